@@ -1,0 +1,31 @@
+# ech_add_fuzz(room noun): the libFuzzer target fuzz_ROOM_NOUN from tests/ROOM/fuzz_NOUN.c, and a
+# short test of it that starts from a copy of tests/ROOM/corpus_NOUN (libFuzzer adds to the folder
+# that it is given). Nothing when ECH_FUZZ is off. Run it for long by hand:
+#   build/fuzz/tests/ROOM/fuzz_ROOM_NOUN CORPUS_COPY
+if(ECH_FUZZ)
+  if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "ECH_FUZZ needs clang: use the preset fuzz or -DCMAKE_C_COMPILER=clang")
+  endif()
+  # Every room counts its branches, so that the fuzzer sees what an input reaches.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()
+
+function(ech_add_fuzz room noun)
+  if(NOT ECH_FUZZ)
+    return()
+  endif()
+  set(target fuzz_${room}_${noun})
+  set(folder ${PROJECT_SOURCE_DIR}/tests/${room})
+  set(copy ${CMAKE_CURRENT_BINARY_DIR}/corpus_${noun})
+  add_executable(${target} ${folder}/fuzz_${noun}.c)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${target} PRIVATE ech_${room})
+  target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+  add_custom_command(TARGET ${target} POST_BUILD
+                     COMMAND ${CMAKE_COMMAND} -E copy_directory ${folder}/corpus_${noun} ${copy})
+  add_test(NAME ${room}/fuzz_${noun}
+           COMMAND ${target} -runs=2000 -seed=1 -rss_limit_mb=1024 -timeout=10
+                   -artifact_prefix=${CMAKE_CURRENT_BINARY_DIR}/ ${copy})
+  set_tests_properties(${room}/fuzz_${noun} PROPERTIES TIMEOUT 300)
+endfunction()

@@ -1,0 +1,22 @@
+# ech_add_mpi_test(NAME name RANKS n COMMAND program [argument ...] [PASS regex])
+# runs a program, which may be a target, as n ranks under this build's launcher. It passes when all
+# ranks exit with 0, or with PASS when the output matches, whatever the exit code. More ranks than
+# cores are fine. What MPI libraries leak is not ours: leaks are looked for in the other tests.
+include_guard(GLOBAL)
+
+function(ech_add_mpi_test)
+  cmake_parse_arguments(PARSE_ARGV 0 test "" "NAME;RANKS;PASS" "COMMAND")
+  list(POP_FRONT test_COMMAND program)
+  if(TARGET ${program})
+    set(program $<TARGET_FILE:${program}>)
+  endif()
+  add_test(NAME ${test_NAME}
+           COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${test_RANKS} --bind-to none
+                   ${program} ${test_COMMAND})
+  set_tests_properties(${test_NAME} PROPERTIES PROCESSORS ${test_RANKS} TIMEOUT 600
+    SKIP_RETURN_CODE 77
+    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_mpi_yield_when_idle=1;ASAN_OPTIONS=detect_leaks=0")
+  if(DEFINED test_PASS)
+    set_tests_properties(${test_NAME} PROPERTIES PASS_REGULAR_EXPRESSION "${test_PASS}")
+  endif()
+endfunction()

@@ -1,0 +1,22 @@
+# ech_ROOM for every folder src/ROOM: its .c files (kernel/ has rules of its own, see there).
+set(ech_rooms_before)
+foreach(room ${ECH_ROOMS})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${room}/*.c)
+  list(FILTER sources EXCLUDE REGEX "src/app/main\\.c$")
+  if(sources OR EXISTS ${PROJECT_SOURCE_DIR}/src/${room}/CMakeLists.txt)
+    add_library(ech_${room} STATIC ${sources})
+    target_include_directories(ech_${room} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(ech_${room} PUBLIC ${ech_rooms_before} m Threads::Threads)
+    list(PREPEND ech_rooms_before ech_${room})
+  endif()
+endforeach()
+
+target_include_directories(ech_base SYSTEM PRIVATE ${RANDOM123_INCLUDE})
+target_link_libraries(ech_config PRIVATE PkgConfig::YAML)
+target_link_libraries(ech_comm PRIVATE MPI::MPI_C)
+set_source_files_properties(src/comm/mpi.c TARGET_DIRECTORY ech_comm PROPERTIES
+                            COMPILE_DEFINITIONS "ECH_MPIEXEC=\"${MPIEXEC_EXECUTABLE}\"")
+target_link_libraries(ech_checkpoint PRIVATE PkgConfig::JANSSON PkgConfig::XXHASH)
+target_link_libraries(ech_exec PRIVATE PkgConfig::XXHASH)
+target_link_libraries(ech_app PRIVATE PkgConfig::JANSSON)
+add_subdirectory(src/kernel)

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * echelon data IN OUT [--tokenizer NAME] [--valid SHARE]
+ */
+#include <stdio.h>
+
+#include "app/command.h"
+#include "app/count.h"
+#include "app/status_line.h"
+#include "data/data.h"
+
+static const char about[] =
+    "Turns a text file, or every file below a folder (one document each), into the tokens OUT.bin "
+    "and "
+    "OUT.idx (Megatron's format)."
+    "\vWith --valid 0.1 the last tenth of each file goes to OUT-valid and the rest to OUT-train: "
+    "tokens to measure the model with that it has not seen.";
+
+static const struct argp_option options[] = {
+    {"tokenizer", 't', "NAME", 0, "how text becomes tokens (bytes)", 0},
+    {"valid", 'v', "SHARE", 0, "share of each file for validation, 0 to below 1 (0: none)", 0},
+    {0}};
+
+typedef struct data_arguments {
+    const char *in, *out;
+    const ech_tokenizer *tokenizer;
+    double valid;
+} data_arguments;
+
+static void find_tokenizer(data_arguments *in, const char *name, const struct argp_state *state)
+{
+    in->tokenizer = ech_tokenizer_find(name);
+    if (!in->tokenizer)
+        argp_error(state, "--tokenizer %s: no such tokenizer; there are: %s", name,
+                   ech_tokenizer_names());
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    data_arguments *in = state->input;
+    switch (key) {
+    case 't':
+        find_tokenizer(in, text, state);
+        return 0;
+    case 'v':
+        in->valid = ech_option_real(state, "--valid", text);
+        if (in->valid < 0 || in->valid >= 1)
+            argp_error(state, "--valid %s: must be 0 or more, and below 1", text);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 1) argp_error(state, "%s: one word too many", text);
+        *(state->arg_num == 0 ? &in->in : &in->out) = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (!in->in) argp_error(state, "which text, and where to?");
+        if (!in->out) argp_error(state, "where to? OUT is a path without .bin");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* The import's callback takes no context. */
+static ech_status_line line;
+
+static void show_progress(int64_t done, int64_t all)
+{
+    char text[160], so_far[32], whole[32];
+    snprintf(text, sizeof text, "%s of %s read", ech_text_from_bytes(done, so_far, sizeof so_far),
+             ech_text_from_bytes(all, whole, sizeof whole));
+    ech_status_line_draw(&line, text, done >= all);
+}
+
+static void print_part(const char *prefix, const char *part, int64_t tokens)
+{
+    char count[ECH_COUNT_BYTES];
+    printf("%s%s.bin, %s%s.idx: %s tokens\n", prefix, part, prefix, part,
+           ech_count_text(tokens, count));
+}
+
+static void print_result(const data_arguments *in, const ech_import_count *count)
+{
+    char documents[ECH_COUNT_BYTES], files[ECH_COUNT_BYTES], bytes[32];
+    printf("%s file%s, %s document%s, %s, as %s\n", ech_count_text(count->files, files),
+           count->files == 1 ? "" : "s", ech_count_text(count->documents, documents),
+           count->documents == 1 ? "" : "s", ech_text_from_bytes(count->bytes, bytes, sizeof bytes),
+           in->tokenizer->name);
+    if (in->valid > 0) {
+        print_part(in->out, "-train", count->tokens);
+        print_part(in->out, "-valid", count->valid_tokens);
+        printf("next: echelon train RUN.yaml data.train=%s-train data.valid=%s-valid\n", in->out,
+               in->out);
+    } else {
+        print_part(in->out, "", count->tokens);
+        printf("next: echelon train RUN.yaml data.train=%s\n", in->out);
+    }
+}
+
+ech_status ech_command_data(int argc, char **argv, int *code)
+{
+    (void)code;
+    const struct argp argp = {
+        .options = options, .parser = parse, .args_doc = "IN OUT", .doc = about};
+    data_arguments in = {.tokenizer = ech_tokenizer_find("bytes")};
+    ech_import_count count;
+    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    ech_status_line_begin(&line);
+    ech_status status =
+        ech_data_import(in.in, in.out, in.tokenizer, in.valid, show_progress, &count);
+    ech_status_line_end(&line);
+    if (status == ECH_OK) print_result(&in, &count);
+    return status;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * echelon eval DIR --data PREFIX [--samples N] [--batch B]
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "app/command.h"
+#include "app/status_line.h"
+#include "app/trained.h"
+
+static const char about[] =
+    "Loss of a trained model on the tokens PREFIX.bin and PREFIX.idx (see `echelon data'). DIR is "
+    "a "
+    "run directory, a folder of checkpoints (the newest that verifies is taken) or one checkpoint."
+    "\vPrints one line: the mean loss per token in nats, the perplexity exp(loss), and how many "
+    "tokens "
+    "were predicted.";
+
+enum { MOST_BATCH = 1 << 20 };
+
+static const struct argp_option options[] = {
+    {"data", 'd', "PREFIX", 0, "tokens to evaluate on", 0},
+    {"samples", 'n', "N", 0, "only the first N samples (0: all)", 0},
+    {"batch", 'b', "B", 0, "samples at a time (8): costs memory, changes no result", 0},
+    {0}};
+
+typedef struct eval_arguments {
+    const char *directory, *data;
+    int64_t samples, batch;
+} eval_arguments;
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    eval_arguments *in = state->input;
+    switch (key) {
+    case 'd':
+        in->data = text;
+        return 0;
+    case 'n':
+        in->samples = ech_option_int(state, "--samples", text, 0, INT64_MAX);
+        return 0;
+    case 'b':
+        in->batch = ech_option_int(state, "--batch", text, 1, MOST_BATCH);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0) argp_error(state, "%s: one word too many", text);
+        in->directory = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (!in->directory) argp_error(state, "which run directory or checkpoint?");
+        if (!in->data) argp_error(state, "on what? --data PREFIX, without .bin");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+typedef struct eval_sums {
+    double loss, tokens;
+} eval_sums;
+
+/* All batches; the last one is filled up with samples of weight 0. */
+static ech_status run_batches(ech_exec *exec, const eval_arguments *in, int64_t samples,
+                              eval_sums *sums)
+{
+    ech_status status = ECH_OK;
+    ech_status_line line;
+    ech_status_line_begin(&line);
+    for (int64_t first = 0; first < samples && status == ECH_OK; first += in->batch) {
+        char text[80];
+        snprintf(text, sizeof text, "sample %" PRId64 "/%" PRId64, first, samples);
+        ech_status_line_draw(&line, text, false);
+        status = ech_exec_run(exec, ECH_LIST_VALIDATE, first / in->batch);
+        sums->loss += ech_exec_readings(exec)->loss_sum;
+        sums->tokens += ech_exec_readings(exec)->tokens;
+    }
+    ech_status_line_end(&line);
+    return status;
+}
+
+static ech_status evaluate_file(const ech_trained *trained, const eval_arguments *in,
+                                const ech_token_file *file)
+{
+    int64_t T = trained->config->data.sequence_length;
+    int64_t samples = ech_data_samples(ech_token_file_tokens(file), T);
+    if (samples < 1)
+        ECH_FAIL(ECH_EINPUT, "%s: too few tokens (%" PRId64 ") to predict one", in->data,
+                 ech_token_file_tokens(file));
+    if (in->samples > 0 && in->samples < samples) samples = in->samples;
+    ech_loader_options wanted = {.sequence_length = T,
+                                 .global_batch_size = in->batch,
+                                 .micro_batch_size = in->batch,
+                                 .data_degree = 1,
+                                 .vocabulary = trained->config->model.vocab_size,
+                                 .last_position = samples,
+                                 .prefetch = (int)trained->config->data.prefetch};
+    ech_loader *loader;
+    eval_sums sums = {0};
+    ECH_TRY(ech_loader_create(file, &wanted, 0, &loader));
+    ech_exec_set_loader(trained->session.exec, ECH_EVALUATE, loader);
+    ech_status status = run_batches(trained->session.exec, in, samples, &sums);
+    ech_loader_destroy(loader);
+    ECH_TRY(status);
+    double loss = sums.loss / sums.tokens;
+    printf("loss %.4f  perplexity %.2f  tokens %.0f\n", loss, exp(loss), sums.tokens);
+    return ECH_OK;
+}
+
+static ech_status evaluate(ech_trained *trained, void *context)
+{
+    const eval_arguments *in = context;
+    ech_token_file *file;
+    ECH_TRY(ech_token_file_open(in->data, &file));
+    ech_status status = evaluate_file(trained, in, file);
+    ech_token_file_close(file);
+    return status;
+}
+
+ech_status ech_command_eval(int argc, char **argv, int *code)
+{
+    (void)code;
+    const struct argp argp = {
+        .options = options, .parser = parse, .args_doc = "DIR --data PREFIX", .doc = about};
+    eval_arguments in = {.batch = 8};
+    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    return ech_trained_run(in.directory, in.batch, evaluate, &in);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * echelon sample DIR [PROMPT] [--tokens N] [--temperature X] [--top-k K] [--top-p P] [--seed S]
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app/command.h"
+#include "app/sampler.h"
+#include "app/trained.h"
+
+static const char about[] =
+    "Writes text with a trained model: PROMPT and what follows it, until --tokens tokens are "
+    "written "
+    "or the model ends the text. DIR is a run directory, a folder of checkpoints (the newest that "
+    "verifies is taken) or one checkpoint."
+    "\vThe same checkpoint, prompt and options write the same text.";
+
+enum { OPTION_TOP_K = 256, OPTION_TOP_P };
+
+static const struct argp_option options[] = {
+    {"tokens", 'n', "N", 0, "tokens to write (200)", 0},
+    {"temperature", 't', "X", 0, "below 1 likely tokens gain; 0 takes the likeliest (0.8)", 0},
+    {"top-k", OPTION_TOP_K, "K", 0, "only the K likeliest tokens (0: all)", 0},
+    {"top-p", OPTION_TOP_P, "P", 0, "only the likeliest tokens that make up a share P (1)", 0},
+    {"seed", 's', "S", 0, "of the random numbers (1)", 0},
+    {0}};
+
+typedef struct sample_arguments {
+    const char *directory, *prompt;
+    int64_t tokens, seed;
+    ech_sampler sampler;
+} sample_arguments;
+
+static void take_word(sample_arguments *in, const char *word, const struct argp_state *state)
+{
+    if (state->arg_num == 0)
+        in->directory = word;
+    else if (state->arg_num == 1)
+        in->prompt = word;
+    else
+        argp_error(state, "%s: one word too many; put the prompt in quotes", word);
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    sample_arguments *in = state->input;
+    switch (key) {
+    case 'n':
+        in->tokens = ech_option_int(state, "--tokens", text, 0, INT32_MAX);
+        return 0;
+    case 't':
+        in->sampler.temperature = ech_option_real(state, "--temperature", text);
+        return 0;
+    case OPTION_TOP_K:
+        in->sampler.top_k = ech_option_int(state, "--top-k", text, 0, INT32_MAX);
+        return 0;
+    case OPTION_TOP_P:
+        in->sampler.top_p = ech_option_real(state, "--top-p", text);
+        return 0;
+    case 's':
+        in->seed = ech_option_int(state, "--seed", text, 0, INT64_MAX);
+        return 0;
+    case ARGP_KEY_ARG:
+        take_word(in, text, state);
+        return 0;
+    case ARGP_KEY_END:
+        if (!in->directory) argp_error(state, "which run directory or checkpoint?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* The text so far, and the window of it that the model sees. */
+typedef struct story {
+    int32_t *ids;
+    size_t n, capacity;
+    int32_t *window;    /* (T) */
+    int64_t T, choices; /* ids below `choices` may be chosen */
+} story;
+
+static ech_status write_token(const ech_tokenizer *tokenizer, int32_t id)
+{
+    ech_text text = {0};
+    tokenizer->decode(id, &text);
+    size_t written = text.n ? fwrite(text.at, 1, text.n, stdout) : 0;
+    bool ok = written == text.n && fflush(stdout) == 0;
+    ech_text_free(&text);
+    if (!ok) ECH_FAIL(ECH_EIO, "standard output cannot be written: %s", strerror(errno));
+    return ECH_OK;
+}
+
+/* The last T ids at most, from the window's left: what lies behind the last one is not seen by it,
+ * since attention looks back only. */
+static ech_status choose_next(ech_exec *exec, const sample_arguments *in, story *s, int64_t number,
+                              int32_t *id)
+{
+    size_t T = (size_t)s->T, seen = s->n < T ? s->n : T;
+    ech_random_key key = {.seed = (uint64_t)in->seed,
+                          .step = (uint32_t)number,
+                          .stream = ech_random_stream(0, ECH_SITE_SAMPLE)};
+    memcpy(s->window, s->ids + s->n - seen, seen * sizeof *s->window);
+    ech_exec_set_prompt(exec, s->window, (int64_t)seen - 1);
+    ECH_TRY(ech_exec_run(exec, ECH_LIST_GENERATE, number));
+    return ech_sampler_choose(&in->sampler, ech_exec_logits(exec), s->choices,
+                              ech_random_unit(ech_random_word(key, 0)), id);
+}
+
+static ech_status begin(const ech_trained *trained, const sample_arguments *in, story *s)
+{
+    const ech_tokenizer *tokenizer = trained->design.tokenizer;
+    int64_t V = trained->config->model.vocab_size;
+    s->T = trained->config->data.sequence_length;
+    s->choices = V < tokenizer->vocabulary ? V : tokenizer->vocabulary;
+    s->window = ech_calloc((size_t)s->T, sizeof *s->window);
+    tokenizer->encode(in->prompt, strlen(in->prompt), &s->ids, &s->n, &s->capacity);
+    for (size_t i = 0; i < s->n; i++) ECH_TRY(write_token(tokenizer, s->ids[i]));
+    if (s->n > 0) return ECH_OK;
+    s->ids = ech_grow(s->ids, &s->capacity, 1, sizeof *s->ids);
+    s->ids[s->n++] = tokenizer->end_of_text;
+    return ECH_OK;
+}
+
+static ech_status tell(const ech_trained *trained, const sample_arguments *in, story *s)
+{
+    const ech_tokenizer *tokenizer = trained->design.tokenizer;
+    ECH_TRY(begin(trained, in, s));
+    for (int64_t number = 0; number < in->tokens; number++) {
+        int32_t id;
+        ECH_TRY(choose_next(trained->session.exec, in, s, number, &id));
+        if (id == tokenizer->end_of_text) break;
+        s->ids = ech_grow(s->ids, &s->capacity, s->n + 1, sizeof *s->ids);
+        s->ids[s->n++] = id;
+        ECH_TRY(write_token(tokenizer, id));
+    }
+    if (isatty(STDOUT_FILENO)) putchar('\n');
+    return ECH_OK;
+}
+
+static ech_status sample(ech_trained *trained, void *context)
+{
+    story s = {0};
+    ech_status status = tell(trained, context, &s);
+    free(s.ids);
+    free(s.window);
+    return status;
+}
+
+ech_status ech_command_sample(int argc, char **argv, int *code)
+{
+    (void)code;
+    const struct argp argp = {
+        .options = options, .parser = parse, .args_doc = "DIR [PROMPT]", .doc = about};
+    sample_arguments in = {.prompt = "", .tokens = 200, .seed = 1, .sampler = {0.8, 0, 1}};
+    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    ECH_TRY(ech_sampler_check(&in.sampler));
+    return ech_trained_run(in.directory, 1, sample, &in);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From argv to a command, and from its status to an exit code.
+ */
+#include "app/command.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/setup.h"
+
+typedef struct command {
+    const char *name, *arguments, *help;
+    ech_status (*run)(int argc, char **argv, int *code);
+} command;
+
+static const command commands[] = {
+#define X(name, arguments, help) {#name, arguments, help, ech_command_##name},
+#include "app/commands.def"
+#undef X
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_tour(FILE *out)
+{
+    fprintf(out, "Echelon trains large neural networks across many devices.\n\n"
+                 "Usage: echelon COMMAND ...\n\n");
+    for (int i = 0; i < COMMANDS; i++)
+        fprintf(out, "  %-8s%-20s%s\n", commands[i].name, commands[i].arguments, commands[i].help);
+    fprintf(out, "\n"
+                 "  echelon COMMAND --help   what a command takes\n"
+                 "  echelon help keys        every key of a run file\n"
+                 "  echelon --version        what this program was built with\n\n"
+                 "For example:\n\n"
+                 "  echelon data book.txt book --valid 0.1\n"
+                 "  echelon plan run.yaml --ranks 4\n"
+                 "  echelon train run.yaml --ranks 4 training.steps=1000\n"
+                 "  echelon sample runs/book \"Once upon a time\"\n");
+}
+
+static void print_version(void)
+{
+    printf("echelon %s\n", ECH_VERSION);
+    const ech_comm_backend *mpi = ech_comm_find("mpi");
+    if (mpi) printf("MPI:     %s (%s)\n", ech_comm_version(mpi), ech_comm_launcher(mpi));
+    printf("kernels: %s\n", ech_kernels_describe());
+}
+
+static ech_status print_keys(void)
+{
+    ech_config *config;
+    ech_text text = {0};
+    ECH_TRY(ech_setup_defaults(&config));
+    ech_config_help(config, &text);
+    fputs(text.at, stdout);
+    ech_text_free(&text);
+    ech_config_destroy(config);
+    return ECH_OK;
+}
+
+static const command *find_command(const char *name)
+{
+    for (int i = 0; i < COMMANDS; i++)
+        if (strcmp(name, commands[i].name) == 0) return &commands[i];
+    return NULL;
+}
+
+static ech_status refuse_command(const char *name)
+{
+    const char *names[COMMANDS + 1] = {"help"};
+    for (int i = 0; i < COMMANDS; i++) names[i + 1] = commands[i].name;
+    const char *nearest = ech_text_nearest(name, names, COMMANDS + 1);
+    if (nearest) ECH_FAIL(ECH_EUSAGE, "no command %s; did you mean echelon %s?", name, nearest);
+    ECH_FAIL(ECH_EUSAGE, "no command %s; echelon --help lists them", name);
+}
+
+static ech_status run_command(const command *chosen, int argc, char **argv, int *code)
+{
+    char name[64];
+    snprintf(name, sizeof name, "echelon %s", chosen->name);
+    argv[0] = name;
+    argp_err_exit_status = ECH_EXIT_USAGE;
+    return chosen->run(argc, argv, code);
+}
+
+/* echelon help, echelon help keys, echelon help COMMAND. */
+static ech_status help(int argc, char **argv, int *code)
+{
+    if (argc > 2) ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, or keys");
+    if (argc == 2 && strcmp(argv[1], "keys") == 0) return print_keys();
+    if (argc == 2) {
+        const command *chosen = find_command(argv[1]);
+        char option[] = "--help", *words[] = {NULL, option, NULL};
+        return chosen ? run_command(chosen, 2, words, code) : refuse_command(argv[1]);
+    }
+    print_tour(stdout);
+    return ECH_OK;
+}
+
+static ech_status dispatch(int argc, char **argv, int *code)
+{
+    if (argc < 2) {
+        print_tour(stderr);
+        return ECH_EUSAGE;
+    }
+    const command *chosen = find_command(argv[1]);
+    if (chosen) return run_command(chosen, argc - 1, argv + 1, code);
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        print_version();
+        return ECH_OK;
+    }
+    if (strcmp(argv[1], "help") == 0) return help(argc - 1, argv + 1, code);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return help(1, argv, code);
+    return refuse_command(argv[1]);
+}
+
+/* Results that did not reach the disk or the pipe are no results. */
+static ech_status flush_results(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return ECH_OK;
+    ECH_FAIL(ECH_EIO, "standard output cannot be written: %s", strerror(errno));
+}
+
+int ech_command_run(int argc, char **argv)
+{
+    int code = ECH_EXIT_DONE;
+    ech_status status = dispatch(argc, argv, &code);
+    ech_status flushed = flush_results();
+    if (status == ECH_OK) status = flushed;
+    if (status == ECH_OK) return code;
+    return status == ECH_EUSAGE ? ECH_EXIT_USAGE : ECH_EXIT_FAILED;
+}
+
+int64_t ech_option_int(const struct argp_state *state, const char *option, const char *text,
+                       int64_t low, int64_t high)
+{
+    int64_t value;
+    if (!ech_text_to_int(text, &value) || value < low || value > high)
+        argp_error(state, "%s %s: must be a whole number, %lld to %lld", option, text,
+                   (long long)low, (long long)high);
+    return value;
+}
+
+double ech_option_real(const struct argp_state *state, const char *option, const char *text)
+{
+    double value;
+    if (!ech_text_to_real(text, &value))
+        argp_error(state, "%s %s: must be a number, like 0.5 or 1e-5", option, text);
+    return value;
+}

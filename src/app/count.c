@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Numbers and spans of time as text.
+ */
+#include "app/count.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+char *ech_count_text(int64_t n, char *buffer)
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, n < 0 ? -(uint64_t)n : (uint64_t)n);
+    char *at = buffer;
+    if (n < 0) *at++ = '-';
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0) *at++ = ',';
+        *at++ = digits[i];
+    }
+    *at = '\0';
+    return buffer;
+}
+
+char *ech_count_scaled(double value, const char *unit, char *buffer)
+{
+    static const char *const prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
+    size_t p = 0;
+    for (; value >= 999.95 && p + 1 < sizeof prefixes / sizeof *prefixes; p++) value /= 1000;
+    snprintf(buffer, ECH_COUNT_BYTES, "%.1f %s%s", value, prefixes[p], unit);
+    return buffer;
+}
+
+char *ech_count_span(double seconds, char *buffer)
+{
+    const double longest = 1e6 * 86400;
+    if (!(seconds >= 0) || seconds > longest) {
+        strcpy(buffer, "?");
+        return buffer;
+    }
+    long long s = llround(seconds), m = s / 60, h = m / 60, d = h / 24;
+    if (d > 0)
+        snprintf(buffer, ECH_COUNT_BYTES, "%lldd %02lld:%02lld", d, h % 24, m % 60);
+    else if (h > 0)
+        snprintf(buffer, ECH_COUNT_BYTES, "%lld:%02lld:%02lld", h, m % 60, s % 60);
+    else
+        snprintf(buffer, ECH_COUNT_BYTES, "%lld:%02lld", m, s % 60);
+    return buffer;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Numbers and spans of time as people read them.
+ */
+#ifndef ECH_APP_COUNT_H
+#define ECH_APP_COUNT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ECH_COUNT_BYTES = 32 }; /* room for every text below */
+
+/* 21340 -> "21,340". Returns `buffer`, of ECH_COUNT_BYTES bytes; so do the others. */
+char *ech_count_text(int64_t n, char *buffer);
+/* 93.1e9 with unit "FLOP/s" -> "93.1 GFLOP/s". */
+char *ech_count_scaled(double value, const char *unit, char *buffer);
+/* Seconds -> "1:42", "3:05:09", "2d 03:05"; "?" if they are not known. */
+char *ech_count_span(double seconds, char *buffer);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines of metrics.jsonl: made, and cut back on resume.
+ */
+#include "app/metrics.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "checkpoint/json.h"
+
+enum { FILE_LIMIT = 1 << 30 };
+
+static void append_name(ech_text *line, const char *name)
+{
+    ech_text_append(line, "%s\"%s\":", line->n ? "," : "{", name);
+}
+
+void ech_metrics_int(ech_text *line, const char *name, int64_t value)
+{
+    append_name(line, name);
+    ech_text_append(line, "%" PRId64, value);
+}
+
+void ech_metrics_real(ech_text *line, const char *name, double value)
+{
+    append_name(line, name);
+    if (!isfinite(value)) {
+        ech_text_append(line, "null");
+        return;
+    }
+    char digits[40];
+    for (int precision = 6; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        uint64_t printed, wanted;
+        double back = strtod(digits, NULL);
+        memcpy(&printed, &back, sizeof printed);
+        memcpy(&wanted, &value, sizeof wanted);
+        if (printed == wanted) break;
+    }
+    ech_text_append(line, "%s", digits);
+}
+
+void ech_metrics_text(ech_text *line, const char *name, const char *value)
+{
+    append_name(line, name);
+    if (!ech_json_append_string(line, value)) ech_text_append(line, "null");
+}
+
+/* Whether the line is whole and belongs to a step that stays. */
+static bool stays(const char *line, size_t n, int64_t last_step)
+{
+    json_t *object = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
+    int64_t step;
+    bool kept = json_is_object(object) &&
+                ech_json_to_int(json_object_get(object, "step"), 0, last_step, &step);
+    json_decref(object);
+    return kept;
+}
+
+ech_status ech_metrics_cut(const char *path, int64_t last_step)
+{
+    char *all;
+    size_t n;
+    if (!ech_file_exists(path)) return ECH_OK;
+    ECH_TRY(ech_file_read(path, FILE_LIMIT, &all, &n));
+    ech_text kept = {0};
+    for (const char *at = all, *end; (end = memchr(at, '\n', n - (size_t)(at - all))); at = end + 1)
+        if (stays(at, (size_t)(end - at), last_step))
+            ech_text_append_bytes(&kept, at, (size_t)(end - at) + 1);
+    ech_status st = kept.n == n ? ECH_OK : ech_file_write(path, kept.n ? kept.at : "", kept.n);
+    ech_text_free(&kept);
+    free(all);
+    return st;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A plan for programs.
+ */
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "app/plan_report.h"
+
+enum { VERSION = 1 };
+
+static json_t *model_json(const ech_plan_report *report)
+{
+    const ech_model *model = report->design->model;
+    json_t *blocks = json_array();
+    for (int b = 0; b < (int)model->block.n; b++)
+        json_array_append_new(
+            blocks, json_pack("{s:s, s:I}", "name", model->block.at[b]->name, "parameters",
+                              (json_int_t)ech_plan_block_elements(report->alike.at[0].plan, b)));
+    return json_pack("{s:s, s:I, s:s, s:f, s:o}", "architecture", model->family->name, "parameters",
+                     (json_int_t)ech_model_params(model), "compute",
+                     report->design->config->precision.compute, "flops_per_step",
+                     ech_plan_step_flops(report->design), "blocks", blocks);
+}
+
+static json_t *batch_json(const ech_design *design)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "global_batch_size",
+                     (json_int_t)design->config->training.global_batch_size, "micro_batch_size",
+                     (json_int_t)design->layout->micro_batch, "micro_batches",
+                     (json_int_t)design->layout->micro_batches, "sequence_length",
+                     (json_int_t)design->config->data.sequence_length);
+}
+
+/* Which rank is where; "plan" is an index of "plans". */
+static json_t *ranks_json(const ech_plan_report *report)
+{
+    const ech_layout *layout = report->design->layout;
+    json_t *ranks = json_array();
+    for (int rank = 0; rank < layout->world; rank++) {
+        const ech_place *place = &layout->place[rank];
+        json_array_append_new(ranks, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "rank", rank,
+                                               "data", place->data, "stage", place->stage,
+                                               "first_block", place->first_block, "blocks",
+                                               place->blocks, "plan", report->class_of[rank]));
+    }
+    return ranks;
+}
+
+static json_t *buckets_json(const ech_plan *plan)
+{
+    json_t *buckets = json_array();
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        json_t *names = json_array();
+        for (int i = 0; i < bucket->params; i++) {
+            int param = plan->bucket_param.at[bucket->first_param + i];
+            json_array_append_new(names, json_string(plan->model->param.at[param].name));
+        }
+        json_array_append_new(
+            buckets,
+            json_pack("{s:I, s:I, s:s, s:i, s:o}", "elements", (json_int_t)bucket->elements,
+                      "bytes",
+                      (json_int_t)(bucket->elements * (int64_t)ech_dtype_bytes(plan->real)),
+                      "group", ech_group_kind_name(bucket->group), "ready_after", bucket->ready,
+                      "parameters", names));
+    }
+    return buckets;
+}
+
+static json_t *memory_json(const ech_plan *plan)
+{
+    int64_t peak[ECH_MEMORY_KINDS];
+    json_t *kinds = json_object();
+    ech_plan_peaks(plan, peak);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        json_object_set_new(kinds, ech_memory_name((ech_memory_kind)kind),
+                            json_integer(peak[kind]));
+    return json_pack("{s:o, s:I, s:I, s:I}", "peak_bytes", kinds, "persistent_bytes",
+                     (json_int_t)plan->persistent_bytes, "arena_bytes",
+                     (json_int_t)plan->arena_bytes, "lower_bound_bytes",
+                     (json_int_t)ech_plan_lower_bound(plan));
+}
+
+static json_t *steps_json(const ech_list *list)
+{
+    json_t *steps = json_array();
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        ech_text text = {0};
+        json_t *after = json_array();
+        ech_step_print(step, &text);
+        for (int i = 0; i < step->afters; i++)
+            json_array_append_new(after, json_integer(list->after.at[step->first_after + i]));
+        json_array_append_new(steps, json_pack("{s:s, s:s, s:o}", "lane", ech_lane_name(step->lane),
+                                               "step", text.at, "after", after));
+        ech_text_free(&text);
+    }
+    return steps;
+}
+
+static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *alike)
+{
+    const ech_plan *plan = alike->plan;
+    const ech_list *train = &plan->list[ECH_LIST_TRAIN];
+    ech_text row = {0};
+    ech_list_print_row(train, &row);
+    json_t *out = json_pack("{s:i, s:i, s:s, s:o, s:o, s:I}", "rank", plan->rank, "ranks",
+                            alike->ranks, "schedule", row.n ? row.at : "", "buckets",
+                            buckets_json(plan), "memory", memory_json(plan), "sent_bytes_per_step",
+                            (json_int_t)ech_plan_reduced_bytes(plan));
+    ech_text_free(&row);
+    if (report->steps) json_object_set_new(out, "train", steps_json(train));
+    return out;
+}
+
+static json_t *plans_json(const ech_plan_report *report)
+{
+    json_t *plans = json_array();
+    for (size_t c = 0; c < report->alike.n; c++)
+        json_array_append_new(plans, plan_json(report, &report->alike.at[c]));
+    return plans;
+}
+
+static json_t *calendar_json(const ech_config *config)
+{
+    ech_calendar calendar = ech_calendar_of(config);
+    return json_pack("{s:I, s:b, s:I, s:I, s:I}", "steps", (json_int_t)calendar.steps, "validates",
+                     calendar.validates, "validate_every", (json_int_t)calendar.validate_every,
+                     "check_every", (json_int_t)calendar.check_every, "save_every",
+                     (json_int_t)calendar.save_every);
+}
+
+ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
+{
+    const ech_config *config = report->design->config;
+    json_t *all = json_pack(
+        "{s:i, s:s, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:b}", "version",
+        VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
+        batch_json(report->design), "world", report->design->world, "threads",
+        (json_int_t)config->parallel.threads, "comm", config->parallel.comm, "schedule",
+        config->parallel.schedule, "reduction", config->parallel.reduction, "device_limit_bytes",
+        (json_int_t)config->memory.device_limit, "ranks", ranks_json(report), "plans",
+        plans_json(report), "calendar", calendar_json(config), "checked", report->checked);
+    char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
+    json_decref(all);
+    if (!text) ECH_FAIL(ECH_EINTERNAL, "the plan cannot be written as JSON: a name is not UTF-8");
+    ech_text_append(out, "%s\n", text);
+    free(text);
+    return ECH_OK;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What commands on a run file take alike: RUN.yaml [--ranks N] [section.key=value ...].
+ */
+#ifndef ECH_APP_RUN_ARGUMENTS_H
+#define ECH_APP_RUN_ARGUMENTS_H
+
+#include "app/command.h"
+#include "app/setup.h"
+
+enum { ECH_MOST_RANKS = 65536 };
+
+typedef struct ech_run_arguments {
+    char *file;
+    int ranks; /* 0: not given */
+    ECH_LIST(char *) assignment;
+} ech_run_arguments;
+
+/* A child for a command's own argp; its input is an ech_run_arguments. */
+extern const struct argp ech_run_argp;
+/* For a command's argp: its usage line and the text behind its options. */
+#define ECH_RUN_USAGE "RUN.yaml [section.key=value ...]"
+#define ECH_RUN_NOTE                                                                               \
+    "Words like section.key=value win over the run file: training.steps=100. "                     \
+    "`echelon help keys' lists every key with its bounds, default and meaning."
+
+void ech_run_arguments_free(ech_run_arguments *arguments);
+
+/* The run file and the keys as a checked configuration. */
+ech_status ech_run_config(const ech_run_arguments *arguments, ech_config **out);
+
+/* What a run is started with. */
+typedef struct ech_start {
+    const char *command;      /* "train" */
+    const ech_config *config; /* checked, not resolved */
+    const ech_run_arguments *arguments;
+    char *const *options; /* the command's own, to be handed on */
+    int n;
+    ech_rank_main main;
+    void *context;
+} ech_start;
+
+/* Runs main on every rank. With parallel.comm mpi and --ranks, and if no launcher started this
+ * process, this process becomes the launcher. What a run file asks for wrongly is refused before. */
+ech_status ech_start_ranks(const ech_start *start);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a run file to a design, a plan and a session.
+ */
+#include "app/setup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+ech_status ech_setup_defaults(ech_config **out)
+{
+    const ech_config_names names[] = {{"models", ech_family_names()},
+                                      {"tokenizers", ech_tokenizer_names()},
+                                      {"optimizers", ech_optimizer_names()},
+                                      {"curves", ech_curve_names()},
+                                      {"comms", ech_comm_names()},
+                                      {"schedules", ech_generator_names()},
+                                      {"reductions", ech_reduction_names()}};
+    return ech_config_create(names, sizeof names / sizeof *names, out);
+}
+
+/* The overrides, then the last look; takes the configuration. */
+static ech_status finish_config(ech_config *config, ech_status status, char *const *assignments,
+                                int n, ech_config **out)
+{
+    for (int i = 0; i < n && status == ECH_OK; i++) status = ech_config_set(config, assignments[i]);
+    if (status == ECH_OK) status = ech_config_check(config);
+    if (status == ECH_OK) *out = config;
+    else ech_config_destroy(config);
+    return status;
+}
+
+ech_status ech_setup_config(const char *run_file, char *const *assignments, int n, ech_config **out)
+{
+    ech_config *config;
+    ECH_TRY(ech_setup_defaults(&config));
+    return finish_config(config, ech_config_read_file(config, run_file), assignments, n, out);
+}
+
+ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments, int n,
+                                 ech_config **out)
+{
+    ech_config *config;
+    ECH_TRY(ech_setup_defaults(&config));
+    ech_status status = ech_config_read_text(config, text, strlen(text), name);
+    return finish_config(config, status, assignments, n, out);
+}
+
+/* The keys that belong to single rows of a table. */
+static const char optimizer_keys[] = "optimizer.beta1 optimizer.beta2 optimizer.eps "
+                                     "optimizer.momentum optimizer.nesterov";
+static const char curve_keys[] = "optimizer.min_learning_rate optimizer.decay_steps";
+
+static ech_status resolve_optimizer(ech_config *config)
+{
+    const ech_optimizer *optimizer = ech_optimizer_find(config->optimizer.name);
+    const ech_curve *curve = ech_curve_find(config->optimizer.schedule);
+    ECH_TRY(ech_config_check_read(config, optimizer_keys, optimizer->reads, optimizer->name));
+    ECH_TRY(ech_config_check_read(config, curve_keys, curve->reads, curve->name));
+    if (config->optimizer.nesterov == 1 && config->optimizer.momentum == 0)
+        return ech_config_complain(config, "optimizer.nesterov",
+                                   "needs optimizer.momentum above 0, for example 0.9");
+    if (config->optimizer.min_learning_rate > config->optimizer.learning_rate)
+        return ech_config_complain(config, "optimizer.min_learning_rate",
+                                   "above optimizer.learning_rate = %g",
+                                   config->optimizer.learning_rate);
+    if (config->optimizer.decay_steps == ECH_AUTO) {
+        int64_t tenth = config->training.steps / 10;
+        config->optimizer.decay_steps = tenth > 0 ? tenth : 1;
+    }
+    return ECH_OK;
+}
+
+static ech_status resolve_machine(ech_config *config, int local_ranks)
+{
+    const ech_device *device = ech_device_find("cpu");
+    const ech_comm_backend *backend = ech_comm_find(config->parallel.comm);
+    ech_reduction reduction;
+    ech_reduction_from_name(config->parallel.reduction, &reduction);
+    if (!ech_reduction_supported(backend, reduction))
+        return ech_config_complain(config, "parallel.reduction",
+                                   "not available with parallel.comm = %s; use direct, ring or naive",
+                                   config->parallel.comm);
+    if (config->parallel.threads == ECH_AUTO) {
+        int threads = device->cores() / local_ranks;
+        config->parallel.threads = threads > 0 ? threads : 1;
+    }
+    if (config->memory.device_limit == ECH_AUTO)
+        config->memory.device_limit = (int64_t)(device->memory_bytes() / (size_t)local_ranks);
+    if (strcmp(config->checkpoint.directory, "auto") == 0) {
+        char *directory = ech_file_join(config->log.directory, "checkpoints");
+        ech_config_replace_text(&config->checkpoint.directory, directory);
+        free(directory);
+    }
+    return ECH_OK;
+}
+
+ech_status ech_setup_resolve(ech_config *config, int world, int local_ranks)
+{
+    const ech_tokenizer *tokenizer = ech_tokenizer_find(config->data.tokenizer);
+    ECH_TRY(ech_model_resolve(config, tokenizer->vocabulary));
+    ECH_TRY(ech_layout_resolve(config, world));
+    ECH_TRY(resolve_optimizer(config));
+    return resolve_machine(config, local_ranks);
+}
+
+ech_status ech_design_create(const ech_config *config, int world, ech_design *out)
+{
+    ech_design design = {.config = config, .world = world};
+    ech_dtype dtype = ECH_F32;
+    ech_dtype_from_name(config->precision.compute, &dtype);
+    design.kernels = ech_kernels_fast(dtype);
+    design.tokenizer = ech_tokenizer_find(config->data.tokenizer);
+    ECH_TRY(ech_model_create(config, &design.model));
+    ech_status status = ech_layout_create(config, design.model, world, &design.layout);
+    if (status == ECH_OK) *out = design;
+    else ech_model_destroy(design.model);
+    return status;
+}
+
+void ech_design_destroy(ech_design *design)
+{
+    ech_layout_destroy(design->layout);
+    ech_model_destroy(design->model);
+    *design = (ech_design){0};
+}
+
+void ech_print_memory(const ech_plan *plan, ech_text *out)
+{
+    int64_t peak[ECH_MEMORY_KINDS];
+    char bytes[32];
+    ech_plan_peaks(plan, peak);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
+        if (!peak[kind]) continue;
+        ech_text_append(out, "    %-21s %12s\n", ech_memory_name((ech_memory_kind)kind),
+                        ech_text_from_bytes(peak[kind], bytes, sizeof bytes));
+    }
+    ech_text_append(out, "    %-21s %12s", "arena",
+                    ech_text_from_bytes(plan->arena_bytes, bytes, sizeof bytes));
+    int64_t bound = 0;
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        if (plan->list[l].lower_bound > bound) bound = plan->list[l].lower_bound;
+    ech_text_append(out, "  (lower bound %s; kinds do not peak together)\n",
+                    ech_text_from_bytes(plan->persistent_bytes + bound, bytes, sizeof bytes));
+}
+
+static ech_status refuse(const ech_design *design, const ech_plan *plan)
+{
+    ech_text table = {0};
+    char need[32], limit[32];
+    ech_print_memory(plan, &table);
+    ech_status status = ech_config_complain(
+        design->config, "memory.device_limit",
+        "rank %d needs %s and may use %s:\n%s"
+        "  what would help: a smaller training.micro_batch_size (now %lld: activations); a "
+        "shorter data.sequence_length; fewer or narrower layers; more bytes",
+        plan->rank, ech_text_from_bytes(plan->arena_bytes, need, sizeof need),
+        ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit), table.at,
+        (long long)design->config->training.micro_batch_size);
+    ech_text_free(&table);
+    return status;
+}
+
+ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out)
+{
+    ech_plan_request request = {.config = design->config,
+                                .model = design->model,
+                                .layout = design->layout,
+                                .kernels = design->kernels,
+                                .rank = rank,
+                                .threads = (int)design->config->parallel.threads,
+                                .forward_only = forward_only};
+    ech_plan *plan;
+    ECH_TRY(ech_plan_create(&request, &plan));
+    if (plan->arena_bytes > design->config->memory.device_limit) {
+        ech_status status = refuse(design, plan);
+        ech_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return ECH_OK;
+}
+
+ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
+                              ech_session *out)
+{
+    ech_session session = {0};
+    ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), forward_only, &session.plan));
+    ech_exec_setup exec = {.config = design->config,
+                           .plan = session.plan,
+                           .device = ech_device_find("cpu"),
+                           .comm = comm};
+    ech_status status = ech_exec_create(&exec, &session.exec);
+    if (status == ECH_OK) *out = session;
+    else ech_plan_destroy(session.plan);
+    return status;
+}
+
+void ech_session_destroy(ech_session *session)
+{
+    ech_exec_destroy(session->exec);
+    ech_plan_destroy(session->plan);
+    *session = (ech_session){0};
+}

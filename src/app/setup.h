@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a run file to a design that every rank shares, and from the design to a rank's plan. What all
+ * commands begin with.
+ */
+#ifndef ECH_APP_SETUP_H
+#define ECH_APP_SETUP_H
+
+#include "exec/exec.h"
+
+/* A configuration that knows the names of all tables: defaults, then the run file, then the
+ * command line's "section.key=value" words, checked. */
+ech_status ech_setup_config(const char *run_file, char *const *assignments, int n, ech_config **out);
+/* The same from a text (a checkpoint's run.yaml). */
+ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments, int n,
+                                 ech_config **out);
+/* The defaults alone: for help. */
+ech_status ech_setup_defaults(ech_config **out);
+
+/* Fills everything that is "auto", for `world` ranks, `local_ranks` of them on this machine, and
+ * refuses what no room accepts. */
+ech_status ech_setup_resolve(ech_config *config, int world, int local_ranks);
+
+/* What all ranks share: pure. */
+typedef struct ech_design {
+    const ech_config *config; /* resolved; borrowed */
+    const ech_tokenizer *tokenizer;
+    ech_model *model;
+    ech_layout *layout;
+    const ech_kernels *kernels;
+    int world;
+} ech_design;
+
+ech_status ech_design_create(const ech_config *config, int world, ech_design *out);
+void ech_design_destroy(ech_design *design); /* frees what it points to, not itself */
+/* A rank's plan, refused with the table of what takes the bytes if it exceeds memory.device_limit. */
+ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
+/* "    parameters          12.3 MiB ..." one line a kind, and the sum. */
+void ech_print_memory(const ech_plan *plan, ech_text *out);
+
+/* One rank's running engine over its plan. */
+typedef struct ech_session {
+    ech_plan *plan;
+    ech_exec *exec;
+} ech_session;
+ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
+                              ech_session *out); /* collective */
+void ech_session_destroy(ech_session *session);
+
+/* Runs `main` on every rank: on one thread per rank for `local`, on this process's own rank for
+ * `mpi`. Returns the first failure of a rank of this process. */
+typedef ech_status (*ech_rank_main)(ech_comm *comm, void *context);
+ech_status ech_run_ranks(const char *comm, int ranks, double deadline, ech_rank_main main,
+                         void *context);
+
+#endif

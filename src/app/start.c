@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a run's ranks come to be: threads, ranks of a launcher, or a launcher to be.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/launcher.h"
+#include "app/run_arguments.h"
+#include "base/log.h"
+
+static const char *look_up(const char *name)
+{
+    return getenv(name);
+}
+
+/* Of the processes of a launcher one speaks, as long as they do not know each other. Returns what
+ * ech_log_set_quiet wants back. */
+static bool hush(void)
+{
+    ech_launched launched;
+    bool others_speak = ech_launcher_seen(look_up, &launched) && launched.rank > 0;
+    bool quiet = ech_log_set_quiet(others_speak);
+    if (!others_speak) ech_log_set_quiet(quiet);
+    return quiet;
+}
+
+ech_status ech_run_config(const ech_run_arguments *arguments, ech_config **out)
+{
+    bool quiet = hush();
+    ech_status status = ech_setup_config(arguments->file, arguments->assignment.at,
+                                         (int)arguments->assignment.n, out);
+    ech_log_set_quiet(quiet);
+    return status;
+}
+
+/* What can be refused without starting anything is refused once, not by every rank. */
+static ech_status preflight(const ech_config *config, int ranks)
+{
+    ech_config *copy = ech_config_copy(config);
+    ech_design design = {0};
+    ech_status status = ech_setup_resolve(copy, ranks, ranks);
+    if (status == ECH_OK) status = ech_design_create(copy, ranks, &design);
+    ech_design_destroy(&design);
+    ech_config_destroy(copy);
+    return status;
+}
+
+static ech_status start_threads(const ech_start *start, const ech_launched *launched)
+{
+    const ech_config *config = start->config;
+    int ranks = start->arguments->ranks;
+    if (launched && launched->size > 1)
+        return ech_config_complain(config, "parallel.comm",
+                                   "%s started %lld processes, and each would train alone; use "
+                                   "parallel.comm=mpi, or no launcher",
+                                   launched->by, (long long)launched->size);
+    if (ranks == 0) ranks = config->parallel.data == ECH_AUTO ? 1 : (int)config->parallel.data;
+    if (ranks > ECH_MOST_RANKS)
+        return ech_config_complain(config, "parallel.data", "at most %d ranks", ECH_MOST_RANKS);
+    ECH_TRY(preflight(config, ranks));
+    return ech_run_ranks("local", ranks, config->parallel.deadline, start->main, start->context);
+}
+
+/* "train --option RUN.yaml section.key=value", without --ranks. */
+static ech_status start_launcher(const ech_start *start)
+{
+    ECH_LIST(char *) words = {0};
+    const ech_run_arguments *arguments = start->arguments;
+    char *command = ech_strdup(start->command);
+    ECH_PUSH(words, command);
+    for (int i = 0; i < start->n; i++) ECH_PUSH(words, start->options[i]);
+    ECH_PUSH(words, arguments->file);
+    for (size_t i = 0; i < arguments->assignment.n; i++)
+        ECH_PUSH(words, arguments->assignment.at[i]);
+    ech_status status = ech_launcher_start(arguments->ranks, words.at, (int)words.n);
+    free(words.at);
+    free(command);
+    return status;
+}
+
+static ech_status check_size(int ranks, const ech_launched *launched)
+{
+    if (!ranks || !launched->size || launched->size == ranks) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "--ranks %d, but %s started %lld; leave --ranks out: it is for starting a launcher",
+             ranks, launched->by, (long long)launched->size);
+}
+
+static ech_status start_processes(const ech_start *start, const ech_launched *launched)
+{
+    const ech_config *config = start->config;
+    int ranks = start->arguments->ranks;
+    if (launched) {
+        ECH_TRY(check_size(ranks, launched));
+    } else {
+        ECH_TRY(preflight(config, ranks ? ranks : 1));
+        if (ranks > 1) return start_launcher(start);
+    }
+    return ech_run_ranks(config->parallel.comm, 0, config->parallel.deadline, start->main,
+                         start->context);
+}
+
+ech_status ech_start_ranks(const ech_start *start)
+{
+    ech_launched seen;
+    const ech_launched *launched = ech_launcher_seen(look_up, &seen) ? &seen : NULL;
+    bool is_local = strcmp(start->config->parallel.comm, "local") == 0;
+    return is_local ? start_threads(start, launched) : start_processes(start, launched);
+}

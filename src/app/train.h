@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Training: the loop over the calendar, on every rank.
+ */
+#ifndef ECH_APP_TRAIN_H
+#define ECH_APP_TRAIN_H
+
+#include "app/setup.h"
+
+/* What a training run is started with; the same on all ranks. */
+typedef struct ech_training {
+    const ech_config *config; /* checked, not yet resolved: ranks resolve their own copy */
+    bool stopped;             /* out, rank 0: ended early after a signal, saved: exit 75 */
+} ech_training;
+
+/* Trains from start or newest checkpoint to the last step. Collective. An ech_rank_main over an
+ * ech_training. */
+ech_status ech_train_rank(ech_comm *comm, void *training);
+
+/* SIGUSR1 saves and goes on; SIGUSR2, SIGTERM and SIGINT finish the step, save and stop. */
+void ech_train_catch_signals(void);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a checkpoint to a session.
+ */
+#include "app/trained.h"
+
+#include <stdio.h>
+
+typedef struct trained_run {
+    const ech_checkpoint *checkpoint;
+    int64_t samples;
+    ech_trained_use use;
+    void *context;
+} trained_run;
+
+/* The run file of the checkpoint, with what belongs to one rank on this machine instead of the
+ * layout that trained it. */
+static ech_status read_config(const trained_run *run, ech_config **out)
+{
+    char batch[64], micro_batch[64];
+    char *assignments[] = {batch,
+                           micro_batch,
+                           (char[]){"parallel.comm=local"},
+                           (char[]){"parallel.data=1"},
+                           (char[]){"parallel.threads=auto"},
+                           (char[]){"parallel.reduction=direct"},
+                           (char[]){"memory.device_limit=auto"}};
+    snprintf(batch, sizeof batch, "training.global_batch_size=%lld", (long long)run->samples);
+    snprintf(micro_batch, sizeof micro_batch, "training.micro_batch_size=%lld",
+             (long long)run->samples);
+    return ech_setup_config_text(ech_checkpoint_get_info(run->checkpoint)->run_yaml,
+                                 ech_checkpoint_path(run->checkpoint), assignments,
+                                 sizeof assignments / sizeof *assignments, out);
+}
+
+static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const trained_run *run)
+{
+    ECH_TRY(read_config(run, &trained->config));
+    ECH_TRY(ech_setup_resolve(trained->config, 1, 1));
+    ECH_TRY(ech_design_create(trained->config, 1, &trained->design));
+    ECH_TRY(ech_session_create(&trained->design, comm, true, &trained->session));
+    ECH_TRY(ech_exec_restore(trained->session.exec, run->checkpoint));
+    return run->use(trained, run->context);
+}
+
+static ech_status run_rank(ech_comm *comm, void *context)
+{
+    ech_trained trained = {0};
+    ech_status status = open_and_use(&trained, comm, context);
+    ech_session_destroy(&trained.session);
+    ech_design_destroy(&trained.design);
+    ech_config_destroy(trained.config);
+    return status;
+}
+
+ech_status ech_trained_run(const char *path, int64_t samples, ech_trained_use use, void *context)
+{
+    const double deadline = 600; /* seconds; one rank waits for nobody */
+    ech_checkpoint *checkpoint;
+    ECH_TRY(ech_checkpoint_find(path, &checkpoint));
+    trained_run run = {checkpoint, samples, use, context};
+    ech_status status = ech_run_ranks("local", 1, deadline, run_rank, &run);
+    ech_checkpoint_close(checkpoint);
+    return status;
+}

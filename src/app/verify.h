@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Verification: a layout against one rank, in fp64.
+ */
+#ifndef ECH_APP_VERIFY_H
+#define ECH_APP_VERIFY_H
+
+#include "app/setup.h"
+
+/* What was compared and how far apart it was. */
+typedef struct ech_verification {
+    /* in */
+    const ech_config *config; /* checked, not resolved */
+    int64_t steps;            /* training steps to compare */
+    double tolerance;         /* 1e-10 */
+    /* out, on rank 0 */
+    bool passed;
+    double worst;        /* the largest error of all */
+    char worst_at[256];  /* "step 2, gradient of model.layers.1....": where it was */
+    char first_bad[256]; /* the first tensor out of tolerance, "" if there is none */
+    double worst_loss, worst_gradient, worst_weight;
+    int64_t compared, left_out; /* elements of updated weights compared, and left out as noise */
+} ech_verification;
+
+/* Runs the configuration's layout and one rank (same micro-batches, in order) and compares loss,
+ * every gradient (after reduction, before clipping) and every updated weight after each step.
+ * Collective; an ech_rank_main over an ech_verification shared by the process's ranks. */
+ech_status ech_verify_rank(ech_comm *comm, void *verification);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading and writing whole files and exact ranges.
+ */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+static ech_status read_open_file(int fd, const char *path, size_t limit, char **out, size_t *n)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", path, strerror(errno));
+    size_t expected = info.st_size > 0 ? (size_t)info.st_size : 0;
+    /* The size is a hint (a pipe has none, a file may grow): one byte past the limit decides. */
+    size_t capacity = 0, used = 0;
+    char *bytes = ech_grow(NULL, &capacity, (expected < limit ? expected : limit) + 2, 1);
+    for (;;) {
+        size_t room = capacity - used - 1;
+        if (used <= limit && room > limit + 1 - used) room = limit + 1 - used;
+        ssize_t got = read(fd, bytes + used, room);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            int why = errno;
+            free(bytes);
+            ECH_FAIL(ECH_EIO, "%s: cannot read: %s", path, strerror(why));
+        }
+        if (got == 0) break;
+        used += (size_t)got;
+        if (used > limit) {
+            free(bytes);
+            ECH_FAIL(ECH_EINPUT, "%s: larger than the %zu bytes such a file may have", path, limit);
+        }
+        bytes = ech_grow(bytes, &capacity, used + 2, 1);
+    }
+    bytes[used] = '\0';
+    *out = bytes;
+    *n = used;
+    return ECH_OK;
+}
+
+ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", path, strerror(errno));
+    ech_status st = read_open_file(fd, path, limit, out, n);
+    close(fd);
+    return st;
+}
+
+/* A new file beside `path` under a name nobody else uses; its name goes to *temporary. */
+static ech_status open_temporary(const char *path, char **temporary, int *out)
+{
+    static atomic_uint counter;
+    size_t room = strlen(path) + 48;
+    char *name = ech_calloc(room, 1);
+    for (int attempt = 0; attempt < 100; attempt++) {
+        snprintf(name, room, "%s.tmp-%ld-%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
+        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0) {
+            *temporary = name;
+            *out = fd;
+            return ECH_OK;
+        }
+        if (errno != EEXIST) break;
+    }
+    int why = errno;
+    free(name);
+    ECH_FAIL(ECH_EIO, "%s: cannot create a file beside it: %s", path, strerror(why));
+}
+
+static ech_status fill_and_rename(int fd, const char *temporary, const char *path,
+                                  const void *bytes, size_t n)
+{
+    ech_status st = ech_file_write_at(fd, temporary, bytes, n, 0);
+    int why = 0;
+    if (st == ECH_OK && fsync(fd) != 0) why = errno;
+    if (close(fd) != 0 && !why) why = errno;
+    ECH_TRY(st);
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot bring it to disk: %s", temporary, strerror(why));
+    if (rename(temporary, path) != 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", path, temporary, strerror(errno));
+    return ECH_OK;
+}
+
+static ech_status sync_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return ech_file_sync_folder(".");
+    char *folder = ech_strdup(path);
+    folder[slash == path ? 1 : slash - path] = '\0';
+    ech_status st = ech_file_sync_folder(folder);
+    free(folder);
+    return st;
+}
+
+ech_status ech_file_write(const char *path, const void *bytes, size_t n)
+{
+    char *temporary;
+    int fd;
+    ECH_TRY(open_temporary(path, &temporary, &fd));
+    ech_status st = fill_and_rename(fd, temporary, path, bytes, n);
+    if (st != ECH_OK) unlink(temporary);
+    free(temporary);
+    ECH_TRY(st);
+    return sync_parent(path);
+}
+
+ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int64_t offset)
+{
+    char *to = bytes;
+    while (n > 0) {
+        ssize_t got = pread(fd, to, n, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            ECH_FAIL(ECH_EIO, "%s: cannot read %zu bytes at %lld: %s", path, n, (long long)offset,
+                     strerror(errno));
+        if (got == 0)
+            ECH_FAIL(ECH_EINPUT, "%s: ends at byte %lld, %zu bytes short: cut off?", path,
+                     (long long)offset, n);
+        to += got;
+        n -= (size_t)got;
+        offset += got;
+    }
+    return ECH_OK;
+}
+
+ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t n, int64_t offset)
+{
+    const char *from = bytes;
+    while (n > 0) {
+        ssize_t put = pwrite(fd, from, n, (off_t)offset);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0)
+            ECH_FAIL(ECH_EIO, "%s: cannot write %zu bytes at %lld: %s", path, n, (long long)offset,
+                     put < 0 ? strerror(errno) : "nothing was taken");
+        from += put;
+        n -= (size_t)put;
+        offset += put;
+    }
+    return ECH_OK;
+}

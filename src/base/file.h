@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files and folders. Every error names the path and what the system said.
+ */
+#ifndef ECH_BASE_FILE_H
+#define ECH_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Reads a whole file of at most `limit` bytes; *out is terminated by a NUL not counted in *n and
+ * is released with free(). */
+ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n);
+
+/* Writes all bytes to a temporary name beside `path`, fsyncs, renames over `path`, fsyncs the
+ * folder: the file is either the old or the new one, whole. */
+ech_status ech_file_write(const char *path, const void *bytes, size_t n);
+
+/* pread and pwrite of exactly n bytes, retried when interrupted or short. */
+ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int64_t offset);
+ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t n, int64_t offset);
+
+ech_status ech_file_sync_folder(const char *path);
+
+/* Makes the folder and its parents; no error if it is there. */
+ech_status ech_file_make_folder(const char *path);
+/* Removes a file or a folder with all it holds; no error if it is not there. */
+ech_status ech_file_remove_all(const char *path);
+
+bool ech_file_exists(const char *path);
+bool ech_file_is_folder(const char *path);
+
+/* "a" + "b" -> "a/b" in new memory, released with free(). */
+char *ech_file_join(const char *folder, const char *name);
+
+#endif

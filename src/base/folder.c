@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Folders: making, syncing and removing them, and names of files in them.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+
+ech_status ech_file_sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, strerror(errno));
+    int why = fsync(fd) == 0 ? 0 : errno;
+    close(fd);
+    /* Some network file systems lack fsync for folders and keep renames in order themselves. */
+    if (why && why != EINVAL && why != ENOTSUP)
+        ECH_FAIL(ECH_EIO, "%s: cannot bring the folder to disk: %s", path, strerror(why));
+    return ECH_OK;
+}
+
+static ech_status make_one(const char *path)
+{
+    if (mkdir(path, 0777) == 0) return ECH_OK;
+    int why = errno;
+    /* Other errors than EEXIST also come for folders that are there (a read-only file system). */
+    if (ech_file_is_folder(path)) return ECH_OK;
+    if (why == EEXIST) ECH_FAIL(ECH_EIO, "%s: cannot be a folder: a file has that name", path);
+    ECH_FAIL(ECH_EIO, "%s: cannot make the folder: %s", path, strerror(why));
+}
+
+ech_status ech_file_make_folder(const char *path)
+{
+    char *part = ech_strdup(path);
+    ech_status st = ECH_OK;
+    for (char *at = part; *at && st == ECH_OK; at++) {
+        if (*at != '/' || at == part) continue;
+        *at = '\0';
+        st = make_one(part);
+        *at = '/';
+    }
+    if (st == ECH_OK) st = make_one(part);
+    free(part);
+    return st;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    (void)info, (void)kind, (void)walk;
+    if (remove(path) == 0 || errno == ENOENT) return 0;
+    ECH_FAIL(ECH_EIO, "%s: cannot remove: %s", path, strerror(errno));
+}
+
+ech_status ech_file_remove_all(const char *path)
+{
+    enum { OPEN_FOLDERS = 16 };
+    struct stat info;
+    if (lstat(path, &info) != 0 && errno == ENOENT) return ECH_OK;
+    int st = nftw(path, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+    if (st == -1) ECH_FAIL(ECH_EIO, "%s: cannot remove: %s", path, strerror(errno));
+    return (ech_status)st;
+}
+
+bool ech_file_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+bool ech_file_is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+char *ech_file_join(const char *folder, const char *name)
+{
+    size_t n = strlen(folder), room = n + strlen(name) + 2;
+    bool open_end = n > 0 && folder[n - 1] != '/';
+    char *path = ech_calloc(room, 1);
+    snprintf(path, room, "%s%s%s", folder, open_end ? "/" : "", name);
+    return path;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Failing once, with one line, and remembering it for whoever asks.
+ */
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/line.h"
+#include "base/log.h"
+
+static _Thread_local char last_error[2048];
+
+/* Names and values out of files end up in messages: no control character reaches the terminal, and
+ * an error stays one line. */
+static void make_one_line(char *message)
+{
+    for (unsigned char *at = (unsigned char *)message; *at; at++)
+        if (*at < 0x20 || *at == 0x7f) *at = ' ';
+}
+
+ech_status ech_fail_at(const char *file, int line, ech_status st, const char *format, ...)
+{
+    /* Not straight into last_error: it may be one of the arguments. */
+    char message[sizeof last_error];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    make_one_line(message);
+    memcpy(last_error, message, sizeof last_error);
+    if (st == ECH_EINTERNAL)
+        ech_line_print("error: ", "%s (%s:%d)", message, file, line);
+    else
+        ech_line_print("error: ", "%s", message);
+    return st;
+}
+
+const char *ech_last_error(void)
+{
+    return last_error;
+}
+
+void ech_clear_error(void)
+{
+    last_error[0] = '\0';
+}
+
+const char *ech_status_name(ech_status st)
+{
+    switch (st) {
+    case ECH_OK:
+        return "ok";
+    case ECH_EUSAGE:
+        return "usage";
+    case ECH_EINPUT:
+        return "input";
+    case ECH_EIO:
+        return "i/o";
+    case ECH_ENOMEM:
+        return "memory";
+    case ECH_EUNSUPPORTED:
+        return "unsupported";
+    case ECH_ECOMM:
+        return "communication";
+    case ECH_EABORTED:
+        return "aborted";
+    case ECH_ENUMERIC:
+        return "numeric";
+    case ECH_EINTERNAL:
+        return "internal";
+    }
+    return "unknown";
+}
+
+void ech_assert_failed(const char *file, int line, const char *what)
+{
+    ech_log_set_quiet(false);
+    ech_line_print("", "%s:%d: broken promise: %s", file, line, what);
+    abort();
+}

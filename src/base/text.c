@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Strings that grow, and names among names.
+ */
+#include "base/text.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+void ech_text_append(ech_text *text, const char *format, ...)
+{
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int n = vsnprintf(NULL, 0, format, arguments);
+    size_t added = n < 0 ? 0 : (size_t)n;
+    text->at = ech_grow(text->at, &text->capacity, text->n + added + 1, 1);
+    vsnprintf(text->at + text->n, added + 1, format, again);
+    text->n += added;
+    va_end(again);
+    va_end(arguments);
+}
+
+void ech_text_append_bytes(ech_text *text, const void *bytes, size_t n)
+{
+    text->at = ech_grow(text->at, &text->capacity, text->n + n + 1, 1);
+    if (n > 0) memcpy(text->at + text->n, bytes, n);
+    text->n += n;
+    text->at[text->n] = '\0';
+}
+
+void ech_text_free(ech_text *text)
+{
+    free(text->at);
+    *text = (ech_text){0};
+}
+
+bool ech_text_has_word(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+    if (n == 0) return false;
+    for (const char *at = words; *at;) {
+        at += strspn(at, " \t\n");
+        size_t length = strcspn(at, " \t\n");
+        if (length == n && memcmp(at, word, n) == 0) return true;
+        at += length;
+    }
+    return false;
+}
+
+enum { LONGEST_NAME = 64 };
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Insertions, deletions, changes and swaps of neighbours (optimal string alignment), letter case
+ * ignored. Both strings have at most LONGEST_NAME bytes. */
+static size_t edit_distance(const char *a, size_t n, const char *b, size_t m)
+{
+    size_t rows[3][LONGEST_NAME + 1];
+    size_t *before = rows[0], *above = rows[1], *row = rows[2];
+    for (size_t j = 0; j <= m; j++) above[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        int x = tolower((unsigned char)a[i - 1]);
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            int y = tolower((unsigned char)b[j - 1]);
+            size_t best = smaller(above[j], row[j - 1]) + 1;
+            best = smaller(best, above[j - 1] + (x != y));
+            bool swapped = i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
+                           y == tolower((unsigned char)a[i - 2]);
+            if (swapped) best = smaller(best, before[j - 2] + 1);
+            row[j] = best;
+        }
+        size_t *oldest = before;
+        before = above;
+        above = row;
+        row = oldest;
+    }
+    return above[m];
+}
+
+/* Whether the letters of `name` come in `candidate` in the same order, letter case ignored. */
+static bool abbreviates(const char *name, const char *candidate)
+{
+    for (; *name && *candidate; candidate++)
+        name += tolower((unsigned char)*name) == tolower((unsigned char)*candidate);
+    return *name == '\0';
+}
+
+/* num_layers for num_hidden_layers: the shortest that has all letters, at least a third of its. */
+static const char *find_abbreviated(const char *name, const char *const *candidates, size_t n)
+{
+    size_t length = strlen(name), shortest = 3 * length + 1;
+    const char *found = NULL;
+    if (length < 3) return NULL;
+    for (size_t c = 0; c < n; c++) {
+        size_t m = strlen(candidates[c]);
+        if (m >= shortest || !abbreviates(name, candidates[c])) continue;
+        shortest = m;
+        found = candidates[c];
+    }
+    return found;
+}
+
+const char *ech_text_nearest(const char *name, const char *const *candidates, size_t n)
+{
+    size_t length = strlen(name);
+    if (length == 0 || length > LONGEST_NAME) return NULL;
+    /* Meant is what shares about two thirds of the letters. */
+    size_t best = (length + 2) / 3 + 1;
+    const char *nearest = NULL;
+    for (size_t c = 0; c < n; c++) {
+        size_t m = strlen(candidates[c]);
+        if (m > LONGEST_NAME) continue;
+        size_t distance = edit_distance(name, length, candidates[c], m);
+        if (distance < best && distance < (length > m ? length : m)) {
+            best = distance;
+            nearest = candidates[c];
+        }
+    }
+    return nearest ? nearest : find_abbreviated(name, candidates, n);
+}

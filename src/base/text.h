@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text: strings that grow, strict numbers, byte counts for people, and the nearest known name.
+ */
+#ifndef ECH_BASE_TEXT_H
+#define ECH_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A string that grows. Start with {0}; `at` is always terminated once something was appended. */
+typedef struct ech_text {
+    char *at;
+    size_t n, capacity;
+} ech_text;
+
+void ech_text_append(ech_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void ech_text_append_bytes(ech_text *text, const void *bytes, size_t n);
+void ech_text_free(ech_text *text);
+
+/* Whole-string numbers: no blanks, no trailing characters ("4x"), no underscores, no nan or inf.
+ * Return false and leave *out alone if the text is anything else or out of range. */
+bool ech_text_to_int(const char *text, int64_t *out);
+bool ech_text_to_real(const char *text, double *out);
+/* Bytes with an optional unit: "4096", "64KiB", "8MiB", "8GiB", "1TiB", "25MB" (10^6), "1.5GiB". */
+bool ech_text_to_bytes(const char *text, int64_t *out);
+
+/* 1536 -> "1.5 KiB". Returns `buffer`. */
+char *ech_text_from_bytes(int64_t bytes, char *buffer, size_t size);
+
+/* The candidate closest to `name` by edit distance, else the shortest one that it abbreviates
+ * ("num_layers"), or NULL if none is close enough to be meant. */
+const char *ech_text_nearest(const char *name, const char *const *candidates, size_t n);
+
+/* Whether `word` is one of the blank-separated words in `words`. */
+bool ech_text_has_word(const char *words, const char *word);
+
+#endif

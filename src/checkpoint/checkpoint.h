@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checkpoints: a folder per step that loads under any layout, and in Hugging Face transformers.
+ *
+ *     DIRECTORY/step-00000100/model/model.safetensors, config.json, tokenizer.json, ...
+ *                             state/state.safetensors      optimizer state as NAME.exp_avg ...
+ *                             manifest.json                checksums, resolved run file, counters
+ *
+ * Commit order: all ranks write their slices into step-N.tmp, fsync; barrier; file ranges of 16 MiB
+ * are read back and hashed (XXH3-128), shared out over the ranks; rank 0 writes manifest.json last,
+ * fsyncs files and folders, renames step-N.tmp to step-N, fsyncs DIRECTORY. So a folder with the
+ * final name is whole, and whatever is interrupted leaves the older checkpoints as they were.
+ */
+#ifndef ECH_CHECKPOINT_CHECKPOINT_H
+#define ECH_CHECKPOINT_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "comm/comm.h"
+#include "tensor/tensor.h"
+
+/* A tensor as it lies in a file, and the box of it that a rank writes or wants. */
+typedef struct ech_saved_tensor {
+    const char *name; /* "model.norm.weight", "model.norm.weight.exp_avg" */
+    bool is_state;    /* in state/, not in model/ */
+    ech_dtype dtype;
+    int dims;
+    int64_t shape[ECH_MAX_DIMS]; /* whole */
+    /* This rank's box; `data` holds it contiguously, row-major. size[0] = 0: no part. (Of a scalar,
+     * dims = 0, size[0] = 1 is the whole.) */
+    int64_t begin[ECH_MAX_DIMS], size[ECH_MAX_DIMS];
+    void *data;
+} ech_saved_tensor;
+
+/* What is saved besides tensors. */
+typedef struct ech_checkpoint_info {
+    int64_t step;            /* steps done */
+    int64_t optimizer_count; /* updates done: the curve's and the optimizer's position */
+    int64_t samples;         /* data position g */
+    int64_t skipped_steps;
+    double loss;                                  /* of the last step */
+    int ranks;                                    /* that saved it; set by ech_checkpoint_save */
+    char *run_yaml;                               /* the resolved run file */
+    char *config_json;                            /* Hugging Face's; written into model/ */
+    char *tokenizer_json, *tokenizer_config_json; /* likewise; NULL: none */
+} ech_checkpoint_info;
+void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees the texts */
+
+/* Writes DIRECTORY/step-%08d. All ranks list the same tensors in the same order, each with its own
+ * box; boxes cover every tensor once. Of `info`, member 0's counts, only the step must be the same
+ * on all. A step-N that is there already is replaced: it is step-N.old until the new one has its
+ * name. Collective over `world`. On failure on any rank every rank returns an error (ECH_EABORTED
+ * where another rank failed) and member 0 removes the temporary folder; one that is left because
+ * the process died is cleared by the next save. *bytes: of all files. */
+ech_status ech_checkpoint_save(ech_group *world, const char *directory,
+                               const ech_checkpoint_info *info, const ech_saved_tensor *tensors,
+                               int n, int64_t *bytes);
+
+typedef struct ech_checkpoint ech_checkpoint;
+
+/* Opens one checkpoint folder (…/step-00000100) and checks its manifest and all sizes, and every
+ * checksum if `verify`. Not collective. Errors name file and byte range. */
+ech_status ech_checkpoint_open(const char *path, bool verify, ech_checkpoint **out);
+void ech_checkpoint_close(ech_checkpoint *checkpoint); /* accepts NULL */
+const char *ech_checkpoint_path(const ech_checkpoint *checkpoint);
+const ech_checkpoint_info *ech_checkpoint_get_info(const ech_checkpoint *checkpoint);
+/* Reads the box of each tensor into `data`. A missing tensor, another shape or dtype is an error
+ * that names it; fp32 and fp64 convert into each other. */
+ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved_tensor *tensors,
+                               int n);
+
+/* Opens the newest checkpoint below `directory` that verifies, saying which it skipped and why.
+ * Only folders named exactly step-%08d count, and step-%08d.old where its successor is not there.
+ * *out = NULL, ECH_OK when there is none at all; an error when there are some but none verifies. */
+ech_status ech_checkpoint_open_newest(const char *directory, ech_checkpoint **out);
+/* Accepts a checkpoint folder, a checkpoints folder (its newest) or a run directory (likewise). */
+ech_status ech_checkpoint_find(const char *path, ech_checkpoint **out);
+/* Removes all but the newest `keep` (0: none is removed), and only if the newest one verifies. Not
+ * collective. */
+ech_status ech_checkpoint_prune(const char *directory, int64_t keep);
+
+/* ---- safetensors: one file ---- */
+
+/* Bytes. The format allows 100,000,000; more than 100,000 tensors fit in this. */
+enum { ECH_SAFETENSORS_HEADER_LIMIT = 16 << 20 };
+
+typedef struct ech_safetensors ech_safetensors;
+/* Parses and checks the header by the format's rules (docs/formats.md) before any allocation that
+ * a hostile file could size. Keeps the file open. */
+ech_status ech_safetensors_open(const char *path, ech_safetensors **out);
+void ech_safetensors_close(ech_safetensors *file); /* accepts NULL */
+int ech_safetensors_count(const ech_safetensors *file);
+/* Tensor i: name, dtype, dims, shape; begin/size = whole, data = NULL. Names are borrowed. */
+ech_saved_tensor ech_safetensors_get(const ech_safetensors *file, int i);
+int ech_safetensors_find(const ech_safetensors *file, const char *name); /* -1: no such tensor */
+/* Reads box (begin, size) of tensor i, contiguously, in the file's dtype. */
+ech_status ech_safetensors_read(const ech_safetensors *file, int i, const int64_t *begin,
+                                const int64_t *size, void *data);
+
+/* The header for these tensors (whole, in this order; boxes are not looked at), padded so that
+ * data begins at a multiple of 4,096 bytes. *out: 8 length bytes and the JSON. offsets[i]: where
+ * tensor i begins in the file; *file_bytes: the file's size. Errors: a name that comes twice or is
+ * not UTF-8, a shape that cannot be counted. */
+ech_status ech_safetensors_header(const ech_saved_tensor *tensors, int n, ech_text *out,
+                                  int64_t *offsets, int64_t *file_bytes);
+/* pwrite of the tensor's own box into a file where the whole tensor begins at `offset`. */
+ech_status ech_safetensors_write_box(int fd, const char *path, const ech_saved_tensor *tensor,
+                                     int64_t offset);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * XXH3-128 of file ranges.
+ */
+#include "checkpoint/hash.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+
+enum { CHUNK = 256 << 10 }; /* bytes read at a time */
+
+ech_hash ech_hash_bytes(const void *bytes, size_t n)
+{
+    XXH128_hash_t hash = XXH3_128bits(bytes, n);
+    return (ech_hash){hash.high64, hash.low64};
+}
+
+int64_t ech_hash_ranges(int64_t file_bytes)
+{
+    return file_bytes / ECH_HASH_RANGE + (file_bytes % ECH_HASH_RANGE != 0);
+}
+
+static ech_status hash_span(int fd, const char *path, int64_t begin, int64_t end, char *buffer,
+                            XXH3_state_t *state)
+{
+    XXH3_128bits_reset(state);
+    while (begin < end) {
+        size_t n = end - begin < CHUNK ? (size_t)(end - begin) : CHUNK;
+        ECH_TRY(ech_file_read_at(fd, path, buffer, n, begin));
+        XXH3_128bits_update(state, buffer, n);
+        begin += (int64_t)n;
+    }
+    return ECH_OK;
+}
+
+ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int64_t i,
+                               ech_hash *out)
+{
+    int64_t begin = i * ECH_HASH_RANGE;
+    int64_t end = file_bytes - begin < ECH_HASH_RANGE ? file_bytes : begin + ECH_HASH_RANGE;
+    XXH3_state_t *state = XXH3_createState();
+    if (!state) ECH_FAIL(ECH_ENOMEM, "%s: no memory to hash it", path);
+    char *buffer = ech_calloc(end - begin < CHUNK ? (size_t)(end - begin) : CHUNK, 1);
+    ech_status st = hash_span(fd, path, begin, end, buffer, state);
+    if (st == ECH_OK) {
+        XXH128_hash_t hash = XXH3_128bits_digest(state);
+        *out = (ech_hash){hash.high64, hash.low64};
+    }
+    free(buffer);
+    XXH3_freeState(state);
+    return st;
+}
+
+bool ech_hash_equal(ech_hash a, ech_hash b)
+{
+    return a.high == b.high && a.low == b.low;
+}
+
+void ech_hash_print(ech_hash hash, char digits[ECH_HASH_DIGITS + 1])
+{
+    snprintf(digits, ECH_HASH_DIGITS + 1, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+}
+
+bool ech_hash_parse(const char *digits, ech_hash *out)
+{
+    uint64_t half[2] = {0, 0};
+    for (int i = 0; i < ECH_HASH_DIGITS; i++) {
+        char c = digits[i];
+        uint64_t value;
+        if (c >= '0' && c <= '9') {
+            value = (uint64_t)(c - '0');
+        } else if (c >= 'a' && c <= 'f') {
+            value = (uint64_t)(c - 'a') + 10;
+        } else {
+            return false;
+        }
+        half[i / 16] = half[i / 16] << 4 | value;
+    }
+    *out = (ech_hash){half[0], half[1]};
+    return true;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * JSON from files nobody vouches for.
+ */
+#include "checkpoint/json.h"
+
+#include <stdlib.h>
+
+/* What a look over the bytes counts, before any tree is built. Commas and brackets inside of
+ * strings do not count. */
+typedef struct census {
+    int depth, deepest;
+    size_t containers, commas;
+} census;
+
+static census count_values(const char *text, size_t n)
+{
+    census seen = {0};
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (in_string) {
+            if (c == '\\') i++;
+            in_string = c != '"';
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            seen.containers++;
+            if (++seen.depth > seen.deepest) seen.deepest = seen.depth;
+        } else if (c == '}' || c == ']') {
+            seen.depth--;
+        } else if (c == ',') {
+            seen.commas++;
+        }
+    }
+    return seen;
+}
+
+ech_status ech_json_parse(const char *path, const char *text, size_t n, ech_json_limits limits,
+                          json_t **out)
+{
+    census seen = count_values(text, n);
+    if (seen.deepest > limits.depth || seen.containers > limits.containers ||
+        seen.commas > limits.values) {
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: the JSON (%zu bytes, %zu objects and arrays %d deep, %zu commas) is beyond "
+                 "what such a file can need (%zu, %d deep, %zu)",
+                 path, n, seen.containers, seen.deepest, seen.commas, limits.containers,
+                 limits.depth, limits.values);
+    }
+    json_error_t error;
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    if (!root) {
+        ECH_FAIL(ECH_EINPUT, "%s: bad JSON at line %d, column %d: %s", path, error.line,
+                 error.column, error.text);
+    }
+    if (!json_is_object(root)) {
+        json_decref(root);
+        ECH_FAIL(ECH_EINPUT, "%s: the JSON is no object", path);
+    }
+    *out = root;
+    return ECH_OK;
+}
+
+bool ech_json_to_int(const json_t *value, int64_t low, int64_t high, int64_t *out)
+{
+    if (!json_is_integer(value)) return false;
+    json_int_t number = json_integer_value(value);
+    if (number < low || number > high) return false;
+    *out = number;
+    return true;
+}
+
+bool ech_json_append_string(ech_text *out, const char *text)
+{
+    json_t *string = json_string(text);
+    if (!string) return false;
+    char *quoted = json_dumps(string, JSON_ENCODE_ANY | JSON_COMPACT);
+    json_decref(string);
+    if (!quoted) return false;
+    ech_text_append(out, "%s", quoted);
+    free(quoted);
+    return true;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writing and reading manifest.json. Its text ends in the hash of all bytes before the hash's own
+ * digits, so that no flipped bit in it goes unseen.
+ */
+#include "checkpoint/manifest.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "checkpoint/json.h"
+
+enum { VERSION = 1 };
+static const char FORMAT[] = "echelon checkpoint";
+static const char HASH_KEY[] = ",\"xxh3_128\":\"";
+static const char ENDING[] = "\"}\n";
+
+const char *ech_checkpoint_file_name(ech_checkpoint_file file)
+{
+    static const char *const names[ECH_FILES] = {
+        [ECH_FILE_MODEL] = "model/model.safetensors",
+        [ECH_FILE_STATE] = "state/state.safetensors",
+        [ECH_FILE_CONFIG] = "model/config.json",
+        [ECH_FILE_TOKENIZER] = "model/tokenizer.json",
+        [ECH_FILE_TOKENIZER_CONFIG] = "model/tokenizer_config.json",
+    };
+    return names[file];
+}
+
+char **ech_checkpoint_file_text(ech_checkpoint_info *info, ech_checkpoint_file file)
+{
+    switch (file) {
+    case ECH_FILE_CONFIG:
+        return &info->config_json;
+    case ECH_FILE_TOKENIZER:
+        return &info->tokenizer_json;
+    case ECH_FILE_TOKENIZER_CONFIG:
+        return &info->tokenizer_config_json;
+    default:
+        return NULL;
+    }
+}
+
+void ech_checkpoint_info_free(ech_checkpoint_info *info)
+{
+    free(info->run_yaml);
+    free(info->config_json);
+    free(info->tokenizer_json);
+    free(info->tokenizer_config_json);
+    info->run_yaml = info->config_json = NULL;
+    info->tokenizer_json = info->tokenizer_config_json = NULL;
+}
+
+void ech_manifest_free(ech_manifest *manifest)
+{
+    ech_checkpoint_info_free(&manifest->info);
+    for (int f = 0; f < ECH_FILES; f++) {
+        free(manifest->files[f].hashes);
+        manifest->files[f].hashes = NULL;
+    }
+}
+
+/* ---- writing ---- */
+
+static void append_files(const ech_manifest *manifest, ech_text *out)
+{
+    const char *between = "";
+    for (int f = 0; f < ECH_FILES; f++) {
+        if (manifest->files[f].bytes < 0) continue;
+        ech_text_append(out, "%s\n{\"name\":\"%s\",\"bytes\":%" PRId64 ",\"hashes\":[", between,
+                        ech_checkpoint_file_name((ech_checkpoint_file)f), manifest->files[f].bytes);
+        for (int64_t i = 0; i < ech_hash_ranges(manifest->files[f].bytes); i++) {
+            char digits[ECH_HASH_DIGITS + 1];
+            ech_hash_print(manifest->files[f].hashes[i], digits);
+            ech_text_append(out, "%s\"%s\"", i ? "," : "", digits);
+        }
+        ech_text_append(out, "]}");
+        between = ",";
+    }
+}
+
+static void append_loss(double loss, ech_text *out)
+{
+    char number[32] = "null"; /* JSON has neither NaN nor infinity */
+    if (isfinite(loss)) snprintf(number, sizeof number, "%.17g", loss);
+    ech_text_append(out, "\"loss\":%s,\n", number);
+}
+
+ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out)
+{
+    const ech_checkpoint_info *info = &manifest->info;
+    ech_text text = {0};
+    ech_text_append(&text, "{\"format\":\"%s\",\n\"version\":%d,\n", FORMAT, VERSION);
+    ech_text_append(&text, "\"step\":%" PRId64 ",\n", info->step);
+    ech_text_append(&text, "\"optimizer_count\":%" PRId64 ",\n", info->optimizer_count);
+    ech_text_append(&text, "\"samples\":%" PRId64 ",\n", info->samples);
+    ech_text_append(&text, "\"skipped_steps\":%" PRId64 ",\n", info->skipped_steps);
+    append_loss(info->loss, &text);
+    ech_text_append(&text, "\"ranks\":%d,\n\"run_yaml\":", info->ranks);
+    if (!ech_json_append_string(&text, info->run_yaml ? info->run_yaml : "")) {
+        ech_text_free(&text);
+        ECH_FAIL(ECH_EINPUT, "the run file is not UTF-8, so no checkpoint can hold it: look for "
+                             "odd bytes in its names and paths");
+    }
+    ech_text_append(&text, ",\n\"range_bytes\":%d,\n\"files\":[", ECH_HASH_RANGE);
+    append_files(manifest, &text);
+    ech_text_append(&text, "]\n%s", HASH_KEY);
+    char digits[ECH_HASH_DIGITS + 1];
+    ech_hash_print(ech_hash_bytes(text.at, text.n), digits);
+    ech_text_append(&text, "%s%s", digits, ENDING);
+    size_t n = text.n;
+    if (n <= ECH_MANIFEST_LIMIT) ech_text_append_bytes(out, text.at, n);
+    ech_text_free(&text);
+    if (n > ECH_MANIFEST_LIMIT) {
+        ECH_FAIL(ECH_EUNSUPPORTED, "a manifest of %zu bytes is above the limit of %d", n,
+                 ECH_MANIFEST_LIMIT);
+    }
+    return ECH_OK;
+}
+
+/* ---- reading ---- */
+
+/* The text ends as it must and its hash is right. */
+static ech_status check_own_hash(const char *path, const char *text, size_t n)
+{
+    size_t ending = sizeof ENDING - 1, key = sizeof HASH_KEY - 1;
+    ech_hash stated;
+    if (n < key + ECH_HASH_DIGITS + ending || memcmp(text + n - ending, ENDING, ending) != 0 ||
+        !ech_hash_parse(text + n - ending - ECH_HASH_DIGITS, &stated)) {
+        ECH_FAIL(ECH_EINPUT, "%s: does not end in its hash: cut short or damaged", path);
+    }
+    size_t hashed = n - ending - ECH_HASH_DIGITS;
+    if (memcmp(text + hashed - key, HASH_KEY, key) != 0 ||
+        !ech_hash_equal(stated, ech_hash_bytes(text, hashed))) {
+        ECH_FAIL(ECH_EINPUT, "%s: its bytes 0..%zu do not have the hash it states: damaged", path,
+                 hashed);
+    }
+    return ECH_OK;
+}
+
+static ech_status take_int(const char *path, const json_t *root, const char *key, int64_t low,
+                           int64_t high, int64_t *out)
+{
+    if (!ech_json_to_int(json_object_get(root, key), low, high, out)) {
+        ECH_FAIL(ECH_EINPUT, "%s: '%s' is no integer in %" PRId64 "..%" PRId64, path, key, low,
+                 high);
+    }
+    return ECH_OK;
+}
+
+static ech_status check_kind(const char *path, const json_t *root)
+{
+    const char *format = json_string_value(json_object_get(root, "format"));
+    if (!format || strcmp(format, FORMAT) != 0) {
+        ECH_FAIL(ECH_EINPUT, "%s: 'format' is not \"%s\": no manifest of a checkpoint", path,
+                 FORMAT);
+    }
+    int64_t version;
+    ECH_TRY(take_int(path, root, "version", 1, INT64_MAX, &version));
+    if (version != VERSION) {
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: version %" PRId64 ", this program reads version %d: a newer one wrote it",
+                 path, version, VERSION);
+    }
+    int64_t range;
+    ECH_TRY(take_int(path, root, "range_bytes", ECH_HASH_RANGE, ECH_HASH_RANGE, &range));
+    return ECH_OK;
+}
+
+static ech_status take_counters(const char *path, const json_t *root, ech_checkpoint_info *info)
+{
+    const int64_t most = INT64_C(1) << 53;
+    int64_t ranks;
+    ECH_TRY(take_int(path, root, "step", 0, most, &info->step));
+    ECH_TRY(take_int(path, root, "optimizer_count", 0, most, &info->optimizer_count));
+    ECH_TRY(take_int(path, root, "samples", 0, most, &info->samples));
+    ECH_TRY(take_int(path, root, "skipped_steps", 0, most, &info->skipped_steps));
+    ECH_TRY(take_int(path, root, "ranks", 1, 1 << 24, &ranks));
+    info->ranks = (int)ranks;
+
+    const json_t *loss = json_object_get(root, "loss");
+    if (!json_is_number(loss) && !json_is_null(loss)) {
+        ECH_FAIL(ECH_EINPUT, "%s: 'loss' is neither a number nor null", path);
+    }
+    info->loss = json_is_null(loss) ? (double)NAN : json_number_value(loss);
+
+    const char *yaml = json_string_value(json_object_get(root, "run_yaml"));
+    if (!yaml) ECH_FAIL(ECH_EINPUT, "%s: 'run_yaml' is no text", path);
+    info->run_yaml = ech_strdup(yaml);
+    return ECH_OK;
+}
+
+static bool find_file(const char *name, int *out)
+{
+    for (int f = 0; name && f < ECH_FILES; f++) {
+        if (strcmp(name, ech_checkpoint_file_name((ech_checkpoint_file)f)) != 0) continue;
+        *out = f;
+        return true;
+    }
+    return false;
+}
+
+static ech_status take_file(const char *path, const json_t *value, ech_manifest *out)
+{
+    const char *name = json_string_value(json_object_get(value, "name"));
+    int f;
+    if (!find_file(name, &f) || out->files[f].bytes >= 0) {
+        ECH_FAIL(ECH_EINPUT, "%s: 'files' lists '%.80s', which is unknown or listed twice", path,
+                 name ? name : "");
+    }
+    int64_t bytes;
+    ECH_TRY(take_int(path, value, "bytes", 0, INT64_MAX, &bytes));
+    const json_t *hashes = json_object_get(value, "hashes");
+    if (json_object_size(value) != 3 || !json_is_array(hashes) ||
+        (int64_t)json_array_size(hashes) != ech_hash_ranges(bytes)) {
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: '%s' of %" PRId64 " bytes needs exactly name, bytes and %" PRId64 " hashes",
+                 path, name, bytes, ech_hash_ranges(bytes));
+    }
+    out->files[f].hashes = ech_calloc(json_array_size(hashes) + 1, sizeof(ech_hash));
+    out->files[f].bytes = bytes;
+    for (size_t i = 0; i < json_array_size(hashes); i++) {
+        const json_t *digits = json_array_get(hashes, i);
+        if (json_string_length(digits) != ECH_HASH_DIGITS ||
+            !ech_hash_parse(json_string_value(digits), &out->files[f].hashes[i])) {
+            ECH_FAIL(ECH_EINPUT, "%s: hash %zu of '%s' is not %d hexadecimal digits", path, i, name,
+                     ECH_HASH_DIGITS);
+        }
+    }
+    return ECH_OK;
+}
+
+static ech_status take_all(const char *path, const json_t *root, ech_manifest *out)
+{
+    enum { KEYS = 12 };
+    ECH_TRY(check_kind(path, root));
+    if (json_object_size(root) != KEYS) {
+        ECH_FAIL(ECH_EINPUT, "%s: %zu keys where version %d has %d", path, json_object_size(root),
+                 VERSION, KEYS);
+    }
+    ECH_TRY(take_counters(path, root, &out->info));
+    const json_t *files = json_object_get(root, "files");
+    if (!json_is_array(files)) ECH_FAIL(ECH_EINPUT, "%s: 'files' is no array", path);
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        ECH_TRY(take_file(path, json_array_get(files, i), out));
+    }
+    if (out->files[ECH_FILE_MODEL].bytes < 0) {
+        ECH_FAIL(ECH_EINPUT, "%s: 'files' lacks '%s'", path,
+                 ech_checkpoint_file_name(ECH_FILE_MODEL));
+    }
+    return ECH_OK;
+}
+
+ech_status ech_manifest_parse(const char *path, const char *text, size_t n, ech_manifest *out)
+{
+    ECH_TRY(check_own_hash(path, text, n));
+    ech_json_limits limits = {
+        .depth = 4, .containers = 2 + 2 * ECH_FILES, .values = n / ECH_HASH_DIGITS + 64};
+    json_t *root;
+    ECH_TRY(ech_json_parse(path, text, n, limits, &root));
+    ech_manifest manifest = {0};
+    for (int f = 0; f < ECH_FILES; f++) manifest.files[f].bytes = -1;
+    ech_status st = take_all(path, root, &manifest);
+    json_decref(root);
+    if (st != ECH_OK) {
+        ech_manifest_free(&manifest);
+        return st;
+    }
+    *out = manifest;
+    return ECH_OK;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * manifest.json: what a checkpoint folder holds, with a hash of every 16 MiB of every file and one
+ * of its own text. It is written last; docs/formats.md shows it.
+ */
+#ifndef ECH_CHECKPOINT_MANIFEST_H
+#define ECH_CHECKPOINT_MANIFEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/hash.h"
+
+/* The files a checkpoint may hold beside its manifest. */
+typedef enum ech_checkpoint_file {
+    ECH_FILE_MODEL,
+    ECH_FILE_STATE,
+    ECH_FILE_CONFIG,
+    ECH_FILE_TOKENIZER,
+    ECH_FILE_TOKENIZER_CONFIG,
+    ECH_FILES
+} ech_checkpoint_file;
+/* "model/model.safetensors" */
+const char *ech_checkpoint_file_name(ech_checkpoint_file file);
+/* The text in `info` that is this file's content; NULL for the two of tensors. */
+char **ech_checkpoint_file_text(ech_checkpoint_info *info, ech_checkpoint_file file);
+
+/* Bytes that a manifest, and each of the other JSON files, may have. */
+enum { ECH_MANIFEST_LIMIT = 16 << 20, ECH_TEXT_LIMIT = 64 << 20 };
+
+typedef struct ech_manifest {
+    ech_checkpoint_info info; /* without the texts of files of their own */
+    struct {
+        int64_t bytes;    /* -1: there is no such file */
+        ech_hash *hashes; /* one a range of ECH_HASH_RANGE bytes */
+    } files[ECH_FILES];
+} ech_manifest;
+
+/* Appends the manifest's text. */
+ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out);
+/* The manifest behind a text; `path` names it in errors. Released with ech_manifest_free. */
+ech_status ech_manifest_parse(const char *path, const char *text, size_t n, ech_manifest *out);
+void ech_manifest_free(ech_manifest *manifest);
+
+/* Compares the files below `folder` with the manifest: sizes, and the hashes too if `hashes`.
+ * Errors name file and bytes. */
+ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool hashes);
+
+#endif

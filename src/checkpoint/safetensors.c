@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading safetensors: 8 bytes of header length N (little-endian), N bytes of JSON, then the
+ * tensors' bytes. A file is refused unless the tensors fill the rest exactly, one after the other:
+ * no hole, no overlap, nothing behind the last (so a file cannot be two formats at once).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/box.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/json.h"
+
+/* Bytes of the shortest entry: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]}, */
+enum { ENTRY_BYTES = 49 };
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian");
+
+typedef struct entry {
+    const char *name;
+    ech_dtype dtype;
+    int dims;
+    int64_t shape[ECH_MAX_DIMS];
+    int64_t begin, end; /* bytes, from where the data begins */
+    int order;          /* in the header */
+} entry;
+
+struct ech_safetensors {
+    int fd;
+    ech_pool *pool; /* names, and the path */
+    const char *path;
+    int64_t data_at; /* where the data begins in the file */
+    int n;           /* tensors */
+    entry *entries;  /* in the order of their bytes */
+    entry **by_name; /* the same, sorted */
+};
+
+/* ---- the header ---- */
+
+static ech_status parse_shape(const char *path, const json_t *shape, entry *e)
+{
+    if (!json_is_array(shape)) {
+        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': shape is no array", path, e->name);
+    }
+    size_t dims = json_array_size(shape);
+    if (dims > ECH_MAX_DIMS) {
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: tensor '%s' has %zu dimensions: at most %d are supported",
+                 path, e->name, dims, ECH_MAX_DIMS);
+    }
+    e->dims = (int)dims;
+    for (int d = 0; d < e->dims; d++) {
+        const json_t *size = json_array_get(shape, (size_t)d);
+        if (!ech_json_to_int(size, 0, INT64_MAX, &e->shape[d])) {
+            ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': shape[%d] is no size", path, e->name, d);
+        }
+    }
+    return ECH_OK;
+}
+
+static ech_status parse_offsets(const char *path, const json_t *offsets, entry *e)
+{
+    if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
+        !ech_json_to_int(json_array_get(offsets, 0), 0, INT64_MAX, &e->begin) ||
+        !ech_json_to_int(json_array_get(offsets, 1), 0, INT64_MAX, &e->end) || e->end < e->begin) {
+        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': data_offsets is no pair begin <= end", path,
+                 e->name);
+    }
+    int64_t elements, bytes;
+    if (!ech_box_elements(e->dims, e->shape, &elements) ||
+        __builtin_mul_overflow(elements, (int64_t)ech_dtype_bytes(e->dtype), &bytes)) {
+        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': the shape's product overflows", path, e->name);
+    }
+    if (e->end - e->begin != bytes) {
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: tensor '%s': data_offsets hold %" PRId64 " bytes, its shape and dtype need "
+                 "%" PRId64,
+                 path, e->name, e->end - e->begin, bytes);
+    }
+    return ECH_OK;
+}
+
+static ech_status parse_entry(const char *path, const json_t *value, entry *e)
+{
+    if (!json_is_object(value) || json_object_size(value) != 3) {
+        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' is no object of dtype, shape and data_offsets", path,
+                 e->name);
+    }
+    const char *dtype = json_string_value(json_object_get(value, "dtype"));
+    if (!dtype) ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' has no dtype", path, e->name);
+    if (!ech_dtype_from_disk(dtype, &e->dtype)) {
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: tensor '%s' has dtype '%.20s': only F64, F32, BF16, F16, I64, I32, U16 and "
+                 "U8 are supported",
+                 path, e->name, dtype);
+    }
+    ECH_TRY(parse_shape(path, json_object_get(value, "shape"), e));
+    ECH_TRY(parse_offsets(path, json_object_get(value, "data_offsets"), e));
+    return ECH_OK;
+}
+
+static ech_status check_metadata(const char *path, const json_t *metadata)
+{
+    if (!json_is_object(metadata)) ECH_FAIL(ECH_EINPUT, "%s: __metadata__ is no object", path);
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
+    {
+        if (!json_is_string(value)) {
+            ECH_FAIL(ECH_EINPUT, "%s: __metadata__ '%s' is no string", path, key);
+        }
+    }
+    return ECH_OK;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const entry *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static ech_status check_order(const ech_safetensors *file, int64_t data_bytes)
+{
+    int64_t end = 0;
+    for (int i = 0; i < file->n; i++) {
+        const entry *e = &file->entries[i];
+        if (e->begin != end) {
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: tensor '%s' begins at byte %" PRId64 " of the data, the one before it "
+                     "ends at %" PRId64 ": holes and overlaps are refused",
+                     file->path, e->name, e->begin, end);
+        }
+        end = e->end;
+    }
+    if (end != data_bytes) {
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: the tensors take %" PRId64 " bytes, the file holds %" PRId64 " behind the "
+                 "header: it is %s",
+                 file->path, end, data_bytes, end > data_bytes ? "cut short" : "too long");
+    }
+    return ECH_OK;
+}
+
+static ech_status fill_entries(ech_safetensors *file, json_t *root, int64_t data_bytes)
+{
+    file->entries = ech_calloc(json_object_size(root), sizeof *file->entries);
+    file->by_name = ech_calloc(json_object_size(root), sizeof *file->by_name);
+    const char *key;
+    json_t *value;
+    json_object_foreach(root, key, value)
+    {
+        if (strcmp(key, "__metadata__") == 0) {
+            ECH_TRY(check_metadata(file->path, value));
+            continue;
+        }
+        entry *e = &file->entries[file->n];
+        e->name = ech_pool_format(file->pool, "%s", key);
+        e->order = file->n++;
+        ECH_TRY(parse_entry(file->path, value, e));
+    }
+    qsort(file->entries, (size_t)file->n, sizeof *file->entries, by_bytes);
+    ECH_TRY(check_order(file, data_bytes));
+    for (int i = 0; i < file->n; i++) file->by_name[i] = &file->entries[i];
+    qsort(file->by_name, (size_t)file->n, sizeof *file->by_name, by_name);
+    return ECH_OK;
+}
+
+/* ---- the file ---- */
+
+/* The size of a file whose header's length is in order; *header_bytes: that length. */
+static ech_status check_length(const ech_safetensors *file, int64_t *file_bytes,
+                               int64_t *header_bytes)
+{
+    struct stat stat;
+    if (fstat(file->fd, &stat) != 0) {
+        ECH_FAIL(ECH_EIO, "%s: cannot ask for its size: %s", file->path, strerror(errno));
+    }
+    if (!S_ISREG(stat.st_mode)) ECH_FAIL(ECH_EINPUT, "%s: not a regular file", file->path);
+    uint64_t length = 0;
+    int64_t size = stat.st_size;
+    if (size >= 8) ECH_TRY(ech_file_read_at(file->fd, file->path, &length, 8, 0));
+    if (size < 8 || length > (uint64_t)size - 8) {
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: a header of %" PRIu64 " bytes does not fit into this file of %" PRId64
+                 ": cut short, or no safetensors file",
+                 file->path, length, size);
+    }
+    if (length > ECH_SAFETENSORS_HEADER_LIMIT) {
+        ECH_FAIL(ECH_EINPUT, "%s: its header of %" PRIu64 " bytes is above the limit of %d",
+                 file->path, length, ECH_SAFETENSORS_HEADER_LIMIT);
+    }
+    *file_bytes = size;
+    *header_bytes = (int64_t)length;
+    return ECH_OK;
+}
+
+static ech_status read_header(ech_safetensors *file)
+{
+    int64_t file_bytes, header_bytes;
+    ECH_TRY(check_length(file, &file_bytes, &header_bytes));
+    file->data_at = 8 + header_bytes;
+    size_t n = (size_t)header_bytes;
+    char *text = ech_calloc(n + 1, 1);
+    json_t *root = NULL;
+    ech_json_limits limits = {.depth = 3,
+                              .containers = 3 * (n / ENTRY_BYTES) + 16,
+                              .values = (3 + ECH_MAX_DIMS) * (n / ENTRY_BYTES) + 64};
+    ech_status st = ech_file_read_at(file->fd, file->path, text, n, 8);
+    if (st == ECH_OK) st = ech_json_parse(file->path, text, n, limits, &root);
+    free(text);
+    if (st == ECH_OK) st = fill_entries(file, root, file_bytes - file->data_at);
+    json_decref(root);
+    return st;
+}
+
+ech_status ech_safetensors_open(const char *path, ech_safetensors **out)
+{
+    /* not blocking: a pipe of that name is an error, not a hang */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it: %s", path, strerror(errno));
+    ech_safetensors *file = ech_calloc(1, sizeof *file);
+    file->fd = fd;
+    file->pool = ech_pool_create();
+    file->path = ech_pool_format(file->pool, "%s", path);
+    ech_status st = read_header(file);
+    if (st != ECH_OK) {
+        ech_safetensors_close(file);
+        return st;
+    }
+    *out = file;
+    return ECH_OK;
+}
+
+void ech_safetensors_close(ech_safetensors *file)
+{
+    if (!file) return;
+    close(file->fd);
+    free(file->entries);
+    free(file->by_name);
+    ech_pool_destroy(file->pool);
+    free(file);
+}
+
+int ech_safetensors_count(const ech_safetensors *file)
+{
+    return file->n;
+}
+
+ech_saved_tensor ech_safetensors_get(const ech_safetensors *file, int i)
+{
+    const entry *e = &file->entries[i];
+    ech_saved_tensor tensor = {.name = e->name, .dtype = e->dtype, .dims = e->dims};
+    memcpy(tensor.shape, e->shape, sizeof tensor.shape);
+    memcpy(tensor.size, e->shape, sizeof tensor.size);
+    if (e->dims == 0) tensor.size[0] = 1;
+    return tensor;
+}
+
+int ech_safetensors_find(const ech_safetensors *file, const char *name)
+{
+    entry wanted = {.name = name}, *key = &wanted;
+    entry **found = bsearch(&key, file->by_name, (size_t)file->n, sizeof *file->by_name, by_name);
+    return found ? (int)(*found - file->entries) : -1;
+}
+
+ech_status ech_safetensors_read(const ech_safetensors *file, int i, const int64_t *begin,
+                                const int64_t *size, void *data)
+{
+    const entry *e = &file->entries[i];
+    if (!ech_box_is_inside(e->dims, e->shape, begin, size)) {
+        ECH_FAIL(ECH_EINTERNAL, "%s: the box asked of tensor '%s' leaves its shape", file->path,
+                 e->name);
+    }
+    ech_box_runs runs = ech_box_split(e->dims, e->shape, begin, size);
+    int64_t item = (int64_t)ech_dtype_bytes(e->dtype);
+    size_t bytes = (size_t)(runs.length * item);
+    for (int64_t r = 0; r < runs.count; r++) {
+        int64_t at = file->data_at + e->begin + ech_box_run_at(&runs, r) * item;
+        ECH_TRY(
+            ech_file_read_at(file->fd, file->path, (char *)data + (size_t)r * bytes, bytes, at));
+    }
+    return ECH_OK;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Saving. Invariants:
+ *
+ *   1. What bears a final name is whole: names are given by rename, after every fsync.
+ *   2. While step N is replaced, either step-N or step-N.old is whole (the latter when step-N is
+ *      not there).
+ *   3. Every phase ends in ech_agree: one rank's failure is every rank's, before anyone goes on,
+ *      so no rank waits for one that has left.
+ *
+ *   plan -> create (rank 0) -> write (all) -> hash (all, shared out) -> commit (rank 0)
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/agree.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/open.h"
+#include "checkpoint/stored.h"
+
+static const int64_t LAST_STEP = INT64_C(1) << 53; /* that the manifest can hold */
+
+typedef struct save {
+    ech_group *world;
+    const char *directory;
+    const ech_checkpoint_info *info;
+    const ech_saved_tensor *tensors;
+    int n;
+    bool leads;             /* rank 0 */
+    char *temporary;        /* step-N.tmp */
+    ech_stored stored[2];   /* by ECH_FILE_MODEL and ECH_FILE_STATE */
+    ech_manifest manifest;  /* its texts are info's */
+    int64_t manifest_bytes; /* known to rank 0, then to all */
+} save;
+
+/* ---- plan ---- */
+
+static ech_status plan(save *s)
+{
+    if (s->info->step < 0 || s->info->step > LAST_STEP) {
+        ECH_FAIL(ECH_EINTERNAL, "a checkpoint cannot be of step %" PRId64, s->info->step);
+    }
+    s->temporary = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_TEMPORARY);
+    ECH_TRY(ech_stored_plan(s->tensors, s->n, false, &s->stored[ECH_FILE_MODEL]));
+    ECH_TRY(ech_stored_plan(s->tensors, s->n, true, &s->stored[ECH_FILE_STATE]));
+    return ECH_OK;
+}
+
+/* ---- create: rank 0 makes the folder and all files at their full sizes ---- */
+
+/* What earlier saves left: temporary folders go; an old one goes if its successor is there, and
+ * otherwise gets its name back. */
+static ech_status clear_remains(const char *directory)
+{
+    ech_folder *folders;
+    size_t n;
+    ECH_TRY(ech_folder_list(directory, &folders, &n));
+    ech_status st = ECH_OK;
+    for (size_t i = 0; i < n && st == ECH_OK; i++) {
+        bool replaced = i > 0 && folders[i - 1].step == folders[i].step;
+        if (folders[i].kind == ECH_FOLDER_FINAL) continue;
+        if (folders[i].kind == ECH_FOLDER_TEMPORARY || replaced) {
+            st = ech_file_remove_all(folders[i].path);
+        } else {
+            char *final = ech_folder_path(directory, folders[i].step, ECH_FOLDER_FINAL);
+            st = ech_folder_rename(folders[i].path, final);
+            free(final);
+        }
+    }
+    ech_folder_free(folders, n);
+    return st;
+}
+
+static ech_status apply_below(const char *folder, const char *name,
+                              ech_status (*apply)(const char *path))
+{
+    char *path = ech_file_join(folder, name);
+    ech_status st = apply(path);
+    free(path);
+    return st;
+}
+
+static ech_status make_folders(const save *s)
+{
+    bool is_new = !ech_file_is_folder(s->directory);
+    ECH_TRY(ech_file_make_folder(s->directory));
+    if (is_new) ECH_TRY(apply_below(s->directory, "..", ech_file_sync_folder));
+    ECH_TRY(clear_remains(s->directory));
+    ECH_TRY(apply_below(s->temporary, "model", ech_file_make_folder));
+    if (s->stored[ECH_FILE_STATE].n) {
+        ECH_TRY(apply_below(s->temporary, "state", ech_file_make_folder));
+    }
+    return ECH_OK;
+}
+
+static ech_status create_file(save *s, ech_checkpoint_file f)
+{
+    char *path = ech_file_join(s->temporary, ech_checkpoint_file_name(f));
+    ech_checkpoint_info texts = *s->info;
+    char **text = ech_checkpoint_file_text(&texts, f);
+    ech_status st = ECH_OK;
+    int64_t bytes = -1;
+    if (text && *text) {
+        bytes = (int64_t)strlen(*text);
+        st = ech_file_write(path, *text, (size_t)bytes);
+    } else if (!text && (f == ECH_FILE_MODEL || s->stored[f].n)) {
+        bytes = s->stored[f].bytes;
+        st = ech_stored_create(&s->stored[f], path);
+    }
+    s->manifest.files[f].bytes = bytes;
+    free(path);
+    return st;
+}
+
+static ech_status create(save *s)
+{
+    if (!s->leads) return ECH_OK;
+    ECH_TRY(make_folders(s));
+    for (int f = 0; f < ECH_FILES; f++) ECH_TRY(create_file(s, (ech_checkpoint_file)f));
+    return ECH_OK;
+}
+
+/* ---- write and hash ---- */
+
+static ech_status write_boxes(const save *s)
+{
+    for (int f = ECH_FILE_MODEL; f <= ECH_FILE_STATE; f++) {
+        char *path = ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
+        ech_status st = ech_stored_write(&s->stored[f], path);
+        free(path);
+        ECH_TRY(st);
+    }
+    return ECH_OK;
+}
+
+/* All members learn which files there are and of what size. */
+static ech_status share_sizes(save *s)
+{
+    int64_t bytes[ECH_FILES];
+    for (int f = 0; f < ECH_FILES; f++) bytes[f] = s->manifest.files[f].bytes;
+    ECH_TRY(ech_group_broadcast(s->world, 0, bytes, sizeof bytes));
+    for (int f = 0; f < ECH_FILES; f++) {
+        s->manifest.files[f].bytes = bytes[f];
+        if (bytes[f] < 0) continue;
+        s->manifest.files[f].hashes =
+            ech_calloc((size_t)ech_hash_ranges(bytes[f]) + 1, sizeof(ech_hash));
+    }
+    return ECH_OK;
+}
+
+/* Reads back and hashes this rank's ranges of one file: those whose number, over all files, is the
+ * rank's modulo the ranks. *number counts on. */
+static ech_status hash_file(const save *s, int f, int64_t *number)
+{
+    int64_t bytes = s->manifest.files[f].bytes;
+    char *path = ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
+    int fd = -1;
+    ech_status st = ECH_OK;
+    for (int64_t i = 0; i < ech_hash_ranges(bytes) && st == ECH_OK; i++) {
+        if ((*number)++ % ech_group_size(s->world) != ech_group_index(s->world)) continue;
+        if (fd < 0) fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0) {
+            st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot read it back: %s", path,
+                             strerror(errno));
+        } else {
+            st = ech_hash_file_range(fd, path, bytes, i, &s->manifest.files[f].hashes[i]);
+        }
+    }
+    if (fd >= 0) close(fd);
+    free(path);
+    return st;
+}
+
+static ech_status hash_files(const save *s)
+{
+    int64_t number = 0;
+    for (int f = 0; f < ECH_FILES; f++) {
+        if (s->manifest.files[f].bytes >= 0) ECH_TRY(hash_file(s, f, &number));
+    }
+    return ECH_OK;
+}
+
+static ech_status share_hashes(const save *s)
+{
+    for (int f = 0; f < ECH_FILES; f++) {
+        if (s->manifest.files[f].bytes < 0) continue;
+        ECH_TRY(ech_agree_on_hashes(s->world, s->manifest.files[f].hashes,
+                                    ech_hash_ranges(s->manifest.files[f].bytes)));
+    }
+    return ECH_OK;
+}
+
+/* ---- commit: rank 0 ---- */
+
+static ech_status write_manifest(save *s)
+{
+    s->manifest.info = *s->info;
+    s->manifest.info.ranks = ech_group_size(s->world);
+    char *path = ech_file_join(s->temporary, ECH_MANIFEST_NAME);
+    ech_text text = {0};
+    ech_manifest back = {0};
+    ech_status st = ech_manifest_print(&s->manifest, &text);
+    /* what the reader would refuse is not written */
+    if (st == ECH_OK) st = ech_manifest_parse(path, text.at, text.n, &back);
+    if (st == ECH_OK) st = ech_file_write(path, text.at, text.n);
+    s->manifest_bytes = (int64_t)text.n;
+    ech_manifest_free(&back);
+    ech_text_free(&text);
+    free(path);
+    return st;
+}
+
+/* Gives the temporary folder its final name; what has it already steps aside first. */
+static ech_status rename_into_place(const save *s, const char *final, const char *old)
+{
+    bool replaces = ech_file_exists(final);
+    if (replaces) ECH_TRY(ech_folder_rename(final, old));
+    ECH_TRY(ech_folder_rename(s->temporary, final));
+    ECH_TRY(ech_file_sync_folder(s->directory));
+    if (replaces) ECH_TRY(ech_file_remove_all(old));
+    return ECH_OK;
+}
+
+static ech_status commit(save *s)
+{
+    if (!s->leads) return ECH_OK;
+    ECH_TRY(write_manifest(s));
+    ECH_TRY(apply_below(s->temporary, "model", ech_file_sync_folder));
+    if (s->stored[ECH_FILE_STATE].n) {
+        ECH_TRY(apply_below(s->temporary, "state", ech_file_sync_folder));
+    }
+    ECH_TRY(ech_file_sync_folder(s->temporary));
+    char *final = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_FINAL);
+    char *old = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_OLD);
+    ech_status st = rename_into_place(s, final, old);
+    free(final);
+    free(old);
+    return st;
+}
+
+/* ---- all of it ---- */
+
+static ech_status plan_together(save *s)
+{
+    ECH_TRY(ech_agree(s->world, plan(s)));
+    ECH_TRY(ech_agree_on_files(s->world, s->info->step, s->stored));
+    ECH_TRY(ech_agree_on_boxes(s->world, s->tensors, s->n));
+    return ECH_OK;
+}
+
+static ech_status put_together(save *s)
+{
+    ECH_TRY(ech_agree(s->world, create(s)));
+    ECH_TRY(ech_agree(s->world, write_boxes(s)));
+    ECH_TRY(share_sizes(s));
+    ECH_TRY(ech_agree(s->world, hash_files(s)));
+    ECH_TRY(share_hashes(s));
+    ECH_TRY(ech_agree(s->world, commit(s)));
+    return ech_group_broadcast(s->world, 0, &s->manifest_bytes, sizeof s->manifest_bytes);
+}
+
+ech_status ech_checkpoint_save(ech_group *world, const char *directory,
+                               const ech_checkpoint_info *info, const ech_saved_tensor *tensors,
+                               int n, int64_t *bytes)
+{
+    save s = {.world = world, .directory = directory, .info = info, .tensors = tensors, .n = n};
+    s.leads = ech_group_index(world) == 0;
+    ech_status st = plan_together(&s);
+    if (st == ECH_OK) {
+        st = put_together(&s);
+        /* a full disk gets its space back; what cannot be removed now, the next save removes */
+        if (st != ECH_OK && s.leads) ech_file_remove_all(s.temporary);
+    }
+    int64_t sum = s.manifest_bytes;
+    for (int f = 0; f < ECH_FILES; f++) {
+        if (s.manifest.files[f].bytes > 0) sum += s.manifest.files[f].bytes;
+        free(s.manifest.files[f].hashes);
+    }
+    ech_stored_free(&s.stored[0]);
+    ech_stored_free(&s.stored[1]);
+    free(s.temporary);
+    if (st == ECH_OK) *bytes = sum;
+    return st;
+}

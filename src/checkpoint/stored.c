@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One safetensors file on its way to disk.
+ */
+#include "checkpoint/stored.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/box.h"
+
+enum { LARGEST_ITEM = 8 }; /* bytes */
+
+ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, bool is_state, ech_stored *out)
+{
+    *out = (ech_stored){.tensors = ech_calloc((size_t)n + 1, sizeof *out->tensors),
+                        .offsets = ech_calloc((size_t)n + 1, sizeof *out->offsets)};
+    for (size_t item = LARGEST_ITEM; item > 0; item /= 2) {
+        for (int i = 0; i < n; i++) {
+            const ech_saved_tensor *t = &tensors[i];
+            if (t->is_state != is_state || ech_dtype_bytes(t->dtype) != item) continue;
+            if (!ech_box_is_inside(t->dims, t->shape, t->begin, t->size)) {
+                ECH_FAIL(ECH_EINTERNAL, "the box to be saved of tensor '%s' leaves its shape",
+                         t->name);
+            }
+            out->tensors[out->n++] = *t;
+        }
+    }
+    return ech_safetensors_header(out->tensors, out->n, &out->header, out->offsets, &out->bytes);
+}
+
+void ech_stored_free(ech_stored *stored)
+{
+    free(stored->tensors);
+    free(stored->offsets);
+    ech_text_free(&stored->header);
+    *stored = (ech_stored){0};
+}
+
+static ech_status reserve(int fd, const char *path, int64_t bytes)
+{
+    int failed;
+    do failed = fallocate(fd, 0, 0, bytes);
+    while (failed && errno == EINTR);
+    /* a file system that cannot reserve finds out while it writes */
+    if (failed && (errno == EOPNOTSUPP || errno == ENOSYS)) failed = ftruncate(fd, bytes);
+    if (failed) {
+        int why = errno;
+        char size[32];
+        ECH_FAIL(ECH_EIO,
+                 "%s: cannot reserve %s for it: %s: free some space, keep fewer checkpoints or "
+                 "name another checkpoint.directory",
+                 path, ech_text_from_bytes(bytes, size, sizeof size), strerror(why));
+    }
+    return ECH_OK;
+}
+
+/* fsync and close, both checked: a disk may report a failed write only now. */
+static ech_status finish(int fd, const char *path, ech_status st)
+{
+    int why = 0;
+    if (st == ECH_OK && fsync(fd) != 0) why = errno;
+    if (close(fd) != 0 && st == ECH_OK && !why) why = errno;
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot bring it to disk: %s", path, strerror(why));
+    return st;
+}
+
+ech_status ech_stored_create(const ech_stored *stored, const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot create it: %s", path, strerror(errno));
+    ech_status st = reserve(fd, path, stored->bytes);
+    if (st == ECH_OK) st = ech_file_write_at(fd, path, stored->header.at, stored->header.n, 0);
+    return finish(fd, path, st);
+}
+
+static bool has_part(const ech_stored *stored)
+{
+    for (int i = 0; i < stored->n; i++) {
+        if (ech_box_count(stored->tensors[i].dims, stored->tensors[i].size) > 0) return true;
+    }
+    return false;
+}
+
+ech_status ech_stored_write(const ech_stored *stored, const char *path)
+{
+    if (!has_part(stored)) return ECH_OK;
+    int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        ECH_FAIL(ECH_EIO,
+                 "%s: cannot open what rank 0 created: %s: checkpoint.directory must be the same "
+                 "folder on all machines",
+                 path, strerror(errno));
+    }
+    ech_status st = ECH_OK;
+    for (int i = 0; i < stored->n && st == ECH_OK; i++) {
+        st = ech_safetensors_write_box(fd, path, &stored->tensors[i], stored->offsets[i]);
+    }
+    return finish(fd, path, st);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Comparing a checkpoint's files with its manifest.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "checkpoint/manifest.h"
+
+static ech_status verify_size(int fd, const char *path, int64_t bytes)
+{
+    struct stat stat;
+    if (fstat(fd, &stat) != 0) {
+        ECH_FAIL(ECH_EIO, "%s: cannot ask for its size: %s", path, strerror(errno));
+    }
+    if (!S_ISREG(stat.st_mode)) ECH_FAIL(ECH_EINPUT, "%s: not a regular file", path);
+    if (stat.st_size != bytes) {
+        ECH_FAIL(ECH_EINPUT, "%s: has %" PRId64 " bytes, the manifest says %" PRId64, path,
+                 (int64_t)stat.st_size, bytes);
+    }
+    return ECH_OK;
+}
+
+static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const ech_hash *hashes)
+{
+    for (int64_t i = 0; i < ech_hash_ranges(bytes); i++) {
+        ech_hash hash;
+        ECH_TRY(ech_hash_file_range(fd, path, bytes, i, &hash));
+        if (ech_hash_equal(hash, hashes[i])) continue;
+        int64_t begin = i * ECH_HASH_RANGE;
+        int64_t end = bytes - begin < ECH_HASH_RANGE ? bytes : begin + ECH_HASH_RANGE;
+        char is[ECH_HASH_DIGITS + 1], must[ECH_HASH_DIGITS + 1];
+        ech_hash_print(hash, is);
+        ech_hash_print(hashes[i], must);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: bytes %" PRId64 "..%" PRId64 " are damaged: XXH3-128 %s, the manifest "
+                 "says %s",
+                 path, begin, end, is, must);
+    }
+    return ECH_OK;
+}
+
+static ech_status verify_file(const char *path, int64_t bytes, const ech_hash *hashes)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it: %s", path, strerror(errno));
+    ech_status st = verify_size(fd, path, bytes);
+    if (st == ECH_OK && hashes) st = verify_hashes(fd, path, bytes, hashes);
+    close(fd);
+    return st;
+}
+
+ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool hashes)
+{
+    for (int f = 0; f < ECH_FILES; f++) {
+        if (manifest->files[f].bytes < 0) continue;
+        char *path = ech_file_join(folder, ech_checkpoint_file_name((ech_checkpoint_file)f));
+        ech_status st =
+            verify_file(path, manifest->files[f].bytes, hashes ? manifest->files[f].hashes : NULL);
+        free(path);
+        ECH_TRY(st);
+    }
+    return ECH_OK;
+}

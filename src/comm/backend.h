@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to src/comm: what an endpoint is made of, and what a backend must do for comm.c. A
+ * backend moves messages between two ranks and nothing else; waits, collectives and counters are
+ * shared.
+ *
+ * To add a backend: a file with one `const ech_comm_backend ech_comm_NAME`, and a row in comm.def.
+ */
+#ifndef ECH_COMM_BACKEND_H
+#define ECH_COMM_BACKEND_H
+
+#include "comm/board.h"
+#include "comm/comm.h"
+
+/* Tags below this are the caller's; those from here on belong to groups. */
+enum { ECH_COMM_TAGS = 1 << 20 };
+
+struct ech_comm {
+    const ech_comm_backend *backend;
+    void *state;      /* the backend's */
+    ech_board *board; /* of this machine; this rank's slot is local_rank */
+    int rank, size;
+    int local_rank, local_size;
+    double deadline;  /* seconds */
+    bool crowded;     /* more ranks than cores here: never spin */
+    bool dead;        /* its transfers were withdrawn: nothing can be started any more */
+    uint32_t *shared; /* [size]: groups made so far that this rank shares with rank r */
+};
+
+/* Messages between a pair of ranks with one tag arrive in the order of their starts. The functions
+ * of a backend get checked arguments. */
+struct ech_comm_backend {
+    const char *name;
+    const char *(*launcher)(void); /* path of the program that starts ranks, or NULL */
+    const char *(*version)(void);
+    /* size 0: as many as were started. Fills endpoints[] with what ech_comm_make made. */
+    ech_status (*open)(int size, double deadline_seconds, ech_comm **endpoints);
+    void (*close)(ech_comm *comm); /* releases comm->state and the board */
+    ech_status (*send_start)(ech_comm *comm, const void *data, ech_request *request);
+    ech_status (*receive_start)(ech_comm *comm, void *data, ech_request *request);
+    ech_status (*test)(ech_comm *comm, ech_request *request);
+    /* When this returns, no transfer of this endpoint touches a buffer any more, or the process is
+     * about to end. */
+    void (*withdraw)(ech_comm *comm);
+    void (*abort)(ech_comm *comm); /* the flag is up already */
+    /* Optional, NULL: no reduction of its own. Starts x (n elements of dtype) = the sum over
+     * `ranks`; *handle, NULL at first, is kept by the caller for the group's next call. */
+    ech_status (*allreduce_start)(ech_comm *comm, const int *ranks, int size, void **handle,
+                                  void *x, int64_t n, ech_dtype dtype, ech_request *request);
+    void (*allreduce_forget)(ech_comm *comm, void *handle); /* with allreduce_start */
+};
+
+/* The rows of comm.def. */
+#define X(name, help) extern const ech_comm_backend ech_comm_##name;
+#include "comm/comm.def"
+#undef X
+
+/* Makes an endpoint and joins the board. */
+ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int local_rank,
+                        int local_size, double deadline_seconds, ech_board *board);
+
+/* send_start and receive_start for any tag, the caller's or a group's. */
+ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *from, void *to);
+
+/* Waits for all requests. `group` and `call` say in an error what for ("data", "reduce"); both
+ * NULL: point to point. Errors: ECH_EABORTED when the flag is up, ECH_ECOMM past the deadline. In both
+ * cases everything that this endpoint had started is withdrawn. */
+ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const char *group,
+                        const char *call);
+void ech_comm_withdraw(ech_comm *comm);
+
+/* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are cut into
+ * parts of cut_bytes. The same on all ranks, before any message. */
+void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t cut_bytes);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Positions of ranks and the abort flag, and how they read in a report.
+ */
+#include "comm/board.h"
+
+#include <string.h>
+
+enum { WORDS = ECH_BOARD_TEXT / sizeof(uint64_t) };
+
+_Static_assert(sizeof(ech_board_slot) == 64, "a slot is a cache line");
+_Static_assert(offsetof(ech_board, slot) == 64, "slots start on a cache line");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "the board is shared between processes");
+
+size_t ech_board_bytes(int slots)
+{
+    return sizeof(ech_board) + (size_t)slots * sizeof(ech_board_slot);
+}
+
+void ech_board_init(ech_board *board, int slots)
+{
+    atomic_store(&board->aborted_by, -1);
+    atomic_store(&board->reported, 0);
+    board->slots = slots;
+    for (int i = 0; i < slots; i++) {
+        atomic_store(&board->slot[i].rank, -1);
+        atomic_store(&board->slot[i].waits_for, -1);
+        ech_board_set_position(board, i, -1, "");
+    }
+}
+
+void ech_board_join(ech_board *board, int slot, int rank)
+{
+    atomic_store(&board->slot[slot].rank, rank);
+}
+
+void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what)
+{
+    char text[ECH_BOARD_TEXT] = {0};
+    uint64_t words[WORDS];
+    memcpy(text, what, strnlen(what, ECH_BOARD_TEXT - 1));
+    memcpy(words, text, sizeof words);
+    ech_board_slot *at = &board->slot[slot];
+    for (int i = 0; i < WORDS; i++)
+        atomic_store_explicit(&at->text[i], words[i], memory_order_relaxed);
+    atomic_store_explicit(&at->step, step, memory_order_relaxed);
+}
+
+void ech_board_set_wait(ech_board *board, int slot, int peer)
+{
+    atomic_store_explicit(&board->slot[slot].waits_for, peer, memory_order_relaxed);
+}
+
+void ech_board_abort(ech_board *board, int rank)
+{
+    int32_t none = -1;
+    atomic_compare_exchange_strong(&board->aborted_by, &none, rank);
+}
+
+bool ech_board_aborted(const ech_board *board)
+{
+    return atomic_load_explicit(&board->aborted_by, memory_order_acquire) >= 0;
+}
+
+bool ech_board_claim_report(ech_board *board)
+{
+    return atomic_exchange(&board->reported, 1) == 0;
+}
+
+static const ech_board_slot *find_slot(const ech_board *board, int rank)
+{
+    /* Mostly the ranks of a machine follow each other. */
+    int guess = rank - atomic_load(&board->slot[0].rank);
+    if (guess >= 0 && guess < board->slots && atomic_load(&board->slot[guess].rank) == rank)
+        return &board->slot[guess];
+    for (int i = 0; i < board->slots; i++)
+        if (atomic_load(&board->slot[i].rank) == rank) return &board->slot[i];
+    return NULL;
+}
+
+bool ech_board_waits(const ech_board *board, int rank)
+{
+    const ech_board_slot *at = find_slot(board, rank);
+    return at && atomic_load(&at->waits_for) >= 0;
+}
+
+void ech_board_describe(const ech_board *board, int rank, ech_text *out)
+{
+    const ech_board_slot *at = find_slot(board, rank);
+    if (!at) {
+        ech_text_append(out, "on another machine");
+        return;
+    }
+    char text[ECH_BOARD_TEXT];
+    uint64_t words[WORDS];
+    for (int i = 0; i < WORDS; i++)
+        words[i] = atomic_load_explicit(&at->text[i], memory_order_relaxed);
+    memcpy(text, words, sizeof text);
+    text[ECH_BOARD_TEXT - 1] = '\0';
+
+    int64_t step = atomic_load(&at->step);
+    int peer = atomic_load(&at->waits_for);
+    if (step >= 0)
+        ech_text_append(out, "step %lld", (long long)step);
+    else
+        ech_text_append(out, "in no step");
+    if (text[0]) ech_text_append(out, ", %s", text);
+    if (peer >= 0)
+        ech_text_append(out, ", waits for rank %d", peer);
+    else
+        ech_text_append(out, ", does not wait");
+}
+
+int ech_board_culprit(const ech_board *board, int rank)
+{
+    /* Longer than slots steps means a circle, in which every rank is as guilty as the next. */
+    for (int i = 0; i < board->slots; i++) {
+        const ech_board_slot *at = find_slot(board, rank);
+        int next = at ? atomic_load(&at->waits_for) : -1;
+        if (next < 0) return rank;
+        rank = next;
+    }
+    return rank;
+}

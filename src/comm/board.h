@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The board of a job on one machine: the abort flag and each rank's last position. Under `local` it
+ * lies in the process, under `mpi` in a small mapped file that a watchdog may read as well. All
+ * fields are lock-free atomics; a text read while it changes may mix two positions, which is
+ * harmless in a report.
+ */
+#ifndef ECH_COMM_BOARD_H
+#define ECH_COMM_BOARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+enum { ECH_BOARD_TEXT = 48 };
+
+typedef struct ech_board_slot {
+    _Atomic int64_t step;      /* -1: outside of any step */
+    _Atomic int32_t rank;      /* in the job; -1 until the rank has joined */
+    _Atomic int32_t waits_for; /* the rank it waits for; -1: it does not wait */
+    _Atomic uint64_t text[ECH_BOARD_TEXT / sizeof(uint64_t)];
+} ech_board_slot;
+
+typedef struct ech_board {
+    _Atomic int32_t aborted_by; /* the first rank that raised the abort flag; -1: none */
+    _Atomic int32_t reported;   /* a rank has printed all positions */
+    int32_t slots;
+    int32_t padding[13]; /* slots start on a cache line */
+    ech_board_slot slot[];
+} ech_board;
+
+size_t ech_board_bytes(int slots);
+void ech_board_init(ech_board *board, int slots);
+
+void ech_board_join(ech_board *board, int slot, int rank);
+void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what);
+void ech_board_set_wait(ech_board *board, int slot, int peer);
+bool ech_board_waits(const ech_board *board, int rank);
+
+/* Raises the abort flag; the first rank to do so is remembered. */
+void ech_board_abort(ech_board *board, int rank);
+bool ech_board_aborted(const ech_board *board);
+
+/* True for one caller only: that one prints the positions for all. */
+bool ech_board_claim_report(ech_board *board);
+
+/* Where `rank` is, for people: "step 3, forward 0, waits for rank 1". */
+void ech_board_describe(const ech_board *board, int rank, ech_text *out);
+
+/* Whom the job waits for: from `rank` along the waits to a rank that does not wait, is not on this
+ * board, or closes a circle. */
+int ech_board_culprit(const ech_board *board, int rank);
+
+/* A board in a mapped file of this machine, of `slots` slots. create: a new file in /dev/shm,
+ * $TMPDIR or /tmp, whose path is written to path[size]. Errors: ECH_EIO. */
+ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board **out);
+ech_status ech_board_file_open(const char *path, int slots, ech_board **out);
+void ech_board_file_unmap(ech_board *board);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The board in a mapped file, for ranks that are processes.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/board.h"
+
+static ech_status map(int fd, const char *path, int slots, ech_board **out)
+{
+    void *at = mmap(NULL, ech_board_bytes(slots), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) ECH_FAIL(ECH_EIO, "cannot map %s: %s", path, strerror(errno));
+    *out = at;
+    return ECH_OK;
+}
+
+/* Opens a new file whose name no other job has: user, process and nanoseconds. */
+static int create_in(const char *folder, char *path, size_t size)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int n = snprintf(path, size, "%s/echelon-%u-%ld-%lld%09ld", folder, (unsigned)getuid(),
+                     (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
+    if (n < 0 || (size_t)n >= size) return -1;
+    return open(path, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board **out)
+{
+    const char *folders[] = {"/dev/shm", getenv("TMPDIR"), "/tmp"};
+    int fd = -1;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && fd < 0; i++)
+        if (folders[i]) fd = create_in(folders[i], path, size);
+    if (fd < 0)
+        ECH_FAIL(ECH_EIO, "cannot create a file for the ranks' positions in /dev/shm, $TMPDIR or "
+                          "/tmp: make one of them writable");
+
+    /* Reserved now: a full /dev/shm must be an error here, not a bus error later. */
+    int error = posix_fallocate(fd, 0, (off_t)ech_board_bytes(slots));
+    ech_status st = ECH_OK;
+    if (error)
+        st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "cannot reserve %zu bytes in %s: %s",
+                         ech_board_bytes(slots), path, strerror(error));
+    else
+        st = map(fd, path, slots, out);
+    close(fd);
+    if (st != ECH_OK) {
+        unlink(path);
+        return st;
+    }
+    ech_board_init(*out, slots);
+    return ECH_OK;
+}
+
+ech_status ech_board_file_open(const char *path, int slots, ech_board **out)
+{
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        ECH_FAIL(ECH_EIO,
+                 "cannot open %s, made by another rank of this machine: %s (ranks in "
+                 "containers must share /dev/shm)",
+                 path, strerror(errno));
+    ech_status st = map(fd, path, slots, out);
+    close(fd);
+    return st;
+}
+
+void ech_board_file_unmap(ech_board *board)
+{
+    if (board) munmap(board, ech_board_bytes(board->slots));
+}

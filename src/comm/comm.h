@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that talk: an endpoint per rank, groups of ranks, point-to-point messages, collectives,
+ * and counters of every byte. Backends (`local`: ranks as threads of one process; `mpi`) carry only
+ * point-to-point messages; the collectives are ours, written once over those, so that every backend
+ * gives the same bits.
+ *
+ * All waits are test loops with backoff under a deadline. They also watch the job's abort flag:
+ * when one rank fails, the others return ECH_EABORTED instead of hanging.
+ *
+ * One thread at a time may use an endpoint.
+ */
+#ifndef ECH_COMM_COMM_H
+#define ECH_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "comm/reduction.h"
+#include "tensor/tensor.h"
+
+typedef struct ech_comm ech_comm;
+
+/* ---- endpoints ---- */
+
+/* A backend's row (comm.def): how ranks find each other. */
+typedef struct ech_comm_backend ech_comm_backend;
+/* NULL if this build has no such backend. */
+const ech_comm_backend *ech_comm_find(const char *name);
+/* Space-separated names of the backends in this build. */
+const char *ech_comm_names(void);
+
+/* `local`: makes `size` endpoints of one process, endpoints[r] for rank r's thread.
+ * `mpi` (size 0: whatever the launcher started): joins MPI_COMM_WORLD and fills endpoints[0] with
+ * this process's own. Refused with a hint when this process was started as one of several by a
+ * launcher that this MPI does not know, so that it would be a lone rank. Collective under mpi. */
+ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadline_seconds,
+                         ech_comm **endpoints);
+/* Collective: every rank closes its own, groups destroyed before. Accepts NULL. After an abort it
+ * does not wait; under mpi it then ends the process with the job. */
+void ech_comm_close(ech_comm *comm);
+
+int ech_comm_rank(const ech_comm *comm);
+int ech_comm_size(const ech_comm *comm);
+const char *ech_comm_name(const ech_comm *comm); /* "local" or "mpi" */
+int ech_comm_local_size(const ech_comm *comm);   /* ranks on this machine; they share its cores */
+int ech_comm_local_rank(const ech_comm *comm);   /* this rank among them */
+const char *
+ech_comm_launcher(const ech_comm_backend *backend);            /* "mpirun" of this build, or NULL */
+const char *ech_comm_version(const ech_comm_backend *backend); /* "Open MPI 4.1.4", "threads" */
+
+/* Raises the abort flag: every rank's waits end with ECH_EABORTED. Under mpi it also ends the job
+ * (MPI_Abort) after the others had a moment to print. Not collective. */
+void ech_comm_abort(ech_comm *comm);
+
+/* Where this rank is, shown by whoever reports a passed deadline. The first 47 bytes of `what` are
+ * copied. step -1: outside of any step. */
+void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what);
+
+/* ---- point to point ---- */
+
+typedef struct ech_request {
+    uint64_t id;  /* the backend's */
+    void *handle; /* the backend's */
+    size_t bytes;
+    int peer, tag;
+    bool sends; /* or receives */
+    bool done;
+} ech_request;
+
+/* Started, not finished: the buffer belongs to the transfer until ech_comm_wait. Messages between
+ * two ranks with one tag arrive in order. Rendezvous semantics: a send may complete only when its
+ * receive is posted. Receives must post exactly the sent number of bytes. tag < 2^20. */
+ech_status ech_comm_send_start(ech_comm *comm, int peer, int tag, const void *data, size_t bytes,
+                               ech_request *request);
+ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data, size_t bytes,
+                                  ech_request *request);
+ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done);
+/* Waits for all of them, under the deadline. */
+ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n);
+
+/* ---- groups ---- */
+
+typedef struct ech_group ech_group;
+
+/* What is counted, per group. Bytes are payload bytes this rank sent. */
+typedef struct ech_comm_count {
+    int64_t calls;
+    int64_t messages;
+    int64_t bytes;
+} ech_comm_count;
+
+/* The members, ascending and the same on all of them; this rank is one. `name` ("data", "world")
+ * labels counters and errors. Collective over the members by convention: same calls, same order,
+ * which also gives each group its tag space. */
+ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
+                            ech_group **out);
+void ech_group_destroy(ech_group *group); /* accepts NULL */
+int ech_group_size(const ech_group *group);
+int ech_group_index(const ech_group *group); /* this rank's place among the members */
+const char *ech_group_name(const ech_group *group);
+
+/* ---- collectives: every member calls, in the same order ---- */
+
+/* False where the backend has no such reduction (`mpi`'s own on `local`). */
+bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction reduction);
+
+/* x (n, fp32 or fp64, contiguous): every member's x becomes the sum over the members. Bit-identical
+ * on all members; under DIRECT each element is added in member order, whatever the cut.
+ * DIRECT and RING send 2(N-1)/N·bytes per member; NAIVE (N-1)·bytes; of LIBRARY only the bytes
+ * handed over are counted, since its messages are its own affair. `scratch`
+ * holds ech_reduction_scratch bytes. */
+ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,
+                            void *scratch);
+
+typedef enum ech_fold { ECH_FOLD_SUM, ECH_FOLD_MAX } ech_fold;
+/* values[n] in fp64, n small (counts, norms, flags): folded over the members in member order. A NaN
+ * on any member gives NaN everywhere, for MAX too. */
+ech_status ech_group_fold(ech_group *group, ech_fold fold, double *values, int n);
+ech_status ech_group_barrier(ech_group *group);
+/* Member `root`'s bytes on all members. */
+ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t bytes);
+
+/* Gradient reductions (ech_group_reduce) and all other calls, counted apart. */
+ech_comm_count ech_group_reduce_count(const ech_group *group);
+ech_comm_count ech_group_other_count(const ech_group *group);
+
+#endif

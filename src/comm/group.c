@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Groups: their members, their tags, their counters, and batches of messages.
+ *
+ * Tags: two ranks count the groups that they share in the order of creation, which is the same on
+ * both; the n-th gets the n-th block of tags between these two. So members agree without a message,
+ * and no two groups, nor a group and the caller's own messages, ever meet.
+ */
+#include "comm/group.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+enum { MOST_SHARED = (INT_MAX - ECH_COMM_TAGS) / ECH_CALLS };
+
+/* This rank's place among the members; -1 and a message if the list is not what comm.h asks for. */
+static int find_index(const ech_comm *comm, const char *name, const int *ranks, int n)
+{
+    int index = -1;
+    for (int i = 0; i < n; i++) {
+        bool ascending = i == 0 || ranks[i] > ranks[i - 1];
+        if (ranks[i] < 0 || ranks[i] >= comm->size || !ascending) {
+            ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
+                        "group %s: member %d is rank %d, but members must ascend within 0..%d",
+                        name, i, ranks[i], comm->size - 1);
+            return -1;
+        }
+        if (ranks[i] == comm->rank) index = i;
+    }
+    if (index < 0)
+        ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
+                    "group %s: rank %d is not one of its %d "
+                    "members",
+                    name, comm->rank, n);
+    return index;
+}
+
+ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
+                            ech_group **out)
+{
+    int index = find_index(comm, name, ranks, n);
+    if (index < 0) return ECH_EINTERNAL;
+    for (int i = 0; i < n; i++)
+        if (comm->shared[ranks[i]] >= MOST_SHARED)
+            ECH_FAIL(ECH_EINTERNAL, "group %s: more than %d groups with rank %d", name, MOST_SHARED,
+                     ranks[i]);
+
+    size_t size = (size_t)n;
+    ech_group *group = ech_calloc(1, sizeof *group);
+    group->comm = comm;
+    group->name = ech_strdup(name);
+    group->size = n;
+    group->index = index;
+    group->ranks = ech_calloc(size, sizeof *group->ranks);
+    group->tags = ech_calloc(size, sizeof *group->tags);
+    for (int i = 0; i < n; i++) {
+        group->ranks[i] = ranks[i];
+        group->tags[i] = ECH_COMM_TAGS + (int)comm->shared[ranks[i]]++ * ECH_CALLS;
+    }
+    if (index == 0) group->folds = ech_calloc(size * ECH_FOLD_VALUES, sizeof *group->folds);
+    for (int b = 0; b < 2; b++) group->batch[b].at = ech_calloc(2 * size, sizeof(ech_request));
+    *out = group;
+    return ECH_OK;
+}
+
+void ech_group_destroy(ech_group *group)
+{
+    if (!group) return;
+    if (group->library) group->comm->backend->allreduce_forget(group->comm, group->library);
+    for (int b = 0; b < 2; b++) free(group->batch[b].at);
+    free(group->folds);
+    free(group->tags);
+    free(group->ranks);
+    free(group->name);
+    free(group);
+}
+
+int ech_group_size(const ech_group *group)
+{
+    return group->size;
+}
+
+int ech_group_index(const ech_group *group)
+{
+    return group->index;
+}
+
+const char *ech_group_name(const ech_group *group)
+{
+    return group->name;
+}
+
+ech_comm_count ech_group_reduce_count(const ech_group *group)
+{
+    return group->reduce_count;
+}
+
+ech_comm_count ech_group_other_count(const ech_group *group)
+{
+    return group->other_count;
+}
+
+/* ---- batches ---- */
+
+void ech_group_begin(ech_group *group, ech_call call)
+{
+    group->call = call;
+    group->count = call == ECH_CALL_REDUCE ? &group->reduce_count : &group->other_count;
+    group->count->calls++;
+}
+
+static ech_status start(ech_group *group, ech_batch *batch, int member, const void *from, void *to,
+                        size_t bytes, bool sends)
+{
+    ECH_ASSERT(batch->n < 2 * group->size);
+    ech_request *request = &batch->at[batch->n];
+    *request = (ech_request){.peer = group->ranks[member],
+                             .tag = group->tags[member] + (int)group->call,
+                             .bytes = bytes,
+                             .sends = sends};
+    ECH_TRY(ech_transfer_start(group->comm, request, from, to));
+    batch->n++;
+    if (sends) {
+        group->count->messages++;
+        group->count->bytes += (int64_t)bytes;
+    }
+    return ECH_OK;
+}
+
+ech_status ech_batch_send(ech_group *group, ech_batch *batch, int member, const void *data,
+                          size_t bytes)
+{
+    return bytes ? start(group, batch, member, data, NULL, bytes, true) : ECH_OK;
+}
+
+ech_status ech_batch_receive(ech_group *group, ech_batch *batch, int member, void *data,
+                             size_t bytes)
+{
+    return bytes ? start(group, batch, member, NULL, data, bytes, false) : ECH_OK;
+}
+
+ech_status ech_batch_send_signal(ech_group *group, ech_batch *batch, int member)
+{
+    return start(group, batch, member, NULL, NULL, 0, true);
+}
+
+ech_status ech_batch_receive_signal(ech_group *group, ech_batch *batch, int member)
+{
+    return start(group, batch, member, NULL, NULL, 0, false);
+}
+
+ech_status ech_batch_wait(ech_group *group, ech_batch *batch)
+{
+    static const char *const names[] = {"reduce", "fold", "barrier", "broadcast"};
+    int n = batch->n;
+    batch->n = 0;
+    return ech_wait_all(group->comm, batch->at, n, group->name, names[group->call]);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to src/comm: a group's insides, and batches of its messages, of which the collectives are
+ * made.
+ */
+#ifndef ECH_COMM_GROUP_H
+#define ECH_COMM_GROUP_H
+
+#include "comm/backend.h"
+
+/* Every collective has its own tag, so that members which call different ones never mix data. */
+typedef enum ech_call {
+    ECH_CALL_REDUCE,
+    ECH_CALL_FOLD,
+    ECH_CALL_BARRIER,
+    ECH_CALL_BROADCAST,
+    ECH_CALLS = 8 /* tags kept for each group */
+} ech_call;
+
+/* Messages under way together. Two batches let the next ones start while the last ones end. */
+typedef struct ech_batch {
+    ech_request *at; /* [2 x members] */
+    int n;
+} ech_batch;
+
+enum { ECH_FOLD_VALUES = 64 }; /* values folded at once */
+
+struct ech_group {
+    ech_comm *comm;
+    char *name;
+    int *ranks;    /* [size], ascending */
+    int *tags;     /* [size]: first tag of the messages between this rank and that member */
+    double *folds; /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
+    void *library; /* the backend's, for LIBRARY */
+    int size, index;
+    ech_call call; /* the collective that runs, and where its messages are counted */
+    ech_comm_count *count;
+    ech_comm_count reduce_count, other_count;
+    ech_batch batch[2];
+};
+
+/* Names the collective that starts and counts it. */
+void ech_group_begin(ech_group *group, ech_call call);
+
+/* Start a message to or from a member. Nothing is sent, counted or waited for when bytes is 0,
+ * which both sides know. A batch has room for one send and one receive per member. */
+ech_status ech_batch_send(ech_group *group, ech_batch *batch, int member, const void *data,
+                          size_t bytes);
+ech_status ech_batch_receive(ech_group *group, ech_batch *batch, int member, void *data,
+                             size_t bytes);
+/* The same with an empty message: a signal. */
+ech_status ech_batch_send_signal(ech_group *group, ech_batch *batch, int member);
+ech_status ech_batch_receive_signal(ech_group *group, ech_batch *batch, int member);
+
+/* Waits for all messages of the batch, which is empty then. */
+ech_status ech_batch_wait(ech_group *group, ech_batch *batch);
+
+/* ech_group_broadcast as a part of another collective, which has begun. */
+ech_status ech_group_spread(ech_group *group, int root, void *data, size_t bytes);
+
+#endif

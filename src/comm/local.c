@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backend `local`: ranks are threads of one process, messages are copies between their buffers.
+ *
+ * Each rank has a box of posts: sends and receives that concern messages to it and have not met
+ * yet. Whoever comes first leaves a post; whoever comes second takes it out of the box and copies
+ * from the sender's buffer straight to the receiver's, in chunks that the first helps with while it
+ * waits. Nothing is buffered, so a send never completes before its receive is there.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "comm/backend.h"
+
+enum { CHUNK = 128 * 1024, MOST_RANKS = 4096 };
+
+/* WAITING -> COPYING -> DONE, or WAITING -> MISFIT (other size), or WAITING -> WITHDRAWN.
+ * Under the box's lock while it is in the box; later changed by the one who took it out. */
+enum { WAITING, COPYING, DONE, MISFIT, WITHDRAWN };
+
+typedef struct post {
+    struct post *next;     /* in a box's list or in the owner's free list */
+    struct post *next_own; /* in the owner's list of all its posts */
+    int source, destination, tag;
+    size_t bytes, other_bytes;
+    const char *from;
+    char *to;
+    atomic_int state;
+    atomic_size_t claimed, copied; /* bytes of the copy */
+} post;
+
+typedef struct box {
+    pthread_mutex_t lock;
+    post *sends, *receives; /* oldest first */
+} box;
+
+/* Shared by all endpoints; the last to close frees it. */
+typedef struct job {
+    atomic_int open;
+    int size;
+    ech_board *board;
+    box boxes[]; /* [size], by destination */
+} job;
+
+typedef struct local_state {
+    job *job;
+    post *all, *free;
+} local_state;
+
+static const char *launcher(void)
+{
+    return NULL;
+}
+
+static const char *version(void)
+{
+    return "threads";
+}
+
+static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoints)
+{
+    if (size < 1 || size > MOST_RANKS)
+        ECH_FAIL(ECH_EUSAGE,
+                 "parallel.comm local runs ranks as threads: %d ranks is not between 1 "
+                 "and %d, give --ranks N",
+                 size, MOST_RANKS);
+    job *shared = ech_calloc(1, sizeof *shared + (size_t)size * sizeof(box));
+    shared->size = size;
+    atomic_store(&shared->open, size);
+    shared->board = ech_calloc(1, ech_board_bytes(size));
+    ech_board_init(shared->board, size);
+    for (int rank = 0; rank < size; rank++) {
+        pthread_mutex_init(&shared->boxes[rank].lock, NULL);
+        local_state *state = ech_calloc(1, sizeof *state);
+        state->job = shared;
+        endpoints[rank] =
+            ech_comm_make(&ech_comm_local, rank, size, rank, size, deadline_seconds, shared->board);
+        endpoints[rank]->state = state;
+    }
+    return ECH_OK;
+}
+
+/* ---- posts ---- */
+
+/* A post of this endpoint, used again once done: posts exist for as many transfers as were ever
+ * open at once. */
+static post *new_post(local_state *state)
+{
+    post *p = state->free;
+    if (p) {
+        state->free = p->next;
+    } else {
+        p = ech_calloc(1, sizeof *p);
+        p->next_own = state->all;
+        state->all = p;
+    }
+    p->next = NULL;
+    p->from = NULL;
+    p->to = NULL;
+    atomic_store_explicit(&p->claimed, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->copied, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->state, WAITING, memory_order_relaxed);
+    return p;
+}
+
+static void append(post **list, post *p)
+{
+    while (*list) list = &(*list)->next;
+    *list = p;
+}
+
+/* Takes out the oldest post with this source and tag; NULL if there is none. */
+static post *take(post **list, int source, int tag)
+{
+    for (; *list; list = &(*list)->next) {
+        post *p = *list;
+        if (p->source != source || p->tag != tag) continue;
+        *list = p->next;
+        p->next = NULL;
+        return p;
+    }
+    return NULL;
+}
+
+/* Takes out this very post; false if it is not in the list. */
+static bool take_out(post **list, const post *p)
+{
+    for (; *list; list = &(*list)->next) {
+        if (*list != p) continue;
+        *list = p->next;
+        return true;
+    }
+    return false;
+}
+
+/* ---- copies ---- */
+
+/* Copies chunks until none is left to claim; both sides may be in here. */
+static void copy_chunks(post *p)
+{
+    for (;;) {
+        size_t at = atomic_fetch_add_explicit(&p->claimed, CHUNK, memory_order_relaxed);
+        if (at >= p->bytes) return;
+        size_t n = p->bytes - at < CHUNK ? p->bytes - at : CHUNK;
+        memcpy(p->to + at, p->from + at, n);
+        atomic_fetch_add_explicit(&p->copied, n, memory_order_release);
+    }
+}
+
+static ech_status fail_misfit(const post *p, size_t sent, size_t expected)
+{
+    ECH_FAIL(ECH_EINTERNAL,
+             "rank %d sends %zu bytes to rank %d with tag %d, but the receive is for %zu bytes",
+             p->source, sent, p->destination, p->tag, expected);
+}
+
+/* The second comer's part: `p` is the first one's, out of the box. */
+static ech_status meet(post *p, ech_request *request, const void *from, void *to)
+{
+    if (p->bytes != request->bytes) {
+        ech_status st = request->sends ? fail_misfit(p, request->bytes, p->bytes)
+                                       : fail_misfit(p, p->bytes, request->bytes);
+        p->other_bytes = request->bytes;
+        atomic_store_explicit(&p->state, MISFIT, memory_order_release);
+        return st;
+    }
+    if (request->sends)
+        p->from = from;
+    else
+        p->to = to;
+    atomic_store_explicit(&p->state, COPYING, memory_order_release);
+    copy_chunks(p);
+    while (atomic_load_explicit(&p->copied, memory_order_acquire) < p->bytes) sched_yield();
+    atomic_store_explicit(&p->state, DONE, memory_order_release); /* now it is the owner's again */
+    request->done = true;
+    return ECH_OK;
+}
+
+static ech_status start(ech_comm *comm, ech_request *request, const void *from, void *to)
+{
+    local_state *state = comm->state;
+    int source = request->sends ? comm->rank : request->peer;
+    int destination = request->sends ? request->peer : comm->rank;
+    box *at = &state->job->boxes[destination];
+
+    pthread_mutex_lock(&at->lock);
+    post *other = take(request->sends ? &at->receives : &at->sends, source, request->tag);
+    if (!other) {
+        post *own = new_post(state);
+        own->source = source;
+        own->destination = destination;
+        own->tag = request->tag;
+        own->bytes = request->bytes;
+        own->from = from;
+        own->to = to;
+        request->handle = own;
+        append(request->sends ? &at->sends : &at->receives, own);
+    }
+    pthread_mutex_unlock(&at->lock);
+    return other ? meet(other, request, from, to) : ECH_OK;
+}
+
+static ech_status send_start(ech_comm *comm, const void *data, ech_request *request)
+{
+    return start(comm, request, data, NULL);
+}
+
+static ech_status receive_start(ech_comm *comm, void *data, ech_request *request)
+{
+    return start(comm, request, NULL, data);
+}
+
+static ech_status test(ech_comm *comm, ech_request *request)
+{
+    local_state *state = comm->state;
+    post *p = request->handle;
+    switch (atomic_load_explicit(&p->state, memory_order_acquire)) {
+    case COPYING:
+        copy_chunks(p);
+        return ECH_OK;
+    case DONE:
+        request->done = true;
+        request->handle = NULL;
+        p->next = state->free;
+        state->free = p;
+        return ECH_OK;
+    case MISFIT:
+        return request->sends ? fail_misfit(p, p->bytes, p->other_bytes)
+                              : fail_misfit(p, p->other_bytes, p->bytes);
+    default:
+        return ECH_OK;
+    }
+}
+
+/* ---- the end ---- */
+
+/* Ends this post's transfer, if it is not over: unused posts are DONE. */
+static void withdraw_post(job *shared, post *p)
+{
+    box *at = &shared->boxes[p->destination];
+    pthread_mutex_lock(&at->lock);
+    if (take_out(&at->sends, p) || take_out(&at->receives, p))
+        atomic_store_explicit(&p->state, WITHDRAWN, memory_order_release);
+    pthread_mutex_unlock(&at->lock);
+    /* Somebody took it out and is about to copy or copies: a matter of microseconds. */
+    for (;;) {
+        int state = atomic_load_explicit(&p->state, memory_order_acquire);
+        if (state != WAITING && state != COPYING) return;
+        sched_yield();
+    }
+}
+
+static void withdraw(ech_comm *comm)
+{
+    local_state *state = comm->state;
+    for (post *p = state->all; p; p = p->next_own) withdraw_post(state->job, p);
+}
+
+static void abort_job(ech_comm *comm)
+{
+    (void)comm; /* the flag is all there is */
+}
+
+static void close_one(ech_comm *comm)
+{
+    local_state *state = comm->state;
+    job *shared = state->job;
+    withdraw(comm);
+    for (post *p = state->all; p;) {
+        post *next = p->next_own;
+        free(p);
+        p = next;
+    }
+    free(state);
+    if (atomic_fetch_sub(&shared->open, 1) > 1) return;
+    for (int rank = 0; rank < shared->size; rank++)
+        pthread_mutex_destroy(&shared->boxes[rank].lock);
+    free(shared->board);
+    free(shared);
+}
+
+const ech_comm_backend ech_comm_local = {
+    .name = "local",
+    .launcher = launcher,
+    .version = version,
+    .open = open_all,
+    .close = close_one,
+    .send_start = send_start,
+    .receive_start = receive_start,
+    .test = test,
+    .withdraw = withdraw,
+    .abort = abort_job,
+};

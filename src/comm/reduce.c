@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The reductions' table, and what they share.
+ */
+#include "comm/reduce.h"
+
+#include <string.h>
+
+/* Bytes of one segment: small enough for caches, large enough to hide latency; of all segments that
+ * a member receives at once, while that leaves them large enough. */
+enum { SEGMENT = 1 << 20, SEGMENT_LEAST = 1 << 16, SEGMENTS = 1 << 24 };
+
+static const struct {
+    const char *name;
+    const ech_reduction_row *row;
+} table[] = {
+#define X(name, text, help) {text, &ech_reduce_##name},
+#include "comm/reduction.def"
+#undef X
+};
+
+bool ech_reduction_from_name(const char *name, ech_reduction *out)
+{
+    for (int i = 0; i < ECH_REDUCTIONS; i++) {
+        if (strcmp(table[i].name, name) != 0) continue;
+        *out = (ech_reduction)i;
+        return true;
+    }
+    return false;
+}
+
+const char *ech_reduction_name(ech_reduction reduction)
+{
+    return table[reduction].name;
+}
+
+const char *ech_reduction_names(void)
+{
+    return
+#define X(name, text, help) text " "
+#include "comm/reduction.def"
+#undef X
+        ;
+}
+
+bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction reduction)
+{
+    return reduction != ECH_REDUCTION_LIBRARY || backend->allreduce_start != NULL;
+}
+
+int64_t ech_piece_count(int64_t n, int N, int piece)
+{
+    return n / N + (piece < n % N);
+}
+
+int64_t ech_piece_first(int64_t n, int N, int piece)
+{
+    int64_t longer = n % N;
+    return n / N * piece + (piece < longer ? piece : longer);
+}
+
+int64_t ech_segment(size_t item, int N)
+{
+    int64_t bytes = SEGMENTS / (N > 1 ? N - 1 : 1);
+    if (bytes > SEGMENT) bytes = SEGMENT;
+    if (bytes < SEGMENT_LEAST) bytes = SEGMENT_LEAST;
+    return bytes / (int64_t)item;
+}
+
+int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment)
+{
+    if (at >= count) return 0;
+    return count - at < segment ? count - at : segment;
+}
+
+size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype dtype, int64_t n, int size)
+{
+    if (size < 2 || n == 0) return 0;
+    size_t item = ech_dtype_bytes(dtype);
+    return (size_t)table[reduction].row->scratch(item, n, size) * item;
+}
+
+int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype dtype, int64_t n, int size,
+                            int index)
+{
+    if (size < 2) return 0;
+    return table[reduction].row->sent(n, size, index) * (int64_t)ech_dtype_bytes(dtype);
+}
+
+static ech_status check(const ech_group *group, ech_reduction reduction, const ech_tensor *x)
+{
+    if (x->dtype != ECH_F32 && x->dtype != ECH_F64)
+        ECH_FAIL(ECH_EUNSUPPORTED, "reduce over group %s: %s is not summed, only fp32 and fp64",
+                 group->name, ech_dtype_name(x->dtype));
+    if (!ech_reduction_supported(group->comm->backend, reduction))
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "parallel.reduction %s needs parallel.comm mpi, not %s; use "
+                 "direct or ring",
+                 ech_reduction_name(reduction), group->comm->backend->name);
+    ECH_ASSERT(ech_tensor_is_contiguous(x));
+    return ECH_OK;
+}
+
+ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,
+                            void *scratch)
+{
+    ECH_TRY(check(group, reduction, x));
+    /* Making the library's own group waits for all members without a deadline: ours comes first. */
+    if (reduction == ECH_REDUCTION_LIBRARY && !group->library) ECH_TRY(ech_group_barrier(group));
+    ech_group_begin(group, ECH_CALL_REDUCE);
+    ech_sum sum = {.group = group,
+                   .x = x->data,
+                   .scratch = scratch,
+                   .n = ech_tensor_count(x),
+                   .item = ech_dtype_bytes(x->dtype),
+                   .dtype = x->dtype};
+    if (group->size == 1 || sum.n == 0) return ECH_OK;
+    return table[reduction].row->run(&sum);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The naive reduction: everyone sends everything to everyone, and each adds in member order. It is
+ * the control that the others are measured against.
+ */
+#include "comm/reduce.h"
+
+static int64_t scratch(size_t item, int64_t n, int N)
+{
+    return (N - 1) * ech_segment_count(n, 0, ech_segment(item, N));
+}
+
+static int64_t sent(int64_t n, int N, int index)
+{
+    (void)index; /* all alike */
+    return (N - 1) * n;
+}
+
+static ech_status run(const ech_sum *sum)
+{
+    ech_group *group = sum->group;
+    ech_batch *batch = &group->batch[0];
+    int64_t segment = ech_segment(sum->item, group->size);
+    for (int64_t at = 0; at < sum->n; at += segment) {
+        int64_t n = ech_segment_count(sum->n, at, segment);
+        size_t bytes = (size_t)n * sum->item;
+        char *x = sum->x + (size_t)at * sum->item;
+        char *to = sum->scratch;
+        for (int i = 0; i < group->size; i++) {
+            if (i == group->index) continue;
+            ECH_TRY(ech_batch_receive(group, batch, i, to, bytes));
+            ECH_TRY(ech_batch_send(group, batch, i, x, bytes));
+            to += bytes;
+        }
+        ECH_TRY(ech_batch_wait(group, batch));
+        ech_add_in_order(sum, x, sum->scratch, n);
+    }
+    return ECH_OK;
+}
+
+const ech_reduction_row ech_reduce_NAIVE = {.scratch = scratch, .sent = sent, .run = run};

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Waiting: test loops that give way more and more, watch the abort flag, and end at the deadline
+ * with an error that says who holds up the job.
+ */
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/backend.h"
+
+/* Seconds without progress until a wait yields its core, and until it sleeps. */
+static const double spin_seconds = 20e-6;
+static const double yield_seconds = 500e-6;
+enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 100000 };
+
+static void give_way(const ech_comm *comm, double idle, long *nap_ns)
+{
+    if (idle < spin_seconds && !comm->crowded) return;
+    if (idle < yield_seconds) {
+        sched_yield();
+        return;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = *nap_ns}, NULL);
+    *nap_ns = *nap_ns * 2 < LONGEST_NAP_NS ? *nap_ns * 2 : LONGEST_NAP_NS;
+}
+
+/* Tests what is not done yet, and counts what is left. */
+static ech_status test_all(ech_comm *comm, ech_request *requests, int n, int *left)
+{
+    *left = 0;
+    for (int i = 0; i < n; i++) {
+        ech_request *request = &requests[i];
+        if (!request->done && !comm->dead) ECH_TRY(comm->backend->test(comm, request));
+        if (!request->done) ++*left;
+    }
+    return ECH_OK;
+}
+
+/* The open request that says most: one whose peer does not wait itself, else the first. Its peer is
+ * put on the board. */
+static const ech_request *mark_wait(ech_comm *comm, const ech_request *requests, int n)
+{
+    const ech_request *open = NULL;
+    for (int i = 0; i < n; i++) {
+        if (requests[i].done) continue;
+        bool waits = ech_board_waits(comm->board, requests[i].peer);
+        if (!open || !waits) open = &requests[i];
+        if (!waits) break;
+    }
+    ech_board_set_wait(comm->board, comm->local_rank, open->peer);
+    return open;
+}
+
+/* All positions, one line a rank, printed by the first rank whose deadline passes. */
+static void print_positions(const ech_comm *comm)
+{
+    for (int i = 0; i < comm->board->slots; i++) {
+        int rank = atomic_load(&comm->board->slot[i].rank);
+        ech_text text = {0};
+        ech_board_describe(comm->board, rank, &text);
+        ech_log_warn("rank %d: %s", rank, text.at);
+        ech_text_free(&text);
+    }
+}
+
+static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const char *group,
+                                const char *call)
+{
+    if (ech_board_claim_report(comm->board)) print_positions(comm);
+    int culprit = ech_board_culprit(comm->board, comm->rank);
+    ech_text what = {0}, where = {0};
+    if (group)
+        ech_text_append(&what, "%s over group %s", call, group);
+    else
+        ech_text_append(&what, "tag %d", open->tag);
+    ech_board_describe(comm->board, culprit, &where);
+    ech_status st = ech_fail_at(
+        __FILE__, __LINE__, ECH_ECOMM,
+        "rank %d waited %g s to %s rank %d (%zu bytes, %s); held up by rank %d: %s; if a step may "
+        "take that long, raise parallel.deadline",
+        comm->rank, comm->deadline, open->sends ? "send to" : "receive from", open->peer,
+        open->bytes, what.at, culprit, where.at);
+    ech_text_free(&what);
+    ech_text_free(&where);
+    return st;
+}
+
+/* The loop of ech_wait_all, which cleans up behind it. */
+static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const char *group,
+                            const char *call)
+{
+    double progress_at = 0;
+    long nap_ns = FIRST_NAP_NS;
+    int before = -1;
+    for (;;) {
+        int left;
+        ECH_TRY(test_all(comm, requests, n, &left));
+        if (left == 0) return ECH_OK;
+        if (comm->dead || ech_board_aborted(comm->board)) return ECH_EABORTED;
+
+        double now = ech_clock_now();
+        if (left != before) {
+            before = left;
+            progress_at = now;
+            nap_ns = FIRST_NAP_NS;
+        }
+        double idle = now - progress_at;
+        if (idle > yield_seconds) {
+            const ech_request *open = mark_wait(comm, requests, n);
+            if (idle > comm->deadline) return fail_deadline(comm, open, group, call);
+        }
+        give_way(comm, idle, &nap_ns);
+    }
+}
+
+ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const char *group,
+                        const char *call)
+{
+    ech_status st = wait_loop(comm, requests, n, group, call);
+    if (st != ECH_OK) ech_comm_withdraw(comm);
+    /* After a passed deadline the mark stays: reports of other ranks follow it to the culprit. */
+    if (st != ECH_ECOMM) ech_board_set_wait(comm->board, comm->local_rank, -1);
+    return st;
+}

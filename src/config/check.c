@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What can be checked once all keys are in: required ones, names, unread ones, a resume's.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "config/table.h"
+
+/* All that are missing in one line: a new run file is then written in one go. */
+static ech_status check_required(const ech_config *config)
+{
+    ech_text missing = {0};
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
+        const ech_config_key *key = &ech_config_keys[k];
+        if (strcmp(key->initial, "required") == 0 && !ech_config_origin_of(config, key)->place)
+            ech_text_append(&missing, " %s.%s", key->section, key->name);
+    }
+    if (missing.n == 0) return ECH_OK;
+    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                "required but not set:%s; set them in the run file or as "
+                                "section.key=value on the command line",
+                                missing.at);
+    ech_text_free(&missing);
+    return st;
+}
+
+/* Given names were checked when they were set; a default may name what this build lacks. */
+static ech_status check_default_names(const ech_config *config)
+{
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
+        const ech_config_key *key = &ech_config_keys[k];
+        if (key->type != ECH_CONFIG_NAME || ech_config_origin_of(config, key)->place) continue;
+        const char *name = *(char *const *)ech_config_field(config, key);
+        ECH_TRY(ech_config_check_name(config, key, name, "default"));
+    }
+    return ECH_OK;
+}
+
+ech_status ech_config_check(const ech_config *config)
+{
+    ECH_TRY(check_required(config));
+    return check_default_names(config);
+}
+
+ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
+                                 const char *reader)
+{
+    ech_status st = ECH_OK;
+    char *copy = ech_strdup(owned), *rest = NULL;
+    for (char *path = strtok_r(copy, " ", &rest); path && st == ECH_OK;
+         path = strtok_r(NULL, " ", &rest)) {
+        const ech_config_key *key = ech_config_find_path(path);
+        ECH_ASSERT(key);
+        ech_config_origin *origin = ech_config_origin_of(config, key);
+        origin->unread = !ech_text_has_word(read, path);
+        if (origin->unread && origin->place)
+            st = ech_config_complain(config, path, "not read by %s; remove it", reader);
+    }
+    free(copy);
+    return st;
+}
+
+ech_status ech_config_check_resume(const ech_config *saved, const ech_config *now)
+{
+    ech_status st = ECH_OK;
+    for (size_t k = 0; k < ECH_CONFIG_KEYS && st == ECH_OK; k++) {
+        const ech_config_key *key = &ech_config_keys[k];
+        if (!key->fixed) continue;
+        /* Values print so that they read back to the same bits: equal texts are equal values. */
+        ech_text before = {0}, after = {0};
+        ech_config_format_value(saved, key, &before);
+        ech_config_format_value(now, key, &after);
+        if (strcmp(before.at, after.at) != 0) {
+            char path[128];
+            snprintf(path, sizeof path, "%s.%s", key->section, key->name);
+            st = ech_config_complain(now, path,
+                                     "%s in the checkpoint, and may not change on resume; set it "
+                                     "back, or start a run in another directory",
+                                     before.at);
+        }
+        ech_text_free(&before);
+        ech_text_free(&after);
+    }
+    return st;
+}

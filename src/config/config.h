@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The run file: one table of keys (keys.def) becomes one checked struct.
+ *
+ *     ech_config *config;
+ *     ech_config_names names[] = {{"models", "gpt2 llama"}, ...};
+ *     ECH_TRY(ech_config_create(names, n, &config));
+ *     ECH_TRY(ech_config_read_file(config, "run.yaml"));         // YAML, file:line in errors
+ *     ECH_TRY(ech_config_set(config, "training.steps=10"));      // command line overrides
+ *     ECH_TRY(ech_config_check(config));                         // required keys are there
+ *     config->training.steps ...
+ *
+ * This room knows types, bounds and names, not meanings: what "auto" becomes is written into the
+ * struct by the rooms that know, after which it prints as a resolved run file.
+ */
+#ifndef ECH_CONFIG_CONFIG_H
+#define ECH_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+/* What "auto" is until it is resolved, for INT, SIZE and BOOL keys. (REAL keys have no auto; TEXT
+ * and NAME keys hold the text "auto".) */
+enum { ECH_AUTO = -1 };
+
+#define ECH_CONFIG_FIELD_INT int64_t
+#define ECH_CONFIG_FIELD_SIZE int64_t
+#define ECH_CONFIG_FIELD_REAL double
+#define ECH_CONFIG_FIELD_BOOL int
+#define ECH_CONFIG_FIELD_TEXT char *
+#define ECH_CONFIG_FIELD_NAME char *
+
+typedef struct ech_config_source ech_config_source; /* where each key was set; private */
+
+typedef struct ech_config {
+#define SECTION(section, help) struct {
+#define KEY(section, key, type, ...) ECH_CONFIG_FIELD_##type key;
+#define END(section) } section;
+#include "config/keys.def"
+#undef SECTION
+#undef KEY
+#undef END
+    ech_config_source *source;
+} ech_config;
+
+/* The names behind a choice "@table": blank-separated, handed in by the application. */
+typedef struct ech_config_names {
+    const char *table; /* "models" */
+    const char *names; /* "gpt2 llama" */
+} ech_config_names;
+
+/* A configuration of defaults. The names are copied. */
+ech_status ech_config_create(const ech_config_names *names, size_t n, ech_config **out);
+void ech_config_destroy(ech_config *config); /* accepts NULL */
+/* A copy that may be changed apart (verify makes one per layout). */
+ech_config *ech_config_copy(const ech_config *config);
+
+/* Reads YAML: a mapping of sections to mappings of keys to scalars. Errors (unknown section or key
+ * with the nearest known one, duplicate key, wrong type or unit, out of bounds, bad YAML, a list
+ * where a value is due) name file:line:column. */
+ech_status ech_config_read_file(ech_config *config, const char *path);
+/* The same from memory; `name` stands for the file in errors. */
+ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name);
+/* "section.key=value", as on the command line. */
+ech_status ech_config_set(ech_config *config, const char *assignment);
+
+/* Required keys are there. */
+ech_status ech_config_check(const ech_config *config);
+
+/* Whether the user set the key ("model.rope_theta") in a file or on the command line. */
+bool ech_config_is_set(const ech_config *config, const char *key);
+/* An error about a key, with the place where it was set ("run.yaml:7:16: model.hidden_size = 100:
+ * ..." or "command line: ..."). The message says what would work. Returns ECH_EUSAGE, logged. */
+ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* For keys that belong to some rows of a table (a model's, an optimizer's), of which only the
+ * chosen row, `reader`, reads its own: an error for the first key that is set, listed in `owned`
+ * (blank-separated "section.key" words), and not in `read`. Others not in `read` are left out of
+ * prints from then on, so that a resolved run file can be run. */
+ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
+                                 const char *reader);
+
+/* Gives a TEXT or NAME key another value (copied), as if resolved. */
+void ech_config_replace_text(char **field, const char *value);
+
+/* The whole configuration as YAML that reads back to the same struct; sections and keys in the
+ * table's order, floats printed so that they read back to the same bits. Required keys without a
+ * value and unread keys (see above) are left out. */
+void ech_config_print(const ech_config *config, ech_text *out);
+/* Help for all keys: name, type or choices, default, meaning. */
+void ech_config_help(const ech_config *config, ech_text *out);
+/* Keys that may not change on resume and do differ: logs the first with both values, ECH_EUSAGE. */
+ech_status ech_config_check_resume(const ech_config *saved, const ech_config *now);
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values, the resolved run file and the help text, out of the table.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "config/table.h"
+#include "config/unicode.h"
+
+void ech_config_format_real(double value, ech_text *out)
+{
+    char digits[40];
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        uint64_t printed, wanted;
+        double back = strtod(digits, NULL);
+        memcpy(&printed, &back, sizeof printed);
+        memcpy(&wanted, &value, sizeof wanted);
+        if (printed == wanted) break;
+    }
+    /* YAML 1.1 takes 1e-05 for text: a float has a point. */
+    size_t mantissa = strcspn(digits, "e");
+    const char *point = digits[mantissa] && !strchr(digits, '.') ? ".0" : "";
+    ech_text_append(out, "%.*s%s%s", (int)mantissa, digits, point, digits + mantissa);
+}
+
+/* The largest binary unit that says the number exactly. */
+static void format_size(int64_t bytes, ech_text *out)
+{
+    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    size_t u = 0;
+    for (; bytes > 0 && bytes % 1024 == 0 && u + 1 < sizeof units / sizeof units[0]; u++)
+        bytes /= 1024;
+    ech_text_append(out, "%" PRId64 "%s", bytes, units[u]);
+}
+
+void ech_config_format_bound(const ech_config_key *key, double bound, ech_text *out)
+{
+    if (key->type == ECH_CONFIG_REAL)
+        ech_config_format_real(bound, out);
+    else
+        ech_text_append(out, "%" PRId64, (int64_t)bound);
+}
+
+static void format_whole(const ech_config_key *key, int64_t value, ech_text *out)
+{
+    if (value == ECH_AUTO)
+        ech_text_append(out, "auto");
+    else if (key->type == ECH_CONFIG_SIZE)
+        format_size(value, out);
+    else
+        ech_text_append(out, "%" PRId64, value);
+}
+
+void ech_config_format_value(const ech_config *config, const ech_config_key *key, ech_text *out)
+{
+    const void *field = ech_config_field(config, key);
+    switch (key->type) {
+    case ECH_CONFIG_INT:
+    case ECH_CONFIG_SIZE:
+        format_whole(key, *(const int64_t *)field, out);
+        break;
+    case ECH_CONFIG_REAL:
+        ech_config_format_real(*(const double *)field, out);
+        break;
+    case ECH_CONFIG_BOOL: {
+        int value = *(const int *)field;
+        ech_text_append(out, value == ECH_AUTO ? "auto" : value ? "true" : "false");
+        break;
+    }
+    case ECH_CONFIG_TEXT:
+    case ECH_CONFIG_NAME:
+        ech_text_append(out, "%s", *(char *const *)field);
+        break;
+    }
+}
+
+/* Whether YAML readers, ours and others, take the text for nothing but text without quotes. */
+static bool is_plain(const char *text)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    static const char *const taken[] = {"y",    "n",     "yes",  "no",   "on",  "off",
+                                        "true", "false", "null", ".nan", ".inf"};
+    if (*text == '\0' || strchr("-+%@=", *text)) return false;
+    const char *at = text;
+    bool has_letter = false;
+    for (; *at; at++) {
+        if (!strchr(letters, *at) && !strchr("0123456789_./+-%@=", *at)) return false;
+        /* 1e5 and 0x1f are numbers; 1f1b, which starts with a digit too, is not. */
+        has_letter |= *at == '/' || (strchr(letters, *at) && *at != 'e' && *at != 'E');
+    }
+    if (!has_letter || (text[0] == '0' && strchr("xXoObB", text[1]) && text[1])) return false;
+    for (size_t t = 0; t < sizeof taken / sizeof taken[0]; t++)
+        if (strcasecmp(text, taken[t]) == 0) return false;
+    return true;
+}
+
+static void append_quoted(const char *text, ech_text *out)
+{
+    ech_text_append(out, "\"");
+    while (*text) {
+        uint32_t code;
+        int length = ech_unicode_next(text, &code);
+        ECH_ASSERT(length > 0);
+        if (code == '"' || code == '\\')
+            ech_text_append(out, "\\%c", (char)code);
+        else if (ech_unicode_is_printable(code))
+            ech_text_append_bytes(out, text, (size_t)length);
+        else
+            ech_text_append(out, "\\u%04" PRIx32, code); /* none of these is above U+FFFF */
+        text += length;
+    }
+    ech_text_append(out, "\"");
+}
+
+static void append_yaml_value(const ech_config *config, const ech_config_key *key, ech_text *out)
+{
+    ech_text value = {0};
+    ech_config_format_value(config, key, &value);
+    bool is_text = key->type == ECH_CONFIG_TEXT || key->type == ECH_CONFIG_NAME;
+    if (is_text && !is_plain(value.at))
+        append_quoted(value.at, out);
+    else
+        ech_text_append_bytes(out, value.at, value.n);
+    ech_text_free(&value);
+}
+
+/* Left out are a required key that nobody has set, since it has no value, and a key that this run
+ * does not read, since a run file that sets it is refused. */
+static bool is_printed(const ech_config *config, const ech_config_key *key)
+{
+    const ech_config_origin *origin = ech_config_origin_of(config, key);
+    if (origin->place) return true;
+    return strcmp(key->initial, "required") != 0 && !origin->unread;
+}
+
+void ech_config_print(const ech_config *config, ech_text *out)
+{
+    for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) {
+        const ech_config_section *section = &ech_config_sections[s];
+        bool opened = false;
+        for (size_t k = section->first; k < section->end; k++) {
+            const ech_config_key *key = &ech_config_keys[k];
+            if (!is_printed(config, key)) continue;
+            if (!opened) ech_text_append(out, "%s%s:\n", out->n ? "\n" : "", section->name);
+            opened = true;
+            ech_text_append(out, "  %s: ", key->name);
+            append_yaml_value(config, key, out);
+            ech_text_append(out, "\n");
+        }
+    }
+}
+
+static void append_range(const ech_config_key *key, const char *what, ech_text *out)
+{
+    ech_text_append(out, "%s, ", what);
+    ech_config_format_bound(key, key->low, out);
+    ech_text_append(out, " to ");
+    ech_config_format_bound(key, key->high, out);
+}
+
+static void append_type(const ech_config *config, const ech_config_key *key, ech_text *out)
+{
+    const char *choices;
+    switch (key->type) {
+    case ECH_CONFIG_INT:
+        append_range(key, "whole number", out);
+        break;
+    case ECH_CONFIG_SIZE:
+        append_range(key, "bytes (units: KiB, MiB, GiB ...)", out);
+        break;
+    case ECH_CONFIG_REAL:
+        append_range(key, "number", out);
+        break;
+    case ECH_CONFIG_BOOL:
+        ech_text_append(out, "true or false");
+        break;
+    case ECH_CONFIG_TEXT:
+        ech_text_append(out, "text");
+        break;
+    case ECH_CONFIG_NAME:
+        choices = ech_config_choices(config, key);
+        ech_text_append(out, "one of: %s", choices ? choices : "");
+        break;
+    }
+}
+
+void ech_config_help(const ech_config *config, ech_text *out)
+{
+    for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) {
+        const ech_config_section *section = &ech_config_sections[s];
+        ech_text_append(out, "%s%s: %s\n", out->n ? "\n" : "", section->name, section->help);
+        for (size_t k = section->first; k < section->end; k++) {
+            const ech_config_key *key = &ech_config_keys[k];
+            bool required = strcmp(key->initial, "required") == 0;
+            ech_text_append(out, "  %s.%s\n      %s\n      ", key->section, key->name, key->help);
+            append_type(config, key, out);
+            if (required)
+                ech_text_append(out, "; required\n");
+            else
+                ech_text_append(out, "; default %s\n", *key->initial ? key->initial : "\"\"");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Run files: YAML of exactly two levels, sections and keys, with scalars below. The rest of YAML
+ * (lists, anchors, tags, several documents) has no meaning here and is refused where it stands.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "config/table.h"
+
+enum { LARGEST_FILE = 1 << 20, SHOWN_BYTES = 60 };
+
+typedef struct reader {
+    yaml_parser_t parser;
+    yaml_event_t event; /* the one being looked at */
+    ech_config *config;
+    const char *name; /* of the file, for errors */
+    const char *text;
+    size_t n;
+    /* Lines (from 1) where this text has given them; 0: not yet. */
+    size_t key_line[ECH_CONFIG_KEYS], section_line[ECH_CONFIG_SECTIONS];
+} reader;
+
+#define FAIL_HERE(r, format, ...)                                                                  \
+    ECH_FAIL(ECH_EUSAGE, "%s:%zu:%zu: " format, (r)->name, (r)->event.start_mark.line + 1,         \
+             (r)->event.start_mark.column + 1, __VA_ARGS__)
+
+/* Whether a line (from 0) of the text is indented with a tab: the commonest mistake. */
+static bool has_leading_tab(const reader *r, size_t line)
+{
+    const char *at = r->text, *end = r->text + r->n;
+    for (; at < end && line > 0; at++) line -= *at == '\n';
+    while (at < end && *at == ' ') at++;
+    return at < end && *at == '\t';
+}
+
+/* What libyaml says. It counts lines only once characters are decoded; before that it knows a byte
+ * offset. */
+static ech_status fail_yaml(const reader *r)
+{
+    const yaml_parser_t *p = &r->parser;
+    const char *problem = p->problem ? p->problem : "unreadable";
+    if (p->error == YAML_READER_ERROR) {
+        size_t line = 1;
+        for (size_t i = 0; i < p->problem_offset && i < r->n; i++) line += r->text[i] == '\n';
+        ECH_FAIL(ECH_EUSAGE, "%s:%zu: byte %zu: not YAML text: %s", r->name, line,
+                 p->problem_offset, problem);
+    }
+    bool tab = has_leading_tab(r, p->problem_mark.line);
+    ECH_FAIL(ECH_EUSAGE, "%s:%zu:%zu: not YAML: %s%s%s%s", r->name, p->problem_mark.line + 1,
+             p->problem_mark.column + 1, p->context ? p->context : "", p->context ? ": " : "",
+             problem, tab ? "; indent with blanks, not with tabs" : "");
+}
+
+static ech_status refuse_decorations(const reader *r, const yaml_char_t *anchor,
+                                     const yaml_char_t *tag)
+{
+    if (anchor)
+        FAIL_HERE(r, "anchor &%.40s: not supported; write values out", (const char *)anchor);
+    if (tag) FAIL_HERE(r, "tag %.40s: not supported; types are known", (const char *)tag);
+    return ECH_OK;
+}
+
+/* Goes on to the next event; anchors, aliases and tags are refused wherever they come. */
+static ech_status advance(reader *r)
+{
+    yaml_event_delete(&r->event);
+    if (!yaml_parser_parse(&r->parser, &r->event)) return fail_yaml(r);
+    const yaml_event_t *e = &r->event;
+    switch (e->type) {
+    case YAML_ALIAS_EVENT:
+        FAIL_HERE(r, "alias *%.40s: not supported; write values out", (char *)e->data.alias.anchor);
+    case YAML_SCALAR_EVENT:
+        return refuse_decorations(r, e->data.scalar.anchor, e->data.scalar.tag);
+    case YAML_SEQUENCE_START_EVENT:
+        return refuse_decorations(r, e->data.sequence_start.anchor, e->data.sequence_start.tag);
+    case YAML_MAPPING_START_EVENT:
+        return refuse_decorations(r, e->data.mapping_start.anchor, e->data.mapping_start.tag);
+    default:
+        return ECH_OK;
+    }
+}
+
+static const char *describe_event(const reader *r)
+{
+    switch (r->event.type) {
+    case YAML_SEQUENCE_START_EVENT:
+        return "a list";
+    case YAML_MAPPING_START_EVENT:
+        return "a mapping";
+    case YAML_SCALAR_EVENT:
+        return r->event.data.scalar.length ? "a value" : "nothing";
+    default:
+        return "the end";
+    }
+}
+
+/* The scalar being looked at, as a C string of the event's; `what` names it in errors. */
+static ech_status look_at_scalar(const reader *r, const char *what, const char **out)
+{
+    if (r->event.type != YAML_SCALAR_EVENT)
+        FAIL_HERE(r, "%s: %s where one value is due", what, describe_event(r));
+    const char *text = (const char *)r->event.data.scalar.value;
+    if (strlen(text) != r->event.data.scalar.length)
+        FAIL_HERE(r, "%s: a NUL character; no value has one", what);
+    *out = text;
+    return ECH_OK;
+}
+
+static bool is_null(const reader *r)
+{
+    const char *text = (const char *)r->event.data.scalar.value;
+    return r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (*text == '\0' || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0);
+}
+
+static ech_status read_value(reader *r, const ech_config_key *key)
+{
+    char what[128];
+    snprintf(what, sizeof what, "%s.%s", key->section, key->name);
+    ECH_TRY(advance(r));
+    const char *text;
+    ECH_TRY(look_at_scalar(r, what, &text));
+    if (is_null(r))
+        FAIL_HERE(r, "%s: no value; give one%s or leave the key out", what,
+                  key->type == ECH_CONFIG_TEXT ? ", \"\" for an empty text," : "");
+    ech_text place = {0};
+    ech_text_append(&place, "%s:%zu:%zu", r->name, r->event.start_mark.line + 1,
+                    r->event.start_mark.column + 1);
+    ech_status st = ech_config_set_value(r->config, key, text, place.at);
+    ech_text_free(&place);
+    return st;
+}
+
+static ech_status fail_unknown_key(const reader *r, const ech_config_section *section,
+                                   const char *name)
+{
+    ech_text hint = {0};
+    ech_config_hint_key(section, name, &hint);
+    ech_status st =
+        ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s:%zu:%zu: %s.%.*s: no such key; %s", r->name,
+                    r->event.start_mark.line + 1, r->event.start_mark.column + 1, section->name,
+                    SHOWN_BYTES, name, hint.at);
+    ech_text_free(&hint);
+    return st;
+}
+
+static ech_status read_keys(reader *r, const ech_config_section *section)
+{
+    for (;;) {
+        ECH_TRY(advance(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
+        const char *name;
+        ECH_TRY(look_at_scalar(r, section->name, &name));
+        const ech_config_key *key = ech_config_find_key(section, name);
+        if (!key) return fail_unknown_key(r, section, name);
+        size_t *line = &r->key_line[key - ech_config_keys];
+        if (*line)
+            FAIL_HERE(r, "%s.%s: given twice, first in line %zu; remove one", key->section,
+                      key->name, *line);
+        *line = r->event.start_mark.line + 1;
+        ECH_TRY(read_value(r, key));
+    }
+}
+
+static ech_status fail_unknown_section(const reader *r, const char *name)
+{
+    ech_text hint = {0};
+    ech_config_hint_section(name, &hint);
+    ech_status st = ech_fail_at(
+        __FILE__, __LINE__, ECH_EUSAGE, "%s:%zu:%zu: %.*s: no such section; %s", r->name,
+        r->event.start_mark.line + 1, r->event.start_mark.column + 1, SHOWN_BYTES, name, hint.at);
+    ech_text_free(&hint);
+    return st;
+}
+
+static ech_status read_sections(reader *r)
+{
+    for (;;) {
+        ECH_TRY(advance(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
+        const char *name;
+        ECH_TRY(look_at_scalar(r, "name of a section", &name));
+        const ech_config_section *section = ech_config_find_section(name);
+        if (!section) return fail_unknown_section(r, name);
+        size_t *line = &r->section_line[section - ech_config_sections];
+        if (*line)
+            FAIL_HERE(r, "%s: section given twice, first in line %zu; join them", section->name,
+                      *line);
+        *line = r->event.start_mark.line + 1;
+        ECH_TRY(advance(r));
+        if (r->event.type != YAML_MAPPING_START_EVENT)
+            FAIL_HERE(r, "%s: %s where keys are due; indent \"key: value\" lines below it",
+                      section->name, describe_event(r));
+        ECH_TRY(read_keys(r, section));
+    }
+}
+
+/* A text without any content (blank, or comments alone) sets nothing. */
+static ech_status read_stream(reader *r)
+{
+    ECH_TRY(advance(r)); /* the stream's start */
+    ECH_TRY(advance(r));
+    if (r->event.type == YAML_STREAM_END_EVENT) return ECH_OK;
+    ECH_TRY(advance(r));
+    if (r->event.type == YAML_MAPPING_START_EVENT)
+        ECH_TRY(read_sections(r));
+    else if (r->event.type != YAML_SCALAR_EVENT || !is_null(r))
+        FAIL_HERE(r, "%s where sections are due; a run file is lines of \"section:\"",
+                  describe_event(r));
+    ECH_TRY(advance(r)); /* the document's end */
+    ECH_TRY(advance(r));
+    if (r->event.type != YAML_STREAM_END_EVENT)
+        FAIL_HERE(r, "%s", "a second document; a run file is one");
+    return ECH_OK;
+}
+
+ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name)
+{
+    if (n > LARGEST_FILE)
+        ECH_FAIL(ECH_EUSAGE, "%s: %zu bytes; a run file has at most %d", name, n, LARGEST_FILE);
+    reader *r = ech_calloc(1, sizeof *r);
+    if (!yaml_parser_initialize(&r->parser)) {
+        free(r);
+        ECH_FAIL(ECH_ENOMEM, "%s: no memory to read it", name);
+    }
+    r->name = name;
+    r->text = text;
+    r->n = n;
+    /* A text with an error changes nothing: a copy is filled, and takes over when all is well. */
+    r->config = ech_config_copy(config);
+    yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, n);
+    ech_status st = read_stream(r);
+    if (st == ECH_OK) {
+        ech_config filled = *r->config;
+        *r->config = *config;
+        *config = filled;
+    }
+    ech_config_destroy(r->config);
+    yaml_event_delete(&r->event);
+    yaml_parser_delete(&r->parser);
+    free(r);
+    return st;
+}
+
+ech_status ech_config_read_file(ech_config *config, const char *path)
+{
+    char *text;
+    size_t n;
+    /* Whatever is wrong with a run file is wrong usage. */
+    if (ech_file_read(path, LARGEST_FILE, &text, &n) != ECH_OK) return ECH_EUSAGE;
+    ech_status st = ech_config_read_text(config, text, n, path);
+    free(text);
+    return st;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From text to batches: tokenizers, token files in Megatron's .bin/.idx format, and a loader that
+ * gives every rank its samples of every step.
+ *
+ * The stream of a token file is its documents in index order, each closed by end-of-text (already
+ * in the file). Sample s is tokens s T .. s T + T of the stream, T + 1 in all (so neighbours share
+ * one), crossing documents; the last sample is padded with weight 0. A file of N tokens has
+ * S = ceil((N - 1) / T) samples.
+ *
+ * Position g = step x global_batch_size + i of a run takes sample pi(seed, g / S)(g mod S), pi the
+ * keyed permutation of base/random.h; validation takes sample g itself. Global micro-batch
+ * q = k x data + d holds i = q b .. q b + b - 1, b the micro-batch size, k the rank's own count of
+ * micro-batches, d its data rank. So what a step trains on does not depend on the ranks.
+ */
+#ifndef ECH_DATA_DATA_H
+#define ECH_DATA_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+/* ---- tokenizers (tokenizer.def) ---- */
+
+typedef struct ech_tokenizer {
+    const char *name;
+    int64_t vocabulary; /* ids are below this */
+    int32_t end_of_text;
+    /* Whether a text may be encoded in pieces cut anywhere, giving the same ids. */
+    bool takes_pieces;
+    /* Appends the ids of n bytes to *ids (grown with ech_grow). */
+    void (*encode)(const void *bytes, size_t n, int32_t **ids, size_t *count, size_t *capacity);
+    /* Appends the bytes of an id; end_of_text appends nothing. The id is below `vocabulary`. */
+    void (*decode)(int32_t id, ech_text *out);
+    /* Appends the text of a Hugging Face tokenizer.json / tokenizer_config.json with these ids. */
+    void (*export_json)(ech_text *tokenizer_json, ech_text *tokenizer_config_json);
+} ech_tokenizer;
+
+const ech_tokenizer *ech_tokenizer_find(const char *name); /* NULL: none of that name */
+const char *ech_tokenizer_names(void);                     /* blank-separated */
+
+/* ---- token files ---- */
+
+typedef struct ech_token_file ech_token_file;
+
+/* Maps PREFIX.bin and PREFIX.idx read-only, after checking every number in .idx (sizes, lengths,
+ * aligned pointers inside .bin, documents that ascend). The stream is the sequences in order. */
+ech_status ech_token_file_open(const char *prefix, ech_token_file **out);
+void ech_token_file_close(ech_token_file *file); /* accepts NULL */
+int64_t ech_token_file_tokens(const ech_token_file *file);
+int64_t ech_token_file_documents(const ech_token_file *file);
+/* Tokens [first, first + n) of the stream. Errors: an id that is not in [0, vocabulary) (names
+ * file, position, id and hints at the tokenizer), a range outside the stream. */
+ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
+                               int64_t vocabulary, int32_t *ids);
+
+/* Writes a token file, document by document, ids as u16 where the vocabulary is below 65,500, else
+ * i32 (Megatron's rule). Nothing appears under the final names before ech_token_writer_finish. */
+typedef struct ech_token_writer ech_token_writer;
+ech_status ech_token_writer_create(const char *prefix, int64_t vocabulary, ech_token_writer **out);
+ech_status ech_token_writer_add(ech_token_writer *writer, const int32_t *ids, size_t n);
+ech_status ech_token_writer_end_document(ech_token_writer *writer);
+ech_status ech_token_writer_finish(ech_token_writer *writer); /* also destroys it, on failure too */
+void ech_token_writer_discard(ech_token_writer *writer);      /* removes what was written */
+
+/* What ech_data_import made. */
+typedef struct ech_import_count {
+    int64_t files, documents, bytes; /* documents: in both parts */
+    int64_t tokens;                  /* in `out`, or in `out`-train */
+    int64_t valid_tokens;            /* in `out`-valid */
+} ech_import_count;
+/* Tokenizes a text file, or every regular file below a folder in the byte order of their paths, one
+ * document each (closed by end-of-text), into `out`.bin/.idx. With 0 < valid < 1 the last share of
+ * each file's bytes, cut between UTF-8 characters, goes to `out`-valid and the rest to `out`-train
+ * instead. Nothing makes no document: neither an empty file nor an empty part of one. The folder of
+ * `out` is made if need be. `progress` (optional) is called with bytes done and in all. Errors: no
+ * text or an empty part, what is no file or folder, an `out` that lies in the folder `in`. */
+ech_status ech_data_import(const char *in, const char *out, const ech_tokenizer *tokenizer,
+                           double valid, void (*progress)(int64_t done, int64_t all),
+                           ech_import_count *count);
+
+/* ---- samples and the loader ---- */
+
+int64_t ech_data_samples(int64_t tokens, int64_t sequence_length);
+
+/* What a rank reads and how. */
+typedef struct ech_loader_options {
+    int64_t sequence_length;   /* T */
+    int64_t global_batch_size; /* samples per step over all ranks */
+    int64_t micro_batch_size;  /* b */
+    int data_degree, data_rank;
+    int64_t vocabulary;
+    bool shuffle; /* by (seed, epoch); validation: false */
+    uint64_t seed;
+    int64_t last_position; /* positions from here on are padding of weight 0; INT64_MAX: none */
+    int prefetch;          /* batches read ahead */
+} ech_loader_options;
+
+/* One rank's samples of one step: m micro-batches of b samples. */
+typedef struct ech_batch {
+    int64_t step;
+    int64_t micro_batches; /* m */
+    int32_t *tokens;       /* (m, b, T) */
+    int32_t *targets;      /* (m, b, T): the following tokens; 0 where the weight is 0 */
+    float *weights;        /* (m, b, T): 1, or 0 for padding */
+} ech_batch;
+
+typedef struct ech_loader ech_loader;
+
+/* A thread begins to read batches from `first_step` on. Borrows the file. */
+ech_status ech_loader_create(const ech_token_file *file, const ech_loader_options *options,
+                             int64_t first_step, ech_loader **out);
+void ech_loader_destroy(ech_loader *loader); /* ends the thread; accepts NULL */
+/* The batch of `step`, borrowed until the next call. Steps are asked for in order, except that the
+ * last one may be asked for again. Errors of the reading thread come out here. */
+ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **out);
+/* How often ech_loader_next had to wait for the thread. */
+int64_t ech_loader_stalls(const ech_loader *loader);
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading ahead: one thread fills a ring of batches, one reader takes them in order.
+ *
+ *   slots      prefetch + 1; the batch of step k lies in slot k mod slots
+ *   held       the step whose batch the reader may still look at, or the first before any
+ *   filled     the steps before this one are complete
+ *   invariant  held <= filled <= held + slots; the thread writes only slot `filled` mod slots, and
+ *              only while filled < held + slots, so never what the reader holds
+ *
+ * The thread logs nothing: its error waits in its place in the order, and the reader who comes to
+ * that step logs it, with the reader's rank.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "data/data.h"
+#include "data/samples.h"
+
+struct ech_loader {
+    const ech_token_file *file;
+    ech_loader_options options;
+    int64_t samples; /* of the file */
+    int64_t slots;
+    ech_batch *slot;
+    void *memory;        /* of all slots, and ids */
+    int32_t *ids;        /* T + 1, the thread's */
+    int64_t first, last; /* steps: where it began; what the reader got last, or first - 1 */
+    int64_t stalls;
+    pthread_t thread;
+    atomic_bool stop;
+
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    int64_t held, filled;
+    ech_status status; /* of step `filled`, once the thread has ended by itself */
+    char *message;
+};
+
+static ech_status fill_row(ech_loader *loader, ech_batch *batch, int64_t row)
+{
+    const ech_loader_options *options = &loader->options;
+    int64_t T = options->sequence_length, position;
+    ECH_TRY(ech_sample_position(options, batch->step, row, &position));
+    int32_t *tokens = batch->tokens + row * T, *targets = batch->targets + row * T;
+    float *weights = batch->weights + row * T;
+    if (position >= options->last_position) {
+        memset(tokens, 0, (size_t)T * sizeof *tokens);
+        memset(targets, 0, (size_t)T * sizeof *targets);
+        memset(weights, 0, (size_t)T * sizeof *weights);
+        return ECH_OK;
+    }
+    int64_t s = ech_sample_at(options, loader->samples, position);
+    return ech_sample_read(loader->file, options, s, loader->ids, tokens, targets, weights);
+}
+
+static ech_status fill_batch(ech_loader *loader, int64_t step)
+{
+    ech_batch *batch = &loader->slot[step % loader->slots];
+    batch->step = step;
+    int64_t rows = batch->micro_batches * loader->options.micro_batch_size;
+    for (int64_t row = 0; row < rows && !atomic_load(&loader->stop); row++)
+        ECH_TRY(fill_row(loader, batch, row));
+    return ECH_OK;
+}
+
+/* Waits until there is a free slot; false: the loader is being destroyed. */
+static bool wait_for_slot(ech_loader *loader, int64_t *step)
+{
+    pthread_mutex_lock(&loader->lock);
+    while (!atomic_load(&loader->stop) && loader->filled >= loader->held + loader->slots)
+        pthread_cond_wait(&loader->changed, &loader->lock);
+    *step = loader->filled;
+    pthread_mutex_unlock(&loader->lock);
+    return !atomic_load(&loader->stop);
+}
+
+static void publish(ech_loader *loader, ech_status st)
+{
+    pthread_mutex_lock(&loader->lock);
+    if (st == ECH_OK)
+        loader->filled++;
+    else
+        loader->message = ech_strdup(ech_last_error());
+    loader->status = st;
+    pthread_cond_broadcast(&loader->changed);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+static void *run(void *argument)
+{
+    ech_loader *loader = argument;
+    ech_log_set_quiet(true);
+    ech_status st = ECH_OK;
+    for (int64_t step; st == ECH_OK && wait_for_slot(loader, &step);) {
+        st = fill_batch(loader, step);
+        publish(loader, st);
+    }
+    return NULL;
+}
+
+static void check_options(const ech_loader_options *o, int64_t first_step)
+{
+    ECH_ASSERT(o->sequence_length > 0 && o->micro_batch_size > 0 && o->prefetch > 0);
+    ECH_ASSERT(o->data_degree > 0 && o->data_rank >= 0 && o->data_rank < o->data_degree);
+    ECH_ASSERT(o->global_batch_size > 0 && o->global_batch_size % o->data_degree == 0);
+    ECH_ASSERT(o->global_batch_size / o->data_degree % o->micro_batch_size == 0);
+    ECH_ASSERT(first_step >= 0);
+}
+
+/* One allocation: the ids, then tokens, targets and weights of every slot. */
+static ech_status create_slots(ech_loader *loader)
+{
+    const ech_loader_options *o = &loader->options;
+    int64_t T = o->sequence_length, rows = o->global_batch_size / o->data_degree, items, bytes;
+    _Static_assert(sizeof(float) == sizeof(int32_t), "one size of item");
+    if (__builtin_mul_overflow(rows, 3 * loader->slots, &items) ||
+        __builtin_mul_overflow(items, T, &items) || __builtin_add_overflow(items, T + 1, &items) ||
+        __builtin_mul_overflow(items, (int64_t)sizeof(int32_t), &bytes))
+        bytes = INT64_MAX;
+    loader->memory = bytes < INT64_MAX / 2 ? malloc((size_t)bytes) : NULL;
+    if (!loader->memory)
+        ECH_FAIL(ECH_ENOMEM,
+                 "no memory for %lld batches of %lld samples x %lld tokens: make data.prefetch, "
+                 "training.global_batch_size or data.sequence_length smaller",
+                 (long long)loader->slots, (long long)rows, (long long)T);
+    loader->ids = loader->memory;
+    int32_t *at = loader->ids + T + 1;
+    loader->slot = ech_calloc((size_t)loader->slots, sizeof *loader->slot);
+    for (int64_t i = 0; i < loader->slots; i++, at += 3 * rows * T) {
+        float *weights = (float *)(void *)(at + 2 * rows * T);
+        loader->slot[i] = (ech_batch){.micro_batches = rows / o->micro_batch_size,
+                                      .tokens = at,
+                                      .targets = at + rows * T,
+                                      .weights = weights};
+    }
+    return ECH_OK;
+}
+
+/* Signals are for the thread that trains. */
+static ech_status start_thread(ech_loader *loader)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int why = pthread_create(&loader->thread, NULL, run, loader);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (why) ECH_FAIL(ECH_EIO, "cannot start a thread that reads batches: %s", strerror(why));
+    return ECH_OK;
+}
+
+static void release(ech_loader *loader)
+{
+    pthread_cond_destroy(&loader->changed);
+    pthread_mutex_destroy(&loader->lock);
+    free(loader->message);
+    free(loader->slot);
+    free(loader->memory);
+    free(loader);
+}
+
+ech_status ech_loader_create(const ech_token_file *file, const ech_loader_options *options,
+                             int64_t first_step, ech_loader **out)
+{
+    check_options(options, first_step);
+    int64_t samples = ech_data_samples(ech_token_file_tokens(file), options->sequence_length);
+    if (samples == 0)
+        ECH_FAIL(ECH_EINPUT, "a token file with %lld tokens: a sample needs at least two",
+                 (long long)ech_token_file_tokens(file));
+    ech_loader *loader = ech_calloc(1, sizeof *loader);
+    loader->file = file;
+    loader->options = *options;
+    loader->samples = samples;
+    loader->slots = (int64_t)options->prefetch + 1;
+    loader->first = first_step;
+    loader->last = first_step - 1;
+    loader->held = loader->filled = first_step;
+    pthread_mutex_init(&loader->lock, NULL);
+    pthread_cond_init(&loader->changed, NULL);
+    ech_status st = create_slots(loader);
+    if (st == ECH_OK) st = start_thread(loader);
+    if (st != ECH_OK) {
+        release(loader);
+        return st;
+    }
+    *out = loader;
+    return ECH_OK;
+}
+
+void ech_loader_destroy(ech_loader *loader)
+{
+    if (!loader) return;
+    pthread_mutex_lock(&loader->lock);
+    atomic_store(&loader->stop, true);
+    pthread_cond_broadcast(&loader->changed);
+    pthread_mutex_unlock(&loader->lock);
+    pthread_join(loader->thread, NULL);
+    release(loader);
+}
+
+/* Waits until the step is filled or the thread gave up before it. */
+static ech_status wait_for_step(ech_loader *loader, int64_t step)
+{
+    pthread_mutex_lock(&loader->lock);
+    loader->held = step;
+    pthread_cond_broadcast(&loader->changed);
+    if (loader->filled <= step && loader->status == ECH_OK) loader->stalls++;
+    while (loader->filled <= step && loader->status == ECH_OK)
+        pthread_cond_wait(&loader->changed, &loader->lock);
+    ech_status st = loader->filled > step ? ECH_OK : loader->status;
+    pthread_mutex_unlock(&loader->lock);
+    return st;
+}
+
+ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **out)
+{
+    bool again = step == loader->last && step >= loader->first;
+    if (!again && step != loader->last + 1)
+        ECH_FAIL(ECH_EINTERNAL, "batch of step %lld asked for after that of step %lld",
+                 (long long)step, (long long)loader->last);
+    if (!again) {
+        ech_status st = wait_for_step(loader, step);
+        if (st != ECH_OK) ECH_FAIL(st, "%s", loader->message);
+        loader->last = step;
+    }
+    *out = &loader->slot[step % loader->slots];
+    return ECH_OK;
+}
+
+int64_t ech_loader_stalls(const ech_loader *loader)
+{
+    return loader->stalls;
+}

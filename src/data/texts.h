@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For data alone: which files an import reads, and may write.
+ */
+#ifndef ECH_DATA_TEXTS_H
+#define ECH_DATA_TEXTS_H
+
+#include <stdint.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+
+typedef struct ech_text_file {
+    char *path;
+    int64_t bytes;
+} ech_text_file;
+
+typedef struct ech_texts {
+    ECH_LIST(ech_text_file) file;
+    int64_t bytes; /* of all together */
+} ech_texts;
+
+/* The file `in`, or every regular file below the folder `in`, ascending by path (compared byte by
+ * byte, so everywhere the same). Links to files are read; a link to a folder is an error, since
+ * what is behind it may be the same text again, or endless. */
+ech_status ech_texts_find(const char *in, ech_texts *out);
+/* Makes the folder of the prefix `out`. What is written there must be neither what is read nor, if
+ * `in` is a folder, lie in it, where the next import would read it. */
+ech_status ech_texts_check_output(const char *in, const char *out);
+void ech_texts_free(ech_texts *texts);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For device alone: each row of device.def promises one ech_device in its file.
+ */
+#ifndef ECH_DEVICE_BACKEND_H
+#define ECH_DEVICE_BACKEND_H
+
+#include "device/device.h"
+
+#define X(name, file) extern const ech_device ech_device_##name;
+#include "device/device.def"
+#undef X
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The processor as a device: its memory is the machine's, its copies are memcpy.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "device/backend.h"
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static size_t whole_pages(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+/* Maps a huge page more than asked and gives back the ends, so that the start is at a huge page's
+ * start and the kernel can use huge pages throughout: fewer translations to miss in an arena. */
+static ech_status cpu_alloc(size_t bytes, void **out)
+{
+    char wanted[32];
+    if (bytes > SIZE_MAX / 2)
+        ECH_FAIL(ECH_ENOMEM, "cannot map %zu bytes of memory: set memory.device_limit lower",
+                 bytes);
+    size_t kept = whole_pages(bytes ? bytes : 1);
+    size_t mapped = kept + HUGE_PAGE;
+    char *start = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED)
+        ECH_FAIL(ECH_ENOMEM, "cannot map %s of memory: %s; set memory.device_limit lower",
+                 ech_text_from_bytes((int64_t)bytes, wanted, sizeof wanted), strerror(errno));
+    size_t before = (HUGE_PAGE - (uintptr_t)start % HUGE_PAGE) % HUGE_PAGE;
+    if (before > 0) munmap(start, before);
+    munmap(start + before + kept, mapped - before - kept);
+    /* Advice only: a kernel without huge pages is slower, not wrong. */
+    if (kept >= HUGE_PAGE) madvise(start + before, kept, MADV_HUGEPAGE);
+    *out = start + before;
+    return ECH_OK;
+}
+
+static void cpu_release(void *memory, size_t bytes)
+{
+    if (memory) munmap(memory, whole_pages(bytes ? bytes : 1));
+}
+
+static void cpu_copy(void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0) memcpy(to, from, bytes);
+}
+
+static void cpu_fill(void *to, unsigned char byte, size_t bytes)
+{
+    if (bytes > 0) memset(to, byte, bytes);
+}
+
+/* The number in a control group's file, or `otherwise`: no such file, or "max". */
+static size_t read_limit(const char *path, size_t otherwise)
+{
+    FILE *file = fopen(path, "re");
+    if (!file) return otherwise;
+    char word[32] = "";
+    int64_t limit;
+    bool found = fscanf(file, "%31s", word) == 1 && ech_text_to_int(word, &limit) && limit > 0;
+    fclose(file);
+    return found && (size_t)limit < otherwise ? (size_t)limit : otherwise;
+}
+
+/* The smallest limit from the group at `path` below `root` up to the root itself. */
+static size_t smallest_limit(const char *root, char *path, const char *name, size_t bytes)
+{
+    char file[4608];
+    for (;;) {
+        snprintf(file, sizeof file, "%s%s/%s", root, path, name);
+        bytes = read_limit(file, bytes);
+        char *slash = strrchr(path, '/');
+        if (!slash) return bytes;
+        *slash = '\0';
+    }
+}
+
+/* What control groups leave of `bytes`. /proc/self/cgroup has lines "0::/path" (version 2) and
+ * "4:memory:/path" (version 1). */
+static size_t limit_by_groups(size_t bytes)
+{
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    if (!file) return bytes;
+    char line[4096];
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *kinds = strchr(line, ':');
+        char *path = kinds ? strchr(kinds + 1, ':') : NULL;
+        if (!path) continue;
+        *kinds++ = '\0';
+        *path++ = '\0';
+        if (strcmp(line, "0") == 0 && *kinds == '\0')
+            bytes = smallest_limit("/sys/fs/cgroup", path, "memory.max", bytes);
+        else if (strcmp(kinds, "memory") == 0)
+            bytes = smallest_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes", bytes);
+    }
+    fclose(file);
+    return bytes;
+}
+
+static size_t cpu_memory_bytes(void)
+{
+    size_t physical = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    return limit_by_groups(physical);
+}
+
+static int cpu_cores(void)
+{
+    /* The set grows until the kernel's fits: machines have more than CPU_SETSIZE cores. */
+    for (size_t most = CPU_SETSIZE; most <= (size_t)1 << 20; most *= 2) {
+        cpu_set_t *set = CPU_ALLOC(most);
+        if (!set) break;
+        size_t bytes = CPU_ALLOC_SIZE(most);
+        int found = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        int why = errno;
+        CPU_FREE(set);
+        if (found > 0) return found;
+        if (why != EINVAL) break;
+    }
+    return 1;
+}
+
+const ech_device ech_device_cpu = {
+    .name = "cpu",
+    .alloc = cpu_alloc,
+    .release = cpu_release,
+    .copy = cpu_copy,
+    .fill = cpu_fill,
+    .memory_bytes = cpu_memory_bytes,
+    .cores = cpu_cores,
+};

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finding a device by name.
+ */
+#include "device/device.h"
+
+#include <string.h>
+
+#include "device/backend.h"
+
+static const ech_device *const devices[] = {
+#define X(name, file) &ech_device_##name,
+#include "device/device.def"
+#undef X
+};
+
+const ech_device *ech_device_find(const char *name)
+{
+    for (size_t d = 0; d < sizeof devices / sizeof devices[0]; d++)
+        if (strcmp(devices[d]->name, name) == 0) return devices[d];
+    return NULL;
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The interpreter's core: lanes, waits, and one loop.
+ */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "exec/state.h"
+
+typedef ech_status (*handler)(ech_exec *exec, const ech_step *step);
+
+static const handler handlers[ECH_STEPS] = {
+#define X(name, text, lane, meaning) [ECH_STEP_##name] = ech_handle_##name,
+#include "schedule/steps.def"
+#undef X
+};
+
+static const ech_engine_kind engine_of[ECH_LANES] = {
+    [ECH_LANE_COMPUTE] = ECH_ENGINE_COMPUTE, [ECH_LANE_SEND] = ECH_ENGINE_LINK,
+    [ECH_LANE_RECEIVE] = ECH_ENGINE_LINK,    [ECH_LANE_REDUCE] = ECH_ENGINE_LINK,
+    [ECH_LANE_COPY] = ECH_ENGINE_DISK,       [ECH_LANE_DISK] = ECH_ENGINE_DISK};
+
+/* Everyone who waits looks again. */
+static void wake(ech_exec *exec)
+{
+    if (atomic_load(&exec->waiting) == 0) return;
+    pthread_mutex_lock(&exec->lock);
+    pthread_cond_broadcast(&exec->changed);
+    pthread_mutex_unlock(&exec->lock);
+}
+
+static void complete(ech_exec *exec, size_t step)
+{
+    atomic_store(&exec->done[step], exec->run);
+    wake(exec);
+}
+
+static bool is_done(ech_exec *exec, int step)
+{
+    return atomic_load(&exec->done[step]) == exec->run || atomic_load(&exec->failed);
+}
+
+/* False if the run has failed. */
+static bool wait_for(ech_exec *exec, int step)
+{
+    for (int spin = 0; spin < 64; spin++)
+        if (is_done(exec, step)) return !atomic_load(&exec->failed);
+    pthread_mutex_lock(&exec->lock);
+    atomic_fetch_add(&exec->waiting, 1);
+    while (!is_done(exec, step)) pthread_cond_wait(&exec->changed, &exec->lock);
+    atomic_fetch_sub(&exec->waiting, 1);
+    pthread_mutex_unlock(&exec->lock);
+    return !atomic_load(&exec->failed);
+}
+
+static void fail(ech_exec *exec, ech_status status)
+{
+    int none = 0;
+    if (atomic_compare_exchange_strong(&exec->failed, &none, (int)status))
+        ech_comm_abort(exec->comm);
+    wake(exec);
+}
+
+/* One lane's steps of the list, in order. */
+static void run_engine(ech_exec *exec, ech_engine_kind kind)
+{
+    const ech_list *list = exec->list;
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (engine_of[step->lane] != kind) continue;
+        for (int i = 0; i < step->afters; i++)
+            if (!wait_for(exec, list->after.at[step->first_after + i])) return;
+        if (atomic_load(&exec->failed)) return;
+        if (kind == ECH_ENGINE_COMPUTE) {
+            ech_comm_set_position(exec->comm, exec->step, ech_step_name(step->kind));
+            ech_ledger_advance(exec, step->tick);
+        }
+        ech_status status = handlers[step->kind](exec, step);
+        if (status != ECH_OK) {
+            fail(exec, status);
+            return;
+        }
+        if (kind == ECH_ENGINE_COMPUTE && exec->observer)
+            exec->observer(exec->observer_context, exec, step);
+        /* What died in this step is dead before other lanes, which may use its place, go on. */
+        if (kind == ECH_ENGINE_COMPUTE) ech_ledger_advance(exec, step->tick + step->ticks);
+        complete(exec, s);
+    }
+}
+
+static void *engine_main(void *argument)
+{
+    ech_engine *engine = argument;
+    ech_exec *exec = engine->exec;
+    uint64_t seen = 0;
+    ech_log_set_rank(exec->plan->rank);
+    for (;;) {
+        pthread_mutex_lock(&exec->lock);
+        while (exec->run == seen && !exec->quit) pthread_cond_wait(&exec->changed, &exec->lock);
+        seen = exec->run;
+        bool quit = exec->quit;
+        pthread_mutex_unlock(&exec->lock);
+        if (quit) return NULL;
+        run_engine(exec, engine->kind);
+        pthread_mutex_lock(&exec->lock);
+        exec->busy--;
+        pthread_cond_broadcast(&exec->changed);
+        pthread_mutex_unlock(&exec->lock);
+    }
+}
+
+static ech_status start_engine(ech_exec *exec, ech_engine_kind kind)
+{
+    ech_engine *engine = &exec->engine[kind];
+    engine->exec = exec;
+    engine->kind = kind;
+    if (pthread_create(&engine->thread, NULL, engine_main, engine) != 0)
+        ECH_FAIL(ECH_EIO, "the system starts no further thread for the lanes of rank %d",
+                 exec->plan->rank);
+    engine->started = true;
+    return ECH_OK;
+}
+
+/* Threads for those lanes that some list uses. */
+static ech_status start_engines(ech_exec *exec)
+{
+    bool used[ECH_ENGINES] = {false};
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        for (size_t s = 0; s < exec->plan->list[l].step.n; s++)
+            used[engine_of[exec->plan->list[l].step.at[s].lane]] = true;
+    for (int kind = ECH_ENGINE_COMPUTE + 1; kind < ECH_ENGINES; kind++)
+        if (used[kind]) ECH_TRY(start_engine(exec, (ech_engine_kind)kind));
+    return ECH_OK;
+}
+
+static ech_status make_groups(ech_exec *exec)
+{
+    int *members = ech_calloc((size_t)exec->plan->layout->world, sizeof *members);
+    ech_status status = ECH_OK;
+    for (int kind = 0; kind < ECH_GROUPS && status == ECH_OK; kind++) {
+        int n = ech_layout_members(exec->plan->layout, exec->plan->rank, (ech_group_kind)kind, members);
+        status = ech_group_create(exec->comm, ech_group_kind_name((ech_group_kind)kind), members, n,
+                                  &exec->group[kind]);
+    }
+    free(members);
+    return status;
+}
+
+static ech_status setup_exec(ech_exec *exec)
+{
+    const ech_plan *plan = exec->plan;
+    size_t steps = 1;
+    ECH_TRY(make_groups(exec));
+    ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
+    void *arena = NULL;
+    ECH_TRY(exec->device->alloc((size_t)plan->arena_bytes, &arena));
+    exec->arena = arena;
+    exec->scalars = ech_exec_address(exec, plan->scalars);
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        if (plan->list[l].step.n > steps) steps = plan->list[l].step.n;
+    ech_ledger_create(exec);
+    exec->done = ech_calloc(steps, sizeof *exec->done);
+    exec->prompt = ech_calloc((size_t)plan->list[ECH_LIST_GENERATE].extent.tokens + 1, sizeof *exec->prompt);
+    exec->logits = ech_calloc((size_t)plan->model->vocabulary, sizeof *exec->logits);
+    return start_engines(exec);
+}
+
+ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
+{
+    ech_exec *exec = ech_calloc(1, sizeof *exec);
+    exec->config = setup->config;
+    exec->plan = setup->plan;
+    exec->device = setup->device;
+    exec->comm = setup->comm;
+    exec->curve = ech_curve_find(setup->config->optimizer.schedule);
+    pthread_mutex_init(&exec->lock, NULL);
+    pthread_cond_init(&exec->changed, NULL);
+    ech_status status = setup_exec(exec);
+    if (status != ECH_OK) {
+        ech_exec_destroy(exec);
+        return status;
+    }
+    *out = exec;
+    return ECH_OK;
+}
+
+void ech_exec_destroy(ech_exec *exec)
+{
+    if (!exec) return;
+    pthread_mutex_lock(&exec->lock);
+    exec->quit = true;
+    pthread_cond_broadcast(&exec->changed);
+    pthread_mutex_unlock(&exec->lock);
+    for (int i = 0; i < ECH_ENGINES; i++)
+        if (exec->engine[i].started) pthread_join(exec->engine[i].thread, NULL);
+    for (int i = 0; i < ECH_GROUPS; i++) ech_group_destroy(exec->group[i]);
+    ech_kernel_context_destroy(exec->context);
+    ech_ledger_destroy(exec);
+    exec->device->release(exec->arena, (size_t)exec->plan->arena_bytes);
+    free(exec->done);
+    free(exec->prompt);
+    free(exec->logits);
+    pthread_mutex_destroy(&exec->lock);
+    pthread_cond_destroy(&exec->changed);
+    free(exec);
+}
+
+static int started_engines(const ech_exec *exec)
+{
+    int n = 0;
+    for (int i = 0; i < ECH_ENGINES; i++) n += exec->engine[i].started;
+    return n;
+}
+
+ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
+{
+    pthread_mutex_lock(&exec->lock);
+    exec->list = &exec->plan->list[kind];
+    exec->step = step;
+    ech_ledger_begin(exec);
+    exec->busy = started_engines(exec);
+    exec->run++;
+    pthread_cond_broadcast(&exec->changed);
+    pthread_mutex_unlock(&exec->lock);
+
+    run_engine(exec, ECH_ENGINE_COMPUTE);
+
+    pthread_mutex_lock(&exec->lock);
+    while (exec->busy > 0) pthread_cond_wait(&exec->changed, &exec->lock);
+    pthread_mutex_unlock(&exec->lock);
+    return (ech_status)atomic_load(&exec->failed);
+}
+
+void *ech_exec_address(const ech_exec *exec, int value)
+{
+    return exec->arena + ech_plan_value(exec->plan, exec->list, value)->offset;
+}
+
+void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader)
+{
+    exec->loader[purpose] = loader;
+}
+
+void ech_exec_observe(ech_exec *exec, ech_observer observer, void *context)
+{
+    exec->observer = observer;
+    exec->observer_context = context;
+}
+
+const ech_readings *ech_exec_readings(const ech_exec *exec)
+{
+    return &exec->readings;
+}
+
+const double *ech_exec_logits(const ech_exec *exec)
+{
+    return exec->logits;
+}
+
+void ech_exec_ask(ech_exec *exec, bool stop, bool save_now)
+{
+    exec->ask_stop = stop;
+    exec->ask_save = save_now;
+}
+
+void ech_exec_set_updates(ech_exec *exec, int64_t updates)
+{
+    exec->scalars[ECH_SCALAR_UPDATES] = (double)updates;
+}
+
+int64_t ech_exec_updates(const ech_exec *exec)
+{
+    return (int64_t)exec->scalars[ECH_SCALAR_UPDATES];
+}
+
+int64_t ech_exec_arena_bytes(const ech_exec *exec)
+{
+    return exec->plan->arena_bytes;
+}
+
+static ech_comm_count add_counts(const ech_exec *exec, ech_comm_count (*count)(const ech_group *))
+{
+    ech_comm_count sum = {0};
+    for (int i = 0; i < ECH_GROUPS; i++) {
+        ech_comm_count one = count(exec->group[i]);
+        sum.calls += one.calls;
+        sum.messages += one.messages;
+        sum.bytes += one.bytes;
+    }
+    return sum;
+}
+
+ech_comm_count ech_exec_reduce_count(const ech_exec *exec)
+{
+    return add_counts(exec, ech_group_reduce_count);
+}
+
+ech_comm_count ech_exec_other_count(const ech_exec *exec)
+{
+    return add_counts(exec, ech_group_other_count);
+}
+
+ech_group *ech_exec_world(ech_exec *exec)
+{
+    return exec->group[ECH_GROUP_WORLD];
+}

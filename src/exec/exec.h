@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The interpreter: runs the lists of a rank's plan, one handler per kind of step.
+ *
+ *     ech_exec_create(&setup, &exec);             // arena, groups, lanes' threads
+ *     ech_exec_run(exec, ECH_LIST_INIT, 0);
+ *     for (step = 0; ...; step++) ech_exec_run(exec, ECH_LIST_TRAIN, step);
+ *
+ * The compute lane is the calling thread; the link lanes (send, receive, reduce) share one thread,
+ * and so do copy and disk. Steps of a lane run in order; a step waits for the steps it comes after.
+ * All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the
+ * job's abort flag, so that no other rank waits for this one.
+ */
+#ifndef ECH_EXEC_EXEC_H
+#define ECH_EXEC_EXEC_H
+
+#include "checkpoint/checkpoint.h"
+#include "comm/comm.h"
+#include "data/data.h"
+#include "device/device.h"
+#include "schedule/schedule.h"
+
+typedef struct ech_exec ech_exec;
+
+typedef struct ech_exec_setup {
+    const ech_config *config;
+    const ech_plan *plan;
+    const ech_device *device;
+    ech_comm *comm;
+} ech_exec_setup;
+
+/* Collective: makes the plan's groups. Everything in the setup is borrowed. */
+ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out);
+void ech_exec_destroy(ech_exec *exec); /* accepts NULL */
+
+/* Runs a list for `step` (which batch, which random numbers). Collective as its steps are. Every
+ * step of every lane is complete when it returns. */
+ech_status ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t step);
+
+/* Where LOAD takes its batches from, for the lists of a purpose. Borrowed. */
+void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader);
+/* What LOAD gives ECH_GENERATE: T ids, and the position whose successor is wanted. Copied. */
+void ech_exec_set_prompt(ech_exec *exec, const int32_t *tokens, int64_t position);
+/* What SAVE writes besides tensors; texts are borrowed until the list has run. */
+void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info);
+
+/* What READ read last. */
+typedef struct ech_readings {
+    double loss;          /* mean over the tokens that count, of all ranks */
+    double tokens;        /* tokens that count, of all ranks */
+    double loss_sum;
+    double grad_norm, learning_rate, clip;
+    int64_t updates;
+    bool withheld;        /* the update was withheld: a NaN or infinity */
+    bool stop, save_now;  /* some rank was asked to by a signal */
+    bool hash_differs;    /* list `check`: parameters are not bit-identical */
+} ech_readings;
+const ech_readings *ech_exec_readings(const ech_exec *exec);
+/* Logits (V) of the last ECH_GENERATE, as fp64. */
+const double *ech_exec_logits(const ech_exec *exec);
+
+/* This rank was asked by a signal to stop or to save; LOAD of the next step tells the others. */
+void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
+
+/* Counts and curve position, which checkpoints carry. */
+void ech_exec_set_updates(ech_exec *exec, int64_t updates);
+int64_t ech_exec_updates(const ech_exec *exec);
+
+/* Fills parameters (and optimizer states, unless the plan is forward-only) from a checkpoint. */
+ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);
+/* Bytes of the files that the last SAVE wrote, over all ranks. */
+int64_t ech_exec_saved_bytes(const ech_exec *exec);
+
+/* ---- looking inside, for verify and tests ---- */
+
+/* A parameter, its gradient (valid while the train list's observer runs), a state. */
+ech_tensor ech_exec_param(const ech_exec *exec, int param);
+ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
+ech_tensor ech_exec_state(const ech_exec *exec, int param, int state);
+
+/* Called on the compute lane after each of its steps. NULL: nobody. */
+typedef void (*ech_observer)(void *context, ech_exec *exec, const ech_step *step);
+void ech_exec_observe(ech_exec *exec, ech_observer observer, void *context);
+
+/* The first NaN or infinity of a training step, found by running the step again and looking at
+ * everything that is written. Collective. */
+typedef struct ech_finding {
+    int rank, step, block, micro; /* step: index in the train list; rank -1: nothing was found */
+    char what[192];               /* "B0.1/3: gradient of model.layers.1...., element 17 = nan" */
+} ech_finding;
+ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *out);
+
+/* The most bytes of each kind that were ever live at once, as run: equal to the plan's. */
+void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
+/* Bytes of the arena. */
+int64_t ech_exec_arena_bytes(const ech_exec *exec);
+/* Gradient bytes, messages and calls that this rank sent so far. */
+ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
+ech_comm_count ech_exec_other_count(const ech_exec *exec);
+ech_group *ech_exec_world(ech_exec *exec);
+
+#endif

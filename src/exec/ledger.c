@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ledger: which values live, as run. A value is born when a step first touches it and dies when
+ * the compute lane has passed its last tick; the peaks are then compared with the plan's. A touch
+ * outside of the planned life is a broken promise and ends the process. With ECH_POISON the bytes of
+ * the dead are NaN patterns, so that a read of them shows in the result.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/state.h"
+
+#ifdef ECH_POISON
+enum { POISON = true };
+#else
+enum { POISON = false };
+#endif
+
+typedef struct dated {
+    int tick, value;
+} dated;
+
+static int by_tick(const void *a, const void *b)
+{
+    const dated *x = a, *y = b;
+    if (x->tick != y->tick) return x->tick < y->tick ? -1 : 1;
+    return x->value < y->value ? -1 : x->value > y->value;
+}
+
+static void sort_values(const ech_list *list, bool deaths, const bool *chosen, int *out, size_t *n)
+{
+    dated *dates = ech_calloc(list->value.n + 1, sizeof *dates);
+    *n = 0;
+    for (size_t i = 0; i < list->value.n; i++) {
+        if (chosen && !chosen[i]) continue;
+        const ech_value *v = &list->value.at[i];
+        dates[(*n)++] = (dated){deaths ? v->dies : v->born, (int)i};
+    }
+    qsort(dates, *n, sizeof *dates, by_tick);
+    for (size_t i = 0; i < *n; i++) out[i] = dates[i].value;
+    free(dates);
+}
+
+/* Scratch of other lanes' steps: no compute step touches it, so it is born by the calendar. */
+static void find_foreign(const ech_plan *plan, const ech_list *list, bool *foreign)
+{
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->lane != ECH_LANE_COMPUTE && step->scratch >= 0)
+            foreign[step->scratch - (int)plan->persistent.n] = true;
+    }
+}
+
+void ech_ledger_create(ech_exec *exec)
+{
+    for (int l = 0; l < ECH_LIST_KINDS; l++) {
+        const ech_list *list = &exec->plan->list[l];
+        ech_calls *calls = &exec->ledger.calls[l];
+        size_t n = list->value.n;
+        bool *foreign = ech_calloc(n + 1, sizeof *foreign);
+        calls->live = ech_calloc(n + 1, sizeof *calls->live);
+        calls->by_death = ech_calloc(n + 1, sizeof *calls->by_death);
+        calls->by_birth = ech_calloc(n + 1, sizeof *calls->by_birth);
+        find_foreign(exec->plan, list, foreign);
+        sort_values(list, true, NULL, calls->by_death, &calls->deaths);
+        sort_values(list, false, foreign, calls->by_birth, &calls->births);
+        free(foreign);
+    }
+}
+
+void ech_ledger_destroy(ech_exec *exec)
+{
+    for (int l = 0; l < ECH_LIST_KINDS; l++) {
+        free(exec->ledger.calls[l].live);
+        free(exec->ledger.calls[l].by_death);
+        free(exec->ledger.calls[l].by_birth);
+    }
+}
+
+void ech_ledger_begin(ech_exec *exec)
+{
+    ech_ledger *ledger = &exec->ledger;
+    ech_calls *calls = &ledger->calls[exec->list->kind];
+    memset(calls->live, 0, exec->list->value.n * sizeof *calls->live);
+    memset(ledger->now, 0, sizeof ledger->now);
+    ledger->next_death = ledger->next_birth = 0;
+    if (POISON)
+        exec->device->fill(exec->arena + exec->plan->persistent_bytes, 0xff,
+                           (size_t)exec->list->bytes);
+}
+
+static int64_t bytes_of(const ech_value *v)
+{
+    return (v->bytes + 63) / 64 * 64;
+}
+
+static void give_birth(ech_exec *exec, int value)
+{
+    ech_ledger *ledger = &exec->ledger;
+    const ech_value *v = &exec->list->value.at[value];
+    ledger->calls[exec->list->kind].live[value] = true;
+    ledger->now[v->kind] += bytes_of(v);
+    if (ledger->now[v->kind] > ledger->peak[v->kind]) ledger->peak[v->kind] = ledger->now[v->kind];
+}
+
+void ech_ledger_advance(ech_exec *exec, int tick)
+{
+    ech_ledger *ledger = &exec->ledger;
+    const ech_list *list = exec->list;
+    ech_calls *calls = &ledger->calls[list->kind];
+    exec->tick = tick;
+    for (; ledger->next_death < calls->deaths; ledger->next_death++) {
+        int value = calls->by_death[ledger->next_death];
+        const ech_value *v = &list->value.at[value];
+        if (v->dies >= tick) break;
+        if (!calls->live[value]) continue;
+        calls->live[value] = false;
+        ledger->now[v->kind] -= bytes_of(v);
+        if (POISON) exec->device->fill(exec->arena + v->offset, 0xff, (size_t)v->bytes);
+    }
+    for (; ledger->next_birth < calls->births; ledger->next_birth++) {
+        int value = calls->by_birth[ledger->next_birth];
+        if (list->value.at[value].born > tick) break;
+        give_birth(exec, value);
+    }
+}
+
+void *ech_exec_touch(ech_exec *exec, int value)
+{
+    int own = value - (int)exec->plan->persistent.n;
+    if (own < 0) return ech_exec_address(exec, value);
+    const ech_value *v = &exec->list->value.at[own];
+    ECH_ASSERT(v->born <= exec->tick && exec->tick <= v->dies);
+    if (!exec->ledger.calls[exec->list->kind].live[own]) give_birth(exec, own);
+    return exec->arena + v->offset;
+}
+
+void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS])
+{
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) peak[kind] = exec->ledger.peak[kind];
+    for (size_t i = 0; i < exec->plan->persistent.n; i++) {
+        const ech_value *v = &exec->plan->persistent.at[i];
+        peak[v->kind] += bytes_of(v);
+    }
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parameters, their gradients and optimizer states: INIT, NORM, NORM_SUM, CLIP, UPDATE, HASH, and
+ * views of them.
+ */
+#include <math.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "exec/state.h"
+
+static ech_tensor param_view(const ech_exec *exec, int param, void *data)
+{
+    const ech_shape *shape = &exec->plan->model->param.at[param].shape;
+    return ech_tensor_view(data, exec->plan->real, shape->dims, shape->size);
+}
+
+ech_tensor ech_exec_param(const ech_exec *exec, int param)
+{
+    int value = exec->plan->param[param].value;
+    return param_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset);
+}
+
+ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
+{
+    int value = exec->plan->param[param].state[state];
+    return param_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset);
+}
+
+ech_tensor ech_exec_gradient_of(const ech_exec *exec, int param)
+{
+    const ech_param_plan *p = &exec->plan->param[param];
+    char *bucket = ech_exec_address(exec, exec->plan->bucket.at[p->bucket].value);
+    return param_view(exec, param,
+                      bucket + (size_t)p->bucket_offset * ech_dtype_bytes(exec->plan->real));
+}
+
+ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
+{
+    ECH_ASSERT(exec->list && exec->list->kind == ECH_LIST_TRAIN);
+    return ech_exec_gradient_of(exec, param);
+}
+
+ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
+{
+    (void)step;
+    const ech_plan *plan = exec->plan;
+    for (int i = 0; i < (int)plan->model->param.n; i++) {
+        const ech_param *param = &plan->model->param.at[i];
+        ech_tensor x = ech_exec_param(exec, i);
+        ech_random_key key = {
+            .seed = (uint64_t)exec->config->training.seed,
+            .stream = ech_random_stream((uint32_t)param->block,
+                                        ECH_SITE_PARAMETER + (uint32_t)param->site)};
+        if (param->initializer == ECH_INIT_NORMAL)
+            plan->kernels->fill_normal(exec->context, &x, key, 0, 0, param->std);
+        else plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
+        for (int s = 0; plan->partials >= 0 && s < plan->states; s++) {
+            ech_tensor state = ech_exec_state(exec, i, s);
+            plan->kernels->fill(exec->context, &state, 0);
+        }
+    }
+    exec->scalars[ECH_SCALAR_UPDATES] = 0;
+    return ECH_OK;
+}
+
+/* The parameters of the step's bucket. */
+static const int *bucket_params(const ech_exec *exec, const ech_step *step, int *n)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    *n = bucket->params;
+    return &exec->plan->bucket_param.at[bucket->first_param];
+}
+
+ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
+{
+    const ech_plan *plan = exec->plan;
+    double *partials = ech_exec_address(exec, plan->partials);
+    int n;
+    const int *params = bucket_params(exec, step, &n);
+    ech_exec_touch(exec, plan->bucket.at[step->index].value);
+    for (int i = 0; i < n; i++) {
+        const ech_param_plan *p = &plan->param[params[i]];
+        ech_tensor gradient = ech_exec_gradient_of(exec, params[i]);
+        ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64,
+                                        (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);
+        plan->kernels->square_sums(exec->context, &gradient, &sums);
+    }
+    return ECH_OK;
+}
+
+ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
+{
+    (void)step;
+    const double *partials = ech_exec_address(exec, exec->plan->partials);
+    double sum = 0;
+    for (int64_t i = 0; i < exec->plan->norm_partials; i++) sum += partials[i];
+    bool finite = isfinite(sum) && isfinite(exec->scalars[ECH_SCALAR_LOSS]);
+    exec->scalars[ECH_SCALAR_GRAD_NORM] = sqrt(sum);
+    exec->scalars[ECH_SCALAR_NONFINITE] = finite ? 0 : 1;
+    return ECH_OK;
+}
+
+/* A withheld step advances neither the optimizer's count nor the curve. */
+ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
+{
+    (void)step;
+    double *s = exec->scalars;
+    s[ECH_SCALAR_WITHHELD] = s[ECH_SCALAR_NONFINITE] > 0;
+    if (s[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
+    s[ECH_SCALAR_UPDATES] += 1;
+    s[ECH_SCALAR_LEARNING_RATE] =
+        ech_learning_rate(exec->config, exec->curve, (int64_t)s[ECH_SCALAR_UPDATES]);
+    s[ECH_SCALAR_CLIP] = ech_clip_factor(s[ECH_SCALAR_GRAD_NORM], exec->config->optimizer.clip_norm);
+    return ECH_OK;
+}
+
+ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
+{
+    const ech_plan *plan = exec->plan;
+    ech_exec_touch(exec, plan->bucket.at[step->index].value);
+    if (exec->scalars[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
+    ech_update update = {.learning_rate = exec->scalars[ECH_SCALAR_LEARNING_RATE],
+                         .count = (int64_t)exec->scalars[ECH_SCALAR_UPDATES],
+                         .grad_scale = exec->scalars[ECH_SCALAR_CLIP]};
+    plan->optimizer->configure(exec->config, &update);
+    int n;
+    const int *params = bucket_params(exec, step, &n);
+    for (int i = 0; i < n; i++) {
+        ech_tensor param = ech_exec_param(exec, params[i]);
+        ech_tensor gradient = ech_exec_gradient_of(exec, params[i]);
+        ech_tensor states[ECH_MAX_STATES];
+        for (int s = 0; s < plan->states; s++) states[s] = ech_exec_state(exec, params[i], s);
+        bool decays = plan->model->param.at[params[i]].decay;
+        update.weight_decay = decays ? exec->config->optimizer.weight_decay : 0;
+        plan->optimizer->update(plan->kernels, exec->context, &param, &gradient, states, &update);
+    }
+    return ECH_OK;
+}
+
+/* 64 bits in four quarters, and their negatives: after a maximum over ranks, h and -h agree just
+ * where all ranks had the same quarter. */
+ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
+{
+    (void)step;
+    XXH64_hash_t hash = 0;
+    for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
+        ech_tensor param = ech_exec_param(exec, i);
+        hash = XXH3_64bits_withSeed(param.data, ech_tensor_bytes(&param), hash);
+    }
+    for (int i = 0; i < 4; i++) {
+        double quarter = (double)(hash >> 16 * i & 0xffff);
+        exec->scalars[ECH_SCALAR_HASH0 + i] = quarter;
+        exec->scalars[ECH_SCALAR_HASH4 + i] = -quarter;
+    }
+    return ECH_OK;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * After a withheld step: the step is run again, and everything that its calls write is looked at, so
+ * that the tensor, block, micro-batch and rank of the first NaN or infinity can be named. The update
+ * is withheld again, since the same numbers come out.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/state.h"
+
+void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, const char *name,
+                     const ech_tensor *x)
+{
+    if (!x->data || exec->finding.rank >= 0 || x->dtype != exec->plan->real) return;
+    int64_t at = -1;
+    ech_tensor flat = *x;
+    if (!ech_tensor_is_contiguous(x)) return; /* a view: its base is another port's */
+    exec->plan->kernels->find_nonfinite(exec->context, &flat, &at);
+    if (at < 0) return;
+    double value = x->dtype == ECH_F64 ? ((const double *)x->data)[at]
+                                       : (double)((const float *)x->data)[at];
+    ech_text text = {0};
+    ech_step_print(step, &text);
+    exec->finding = (ech_finding){.rank = exec->plan->rank,
+                                  .step = (int)(step - exec->list->step.at),
+                                  .block = step->block,
+                                  .micro = step->micro};
+    snprintf(exec->finding.what, sizeof exec->finding.what, "%s %s, element %lld is %g, in step %s",
+             what, name, (long long)at, value, text.at);
+    ech_text_free(&text);
+}
+
+/* A parameter that is not finite already explains the rest. */
+static void scan_params(ech_exec *exec)
+{
+    exec->list = &exec->plan->list[ECH_LIST_TRAIN];
+    for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
+        ech_tensor param = ech_exec_param(exec, i);
+        ech_scan_tensor(exec, &exec->list->step.at[0], "parameter", exec->plan->model->param.at[i].name,
+                        &param);
+    }
+}
+
+ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *out)
+{
+    exec->finding = (ech_finding){.rank = -1};
+    scan_params(exec);
+    exec->scanning = true;
+    ech_status status = ech_exec_run(exec, ECH_LIST_TRAIN, step);
+    exec->scanning = false;
+    ECH_TRY(status);
+
+    /* The earliest step over all ranks, the lowest rank among equals. */
+    int world = exec->plan->layout->world;
+    double none = -1e15, first = none;
+    if (exec->finding.rank >= 0) first = -((double)exec->finding.step * world + exec->finding.rank);
+    ECH_TRY(ech_group_fold(exec->group[ECH_GROUP_WORLD], ECH_FOLD_MAX, &first, 1));
+    if (first > none)
+        ECH_TRY(ech_group_broadcast(exec->group[ECH_GROUP_WORLD], (int)((int64_t)-first % world),
+                                    &exec->finding, sizeof exec->finding));
+    *out = exec->finding;
+    return ECH_OK;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the interpreter's files share. Private to this room.
+ */
+#ifndef ECH_EXEC_STATE_H
+#define ECH_EXEC_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "exec/exec.h"
+
+/* Threads of a rank; lanes are shared out over them. */
+typedef enum ech_engine_kind { ECH_ENGINE_COMPUTE, ECH_ENGINE_LINK, ECH_ENGINE_DISK, ECH_ENGINES } ech_engine_kind;
+
+typedef struct ech_engine {
+    ech_exec *exec;
+    ech_engine_kind kind;
+    pthread_t thread;
+    bool started;
+} ech_engine;
+
+/* The coming and going of one list's values. */
+typedef struct ech_calls {
+    bool *live;
+    int *by_death, *by_birth; /* values, sorted; by_birth: those of other lanes only */
+    size_t deaths, births;
+} ech_calls;
+
+/* Lives and peaks of values, as run. Written by the compute lane only. */
+typedef struct ech_ledger {
+    ech_calls calls[ECH_LIST_KINDS];
+    size_t next_death, next_birth;
+    int64_t now[ECH_MEMORY_KINDS], peak[ECH_MEMORY_KINDS];
+} ech_ledger;
+
+struct ech_exec {
+    const ech_config *config;
+    const ech_plan *plan;
+    const ech_device *device;
+    ech_comm *comm;
+    const ech_curve *curve;
+    ech_group *group[ECH_GROUPS];
+    ech_kernel_context *context;
+    char *arena;
+    double *scalars;
+
+    /* The list that runs. */
+    const ech_list *list;
+    int64_t step;
+    int tick; /* of the compute lane's call */
+    uint64_t run; /* number of this run: a step is complete when done[step] == run */
+    _Atomic uint64_t *done;
+    _Atomic int failed; /* ech_status of the first failure */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    _Atomic int waiting;
+    bool quit;
+    int busy; /* engines that have not finished this run */
+    ech_engine engine[ECH_ENGINES];
+    ech_ledger ledger;
+
+    ech_loader *loader[ECH_PURPOSES];
+    int32_t *prompt;
+    int64_t position;
+    double *logits;
+    const char *save_directory;
+    const ech_checkpoint_info *save_info;
+    int64_t saved_bytes;
+    bool ask_stop, ask_save;
+    ech_readings readings;
+    ech_observer observer;
+    void *observer_context;
+    bool scanning;
+    ech_finding finding;
+};
+
+/* One handler a row of steps.def. */
+#define X(name, text, lane, meaning)                                                               \
+    ech_status ech_handle_##name(ech_exec *exec, const ech_step *step);
+#include "schedule/steps.def"
+#undef X
+
+/* Where a value of the list that runs lies. On the compute lane this also enters it into the ledger,
+ * and refuses a value outside of its life. */
+void *ech_exec_touch(ech_exec *exec, int value);
+/* Likewise from other lanes: no ledger. */
+void *ech_exec_address(const ech_exec *exec, int value);
+/* The gradient of a parameter in the list that runs. */
+ech_tensor ech_exec_gradient_of(const ech_exec *exec, int param);
+
+void ech_ledger_create(ech_exec *exec);
+void ech_ledger_destroy(ech_exec *exec);
+/* A run of exec->list begins: nothing lives yet. */
+void ech_ledger_begin(ech_exec *exec);
+/* The compute lane arrives at a tick: values whose life ended before it die. */
+void ech_ledger_advance(ech_exec *exec, int tick);
+
+/* In a scan: looks at a tensor that a call wrote, and remembers the first finding. */
+void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, const char *name,
+                     const ech_tensor *x);
+
+#endif

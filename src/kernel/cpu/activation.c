@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GELU and SwiGLU. With z = 2 sqrt(2/pi) (x + 0.044715 x^3) and s = sigmoid(z),
+ * (1 + tanh(z/2)) / 2 = s, so gelu(x) = x s and gelu'(x) = s + x s (1 - s) z'.
+ */
+#include "kernel/cpu/rows.h"
+#include "kernel/cpu/vector.h"
+#include "kernel/shape.h"
+
+#define TWO_SQRT_2_OVER_PI 1.59576912F
+
+/* Beyond ±10 gelu is x or 0 to the last bit, and z' would only overflow. */
+ECH_INLINE float bounded(float x)
+{
+    x = x > 10.0F ? 10.0F : x;
+    return x < -10.0F ? -10.0F : x;
+}
+
+ECH_CLONES static void gelu_chunk(int64_t n, const float *x, float *y)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float v = bounded(x[i]);
+        y[i] = x[i] * ech_sigmoid(TWO_SQRT_2_OVER_PI * (v + 0.044715F * v * v * v));
+    }
+}
+
+void ech_cpu_gelu_forward(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    ECH_LIKE(x, y);
+    const float *in = x->data;
+    float *out = y->data;
+    int64_t n = ech_tensor_count(x);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i += ECH_CHUNK)
+        gelu_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, in + i, out + i);
+}
+
+ECH_CLONES static void gelu_backward_chunk(int64_t n, const float *dy, const float *x, float *dx)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float v = bounded(x[i]);
+        float e = ech_exp(-TWO_SQRT_2_OVER_PI * (v + 0.044715F * v * v * v));
+        float slope = TWO_SQRT_2_OVER_PI * (1.0F + 3 * 0.044715F * v * v);
+        /* 1 - s as e s, which loses no digits where s is near 1. */
+        float s = 1.0F / (1.0F + e);
+        dx[i] = dy[i] * (s + v * slope * s * (e * s));
+    }
+}
+
+void ech_cpu_gelu_backward(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
+                           const ech_tensor *dx)
+{
+    ECH_LIKE(x, dy);
+    ECH_LIKE(x, dx);
+    const float *d = dy->data, *in = x->data;
+    float *out = dx->data;
+    int64_t n = ech_tensor_count(x);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i += ECH_CHUNK)
+        gelu_backward_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, d + i, in + i, out + i);
+}
+
+ECH_CLONES static void swiglu_chunk(int64_t n, const float *gate, const float *up, float *y)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] = gate[i] * ech_sigmoid(gate[i]) * up[i];
+}
+
+void ech_cpu_swiglu_forward(ech_kernel_context *context, const ech_tensor *gate,
+                            const ech_tensor *up, const ech_tensor *y)
+{
+    ECH_LIKE(gate, up);
+    ECH_LIKE(gate, y);
+    const float *g = gate->data, *u = up->data;
+    float *out = y->data;
+    int64_t n = ech_tensor_count(gate);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i += ECH_CHUNK)
+        swiglu_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, g + i, u + i, out + i);
+}
+
+ECH_CLONES static void swiglu_backward_chunk(int64_t n, const float *dy, const float *gate,
+                                             const float *up, float *dgate, float *dup)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float d = dy[i], v = gate[i], w = up[i];
+        /* e as large as 1e30 leaves s = 0 to fp32's digits; infinite, e s would be NaN. */
+        float e = ech_exp(v < -70.0F ? 70.0F : -v);
+        float s = 1.0F / (1.0F + e);
+        dgate[i] = d * w * s * (1.0F + v * (e * s));
+        dup[i] = d * v * s;
+    }
+}
+
+void ech_cpu_swiglu_backward(ech_kernel_context *context, const ech_tensor *dy,
+                             const ech_tensor *gate, const ech_tensor *up, const ech_tensor *dgate,
+                             const ech_tensor *dup)
+{
+    ECH_LIKE(gate, dy);
+    ECH_LIKE(gate, up);
+    ECH_LIKE(gate, dgate);
+    ECH_LIKE(gate, dup);
+    const float *d = dy->data, *g = gate->data, *u = up->data;
+    float *dg = dgate->data, *du = dup->data;
+    int64_t n = ech_tensor_count(gate);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i += ECH_CHUNK)
+        swiglu_backward_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, d + i, g + i, u + i, dg + i,
+                              du + i);
+}

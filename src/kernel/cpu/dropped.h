@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Dropout's numbers, many at a time: base/random.h's Philox4x32-10 in lanes, so that the compiler
+ * can run the rounds of 16 counters at once. Tests compare it with base/random.h word by word.
+ */
+#ifndef ECH_KERNEL_CPU_DROPPED_H
+#define ECH_KERNEL_CPU_DROPPED_H
+
+#include <math.h>
+
+#include "kernel/cpu/vector.h"
+#include "kernel/kernel.h"
+
+enum { ECH_LANES = 16 };
+
+/* words[4 l + w] = word w of quad first + l. */
+ECH_INLINE void ech_lane_words(ech_random_key key, uint64_t first, uint32_t words[4 * ECH_LANES])
+{
+    uint32_t c0[ECH_LANES], c1[ECH_LANES], c2[ECH_LANES], c3[ECH_LANES];
+    for (int l = 0; l < ECH_LANES; l++) {
+        uint64_t quad = first + (uint64_t)l;
+        c0[l] = (uint32_t)quad;
+        c1[l] = (uint32_t)(quad >> 32);
+        c2[l] = key.step;
+        c3[l] = key.stream;
+    }
+    uint32_t k0 = (uint32_t)key.seed, k1 = (uint32_t)(key.seed >> 32);
+    for (int round = 0; round < 10; round++) {
+#pragma omp simd
+        for (int l = 0; l < ECH_LANES; l++) {
+            uint64_t a = (uint64_t)c0[l] * 0xD2511F53u, b = (uint64_t)c2[l] * 0xCD9E8D57u;
+            c0[l] = (uint32_t)(b >> 32) ^ c1[l] ^ k0;
+            c1[l] = (uint32_t)b;
+            c2[l] = (uint32_t)(a >> 32) ^ c3[l] ^ k1;
+            c3[l] = (uint32_t)a;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int l = 0; l < ECH_LANES; l++) {
+        words[4 * l] = c0[l];
+        words[4 * l + 1] = c1[l];
+        words[4 * l + 2] = c2[l];
+        words[4 * l + 3] = c3[l];
+    }
+}
+
+/* Words below this are dropped: (w + 0.5) / 2^32 < p holds exactly for w < ceil(p 2^32 - 0.5). */
+static inline uint32_t ech_drop_threshold(double p)
+{
+    double t = ceil(p * 0x1p32 - 0.5);
+    return t >= 0xffffffffu ? 0xffffffffu : (uint32_t)t;
+}
+
+/* kept[i] = 0 where element first + i is dropped, else `scale`. */
+ECH_INLINE void ech_draw_kept(ech_random_key key, uint32_t threshold, float scale, uint64_t first,
+                              int64_t n, float *kept)
+{
+    uint32_t words[4 * ECH_LANES];
+    for (int64_t done = 0; done < n;) {
+        uint64_t element = first + (uint64_t)done;
+        int64_t skip = (int64_t)(element % 4), count = 4 * ECH_LANES - skip;
+        if (count > n - done) count = n - done;
+        ech_lane_words(key, element / 4, words);
+        for (int64_t i = 0; i < count; i++)
+            kept[done + i] = words[skip + i] < threshold ? 0.0F : scale;
+        done += count;
+    }
+}
+
+#endif

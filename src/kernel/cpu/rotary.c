@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rotary positions. Angles are exact at every BLOCK-th position; between them cosine and sine
+ * advance by one rotation a position, in fp64, which costs them less than 1e-13. What a position
+ * gets depends on the position alone.
+ */
+#include <math.h>
+#include <omp.h>
+
+#include "kernel/cpu/rows.h"
+#include "kernel/cpu/vector.h"
+#include "kernel/shape.h"
+
+enum { BLOCK = 64 };
+
+/* One call's numbers, and the angles' steps: frequency, its cosine and sine (D/2 each). */
+typedef struct turning {
+    const ech_tensor *x, *y;
+    int64_t first_position, half;
+    double *frequency, *step_cos, *step_sin;
+    bool inverse;
+} turning;
+
+ECH_CLONES static void advance(int64_t half, const double *step_cos, const double *step_sin,
+                               double *cosine, double *sine)
+{
+    for (int64_t i = 0; i < half; i++) {
+        double c = cosine[i] * step_cos[i] - sine[i] * step_sin[i];
+        sine[i] = sine[i] * step_cos[i] + cosine[i] * step_sin[i];
+        cosine[i] = c;
+    }
+}
+
+ECH_CLONES static void turn_head(int64_t half, const double *cosine, const double *sine, float sign,
+                                 const float *x, float *y)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < half; i++) {
+        float c = (float)cosine[i], s = sign * (float)sine[i];
+        float low = x[i], high = x[i + half];
+        y[i] = low * c - high * s;
+        y[i + half] = high * c + low * s;
+    }
+}
+
+/* Positions of one block that the call covers; cosine and sine (D/2 each) are the thread's own. */
+static void turn_block(const turning *at, int64_t block, double *cosine, double *sine)
+{
+    int64_t last = (block + 1) * BLOCK, end = at->first_position + at->x->shape[1];
+    for (int64_t i = 0; i < at->half; i++) {
+        double angle = (double)(block * BLOCK) * at->frequency[i];
+        cosine[i] = cos(angle);
+        sine[i] = sin(angle);
+    }
+    for (int64_t position = block * BLOCK; position < last && position < end; position++) {
+        int64_t t = position - at->first_position;
+        for (int64_t b = 0; t >= 0 && b < at->x->shape[0]; b++)
+            for (int64_t h = 0; h < at->x->shape[2]; h++) {
+                const int64_t *sx = at->x->stride, *sy = at->y->stride;
+                turn_head(at->half, cosine, sine, at->inverse ? -1.0F : 1.0F,
+                          (const float *)at->x->data + b * sx[0] + t * sx[1] + h * sx[2],
+                          (float *)at->y->data + b * sy[0] + t * sy[1] + h * sy[2]);
+            }
+        advance(at->half, at->step_cos, at->step_sin, cosine, sine);
+    }
+}
+
+void ech_cpu_rotary(ech_kernel_context *context, const ech_tensor *x, double theta,
+                    int64_t first_position, bool inverse, const ech_tensor *y)
+{
+    int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
+    ECH_SHAPE_STRIDED(x, ECH_F32, B, T, H, D);
+    ECH_SHAPE_STRIDED(y, ECH_F32, B, T, H, D);
+    ECH_ASSERT(D % 2 == 0 && first_position >= 0);
+    int threads = context->threads;
+    double *memory = ech_scratch(context, (size_t)((3 + 2 * threads) * half) * sizeof *memory);
+    turning at = {x, y, first_position, half, memory, memory + half, memory + 2 * half, inverse};
+    for (int64_t i = 0; i < half; i++) {
+        at.frequency[i] = pow(theta, -2.0 * (double)i / (double)D);
+        at.step_cos[i] = cos(at.frequency[i]);
+        at.step_sin[i] = sin(at.frequency[i]);
+    }
+    int64_t first = first_position / BLOCK, blocks = (first_position + T - 1) / BLOCK - first + 1;
+    if (T == 0) return;
+#pragma omp parallel for num_threads(threads) if (B * T * H * D > ECH_CHUNK)
+    for (int64_t j = 0; j < blocks; j++) {
+        double *own = memory + (3 + 2 * omp_get_thread_num()) * half;
+        turn_block(&at, first + j, own, own + half);
+    }
+}
+
+/* dims: T, D. Steps of the angles, and cosines and sines of each thread. */
+size_t ech_cpu_scratch_rotary(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    (void)dtype;
+    return (size_t)((3 + 2 * threads) * (dims[1] / 2)) * sizeof(double);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums of squares in blocks, and the search for the first NaN or infinity.
+ */
+#include "kernel/cpu/rows.h"
+#include "kernel/cpu/vector.h"
+#include "kernel/shape.h"
+
+/* The definition's order: element i goes to lane i mod LANES. Squares of fp32 are exact in fp64. */
+enum { LANES = 16 };
+
+ECH_CLONES static double block_square_sum(int64_t n, const float *x)
+{
+    double lane[LANES] = {0}, sum = 0;
+    int64_t whole = n - n % LANES;
+    for (int64_t i = 0; i < whole; i += LANES)
+        for (int l = 0; l < LANES; l++) lane[l] += (double)x[i + l] * x[i + l];
+    for (int64_t i = whole; i < n; i++) lane[i - whole] += (double)x[i] * x[i];
+    for (int l = 0; l < LANES; l++) sum += lane[l];
+    return sum;
+}
+
+void ech_cpu_square_sums(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *sums)
+{
+    int64_t n = ech_tensor_count(x), blocks = (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
+    ECH_LIKE(x, x);
+    ECH_ASSERT(x->dtype == ECH_F32);
+    ECH_SHAPE(sums, ECH_F64, blocks);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t j = 0; j < blocks; j++) {
+        int64_t first = j * ECH_NORM_BLOCK, left = n - first;
+        ((double *)sums->data)[j] = block_square_sum(left < ECH_NORM_BLOCK ? left : ECH_NORM_BLOCK,
+                                                     (const float *)x->data + first);
+    }
+}
+
+/* Are all exponents below the one of NaN and infinity? */
+ECH_CLONES static bool all_finite(int64_t n, const float *x)
+{
+    uint32_t largest = 0;
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t magnitude = ech_bits_of_float(x[i]) & 0x7fffffffu;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest < 0x7f800000u;
+}
+
+void ech_cpu_find_nonfinite(ech_kernel_context *context, const ech_tensor *x, int64_t *first)
+{
+    ECH_LIKE(x, x);
+    ECH_ASSERT(x->dtype == ECH_F32);
+    const float *in = x->data;
+    int64_t n = ech_tensor_count(x), found = n;
+#pragma omp parallel for num_threads(context->threads) reduction(min : found) if (n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i += ECH_CHUNK) {
+        int64_t count = n - i < ECH_CHUNK ? n - i : ECH_CHUNK, at = 0;
+        if (i > found || all_finite(count, in + i)) continue;
+        while ((ech_bits_of_float(in[i + at]) & 0x7f800000u) != 0x7f800000u) at++;
+        found = i + at < found ? i + at : found;
+    }
+    *first = found < n ? found : -1;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the fast fp32 loops share: clones for the machine's vector width, an exponential that
+ * vectorizes, and how work is cut into chunks.
+ */
+#ifndef ECH_KERNEL_CPU_VECTOR_H
+#define ECH_KERNEL_CPU_VECTOR_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* A function compiled for AVX-512, for AVX2 and for any x86-64; the loader takes the best that the
+ * machine has. It holds the vector loop and is called from inside a parallel region, since the
+ * outlined body of a region is no clone. Other compilers and machines get the plain function. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define ECH_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define ECH_CLONES
+#endif
+
+/* Helpers of clones are inlined into them, or they would not be compiled for their machine. */
+#define ECH_INLINE static inline __attribute__((always_inline))
+
+/* Elements of one chunk of element-wise work; below one chunk a region is not worth its start. */
+enum { ECH_CHUNK = 16384 };
+
+ECH_INLINE float ech_float_of_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+ECH_INLINE uint32_t ech_bits_of_float(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* e^x with a relative error below 2e-7, for every x: 0 and infinity where fp32 under- or overflows
+ * (subnormal results are kept), NaN for NaN. x = n ln 2 + r, e^x = 2^n e^r; e^r is the polynomial
+ * of Cephes' expf (Moshier 1992). */
+ECH_INLINE float ech_exp(float x)
+{
+    const float round = 12582912.0F; /* 1.5·2^23: adding it leaves the nearest integer below */
+    x = x > 89.0F ? 89.0F : x;
+    x = x < -104.0F ? -104.0F : x;
+    float shifted = x * 1.44269504F + round, n = shifted - round;
+    float r = x - n * 0.693359375F + n * 2.12194440e-4F;
+    float p = 1.9875691500e-4F;
+    p = p * r + 1.3981999507e-3F;
+    p = p * r + 8.3334519073e-3F;
+    p = p * r + 4.1665795894e-2F;
+    p = p * r + 1.6666665459e-1F;
+    p = p * r + 5.0000001201e-1F;
+    p = p * (r * r) + r + 1.0F;
+    /* 2^n in two factors, as n reaches from -150 to 128. The integer n sits in shifted's low bits. */
+    int32_t i = (int32_t)(ech_bits_of_float(shifted) - ech_bits_of_float(round));
+    int32_t half = i >> 1;
+    return p * ech_float_of_bits((uint32_t)(half + 127) << 23) *
+           ech_float_of_bits((uint32_t)(i - half + 127) << 23);
+}
+
+/* 1 / (1 + e^-x). */
+ECH_INLINE float ech_sigmoid(float x)
+{
+    return 1.0F / (1.0F + ech_exp(-x));
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix product, and the gradient of its bias.
+ */
+#include "kernel/ref/real.h"
+
+#ifdef ECH_REAL_F64
+#include <cblas.h>
+
+static int as_int(int64_t n)
+{
+    ECH_ASSERT(n >= 0 && n <= INT32_MAX);
+    return (int)n;
+}
+
+/* A matrix of one row may carry any stride; BLAS wants at least its width. */
+static int row_stride(const ech_tensor *x)
+{
+    return as_int(x->stride[0] > x->shape[1] ? x->stride[0] : x->shape[1]);
+}
+
+static void multiply(const ech_tensor *a, bool a_transposed, const ech_tensor *b, bool b_transposed,
+                     int64_t K, bool accumulate, const ech_tensor *c)
+{
+    cblas_dgemm(CblasRowMajor, a_transposed ? CblasTrans : CblasNoTrans,
+                b_transposed ? CblasTrans : CblasNoTrans, as_int(c->shape[0]), as_int(c->shape[1]),
+                as_int(K), 1.0, a->data, row_stride(a), b->data, row_stride(b),
+                accumulate ? 1.0 : 0.0, c->data, row_stride(c));
+}
+#else
+static void multiply(const ech_tensor *a, bool a_transposed, const ech_tensor *b, bool b_transposed,
+                     int64_t K, bool accumulate, const ech_tensor *c)
+{
+    const real *A = a->data, *B = b->data;
+    real *C = c->data;
+    int64_t a_row = a_transposed ? 1 : a->stride[0], a_column = a_transposed ? a->stride[0] : 1;
+    int64_t b_row = b_transposed ? 1 : b->stride[0], b_column = b_transposed ? b->stride[0] : 1;
+    for (int64_t m = 0; m < c->shape[0]; m++)
+        for (int64_t n = 0; n < c->shape[1]; n++) {
+            real *out = &C[m * c->stride[0] + n];
+            double sum = accumulate ? *out : 0.0;
+            for (int64_t k = 0; k < K; k++)
+                sum += (double)A[m * a_row + k * a_column] * B[k * b_row + n * b_column];
+            *out = (real)sum;
+        }
+}
+#endif
+
+void ECH_REF(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
+                     const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
+                     bool accumulate, const ech_tensor *c)
+{
+    (void)context;
+    int64_t M = c->shape[0], N = c->shape[1], K = a->shape[a_transposed ? 0 : 1];
+    ECH_SHAPE_STRIDED(a, ECH_REAL, a_transposed ? K : M, a_transposed ? M : K);
+    ECH_SHAPE_STRIDED(b, ECH_REAL, b_transposed ? N : K, b_transposed ? K : N);
+    ECH_SHAPE_STRIDED(c, ECH_REAL, M, N);
+    ECH_SHAPE_OPTIONAL(bias, ECH_REAL, N);
+    if (M == 0 || N == 0) return;
+    multiply(a, a_transposed, b, b_transposed, K, accumulate, c);
+    if (!bias) return;
+    for (int64_t m = 0; m < M; m++)
+        for (int64_t n = 0; n < N; n++)
+            ((real *)c->data)[m * c->stride[0] + n] += ((const real *)bias->data)[n];
+}
+
+void ECH_REF(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, bool accumulate,
+                            const ech_tensor *dbias)
+{
+    int64_t R = dy->shape[0], N = dy->shape[1];
+    ECH_SHAPE_STRIDED(dy, ECH_REAL, R, N);
+    ECH_SHAPE(dbias, ECH_REAL, N);
+    double *sum = ech_scratch(context, (size_t)N * sizeof *sum);
+    real *out = dbias->data;
+    for (int64_t n = 0; n < N; n++) sum[n] = accumulate ? out[n] : 0.0;
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t n = 0; n < N; n++) sum[n] += ((const real *)dy->data)[r * dy->stride[0] + n];
+    for (int64_t n = 0; n < N; n++) out[n] = (real)sum[n];
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The definition's functions, ech_ref_NAME_f32 and ech_ref_NAME_f64, and their scratch needs.
+ */
+#ifndef ECH_KERNEL_REF_ROWS_H
+#define ECH_KERNEL_REF_ROWS_H
+
+#include "kernel/kernel.h"
+
+#define X(name, arguments, scratch_dims)                                                           \
+    void ech_ref_##name##_f32(ech_kernel_context *context, ECH_UNPACK arguments);                  \
+    void ech_ref_##name##_f64(ech_kernel_context *context, ECH_UNPACK arguments);
+#include "kernel/kernel.def"
+#undef X
+
+/* Sums over rows are kept in fp64 beside the result; attention keeps a row of probabilities. */
+size_t ech_ref_scratch_bias_backward(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ech_ref_scratch_layernorm_backward(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ech_ref_scratch_rmsnorm_backward(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ech_ref_scratch_attention_forward(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ech_ref_scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums of squares in blocks, and the search for the first NaN or infinity.
+ */
+#include <math.h>
+
+#include "kernel/ref/real.h"
+
+/* Element i goes to lane i mod LANES; the lanes are added in ascending order at the end. */
+enum { LANES = 16 };
+
+void ECH_REF(square_sums)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *sums)
+{
+    (void)context;
+    int64_t n = ech_tensor_count(x), blocks = (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
+    ECH_LIKE(x, x);
+    ECH_ASSERT(x->dtype == ECH_REAL);
+    ECH_SHAPE(sums, ECH_F64, blocks);
+    const real *in = x->data;
+    for (int64_t j = 0; j < blocks; j++) {
+        int64_t first = j * ECH_NORM_BLOCK, last = first + ECH_NORM_BLOCK;
+        double lane[LANES] = {0}, sum = 0;
+        for (int64_t i = first; i < last && i < n; i++) {
+            double square = (double)in[i] * in[i];
+            lane[(i - first) % LANES] += square;
+        }
+        for (int l = 0; l < LANES; l++) sum += lane[l];
+        ((double *)sums->data)[j] = sum;
+    }
+}
+
+void ECH_REF(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, int64_t *first)
+{
+    (void)context;
+    ECH_LIKE(x, x);
+    ECH_ASSERT(x->dtype == ECH_REAL);
+    *first = -1;
+    for (int64_t i = 0, n = ech_tensor_count(x); i < n && *first < 0; i++)
+        if (!isfinite(((const real *)x->data)[i])) *first = i;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks of kernel arguments, with messages that show both shapes.
+ */
+#include "kernel/shape.h"
+
+#include <stdio.h>
+
+enum { TEXT_BYTES = 128 };
+
+static void print_shape(char text[TEXT_BYTES], ech_dtype dtype, int dims, const int64_t *shape)
+{
+    int at = snprintf(text, TEXT_BYTES, "%s (", ech_dtype_name(dtype));
+    for (int d = 0; d < dims && d < ECH_MAX_DIMS; d++)
+        at += snprintf(text + at, (size_t)(TEXT_BYTES - at), d ? ", %lld" : "%lld",
+                       (long long)shape[d]);
+    snprintf(text + at, (size_t)(TEXT_BYTES - at), ")");
+}
+
+static bool same_shape(const ech_tensor *x, ech_dtype dtype, int dims, const int64_t *shape)
+{
+    if (x->dtype != dtype || x->dims != dims) return false;
+    for (int d = 0; d < dims; d++)
+        if (x->shape[d] != shape[d]) return false;
+    return true;
+}
+
+static _Noreturn void refuse(const char *file, int line, const char *name, const ech_tensor *x,
+                             const char *wanted)
+{
+    char got[TEXT_BYTES], message[3 * TEXT_BYTES];
+    print_shape(got, x->dtype, x->dims, x->shape);
+    snprintf(message, sizeof message, "tensor %.32s is %s, expected %s", name, got, wanted);
+    ech_assert_failed(file, line, message);
+}
+
+void ech_shape_check(const ech_tensor *x, ech_shape_rule rule)
+{
+    char wanted[TEXT_BYTES];
+    if (!same_shape(x, rule.dtype, rule.dims, rule.shape)) {
+        print_shape(wanted, rule.dtype, rule.dims, rule.shape);
+        refuse(rule.file, rule.line, rule.name, x, wanted);
+    }
+    if (rule.contiguous && !ech_tensor_is_contiguous(x))
+        refuse(rule.file, rule.line, rule.name, x, "contiguous memory");
+    int last = x->dims - 1;
+    if (last >= 0 && x->shape[last] > 1 && x->stride[last] != 1)
+        refuse(rule.file, rule.line, rule.name, x, "a last stride of 1");
+    if (!x->data && ech_tensor_count(x) > 0)
+        refuse(rule.file, rule.line, rule.name, x, "memory behind it");
+}
+
+void ech_shape_check_like(const char *file, int line, const ech_tensor *a, const ech_tensor *b)
+{
+    ech_shape_rule rule = {file, line, "of the same shape", true, a->dtype, a->dims, {0}};
+    for (int d = 0; d < a->dims; d++) rule.shape[d] = a->shape[d];
+    ech_shape_check(a, rule);
+    ech_shape_check(b, rule);
+}
+
+void *ech_scratch(const ech_kernel_context *context, size_t bytes)
+{
+    if (bytes == 0) return context->scratch;
+    ECH_ASSERT(context->scratch && context->scratch_bytes >= bytes);
+    return context->scratch;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocks: building the graph, and the geometry of its values.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "layer/layer.h"
+
+ech_block *ech_block_create(ech_pool *pool, const char *name, int index)
+{
+    ech_block *block = ech_calloc(1, sizeof *block);
+    block->name = ech_pool_format(pool, "%s", name);
+    block->index = index;
+    block->pool = pool;
+    return block;
+}
+
+void ech_block_destroy(ech_block *block)
+{
+    if (!block) return;
+    free(block->value.at);
+    free(block->node.at);
+    for (int i = 0; i < ECH_PHASES; i++) free(block->program[i].at);
+    free(block->input.at);
+    free(block->output.at);
+    free(block->dinput.at);
+    free(block->doutput.at);
+    free(block);
+}
+
+static int add_value(ech_block *block, ech_block_value value)
+{
+    ECH_PUSH(block->value, value);
+    return (int)block->value.n - 1;
+}
+
+int ech_block_input(ech_block *block, const char *name, ech_shape shape)
+{
+    int value = add_value(block, (ech_block_value){.name = name,
+                                                   .shape = shape,
+                                                   .source = ECH_FROM_BLOCK,
+                                                   .role = ECH_ROLE_ACTIVATION,
+                                                   .is_real = true,
+                                                   .purposes = ~0u,
+                                                   .base = -1});
+    ECH_PUSH(block->input, value);
+    return value;
+}
+
+int ech_block_batch(ech_block *block, ech_batch_slot slot)
+{
+    static const char *const names[] = {"tokens", "targets", "weights"};
+    static const ech_dtype dtypes[] = {ECH_I32, ECH_I32, ECH_F32};
+    unsigned purposes = slot == ECH_TOKENS ? ~0u : 1u << ECH_TRAIN | 1u << ECH_EVALUATE;
+    return add_value(block, (ech_block_value){.name = names[slot],
+                                              .shape = ech_shape_tokens(),
+                                              .source = ECH_FROM_BATCH,
+                                              .role = ECH_ROLE_BATCH,
+                                              .dtype = dtypes[slot],
+                                              .slot = slot,
+                                              .purposes = purposes,
+                                              .base = -1});
+}
+
+void ech_block_output(ech_block *block, int value)
+{
+    ECH_PUSH(block->output, value);
+}
+
+int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape)
+{
+    ECH_ASSERT(block->value.at[value].base < 0);
+    ech_block_value view = block->value.at[value];
+    view.shape = shape;
+    view.base = value;
+    view.first = first;
+    return add_value(block, view);
+}
+
+ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
+                         size_t options_bytes)
+{
+    ech_node node = {.layer = layer};
+    if (options) {
+        void *copy = ech_pool_alloc(block->pool, options_bytes);
+        memcpy(copy, options, options_bytes);
+        node.options = copy;
+    }
+    ECH_PUSH(block->node, node);
+    return &block->node.at[block->node.n - 1];
+}
+
+void ech_node_in(ech_node *node, int value)
+{
+    ECH_ASSERT(node->ins < ECH_MAX_PORTS);
+    node->in[node->ins++] = value;
+}
+
+static int add_real(ech_block *block, const ech_node *node, const char *name, ech_shape shape)
+{
+    return add_value(block, (ech_block_value){.name = ech_pool_format(block->pool, "%s%zu.%s",
+                                                                      node->layer->name,
+                                                                      block->node.n - 1, name),
+                                              .shape = shape,
+                                              .source = ECH_FROM_NODE,
+                                              .role = ECH_ROLE_ACTIVATION,
+                                              .is_real = true,
+                                              .purposes = ~0u,
+                                              .base = -1});
+}
+
+int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape)
+{
+    ECH_ASSERT(node->outs < ECH_MAX_PORTS);
+    return node->out[node->outs++] = add_real(block, node, name, shape);
+}
+
+int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape)
+{
+    ECH_ASSERT(node->keeps < ECH_MAX_PORTS);
+    return node->keep[node->keeps++] = add_real(block, node, name, shape);
+}
+
+void ech_node_param(ech_node *node, int param)
+{
+    ECH_ASSERT(node->params < ECH_MAX_PORTS);
+    node->param[node->params++] = param;
+}
+
+int ech_block_base(const ech_block *block, int value)
+{
+    int base = block->value.at[value].base;
+    return base < 0 ? value : base;
+}
+
+size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent extent, ech_dtype real)
+{
+    const ech_block_value *v = &block->value.at[ech_block_base(block, value)];
+    return (size_t)ech_shape_count(&v->shape, extent) *
+           ech_dtype_bytes(v->is_real ? real : v->dtype);
+}
+
+ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent, ech_dtype real,
+                            void *data)
+{
+    const ech_block_value *v = &block->value.at[value];
+    ech_dtype dtype = v->is_real ? real : v->dtype;
+    int64_t sizes[ECH_MAX_DIMS];
+    ech_shape_resolve(&v->shape, extent, sizes);
+    ech_tensor tensor = ech_tensor_view(data, dtype, v->shape.dims, sizes);
+    if (v->base < 0 || !data) return tensor;
+
+    /* A view of rows: dimensions before TOKENS' end step by the base's row width. */
+    const ech_shape *whole = &block->value.at[v->base].shape;
+    int64_t width = 1;
+    for (int i = 2; i < whole->dims; i++) width *= whole->size[i];
+    tensor.data = (char *)data + (size_t)v->first * ech_dtype_bytes(dtype);
+    tensor.stride[1] = width;
+    tensor.stride[0] = width * extent.tokens;
+    return tensor;
+}

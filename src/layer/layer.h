@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layers and blocks: the differentiable parts that models are made of.
+ *
+ * A LAYER is a row of layers.def and a file: it declares what it outputs, what it keeps, who reads
+ * what, and computes forward (F), backward of the input (B) and backward of the weights (W).
+ * A BLOCK is a small graph of layers, the unit that schedules order: a model file writes its forward
+ * once, and ech_block_finish derives its B and W programs:
+ *
+ *     int x = ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, C));
+ *     int n = ech_layer_rmsnorm(block, x, weight, eps);        // layers.h: one builder a layer
+ *     int y = ech_layer_linear(block, n, ...);
+ *     ech_block_output(block, ech_layer_residual(block, x, y));
+ *     ech_block_finish(block);
+ *
+ * Everything up to ech_call is a declaration: pure structs that the schedule room turns into steps,
+ * lifetimes and memory offsets. A layer never knows ranks, schedules, recomputation or offload.
+ */
+#ifndef ECH_LAYER_LAYER_H
+#define ECH_LAYER_LAYER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/memory.h"
+#include "kernel/kernel.h"
+#include "layer/shape.h"
+
+enum { ECH_MAX_PORTS = 4 };
+
+/* ---- parameters ---- */
+
+typedef enum ech_initializer { ECH_INIT_ZERO, ECH_INIT_ONE, ECH_INIT_NORMAL } ech_initializer;
+
+typedef struct ech_param {
+    const char *name; /* as on disk in Hugging Face checkpoints */
+    ech_shape shape;  /* whole, with named axes */
+    ech_initializer initializer;
+    double std;  /* of ECH_INIT_NORMAL */
+    bool decay;  /* takes part in weight decay: matrices do, norms and biases do not */
+    int block;   /* the block that declared it */
+    int site;    /* which parameter of that block: its random stream */
+} ech_param;
+
+/* ---- values of a block ---- */
+
+typedef enum ech_value_source {
+    ECH_FROM_NODE,  /* a layer of this block writes it */
+    ECH_FROM_BLOCK, /* the previous block's output; for gradients: the next block's */
+    ECH_FROM_BATCH  /* LOAD writes it */
+} ech_value_source;
+
+/* What LOAD provides. */
+typedef enum ech_batch_slot { ECH_TOKENS, ECH_TARGETS, ECH_WEIGHTS, ECH_BATCH_SLOTS } ech_batch_slot;
+
+typedef enum ech_value_role { ECH_ROLE_ACTIVATION, ECH_ROLE_GRADIENT, ECH_ROLE_BATCH } ech_value_role;
+
+/* Who runs a list of steps. */
+typedef enum ech_purpose { ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE, ECH_PURPOSES } ech_purpose;
+
+typedef struct ech_block_value {
+    const char *name;
+    ech_shape shape;
+    ech_value_source source;
+    ech_value_role role;
+    bool is_real;        /* of the run's compute type; otherwise of `dtype` */
+    ech_dtype dtype;
+    ech_batch_slot slot; /* of ECH_FROM_BATCH */
+    unsigned purposes;   /* bit 1 << purpose: lists in which the value exists */
+    /* A view: columns [first, first + its own) of the base value's last dimension, under another
+     * shape. base < 0: a value with memory of its own. */
+    int base;
+    int64_t first;
+} ech_block_value;
+
+/* ---- nodes ---- */
+
+typedef struct ech_layer ech_layer;
+
+/* Bit i of a mask speaks of port i. */
+typedef struct ech_reads {
+    unsigned in, out, keep; /* values of the forward pass that are read */
+} ech_reads;
+
+typedef struct ech_node {
+    const ech_layer *layer;
+    const void *options; /* the layer's own struct */
+    int ins, in[ECH_MAX_PORTS];
+    int outs, out[ECH_MAX_PORTS];
+    int keeps, keep[ECH_MAX_PORTS];
+    int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
+    ech_reads b, w;                   /* what B and W read besides gradients */
+    uint32_t site;                    /* which dropout of the block: its random stream */
+} ech_node;
+
+/* One call of one layer in a program. Gradient ports are block values or -1. */
+typedef struct ech_block_call {
+    int node; /* -1: din[0] = add[0] + dout[0], where gradients meet */
+    int dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS];
+} ech_block_call;
+
+typedef enum ech_phase {
+    ECH_FORWARD,
+    ECH_BACKWARD_INPUT,
+    ECH_BACKWARD_WEIGHT,
+    ECH_PHASES
+} ech_phase;
+
+typedef struct ech_block {
+    const char *name; /* "model.layers.3" */
+    int index;        /* place in the model: its random stream */
+    ech_pool *pool;   /* the model's */
+    ECH_LIST(ech_block_value) value;
+    ECH_LIST(ech_node) node;
+    ECH_LIST(ech_block_call) program[ECH_PHASES];
+    ECH_LIST(int) input, output;   /* what crosses the boundary: forward values */
+    ECH_LIST(int) dinput, doutput; /* their gradients, port by port; dinput -1: none is wanted */
+    int sites;                     /* dropouts so far */
+} ech_block;
+
+ech_block *ech_block_create(ech_pool *pool, const char *name, int index);
+void ech_block_destroy(ech_block *block); /* accepts NULL */
+
+int ech_block_input(ech_block *block, const char *name, ech_shape shape);
+int ech_block_batch(ech_block *block, ech_batch_slot slot);
+void ech_block_output(ech_block *block, int value);
+/* `count` columns of `value` from `first` on, read as `shape`. A value with views is read through
+ * them only, each by one layer. */
+int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
+/* Derives the three programs. */
+void ech_block_finish(ech_block *block);
+
+/* For the builders in layer files. */
+ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
+                         size_t options_bytes);
+void ech_node_in(ech_node *node, int value);
+int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape);
+int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape);
+void ech_node_param(ech_node *node, int param);
+
+/* The value's memory owner (itself or its base). */
+int ech_block_base(const ech_block *block, int value);
+size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent extent, ech_dtype real);
+/* The view of `value` over `data`, which holds its base value, or its gradient. */
+ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent, ech_dtype real,
+                            void *data);
+/* ---- running ---- */
+
+/* What a layer's functions are handed. Ports follow the node's; data is NULL where a tensor is
+ * absent or not wanted in this phase. */
+typedef struct ech_call {
+    const ech_node *node;
+    const ech_kernels *kernels;
+    ech_kernel_context *context; /* scratch holds what the layer's scratch function asked for */
+    ech_extent extent;
+    ech_purpose purpose;
+    ech_tensor in[ECH_MAX_PORTS], out[ECH_MAX_PORTS], keep[ECH_MAX_PORTS], param[ECH_MAX_PORTS];
+    ech_tensor dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS], dparam[ECH_MAX_PORTS];
+    bool accumulate[ECH_MAX_PORTS]; /* dparam holds a sum already */
+    uint64_t seed;
+    uint32_t step, layer;
+    int64_t first_sample; /* index of the micro-batch's first sample in the global batch */
+    int64_t position;     /* ECH_GENERATE: the token whose successor is wanted */
+    double *loss_sums;    /* ECH_LOSS_SUMS in fp64, added to */
+    double *loss_scale;   /* 1 / global token count */
+} ech_call;
+
+/* What a scratch function may ask about. */
+typedef struct ech_scratch_query {
+    const ech_block *block;
+    const ech_node *node;
+    const ech_kernels *kernels;
+    int threads;
+    ech_extent extent;
+    ech_phase phase;
+    ech_purpose purpose;
+} ech_scratch_query;
+
+struct ech_layer {
+    const char *name;
+    void (*forward)(const ech_call *call);
+    /* Optional: NULL where no input has a gradient, or where `passes_gradient`. */
+    void (*backward_input)(const ech_call *call);
+    /* Optional: NULL where there are no parameters, or where B finishes their gradients. */
+    void (*backward_weight)(const ech_call *call);
+    size_t (*scratch)(const ech_scratch_query *query); /* optional: NULL needs none */
+    bool passes_gradient;  /* every input's gradient is the output's: nothing is computed */
+    bool fuses_add;        /* backward_input adds call->add[i], which may be din[i] itself */
+    bool joined;           /* training's F does nothing; B does the forward as well */
+    bool finishes_in_b;    /* B writes the parameters' gradients */
+    bool looks_up;         /* reads rows of its parameters and multiplies nothing */
+};
+
+/* The dropout of a call: its site's stream, off outside of training. */
+ech_dropout ech_call_dropout(const ech_call *call, double p, uint32_t site);
+/* NULL where the tensor is absent. */
+static inline const ech_tensor *ech_optional(const ech_tensor *x)
+{
+    return x->data ? x : NULL;
+}
+/* Scratch of one matmul c (M,N) = op(a) op(b), K inner. */
+size_t ech_query_matmul(const ech_scratch_query *query, int64_t M, int64_t N, int64_t K,
+                        bool a_transposed, bool b_transposed, bool bias, bool accumulate);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * LayerNorm. Ba et al. 2016, arXiv:1607.06450. Gain and bias gradients are finished in B.
+ */
+#include "layer/layers.h"
+
+typedef struct layernorm_options {
+    double eps;
+} layernorm_options;
+
+int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps)
+{
+    layernorm_options options = {eps};
+    ech_node *node = ech_block_node(block, &ech_layer_row_layernorm, &options, sizeof options);
+    ech_node_in(node, x);
+    ech_node_param(node, gain);
+    ech_node_param(node, bias);
+    ech_node_keep(block, node, "mean", ech_shape_tokens());
+    ech_node_keep(block, node, "rstd", ech_shape_tokens());
+    node->b = (ech_reads){.in = 1, .keep = 3};
+    return ech_node_out(block, node, "out", block->value.at[x].shape);
+}
+
+static ech_tensor flat(const ech_tensor *x)
+{
+    return ech_tensor_1d(x->data, x->dtype, ech_tensor_count(x));
+}
+
+static void forward(const ech_call *call)
+{
+    const layernorm_options *options = call->node->options;
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    ech_tensor mean = flat(&call->keep[0]), rstd = flat(&call->keep[1]);
+    call->kernels->layernorm_forward(call->context, &x, &call->param[0], &call->param[1],
+                                     options->eps, &y, &mean, &rstd);
+}
+
+static void backward_input(const ech_call *call)
+{
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), dy = ech_tensor_matrix(&call->dout[0]);
+    ech_tensor dx = ech_tensor_matrix(&call->din[0]);
+    ech_tensor mean = flat(&call->keep[0]), rstd = flat(&call->keep[1]), add = dx;
+    add.data = call->add[0].data;
+    call->kernels->layernorm_backward(call->context, &dy, &x, &call->param[0], &mean, &rstd,
+                                      ech_optional(&add), &dx, call->accumulate[0],
+                                      &call->dparam[0], &call->dparam[1]);
+}
+
+static size_t scratch(const ech_scratch_query *query)
+{
+    if (query->phase != ECH_BACKWARD_INPUT) return 0;
+    const ech_shape *shape = &query->block->value.at[query->node->in[0]].shape;
+    int64_t dims[] = {query->extent.batch * query->extent.tokens, shape->size[2]};
+    return ech_kernel_scratch(query->kernels, ECH_OP_layernorm_backward, query->threads, dims);
+}
+
+const ech_layer ech_layer_row_layernorm = {.name = "layernorm",
+                                           .forward = forward,
+                                           .backward_input = backward_input,
+                                           .scratch = scratch,
+                                           .fuses_add = true,
+                                           .finishes_in_b = true};

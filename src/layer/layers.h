@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The builders: one per layer, called by model files. Each adds a node to the block and returns the
+ * output's value. Parameters are indices of the model's parameters.
+ */
+#ifndef ECH_LAYER_LAYERS_H
+#define ECH_LAYER_LAYERS_H
+
+#include "layer/layer.h"
+
+#define X(name, meaning) extern const ech_layer ech_layer_row_##name;
+#include "layer/layers.def"
+#undef X
+
+/* All rows, for generic tests. */
+extern const ech_layer *const ech_layers[];
+extern const int ech_layers_count;
+
+/* ids (B,T) -> (B,T,C); table (V,C). */
+int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C);
+/* (B,T,C) plus the first T rows of table (P,C). */
+int ech_layer_position(ech_block *block, int x, int table);
+int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps);
+int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps);
+
+/* y = x W + bias, x (B,T,in) -> (B,T,out) whose last axis is `axis`. weight is (out,in), or (in,out)
+ * if in_first (GPT-2's Conv1D); bias (out) or -1. */
+int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
+                     int64_t out);
+
+/* (B,T,H,D) rotated by position. */
+int ech_layer_rotary(ech_block *block, int x, double theta);
+/* q (B,T,H,D), k, v (B,T,G,D) -> (B,T,H,D), scaled by 1/sqrt(D), dropout p on probabilities. */
+int ech_layer_attention(ech_block *block, int q, int k, int v, double p);
+int ech_layer_gelu(ech_block *block, int x);
+int ech_layer_swiglu(ech_block *block, int gate, int up);
+int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if p is 0 */
+int ech_layer_residual(ech_block *block, int x, int y);
+
+/* The last layer: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets and
+ * weights. Joined: logits exist for a chunk of rows at a time, in B; nothing of size T·V lives.
+ * Returns the logits' value, (B,V), which exists in ECH_GENERATE only. */
+int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Linear: y (R,out) = x (R,in) Wᵀ + bias, W (out,in) as in PyTorch, or (in,out) as in GPT-2's
+ * Conv1D. B: dx = dy W. W: dW = dyᵀ x, dbias = sum of dy's rows.
+ */
+#include <string.h>
+
+#include "layer/layers.h"
+
+typedef struct linear_options {
+    bool in_first;
+    int64_t in, out;
+} linear_options;
+
+int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
+                     int64_t out)
+{
+    const ech_shape *shape = &block->value.at[x].shape;
+    linear_options options = {in_first, 1, out};
+    for (int i = 2; i < shape->dims; i++) options.in *= shape->size[i];
+    ech_node *node = ech_block_node(block, &ech_layer_row_linear, &options, sizeof options);
+    ech_node_in(node, x);
+    ech_node_param(node, weight);
+    if (bias >= 0) ech_node_param(node, bias);
+    node->w.in = 1;
+    return ech_node_out(block, node, "out", ech_shape_rows(axis, out));
+}
+
+static void forward(const ech_call *call)
+{
+    const linear_options *options = call->node->options;
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    call->kernels->matmul(call->context, &x, false, &call->param[0], !options->in_first,
+                          ech_optional(&call->param[1]), false, &y);
+}
+
+static void backward_input(const ech_call *call)
+{
+    const linear_options *options = call->node->options;
+    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), dx = ech_tensor_matrix(&call->din[0]);
+    bool add = call->add[0].data != NULL;
+    if (add && call->add[0].data != dx.data) /* the product adds only in place */
+        memcpy(dx.data, call->add[0].data, ech_tensor_bytes(&dx));
+    call->kernels->matmul(call->context, &dy, false, &call->param[0], options->in_first, NULL, add,
+                          &dx);
+}
+
+static void backward_weight(const ech_call *call)
+{
+    const linear_options *options = call->node->options;
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), dy = ech_tensor_matrix(&call->dout[0]);
+    const ech_tensor *a = options->in_first ? &x : &dy, *b = options->in_first ? &dy : &x;
+    call->kernels->matmul(call->context, a, true, b, false, NULL, call->accumulate[0],
+                          &call->dparam[0]);
+    if (call->dparam[1].data)
+        call->kernels->bias_backward(call->context, &dy, call->accumulate[1], &call->dparam[1]);
+}
+
+static size_t scratch(const ech_scratch_query *query)
+{
+    const linear_options *o = query->node->options;
+    int64_t R = query->extent.batch * query->extent.tokens;
+    size_t most = 0;
+    bool bias = query->node->params > 1;
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        size_t bytes = 0;
+        if (query->phase == ECH_FORWARD)
+            bytes = ech_query_matmul(query, R, o->out, o->in, false, !o->in_first, bias, false);
+        else if (query->phase == ECH_BACKWARD_INPUT)
+            bytes = ech_query_matmul(query, R, o->in, o->out, false, o->in_first, false, accumulate);
+        else
+            bytes = ech_query_matmul(query, o->in_first ? o->in : o->out,
+                                     o->in_first ? o->out : o->in, R, true, false, false,
+                                     accumulate);
+        if (bytes > most) most = bytes;
+    }
+    if (query->phase == ECH_BACKWARD_WEIGHT && bias) {
+        int64_t dims[] = {R, o->out};
+        size_t bytes =
+            ech_kernel_scratch(query->kernels, ECH_OP_bias_backward, query->threads, dims);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+const ech_layer ech_layer_row_linear = {.name = "linear",
+                                        .forward = forward,
+                                        .backward_input = backward_input,
+                                        .backward_weight = backward_weight,
+                                        .scratch = scratch,
+                                        .fuses_add = true};

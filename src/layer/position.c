@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Learned positions: y (B,T,C) = x + table[t].
+ */
+#include "layer/layers.h"
+
+int ech_layer_position(ech_block *block, int x, int table)
+{
+    ech_node *node = ech_block_node(block, &ech_layer_row_position, NULL, 0);
+    ech_node_in(node, x);
+    ech_node_param(node, table);
+    return ech_node_out(block, node, "out", block->value.at[x].shape);
+}
+
+static void forward(const ech_call *call)
+{
+    call->kernels->position_forward(call->context, &call->in[0], &call->param[0], 0, &call->out[0]);
+}
+
+static void backward_weight(const ech_call *call)
+{
+    call->kernels->position_backward(call->context, &call->dout[0], 0, call->accumulate[0],
+                                     &call->dparam[0]);
+}
+
+const ech_layer ech_layer_row_position = {.name = "position",
+                                          .forward = forward,
+                                          .backward_weight = backward_weight,
+                                          .passes_gradient = true,
+                                          .looks_up = true};

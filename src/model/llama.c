@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. Parameters under Hugging Face's names,
+ * whose weights are (out,in); rotary pairs are (i, i + D/2).
+ */
+#include <math.h>
+
+#include "layer/layers.h"
+#include "model/model.h"
+
+static void resolve(ech_config *config)
+{
+    /* 8/3 of the width, rounded up to a multiple of 64: three matrices cost what GPT-2's two do. */
+    if (config->model.intermediate_size == ECH_AUTO)
+        config->model.intermediate_size = (8 * config->model.hidden_size / 3 + 63) / 64 * 64;
+    if (config->model.tie_word_embeddings == ECH_AUTO) config->model.tie_word_embeddings = false;
+}
+
+static int norm(ech_model *model, ech_block *block, const ech_config *config, const char *name,
+                int x)
+{
+    char *weight = ech_pool_format(model->pool, "%s.weight", name);
+    int gain = ech_model_vector(model, block, weight, ECH_AXIS_MODEL, config->model.hidden_size,
+                                ECH_INIT_ONE);
+    return ech_layer_rmsnorm(block, x, gain, config->model.rms_norm_eps);
+}
+
+/* x (B,T,in) -> (B,T,out) with PREFIX.NAME.weight (out,in). */
+static int linear(ech_model *model, ech_block *block, const char *prefix, const char *name, int x,
+                  ech_axis in_axis, int64_t in, ech_axis axis, int64_t out, double std)
+{
+    char *weight = ech_pool_format(model->pool, "%s.%s.weight", prefix, name);
+    int w = ech_model_matrix(model, block, weight, ech_shape_2d(axis, out, in_axis, in), std);
+    return ech_layer_linear(block, x, w, -1, false, axis, out);
+}
+
+static int build_embedding(const ech_config *config, ech_model *model)
+{
+    int64_t C = config->model.hidden_size, V = config->model.vocab_size;
+    ech_block *block = ech_model_block(model, "model.embeddings");
+    int table = ech_model_matrix(model, block, "model.embed_tokens.weight",
+                                 ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), model->std);
+    int x = ech_layer_embedding(block, ech_block_batch(block, ECH_TOKENS), table, C);
+    ech_block_output(block, ech_layer_dropout(block, x, config->model.embd_pdrop));
+    return table;
+}
+
+static int attention(const ech_config *config, ech_model *model, ech_block *block,
+                     const char *prefix, int x, double std)
+{
+    int64_t C = config->model.hidden_size, H = config->model.num_attention_heads, D = C / H;
+    int64_t G = config->model.num_key_value_heads;
+    double theta = config->model.rope_theta;
+    ech_shape query = ech_shape_heads(ECH_AXIS_HEADS, H, D);
+    ech_shape key = ech_shape_heads(ECH_AXIS_KV_HEADS, G, D);
+    char *at = ech_pool_format(model->pool, "%s.self_attn", prefix);
+    int q = linear(model, block, at, "q_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_HEADS, C, model->std);
+    int k = linear(model, block, at, "k_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_KV_HEADS, G * D,
+                   model->std);
+    int v = linear(model, block, at, "v_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_KV_HEADS, G * D,
+                   model->std);
+    q = ech_layer_rotary(block, ech_block_view(block, q, 0, query), theta);
+    k = ech_layer_rotary(block, ech_block_view(block, k, 0, key), theta);
+    v = ech_block_view(block, v, 0, key);
+    int y = ech_layer_attention(block, q, k, v, config->model.attn_pdrop);
+    y = ech_block_view(block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
+    y = linear(model, block, at, "o_proj", y, ECH_AXIS_HEADS, C, ECH_AXIS_MODEL, C, std);
+    return ech_layer_dropout(block, y, config->model.resid_pdrop);
+}
+
+static int mlp(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
+               int x, double std)
+{
+    int64_t C = config->model.hidden_size, F = config->model.intermediate_size;
+    char *at = ech_pool_format(model->pool, "%s.mlp", prefix);
+    int gate =
+        linear(model, block, at, "gate_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, model->std);
+    int up = linear(model, block, at, "up_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, model->std);
+    int y = ech_layer_swiglu(block, gate, up);
+    y = linear(model, block, at, "down_proj", y, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, std);
+    return ech_layer_dropout(block, y, config->model.resid_pdrop);
+}
+
+static void build_layer(const ech_config *config, ech_model *model, int64_t i)
+{
+    char *name = ech_pool_format(model->pool, "model.layers.%lld", (long long)i);
+    char *first = ech_pool_format(model->pool, "%s.input_layernorm", name);
+    char *second = ech_pool_format(model->pool, "%s.post_attention_layernorm", name);
+    double std = model->std / sqrt(2 * (double)model->layers); /* residual projections, as GPT-2 */
+    ech_block *block = ech_model_block(model, name);
+    int x = ech_block_input(block, "hidden",
+                            ech_shape_rows(ECH_AXIS_MODEL, config->model.hidden_size));
+    int y = attention(config, model, block, name, norm(model, block, config, first, x), std);
+    x = ech_layer_residual(block, x, y);
+    y = mlp(config, model, block, name, norm(model, block, config, second, x), std);
+    ech_block_output(block, ech_layer_residual(block, x, y));
+}
+
+static void build_head(const ech_config *config, ech_model *model, int table)
+{
+    int64_t C = config->model.hidden_size, V = config->model.vocab_size;
+    ech_block *block = ech_model_block(model, "lm_head");
+    int x = ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, C));
+    x = norm(model, block, config, "model.norm", x);
+    if (!config->model.tie_word_embeddings)
+        table = ech_model_matrix(model, block, "lm_head.weight",
+                                 ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), model->std);
+    int targets = ech_block_batch(block, ECH_TARGETS), weights = ech_block_batch(block, ECH_WEIGHTS);
+    model->logits = ech_layer_head_loss(block, x, targets, weights, table, V);
+}
+
+static ech_status build(const ech_config *config, ech_model *model)
+{
+    int64_t D = config->model.hidden_size / config->model.num_attention_heads;
+    if (D % 2)
+        return ech_config_complain(config, "model.num_attention_heads",
+                                   "rotary positions need an even head width; hidden_size / heads "
+                                   "is %lld",
+                                   (long long)D);
+    int table = build_embedding(config, model);
+    for (int64_t i = 0; i < model->layers; i++) build_layer(config, model, i);
+    build_head(config, model, table);
+    return ECH_OK;
+}
+
+static void export_json(const ech_config *config, int32_t end_of_text, ech_text *out)
+{
+    ech_text_append(out,
+                    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\",\n"
+                    " \"vocab_size\": %lld, \"hidden_size\": %lld, \"intermediate_size\": %lld,\n"
+                    " \"num_hidden_layers\": %lld, \"num_attention_heads\": %lld,\n"
+                    " \"num_key_value_heads\": %lld, \"head_dim\": %lld,\n"
+                    " \"max_position_embeddings\": %lld, \"hidden_act\": \"silu\",\n",
+                    (long long)config->model.vocab_size, (long long)config->model.hidden_size,
+                    (long long)config->model.intermediate_size,
+                    (long long)config->model.num_hidden_layers,
+                    (long long)config->model.num_attention_heads,
+                    (long long)config->model.num_key_value_heads,
+                    (long long)(config->model.hidden_size / config->model.num_attention_heads),
+                    (long long)config->model.max_position_embeddings);
+    ech_text_append(out,
+                    " \"rms_norm_eps\": %.17g, \"rope_theta\": %.17g, \"rope_scaling\": null,\n"
+                    " \"attention_bias\": false, \"mlp_bias\": false, \"attention_dropout\": %.17g,\n"
+                    " \"initializer_range\": %.17g, \"tie_word_embeddings\": %s,\n"
+                    " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"float32\"}\n",
+                    config->model.rms_norm_eps, config->model.rope_theta, config->model.attn_pdrop,
+                    config->model.initializer_range,
+                    config->model.tie_word_embeddings ? "true" : "false", end_of_text, end_of_text);
+}
+
+const ech_family ech_family_row_llama = {.name = "llama",
+                                         .reads = "model.rope_theta model.rms_norm_eps "
+                                                  "model.embd_pdrop model.resid_pdrop "
+                                                  "model.attn_pdrop model.num_key_value_heads",
+                                         .resolve = resolve,
+                                         .build = build,
+                                         .export_json = export_json};

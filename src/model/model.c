@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What all families share.
+ */
+#include "model/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define X(name, help) extern const ech_family ech_family_row_##name;
+#include "model/models.def"
+#undef X
+
+static const ech_family *const rows[] = {
+#define X(name, help) &ech_family_row_##name,
+#include "model/models.def"
+#undef X
+};
+
+const ech_family *ech_family_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i]->name, name) == 0) return rows[i];
+    return NULL;
+}
+
+const char *ech_family_names(void)
+{
+    return
+#define X(name, help) #name " "
+#include "model/models.def"
+#undef X
+        ;
+}
+
+/* Keys that only some families read. */
+static const char owned[] =
+    "model.rope_theta model.rms_norm_eps model.layer_norm_epsilon model.embd_pdrop "
+    "model.resid_pdrop model.attn_pdrop model.num_key_value_heads";
+
+ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
+{
+    const ech_family *family = ech_family_find(config->model.architecture);
+    ECH_TRY(ech_config_check_read(config, owned, family->reads, config->model.architecture));
+    if (config->model.num_key_value_heads == ECH_AUTO)
+        config->model.num_key_value_heads = config->model.num_attention_heads;
+    if (config->model.max_position_embeddings == ECH_AUTO)
+        config->model.max_position_embeddings = config->data.sequence_length;
+    if (config->model.vocab_size == ECH_AUTO) config->model.vocab_size = tokenizer_vocabulary;
+    if (config->model.vocab_size < tokenizer_vocabulary)
+        return ech_config_complain(config, "model.vocab_size",
+                                   "smaller than the vocabulary of tokenizer %s; use at least %lld",
+                                   config->data.tokenizer, (long long)tokenizer_vocabulary);
+    family->resolve(config);
+    return ECH_OK;
+}
+
+/* The divisor of `whole` nearest to `wanted`. */
+static int64_t nearest_divisor(int64_t whole, int64_t wanted)
+{
+    for (int64_t d = 0; d < whole; d++) {
+        if (wanted - d > 0 && whole % (wanted - d) == 0) return wanted - d;
+        if (wanted + d <= whole && whole % (wanted + d) == 0) return wanted + d;
+    }
+    return 1;
+}
+
+static ech_status check(const ech_config *config)
+{
+    int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
+    int64_t G = config->model.num_key_value_heads;
+    if (C % H)
+        return ech_config_complain(config, "model.num_attention_heads",
+                                   "does not divide model.hidden_size = %lld; %lld would",
+                                   (long long)C, (long long)nearest_divisor(C, H));
+    if (G > H || H % G)
+        return ech_config_complain(config, "model.num_key_value_heads",
+                                   "does not divide model.num_attention_heads = %lld; %lld would",
+                                   (long long)H, (long long)nearest_divisor(H, G < H ? G : H));
+    if (config->data.sequence_length > config->model.max_position_embeddings)
+        return ech_config_complain(config, "data.sequence_length",
+                                   "longer than model.max_position_embeddings = %lld",
+                                   (long long)config->model.max_position_embeddings);
+    return ECH_OK;
+}
+
+ech_status ech_model_create(const ech_config *config, ech_model **out)
+{
+    ECH_TRY(check(config));
+    ech_model *model = ech_calloc(1, sizeof *model);
+    model->family = ech_family_find(config->model.architecture);
+    model->pool = ech_pool_create();
+    model->vocabulary = config->model.vocab_size;
+    model->layers = config->model.num_hidden_layers;
+    model->heads = config->model.num_attention_heads;
+    model->width = config->model.hidden_size;
+    model->std = config->model.initializer_range;
+    ech_status status = model->family->build(config, model);
+    if (status != ECH_OK) {
+        ech_model_destroy(model);
+        return status;
+    }
+    for (size_t i = 0; i < model->block.n; i++) ech_block_finish(model->block.at[i]);
+    *out = model;
+    return ECH_OK;
+}
+
+void ech_model_destroy(ech_model *model)
+{
+    if (!model) return;
+    for (size_t i = 0; i < model->block.n; i++) ech_block_destroy(model->block.at[i]);
+    free(model->block.at);
+    free(model->param.at);
+    ech_pool_destroy(model->pool);
+    free(model);
+}
+
+static int64_t param_count(const ech_param *param)
+{
+    return ech_shape_count(&param->shape, (ech_extent){1, 1});
+}
+
+int64_t ech_model_params(const ech_model *model)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < model->param.n; i++) count += param_count(&model->param.at[i]);
+    return count;
+}
+
+/* Whether some layer multiplies with the parameter instead of only looking rows up. */
+static bool is_multiplied(const ech_model *model, int param)
+{
+    for (size_t b = 0; b < model->block.n; b++) {
+        const ech_block *block = model->block.at[b];
+        for (size_t n = 0; n < block->node.n; n++) {
+            const ech_node *node = &block->node.at[n];
+            for (int i = 0; i < node->params; i++)
+                if (node->param[i] == param && !node->layer->looks_up) return true;
+        }
+    }
+    return false;
+}
+
+double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
+{
+    double N = 0;
+    for (size_t i = 0; i < model->param.n; i++)
+        if (is_multiplied(model, (int)i)) N += (double)param_count(&model->param.at[i]);
+    double attention = (double)model->layers * (double)T * (double)model->width;
+    return 6 * (N + attention) * (double)tokens;
+}
+
+static int add_param(ech_model *model, ech_block *block, ech_param param)
+{
+    param.block = block->index;
+    for (size_t i = 0; i < model->param.n; i++) param.site += model->param.at[i].block == block->index;
+    param.name = ech_pool_format(model->pool, "%s", param.name);
+    ECH_PUSH(model->param, param);
+    return (int)model->param.n - 1;
+}
+
+int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_shape shape,
+                     double std)
+{
+    return add_param(model, block, (ech_param){.name = name,
+                                               .shape = shape,
+                                               .initializer = ECH_INIT_NORMAL,
+                                               .std = std,
+                                               .decay = true});
+}
+
+int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_axis axis,
+                     int64_t size, ech_initializer initializer)
+{
+    return add_param(model, block, (ech_param){.name = name,
+                                               .shape = ech_shape_1d(axis, size),
+                                               .initializer = initializer});
+}
+
+ech_block *ech_model_block(ech_model *model, const char *name)
+{
+    ech_block *block = ech_block_create(model->pool, name, (int)model->block.n);
+    ECH_PUSH(model->block, block);
+    return block;
+}

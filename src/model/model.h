@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Models: stacks of blocks, each a small graph of layers. A family is a file and a row of
+ * models.def.
+ */
+#ifndef ECH_MODEL_MODEL_H
+#define ECH_MODEL_MODEL_H
+
+#include "config/config.h"
+#include "layer/layer.h"
+
+typedef struct ech_family ech_family;
+
+typedef struct ech_model {
+    const ech_family *family;
+    ech_pool *pool;
+    ECH_LIST(ech_block *) block;
+    ECH_LIST(ech_param) param; /* in the model's order; a tied table is one parameter */
+    int logits;                /* the last block's value that ECH_GENERATE fills */
+    int64_t vocabulary;
+    int64_t layers, heads, width; /* L, H, C: for FLOPs */
+    double std;                   /* of initial weights */
+} ech_model;
+
+struct ech_family {
+    const char *name;
+    const char *reads;                    /* keys that belong to this family alone */
+    void (*resolve)(ech_config *config);  /* fills "auto" keys of the model section */
+    ech_status (*build)(const ech_config *config, ech_model *model);
+    /* Hugging Face's config.json. */
+    void (*export_json)(const ech_config *config, int32_t end_of_text, ech_text *out);
+};
+
+const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
+const char *ech_family_names(void);                  /* blank-separated */
+
+/* Fills the model section's "auto" keys: what the family says, positions and vocabulary. */
+ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
+/* Builds the blocks of a resolved configuration. Errors: heads that do not divide the width,
+ * sequence longer than the positions, and what the family refuses. */
+ech_status ech_model_create(const ech_config *config, ech_model **out);
+void ech_model_destroy(ech_model *model); /* accepts NULL */
+
+int64_t ech_model_params(const ech_model *model);         /* elements of all parameters */
+/* Floating-point operations of one training step on that many tokens, in sequences of T:
+ * 6 N tokens + 6 L T C tokens, N without tables that are only looked up (Narayanan et al. 2021). */
+double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
+
+/* For families. Each returns the parameter's index. */
+int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_shape shape,
+                     double std);
+int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_axis axis,
+                     int64_t size, ech_initializer initializer);
+ech_block *ech_model_block(ech_model *model, const char *name);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Learning-rate curves. Warmup-stable-decay: Hu et al. 2024, arXiv:2404.06395.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "optim/rows.h"
+
+static double constant(const ech_config *config, double t, double steps)
+{
+    (void)t, (void)steps;
+    return config->optimizer.learning_rate;
+}
+
+/* From the highest rate (share 1) to the lowest (share 0). */
+static double between(const ech_config *config, double share)
+{
+    double low = config->optimizer.min_learning_rate, high = config->optimizer.learning_rate;
+    return low + (high - low) * share;
+}
+
+static double linear(const ech_config *config, double t, double steps)
+{
+    (void)steps;
+    return between(config, 1 - t);
+}
+
+static double cosine(const ech_config *config, double t, double steps)
+{
+    (void)steps;
+    return between(config, 0.5 * (1 + cos(3.14159265358979323846 * t)));
+}
+
+static double wsd(const ech_config *config, double t, double steps)
+{
+    double decay = (double)config->optimizer.decay_steps, left = (1 - t) * steps;
+    return between(config, left < decay ? left / decay : 1);
+}
+
+const ech_curve ech_curve_row_constant = {"constant", "", constant};
+const ech_curve ech_curve_row_linear = {"linear", "optimizer.min_learning_rate", linear};
+const ech_curve ech_curve_row_cosine = {"cosine", "optimizer.min_learning_rate", cosine};
+const ech_curve ech_curve_row_wsd = {"wsd", "optimizer.min_learning_rate optimizer.decay_steps",
+                                     wsd};
+
+static const ech_curve *const rows[] = {
+#define X(name, help) &ech_curve_row_##name,
+#include "optim/curves.def"
+#undef X
+};
+
+const ech_curve *ech_curve_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i]->name, name) == 0) return rows[i];
+    return NULL;
+}
+
+const char *ech_curve_names(void)
+{
+    return
+#define X(name, help) #name " "
+#include "optim/curves.def"
+#undef X
+        ;
+}
+
+double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64_t count)
+{
+    double warmup = (double)config->optimizer.warmup_steps, last = (double)config->training.steps;
+    if ((double)count <= warmup) return config->optimizer.learning_rate * (double)count / warmup;
+    double steps = last - warmup, t = steps > 0 ? ((double)count - warmup) / steps : 1;
+    return curve->rate(config, t < 1 ? t : 1, steps);
+}

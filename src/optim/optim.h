@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Updates of the parameters they are handed, learning-rate curves, and clipping.
+ *
+ * An optimizer is a file and a row of optimizers.def: it names the state it keeps per element and
+ * updates a piece of a parameter from a piece of its gradient and states. It knows nothing of ranks:
+ * whoever cuts tensors hands it pieces.
+ */
+#ifndef ECH_OPTIM_OPTIM_H
+#define ECH_OPTIM_OPTIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/config.h"
+#include "kernel/kernel.h"
+
+enum { ECH_MAX_STATES = 4 };
+
+typedef struct ech_optimizer {
+    const char *name;
+    const char *reads; /* keys of the run file that belong to this rule alone */
+    /* Names of the states under this configuration ("exp_avg"), which also name them in
+     * checkpoints; each has the parameter's shape and starts at zero. Returns how many. */
+    int (*states)(const ech_config *config, const char **names);
+    /* Fills what the configuration fixes. */
+    void (*configure)(const ech_config *config, ech_update *update);
+    void (*update)(const ech_kernels *kernels, ech_kernel_context *context, const ech_tensor *param,
+                   const ech_tensor *grad, const ech_tensor *states, const ech_update *update);
+} ech_optimizer;
+
+const ech_optimizer *ech_optimizer_find(const char *name); /* NULL: none of that name */
+const char *ech_optimizer_names(void);                     /* blank-separated */
+
+typedef struct ech_curve {
+    const char *name;
+    const char *reads;
+    /* The rate at position t in [0, 1] of the way from the warmup's end to the last step; `steps`
+     * is the length of that way in steps. */
+    double (*rate)(const ech_config *config, double t, double steps);
+} ech_curve;
+
+const ech_curve *ech_curve_find(const char *name);
+const char *ech_curve_names(void);
+
+/* The learning rate of update number `count` (from 1): (count) / warmup_steps of the highest rate
+ * during the warmup, then the curve, whose end is update number training.steps. */
+double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64_t count);
+
+/* What a gradient of this norm is multiplied by so that its norm is at most `limit` (0: no limit):
+ * min(1, limit / (norm + 1e-6)). Pascanu et al. 2013; the 1e-6 as in PyTorch and Megatron-LM. */
+double ech_clip_factor(double norm, double limit);
+
+#endif

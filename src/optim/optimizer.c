@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of optimizers.
+ */
+#include <string.h>
+
+#include "optim/rows.h"
+
+static const ech_optimizer *const rows[] = {
+#define X(name, help) &ech_optimizer_row_##name,
+#include "optim/optimizers.def"
+#undef X
+};
+
+const ech_optimizer *ech_optimizer_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i]->name, name) == 0) return rows[i];
+    return NULL;
+}
+
+const char *ech_optimizer_names(void)
+{
+    return
+#define X(name, help) #name " "
+#include "optim/optimizers.def"
+#undef X
+        ;
+}
+
+double ech_clip_factor(double norm, double limit)
+{
+    double factor = limit > 0 ? limit / (norm + 1e-6) : 1;
+    return factor < 1 ? factor : 1;
+}

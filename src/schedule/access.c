@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pass that says which values each step touches, call by call: from the blocks' programs and the
+ * layers' declarations. Values come into being when a step first touches them.
+ */
+#include <stdlib.h>
+
+#include "schedule/passes.h"
+
+typedef struct accessor {
+    ech_plan *plan;
+    ech_list *list;
+    ech_step *step;
+    int tick;
+} accessor;
+
+static int new_value(accessor *a, ech_value value)
+{
+    value.offset = -1;
+    ECH_PUSH(a->list->value, value);
+    return (int)(a->plan->persistent.n + a->list->value.n) - 1;
+}
+
+static void touch(accessor *a, int value, bool write)
+{
+    ECH_PUSH(a->list->access, (ech_access){.value = value, .tick = a->tick, .write = write});
+    a->step->accesses++;
+}
+
+static int *slot_of(const accessor *a, int block, int local, int micro)
+{
+    return &a->list->value_of[(a->list->first_local[block] + local) * a->list->micro_batches + micro];
+}
+
+static int port_of(const int *ports, size_t n, int local)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ports[i] == local) return (int)i;
+    return -1;
+}
+
+/* The list's value of a block's own value, made if it is new. */
+static int value_of(accessor *a, int block_index, int local, int micro)
+{
+    const ech_block *block = a->plan->model->block.at[block_index];
+    local = ech_block_base(block, local);
+    const ech_block_value *v = &block->value.at[local];
+    int *slot = slot_of(a, block_index, local, micro);
+    if (*slot >= 0) return *slot;
+
+    if (v->source == ECH_FROM_BATCH) {
+        *slot = a->list->batch[v->slot] + micro;
+    } else if (v->source == ECH_FROM_BLOCK && v->role == ECH_ROLE_ACTIVATION) {
+        const ech_block *before = a->plan->model->block.at[block_index - 1];
+        int port = port_of(block->input.at, block->input.n, local);
+        *slot = value_of(a, block_index - 1, before->output.at[port], micro);
+    } else if (v->source == ECH_FROM_BLOCK) {
+        const ech_block *behind = a->plan->model->block.at[block_index + 1];
+        int port = port_of(block->doutput.at, block->doutput.n, local);
+        *slot = value_of(a, block_index + 1, behind->dinput.at[port], micro);
+    } else {
+        *slot = new_value(a, (ech_value){.kind = v->role == ECH_ROLE_GRADIENT
+                                                     ? ECH_MEMORY_ACTIVATION_GRADIENTS
+                                                     : ECH_MEMORY_ACTIVATIONS,
+                                         .block = block_index,
+                                         .local = local,
+                                         .micro = micro,
+                                         .index = -1,
+                                         .bytes = (int64_t)ech_block_value_bytes(
+                                             block, local, a->list->extent, a->plan->real)});
+    }
+    return *slot;
+}
+
+static void touch_local(accessor *a, int local, bool write)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    if (local < 0 || !(block->value.at[local].purposes & 1u << a->list->purpose)) return;
+    touch(a, value_of(a, a->step->block, local, a->step->micro), write);
+}
+
+static void touch_ports(accessor *a, const int *ports, int n, unsigned mask, bool write)
+{
+    for (int i = 0; i < n; i++)
+        if (mask & 1u << i) touch_local(a, ports[i], write);
+}
+
+static void touch_gradient(accessor *a, int param, int call)
+{
+    ech_param_plan *p = &a->plan->param[param];
+    ech_bucket *bucket = &a->plan->bucket.at[p->bucket];
+    if (p->first_step < 0) {
+        p->first_step = (int)(a->step - a->list->step.at);
+        p->first_call = call;
+    }
+    if (bucket->value < 0)
+        bucket->value = new_value(
+            a, (ech_value){.kind = ECH_MEMORY_GRADIENTS,
+                           .block = -1,
+                           .local = -1,
+                           .micro = -1,
+                           .index = p->bucket,
+                           .bytes = bucket->elements * (int64_t)ech_dtype_bytes(a->plan->real)});
+    touch(a, bucket->value, true);
+}
+
+static void access_call(accessor *a, const ech_block *block, ech_phase phase, int index)
+{
+    const ech_block_call *call = &block->program[phase].at[index];
+    if (call->node < 0) {
+        touch_local(a, call->add[0], false);
+        touch_local(a, call->dout[0], false);
+        touch_local(a, call->din[0], true);
+        return;
+    }
+    const ech_node *node = &block->node.at[call->node];
+    if (phase == ECH_FORWARD) {
+        if (node->layer->joined && a->list->purpose == ECH_TRAIN) return;
+        touch_ports(a, node->in, node->ins, ~0u, false);
+        touch_ports(a, node->out, node->outs, ~0u, true);
+        touch_ports(a, node->keep, node->keeps, ~0u, true);
+        return;
+    }
+    const ech_reads *reads = phase == ECH_BACKWARD_INPUT ? &node->b : &node->w;
+    touch_ports(a, node->in, node->ins, reads->in, false);
+    touch_ports(a, node->out, node->outs, reads->out, false);
+    touch_ports(a, node->keep, node->keeps, reads->keep, false);
+    touch_ports(a, call->dout, node->outs, ~0u, false);
+    touch_ports(a, call->add, node->ins, ~0u, false);
+    touch_ports(a, call->din, node->ins, ~0u, true);
+    if (phase == ECH_BACKWARD_WEIGHT || node->layer->finishes_in_b)
+        for (int i = 0; i < node->params; i++) touch_gradient(a, node->param[i], index);
+}
+
+static size_t scratch_of(const accessor *a, const ech_block *block, ech_phase phase)
+{
+    size_t most = 0;
+    for (size_t c = 0; c < block->program[phase].n; c++) {
+        int node = block->program[phase].at[c].node;
+        if (node < 0 || !block->node.at[node].layer->scratch) continue;
+        ech_scratch_query query = {.block = block,
+                                   .node = &block->node.at[node],
+                                   .kernels = a->plan->kernels,
+                                   .threads = a->plan->threads,
+                                   .extent = a->list->extent,
+                                   .phase = phase,
+                                   .purpose = a->list->purpose};
+        size_t bytes = query.node->layer->scratch(&query);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static void touch_scratch(accessor *a, size_t bytes)
+{
+    if (!bytes) return;
+    a->step->scratch = new_value(a, (ech_value){.kind = ECH_MEMORY_SCRATCH,
+                                                .block = a->step->block,
+                                                .local = -1,
+                                                .micro = a->step->micro,
+                                                .index = a->step->index,
+                                                .bytes = (int64_t)bytes});
+    for (int i = 0; i < a->step->ticks; i++) {
+        a->tick = a->step->tick + i;
+        touch(a, a->step->scratch, true);
+    }
+}
+
+static void access_block(accessor *a)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    ech_phase phase = ech_step_phase(a->step);
+    a->step->ticks = (int)block->program[phase].n;
+    for (int c = 0; c < a->step->ticks; c++) {
+        a->tick = a->step->tick + c;
+        access_call(a, block, phase, c);
+    }
+    touch_scratch(a, scratch_of(a, block, phase));
+}
+
+/* LOAD writes what this rank's blocks declare. */
+static void access_load(accessor *a)
+{
+    const ech_place *place = &a->plan->layout->place[a->plan->rank];
+    for (int b = place->first_block; b < place->first_block + place->blocks; b++) {
+        const ech_block *block = a->plan->model->block.at[b];
+        for (int local = 0; local < (int)block->value.n; local++) {
+            const ech_block_value *v = &block->value.at[local];
+            if (v->source != ECH_FROM_BATCH || a->list->batch[v->slot] >= 0) continue;
+            if (!(v->purposes & 1u << a->list->purpose)) continue;
+            for (int micro = 0; micro < a->list->micro_batches; micro++) {
+                int value = new_value(
+                    a, (ech_value){.kind = ECH_MEMORY_BATCH,
+                                   .block = b,
+                                   .local = local,
+                                   .micro = micro,
+                                   .index = -1,
+                                   .bytes = (int64_t)ech_block_value_bytes(
+                                       block, local, a->list->extent, a->plan->real)});
+                if (micro == 0) a->list->batch[v->slot] = value;
+                touch(a, value, true);
+            }
+        }
+    }
+}
+
+static void access_bucket(accessor *a)
+{
+    ech_bucket *bucket = &a->plan->bucket.at[a->step->index];
+    touch(a, bucket->value, a->step->kind == ECH_STEP_REDUCE_GRADS);
+    if (a->step->kind != ECH_STEP_REDUCE_GRADS) return;
+    int members = ech_layout_group_size(a->plan->layout, a->plan->rank, a->step->group);
+    touch_scratch(a, ech_reduction_scratch(a->plan->reduction, a->plan->real, bucket->elements,
+                                           members));
+}
+
+static void access_step(accessor *a)
+{
+    switch (a->step->kind) {
+    case ECH_STEP_LOAD: access_load(a); break;
+    case ECH_STEP_FORWARD:
+    case ECH_STEP_BACKWARD_INPUT:
+    case ECH_STEP_BACKWARD_WEIGHT: access_block(a); break;
+    case ECH_STEP_REDUCE_GRADS:
+    case ECH_STEP_NORM:
+    case ECH_STEP_UPDATE: access_bucket(a); break;
+    case ECH_STEP_LOGITS:
+        touch(a, a->list->logits = value_of(a, (int)a->plan->model->block.n - 1,
+                                            a->plan->model->logits, 0), false);
+        break;
+    default: break; /* only persistent values */
+    }
+}
+
+void ech_pass_access(ech_plan *plan, ech_list *list)
+{
+    size_t blocks = plan->model->block.n;
+    list->first_local = ech_calloc(blocks + 1, sizeof *list->first_local);
+    for (size_t b = 0; b < blocks; b++)
+        list->first_local[b + 1] = list->first_local[b] + (int)plan->model->block.at[b]->value.n;
+    size_t slots = (size_t)list->first_local[blocks] * (size_t)list->micro_batches;
+    list->value_of = ech_calloc(slots + 1, sizeof *list->value_of);
+    for (size_t i = 0; i < slots; i++) list->value_of[i] = -1;
+    for (int i = 0; i < ECH_BATCH_SLOTS; i++) list->batch[i] = -1;
+    list->logits = -1;
+
+    int tick = 0;
+    for (size_t s = 0; s < list->step.n; s++) {
+        ech_step *step = &list->step.at[s];
+        step->first_access = (int)list->access.n;
+        step->tick = tick;
+        step->ticks = 1;
+        accessor a = {.plan = plan, .list = list, .step = step, .tick = tick};
+        access_step(&a);
+        tick += step->ticks;
+    }
+    list->ticks = tick;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Buckets: gradients that are reduced together. Parameters enter in the order in which their
+ * gradients become complete (so: from the last layer to the first), and a bucket closes when it
+ * holds about bucket_bytes. Li et al. 2020, arXiv:2006.15704, §3.2.3.
+ */
+#include <stdlib.h>
+
+#include "schedule/passes.h"
+
+/* The last step that adds to each parameter's gradient. */
+static void find_last_writers(const ech_plan *plan, const ech_list *list, int *last)
+{
+    for (size_t p = 0; p < plan->model->param.n; p++) last[p] = -1;
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->kind != ECH_STEP_BACKWARD_INPUT && step->kind != ECH_STEP_BACKWARD_WEIGHT)
+            continue;
+        const ech_block *block = plan->model->block.at[step->block];
+        ech_phase phase = ech_step_phase(step);
+        for (size_t c = 0; c < block->program[phase].n; c++) {
+            int index = block->program[phase].at[c].node;
+            if (index < 0) continue;
+            const ech_node *node = &block->node.at[index];
+            if (phase == ECH_BACKWARD_INPUT && !node->layer->finishes_in_b) continue;
+            for (int i = 0; i < node->params; i++) last[node->param[i]] = (int)s;
+        }
+    }
+}
+
+static void put(ech_plan *plan, int param, int ready, int64_t bucket_bytes)
+{
+    ech_param_plan *p = &plan->param[param];
+    ech_group_kind group = ech_layout_addends(plan->layout, plan->model, param);
+    ech_bucket *bucket = plan->bucket.n ? &plan->bucket.at[plan->bucket.n - 1] : NULL;
+    int64_t bytes = (int64_t)ech_dtype_bytes(plan->real);
+    if (!bucket || bucket->group != group || bucket->elements * bytes >= bucket_bytes) {
+        ECH_PUSH(plan->bucket,
+                 (ech_bucket){.first_param = (int)plan->bucket_param.n, .group = group, .value = -1});
+        bucket = &plan->bucket.at[plan->bucket.n - 1];
+    }
+    ECH_PUSH(plan->bucket_param, param);
+    p->bucket = (int)plan->bucket.n - 1;
+    p->bucket_offset = bucket->elements;
+    bucket->params++;
+    bucket->elements += p->elements;
+    bucket->ready = ready;
+}
+
+void ech_pass_bucket(ech_plan *plan, ech_list *list, int64_t bucket_bytes)
+{
+    int *last = ech_calloc(plan->model->param.n, sizeof *last);
+    find_last_writers(plan, list, last);
+    for (int s = 0; s < (int)list->step.n; s++)
+        for (int p = (int)plan->model->param.n - 1; p >= 0; p--)
+            if (last[p] == s) put(plan, p, s, bucket_bytes);
+    free(last);
+}

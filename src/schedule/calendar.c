@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which list runs at which step.
+ */
+#include "schedule/schedule.h"
+
+ech_calendar ech_calendar_of(const ech_config *config)
+{
+    return (ech_calendar){.steps = config->training.steps,
+                          .validate_every = config->training.validate_every,
+                          .check_every = config->training.check_every,
+                          .save_every = config->checkpoint.every,
+                          .validates = config->data.valid[0] != '\0'};
+}
+
+static bool is_multiple(int64_t step, int64_t every)
+{
+    return every > 0 && step > 0 && step % every == 0;
+}
+
+bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step)
+{
+    bool last = step == calendar->steps;
+    switch (list) {
+    case ECH_LIST_TRAIN: return step < calendar->steps;
+    case ECH_LIST_VALIDATE:
+        return calendar->validates && (last || is_multiple(step, calendar->validate_every));
+    case ECH_LIST_CHECK: return is_multiple(step, calendar->check_every) || (last && step > 0);
+    case ECH_LIST_SAVE: return last || is_multiple(step, calendar->save_every);
+    default: return false;
+    }
+}

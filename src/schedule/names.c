@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The names behind this room's tables.
+ */
+#include "schedule/schedule.h"
+
+static const char *const lanes[] = {
+#define X(name, text, meaning) text,
+#include "schedule/lanes.def"
+#undef X
+};
+
+static const char *const steps[] = {
+#define X(name, text, lane, meaning) text,
+#include "schedule/steps.def"
+#undef X
+};
+
+static const char *const memories[] = {
+#define X(name, text, meaning) text,
+#include "schedule/memory.def"
+#undef X
+};
+
+static const char *const lists[] = {
+#define X(name, text, meaning) text,
+#include "schedule/lists.def"
+#undef X
+};
+
+static const char *const scalars[] = {
+#define X(name, meaning) #name,
+#include "schedule/scalars.def"
+#undef X
+};
+
+const char *ech_lane_name(ech_lane lane)
+{
+    return lanes[lane];
+}
+
+const char *ech_step_name(ech_step_kind kind)
+{
+    return steps[kind];
+}
+
+const char *ech_memory_name(ech_memory_kind kind)
+{
+    return memories[kind];
+}
+
+const char *ech_list_name(ech_list_kind kind)
+{
+    return lists[kind];
+}
+
+const char *ech_scalar_name(ech_scalar scalar)
+{
+    return scalars[scalar];
+}

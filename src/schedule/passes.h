@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The passes between an order and a finished list. Private to this room.
+ */
+#ifndef ECH_SCHEDULE_PASSES_H
+#define ECH_SCHEDULE_PASSES_H
+
+#include "schedule/schedule.h"
+
+enum { ECH_ALIGNMENT = 64 }; /* of every value's offset, in bytes */
+
+static inline int64_t ech_align(int64_t bytes)
+{
+    return (bytes + ECH_ALIGNMENT - 1) / ECH_ALIGNMENT * ECH_ALIGNMENT;
+}
+
+/* Appends a step of that kind, in its lane; returns its index. */
+int ech_list_add(ech_list *list, ech_step_kind kind);
+/* The last step added also comes after `step`. */
+void ech_list_add_after(ech_list *list, int step);
+
+/* Order -> steps per block. */
+void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order);
+/* Which parameters go into which bucket, from the lowered steps. */
+void ech_pass_bucket(ech_plan *plan, ech_list *list, int64_t bucket_bytes);
+/* Puts LOAD before, and communication, norms and updates between and behind the blocks' steps. */
+void ech_pass_frame_training(const ech_plan *plan, ech_list *list);
+void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);
+/* Which values each step touches, and its scratch. */
+void ech_pass_access(ech_plan *plan, ech_list *list);
+/* Ticks of birth and death. */
+void ech_pass_lifetime(const ech_plan *plan, ech_list *list);
+/* Offsets, greedy by size; list->bytes, lower_bound, peak. `start`: where the transient part begins. */
+void ech_pass_place(ech_list *list, int64_t start);
+
+/* Whether the block writes gradients of parameters in this phase's program. */
+bool ech_block_has_work(const ech_block *block, ech_phase phase);
+/* The phase that a step of F, B or W runs. */
+ech_phase ech_step_phase(const ech_step *step);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans as text.
+ */
+#include <string.h>
+
+#include "schedule/schedule.h"
+
+static void print_scalars(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, " %s", ech_scalar_name((ech_scalar)step->index));
+    if (step->count > 1)
+        ech_text_append(out, "..%s", ech_scalar_name((ech_scalar)(step->index + step->count - 1)));
+    ech_text_append(out, " %s over %s", step->maximum ? "maximum" : "sum",
+                    ech_group_kind_name(step->group));
+}
+
+void ech_step_print(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, "%s", ech_step_name(step->kind));
+    switch (step->kind) {
+    case ECH_STEP_FORWARD:
+    case ECH_STEP_BACKWARD_INPUT:
+    case ECH_STEP_BACKWARD_WEIGHT:
+        ech_text_append(out, "%d.%d/%d", step->chunk, step->micro, step->block);
+        break;
+    case ECH_STEP_REDUCE: print_scalars(step, out); break;
+    case ECH_STEP_REDUCE_GRADS:
+        ech_text_append(out, " bucket %d over %s", step->index, ech_group_kind_name(step->group));
+        break;
+    case ECH_STEP_NORM:
+    case ECH_STEP_UPDATE: ech_text_append(out, " bucket %d", step->index); break;
+    default: break;
+    }
+}
+
+void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out)
+{
+    const ech_value *v = ech_plan_value(plan, list, value);
+    if (v->block >= 0 && v->local >= 0) {
+        const ech_block *block = plan->model->block.at[v->block];
+        ech_text_append(out, "%s: %s, micro-batch %d", block->name, block->value.at[v->local].name,
+                        v->micro);
+    } else if (v->kind == ECH_MEMORY_PARAMETERS) {
+        ech_text_append(out, "%s", plan->model->param.at[v->index].name);
+    } else {
+        ech_text_append(out, "%s", ech_memory_name(v->kind));
+        if (v->index >= 0) ech_text_append(out, " %d", v->index);
+    }
+}
+
+void ech_list_print(const ech_list *list, ech_text *out)
+{
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        ech_text_append(out, "%5zu  %-8s ", s, ech_lane_name(step->lane));
+        ech_step_print(step, out);
+        for (int i = 0; i < step->afters; i++)
+            ech_text_append(out, "%s%d", i ? " " : "  after ", list->after.at[step->first_after + i]);
+        ech_text_append(out, "\n");
+    }
+}
+
+void ech_list_print_row(const ech_list *list, ech_text *out)
+{
+    const ech_step *before = NULL;
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->block < 0 || step->kind == ECH_STEP_BACKWARD_WEIGHT) continue;
+        bool same = before && before->kind == step->kind && before->chunk == step->chunk &&
+                    before->micro == step->micro;
+        before = step;
+        if (same) continue;
+        ech_text_append(out, "%s%s%d.%d", out->n ? " " : "", ech_step_name(step->kind), step->chunk,
+                        step->micro);
+    }
+}

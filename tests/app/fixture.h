@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tiny runs for tests: a folder of their own, token files of seeded noise, and a run file.
+ */
+#ifndef ECH_TESTS_APP_FIXTURE_H
+#define ECH_TESTS_APP_FIXTURE_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app/setup.h"
+#include "base/file.h"
+#include "data/data.h"
+
+static char fixture_folder[256];
+
+/* A new folder below TMPDIR with train and valid tokens (ids below 50) in a few documents. */
+static inline void fixture_open(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(fixture_folder, sizeof fixture_folder, "%s/echelon-test-XXXXXX", tmp ? tmp : "/tmp");
+    ECH_ASSERT(mkdtemp(fixture_folder) != NULL);
+    const char *names[] = {"train", "valid"};
+    for (int f = 0; f < 2; f++) {
+        char prefix[300];
+        ech_token_writer *writer;
+        snprintf(prefix, sizeof prefix, "%s/%s", fixture_folder, names[f]);
+        ECH_ASSERT(ech_token_writer_create(prefix, 257, &writer) == ECH_OK);
+        ech_random_key key = {.seed = (uint64_t)f + 7};
+        for (uint64_t i = 0; i < 1000; i++) {
+            int32_t id = (int32_t)(ech_random_word(key, i) % 50);
+            if (i % 4 == 3) id = (int32_t)(i / 4 % 50); /* something to learn */
+            ECH_ASSERT(ech_token_writer_add(writer, &id, 1) == ECH_OK);
+            if (i % 300 == 299) ECH_ASSERT(ech_token_writer_end_document(writer) == ECH_OK);
+        }
+        ECH_ASSERT(ech_token_writer_end_document(writer) == ECH_OK);
+        ECH_ASSERT(ech_token_writer_finish(writer) == ECH_OK);
+    }
+}
+
+static inline void fixture_close(void)
+{
+    ECH_ASSERT(ech_file_remove_all(fixture_folder) == ECH_OK);
+}
+
+/* A checked configuration of a tiny model; `more`: further assignments, divided by blanks. */
+static inline ech_config *fixture_config(const char *architecture, const char *more)
+{
+    ech_text yaml = {0};
+    ech_config *config = NULL;
+    char *words = strdup(more), *assignments[32];
+    int n = 0;
+    for (char *word = strtok(words, " "); word && n < 32; word = strtok(NULL, " ")) assignments[n++] = word;
+    ech_text_append(&yaml,
+                    "model:\n  architecture: %s\n  hidden_size: 16\n  num_hidden_layers: 2\n"
+                    "  num_attention_heads: 4\n  vocab_size: 257\n"
+                    "data:\n  train: %s/train\n  valid: %s/valid\n  sequence_length: 9\n"
+                    "training:\n  steps: 4\n  global_batch_size: 12\n"
+                    "optimizer:\n  learning_rate: 1e-2\n  warmup_steps: 2\n  weight_decay: 0.1\n"
+                    "parallel:\n  comm: local\n  threads: 1\n  bucket_bytes: 8KiB\n"
+                    "log:\n  directory: %s/run\n",
+                    architecture, fixture_folder, fixture_folder, fixture_folder);
+    ech_status status = ech_setup_config_text(yaml.at, "fixture.yaml", assignments, n, &config);
+    ECH_ASSERT(status == ECH_OK);
+    ech_text_free(&yaml);
+    free(words);
+    return config;
+}
+
+#endif

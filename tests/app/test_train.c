@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whole training runs on the local backend: what is predicted is what happens, a resumed run is the
+ * same run, and numbers that are not finite are found.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "app/fixture.h"
+#include "app/train.h"
+#include "base/log.h"
+
+static ech_status train(ech_config *config, int ranks)
+{
+    ech_training training = {.config = config};
+    ech_log_set_quiet(true);
+    ech_status status = ech_run_ranks("local", ranks, 60, ech_train_rank, &training);
+    ech_log_set_quiet(false);
+    ech_config_destroy(config);
+    return status;
+}
+
+static void remove_run(const char *name)
+{
+    char *path = ech_file_join(fixture_folder, name);
+    assert_int_equal(ech_file_remove_all(path), ECH_OK);
+    free(path);
+}
+
+/* Every tensor of two checkpoints, bit for bit. */
+static void assert_same(const char *a, const char *b, const char *step, const char *file)
+{
+    char paths[2][512];
+    char *bytes[2];
+    size_t n[2];
+    const char *const runs[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s/%s/checkpoints/%s/%s", fixture_folder, runs[i], step, file);
+        assert_int_equal(ech_file_read(paths[i], 1 << 26, &bytes[i], &n[i]), ECH_OK);
+    }
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(bytes[0], bytes[1], n[0]);
+    free(bytes[0]);
+    free(bytes[1]);
+}
+
+static void assert_same_run(const char *a, const char *b)
+{
+    assert_same(a, b, "step-00000020", "model/model.safetensors");
+    assert_same(a, b, "step-00000020", "state/state.safetensors");
+}
+
+static ech_config *run_config(const char *architecture, const char *name, const char *more)
+{
+    char words[1024];
+    snprintf(words, sizeof words,
+             "log.directory=%s/%s training.steps=20 training.global_batch_size=12 "
+             "training.micro_batch_size=3 model.resid_pdrop=0.1 model.attn_pdrop=0.1 %s",
+             fixture_folder, name, more);
+    return fixture_config(architecture, words);
+}
+
+/* 20 steps = 10 steps, stop, 10 steps. The calendar saves at 10; what came after is removed. */
+static void check_resume(const char *architecture, int ranks, const char *more)
+{
+    char words[256], *tail;
+    snprintf(words, sizeof words, "checkpoint.every=10 %s", more);
+    assert_int_equal(train(run_config(architecture, "whole", words), ranks), ECH_OK);
+    assert_int_equal(train(run_config(architecture, "halves", words), ranks), ECH_OK);
+    tail = ech_file_join(fixture_folder, "halves/checkpoints/step-00000020");
+    assert_int_equal(ech_file_remove_all(tail), ECH_OK);
+    assert_int_equal(train(run_config(architecture, "halves", words), ranks), ECH_OK);
+    assert_same_run("whole", "halves");
+    free(tail);
+    remove_run("whole");
+    remove_run("halves");
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    check_resume("gpt2", 1, "");
+    check_resume("llama", 2, "parallel.reduction=ring");
+    check_resume("llama", 2, "optimizer.name=sgd optimizer.momentum=0.9");
+}
+
+/* Saved by 2, gone on with by 1 and by 4: the same samples, the same model within rounding. */
+static void test_resume_elsewhere(void **state)
+{
+    (void)state;
+    const int others[] = {1, 4};
+    assert_int_equal(train(run_config("llama", "two", "checkpoint.every=10 precision.compute=fp64"), 2), ECH_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(train(run_config("llama", "moved", "checkpoint.every=10 precision.compute=fp64"), 2), ECH_OK);
+        char *tail = ech_file_join(fixture_folder, "moved/checkpoints/step-00000020");
+        assert_int_equal(ech_file_remove_all(tail), ECH_OK);
+        free(tail);
+        assert_int_equal(train(run_config("llama", "moved", "precision.compute=fp64"), others[i]), ECH_OK);
+        ech_safetensors *file[2];
+        const char *const names[] = {"two", "moved"};
+        for (int f = 0; f < 2; f++) {
+            char path[512];
+            snprintf(path, sizeof path, "%s/%s/checkpoints/step-00000020/model/model.safetensors",
+                     fixture_folder, names[f]);
+            assert_int_equal(ech_safetensors_open(path, &file[f]), ECH_OK);
+        }
+        for (int t = 0; t < ech_safetensors_count(file[0]); t++) {
+            ech_saved_tensor x = ech_safetensors_get(file[0], t);
+            int64_t n = 1;
+            for (int d = 0; d < x.dims; d++) n *= x.shape[d];
+            double *a = ech_calloc((size_t)n, 8), *b = ech_calloc((size_t)n, 8);
+            assert_int_equal(ech_safetensors_read(file[0], t, x.begin, x.size, a), ECH_OK);
+            assert_int_equal(ech_safetensors_read(file[1], ech_safetensors_find(file[1], x.name), x.begin, x.size, b), ECH_OK);
+            for (int64_t j = 0; j < n; j++) assert_true(fabs(a[j] - b[j]) < 1e-9);
+            free(a);
+            free(b);
+        }
+        ech_safetensors_close(file[0]);
+        ech_safetensors_close(file[1]);
+        remove_run("moved");
+    }
+    remove_run("two");
+}
+
+static void test_keys_that_may_not_change(void **state)
+{
+    (void)state;
+    assert_int_equal(train(run_config("gpt2", "fixed", ""), 1), ECH_OK);
+    ech_config *config = run_config("gpt2", "fixed", "training.seed=9");
+    assert_int_equal(train(config, 1), ECH_EUSAGE);
+    config = run_config("gpt2", "fixed", "checkpoint.resume=never");
+    assert_int_equal(train(config, 1), ECH_EUSAGE);
+    remove_run("fixed");
+}
+
+/* ---- predicted = measured ---- */
+
+typedef struct measured {
+    ech_config *config;
+    int64_t planned[ECH_MEMORY_KINDS], peak[ECH_MEMORY_KINDS];
+    int64_t planned_bytes[8], sent_bytes[8];
+    double loss[3], norm;
+    bool hash_differs;
+} measured;
+
+static ech_status measure(ech_comm *comm, void *context)
+{
+    measured *m = context;
+    ech_config *config = ech_config_copy(m->config);
+    ech_design design;
+    ech_session session;
+    ech_token_file *file;
+    ech_loader *loader;
+    int rank = ech_comm_rank(comm);
+    ECH_TRY(ech_setup_resolve(config, ech_comm_size(comm), ech_comm_local_size(comm)));
+    ECH_TRY(ech_design_create(config, ech_comm_size(comm), &design));
+    ECH_TRY(ech_session_create(&design, comm, false, &session));
+    ECH_TRY(ech_token_file_open(config->data.train, &file));
+    ech_loader_options options = {.sequence_length = config->data.sequence_length,
+                                  .global_batch_size = config->training.global_batch_size,
+                                  .micro_batch_size = config->training.micro_batch_size,
+                                  .data_degree = design.layout->data, .data_rank = rank,
+                                  .vocabulary = 257, .shuffle = true, .last_position = INT64_MAX,
+                                  .prefetch = 2};
+    ECH_TRY(ech_loader_create(file, &options, 0, &loader));
+    ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
+    ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
+    for (int step = 0; step < 3; step++) {
+        ECH_TRY(ech_exec_run(session.exec, ECH_LIST_TRAIN, step));
+        if (rank == 0) m->loss[step] = ech_exec_readings(session.exec)->loss;
+    }
+    ECH_TRY(ech_exec_run(session.exec, ECH_LIST_CHECK, 0));
+    m->planned_bytes[rank] = ech_plan_reduced_bytes(session.plan);
+    m->sent_bytes[rank] = ech_exec_reduce_count(session.exec).bytes;
+    if (rank == 0) {
+        /* The peaks of the lists that have run. */
+        for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
+            m->planned[kind] = session.plan->list[ECH_LIST_TRAIN].peak[kind];
+            for (size_t i = 0; i < session.plan->persistent.n; i++)
+                if ((int)session.plan->persistent.at[i].kind == kind)
+                    m->planned[kind] += (session.plan->persistent.at[i].bytes + 63) / 64 * 64;
+        }
+        ech_exec_peaks(session.exec, m->peak);
+        m->norm = ech_exec_readings(session.exec)->grad_norm;
+        m->hash_differs = ech_exec_readings(session.exec)->hash_differs;
+        /* One rank's parameter changes in one bit: the check must see it. */
+        ((uint32_t *)ech_exec_param(session.exec, 0).data)[3] ^= 1;
+    }
+    ECH_TRY(ech_exec_run(session.exec, ECH_LIST_CHECK, 0));
+    if (ech_exec_readings(session.exec)->hash_differs != (ech_comm_size(comm) > 1))
+        ECH_FAIL(ECH_EINTERNAL, "the check saw %d", ech_exec_readings(session.exec)->hash_differs);
+    ech_loader_destroy(loader);
+    ech_token_file_close(file);
+    ech_session_destroy(&session);
+    ech_design_destroy(&design);
+    ech_config_destroy(config);
+    return ECH_OK;
+}
+
+static measured run_measured(const char *architecture, int ranks, const char *more)
+{
+    measured m = {.config = fixture_config(architecture, more)};
+    assert_int_equal(ech_run_ranks("local", ranks, 60, measure, &m), ECH_OK);
+    ech_config_destroy(m.config);
+    return m;
+}
+
+static void test_predicted_is_measured(void **state)
+{
+    (void)state;
+    const char *const reductions[] = {"direct", "ring", "naive"};
+    for (int i = 0; i < 3; i++) {
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            char more[128];
+            snprintf(more, sizeof more, "training.micro_batch_size=1 parallel.reduction=%s", reductions[i]);
+            measured m = run_measured(ranks % 2 ? "gpt2" : "llama", ranks, more);
+            for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+                assert_int_equal(m.peak[kind], m.planned[kind]);
+            int64_t planned = 0, sent = 0;
+            for (int r = 0; r < ranks; r++) {
+                assert_int_equal(m.sent_bytes[r], 3 * m.planned_bytes[r]);
+                planned += m.planned_bytes[r];
+                sent += m.sent_bytes[r];
+            }
+            assert_true(ranks == 1 || (planned > 0 && sent == 3 * planned));
+            assert_false(m.hash_differs);
+            assert_true(isfinite(m.loss[2]) && m.norm > 0);
+        }
+    }
+}
+
+/* DESIGN level a: the same layout gives the same bits; and one micro-batch or many nearly the same. */
+static void test_repeats(void **state)
+{
+    (void)state;
+    measured a = run_measured("gpt2", 2, ""), b = run_measured("gpt2", 2, "");
+    assert_memory_equal(a.loss, b.loss, sizeof a.loss);
+    measured c = run_measured("gpt2", 2, "training.micro_batch_size=1");
+    for (int i = 0; i < 3; i++) assert_true(fabs(a.loss[i] - c.loss[i]) < 1e-4);
+}
+
+/* ---- NaN ---- */
+
+static void test_nonfinite(void **state)
+{
+    (void)state;
+    /* AdamW without eps: 0/0 for every token that never occurs, seen in the step after. */
+    const char *more = "optimizer.eps=0 training.micro_batch_size=6";
+    assert_int_equal(train(run_config("llama", "nan", more), 2), ECH_ENUMERIC);
+    remove_run("nan");
+    char skip[96];
+    snprintf(skip, sizeof skip, "%s training.on_nonfinite=skip", more);
+    assert_int_equal(train(run_config("llama", "nan", skip), 2), ECH_OK);
+    remove_run("nan");
+}
+
+typedef struct poisoned {
+    ech_config *config;
+    ech_finding finding;
+    bool withheld;
+    int64_t updates;
+    float before, after;
+} poisoned;
+
+/* An infinity in one row of one rank's own token table: the row's token makes the first NaN. */
+static ech_status run_poisoned(ech_comm *comm, void *context)
+{
+    poisoned *p = context;
+    ech_config *config = ech_config_copy(p->config);
+    ech_design design;
+    ech_session session;
+    ech_token_file *file;
+    ech_loader *loader;
+    ECH_TRY(ech_setup_resolve(config, ech_comm_size(comm), ech_comm_local_size(comm)));
+    ECH_TRY(ech_design_create(config, ech_comm_size(comm), &design));
+    ECH_TRY(ech_session_create(&design, comm, false, &session));
+    ECH_TRY(ech_token_file_open(config->data.train, &file));
+    ech_loader_options options = {.sequence_length = config->data.sequence_length,
+                                  .global_batch_size = 12, .micro_batch_size = 3,
+                                  .data_degree = 2, .data_rank = ech_comm_rank(comm),
+                                  .vocabulary = 257, .last_position = INT64_MAX, .prefetch = 1};
+    ECH_TRY(ech_loader_create(file, &options, 0, &loader));
+    ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
+    ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
+    int weight = 0;
+    while (!strstr(design.model->param.at[weight].name, "h.1.mlp.c_fc.weight")) weight++;
+    float *data = ech_exec_param(session.exec, weight).data;
+    if (ech_comm_rank(comm) == 1) data[5] = INFINITY;
+    float *other = ech_exec_param(session.exec, 1).data;
+    if (ech_comm_rank(comm) == 0) p->before = other[0];
+    ECH_TRY(ech_exec_run(session.exec, ECH_LIST_TRAIN, 0));
+    if (ech_comm_rank(comm) == 1) data[5] = 0; /* so that the parameter itself is not the finding */
+    if (ech_comm_rank(comm) == 1) data[6] = 3e38f;
+    ech_finding finding;
+    bool withheld = ech_exec_readings(session.exec)->withheld;
+    ECH_TRY(ech_exec_find_nonfinite(session.exec, 0, &finding));
+    if (ech_comm_rank(comm) == 0) {
+        p->finding = finding;
+        p->withheld = withheld;
+        p->updates = ech_exec_updates(session.exec);
+        p->after = other[0];
+    }
+    ech_loader_destroy(loader);
+    ech_token_file_close(file);
+    ech_session_destroy(&session);
+    ech_design_destroy(&design);
+    ech_config_destroy(config);
+    return ECH_OK;
+}
+
+static void test_finding_names_the_place(void **state)
+{
+    (void)state;
+    poisoned p = {.config = fixture_config("gpt2", "training.micro_batch_size=3")};
+    assert_int_equal(ech_run_ranks("local", 2, 60, run_poisoned, &p), ECH_OK);
+    ech_config_destroy(p.config);
+    assert_true(p.withheld);
+    assert_int_equal(p.updates, 0); /* a withheld step advances nothing */
+    assert_true(p.before == p.after);
+    assert_int_equal(p.finding.rank, 1);
+    assert_int_equal(p.finding.block, 2);
+    assert_int_equal(p.finding.micro, 0);
+    assert_non_null(strstr(p.finding.what, "linear"));
+}
+
+static void test_validation_has_no_dropout_and_counts_padding_out(void **state)
+{
+    (void)state;
+    char *bytes;
+    size_t n;
+    assert_int_equal(train(run_config("llama", "valid", ""), 2), ECH_OK);
+    char *path = ech_file_join(fixture_folder, "valid/metrics.jsonl");
+    assert_int_equal(ech_file_read(path, 1 << 20, &bytes, &n), ECH_OK);
+    /* Of 1,000 tokens every one but the first is a target once. */
+    assert_non_null(strstr(bytes, "\"valid_loss\""));
+    assert_non_null(strstr(bytes, "\"valid_tokens\":999"));
+    free(bytes);
+    free(path);
+    remove_run("valid");
+}
+
+static int open_fixture(void **state) { (void)state; fixture_open(); return 0; }
+static int close_fixture(void **state) { (void)state; fixture_close(); return 0; }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume_elsewhere),
+        cmocka_unit_test(test_keys_that_may_not_change),
+        cmocka_unit_test(test_predicted_is_measured),
+        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_finding_names_the_place),
+        cmocka_unit_test(test_validation_has_no_dropout_and_counts_padding_out),
+    };
+    return cmocka_run_group_tests(tests, open_fixture, close_fixture);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whole files, ranges and folders, in a folder of the test's own.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/log.h"
+
+static char folder[4096];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    const char *root = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/ech-test-file-XXXXXX", root ? root : "/tmp");
+    ech_log_set_quiet(true);
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return ech_file_remove_all(folder) == ECH_OK && !ech_file_exists(folder) ? 0 : -1;
+}
+
+static int count_entries(const char *path)
+{
+    DIR *entries = opendir(path);
+    assert_non_null(entries);
+    int n = 0;
+    while (readdir(entries)) n++;
+    closedir(entries);
+    return n - 2;
+}
+
+static void test_write_and_read(void **state)
+{
+    (void)state;
+    char *path = ech_file_join(folder, "whole");
+    assert_int_equal(ech_file_write(path, "first", 5), ECH_OK);
+    assert_int_equal(ech_file_write(path, "a\0b", 3), ECH_OK);
+    /* Replaced, and nothing temporary left beside it. */
+    assert_int_equal(count_entries(folder), 1);
+    char *bytes;
+    size_t n;
+    assert_int_equal(ech_file_read(path, 3, &bytes, &n), ECH_OK);
+    assert_int_equal(n, 3);
+    assert_memory_equal(bytes, "a\0b", 4);
+    free(bytes);
+    assert_int_equal(ech_file_write(path, NULL, 0), ECH_OK);
+    assert_int_equal(ech_file_read(path, 0, &bytes, &n), ECH_OK);
+    assert_int_equal(n, 0);
+    assert_string_equal(bytes, "");
+    free(bytes);
+    assert_int_equal(ech_file_remove_all(path), ECH_OK);
+    free(path);
+}
+
+static void test_failed_write_leaves_the_old(void **state)
+{
+    (void)state;
+    char *path = ech_file_join(folder, "busy");
+    char *inside = ech_file_join(path, "inside");
+    assert_int_equal(ech_file_make_folder(path), ECH_OK);
+    assert_int_equal(ech_file_write(inside, "x", 1), ECH_OK);
+    /* A folder is in the way: rename fails, and the temporary file goes away. */
+    assert_int_equal(ech_file_write(path, "new", 3), ECH_EIO);
+    assert_non_null(strstr(ech_last_error(), path));
+    assert_int_equal(count_entries(folder), 1);
+    assert_true(ech_file_exists(inside));
+    assert_int_equal(ech_file_write("/nowhere/at/all", "x", 1), ECH_EIO);
+    assert_non_null(strstr(ech_last_error(), "No such file"));
+    assert_int_equal(ech_file_remove_all(path), ECH_OK);
+    free(inside);
+    free(path);
+}
+
+static void test_read_refuses(void **state)
+{
+    (void)state;
+    char *path = ech_file_join(folder, "large");
+    char *bytes = NULL;
+    size_t n = 7;
+    assert_int_equal(ech_file_write(path, "12345", 5), ECH_OK);
+    assert_int_equal(ech_file_read(path, 4, &bytes, &n), ECH_EINPUT);
+    assert_non_null(strstr(ech_last_error(), "larger than the 4 bytes"));
+    assert_int_equal(ech_file_read(folder, 100, &bytes, &n), ECH_EIO);
+    assert_int_equal(ech_file_remove_all(path), ECH_OK);
+    assert_int_equal(ech_file_read(path, 100, &bytes, &n), ECH_EIO);
+    assert_non_null(strstr(ech_last_error(), path));
+    assert_null(bytes);
+    assert_int_equal(n, 7);
+    /* A file without a size, larger than the limit. */
+    assert_int_equal(ech_file_read("/dev/zero", 1000, &bytes, &n), ECH_EINPUT);
+    free(path);
+}
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    char *path = ech_file_join(folder, "ranges");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    char bytes[8] = "";
+    assert_int_equal(ech_file_write_at(fd, path, "cd", 2, 2), ECH_OK);
+    assert_int_equal(ech_file_write_at(fd, path, "ab", 2, 0), ECH_OK);
+    assert_int_equal(ech_file_read_at(fd, path, bytes, 3, 1), ECH_OK);
+    assert_string_equal(bytes, "bcd");
+    assert_int_equal(ech_file_read_at(fd, path, bytes, 4, 1), ECH_EINPUT);
+    assert_non_null(strstr(ech_last_error(), "1 bytes short"));
+    assert_int_equal(ech_file_read_at(fd, path, bytes, 0, 100), ECH_OK);
+    close(fd);
+    assert_int_equal(ech_file_read_at(-1, path, bytes, 1, 0), ECH_EIO);
+    assert_int_equal(ech_file_write_at(-1, path, bytes, 1, 0), ECH_EIO);
+    int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    if (full >= 0) {
+        assert_int_equal(ech_file_write_at(full, "full", "x", 1, 0), ECH_EIO);
+        assert_non_null(strstr(ech_last_error(), "No space"));
+        close(full);
+    }
+    assert_int_equal(ech_file_remove_all(path), ECH_OK);
+    free(path);
+}
+
+static void test_folders(void **state)
+{
+    (void)state;
+    char *deep = ech_file_join(folder, "a/b//c/");
+    assert_int_equal(ech_file_make_folder(deep), ECH_OK);
+    assert_int_equal(ech_file_make_folder(deep), ECH_OK);
+    assert_true(ech_file_is_folder(deep));
+    assert_int_equal(ech_file_sync_folder(deep), ECH_OK);
+    char *file = ech_file_join(deep, "file");
+    char *below = ech_file_join(file, "folder");
+    assert_int_equal(ech_file_write(file, "x", 1), ECH_OK);
+    assert_true(ech_file_exists(file));
+    assert_false(ech_file_is_folder(file));
+    assert_int_equal(ech_file_make_folder(file), ECH_EIO);
+    assert_non_null(strstr(ech_last_error(), "a file has that name"));
+    assert_int_equal(ech_file_make_folder(below), ECH_EIO);
+    assert_int_equal(ech_file_sync_folder(file), ECH_EIO);
+    char *top = ech_file_join(folder, "a");
+    assert_int_equal(ech_file_remove_all(top), ECH_OK);
+    assert_false(ech_file_exists(top));
+    assert_int_equal(ech_file_remove_all(top), ECH_OK);
+    free(top);
+    free(below);
+    free(file);
+    free(deep);
+}
+
+static void test_removal_does_not_follow_links(void **state)
+{
+    (void)state;
+    char *kept = ech_file_join(folder, "kept");
+    char *doomed = ech_file_join(folder, "doomed");
+    char *link = ech_file_join(doomed, "link");
+    assert_int_equal(ech_file_make_folder(doomed), ECH_OK);
+    assert_int_equal(ech_file_write(kept, "x", 1), ECH_OK);
+    assert_int_equal(symlink(folder, link), 0);
+    assert_int_equal(ech_file_remove_all(doomed), ECH_OK);
+    assert_false(ech_file_exists(doomed));
+    assert_true(ech_file_exists(kept));
+    free(link);
+    free(doomed);
+    free(kept);
+}
+
+static void test_join(void **state)
+{
+    (void)state;
+    const char *cases[][3] = {
+        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *path = ech_file_join(cases[i][0], cases[i][1]);
+        assert_string_equal(path, cases[i][2]);
+        free(path);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_write_and_read), cmocka_unit_test(test_failed_write_leaves_the_old),
+        cmocka_unit_test(test_read_refuses),   cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_folders),        cmocka_unit_test(test_removal_does_not_follow_links),
+        cmocka_unit_test(test_join),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

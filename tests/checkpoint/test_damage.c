@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Damaged checkpoints: cut at every length, every bit flipped, files missing or swapped. Each is
+ * refused, and the older one is taken with a word about why.
+ */
+#include <sys/stat.h>
+
+#include "checkpoint/fixture.h"
+
+static const char *const files[] = {"manifest.json", "model/config.json", "model/model.safetensors",
+                                    "state/state.safetensors"};
+enum { FILES = 4 };
+
+static char *newest_of(const char *directory, const char *name)
+{
+    char *step = ech_file_join(directory, "step-00000002");
+    char *path = ech_file_join(step, name);
+    free(step);
+    return path;
+}
+
+/* A directory with the whole steps 1 and 2, of seeds 1 and 2. */
+static char *make_two(void)
+{
+    char *directory = scratch_make();
+    fixture_save_one(directory, 1, 1);
+    fixture_save_one(directory, 2, 2);
+    return directory;
+}
+
+static void assert_refused(const char *directory, const char *file, size_t place)
+{
+    ech_checkpoint *checkpoint = NULL;
+    char *path = ech_file_join(directory, "step-00000002");
+    if (ech_checkpoint_open(path, true, &checkpoint) == ECH_OK) {
+        fail_msg("taken, with damage at %zu of %s", place, file);
+    }
+    assert_null(checkpoint);
+    assert_error_has("step-00000002");
+    free(path);
+}
+
+static void assert_newest(const char *directory, int64_t step, int seed)
+{
+    ech_checkpoint *checkpoint = NULL;
+    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    assert_non_null(checkpoint);
+    assert_int_equal(ech_checkpoint_get_info(checkpoint)->step, step);
+    assert_true(fixture_holds(checkpoint, seed));
+    ech_checkpoint_close(checkpoint);
+}
+
+/* The same, and what it says about it on standard error. */
+static void assert_newest_says(const char *directory, int64_t step, int seed, const char *says)
+{
+    char *path = ech_file_join(directory, "said");
+    int said = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    int kept = dup(STDERR_FILENO);
+    dup2(said, STDERR_FILENO);
+    bool quiet = ech_log_set_quiet(false);
+    assert_newest(directory, step, seed);
+    ech_log_set_quiet(quiet);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    char text[2048] = "";
+    ssize_t n = pread(said, text, sizeof text - 1, 0);
+    close(said);
+    assert_true(n >= 0);
+    if (!strstr(text, says) || !strstr(text, "skipped")) {
+        fail_msg("it said \"%s\", not \"%s\"", text, says);
+    }
+    unlink(path);
+    free(path);
+}
+
+static void test_cut_at_every_length(void **state)
+{
+    (void)state;
+    char *directory = make_two();
+    bool quiet = ech_log_set_quiet(true);
+    for (int f = 0; f < FILES; f++) {
+        char *path = newest_of(directory, files[f]), *bytes;
+        size_t n;
+        assert_int_equal(ech_file_read(path, 1 << 20, &bytes, &n), ECH_OK);
+        for (size_t cut = n; cut-- > 0;) {
+            assert_int_equal(truncate(path, (off_t)cut), 0);
+            assert_refused(directory, files[f], cut);
+            if (cut % 1000 == 0) assert_newest(directory, 1, 1);
+        }
+        assert_newest_says(directory, 1, 1, files[f]);
+        scratch_replace(path, bytes, n);
+        free(bytes);
+        free(path);
+    }
+    ech_log_set_quiet(quiet);
+    assert_newest(directory, 2, 2);
+    scratch_remove(directory);
+}
+
+static void flip(int fd, size_t bit)
+{
+    unsigned char byte;
+    assert_int_equal(pread(fd, &byte, 1, (off_t)(bit / 8)), 1);
+    byte ^= (unsigned char)(1 << bit % 8);
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
+}
+
+static void test_every_bit(void **state)
+{
+    (void)state;
+    char *directory = make_two();
+    bool quiet = ech_log_set_quiet(true);
+    for (int f = 0; f < FILES; f++) {
+        char *path = newest_of(directory, files[f]);
+        struct stat info;
+        assert_int_equal(stat(path, &info), 0);
+        int fd = open(path, O_RDWR);
+        for (size_t bit = 0; bit < 8 * (size_t)info.st_size; bit++) {
+            flip(fd, bit);
+            assert_refused(directory, files[f], bit);
+            if (bit % 9973 == 0) assert_newest(directory, 1, 1);
+            flip(fd, bit);
+        }
+        flip(fd, 77);
+        assert_newest_says(directory, 1, 1, files[f]);
+        flip(fd, 77);
+        close(fd);
+        free(path);
+    }
+    ech_log_set_quiet(quiet);
+    assert_newest(directory, 2, 2);
+    scratch_remove(directory);
+}
+
+static void test_too_long(void **state)
+{
+    (void)state;
+    char *directory = make_two();
+    bool quiet = ech_log_set_quiet(true);
+    for (int f = 0; f < FILES; f++) {
+        char *path = newest_of(directory, files[f]);
+        struct stat info;
+        assert_int_equal(stat(path, &info), 0);
+        assert_int_equal(truncate(path, info.st_size + 1), 0);
+        assert_refused(directory, files[f], (size_t)info.st_size);
+        assert_int_equal(truncate(path, info.st_size), 0);
+        free(path);
+    }
+    ech_log_set_quiet(quiet);
+    assert_newest(directory, 2, 2);
+    scratch_remove(directory);
+}
+
+static void test_missing_and_strange_files(void **state)
+{
+    (void)state;
+    char *directory = make_two();
+    bool quiet = ech_log_set_quiet(true);
+    for (int f = 0; f < FILES; f++) {
+        char *path = newest_of(directory, files[f]);
+        char *aside = ech_file_join(directory, "aside");
+        assert_int_equal(rename(path, aside), 0);
+        assert_refused(directory, files[f], 0);
+        assert_newest_says(directory, 1, 1, "step-00000002");
+        assert_int_equal(mkdir(path, 0700), 0);
+        assert_refused(directory, files[f], 0);
+        assert_int_equal(rmdir(path), 0);
+        if (f > 0) { /* a pipe nobody writes to must not be waited for */
+            assert_int_equal(mkfifo(path, 0600), 0);
+            assert_refused(directory, files[f], 0);
+            assert_int_equal(unlink(path), 0);
+        }
+        assert_int_equal(rename(aside, path), 0);
+        free(aside);
+        free(path);
+    }
+    ech_log_set_quiet(quiet);
+    assert_newest(directory, 2, 2);
+    scratch_remove(directory);
+}
+
+/* Files of two steps mixed, and a folder under another step's name. */
+static void test_mixed_steps(void **state)
+{
+    (void)state;
+    char *directory = make_two();
+    char *one = ech_file_join(directory, "step-00000001"), *bytes;
+    char *from = ech_file_join(one, files[3]), *to = newest_of(directory, files[3]);
+    size_t n;
+    assert_int_equal(ech_file_read(from, 1 << 20, &bytes, &n), ECH_OK);
+    scratch_replace(to, bytes, n);
+    free(bytes);
+    assert_newest_says(directory, 1, 1, files[3]);
+
+    char *nine = ech_file_join(directory, "step-00000009");
+    assert_int_equal(rename(one, nine), 0);
+    bool quiet = ech_log_set_quiet(true);
+    ech_checkpoint *checkpoint = NULL;
+    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_EINPUT);
+    assert_error_has("none of its 2 checkpoints");
+    ech_log_set_quiet(quiet);
+    assert_int_equal(rename(nine, one), 0);
+    assert_newest_says(directory, 1, 1, files[3]);
+    free(nine);
+    free(from);
+    free(to);
+    free(one);
+    scratch_remove(directory);
+}
+
+static void test_without_verify_sizes_are_checked(void **state)
+{
+    (void)state;
+    char *directory = make_two();
+    char *path = newest_of(directory, files[2]);
+    char *step = ech_file_join(directory, "step-00000002");
+    ech_checkpoint *checkpoint;
+    assert_int_equal(ech_checkpoint_open(step, false, &checkpoint), ECH_OK);
+    assert_string_equal(ech_checkpoint_path(checkpoint), step);
+    assert_true(fixture_holds(checkpoint, 2));
+    ech_checkpoint_close(checkpoint);
+    assert_int_equal(truncate(path, 4096), 0);
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_checkpoint_open(step, false, &checkpoint), ECH_EINPUT);
+    assert_error_has("4096 bytes");
+    ech_log_set_quiet(quiet);
+    free(step);
+    free(path);
+    scratch_remove(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cut_at_every_length),
+        cmocka_unit_test(test_every_bit),
+        cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_missing_and_strange_files),
+        cmocka_unit_test(test_mixed_steps),
+        cmocka_unit_test(test_without_verify_sizes_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

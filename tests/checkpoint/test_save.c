@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Saved under one layout, loaded under any other; and saves that are refused, on every rank.
+ */
+#include <math.h>
+#include <sys/stat.h>
+
+#include "checkpoint/fixture.h"
+
+/* Loads with every number of ranks and every cut, rank after rank. */
+static void check_loads(const ech_checkpoint *checkpoint, int seed)
+{
+    for (int cut = 0; cut < FIXTURE_CUTS; cut++) {
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            for (int rank = 0; rank < ranks; rank++) {
+                ech_saved_tensor tensors[FIXTURE_TENSORS];
+                fixture_make(tensors, (fixture_cut)cut, rank, ranks, -1);
+                assert_int_equal(ech_checkpoint_load(checkpoint, tensors, FIXTURE_TENSORS), ECH_OK);
+                for (int i = 0; i < FIXTURE_TENSORS; i++)
+                    assert_true(fixture_is(&tensors[i], seed));
+                fixture_free(tensors);
+            }
+        }
+    }
+}
+
+static void check_info(const ech_checkpoint *checkpoint, int64_t step, int ranks)
+{
+    const ech_checkpoint_info *have = ech_checkpoint_get_info(checkpoint);
+    ech_checkpoint_info want = fixture_info(step);
+    assert_int_equal(have->step, step);
+    assert_int_equal(have->optimizer_count, want.optimizer_count);
+    assert_int_equal(have->samples, want.samples);
+    assert_int_equal(have->skipped_steps, want.skipped_steps);
+    assert_true(have->loss == want.loss);
+    assert_int_equal(have->ranks, ranks);
+    assert_string_equal(have->run_yaml, want.run_yaml);
+    assert_string_equal(have->config_json, want.config_json);
+    assert_null(have->tokenizer_json);
+    assert_null(have->tokenizer_config_json);
+}
+
+static void test_any_cut_to_any_cut(void **state)
+{
+    (void)state;
+    char *directory = scratch_make();
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        for (int cut = 0; cut < FIXTURE_CUTS; cut++) {
+            int seed = 3 * ranks + cut;
+            fixture_job job = {
+                .directory = directory, .cut = (fixture_cut)cut, .step = seed, .seed = seed};
+            fixture_save(ranks, &job);
+            for (int r = 0; r < ranks; r++) {
+                assert_int_equal(job.results[r], ECH_OK);
+                assert_int_equal(job.bytes[r], job.bytes[0]);
+            }
+            ech_checkpoint *checkpoint;
+            assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+            check_info(checkpoint, seed, ranks);
+            check_loads(checkpoint, seed);
+            ech_checkpoint_close(checkpoint);
+        }
+    }
+    scratch_remove(directory);
+}
+
+static int64_t size_of(const char *folder, const char *name)
+{
+    char *path = ech_file_join(folder, name);
+    struct stat info;
+    int64_t size = stat(path, &info) == 0 ? info.st_size : 0;
+    free(path);
+    return size;
+}
+
+static void test_bytes_and_files(void **state)
+{
+    (void)state;
+    char *directory = scratch_make();
+    char *below = ech_file_join(directory, "run/checkpoints"); /* made with its parent */
+    fixture_job job = {.directory = below, .step = 5, .seed = 1};
+    fixture_save(2, &job);
+    assert_int_equal(job.results[0], ECH_OK);
+    char *step = ech_file_join(below, "step-00000005");
+    int64_t sum = size_of(step, "manifest.json") + size_of(step, "model/config.json") +
+                  size_of(step, "model/model.safetensors") +
+                  size_of(step, "state/state.safetensors");
+    assert_int_equal(job.bytes[0], sum);
+    char *temporary = ech_file_join(below, "step-00000005.tmp");
+    assert_false(ech_file_exists(temporary));
+
+    /* tensors of 8 bytes an element come first, so that all data is aligned */
+    char *model = ech_file_join(step, "model/model.safetensors");
+    ech_safetensors *file;
+    assert_int_equal(ech_safetensors_open(model, &file), ECH_OK);
+    assert_int_equal(ech_safetensors_count(file), FIXTURE_MODEL_TENSORS);
+    assert_string_equal(ech_safetensors_get(file, 0).name, "conv.weight");
+    assert_int_equal(ech_safetensors_get(file, FIXTURE_MODEL_TENSORS - 1).dtype, ECH_BF16);
+    ech_safetensors_close(file);
+    free(model);
+    free(temporary);
+    free(step);
+    free(below);
+    scratch_remove(directory);
+}
+
+/* ---- loading what is not there, or is of another type ---- */
+
+static ech_saved_tensor whole(int i, void *data)
+{
+    ech_saved_tensor t = fixture_box(i, BY_ROWS, 0, 1);
+    t.data = data;
+    return t;
+}
+
+static void test_conversion(void **state)
+{
+    (void)state;
+    char *directory = scratch_make();
+    fixture_save_one(directory, 1, 1);
+    ech_checkpoint *checkpoint;
+    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    double wide[42];
+    ech_saved_tensor t = whole(0, wide);
+    t.dtype = ECH_F64;
+    t.begin[1] = 2;
+    t.size[1] = 3;
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
+    assert_true(fixture_is(&t, 1));
+    float narrow[72];
+    t = whole(3, narrow);
+    t.dtype = ECH_F32;
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
+    assert_true(fixture_is(&t, 1));
+
+    bool quiet = ech_log_set_quiet(true);
+    t = whole(2, narrow); /* bf16 */
+    t.dtype = ECH_F32;
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
+    assert_error_has("half.weight");
+    assert_error_has("bf16");
+    t = whole(0, wide);
+    t.dtype = ECH_F64;
+    t.begin[0] = 1; /* leaves the shape */
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINTERNAL);
+    ech_log_set_quiet(quiet);
+    ech_checkpoint_close(checkpoint);
+    scratch_remove(directory);
+}
+
+static void test_missing_and_misshapen(void **state)
+{
+    (void)state;
+    char *directory = scratch_make();
+    fixture_save_one(directory, 1, 1);
+    ech_checkpoint *checkpoint;
+    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    double data[128];
+    bool quiet = ech_log_set_quiet(true);
+    ech_saved_tensor t = whole(0, data);
+    t.name = "wte.wieght";
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
+    assert_error_has("'wte.wieght'");
+    assert_error_has("'wte.weight'"); /* the nearest */
+    assert_error_has("model/model.safetensors");
+    t = whole(1, data);
+    t.is_state = true;
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
+    assert_error_has("state/state.safetensors");
+    t = whole(0, data);
+    t.shape[1] = t.size[1] = 5;
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
+    assert_error_has("'wte.weight' has shape [7, 6], the run needs [7, 5]");
+    t = whole(0, data);
+    t.dims = 1;
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
+    assert_error_has("[7]");
+    ech_log_set_quiet(quiet);
+    ech_checkpoint_close(checkpoint);
+    scratch_remove(directory);
+}
+
+/* A conversion in several pieces: more elements than its buffer holds, cut in the last one. */
+static ech_status save_large(ech_comm *comm, void *context)
+{
+    enum { ROWS = 3, COLUMNS = 100000 };
+    int all[] = {0};
+    ech_group *world;
+    ECH_TRY(ech_group_create(comm, "world", all, 1, &world));
+    float *data = ech_calloc(ROWS * COLUMNS, sizeof *data);
+    for (int k = 0; k < ROWS * COLUMNS; k++) data[k] = (float)k;
+    ech_saved_tensor t = {.name = "w", .dtype = ECH_F32, .dims = 2, .shape = {ROWS, COLUMNS}};
+    memcpy(t.size, t.shape, sizeof t.size);
+    t.data = data;
+    ech_checkpoint_info info = fixture_info(1);
+    info.run_yaml = info.config_json = NULL;
+    info.loss = (double)NAN;
+    int64_t bytes;
+    ech_status st = ech_checkpoint_save(world, context, &info, &t, 1, &bytes);
+    free(data);
+    ech_group_destroy(world);
+    return st;
+}
+
+static void test_conversion_in_pieces(void **state)
+{
+    (void)state;
+    char *directory = scratch_make();
+    assert_int_equal(ranks_run(1, 60, save_large, directory, NULL), ECH_OK);
+    ech_checkpoint *checkpoint;
+    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    enum { ROWS = 3, COLUMNS = 99999 };
+    double *data = ech_calloc(ROWS * COLUMNS, sizeof *data);
+    ech_saved_tensor t = {.name = "w", .dtype = ECH_F64, .dims = 2, .shape = {ROWS, 100000}};
+    t.size[0] = ROWS;
+    t.begin[1] = 1;
+    t.size[1] = COLUMNS;
+    t.data = data;
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
+    for (int r = 0; r < ROWS; r++) {
+        for (int c = 0; c < COLUMNS; c++) {
+            assert_true(data[r * COLUMNS + c] == r * 100000 + c + 1);
+        }
+    }
+    const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
+    assert_true(isnan(info->loss));
+    assert_string_equal(info->run_yaml, "");
+    assert_null(info->config_json);
+    free(data);
+    ech_checkpoint_close(checkpoint);
+    scratch_remove(directory);
+}
+
+/* ---- saves that are refused ---- */
+
+static void overlap(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
+{
+    (void)info, (void)n;
+    if (rank == 1) tensors[0].begin[0] = 0, tensors[0].size[0] = 7;
+}
+
+static void other_list(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
+{
+    (void)info, (void)tensors;
+    if (rank == 2) *n -= 1;
+}
+
+static void other_step(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
+{
+    (void)tensors, (void)n;
+    info->step += rank == 1;
+}
+
+static void outside(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
+{
+    (void)info, (void)n;
+    if (rank == 0) tensors[0].begin[0] = 6, tensors[0].size[0] = 2;
+}
+
+static void wrong_run_file(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
+{
+    (void)rank, (void)tensors, (void)n;
+    info->run_yaml = (char *)(uintptr_t) "\xff";
+}
+
+static void test_refused_on_every_rank(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*change)(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n);
+        ech_status first;
+        const char *says;
+    } cases[] = {{overlap, ECH_EINTERNAL, "'wte.weight'"},
+                 {other_list, ECH_EINTERNAL, "different tensors"},
+                 {other_step, ECH_EINTERNAL, "different steps"},
+                 {outside, ECH_EINTERNAL, "leaves its shape"},
+                 {wrong_run_file, ECH_EINPUT, "UTF-8"}};
+    char *directory = scratch_make();
+    fixture_save_one(directory, 3, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture_job job = {.directory = directory, .step = 4, .quiet = true};
+        job.change = cases[i].change;
+        fixture_save(3, &job);
+        assert_int_equal(job.results[0], cases[i].first);
+        assert_non_null(strstr(job.error, cases[i].says));
+        for (int r = 1; r < 3; r++) assert_int_equal(job.results[r], ECH_EABORTED);
+    }
+    /* nothing is left of them */
+    ech_checkpoint *checkpoint;
+    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_get_info(checkpoint)->step, 3);
+    ech_checkpoint_close(checkpoint);
+    char *temporary = ech_file_join(directory, "step-00000004.tmp");
+    assert_false(ech_file_exists(temporary));
+    free(temporary);
+    scratch_remove(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_cut_to_any_cut),   cmocka_unit_test(test_bytes_and_files),
+        cmocka_unit_test(test_conversion),           cmocka_unit_test(test_missing_and_misshapen),
+        cmocka_unit_test(test_conversion_in_pieces), cmocka_unit_test(test_refused_on_every_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

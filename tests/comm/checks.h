@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What holds for collectives over any backend: bodies that every rank of a job runs, as threads
+ * (test_reduce.c) or as processes (mpi_reduce.c).
+ */
+#ifndef ECH_TESTS_COMM_CHECKS_H
+#define ECH_TESTS_COMM_CHECKS_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/ranks.h"
+
+static const int64_t checks_counts[] = {0, 1, 2, 3, 7, 1000, 100003};
+enum { CHECKS_COUNTS = 7, CHECKS_CANARY = 64 };
+
+/* A group of all ranks. */
+static inline ech_status checks_world(ech_comm *comm, ech_group **out)
+{
+    int ranks[RANKS_MOST];
+    for (int r = 0; r < ech_comm_size(comm); r++) ranks[r] = r;
+    return ech_group_create(comm, "world", ranks, ech_comm_size(comm), out);
+}
+
+/* Rank r's element i: small whole numbers, whose sums are exact, or fractions, whose are not. */
+static inline double checks_element(int rank, int64_t i, bool whole)
+{
+    uint32_t word = ((uint32_t)i + 1) * 2654435761u ^ ((uint32_t)rank + 1) * 2246822519u;
+    word = (word ^ word >> 15) * 3266489917u;
+    word ^= word >> 13;
+    return whole ? (double)(word % 2001) - 1000 : (double)word * 0x1p-32 - 0.5;
+}
+
+static inline void checks_put(void *x, ech_dtype dtype, int64_t i, double value)
+{
+    if (dtype == ECH_F32)
+        ((float *)x)[i] = (float)value;
+    else
+        ((double *)x)[i] = value;
+}
+
+static inline void checks_fill(void *x, ech_dtype dtype, int64_t n, int rank, bool whole)
+{
+    for (int64_t i = 0; i < n; i++) checks_put(x, dtype, i, checks_element(rank, i, whole));
+}
+
+/* The sum in rank order, rounded to dtype after every addition. */
+static inline void checks_serial_sum(void *x, ech_dtype dtype, int64_t n, int ranks, bool whole)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float sum32 = (float)checks_element(0, i, whole);
+        double sum64 = checks_element(0, i, whole);
+        for (int r = 1; r < ranks; r++) {
+            sum32 += (float)checks_element(r, i, whole);
+            sum64 += checks_element(r, i, whole);
+        }
+        checks_put(x, dtype, i, dtype == ECH_F32 ? (double)sum32 : sum64);
+    }
+}
+
+/* Whether all members hold member 0's bytes. */
+static inline ech_status checks_same_bits(ech_group *group, const void *x, size_t bytes)
+{
+    if (bytes == 0) return ECH_OK;
+    void *first = malloc(bytes);
+    memcpy(first, x, bytes);
+    ech_status st = ech_group_broadcast(group, 0, first, bytes);
+    bool same = memcmp(first, x, bytes) == 0;
+    free(first);
+    ECH_TRY(st);
+    RANKS_CHECK(same);
+    return ECH_OK;
+}
+
+/* The counters against the formula, summed over the members. */
+static inline ech_status checks_bytes(ech_group *group, ech_reduction reduction, ech_dtype dtype,
+                                      int64_t n, int64_t before)
+{
+    int64_t N = ech_group_size(group), bytes = n * (int64_t)ech_dtype_bytes(dtype);
+    int64_t sent = ech_group_reduce_count(group).bytes - before;
+    RANKS_CHECK(sent == ech_reduction_bytes(reduction, dtype, n, (int)N, ech_group_index(group)));
+    double total = (double)sent;
+    ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, &total, 1));
+    if (reduction == ECH_REDUCTION_DIRECT || reduction == ECH_REDUCTION_RING)
+        RANKS_CHECK((int64_t)total == 2 * (N - 1) * bytes);
+    if (reduction == ECH_REDUCTION_NAIVE) RANKS_CHECK((int64_t)total == N * (N - 1) * bytes);
+    return ECH_OK;
+}
+
+typedef struct checks_case {
+    ech_reduction reduction;
+    ech_dtype dtype;
+    int64_t n;
+    bool whole;
+} checks_case;
+
+/* Reduces x, with canaries behind x and behind the scratch. */
+static inline ech_status checks_reduce_guarded(ech_group *group, const checks_case *c, char *x)
+{
+    size_t bytes = (size_t)c->n * ech_dtype_bytes(c->dtype);
+    size_t scratch_bytes =
+        ech_reduction_scratch(c->reduction, c->dtype, c->n, ech_group_size(group));
+    char *scratch = malloc(scratch_bytes + CHECKS_CANARY);
+    char canary[CHECKS_CANARY];
+    memset(canary, 0x5a, sizeof canary);
+    memset(scratch + scratch_bytes, 0x5a, CHECKS_CANARY);
+    memset(x + bytes, 0x5a, CHECKS_CANARY);
+    ech_tensor view = ech_tensor_1d(x, c->dtype, c->n);
+    ech_status st = ech_group_reduce(group, c->reduction, &view, scratch);
+    bool intact = memcmp(scratch + scratch_bytes, canary, CHECKS_CANARY) == 0 &&
+                  memcmp(x + bytes, canary, CHECKS_CANARY) == 0;
+    free(scratch);
+    ECH_TRY(st);
+    RANKS_CHECK(intact);
+    return ECH_OK;
+}
+
+static inline ech_status checks_one_reduce(ech_group *group, const checks_case *c, char *x,
+                                           char *expected)
+{
+    size_t bytes = (size_t)c->n * ech_dtype_bytes(c->dtype);
+    int N = ech_group_size(group);
+    int64_t before = ech_group_reduce_count(group).bytes;
+    checks_fill(x, c->dtype, c->n, ech_group_index(group), c->whole);
+    checks_serial_sum(expected, c->dtype, c->n, N, c->whole);
+    ECH_TRY(checks_reduce_guarded(group, c, x));
+    /* Whole numbers add exactly in any order; in member order all numbers as in a serial sum. */
+    bool ordered = c->reduction == ECH_REDUCTION_DIRECT || c->reduction == ECH_REDUCTION_NAIVE;
+    if (c->whole || ordered) RANKS_CHECK(memcmp(x, expected, bytes) == 0);
+    ECH_TRY(checks_same_bits(group, x, bytes));
+    if (c->reduction == ECH_REDUCTION_LIBRARY) return ECH_OK;
+    return checks_bytes(group, c->reduction, c->dtype, c->n, before);
+}
+
+/* One way to reduce, for all counts, both types, exact and inexact sums. */
+static inline ech_status checks_reduction(ech_comm *comm, ech_reduction reduction)
+{
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    size_t most = (size_t)checks_counts[CHECKS_COUNTS - 1] * 8 + CHECKS_CANARY;
+    char *x = malloc(most), *expected = malloc(most);
+    ech_status st = ECH_OK;
+    for (int i = 0; i < CHECKS_COUNTS * 4 && st == ECH_OK; i++) {
+        checks_case c = {.reduction = reduction,
+                         .dtype = i % 2 ? ECH_F32 : ECH_F64,
+                         .n = checks_counts[i / 4],
+                         .whole = i / 2 % 2};
+        st = checks_one_reduce(group, &c, x, expected);
+    }
+    free(x);
+    free(expected);
+    ech_group_destroy(group);
+    return st;
+}
+
+/* Pieces of several segments, so that these overlap. */
+static inline ech_status checks_long_reduction(ech_comm *comm, ech_reduction reduction)
+{
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    checks_case c = {.reduction = reduction, .dtype = ECH_F32, .n = (1 << 20) + 5};
+    c.whole = reduction == ECH_REDUCTION_RING;
+    char *x = malloc((size_t)c.n * 4 + CHECKS_CANARY), *expected = malloc((size_t)c.n * 4);
+    ech_status st = checks_one_reduce(group, &c, x, expected);
+    free(x);
+    free(expected);
+    ech_group_destroy(group);
+    return st;
+}
+
+static inline ech_status checks_fold(ech_comm *comm)
+{
+    int N = ech_comm_size(comm), rank = ech_comm_rank(comm);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    double sum[3] = {rank + 1, 0.1, rank == N - 1 ? (double)NAN : 1};
+    ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, sum, 3));
+    double serial = 0.1;
+    for (int r = 1; r < N; r++) serial += 0.1;
+    RANKS_CHECK(sum[0] == N * (N + 1) / 2.0 && sum[1] == serial && isnan(sum[2]));
+
+    double max[3] = {-rank - 5, rank, rank == 0 ? (double)NAN : 1};
+    ECH_TRY(ech_group_fold(group, ECH_FOLD_MAX, max, 3));
+    RANKS_CHECK(max[0] == -5 && max[1] == N - 1 && isnan(max[2]));
+
+    double many[150]; /* more than go in one message */
+    for (int i = 0; i < 150; i++) many[i] = rank + i;
+    ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, many, 150));
+    for (int i = 0; i < 150; i++) RANKS_CHECK(many[i] == N * i + N * (N - 1) / 2.0);
+    RANKS_CHECK(ech_group_other_count(group).calls == 3);
+    RANKS_CHECK(ech_group_reduce_count(group).calls == 0);
+    ech_group_destroy(group);
+    return ECH_OK;
+}
+
+static inline ech_status checks_broadcast(ech_comm *comm)
+{
+    int N = ech_comm_size(comm), rank = ech_comm_rank(comm);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    double messages = 0;
+    for (int root = 0; root < N; root++) {
+        char text[32] = "";
+        if (rank == root) snprintf(text, sizeof text, "from %d", root);
+        char expected[32];
+        snprintf(expected, sizeof expected, "from %d", root);
+        ECH_TRY(ech_group_broadcast(group, root, text, sizeof text));
+        RANKS_CHECK(strcmp(text, expected) == 0);
+    }
+    ech_comm_count count = ech_group_other_count(group);
+    RANKS_CHECK(count.calls == N && count.bytes == 32 * count.messages);
+    messages = (double)count.messages;
+    ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, &messages, 1));
+    RANKS_CHECK((int)messages == N * (N - 1));
+    ech_group_destroy(group);
+    return ECH_OK;
+}
+
+/* Messages between neighbours in order, with two tags out of order, and of no bytes. */
+static inline ech_status checks_messages(ech_comm *comm)
+{
+    int N = ech_comm_size(comm), rank = ech_comm_rank(comm);
+    int next = (rank + 1) % N, previous = (rank + N - 1) % N;
+    int out[3] = {rank, rank + 100, rank + 200}, in[3] = {-1, -1, -1};
+    int last_tag = (1 << 20) - 1;
+    ech_request requests[8];
+    ECH_TRY(ech_comm_send_start(comm, next, 0, &out[0], sizeof(int), &requests[0]));
+    ECH_TRY(ech_comm_send_start(comm, next, 0, &out[1], sizeof(int), &requests[1]));
+    ECH_TRY(ech_comm_send_start(comm, next, last_tag, &out[2], sizeof(int), &requests[2]));
+    ECH_TRY(ech_comm_send_start(comm, next, 5, NULL, 0, &requests[3]));
+    ECH_TRY(ech_comm_receive_start(comm, previous, 5, NULL, 0, &requests[4]));
+    ECH_TRY(ech_comm_receive_start(comm, previous, last_tag, &in[2], sizeof(int), &requests[5]));
+    ECH_TRY(ech_comm_receive_start(comm, previous, 0, &in[0], sizeof(int), &requests[6]));
+    ECH_TRY(ech_comm_receive_start(comm, previous, 0, &in[1], sizeof(int), &requests[7]));
+    ECH_TRY(ech_comm_wait(comm, requests, 8));
+    RANKS_CHECK(in[0] == previous && in[1] == previous + 100 && in[2] == previous + 200);
+    bool done = false;
+    ECH_TRY(ech_comm_test(comm, &requests[0], &done));
+    RANKS_CHECK(done);
+    return ECH_OK;
+}
+
+/* World, its halves and pairs at once, each with messages of the caller's in between, over
+ * many tags: none mix. */
+static inline ech_status checks_mixed_groups(ech_comm *comm)
+{
+    int N = ech_comm_size(comm), rank = ech_comm_rank(comm);
+    int half[RANKS_MOST], halves = 0;
+    for (int r = 0; r < N; r++)
+        if (r % 2 == rank % 2) half[halves++] = r;
+    ech_group *world, *parity, *again;
+    ECH_TRY(checks_world(comm, &world));
+    ECH_TRY(ech_group_create(comm, "parity", half, halves, &parity));
+    ECH_TRY(checks_world(comm, &again));
+    for (int turn = 0; turn < 40; turn++) {
+        float mine = (float)(rank + turn), other = -1, sums[3] = {mine, mine, mine};
+        ech_request requests[2];
+        ECH_TRY(ech_comm_receive_start(comm, (rank + N - 1) % N, turn, &other, 4, &requests[0]));
+        ech_group *groups[3] = {world, parity, again};
+        float scratch[RANKS_MOST];
+        for (int g = 0; g < 3; g++) {
+            ech_tensor x = ech_tensor_1d(&sums[g], ECH_F32, 1);
+            ECH_TRY(ech_group_reduce(groups[g], ECH_REDUCTION_DIRECT, &x, scratch));
+        }
+        ECH_TRY(ech_comm_send_start(comm, (rank + 1) % N, turn, &mine, 4, &requests[1]));
+        ECH_TRY(ech_group_barrier(parity));
+        ECH_TRY(ech_comm_wait(comm, requests, 2));
+        float all = 0, some = 0;
+        for (int r = 0; r < N; r++) {
+            all += (float)(r + turn);
+            if (r % 2 == rank % 2) some += (float)(r + turn);
+        }
+        RANKS_CHECK(other == (float)((rank + N - 1) % N + turn));
+        RANKS_CHECK(sums[0] == all && sums[1] == some && sums[2] == all);
+    }
+    ech_group_destroy(again);
+    ech_group_destroy(parity);
+    ech_group_destroy(world);
+    return ECH_OK;
+}
+
+#endif

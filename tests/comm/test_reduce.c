@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives over ranks as threads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/checks.h"
+
+static const double deadline = 60;
+enum { MOST = 5 };
+
+static ech_status run_reduction(ech_comm *comm, void *context)
+{
+    return checks_reduction(comm, *(ech_reduction *)context);
+}
+
+static ech_status run_long_reduction(ech_comm *comm, void *context)
+{
+    return checks_long_reduction(comm, *(ech_reduction *)context);
+}
+
+static void check_reduction(ech_reduction reduction)
+{
+    for (int n = 1; n <= MOST; n++)
+        assert_int_equal(ranks_run(n, deadline, run_reduction, &reduction, NULL), ECH_OK);
+    for (int n = 2; n <= 3; n++)
+        assert_int_equal(ranks_run(n, deadline, run_long_reduction, &reduction, NULL), ECH_OK);
+}
+
+static void test_direct(void **state)
+{
+    (void)state;
+    check_reduction(ECH_REDUCTION_DIRECT);
+}
+
+static void test_ring(void **state)
+{
+    (void)state;
+    check_reduction(ECH_REDUCTION_RING);
+}
+
+static void test_naive(void **state)
+{
+    (void)state;
+    check_reduction(ECH_REDUCTION_NAIVE);
+}
+
+/* Each element's sum is the serial one, so cutting a tensor in two changes no bit. */
+static ech_status reduce_cut(ech_comm *comm, void *context)
+{
+    (void)context;
+    enum { COUNT = 1001 };
+    float whole[COUNT], cut[COUNT];
+    char *scratch =
+        malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, COUNT, ech_comm_size(comm)));
+    ech_group *group;
+    ech_status st = checks_world(comm, &group);
+    if (st == ECH_OK) {
+        checks_fill(whole, ECH_F32, COUNT, ech_comm_rank(comm), false);
+        checks_fill(cut, ECH_F32, COUNT, ech_comm_rank(comm), false);
+        ech_tensor views[] = {ech_tensor_1d(whole, ECH_F32, COUNT),
+                              ech_tensor_1d(cut, ECH_F32, 337),
+                              ech_tensor_1d(cut + 337, ECH_F32, COUNT - 337)};
+        for (int i = 0; i < 3 && st == ECH_OK; i++)
+            st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &views[i], scratch);
+        ech_group_destroy(group);
+    }
+    free(scratch);
+    ECH_TRY(st);
+    RANKS_CHECK(memcmp(whole, cut, sizeof whole) == 0);
+    return ECH_OK;
+}
+
+static void test_cut_changes_no_bit(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= MOST; n++)
+        assert_int_equal(ranks_run(n, deadline, reduce_cut, NULL, NULL), ECH_OK);
+}
+
+static ech_status refuse(ech_comm *comm, void *context)
+{
+    (void)context;
+    ech_log_set_quiet(true);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    int32_t whole[2] = {1, 2};
+    float real[2] = {1, 2};
+    ech_tensor integers = ech_tensor_1d(whole, ECH_I32, 2), reals = ech_tensor_1d(real, ECH_F32, 2);
+    ech_status st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &integers, NULL);
+    RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "int32"));
+    st = ech_group_reduce(group, ECH_REDUCTION_LIBRARY, &reals, NULL);
+    RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "parallel.comm"));
+    ech_group_destroy(group);
+    return ECH_OK;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(2, deadline, refuse, NULL, NULL), ECH_OK);
+    assert_false(ech_reduction_supported(ech_comm_find("local"), ECH_REDUCTION_LIBRARY));
+    assert_true(ech_reduction_supported(ech_comm_find("mpi"), ECH_REDUCTION_LIBRARY));
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ECH_REDUCTIONS; i++) {
+        ech_reduction found = ECH_REDUCTIONS;
+        assert_true(ech_reduction_from_name(ech_reduction_name((ech_reduction)i), &found));
+        assert_int_equal(found, i);
+    }
+    ech_reduction kept = ECH_REDUCTION_RING;
+    assert_false(ech_reduction_from_name("rings", &kept));
+    assert_int_equal(kept, ECH_REDUCTION_RING);
+}
+
+/* What the plan relies on for sizes that no test runs. */
+static void test_formulas(void **state)
+{
+    (void)state;
+    int64_t n = (int64_t)1 << 36;
+    for (int N = 1; N <= 1000; N += 111) {
+        int64_t direct = 0, ring = 0;
+        for (int i = 0; i < N; i++) {
+            direct += ech_reduction_bytes(ECH_REDUCTION_DIRECT, ECH_F32, n, N, i);
+            ring += ech_reduction_bytes(ECH_REDUCTION_RING, ECH_F32, n, N, i);
+        }
+        assert_int_equal(direct, 2 * (N - 1) * n * 4);
+        assert_int_equal(ring, 2 * (N - 1) * n * 4);
+        assert_true(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, n, N) <= 64 << 20);
+        assert_true(ech_reduction_scratch(ECH_REDUCTION_RING, ECH_F32, n, N) <= 2 << 20);
+    }
+    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F64, 10, 4), 3 * 3 * 8);
+    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_RING, ECH_F64, 10, 4), 3 * 8);
+    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_NAIVE, ECH_F64, 10, 4), 3 * 10 * 8);
+    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F64, 10, 1), 0);
+}
+
+static ech_status run_others(ech_comm *comm, void *context)
+{
+    (void)context;
+    ECH_TRY(checks_messages(comm));
+    ECH_TRY(checks_fold(comm));
+    ECH_TRY(checks_broadcast(comm));
+    return checks_mixed_groups(comm);
+}
+
+static void test_other_collectives(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MOST; n++)
+        assert_int_equal(ranks_run(n, deadline, run_others, NULL, NULL), ECH_OK);
+}
+
+/* Nobody leaves a barrier before the last has come. */
+static ech_status meet(ech_comm *comm, void *context)
+{
+    _Atomic int *arrived = context;
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    int N = ech_comm_size(comm);
+    for (int turn = 1; turn <= 50; turn++) {
+        ++*arrived;
+        ECH_TRY(ech_group_barrier(group));
+        RANKS_CHECK(*arrived >= turn * N);
+        ECH_TRY(ech_group_barrier(group));
+    }
+    ech_group_destroy(group);
+    return ECH_OK;
+}
+
+static void test_barrier(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MOST; n++) {
+        _Atomic int arrived = 0;
+        assert_int_equal(ranks_run(n, deadline, meet, &arrived, NULL), ECH_OK);
+        assert_int_equal(arrived, 50 * n);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_direct),   cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_naive),    cmocka_unit_test(test_cut_changes_no_bit),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_formulas), cmocka_unit_test(test_other_collectives),
+        cmocka_unit_test(test_barrier),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

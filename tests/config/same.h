@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For the tests of config: whether two structs hold the same values, to the bit.
+ */
+#ifndef ECH_TESTS_CONFIG_SAME_H
+#define ECH_TESTS_CONFIG_SAME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "config/config.h"
+
+static inline bool same_INT(int64_t a, int64_t b)
+{
+    return a == b;
+}
+
+static inline bool same_SIZE(int64_t a, int64_t b)
+{
+    return a == b;
+}
+
+static inline bool same_BOOL(int a, int b)
+{
+    return a == b;
+}
+
+static inline bool same_REAL(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static inline bool same_TEXT(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
+}
+
+static inline bool same_NAME(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
+}
+
+/* The first key that differs, NULL if none does. */
+static inline const char *first_difference(const ech_config *a, const ech_config *b)
+{
+#define SECTION(section, help)
+#define KEY(section, key, type, ...)                                                               \
+    if (!same_##type(a->section.key, b->section.key)) return #section "." #key;
+#define END(section)
+#include "config/keys.def"
+#undef SECTION
+#undef KEY
+#undef END
+    return NULL;
+}
+
+#endif

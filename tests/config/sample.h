@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For the tests of config: names as an application hands them in, and the smallest complete run
+ * file.
+ */
+#ifndef ECH_TESTS_CONFIG_SAMPLE_H
+#define ECH_TESTS_CONFIG_SAMPLE_H
+
+#include <string.h>
+
+#include "config/config.h"
+
+static const char sample_run[] = "model:\n"
+                                 "  architecture: gpt2\n"
+                                 "  hidden_size: 64\n"
+                                 "  num_hidden_layers: 2\n"
+                                 "  num_attention_heads: 4\n"
+                                 "data:\n"
+                                 "  train: corpus/train\n"
+                                 "  sequence_length: 32\n"
+                                 "training:\n"
+                                 "  steps: 10\n"
+                                 "  global_batch_size: 8\n"
+                                 "optimizer:\n"
+                                 "  learning_rate: 1e-3\n"
+                                 "log:\n"
+                                 "  directory: runs/one\n";
+
+static inline ech_config *sample_create(void)
+{
+    const ech_config_names names[] = {
+        {"models", "gpt2 llama"},      {"tokenizers", "bytes gpt2"},
+        {"optimizers", "adamw sgd"},   {"curves", "constant linear cosine"},
+        {"comms", "local mpi"},        {"schedules", "gpipe 1f1b"},
+        {"reductions", "direct ring"},
+    };
+    ech_config *config = NULL;
+    if (ech_config_create(names, sizeof names / sizeof names[0], &config) != ECH_OK) return NULL;
+    return config;
+}
+
+static inline ech_status sample_read(ech_config *config, const char *text)
+{
+    return ech_config_read_text(config, text, strlen(text), "run.yaml");
+}
+
+#endif

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is printed reads back to the same struct, whatever the values.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "config/same.h"
+#include "config/sample.h"
+
+static int be_quiet(void **state)
+{
+    (void)state;
+    ech_log_set_quiet(true);
+    return 0;
+}
+
+/* Prints, reads back, compares, prints again; the print goes to *out if that is not NULL. */
+static void assert_round_trip(const ech_config *config, ech_text *out)
+{
+    ech_text first = {0}, second = {0};
+    ech_config_print(config, &first);
+    ech_config *back = sample_create();
+    if (sample_read(back, first.at) != ECH_OK)
+        fail_msg("does not read back: %s\n%s", ech_last_error(), first.at);
+    const char *differs = first_difference(config, back);
+    if (differs) fail_msg("%s differs:\n%s", differs, first.at);
+    ech_config_print(back, &second);
+    assert_string_equal(first.at, second.at);
+    ech_config_destroy(back);
+    ech_text_free(&second);
+    if (out)
+        *out = first;
+    else
+        ech_text_free(&first);
+}
+
+static void test_resolved_run_file(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    assert_int_equal(sample_read(config, sample_run), ECH_OK);
+    assert_round_trip(config, NULL);
+    config->model.vocab_size = 257;
+    config->model.tie_word_embeddings = 1;
+    config->memory.device_limit = (INT64_C(3) << 29) + 1;
+    ech_config_replace_text(&config->checkpoint.directory, "runs/one/checkpoints");
+    ech_text text = {0};
+    assert_round_trip(config, &text);
+    const char *lines[] = {"model:\n  architecture: gpt2\n  hidden_size: 64\n",
+                           "  vocab_size: 257\n",
+                           "  rms_norm_eps: 1.0e-05\n",
+                           "  tie_word_embeddings: true\n",
+                           "\n\ndata:\n  train: corpus/train\n  valid: \"\"\n",
+                           "  schedule: 1f1b\n",
+                           "  bucket_bytes: 4MiB\n",
+                           "  threads: auto\n",
+                           "  device_limit: 1610612737\n",
+                           "  directory: runs/one/checkpoints\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        if (!strstr(text.at, lines[i])) fail_msg("no \"%s\" in\n%s", lines[i], text.at);
+    ech_text_free(&text);
+    ech_config_destroy(config);
+}
+
+static void test_unset_required_keys_are_left_out(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    ech_text text = {0};
+    assert_round_trip(config, &text);
+    assert_null(strstr(text.at, "hidden_size"));
+    ech_text_free(&text);
+    ech_config_destroy(config);
+}
+
+static void test_unread_keys_are_left_out(void **state)
+{
+    (void)state;
+    const char *owned = "model.rope_theta model.rms_norm_eps model.layer_norm_epsilon";
+    const char *read = "model.layer_norm_epsilon";
+    ech_config *config = sample_create();
+    assert_int_equal(sample_read(config, sample_run), ECH_OK);
+    assert_int_equal(ech_config_check_read(config, owned, read, "gpt2"), ECH_OK);
+    ech_config *copy = ech_config_copy(config);
+    ech_text text = {0};
+    ech_config_print(copy, &text);
+    assert_null(strstr(text.at, "rope_theta"));
+    assert_non_null(strstr(text.at, "layer_norm_epsilon"));
+    /* So what was printed can be run. */
+    ech_config *again = sample_create();
+    assert_int_equal(sample_read(again, text.at), ECH_OK);
+    assert_null(first_difference(config, again));
+    assert_int_equal(ech_config_check_read(again, owned, read, "gpt2"), ECH_OK);
+    ech_text_free(&text);
+    /* Another choice may read them. */
+    assert_int_equal(ech_config_check_read(config, owned, owned, "all"), ECH_OK);
+    ech_config_print(config, &text);
+    assert_non_null(strstr(text.at, "rope_theta"));
+    ech_text_free(&text);
+    ech_config_destroy(again);
+    ech_config_destroy(copy);
+    ech_config_destroy(config);
+}
+
+static void test_texts(void **state)
+{
+    (void)state;
+    const char *texts[] = {"",
+                           "null",
+                           "~",
+                           "Yes",
+                           "123",
+                           "1e5",
+                           "0x1f",
+                           ".5",
+                           ".inf",
+                           "a b",
+                           " a",
+                           "a ",
+                           "a: b",
+                           "a #b",
+                           "- a",
+                           "\"q\"",
+                           "it's",
+                           "back\\slash",
+                           "a\nb",
+                           "\ttab",
+                           "\r",
+                           "\x7f",
+                           "{a}",
+                           "[a]",
+                           "*a",
+                           "&a",
+                           "!a",
+                           "%a",
+                           "@a",
+                           "`a",
+                           "d\xc3\xa9j\xc3\xa0",
+                           "\xc2\x85",
+                           "\xe2\x80\xa8",
+                           "\xef\xbb\xbfx",
+                           "\xef\xbf\xbf",
+                           "\xf0\x9f\x8f\x94",
+                           "---",
+                           "...",
+                           "<<",
+                           "=",
+                           "?",
+                           ":"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        ech_config *config = sample_create();
+        ech_text assignment = {0};
+        ech_text_append(&assignment, "log.directory=%s", texts[i]);
+        assert_int_equal(ech_config_set(config, assignment.at), ECH_OK);
+        assert_string_equal(config->log.directory, texts[i]);
+        assert_round_trip(config, NULL);
+        ech_text_free(&assignment);
+        ech_config_destroy(config);
+    }
+}
+
+static void test_reals(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    const double few[] = {0, -0.0, 1, 0.1, 1e-5, 1.0 / 3, 1e6, 5e-324, 2.2250738585072014e-308};
+    for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
+        config->optimizer.min_learning_rate = few[i];
+        assert_round_trip(config, NULL);
+    }
+    for (uint64_t q = 0; q < 50; q++) {
+        double normals[4];
+        ech_random_normals((ech_random_key){3, 0, 0}, q, normals);
+        config->optimizer.min_learning_rate = normals[0] * normals[0];
+        config->optimizer.clip_norm = normals[1] * normals[1] * 1e6;
+        config->optimizer.eps = normals[2] * normals[2] * 1e-12;
+        assert_round_trip(config, NULL);
+    }
+    ech_config_destroy(config);
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    ech_text help = {0};
+    ech_config_help(config, &help);
+    const char *parts[] = {
+        "model: what is trained",
+        "  model.hidden_size\n      width C\n      whole number, 1 to 1000000; required\n",
+        "one of: gpt2 llama; required\n",
+        "optimizer.eps\n      AdamW: added to the root\n      number, 0 to 1; default 1e-8\n",
+        "true or false; default auto\n",
+        "default \"\"\n",
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (!strstr(help.at, parts[i])) fail_msg("no \"%s\" in\n%s", parts[i], help.at);
+    ech_text_free(&help);
+    ech_config_destroy(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resolved_run_file),
+        cmocka_unit_test(test_unset_required_keys_are_left_out),
+        cmocka_unit_test(test_unread_keys_are_left_out),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_reals),
+        cmocka_unit_test(test_help),
+    };
+    return cmocka_run_group_tests(tests, be_quiet, NULL);
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line over the file, and what is checked when all is in.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "config/sample.h"
+
+static int be_quiet(void **state)
+{
+    (void)state;
+    ech_log_set_quiet(true);
+    return 0;
+}
+
+static void assert_last_error(const char *expected)
+{
+    if (!strstr(ech_last_error(), expected))
+        fail_msg("the error is\n%s\nand not\n%s", ech_last_error(), expected);
+}
+
+static void test_overrides(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    assert_int_equal(sample_read(config, sample_run), ECH_OK);
+    assert_int_equal(ech_config_set(config, "training.steps=20"), ECH_OK);
+    assert_int_equal(ech_config_set(config, "training.steps=30"), ECH_OK);
+    assert_int_equal(ech_config_set(config, "memory.device_limit=8GiB"), ECH_OK);
+    assert_int_equal(ech_config_set(config, "data.valid=a=b c"), ECH_OK);
+    assert_int_equal(ech_config_set(config, "data.train="), ECH_OK);
+    assert_int_equal(config->training.steps, 30);
+    assert_int_equal(config->memory.device_limit, INT64_C(8) << 30);
+    assert_string_equal(config->data.valid, "a=b c");
+    assert_string_equal(config->data.train, "");
+    assert_true(ech_config_is_set(config, "memory.device_limit"));
+    ech_config_destroy(config);
+}
+
+static void test_wrong_overrides(void **state)
+{
+    (void)state;
+    const struct {
+        const char *assignment, *message;
+    } cases[] = {
+        {"training.steps", "command line: training.steps: not understood; write section.key=value"},
+        {"training.stepz=1",
+         "command line: training.stepz: no such key; did you mean training.steps?"},
+        {"trainin.steps=1", "command line: trainin.steps: no such section; did you mean training?"},
+        {"steps=1", "steps: no such key; write section.key=value; it is training.steps"},
+        {"model.steps=1", "model.steps: no such key; it is training.steps"},
+        {"=1", "command line: : no such key; write section.key=value"},
+        {".=1", "command line: .: no such section"},
+        {"training.=1", "the keys of training are steps"},
+        {"training.steps=", "command line: training.steps: no value"},
+        {"training.steps= 3", "command line: training.steps =  3: not a whole number"},
+        {"training.steps=4x", "command line: training.steps = 4x: not a whole number"},
+        {"training.steps=-1", "out of bounds; 0 to 1000000000000"},
+        {"model.architecture=lama", "did you mean llama?"},
+        {"data.train=\xff/x", "data.train = \xff/x: not valid UTF-8"},
+        {"data.train=\xed\xa0\x80", "not valid UTF-8"},
+    };
+    ech_config *config = sample_create();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(ech_config_set(config, cases[i].assignment), ECH_EUSAGE);
+        assert_last_error(cases[i].message);
+    }
+    assert_false(ech_config_is_set(config, "training.steps"));
+    ech_config_destroy(config);
+}
+
+static void test_required_keys(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    assert_int_equal(ech_config_check(config), ECH_EUSAGE);
+    assert_last_error("required but not set: model.architecture model.hidden_size");
+    assert_last_error("log.directory; set them in the run file");
+    assert_int_equal(sample_read(config, sample_run), ECH_OK);
+    assert_int_equal(ech_config_check(config), ECH_OK);
+    ech_config_destroy(config);
+}
+
+static void test_defaults_that_a_build_lacks(void **state)
+{
+    (void)state;
+    ech_config_names names[] = {
+        {"models", "gpt2"}, {"tokenizers", "bytes"}, {"optimizers", "adamw"},  {"curves", "cosine"},
+        {"comms", "local"}, {"schedules", "1f1b"},   {"reductions", "direct"},
+    };
+    ech_config *config;
+    assert_int_equal(ech_config_create(names, 7, &config), ECH_OK);
+    assert_int_equal(sample_read(config, sample_run), ECH_OK);
+    assert_int_equal(ech_config_check(config), ECH_EUSAGE);
+    assert_last_error("default: parallel.comm = mpi: not one of: local");
+    assert_int_equal(ech_config_set(config, "parallel.comm=local"), ECH_OK);
+    assert_int_equal(ech_config_check(config), ECH_OK);
+    ech_config_destroy(config);
+
+    assert_int_equal(ech_config_create(names, 1, &config), ECH_OK);
+    assert_int_equal(ech_config_set(config, "parallel.comm=local"), ECH_EINTERNAL);
+    assert_last_error("nobody handed in the names of comms");
+    ech_config_destroy(config);
+}
+
+static void test_complaints_name_the_place(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    assert_int_equal(sample_read(config, sample_run), ECH_OK);
+    assert_int_equal(ech_config_complain(config, "model.hidden_size", "not divisible by %d", 5),
+                     ECH_EUSAGE);
+    assert_string_equal(ech_last_error(),
+                        "run.yaml:3:16: model.hidden_size = 64: not divisible by 5");
+    assert_int_equal(ech_config_set(config, "model.hidden_size=65"), ECH_OK);
+    ech_config_complain(config, "model.hidden_size", "odd");
+    assert_string_equal(ech_last_error(), "command line: model.hidden_size = 65: odd");
+    ech_config_complain(config, "parallel.data", "odd");
+    assert_string_equal(ech_last_error(), "parallel.data = auto (default): odd");
+    ech_config_complain(config, "parallel.bucket_bytes", "odd");
+    assert_string_equal(ech_last_error(), "parallel.bucket_bytes = 4MiB (default): odd");
+    ech_config_destroy(config);
+}
+
+static void test_unread_keys(void **state)
+{
+    (void)state;
+    const char *owned = "model.rope_theta model.rms_norm_eps model.layer_norm_epsilon";
+    ech_config *config = sample_create();
+    assert_int_equal(sample_read(config, sample_run), ECH_OK);
+    assert_int_equal(ech_config_check_read(config, owned, "", "architecture gpt2"), ECH_OK);
+    assert_int_equal(ech_config_set(config, "model.layer_norm_epsilon=1e-6"), ECH_OK);
+    assert_int_equal(
+        ech_config_check_read(config, owned, "model.layer_norm_epsilon", "architecture gpt2"),
+        ECH_OK);
+    assert_int_equal(ech_config_set(config, "model.rope_theta=500"), ECH_OK);
+    assert_int_equal(
+        ech_config_check_read(config, owned, "model.layer_norm_epsilon", "architecture gpt2"),
+        ECH_EUSAGE);
+    assert_string_equal(ech_last_error(), "command line: model.rope_theta = 500: not read by "
+                                          "architecture gpt2; remove it");
+    ech_config_destroy(config);
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    ech_config *saved = sample_create();
+    assert_int_equal(sample_read(saved, sample_run), ECH_OK);
+    ech_config *now = ech_config_copy(saved);
+    assert_int_equal(ech_config_check_resume(saved, now), ECH_OK);
+    /* Free keys may change, fixed ones may be said again. */
+    assert_int_equal(ech_config_set(now, "training.steps=100"), ECH_OK);
+    assert_int_equal(ech_config_set(now, "optimizer.learning_rate=1"), ECH_OK);
+    assert_int_equal(ech_config_set(now, "training.seed=1"), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now), ECH_OK);
+    assert_int_equal(saved->training.steps, 10);
+    assert_int_equal(ech_config_set(now, "training.seed=2"), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now), ECH_EUSAGE);
+    assert_last_error("command line: training.seed = 2: 1 in the checkpoint, and may not change");
+    assert_int_equal(ech_config_set(now, "training.seed=1"), ECH_OK);
+    assert_int_equal(ech_config_set(now, "model.rms_norm_eps=1.0000000000000001e-5"), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now), ECH_OK);
+    assert_int_equal(ech_config_set(now, "model.rms_norm_eps=1.000000000000001e-5"), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now), ECH_EUSAGE);
+    assert_last_error("1.0e-05 in the checkpoint");
+    ech_config_destroy(now);
+    now = ech_config_copy(saved);
+    assert_int_equal(ech_config_set(now, "data.train=other"), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now), ECH_EUSAGE);
+    assert_last_error("data.train = other: corpus/train in the checkpoint");
+    ech_config_destroy(now);
+    ech_config_destroy(saved);
+}
+
+static void test_copies_are_apart(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    assert_int_equal(sample_read(config, sample_run), ECH_OK);
+    ech_config *copy = ech_config_copy(config);
+    ech_config_replace_text(&copy->checkpoint.directory, "elsewhere");
+    ech_config_replace_text(&copy->data.train, copy->data.train);
+    assert_int_equal(ech_config_set(copy, "model.architecture=llama"), ECH_OK);
+    assert_string_equal(config->checkpoint.directory, "auto");
+    assert_string_equal(config->model.architecture, "gpt2");
+    ech_config_destroy(config);
+    assert_string_equal(copy->data.train, "corpus/train");
+    ech_config_complain(copy, "model.hidden_size", "odd");
+    assert_string_equal(ech_last_error(), "run.yaml:3:16: model.hidden_size = 64: odd");
+    ech_config_destroy(copy);
+    ech_config_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_wrong_overrides),
+        cmocka_unit_test(test_required_keys),
+        cmocka_unit_test(test_defaults_that_a_build_lacks),
+        cmocka_unit_test(test_complaints_name_the_place),
+        cmocka_unit_test(test_unread_keys),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_copies_are_apart),
+    };
+    return cmocka_run_group_tests(tests, be_quiet, NULL);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arbitrary bytes as a token file: refused, or every id that can be read is in the vocabulary and
+ * reading in pieces gives what reading at once gives. The input is two bytes n, then n bytes of
+ * .idx, then .bin.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "data/data.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+
+enum { VOCABULARY = 1000, MOST_TOKENS = 1 << 16 };
+static char folder[256];
+
+static void remove_folder(void)
+{
+    ech_file_remove_all(folder);
+}
+
+static void make_folder(void)
+{
+    const char *root = ech_file_is_folder("/dev/shm") ? "/dev/shm" : "/tmp";
+    snprintf(folder, sizeof folder, "%s/ech-fuzz-XXXXXX", root);
+    if (!mkdtemp(folder)) abort();
+    atexit(remove_folder);
+}
+
+static void write_half(const char *name, const uint8_t *bytes, size_t n)
+{
+    char *path = ech_file_join(folder, name);
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(bytes, 1, n, file) != n || fclose(file) != 0) abort();
+    free(path);
+}
+
+/* All at once, then in pieces of up to seven: what the pieces refuse, the whole refuses too. */
+static void read_tokens(const ech_token_file *file)
+{
+    int64_t n = ech_token_file_tokens(file);
+    if (n < 0 || ech_token_file_documents(file) < 0) abort();
+    if (n > MOST_TOKENS) n = MOST_TOKENS;
+    int32_t *ids = ech_calloc((size_t)n, sizeof *ids), piece[7];
+    bool good = ech_token_file_read(file, 0, n, VOCABULARY, ids) == ECH_OK, all = true;
+    for (int64_t at = 0; at < n; at += 7) {
+        int64_t m = n - at < 7 ? n - at : 7;
+        bool read = ech_token_file_read(file, at, m, VOCABULARY, piece) == ECH_OK;
+        all = all && read;
+        if (good && memcmp(piece, ids + at, (size_t)m * sizeof *ids) != 0) abort();
+        for (int64_t i = 0; read && i < m; i++)
+            if (piece[i] < 0 || piece[i] >= VOCABULARY) abort();
+    }
+    if (good != all) abort();
+    free(ids);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    if (n < 2) return 0;
+    if (!folder[0]) make_folder();
+    ech_log_set_quiet(true);
+    size_t index = (size_t)bytes[0] | (size_t)bytes[1] << 8;
+    if (index > n - 2) index = n - 2;
+    write_half("t.idx", bytes + 2, index);
+    write_half("t.bin", bytes + 2 + index, n - 2 - index);
+    char *prefix = ech_file_join(folder, "t");
+    ech_token_file *file;
+    if (ech_token_file_open(prefix, &file) == ECH_OK) {
+        read_tokens(file);
+        ech_token_file_close(file);
+    }
+    free(prefix);
+    return 0;
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loader: what a step trains on does not depend on the ranks, the batches, the prefetch or an
+ * interruption; every sample comes once an epoch.
+ */
+#include "data/scratch.h"
+
+#include <time.h>
+
+#include "base/random.h"
+
+/* 40 samples of 4 tokens (the last has two pairs); sample s begins with token 4 s. */
+enum { T = 4, TOKENS = 159, SAMPLES = 40, BATCH = 24 };
+
+static ech_loader_options sample_options(void)
+{
+    return (ech_loader_options){.sequence_length = T,
+                                .global_batch_size = BATCH,
+                                .micro_batch_size = 2,
+                                .data_degree = 1,
+                                .vocabulary = 65000,
+                                .shuffle = true,
+                                .seed = 7,
+                                .last_position = INT64_MAX,
+                                .prefetch = 2};
+}
+
+static ech_loader *start(const ech_token_file *file, ech_loader_options options, int64_t step)
+{
+    ech_loader *loader;
+    assert_int_equal(ech_loader_create(file, &options, step, &loader), ECH_OK);
+    return loader;
+}
+
+static const ech_batch *next(ech_loader *loader, int64_t step)
+{
+    const ech_batch *batch;
+    assert_int_equal(ech_loader_next(loader, step, &batch), ECH_OK);
+    assert_int_equal(batch->step, step);
+    return batch;
+}
+
+/* A row holds sample s as the rules in data.h say. */
+static void assert_sample(const ech_batch *batch, int64_t row, int64_t s)
+{
+    for (int64_t t = 0; t < T; t++) {
+        int64_t at = row * T + t, position = s * T + t;
+        bool pair = position + 1 < TOKENS;
+        assert_int_equal(batch->tokens[at], position < TOKENS ? position : 0);
+        assert_int_equal(batch->targets[at], pair ? position + 1 : 0);
+        assert_true(batch->weights[at] == (pair ? 1.0f : 0.0f));
+    }
+}
+
+static void test_samples_of_a_file(void **state)
+{
+    (void)state;
+    const int64_t expected[][3] = {
+        {0, 4, 0},        {1, 4, 0},  {2, 4, 1},    {5, 4, 1}, {6, 4, 2},
+        {9, 4, 2},        {10, 4, 3}, {159, 4, 40}, {3, 1, 2}, {INT64_MAX, 1, INT64_MAX - 1},
+        {2, INT64_MAX, 1}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
+        assert_int_equal(ech_data_samples(expected[i][0], expected[i][1]), expected[i][2]);
+}
+
+static void test_validation_in_order(void **state)
+{
+    (void)state;
+    ech_token_file *file = counting_file("t", TOKENS);
+    ech_loader_options options = sample_options();
+    options.shuffle = false;
+    options.last_position = SAMPLES;
+    ech_loader *loader = start(file, options, 0);
+    for (int64_t step = 0; step < 3; step++) {
+        const ech_batch *batch = next(loader, step);
+        assert_int_equal(batch->micro_batches, 12);
+        for (int64_t row = 0; row < BATCH; row++) {
+            int64_t s = step * BATCH + row;
+            assert_sample(batch, row, s < SAMPLES ? s : 1000);
+        }
+    }
+    ech_loader_destroy(loader);
+    ech_token_file_close(file);
+}
+
+/* The samples of a step over all ranks of a layout, in the order of the global micro-batches. */
+static void gather_step(const ech_token_file *file, int degree, int64_t micro, int64_t step,
+                        int64_t samples[BATCH])
+{
+    for (int rank = 0; rank < degree; rank++) {
+        ech_loader_options options = sample_options();
+        options.data_degree = degree;
+        options.data_rank = rank;
+        options.micro_batch_size = micro;
+        ech_loader *loader = start(file, options, step);
+        const ech_batch *batch = next(loader, step);
+        assert_int_equal(batch->micro_batches * micro * degree, BATCH);
+        for (int64_t row = 0; row < BATCH / degree; row++) {
+            int64_t s = batch->tokens[row * T] / T;
+            assert_sample(batch, row, s);
+            int64_t q = row / micro * degree + rank;
+            samples[q * micro + row % micro] = s;
+        }
+        ech_loader_destroy(loader);
+    }
+}
+
+static void test_same_samples_under_any_layout(void **state)
+{
+    (void)state;
+    ech_token_file *file = counting_file("t", TOKENS);
+    for (int64_t step = 0; step < 5; step++) {
+        for (int degree = 1; degree <= 4; degree++) {
+            for (int64_t micro = 1; micro <= BATCH / degree; micro++) {
+                if (BATCH / degree % micro != 0) continue;
+                int64_t samples[BATCH];
+                gather_step(file, degree, micro, step, samples);
+                for (int64_t i = 0; i < BATCH; i++) {
+                    uint64_t g = (uint64_t)(step * BATCH + i);
+                    uint64_t s = ech_random_permute(7, g / SAMPLES, SAMPLES, g % SAMPLES);
+                    assert_int_equal(samples[i], s);
+                }
+            }
+        }
+    }
+    ech_token_file_close(file);
+}
+
+static void test_every_sample_once_an_epoch(void **state)
+{
+    (void)state;
+    enum { STEPS = 5, EPOCHS = STEPS * BATCH / SAMPLES };
+    ech_token_file *file = counting_file("t", TOKENS);
+    ech_loader *loader = start(file, sample_options(), 0);
+    int64_t order[STEPS * BATCH];
+    for (int64_t step = 0; step < STEPS; step++) {
+        const ech_batch *batch = next(loader, step);
+        for (int64_t row = 0; row < BATCH; row++)
+            order[step * BATCH + row] = batch->tokens[row * T] / T;
+    }
+    for (int epoch = 0; epoch < EPOCHS; epoch++) {
+        int seen[SAMPLES] = {0}, same_place = 0, in_place = 0;
+        for (int i = 0; i < SAMPLES; i++) {
+            const int64_t *at = &order[epoch * SAMPLES + i];
+            seen[*at]++;
+            in_place += *at == i;
+            same_place += epoch > 0 && *at == at[-SAMPLES];
+        }
+        for (int s = 0; s < SAMPLES; s++) assert_int_equal(seen[s], 1);
+        assert_true(same_place < SAMPLES / 4 && in_place < SAMPLES / 4);
+    }
+    ech_loader_destroy(loader);
+    ech_token_file_close(file);
+}
+
+static void assert_same_batch(const ech_batch *a, const ech_batch *b, int64_t rows)
+{
+    size_t bytes = (size_t)(rows * T) * 4;
+    assert_memory_equal(a->tokens, b->tokens, bytes);
+    assert_memory_equal(a->targets, b->targets, bytes);
+    assert_memory_equal(a->weights, b->weights, bytes);
+}
+
+static void test_resume_at_any_step_with_any_prefetch(void **state)
+{
+    (void)state;
+    ech_token_file *file = counting_file("t", TOKENS);
+    for (int64_t first = 0; first < 9; first++) {
+        ech_loader *through = start(file, sample_options(), 0);
+        ech_loader_options options = sample_options();
+        options.prefetch = (int)first % 5 + 1;
+        ech_loader *resumed = start(file, options, first);
+        for (int64_t step = 0; step < 12; step++) {
+            const ech_batch *batch = next(through, step);
+            if (step >= first) assert_same_batch(batch, next(resumed, step), BATCH);
+        }
+        ech_loader_destroy(through);
+        ech_loader_destroy(resumed);
+    }
+    ech_token_file_close(file);
+}
+
+static void test_last_step_again(void **state)
+{
+    (void)state;
+    ech_token_file *file = counting_file("t", TOKENS);
+    ech_loader_options options = sample_options();
+    options.prefetch = 1;
+    ech_loader *loader = start(file, options, 3);
+    const ech_batch *refused = NULL;
+    const int64_t too_early[] = {2, 4, -1, INT64_MAX, INT64_MIN};
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(ech_loader_next(loader, too_early[i], &refused), ECH_EINTERNAL);
+    int32_t tokens[BATCH * T];
+    for (int64_t step = 3; step < 8; step++) {
+        memcpy(tokens, next(loader, step)->tokens, sizeof tokens);
+        for (int again = 0; again < 3; again++)
+            assert_memory_equal(next(loader, step)->tokens, tokens, sizeof tokens);
+        assert_int_equal(ech_loader_next(loader, step - 1, &refused), ECH_EINTERNAL);
+        assert_int_equal(ech_loader_next(loader, step + 2, &refused), ECH_EINTERNAL);
+        assert_error_has("asked for after that of step");
+        assert_null(refused);
+    }
+    ech_loader_destroy(loader);
+    ech_token_file_close(file);
+}
+
+static void pause_thread(long microseconds)
+{
+    struct timespec time = {.tv_nsec = microseconds * 1000};
+    nanosleep(&time, NULL);
+}
+
+/* Whatever the thread is at: not begun, filling, waiting for a free slot. */
+static void test_destroyed_at_any_moment(void **state)
+{
+    (void)state;
+    ech_token_file *file = counting_file("t", TOKENS);
+    for (int round = 0; round < 60; round++) {
+        ech_loader_options options = sample_options();
+        options.prefetch = round % 3 + 1;
+        ech_loader *loader = start(file, options, round);
+        for (int64_t step = 0; step < round % 4; step++) next(loader, round + step);
+        if (round % 2) pause_thread(50L * round);
+        ech_loader_destroy(loader);
+    }
+    ech_loader_destroy(NULL);
+    ech_token_file_close(file);
+}
+
+static void test_huge_batch_is_not_waited_for(void **state)
+{
+    (void)state;
+    ech_token_file *file = counting_file("t", TOKENS);
+    ech_loader_options options = sample_options();
+    options.global_batch_size = options.micro_batch_size = 1 << 20;
+    ech_loader *loader = start(file, options, 0);
+    ech_loader_destroy(loader);
+    ech_token_file_close(file);
+}
+
+static void test_errors_come_out_in_their_place(void **state)
+{
+    (void)state;
+    ech_token_file *file = counting_file("t", TOKENS);
+    ech_loader_options options = sample_options();
+    options.shuffle = false;
+    options.global_batch_size = options.micro_batch_size = 8;
+    options.prefetch = 8;
+    options.vocabulary = 100; /* token 100 is in sample 24, the first of step 3 */
+    ech_loader *loader = start(file, options, 0);
+    for (int64_t step = 0; step < 3; step++) next(loader, step);
+    for (int again = 0; again < 2; again++) {
+        const ech_batch *batch = NULL;
+        ech_clear_error();
+        assert_int_equal(ech_loader_next(loader, 3, &batch), ECH_EINPUT);
+        assert_error_has("t.bin: token 100 of the stream has id 100, but the vocabulary has 100");
+        assert_null(batch);
+    }
+    assert_sample(next(loader, 2), 0, 16);
+    ech_loader_destroy(loader);
+
+    /* Nobody comes to the error. */
+    loader = start(file, options, 3);
+    pause_thread(1000);
+    ech_loader_destroy(loader);
+    ech_token_file_close(file);
+}
+
+static void test_positions_end_at_2_63(void **state)
+{
+    (void)state;
+    ech_token_file *file = counting_file("t", TOKENS);
+    int64_t last = INT64_MAX / BATCH; /* its first positions are below 2^63, its last ones not */
+    ech_loader *loader = start(file, sample_options(), last - 1);
+    next(loader, last - 1);
+    const ech_batch *batch;
+    assert_int_equal(ech_loader_next(loader, last, &batch), ECH_EUSAGE);
+    assert_error_has("more than 2^63 samples");
+    ech_loader_destroy(loader);
+    ech_token_file_close(file);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    ech_token_file *file = counting_file("t", 1);
+    ech_loader_options options = sample_options();
+    ech_loader *loader = NULL;
+    assert_int_equal(ech_loader_create(file, &options, 0, &loader), ECH_EINPUT);
+    assert_error_has("1 tokens: a sample needs at least two");
+    ech_token_file_close(file);
+
+    file = counting_file("t", TOKENS);
+    options.global_batch_size = options.micro_batch_size = 1000000000;
+    options.sequence_length = 100000000;
+    options.prefetch = 64;
+    assert_int_equal(ech_loader_create(file, &options, 0, &loader), ECH_ENOMEM);
+    assert_error_has("data.prefetch");
+    assert_null(loader);
+    ech_token_file_close(file);
+}
+
+static void test_stalls(void **state)
+{
+    (void)state;
+    ech_token_file *file = counting_file("t", TOKENS);
+    ech_loader *loader = start(file, sample_options(), 0);
+    for (int64_t step = 0; step < 20; step++) next(loader, step);
+    assert_in_range(ech_loader_stalls(loader), 0, 20);
+    int64_t before = ech_loader_stalls(loader);
+    next(loader, 19); /* asked again: never a wait */
+    assert_int_equal(ech_loader_stalls(loader), before);
+    ech_loader_destroy(loader);
+    ech_token_file_close(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_samples_of_a_file),
+        SCRATCH_TEST(test_validation_in_order),
+        SCRATCH_TEST(test_same_samples_under_any_layout),
+        SCRATCH_TEST(test_every_sample_once_an_epoch),
+        SCRATCH_TEST(test_resume_at_any_step_with_any_prefetch),
+        SCRATCH_TEST(test_last_step_again),
+        SCRATCH_TEST(test_destroyed_at_any_moment),
+        SCRATCH_TEST(test_huge_batch_is_not_waited_for),
+        SCRATCH_TEST(test_errors_come_out_in_their_place),
+        SCRATCH_TEST(test_positions_end_at_2_63),
+        SCRATCH_TEST(test_refused),
+        SCRATCH_TEST(test_stalls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

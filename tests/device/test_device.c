@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The processor as a device: aligned zeroed memory, plausible facts about the machine.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "device/device.h"
+
+static void test_find(void **state)
+{
+    (void)state;
+    assert_non_null(ech_device_find("cpu"));
+    assert_null(ech_device_find("abacus"));
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    const ech_device *cpu = ech_device_find("cpu");
+    const size_t sizes[] = {0, 1, 4096, 4097, (2 << 20) - 1, (5 << 20) + 3};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        void *memory = NULL;
+        assert_int_equal(cpu->alloc(sizes[i], &memory), ECH_OK);
+        assert_int_equal((uintptr_t)memory % 4096, 0);
+        unsigned char *bytes = memory;
+        for (size_t b = 0; b < sizes[i]; b++) assert_int_equal(bytes[b], 0);
+        cpu->fill(bytes, 0xab, sizes[i]);
+        if (sizes[i] > 1) {
+            bytes[0] = 7;
+            cpu->copy(bytes + sizes[i] - 1, bytes, 1);
+            assert_int_equal(bytes[sizes[i] - 1], 7);
+            assert_int_equal(bytes[sizes[i] - 2], sizes[i] > 2 ? 0xab : 7);
+        }
+        cpu->release(memory, sizes[i]);
+    }
+    cpu->release(NULL, 100);
+}
+
+static void test_too_much_memory(void **state)
+{
+    (void)state;
+    const ech_device *cpu = ech_device_find("cpu");
+    ech_log_set_quiet(true);
+    void *memory = &memory;
+    assert_int_equal(cpu->alloc(SIZE_MAX, &memory), ECH_ENOMEM);
+    assert_int_equal(cpu->alloc((size_t)1 << 60, &memory), ECH_ENOMEM);
+    assert_non_null(strstr(ech_last_error(), "1.0 EiB"));
+    assert_non_null(strstr(ech_last_error(), "memory.device_limit"));
+    assert_ptr_equal(memory, &memory);
+}
+
+static void test_machine(void **state)
+{
+    (void)state;
+    const ech_device *cpu = ech_device_find("cpu");
+    assert_in_range(cpu->cores(), 1, sysconf(_SC_NPROCESSORS_CONF));
+    size_t physical = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    assert_in_range(cpu->memory_bytes(), 1, physical);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_too_much_memory),
+        cmocka_unit_test(test_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loss: fast against definition, rows without weight, and a case worked out by hand.
+ */
+#include "kernel/trial.h"
+
+typedef struct loss_case {
+    bool gradient;
+} loss_case;
+
+static void call(const ech_kernels *kernels, ech_kernel_context *context,
+                 const ech_tensor *const *t, const void *options)
+{
+    const loss_case *o = options;
+    kernels->cross_entropy(context, t[0], t[1], t[2], o->gradient ? t[3] : NULL, o->gradient, t[4]);
+}
+
+static void check_loss(int64_t R, int64_t V, double range, bool gradient, double tolerance)
+{
+    loss_case options = {gradient};
+    trial t = {
+        .name = "loss",
+        .op = ECH_OP_cross_entropy,
+        .call = call,
+        .options = &options,
+        .dims = {R, V},
+        .tolerance = tolerance,
+        .tensor = {
+            {.role = TRIAL_IN_OUT, TRIAL_2D(R, V), .low = -range, .high = range},
+            {.role = TRIAL_IN, TRIAL_1D(R), .high = (double)V, .is_fixed = true, .dtype = ECH_I32},
+            {.role = TRIAL_IN, TRIAL_1D(R), .high = 2, .is_fixed = true, .dtype = ECH_F32},
+            {.role = TRIAL_IN,
+             TRIAL_1D(1),
+             .low = 1,
+             .high = 2,
+             .is_fixed = true,
+             .dtype = ECH_F64},
+            {.role = TRIAL_IN_OUT,
+             TRIAL_1D(ECH_LOSS_SUMS),
+             .high = 9,
+             .is_fixed = true,
+             .dtype = ECH_F64}}};
+    trial_check(&t);
+}
+
+static void fast_agrees_with_the_definition(void **state)
+{
+    (void)state;
+    for (int gradient = 0; gradient < 2; gradient++) {
+        check_loss(1, 1, 1, gradient, 1e-6);
+        check_loss(1, 33, 3, gradient, 1e-6);
+        check_loss(70, 2, 3, gradient, 1e-6);
+        check_loss(65, 301, 10, gradient, 1e-6);
+        check_loss(3, 50257, 10, gradient, 1e-6);
+        check_loss(9, 2049, 300, gradient, 3e-6);
+    }
+}
+
+static const int table_dtypes[] = {ECH_F64, ECH_F32, ECH_F32};
+
+static const ech_kernels *table_of(int k)
+{
+    return k < 2 ? ech_kernels_ref((ech_dtype)table_dtypes[k]) : ech_kernels_fast(ECH_F32);
+}
+
+/* Runs (R, V) logits at `memory` (of the table's type) and adds to sums. */
+static void run_loss(const ech_kernels *kernels, int64_t R, int64_t V, void *memory,
+                     int32_t *targets, float *weights, bool gradient, double sums[2])
+{
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+    const int64_t dims[] = {R, V};
+    context->scratch_bytes = ech_kernel_scratch(kernels, ECH_OP_cross_entropy, 2, dims);
+    context->scratch = ech_calloc(context->scratch_bytes, 1);
+    double scale_value = 0.5;
+    ech_tensor logits = ech_tensor_2d(memory, kernels->dtype, R, V);
+    ech_tensor target = ech_tensor_1d(targets, ECH_I32, R);
+    ech_tensor weight = ech_tensor_1d(weights, ECH_F32, R);
+    ech_tensor scale = ech_tensor_view(&scale_value, ECH_F64, 0, NULL);
+    ech_tensor sum = ech_tensor_1d(sums, ECH_F64, 2);
+    kernels->cross_entropy(context, &logits, &target, &weight, &scale, gradient, &sum);
+    free(context->scratch);
+    ech_kernel_context_destroy(context);
+}
+
+/* Two classes with logits ln 3 and 0 have probabilities 3/4 and 1/4. */
+static void worked_by_hand(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        const ech_kernels *kernels = table_of(k);
+        double memory[4], sums[2] = {10, 20};
+        ech_tensor logits = ech_tensor_2d(memory, kernels->dtype, 2, 2);
+        for (int64_t i = 0; i < 4; i++) trial_set(&logits, i, i % 2 ? 0 : log(3));
+        run_loss(kernels, 2, 2, memory, (int32_t[]){0, 1}, (float[]){1, 2}, true, sums);
+        assert_true(fabs(sums[ECH_LOSS_SUM] - (10 + log(4.0 / 3) + 2 * log(4))) < 1e-6);
+        assert_true(sums[ECH_LOSS_WEIGHT] == 23);
+        static const double expected[] = {-0.125, 0.125, 0.75, -0.75};
+        for (int64_t i = 0; i < 4; i++)
+            assert_true(fabs(trial_get(&logits, i) - expected[i]) < 1e-6);
+    }
+}
+
+/* A row of weight 0 may hold anything, even a target outside of the vocabulary. */
+static void rows_without_weight(void **state)
+{
+    (void)state;
+    enum { R = 3, V = 40 };
+    for (int k = 0; k < 3; k++)
+        for (int gradient = 0; gradient < 2; gradient++) {
+            const ech_kernels *kernels = table_of(k);
+            double memory[R * V], sums[2] = {0}, alone[2] = {0};
+            int32_t targets[R] = {3, -1, 5};
+            float weights[R] = {1, 0, 1};
+            ech_tensor logits = ech_tensor_2d(memory, kernels->dtype, R, V);
+            for (int64_t i = 0; i < R * V; i++)
+                trial_set(&logits, i, i / V == 1 ? (double)NAN : value_at(0, i % V, -1, 1));
+            run_loss(kernels, R, V, memory, targets, weights, gradient, sums);
+            for (int64_t i = V; gradient && i < 2 * V; i++) assert_true(trial_get(&logits, i) == 0);
+            for (int64_t i = 0; i < V; i++) assert_true(isfinite(trial_get(&logits, i)));
+            for (int64_t i = 0; i < 2 * V; i++) trial_set(&logits, i, value_at(0, i % V, -1, 1));
+            targets[1] = 5;
+            weights[1] = 1;
+            run_loss(kernels, 2, V, memory, targets, weights, false, alone);
+            assert_true(sums[0] == alone[0] && sums[1] == 2);
+        }
+}
+
+/* With weight, a NaN or an infinity reaches the sum and the row's gradient, and no other row's. */
+static void nonfinite_logits_are_seen(void **state)
+{
+    (void)state;
+    enum { R = 3, V = 40 };
+    static const double bad[] = {(double)NAN, (double)INFINITY};
+    for (int k = 0; k < 3; k++)
+        for (int kind = 0; kind < 2; kind++) {
+            const ech_kernels *kernels = table_of(k);
+            double memory[R * V], sums[2] = {0};
+            ech_tensor logits = ech_tensor_2d(memory, kernels->dtype, R, V);
+            for (int64_t i = 0; i < R * V; i++) trial_set(&logits, i, value_at(0, i, -1, 1));
+            trial_set(&logits, V + 7, bad[kind]);
+            run_loss(kernels, R, V, memory, (int32_t[R]){3, 4, 5}, (float[R]){1, 1, 1}, true, sums);
+            assert_true(!isfinite(sums[ECH_LOSS_SUM]));
+            assert_true(sums[ECH_LOSS_WEIGHT] == 3);
+            assert_true(isnan(trial_get(&logits, V + 7)));
+            for (int64_t i = 0; i < V; i++) {
+                assert_true(isfinite(trial_get(&logits, i)));
+                assert_true(isfinite(trial_get(&logits, 2 * V + i)));
+            }
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fast_agrees_with_the_definition),
+        cmocka_unit_test(worked_by_hand),
+        cmocka_unit_test(rows_without_weight),
+        cmocka_unit_test(nonfinite_logits_are_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every backward of the definition, in fp64, against finite differences of its forward. The scalar
+ * that is differentiated is the sum of forward's output times fixed numbers, which are then what
+ * backward receives as the output's gradient.
+ */
+#include "kernel/finite.h"
+#include "kernel/trial.h"
+
+enum { MAX_INPUTS = 3, MAX_ELEMENTS = 800 };
+
+/* One operation: inputs, an output, its gradient, the inputs' gradients. */
+typedef struct subject {
+    int inputs;
+    ech_tensor input[MAX_INPUTS], gradient[MAX_INPUTS], output, doutput;
+    void (*forward)(struct subject *subject);
+    void (*backward)(struct subject *subject);
+    double kept[3][MAX_ELEMENTS]; /* what forward keeps for backward */
+    ech_dropout dropout;
+    ech_kernel_context *context;
+    const ech_kernels *kernels;
+    ech_tensor ids;
+    int64_t first;
+    double low, high; /* range of the inputs */
+} subject;
+
+static ech_tensor make_tensor(const ech_tensor *like, uint32_t series, double low, double high)
+{
+    ech_tensor x = ech_tensor_view(NULL, ECH_F64, like->dims, like->shape);
+    double *memory = ech_calloc((size_t)ech_tensor_count(&x), sizeof *memory);
+    for (int64_t i = 0; i < ech_tensor_count(&x); i++) memory[i] = value_at(series, i, low, high);
+    x.data = memory;
+    return x;
+}
+
+static double weighed_output(void *state)
+{
+    subject *s = state;
+    s->forward(s);
+    const double *y = s->output.data, *w = s->doutput.data;
+    double sum = 0;
+    for (int64_t i = 0; i < ech_tensor_count(&s->output); i++) sum += y[i] * w[i];
+    return sum;
+}
+
+static void check_gradients(subject *s)
+{
+    s->kernels = ech_kernels_ref(ECH_F64);
+    assert_int_equal(ech_kernel_context_create(1, &s->context), ECH_OK);
+    s->context->scratch_bytes = 1 << 16;
+    s->context->scratch = ech_calloc(1, s->context->scratch_bytes);
+    if (s->low == 0 && s->high == 0) s->low = -1, s->high = 1;
+    for (int i = 0; i < s->inputs; i++) {
+        s->input[i] = make_tensor(&s->input[i], (uint32_t)i, s->low, s->high);
+        s->gradient[i] = make_tensor(&s->input[i], 7, 5, 9); /* backward overwrites it */
+    }
+    s->doutput = make_tensor(&s->output, 8, -1, 1);
+    s->output = make_tensor(&s->output, 9, -1, 1);
+    s->forward(s);
+    s->backward(s);
+    for (int i = 0; i < s->inputs; i++) {
+        double error = finite_error(weighed_output, s, ech_tensor_count(&s->input[i]),
+                                    s->input[i].data, s->gradient[i].data);
+        if (!(error < 1e-9)) fail_msg("input %d: error %.3g", i, error);
+    }
+    for (int i = 0; i < s->inputs; i++) {
+        free(s->input[i].data);
+        free(s->gradient[i].data);
+    }
+    free(s->output.data);
+    free(s->doutput.data);
+    free(s->context->scratch);
+    ech_kernel_context_destroy(s->context);
+}
+
+/* A kept tensor of n numbers. */
+static ech_tensor kept_of(subject *s, int which, int64_t n)
+{
+    assert_true(n <= MAX_ELEMENTS);
+    return ech_tensor_1d(s->kept[which], ECH_F64, n);
+}
+
+#define SHAPE(...)                                                                                 \
+    {                                                                                              \
+        .dims = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .shape = {              \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+static void matmul_forward(subject *s)
+{
+    s->kernels->matmul(s->context, &s->input[0], true, &s->input[1], true, &s->input[2], false,
+                       &s->output);
+}
+
+static void matmul_backward(subject *s)
+{
+    /* y = aT bT + bias: da = bT dyT (as (K,M)), db = dyT aT. */
+    s->kernels->matmul(s->context, &s->input[1], true, &s->doutput, true, NULL, false,
+                       &s->gradient[0]);
+    s->kernels->matmul(s->context, &s->doutput, true, &s->input[0], true, NULL, false,
+                       &s->gradient[1]);
+    s->kernels->bias_backward(s->context, &s->doutput, false, &s->gradient[2]);
+}
+
+static void matmul_gradients(void **state)
+{
+    (void)state;
+    subject s = {.inputs = 3,
+                 .input = {SHAPE(4, 5), SHAPE(3, 4), SHAPE(3)},
+                 .output = SHAPE(5, 3),
+                 .forward = matmul_forward,
+                 .backward = matmul_backward};
+    check_gradients(&s);
+}
+
+static void layernorm_forward(subject *s)
+{
+    int64_t R = s->input[0].shape[0];
+    ech_tensor mean = kept_of(s, 0, R), rstd = kept_of(s, 1, R);
+    s->kernels->layernorm_forward(s->context, &s->input[0], &s->input[1], &s->input[2], 1e-5,
+                                  &s->output, &mean, &rstd);
+}
+
+static void layernorm_backward(subject *s)
+{
+    int64_t R = s->input[0].shape[0];
+    ech_tensor mean = kept_of(s, 0, R), rstd = kept_of(s, 1, R);
+    s->kernels->layernorm_backward(s->context, &s->doutput, &s->input[0], &s->input[1], &mean,
+                                   &rstd, NULL, &s->gradient[0], false, &s->gradient[1],
+                                   &s->gradient[2]);
+}
+
+static void rmsnorm_forward(subject *s)
+{
+    ech_tensor rstd = kept_of(s, 0, s->input[0].shape[0]);
+    s->kernels->rmsnorm_forward(s->context, &s->input[0], &s->input[1], 1e-5, &s->output, &rstd);
+}
+
+static void rmsnorm_backward(subject *s)
+{
+    ech_tensor rstd = kept_of(s, 0, s->input[0].shape[0]);
+    s->kernels->rmsnorm_backward(s->context, &s->doutput, &s->input[0], &s->input[1], &rstd, NULL,
+                                 &s->gradient[0], false, &s->gradient[1]);
+}
+
+static void norm_gradients(void **state)
+{
+    (void)state;
+    subject layernorm = {.inputs = 3,
+                         .input = {SHAPE(4, 7), SHAPE(7), SHAPE(7)},
+                         .output = SHAPE(4, 7),
+                         .forward = layernorm_forward,
+                         .backward = layernorm_backward};
+    subject rmsnorm = {.inputs = 2,
+                       .input = {SHAPE(4, 7), SHAPE(7)},
+                       .output = SHAPE(4, 7),
+                       .forward = rmsnorm_forward,
+                       .backward = rmsnorm_backward};
+    check_gradients(&layernorm);
+    check_gradients(&rmsnorm);
+}
+
+static void gelu_forward(subject *s)
+{
+    s->kernels->gelu_forward(s->context, &s->input[0], &s->output);
+}
+
+static void gelu_backward(subject *s)
+{
+    s->kernels->gelu_backward(s->context, &s->doutput, &s->input[0], &s->gradient[0]);
+}
+
+static void swiglu_forward(subject *s)
+{
+    s->kernels->swiglu_forward(s->context, &s->input[0], &s->input[1], &s->output);
+}
+
+static void swiglu_backward(subject *s)
+{
+    s->kernels->swiglu_backward(s->context, &s->doutput, &s->input[0], &s->input[1],
+                                &s->gradient[0], &s->gradient[1]);
+}
+
+static void activation_gradients(void **state)
+{
+    (void)state;
+    subject gelu = {.inputs = 1,
+                    .input = {SHAPE(60)},
+                    .output = SHAPE(60),
+                    .forward = gelu_forward,
+                    .backward = gelu_backward,
+                    .low = -4,
+                    .high = 4};
+    subject swiglu = {.inputs = 2,
+                      .input = {SHAPE(60), SHAPE(60)},
+                      .output = SHAPE(60),
+                      .forward = swiglu_forward,
+                      .backward = swiglu_backward,
+                      .low = -6,
+                      .high = 6};
+    check_gradients(&gelu);
+    check_gradients(&swiglu);
+}
+
+static void rotary_forward(subject *s)
+{
+    s->kernels->rotary(s->context, &s->input[0], 100, 3, false, &s->output);
+}
+
+static void rotary_backward(subject *s)
+{
+    s->kernels->rotary(s->context, &s->doutput, 100, 3, true, &s->gradient[0]);
+}
+
+static void dropout_forward(subject *s)
+{
+    s->kernels->dropout(s->context, &s->input[0], &s->dropout, &s->output);
+}
+
+static void dropout_backward(subject *s)
+{
+    s->kernels->dropout(s->context, &s->doutput, &s->dropout, &s->gradient[0]);
+}
+
+static void rotary_and_dropout_gradients(void **state)
+{
+    (void)state;
+    subject rotary = {.inputs = 1,
+                      .input = {SHAPE(2, 3, 2, 6)},
+                      .output = SHAPE(2, 3, 2, 6),
+                      .forward = rotary_forward,
+                      .backward = rotary_backward};
+    subject dropout = {.inputs = 1,
+                       .input = {SHAPE(5, 9)},
+                       .output = SHAPE(5, 9),
+                       .forward = dropout_forward,
+                       .backward = dropout_backward,
+                       .dropout = {.p = 0.4, .key = {1, 2, 3}, .first_sample = 3}};
+    check_gradients(&rotary);
+    check_gradients(&dropout);
+}
+
+static void attention_forward(subject *s)
+{
+    const int64_t *q = s->input[0].shape;
+    ech_tensor lse = ech_tensor_view(s->kept[0], ECH_F64, 3, (int64_t[]){q[0], q[2], q[1]});
+    s->kernels->attention_forward(s->context, &s->input[0], &s->input[1], &s->input[2], 0.7,
+                                  &s->dropout, &s->output, &lse);
+}
+
+static void attention_backward(subject *s)
+{
+    const int64_t *q = s->input[0].shape;
+    ech_tensor lse = ech_tensor_view(s->kept[0], ECH_F64, 3, (int64_t[]){q[0], q[2], q[1]});
+    s->kernels->attention_backward(s->context, &s->doutput, &s->input[0], &s->input[1],
+                                   &s->input[2], &s->output, &lse, 0.7, &s->dropout,
+                                   &s->gradient[0], &s->gradient[1], &s->gradient[2]);
+}
+
+static void attention_gradients(void **state)
+{
+    (void)state;
+    for (int dropped = 0; dropped < 2; dropped++) {
+        subject s = {.inputs = 3,
+                     .input = {SHAPE(2, 6, 4, 3), SHAPE(2, 6, 2, 3), SHAPE(2, 6, 2, 3)},
+                     .output = SHAPE(2, 6, 4, 3),
+                     .forward = attention_forward,
+                     .backward = attention_backward,
+                     .dropout = {.p = dropped ? 0.3 : 0, .key = {4, 5, 6}, .first_sample = 2}};
+        check_gradients(&s);
+    }
+}
+
+static int32_t few_ids[6] = {3, 0, 3, 2, 3, 0};
+
+static void embedding_forward(subject *s)
+{
+    s->kernels->embedding_forward(s->context, &s->input[0], &s->ids, &s->output);
+}
+
+static void embedding_backward(subject *s)
+{
+    s->kernels->embedding_backward(s->context, &s->doutput, &s->ids, false, &s->gradient[0]);
+}
+
+static void position_forward(subject *s)
+{
+    s->kernels->position_forward(s->context, &s->input[0], &s->input[1], s->first, &s->output);
+}
+
+static void position_backward(subject *s)
+{
+    memcpy(s->gradient[0].data, s->doutput.data, ech_tensor_bytes(&s->doutput));
+    s->kernels->position_backward(s->context, &s->doutput, s->first, false, &s->gradient[1]);
+}
+
+static void table_gradients(void **state)
+{
+    (void)state;
+    subject embedding = {.inputs = 1,
+                         .input = {SHAPE(5, 3)},
+                         .output = SHAPE(6, 3),
+                         .forward = embedding_forward,
+                         .backward = embedding_backward,
+                         .ids = ech_tensor_1d(few_ids, ECH_I32, 6)};
+    subject position = {.inputs = 2,
+                        .input = {SHAPE(3, 4, 5), SHAPE(7, 5)},
+                        .output = SHAPE(3, 4, 5),
+                        .forward = position_forward,
+                        .backward = position_backward,
+                        .first = 2};
+    check_gradients(&embedding);
+    check_gradients(&position);
+}
+
+/* The loss is its own scalar: sums x scale, gradient in the logits' place. */
+typedef struct loss {
+    double logits[5 * 7];
+    float weights[5];
+    int32_t targets[5];
+} loss;
+
+static double loss_of(const loss *at, double *gradient)
+{
+    double copy[5 * 7], sums[ECH_LOSS_SUMS] = {0}, scale = 0.25;
+    memcpy(copy, at->logits, sizeof copy);
+    float weights[5];
+    int32_t targets[5];
+    memcpy(weights, at->weights, sizeof weights);
+    memcpy(targets, at->targets, sizeof targets);
+    ech_tensor x = ech_tensor_2d(copy, ECH_F64, 5, 7), t = ech_tensor_1d(targets, ECH_I32, 5);
+    ech_tensor w = ech_tensor_1d(weights, ECH_F32, 5), sum = ech_tensor_1d(sums, ECH_F64, 2);
+    ech_tensor factor = ech_tensor_1d(&scale, ECH_F64, 1);
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    ech_kernels_ref(ECH_F64)->cross_entropy(context, &x, &t, &w, &factor, gradient != NULL, &sum);
+    ech_kernel_context_destroy(context);
+    if (gradient) memcpy(gradient, copy, sizeof copy);
+    return scale * sums[ECH_LOSS_SUM];
+}
+
+static double loss_function(void *state)
+{
+    return loss_of(state, NULL);
+}
+
+static void loss_gradients(void **state)
+{
+    (void)state;
+    loss at = {.weights = {1, 0, 2, 0.5F, 1}, .targets = {6, 0, 3, 3, 1}};
+    double gradient[5 * 7];
+    for (int64_t i = 0; i < 5 * 7; i++) at.logits[i] = value_at(0, i, -2, 2);
+    assert_true(loss_of(&at, gradient) == loss_of(&at, NULL));
+    assert_true(finite_error(loss_function, &at, 5 * 7, at.logits, gradient) < 1e-9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matmul_gradients),     cmocka_unit_test(norm_gradients),
+        cmocka_unit_test(activation_gradients), cmocka_unit_test(rotary_and_dropout_gradients),
+        cmocka_unit_test(attention_gradients),  cmocka_unit_test(table_gradients),
+        cmocka_unit_test(loss_gradients),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products with every flag, odd shapes and row strides; the bias gradient.
+ */
+#include "kernel/trial.h"
+
+typedef struct flags {
+    bool a_transposed, b_transposed, accumulate;
+} flags;
+
+static void call_matmul(const ech_kernels *kernels, ech_kernel_context *context,
+                        const ech_tensor *const *t, const void *options)
+{
+    const flags *f = options;
+    kernels->matmul(context, t[0], f->a_transposed, t[1], f->b_transposed, t[2], f->accumulate,
+                    t[3]);
+}
+
+/* One product: gaps 0 or more between the rows of a, b and c. */
+static void check_matmul(int64_t M, int64_t N, int64_t K, flags f, bool bias, int64_t gap)
+{
+    trial t = {
+        .name = "product",
+        .op = ECH_OP_matmul,
+        .call = call_matmul,
+        .options = &f,
+        .dims = {M, N, K, f.a_transposed, f.b_transposed, bias, f.accumulate},
+        .tensor = {TRIAL_INPUT(TRIAL_2D(f.a_transposed ? K : M, f.a_transposed ? M : K),
+                               .gap = gap),
+                   TRIAL_INPUT(TRIAL_2D(f.b_transposed ? N : K, f.b_transposed ? K : N),
+                               .gap = 2 * gap),
+                   TRIAL_INPUT(TRIAL_1D(N)), TRIAL_RESULT(TRIAL_2D(M, N), .gap = 3 * gap)},
+        .tolerance = 4e-6,
+        .depends_on_threads = true,
+    };
+    if (!bias) t.tensor[2] = (trial_tensor){0};
+    if (f.accumulate) t.tensor[3] = (trial_tensor)TRIAL_CHANGED(TRIAL_2D(M, N), .gap = 3 * gap);
+    trial_check(&t);
+}
+
+static void products_agree(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{1, 1, 1},   {1, 7, 5},    {9, 1, 4},   {5, 3, 1},
+                                        {17, 33, 9}, {48, 64, 32}, {65, 1, 64}, {1, 130, 70}};
+    for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
+        for (int bits = 0; bits < 32; bits++) {
+            flags f = {bits & 1, bits & 2, bits & 4};
+            check_matmul(shapes[s][0], shapes[s][1], shapes[s][2], f, bits & 8, bits & 16 ? 3 : 0);
+        }
+}
+
+static void empty_products_leave_the_bias(void **state)
+{
+    (void)state;
+    for (int bits = 0; bits < 4; bits++) {
+        flags f = {.accumulate = bits & 1};
+        check_matmul(3, 5, 0, f, bits & 2, 0);
+    }
+}
+
+/* More different products than the cache of primitives holds, twice. */
+static void many_shapes_in_one_context(void **state)
+{
+    (void)state;
+    const ech_kernels *fast = ech_kernels_fast(ECH_F32);
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    float a[300], b[4] = {1, 2, 3, 4}, c[1200];
+    for (int i = 0; i < 300; i++) a[i] = (float)i;
+    ech_tensor row = ech_tensor_2d(b, ECH_F32, 1, 4);
+    for (int64_t pass = 0; pass < 2; pass++)
+        for (int64_t M = 1; M <= 300; M++) {
+            const int64_t dims[] = {M, 4, 1, 0, 0, 0, 0};
+            ech_tensor column = ech_tensor_2d(a, ECH_F32, M, 1);
+            ech_tensor out = ech_tensor_2d(c, ECH_F32, M, 4);
+            context->scratch_bytes = ech_kernel_scratch(fast, ECH_OP_matmul, 1, dims);
+            context->scratch = malloc(context->scratch_bytes + 1);
+            fast->matmul(context, &column, false, &row, false, NULL, false, &out);
+            free(context->scratch);
+            assert_true(c[4 * M - 1] == (float)(M - 1) * 4 && c[4 * M - 2] == (float)(M - 1) * 3);
+        }
+    ech_kernel_context_destroy(context);
+}
+
+static void call_bias_backward(const ech_kernels *kernels, ech_kernel_context *context,
+                               const ech_tensor *const *t, const void *options)
+{
+    kernels->bias_backward(context, t[0], *(const bool *)options, t[1]);
+}
+
+static void bias_gradients_agree(void **state)
+{
+    (void)state;
+    static const bool yes = true, no = false;
+#define CASE(text, R, N, space, on, result)                                                        \
+    {                                                                                              \
+        .name = text, .op = ECH_OP_bias_backward, .call = call_bias_backward, .options = on,       \
+        .dims = {R, N}, .tolerance = 1e-6, .tensor = {                                             \
+            TRIAL_INPUT(TRIAL_2D(R, N), .gap = space),                                             \
+            result(TRIAL_1D(N))                                                                    \
+        }                                                                                          \
+    }
+    static const trial trials[] = {
+        CASE("one row", 1, 5, 0, &no, TRIAL_RESULT),
+        CASE("one column", 9, 1, 0, &no, TRIAL_RESULT),
+        CASE("strided", 33, 131, 7, &no, TRIAL_RESULT),
+        CASE("accumulated", 100, 300, 0, &yes, TRIAL_CHANGED),
+        CASE("no rows", 0, 4, 0, &no, TRIAL_RESULT),
+    };
+#undef CASE
+    trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_agree),
+        cmocka_unit_test(empty_products_leave_the_bias),
+        cmocka_unit_test(many_shapes_in_one_context),
+        cmocka_unit_test(bias_gradients_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

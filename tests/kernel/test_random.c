@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Dropout and normal numbers: golden values from an independent Philox, element indices across
+ * samples and cuts, and the lanes and the exponential that the fast rows are made of.
+ */
+#include <float.h>
+
+#include "kernel/cpu/dropped.h"
+#include "kernel/trial.h"
+
+typedef struct tables {
+    const ech_kernels *of[3];
+} tables;
+
+static tables all_tables(void)
+{
+    return (tables){
+        {ech_kernels_ref(ECH_F64), ech_kernels_ref(ECH_F32), ech_kernels_fast(ECH_F32)}};
+}
+
+static ech_kernel_context *make_context(void)
+{
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+    return context;
+}
+
+static ech_tensor make_tensor(ech_dtype dtype, int64_t rows, int64_t columns)
+{
+    void *memory = ech_calloc((size_t)(rows * columns), ech_dtype_bytes(dtype));
+    return ech_tensor_2d(memory, dtype, rows, columns);
+}
+
+/* 8 samples of 5 elements, samples 7 to 14 of the batch: bit i says that element i is kept. */
+static void golden_dropout(void **state)
+{
+    (void)state;
+    const uint64_t golden = UINT64_C(0x786ff6feeb);
+    ech_dropout dropout = {
+        .p = 0.3, .key = {.seed = 42, .step = 3, .stream = 0x500}, .first_sample = 7};
+    ech_kernel_context *context = make_context();
+    for (int k = 0; k < 3; k++) {
+        const ech_kernels *kernels = all_tables().of[k];
+        ech_tensor x = make_tensor(kernels->dtype, 8, 5), y = make_tensor(kernels->dtype, 8, 5);
+        kernels->fill(context, &x, 3.5);
+        kernels->dropout(context, &x, &dropout, &y);
+        for (int64_t i = 0; i < 40; i++) {
+            double expected = golden >> i & 1 ? 5.0 : 0.0;
+            assert_true(fabs(trial_get(&y, i) - expected) < 1e-6);
+        }
+        free(x.data);
+        free(y.data);
+    }
+    ech_kernel_context_destroy(context);
+}
+
+/* Large enough for several threads, in place, compared element by element. */
+static void dropout_by_element(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 3, EACH = 21845 };
+    static const double rates[] = {0, 1e-9, 0.1, 0.5, 0.999};
+    ech_kernel_context *context = make_context();
+    for (int k = 0; k < 3; k++)
+        for (size_t r = 0; r < TRIAL_COUNT(rates); r++) {
+            const ech_kernels *kernels = all_tables().of[k];
+            ech_dropout dropout = {
+                .p = rates[r], .key = {.seed = 1, .stream = 9}, .first_sample = 1 << 20};
+            ech_tensor x = make_tensor(kernels->dtype, SAMPLES, EACH);
+            kernels->fill(context, &x, 1);
+            kernels->dropout(context, &x, &dropout, &x);
+            for (int64_t i = 0; i < SAMPLES * EACH; i++) {
+                uint64_t element = (uint64_t)((INT64_C(1) << 20) * EACH + i);
+                double unit = ech_random_unit(ech_random_word(dropout.key, element));
+                double expected = unit < rates[r] ? 0 : 1 / (1 - rates[r]);
+                assert_true(fabs(trial_get(&x, i) - expected) <= 1e-6 * expected);
+            }
+            free(x.data);
+        }
+    ech_kernel_context_destroy(context);
+}
+
+static void golden_normals(void **state)
+{
+    (void)state;
+    static const double low[] = {-0.26588401045128901, 1.0881508807400693,    0.98565398726841136,
+                                 -0.15259943877613719, -0.076113483921336642, -0.21771621168686919,
+                                 0.73049916503836643,  0.32167041455655754};
+    static const double high[] = {0.96028848922635579, -0.15795310050298159, -0.58884943257573397,
+                                  -0.74037644595589691};
+    const ech_random_key key = {.seed = 42, .stream = 0x180};
+    ech_kernel_context *context = make_context();
+    for (int k = 0; k < 3; k++) {
+        const ech_kernels *kernels = all_tables().of[k];
+        double tolerance = kernels->dtype == ECH_F64 ? 1e-14 : 1e-7;
+        ech_tensor x = make_tensor(kernels->dtype, 1, 8), y = make_tensor(kernels->dtype, 2, 2);
+        kernels->fill_normal(context, &x, key, 6, 0, 1);
+        kernels->fill_normal(context, &y, key, (INT64_C(1) << 34) - 2, 0.5, 2);
+        for (int64_t i = 0; i < 8; i++) assert_true(fabs(trial_get(&x, i) - low[i]) <= tolerance);
+        for (int64_t i = 0; i < 4; i++)
+            assert_true(fabs(trial_get(&y, i) - 0.5 - 2 * high[i]) <= 2 * tolerance);
+        free(x.data);
+        free(y.data);
+    }
+    ech_kernel_context_destroy(context);
+}
+
+/* A cut of a tensor gets what the whole has there; fp32 is fp64 rounded, in every row. */
+static void normals_do_not_depend_on_cuts(void **state)
+{
+    (void)state;
+    enum { N = 40001, CUT = 16387 };
+    const ech_random_key key = {.seed = 5, .stream = 77};
+    ech_kernel_context *context = make_context();
+    ech_tensor exact = make_tensor(ECH_F64, 1, N);
+    ech_kernels_ref(ECH_F64)->fill_normal(context, &exact, key, 0, 0.1, 0.02);
+    for (int k = 1; k < 3; k++) {
+        ech_tensor x = make_tensor(ECH_F32, 1, N), rest = ech_tensor_columns(&x, CUT, N - CUT);
+        ech_tensor first = ech_tensor_columns(&x, 0, CUT);
+        all_tables().of[k]->fill_normal(context, &first, key, 0, 0.1, 0.02);
+        all_tables().of[k]->fill_normal(context, &rest, key, CUT, 0.1, 0.02);
+        for (int64_t i = 0; i < N; i++)
+            assert_true(((float *)x.data)[i] == (float)((double *)exact.data)[i]);
+        free(x.data);
+    }
+    free(exact.data);
+    ech_kernel_context_destroy(context);
+}
+
+static void lanes_draw_the_same_words(void **state)
+{
+    (void)state;
+    static const uint64_t firsts[] = {0, 5, 0xfffffff9u, UINT64_C(0x123456789abcdef0)};
+    const ech_random_key key = {
+        .seed = UINT64_C(0xfedcba9876543210), .step = 9, .stream = 1u << 31};
+    for (size_t f = 0; f < TRIAL_COUNT(firsts); f++) {
+        uint32_t words[4 * ECH_LANES], expected[4];
+        ech_lane_words(key, firsts[f], words);
+        for (uint64_t l = 0; l < ECH_LANES; l++) {
+            ech_random_words(key, firsts[f] + l, expected);
+            assert_memory_equal(&words[4 * l], expected, sizeof expected);
+        }
+    }
+}
+
+/* The integer threshold decides as the comparison of units does, at the edge itself. */
+static void thresholds_are_exact(void **state)
+{
+    (void)state;
+    static const double rates[] = {1e-12, 0x1p-33, 0x1p-32, 0.1, 0.25, 1.0 / 3, 0.5, 0.999999999};
+    for (size_t r = 0; r < TRIAL_COUNT(rates); r++) {
+        int64_t edge = ech_drop_threshold(rates[r]);
+        for (int64_t w = edge - 2; w <= edge + 2; w++)
+            if (w >= 0 && w <= UINT32_MAX)
+                assert_true((ech_random_unit((uint32_t)w) < rates[r]) == (w < edge));
+    }
+}
+
+static void exponential_is_close(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (double x = -87; x < 88.7; x += 0.00173) {
+        double exact = exp((double)(float)x), got = (double)ech_exp((float)x);
+        worst = fmax(worst, fabs(got / exact - 1));
+    }
+    assert_true(worst < 2e-7);
+    for (double x = -110; x < -87; x += 0.0031)
+        assert_true(fabs((double)ech_exp((float)x) - exp((double)(float)x)) <= 3e-45);
+    assert_true(ech_exp(0) == 1);
+    assert_true(ech_exp(-INFINITY) == 0);
+    assert_true(isinf(ech_exp(INFINITY)) && isinf(ech_exp(88.8F)) && isinf(ech_exp(FLT_MAX)));
+    assert_true(isnan(ech_exp(NAN)));
+    assert_true(ech_sigmoid(-INFINITY) == 0 && ech_sigmoid(INFINITY) == 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_dropout),
+        cmocka_unit_test(dropout_by_element),
+        cmocka_unit_test(golden_normals),
+        cmocka_unit_test(normals_do_not_depend_on_cuts),
+        cmocka_unit_test(lanes_draw_the_same_words),
+        cmocka_unit_test(thresholds_are_exact),
+        cmocka_unit_test(exponential_is_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

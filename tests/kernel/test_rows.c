@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Norms, activations, rotary, tables and sums: the fast fp32 rows against the definition, over odd
+ * shapes, one row, one column, aliases, and optional arguments present and absent.
+ */
+#include "kernel/trial.h"
+
+static const bool yes = true, no = false;
+
+/* ---- norms ---- */
+
+static void call_layernorm_forward(const ech_kernels *kernels, ech_kernel_context *context,
+                                   const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->layernorm_forward(context, t[0], t[1], t[2], 1e-5, t[3], t[4], t[5]);
+}
+
+static void call_layernorm_backward(const ech_kernels *kernels, ech_kernel_context *context,
+                                    const ech_tensor *const *t, const void *options)
+{
+    kernels->layernorm_backward(context, t[0], t[1], t[2], t[3], t[4], t[5], t[6],
+                                *(const bool *)options, t[7], t[8]);
+}
+
+static void call_rmsnorm_forward(const ech_kernels *kernels, ech_kernel_context *context,
+                                 const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->rmsnorm_forward(context, t[0], t[1], 1e-5, t[2], t[3]);
+}
+
+static void call_rmsnorm_backward(const ech_kernels *kernels, ech_kernel_context *context,
+                                  const ech_tensor *const *t, const void *options)
+{
+    kernels->rmsnorm_backward(context, t[0], t[1], t[2], t[3], t[4], t[5], *(const bool *)options,
+                              t[6]);
+}
+
+enum { NO_ADD, ADD, ADD_IN_PLACE };
+
+static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
+{
+    trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C)), row = TRIAL_INPUT(TRIAL_1D(C));
+    trial_tensor rows = TRIAL_RESULT(TRIAL_1D(R)), y = TRIAL_RESULT(TRIAL_2D(R, C)), none = {0};
+    trial_tensor kept = {.role = TRIAL_IN, .low = 0.5, .high = 2, TRIAL_1D(R)};
+    trial_tensor sum = *accumulate ? (trial_tensor)TRIAL_CHANGED(TRIAL_1D(C))
+                                   : (trial_tensor)TRIAL_RESULT(TRIAL_1D(C));
+    trial_tensor dx = y, more = add ? x : none;
+    trial layernorm = {.name = "forward",
+                       .op = ECH_OP_layernorm_forward,
+                       .call = call_layernorm_forward,
+                       .tensor = {x, row, row, y, rows, rows},
+                       .tolerance = 3e-6};
+    trial rmsnorm = {.name = "forward",
+                     .op = ECH_OP_rmsnorm_forward,
+                     .call = call_rmsnorm_forward,
+                     .tensor = {x, row, y, rows},
+                     .tolerance = 3e-6};
+    if (add == ADD_IN_PLACE) {
+        dx = more;
+        dx.alias = 6;
+    }
+    trial layernorm_back = {.name = "backward",
+                            .op = ECH_OP_layernorm_backward,
+                            .call = call_layernorm_backward,
+                            .options = accumulate,
+                            .dims = {R, C},
+                            .tensor = {x, x, row, kept, kept, more, dx, sum, sum},
+                            .tolerance = 3e-6};
+    if (add == ADD_IN_PLACE) dx.alias = 5;
+    trial rmsnorm_back = {.name = "backward",
+                          .op = ECH_OP_rmsnorm_backward,
+                          .call = call_rmsnorm_backward,
+                          .options = accumulate,
+                          .dims = {R, C},
+                          .tensor = {x, x, row, kept, more, dx, sum},
+                          .tolerance = 3e-6};
+    trial_check(&layernorm);
+    trial_check(&rmsnorm);
+    trial_check(&layernorm_back);
+    trial_check(&rmsnorm_back);
+}
+
+static void norms_agree(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{1, 1}, {1, 37}, {41, 1}, {7, 128}, {130, 257}, {0, 3}};
+    for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
+        for (int add = NO_ADD; add <= ADD_IN_PLACE; add++) {
+            check_norms(shapes[s][0], shapes[s][1], add, &no);
+            check_norms(shapes[s][0], shapes[s][1], add, &yes);
+        }
+}
+
+/* ---- activations ---- */
+
+static void call_gelu_forward(const ech_kernels *kernels, ech_kernel_context *context,
+                              const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->gelu_forward(context, t[0], t[1]);
+}
+
+static void call_gelu_backward(const ech_kernels *kernels, ech_kernel_context *context,
+                               const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->gelu_backward(context, t[0], t[1], t[2]);
+}
+
+static void call_swiglu_forward(const ech_kernels *kernels, ech_kernel_context *context,
+                                const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->swiglu_forward(context, t[0], t[1], t[2]);
+}
+
+static void call_swiglu_backward(const ech_kernels *kernels, ech_kernel_context *context,
+                                 const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->swiglu_backward(context, t[0], t[1], t[2], t[3], t[4]);
+}
+
+static void check_activations(int64_t a, int64_t b, double range, bool alias)
+{
+    trial_tensor x = {.role = TRIAL_IN, TRIAL_2D(a, b), .low = -range, .high = range};
+    trial_tensor dy = {
+        .role = alias ? TRIAL_IN_OUT : TRIAL_IN, TRIAL_2D(a, b), .low = -1, .high = 1};
+    trial_tensor out = TRIAL_RESULT(TRIAL_2D(a, b)), over = dy;
+    over.alias = alias ? 1 : 0;
+    over.role = alias ? TRIAL_IN_OUT : TRIAL_OUT;
+    const trial trials[] = {
+        {.name = "gelu", .op = ECH_OP_gelu_forward, .call = call_gelu_forward, .tensor = {x, out}},
+        {.name = "gelu",
+         .op = ECH_OP_gelu_backward,
+         .call = call_gelu_backward,
+         .tensor = {dy, x, over}},
+        {.name = "swiglu",
+         .op = ECH_OP_swiglu_forward,
+         .call = call_swiglu_forward,
+         .tensor = {x, x, out}},
+        {.name = "swiglu into dgate",
+         .op = ECH_OP_swiglu_backward,
+         .call = call_swiglu_backward,
+         .tensor = {dy, x, x, over, out}},
+        {.name = "swiglu into dup",
+         .op = ECH_OP_swiglu_backward,
+         .call = call_swiglu_backward,
+         .tensor = {dy, x, x, out, over}},
+    };
+    for (size_t i = 0; i < TRIAL_COUNT(trials); i++) {
+        trial t = trials[i];
+        t.tolerance = 5e-7;
+        trial_check(&t);
+    }
+}
+
+static void activations_agree(void **state)
+{
+    (void)state;
+    for (int alias = 0; alias < 2; alias++) {
+        check_activations(1, 1, 1, alias);
+        check_activations(3, 37, 4, alias);
+        check_activations(7, 2500, 12, alias);
+        check_activations(5, 101, 200, alias);
+    }
+}
+
+/* ---- rotary ---- */
+
+typedef struct turn {
+    double theta;
+    int64_t first_position;
+    bool inverse;
+} turn;
+
+static void call_rotary(const ech_kernels *kernels, ech_kernel_context *context,
+                        const ech_tensor *const *t, const void *options)
+{
+    const turn *o = options;
+    kernels->rotary(context, t[0], o->theta, o->first_position, o->inverse, t[1]);
+}
+
+static void rotary_agrees(void **state)
+{
+    (void)state;
+    static const turn plain = {10000, 0, false}, later = {10000, 61, false},
+                      back = {500000, 130, true};
+#define CASE(o, B, T, H, D, space, y)                                                              \
+    {                                                                                              \
+        .name = #o, .op = ECH_OP_rotary, .call = call_rotary, .options = &(o), .dims = {T, D},     \
+        .tolerance = 1e-6, .tensor = {                                                             \
+            TRIAL_CHANGED(TRIAL_4D(B, T, H, D), .gap = space),                                     \
+            y                                                                                      \
+        }                                                                                          \
+    }
+    static const trial trials[] = {
+        CASE(plain, 1, 1, 1, 2, 0, TRIAL_RESULT(TRIAL_4D(1, 1, 1, 2))),
+        CASE(plain, 2, 70, 3, 6, 5, TRIAL_RESULT(TRIAL_4D(2, 70, 3, 6), .gap = 9)),
+        CASE(later, 2, 200, 2, 64, 0, TRIAL_CHANGED(TRIAL_4D(2, 200, 2, 64), .alias = 1)),
+        CASE(back, 1, 129, 2, 34, 68,
+             TRIAL_CHANGED(TRIAL_4D(1, 129, 2, 34), .gap = 68, .alias = 1)),
+    };
+#undef CASE
+    trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
+/* ---- tables ---- */
+
+static void call_embedding_forward(const ech_kernels *kernels, ech_kernel_context *context,
+                                   const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->embedding_forward(context, t[0], t[1], t[2]);
+}
+
+static void call_embedding_backward(const ech_kernels *kernels, ech_kernel_context *context,
+                                    const ech_tensor *const *t, const void *options)
+{
+    kernels->embedding_backward(context, t[0], t[1], *(const bool *)options, t[2]);
+}
+
+typedef struct place {
+    int64_t first;
+    bool accumulate;
+} place;
+
+static void call_position_forward(const ech_kernels *kernels, ech_kernel_context *context,
+                                  const ech_tensor *const *t, const void *options)
+{
+    kernels->position_forward(context, t[0], t[1], ((const place *)options)->first, t[2]);
+}
+
+static void call_position_backward(const ech_kernels *kernels, ech_kernel_context *context,
+                                   const ech_tensor *const *t, const void *options)
+{
+    const place *o = options;
+    kernels->position_backward(context, t[0], o->first, o->accumulate, t[1]);
+}
+
+static void check_tables(int64_t R, int64_t V, int64_t C)
+{
+    trial_tensor ids = {.role = TRIAL_IN,
+                        TRIAL_1D(R),
+                        .low = 0,
+                        .high = (double)V,
+                        .is_fixed = true,
+                        .dtype = ECH_I32};
+    const trial trials[] = {
+        {.name = "rows",
+         .op = ECH_OP_embedding_forward,
+         .call = call_embedding_forward,
+         .tensor = {TRIAL_INPUT(TRIAL_2D(V, C)), ids, TRIAL_RESULT(TRIAL_2D(R, C))}},
+        {.name = "written",
+         .op = ECH_OP_embedding_backward,
+         .call = call_embedding_backward,
+         .options = &no,
+         .dims = {R, V, C},
+         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), ids, TRIAL_RESULT(TRIAL_2D(V, C))}},
+        {.name = "accumulated",
+         .op = ECH_OP_embedding_backward,
+         .call = call_embedding_backward,
+         .options = &yes,
+         .dims = {R, V, C},
+         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), ids, TRIAL_CHANGED(TRIAL_2D(V, C))}},
+    };
+    for (size_t i = 0; i < TRIAL_COUNT(trials); i++) {
+        trial t = trials[i];
+        t.tolerance = 2e-6;
+        trial_check(&t);
+    }
+}
+
+static void check_positions(int64_t B, int64_t T, int64_t C, int64_t P, place at)
+{
+    const trial trials[] = {
+        {.name = "positions",
+         .op = ECH_OP_position_forward,
+         .call = call_position_forward,
+         .options = &at,
+         .tolerance = 1e-6,
+         .tensor = {TRIAL_INPUT(TRIAL_3D(B, T, C)), TRIAL_INPUT(TRIAL_2D(P, C)),
+                    TRIAL_RESULT(TRIAL_3D(B, T, C))}},
+        {.name = "positions in place",
+         .op = ECH_OP_position_forward,
+         .call = call_position_forward,
+         .options = &at,
+         .tolerance = 1e-6,
+         .tensor = {TRIAL_CHANGED(TRIAL_3D(B, T, C)), TRIAL_INPUT(TRIAL_2D(P, C)),
+                    TRIAL_CHANGED(TRIAL_3D(B, T, C), .alias = 1)}},
+        {.name = "positions",
+         .op = ECH_OP_position_backward,
+         .call = call_position_backward,
+         .options = &at,
+         .tolerance = 1e-6,
+         .tensor = {TRIAL_INPUT(TRIAL_3D(B, T, C)),
+                    {.role = at.accumulate ? TRIAL_IN_OUT : TRIAL_OUT,
+                     TRIAL_2D(P, C),
+                     .low = -1,
+                     .high = 1}}},
+    };
+    trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
+static void tables_agree(void **state)
+{
+    (void)state;
+    check_tables(1, 1, 1);
+    check_tables(50, 7, 5);
+    check_tables(64, 130, 300);
+    check_tables(0, 3, 2);
+    check_positions(1, 1, 1, 1, (place){0, false});
+    check_positions(3, 5, 7, 9, (place){2, false});
+    check_positions(3, 5, 7, 9, (place){4, true});
+    check_positions(5, 40, 130, 41, (place){1, true});
+}
+
+/* ---- sums ---- */
+
+static void call_add(const ech_kernels *kernels, ech_kernel_context *context,
+                     const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->add(context, t[0], t[1], t[2]);
+}
+
+static void call_fill(const ech_kernels *kernels, ech_kernel_context *context,
+                      const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->fill(context, t[0], 0.3);
+}
+
+static void sums_agree(void **state)
+{
+    (void)state;
+#define CASE(text, n, a, b, y)                                                                     \
+    {                                                                                              \
+        .name = text, .op = ECH_OP_add, .call = call_add, .tolerance = 1e-6, .tensor = { a, b, y } \
+    }
+    static const trial trials[] = {
+        CASE("one", 1, TRIAL_INPUT(TRIAL_1D(1)), TRIAL_INPUT(TRIAL_1D(1)),
+             TRIAL_RESULT(TRIAL_1D(1))),
+        CASE("many", 50001, TRIAL_INPUT(TRIAL_1D(50001)), TRIAL_INPUT(TRIAL_1D(50001)),
+             TRIAL_RESULT(TRIAL_1D(50001))),
+        CASE("into a", 777, TRIAL_CHANGED(TRIAL_1D(777)), TRIAL_INPUT(TRIAL_1D(777)),
+             TRIAL_CHANGED(TRIAL_1D(777), .alias = 1)),
+        CASE("into b", 777, TRIAL_INPUT(TRIAL_1D(777)), TRIAL_CHANGED(TRIAL_1D(777)),
+             TRIAL_CHANGED(TRIAL_1D(777), .alias = 2)),
+        {.name = "fill",
+         .op = ECH_OP_fill,
+         .call = call_fill,
+         .tolerance = 1e-6,
+         .tensor = {TRIAL_RESULT(TRIAL_2D(3, 11))}},
+    };
+#undef CASE
+    trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_agree),   cmocka_unit_test(activations_agree),
+        cmocka_unit_test(rotary_agrees), cmocka_unit_test(tables_agree),
+        cmocka_unit_test(sums_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Optimizer updates, fast against definition and by hand; sums of squares, bit for bit; the search
+ * for NaN and infinity.
+ */
+#include "kernel/trial.h"
+
+static void call_adamw(const ech_kernels *kernels, ech_kernel_context *context,
+                       const ech_tensor *const *t, const void *options)
+{
+    kernels->adamw(context, t[0], t[1], t[2], t[3], options);
+}
+
+static void call_sgd(const ech_kernels *kernels, ech_kernel_context *context,
+                     const ech_tensor *const *t, const void *options)
+{
+    kernels->sgd(context, t[0], t[1], t[2], options);
+}
+
+static void updates_agree(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 17, 40000};
+    for (size_t s = 0; s < TRIAL_COUNT(sizes); s++)
+        for (int way = 0; way < 4; way++) {
+            ech_update update = {.learning_rate = 0.01,
+                                 .weight_decay = way % 2 ? 0.1 : 0,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.95,
+                                 .eps = 1e-8,
+                                 .momentum = way ? 0.8 : 0,
+                                 .nesterov = way == 3,
+                                 .count = way * 50 + 1,
+                                 .grad_scale = 0.7};
+            trial_tensor x = TRIAL_CHANGED(TRIAL_1D(sizes[s])), g = TRIAL_INPUT(TRIAL_1D(sizes[s]));
+            trial_tensor v = {.role = TRIAL_IN_OUT, TRIAL_1D(sizes[s]), .low = 0.01, .high = 1};
+            trial adamw = {.name = "adamw",
+                           .op = ECH_OP_adamw,
+                           .call = call_adamw,
+                           .options = &update,
+                           .tolerance = 1e-6,
+                           .tensor = {x, g, x, v}};
+            trial sgd = {.name = "sgd",
+                         .op = ECH_OP_sgd,
+                         .call = call_sgd,
+                         .options = &update,
+                         .tolerance = 1e-6,
+                         .tensor = {x, g, x}};
+            if (way == 0) sgd.tensor[2] = (trial_tensor){0};
+            trial_check(&adamw);
+            trial_check(&sgd);
+        }
+}
+
+static const ech_kernels *table_of(int k)
+{
+    return k == 0   ? ech_kernels_ref(ECH_F64)
+           : k == 1 ? ech_kernels_ref(ECH_F32)
+                    : ech_kernels_fast(ECH_F32);
+}
+
+/* First update: m^ = g and v^ = g^2, so AdamW moves by lr (sign g + wd p). */
+static void first_adamw_step_by_hand(void **state)
+{
+    (void)state;
+    ech_update update = {.learning_rate = 0.1,
+                         .weight_decay = 0.5,
+                         .beta1 = 0.9,
+                         .beta2 = 0.999,
+                         .eps = 0,
+                         .count = 1,
+                         .grad_scale = 0.5};
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (int k = 0; k < 3; k++) {
+        double p[2], g[2], m[2] = {0}, v[2] = {0};
+        ech_tensor t[] = {
+            ech_tensor_1d(p, table_of(k)->dtype, 2), ech_tensor_1d(g, table_of(k)->dtype, 2),
+            ech_tensor_1d(m, table_of(k)->dtype, 2), ech_tensor_1d(v, table_of(k)->dtype, 2)};
+        trial_set(&t[0], 0, 2);
+        trial_set(&t[0], 1, -1);
+        trial_set(&t[1], 0, 4);
+        trial_set(&t[1], 1, -6);
+        table_of(k)->adamw(context, &t[0], &t[1], &t[2], &t[3], &update);
+        assert_true(fabs(trial_get(&t[0], 0) - (2 - 0.1 * (1 + 0.5 * 2))) < 1e-6);
+        assert_true(fabs(trial_get(&t[0], 1) - (-1 - 0.1 * (-1 + 0.5 * -1))) < 1e-6);
+        assert_true(fabs(trial_get(&t[2], 0) - 0.2) < 1e-6);
+        assert_true(fabs(trial_get(&t[3], 1) - 0.009) < 1e-6);
+    }
+    ech_kernel_context_destroy(context);
+}
+
+/* Two steps with momentum 0.5 and a gradient of 1: 1, then 1.5; nesterov 1.5, then 1.75. */
+static void momentum_by_hand(void **state)
+{
+    (void)state;
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (int k = 0; k < 6; k++) {
+        ech_update update = {
+            .learning_rate = 1, .momentum = 0.5, .nesterov = k >= 3, .grad_scale = 1, .count = 1};
+        ech_dtype dtype = table_of(k % 3)->dtype;
+        double p = 0, g = 0, buffer = 0;
+        ech_tensor tp = ech_tensor_1d(&p, dtype, 1), tg = ech_tensor_1d(&g, dtype, 1),
+                   tb = ech_tensor_1d(&buffer, dtype, 1);
+        trial_set(&tg, 0, 1);
+        for (int step = 0; step < 2; step++) table_of(k % 3)->sgd(context, &tp, &tg, &tb, &update);
+        assert_true(fabs(trial_get(&tp, 0) + (k >= 3 ? 3.25 : 2.5)) < 1e-6);
+    }
+    ech_kernel_context_destroy(context);
+}
+
+static void call_square_sums(const ech_kernels *kernels, ech_kernel_context *context,
+                             const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->square_sums(context, t[0], t[1]);
+}
+
+/* The sums of fp32 squares are the same bits in every table: the order is part of the definition. */
+static void square_sums_are_equal_bits(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 15, 16, 4096, 4097, 100000};
+    for (size_t s = 0; s < TRIAL_COUNT(sizes); s++) {
+        int64_t blocks = (sizes[s] + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
+        trial t = {.name = "sums",
+                   .op = ECH_OP_square_sums,
+                   .call = call_square_sums,
+                   .tensor = {TRIAL_INPUT(TRIAL_1D(sizes[s])),
+                              TRIAL_RESULT(TRIAL_1D(blocks), .is_fixed = true, .dtype = ECH_F64)}};
+        trial_check(&t);
+        trial_run run = trial_execute(&t, ech_kernels_fast(ECH_F32), 2, NULL);
+        long double exact = 0, sum = 0;
+        for (int64_t i = 0; i < sizes[s]; i++) exact += (long double)run.result[0][i] * run.result[0][i];
+        for (int64_t j = 0; j < blocks; j++) sum += run.result[1][j];
+        if(!(fabsl(sum - exact) <= 1e-12L * exact)) fail_msg("%ld %.17Lg %.17Lg",sizes[s],sum,exact);
+        trial_free(&run);
+    }
+}
+
+static void first_nonfinite_is_found(void **state)
+{
+    (void)state;
+    enum { N = 70001 };
+    static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
+    static const int64_t places[] = {0, 1, 16383, 16384, 50000, N - 1};
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+    double *memory = ech_calloc(N, sizeof *memory);
+    for (int k = 0; k < 3; k++) {
+        ech_tensor x = ech_tensor_1d(memory, table_of(k)->dtype, N);
+        int64_t first = 5;
+        for (int64_t i = 0; i < N; i++) trial_set(&x, i, i % 2 ? 3e38 : -1e-40);
+        table_of(k)->find_nonfinite(context, &x, &first);
+        assert_int_equal(first, -1);
+        for (int p = (int)TRIAL_COUNT(places) - 1; p >= 0; p--) {
+            trial_set(&x, places[p], bad[p % 3]);
+            table_of(k)->find_nonfinite(context, &x, &first);
+            assert_int_equal(first, places[p]);
+        }
+    }
+    free(memory);
+    ech_kernel_context_destroy(context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(updates_agree),
+        cmocka_unit_test(first_adamw_step_by_hand),
+        cmocka_unit_test(momentum_by_hand),
+        cmocka_unit_test(square_sums_are_equal_bits),
+        cmocka_unit_test(first_nonfinite_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

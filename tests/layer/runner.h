@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A block by itself, in fp64: every value in memory of its own, programs run by hand. So that layers
+ * and ech_block_finish are tested without schedules and offsets.
+ */
+#ifndef ECH_TESTS_LAYER_RUNNER_H
+#define ECH_TESTS_LAYER_RUNNER_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layer/layers.h"
+
+enum { RUNNER_PARAMS = 16, RUNNER_VALUES = 128 };
+
+typedef struct runner {
+    ech_pool *pool;
+    ech_block *block;
+    ech_extent extent;
+    int params;
+    ech_shape param_shape[RUNNER_PARAMS];
+    double *param[RUNNER_PARAMS], *dparam[RUNNER_PARAMS];
+    bool written[RUNNER_PARAMS];
+    double *value[RUNNER_VALUES]; /* by base value */
+    int calls[ECH_PHASES];
+    double sums[ECH_LOSS_SUMS], scale;
+    const ech_kernels *kernels;
+    ech_kernel_context *context;
+    ech_purpose purpose;
+} runner;
+
+static inline double runner_draw(uint32_t stream, uint64_t i)
+{
+    double n[4];
+    ech_random_normals((ech_random_key){.seed = 5, .stream = stream}, i / 4, n);
+    return n[i % 4];
+}
+
+static inline runner runner_open(int64_t batch, int64_t tokens)
+{
+    runner r = {.extent = {batch, tokens}, .kernels = ech_kernels_ref(ECH_F64), .purpose = ECH_TRAIN};
+    r.pool = ech_pool_create();
+    r.block = ech_block_create(r.pool, "block", 3);
+    ECH_ASSERT(ech_kernel_context_create(1, &r.context) == ECH_OK);
+    return r;
+}
+
+static inline int runner_param(runner *r, ech_shape shape)
+{
+    int64_t n = ech_shape_count(&shape, r->extent);
+    int p = r->params++;
+    r->param_shape[p] = shape;
+    r->param[p] = ech_calloc((size_t)n, sizeof(double));
+    r->dparam[p] = ech_calloc((size_t)n, sizeof(double));
+    for (int64_t i = 0; i < n; i++) r->param[p][i] = 0.5 * runner_draw(100 + (uint32_t)p, (uint64_t)i);
+    return p;
+}
+
+static inline int64_t runner_count(const runner *r, int value)
+{
+    return ech_shape_count(&r->block->value.at[value].shape, r->extent);
+}
+
+/* Memory for everything; inputs are drawn, ids count up, weights alternate 1 and 0.5. */
+static inline void runner_finish(runner *r)
+{
+    ech_block_finish(r->block);
+    for (int v = 0; v < (int)r->block->value.n; v++) {
+        const ech_block_value *value = &r->block->value.at[v];
+        if (value->base >= 0) continue;
+        int64_t n = runner_count(r, v);
+        r->value[v] = ech_calloc((size_t)n, sizeof(double));
+        for (int64_t i = 0; i < n; i++) {
+            if (value->source == ECH_FROM_BLOCK)
+                r->value[v][i] = runner_draw((uint32_t)v, (uint64_t)i);
+            else if (value->dtype == ECH_I32 && !value->is_real)
+                ((int32_t *)r->value[v])[i] = (int32_t)((7 * i + value->slot) % 5);
+            else if (!value->is_real) ((float *)r->value[v])[i] = i % 2 ? 0.5f : 1.0f;
+        }
+    }
+    r->scale = 0.25;
+}
+
+static inline void runner_close(runner *r)
+{
+    for (int v = 0; v < RUNNER_VALUES; v++) free(r->value[v]);
+    for (int p = 0; p < r->params; p++) {
+        free(r->param[p]);
+        free(r->dparam[p]);
+    }
+    ech_kernel_context_destroy(r->context);
+    ech_block_destroy(r->block);
+    ech_pool_destroy(r->pool);
+}
+
+static inline ech_tensor runner_tensor(const runner *r, int local, int like)
+{
+    if (local < 0 || !(r->block->value.at[local].purposes & 1u << r->purpose)) return (ech_tensor){0};
+    return ech_block_tensor(r->block, like, r->extent, ECH_F64,
+                            r->value[ech_block_base(r->block, local)]);
+}
+
+static inline void runner_call(runner *r, ech_phase phase, const ech_block_call *c)
+{
+    if (c->node < 0) {
+        ech_tensor a = runner_tensor(r, c->add[0], c->add[0]), b = runner_tensor(r, c->dout[0], c->dout[0]);
+        ech_tensor y = runner_tensor(r, c->din[0], c->din[0]);
+        r->kernels->add(r->context, &a, &b, &y);
+        return;
+    }
+    const ech_node *node = &r->block->node.at[c->node];
+    ech_call call = {.node = node, .kernels = r->kernels, .context = r->context, .extent = r->extent,
+                     .purpose = r->purpose, .seed = 11, .step = 2, .layer = 3, .first_sample = 4,
+                     .loss_sums = r->sums, .loss_scale = &r->scale};
+    const ech_reads reads = phase == ECH_FORWARD ? (ech_reads){~0u, ~0u, ~0u}
+                            : phase == ECH_BACKWARD_INPUT ? node->b : node->w;
+    for (int i = 0; i < node->ins; i++) {
+        if (reads.in & 1u << i) call.in[i] = runner_tensor(r, node->in[i], node->in[i]);
+        call.din[i] = runner_tensor(r, c->din[i], node->in[i]);
+        call.add[i] = runner_tensor(r, c->add[i], node->in[i]);
+    }
+    for (int i = 0; i < node->outs; i++) {
+        if (reads.out & 1u << i) call.out[i] = runner_tensor(r, node->out[i], node->out[i]);
+        call.dout[i] = runner_tensor(r, c->dout[i], node->out[i]);
+    }
+    for (int i = 0; i < node->keeps; i++)
+        if (reads.keep & 1u << i) call.keep[i] = runner_tensor(r, node->keep[i], node->keep[i]);
+    for (int i = 0; i < node->params; i++) {
+        int p = node->param[i];
+        const ech_shape *shape = &r->param_shape[p];
+        call.param[i] = ech_tensor_view(r->param[p], ECH_F64, shape->dims, shape->size);
+        bool writes = phase == ECH_BACKWARD_WEIGHT ||
+                      (phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b);
+        if (!writes) continue;
+        call.dparam[i] = ech_tensor_view(r->dparam[p], ECH_F64, shape->dims, shape->size);
+        call.accumulate[i] = r->written[p];
+        r->written[p] = true;
+    }
+    ech_scratch_query query = {.block = r->block, .node = node, .kernels = r->kernels, .threads = 1,
+                               .extent = r->extent, .phase = phase, .purpose = r->purpose};
+    r->context->scratch_bytes = node->layer->scratch ? node->layer->scratch(&query) : 0;
+    r->context->scratch = aligned_alloc(64, (r->context->scratch_bytes + 127) / 64 * 64);
+    if (phase == ECH_FORWARD) node->layer->forward(&call);
+    else if (phase == ECH_BACKWARD_INPUT) node->layer->backward_input(&call);
+    else node->layer->backward_weight(&call);
+    free(r->context->scratch);
+}
+
+static inline void runner_run(runner *r, ech_phase phase)
+{
+    for (size_t i = 0; i < r->block->program[phase].n; i++) {
+        const ech_block_call *c = &r->block->program[phase].at[i];
+        bool joined = c->node >= 0 && r->block->node.at[c->node].layer->joined;
+        if (phase == ECH_FORWARD && joined && r->purpose == ECH_TRAIN) continue;
+        runner_call(r, phase, c);
+        r->calls[phase]++;
+    }
+}
+
+/* What B and W differentiate: sum of outputs x their gradients, plus scale x loss. */
+static inline double runner_objective(runner *r)
+{
+    double sum = 0;
+    r->purpose = ECH_EVALUATE; /* joined layers compute the loss in F; dropout needs TRAIN, see below */
+    for (size_t i = 0; i < r->block->node.n; i++)
+        if (strcmp(r->block->node.at[i].layer->name, "dropout") == 0 ||
+            strcmp(r->block->node.at[i].layer->name, "attention") == 0)
+            r->purpose = ECH_TRAIN;
+    memset(r->sums, 0, sizeof r->sums);
+    runner_run(r, ECH_FORWARD);
+    r->purpose = ECH_TRAIN;
+    for (size_t o = 0; o < r->block->output.n; o++) {
+        const double *y = r->value[ech_block_base(r->block, r->block->output.at[o])];
+        const double *dy = r->value[r->block->doutput.at[o]];
+        for (int64_t i = 0; i < runner_count(r, r->block->output.at[o]); i++) sum += y[i] * dy[i];
+    }
+    return sum + r->scale * r->sums[ECH_LOSS_SUM];
+}
+
+#endif

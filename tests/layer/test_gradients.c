@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every layer against finite differences in fp64: the gradient of each input (B) and of each
+ * parameter (B or W), alone and in blocks where gradients meet. Also that B and W may run apart, and
+ * that accumulation adds.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layer/runner.h"
+
+static double difference(runner *r, double *x)
+{
+    double was = *x, h = 1e-5 * (fabs(was) + 0.1);
+    *x = was + h;
+    double up = runner_objective(r);
+    *x = was - h;
+    double down = runner_objective(r);
+    *x = was;
+    return (up - down) / (2 * h);
+}
+
+static void check(runner *r, const char *what, double *x, const double *dx, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double expected = difference(r, &x[i]);
+        double error = fabs(dx[i] - expected) / (fabs(expected) + 1e-2);
+        if (!(error < 1e-6)) fail_msg("%s[%lld]: %.12g, differences say %.12g", what, (long long)i, dx[i], expected);
+    }
+}
+
+static void check_block(runner *r)
+{
+    runner_finish(r);
+    runner_run(r, ECH_FORWARD);
+    runner_run(r, ECH_BACKWARD_INPUT);
+    runner_run(r, ECH_BACKWARD_WEIGHT);
+
+    /* A second pass over the same values accumulates. */
+    double *once[RUNNER_PARAMS];
+    for (int p = 0; p < r->params; p++) {
+        int64_t n = ech_shape_count(&r->param_shape[p], r->extent);
+        once[p] = ech_calloc((size_t)n, sizeof(double));
+        memcpy(once[p], r->dparam[p], (size_t)n * sizeof(double));
+    }
+    runner_run(r, ECH_FORWARD);
+    runner_run(r, ECH_BACKWARD_INPUT);
+    runner_run(r, ECH_BACKWARD_WEIGHT);
+    for (int p = 0; p < r->params; p++) {
+        int64_t n = ech_shape_count(&r->param_shape[p], r->extent);
+        assert_true(r->written[p]);
+        for (int64_t i = 0; i < n; i++)
+            assert_true(fabs(r->dparam[p][i] - 2 * once[p][i]) <= 1e-12 * (1 + fabs(once[p][i])));
+        check(r, "parameter", r->param[p], once[p], n);
+        free(once[p]);
+    }
+    for (size_t i = 0; i < r->block->input.n; i++) {
+        int input = r->block->input.at[i], gradient = r->block->dinput.at[i];
+        assert_true(gradient >= 0);
+        int64_t n = runner_count(r, input);
+        double *dx = ech_calloc((size_t)n, sizeof(double));
+        memcpy(dx, r->value[gradient], (size_t)n * sizeof(double));
+        check(r, "input", r->value[input], dx, n);
+        free(dx);
+    }
+    runner_close(r);
+}
+
+enum { B = 2, T = 5, C = 8 };
+
+static ech_shape rows(int64_t n) { return ech_shape_rows(ECH_AXIS_MODEL, n); }
+static int vector(runner *r, int64_t n) { return runner_param(r, ech_shape_1d(ECH_AXIS_MODEL, n)); }
+static int matrix(runner *r, int64_t a, int64_t b)
+{
+    return runner_param(r, ech_shape_2d(ECH_AXIS_MODEL, a, ECH_AXIS_FFN, b));
+}
+static int input(runner *r) { return ech_block_input(r->block, "x", rows(C)); }
+
+static void test_embedding(void **state)
+{
+    (void)state;
+    runner r = runner_open(B, T);
+    int y = ech_layer_embedding(r.block, ech_block_batch(r.block, ECH_TOKENS), matrix(&r, 6, C), C);
+    ech_block_output(r.block, ech_layer_position(r.block, y, matrix(&r, T + 2, C)));
+    check_block(&r);
+}
+
+static void test_position(void **state)
+{
+    (void)state;
+    runner r = runner_open(B, T);
+    ech_block_output(r.block, ech_layer_position(r.block, input(&r), matrix(&r, T, C)));
+    check_block(&r);
+}
+
+static void test_norms(void **state)
+{
+    (void)state;
+    runner r = runner_open(B, T);
+    ech_block_output(r.block, ech_layer_layernorm(r.block, input(&r), vector(&r, C), vector(&r, C), 1e-5));
+    check_block(&r);
+    r = runner_open(B, T);
+    ech_block_output(r.block, ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5));
+    check_block(&r);
+}
+
+static void test_linear(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 4; form++) {
+        runner r = runner_open(B, T);
+        bool in_first = form & 1;
+        int x = input(&r), w = in_first ? matrix(&r, C, 6) : matrix(&r, 6, C);
+        int bias = form & 2 ? vector(&r, 6) : -1;
+        ech_block_output(r.block, ech_layer_linear(r.block, x, w, bias, in_first, ECH_AXIS_FFN, 6));
+        check_block(&r);
+    }
+}
+
+static void test_pointwise(void **state)
+{
+    (void)state;
+    runner r = runner_open(B, T);
+    ech_block_output(r.block, ech_layer_gelu(r.block, input(&r)));
+    check_block(&r);
+    r = runner_open(B, T);
+    int gate = input(&r), up = ech_block_input(r.block, "up", rows(C));
+    ech_block_output(r.block, ech_layer_swiglu(r.block, gate, up));
+    check_block(&r);
+    r = runner_open(B, T);
+    ech_block_output(r.block, ech_layer_dropout(r.block, input(&r), 0.4));
+    check_block(&r);
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 4; form++) {
+        int64_t H = 4, G = form & 1 ? 2 : 4, D = 2;
+        runner r = runner_open(B, T);
+        int q = ech_block_input(r.block, "q", ech_shape_heads(ECH_AXIS_HEADS, H, D));
+        int k = ech_block_input(r.block, "k", ech_shape_heads(ECH_AXIS_KV_HEADS, G, D));
+        int v = ech_block_input(r.block, "v", ech_shape_heads(ECH_AXIS_KV_HEADS, G, D));
+        q = ech_layer_rotary(r.block, q, 100);
+        ech_block_output(r.block, ech_layer_attention(r.block, q, k, v, form & 2 ? 0.3 : 0));
+        check_block(&r);
+    }
+}
+
+/* Queries, keys and values as columns of one product, as in GPT-2. */
+static void test_views(void **state)
+{
+    (void)state;
+    runner r = runner_open(B, T);
+    ech_shape heads = ech_shape_heads(ECH_AXIS_HEADS, 2, C / 2);
+    int qkv = ech_layer_linear(r.block, input(&r), matrix(&r, C, 3 * C), -1, true, ECH_AXIS_QKV, 3 * C);
+    int q = ech_block_view(r.block, qkv, 0, heads), k = ech_block_view(r.block, qkv, C, heads);
+    int y = ech_layer_attention(r.block, q, k, ech_block_view(r.block, qkv, 2 * C, heads), 0);
+    y = ech_block_view(r.block, y, 0, rows(C));
+    ech_block_output(r.block, ech_layer_linear(r.block, y, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C));
+    check_block(&r);
+}
+
+/* Gradients meet: at residuals, at a value that three products read, and where a layer cannot add. */
+static void test_meeting(void **state)
+{
+    (void)state;
+    runner r = runner_open(B, T);
+    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5);
+    int a = ech_layer_linear(r.block, n, matrix(&r, C, C), -1, false, ECH_AXIS_FFN, C);
+    int b = ech_layer_linear(r.block, n, matrix(&r, C, C), vector(&r, C), false, ECH_AXIS_FFN, C);
+    int y = ech_layer_residual(r.block, x, ech_layer_swiglu(r.block, a, b));
+    int z = ech_layer_residual(r.block, y, ech_layer_gelu(r.block, y));
+    z = ech_layer_residual(r.block, z, ech_layer_linear(r.block, z, matrix(&r, C, C), -1, true, ECH_AXIS_MODEL, C));
+    ech_block_output(r.block, ech_layer_residual(r.block, ech_layer_dropout(r.block, z, 0.2), z));
+    check_block(&r);
+}
+
+static void test_head(void **state)
+{
+    (void)state;
+    runner r = runner_open(B, T);
+    int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5);
+    int targets = ech_block_batch(r.block, ECH_TARGETS), weights = ech_block_batch(r.block, ECH_WEIGHTS);
+    ech_layer_head_loss(r.block, x, targets, weights, matrix(&r, 6, C), 6);
+    check_block(&r);
+}
+
+/* A second W reads only what the declaration says: everything else is spoiled in between. */
+static void test_weights_apart(void **state)
+{
+    (void)state;
+    runner r = runner_open(B, T);
+    int x = input(&r), n = ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5);
+    int h = ech_layer_gelu(r.block, ech_layer_linear(r.block, n, matrix(&r, 6, C), -1, false, ECH_AXIS_FFN, 6));
+    int y = ech_layer_linear(r.block, h, matrix(&r, C, 6), vector(&r, C), false, ECH_AXIS_MODEL, C);
+    ech_block_output(r.block, ech_layer_residual(r.block, x, y));
+    runner_finish(&r);
+    runner_run(&r, ECH_FORWARD);
+    runner_run(&r, ECH_BACKWARD_INPUT);
+    bool read[RUNNER_VALUES] = {false};
+    for (size_t i = 0; i < r.block->program[ECH_BACKWARD_WEIGHT].n; i++) {
+        const ech_block_call *c = &r.block->program[ECH_BACKWARD_WEIGHT].at[i];
+        const ech_node *node = &r.block->node.at[c->node];
+        for (int j = 0; j < node->ins; j++)
+            if (node->w.in & 1u << j) read[ech_block_base(r.block, node->in[j])] = true;
+        for (int j = 0; j < node->outs; j++) read[c->dout[j]] = true;
+    }
+    int spoiled = 0;
+    for (int v = 0; v < (int)r.block->value.n; v++) {
+        if (!r.value[v] || read[v]) continue;
+        spoiled++;
+        for (int64_t i = 0; i < runner_count(&r, v); i++) r.value[v][i] = NAN;
+    }
+    assert_true(spoiled >= 4);
+    runner_run(&r, ECH_BACKWARD_WEIGHT);
+    for (int p = 0; p < r.params; p++)
+        for (int64_t i = 0; i < ech_shape_count(&r.param_shape[p], r.extent); i++)
+            assert_true(isfinite(r.dparam[p][i]));
+    runner_close(&r);
+}
+
+/* Every row of the table has occurred above. */
+static void test_every_layer_is_here(void **state)
+{
+    (void)state;
+    const char *tested = "embedding position layernorm rmsnorm linear rotary attention gelu swiglu "
+                         "dropout residual head_loss";
+    for (int i = 0; i < ech_layers_count; i++) assert_true(ech_text_has_word(tested, ech_layers[i]->name));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_embedding), cmocka_unit_test(test_position),
+        cmocka_unit_test(test_norms),     cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_pointwise), cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_views),     cmocka_unit_test(test_meeting),
+        cmocka_unit_test(test_head),      cmocka_unit_test(test_weights_apart),
+        cmocka_unit_test(test_every_layer_is_here),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Models: parameters under Hugging Face's names and counts, and what is refused.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "model/model.h"
+
+static ech_config *config(const char *architecture)
+{
+    ech_config *c;
+    assert_int_equal(ech_config_create(NULL, 0, &c), ECH_OK);
+    ech_config_replace_text(&c->model.architecture, architecture);
+    c->data.sequence_length = 1024;
+    return c;
+}
+
+static ech_model *create(ech_config *c)
+{
+    ech_model *model;
+    assert_int_equal(ech_model_resolve(c, 257), ECH_OK);
+    assert_int_equal(ech_model_create(c, &model), ECH_OK);
+    return model;
+}
+
+static bool has(const ech_model *model, const char *name)
+{
+    for (size_t i = 0; i < model->param.n; i++)
+        if (strcmp(model->param.at[i].name, name) == 0) return true;
+    return false;
+}
+
+/* 124,439,808 parameters, as every account of GPT-2 small says. */
+static void test_gpt2_small(void **state)
+{
+    (void)state;
+    ech_config *c = config("gpt2");
+    c->model.hidden_size = 768;
+    c->model.num_hidden_layers = c->model.num_attention_heads = 12;
+    c->model.vocab_size = 50257;
+    ech_model *model = create(c);
+    assert_int_equal(ech_model_params(model), 124439808);
+    assert_int_equal(model->param.n, 148);
+    assert_true(has(model, "transformer.h.11.attn.c_attn.bias"));
+    assert_false(has(model, "lm_head.weight"));
+    /* 6 N + 6 L T C: N counts the tied table once (it is multiplied with), positions not. */
+    double N = 124439808 - 1024.0 * 768;
+    double flops = 6 * (N + 12.0 * 1024 * 768) * 1000;
+    assert_true(fabs(ech_model_flops(model, 1000, 1024) - flops) < 1);
+    ech_model_destroy(model);
+    ech_config_destroy(c);
+}
+
+/* Llama 3 8B: 8,030,261,248 parameters. */
+static void test_llama_8b(void **state)
+{
+    (void)state;
+    ech_config *c = config("llama");
+    c->model.hidden_size = 4096;
+    c->model.num_hidden_layers = 32;
+    c->model.num_attention_heads = 32;
+    c->model.num_key_value_heads = 8;
+    c->model.intermediate_size = 14336;
+    c->model.vocab_size = 128256;
+    ech_model *model = create(c);
+    assert_int_equal(ech_model_params(model), 8030261248);
+    assert_true(has(model, "model.layers.31.post_attention_layernorm.weight"));
+    assert_true(has(model, "lm_head.weight"));
+    for (size_t i = 0; i < model->param.n; i++)
+        assert_int_equal(model->param.at[i].decay, model->param.at[i].shape.dims == 2);
+    ech_model_destroy(model);
+    ech_config_destroy(c);
+}
+
+static void refuse(ech_config *c, const char *why)
+{
+    ech_model *model = NULL;
+    ech_log_set_quiet(true);
+    ech_clear_error();
+    ech_status status = ech_model_resolve(c, 257);
+    if (status == ECH_OK) status = ech_model_create(c, &model);
+    ech_log_set_quiet(false);
+    assert_int_equal(status, ECH_EUSAGE);
+    assert_null(model);
+    if (!strstr(ech_last_error(), why)) fail_msg("'%s' is not in: %s", why, ech_last_error());
+    ech_config_destroy(c);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        ech_config *c = config(i == 3 ? "gpt2" : "llama");
+        c->model.hidden_size = 12;
+        c->model.num_hidden_layers = 1;
+        c->model.num_attention_heads = i == 0 ? 5 : 2;
+        if (i == 1) c->model.num_key_value_heads = 3;
+        if (i == 2) c->model.max_position_embeddings = 100;
+        if (i == 3) c->model.num_key_value_heads = 1;
+        if (i == 4) c->model.vocab_size = 256;
+        if (i == 5) c->model.num_attention_heads = 4;
+        const char *const why[] = {"4 would", "does not divide model.num_attention_heads", "longer",
+                                   "as many key/value heads", "at least 257", "even head width"};
+        refuse(c, why[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2_small),
+                                       cmocka_unit_test(test_llama_8b),
+                                       cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Learning-rate curves at their corners, clipping, and the optimizers' states.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "optim/optim.h"
+
+static ech_config *config(void)
+{
+    ech_config *c;
+    assert_int_equal(ech_config_create(NULL, 0, &c), ECH_OK);
+    c->optimizer.learning_rate = 1;
+    c->optimizer.min_learning_rate = 0.1;
+    c->optimizer.warmup_steps = 10;
+    c->optimizer.decay_steps = 20;
+    c->training.steps = 110;
+    return c;
+}
+
+static void expect(const char *curve, int64_t count, double rate)
+{
+    ech_config *c = config();
+    double got = ech_learning_rate(c, ech_curve_find(curve), count);
+    if (fabs(got - rate) > 1e-12) fail_msg("%s at %lld: %g, not %g", curve, (long long)count, got, rate);
+    ech_config_destroy(c);
+}
+
+static void test_curves(void **state)
+{
+    (void)state;
+    const char *const all[] = {"constant", "linear", "cosine", "wsd"};
+    for (int i = 0; i < 4; i++) {
+        expect(all[i], 1, 0.1); /* warmup */
+        expect(all[i], 5, 0.5);
+        expect(all[i], 10, 1);
+        expect(all[i], 110, i == 0 ? 1 : 0.1);
+        expect(all[i], 200, i == 0 ? 1 : 0.1); /* past the end */
+    }
+    expect("linear", 60, 0.55);
+    expect("cosine", 60, 0.55);
+    expect("cosine", 35, 0.1 + 0.9 * 0.5 * (1 + sqrt(0.5)));
+    expect("wsd", 90, 1);
+    expect("wsd", 100, 0.55);
+}
+
+static void test_no_steps_after_warmup(void **state)
+{
+    (void)state;
+    ech_config *c = config();
+    c->optimizer.warmup_steps = 0;
+    c->training.steps = 0;
+    assert_true(isfinite(ech_learning_rate(c, ech_curve_find("cosine"), 1)));
+    ech_config_destroy(c);
+}
+
+static void test_clip(void **state)
+{
+    (void)state;
+    assert_true(ech_clip_factor(0.5, 1) == 1);
+    assert_true(fabs(ech_clip_factor(4, 1) - 0.25) < 1e-6);
+    assert_true(ech_clip_factor(4, 0) == 1);
+    assert_true(ech_clip_factor(0, 1) == 1);
+}
+
+static void test_states(void **state)
+{
+    (void)state;
+    const char *names[ECH_MAX_STATES];
+    ech_config *c = config();
+    assert_int_equal(ech_optimizer_find("adamw")->states(c, names), 2);
+    assert_string_equal(names[1], "exp_avg_sq");
+    assert_int_equal(ech_optimizer_find("sgd")->states(c, names), 0);
+    c->optimizer.momentum = 0.9;
+    assert_int_equal(ech_optimizer_find("sgd")->states(c, names), 1);
+    assert_null(ech_optimizer_find("adam"));
+    ech_config_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_curves),
+                                       cmocka_unit_test(test_no_steps_after_warmup),
+                                       cmocka_unit_test(test_clip), cmocka_unit_test(test_states)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

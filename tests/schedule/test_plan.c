@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans: what their lists contain, where values lie, and that the checker refuses broken ones.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "schedule/fixture.h"
+
+static int count(const ech_list *list, ech_step_kind kind)
+{
+    int n = 0;
+    for (size_t s = 0; s < list->step.n; s++) n += list->step.at[s].kind == kind;
+    return n;
+}
+
+static int find(const ech_list *list, ech_step_kind kind, int index)
+{
+    for (size_t s = 0; s < list->step.n; s++)
+        if (list->step.at[s].kind == kind && (index < 0 || list->step.at[s].index == index)) return (int)s;
+    return -1;
+}
+
+static void test_one_rank_runs_a_schedule_too(void **state)
+{
+    (void)state;
+    fixture f = fixture_plan(fixture_config("gpt2"), 1);
+    const ech_list *list = &f.plan[0]->list[ECH_LIST_TRAIN];
+    int blocks = 5, micro = 12;
+    assert_int_equal(count(list, ECH_STEP_FORWARD), blocks * micro);
+    /* The embedding has no gradient of an input, the head finishes its weight in B. */
+    assert_int_equal(count(list, ECH_STEP_BACKWARD_INPUT), (blocks - 1) * micro);
+    assert_int_equal(count(list, ECH_STEP_BACKWARD_WEIGHT), (blocks - 1) * micro);
+    assert_int_equal(count(list, ECH_STEP_REDUCE) + count(list, ECH_STEP_REDUCE_GRADS), 0);
+    assert_int_equal(count(list, ECH_STEP_UPDATE), (int)f.plan[0]->bucket.n);
+    fixture_free(&f);
+}
+
+/* Li et al. 2020: as many reductions as buckets, in reverse order of parameters, each behind the last
+ * backward that adds to it, the first long before the last backward. */
+static void test_buckets(void **state)
+{
+    (void)state;
+    fixture f = fixture_plan(fixture_config("llama"), 3);
+    const ech_plan *plan = f.plan[1];
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    assert_true(plan->bucket.n > 3);
+    assert_int_equal(count(list, ECH_STEP_REDUCE_GRADS), (int)plan->bucket.n);
+    int last_w = 0;
+    for (size_t s = 0; s < list->step.n; s++)
+        if (list->step.at[s].kind == ECH_STEP_BACKWARD_WEIGHT) last_w = (int)s;
+    assert_true(find(list, ECH_STEP_REDUCE_GRADS, 0) < last_w - 4);
+    int block_before = 1000;
+    for (size_t i = 0; i < plan->bucket_param.n; i++) {
+        int block = f.model->param.at[plan->bucket_param.at[i]].block;
+        assert_true(block <= block_before);
+        block_before = block;
+    }
+    /* Accumulation: only the last micro-batch's backwards are followed by reductions. */
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->kind == ECH_STEP_REDUCE_GRADS)
+            assert_int_equal(list->step.at[list->after.at[step->first_after]].micro,
+                             list->micro_batches - 1);
+    }
+    fixture_free(&f);
+}
+
+/* Gradients of a bucket are contiguous and cover it. */
+static void test_bucket_geometry(void **state)
+{
+    (void)state;
+    fixture f = fixture_plan(fixture_config("gpt2"), 2);
+    const ech_plan *plan = f.plan[0];
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        int64_t next = 0;
+        for (int i = 0; i < bucket->params; i++) {
+            const ech_param_plan *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
+            assert_int_equal(p->bucket_offset, next);
+            next += p->elements;
+        }
+        assert_int_equal(next, bucket->elements);
+    }
+    int64_t sent = 0, all = ech_model_params(f.model) * 4;
+    for (int rank = 0; rank < 2; rank++) sent += ech_plan_reduced_bytes(f.plan[rank]);
+    assert_int_equal(sent, 2 * (2 - 1) * all); /* 2 (N-1)/N S per rank */
+    fixture_free(&f);
+}
+
+/* Activations that are kept grow with nothing but the micro-batch: one micro-batch is in flight. */
+static void test_memory_is_flat_in_micro_batches(void **state)
+{
+    (void)state;
+    int64_t peak[2][ECH_MEMORY_KINDS];
+    for (int i = 0; i < 2; i++) {
+        ech_config *config = fixture_config("llama");
+        config->training.global_batch_size = i ? 40 : 4;
+        fixture f = fixture_plan(config, 1);
+        ech_plan_peaks(f.plan[0], peak[i]);
+        assert_true(f.plan[0]->list[ECH_LIST_TRAIN].bytes >= f.plan[0]->list[ECH_LIST_TRAIN].lower_bound);
+        fixture_free(&f);
+    }
+    assert_int_equal(peak[0][ECH_MEMORY_ACTIVATIONS], peak[1][ECH_MEMORY_ACTIVATIONS]);
+    assert_int_equal(peak[0][ECH_MEMORY_GRADIENTS], peak[1][ECH_MEMORY_GRADIENTS]);
+    assert_true(peak[0][ECH_MEMORY_BATCH] < peak[1][ECH_MEMORY_BATCH]);
+}
+
+/* Offsets against a slow, independent check: no two values share a byte at a time both live. */
+static void test_no_overlap(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        fixture f = fixture_plan(fixture_config(ranks % 2 ? "gpt2" : "llama"), ranks);
+        for (int l = 0; l < ECH_LIST_KINDS; l++) {
+            const ech_list *list = &f.plan[0]->list[l];
+            for (size_t i = 0; i < list->value.n; i++) {
+                for (size_t j = 0; j < i; j++) {
+                    const ech_value *a = &list->value.at[i], *b = &list->value.at[j];
+                    bool meet = a->born <= b->dies && b->born <= a->dies;
+                    bool share = a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+                    assert_false(meet && share);
+                }
+            }
+        }
+        fixture_free(&f);
+    }
+}
+
+static void expect_rejected(const ech_plan *plan, const char *why)
+{
+    ech_log_set_quiet(true);
+    ech_clear_error();
+    assert_int_equal(ech_list_check(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
+    ech_log_set_quiet(false);
+    if (!strstr(ech_last_error(), why)) fail_msg("expected '%s' in: %s", why, ech_last_error());
+}
+
+/* Each seeded fault is found; the list as it was passes again. */
+static void test_checker_finds_faults(void **state)
+{
+    (void)state;
+    fixture f = fixture_plan(fixture_config("gpt2"), 2);
+    ech_plan *plan = f.plan[0];
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    assert_int_equal(ech_list_check(plan, list), ECH_OK);
+
+    int norm = find(list, ECH_STEP_NORM, 0), reduce = find(list, ECH_STEP_REDUCE_GRADS, 0);
+    list->step.at[norm].afters = 0;
+    expect_rejected(plan, "does not wait for the reduction");
+    list->step.at[norm].afters = 1;
+
+    list->step.at[reduce].afters = 0;
+    expect_rejected(plan, "does not wait for the gradients");
+    list->step.at[reduce].afters = 1;
+
+    int second = find(list, ECH_STEP_REDUCE_GRADS, 1);
+    list->step.at[second].index = 0;
+    expect_rejected(plan, "a second time");
+    list->step.at[second].index = 1;
+
+    int *after = &list->after.at[list->step.at[norm].first_after], was = *after;
+    *after = norm + 3;
+    expect_rejected(plan, "not before it");
+    *after = was;
+
+    ech_value *value = &list->value.at[list->value.n - 1];
+    int64_t offset = value->offset;
+    value->offset = plan->arena_bytes;
+    expect_rejected(plan, "outside of the arena");
+    value->offset = offset;
+
+    for (size_t i = 0; i < list->value.n; i++) { /* two values that live together, on one place */
+        ech_value *a = &list->value.at[i];
+        if (a->kind != ECH_MEMORY_ACTIVATIONS || i == 0) continue;
+        for (size_t j = 0; j < i; j++) {
+            ech_value *b = &list->value.at[j];
+            if (b->dies < a->born || a->dies < b->born || b->offset == a->offset) continue;
+            offset = a->offset;
+            a->offset = b->offset;
+            expect_rejected(plan, "overlap");
+            a->offset = offset;
+            i = list->value.n;
+            break;
+        }
+    }
+    assert_int_equal(ech_list_check(plan, list), ECH_OK);
+
+    const ech_plan *plans[] = {f.plan[0], f.plan[1]};
+    assert_int_equal(ech_plans_check(plans, 2, ECH_LIST_TRAIN), ECH_OK);
+    f.plan[1]->list[ECH_LIST_TRAIN].step.at[reduce].index = 7;
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_plans_check(plans, 2, ECH_LIST_TRAIN), ECH_EINTERNAL);
+    ech_log_set_quiet(false);
+    fixture_free(&f);
+}
+
+static void test_text(void **state)
+{
+    (void)state;
+    ech_text text = {0};
+    ech_step step = {.kind = ECH_STEP_FORWARD, .chunk = 0, .micro = 3, .block = 5};
+    ech_step_print(&step, &text);
+    assert_string_equal(text.at, "F0.3/5");
+    ech_text_free(&text);
+    ech_config *config = fixture_config("gpt2");
+    config->training.global_batch_size = 4;
+    fixture f = fixture_plan(config, 1);
+    ech_list_print_row(&f.plan[0]->list[ECH_LIST_TRAIN], &text);
+    assert_string_equal(text.at, "F0.0 B0.0 F0.1 B0.1");
+    ech_text_free(&text);
+    fixture_free(&f);
+}
+
+/* PipeDream-Flush: stage r of p has at most min(p - r, m) micro-batches in flight. */
+static void test_1f1b_in_flight(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 5; p++) {
+        for (int m = 1; m <= 7; m++) {
+            for (int r = 0; r < p; r++) {
+                ech_order order = {0};
+                ech_generator_find("1f1b")->generate(p, r, m, &order);
+                int live = 0, most = 0, f = 0, b = 0, w = 0;
+                for (size_t i = 0; i < order.n; i++) {
+                    if (order.at[i].action == ECH_F) assert_int_equal(order.at[i].micro, f++);
+                    if (order.at[i].action == ECH_B) assert_int_equal(order.at[i].micro, b++);
+                    if (order.at[i].action == ECH_W) assert_int_equal(order.at[i].micro, w++);
+                    assert_true(b <= f && w <= b);
+                    live += order.at[i].action == ECH_F;
+                    live -= order.at[i].action == ECH_B;
+                    if (live > most) most = live;
+                }
+                assert_true(f == m && b == m && w == m);
+                assert_int_equal(most, p - r < m ? p - r : m);
+                free(order.at);
+            }
+        }
+    }
+}
+
+static void test_calendar(void **state)
+{
+    (void)state;
+    ech_calendar c = {.steps = 10, .validate_every = 4, .check_every = 3, .save_every = 5, .validates = true};
+    const char *validate = "0000100010100", *save = "0000010000100";
+    for (int64_t step = 0; step <= 10; step++) {
+        assert_int_equal(ech_calendar_due(&c, ECH_LIST_VALIDATE, step), validate[step] == '1');
+        assert_int_equal(ech_calendar_due(&c, ECH_LIST_SAVE, step), save[step] == '1');
+        assert_int_equal(ech_calendar_due(&c, ECH_LIST_TRAIN, step), step < 10);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_rank_runs_a_schedule_too),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_bucket_geometry),
+        cmocka_unit_test(test_memory_is_flat_in_micro_batches),
+        cmocka_unit_test(test_no_overlap),
+        cmocka_unit_test(test_checker_finds_faults),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_1f1b_in_flight),
+        cmocka_unit_test(test_calendar),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# tools/check_rooms.sh passes a clean tree and names every kind of offender with file and line.
+set -euo pipefail
+
+script=$(realpath "$(dirname "$0")/../../tools/check_rooms.sh")
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+
+# put FILE LINE...: a file below src/ of these lines
+put() {
+    mkdir -p "$(dirname "$tree/src/$1")"
+    printf '%s\n' "${@:2}" > "$tree/src/$1"
+}
+
+clean_tree() {
+    rm -rf "$tree/src"
+    printf 'set(ECH_ROOMS base device\n    comm kernel model app)\n' > "$tree/CMakeLists.txt"
+    put base/base.h '#ifndef A' '#define A' '#include <stddef.h>' '#endif'
+    put base/base.c '#include "base/base.h"'
+    put device/device.h '#ifndef D' '#define D' '#include "base/base.h"' '#endif'
+    put comm/comm.h ''
+    put comm/reduction.h ''
+    put comm/mpi.c '#include <mpi.h>'
+    put kernel/kernel.h '#ifndef K' '#define K' '#include "base/base.h"' '#endif'
+    put kernel/kernel.c '#include <cblas.h>' '#include <oneapi/dnnl/dnnl.h>'
+    put model/model.c '#include "kernel/kernel.h"' '#include "comm/reduction.h"'
+    put app/main.c '#include "model/model.h"' '#include "device/device.h"'
+}
+
+# offends WHAT: the script fails and prints that, and nothing else
+offends() {
+    local printed
+    if printed=$("$script" "$tree"); then
+        echo "not found: $1"
+        exit 1
+    fi
+    if [ "$printed" != "$1" ]; then
+        printf 'expected: %s\nprinted:  %s\n' "$1" "$printed"
+        exit 1
+    fi
+    clean_tree
+}
+
+clean_tree
+"$script" "$tree" > /dev/null
+
+put base/base.c '' '  #  include "device/device.h"'
+offends 'src/base/base.c:2: base comes before device: "device/device.h"
+src/base/base.c:1: the room base is pure but reaches device/device.h'
+put device/cpu.c '#include "device.h"'
+offends 'src/device/cpu.c:1: "device.h" does not begin with a room'
+put app/main.c '#include <mpi.h>'
+offends 'src/app/main.c:1: mpi.h belongs in src/comm/mpi.c alone'
+put app/main.c '' '#include <cblas.h>' '#include "base/base.h"' '#include "oneapi/dnnl/dnnl.h"'
+offends 'src/app/main.c:2: the libraries of kernels belong in src/kernel alone
+src/app/main.c:4: "oneapi/dnnl/dnnl.h" does not begin with a room
+src/app/main.c:4: the libraries of kernels belong in src/kernel alone'
+put kernel/kernel.h '#ifndef K' '#define K' '#include "device/device.h"' '#endif'
+offends 'src/model/model.c:1: the room model is pure but reaches device/device.h'
+put model/model.c '#include "comm/comm.h"'
+offends 'src/model/model.c:1: the room model is pure but reaches comm/comm.h'
+put attic/old.c '#include "base/base.h"'
+offends 'src/attic/old.c:1: the room attic is not in ECH_ROOMS'
+put base/size.h 'size_t twice(size_t);'
+offends "src/base/size.h:1: does not compile alone: $(printf '#include "base/size.h"\n' |
+    "${CC:-cc}" -std=c11 -I"$tree/src" -x c -fsyntax-only - 2>&1 | grep -m 1 error |
+    sed "s,$tree/,,")"
+echo "all offenders were named"

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs the Debian 12 packages that Echelon is built with. Silent, and without touching the
+# system, when all are there.
+#
+#   tools/install_dependencies.sh [--tests]      --tests: also what the fuzz targets need
+set -euo pipefail
+
+packages=(
+    build-essential cmake ninja-build pkg-config git
+    libopenmpi-dev openmpi-bin
+    libdnnl-dev libopenblas-openmp-dev
+    libyaml-dev libjansson-dev libxxhash-dev librandom123-dev
+    libcmocka-dev
+    bible-kjv # `bible -f -l65535 gen1:1-rev22:21` prints a corpus of 4.4 MB to train on
+)
+lock_seconds=600 # to wait for another apt or dpkg to finish
+attempts=3
+pause_seconds=${ECH_INSTALL_PAUSE:-5} # after the first failure; longer after each further one
+
+usage() {
+    echo "usage: tools/install_dependencies.sh [--tests]" >&2
+    exit 2
+}
+
+fail() {
+    echo "install_dependencies: $*" >&2
+    exit 1
+}
+
+for argument in "$@"; do
+    case "$argument" in
+        --tests) packages+=(clang libclang-rt-14-dev) ;;
+        *) usage ;;
+    esac
+done
+
+# Sets `missing` to the packages that are not installed.
+find_missing() {
+    local package status
+    missing=()
+    for package in "${packages[@]}"; do
+        status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+        [ "$status" = installed ] || missing+=("$package")
+    done
+}
+
+# With root's rights; the time-out is for locks, the attempts for mirrors and for lists in use.
+run_apt() {
+    local attempt
+    for ((attempt = 1; attempt <= attempts; attempt++)); do
+        if "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+            apt-get -y -q -o "DPkg::Lock::Timeout=$lock_seconds" "$@"; then
+            return 0
+        fi
+        [ "$attempt" -eq "$attempts" ] || sleep $((attempt * pause_seconds))
+    done
+    return 1
+}
+
+command -v dpkg-query > /dev/null ||
+    fail "no dpkg here, this is for Debian 12: install by other means ${packages[*]}"
+find_missing
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo > /dev/null ||
+        fail "needs root to install ${missing[*]}: run it as root, or install sudo"
+    as_root=(sudo)
+fi
+
+echo "installing ${missing[*]}"
+run_apt update || fail "apt-get update failed: is there a network, and does /etc/apt name a mirror?"
+run_apt install --no-install-recommends "${missing[@]}" ||
+    fail "apt-get could not install ${missing[*]}: see its messages above"
+find_missing
+[ ${#missing[@]} -eq 0 ] || fail "still missing: ${missing[*]}"
