@@ -55,7 +55,7 @@ ECH_INLINE float ech_exp(float x)
     p = p * r + 1.6666665459e-1F;
     p = p * r + 5.0000001201e-1F;
     p = p * (r * r) + r + 1.0F;
-    /* 2^n in two factors, as n reaches from -150 to 128. The integer n sits in shifted's low bits. */
+    /* 2^n in two factors, as n reaches from -150 to 128. It sits in shifted's low bits. */
     int32_t i = (int32_t)(ech_bits_of_float(shifted) - ech_bits_of_float(round));
     int32_t half = i >> 1;
     return p * ech_float_of_bits((uint32_t)(half + 127) << 23) *

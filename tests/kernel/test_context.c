@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tables are complete, contexts refuse what cannot be, and a wrong shape or too little scratch ends
+ * the process instead of computing.
+ */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "kernel/trial.h"
+
+static void tables_are_complete(void **state)
+{
+    (void)state;
+    const ech_kernels *tables[] = {ech_kernels_ref(ECH_F32), ech_kernels_ref(ECH_F64),
+                                   ech_kernels_fast(ECH_F32), ech_kernels_fast(ECH_F64)};
+    static const ech_dtype dtypes[] = {ECH_F32, ECH_F64, ECH_F32, ECH_F64};
+    for (int k = 0; k < 4; k++) {
+        assert_non_null(tables[k]);
+        assert_int_equal(tables[k]->dtype, dtypes[k]);
+#define X(op, arguments, scratch_dims) assert_true(tables[k]->op != NULL);
+#include "kernel/kernel.def"
+#undef X
+    }
+    assert_ptr_equal(tables[1], tables[3]);
+    assert_null(ech_kernels_ref(ECH_BF16));
+    assert_null(ech_kernels_fast(ECH_I32));
+    assert_string_equal(ech_op_name(ECH_OP_matmul), "matmul");
+    assert_string_equal(ech_op_name((ech_op)(ECH_OPS - 1)), "fill");
+    assert_true(strlen(ech_kernels_describe()) > 0);
+}
+
+/* Rows without scratch say so; the others grow with what they are asked for. */
+static void scratch_is_known_beforehand(void **state)
+{
+    (void)state;
+    const ech_kernels *fast = ech_kernels_fast(ECH_F32);
+    const int64_t small[] = {1, 50, 2, 2, 16}, large[] = {1, 500, 2, 2, 16};
+    assert_int_equal(ech_kernel_scratch(fast, ECH_OP_add, 2, NULL), 0);
+    size_t few = ech_kernel_scratch(fast, ECH_OP_attention_backward, 1, small);
+    assert_true(few > 0);
+    assert_true(few < ech_kernel_scratch(fast, ECH_OP_attention_backward, 1, large));
+    const int64_t product[] = {64, 64, 64, true, true, false, false};
+    size_t once = ech_kernel_scratch(fast, ECH_OP_matmul, 2, product);
+    assert_int_equal(once, ech_kernel_scratch(fast, ECH_OP_matmul, 2, product));
+}
+
+static void impossible_threads_are_refused(void **state)
+{
+    (void)state;
+    ech_kernel_context *context = NULL;
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_kernel_context_create(0, &context), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "0 threads"));
+    assert_int_equal(ech_kernel_context_create(ECH_MAX_THREADS + 1, &context), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "parallel.threads"));
+    ech_log_set_quiet(quiet);
+    assert_null(context);
+    ech_kernel_context_destroy(NULL);
+}
+
+/* True if `act` ends its process by a signal rather than returning. */
+static bool dies(void (*act)(const ech_kernels *kernels), const ech_kernels *kernels)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        fclose(stderr);
+        act(kernels);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static double numbers[64];
+
+static void fill_of(const ech_kernels *kernels, const ech_tensor *a, const ech_tensor *b)
+{
+    ech_kernel_context *context;
+    if (ech_kernel_context_create(1, &context) == ECH_OK) kernels->add(context, a, b, b);
+}
+
+static void add_well(const ech_kernels *kernels)
+{
+    ech_tensor a = ech_tensor_2d(numbers, kernels->dtype, 3, 4);
+    fill_of(kernels, &a, &a);
+}
+
+static void add_other_shape(const ech_kernels *kernels)
+{
+    ech_tensor a = ech_tensor_2d(numbers, kernels->dtype, 3, 4), b = a;
+    b.shape[1] = 3;
+    b.stride[0] = 3;
+    fill_of(kernels, &a, &b);
+}
+
+static void add_other_type(const ech_kernels *kernels)
+{
+    ech_tensor a = ech_tensor_2d(numbers, kernels->dtype, 3, 4), b = a;
+    b.dtype = ECH_I32;
+    fill_of(kernels, &a, &b);
+}
+
+static void add_strided(const ech_kernels *kernels)
+{
+    ech_tensor a = ech_tensor_2d(numbers, kernels->dtype, 3, 4);
+    ech_tensor b = ech_tensor_columns(&a, 1, 2);
+    fill_of(kernels, &b, &b);
+}
+
+static void add_nowhere(const ech_kernels *kernels)
+{
+    ech_tensor a = ech_tensor_2d(NULL, kernels->dtype, 3, 4);
+    fill_of(kernels, &a, &a);
+}
+
+static void attend_without_scratch(const ech_kernels *kernels)
+{
+    ech_kernel_context *context;
+    if (ech_kernel_context_create(1, &context) != ECH_OK) return;
+    ech_dropout dropout = {.p = 0};
+    ech_tensor q = ech_tensor_view(numbers, kernels->dtype, 4, (const int64_t[]){1, 2, 1, 2});
+    ech_tensor lse = ech_tensor_view(numbers + 8, kernels->dtype, 3, (const int64_t[]){1, 1, 2});
+    kernels->attention_forward(context, &q, &q, &q, 1, &dropout, &q, &lse);
+}
+
+static void wrong_arguments_end_the_process(void **state)
+{
+    (void)state;
+    const ech_kernels *tables[] = {ech_kernels_ref(ECH_F64), ech_kernels_ref(ECH_F32),
+                                   ech_kernels_fast(ECH_F32)};
+    for (int k = 0; k < 3; k++) {
+        assert_false(dies(add_well, tables[k]));
+        assert_true(dies(add_other_shape, tables[k]));
+        assert_true(dies(add_other_type, tables[k]));
+        assert_true(dies(add_strided, tables[k]));
+        assert_true(dies(add_nowhere, tables[k]));
+        assert_true(dies(attend_without_scratch, tables[k]));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_are_complete),
+        cmocka_unit_test(scratch_is_known_beforehand),
+        cmocka_unit_test(impossible_threads_are_refused),
+        cmocka_unit_test(wrong_arguments_end_the_process),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
