@@ -42,12 +42,14 @@ static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, v
     bool quiet = ech_log_set_quiet(false);
     ech_log_set_quiet(quiet);
     for (int r = 0; r < ranks; r++) {
-        threads[r] = (rank_thread){.comm = comms[r], .main = main, .context = context, .quiet = quiet};
-        threads[r].started = pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]) == 0;
+        threads[r] =
+            (rank_thread){.comm = comms[r], .main = main, .context = context, .quiet = quiet};
+        threads[r].started =
+            pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]) == 0;
         if (threads[r].started) continue;
-        threads[r].status = ech_fail_at(__FILE__, __LINE__, ECH_EIO,
-                                        "the system starts no further thread for rank %d of %d", r,
-                                        ranks);
+        threads[r].status =
+            ech_fail_at(__FILE__, __LINE__, ECH_EIO,
+                        "the system starts no further thread for rank %d of %d", r, ranks);
         ech_comm_abort(comms[r]);
         ech_comm_close(comms[r]);
     }

@@ -11,13 +11,11 @@
 
 ech_status ech_setup_defaults(ech_config **out)
 {
-    const ech_config_names names[] = {{"models", ech_family_names()},
-                                      {"tokenizers", ech_tokenizer_names()},
-                                      {"optimizers", ech_optimizer_names()},
-                                      {"curves", ech_curve_names()},
-                                      {"comms", ech_comm_names()},
-                                      {"schedules", ech_generator_names()},
-                                      {"reductions", ech_reduction_names()}};
+    const ech_config_names names[] = {
+        {"models", ech_family_names()},        {"tokenizers", ech_tokenizer_names()},
+        {"optimizers", ech_optimizer_names()}, {"curves", ech_curve_names()},
+        {"comms", ech_comm_names()},           {"schedules", ech_generator_names()},
+        {"reductions", ech_reduction_names()}};
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
@@ -27,8 +25,10 @@ static ech_status finish_config(ech_config *config, ech_status status, char *con
 {
     for (int i = 0; i < n && status == ECH_OK; i++) status = ech_config_set(config, assignments[i]);
     if (status == ECH_OK) status = ech_config_check(config);
-    if (status == ECH_OK) *out = config;
-    else ech_config_destroy(config);
+    if (status == ECH_OK)
+        *out = config;
+    else
+        ech_config_destroy(config);
     return status;
 }
 
@@ -39,8 +39,8 @@ ech_status ech_setup_config(const char *run_file, char *const *assignments, int 
     return finish_config(config, ech_config_read_file(config, run_file), assignments, n, out);
 }
 
-ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments, int n,
-                                 ech_config **out)
+ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
+                                 int n, ech_config **out)
 {
     ech_config *config;
     ECH_TRY(ech_setup_defaults(&config));
@@ -80,9 +80,10 @@ static ech_status resolve_machine(ech_config *config, int local_ranks)
     ech_reduction reduction;
     ech_reduction_from_name(config->parallel.reduction, &reduction);
     if (!ech_reduction_supported(backend, reduction))
-        return ech_config_complain(config, "parallel.reduction",
-                                   "not available with parallel.comm = %s; use direct, ring or naive",
-                                   config->parallel.comm);
+        return ech_config_complain(
+            config, "parallel.reduction",
+            "not available with parallel.comm = %s; use direct, ring or naive",
+            config->parallel.comm);
     if (config->parallel.threads == ECH_AUTO) {
         int threads = device->cores() / local_ranks;
         config->parallel.threads = threads > 0 ? threads : 1;
@@ -115,8 +116,10 @@ ech_status ech_design_create(const ech_config *config, int world, ech_design *ou
     design.tokenizer = ech_tokenizer_find(config->data.tokenizer);
     ECH_TRY(ech_model_create(config, &design.model));
     ech_status status = ech_layout_create(config, design.model, world, &design.layout);
-    if (status == ECH_OK) *out = design;
-    else ech_model_destroy(design.model);
+    if (status == ECH_OK)
+        *out = design;
+    else
+        ech_model_destroy(design.model);
     return status;
 }
 
@@ -193,8 +196,10 @@ ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool for
                            .device = ech_device_find("cpu"),
                            .comm = comm};
     ech_status status = ech_exec_create(&exec, &session.exec);
-    if (status == ECH_OK) *out = session;
-    else ech_plan_destroy(session.plan);
+    if (status == ECH_OK)
+        *out = session;
+    else
+        ech_plan_destroy(session.plan);
     return status;
 }
 

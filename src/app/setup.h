@@ -10,10 +10,11 @@
 
 /* A configuration that knows the names of all tables: defaults, then the run file, then the
  * command line's "section.key=value" words, checked. */
-ech_status ech_setup_config(const char *run_file, char *const *assignments, int n, ech_config **out);
+ech_status ech_setup_config(const char *run_file, char *const *assignments, int n,
+                            ech_config **out);
 /* The same from a text (a checkpoint's run.yaml). */
-ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments, int n,
-                                 ech_config **out);
+ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
+                                 int n, ech_config **out);
 /* The defaults alone: for help. */
 ech_status ech_setup_defaults(ech_config **out);
 

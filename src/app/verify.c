@@ -36,17 +36,16 @@ static ech_status open_contestant(contestant *c, const ech_token_file *data, ech
     ECH_TRY(ech_setup_resolve(c->config, ech_comm_size(comm), ech_comm_local_size(comm)));
     ECH_TRY(ech_design_create(c->config, ech_comm_size(comm), &c->design));
     ECH_TRY(ech_session_create(&c->design, comm, false, &c->session));
-    ech_loader_options options = {
-        .sequence_length = c->config->data.sequence_length,
-        .global_batch_size = c->config->training.global_batch_size,
-        .micro_batch_size = c->config->training.micro_batch_size,
-        .data_degree = c->design.layout->data,
-        .data_rank = c->design.layout->place[ech_comm_rank(comm)].data,
-        .vocabulary = c->config->model.vocab_size,
-        .shuffle = true,
-        .seed = (uint64_t)c->config->training.seed,
-        .last_position = INT64_MAX,
-        .prefetch = (int)c->config->data.prefetch};
+    ech_loader_options options = {.sequence_length = c->config->data.sequence_length,
+                                  .global_batch_size = c->config->training.global_batch_size,
+                                  .micro_batch_size = c->config->training.micro_batch_size,
+                                  .data_degree = c->design.layout->data,
+                                  .data_rank = c->design.layout->place[ech_comm_rank(comm)].data,
+                                  .vocabulary = c->config->model.vocab_size,
+                                  .shuffle = true,
+                                  .seed = (uint64_t)c->config->training.seed,
+                                  .last_position = INT64_MAX,
+                                  .prefetch = (int)c->config->data.prefetch};
     ECH_TRY(ech_loader_create(data, &options, 0, &c->loader));
     ech_exec_set_loader(c->session.exec, ECH_TRAIN, c->loader);
     return ech_exec_run(c->session.exec, ECH_LIST_INIT, 0);
@@ -67,7 +66,8 @@ static void note(verifier *v, const char *what, int param, double error, double 
     ech_verification *r = v->result;
     const ech_model *model = v->single.design.model;
     char at[256];
-    if (param < 0) snprintf(at, sizeof at, "step %lld, loss", (long long)v->step + 1);
+    if (param < 0)
+        snprintf(at, sizeof at, "step %lld, loss", (long long)v->step + 1);
     else
         snprintf(at, sizeof at, "step %lld, %s %s (block %s)", (long long)v->step + 1, what,
                  model->param.at[param].name, model->block.at[model->param.at[param].block]->name);
@@ -81,7 +81,8 @@ static void note(verifier *v, const char *what, int param, double error, double 
 
 /* max|a - b| over max(max|b|, floor), over the elements where `counts` (NULL: all). A NaN on either
  * side is an infinite error. */
-static double error_of(const double *a, const double *b, int64_t n, double floor_, const bool *counts)
+static double error_of(const double *a, const double *b, int64_t n, double floor_,
+                       const bool *counts)
 {
     double apart = 0, size = floor_;
     for (int64_t i = 0; i < n; i++) {
@@ -188,7 +189,8 @@ static ech_status open_single(verifier *v, ech_comm **alone)
     return prepare_comparison(v);
 }
 
-static ech_status run(verifier *v, ech_comm *comm, const ech_verification *request, ech_comm **alone)
+static ech_status run(verifier *v, ech_comm *comm, const ech_verification *request,
+                      ech_comm **alone)
 {
     ech_config_replace_text(&v->layout.config->precision.compute, "fp64");
     ECH_TRY(ech_token_file_open(v->layout.config->data.train, &v->data));

@@ -15,7 +15,8 @@ static void load_slot(ech_exec *exec, ech_batch_slot slot, const void *from)
     for (int k = 0; k < list->micro_batches; k++) {
         int value = list->batch[slot] + k;
         size_t bytes = (size_t)ech_plan_value(exec->plan, list, value)->bytes;
-        exec->device->copy(ech_exec_touch(exec, value), (const char *)from + (size_t)k * bytes, bytes);
+        exec->device->copy(ech_exec_touch(exec, value), (const char *)from + (size_t)k * bytes,
+                           bytes);
     }
 }
 

@@ -33,7 +33,8 @@ static void take_ports(const frame *f, const int *ports, int n, unsigned mask, e
 }
 
 /* Gradients have the geometry of the forward values they belong to. */
-static void take_gradients(const frame *f, const int *ports, const int *like, int n, ech_tensor *out)
+static void take_gradients(const frame *f, const int *ports, const int *like, int n,
+                           ech_tensor *out)
 {
     for (int i = 0; i < n; i++) out[i] = tensor_of(f, ports[i], like[i]);
 }
@@ -100,12 +101,14 @@ static void scan_call(const frame *f, const ech_block_call *c, const ech_call *c
     const ech_node *node = &f->block->node.at[c->node];
     const ech_param *params = f->exec->plan->model->param.at;
     for (int i = 0; f->phase == ECH_FORWARD && i < node->outs; i++)
-        ech_scan_tensor(f->exec, f->step, "output", f->block->value.at[node->out[i]].name, &call->out[i]);
+        ech_scan_tensor(f->exec, f->step, "output", f->block->value.at[node->out[i]].name,
+                        &call->out[i]);
     for (int i = 0; i < node->ins; i++)
         ech_scan_tensor(f->exec, f->step, "gradient of", f->block->value.at[node->in[i]].name,
                         &call->din[i]);
     for (int i = 0; i < node->params; i++)
-        ech_scan_tensor(f->exec, f->step, "gradient of", params[node->param[i]].name, &call->dparam[i]);
+        ech_scan_tensor(f->exec, f->step, "gradient of", params[node->param[i]].name,
+                        &call->dparam[i]);
 }
 
 /* Where two gradients of one value meet. */
@@ -122,9 +125,12 @@ static void run_layer(const frame *f, const ech_block_call *c)
     ech_call call;
     if (layer->joined && f->phase == ECH_FORWARD && f->exec->list->purpose == ECH_TRAIN) return;
     prepare(f, c, &call);
-    if (f->phase == ECH_FORWARD) layer->forward(&call);
-    else if (f->phase == ECH_BACKWARD_INPUT) layer->backward_input(&call);
-    else layer->backward_weight(&call);
+    if (f->phase == ECH_FORWARD)
+        layer->forward(&call);
+    else if (f->phase == ECH_BACKWARD_INPUT)
+        layer->backward_input(&call);
+    else
+        layer->backward_weight(&call);
     if (f->exec->scanning) scan_call(f, c, &call);
 }
 
@@ -139,9 +145,13 @@ static ech_status run_block(ech_exec *exec, const ech_step *step, ech_phase phas
         ech_ledger_advance(exec, step->tick + f.call);
         exec->context->scratch = step->scratch < 0 ? NULL : ech_exec_touch(exec, step->scratch);
         exec->context->scratch_bytes =
-            step->scratch < 0 ? 0 : (size_t)ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
-        if (c->node < 0) run_sum(&f, c);
-        else run_layer(&f, c);
+            step->scratch < 0
+                ? 0
+                : (size_t)ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
+        if (c->node < 0)
+            run_sum(&f, c);
+        else
+            run_layer(&f, c);
     }
     return ECH_OK;
 }

@@ -138,7 +138,8 @@ static ech_status make_groups(ech_exec *exec)
     int *members = ech_calloc((size_t)exec->plan->layout->world, sizeof *members);
     ech_status status = ECH_OK;
     for (int kind = 0; kind < ECH_GROUPS && status == ECH_OK; kind++) {
-        int n = ech_layout_members(exec->plan->layout, exec->plan->rank, (ech_group_kind)kind, members);
+        int n =
+            ech_layout_members(exec->plan->layout, exec->plan->rank, (ech_group_kind)kind, members);
         status = ech_group_create(exec->comm, ech_group_kind_name((ech_group_kind)kind), members, n,
                                   &exec->group[kind]);
     }
@@ -160,7 +161,8 @@ static ech_status setup_exec(ech_exec *exec)
         if (plan->list[l].step.n > steps) steps = plan->list[l].step.n;
     ech_ledger_create(exec);
     exec->done = ech_calloc(steps, sizeof *exec->done);
-    exec->prompt = ech_calloc((size_t)plan->list[ECH_LIST_GENERATE].extent.tokens + 1, sizeof *exec->prompt);
+    exec->prompt =
+        ech_calloc((size_t)plan->list[ECH_LIST_GENERATE].extent.tokens + 1, sizeof *exec->prompt);
     exec->logits = ech_calloc((size_t)plan->model->vocabulary, sizeof *exec->logits);
     return start_engines(exec);
 }

@@ -46,14 +46,14 @@ void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoi
 
 /* What READ read last. */
 typedef struct ech_readings {
-    double loss;          /* mean over the tokens that count, of all ranks */
-    double tokens;        /* tokens that count, of all ranks */
+    double loss;   /* mean over the tokens that count, of all ranks */
+    double tokens; /* tokens that count, of all ranks */
     double loss_sum;
     double grad_norm, learning_rate, clip;
     int64_t updates;
-    bool withheld;        /* the update was withheld: a NaN or infinity */
-    bool stop, save_now;  /* some rank was asked to by a signal */
-    bool hash_differs;    /* list `check`: parameters are not bit-identical */
+    bool withheld;       /* the update was withheld: a NaN or infinity */
+    bool stop, save_now; /* some rank was asked to by a signal */
+    bool hash_differs;   /* list `check`: parameters are not bit-identical */
 } ech_readings;
 const ech_readings *ech_exec_readings(const ech_exec *exec);
 /* Logits (V) of the last ECH_GENERATE, as fp64. */

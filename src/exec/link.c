@@ -13,8 +13,8 @@ ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
 ech_status ech_handle_REDUCE_GRADS(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    ech_tensor gradients = ech_tensor_1d(ech_exec_address(exec, bucket->value), exec->plan->real,
-                                         bucket->elements);
+    ech_tensor gradients =
+        ech_tensor_1d(ech_exec_address(exec, bucket->value), exec->plan->real, bucket->elements);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step->scratch);
     return ech_group_reduce(exec->group[step->group], exec->plan->reduction, &gradients, scratch);
 }

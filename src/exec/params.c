@@ -48,13 +48,14 @@ ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < (int)plan->model->param.n; i++) {
         const ech_param *param = &plan->model->param.at[i];
         ech_tensor x = ech_exec_param(exec, i);
-        ech_random_key key = {
-            .seed = (uint64_t)exec->config->training.seed,
-            .stream = ech_random_stream((uint32_t)param->block,
-                                        ECH_SITE_PARAMETER + (uint32_t)param->site)};
+        ech_random_key key = {.seed = (uint64_t)exec->config->training.seed,
+                              .stream =
+                                  ech_random_stream((uint32_t)param->block,
+                                                    ECH_SITE_PARAMETER + (uint32_t)param->site)};
         if (param->initializer == ECH_INIT_NORMAL)
             plan->kernels->fill_normal(exec->context, &x, key, 0, 0, param->std);
-        else plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
+        else
+            plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
         for (int s = 0; plan->partials >= 0 && s < plan->states; s++) {
             ech_tensor state = ech_exec_state(exec, i, s);
             plan->kernels->fill(exec->context, &state, 0);
@@ -111,7 +112,8 @@ ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
     s[ECH_SCALAR_UPDATES] += 1;
     s[ECH_SCALAR_LEARNING_RATE] =
         ech_learning_rate(exec->config, exec->curve, (int64_t)s[ECH_SCALAR_UPDATES]);
-    s[ECH_SCALAR_CLIP] = ech_clip_factor(s[ECH_SCALAR_GRAD_NORM], exec->config->optimizer.clip_norm);
+    s[ECH_SCALAR_CLIP] =
+        ech_clip_factor(s[ECH_SCALAR_GRAD_NORM], exec->config->optimizer.clip_norm);
     return ECH_OK;
 }
 

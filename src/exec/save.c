@@ -13,7 +13,8 @@ static int list_tensors(const ech_exec *exec, bool mine, ech_pool *pool, ech_sav
 {
     const ech_plan *plan = exec->plan;
     int states = plan->partials >= 0 ? plan->states : 0, n = 0;
-    ech_saved_tensor *tensors = ech_calloc(plan->model->param.n * (size_t)(1 + states), sizeof *tensors);
+    ech_saved_tensor *tensors =
+        ech_calloc(plan->model->param.n * (size_t)(1 + states), sizeof *tensors);
     for (int i = 0; i < (int)plan->model->param.n; i++) {
         for (int s = -1; s < states; s++) {
             const ech_param *param = &plan->model->param.at[i];

@@ -18,8 +18,8 @@ void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, con
     if (!ech_tensor_is_contiguous(x)) return; /* a view: its base is another port's */
     exec->plan->kernels->find_nonfinite(exec->context, &flat, &at);
     if (at < 0) return;
-    double value = x->dtype == ECH_F64 ? ((const double *)x->data)[at]
-                                       : (double)((const float *)x->data)[at];
+    double value =
+        x->dtype == ECH_F64 ? ((const double *)x->data)[at] : (double)((const float *)x->data)[at];
     ech_text text = {0};
     ech_step_print(step, &text);
     exec->finding = (ech_finding){.rank = exec->plan->rank,
@@ -37,8 +37,8 @@ static void scan_params(ech_exec *exec)
     exec->list = &exec->plan->list[ECH_LIST_TRAIN];
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
         ech_tensor param = ech_exec_param(exec, i);
-        ech_scan_tensor(exec, &exec->list->step.at[0], "parameter", exec->plan->model->param.at[i].name,
-                        &param);
+        ech_scan_tensor(exec, &exec->list->step.at[0], "parameter",
+                        exec->plan->model->param.at[i].name, &param);
     }
 }
 

@@ -11,7 +11,12 @@
 #include "exec/exec.h"
 
 /* Threads of a rank; lanes are shared out over them. */
-typedef enum ech_engine_kind { ECH_ENGINE_COMPUTE, ECH_ENGINE_LINK, ECH_ENGINE_DISK, ECH_ENGINES } ech_engine_kind;
+typedef enum ech_engine_kind {
+    ECH_ENGINE_COMPUTE,
+    ECH_ENGINE_LINK,
+    ECH_ENGINE_DISK,
+    ECH_ENGINES
+} ech_engine_kind;
 
 typedef struct ech_engine {
     ech_exec *exec;
@@ -48,7 +53,7 @@ struct ech_exec {
     /* The list that runs. */
     const ech_list *list;
     int64_t step;
-    int tick; /* of the compute lane's call */
+    int tick;     /* of the compute lane's call */
     uint64_t run; /* number of this run: a step is complete when done[step] == run */
     _Atomic uint64_t *done;
     _Atomic int failed; /* ech_status of the first failure */

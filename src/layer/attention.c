@@ -54,8 +54,7 @@ static void backward_input(const ech_call *call)
 static size_t scratch(const ech_scratch_query *query)
 {
     const attention_options *o = query->node->options;
-    ech_op op =
-        query->phase == ECH_FORWARD ? ECH_OP_attention_forward : ECH_OP_attention_backward;
+    ech_op op = query->phase == ECH_FORWARD ? ECH_OP_attention_forward : ECH_OP_attention_backward;
     int64_t dims[] = {query->extent.batch, query->extent.tokens, o->H, o->G, o->D};
     return ech_kernel_scratch(query->kernels, op, query->threads, dims);
 }

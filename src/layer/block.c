@@ -100,15 +100,15 @@ void ech_node_in(ech_node *node, int value)
 
 static int add_real(ech_block *block, const ech_node *node, const char *name, ech_shape shape)
 {
-    return add_value(block, (ech_block_value){.name = ech_pool_format(block->pool, "%s%zu.%s",
-                                                                      node->layer->name,
-                                                                      block->node.n - 1, name),
-                                              .shape = shape,
-                                              .source = ECH_FROM_NODE,
-                                              .role = ECH_ROLE_ACTIVATION,
-                                              .is_real = true,
-                                              .purposes = ~0u,
-                                              .base = -1});
+    return add_value(
+        block, (ech_block_value){.name = ech_pool_format(block->pool, "%s%zu.%s", node->layer->name,
+                                                         block->node.n - 1, name),
+                                 .shape = shape,
+                                 .source = ECH_FROM_NODE,
+                                 .role = ECH_ROLE_ACTIVATION,
+                                 .is_real = true,
+                                 .purposes = ~0u,
+                                 .base = -1});
 }
 
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape)

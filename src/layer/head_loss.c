@@ -90,7 +90,8 @@ static void generate(const ech_call *call)
         x = ech_tensor_rows(&x, b * call->extent.tokens + call->position, 1);
         ech_tensor logits = ech_tensor_rows(&call->out[0], b, 1);
         logits.shape[1] = options->V;
-        call->kernels->matmul(call->context, &x, false, &call->param[0], true, NULL, false, &logits);
+        call->kernels->matmul(call->context, &x, false, &call->param[0], true, NULL, false,
+                              &logits);
     }
 }
 

@@ -36,10 +36,10 @@ typedef struct ech_param {
     const char *name; /* as on disk in Hugging Face checkpoints */
     ech_shape shape;  /* whole, with named axes */
     ech_initializer initializer;
-    double std;  /* of ECH_INIT_NORMAL */
-    bool decay;  /* takes part in weight decay: matrices do, norms and biases do not */
-    int block;   /* the block that declared it */
-    int site;    /* which parameter of that block: its random stream */
+    double std; /* of ECH_INIT_NORMAL */
+    bool decay; /* takes part in weight decay: matrices do, norms and biases do not */
+    int block;  /* the block that declared it */
+    int site;   /* which parameter of that block: its random stream */
 } ech_param;
 
 /* ---- values of a block ---- */
@@ -51,9 +51,18 @@ typedef enum ech_value_source {
 } ech_value_source;
 
 /* What LOAD provides. */
-typedef enum ech_batch_slot { ECH_TOKENS, ECH_TARGETS, ECH_WEIGHTS, ECH_BATCH_SLOTS } ech_batch_slot;
+typedef enum ech_batch_slot {
+    ECH_TOKENS,
+    ECH_TARGETS,
+    ECH_WEIGHTS,
+    ECH_BATCH_SLOTS
+} ech_batch_slot;
 
-typedef enum ech_value_role { ECH_ROLE_ACTIVATION, ECH_ROLE_GRADIENT, ECH_ROLE_BATCH } ech_value_role;
+typedef enum ech_value_role {
+    ECH_ROLE_ACTIVATION,
+    ECH_ROLE_GRADIENT,
+    ECH_ROLE_BATCH
+} ech_value_role;
 
 /* Who runs a list of steps. */
 typedef enum ech_purpose { ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE, ECH_PURPOSES } ech_purpose;
@@ -63,7 +72,7 @@ typedef struct ech_block_value {
     ech_shape shape;
     ech_value_source source;
     ech_value_role role;
-    bool is_real;        /* of the run's compute type; otherwise of `dtype` */
+    bool is_real; /* of the run's compute type; otherwise of `dtype` */
     ech_dtype dtype;
     ech_batch_slot slot; /* of ECH_FROM_BATCH */
     unsigned purposes;   /* bit 1 << purpose: lists in which the value exists */
@@ -184,11 +193,11 @@ struct ech_layer {
     /* Optional: NULL where there are no parameters, or where B finishes their gradients. */
     void (*backward_weight)(const ech_call *call);
     size_t (*scratch)(const ech_scratch_query *query); /* optional: NULL needs none */
-    bool passes_gradient;  /* every input's gradient is the output's: nothing is computed */
-    bool fuses_add;        /* backward_input adds call->add[i], which may be din[i] itself */
-    bool joined;           /* training's F does nothing; B does the forward as well */
-    bool finishes_in_b;    /* B writes the parameters' gradients */
-    bool looks_up;         /* reads rows of its parameters and multiplies nothing */
+    bool passes_gradient; /* every input's gradient is the output's: nothing is computed */
+    bool fuses_add;       /* backward_input adds call->add[i], which may be din[i] itself */
+    bool joined;          /* training's F does nothing; B does the forward as well */
+    bool finishes_in_b;   /* B writes the parameters' gradients */
+    bool looks_up;        /* reads rows of its parameters and multiplies nothing */
 };
 
 /* The dropout of a call: its site's stream, off outside of training. */

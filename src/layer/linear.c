@@ -67,11 +67,12 @@ static size_t scratch(const ech_scratch_query *query)
         if (query->phase == ECH_FORWARD)
             bytes = ech_query_matmul(query, R, o->out, o->in, false, !o->in_first, bias, false);
         else if (query->phase == ECH_BACKWARD_INPUT)
-            bytes = ech_query_matmul(query, R, o->in, o->out, false, o->in_first, false, accumulate);
+            bytes =
+                ech_query_matmul(query, R, o->in, o->out, false, o->in_first, false, accumulate);
         else
-            bytes = ech_query_matmul(query, o->in_first ? o->in : o->out,
-                                     o->in_first ? o->out : o->in, R, true, false, false,
-                                     accumulate);
+            bytes =
+                ech_query_matmul(query, o->in_first ? o->in : o->out, o->in_first ? o->out : o->in,
+                                 R, true, false, false, accumulate);
         if (bytes > most) most = bytes;
     }
     if (query->phase == ECH_BACKWARD_WEIGHT && bias) {

@@ -135,8 +135,10 @@ void ech_block_finish(ech_block *block)
     }
     for (int i = (int)block->node.n - 1; i >= 0; i--) {
         emit_backward_weight(block, &g, i);
-        if (block->node.at[i].layer->passes_gradient) pass_gradient(block, &g, i);
-        else emit_backward_input(block, &g, i);
+        if (block->node.at[i].layer->passes_gradient)
+            pass_gradient(block, &g, i);
+        else
+            emit_backward_input(block, &g, i);
     }
     for (size_t i = 0; i < block->input.n; i++) {
         int gradient = g.value[block->input.at[i]];

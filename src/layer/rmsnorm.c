@@ -34,8 +34,7 @@ static void backward_input(const ech_call *call)
     ech_tensor rstd = ech_tensor_1d(call->keep[0].data, x.dtype, x.shape[0]);
     add.data = call->add[0].data;
     call->kernels->rmsnorm_backward(call->context, &dy, &x, &call->param[0], &rstd,
-                                    ech_optional(&add), &dx, call->accumulate[0],
-                                    &call->dparam[0]);
+                                    ech_optional(&add), &dx, call->accumulate[0], &call->dparam[0]);
 }
 
 static size_t scratch(const ech_scratch_query *query)

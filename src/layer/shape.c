@@ -29,9 +29,8 @@ ech_shape ech_shape_2d(ech_axis a, int64_t rows, ech_axis b, int64_t columns)
 
 ech_shape ech_shape_rows(ech_axis axis, int64_t columns)
 {
-    return (ech_shape){.dims = 3,
-                       .axis = {ECH_AXIS_BATCH, ECH_AXIS_TOKENS, axis},
-                       .size = {0, 0, columns}};
+    return (ech_shape){
+        .dims = 3, .axis = {ECH_AXIS_BATCH, ECH_AXIS_TOKENS, axis}, .size = {0, 0, columns}};
 }
 
 ech_shape ech_shape_heads(ech_axis axis, int64_t heads, int64_t width)
@@ -49,9 +48,12 @@ ech_shape ech_shape_tokens(void)
 void ech_shape_resolve(const ech_shape *shape, ech_extent extent, int64_t *out)
 {
     for (int i = 0; i < shape->dims; i++) {
-        if (shape->axis[i] == ECH_AXIS_BATCH) out[i] = extent.batch;
-        else if (shape->axis[i] == ECH_AXIS_TOKENS) out[i] = extent.tokens;
-        else out[i] = shape->size[i];
+        if (shape->axis[i] == ECH_AXIS_BATCH)
+            out[i] = extent.batch;
+        else if (shape->axis[i] == ECH_AXIS_TOKENS)
+            out[i] = extent.tokens;
+        else
+            out[i] = shape->size[i];
     }
 }
 

@@ -25,17 +25,17 @@ const char *ech_group_kind_name(ech_group_kind kind);
 
 typedef struct ech_place {
     ech_role role;
-    int data;        /* which share of the samples */
-    int stage;       /* which part of the blocks */
+    int data;  /* which share of the samples */
+    int stage; /* which part of the blocks */
     int first_block, blocks;
 } ech_place;
 
 typedef struct ech_layout {
     int world;
-    int data;         /* data-parallel degree */
+    int data; /* data-parallel degree */
     int stages;
-    ech_place *place; /* [world] */
-    int64_t micro_batch; /* samples of a micro-batch, per data rank */
+    ech_place *place;      /* [world] */
+    int64_t micro_batch;   /* samples of a micro-batch, per data rank */
     int64_t micro_batches; /* per data rank and step */
 } ech_layout;
 

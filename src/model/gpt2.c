@@ -71,8 +71,8 @@ static int attention(const ech_config *config, ech_model *model, ech_block *bloc
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
-static int mlp(const ech_config *config, ech_model *model, ech_block *block, const char *name, int x,
-               double std)
+static int mlp(const ech_config *config, ech_model *model, ech_block *block, const char *name,
+               int x, double std)
 {
     int64_t C = config->model.hidden_size, F = config->model.intermediate_size;
     char *up = ech_pool_format(model->pool, "%s.mlp.c_fc", name);
@@ -107,7 +107,8 @@ static void build_head(const ech_config *config, ech_model *model, int table)
     if (!config->model.tie_word_embeddings)
         table = ech_model_matrix(model, block, "lm_head.weight",
                                  ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), model->std);
-    int targets = ech_block_batch(block, ECH_TARGETS), weights = ech_block_batch(block, ECH_WEIGHTS);
+    int targets = ech_block_batch(block, ECH_TARGETS),
+        weights = ech_block_batch(block, ECH_WEIGHTS);
     model->logits = ech_layer_head_loss(block, x, targets, weights, table, V);
 }
 
@@ -125,16 +126,14 @@ static ech_status build(const ech_config *config, ech_model *model)
 
 static void export_json(const ech_config *config, int32_t end_of_text, ech_text *out)
 {
-    ech_text_append(out,
-                    "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\",\n"
-                    " \"vocab_size\": %lld, \"n_positions\": %lld, \"n_embd\": %lld,\n"
-                    " \"n_layer\": %lld, \"n_head\": %lld, \"n_inner\": %lld,\n",
-                    (long long)config->model.vocab_size,
-                    (long long)config->model.max_position_embeddings,
-                    (long long)config->model.hidden_size,
-                    (long long)config->model.num_hidden_layers,
-                    (long long)config->model.num_attention_heads,
-                    (long long)config->model.intermediate_size);
+    ech_text_append(
+        out,
+        "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\",\n"
+        " \"vocab_size\": %lld, \"n_positions\": %lld, \"n_embd\": %lld,\n"
+        " \"n_layer\": %lld, \"n_head\": %lld, \"n_inner\": %lld,\n",
+        (long long)config->model.vocab_size, (long long)config->model.max_position_embeddings,
+        (long long)config->model.hidden_size, (long long)config->model.num_hidden_layers,
+        (long long)config->model.num_attention_heads, (long long)config->model.intermediate_size);
     ech_text_append(out,
                     " \"activation_function\": \"gelu_new\", \"resid_pdrop\": %.17g,\n"
                     " \"embd_pdrop\": %.17g, \"attn_pdrop\": %.17g,\n"

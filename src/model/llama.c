@@ -88,8 +88,8 @@ static void build_layer(const ech_config *config, ech_model *model, int64_t i)
     char *second = ech_pool_format(model->pool, "%s.post_attention_layernorm", name);
     double std = model->std / sqrt(2 * (double)model->layers); /* residual projections, as GPT-2 */
     ech_block *block = ech_model_block(model, name);
-    int x = ech_block_input(block, "hidden",
-                            ech_shape_rows(ECH_AXIS_MODEL, config->model.hidden_size));
+    int x =
+        ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, config->model.hidden_size));
     int y = attention(config, model, block, name, norm(model, block, config, first, x), std);
     x = ech_layer_residual(block, x, y);
     y = mlp(config, model, block, name, norm(model, block, config, second, x), std);
@@ -105,7 +105,8 @@ static void build_head(const ech_config *config, ech_model *model, int table)
     if (!config->model.tie_word_embeddings)
         table = ech_model_matrix(model, block, "lm_head.weight",
                                  ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), model->std);
-    int targets = ech_block_batch(block, ECH_TARGETS), weights = ech_block_batch(block, ECH_WEIGHTS);
+    int targets = ech_block_batch(block, ECH_TARGETS),
+        weights = ech_block_batch(block, ECH_WEIGHTS);
     model->logits = ech_layer_head_loss(block, x, targets, weights, table, V);
 }
 
@@ -125,27 +126,27 @@ static ech_status build(const ech_config *config, ech_model *model)
 
 static void export_json(const ech_config *config, int32_t end_of_text, ech_text *out)
 {
-    ech_text_append(out,
-                    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\",\n"
-                    " \"vocab_size\": %lld, \"hidden_size\": %lld, \"intermediate_size\": %lld,\n"
-                    " \"num_hidden_layers\": %lld, \"num_attention_heads\": %lld,\n"
-                    " \"num_key_value_heads\": %lld, \"head_dim\": %lld,\n"
-                    " \"max_position_embeddings\": %lld, \"hidden_act\": \"silu\",\n",
-                    (long long)config->model.vocab_size, (long long)config->model.hidden_size,
-                    (long long)config->model.intermediate_size,
-                    (long long)config->model.num_hidden_layers,
-                    (long long)config->model.num_attention_heads,
-                    (long long)config->model.num_key_value_heads,
-                    (long long)(config->model.hidden_size / config->model.num_attention_heads),
-                    (long long)config->model.max_position_embeddings);
-    ech_text_append(out,
-                    " \"rms_norm_eps\": %.17g, \"rope_theta\": %.17g, \"rope_scaling\": null,\n"
-                    " \"attention_bias\": false, \"mlp_bias\": false, \"attention_dropout\": %.17g,\n"
-                    " \"initializer_range\": %.17g, \"tie_word_embeddings\": %s,\n"
-                    " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"float32\"}\n",
-                    config->model.rms_norm_eps, config->model.rope_theta, config->model.attn_pdrop,
-                    config->model.initializer_range,
-                    config->model.tie_word_embeddings ? "true" : "false", end_of_text, end_of_text);
+    ech_text_append(
+        out,
+        "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\",\n"
+        " \"vocab_size\": %lld, \"hidden_size\": %lld, \"intermediate_size\": %lld,\n"
+        " \"num_hidden_layers\": %lld, \"num_attention_heads\": %lld,\n"
+        " \"num_key_value_heads\": %lld, \"head_dim\": %lld,\n"
+        " \"max_position_embeddings\": %lld, \"hidden_act\": \"silu\",\n",
+        (long long)config->model.vocab_size, (long long)config->model.hidden_size,
+        (long long)config->model.intermediate_size, (long long)config->model.num_hidden_layers,
+        (long long)config->model.num_attention_heads, (long long)config->model.num_key_value_heads,
+        (long long)(config->model.hidden_size / config->model.num_attention_heads),
+        (long long)config->model.max_position_embeddings);
+    ech_text_append(
+        out,
+        " \"rms_norm_eps\": %.17g, \"rope_theta\": %.17g, \"rope_scaling\": null,\n"
+        " \"attention_bias\": false, \"mlp_bias\": false, \"attention_dropout\": %.17g,\n"
+        " \"initializer_range\": %.17g, \"tie_word_embeddings\": %s,\n"
+        " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"float32\"}\n",
+        config->model.rms_norm_eps, config->model.rope_theta, config->model.attn_pdrop,
+        config->model.initializer_range, config->model.tie_word_embeddings ? "true" : "false",
+        end_of_text, end_of_text);
 }
 
 const ech_family ech_family_row_llama = {.name = "llama",

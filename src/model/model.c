@@ -153,7 +153,8 @@ double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
 static int add_param(ech_model *model, ech_block *block, ech_param param)
 {
     param.block = block->index;
-    for (size_t i = 0; i < model->param.n; i++) param.site += model->param.at[i].block == block->index;
+    for (size_t i = 0; i < model->param.n; i++)
+        param.site += model->param.at[i].block == block->index;
     param.name = ech_pool_format(model->pool, "%s", param.name);
     ECH_PUSH(model->param, param);
     return (int)model->param.n - 1;
@@ -162,19 +163,20 @@ static int add_param(ech_model *model, ech_block *block, ech_param param)
 int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_shape shape,
                      double std)
 {
-    return add_param(model, block, (ech_param){.name = name,
-                                               .shape = shape,
-                                               .initializer = ECH_INIT_NORMAL,
-                                               .std = std,
-                                               .decay = true});
+    return add_param(model, block,
+                     (ech_param){.name = name,
+                                 .shape = shape,
+                                 .initializer = ECH_INIT_NORMAL,
+                                 .std = std,
+                                 .decay = true});
 }
 
 int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_axis axis,
                      int64_t size, ech_initializer initializer)
 {
-    return add_param(model, block, (ech_param){.name = name,
-                                               .shape = ech_shape_1d(axis, size),
-                                               .initializer = initializer});
+    return add_param(
+        model, block,
+        (ech_param){.name = name, .shape = ech_shape_1d(axis, size), .initializer = initializer});
 }
 
 ech_block *ech_model_block(ech_model *model, const char *name)

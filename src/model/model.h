@@ -24,8 +24,8 @@ typedef struct ech_model {
 
 struct ech_family {
     const char *name;
-    const char *reads;                    /* keys that belong to this family alone */
-    void (*resolve)(ech_config *config);  /* fills "auto" keys of the model section */
+    const char *reads;                   /* keys that belong to this family alone */
+    void (*resolve)(ech_config *config); /* fills "auto" keys of the model section */
     ech_status (*build)(const ech_config *config, ech_model *model);
     /* Hugging Face's config.json. */
     void (*export_json)(const ech_config *config, int32_t end_of_text, ech_text *out);
@@ -41,7 +41,7 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
 ech_status ech_model_create(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
 
-int64_t ech_model_params(const ech_model *model);         /* elements of all parameters */
+int64_t ech_model_params(const ech_model *model); /* elements of all parameters */
 /* Floating-point operations of one training step on that many tokens, in sequences of T:
  * 6 N tokens + 6 L T C tokens, N without tables that are only looked up (Narayanan et al. 2021). */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);

@@ -25,9 +25,9 @@ static void apply(const ech_kernels *kernels, ech_kernel_context *context, const
     kernels->adamw(context, param, grad, &states_[0], &states_[1], update);
 }
 
-const ech_optimizer ech_optimizer_row_adamw = {
-    .name = "adamw",
-    .reads = "optimizer.beta1 optimizer.beta2 optimizer.eps",
-    .states = states,
-    .configure = configure,
-    .update = apply};
+const ech_optimizer ech_optimizer_row_adamw = {.name = "adamw",
+                                               .reads =
+                                                   "optimizer.beta1 optimizer.beta2 optimizer.eps",
+                                               .states = states,
+                                               .configure = configure,
+                                               .update = apply};

@@ -29,7 +29,8 @@ static void touch(accessor *a, int value, bool write)
 
 static int *slot_of(const accessor *a, int block, int local, int micro)
 {
-    return &a->list->value_of[(a->list->first_local[block] + local) * a->list->micro_batches + micro];
+    return &a->list
+                ->value_of[(a->list->first_local[block] + local) * a->list->micro_batches + micro];
 }
 
 static int port_of(const int *ports, size_t n, int local)
@@ -59,15 +60,15 @@ static int value_of(accessor *a, int block_index, int local, int micro)
         int port = port_of(block->doutput.at, block->doutput.n, local);
         *slot = value_of(a, block_index + 1, behind->dinput.at[port], micro);
     } else {
-        *slot = new_value(a, (ech_value){.kind = v->role == ECH_ROLE_GRADIENT
-                                                     ? ECH_MEMORY_ACTIVATION_GRADIENTS
-                                                     : ECH_MEMORY_ACTIVATIONS,
-                                         .block = block_index,
-                                         .local = local,
-                                         .micro = micro,
-                                         .index = -1,
-                                         .bytes = (int64_t)ech_block_value_bytes(
-                                             block, local, a->list->extent, a->plan->real)});
+        *slot = new_value(
+            a, (ech_value){.kind = v->role == ECH_ROLE_GRADIENT ? ECH_MEMORY_ACTIVATION_GRADIENTS
+                                                                : ECH_MEMORY_ACTIVATIONS,
+                           .block = block_index,
+                           .local = local,
+                           .micro = micro,
+                           .index = -1,
+                           .bytes = (int64_t)ech_block_value_bytes(block, local, a->list->extent,
+                                                                   a->plan->real)});
     }
     return *slot;
 }
@@ -189,14 +190,14 @@ static void access_load(accessor *a)
             if (v->source != ECH_FROM_BATCH || a->list->batch[v->slot] >= 0) continue;
             if (!(v->purposes & 1u << a->list->purpose)) continue;
             for (int micro = 0; micro < a->list->micro_batches; micro++) {
-                int value = new_value(
-                    a, (ech_value){.kind = ECH_MEMORY_BATCH,
-                                   .block = b,
-                                   .local = local,
-                                   .micro = micro,
-                                   .index = -1,
-                                   .bytes = (int64_t)ech_block_value_bytes(
-                                       block, local, a->list->extent, a->plan->real)});
+                int value =
+                    new_value(a, (ech_value){.kind = ECH_MEMORY_BATCH,
+                                             .block = b,
+                                             .local = local,
+                                             .micro = micro,
+                                             .index = -1,
+                                             .bytes = (int64_t)ech_block_value_bytes(
+                                                 block, local, a->list->extent, a->plan->real)});
                 if (micro == 0) a->list->batch[v->slot] = value;
                 touch(a, value, true);
             }
@@ -210,25 +211,34 @@ static void access_bucket(accessor *a)
     touch(a, bucket->value, a->step->kind == ECH_STEP_REDUCE_GRADS);
     if (a->step->kind != ECH_STEP_REDUCE_GRADS) return;
     int members = ech_layout_group_size(a->plan->layout, a->plan->rank, a->step->group);
-    touch_scratch(a, ech_reduction_scratch(a->plan->reduction, a->plan->real, bucket->elements,
-                                           members));
+    touch_scratch(
+        a, ech_reduction_scratch(a->plan->reduction, a->plan->real, bucket->elements, members));
 }
 
 static void access_step(accessor *a)
 {
     switch (a->step->kind) {
-    case ECH_STEP_LOAD: access_load(a); break;
+    case ECH_STEP_LOAD:
+        access_load(a);
+        break;
     case ECH_STEP_FORWARD:
     case ECH_STEP_BACKWARD_INPUT:
-    case ECH_STEP_BACKWARD_WEIGHT: access_block(a); break;
+    case ECH_STEP_BACKWARD_WEIGHT:
+        access_block(a);
+        break;
     case ECH_STEP_REDUCE_GRADS:
     case ECH_STEP_NORM:
-    case ECH_STEP_UPDATE: access_bucket(a); break;
-    case ECH_STEP_LOGITS:
-        touch(a, a->list->logits = value_of(a, (int)a->plan->model->block.n - 1,
-                                            a->plan->model->logits, 0), false);
+    case ECH_STEP_UPDATE:
+        access_bucket(a);
         break;
-    default: break; /* only persistent values */
+    case ECH_STEP_LOGITS:
+        touch(a,
+              a->list->logits =
+                  value_of(a, (int)a->plan->model->block.n - 1, a->plan->model->logits, 0),
+              false);
+        break;
+    default:
+        break; /* only persistent values */
     }
 }
 

@@ -35,8 +35,9 @@ static void put(ech_plan *plan, int param, int ready, int64_t bucket_bytes)
     ech_bucket *bucket = plan->bucket.n ? &plan->bucket.at[plan->bucket.n - 1] : NULL;
     int64_t bytes = (int64_t)ech_dtype_bytes(plan->real);
     if (!bucket || bucket->group != group || bucket->elements * bytes >= bucket_bytes) {
-        ECH_PUSH(plan->bucket,
-                 (ech_bucket){.first_param = (int)plan->bucket_param.n, .group = group, .value = -1});
+        ECH_PUSH(
+            plan->bucket,
+            (ech_bucket){.first_param = (int)plan->bucket_param.n, .group = group, .value = -1});
         bucket = &plan->bucket.at[plan->bucket.n - 1];
     }
     ECH_PUSH(plan->bucket_param, param);

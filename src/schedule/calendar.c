@@ -22,11 +22,15 @@ bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t 
 {
     bool last = step == calendar->steps;
     switch (list) {
-    case ECH_LIST_TRAIN: return step < calendar->steps;
+    case ECH_LIST_TRAIN:
+        return step < calendar->steps;
     case ECH_LIST_VALIDATE:
         return calendar->validates && (last || is_multiple(step, calendar->validate_every));
-    case ECH_LIST_CHECK: return is_multiple(step, calendar->check_every) || (last && step > 0);
-    case ECH_LIST_SAVE: return last || is_multiple(step, calendar->save_every);
-    default: return false;
+    case ECH_LIST_CHECK:
+        return is_multiple(step, calendar->check_every) || (last && step > 0);
+    case ECH_LIST_SAVE:
+        return last || is_multiple(step, calendar->save_every);
+    default:
+        return false;
     }
 }

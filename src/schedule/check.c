@@ -22,9 +22,9 @@ static ech_status reject(const ech_list *list, int marked, const char *why)
         at = *end ? end + 1 : end;
     }
     ech_step_print(&list->step.at[marked], &name);
-    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
-                                    "schedule check of list %s: step %d (%s) %s",
-                                    ech_list_name(list->kind), marked, name.at, why);
+    ech_status status =
+        ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL, "schedule check of list %s: step %d (%s) %s",
+                    ech_list_name(list->kind), marked, name.at, why);
     ech_text_free(&text);
     ech_text_free(&name);
     return status;
@@ -36,7 +36,8 @@ static ech_status check_after(const ech_list *list)
         const ech_step *step = &list->step.at[s];
         for (int i = 0; i < step->afters; i++) {
             int after = list->after.at[step->first_after + i];
-            if (after < 0 || after >= s) return reject(list, s, "waits for a step that is not before it");
+            if (after < 0 || after >= s)
+                return reject(list, s, "waits for a step that is not before it");
         }
     }
     return ECH_OK;
@@ -53,8 +54,10 @@ static ech_status check_reads(const ech_plan *plan, const ech_list *list)
             const ech_access *access = &list->access.at[step->first_access + i];
             int value = access->value - (int)plan->persistent.n;
             if (value < 0) continue;
-            if (access->write) written[value] = true;
-            else if (!written[value]) status = reject(list, s, "reads a value that nothing has written");
+            if (access->write)
+                written[value] = true;
+            else if (!written[value])
+                status = reject(list, s, "reads a value that nothing has written");
         }
     }
     free(written);
@@ -73,20 +76,23 @@ static bool waits_for(const ech_list *list, const ech_step *step, int other)
 static ech_status check_bucket(const ech_plan *plan, const ech_list *list, int bucket)
 {
     int value = plan->bucket.at[bucket].value, writer = -1, reduce = -1, norm = -1, update = -1;
-    bool shared = ech_layout_group_size(plan->layout, plan->rank, plan->bucket.at[bucket].group) > 1;
+    bool shared =
+        ech_layout_group_size(plan->layout, plan->rank, plan->bucket.at[bucket].group) > 1;
     for (int s = 0; s < (int)list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         bool own = step->index == bucket;
         if (step->kind == ECH_STEP_REDUCE_GRADS && own) {
             if (reduce >= 0) return reject(list, s, "reduces a bucket a second time");
-            if (!waits_for(list, step, writer)) return reject(list, s, "does not wait for the gradients");
+            if (!waits_for(list, step, writer))
+                return reject(list, s, "does not wait for the gradients");
             reduce = s;
         } else if (step->kind == ECH_STEP_NORM && own) {
             if (shared && (reduce < 0 || !waits_for(list, step, reduce)))
                 return reject(list, s, "does not wait for the reduction");
             norm = s;
         } else if (step->kind == ECH_STEP_UPDATE && own) {
-            if (norm < 0 || update >= 0) return reject(list, s, "is not the one update after the norm");
+            if (norm < 0 || update >= 0)
+                return reject(list, s, "is not the one update after the norm");
             update = s;
         }
         for (int i = 0; i < step->accesses; i++) {
@@ -107,9 +113,11 @@ static ech_status check_params(const ech_plan *plan)
 {
     for (size_t p = 0; p < plan->model->param.n; p++) {
         int found = 0;
-        for (size_t i = 0; i < plan->bucket_param.n; i++) found += plan->bucket_param.at[i] == (int)p;
+        for (size_t i = 0; i < plan->bucket_param.n; i++)
+            found += plan->bucket_param.at[i] == (int)p;
         if (found != 1 || plan->param[p].first_step < 0)
-            ECH_FAIL(ECH_EINTERNAL, "schedule check: the gradient of %s is in %d buckets, written %s",
+            ECH_FAIL(ECH_EINTERNAL,
+                     "schedule check: the gradient of %s is in %d buckets, written %s",
                      plan->model->param.at[p].name, found,
                      plan->param[p].first_step < 0 ? "by nobody" : "once or more");
     }

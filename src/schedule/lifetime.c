@@ -28,8 +28,8 @@ static void earliest_starts(const ech_list *list, span *spans)
         for (int i = 0; i < step->afters; i++) {
             int before = list->after.at[step->first_after + i];
             const ech_step *other = &list->step.at[before];
-            int ends = other->lane == ECH_LANE_COMPUTE ? other->tick + other->ticks
-                                                       : spans[before].first;
+            int ends =
+                other->lane == ECH_LANE_COMPUTE ? other->tick + other->ticks : spans[before].first;
             if (ends > first) first = ends;
         }
         spans[s].first = lane_first[step->lane] = first;

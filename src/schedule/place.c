@@ -18,7 +18,7 @@ typedef struct sort_item {
 
 typedef struct placer {
     ech_list *list;
-    ECH_LIST(int) *slot;      /* values placed, by time */
+    ECH_LIST(int) * slot;     /* values placed, by time */
     int *seen;                /* which search saw a value last */
     ECH_LIST(sort_item) near; /* placed values that live at the same time, by offset */
 } placer;
@@ -81,8 +81,10 @@ static void find_peaks(ech_list *list)
             live += change[t];
             if (live > most) most = live;
         }
-        if (kind < ECH_MEMORY_KINDS) list->peak[kind] = most;
-        else list->lower_bound = most;
+        if (kind < ECH_MEMORY_KINDS)
+            list->peak[kind] = most;
+        else
+            list->lower_bound = most;
     }
     free(change);
 }

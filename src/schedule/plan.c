@@ -35,9 +35,10 @@ static void plan_persistent(ech_plan *plan, bool forward_only)
     }
     for (size_t i = 0; i < params && !forward_only; i++)
         for (int s = 0; s < plan->states; s++)
-            plan->param[i].state[s] = add_persistent(plan, ECH_MEMORY_OPTIMIZER, (int)i,
-                                                     plan->param[i].elements * bytes);
-    plan->scalars = add_persistent(plan, ECH_MEMORY_SCALARS, 0, ECH_SCALARS * (int64_t)sizeof(double));
+            plan->param[i].state[s] =
+                add_persistent(plan, ECH_MEMORY_OPTIMIZER, (int)i, plan->param[i].elements * bytes);
+    plan->scalars =
+        add_persistent(plan, ECH_MEMORY_SCALARS, 0, ECH_SCALARS * (int64_t)sizeof(double));
     plan->partials = forward_only ? -1
                                   : add_persistent(plan, ECH_MEMORY_SCALARS, 1,
                                                    plan->norm_partials * (int64_t)sizeof(double));
@@ -114,8 +115,10 @@ static void plan_lists(ech_plan *plan, const ech_config *config, bool forward_on
     ech_list_add(&plan->list[ECH_LIST_SAVE], ECH_STEP_SAVE);
     plan_check(plan, &plan->list[ECH_LIST_CHECK]);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
-    if (forward_only) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);
-    else plan_training(plan, config);
+    if (forward_only)
+        plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);
+    else
+        plan_training(plan, config);
 }
 
 static ech_status finish_lists(ech_plan *plan)

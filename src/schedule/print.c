@@ -24,13 +24,18 @@ void ech_step_print(const ech_step *step, ech_text *out)
     case ECH_STEP_BACKWARD_WEIGHT:
         ech_text_append(out, "%d.%d/%d", step->chunk, step->micro, step->block);
         break;
-    case ECH_STEP_REDUCE: print_scalars(step, out); break;
+    case ECH_STEP_REDUCE:
+        print_scalars(step, out);
+        break;
     case ECH_STEP_REDUCE_GRADS:
         ech_text_append(out, " bucket %d over %s", step->index, ech_group_kind_name(step->group));
         break;
     case ECH_STEP_NORM:
-    case ECH_STEP_UPDATE: ech_text_append(out, " bucket %d", step->index); break;
-    default: break;
+    case ECH_STEP_UPDATE:
+        ech_text_append(out, " bucket %d", step->index);
+        break;
+    default:
+        break;
     }
 }
 
@@ -56,7 +61,8 @@ void ech_list_print(const ech_list *list, ech_text *out)
         ech_text_append(out, "%5zu  %-8s ", s, ech_lane_name(step->lane));
         ech_step_print(step, out);
         for (int i = 0; i < step->afters; i++)
-            ech_text_append(out, "%s%d", i ? " " : "  after ", list->after.at[step->first_after + i]);
+            ech_text_append(out, "%s%d", i ? " " : "  after ",
+                            list->after.at[step->first_after + i]);
         ech_text_append(out, "\n");
     }
 }

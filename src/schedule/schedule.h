@@ -84,15 +84,15 @@ const char *ech_scalar_name(ech_scalar scalar);
 typedef struct ech_step {
     ech_step_kind kind;
     ech_lane lane;
-    int chunk, micro, block; /* F, B, W; -1 elsewhere */
-    int index;               /* bucket of REDUCE_GRADS, NORM, UPDATE; first scalar of REDUCE */
-    int count;               /* scalars of REDUCE */
-    ech_group_kind group;    /* of REDUCE, REDUCE_GRADS */
-    bool maximum;            /* REDUCE takes the maximum, not the sum */
-    int first_after, afters;     /* in list.after: earlier steps that must be complete */
-    int first_access, accesses;  /* in list.access */
-    int scratch;                 /* value, or -1 */
-    int tick, ticks;             /* its time in lifetimes: one tick a call of a layer, at least one */
+    int chunk, micro, block;    /* F, B, W; -1 elsewhere */
+    int index;                  /* bucket of REDUCE_GRADS, NORM, UPDATE; first scalar of REDUCE */
+    int count;                  /* scalars of REDUCE */
+    ech_group_kind group;       /* of REDUCE, REDUCE_GRADS */
+    bool maximum;               /* REDUCE takes the maximum, not the sum */
+    int first_after, afters;    /* in list.after: earlier steps that must be complete */
+    int first_access, accesses; /* in list.access */
+    int scratch;                /* value, or -1 */
+    int tick, ticks; /* its time in lifetimes: one tick a call of a layer, at least one */
 } ech_step;
 
 /* A step's call touches a value. */
@@ -108,7 +108,8 @@ typedef struct ech_value {
     int block, local, micro; /* which value of which block; -1 where it is none */
     int index;               /* parameter, state or bucket */
     int64_t bytes, offset;
-    int born, dies; /* first and last tick; under asynchronous lanes, of all time it may be touched */
+    int born,
+        dies; /* first and last tick; under asynchronous lanes, of all time it may be touched */
 } ech_value;
 
 typedef struct ech_list {
@@ -120,12 +121,12 @@ typedef struct ech_list {
     ECH_LIST(int) after;
     ECH_LIST(ech_access) access;
     ECH_LIST(ech_value) value;
-    int *value_of;       /* [(first_local[block] + local) * micro_batches + micro], or -1 */
-    int *first_local;    /* [blocks + 1] */
+    int *value_of;              /* [(first_local[block] + local) * micro_batches + micro], or -1 */
+    int *first_local;           /* [blocks + 1] */
     int batch[ECH_BATCH_SLOTS]; /* first of micro_batches values, or -1: not loaded here */
     int logits;                 /* value, or -1 */
-    int64_t bytes;       /* of the transient part of the arena */
-    int64_t lower_bound; /* the most that is ever live at once */
+    int64_t bytes;              /* of the transient part of the arena */
+    int64_t lower_bound;        /* the most that is ever live at once */
     int64_t peak[ECH_MEMORY_KINDS]; /* the most of each kind that is ever live at once */
     int ticks;
 } ech_list;
@@ -137,18 +138,18 @@ typedef struct ech_bucket {
     int first_param, params; /* in plan.bucket_param */
     int64_t elements;
     ech_group_kind group;
-    int ready;  /* step of the train list after which it is complete */
-    int value;  /* of the train list */
+    int ready; /* step of the train list after which it is complete */
+    int value; /* of the train list */
 } ech_bucket;
 
 typedef struct ech_param_plan {
     int64_t elements;
-    int value;                    /* persistent */
-    int state[ECH_MAX_STATES];    /* persistent */
+    int value;                 /* persistent */
+    int state[ECH_MAX_STATES]; /* persistent */
     int bucket;
-    int64_t bucket_offset;        /* elements */
-    int64_t norm_first;           /* first of its partial sums */
-    int first_step, first_call;   /* who writes its gradient first; everyone else adds */
+    int64_t bucket_offset;      /* elements */
+    int64_t norm_first;         /* first of its partial sums */
+    int first_step, first_call; /* who writes its gradient first; everyone else adds */
 } ech_param_plan;
 
 typedef struct ech_plan {

@@ -52,7 +52,8 @@ static inline ech_config *fixture_config(const char *architecture, const char *m
     ech_config *config = NULL;
     char *words = strdup(more), *assignments[32];
     int n = 0;
-    for (char *word = strtok(words, " "); word && n < 32; word = strtok(NULL, " ")) assignments[n++] = word;
+    for (char *word = strtok(words, " "); word && n < 32; word = strtok(NULL, " "))
+        assignments[n++] = word;
     ech_text_append(&yaml,
                     "model:\n  architecture: %s\n  hidden_size: 16\n  num_hidden_layers: 2\n"
                     "  num_attention_heads: 4\n  vocab_size: 257\n"

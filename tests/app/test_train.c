@@ -41,7 +41,8 @@ static void assert_same(const char *a, const char *b, const char *step, const ch
     size_t n[2];
     const char *const runs[] = {a, b};
     for (int i = 0; i < 2; i++) {
-        snprintf(paths[i], sizeof paths[i], "%s/%s/checkpoints/%s/%s", fixture_folder, runs[i], step, file);
+        snprintf(paths[i], sizeof paths[i], "%s/%s/checkpoints/%s/%s", fixture_folder, runs[i],
+                 step, file);
         assert_int_equal(ech_file_read(paths[i], 1 << 26, &bytes[i], &n[i]), ECH_OK);
     }
     assert_int_equal(n[0], n[1]);
@@ -95,13 +96,17 @@ static void test_resume_elsewhere(void **state)
 {
     (void)state;
     const int others[] = {1, 4};
-    assert_int_equal(train(run_config("llama", "two", "checkpoint.every=10 precision.compute=fp64"), 2), ECH_OK);
+    assert_int_equal(
+        train(run_config("llama", "two", "checkpoint.every=10 precision.compute=fp64"), 2), ECH_OK);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(train(run_config("llama", "moved", "checkpoint.every=10 precision.compute=fp64"), 2), ECH_OK);
+        assert_int_equal(
+            train(run_config("llama", "moved", "checkpoint.every=10 precision.compute=fp64"), 2),
+            ECH_OK);
         char *tail = ech_file_join(fixture_folder, "moved/checkpoints/step-00000020");
         assert_int_equal(ech_file_remove_all(tail), ECH_OK);
         free(tail);
-        assert_int_equal(train(run_config("llama", "moved", "precision.compute=fp64"), others[i]), ECH_OK);
+        assert_int_equal(train(run_config("llama", "moved", "precision.compute=fp64"), others[i]),
+                         ECH_OK);
         ech_safetensors *file[2];
         const char *const names[] = {"two", "moved"};
         for (int f = 0; f < 2; f++) {
@@ -116,7 +121,9 @@ static void test_resume_elsewhere(void **state)
             for (int d = 0; d < x.dims; d++) n *= x.shape[d];
             double *a = ech_calloc((size_t)n, 8), *b = ech_calloc((size_t)n, 8);
             assert_int_equal(ech_safetensors_read(file[0], t, x.begin, x.size, a), ECH_OK);
-            assert_int_equal(ech_safetensors_read(file[1], ech_safetensors_find(file[1], x.name), x.begin, x.size, b), ECH_OK);
+            assert_int_equal(ech_safetensors_read(file[1], ech_safetensors_find(file[1], x.name),
+                                                  x.begin, x.size, b),
+                             ECH_OK);
             for (int64_t j = 0; j < n; j++) assert_true(fabs(a[j] - b[j]) < 1e-9);
             free(a);
             free(b);
@@ -165,8 +172,11 @@ static ech_status measure(ech_comm *comm, void *context)
     ech_loader_options options = {.sequence_length = config->data.sequence_length,
                                   .global_batch_size = config->training.global_batch_size,
                                   .micro_batch_size = config->training.micro_batch_size,
-                                  .data_degree = design.layout->data, .data_rank = rank,
-                                  .vocabulary = 257, .shuffle = true, .last_position = INT64_MAX,
+                                  .data_degree = design.layout->data,
+                                  .data_rank = rank,
+                                  .vocabulary = 257,
+                                  .shuffle = true,
+                                  .last_position = INT64_MAX,
                                   .prefetch = 2};
     ECH_TRY(ech_loader_create(file, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
@@ -218,7 +228,8 @@ static void test_predicted_is_measured(void **state)
     for (int i = 0; i < 3; i++) {
         for (int ranks = 1; ranks <= 4; ranks++) {
             char more[128];
-            snprintf(more, sizeof more, "training.micro_batch_size=1 parallel.reduction=%s", reductions[i]);
+            snprintf(more, sizeof more, "training.micro_batch_size=1 parallel.reduction=%s",
+                     reductions[i]);
             measured m = run_measured(ranks % 2 ? "gpt2" : "llama", ranks, more);
             for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
                 assert_int_equal(m.peak[kind], m.planned[kind]);
@@ -282,9 +293,13 @@ static ech_status run_poisoned(ech_comm *comm, void *context)
     ECH_TRY(ech_session_create(&design, comm, false, &session));
     ECH_TRY(ech_token_file_open(config->data.train, &file));
     ech_loader_options options = {.sequence_length = config->data.sequence_length,
-                                  .global_batch_size = 12, .micro_batch_size = 3,
-                                  .data_degree = 2, .data_rank = ech_comm_rank(comm),
-                                  .vocabulary = 257, .last_position = INT64_MAX, .prefetch = 1};
+                                  .global_batch_size = 12,
+                                  .micro_batch_size = 3,
+                                  .data_degree = 2,
+                                  .data_rank = ech_comm_rank(comm),
+                                  .vocabulary = 257,
+                                  .last_position = INT64_MAX,
+                                  .prefetch = 1};
     ECH_TRY(ech_loader_create(file, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
@@ -345,8 +360,18 @@ static void test_validation_has_no_dropout_and_counts_padding_out(void **state)
     remove_run("valid");
 }
 
-static int open_fixture(void **state) { (void)state; fixture_open(); return 0; }
-static int close_fixture(void **state) { (void)state; fixture_close(); return 0; }
+static int open_fixture(void **state)
+{
+    (void)state;
+    fixture_open();
+    return 0;
+}
+static int close_fixture(void **state)
+{
+    (void)state;
+    fixture_close();
+    return 0;
+}
 
 int main(void)
 {

@@ -26,7 +26,8 @@ static void assert_passes(const char *architecture, int ranks, const char *more)
 {
     ech_verification v = verify(architecture, ranks, more);
     if (!v.passed)
-        fail_msg("%s on %d ranks with %s: %g at %s", architecture, ranks, more, v.worst, v.first_bad);
+        fail_msg("%s on %d ranks with %s: %g at %s", architecture, ranks, more, v.worst,
+                 v.first_bad);
     assert_true(v.compared > 1000);
 }
 
@@ -36,24 +37,42 @@ static void lattice(const char *architecture, const char *reduction)
     for (int ranks = 1; ranks <= 4; ranks++) {
         for (int m = 1; m <= 3; m++) {
             char more[256];
-            snprintf(more, sizeof more,
-                     "training.global_batch_size=%d training.micro_batch_size=2 parallel.reduction=%s",
-                     2 * ranks * m, reduction);
+            snprintf(
+                more, sizeof more,
+                "training.global_batch_size=%d training.micro_batch_size=2 parallel.reduction=%s",
+                2 * ranks * m, reduction);
             assert_passes(architecture, ranks, more);
         }
     }
 }
 
-static void test_gpt2_direct(void **state) { (void)state; lattice("gpt2", "direct"); }
-static void test_gpt2_ring(void **state) { (void)state; lattice("gpt2", "ring"); }
-static void test_llama_direct(void **state) { (void)state; lattice("llama", "direct"); }
-static void test_llama_naive(void **state) { (void)state; lattice("llama", "naive"); }
+static void test_gpt2_direct(void **state)
+{
+    (void)state;
+    lattice("gpt2", "direct");
+}
+static void test_gpt2_ring(void **state)
+{
+    (void)state;
+    lattice("gpt2", "ring");
+}
+static void test_llama_direct(void **state)
+{
+    (void)state;
+    lattice("llama", "direct");
+}
+static void test_llama_naive(void **state)
+{
+    (void)state;
+    lattice("llama", "naive");
+}
 
 static void test_combinations(void **state)
 {
     (void)state;
     const char *const more[] = {
-        "model.attn_pdrop=0.1 model.resid_pdrop=0.2 model.embd_pdrop=0.1 training.micro_batch_size=1",
+        "model.attn_pdrop=0.1 model.resid_pdrop=0.2 model.embd_pdrop=0.1 "
+        "training.micro_batch_size=1",
         "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true parallel.bucket_bytes=1",
         "model.tie_word_embeddings=false optimizer.clip_norm=0 optimizer.schedule=wsd",
         "model.tie_word_embeddings=true parallel.bucket_bytes=1GiB optimizer.schedule=linear",
@@ -81,15 +100,25 @@ static void test_fails_when_it_should(void **state)
     ech_config_destroy(config);
 }
 
-static int open_fixture(void **state) { (void)state; fixture_open(); return 0; }
-static int close_fixture(void **state) { (void)state; fixture_close(); return 0; }
+static int open_fixture(void **state)
+{
+    (void)state;
+    fixture_open();
+    return 0;
+}
+static int close_fixture(void **state)
+{
+    (void)state;
+    fixture_close();
+    return 0;
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2_direct),   cmocka_unit_test(test_gpt2_ring),
-        cmocka_unit_test(test_llama_direct),  cmocka_unit_test(test_llama_naive),
-        cmocka_unit_test(test_combinations),  cmocka_unit_test(test_fails_when_it_should),
+        cmocka_unit_test(test_gpt2_direct),  cmocka_unit_test(test_gpt2_ring),
+        cmocka_unit_test(test_llama_direct), cmocka_unit_test(test_llama_naive),
+        cmocka_unit_test(test_combinations), cmocka_unit_test(test_fails_when_it_should),
     };
     return cmocka_run_group_tests(tests, open_fixture, close_fixture);
 }

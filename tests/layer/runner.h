@@ -39,7 +39,8 @@ static inline double runner_draw(uint32_t stream, uint64_t i)
 
 static inline runner runner_open(int64_t batch, int64_t tokens)
 {
-    runner r = {.extent = {batch, tokens}, .kernels = ech_kernels_ref(ECH_F64), .purpose = ECH_TRAIN};
+    runner r = {
+        .extent = {batch, tokens}, .kernels = ech_kernels_ref(ECH_F64), .purpose = ECH_TRAIN};
     r.pool = ech_pool_create();
     r.block = ech_block_create(r.pool, "block", 3);
     ECH_ASSERT(ech_kernel_context_create(1, &r.context) == ECH_OK);
@@ -53,7 +54,8 @@ static inline int runner_param(runner *r, ech_shape shape)
     r->param_shape[p] = shape;
     r->param[p] = ech_calloc((size_t)n, sizeof(double));
     r->dparam[p] = ech_calloc((size_t)n, sizeof(double));
-    for (int64_t i = 0; i < n; i++) r->param[p][i] = 0.5 * runner_draw(100 + (uint32_t)p, (uint64_t)i);
+    for (int64_t i = 0; i < n; i++)
+        r->param[p][i] = 0.5 * runner_draw(100 + (uint32_t)p, (uint64_t)i);
     return p;
 }
 
@@ -76,7 +78,8 @@ static inline void runner_finish(runner *r)
                 r->value[v][i] = runner_draw((uint32_t)v, (uint64_t)i);
             else if (value->dtype == ECH_I32 && !value->is_real)
                 ((int32_t *)r->value[v])[i] = (int32_t)((7 * i + value->slot) % 5);
-            else if (!value->is_real) ((float *)r->value[v])[i] = i % 2 ? 0.5f : 1.0f;
+            else if (!value->is_real)
+                ((float *)r->value[v])[i] = i % 2 ? 0.5f : 1.0f;
         }
     }
     r->scale = 0.25;
@@ -96,7 +99,8 @@ static inline void runner_close(runner *r)
 
 static inline ech_tensor runner_tensor(const runner *r, int local, int like)
 {
-    if (local < 0 || !(r->block->value.at[local].purposes & 1u << r->purpose)) return (ech_tensor){0};
+    if (local < 0 || !(r->block->value.at[local].purposes & 1u << r->purpose))
+        return (ech_tensor){0};
     return ech_block_tensor(r->block, like, r->extent, ECH_F64,
                             r->value[ech_block_base(r->block, local)]);
 }
@@ -104,17 +108,27 @@ static inline ech_tensor runner_tensor(const runner *r, int local, int like)
 static inline void runner_call(runner *r, ech_phase phase, const ech_block_call *c)
 {
     if (c->node < 0) {
-        ech_tensor a = runner_tensor(r, c->add[0], c->add[0]), b = runner_tensor(r, c->dout[0], c->dout[0]);
+        ech_tensor a = runner_tensor(r, c->add[0], c->add[0]),
+                   b = runner_tensor(r, c->dout[0], c->dout[0]);
         ech_tensor y = runner_tensor(r, c->din[0], c->din[0]);
         r->kernels->add(r->context, &a, &b, &y);
         return;
     }
     const ech_node *node = &r->block->node.at[c->node];
-    ech_call call = {.node = node, .kernels = r->kernels, .context = r->context, .extent = r->extent,
-                     .purpose = r->purpose, .seed = 11, .step = 2, .layer = 3, .first_sample = 4,
-                     .loss_sums = r->sums, .loss_scale = &r->scale};
-    const ech_reads reads = phase == ECH_FORWARD ? (ech_reads){~0u, ~0u, ~0u}
-                            : phase == ECH_BACKWARD_INPUT ? node->b : node->w;
+    ech_call call = {.node = node,
+                     .kernels = r->kernels,
+                     .context = r->context,
+                     .extent = r->extent,
+                     .purpose = r->purpose,
+                     .seed = 11,
+                     .step = 2,
+                     .layer = 3,
+                     .first_sample = 4,
+                     .loss_sums = r->sums,
+                     .loss_scale = &r->scale};
+    const ech_reads reads = phase == ECH_FORWARD          ? (ech_reads){~0u, ~0u, ~0u}
+                            : phase == ECH_BACKWARD_INPUT ? node->b
+                                                          : node->w;
     for (int i = 0; i < node->ins; i++) {
         if (reads.in & 1u << i) call.in[i] = runner_tensor(r, node->in[i], node->in[i]);
         call.din[i] = runner_tensor(r, c->din[i], node->in[i]);
@@ -137,13 +151,21 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
         call.accumulate[i] = r->written[p];
         r->written[p] = true;
     }
-    ech_scratch_query query = {.block = r->block, .node = node, .kernels = r->kernels, .threads = 1,
-                               .extent = r->extent, .phase = phase, .purpose = r->purpose};
+    ech_scratch_query query = {.block = r->block,
+                               .node = node,
+                               .kernels = r->kernels,
+                               .threads = 1,
+                               .extent = r->extent,
+                               .phase = phase,
+                               .purpose = r->purpose};
     r->context->scratch_bytes = node->layer->scratch ? node->layer->scratch(&query) : 0;
     r->context->scratch = aligned_alloc(64, (r->context->scratch_bytes + 127) / 64 * 64);
-    if (phase == ECH_FORWARD) node->layer->forward(&call);
-    else if (phase == ECH_BACKWARD_INPUT) node->layer->backward_input(&call);
-    else node->layer->backward_weight(&call);
+    if (phase == ECH_FORWARD)
+        node->layer->forward(&call);
+    else if (phase == ECH_BACKWARD_INPUT)
+        node->layer->backward_input(&call);
+    else
+        node->layer->backward_weight(&call);
     free(r->context->scratch);
 }
 
@@ -162,7 +184,8 @@ static inline void runner_run(runner *r, ech_phase phase)
 static inline double runner_objective(runner *r)
 {
     double sum = 0;
-    r->purpose = ECH_EVALUATE; /* joined layers compute the loss in F; dropout needs TRAIN, see below */
+    r->purpose =
+        ECH_EVALUATE; /* joined layers compute the loss in F; dropout needs TRAIN, see below */
     for (size_t i = 0; i < r->block->node.n; i++)
         if (strcmp(r->block->node.at[i].layer->name, "dropout") == 0 ||
             strcmp(r->block->node.at[i].layer->name, "attention") == 0)

@@ -29,7 +29,8 @@ static void check(runner *r, const char *what, double *x, const double *dx, int6
     for (int64_t i = 0; i < n; i++) {
         double expected = difference(r, &x[i]);
         double error = fabs(dx[i] - expected) / (fabs(expected) + 1e-2);
-        if (!(error < 1e-6)) fail_msg("%s[%lld]: %.12g, differences say %.12g", what, (long long)i, dx[i], expected);
+        if (!(error < 1e-6))
+            fail_msg("%s[%lld]: %.12g, differences say %.12g", what, (long long)i, dx[i], expected);
     }
 }
 
@@ -72,13 +73,22 @@ static void check_block(runner *r)
 
 enum { B = 2, T = 5, C = 8 };
 
-static ech_shape rows(int64_t n) { return ech_shape_rows(ECH_AXIS_MODEL, n); }
-static int vector(runner *r, int64_t n) { return runner_param(r, ech_shape_1d(ECH_AXIS_MODEL, n)); }
+static ech_shape rows(int64_t n)
+{
+    return ech_shape_rows(ECH_AXIS_MODEL, n);
+}
+static int vector(runner *r, int64_t n)
+{
+    return runner_param(r, ech_shape_1d(ECH_AXIS_MODEL, n));
+}
 static int matrix(runner *r, int64_t a, int64_t b)
 {
     return runner_param(r, ech_shape_2d(ECH_AXIS_MODEL, a, ECH_AXIS_FFN, b));
 }
-static int input(runner *r) { return ech_block_input(r->block, "x", rows(C)); }
+static int input(runner *r)
+{
+    return ech_block_input(r->block, "x", rows(C));
+}
 
 static void test_embedding(void **state)
 {
@@ -101,7 +111,8 @@ static void test_norms(void **state)
 {
     (void)state;
     runner r = runner_open(B, T);
-    ech_block_output(r.block, ech_layer_layernorm(r.block, input(&r), vector(&r, C), vector(&r, C), 1e-5));
+    ech_block_output(r.block,
+                     ech_layer_layernorm(r.block, input(&r), vector(&r, C), vector(&r, C), 1e-5));
     check_block(&r);
     r = runner_open(B, T);
     ech_block_output(r.block, ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5));
@@ -157,11 +168,13 @@ static void test_views(void **state)
     (void)state;
     runner r = runner_open(B, T);
     ech_shape heads = ech_shape_heads(ECH_AXIS_HEADS, 2, C / 2);
-    int qkv = ech_layer_linear(r.block, input(&r), matrix(&r, C, 3 * C), -1, true, ECH_AXIS_QKV, 3 * C);
+    int qkv =
+        ech_layer_linear(r.block, input(&r), matrix(&r, C, 3 * C), -1, true, ECH_AXIS_QKV, 3 * C);
     int q = ech_block_view(r.block, qkv, 0, heads), k = ech_block_view(r.block, qkv, C, heads);
     int y = ech_layer_attention(r.block, q, k, ech_block_view(r.block, qkv, 2 * C, heads), 0);
     y = ech_block_view(r.block, y, 0, rows(C));
-    ech_block_output(r.block, ech_layer_linear(r.block, y, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C));
+    ech_block_output(r.block,
+                     ech_layer_linear(r.block, y, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C));
     check_block(&r);
 }
 
@@ -175,7 +188,8 @@ static void test_meeting(void **state)
     int b = ech_layer_linear(r.block, n, matrix(&r, C, C), vector(&r, C), false, ECH_AXIS_FFN, C);
     int y = ech_layer_residual(r.block, x, ech_layer_swiglu(r.block, a, b));
     int z = ech_layer_residual(r.block, y, ech_layer_gelu(r.block, y));
-    z = ech_layer_residual(r.block, z, ech_layer_linear(r.block, z, matrix(&r, C, C), -1, true, ECH_AXIS_MODEL, C));
+    z = ech_layer_residual(
+        r.block, z, ech_layer_linear(r.block, z, matrix(&r, C, C), -1, true, ECH_AXIS_MODEL, C));
     ech_block_output(r.block, ech_layer_residual(r.block, ech_layer_dropout(r.block, z, 0.2), z));
     check_block(&r);
 }
@@ -185,7 +199,8 @@ static void test_head(void **state)
     (void)state;
     runner r = runner_open(B, T);
     int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5);
-    int targets = ech_block_batch(r.block, ECH_TARGETS), weights = ech_block_batch(r.block, ECH_WEIGHTS);
+    int targets = ech_block_batch(r.block, ECH_TARGETS),
+        weights = ech_block_batch(r.block, ECH_WEIGHTS);
     ech_layer_head_loss(r.block, x, targets, weights, matrix(&r, 6, C), 6);
     check_block(&r);
 }
@@ -196,7 +211,8 @@ static void test_weights_apart(void **state)
     (void)state;
     runner r = runner_open(B, T);
     int x = input(&r), n = ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5);
-    int h = ech_layer_gelu(r.block, ech_layer_linear(r.block, n, matrix(&r, 6, C), -1, false, ECH_AXIS_FFN, 6));
+    int h = ech_layer_gelu(
+        r.block, ech_layer_linear(r.block, n, matrix(&r, 6, C), -1, false, ECH_AXIS_FFN, 6));
     int y = ech_layer_linear(r.block, h, matrix(&r, C, 6), vector(&r, C), false, ECH_AXIS_MODEL, C);
     ech_block_output(r.block, ech_layer_residual(r.block, x, y));
     runner_finish(&r);
@@ -230,17 +246,23 @@ static void test_every_layer_is_here(void **state)
     (void)state;
     const char *tested = "embedding position layernorm rmsnorm linear rotary attention gelu swiglu "
                          "dropout residual head_loss";
-    for (int i = 0; i < ech_layers_count; i++) assert_true(ech_text_has_word(tested, ech_layers[i]->name));
+    for (int i = 0; i < ech_layers_count; i++)
+        assert_true(ech_text_has_word(tested, ech_layers[i]->name));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedding), cmocka_unit_test(test_position),
-        cmocka_unit_test(test_norms),     cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_pointwise), cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_views),     cmocka_unit_test(test_meeting),
-        cmocka_unit_test(test_head),      cmocka_unit_test(test_weights_apart),
+        cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_position),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_pointwise),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_meeting),
+        cmocka_unit_test(test_head),
+        cmocka_unit_test(test_weights_apart),
         cmocka_unit_test(test_every_layer_is_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,8 +108,9 @@ static void test_refusals(void **state)
         if (i == 3) c->model.num_key_value_heads = 1;
         if (i == 4) c->model.vocab_size = 256;
         if (i == 5) c->model.num_attention_heads = 4;
-        const char *const why[] = {"4 would", "does not divide model.num_attention_heads", "longer",
-                                   "as many key/value heads", "at least 257", "even head width"};
+        const char *const why[] = {"4 would",      "does not divide model.num_attention_heads",
+                                   "longer",       "as many key/value heads",
+                                   "at least 257", "even head width"};
         refuse(c, why[i]);
     }
 }

@@ -29,7 +29,8 @@ static void expect(const char *curve, int64_t count, double rate)
 {
     ech_config *c = config();
     double got = ech_learning_rate(c, ech_curve_find(curve), count);
-    if (fabs(got - rate) > 1e-12) fail_msg("%s at %lld: %g, not %g", curve, (long long)count, got, rate);
+    if (fabs(got - rate) > 1e-12)
+        fail_msg("%s at %lld: %g, not %g", curve, (long long)count, got, rate);
     ech_config_destroy(c);
 }
 

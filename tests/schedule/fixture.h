@@ -44,8 +44,12 @@ static inline fixture fixture_plan(ech_config *config, int ranks)
     ECH_ASSERT(ech_model_create(config, &f.model) == ECH_OK);
     ECH_ASSERT(ech_layout_create(config, f.model, ranks, &f.layout) == ECH_OK);
     for (int rank = 0; rank < ranks; rank++) {
-        ech_plan_request request = {.config = config, .model = f.model, .layout = f.layout,
-                                    .kernels = ech_kernels_ref(ECH_F32), .rank = rank, .threads = 1};
+        ech_plan_request request = {.config = config,
+                                    .model = f.model,
+                                    .layout = f.layout,
+                                    .kernels = ech_kernels_ref(ECH_F32),
+                                    .rank = rank,
+                                    .threads = 1};
         ECH_ASSERT(ech_plan_create(&request, &f.plan[rank]) == ECH_OK);
     }
     return f;

@@ -22,7 +22,8 @@ static int count(const ech_list *list, ech_step_kind kind)
 static int find(const ech_list *list, ech_step_kind kind, int index)
 {
     for (size_t s = 0; s < list->step.n; s++)
-        if (list->step.at[s].kind == kind && (index < 0 || list->step.at[s].index == index)) return (int)s;
+        if (list->step.at[s].kind == kind && (index < 0 || list->step.at[s].index == index))
+            return (int)s;
     return -1;
 }
 
@@ -103,7 +104,8 @@ static void test_memory_is_flat_in_micro_batches(void **state)
         config->training.global_batch_size = i ? 40 : 4;
         fixture f = fixture_plan(config, 1);
         ech_plan_peaks(f.plan[0], peak[i]);
-        assert_true(f.plan[0]->list[ECH_LIST_TRAIN].bytes >= f.plan[0]->list[ECH_LIST_TRAIN].lower_bound);
+        assert_true(f.plan[0]->list[ECH_LIST_TRAIN].bytes >=
+                    f.plan[0]->list[ECH_LIST_TRAIN].lower_bound);
         fixture_free(&f);
     }
     assert_int_equal(peak[0][ECH_MEMORY_ACTIVATIONS], peak[1][ECH_MEMORY_ACTIVATIONS]);
@@ -123,7 +125,8 @@ static void test_no_overlap(void **state)
                 for (size_t j = 0; j < i; j++) {
                     const ech_value *a = &list->value.at[i], *b = &list->value.at[j];
                     bool meet = a->born <= b->dies && b->born <= a->dies;
-                    bool share = a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+                    bool share =
+                        a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
                     assert_false(meet && share);
                 }
             }
@@ -247,7 +250,8 @@ static void test_1f1b_in_flight(void **state)
 static void test_calendar(void **state)
 {
     (void)state;
-    ech_calendar c = {.steps = 10, .validate_every = 4, .check_every = 3, .save_every = 5, .validates = true};
+    ech_calendar c = {
+        .steps = 10, .validate_every = 4, .check_every = 3, .save_every = 5, .validates = true};
     const char *validate = "0000100010100", *save = "0000010000100";
     for (int64_t step = 0; step <= 10; step++) {
         assert_int_equal(ech_calendar_due(&c, ECH_LIST_VALIDATE, step), validate[step] == '1');

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The beginning of a training run: data, session, and the newest checkpoint or initial parameters.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/peak.h"
+#include "app/trainer.h"
+#include "base/file.h"
+#include "base/log.h"
+
+ech_loader_options ech_trainer_reads(const ech_trainer *t, bool shuffle, int64_t last)
+{
+    const ech_config *c = t->config;
+    const ech_place *place = &t->design.layout->place[ech_comm_rank(t->comm)];
+    return (ech_loader_options){.sequence_length = c->data.sequence_length,
+                                .global_batch_size = c->training.global_batch_size,
+                                .micro_batch_size = c->training.micro_batch_size,
+                                .data_degree = t->design.layout->data,
+                                .data_rank = place->data,
+                                .vocabulary = c->model.vocab_size,
+                                .shuffle = shuffle,
+                                .seed = (uint64_t)c->training.seed,
+                                .last_position = last,
+                                .prefetch = (int)c->data.prefetch};
+}
+
+static ech_status open_data(ech_trainer *t)
+{
+    ECH_TRY(ech_token_file_open(t->config->data.train, &t->train));
+    if (ech_data_samples(ech_token_file_tokens(t->train), t->config->data.sequence_length) < 1)
+        return ech_config_complain(t->config, "data.train",
+                                   "holds %lld tokens, too few for a sample",
+                                   (long long)ech_token_file_tokens(t->train));
+    if (!t->config->data.valid[0]) return ECH_OK;
+    return ech_token_file_open(t->config->data.valid, &t->valid);
+}
+
+static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkpoint)
+{
+    ech_config *saved;
+    ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(checkpoint)->run_yaml,
+                                  "the checkpoint's run file", NULL, 0, &saved));
+    ech_status status = ech_config_check_resume(saved, t->config);
+    ech_config_destroy(saved);
+    return status;
+}
+
+static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
+{
+    const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
+    if (strcmp(t->config->checkpoint.resume, "never") == 0)
+        return ech_config_complain(
+            t->config, "checkpoint.resume",
+            "%s is there; remove it, choose another checkpoint.directory, or "
+            "set checkpoint.resume to auto",
+            ech_checkpoint_path(checkpoint));
+    ECH_TRY(check_saved(t, checkpoint));
+    ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_INIT, 0));
+    ECH_TRY(ech_exec_restore(t->session.exec, checkpoint));
+    t->step = t->saved_step = info->step;
+    t->skipped = info->skipped_steps;
+    t->loss = info->loss;
+    t->tokens = info->samples * t->config->data.sequence_length;
+    if (ech_trainer_is_first(t))
+        ech_log_info("resuming from %s (saved by %d ranks)", ech_checkpoint_path(checkpoint),
+                     info->ranks);
+    return ECH_OK;
+}
+
+/* The newest checkpoint that verifies, or initial parameters. Rank 0 looks and checks; the others
+ * open what it found. */
+static ech_status restore(ech_trainer *t)
+{
+    char path[4096] = "";
+    ech_checkpoint *checkpoint = NULL;
+    t->saved_step = -1;
+    if (ech_trainer_is_first(t)) {
+        ECH_TRY(ech_checkpoint_open_newest(t->config->checkpoint.directory, &checkpoint));
+        if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));
+    }
+    ech_status status = ech_group_broadcast(ech_exec_world(t->session.exec), 0, path, sizeof path);
+    if (status == ECH_OK && path[0] && !checkpoint)
+        status = ech_checkpoint_open(path, false, &checkpoint);
+    if (status == ECH_OK)
+        status = checkpoint ? resume_from(t, checkpoint)
+                            : ech_exec_run(t->session.exec, ECH_LIST_INIT, 0);
+    ech_checkpoint_close(checkpoint);
+    return status;
+}
+
+static ech_status write_run_file(const ech_trainer *t)
+{
+    ech_text yaml = {0};
+    ech_config_print(t->config, &yaml);
+    char *path = ech_file_join(t->config->log.directory, "run.yaml");
+    ech_status status = ech_file_make_folder(t->config->log.directory);
+    if (status == ECH_OK) status = ech_file_write(path, yaml.at, yaml.n);
+    free(path);
+    ech_text_free(&yaml);
+    return status;
+}
+
+static ech_status begin_progress(ech_trainer *t)
+{
+    if (!ech_trainer_is_first(t)) return ECH_OK;
+    ECH_TRY(write_run_file(t));
+    double peak = ech_peak_flops(t->design.kernels, (int)t->config->parallel.threads);
+    ech_progress_setup setup = {.directory = t->config->log.directory,
+                                .steps = t->config->training.steps,
+                                .first_step = t->step,
+                                .every = t->config->log.every,
+                                .peak_flops = peak * t->design.world};
+    ECH_TRY(ech_progress_create(&setup, &t->progress));
+    char bytes[32];
+    ech_progress_say(
+        t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s); %s each",
+        t->design.model->family->name, (long long)ech_model_params(t->design.model),
+        t->design.world, t->design.world > 1 ? "s" : "", (long long)t->config->parallel.threads,
+        t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
+        ech_text_from_bytes(t->session.plan->arena_bytes, bytes, sizeof bytes));
+    return ECH_OK;
+}
+
+ech_status ech_trainer_begin(ech_trainer *t)
+{
+    ECH_TRY(ech_setup_resolve(t->config, ech_comm_size(t->comm), ech_comm_local_size(t->comm)));
+    ECH_TRY(ech_design_create(t->config, ech_comm_size(t->comm), &t->design));
+    ECH_TRY(open_data(t));
+    ECH_TRY(ech_session_create(&t->design, t->comm, false, &t->session));
+    t->calendar = ech_calendar_of(t->config);
+    t->flops = ech_model_flops(
+        t->design.model, t->config->training.global_batch_size * t->config->data.sequence_length,
+        t->config->data.sequence_length);
+    ECH_TRY(restore(t));
+    ECH_TRY(begin_progress(t));
+    ech_loader_options options = ech_trainer_reads(t, true, INT64_MAX);
+    ECH_TRY(ech_loader_create(t->train, &options, t->step, &t->loader));
+    ech_exec_set_loader(t->session.exec, ECH_TRAIN, t->loader);
+    return ECH_OK;
+}

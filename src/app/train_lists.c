@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the calendar calls besides training steps: validation, the comparison of ranks, saving; and
+ * what follows a step that was withheld.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "app/trainer.h"
+#include "base/clock.h"
+
+ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
+{
+    ech_finding finding;
+    ECH_TRY(ech_exec_find_nonfinite(t->session.exec, t->step, &finding));
+    bool skip = strcmp(t->config->training.on_nonfinite, "skip") == 0;
+    t->skipped++;
+    if (ech_trainer_is_first(t)) {
+        char what[320];
+        if (finding.rank < 0)
+            snprintf(what, sizeof what,
+                     "not found again when the step was repeated (a passing fault "
+                     "of the machine?)");
+        else
+            snprintf(what, sizeof what, "first in rank %d, block %s, micro-batch %d: %s",
+                     finding.rank,
+                     finding.block < 0 ? "none" : t->design.model->block.at[finding.block]->name,
+                     finding.micro, finding.what);
+        if (!skip)
+            ECH_FAIL(ECH_ENUMERIC,
+                     "step %lld: NaN or infinity, %s; the update was withheld. Lower "
+                     "optimizer.learning_rate, or set training.on_nonfinite=skip",
+                     (long long)t->step + 1, what);
+        ech_progress_say(t->progress, "step %lld: NaN or infinity, %s; update skipped",
+                         (long long)t->step + 1, what);
+    }
+    return skip ? ECH_OK : ECH_EABORTED;
+}
+
+ech_status ech_trainer_validate(ech_trainer *t)
+{
+    double start = ech_clock_now(), loss = 0, tokens = 0;
+    int64_t G = t->config->training.global_batch_size;
+    int64_t samples =
+        ech_data_samples(ech_token_file_tokens(t->valid), t->config->data.sequence_length);
+    int64_t wanted = t->config->training.validate_samples;
+    if (wanted > 0 && wanted < samples) samples = wanted;
+    ech_loader_options options = ech_trainer_reads(t, false, samples);
+    ech_loader *loader;
+    ECH_TRY(ech_loader_create(t->valid, &options, 0, &loader));
+    ech_exec_set_loader(t->session.exec, ECH_EVALUATE, loader);
+    ech_status status = ECH_OK;
+    for (int64_t step = 0; step * G < samples && status == ECH_OK; step++) {
+        status = ech_exec_run(t->session.exec, ECH_LIST_VALIDATE, step);
+        loss += ech_exec_readings(t->session.exec)->loss_sum;
+        tokens += ech_exec_readings(t->session.exec)->tokens;
+    }
+    ech_loader_destroy(loader);
+    ECH_TRY(status);
+    if (!ech_trainer_is_first(t)) return ECH_OK;
+    return ech_progress_validation(t->progress, t->step, tokens > 0 ? loss / tokens : 0,
+                                   (int64_t)tokens, ech_clock_now() - start);
+}
+
+static ech_status save_with(ech_trainer *t, const ech_checkpoint_info *info)
+{
+    double start = ech_clock_now();
+    ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, info);
+    ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_SAVE, t->step));
+    t->saved_step = t->step;
+    if (!ech_trainer_is_first(t)) return ECH_OK;
+    char name[32];
+    snprintf(name, sizeof name, "step-%08lld", (long long)t->step);
+    ECH_TRY(ech_checkpoint_prune(t->config->checkpoint.directory, t->config->checkpoint.keep));
+    return ech_progress_checkpoint(t->progress, t->step, name,
+                                   ech_exec_saved_bytes(t->session.exec), ech_clock_now() - start);
+}
+
+ech_status ech_trainer_save(ech_trainer *t)
+{
+    if (t->saved_step == t->step) return ECH_OK;
+    ech_text yaml = {0}, config = {0}, tokenizer = {0}, tokenizer_config = {0};
+    ech_config_print(t->config, &yaml);
+    t->design.model->family->export_json(t->config, t->design.tokenizer->end_of_text, &config);
+    t->design.tokenizer->export_json(&tokenizer, &tokenizer_config);
+    ech_checkpoint_info info = {.step = t->step,
+                                .optimizer_count = ech_exec_updates(t->session.exec),
+                                .samples = t->step * t->config->training.global_batch_size,
+                                .skipped_steps = t->skipped,
+                                .loss = t->loss,
+                                .ranks = t->design.world,
+                                .run_yaml = yaml.at,
+                                .config_json = config.at,
+                                .tokenizer_json = tokenizer.at,
+                                .tokenizer_config_json = tokenizer_config.at};
+    ech_status status = save_with(t, &info);
+    ech_text_free(&yaml);
+    ech_text_free(&config);
+    ech_text_free(&tokenizer);
+    ech_text_free(&tokenizer_config);
+    return status;
+}
+
+ech_status ech_trainer_check_ranks(ech_trainer *t)
+{
+    ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_CHECK, t->step));
+    if (ech_exec_readings(t->session.exec)->hash_differs)
+        ECH_FAIL(ECH_EINTERNAL,
+                 "step %lld: parameters are no longer bit-identical across ranks; resume from a "
+                 "checkpoint, and suspect memory or the network of one machine",
+                 (long long)t->step);
+    return ECH_OK;
+}

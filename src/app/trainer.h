@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The state of one rank's training, shared by the files that train it. Private to them.
+ */
+#ifndef ECH_APP_TRAINER_H
+#define ECH_APP_TRAINER_H
+
+#include "app/progress.h"
+#include "app/train.h"
+
+typedef struct ech_trainer {
+    ech_comm *comm;
+    ech_config *config; /* resolved */
+    ech_design design;
+    ech_session session;
+    ech_calendar calendar;
+    ech_token_file *train, *valid;
+    ech_loader *loader;
+    ech_progress *progress; /* rank 0 */
+    int64_t step, saved_step, skipped, tokens;
+    double loss, flops;
+    bool stopped;
+} ech_trainer;
+
+/* Rank 0 speaks and writes for all. */
+static inline bool ech_trainer_is_first(const ech_trainer *t)
+{
+    return ech_comm_rank(t->comm) == 0;
+}
+
+/* How this rank reads a token file: training shuffles; validation ends at position `last`. */
+ech_loader_options ech_trainer_reads(const ech_trainer *t, bool shuffle, int64_t last);
+
+/* Opens data, builds the session, restores the newest checkpoint or initialises. Collective. */
+ech_status ech_trainer_begin(ech_trainer *t);
+
+/* What the calendar calls besides training steps. Collective. */
+ech_status ech_trainer_validate(ech_trainer *t);
+ech_status ech_trainer_check_ranks(ech_trainer *t);
+ech_status ech_trainer_save(ech_trainer *t); /* unless this step is saved already */
+
+/* After a withheld step: names the place of the first NaN or infinity, then goes on or fails, as
+ * training.on_nonfinite says. Collective. */
+ech_status ech_trainer_explain_nonfinite(ech_trainer *t);
+
+#endif
