@@ -52,7 +52,7 @@ run asan
 if [ "${1:-}" != --quick ]; then
     build tsan
     run tsan -R '^(comm/(local|reduce)|data/loader|app/(train|verify)|checkpoint/save)$'
-    build release
+    build release -DECH_TESTS=ON
     run release -R '^(kernel/|app/|comm/mpi)'
     build fuzz
     run fuzz -R '/fuzz_'
