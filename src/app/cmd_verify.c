@@ -2,6 +2,7 @@
  *
  * echelon verify RUN.yaml [--ranks N] [--steps S] [--tolerance E] [section.key=value ...]
  */
+#include <signal.h>
 #include <stdio.h>
 
 #include "app/count.h"
@@ -102,8 +103,9 @@ static ech_status verify(const ech_config *config, const verify_arguments *in, i
                        .options = words,
                        .n = 2,
                        .main = verify_rank,
-                       .context = &run};
-    ech_status status = ech_start_ranks(&start);
+                       .context = &run,
+                       .stop_signal = SIGTERM};
+    ech_status status = ech_start_ranks(&start, code);
     if (run.failed) *code = ECH_EXIT_FAILED;
     return status;
 }

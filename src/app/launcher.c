@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "app/status_line.h"
+#include "app/supervise.h"
 #include "base/log.h"
 #include "comm/comm.h"
 #include "device/device.h"
@@ -58,19 +59,17 @@ static void add(ech_launch_line *line, const char *word)
     ECH_PUSH(line->word, ech_strdup(word));
 }
 
-/* Time to save after a signal (its own is one second), all cores for every rank, more ranks than
- * cores if the user wants that. */
+/* All cores for every rank, and more ranks than cores if the user wants that. */
 static void add_open_mpi(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
 {
-    static const char *const options[] = {"--bind-to", "none", "--mca", "odls_base_sigkill_timeout",
-                                          "120"};
     if (launch->is_root) {
         set(out, lookup, "OMPI_ALLOW_RUN_AS_ROOT");
         set(out, lookup, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM");
     }
     set(out, lookup, "OMPI_MCA_rmaps_base_oversubscribe");
     if (launch->ranks > launch->cores) set(out, lookup, "OMPI_MCA_mpi_yield_when_idle");
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) add(out, options[i]);
+    add(out, "--bind-to");
+    add(out, "none");
 }
 
 void ech_launcher_line(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
@@ -129,8 +128,7 @@ static const char *look_up(const char *name)
     return getenv(name);
 }
 
-/* Returns only on failure. */
-static ech_status become(const ech_launch_line *line)
+static void set_environment(const ech_launch_line *line)
 {
     char columns[16];
     for (size_t i = 0; i < line->setting.n; i++) {
@@ -141,15 +139,9 @@ static ech_status become(const ech_launch_line *line)
     }
     snprintf(columns, sizeof columns, "%d", ech_terminal_columns());
     setenv(ECH_TERMINAL_VARIABLE, columns, 1);
-    fflush(NULL);
-    execvp(line->word.at[0], line->word.at);
-    ECH_FAIL(ECH_EIO,
-             "%s: cannot be started: %s; install this MPI's launcher, or use "
-             "parallel.comm=local",
-             line->word.at[0], strerror(errno));
 }
 
-ech_status ech_launcher_start(int ranks, char *const *words, int n)
+ech_status ech_launcher_run(int ranks, char *const *words, int n, int stop_signal, int *code)
 {
     char program[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -170,7 +162,8 @@ ech_status ech_launcher_start(int ranks, char *const *words, int n)
     ech_launch_line_print(&line, &text);
     ech_log_info("%s", text.at);
     ech_text_free(&text);
-    ech_status status = become(&line);
+    set_environment(&line);
+    ech_status status = ech_supervise(line.word.at, stop_signal, code);
     ech_launch_line_free(&line);
     return status;
 }

@@ -43,7 +43,8 @@ void ech_launcher_line(const ech_launch *launch, ech_launcher_lookup lookup, ech
 void ech_launch_line_print(const ech_launch_line *line, ech_text *out);
 void ech_launch_line_free(ech_launch_line *line);
 
-/* Prints the line and becomes the launcher: returns only on failure. */
-ech_status ech_launcher_start(int ranks, char *const *words, int n);
+/* Prints the line, runs it, and waits for its end; a process that is asked to stop asks the ranks
+ * with stop_signal. *code: the launcher's exit code. */
+ech_status ech_launcher_run(int ranks, char *const *words, int n, int stop_signal, int *code);
 
 #endif

@@ -41,8 +41,8 @@ void ech_progress_destroy(ech_progress *progress); /* ends the status line; acce
 /* {"step":..,"loss":..,...,"mfu":..} and the status line / plain line with ETA. */
 ech_status ech_progress_step(ech_progress *progress, const ech_step_metrics *metrics);
 /* {"step":..,"valid_loss":..,"valid_tokens":..,"seconds":..} and a line that stays. */
-ech_status ech_progress_validation(ech_progress *progress, int64_t step, double loss, int64_t tokens,
-                                   double seconds);
+ech_status ech_progress_validation(ech_progress *progress, int64_t step, double loss,
+                                   int64_t tokens, double seconds);
 /* {"step":..,"checkpoint":"step-00000100","bytes":..,"seconds":..} and a line that stays. */
 ech_status ech_progress_checkpoint(ech_progress *progress, int64_t step, const char *name,
                                    int64_t bytes, double seconds);

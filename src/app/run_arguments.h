@@ -38,10 +38,12 @@ typedef struct ech_start {
     int n;
     ech_rank_main main;
     void *context;
+    int stop_signal; /* what ranks of a launcher are asked to stop with */
 } ech_start;
 
 /* Runs main on every rank. With parallel.comm mpi and --ranks, and if no launcher started this
- * process, this process becomes the launcher. What a run file asks for wrongly is refused before. */
-ech_status ech_start_ranks(const ech_start *start);
+ * process, it runs a launcher instead, whose exit code goes to *code. What a run file asks for
+ * wrongly is refused before. */
+ech_status ech_start_ranks(const ech_start *start, int *code);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/log.h"
 
 ech_status ech_setup_defaults(ech_config **out)
 {
@@ -149,21 +150,24 @@ void ech_print_memory(const ech_plan *plan, ech_text *out)
                     ech_text_from_bytes(plan->persistent_bytes + bound, bytes, sizeof bytes));
 }
 
+/* The table line by line, then the error in one. */
 static ech_status refuse(const ech_design *design, const ech_plan *plan)
 {
     ech_text table = {0};
-    char need[32], limit[32];
+    char need[32], limit[32], *rest = NULL;
     ech_print_memory(plan, &table);
-    ech_status status = ech_config_complain(
-        design->config, "memory.device_limit",
-        "rank %d needs %s and may use %s:\n%s"
-        "  what would help: a smaller training.micro_batch_size (now %lld: activations); a "
-        "shorter data.sequence_length; fewer or narrower layers; more bytes",
-        plan->rank, ech_text_from_bytes(plan->arena_bytes, need, sizeof need),
-        ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit), table.at,
-        (long long)design->config->training.micro_batch_size);
+    ech_log_info("what rank %d would keep in memory:", plan->rank);
+    for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        ech_log_info("%s", line);
     ech_text_free(&table);
-    return status;
+    return ech_config_complain(
+        design->config, "memory.device_limit",
+        "rank %d needs %s and may use %s; what would help: a smaller training.micro_batch_size "
+        "(now "
+        "%lld), a shorter data.sequence_length, fewer or narrower layers, or more bytes",
+        plan->rank, ech_text_from_bytes(plan->arena_bytes, need, sizeof need),
+        ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit),
+        (long long)design->config->training.micro_batch_size);
 }
 
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out)

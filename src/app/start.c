@@ -34,6 +34,25 @@ ech_status ech_run_config(const ech_run_arguments *arguments, ech_config **out)
     return status;
 }
 
+/* Whether the plan fits, where that does not depend on how many ranks share a machine. */
+static ech_status check_memory(const ech_config *config, const ech_design *design)
+{
+    bool is_known =
+        config->memory.device_limit != ECH_AUTO || strcmp(config->parallel.comm, "local") == 0;
+    ech_plan *plan = NULL;
+    ech_status status = is_known ? ech_design_plan(design, 0, false, &plan) : ECH_OK;
+    ech_plan_destroy(plan);
+    return status;
+}
+
+static ech_status check_tokens(const ech_config *config)
+{
+    ech_token_file *file = NULL;
+    ech_status status = ech_token_file_open(config->data.train, &file);
+    ech_token_file_close(file);
+    return status;
+}
+
 /* What can be refused without starting anything is refused once, not by every rank. */
 static ech_status preflight(const ech_config *config, int ranks)
 {
@@ -41,6 +60,8 @@ static ech_status preflight(const ech_config *config, int ranks)
     ech_design design = {0};
     ech_status status = ech_setup_resolve(copy, ranks, ranks);
     if (status == ECH_OK) status = ech_design_create(copy, ranks, &design);
+    if (status == ECH_OK) status = check_memory(config, &design);
+    if (status == ECH_OK) status = check_tokens(copy);
     ech_design_destroy(&design);
     ech_config_destroy(copy);
     return status;
@@ -63,7 +84,7 @@ static ech_status start_threads(const ech_start *start, const ech_launched *laun
 }
 
 /* "train --option RUN.yaml section.key=value", without --ranks. */
-static ech_status start_launcher(const ech_start *start)
+static ech_status start_launcher(const ech_start *start, int *code)
 {
     ECH_LIST(char *) words = {0};
     const ech_run_arguments *arguments = start->arguments;
@@ -73,7 +94,12 @@ static ech_status start_launcher(const ech_start *start)
     ECH_PUSH(words, arguments->file);
     for (size_t i = 0; i < arguments->assignment.n; i++)
         ECH_PUSH(words, arguments->assignment.at[i]);
-    ech_status status = ech_launcher_start(arguments->ranks, words.at, (int)words.n);
+    int launcher_code = ECH_EXIT_FAILED;
+    ech_status status = ech_launcher_run(arguments->ranks, words.at, (int)words.n,
+                                         start->stop_signal, &launcher_code);
+    bool is_ours = launcher_code == ECH_EXIT_DONE || launcher_code == ECH_EXIT_USAGE ||
+                   launcher_code == ECH_EXIT_STOPPED;
+    *code = is_ours ? launcher_code : ECH_EXIT_FAILED;
     free(words.at);
     free(command);
     return status;
@@ -87,7 +113,7 @@ static ech_status check_size(int ranks, const ech_launched *launched)
              ranks, launched->by, (long long)launched->size);
 }
 
-static ech_status start_processes(const ech_start *start, const ech_launched *launched)
+static ech_status start_processes(const ech_start *start, const ech_launched *launched, int *code)
 {
     const ech_config *config = start->config;
     int ranks = start->arguments->ranks;
@@ -95,16 +121,16 @@ static ech_status start_processes(const ech_start *start, const ech_launched *la
         ECH_TRY(check_size(ranks, launched));
     } else {
         ECH_TRY(preflight(config, ranks ? ranks : 1));
-        if (ranks > 1) return start_launcher(start);
+        if (ranks > 1) return start_launcher(start, code);
     }
     return ech_run_ranks(config->parallel.comm, 0, config->parallel.deadline, start->main,
                          start->context);
 }
 
-ech_status ech_start_ranks(const ech_start *start)
+ech_status ech_start_ranks(const ech_start *start, int *code)
 {
     ech_launched seen;
     const ech_launched *launched = ech_launcher_seen(look_up, &seen) ? &seen : NULL;
     bool is_local = strcmp(start->config->parallel.comm, "local") == 0;
-    return is_local ? start_threads(start, launched) : start_processes(start, launched);
+    return is_local ? start_threads(start, launched) : start_processes(start, launched, code);
 }

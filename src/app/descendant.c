@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Processes and their children, out of /proc.
+ */
+#include "app/descendant.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+typedef ECH_LIST(pid_t) pid_list;
+
+/* Launchers start processes from their first thread. */
+static void add_children(pid_list *list, pid_t parent)
+{
+    char path[64];
+    int child;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *file = fopen(path, "re");
+    if (!file) return; /* it has ended */
+    while (fscanf(file, "%d", &child) == 1) ECH_PUSH(*list, (pid_t)child);
+    fclose(file);
+}
+
+static bool runs(pid_t pid, const char *program)
+{
+    char path[64], found[PATH_MAX];
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    ssize_t n = readlink(path, found, sizeof found - 1);
+    if (n < 0) return false;
+    found[n] = '\0';
+    return strcmp(found, program) == 0;
+}
+
+pid_t ech_descendant_find(pid_t root)
+{
+    char program[PATH_MAX];
+    pid_list list = {0};
+    pid_t found = 0;
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n < 0) return 0;
+    program[n] = '\0';
+    add_children(&list, root);
+    for (size_t i = 0; i < list.n && !found; i++) {
+        if (runs(list.at[i], program)) found = list.at[i];
+        add_children(&list, list.at[i]);
+    }
+    free(list.at);
+    return found;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds a rank among what a launcher has started on this machine.
+ */
+#ifndef ECH_APP_DESCENDANT_H
+#define ECH_APP_DESCENDANT_H
+
+#include <sys/types.h>
+
+/* A process below `root` (not root itself) that runs the same program as this one; 0 if there is
+ * none, or none that the system shows. */
+pid_t ech_descendant_find(pid_t root);
+
+#endif

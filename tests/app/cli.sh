@@ -1,0 +1,275 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The command line from outside: what is printed, what is refused and how, exit codes.
+#     cli.sh ECHELON
+set -u
+echelon=${1:?usage: cli.sh ECHELON}
+[ -x "$echelon" ] || { echo "no program $echelon"; exit 1; }
+folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-cli-XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+export OMP_NUM_THREADS=1
+failures=0
+checks=0
+
+complain() {
+    echo "FAILED: $*"
+    sed 's/^/    | /' out err 2>/dev/null | head -40
+    failures=$((failures + 1))
+}
+
+# expect CODE TEXT COMMAND ...: exit code, and an extended regex somewhere in what it prints.
+expect() {
+    local code=$1 text=$2 got
+    shift 2
+    checks=$((checks + 1))
+    "$@" >out 2>err </dev/null
+    got=$?
+    [ $got = "$code" ] || complain "exit code $got instead of $code: $*"
+    grep -Eqe "$text" out err || complain "no \"$text\" in: $*"
+    if grep -Eq "AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer" err; then
+        complain "a sanitizer speaks: $*"
+    fi
+}
+
+# One line of error, not one per rank.
+expect_once() {
+    expect "$@"
+    [ "$(grep -c "error:" err)" = 1 ] || complain "more than one error: ${*:3}"
+}
+
+make_run_file() {
+    cat >run.yaml <<'Y'
+model:
+  architecture: gpt2
+  hidden_size: 16
+  num_hidden_layers: 2
+  num_attention_heads: 2
+data:
+  train: d/text-train
+  valid: d/text-valid
+  sequence_length: 16
+training:
+  steps: 6
+  global_batch_size: 8
+  micro_batch_size: 2
+optimizer:
+  learning_rate: 3e-3
+parallel:
+  comm: local
+  threads: 1
+log:
+  directory: runs/one
+  every: 2
+Y
+}
+
+# A run file that differs by one line.
+changed() {
+    sed "$1" run.yaml >changed.yaml
+}
+
+# ---- help ----
+
+expect 0 "Usage: echelon COMMAND" "$echelon" --help
+for command in train plan verify sample eval data; do
+    expect 0 "^  $command " "$echelon" --help
+    expect 0 "Usage: echelon $command " "$echelon" $command --help
+    expect 0 "Usage: echelon $command " "$echelon" help $command
+    expect 2 "unrecognized option '--bogus'" "$echelon" $command --bogus
+    expect 2 "Try .echelon $command --help" "$echelon" $command
+done
+for command in train plan verify; do
+    expect 0 "section.key=value" "$echelon" $command --help
+    expect 0 "echelon help keys" "$echelon" $command --help
+    expect 0 "--ranks" "$echelon" $command --help
+done
+expect 0 "training.global_batch_size" "$echelon" help keys
+expect 0 "echelon [0-9]+\.[0-9]+\.[0-9]+" "$echelon" --version
+expect 0 "MPI: +[A-Z]" "$echelon" --version
+expect 0 "kernels: " "$echelon" --version
+expect 2 "Usage: echelon COMMAND" "$echelon"
+expect 2 "no command trian; did you mean echelon train" "$echelon" trian
+expect 2 "no command xyzzy; echelon --help" "$echelon" xyzzy
+expect 2 "did you mean echelon sample" "$echelon" help smaple
+expect 2 "one word" "$echelon" help plan train
+if [ -e /dev/full ]; then
+    expect 1 "standard output cannot be written" sh -c '"$0" help keys >/dev/full' "$echelon"
+fi
+
+# ---- data ----
+
+awk 'BEGIN { for (i = 0; i < 400; i++) print "line " i % 7 " of " i % 3 ", and so on" }' >text.txt
+make_run_file
+expect 2 "no such tokenizer; there are: bytes" "$echelon" data text.txt d/x --tokenizer byte
+expect 2 "below 1" "$echelon" data text.txt d/x --valid 1
+expect 2 "must be a number" "$echelon" data text.txt d/x --valid 0.1x
+expect 2 "where to" "$echelon" data text.txt
+expect 2 "one word too many" "$echelon" data text.txt d/x more
+expect 1 "nowhere.txt" "$echelon" data nowhere.txt d/x
+expect 0 "d/whole.bin, d/whole.idx: [0-9,]+ tokens" "$echelon" data text.txt d/whole
+expect 0 "next: echelon train RUN.yaml data.train=d/text-train data.valid=d/text-valid" \
+    "$echelon" data text.txt d/text --valid 0.1
+
+# ---- run files that are refused, with file and line ----
+
+expect 2 "nowhere.yaml" "$echelon" train nowhere.yaml
+expect 2 "which run file" "$echelon" train --ranks 2
+expect 2 "keys are set with" "$echelon" train run.yaml more
+expect 2 "whole number, 1 to 65536" "$echelon" train run.yaml --ranks 0
+expect 2 "whole number, 1 to 65536" "$echelon" train run.yaml --ranks 65537
+expect 2 "whole number, 1 to 65536" "$echelon" train run.yaml --ranks 4x
+changed 's/hidden_size/hiden_size/'
+expect 2 "changed.yaml:3:.*hiden_size.*hidden_size" "$echelon" train changed.yaml
+changed 's/num_hidden_layers/num_layers/'
+expect 2 "changed.yaml:4:.*num_layers.*num_hidden_layers" "$echelon" train changed.yaml
+changed 's/^training:/trainings:/'
+expect 2 "changed.yaml:10:.*trainings.*training" "$echelon" train changed.yaml
+for value in 4x 1_000 nan 1e3 0 -1; do
+    changed "s/hidden_size: 16/hidden_size: $value/"
+    expect 2 "changed.yaml:3:[0-9]+: .*hidden_size" "$echelon" train changed.yaml
+done
+for value in 3e-3x nan inf; do
+    changed "s/learning_rate: 3e-3/learning_rate: $value/"
+    expect 2 "changed.yaml:15:[0-9]+: .*learning_rate" "$echelon" train changed.yaml
+done
+changed 's/architecture: gpt2/architecture: gpt3/'
+expect 2 "changed.yaml:2:.*did you mean gpt2" "$echelon" train changed.yaml
+changed 's/num_attention_heads: 2/num_attention_heads: 3/'
+expect_once 2 "changed.yaml:5:.*does not divide.*; [24] would" "$echelon" train changed.yaml --ranks 2
+expect 2 "command line: training.step.*steps" "$echelon" plan run.yaml training.step=3
+expect 2 "training.steps = 4x" "$echelon" plan run.yaml training.steps=4x
+expect_once 2 "run.yaml:12:.*does not divide by parallel.data = 3" "$echelon" train run.yaml --ranks 3
+expect_once 2 "does not divide" "$echelon" plan run.yaml --ranks 3
+expect_once 2 "parallel.data = 4.*--ranks 4" "$echelon" plan run.yaml --ranks 2 parallel.data=4
+expect_once 2 "nix.idx" "$echelon" train run.yaml --ranks 2 data.train=nix
+expect_once 2 "model.vocab_size" "$echelon" train run.yaml model.vocab_size=100
+
+# ---- plan ----
+
+expect 0 "gpt2: [0-9,]+ parameters in 4 blocks" "$echelon" plan run.yaml
+expect 0 "F0.0 B0.0 F0.1 B0.1" "$echelon" plan run.yaml --ranks 2
+expect 0 "all lists of 2 ranks, and against each other" "$echelon" plan run.yaml --ranks 2
+expect 0 "lower bound" "$echelon" plan run.yaml --ranks 2
+expect 0 "update bucket 0" "$echelon" plan run.yaml --steps
+expect 0 "4 ranks" "$echelon" plan run.yaml parallel.data=4
+expect 0 "999 more ranks like it" timeout 60 "$echelon" plan run.yaml --ranks 1000 \
+    training.global_batch_size=2000 parallel.comm=mpi
+expect_once 2 "memory.device_limit = 10KiB" "$echelon" plan run.yaml memory.device_limit=10KiB
+expect_once 2 "memory.device_limit = 10KiB" "$echelon" train run.yaml --ranks 2 \
+    memory.device_limit=10KiB
+for kind in parameters optimizer gradients activations arena; do
+    expect 2 "$kind +[0-9.]+ " "$echelon" plan run.yaml memory.device_limit=10KiB
+done
+expect 0 '"version": 1' "$echelon" plan run.yaml --ranks 2 --json --steps
+if command -v python3 >/dev/null; then
+    cp out plan.json
+    expect 0 '"arena_bytes": [0-9]+' python3 -m json.tool plan.json
+fi
+
+# ---- train, verify, eval, sample ----
+
+expect 0 "step +6/6 " "$echelon" train run.yaml --ranks 2
+expect 0 "validation loss" "$echelon" train run.yaml log.directory=runs/alone
+for file in run.yaml metrics.jsonl checkpoints/step-00000006/manifest.json; do
+    [ -s "runs/one/$file" ] || complain "no runs/one/$file"
+done
+[ "$(grep -c '"loss"' runs/one/metrics.jsonl)" = 6 ] || complain "metrics.jsonl has not 6 steps"
+expect 0 "all 6 steps were done already|step" "$echelon" train run.yaml
+expect 0 "step +8/8 " "$echelon" train run.yaml training.steps=8
+[ "$(grep -c '"loss"' runs/one/metrics.jsonl)" = 8 ] || complain "metrics.jsonl has not 8 steps"
+expect 2 "model.hidden_size" "$echelon" train run.yaml model.hidden_size=32
+
+expect 0 "PASSED" "$echelon" verify run.yaml --ranks 2
+expect 1 "FAILED.*first at step 1, " "$echelon" verify run.yaml --ranks 2 --tolerance 1e-300
+expect 2 "must be above 0" "$echelon" verify run.yaml --tolerance 0
+expect 2 "whole number, 1 to" "$echelon" verify run.yaml --steps 0
+
+loss='^loss [0-9.]+  perplexity [0-9.]+  tokens [0-9]+$'
+expect 0 "$loss" "$echelon" eval runs/one --data d/text-valid
+cp out whole
+expect 0 "$loss" "$echelon" eval runs/one/checkpoints/step-00000008 --data d/text-valid --batch 3
+cmp -s out whole || complain "eval depends on --batch"
+expect 0 "tokens 32$" "$echelon" eval runs/one/checkpoints --data d/text-valid --samples 2
+expect 2 "nix.idx" "$echelon" eval runs/one --data nix
+expect 2 "on what" "$echelon" eval runs/one
+expect 2 "nowhere" "$echelon" eval nowhere --data d/text-valid
+
+expect 0 "^line" "$echelon" sample runs/one "line" --tokens 30
+cp out first
+expect 0 "^line" "$echelon" sample runs/one "line" --tokens 30
+cmp -s out first || complain "the same seed writes another text"
+expect 0 "^line" "$echelon" sample runs/one "line" --tokens 30 --seed 2
+cmp -s out first && complain "another seed writes the same text"
+expect 0 "^a prompt of more tokens than the model sees" "$echelon" sample runs/one \
+    "a prompt of more tokens than the model sees" --tokens 3 --temperature 0
+expect 0 "" "$echelon" sample runs/one --tokens 5 --top-k 1 --top-p 0.5
+expect 0 "^line$" "$echelon" sample runs/one "line" --tokens 0
+expect 2 "must be a number" "$echelon" sample runs/one --temperature warm
+expect 2 "temperature -1" "$echelon" sample runs/one --temperature=-1
+expect 2 "top-p 0" "$echelon" sample runs/one --top-p 0
+expect 2 "nowhere" "$echelon" sample nowhere
+expect 2 "put the prompt in quotes" "$echelon" sample runs/one two words
+
+# Tokens that the model's vocabulary does not hold: 16 times 65535 in place of the first bytes.
+cp d/text-train.idx d/bad.idx
+{ printf '\377%.0s' $(seq 32); tail -c +33 d/text-train.bin; } >d/bad.bin
+expect 1 "65535.*vocabulary|vocabulary.*65535" "$echelon" eval runs/one --data d/bad
+expect 1 "65535.*vocabulary|vocabulary.*65535" "$echelon" train run.yaml data.train=d/bad \
+    log.directory=runs/bad training.steps=100
+
+# A damaged checkpoint is refused.
+cp -r runs/alone/checkpoints/step-00000006 damaged
+printf 'x' | dd of=damaged/model/model.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null
+expect 1 "damaged" "$echelon" sample damaged
+
+# ---- signals: saved, 75, and the same command goes on ----
+
+# stops DIRECTORY ...: a long run with these words, which gets SIGTERM when it is on its way.
+stops() {
+    local directory=$1 child code saved
+    shift
+    "$echelon" train run.yaml log.directory="$directory" training.steps=1000000 \
+        training.check_every=0 "$@" >out 2>err </dev/null &
+    child=$!
+    for _ in $(seq 600); do
+        grep -q '"step":2,' "$directory/metrics.jsonl" 2>/dev/null && break
+        sleep 0.1
+    done
+    kill -TERM $child
+    wait $child
+    code=$?
+    checks=$((checks + 1))
+    [ $code = 75 ] || complain "exit code $code instead of 75 after SIGTERM: $*"
+    saved=$(ls "$directory/checkpoints" 2>/dev/null | tail -1)
+    [ -n "$saved" ] || complain "SIGTERM saved nothing: $*"
+    expect 0 "resuming from .*$saved" "$echelon" train run.yaml log.directory="$directory" \
+        training.check_every=0 training.steps=$((10#${saved#step-} + 2))
+}
+stops runs/signal
+
+# ---- mpi: what MPI libraries leak is not ours ----
+
+export ASAN_OPTIONS=detect_leaks=0
+mpi() {
+    expect "$1" "$2" timeout 120 "$echelon" "${@:3}" --ranks 2 parallel.comm=mpi
+}
+if "$echelon" --version | grep -q "MPI:"; then
+    mpi 0 "step +6/6 " train run.yaml log.directory=runs/mpi
+    grep -q "mpiexec.* -n 2 .*train run.yaml" err || complain "the launcher's line is not printed"
+    cmp -s <(sed 's/"step_seconds.*//' runs/mpi/metrics.jsonl | grep '"loss"') \
+        <(sed 's/"step_seconds.*//' runs/one/metrics.jsonl | grep '"loss"' | head -6) ||
+        complain "local and mpi differ"
+    mpi 0 "PASSED" verify run.yaml
+    mpi 1 "FAILED" verify run.yaml --tolerance 1e-300
+    mpi 2 "does not divide" train run.yaml training.global_batch_size=7 training.micro_batch_size=1
+    stops runs/mpi-signal parallel.comm=mpi --ranks 2
+    expect 2 "leave --ranks out" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 "$echelon" train \
+        run.yaml --ranks 2 parallel.comm=mpi
+    expect 2 "each would train alone" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 "$echelon" \
+        train run.yaml
+fi
+
+echo "$checks checks, $failures failures"
+[ $failures = 0 ]

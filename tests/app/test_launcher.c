@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the launcher's command line, of seeing a launcher in the environment, and of watching
+ * over a child.
+ */
+#include "checkpoint/scratch.h"
+
+#include <signal.h>
+
+#include "app/launcher.h"
+#include "app/supervise.h"
+
+/* An environment of a test's own: NAME=value ..., ended by NULL. */
+static const char *const *environment;
+
+static const char *look_up(const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *const *at = environment; *at; at++)
+        if (strncmp(*at, name, n) == 0 && (*at)[n] == '=') return *at + n + 1;
+    return NULL;
+}
+
+static void expect_line(const ech_launch *launch, const char *wanted)
+{
+    ech_launch_line line;
+    ech_text text = {0};
+    ech_launcher_line(launch, look_up, &line);
+    ech_launch_line_print(&line, &text);
+    assert_string_equal(text.at, wanted);
+    assert_null(line.word.at[line.word.n - 1]);
+    ech_text_free(&text);
+    ech_launch_line_free(&line);
+}
+
+static void prints_what_a_user_could_type(void **state)
+{
+    (void)state;
+    char *words[] = {(char[]){"train"}, (char[]){"my run.yaml"}, (char[]){"log.directory=it's"},
+                     (char[]){""}};
+    ech_launch launch = {.version = "Open MPI 4.1.4",
+                         .launcher = "/usr/bin/mpirun",
+                         .program = "/opt/echelon",
+                         .ranks = 4,
+                         .cores = 8,
+                         .words = words,
+                         .n = 2};
+    environment = (const char *const[]){NULL};
+    expect_line(&launch, "OMPI_MCA_rmaps_base_oversubscribe=1 /usr/bin/mpirun -n 4 --bind-to none "
+                         "/opt/echelon train 'my run.yaml'");
+    launch.ranks = 9;
+    launch.is_root = true;
+    launch.n = 4;
+    expect_line(&launch, "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                         "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 "
+                         "/usr/bin/mpirun -n 9 --bind-to none /opt/echelon train 'my run.yaml' "
+                         "'log.directory=it'\\''s' ''");
+    environment = (const char *const[]){"OMPI_MCA_mpi_yield_when_idle=0",
+                                        "OMPI_MCA_rmaps_base_oversubscribe=0", NULL};
+    launch.is_root = false;
+    launch.n = 1;
+    expect_line(&launch, "/usr/bin/mpirun -n 9 --bind-to none /opt/echelon train");
+    launch.version = "MPICH 4.0.2";
+    expect_line(&launch, "/usr/bin/mpirun -n 9 /opt/echelon train");
+}
+
+static void expect_seen(const char *const *variables, const char *by, int64_t size, int64_t rank)
+{
+    ech_launched launched = {.by = "nobody"};
+    environment = variables;
+    assert_int_equal(ech_launcher_seen(look_up, &launched), by != NULL);
+    if (!by) return;
+    assert_string_equal(launched.by, by);
+    assert_int_equal(launched.size, size);
+    assert_int_equal(launched.rank, rank);
+}
+
+static void sees_who_started_it(void **state)
+{
+    (void)state;
+    expect_seen((const char *const[]){"PATH=/bin", NULL}, NULL, 0, 0);
+    expect_seen((const char *const[]){"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4",
+                                      "PMIX_RANK=3", NULL},
+                "Open MPI's mpirun", 4, 3);
+    expect_seen((const char *const[]){"PMI_RANK=0", "PMI_SIZE=2", NULL}, "MPICH's mpiexec", 2, 0);
+    expect_seen((const char *const[]){"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", NULL},
+                "Slurm's srun", 2, 1);
+    expect_seen((const char *const[]){"PMIX_RANK=1", NULL}, "a PMIx launcher", 0, 1);
+    /* The shell of an allocation is no rank. */
+    expect_seen(
+        (const char *const[]){"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_NTASKS=8", NULL},
+        NULL, 0, 0);
+    expect_seen((const char *const[]){"OMPI_COMM_WORLD_RANK=x", "OMPI_COMM_WORLD_SIZE=2", NULL},
+                NULL, 0, 0);
+}
+
+static int run_shell(const char *script)
+{
+    char *words[] = {(char[]){"sh"}, (char[]){"-c"}, ech_strdup(script), NULL};
+    int code = -1;
+    assert_int_equal(ech_supervise(words, SIGUSR2, &code), ECH_OK);
+    free(words[2]);
+    return code;
+}
+
+static void passes_exit_codes_on(void **state)
+{
+    (void)state;
+    assert_int_equal(run_shell("exit 0"), 0);
+    assert_int_equal(run_shell("exit 75"), 75);
+    assert_int_equal(run_shell("kill -9 $$"), 128 + 9);
+    assert_int_equal(run_shell("read line && exit 5; exit 6"), 6);
+    char *words[] = {(char[]){"/no/such/program"}, NULL};
+    int code = -1, quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_supervise(words, SIGUSR2, &code), ECH_OK);
+    ech_log_set_quiet(quiet);
+    assert_int_equal(code, 127);
+}
+
+/* The child tells its parent to stop, as a terminal or a scheduler would, and waits for what comes. */
+static void translates_signals(void **state)
+{
+    (void)state;
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(run_shell("trap 'exit 10' USR1; kill -USR1 $PPID; "
+                               "while :; do sleep 0.01; done"),
+                     10);
+    assert_int_equal(run_shell("trap 'exit 12' USR2; kill -TERM $PPID; "
+                               "while :; do sleep 0.01; done"),
+                     12);
+    assert_int_equal(
+        run_shell("trap 'exit 15' TERM; trap 'kill -TERM $PPID' USR2; kill -TERM $PPID; "
+                  "while :; do sleep 0.01; done"),
+        15);
+    assert_int_equal(run_shell("trap 'kill -TERM $PPID' USR2; trap 'kill -TERM $PPID' TERM; "
+                               "kill -TERM $PPID; while :; do sleep 0.01; done"),
+                     128 + SIGKILL);
+    ech_log_set_quiet(quiet);
+}
+
+/* Nothing of it stays behind: signals work as before. */
+static void leaves_signals_as_they_were(void **state)
+{
+    (void)state;
+    sigset_t before, after;
+    sigprocmask(SIG_SETMASK, NULL, &before);
+    assert_int_equal(run_shell("exit 0"), 0);
+    sigprocmask(SIG_SETMASK, NULL, &after);
+    assert_int_equal(sigismember(&before, SIGTERM), sigismember(&after, SIGTERM));
+    assert_int_equal(sigismember(&before, SIGCHLD), sigismember(&after, SIGCHLD));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prints_what_a_user_could_type), cmocka_unit_test(sees_who_started_it),
+        cmocka_unit_test(passes_exit_codes_on),          cmocka_unit_test(translates_signals),
+        cmocka_unit_test(leaves_signals_as_they_were),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of metrics.jsonl and of the lines on standard error, plain and drawn.
+ */
+#include "checkpoint/scratch.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#include "app/count.h"
+#include "app/progress.h"
+#include "app/status_line.h"
+
+static ech_step_metrics metrics_of(int64_t step)
+{
+    return (ech_step_metrics){.step = step,
+                              .loss = 1.83125,
+                              .learning_rate = 9.8e-4,
+                              .grad_norm = 0.41,
+                              .tokens = step * 512,
+                              .samples = step * 16,
+                              .step_seconds = 0.5,
+                              .tokens_per_second = 21340.4,
+                              .flops_per_second = 93.1e9,
+                              .bytes_sent = 4096,
+                              .peak_bytes = 1 << 20};
+}
+
+/* Standard error goes to a file, seen or not as a terminal of that many columns. */
+typedef struct capture {
+    int before;
+    char *path;
+} capture;
+
+static capture begin_capture(const char *folder, const char *columns)
+{
+    capture c = {.before = dup(STDERR_FILENO), .path = ech_file_join(folder, "stderr")};
+    int file = open(c.path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    assert_true(file >= 0 && c.before >= 0);
+    dup2(file, STDERR_FILENO);
+    close(file);
+    setenv(ECH_TERMINAL_VARIABLE, columns, 1);
+    return c;
+}
+
+/* What was written, released with free(). */
+static void end_capture(capture *c, char **out)
+{
+    size_t n;
+    dup2(c->before, STDERR_FILENO);
+    close(c->before);
+    unsetenv(ECH_TERMINAL_VARIABLE);
+    assert_int_equal(ech_file_read(c->path, 1 << 20, out, &n), ECH_OK);
+    free(c->path);
+}
+
+static ech_progress *open_progress(const char *folder, int64_t first_step)
+{
+    ech_progress_setup setup = {.directory = folder,
+                                .steps = 2000,
+                                .first_step = first_step,
+                                .every = 10,
+                                .peak_flops = 93.1e9 / 0.4};
+    ech_progress *progress = NULL;
+    assert_int_equal(ech_progress_create(&setup, &progress), ECH_OK);
+    return progress;
+}
+
+/* Released with free(). */
+static void read_metrics(const char *folder, char **out)
+{
+    char *path = ech_file_join(folder, "metrics.jsonl");
+    size_t n;
+    assert_int_equal(ech_file_read(path, 1 << 20, out, &n), ECH_OK);
+    free(path);
+}
+
+static void formats_numbers(void **state)
+{
+    (void)state;
+    char buffer[ECH_COUNT_BYTES];
+    assert_string_equal(ech_count_text(0, buffer), "0");
+    assert_string_equal(ech_count_text(999, buffer), "999");
+    assert_string_equal(ech_count_text(21340, buffer), "21,340");
+    assert_string_equal(ech_count_text(-1234567, buffer), "-1,234,567");
+    assert_string_equal(ech_count_text(INT64_MIN, buffer), "-9,223,372,036,854,775,808");
+    assert_string_equal(ech_count_scaled(93.1e9, "FLOP/s", buffer), "93.1 GFLOP/s");
+    assert_string_equal(ech_count_scaled(999.96e9, "FLOP/s", buffer), "1.0 TFLOP/s");
+    assert_string_equal(ech_count_scaled(0, "FLOP/s", buffer), "0.0 FLOP/s");
+    assert_string_equal(ech_count_span(102, buffer), "1:42");
+    assert_string_equal(ech_count_span(3 * 3600 + 5 * 60 + 9, buffer), "3:05:09");
+    assert_string_equal(ech_count_span(2 * 86400 + 3 * 3600 + 300, buffer), "2d 03:05");
+    assert_string_equal(ech_count_span(NAN, buffer), "?");
+    assert_string_equal(ech_count_span(-1, buffer), "?");
+    assert_string_equal(ech_count_span(INFINITY, buffer), "?");
+}
+
+static void writes_plain_lines_into_a_pipe(void **state)
+{
+    (void)state;
+    char *folder = scratch_make();
+    capture c = begin_capture(folder, "0");
+    ech_progress *progress = open_progress(folder, 0);
+    for (int64_t step = 1; step <= 12; step++) {
+        ech_step_metrics m = metrics_of(step);
+        m.skipped = step == 10;
+        assert_int_equal(ech_progress_step(progress, &m), ECH_OK);
+    }
+    ech_step_metrics last = metrics_of(2000);
+    assert_int_equal(ech_progress_step(progress, &last), ECH_OK);
+    ech_progress_say(progress, "done in %d s", 7);
+    ech_progress_destroy(progress);
+    char *text;
+    end_capture(&c, &text);
+    const char *rest =
+        "loss 1.8313 | norm 0.41 | lr 9.8e-04 | 21,340 tok/s | 93.1 GFLOP/s (mfu 40%)";
+    ech_text wanted = {0};
+    ech_text_append(&wanted, "step     1/2000 | %s | ETA 16:40\n", rest);
+    ech_text_append(&wanted, "step    10/2000 | %s | ETA 16:35 | update skipped\n", rest);
+    ech_text_append(&wanted, "step  2000/2000 | %s | ETA 0:00\ndone in 7 s\n", rest);
+    /* 1.83125 is a tie; either rounding will do. */
+    for (char *at = text; (at = strstr(at, "1.8312 ")); at++) at[5] = '3';
+    assert_string_equal(text, wanted.at);
+    ech_text_free(&wanted);
+    free(text);
+    scratch_remove(folder);
+}
+
+static void draws_over_one_line_on_a_terminal(void **state)
+{
+    (void)state;
+    char *folder = scratch_make();
+    capture c = begin_capture(folder, "40");
+    ech_progress *progress = open_progress(folder, 0);
+    ech_step_metrics first = metrics_of(1), last = metrics_of(2000);
+    assert_int_equal(ech_progress_step(progress, &first), ECH_OK);
+    assert_int_equal(ech_progress_validation(progress, 1, 2, 1024, 1), ECH_OK);
+    assert_int_equal(ech_progress_step(progress, &last), ECH_OK);
+    ech_progress_destroy(progress);
+    char *text;
+    end_capture(&c, &text);
+    /* The line cut to 39 columns, the one that stays above it, the line again, the last step. */
+    assert_non_null(strstr(text, "\rstep     1/2000 | loss 1.83"));
+    assert_non_null(
+        strstr(text, "\r\033[Kstep     1/2000 | validation loss 2.0000 | 1,024 tokens"));
+    const char *end = strrchr(text, '\r');
+    assert_non_null(end);
+    assert_int_equal(strncmp(end, "\rstep  2000/2000 | loss 1.83", 28), 0);
+    assert_string_equal(end + 1 + 39, "\033[K\n");
+    free(text);
+    scratch_remove(folder);
+}
+
+static void writes_json_with_null_for_what_is_no_number(void **state)
+{
+    (void)state;
+    char *folder = scratch_make();
+    capture c = begin_capture(folder, "0");
+    ech_progress *progress = open_progress(folder, 0);
+    ech_step_metrics m = metrics_of(1);
+    m.loss = NAN;
+    m.grad_norm = INFINITY;
+    m.learning_rate = 0.1 + 0.2;
+    m.skipped = true;
+    assert_int_equal(ech_progress_step(progress, &m), ECH_OK);
+    assert_int_equal(ech_progress_checkpoint(progress, 1, "a\"b", 77, 0.5), ECH_OK);
+    ech_progress_destroy(progress);
+    char *text;
+    end_capture(&c, &text);
+    free(text);
+    read_metrics(folder, &text);
+    const char *newline = strchr(text, '\n');
+    assert_non_null(newline);
+    json_t *line = json_loadb(text, (size_t)(newline - text), 0, NULL);
+    assert_true(json_is_null(json_object_get(line, "loss")));
+    assert_true(json_is_null(json_object_get(line, "grad_norm")));
+    assert_true(json_real_value(json_object_get(line, "learning_rate")) == 0.1 + 0.2);
+    assert_true(json_is_true(json_object_get(line, "skipped")));
+    assert_true(fabs(json_real_value(json_object_get(line, "mfu")) - 0.4) < 1e-12);
+    assert_int_equal(json_integer_value(json_object_get(line, "peak_bytes")), 1 << 20);
+    json_decref(line);
+    assert_string_equal(newline + 1,
+                        "{\"step\":1,\"checkpoint\":\"a\\\"b\",\"bytes\":77,\"seconds\":0.5}\n");
+    free(text);
+    scratch_remove(folder);
+}
+
+static void drops_what_a_resumed_run_writes_again(void **state)
+{
+    (void)state;
+    static const char before[] = "{\"step\":1,\"loss\":3}\n"
+                                 "{\"step\":2,\"loss\":2.5}\n"
+                                 "{\"step\":2,\"checkpoint\":\"step-00000002\"}\n"
+                                 "{\"step\":3,\"loss\":2}\n"
+                                 "not json\n"
+                                 "{\"loss\":2}\n"
+                                 "{\"step\":2,\"loss\":9";
+    static const char kept[] = "{\"step\":1,\"loss\":3}\n"
+                               "{\"step\":2,\"loss\":2.5}\n"
+                               "{\"step\":2,\"checkpoint\":\"step-00000002\"}\n";
+    char *folder = scratch_make();
+    free(scratch_write(folder, "metrics.jsonl", before, strlen(before)));
+    ech_progress_destroy(open_progress(folder, 2));
+    char *text;
+    read_metrics(folder, &text);
+    assert_string_equal(text, kept);
+    free(text);
+    /* A run that starts anew drops all. */
+    ech_progress_destroy(open_progress(folder, 0));
+    read_metrics(folder, &text);
+    assert_string_equal(text, "");
+    free(text);
+    scratch_remove(folder);
+}
+
+static void fails_where_nothing_can_be_written(void **state)
+{
+    (void)state;
+    char *folder = scratch_make(), *file = scratch_write(folder, "run", "", 0);
+    ech_progress_setup setup = {.directory = file, .steps = 1, .every = 1};
+    ech_progress *progress = NULL;
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_progress_create(&setup, &progress), ECH_EIO);
+    ech_log_set_quiet(quiet);
+    assert_null(progress);
+    assert_error_has(file);
+    free(file);
+    scratch_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats_numbers),
+        cmocka_unit_test(writes_plain_lines_into_a_pipe),
+        cmocka_unit_test(draws_over_one_line_on_a_terminal),
+        cmocka_unit_test(writes_json_with_null_for_what_is_no_number),
+        cmocka_unit_test(drops_what_a_resumed_run_writes_again),
+        cmocka_unit_test(fails_where_nothing_can_be_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

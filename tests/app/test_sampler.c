@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of choosing tokens: greedy, temperature, top-k, top-p, and logits that are no numbers.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "app/sampler.h"
+#include "base/log.h"
+#include "base/random.h"
+
+enum { V = 4, DRAWS = 20000 };
+
+/* Shares 0.1, 0.4, 0.2, 0.3. */
+static const double shares[V] = {0.1, 0.4, 0.2, 0.3};
+
+static void make_logits(double *logits)
+{
+    for (int i = 0; i < V; i++) logits[i] = log(shares[i]) + 7;
+}
+
+static int32_t choose(ech_sampler sampler, const double *logits, double unit)
+{
+    int32_t id = -1;
+    assert_int_equal(ech_sampler_choose(&sampler, logits, V, unit, &id), ECH_OK);
+    assert_in_range(id, 0, V - 1);
+    return id;
+}
+
+static void takes_the_likeliest_at_temperature_zero(void **state)
+{
+    (void)state;
+    double logits[V], equal[V] = {1, 2, 2, 2};
+    make_logits(logits);
+    for (double unit = 0.05; unit < 1; unit += 0.1) {
+        assert_int_equal(choose((ech_sampler){0, 0, 1}, logits, unit), 1);
+        assert_int_equal(choose((ech_sampler){0, 0, 1}, equal, unit), 1);
+    }
+}
+
+/* In order of likelihood the shares end at 0.4, 0.7, 0.9, 1. */
+static void draws_by_share(void **state)
+{
+    (void)state;
+    double logits[V];
+    make_logits(logits);
+    const ech_sampler plain = {1, 0, 1};
+    assert_int_equal(choose(plain, logits, 1e-12), 1);
+    assert_int_equal(choose(plain, logits, 0.399), 1);
+    assert_int_equal(choose(plain, logits, 0.401), 3);
+    assert_int_equal(choose(plain, logits, 0.699), 3);
+    assert_int_equal(choose(plain, logits, 0.701), 2);
+    assert_int_equal(choose(plain, logits, 0.901), 0);
+    assert_int_equal(choose(plain, logits, 1 - 1e-12), 0);
+}
+
+static void frequencies_follow_the_shares(void **state)
+{
+    (void)state;
+    double logits[V];
+    int count[V] = {0};
+    make_logits(logits);
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        ech_random_key key = {.seed = 3, .step = i, .stream = ECH_SITE_SAMPLE};
+        count[choose((ech_sampler){1, 0, 1}, logits, ech_random_unit(ech_random_word(key, 0)))]++;
+    }
+    for (int i = 0; i < V; i++) {
+        double sigma = sqrt(shares[i] * (1 - shares[i]) / DRAWS);
+        assert_true(fabs((double)count[i] / DRAWS - shares[i]) < 5 * sigma);
+    }
+}
+
+static void low_temperature_sharpens(void **state)
+{
+    (void)state;
+    double logits[V];
+    make_logits(logits);
+    /* At 1/2 shares are squared: 0.16 of 0.3 for the first. */
+    assert_int_equal(choose((ech_sampler){0.5, 0, 1}, logits, 0.16 / 0.3 - 1e-3), 1);
+    assert_int_equal(choose((ech_sampler){0.5, 0, 1}, logits, 0.16 / 0.3 + 1e-3), 3);
+    assert_int_equal(choose((ech_sampler){1e-300, 0, 1}, logits, 0.999), 1);
+}
+
+static void top_k_keeps_k(void **state)
+{
+    (void)state;
+    double logits[V];
+    make_logits(logits);
+    assert_int_equal(choose((ech_sampler){1, 1, 1}, logits, 0.999), 1);
+    assert_int_equal(choose((ech_sampler){1, 2, 1}, logits, 0.999), 3);
+    assert_int_equal(choose((ech_sampler){1, 2, 1}, logits, 0.4 / 0.7 - 1e-3), 1);
+    assert_int_equal(choose((ech_sampler){1, V, 1}, logits, 0.999), 0);
+    assert_int_equal(choose((ech_sampler){1, 1000, 1}, logits, 0.999), 0);
+}
+
+static void top_p_keeps_the_fewest(void **state)
+{
+    (void)state;
+    double logits[V];
+    make_logits(logits);
+    assert_int_equal(choose((ech_sampler){1, 0, 1e-9}, logits, 0.999), 1);
+    assert_int_equal(choose((ech_sampler){1, 0, 0.39}, logits, 0.999), 1);
+    assert_int_equal(choose((ech_sampler){1, 0, 0.41}, logits, 0.999), 3);
+    assert_int_equal(choose((ech_sampler){1, 0, 0.71}, logits, 0.999), 2);
+    assert_int_equal(choose((ech_sampler){1, 0, 0.95}, logits, 0.999), 0);
+    /* Of the two that top-k leaves, 0.4 of 0.7 is more than half. */
+    assert_int_equal(choose((ech_sampler){1, 2, 0.5}, logits, 0.999), 1);
+}
+
+static void never_takes_what_has_no_probability(void **state)
+{
+    (void)state;
+    double logits[V] = {-INFINITY, 1, -INFINITY, -800};
+    assert_int_equal(choose((ech_sampler){1, 0, 1}, logits, 1 - 1e-16), 1);
+    double last[V] = {-INFINITY, -INFINITY, -INFINITY, -1e300};
+    assert_int_equal(choose((ech_sampler){1, 3, 1}, last, 0.5), 3);
+    assert_int_equal(choose((ech_sampler){0, 0, 1}, last, 0.5), 3);
+}
+
+static void refuse(const double *logits, const char *part)
+{
+    int32_t id = 77;
+    ech_sampler samplers[] = {{0, 0, 1}, {1, 0, 1}};
+    bool quiet = ech_log_set_quiet(true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ech_sampler_choose(&samplers[i], logits, V, 0.5, &id), ECH_ENUMERIC);
+    ech_log_set_quiet(quiet);
+    assert_int_equal(id, 77);
+    assert_non_null(strstr(ech_last_error(), part));
+}
+
+static void refuses_what_is_no_number(void **state)
+{
+    (void)state;
+    refuse((double[V]){1, 2, NAN, 3}, "token 2");
+    refuse((double[V]){NAN, 2, 1, 3}, "token 0");
+    refuse((double[V]){1, INFINITY, 1, 3}, "token 1 is inf");
+    refuse((double[V]){-INFINITY, -INFINITY, -INFINITY, -INFINITY}, "no token of 4");
+}
+
+static void checks_its_options(void **state)
+{
+    (void)state;
+    const ech_sampler good[] = {{0, 0, 1}, {2, 50, 0.5}, {0.8, 0, 1e-9}};
+    const ech_sampler bad[] = {{-1, 0, 1}, {NAN, 0, 1}, {INFINITY, 0, 1}, {1, -1, 1},
+                               {1, 0, 0},  {1, 0, 1.1}, {1, 0, NAN}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(ech_sampler_check(&good[i]), ECH_OK);
+    bool quiet = ech_log_set_quiet(true);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(ech_sampler_check(&bad[i]), ECH_EUSAGE);
+    ech_log_set_quiet(quiet);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_the_likeliest_at_temperature_zero),
+        cmocka_unit_test(draws_by_share),
+        cmocka_unit_test(frequencies_follow_the_shares),
+        cmocka_unit_test(low_temperature_sharpens),
+        cmocka_unit_test(top_k_keeps_k),
+        cmocka_unit_test(top_p_keeps_the_fewest),
+        cmocka_unit_test(never_takes_what_has_no_probability),
+        cmocka_unit_test(refuses_what_is_no_number),
+        cmocka_unit_test(checks_its_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
