@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains tiny models with the program and loads their checkpoints with Hugging Face transformers.
+
+    check_transformers.py ECHELON
+
+model/ must load as it is: every tensor used, none made up, the architecture's numbers understood
+(the same loss on the validation text as `echelon eval` prints), and the tokenizer too. Exits 77
+where a package is missing.
+"""
+import math
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+
+try:
+    import safetensors.torch
+    import torch
+    import transformers
+except ImportError as error:
+    print("skipped:", error)
+    sys.exit(77)
+
+LENGTH = 24
+# Every number differs from transformers' own default, so that one that is not exported shows.
+GPT2 = {"architecture": "gpt2", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 96, "layer_norm_epsilon": 0.01}
+LLAMA = {"architecture": "llama", "hidden_size": 32, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40,
+         "rope_theta": 300, "rms_norm_eps": 0.01}
+CASES = {
+    "gpt2": GPT2,
+    "gpt2 untied": GPT2 | {"tie_word_embeddings": "false"},
+    "llama": LLAMA,
+    "llama tied": LLAMA | {"tie_word_embeddings": "true"},
+}
+
+
+def write_text(path):
+    """Sentences that a model learns something of in a few steps, with letters beyond ASCII."""
+    words = "the naïve fox sees a small red hen — and runs over the wide green hill".split()
+    rng = random.Random(1)
+    lines = (" ".join(rng.choice(words) for _ in range(9)) + ".\n" for _ in range(200))
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def echelon(*words):
+    done = subprocess.run([sys.argv[1], *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, f"{words}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def train(folder, model):
+    """Trains a few steps; returns the run directory."""
+    run = folder / "run"
+    assignments = [f"model.{key}={value}" for key, value in model.items()]
+    (folder / "run.yaml").write_text(
+        f"data:\n  train: {folder}/text-train\n  valid: {folder}/text-valid\n"
+        f"  sequence_length: {LENGTH}\n"
+        "training:\n  steps: 30\n  global_batch_size: 16\n"
+        "optimizer:\n  learning_rate: 0.03\n  warmup_steps: 5\n"
+        f"parallel:\n  comm: local\n  threads: 1\nlog:\n  directory: {run}\n")
+    echelon("train", folder / "run.yaml", *assignments)
+    return run
+
+
+def load(folder):
+    """The model in fp64, after checking that nothing is missing in the files or left over."""
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, output_loading_info=True, dtype=torch.float32)
+    for problem, names in info.items():
+        assert not names, (problem, names)
+    stored = set(safetensors.torch.load_file(folder / "model.safetensors"))
+    assert stored == {name for name, _ in model.named_parameters()}, stored
+    return model.double().eval()
+
+
+@torch.no_grad()
+def loss_of(model, tokens):
+    """Mean over all tokens but the first, in samples as `echelon eval` cuts them."""
+    total = 0.0
+    for first in range(0, len(tokens) - 1, LENGTH):
+        sample = torch.tensor(tokens[first:first + LENGTH + 1])
+        logits = model(sample[None, :-1]).logits[0]
+        total += torch.nn.functional.cross_entropy(logits, sample[1:], reduction="sum").item()
+    return total / (len(tokens) - 1)
+
+
+def check(name, folder, model, text):
+    run = train(folder, model)
+    saved = run / "checkpoints" / "step-00000030" / "model"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(saved)
+    tokens = tokenizer(text)["input_ids"] + [tokenizer.eos_token_id]
+    assert tokenizer.decode(tokens[:-1]) == text
+    theirs = loss_of(load(saved), tokens)
+    line = echelon("eval", run, "--data", folder / "text-valid")
+    ours, count = re.search(r"loss ([\d.]+).* tokens (\d+)", line).groups()
+    print(f"{name}: transformers {theirs:.6f}, echelon {ours}, {count} tokens")
+    assert int(count) == len(tokens) - 1
+    assert abs(theirs - float(ours)) < 1e-4, line
+    assert theirs < 0.6 * math.log(257), "nothing was learned, so little was proved"
+
+
+def main():
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    for name, model in CASES.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = pathlib.Path(scratch)
+            write_text(folder / "all.txt")
+            echelon("data", folder / "all.txt", folder / "text", "--valid", "0.2")
+            size = (folder / "all.txt").stat().st_size
+            # ids are bytes: the validation text is what stands in text-valid.bin before its end
+            ids = (folder / "text-valid.bin").read_bytes()[:-2:2]
+            assert 0.15 * size < len(ids) < 0.25 * size
+            check(name, folder, model, ids.decode("utf-8"))
+
+
+main()
