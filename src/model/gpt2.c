@@ -2,10 +2,8 @@
  *
  * GPT-2. Radford et al. 2019. Parameters under Hugging Face's names, whose c_* weights are (in,out).
  */
-#include <math.h>
-
 #include "layer/layers.h"
-#include "model/model.h"
+#include "model/decoder.h"
 
 static void resolve(ech_config *config)
 {
@@ -83,34 +81,13 @@ static int mlp(const ech_config *config, ech_model *model, ech_block *block, con
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
-static void build_layer(const ech_config *config, ech_model *model, int64_t i)
-{
-    int64_t C = config->model.hidden_size;
-    char *name = ech_pool_format(model->pool, "transformer.h.%lld", (long long)i);
-    char *first = ech_pool_format(model->pool, "%s.ln_1", name);
-    char *second = ech_pool_format(model->pool, "%s.ln_2", name);
-    double std = model->std / sqrt(2 * (double)model->layers); /* residual projections */
-    ech_block *block = ech_model_block(model, name);
-    int x = ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, C));
-    int y = attention(config, model, block, name, norm(model, block, config, first, x), std);
-    x = ech_layer_residual(block, x, y);
-    y = mlp(config, model, block, name, norm(model, block, config, second, x), std);
-    ech_block_output(block, ech_layer_residual(block, x, y));
-}
-
-static void build_head(const ech_config *config, ech_model *model, int table)
-{
-    int64_t C = config->model.hidden_size, V = config->model.vocab_size;
-    ech_block *block = ech_model_block(model, "lm_head");
-    int x = ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, C));
-    x = norm(model, block, config, "transformer.ln_f", x);
-    if (!config->model.tie_word_embeddings)
-        table = ech_model_matrix(model, block, "lm_head.weight",
-                                 ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), model->std);
-    int targets = ech_block_batch(block, ECH_TARGETS),
-        weights = ech_block_batch(block, ECH_WEIGHTS);
-    model->logits = ech_layer_head_loss(block, x, targets, weights, table, V);
-}
+static const ech_decoder decoder = {.layers = "transformer.h",
+                                    .first_norm = "ln_1",
+                                    .second_norm = "ln_2",
+                                    .last_norm = "transformer.ln_f",
+                                    .norm = norm,
+                                    .attention = attention,
+                                    .mlp = mlp};
 
 static ech_status build(const ech_config *config, ech_model *model)
 {
@@ -118,9 +95,7 @@ static ech_status build(const ech_config *config, ech_model *model)
         return ech_config_complain(config, "model.num_key_value_heads",
                                    "gpt2 has as many key/value heads as query heads; use llama for "
                                    "grouped queries");
-    int table = build_embedding(config, model);
-    for (int64_t i = 0; i < model->layers; i++) build_layer(config, model, i);
-    build_head(config, model, table);
+    ech_decoder_build(config, model, &decoder, build_embedding(config, model));
     return ECH_OK;
 }
 

@@ -45,6 +45,21 @@ static inline void fixture_close(void)
     ECH_ASSERT(ech_file_remove_all(fixture_folder) == ECH_OK);
 }
 
+/* For cmocka_run_group_tests. */
+static inline int fixture_setup(void **state)
+{
+    (void)state;
+    fixture_open();
+    return 0;
+}
+
+static inline int fixture_teardown(void **state)
+{
+    (void)state;
+    fixture_close();
+    return 0;
+}
+
 /* A checked configuration of a tiny model; `more`: further assignments, divided by blanks. */
 static inline ech_config *fixture_config(const char *architecture, const char *more)
 {

@@ -71,22 +71,8 @@ static void test_process_minus_arena(void **state)
     ech_config_destroy(config);
 }
 
-static int open_fixture(void **state)
-{
-    (void)state;
-    fixture_open();
-    return 0;
-}
-
-static int close_fixture(void **state)
-{
-    (void)state;
-    fixture_close();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_process_minus_arena)};
-    return cmocka_run_group_tests(tests, open_fixture, close_fixture);
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

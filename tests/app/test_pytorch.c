@@ -371,20 +371,6 @@ static void test_fails_when_it_should(void **state)
     assert_true(starts_with(t.bad[0], "step 1, gradient."));
 }
 
-static int open_fixture(void **state)
-{
-    (void)state;
-    fixture_open();
-    return 0;
-}
-
-static int close_fixture(void **state)
-{
-    (void)state;
-    fixture_close();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,5 +378,5 @@ int main(void)
         cmocka_unit_test(test_gpt2_sgd),   cmocka_unit_test(test_llama),
         cmocka_unit_test(test_llama_tied), cmocka_unit_test(test_fails_when_it_should),
     };
-    return cmocka_run_group_tests(tests, open_fixture, close_fixture);
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

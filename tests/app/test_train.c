@@ -360,19 +360,6 @@ static void test_validation_has_no_dropout_and_counts_padding_out(void **state)
     remove_run("valid");
 }
 
-static int open_fixture(void **state)
-{
-    (void)state;
-    fixture_open();
-    return 0;
-}
-static int close_fixture(void **state)
-{
-    (void)state;
-    fixture_close();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,5 +372,5 @@ int main(void)
         cmocka_unit_test(test_finding_names_the_place),
         cmocka_unit_test(test_validation_has_no_dropout_and_counts_padding_out),
     };
-    return cmocka_run_group_tests(tests, open_fixture, close_fixture);
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

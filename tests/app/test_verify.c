@@ -100,19 +100,6 @@ static void test_fails_when_it_should(void **state)
     ech_config_destroy(config);
 }
 
-static int open_fixture(void **state)
-{
-    (void)state;
-    fixture_open();
-    return 0;
-}
-static int close_fixture(void **state)
-{
-    (void)state;
-    fixture_close();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -120,5 +107,5 @@ int main(void)
         cmocka_unit_test(test_llama_direct), cmocka_unit_test(test_llama_naive),
         cmocka_unit_test(test_combinations), cmocka_unit_test(test_fails_when_it_should),
     };
-    return cmocka_run_group_tests(tests, open_fixture, close_fixture);
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
