@@ -17,15 +17,18 @@ esac
 tools/install_dependencies.sh --tests
 
 jobs=$(nproc)
+# The thread sanitizer of gcc 12 does not cope with much address randomisation.
+steady=()
+if setarch -R true 2> /dev/null; then steady=(setarch -R); fi
 passed=0 failed=0 skipped=0
 
-# Configures and builds a preset, quietly unless it fails.
+# Configures and builds a preset (a target of it), quietly unless it fails.
 build() {
-    local preset=$1 log
-    shift
+    local preset=$1 target=${2:-all} log
     log=$(mktemp)
     echo "== build $preset"
-    if ! { cmake --preset "$preset" "$@" && cmake --build --preset "$preset" -j "$jobs"; } > "$log" 2>&1; then
+    if ! { cmake --preset "$preset" -DECH_TESTS=ON &&
+        cmake --build --preset "$preset" -j "$jobs" --target "$target"; } > "$log" 2>&1; then
         tail -n 60 "$log" >&2
         rm -f "$log"
         exit 1
@@ -35,15 +38,18 @@ build() {
 
 # Runs a preset's tests (further words go to ctest) and adds up what came of them.
 run() {
-    local preset=$1 log
+    local preset=$1 log status=0 bad
     shift
     log=$(mktemp)
     echo "== test $preset"
-    OMP_WAIT_POLICY=passive ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
-        -j "$jobs" "$@" 2>&1 | tee "$log" | grep -vE "^ +Start +[0-9]+:" || true
-    passed=$((passed + $(grep -cE " Passed +[0-9.]+ sec" "$log" || true)))
-    failed=$((failed + $(grep -cE "\*\*\*(Failed|Timeout|Exception|Not Run)" "$log" || true)))
-    skipped=$((skipped + $(grep -cE "\*\*\*Skipped" "$log" || true)))
+    OMP_WAIT_POLICY=passive "${steady[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
+        -j "$jobs" "$@" > "$log" 2>&1 || status=$?
+    grep -vE "^ +Start +[0-9]+:" "$log"
+    bad=$(grep -cE "^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)" "$log" || true)
+    if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi # ctest itself could not go on
+    passed=$((passed + $(grep -cE "^ *[0-9]+/[0-9]+ Test .* Passed " "$log" || true)))
+    failed=$((failed + bad))
+    skipped=$((skipped + $(grep -cE "^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped" "$log" || true)))
     rm -f "$log"
 }
 
@@ -52,9 +58,9 @@ run asan
 if [ "${1:-}" != --quick ]; then
     build tsan
     run tsan -R '^(comm/(local|reduce)|data/loader|app/(train|verify)|checkpoint/save)$'
-    build release -DECH_TESTS=ON
+    build release
     run release -R '^(kernel/|app/|comm/mpi)'
-    build fuzz
+    build fuzz fuzzers
     run fuzz -R '/fuzz_'
 fi
 

@@ -5,18 +5,20 @@
 #include "app/train.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 
 #include "app/trainer.h"
 #include "base/clock.h"
 
-static volatile sig_atomic_t asked_to_stop, asked_to_save;
+/* Lock-free, so that handlers may set them, and ranks that are threads may read them. */
+static atomic_bool asked_to_stop, asked_to_save;
 
 static void on_signal(int signal)
 {
     if (signal == SIGUSR1)
-        asked_to_save = 1;
+        asked_to_save = true;
     else
-        asked_to_stop = 1;
+        asked_to_stop = true;
 }
 
 void ech_train_catch_signals(void)
@@ -55,8 +57,7 @@ static ech_status train_step(ech_trainer *t)
     ech_exec *exec = t->session.exec;
     double start = ech_clock_now();
     int64_t sent = ech_exec_reduce_count(exec).bytes + ech_exec_other_count(exec).bytes;
-    ech_exec_ask(exec, asked_to_stop, asked_to_save);
-    asked_to_save = 0;
+    ech_exec_ask(exec, asked_to_stop, atomic_exchange(&asked_to_save, false));
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, t->step));
     const ech_readings *r = ech_exec_readings(exec);
     if (r->withheld) ECH_TRY(ech_trainer_explain_nonfinite(t));

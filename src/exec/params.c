@@ -102,12 +102,13 @@ ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* A withheld step advances neither the optimizer's count nor the curve. */
+/* A withheld step advances neither the optimizer's count nor the curve. A scan repeats a step that
+ * was withheld, and leaves it so even if nothing is wrong the second time. */
 ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
 {
     (void)step;
     double *s = exec->scalars;
-    s[ECH_SCALAR_WITHHELD] = s[ECH_SCALAR_NONFINITE] > 0;
+    s[ECH_SCALAR_WITHHELD] = s[ECH_SCALAR_NONFINITE] > 0 || exec->scanning;
     if (s[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
     s[ECH_SCALAR_UPDATES] += 1;
     s[ECH_SCALAR_LEARNING_RATE] =

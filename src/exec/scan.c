@@ -2,7 +2,7 @@
  *
  * After a withheld step: the step is run again, and everything that its calls write is looked at, so
  * that the tensor, block, micro-batch and rank of the first NaN or infinity can be named. The update
- * is withheld again, since the same numbers come out.
+ * is withheld again.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,9 +14,9 @@ void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, con
 {
     if (!x->data || exec->finding.rank >= 0 || x->dtype != exec->plan->real) return;
     int64_t at = -1;
-    ech_tensor flat = *x;
-    if (!ech_tensor_is_contiguous(x)) return; /* a view: its base is another port's */
-    exec->plan->kernels->find_nonfinite(exec->context, &flat, &at);
+    /* A view: what is wrong in it shows in the next call, which takes its base. */
+    if (!ech_tensor_is_contiguous(x)) return;
+    exec->plan->kernels->find_nonfinite(exec->context, x, &at);
     if (at < 0) return;
     double value =
         x->dtype == ECH_F64 ? ((const double *)x->data)[at] : (double)((const float *)x->data)[at];

@@ -71,8 +71,8 @@ static void test_combinations(void **state)
 {
     (void)state;
     const char *const more[] = {
-        "model.attn_pdrop=0.1 model.resid_pdrop=0.2 model.embd_pdrop=0.1 "
-        "training.micro_batch_size=1",
+        "model.attn_pdrop=0.1 model.resid_pdrop=0.2 training.micro_batch_size=1",
+        "model.embd_pdrop=0.1 training.micro_batch_size=3",
         "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true parallel.bucket_bytes=1",
         "model.tie_word_embeddings=false optimizer.clip_norm=0 optimizer.schedule=wsd",
         "model.tie_word_embeddings=true parallel.bucket_bytes=1GiB optimizer.schedule=linear",
