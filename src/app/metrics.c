@@ -34,14 +34,7 @@ void ech_metrics_real(ech_text *line, const char *name, double value)
         return;
     }
     char digits[40];
-    for (int precision = 6; precision <= 17; precision++) {
-        snprintf(digits, sizeof digits, "%.*g", precision, value);
-        uint64_t printed, wanted;
-        double back = strtod(digits, NULL);
-        memcpy(&printed, &back, sizeof printed);
-        memcpy(&wanted, &value, sizeof wanted);
-        if (printed == wanted) break;
-    }
+    ech_text_from_real(value, 6, digits, sizeof digits);
     ech_text_append(line, "%s", digits);
 }
 

@@ -49,17 +49,10 @@ ech_status ech_setup_config_text(const char *text, const char *name, char *const
     return finish_config(config, status, assignments, n, out);
 }
 
-/* The keys that belong to single rows of a table. */
-static const char optimizer_keys[] = "optimizer.beta1 optimizer.beta2 optimizer.eps "
-                                     "optimizer.momentum optimizer.nesterov";
-static const char curve_keys[] = "optimizer.min_learning_rate optimizer.decay_steps";
-
 static ech_status resolve_optimizer(ech_config *config)
 {
-    const ech_optimizer *optimizer = ech_optimizer_find(config->optimizer.name);
-    const ech_curve *curve = ech_curve_find(config->optimizer.schedule);
-    ECH_TRY(ech_config_check_read(config, optimizer_keys, optimizer->reads, optimizer->name));
-    ECH_TRY(ech_config_check_read(config, curve_keys, curve->reads, curve->name));
+    ECH_TRY(ech_optimizer_check_keys(config));
+    ECH_TRY(ech_curve_check_keys(config));
     if (config->optimizer.nesterov == 1 && config->optimizer.momentum == 0)
         return ech_config_complain(config, "optimizer.nesterov",
                                    "needs optimizer.momentum above 0, for example 0.9");
@@ -129,6 +122,21 @@ void ech_design_destroy(ech_design *design)
     ech_layout_destroy(design->layout);
     ech_model_destroy(design->model);
     *design = (ech_design){0};
+}
+
+ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last)
+{
+    const ech_config *c = design->config;
+    return (ech_loader_options){.sequence_length = c->data.sequence_length,
+                                .global_batch_size = c->training.global_batch_size,
+                                .micro_batch_size = c->training.micro_batch_size,
+                                .data_degree = design->layout->data,
+                                .data_rank = design->layout->place[rank].data,
+                                .vocabulary = c->model.vocab_size,
+                                .shuffle = shuffle,
+                                .seed = (uint64_t)c->training.seed,
+                                .last_position = last,
+                                .prefetch = (int)c->data.prefetch};
 }
 
 void ech_print_memory(const ech_plan *plan, ech_text *out)

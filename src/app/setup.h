@@ -34,6 +34,8 @@ typedef struct ech_design {
 
 ech_status ech_design_create(const ech_config *config, int world, ech_design *out);
 void ech_design_destroy(ech_design *design); /* frees what it points to, not itself */
+/* How a rank reads a token file: training shuffles; validation ends at position `last`. */
+ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);
 /* A rank's plan, refused with the table of what takes the bytes if it exceeds memory.device_limit. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
 /* "    parameters          12.3 MiB ..." one line a kind, and the sum. */

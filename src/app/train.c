@@ -83,10 +83,11 @@ static ech_status run_due(ech_trainer *t)
 
 static ech_status loop(ech_trainer *t)
 {
-    if (t->step >= t->config->training.steps && t->saved_step == t->step && ech_trainer_is_first(t))
+    bool done = t->step >= t->config->training.steps;
+    if (done && t->saved_step != t->step) /* a run of no steps */
+        ECH_TRY(run_due(t));
+    else if (done && ech_trainer_is_first(t))
         ech_progress_say(t->progress, "all %lld steps were done already", (long long)t->step);
-    else if (t->step == 0 && t->config->training.steps == 0)
-        return run_due(t);
     while (ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step) && !t->stopped) {
         ECH_TRY(train_step(t));
         ECH_TRY(run_due(t));

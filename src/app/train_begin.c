@@ -11,22 +11,6 @@
 #include "base/file.h"
 #include "base/log.h"
 
-ech_loader_options ech_trainer_reads(const ech_trainer *t, bool shuffle, int64_t last)
-{
-    const ech_config *c = t->config;
-    const ech_place *place = &t->design.layout->place[ech_comm_rank(t->comm)];
-    return (ech_loader_options){.sequence_length = c->data.sequence_length,
-                                .global_batch_size = c->training.global_batch_size,
-                                .micro_batch_size = c->training.micro_batch_size,
-                                .data_degree = t->design.layout->data,
-                                .data_rank = place->data,
-                                .vocabulary = c->model.vocab_size,
-                                .shuffle = shuffle,
-                                .seed = (uint64_t)c->training.seed,
-                                .last_position = last,
-                                .prefetch = (int)c->data.prefetch};
-}
-
 static ech_status open_data(ech_trainer *t)
 {
     ECH_TRY(ech_token_file_open(t->config->data.train, &t->train));
@@ -136,7 +120,8 @@ ech_status ech_trainer_begin(ech_trainer *t)
         t->config->data.sequence_length);
     ECH_TRY(restore(t));
     ECH_TRY(begin_progress(t));
-    ech_loader_options options = ech_trainer_reads(t, true, INT64_MAX);
+    ech_loader_options options =
+        ech_design_reads(&t->design, ech_comm_rank(t->comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(t->train, &options, t->step, &t->loader));
     ech_exec_set_loader(t->session.exec, ECH_TRAIN, t->loader);
     return ECH_OK;

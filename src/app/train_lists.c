@@ -45,7 +45,8 @@ ech_status ech_trainer_validate(ech_trainer *t)
         ech_data_samples(ech_token_file_tokens(t->valid), t->config->data.sequence_length);
     int64_t wanted = t->config->training.validate_samples;
     if (wanted > 0 && wanted < samples) samples = wanted;
-    ech_loader_options options = ech_trainer_reads(t, false, samples);
+    ech_loader_options options =
+        ech_design_reads(&t->design, ech_comm_rank(t->comm), false, samples);
     ech_loader *loader;
     ECH_TRY(ech_loader_create(t->valid, &options, 0, &loader));
     ech_exec_set_loader(t->session.exec, ECH_EVALUATE, loader);

@@ -28,9 +28,6 @@ static inline bool ech_trainer_is_first(const ech_trainer *t)
     return ech_comm_rank(t->comm) == 0;
 }
 
-/* How this rank reads a token file: training shuffles; validation ends at position `last`. */
-ech_loader_options ech_trainer_reads(const ech_trainer *t, bool shuffle, int64_t last);
-
 /* Opens data, builds the session, restores the newest checkpoint or initialises. Collective. */
 ech_status ech_trainer_begin(ech_trainer *t);
 

@@ -36,16 +36,7 @@ static ech_status open_contestant(contestant *c, const ech_token_file *data, ech
     ECH_TRY(ech_setup_resolve(c->config, ech_comm_size(comm), ech_comm_local_size(comm)));
     ECH_TRY(ech_design_create(c->config, ech_comm_size(comm), &c->design));
     ECH_TRY(ech_session_create(&c->design, comm, false, &c->session));
-    ech_loader_options options = {.sequence_length = c->config->data.sequence_length,
-                                  .global_batch_size = c->config->training.global_batch_size,
-                                  .micro_batch_size = c->config->training.micro_batch_size,
-                                  .data_degree = c->design.layout->data,
-                                  .data_rank = c->design.layout->place[ech_comm_rank(comm)].data,
-                                  .vocabulary = c->config->model.vocab_size,
-                                  .shuffle = true,
-                                  .seed = (uint64_t)c->config->training.seed,
-                                  .last_position = INT64_MAX,
-                                  .prefetch = (int)c->config->data.prefetch};
+    ech_loader_options options = ech_design_reads(&c->design, ech_comm_rank(comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(data, &options, 0, &c->loader));
     ech_exec_set_loader(c->session.exec, ECH_TRAIN, c->loader);
     return ech_exec_run(c->session.exec, ECH_LIST_INIT, 0);

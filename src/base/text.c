@@ -128,3 +128,16 @@ const char *ech_text_nearest(const char *name, const char *const *candidates, si
     }
     return nearest ? nearest : find_abbreviated(name, candidates, n);
 }
+
+char *ech_text_from_real(double value, int precision, char *buffer, size_t size)
+{
+    for (; precision <= 17; precision++) {
+        snprintf(buffer, size, "%.*g", precision, value);
+        uint64_t printed, wanted;
+        double back = strtod(buffer, NULL);
+        memcpy(&printed, &back, sizeof printed);
+        memcpy(&wanted, &value, sizeof wanted);
+        if (printed == wanted) break;
+    }
+    return buffer;
+}

@@ -16,6 +16,9 @@ typedef struct ech_text {
 } ech_text;
 
 void ech_text_append(ech_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The shortest decimal digits of a finite number that read back to the same bits, of at least
+ * `precision` significant ones where it needs them. Returns `buffer`, of at least 40 bytes. */
+char *ech_text_from_real(double value, int precision, char *buffer, size_t size);
 void ech_text_append_bytes(ech_text *text, const void *bytes, size_t n);
 void ech_text_free(ech_text *text);
 

@@ -2,12 +2,12 @@
  *
  * Endpoints: the table of backends, and the calls that check their arguments and hand over.
  */
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "comm/backend.h"
+#include "device/device.h"
 
 static const ech_comm_backend *const backends[] = {
 #define X(name, help) &ech_comm_##name,
@@ -42,14 +42,6 @@ const char *ech_comm_version(const ech_comm_backend *backend)
     return backend->version();
 }
 
-/* Cores that this process may use. */
-static int count_cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return CPU_COUNT(&set);
-}
-
 ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int local_rank,
                         int local_size, double deadline_seconds, ech_board *board)
 {
@@ -61,7 +53,7 @@ ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int
                        .local_rank = local_rank,
                        .local_size = local_size,
                        .deadline = deadline_seconds,
-                       .crowded = local_size > count_cores(),
+                       .crowded = local_size > ech_device_find("cpu")->cores(),
                        .shared = ech_calloc((size_t)size, sizeof *comm->shared)};
     ech_board_join(board, local_rank, rank);
     return comm;
@@ -102,15 +94,15 @@ int ech_comm_local_size(const ech_comm *comm)
     return comm->local_size;
 }
 
-int ech_comm_local_rank(const ech_comm *comm)
-{
-    return comm->local_rank;
-}
-
 void ech_comm_withdraw(ech_comm *comm)
 {
     comm->dead = true;
     comm->backend->withdraw(comm);
+}
+
+void ech_comm_raise(ech_comm *comm)
+{
+    ech_board_abort(comm->board, comm->rank);
 }
 
 void ech_comm_abort(ech_comm *comm)

@@ -46,10 +46,13 @@ int ech_comm_rank(const ech_comm *comm);
 int ech_comm_size(const ech_comm *comm);
 const char *ech_comm_name(const ech_comm *comm); /* "local" or "mpi" */
 int ech_comm_local_size(const ech_comm *comm);   /* ranks on this machine; they share its cores */
-int ech_comm_local_rank(const ech_comm *comm);   /* this rank among them */
 const char *
 ech_comm_launcher(const ech_comm_backend *backend);            /* "mpirun" of this build, or NULL */
 const char *ech_comm_version(const ech_comm_backend *backend); /* "Open MPI 4.1.4", "threads" */
+
+/* Raises the abort flag and nothing else. From any thread: what a failing lane does, so that its own
+ * rank's other lanes and this machine's other ranks stop waiting. */
+void ech_comm_raise(ech_comm *comm);
 
 /* Raises the abort flag: every rank's waits end with ECH_EABORTED. Under mpi it also ends the job
  * (MPI_Abort) after the others had a moment to print. Not collective. */

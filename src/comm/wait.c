@@ -4,7 +4,6 @@
  * with an error that says who holds up the job.
  */
 #include <sched.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "base/clock.h"

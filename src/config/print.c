@@ -14,14 +14,7 @@
 void ech_config_format_real(double value, ech_text *out)
 {
     char digits[40];
-    for (int precision = 15; precision <= 17; precision++) {
-        snprintf(digits, sizeof digits, "%.*g", precision, value);
-        uint64_t printed, wanted;
-        double back = strtod(digits, NULL);
-        memcpy(&printed, &back, sizeof printed);
-        memcpy(&wanted, &value, sizeof wanted);
-        if (printed == wanted) break;
-    }
+    ech_text_from_real(value, 15, digits, sizeof digits);
     /* YAML 1.1 takes 1e-05 for text: a float has a point. */
     size_t mantissa = strcspn(digits, "e");
     const char *point = digits[mantissa] && !strchr(digits, '.') ? ".0" : "";

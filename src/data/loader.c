@@ -11,7 +11,6 @@
  * The thread logs nothing: its error waits in its place in the order, and the reader who comes to
  * that step logs it, with the reader's rank.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -2,7 +2,6 @@
  *
  * What comes in from the host and goes back to it: LOAD, SCALE, READ, LOGITS.
  */
-#include <math.h>
 #include <string.h>
 
 #include "exec/state.h"

@@ -117,6 +117,8 @@ static void run_sum(const frame *f, const ech_block_call *c)
     ech_tensor a = tensor_of(f, c->add[0], c->add[0]), b = tensor_of(f, c->dout[0], c->dout[0]);
     ech_tensor y = tensor_of(f, c->din[0], c->din[0]);
     f->exec->plan->kernels->add(f->exec->context, &a, &b, &y);
+    if (f->exec->scanning)
+        ech_scan_tensor(f->exec, f->step, "sum", f->block->value.at[c->din[0]].name, &y);
 }
 
 static void run_layer(const frame *f, const ech_block_call *c)

@@ -57,7 +57,7 @@ static void fail(ech_exec *exec, ech_status status)
 {
     int none = 0;
     if (atomic_compare_exchange_strong(&exec->failed, &none, (int)status))
-        ech_comm_abort(exec->comm);
+        ech_comm_raise(exec->comm);
     wake(exec);
 }
 
@@ -273,11 +273,6 @@ void ech_exec_set_updates(ech_exec *exec, int64_t updates)
 int64_t ech_exec_updates(const ech_exec *exec)
 {
     return (int64_t)exec->scalars[ECH_SCALAR_UPDATES];
-}
-
-int64_t ech_exec_arena_bytes(const ech_exec *exec)
-{
-    return exec->plan->arena_bytes;
 }
 
 static ech_comm_count add_counts(const ech_exec *exec, ech_comm_count (*count)(const ech_group *))

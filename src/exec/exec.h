@@ -9,7 +9,8 @@
  * The compute lane is the calling thread; the link lanes (send, receive, reduce) share one thread,
  * and so do copy and disk. Steps of a lane run in order; a step waits for the steps it comes after.
  * All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the
- * job's abort flag, so that no other rank waits for this one.
+ * job's abort flag, so that nobody on this machine waits for this rank; ech_exec_run then returns on
+ * it, and its caller ends the job (ech_comm_abort).
  */
 #ifndef ECH_EXEC_EXEC_H
 #define ECH_EXEC_EXEC_H
@@ -92,8 +93,6 @@ ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *ou
 
 /* The most bytes of each kind that were ever live at once, as run: equal to the plan's. */
 void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
-/* Bytes of the arena. */
-int64_t ech_exec_arena_bytes(const ech_exec *exec);
 /* Gradient bytes, messages and calls that this rank sent so far. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
 ech_comm_count ech_exec_other_count(const ech_exec *exec);

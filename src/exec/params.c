@@ -4,7 +4,6 @@
  * views of them.
  */
 #include <math.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "exec/state.h"
@@ -109,6 +108,7 @@ ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
     (void)step;
     double *s = exec->scalars;
     s[ECH_SCALAR_WITHHELD] = s[ECH_SCALAR_NONFINITE] > 0 || exec->scanning;
+    s[ECH_SCALAR_LEARNING_RATE] = s[ECH_SCALAR_CLIP] = 0;
     if (s[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
     s[ECH_SCALAR_UPDATES] += 1;
     s[ECH_SCALAR_LEARNING_RATE] =

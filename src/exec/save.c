@@ -3,7 +3,6 @@
  * Parameters and states to checkpoints (SAVE) and back.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "exec/state.h"
 

@@ -5,21 +5,36 @@
  * is withheld again.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "exec/state.h"
+
+/* The first element, row-major, that is not finite; -1: all are. Views are looked at row by row. */
+static int64_t find_first(ech_exec *exec, const ech_tensor *x, double *value)
+{
+    int64_t rows = 1, width = 1;
+    bool whole = ech_tensor_is_contiguous(x);
+    for (int d = 0; d < x->dims; d++) *(d < 2 && !whole ? &rows : &width) *= x->shape[d];
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t offset = 0, at = -1;
+        if (!whole) offset = row / x->shape[1] * x->stride[0] + row % x->shape[1] * x->stride[1];
+        ech_tensor part = ech_tensor_1d(
+            (char *)x->data + (size_t)offset * ech_dtype_bytes(x->dtype), x->dtype, width);
+        exec->plan->kernels->find_nonfinite(exec->context, &part, &at);
+        if (at < 0) continue;
+        *value = x->dtype == ECH_F64 ? ((const double *)part.data)[at]
+                                     : (double)((const float *)part.data)[at];
+        return row * width + at;
+    }
+    return -1;
+}
 
 void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, const char *name,
                      const ech_tensor *x)
 {
     if (!x->data || exec->finding.rank >= 0 || x->dtype != exec->plan->real) return;
-    int64_t at = -1;
-    /* A view: what is wrong in it shows in the next call, which takes its base. */
-    if (!ech_tensor_is_contiguous(x)) return;
-    exec->plan->kernels->find_nonfinite(exec->context, x, &at);
+    double value = 0;
+    int64_t at = find_first(exec, x, &value);
     if (at < 0) return;
-    double value =
-        x->dtype == ECH_F64 ? ((const double *)x->data)[at] : (double)((const float *)x->data)[at];
     ech_text text = {0};
     ech_step_print(step, &text);
     exec->finding = (ech_finding){.rank = exec->plan->rank,

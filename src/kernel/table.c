@@ -2,7 +2,6 @@
  *
  * One table of kernels per type: the definition, and the definition overridden by what is fast.
  */
-#include <stdio.h>
 
 #include "kernel/kernel.h"
 #include "kernel/ref/rows.h"

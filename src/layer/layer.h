@@ -64,7 +64,7 @@ typedef enum ech_value_role {
     ECH_ROLE_BATCH
 } ech_value_role;
 
-/* Who runs a list of steps. */
+/* What a list of steps is run for. */
 typedef enum ech_purpose { ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE, ECH_PURPOSES } ech_purpose;
 
 typedef struct ech_block_value {

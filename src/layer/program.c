@@ -13,6 +13,7 @@
 typedef struct gradients {
     int *value;      /* block value that holds it, or -1 */
     bool *exclusive; /* no one else reads that memory: may be added to in place */
+    bool *viewed;    /* of views: their columns are written */
 } gradients;
 
 static const ech_block_call no_call = {
@@ -54,6 +55,9 @@ static void plan_input(ech_block *block, gradients *g, const ech_node *node, int
     int base = ech_block_base(block, node->in[i]);
     bool is_view = base != node->in[i];
     *sum_later = -1;
+    /* A view's gradient is written, not added to: it may have one reader only. */
+    ECH_ASSERT(!is_view || !g->viewed[node->in[i]]);
+    g->viewed[node->in[i]] = is_view;
     if (g->value[base] < 0 || is_view) {
         if (g->value[base] < 0) g->value[base] = new_gradient(block, base, ECH_FROM_NODE);
         g->exclusive[base] = true;
@@ -120,7 +124,8 @@ void ech_block_finish(ech_block *block)
 {
     int forward_values = (int)block->value.n;
     gradients g = {.value = ech_calloc((size_t)forward_values, sizeof *g.value),
-                   .exclusive = ech_calloc((size_t)forward_values, sizeof *g.exclusive)};
+                   .exclusive = ech_calloc((size_t)forward_values, sizeof *g.exclusive),
+                   .viewed = ech_calloc((size_t)forward_values, sizeof *g.viewed)};
     for (int i = 0; i < forward_values; i++) g.value[i] = -1;
 
     for (size_t i = 0; i < block->node.n; i++) {
@@ -146,4 +151,5 @@ void ech_block_finish(ech_block *block)
     }
     free(g.value);
     free(g.exclusive);
+    free(g.viewed);
 }

@@ -4,19 +4,6 @@
  */
 #include "layer/shape.h"
 
-static const struct {
-    const char *name, *letter;
-} axes[ECH_AXES] = {
-#define X(name, text, letter, meaning) [ECH_AXIS_##name] = {text, letter},
-#include "layer/axes.def"
-#undef X
-};
-
-const char *ech_axis_name(ech_axis axis)
-{
-    return axes[axis].name;
-}
-
 ech_shape ech_shape_1d(ech_axis axis, int64_t size)
 {
     return (ech_shape){.dims = 1, .axis = {axis}, .size = {size}};
@@ -63,14 +50,4 @@ int64_t ech_shape_count(const ech_shape *shape, ech_extent extent)
     ech_shape_resolve(shape, extent, sizes);
     for (int i = 0; i < shape->dims; i++) count *= sizes[i];
     return count;
-}
-
-void ech_shape_print(const ech_shape *shape, ech_text *out)
-{
-    ech_text_append(out, "(");
-    for (int i = 0; i < shape->dims; i++) {
-        ech_text_append(out, "%s%s", i ? ", " : "", axes[shape->axis[i]].letter);
-        if (shape->size[i]) ech_text_append(out, "=%lld", (long long)shape->size[i]);
-    }
-    ech_text_append(out, ")");
 }

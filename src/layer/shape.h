@@ -8,17 +8,14 @@
 
 #include <stdint.h>
 
-#include "base/text.h"
 #include "tensor/tensor.h"
 
 typedef enum ech_axis {
-#define X(name, text, letter, meaning) ECH_AXIS_##name,
+#define X(name, meaning) ECH_AXIS_##name,
 #include "layer/axes.def"
 #undef X
     ECH_AXES
 } ech_axis;
-
-const char *ech_axis_name(ech_axis axis);
 
 typedef struct ech_shape {
     int dims;
@@ -42,7 +39,4 @@ ech_shape ech_shape_tokens(void);
 /* The sizes under an extent, into out[dims]. */
 void ech_shape_resolve(const ech_shape *shape, ech_extent extent, int64_t *out);
 int64_t ech_shape_count(const ech_shape *shape, ech_extent extent);
-/* "(B, T, C=128)". */
-void ech_shape_print(const ech_shape *shape, ech_text *out);
-
 #endif

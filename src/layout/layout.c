@@ -103,9 +103,3 @@ int ech_layout_writer(const ech_layout *layout, const ech_model *model, int para
     (void)model;
     return param % layout->data; /* every data rank holds all of it: share the writing */
 }
-
-bool ech_layout_has_block(const ech_layout *layout, int rank, int block)
-{
-    const ech_place *place = &layout->place[rank];
-    return block >= place->first_block && block < place->first_block + place->blocks;
-}

@@ -53,7 +53,5 @@ int ech_layout_group_size(const ech_layout *layout, int rank, ech_group_kind kin
 ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param);
 /* The rank that writes the parameter and its states into checkpoints. */
 int ech_layout_writer(const ech_layout *layout, const ech_model *model, int param);
-/* Whether `rank` runs the block. */
-bool ech_layout_has_block(const ech_layout *layout, int rank, int block);
 
 #endif

@@ -33,15 +33,11 @@ const char *ech_family_names(void)
         ;
 }
 
-/* Keys that only some families read. */
-static const char owned[] =
-    "model.rope_theta model.rms_norm_eps model.layer_norm_epsilon model.embd_pdrop "
-    "model.resid_pdrop model.attn_pdrop model.num_key_value_heads";
-
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
 {
     const ech_family *family = ech_family_find(config->model.architecture);
-    ECH_TRY(ech_config_check_read(config, owned, family->reads, config->model.architecture));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ECH_TRY(ech_config_check_read(config, rows[i]->reads, family->reads, family->name));
     if (config->model.num_key_value_heads == ECH_AUTO)
         config->model.num_key_value_heads = config->model.num_attention_heads;
     if (config->model.max_position_embeddings == ECH_AUTO)
@@ -92,7 +88,6 @@ ech_status ech_model_create(const ech_config *config, ech_model **out)
     model->pool = ech_pool_create();
     model->vocabulary = config->model.vocab_size;
     model->layers = config->model.num_hidden_layers;
-    model->heads = config->model.num_attention_heads;
     model->width = config->model.hidden_size;
     model->std = config->model.initializer_range;
     ech_status status = model->family->build(config, model);

@@ -18,13 +18,13 @@ typedef struct ech_model {
     ECH_LIST(ech_param) param; /* in the model's order; a tied table is one parameter */
     int logits;                /* the last block's value that ECH_GENERATE fills */
     int64_t vocabulary;
-    int64_t layers, heads, width; /* L, H, C: for FLOPs */
-    double std;                   /* of initial weights */
+    int64_t layers, width; /* L, C: for FLOPs */
+    double std;            /* of initial weights */
 } ech_model;
 
 struct ech_family {
     const char *name;
-    const char *reads;                   /* keys that belong to this family alone */
+    const char *reads;                   /* keys that not every family reads */
     void (*resolve)(ech_config *config); /* fills "auto" keys of the model section */
     ech_status (*build)(const ech_config *config, ech_model *model);
     /* Hugging Face's config.json. */

@@ -66,6 +66,14 @@ const char *ech_curve_names(void)
         ;
 }
 
+ech_status ech_curve_check_keys(const ech_config *config)
+{
+    const ech_curve *own = ech_curve_find(config->optimizer.schedule);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ECH_TRY(ech_config_check_read(config, rows[i]->reads, own->reads, own->name));
+    return ECH_OK;
+}
+
 double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64_t count)
 {
     double warmup = (double)config->optimizer.warmup_steps, last = (double)config->training.steps;

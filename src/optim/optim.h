@@ -9,7 +9,6 @@
 #ifndef ECH_OPTIM_OPTIM_H
 #define ECH_OPTIM_OPTIM_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "config/config.h"
@@ -19,7 +18,7 @@ enum { ECH_MAX_STATES = 4 };
 
 typedef struct ech_optimizer {
     const char *name;
-    const char *reads; /* keys of the run file that belong to this rule alone */
+    const char *reads; /* keys of the run file that not every rule reads */
     /* Names of the states under this configuration ("exp_avg"), which also name them in
      * checkpoints; each has the parameter's shape and starts at zero. Returns how many. */
     int (*states)(const ech_config *config, const char **names);
@@ -34,7 +33,7 @@ const char *ech_optimizer_names(void);                     /* blank-separated */
 
 typedef struct ech_curve {
     const char *name;
-    const char *reads;
+    const char *reads; /* as an optimizer's */
     /* The rate at position t in [0, 1] of the way from the warmup's end to the last step; `steps`
      * is the length of that way in steps. */
     double (*rate)(const ech_config *config, double t, double steps);
@@ -42,6 +41,10 @@ typedef struct ech_curve {
 
 const ech_curve *ech_curve_find(const char *name);
 const char *ech_curve_names(void);
+
+/* Refuses keys that are set but read by other rows only than the configuration's own. */
+ech_status ech_optimizer_check_keys(const ech_config *config);
+ech_status ech_curve_check_keys(const ech_config *config);
 
 /* The learning rate of update number `count` (from 1): (count) / warmup_steps of the highest rate
  * during the warmup, then the curve, whose end is update number training.steps. */

@@ -28,6 +28,14 @@ const char *ech_optimizer_names(void)
         ;
 }
 
+ech_status ech_optimizer_check_keys(const ech_config *config)
+{
+    const ech_optimizer *own = ech_optimizer_find(config->optimizer.name);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ECH_TRY(ech_config_check_read(config, rows[i]->reads, own->reads, own->name));
+    return ECH_OK;
+}
+
 double ech_clip_factor(double norm, double limit)
 {
     double factor = limit > 0 ? limit / (norm + 1e-6) : 1;

@@ -3,7 +3,6 @@
  * The pass that says which values each step touches, call by call: from the blocks' programs and the
  * layers' declarations. Values come into being when a step first touches them.
  */
-#include <stdlib.h>
 
 #include "schedule/passes.h"
 

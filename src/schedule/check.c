@@ -137,14 +137,29 @@ static int by_tick(const void *a, const void *b)
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
-static ech_status check_against_live(const ech_list *list, const int *live, size_t n, int value)
+static ech_status fail_overlap(const ech_plan *plan, const ech_list *list, int a, int b)
+{
+    int first = (int)plan->persistent.n;
+    ech_text one = {0}, other = {0};
+    ech_value_print(plan, list, first + a, &one);
+    ech_value_print(plan, list, first + b, &other);
+    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
+                                    "schedule check of list %s: two values overlap in memory: "
+                                    "%s; %s",
+                                    ech_list_name(list->kind), one.at, other.at);
+    ech_text_free(&one);
+    ech_text_free(&other);
+    return status;
+}
+
+static ech_status check_against_live(const ech_plan *plan, const ech_list *list, const int *live,
+                                     size_t n, int value)
 {
     const ech_value *v = &list->value.at[value];
     for (size_t i = 0; i < n; i++) {
         const ech_value *o = &list->value.at[live[i]];
         if (v->offset < o->offset + o->bytes && o->offset < v->offset + v->bytes)
-            ECH_FAIL(ECH_EINTERNAL, "schedule check of list %s: values %d and %d overlap in memory",
-                     ech_list_name(list->kind), value, live[i]);
+            return fail_overlap(plan, list, value, live[i]);
     }
     return ECH_OK;
 }
@@ -166,7 +181,7 @@ static ech_status check_overlap(const ech_plan *plan, const ech_list *list)
     qsort(edges, 2 * n, sizeof *edges, by_tick);
     for (size_t e = 0; e < 2 * n && status == ECH_OK; e++) {
         if (edges[e].birth) {
-            status = check_against_live(list, live, alive, edges[e].value);
+            status = check_against_live(plan, list, live, alive, edges[e].value);
             live[alive++] = edges[e].value;
         } else {
             for (size_t i = 0; i < alive; i++)

@@ -35,23 +35,31 @@ static int add_of(ech_list *list, ech_step_kind kind, int index, int after)
     return step;
 }
 
-/* The block steps again, with each bucket's reduction behind the step that completes it.
- * reduced[b]: that reduction, or -1. In lists without backward `reduced` is NULL. */
-static void add_blocks(const ech_plan *plan, ech_list *list, const ech_step *steps, size_t n,
-                       int *reduced)
+static int add_block(ech_list *list, const ech_step *from)
 {
+    int added = ech_list_add(list, from->kind);
+    ech_step *step = &list->step.at[added];
+    step->block = from->block;
+    step->chunk = from->chunk;
+    step->micro = from->micro;
+    return added;
+}
+
+/* The block steps again, with each bucket's reduction behind the step that completes it; buckets are
+ * in the order in which they become ready. reduced[b]: that reduction, or -1. */
+static void add_training_blocks(ech_plan *plan, ech_list *list, const ech_step *steps, size_t n,
+                                int *reduced)
+{
+    size_t b = 0;
     for (size_t s = 0; s < n; s++) {
-        int here = ech_list_add(list, steps[s].kind);
-        ech_step *step = &list->step.at[here];
-        step->block = steps[s].block;
-        step->chunk = steps[s].chunk;
-        step->micro = steps[s].micro;
-        for (size_t b = 0; reduced && b < plan->bucket.n; b++) {
-            if (plan->bucket.at[b].ready != (int)s) continue;
+        int here = add_block(list, &steps[s]);
+        for (; b < plan->bucket.n && plan->bucket.at[b].ready == (int)s; b++) {
+            ech_bucket *bucket = &plan->bucket.at[b];
+            bucket->ready = here;
             reduced[b] = -1;
-            if (!is_shared(plan, plan->bucket.at[b].group)) continue;
+            if (!is_shared(plan, bucket->group)) continue;
             reduced[b] = add_of(list, ECH_STEP_REDUCE_GRADS, (int)b, here);
-            list->step.at[reduced[b]].group = plan->bucket.at[b].group;
+            list->step.at[reduced[b]].group = bucket->group;
         }
     }
 }
@@ -66,7 +74,7 @@ static void add_update(const ech_plan *plan, ech_list *list, const int *reduced)
     ech_list_add(list, ECH_STEP_READ);
 }
 
-void ech_pass_frame_training(const ech_plan *plan, ech_list *list)
+void ech_pass_frame_training(ech_plan *plan, ech_list *list)
 {
     ech_step *blocks = list->step.at;
     size_t n = list->step.n;
@@ -77,7 +85,7 @@ void ech_pass_frame_training(const ech_plan *plan, ech_list *list)
     int load = ech_list_add(list, ECH_STEP_LOAD);
     int counted = add_reduce(plan, list, ECH_SCALAR_TOKENS, ECH_SCALAR_SAVE_NOW, load);
     add_of(list, ECH_STEP_SCALE, -1, counted);
-    add_blocks(plan, list, blocks, n, reduced);
+    add_training_blocks(plan, list, blocks, n, reduced);
     add_update(plan, list, reduced);
     free(blocks);
     free(reduced);
@@ -91,7 +99,7 @@ void ech_pass_frame_validation(const ech_plan *plan, ech_list *list)
     list->step.n = list->step.capacity = 0;
 
     ech_list_add(list, ECH_STEP_LOAD);
-    add_blocks(plan, list, blocks, n, NULL);
+    for (size_t s = 0; s < n; s++) add_block(list, &blocks[s]);
     if (list->purpose == ECH_GENERATE) {
         ech_list_add(list, ECH_STEP_LOGITS);
     } else {

@@ -31,11 +31,6 @@ void ech_list_add_after(ech_list *list, int step)
     list->step.at[list->step.n - 1].afters++;
 }
 
-bool ech_block_has_work(const ech_block *block, ech_phase phase)
-{
-    return block->program[phase].n > 0;
-}
-
 ech_phase ech_step_phase(const ech_step *step)
 {
     if (step->kind == ECH_STEP_BACKWARD_INPUT) return ECH_BACKWARD_INPUT;
@@ -47,7 +42,7 @@ static void add_block(const ech_plan *plan, ech_list *list, ech_step_kind kind, 
                       const ech_order_item *item)
 {
     ech_step probe = {.kind = kind};
-    if (!ech_block_has_work(plan->model->block.at[block], ech_step_phase(&probe))) return;
+    if (!plan->model->block.at[block]->program[ech_step_phase(&probe)].n) return;
     int added = ech_list_add(list, kind);
     ech_step *step = &list->step.at[added];
     step->block = block;

@@ -24,7 +24,7 @@ void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order
 /* Which parameters go into which bucket, from the lowered steps. */
 void ech_pass_bucket(ech_plan *plan, ech_list *list, int64_t bucket_bytes);
 /* Puts LOAD before, and communication, norms and updates between and behind the blocks' steps. */
-void ech_pass_frame_training(const ech_plan *plan, ech_list *list);
+void ech_pass_frame_training(ech_plan *plan, ech_list *list);
 void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);
 /* Which values each step touches, and its scratch. */
 void ech_pass_access(ech_plan *plan, ech_list *list);
@@ -33,8 +33,6 @@ void ech_pass_lifetime(const ech_plan *plan, ech_list *list);
 /* Offsets, greedy by size; list->bytes, lower_bound, peak. `start`: where the transient part begins. */
 void ech_pass_place(ech_list *list, int64_t start);
 
-/* Whether the block writes gradients of parameters in this phase's program. */
-bool ech_block_has_work(const ech_block *block, ech_phase phase);
 /* The phase that a step of F, B or W runs. */
 ech_phase ech_step_phase(const ech_step *step);
 

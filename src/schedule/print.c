@@ -2,7 +2,6 @@
  *
  * Plans as text.
  */
-#include <string.h>
 
 #include "schedule/schedule.h"
 

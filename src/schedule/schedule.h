@@ -3,7 +3,7 @@
  * When each rank does what, and where in memory: a PLAN is a few named LISTS of STEPS for one rank,
  * plain data that can be printed, checked and drawn without running anything.
  *
- *     generator (order of F, B, W)  ->  lower (per block)  ->  reduce, frame (communication, update)
+ *     generator (order of F, B, W)  ->  lower (per block)  ->  bucket, frame (communication, update)
  *         ->  access (which values each step touches)  ->  lifetime  ->  place (offsets)  ->  check
  *
  * A step names what it works on, the values it touches, and the steps it comes after; lanes run

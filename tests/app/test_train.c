@@ -169,15 +169,7 @@ static ech_status measure(ech_comm *comm, void *context)
     ECH_TRY(ech_design_create(config, ech_comm_size(comm), &design));
     ECH_TRY(ech_session_create(&design, comm, false, &session));
     ECH_TRY(ech_token_file_open(config->data.train, &file));
-    ech_loader_options options = {.sequence_length = config->data.sequence_length,
-                                  .global_batch_size = config->training.global_batch_size,
-                                  .micro_batch_size = config->training.micro_batch_size,
-                                  .data_degree = design.layout->data,
-                                  .data_rank = rank,
-                                  .vocabulary = 257,
-                                  .shuffle = true,
-                                  .last_position = INT64_MAX,
-                                  .prefetch = 2};
+    ech_loader_options options = ech_design_reads(&design, ech_comm_rank(comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(file, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
@@ -274,12 +266,13 @@ static void test_nonfinite(void **state)
 typedef struct poisoned {
     ech_config *config;
     ech_finding finding;
+    bool passes; /* the second time nothing is wrong */
     bool withheld;
     int64_t updates;
     float before, after;
 } poisoned;
 
-/* An infinity in one row of one rank's own token table: the row's token makes the first NaN. */
+/* A step with an infinity in one weight of one rank, then the search for it. */
 static ech_status run_poisoned(ech_comm *comm, void *context)
 {
     poisoned *p = context;
@@ -292,26 +285,20 @@ static ech_status run_poisoned(ech_comm *comm, void *context)
     ECH_TRY(ech_design_create(config, ech_comm_size(comm), &design));
     ECH_TRY(ech_session_create(&design, comm, false, &session));
     ECH_TRY(ech_token_file_open(config->data.train, &file));
-    ech_loader_options options = {.sequence_length = config->data.sequence_length,
-                                  .global_batch_size = 12,
-                                  .micro_batch_size = 3,
-                                  .data_degree = 2,
-                                  .data_rank = ech_comm_rank(comm),
-                                  .vocabulary = 257,
-                                  .last_position = INT64_MAX,
-                                  .prefetch = 1};
+    ech_loader_options options = ech_design_reads(&design, ech_comm_rank(comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(file, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
     int weight = 0;
     while (!strstr(design.model->param.at[weight].name, "h.1.mlp.c_fc.weight")) weight++;
     float *data = ech_exec_param(session.exec, weight).data;
+    float healthy = data[5];
     if (ech_comm_rank(comm) == 1) data[5] = INFINITY;
     float *other = ech_exec_param(session.exec, 1).data;
     if (ech_comm_rank(comm) == 0) p->before = other[0];
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_TRAIN, 0));
-    if (ech_comm_rank(comm) == 1) data[5] = 0; /* so that the parameter itself is not the finding */
-    if (ech_comm_rank(comm) == 1) data[6] = 3e38f;
+    if (ech_comm_rank(comm) == 1) data[5] = healthy; /* the parameter itself is not the finding */
+    if (ech_comm_rank(comm) == 1 && !p->passes) data[6] = 3e38f;
     ech_finding finding;
     bool withheld = ech_exec_readings(session.exec)->withheld;
     ECH_TRY(ech_exec_find_nonfinite(session.exec, 0, &finding));
@@ -344,6 +331,28 @@ static void test_finding_names_the_place(void **state)
     assert_non_null(strstr(p.finding.what, "linear"));
 }
 
+/* The search finds nothing, and the step stays withheld. */
+static void test_passing_fault_updates_nothing(void **state)
+{
+    (void)state;
+    poisoned p = {.config = fixture_config("gpt2", "training.micro_batch_size=3"), .passes = true};
+    assert_int_equal(ech_run_ranks("local", 2, 60, run_poisoned, &p), ECH_OK);
+    ech_config_destroy(p.config);
+    assert_true(p.withheld);
+    assert_int_equal(p.finding.rank, -1);
+    assert_int_equal(p.updates, 0);
+    assert_true(p.before == p.after);
+}
+
+/* Saves and validates once; started again, every rank agrees that nothing is left to do. */
+static void test_no_steps(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(train(run_config("llama", "none", "training.steps=0"), 2), ECH_OK);
+    remove_run("none");
+}
+
 static void test_validation_has_no_dropout_and_counts_padding_out(void **state)
 {
     (void)state;
@@ -370,6 +379,8 @@ int main(void)
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_finding_names_the_place),
+        cmocka_unit_test(test_passing_fault_updates_nothing),
+        cmocka_unit_test(test_no_steps),
         cmocka_unit_test(test_validation_has_no_dropout_and_counts_padding_out),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

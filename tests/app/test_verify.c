@@ -31,7 +31,7 @@ static void assert_passes(const char *architecture, int ranks, const char *more)
     assert_true(v.compared > 1000);
 }
 
-/* micro_batch_size for m micro-batches of 12 samples on n ranks. */
+/* m micro-batches of 2 samples on each of 1 to 4 ranks. */
 static void lattice(const char *architecture, const char *reduction)
 {
     for (int ranks = 1; ranks <= 4; ranks++) {
@@ -72,7 +72,7 @@ static void test_combinations(void **state)
     (void)state;
     const char *const more[] = {
         "model.attn_pdrop=0.1 model.resid_pdrop=0.2 training.micro_batch_size=1",
-        "model.embd_pdrop=0.1 training.micro_batch_size=3",
+        "model.embd_pdrop=0.1 training.global_batch_size=18 training.micro_batch_size=3",
         "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true parallel.bucket_bytes=1",
         "model.tie_word_embeddings=false optimizer.clip_norm=0 optimizer.schedule=wsd",
         "model.tie_word_embeddings=true parallel.bucket_bytes=1GiB optimizer.schedule=linear",

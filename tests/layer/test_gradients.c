@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/text.h"
 #include "layer/runner.h"
 
 static double difference(runner *r, double *x)

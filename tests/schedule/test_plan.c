@@ -65,9 +65,10 @@ static void test_buckets(void **state)
     /* Accumulation: only the last micro-batch's backwards are followed by reductions. */
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (step->kind == ECH_STEP_REDUCE_GRADS)
-            assert_int_equal(list->step.at[list->after.at[step->first_after]].micro,
-                             list->micro_batches - 1);
+        if (step->kind != ECH_STEP_REDUCE_GRADS) continue;
+        int after = list->after.at[step->first_after];
+        assert_int_equal(list->step.at[after].micro, list->micro_batches - 1);
+        assert_int_equal(after, plan->bucket.at[step->index].ready);
     }
     fixture_free(&f);
 }

@@ -6,7 +6,6 @@
  * several units, and their shares of dq are added up in a fixed order. How many units there are
  * depends on the shapes alone, so the result is the same for any number of threads.
  */
-#include <math.h>
 #include <omp.h>
 
 #include "kernel/cpu/attention.h"
