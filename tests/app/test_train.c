@@ -369,6 +369,27 @@ static void test_validation_has_no_dropout_and_counts_padding_out(void **state)
     remove_run("valid");
 }
 
+/* One id out of range in the middle of the file: the rank that meets it fails in LOAD, while the others
+ * wait for it in a reduction. All end, long before the deadline. */
+static void test_a_rank_that_fails_ends_all(void **state)
+{
+    (void)state;
+    char prefix[300];
+    ech_token_writer *writer;
+    snprintf(prefix, sizeof prefix, "%s/bad", fixture_folder);
+    assert_int_equal(ech_token_writer_create(prefix, 400, &writer), ECH_OK);
+    for (int32_t i = 0; i < 1000; i++) {
+        int32_t id = i == 500 ? 300 : i % 50;
+        assert_int_equal(ech_token_writer_add(writer, &id, 1), ECH_OK);
+    }
+    assert_int_equal(ech_token_writer_end_document(writer), ECH_OK);
+    assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
+    char more[400];
+    snprintf(more, sizeof more, "data.train=%s training.steps=10", prefix);
+    assert_int_equal(train(fixture_config("gpt2", more), 3), ECH_EINPUT);
+    remove_run("run");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_finding_names_the_place),
         cmocka_unit_test(test_passing_fault_updates_nothing),
         cmocka_unit_test(test_no_steps),
+        cmocka_unit_test(test_a_rank_that_fails_ends_all),
         cmocka_unit_test(test_validation_has_no_dropout_and_counts_padding_out),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
