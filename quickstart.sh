@@ -35,6 +35,7 @@ rm -rf runs/quickstart
 
 say "a sample"
 "$echelon" sample runs/quickstart "Genesis1:1 In the beginning" --tokens 400 --temperature 0.7
+echo
 
 say "validation loss"
 "$echelon" eval runs/quickstart --data data/bible-valid --samples 512

@@ -111,14 +111,15 @@ static void format_step(const ech_progress *progress, const ech_step_metrics *m,
     char speed[ECH_COUNT_BYTES], flops[ECH_COUNT_BYTES], span[ECH_COUNT_BYTES];
     double left = (double)(progress->setup.steps - m->step) * progress->step_seconds;
     double share = mfu(progress, m);
-    ech_text_append(out, "step %5" PRId64 "/%" PRId64 " | loss %.4f | norm %.2f | lr %.1e", m->step,
-                    progress->setup.steps, m->loss, m->grad_norm, m->learning_rate);
+    /* What is looked at most comes first: a narrow terminal cuts the end off. */
+    ech_text_append(out, "step %5" PRId64 "/%" PRId64 " | loss %.4f | ETA %s", m->step,
+                    progress->setup.steps, m->loss, ech_count_span(left, span));
+    if (m->skipped) ech_text_append(out, " | update skipped");
+    ech_text_append(out, " | norm %.2f | lr %.1e", m->grad_norm, m->learning_rate);
     ech_text_append(out, " | %s tok/s | %s",
                     ech_count_text(whole_number(m->tokens_per_second), speed),
                     ech_count_scaled(m->flops_per_second, "FLOP/s", flops));
     if (isfinite(share)) ech_text_append(out, " (mfu %.0f%%)", 100 * share);
-    ech_text_append(out, " | ETA %s", ech_count_span(left, span));
-    if (m->skipped) ech_text_append(out, " | update skipped");
 }
 
 /* Of the last ten steps or so. */
