@@ -31,7 +31,7 @@ fail() {
 
 for argument in "$@"; do
     case "$argument" in
-        --tests) packages+=(clang libclang-rt-14-dev) ;;
+        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev) ;;
         *) usage ;;
     esac
 done
