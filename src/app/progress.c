@@ -76,10 +76,11 @@ static ech_status write_metrics(ech_progress *progress, ech_text *json)
     return ECH_OK;
 }
 
+/* Above 1 the peak was measured while something else held the cores: then it says nothing. */
 static double mfu(const ech_progress *progress, const ech_step_metrics *m)
 {
-    return progress->setup.peak_flops > 0 ? m->flops_per_second / progress->setup.peak_flops
-                                          : (double)NAN;
+    double share = m->flops_per_second / progress->setup.peak_flops;
+    return progress->setup.peak_flops > 0 && share <= 1 ? share : (double)NAN;
 }
 
 static ech_status write_step(ech_progress *progress, const ech_step_metrics *m)

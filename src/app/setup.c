@@ -84,6 +84,11 @@ static ech_status resolve_machine(ech_config *config, int local_ranks)
     }
     if (config->memory.device_limit == ECH_AUTO)
         config->memory.device_limit = (int64_t)(device->memory_bytes() / (size_t)local_ranks);
+    if (!config->log.directory[0])
+        return ech_config_complain(config, "log.directory", "empty; for example runs/first");
+    if (!config->checkpoint.directory[0])
+        return ech_config_complain(config, "checkpoint.directory",
+                                   "empty; leave it out for log.directory/checkpoints");
     if (strcmp(config->checkpoint.directory, "auto") == 0) {
         char *directory = ech_file_join(config->log.directory, "checkpoints");
         ech_config_replace_text(&config->checkpoint.directory, directory);

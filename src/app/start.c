@@ -45,10 +45,10 @@ static ech_status check_memory(const ech_config *config, const ech_design *desig
     return status;
 }
 
-static ech_status check_tokens(const ech_config *config)
+static ech_status check_tokens(const char *prefix)
 {
     ech_token_file *file = NULL;
-    ech_status status = ech_token_file_open(config->data.train, &file);
+    ech_status status = ech_token_file_open(prefix, &file);
     ech_token_file_close(file);
     return status;
 }
@@ -61,7 +61,8 @@ static ech_status preflight(const ech_config *config, int ranks)
     ech_status status = ech_setup_resolve(copy, ranks, ranks);
     if (status == ECH_OK) status = ech_design_create(copy, ranks, &design);
     if (status == ECH_OK) status = check_memory(config, &design);
-    if (status == ECH_OK) status = check_tokens(copy);
+    if (status == ECH_OK) status = check_tokens(copy->data.train);
+    if (status == ECH_OK && copy->data.valid[0]) status = check_tokens(copy->data.valid);
     ech_design_destroy(&design);
     ech_config_destroy(copy);
     return status;

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "app/trainer.h"
 #include "base/clock.h"
@@ -25,9 +26,12 @@ void ech_train_catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        sigaction(signals[i], &action, NULL);
+    const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        struct sigaction now; /* what was told to be ignored (nohup, a shell's &) stays ignored */
+        sigaction(signals[i], NULL, &now);
+        if (now.sa_handler != SIG_IGN) sigaction(signals[i], &action, NULL);
+    }
 }
 
 static ech_status log_step(ech_trainer *t, double seconds, int64_t bytes_before)
@@ -99,11 +103,13 @@ static ech_status loop(ech_trainer *t)
 ech_status ech_train_rank(ech_comm *comm, void *context)
 {
     ech_training *training = context;
-    ech_trainer t = {.comm = comm, .config = ech_config_copy(training->config)};
+    ech_trainer t = {.comm = comm, .config = ech_config_copy(training->config), .lock = {-1, -1}};
     ech_status status = ech_trainer_begin(&t);
     if (status == ECH_OK) status = loop(&t);
     if (ech_trainer_is_first(&t)) training->stopped = t.stopped;
     ech_progress_destroy(t.progress);
+    for (int i = 0; i < 2; i++)
+        if (t.lock[i] >= 0) close(t.lock[i]);
     ech_loader_destroy(t.loader);
     ech_session_destroy(&t.session);
     ech_token_file_close(t.train);

@@ -54,6 +54,20 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     return ECH_OK;
 }
 
+/* A folder that cannot be written must show now, not at the first save. Two runs at once would cut
+ * each other's metrics and remove each other's unfinished checkpoints. */
+static ech_status claim_folders(ech_trainer *t)
+{
+    const char *folder[] = {t->config->log.directory, t->config->checkpoint.directory};
+    if (!ech_trainer_is_first(t)) return ECH_OK;
+    for (int i = 0; i < 2; i++) {
+        ECH_TRY(ech_file_make_folder(folder[i]));
+        if (i == 0 || strcmp(folder[0], folder[1]) != 0)
+            ECH_TRY(ech_file_lock_folder(folder[i], &t->lock[i]));
+    }
+    return ECH_OK;
+}
+
 /* The newest checkpoint that verifies, or initial parameters. Rank 0 looks and checks; the others
  * open what it found. */
 static ech_status restore(ech_trainer *t)
@@ -80,8 +94,7 @@ static ech_status write_run_file(const ech_trainer *t)
     ech_text yaml = {0};
     ech_config_print(t->config, &yaml);
     char *path = ech_file_join(t->config->log.directory, "run.yaml");
-    ech_status status = ech_file_make_folder(t->config->log.directory);
-    if (status == ECH_OK) status = ech_file_write(path, yaml.at, yaml.n);
+    ech_status status = ech_file_write(path, yaml.at, yaml.n);
     free(path);
     ech_text_free(&yaml);
     return status;
@@ -118,6 +131,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     t->flops = ech_model_flops(
         t->design.model, t->config->training.global_batch_size * t->config->data.sequence_length,
         t->config->data.sequence_length);
+    ECH_TRY(claim_folders(t));
     ECH_TRY(restore(t));
     ECH_TRY(begin_progress(t));
     ech_loader_options options =

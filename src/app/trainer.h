@@ -17,6 +17,7 @@ typedef struct ech_trainer {
     ech_token_file *train, *valid;
     ech_loader *loader;
     ech_progress *progress; /* rank 0 */
+    int lock[2];            /* rank 0: of the folders it writes into, or -1 */
     int64_t step, saved_step, skipped, tokens;
     double loss, flops;
     bool stopped;

@@ -25,8 +25,11 @@ ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t
 
 ech_status ech_file_sync_folder(const char *path);
 
-/* Makes the folder and its parents; no error if it is there. */
+/* Makes the folder and its parents; no error if it is there. It must be possible to write into it. */
 ech_status ech_file_make_folder(const char *path);
+/* Claims the folder for this process until *out is closed, or the process ends, however it ends.
+ * Refused while another has it. A file system without locks gives everyone what they ask for. */
+ech_status ech_file_lock_folder(const char *path, int *out);
 /* Removes a file or a folder with all it holds; no error if it is not there. */
 ech_status ech_file_remove_all(const char *path);
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,7 +49,22 @@ ech_status ech_file_make_folder(const char *path)
     }
     if (st == ECH_OK) st = make_one(part);
     free(part);
+    if (st == ECH_OK && access(path, W_OK | X_OK) != 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot write into the folder: %s", path, strerror(errno));
     return st;
+}
+
+ech_status ech_file_lock_folder(const char *path, int *out)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(fd);
+        ECH_FAIL(ECH_EIO, "%s: another run writes into this folder; let it end, or choose another",
+                 path);
+    }
+    *out = fd;
+    return ECH_OK;
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)

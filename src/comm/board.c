@@ -113,12 +113,14 @@ void ech_board_describe(const ech_board *board, int rank, ech_text *out)
 
 int ech_board_culprit(const ech_board *board, int rank)
 {
-    /* Longer than slots steps means a circle, in which every rank is as guilty as the next. */
-    for (int i = 0; i < board->slots; i++) {
+    int first = rank;
+    for (int i = 0; i <= board->slots; i++) { /* the last may be of another machine */
         const ech_board_slot *at = find_slot(board, rank);
         int next = at ? atomic_load(&at->waits_for) : -1;
         if (next < 0) return rank;
         rank = next;
+        if (i == 0) first = next;
     }
-    return rank;
+    /* A circle: someone in it was stopped while it waited. Whoever asks was not, so name its peer. */
+    return first;
 }

@@ -25,6 +25,9 @@ static int64_t nearest_multiple(int64_t n, int64_t step)
     return n - below <= below + step - n ? below : below + step;
 }
 
+/* A plan lists every run of a block in a step: above this it no longer fits into memory. */
+enum { ECH_MOST_BLOCK_RUNS = 1 << 18 };
+
 ech_status ech_layout_resolve(ech_config *config, int world)
 {
     int64_t G = config->training.global_batch_size;
@@ -47,6 +50,13 @@ ech_status ech_layout_resolve(ech_config *config, int world)
                                    "%lld would",
                                    (long long)b, (long long)data,
                                    (long long)nearest_multiple(G, b * data));
+    int64_t micro = G / (b * data), layers = config->model.num_hidden_layers;
+    if (micro > ECH_MOST_BLOCK_RUNS / layers)
+        return ech_config_complain(config, "training.global_batch_size",
+                                   "%lld micro-batches of %lld layers are more than a plan's %d "
+                                   "block runs; use a larger training.micro_batch_size or more "
+                                   "ranks",
+                                   (long long)micro, (long long)layers, ECH_MOST_BLOCK_RUNS);
     return ECH_OK;
 }
 

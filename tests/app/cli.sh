@@ -144,6 +144,19 @@ expect_once 2 "run.yaml:12:.*does not divide by parallel.data = 3" "$echelon" tr
 expect_once 2 "does not divide" "$echelon" plan run.yaml --ranks 3
 expect_once 2 "parallel.data = 4.*--ranks 4" "$echelon" plan run.yaml --ranks 2 parallel.data=4
 expect_once 2 "nix.idx" "$echelon" train run.yaml --ranks 2 data.train=nix
+expect_once 2 "nix.idx" "$echelon" train run.yaml --ranks 2 data.valid=nix
+expect_once 2 "log.directory.*empty" "$echelon" train run.yaml log.directory=
+expect_once 2 "checkpoint.directory.*empty" "$echelon" train run.yaml checkpoint.directory=
+expect_once 2 "more than a plan.s .*larger training.micro_batch_size" "$echelon" plan run.yaml \
+    training.global_batch_size=1000000000
+expect 0 "checked" timeout 60 "$echelon" plan run.yaml model.num_hidden_layers=300
+# What cannot be saved shows before the first step, and two runs do not write into one folder.
+expect 1 "/proc/.*cannot make the folder" "$echelon" train run.yaml log.directory=runs/nowhere \
+    checkpoint.directory=/proc/echelon/x
+[ ! -e runs/nowhere/metrics.jsonl ] || complain "trained before it knew where to save"
+mkdir -p runs/taken
+expect 1 "runs/taken: another run writes" flock runs/taken "$echelon" train run.yaml \
+    log.directory=runs/taken
 expect_once 2 "model.vocab_size" "$echelon" train run.yaml model.vocab_size=100
 
 # ---- plan ----
@@ -226,10 +239,10 @@ expect 1 "damaged" "$echelon" sample damaged
 
 # ---- signals: saved, 75, and the same command goes on ----
 
-# stops DIRECTORY ...: a long run with these words, which gets SIGTERM when it is on its way.
+# stops SIGNAL DIRECTORY ...: a long run with these words, which gets it when it is on its way.
 stops() {
-    local directory=$1 child code saved
-    shift
+    local signal=$1 directory=$2 child code saved
+    shift 2
     "$echelon" train run.yaml log.directory="$directory" training.steps=1000000 \
         training.check_every=0 "$@" >out 2>err </dev/null &
     child=$!
@@ -237,17 +250,18 @@ stops() {
         grep -q '"step":2,' "$directory/metrics.jsonl" 2>/dev/null && break
         sleep 0.1
     done
-    kill -TERM $child
+    kill -"$signal" $child
     wait $child
     code=$?
     checks=$((checks + 1))
-    [ $code = 75 ] || complain "exit code $code instead of 75 after SIGTERM: $*"
+    [ $code = 75 ] || complain "exit code $code instead of 75 after SIG$signal: $*"
     saved=$(ls "$directory/checkpoints" 2>/dev/null | tail -1)
-    [ -n "$saved" ] || complain "SIGTERM saved nothing: $*"
+    [ -n "$saved" ] || complain "SIG$signal saved nothing: $*"
     expect 0 "resuming from .*$saved" "$echelon" train run.yaml log.directory="$directory" \
         training.check_every=0 training.steps=$((10#${saved#step-} + 2))
 }
-stops runs/signal
+stops TERM runs/signal
+stops HUP runs/hangup
 
 # ---- mpi: what MPI libraries leak is not ours ----
 
@@ -264,7 +278,7 @@ if "$echelon" --version | grep -q "MPI:"; then
     mpi 0 "PASSED" verify run.yaml
     mpi 1 "FAILED" verify run.yaml --tolerance 1e-300
     mpi 2 "does not divide" train run.yaml training.global_batch_size=7 training.micro_batch_size=1
-    stops runs/mpi-signal parallel.comm=mpi --ranks 2
+    stops TERM runs/mpi-signal parallel.comm=mpi --ranks 2
     expect 2 "leave --ranks out" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 "$echelon" train \
         run.yaml --ranks 2 parallel.comm=mpi
     expect 2 "each would train alone" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 "$echelon" \
