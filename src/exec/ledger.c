@@ -89,17 +89,12 @@ void ech_ledger_begin(ech_exec *exec)
                            (size_t)exec->list->bytes);
 }
 
-static int64_t bytes_of(const ech_value *v)
-{
-    return (v->bytes + 63) / 64 * 64;
-}
-
 static void give_birth(ech_exec *exec, int value)
 {
     ech_ledger *ledger = &exec->ledger;
     const ech_value *v = &exec->list->value.at[value];
     ledger->calls[exec->list->kind].live[value] = true;
-    ledger->now[v->kind] += bytes_of(v);
+    ledger->now[v->kind] += ech_align(v->bytes);
     if (ledger->now[v->kind] > ledger->peak[v->kind]) ledger->peak[v->kind] = ledger->now[v->kind];
 }
 
@@ -115,7 +110,7 @@ void ech_ledger_advance(ech_exec *exec, int tick)
         if (v->dies >= tick) break;
         if (!calls->live[value]) continue;
         calls->live[value] = false;
-        ledger->now[v->kind] -= bytes_of(v);
+        ledger->now[v->kind] -= ech_align(v->bytes);
         if (POISON) exec->device->fill(exec->arena + v->offset, 0xff, (size_t)v->bytes);
     }
     for (; ledger->next_birth < calls->births; ledger->next_birth++) {
@@ -140,6 +135,6 @@ void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS])
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) peak[kind] = exec->ledger.peak[kind];
     for (size_t i = 0; i < exec->plan->persistent.n; i++) {
         const ech_value *v = &exec->plan->persistent.at[i];
-        peak[v->kind] += bytes_of(v);
+        peak[v->kind] += ech_align(v->bytes);
     }
 }

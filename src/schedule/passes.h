@@ -7,13 +7,6 @@
 
 #include "schedule/schedule.h"
 
-enum { ECH_ALIGNMENT = 64 }; /* of every value's offset, in bytes */
-
-static inline int64_t ech_align(int64_t bytes)
-{
-    return (bytes + ECH_ALIGNMENT - 1) / ECH_ALIGNMENT * ECH_ALIGNMENT;
-}
-
 /* Appends a step of that kind, in its lane; returns its index. */
 int ech_list_add(ech_list *list, ech_step_kind kind);
 /* The last step added also comes after `step`. */

@@ -101,6 +101,14 @@ typedef struct ech_access {
     bool write;
 } ech_access;
 
+/* Of every value's offset, in bytes: what a value takes is rounded up to it. */
+enum { ECH_ALIGNMENT = 64 };
+
+static inline int64_t ech_align(int64_t bytes)
+{
+    return (bytes + ECH_ALIGNMENT - 1) / ECH_ALIGNMENT * ECH_ALIGNMENT;
+}
+
 /* Bytes with a life and a place. Values below plan.persistent.n are the plan's and live always; value
  * plan.persistent.n + i is the list's value i. */
 typedef struct ech_value {
