@@ -5,7 +5,6 @@
 #include "app/descendant.h"
 
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,14 +36,26 @@ static bool runs(pid_t pid, const char *program)
     return strcmp(found, program) == 0;
 }
 
+/* The program that this process runs. */
+static bool find_own(char *program, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", program, size - 1);
+    if (n >= 0) program[n] = '\0';
+    return n >= 0;
+}
+
+bool ech_descendant_is_ours(pid_t process)
+{
+    char program[PATH_MAX];
+    return find_own(program, sizeof program) && runs(process, program);
+}
+
 pid_t ech_descendant_find(pid_t root)
 {
     char program[PATH_MAX];
     pid_list list = {0};
     pid_t found = 0;
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n < 0) return 0;
-    program[n] = '\0';
+    if (!find_own(program, sizeof program)) return 0;
     add_children(&list, root);
     for (size_t i = 0; i < list.n && !found; i++) {
         if (runs(list.at[i], program)) found = list.at[i];

@@ -5,10 +5,14 @@
 #ifndef ECH_APP_DESCENDANT_H
 #define ECH_APP_DESCENDANT_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* A process below `root` (not root itself) that runs the same program as this one; 0 if there is
  * none, or none that the system shows. */
 pid_t ech_descendant_find(pid_t root);
+
+/* Whether a process runs the same program as this one. */
+bool ech_descendant_is_ours(pid_t process);
 
 #endif

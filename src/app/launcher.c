@@ -163,7 +163,13 @@ ech_status ech_launcher_run(int ranks, char *const *words, int n, int stop_signa
     ech_log_info("%s", text.at);
     ech_text_free(&text);
     set_environment(&line);
-    ech_status status = ech_supervise(line.word.at, stop_signal, code);
+    ech_witness *witness = NULL;
+    ech_ending ending = {0};
+    ech_status status = ech_witness_create(ranks, &witness);
+    if (status == ECH_OK) status = ech_supervise(line.word.at, stop_signal, witness, &ending);
+    if (status == ECH_OK) status = ech_witness_report(witness, &ending);
+    *code = ending.code;
+    ech_witness_destroy(witness);
     ech_launch_line_free(&line);
     return status;
 }

@@ -44,7 +44,8 @@ void ech_launch_line_print(const ech_launch_line *line, ech_text *out);
 void ech_launch_line_free(ech_launch_line *line);
 
 /* Prints the line, runs it, and waits for its end; a process that is asked to stop asks the ranks
- * with stop_signal. *code: the launcher's exit code. */
+ * with stop_signal. *code: the launcher's exit code. Errors: ECH_ECOMM if ranks have died without a
+ * word; their positions are printed then. */
 ech_status ech_launcher_run(int ranks, char *const *words, int n, int stop_signal, int *code);
 
 #endif

@@ -32,6 +32,18 @@ static json_t *batch_json(const ech_design *design)
                      (json_int_t)design->config->data.sequence_length);
 }
 
+/* [[first, end], ...]: one pair a chunk, `end` not included. */
+static json_t *blocks_json(const ech_layout *layout, int rank)
+{
+    json_t *blocks = json_array();
+    for (int chunk = 0; chunk < layout->chunks; chunk++) {
+        int first, end;
+        ech_layout_blocks(layout, rank, chunk, &first, &end);
+        json_array_append_new(blocks, json_pack("[i, i]", first, end));
+    }
+    return blocks;
+}
+
 /* Which rank is where; "plan" is an index of "plans". */
 static json_t *ranks_json(const ech_plan_report *report)
 {
@@ -39,10 +51,11 @@ static json_t *ranks_json(const ech_plan_report *report)
     json_t *ranks = json_array();
     for (int rank = 0; rank < layout->world; rank++) {
         const ech_place *place = &layout->place[rank];
-        json_array_append_new(ranks, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "rank", rank,
-                                               "data", place->data, "stage", place->stage,
-                                               "first_block", place->first_block, "blocks",
-                                               place->blocks, "plan", report->class_of[rank]));
+        json_array_append_new(ranks, json_pack("{s:i, s:i, s:i, s:o, s:i, s:i}", "rank", rank,
+                                               "stage", place->stage, "data", place->data, "blocks",
+                                               blocks_json(layout, rank), "micro_batches",
+                                               ech_layout_micro_batches(layout, rank), "plan",
+                                               report->class_of[rank]));
     }
     return ranks;
 }
@@ -59,11 +72,9 @@ static json_t *buckets_json(const ech_plan *plan)
         }
         json_array_append_new(
             buckets,
-            json_pack("{s:I, s:I, s:s, s:i, s:o}", "elements", (json_int_t)bucket->elements,
-                      "bytes",
+            json_pack("{s:I, s:I, s:s, s:o}", "elements", (json_int_t)bucket->elements, "bytes",
                       (json_int_t)(bucket->elements * (int64_t)ech_dtype_bytes(plan->real)),
-                      "group", ech_group_kind_name(bucket->group), "ready_after", bucket->ready,
-                      "parameters", names));
+                      "group", ech_group_kind_name(bucket->group), "parameters", names));
     }
     return buckets;
 }
@@ -99,18 +110,55 @@ static json_t *steps_json(const ech_list *list)
     return steps;
 }
 
+static json_t *bar_json(const ech_bar *bar)
+{
+    return json_pack("{s:i, s:s, s:i, s:i, s:f, s:f}", "rank", bar->rank, "kind",
+                     ech_bar_kind_text(bar->kind), "chunk", bar->chunk, "micro", bar->micro,
+                     "begin", bar->begin, "end", bar->end);
+}
+
+/* The train list in virtual time. */
+static json_t *simulation_json(const ech_plan_report *report)
+{
+    const ech_simulation *simulation = &report->simulation;
+    int turns = report->design->schedule->turns;
+    json_t *links = json_array(), *flight = json_array(), *busy = json_array();
+    json_t *bars = json_array();
+    for (size_t i = 0; i < simulation->link.n; i++) {
+        const ech_link_use *link = &simulation->link.at[i];
+        json_array_append_new(links, json_pack("{s:i, s:i, s:I, s:I}", "from", link->from, "to",
+                                               link->to, "messages", (json_int_t)link->messages,
+                                               "bytes", (json_int_t)link->bytes));
+    }
+    for (int rank = 0; rank < simulation->ranks; rank++) {
+        json_array_append_new(flight, json_integer(simulation->in_flight[rank]));
+        json_array_append_new(busy, json_real(simulation->busy[rank]));
+    }
+    for (size_t i = 0; i < report->timeline.bar.n; i++)
+        json_array_append_new(bars, bar_json(&report->timeline.bar.at[i]));
+    return json_pack("{s:s, s:i, s:f, s:f, s:o, s:o, s:o, s:o}", "unit",
+                     simulation->seconds ? "seconds" : "block forwards", "turns", turns,
+                     "step_time", simulation->end / turns, "bubble", simulation->bubble, "busy",
+                     busy, "in_flight", flight, "links", links, "timeline", bars);
+}
+
 static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *alike)
 {
     const ech_plan *plan = alike->plan;
     const ech_list *train = &plan->list[ECH_LIST_TRAIN];
     ech_text row = {0};
     ech_list_print_row(train, &row);
-    json_t *out = json_pack("{s:i, s:i, s:s, s:o, s:o, s:I}", "rank", plan->rank, "ranks",
-                            alike->ranks, "schedule", row.n ? row.at : "", "buckets",
-                            buckets_json(plan), "memory", memory_json(plan), "sent_bytes_per_step",
-                            (json_int_t)ech_plan_reduced_bytes(plan));
+    int64_t messages, sent = ech_plan_sent_bytes(plan, &messages);
+    int turns = plan->schedule->turns;
+    json_t *out = json_pack(
+        "{s:i, s:i, s:s, s:o, s:i, s:I, s:I, s:I}", "rank", plan->rank, "ranks", alike->ranks,
+        "schedule", row.n ? row.at : "", "buckets", buckets_json(plan), "weight_versions",
+        plan->versions, "sent_bytes_per_step",
+        (json_int_t)((ech_plan_reduced_bytes(plan) + sent) / turns), "stage_bytes_per_step",
+        (json_int_t)(sent / turns), "stage_messages_per_step", (json_int_t)(messages / turns));
     ech_text_free(&row);
-    if (report->steps) json_object_set_new(out, "train", steps_json(train));
+    if (alike->full) json_object_set_new(out, "memory", memory_json(plan));
+    if (report->options.steps) json_object_set_new(out, "train", steps_json(train));
     return out;
 }
 
@@ -142,6 +190,10 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
         config->parallel.schedule, "reduction", config->parallel.reduction, "device_limit_bytes",
         (json_int_t)config->memory.device_limit, "ranks", ranks_json(report), "plans",
         plans_json(report), "calendar", calendar_json(config), "checked", report->checked);
+    if (all && report->checked) {
+        json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
+        json_object_set_new(all, "simulation", simulation_json(report));
+    }
     char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
     json_decref(all);
     if (!text) ECH_FAIL(ECH_EINTERNAL, "the plan cannot be written as JSON: a name is not UTF-8");

@@ -8,7 +8,13 @@
 #include "app/count.h"
 #include "app/plan_report.h"
 
-enum { MOST_ROWS = 8, MOST_MICRO_BATCHES = 8, MOST_COLUMNS = 100, FIRST_COLUMN = 12 };
+enum {
+    MOST_ROWS = 8,
+    MOST_MICRO_BATCHES = 8,
+    MOST_COLUMNS = 100,
+    MOST_GRID_ROWS = 16,
+    FIRST_COLUMN = 12
+};
 
 static const char *plural(int64_t n)
 {
@@ -50,16 +56,29 @@ static void print_model(const ech_plan_report *report, ech_text *out)
 
 /* ---- layout ---- */
 
+/* "0 .. 3", or "0 .. 1, 8 .. 9" of several chunks. */
+static void print_blocks_of(const ech_layout *layout, int rank, ech_text *out)
+{
+    for (int chunk = 0; chunk < layout->chunks; chunk++) {
+        int first, end;
+        ech_layout_blocks(layout, rank, chunk, &first, &end);
+        ech_text_append(out, chunk ? ", %d" : "%d", first);
+        if (end - 1 > first) ech_text_append(out, " .. %d", end - 1);
+    }
+}
+
 static void print_place(const ech_layout *layout, int rank, ech_text *out)
 {
     const ech_place *place = &layout->place[rank];
-    char blocks[32];
-    snprintf(blocks, sizeof blocks, "%d .. %d", place->first_block,
-             place->first_block + place->blocks - 1);
-    ech_text_append(out, "%*s%4d  %4d  %-10s ", FIRST_COLUMN, "", rank, place->data, blocks);
-    for (int64_t k = 0; k < layout->micro_batches && k < MOST_MICRO_BATCHES; k++)
-        ech_text_append(out, " %" PRId64, k * layout->data + place->data);
-    if (layout->micro_batches > MOST_MICRO_BATCHES) ech_text_append(out, " ...");
+    int micro_batches = ech_layout_micro_batches(layout, rank);
+    ech_text blocks = {0};
+    print_blocks_of(layout, rank, &blocks);
+    ech_text_append(out, "%*s%4d  %5d  %4d  %-*s ", FIRST_COLUMN, "", rank, place->stage,
+                    place->data, layout->chunks > 1 ? 20 : 10, blocks.at);
+    ech_text_free(&blocks);
+    for (int k = 0; k < micro_batches && k < MOST_MICRO_BATCHES; k++)
+        ech_text_append(out, " %" PRId64, ech_layout_global_micro(layout, rank, k));
+    if (micro_batches > MOST_MICRO_BATCHES) ech_text_append(out, " ...");
     ech_text_append(out, "\n");
 }
 
@@ -70,14 +89,19 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     int shown = layout->world <= MOST_ROWS ? layout->world : MOST_ROWS - 1;
     ech_text_append(out,
                     "batch       %" PRId64 " samples of %" PRId64 " tokens a step = %" PRId64
-                    " micro-batch%s of %" PRId64 " x %d data rank%s\n",
+                    " micro-batch%s of %" PRId64 "\n",
                     config->training.global_batch_size, config->data.sequence_length,
                     layout->micro_batches, layout->micro_batches == 1 ? "" : "es",
-                    layout->micro_batch, layout->data, plural(layout->data));
-    ech_text_append(out, "layout      %d rank%s of %" PRId64 " thread%s, on %s\n", layout->world,
+                    layout->micro_batch);
+    ech_text_append(out, "layout      %d rank%s of %" PRId64 " thread%s, on %s", layout->world,
                     plural(layout->world), config->parallel.threads,
                     plural(config->parallel.threads), config->parallel.comm);
-    ech_text_append(out, "%*srank  data  blocks      micro-batches\n", FIRST_COLUMN, "");
+    if (layout->stages > 1) ech_text_append(out, ": %d stages", layout->stages);
+    if (layout->chunks > 1) ech_text_append(out, " of %d chunks", layout->chunks);
+    if (layout->stages > 1 && layout->uniform && layout->replicas[0] > 1)
+        ech_text_append(out, " x %d replicas", layout->replicas[0]);
+    ech_text_append(out, "\n%*srank  stage  data  %-*s  micro-batches\n", FIRST_COLUMN, "",
+                    layout->chunks > 1 ? 20 : 10, "blocks");
     for (int rank = 0; rank < shown; rank++) print_place(layout, rank, out);
     if (shown < layout->world)
         ech_text_append(out, "%*s... and %d more, to rank %d\n", FIRST_COLUMN, "",
@@ -98,11 +122,10 @@ static void print_row(const ech_list *list, ech_text *out)
     ech_text_free(&row);
 }
 
-static void print_schedule(const ech_plan_report *report, ech_text *out)
+/* Without a pipeline time says nothing that the order does not. */
+static void print_rows(const ech_plan_report *report, ech_text *out)
 {
-    const ech_config *config = report->design->config;
-    ech_text_append(out, "schedule    %s\n", config->parallel.schedule);
-    for (size_t c = 0; c < report->alike.n; c++) {
+    for (size_t c = 0; c < report->alike.n && c < MOST_ROWS; c++) {
         const ech_plan_class *alike = &report->alike.at[c];
         ech_text_append(out, "%*srank %d: ", FIRST_COLUMN, "", alike->plan->rank);
         print_row(&alike->plan->list[ECH_LIST_TRAIN], out);
@@ -111,6 +134,74 @@ static void print_schedule(const ech_plan_report *report, ech_text *out)
             ech_text_append(out, "%*s%d more rank%s like it\n", FIRST_COLUMN, "", alike->ranks - 1,
                             plural(alike->ranks - 1));
     }
+}
+
+static void print_grid(const ech_plan_report *report, ech_text *out)
+{
+    ech_text grid = {0};
+    ech_timeline_text(&report->timeline, MOST_COLUMNS, MOST_GRID_ROWS, &grid);
+    for (const char *at = grid.at, *end; at && *at; at = *end ? end + 1 : end) {
+        for (end = at; *end && *end != '\n';) end++;
+        ech_text_append(out, "%*s%.*s\n", FIRST_COLUMN, "", (int)(end - at), at);
+    }
+    ech_text_free(&grid);
+}
+
+static void print_schedule(const ech_plan_report *report, ech_text *out)
+{
+    const ech_config *config = report->design->config;
+    const ech_layout *layout = report->design->layout;
+    int turns = report->design->schedule->turns;
+    ech_text_append(out, "schedule    %s", config->parallel.schedule);
+    if (layout->stages > 1) ech_text_append(out, ", %d stages", layout->stages);
+    if (layout->chunks > 1) ech_text_append(out, " of %d chunks", layout->chunks);
+    if (turns > 1) ech_text_append(out, ", drained every %d steps", turns);
+    ech_text_append(out, "\n");
+    if (layout->stages > 1 && report->checked)
+        print_grid(report, out);
+    else
+        print_rows(report, out);
+}
+
+/* ---- simulation ---- */
+
+static void print_links(const ech_simulation *simulation, ech_text *out)
+{
+    char bytes[32];
+    for (size_t i = 0; i < simulation->link.n; i++) {
+        const ech_link_use *link = &simulation->link.at[i];
+        if (i == MOST_ROWS - 1 && simulation->link.n > MOST_ROWS) {
+            ech_text_append(out, "%*s... and %zu more links\n", FIRST_COLUMN, "",
+                            simulation->link.n - i);
+            return;
+        }
+        ech_text_append(out, "%*srank %d to %d: %" PRId64 " messages, %s\n", FIRST_COLUMN, "",
+                        link->from, link->to, link->messages,
+                        ech_text_from_bytes(link->bytes, bytes, sizeof bytes));
+    }
+}
+
+static void print_simulation(const ech_plan_report *report, ech_text *out)
+{
+    const ech_simulation *simulation = &report->simulation;
+    int turns = report->design->schedule->turns;
+    if (!report->checked) {
+        ech_text_append(out, "simulation  too many ranks and micro-batches\n");
+        return;
+    }
+    ech_text_append(out, "simulation  ");
+    ech_timeline_time(&report->timeline, simulation->end / turns, out);
+    ech_text_append(out, " a step, bubble %.1f %% of the total%s\n", 100 * simulation->bubble,
+                    simulation->seconds ? ""
+                                        : "; without a profile (parallel.profile) blocks cost the "
+                                          "same and messages nothing");
+    ech_text_append(out, "%*sin flight at most:", FIRST_COLUMN, "");
+    for (int rank = 0; rank < simulation->ranks && rank < MOST_GRID_ROWS; rank++)
+        ech_text_append(out, " %d", simulation->in_flight[rank]);
+    ech_text_append(out, "%s micro-batches%s, rank by rank\n",
+                    simulation->ranks > MOST_GRID_ROWS ? " ..." : "",
+                    report->design->layout->chunks > 1 ? " of a chunk" : "");
+    print_links(simulation, out);
 }
 
 /* ---- bytes ---- */
@@ -135,19 +226,69 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
     }
 }
 
+static void print_traffic(const ech_plan *plan, ech_text *out)
+{
+    char sent[32];
+    int64_t messages, bytes = ech_plan_sent_bytes(plan, &messages);
+    int turns = plan->schedule->turns;
+    ech_text_append(out, "traffic     rank %d sends %s of gradients a step, by %s reduction",
+                    plan->rank,
+                    ech_text_from_bytes(ech_plan_reduced_bytes(plan) / turns, sent, sizeof sent),
+                    ech_reduction_name(plan->reduction));
+    if (messages)
+        ech_text_append(out, ", and %" PRId64 " messages of %s to other stages", messages / turns,
+                        ech_text_from_bytes(bytes / turns, sent, sizeof sent));
+    ech_text_append(out, "\n");
+}
+
+/* Ranks alike, one the whole story. */
 static void print_bytes(const ech_plan_report *report, const ech_plan_class *alike, ech_text *out)
 {
     const ech_plan *plan = alike->plan;
-    char limit[32], sent[32];
+    char limit[32];
     print_buckets(plan, out);
     ech_text_append(
         out, "memory      of rank %d; limit %s\n", plan->rank,
         ech_text_from_bytes(report->design->config->memory.device_limit, limit, sizeof limit));
     ech_print_memory(plan, out);
-    ech_text_append(out, "traffic     rank %d sends %s of gradients a step, by %s reduction\n",
-                    plan->rank,
-                    ech_text_from_bytes(ech_plan_reduced_bytes(plan), sent, sizeof sent),
-                    ech_reduction_name(plan->reduction));
+    print_traffic(plan, out);
+}
+
+/* Ranks that differ: a line each. */
+static void print_table(const ech_plan_report *report, ech_text *out)
+{
+    char text[32];
+    ech_text_append(
+        out, "memory      by rank; limit %s\n%*srank ",
+        ech_text_from_bytes(report->design->config->memory.device_limit, text, sizeof text),
+        FIRST_COLUMN, "");
+    ech_text_append(out, "%12s %12s %12s %12s %12s %12s  %s\n", "parameters", "optimizer",
+                    "gradients", "activations", "arena", "sent a step", "buckets");
+    for (size_t c = 0; c < report->alike.n; c++) {
+        const ech_plan *plan = report->alike.at[c].plan;
+        int64_t peak[ECH_MEMORY_KINDS], messages;
+        if ((c == MOST_ROWS - 1 && report->alike.n > MOST_ROWS) || !report->alike.at[c].full) {
+            ech_text_append(out, "%*s... and %zu more kinds of ranks\n", FIRST_COLUMN, "",
+                            report->alike.n - c);
+            break;
+        }
+        ech_plan_peaks(plan, peak);
+        ech_text_append(out, "%*s%4d ", FIRST_COLUMN, "", plan->rank);
+        const int64_t columns[] = {
+            peak[ECH_MEMORY_PARAMETERS],
+            peak[ECH_MEMORY_OPTIMIZER],
+            peak[ECH_MEMORY_GRADIENTS],
+            peak[ECH_MEMORY_ACTIVATIONS],
+            plan->arena_bytes,
+            (ech_plan_reduced_bytes(plan) + ech_plan_sent_bytes(plan, &messages)) /
+                plan->schedule->turns};
+        for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+            ech_text_append(out, "%12s ", ech_text_from_bytes(columns[i], text, sizeof text));
+        ech_text_append(out, " %zu", plan->bucket.n);
+        if (report->alike.at[c].ranks > 1)
+            ech_text_append(out, "   (%d ranks alike)", report->alike.at[c].ranks);
+        ech_text_append(out, "\n");
+    }
 }
 
 /* ---- calendar ---- */
@@ -173,12 +314,14 @@ static void print_calendar(const ech_plan_report *report, ech_text *out)
 
 static void print_steps(const ech_plan_report *report, ech_text *out)
 {
-    const ech_plan *plan = report->alike.at[0].plan;
-    ech_text_append(out,
-                    "steps       of the list train, rank %d: number, lane, step, what it comes "
-                    "after\n",
-                    plan->rank);
-    ech_list_print(&plan->list[ECH_LIST_TRAIN], out);
+    for (size_t c = 0; c < report->alike.n && c < MOST_ROWS; c++) {
+        const ech_plan *plan = report->alike.at[c].plan;
+        ech_text_append(out,
+                        "steps       of the list train, rank %d: number, lane, step, what it comes "
+                        "after\n",
+                        plan->rank);
+        ech_list_print(&plan->list[ECH_LIST_TRAIN], out);
+    }
 }
 
 void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
@@ -186,15 +329,18 @@ void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
     print_model(report, out);
     print_layout(report, out);
     print_schedule(report, out);
-    for (size_t c = 0; c < report->alike.n; c++) print_bytes(report, &report->alike.at[c], out);
+    if (report->options.simulate) print_simulation(report, out);
+    if (report->alike.n == 1)
+        print_bytes(report, &report->alike.at[0], out);
+    else
+        print_table(report, out);
     print_calendar(report, out);
     if (report->checked)
         ech_text_append(out, "checked     all lists of %zu rank%s, and against each other\n",
                         report->plan.n, plural((int64_t)report->plan.n));
     else
         ech_text_append(out,
-                        "checked     all lists of rank 0; the ranks against each other only up "
-                        "to %d\n",
-                        ECH_PLAN_ALL_RANKS);
-    if (report->steps) print_steps(report, out);
+                        "checked     each list; the ranks are too many to be checked against each "
+                        "other\n");
+    if (report->options.steps) print_steps(report, out);
 }

@@ -29,6 +29,9 @@ void ech_run_arguments_free(ech_run_arguments *arguments);
 /* The run file and the keys as a checked configuration. */
 ech_status ech_run_config(const ech_run_arguments *arguments, ech_config **out);
 
+/* --ranks if it is given (not 0), else what the parallel section asks for, else 1. */
+ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks);
+
 /* What a run is started with. */
 typedef struct ech_start {
     const char *command;      /* "train" */

@@ -15,8 +15,7 @@ ech_status ech_setup_defaults(ech_config **out)
     const ech_config_names names[] = {
         {"models", ech_family_names()},        {"tokenizers", ech_tokenizer_names()},
         {"optimizers", ech_optimizer_names()}, {"curves", ech_curve_names()},
-        {"comms", ech_comm_names()},           {"schedules", ech_generator_names()},
-        {"reductions", ech_reduction_names()}};
+        {"comms", ech_comm_names()},           {"reductions", ech_reduction_names()}};
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
@@ -97,36 +96,118 @@ static ech_status resolve_machine(ech_config *config, int local_ranks)
     return ECH_OK;
 }
 
+int64_t ech_setup_ranks(const ech_config *config)
+{
+    int64_t list[ECH_CONFIG_LONGEST_LIST], ranks = 0;
+    int n = ech_config_list(config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
+    for (int s = 0; s < n; s++) ranks += list[s];
+    if (n) return ranks;
+    if (config->parallel.data == ECH_AUTO && config->parallel.pipeline == ECH_AUTO) return 0;
+    int64_t data = config->parallel.data == ECH_AUTO ? 1 : config->parallel.data;
+    return data * (config->parallel.pipeline == ECH_AUTO ? 1 : config->parallel.pipeline);
+}
+
+void ech_setup_alone(ech_config *config)
+{
+    config->parallel.data = config->parallel.pipeline = config->parallel.virtual_stages = 1;
+    config->parallel.vertical_sync = 0;
+    config->parallel.weight_stashing = 1;
+    config->parallel.flush_every = ECH_AUTO;
+    ech_config_replace_text(&config->parallel.stage_replicas, "auto");
+    ech_config_replace_text(&config->parallel.partition, "even");
+    ech_config_replace_text(&config->parallel.schedule, "1f1b");
+    ech_config_replace_text(&config->parallel.profile, "");
+}
+
+static ech_status read_profile(const ech_config *config, ech_profile **out)
+{
+    *out = NULL;
+    return config->parallel.profile[0] ? ech_profile_read(config->parallel.profile, out) : ECH_OK;
+}
+
+/* What needs the model: stages, replicas, micro-batches, spans. */
+static ech_status resolve_layout(ech_config *config, const ech_model *model, int world)
+{
+    ech_profile *profile = NULL;
+    ech_layout *layout = NULL;
+    ech_schedule *schedule = NULL;
+    ECH_TRY(read_profile(config, &profile));
+    ech_status status = ech_layout_resolve(config, model, profile, world);
+    if (status == ECH_OK && profile)
+        status = ech_profile_check(profile, config, model, config->parallel.profile);
+    if (status == ECH_OK) status = ech_layout_create(config, model, world, &layout);
+    if (status == ECH_OK) status = ech_schedule_create(config, model, layout, &schedule);
+    ech_schedule_destroy(schedule);
+    ech_layout_destroy(layout);
+    ech_profile_destroy(profile);
+    return status;
+}
+
 ech_status ech_setup_resolve(ech_config *config, int world, int local_ranks)
 {
     const ech_tokenizer *tokenizer = ech_tokenizer_find(config->data.tokenizer);
+    ech_model *model = NULL;
     ECH_TRY(ech_model_resolve(config, tokenizer->vocabulary));
-    ECH_TRY(ech_layout_resolve(config, world));
     ECH_TRY(resolve_optimizer(config));
-    return resolve_machine(config, local_ranks);
+    ECH_TRY(resolve_machine(config, local_ranks));
+    ECH_TRY(ech_model_create(config, &model));
+    ech_status status = resolve_layout(config, model, world);
+    ech_model_destroy(model);
+    return status;
 }
 
-ech_status ech_design_create(const ech_config *config, int world, ech_design *out)
+/* A generator's orders fit together; those that somebody wrote are tried, all ranks together. */
+static ech_status check_written(const ech_design *design)
+{
+    ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
+    ech_status status = ECH_OK;
+    for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
+        status = ech_design_outline(design, rank, &plans[rank]);
+    if (status == ECH_OK)
+        status = ech_plans_check((const ech_plan *const *)plans, design->world, ECH_LIST_TRAIN);
+    for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
+    free(plans);
+    return status;
+}
+
+ech_status ech_design_create(ech_config *config, int world, ech_design *out)
 {
     ech_design design = {.config = config, .world = world};
     ech_dtype dtype = ECH_F32;
     ech_dtype_from_name(config->precision.compute, &dtype);
     design.kernels = ech_kernels_fast(dtype);
     design.tokenizer = ech_tokenizer_find(config->data.tokenizer);
-    ECH_TRY(ech_model_create(config, &design.model));
-    ech_status status = ech_layout_create(config, design.model, world, &design.layout);
+    ech_status status = read_profile(config, &design.profile);
+    if (status == ECH_OK) status = ech_model_create(config, &design.model);
+    if (status == ECH_OK) status = ech_layout_create(config, design.model, world, &design.layout);
+    if (status == ECH_OK)
+        status = ech_schedule_create(config, design.model, design.layout, &design.schedule);
+    if (status == ECH_OK && design.schedule->written) status = check_written(&design);
     if (status == ECH_OK)
         *out = design;
     else
-        ech_model_destroy(design.model);
+        ech_design_destroy(&design);
     return status;
 }
 
 void ech_design_destroy(ech_design *design)
 {
+    ech_schedule_destroy(design->schedule);
     ech_layout_destroy(design->layout);
     ech_model_destroy(design->model);
+    ech_profile_destroy(design->profile);
     *design = (ech_design){0};
+}
+
+/* Whether a block of the rank reads tokens, targets or weights. */
+static bool reads_batch(const ech_design *design, int rank)
+{
+    for (int b = 0; b < (int)design->model->block.n; b++) {
+        if (!ech_layout_has_block(design->layout, rank, b)) continue;
+        for (size_t v = 0; v < design->model->block.at[b]->value.n; v++)
+            if (design->model->block.at[b]->value.at[v].source == ECH_FROM_BATCH) return true;
+    }
+    return false;
 }
 
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last)
@@ -135,8 +216,10 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
     return (ech_loader_options){.sequence_length = c->data.sequence_length,
                                 .global_batch_size = c->training.global_batch_size,
                                 .micro_batch_size = c->training.micro_batch_size,
-                                .data_degree = design->layout->data,
+                                .data_degree =
+                                    design->layout->replicas[design->layout->place[rank].stage],
                                 .data_rank = design->layout->place[rank].data,
+                                .counts_only = !reads_batch(design, rank),
                                 .vocabulary = c->model.vocab_size,
                                 .shuffle = shuffle,
                                 .seed = (uint64_t)c->training.seed,
@@ -183,15 +266,28 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
         (long long)design->config->training.micro_batch_size);
 }
 
+static ech_plan_request request_of(const ech_design *design, int rank)
+{
+    return (ech_plan_request){.config = design->config,
+                              .model = design->model,
+                              .layout = design->layout,
+                              .schedule = design->schedule,
+                              .kernels = design->kernels,
+                              .rank = rank,
+                              .threads = (int)design->config->parallel.threads};
+}
+
+ech_status ech_design_outline(const ech_design *design, int rank, ech_plan **out)
+{
+    ech_plan_request request = request_of(design, rank);
+    request.outline = true;
+    return ech_plan_create(&request, out);
+}
+
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out)
 {
-    ech_plan_request request = {.config = design->config,
-                                .model = design->model,
-                                .layout = design->layout,
-                                .kernels = design->kernels,
-                                .rank = rank,
-                                .threads = (int)design->config->parallel.threads,
-                                .forward_only = forward_only};
+    ech_plan_request request = request_of(design, rank);
+    request.forward_only = forward_only;
     ech_plan *plan;
     ECH_TRY(ech_plan_create(&request, &plan));
     if (plan->arena_bytes > design->config->memory.device_limit) {

@@ -18,6 +18,12 @@ ech_status ech_setup_config_text(const char *text, const char *name, char *const
 /* The defaults alone: for help. */
 ech_status ech_setup_defaults(ech_config **out);
 
+/* The ranks that the parallel section asks for by its numbers; 0: it leaves them open. */
+int64_t ech_setup_ranks(const ech_config *config);
+/* Turns the configuration into one for a single rank without parallelism that trains the same model
+ * on the same micro-batches. Before it is resolved, or after. */
+void ech_setup_alone(ech_config *config);
+
 /* Fills everything that is "auto", for `world` ranks, `local_ranks` of them on this machine, and
  * refuses what no room accepts. */
 ech_status ech_setup_resolve(ech_config *config, int world, int local_ranks);
@@ -28,16 +34,20 @@ typedef struct ech_design {
     const ech_tokenizer *tokenizer;
     ech_model *model;
     ech_layout *layout;
+    ech_schedule *schedule;
+    ech_profile *profile; /* what blocks cost; NULL: not known */
     const ech_kernels *kernels;
     int world;
 } ech_design;
 
-ech_status ech_design_create(const ech_config *config, int world, ech_design *out);
+ech_status ech_design_create(ech_config *config, int world, ech_design *out);
 void ech_design_destroy(ech_design *design); /* frees what it points to, not itself */
 /* How a rank reads a token file: training shuffles; validation ends at position `last`. */
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);
 /* A rank's plan, refused with the table of what takes the bytes if it exceeds memory.device_limit. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
+/* Only the steps of its train list (see ech_plan_request). */
+ech_status ech_design_outline(const ech_design *design, int rank, ech_plan **out);
 /* "    parameters          12.3 MiB ..." one line a kind, and the sum. */
 void ech_print_memory(const ech_plan *plan, ech_text *out);
 

@@ -68,6 +68,15 @@ static ech_status preflight(const ech_config *config, int ranks)
     return status;
 }
 
+ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
+{
+    int64_t asked = given ? given : ech_setup_ranks(config);
+    if (asked > ECH_MOST_RANKS)
+        return ech_config_complain(config, "parallel.data", "at most %d ranks", ECH_MOST_RANKS);
+    *ranks = asked ? (int)asked : 1;
+    return ECH_OK;
+}
+
 static ech_status start_threads(const ech_start *start, const ech_launched *launched)
 {
     const ech_config *config = start->config;
@@ -77,9 +86,7 @@ static ech_status start_threads(const ech_start *start, const ech_launched *laun
                                    "%s started %lld processes, and each would train alone; use "
                                    "parallel.comm=mpi, or no launcher",
                                    launched->by, (long long)launched->size);
-    if (ranks == 0) ranks = config->parallel.data == ECH_AUTO ? 1 : (int)config->parallel.data;
-    if (ranks > ECH_MOST_RANKS)
-        return ech_config_complain(config, "parallel.data", "at most %d ranks", ECH_MOST_RANKS);
+    ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
     ECH_TRY(preflight(config, ranks));
     return ech_run_ranks("local", ranks, config->parallel.deadline, start->main, start->context);
 }

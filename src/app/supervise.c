@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,38 +68,63 @@ static void stop(pid_t child, int stop_signal, int *stops)
     (*stops)++;
 }
 
-/* Until the child has ended. */
-static int watch(pid_t child, const sigset_t *signals, int stop_signal)
+/* The next signal; 0: the child hangs. */
+static int next_signal(int fd, ech_witness *witness)
 {
-    int stops = 0, status, got;
     for (;;) {
-        if (sigwait(signals, &got) != 0) continue;
-        if (got == SIGCHLD) {
-            if (waitpid(child, &status, WNOHANG) != child) continue;
-            return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        }
-        if (got == SIGUSR1 || got == SIGUSR2)
-            hand_on(child, got);
-        else
-            stop(child, stop_signal, &stops);
+        struct signalfd_siginfo got;
+        if (!ech_witness_wait(witness, fd)) return 0;
+        if (read(fd, &got, sizeof got) == (ssize_t)sizeof got) return (int)got.ssi_signo;
     }
 }
 
-ech_status ech_supervise(char *const *words, int stop_signal, int *code)
+static bool has_ended(pid_t child, ech_ending *ending)
+{
+    int status;
+    if (waitpid(child, &status, WNOHANG) != child) return false;
+    ending->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    ending->code = ending->signal ? 128 + ending->signal : WEXITSTATUS(status);
+    return true;
+}
+
+/* Until the child has ended. */
+static void watch(pid_t child, int fd, int stop_signal, ech_witness *witness, ech_ending *ending)
+{
+    *ending = (ech_ending){0};
+    for (;;) {
+        int got = next_signal(fd, witness);
+        if (got == SIGCHLD) {
+            if (has_ended(child, ending)) return;
+        } else if (got == SIGUSR1 || got == SIGUSR2) {
+            hand_on(child, got);
+        } else if (got == 0) {
+            kill(child, SIGKILL);
+        } else {
+            stop(child, stop_signal, &ending->stops);
+        }
+    }
+}
+
+ech_status ech_supervise(char *const *words, int stop_signal, ech_witness *witness,
+                         ech_ending *ending)
 {
     sigset_t signals, before;
     pid_t parent = getpid();
     choose_signals(&signals);
     fflush(NULL);
+    int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "the system shows no signals: %s", strerror(errno));
     sigprocmask(SIG_BLOCK, &signals, &before);
     pid_t child = fork();
     if (child == 0) become(words, parent, &before);
     if (child < 0) {
         sigprocmask(SIG_SETMASK, &before, NULL);
+        close(fd);
         ECH_FAIL(ECH_EIO, "the system starts no further process for %s: %s", words[0],
                  strerror(errno));
     }
-    *code = watch(child, &signals, stop_signal);
+    watch(child, fd, stop_signal, witness, ending);
+    close(fd);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return ECH_OK;
 }

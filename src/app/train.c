@@ -34,13 +34,17 @@ void ech_train_catch_signals(void)
     }
 }
 
-static ech_status log_step(ech_trainer *t, double seconds, int64_t bytes_before)
+static int64_t sent_bytes(const ech_exec *exec)
 {
-    const ech_readings *r = ech_exec_readings(t->session.exec);
+    return ech_exec_reduce_count(exec).bytes + ech_exec_other_count(exec).bytes +
+           ech_exec_message_count(exec).bytes;
+}
+
+/* A training step that is done; of a span, its share of the time and the messages. */
+static ech_status log_step(ech_trainer *t, const ech_readings *r, double seconds, int64_t sent)
+{
     int64_t G = t->config->training.global_batch_size, T = t->config->data.sequence_length;
     if (!ech_trainer_is_first(t)) return ECH_OK;
-    int64_t sent = ech_exec_reduce_count(t->session.exec).bytes +
-                   ech_exec_other_count(t->session.exec).bytes - bytes_before;
     ech_step_metrics metrics = {.step = t->step,
                                 .loss = r->loss,
                                 .learning_rate = r->learning_rate,
@@ -56,24 +60,36 @@ static ech_status log_step(ech_trainer *t, double seconds, int64_t bytes_before)
     return ech_progress_step(t->progress, &metrics);
 }
 
-static ech_status train_step(ech_trainer *t)
+static ech_status finish_step(ech_trainer *t, const ech_readings *r, double seconds, int64_t sent)
 {
-    ech_exec *exec = t->session.exec;
-    double start = ech_clock_now();
-    int64_t sent = ech_exec_reduce_count(exec).bytes + ech_exec_other_count(exec).bytes;
-    ech_exec_ask(exec, asked_to_stop, atomic_exchange(&asked_to_save, false));
-    ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, t->step));
-    const ech_readings *r = ech_exec_readings(exec);
     if (r->withheld) ECH_TRY(ech_trainer_explain_nonfinite(t));
     t->loss = r->loss;
     t->step++;
     t->tokens += t->config->training.global_batch_size * t->config->data.sequence_length;
-    return log_step(t, ech_clock_now() - start, sent);
+    return log_step(t, r, seconds, sent);
+}
+
+/* The train list: one step, or a span of them. */
+static ech_status train_list(ech_trainer *t)
+{
+    ech_exec *exec = t->session.exec;
+    int turns = t->design.schedule->turns;
+    double start = ech_clock_now();
+    int64_t sent = sent_bytes(exec);
+    ech_exec_ask(exec, asked_to_stop, atomic_exchange(&asked_to_save, false));
+    ech_exec_record(exec, ech_trace_wants(t->trace, t->step));
+    ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, t->step));
+    double seconds = (ech_clock_now() - start) / turns;
+    ECH_TRY(ech_trace_take(t->trace, exec, t->step));
+    sent = (sent_bytes(exec) - sent) / turns;
+    for (int turn = 0; turn < turns; turn++)
+        ECH_TRY(finish_step(t, &ech_exec_readings(exec)[turn], seconds, sent));
+    return ECH_OK;
 }
 
 static ech_status run_due(ech_trainer *t)
 {
-    const ech_readings *r = ech_exec_readings(t->session.exec);
+    const ech_readings *r = &ech_exec_readings(t->session.exec)[t->design.schedule->turns - 1];
     bool stop = r->stop && t->step < t->config->training.steps;
     if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step))
         ECH_TRY(ech_trainer_check_ranks(t));
@@ -93,7 +109,7 @@ static ech_status loop(ech_trainer *t)
     else if (done && ech_trainer_is_first(t))
         ech_progress_say(t->progress, "all %lld steps were done already", (long long)t->step);
     while (ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step) && !t->stopped) {
-        ECH_TRY(train_step(t));
+        ECH_TRY(train_list(t));
         ECH_TRY(run_due(t));
     }
     /* Nobody leaves before everyone is here: a launcher ends the job when one process exits. */
@@ -108,6 +124,7 @@ ech_status ech_train_rank(ech_comm *comm, void *context)
     if (status == ECH_OK) status = loop(&t);
     if (ech_trainer_is_first(&t)) training->stopped = t.stopped;
     ech_progress_destroy(t.progress);
+    ech_trace_close(t.trace);
     for (int i = 0; i < 2; i++)
         if (t.lock[i] >= 0) close(t.lock[i]);
     ech_loader_destroy(t.loader);

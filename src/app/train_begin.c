@@ -22,12 +22,41 @@ static ech_status open_data(ech_trainer *t)
     return ech_token_file_open(t->config->data.valid, &t->valid);
 }
 
+/* What an asynchronous schedule's updates depend on may change with the schedule, not under it. */
+static ech_status check_same_updates(const ech_config *saved, const ech_config *now)
+{
+    if (strcmp(saved->parallel.schedule, now->parallel.schedule) != 0) return ECH_OK;
+    const struct {
+        const char *key;
+        int64_t saved, now;
+    } rows[] = {
+        {"parallel.flush_every", saved->parallel.flush_every, now->parallel.flush_every},
+        {"parallel.vertical_sync", saved->parallel.vertical_sync, now->parallel.vertical_sync},
+        {"parallel.weight_stashing", saved->parallel.weight_stashing,
+         now->parallel.weight_stashing}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].saved != rows[i].now)
+            return ech_config_complain(now, rows[i].key,
+                                       "the checkpoint's run had %lld, and this one has %lld; with "
+                                       "the same schedule it may not change on resume",
+                                       (long long)rows[i].saved, (long long)rows[i].now);
+    return ECH_OK;
+}
+
 static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkpoint)
 {
     ech_config *saved;
+    int64_t step = ech_checkpoint_get_info(checkpoint)->step;
+    int turns = t->design.schedule->turns;
+    if (step % turns)
+        return ech_config_complain(t->config, "parallel.flush_every",
+                                   "%s is of step %lld, within a span of %d steps; use a number "
+                                   "that divides it",
+                                   ech_checkpoint_path(checkpoint), (long long)step, turns);
     ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(checkpoint)->run_yaml,
                                   "the checkpoint's run file", NULL, 0, &saved));
     ech_status status = ech_config_check_resume(saved, t->config);
+    if (status == ECH_OK) status = check_same_updates(saved, t->config);
     ech_config_destroy(saved);
     return status;
 }
@@ -100,7 +129,8 @@ static ech_status write_run_file(const ech_trainer *t)
     return status;
 }
 
-static ech_status begin_progress(ech_trainer *t)
+/* `most_bytes`: the largest arena of any rank. */
+static ech_status begin_progress(ech_trainer *t, double most_bytes)
 {
     if (!ech_trainer_is_first(t)) return ECH_OK;
     ECH_TRY(write_run_file(t));
@@ -112,12 +142,13 @@ static ech_status begin_progress(ech_trainer *t)
                                 .peak_flops = peak * t->design.world};
     ECH_TRY(ech_progress_create(&setup, &t->progress));
     char bytes[32];
-    ech_progress_say(
-        t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s); %s each",
-        t->design.model->family->name, (long long)ech_model_params(t->design.model),
-        t->design.world, t->design.world > 1 ? "s" : "", (long long)t->config->parallel.threads,
-        t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
-        ech_text_from_bytes(t->session.plan->arena_bytes, bytes, sizeof bytes));
+    ech_progress_say(t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s); %s%s",
+                     t->design.model->family->name, (long long)ech_model_params(t->design.model),
+                     t->design.world, t->design.world > 1 ? "s" : "",
+                     (long long)t->config->parallel.threads,
+                     t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
+                     t->design.world > 1 ? "at most " : "",
+                     ech_text_from_bytes((int64_t)most_bytes, bytes, sizeof bytes));
     return ECH_OK;
 }
 
@@ -133,7 +164,11 @@ ech_status ech_trainer_begin(ech_trainer *t)
         t->config->data.sequence_length);
     ECH_TRY(claim_folders(t));
     ECH_TRY(restore(t));
-    ECH_TRY(begin_progress(t));
+    double most_bytes = (double)t->session.plan->arena_bytes;
+    ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, &most_bytes, 1));
+    ECH_TRY(begin_progress(t, most_bytes));
+    if (t->config->log.trace == 1)
+        ECH_TRY(ech_trace_open(t->config, t->session.plan, t->step, &t->trace));
     ech_loader_options options =
         ech_design_reads(&t->design, ech_comm_rank(t->comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(t->train, &options, t->step, &t->loader));

@@ -9,9 +9,30 @@
 #include "app/trainer.h"
 #include "base/clock.h"
 
+/* An asynchronous schedule has gone on by the time it is known: the step cannot be run again. */
+static ech_status explain_asynchronous(ech_trainer *t)
+{
+    t->skipped++;
+    if (strcmp(t->config->training.on_nonfinite, "skip") == 0) {
+        if (ech_trainer_is_first(t))
+            ech_progress_say(t->progress,
+                             "step %lld: NaN or infinity; stages where it showed skipped their "
+                             "update",
+                             (long long)t->step + 1);
+        return ECH_OK;
+    }
+    if (!ech_trainer_is_first(t)) return ECH_EABORTED;
+    ECH_FAIL(ECH_ENUMERIC,
+             "step %lld: NaN or infinity in the loss or in gradients; lower "
+             "optimizer.learning_rate, set training.on_nonfinite=skip, or find its place with a "
+             "synchronous schedule, such as parallel.schedule=1f1b",
+             (long long)t->step + 1);
+}
+
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
 {
     ech_finding finding;
+    if (t->design.schedule->weights != ECH_WEIGHTS_FLUSHED) return explain_asynchronous(t);
     ECH_TRY(ech_exec_find_nonfinite(t->session.exec, t->step, &finding));
     bool skip = strcmp(t->config->training.on_nonfinite, "skip") == 0;
     t->skipped++;

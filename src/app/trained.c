@@ -21,7 +21,6 @@ static ech_status read_config(const trained_run *run, ech_config **out)
     char *assignments[] = {batch,
                            micro_batch,
                            (char[]){"parallel.comm=local"},
-                           (char[]){"parallel.data=1"},
                            (char[]){"parallel.threads=auto"},
                            (char[]){"parallel.reduction=direct"},
                            (char[]){"memory.device_limit=auto"}};
@@ -36,6 +35,7 @@ static ech_status read_config(const trained_run *run, ech_config **out)
 static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const trained_run *run)
 {
     ECH_TRY(read_config(run, &trained->config));
+    ech_setup_alone(trained->config);
     ECH_TRY(ech_setup_resolve(trained->config, 1, 1));
     ECH_TRY(ech_design_create(trained->config, 1, &trained->design));
     ECH_TRY(ech_session_create(&trained->design, comm, true, &trained->session));

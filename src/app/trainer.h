@@ -6,6 +6,7 @@
 #define ECH_APP_TRAINER_H
 
 #include "app/progress.h"
+#include "app/trace.h"
 #include "app/train.h"
 
 typedef struct ech_trainer {
@@ -17,6 +18,7 @@ typedef struct ech_trainer {
     ech_token_file *train, *valid;
     ech_loader *loader;
     ech_progress *progress; /* rank 0 */
+    ech_trace *trace;       /* NULL: nothing is recorded */
     int lock[2];            /* rank 0: of the folders it writes into, or -1 */
     int64_t step, saved_step, skipped, tokens;
     double loss, flops;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verification: the layout's ranks train in fp64; rank 0 also trains alone, step by step beside them,
- * on the same global micro-batches in order, and compares. Errors as docs/design.md defines them:
+ * Verification: the layout's ranks train; rank 0 also trains alone, step by step beside them, on the
+ * same global micro-batches in order, and compares. Errors as docs/design.md defines them:
  * max|a - b| / max(max|b|, 1e-3 x RMS of the whole gradient).
  */
 #include "app/verify.h"
@@ -11,43 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One of the two runs that are compared. */
-typedef struct contestant {
-    ech_config *config; /* resolved */
-    ech_design design;
-    ech_session session;
-    ech_loader *loader;
-} contestant;
+#include "app/replay.h"
+
+enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
 
 typedef struct verifier {
     ech_verification *result; /* rank 0 */
     ech_token_file *data;
-    contestant layout, single;
-    double *gradients; /* the layout's, all parameters one behind the other */
-    int64_t *first;    /* [params] where each begins in `gradients` */
+    ech_comm *comm;
+    ech_contestant layout, single;
+    ech_replay *replay;
+    double *mine;      /* the layout's gradients that this rank holds, as `gradients` */
+    double *gradients; /* rank 0: a stage's, all parameters one behind the other */
+    double *reference; /* rank 0: the single rank's */
+    int64_t *first;    /* [params + 1] where each begins in them */
     double rms;        /* of the single rank's whole gradient */
     int64_t step;
 } verifier;
 
-/* ---- one contestant ---- */
-
-static ech_status open_contestant(contestant *c, const ech_token_file *data, ech_comm *comm)
+static int params_of(const verifier *v)
 {
-    ECH_TRY(ech_setup_resolve(c->config, ech_comm_size(comm), ech_comm_local_size(comm)));
-    ECH_TRY(ech_design_create(c->config, ech_comm_size(comm), &c->design));
-    ECH_TRY(ech_session_create(&c->design, comm, false, &c->session));
-    ech_loader_options options = ech_design_reads(&c->design, ech_comm_rank(comm), true, INT64_MAX);
-    ECH_TRY(ech_loader_create(data, &options, 0, &c->loader));
-    ech_exec_set_loader(c->session.exec, ECH_TRAIN, c->loader);
-    return ech_exec_run(c->session.exec, ECH_LIST_INIT, 0);
-}
-
-static void close_contestant(contestant *c)
-{
-    ech_loader_destroy(c->loader);
-    ech_session_destroy(&c->session);
-    ech_design_destroy(&c->design);
-    ech_config_destroy(c->config);
+    return (int)v->layout.design.model->param.n;
 }
 
 /* ---- comparing ---- */
@@ -86,114 +70,228 @@ static double error_of(const double *a, const double *b, int64_t n, double floor
     return size > 0 ? apart / size : apart > 0 ? INFINITY : 0;
 }
 
-/* Copies the layout's gradients before they are clipped. */
+/* As fp64, whatever it is; from fp32 no bit is lost. */
+static void take(const ech_tensor *x, double *to)
+{
+    int64_t n = ech_tensor_count(x);
+    for (int64_t i = 0; i < n; i++)
+        to[i] = x->dtype == ECH_F64 ? ((const double *)x->data)[i]
+                                    : (double)((const float *)x->data)[i];
+}
+
 static void observe_layout(void *context, ech_exec *exec, const ech_step *step)
 {
     verifier *v = context;
     if (step->kind != ECH_STEP_CLIP) return;
-    for (int i = 0; i < (int)v->layout.design.model->param.n; i++) {
+    for (int i = 0; i < params_of(v); i++) {
+        if (v->layout.session.plan->param[i].value < 0) continue;
         ech_tensor gradient = ech_exec_gradient(exec, i);
-        memcpy(v->gradients + v->first[i], gradient.data, ech_tensor_bytes(&gradient));
+        take(&gradient, v->mine + v->first[i]);
     }
 }
 
-/* Compares them with the single rank's. */
 static void observe_single(void *context, ech_exec *exec, const ech_step *step)
 {
     verifier *v = context;
     if (step->kind != ECH_STEP_CLIP) return;
-    int params = (int)v->single.design.model->param.n;
     double squares = 0;
-    for (int i = 0; i < params; i++) {
-        ech_tensor b = ech_exec_gradient(exec, i);
-        for (int64_t j = 0; j < ech_tensor_count(&b); j++)
-            squares += ((double *)b.data)[j] * ((double *)b.data)[j];
+    for (int i = 0; i < params_of(v); i++) {
+        ech_tensor gradient = ech_exec_gradient(exec, i);
+        take(&gradient, v->reference + v->first[i]);
     }
+    for (int64_t j = 0; j < v->first[params_of(v)]; j++)
+        squares += v->reference[j] * v->reference[j];
     v->rms = sqrt(squares / (double)ech_model_params(v->single.design.model));
-    for (int i = 0; i < params; i++) {
-        ech_tensor b = ech_exec_gradient(exec, i);
-        double error =
-            error_of(v->gradients + v->first[i], b.data, ech_tensor_count(&b), 1e-3 * v->rms, NULL);
-        note(v, "gradient of", i, error, &v->result->worst_gradient);
-        /* Which elements' updates count: kept in place of the gradient, 0 where they do not. */
-        for (int64_t j = 0; j < ech_tensor_count(&b); j++) {
-            double *a = &v->gradients[v->first[i] + j], noise = 1e-12 * v->rms;
-            *a = fabs(*a) >= noise || fabs(((double *)b.data)[j]) >= noise;
-        }
-    }
 }
 
-static void compare_weights(verifier *v)
+static void compare_gradient(verifier *v, int param, const double *a)
 {
-    for (int i = 0; i < (int)v->single.design.model->param.n; i++) {
-        ech_tensor a = ech_exec_param(v->layout.session.exec, i);
-        ech_tensor b = ech_exec_param(v->single.session.exec, i);
-        int64_t n = ech_tensor_count(&b);
-        bool *counts = ech_calloc((size_t)n, sizeof *counts);
-        for (int64_t j = 0; j < n; j++) {
-            counts[j] = v->gradients[v->first[i] + j] != 0;
-            v->result->compared += counts[j];
-            v->result->left_out += !counts[j];
-        }
-        note(v, "weight", i, error_of(a.data, b.data, n, 1e-3 * v->rms, counts),
-             &v->result->worst_weight);
-        free(counts);
-    }
+    int64_t first = v->first[param], n = v->first[param + 1] - first;
+    note(v, "gradient of", param, error_of(a, v->reference + first, n, 1e-3 * v->rms, NULL),
+         &v->result->worst_gradient);
 }
 
-static ech_status compare_step(verifier *v)
+/* Updates of elements whose gradient is noise on both sides are left out: the optimizer amplifies
+ * it. `gradient`: NULL, all count. */
+static void compare_weight(verifier *v, int param, const double *a, const double *gradient)
 {
-    ECH_TRY(ech_exec_run(v->single.session.exec, ECH_LIST_TRAIN, v->step));
-    double a = ech_exec_readings(v->layout.session.exec)->loss;
+    int64_t first = v->first[param], n = v->first[param + 1] - first;
+    ech_tensor single = ech_exec_param(v->single.session.exec, param);
+    double *b = ech_calloc((size_t)n, sizeof *b);
+    bool *counts = ech_calloc((size_t)n, sizeof *counts);
+    double noise = v->result->bits ? 0 : 1e-12 * v->rms;
+    take(&single, b);
+    for (int64_t j = 0; j < n; j++) {
+        counts[j] =
+            !gradient || fabs(gradient[j]) >= noise || fabs(v->reference[first + j]) >= noise;
+        v->result->compared += counts[j];
+        v->result->left_out += !counts[j];
+    }
+    note(v, "weight", param, error_of(a, b, n, 1e-3 * v->rms, counts), &v->result->worst_weight);
+    free(counts);
+    free(b);
+}
+
+/* ---- from the ranks to rank 0 ---- */
+
+/* What `rank` has in `x` (n numbers) is in `to` on rank 0 afterwards. */
+static ech_status bring(verifier *v, int rank, double *x, int64_t n, double *to)
+{
+    size_t bytes = (size_t)n * sizeof *x;
+    int me = ech_comm_rank(v->comm);
+    ech_request request;
+    if (rank == 0) {
+        if (me == 0) memmove(to, x, bytes);
+        return ECH_OK;
+    }
+    if (me == rank)
+        ECH_TRY(ech_comm_send_start(v->comm, 0, TAG, x, bytes, &request));
+    else if (me == 0)
+        ECH_TRY(ech_comm_receive_start(v->comm, rank, TAG, to, bytes, &request));
+    else
+        return ECH_OK;
+    return ech_comm_wait(v->comm, &request, 1);
+}
+
+/* One parameter as the first replica of a stage has it. */
+static ech_status compare_param(verifier *v, int rank, int param)
+{
+    int64_t first = v->first[param], n = v->first[param + 1] - first;
+    bool mine = ech_comm_rank(v->comm) == rank,
+         replayed = v->layout.design.schedule->turns > 1 ||
+                    v->layout.design.schedule->weights != ECH_WEIGHTS_FLUSHED;
+    double *weight = ech_calloc((size_t)n, sizeof *weight);
+    ech_status status = ECH_OK;
+    if (!replayed) status = bring(v, rank, v->mine + first, n, v->gradients + first);
+    if (status == ECH_OK && v->result && !replayed)
+        compare_gradient(v, param, v->gradients + first);
+    if (mine) {
+        ech_tensor x = ech_exec_param(v->layout.session.exec, param);
+        take(&x, weight);
+    }
+    if (status == ECH_OK) status = bring(v, rank, weight, n, weight);
+    if (status == ECH_OK && v->result)
+        compare_weight(v, param, weight, replayed ? NULL : v->gradients + first);
+    free(weight);
+    return status;
+}
+
+/* Of every stage: where stages share a parameter, each has its copy. */
+static ech_status compare_tensors(verifier *v)
+{
+    const ech_layout *layout = v->layout.design.layout;
+    for (int s = 0; s < layout->stages; s++)
+        for (int p = 0; p < params_of(v); p++)
+            if (ech_layout_holds(layout, v->layout.design.model, layout->first_rank[s], p))
+                ECH_TRY(compare_param(v, layout->first_rank[s], p));
+    return ECH_OK;
+}
+
+/* ---- steps ---- */
+
+static void compare_loss(verifier *v, int turn)
+{
+    double a = ech_exec_readings(v->layout.session.exec)[turn].loss;
     double b = ech_exec_readings(v->single.session.exec)->loss;
     note(v, "loss", -1, error_of(&a, &b, 1, 0, NULL), &v->result->worst_loss);
-    compare_weights(v);
+}
+
+/* The single rank's steps of what the layout has just run. */
+static ech_status follow(verifier *v, int turns)
+{
+    for (int turn = 0; turn < turns; turn++) {
+        if (v->replay)
+            ECH_TRY(ech_replay_step(v->replay, v->step, turn));
+        else
+            ECH_TRY(ech_exec_run(v->single.session.exec, ECH_LIST_TRAIN, v->step));
+        compare_loss(v, turn);
+        v->step++;
+    }
+    v->step--; /* names the last one in what is compared now */
+    return ECH_OK;
+}
+
+static ech_status verify_list(verifier *v)
+{
+    int turns = v->layout.design.schedule->turns;
+    int64_t step = v->step;
+    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, step));
+    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_CHECK, step));
+    if (ech_exec_readings(v->layout.session.exec)->hash_differs)
+        ECH_FAIL(ECH_EINTERNAL, "step %lld: parameters differ between ranks",
+                 (long long)step + turns);
     return ECH_OK;
 }
 
 /* ---- the whole ---- */
 
-static ech_status prepare_comparison(verifier *v)
+static bool is_asynchronous(const verifier *v)
+{
+    return v->layout.design.schedule->weights != ECH_WEIGHTS_FLUSHED;
+}
+
+/* Equality level (b) of docs/design.md: only the pipeline differs. The gradient of a parameter that
+ * several blocks share is a sum in the order in which they come. */
+static bool is_exact(const verifier *v)
+{
+    const ech_layout *layout = v->layout.design.layout;
+    bool whole = layout->stages * layout->chunks == 1 && !v->layout.design.schedule->written;
+    for (int p = 0; p < params_of(v) && !whole; p++)
+        if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
+    return !is_asynchronous(v) && layout->uniform && layout->replicas[0] == 1;
+}
+
+static void prepare_gradients(verifier *v)
 {
     const ech_model *model = v->layout.design.model;
-    int64_t elements = 0;
-    v->first = ech_calloc(model->param.n, sizeof *v->first);
-    for (size_t i = 0; i < model->param.n; i++) {
-        v->first[i] = elements;
-        elements += v->layout.session.plan->param[i].elements;
-    }
-    v->gradients = ech_calloc((size_t)elements, sizeof *v->gradients);
-    ech_exec_observe(v->layout.session.exec, observe_layout, v);
-    ech_exec_observe(v->single.session.exec, observe_single, v);
-    return ECH_OK;
+    v->first = ech_calloc(model->param.n + 1, sizeof *v->first);
+    for (size_t i = 0; i < model->param.n; i++)
+        v->first[i + 1] =
+            v->first[i] + ech_shape_count(&model->param.at[i].shape, (ech_extent){1, 1});
+    size_t elements = (size_t)v->first[model->param.n];
+    v->mine = ech_calloc(elements, sizeof *v->mine);
+    if (!v->result) return;
+    v->gradients = ech_calloc(elements, sizeof *v->gradients);
+    v->reference = ech_calloc(elements, sizeof *v->reference);
 }
 
 static ech_status open_single(verifier *v, ech_comm **alone)
 {
     ech_config *config = ech_config_copy(v->layout.config);
+    double clip_norm = config->optimizer.clip_norm;
     v->single.config = config;
-    config->parallel.data = 1;
+    ech_setup_alone(config);
     ech_config_replace_text(&config->parallel.comm, "local");
     ech_config_replace_text(&config->parallel.reduction, "direct");
+    if (is_asynchronous(v)) config->optimizer.clip_norm = 0;
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, config->parallel.deadline, alone));
-    ECH_TRY(open_contestant(&v->single, v->data, *alone));
-    return prepare_comparison(v);
+    ECH_TRY(ech_contestant_open(&v->single, v->data, *alone));
+    if (is_asynchronous(v))
+        v->replay = ech_replay_create(&v->layout, &v->single, clip_norm);
+    else
+        ech_exec_observe(v->single.session.exec, observe_single, v);
+    return ECH_OK;
 }
 
-static ech_status run(verifier *v, ech_comm *comm, const ech_verification *request,
-                      ech_comm **alone)
+static ech_status run(verifier *v, const ech_verification *request, ech_comm **alone)
 {
-    ech_config_replace_text(&v->layout.config->precision.compute, "fp64");
+    if (!request->bits || strcmp(v->layout.config->precision.compute, "fp64") == 0)
+        ech_config_replace_text(&v->layout.config->precision.compute, "fp64");
     ECH_TRY(ech_token_file_open(v->layout.config->data.train, &v->data));
-    ECH_TRY(open_contestant(&v->layout, v->data, comm));
-    if (v->result) ECH_TRY(open_single(v, alone));
-    for (v->step = 0; v->step < request->steps; v->step++) {
-        ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, v->step));
-        ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_CHECK, v->step));
-        if (ech_exec_readings(v->layout.session.exec)->hash_differs)
-            ECH_FAIL(ECH_EINTERNAL, "step %lld: parameters differ between ranks",
-                     (long long)v->step + 1);
-        if (v->result) ECH_TRY(compare_step(v));
+    ECH_TRY(ech_contestant_open(&v->layout, v->data, v->comm));
+    prepare_gradients(v);
+    if (!is_asynchronous(v)) ech_exec_observe(v->layout.session.exec, observe_layout, v);
+    if (v->result) {
+        v->result->replayed = is_asynchronous(v);
+        v->result->exact = is_exact(v);
+        ECH_TRY(open_single(v, alone));
+    }
+    int turns = v->layout.design.schedule->turns;
+    for (int64_t done = 0; done < request->steps; done += turns) {
+        v->step = done;
+        ECH_TRY(verify_list(v));
+        if (v->result) ECH_TRY(follow(v, turns));
+        ECH_TRY(compare_tensors(v));
     }
     return ech_group_barrier(ech_exec_world(v->layout.session.exec));
 }
@@ -203,14 +301,19 @@ ech_status ech_verify_rank(ech_comm *comm, void *context)
     ech_verification *request = context;
     ech_comm *alone = NULL;
     verifier v = {.result = ech_comm_rank(comm) == 0 ? request : NULL,
+                  .comm = comm,
                   .layout.config = ech_config_copy(request->config)};
-    ech_status status = run(&v, comm, request, &alone);
+    if (v.result && request->bits) request->tolerance = 0;
+    ech_status status = run(&v, request, &alone);
     if (v.result) request->passed = status == ECH_OK && request->worst <= request->tolerance;
-    close_contestant(&v.single);
-    close_contestant(&v.layout);
+    ech_replay_destroy(v.replay);
+    ech_contestant_close(&v.single);
+    ech_contestant_close(&v.layout);
     ech_comm_close(alone);
     ech_token_file_close(v.data);
+    free(v.mine);
     free(v.gradients);
+    free(v.reference);
     free(v.first);
     return status;
 }

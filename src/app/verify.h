@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verification: a layout against one rank, in fp64.
+ * Verification: a layout against one rank.
  */
 #ifndef ECH_APP_VERIFY_H
 #define ECH_APP_VERIFY_H
@@ -11,10 +11,13 @@
 typedef struct ech_verification {
     /* in */
     const ech_config *config; /* checked, not resolved */
-    int64_t steps;            /* training steps to compare */
-    double tolerance;         /* 1e-10 */
+    int64_t steps;    /* training steps to compare; asynchronous: rounded up to whole spans */
+    double tolerance; /* 1e-10; with `bits`, not looked at */
+    bool bits;        /* in the run's own precision, bit by bit */
     /* out, on rank 0 */
     bool passed;
+    bool replayed;       /* asynchronous: against the serial replay; no gradients are compared */
+    bool exact;          /* the layout differs from one rank only in what must not change a bit */
     double worst;        /* the largest error of all */
     char worst_at[256];  /* "step 2, gradient of model.layers.1....": where it was */
     char first_bad[256]; /* the first tensor out of tolerance, "" if there is none */
@@ -23,7 +26,8 @@ typedef struct ech_verification {
 } ech_verification;
 
 /* Runs the configuration's layout and one rank (same micro-batches, in order) and compares loss,
- * every gradient (after reduction, before clipping) and every updated weight after each step.
+ * every gradient (after reduction, before clipping) and every updated weight after each step; an
+ * asynchronous schedule with its serial replay, losses of each step and weights after each span.
  * Collective; an ech_rank_main over an ech_verification shared by the process's ranks. */
 ech_status ech_verify_rank(ech_comm *comm, void *verification);
 

@@ -73,6 +73,9 @@ const ech_checkpoint_info *ech_checkpoint_get_info(const ech_checkpoint *checkpo
 ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved_tensor *tensors,
                                int n);
 
+/* Whether state/ has a tensor of that name. */
+bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name);
+
 /* Opens the newest checkpoint below `directory` that verifies, saying which it skipped and why.
  * Only folders named exactly step-%08d count, and step-%08d.old where its successor is not there.
  * *out = NULL, ECH_OK when there is none at all; an error when there are some but none verifies. */

@@ -124,3 +124,9 @@ ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved
     for (int i = 0; i < n; i++) ECH_TRY(load_one(checkpoint, &tensors[i]));
     return ECH_OK;
 }
+
+bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name)
+{
+    const ech_safetensors *file = checkpoint->tensors[ECH_FILE_STATE];
+    return file && ech_safetensors_find(file, name) >= 0;
+}

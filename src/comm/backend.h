@@ -9,6 +9,9 @@
 #ifndef ECH_COMM_BACKEND_H
 #define ECH_COMM_BACKEND_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "comm/board.h"
 #include "comm/comm.h"
 
@@ -21,14 +24,18 @@ struct ech_comm {
     ech_board *board; /* of this machine; this rank's slot is local_rank */
     int rank, size;
     int local_rank, local_size;
-    double deadline;  /* seconds */
-    bool crowded;     /* more ranks than cores here: never spin */
-    bool dead;        /* its transfers were withdrawn: nothing can be started any more */
+    double deadline;   /* seconds */
+    bool crowded;      /* more ranks than cores here: never spin */
+    atomic_int polled; /* the peer of ech_comm_set_wait */
+
+    /* Held by who is in the backend, and for what follows; never while waiting. */
+    pthread_mutex_t lock;
+    atomic_bool dead; /* transfers were withdrawn: under the lock, none is started or tested then */
     uint32_t *shared; /* [size]: groups made so far that this rank shares with rank r */
 };
 
 /* Messages between a pair of ranks with one tag arrive in the order of their starts. The functions
- * of a backend get checked arguments. */
+ * of a backend get checked arguments, and are called by one thread at a time (comm->lock). */
 struct ech_comm_backend {
     const char *name;
     const char *(*launcher)(void); /* path of the program that starts ranks, or NULL */
@@ -42,7 +49,9 @@ struct ech_comm_backend {
     /* When this returns, no transfer of this endpoint touches a buffer any more, or the process is
      * about to end. */
     void (*withdraw)(ech_comm *comm);
-    void (*abort)(ech_comm *comm); /* the flag is up already */
+    /* The flag is up, for grace_ms milliseconds already. */
+    void (*abort)(ech_comm *comm);
+    int grace_ms;
     /* Optional, NULL: no reduction of its own. Starts x (n elements of dtype) = the sum over
      * `ranks`; *handle, NULL at first, is kept by the caller for the group's next call. */
     ech_status (*allreduce_start)(ech_comm *comm, const int *ranks, int size, void **handle,
@@ -55,12 +64,22 @@ struct ech_comm_backend {
 #include "comm/comm.def"
 #undef X
 
+/* Around every call of a backend's function and every use of `shared`. */
+void ech_comm_lock(ech_comm *comm);
+void ech_comm_unlock(ech_comm *comm);
+
+/* Whether nothing goes on here: the flag is up, or the transfers are withdrawn. */
+bool ech_comm_is_over(const ech_comm *comm);
+
 /* Makes an endpoint and joins the board. */
 ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int local_rank,
                         int local_size, double deadline_seconds, ech_board *board);
 
 /* send_start and receive_start for any tag, the caller's or a group's. */
 ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *from, void *to);
+
+/* Looks once whether a request is done; after a withdrawal it is left as it is. */
+ech_status ech_transfer_test(ech_comm *comm, ech_request *request);
 
 /* Waits for all requests. `group` and `call` say in an error what for ("data", "reduce"); both
  * NULL: point to point. Errors: ECH_EABORTED when the flag is up, ECH_ECOMM past the deadline. In both

@@ -5,7 +5,12 @@
 #include "comm/board.h"
 
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
+
+enum { STALE_MS = 200 }; /* waits look every 0.1 ms, on crowded machines every few */
 enum { WORDS = ECH_BOARD_TEXT / sizeof(uint64_t) };
 
 _Static_assert(sizeof(ech_board_slot) == 64, "a slot is a cache line");
@@ -21,17 +26,33 @@ void ech_board_init(ech_board *board, int slots)
 {
     atomic_store(&board->aborted_by, -1);
     atomic_store(&board->reported, 0);
+    atomic_store(&board->members, 0);
     board->slots = slots;
+    board->magic = ECH_BOARD_MAGIC;
     for (int i = 0; i < slots; i++) {
         atomic_store(&board->slot[i].rank, -1);
         atomic_store(&board->slot[i].waits_for, -1);
+        atomic_store(&board->slot[i].looked, 0);
+        atomic_store(&board->slot[i].process, 0);
         ech_board_set_position(board, i, -1, "");
     }
+}
+
+bool ech_board_take(ech_board *board, int members)
+{
+    int32_t nobody = 0;
+    return atomic_compare_exchange_strong(&board->members, &nobody, members);
 }
 
 void ech_board_join(ech_board *board, int slot, int rank)
 {
     atomic_store(&board->slot[slot].rank, rank);
+    atomic_store(&board->slot[slot].process, (int32_t)getpid());
+}
+
+void ech_board_leave(ech_board *board, int slot)
+{
+    atomic_store(&board->slot[slot].process, 0);
 }
 
 void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what)
@@ -48,7 +69,15 @@ void ech_board_set_position(ech_board *board, int slot, int64_t step, const char
 
 void ech_board_set_wait(ech_board *board, int slot, int peer)
 {
+    uint32_t now = (uint32_t)(uint64_t)(ech_clock_now() * 1000);
+    atomic_store_explicit(&board->slot[slot].looked, now, memory_order_relaxed);
     atomic_store_explicit(&board->slot[slot].waits_for, peer, memory_order_relaxed);
+}
+
+void ech_board_end_wait(ech_board *board, int slot, int peer, int next)
+{
+    int32_t own = peer;
+    atomic_compare_exchange_strong(&board->slot[slot].waits_for, &own, next);
 }
 
 void ech_board_abort(ech_board *board, int rank)
@@ -111,16 +140,41 @@ void ech_board_describe(const ech_board *board, int rank, ech_text *out)
         ech_text_append(out, ", does not wait");
 }
 
-int ech_board_culprit(const ech_board *board, int rank)
+void ech_board_print(const ech_board *board)
 {
-    int first = rank;
+    for (int i = 0; i < board->slots; i++) {
+        int rank = atomic_load(&board->slot[i].rank);
+        ech_text text = {0};
+        if (rank < 0) continue; /* it never came, or the board has room for more */
+        ech_board_describe(board, rank, &text);
+        ech_log_warn("rank %d: %s", rank, text.at);
+        ech_text_free(&text);
+    }
+}
+
+/* From `rank` along the waits, at least once around a circle. Returns where they end; in a circle:
+ * who has not looked for longest if that is stale, else -1. */
+static int follow(const ech_board *board, int rank)
+{
+    uint32_t oldest = 0, newest = 0;
+    int who = -1;
     for (int i = 0; i <= board->slots; i++) { /* the last may be of another machine */
         const ech_board_slot *at = find_slot(board, rank);
         int next = at ? atomic_load(&at->waits_for) : -1;
         if (next < 0) return rank;
+        uint32_t looked = atomic_load(&at->looked);
+        if (who < 0 || (int32_t)(looked - newest) > 0) newest = looked;
+        if (who < 0 || (int32_t)(looked - oldest) < 0) {
+            oldest = looked;
+            who = rank;
+        }
         rank = next;
-        if (i == 0) first = next;
     }
-    /* A circle: someone in it was stopped while it waited. Whoever asks was not, so name its peer. */
-    return first;
+    return newest - oldest > STALE_MS ? who : -1;
+}
+
+int ech_board_culprit(const ech_board *board, int peer)
+{
+    int rank = follow(board, peer);
+    return rank >= 0 ? rank : peer;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,17 +60,61 @@ ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board *
     return ECH_OK;
 }
 
+/* Maps the whole of an open file, if that is a board of ours with room for `slots`. */
+static ech_board *map_open(int fd, int slots)
+{
+    struct stat file;
+    if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid()) return NULL;
+    if ((size_t)file.st_size < ech_board_bytes(slots)) return NULL;
+    ech_board *board = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (board == MAP_FAILED) return NULL;
+    bool whole = board->magic == ECH_BOARD_MAGIC && board->slots >= slots &&
+                 ech_board_bytes(board->slots) == (size_t)file.st_size;
+    if (whole) return board;
+    munmap(board, (size_t)file.st_size);
+    return NULL;
+}
+
 ech_status ech_board_file_open(const char *path, int slots, ech_board **out)
 {
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         ECH_FAIL(ECH_EIO,
-                 "cannot open %s, made by another rank of this machine: %s (ranks in "
+                 "cannot open %s, made by another process of this machine: %s (ranks in "
                  "containers must share /dev/shm)",
                  path, strerror(errno));
-    ech_status st = map(fd, path, slots, out);
+    ech_board *board = map_open(fd, slots);
     close(fd);
-    return st;
+    if (!board) ECH_FAIL(ECH_EIO, "%s: cannot be mapped as a board of %d ranks", path, slots);
+    *out = board;
+    return ECH_OK;
+}
+
+/* A path from another machine names nothing here, and one that others have taken is theirs. */
+static ech_board *take_given(const char *path, int slots)
+{
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return NULL;
+    ech_board *board = map_open(fd, slots);
+    close(fd);
+    if (!board || ech_board_take(board, slots)) return board;
+    ech_board_file_unmap(board);
+    return NULL;
+}
+
+ech_status ech_board_file_take(int slots, char *path, size_t size, ech_board **out)
+{
+    const char *given = getenv(ECH_BOARD_VARIABLE);
+    ech_board *board = NULL;
+    if (given && strlen(given) < size) board = take_given(given, slots);
+    if (!board) {
+        ECH_TRY(ech_board_file_create(slots, path, size, out));
+        ech_board_take(*out, slots);
+        return ECH_OK;
+    }
+    strcpy(path, given);
+    *out = board;
+    return ECH_OK;
 }
 
 void ech_board_file_unmap(ech_board *board)

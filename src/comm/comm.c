@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/memory.h"
 #include "comm/backend.h"
@@ -54,9 +55,26 @@ ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int
                        .local_size = local_size,
                        .deadline = deadline_seconds,
                        .crowded = local_size > ech_device_find("cpu")->cores(),
+                       .polled = -1,
                        .shared = ech_calloc((size_t)size, sizeof *comm->shared)};
+    pthread_mutex_init(&comm->lock, NULL);
     ech_board_join(board, local_rank, rank);
     return comm;
+}
+
+void ech_comm_lock(ech_comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+}
+
+void ech_comm_unlock(ech_comm *comm)
+{
+    pthread_mutex_unlock(&comm->lock);
+}
+
+bool ech_comm_is_over(const ech_comm *comm)
+{
+    return atomic_load(&comm->dead) || ech_board_aborted(comm->board);
 }
 
 ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadline_seconds,
@@ -66,10 +84,25 @@ ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadl
     return backend->open(size, deadline_seconds, endpoints);
 }
 
+/* Ends the job as far as the backend can. */
+static void end_job(ech_comm *comm)
+{
+    int ms = comm->backend->grace_ms;
+    struct timespec grace = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    if (ms > 0) nanosleep(&grace, NULL);
+    ech_comm_lock(comm);
+    comm->backend->abort(comm);
+    ech_comm_unlock(comm);
+}
+
 void ech_comm_close(ech_comm *comm)
 {
     if (!comm) return;
+    if (ech_comm_is_over(comm)) end_job(comm);
+    ech_comm_lock(comm);
     comm->backend->close(comm);
+    ech_comm_unlock(comm);
+    pthread_mutex_destroy(&comm->lock);
     free(comm->shared);
     free(comm);
 }
@@ -96,8 +129,10 @@ int ech_comm_local_size(const ech_comm *comm)
 
 void ech_comm_withdraw(ech_comm *comm)
 {
-    comm->dead = true;
+    ech_comm_lock(comm);
+    atomic_store(&comm->dead, true);
     comm->backend->withdraw(comm);
+    ech_comm_unlock(comm);
 }
 
 void ech_comm_raise(ech_comm *comm)
@@ -109,7 +144,7 @@ void ech_comm_abort(ech_comm *comm)
 {
     ech_board_abort(comm->board, comm->rank);
     ech_comm_withdraw(comm);
-    comm->backend->abort(comm);
+    end_job(comm);
 }
 
 void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what)
@@ -117,14 +152,38 @@ void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what)
     ech_board_set_position(comm->board, comm->local_rank, step, what);
 }
 
+void ech_comm_set_wait(ech_comm *comm, int peer)
+{
+    int before = atomic_exchange(&comm->polled, peer);
+    if (peer >= 0)
+        ech_board_set_wait(comm->board, comm->local_rank, peer);
+    else
+        ech_board_end_wait(comm->board, comm->local_rank, before, -1);
+}
+
 ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *from, void *to)
 {
-    if (comm->dead || ech_board_aborted(comm->board)) {
+    if (ech_comm_is_over(comm)) {
         ech_comm_withdraw(comm);
         return ECH_EABORTED;
     }
-    return request->sends ? comm->backend->send_start(comm, from, request)
-                          : comm->backend->receive_start(comm, to, request);
+    ech_status st = ECH_EABORTED;
+    ech_comm_lock(comm);
+    if (!comm->dead)
+        st = request->sends ? comm->backend->send_start(comm, from, request)
+                            : comm->backend->receive_start(comm, to, request);
+    ech_comm_unlock(comm);
+    return st;
+}
+
+ech_status ech_transfer_test(ech_comm *comm, ech_request *request)
+{
+    if (request->done) return ECH_OK;
+    ech_status st = ECH_OK;
+    ech_comm_lock(comm);
+    if (!comm->dead) st = comm->backend->test(comm, request);
+    ech_comm_unlock(comm);
+    return st;
 }
 
 ech_status ech_comm_send_start(ech_comm *comm, int peer, int tag, const void *data, size_t bytes,
@@ -145,12 +204,11 @@ ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data,
 
 ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done)
 {
-    if (!request->done) {
-        if (!comm->dead) ECH_TRY(comm->backend->test(comm, request));
-        if (!request->done && (comm->dead || ech_board_aborted(comm->board))) {
-            ech_comm_withdraw(comm);
-            return ECH_EABORTED;
-        }
+    ech_status st = ech_transfer_test(comm, request);
+    if (st == ECH_OK && !request->done && ech_comm_is_over(comm)) st = ECH_EABORTED;
+    if (st != ECH_OK) {
+        ech_comm_withdraw(comm);
+        return st;
     }
     *done = request->done;
     return ECH_OK;

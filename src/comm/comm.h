@@ -8,7 +8,11 @@
  * All waits are test loops with backoff under a deadline. They also watch the job's abort flag:
  * when one rank fails, the others return ECH_EABORTED instead of hanging.
  *
- * One thread at a time may use an endpoint.
+ * Several threads of a rank may use its endpoint at once, each with groups and requests of its own:
+ * two groups, or a group and messages, never disturb each other. One thread at a time may use a
+ * group or a request. Groups are created in the same order on all members, hence best before the
+ * threads part. A group's first ECH_REDUCTION_LIBRARY keeps the rank's other threads out until all
+ * members have come, so such reductions belong to one thread of a rank.
  */
 #ifndef ECH_COMM_COMM_H
 #define ECH_COMM_COMM_H
@@ -38,8 +42,8 @@ const char *ech_comm_names(void);
  * launcher that this MPI does not know, so that it would be a lone rank. Collective under mpi. */
 ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadline_seconds,
                          ech_comm **endpoints);
-/* Collective: every rank closes its own, groups destroyed before. Accepts NULL. After an abort it
- * does not wait; under mpi it then ends the process with the job. */
+/* Collective: every rank closes its own, groups destroyed before and no other thread in it any more.
+ * Accepts NULL. After an abort it does not wait; under mpi it then ends the process with the job. */
 void ech_comm_close(ech_comm *comm);
 
 int ech_comm_rank(const ech_comm *comm);
@@ -58,7 +62,13 @@ void ech_comm_raise(ech_comm *comm);
  * (MPI_Abort) after the others had a moment to print. Not collective. */
 void ech_comm_abort(ech_comm *comm);
 
-/* Where this rank is, shown by whoever reports a passed deadline. The first 47 bytes of `what` are
+/* Whom this rank waits for, shown by whoever reports a passed deadline; -1: nobody. For who polls
+ * with ech_comm_test; waits mark themselves, and one that ends leaves this mark. A rank has one mark
+ * for all of its threads: the last to set it wins, so who goes on waiting sets it again every few
+ * milliseconds, which also shows that it has not been stopped. */
+void ech_comm_set_wait(ech_comm *comm, int peer);
+
+/* Where this rank is, shown by whoever reports a passed deadline. The first 39 bytes of `what` are
  * copied. step -1: outside of any step. */
 void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what);
 
@@ -80,8 +90,14 @@ ech_status ech_comm_send_start(ech_comm *comm, int peer, int tag, const void *da
                                ech_request *request);
 ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data, size_t bytes,
                                   ech_request *request);
+/* Never waits. After an abort, from whichever thread, a request that is not done is ECH_EABORTED.
+ * After any error no transfer of this endpoint touches a buffer any more. */
 ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done);
-/* Waits for all of them, under the deadline. */
+/* The deadline of who polls: `seconds` is how long ech_comm_test has said that the request is not
+ * done. Past the deadline everything ends as in ech_comm_wait, with ECH_ECOMM and its report. */
+ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double seconds);
+/* Waits for all of them, under the deadline. On any error, also of another thread's wait, all
+ * transfers of this endpoint are withdrawn. */
 ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n);
 
 /* ---- groups ---- */
@@ -110,6 +126,9 @@ const char *ech_group_name(const ech_group *group);
 /* False where the backend has no such reduction (`mpi`'s own on `local`). */
 bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction reduction);
 
+/* Does now what the first ech_group_reduce of that kind would do first, which may keep other threads of
+ * a rank from sending until all members have come. Collective. */
+ech_status ech_group_prepare(ech_group *group, ech_reduction reduction);
 /* x (n, fp32 or fp64, contiguous): every member's x becomes the sum over the members. Bit-identical
  * on all members; under DIRECT each element is added in member order, whatever the cut.
  * DIRECT and RING send 2(N-1)/N·bytes per member; NAIVE (N-1)·bytes; of LIBRARY only the bytes

@@ -10,6 +10,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 
@@ -37,16 +38,23 @@ static int find_index(const ech_comm *comm, const char *name, const int *ranks, 
     return index;
 }
 
+/* The next block of tags with each member, or none taken. */
+static ech_status take_tags(ech_comm *comm, ech_group *group)
+{
+    for (int i = 0; i < group->size; i++)
+        if (comm->shared[group->ranks[i]] >= MOST_SHARED)
+            ECH_FAIL(ECH_EINTERNAL, "group %s: more than %d groups with rank %d", group->name,
+                     MOST_SHARED, group->ranks[i]);
+    for (int i = 0; i < group->size; i++)
+        group->tags[i] = ECH_COMM_TAGS + (int)comm->shared[group->ranks[i]]++ * ECH_CALLS;
+    return ECH_OK;
+}
+
 ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
                             ech_group **out)
 {
     int index = find_index(comm, name, ranks, n);
     if (index < 0) return ECH_EINTERNAL;
-    for (int i = 0; i < n; i++)
-        if (comm->shared[ranks[i]] >= MOST_SHARED)
-            ECH_FAIL(ECH_EINTERNAL, "group %s: more than %d groups with rank %d", name, MOST_SHARED,
-                     ranks[i]);
-
     size_t size = (size_t)n;
     ech_group *group = ech_calloc(1, sizeof *group);
     group->comm = comm;
@@ -54,13 +62,18 @@ ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, 
     group->size = n;
     group->index = index;
     group->ranks = ech_calloc(size, sizeof *group->ranks);
+    memcpy(group->ranks, ranks, size * sizeof *group->ranks);
     group->tags = ech_calloc(size, sizeof *group->tags);
-    for (int i = 0; i < n; i++) {
-        group->ranks[i] = ranks[i];
-        group->tags[i] = ECH_COMM_TAGS + (int)comm->shared[ranks[i]]++ * ECH_CALLS;
-    }
     if (index == 0) group->folds = ech_calloc(size * ECH_FOLD_VALUES, sizeof *group->folds);
     for (int b = 0; b < 2; b++) group->batch[b].at = ech_calloc(2 * size, sizeof(ech_request));
+
+    ech_comm_lock(comm);
+    ech_status st = take_tags(comm, group);
+    ech_comm_unlock(comm);
+    if (st != ECH_OK) {
+        ech_group_destroy(group);
+        return st;
+    }
     *out = group;
     return ECH_OK;
 }
@@ -68,7 +81,11 @@ ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, 
 void ech_group_destroy(ech_group *group)
 {
     if (!group) return;
-    if (group->library) group->comm->backend->allreduce_forget(group->comm, group->library);
+    if (group->library) {
+        ech_comm_lock(group->comm);
+        group->comm->backend->allreduce_forget(group->comm, group->library);
+        ech_comm_unlock(group->comm);
+    }
     for (int b = 0; b < 2; b++) free(group->batch[b].at);
     free(group->folds);
     free(group->tags);

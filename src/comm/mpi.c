@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -22,9 +21,6 @@
 static const char mpiexec[] = ECH_MPIEXEC;
 
 enum { CUT = 1 << 30, PATH_BYTES = 256, NO_PART = -1 };
-
-/* Time for other ranks to see the flag and print, before MPI_Abort ends them. */
-static const struct timespec grace = {.tv_nsec = 300 * 1000 * 1000};
 
 typedef struct part {
     MPI_Request request;
@@ -40,7 +36,6 @@ typedef struct mpi_state {
     bool finalizes; /* this endpoint has called MPI_Init */
     ECH_LIST(part) parts;
     int free_part;
-    char board_path[PATH_BYTES];
 } mpi_state;
 
 static const char *launcher(void)
@@ -131,25 +126,29 @@ static ech_status duplicate_world(mpi_state *state)
     return ECH_OK;
 }
 
-/* The board's file: made by local rank 0, opened by the others of this machine. */
-static ech_status share_board(mpi_state *state, MPI_Comm machine, int local_rank, int local_size,
-                              ech_board **board)
+/* The board's file: local rank 0 takes one (path "": it cannot), the others of this machine open it. */
+static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, char *path,
+                             ech_board **board)
 {
     ech_status st = ECH_OK;
-    if (local_rank == 0) {
-        st = ech_board_file_create(local_size, state->board_path, PATH_BYTES, board);
-        if (st != ECH_OK) state->board_path[0] = '\0';
-    }
-    ECH_TRY(check(MPI_Bcast(state->board_path, PATH_BYTES, MPI_CHAR, 0, machine), "MPI_Bcast"));
-    if (local_rank != 0)
-        st = state->board_path[0] ? ech_board_file_open(state->board_path, local_size, board)
-                                  : ECH_EABORTED;
+    if (local_rank == 0) st = ech_board_file_take(local_size, path, PATH_BYTES, board);
+    if (st != ECH_OK) *path = '\0';
+    ECH_TRY(check(MPI_Bcast(path, PATH_BYTES, MPI_CHAR, 0, machine), "MPI_Bcast"));
+    if (local_rank != 0) st = *path ? ech_board_file_open(path, local_size, board) : ECH_EABORTED;
     /* All ranks of the job go on, or none. */
     int mine = st, worst;
     ECH_TRY(
         check(MPI_Allreduce(&mine, &worst, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce"));
     if (st == ECH_OK && worst != ECH_OK) st = ECH_EABORTED;
-    if (st != ECH_OK && local_rank == 0 && *board) unlink(state->board_path);
+    return st;
+}
+
+/* Once everyone has opened the file nobody needs its name: nothing is left of a killed job. */
+static ech_status share_board(MPI_Comm machine, int local_rank, int local_size, ech_board **board)
+{
+    char path[PATH_BYTES] = "";
+    ech_status st = open_board(machine, local_rank, local_size, path, board);
+    if (local_rank == 0 && *path) unlink(path);
     return st;
 }
 
@@ -167,7 +166,7 @@ static ech_status join(mpi_state *state, int wanted, double deadline_seconds, ec
     ech_board *board = NULL;
     ech_status st = check(MPI_Comm_rank(machine, &local_rank), "MPI_Comm_rank");
     if (st == ECH_OK) st = check(MPI_Comm_size(machine, &local_size), "MPI_Comm_size");
-    if (st == ECH_OK) st = share_board(state, machine, local_rank, local_size, &board);
+    if (st == ECH_OK) st = share_board(machine, local_rank, local_size, &board);
     MPI_Comm_free(&machine);
     if (st != ECH_OK) {
         ech_board_file_unmap(board);
@@ -377,11 +376,9 @@ static void withdraw(ech_comm *comm)
 
 static void abort_job(ech_comm *comm)
 {
-    mpi_state *state = comm->state;
+    (void)comm;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    nanosleep(&grace, NULL);
-    unlink(state->board_path);
     fflush(NULL);
     if (!finalized) MPI_Abort(MPI_COMM_WORLD, 1);
 }
@@ -389,9 +386,7 @@ static void abort_job(ech_comm *comm)
 static void close_own(ech_comm *comm)
 {
     mpi_state *state = comm->state;
-    /* MPI_Finalize would wait for ranks that never come. */
-    if (comm->dead || ech_board_aborted(comm->board)) abort_job(comm);
-    if (comm->local_rank == 0) unlink(state->board_path);
+    ech_board_leave(comm->board, comm->local_rank);
     ech_board_file_unmap(comm->board);
     leave(state);
 }
@@ -414,6 +409,7 @@ const ech_comm_backend ech_comm_mpi = {
     .test = test,
     .withdraw = withdraw,
     .abort = abort_job,
+    .grace_ms = 300, /* other ranks print, before MPI_Abort ends them */
     .allreduce_start = allreduce_start,
     .allreduce_forget = allreduce_forget,
 };

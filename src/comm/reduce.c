@@ -101,12 +101,17 @@ static ech_status check(const ech_group *group, ech_reduction reduction, const e
     return ECH_OK;
 }
 
+ech_status ech_group_prepare(ech_group *group, ech_reduction reduction)
+{
+    const ech_reduction_row *row = table[reduction].row;
+    return row->prepare && group->size > 1 ? row->prepare(group) : ECH_OK;
+}
+
 ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,
                             void *scratch)
 {
     ECH_TRY(check(group, reduction, x));
-    /* Making the library's own group waits for all members without a deadline: ours comes first. */
-    if (reduction == ECH_REDUCTION_LIBRARY && !group->library) ECH_TRY(ech_group_barrier(group));
+    ECH_TRY(ech_group_prepare(group, reduction));
     ech_group_begin(group, ECH_CALL_REDUCE);
     ech_sum sum = {.group = group,
                    .x = x->data,

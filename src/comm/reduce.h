@@ -25,7 +25,8 @@ typedef struct ech_reduction_row {
     int64_t (*scratch)(size_t item, int64_t n, int N);
     /* Elements that member `index` sends, N > 1. */
     int64_t (*sent)(int64_t n, int N, int index);
-    ech_status (*run)(const ech_sum *sum); /* N > 1, n > 0 */
+    ech_status (*run)(const ech_sum *sum);   /* N > 1, n > 0 */
+    ech_status (*prepare)(ech_group *group); /* optional: collective, N > 1 */
 } ech_reduction_row;
 
 extern const ech_reduction_row ech_reduce_DIRECT, ech_reduce_RING, ech_reduce_NAIVE,

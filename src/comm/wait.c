@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "comm/backend.h"
 
 /* Seconds without progress until a wait yields its core, and until it sleeps. */
@@ -31,9 +30,8 @@ static ech_status test_all(ech_comm *comm, ech_request *requests, int n, int *le
 {
     *left = 0;
     for (int i = 0; i < n; i++) {
-        ech_request *request = &requests[i];
-        if (!request->done && !comm->dead) ECH_TRY(comm->backend->test(comm, request));
-        if (!request->done) ++*left;
+        ECH_TRY(ech_transfer_test(comm, &requests[i]));
+        if (!requests[i].done) ++*left;
     }
     return ECH_OK;
 }
@@ -53,23 +51,11 @@ static const ech_request *mark_wait(ech_comm *comm, const ech_request *requests,
     return open;
 }
 
-/* All positions, one line a rank, printed by the first rank whose deadline passes. */
-static void print_positions(const ech_comm *comm)
-{
-    for (int i = 0; i < comm->board->slots; i++) {
-        int rank = atomic_load(&comm->board->slot[i].rank);
-        ech_text text = {0};
-        ech_board_describe(comm->board, rank, &text);
-        ech_log_warn("rank %d: %s", rank, text.at);
-        ech_text_free(&text);
-    }
-}
-
 static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const char *group,
                                 const char *call)
 {
-    if (ech_board_claim_report(comm->board)) print_positions(comm);
-    int culprit = ech_board_culprit(comm->board, comm->rank);
+    if (ech_board_claim_report(comm->board)) ech_board_print(comm->board);
+    int culprit = ech_board_culprit(comm->board, open->peer);
     ech_text what = {0}, where = {0};
     if (group)
         ech_text_append(&what, "%s over group %s", call, group);
@@ -84,12 +70,16 @@ static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const c
         open->bytes, what.at, culprit, where.at);
     ech_text_free(&what);
     ech_text_free(&where);
+    ech_comm_withdraw(comm);
+    /* The mark stays, whoever else of this rank has set it meanwhile: reports of other ranks follow
+     * it to the culprit. */
+    ech_board_set_wait(comm->board, comm->local_rank, open->peer);
     return st;
 }
 
-/* The loop of ech_wait_all, which cleans up behind it. */
+/* The loop of ech_wait_all, which cleans up behind it: *mark is the peer put on the board, if any. */
 static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const char *group,
-                            const char *call)
+                            const char *call, int *mark)
 {
     double progress_at = 0;
     long nap_ns = FIRST_NAP_NS;
@@ -98,7 +88,7 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
         int left;
         ECH_TRY(test_all(comm, requests, n, &left));
         if (left == 0) return ECH_OK;
-        if (comm->dead || ech_board_aborted(comm->board)) return ECH_EABORTED;
+        if (ech_comm_is_over(comm)) return ECH_EABORTED;
 
         double now = ech_clock_now();
         if (left != before) {
@@ -109,6 +99,7 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
         double idle = now - progress_at;
         if (idle > yield_seconds) {
             const ech_request *open = mark_wait(comm, requests, n);
+            *mark = open->peer;
             if (idle > comm->deadline) return fail_deadline(comm, open, group, call);
         }
         give_way(comm, idle, &nap_ns);
@@ -118,9 +109,21 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
 ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const char *group,
                         const char *call)
 {
-    ech_status st = wait_loop(comm, requests, n, group, call);
+    int mark = -1;
+    ech_status st = wait_loop(comm, requests, n, group, call, &mark);
     if (st != ECH_OK) ech_comm_withdraw(comm);
-    /* After a passed deadline the mark stays: reports of other ranks follow it to the culprit. */
-    if (st != ECH_ECOMM) ech_board_set_wait(comm->board, comm->local_rank, -1);
+    if (st != ECH_ECOMM && mark >= 0)
+        ech_board_end_wait(comm->board, comm->local_rank, mark, atomic_load(&comm->polled));
     return st;
+}
+
+ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double seconds)
+{
+    if (request->done || seconds <= comm->deadline) return ECH_OK;
+    if (ech_comm_is_over(comm)) {
+        ech_comm_withdraw(comm);
+        return ECH_EABORTED;
+    }
+    ech_board_set_wait(comm->board, comm->local_rank, request->peer);
+    return fail_deadline(comm, request, NULL, NULL);
 }

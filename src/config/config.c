@@ -12,11 +12,6 @@
 #include "base/memory.h"
 #include "config/table.h"
 
-static bool holds_text(const ech_config_key *key)
-{
-    return key->type == ECH_CONFIG_TEXT || key->type == ECH_CONFIG_NAME;
-}
-
 static void copy_names(ech_config_source *source, const ech_config_names *names, size_t n)
 {
     source->names = ech_calloc(n, sizeof *names);
@@ -43,7 +38,7 @@ void ech_config_destroy(ech_config *config)
     if (!config) return;
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
-        if (holds_text(key)) free(*(char **)ech_config_field(config, key));
+        if (ech_config_is_text(key)) free(*(char **)ech_config_field(config, key));
         free(config->source->keys[k].place);
         free(config->source->keys[k].text);
     }
@@ -65,7 +60,7 @@ ech_config *ech_config_copy(const ech_config *config)
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
         const ech_config_origin *origin = ech_config_origin_of(config, key);
-        if (holds_text(key)) {
+        if (ech_config_is_text(key)) {
             char **field = ech_config_field(copy, key);
             *field = ech_strdup(*field);
         }

@@ -23,23 +23,28 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* What "auto" is until it is resolved, for INT, SIZE and BOOL keys. (REAL keys have no auto; TEXT
- * and NAME keys hold the text "auto".) */
+/* What "auto" is until it is resolved, for INT, SIZE and BOOL keys. (REAL keys have no auto; TEXT,
+ * NAME and LIST keys hold the text "auto".) */
 enum { ECH_AUTO = -1 };
 
-#define ECH_CONFIG_FIELD_INT int64_t
+#define ECH_CONFIG_FIELD_INT  int64_t
 #define ECH_CONFIG_FIELD_SIZE int64_t
 #define ECH_CONFIG_FIELD_REAL double
 #define ECH_CONFIG_FIELD_BOOL int
 #define ECH_CONFIG_FIELD_TEXT char *
 #define ECH_CONFIG_FIELD_NAME char *
+#define ECH_CONFIG_FIELD_LIST char * /* "[3, 1]", or a word */
+
+enum { ECH_CONFIG_LONGEST_LIST = 4096 };
 
 typedef struct ech_config_source ech_config_source; /* where each key was set; private */
 
 typedef struct ech_config {
-#define SECTION(section, help) struct {
+#define SECTION(section, help)       struct {
 #define KEY(section, key, type, ...) ECH_CONFIG_FIELD_##type key;
-#define END(section) } section;
+#define END(section)                                                                               \
+    }                                                                                              \
+    section;
 #include "config/keys.def"
 #undef SECTION
 #undef KEY
@@ -59,9 +64,9 @@ void ech_config_destroy(ech_config *config); /* accepts NULL */
 /* A copy that may be changed apart (verify makes one per layout). */
 ech_config *ech_config_copy(const ech_config *config);
 
-/* Reads YAML: a mapping of sections to mappings of keys to scalars. Errors (unknown section or key
- * with the nearest known one, duplicate key, wrong type or unit, out of bounds, bad YAML, a list
- * where a value is due) name file:line:column. */
+/* Reads YAML: a mapping of sections to mappings of keys to scalars, or for LIST keys sequences of
+ * scalars. Errors (unknown section or key with the nearest known one, duplicate key, wrong type or
+ * unit, out of bounds, bad YAML, a list where a value is due) name file:line:column. */
 ech_status ech_config_read_file(ech_config *config, const char *path);
 /* The same from memory; `name` stands for the file in errors. */
 ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name);
@@ -84,8 +89,12 @@ ech_status ech_config_complain(const ech_config *config, const char *key, const 
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader);
 
-/* Gives a TEXT or NAME key another value (copied), as if resolved. */
+/* Gives a TEXT, NAME or LIST key another value (copied), as if resolved. */
 void ech_config_replace_text(char **field, const char *value);
+
+/* The whole numbers of a LIST key's value: returns how many, of which the first `most` are stored
+ * in `out`; 0 if it is a word. Values of a configuration have been checked. */
+int ech_config_list(const char *value, int64_t *out, int most);
 
 /* The whole configuration as YAML that reads back to the same struct; sections and keys in the
  * table's order, floats printed so that they read back to the same bits. Required keys without a

@@ -67,6 +67,7 @@ void ech_config_format_value(const ech_config *config, const ech_config_key *key
     }
     case ECH_CONFIG_TEXT:
     case ECH_CONFIG_NAME:
+    case ECH_CONFIG_LIST:
         ech_text_append(out, "%s", *(char *const *)field);
         break;
     }
@@ -114,8 +115,8 @@ static void append_yaml_value(const ech_config *config, const ech_config_key *ke
 {
     ech_text value = {0};
     ech_config_format_value(config, key, &value);
-    bool is_text = key->type == ECH_CONFIG_TEXT || key->type == ECH_CONFIG_NAME;
-    if (is_text && !is_plain(value.at))
+    bool is_list = key->type == ECH_CONFIG_LIST && value.at[0] == '[';
+    if (ech_config_is_text(key) && !is_list && !is_plain(value.at))
         append_quoted(value.at, out);
     else
         ech_text_append_bytes(out, value.at, value.n);
@@ -158,7 +159,7 @@ static void append_range(const ech_config_key *key, const char *what, ech_text *
 
 static void append_type(const ech_config *config, const ech_config_key *key, ech_text *out)
 {
-    const char *choices;
+    const char *choices = key->choices ? ech_config_choices(config, key) : NULL;
     switch (key->type) {
     case ECH_CONFIG_INT:
         append_range(key, "whole number", out);
@@ -176,8 +177,11 @@ static void append_type(const ech_config *config, const ech_config_key *key, ech
         ech_text_append(out, "text");
         break;
     case ECH_CONFIG_NAME:
-        choices = ech_config_choices(config, key);
         ech_text_append(out, "one of: %s", choices ? choices : "");
+        break;
+    case ECH_CONFIG_LIST:
+        append_range(key, "list like [3, 1] of whole numbers", out);
+        ech_text_append(out, "; or one of: %s", choices ? choices : "");
         break;
     }
 }

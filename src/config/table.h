@@ -13,7 +13,8 @@ typedef enum ech_config_type {
     ECH_CONFIG_REAL,
     ECH_CONFIG_BOOL,
     ECH_CONFIG_TEXT,
-    ECH_CONFIG_NAME
+    ECH_CONFIG_NAME,
+    ECH_CONFIG_LIST
 } ech_config_type;
 
 typedef struct ech_config_key {
@@ -22,7 +23,7 @@ typedef struct ech_config_key {
     size_t offset; /* bytes from the start of ech_config */
     const char *initial;
     double low, high;
-    const char *choices; /* NULL, or for NAME */
+    const char *choices; /* NULL, or for NAME and LIST */
     bool fixed;          /* may not change on resume */
     const char *help;
 } ech_config_key;
@@ -90,7 +91,14 @@ static inline ech_config_origin *ech_config_origin_of(const ech_config *config,
     return &config->source->keys[key - ech_config_keys];
 }
 
-/* The names that a NAME key may have; NULL if the application handed none in for its table. */
+/* Whether the struct has an allocated string for the key. */
+static inline bool ech_config_is_text(const ech_config_key *key)
+{
+    return key->type == ECH_CONFIG_TEXT || key->type == ECH_CONFIG_NAME ||
+           key->type == ECH_CONFIG_LIST;
+}
+
+/* The names that a NAME or LIST key may have; NULL if the application handed none in for its table. */
 const char *ech_config_choices(const ech_config *config, const ech_config_key *key);
 
 /* Gives the key a default's value, which is not checked. */
@@ -98,6 +106,17 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key);
 /* Checks `text` and gives it to the key, with the place for this and later errors. */
 ech_status ech_config_set_value(ech_config *config, const ech_config_key *key, const char *text,
                                 const char *place);
+/* Logs "place: section.key = text: reason", the reason freed; ECH_EUSAGE. */
+ech_status ech_config_refuse_value(const ech_config_key *key, const char *text, const char *place,
+                                   ech_text *reason);
+/* The word of `choices` nearest to `name` is appended as a question, if there is one. */
+void ech_config_suggest_choice(const char *name, const char *choices, ech_text *out);
+/* One entry of a LIST key's list. */
+ech_status ech_config_read_entry(const ech_config_key *key, const char *text, const char *place,
+                                 int64_t *out);
+/* The whole value of a LIST key; *out is replaced by it in the form "[3, 1]". */
+ech_status ech_config_read_list(const ech_config *config, const ech_config_key *key,
+                                const char *text, const char *place, char **out);
 /* A NAME key's value is among its choices; `place` as above. */
 ech_status ech_config_check_name(const ech_config *config, const ech_config_key *key,
                                  const char *text, const char *place);

@@ -18,15 +18,19 @@ typedef struct attempt {
 
 enum { SHOWN_BYTES = 60 };
 
-/* Logs "place: section.key = value: reason", reason freed. */
-static ech_status refuse(const attempt *a, ech_text *reason)
+ech_status ech_config_refuse_value(const ech_config_key *key, const char *text, const char *place,
+                                   ech_text *reason)
 {
-    const char *more = strlen(a->text) > SHOWN_BYTES ? "..." : "";
-    ech_status st =
-        ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: %s.%s = %.*s%s: %s", a->place,
-                    a->key->section, a->key->name, SHOWN_BYTES, a->text, more, reason->at);
+    const char *more = strlen(text) > SHOWN_BYTES ? "..." : "";
+    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: %s.%s = %.*s%s: %s", place,
+                                key->section, key->name, SHOWN_BYTES, text, more, reason->at);
     ech_text_free(reason);
     return st;
+}
+
+static ech_status refuse(const attempt *a, ech_text *reason)
+{
+    return ech_config_refuse_value(a->key, a->text, a->place, reason);
 }
 
 static bool may_be_auto(const ech_config_key *key)
@@ -34,9 +38,10 @@ static bool may_be_auto(const ech_config_key *key)
     return strcmp(key->initial, "auto") == 0;
 }
 
+/* Not for a list, whose entries cannot be auto. */
 static const char *or_auto(const ech_config_key *key)
 {
-    return may_be_auto(key) ? ", or auto" : "";
+    return may_be_auto(key) && key->type != ECH_CONFIG_LIST ? ", or auto" : "";
 }
 
 static ech_status refuse_bounds(const attempt *a)
@@ -149,8 +154,7 @@ const char *ech_config_choices(const ech_config *config, const ech_config_key *k
     return NULL;
 }
 
-/* The word of `choices` nearest to `name` is appended as a question, if there is one. */
-static void suggest_choice(const char *name, const char *choices, ech_text *out)
+void ech_config_suggest_choice(const char *name, const char *choices, ech_text *out)
 {
     ECH_LIST(const char *) words = {0};
     char *copy = ech_strdup(choices), *rest = NULL;
@@ -172,8 +176,20 @@ ech_status ech_config_check_name(const ech_config *config, const ech_config_key 
     if (ech_text_has_word(choices, text)) return ECH_OK;
     ech_text reason = {0};
     ech_text_append(&reason, "not one of: %s", choices);
-    suggest_choice(text, choices, &reason);
+    ech_config_suggest_choice(text, choices, &reason);
     return refuse(&(attempt){key, text, place}, &reason);
+}
+
+ech_status ech_config_read_entry(const ech_config_key *key, const char *text, const char *place,
+                                 int64_t *out)
+{
+    const attempt a = {key, text, place};
+    int64_t value;
+    if (!ech_text_to_int(text, &value))
+        return is_digits(text) ? refuse_bounds(&a) : refuse_number(&a, "a whole number", "[3, 1]");
+    if (value < (int64_t)key->low || value > (int64_t)key->high) return refuse_bounds(&a);
+    *out = value;
+    return ECH_OK;
 }
 
 static ech_status read_value(ech_config *config, const attempt *a)
@@ -193,6 +209,8 @@ static ech_status read_value(ech_config *config, const attempt *a)
         ECH_TRY(ech_config_check_name(config, a->key, a->text, a->place));
         ech_config_replace_text(field, a->text);
         return ECH_OK;
+    case ECH_CONFIG_LIST:
+        return ech_config_read_list(config, a->key, a->text, a->place, field);
     }
     ECH_FAIL(ECH_EINTERNAL, "%s.%s has no type", a->key->section, a->key->name);
 }
@@ -214,7 +232,7 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key)
 {
     void *field = ech_config_field(config, key);
     bool required = strcmp(key->initial, "required") == 0;
-    if (key->type == ECH_CONFIG_TEXT || key->type == ECH_CONFIG_NAME) {
+    if (ech_config_is_text(key)) {
         ech_config_replace_text(field, required ? "" : key->initial);
         return;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Run files: YAML of exactly two levels, sections and keys, with scalars below. The rest of YAML
- * (lists, anchors, tags, several documents) has no meaning here and is refused where it stands.
+ * Run files: YAML of exactly two levels, sections and keys, with scalars below, or for some keys
+ * sequences of scalars. The rest of YAML (anchors, tags, several documents) has no meaning here and
+ * is refused where it stands.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,21 +119,60 @@ static bool is_null(const reader *r)
            (*text == '\0' || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0);
 }
 
-static ech_status read_value(reader *r, const ech_config_key *key)
+/* "run.yaml:3:5", of what is being looked at. */
+static void append_place(const reader *r, ech_text *out)
 {
-    char what[128];
-    snprintf(what, sizeof what, "%s.%s", key->section, key->name);
-    ECH_TRY(advance(r));
+    ech_text_append(out, "%s:%zu:%zu", r->name, r->event.start_mark.line + 1,
+                    r->event.start_mark.column + 1);
+}
+
+/* A sequence becomes the text that the command line would have given. */
+static ech_status read_sequence(reader *r, const ech_config_key *key, const char *what,
+                                ech_text *list)
+{
+    ech_status st = ECH_OK;
+    for (int i = 0; st == ECH_OK; i++) {
+        ECH_TRY(advance(r));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
+        const char *text;
+        ECH_TRY(look_at_scalar(r, what, &text));
+        if (i == ECH_CONFIG_LONGEST_LIST) FAIL_HERE(r, "%s: more than %d entries", what, i);
+        ech_text place = {0}; /* of this entry, for errors */
+        append_place(r, &place);
+        int64_t value;
+        st = ech_config_read_entry(key, text, place.at, &value);
+        if (st == ECH_OK) ech_text_append(list, "%s%s", i ? ", " : "[", text);
+        ech_text_free(&place);
+    }
+    ech_text_append(list, list->n ? "]" : "[]");
+    return st;
+}
+
+static ech_status read_scalar(const reader *r, const ech_config_key *key, const char *what,
+                              ech_text *value)
+{
     const char *text;
     ECH_TRY(look_at_scalar(r, what, &text));
     if (is_null(r))
         FAIL_HERE(r, "%s: no value; give one%s or leave the key out", what,
                   key->type == ECH_CONFIG_TEXT ? ", \"\" for an empty text," : "");
-    ech_text place = {0};
-    ech_text_append(&place, "%s:%zu:%zu", r->name, r->event.start_mark.line + 1,
-                    r->event.start_mark.column + 1);
-    ech_status st = ech_config_set_value(r->config, key, text, place.at);
+    ech_text_append(value, "%s", text);
+    return ECH_OK;
+}
+
+static ech_status read_value(reader *r, const ech_config_key *key)
+{
+    char what[128];
+    snprintf(what, sizeof what, "%s.%s", key->section, key->name);
+    ECH_TRY(advance(r));
+    bool is_list = key->type == ECH_CONFIG_LIST && r->event.type == YAML_SEQUENCE_START_EVENT;
+    ech_text place = {0}, value = {0};
+    append_place(r, &place);
+    ech_status st =
+        is_list ? read_sequence(r, key, what, &value) : read_scalar(r, key, what, &value);
+    if (st == ECH_OK) st = ech_config_set_value(r->config, key, value.at, place.at);
     ech_text_free(&place);
+    ech_text_free(&value);
     return st;
 }
 

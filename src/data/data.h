@@ -9,9 +9,12 @@
  * S = ceil((N - 1) / T) samples.
  *
  * Position g = step x global_batch_size + i of a run takes sample pi(seed, g / S)(g mod S), pi the
- * keyed permutation of base/random.h; validation takes sample g itself. Global micro-batch
- * q = k x data + d holds i = q b .. q b + b - 1, b the micro-batch size, k the rank's own count of
- * micro-batches, d its data rank. So what a step trains on does not depend on the ranks.
+ * keyed permutation of base/random.h; validation takes sample g itself. The M = global_batch_size / b
+ * micro-batches of a step, b the micro-batch size, are numbered q = 0 .. M - 1 over all ranks;
+ * micro-batch q holds i = q b .. q b + b - 1. The ranks of a stage of the pipeline share them out: of r
+ * such replicas, the one with data rank d takes q = k r + d, k = 0, 1, ... below M. M need not be a
+ * multiple of r: some replicas then have one micro-batch more than the others. So what a step trains
+ * on, and how many tokens of it count, do not depend on the ranks.
  */
 #ifndef ECH_DATA_DATA_H
 #define ECH_DATA_DATA_H
@@ -89,20 +92,24 @@ int64_t ech_data_samples(int64_t tokens, int64_t sequence_length);
 /* What a rank reads and how. */
 typedef struct ech_loader_options {
     int64_t sequence_length;   /* T */
-    int64_t global_batch_size; /* samples per step over all ranks */
+    int64_t global_batch_size; /* samples per step over all ranks: M b */
     int64_t micro_batch_size;  /* b */
-    int data_degree, data_rank;
+    int data_degree;           /* r <= M: replicas of this rank's stage */
+    int data_rank;             /* d: which of them it is */
     int64_t vocabulary;
     bool shuffle; /* by (seed, epoch); validation: false */
     uint64_t seed;
     int64_t last_position; /* positions from here on are padding of weight 0; INT64_MAX: none */
     int prefetch;          /* batches read ahead */
+    bool counts_only;      /* no token is read: for stages amid a pipeline */
 } ech_loader_options;
 
-/* One rank's samples of one step: m micro-batches of b samples. */
+/* One rank's samples of one step: m micro-batches of b samples. With counts_only the arrays are
+ * NULL. */
 typedef struct ech_batch {
     int64_t step;
-    int64_t micro_batches; /* m */
+    int64_t micro_batches; /* m: this rank's own, ceil or floor of M / r */
+    double step_tokens;    /* weights summed over the whole step: all M b samples, of all ranks */
     int32_t *tokens;       /* (m, b, T) */
     int32_t *targets;      /* (m, b, T): the following tokens; 0 where the weight is 0 */
     float *weights;        /* (m, b, T): 1, or 0 for padding */

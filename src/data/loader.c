@@ -28,7 +28,7 @@ struct ech_loader {
     int64_t samples; /* of the file */
     int64_t slots;
     ech_batch *slot;
-    void *memory;        /* of all slots, and ids */
+    void *memory;        /* of all slots, and ids; NULL with counts_only */
     int32_t *ids;        /* T + 1, the thread's */
     int64_t first, last; /* steps: where it began; what the reader got last, or first - 1 */
     int64_t stalls;
@@ -46,7 +46,7 @@ static ech_status fill_row(ech_loader *loader, ech_batch *batch, int64_t row)
 {
     const ech_loader_options *options = &loader->options;
     int64_t T = options->sequence_length, position;
-    ECH_TRY(ech_sample_position(options, batch->step, row, &position));
+    ECH_TRY(ech_sample_position(options, batch->step, ech_sample_place(options, row), &position));
     int32_t *tokens = batch->tokens + row * T, *targets = batch->targets + row * T;
     float *weights = batch->weights + row * T;
     if (position >= options->last_position) {
@@ -59,10 +59,29 @@ static ech_status fill_row(ech_loader *loader, ech_batch *batch, int64_t row)
     return ech_sample_read(loader->file, options, s, loader->ids, tokens, targets, weights);
 }
 
+/* Over all samples of the step, whoever reads them, and without reading one: every rank counts for
+ * itself what all of them agree on. */
+static ech_status count_tokens(const ech_loader *loader, int64_t step, double *out)
+{
+    const ech_loader_options *options = &loader->options;
+    int64_t tokens = ech_token_file_tokens(loader->file), sum = 0;
+    for (int64_t i = 0; i < options->global_batch_size && !atomic_load(&loader->stop); i++) {
+        int64_t position;
+        ECH_TRY(ech_sample_position(options, step, i, &position));
+        if (position >= options->last_position) break;
+        int64_t s = ech_sample_at(options, loader->samples, position);
+        sum += ech_sample_count(tokens, options->sequence_length, s);
+    }
+    *out = (double)sum;
+    return ECH_OK;
+}
+
 static ech_status fill_batch(ech_loader *loader, int64_t step)
 {
     ech_batch *batch = &loader->slot[step % loader->slots];
     batch->step = step;
+    ECH_TRY(count_tokens(loader, step, &batch->step_tokens));
+    if (loader->options.counts_only) return ECH_OK;
     int64_t rows = batch->micro_batches * loader->options.micro_batch_size;
     for (int64_t row = 0; row < rows && !atomic_load(&loader->stop); row++)
         ECH_TRY(fill_row(loader, batch, row));
@@ -108,16 +127,15 @@ static void check_options(const ech_loader_options *o, int64_t first_step)
 {
     ECH_ASSERT(o->sequence_length > 0 && o->micro_batch_size > 0 && o->prefetch > 0);
     ECH_ASSERT(o->data_degree > 0 && o->data_rank >= 0 && o->data_rank < o->data_degree);
-    ECH_ASSERT(o->global_batch_size > 0 && o->global_batch_size % o->data_degree == 0);
-    ECH_ASSERT(o->global_batch_size / o->data_degree % o->micro_batch_size == 0);
+    ECH_ASSERT(o->global_batch_size > 0 && o->global_batch_size % o->micro_batch_size == 0);
+    ECH_ASSERT(o->global_batch_size / o->micro_batch_size >= o->data_degree);
     ECH_ASSERT(first_step >= 0);
 }
 
 /* One allocation: the ids, then tokens, targets and weights of every slot. */
-static ech_status create_slots(ech_loader *loader)
+static ech_status create_arrays(ech_loader *loader, int64_t rows)
 {
-    const ech_loader_options *o = &loader->options;
-    int64_t T = o->sequence_length, rows = o->global_batch_size / o->data_degree, items, bytes;
+    int64_t T = loader->options.sequence_length, items, bytes;
     _Static_assert(sizeof(float) == sizeof(int32_t), "one size of item");
     if (__builtin_mul_overflow(rows, 3 * loader->slots, &items) ||
         __builtin_mul_overflow(items, T, &items) || __builtin_add_overflow(items, T + 1, &items) ||
@@ -131,15 +149,21 @@ static ech_status create_slots(ech_loader *loader)
                  (long long)loader->slots, (long long)rows, (long long)T);
     loader->ids = loader->memory;
     int32_t *at = loader->ids + T + 1;
-    loader->slot = ech_calloc((size_t)loader->slots, sizeof *loader->slot);
     for (int64_t i = 0; i < loader->slots; i++, at += 3 * rows * T) {
-        float *weights = (float *)(void *)(at + 2 * rows * T);
-        loader->slot[i] = (ech_batch){.micro_batches = rows / o->micro_batch_size,
-                                      .tokens = at,
-                                      .targets = at + rows * T,
-                                      .weights = weights};
+        loader->slot[i].tokens = at;
+        loader->slot[i].targets = at + rows * T;
+        loader->slot[i].weights = (float *)(void *)(at + 2 * rows * T);
     }
     return ECH_OK;
+}
+
+static ech_status create_slots(ech_loader *loader)
+{
+    const ech_loader_options *o = &loader->options;
+    int64_t micro_batches = ech_sample_micro_batches(o);
+    loader->slot = ech_calloc((size_t)loader->slots, sizeof *loader->slot);
+    for (int64_t i = 0; i < loader->slots; i++) loader->slot[i].micro_batches = micro_batches;
+    return o->counts_only ? ECH_OK : create_arrays(loader, micro_batches * o->micro_batch_size);
 }
 
 /* Signals are for the thread that trains. */

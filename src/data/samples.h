@@ -7,12 +7,21 @@
 
 #include "data/data.h"
 
-/* The position g of sample `row` < m b of this rank's share of a step. Errors: past 2^63. */
-ech_status ech_sample_position(const ech_loader_options *options, int64_t step, int64_t row,
+/* m: this rank's own micro-batches of every step. */
+int64_t ech_sample_micro_batches(const ech_loader_options *options);
+
+/* The place i < M b, among all samples of a step, of sample `row` < m b of this rank's share. */
+int64_t ech_sample_place(const ech_loader_options *options, int64_t row);
+
+/* The position g of place i of a step. Errors: past 2^63. */
+ech_status ech_sample_position(const ech_loader_options *options, int64_t step, int64_t i,
                                int64_t *out);
 
 /* The sample at position g of a run over `samples` samples. */
 int64_t ech_sample_at(const ech_loader_options *options, int64_t samples, int64_t position);
+
+/* How many tokens of sample s have weight 1, in a stream of `tokens`: T, but for the last sample. */
+int64_t ech_sample_count(int64_t tokens, int64_t sequence_length, int64_t s);
 
 /* Sample s: its T tokens, targets and weights. `ids` is room for T + 1. */
 ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options *options, int64_t s,

@@ -2,80 +2,87 @@
  *
  * What comes in from the host and goes back to it: LOAD, SCALE, READ, LOGITS.
  */
+#include <math.h>
 #include <string.h>
 
 #include "exec/state.h"
 
-/* Micro-batch k of a slot, copied to its value. */
-static void load_slot(ech_exec *exec, ech_batch_slot slot, const void *from)
+/* Micro-batches of a turn, copied to their values. */
+static void load_slot(ech_exec *exec, int turn, ech_batch_slot slot, const void *from)
 {
     const ech_list *list = exec->list;
+    int each = list->micro_batches / list->turns;
     if (list->batch[slot] < 0) return;
-    for (int k = 0; k < list->micro_batches; k++) {
-        int value = list->batch[slot] + k;
+    for (int k = 0; k < each; k++) {
+        int value = list->batch[slot] + turn * each + k;
         size_t bytes = (size_t)ech_plan_value(exec->plan, list, value)->bytes;
         exec->device->copy(ech_exec_touch(exec, value), (const char *)from + (size_t)k * bytes,
                            bytes);
     }
 }
 
-static double sum_weights(const ech_list *list, const ech_batch *batch)
-{
-    int64_t n = list->micro_batches * list->extent.batch * list->extent.tokens;
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)batch->weights[i];
-    return sum;
-}
-
 ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
 {
-    (void)step;
-    exec->scalars[ECH_SCALAR_LOSS] = exec->scalars[ECH_SCALAR_LOSS_WEIGHT] = 0;
+    double *row = ech_exec_row(exec, step->turn);
+    memset(row, 0, (size_t)ech_plan_row(exec->plan) * sizeof *row);
     if (exec->list->purpose == ECH_GENERATE) {
-        load_slot(exec, ECH_TOKENS, exec->prompt);
+        load_slot(exec, step->turn, ECH_TOKENS, exec->prompt);
         return ECH_OK;
     }
     const ech_batch *batch;
-    ECH_TRY(ech_loader_next(exec->loader[exec->list->purpose], exec->step, &batch));
-    load_slot(exec, ECH_TOKENS, batch->tokens);
-    load_slot(exec, ECH_TARGETS, batch->targets);
-    load_slot(exec, ECH_WEIGHTS, batch->weights);
-    exec->scalars[ECH_SCALAR_TOKENS] = sum_weights(exec->list, batch);
-    exec->scalars[ECH_SCALAR_STOP] = exec->ask_stop;
-    exec->scalars[ECH_SCALAR_SAVE_NOW] = exec->ask_save;
+    ECH_TRY(ech_loader_next(exec->loader[exec->list->purpose], exec->step + step->turn, &batch));
+    load_slot(exec, step->turn, ECH_TOKENS, batch->tokens);
+    load_slot(exec, step->turn, ECH_TARGETS, batch->targets);
+    load_slot(exec, step->turn, ECH_WEIGHTS, batch->weights);
+    row[ECH_SCALAR_TOKENS] = batch->step_tokens;
+    row[ECH_SCALAR_STOP] = exec->ask_stop;
+    row[ECH_SCALAR_SAVE_NOW] = exec->ask_save;
     return ECH_OK;
 }
 
 ech_status ech_handle_SCALE(ech_exec *exec, const ech_step *step)
 {
-    (void)step;
-    double tokens = exec->scalars[ECH_SCALAR_TOKENS];
-    exec->scalars[ECH_SCALAR_LOSS_SCALE] = tokens > 0 ? 1 / tokens : 0;
+    double *row = ech_exec_row(exec, step->turn);
+    double tokens = row[ECH_SCALAR_TOKENS];
+    row[ECH_SCALAR_LOSS_SCALE] = tokens > 0 ? 1 / tokens : 0;
     return ECH_OK;
+}
+
+/* The norm over all parameters: under asynchronous schedules the row's own is a stage's. */
+static double whole_norm(const ech_exec *exec, const double *row)
+{
+    double sum = 0;
+    for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row[ECH_SCALARS + i];
+    return sqrt(sum);
+}
+
+static void read_turn(ech_exec *exec, int turn)
+{
+    const double *s = ech_exec_row(exec, turn);
+    ech_readings *r = &exec->readings[turn];
+    r->loss_sum = s[ECH_SCALAR_LOSS];
+    r->tokens = s[ECH_SCALAR_LOSS_WEIGHT];
+    r->loss = r->tokens > 0 ? r->loss_sum / r->tokens : 0;
+    if (exec->list->kind != ECH_LIST_TRAIN) return;
+    r->grad_norm = whole_norm(exec, s);
+    r->learning_rate = s[ECH_SCALAR_LEARNING_RATE];
+    r->clip = s[ECH_SCALAR_CLIP];
+    r->updates = (int64_t)s[ECH_SCALAR_UPDATES];
+    r->withheld = !isfinite(r->grad_norm) || !isfinite(r->loss);
+    r->stop = s[ECH_SCALAR_STOP] > 0;
+    r->save_now = s[ECH_SCALAR_SAVE_NOW] > 0;
 }
 
 ech_status ech_handle_READ(ech_exec *exec, const ech_step *step)
 {
-    (void)step;
-    const double *s = exec->scalars;
-    ech_readings *r = &exec->readings;
+    const double *s = ech_exec_row(exec, step->turn);
     if (exec->list->kind == ECH_LIST_CHECK) {
-        r->hash_differs = false;
+        ech_readings *r = exec->readings;
         for (int i = 0; i < 4; i++)
             r->hash_differs |= s[ECH_SCALAR_HASH0 + i] != -s[ECH_SCALAR_HASH4 + i];
         return ECH_OK;
     }
-    r->loss_sum = s[ECH_SCALAR_LOSS];
-    r->tokens = s[ECH_SCALAR_LOSS_WEIGHT];
-    r->loss = r->tokens > 0 ? r->loss_sum / r->tokens : 0;
-    if (exec->list->kind != ECH_LIST_TRAIN) return ECH_OK;
-    r->grad_norm = s[ECH_SCALAR_GRAD_NORM];
-    r->learning_rate = s[ECH_SCALAR_LEARNING_RATE];
-    r->clip = s[ECH_SCALAR_CLIP];
-    r->updates = (int64_t)s[ECH_SCALAR_UPDATES];
-    r->withheld = s[ECH_SCALAR_WITHHELD] > 0;
-    r->stop = s[ECH_SCALAR_STOP] > 0;
-    r->save_now = s[ECH_SCALAR_SAVE_NOW] > 0;
+    for (int turn = 0; turn < exec->list->turns; turn++) read_turn(exec, turn);
     return ECH_OK;
 }
 

@@ -44,23 +44,27 @@ static void take_params(const frame *f, const ech_node *node, ech_call *call)
     bool writes = f->phase == ECH_BACKWARD_WEIGHT ||
                   (f->phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b);
     int here = (int)(f->step - f->exec->list->step.at);
+    const ech_writer *writers =
+        &f->exec->list->first_writer[(size_t)f->step->turn * f->exec->plan->model->param.n];
     for (int i = 0; i < node->params; i++) {
         const ech_param_plan *p = &f->exec->plan->param[node->param[i]];
-        call->param[i] = ech_exec_param(f->exec, node->param[i]);
+        call->param[i] = ech_exec_param_at(f->exec, node->param[i], f->step->version);
         if (!writes) continue;
         ech_exec_touch(f->exec, f->exec->plan->bucket.at[p->bucket].value);
         call->dparam[i] = ech_exec_gradient_of(f->exec, node->param[i]);
-        call->accumulate[i] = p->first_step != here || p->first_call != f->call;
+        const ech_writer *first = &writers[node->param[i]];
+        call->accumulate[i] = first->step != here || first->call != f->call;
     }
 }
 
-/* The index of the micro-batch's first sample in the global batch: global micro-batch q = k·data + d
- * begins with sample q·b. */
+/* The index of the micro-batch's first sample in the global batch: global micro-batch q begins with
+ * sample q·b. */
 static int64_t first_sample(const frame *f)
 {
-    const ech_layout *layout = f->exec->plan->layout;
-    int64_t d = layout->place[f->exec->plan->rank].data;
-    return (f->step->micro * (int64_t)layout->data + d) * f->exec->list->extent.batch;
+    const ech_list *list = f->exec->list;
+    int k = f->step->micro % (list->micro_batches / list->turns);
+    return ech_layout_global_micro(f->exec->plan->layout, f->exec->plan->rank, k) *
+           list->extent.batch;
 }
 
 static void prepare(const frame *f, const ech_block_call *c, ech_call *call)
@@ -74,12 +78,13 @@ static void prepare(const frame *f, const ech_block_call *c, ech_call *call)
     call->extent = exec->list->extent;
     call->purpose = exec->list->purpose;
     call->seed = (uint64_t)exec->config->training.seed;
-    call->step = (uint32_t)exec->step;
+    call->step = (uint32_t)(exec->step + f->step->turn);
     call->layer = (uint32_t)f->block->index;
     call->first_sample = first_sample(f);
     call->position = exec->position;
-    call->loss_sums = &exec->scalars[ECH_SCALAR_LOSS];
-    call->loss_scale = &exec->scalars[ECH_SCALAR_LOSS_SCALE];
+    double *row = ech_exec_row(exec, f->step->turn);
+    call->loss_sums = &row[ECH_SCALAR_LOSS];
+    call->loss_scale = &row[ECH_SCALAR_LOSS_SCALE];
     take_params(f, node, call);
     if (f->phase == ECH_FORWARD) {
         take_ports(f, node->in, node->ins, ~0u, call->in);

@@ -2,8 +2,10 @@
  *
  * The interpreter's core: lanes, waits, and one loop.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "exec/state.h"
 
@@ -17,7 +19,7 @@ static const handler handlers[ECH_STEPS] = {
 
 static const ech_engine_kind engine_of[ECH_LANES] = {
     [ECH_LANE_COMPUTE] = ECH_ENGINE_COMPUTE, [ECH_LANE_SEND] = ECH_ENGINE_LINK,
-    [ECH_LANE_RECEIVE] = ECH_ENGINE_LINK,    [ECH_LANE_REDUCE] = ECH_ENGINE_LINK,
+    [ECH_LANE_RECEIVE] = ECH_ENGINE_LINK,    [ECH_LANE_REDUCE] = ECH_ENGINE_REDUCE,
     [ECH_LANE_COPY] = ECH_ENGINE_DISK,       [ECH_LANE_DISK] = ECH_ENGINE_DISK};
 
 /* Everyone who waits looks again. */
@@ -29,28 +31,58 @@ static void wake(ech_exec *exec)
     pthread_mutex_unlock(&exec->lock);
 }
 
-static void complete(ech_exec *exec, size_t step)
+void ech_exec_complete(ech_exec *exec, int step)
 {
+    if (exec->records) exec->ends[step] = ech_clock_now();
     atomic_store(&exec->done[step], exec->run);
     wake(exec);
 }
 
+bool ech_exec_has_failed(const ech_exec *exec)
+{
+    return atomic_load(&exec->failed);
+}
+
 static bool is_done(ech_exec *exec, int step)
 {
-    return atomic_load(&exec->done[step]) == exec->run || atomic_load(&exec->failed);
+    return atomic_load(&exec->done[step]) == exec->run || ech_exec_has_failed(exec);
+}
+
+bool ech_exec_may_begin(ech_exec *exec, const ech_step *step)
+{
+    for (int i = 0; i < step->afters; i++)
+        if (!is_done(exec, exec->list->after.at[step->first_after + i])) return false;
+    return true;
 }
 
 /* False if the run has failed. */
-static bool wait_for(ech_exec *exec, int step)
+static bool wait_for(ech_exec *exec, int step, bool compute)
 {
     for (int spin = 0; spin < 64; spin++)
-        if (is_done(exec, step)) return !atomic_load(&exec->failed);
+        if (is_done(exec, step)) return !ech_exec_has_failed(exec);
+    if (compute) atomic_store(&exec->awaited, step);
     pthread_mutex_lock(&exec->lock);
     atomic_fetch_add(&exec->waiting, 1);
     while (!is_done(exec, step)) pthread_cond_wait(&exec->changed, &exec->lock);
     atomic_fetch_sub(&exec->waiting, 1);
     pthread_mutex_unlock(&exec->lock);
-    return !atomic_load(&exec->failed);
+    if (compute) atomic_store(&exec->awaited, -1);
+    return !ech_exec_has_failed(exec);
+}
+
+static bool is_free(ech_exec *exec, int step)
+{
+    return step >= 0 && ech_exec_may_begin(exec, &exec->list->step.at[step]);
+}
+
+void ech_exec_wait_for_any(ech_exec *exec, int step, int other)
+{
+    pthread_mutex_lock(&exec->lock);
+    atomic_fetch_add(&exec->waiting, 1);
+    while (!is_free(exec, step) && !is_free(exec, other) && !ech_exec_has_failed(exec))
+        pthread_cond_wait(&exec->changed, &exec->lock);
+    atomic_fetch_sub(&exec->waiting, 1);
+    pthread_mutex_unlock(&exec->lock);
 }
 
 static void fail(ech_exec *exec, ech_status status)
@@ -61,31 +93,41 @@ static void fail(ech_exec *exec, ech_status status)
     wake(exec);
 }
 
-/* One lane's steps of the list, in order. */
-static void run_engine(ech_exec *exec, ech_engine_kind kind)
+/* A step of the compute lane: what died in it is dead before other lanes, which may use its place, go
+ * on. */
+static ech_status compute_step(ech_exec *exec, size_t s)
+{
+    const ech_step *step = &exec->list->step.at[s];
+    ech_comm_set_position(exec->comm, exec->step + step->turn, exec->where[exec->list->kind][s]);
+    ech_ledger_advance(exec, step->tick);
+    ECH_TRY(handlers[step->kind](exec, step));
+    if (exec->observer) exec->observer(exec->observer_context, exec, step);
+    ech_ledger_advance(exec, step->tick + step->ticks);
+    return ECH_OK;
+}
+
+/* One lane's steps of the list, one after the other. */
+static ech_status run_in_order(ech_exec *exec, ech_engine_kind kind)
 {
     const ech_list *list = exec->list;
+    bool compute = kind == ECH_ENGINE_COMPUTE;
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (engine_of[step->lane] != kind) continue;
         for (int i = 0; i < step->afters; i++)
-            if (!wait_for(exec, list->after.at[step->first_after + i])) return;
-        if (atomic_load(&exec->failed)) return;
-        if (kind == ECH_ENGINE_COMPUTE) {
-            ech_comm_set_position(exec->comm, exec->step, ech_step_name(step->kind));
-            ech_ledger_advance(exec, step->tick);
-        }
-        ech_status status = handlers[step->kind](exec, step);
-        if (status != ECH_OK) {
-            fail(exec, status);
-            return;
-        }
-        if (kind == ECH_ENGINE_COMPUTE && exec->observer)
-            exec->observer(exec->observer_context, exec, step);
-        /* What died in this step is dead before other lanes, which may use its place, go on. */
-        if (kind == ECH_ENGINE_COMPUTE) ech_ledger_advance(exec, step->tick + step->ticks);
-        complete(exec, s);
+            if (!wait_for(exec, list->after.at[step->first_after + i], compute)) return ECH_OK;
+        if (ech_exec_has_failed(exec)) return ECH_OK;
+        if (exec->records) exec->begins[s] = ech_clock_now();
+        ECH_TRY(compute ? compute_step(exec, s) : handlers[step->kind](exec, step));
+        ech_exec_complete(exec, (int)s);
     }
+    return ECH_OK;
+}
+
+static void run_engine(ech_exec *exec, ech_engine_kind kind)
+{
+    ech_status status = kind == ECH_ENGINE_LINK ? ech_link_run(exec) : run_in_order(exec, kind);
+    if (status != ECH_OK) fail(exec, status);
 }
 
 static void *engine_main(void *argument)
@@ -135,32 +177,58 @@ static ech_status start_engines(ech_exec *exec)
 
 static ech_status make_groups(ech_exec *exec)
 {
-    int *members = ech_calloc((size_t)exec->plan->layout->world, sizeof *members);
+    const ech_plan *plan = exec->plan;
+    int *members = ech_calloc((size_t)plan->layout->world, sizeof *members);
     ech_status status = ECH_OK;
     for (int kind = 0; kind < ECH_GROUPS && status == ECH_OK; kind++) {
-        int n =
-            ech_layout_members(exec->plan->layout, exec->plan->rank, (ech_group_kind)kind, members);
-        status = ech_group_create(exec->comm, ech_group_kind_name((ech_group_kind)kind), members, n,
-                                  &exec->group[kind]);
+        int n = ech_layout_members(plan->layout, plan->model, plan->rank, (ech_group_kind)kind,
+                                   members);
+        if (n > 0)
+            status = ech_group_create(exec->comm, ech_group_kind_name((ech_group_kind)kind),
+                                      members, n, &exec->group[kind]);
+        if (n > 0 && status == ECH_OK && kind != ECH_GROUP_WORLD)
+            status = ech_group_prepare(exec->group[kind], plan->reduction);
     }
     free(members);
     return status;
 }
 
+/* What the board shows of each step, made once: a step is to cost nothing but its work. */
+static void name_positions(ech_exec *exec, size_t *most_steps)
+{
+    ech_text text = {0};
+    *most_steps = 1;
+    for (int l = 0; l < ECH_LIST_KINDS; l++) {
+        const ech_list *list = &exec->plan->list[l];
+        if (list->step.n > *most_steps) *most_steps = list->step.n;
+        exec->where[l] = ech_calloc(list->step.n + 1, sizeof *exec->where[l]);
+        for (size_t s = 0; s < list->step.n; s++) {
+            text.n = 0;
+            ech_step_print(&list->step.at[s], &text);
+            snprintf(exec->where[l][s], ECH_POSITION_BYTES, "%s", text.at);
+        }
+    }
+    ech_text_free(&text);
+}
+
 static ech_status setup_exec(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
-    size_t steps = 1;
+    size_t steps = 1, turns = (size_t)plan->list[ECH_LIST_TRAIN].turns;
     ECH_TRY(make_groups(exec));
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
     void *arena = NULL;
     ECH_TRY(exec->device->alloc((size_t)plan->arena_bytes, &arena));
     exec->arena = arena;
+    exec->list = &plan->list[ECH_LIST_INIT];
     exec->scalars = ech_exec_address(exec, plan->scalars);
-    for (int l = 0; l < ECH_LIST_KINDS; l++)
-        if (plan->list[l].step.n > steps) steps = plan->list[l].step.n;
+    exec->updates = exec->scalars + plan->persistent.at[plan->scalars].bytes / 8 - 1;
+    exec->readings = ech_calloc(turns, sizeof *exec->readings);
     ech_ledger_create(exec);
+    name_positions(exec, &steps);
     exec->done = ech_calloc(steps, sizeof *exec->done);
+    exec->begins = ech_calloc(steps, sizeof *exec->begins);
+    exec->ends = ech_calloc(steps, sizeof *exec->ends);
     exec->prompt =
         ech_calloc((size_t)plan->list[ECH_LIST_GENERATE].extent.tokens + 1, sizeof *exec->prompt);
     exec->logits = ech_calloc((size_t)plan->model->vocabulary, sizeof *exec->logits);
@@ -199,7 +267,12 @@ void ech_exec_destroy(ech_exec *exec)
     ech_kernel_context_destroy(exec->context);
     ech_ledger_destroy(exec);
     exec->device->release(exec->arena, (size_t)exec->plan->arena_bytes);
+    for (int l = 0; l < ECH_LIST_KINDS; l++) free(exec->where[l]);
+    free(exec->posted.at);
     free(exec->done);
+    free(exec->begins);
+    free(exec->ends);
+    free(exec->readings);
     free(exec->prompt);
     free(exec->logits);
     pthread_mutex_destroy(&exec->lock);
@@ -219,6 +292,8 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_mutex_lock(&exec->lock);
     exec->list = &exec->plan->list[kind];
     exec->step = step;
+    exec->posted.n = 0;
+    atomic_store(&exec->awaited, -1);
     ech_ledger_begin(exec);
     exec->busy = started_engines(exec);
     exec->run++;
@@ -230,6 +305,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_mutex_lock(&exec->lock);
     while (exec->busy > 0) pthread_cond_wait(&exec->changed, &exec->lock);
     pthread_mutex_unlock(&exec->lock);
+    exec->version += exec->list->updates;
     return (ech_status)atomic_load(&exec->failed);
 }
 
@@ -251,7 +327,7 @@ void ech_exec_observe(ech_exec *exec, ech_observer observer, void *context)
 
 const ech_readings *ech_exec_readings(const ech_exec *exec)
 {
-    return &exec->readings;
+    return exec->readings;
 }
 
 const double *ech_exec_logits(const ech_exec *exec)
@@ -267,18 +343,19 @@ void ech_exec_ask(ech_exec *exec, bool stop, bool save_now)
 
 void ech_exec_set_updates(ech_exec *exec, int64_t updates)
 {
-    exec->scalars[ECH_SCALAR_UPDATES] = (double)updates;
+    *exec->updates = (double)updates;
 }
 
 int64_t ech_exec_updates(const ech_exec *exec)
 {
-    return (int64_t)exec->scalars[ECH_SCALAR_UPDATES];
+    return (int64_t)*exec->updates;
 }
 
 static ech_comm_count add_counts(const ech_exec *exec, ech_comm_count (*count)(const ech_group *))
 {
     ech_comm_count sum = {0};
     for (int i = 0; i < ECH_GROUPS; i++) {
+        if (!exec->group[i]) continue;
         ech_comm_count one = count(exec->group[i]);
         sum.calls += one.calls;
         sum.messages += one.messages;
@@ -295,6 +372,31 @@ ech_comm_count ech_exec_reduce_count(const ech_exec *exec)
 ech_comm_count ech_exec_other_count(const ech_exec *exec)
 {
     return add_counts(exec, ech_group_other_count);
+}
+
+ech_comm_count ech_exec_message_count(const ech_exec *exec)
+{
+    return exec->messages;
+}
+
+void ech_exec_record(ech_exec *exec, bool on)
+{
+    exec->records = on;
+}
+
+const double *ech_exec_begins(const ech_exec *exec)
+{
+    return exec->begins;
+}
+
+const double *ech_exec_ends(const ech_exec *exec)
+{
+    return exec->ends;
+}
+
+double *ech_exec_row(const ech_exec *exec, int turn)
+{
+    return exec->scalars + (size_t)turn * (size_t)ech_plan_row(exec->plan);
 }
 
 ech_group *ech_exec_world(ech_exec *exec)

@@ -6,8 +6,9 @@
  *     ech_exec_run(exec, ECH_LIST_INIT, 0);
  *     for (step = 0; ...; step++) ech_exec_run(exec, ECH_LIST_TRAIN, step);
  *
- * The compute lane is the calling thread; the link lanes (send, receive, reduce) share one thread,
- * and so do copy and disk. Steps of a lane run in order; a step waits for the steps it comes after.
+ * The compute lane is the calling thread; send and receive share one thread, reduce has one, and copy
+ * and disk share one. Steps of a lane begin in order; a step waits for the steps it comes after.
+ * Messages are begun as early as their steps allow, and many may be under way at once.
  * All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the
  * job's abort flag, so that nobody on this machine waits for this rank; ech_exec_run then returns on
  * it, and its caller ends the job (ech_comm_abort).
@@ -34,8 +35,9 @@ typedef struct ech_exec_setup {
 ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out);
 void ech_exec_destroy(ech_exec *exec); /* accepts NULL */
 
-/* Runs a list for `step` (which batch, which random numbers). Collective as its steps are. Every
- * step of every lane is complete when it returns. */
+/* Runs a list for `step` (which batch, which random numbers), or for as many steps from `step` on as the
+ * list has turns. Collective as its steps are. Every step of every lane is complete when it
+ * returns. */
 ech_status ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t step);
 
 /* Where LOAD takes its batches from, for the lists of a purpose. Borrowed. */
@@ -56,6 +58,7 @@ typedef struct ech_readings {
     bool stop, save_now; /* some rank was asked to by a signal */
     bool hash_differs;   /* list `check`: parameters are not bit-identical */
 } ech_readings;
+/* [turns of the list]. Under asynchronous schedules learning_rate, clip and updates are this stage's. */
 const ech_readings *ech_exec_readings(const ech_exec *exec);
 /* Logits (V) of the last ECH_GENERATE, as fp64. */
 const double *ech_exec_logits(const ech_exec *exec);
@@ -74,8 +77,11 @@ int64_t ech_exec_saved_bytes(const ech_exec *exec);
 
 /* ---- looking inside, for verify and tests ---- */
 
-/* A parameter, its gradient (valid while the train list's observer runs), a state. */
+/* A parameter as of the last run's end, its gradient (valid while the train list's observer runs), a
+ * state; of what this rank holds. */
 ech_tensor ech_exec_param(const ech_exec *exec, int param);
+/* The parameter's version `version`, in updates since the list that runs began. */
+ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state);
 
@@ -96,6 +102,14 @@ void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
 /* Gradient bytes, messages and calls that this rank sent so far. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
 ech_comm_count ech_exec_other_count(const ech_exec *exec);
+/* Messages between stages that this rank sent so far; calls: steps. */
+ech_comm_count ech_exec_message_count(const ech_exec *exec);
+
+/* Keeps the time at which each step of a list begins and ends, from the next run on. */
+void ech_exec_record(ech_exec *exec, bool on);
+/* Of the last run, [steps of its list], on ech_clock_now's clock. Messages: from post to completion. */
+const double *ech_exec_begins(const ech_exec *exec);
+const double *ech_exec_ends(const ech_exec *exec);
 ech_group *ech_exec_world(ech_exec *exec);
 
 #endif

@@ -41,13 +41,18 @@ static void sort_values(const ech_list *list, bool deaths, const bool *chosen, i
     free(dates);
 }
 
-/* Scratch of other lanes' steps: no compute step touches it, so it is born by the calendar. */
+/* What other lanes write before any compute step touches it (received values, their scratch) is born
+ * by the calendar. */
 static void find_foreign(const ech_plan *plan, const ech_list *list, bool *foreign)
 {
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (step->lane != ECH_LANE_COMPUTE && step->scratch >= 0)
-            foreign[step->scratch - (int)plan->persistent.n] = true;
+        if (step->lane == ECH_LANE_COMPUTE) continue;
+        for (int i = 0; i < step->accesses; i++) {
+            const ech_access *access = &list->access.at[step->first_access + i];
+            int value = access->value - (int)plan->persistent.n;
+            if (access->write && value >= 0) foreign[value] = true;
+        }
     }
 }
 
@@ -116,7 +121,7 @@ void ech_ledger_advance(ech_exec *exec, int tick)
     for (; ledger->next_birth < calls->births; ledger->next_birth++) {
         int value = calls->by_birth[ledger->next_birth];
         if (list->value.at[value].born > tick) break;
-        give_birth(exec, value);
+        if (!calls->live[value]) give_birth(exec, value);
     }
 }
 

@@ -1,13 +1,230 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps of the link lanes: REDUCE and REDUCE_GRADS.
+ * The link lanes: messages between stages, begun in order and ended in any, and collectives.
+ *
+ * One thread serves send and receive: it begins every message whose step may begin, looks after those
+ * under way, and sleeps in between, so that messages move while the compute lane computes.
  */
+#include <sched.h>
+#include <time.h>
+
+#include "base/clock.h"
 #include "exec/state.h"
+
+/* Seconds without progress until the thread yields, and until it naps. */
+static const double spin_seconds = 10e-6, yield_seconds = 100e-6, report_seconds = 10e-3;
+enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 50000 };
+
+/* Messages across one boundary in one direction keep their order; all others are told apart. */
+static int tag_of(const ech_step *step, int port)
+{
+    bool gradient = step->kind == ECH_STEP_SEND_GRAD || step->kind == ECH_STEP_RECV_GRAD;
+    return (ech_step_boundary(step) * ECH_MAX_PORTS + port) * 2 + gradient;
+}
+
+static ech_status start_port(ech_exec *exec, const ech_step *step, int port, int local,
+                             ech_request *request)
+{
+    const ech_block *block = exec->plan->model->block.at[step->block];
+    void *data = ech_exec_address(exec, ech_list_value_of(exec->list, block, local, step->micro));
+    size_t bytes = ech_block_value_bytes(block, local, exec->list->extent, exec->plan->real);
+    int tag = tag_of(step, port);
+    if (ech_step_receives(step))
+        return ech_comm_receive_start(exec->comm, step->peer, tag, data, bytes, request);
+    exec->messages.messages++;
+    exec->messages.bytes += (int64_t)bytes;
+    return ech_comm_send_start(exec->comm, step->peer, tag, data, bytes, request);
+}
+
+/* Begins a message: a transfer for each of its tensors. */
+static ech_status post(ech_exec *exec, const ech_step *step)
+{
+    const int *ports;
+    size_t n = ech_step_ports(step, exec->plan->model->block.at[step->block], &ports);
+    ech_message message = {.step = (int)(step - exec->list->step.at)};
+    ECH_ASSERT(n <= ECH_MAX_PORTS);
+    if (exec->records) exec->begins[message.step] = ech_clock_now();
+    if (ech_step_sends(step)) exec->messages.calls++;
+    for (size_t i = 0; i < n; i++)
+        if (ports[i] >= 0)
+            ECH_TRY(start_port(exec, step, (int)i, ports[i], &message.request[message.requests++]));
+    ECH_PUSH(exec->posted, message);
+    return ECH_OK;
+}
+
+ech_status ech_handle_SEND_ACT(ech_exec *exec, const ech_step *step)
+{
+    return post(exec, step);
+}
+
+ech_status ech_handle_RECV_ACT(ech_exec *exec, const ech_step *step)
+{
+    return post(exec, step);
+}
+
+ech_status ech_handle_SEND_GRAD(ech_exec *exec, const ech_step *step)
+{
+    return post(exec, step);
+}
+
+ech_status ech_handle_RECV_GRAD(ech_exec *exec, const ech_step *step)
+{
+    return post(exec, step);
+}
+
+/* ---- the loop ---- */
+
+typedef struct link {
+    ech_exec *exec;
+    int next[2]; /* the first step of each lane that has not begun, or -1 */
+    double progress_at;
+    int awaited; /* by the compute lane, and since when */
+    double awaited_at;
+    long nap_ns;
+} link;
+
+static const ech_lane lanes[2] = {ECH_LANE_SEND, ECH_LANE_RECEIVE};
+
+static int next_of_lane(const ech_list *list, ech_lane lane, int from)
+{
+    for (int s = from; s < (int)list->step.n; s++)
+        if (list->step.at[s].lane == lane) return s;
+    return -1;
+}
+
+static ech_status post_what_may(link *l, bool *progress)
+{
+    for (int i = 0; i < 2; i++) {
+        while (l->next[i] >= 0) {
+            const ech_step *step = &l->exec->list->step.at[l->next[i]];
+            if (!ech_exec_may_begin(l->exec, step) || ech_exec_has_failed(l->exec)) break;
+            ECH_TRY(post(l->exec, step));
+            l->next[i] = next_of_lane(l->exec->list, lanes[i], l->next[i] + 1);
+            *progress = true;
+        }
+    }
+    return ECH_OK;
+}
+
+static ech_status test_message(ech_exec *exec, ech_message *message, bool *done)
+{
+    *done = true;
+    for (int i = 0; i < message->requests; i++) {
+        bool one = message->request[i].done;
+        if (!one) ECH_TRY(ech_comm_test(exec->comm, &message->request[i], &one));
+        *done &= one;
+    }
+    return ECH_OK;
+}
+
+static ech_status test_posted(link *l, bool *progress)
+{
+    ech_exec *exec = l->exec;
+    size_t kept = 0;
+    for (size_t i = 0; i < exec->posted.n; i++) {
+        bool done;
+        ECH_TRY(test_message(exec, &exec->posted.at[i], &done));
+        if (done) {
+            ech_exec_complete(exec, exec->posted.at[i].step);
+            *progress = true;
+        } else {
+            exec->posted.at[kept++] = exec->posted.at[i];
+        }
+    }
+    exec->posted.n = kept;
+    return ECH_OK;
+}
+
+/* The message that the compute lane waits for, if it is under way. */
+static const ech_message *find_awaited(const ech_exec *exec)
+{
+    int awaited = atomic_load(&exec->awaited);
+    for (size_t i = 0; i < exec->posted.n; i++)
+        if (exec->posted.at[i].step == awaited) return &exec->posted.at[i];
+    return NULL;
+}
+
+/* Tells the board who is waited for, and ends at the deadline. What nobody waits for yet may take as
+ * long as it likes: it was begun ahead. */
+static ech_status look_at_awaited(link *l)
+{
+    ech_exec *exec = l->exec;
+    const ech_message *awaited = find_awaited(exec);
+    double now = ech_clock_now();
+    if (!awaited) return ECH_OK;
+    if (awaited->step != l->awaited) {
+        l->awaited = awaited->step;
+        l->awaited_at = now;
+    }
+    double since = l->awaited_at > l->progress_at ? l->awaited_at : l->progress_at;
+    ech_comm_set_wait(exec->comm, awaited->request[0].peer);
+    for (int i = 0; i < awaited->requests; i++)
+        if (!awaited->request[i].done)
+            ECH_TRY(ech_comm_overdue(exec->comm, &awaited->request[i], now - since));
+    return ECH_OK;
+}
+
+/* Nothing moved: gives way, more and more. */
+static ech_status rest(link *l)
+{
+    double idle = ech_clock_now() - l->progress_at;
+    if (idle < spin_seconds) return ECH_OK;
+    if (idle < yield_seconds) {
+        sched_yield();
+        return ECH_OK;
+    }
+    if (idle > report_seconds) ECH_TRY(look_at_awaited(l));
+    nanosleep(&(struct timespec){.tv_nsec = l->nap_ns}, NULL);
+    l->nap_ns = l->nap_ns * 2 < LONGEST_NAP_NS ? l->nap_ns * 2 : LONGEST_NAP_NS;
+    return ECH_OK;
+}
+
+static void note_progress(link *l)
+{
+    double now = ech_clock_now();
+    if (now - l->progress_at > report_seconds) ech_comm_set_wait(l->exec->comm, -1);
+    l->progress_at = now;
+    l->nap_ns = FIRST_NAP_NS;
+}
+
+ech_status ech_link_run(ech_exec *exec)
+{
+    link l = {.exec = exec, .awaited = -1};
+    for (int i = 0; i < 2; i++) l.next[i] = next_of_lane(exec->list, lanes[i], 0);
+    note_progress(&l);
+    while (l.next[0] >= 0 || l.next[1] >= 0 || exec->posted.n > 0) {
+        bool progress = false;
+        ECH_TRY(post_what_may(&l, &progress));
+        ECH_TRY(test_posted(&l, &progress));
+        if (ech_exec_has_failed(exec) && exec->posted.n == 0) return ECH_OK;
+        if (progress) {
+            note_progress(&l);
+        } else if (exec->posted.n > 0) {
+            ECH_TRY(rest(&l));
+        } else {
+            ech_exec_wait_for_any(exec, l.next[0], l.next[1]);
+            note_progress(&l);
+        }
+    }
+    return ECH_OK;
+}
+
+/* ---- collectives ---- */
+
+/* Squares count once for each parameter of the model: on one rank. */
+static void keep_own_squares(ech_exec *exec, double *squares)
+{
+    const ech_plan *plan = exec->plan;
+    for (int i = 0; i < (int)plan->model->param.n; i++)
+        if (!ech_layout_counts(plan->layout, plan->model, plan->rank, i)) squares[i] = 0;
+}
 
 ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
 {
+    double *row = ech_exec_row(exec, step->turn);
+    if (step->index + step->count > ECH_SCALARS) keep_own_squares(exec, row + ECH_SCALARS);
     return ech_group_fold(exec->group[step->group], step->maximum ? ECH_FOLD_MAX : ECH_FOLD_SUM,
-                          &exec->scalars[step->index], step->count);
+                          &row[step->index], step->count);
 }
 
 ech_status ech_handle_REDUCE_GRADS(ech_exec *exec, const ech_step *step)

@@ -14,10 +14,19 @@ static ech_tensor param_view(const ech_exec *exec, int param, void *data)
     return ech_tensor_view(data, exec->plan->real, shape->dims, shape->size);
 }
 
+/* Version k lies in place k mod versions; the version before the first is the last place's. */
+ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
+{
+    int64_t places = exec->plan->versions;
+    int64_t place = ((exec->version + version) % places + places) % places;
+    ECH_ASSERT(exec->plan->param[param].value >= 0);
+    int64_t value = exec->plan->param[param].value + place;
+    return param_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset);
+}
+
 ech_tensor ech_exec_param(const ech_exec *exec, int param)
 {
-    int value = exec->plan->param[param].value;
-    return param_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset);
+    return ech_exec_param_at(exec, param, 0);
 }
 
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
@@ -40,27 +49,33 @@ ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
     return ech_exec_gradient_of(exec, param);
 }
 
-ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
+/* As if whole, so that it is the same under every layout. */
+static void init_param(ech_exec *exec, int index)
 {
-    (void)step;
     const ech_plan *plan = exec->plan;
-    for (int i = 0; i < (int)plan->model->param.n; i++) {
-        const ech_param *param = &plan->model->param.at[i];
-        ech_tensor x = ech_exec_param(exec, i);
-        ech_random_key key = {.seed = (uint64_t)exec->config->training.seed,
-                              .stream =
-                                  ech_random_stream((uint32_t)param->block,
-                                                    ECH_SITE_PARAMETER + (uint32_t)param->site)};
+    const ech_param *param = &plan->model->param.at[index];
+    ech_random_key key = {.seed = (uint64_t)exec->config->training.seed,
+                          .stream = ech_random_stream((uint32_t)param->block,
+                                                      ECH_SITE_PARAMETER + (uint32_t)param->site)};
+    for (int v = 0; v < plan->versions; v++) {
+        ech_tensor x = ech_exec_param_at(exec, index, v);
         if (param->initializer == ECH_INIT_NORMAL)
             plan->kernels->fill_normal(exec->context, &x, key, 0, 0, param->std);
         else
             plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
-        for (int s = 0; plan->partials >= 0 && s < plan->states; s++) {
-            ech_tensor state = ech_exec_state(exec, i, s);
-            plan->kernels->fill(exec->context, &state, 0);
-        }
     }
-    exec->scalars[ECH_SCALAR_UPDATES] = 0;
+    for (int s = 0; plan->partials >= 0 && s < plan->states; s++) {
+        ech_tensor state = ech_exec_state(exec, index, s);
+        plan->kernels->fill(exec->context, &state, 0);
+    }
+}
+
+ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
+{
+    (void)step;
+    for (int i = 0; i < (int)exec->plan->model->param.n; i++)
+        if (exec->plan->param[i].value >= 0) init_param(exec, i);
+    *exec->updates = 0;
     return ECH_OK;
 }
 
@@ -76,28 +91,29 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
     double *partials = ech_exec_address(exec, plan->partials);
+    double *squares = ech_exec_row(exec, step->turn) + ECH_SCALARS;
     int n;
     const int *params = bucket_params(exec, step, &n);
     ech_exec_touch(exec, plan->bucket.at[step->index].value);
     for (int i = 0; i < n; i++) {
         const ech_param_plan *p = &plan->param[params[i]];
+        int64_t blocks = (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
         ech_tensor gradient = ech_exec_gradient_of(exec, params[i]);
-        ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64,
-                                        (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);
+        ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64, blocks);
         plan->kernels->square_sums(exec->context, &gradient, &sums);
+        squares[params[i]] = 0;
+        for (int64_t b = 0; b < blocks; b++) squares[params[i]] += partials[p->norm_first + b];
     }
     return ECH_OK;
 }
 
 ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
 {
-    (void)step;
-    const double *partials = ech_exec_address(exec, exec->plan->partials);
-    double sum = 0;
-    for (int64_t i = 0; i < exec->plan->norm_partials; i++) sum += partials[i];
-    bool finite = isfinite(sum) && isfinite(exec->scalars[ECH_SCALAR_LOSS]);
-    exec->scalars[ECH_SCALAR_GRAD_NORM] = sqrt(sum);
-    exec->scalars[ECH_SCALAR_NONFINITE] = finite ? 0 : 1;
+    double *row = ech_exec_row(exec, step->turn), sum = 0;
+    for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row[ECH_SCALARS + i];
+    bool finite = isfinite(sum) && isfinite(row[ECH_SCALAR_LOSS]);
+    row[ECH_SCALAR_GRAD_NORM] = sqrt(sum);
+    row[ECH_SCALAR_NONFINITE] = finite ? 0 : 1;
     return ECH_OK;
 }
 
@@ -105,12 +121,12 @@ ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
  * was withheld, and leaves it so even if nothing is wrong the second time. */
 ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
 {
-    (void)step;
-    double *s = exec->scalars;
+    double *s = ech_exec_row(exec, step->turn);
     s[ECH_SCALAR_WITHHELD] = s[ECH_SCALAR_NONFINITE] > 0 || exec->scanning;
+    s[ECH_SCALAR_UPDATES] = *exec->updates;
     s[ECH_SCALAR_LEARNING_RATE] = s[ECH_SCALAR_CLIP] = 0;
     if (s[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
-    s[ECH_SCALAR_UPDATES] += 1;
+    s[ECH_SCALAR_UPDATES] = *exec->updates += 1;
     s[ECH_SCALAR_LEARNING_RATE] =
         ech_learning_rate(exec->config, exec->curve, (int64_t)s[ECH_SCALAR_UPDATES]);
     s[ECH_SCALAR_CLIP] =
@@ -118,22 +134,35 @@ ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
+ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
+{
+    int n;
+    const int *params = bucket_params(exec, step, &n);
+    for (int i = 0; i < n; i++) {
+        ech_tensor from = ech_exec_param_at(exec, params[i], step->version);
+        ech_tensor to = ech_exec_param_at(exec, params[i], step->version + 1);
+        exec->device->copy(to.data, from.data, ech_tensor_bytes(&from));
+    }
+    return ECH_OK;
+}
+
 ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
+    const double *s = ech_exec_row(exec, step->turn);
     ech_exec_touch(exec, plan->bucket.at[step->index].value);
-    if (exec->scalars[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
-    ech_update update = {.learning_rate = exec->scalars[ECH_SCALAR_LEARNING_RATE],
-                         .count = (int64_t)exec->scalars[ECH_SCALAR_UPDATES],
-                         .grad_scale = exec->scalars[ECH_SCALAR_CLIP]};
+    if (s[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
+    ech_update update = {.learning_rate = s[ECH_SCALAR_LEARNING_RATE],
+                         .count = (int64_t)s[ECH_SCALAR_UPDATES],
+                         .grad_scale = s[ECH_SCALAR_CLIP]};
     plan->optimizer->configure(exec->config, &update);
     int n;
     const int *params = bucket_params(exec, step, &n);
     for (int i = 0; i < n; i++) {
-        ech_tensor param = ech_exec_param(exec, params[i]);
+        ech_tensor param = ech_exec_param_at(exec, params[i], step->version);
         ech_tensor gradient = ech_exec_gradient_of(exec, params[i]);
         ech_tensor states[ECH_MAX_STATES];
-        for (int s = 0; s < plan->states; s++) states[s] = ech_exec_state(exec, params[i], s);
+        for (int k = 0; k < plan->states; k++) states[k] = ech_exec_state(exec, params[i], k);
         bool decays = plan->model->param.at[params[i]].decay;
         update.weight_decay = decays ? exec->config->optimizer.weight_decay : 0;
         plan->optimizer->update(plan->kernels, exec->context, &param, &gradient, states, &update);
@@ -141,20 +170,25 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* 64 bits in four quarters, and their negatives: after a maximum over ranks, h and -h agree just
+/* Of all that this rank holds, or of what several stages share.
+ * 64 bits in four quarters, and their negatives: after a maximum over ranks, h and -h agree just
  * where all ranks had the same quarter. */
 ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
 {
-    (void)step;
+    double *row = ech_exec_row(exec, step->turn);
     XXH64_hash_t hash = 0;
+    if (step->group == ECH_GROUP_DATA) exec->readings->hash_differs = false; /* comes first */
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
+        const ech_plan *plan = exec->plan;
+        bool shared = ech_layout_addends(plan->layout, plan->model, i) == ECH_GROUP_TIED;
+        if (plan->param[i].value < 0 || (step->group == ECH_GROUP_TIED && !shared)) continue;
         ech_tensor param = ech_exec_param(exec, i);
         hash = XXH3_64bits_withSeed(param.data, ech_tensor_bytes(&param), hash);
     }
     for (int i = 0; i < 4; i++) {
         double quarter = (double)(hash >> 16 * i & 0xffff);
-        exec->scalars[ECH_SCALAR_HASH0 + i] = quarter;
-        exec->scalars[ECH_SCALAR_HASH4 + i] = -quarter;
+        row[ECH_SCALAR_HASH0 + i] = quarter;
+        row[ECH_SCALAR_HASH4 + i] = -quarter;
     }
     return ECH_OK;
 }

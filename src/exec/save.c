@@ -6,34 +6,67 @@
 
 #include "exec/state.h"
 
-/* Everything that training state is made of; `mine`: boxes only of what this rank writes, otherwise
- * whole. The list's names live in `pool`. */
-static int list_tensors(const ech_exec *exec, bool mine, ech_pool *pool, ech_saved_tensor **out)
+/* The weights before the newest, without which a run with buffered weights could not go on. */
+static const char previous_name[] = "previous";
+
+typedef struct tensors {
+    const ech_exec *exec;
+    ech_pool *pool; /* of the names */
+    bool mine;      /* boxes only of what this rank writes; otherwise whole */
+    ECH_LIST(ech_saved_tensor) list;
+} tensors;
+
+static void add_tensor(tensors *t, int param, const char *state, ech_tensor x)
 {
-    const ech_plan *plan = exec->plan;
-    int states = plan->partials >= 0 ? plan->states : 0, n = 0;
-    ech_saved_tensor *tensors =
-        ech_calloc(plan->model->param.n * (size_t)(1 + states), sizeof *tensors);
-    for (int i = 0; i < (int)plan->model->param.n; i++) {
-        for (int s = -1; s < states; s++) {
-            const ech_param *param = &plan->model->param.at[i];
-            ech_tensor x = s < 0 ? ech_exec_param(exec, i) : ech_exec_state(exec, i, s);
-            ech_saved_tensor *t = &tensors[n++];
-            t->name = s < 0 ? param->name
-                            : ech_pool_format(pool, "%s.%s", param->name, plan->state_name[s]);
-            t->is_state = s >= 0;
-            t->dtype = x.dtype;
-            t->dims = x.dims;
-            t->data = x.data;
-            bool writes = !mine || ech_layout_writer(plan->layout, plan->model, i) == plan->rank;
-            for (int d = 0; d < x.dims; d++) {
-                t->shape[d] = x.shape[d];
-                t->size[d] = writes ? x.shape[d] : 0;
-            }
-        }
+    const ech_plan *plan = t->exec->plan;
+    const ech_param *p = &plan->model->param.at[param];
+    ech_saved_tensor saved = {.name = state ? ech_pool_format(t->pool, "%s.%s", p->name, state)
+                                            : p->name,
+                              .is_state = state != NULL,
+                              .dtype = plan->real,
+                              .dims = p->shape.dims,
+                              .data = x.data};
+    bool writes = !t->mine || ech_layout_writer(plan->layout, plan->model, param) == plan->rank;
+    for (int d = 0; d < p->shape.dims; d++) {
+        saved.shape[d] = p->shape.size[d];
+        saved.size[d] = writes ? p->shape.size[d] : 0;
     }
-    *out = tensors;
-    return n;
+    ECH_PUSH(t->list, saved);
+}
+
+static bool keeps_previous(const ech_exec *exec)
+{
+    return exec->plan->partials >= 0 && exec->plan->schedule->weights == ECH_WEIGHTS_BUFFERED;
+}
+
+/* A parameter and its states. Those that this rank does not hold are listed without data when
+ * saving, since all ranks list the same. */
+static void add_param(tensors *t, int param)
+{
+    const ech_exec *exec = t->exec;
+    bool holds = exec->plan->param[param].value >= 0;
+    int states = exec->plan->partials >= 0 ? exec->plan->states : 0;
+    ech_tensor none = {0};
+    if (!holds && !t->mine) return;
+    add_tensor(t, param, NULL, holds ? ech_exec_param(exec, param) : none);
+    for (int s = 0; s < states; s++)
+        add_tensor(t, param, exec->plan->state_name[s],
+                   holds ? ech_exec_state(exec, param, s) : none);
+    if (keeps_previous(exec) && t->mine)
+        add_tensor(t, param, previous_name, holds ? ech_exec_param_at(exec, param, -1) : none);
+}
+
+static tensors list_tensors(const ech_exec *exec, bool mine)
+{
+    tensors t = {.exec = exec, .pool = ech_pool_create(), .mine = mine};
+    for (int i = 0; i < (int)exec->plan->model->param.n; i++) add_param(&t, i);
+    return t;
+}
+
+static void free_tensors(tensors *t)
+{
+    free(t->list.at);
+    ech_pool_destroy(t->pool);
 }
 
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info)
@@ -45,13 +78,11 @@ void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoi
 ech_status ech_handle_SAVE(ech_exec *exec, const ech_step *step)
 {
     (void)step;
-    ech_pool *pool = ech_pool_create();
-    ech_saved_tensor *tensors;
-    int n = list_tensors(exec, true, pool, &tensors);
-    ech_status status = ech_checkpoint_save(exec->group[ECH_GROUP_WORLD], exec->save_directory,
-                                            exec->save_info, tensors, n, &exec->saved_bytes);
-    free(tensors);
-    ech_pool_destroy(pool);
+    tensors t = list_tensors(exec, true);
+    ech_status status =
+        ech_checkpoint_save(exec->group[ECH_GROUP_WORLD], exec->save_directory, exec->save_info,
+                            t.list.at, (int)t.list.n, &exec->saved_bytes);
+    free_tensors(&t);
     return status;
 }
 
@@ -60,15 +91,30 @@ int64_t ech_exec_saved_bytes(const ech_exec *exec)
     return exec->saved_bytes;
 }
 
+/* Where the checkpoint has none, saved by another schedule, the newest weights stand for those before,
+ * as at the start of a run. */
+static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpoint)
+{
+    tensors t = {.exec = exec, .pool = ech_pool_create()};
+    for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
+        if (exec->plan->param[i].value < 0) continue;
+        ech_tensor newest = ech_exec_param(exec, i), before = ech_exec_param_at(exec, i, -1);
+        exec->device->copy(before.data, newest.data, ech_tensor_bytes(&newest));
+        add_tensor(&t, i, previous_name, before);
+    }
+    ech_status status = ECH_OK;
+    if (t.list.n > 0 && ech_checkpoint_has_state(checkpoint, t.list.at[0].name))
+        status = ech_checkpoint_load(checkpoint, t.list.at, (int)t.list.n);
+    free_tensors(&t);
+    return status;
+}
+
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
-    ech_pool *pool = ech_pool_create();
-    ech_saved_tensor *tensors;
-    int n = list_tensors(exec, false, pool, &tensors);
-    ech_status status = ech_checkpoint_load(checkpoint, tensors, n);
-    if (status == ECH_OK)
-        ech_exec_set_updates(exec, ech_checkpoint_get_info(checkpoint)->optimizer_count);
-    free(tensors);
-    ech_pool_destroy(pool);
-    return status;
+    tensors t = list_tensors(exec, false);
+    ech_status status = ech_checkpoint_load(checkpoint, t.list.at, (int)t.list.n);
+    free_tensors(&t);
+    ECH_TRY(status);
+    ech_exec_set_updates(exec, ech_checkpoint_get_info(checkpoint)->optimizer_count);
+    return keeps_previous(exec) ? restore_previous(exec, checkpoint) : ECH_OK;
 }

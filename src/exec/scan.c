@@ -51,14 +51,28 @@ static void scan_params(ech_exec *exec)
 {
     exec->list = &exec->plan->list[ECH_LIST_TRAIN];
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
+        if (exec->plan->param[i].value < 0) continue;
         ech_tensor param = ech_exec_param(exec, i);
         ech_scan_tensor(exec, &exec->list->step.at[0], "parameter",
                         exec->plan->model->param.at[i].name, &param);
     }
 }
 
+/* Places in the order in which data flows through a step, whatever rank they are on: parameters, then
+ * micro-batch by micro-batch, up the blocks and down. */
+static double place_of(const ech_exec *exec)
+{
+    const ech_step *step = &exec->list->step.at[exec->finding.step];
+    double blocks = (double)exec->plan->model->block.n;
+    if (step->micro < 0) return 0;
+    double q = (double)ech_layout_global_micro(exec->plan->layout, exec->plan->rank, step->micro);
+    double within = step->kind == ECH_STEP_FORWARD ? step->block : 2 * blocks - step->block;
+    return 1 + q * (2 * blocks + 1) + within;
+}
+
 ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *out)
 {
+    ECH_ASSERT(exec->plan->versions == 1 && exec->plan->list[ECH_LIST_TRAIN].turns == 1);
     exec->finding = (ech_finding){.rank = -1};
     scan_params(exec);
     exec->scanning = true;
@@ -66,10 +80,10 @@ ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *ou
     exec->scanning = false;
     ECH_TRY(status);
 
-    /* The earliest step over all ranks, the lowest rank among equals. */
+    /* The first place over all ranks, the lowest rank among equals. */
     int world = exec->plan->layout->world;
     double none = -1e15, first = none;
-    if (exec->finding.rank >= 0) first = -((double)exec->finding.step * world + exec->finding.rank);
+    if (exec->finding.rank >= 0) first = -(place_of(exec) * world + exec->finding.rank);
     ECH_TRY(ech_group_fold(exec->group[ECH_GROUP_WORLD], ECH_FOLD_MAX, &first, 1));
     if (first > none)
         ECH_TRY(ech_group_broadcast(exec->group[ECH_GROUP_WORLD], (int)((int64_t)-first % world),

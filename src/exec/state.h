@@ -14,6 +14,7 @@
 typedef enum ech_engine_kind {
     ECH_ENGINE_COMPUTE,
     ECH_ENGINE_LINK,
+    ECH_ENGINE_REDUCE,
     ECH_ENGINE_DISK,
     ECH_ENGINES
 } ech_engine_kind;
@@ -32,6 +33,16 @@ typedef struct ech_calls {
     size_t deaths, births;
 } ech_calls;
 
+/* A message under way. */
+typedef struct ech_message {
+    int step;
+    int requests;
+    ech_request request[ECH_MAX_PORTS];
+} ech_message;
+
+enum { ECH_POSITION_BYTES = 32 };
+typedef char ech_position[ECH_POSITION_BYTES];
+
 /* Lives and peaks of values, as run. Written by the compute lane only. */
 typedef struct ech_ledger {
     ech_calls calls[ECH_LIST_KINDS];
@@ -48,7 +59,11 @@ struct ech_exec {
     ech_group *group[ECH_GROUPS];
     ech_kernel_context *context;
     char *arena;
-    double *scalars;
+    double *scalars; /* a row for each turn, then the count of updates */
+    double *updates;
+    int64_t
+        version; /* of the newest weights when a list begins: its place is version mod versions */
+    ech_position *where[ECH_LIST_KINDS]; /* of every step, for the board */
 
     /* The list that runs. */
     const ech_list *list;
@@ -60,10 +75,15 @@ struct ech_exec {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     _Atomic int waiting;
+    _Atomic int awaited; /* the step that the compute lane waits for, or -1 */
     bool quit;
     int busy; /* engines that have not finished this run */
     ech_engine engine[ECH_ENGINES];
     ech_ledger ledger;
+    ECH_LIST(ech_message) posted; /* the link lanes' messages under way */
+    ech_comm_count messages;
+    bool records;
+    double *begins, *ends;
 
     ech_loader *loader[ECH_PURPOSES];
     int32_t *prompt;
@@ -73,7 +93,7 @@ struct ech_exec {
     const ech_checkpoint_info *save_info;
     int64_t saved_bytes;
     bool ask_stop, ask_save;
-    ech_readings readings;
+    ech_readings *readings;
     ech_observer observer;
     void *observer_context;
     bool scanning;
@@ -85,6 +105,19 @@ struct ech_exec {
     ech_status ech_handle_##name(ech_exec *exec, const ech_step *step);
 #include "schedule/steps.def"
 #undef X
+
+/* The scalars of a turn of the list that runs. */
+double *ech_exec_row(const ech_exec *exec, int turn);
+
+/* For lanes: whether a step may begin, and that it has ended. */
+bool ech_exec_may_begin(ech_exec *exec, const ech_step *step);
+void ech_exec_complete(ech_exec *exec, int step);
+/* Until ech_exec_may_begin of one of the steps (-1: none) or the run has failed. */
+void ech_exec_wait_for_any(ech_exec *exec, int step, int other);
+bool ech_exec_has_failed(const ech_exec *exec);
+
+/* The send and receive lanes of the list that runs, to their end. */
+ech_status ech_link_run(ech_exec *exec);
 
 /* Where a value of the list that runs lies. On the compute lane this also enters it into the ledger,
  * and refuses a value outside of its life. */

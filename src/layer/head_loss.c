@@ -78,6 +78,7 @@ static void run_chunks(const ech_call *call, bool gradient)
         context.scratch = (char *)scratch + own;
         context.scratch_bytes -= own;
         run_chunk(call, &context, &logits, first, gradient);
+        call->context->library = context.library; /* opened by a rank's first product */
     }
 }
 

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Who is where and owns what: a table, rank -> role and coordinates. Nobody else computes
- * coordinates; all ask here. The rectangular grid is one generator of that table.
+ * coordinates; all ask here.
  *
- * In this version a grid has one axis, data. Groups, owners and addend groups are asked for in the
- * general form, so that further axes change this room and not those who ask.
+ * The model's blocks are cut into p x v VIRTUAL STAGES, p the depth of the pipeline and v the chunks
+ * of a rank: virtual stage s is chunk s / p of the ranks at stage s mod p (Narayanan et al. 2021,
+ * arXiv:2104.04473, §2.2). Each stage has its own number r of REPLICAS; the M micro-batches of a step
+ * are numbered q = 0 .. M-1 over all of them, and micro-batch q is replica q mod r's, its
+ * k = q / r-th, for forward and backward (Narayanan et al. 2019, 1F1B-RR). With as many replicas
+ * everywhere, r is the data-parallel degree, and ranks of one replica number are one pipeline.
+ *
+ * Ranks are numbered stage by stage, replica by replica.
  */
 #ifndef ECH_LAYOUT_LAYOUT_H
 #define ECH_LAYOUT_LAYOUT_H
 
 #include "config/config.h"
+#include "layout/profile.h"
 #include "model/model.h"
 
 typedef enum ech_role { ECH_ROLE_WORKER } ech_role;
@@ -25,31 +32,67 @@ const char *ech_group_kind_name(ech_group_kind kind);
 
 typedef struct ech_place {
     ech_role role;
-    int data;  /* which share of the samples */
-    int stage; /* which part of the blocks */
-    int first_block, blocks;
+    int stage; /* which column of the pipeline */
+    int data;  /* which replica of its stage: which share of the samples */
 } ech_place;
 
 typedef struct ech_layout {
     int world;
-    int data; /* data-parallel degree */
-    int stages;
+    int stages;      /* p */
+    int chunks;      /* v, of every rank */
+    int *replicas;   /* [stages] r */
+    int *first_rank; /* [stages + 1] */
+    int *cut;        /* [stages * chunks + 1]: virtual stage s is blocks cut[s] .. cut[s + 1] - 1 */
     ech_place *place;      /* [world] */
-    int64_t micro_batch;   /* samples of a micro-batch, per data rank */
-    int64_t micro_batches; /* per data rank and step */
+    bool uniform;          /* every stage has as many replicas, and they as many micro-batches */
+    int64_t micro_batch;   /* samples b */
+    int64_t micro_batches; /* M, of a step, over all replicas */
+    /* Which blocks use parameter i: user[first_user[i]] .. user[first_user[i + 1] - 1], ascending. */
+    int *first_user, *user;
 } ech_layout;
 
-/* Fills parallel.data and training.micro_batch_size where they are "auto", for `world` ranks.
- * Errors: degrees that do not multiply to the ranks, batches that do not divide. */
-ech_status ech_layout_resolve(ech_config *config, int world);
+/* Fills the parallel keys that are "auto" and training.micro_batch_size, for `world` ranks.
+ * `profile`: what blocks cost, needed by parallel.partition = auto; NULL: not known. Errors: degrees
+ * that do not multiply to the ranks, batches that do not divide, more stages than blocks. */
+ech_status ech_layout_resolve(ech_config *config, const ech_model *model,
+                              const ech_profile *profile, int world);
+/* From a resolved configuration. */
 ech_status ech_layout_create(const ech_config *config, const ech_model *model, int world,
                              ech_layout **out);
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
 
-/* The members of `rank`'s group of that kind, ascending, into ranks[world]. Returns how many. */
-int ech_layout_members(const ech_layout *layout, int rank, ech_group_kind kind, int *ranks);
-int ech_layout_group_size(const ech_layout *layout, int rank, ech_group_kind kind);
-/* The ranks whose gradients of a parameter are added up. */
+/* ---- blocks ---- */
+
+/* The virtual stage of a rank's chunk. */
+int ech_layout_virtual_stage(const ech_layout *layout, int rank, int chunk);
+/* The blocks of a rank's chunk: *first .. *end - 1. */
+void ech_layout_blocks(const ech_layout *layout, int rank, int chunk, int *first, int *end);
+/* Whether the rank has the block. */
+bool ech_layout_has_block(const ech_layout *layout, int rank, int block);
+/* Whether the rank keeps the parameter: one of its blocks uses it. */
+bool ech_layout_holds(const ech_layout *layout, const ech_model *model, int rank, int param);
+/* Whether it is this rank that counts the parameter in sums over distinct parameters, as the norm:
+ * replica 0 of the first stage that holds it. */
+bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int rank, int param);
+
+/* ---- micro-batches ---- */
+
+/* The rank's own micro-batches of a step. */
+int ech_layout_micro_batches(const ech_layout *layout, int rank);
+/* The global number q of the rank's k-th micro-batch. */
+int64_t ech_layout_global_micro(const ech_layout *layout, int rank, int64_t k);
+/* The rank that does virtual stage s of micro-batch q. */
+int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q);
+
+/* ---- groups ---- */
+
+/* The members of `rank`'s group of that kind, ascending, into ranks[world]. Returns how many; 0: the
+ * rank is in no such group. */
+int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
+                       ech_group_kind kind, int *ranks);
+int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int rank,
+                          ech_group_kind kind);
+/* The ranks whose gradients of a parameter are added up: DATA, or TIED where several stages hold it. */
 ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param);
 /* The rank that writes the parameter and its states into checkpoints. */
 int ech_layout_writer(const ech_layout *layout, const ech_model *model, int param);

@@ -122,34 +122,37 @@ int64_t ech_model_params(const ech_model *model)
     return count;
 }
 
-/* Whether some layer multiplies with the parameter instead of only looking rows up. */
-static bool is_multiplied(const ech_model *model, int param)
+/* multiplied[p]: some layer multiplies with the parameter instead of only looking rows up. */
+static void find_multiplied(const ech_model *model, bool *multiplied)
 {
     for (size_t b = 0; b < model->block.n; b++) {
         const ech_block *block = model->block.at[b];
         for (size_t n = 0; n < block->node.n; n++) {
             const ech_node *node = &block->node.at[n];
             for (int i = 0; i < node->params; i++)
-                if (node->param[i] == param && !node->layer->looks_up) return true;
+                multiplied[node->param[i]] |= !node->layer->looks_up;
         }
     }
-    return false;
 }
 
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
 {
     double N = 0;
+    bool *multiplied = ech_calloc(model->param.n + 1, sizeof *multiplied);
+    find_multiplied(model, multiplied);
     for (size_t i = 0; i < model->param.n; i++)
-        if (is_multiplied(model, (int)i)) N += (double)param_count(&model->param.at[i]);
+        if (multiplied[i]) N += (double)param_count(&model->param.at[i]);
+    free(multiplied);
     double attention = (double)model->layers * (double)T * (double)model->width;
     return 6 * (N + attention) * (double)tokens;
 }
 
+/* A block declares its parameters one behind the other. */
 static int add_param(ech_model *model, ech_block *block, ech_param param)
 {
     param.block = block->index;
-    for (size_t i = 0; i < model->param.n; i++)
-        param.site += model->param.at[i].block == block->index;
+    for (size_t i = model->param.n; i > 0 && model->param.at[i - 1].block == block->index; i--)
+        param.site++;
     param.name = ech_pool_format(model->pool, "%s", param.name);
     ECH_PUSH(model->param, param);
     return (int)model->param.n - 1;

@@ -39,6 +39,15 @@ static int port_of(const int *ports, size_t n, int local)
     return -1;
 }
 
+/* Whether what crosses the boundary at this block, from before (forward) or from behind, comes from
+ * another rank: where there is more than one stage, virtual stages one behind the other never share
+ * a rank. */
+static bool is_received(const accessor *a, int block_index, bool forward)
+{
+    int neighbour = forward ? block_index - 1 : block_index + 1;
+    return a->list->first_local[neighbour] < 0;
+}
+
 /* The list's value of a block's own value, made if it is new. */
 static int value_of(accessor *a, int block_index, int local, int micro)
 {
@@ -48,26 +57,25 @@ static int value_of(accessor *a, int block_index, int local, int micro)
     int *slot = slot_of(a, block_index, local, micro);
     if (*slot >= 0) return *slot;
 
+    bool gradient = v->role == ECH_ROLE_GRADIENT;
     if (v->source == ECH_FROM_BATCH) {
         *slot = a->list->batch[v->slot] + micro;
-    } else if (v->source == ECH_FROM_BLOCK && v->role == ECH_ROLE_ACTIVATION) {
-        const ech_block *before = a->plan->model->block.at[block_index - 1];
-        int port = port_of(block->input.at, block->input.n, local);
-        *slot = value_of(a, block_index - 1, before->output.at[port], micro);
-    } else if (v->source == ECH_FROM_BLOCK) {
-        const ech_block *behind = a->plan->model->block.at[block_index + 1];
-        int port = port_of(block->doutput.at, block->doutput.n, local);
-        *slot = value_of(a, block_index + 1, behind->dinput.at[port], micro);
+    } else if (v->source == ECH_FROM_BLOCK && !is_received(a, block_index, !gradient)) {
+        int other = gradient ? block_index + 1 : block_index - 1;
+        const ech_block *neighbour = a->plan->model->block.at[other];
+        const int *there = gradient ? neighbour->dinput.at : neighbour->output.at;
+        int port = gradient ? port_of(block->doutput.at, block->doutput.n, local)
+                            : port_of(block->input.at, block->input.n, local);
+        *slot = value_of(a, other, there[port], micro);
     } else {
-        *slot = new_value(
-            a, (ech_value){.kind = v->role == ECH_ROLE_GRADIENT ? ECH_MEMORY_ACTIVATION_GRADIENTS
-                                                                : ECH_MEMORY_ACTIVATIONS,
-                           .block = block_index,
-                           .local = local,
-                           .micro = micro,
-                           .index = -1,
-                           .bytes = (int64_t)ech_block_value_bytes(block, local, a->list->extent,
-                                                                   a->plan->real)});
+        *slot = new_value(a, (ech_value){.kind = gradient ? ECH_MEMORY_ACTIVATION_GRADIENTS
+                                                          : ECH_MEMORY_ACTIVATIONS,
+                                         .block = block_index,
+                                         .local = local,
+                                         .micro = micro,
+                                         .index = -1,
+                                         .bytes = (int64_t)ech_block_value_bytes(
+                                             block, local, a->list->extent, a->plan->real)});
     }
     return *slot;
 }
@@ -87,12 +95,11 @@ static void touch_ports(accessor *a, const int *ports, int n, unsigned mask, boo
 
 static void touch_gradient(accessor *a, int param, int call)
 {
-    ech_param_plan *p = &a->plan->param[param];
+    const ech_param_plan *p = &a->plan->param[param];
     ech_bucket *bucket = &a->plan->bucket.at[p->bucket];
-    if (p->first_step < 0) {
-        p->first_step = (int)(a->step - a->list->step.at);
-        p->first_call = call;
-    }
+    size_t writer = (size_t)a->step->turn * a->plan->model->param.n + (size_t)param;
+    if (a->list->first_writer[writer].step < 0)
+        a->list->first_writer[writer] = (ech_writer){(int)(a->step - a->list->step.at), call};
     if (bucket->value < 0)
         bucket->value = new_value(
             a, (ech_value){.kind = ECH_MEMORY_GRADIENTS,
@@ -178,30 +185,50 @@ static void access_block(accessor *a)
     touch_scratch(a, scratch_of(a, block, phase));
 }
 
-/* LOAD writes what this rank's blocks declare. */
-static void access_load(accessor *a)
+/* Values of a batch slot, one a micro-batch, for all turns. */
+static void make_batch(accessor *a, int block, int local)
 {
-    const ech_place *place = &a->plan->layout->place[a->plan->rank];
-    for (int b = place->first_block; b < place->first_block + place->blocks; b++) {
-        const ech_block *block = a->plan->model->block.at[b];
-        for (int local = 0; local < (int)block->value.n; local++) {
-            const ech_block_value *v = &block->value.at[local];
-            if (v->source != ECH_FROM_BATCH || a->list->batch[v->slot] >= 0) continue;
-            if (!(v->purposes & 1u << a->list->purpose)) continue;
-            for (int micro = 0; micro < a->list->micro_batches; micro++) {
-                int value =
-                    new_value(a, (ech_value){.kind = ECH_MEMORY_BATCH,
-                                             .block = b,
+    const ech_block_value *v = &a->plan->model->block.at[block]->value.at[local];
+    for (int micro = 0; micro < a->list->micro_batches; micro++) {
+        int value = new_value(a, (ech_value){.kind = ECH_MEMORY_BATCH,
+                                             .block = block,
                                              .local = local,
                                              .micro = micro,
                                              .index = -1,
                                              .bytes = (int64_t)ech_block_value_bytes(
-                                                 block, local, a->list->extent, a->plan->real)});
-                if (micro == 0) a->list->batch[v->slot] = value;
-                touch(a, value, true);
-            }
+                                                 a->plan->model->block.at[block], local,
+                                                 a->list->extent, a->plan->real)});
+        if (micro == 0) a->list->batch[v->slot] = value;
+    }
+}
+
+/* LOAD writes what this rank's blocks declare, for the micro-batches of its turn. */
+static void access_load(accessor *a)
+{
+    int each = a->list->micro_batches / a->list->turns, first = a->step->turn * each;
+    for (int b = 0; b < (int)a->plan->model->block.n; b++) {
+        const ech_block *block = a->plan->model->block.at[b];
+        for (int local = 0; a->list->first_local[b] >= 0 && local < (int)block->value.n; local++) {
+            const ech_block_value *v = &block->value.at[local];
+            if (v->source != ECH_FROM_BATCH || a->list->batch[v->slot] >= 0) continue;
+            if (v->purposes & 1u << a->list->purpose) make_batch(a, b, local);
         }
     }
+    for (int slot = 0; slot < ECH_BATCH_SLOTS; slot++)
+        for (int k = first; a->list->batch[slot] >= 0 && k < first + each; k++)
+            touch(a, a->list->batch[slot] + k, true);
+}
+
+/* What a message carries. */
+static void access_message(accessor *a)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    bool receives = ech_step_receives(a->step);
+    const int *ports;
+    size_t n = ech_step_ports(a->step, block, &ports);
+    for (size_t i = 0; i < n; i++)
+        if (ports[i] >= 0)
+            touch(a, value_of(a, a->step->block, ports[i], a->step->micro), receives);
 }
 
 static void access_bucket(accessor *a)
@@ -209,7 +236,8 @@ static void access_bucket(accessor *a)
     ech_bucket *bucket = &a->plan->bucket.at[a->step->index];
     touch(a, bucket->value, a->step->kind == ECH_STEP_REDUCE_GRADS);
     if (a->step->kind != ECH_STEP_REDUCE_GRADS) return;
-    int members = ech_layout_group_size(a->plan->layout, a->plan->rank, a->step->group);
+    int members =
+        ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     touch_scratch(
         a, ech_reduction_scratch(a->plan->reduction, a->plan->real, bucket->elements, members));
 }
@@ -224,6 +252,12 @@ static void access_step(accessor *a)
     case ECH_STEP_BACKWARD_INPUT:
     case ECH_STEP_BACKWARD_WEIGHT:
         access_block(a);
+        break;
+    case ECH_STEP_SEND_ACT:
+    case ECH_STEP_RECV_ACT:
+    case ECH_STEP_SEND_GRAD:
+    case ECH_STEP_RECV_GRAD:
+        access_message(a);
         break;
     case ECH_STEP_REDUCE_GRADS:
     case ECH_STEP_NORM:
@@ -241,18 +275,29 @@ static void access_step(accessor *a)
     }
 }
 
-void ech_pass_access(ech_plan *plan, ech_list *list)
+/* Slots for the values of the rank's own blocks, of those only. */
+static void make_slots(const ech_plan *plan, ech_list *list)
 {
-    size_t blocks = plan->model->block.n;
+    size_t blocks = plan->model->block.n, locals = 0;
     list->first_local = ech_calloc(blocks + 1, sizeof *list->first_local);
-    for (size_t b = 0; b < blocks; b++)
-        list->first_local[b + 1] = list->first_local[b] + (int)plan->model->block.at[b]->value.n;
-    size_t slots = (size_t)list->first_local[blocks] * (size_t)list->micro_batches;
+    for (size_t b = 0; b < blocks; b++) {
+        bool own = ech_layout_has_block(plan->layout, plan->rank, (int)b);
+        list->first_local[b] = own ? (int)locals : -1;
+        if (own) locals += plan->model->block.at[b]->value.n;
+    }
+    size_t slots = locals * (size_t)list->micro_batches;
     list->value_of = ech_calloc(slots + 1, sizeof *list->value_of);
     for (size_t i = 0; i < slots; i++) list->value_of[i] = -1;
     for (int i = 0; i < ECH_BATCH_SLOTS; i++) list->batch[i] = -1;
     list->logits = -1;
+    size_t writers = list->kind == ECH_LIST_TRAIN ? plan->model->param.n * (size_t)list->turns : 0;
+    list->first_writer = ech_calloc(writers + 1, sizeof *list->first_writer);
+    for (size_t i = 0; i < writers; i++) list->first_writer[i].step = -1;
+}
 
+void ech_pass_access(ech_plan *plan, ech_list *list)
+{
+    make_slots(plan, list);
     int tick = 0;
     for (size_t s = 0; s < list->step.n; s++) {
         ech_step *step = &list->step.at[s];

@@ -8,10 +8,10 @@
 
 #include "schedule/passes.h"
 
-/* The last step that adds to each parameter's gradient. */
-static void find_last_writers(const ech_plan *plan, const ech_list *list, int *last)
+void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last)
 {
-    for (size_t p = 0; p < plan->model->param.n; p++) last[p] = -1;
+    size_t params = plan->model->param.n;
+    for (size_t i = 0; i < params * (size_t)list->turns; i++) last[i] = -1;
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (step->kind != ECH_STEP_BACKWARD_INPUT && step->kind != ECH_STEP_BACKWARD_WEIGHT)
@@ -23,12 +23,13 @@ static void find_last_writers(const ech_plan *plan, const ech_list *list, int *l
             if (index < 0) continue;
             const ech_node *node = &block->node.at[index];
             if (phase == ECH_BACKWARD_INPUT && !node->layer->finishes_in_b) continue;
-            for (int i = 0; i < node->params; i++) last[node->param[i]] = (int)s;
+            for (int i = 0; i < node->params; i++)
+                last[(size_t)step->turn * params + (size_t)node->param[i]] = (int)s;
         }
     }
 }
 
-static void put(ech_plan *plan, int param, int ready, int64_t bucket_bytes)
+static void put(ech_plan *plan, int param, int64_t bucket_bytes)
 {
     ech_param_plan *p = &plan->param[param];
     ech_group_kind group = ech_layout_addends(plan->layout, plan->model, param);
@@ -45,15 +46,30 @@ static void put(ech_plan *plan, int param, int ready, int64_t bucket_bytes)
     p->bucket_offset = bucket->elements;
     bucket->params++;
     bucket->elements += p->elements;
-    bucket->ready = ready;
 }
 
-void ech_pass_bucket(ech_plan *plan, ech_list *list, int64_t bucket_bytes)
+typedef struct readiness {
+    int step, param;
+} readiness;
+
+/* By step; of one step, from the last parameter to the first. */
+static int by_step(const void *a, const void *b)
 {
-    int *last = ech_calloc(plan->model->param.n, sizeof *last);
-    find_last_writers(plan, list, last);
-    for (int s = 0; s < (int)list->step.n; s++)
-        for (int p = (int)plan->model->param.n - 1; p >= 0; p--)
-            if (last[p] == s) put(plan, p, s, bucket_bytes);
+    const readiness *x = a, *y = b;
+    if (x->step != y->step) return x->step < y->step ? -1 : 1;
+    return x->param > y->param ? -1 : x->param < y->param;
+}
+
+void ech_pass_bucket(ech_plan *plan, const ech_list *list, int64_t bucket_bytes)
+{
+    size_t params = plan->model->param.n, n = 0;
+    int *last = ech_calloc(params * (size_t)list->turns + 1, sizeof *last);
+    readiness *ready = ech_calloc(params + 1, sizeof *ready);
+    ech_list_last_writers(plan, list, last);
+    for (size_t p = 0; p < params; p++)
+        if (last[p] >= 0) ready[n++] = (readiness){last[p], (int)p};
+    qsort(ready, n, sizeof *ready, by_step);
+    for (size_t i = 0; i < n; i++) put(plan, ready[i].param, bucket_bytes);
+    free(ready);
     free(last);
 }

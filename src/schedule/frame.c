@@ -1,111 +1,222 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that makes a list of block steps a whole training step: LOAD and the token count before,
- * a reduction of each bucket as soon as it is complete, norms, clipping, updates behind. Where a
- * group has one member no communication is inserted.
+ * The pass that makes a list of block steps a whole training step, or several: LOAD and the token
+ * count before the first forward of a turn, a reduction of each bucket as soon as it is complete, norms,
+ * clipping and updates behind its last backward. Where a group has one member no communication is
+ * inserted.
+ *
+ * Synchronous: losses, flags and squares of all ranks are folded before the update, so the norm is
+ * the whole model's. Asynchronous: a stage does not wait for others, so its norm is its own, and
+ * the fold of all turns comes at the end of the list, for READ.
  */
 #include <stdlib.h>
 
 #include "schedule/passes.h"
 
+typedef struct framing {
+    ech_plan *plan;
+    ech_list *list;
+    ech_step *from; /* the lowered steps, their waits, and where they are now */
+    int *from_after, *now;
+    size_t n;
+    int *ready;   /* [turns * buckets]: the lowered step that completes it */
+    int *reduced; /* [buckets]: its reduction in this turn, or -1 */
+    int turn;     /* of the steps being added */
+    int loaded;   /* turns that are loaded */
+} framing;
+
 static bool is_shared(const ech_plan *plan, ech_group_kind group)
 {
-    return ech_layout_group_size(plan->layout, plan->rank, group) > 1;
+    return ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1;
 }
 
-/* REDUCE of scalars first .. last over the data ranks, after `after`. Returns its index, or -1. */
-static int add_reduce(const ech_plan *plan, ech_list *list, ech_scalar first, ech_scalar last,
-                      int after)
+int ech_plan_row(const ech_plan *plan)
 {
-    if (!is_shared(plan, ECH_GROUP_DATA)) return -1;
-    int reduce = ech_list_add(list, ECH_STEP_REDUCE);
-    ech_step *step = &list->step.at[reduce];
-    step->index = (int)first;
-    step->count = (int)(last - first) + 1;
-    step->group = ECH_GROUP_DATA;
-    ech_list_add_after(list, after);
-    return reduce;
+    return ECH_SCALARS + (int)plan->model->param.n;
 }
 
-static int add_of(ech_list *list, ech_step_kind kind, int index, int after)
+static int add(framing *f, ech_step_kind kind, int index, int after)
 {
-    int step = ech_list_add(list, kind);
-    list->step.at[step].index = index;
-    if (after >= 0) ech_list_add_after(list, after);
+    int step = ech_list_add(f->list, kind);
+    f->list->step.at[step].index = index;
+    f->list->step.at[step].turn = f->turn;
+    if (after >= 0) ech_list_add_after(f->list, after);
     return step;
 }
 
-static int add_block(ech_list *list, const ech_step *from)
+/* REDUCE of `count` scalars of this turn over all ranks, after `after`. Returns its index, or -1. */
+static int add_reduce(framing *f, ech_scalar first, int count, int after)
 {
-    int added = ech_list_add(list, from->kind);
-    ech_step *step = &list->step.at[added];
-    step->block = from->block;
-    step->chunk = from->chunk;
-    step->micro = from->micro;
-    return added;
+    if (!is_shared(f->plan, ECH_GROUP_WORLD)) return -1;
+    int reduce = add(f, ECH_STEP_REDUCE, (int)first, after);
+    f->list->step.at[reduce].count = count;
+    f->list->step.at[reduce].group = ECH_GROUP_WORLD;
+    return reduce;
 }
 
-/* The block steps again, with each bucket's reduction behind the step that completes it; buckets are
- * in the order in which they become ready. reduced[b]: that reduction, or -1. */
-static void add_training_blocks(ech_plan *plan, ech_list *list, const ech_step *steps, size_t n,
-                                int *reduced)
+/* Everything from STOP on: flags, losses, squares. */
+static int add_reduce_turn(framing *f, int after)
 {
-    size_t b = 0;
-    for (size_t s = 0; s < n; s++) {
-        int here = add_block(list, &steps[s]);
-        for (; b < plan->bucket.n && plan->bucket.at[b].ready == (int)s; b++) {
-            ech_bucket *bucket = &plan->bucket.at[b];
-            bucket->ready = here;
-            reduced[b] = -1;
-            if (!is_shared(plan, bucket->group)) continue;
-            reduced[b] = add_of(list, ECH_STEP_REDUCE_GRADS, (int)b, here);
-            list->step.at[reduced[b]].group = bucket->group;
-        }
+    return add_reduce(f, ECH_SCALAR_STOP, ech_plan_row(f->plan) - (int)ECH_SCALAR_STOP, after);
+}
+
+static int last_compute(const ech_list *list)
+{
+    int step = (int)list->step.n - 1;
+    while (step >= 0 && list->step.at[step].lane != ECH_LANE_COMPUTE) step--;
+    return step;
+}
+
+static bool is_synchronous(const framing *f)
+{
+    return f->plan->schedule->weights == ECH_WEIGHTS_FLUSHED;
+}
+
+static void begin(framing *f, ech_plan *plan, ech_list *list)
+{
+    *f = (framing){.plan = plan,
+                   .list = list,
+                   .from = list->step.at,
+                   .from_after = list->after.at,
+                   .n = list->step.n,
+                   .now = ech_calloc(list->step.n + 1, sizeof *f->now)};
+    list->step.at = NULL;
+    list->step.n = list->step.capacity = 0;
+    list->after.at = NULL;
+    list->after.n = list->after.capacity = 0;
+}
+
+static void end(framing *f)
+{
+    free(f->from);
+    free(f->from_after);
+    free(f->now);
+    free(f->ready);
+    free(f->reduced);
+}
+
+static void copy_step(framing *f, size_t s)
+{
+    const ech_step *from = &f->from[s];
+    int here = ech_list_add(f->list, from->kind);
+    ech_step *step = &f->list->step.at[here];
+    int first_after = step->first_after;
+    *step = *from;
+    step->first_after = first_after;
+    step->afters = 0;
+    for (int i = 0; i < from->afters; i++)
+        ech_list_add_after(f->list, f->now[f->from_after[from->first_after + i]]);
+    f->now[s] = here;
+}
+
+/* ---- a turn's beginning and end ---- */
+
+static void load_turns(framing *f, const ech_step *step)
+{
+    if (step->lane != ECH_LANE_COMPUTE) return;
+    for (; f->loaded <= step->turn; f->loaded++) {
+        f->turn = f->loaded;
+        add(f, ECH_STEP_LOAD, -1, -1);
+        if (f->list->purpose == ECH_TRAIN) add(f, ECH_STEP_SCALE, -1, -1);
     }
 }
 
-static void add_update(const ech_plan *plan, ech_list *list, const int *reduced)
+static void add_reduction(framing *f, size_t bucket, int after)
 {
-    for (size_t b = 0; b < plan->bucket.n; b++) add_of(list, ECH_STEP_NORM, (int)b, reduced[b]);
-    int sum = ech_list_add(list, ECH_STEP_NORM_SUM);
-    int folded = add_reduce(plan, list, ECH_SCALAR_LOSS, ECH_SCALAR_NONFINITE, sum);
-    add_of(list, ECH_STEP_CLIP, -1, folded);
-    for (size_t b = 0; b < plan->bucket.n; b++) add_of(list, ECH_STEP_UPDATE, (int)b, -1);
-    ech_list_add(list, ECH_STEP_READ);
+    ech_group_kind group = f->plan->bucket.at[bucket].group;
+    f->reduced[bucket] = -1;
+    if (!is_shared(f->plan, group)) return;
+    f->reduced[bucket] = add(f, ECH_STEP_REDUCE_GRADS, (int)bucket, after);
+    f->list->step.at[f->reduced[bucket]].group = group;
+}
+
+static void add_update(framing *f)
+{
+    size_t buckets = f->plan->bucket.n;
+    int folded = -1;
+    for (size_t b = 0; b < buckets; b++) add(f, ECH_STEP_NORM, (int)b, f->reduced[b]);
+    if (is_synchronous(f)) folded = add_reduce_turn(f, last_compute(f->list));
+    add(f, ECH_STEP_NORM_SUM, -1, folded);
+    add(f, ECH_STEP_CLIP, -1, -1);
+    for (size_t b = 0; b < buckets; b++) {
+        if (f->plan->versions > 1) {
+            int stash = add(f, ECH_STEP_STASH, (int)b, -1);
+            f->list->step.at[stash].version = f->turn;
+        }
+        int update = add(f, ECH_STEP_UPDATE, (int)b, -1);
+        f->list->step.at[update].version = f->turn + 1;
+    }
+}
+
+/* Reductions of what lowered step s completes. Those over several stages come behind all others of
+ * their turn: the stages become ready at different times, and a lane keeps its order. */
+static void reduce_ready(framing *f, int turn, size_t s)
+{
+    size_t buckets = f->plan->bucket.n;
+    const int *ready = f->ready + (size_t)turn * buckets;
+    int last = 0;
+    f->turn = turn;
+    for (size_t b = 0; b < buckets; b++) {
+        if (ready[b] > last) last = ready[b];
+        if (ready[b] == (int)s && f->plan->bucket.at[b].group == ECH_GROUP_DATA)
+            add_reduction(f, b, f->now[s]);
+    }
+    if (last != (int)s) return;
+    for (size_t b = 0; b < buckets; b++)
+        if (f->plan->bucket.at[b].group != ECH_GROUP_DATA) add_reduction(f, b, f->now[s]);
+    add_update(f);
+    f->list->updates++;
+}
+
+static void find_ready(framing *f, const int *last)
+{
+    size_t params = f->plan->model->param.n, buckets = f->plan->bucket.n;
+    f->ready = ech_calloc(buckets * (size_t)f->list->turns + 1, sizeof *f->ready);
+    f->reduced = ech_calloc(buckets + 1, sizeof *f->reduced);
+    for (size_t t = 0; t < (size_t)f->list->turns; t++)
+        for (size_t p = 0; p < params; p++) {
+            int bucket = f->plan->param[p].bucket;
+            if (bucket < 0) continue;
+            int *ready = &f->ready[t * buckets + (size_t)bucket];
+            if (last[t * params + p] > *ready) *ready = last[t * params + p];
+        }
 }
 
 void ech_pass_frame_training(ech_plan *plan, ech_list *list)
 {
-    ech_step *blocks = list->step.at;
-    size_t n = list->step.n;
-    int *reduced = ech_calloc(plan->bucket.n + 1, sizeof *reduced);
-    list->step.at = NULL;
-    list->step.n = list->step.capacity = 0;
-
-    int load = ech_list_add(list, ECH_STEP_LOAD);
-    int counted = add_reduce(plan, list, ECH_SCALAR_TOKENS, ECH_SCALAR_SAVE_NOW, load);
-    add_of(list, ECH_STEP_SCALE, -1, counted);
-    add_training_blocks(plan, list, blocks, n, reduced);
-    add_update(plan, list, reduced);
-    free(blocks);
-    free(reduced);
+    framing f;
+    int *last = ech_calloc(plan->model->param.n * (size_t)list->turns + 1, sizeof *last);
+    ech_list_last_writers(plan, list, last);
+    begin(&f, plan, list);
+    find_ready(&f, last);
+    free(last);
+    for (size_t s = 0; s < f.n; s++) {
+        load_turns(&f, &f.from[s]);
+        copy_step(&f, s);
+        reduce_ready(&f, f.from[s].turn, s);
+    }
+    int folded = -1;
+    for (f.turn = 0; f.turn < list->turns && !is_synchronous(&f); f.turn++)
+        folded = add_reduce_turn(&f, last_compute(list));
+    f.turn = 0;
+    add(&f, ECH_STEP_READ, -1, folded);
+    end(&f);
 }
 
 void ech_pass_frame_validation(const ech_plan *plan, ech_list *list)
 {
-    ech_step *blocks = list->step.at;
-    size_t n = list->step.n;
-    list->step.at = NULL;
-    list->step.n = list->step.capacity = 0;
-
-    ech_list_add(list, ECH_STEP_LOAD);
-    for (size_t s = 0; s < n; s++) add_block(list, &blocks[s]);
-    if (list->purpose == ECH_GENERATE) {
-        ech_list_add(list, ECH_STEP_LOGITS);
-    } else {
-        int last = (int)list->step.n - 1;
-        int folded = add_reduce(plan, list, ECH_SCALAR_LOSS, ECH_SCALAR_LOSS_WEIGHT, last);
-        add_of(list, ECH_STEP_READ, -1, folded);
+    framing f;
+    begin(&f, (ech_plan *)plan, list);
+    for (size_t s = 0; s < f.n; s++) {
+        load_turns(&f, &f.from[s]);
+        copy_step(&f, s);
     }
-    free(blocks);
+    if (list->purpose == ECH_GENERATE) {
+        add(&f, ECH_STEP_LOGITS, -1, -1);
+    } else {
+        int count = ECH_SCALAR_LOSS_WEIGHT - ECH_SCALAR_LOSS + 1;
+        int folded = add_reduce(&f, ECH_SCALAR_LOSS, count, last_compute(list));
+        add(&f, ECH_STEP_READ, -1, folded);
+    }
+    end(&f);
 }

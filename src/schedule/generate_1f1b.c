@@ -2,25 +2,32 @@
  *
  * 1F1B with a flush: PipeDream-Flush. Narayanan et al. 2021, arXiv:2006.09503, §3.2. Stage r of p
  * runs min(p - r - 1, m) forwards ahead, then one forward, one backward, then the backwards that are
- * left. One stage alone runs micro-batch by micro-batch.
+ * left: as idle as GPipe, but a stage keeps min(p - r, m) micro-batches. One stage alone runs
+ * micro-batch by micro-batch.
+ *
+ * Where stages have unequal replicas, a rank runs pipe->depth - 1 ahead. Nothing waits in a circle
+ * then: what a B needs goes back, over any stages, only to Bs of earlier micro-batches.
  */
-#include "schedule/schedule.h"
+#include "schedule/generate.h"
 
-static void emit(ech_order *order, ech_action action, int micro)
+void ech_generate_1f1b(const ech_pipe *pipe, int delay, ech_order *order)
 {
-    ECH_PUSH(*order, (ech_order_item){.action = action, .chunk = 0, .micro = micro});
-}
-
-static void generate(int stages, int stage, int micro_batches, ech_order *order)
-{
-    int ahead = stages - stage - 1;
-    if (ahead > micro_batches) ahead = micro_batches;
-    for (int micro = 0; micro < ahead; micro++) emit(order, ECH_F, micro);
-    for (int micro = 0; micro < micro_batches; micro++) {
-        if (micro + ahead < micro_batches) emit(order, ECH_F, micro + ahead);
-        emit(order, ECH_B, micro);
-        emit(order, ECH_W, micro);
+    int m = pipe->micro_batches;
+    int ahead = pipe->depth - 1 < m ? pipe->depth - 1 : m;
+    for (int micro = 0; micro < ahead; micro++) ech_order_add(order, ECH_F, 0, micro);
+    for (int micro = 0; micro < m; micro++) {
+        if (micro + ahead < m) ech_order_add(order, ECH_F, 0, micro + ahead);
+        ech_order_add(order, ECH_B, 0, micro);
+        if (micro >= delay) ech_order_add(order, ECH_W, 0, micro - delay);
     }
+    for (int micro = m > delay ? m - delay : 0; micro < m; micro++)
+        ech_order_add(order, ECH_W, 0, micro);
 }
 
-const ech_generator ech_generator_row_1f1b = {"1f1b", generate};
+static void generate(const ech_pipe *pipe, ech_order *order)
+{
+    ech_generate_1f1b(pipe, 0, order);
+}
+
+const ech_generator ech_generator_row_1f1b = {
+    .name = "1f1b", .weights = ECH_WEIGHTS_FLUSHED, .generate = generate};

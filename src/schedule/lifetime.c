@@ -4,8 +4,9 @@
  *
  * On the compute lane a value lives from its first to its last touch. A step of another lane runs at
  * some time between the end of the compute steps it comes after and the first compute step that
- * waits for it (or for a later step of its lane), that step included: only then is it known to be
- * complete. Whatever it touches lives through all of that time.
+ * waits for it, that step included: only then is it known to be complete. Where a lane ends its steps
+ * in order, it is known as well once a later step of the lane is waited for; messages may overtake each
+ * other. Whatever a step touches lives through all of that time.
  */
 #include <stdlib.h>
 
@@ -51,6 +52,7 @@ static void latest_ends(const ech_list *list, span *spans)
             }
             continue;
         }
+        if (ech_step_sends(step) || ech_step_receives(step)) continue;
         if (lane_last[step->lane] < spans[s].last) spans[s].last = lane_last[step->lane];
         lane_last[step->lane] = spans[s].last;
     }

@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The first pass: an order of F, B and W per chunk becomes steps per block. A W that directly
- * follows its B is interleaved with it block by block, so that gradients of activations die early.
+ * The first pass: an order of F, B and W per chunk becomes steps per block, with messages where the
+ * neighbouring virtual stage is another rank's. A W that directly follows its B is interleaved with
+ * it block by block, so that gradients of activations die early; the two are one backward then, as the
+ * papers count it, and what it makes is sent when it has ended.
+ *
+ * Messages. A receive is posted one item of the order ahead of the one that needs it, so that it can
+ * arrive while another computes. A send begins when its values are there; they must live until it has
+ * ended, and it ends when the other side has received. To know that without asking, the pass looks
+ * at the other rank's order for the first message that comes back from there after that: the
+ * step that needs that one also waits for the send, at no cost. So no compute step ever waits for
+ * the progress of another rank but for data, and an order that can run with unbounded buffers can
+ * run with none (checked for all ranks together in check_plans.c).
  */
+#include <stdlib.h>
+
 #include "schedule/passes.h"
 
 static const ech_lane lane_of[ECH_STEPS] = {
@@ -18,6 +30,7 @@ int ech_list_add(ech_list *list, ech_step_kind kind)
                      .chunk = -1,
                      .micro = -1,
                      .block = -1,
+                     .peer = -1,
                      .index = -1,
                      .first_after = (int)list->after.n,
                      .scratch = -1};
@@ -38,37 +51,308 @@ ech_phase ech_step_phase(const ech_step *step)
     return ECH_FORWARD;
 }
 
-static void add_block(const ech_plan *plan, ech_list *list, ech_step_kind kind, int block,
-                      const ech_order_item *item)
+bool ech_step_sends(const ech_step *step)
 {
-    ech_step probe = {.kind = kind};
-    if (!plan->model->block.at[block]->program[ech_step_phase(&probe)].n) return;
-    int added = ech_list_add(list, kind);
-    ech_step *step = &list->step.at[added];
+    return step->kind == ECH_STEP_SEND_ACT || step->kind == ECH_STEP_SEND_GRAD;
+}
+
+bool ech_step_receives(const ech_step *step)
+{
+    return step->kind == ECH_STEP_RECV_ACT || step->kind == ECH_STEP_RECV_GRAD;
+}
+
+int ech_step_boundary(const ech_step *step)
+{
+    bool before = step->kind == ECH_STEP_SEND_ACT || step->kind == ECH_STEP_RECV_GRAD;
+    return step->block + before;
+}
+
+size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports)
+{
+    switch (step->kind) {
+    case ECH_STEP_SEND_ACT:
+        *ports = block->output.at;
+        return block->output.n;
+    case ECH_STEP_RECV_ACT:
+        *ports = block->input.at;
+        return block->input.n;
+    case ECH_STEP_SEND_GRAD:
+        *ports = block->dinput.at;
+        return block->dinput.n;
+    default:
+        *ports = block->doutput.at;
+        return block->doutput.n;
+    }
+}
+
+/* A neighbour's order, seen from here. */
+typedef struct neighbour {
+    int rank, micro_batches; /* its own, of a turn */
+    int *item;               /* of its F and B by chunk and micro-batch */
+    int *returns[2]; /* [its items]: my first item that needs an activation (F) or a gradient
+                                (B) which it made after that item; -1: none */
+} neighbour;
+
+typedef struct lowering {
+    const ech_plan *plan;
+    const ech_layout *layout;
+    ech_list *list;
+    const ech_order *order;
+    bool forwards;
+    int rank, micro_batches; /* of a turn */
+    int *item;               /* of my F and B by chunk and micro-batch */
+    int *version;            /* [items] */
+    int *received;           /* [items] the receive that the item waits for, or -1 */
+    ECH_LIST(neighbour) near;
+    ECH_LIST(int) waits, next; /* steps, and the next of the same item or -1 */
+    int *first_wait;           /* [items] */
+    ECH_LIST(int) pending;     /* for the next compute step to wait for */
+    int last;                  /* compute step, or -1 */
+} lowering;
+
+/* ---- items by what they are ---- */
+
+static int *index_items(const ech_order *order, int chunks, int micro_batches)
+{
+    size_t n = 2 * (size_t)chunks * (size_t)micro_batches;
+    int *item = ech_calloc(n + 1, sizeof *item);
+    for (size_t i = 0; i < n; i++) item[i] = -1;
+    for (size_t i = 0; i < order->n; i++) {
+        const ech_order_item *o = &order->at[i];
+        if (o->action != ECH_W)
+            item[((int)o->action * chunks + o->chunk) * micro_batches + o->micro] = (int)i;
+    }
+    return item;
+}
+
+static int find_item(const int *item, ech_action action, int chunks, int micro_batches, int chunk,
+                     int micro)
+{
+    return item[((int)action * chunks + chunk) * micro_batches + micro];
+}
+
+/* A rank's micro-batch k of all turns as the k of the rank that does another virtual stage of it. */
+static int translate(const lowering *l, int from, int from_each, int k, int stage, int *rank)
+{
+    int turn = k / from_each;
+    int64_t q = ech_layout_global_micro(l->layout, from, k % from_each);
+    *rank = ech_layout_rank_of(l->layout, stage, q);
+    int replicas = l->layout->replicas[stage % l->layout->stages];
+    return turn * ech_layout_micro_batches(l->layout, *rank) + (int)(q / replicas);
+}
+
+/* ---- neighbours ---- */
+
+/* The item of mine that needs what the neighbour's item makes; -1: none. */
+static int fed_by(const lowering *l, const neighbour *n, const ech_order_item *theirs)
+{
+    int stages = l->layout->stages * l->layout->chunks, rank;
+    int stage = ech_layout_virtual_stage(l->layout, n->rank, theirs->chunk);
+    int mine = theirs->action == ECH_F ? stage + 1 : stage - 1;
+    if (theirs->action == ECH_W || mine < 0 || mine >= stages) return -1;
+    int k = translate(l, n->rank, n->micro_batches, theirs->micro, mine, &rank);
+    if (rank != l->rank) return -1;
+    return find_item(l->item, theirs->action, l->layout->chunks, l->list->micro_batches,
+                     mine / l->layout->stages, k);
+}
+
+static void look_at(lowering *l, neighbour *n)
+{
+    ech_order order = {0};
+    int turns = l->list->turns;
+    n->micro_batches = ech_layout_micro_batches(l->layout, n->rank);
+    ech_schedule_order(l->plan->schedule, l->layout, n->rank, turns, l->forwards, &order);
+    n->item = index_items(&order, l->layout->chunks, turns * n->micro_batches);
+    int next[2] = {-1, -1};
+    for (int a = 0; a < 2; a++) n->returns[a] = ech_calloc(order.n + 1, sizeof *n->returns[a]);
+    for (size_t i = order.n; i-- > 0;) {
+        int mine = fed_by(l, n, &order.at[i]);
+        for (int a = 0; a < 2; a++) n->returns[a][i] = next[a];
+        if (mine >= 0) next[order.at[i].action] = mine;
+    }
+    free(order.at);
+}
+
+static const neighbour *find_neighbour(lowering *l, int rank)
+{
+    for (size_t i = 0; i < l->near.n; i++)
+        if (l->near.at[i].rank == rank) return &l->near.at[i];
+    neighbour n = {.rank = rank};
+    look_at(l, &n);
+    ECH_PUSH(l->near, n);
+    return &l->near.at[l->near.n - 1];
+}
+
+/* ---- messages ---- */
+
+static int64_t bytes_of(const lowering *l, const ech_step *step)
+{
+    const ech_block *block = l->plan->model->block.at[step->block];
+    const int *ports;
+    int64_t bytes = 0;
+    size_t n = ech_step_ports(step, block, &ports);
+    for (size_t i = 0; i < n; i++)
+        if (ports[i] >= 0)
+            bytes +=
+                (int64_t)ech_block_value_bytes(block, ports[i], l->list->extent, l->plan->real);
+    return bytes;
+}
+
+static void wait_at(lowering *l, int item, int step)
+{
+    ECH_PUSH(l->waits, step);
+    ECH_PUSH(l->next, l->first_wait[item]);
+    l->first_wait[item] = (int)l->waits.n - 1;
+}
+
+/* The item at which the receiver is known to have received what item i has sent; -1: at the end. */
+static int safe_item(lowering *l, int i, int peer, int stage, int their_micro)
+{
+    ech_action action = l->order->at[i].action;
+    if (l->forwards) {
+        /* Along the pipeline, orders are the same and nobody waits for the one behind; around its end
+         * to the next chunk, wait at the end. */
+        bool along = l->layout->place[peer].stage > l->layout->place[l->rank].stage;
+        return along && i + 2 < (int)l->order->n ? i + 2 : -1;
+    }
+    const neighbour *n = find_neighbour(l, peer);
+    int theirs = find_item(n->item, action, l->layout->chunks, l->list->turns * n->micro_batches,
+                           stage / l->layout->stages, their_micro);
+    int mine = theirs < 0 ? -1 : n->returns[action == ECH_F ? ECH_B : ECH_F][theirs];
+    return mine > i ? mine : -1;
+}
+
+static int add_message(lowering *l, ech_step_kind kind, int i, int block, int peer)
+{
+    const ech_order_item *item = &l->order->at[i];
+    int added = ech_list_add(l->list, kind);
+    ech_step *step = &l->list->step.at[added];
     step->block = block;
     step->chunk = item->chunk;
     step->micro = item->micro;
+    step->turn = item->micro / l->micro_batches;
+    step->peer = peer;
+    step->bytes = bytes_of(l, step);
+    if (l->last >= 0) ech_list_add_after(l->list, l->last);
+    return added;
+}
+
+/* What item i makes goes to `stage`, whose rank is another. */
+static void send(lowering *l, int i, int stage)
+{
+    const ech_order_item *item = &l->order->at[i];
+    int first, end, peer;
+    if (stage < 0 || stage >= l->layout->stages * l->layout->chunks || l->layout->stages == 1)
+        return;
+    ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
+    int theirs = translate(l, l->rank, l->micro_batches, item->micro, stage, &peer);
+    bool forward = item->action == ECH_F;
+    int step = add_message(l, forward ? ECH_STEP_SEND_ACT : ECH_STEP_SEND_GRAD, i,
+                           forward ? end - 1 : first, peer);
+    int safe = safe_item(l, i, peer, stage, theirs);
+    if (safe >= 0) wait_at(l, safe, step);
+}
+
+/* What item i needs comes from another rank. */
+static void post(lowering *l, int i)
+{
+    if (i >= (int)l->order->n || l->layout->stages == 1) return;
+    const ech_order_item *item = &l->order->at[i];
+    bool forward = item->action == ECH_F;
+    int own = ech_layout_virtual_stage(l->layout, l->rank, item->chunk);
+    int stage = forward ? own - 1 : own + 1, first, end, peer;
+    if (item->action == ECH_W || stage < 0 || stage >= l->layout->stages * l->layout->chunks)
+        return;
+    ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
+    translate(l, l->rank, l->micro_batches, item->micro, stage, &peer);
+    l->received[i] = add_message(l, forward ? ECH_STEP_RECV_ACT : ECH_STEP_RECV_GRAD, i,
+                                 forward ? first : end - 1, peer);
+}
+
+/* ---- blocks ---- */
+
+static void add_block(lowering *l, ech_step_kind kind, int block, int i)
+{
+    ech_step probe = {.kind = kind};
+    const ech_order_item *item = &l->order->at[i];
+    if (!l->plan->model->block.at[block]->program[ech_step_phase(&probe)].n) return;
+    l->last = ech_list_add(l->list, kind);
+    ech_step *step = &l->list->step.at[l->last];
+    step->block = block;
+    step->chunk = item->chunk;
+    step->micro = item->micro;
+    step->turn = item->micro / l->micro_batches;
+    step->version = l->version[i];
+    for (size_t w = 0; w < l->pending.n; w++) ech_list_add_after(l->list, l->pending.at[w]);
+    l->pending.n = 0;
 }
 
 static bool is_weight_of(const ech_order_item *b, const ech_order_item *w)
 {
-    return w->action == ECH_W && w->chunk == b->chunk && w->micro == b->micro;
+    return b->action == ECH_B && w->action == ECH_W && w->chunk == b->chunk && w->micro == b->micro;
+}
+
+/* Items i .. : one, or a B with its W. Returns how many. */
+static int lower_item(lowering *l, int i)
+{
+    const ech_order_item *item = &l->order->at[i];
+    bool joined = i + 1 < (int)l->order->n && is_weight_of(item, item + 1);
+    int stage = ech_layout_virtual_stage(l->layout, l->rank, item->chunk), first, end;
+    ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
+    if (l->received[i] >= 0) ECH_PUSH(l->pending, l->received[i]);
+    for (int w = l->first_wait[i]; w >= 0; w = l->next.at[w]) ECH_PUSH(l->pending, l->waits.at[w]);
+    if (item->action == ECH_F) {
+        for (int b = first; b < end; b++) add_block(l, ECH_STEP_FORWARD, b, i);
+        send(l, i, stage + 1);
+        return 1;
+    }
+    for (int b = end - 1; b >= first; b--) {
+        if (item->action == ECH_B) add_block(l, ECH_STEP_BACKWARD_INPUT, b, i);
+        if (item->action == ECH_W || joined) add_block(l, ECH_STEP_BACKWARD_WEIGHT, b, i);
+    }
+    if (item->action == ECH_B) send(l, i, stage - 1);
+    return joined ? 2 : 1;
+}
+
+static void release(lowering *l)
+{
+    for (size_t i = 0; i < l->near.n; i++) {
+        free(l->near.at[i].item);
+        for (int a = 0; a < 2; a++) free(l->near.at[i].returns[a]);
+    }
+    free(l->near.at);
+    free(l->item);
+    free(l->version);
+    free(l->received);
+    free(l->waits.at);
+    free(l->next.at);
+    free(l->first_wait);
+    free(l->pending.at);
 }
 
 void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order)
 {
-    const ech_place *place = &plan->layout->place[plan->rank];
-    int first = place->first_block, last = first + place->blocks - 1;
-    for (size_t i = 0; i < order->n; i++) {
-        const ech_order_item *item = &order->at[i];
-        bool joined = item->action == ECH_B && i + 1 < order->n && is_weight_of(item, item + 1);
-        if (item->action == ECH_F)
-            for (int b = first; b <= last; b++) add_block(plan, list, ECH_STEP_FORWARD, b, item);
-        for (int b = last; b >= first; b--) {
-            if (item->action == ECH_B) add_block(plan, list, ECH_STEP_BACKWARD_INPUT, b, item);
-            if (item->action == ECH_W || joined)
-                add_block(plan, list, ECH_STEP_BACKWARD_WEIGHT, b, item);
-        }
-        i += joined;
+    size_t n = order->n + 1;
+    lowering l = {.plan = plan,
+                  .layout = plan->layout,
+                  .list = list,
+                  .order = order,
+                  .forwards = list->purpose != ECH_TRAIN,
+                  .rank = plan->rank,
+                  .micro_batches = list->micro_batches / list->turns,
+                  .item = index_items(order, plan->layout->chunks, list->micro_batches),
+                  .version = ech_calloc(n, sizeof *l.version),
+                  .received = ech_calloc(n, sizeof *l.received),
+                  .first_wait = ech_calloc(n, sizeof *l.first_wait),
+                  .last = -1};
+    for (size_t i = 0; i < n; i++) l.received[i] = l.first_wait[i] = -1;
+    if (!l.forwards)
+        ech_schedule_versions(plan->schedule, plan->layout, plan->rank, order, l.version);
+    post(&l, 0);
+    for (int i = 0; i < (int)order->n;) {
+        bool joined = i + 1 < (int)order->n && is_weight_of(&order->at[i], &order->at[i + 1]);
+        post(&l, i + 1 + joined);
+        i += lower_item(&l, i);
     }
+    release(&l);
 }

@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The pass that gives every value an offset: largest first, each at the lowest offset where it meets
- * no value that lives at the same time. Deterministic. To find those that live at the same time, time
- * is cut into slots: they live in the slot of the value's birth, or are born in a later one of its life.
+ * no value that lives at the same time. Deterministic.
+ *
+ * The values that are placed are kept in two ways, and each search takes the shorter: by time (they live in
+ * the slot of the value's birth, or are born in a later one of its life), which is short for a value that
+ * lives shortly, but must be sorted by offset; and by offset, in shelves that are passed over where nobody lives at
+ * that time.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "schedule/passes.h"
 
-enum { LEAST_SLOT_TICKS = 8, MOST_SLOTS = 4096 }; /* bounds the lists of long lives */
+enum {
+    LEAST_SLOT_TICKS = 8,
+    MOST_SLOTS = 4096, /* bounds the lists of long lives */
+    SHELF = 256,       /* most values of a shelf */
+    SORTING = 16       /* what sorting a value costs, in values looked at */
+};
 
 typedef struct sort_item {
     int64_t key;
@@ -18,11 +27,24 @@ typedef struct sort_item {
 
 typedef ECH_LIST(int) slot_values;
 
+typedef struct placed {
+    int64_t offset, end;
+    int born, dies;
+} placed;
+
+/* Values by offset, and the span of time in which any of them lives. */
+typedef struct shelf {
+    int n, born, dies;
+    placed at[SHELF];
+} shelf;
+
 typedef struct placer {
     ech_list *list;
     int slot_ticks;
     slot_values *living, *born; /* values placed, by slot */
     ECH_LIST(sort_item) near;   /* placed values that live at the same time, by offset */
+    ECH_LIST(shelf *) shelves;  /* by offset */
+    size_t values;
 } placer;
 
 static int by_key(const void *a, const void *b)
@@ -30,6 +52,16 @@ static int by_key(const void *a, const void *b)
     const sort_item *x = a, *y = b;
     if (x->key != y->key) return x->key < y->key ? -1 : 1;
     return x->value < y->value ? -1 : x->value > y->value;
+}
+
+/* ---- by time ---- */
+
+static size_t count_near(const placer *p, const ech_value *v)
+{
+    int first = v->born / p->slot_ticks, last = v->dies / p->slot_ticks;
+    size_t n = p->living[first].n;
+    for (int slot = first + 1; slot <= last; slot++) n += p->born[slot].n;
+    return n;
 }
 
 static void add_near(placer *p, const ech_value *v, const slot_values *slot)
@@ -41,32 +73,106 @@ static void add_near(placer *p, const ech_value *v, const slot_values *slot)
     }
 }
 
-static void find_near(placer *p, const ech_value *v)
+static int64_t search_by_time(placer *p, const ech_value *v, int64_t start)
 {
     int first = v->born / p->slot_ticks, last = v->dies / p->slot_ticks;
+    int64_t offset = start;
     p->near.n = 0;
     add_near(p, v, &p->living[first]);
     for (int slot = first + 1; slot <= last; slot++) add_near(p, v, &p->born[slot]);
     if (p->near.n > 1) qsort(p->near.at, p->near.n, sizeof *p->near.at, by_key);
-}
-
-static void place_value(placer *p, int value, int64_t start)
-{
-    ech_value *v = &p->list->value.at[value];
-    int64_t offset = start;
-    find_near(p, v);
     for (size_t i = 0; i < p->near.n; i++) {
         const ech_value *o = &p->list->value.at[p->near.at[i].value];
         if (offset + ech_align(v->bytes) <= o->offset) break;
         int64_t end = o->offset + ech_align(o->bytes);
         if (end > offset) offset = end;
     }
-    v->offset = offset;
-    int64_t used = offset + ech_align(v->bytes) - start;
+    return offset;
+}
+
+/* ---- by offset ---- */
+
+static int64_t search_by_offset(const placer *p, const ech_value *v, int64_t start)
+{
+    int64_t offset = start, bytes = ech_align(v->bytes);
+    for (size_t s = 0; s < p->shelves.n; s++) {
+        const shelf *row = p->shelves.at[s];
+        if (row->dies < v->born || v->dies < row->born) continue;
+        for (int i = 0; i < row->n; i++) {
+            const placed *o = &row->at[i];
+            if (o->dies < v->born || v->dies < o->born) continue;
+            if (offset + bytes <= o->offset) return offset;
+            if (o->end > offset) offset = o->end;
+        }
+    }
+    return offset;
+}
+
+static void add_shelf(placer *p, size_t at, shelf *row)
+{
+    ECH_PUSH(p->shelves, row);
+    memmove(p->shelves.at + at + 1, p->shelves.at + at,
+            (p->shelves.n - 1 - at) * sizeof *p->shelves.at);
+    p->shelves.at[at] = row;
+}
+
+static void find_span(shelf *row)
+{
+    row->born = row->at[0].born;
+    row->dies = row->at[0].dies;
+    for (int i = 1; i < row->n; i++) {
+        if (row->at[i].born < row->born) row->born = row->at[i].born;
+        if (row->at[i].dies > row->dies) row->dies = row->at[i].dies;
+    }
+}
+
+/* Half of a full shelf to one of its own behind it. */
+static void split_shelf(placer *p, size_t at)
+{
+    shelf *full = p->shelves.at[at], *rest = ech_calloc(1, sizeof *rest);
+    rest->n = full->n / 2;
+    full->n -= rest->n;
+    memcpy(rest->at, full->at + full->n, (size_t)rest->n * sizeof *rest->at);
+    find_span(full);
+    find_span(rest);
+    add_shelf(p, at + 1, rest);
+}
+
+static void shelve(placer *p, const ech_value *v)
+{
+    if (!p->shelves.n) {
+        shelf *first = ech_calloc(1, sizeof *first);
+        first->born = p->list->ticks;
+        first->dies = -1;
+        add_shelf(p, 0, first);
+    }
+    size_t s = 0;
+    while (s + 1 < p->shelves.n && p->shelves.at[s + 1]->at[0].offset <= v->offset) s++;
+    shelf *row = p->shelves.at[s];
+    int i = row->n;
+    while (i > 0 && row->at[i - 1].offset > v->offset) i--;
+    memmove(row->at + i + 1, row->at + i, (size_t)(row->n - i) * sizeof *row->at);
+    row->at[i] = (placed){v->offset, v->offset + ech_align(v->bytes), v->born, v->dies};
+    row->n++;
+    if (v->born < row->born) row->born = v->born;
+    if (v->dies > row->dies) row->dies = v->dies;
+    if (row->n == SHELF) split_shelf(p, s);
+}
+
+/* ---- both ---- */
+
+static void place_value(placer *p, int value, int64_t start)
+{
+    ech_value *v = &p->list->value.at[value];
+    bool soon = count_near(p, v) * SORTING < p->values;
+    v->offset = soon ? search_by_time(p, v, start) : search_by_offset(p, v, start);
+    int64_t used = v->offset + ech_align(v->bytes) - start;
     if (used > p->list->bytes) p->list->bytes = used;
     ECH_PUSH(p->born[v->born / p->slot_ticks], value);
     for (int slot = v->born / p->slot_ticks; slot <= v->dies / p->slot_ticks; slot++)
         ECH_PUSH(p->living[slot], value);
+    shelve(p, v);
+    p->values++;
 }
 
 /* The most bytes of each kind, and of all, that live at one tick. */
@@ -114,6 +220,8 @@ void ech_pass_place(ech_list *list, int64_t start)
     }
     free(p.living);
     free(p.born);
+    for (size_t i = 0; i < p.shelves.n; i++) free(p.shelves.at[i]);
+    free(p.shelves.at);
     free(p.near.at);
     free(order);
 }

@@ -20,105 +20,118 @@ static int add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64
     return (int)plan->persistent.n - 1;
 }
 
+/* Weights in as many versions as are kept, and states; of what this rank holds. */
+static void plan_param(ech_plan *plan, int index, bool forward_only)
+{
+    ech_param_plan *p = &plan->param[index];
+    const ech_shape *shape = &plan->model->param.at[index].shape;
+    *p = (ech_param_plan){.value = -1, .bucket = -1};
+    if (!ech_layout_holds(plan->layout, plan->model, plan->rank, index)) return;
+    p->elements = ech_shape_count(shape, (ech_extent){1, 1});
+    int64_t bytes = p->elements * (int64_t)ech_dtype_bytes(plan->real);
+    p->value = add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
+    for (int v = 1; v < plan->versions; v++)
+        add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
+    p->norm_first = plan->norm_partials;
+    plan->norm_partials += (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
+    for (int s = 0; s < plan->states && !forward_only; s++)
+        p->state[s] = add_persistent(plan, ECH_MEMORY_OPTIMIZER, index, bytes);
+}
+
 static void plan_persistent(ech_plan *plan, bool forward_only)
 {
-    int64_t bytes = (int64_t)ech_dtype_bytes(plan->real);
     size_t params = plan->model->param.n;
-    plan->param = ech_calloc(params, sizeof *plan->param);
-    for (size_t i = 0; i < params; i++) {
-        ech_param_plan *p = &plan->param[i];
-        p->elements = ech_shape_count(&plan->model->param.at[i].shape, (ech_extent){1, 1});
-        p->value = add_persistent(plan, ECH_MEMORY_PARAMETERS, (int)i, p->elements * bytes);
-        p->first_step = -1;
-        p->norm_first = plan->norm_partials;
-        plan->norm_partials += (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
-    }
-    for (size_t i = 0; i < params && !forward_only; i++)
-        for (int s = 0; s < plan->states; s++)
-            plan->param[i].state[s] =
-                add_persistent(plan, ECH_MEMORY_OPTIMIZER, (int)i, plan->param[i].elements * bytes);
-    plan->scalars =
-        add_persistent(plan, ECH_MEMORY_SCALARS, 0, ECH_SCALARS * (int64_t)sizeof(double));
+    plan->param = ech_calloc(params + 1, sizeof *plan->param);
+    for (size_t i = 0; i < params; i++) plan_param(plan, (int)i, forward_only);
+    /* A row for each turn, and the run's count of updates. */
+    int64_t rows = forward_only ? 1 : plan->schedule->turns;
+    plan->scalars = add_persistent(plan, ECH_MEMORY_SCALARS, 0,
+                                   (rows * ech_plan_row(plan) + 1) * (int64_t)sizeof(double));
     plan->partials = forward_only ? -1
                                   : add_persistent(plan, ECH_MEMORY_SCALARS, 1,
                                                    plan->norm_partials * (int64_t)sizeof(double));
 }
 
-static void order_forwards(int micro_batches, ech_order *order)
-{
-    for (int micro = 0; micro < micro_batches; micro++)
-        ECH_PUSH(*order, (ech_order_item){.action = ECH_F, .micro = micro});
-}
-
 static void begin(ech_plan *plan, ech_list_kind kind, ech_purpose purpose, ech_extent extent,
-                  int micro_batches)
+                  int turns, int micro_batches)
 {
     ech_list *list = &plan->list[kind];
     list->kind = kind;
     list->purpose = purpose;
     list->extent = extent;
+    list->turns = turns;
     list->micro_batches = micro_batches;
 }
 
-static void plan_training(ech_plan *plan, const ech_config *config)
+static void plan_training(ech_plan *plan, const ech_config *config, const ech_order *order)
 {
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    const ech_place *place = &plan->layout->place[plan->rank];
-    ech_order order = {0};
-    ech_generator_find(config->parallel.schedule)
-        ->generate(plan->layout->stages, place->stage, list->micro_batches, &order);
-    ech_pass_lower(plan, list, &order);
+    ech_pass_lower(plan, list, order);
     ech_pass_bucket(plan, list, config->parallel.bucket_bytes);
     ech_pass_frame_training(plan, list);
-    free(order.at);
 }
 
 static void plan_forwards(ech_plan *plan, ech_list *list)
 {
     ech_order order = {0};
-    order_forwards(list->micro_batches, &order);
+    ech_schedule_order(plan->schedule, plan->layout, plan->rank, 1, true, &order);
+    if (list->purpose == ECH_GENERATE) /* one sample, on ranks that have all blocks */
+        for (size_t i = order.n = 0; i < (size_t)plan->layout->chunks; i++)
+            order.at[order.n++] = (ech_order_item){.action = ECH_F, .chunk = (int)i};
     ech_pass_lower(plan, list, &order);
     ech_pass_frame_validation(plan, list);
     free(order.at);
 }
 
-static void plan_check(ech_plan *plan, ech_list *list)
+/* The hash of what a group's members all hold, compared. */
+static void check_group(ech_plan *plan, ech_list *list, ech_group_kind group)
 {
-    ech_list_add(list, ECH_STEP_HASH);
-    if (ech_layout_group_size(plan->layout, plan->rank, ECH_GROUP_DATA) > 1) {
+    int hash = ech_list_add(list, ECH_STEP_HASH);
+    list->step.at[hash].group = group;
+    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1) {
         int added = ech_list_add(list, ECH_STEP_REDUCE);
         ech_step *reduce = &list->step.at[added];
         reduce->index = ECH_SCALAR_HASH0;
         reduce->count = ECH_SCALAR_HASH7 - ECH_SCALAR_HASH0 + 1;
-        reduce->group = ECH_GROUP_DATA;
+        reduce->group = group;
         reduce->maximum = true;
-        ech_list_add_after(list, 0);
+        ech_list_add_after(list, hash);
     }
     int last = (int)list->step.n - 1;
     ech_list_add(list, ECH_STEP_READ);
     ech_list_add_after(list, last);
 }
 
-static void plan_lists(ech_plan *plan, const ech_config *config, bool forward_only)
+static void plan_check(ech_plan *plan, ech_list *list)
+{
+    check_group(plan, list, ECH_GROUP_DATA);
+    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_TIED) > 1)
+        check_group(plan, list, ECH_GROUP_TIED);
+}
+
+static void begin_lists(ech_plan *plan, const ech_config *config)
 {
     ech_extent extent = {plan->layout->micro_batch, config->data.sequence_length};
     ech_extent one = {1, config->data.sequence_length};
-    int m = (int)plan->layout->micro_batches;
-    begin(plan, ECH_LIST_INIT, ECH_TRAIN, extent, 1);
-    begin(plan, ECH_LIST_TRAIN, ECH_TRAIN, extent, m);
-    begin(plan, ECH_LIST_VALIDATE, ECH_EVALUATE, extent, m);
-    begin(plan, ECH_LIST_CHECK, ECH_TRAIN, extent, 1);
-    begin(plan, ECH_LIST_SAVE, ECH_TRAIN, extent, 1);
-    begin(plan, ECH_LIST_GENERATE, ECH_GENERATE, one, 1);
+    int m = ech_layout_micro_batches(plan->layout, plan->rank), turns = plan->schedule->turns;
+    begin(plan, ECH_LIST_INIT, ECH_TRAIN, extent, 1, 1);
+    begin(plan, ECH_LIST_TRAIN, ECH_TRAIN, extent, turns, turns * m);
+    begin(plan, ECH_LIST_VALIDATE, ECH_EVALUATE, extent, 1, m);
+    begin(plan, ECH_LIST_CHECK, ECH_TRAIN, extent, 1, 1);
+    begin(plan, ECH_LIST_SAVE, ECH_TRAIN, extent, 1, 1);
+    begin(plan, ECH_LIST_GENERATE, ECH_GENERATE, one, 1, 1);
+}
 
+static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ech_order *order)
+{
+    if (!request->forward_only) plan_training(plan, request->config, order);
+    if (request->outline) return;
     ech_list_add(&plan->list[ECH_LIST_INIT], ECH_STEP_INIT);
     ech_list_add(&plan->list[ECH_LIST_SAVE], ECH_STEP_SAVE);
     plan_check(plan, &plan->list[ECH_LIST_CHECK]);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
-    if (forward_only)
+    if (request->forward_only && plan->layout->stages == 1)
         plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);
-    else
-        plan_training(plan, config);
 }
 
 static ech_status finish_lists(ech_plan *plan)
@@ -136,21 +149,39 @@ static ech_status finish_lists(ech_plan *plan)
     return ECH_OK;
 }
 
+/* The order of the train list, and how many versions of weights it needs. */
+static void order_training(ech_plan *plan, ech_order *order)
+{
+    ech_schedule_order(plan->schedule, plan->layout, plan->rank, plan->schedule->turns, false,
+                       order);
+    int *version = ech_calloc(order->n + 1, sizeof *version);
+    plan->versions =
+        ech_schedule_versions(plan->schedule, plan->layout, plan->rank, order, version);
+    free(version);
+}
+
 ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
 {
     ech_plan *plan = ech_calloc(1, sizeof *plan);
     plan->rank = request->rank;
     plan->model = request->model;
     plan->layout = request->layout;
+    plan->schedule = request->schedule;
     plan->kernels = request->kernels;
     plan->real = request->kernels->dtype;
     plan->threads = request->threads;
     plan->optimizer = ech_optimizer_find(request->config->optimizer.name);
     plan->states = plan->optimizer->states(request->config, plan->state_name);
+    plan->versions = 1;
     ech_reduction_from_name(request->config->parallel.reduction, &plan->reduction);
+    ech_order order = {0};
+    if (!request->forward_only) order_training(plan, &order);
     plan_persistent(plan, request->forward_only);
-    plan_lists(plan, request->config, request->forward_only);
-    ech_status status = finish_lists(plan);
+    begin_lists(plan, request->config);
+    plan_lists(plan, request, &order);
+    free(order.at);
+    ech_status status =
+        request->outline ? ech_list_check(plan, &plan->list[ECH_LIST_TRAIN]) : finish_lists(plan);
     if (status != ECH_OK) {
         ech_plan_destroy(plan);
         return status;
@@ -167,6 +198,7 @@ static void free_list(ech_list *list)
     free(list->value.at);
     free(list->value_of);
     free(list->first_local);
+    free(list->first_writer);
 }
 
 void ech_plan_destroy(ech_plan *plan)
@@ -200,12 +232,26 @@ int64_t ech_plan_reduced_bytes(const ech_plan *plan)
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (step->kind != ECH_STEP_REDUCE_GRADS) continue;
-        int n = ech_layout_members(plan->layout, plan->rank, step->group, members), me = 0;
+        int n = ech_layout_members(plan->layout, plan->model, plan->rank, step->group, members);
+        int me = 0;
         while (members[me] != plan->rank) me++;
         bytes += ech_reduction_bytes(plan->reduction, plan->real,
                                      plan->bucket.at[step->index].elements, n, me);
     }
     free(members);
+    return bytes;
+}
+
+int64_t ech_plan_sent_bytes(const ech_plan *plan, int64_t *messages)
+{
+    int64_t bytes = 0;
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    *messages = 0;
+    for (size_t s = 0; s < list->step.n; s++) {
+        if (!ech_step_sends(&list->step.at[s])) continue;
+        bytes += list->step.at[s].bytes;
+        ++*messages;
+    }
     return bytes;
 }
 

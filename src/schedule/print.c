@@ -8,8 +8,11 @@
 static void print_scalars(const ech_step *step, ech_text *out)
 {
     ech_text_append(out, " %s", ech_scalar_name((ech_scalar)step->index));
-    if (step->count > 1)
-        ech_text_append(out, "..%s", ech_scalar_name((ech_scalar)(step->index + step->count - 1)));
+    int last = step->index + step->count - 1;
+    if (last >= ECH_SCALARS)
+        ech_text_append(out, "..squares");
+    else if (step->count > 1)
+        ech_text_append(out, "..%s", ech_scalar_name((ech_scalar)last));
     ech_text_append(out, " %s over %s", step->maximum ? "maximum" : "sum",
                     ech_group_kind_name(step->group));
 }
@@ -23,6 +26,13 @@ void ech_step_print(const ech_step *step, ech_text *out)
     case ECH_STEP_BACKWARD_WEIGHT:
         ech_text_append(out, "%d.%d/%d", step->chunk, step->micro, step->block);
         break;
+    case ECH_STEP_SEND_ACT:
+    case ECH_STEP_SEND_GRAD:
+    case ECH_STEP_RECV_ACT:
+    case ECH_STEP_RECV_GRAD:
+        ech_text_append(out, " %d.%d/%d %s rank %d", step->chunk, step->micro, step->block,
+                        ech_step_sends(step) ? "to" : "from", step->peer);
+        break;
     case ECH_STEP_REDUCE:
         print_scalars(step, out);
         break;
@@ -30,6 +40,7 @@ void ech_step_print(const ech_step *step, ech_text *out)
         ech_text_append(out, " bucket %d over %s", step->index, ech_group_kind_name(step->group));
         break;
     case ECH_STEP_NORM:
+    case ECH_STEP_STASH:
     case ECH_STEP_UPDATE:
         ech_text_append(out, " bucket %d", step->index);
         break;
@@ -66,12 +77,20 @@ void ech_list_print(const ech_list *list, ech_text *out)
     }
 }
 
+/* A W is part of its B's word where the two are one backward. */
+static bool is_joined(const ech_step *before, const ech_step *step)
+{
+    return before && step->kind == ECH_STEP_BACKWARD_WEIGHT &&
+           before->kind == ECH_STEP_BACKWARD_INPUT && before->chunk == step->chunk &&
+           before->micro == step->micro;
+}
+
 void ech_list_print_row(const ech_list *list, ech_text *out)
 {
     const ech_step *before = NULL;
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (step->block < 0 || step->kind == ECH_STEP_BACKWARD_WEIGHT) continue;
+        if (step->block < 0 || step->lane != ECH_LANE_COMPUTE || is_joined(before, step)) continue;
         bool same = before && before->kind == step->kind && before->chunk == step->chunk &&
                     before->micro == step->micro;
         before = step;

@@ -3,12 +3,17 @@
  * When each rank does what, and where in memory: a PLAN is a few named LISTS of STEPS for one rank,
  * plain data that can be printed, checked and drawn without running anything.
  *
- *     generator (order of F, B, W)  ->  lower (per block)  ->  bucket, frame (communication, update)
+ *     generator (order of F, B, W)  ->  lower (per block, sends and receives)  ->  bucket
+ *         ->  version (of weights)  ->  frame (load, reduce, update)
  *         ->  access (which values each step touches)  ->  lifetime  ->  place (offsets)  ->  check
  *
- * A step names what it works on, the values it touches, and the steps it comes after; lanes run
- * their own steps in order, and `after` waits for completion across lanes. A rank's plan is made
+ * A step names what it works on, the values it touches, and the steps it comes after. A lane begins
+ * its steps in order; compute and reduce also finish them in order, while many messages of the send
+ * and receive lanes may be under way at once. `after` waits for completion. A rank's plan is made
  * without building the others'.
+ *
+ * The train list is one training step, or, for asynchronous schedules, a SPAN of several: fill,
+ * steady state, drain. Its training steps are called turns here, 0 .. turns - 1.
  */
 #ifndef ECH_SCHEDULE_SCHEDULE_H
 #define ECH_SCHEDULE_SCHEDULE_H
@@ -18,25 +23,7 @@
 #include "layout/layout.h"
 #include "model/model.h"
 #include "optim/optim.h"
-
-/* ---- orders: what generators emit ---- */
-
-typedef enum ech_action { ECH_F, ECH_B, ECH_W } ech_action;
-
-typedef struct ech_order_item {
-    ech_action action;
-    int chunk, micro;
-} ech_order_item;
-typedef ECH_LIST(ech_order_item) ech_order;
-
-/* A generator's file and row: the order of one stage's F, B and W. Backwards come in ascending
- * micro-batches. */
-typedef struct ech_generator {
-    const char *name;
-    void (*generate)(int stages, int stage, int micro_batches, ech_order *order);
-} ech_generator;
-const ech_generator *ech_generator_find(const char *name); /* NULL: none of that name */
-const char *ech_generator_names(void);                     /* blank-separated */
+#include "schedule/order.h"
 
 /* ---- steps ---- */
 
@@ -84,11 +71,16 @@ const char *ech_scalar_name(ech_scalar scalar);
 typedef struct ech_step {
     ech_step_kind kind;
     ech_lane lane;
-    int chunk, micro, block;    /* F, B, W; -1 elsewhere */
-    int index;                  /* bucket of REDUCE_GRADS, NORM, UPDATE; first scalar of REDUCE */
-    int count;                  /* scalars of REDUCE */
-    ech_group_kind group;       /* of REDUCE, REDUCE_GRADS */
-    bool maximum;               /* REDUCE takes the maximum, not the sum */
+    int chunk, micro, block; /* F, B, W, messages; -1 elsewhere. micro: of all turns together */
+    int turn;                /* training step within the list */
+    int version;             /* of weights, in updates since the list began: read by F, B, W and
+                                   STASH, written by UPDATE. One version back may be -1 */
+    int peer;                /* rank at the other end of a message; -1 elsewhere */
+    int64_t bytes;           /* of a message, all its tensors together */
+    int index;            /* bucket of REDUCE_GRADS, STASH, NORM, UPDATE; first scalar of REDUCE */
+    int count;            /* scalars of REDUCE */
+    ech_group_kind group; /* of REDUCE, REDUCE_GRADS */
+    bool maximum;         /* REDUCE takes the maximum, not the sum */
     int first_after, afters;    /* in list.after: earlier steps that must be complete */
     int first_access, accesses; /* in list.access */
     int scratch;                /* value, or -1 */
@@ -120,17 +112,24 @@ typedef struct ech_value {
         dies; /* first and last tick; under asynchronous lanes, of all time it may be touched */
 } ech_value;
 
+/* One call of a step. */
+typedef struct ech_writer {
+    int step, call;
+} ech_writer;
+
 typedef struct ech_list {
     ech_list_kind kind;
     ech_purpose purpose;
-    ech_extent extent; /* of a micro-batch */
-    int micro_batches;
+    ech_extent extent;        /* of a micro-batch */
+    int turns, micro_batches; /* of this rank, over all turns */
+    int updates;              /* versions that the list adds to the weights */
     ECH_LIST(ech_step) step;
     ECH_LIST(int) after;
     ECH_LIST(ech_access) access;
     ECH_LIST(ech_value) value;
     int *value_of;              /* [(first_local[block] + local) * micro_batches + micro], or -1 */
-    int *first_local;           /* [blocks + 1] */
+    int *first_local;           /* [blocks]; of the rank's own blocks */
+    ech_writer *first_writer;   /* [turns * params]: of a gradient; everyone else adds */
     int batch[ECH_BATCH_SLOTS]; /* first of micro_batches values, or -1: not loaded here */
     int logits;                 /* value, or -1 */
     int64_t bytes;              /* of the transient part of the arena */
@@ -139,6 +138,33 @@ typedef struct ech_list {
     int ticks;
 } ech_list;
 
+/* ---- schedules ---- */
+
+/* A run's schedule: a generator, or orders written by hand. */
+typedef struct ech_schedule {
+    const ech_generator *generator; /* NULL: by hand */
+    ech_order *written;             /* [stages], by hand */
+    int stages;
+    ech_weights weights;
+    bool stashing;      /* STASHED: backwards see the weights of their forward */
+    bool vertical_sync; /* STASHED: all stages see the version that the first one saw */
+    int turns;          /* training steps of a span; 1: synchronous */
+} ech_schedule;
+
+/* Fills parallel.flush_every. Errors: an unknown name, an order file that does not fit, shapes that
+ * the generator refuses, what asynchronous schedules cannot do. */
+ech_status ech_schedule_create(ech_config *config, const ech_model *model, const ech_layout *layout,
+                               ech_schedule **out);
+void ech_schedule_destroy(ech_schedule *schedule); /* accepts NULL */
+
+/* The order of a rank over a list of `turns` training steps; forwards: without backwards. */
+void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, int rank, int turns,
+                        bool forwards, ech_order *order);
+/* Which weight version each item of a rank's train order reads, in updates since the list began, into
+ * version[order->n]. Returns how many versions must be kept at once. */
+int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout, int rank,
+                          const ech_order *order, int *version);
+
 /* ---- plans ---- */
 
 /* Gradients that are reduced together; contiguous, in the order in which they become ready. */
@@ -146,24 +172,23 @@ typedef struct ech_bucket {
     int first_param, params; /* in plan.bucket_param */
     int64_t elements;
     ech_group_kind group;
-    int ready; /* step of the train list after which it is complete */
     int value; /* of the train list */
 } ech_bucket;
 
 typedef struct ech_param_plan {
-    int64_t elements;
-    int value;                 /* persistent */
+    int64_t elements;          /* 0: this rank does not hold it */
+    int value;                 /* persistent: of weight version 0; the others' follow; or -1 */
     int state[ECH_MAX_STATES]; /* persistent */
-    int bucket;
-    int64_t bucket_offset;      /* elements */
-    int64_t norm_first;         /* first of its partial sums */
-    int first_step, first_call; /* who writes its gradient first; everyone else adds */
+    int bucket;                /* -1: none */
+    int64_t bucket_offset;     /* elements */
+    int64_t norm_first;        /* first of its partial sums */
 } ech_param_plan;
 
 typedef struct ech_plan {
     int rank;
     const ech_model *model;
     const ech_layout *layout;
+    const ech_schedule *schedule;
     const ech_optimizer *optimizer;
     const ech_kernels *kernels;
     ech_dtype real;
@@ -176,7 +201,8 @@ typedef struct ech_plan {
     ECH_LIST(ech_bucket) bucket;
     ECH_LIST(int) bucket_param;
     int64_t norm_partials;
-    int scalars;  /* persistent value */
+    int versions; /* of each weight that are kept: version k of a run lies in place k mod versions */
+    int scalars;  /* persistent value: a row of ech_plan_row numbers for each turn */
     int partials; /* persistent value: norm_partials in fp64 */
     ech_list list[ECH_LIST_KINDS];
     int64_t persistent_bytes, arena_bytes;
@@ -186,12 +212,15 @@ typedef struct ech_plan_request {
     const ech_config *config; /* resolved */
     const ech_model *model;
     const ech_layout *layout;
+    const ech_schedule *schedule;
     const ech_kernels *kernels; /* asked for scratch */
     int rank, threads;
     bool forward_only; /* evaluation and sampling: no gradients, no optimizer, no train list */
+    bool outline;      /* only the steps of the train lists, without values and memory: to check,
+                          simulate and draw thousands of ranks. Cannot be run */
 } ech_plan_request;
 
-/* Builds and checks rank's plan. The model and the layout are borrowed. */
+/* Builds and checks rank's plan. Model, layout and schedule are borrowed. */
 ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out);
 void ech_plan_destroy(ech_plan *plan); /* accepts NULL */
 
@@ -199,10 +228,23 @@ const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int 
 /* The list's value of a block's own value. */
 int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro);
 
-/* Bytes of gradients that this rank sends in one training step. */
+/* Numbers in a row of scalars: ECH_SCALARS, and the squares behind them. */
+int ech_plan_row(const ech_plan *plan);
+/* Bytes of gradients that this rank sends to its addend groups in one run of the train list, and bytes
+ * and messages of activations and their gradients that it sends to other stages. */
 int64_t ech_plan_reduced_bytes(const ech_plan *plan);
+int64_t ech_plan_sent_bytes(const ech_plan *plan, int64_t *messages);
 /* The peak of each kind over all lists, persistent parts included. */
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);
+
+/* Messages: the block behind the boundary that the step's message crosses, in either direction. Of the
+ * messages of one kind (activations, gradients) from one rank to another across one boundary, the n-th sent is the n-th received. */
+int ech_step_boundary(const ech_step *step);
+bool ech_step_sends(const ech_step *step);    /* SEND_ACT, SEND_GRAD */
+bool ech_step_receives(const ech_step *step); /* RECV_ACT, RECV_GRAD */
+
+/* The values of `block` that the message carries, -1 where a port has none. Returns how many. */
+size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);
 
 /* "F0.3/5". */
 void ech_step_print(const ech_step *step, ech_text *out);
@@ -226,10 +268,14 @@ bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t 
 /* ---- the checker ---- */
 
 /* One rank's list: `after` points back; every read has an earlier write; every gradient is reduced
- * once, after all its writers and before its use; no two live values overlap; all lies inside the
- * arena. On failure logs the step and prints the list with the step marked. */
+ * once, after all its writers and before its use; F and B of a micro-batch read the weight version that the
+ * schedule promises, and no version is overwritten that is still needed; no two live values overlap;
+ * all lies inside the arena. On failure logs the step and prints the list with the step marked. */
 ech_status ech_list_check(const ech_plan *plan, const ech_list *list);
-/* All ranks' plans: the collectives of every group come in the same order on all its members. */
+/* All ranks' lists of that kind: every send meets its receive, with as many bytes, in the order of
+ * their starts; the collectives of every group come in the same order on all its members; nobody
+ * waits in a circle, even where a send ends only when its receive has begun. On failure logs the
+ * step and prints the ranks' rows with it marked. plans[r] is rank r's. */
 ech_status ech_plans_check(const ech_plan *const *plans, int n, ech_list_kind list);
 
 #endif

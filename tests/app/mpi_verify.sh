@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Layouts against one rank over MPI: a subset that covers ranks 1 to 4, micro-batches 1 to 3, every
-# reduction and both families. (The whole lattice runs on threads: test_verify.c.)
+# Layouts against one rank over MPI, from outside: a subset that covers ranks 1 to 4, micro-batches 1
+# to 3, every reduction, both families, and every schedule with and without replicas. (The whole lattice
+# runs on threads: test_verify.c, test_verify_pipeline.c, test_asynchronous.c; and over MPI with
+# every kind of send: mpi_pipeline.c.)
 #     mpi_verify.sh ECHELON
 set -u
 echelon=${1:?usage: mpi_verify.sh ECHELON}
@@ -10,7 +12,7 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-mpi-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
-failures=0
+failures=0 layouts=0
 
 seq -s ' and then ' 1 400 >text.txt
 "$echelon" data text.txt text >/dev/null 2>&1 || exit 1
@@ -36,10 +38,11 @@ log:
   directory: run
 Y
 
-# verify RANKS MICRO_BATCHES section.key=value ...
+# verify RANKS MICRO_BATCHES section.key=value ...   (of 2 samples; so many for each rank)
 verify() {
     local ranks=$1 micro=$2
     shift 2
+    layouts=$((layouts + 1))
     if ! timeout 120 "$echelon" verify run.yaml --ranks "$ranks" \
         training.global_batch_size=$((2 * ranks * micro)) training.micro_batch_size=2 "$@" \
         >out 2>&1 || ! grep -q '^PASSED' out; then
@@ -57,5 +60,35 @@ verify 3 1 parallel.reduction=naive model.num_key_value_heads=2
 verify 4 3 parallel.reduction=direct model.tie_word_embeddings=true
 verify 4 2 parallel.reduction=ring optimizer.name=sgd optimizer.momentum=0.9
 verify 2 2 parallel.reduction=naive model.architecture=gpt2 parallel.bucket_bytes=1
-[ "$failures" = 0 ] && echo "8 layouts verified over MPI"
+
+verify 2 2 parallel.pipeline=2 parallel.schedule=gpipe model.tie_word_embeddings=true
+verify 3 1 parallel.pipeline=3 parallel.schedule=1f1b model.architecture=gpt2 "parallel.partition=[0,1,1]"
+verify 4 2 parallel.pipeline=2 parallel.schedule=zero-bubble model.attn_pdrop=0.1
+verify 4 1 parallel.pipeline=4 parallel.schedule=naive model.architecture=gpt2
+verify 2 2 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
+verify 4 2 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2 \
+    parallel.reduction=ring model.architecture=gpt2
+verify 4 1 parallel.pipeline=2 parallel.reduction=mpi model.tie_word_embeddings=true
+verify 4 2 "parallel.stage_replicas=[3, 1]" model.architecture=gpt2 parallel.reduction=naive
+verify 4 1 "parallel.stage_replicas=[1,2,1]" parallel.schedule=gpipe parallel.reduction=mpi
+
+# Asynchronous: against the replay.
+untied=model.tie_word_embeddings=false
+verify 2 1 parallel.pipeline=2 parallel.schedule=pipedream $untied
+verify 3 1 parallel.pipeline=3 parallel.schedule=pipedream parallel.vertical_sync=true $untied
+verify 3 1 parallel.pipeline=3 parallel.schedule=pipedream parallel.weight_stashing=false $untied \
+    optimizer.clip_norm=0.1
+verify 3 2 "parallel.stage_replicas=[2,1]" parallel.schedule=pipedream $untied
+verify 2 2 parallel.pipeline=2 parallel.schedule=pipedream-2bw $untied optimizer.name=sgd
+verify 4 2 parallel.pipeline=2 parallel.schedule=pipedream-2bw $untied model.architecture=gpt2 \
+    parallel.reduction=mpi parallel.flush_every=2
+
+# Orders written by hand.
+cat >order.txt <<'O'
+F0.0 F0.1 F0.2 F0.3 B0.0 W0.0 B0.1 B0.2 W0.1 B0.3 W0.2 W0.3
+F0.0 B0.0 F0.1 F0.2 B0.1 W0.0 W0.1 F0.3 B0.2 W0.2 B0.3 W0.3
+O
+verify 2 2 parallel.pipeline=2 parallel.schedule=order.txt
+verify 4 2 parallel.pipeline=2 parallel.schedule=./order.txt
+[ "$failures" = 0 ] && echo "$layouts layouts verified over MPI"
 exit "$failures"

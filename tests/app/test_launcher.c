@@ -97,10 +97,10 @@ static void sees_who_started_it(void **state)
 static int run_shell(const char *script)
 {
     char *words[] = {(char[]){"sh"}, (char[]){"-c"}, ech_strdup(script), NULL};
-    int code = -1;
-    assert_int_equal(ech_supervise(words, SIGUSR2, &code), ECH_OK);
+    ech_ending ending = {.code = -1};
+    assert_int_equal(ech_supervise(words, SIGUSR2, NULL, &ending), ECH_OK);
     free(words[2]);
-    return code;
+    return ending.code;
 }
 
 static void passes_exit_codes_on(void **state)
@@ -111,10 +111,13 @@ static void passes_exit_codes_on(void **state)
     assert_int_equal(run_shell("kill -9 $$"), 128 + 9);
     assert_int_equal(run_shell("read line && exit 5; exit 6"), 6);
     char *words[] = {(char[]){"/no/such/program"}, NULL};
-    int code = -1, quiet = ech_log_set_quiet(true);
-    assert_int_equal(ech_supervise(words, SIGUSR2, &code), ECH_OK);
+    ech_ending ending = {.code = -1};
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_supervise(words, SIGUSR2, NULL, &ending), ECH_OK);
     ech_log_set_quiet(quiet);
-    assert_int_equal(code, 127);
+    assert_int_equal(ending.code, 127);
+    assert_int_equal(ending.signal, 0);
+    assert_int_equal(ending.stops, 0);
 }
 
 /* The child tells its parent to stop, as a terminal or a scheduler would, and waits for what comes. */

@@ -205,7 +205,7 @@ static ech_status open_runner(runner *r, const ech_token_file *data, ech_comm *c
     ech_loader_options options = {.sequence_length = r->config->data.sequence_length,
                                   .global_batch_size = r->config->training.global_batch_size,
                                   .micro_batch_size = r->config->training.micro_batch_size,
-                                  .data_degree = r->design.layout->data,
+                                  .data_degree = r->design.layout->replicas[0],
                                   .data_rank = r->design.layout->place[ech_comm_rank(comm)].data,
                                   .vocabulary = VOCABULARY,
                                   .shuffle = true,

@@ -184,11 +184,15 @@ static inline ech_status checks_fold(ech_comm *comm)
     ECH_TRY(ech_group_fold(group, ECH_FOLD_MAX, max, 3));
     RANKS_CHECK(max[0] == -5 && max[1] == N - 1 && isnan(max[2]));
 
-    double many[150]; /* more than go in one message */
-    for (int i = 0; i < 150; i++) many[i] = rank + i;
-    ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, many, 150));
-    for (int i = 0; i < 150; i++) RANKS_CHECK(many[i] == N * i + N * (N - 1) / 2.0);
-    RANKS_CHECK(ech_group_other_count(group).calls == 3);
+    static const int counts[] = {0, 1, 63, 64, 65, 128, 150, 1000}; /* 64 go in one message */
+    for (int c = 0; c < 8; c++) {
+        double many[1001];
+        for (int i = 0; i < 1001; i++) many[i] = rank + i;
+        ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, many, counts[c]));
+        for (int i = 0; i < counts[c]; i++) RANKS_CHECK(many[i] == N * i + N * (N - 1) / 2.0);
+        for (int i = counts[c]; i < 1001; i++) RANKS_CHECK(many[i] == rank + i);
+    }
+    RANKS_CHECK(ech_group_other_count(group).calls == 10);
     RANKS_CHECK(ech_group_reduce_count(group).calls == 0);
     ech_group_destroy(group);
     return ECH_OK;

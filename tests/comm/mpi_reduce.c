@@ -5,6 +5,7 @@
  *   checks       everything that test_reduce checks over threads, and the same bits as over threads
  *   synchronous  the same with sends that complete only when received
  *   cut          the same with messages cut into many parts
+ *   threads, threads_synchronous, threads_cut   two threads a rank at once, in these three ways
  *   abort        rank 1 aborts, the others must come out of their waits and say so
  *   deadline     rank 1 never comes, the others must name it
  *   misfit       a receive for other sizes than what is sent
@@ -15,7 +16,7 @@
 #include <unistd.h>
 
 #include "comm/backend.h"
-#include "comm/checks.h"
+#include "comm/checks_threads.h"
 
 /* ---- the same bits as over threads ---- */
 
@@ -72,6 +73,20 @@ static ech_status run_checks(ech_comm *comm)
     ECH_TRY(checks_fold(comm));
     ECH_TRY(checks_broadcast(comm));
     return checks_mixed_groups(comm);
+}
+
+/* The library's own reduction too, of one thread beside the other's messages. */
+static ech_status reduce_by_library(ech_comm *comm, void *context)
+{
+    (void)context;
+    for (int turn = 0; turn < 3; turn++) ECH_TRY(checks_reduction(comm, ECH_REDUCTION_LIBRARY));
+    return ECH_OK;
+}
+
+static ech_status run_threads(ech_comm *comm)
+{
+    ECH_TRY(checks_threads(comm));
+    return checks_both(comm, reduce_by_library, NULL, checks_use_messages, NULL);
 }
 
 /* Waits for rank 1, which does not send; returns the wait's status. */
@@ -134,14 +149,16 @@ int main(int argc, char **argv)
     ech_log_set_rank(ech_comm_rank(comm));
 
     ech_status st = ECH_EUSAGE;
-    if (strcmp(mode, "synchronous") == 0) ech_mpi_tune(comm, true, 1 << 30);
-    if (strcmp(mode, "cut") == 0) ech_mpi_tune(comm, false, 1000);
+    if (strstr(mode, "synchronous")) ech_mpi_tune(comm, true, 1 << 30);
+    if (strstr(mode, "cut")) ech_mpi_tune(comm, false, 1000);
     if (strcmp(mode, "abort") == 0)
         st = run_abort(comm);
     else if (strcmp(mode, "deadline") == 0)
         st = run_deadline(comm);
     else if (strcmp(mode, "misfit") == 0)
         st = run_misfit(comm);
+    else if (strncmp(mode, "threads", 7) == 0)
+        st = run_threads(comm);
     else
         st = run_checks(comm);
     if (st != ECH_OK) ech_comm_abort(comm);

@@ -43,8 +43,7 @@ static void test_positions(void **state)
     assert_described(board, 12, "on another machine");
     ech_board_set_position(board, 1, 0,
                            "0123456789012345678901234567890123456789012345678901234567");
-    assert_described(board, 11,
-                     "step 0, 01234567890123456789012345678901234567890123456, does not wait");
+    assert_described(board, 11, "step 0, 012345678901234567890123456789012345678, does not wait");
     free(board);
 }
 
@@ -53,14 +52,84 @@ static void test_culprit(void **state)
     (void)state;
     ech_board *board = make(3);
     ech_board_set_wait(board, 0, 11);
-    assert_int_equal(ech_board_culprit(board, 10), 11);
+    assert_int_equal(ech_board_culprit(board, 11), 11);
     ech_board_set_wait(board, 1, 12);
-    assert_int_equal(ech_board_culprit(board, 10), 12);
+    assert_int_equal(ech_board_culprit(board, 11), 12);
     ech_board_set_wait(board, 2, 99); /* of another machine */
-    assert_int_equal(ech_board_culprit(board, 10), 99);
-    ech_board_set_wait(board, 2, 10); /* a circle: never whoever asks */
+    assert_int_equal(ech_board_culprit(board, 11), 99);
+    free(board);
+}
+
+static void set_wait_at(ech_board *board, int slot, int peer, uint32_t looked)
+{
+    ech_board_set_wait(board, slot, peer);
+    atomic_store(&board->slot[slot].looked, looked);
+}
+
+/* In a circle everybody seems to wait. Who was stopped amid its wait does not look any more. */
+static void test_culprit_of_a_circle(void **state)
+{
+    (void)state;
+    ech_board *board = make(4);
+    uint32_t now = 100; /* the clock has just begun anew */
+    set_wait_at(board, 0, 11, now);
+    set_wait_at(board, 1, 12, now - 5);
+    set_wait_at(board, 2, 10, now - 3000);
+    set_wait_at(board, 3, 11, now - 9000); /* beside the circle */
+    for (int asks = 10; asks < 13; asks++) {
+        int peer = asks == 12 ? 10 : asks + 1;
+        assert_int_equal(ech_board_culprit(board, peer), 12);
+    }
+    set_wait_at(board, 1, 12, now - 3000);
+    set_wait_at(board, 2, 10, now);
+    assert_int_equal(ech_board_culprit(board, 12), 11);
     assert_int_equal(ech_board_culprit(board, 10), 11);
-    assert_int_equal(ech_board_culprit(board, 12), 10);
+    set_wait_at(board, 1, 12, now - 100); /* all look: the peer, never whoever asks */
+    assert_int_equal(ech_board_culprit(board, 11), 11);
+    assert_int_equal(ech_board_culprit(board, 10), 10);
+    free(board);
+}
+
+static void test_looks(void **state)
+{
+    (void)state;
+    ech_board *board = make(2);
+    ech_board_set_wait(board, 0, 11);
+    uint32_t first = atomic_load(&board->slot[0].looked);
+    while (atomic_load(&board->slot[0].looked) == first) ech_board_set_wait(board, 0, 11);
+    assert_true((int32_t)(atomic_load(&board->slot[0].looked) - first) > 0);
+    free(board);
+}
+
+static void test_members(void **state)
+{
+    (void)state;
+    ech_board *board = make(2);
+    assert_true(ech_board_take(board, 2));
+    assert_false(ech_board_take(board, 1));
+    assert_int_equal(atomic_load(&board->members), 2);
+    assert_int_equal(atomic_load(&board->slot[1].process), getpid());
+    ech_board_set_position(board, 1, 4, "last");
+    ech_board_leave(board, 1);
+    assert_int_equal(atomic_load(&board->slot[1].process), 0);
+    assert_described(board, 11, "step 4, last, does not wait");
+    free(board);
+}
+
+/* A wait that ends takes back its own mark, not that of another thread. */
+static void test_marks(void **state)
+{
+    (void)state;
+    ech_board *board = make(1);
+    ech_board_set_wait(board, 0, 4);
+    ech_board_end_wait(board, 0, 5, -1);
+    assert_described(board, 10, "in no step, waits for rank 4");
+    ech_board_end_wait(board, 0, 4, 6);
+    assert_described(board, 10, "in no step, waits for rank 6");
+    ech_board_end_wait(board, 0, 6, -1);
+    assert_described(board, 10, "in no step, does not wait");
+    ech_board_end_wait(board, 0, 6, 7);
+    assert_false(ech_board_waits(board, 10));
     free(board);
 }
 
@@ -104,13 +173,68 @@ static void test_file(void **state)
     ech_board_file_unmap(NULL);
 }
 
+static ech_board *take(int slots, char *path, size_t size)
+{
+    ech_board *board = NULL;
+    assert_int_equal(ech_board_file_take(slots, path, size, &board), ECH_OK);
+    assert_true(atomic_load(&board->members) == slots);
+    return board;
+}
+
+/* A board is taken once, and only if it is one; otherwise there is a new one. */
+static void test_given_file(void **state)
+{
+    (void)state;
+    char path[256], given[256], own[256];
+    ech_board *made = NULL, *taken, *other;
+    assert_int_equal(ech_board_file_create(4, given, sizeof given, &made), ECH_OK);
+    setenv(ECH_BOARD_VARIABLE, given, 1);
+
+    other = take(5, own, sizeof own); /* too small */
+    assert_string_not_equal(own, given);
+    unlink(own);
+    ech_board_file_unmap(other);
+
+    taken = take(3, path, sizeof path);
+    assert_string_equal(path, given);
+    assert_int_equal(taken->slots, 4);
+    ech_board_join(taken, 2, 7);
+    ech_board_set_position(taken, 2, 1, "seen by both");
+    assert_described(made, 7, "step 1, seen by both, does not wait");
+
+    other = take(3, own, sizeof own); /* of another job, or an earlier one */
+    assert_string_not_equal(own, given);
+    unlink(own);
+    ech_board_file_unmap(other);
+
+    made->magic = 0;
+    atomic_store(&made->members, 0);
+    other = take(3, own, sizeof own);
+    assert_string_not_equal(own, given);
+    unlink(own);
+    ech_board_file_unmap(other);
+
+    unlink(given);
+    other = take(1, own, sizeof own); /* of another machine */
+    unlink(own);
+    ech_board_file_unmap(other);
+    unsetenv(ECH_BOARD_VARIABLE);
+    ech_board_file_unmap(taken);
+    ech_board_file_unmap(made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_positions),
         cmocka_unit_test(test_culprit),
+        cmocka_unit_test(test_culprit_of_a_circle),
+        cmocka_unit_test(test_looks),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_marks),
         cmocka_unit_test(test_flags),
         cmocka_unit_test(test_file),
+        cmocka_unit_test(test_given_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

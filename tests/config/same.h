@@ -41,6 +41,11 @@ static inline bool same_NAME(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
+static inline bool same_LIST(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
+}
+
 /* The first key that differs, NULL if none does. */
 static inline const char *first_difference(const ech_config *a, const ech_config *b)
 {

@@ -167,6 +167,24 @@ static void test_texts(void **state)
     }
 }
 
+static void test_lists(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    ech_text text = {0}, list = {0};
+    assert_int_equal(ech_config_set(config, "parallel.stage_replicas=[3,1]"), ECH_OK);
+    assert_round_trip(config, &text);
+    assert_non_null(strstr(text.at, "\n  stage_replicas: [3, 1]\n  partition: even\n"));
+    ech_text_free(&text);
+    ech_text_append(&list, "[1000000");
+    for (int i = 1; i < ECH_CONFIG_LONGEST_LIST; i++) ech_text_append(&list, ", %d", 1000000 - i);
+    ech_text_append(&list, "]");
+    ech_config_replace_text(&config->parallel.partition, list.at);
+    assert_round_trip(config, NULL);
+    ech_text_free(&list);
+    ech_config_destroy(config);
+}
+
 static void test_reals(void **state)
 {
     (void)state;
@@ -199,6 +217,7 @@ static void test_help(void **state)
         "one of: gpt2 llama; required\n",
         "optimizer.eps\n      AdamW: added to the root\n      number, 0 to 1; default 1e-8\n",
         "true or false; default auto\n",
+        "list like [3, 1] of whole numbers, 0 to 1000000; or one of: even auto; default even\n",
         "default \"\"\n",
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
@@ -214,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_unset_required_keys_are_left_out),
         cmocka_unit_test(test_unread_keys_are_left_out),
         cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_lists),
         cmocka_unit_test(test_reals),
         cmocka_unit_test(test_help),
     };

@@ -76,6 +76,50 @@ static void test_forms_of_values(void **state)
     ech_config_destroy(config);
 }
 
+static void test_forms_of_lists(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text, *replicas, *partition;
+    } cases[] = {
+        {"parallel: {stage_replicas: [3, 1]}\n", "[3, 1]", "even"},
+        {"parallel:\n  stage_replicas: [3,1]\n  partition: auto\n", "[3, 1]", "auto"},
+        {"parallel:\n  stage_replicas: # comment\n    - 3\n    - \"01\"\n", "[3, 1]", "even"},
+        {"parallel:\n  stage_replicas:\n  - 3\n  partition: [ 4,\n    0 , 7,]\n", "[3]",
+         "[4, 0, 7]"},
+        {"parallel:\n  stage_replicas: \"[3, 1]\"\n  partition: 'even'\n", "[3, 1]", "even"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ech_config *config = sample_create();
+        assert_int_equal(sample_read(config, cases[i].text), ECH_OK);
+        assert_string_equal(config->parallel.stage_replicas, cases[i].replicas);
+        assert_string_equal(config->parallel.partition, cases[i].partition);
+        ech_config_destroy(config);
+    }
+    ech_config *config = sample_create();
+    assert_int_equal(sample_read(config, cases[3].text), ECH_OK);
+    ech_config_complain(config, "parallel.partition", "odd");
+    assert_string_equal(ech_last_error(), "run.yaml:4:14: parallel.partition = [4, 0, 7]: odd");
+    ech_config_destroy(config);
+}
+
+static void test_longest_list(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    ech_text text = {0};
+    ech_text_append(&text, "parallel:\n  partition:\n");
+    for (int i = 0; i < ECH_CONFIG_LONGEST_LIST; i++) ech_text_append(&text, "    - 1\n");
+    assert_int_equal(sample_read(config, text.at), ECH_OK);
+    assert_int_equal(ech_config_list(config->parallel.partition, NULL, 0), ECH_CONFIG_LONGEST_LIST);
+    ech_text_append(&text, "    - 1\n");
+    assert_int_equal(sample_read(config, text.at), ECH_EUSAGE);
+    assert_non_null(
+        strstr(ech_last_error(), "run.yaml:4099:7: parallel.partition: more than 4096"));
+    ech_text_free(&text);
+    ech_config_destroy(config);
+}
+
 static void test_nothing_sets_nothing(void **state)
 {
     (void)state;
@@ -122,6 +166,13 @@ static const struct {
     {"model:\n  hidden_size:\n    - 3\n", "model.hidden_size: a list where one value is due"},
     {"model:\n  hidden_size:\n    width: 3\n",
      "run.yaml:3:5: model.hidden_size: a mapping where one value is due"},
+    {"parallel:\n  stage_replicas: [3, [1]]\n",
+     "run.yaml:2:23: parallel.stage_replicas: a list where one value is due"},
+    {"parallel:\n  stage_replicas: [a: 1]\n", "stage_replicas: a mapping where one value is due"},
+    {"parallel:\n  stage_replicas: {a: 1}\n",
+     "run.yaml:2:19: parallel.stage_replicas: a mapping where one value is due"},
+    {"parallel:\n  stage_replicas: [&a 3]\n", "run.yaml:2:20: anchor &a: not supported"},
+    {"parallel:\n  stage_replicas: !!seq [3]\n", "not supported; types are known"},
     {"model:\n  [a, b]: 3\n", "run.yaml:2:3: model: a list where one value is due"},
     {"? {a: b}\n: 3\n", "name of a section: a mapping where one value is due"},
     {"model:\n  hidden_size: &w 3\n", "run.yaml:2:16: anchor &w: not supported"},
@@ -183,6 +234,21 @@ static const struct {
     {"model:\n  architecture: bert\n", "= bert: not one of: gpt2 llama"},
     {"model:\n  architecture: gpt2 llama\n", "= gpt2 llama: not one of"},
     {"precision:\n  compute: fp23\n", "not one of: fp32 fp64; did you mean fp32?"},
+    /* lists */
+    {"parallel:\n  stage_replicas: [3,\n  x]\n",
+     "run.yaml:3:3: parallel.stage_replicas = x: not a whole number; write it like [3, 1]"},
+    {"parallel:\n  stage_replicas:\n    - 3\n    - 0\n",
+     "run.yaml:4:7: parallel.stage_replicas = 0: out of bounds; 1 to 1000000"},
+    {"parallel:\n  stage_replicas: [3, ~]\n", "= ~: not a whole number"},
+    {"parallel:\n  stage_replicas: [\"3, 1\"]\n", "= 3, 1: not a whole number"},
+    {"parallel:\n  stage_replicas: [\"3\\0\"]\n", "parallel.stage_replicas: a NUL character"},
+    {"parallel:\n  stage_replicas: []\n",
+     "run.yaml:2:19: parallel.stage_replicas = []: an empty list"},
+    {"parallel:\n  partition: odd\n",
+     "run.yaml:2:14: parallel.partition = odd: neither a list like [3, 1] nor one of: even auto"},
+    {"parallel:\n  partition: 3\n", "= 3: neither a list like [3, 1] nor one of: even auto"},
+    {"parallel:\n  partition:\n", "parallel.partition: no value; give one or leave the key out"},
+    {"parallel:\n  partition: [1\n", "not YAML: while parsing a flow sequence"},
     /* not YAML */
     {"model:\n\thidden_size: 3\n", "run.yaml:2:1: not YAML: "},
     {"model:\n\thidden_size: 3\n", "indent with blanks, not with tabs"},
@@ -281,6 +347,8 @@ int main(void)
         cmocka_unit_test(test_a_good_file),
         cmocka_unit_test(test_forms_of_values),
         cmocka_unit_test(test_nothing_sets_nothing),
+        cmocka_unit_test(test_forms_of_lists),
+        cmocka_unit_test(test_longest_list),
         cmocka_unit_test(test_malformed_files),
         cmocka_unit_test(test_an_error_changes_nothing),
         cmocka_unit_test(test_long_values_are_cut_in_messages),

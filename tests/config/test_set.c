@@ -64,6 +64,32 @@ static void test_wrong_overrides(void **state)
         {"training.steps=4x", "command line: training.steps = 4x: not a whole number"},
         {"training.steps=-1", "out of bounds; 0 to 1000000000000"},
         {"model.architecture=lama", "did you mean llama?"},
+        {"parallel.partition=evn", "command line: parallel.partition = evn: neither a list like "
+                                   "[3, 1] nor one of: even auto; "
+                                   "did you mean even?"},
+        {"parallel.stage_replicas=even", "neither a list like [3, 1] nor one of: auto"},
+        {"parallel.stage_replicas=3", "parallel.stage_replicas = 3: neither a list"},
+        {"parallel.stage_replicas=3,1", "= 3,1: neither a list"},
+        {"parallel.stage_replicas=", "parallel.stage_replicas: no value"},
+        {"parallel.stage_replicas=[3,1", "= [3,1: a list without its closing bracket"},
+        {"parallel.stage_replicas=[", "= [: a list without its closing bracket"},
+        {"parallel.stage_replicas=[3] ", "a list without its closing bracket"},
+        {"parallel.stage_replicas= [3]", "=  [3]: neither a list"},
+        {"parallel.stage_replicas=[]", "= []: an empty list; write it like [3, 1]"},
+        {"parallel.stage_replicas=[  ]", "an empty list"},
+        {"parallel.stage_replicas=[3,]", " = : not a whole number; write it like [3, 1]"},
+        {"parallel.stage_replicas=[3 1]", " = 3 1: not a whole number"},
+        {"parallel.stage_replicas=[3,x]",
+         "command line: parallel.stage_replicas = x: not a whole number; write it like [3, 1]"},
+        {"parallel.stage_replicas=[auto]", " = auto: not a whole number"},
+        {"parallel.stage_replicas=[[3]]", " = [3]: not a whole number"},
+        {"parallel.stage_replicas=[3]]", " = 3]: not a whole number"},
+        {"parallel.stage_replicas=[1e3]", " = 1e3: not a whole number; write it out: 1000"},
+        {"parallel.stage_replicas=[3, 0]",
+         "command line: parallel.stage_replicas = 0: out of bounds; 1 to 1000000"},
+        {"parallel.stage_replicas=[1000001]", "out of bounds"},
+        {"parallel.partition=[-1]", " = -1: out of bounds; 0 to 1000000"},
+        {"parallel.partition=[99999999999999999999]", "out of bounds; 0 to 1000000"},
         {"data.train=\xff/x", "data.train = \xff/x: not valid UTF-8"},
         {"data.train=\xed\xa0\x80", "not valid UTF-8"},
     };
@@ -73,6 +99,65 @@ static void test_wrong_overrides(void **state)
         assert_last_error(cases[i].message);
     }
     assert_false(ech_config_is_set(config, "training.steps"));
+    assert_string_equal(config->parallel.stage_replicas, "auto");
+    assert_string_equal(config->parallel.partition, "even");
+    ech_config_destroy(config);
+}
+
+static void test_lists(void **state)
+{
+    (void)state;
+    const struct {
+        const char *given, *stored;
+    } cases[] = {{"[3, 1]", "[3, 1]"},
+                 {"[3,1]", "[3, 1]"},
+                 {"[ 3  ,1 ]", "[3, 1]"},
+                 {"[007]", "[7]"},
+                 {"[1000000,1]", "[1000000, 1]"},
+                 {"auto", "auto"}};
+    ech_config *config = sample_create();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ech_text assignment = {0};
+        ech_text_append(&assignment, "parallel.stage_replicas=%s", cases[i].given);
+        assert_int_equal(ech_config_set(config, assignment.at), ECH_OK);
+        assert_string_equal(config->parallel.stage_replicas, cases[i].stored);
+        ech_text_free(&assignment);
+    }
+    /* Errors and complaints show what was written. */
+    assert_int_equal(ech_config_set(config, "parallel.partition=[2,0,5]"), ECH_OK);
+    ech_config_complain(config, "parallel.partition", "odd");
+    assert_string_equal(ech_last_error(), "command line: parallel.partition = [2,0,5]: odd");
+    int64_t list[4] = {-1, -1, -1, -1};
+    assert_int_equal(ech_config_list(config->parallel.partition, list, 4), 3);
+    assert_true(list[0] == 2 && list[1] == 0 && list[2] == 5 && list[3] == -1);
+    list[1] = -1;
+    assert_int_equal(ech_config_list(config->parallel.partition, list, 1), 3);
+    assert_int_equal(list[1], -1);
+    assert_int_equal(ech_config_list("even", list, 4), 0);
+    assert_int_equal(ech_config_list("[12]", list, 4), 1);
+    assert_int_equal(list[0], 12);
+    ech_config_destroy(config);
+}
+
+static void test_longest_list(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    ech_text assignment = {0};
+    ech_text_append(&assignment, "parallel.partition=[0");
+    for (int i = 1; i < ECH_CONFIG_LONGEST_LIST; i++) ech_text_append(&assignment, ",%d", i);
+    size_t n = assignment.n;
+    ech_text_append(&assignment, "]");
+    assert_int_equal(ech_config_set(config, assignment.at), ECH_OK);
+    static int64_t list[ECH_CONFIG_LONGEST_LIST];
+    assert_int_equal(ech_config_list(config->parallel.partition, list, ECH_CONFIG_LONGEST_LIST),
+                     ECH_CONFIG_LONGEST_LIST);
+    for (int i = 0; i < ECH_CONFIG_LONGEST_LIST; i++) assert_int_equal(list[i], i);
+    assignment.n = n;
+    ech_text_append(&assignment, ",1]");
+    assert_int_equal(ech_config_set(config, assignment.at), ECH_EUSAGE);
+    assert_last_error("...: too many entries; write it like [3, 1], with at most 4096 entries");
+    ech_text_free(&assignment);
     ech_config_destroy(config);
 }
 
@@ -92,11 +177,11 @@ static void test_defaults_that_a_build_lacks(void **state)
 {
     (void)state;
     ech_config_names names[] = {
-        {"models", "gpt2"}, {"tokenizers", "bytes"}, {"optimizers", "adamw"},  {"curves", "cosine"},
-        {"comms", "local"}, {"schedules", "1f1b"},   {"reductions", "direct"},
+        {"models", "gpt2"},   {"tokenizers", "bytes"}, {"optimizers", "adamw"},
+        {"curves", "cosine"}, {"comms", "local"},      {"reductions", "direct"},
     };
     ech_config *config;
-    assert_int_equal(ech_config_create(names, 7, &config), ECH_OK);
+    assert_int_equal(ech_config_create(names, 6, &config), ECH_OK);
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_int_equal(ech_config_check(config), ECH_EUSAGE);
     assert_last_error("default: parallel.comm = mpi: not one of: local");
@@ -173,6 +258,15 @@ static void test_resume(void **state)
     assert_last_error("1.0e-05 in the checkpoint");
     ech_config_destroy(now);
     now = ech_config_copy(saved);
+    /* A layout may change; the model may not. */
+    assert_int_equal(ech_config_set(now, "parallel.stage_replicas=[3,1]"), ECH_OK);
+    assert_int_equal(ech_config_set(now, "parallel.schedule=any text"), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now), ECH_OK);
+    assert_int_equal(ech_config_set(now, "model.tie_word_embeddings=false"), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now), ECH_EUSAGE);
+    assert_last_error("model.tie_word_embeddings = false: auto in the checkpoint");
+    ech_config_destroy(now);
+    now = ech_config_copy(saved);
     assert_int_equal(ech_config_set(now, "data.train=other"), ECH_OK);
     assert_int_equal(ech_config_check_resume(saved, now), ECH_EUSAGE);
     assert_last_error("data.train = other: corpus/train in the checkpoint");
@@ -189,6 +283,8 @@ static void test_copies_are_apart(void **state)
     ech_config_replace_text(&copy->checkpoint.directory, "elsewhere");
     ech_config_replace_text(&copy->data.train, copy->data.train);
     assert_int_equal(ech_config_set(copy, "model.architecture=llama"), ECH_OK);
+    assert_int_equal(ech_config_set(copy, "parallel.partition=[1, 1]"), ECH_OK);
+    assert_string_equal(config->parallel.partition, "even");
     assert_string_equal(config->checkpoint.directory, "auto");
     assert_string_equal(config->model.architecture, "gpt2");
     ech_config_destroy(config);
@@ -204,6 +300,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overrides),
         cmocka_unit_test(test_wrong_overrides),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_longest_list),
         cmocka_unit_test(test_required_keys),
         cmocka_unit_test(test_defaults_that_a_build_lacks),
         cmocka_unit_test(test_complaints_name_the_place),

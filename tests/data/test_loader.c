@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loader: what a step trains on does not depend on the ranks, the batches, the prefetch or an
- * interruption; every sample comes once an epoch.
+ * The loader: what a step trains on, and how many tokens of it count, does not depend on the ranks,
+ * the batches, the prefetch or an interruption; every sample comes once an epoch.
  */
 #include "data/scratch.h"
 
 #include <time.h>
 
 #include "base/random.h"
+#include "data/samples.h"
 
 /* 40 samples of 4 tokens (the last has two pairs); sample s begins with token 4 s. */
 enum { T = 4, TOKENS = 159, SAMPLES = 40, BATCH = 24 };
@@ -83,10 +84,12 @@ static void test_validation_in_order(void **state)
     ech_token_file_close(file);
 }
 
-/* The samples of a step over all ranks of a layout, in the order of the global micro-batches. */
+/* The samples of a step over all replicas of a stage, in the order of the global micro-batches. */
 static void gather_step(const ech_token_file *file, int degree, int64_t micro, int64_t step,
                         int64_t samples[BATCH])
 {
+    int64_t all = BATCH / micro, found = 0;
+    memset(samples, -1, BATCH * sizeof *samples);
     for (int rank = 0; rank < degree; rank++) {
         ech_loader_options options = sample_options();
         options.data_degree = degree;
@@ -94,15 +97,18 @@ static void gather_step(const ech_token_file *file, int degree, int64_t micro, i
         options.micro_batch_size = micro;
         ech_loader *loader = start(file, options, step);
         const ech_batch *batch = next(loader, step);
-        assert_int_equal(batch->micro_batches * micro * degree, BATCH);
-        for (int64_t row = 0; row < BATCH / degree; row++) {
+        assert_in_range(batch->micro_batches, all / degree, (all + degree - 1) / degree);
+        for (int64_t row = 0; row < batch->micro_batches * micro; row++, found++) {
             int64_t s = batch->tokens[row * T] / T;
             assert_sample(batch, row, s);
-            int64_t q = row / micro * degree + rank;
-            samples[q * micro + row % micro] = s;
+            int64_t q = row / micro * degree + rank, i = q * micro + row % micro;
+            assert_in_range(i, 0, BATCH - 1);
+            assert_int_equal(samples[i], -1); /* no other replica has it */
+            samples[i] = s;
         }
         ech_loader_destroy(loader);
     }
+    assert_int_equal(found, BATCH);
 }
 
 static void test_same_samples_under_any_layout(void **state)
@@ -110,9 +116,9 @@ static void test_same_samples_under_any_layout(void **state)
     (void)state;
     ech_token_file *file = counting_file("t", TOKENS);
     for (int64_t step = 0; step < 5; step++) {
-        for (int degree = 1; degree <= 4; degree++) {
+        for (int degree = 1; degree <= 7; degree++) {
             for (int64_t micro = 1; micro <= BATCH / degree; micro++) {
-                if (BATCH / degree % micro != 0) continue;
+                if (BATCH % micro != 0) continue;
                 int64_t samples[BATCH];
                 gather_step(file, degree, micro, step, samples);
                 for (int64_t i = 0; i < BATCH; i++) {
@@ -123,6 +129,116 @@ static void test_same_samples_under_any_layout(void **state)
             }
         }
     }
+    ech_token_file_close(file);
+}
+
+/* Three replicas and eight micro-batches, spelled out. */
+static void test_unequal_shares(void **state)
+{
+    (void)state;
+    const int64_t share[3][3] = {{0, 3, 6}, {1, 4, 7}, {2, 5, -1}};
+    ech_token_file *file = counting_file("t", TOKENS);
+    for (int rank = 0; rank < 3; rank++) {
+        ech_loader_options options = sample_options();
+        options.micro_batch_size = 3;
+        options.data_degree = 3;
+        options.data_rank = rank;
+        options.shuffle = false;
+        ech_loader *loader = start(file, options, 0);
+        const ech_batch *batch = next(loader, 0);
+        assert_int_equal(batch->micro_batches, rank < 2 ? 3 : 2);
+        for (int64_t row = 0; row < batch->micro_batches * 3; row++)
+            assert_sample(batch, row, share[rank][row / 3] * 3 + row % 3);
+        ech_loader_destroy(loader);
+    }
+    ech_token_file_close(file);
+}
+
+static double sum_weights(const ech_batch *batch, int64_t micro)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < batch->micro_batches * micro * T; i++) sum += (double)batch->weights[i];
+    return sum;
+}
+
+/* Every replica, one that reads nothing too, says what the weights of all of them add up to.
+ * Returns the sum over three epochs. */
+static double check_step_tokens(const ech_token_file *file, ech_loader_options options, int degree)
+{
+    enum { STEPS = 3 * SAMPLES / BATCH };
+    double said[STEPS] = {0}, sums[STEPS] = {0};
+    options.data_degree = degree;
+    for (int rank = 0; rank < degree; rank++) {
+        options.data_rank = rank;
+        options.counts_only = false;
+        ech_loader *full = start(file, options, 0);
+        options.counts_only = true;
+        ech_loader *bare = start(file, options, 0);
+        for (int64_t step = 0; step < STEPS; step++) {
+            const ech_batch *batch = next(full, step), *counts = next(bare, step);
+            if (rank == 0) said[step] = batch->step_tokens;
+            assert_true(batch->step_tokens == said[step] && counts->step_tokens == said[step]);
+            assert_int_equal(counts->micro_batches, batch->micro_batches);
+            assert_true(!counts->tokens && !counts->targets && !counts->weights);
+            sums[step] += sum_weights(batch, options.micro_batch_size);
+        }
+        ech_loader_destroy(full);
+        ech_loader_destroy(bare);
+    }
+    double total = 0;
+    for (int64_t step = 0; step < STEPS; step++) {
+        assert_true(said[step] == sums[step]);
+        total += said[step];
+    }
+    return total;
+}
+
+static void test_tokens_of_a_step(void **state)
+{
+    (void)state;
+    ech_token_file *ragged = counting_file("ragged", TOKENS);
+    ech_token_file *even = counting_file("even", SAMPLES * T + 1);
+    for (int degree = 1; degree <= 5; degree++) {
+        for (int64_t micro = 1; micro <= 3; micro++) {
+            ech_loader_options options = sample_options();
+            options.micro_batch_size = micro;
+            assert_true(check_step_tokens(ragged, options, degree) == 3 * 158);
+            assert_true(check_step_tokens(even, options, degree) == 3 * 160);
+            options.shuffle = false;
+            options.last_position = SAMPLES; /* in the second step, behind the last sample */
+            assert_true(check_step_tokens(ragged, options, degree) == 158);
+            assert_true(check_step_tokens(even, options, degree) == 160);
+            options.last_position = 13; /* before it */
+            assert_true(check_step_tokens(ragged, options, degree) == 13 * T);
+        }
+    }
+    ech_token_file_close(ragged);
+    ech_token_file_close(even);
+}
+
+/* The numbers themselves: the last sample of 159 tokens has two of four. */
+static void test_tokens_of_samples(void **state)
+{
+    (void)state;
+    const int64_t expected[][4] = {
+        /* tokens, T, sample, count */
+        {159, 4, 0, 4},  {159, 4, 38, 4}, {159, 4, 39, 2},
+        {160, 4, 39, 3}, {161, 4, 39, 4}, {162, 4, 40, 1},
+        {2, 4, 0, 1},    {3, 1, 1, 1},    {INT64_MAX, 1, INT64_MAX - 2, 1}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        const int64_t *e = expected[i];
+        assert_int_equal(ech_sample_count(e[0], e[1], e[2]), e[3]);
+    }
+    ech_token_file *file = counting_file("t", TOKENS);
+    ech_loader_options options = sample_options();
+    options.shuffle = false;
+    options.counts_only = true;
+    options.last_position = SAMPLES;
+    ech_loader *loader = start(file, options, 0);
+    assert_true(next(loader, 0)->step_tokens == 96);
+    assert_true(next(loader, 1)->step_tokens == 62); /* 158 pairs in all */
+    assert_true(next(loader, 2)->step_tokens == 0);
+    ech_loader_destroy(loader);
     ech_token_file_close(file);
 }
 
@@ -260,6 +376,13 @@ static void test_errors_come_out_in_their_place(void **state)
     assert_sample(next(loader, 2), 0, 16);
     ech_loader_destroy(loader);
 
+    /* Nor does who reads no token. */
+    options.counts_only = true;
+    loader = start(file, options, 3);
+    assert_true(next(loader, 3)->step_tokens == 8 * T);
+    ech_loader_destroy(loader);
+    options.counts_only = false;
+
     /* Nobody comes to the error. */
     loader = start(file, options, 3);
     pause_thread(1000);
@@ -298,6 +421,9 @@ static void test_refused(void **state)
     assert_int_equal(ech_loader_create(file, &options, 0, &loader), ECH_ENOMEM);
     assert_error_has("data.prefetch");
     assert_null(loader);
+
+    options.counts_only = true; /* takes no memory for them */
+    ech_loader_destroy(start(file, options, 0));
     ech_token_file_close(file);
 }
 
@@ -321,6 +447,9 @@ int main(void)
         SCRATCH_TEST(test_samples_of_a_file),
         SCRATCH_TEST(test_validation_in_order),
         SCRATCH_TEST(test_same_samples_under_any_layout),
+        SCRATCH_TEST(test_unequal_shares),
+        SCRATCH_TEST(test_tokens_of_samples),
+        SCRATCH_TEST(test_tokens_of_a_step),
         SCRATCH_TEST(test_every_sample_once_an_epoch),
         SCRATCH_TEST(test_resume_at_any_step_with_any_prefetch),
         SCRATCH_TEST(test_last_step_again),

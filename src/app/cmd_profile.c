@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * echelon profile RUN.yaml [--ranks N] [--steps K] [--out FILE] [section.key=value ...]
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/count.h"
+#include "app/measure.h"
+#include "app/run_arguments.h"
+#include "base/file.h"
+
+static const char about[] =
+    "Measures what the blocks of a model cost on this machine: seconds of forward and backwards, "
+    "bytes "
+    "kept and sent. Each rank trains the whole model alone for a few steps, all ranks at once. "
+    "With "
+    "the file as parallel.profile, `echelon plan --simulate' speaks of seconds, and "
+    "parallel.partition=auto knows where to cut."
+    "\v" ECH_RUN_NOTE;
+
+enum { OPTION_STEPS = 's', OPTION_OUT = 'o', MOST_STEPS = 10000 };
+
+static const struct argp_option options[] = {
+    {"steps", OPTION_STEPS, "K", 0, "steps to measure (5)", 0},
+    {"out", OPTION_OUT, "FILE", 0, "where it is written (profile.json in log.directory)", 0},
+    {0}};
+
+static const struct argp_child children[] = {{&ech_run_argp, 0, NULL, 0}, {0}};
+
+typedef struct profile_arguments {
+    ech_run_arguments run;
+    int64_t steps;
+    char *out;
+} profile_arguments;
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    profile_arguments *in = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &in->run;
+        return 0;
+    case OPTION_STEPS:
+        in->steps = ech_option_int(state, "--steps", text, 1, MOST_STEPS);
+        return 0;
+    case OPTION_OUT:
+        in->out = text;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Blocks one behind the other that cost about as much are still shown one by one: where a model's time
+ * goes is what is asked. */
+static void print_profile(const ech_profile *profile, const ech_model *model, const char *path)
+{
+    char update[ECH_COUNT_BYTES], kept[32], sent[32], held[32];
+    double sums[ECH_PHASES] = {0};
+    printf("%s\n", profile->model);
+    printf("%-28s %10s %10s %10s %12s %12s %12s\n", "a micro-batch, ms", "F", "B", "W", "kept",
+           "sent on", "parameters");
+    for (int b = 0; b < profile->blocks; b++) {
+        const ech_block_cost *cost = &profile->block[b];
+        for (int phase = 0; phase < ECH_PHASES; phase++) sums[phase] += cost->seconds[phase];
+        printf("%-28s %10.3f %10.3f %10.3f %12s %12s %12s\n", model->block.at[b]->name,
+               1e3 * cost->seconds[ECH_FORWARD], 1e3 * cost->seconds[ECH_BACKWARD_INPUT],
+               1e3 * cost->seconds[ECH_BACKWARD_WEIGHT],
+               ech_text_from_bytes(cost->activation_bytes, kept, sizeof kept),
+               ech_text_from_bytes(cost->boundary_bytes, sent, sizeof sent),
+               ech_text_from_bytes(cost->param_bytes, held, sizeof held));
+    }
+    printf("%-28s %10.3f %10.3f %10.3f\n", "all", 1e3 * sums[ECH_FORWARD],
+           1e3 * sums[ECH_BACKWARD_INPUT], 1e3 * sums[ECH_BACKWARD_WEIGHT]);
+    printf("norm and update: %s of parameters",
+           profile->update_seconds > 0
+               ? ech_count_scaled(1 / profile->update_seconds, "B/s", update)
+               : "no time");
+    if (profile->bandwidth > 0)
+        printf("; messages: %s, %.1f us", ech_count_scaled(profile->bandwidth, "B/s", update),
+               1e6 * profile->latency);
+    else
+        printf("; messages: not measured, with one rank");
+    printf("\nwritten to %s; use it: parallel.profile=%s\n", path, path);
+}
+
+static ech_status write_profile(const ech_profile *profile, const ech_config *config,
+                                const ech_model *model, const char *out)
+{
+    char *path = out ? ech_strdup(out) : ech_file_join(config->log.directory, "profile.json");
+    ech_status status = out ? ECH_OK : ech_file_make_folder(config->log.directory);
+    if (status == ECH_OK) status = ech_profile_write(profile, path);
+    if (status == ECH_OK) print_profile(profile, model, path);
+    free(path);
+    return status;
+}
+
+typedef struct profile_run {
+    const ech_config *config;
+    const profile_arguments *in;
+} profile_run;
+
+/* The layout may ask for the very profile that is to be made. */
+static ech_status resolve(ech_config *config, ech_comm *comm)
+{
+    ech_config_replace_text(&config->parallel.profile, "");
+    if (strcmp(config->parallel.partition, "auto") == 0)
+        ech_config_replace_text(&config->parallel.partition, "even");
+    return ech_setup_resolve(config, ech_comm_size(comm), ech_comm_local_size(comm));
+}
+
+static ech_status profile_rank(ech_comm *comm, void *context)
+{
+    const profile_run *run = context;
+    ech_config *config = ech_config_copy(run->config);
+    ech_profile *profile = NULL;
+    ech_model *model = NULL;
+    ech_status status = resolve(config, comm);
+    if (status == ECH_OK) status = ech_measure_blocks(config, comm, run->in->steps, &profile);
+    if (status == ECH_OK) status = ech_model_create(config, &model);
+    if (status == ECH_OK && ech_comm_rank(comm) == 0)
+        status = write_profile(profile, config, model, run->in->out);
+    ech_model_destroy(model);
+    ech_profile_destroy(profile);
+    ech_config_destroy(config);
+    return status;
+}
+
+static ech_status profile(ech_config *config, const profile_arguments *in, int *code)
+{
+    profile_run run = {config, in};
+    char steps[40], out[4200], *words[] = {steps, out};
+    snprintf(steps, sizeof steps, "--steps=%lld", (long long)in->steps);
+    snprintf(out, sizeof out, "--out=%s", in->out ? in->out : "");
+    ech_config_replace_text(&config->parallel.profile, "");
+    if (strcmp(config->parallel.partition, "auto") == 0)
+        ech_config_replace_text(&config->parallel.partition, "even");
+    ech_start start = {.command = "profile",
+                       .config = config,
+                       .arguments = &in->run,
+                       .options = words,
+                       .n = in->out ? 2 : 1,
+                       .main = profile_rank,
+                       .context = &run,
+                       .stop_signal = SIGTERM};
+    return ech_start_ranks(&start, code);
+}
+
+ech_status ech_command_profile(int argc, char **argv, int *code)
+{
+    const struct argp argp = {.options = options,
+                              .parser = parse,
+                              .args_doc = ECH_RUN_USAGE,
+                              .doc = about,
+                              .children = children};
+    profile_arguments in = {.steps = 5};
+    ech_config *config = NULL;
+    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    ech_status status = ech_run_config(&in.run, &config);
+    if (status == ECH_OK) status = profile(config, &in, code);
+    ech_config_destroy(config);
+    ech_run_arguments_free(&in.run);
+    return status;
+}

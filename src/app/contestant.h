@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A training run that is compared with another: what verify and its replay share.
+ */
+#ifndef ECH_APP_CONTESTANT_H
+#define ECH_APP_CONTESTANT_H
+
+#include "app/setup.h"
+
+typedef struct ech_contestant {
+    ech_config *config; /* resolved when it is opened */
+    ech_design design;
+    ech_session session;
+    ech_loader *loader;
+} ech_contestant;
+
+/* Design, session, loader, initial parameters. Collective over the ranks of `comm`. */
+ech_status ech_contestant_open(ech_contestant *contestant, const ech_token_file *data,
+                               ech_comm *comm);
+void ech_contestant_close(ech_contestant *contestant);
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trace events, one a line.
+ */
+#include "app/perfetto.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "checkpoint/json.h"
+
+/* Threads of a lane; what finds none free shares the last one. */
+enum { THREADS = 32 };
+
+typedef struct printer {
+    const ech_rank_trace *trace;
+    double start;                     /* seconds: time 0 */
+    int64_t free[ECH_LANES][THREADS]; /* nanosecond from which on the thread is free */
+    int used[ECH_LANES];              /* threads */
+    ech_text *out;
+} printer;
+
+static double earliest(const ech_rank_trace *traces, int n)
+{
+    double start = INFINITY;
+    for (int r = 0; r < n; r++)
+        for (size_t s = 0; s < traces[r].step.n; s++)
+            start = fmin(start, traces[r].step.at[s].begin);
+    return start;
+}
+
+static int64_t nanoseconds(const printer *p, double time)
+{
+    return llround((time - p->start) * 1e9);
+}
+
+static void append_microseconds(const char *key, int64_t nanoseconds, ech_text *out)
+{
+    ech_text_append(out, ",\"%s\":%" PRId64 ".%03" PRId64, key, nanoseconds / 1000,
+                    nanoseconds % 1000);
+}
+
+static void begin_event(ech_text *out)
+{
+    ech_text_append(out, out->at[out->n - 1] == '[' ? "\n" : ",\n");
+}
+
+static int thread_id(int lane, int thread)
+{
+    return lane * THREADS + thread;
+}
+
+static int find_thread(printer *p, ech_lane lane, int64_t begin, int64_t end)
+{
+    int thread = 0;
+    while (thread < THREADS - 1 && p->free[lane][thread] > begin) thread++;
+    if (p->free[lane][thread] < end) p->free[lane][thread] = end;
+    if (p->used[lane] <= thread) p->used[lane] = thread + 1;
+    return thread;
+}
+
+static void print_step(printer *p, int64_t list, const ech_traced_step *step)
+{
+    int64_t begin = nanoseconds(p, step->begin), end = nanoseconds(p, step->end);
+    int thread = find_thread(p, step->lane, begin, end);
+    begin_event(p->out);
+    ech_text_append(p->out, "{\"name\":");
+    ech_json_append_string(p->out, ech_rank_trace_name(p->trace, step));
+    ech_text_append(p->out, ",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d",
+                    ech_step_name(step->kind), p->trace->rank, thread_id((int)step->lane, thread));
+    append_microseconds("ts", begin, p->out);
+    append_microseconds("dur", end - begin, p->out);
+    ech_text_append(p->out, ",\"args\":{\"list\":%" PRId64 ",\"step\":%" PRId64 "}}", list,
+                    step->step);
+}
+
+/* thread -1: of the process. */
+static void print_name(const printer *p, int thread, const char *name)
+{
+    const char *what = thread < 0 ? "process" : "thread";
+    const char *const kinds[] = {"name", "sort_index"};
+    for (int i = 0; i < 2; i++) {
+        begin_event(p->out);
+        ech_text_append(p->out, "{\"name\":\"%s_%s\",\"ph\":\"M\",\"pid\":%d", what, kinds[i],
+                        p->trace->rank);
+        if (thread >= 0) ech_text_append(p->out, ",\"tid\":%d", thread);
+        ech_text_append(p->out, ",\"args\":{\"%s\":", kinds[i]);
+        if (i == 0)
+            ech_json_append_string(p->out, name);
+        else
+            ech_text_append(p->out, "%d", thread < 0 ? p->trace->rank : thread);
+        ech_text_append(p->out, "}}");
+    }
+}
+
+static void print_names(const printer *p)
+{
+    ech_text name = {0};
+    ech_text_append(&name, "rank %d (stage %d)", p->trace->rank, p->trace->stage);
+    print_name(p, -1, name.at);
+    for (int lane = 0; lane < ECH_LANES; lane++)
+        for (int thread = 0; thread < p->used[lane]; thread++) {
+            name.n = 0;
+            ech_text_append(&name, "%s", ech_lane_name((ech_lane)lane));
+            if (thread) ech_text_append(&name, " %d", thread + 1);
+            print_name(p, thread_id(lane, thread), name.at);
+        }
+    ech_text_free(&name);
+}
+
+void ech_perfetto_print(const ech_rank_trace *traces, int n, ech_text *out)
+{
+    double start = earliest(traces, n);
+    ech_text_append(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+    for (int r = 0; r < n; r++) {
+        printer p = {.trace = &traces[r], .start = start, .out = out};
+        for (size_t l = 0; l < traces[r].list.n; l++) {
+            const ech_traced_list *list = &traces[r].list.at[l];
+            for (size_t s = 0; s < list->n; s++)
+                print_step(&p, list->step, &traces[r].step.at[list->first + s]);
+        }
+        print_names(&p);
+    }
+    ech_text_append(out, "\n]}\n");
+}

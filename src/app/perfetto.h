@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Traces in the Trace Event Format of Chrome and Perfetto (ui.perfetto.dev): a process a rank, a
+ * thread a lane. Messages that are under way at the same time get threads of their own, since events of a
+ * thread must not overlap.
+ */
+#ifndef ECH_APP_PERFETTO_H
+#define ECH_APP_PERFETTO_H
+
+#include "app/trace_read.h"
+
+/* Appends one JSON object with all ranks' steps, in microseconds since the first of them began; events
+ * have three decimals. */
+void ech_perfetto_print(const ech_rank_trace *traces, int n, ech_text *out);
+
+#endif

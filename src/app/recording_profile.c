@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What blocks cost, from recorded lists.
+ */
+#include <stdlib.h>
+
+#include "app/median.h"
+#include "app/recording.h"
+
+typedef struct costing {
+    ech_numbers *phase; /* [blocks * ECH_PHASES] seconds */
+    ech_numbers update; /* seconds per byte, of a list of a rank */
+} costing;
+
+/* The phase of a block that a step runs; -1: it is another step. */
+static int phase_of(ech_step_kind kind)
+{
+    switch (kind) {
+    case ECH_STEP_FORWARD:
+        return ECH_FORWARD;
+    case ECH_STEP_BACKWARD_INPUT:
+        return ECH_BACKWARD_INPUT;
+    case ECH_STEP_BACKWARD_WEIGHT:
+        return ECH_BACKWARD_WEIGHT;
+    default:
+        return -1;
+    }
+}
+
+/* How simulations share out what a profile says of norm and update together (schedule/costs.c). */
+static double share_of(ech_step_kind kind)
+{
+    switch (kind) {
+    case ECH_STEP_NORM:
+    case ECH_STEP_STASH:
+        return 1.0 / 3;
+    case ECH_STEP_UPDATE:
+        return 2.0 / 3;
+    default:
+        return 0;
+    }
+}
+
+static void note_list(const ech_rank_trace *trace, const ech_traced_list *list,
+                      const ech_plan *plan, costing *costs)
+{
+    double seconds = 0, bytes = 0;
+    for (size_t s = 0; s < list->n; s++) {
+        const ech_traced_step *traced = &trace->step.at[list->first + s];
+        const ech_step *step = &plan->list[ECH_LIST_TRAIN].step.at[s];
+        double took = traced->end - traced->begin, share = share_of(step->kind);
+        int phase = phase_of(step->kind);
+        if (phase >= 0) ECH_PUSH(costs->phase[step->block * ECH_PHASES + phase], took);
+        if (share > 0) {
+            seconds += took;
+            bytes += share * (double)plan->bucket.at[step->index].elements *
+                     (double)ech_dtype_bytes(plan->real);
+        }
+    }
+    if (bytes > 0) ECH_PUSH(costs->update, seconds / bytes);
+}
+
+ech_profile *ech_recording_profile(const ech_recording *recording, const ech_plan *const *plans)
+{
+    int lists = ech_recording_lists(recording, plans), blocks = (int)plans[0]->model->block.n;
+    ech_profile *profile = ech_calloc(1, sizeof *profile);
+    costing costs = {.phase = ech_calloc((size_t)blocks * ECH_PHASES, sizeof *costs.phase)};
+    for (int rank = 0; rank < recording->ranks; rank++)
+        for (int l = 0; l < lists; l++)
+            note_list(&recording->trace[rank], &recording->trace[rank].list.at[l], plans[rank],
+                      &costs);
+    profile->blocks = blocks;
+    profile->block = ech_calloc((size_t)blocks, sizeof *profile->block);
+    for (int i = 0; i < blocks * ECH_PHASES; i++) {
+        profile->block[i / ECH_PHASES].seconds[i % ECH_PHASES] = ech_median(&costs.phase[i]);
+        free(costs.phase[i].at);
+    }
+    profile->update_seconds = ech_median(&costs.update);
+    free(costs.update.at);
+    free(costs.phase);
+    return profile;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Traces of real runs (log.trace): when every step of every rank began and ended, a file a rank in the
+ * run directory, trace/rank-00000.jsonl, which `echelon report` reads. docs/formats.md has its keys.
+ */
+#ifndef ECH_APP_TRACE_H
+#define ECH_APP_TRACE_H
+
+#include "exec/exec.h"
+
+typedef struct ech_trace ech_trace;
+
+/* Begins this rank's file anew; `first_step`: of this start of the run. */
+ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, int64_t first_step,
+                          ech_trace **out);
+void ech_trace_close(ech_trace *trace); /* accepts NULL */
+
+/* Whether the train list that begins at `step` is recorded: log.trace_steps of them are. NULL: no. */
+bool ech_trace_wants(const ech_trace *trace, int64_t step);
+/* Writes down what ech_exec_record kept of the train list that began at `step`. */
+ech_status ech_trace_take(ech_trace *trace, const ech_exec *exec, int64_t step);
+
+#endif

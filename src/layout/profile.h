@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the blocks of a model cost, as `echelon profile` measured it: a JSON file (docs/formats.md)
+ * that plans, simulations and the partitioner read.
+ */
+#ifndef ECH_LAYOUT_PROFILE_H
+#define ECH_LAYOUT_PROFILE_H
+
+#include "config/config.h"
+#include "model/model.h"
+
+/* One block and one micro-batch, on one rank. */
+typedef struct ech_block_cost {
+    double seconds[ECH_PHASES]; /* of F, B and W */
+    int64_t activation_bytes;   /* kept from F to B and W */
+    int64_t boundary_bytes;     /* of the block's outputs: what crosses to the next block */
+    int64_t param_bytes;        /* of its parameters; a shared one counts at its first block */
+} ech_block_cost;
+
+typedef struct ech_profile {
+    int blocks;
+    ech_block_cost *block; /* [blocks] */
+    double update_seconds; /* of norm and update, per byte of parameters */
+    double bandwidth;      /* bytes per second between two ranks of one machine */
+    double latency;        /* seconds of a message without bytes */
+    char *model;           /* what was measured: one text that says all that costs depend on */
+} ech_profile;
+
+/* "gpt2 C=384 L=12 ... b=4 T=256 fp32 threads=1": what a profile must agree in with a run. Resolved
+ * model keys, sequence length, micro-batch size, compute type, threads. Appended to `out`. */
+void ech_profile_describe(const ech_config *config, ech_text *out);
+
+/* Errors: not JSON, another version, missing or negative numbers (file and key are named). */
+ech_status ech_profile_read(const char *path, ech_profile **out);
+/* The same from memory; `name` stands for the file in errors. */
+ech_status ech_profile_parse(const char *text, size_t n, const char *name, ech_profile **out);
+ech_status ech_profile_write(const ech_profile *profile, const char *path);
+void ech_profile_destroy(ech_profile *profile); /* accepts NULL */
+
+/* Refuses a profile of another model or batch: both descriptions and what to run instead. */
+ech_status ech_profile_check(const ech_profile *profile, const ech_config *config,
+                             const ech_model *model, const char *path);
+
+#endif

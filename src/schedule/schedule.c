@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which schedule a run has, and whether it can have it.
+ */
+#include "schedule/schedule.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_TURNS = 64, MOST_BLOCK_RUNS = 1 << 20 };
+
+static int64_t greatest_common(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* A list in a file, of which the name cannot be a generator's. */
+static bool is_file(const char *name)
+{
+    return strchr(name, '/') || strchr(name, '.');
+}
+
+static int fewest_micro_batches(const ech_layout *layout)
+{
+    int64_t most = 1;
+    for (int s = 0; s < layout->stages; s++)
+        if (layout->replicas[s] > most) most = layout->replicas[s];
+    return (int)(layout->micro_batches / most);
+}
+
+static ech_status find_generator(const ech_config *config, const ech_layout *layout,
+                                 ech_schedule *schedule)
+{
+    const char *name = config->parallel.schedule;
+    schedule->generator = ech_generator_find(name);
+    if (!schedule->generator)
+        return ech_config_complain(config, "parallel.schedule",
+                                   "no such schedule; one of: %s- or a file (a name with a dot or "
+                                   "a slash) with an order written by hand",
+                                   ech_generator_names());
+    ech_pipeline_shape shape = {.stages = layout->stages,
+                                .chunks = layout->chunks,
+                                .uniform = layout->uniform,
+                                .micro_batches = fewest_micro_batches(layout)};
+    const char *key = NULL;
+    ech_text why = {0};
+    ech_status status = ECH_OK;
+    if (!ech_generator_accepts(schedule->generator, &shape, &key, &why))
+        status = ech_config_complain(config, key, "%s", why.at);
+    ech_text_free(&why);
+    schedule->weights = schedule->generator->weights;
+    return status;
+}
+
+static ech_status read_orders(const ech_config *config, const ech_layout *layout,
+                              ech_schedule *schedule)
+{
+    if (!layout->uniform)
+        return ech_config_complain(config, "parallel.stage_replicas",
+                                   "an order written by hand is for equal replicas with as many "
+                                   "micro-batches; use parallel.data");
+    int m = (int)layout->micro_batches / layout->replicas[0];
+    schedule->written = ech_calloc((size_t)layout->stages, sizeof *schedule->written);
+    return ech_order_read(config->parallel.schedule, layout->stages, layout->chunks, m,
+                          schedule->written);
+}
+
+static ech_status check_options(const ech_config *config, ech_schedule *schedule)
+{
+    bool stashed = schedule->weights == ECH_WEIGHTS_STASHED;
+    schedule->stashing = config->parallel.weight_stashing == 1;
+    schedule->vertical_sync = config->parallel.vertical_sync == 1;
+    if (!schedule->stashing && !stashed)
+        return ech_config_complain(config, "parallel.weight_stashing",
+                                   "false is an option of parallel.schedule = pipedream alone");
+    if (schedule->vertical_sync && !stashed)
+        return ech_config_complain(config, "parallel.vertical_sync",
+                                   "an option of parallel.schedule = pipedream alone");
+    if (schedule->vertical_sync && !schedule->stashing)
+        return ech_config_complain(config, "parallel.vertical_sync",
+                                   "needs the weights that weight_stashing = false throws away");
+    return ECH_OK;
+}
+
+/* ---- asynchronous schedules ---- */
+
+static ech_status check_cadence(const ech_config *config, const char *key, int64_t every)
+{
+    int64_t flush = config->parallel.flush_every;
+    if (every % flush == 0) return ECH_OK;
+    return ech_config_complain(config, key,
+                               "no multiple of parallel.flush_every = %lld, at whose end an "
+                               "asynchronous schedule can do that; %lld would be",
+                               (long long)flush, (long long)((every / flush + 1) * flush));
+}
+
+static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
+                                ech_schedule *schedule)
+{
+    int64_t steps = config->training.steps;
+    int64_t all = greatest_common(steps, config->training.validate_every);
+    all = greatest_common(all, config->training.check_every);
+    all = greatest_common(all, config->checkpoint.every);
+    if (config->parallel.flush_every == ECH_AUTO) {
+        int64_t flush = all > 0 && all < MOST_TURNS ? all : MOST_TURNS;
+        while (all % flush) flush--;
+        config->parallel.flush_every = flush;
+    }
+    int64_t runs =
+        fewest_micro_batches(layout) * (int64_t)layout->cut[layout->stages] / layout->stages;
+    if (config->parallel.flush_every > MOST_BLOCK_RUNS / (runs > 0 ? runs : 1))
+        return ech_config_complain(config, "parallel.flush_every",
+                                   "%lld steps of about %lld block runs each make a list too long "
+                                   "to plan; at most %lld steps",
+                                   (long long)config->parallel.flush_every, (long long)runs,
+                                   (long long)(MOST_BLOCK_RUNS / (runs > 0 ? runs : 1)));
+    ECH_TRY(check_cadence(config, "training.steps", steps));
+    ECH_TRY(check_cadence(config, "training.validate_every", config->training.validate_every));
+    ECH_TRY(check_cadence(config, "training.check_every", config->training.check_every));
+    ECH_TRY(check_cadence(config, "checkpoint.every", config->checkpoint.every));
+    schedule->turns = (int)config->parallel.flush_every;
+    return ECH_OK;
+}
+
+/* The fewest micro-batches that divide by the replicas of every stage. */
+static int64_t common_multiple(const ech_layout *layout)
+{
+    int64_t all = 1;
+    for (int s = 0; s < layout->stages; s++)
+        all = all / greatest_common(all, layout->replicas[s]) * layout->replicas[s];
+    return all;
+}
+
+static ech_status check_asynchronous(const ech_config *config, const ech_model *model,
+                                     const ech_layout *layout)
+{
+    for (int p = 0; p < (int)model->param.n; p++)
+        if (ech_layout_addends(layout, model, p) == ECH_GROUP_TIED)
+            return ech_config_complain(
+                config, "parallel.schedule",
+                "first and last stage share %s and would have to update it together, which an "
+                "asynchronous schedule does not; use model.tie_word_embeddings = false, or a "
+                "synchronous schedule",
+                model->param.at[p].name);
+    for (int s = 0; s < layout->stages; s++)
+        if (layout->micro_batches % layout->replicas[s])
+            return ech_config_complain(config, "training.global_batch_size",
+                                       "makes %lld micro-batches a step, which do not divide by "
+                                       "the %d replicas of stage %d, as an asynchronous schedule "
+                                       "needs; %lld would",
+                                       (long long)layout->micro_batches, layout->replicas[s], s,
+                                       (long long)(layout->micro_batch * common_multiple(layout)));
+    return ECH_OK;
+}
+
+ech_status ech_schedule_create(ech_config *config, const ech_model *model, const ech_layout *layout,
+                               ech_schedule **out)
+{
+    ech_schedule *schedule = ech_calloc(1, sizeof *schedule);
+    schedule->stages = layout->stages;
+    schedule->turns = 1;
+    ech_status status = is_file(config->parallel.schedule)
+                            ? read_orders(config, layout, schedule)
+                            : find_generator(config, layout, schedule);
+    if (status == ECH_OK) status = check_options(config, schedule);
+    if (status == ECH_OK && schedule->weights != ECH_WEIGHTS_FLUSHED) {
+        status = check_asynchronous(config, model, layout);
+        if (status == ECH_OK) status = resolve_flush(config, layout, schedule);
+    }
+    if (status == ECH_OK)
+        *out = schedule;
+    else
+        ech_schedule_destroy(schedule);
+    return status;
+}
+
+void ech_schedule_destroy(ech_schedule *schedule)
+{
+    if (!schedule) return;
+    for (int s = 0; schedule->written && s < schedule->stages; s++) free(schedule->written[s].at);
+    free(schedule->written);
+    free(schedule);
+}
+
+/* ---- orders ---- */
+
+static int depth_of(const ech_layout *layout, int stage)
+{
+    int behind = 0, own = layout->replicas[stage];
+    for (int s = stage; s < layout->stages; s++) behind += layout->replicas[s];
+    return (behind + own - 1) / own;
+}
+
+void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, int rank, int turns,
+                        bool forwards, ech_order *order)
+{
+    int stage = layout->place[rank].stage;
+    ech_pipe pipe = {.stages = layout->stages,
+                     .stage = stage,
+                     .chunks = layout->chunks,
+                     .micro_batches = turns * ech_layout_micro_batches(layout, rank),
+                     .depth = depth_of(layout, stage)};
+    if (forwards)
+        ech_order_forwards(&pipe, order);
+    else if (schedule->generator)
+        schedule->generator->generate(&pipe, order);
+    else
+        for (size_t i = 0; i < schedule->written[stage].n; i++)
+            ECH_PUSH(*order, schedule->written[stage].at[i]);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans in virtual time: all ranks' lists run step by step, with costs instead of work. Compute steps
+ * take their cost; a message begins when both ends have begun it (rendezvous) and takes latency +
+ * bytes / bandwidth; a collective begins when all members have. The same rules tell a deadlock.
+ */
+#ifndef ECH_SCHEDULE_SIMULATE_H
+#define ECH_SCHEDULE_SIMULATE_H
+
+#include "schedule/schedule.h"
+#include "schedule/timeline.h"
+
+typedef struct ech_costs {
+    bool seconds; /* false: the unit is the forward of one block; backwards cost two units, half of
+                     them B and half W where a block has both; all else costs nothing */
+    const ech_profile *profile; /* with `seconds` */
+} ech_costs;
+
+/* What crosses between a pair of ranks in one list. */
+typedef struct ech_link_use {
+    int from, to;
+    int64_t messages, bytes;
+} ech_link_use;
+
+typedef struct ech_simulation {
+    int ranks;
+    bool seconds;
+    double end;    /* when the last rank is done */
+    double bubble; /* share of ranks x end in which no F, B or W runs */
+    double *busy;  /* [ranks] time in F, B, W */
+    /* [ranks] the most chunks of micro-batches whose F has begun and whose last backward has not
+     * ended. */
+    int *in_flight;
+    double **begin, **finish;    /* [ranks][steps]; messages and collectives begin when posted */
+    ECH_LIST(ech_link_use) link; /* by from, then to; point-to-point only */
+} ech_simulation;
+
+/* Errors: a list that cannot run to its end (see ech_plans_check): logs whom each rank waits for. */
+ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
+                        const ech_costs *costs, ech_simulation *out);
+void ech_simulation_free(ech_simulation *simulation);
+
+/* What it looks like: one bar for the steps of a chunk and micro-batch of one kind that follow each
+ * other without a gap; a W behind its own B is part of it. */
+void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *const *plans,
+                             ech_list_kind list, ech_timeline *out);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For pictures of timelines: the rows of one timeline.
+ */
+#ifndef ECH_SCHEDULE_TIMELINE_ROWS_H
+#define ECH_SCHEDULE_TIMELINE_ROWS_H
+
+#include "schedule/timeline.h"
+
+typedef struct ech_panel {
+    const ech_timeline *timeline;
+    const char *title;
+    double scale;               /* pixels a unit */
+    int rows;                   /* that are drawn */
+    double row_height, row_gap; /* pixels */
+    double font_size;           /* of numbers */
+    bool hints;                 /* boxes tell what they are when pointed at */
+    bool numbers, together;     /* what was drawn: numbers, boxes of several bars */
+} ech_panel;
+
+/* Sets all but the last from timeline and scale. */
+void ech_panel_measure(ech_panel *panel, double scale);
+void ech_panel_draw_rows(ech_panel *panel, double left, double top, ech_text *out);
+
+/* Of F, B and W: paler for later chunks. Returns `buffer`, of 8 bytes. */
+char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Versions of weights: which one each forward and backward of an order reads, and how many must be
+ * kept. Version k is what the k-th update since the list began has made.
+ *
+ *     STASHED    a forward reads the newest version, and its backward the same (Narayanan et al. 2019,
+ *                §3.3); with vertical sync, on every stage the one that the first stage's forward read;
+ *                without stashing (the ablation), the backward reads the newest of its own time
+ *     BUFFERED   forward and backward of training step t read version t - 1: the one before the newest
+ *                that is sure to be there (Narayanan et al. 2021, arXiv:2006.09503, §3.1)
+ */
+#include <stdlib.h>
+
+#include "schedule/schedule.h"
+
+/* turn_ends[i]: the number of the update that comes after item i, or -1. */
+static void find_updates(const ech_order *order, int per_turn, int *turn_ends)
+{
+    int turns = 0, *last;
+    for (size_t i = 0; i < order->n; i++) {
+        turn_ends[i] = -1;
+        if (order->at[i].micro / per_turn >= turns) turns = order->at[i].micro / per_turn + 1;
+    }
+    last = ech_calloc((size_t)turns + 1, sizeof *last);
+    for (size_t i = 0; i < order->n; i++)
+        if (order->at[i].action != ECH_F) last[order->at[i].micro / per_turn] = (int)i;
+    for (int t = 0; t < turns; t++) turn_ends[last[t]] = t;
+    free(last);
+}
+
+/* What forwards read if each takes the newest: by_micro[chunk 0's micro-batch]. */
+static void newest_at_forward(const ech_order *order, int per_turn, int *by_micro)
+{
+    int *turn_ends = ech_calloc(order->n + 1, sizeof *turn_ends), newest = 0;
+    find_updates(order, per_turn, turn_ends);
+    for (size_t i = 0; i < order->n; i++) {
+        if (order->at[i].action == ECH_F) by_micro[order->at[i].micro] = newest;
+        newest += turn_ends[i] >= 0;
+    }
+    free(turn_ends);
+}
+
+/* What this rank's forwards read under vertical sync: the input stage's newest. Its replicas share
+ * the micro-batches out. */
+static void newest_at_input(const ech_schedule *schedule, const ech_layout *layout, int rank,
+                            int micro_batches, int *by_micro)
+{
+    int own = ech_layout_micro_batches(layout, rank), turns = micro_batches / own;
+    int replicas = layout->replicas[0];
+    for (int input = 0; input < replicas; input++) {
+        int theirs = ech_layout_micro_batches(layout, input);
+        int *at_input = ech_calloc((size_t)(theirs * turns), sizeof *at_input);
+        ech_order order = {0};
+        ech_schedule_order(schedule, layout, input, turns, false, &order);
+        newest_at_forward(&order, theirs, at_input);
+        for (int i = 0; i < micro_batches; i++) {
+            int64_t q = ech_layout_global_micro(layout, rank, i % own);
+            if (ech_layout_rank_of(layout, 0, q) == input)
+                by_micro[i] = at_input[i / own * theirs + (int)(q / replicas)];
+        }
+        free(at_input);
+        free(order.at);
+    }
+}
+
+/* When version t + 1 is made, its place must hold no version that is read later on. */
+static int count_kept(const ech_order *order, const int *version, const int *turn_ends)
+{
+    int kept = 1, oldest = -2; /* oldest: of those read behind item i; -2: none */
+    for (size_t i = order->n; i-- > 0;) {
+        if (turn_ends[i] >= 0 && oldest != -2) {
+            int need = turn_ends[i] + 1 - oldest + 1;
+            if (need > kept) kept = need;
+        }
+        if (oldest == -2 || version[i] < oldest) oldest = version[i];
+    }
+    return kept;
+}
+
+int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout, int rank,
+                          const ech_order *order, int *version)
+{
+    for (size_t i = 0; i < order->n; i++) version[i] = 0;
+    if (schedule->weights == ECH_WEIGHTS_FLUSHED) return 1;
+    int own = ech_layout_micro_batches(layout, rank), micro_batches = 0, newest = 0;
+    for (size_t i = 0; i < order->n; i++)
+        if (order->at[i].micro >= micro_batches) micro_batches = order->at[i].micro + 1;
+    int *turn_ends = ech_calloc(order->n + 1, sizeof *turn_ends);
+    int *forward = ech_calloc((size_t)micro_batches + 1, sizeof *forward);
+    find_updates(order, own, turn_ends);
+    if (schedule->vertical_sync)
+        newest_at_input(schedule, layout, rank, micro_batches, forward);
+    else
+        newest_at_forward(order, own, forward);
+    for (size_t i = 0; i < order->n; i++) {
+        const ech_order_item *item = &order->at[i];
+        if (schedule->weights == ECH_WEIGHTS_BUFFERED)
+            version[i] = item->micro / own - 1;
+        else
+            version[i] =
+                item->action == ECH_F || schedule->stashing ? forward[item->micro] : newest;
+        newest += turn_ends[i] >= 0;
+    }
+    int kept = count_kept(order, version, turn_ends);
+    free(forward);
+    free(turn_ends);
+    return schedule->weights == ECH_WEIGHTS_BUFFERED ? 2 : kept;
+}

@@ -1,0 +1,256 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Ranks that die or stall amid a step over MPI: the job ends within seconds with exit code 1, says
+# where every rank was and who is to blame, and leaves no process and no file behind.
+#     mpi_death.sh ECHELON MPIEXEC FREEZE_THREAD
+set -u
+echelon=${1:?usage: mpi_death.sh ECHELON MPIEXEC FREEZE_THREAD}
+mpiexec=${2:-} freeze_thread=${3:-}
+if ! [ -x "$mpiexec" ]; then
+    echo "SKIPPED: no launcher of MPI ($mpiexec)"
+    exit 77
+fi
+folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-death-XXXXXX") || exit 1
+cd "$folder" || exit 1
+export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
+failures=0 job= ranks=()
+
+# Seconds that a job has from the death, and more of them on a machine that does other things too.
+limit=10 slack=20 deadline=3
+
+# Of this test only, by id.
+clean_up() {
+    [ -n "$job" ] && kill -9 "$job" "${ranks[@]}" 2>/dev/null
+    rm -rf "$folder"
+}
+trap clean_up EXIT
+
+complain() {
+    echo "FAILED: $*"
+    sed 's/^/    | /' out err 2>/dev/null | tail -40
+    failures=$((failures + 1))
+}
+
+seq -s ' and then ' 1 400 >text.txt
+"$echelon" data text.txt text >/dev/null 2>&1 || exit 1
+cat >run.yaml <<'Y'
+model:
+  architecture: llama
+  hidden_size: 16
+  num_hidden_layers: 4
+  num_attention_heads: 4
+data:
+  train: text
+  sequence_length: 12
+training:
+  steps: 1000000
+  global_batch_size: 12
+  micro_batch_size: 1
+  check_every: 0
+optimizer:
+  learning_rate: 0.01
+parallel:
+  threads: 1
+log:
+  directory: run
+Y
+
+# ---- a job and its processes ----
+
+# Every process below this one.
+below() {
+    local child
+    for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do
+        echo "$child"
+        below "$child"
+    done
+}
+
+# Fills ranks: the process of each rank, once there are $1 of them below the job.
+find_ranks() {
+    local process rank found=0
+    for process in $(below "$job"); do
+        [ "/proc/$process/exe" -ef "$echelon" ] || continue
+        rank=$(tr '\0' '\n' 2>/dev/null <"/proc/$process/environ" |
+            sed -nE 's/^(OMPI_COMM_WORLD_RANK|PMI_RANK)=([0-9]+)$/\2/p' | head -1)
+        [ -n "$rank" ] || continue
+        ranks[rank]=$process
+        found=$((found + 1))
+    done
+    [ $found = "$1" ]
+}
+
+# begin RANKS COMMAND ...: starts it as the job, and waits until it trains.
+begin() {
+    local n=$1 i
+    shift
+    rm -rf run
+    ranks=()
+    "$@" >out 2>err </dev/null &
+    job=$!
+    for i in $(seq 1200); do
+        grep -q '"step":5,' run/metrics.jsonl 2>/dev/null && find_ranks "$n" && return
+        sleep 0.1
+    done
+    complain "it does not train: $*"
+    exit 1
+}
+
+train() {
+    local n=$1
+    shift
+    begin "$n" "$echelon" train run.yaml --ranks "$n" parallel.comm=mpi "$@"
+}
+
+lives() {
+    local state
+    state=$(sed -nE 's/^State:\s*(.).*/\1/p' "/proc/$1/status" 2>/dev/null)
+    [ -n "$state" ] && [ "$state" != Z ] # a zombie is only what its parent has not looked at
+}
+
+now_ms() {
+    echo $(($(date +%s%N) / 1000000))
+}
+
+# ended NAME CODE [SECONDS]: waits for the job's end, at most the limit after what it waits out.
+ended() {
+    local name=$1 wanted=$2 extra=${3:-0} begin=$(now_ms) ms=0 code process file left
+    while lives "$job" && [ $ms -lt $(((limit + slack + extra) * 1000)) ]; do
+        sleep 0.1
+        ms=$(($(now_ms) - begin))
+    done
+    if lives "$job"; then
+        complain "$name: does not end"
+        kill -9 "$job" "${ranks[@]}" 2>/dev/null
+    fi
+    wait "$job" 2>/dev/null
+    code=$?
+    echo "$name: ended after $((ms / 1000)).$((ms / 100 % 10)) s"
+    [ "$wanted" = any ] || [ $code = "$wanted" ] ||
+        complain "$name: exit code $code instead of $wanted"
+    for _ in $(seq 100); do
+        left=
+        for process in "${ranks[@]}"; do lives "$process" && left+=" $process"; done
+        [ -z "$left" ] && break
+        sleep 0.1
+    done
+    [ -z "$left" ] || complain "$name: processes left:$left"
+    for process in "$job" "${ranks[@]}"; do
+        for file in {/dev/shm,"${TMPDIR:-/tmp}",/tmp}/echelon-*-"$process"-*; do
+            [ ! -e "$file" ] || complain "$name: left behind: $file"
+        done
+    done
+    if grep -Eq "AddressSanitizer|runtime error:|ThreadSanitizer" err; then
+        complain "$name: a sanitizer speaks"
+    fi
+    job=
+}
+
+# positions NAME RANKS: one line a rank, once.
+positions() {
+    local r
+    for ((r = 0; r < $2; r++)); do
+        [ "$(grep -Ec "warning: rank $r: step [0-9]+, .+, (does not wait|waits for rank [0-9]+)$" \
+            err)" = 1 ] || complain "$1: not one position of rank $r"
+    done
+}
+
+says() {
+    grep -Eqe "$2" err || complain "$1: no \"$2\""
+}
+
+# ---- death ----
+
+for victim in 0 1 2; do
+    name="kill -9 of rank $victim of 3"
+    train 3 parallel.pipeline=3
+    kill -9 "${ranks[victim]}"
+    ended "$name" 1
+    positions "$name" 3
+    says "$name" "error: .*(rank $victim has died|likely for rank $victim).*: step [0-9]+, "
+done
+
+name="kill -9 of rank 1 of 2, without a pipeline"
+train 2
+kill -9 "${ranks[1]}"
+ended "$name" 1
+positions "$name" 2
+says "$name" "error: .*(rank 1 has died|likely for rank 1).*: step [0-9]+, "
+
+# Nobody has told where it is, and the board's file still has its name.
+name="kill -9 of a rank that has hardly begun"
+rm -rf run
+ranks=()
+"$echelon" train run.yaml --ranks 3 parallel.comm=mpi >out 2>err </dev/null &
+job=$!
+until find_ranks 3 || ! lives "$job"; do :; done
+kill -9 "${ranks[1]}"
+ended "$name" 1
+says "$name" "error: .*has died"
+
+# A launcher that does not see that its ranks die. What its MPI leaves then is not ours.
+name="kill -9 of rank 1 under a launcher that hangs"
+train 3 parallel.pipeline=3
+launcher=$(below "$job" | head -1)
+segments=$(sed -nE 's|.* (/dev/shm/vader_segment[^ ]*)$|\1|p' \
+    "/proc/${ranks[0]}/maps" "/proc/${ranks[1]}/maps" "/proc/${ranks[2]}/maps" | sort -u)
+kill -STOP "$launcher"
+kill -9 "${ranks[1]}"
+ended "$name" 1
+positions "$name" 3
+says "$name" "error: .*(rank 1 has died|likely for rank 1).*: step [0-9]+, "
+lives "$launcher" && complain "$name: the launcher is left"
+[ -z "$segments" ] || echo "$segments" | xargs rm -f
+
+# ---- standing still ----
+
+# stalls NAME VICTIM RANKS: the job's end when somebody else's deadline has passed.
+stalls() {
+    ended "$1" 1 $deadline
+    positions "$1" "$3"
+    says "$1" "error: .*held up by rank $2: step [0-9]+, "
+    ! grep "held up by" err | grep -qv "held up by rank $2:" || complain "$1: names another rank"
+    ! grep -q "has died" err || complain "$1: is told twice"
+}
+
+for layout in "2 0" "2 1" "3 0" "3 1" "3 2"; do
+    read -r n victim <<<"$layout"
+    name="kill -STOP of rank $victim of $n"
+    train "$n" parallel.pipeline="$n" parallel.deadline=$deadline
+    kill -STOP "${ranks[victim]}"
+    stalls "$name" "$victim" "$n"
+done
+
+name="an endless loop in rank 1 of 3"
+train 3 parallel.pipeline=3 parallel.deadline=$deadline
+"$freeze_thread" "${ranks[1]}" 2>/dev/null &
+frozen=$!
+sleep 0.5
+if kill -0 $frozen 2>/dev/null; then
+    stalls "$name" 1 3
+    wait $frozen
+else
+    echo "SKIPPED: $name: this system allows no tracing"
+    kill -9 "${ranks[1]}"
+    ended "$name" 1
+fi
+
+# ---- nobody of ours above ----
+
+name="kill -9 of the process that started the launcher"
+train 3 parallel.pipeline=3
+kill -9 "$job"
+ended "$name" 137
+
+# The launcher says who died; positions died with the ranks.
+name="kill -9 of rank 1 under an mpirun of the user's own"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+begin 3 "$mpiexec" -n 3 "$echelon" train run.yaml parallel.comm=mpi parallel.pipeline=3
+kill -9 "${ranks[1]}"
+ended "$name" any
+! grep -Eq "echelon: .*(error|warning)" err || complain "$name: a rank adds to it"
+
+echo "$failures failures"
+[ $failures = 0 ]

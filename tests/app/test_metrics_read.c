@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * metrics.jsonl as series: what is taken, what is skipped and counted.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "app/fixture.h"
+#include "app/metrics_read.h"
+#include "app/progress.h"
+#include "base/log.h"
+
+static ech_metrics_series parse(const char *text)
+{
+    ech_metrics_series series;
+    ech_metrics_series_parse(text, strlen(text), &series);
+    return series;
+}
+
+static void assert_point(const ech_report_points *points, size_t i, int64_t step, double value)
+{
+    assert_true(i < points->n);
+    assert_int_equal(points->at[i].step, step);
+    assert_true(points->at[i].value == value);
+}
+
+/* What progress.c writes. */
+static void as_written(void **state)
+{
+    (void)state;
+    const char *folder = fixture_folder;
+    ech_progress_setup setup = {.directory = folder, .steps = 3, .every = 1};
+    ech_progress *progress;
+    assert_int_equal(ech_progress_create(&setup, &progress), ECH_OK);
+    for (int step = 1; step <= 3; step++) {
+        ech_step_metrics metrics = {.step = step,
+                                    .loss = 4.0 / step,
+                                    .learning_rate = 0.5 * step,
+                                    .grad_norm = step == 2 ? (double)NAN : 1.25,
+                                    .step_seconds = 0.125,
+                                    .tokens_per_second = 800};
+        assert_int_equal(ech_progress_step(progress, &metrics), ECH_OK);
+    }
+    assert_int_equal(ech_progress_validation(progress, 3, 1.5, 100, 0.1), ECH_OK);
+    assert_int_equal(ech_progress_checkpoint(progress, 3, "step-00000003", 10, 0.1), ECH_OK);
+    ech_progress_destroy(progress);
+    char *path = ech_file_join(folder, "metrics.jsonl");
+    ech_metrics_series series;
+    assert_int_equal(ech_metrics_series_read(path, &series), ECH_OK);
+    free(path);
+    assert_int_equal(series.steps, 3);
+    assert_int_equal(series.skipped, 0);
+    assert_int_equal(series.loss.n, 3);
+    assert_point(&series.loss, 0, 1, 4);
+    assert_point(&series.loss, 1, 2, 2);
+    assert_point(&series.learning_rate, 2, 3, 1.5);
+    assert_point(&series.grad_norm, 0, 1, 1.25);
+    assert_true(isnan(series.grad_norm.at[1].value));
+    assert_point(&series.tokens_per_second, 1, 2, 800);
+    assert_point(&series.step_seconds, 1, 2, 0.125);
+    assert_int_equal(series.valid_loss.n, 1);
+    assert_point(&series.valid_loss, 0, 3, 1.5);
+    ech_metrics_series_free(&series);
+}
+
+static void skipped(void **state)
+{
+    (void)state;
+    ech_metrics_series series = parse("{\"step\":1,\"loss\":3}\n"
+                                      "\n"                                   /* 1 */
+                                      "not JSON\n"                           /* 2 */
+                                      "[1]\n"                                /* 3 */
+                                      "{\"loss\":3}\n"                       /* 4 */
+                                      "{\"step\":-1,\"loss\":3}\n"           /* 5 */
+                                      "{\"step\":1,\"loss\":9}\n"            /* 6: once more */
+                                      "{\"step\":2,\"loss\":\"3\"}\n"        /* 7 */
+                                      "{\"step\":2,\"loss\":1,\"loss\":2}\n" /* 8 */
+                                      "{\"step\":2,\"loss\":1e999}\n"        /* 9 */
+                                      "{\"step\":2,\"loss\":2.5,\"grad_norm\":[]}\n" /* 10 */
+                                      "{\"step\":4,\"loss\":null}\n"
+                                      "{\"step\":4,\"valid_loss\":2}\n"
+                                      "{\"step\":3,\"valid_loss\":2}\n" /* 11 */
+                                      "{\"step\":4,\"valid_loss\":1}\n"
+                                      "{\"step\":4,\"checkpoint\":\"x\"}\n"
+                                      "{\"step\":5,\"loss\":2"); /* under way */
+    assert_int_equal(series.skipped, 11);
+    assert_int_equal(series.steps, 4);
+    assert_int_equal(series.loss.n, 2);
+    assert_point(&series.loss, 0, 1, 3);
+    assert_true(isnan(series.loss.at[1].value));
+    assert_int_equal(series.grad_norm.n, 0);
+    assert_int_equal(series.valid_loss.n, 2);
+    assert_point(&series.valid_loss, 1, 4, 1);
+    ech_metrics_series_free(&series);
+}
+
+static void long_lines(void **state)
+{
+    (void)state;
+    ech_text text = {0};
+    for (int more = 0; more < 2; more++)
+        ech_text_append(&text, "{\"step\":%d,\"loss\":1%*s}\n", more + 1, (1 << 16) - 19 + more,
+                        "");
+    ech_metrics_series series = parse(text.at);
+    assert_int_equal(series.steps, 1);
+    assert_int_equal(series.skipped, 1);
+    ech_metrics_series_free(&series);
+    ech_text_free(&text);
+}
+
+static void nothing(void **state)
+{
+    (void)state;
+    ech_metrics_series series = parse("");
+    assert_int_equal(series.steps + series.skipped, 0);
+    assert_int_equal(series.loss.n, 0);
+    ech_metrics_series_free(&series);
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_metrics_series_read("/nowhere/metrics.jsonl", &series), ECH_EIO);
+    ech_log_set_quiet(quiet);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_written),
+        cmocka_unit_test(skipped),
+        cmocka_unit_test(long_lines),
+        cmocka_unit_test(nothing),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trace events: what is in them, where they begin, and threads for messages that overlap.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "app/perfetto.h"
+#include "app/trace_events.h"
+
+static void add(ech_text *text, const char *lane, const char *kind, const char *name, double begin,
+                double end)
+{
+    ech_text_append(text,
+                    "{\"list\":2,\"step\":3,\"lane\":\"%s\",\"kind\":\"%s\",\"name\":\"%s\","
+                    "\"begin\":%.9f,\"end\":%.9f}\n",
+                    lane, kind, name, begin, end);
+}
+
+static ech_text head_of(int rank)
+{
+    ech_text text = {0};
+    ech_text_append(&text,
+                    "{\"version\":1,\"rank\":%d,\"world\":2,\"stage\":%d,\"data\":0,"
+                    "\"first_step\":0}\n",
+                    rank, rank);
+    return text;
+}
+
+static void parse(ech_text *text, ech_rank_trace *out)
+{
+    assert_int_equal(ech_rank_trace_parse(text->at, text->n, "test", out), ECH_OK);
+    ech_text_free(text);
+}
+
+static const json_t *find(const trace_events *events, const char *name)
+{
+    const json_t *list = json_object_get(events->root, "traceEvents");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *event = json_array_get(list, i);
+        if (strcmp(json_string_value(json_object_get(event, "name")), name) == 0) return event;
+    }
+    fail_msg("no event %s", name);
+    return NULL;
+}
+
+static int64_t int_of(const json_t *event, const char *key)
+{
+    assert_true(json_is_integer(json_object_get(event, key)));
+    return json_integer_value(json_object_get(event, key));
+}
+
+static void assert_span(const trace_events *events, const char *name, double begin, double length)
+{
+    const json_t *event = find(events, name);
+    assert_true(fabs(json_number_value(json_object_get(event, "ts")) - begin) < 1e-6);
+    assert_true(fabs(json_number_value(json_object_get(event, "dur")) - length) < 1e-6);
+}
+
+static trace_events load(const ech_rank_trace *traces, int n)
+{
+    ech_text text = {0};
+    trace_events events;
+    ech_perfetto_print(traces, n, &text);
+    const char *fault = trace_events_fault(text.at, text.n, &events);
+    if (fault) fail_msg("%s", fault);
+    ech_text_free(&text);
+    return events;
+}
+
+static void two_ranks(void **state)
+{
+    (void)state;
+    ech_text text[2] = {head_of(0), head_of(1)};
+    ech_rank_trace traces[2];
+    add(&text[0], "compute", "load", "a", 5000.25, 5000.5);
+    add(&text[0], "receive", "recv_act", "b \\\"quoted\\\" \\\\", 5000.250001, 5000.25000725);
+    add(&text[1], "compute", "read", "c", 5000.125, 5000.125);
+    for (int rank = 0; rank < 2; rank++) parse(&text[rank], &traces[rank]);
+    trace_events events = load(traces, 2);
+    assert_int_equal(events.steps, 3);
+    assert_span(&events, "a", 125000, 250000);
+    assert_span(&events, "b \"quoted\" \\", 125001, 6.25);
+    assert_span(&events, "c", 0, 0);
+    const json_t *a = find(&events, "a"), *c = find(&events, "c");
+    assert_int_equal(int_of(a, "pid"), 0);
+    assert_int_equal(int_of(c, "pid"), 1);
+    assert_string_equal(json_string_value(json_object_get(a, "cat")), "load");
+    assert_int_equal(int_of(json_object_get(a, "args"), "list"), 2);
+    assert_int_equal(int_of(json_object_get(a, "args"), "step"), 3);
+    assert_string_equal(trace_events_name(&events, 0, -1), "rank 0 (stage 0)");
+    assert_string_equal(trace_events_name(&events, 1, -1), "rank 1 (stage 1)");
+    assert_string_equal(trace_events_name(&events, 0, (int)int_of(a, "tid")), "compute");
+    assert_string_equal(
+        trace_events_name(&events, 0, (int)int_of(find(&events, "b \"quoted\" \\"), "tid")),
+        "receive");
+    json_decref(events.root);
+    for (int rank = 0; rank < 2; rank++) ech_rank_trace_free(&traces[rank]);
+}
+
+/* Three messages, of which at most two are under way at once, need two threads. */
+static void messages_overlap(void **state)
+{
+    (void)state;
+    ech_text text = head_of(0);
+    ech_rank_trace trace;
+    add(&text, "send", "send_act", "a", 1, 4);
+    add(&text, "send", "send_act", "b", 2, 3);
+    add(&text, "send", "send_act", "c", 3, 5);
+    parse(&text, &trace);
+    trace_events events = load(&trace, 1);
+    int64_t a = int_of(find(&events, "a"), "tid"), b = int_of(find(&events, "b"), "tid");
+    assert_int_not_equal(a, b);
+    assert_int_equal(int_of(find(&events, "c"), "tid"), b);
+    assert_string_equal(trace_events_name(&events, 0, (int)a), "send");
+    assert_string_equal(trace_events_name(&events, 0, (int)b), "send 2");
+    json_decref(events.root);
+    ech_rank_trace_free(&trace);
+}
+
+static void nothing(void **state)
+{
+    (void)state;
+    ech_rank_trace trace = {.world = 1};
+    trace_events events = load(&trace, 1);
+    assert_int_equal(events.steps, 0);
+    json_decref(events.root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_ranks),
+        cmocka_unit_test(messages_overlap),
+        cmocka_unit_test(nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Recordings of simulated runs: what comes out is what was put in; and files that are missing, cut off,
+ * of other runs, or of other clocks.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "app/recorded.h"
+#include "base/log.h"
+
+static ech_recording read_all(const recorded *run)
+{
+    ech_recording recording;
+    ech_text why = {0};
+    assert_int_equal(ech_recording_read(run->folder, &recording, &why), ECH_OK);
+    assert_int_equal(why.n, 0);
+    assert_int_equal(recording.ranks, run->design.world);
+    bool fits = ech_recording_fits(&recording, recorded_plans(run), run->design.world, &why);
+    if (!fits) fail_msg("%s", why.at);
+    assert_int_equal(why.n, 0);
+    return recording;
+}
+
+/* Reading fails, or what was read does not fit; a sentence with these words says why. */
+static void assert_unusable(const recorded *run, const char *words)
+{
+    ech_recording recording;
+    ech_text why = {0};
+    assert_int_equal(ech_recording_read(run->folder, &recording, &why), ECH_OK);
+    if (recording.ranks)
+        assert_false(ech_recording_fits(&recording, recorded_plans(run), run->design.world, &why));
+    assert_true(why.n > 0);
+    if (!strstr(why.at, words)) fail_msg("no \"%s\" in \"%s\"", words, why.at);
+    ech_text_free(&why);
+    ech_recording_free(&recording);
+}
+
+/* ---- what was put in ---- */
+
+static void assert_near(double a, double b, double within)
+{
+    if (fabs(a - b) > within) fail_msg("%.12g is not %.12g", a, b);
+}
+
+/* The next bar of a block's work, from i on. */
+static size_t next_work(const ech_timeline *timeline, size_t i)
+{
+    while (i < timeline->bar.n && timeline->bar.at[i].kind > ECH_BAR_WEIGHT) i++;
+    return i;
+}
+
+static void assert_same_timeline(const ech_timeline *a, const ech_timeline *b)
+{
+    const double within = 3e-9; /* files have nanoseconds */
+    double update[2] = {0};
+    size_t i = next_work(a, 0), j = next_work(b, 0);
+    assert_int_equal(a->ranks, b->ranks);
+    assert_int_equal(a->chunks, b->chunks);
+    assert_near(a->end, b->end, within);
+    assert_near(a->bubble, b->bubble, 1e-6);
+    for (; i < a->bar.n && j < b->bar.n; i = next_work(a, i + 1), j = next_work(b, j + 1)) {
+        const ech_bar *x = &a->bar.at[i], *y = &b->bar.at[j];
+        assert_int_equal(x->rank, y->rank);
+        assert_int_equal(x->kind, y->kind);
+        assert_int_equal(x->chunk, y->chunk);
+        assert_int_equal(x->micro, y->micro);
+        assert_near(x->begin, y->begin, within);
+        assert_near(x->end, y->end, within);
+    }
+    assert_int_equal(i, a->bar.n);
+    assert_int_equal(j, b->bar.n);
+    for (int t = 0; t < 2; t++) {
+        const ech_timeline *timeline = t ? b : a;
+        for (size_t k = 0; k < timeline->bar.n; k++)
+            if (timeline->bar.at[k].kind == ECH_BAR_UPDATE)
+                update[t] += timeline->bar.at[k].end - timeline->bar.at[k].begin;
+    }
+    assert_true(update[0] > 0);
+    assert_near(update[0], update[1], within * (double)a->bar.n);
+}
+
+/* Which phases of a block any rank runs. */
+static bool runs(const recorded *run, int block, ech_phase phase)
+{
+    return run->design.model->block.at[block]->program[phase].n > 0;
+}
+
+static void assert_same_costs(const recorded *run, const ech_profile *profile)
+{
+    assert_int_equal(profile->blocks, run->profile.blocks);
+    for (int b = 0; b < profile->blocks; b++)
+        for (int phase = 0; phase < ECH_PHASES; phase++)
+            assert_near(profile->block[b].seconds[phase],
+                        runs(run, b, (ech_phase)phase) ? run->profile.block[b].seconds[phase] : 0,
+                        3e-9);
+    assert_near(profile->update_seconds, run->profile.update_seconds, 1e-11);
+    assert_true(profile->bandwidth <= 0 && profile->latency <= 0);
+}
+
+static const struct {
+    const char *keys;
+    int ranks;
+} runs_of[] = {
+    {"training.micro_batch_size=3", 1},
+    {"training.micro_batch_size=3", 2},
+    {"parallel.pipeline=2 training.micro_batch_size=2", 2},
+    {"parallel.pipeline=2 training.micro_batch_size=2", 4},
+    {"parallel.pipeline=3 training.micro_batch_size=2 parallel.schedule=zero-bubble", 3},
+    {"parallel.pipeline=2 training.micro_batch_size=2 parallel.schedule=gpipe", 2},
+    {"parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved "
+     "training.micro_batch_size=1",
+     2},
+    {"parallel.pipeline=2 parallel.schedule=pipedream model.tie_word_embeddings=false "
+     "training.micro_batch_size=4 parallel.flush_every=4 training.check_every=0",
+     2},
+    {"parallel.pipeline=2 parallel.schedule=pipedream-2bw model.tie_word_embeddings=false "
+     "training.micro_batch_size=3 parallel.flush_every=2 training.check_every=0",
+     2},
+};
+
+static void test_what_was_put_in(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof runs_of / sizeof *runs_of; i++) {
+        recorded run = recorded_create(runs_of[i].keys, runs_of[i].ranks);
+        int turns = run.design.schedule->turns;
+        recorded_write_all(&run, 8, 3);
+        ech_recording recording = read_all(&run);
+        assert_int_equal(ech_recording_lists(&recording, recorded_plans(&run)), 3);
+        assert_int_equal(recording.trace[0].list.at[2].step, 8 + 2 * turns);
+        assert_true(ech_recording_has_one_clock(&recording, recorded_plans(&run)));
+        ech_timeline timeline;
+        ech_recording_timeline(&recording, recorded_plans(&run), &timeline);
+        assert_same_timeline(&timeline, &run.timeline);
+        ech_profile *profile = ech_recording_profile(&recording, recorded_plans(&run));
+        assert_same_costs(&run, profile);
+        ech_profile_destroy(profile);
+        ech_timeline_free(&timeline);
+        ech_recording_free(&recording);
+        recorded_destroy(&run);
+    }
+}
+
+/* Rank 1's last list is cut off: the one before it is the last. */
+static void test_cut_off(void **state)
+{
+    (void)state;
+    recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 2);
+    recorded_write_all(&run, 0, 3);
+    recorded_write(&run, 1, 0, 3, 5, 4000);
+    ech_recording recording = read_all(&run);
+    assert_int_equal(recording.trace[1].list.n, 3);
+    assert_int_equal(ech_recording_lists(&recording, recorded_plans(&run)), 2);
+    ech_timeline timeline;
+    ech_recording_timeline(&recording, recorded_plans(&run), &timeline);
+    assert_same_timeline(&timeline, &run.timeline);
+    ech_timeline_free(&timeline);
+    ech_recording_free(&recording);
+    recorded_write(&run, 1, 0, 1, 5, 4000);
+    assert_unusable(&run, "to its end");
+    recorded_destroy(&run);
+}
+
+/* One slow micro-batch in three lists does not change what blocks cost. */
+static void test_medians(void **state)
+{
+    (void)state;
+    recorded run = recorded_create("training.micro_batch_size=4", 1);
+    recorded_write_all(&run, 0, 3);
+    ech_recording recording = read_all(&run);
+    ech_rank_trace *trace = &recording.trace[0];
+    for (size_t s = trace->list.at[1].first; s < trace->list.at[1].first + 12; s++)
+        trace->step.at[s].end += 1;
+    ech_profile *profile = ech_recording_profile(&recording, recorded_plans(&run));
+    assert_same_costs(&run, profile);
+    ech_profile_destroy(profile);
+    ech_recording_free(&recording);
+    recorded_destroy(&run);
+}
+
+/* ---- numbers of micro-batches ---- */
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    recorded run = recorded_create("parallel.stage_replicas=[2,1] parallel.pipeline=2 "
+                                   "training.micro_batch_size=2",
+                                   3);
+    recorded_write_all(&run, 0, 1);
+    ech_recording recording = read_all(&run);
+    ech_timeline timeline;
+    ech_recording_timeline(&recording, recorded_plans(&run), &timeline);
+    ech_recording_number(run.design.layout, &timeline);
+    int seen[3][6] = {{0}}; /* forwards: 12 samples are 6 micro-batches */
+    for (size_t i = 0; i < timeline.bar.n; i++) {
+        const ech_bar *bar = &timeline.bar.at[i];
+        if (bar->kind != ECH_BAR_FORWARD) continue;
+        assert_in_range(bar->micro, 0, 5);
+        seen[bar->rank][bar->micro]++;
+    }
+    for (int q = 0; q < 6; q++) {
+        assert_int_equal(seen[0][q], q % 2 == 0);
+        assert_int_equal(seen[1][q], q % 2 == 1);
+        assert_int_equal(seen[2][q], 1);
+    }
+    ech_timeline_free(&timeline);
+    ech_recording_free(&recording);
+    recorded_destroy(&run);
+}
+
+/* Over the turns of a span numbers go on; with as many replicas everywhere they are the rank's own. */
+static void test_numbers_of_spans(void **state)
+{
+    (void)state;
+    const char *const replicas[] = {"parallel.stage_replicas=[2,1]", "parallel.data=2"};
+    for (int uniform = 0; uniform < 2; uniform++) {
+        char keys[400];
+        snprintf(keys, sizeof keys,
+                 "%s parallel.pipeline=2 parallel.schedule=pipedream parallel.flush_every=2 "
+                 "model.tie_word_embeddings=false training.check_every=0 "
+                 "training.micro_batch_size=3",
+                 replicas[uniform]);
+        recorded run = recorded_create(keys, 3 + uniform);
+        ech_recording_number(run.design.layout, &run.timeline);
+        bool seen[8] = {false};
+        for (size_t i = 0; i < run.timeline.bar.n; i++)
+            if (run.timeline.bar.at[i].rank == 1 && run.timeline.bar.at[i].micro >= 0)
+                seen[run.timeline.bar.at[i].micro] = true;
+        for (int q = 0; q < 8; q++) /* 4 micro-batches a step, of which rank 1 has 2 */
+            assert_int_equal(seen[q], uniform ? q < 4 : q % 2 == 1);
+        recorded_destroy(&run);
+    }
+}
+
+/* ---- what cannot be used ---- */
+
+static void test_missing(void **state)
+{
+    (void)state;
+    recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 2);
+    assert_unusable(&run, "rank-00000.jsonl is not there");
+    recorded_write(&run, 0, 0, 2, -1, 4000);
+    assert_unusable(&run, "rank-00001.jsonl is not there; run again with log.trace=true");
+    char *path = recorded_path(&run, 1);
+    assert_int_equal(ech_file_write(path, "", 0), ECH_OK);
+    assert_unusable(&run, "rank-00001.jsonl is empty");
+    free(path);
+    recorded_write(&run, 1, 0, 0, -1, 4000);
+    assert_unusable(&run, "to its end");
+    recorded_destroy(&run);
+}
+
+static void test_of_another_run(void **state)
+{
+    (void)state;
+    recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 2);
+    recorded_write_all(&run, 0, 2);
+    recorded_write(&run, 1, 4, 2, -1, 4000);
+    assert_unusable(&run, "of another run");
+    recorded_write_all(&run, 0, 2);
+    recorded other = recorded_create("parallel.pipeline=2 training.micro_batch_size=3", 2);
+    assert_unusable(&other, "not of this layout");
+    recorded gpipe = recorded_create(
+        "parallel.pipeline=2 training.micro_batch_size=2 parallel.schedule=gpipe", 2);
+    assert_unusable(&gpipe, "not of this layout");
+    recorded more = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 4);
+    assert_unusable(&more, "not of this layout");
+    recorded_destroy(&more);
+    recorded_destroy(&gpipe);
+    recorded_destroy(&other);
+    recorded_destroy(&run);
+}
+
+/* A list in the middle that is not whole, or that is missing. */
+static void test_holes(void **state)
+{
+    (void)state;
+    recorded run = recorded_create("training.micro_batch_size=6", 1);
+    recorded_write_all(&run, 0, 3);
+    char *path = recorded_path(&run, 0), *text;
+    size_t n;
+    assert_int_equal(ech_file_read(path, 1 << 24, &text, &n), ECH_OK);
+    char *line = strstr(text, "{\"list\":1,"), *next = strchr(line, '\n') + 1;
+    char *end = strstr(text, "{\"list\":2,");
+    for (int all = 0; all < 2; all++) {
+        ech_text holed = {0};
+        ech_text_append_bytes(&holed, text, (size_t)(line - text));
+        ech_text_append(&holed, "%s", all ? end : next);
+        assert_int_equal(ech_file_write(path, holed.at, holed.n), ECH_OK);
+        assert_unusable(&run, "not of this layout");
+        ech_text_free(&holed);
+    }
+    free(text);
+    free(path);
+    recorded_destroy(&run);
+}
+
+static void test_damaged(void **state)
+{
+    (void)state;
+    recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 2);
+    recorded_write_all(&run, 0, 1);
+    char *path = recorded_path(&run, 1), *text;
+    size_t n;
+    ech_recording recording;
+    ech_text why = {0};
+    assert_int_equal(ech_file_read(path, 1 << 24, &text, &n), ECH_OK);
+    char *end = strstr(text, "\"end\":");
+    end[6] = '-';
+    assert_int_equal(ech_file_write(path, text, n), ECH_OK);
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_recording_read(run.folder, &recording, &why), ECH_EINPUT);
+    ech_log_set_quiet(quiet);
+    assert_non_null(strstr(ech_last_error(), "rank-00001.jsonl:2"));
+    ech_text_free(&why);
+    free(text);
+    free(path);
+    recorded_destroy(&run);
+}
+
+static void test_clocks(void **state)
+{
+    (void)state;
+    recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 4);
+    for (int late = 0; late < 4; late++) {
+        recorded_write_all(&run, 0, 2);
+        recorded_write(&run, late, 0, 2, -1, 4000 + 1.01 * run.simulation.end);
+        ech_recording recording = read_all(&run);
+        assert_false(ech_recording_has_one_clock(&recording, recorded_plans(&run)));
+        ech_recording_free(&recording);
+        recorded_write(&run, late, 0, 2, -1, 4000 - 1.01 * run.simulation.end);
+        recording = read_all(&run);
+        assert_false(ech_recording_has_one_clock(&recording, recorded_plans(&run)));
+        ech_recording_free(&recording);
+    }
+    recorded_destroy(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_was_put_in),  cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_medians),          cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_numbers_of_spans), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_of_another_run),   cmocka_unit_test(test_holes),
+        cmocka_unit_test(test_damaged),          cmocka_unit_test(test_clocks),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

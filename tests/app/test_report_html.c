@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of report pages: whole, alone, escaped, bounded; their charts and bars.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/report_html.h"
+#include "app/report_mean.h"
+#include "schedule/markup.h"
+
+/* Well formed, needs nothing from elsewhere, and numbers are numbers. */
+static void check_markup(const ech_text *text)
+{
+    const char *fault = markup_fault(text->at);
+    if (fault) fail_msg("not well formed at: %.80s", fault);
+    assert_null(strstr(text->at, "<script"));
+    assert_null(strstr(text->at, "href"));
+    assert_null(strstr(text->at, "src="));
+    assert_null(strstr(text->at, "url("));
+    assert_null(strstr(text->at, "@import"));
+    assert_int_equal(markup_count(text->at, "http"), markup_count(text->at, "<svg "));
+    const char *bad[] = {"=\"nan", "=\"-nan", "=\"inf", "=\"-inf"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_null(strstr(text->at, bad[i]));
+}
+
+static ech_text draw_page(const ech_report_page *page)
+{
+    ech_text out = {0};
+    ech_report_html(page, &out);
+    assert_int_equal(strncmp(out.at, "<!doctype html>\n", 16), 0);
+    check_markup(&out);
+    return out;
+}
+
+static ech_text draw_chart(const ech_report_chart *chart)
+{
+    ech_text out = {0};
+    ech_report_chart_svg(chart, &out);
+    check_markup(&out);
+    return out;
+}
+
+static void add(ech_report_points *points, int64_t step, double value)
+{
+    ECH_PUSH(*points, (ech_report_point){step, value});
+}
+
+static ech_timeline make_timeline(double unit)
+{
+    ech_timeline timeline = {.ranks = 2, .chunks = 1, .seconds = true};
+    ECH_PUSH(timeline.bar, (ech_bar){0, ECH_BAR_FORWARD, 0, 0, 0, unit});
+    ECH_PUSH(timeline.bar, (ech_bar){1, ECH_BAR_FORWARD, 0, 0, unit, 2 * unit});
+    ech_timeline_finish(&timeline);
+    return timeline;
+}
+
+static void whole_page(void **state)
+{
+    (void)state;
+    ech_timeline predicted = make_timeline(1e-3), measured = make_timeline(1.5e-3);
+    const char *names[] = {"parameters", "activations"};
+    const int64_t bytes[] = {1 << 20, 3 << 20, 2 << 20, 0};
+    ech_report_chart loss = {.title = "loss"};
+    for (int step = 1; step <= 5; step++) add(&loss.training, step, 10.0 / step);
+    add(&loss.validation, 5, 2.25);
+    ech_report_page page = {.title = "a run",
+                            .predicted = &predicted,
+                            .measured = &measured,
+                            .memory = {2, 2, names, bytes, 8 << 20}};
+    ECH_PUSH(page.facts, (ech_report_fact){"model", "gpt2"});
+    ECH_PUSH(page.facts, (ech_report_fact){"steps", "5 of 5"});
+    ECH_PUSH(page.charts, loss);
+    ech_text out = draw_page(&page), again = draw_page(&page);
+    assert_string_equal(out.at, again.at);
+    const char *expected[] = {
+        "<title>a run</title>",
+        "<h1>a run</h1>",
+        "<dt>model</dt><dd>gpt2</dd>",
+        "<dt>steps</dt><dd>5 of 5</dd>",
+        ">Predicted</text>",
+        ">Measured</text>",
+        ">loss</text>",
+        ">2 at step 5  ·  validation 2.25 at step 5</text>",
+        "<title>parameters: 1.0 MiB</title>",
+        ">limit 8.0 MiB</text>",
+        ">4.0 MiB</text>",
+        "<tr><th>rank</th><th>parameters</th><th>activations</th><th>all</th></tr>",
+        "<tr><th>0</th><td>1048576</td><td>3145728</td><td>4194304</td></tr>",
+        "<tr><th>1</th><td>2097152</td><td>0</td><td>2097152</td></tr>",
+        "prefers-color-scheme:dark",
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
+        if (!strstr(out.at, expected[i])) fail_msg("the page lacks %s", expected[i]);
+    assert_int_equal(markup_count(out.at, "<svg "), 3);
+    ech_text_free(&out);
+    ech_text_free(&again);
+    free(loss.training.at);
+    free(loss.validation.at);
+    free(page.facts.at);
+    free(page.charts.at);
+    ech_timeline_free(&predicted);
+    ech_timeline_free(&measured);
+}
+
+static void empty_parts_are_left_out(void **state)
+{
+    (void)state;
+    ech_report_page page = {0};
+    ech_text out = draw_page(&page);
+    assert_null(strstr(out.at, "<svg"));
+    assert_null(strstr(out.at, "<h2>"));
+    assert_null(strstr(out.at, "<dl"));
+    ech_text_free(&out);
+
+    ECH_PUSH(page.charts, (ech_report_chart){.title = "nothing yet"});
+    out = draw_page(&page);
+    assert_null(strstr(out.at, "<h2>"));
+    ech_text_free(&out);
+    free(page.charts.at);
+    page.charts.n = 0;
+
+    ech_timeline timeline = make_timeline(1);
+    for (int measured = 0; measured < 2; measured++) {
+        page.predicted = measured ? NULL : &timeline;
+        page.measured = measured ? &timeline : NULL;
+        out = draw_page(&page);
+        assert_int_equal(markup_count(out.at, "<h2>"), 1);
+        assert_int_equal(markup_count(out.at, ">Predicted</text>"), !measured);
+        assert_int_equal(markup_count(out.at, ">Measured</text>"), measured);
+        ech_text_free(&out);
+    }
+    ech_timeline_free(&timeline);
+}
+
+static void text_is_escaped(void **state)
+{
+    (void)state;
+    const char *evil = "</style><script>&\"'\001\377", *safe = "&lt;/style&gt;&lt;script&gt;&amp;";
+    const int64_t bytes[] = {1};
+    ech_report_page page = {.title = evil, .memory = {1, 1, &evil, bytes, 0}};
+    ech_report_chart chart = {.title = evil};
+    add(&chart.training, 1, 1);
+    ECH_PUSH(page.charts, chart);
+    ECH_PUSH(page.facts, (ech_report_fact){evil, evil});
+    ech_text out = draw_page(&page);
+    /* Title and heading, fact, chart's title twice, the piece's hint, legend, table. */
+    assert_int_equal(markup_count(out.at, safe), 2 + 2 + 2 + 1 + 1 + 1);
+    assert_null(strchr(out.at, '\001'));
+    ech_text_free(&out);
+    free(chart.training.at);
+    free(page.charts.at);
+    free(page.facts.at);
+}
+
+/* ---- charts ---- */
+
+static void charts_say_what_is_not_finite(void **state)
+{
+    (void)state;
+    ech_report_chart chart = {.title = "loss"};
+    const double values[] = {3, 2, NAN, INFINITY, 1, -INFINITY, 2, 1e200};
+    for (int i = 0; i < 8; i++) add(&chart.training, i, values[i]);
+    ech_text out = draw_chart(&chart);
+    assert_non_null(strstr(out.at, "4 not finite"));
+    /* The line in pieces: 3 2, then 1 alone, then 2 alone; a dot for each. */
+    const char *path = strstr(out.at, " d=\"");
+    assert_non_null(path);
+    int moves = 0;
+    for (const char *at = path + 4; *at != '"'; at++) moves += *at == 'M';
+    assert_int_equal(moves, 3);
+    assert_int_equal(markup_count(out.at, "<circle"), 4);
+    ech_text_free(&out);
+    free(chart.training.at);
+}
+
+static void charts_of_odd_values(void **state)
+{
+    (void)state;
+    const double values[][3] = {{0, 0, 0},           {5, 5, 5},        {-1e99, 0, 1e99},
+                                {1e-300, 2e-300, 0}, {NAN, NAN, NAN},  {1, 1 + 1e-15, 1},
+                                {-1e-9, 1e30, 7},    {1e-90, 1e90, 1}, {1e100, 1e100, 1e100},
+                                {-3, -3, -3}};
+    const int64_t steps[][3] = {
+        {0, 1, 2}, {7, 7, 7}, {INT64_MIN, 0, INT64_MAX}, {0, 1, 1000000000}};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        for (size_t j = 0; j < 8; j++) {
+            ech_report_chart chart = {.title = "", .logarithmic = j % 2};
+            for (int k = 0; k < 3; k++) add(&chart.training, steps[j / 2][k], values[i][k]);
+            add(&chart.validation, steps[j / 2][1], values[i][1]);
+            ech_text out = draw_chart(&chart);
+            assert_true(out.n < 20000); /* nor thousands of ticks */
+            /* First, last, validation and its legend at least; others may fall on these. */
+            int dots = markup_count(out.at, "<circle");
+            assert_in_range(dots, isnan(values[i][0]) ? 1 : 4, isnan(values[i][0]) ? 1 : 5);
+            ech_text_free(&out);
+            free(chart.training.at);
+            free(chart.validation.at);
+        }
+    ech_report_chart nothing = {.title = "x"};
+    ech_text out = draw_chart(&nothing);
+    assert_non_null(strstr(out.at, "no values"));
+    ech_text_free(&out);
+}
+
+/* y of the line that marks a level. */
+static double level_of(const char *svg, const char *label)
+{
+    char text[64];
+    snprintf(text, sizeof text, ">%s</text>", label);
+    const char *at = strstr(svg, text);
+    if (!at) fail_msg("no level %s", label);
+    while (strncmp(at, " y=\"", 4) != 0) at--;
+    return atof(at + 4);
+}
+
+static void logarithmic_charts(void **state)
+{
+    (void)state;
+    ech_report_chart chart = {.title = "norm", .logarithmic = true};
+    for (int i = 0; i <= 4; i++) add(&chart.training, i, pow(10, i - 2));
+    ech_text out = draw_chart(&chart);
+    double one = level_of(out.at, "1"), ten = level_of(out.at, "10");
+    assert_true(ten < one);
+    assert_true(fabs((one - ten) - (level_of(out.at, "0.01") - level_of(out.at, "0.1"))) < 0.05);
+    ech_text_free(&out);
+    add(&chart.training, 5, 0); /* has no logarithm */
+    out = draw_chart(&chart);
+    assert_true(fabs(level_of(out.at, "0") - level_of(out.at, "40") - level_of(out.at, "40") +
+                     level_of(out.at, "80")) < 0.05);
+    ech_text_free(&out);
+    free(chart.training.at);
+}
+
+static void charts_of_many_steps_stay_small_and_keep_spikes(void **state)
+{
+    (void)state;
+    enum { N = 300000, SPIKE = 123456 };
+    ech_report_chart chart = {.title = "loss"};
+    for (int i = 0; i < N; i++) {
+        add(&chart.training, i, i == SPIKE ? 100 : 2 + sin(i));
+        if (i % 10 == 0) add(&chart.validation, i, 2);
+    }
+    ech_text out = draw_chart(&chart);
+    assert_true(out.n < 150000);
+    assert_non_null(strstr(out.at, "thick: mean of 12001"));
+    /* The path goes up to the spike: where the level of 100 is. */
+    char high[40];
+    snprintf(high, sizeof high, " %.2f", level_of(out.at, "100") - 4);
+    const char *path = strstr(out.at, " d=\""), *top = strstr(path, high);
+    assert_non_null(top);
+    assert_true(top < strchr(path + 4, '"'));
+    ech_text_free(&out);
+    free(chart.training.at);
+    free(chart.validation.at);
+}
+
+static void means_run(void **state)
+{
+    (void)state;
+    const double values[] = {8, 1, NAN, 3, 5, 7, 9};
+    const double wanted[] = {8, 4.5, 2, 4, 5, 7, 8};
+    ech_report_points points = {0};
+    for (int i = 0; i < 7; i++) add(&points, 10 + i, values[i]);
+    ech_report_points means = ech_report_mean(&points, 1, 1);
+    assert_int_equal(means.n, 7);
+    for (int i = 0; i < 7; i++) {
+        assert_int_equal(means.at[i].step, 10 + i);
+        assert_true(fabs(means.at[i].value - wanted[i]) < 1e-12);
+    }
+    free(means.at);
+    means = ech_report_mean(&points, 0, 4);
+    const int64_t steps[] = {10, 14, 16};
+    assert_int_equal(means.n, 3);
+    for (int i = 0; i < 3; i++) assert_int_equal(means.at[i].step, steps[i]);
+    free(means.at);
+    points.at[1].value = 1e90; /* is forgotten again */
+    means = ech_report_mean(&points, 1, 1);
+    assert_true(fabs(means.at[5].value - 7) < 1e-12);
+    free(means.at);
+    free(points.at);
+}
+
+/* ---- memory ---- */
+
+static void memory_is_drawn_to_scale(void **state)
+{
+    (void)state;
+    const char *names[] = {"a", "b"};
+    const int64_t bytes[] = {INT64_C(1) << 30, INT64_C(1) << 30, INT64_C(2) << 30, 0};
+    ech_report_memory memory = {2, 2, names, bytes, 0};
+    ech_text out = {0};
+    ech_report_memory_svg(&memory, &out);
+    check_markup(&out);
+    assert_int_equal(markup_count(out.at, "<title>a: 1.0 GiB</title>"), 1);
+    assert_int_equal(markup_count(out.at, "<title>b: "), 1); /* nothing has no piece */
+    double widths[2];
+    const char *pieces[] = {"<title>a: 1.0", "<title>a: 2.0"};
+    for (int i = 0; i < 2; i++) {
+        const char *at = strstr(out.at, pieces[i]);
+        assert_non_null(at);
+        while (strncmp(at, "width=\"", 7) != 0) at--;
+        widths[i] = atof(at + 7);
+    }
+    assert_true(fabs(widths[1] - 2 * widths[0]) < 0.03);
+    assert_null(strstr(out.at, "limit"));
+    ech_text_free(&out);
+}
+
+static void memory_of_many_ranks_and_kinds(void **state)
+{
+    (void)state;
+    enum { RANKS = 1000, KINDS = 11 };
+    const char *names[KINDS] = {"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9", "k10"};
+    int64_t *bytes = ech_calloc(RANKS * KINDS, sizeof *bytes);
+    ech_report_page page = {.memory = {RANKS, KINDS, names, bytes, 0}};
+    ech_text out = draw_page(&page); /* nothing at all is fine too */
+    ech_text_free(&out);
+    for (int i = 0; i < RANKS * KINDS; i++) bytes[i] = INT64_MAX / KINDS;
+    out = draw_page(&page);
+    assert_int_equal(markup_count(out.at, ">rank "), ECH_TIMELINE_ROWS);
+    assert_non_null(strstr(out.at, ">rank 999</text>"));
+    assert_non_null(strstr(out.at, "1000 ranks, of which 64 are drawn"));
+    assert_int_equal(markup_count(out.at, "<tr>"), ECH_TIMELINE_ROWS + 1);
+    assert_true(out.n < 400000);
+    ech_text_free(&out);
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_page),
+        cmocka_unit_test(empty_parts_are_left_out),
+        cmocka_unit_test(text_is_escaped),
+        cmocka_unit_test(charts_say_what_is_not_finite),
+        cmocka_unit_test(charts_of_odd_values),
+        cmocka_unit_test(logarithmic_charts),
+        cmocka_unit_test(charts_of_many_steps_stay_small_and_keep_spikes),
+        cmocka_unit_test(means_run),
+        cmocka_unit_test(memory_is_drawn_to_scale),
+        cmocka_unit_test(memory_of_many_ranks_and_kinds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pipelines against one rank, in fp64, on the local backend: every depth with every count of
+ * micro-batches; a cover of schedules, depths, chunks, counts, data degrees and what else a run file
+ * may say; orders written by hand; stages with unequal replicas; batches that wrap over a padded sample.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/cover.h"
+#include "app/fixture.h"
+#include "app/verify.h"
+
+static ech_verification verify(const char *architecture, int ranks, const char *more)
+{
+    ech_config *config = fixture_config(architecture, more);
+    ech_verification v = {.config = config, .steps = 3, .tolerance = 1e-10};
+    ech_status status = ech_run_ranks("local", ranks, 300, ech_verify_rank, &v);
+    if (status != ECH_OK)
+        fail_msg("%s on %d ranks with %s: %s", architecture, ranks, more, ech_last_error());
+    ech_config_destroy(config);
+    return v;
+}
+
+/* `exact`: nothing that may change a bit differs from one rank, so none has. */
+static void assert_passes(const char *architecture, int ranks, const char *more, bool exact)
+{
+    ech_verification v = verify(architecture, ranks, more);
+    if (!v.passed)
+        fail_msg("%s on %d ranks with %s: %g at %s", architecture, ranks, more, v.worst,
+                 v.first_bad);
+    assert_true(v.compared > 1000);
+    if (v.exact != exact)
+        fail_msg("%s on %d ranks with %s: exact is %d", architecture, ranks, more, v.exact);
+    if (exact && v.worst != 0)
+        fail_msg("%s on %d ranks with %s: not the same bits: %g at %s", architecture, ranks, more,
+                 v.worst, v.worst_at);
+}
+
+/* ---- every depth with every count of micro-batches ---- */
+
+static void all_depths_and_counts(const char *architecture, const char *schedule)
+{
+    for (int p = 1; p <= 4; p++)
+        for (int m = 1; m <= 8; m++) {
+            char more[256];
+            snprintf(more, sizeof more,
+                     "parallel.pipeline=%d parallel.schedule=%s training.global_batch_size=%d "
+                     "training.micro_batch_size=2 model.tie_word_embeddings=false "
+                     "model.resid_pdrop=0.1 model.attn_pdrop=0.1",
+                     p, schedule, 2 * m);
+            assert_passes(architecture, p, more, true);
+        }
+}
+
+static void test_depths_and_counts_gpipe(void **state)
+{
+    (void)state;
+    all_depths_and_counts("gpt2", "gpipe");
+}
+
+static void test_depths_and_counts_1f1b(void **state)
+{
+    (void)state;
+    all_depths_and_counts("llama", "1f1b");
+}
+
+/* ---- a cover of everything else ---- */
+
+enum factor {
+    ARCHITECTURE,
+    SCHEDULE,
+    DEPTH,
+    CHUNKS,
+    MICRO_BATCHES,
+    DATA,
+    TIED,
+    DROPOUT,
+    SAMPLES, /* of a micro-batch */
+    LENGTH,
+    PARTITION,
+    REDUCTION,
+    BUCKET,
+    OPTIMIZER,
+    FACTORS
+};
+
+static const char *const architectures[] = {"gpt2", "llama"};
+static const char *const schedules[] = {"interleaved", "gpipe", "1f1b", "zero-bubble", "naive"};
+static const char *const dropouts[] = {
+    "", "model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
+static const char *const lengths[] = {"9", "37"}; /* 37: the last of 27 samples is padded */
+static const char *const reductions[] = {"direct", "ring", "naive"};
+static const char *const buckets[] = {"8KiB", "1", "1GiB"};
+static const char *const optimizers[] = {
+    "optimizer.name=adamw", "optimizer.name=sgd optimizer.momentum=0.9 optimizer.clip_norm=0.5",
+    "optimizer.clip_norm=0 optimizer.schedule=linear"};
+static const int levels[FACTORS] = {
+    [ARCHITECTURE] = 2,  [SCHEDULE] = 5,  [DEPTH] = 4,   [CHUNKS] = 3,   [DATA] = 3,
+    [MICRO_BATCHES] = 8, [TIED] = 2,      [DROPOUT] = 2, [SAMPLES] = 2,  [LENGTH] = 2,
+    [PARTITION] = 2,     [REDUCTION] = 3, [BUCKET] = 3,  [OPTIMIZER] = 3};
+
+static bool is_feasible(const cover_case *c)
+{
+    const int *x = c->level;
+    int p = x[DEPTH] + 1, v = x[CHUNKS] + 1, m = x[MICRO_BATCHES] + 1;
+    if (x[SCHEDULE] == 0) return m % p == 0;
+    return v == 1;
+}
+
+/* The first stage has no layer, only the embedding; the last has all that are left. */
+static void print_uneven(ech_text *out, int stages, int layers)
+{
+    ech_text_append(out, " parallel.partition=[");
+    for (int s = 0; s < stages - 1; s++) ech_text_append(out, s ? "1," : "0,");
+    ech_text_append(out, "%d]", stages == 1 ? layers : layers - (stages - 2));
+}
+
+static void verify_case(const cover_case *c)
+{
+    const int *x = c->level;
+    int p = x[DEPTH] + 1, v = x[CHUNKS] + 1, m = x[MICRO_BATCHES] + 1, data = x[DATA] + 1;
+    int layers = p * v > 3 ? p * v - 1 : 2;
+    ech_text more = {0};
+    ech_text_append(
+        &more,
+        "model.num_hidden_layers=%d parallel.schedule=%s parallel.pipeline=%d "
+        "parallel.virtual_stages=%d training.micro_batch_size=%d training.global_batch_size=%d "
+        "model.tie_word_embeddings=%s data.sequence_length=%s parallel.reduction=%s "
+        "parallel.bucket_bytes=%s %s %s",
+        layers, schedules[x[SCHEDULE]], p, v, x[SAMPLES] + 1, m * data * (x[SAMPLES] + 1),
+        x[TIED] ? "true" : "false", lengths[x[LENGTH]], reductions[x[REDUCTION]],
+        buckets[x[BUCKET]], optimizers[x[OPTIMIZER]], dropouts[x[DROPOUT]]);
+    if (x[PARTITION]) print_uneven(&more, p * v, layers);
+    assert_passes(architectures[x[ARCHITECTURE]], p * data, more.at,
+                  data == 1 && (!x[TIED] || p * v == 1));
+    ech_text_free(&more);
+}
+
+static void test_cover(void **state)
+{
+    (void)state;
+    cover *c = ech_calloc(1, sizeof *c);
+    c->factors = FACTORS;
+    c->levels = levels;
+    c->feasible = is_feasible;
+    cover_make(c, 120);
+    for (size_t i = 0; i < c->cases.n; i++) verify_case(&c->cases.at[i]);
+    free(c->cases.at);
+    free(c);
+}
+
+/* ---- orders written by hand ---- */
+
+typedef struct by_hand {
+    int stages, chunks, micro_batches;
+    const char *text;
+} by_hand;
+
+/* What no generator makes: late weights, chunks in turns, stages that differ in style. */
+static const by_hand orders[] = {
+    {1, 1, 3, "F0.0 F0.1 B0.0 F0.2 B0.1 W0.0 B0.2 W0.1 W0.2\n"},
+    {2, 1, 3,
+     "# late weights, and three in flight\n"
+     "F0.0 F0.1 F0.2 B0.0 W0.0 B0.1 B0.2 W0.1 W0.2\n"
+     "F0.0 B0.0 F0.1 F0.2 B0.1 W0.0 W0.1 B0.2 W0.2\n"},
+    {2, 1, 4,
+     "F0.0 F0.1 F0.2 F0.3 B0.0 B0.1 B0.2 B0.3 # like gpipe\n"
+     "F0.0 B0.0 F0.1 B0.1 F0.2 B0.2 F0.3 B0.3 # like naive\n"},
+    {3, 1, 2,
+     "F0.0 F0.1 B0.0 W0.0 B0.1 W0.1\n"
+     "F0.0 F0.1 B0.0 B0.1 W0.0 W0.1\n"
+     "F0.0 F0.1 B0.0 W0.0 B0.1 W0.1\n"},
+    {2, 2, 2,
+     "F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1\n"
+     "F0.0 F0.1 F1.0 B1.0 F1.1 B1.1 B0.0 B0.1\n"},
+    {2, 2, 3,
+     "F0.0 F1.0 F0.1 F1.1 F0.2 F1.2 B1.0 B0.0 B1.1 W1.0 B0.1 W0.0 B1.2 B0.2 W1.1 W0.1 W1.2 W0.2\n"
+     "F0.0 F1.0 F0.1 B1.0 F1.1 F0.2 B0.0 W1.0 W0.0 B1.1 W1.1 F1.2 B0.1 B1.2 B0.2 W0.1 W0.2 W1.2\n"},
+};
+
+static void test_orders_by_hand(void **state)
+{
+    (void)state;
+    char path[300], more[700];
+    snprintf(path, sizeof path, "%s/order.txt", fixture_folder);
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        const by_hand *o = &orders[i];
+        assert_int_equal(ech_file_write(path, o->text, strlen(o->text)), ECH_OK);
+        for (int data = 1; data <= 2; data++) {
+            snprintf(more, sizeof more,
+                     "parallel.schedule=%s parallel.pipeline=%d parallel.virtual_stages=%d "
+                     "training.micro_batch_size=2 training.global_batch_size=%d "
+                     "model.tie_word_embeddings=false model.resid_pdrop=0.1",
+                     path, o->stages, o->chunks, 2 * data * o->micro_batches);
+            assert_passes(i % 2 ? "llama" : "gpt2", o->stages * data, more, data == 1);
+        }
+        snprintf(more, sizeof more,
+                 "parallel.schedule=%s parallel.pipeline=%d parallel.virtual_stages=%d "
+                 "training.micro_batch_size=1 training.global_batch_size=%d "
+                 "model.tie_word_embeddings=true",
+                 path, o->stages, o->chunks, o->micro_batches);
+        ech_verification v = verify("gpt2", o->stages, more);
+        assert_true(v.passed);
+        assert_true(!v.exact || v.worst == 0);
+    }
+}
+
+/* ---- stages with unequal replicas ---- */
+
+static void test_stage_replicas(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"[3,1]", "[1,3]", "[1,2,1]", "[2,1,2]"};
+    static const char *const tolerant[] = {"gpipe", "1f1b", "naive"};
+    static const int ranks[] = {4, 4, 4, 5};
+    for (int l = 0; l < 4; l++)
+        for (int s = 0; s < 3; s++)
+            for (int m = 3; m <= 7; m += 2) { /* odd: replicas have unequal work */
+                char more[400];
+                snprintf(more, sizeof more,
+                         "parallel.stage_replicas=%s parallel.schedule=%s "
+                         "training.micro_batch_size=2 training.global_batch_size=%d "
+                         "model.tie_word_embeddings=%s model.embd_pdrop=0.1 "
+                         "model.attn_pdrop=0.1 parallel.reduction=%s",
+                         lists[l], tolerant[s], 2 * m, (l + m) % 4 ? "true" : "false",
+                         reductions[s]);
+                assert_passes(s % 2 ? "gpt2" : "llama", ranks[l], more, false);
+            }
+}
+
+/* ---- the rest ---- */
+
+/* 17 samples of 60 tokens, the last padded; 3 steps of 8 go over the end of the epoch. */
+static void test_wraps_over_a_padded_sample(void **state)
+{
+    (void)state;
+    assert_int_equal(ech_data_samples(1000, 60), 17);
+    static const char *const layouts[] = {
+        "parallel.pipeline=2 parallel.schedule=1f1b",
+        "parallel.pipeline=4 parallel.schedule=gpipe",
+        "parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved",
+        "parallel.pipeline=4 parallel.schedule=zero-bubble",
+        "parallel.stage_replicas=[2,1,1] parallel.schedule=1f1b",
+    };
+    for (int i = 0; i < 5; i++) {
+        char more[300];
+        snprintf(more, sizeof more,
+                 "%s data.sequence_length=60 training.global_batch_size=8 "
+                 "training.micro_batch_size=1 model.tie_word_embeddings=%s",
+                 layouts[i], i % 2 ? "true" : "false");
+        assert_passes(i % 2 ? "llama" : "gpt2", i == 0 ? 2 : 4, more, i == 0);
+    }
+}
+
+/* With a tolerance of zero the different order of sums must show; and it is said of whom. */
+static void test_fails_when_it_should(void **state)
+{
+    (void)state;
+    ech_config *config = fixture_config(
+        "gpt2", "parallel.pipeline=3 training.micro_batch_size=2 model.tie_word_embeddings=true");
+    ech_verification v = {.config = config, .steps = 3, .tolerance = 0};
+    assert_int_equal(ech_run_ranks("local", 3, 300, ech_verify_rank, &v), ECH_OK);
+    assert_false(v.passed || v.exact);
+    assert_true(v.first_bad[0] && v.worst > 0 && v.worst < 1e-10);
+    ech_config_destroy(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_depths_and_counts_gpipe),
+        cmocka_unit_test(test_depths_and_counts_1f1b),
+        cmocka_unit_test(test_cover),
+        cmocka_unit_test(test_orders_by_hand),
+        cmocka_unit_test(test_stage_replicas),
+        cmocka_unit_test(test_wraps_over_a_padded_sample),
+        cmocka_unit_test(test_fails_when_it_should),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

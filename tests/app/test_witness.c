@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is said of ranks that have ended, and when nothing is. (With launchers and kills:
+ * mpi_death.sh.)
+ */
+#include "checkpoint/scratch.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "app/witness.h"
+#include "comm/board.h"
+
+enum { RANKS = 3 };
+
+/* A job of ranks that this process starts itself. */
+typedef struct job {
+    ech_witness *witness;
+    ech_board *board; /* as a rank sees it */
+    char path[256];
+} job;
+
+static void begin(job *j)
+{
+    *j = (job){0};
+    assert_int_equal(ech_witness_create(RANKS, &j->witness), ECH_OK);
+    assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board), ECH_OK);
+    assert_string_equal(j->path, getenv(ECH_BOARD_VARIABLE));
+}
+
+static void end(job *j)
+{
+    assert_int_equal(access(j->path, F_OK), 0);
+    ech_board_file_unmap(j->board);
+    ech_witness_destroy(j->witness);
+    assert_int_equal(access(j->path, F_OK), -1);
+    assert_null(getenv(ECH_BOARD_VARIABLE));
+}
+
+/* A process that comes as a rank, says where it is, and dies, or leaves before. */
+static void run_rank(const job *j, int rank, int peer, bool leaves)
+{
+    fflush(NULL);
+    pid_t process = fork();
+    int status;
+    if (process == 0) {
+        ech_board_join(j->board, rank, rank);
+        ech_board_set_position(j->board, rank, 7, "F0.1/2");
+        if (peer >= 0) ech_board_set_wait(j->board, rank, peer);
+        if (leaves) ech_board_leave(j->board, rank);
+        raise(SIGKILL);
+    }
+    assert_int_equal(waitpid(process, &status, 0), process);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void run_ranks(const job *j, bool leave)
+{
+    run_rank(j, 0, 1, leave);
+    run_rank(j, 1, -1, leave);
+    run_rank(j, 2, 0, leave);
+}
+
+/* `said` NULL: nothing is reported. */
+static void expect(const job *j, ech_ending ending, const char *said)
+{
+    bool quiet = ech_log_set_quiet(true);
+    ech_clear_error();
+    assert_int_equal(ech_witness_report(j->witness, &ending), said ? ECH_ECOMM : ECH_OK);
+    ech_log_set_quiet(quiet);
+    assert_string_equal(ech_last_error(), said ? said : "");
+}
+
+static void names_whom_the_others_wait_for(void **state)
+{
+    (void)state;
+    job j;
+    begin(&j);
+    run_ranks(&j, false);
+    expect(&j, (ech_ending){.code = 0}, NULL);
+    expect(&j, (ech_ending){.code = 2}, NULL);
+    expect(&j, (ech_ending){.code = 75}, NULL);
+    expect(&j, (ech_ending){.code = 143, .stops = 2}, NULL);
+    expect(
+        &j, (ech_ending){.code = 139, .stops = 1},
+        "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (the launcher's exit "
+        "code is 139, which means signal 11 (Segmentation fault))");
+    expect(
+        &j, (ech_ending){.code = 1},
+        "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (the launcher's exit "
+        "code is 1)");
+    expect(&j, (ech_ending){.code = 143, .signal = SIGTERM},
+           "the job has died (the launcher was ended by signal 15 (Terminated))");
+    end(&j);
+}
+
+/* Ranks that fail say why, and ranks that are done have nothing to say. */
+static void adds_nothing_to_what_ranks_say(void **state)
+{
+    (void)state;
+    job j;
+    begin(&j);
+    run_ranks(&j, false);
+    ech_board_abort(j.board, 2);
+    expect(&j, (ech_ending){.code = 1}, NULL);
+    end(&j);
+    begin(&j);
+    run_ranks(&j, true);
+    expect(&j, (ech_ending){.code = 1}, NULL);
+    end(&j);
+}
+
+static void knows_a_job_without_ranks(void **state)
+{
+    (void)state;
+    ech_witness *witness = NULL;
+    assert_int_equal(ech_witness_create(RANKS, &witness), ECH_OK);
+    job j = {.witness = witness};
+    expect(&j, (ech_ending){.code = 1}, NULL);
+    expect(&j, (ech_ending){.code = 127}, NULL);
+    expect(&j, (ech_ending){.code = 139},
+           "the job has died before a rank of this machine began (the launcher's exit code is 139, "
+           "which means signal 11 (Segmentation fault))");
+    ech_witness_destroy(witness);
+}
+
+/* A rank that outlives its launcher is waited for, and then it is killed. */
+static void leaves_nobody_behind(void **state)
+{
+    (void)state;
+    job j;
+    int ready[2], status;
+    char byte = 0;
+    begin(&j);
+    assert_int_equal(pipe(ready), 0);
+    pid_t process = fork();
+    if (process == 0) {
+        ech_board_join(j.board, 0, 0);
+        if (write(ready[1], &byte, 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    assert_true(ech_witness_wait(j.witness, ready[0]));
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(waitpid(process, &status, WNOHANG), 0);
+    expect(&j, (ech_ending){.code = 137, .signal = SIGKILL},
+           "the job has died (the launcher was ended by signal 9 (Killed))");
+    assert_int_equal(waitpid(process, &status, 0), process);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    close(ready[0]);
+    close(ready[1]);
+    end(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_whom_the_others_wait_for),
+        cmocka_unit_test(adds_nothing_to_what_ranks_say),
+        cmocka_unit_test(knows_a_job_without_ranks),
+        cmocka_unit_test(leaves_nobody_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

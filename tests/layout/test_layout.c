@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of ranks: cuts, replicas, micro-batches, groups, who holds, counts and writes what.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layout/sample.h"
+
+/* `keys`: assignments, as on a command line. */
+static sample make(const char *architecture, int ranks, const char *keys)
+{
+    ech_config *config = sample_config(architecture);
+    sample_set(config, keys);
+    return sample_create(config, ranks);
+}
+
+/* ---- cuts ---- */
+
+static void expect_cut(const char *keys, int ranks, int stages, const int *cut)
+{
+    sample s = make("llama", ranks, keys);
+    assert_int_equal(s.layout->stages * s.layout->chunks, stages);
+    for (int i = 0; i <= stages; i++) assert_int_equal(s.layout->cut[i], cut[i]);
+    sample_free(&s);
+}
+
+/* Embedding and head count as blocks; what is left over goes to the middle. */
+static void test_even_cuts(void **state)
+{
+    (void)state;
+    expect_cut("model.num_hidden_layers=3", 1, 1, (int[]){0, 5});
+    expect_cut("model.num_hidden_layers=4 parallel.pipeline=2", 2, 2, (int[]){0, 3, 6});
+    expect_cut("model.num_hidden_layers=3 parallel.pipeline=3", 3, 3, (int[]){0, 2, 4, 5});
+    expect_cut("model.num_hidden_layers=12 parallel.pipeline=4", 4, 4, (int[]){0, 3, 7, 11, 14});
+    expect_cut("model.num_hidden_layers=2 parallel.pipeline=4", 4, 4, (int[]){0, 1, 2, 3, 4});
+    expect_cut("model.num_hidden_layers=6 parallel.pipeline=2 parallel.virtual_stages=2", 2, 4,
+               (int[]){0, 2, 4, 6, 8});
+    for (int layers = 1; layers <= 20; layers++)
+        for (int stages = 1; stages <= layers + 2; stages++) {
+            char keys[128];
+            snprintf(keys, sizeof keys, "model.num_hidden_layers=%d parallel.pipeline=%d", layers,
+                     stages);
+            sample s = make("gpt2", stages, keys);
+            assert_int_equal(s.layout->cut[0], 0);
+            assert_int_equal(s.layout->cut[stages], layers + 2);
+            for (int i = 0; i < stages; i++) {
+                int n = s.layout->cut[i + 1] - s.layout->cut[i];
+                assert_true(n == (layers + 2) / stages || n == (layers + 2) / stages + 1);
+            }
+            sample_free(&s);
+        }
+}
+
+static void test_lists_of_cuts(void **state)
+{
+    (void)state;
+    expect_cut("model.num_hidden_layers=4 parallel.pipeline=2 parallel.partition=[3,1]", 2, 2,
+               (int[]){0, 4, 6});
+    expect_cut("model.num_hidden_layers=4 parallel.pipeline=4 parallel.partition=[0,2,2,0]", 4, 4,
+               (int[]){0, 1, 3, 5, 6});
+    expect_cut("model.num_hidden_layers=4 parallel.pipeline=2 parallel.virtual_stages=2 "
+               "parallel.partition=[0,1,1,2]",
+               2, 4, (int[]){0, 1, 2, 3, 6});
+    expect_cut("model.num_hidden_layers=3 parallel.partition=[3]", 1, 1, (int[]){0, 5});
+}
+
+/* Each block is on one stage, of every replica of it and of no other; chunk c of stage s is virtual
+ * stage c p + s. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    sample s =
+        make("gpt2", 6, "model.num_hidden_layers=9 parallel.pipeline=3 parallel.virtual_stages=2");
+    const ech_layout *layout = s.layout;
+    int found[11] = {0};
+    for (int rank = 0; rank < 6; rank++)
+        for (int chunk = 0; chunk < 2; chunk++) {
+            int first, end, stage = ech_layout_virtual_stage(layout, rank, chunk);
+            assert_int_equal(stage, chunk * 3 + rank / 2);
+            ech_layout_blocks(layout, rank, chunk, &first, &end);
+            assert_true(first == layout->cut[stage] && end == layout->cut[stage + 1]);
+            for (int b = first; b < end; b++) found[b]++;
+        }
+    for (int b = 0; b < 11; b++) {
+        int has = 0;
+        assert_int_equal(found[b], 2);
+        for (int rank = 0; rank < 6; rank++) has += ech_layout_has_block(layout, rank, b);
+        assert_int_equal(has, 2);
+    }
+    sample_free(&s);
+}
+
+/* ---- ranks and micro-batches ---- */
+
+static const struct {
+    const char *keys;
+    int stages, ranks, micro_batches, replicas[4];
+} grids[] = {
+    {"training.global_batch_size=12", 1, 3, 6, {3}},
+    {"parallel.pipeline=2 training.global_batch_size=8", 2, 4, 4, {2, 2}},
+    {"parallel.stage_replicas=[3,1] training.global_batch_size=14", 2, 4, 7, {3, 1}},
+    {"parallel.stage_replicas=[1,2,1] training.global_batch_size=10", 3, 4, 5, {1, 2, 1}},
+    {"parallel.stage_replicas=[2,1,3,2] training.global_batch_size=22", 4, 8, 11, {2, 1, 3, 2}},
+    {"parallel.pipeline=2 parallel.stage_replicas=[2,2] training.global_batch_size=10",
+     2,
+     4,
+     5,
+     {2, 2}}};
+enum { GRIDS = sizeof grids / sizeof *grids };
+
+static void test_places(void **state)
+{
+    (void)state;
+    for (int g = 0; g < GRIDS; g++) {
+        sample s = make("gpt2", grids[g].ranks, grids[g].keys);
+        int rank = 0;
+        assert_int_equal(s.layout->stages, grids[g].stages);
+        assert_int_equal(s.layout->world, grids[g].ranks);
+        assert_int_equal(s.layout->micro_batches, grids[g].micro_batches);
+        for (int stage = 0; stage < grids[g].stages; stage++) {
+            assert_int_equal(s.layout->replicas[stage], grids[g].replicas[stage]);
+            assert_int_equal(s.layout->first_rank[stage], rank);
+            for (int r = 0; r < grids[g].replicas[stage]; r++, rank++) {
+                assert_int_equal(s.layout->place[rank].stage, stage);
+                assert_int_equal(s.layout->place[rank].data, r);
+            }
+        }
+        assert_int_equal(rank, grids[g].ranks);
+        assert_int_equal(s.layout->uniform, g < 2); /* 5: as many replicas, unequal loads */
+        sample_free(&s);
+    }
+}
+
+/* Micro-batch q is replica q mod r's, its q / r-th; loads differ by one at most. */
+static void test_micro_batches(void **state)
+{
+    (void)state;
+    for (int g = 0; g < GRIDS; g++) {
+        sample s = make("gpt2", grids[g].ranks, grids[g].keys);
+        for (int stage = 0; stage < grids[g].stages; stage++) {
+            int r = grids[g].replicas[stage], first = s.layout->first_rank[stage], sum = 0;
+            for (int q = 0; q < grids[g].micro_batches; q++) {
+                int rank = ech_layout_rank_of(s.layout, stage, q);
+                assert_int_equal(rank, first + q % r);
+                assert_int_equal(ech_layout_global_micro(s.layout, rank, q / r), q);
+                assert_true(q / r < ech_layout_micro_batches(s.layout, rank));
+            }
+            for (int i = 0; i < r; i++) {
+                int n = ech_layout_micro_batches(s.layout, first + i);
+                assert_true(n == grids[g].micro_batches / r || n == grids[g].micro_batches / r + 1);
+                sum += n;
+            }
+            assert_int_equal(sum, grids[g].micro_batches);
+        }
+        sample_free(&s);
+    }
+}
+
+/* ---- groups and parameters ---- */
+
+static bool is_member(const sample *s, int of, ech_group_kind kind, int rank)
+{
+    int members[16], n = ech_layout_members(s->layout, s->model, of, kind, members);
+    assert_int_equal(n, ech_layout_group_size(s->layout, s->model, of, kind));
+    for (int i = 1; i < n; i++) assert_true(members[i] > members[i - 1]);
+    for (int i = 0; i < n; i++)
+        if (members[i] == rank) return true;
+    return false;
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    for (int g = 0; g < GRIDS; g++)
+        for (int tied = 0; tied < 2; tied++) {
+            ech_config *config = sample_config("llama");
+            config->model.tie_word_embeddings = tied;
+            sample_set(config, grids[g].keys);
+            sample s = sample_create(config, grids[g].ranks);
+            int last = grids[g].stages - 1;
+            bool shared = tied && last > 0;
+            for (int a = 0; a < grids[g].ranks; a++)
+                for (int b = 0; b < grids[g].ranks; b++) {
+                    int x = s.layout->place[a].stage, y = s.layout->place[b].stage;
+                    bool ends = (x == 0 || x == last) && (y == 0 || y == last);
+                    assert_true(is_member(&s, a, ECH_GROUP_WORLD, b));
+                    assert_int_equal(is_member(&s, a, ECH_GROUP_DATA, b), x == y);
+                    assert_int_equal(is_member(&s, a, ECH_GROUP_TIED, b), shared && ends);
+                }
+            for (int p = 0; p < (int)s.model->param.n; p++)
+                assert_int_equal(ech_layout_addends(s.layout, s.model, p),
+                                 shared && p == 0 ? ECH_GROUP_TIED : ECH_GROUP_DATA);
+            sample_free(&s);
+        }
+}
+
+/* A parameter is held by the replicas of its block's stage, and a tied table by the last stage's, too;
+ * one rank that holds it counts it, and one writes it. */
+static void test_params(void **state)
+{
+    (void)state;
+    for (int g = 0; g < GRIDS; g++)
+        for (int tied = 0; tied < 2; tied++) {
+            ech_config *config = sample_config("gpt2");
+            config->model.tie_word_embeddings = tied;
+            sample_set(config, grids[g].keys);
+            sample s = sample_create(config, grids[g].ranks);
+            for (int p = 0; p < (int)s.model->param.n; p++) {
+                int block = s.model->param.at[p].block, counts = 0;
+                int writer = ech_layout_writer(s.layout, s.model, p);
+                assert_true(ech_layout_holds(s.layout, s.model, writer, p));
+                for (int rank = 0; rank < grids[g].ranks; rank++) {
+                    bool holds = ech_layout_has_block(s.layout, rank, block);
+                    bool head = s.layout->place[rank].stage == grids[g].stages - 1;
+                    holds |= tied && p == 0 && head;
+                    assert_int_equal(ech_layout_holds(s.layout, s.model, rank, p), holds);
+                    if (!ech_layout_counts(s.layout, s.model, rank, p)) continue;
+                    assert_true(holds);
+                    counts++;
+                }
+                assert_int_equal(counts, 1);
+            }
+            sample_free(&s);
+        }
+}
+
+/* Replicas share the writing. */
+static void test_writers(void **state)
+{
+    (void)state;
+    sample s = make("llama", 4, "parallel.stage_replicas=[3,1] training.global_batch_size=6");
+    int writes[4] = {0};
+    for (int p = 0; p < (int)s.model->param.n; p++)
+        writes[ech_layout_writer(s.layout, s.model, p)]++;
+    int first = writes[0] + writes[1] + writes[2];
+    for (int rank = 0; rank < 3; rank++)
+        assert_true(writes[rank] >= first / 3 && writes[rank] <= first / 3 + 1);
+    assert_int_equal(first + writes[3], s.model->param.n);
+    sample_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_even_cuts),     cmocka_unit_test(test_lists_of_cuts),
+        cmocka_unit_test(test_blocks),        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_params),        cmocka_unit_test(test_writers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

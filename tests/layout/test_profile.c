@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Profiles: read back as written, refused when anything is wrong, and matched with a run.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "layout/profile.h"
+
+static int be_quiet(void **state)
+{
+    (void)state;
+    ech_log_set_quiet(true);
+    return 0;
+}
+
+static void assert_error_has(const char *part)
+{
+    if (!strstr(ech_last_error(), part))
+        fail_msg("the error \"%s\" does not say \"%s\"", ech_last_error(), part);
+}
+
+/* A path that no file has yet. */
+static char *make_path(void)
+{
+    const char *parent = getenv("TMPDIR");
+    char *path = ech_file_join(parent ? parent : "/tmp", "echelon-test-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    unlink(path);
+    return path;
+}
+
+static ech_block_cost costs[] = {
+    {{1.0 / 3, 5e-324, 0}, 0, 1, 1000000000000},
+    {{1e9, 0.1, 1e-7}, 123456789, 0, 4},
+};
+
+static ech_profile make_profile(void)
+{
+    return (ech_profile){.blocks = 2,
+                         .block = costs,
+                         .update_seconds = 1e-10,
+                         .bandwidth = 12345678901.25,
+                         .latency = 0.1 + 0.2,
+                         .model = "gpt2 \"C\"=8 \\ \xc3\xa9"};
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    ech_profile want = make_profile(), *have;
+    char *path = make_path();
+    assert_int_equal(ech_profile_write(&want, path), ECH_OK);
+    assert_int_equal(ech_profile_read(path, &have), ECH_OK);
+    assert_int_equal(have->blocks, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(have->block[i].seconds, costs[i].seconds, sizeof costs[i].seconds);
+        assert_int_equal(have->block[i].activation_bytes, costs[i].activation_bytes);
+        assert_int_equal(have->block[i].boundary_bytes, costs[i].boundary_bytes);
+        assert_int_equal(have->block[i].param_bytes, costs[i].param_bytes);
+    }
+    assert_true(have->update_seconds == want.update_seconds);
+    assert_true(have->bandwidth == want.bandwidth);
+    assert_true(have->latency == want.latency);
+    assert_string_equal(have->model, want.model);
+    ech_profile_destroy(have);
+    unlink(path);
+    free(path);
+}
+
+/* What cannot be read back is not written, and what was there stays. */
+static void test_what_is_not_written(void **state)
+{
+    (void)state;
+    char *path = make_path();
+    ech_profile good = make_profile(), *have;
+    assert_int_equal(ech_profile_write(&good, path), ECH_OK);
+    const double wrong[] = {(double)NAN, (double)INFINITY, -1, 1e19};
+    for (int i = 0; i < 4; i++) {
+        ech_profile bad = make_profile();
+        bad.bandwidth = wrong[i];
+        assert_int_equal(ech_profile_write(&bad, path), ECH_EINPUT);
+        assert_error_has("'bandwidth' is no number from 0 to 1e+18");
+    }
+    ech_profile bad = make_profile();
+    bad.model = "\xff";
+    assert_int_equal(ech_profile_write(&bad, path), ECH_EINPUT);
+    assert_error_has("not UTF-8");
+    assert_int_equal(ech_profile_read(path, &have), ECH_OK);
+    assert_true(have->bandwidth == good.bandwidth);
+    ech_profile_destroy(have);
+    unlink(path);
+    assert_int_equal(ech_profile_read(path, &have), ECH_EIO);
+    assert_error_has(path);
+    free(path);
+}
+
+static const char whole[] =
+    "{\"version\": 1, \"echelon\": \"0.1.0\", \"model\": \"m\", \"bandwidth\": 2, "
+    "\"latency\": 1e-5, \"update_seconds_per_byte\": 0, \"blocks\": [{\"name\": \"a\", "
+    "\"forward\": 1, \"backward_input\": 2, \"backward_weight\": 3.5, \"activation_bytes\": 4, "
+    "\"boundary_bytes\": 5, \"parameter_bytes\": 6}]}";
+
+static void test_what_is_read(void **state)
+{
+    (void)state;
+    ech_profile *have;
+    assert_int_equal(ech_profile_parse(whole, sizeof whole - 1, "p", &have), ECH_OK);
+    assert_int_equal(have->blocks, 1);
+    assert_true(have->block[0].seconds[ECH_FORWARD] == 1);
+    assert_true(have->block[0].seconds[ECH_BACKWARD_INPUT] == 2);
+    assert_true(have->block[0].seconds[ECH_BACKWARD_WEIGHT] == 3.5);
+    assert_int_equal(have->block[0].activation_bytes, 4);
+    assert_int_equal(have->block[0].boundary_bytes, 5);
+    assert_int_equal(have->block[0].param_bytes, 6);
+    assert_true(have->bandwidth == 2 && have->latency == 1e-5 && have->update_seconds == 0);
+    ech_profile_destroy(have);
+}
+
+/* `whole` with one part replaced: what is said of it. */
+static const struct {
+    const char *part, *instead;
+    ech_status status;
+    const char *message;
+} changes[] = {
+    {"\"version\": 1", "\"version\": 2", ECH_EUNSUPPORTED, "p: version 2, this program reads"},
+    {"\"version\": 1, ", "", ECH_EINPUT, "'version' is no whole number"},
+    {"\"version\": 1", "\"version\": 1.0", ECH_EINPUT, "'version' is no whole number"},
+    {"\"echelon\": \"0.1.0\"", "\"echelon\": 1", ECH_EINPUT, "'echelon' is no text"},
+    {"\"echelon\": \"0.1.0\", ", "", ECH_EINPUT, "p: 6 keys where version 1 has 7"},
+    {"\"model\": \"m\"", "\"model\": [\"m\"]", ECH_EINPUT, "'model' is no text"},
+    {"\"model\": \"m\"", "\"model\": \"\\u0000\"", ECH_EINPUT, "bad JSON at line 1"},
+    {"\"bandwidth\": 2", "\"bandwidth\": -2", ECH_EINPUT, "p: 'bandwidth' is no number from 0"},
+    {"\"bandwidth\": 2", "\"bandwidth\": 1.1e18", ECH_EINPUT, "'bandwidth' is no number from 0"},
+    {"\"bandwidth\": 2", "\"bandwidth\": 1e999", ECH_EINPUT, "bad JSON at line 1"},
+    {"\"bandwidth\": 2", "\"bandwidth\": NaN", ECH_EINPUT, "bad JSON at line 1"},
+    {"\"bandwidth\": 2", "\"bandwidth\": null", ECH_EINPUT, "'bandwidth' is no number"},
+    {"\"bandwidth\": 2", "\"bandwidth\": 2, \"bandwidth\": 2", ECH_EINPUT, "duplicate"},
+    {"\"bandwidth\": 2", "\"bandwidth\": 2, \"more\": 2", ECH_EINPUT, "p: 8 keys where"},
+    {"\"latency\": 1e-5, ", "", ECH_EINPUT, "'latency' is no number"},
+    {"\"latency\": 1e-5", "\"latency\": 1e10", ECH_EINPUT, "'latency' is no number from 0 to 1e"},
+    {"_per_byte\": 0", "_per_byte\": \"0\"", ECH_EINPUT, "'update_seconds_per_byte' is no number"},
+    {"[{", "[[{", ECH_EINPUT, "bad JSON"},
+    {"[{", "[1, {", ECH_EINPUT, "p: blocks[0]: is no object"},
+    {"\"blocks\": [{", "\"blocks\": [], \"x\": [{", ECH_EINPUT, "8 keys where"},
+    {"\"blocks\": [{", "\"x\": [{", ECH_EINPUT, "'blocks' is no array of 1 to 1000000"},
+    {"\"forward\": 1", "\"forward\": -1e-300", ECH_EINPUT, "blocks[0]: 'forward' is no number"},
+    {"\"backward_input\": 2, ", "", ECH_EINPUT, "blocks[0]: 'backward_input' is no number"},
+    {"\"backward_weight\": 3.5", "\"backward_weight\": 1e10", ECH_EINPUT, "'backward_weight' is"},
+    {"_bytes\": 4", "_bytes\": 4.0", ECH_EINPUT, "'activation_bytes' is no whole number from 0"},
+    {"_bytes\": 5", "_bytes\": -5", ECH_EINPUT, "'boundary_bytes' is no whole number from 0"},
+    {"_bytes\": 6", "_bytes\": 1000000000001", ECH_EINPUT, "from 0 to 1000000000000"},
+    {"_bytes\": 6", "_bytes\": 99999999999999999999", ECH_EINPUT, "bad JSON"},
+    {"\"name\": \"a\", ", "", ECH_EINPUT, "blocks[0]: 6 keys where version 1 has 7"},
+    {"\"name\": \"a\"", "\"name\": 1", ECH_EINPUT, "blocks[0]: 'name' is no text"},
+    {"\"name\": \"a\"", "\"name\": \"\xff\"", ECH_EINPUT, "bad JSON"},
+    {"}]}", "}]} x", ECH_EINPUT, "bad JSON"},
+};
+
+static void test_what_is_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        const char *at = strstr(whole, changes[i].part);
+        assert_non_null(at);
+        ech_text text = {0};
+        ech_text_append_bytes(&text, whole, (size_t)(at - whole));
+        ech_text_append(&text, "%s%s", changes[i].instead, at + strlen(changes[i].part));
+        ech_profile *have = NULL;
+        ech_status st = ech_profile_parse(text.at, text.n, "p", &have);
+        if (st != changes[i].status || !strstr(ech_last_error(), changes[i].message))
+            fail_msg("%s\ngave %s: %s", text.at, ech_status_name(st), ech_last_error());
+        assert_null(have);
+        ech_text_free(&text);
+    }
+    ech_profile *have = NULL;
+    for (size_t n = 0; n < sizeof whole - 1; n++)
+        assert_int_equal(ech_profile_parse(whole, n, "p", &have), ECH_EINPUT);
+    assert_int_equal(ech_profile_parse("[1]", 3, "p", &have), ECH_EINPUT);
+    assert_error_has("p: the JSON is no object");
+}
+
+/* Before a tree is built. */
+static void test_too_large(void **state)
+{
+    (void)state;
+    ech_profile *have = NULL;
+    size_t limit = 64 << 20, n = 100000;
+    char *text = malloc(limit + 1);
+    assert_non_null(text);
+    memset(text, ' ', limit + 1);
+    assert_int_equal(ech_profile_parse(text, limit + 1, "p", &have), ECH_EINPUT);
+    assert_error_has("p: 67108865 bytes; a profile has at most 67108864");
+    memset(text, '[', n);
+    assert_int_equal(ech_profile_parse(text, n, "p", &have), ECH_EINPUT);
+    assert_error_has("p: more values than a profile of 100000 bytes can have");
+    for (size_t i = 0; i < n; i++) text[i] = i % 2 ? ',' : i ? '0' : '[';
+    assert_int_equal(ech_profile_parse(text, n, "p", &have), ECH_EINPUT);
+    assert_error_has("more values than");
+    /* In a string they are no values. */
+    memset(text, ',', n);
+    text[0] = text[n - 1] = '"';
+    assert_int_equal(ech_profile_parse(text, n, "p", &have), ECH_EINPUT);
+    assert_error_has("bad JSON");
+    free(text);
+}
+
+/* The shortest text of many blocks is not taken for a crowd. */
+static void test_many_blocks(void **state)
+{
+    (void)state;
+    ech_text text = {0};
+    ech_text_append(&text, "{\"version\":1,\"echelon\":\"\",\"model\":\"\",\"bandwidth\":0,"
+                           "\"latency\":0,\"update_seconds_per_byte\":0,\"blocks\":[");
+    for (int i = 0; i < 1000; i++)
+        ech_text_append(&text,
+                        "%s{\"name\":\"\",\"forward\":0,\"backward_input\":0,\"backward_weight\":0,"
+                        "\"activation_bytes\":0,\"boundary_bytes\":0,\"parameter_bytes\":%d}",
+                        i ? "," : "", i % 10);
+    ech_text_append(&text, "]}");
+    ech_profile *have;
+    assert_int_equal(ech_profile_parse(text.at, text.n, "p", &have), ECH_OK);
+    assert_int_equal(have->blocks, 1000);
+    assert_int_equal(have->block[999].param_bytes, 9);
+    ech_profile_destroy(have);
+    ech_text_free(&text);
+}
+
+static const char run[] = "model:\n"
+                          "  architecture: gpt2\n"
+                          "  hidden_size: 16\n"
+                          "  num_hidden_layers: 2\n"
+                          "  num_attention_heads: 4\n"
+                          "  resid_pdrop: 0.1\n"
+                          "data:\n"
+                          "  train: t\n"
+                          "  sequence_length: 8\n"
+                          "training:\n"
+                          "  steps: 1\n"
+                          "  global_batch_size: 8\n"
+                          "  micro_batch_size: 2\n"
+                          "optimizer:\n"
+                          "  learning_rate: 1\n"
+                          "parallel:\n"
+                          "  threads: 3\n"
+                          "log:\n"
+                          "  directory: d\n";
+
+static ech_config *make_config(const char *assignment)
+{
+    const ech_config_names names[] = {{"models", ech_family_names()}};
+    ech_config *config;
+    assert_int_equal(ech_config_create(names, 1, &config), ECH_OK);
+    assert_int_equal(ech_config_read_text(config, run, sizeof run - 1, "run"), ECH_OK);
+    if (assignment) assert_int_equal(ech_config_set(config, assignment), ECH_OK);
+    assert_int_equal(ech_model_resolve(config, 257), ECH_OK);
+    return config;
+}
+
+static void test_description(void **state)
+{
+    (void)state;
+    ech_config *config = make_config(NULL);
+    ech_text text = {0};
+    ech_profile_describe(config, &text);
+    assert_string_equal(text.at, "gpt2 C=16 L=2 H=4 G=4 F=64 P=8 V=257 tied resid_pdrop b=2 T=8 "
+                                 "fp32 threads=3");
+    ech_text_free(&text);
+    ech_config_destroy(config);
+}
+
+/* Whatever costs depend on is told apart; what they do not depend on is not. */
+static void test_match_with_a_run(void **state)
+{
+    (void)state;
+    static const char *const others[] = {
+        "model.architecture=llama",   "model.hidden_size=32",
+        "model.num_hidden_layers=3",  "model.num_attention_heads=2",
+        "model.intermediate_size=48", "model.max_position_embeddings=9",
+        "model.vocab_size=300",       "model.tie_word_embeddings=false",
+        "model.embd_pdrop=0.1",       "model.attn_pdrop=0.1",
+        "model.resid_pdrop=0",        "training.micro_batch_size=4",
+        "data.sequence_length=4",     "precision.compute=fp64",
+        "parallel.threads=2"};
+    static const char *const same[] = {"training.steps=9", "model.resid_pdrop=0.2",
+                                       "training.global_batch_size=16", "parallel.pipeline=2"};
+    ech_config *config = make_config(NULL);
+    ech_model *model;
+    assert_int_equal(ech_model_create(config, &model), ECH_OK);
+    ech_text text = {0};
+    ech_profile_describe(config, &text);
+    ech_profile profile = {.blocks = (int)model->block.n, .model = text.at};
+    assert_int_equal(ech_profile_check(&profile, config, model, "p.json"), ECH_OK);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        bool llama = strstr(others[i], "llama") != NULL;
+        ech_config *other = llama ? ech_config_copy(config) : make_config(others[i]);
+        if (llama) ech_config_replace_text(&other->model.architecture, "llama");
+        assert_int_equal(ech_profile_check(&profile, other, model, "p.json"), ECH_EUSAGE);
+        assert_error_has("p.json: measured with \"gpt2 C=16");
+        assert_error_has("run `echelon profile`");
+        ech_config_destroy(other);
+    }
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        ech_config *other = make_config(same[i]);
+        assert_int_equal(ech_profile_check(&profile, other, model, "p.json"), ECH_OK);
+        ech_config_destroy(other);
+    }
+    profile.blocks++;
+    assert_int_equal(ech_profile_check(&profile, config, model, "p.json"), ECH_EUSAGE);
+    assert_error_has("p.json: costs of 5 blocks, but the model has 4");
+    ech_text_free(&text);
+    ech_model_destroy(model);
+    ech_config_destroy(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_what_is_not_written),
+        cmocka_unit_test(test_what_is_read), cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_too_large),    cmocka_unit_test(test_many_blocks),
+        cmocka_unit_test(test_description),  cmocka_unit_test(test_match_with_a_run),
+    };
+    return cmocka_run_group_tests(tests, be_quiet, NULL);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How many micro-batches' activations a stage keeps, and in how many bytes, to the last byte: what
+ * backwards read, and the tensors on the boundaries to other stages.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "schedule/fixture.h"
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- bytes ---- */
+
+/* read[value]: a backward of this rank reads it. */
+static bool *find_read(const ech_plan *plan, const ech_list *list)
+{
+    bool *read = ech_calloc(list->value.n, sizeof *read);
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        for (int i = 0; fixture_is_backward(step) && i < step->accesses; i++) {
+            int value = list->access.at[step->first_access + i].value - (int)plan->persistent.n;
+            if (value >= 0) read[value] = true;
+        }
+    }
+    return read;
+}
+
+/* What is kept of one micro-batch from forward to backward. */
+static int64_t kept_bytes(const ech_plan *plan, const ech_list *list, int micro)
+{
+    bool *read = find_read(plan, list);
+    int64_t bytes = 0;
+    for (size_t v = 0; v < list->value.n; v++) {
+        const ech_value *value = &list->value.at[v];
+        if (read[v] && value->kind == ECH_MEMORY_ACTIVATIONS && value->micro == micro)
+            bytes += ech_align(value->bytes);
+    }
+    free(read);
+    return bytes;
+}
+
+/* The most bytes of activations, by adding up at every tick. */
+static int64_t most_bytes(const ech_list *list)
+{
+    int64_t most = 0;
+    for (int tick = 0; tick < list->ticks; tick++) {
+        int64_t bytes = 0;
+        for (size_t v = 0; v < list->value.n; v++) {
+            const ech_value *value = &list->value.at[v];
+            if (value->kind == ECH_MEMORY_ACTIVATIONS && value->born <= tick && tick <= value->dies)
+                bytes += ech_align(value->bytes);
+        }
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* Peak of stage r with n micro-batches in flight: what backwards read of each; where another stage
+ * is behind, also each one's output, which must stay until that stage is known to have received it,
+ * and the second term of the last residual sum while that is made. The last stage has no output, but
+ * the input of one more micro-batch is received ahead if there is one. */
+static void check_bytes(const fixture *f, int r, int n, int m)
+{
+    const ech_list *list = fixture_list(f, r);
+    int64_t boundary = ech_align(fixture_boundary_bytes(f));
+    int64_t kept = kept_bytes(f->plan[r], list, 0);
+    for (int micro = 1; micro < m; micro++)
+        assert_int_equal(kept_bytes(f->plan[r], list, micro), kept);
+    bool last = r == f->ranks - 1;
+    int64_t wanted = n * kept;
+    if (!last) wanted += n * boundary + boundary;
+    if (last && m > n && f->ranks > 1) wanted += boundary;
+    assert_int_equal(list->peak[ECH_MEMORY_ACTIVATIONS], wanted);
+    assert_int_equal(most_bytes(list), wanted);
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    static const char *const architectures[] = {"gpt2", "llama"};
+    for (int i = 0; i < 2; i++)
+        for (int p = 1; p <= 4; p++)
+            for (int m = 1; m <= 8; m++) {
+                fixture_shape shape = {.schedule = "gpipe",
+                                       .architecture = architectures[i],
+                                       .stages = p,
+                                       .micro_batches = m,
+                                       .layers = 6};
+                fixture f = fixture_pipeline(shape);
+                for (int r = 0; r < p; r++) check_bytes(&f, r, m, m);
+                fixture_free(&f);
+                shape.schedule = "1f1b";
+                f = fixture_pipeline(shape);
+                for (int r = 0; r < p; r++) check_bytes(&f, r, least(p - r, m), m);
+                fixture_free(&f);
+            }
+}
+
+/* ---- micro-batches ---- */
+
+/* The most chunks of micro-batches of which something is kept at once that a forward of this rank made;
+ * inputs that are received come earlier. */
+static int most_in_flight(const ech_plan *plan, const ech_list *list)
+{
+    int chunks = plan->layout->chunks, m = list->micro_batches, most = 0;
+    bool *read = find_read(plan, list);
+    bool *live = ech_calloc((size_t)(chunks * m), sizeof *live);
+    for (int tick = 0; tick < list->ticks; tick++) {
+        int n = 0;
+        for (int i = 0; i < chunks * m; i++) live[i] = false;
+        for (size_t v = 0; v < list->value.n; v++) {
+            const ech_value *value = &list->value.at[v];
+            if (!read[v] || value->kind != ECH_MEMORY_ACTIVATIONS) continue;
+            if (tick < value->born || value->dies < tick) continue;
+            for (int chunk = 0; chunk < chunks; chunk++) {
+                int first, end;
+                ech_layout_blocks(plan->layout, plan->rank, chunk, &first, &end);
+                const ech_block *block = plan->model->block.at[value->block];
+                bool received = block->value.at[value->local].source == ECH_FROM_BLOCK;
+                if (value->block >= first && value->block < end && !received)
+                    live[chunk * m + value->micro] = true;
+            }
+        }
+        for (int i = 0; i < chunks * m; i++) n += live[i];
+        if (n > most) most = n;
+    }
+    free(live);
+    free(read);
+    return most;
+}
+
+static int wanted_in_flight(const char *schedule, int p, int v, int r, int m)
+{
+    if (strcmp(schedule, "naive") == 0) return v;
+    if (strcmp(schedule, "gpipe") == 0) return v * m;
+    if (strcmp(schedule, "zero-bubble") == 0) return least(p, m);
+    if (strcmp(schedule, "interleaved") != 0) return least(p - r, m);
+    return m == p ? v * m : least(2 * (p - r - 1) + (v - 1) * p + 1, v * m);
+}
+
+static void check_in_flight(const char *schedule, int p, int v, int m)
+{
+    int turns = fixture_is_asynchronous(schedule) ? 3 : 0;
+    fixture f = fixture_pipeline((fixture_shape){.schedule = schedule,
+                                                 .stages = p,
+                                                 .chunks = v,
+                                                 .micro_batches = m,
+                                                 .turns = turns,
+                                                 .layers = p * v * 2 - 2});
+    for (int r = 0; r < p; r++)
+        assert_int_equal(most_in_flight(f.plan[r], fixture_list(&f, r)),
+                         wanted_in_flight(schedule, p, v, r, turns ? turns * m : m));
+    fixture_free(&f);
+}
+
+static void test_in_flight(void **state)
+{
+    (void)state;
+    static const char *const one[] = {"naive",       "gpipe",     "1f1b",
+                                      "zero-bubble", "pipedream", "pipedream-2bw"};
+    for (int p = 2; p <= 4; p++) {
+        for (size_t i = 0; i < sizeof one / sizeof *one; i++)
+            for (int m = p; m <= 2 * p; m += p - 1) check_in_flight(one[i], p, 1, m);
+        for (int v = 1; v <= 3; v++) {
+            for (int m = p; m <= 3 * p; m += p) check_in_flight("interleaved", p, v, m);
+            check_in_flight("gpipe", p, v, 3);
+            check_in_flight("naive", p, v, 3);
+        }
+    }
+}
+
+/* With unequal replicas: as many as there are ranks from the stage on, over the stage's own (PipeDream's
+ * NOAM). */
+static void test_in_flight_of_replicas(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *replicas;
+        int stages, depth[3];
+    } rows[] = {{"[3,1]", 2, {2, 1}},
+                {"[1,3]", 2, {4, 1}},
+                {"[1,2,1]", 3, {4, 2, 1}},
+                {"[2,2]", 2, {2, 1}},
+                {"[4,1,2]", 3, {2, 3, 1}}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int m = 4; m <= 13; m += 3) {
+            fixture f = fixture_pipeline((fixture_shape){.schedule = "1f1b",
+                                                         .stages = rows[i].stages,
+                                                         .replicas = rows[i].replicas,
+                                                         .micro_batches = m});
+            for (int rank = 0; rank < f.ranks; rank++) {
+                const ech_list *list = fixture_list(&f, rank);
+                int depth = rows[i].depth[f.of.layout->place[rank].stage];
+                assert_int_equal(most_in_flight(f.plan[rank], list),
+                                 least(depth, list->micro_batches));
+            }
+            fixture_free(&f);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_in_flight),
+        cmocka_unit_test(test_in_flight_of_replicas),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checker of one rank's work, buckets, versions and memory, on lists that the passes have not made:
+ * each seeded fault is found and named.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "schedule/refused.h"
+
+/* ---- work ---- */
+
+static void test_work(void **state)
+{
+    (void)state;
+    lists all = three_stages("1f1b");
+    ech_step *f = step_of(&all, 2, ECH_STEP_FORWARD, 3), was = *f;
+    f->micro = 2;
+    expect_list_refused(&all, 2, "(F0.2/2)", "does again what step");
+    *f = was;
+    f->block = 1;
+    expect_list_refused(&all, 2, "(F0.3/1)", "a block that this chunk does not have");
+    *f = was;
+    f->micro = 4;
+    expect_list_refused(&all, 2, "(F0.4/2)", "a micro-batch that this rank does not have");
+    *f = was;
+    f->turn = 1;
+    expect_list_refused(&all, 2, "(F0.3/2)", "is counted to turn 1");
+    *f = was;
+    ech_step *b = step_of(&all, 2, ECH_STEP_BACKWARD_INPUT, 3), swapped = *b;
+    b->kind = ECH_STEP_FORWARD;
+    f->kind = ECH_STEP_BACKWARD_INPUT;
+    expect_list_refused(&all, 2, "(B0.3/2)", "begins before its forward is there");
+    *b = swapped;
+    *f = was;
+    expect_sound(&all);
+    ech_list *list = lists_of(&all, 2);
+    lists_drop(list, lists_find(list, ECH_STEP_BACKWARD_WEIGHT, 1));
+    expect_list_refused(&all, 2, "(update bucket 0)", "ends a list without W0.1/2");
+    lists_free(&all);
+}
+
+/* ---- buckets ---- */
+
+static void test_reductions(void **state)
+{
+    (void)state;
+    static const int replicas[] = {2};
+    lists all = lists_build((lists_spec){
+        .schedule = "1f1b", .stages = 1, .blocks = 3, .micro_batches = 4, .replicas = replicas});
+    ech_list *list = lists_of(&all, 1);
+    ech_step *second = bucket_step(&all, 1, ECH_STEP_REDUCE_GRADS, 1, 0);
+    second->index = 0;
+    expect_list_refused(&all, 1, "(reduce_grads bucket 0 over data)", "a second time");
+    second->index = 1;
+
+    int *after = &list->after.at[second->first_after], was = *after;
+    *after = lists_find(list, ECH_STEP_BACKWARD_WEIGHT, 0);
+    bucket_step(&all, 1, ECH_STEP_REDUCE_GRADS, 0, 0)->afters = 0;
+    expect_list_refused(&all, 1, "(reduce_grads bucket 0 over data)",
+                        "does not wait for the gradients");
+    bucket_step(&all, 1, ECH_STEP_REDUCE_GRADS, 0, 0)->afters = 1;
+    *after = was;
+
+    ech_step *norm = bucket_step(&all, 1, ECH_STEP_NORM, 0, 0);
+    int afters = norm->afters;
+    norm->afters = 0;
+    expect_list_refused(&all, 1, "(norm bucket 0)", "does not wait for the reduction");
+    norm->afters = afters;
+
+    ech_step *update = bucket_step(&all, 1, ECH_STEP_UPDATE, 2, 0);
+    update->index = 1;
+    expect_list_refused(&all, 1, "(update bucket 1)", "is of turn 0; its bucket is in turn 1");
+    update->index = 2;
+    bucket_step(&all, 1, ECH_STEP_NORM, 2, 0)->kind = ECH_STEP_READ;
+    expect_list_refused(&all, 1, "(update bucket 2)", "is not the one update after the norm");
+    bucket_step(&all, 1, ECH_STEP_READ, 2, 0)->kind = ECH_STEP_NORM;
+    update->kind = ECH_STEP_READ;
+    expect_list_refused(&all, 1, "(read)", "ends a list without every update: bucket 2");
+    update->kind = ECH_STEP_UPDATE;
+    expect_sound(&all);
+    lists_free(&all);
+}
+
+/* The reduction stands in front of the last backward that adds to the bucket. */
+static void test_reduction_before_last_writer(void **state)
+{
+    (void)state;
+    static const int replicas[] = {2};
+    lists all = lists_build(
+        (lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 4, .replicas = replicas});
+    ech_list *list = lists_of(&all, 0);
+    int reduce = lists_find(list, ECH_STEP_REDUCE_GRADS, -1);
+    int last = lists_find(list, ECH_STEP_BACKWARD_WEIGHT, 1);
+    int before = lists_find(list, ECH_STEP_BACKWARD_WEIGHT, 0);
+    assert_int_equal(reduce, last + 1);
+    ech_step writer = list->step.at[last];
+    list->step.at[last] = list->step.at[reduce];
+    list->step.at[reduce] = writer;
+    list->after.at[list->step.at[last].first_after] = before;
+    list->step.at[reduce + 1].afters = 0; /* the norm, now behind the writer */
+    expect_list_refused(&all, 0, "(W0.1/0)", "writes a gradient after its reduction");
+    lists_free(&all);
+}
+
+/* ---- versions ---- */
+
+static lists stashed(bool vertical_sync)
+{
+    return lists_build((lists_spec){.schedule = "pipedream",
+                                    .weights = ECH_WEIGHTS_STASHED,
+                                    .stages = 3,
+                                    .micro_batches = 1,
+                                    .turns = 6,
+                                    .vertical_sync = vertical_sync});
+}
+
+static void test_versions(void **state)
+{
+    (void)state;
+    lists all = stashed(false);
+    expect_sound(&all);
+    ech_step *b = step_of(&all, 0, ECH_STEP_BACKWARD_INPUT, 3);
+    b->version++;
+    expect_list_refused(&all, 0, "(B0.3/0)", "reads version 2 of the weights, and by its schedule");
+    b->version--;
+    ech_step *w = step_of(&all, 0, ECH_STEP_BACKWARD_WEIGHT, 3);
+    w->version--;
+    expect_list_refused(&all, 0, "(W0.3/0)", "reads version 0 of the weights, and by its schedule");
+    w->version++;
+    ech_step *f = step_of(&all, 2, ECH_STEP_FORWARD, 3);
+    f->version--;
+    expect_list_refused(&all, 2, "(F0.3/2)", "should read 3");
+    f->version++;
+
+    /* Two updates come between F and B of stage 0's micro-batches in the steady state: version x is
+     * made over by x + 3 as long as 3 are kept, and by x + 2, too early, if only 2 are. */
+    all.plan[0]->versions = 3;
+    expect_sound(&all);
+    all.plan[0]->versions = 2;
+    expect_list_refused(&all, 0, "rank 0: step", "which is overwritten (of 2 that are kept)");
+    all.plan[0]->versions = 3;
+
+    ech_step *stash = bucket_step(&all, 0, ECH_STEP_STASH, 0, 2);
+    stash->kind = ECH_STEP_READ;
+    expect_list_refused(&all, 0, "(update bucket 0)", "works on weights that no stash has copied");
+    stash->kind = ECH_STEP_STASH;
+    stash->version--;
+    expect_list_refused(&all, 0, "(stash bucket 0)", "copies version 1; the newest is 2");
+    stash->version++;
+    bucket_step(&all, 0, ECH_STEP_UPDATE, 0, 2)->version = 2;
+    expect_list_refused(&all, 0, "(update bucket 0)", "makes version 2; the next is 3");
+    lists_free(&all);
+}
+
+static void test_version_promises(void **state)
+{
+    (void)state;
+    lists all = three_stages("1f1b");
+    step_of(&all, 1, ECH_STEP_BACKWARD_INPUT, 2)->version = 1;
+    expect_list_refused(&all, 1, "(B0.2/1)", "should read 0");
+    lists_free(&all);
+
+    all = lists_build((lists_spec){.schedule = "pipedream-2bw",
+                                   .weights = ECH_WEIGHTS_BUFFERED,
+                                   .stages = 3,
+                                   .micro_batches = 4,
+                                   .turns = 3});
+    step_of(&all, 1, ECH_STEP_FORWARD, 9)->version = 2;
+    expect_list_refused(&all, 1, "(F0.9/1)", "should read 1");
+    lists_free(&all);
+
+    all = lists_build((lists_spec){.schedule = "pipedream",
+                                   .weights = ECH_WEIGHTS_STASHED,
+                                   .no_stashing = true,
+                                   .stages = 3,
+                                   .micro_batches = 1,
+                                   .turns = 4});
+    step_of(&all, 0, ECH_STEP_BACKWARD_INPUT, 3)->version = 0;
+    expect_list_refused(&all, 0, "(B0.3/0)", "should read 3");
+    lists_free(&all);
+}
+
+static void test_vertical_sync(void **state)
+{
+    (void)state;
+    lists all = stashed(true);
+    expect_sound(&all);
+    ech_step_kind kinds[] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT, ECH_STEP_BACKWARD_WEIGHT};
+    for (int i = 0; i < 3; i++) step_of(&all, 2, kinds[i], 4)->version++;
+    expect_refused(&all, "rank 2: F0.4/2", "the first stage read version 2");
+    lists_free(&all);
+}
+
+/* ---- memory ---- */
+
+/* A forward writes two values, its backward reads both: 0 at tick 0, 1 at tick 1. */
+static void test_memory(void **state)
+{
+    (void)state;
+    lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 2});
+    ech_plan *plan = all.plan[0];
+    ech_list *list = lists_of(&all, 0);
+    plan->arena_bytes = 256;
+    for (int i = 0; i < 2; i++) {
+        int write = lists_find(list, ECH_STEP_FORWARD, i);
+        int read = lists_find(list, ECH_STEP_BACKWARD_WEIGHT, i);
+        ECH_PUSH(list->value, (ech_value){.kind = ECH_MEMORY_ACTIVATIONS,
+                                          .block = -1,
+                                          .index = i,
+                                          .bytes = 64,
+                                          .offset = 64 * i,
+                                          .born = write,
+                                          .dies = read});
+        int touches[2] = {write, read};
+        for (int k = 0; k < 2; k++) {
+            ech_step *step = &list->step.at[touches[k]];
+            step->first_access = (int)list->access.n;
+            step->accesses = 1;
+            ECH_PUSH(list->access, (ech_access){.value = i, .tick = step->tick, .write = k == 0});
+        }
+    }
+    expect_sound(&all);
+    list->value.at[1].offset = 32;
+    expect_list_refused(&all, 0, "overlap in memory", "activations 1; activations 0");
+    list->value.at[1].offset = 224;
+    expect_list_refused(&all, 0, "outside of the arena", "activations 1");
+    list->value.at[1].offset = 64;
+    list->value.at[1].dies--;
+    expect_list_refused(&all, 0, "(W0.1/0)", "touches activations 1, which lives from 1 to");
+    list->value.at[1].dies++;
+    list->access.at[2].write = false;
+    expect_list_refused(&all, 0, "(F0.1/0)", "reads a value that nothing has written");
+    list->access.at[2].write = true;
+    expect_sound(&all);
+    lists_free(&all);
+}
+
+/* What is received lives from when the receive may begin until the step that waits for it. */
+static void test_memory_of_messages(void **state)
+{
+    (void)state;
+    lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 2});
+    ech_list *list = lists_of(&all, 1);
+    int receive = lists_find(list, ECH_STEP_RECV_ACT, 1), read = receive + 1;
+    int before = lists_find(list, ECH_STEP_FORWARD, 0);
+    all.plan[1]->arena_bytes = 64;
+    ECH_PUSH(list->value, (ech_value){.kind = ECH_MEMORY_ACTIVATIONS,
+                                      .block = -1,
+                                      .bytes = 64,
+                                      .born = before + 1,
+                                      .dies = read});
+    ECH_PUSH(list->access, (ech_access){.value = 0, .tick = receive, .write = true});
+    list->step.at[receive].first_access = 0;
+    list->step.at[receive].accesses = 1;
+    expect_sound(&all);
+    list->value.at[0].born++;
+    expect_list_refused(&all, 1, "(recv_act 0.1/1 from rank 0)", "runs in ticks");
+    list->value.at[0].born--;
+    list->value.at[0].dies--;
+    expect_list_refused(&all, 1, "(recv_act 0.1/1 from rank 0)", "runs in ticks");
+    lists_free(&all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_work),
+        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_reduction_before_last_writer),
+        cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_version_promises),
+        cmocka_unit_test(test_vertical_sync),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory_of_messages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory under lanes that run beside each other, proved from what is known and not from lifetimes:
+ * what a step may rely on being complete follows from the waits alone, and of two steps that touch
+ * the same bytes one must be known complete when the other begins.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "schedule/fixture.h"
+
+/* known[s]: bit t is set where step t is complete whenever s begins. */
+typedef struct knowledge {
+    size_t words;
+    uint64_t *known;
+} knowledge;
+
+static uint64_t *known_to(const knowledge *k, size_t step)
+{
+    return &k->known[step * k->words];
+}
+
+static bool knows(const knowledge *k, size_t step, size_t other)
+{
+    return known_to(k, step)[other / 64] >> other % 64 & 1;
+}
+
+static void learn(const knowledge *k, uint64_t *to, size_t from)
+{
+    for (size_t w = 0; w < k->words; w++) to[w] |= known_to(k, from)[w];
+}
+
+/* `step` is complete, and with it all that its lane ended before. */
+static void learn_complete(const knowledge *k, const ech_list *list, uint64_t *to, int step)
+{
+    ech_lane lane = list->step.at[step].lane;
+    learn(k, to, (size_t)step);
+    to[step / 64] |= (uint64_t)1 << step % 64;
+    if (lane == ECH_LANE_SEND || lane == ECH_LANE_RECEIVE) return; /* messages overtake */
+    for (int s = 0; s < step; s++)
+        if (list->step.at[s].lane == lane) to[s / 64] |= (uint64_t)1 << s % 64;
+}
+
+static knowledge find_knowledge(const ech_list *list)
+{
+    knowledge k = {.words = list->step.n / 64 + 1};
+    k.known = ech_calloc(list->step.n * k.words, sizeof *k.known);
+    int last[ECH_LANES];
+    for (int lane = 0; lane < ECH_LANES; lane++) last[lane] = -1;
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        uint64_t *own = known_to(&k, (size_t)s);
+        for (int i = 0; i < step->afters; i++)
+            learn_complete(&k, list, own, list->after.at[step->first_after + i]);
+        /* A lane begins in order: what was complete then is complete now. */
+        if (last[step->lane] >= 0) learn(&k, own, (size_t)last[step->lane]);
+        if (step->lane == ECH_LANE_COMPUTE && last[step->lane] >= 0)
+            learn_complete(&k, list, own, last[step->lane]);
+        last[step->lane] = s;
+    }
+    return k;
+}
+
+typedef struct touching {
+    int step, tick, value;
+    bool write;
+} touching;
+typedef ECH_LIST(touching) touchings;
+
+static void find_touchings(const ech_plan *plan, const ech_list *list, touchings *out)
+{
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        for (int i = 0; i < step->accesses; i++) {
+            const ech_access *access = &list->access.at[step->first_access + i];
+            int value = access->value - (int)plan->persistent.n;
+            if (value >= 0) ECH_PUSH(*out, (touching){s, access->tick, value, access->write});
+        }
+    }
+}
+
+static bool is_before(const knowledge *k, const touching *a, const touching *b)
+{
+    return a->step == b->step ? a->tick < b->tick : knows(k, (size_t)b->step, (size_t)a->step);
+}
+
+static bool overlap(const ech_list *list, int a, int b)
+{
+    const ech_value *x = &list->value.at[a], *y = &list->value.at[b];
+    return x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
+}
+
+/* Two steps of which neither is known to come first and whose bytes meet; or two values at one place
+ * that take turns there. False: none. */
+static bool find_race(const ech_plan *plan, const ech_list *list, int race[2])
+{
+    touchings all = {0};
+    knowledge k = find_knowledge(list);
+    find_touchings(plan, list, &all);
+    size_t values = list->value.n;
+    signed char *order = ech_calloc(values * values, 1); /* who of two values comes first */
+    bool found = false;
+    for (size_t i = 0; i < all.n && !found; i++)
+        for (size_t j = i + 1; j < all.n && !found; j++) {
+            const touching *a = &all.at[i], *b = &all.at[j];
+            if (!overlap(list, a->value, b->value)) continue;
+            bool same = a->value == b->value, low = a->value < b->value;
+            if (same && (a->step == b->step || !(a->write || b->write))) continue;
+            bool first = is_before(&k, a, b);
+            found = !first && !is_before(&k, b, a);
+            if (!same) { /* all touches of one value come before all of the other's */
+                size_t x = (size_t)a->value, y = (size_t)b->value;
+                signed char *before = &order[low ? x * values + y : y * values + x];
+                signed char now = first == low ? 1 : -1;
+                found |= *before && *before != now;
+                *before = now;
+            }
+            race[0] = a->step;
+            race[1] = b->step;
+        }
+    free(order);
+    free(all.at);
+    free(k.known);
+    return found;
+}
+
+static void check(fixture_shape shape)
+{
+    fixture f = fixture_pipeline(shape);
+    for (int rank = 0; rank < f.ranks; rank++)
+        for (int kind = 0; kind < ECH_LIST_KINDS; kind++) {
+            int race[2] = {-1, -1};
+            if (find_race(f.plan[rank], &f.plan[rank]->list[kind], race))
+                fail_msg("%s, list %d of rank %d: steps %d and %d", shape.schedule, kind, rank,
+                         race[0], race[1]);
+        }
+    fixture_free(&f);
+}
+
+static void test_synchronous(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"naive", "gpipe", "1f1b", "zero-bubble", "interleaved"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (int p = 1; p <= 3; p++)
+            for (int data = 1; data <= 2; data++)
+                check((fixture_shape){.schedule = names[i],
+                                      .architecture = p % 2 ? "llama" : "gpt2",
+                                      .stages = p,
+                                      .chunks = i == 4 ? 2 : 1,
+                                      .data = data,
+                                      .micro_batches = 6});
+}
+
+static void test_asynchronous(void **state)
+{
+    (void)state;
+    check((fixture_shape){.schedule = "pipedream", .stages = 3, .micro_batches = 1, .turns = 6});
+    check((fixture_shape){
+        .schedule = "pipedream", .stages = 2, .data = 2, .micro_batches = 2, .turns = 3});
+    check(
+        (fixture_shape){.schedule = "pipedream-2bw", .stages = 3, .micro_batches = 3, .turns = 3});
+    check((fixture_shape){
+        .schedule = "pipedream", .stages = 2, .replicas = "[2,1]", .micro_batches = 4, .turns = 3});
+}
+
+static void test_replicas(void **state)
+{
+    (void)state;
+    check(
+        (fixture_shape){.schedule = "1f1b", .stages = 2, .replicas = "[3,1]", .micro_batches = 7});
+    check((fixture_shape){
+        .schedule = "gpipe", .stages = 3, .replicas = "[1,2,1]", .micro_batches = 5});
+    check((fixture_shape){
+        .schedule = "1f1b", .stages = 3, .replicas = "[2,1,3]", .micro_batches = 8});
+}
+
+/* The proof notices a receive that nobody waits for, and a value on another's place. */
+static void test_faults(void **state)
+{
+    (void)state;
+    fixture f =
+        fixture_pipeline((fixture_shape){.schedule = "1f1b", .stages = 3, .micro_batches = 6});
+    ech_list *list = &f.plan[1]->list[ECH_LIST_TRAIN];
+    int race[2], waits = 0, moved = 0;
+    for (size_t i = 0; i < list->after.n; i++) {
+        int was = list->after.at[i];
+        if (!ech_step_receives(&list->step.at[was]) || was == 0) continue;
+        list->after.at[i] = 0;
+        assert_true(find_race(f.plan[1], list, race));
+        assert_true(race[0] == was || race[1] == was);
+        list->after.at[i] = was;
+        waits++;
+    }
+    assert_int_equal(waits, 2 * 6 - 1);
+    for (size_t v = 1; v < list->value.n; v++) {
+        ech_value *a = &list->value.at[v], *b = &list->value.at[v - 1];
+        int64_t offset = a->offset;
+        if (a->dies <= b->born || b->dies <= a->born) continue;
+        a->offset = b->offset;
+        moved += find_race(f.plan[1], list, race);
+        a->offset = offset;
+    }
+    assert_true(moved > 20);
+    assert_false(find_race(f.plan[1], list, race));
+    fixture_free(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_synchronous),
+        cmocka_unit_test(test_asynchronous),
+        cmocka_unit_test(test_replicas),
+        cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

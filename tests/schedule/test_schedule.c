@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which schedule a run gets, how long its spans are, and what is refused, with which words.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "schedule/fixture.h"
+
+/* `words`: of the message, divided by "|". */
+static void refuse_as(ech_status wanted, fixture_shape shape, const char *words)
+{
+    fixture f;
+    ech_clear_error();
+    bool quiet = ech_log_set_quiet(true);
+    ech_status status = fixture_try(fixture_shape_config(&shape), fixture_world(&shape), &f);
+    ech_log_set_quiet(quiet);
+    assert_int_equal(status, wanted);
+    assert_true(sample_error_has(words));
+    fixture_free(&f);
+}
+
+static void refuse(fixture_shape shape, const char *words)
+{
+    refuse_as(ECH_EUSAGE, shape, words);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    refuse(
+        (fixture_shape){.schedule = "1b1f", .stages = 2, .micro_batches = 4},
+        "parallel.schedule = 1b1f|no such schedule|naive gpipe interleaved zero-bubble pipedream "
+        "pipedream-2bw|or a file");
+    refuse((fixture_shape){.schedule = "GPipe", .stages = 1, .micro_batches = 1},
+           "no such schedule");
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    refuse((fixture_shape){.schedule = "interleaved", .stages = 4, .chunks = 2, .micro_batches = 6},
+           "training.global_batch_size = 6|6 micro-batches|multiple of the 4 stages|use 4 or 8");
+    refuse(
+        (fixture_shape){
+            .schedule = "interleaved", .stages = 4, .chunks = 2, .data = 2, .micro_batches = 3},
+        "training.global_batch_size = 6|3 micro-batches a replica|use 4 x");
+    refuse((fixture_shape){.schedule = "pipedream-2bw", .stages = 4, .micro_batches = 3},
+           "training.global_batch_size = 3|as many as there are stages|at least 4 x");
+    refuse((fixture_shape){.schedule = "1f1b", .stages = 2, .chunks = 2, .micro_batches = 4},
+           "parallel.virtual_stages = 2|one virtual stage|parallel.schedule = interleaved");
+    refuse(
+        (fixture_shape){
+            .schedule = "zero-bubble", .stages = 2, .replicas = "[3,1]", .micro_batches = 4},
+        "parallel.stage_replicas = [3,1]|as many replicas of every stage|1f1b");
+    refuse(
+        (fixture_shape){
+            .schedule = "gpipe", .stages = 2, .chunks = 2, .replicas = "[3,1]", .micro_batches = 4},
+        "parallel.stage_replicas = [3,1]|2 virtual stages|parallel.virtual_stages = 1");
+}
+
+/* ---- asynchronous ---- */
+
+static void test_asynchronous(void **state)
+{
+    (void)state;
+    fixture_shape shape = {.schedule = "pipedream", .stages = 2, .micro_batches = 2, .turns = 2};
+    shape.more = "model.tie_word_embeddings=true";
+    refuse(shape, "parallel.schedule = pipedream|share transformer.wte.weight|"
+                  "model.tie_word_embeddings = false|synchronous");
+    shape.schedule = "pipedream-2bw";
+    refuse(shape, "parallel.schedule = pipedream-2bw|tie_word_embeddings = false");
+    shape.schedule = "pipedream";
+    shape.more = NULL;
+    shape.replicas = "[2,1]";
+    shape.micro_batches = 3;
+    refuse(shape, "training.global_batch_size = 3|3 micro-batches|2 replicas of stage 0");
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    fixture_shape shape = {.schedule = "1f1b", .stages = 2, .micro_batches = 2};
+    shape.more = "parallel.vertical_sync=true";
+    refuse(shape, "parallel.vertical_sync = true|parallel.schedule = pipedream alone");
+    shape.more = "parallel.weight_stashing=false";
+    refuse(shape, "parallel.weight_stashing = false|parallel.schedule = pipedream alone");
+    shape.schedule = "pipedream-2bw";
+    refuse(shape, "parallel.weight_stashing = false");
+    shape.more = "parallel.vertical_sync=true";
+    refuse(shape, "parallel.vertical_sync = true");
+    shape.schedule = "pipedream";
+    shape.more = "parallel.vertical_sync=true parallel.weight_stashing=false";
+    refuse(shape, "parallel.vertical_sync = true|weight_stashing = false");
+}
+
+static void test_cadence(void **state)
+{
+    (void)state;
+    fixture_shape shape = {.schedule = "pipedream", .stages = 2, .micro_batches = 2, .turns = 4};
+    shape.more = "training.steps=10";
+    refuse(shape, "training.steps = 10|no multiple of parallel.flush_every = 4|12 would be");
+    shape.more = "training.validate_every=6";
+    refuse(shape, "training.validate_every = 6|flush_every = 4|8 would be");
+    shape.more = "training.check_every=2";
+    refuse(shape, "training.check_every = 2|flush_every = 4|4 would be");
+    shape.more = "checkpoint.every=5";
+    refuse(shape, "checkpoint.every = 5|flush_every = 4|8 would be");
+}
+
+static void expect_turns(const char *schedule, const char *more, int turns)
+{
+    fixture_shape shape = {.schedule = schedule, .stages = 2, .micro_batches = 2, .more = more};
+    ech_config *config = fixture_shape_config(&shape);
+    fixture f;
+    assert_int_equal(config->parallel.flush_every, ECH_AUTO);
+    assert_int_equal(fixture_try(config, 2, &f), ECH_OK);
+    assert_int_equal(f.schedule->turns, turns);
+    bool synchronous = f.schedule->weights == ECH_WEIGHTS_FLUSHED;
+    assert_int_equal(config->parallel.flush_every, synchronous ? ECH_AUTO : turns);
+    fixture_free(&f);
+}
+
+/* flush_every = auto: the most up to 64 that divides all that happens between spans. */
+static void test_flush(void **state)
+{
+    (void)state;
+    expect_turns("1f1b", "training.steps=10", 1);
+    expect_turns("pipedream", "training.steps=10", 10);
+    expect_turns("pipedream", "training.steps=64", 64);
+    expect_turns("pipedream", "training.steps=100", 50);
+    expect_turns("pipedream", "training.steps=134", 2); /* 2 x 67 */
+    expect_turns("pipedream-2bw", "training.steps=1000 checkpoint.every=150", 50);
+    expect_turns("pipedream", "training.steps=60 training.validate_every=24", 12);
+    expect_turns("pipedream", "training.steps=60 training.validate_every=24 training.check_every=9",
+                 3);
+    expect_turns("pipedream", "training.steps=60 parallel.weight_stashing=false", 60);
+}
+
+static void test_flags(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schedule, *more;
+        ech_weights weights;
+        bool stashing, vertical_sync;
+    } rows[] = {{"1f1b", NULL, ECH_WEIGHTS_FLUSHED, true, false},
+                {"pipedream", NULL, ECH_WEIGHTS_STASHED, true, false},
+                {"pipedream", "parallel.vertical_sync=true", ECH_WEIGHTS_STASHED, true, true},
+                {"pipedream", "parallel.weight_stashing=false", ECH_WEIGHTS_STASHED, false, false},
+                {"pipedream-2bw", NULL, ECH_WEIGHTS_BUFFERED, true, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fixture f;
+        fixture_shape shape = {
+            .schedule = rows[i].schedule, .stages = 2, .micro_batches = 2, .more = rows[i].more};
+        assert_int_equal(fixture_try(fixture_shape_config(&shape), 2, &f), ECH_OK);
+        assert_int_equal(f.schedule->weights, rows[i].weights);
+        assert_int_equal(f.schedule->stashing, rows[i].stashing);
+        assert_int_equal(f.schedule->vertical_sync, rows[i].vertical_sync);
+        assert_string_equal(f.schedule->generator->name, rows[i].schedule);
+        fixture_free(&f);
+    }
+}
+
+/* ---- by hand ---- */
+
+/* Two stages, two micro-batches each. */
+static void refuse_order(const char *text, const char *replicas, const char *words)
+{
+    char *path = fixture_write(text);
+    fixture_shape shape = {
+        .schedule = path, .stages = 2, .replicas = replicas, .micro_batches = replicas ? 4 : 2};
+    refuse_as(replicas ? ECH_EUSAGE : ECH_EINPUT, shape, words);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
+static void test_order_files(void **state)
+{
+    (void)state;
+    const char *good = "F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1 B0.1\n";
+    refuse_order("F0.0 F0.1 B0.0 B0.1\n", NULL, "after 1 lines|2 stages, a line each");
+    refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1\n", NULL, ":2:|stage 1");
+    refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1 B0.1\nF0.0\n", NULL, ":3:1: F0.0|too many");
+    refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 F0.2 B0.0 B0.2\n", NULL, ":2:6: F0.2");
+    refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 X0.1 B0.0 B0.1\n", NULL, ":2:6: X0.1|not an item");
+    refuse_order(good, "[3,1]", "parallel.stage_replicas = [3,1]|by hand|parallel.data");
+    refuse_as(ECH_EIO,
+              (fixture_shape){.schedule = "./no-such-order.txt", .stages = 2, .micro_batches = 2},
+              "no-such-order.txt");
+
+    char *path = fixture_write(good);
+    fixture f = fixture_pipeline(
+        (fixture_shape){.schedule = path, .stages = 2, .data = 2, .micro_batches = 2});
+    ech_text row = {0};
+    ech_list_print_row(fixture_list(&f, 3), &row);
+    assert_string_equal(row.at, "F0.0 B0.0 F0.1 B0.1");
+    assert_null(f.schedule->generator);
+    ech_text_free(&row);
+    fixture_free(&f);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),   cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_options), cmocka_unit_test(test_asynchronous),
+        cmocka_unit_test(test_cadence), cmocka_unit_test(test_flush),
+        cmocka_unit_test(test_flags),   cmocka_unit_test(test_order_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

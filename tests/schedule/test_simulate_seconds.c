@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The simulator in seconds, with the costs of a profile, against times worked out by hand.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "schedule/lists.h"
+#include "schedule/near.h"
+
+static ech_simulation simulate(const lists *all, const ech_costs *costs)
+{
+    ech_simulation simulation;
+    assert_int_equal(ech_simulate(lists_plans(all), all->ranks, ECH_LIST_TRAIN, costs, &simulation),
+                     ECH_OK);
+    return simulation;
+}
+
+/* Two stages, one micro-batch: F 3, message 1, F 2, B 4, message 1 beside W 1, B 5, W 7. */
+static void test_seconds(void **state)
+{
+    (void)state;
+    ech_block_cost cost[] = {{.seconds = {3, 5, 7}}, {.seconds = {2, 4, 1}}};
+    ech_profile profile = {.blocks = 2, .block = cost, .bandwidth = 100, .latency = 0.5};
+    ech_costs costs = {.seconds = true, .profile = &profile};
+    lists all = lists_build((lists_spec){
+        .schedule = "gpipe", .stages = 2, .micro_batches = 1, .bytes = 50, .bare = true});
+    ech_simulation s = simulate(&all, &costs);
+    const ech_list *first = lists_of(&all, 0), *second = lists_of(&all, 1);
+    assert_near(s.finish[0][lists_find(first, ECH_STEP_SEND_ACT, 0)], 4, 0);
+    assert_near(s.begin[1][lists_find(second, ECH_STEP_FORWARD, 0)], 4, 0);
+    assert_near(s.begin[1][lists_find(second, ECH_STEP_BACKWARD_WEIGHT, 0)], 10, 0);
+    double sent = 10 + 0.5 + 51.0 / 100;
+    assert_near(s.finish[1][lists_find(second, ECH_STEP_SEND_GRAD, 0)], sent, 1e-12);
+    assert_near(s.begin[0][lists_find(first, ECH_STEP_BACKWARD_INPUT, 0)], sent, 1e-12);
+    assert_near(s.end, sent + 12, 1e-12);
+    assert_near(s.busy[0], 15, 1e-12);
+    assert_near(s.busy[1], 7, 1e-12);
+    assert_near(s.bubble, 1 - 22 / (2 * s.end), 1e-12);
+    assert_true(s.seconds);
+    ech_simulation_free(&s);
+    lists_free(&all);
+}
+
+/* A link carries one message at a time, the other direction beside it. Forwards take 1, backwards 1,
+ * activations 10 on their way, gradients 11. */
+static void test_links_are_busy(void **state)
+{
+    (void)state;
+    ech_block_cost cost[] = {{.seconds = {1, 1, 0}}, {.seconds = {1, 1, 0}}};
+    ech_profile profile = {.blocks = 2, .block = cost, .bandwidth = 1};
+    ech_costs costs = {.seconds = true, .profile = &profile};
+    lists all = lists_build((lists_spec){.schedule = "1f1b",
+                                         .stages = 2,
+                                         .micro_batches = 4,
+                                         .bytes = 10,
+                                         .bare = true,
+                                         .eager = true,
+                                         .folded = true});
+    ech_simulation s = simulate(&all, &costs);
+    const ech_list *first = lists_of(&all, 0), *second = lists_of(&all, 1);
+    /* F0.0 and F0.1 are sent one behind the other, though both receives are posted at once. */
+    assert_near(s.finish[0][lists_find(first, ECH_STEP_SEND_ACT, 0)], 11, 0);
+    assert_near(s.begin[0][lists_find(first, ECH_STEP_SEND_ACT, 1)], 2, 0);
+    assert_near(s.finish[0][lists_find(first, ECH_STEP_SEND_ACT, 1)], 21, 0);
+    /* B0.0 ends at 13, its gradient is there at 24 while the second activation is under way until 21;
+     * B0.0 and F0.2 in front: 24 to 26; the third activation until 36. */
+    assert_near(s.finish[1][lists_find(second, ECH_STEP_SEND_GRAD, 0)], 24, 0);
+    assert_near(s.begin[0][lists_find(first, ECH_STEP_FORWARD, 2)], 25, 0);
+    assert_near(s.finish[0][lists_find(first, ECH_STEP_SEND_ACT, 2)], 36, 0);
+    ech_simulation_free(&s);
+    lists_free(&all);
+}
+
+/* A message waits for the end that comes later: here the receive, which is posted behind a forward. */
+static void test_rendezvous(void **state)
+{
+    (void)state;
+    ech_block_cost cost[] = {{.seconds = {1, 0, 0}}, {.seconds = {20, 0, 0}}};
+    ech_profile profile = {.blocks = 2, .block = cost, .latency = 3};
+    ech_costs costs = {.seconds = true, .profile = &profile};
+    lists_spec spec = {
+        .schedule = "gpipe", .stages = 2, .micro_batches = 2, .bare = true, .folded = true};
+    for (int eager = 0; eager < 2; eager++) {
+        spec.eager = eager;
+        lists all = lists_build(spec);
+        ech_simulation s = simulate(&all, &costs);
+        const ech_list *first = lists_of(&all, 0);
+        int second_send = lists_find(first, ECH_STEP_SEND_ACT, 1);
+        assert_near(s.begin[0][second_send], 2, 0);
+        /* F0.0 of stage 1 runs from 4 to 24. */
+        assert_near(s.finish[0][second_send], eager ? 7 : 27, 0);
+        ech_simulation_free(&s);
+        lists_free(&all);
+    }
+}
+
+/* One stage, three replicas with 2, 1 and 1 of four micro-batches: a reduction begins when the slowest
+ * has come, moves 2 (n - 1) / n of its bytes, and ends for all. */
+static void test_collectives(void **state)
+{
+    (void)state;
+    static const int replicas[] = {3};
+    ech_block_cost cost[] = {{.seconds = {1, 1, 1}}};
+    ech_profile profile = {
+        .blocks = 1, .block = cost, .bandwidth = 10, .latency = 0.25, .update_seconds = 0.3};
+    ech_costs costs = {.seconds = true, .profile = &profile};
+    lists all = lists_build(
+        (lists_spec){.schedule = "1f1b", .stages = 1, .micro_batches = 4, .replicas = replicas});
+    ech_simulation s = simulate(&all, &costs);
+    double bytes = 10 * 4, reduced = 6 + 0.25 + bytes * 2 * 2 / 3 / 10;
+    double normed = reduced + bytes * 0.3 / 3, folded = normed + 2 * 2 * 0.25;
+    for (int rank = 0; rank < 3; rank++) {
+        const ech_list *list = lists_of(&all, rank);
+        int reduce = lists_find(list, ECH_STEP_REDUCE_GRADS, -1);
+        assert_near(s.begin[rank][reduce], rank == 0 ? 6 : 3, 0);
+        assert_near(s.finish[rank][reduce], reduced, 1e-12);
+        assert_near(s.finish[rank][lists_find(list, ECH_STEP_NORM, -1)], normed, 1e-12);
+        assert_near(s.finish[rank][lists_find(list, ECH_STEP_REDUCE, -1)], folded, 1e-12);
+    }
+    assert_near(s.end, folded + bytes * 0.3 * 2 / 3, 1e-12);
+    assert_near(s.bubble, 1 - 12 / (3 * s.end), 1e-12);
+    ech_simulation_free(&s);
+    lists_free(&all);
+}
+
+static void test_wrong_profile(void **state)
+{
+    (void)state;
+    ech_block_cost cost[1] = {0};
+    ech_profile profile = {.blocks = 1, .block = cost};
+    ech_costs costs = {.seconds = true, .profile = &profile};
+    lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 1});
+    ech_simulation s;
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_simulate(lists_plans(&all), 2, ECH_LIST_TRAIN, &costs, &s), ECH_EUSAGE);
+    ech_log_set_quiet(false);
+    lists_free(&all);
+}
+
+/* Updates have bars of their own where they take time, and a gap ends a bar. */
+static void test_timeline_updates(void **state)
+{
+    (void)state;
+    static const int replicas[] = {2};
+    ech_block_cost cost[] = {{.seconds = {1, 1, 1}}};
+    ech_profile profile = {.blocks = 1, .block = cost, .latency = 2, .update_seconds = 0.3};
+    ech_costs costs = {.seconds = true, .profile = &profile};
+    lists all = lists_build(
+        (lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 2, .replicas = replicas});
+    ech_simulation s = simulate(&all, &costs);
+    ech_timeline t = {0};
+    ech_simulation_timeline(&s, lists_plans(&all), ECH_LIST_TRAIN, &t);
+    assert_int_equal(t.bar.n, 8); /* F; B with W; NORM; UPDATE behind the fold of scalars */
+    assert_int_equal(t.bar.at[2].kind, ECH_BAR_UPDATE);
+    assert_near(t.bar.at[2].begin, 5, 1e-12);
+    assert_near(t.bar.at[2].end, 5 + 40 * 0.1, 1e-12);
+    assert_int_equal(t.bar.at[3].kind, ECH_BAR_UPDATE);
+    assert_near(t.bar.at[3].begin, 9 + 4, 1e-12);
+    assert_true(t.seconds);
+    ech_timeline_free(&t);
+    ech_simulation_free(&s);
+    lists_free(&all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seconds),       cmocka_unit_test(test_links_are_busy),
+        cmocka_unit_test(test_rendezvous),    cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_wrong_profile), cmocka_unit_test(test_timeline_updates),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of timelines: order, bubble, text.
+ */
+#include "schedule/timelines.h"
+
+#include <string.h>
+
+/* ---- numbers ---- */
+
+/* (p - 1) / (m + p - 1), Narayanan et al. 2021. */
+static void bubble_of_1f1b(void **state)
+{
+    (void)state;
+    ech_timeline timeline = make_1f1b(&usual);
+    assert_int_equal(timeline.bar.n, 3 * 4 * 8);
+    assert_near(timeline.end, 33, 1e-12);
+    assert_near(timeline.bubble, 3.0 / 11, 1e-12);
+    assert_near(timeline.forward, 1, 1e-12);
+    ech_timeline_free(&timeline);
+    assert_null(timeline.bar.at);
+
+    const pipeline_shape slow = {3, 5, 2, 1.5};
+    timeline = make_1f1b(&slow);
+    assert_near(timeline.end, 7 * 5, 1e-12);
+    assert_near(timeline.bubble, 2.0 / 7, 1e-12);
+    ech_timeline_free(&timeline);
+}
+
+static void bars_are_sorted_and_overlaps_count_once(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 3, .chunks = 1, .end = 10};
+    add(&timeline, 1, ECH_BAR_BACKWARD, 0, 5, 8);
+    add(&timeline, 0, ECH_BAR_UPDATE, -1, 6, 12); /* is no work */
+    add(&timeline, 1, ECH_BAR_FORWARD, 1, 3, 3);  /* nothing */
+    add(&timeline, 1, ECH_BAR_WEIGHT, 0, 1, 6);   /* 7 with the first */
+    add(&timeline, 0, ECH_BAR_FORWARD, 0, -2, 1); /* before 0: 1 */
+    ech_timeline_finish(&timeline);
+    const ech_bar_kind kinds[] = {ECH_BAR_FORWARD, ECH_BAR_UPDATE, ECH_BAR_WEIGHT, ECH_BAR_FORWARD,
+                                  ECH_BAR_BACKWARD};
+    for (size_t i = 0; i < timeline.bar.n; i++) assert_int_equal(timeline.bar.at[i].kind, kinds[i]);
+    assert_near(timeline.end, 10, 0);
+    assert_near(timeline.bubble, 1 - 8.0 / 30, 1e-12);
+    assert_near(timeline.forward, 3, 0);
+    ech_timeline_free(&timeline);
+}
+
+static void durations_have_units(void **state)
+{
+    (void)state;
+    const struct {
+        bool seconds;
+        double time;
+        const char *text;
+    } cases[] = {{false, 1, "1 block forward"},
+                 {false, 33, "33 block forwards"},
+                 {false, 0.5, "0.5 block forwards"},
+                 {false, 12345.6, "12346 block forwards"},
+                 {true, 2.5, "2.5 s"},
+                 {true, 0.16123, "161.2 ms"},
+                 {true, 4.2e-5, "42 µs"},
+                 {true, 0, "0 ms"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ech_timeline timeline = {.seconds = cases[i].seconds};
+        ech_text out = {0};
+        ech_timeline_time(&timeline, cases[i].time, &out);
+        assert_string_equal(out.at, cases[i].text);
+        ech_text_free(&out);
+    }
+}
+
+/* ---- text ---- */
+
+static void check_text(const ech_timeline *timeline, int width, int rows, const char *expected)
+{
+    ech_text out = {0};
+    ech_timeline_text(timeline, width, rows, &out);
+    assert_string_equal(out.at, expected);
+    ech_text_free(&out);
+}
+
+static void text_of_two_stages(void **state)
+{
+    (void)state;
+    const pipeline_shape small = {2, 2, 1, 1};
+    ech_timeline timeline = make_1f1b(&small);
+    const char *last = "a column is 1 block forward, all 9 block forwards; bubble 33.3 %\n";
+    ech_text expected = {0};
+    ech_text_append(&expected,
+                    "rank 0  F0.0 F0.1 .    .    B0.0 W0.0 .    B0.1 W0.1\n"
+                    "rank 1  .    F0.0 B0.0 W0.0 F0.1 B0.1 W0.1 .    .\n%s",
+                    last);
+    check_text(&timeline, 200, 8, expected.at);
+    check_text(&timeline, 52, 8, expected.at); /* just fits */
+    expected.n = 0;
+    ech_text_append(&expected,
+                    "rank 0  F0.0 F0.1 .    .    B0.0 W0.0 .    B0.1 ...\n"
+                    "... and 1 more rank\n%s",
+                    last);
+    check_text(&timeline, 51, 1, expected.at);
+    expected.n = 0;
+    ech_text_append(&expected, "rank 0  F0.0 ...\nrank 1  .    ...\n%s", last);
+    check_text(&timeline, 1, 8, expected.at); /* one column is the least */
+    ech_text_free(&expected);
+    ech_timeline_free(&timeline);
+}
+
+static void text_shows_how_long_bars_are(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 11, .chunks = 2, .seconds = true};
+    ECH_PUSH(timeline.bar, (ech_bar){0, ECH_BAR_FORWARD, 1, 10, 0, 2e-3});
+    add(&timeline, 0, ECH_BAR_BACKWARD, 3, 2.1e-3, 6.1e-3);
+    add(&timeline, 0, ECH_BAR_UPDATE, -1, 8e-3, 12e-3);
+    add(&timeline, 0, ECH_BAR_OTHER, -1, 7.1e-3, 7.2e-3); /* between two middles: has no cell */
+    ech_timeline_finish(&timeline);
+    check_text(&timeline, 80, 1,
+               "rank 0   F1.10 B0.3------- .     U----------\n"
+               "... and 10 more ranks\n"
+               "a column is 2 ms, all 12 ms; bubble 95.5 %\n");
+    ech_timeline_free(&timeline);
+}
+
+static void text_of_all_widths_keeps_to_them(void **state)
+{
+    (void)state;
+    ech_timeline timeline = make_1f1b(&usual);
+    for (int width = 20; width < 200; width++) {
+        ech_text out = {0};
+        ech_timeline_text(&timeline, width, 4, &out);
+        const char *row = out.at;
+        for (int rank = 0; rank < 4; rank++, row = strchr(row, '\n') + 1) {
+            size_t length = strcspn(row, "\n");
+            assert_true(length <= (size_t)width);
+            bool is_cut = memcmp(row + length - 3, "...", 3) == 0;
+            assert_int_equal(is_cut, width < 8 + 33 * 5 - 1);
+        }
+        ech_text_free(&out);
+    }
+    ech_timeline_free(&timeline);
+}
+
+static void text_of_little(void **state)
+{
+    (void)state;
+    ech_timeline nothing = {0}, idle = {.ranks = 2, .chunks = 1}, one = {.ranks = 1, .chunks = 1};
+    add(&idle, 1, ECH_BAR_FORWARD, 0, 0, 0);
+    add(&one, 0, ECH_BAR_UPDATE, -1, 0, 1e-7);
+    one.seconds = true;
+    ech_timeline *all[] = {&nothing, &idle, &one};
+    const char *texts[] = {"nothing is computed\n", "rank 0\nrank 1\nnothing is computed\n",
+                           "rank 0  U\na column is 0.1 µs, all 0.1 µs; bubble 100.0 %\n"};
+    for (size_t i = 0; i < 3; i++) {
+        ech_timeline_finish(all[i]);
+        assert_near(all[i]->bubble, i == 2, 0);
+        check_text(all[i], 80, 8, texts[i]);
+        ech_timeline_free(all[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bubble_of_1f1b),
+        cmocka_unit_test(bars_are_sorted_and_overlaps_count_once),
+        cmocka_unit_test(durations_have_units),
+        cmocka_unit_test(text_of_two_stages),
+        cmocka_unit_test(text_shows_how_long_bars_are),
+        cmocka_unit_test(text_of_all_widths_keeps_to_them),
+        cmocka_unit_test(text_of_little),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
