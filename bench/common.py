@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benches share: the models in PyTorch, and runs of both programs on the same cores."""
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+try:
+    import numpy
+    import torch
+    from torch import nn
+    from torch.nn import functional
+except ImportError as error:
+    print("skipped:", error)
+    sys.exit(77)
+
+VOCABULARY = 257
+# glibc returns large blocks to the system at every free otherwise, and gets them back page by page.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
+# A shape is what a run file says of the model, and besides:
+NOT_THE_MODEL = ("length", "batch")
+
+# ---- the models in PyTorch ----
+
+
+class Attention(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.heads, self.kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
+        self.width = shape["hidden_size"] // self.heads
+        self.is_gpt2 = shape["architecture"] == "gpt2"
+        columns = (self.heads + 2 * self.kv_heads) * self.width
+        self.qkv = nn.Linear(shape["hidden_size"], columns, bias=self.is_gpt2)
+        self.out = nn.Linear(shape["hidden_size"], shape["hidden_size"], bias=self.is_gpt2)
+        angles = torch.outer(torch.arange(shape["length"]),
+                             10000 ** -(torch.arange(0, self.width, 2) / self.width))
+        self.register_buffer("cos", torch.cat((angles, angles), 1).cos())
+        self.register_buffer("sin", torch.cat((angles, angles), 1).sin())
+
+    def rotate(self, x):
+        low, high = x.chunk(2, dim=-1)
+        return x * self.cos + torch.cat((-high, low), dim=-1) * self.sin
+
+    def forward(self, x):
+        B, T, C = x.shape
+        groups = (self.heads, self.kv_heads, self.kv_heads)
+        q, k, v = (part.view(B, T, n, self.width).transpose(1, 2) for part, n in
+                   zip(self.qkv(x).split([n * self.width for n in groups], dim=2), groups))
+        if not self.is_gpt2:
+            q, k = self.rotate(q), self.rotate(k)
+        if self.kv_heads < self.heads:
+            k, v = (y.repeat_interleave(self.heads // self.kv_heads, dim=1) for y in (k, v))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(B, T, C))
+
+
+def gelu_mlp(C, F):
+    return nn.Sequential(nn.Linear(C, F), nn.GELU(approximate="tanh"), nn.Linear(F, C))
+
+
+class Swiglu(nn.Module):
+    def __init__(self, C, F):
+        super().__init__()
+        self.gate, self.up = nn.Linear(C, F, bias=False), nn.Linear(C, F, bias=False)
+        self.down = nn.Linear(F, C, bias=False)
+
+    def forward(self, x):
+        return self.down(functional.silu(self.gate(x)) * self.up(x))
+
+
+class Part(nn.Module):
+    """Layers first .. end - 1, with the embedding before the model's first and the head behind its
+    last one: from tokens, or another part's output, to logits, or another part's input."""
+
+    def __init__(self, shape, first, end):
+        super().__init__()
+        C, is_gpt2 = shape["hidden_size"], shape["architecture"] == "gpt2"
+        norm, mlp = (nn.LayerNorm, gelu_mlp) if is_gpt2 else (nn.RMSNorm, Swiglu)
+        begins, ends = first == 0, end == shape["num_hidden_layers"]
+        self.tokens = nn.Embedding(VOCABULARY, C) if begins else None
+        self.positions = nn.Embedding(shape["length"], C) if begins and is_gpt2 else None
+        self.layers = nn.ModuleList(
+            nn.ModuleList((norm(C), Attention(shape), norm(C), mlp(C, shape["intermediate_size"])))
+            for _ in range(first, end))
+        self.norm = norm(C) if ends else None
+        self.head = nn.Linear(C, VOCABULARY, bias=False) if ends else None
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+        if shape["tie_word_embeddings"]:
+            assert begins and ends, "parts of their own share no table"
+            self.head.weight = self.tokens.weight
+
+    def forward(self, x):
+        if self.tokens is not None:
+            x = self.tokens(x)
+        if self.positions is not None:
+            x = x + self.positions.weight
+        for first, attention, second, mlp in self.layers:
+            x = x + attention(first(x))
+            x = x + mlp(second(x))
+        return x if self.head is None else self.head(self.norm(x))
+
+
+class Model(Part):
+    """The whole: loss of (tokens, targets)."""
+
+    def __init__(self, shape):
+        super().__init__(shape, 0, shape["num_hidden_layers"])
+
+    def forward(self, tokens, targets):
+        return mean_loss(super().forward(tokens), targets)
+
+
+def mean_loss(logits, targets):
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def count_parameters(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def adamw(module):
+    return torch.optim.AdamW(module.parameters(), lr=1e-3, betas=(0.9, 0.95), fused=True)
+
+
+# ---- runs ----
+
+
+def meet(job, rank, ranks):
+    """Of a rank's own process: joins the others of its run."""
+    torch.distributed.init_process_group("gloo", init_method="file://" + job["meeting"],
+                                         world_size=ranks, rank=rank)
+
+
+def run_torch(script, ranks, threads, job, folder):
+    """Starts `script --rank JSON` once a rank, each on cores of its own. The JSON is the job with
+    "rank" and "meeting". Returns what rank 0 printed as its last line, parsed."""
+    meeting = folder / f"meeting-{time.monotonic_ns()}"
+    running = []
+    for rank in range(ranks):
+        words = json.dumps(job | dict(rank=rank, meeting=str(meeting)))
+        cores = f"{rank * threads}-{(rank + 1) * threads - 1}"
+        running.append(subprocess.Popen(
+            ["taskset", "-c", cores, sys.executable, script, "--rank", words],
+            env=os.environ | MALLOC | {"OMP_NUM_THREADS": str(threads)},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    answers = [process.communicate() for process in running]
+    if any(process.returncode for process in running):
+        raise RuntimeError("PyTorch: " + "".join(errors for _, errors in answers)[-4000:])
+    return json.loads(answers[0][0].splitlines()[-1])
+
+
+def shape_keys(shape, folder):
+    """Words of the command line for the model, its data and its optimizer."""
+    keys = [f"model.{key}={str(value).lower()}" for key, value in shape.items()
+            if key not in NOT_THE_MODEL]
+    return keys + [f"data.sequence_length={shape['length']}", f"data.train={folder}/text",
+                   "optimizer.learning_rate=1e-3", "training.check_every=0"]
+
+
+def call_echelon(program, command, ranks, threads, keys, folder):
+    """Runs a command on the run file of the folder, on as many cores as threads. Returns what it
+    printed: (stdout, stderr)."""
+    (folder / "run.yaml").write_text("log: {every: 1000}\n")
+    words = ["taskset", "-c", f"0-{ranks * threads - 1}", program, command[0],
+             folder / "run.yaml", *command[1:], "--ranks", str(ranks),
+             f"parallel.threads={threads}", *keys]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"Echelon: {command[0]}: {done.stderr}")
+    return done.stdout, done.stderr
+
+
+def train_echelon(program, ranks, threads, keys, run, folder):
+    """Returns (seconds of every step, parameters)."""
+    printed = call_echelon(program, ["train"], ranks, threads,
+                           [*keys, f"log.directory={run}"], folder)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    count = re.search(r"([\d,]+) parameters", "".join(printed))[1].replace(",", "")
+    return [line["step_seconds"] for line in lines if "step_seconds" in line], int(count)
+
+
+def write_text(program, folder):
+    """Random letters as FOLDER/text."""
+    ids = numpy.random.default_rng(1).integers(97, 123, size=1 << 18, dtype=numpy.uint8)
+    (folder / "text.txt").write_bytes(ids.tobytes())
+    subprocess.run([program, "data", folder / "text.txt", folder / "text"], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
+# ---- the command line, and figures ----
+
+
+def parser(about):
+    made = argparse.ArgumentParser(description=about,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = pathlib.Path(__file__).resolve().parent.parent / "build/release/echelon"
+    made.add_argument("--echelon", default=default, help="the program (build/release/echelon)")
+    made.add_argument("--rank", help=argparse.SUPPRESS)
+    return made
+
+
+def spread(seconds):
+    """"median [quartiles]" in ms."""
+    low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
+    return f"{1e3 * statistics.median(seconds):8.1f} [{1e3 * low:7.1f} {1e3 * high:7.1f}]"
