@@ -70,7 +70,11 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
             "%s is there; remove it, choose another checkpoint.directory, or "
             "set checkpoint.resume to auto",
             ech_checkpoint_path(checkpoint));
-    ECH_TRY(check_saved(t, checkpoint));
+    /* All ranks find the same; one says it. */
+    bool quiet = ech_log_set_quiet(!ech_trainer_is_first(t));
+    ech_status status = check_saved(t, checkpoint);
+    ech_log_set_quiet(quiet);
+    ECH_TRY(status);
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_INIT, 0));
     ECH_TRY(ech_exec_restore(t->session.exec, checkpoint));
     t->step = t->saved_step = info->step;
