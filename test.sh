@@ -42,7 +42,7 @@ run() {
     shift
     log=$(mktemp)
     echo "== test $preset"
-    OMP_WAIT_POLICY=passive "${steady[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
+    TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" OMP_WAIT_POLICY=passive "${steady[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
         -j "$jobs" "$@" > "$log" 2>&1 || status=$?
     grep -vE "^ +Start +[0-9]+:" "$log"
     bad=$(grep -cE "^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)" "$log" || true)

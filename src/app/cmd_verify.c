@@ -58,19 +58,25 @@ static void print_result(const ech_verification *v, const ech_comm *comm)
 {
     char compared[ECH_COUNT_BYTES], left_out[ECH_COUNT_BYTES];
     int ranks = ech_comm_size(comm);
-    printf("layout     %d rank%s (%s)\n", ranks, ranks > 1 ? "s" : "", ech_comm_name(comm));
-    printf("against    1 rank, the same micro-batches in order, in fp64\n");
+    printf("layout     %d rank%s (%s): %s\n", ranks, ranks > 1 ? "s" : "", ech_comm_name(comm),
+           v->layout);
+    printf("against    1 rank, %s, in fp64\n", v->replayed
+                                                   ? "the serial replay of its delayed updates"
+                                                   : "the same micro-batches in order");
     printf("steps      %lld\n", (long long)v->steps);
     printf("errors     loss       %.1e\n", v->worst_loss);
-    printf("           gradients  %.1e\n", v->worst_gradient);
+    if (!v->replayed) printf("           gradients  %.1e\n", v->worst_gradient);
     printf("           weights    %.1e  (%s elements compared, %s left out: no gradient)\n",
            v->worst_weight, ech_count_text(v->compared, compared),
            ech_count_text(v->left_out, left_out));
-    printf("worst      %.1e  at %s\n", v->worst, v->worst_at);
+    if (v->worst_at[0]) printf("worst      %.1e  at %s\n", v->worst, v->worst_at);
+    if (v->bits_compared)
+        printf("bits       %s\n", v->bits_bad[0] ? v->bits_bad : "the same in the run's precision");
     if (v->passed)
         printf("PASSED     within %g\n", v->tolerance);
     else
-        printf("FAILED     not within %g, first at %s\n", v->tolerance, v->first_bad);
+        printf("FAILED     not within %g, first at %s\n", v->tolerance,
+               v->first_bad[0] ? v->first_bad : v->bits_bad);
     fflush(stdout);
 }
 
@@ -93,7 +99,8 @@ static ech_status verify_rank(ech_comm *comm, void *context)
 static ech_status verify(const ech_config *config, const verify_arguments *in, int *code)
 {
     verify_run run = {
-        .verification = {.config = config, .steps = in->steps, .tolerance = in->tolerance}};
+        .verification = {
+            .config = config, .steps = in->steps, .tolerance = in->tolerance, .also_bits = true}};
     char steps[40], tolerance[40], *words[] = {steps, tolerance};
     snprintf(steps, sizeof steps, "--steps=%lld", (long long)in->steps);
     snprintf(tolerance, sizeof tolerance, "--tolerance=%.17g", in->tolerance);

@@ -15,7 +15,7 @@ enum {
     ECH_PLAN_CHECKED_RUNS = 1 << 23 /* and up to so many runs of a block, of all ranks */
 };
 
-/* Ranks that run the same blocks as often have the same lists, buckets and bytes. */
+/* Ranks that run the same blocks as often have the same lists, buckets and memory. */
 typedef struct ech_plan_class {
     const ech_plan *plan; /* of its first rank; borrowed */
     int ranks;

@@ -336,7 +336,8 @@ void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
         print_table(report, out);
     print_calendar(report, out);
     if (report->checked)
-        ech_text_append(out, "checked     all lists of %zu rank%s, and against each other\n",
+        ech_text_append(out, "checked     %s of %zu rank%s, and against each other\n",
+                        report->plan.n <= ECH_PLAN_FULL_RANKS ? "all lists" : "the train lists",
                         report->plan.n, plural((int64_t)report->plan.n));
     else
         ech_text_append(out,

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef ECH_LIST(double *) history;
+typedef ECH_LIST(char *) history;
 
 struct ech_replay {
     const ech_contestant *layout;
@@ -19,19 +19,18 @@ struct ech_replay {
     int64_t micro_batches; /* of a step */
     int *version[2];       /* of F and of B and W: [(turn * micro_batches + q) * stages + stage] */
     int *stage_of;         /* [params] */
-    int64_t *first;        /* [params + 1] where each begins in a whole copy */
+    size_t *first;         /* [params + 1] bytes: where each begins in a whole copy */
     history past;          /* whole copies; past.at[v]: version v of the run */
     int64_t base;          /* the version that is 0 in the span */
     int turn, loaded[2];   /* which micro-batch's weights are in place, and for what: F 0, B 1 */
 };
 
-static void copy_weights(ech_replay *r, double *to, const double *from, int param)
+static void copy_weights(ech_replay *r, void *to, const void *from, int param)
 {
-    size_t n = (size_t)(r->first[param + 1] - r->first[param]);
-    memcpy(to, from, n * sizeof *to);
+    memcpy(to, from, r->first[param + 1] - r->first[param]);
 }
 
-static double *weights_now(const ech_replay *r, int param)
+static void *weights_now(const ech_replay *r, int param)
 {
     return ech_exec_param(r->alone->session.exec, param).data;
 }
@@ -39,16 +38,16 @@ static double *weights_now(const ech_replay *r, int param)
 static void remember(ech_replay *r)
 {
     int params = (int)r->alone->design.model->param.n;
-    double *copy = ech_calloc((size_t)r->first[params], sizeof *copy);
+    char *copy = ech_calloc(1, r->first[params]);
     for (int p = 0; p < params; p++) copy_weights(r, copy + r->first[p], weights_now(r, p), p);
     ECH_PUSH(r->past, copy);
 }
 
 /* Version -1 of a run is its version 0. */
-static const double *recall(const ech_replay *r, int64_t version, int param)
+static const void *recall(const ech_replay *r, int64_t version, int param)
 {
     int64_t v = version < 0 ? 0 : version;
-    ECH_ASSERT(v < (int64_t)r->past.n);
+    ECH_ASSERT(v < (int64_t)r->past.n && r->past.at[v]);
     return r->past.at[v] + r->first[param];
 }
 
@@ -107,6 +106,20 @@ static void prepare_next(ech_replay *r, const ech_list *list, const ech_step *st
         put_weights(r, next->micro, backward);
 }
 
+/* Element i, of fp32 or fp64, times a factor. Returns what it was. */
+static double scale(const ech_tensor *x, int64_t i, double factor)
+{
+    double value;
+    if (x->dtype == ECH_F64) {
+        value = ((double *)x->data)[i];
+        ((double *)x->data)[i] = value * factor;
+    } else {
+        value = (double)((float *)x->data)[i];
+        ((float *)x->data)[i] = (float)(value * factor);
+    }
+    return value;
+}
+
 /* Each stage's gradients by its own norm. */
 static void clip_stages(ech_replay *r, ech_exec *exec)
 {
@@ -114,14 +127,15 @@ static void clip_stages(ech_replay *r, ech_exec *exec)
     double *squares = ech_calloc((size_t)r->stages, sizeof *squares);
     for (int p = 0; p < params; p++) {
         ech_tensor g = ech_exec_gradient(exec, p);
-        const double *x = g.data;
-        for (int64_t i = 0; i < ech_tensor_count(&g); i++) squares[r->stage_of[p]] += x[i] * x[i];
+        for (int64_t i = 0; i < ech_tensor_count(&g); i++) {
+            double x = scale(&g, i, 1);
+            squares[r->stage_of[p]] += x * x;
+        }
     }
     for (int p = 0; p < params; p++) {
         ech_tensor g = ech_exec_gradient(exec, p);
-        double *x = g.data;
         double factor = ech_clip_factor(sqrt(squares[r->stage_of[p]]), r->clip_norm);
-        for (int64_t i = 0; i < ech_tensor_count(&g); i++) x[i] *= factor;
+        for (int64_t i = 0; i < ech_tensor_count(&g); i++) scale(&g, i, factor);
     }
     free(squares);
 }
@@ -152,7 +166,8 @@ ech_replay *ech_replay_create(const ech_contestant *layout, ech_contestant *alon
     r->micro_batches = layout->design.layout->micro_batches;
     r->first = ech_calloc(model->param.n + 1, sizeof *r->first);
     for (size_t p = 0; p < model->param.n; p++)
-        r->first[p + 1] = r->first[p] + alone->session.plan->param[p].elements;
+        r->first[p + 1] = r->first[p] + (size_t)alone->session.plan->param[p].elements *
+                                            ech_dtype_bytes(alone->session.plan->real);
     size_t entries = (size_t)(r->turns * r->stages) * (size_t)r->micro_batches;
     for (int i = 0; i < 2; i++) r->version[i] = ech_calloc(entries + 1, sizeof *r->version[i]);
     for (int rank = 0; rank < layout->design.layout->world; rank++) tabulate(r, rank);
@@ -173,9 +188,19 @@ void ech_replay_destroy(ech_replay *r)
     free(r);
 }
 
+/* A span looks back to the version before its first at most. */
+static void begin_span(ech_replay *r)
+{
+    r->base = (int64_t)r->past.n - 1;
+    for (int64_t v = 0; v < r->base - 1; v++) {
+        free(r->past.at[v]);
+        r->past.at[v] = NULL;
+    }
+}
+
 ech_status ech_replay_step(ech_replay *r, int64_t step, int turn)
 {
-    if (turn == 0) r->base = (int64_t)r->past.n - 1;
+    if (turn == 0) begin_span(r);
     r->turn = turn;
     r->loaded[0] = -1;
     ECH_TRY(ech_exec_run(r->alone->session.exec, ECH_LIST_TRAIN, step));

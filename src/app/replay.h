@@ -16,7 +16,7 @@
 typedef struct ech_replay ech_replay;
 
 /* `alone` plays for `layout`: opened, of one rank, with clip_norm 0 (a stage clips by its own norm, which
- * the replay does for it) and at its initial parameters. Both are borrowed. */
+ * the replay does for it) and at its initial parameters, in the same precision. Both are borrowed. */
 ech_replay *ech_replay_create(const ech_contestant *layout, ech_contestant *alone,
                               double clip_norm);
 void ech_replay_destroy(ech_replay *replay); /* accepts NULL */

@@ -260,7 +260,8 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
         design->config, "memory.device_limit",
         "rank %d needs %s and may use %s; what would help: a smaller training.micro_batch_size "
         "(now "
-        "%lld), a shorter data.sequence_length, fewer or narrower layers, or more bytes",
+        "%lld), a shorter data.sequence_length, more stages (parallel.pipeline), fewer or narrower "
+        "layers, or more bytes",
         plan->rank, ech_text_from_bytes(plan->arena_bytes, need, sizeof need),
         ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit),
         (long long)design->config->training.micro_batch_size);

@@ -110,6 +110,8 @@ ech_status ech_supervise(char *const *words, int stop_signal, ech_witness *witne
 {
     sigset_t signals, before;
     pid_t parent = getpid();
+    /* That a launcher is stopped or goes on is nobody's end. */
+    sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP}, NULL);
     choose_signals(&signals);
     fflush(NULL);
     int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);

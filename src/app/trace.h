@@ -15,7 +15,7 @@ ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, int64_
                           ech_trace **out);
 void ech_trace_close(ech_trace *trace); /* accepts NULL */
 
-/* Whether the train list that begins at `step` is recorded: log.trace_steps of them are. NULL: no. */
+/* Whether the train list that begins at `step` is recorded: those of the first log.trace_steps steps are. NULL: no. */
 bool ech_trace_wants(const ech_trace *trace, int64_t step);
 /* Writes down what ech_exec_record kept of the train list that began at `step`. */
 ech_status ech_trace_take(ech_trace *trace, const ech_exec *exec, int64_t step);

@@ -60,13 +60,14 @@ static ech_status log_step(ech_trainer *t, const ech_readings *r, double seconds
     return ech_progress_step(t->progress, &metrics);
 }
 
-static ech_status finish_step(ech_trainer *t, const ech_readings *r, double seconds, int64_t sent)
+/* `r`: a copy; what explains a withheld step runs it again and reads anew. */
+static ech_status finish_step(ech_trainer *t, ech_readings r, double seconds, int64_t sent)
 {
-    if (r->withheld) ECH_TRY(ech_trainer_explain_nonfinite(t));
-    t->loss = r->loss;
+    if (r.withheld) ECH_TRY(ech_trainer_explain_nonfinite(t));
+    t->loss = r.loss;
     t->step++;
     t->tokens += t->config->training.global_batch_size * t->config->data.sequence_length;
-    return log_step(t, r, seconds, sent);
+    return log_step(t, &r, seconds, sent);
 }
 
 /* The train list: one step, or a span of them. */
@@ -83,7 +84,7 @@ static ech_status train_list(ech_trainer *t)
     ECH_TRY(ech_trace_take(t->trace, exec, t->step));
     sent = (sent_bytes(exec) - sent) / turns;
     for (int turn = 0; turn < turns; turn++)
-        ECH_TRY(finish_step(t, &ech_exec_readings(exec)[turn], seconds, sent));
+        ECH_TRY(finish_step(t, ech_exec_readings(exec)[turn], seconds, sent));
     return ECH_OK;
 }
 

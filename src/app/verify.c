@@ -34,6 +34,11 @@ static int params_of(const verifier *v)
     return (int)v->layout.design.model->param.n;
 }
 
+static bool is_asynchronous(const verifier *v)
+{
+    return v->layout.design.schedule->weights != ECH_WEIGHTS_FLUSHED;
+}
+
 /* ---- comparing ---- */
 
 static void note(verifier *v, const char *what, int param, double error, double *worst)
@@ -157,12 +162,11 @@ static ech_status bring(verifier *v, int rank, double *x, int64_t n, double *to)
 static ech_status compare_param(verifier *v, int rank, int param)
 {
     int64_t first = v->first[param], n = v->first[param + 1] - first;
-    bool mine = ech_comm_rank(v->comm) == rank,
-         replayed = v->layout.design.schedule->turns > 1 ||
-                    v->layout.design.schedule->weights != ECH_WEIGHTS_FLUSHED;
+    bool mine = ech_comm_rank(v->comm) == rank, replayed = is_asynchronous(v);
     double *weight = ech_calloc((size_t)n, sizeof *weight);
     ech_status status = ECH_OK;
-    if (!replayed) status = bring(v, rank, v->mine + first, n, v->gradients + first);
+    if (!replayed)
+        status = bring(v, rank, v->mine + first, n, v->result ? v->gradients + first : NULL);
     if (status == ECH_OK && v->result && !replayed)
         compare_gradient(v, param, v->gradients + first);
     if (mine) {
@@ -225,11 +229,6 @@ static ech_status verify_list(verifier *v)
 
 /* ---- the whole ---- */
 
-static bool is_asynchronous(const verifier *v)
-{
-    return v->layout.design.schedule->weights != ECH_WEIGHTS_FLUSHED;
-}
-
 /* Equality level (b) of docs/design.md: only the pipeline differs. The gradient of a parameter that
  * several blocks share is a sum in the order in which they come. */
 static bool is_exact(const verifier *v)
@@ -263,6 +262,7 @@ static ech_status open_single(verifier *v, ech_comm **alone)
     ech_setup_alone(config);
     ech_config_replace_text(&config->parallel.comm, "local");
     ech_config_replace_text(&config->parallel.reduction, "direct");
+    config->memory.device_limit = ECH_AUTO; /* the whole model on one rank */
     if (is_asynchronous(v)) config->optimizer.clip_norm = 0;
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, config->parallel.deadline, alone));
     ECH_TRY(ech_contestant_open(&v->single, v->data, *alone));
@@ -273,10 +273,30 @@ static ech_status open_single(verifier *v, ech_comm **alone)
     return ECH_OK;
 }
 
+static void describe_layout(verifier *v)
+{
+    const ech_layout *layout = v->layout.design.layout;
+    const char *schedule = v->layout.config->parallel.schedule;
+    char *out = v->result->layout;
+    size_t n = sizeof v->result->layout;
+    int stages = layout->stages;
+    if (stages == 1)
+        snprintf(out, n, "data parallel");
+    else if (layout->uniform)
+        snprintf(out, n, "%d stages x %d replica%s, %s", stages, layout->replicas[0],
+                 layout->replicas[0] > 1 ? "s" : "", schedule);
+    else
+        snprintf(out, n, "%d stages of %s replicas, %s", stages,
+                 v->layout.config->parallel.stage_replicas, schedule);
+}
+
 static ech_status run(verifier *v, const ech_verification *request, ech_comm **alone)
 {
-    if (!request->bits || strcmp(v->layout.config->precision.compute, "fp64") == 0)
-        ech_config_replace_text(&v->layout.config->precision.compute, "fp64");
+    ech_config *config = v->layout.config;
+    /* A profile is of the run's own precision: what it decides is decided before that changes. */
+    ECH_TRY(ech_setup_resolve(config, ech_comm_size(v->comm), ech_comm_local_size(v->comm)));
+    ech_config_replace_text(&config->parallel.profile, "");
+    if (!request->bits) ech_config_replace_text(&config->precision.compute, "fp64");
     ECH_TRY(ech_token_file_open(v->layout.config->data.train, &v->data));
     ECH_TRY(ech_contestant_open(&v->layout, v->data, v->comm));
     prepare_gradients(v);
@@ -284,6 +304,7 @@ static ech_status run(verifier *v, const ech_verification *request, ech_comm **a
     if (v->result) {
         v->result->replayed = is_asynchronous(v);
         v->result->exact = is_exact(v);
+        describe_layout(v);
         ECH_TRY(open_single(v, alone));
     }
     int turns = v->layout.design.schedule->turns;
@@ -296,15 +317,16 @@ static ech_status run(verifier *v, const ech_verification *request, ech_comm **a
     return ech_group_barrier(ech_exec_world(v->layout.session.exec));
 }
 
-ech_status ech_verify_rank(ech_comm *comm, void *context)
+/* One comparison. *exact: on every rank. */
+static ech_status compare(ech_comm *comm, ech_verification *request, bool *exact)
 {
-    ech_verification *request = context;
     ech_comm *alone = NULL;
     verifier v = {.result = ech_comm_rank(comm) == 0 ? request : NULL,
                   .comm = comm,
                   .layout.config = ech_config_copy(request->config)};
     if (v.result && request->bits) request->tolerance = 0;
     ech_status status = run(&v, request, &alone);
+    *exact = status == ECH_OK && is_exact(&v);
     if (v.result) request->passed = status == ECH_OK && request->worst <= request->tolerance;
     ech_replay_destroy(v.replay);
     ech_contestant_close(&v.single);
@@ -316,4 +338,19 @@ ech_status ech_verify_rank(ech_comm *comm, void *context)
     free(v.reference);
     free(v.first);
     return status;
+}
+
+ech_status ech_verify_rank(ech_comm *comm, void *context)
+{
+    ech_verification *request = context;
+    bool exact;
+    ECH_TRY(compare(comm, request, &exact));
+    if (!request->also_bits || !exact) return ECH_OK;
+    ech_verification bits = {.config = request->config, .steps = request->steps, .bits = true};
+    ECH_TRY(compare(comm, &bits, &exact));
+    if (ech_comm_rank(comm) != 0) return ECH_OK;
+    request->bits_compared = true;
+    request->passed &= bits.passed;
+    memcpy(request->bits_bad, bits.first_bad, sizeof bits.first_bad);
+    return ECH_OK;
 }

@@ -13,15 +13,19 @@ typedef struct ech_verification {
     const ech_config *config; /* checked, not resolved */
     int64_t steps;    /* training steps to compare; asynchronous: rounded up to whole spans */
     double tolerance; /* 1e-10; with `bits`, not looked at */
-    bool bits;        /* in the run's own precision, bit by bit */
+    bool bits;        /* in the run's own precision, without any difference */
+    bool also_bits;   /* where the layout is `exact`, both */
     /* out, on rank 0 */
     bool passed;
+    char layout[128];    /* "3 stages x 2 replicas, 1f1b" */
     bool replayed;       /* asynchronous: against the serial replay; no gradients are compared */
     bool exact;          /* the layout differs from one rank only in what must not change a bit */
     double worst;        /* the largest error of all */
     char worst_at[256];  /* "step 2, gradient of model.layers.1....": where it was */
     char first_bad[256]; /* the first tensor out of tolerance, "" if there is none */
     double worst_loss, worst_gradient, worst_weight;
+    bool bits_compared; /* with also_bits: the second comparison was made */
+    char bits_bad[256]; /* where it found a difference, "" if nowhere; also fails `passed` */
     int64_t compared, left_out; /* elements of updated weights compared, and left out as noise */
 } ech_verification;
 

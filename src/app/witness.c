@@ -20,11 +20,11 @@
 #include "comm/board.h"
 
 /* Milliseconds between looks for ranks that have not come yet. */
-enum { COMING_MS = 100, PATH_BYTES = 256, NOT_STARTED = 127 };
+enum { COMING_MS = 100, LOOK_MS = 1000, PATH_BYTES = 256, NOT_STARTED = 127 };
 
 /* Seconds that a launcher has to end a job of which a rank has died, then for its own end, and that
  * ranks have to end after their launcher. Open MPI takes two, in all it must stay below ten. */
-static const double patience = 5, last_patience = 1.5, stragglers_patience = 2;
+static const double patience = 5, abort_patience = 5, last_patience = 1.5, stragglers_patience = 2;
 
 /* What has been done so far because patience ended. */
 typedef enum phase { WATCHING, RANKS_KILLED, LAUNCHER_BLAMED } phase;
@@ -127,6 +127,13 @@ static void note_deaths(ech_witness *witness)
     if (dead == 1 && !aborted && alone) witness->first_dead = rank;
 }
 
+/* A rank that gives up ends the job through the launcher, which may not answer. */
+static void note_abort(ech_witness *witness)
+{
+    if (witness->ended_at <= 0 && ech_board_aborted(witness->board))
+        witness->ended_at = ech_clock_now() + abort_patience;
+}
+
 /* Up to `ms` for fd (-1: none) or a death. */
 static bool look(ech_witness *witness, int fd, int ms)
 {
@@ -156,7 +163,7 @@ static int left_ms(const ech_witness *witness)
 static void end_patience(ech_witness *witness)
 {
     if (witness->phase == WATCHING) {
-        ech_log_warn("a rank is dead, and the launcher has not ended the job: killing the ranks");
+        ech_log_warn("a rank has ended, and the launcher has not ended the job: killing the ranks");
         kill_ranks(witness);
         witness->phase = RANKS_KILLED;
     } else {
@@ -170,13 +177,15 @@ bool ech_witness_wait(ech_witness *witness, int fd)
     if (!witness) return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1) >= 0;
     for (;;) {
         bool complete = meet(witness);
+        note_abort(witness);
         int ms = left_ms(witness);
         if (ms == 0) {
             end_patience(witness);
             if (witness->phase == LAUNCHER_BLAMED) return false;
             continue;
         }
-        if (!complete && (ms < 0 || ms > COMING_MS)) ms = COMING_MS;
+        int most = complete ? LOOK_MS : COMING_MS;
+        if (ms < 0 || ms > most) ms = most;
         if (!look(witness, fd, ms)) continue;
         note_deaths(witness);
         if (witness->polled[0].revents) return true;
@@ -256,7 +265,8 @@ static void name_culprit(const ech_witness *witness, const ech_ending *ending, e
         ech_text_append(out, "the job has died before a rank of this machine began");
         return;
     }
-    if (rank < 0 && !ending->signal) rank = awaited(witness);
+    bool ours = witness->phase == LAUNCHER_BLAMED; /* who ended the launcher */
+    if (rank < 0 && (ours || !ending->signal)) rank = awaited(witness);
     if (rank < 0)
         ech_text_append(out, "the job has died");
     else if (rank == witness->first_dead)

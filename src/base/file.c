@@ -103,10 +103,28 @@ static ech_status sync_parent(const char *path)
     return st;
 }
 
+/* A device or a pipe is written into, never replaced. */
+static bool is_special(const char *path)
+{
+    struct stat is;
+    return stat(path, &is) == 0 && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode);
+}
+
+static ech_status write_special(const char *path, const void *bytes, size_t n)
+{
+    FILE *file = fopen(path, "w");
+    if (!file) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", path, strerror(errno));
+    int why = fwrite(bytes, 1, n, file) == n ? 0 : errno;
+    if (fclose(file) != 0 && !why) why = errno;
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot write: %s", path, strerror(why));
+    return ECH_OK;
+}
+
 ech_status ech_file_write(const char *path, const void *bytes, size_t n)
 {
     char *temporary;
     int fd;
+    if (is_special(path)) return write_special(path, bytes, n);
     ECH_TRY(open_temporary(path, &temporary, &fd));
     ech_status st = fill_and_rename(fd, temporary, path, bytes, n);
     if (st != ECH_OK) unlink(temporary);

@@ -16,7 +16,7 @@
 ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n);
 
 /* Writes all bytes to a temporary name beside `path`, fsyncs, renames over `path`, fsyncs the
- * folder: the file is either the old or the new one, whole. */
+ * folder: the file is either the old or the new one, whole. A device or a pipe is written into. */
 ech_status ech_file_write(const char *path, const void *bytes, size_t n);
 
 /* pread and pwrite of exactly n bytes, retried when interrupted or short. */

@@ -17,6 +17,11 @@ static const handler handlers[ECH_STEPS] = {
 #undef X
 };
 
+ech_status ech_exec_handle(ech_exec *exec, const ech_step *step)
+{
+    return handlers[step->kind](exec, step);
+}
+
 static const ech_engine_kind engine_of[ECH_LANES] = {
     [ECH_LANE_COMPUTE] = ECH_ENGINE_COMPUTE, [ECH_LANE_SEND] = ECH_ENGINE_LINK,
     [ECH_LANE_RECEIVE] = ECH_ENGINE_LINK,    [ECH_LANE_REDUCE] = ECH_ENGINE_REDUCE,
@@ -100,7 +105,7 @@ static ech_status compute_step(ech_exec *exec, size_t s)
     const ech_step *step = &exec->list->step.at[s];
     ech_comm_set_position(exec->comm, exec->step + step->turn, exec->where[exec->list->kind][s]);
     ech_ledger_advance(exec, step->tick);
-    ECH_TRY(handlers[step->kind](exec, step));
+    ECH_TRY(ech_exec_handle(exec, step));
     if (exec->observer) exec->observer(exec->observer_context, exec, step);
     ech_ledger_advance(exec, step->tick + step->ticks);
     return ECH_OK;
@@ -118,7 +123,7 @@ static ech_status run_in_order(ech_exec *exec, ech_engine_kind kind)
             if (!wait_for(exec, list->after.at[step->first_after + i], compute)) return ECH_OK;
         if (ech_exec_has_failed(exec)) return ECH_OK;
         if (exec->records) exec->begins[s] = ech_clock_now();
-        ECH_TRY(compute ? compute_step(exec, s) : handlers[step->kind](exec, step));
+        ECH_TRY(compute ? compute_step(exec, s) : ech_exec_handle(exec, step));
         ech_exec_complete(exec, (int)s);
     }
     return ECH_OK;

@@ -98,7 +98,7 @@ static ech_status post_what_may(link *l, bool *progress)
         while (l->next[i] >= 0) {
             const ech_step *step = &l->exec->list->step.at[l->next[i]];
             if (!ech_exec_may_begin(l->exec, step) || ech_exec_has_failed(l->exec)) break;
-            ECH_TRY(post(l->exec, step));
+            ECH_TRY(ech_exec_handle(l->exec, step));
             l->next[i] = next_of_lane(l->exec->list, lanes[i], l->next[i] + 1);
             *progress = true;
         }

@@ -107,26 +107,33 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
+static bool is_asynchronous(const ech_exec *exec)
+{
+    return exec->plan->schedule->weights != ECH_WEIGHTS_FLUSHED;
+}
+
 ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
 {
     double *row = ech_exec_row(exec, step->turn), sum = 0;
     for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row[ECH_SCALARS + i];
-    bool finite = isfinite(sum) && isfinite(row[ECH_SCALAR_LOSS]);
+    /* Not folded yet under asynchronous schedules, a loss is one replica's own: squares are all's. */
+    bool finite = isfinite(sum) && (is_asynchronous(exec) || isfinite(row[ECH_SCALAR_LOSS]));
     row[ECH_SCALAR_GRAD_NORM] = sqrt(sum);
     row[ECH_SCALAR_NONFINITE] = finite ? 0 : 1;
     return ECH_OK;
 }
 
-/* A withheld step advances neither the optimizer's count nor the curve. A scan repeats a step that
- * was withheld, and leaves it so even if nothing is wrong the second time. */
+/* A withheld step advances neither the optimizer's count nor the curve; under asynchronous schedules,
+ * where stages withhold each for itself, it does, so that the count is the same everywhere. A scan repeats
+ * a step that was withheld, and leaves it so even if nothing is wrong the second time. */
 ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
 {
     double *s = ech_exec_row(exec, step->turn);
     s[ECH_SCALAR_WITHHELD] = s[ECH_SCALAR_NONFINITE] > 0 || exec->scanning;
-    s[ECH_SCALAR_UPDATES] = *exec->updates;
     s[ECH_SCALAR_LEARNING_RATE] = s[ECH_SCALAR_CLIP] = 0;
+    if (s[ECH_SCALAR_WITHHELD] <= 0 || is_asynchronous(exec)) *exec->updates += 1;
+    s[ECH_SCALAR_UPDATES] = *exec->updates;
     if (s[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
-    s[ECH_SCALAR_UPDATES] = *exec->updates += 1;
     s[ECH_SCALAR_LEARNING_RATE] =
         ech_learning_rate(exec->config, exec->curve, (int64_t)s[ECH_SCALAR_UPDATES]);
     s[ECH_SCALAR_CLIP] =

@@ -49,12 +49,13 @@ void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, con
 /* A parameter that is not finite already explains the rest. */
 static void scan_params(ech_exec *exec)
 {
+    const ech_step *step = exec->plan->list[ECH_LIST_TRAIN].step.at;
     exec->list = &exec->plan->list[ECH_LIST_TRAIN];
+    while (step->kind != ECH_STEP_LOAD) step++; /* receives may be posted before it */
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
         if (exec->plan->param[i].value < 0) continue;
         ech_tensor param = ech_exec_param(exec, i);
-        ech_scan_tensor(exec, &exec->list->step.at[0], "parameter",
-                        exec->plan->model->param.at[i].name, &param);
+        ech_scan_tensor(exec, step, "parameter", exec->plan->model->param.at[i].name, &param);
     }
 }
 

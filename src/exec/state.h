@@ -109,6 +109,9 @@ struct ech_exec {
 /* The scalars of a turn of the list that runs. */
 double *ech_exec_row(const ech_exec *exec, int turn);
 
+/* The handler of the step's kind: does it, or, of a message, begins it. */
+ech_status ech_exec_handle(ech_exec *exec, const ech_step *step);
+
 /* For lanes: whether a step may begin, and that it has ended. */
 bool ech_exec_may_begin(ech_exec *exec, const ech_step *step);
 void ech_exec_complete(ech_exec *exec, int step);

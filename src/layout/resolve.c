@@ -150,7 +150,10 @@ static ech_status solve_partition(resolver *r)
         .bandwidth = bandwidth,
         .stages = fixed ? (int)(stages * chunks) : 0,
         .uniform = fixed,
-        .memory = config->memory.device_limit > 0 ? config->memory.device_limit / chunks : 0,
+        /* What is left to itself is each machine's own, and the cut must be the same on all. */
+        .memory = ech_config_is_set(config, "memory.device_limit")
+                      ? config->memory.device_limit / chunks
+                      : 0,
         .states = bytes_kept(config),
     };
     if (problem.levels == 1) {
@@ -158,11 +161,17 @@ static ech_status solve_partition(resolver *r)
         if (node < r->world) bandwidth[0] = bandwidth[1];
     }
     ech_partition found;
-    ech_status status = ech_partition_solve(&problem, &found);
-    if (status != ECH_OK) return status;
-    take_partition(r, &found, chunks);
+    ECH_TRY(ech_partition_solve(&problem, &found));
+    ech_status status = ECH_OK;
+    if (found.stages > ECH_CONFIG_LONGEST_LIST)
+        status = ech_config_complain(config, "parallel.partition",
+                                     "finds %d stages, and a list holds at most %d; give "
+                                     "parallel.pipeline",
+                                     found.stages, ECH_CONFIG_LONGEST_LIST);
+    else
+        take_partition(r, &found, chunks);
     ech_partition_free(&found);
-    return ECH_OK;
+    return status;
 }
 
 static ech_status resolve_auto(resolver *r)

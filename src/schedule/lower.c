@@ -9,7 +9,8 @@
  * arrive while another computes. A send begins when its values are there; they must live until it has
  * ended, and it ends when the other side has received. To know that without asking, the pass looks
  * at the other rank's order for the first message that comes back from there after that: the
- * step that needs that one also waits for the send, at no cost. So no compute step ever waits for
+ * step that needs that one also waits for the send, at no cost. (Forwards alone bring nothing back:
+ * there the forward after the next waits.) So no training step ever waits for
  * the progress of another rank but for data, and an order that can run with unbounded buffers can
  * run with none (checked for all ranks together in check_plans.c).
  */

@@ -64,7 +64,7 @@ static ech_status read_orders(const ech_config *config, const ech_layout *layout
         return ech_config_complain(config, "parallel.stage_replicas",
                                    "an order written by hand is for equal replicas with as many "
                                    "micro-batches; use parallel.data");
-    int m = (int)layout->micro_batches / layout->replicas[0];
+    int m = ech_layout_micro_batches(layout, 0);
     schedule->written = ech_calloc((size_t)layout->stages, sizeof *schedule->written);
     return ech_order_read(config->parallel.schedule, layout->stages, layout->chunks, m,
                           schedule->written);
@@ -99,6 +99,18 @@ static ech_status check_cadence(const ech_config *config, const char *key, int64
                                (long long)flush, (long long)((every / flush + 1) * flush));
 }
 
+/* So many training steps of the busiest rank a plan can hold. */
+static int64_t most_turns(const ech_layout *layout)
+{
+    int64_t runs = 1;
+    for (int s = 0; s < layout->stages; s++) {
+        int64_t own = (int64_t)ech_layout_micro_batches(layout, layout->first_rank[s]) *
+                      (layout->cut[s + 1] - layout->cut[s]);
+        if (own > runs) runs = own;
+    }
+    return runs < MOST_BLOCK_RUNS ? MOST_BLOCK_RUNS / runs : 1;
+}
+
 static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
                                 ech_schedule *schedule)
 {
@@ -106,19 +118,17 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
     int64_t all = greatest_common(steps, config->training.validate_every);
     all = greatest_common(all, config->training.check_every);
     all = greatest_common(all, config->checkpoint.every);
+    int64_t most = most_turns(layout);
     if (config->parallel.flush_every == ECH_AUTO) {
-        int64_t flush = all > 0 && all < MOST_TURNS ? all : MOST_TURNS;
+        int64_t flush = most < MOST_TURNS ? most : MOST_TURNS;
+        if (all > 0 && all < flush) flush = all;
         while (all % flush) flush--;
         config->parallel.flush_every = flush;
     }
-    int64_t runs =
-        fewest_micro_batches(layout) * (int64_t)layout->cut[layout->stages] / layout->stages;
-    if (config->parallel.flush_every > MOST_BLOCK_RUNS / (runs > 0 ? runs : 1))
+    if (config->parallel.flush_every > most)
         return ech_config_complain(config, "parallel.flush_every",
-                                   "%lld steps of about %lld block runs each make a list too long "
-                                   "to plan; at most %lld steps",
-                                   (long long)config->parallel.flush_every, (long long)runs,
-                                   (long long)(MOST_BLOCK_RUNS / (runs > 0 ? runs : 1)));
+                                   "%lld steps make a list too long to plan; at most %lld",
+                                   (long long)config->parallel.flush_every, (long long)most);
     ECH_TRY(check_cadence(config, "training.steps", steps));
     ECH_TRY(check_cadence(config, "training.validate_every", config->training.validate_every));
     ECH_TRY(check_cadence(config, "training.check_every", config->training.check_every));

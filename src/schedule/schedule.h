@@ -3,8 +3,8 @@
  * When each rank does what, and where in memory: a PLAN is a few named LISTS of STEPS for one rank,
  * plain data that can be printed, checked and drawn without running anything.
  *
- *     generator (order of F, B, W)  ->  lower (per block, sends and receives)  ->  bucket
- *         ->  version (of weights)  ->  frame (load, reduce, update)
+ *     generator (order of F, B, W)  ->  version (of weights)
+ *         ->  lower (per block, sends and receives)  ->  bucket  ->  frame (load, reduce, update)
  *         ->  access (which values each step touches)  ->  lifetime  ->  place (offsets)  ->  check
  *
  * A step names what it works on, the values it touches, and the steps it comes after. A lane begins

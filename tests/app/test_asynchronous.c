@@ -175,6 +175,29 @@ static void test_one_stage_is_not_late(void **state)
     for (int i = 0; i < 3; i++) runs_remove(schedules_[i]);
 }
 
+/* ---- bit by bit in fp32 ---- */
+
+static void test_bits(void **state)
+{
+    (void)state;
+    static const char *const all[] = {"name=sgd", "name=sgd optimizer.momentum=0.9", "name=adamw"};
+    for (int s = 0; s < 4; s++)
+        for (int o = 0; o < 3; o++) {
+            char more[400];
+            snprintf(more, sizeof more,
+                     "parallel.pipeline=2 parallel.schedule=%s optimizer.%s optimizer.clip_norm=0 "
+                     "training.micro_batch_size=2 training.global_batch_size=8 "
+                     "model.tie_word_embeddings=false",
+                     schedules[s], all[o]);
+            ech_config *config = fixture_config("llama", more);
+            ech_verification v = {.config = config, .steps = 8, .bits = true};
+            assert_int_equal(ech_run_ranks("local", 2, 300, ech_verify_rank, &v), ECH_OK);
+            if (!v.passed || !v.replayed) fail_msg("%s: %g at %s", more, v.worst, v.first_bad);
+            assert_true(v.compared > 1000);
+            ech_config_destroy(config);
+        }
+}
+
 /* ---- refusals ---- */
 
 static void test_refused(void **state)
@@ -188,6 +211,7 @@ static void test_refused(void **state)
         "parallel.schedule=pipedream parallel.vertical_sync=true parallel.weight_stashing=false",
         "parallel.schedule=pipedream-2bw parallel.vertical_sync=true",
         "parallel.schedule=1f1b parallel.weight_stashing=false",
+        "parallel.schedule=pipedream parallel.virtual_stages=2",
     };
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         char words[400];
@@ -220,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_stage_replicas),
         cmocka_unit_test(test_weights_differ_from_synchronous),
         cmocka_unit_test(test_one_stage_is_not_late),
+        cmocka_unit_test(test_bits),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_fails_when_it_should),
     };

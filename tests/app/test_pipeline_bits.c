@@ -80,8 +80,7 @@ static void test_depth_with_replicas(void **state)
         "parallel.data=2 parallel.pipeline=2 parallel.schedule=naive",
         "parallel.data=2 parallel.pipeline=3 parallel.schedule=zero-bubble",
         "parallel.data=2 parallel.pipeline=4 parallel.schedule=zero-bubble",
-        "parallel.data=2 parallel.pipeline=3 parallel.schedule=interleaved "
-        "parallel.virtual_stages=2",
+        "parallel.pipeline=3 parallel.schedule=interleaved parallel.virtual_stages=2",
         "parallel.stage_replicas=[2,2,2] parallel.partition=[0,1,3]",
     };
     static const int ranks[] = {4, 6, 6, 4, 6, 8, 6, 6};

@@ -198,12 +198,31 @@ static void test_join(void **state)
     }
 }
 
+/* As root, a rename would replace the device itself. */
+static void test_devices_stay(void **state)
+{
+    (void)state;
+    struct stat is;
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_file_write("/dev/full", "x", 1), ECH_EIO);
+    ech_log_set_quiet(false);
+    assert_int_equal(ech_file_write("/dev/null", "x", 1), ECH_OK);
+    assert_int_equal(stat("/dev/full", &is), 0);
+    assert_true(S_ISCHR(is.st_mode));
+    assert_int_equal(stat("/dev/null", &is), 0);
+    assert_true(S_ISCHR(is.st_mode));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_write_and_read), cmocka_unit_test(test_failed_write_leaves_the_old),
-        cmocka_unit_test(test_read_refuses),   cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_folders),        cmocka_unit_test(test_removal_does_not_follow_links),
+        cmocka_unit_test(test_devices_stay),
+        cmocka_unit_test(test_write_and_read),
+        cmocka_unit_test(test_failed_write_leaves_the_old),
+        cmocka_unit_test(test_read_refuses),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_removal_does_not_follow_links),
         cmocka_unit_test(test_join),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
