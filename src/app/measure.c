@@ -71,21 +71,6 @@ static void close_alone(measurement *m)
     ech_config_destroy(m->config);
 }
 
-/* The phase of a block that a step runs; -1: it is another step. */
-static int phase_of(const ech_step *step)
-{
-    switch (step->kind) {
-    case ECH_STEP_FORWARD:
-        return ECH_FORWARD;
-    case ECH_STEP_BACKWARD_INPUT:
-        return ECH_BACKWARD_INPUT;
-    case ECH_STEP_BACKWARD_WEIGHT:
-        return ECH_BACKWARD_WEIGHT;
-    default:
-        return -1;
-    }
-}
-
 static void note_times(measurement *m)
 {
     const ech_list *list = &m->session.plan->list[ECH_LIST_TRAIN];
@@ -93,7 +78,7 @@ static void note_times(measurement *m)
     double update = 0;
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        int phase = phase_of(step);
+        int phase = ech_step_kind_phase(step->kind);
         if (phase >= 0)
             ECH_PUSH(m->phase[step->block * ECH_PHASES + phase], end[s] - begin[s]);
         else if (step->kind == ECH_STEP_NORM || step->kind == ECH_STEP_UPDATE)

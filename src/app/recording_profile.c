@@ -12,21 +12,6 @@ typedef struct costing {
     ech_numbers update; /* seconds per byte, of a list of a rank */
 } costing;
 
-/* The phase of a block that a step runs; -1: it is another step. */
-static int phase_of(ech_step_kind kind)
-{
-    switch (kind) {
-    case ECH_STEP_FORWARD:
-        return ECH_FORWARD;
-    case ECH_STEP_BACKWARD_INPUT:
-        return ECH_BACKWARD_INPUT;
-    case ECH_STEP_BACKWARD_WEIGHT:
-        return ECH_BACKWARD_WEIGHT;
-    default:
-        return -1;
-    }
-}
-
 /* How simulations share out what a profile says of norm and update together (schedule/costs.c). */
 static double share_of(ech_step_kind kind)
 {
@@ -49,7 +34,7 @@ static void note_list(const ech_rank_trace *trace, const ech_traced_list *list,
         const ech_traced_step *traced = &trace->step.at[list->first + s];
         const ech_step *step = &plan->list[ECH_LIST_TRAIN].step.at[s];
         double took = traced->end - traced->begin, share = share_of(step->kind);
-        int phase = phase_of(step->kind);
+        int phase = ech_step_kind_phase(step->kind);
         if (phase >= 0) ECH_PUSH(costs->phase[step->block * ECH_PHASES + phase], took);
         if (share > 0) {
             seconds += took;

@@ -5,28 +5,9 @@
 #include <math.h>
 
 #include "app/recording.h"
+#include "schedule/simulate.h"
 
 /* As schedule/simulate.c draws its steps. */
-static ech_bar_kind bar_kind(ech_step_kind kind)
-{
-    switch (kind) {
-    case ECH_STEP_FORWARD:
-        return ECH_BAR_FORWARD;
-    case ECH_STEP_BACKWARD_INPUT:
-        return ECH_BAR_BACKWARD;
-    case ECH_STEP_BACKWARD_WEIGHT:
-        return ECH_BAR_WEIGHT;
-    case ECH_STEP_NORM:
-    case ECH_STEP_NORM_SUM:
-    case ECH_STEP_CLIP:
-    case ECH_STEP_STASH:
-    case ECH_STEP_UPDATE:
-        return ECH_BAR_UPDATE;
-    default:
-        return ECH_BAR_OTHER;
-    }
-}
-
 /* Blocks of a chunk and micro-batch follow each other without a wait; what is between two of them is the
  * interpreter at work. Of all else nothing is known. */
 static bool continues(const ech_bar *last, const ech_bar *bar)
@@ -72,7 +53,7 @@ void ech_recording_timeline(const ech_recording *recording, const ech_plan *cons
         for (size_t s = list->first; s < list->first + list->n; s++) {
             const ech_traced_step *step = &trace->step.at[s];
             ech_bar bar = {.rank = rank,
-                           .kind = bar_kind(step->kind),
+                           .kind = ech_step_kind_bar(step->kind),
                            .chunk = step->chunk,
                            .micro = step->micro,
                            .begin = step->begin - start,

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -65,7 +66,10 @@ static bool wait_for(ech_exec *exec, int step, bool compute)
 {
     for (int spin = 0; spin < 64; spin++)
         if (is_done(exec, step)) return !ech_exec_has_failed(exec);
-    if (compute) atomic_store(&exec->awaited, step);
+    if (compute) {
+        atomic_store(&exec->awaited, step);
+        wake(exec);
+    }
     pthread_mutex_lock(&exec->lock);
     atomic_fetch_add(&exec->waiting, 1);
     while (!is_done(exec, step)) pthread_cond_wait(&exec->changed, &exec->lock);
@@ -73,6 +77,21 @@ static bool wait_for(ech_exec *exec, int step, bool compute)
     pthread_mutex_unlock(&exec->lock);
     if (compute) atomic_store(&exec->awaited, -1);
     return !ech_exec_has_failed(exec);
+}
+
+void ech_exec_nap(ech_exec *exec, long ns)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_nsec += ns;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&exec->lock);
+    atomic_fetch_add(&exec->waiting, 1);
+    if (atomic_load(&exec->awaited) < 0 && !ech_exec_has_failed(exec))
+        pthread_cond_timedwait(&exec->changed, &exec->lock, &end);
+    atomic_fetch_sub(&exec->waiting, 1);
+    pthread_mutex_unlock(&exec->lock);
 }
 
 static bool is_free(ech_exec *exec, int step)
@@ -249,7 +268,11 @@ ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
     exec->comm = setup->comm;
     exec->curve = ech_curve_find(setup->config->optimizer.schedule);
     pthread_mutex_init(&exec->lock, NULL);
-    pthread_cond_init(&exec->changed, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&exec->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     ech_status status = setup_exec(exec);
     if (status != ECH_OK) {
         ech_exec_destroy(exec);

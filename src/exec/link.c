@@ -11,9 +11,11 @@
 #include "base/clock.h"
 #include "exec/state.h"
 
-/* Seconds without progress until the thread yields, and until it naps. */
+/* While the compute lane waits for a message: seconds without progress until the thread yields, and until
+ * it naps. While it computes, this thread must not take its core away: it looks seldom, and is woken
+ * when a step ends. */
 static const double spin_seconds = 10e-6, yield_seconds = 100e-6, report_seconds = 10e-3;
-enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 50000 };
+enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 50000, IDLE_NAP_NS = 500000 };
 
 /* Messages across one boundary in one direction keep their order; all others are told apart. */
 static int tag_of(const ech_step *step, int port)
@@ -168,6 +170,10 @@ static ech_status look_at_awaited(link *l)
 static ech_status rest(link *l)
 {
     double idle = ech_clock_now() - l->progress_at;
+    if (atomic_load(&l->exec->awaited) < 0) {
+        ech_exec_nap(l->exec, IDLE_NAP_NS);
+        return ECH_OK;
+    }
     if (idle < spin_seconds) return ECH_OK;
     if (idle < yield_seconds) {
         sched_yield();

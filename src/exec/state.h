@@ -117,6 +117,8 @@ bool ech_exec_may_begin(ech_exec *exec, const ech_step *step);
 void ech_exec_complete(ech_exec *exec, int step);
 /* Until ech_exec_may_begin of one of the steps (-1: none) or the run has failed. */
 void ech_exec_wait_for_any(ech_exec *exec, int step, int other);
+/* Until a step ends, the compute lane begins to wait, the run fails, or so much time is over. */
+void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
 
 /* The send and receive lanes of the list that runs, to their end. */

@@ -8,7 +8,7 @@
 
 #include "layout/cut.h"
 
-static int most_blocks_per_param(const ech_model *model)
+static int count_uses(const ech_model *model)
 {
     int uses = 0;
     for (size_t b = 0; b < model->block.n; b++)
@@ -39,7 +39,7 @@ static void find_users(ech_layout *layout, const ech_model *model)
         }
     layout->first_user = ech_calloc(params + 1, sizeof *layout->first_user);
     layout->user =
-        ech_calloc((size_t)most_blocks_per_param(model) + params + 1, sizeof *layout->user);
+        ech_calloc((size_t)count_uses(model) + params + 1, sizeof *layout->user);
     int n = 0;
     for (size_t p = 0; p < params; p++) {
         layout->first_user[p] = n;

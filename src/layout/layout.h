@@ -19,6 +19,9 @@
 #include "layout/profile.h"
 #include "model/model.h"
 
+/* A plan lists every run of a block: with more it no longer fits into memory. */
+enum { ECH_MOST_BLOCK_RUNS = 1 << 20 };
+
 typedef enum ech_role { ECH_ROLE_WORKER } ech_role;
 
 typedef enum ech_group_kind {

@@ -11,9 +11,6 @@
 #include "layout/partition.h"
 #include "optim/optim.h"
 
-/* A plan lists every run of a block in a step: above this it no longer fits into memory. */
-enum { ECH_MOST_BLOCK_RUNS = 1 << 20 };
-
 typedef struct resolver {
     ech_config *config;
     const ech_model *model;

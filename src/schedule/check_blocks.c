@@ -9,8 +9,7 @@
 
 static bool is_work(const ech_step *step)
 {
-    return step->kind == ECH_STEP_FORWARD || step->kind == ECH_STEP_BACKWARD_INPUT ||
-           step->kind == ECH_STEP_BACKWARD_WEIGHT;
+    return ech_step_kind_phase(step->kind) >= 0;
 }
 
 static int *slot_of(const ech_block_steps *b, int chunk, int micro, int block, ech_phase phase)

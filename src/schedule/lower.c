@@ -52,6 +52,20 @@ ech_phase ech_step_phase(const ech_step *step)
     return ECH_FORWARD;
 }
 
+int ech_step_kind_phase(ech_step_kind kind)
+{
+    switch (kind) {
+    case ECH_STEP_FORWARD:
+        return ECH_FORWARD;
+    case ECH_STEP_BACKWARD_INPUT:
+        return ECH_BACKWARD_INPUT;
+    case ECH_STEP_BACKWARD_WEIGHT:
+        return ECH_BACKWARD_WEIGHT;
+    default:
+        return -1;
+    }
+}
+
 bool ech_step_sends(const ech_step *step)
 {
     return step->kind == ECH_STEP_SEND_ACT || step->kind == ECH_STEP_SEND_GRAD;

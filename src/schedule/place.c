@@ -17,7 +17,7 @@ enum {
     LEAST_SLOT_TICKS = 8,
     MOST_SLOTS = 4096, /* bounds the lists of long lives */
     SHELF = 256,       /* most values of a shelf */
-    SORTING = 128       /* what sorting a value costs, in values looked at */
+    SORTING = 128      /* what sorting a value costs, in values looked at */
 };
 
 typedef struct sort_item {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TURNS = 64, MOST_BLOCK_RUNS = 1 << 20 };
+enum { MOST_TURNS = 64 };
 
 static int64_t greatest_common(int64_t a, int64_t b)
 {
@@ -108,7 +108,7 @@ static int64_t most_turns(const ech_layout *layout)
                       (layout->cut[s + 1] - layout->cut[s]);
         if (own > runs) runs = own;
     }
-    return runs < MOST_BLOCK_RUNS ? MOST_BLOCK_RUNS / runs : 1;
+    return runs < ECH_MOST_BLOCK_RUNS ? ECH_MOST_BLOCK_RUNS / runs : 1;
 }
 
 static ech_status resolve_flush(ech_config *config, const ech_layout *layout,

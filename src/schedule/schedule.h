@@ -237,6 +237,9 @@ int64_t ech_plan_sent_bytes(const ech_plan *plan, int64_t *messages);
 /* The peak of each kind over all lists, persistent parts included. */
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);
 
+/* The phase of a block that steps of this kind run; -1: they run none. */
+int ech_step_kind_phase(ech_step_kind kind);
+
 /* Messages: the block behind the boundary that the step's message crosses, in either direction. Of the
  * messages of one kind (activations, gradients) from one rank to another across one boundary, the n-th sent is the n-th received. */
 int ech_step_boundary(const ech_step *step);

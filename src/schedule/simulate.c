@@ -11,8 +11,7 @@
 
 static bool is_work(const ech_step *step)
 {
-    return step->kind == ECH_STEP_FORWARD || step->kind == ECH_STEP_BACKWARD_INPUT ||
-           step->kind == ECH_STEP_BACKWARD_WEIGHT;
+    return ech_step_kind_phase(step->kind) >= 0;
 }
 
 static void add_busy(const ech_list *list, int rank, ech_simulation *simulation)
@@ -106,7 +105,7 @@ void ech_simulation_free(ech_simulation *simulation)
 
 /* ---- the picture ---- */
 
-static ech_bar_kind bar_kind(ech_step_kind kind)
+ech_bar_kind ech_step_kind_bar(ech_step_kind kind)
 {
     switch (kind) {
     case ECH_STEP_FORWARD:
@@ -153,7 +152,7 @@ void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *c
         for (size_t s = 0; s < steps->step.n; s++) {
             const ech_step *step = &steps->step.at[s];
             ech_bar bar = {.rank = rank,
-                           .kind = bar_kind(step->kind),
+                           .kind = ech_step_kind_bar(step->kind),
                            .chunk = step->chunk,
                            .micro = step->micro,
                            .begin = simulation->begin[rank][s],

@@ -40,6 +40,8 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         const ech_costs *costs, ech_simulation *out);
 void ech_simulation_free(ech_simulation *simulation);
 
+/* What a step of the compute lane is drawn as. */
+ech_bar_kind ech_step_kind_bar(ech_step_kind kind);
 /* What it looks like: one bar for the steps of a chunk and micro-batch of one kind that follow each
  * other without a gap; a W behind its own B is part of it. */
 void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *const *plans,
