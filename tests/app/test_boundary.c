@@ -152,7 +152,8 @@ static void test_two_tensors(void **state)
         {2, 1, COMMON "parallel.pipeline=2"},
         {3, 2, COMMON "parallel.pipeline=3 parallel.schedule=gpipe"},
         {4, 3, COMMON "parallel.pipeline=4 parallel.schedule=zero-bubble"},
-        {2, 3, COMMON "parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2"},
+        {2, 3,
+         COMMON "parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2"},
     };
     training alone = train(1, COMMON);
     assert_true(alone.loss[STEPS - 1] < alone.loss[0]);
