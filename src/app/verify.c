@@ -186,7 +186,7 @@ static ech_status compare_tensors(verifier *v)
     const ech_layout *layout = v->layout.design.layout;
     for (int s = 0; s < layout->stages; s++)
         for (int p = 0; p < params_of(v); p++)
-            if (ech_layout_holds(layout, v->layout.design.model, layout->first_rank[s], p))
+            if (ech_layout_holds(layout, layout->first_rank[s], p))
                 ECH_TRY(compare_param(v, layout->first_rank[s], p));
     return ECH_OK;
 }

@@ -329,6 +329,8 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_mutex_unlock(&exec->lock);
 
     run_engine(exec, ECH_ENGINE_COMPUTE);
+    atomic_store(&exec->awaited, ECH_AWAITS_ALL);
+    wake(exec);
 
     pthread_mutex_lock(&exec->lock);
     while (exec->busy > 0) pthread_cond_wait(&exec->changed, &exec->lock);

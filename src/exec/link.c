@@ -142,7 +142,8 @@ static const ech_message *find_awaited(const ech_exec *exec)
 {
     int awaited = atomic_load(&exec->awaited);
     for (size_t i = 0; i < exec->posted.n; i++)
-        if (exec->posted.at[i].step == awaited) return &exec->posted.at[i];
+        if (exec->posted.at[i].step == awaited || awaited == ECH_AWAITS_ALL)
+            return &exec->posted.at[i];
     return NULL;
 }
 
@@ -222,7 +223,7 @@ static void keep_own_squares(ech_exec *exec, double *squares)
 {
     const ech_plan *plan = exec->plan;
     for (int i = 0; i < (int)plan->model->param.n; i++)
-        if (!ech_layout_counts(plan->layout, plan->model, plan->rank, i)) squares[i] = 0;
+        if (!ech_layout_counts(plan->layout, plan->rank, i)) squares[i] = 0;
 }
 
 ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)

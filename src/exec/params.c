@@ -187,7 +187,7 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
     if (step->group == ECH_GROUP_DATA) exec->readings->hash_differs = false; /* comes first */
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
         const ech_plan *plan = exec->plan;
-        bool shared = ech_layout_addends(plan->layout, plan->model, i) == ECH_GROUP_TIED;
+        bool shared = ech_layout_addends(plan->layout, i) == ECH_GROUP_TIED;
         if (plan->param[i].value < 0 || (step->group == ECH_GROUP_TIED && !shared)) continue;
         ech_tensor param = ech_exec_param(exec, i);
         hash = XXH3_64bits_withSeed(param.data, ech_tensor_bytes(&param), hash);

@@ -26,7 +26,7 @@ static void add_tensor(tensors *t, int param, const char *state, ech_tensor x)
                               .dtype = plan->real,
                               .dims = p->shape.dims,
                               .data = x.data};
-    bool writes = !t->mine || ech_layout_writer(plan->layout, plan->model, param) == plan->rank;
+    bool writes = !t->mine || ech_layout_writer(plan->layout, param) == plan->rank;
     for (int d = 0; d < p->shape.dims; d++) {
         saved.shape[d] = p->shape.size[d];
         saved.size[d] = writes ? p->shape.size[d] : 0;

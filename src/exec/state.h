@@ -5,6 +5,7 @@
 #ifndef ECH_EXEC_STATE_H
 #define ECH_EXEC_STATE_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -39,6 +40,9 @@ typedef struct ech_message {
     int requests;
     ech_request request[ECH_MAX_PORTS];
 } ech_message;
+
+/* The compute lane has come to the list's end, and waits for all that is under way. */
+enum { ECH_AWAITS_ALL = INT_MAX };
 
 enum { ECH_POSITION_BYTES = 32 };
 typedef char ech_position[ECH_POSITION_BYTES];
@@ -75,7 +79,7 @@ struct ech_exec {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     _Atomic int waiting;
-    _Atomic int awaited; /* the step that the compute lane waits for, or -1 */
+    _Atomic int awaited; /* the step that the compute lane waits for; -1: it computes */
     bool quit;
     int busy; /* engines that have not finished this run */
     ech_engine engine[ECH_ENGINES];

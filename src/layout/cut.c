@@ -28,9 +28,8 @@ void ech_cut_blocks(const ech_config *config, int blocks, int stages, int *cut)
         cut[s + 1] = cut[s] + (int)list[s] + (s == 0) + (s == stages - 1);
 }
 
-void ech_cut_print(const int *cut, int stages, int blocks, ech_text *out)
+void ech_cut_print(const int *cut, int stages, ech_text *out)
 {
-    (void)blocks;
     for (int s = 0; s < stages; s++)
         ech_text_append(out, "%s%d", s ? ", " : "[",
                         cut[s + 1] - cut[s] - (s == 0) - (s == stages - 1));

@@ -11,6 +11,6 @@
  * layers; cut[stages + 1]. The configuration is resolved: "even" or a list. */
 void ech_cut_blocks(const ech_config *config, int blocks, int stages, int *cut);
 /* The other way: the list of transformer layers for those cuts. */
-void ech_cut_print(const int *cut, int stages, int blocks, ech_text *out);
+void ech_cut_print(const int *cut, int stages, ech_text *out);
 
 #endif

@@ -38,8 +38,7 @@ static void find_users(ech_layout *layout, const ech_model *model)
                 shared[node->param[i]] |= model->param.at[node->param[i]].block != (int)b;
         }
     layout->first_user = ech_calloc(params + 1, sizeof *layout->first_user);
-    layout->user =
-        ech_calloc((size_t)count_uses(model) + params + 1, sizeof *layout->user);
+    layout->user = ech_calloc((size_t)count_uses(model) + params + 1, sizeof *layout->user);
     int n = 0;
     for (size_t p = 0; p < params; p++) {
         layout->first_user[p] = n;
@@ -151,16 +150,14 @@ static bool stages_of_param(const ech_layout *layout, int param, int stage, int 
     return holds;
 }
 
-bool ech_layout_holds(const ech_layout *layout, const ech_model *model, int rank, int param)
+bool ech_layout_holds(const ech_layout *layout, int rank, int param)
 {
-    (void)model;
     int first, last;
     return stages_of_param(layout, param, layout->place[rank].stage, &first, &last);
 }
 
-bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int rank, int param)
+bool ech_layout_counts(const ech_layout *layout, int rank, int param)
 {
-    (void)model;
     int first, last;
     const ech_place *place = &layout->place[rank];
     stages_of_param(layout, param, place->stage, &first, &last);
@@ -242,18 +239,16 @@ int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int 
     return n;
 }
 
-ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param)
+ech_group_kind ech_layout_addends(const ech_layout *layout, int param)
 {
-    (void)model;
     int first, last;
     if (layout->first_user[param + 1] - layout->first_user[param] < 2) return ECH_GROUP_DATA;
     stages_of_param(layout, param, 0, &first, &last);
     return first < last ? ECH_GROUP_TIED : ECH_GROUP_DATA;
 }
 
-int ech_layout_writer(const ech_layout *layout, const ech_model *model, int param)
+int ech_layout_writer(const ech_layout *layout, int param)
 {
-    (void)model;
     int first, last;
     stages_of_param(layout, param, 0, &first, &last);
     return layout->first_rank[first] + param % layout->replicas[first]; /* they share the writing */

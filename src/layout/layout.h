@@ -73,10 +73,10 @@ void ech_layout_blocks(const ech_layout *layout, int rank, int chunk, int *first
 /* Whether the rank has the block. */
 bool ech_layout_has_block(const ech_layout *layout, int rank, int block);
 /* Whether the rank keeps the parameter: one of its blocks uses it. */
-bool ech_layout_holds(const ech_layout *layout, const ech_model *model, int rank, int param);
+bool ech_layout_holds(const ech_layout *layout, int rank, int param);
 /* Whether it is this rank that counts the parameter in sums over distinct parameters, as the norm:
  * replica 0 of the first stage that holds it. */
-bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int rank, int param);
+bool ech_layout_counts(const ech_layout *layout, int rank, int param);
 
 /* ---- micro-batches ---- */
 
@@ -96,8 +96,8 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
 int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int rank,
                           ech_group_kind kind);
 /* The ranks whose gradients of a parameter are added up: DATA, or TIED where several stages hold it. */
-ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param);
+ech_group_kind ech_layout_addends(const ech_layout *layout, int param);
 /* The rank that writes the parameter and its states into checkpoints. */
-int ech_layout_writer(const ech_layout *layout, const ech_model *model, int param);
+int ech_layout_writer(const ech_layout *layout, int param);
 
 #endif

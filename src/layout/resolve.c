@@ -96,7 +96,7 @@ static void take_partition(resolver *r, const ech_partition *found, int chunks)
     ech_text cut = {0}, replicas = {0};
     ech_config *config = r->config;
     bool uniform = true;
-    ech_cut_print(found->cut, found->stages, (int)r->model->block.n, &cut);
+    ech_cut_print(found->cut, found->stages, &cut);
     ech_config_replace_text(&config->parallel.partition, cut.at);
     for (int s = 0; s < found->stages; s++) {
         ech_text_append(&replicas, "%s%d", s ? ", " : "[", found->replicas[s]);
@@ -119,33 +119,57 @@ static int bytes_kept(const ech_config *config)
     return 2 + ech_optimizer_find(config->optimizer.name)->states(config, names);
 }
 
-static ech_status solve_partition(resolver *r)
+/* A depth or data degree that is given fixes both. */
+static ech_status fix_grid(resolver *r, bool *fixed)
 {
     ech_config *config = r->config;
+    *fixed = config->parallel.pipeline != ECH_AUTO || config->parallel.data != ECH_AUTO;
+    if (!*fixed) return ECH_OK;
+    if (config->parallel.pipeline == ECH_AUTO && r->world % config->parallel.data == 0)
+        config->parallel.pipeline = r->world / config->parallel.data;
+    return resolve_grid(r);
+}
+
+/* Ranks on a machine, and between machines. */
+static ech_status find_node(const resolver *r, int64_t *node)
+{
+    *node = r->config->parallel.node_ranks;
+    if (*node == ECH_AUTO || *node > r->world) *node = r->world;
+    if (r->world % *node == 0) return ECH_OK;
+    return ech_config_complain(r->config, "parallel.node_ranks", "does not divide %d ranks",
+                               r->world);
+}
+
+static ech_status take_found(resolver *r, const ech_partition *found, int chunks)
+{
+    if (found->stages > ECH_CONFIG_LONGEST_LIST)
+        return ech_config_complain(r->config, "parallel.partition",
+                                   "finds %d stages, and a list holds at most %d; give "
+                                   "parallel.pipeline",
+                                   found->stages, ECH_CONFIG_LONGEST_LIST);
+    take_partition(r, found, chunks);
+    return ECH_OK;
+}
+
+static ech_status solve_partition(resolver *r)
+{
+    const ech_config *config = r->config;
     int chunks = (int)config->parallel.virtual_stages;
-    bool fixed = config->parallel.pipeline != ECH_AUTO || config->parallel.data != ECH_AUTO;
-    int64_t stages = config->parallel.pipeline;
-    if (fixed) {
-        if (stages == ECH_AUTO && r->world % config->parallel.data == 0)
-            config->parallel.pipeline = r->world / config->parallel.data;
-        ECH_TRY(resolve_grid(r));
-        stages = config->parallel.pipeline;
-    }
-    int64_t node = config->parallel.node_ranks;
-    if (node == ECH_AUTO || node > r->world) node = r->world;
-    if (r->world % node)
-        return ech_config_complain(config, "parallel.node_ranks", "does not divide %d ranks",
-                                   r->world);
+    bool fixed;
+    int64_t node;
+    ECH_TRY(fix_grid(r, &fixed));
+    ECH_TRY(find_node(r, &node));
+    bool flat = fixed || node == r->world;
     /* Chunks of a rank are cut as if they were workers of their own. */
-    int workers[2] = {(int)(node * chunks), (int)(r->world / node)};
-    double bandwidth[2] = {bandwidth_of(r, false), bandwidth_of(r, true)};
+    int workers[2] = {(int)(flat ? r->world : node) * chunks, (int)(r->world / node)};
+    double bandwidth[2] = {bandwidth_of(r, flat && node < r->world), bandwidth_of(r, true)};
     ech_partition_problem problem = {
         .blocks = r->profile->blocks,
         .block = r->profile->block,
-        .levels = node < r->world && !fixed ? 2 : 1,
+        .levels = flat ? 1 : 2,
         .workers = workers,
         .bandwidth = bandwidth,
-        .stages = fixed ? (int)(stages * chunks) : 0,
+        .stages = fixed ? (int)config->parallel.pipeline * chunks : 0,
         .uniform = fixed,
         /* What is left to itself is each machine's own, and the cut must be the same on all. */
         .memory = ech_config_is_set(config, "memory.device_limit")
@@ -153,20 +177,9 @@ static ech_status solve_partition(resolver *r)
                       : 0,
         .states = bytes_kept(config),
     };
-    if (problem.levels == 1) {
-        workers[0] = r->world * chunks;
-        if (node < r->world) bandwidth[0] = bandwidth[1];
-    }
     ech_partition found;
     ECH_TRY(ech_partition_solve(&problem, &found));
-    ech_status status = ECH_OK;
-    if (found.stages > ECH_CONFIG_LONGEST_LIST)
-        status = ech_config_complain(config, "parallel.partition",
-                                     "finds %d stages, and a list holds at most %d; give "
-                                     "parallel.pipeline",
-                                     found.stages, ECH_CONFIG_LONGEST_LIST);
-    else
-        take_partition(r, &found, chunks);
+    ech_status status = take_found(r, &found, chunks);
     ech_partition_free(&found);
     return status;
 }

@@ -32,7 +32,7 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
 static void put(ech_plan *plan, int param, int64_t bucket_bytes)
 {
     ech_param_plan *p = &plan->param[param];
-    ech_group_kind group = ech_layout_addends(plan->layout, plan->model, param);
+    ech_group_kind group = ech_layout_addends(plan->layout, param);
     ech_bucket *bucket = plan->bucket.n ? &plan->bucket.at[plan->bucket.n - 1] : NULL;
     int64_t bytes = (int64_t)ech_dtype_bytes(plan->real);
     if (!bucket || bucket->group != group || bucket->elements * bytes >= bucket_bytes) {

@@ -45,13 +45,6 @@ void ech_list_add_after(ech_list *list, int step)
     list->step.at[list->step.n - 1].afters++;
 }
 
-ech_phase ech_step_phase(const ech_step *step)
-{
-    if (step->kind == ECH_STEP_BACKWARD_INPUT) return ECH_BACKWARD_INPUT;
-    if (step->kind == ECH_STEP_BACKWARD_WEIGHT) return ECH_BACKWARD_WEIGHT;
-    return ECH_FORWARD;
-}
-
 int ech_step_kind_phase(ech_step_kind kind)
 {
     switch (kind) {
@@ -64,6 +57,13 @@ int ech_step_kind_phase(ech_step_kind kind)
     default:
         return -1;
     }
+}
+
+ech_phase ech_step_phase(const ech_step *step)
+{
+    int phase = ech_step_kind_phase(step->kind);
+    ECH_ASSERT(phase >= 0);
+    return (ech_phase)phase;
 }
 
 bool ech_step_sends(const ech_step *step)
@@ -116,7 +116,7 @@ typedef struct lowering {
     bool forwards;
     int rank, micro_batches; /* of a turn */
     int *item;               /* of my F and B by chunk and micro-batch */
-    int *version;            /* [items] */
+    const int *version;      /* [items], or NULL: all 0 */
     int *received;           /* [items] the receive that the item waits for, or -1 */
     ECH_LIST(neighbour) near;
     ECH_LIST(int) waits, next; /* steps, and the next of the same item or -1 */
@@ -288,16 +288,15 @@ static void post(lowering *l, int i)
 
 static void add_block(lowering *l, ech_step_kind kind, int block, int i)
 {
-    ech_step probe = {.kind = kind};
     const ech_order_item *item = &l->order->at[i];
-    if (!l->plan->model->block.at[block]->program[ech_step_phase(&probe)].n) return;
+    if (!l->plan->model->block.at[block]->program[ech_step_kind_phase(kind)].n) return;
     l->last = ech_list_add(l->list, kind);
     ech_step *step = &l->list->step.at[l->last];
     step->block = block;
     step->chunk = item->chunk;
     step->micro = item->micro;
     step->turn = item->micro / l->micro_batches;
-    step->version = l->version[i];
+    step->version = l->version ? l->version[i] : 0;
     for (size_t w = 0; w < l->pending.n; w++) ech_list_add_after(l->list, l->pending.at[w]);
     l->pending.n = 0;
 }
@@ -337,7 +336,6 @@ static void release(lowering *l)
     }
     free(l->near.at);
     free(l->item);
-    free(l->version);
     free(l->received);
     free(l->waits.at);
     free(l->next.at);
@@ -345,7 +343,8 @@ static void release(lowering *l)
     free(l->pending.at);
 }
 
-void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order)
+void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order,
+                    const int *version)
 {
     size_t n = order->n + 1;
     lowering l = {.plan = plan,
@@ -356,13 +355,11 @@ void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order
                   .rank = plan->rank,
                   .micro_batches = list->micro_batches / list->turns,
                   .item = index_items(order, plan->layout->chunks, list->micro_batches),
-                  .version = ech_calloc(n, sizeof *l.version),
+                  .version = version,
                   .received = ech_calloc(n, sizeof *l.received),
                   .first_wait = ech_calloc(n, sizeof *l.first_wait),
                   .last = -1};
     for (size_t i = 0; i < n; i++) l.received[i] = l.first_wait[i] = -1;
-    if (!l.forwards)
-        ech_schedule_versions(plan->schedule, plan->layout, plan->rank, order, l.version);
     post(&l, 0);
     for (int i = 0; i < (int)order->n;) {
         bool joined = i + 1 < (int)order->n && is_weight_of(&order->at[i], &order->at[i + 1]);

@@ -12,8 +12,10 @@ int ech_list_add(ech_list *list, ech_step_kind kind);
 /* The last step added also comes after `step`. */
 void ech_list_add_after(ech_list *list, int step);
 
-/* Order -> steps per block, with sends and receives where neighbours are on other ranks. */
-void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order);
+/* Order -> steps per block, with sends and receives where neighbours are on other ranks. version: of the
+ * weights that each item reads; NULL: all the newest. */
+void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order,
+                    const int *version);
 /* Which parameters go into which bucket, from the lowered steps. */
 void ech_pass_bucket(ech_plan *plan, const ech_list *list, int64_t bucket_bytes);
 /* Puts LOAD before, and communication, norms and updates between and behind the blocks' steps. */

@@ -26,7 +26,7 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
     ech_param_plan *p = &plan->param[index];
     const ech_shape *shape = &plan->model->param.at[index].shape;
     *p = (ech_param_plan){.value = -1, .bucket = -1};
-    if (!ech_layout_holds(plan->layout, plan->model, plan->rank, index)) return;
+    if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
     p->elements = ech_shape_count(shape, (ech_extent){1, 1});
     int64_t bytes = p->elements * (int64_t)ech_dtype_bytes(plan->real);
     p->value = add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
@@ -63,10 +63,16 @@ static void begin(ech_plan *plan, ech_list_kind kind, ech_purpose purpose, ech_e
     list->micro_batches = micro_batches;
 }
 
-static void plan_training(ech_plan *plan, const ech_config *config, const ech_order *order)
+/* The order of the train list, and the version of the weights that each item reads. */
+typedef struct ordered {
+    ech_order order;
+    int *version;
+} ordered;
+
+static void plan_training(ech_plan *plan, const ech_config *config, const ordered *train)
 {
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    ech_pass_lower(plan, list, order);
+    ech_pass_lower(plan, list, &train->order, train->version);
     ech_pass_bucket(plan, list, config->parallel.bucket_bytes);
     ech_pass_frame_training(plan, list);
 }
@@ -78,7 +84,7 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
     if (list->purpose == ECH_GENERATE) /* one sample, on ranks that have all blocks */
         for (size_t i = order.n = 0; i < (size_t)plan->layout->chunks; i++)
             order.at[order.n++] = (ech_order_item){.action = ECH_F, .chunk = (int)i};
-    ech_pass_lower(plan, list, &order);
+    ech_pass_lower(plan, list, &order, NULL);
     ech_pass_frame_validation(plan, list);
     free(order.at);
 }
@@ -122,9 +128,9 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     begin(plan, ECH_LIST_GENERATE, ECH_GENERATE, one, 1, 1);
 }
 
-static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ech_order *order)
+static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ordered *train)
 {
-    if (!request->forward_only) plan_training(plan, request->config, order);
+    if (!request->forward_only) plan_training(plan, request->config, train);
     if (request->outline) return;
     ech_list_add(&plan->list[ECH_LIST_INIT], ECH_STEP_INIT);
     ech_list_add(&plan->list[ECH_LIST_SAVE], ECH_STEP_SAVE);
@@ -149,15 +155,14 @@ static ech_status finish_lists(ech_plan *plan)
     return ECH_OK;
 }
 
-/* The order of the train list, and how many versions of weights it needs. */
-static void order_training(ech_plan *plan, ech_order *order)
+/* Also finds how many versions must be kept. */
+static void order_training(ech_plan *plan, ordered *train)
 {
     ech_schedule_order(plan->schedule, plan->layout, plan->rank, plan->schedule->turns, false,
-                       order);
-    int *version = ech_calloc(order->n + 1, sizeof *version);
-    plan->versions =
-        ech_schedule_versions(plan->schedule, plan->layout, plan->rank, order, version);
-    free(version);
+                       &train->order);
+    train->version = ech_calloc(train->order.n + 1, sizeof *train->version);
+    plan->versions = ech_schedule_versions(plan->schedule, plan->layout, plan->rank, &train->order,
+                                           train->version);
 }
 
 ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
@@ -174,12 +179,13 @@ ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
     plan->states = plan->optimizer->states(request->config, plan->state_name);
     plan->versions = 1;
     ech_reduction_from_name(request->config->parallel.reduction, &plan->reduction);
-    ech_order order = {0};
-    if (!request->forward_only) order_training(plan, &order);
+    ordered train = {0};
+    if (!request->forward_only) order_training(plan, &train);
     plan_persistent(plan, request->forward_only);
     begin_lists(plan, request->config);
-    plan_lists(plan, request, &order);
-    free(order.at);
+    plan_lists(plan, request, &train);
+    free(train.order.at);
+    free(train.version);
     ech_status status =
         request->outline ? ech_list_check(plan, &plan->list[ECH_LIST_TRAIN]) : finish_lists(plan);
     if (status != ECH_OK) {

@@ -150,7 +150,7 @@ static ech_status check_asynchronous(const ech_config *config, const ech_model *
                                      const ech_layout *layout)
 {
     for (int p = 0; p < (int)model->param.n; p++)
-        if (ech_layout_addends(layout, model, p) == ECH_GROUP_TIED)
+        if (ech_layout_addends(layout, p) == ECH_GROUP_TIED)
             return ech_config_complain(
                 config, "parallel.schedule",
                 "first and last stage share %s and would have to update it together, which an "

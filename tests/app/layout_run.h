@@ -30,7 +30,7 @@ static inline void layout_run_take_weights(const layout_run *run, const ech_cont
     const ech_model *model = c->design.model;
     double *to = run->weights;
     for (int p = 0; p < (int)model->param.n; p++) {
-        if (ech_layout_counts(c->design.layout, model, rank, p)) {
+        if (ech_layout_counts(c->design.layout, rank, p)) {
             ech_tensor x = ech_exec_param(c->session.exec, p);
             memcpy(to, x.data, ech_tensor_bytes(&x));
         }

@@ -193,7 +193,7 @@ static void test_groups(void **state)
                     assert_int_equal(is_member(&s, a, ECH_GROUP_TIED, b), shared && ends);
                 }
             for (int p = 0; p < (int)s.model->param.n; p++)
-                assert_int_equal(ech_layout_addends(s.layout, s.model, p),
+                assert_int_equal(ech_layout_addends(s.layout, p),
                                  shared && p == 0 ? ECH_GROUP_TIED : ECH_GROUP_DATA);
             sample_free(&s);
         }
@@ -212,14 +212,14 @@ static void test_params(void **state)
             sample s = sample_create(config, grids[g].ranks);
             for (int p = 0; p < (int)s.model->param.n; p++) {
                 int block = s.model->param.at[p].block, counts = 0;
-                int writer = ech_layout_writer(s.layout, s.model, p);
-                assert_true(ech_layout_holds(s.layout, s.model, writer, p));
+                int writer = ech_layout_writer(s.layout, p);
+                assert_true(ech_layout_holds(s.layout, writer, p));
                 for (int rank = 0; rank < grids[g].ranks; rank++) {
                     bool holds = ech_layout_has_block(s.layout, rank, block);
                     bool head = s.layout->place[rank].stage == grids[g].stages - 1;
                     holds |= tied && p == 0 && head;
-                    assert_int_equal(ech_layout_holds(s.layout, s.model, rank, p), holds);
-                    if (!ech_layout_counts(s.layout, s.model, rank, p)) continue;
+                    assert_int_equal(ech_layout_holds(s.layout, rank, p), holds);
+                    if (!ech_layout_counts(s.layout, rank, p)) continue;
                     assert_true(holds);
                     counts++;
                 }
@@ -235,8 +235,7 @@ static void test_writers(void **state)
     (void)state;
     sample s = make("llama", 4, "parallel.stage_replicas=[3,1] training.global_batch_size=6");
     int writes[4] = {0};
-    for (int p = 0; p < (int)s.model->param.n; p++)
-        writes[ech_layout_writer(s.layout, s.model, p)]++;
+    for (int p = 0; p < (int)s.model->param.n; p++) writes[ech_layout_writer(s.layout, p)]++;
     int first = writes[0] + writes[1] + writes[2];
     for (int rank = 0; rank < 3; rank++)
         assert_true(writes[rank] >= first / 3 && writes[rank] <= first / 3 + 1);

@@ -180,10 +180,10 @@ static void check_tied(const fixture *f, int param)
     for (int rank = 0; rank < f->ranks; rank++) {
         int stage = layout->place[rank].stage, bucket = bucket_of(f, rank, param);
         bool holds = stage == 0 || stage == layout->stages - 1;
-        assert_int_equal(ech_layout_holds(layout, f->of.model, rank, param), holds);
+        assert_int_equal(ech_layout_holds(layout, rank, param), holds);
         assert_int_equal(f->plan[rank]->param[param].elements > 0, holds);
         assert_int_equal(bucket >= 0, holds);
-        counts += ech_layout_counts(layout, f->of.model, rank, param);
+        counts += ech_layout_counts(layout, rank, param);
         if (!holds) continue;
         const ech_bucket *b = &f->plan[rank]->bucket.at[bucket];
         assert_int_equal(b->group, ECH_GROUP_TIED);
@@ -219,7 +219,7 @@ static void test_tied(void **state)
                              ECH_OK);
         check_tied(&f, 0); /* the token table is the model's first parameter */
         for (int p = 1; p < (int)f.of.model->param.n; p++)
-            assert_int_equal(ech_layout_addends(f.of.layout, f.of.model, p), ECH_GROUP_DATA);
+            assert_int_equal(ech_layout_addends(f.of.layout, p), ECH_GROUP_DATA);
         fixture_free(&f);
     }
 }
@@ -234,7 +234,7 @@ static void test_tied_on_one_stage(void **state)
                                                      .data = data,
                                                      .micro_batches = 2,
                                                      .more = "model.tie_word_embeddings=true"});
-        assert_int_equal(ech_layout_addends(f.of.layout, f.of.model, 0), ECH_GROUP_DATA);
+        assert_int_equal(ech_layout_addends(f.of.layout, 0), ECH_GROUP_DATA);
         assert_int_equal(f.plan[0]->bucket.at[bucket_of(&f, 0, 0)].group, ECH_GROUP_DATA);
         assert_int_equal(count_tied(&f, 0, bucket_of(&f, 0, 0)), 0);
         fixture_free(&f);
