@@ -23,10 +23,10 @@ struct ech_comm {
     void *state;      /* the backend's */
     ech_board *board; /* of this machine; this rank's slot is local_rank */
     int rank, size;
-    int local_rank, local_size;
-    double deadline;   /* seconds */
-    bool crowded;      /* more ranks than cores here: never spin */
-    atomic_int polled; /* the peer of ech_comm_set_wait */
+    int local_rank, local_size; /* the ranks of a machine follow each other */
+    double deadline;            /* seconds */
+    bool crowded;               /* more ranks than cores here: never spin */
+    atomic_int polled;          /* the peer of ech_comm_set_wait */
 
     /* Held by who is in the backend, and for what follows; never while waiting. */
     pthread_mutex_t lock;
@@ -91,5 +91,8 @@ void ech_comm_withdraw(ech_comm *comm);
 /* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are cut into
  * parts of cut_bytes. The same on all ranks, before any message. */
 void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t cut_bytes);
+/* For tests of `mpi`: the process with rank r in MPI_COMM_WORLD is taken to be on machine
+ * r mod `machines`. The same on all ranks, before ech_comm_open. */
+void ech_mpi_pretend_machines(int machines);
 
 #endif

@@ -127,6 +127,14 @@ int ech_comm_local_size(const ech_comm *comm)
     return comm->local_size;
 }
 
+bool ech_comm_is_near(const ech_comm *comm, const int *ranks, int n)
+{
+    int first = comm->rank - comm->local_rank;
+    for (int i = 0; i < n; i++)
+        if (ranks[i] < first || ranks[i] >= first + comm->local_size) return false;
+    return true;
+}
+
 void ech_comm_withdraw(ech_comm *comm)
 {
     ech_comm_lock(comm);

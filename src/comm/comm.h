@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "comm/collective.h"
 #include "comm/reduction.h"
 #include "tensor/tensor.h"
 
@@ -38,7 +39,8 @@ const char *ech_comm_names(void);
 
 /* `local`: makes `size` endpoints of one process, endpoints[r] for rank r's thread.
  * `mpi` (size 0: whatever the launcher started): joins MPI_COMM_WORLD and fills endpoints[0] with
- * this process's own. Refused with a hint when this process was started as one of several by a
+ * this process's own. Ranks are those of MPI_COMM_WORLD if there the processes of each machine follow
+ * each other, otherwise ordered by machine, then by those. Refused with a hint when this process was started as one of several by a
  * launcher that this MPI does not know, so that it would be a lone rank. Collective under mpi. */
 ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadline_seconds,
                          ech_comm **endpoints);
@@ -50,6 +52,9 @@ int ech_comm_rank(const ech_comm *comm);
 int ech_comm_size(const ech_comm *comm);
 const char *ech_comm_name(const ech_comm *comm); /* "local" or "mpi" */
 int ech_comm_local_size(const ech_comm *comm);   /* ranks on this machine; they share its cores */
+/* Whether all of ranks[n] are on this rank's machine. The ranks of a machine follow each other, under
+ * mpi too, wherever the launcher put them. */
+bool ech_comm_is_near(const ech_comm *comm, const int *ranks, int n);
 const char *
 ech_comm_launcher(const ech_comm_backend *backend);            /* "mpirun" of this build, or NULL */
 const char *ech_comm_version(const ech_comm_backend *backend); /* "Open MPI 4.1.4", "threads" */
@@ -145,8 +150,36 @@ ech_status ech_group_barrier(ech_group *group);
 /* Member `root`'s bytes on all members. */
 ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t bytes);
 
-/* Gradient reductions (ech_group_reduce) and all other calls, counted apart. */
+/* ---- collectives of tensor, sequence and context parallelism (comm/collective.h) ----
+ *
+ * Pieces are those of ech_piece_first: of n elements in all, uneven and empty ones allowed. Buffers
+ * do not overlap unless said. */
+
+/* x (n, fp32 or fp64, contiguous): every member's x becomes the sum over the members, added in member
+ * order: what ech_group_reduce_scatter and ech_group_all_gather give, and DIRECT. Bit-identical on
+ * all members. `scratch`: ech_collective_scratch bytes. Errors: ECH_EUNSUPPORTED for other dtypes. */
+ech_status ech_group_all_reduce(ech_group *group, const ech_tensor *x, void *scratch);
+/* whole (n elements of `item` bytes): piece i is member i's `mine`, which may be its piece of
+ * `whole`, in place, where nothing is copied then. */
+ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine, size_t item,
+                                int64_t n);
+/* mine: this member's piece of the sum of all members' x (n, fp32 or fp64, contiguous), added in
+ * member order. It may be that piece of x, in place; otherwise x is not changed. `scratch`:
+ * ech_collective_scratch bytes. Errors: ECH_EUNSUPPORTED for other dtypes. */
+ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void *mine,
+                                    void *scratch);
+/* Pieces of `bytes` bytes, N of them in each buffer: piece i of `to` goes to member i, piece i of
+ * `from` comes from member i. */
+ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, size_t bytes);
+/* Sends `bytes` bytes to the member `distance` places further on (backwards if negative), modulo N,
+ * and receives as many from the one as far behind. A multiple of N copies. */
+ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, void *to_receive,
+                           size_t bytes);
+
+/* Gradient reductions (ech_group_reduce), the collectives of collective.h, and all other calls,
+ * counted apart. */
 ech_comm_count ech_group_reduce_count(const ech_group *group);
+ech_comm_count ech_group_collective_count(const ech_group *group);
 ech_comm_count ech_group_other_count(const ech_group *group);
 
 #endif

@@ -114,19 +114,40 @@ ech_comm_count ech_group_reduce_count(const ech_group *group)
     return group->reduce_count;
 }
 
+ech_comm_count ech_group_collective_count(const ech_group *group)
+{
+    return group->collective_count;
+}
+
 ech_comm_count ech_group_other_count(const ech_group *group)
 {
     return group->other_count;
 }
 
-/* ---- batches ---- */
+const char *ech_call_name(ech_call call)
+{
+    static const char *const names[] = {[ECH_CALL_REDUCE] = "reduce",
+                                        [ECH_CALL_FOLD] = "fold",
+                                        [ECH_CALL_BARRIER] = "barrier",
+                                        [ECH_CALL_BROADCAST] = "broadcast",
+                                        [ECH_CALL_ALL_REDUCE] = "all_reduce",
+                                        [ECH_CALL_ALL_GATHER] = "all_gather",
+                                        [ECH_CALL_REDUCE_SCATTER] = "reduce_scatter",
+                                        [ECH_CALL_ALL_TO_ALL] = "all_to_all",
+                                        [ECH_CALL_SHIFT] = "shift"};
+    return names[call];
+}
 
 void ech_group_begin(ech_group *group, ech_call call)
 {
     group->call = call;
-    group->count = call == ECH_CALL_REDUCE ? &group->reduce_count : &group->other_count;
+    group->count = call == ECH_CALL_REDUCE       ? &group->reduce_count
+                   : call >= ECH_CALL_ALL_REDUCE ? &group->collective_count
+                                                 : &group->other_count;
     group->count->calls++;
 }
+
+/* ---- batches ---- */
 
 static ech_status start(ech_group *group, ech_batch *batch, int member, const void *from, void *to,
                         size_t bytes, bool sends)
@@ -170,8 +191,7 @@ ech_status ech_batch_receive_signal(ech_group *group, ech_batch *batch, int memb
 
 ech_status ech_batch_wait(ech_group *group, ech_batch *batch)
 {
-    static const char *const names[] = {"reduce", "fold", "barrier", "broadcast"};
     int n = batch->n;
     batch->n = 0;
-    return ech_wait_all(group->comm, batch->at, n, group->name, names[group->call]);
+    return ech_wait_all(group->comm, batch->at, n, group->name, ech_call_name(group->call));
 }

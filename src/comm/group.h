@@ -14,8 +14,15 @@ typedef enum ech_call {
     ECH_CALL_FOLD,
     ECH_CALL_BARRIER,
     ECH_CALL_BROADCAST,
-    ECH_CALLS = 8 /* tags kept for each group */
+    ECH_CALL_ALL_REDUCE, /* from here on: those of collective.h */
+    ECH_CALL_ALL_GATHER,
+    ECH_CALL_REDUCE_SCATTER,
+    ECH_CALL_ALL_TO_ALL,
+    ECH_CALL_SHIFT,
+    ECH_CALLS = 16 /* tags kept for each group */
 } ech_call;
+
+const char *ech_call_name(ech_call call);
 
 /* Messages under way together. Two batches let the next ones start while the last ones end. */
 typedef struct ech_batch {
@@ -35,7 +42,7 @@ struct ech_group {
     int size, index;
     ech_call call; /* the collective that runs, and where its messages are counted */
     ech_comm_count *count;
-    ech_comm_count reduce_count, other_count;
+    ech_comm_count reduce_count, collective_count, other_count;
     ech_batch batch[2];
 };
 

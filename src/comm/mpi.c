@@ -2,7 +2,8 @@
  *
  * The backend `mpi`: a process a rank. The only file that knows MPI (3.1); its errors end here.
  *
- * Two copies of MPI_COMM_WORLD keep the caller's tags and the groups' apart. A message is one or
+ * Ranks are numbered machine by machine, so that neighbours share one as far as they can. Two
+ * communicators of all ranks keep the caller's tags and the groups' apart. A message is one or
  * more parts of at most `cut` bytes, since MPI counts in int; all parts are posted at once, so
  * their order is the order of messages.
  */
@@ -102,23 +103,55 @@ static const char *look_up(const char *name)
     return getenv(name);
 }
 
-static ech_status check_size(int wanted, int *rank, int *size)
+static ech_status check_size(int wanted)
 {
-    ECH_TRY(check(MPI_Comm_rank(MPI_COMM_WORLD, rank), "MPI_Comm_rank"));
-    ECH_TRY(check(MPI_Comm_size(MPI_COMM_WORLD, size), "MPI_Comm_size"));
-    ECH_TRY(ech_launch_check(look_up, *size, version(), mpiexec));
-    if (wanted && wanted != *size)
+    int size;
+    ECH_TRY(check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size"));
+    ECH_TRY(ech_launch_check(look_up, size, version(), mpiexec));
+    if (wanted && wanted != size)
         ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but the launcher started %d: use %s -n %d",
-                 wanted, *size, mpiexec, wanted);
+                 wanted, size, mpiexec, wanted);
     return ECH_OK;
 }
 
-static ech_status duplicate_world(mpi_state *state)
+/* 0: machines are what they are. */
+static int pretended_machines;
+
+void ech_mpi_pretend_machines(int machines)
 {
-    ECH_TRY(check(MPI_Comm_dup(MPI_COMM_WORLD, &state->points), "MPI_Comm_dup"));
-    ECH_TRY(check(MPI_Comm_dup(MPI_COMM_WORLD, &state->groups), "MPI_Comm_dup"));
+    pretended_machines = machines;
+}
+
+/* The processes of this machine, in the order of MPI_COMM_WORLD. */
+static ech_status find_machine(MPI_Comm *machine)
+{
+    int rank;
+    ECH_TRY(check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank"));
+    if (pretended_machines)
+        return check(MPI_Comm_split(MPI_COMM_WORLD, rank % pretended_machines, rank, machine),
+                     "MPI_Comm_split");
+    return check(
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, machine),
+        "MPI_Comm_split_type");
+}
+
+/* All processes, machine by machine in the order of their first ones: where the launcher deals
+ * processes out in turn, the ranks of a machine follow each other all the same. Where they do so
+ * already, ranks are those of MPI_COMM_WORLD; rank 0 always is. */
+static ech_status order_ranks(MPI_Comm machine, MPI_Comm *out)
+{
+    int first; /* of the machine; processes with equal keys keep their order */
+    ECH_TRY(check(MPI_Comm_rank(MPI_COMM_WORLD, &first), "MPI_Comm_rank"));
+    ECH_TRY(check(MPI_Bcast(&first, 1, MPI_INT, 0, machine), "MPI_Bcast"));
+    return check(MPI_Comm_split(MPI_COMM_WORLD, 0, first, out), "MPI_Comm_split");
+}
+
+static ech_status make_communicators(mpi_state *state, MPI_Comm machine)
+{
+    ECH_TRY(order_ranks(machine, &state->points));
+    ECH_TRY(check(MPI_Comm_dup(state->points, &state->groups), "MPI_Comm_dup"));
     int found, *limit;
-    ECH_TRY(check(MPI_Comm_get_attr(state->points, MPI_TAG_UB, &limit, &found), "MPI_TAG_UB"));
+    ECH_TRY(check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found), "MPI_TAG_UB"));
     if (!found || *limit < ECH_COMM_TAGS - 1)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s has tags up to %d, but %d are needed: use another MPI",
                  version(), found ? *limit : 0, ECH_COMM_TAGS);
@@ -152,22 +185,19 @@ static ech_status share_board(MPI_Comm machine, int local_rank, int local_size, 
     return st;
 }
 
-static ech_status join(mpi_state *state, int wanted, double deadline_seconds, ech_comm **out)
+/* Makes the endpoint of this process among those of its machine. */
+static ech_status join_machine(mpi_state *state, MPI_Comm machine, double deadline_seconds,
+                               ech_comm **out)
 {
     int rank, size, local_rank, local_size;
-    ECH_TRY(init_library(state));
-    ECH_TRY(check_size(wanted, &rank, &size));
-    ECH_TRY(duplicate_world(state));
+    ECH_TRY(make_communicators(state, machine));
+    ECH_TRY(check(MPI_Comm_rank(state->points, &rank), "MPI_Comm_rank"));
+    ECH_TRY(check(MPI_Comm_size(state->points, &size), "MPI_Comm_size"));
+    ECH_TRY(check(MPI_Comm_rank(machine, &local_rank), "MPI_Comm_rank"));
+    ECH_TRY(check(MPI_Comm_size(machine, &local_size), "MPI_Comm_size"));
 
-    MPI_Comm machine;
-    ECH_TRY(check(
-        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &machine),
-        "MPI_Comm_split_type"));
     ech_board *board = NULL;
-    ech_status st = check(MPI_Comm_rank(machine, &local_rank), "MPI_Comm_rank");
-    if (st == ECH_OK) st = check(MPI_Comm_size(machine, &local_size), "MPI_Comm_size");
-    if (st == ECH_OK) st = share_board(machine, local_rank, local_size, &board);
-    MPI_Comm_free(&machine);
+    ech_status st = share_board(machine, local_rank, local_size, &board);
     if (st != ECH_OK) {
         ech_board_file_unmap(board);
         return st;
@@ -176,6 +206,17 @@ static ech_status join(mpi_state *state, int wanted, double deadline_seconds, ec
         ech_comm_make(&ech_comm_mpi, rank, size, local_rank, local_size, deadline_seconds, board);
     (*out)->state = state;
     return ECH_OK;
+}
+
+static ech_status join(mpi_state *state, int wanted, double deadline_seconds, ech_comm **out)
+{
+    MPI_Comm machine;
+    ECH_TRY(init_library(state));
+    ECH_TRY(check_size(wanted));
+    ECH_TRY(find_machine(&machine));
+    ech_status st = join_machine(state, machine, deadline_seconds, out);
+    MPI_Comm_free(&machine);
+    return st;
 }
 
 /* Leaves MPI as it was found. */

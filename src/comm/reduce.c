@@ -48,17 +48,6 @@ bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction redu
     return reduction != ECH_REDUCTION_LIBRARY || backend->allreduce_start != NULL;
 }
 
-int64_t ech_piece_count(int64_t n, int N, int piece)
-{
-    return n / N + (piece < n % N);
-}
-
-int64_t ech_piece_first(int64_t n, int N, int piece)
-{
-    int64_t longer = n % N;
-    return n / N * piece + (piece < longer ? piece : longer);
-}
-
 int64_t ech_segment(size_t item, int N)
 {
     int64_t bytes = SEGMENTS / (N > 1 ? N - 1 : 1);
@@ -87,17 +76,30 @@ int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype dtype, int64_t n,
     return table[reduction].row->sent(n, size, index) * (int64_t)ech_dtype_bytes(dtype);
 }
 
-static ech_status check(const ech_group *group, ech_reduction reduction, const ech_tensor *x)
+ech_status ech_sum_begin(ech_group *group, ech_call call, const ech_tensor *x, void *scratch,
+                         ech_sum *out)
 {
     if (x->dtype != ECH_F32 && x->dtype != ECH_F64)
-        ECH_FAIL(ECH_EUNSUPPORTED, "reduce over group %s: %s is not summed, only fp32 and fp64",
-                 group->name, ech_dtype_name(x->dtype));
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s over group %s: %s is not summed, only fp32 and fp64",
+                 ech_call_name(call), group->name, ech_dtype_name(x->dtype));
+    ECH_ASSERT(ech_tensor_is_contiguous(x));
+    *out = (ech_sum){.group = group,
+                     .x = x->data,
+                     .scratch = scratch,
+                     .n = ech_tensor_count(x),
+                     .item = ech_dtype_bytes(x->dtype),
+                     .dtype = x->dtype};
+    ech_group_begin(group, call);
+    return ECH_OK;
+}
+
+static ech_status check(const ech_group *group, ech_reduction reduction)
+{
     if (!ech_reduction_supported(group->comm->backend, reduction))
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "parallel.reduction %s needs parallel.comm mpi, not %s; use "
                  "direct or ring",
                  ech_reduction_name(reduction), group->comm->backend->name);
-    ECH_ASSERT(ech_tensor_is_contiguous(x));
     return ECH_OK;
 }
 
@@ -110,15 +112,18 @@ ech_status ech_group_prepare(ech_group *group, ech_reduction reduction)
 ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,
                             void *scratch)
 {
-    ECH_TRY(check(group, reduction, x));
+    ech_sum sum;
+    ECH_TRY(check(group, reduction));
     ECH_TRY(ech_group_prepare(group, reduction));
-    ech_group_begin(group, ECH_CALL_REDUCE);
-    ech_sum sum = {.group = group,
-                   .x = x->data,
-                   .scratch = scratch,
-                   .n = ech_tensor_count(x),
-                   .item = ech_dtype_bytes(x->dtype),
-                   .dtype = x->dtype};
+    ECH_TRY(ech_sum_begin(group, ECH_CALL_REDUCE, x, scratch, &sum));
     if (group->size == 1 || sum.n == 0) return ECH_OK;
     return table[reduction].row->run(&sum);
+}
+
+ech_status ech_group_all_reduce(ech_group *group, const ech_tensor *x, void *scratch)
+{
+    ech_sum sum;
+    ECH_TRY(ech_sum_begin(group, ECH_CALL_ALL_REDUCE, x, scratch, &sum));
+    if (group->size == 1 || sum.n == 0) return ECH_OK;
+    return ech_reduce_DIRECT.run(&sum);
 }

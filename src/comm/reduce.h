@@ -3,12 +3,13 @@
  * Private to src/comm: what a way to reduce is made of. To add one: a file with a row, and a line
  * in reduction.def.
  *
- * N members, n elements. Pieces: the elements cut in N contiguous parts, the first n mod N of them
- * one longer. Segments: what moves at once, so that scratch is bounded and stays in caches.
+ * N members, n elements. Pieces: ech_piece_first. Segments: what moves at once, so that scratch
+ * is bounded and stays in caches.
  */
 #ifndef ECH_COMM_REDUCE_H
 #define ECH_COMM_REDUCE_H
 
+#include "comm/collective.h"
 #include "comm/group.h"
 
 /* A reduction under way. */
@@ -32,17 +33,45 @@ typedef struct ech_reduction_row {
 extern const ech_reduction_row ech_reduce_DIRECT, ech_reduce_RING, ech_reduce_NAIVE,
     ech_reduce_LIBRARY;
 
-int64_t ech_piece_first(int64_t n, int N, int piece);
-int64_t ech_piece_count(int64_t n, int N, int piece);
+/* Checks x, which is summed by `call`, counts the call and fills *out. */
+ech_status ech_sum_begin(ech_group *group, ech_call call, const ech_tensor *x, void *scratch,
+                         ech_sum *out);
+
 /* Elements of a segment, >= 1. */
 int64_t ech_segment(size_t item, int N);
 /* Elements of the segment that starts `at` elements into `count`: at most `segment`, or 0. */
 int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment);
 
+/* A tensor as its members' pieces, which move segment by segment. */
+typedef struct ech_pieces {
+    ech_group *group;
+    char *x;
+    int64_t n;
+    size_t item;
+    int64_t segment; /* elements, >= 1 */
+} ech_pieces;
+
+/* The segment `at` elements into a member's piece; may be empty. */
+typedef struct ech_part {
+    char *x;
+    size_t bytes;
+} ech_part;
+
+ech_pieces ech_pieces_of_sum(const ech_sum *sum);
+ech_part ech_pieces_part(const ech_pieces *p, int member, int64_t at);
+
+/* Reduce-scatter of the segments at `at`: the sum of this member's lies in `mine` after it, which may
+ * be its place in sum->x. N > 1. */
+ech_status ech_scatter_segment(const ech_sum *sum, ech_batch *batch, const ech_pieces *pieces,
+                               char *mine, int64_t at);
+/* Starts the all-gather of the segments at `at`: receives the others' in place, sends `mine`. */
+ech_status ech_gather_segment(const ech_pieces *pieces, ech_batch *batch, const char *mine,
+                              int64_t at);
+
 /* to[i] += from[i]; fp32 or fp64; no overlap. */
 void ech_add(ech_dtype dtype, void *to, const void *from, int64_t n);
-/* own[n] becomes the sum in member order: ((p0 + p1) + ...), where p_index is own and the others
- * lie in parts[N-1][n], which is overwritten. */
-void ech_add_in_order(const ech_sum *sum, char *own, char *parts, int64_t n);
+/* to[n] becomes the sum in member order: ((p0 + p1) + ...), where p_index is own, which may be `to`,
+ * and the others lie in parts[N-1][n], which is overwritten. */
+void ech_add_in_order(const ech_sum *sum, char *to, const char *own, char *parts, int64_t n);
 
 #endif

@@ -33,7 +33,7 @@ static ech_status run(const ech_sum *sum)
             to += bytes;
         }
         ECH_TRY(ech_batch_wait(group, batch));
-        ech_add_in_order(sum, x, sum->scratch, n);
+        ech_add_in_order(sum, x, x, sum->scratch, n);
     }
     return ECH_OK;
 }

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the collectives will send: each line here says what a run function of this room does.
+ */
+#include "comm/collective.h"
+
+#include "comm/reduce.h"
+
+static const char *const names[] = {
+#define X(name, text, help) text,
+#include "comm/collective.def"
+#undef X
+};
+
+const char *ech_collective_name(ech_collective collective)
+{
+    return names[collective];
+}
+
+int64_t ech_piece_count(int64_t n, int N, int piece)
+{
+    return n / N + (piece < n % N);
+}
+
+int64_t ech_piece_first(int64_t n, int N, int piece)
+{
+    int64_t longer = n % N;
+    return n / N * piece + (piece < longer ? piece : longer);
+}
+
+size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size)
+{
+    if (collective != ECH_COLLECTIVE_ALL_REDUCE && collective != ECH_COLLECTIVE_REDUCE_SCATTER)
+        return 0;
+    return ech_reduction_scratch(ECH_REDUCTION_DIRECT, dtype, n, size);
+}
+
+int64_t ech_collective_bytes(ech_collective collective, ech_dtype dtype, int64_t n, int size,
+                             int index)
+{
+    if (size < 2) return 0;
+    int64_t item = (int64_t)ech_dtype_bytes(dtype), own = ech_piece_count(n, size, index);
+    switch (collective) {
+    case ECH_COLLECTIVE_ALL_REDUCE:
+        return ech_reduction_bytes(ECH_REDUCTION_DIRECT, dtype, n, size, index);
+    case ECH_COLLECTIVE_ALL_GATHER:
+        return (size - 1) * own * item;
+    case ECH_COLLECTIVE_REDUCE_SCATTER:
+        return (n - own) * item;
+    case ECH_COLLECTIVE_ALL_TO_ALL:
+        return (n - own) * item;
+    case ECH_COLLECTIVE_SHIFT:
+        return n * item;
+    default:
+        return 0;
+    }
+}
+
+/* Segments of a piece that is summed. */
+static int64_t count_segments(ech_dtype dtype, int64_t n, int size, int piece)
+{
+    int64_t segment = ech_segment(ech_dtype_bytes(dtype), size);
+    return (ech_piece_count(n, size, piece) + segment - 1) / segment;
+}
+
+/* Messages of the reduce-scatter: every segment of everybody else's piece. */
+static int64_t count_scattered(ech_dtype dtype, int64_t n, int size, int index)
+{
+    int64_t longer = n % size;
+    return longer * count_segments(dtype, n, size, 0) +
+           (size - longer) * count_segments(dtype, n, size, size - 1) -
+           count_segments(dtype, n, size, index);
+}
+
+int64_t ech_collective_messages(ech_collective collective, ech_dtype dtype, int64_t n, int size,
+                                int index)
+{
+    int64_t others = size - 1;
+    if (size < 2 || n == 0) return 0;
+    switch (collective) {
+    case ECH_COLLECTIVE_ALL_REDUCE:
+        return count_scattered(dtype, n, size, index) +
+               others * count_segments(dtype, n, size, index);
+    case ECH_COLLECTIVE_ALL_GATHER:
+        return ech_piece_count(n, size, index) > 0 ? others : 0;
+    case ECH_COLLECTIVE_REDUCE_SCATTER:
+        return count_scattered(dtype, n, size, index);
+    case ECH_COLLECTIVE_ALL_TO_ALL:
+        return others;
+    case ECH_COLLECTIVE_SHIFT:
+        return 1;
+    default:
+        return 0;
+    }
+}

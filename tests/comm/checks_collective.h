@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What holds for the collectives of comm/collective.h over any backend: each against a naive
+ * computation, in place and not, within its buffers, with the messages and bytes that were predicted.
+ * Run by test_collective.c (threads) and mpi_collective.c (processes).
+ */
+#ifndef ECH_TESTS_COMM_CHECKS_COLLECTIVE_H
+#define ECH_TESTS_COMM_CHECKS_COLLECTIVE_H
+
+#include "comm/checks_threads.h"
+
+/* ---- buffers with canaries ---- */
+
+typedef struct checks_buffer {
+    char *at; /* [bytes], canaries before and behind */
+    size_t bytes;
+} checks_buffer;
+
+static inline checks_buffer checks_buffer_new(size_t bytes)
+{
+    char *whole = malloc(bytes + 2 * CHECKS_CANARY);
+    memset(whole, 0x5a, bytes + 2 * CHECKS_CANARY);
+    return (checks_buffer){.at = whole + CHECKS_CANARY, .bytes = bytes};
+}
+
+/* Frees it; whether its canaries live. */
+static inline bool checks_buffer_end(checks_buffer *b)
+{
+    char canary[CHECKS_CANARY];
+    memset(canary, 0x5a, sizeof canary);
+    bool intact = memcmp(b->at - CHECKS_CANARY, canary, CHECKS_CANARY) == 0 &&
+                  memcmp(b->at + b->bytes, canary, CHECKS_CANARY) == 0;
+    free(b->at - CHECKS_CANARY);
+    return intact;
+}
+
+/* ---- counters ---- */
+
+/* What was counted since *before: the prediction, and nothing elsewhere. */
+static inline ech_status checks_counted(const ech_group *group, ech_collective collective,
+                                        ech_dtype dtype, int64_t n, ech_comm_count *before)
+{
+    int N = ech_group_size(group), index = ech_group_index(group);
+    ech_comm_count now = ech_group_collective_count(group);
+    RANKS_CHECK(now.calls == before->calls + 1);
+    RANKS_CHECK(now.bytes - before->bytes == ech_collective_bytes(collective, dtype, n, N, index));
+    RANKS_CHECK(now.messages - before->messages ==
+                ech_collective_messages(collective, dtype, n, N, index));
+    RANKS_CHECK(ech_group_reduce_count(group).calls == 0);
+    RANKS_CHECK(ech_group_other_count(group).calls == 0);
+    *before = now;
+    return ECH_OK;
+}
+
+/* ---- sums ---- */
+
+typedef struct checks_sum {
+    ech_group *group;
+    ech_dtype dtype;
+    int64_t n;
+    checks_buffer x, mine, scratch;
+    char *serial, *kept; /* the sum; x as it was */
+} checks_sum;
+
+static inline checks_sum checks_sum_new(ech_group *group, ech_collective collective,
+                                        ech_dtype dtype, int64_t n)
+{
+    size_t item = ech_dtype_bytes(dtype), bytes = (size_t)n * item;
+    int N = ech_group_size(group), index = ech_group_index(group);
+    checks_sum s = {.group = group, .dtype = dtype, .n = n};
+    s.x = checks_buffer_new(bytes);
+    s.mine = checks_buffer_new((size_t)ech_piece_count(n, N, index) * item);
+    s.scratch = checks_buffer_new(ech_collective_scratch(collective, dtype, n, N));
+    s.serial = malloc(bytes + 1);
+    s.kept = malloc(bytes + 1);
+    checks_fill(s.x.at, dtype, n, index, false);
+    checks_fill(s.kept, dtype, n, index, false);
+    checks_serial_sum(s.serial, dtype, n, N, false);
+    return s;
+}
+
+static inline bool checks_sum_end(checks_sum *s)
+{
+    bool intact = checks_buffer_end(&s->x);
+    intact &= checks_buffer_end(&s->mine);
+    intact &= checks_buffer_end(&s->scratch);
+    free(s->serial);
+    free(s->kept);
+    return intact;
+}
+
+static inline ech_status checks_all_reduce(ech_group *group, ech_dtype dtype, int64_t n)
+{
+    ech_comm_count before = ech_group_collective_count(group);
+    checks_sum s = checks_sum_new(group, ECH_COLLECTIVE_ALL_REDUCE, dtype, n);
+    ech_tensor x = ech_tensor_1d(s.x.at, dtype, n);
+    ech_status st = ech_group_all_reduce(group, &x, s.scratch.at);
+    bool right = memcmp(s.x.at, s.serial, s.x.bytes) == 0, intact = checks_sum_end(&s);
+    ECH_TRY(st);
+    RANKS_CHECK(right && intact);
+    return checks_counted(group, ECH_COLLECTIVE_ALL_REDUCE, dtype, n, &before);
+}
+
+/* Whether x is as it was, but for this member's piece when that was summed in place. */
+static inline bool checks_kept(const checks_sum *s, bool in_place)
+{
+    size_t item = ech_dtype_bytes(s->dtype);
+    int N = ech_group_size(s->group), index = ech_group_index(s->group);
+    size_t first = (size_t)ech_piece_first(s->n, N, index) * item, behind = first + s->mine.bytes;
+    if (!in_place) return memcmp(s->x.at, s->kept, s->x.bytes) == 0;
+    return memcmp(s->x.at, s->kept, first) == 0 &&
+           memcmp(s->x.at + behind, s->kept + behind, s->x.bytes - behind) == 0;
+}
+
+static inline ech_status checks_reduce_scatter(ech_group *group, ech_dtype dtype, int64_t n,
+                                               bool in_place)
+{
+    ech_comm_count before = ech_group_collective_count(group);
+    checks_sum s = checks_sum_new(group, ECH_COLLECTIVE_REDUCE_SCATTER, dtype, n);
+    int64_t piece = ech_piece_first(n, ech_group_size(group), ech_group_index(group));
+    size_t first = (size_t)piece * ech_dtype_bytes(dtype);
+    char *mine = in_place ? s.x.at + first : s.mine.at;
+    ech_tensor x = ech_tensor_1d(s.x.at, dtype, n);
+    ech_status st = ech_group_reduce_scatter(group, &x, mine, s.scratch.at);
+    bool right = memcmp(mine, s.serial + first, s.mine.bytes) == 0;
+    bool kept = checks_kept(&s, in_place), intact = checks_sum_end(&s);
+    ECH_TRY(st);
+    RANKS_CHECK(right && kept && intact);
+    return checks_counted(group, ECH_COLLECTIVE_REDUCE_SCATTER, dtype, n, &before);
+}
+
+/* ---- moves ---- */
+
+/* Byte i of what member `from` sends to member `to`. */
+static inline char checks_byte(int from, int to, size_t i)
+{
+    return (char)(from * 91 + to * 29 + (int)(i * 7 + i / 251) % 256);
+}
+
+static inline ech_status checks_all_gather(ech_group *group, ech_dtype dtype, int64_t n,
+                                           bool in_place)
+{
+    ech_comm_count before = ech_group_collective_count(group);
+    int N = ech_group_size(group), index = ech_group_index(group);
+    size_t item = ech_dtype_bytes(dtype);
+    size_t own = (size_t)ech_piece_count(n, N, index) * item;
+    checks_buffer whole = checks_buffer_new((size_t)n * item), apart = checks_buffer_new(own);
+    char *mine = in_place ? whole.at + (size_t)ech_piece_first(n, N, index) * item : apart.at;
+    for (size_t i = 0; i < own; i++) mine[i] = checks_byte(index, 0, i);
+    ech_status st = ech_group_all_gather(group, whole.at, mine, item, n);
+    bool right = true;
+    size_t at = 0;
+    for (int m = 0; m < N; m++)
+        for (size_t i = 0; i < (size_t)ech_piece_count(n, N, m) * item; i++, at++)
+            right &= whole.at[at] == checks_byte(m, 0, i);
+    for (size_t i = 0; i < own; i++) right &= mine[i] == checks_byte(index, 0, i);
+    right &= at == whole.bytes;
+    bool intact = checks_buffer_end(&whole);
+    intact &= checks_buffer_end(&apart);
+    ECH_TRY(st);
+    RANKS_CHECK(right && intact);
+    return checks_counted(group, ECH_COLLECTIVE_ALL_GATHER, dtype, n, &before);
+}
+
+/* Pieces of n elements. */
+static inline ech_status checks_all_to_all(ech_group *group, ech_dtype dtype, int64_t n)
+{
+    ech_comm_count before = ech_group_collective_count(group);
+    int N = ech_group_size(group), index = ech_group_index(group);
+    size_t bytes = (size_t)n * ech_dtype_bytes(dtype);
+    checks_buffer to = checks_buffer_new((size_t)N * bytes);
+    checks_buffer from = checks_buffer_new((size_t)N * bytes);
+    for (int m = 0; m < N; m++)
+        for (size_t i = 0; i < bytes; i++) to.at[(size_t)m * bytes + i] = checks_byte(index, m, i);
+    ech_status st = ech_group_all_to_all(group, to.at, from.at, bytes);
+    bool right = true;
+    for (int m = 0; m < N; m++)
+        for (size_t i = 0; i < bytes; i++) {
+            right &= from.at[(size_t)m * bytes + i] == checks_byte(m, index, i);
+            right &= to.at[(size_t)m * bytes + i] == checks_byte(index, m, i);
+        }
+    bool intact = checks_buffer_end(&to);
+    intact &= checks_buffer_end(&from);
+    ECH_TRY(st);
+    RANKS_CHECK(right && intact);
+    return checks_counted(group, ECH_COLLECTIVE_ALL_TO_ALL, dtype, n * N, &before);
+}
+
+static inline ech_status checks_shift(ech_group *group, ech_dtype dtype, int64_t n, int distance)
+{
+    ech_comm_count before = ech_group_collective_count(group);
+    int N = ech_group_size(group), index = ech_group_index(group);
+    int source = (((index - distance) % N) + N) % N;
+    size_t bytes = (size_t)n * ech_dtype_bytes(dtype);
+    checks_buffer to = checks_buffer_new(bytes), from = checks_buffer_new(bytes);
+    for (size_t i = 0; i < bytes; i++) to.at[i] = checks_byte(index, 1, i);
+    ech_status st = ech_group_shift(group, distance, to.at, from.at, bytes);
+    bool right = true;
+    for (size_t i = 0; i < bytes; i++) {
+        right &= from.at[i] == checks_byte(source, 1, i);
+        right &= to.at[i] == checks_byte(index, 1, i);
+    }
+    bool intact = checks_buffer_end(&to);
+    intact &= checks_buffer_end(&from);
+    ECH_TRY(st);
+    RANKS_CHECK(right && intact);
+    bool copies = distance % N == 0;
+    return checks_counted(group, copies ? ECH_COLLECTIVE_NONE : ECH_COLLECTIVE_SHIFT, dtype, n,
+                          &before);
+}
+
+/* ---- all of them ---- */
+
+/* Every collective once with n elements, over a group that is used for nothing else. */
+static inline ech_status checks_collectives_of(ech_group *group, ech_dtype dtype, int64_t n)
+{
+    ECH_TRY(checks_all_reduce(group, dtype, n));
+    for (int in_place = 0; in_place < 2; in_place++) {
+        ECH_TRY(checks_reduce_scatter(group, dtype, n, in_place));
+        ECH_TRY(checks_all_gather(group, dtype, n, in_place));
+    }
+    ECH_TRY(checks_all_to_all(group, dtype, n));
+    for (int distance = -3; distance <= 3; distance++)
+        ECH_TRY(checks_shift(group, dtype, n, distance));
+    return ECH_OK;
+}
+
+static inline ech_status checks_collectives(ech_comm *comm)
+{
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    ech_status st = ECH_OK;
+    for (int i = 0; i < CHECKS_COUNTS * 2 && st == ECH_OK; i++)
+        st = checks_collectives_of(group, i % 2 ? ECH_F32 : ECH_F64, checks_counts[i / 2]);
+    /* Bytes move too. */
+    if (st == ECH_OK) st = checks_all_gather(group, ECH_U8, 1001, false);
+    if (st == ECH_OK) st = checks_all_to_all(group, ECH_U8, 17);
+    ech_group_destroy(group);
+    return st;
+}
+
+/* Pieces of several segments of a sum, where the first one has a segment more than the others. */
+static inline ech_status checks_long_collectives(ech_comm *comm)
+{
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    int64_t N = ech_comm_size(comm), segment = (1 << 20) / 4;
+    ech_status st = checks_all_reduce(group, ECH_F32, 2 * N * segment + 1);
+    for (int in_place = 0; in_place < 2 && st == ECH_OK; in_place++)
+        st = checks_reduce_scatter(group, ECH_F32, N * segment + 1, in_place);
+    if (st == ECH_OK) st = checks_all_gather(group, ECH_F64, N * segment + 1, false);
+    ech_group_destroy(group);
+    return st;
+}
+
+/* ---- several threads of a rank ---- */
+
+static inline ech_status checks_use_collectives(ech_comm *comm, void *context)
+{
+    (void)comm;
+    static const int64_t counts[] = {1, 7, 1000, 40000};
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = 0; i < 4; i++)
+            ECH_TRY(checks_collectives_of(context, turn % 2 ? ECH_F32 : ECH_F64, counts[i]));
+    return ECH_OK;
+}
+
+/* Two groups with collectives, then one beside messages, then beside gradient reductions. */
+static inline ech_status checks_threads_collectives(ech_comm *comm)
+{
+    ech_group *one, *other, *gradients;
+    ECH_TRY(checks_world(comm, &one));
+    ECH_TRY(checks_world(comm, &other));
+    ECH_TRY(checks_world(comm, &gradients));
+    ech_status st = checks_both(comm, checks_use_collectives, one, checks_use_collectives, other);
+    if (st == ECH_OK)
+        st = checks_both(comm, checks_use_collectives, one, checks_use_messages, NULL);
+    if (st == ECH_OK)
+        st = checks_both(comm, checks_use_collectives, one, checks_use_group, gradients);
+    ech_group_destroy(gradients);
+    ech_group_destroy(other);
+    ech_group_destroy(one);
+    return st;
+}
+
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The collectives of comm/collective.h over threads, their predictions, and how they end.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/checks_collective.h"
+
+static const double deadline = 60;
+enum { MOST = 5 };
+
+static ech_status run_collectives(ech_comm *comm, void *context)
+{
+    (void)context;
+    return checks_collectives(comm);
+}
+
+static ech_status run_long_collectives(ech_comm *comm, void *context)
+{
+    (void)context;
+    return checks_long_collectives(comm);
+}
+
+static void test_against_naive(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MOST; n++)
+        assert_int_equal(ranks_run(n, deadline, run_collectives, NULL, NULL), ECH_OK);
+}
+
+static void test_long(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        assert_int_equal(ranks_run(n, deadline, run_long_collectives, NULL, NULL), ECH_OK);
+}
+
+/* ---- predictions ---- */
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_string_equal(ech_collective_name(ECH_COLLECTIVE_NONE), "none");
+    assert_string_equal(ech_collective_name(ECH_COLLECTIVE_ALL_REDUCE), "all_reduce");
+    assert_string_equal(ech_collective_name(ECH_COLLECTIVE_SHIFT), "shift");
+    assert_int_equal(ECH_COLLECTIVES, 6);
+}
+
+static int64_t total_bytes(ech_collective collective, int64_t n, int N)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < N; i++) bytes += ech_collective_bytes(collective, ECH_F32, n, N, i);
+    return bytes;
+}
+
+/* What plans rely on for sizes that no test runs. */
+static void test_formulas(void **state)
+{
+    (void)state;
+    for (int N = 1; N <= 1000; N += 111) {
+        int64_t n = ((int64_t)1 << 36) / N * N + (N > 1), whole = n / N * N;
+        assert_int_equal(total_bytes(ECH_COLLECTIVE_ALL_REDUCE, n, N), 2 * (N - 1) * n * 4);
+        assert_int_equal(total_bytes(ECH_COLLECTIVE_ALL_GATHER, n, N), (N - 1) * n * 4);
+        assert_int_equal(total_bytes(ECH_COLLECTIVE_REDUCE_SCATTER, n, N), (N - 1) * n * 4);
+        assert_int_equal(total_bytes(ECH_COLLECTIVE_ALL_TO_ALL, whole, N), (N - 1) * whole * 4);
+        assert_int_equal(total_bytes(ECH_COLLECTIVE_SHIFT, n, N), N > 1 ? N * n * 4 : 0);
+        assert_int_equal(total_bytes(ECH_COLLECTIVE_NONE, n, N), 0);
+        for (int c = 0; c < ECH_COLLECTIVES; c++)
+            assert_true(ech_collective_scratch((ech_collective)c, ECH_F32, n, N) <= 64 << 20);
+    }
+    assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F64, 10, 4), 3 * 3 * 8);
+    assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 10, 4), 36);
+    assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 10, 4), 0);
+    assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, 10, 1), 0);
+    assert_int_equal(ech_collective_messages(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 3, 4, 3), 0);
+    assert_int_equal(ech_collective_messages(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 3, 4, 2), 3);
+    assert_int_equal(ech_collective_messages(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 3, 4, 3), 3);
+    assert_int_equal(ech_collective_messages(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 3, 4, 0), 2);
+}
+
+/* ---- one sum, whichever way ---- */
+
+/* The two halves of an all-reduce, ECH_REDUCTION_DIRECT and the all-reduce give the same bits. */
+static ech_status sum_thrice(ech_comm *comm, void *context)
+{
+    (void)context;
+    enum { COUNT = 1001 };
+    int N = ech_comm_size(comm), rank = ech_comm_rank(comm);
+    float at_once[COUNT], in_halves[COUNT], direct[COUNT], scratch[COUNT * MOST];
+    ech_tensor x[] = {ech_tensor_1d(at_once, ECH_F32, COUNT),
+                      ech_tensor_1d(in_halves, ECH_F32, COUNT),
+                      ech_tensor_1d(direct, ECH_F32, COUNT)};
+    for (int i = 0; i < 3; i++) checks_fill(x[i].data, ECH_F32, COUNT, rank, false);
+    float *mine = in_halves + ech_piece_first(COUNT, N, rank);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    ech_status st = ech_group_all_reduce(group, &x[0], scratch);
+    if (st == ECH_OK) st = ech_group_reduce_scatter(group, &x[1], mine, scratch);
+    if (st == ECH_OK) st = ech_group_all_gather(group, in_halves, mine, sizeof *mine, COUNT);
+    if (st == ECH_OK) st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &x[2], scratch);
+    ech_group_destroy(group);
+    ECH_TRY(st);
+    RANKS_CHECK(memcmp(at_once, in_halves, sizeof at_once) == 0);
+    RANKS_CHECK(memcmp(at_once, direct, sizeof at_once) == 0);
+    return ECH_OK;
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MOST; n++)
+        assert_int_equal(ranks_run(n, deadline, sum_thrice, NULL, NULL), ECH_OK);
+}
+
+static ech_status refuse(ech_comm *comm, void *context)
+{
+    (void)context;
+    ech_log_set_quiet(true);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    int32_t integers[2] = {1, 2}, mine[2];
+    ech_tensor x = ech_tensor_1d(integers, ECH_I32, 2);
+    ech_status st = ech_group_all_reduce(group, &x, NULL);
+    RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "all_reduce over group world"));
+    st = ech_group_reduce_scatter(group, &x, mine, NULL);
+    RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "int32"));
+    RANKS_CHECK(ech_group_collective_count(group).calls == 0);
+    ech_group_destroy(group);
+    return ECH_OK;
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(2, deadline, refuse, NULL, NULL), ECH_OK);
+}
+
+/* ---- several threads ---- */
+
+static ech_status run_threads(ech_comm *comm, void *context)
+{
+    (void)context;
+    return checks_threads_collectives(comm);
+}
+
+static void test_threads_at_once(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++)
+        assert_int_equal(ranks_run(n, deadline, run_threads, NULL, NULL), ECH_OK);
+}
+
+/* ---- ends ---- */
+
+enum { ELEMENTS = 64 };
+
+/* Calls one collective over `group` with buffers of its own. */
+static ech_status call(ech_group *group, ech_collective collective, int64_t n)
+{
+    float *in = calloc(ELEMENTS * RANKS_MOST, sizeof *in);
+    float *out = calloc(ELEMENTS * RANKS_MOST, sizeof *out);
+    float *scratch = calloc(ELEMENTS * RANKS_MOST, sizeof *scratch);
+    ech_tensor x = ech_tensor_1d(in, ECH_F32, n);
+    ech_status st = ECH_EINTERNAL;
+    switch (collective) {
+    case ECH_COLLECTIVE_ALL_REDUCE:
+        st = ech_group_all_reduce(group, &x, scratch);
+        break;
+    case ECH_COLLECTIVE_ALL_GATHER:
+        st = ech_group_all_gather(group, out, in, sizeof *in, n);
+        break;
+    case ECH_COLLECTIVE_REDUCE_SCATTER:
+        st = ech_group_reduce_scatter(group, &x, out, scratch);
+        break;
+    case ECH_COLLECTIVE_ALL_TO_ALL:
+        st = ech_group_all_to_all(group, in, out, (size_t)n * sizeof *in);
+        break;
+    case ECH_COLLECTIVE_SHIFT:
+        st = ech_group_shift(group, 1, in, out, (size_t)n * sizeof *in);
+        break;
+    default:
+        break;
+    }
+    free(in);
+    free(out);
+    free(scratch);
+    return st;
+}
+
+typedef struct script {
+    ech_collective of_zero, of_one; /* NONE: fails at once */
+    int64_t n_of_zero, n_of_one;
+    char error[2][256]; /* each rank's last */
+} script;
+
+static ech_status play(ech_comm *comm, void *context)
+{
+    script *s = context;
+    int rank = ech_comm_rank(comm);
+    ech_collective collective = rank == 1 ? s->of_one : s->of_zero;
+    ech_log_set_quiet(true);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    ech_status st = ECH_EIO;
+    if (collective != ECH_COLLECTIVE_NONE)
+        st = call(group, collective, rank == 1 ? s->n_of_one : s->n_of_zero);
+    if (rank < 2) snprintf(s->error[rank], sizeof s->error[rank], "%s", ech_last_error());
+    ech_group_destroy(group);
+    return st;
+}
+
+/* Members that disagree on the size: nobody gets a result, and one says why. */
+static void test_other_sizes(void **state)
+{
+    (void)state;
+    for (int c = ECH_COLLECTIVE_ALL_REDUCE; c < ECH_COLLECTIVES; c++) {
+        script s = {.of_zero = (ech_collective)c, .of_one = (ech_collective)c};
+        s.n_of_zero = ELEMENTS;
+        s.n_of_one = ELEMENTS / 2;
+        ech_status results[2] = {ECH_OK, ECH_OK};
+        assert_int_equal(ranks_run(2, deadline, play, &s, results), ECH_EINTERNAL);
+        for (int r = 0; r < 2; r++)
+            assert_true(results[r] == ECH_EINTERNAL || results[r] == ECH_EABORTED);
+        int blames = results[0] == ECH_EINTERNAL ? 0 : 1;
+        assert_non_null(strstr(s.error[blames], "but the receive is for"));
+    }
+}
+
+/* Members that call different ones wait in vain and never mix data. */
+static void test_other_collectives(void **state)
+{
+    (void)state;
+    for (int c = ECH_COLLECTIVE_ALL_REDUCE; c < ECH_COLLECTIVES; c++) {
+        ech_collective other =
+            c + 1 < ECH_COLLECTIVES ? (ech_collective)(c + 1) : ECH_COLLECTIVE_ALL_REDUCE;
+        script s = {.of_zero = (ech_collective)c, .of_one = other};
+        s.n_of_zero = s.n_of_one = ELEMENTS;
+        ech_status results[2] = {ECH_OK, ECH_OK};
+        assert_int_equal(ranks_run(2, 0.05, play, &s, results), ECH_ECOMM);
+        for (int r = 0; r < 2; r++) {
+            assert_true(results[r] == ECH_ECOMM || results[r] == ECH_EABORTED);
+            char expected[64];
+            snprintf(expected, sizeof expected, "%s over group world",
+                     ech_collective_name(r ? other : (ech_collective)c));
+            if (results[r] == ECH_ECOMM) assert_non_null(strstr(s.error[r], expected));
+        }
+    }
+}
+
+/* A member that fails: all others come out of the collective. */
+static void test_abort(void **state)
+{
+    (void)state;
+    for (int c = ECH_COLLECTIVE_ALL_REDUCE; c < ECH_COLLECTIVES; c++) {
+        script s = {.of_zero = (ech_collective)c, .n_of_zero = ELEMENTS};
+        ech_status results[4] = {ECH_OK, ECH_OK, ECH_OK, ECH_OK};
+        assert_int_equal(ranks_run(4, deadline, play, &s, results), ECH_EIO);
+        assert_int_equal(results[1], ECH_EIO);
+        assert_int_equal(results[0], ECH_EABORTED);
+        assert_int_equal(results[2], ECH_EABORTED);
+        /* A shift by one goes from member 2 to 3 to 0: 3 may have ended before. */
+        if (c != ECH_COLLECTIVE_SHIFT) assert_int_equal(results[3], ECH_EABORTED);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_naive),
+        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_threads_at_once),
+        cmocka_unit_test(test_other_sizes),
+        cmocka_unit_test(test_other_collectives),
+        cmocka_unit_test(test_abort),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
