@@ -177,18 +177,23 @@ def call_echelon(program, command, ranks, threads, keys, folder):
     return done.stdout, done.stderr
 
 
+def read_metrics(run):
+    """The lines of a run's training steps."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if "step_seconds" in line]
+
+
 def train_echelon(program, ranks, threads, keys, run, folder):
     """Returns (seconds of every step, parameters)."""
     printed = call_echelon(program, ["train"], ranks, threads,
                            [*keys, f"log.directory={run}"], folder)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     count = re.search(r"([\d,]+) parameters", "".join(printed))[1].replace(",", "")
-    return [line["step_seconds"] for line in lines if "step_seconds" in line], int(count)
+    return [line["step_seconds"] for line in read_metrics(run)], int(count)
 
 
-def write_text(program, folder):
-    """Random letters as FOLDER/text."""
-    ids = numpy.random.default_rng(1).integers(97, 123, size=1 << 18, dtype=numpy.uint8)
+def write_text(program, folder, letters=1 << 18):
+    """Random letters as FOLDER/text; the end-of-text token is one more."""
+    ids = numpy.random.default_rng(1).integers(97, 123, size=letters, dtype=numpy.uint8)
     (folder / "text.txt").write_bytes(ids.tobytes())
     subprocess.run([program, "data", folder / "text.txt", folder / "text"], check=True,
                    stdout=subprocess.DEVNULL)

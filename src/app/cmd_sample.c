@@ -75,11 +75,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
     }
 }
 
-/* The text so far, and the window of it that the model sees. */
+/* The text so far. The model sees ids [base, n), of which it has been given the first `fed`. */
 typedef struct story {
     int32_t *ids;
-    size_t n, capacity;
-    int32_t *window;    /* (T) */
+    size_t n, capacity, base, fed;
     int64_t T, choices; /* ids below `choices` may be chosen */
 } story;
 
@@ -94,18 +93,29 @@ static ech_status write_token(const ech_tokenizer *tokenizer, int32_t id)
     return ECH_OK;
 }
 
-/* The last T ids at most, from the window's left: what lies behind the last one is not seen by it,
- * since attention looks back only. */
+/* Token by token, the model carrying keys and values along. Where the text becomes longer than T, the
+ * model forgets the first half of what it sees, and reads the rest again. */
+static ech_status feed(ech_exec *exec, story *s)
+{
+    size_t T = (size_t)s->T;
+    if (s->n - s->base > T) {
+        s->base = s->n - (T + 1) / 2;
+        s->fed = 0;
+    }
+    for (; s->fed < s->n - s->base; s->fed++) {
+        ech_exec_set_token(exec, s->ids[s->base + s->fed], (int64_t)s->fed);
+        ECH_TRY(ech_exec_run(exec, ECH_LIST_GENERATE, 0));
+    }
+    return ECH_OK;
+}
+
 static ech_status choose_next(ech_exec *exec, const sample_arguments *in, story *s, int64_t number,
                               int32_t *id)
 {
-    size_t T = (size_t)s->T, seen = s->n < T ? s->n : T;
     ech_random_key key = {.seed = (uint64_t)in->seed,
                           .step = (uint32_t)number,
                           .stream = ech_random_stream(0, ECH_SITE_SAMPLE)};
-    memcpy(s->window, s->ids + s->n - seen, seen * sizeof *s->window);
-    ech_exec_set_prompt(exec, s->window, (int64_t)seen - 1);
-    ECH_TRY(ech_exec_run(exec, ECH_LIST_GENERATE, number));
+    ECH_TRY(feed(exec, s));
     return ech_sampler_choose(&in->sampler, ech_exec_logits(exec), s->choices,
                               ech_random_unit(ech_random_word(key, 0)), id);
 }
@@ -116,9 +126,9 @@ static ech_status begin(const ech_trained *trained, const sample_arguments *in, 
     int64_t V = trained->config->model.vocab_size;
     s->T = trained->config->data.sequence_length;
     s->choices = V < tokenizer->vocabulary ? V : tokenizer->vocabulary;
-    s->window = ech_calloc((size_t)s->T, sizeof *s->window);
     tokenizer->encode(in->prompt, strlen(in->prompt), &s->ids, &s->n, &s->capacity);
     for (size_t i = 0; i < s->n; i++) ECH_TRY(write_token(tokenizer, s->ids[i]));
+    if (s->n > (size_t)s->T) s->base = s->n - (size_t)s->T;
     if (s->n > 0) return ECH_OK;
     s->ids = ech_grow(s->ids, &s->capacity, 1, sizeof *s->ids);
     s->ids[s->n++] = tokenizer->end_of_text;
@@ -146,7 +156,6 @@ static ech_status sample(ech_trained *trained, void *context)
     story s = {0};
     ech_status status = tell(trained, context, &s);
     free(s.ids);
-    free(s.window);
     return status;
 }
 

@@ -14,6 +14,7 @@ enum { THREADS = 32 };
 
 typedef struct printer {
     const ech_rank_trace *trace;
+    ech_rank_trace most;              /* the last place along each axis */
     double start;                     /* seconds: time 0 */
     int64_t free[ECH_LANES][THREADS]; /* nanosecond from which on the thread is free */
     int used[ECH_LANES];              /* threads */
@@ -27,6 +28,17 @@ static double earliest(const ech_rank_trace *traces, int n)
         for (size_t s = 0; s < traces[r].step.n; s++)
             start = fmin(start, traces[r].step.at[s].begin);
     return start;
+}
+
+static ech_rank_trace last_places(const ech_rank_trace *traces, int n)
+{
+    ech_rank_trace most = {0};
+    for (int r = 0; r < n; r++) {
+        if (traces[r].data > most.data) most.data = traces[r].data;
+        if (traces[r].context > most.context) most.context = traces[r].context;
+        if (traces[r].tensor > most.tensor) most.tensor = traces[r].tensor;
+    }
+    return most;
 }
 
 static int64_t nanoseconds(const printer *p, double time)
@@ -93,10 +105,21 @@ static void print_name(const printer *p, int thread, const char *name)
     }
 }
 
+/* "rank 3 (stage 0, replica 1, tensor 1)": axes along which no rank is the second are left out. */
+static void print_place(const printer *p, ech_text *out)
+{
+    const ech_rank_trace *trace = p->trace, *most = &p->most;
+    ech_text_append(out, "rank %d (stage %d", trace->rank, trace->stage);
+    if (most->data) ech_text_append(out, ", replica %d", trace->data);
+    if (most->context) ech_text_append(out, ", context %d", trace->context);
+    if (most->tensor) ech_text_append(out, ", tensor %d", trace->tensor);
+    ech_text_append(out, ")");
+}
+
 static void print_names(const printer *p)
 {
     ech_text name = {0};
-    ech_text_append(&name, "rank %d (stage %d)", p->trace->rank, p->trace->stage);
+    print_place(p, &name);
     print_name(p, -1, name.at);
     for (int lane = 0; lane < ECH_LANES; lane++)
         for (int thread = 0; thread < p->used[lane]; thread++) {
@@ -111,9 +134,10 @@ static void print_names(const printer *p)
 void ech_perfetto_print(const ech_rank_trace *traces, int n, ech_text *out)
 {
     double start = earliest(traces, n);
+    ech_rank_trace most = last_places(traces, n);
     ech_text_append(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
     for (int r = 0; r < n; r++) {
-        printer p = {.trace = &traces[r], .start = start, .out = out};
+        printer p = {.trace = &traces[r], .most = most, .start = start, .out = out};
         for (size_t l = 0; l < traces[r].list.n; l++) {
             const ech_traced_list *list = &traces[r].list.at[l];
             for (size_t s = 0; s < list->n; s++)

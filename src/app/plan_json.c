@@ -23,6 +23,21 @@ static json_t *model_json(const ech_plan_report *report)
                      ech_plan_step_flops(report->design), "blocks", blocks);
 }
 
+/* How many ranks there are along each axis. */
+static json_t *grid_json(const ech_design *design)
+{
+    const ech_layout *layout = design->layout;
+    const ech_ways *ways = &design->model->ways;
+    json_t *replicas = json_array();
+    for (int s = 0; s < layout->stages; s++)
+        json_array_append_new(replicas, json_integer(layout->replicas[s]));
+    return json_pack("{s:i, s:i, s:o, s:i, s:s, s:i, s:s, s:i}", "stages", layout->stages, "chunks",
+                     layout->chunks, "replicas", replicas, "context", layout->context,
+                     "context_method", design->config->parallel.context_method, "tensor",
+                     layout->tensor, "sequence", design->config->parallel.sequence,
+                     "sequence_chunks", ways->pieces > 1 ? ways->pieces : 1);
+}
+
 static json_t *batch_json(const ech_design *design)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "global_batch_size",
@@ -51,9 +66,10 @@ static json_t *ranks_json(const ech_plan_report *report)
     json_t *ranks = json_array();
     for (int rank = 0; rank < layout->world; rank++) {
         const ech_place *place = &layout->place[rank];
-        json_array_append_new(ranks, json_pack("{s:i, s:i, s:i, s:o, s:i, s:i}", "rank", rank,
-                                               "stage", place->stage, "data", place->data, "blocks",
-                                               blocks_json(layout, rank), "micro_batches",
+        json_array_append_new(ranks, json_pack("{s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:i}", "rank",
+                                               rank, "stage", place->stage, "data", place->data,
+                                               "context", place->context, "tensor", place->tensor,
+                                               "blocks", blocks_json(layout, rank), "micro_batches",
                                                ech_layout_micro_batches(layout, rank), "plan",
                                                report->class_of[rank]));
     }
@@ -136,10 +152,38 @@ static json_t *simulation_json(const ech_plan_report *report)
     }
     for (size_t i = 0; i < report->timeline.bar.n; i++)
         json_array_append_new(bars, bar_json(&report->timeline.bar.at[i]));
-    return json_pack("{s:s, s:i, s:f, s:f, s:o, s:o, s:o, s:o}", "unit",
+    const ech_timeline *timeline = &report->timeline;
+    double collectives = timeline->collective / timeline->ranks;
+    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "unit",
                      simulation->seconds ? "seconds" : "block forwards", "turns", turns,
-                     "step_time", simulation->end / turns, "bubble", simulation->bubble, "busy",
-                     busy, "in_flight", flight, "links", links, "timeline", bars);
+                     "step_time", simulation->end / turns, "bubble", simulation->bubble,
+                     "collective_time", collectives / turns, "collective_wait",
+                     timeline->waits * timeline->end / turns, "busy", busy, "in_flight", flight,
+                     "links", links, "timeline", bars);
+}
+
+/* By axis. Collectives that it has none of are left out. */
+static json_t *traffic_json(const ech_traffic traffic[ECH_TRAFFIC_AXES])
+{
+    json_t *axes = json_object();
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
+        const ech_traffic *t = &traffic[axis];
+        json_t *calls = json_object(), *groups = json_object();
+        for (int kind = ECH_COLLECTIVE_NONE + 1; kind < ECH_COLLECTIVES; kind++)
+            if (t->calls[kind])
+                json_object_set_new(calls, ech_collective_name((ech_collective)kind),
+                                    json_integer(t->calls[kind]));
+        for (int group = 0; group < ECH_GROUPS; group++)
+            if (t->groups[group])
+                json_object_set_new(groups, ech_group_kind_name((ech_group_kind)group),
+                                    json_integer(t->groups[group]));
+        json_object_set_new(axes, ech_traffic_axis_name((ech_traffic_axis)axis),
+                            json_pack("{s:I, s:o, s:o, s:o}", "bytes", (json_int_t)t->bytes,
+                                      "messages",
+                                      t->messages < 0 ? json_null() : json_integer(t->messages),
+                                      "collectives", calls, "groups", groups));
+    }
+    return axes;
 }
 
 static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *alike)
@@ -148,14 +192,16 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
     const ech_list *train = &plan->list[ECH_LIST_TRAIN];
     ech_text row = {0};
     ech_list_print_row(train, &row);
-    int64_t messages, sent = ech_plan_sent_bytes(plan, &messages);
-    int turns = plan->schedule->turns;
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    int64_t sent = 0;
+    ech_plan_step_traffic(plan, traffic);
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) sent += traffic[axis].bytes;
     json_t *out = json_pack(
-        "{s:i, s:i, s:s, s:o, s:i, s:I, s:I, s:I}", "rank", plan->rank, "ranks", alike->ranks,
+        "{s:i, s:i, s:s, s:o, s:i, s:I, s:I, s:I, s:o}", "rank", plan->rank, "ranks", alike->ranks,
         "schedule", row.n ? row.at : "", "buckets", buckets_json(plan), "weight_versions",
-        plan->versions, "sent_bytes_per_step",
-        (json_int_t)((ech_plan_reduced_bytes(plan) + sent) / turns), "stage_bytes_per_step",
-        (json_int_t)(sent / turns), "stage_messages_per_step", (json_int_t)(messages / turns));
+        plan->versions, "sent_bytes_per_step", (json_int_t)sent, "stage_bytes_per_step",
+        (json_int_t)traffic[ECH_TRAFFIC_PIPELINE].bytes, "stage_messages_per_step",
+        (json_int_t)traffic[ECH_TRAFFIC_PIPELINE].messages, "traffic", traffic_json(traffic));
     ech_text_free(&row);
     if (alike->full) json_object_set_new(out, "memory", memory_json(plan));
     if (report->options.steps) json_object_set_new(out, "train", steps_json(train));
@@ -183,13 +229,14 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
 {
     const ech_config *config = report->design->config;
     json_t *all = json_pack(
-        "{s:i, s:s, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:b}", "version",
+        "{s:i, s:s, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:b}", "version",
         VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
-        batch_json(report->design), "world", report->design->world, "threads",
-        (json_int_t)config->parallel.threads, "comm", config->parallel.comm, "schedule",
-        config->parallel.schedule, "reduction", config->parallel.reduction, "device_limit_bytes",
-        (json_int_t)config->memory.device_limit, "ranks", ranks_json(report), "plans",
-        plans_json(report), "calendar", calendar_json(config), "checked", report->checked);
+        batch_json(report->design), "grid", grid_json(report->design), "world",
+        report->design->world, "threads", (json_int_t)config->parallel.threads, "comm",
+        config->parallel.comm, "schedule", config->parallel.schedule, "reduction",
+        config->parallel.reduction, "device_limit_bytes", (json_int_t)config->memory.device_limit,
+        "ranks", ranks_json(report), "plans", plans_json(report), "calendar", calendar_json(config),
+        "checked", report->checked);
     if (all && report->checked) {
         json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
         json_object_set_new(all, "simulation", simulation_json(report));

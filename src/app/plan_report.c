@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+#include "app/axes_text.h"
+
 static bool are_alike(const ech_layout *layout, int a, int b)
 {
     return layout->place[a].role == layout->place[b].role &&
@@ -102,16 +104,18 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out)
 {
     const ech_config *config = report->design->config;
     const ech_layout *layout = report->design->layout;
-    ech_text title = {0};
+    ech_text title = {0}, axes = {0};
     if (!report->checked)
         return ech_config_complain(config, "parallel.pipeline",
                                    "%d ranks of %lld micro-batches are too many to simulate; draw "
                                    "a smaller grid of the same shape",
                                    layout->world, (long long)layout->micro_batches);
-    ech_text_append(&title, "%s, %s: %d stage%s", report->design->model->family->name,
-                    config->parallel.schedule, layout->stages, layout->stages == 1 ? "" : "s");
-    if (layout->chunks > 1) ech_text_append(&title, " of %d chunks", layout->chunks);
-    if (layout->world > layout->stages) ech_text_append(&title, " on %d ranks", layout->world);
+    ech_text_append(&title, "%s, %s: ", report->design->model->family->name,
+                    config->parallel.schedule);
+    ech_print_axes(report->design, &axes);
+    if (layout->world == 1) ech_text_append(&title, "one rank%s", axes.n ? ", " : "");
+    if (axes.n) ech_text_append(&title, "%s", axes.at);
+    ech_text_free(&axes);
     ech_text_append(&title, ", %lld micro-batch%s a step", (long long)layout->micro_batches,
                     layout->micro_batches == 1 ? "" : "es");
     if (report->design->schedule->turns > 1)
@@ -126,7 +130,7 @@ int64_t ech_plan_block_elements(const ech_plan *plan, int block)
     int64_t elements = 0;
     for (size_t i = 0; i < plan->model->param.n; i++)
         if (plan->model->param.at[i].block == block)
-            elements += ech_shape_count(&plan->model->param.at[i].shape, (ech_extent){1, 1});
+            elements += ech_shape_whole(&plan->model->param.at[i].shape);
     return elements;
 }
 

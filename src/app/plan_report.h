@@ -52,6 +52,11 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out);
 
 /* ---- for all forms ---- */
 
+/* What a rank sends in one training step: ech_plan_traffic of its list, whose training steps send the
+ * same. */
+void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
+/* The same of every kind of rank, as a table; of one rank alone nothing. */
+void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out);
 /* Parameters of a block: elements. */
 int64_t ech_plan_block_elements(const ech_plan *plan, int block);
 /* The most bytes that are ever live at once. */

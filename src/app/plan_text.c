@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "app/axes_text.h"
 #include "app/count.h"
 #include "app/plan_report.h"
 
@@ -67,14 +68,41 @@ static void print_blocks_of(const ech_layout *layout, int rank, ech_text *out)
     }
 }
 
+/* "3", or "4 .. 7". */
+static void print_range(int first, int count, int width, ech_text *out)
+{
+    char text[32];
+    snprintf(text, sizeof text, count > 1 ? "%d .. %d" : "%d", first, first + count - 1);
+    ech_text_append(out, "%*s", width, text);
+}
+
+static int rank_width(const ech_layout *layout)
+{
+    return layout->tensor > 1 ? 12 : 4;
+}
+
+/* Axes along which there is one rank have no column. */
+static void print_columns(const ech_layout *layout, ech_text *out)
+{
+    ech_text_append(out, "%*s%*s  stage  data", FIRST_COLUMN, "", rank_width(layout), "rank");
+    if (layout->context > 1) ech_text_append(out, "  context");
+    if (layout->tensor > 1) ech_text_append(out, "    tensor");
+    ech_text_append(out, "  %-*s  micro-batches\n", layout->chunks > 1 ? 20 : 10, "blocks");
+}
+
+/* Tensor ranks of one place, which are neighbours, do the same: the first stands for all. */
 static void print_place(const ech_layout *layout, int rank, ech_text *out)
 {
     const ech_place *place = &layout->place[rank];
     int micro_batches = ech_layout_micro_batches(layout, rank);
     ech_text blocks = {0};
     print_blocks_of(layout, rank, &blocks);
-    ech_text_append(out, "%*s%4d  %5d  %4d  %-*s ", FIRST_COLUMN, "", rank, place->stage,
-                    place->data, layout->chunks > 1 ? 20 : 10, blocks.at);
+    ech_text_append(out, "%*s", FIRST_COLUMN, "");
+    print_range(rank, layout->tensor, rank_width(layout), out);
+    ech_text_append(out, "  %5d  %4d", place->stage, place->data);
+    if (layout->context > 1) ech_text_append(out, "  %7d", place->context);
+    if (layout->tensor > 1) print_range(0, layout->tensor, 10, out);
+    ech_text_append(out, "  %-*s ", layout->chunks > 1 ? 20 : 10, blocks.at);
     ech_text_free(&blocks);
     for (int k = 0; k < micro_batches && k < MOST_MICRO_BATCHES; k++)
         ech_text_append(out, " %" PRId64, ech_layout_global_micro(layout, rank, k));
@@ -86,26 +114,29 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
 {
     const ech_layout *layout = report->design->layout;
     const ech_config *config = report->design->config;
-    int shown = layout->world <= MOST_ROWS ? layout->world : MOST_ROWS - 1;
+    int rows = layout->world / layout->tensor, shown = rows <= MOST_ROWS ? rows : MOST_ROWS - 1;
+    ech_text axes = {0};
     ech_text_append(out,
                     "batch       %" PRId64 " samples of %" PRId64 " tokens a step = %" PRId64
-                    " micro-batch%s of %" PRId64 "\n",
+                    " micro-batch%s of %" PRId64,
                     config->training.global_batch_size, config->data.sequence_length,
                     layout->micro_batches, layout->micro_batches == 1 ? "" : "es",
                     layout->micro_batch);
-    ech_text_append(out, "layout      %d rank%s of %" PRId64 " thread%s, on %s", layout->world,
+    if (report->design->model->ways.pieces > 1)
+        ech_text_append(out, ", each in %d pieces of its sequences",
+                        report->design->model->ways.pieces);
+    ech_text_append(out, "\nlayout      %d rank%s of %" PRId64 " thread%s, on %s", layout->world,
                     plural(layout->world), config->parallel.threads,
                     plural(config->parallel.threads), config->parallel.comm);
-    if (layout->stages > 1) ech_text_append(out, ": %d stages", layout->stages);
-    if (layout->chunks > 1) ech_text_append(out, " of %d chunks", layout->chunks);
-    if (layout->stages > 1 && layout->uniform && layout->replicas[0] > 1)
-        ech_text_append(out, " x %d replicas", layout->replicas[0]);
-    ech_text_append(out, "\n%*srank  stage  data  %-*s  micro-batches\n", FIRST_COLUMN, "",
-                    layout->chunks > 1 ? 20 : 10, "blocks");
-    for (int rank = 0; rank < shown; rank++) print_place(layout, rank, out);
-    if (shown < layout->world)
+    ech_print_axes(report->design, &axes);
+    if (axes.n) ech_text_append(out, ": %s", axes.at);
+    ech_text_append(out, "\n");
+    ech_text_free(&axes);
+    print_columns(layout, out);
+    for (int row = 0; row < shown; row++) print_place(layout, row * layout->tensor, out);
+    if (shown < rows)
         ech_text_append(out, "%*s... and %d more, to rank %d\n", FIRST_COLUMN, "",
-                        layout->world - shown, layout->world - 1);
+                        layout->world - shown * layout->tensor, layout->world - 1);
 }
 
 /* ---- schedule ---- */
@@ -181,6 +212,32 @@ static void print_links(const ech_simulation *simulation, ech_text *out)
     }
 }
 
+/* Of each stage the rank that has most. */
+static void print_in_flight(const ech_plan_report *report, ech_text *out)
+{
+    const ech_layout *layout = report->design->layout;
+    ech_text_append(out, "%*sin flight at most:", FIRST_COLUMN, "");
+    for (int s = 0; s < layout->stages && s < MOST_GRID_ROWS; s++) {
+        int most = 0;
+        for (int rank = layout->first_rank[s]; rank < layout->first_rank[s + 1]; rank++)
+            if (report->simulation.in_flight[rank] > most)
+                most = report->simulation.in_flight[rank];
+        ech_text_append(out, " %d", most);
+    }
+    ech_text_append(out, "%s %smicro-batches%s%s\n", layout->stages > MOST_GRID_ROWS ? " ..." : "",
+                    report->design->model->ways.pieces > 1 ? "pieces of " : "",
+                    layout->chunks > 1 ? " of a chunk" : "",
+                    layout->stages > 1 ? ", stage by stage" : "");
+}
+
+static void print_collectives(const ech_plan_report *report, ech_text *out)
+{
+    ech_text words = {0};
+    ech_timeline_collectives(&report->timeline, report->design->schedule->turns, &words);
+    if (words.n) ech_text_append(out, "%*scollectives: %s\n", FIRST_COLUMN, "", words.at);
+    ech_text_free(&words);
+}
+
 static void print_simulation(const ech_plan_report *report, ech_text *out)
 {
     const ech_simulation *simulation = &report->simulation;
@@ -195,12 +252,8 @@ static void print_simulation(const ech_plan_report *report, ech_text *out)
                     simulation->seconds ? ""
                                         : "; without a profile (parallel.profile) blocks cost the "
                                           "same and messages nothing");
-    ech_text_append(out, "%*sin flight at most:", FIRST_COLUMN, "");
-    for (int rank = 0; rank < simulation->ranks && rank < MOST_GRID_ROWS; rank++)
-        ech_text_append(out, " %d", simulation->in_flight[rank]);
-    ech_text_append(out, "%s micro-batches%s, rank by rank\n",
-                    simulation->ranks > MOST_GRID_ROWS ? " ..." : "",
-                    report->design->layout->chunks > 1 ? " of a chunk" : "");
+    print_collectives(report, out);
+    print_in_flight(report, out);
     print_links(simulation, out);
 }
 
@@ -226,21 +279,6 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
     }
 }
 
-static void print_traffic(const ech_plan *plan, ech_text *out)
-{
-    char sent[32];
-    int64_t messages, bytes = ech_plan_sent_bytes(plan, &messages);
-    int turns = plan->schedule->turns;
-    ech_text_append(out, "traffic     rank %d sends %s of gradients a step, by %s reduction",
-                    plan->rank,
-                    ech_text_from_bytes(ech_plan_reduced_bytes(plan) / turns, sent, sizeof sent),
-                    ech_reduction_name(plan->reduction));
-    if (messages)
-        ech_text_append(out, ", and %" PRId64 " messages of %s to other stages", messages / turns,
-                        ech_text_from_bytes(bytes / turns, sent, sizeof sent));
-    ech_text_append(out, "\n");
-}
-
 /* Ranks alike, one the whole story. */
 static void print_bytes(const ech_plan_report *report, const ech_plan_class *alike, ech_text *out)
 {
@@ -251,7 +289,6 @@ static void print_bytes(const ech_plan_report *report, const ech_plan_class *ali
         out, "memory      of rank %d; limit %s\n", plan->rank,
         ech_text_from_bytes(report->design->config->memory.device_limit, limit, sizeof limit));
     ech_print_memory(plan, out);
-    print_traffic(plan, out);
 }
 
 /* Ranks that differ: a line each. */
@@ -262,11 +299,11 @@ static void print_table(const ech_plan_report *report, ech_text *out)
         out, "memory      by rank; limit %s\n%*srank ",
         ech_text_from_bytes(report->design->config->memory.device_limit, text, sizeof text),
         FIRST_COLUMN, "");
-    ech_text_append(out, "%12s %12s %12s %12s %12s %12s  %s\n", "parameters", "optimizer",
-                    "gradients", "activations", "arena", "sent a step", "buckets");
+    ech_text_append(out, "%12s %12s %12s %12s %12s  %s\n", "parameters", "optimizer", "gradients",
+                    "activations", "arena", "buckets");
     for (size_t c = 0; c < report->alike.n; c++) {
         const ech_plan *plan = report->alike.at[c].plan;
-        int64_t peak[ECH_MEMORY_KINDS], messages;
+        int64_t peak[ECH_MEMORY_KINDS];
         if ((c == MOST_ROWS - 1 && report->alike.n > MOST_ROWS) || !report->alike.at[c].full) {
             ech_text_append(out, "%*s... and %zu more kinds of ranks\n", FIRST_COLUMN, "",
                             report->alike.n - c);
@@ -274,14 +311,9 @@ static void print_table(const ech_plan_report *report, ech_text *out)
         }
         ech_plan_peaks(plan, peak);
         ech_text_append(out, "%*s%4d ", FIRST_COLUMN, "", plan->rank);
-        const int64_t columns[] = {
-            peak[ECH_MEMORY_PARAMETERS],
-            peak[ECH_MEMORY_OPTIMIZER],
-            peak[ECH_MEMORY_GRADIENTS],
-            peak[ECH_MEMORY_ACTIVATIONS],
-            plan->arena_bytes,
-            (ech_plan_reduced_bytes(plan) + ech_plan_sent_bytes(plan, &messages)) /
-                plan->schedule->turns};
+        const int64_t columns[] = {peak[ECH_MEMORY_PARAMETERS], peak[ECH_MEMORY_OPTIMIZER],
+                                   peak[ECH_MEMORY_GRADIENTS], peak[ECH_MEMORY_ACTIVATIONS],
+                                   plan->arena_bytes};
         for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
             ech_text_append(out, "%12s ", ech_text_from_bytes(columns[i], text, sizeof text));
         ech_text_append(out, " %zu", plan->bucket.n);
@@ -334,6 +366,7 @@ void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
         print_bytes(report, &report->alike.at[0], out);
     else
         print_table(report, out);
+    ech_plan_print_traffic(report, out);
     print_calendar(report, out);
     if (report->checked)
         ech_text_append(out, "checked     %s of %zu rank%s, and against each other\n",

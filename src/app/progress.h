@@ -28,7 +28,7 @@ typedef struct ech_step_metrics {
     int64_t tokens;  /* seen since the run's start */
     int64_t samples; /* likewise */
     double step_seconds, tokens_per_second, flops_per_second;
-    int64_t bytes_sent; /* by rank 0 in this step: gradients, scalars, messages to other stages */
+    int64_t bytes_sent; /* by rank 0 in this step: all axes, and scalars */
     int64_t peak_bytes; /* of the arena */
     bool skipped;       /* the update was withheld */
 } ech_step_metrics;

@@ -32,17 +32,17 @@ int ech_recording_lists(const ech_recording *recording, const ech_plan *const *p
 /* Whether all ranks had one clock: as each list ends in a reduction over all of them, none can have ended
  * before another began. */
 bool ech_recording_has_one_clock(const ech_recording *recording, const ech_plan *const *plans);
-/* The compute lanes in the last of these lists, from the begin of its first step on: finished. A backward of
- * the input and its backward of the weights, where they come block by block, are one bar. Needs one
- * clock. */
+/* The compute lanes in the last of these lists, from the begin of its first step on, drawn as
+ * ech_timeline_add_list does; finished. Needs one clock. */
 void ech_recording_timeline(const ech_recording *recording, const ech_plan *const *plans,
                             ech_timeline *out);
-/* Costs as they were: medians over lists, micro-batches and ranks. Messages are free, as their times would
+/* Costs as they were: medians over lists, micro-batches and ranks, of a whole block as one rank would take
+ * for it (see costs.c: of tensor and context ranks each has a share). Messages and collectives are free, as their times would
  * tell of waiting. Bytes of blocks are not known. Released with ech_profile_destroy. */
 ech_profile *ech_recording_profile(const ech_recording *recording, const ech_plan *const *plans);
 
-/* Bars of a timeline have the rank's own number of the micro-batch. Where stages differ in replicas, which
- * would make these numbers hard to follow, they become the number over all ranks. */
+/* Bars of a timeline have the rank's own number of the micro-batch, or of its piece. Where stages differ in replicas, which would make these numbers hard to follow, they become
+ * the number over all ranks. */
 void ech_recording_number(const ech_layout *layout, ech_timeline *timeline);
 
 #endif

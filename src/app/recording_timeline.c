@@ -3,28 +3,10 @@
  * A recorded list as a timeline.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "app/recording.h"
 #include "schedule/simulate.h"
-
-/* As schedule/simulate.c draws its steps. */
-/* Blocks of a chunk and micro-batch follow each other without a wait; what is between two of them is the
- * interpreter at work. Of all else nothing is known. */
-static bool continues(const ech_bar *last, const ech_bar *bar)
-{
-    bool same = last->rank == bar->rank && last->chunk == bar->chunk && last->micro == bar->micro;
-    bool backward = last->kind == ECH_BAR_BACKWARD && bar->kind == ECH_BAR_WEIGHT;
-    return same && bar->micro >= 0 && (last->kind == bar->kind || backward);
-}
-
-static void add_bar(ech_timeline *timeline, ech_bar bar)
-{
-    ech_bar *last = timeline->bar.n ? &timeline->bar.at[timeline->bar.n - 1] : NULL;
-    if (last && continues(last, &bar))
-        last->end = bar.end;
-    else
-        ECH_PUSH(timeline->bar, bar);
-}
 
 static double first_begin(const ech_recording *recording, int list)
 {
@@ -39,40 +21,47 @@ static double first_begin(const ech_recording *recording, int list)
     return begin;
 }
 
+static void add_rank(const ech_rank_trace *trace, int list, double start, const ech_list *steps,
+                     ech_timeline *timeline)
+{
+    const ech_traced_list *traced = &trace->list.at[list];
+    double *begin = ech_calloc(traced->n, sizeof *begin), *end = ech_calloc(traced->n, sizeof *end);
+    for (size_t s = 0; s < traced->n; s++) {
+        begin[s] = trace->step.at[traced->first + s].begin - start;
+        end[s] = trace->step.at[traced->first + s].end - start;
+    }
+    ech_timeline_add_list(timeline, trace->rank, steps, begin, end);
+    free(begin);
+    free(end);
+}
+
 void ech_recording_timeline(const ech_recording *recording, const ech_plan *const *plans,
                             ech_timeline *out)
 {
     int last = ech_recording_lists(recording, plans) - 1;
     ECH_ASSERT(last >= 0);
     double start = first_begin(recording, last);
-    ech_timeline timeline = {
-        .ranks = recording->ranks, .chunks = plans[0]->layout->chunks, .seconds = true};
-    for (int rank = 0; rank < recording->ranks; rank++) {
-        const ech_rank_trace *trace = &recording->trace[rank];
-        const ech_traced_list *list = &trace->list.at[last];
-        for (size_t s = list->first; s < list->first + list->n; s++) {
-            const ech_traced_step *step = &trace->step.at[s];
-            ech_bar bar = {.rank = rank,
-                           .kind = ech_step_kind_bar(step->kind),
-                           .chunk = step->chunk,
-                           .micro = step->micro,
-                           .begin = step->begin - start,
-                           .end = step->end - start};
-            if (step->lane == ECH_LANE_COMPUTE) add_bar(&timeline, bar);
-        }
-    }
+    ech_timeline timeline = {.ranks = recording->ranks,
+                             .chunks = plans[0]->layout->chunks,
+                             .pieces = plans[0]->list[ECH_LIST_TRAIN].pieces,
+                             .seconds = true};
+    for (int rank = 0; rank < recording->ranks; rank++)
+        add_rank(&recording->trace[rank], last, start, &plans[rank]->list[ECH_LIST_TRAIN],
+                 &timeline);
     ech_timeline_finish(&timeline);
     *out = timeline;
 }
 
 void ech_recording_number(const ech_layout *layout, ech_timeline *timeline)
 {
+    int pieces = timeline->pieces > 1 ? timeline->pieces : 1;
     if (layout->uniform) return;
     for (size_t i = 0; i < timeline->bar.n; i++) {
         ech_bar *bar = &timeline->bar.at[i];
-        int own = ech_layout_micro_batches(layout, bar->rank);
+        int own = ech_layout_micro_batches(layout, bar->rank), micro = bar->micro / pieces;
         if (bar->micro < 0) continue;
-        bar->micro = (int)(bar->micro / own * layout->micro_batches +
-                           ech_layout_global_micro(layout, bar->rank, bar->micro % own));
+        int64_t number = micro / own * layout->micro_batches +
+                         ech_layout_global_micro(layout, bar->rank, micro % own);
+        bar->micro = (int)number * pieces + bar->micro % pieces;
     }
 }

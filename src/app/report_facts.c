@@ -6,42 +6,14 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "app/axes_text.h"
 #include "app/count.h"
 #include "app/median.h"
 #include "app/report_parts.h"
 
-enum { MOST_LISTED = 8 };
-
 static const char *plural(int64_t n)
 {
     return n == 1 ? "" : "s";
-}
-
-/* ---- layout ---- */
-
-/* "3, 1 and 1". */
-static void print_replicas(const ech_layout *layout, ech_text *out)
-{
-    for (int s = 0; s < layout->stages; s++) {
-        bool last = s + 1 == layout->stages;
-        if (s == MOST_LISTED && !last) {
-            ech_text_append(out, ", ...");
-            return;
-        }
-        ech_text_append(out, "%s%d", s == 0 ? "" : last ? " and " : ", ", layout->replicas[s]);
-    }
-}
-
-void ech_report_print_layout(const ech_layout *layout, ech_text *out)
-{
-    ech_text_append(out, "%d stage%s", layout->stages, plural(layout->stages));
-    if (layout->chunks > 1) ech_text_append(out, " of %d chunks", layout->chunks);
-    if (layout->uniform && layout->replicas[0] > 1)
-        ech_text_append(out, " x %d replicas", layout->replicas[0]);
-    if (!layout->uniform) {
-        ech_text_append(out, ", replicas ");
-        print_replicas(layout, out);
-    }
 }
 
 static const char *make_title(const ech_report *report)
@@ -52,7 +24,7 @@ static const char *make_title(const ech_report *report)
                     plural(layout->world));
     if (layout->world > 1) {
         ech_text_append(&text, ": ");
-        ech_report_print_layout(layout, &text);
+        ech_print_axes(&report->design, &text);
     }
     if (layout->stages > 1) ech_text_append(&text, ", %s", report->config->parallel.schedule);
     const char *title = ech_pool_format(report->pool, "%s", text.at);
@@ -90,7 +62,7 @@ static void add_model_facts(ech_report *report)
              report->design.model->width);
     ADD_FACT(report, "parameters", "%s",
              ech_count_text(ech_model_params(report->design.model), count));
-    ech_report_print_layout(layout, &text);
+    ech_print_axes(&report->design, &text);
     add_fact(report, "layout", &text);
     ech_text_append(&text, "%s", config->parallel.schedule);
     if (report->design.schedule->turns > 1)
@@ -168,15 +140,24 @@ static void append_measured_steps(const ech_report *report, ech_text *out)
         ech_text_append(out, "steps %" PRId64 " to %" PRId64, first, first + turns - 1);
 }
 
+static void add_collectives(ech_report *report, const char *key, const ech_timeline *timeline)
+{
+    ech_text text = {0};
+    ech_timeline_collectives(timeline, report->design.schedule->turns, &text);
+    add_fact(report, key, &text);
+}
+
 static void add_bubble_facts(ech_report *report)
 {
     ech_text text = {0};
     if (report->has_predicted) {
         ADD_FACT(report, "bubble predicted", "%.1f %%", 100 * report->predicted.bubble);
+        add_collectives(report, "collectives predicted", &report->predicted);
         ADD_FACT(report, "predicted from", "%s", report->basis);
     }
     if (report->has_measured) {
         ADD_FACT(report, "bubble measured", "%.1f %%", 100 * report->measured.bubble);
+        add_collectives(report, "collectives measured", &report->measured);
         append_measured_steps(report, &text);
         add_fact(report, "measured timeline", &text);
     }
@@ -208,22 +189,46 @@ void ech_report_add_facts(ech_report *report)
 
 /* ---- the terminal ---- */
 
-void ech_report_print_bubble(const ech_report *report, ech_text *out)
+/* "predicted WORDS, measured WORDS", of those timelines that there are. */
+static void print_both(const ech_report *report, const char *title,
+                       void (*print)(const ech_report *report, const ech_timeline *timeline,
+                                     ech_text *out),
+                       ech_text *out)
 {
     const ech_timeline *timeline[] = {&report->predicted, &report->measured};
     const bool has[] = {report->has_predicted, report->has_measured};
     const char *const words[] = {"predicted", "measured"};
-    for (int line = 0; line < 2 && (has[0] || has[1]); line++) {
-        ech_text_append(out, line ? "step:" : "bubble:");
-        for (int i = 0; i < 2; i++) {
-            if (!has[i]) continue;
-            ech_text_append(out, "%s %s ", i && has[0] ? "," : "", words[i]);
-            if (line)
-                ech_timeline_time(timeline[i], step_time(report, timeline[i]), out);
-            else
-                ech_text_append(out, "%.1f %%", 100 * timeline[i]->bubble);
-        }
-        ech_text_append(out, "\n");
+    size_t from = out->n;
+    for (int i = 0; i < 2; i++) {
+        ech_text text = {0};
+        if (has[i]) print(report, timeline[i], &text);
+        if (text.n)
+            ech_text_append(out, "%s %s %s", out->n == from ? title : ",", words[i], text.at);
+        ech_text_free(&text);
     }
+    if (out->n > from) ech_text_append(out, "\n");
+}
+
+static void print_bubble(const ech_report *report, const ech_timeline *timeline, ech_text *out)
+{
+    (void)report;
+    ech_text_append(out, "%.1f %%", 100 * timeline->bubble);
+}
+
+static void print_step(const ech_report *report, const ech_timeline *timeline, ech_text *out)
+{
+    ech_timeline_time(timeline, step_time(report, timeline), out);
+}
+
+static void print_collectives(const ech_report *report, const ech_timeline *timeline, ech_text *out)
+{
+    ech_timeline_collectives(timeline, report->design.schedule->turns, out);
+}
+
+void ech_report_print_bubble(const ech_report *report, ech_text *out)
+{
+    print_both(report, "bubble:", print_bubble, out);
+    print_both(report, "step:", print_step, out);
+    print_both(report, "collectives:", print_collectives, out);
     if (report->has_predicted) ech_text_append(out, "predicted from %s\n", report->basis);
 }

@@ -54,7 +54,7 @@ void ech_report_html(const ech_report_page *page, ech_text *out);
 /* ---- its pictures: one SVG element each ---- */
 
 void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out);
-/* One bar a rank, of pieces in the order of kinds; ranks as ech_timeline_svg chooses them. */
+/* One bar a rank, of pieces in the order of kinds; of more than ECH_TIMELINE_ROWS evenly spaced ones. */
 void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out);
 
 #endif

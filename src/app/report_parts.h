@@ -31,9 +31,8 @@ void ech_report_add_facts(ech_report *report);
 void ech_report_add_charts(ech_report *report);
 void ech_report_add_memory(ech_report *report);
 
-/* "2 stages x 4 replicas". */
-void ech_report_print_layout(const ech_layout *layout, ech_text *out);
-/* "bubble: predicted 20.0 %, measured 21.3 %" and the same of a step's time, a line each. */
+/* "bubble: predicted 20.0 %, measured 21.3 %" and the same of a step's time and of collectives, a line
+ * each. */
 void ech_report_print_bubble(const ech_report *report, ech_text *out);
 
 #endif

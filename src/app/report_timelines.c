@@ -53,7 +53,9 @@ static ech_status predict_again(ech_report *report)
 static ech_status predict(ech_report *report)
 {
     if (!report->design.profile && report->recording.ranks) {
-        report->basis = "the run's own block times";
+        bool cut = report->design.layout->tensor * report->design.layout->context > 1;
+        report->basis =
+            cut ? "the run's own block times; collectives free" : "the run's own block times";
         ECH_TRY(predict_again(report));
     } else {
         report->basis = report->design.profile ? report->config->parallel.profile

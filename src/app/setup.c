@@ -96,23 +96,33 @@ static ech_status resolve_machine(ech_config *config, int local_ranks)
     return ECH_OK;
 }
 
+/* Degrees go up to 1e6 each; nothing needs to be told from the largest number. */
+static int64_t times(int64_t a, int64_t b)
+{
+    return a > INT64_MAX / b ? INT64_MAX : a * b;
+}
+
 int64_t ech_setup_ranks(const ech_config *config)
 {
     int64_t list[ECH_CONFIG_LONGEST_LIST], ranks = 0;
     int n = ech_config_list(config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
+    int64_t each = config->parallel.context * config->parallel.tensor; /* of a replica */
     for (int s = 0; s < n; s++) ranks += list[s];
-    if (n) return ranks;
-    if (config->parallel.data == ECH_AUTO && config->parallel.pipeline == ECH_AUTO) return 0;
-    int64_t data = config->parallel.data == ECH_AUTO ? 1 : config->parallel.data;
-    return data * (config->parallel.pipeline == ECH_AUTO ? 1 : config->parallel.pipeline);
+    if (n) return times(ranks, each);
+    int64_t stages = config->parallel.pipeline, data = config->parallel.data;
+    if (data == ECH_AUTO && stages == ECH_AUTO && each == 1) return 0;
+    return times(times(data == ECH_AUTO ? 1 : data, stages == ECH_AUTO ? 1 : stages), each);
 }
 
 void ech_setup_alone(ech_config *config)
 {
     config->parallel.data = config->parallel.pipeline = config->parallel.virtual_stages = 1;
+    config->parallel.context = config->parallel.tensor = 1;
+    config->memory.sequence_chunks = 1;
     config->parallel.vertical_sync = 0;
     config->parallel.weight_stashing = 1;
     config->parallel.flush_every = ECH_AUTO;
+    ech_config_replace_text(&config->parallel.sequence, "false");
     ech_config_replace_text(&config->parallel.stage_replicas, "auto");
     ech_config_replace_text(&config->parallel.partition, "even");
     ech_config_replace_text(&config->parallel.schedule, "1f1b");
@@ -150,7 +160,7 @@ ech_status ech_setup_resolve(ech_config *config, int world, int local_ranks)
     ECH_TRY(ech_model_resolve(config, tokenizer->vocabulary));
     ECH_TRY(resolve_optimizer(config));
     ECH_TRY(resolve_machine(config, local_ranks));
-    ECH_TRY(ech_model_create(config, &model));
+    ECH_TRY(ech_model_create_uncut(config, &model));
     ech_status status = resolve_layout(config, model, world);
     ech_model_destroy(model);
     return status;

@@ -14,7 +14,7 @@
 #include "app/metrics.h"
 #include "base/file.h"
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 struct ech_trace {
     const ech_plan *plan;
@@ -33,12 +33,15 @@ static ech_status write_line(ech_trace *trace, ech_text *line)
 static ech_status write_head(ech_trace *trace)
 {
     const ech_layout *layout = trace->plan->layout;
+    const ech_place *place = &layout->place[trace->plan->rank];
     ech_text line = {0};
     ech_metrics_int(&line, "version", VERSION);
     ech_metrics_int(&line, "rank", trace->plan->rank);
     ech_metrics_int(&line, "world", layout->world);
-    ech_metrics_int(&line, "stage", layout->place[trace->plan->rank].stage);
-    ech_metrics_int(&line, "data", layout->place[trace->plan->rank].data);
+    ech_metrics_int(&line, "stage", place->stage);
+    ech_metrics_int(&line, "data", place->data);
+    ech_metrics_int(&line, "context", place->context);
+    ech_metrics_int(&line, "tensor", place->tensor);
     ech_metrics_int(&line, "first_step", trace->first_step);
     ech_status status = write_line(trace, &line);
     ech_text_free(&line);

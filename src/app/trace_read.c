@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "checkpoint/json.h"
 
-enum { VERSION = 1, LARGEST_FILE = 1 << 30, LONGEST_LINE = 4096 };
-enum { HEAD_KEYS = 6, STEP_KEYS = 7, BLOCK_KEYS = 10, MOST_RANKS = 65536 };
+enum { VERSION = 2, LARGEST_FILE = 1 << 30, LONGEST_LINE = 4096 };
+enum { HEAD_KEYS = 8, STEP_KEYS = 7, BLOCK_KEYS = 10, MOST_RANKS = 65536 };
 
 /* Of a clock; so that differences in nanoseconds fit into 64 bits. */
 static const double LATEST = 1e9;
@@ -118,6 +118,8 @@ static ech_status take_head(const reader *r, const json_t *object)
     ECH_TRY(take_small(r, object, "rank", (int)world - 1, &out->rank));
     ECH_TRY(take_small(r, object, "stage", (int)world - 1, &out->stage));
     ECH_TRY(take_small(r, object, "data", (int)world - 1, &out->data));
+    ECH_TRY(take_small(r, object, "context", (int)world - 1, &out->context));
+    ECH_TRY(take_small(r, object, "tensor", (int)world - 1, &out->tensor));
     ECH_TRY(take_int(r, object, "first_step", 0, LAST_STEP, &out->first_step));
     out->world = (int)world;
     return check_keys(r, object, HEAD_KEYS);

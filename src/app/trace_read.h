@@ -25,8 +25,9 @@ typedef struct ech_traced_list {
 } ech_traced_list;
 
 typedef struct ech_rank_trace {
-    int rank, world, stage, data; /* world 0: nothing had been written yet */
-    int64_t first_step;           /* of that start of the run */
+    int rank, world; /* world 0: nothing had been written yet */
+    int stage, data, context, tensor;
+    int64_t first_step; /* of that start of the run */
     ECH_LIST(ech_traced_step) step;
     ECH_LIST(ech_traced_list) list; /* ascending; the last may be cut off */
     ech_text names;                 /* each ends in a NUL */

@@ -34,12 +34,6 @@ void ech_train_catch_signals(void)
     }
 }
 
-static int64_t sent_bytes(const ech_exec *exec)
-{
-    return ech_exec_reduce_count(exec).bytes + ech_exec_other_count(exec).bytes +
-           ech_exec_message_count(exec).bytes;
-}
-
 /* A training step that is done; of a span, its share of the time and the messages. */
 static ech_status log_step(ech_trainer *t, const ech_readings *r, double seconds, int64_t sent)
 {
@@ -76,13 +70,13 @@ static ech_status train_list(ech_trainer *t)
     ech_exec *exec = t->session.exec;
     int turns = t->design.schedule->turns;
     double start = ech_clock_now();
-    int64_t sent = sent_bytes(exec);
+    int64_t sent = ech_exec_sent_bytes(exec);
     ech_exec_ask(exec, asked_to_stop, atomic_exchange(&asked_to_save, false));
     ech_exec_record(exec, ech_trace_wants(t->trace, t->step));
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, t->step));
     double seconds = (ech_clock_now() - start) / turns;
     ECH_TRY(ech_trace_take(t->trace, exec, t->step));
-    sent = (sent_bytes(exec) - sent) / turns;
+    sent = (ech_exec_sent_bytes(exec) - sent) / turns;
     for (int turn = 0; turn < turns; turn++)
         ECH_TRY(finish_step(t, ech_exec_readings(exec)[turn], seconds, sent));
     return ECH_OK;

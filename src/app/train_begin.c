@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/axes_text.h"
 #include "app/peak.h"
 #include "app/trainer.h"
 #include "base/file.h"
@@ -133,8 +134,32 @@ static ech_status write_run_file(const ech_trainer *t)
     return status;
 }
 
-/* `most_bytes`: the largest arena of any rank. */
-static ech_status begin_progress(ech_trainer *t, double most_bytes)
+/* What rank 0 says of all ranks. */
+typedef struct census {
+    double most_bytes; /* the largest arena */
+    double far;        /* 1: some tensor ranks of one group are on other machines */
+} census;
+
+static bool is_far(const ech_trainer *t)
+{
+    const ech_layout *layout = t->design.layout;
+    int *members = ech_calloc((size_t)layout->world, sizeof *members);
+    int n = ech_layout_members(layout, t->design.model, ech_comm_rank(t->comm), ECH_GROUP_TENSOR,
+                               members);
+    bool near = ech_comm_is_near(t->comm, members, n);
+    free(members);
+    return !near;
+}
+
+static ech_status take_census(const ech_trainer *t, census *out)
+{
+    double all[2] = {(double)t->session.plan->arena_bytes, is_far(t)};
+    ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, all, 2));
+    *out = (census){all[0], all[1]};
+    return ECH_OK;
+}
+
+static ech_status begin_progress(ech_trainer *t, const census *all)
 {
     if (!ech_trainer_is_first(t)) return ECH_OK;
     ECH_TRY(write_run_file(t));
@@ -146,13 +171,20 @@ static ech_status begin_progress(ech_trainer *t, double most_bytes)
                                 .peak_flops = peak * t->design.world};
     ECH_TRY(ech_progress_create(&setup, &t->progress));
     char bytes[32];
-    ech_progress_say(t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s); %s%s",
-                     t->design.model->family->name, (long long)ech_model_params(t->design.model),
-                     t->design.world, t->design.world > 1 ? "s" : "",
-                     (long long)t->config->parallel.threads,
-                     t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
-                     t->design.world > 1 ? "at most " : "",
-                     ech_text_from_bytes((int64_t)most_bytes, bytes, sizeof bytes));
+    ech_text axes = {0};
+    ech_print_axes(&t->design, &axes);
+    ech_progress_say(
+        t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s)%s%s; %s%s",
+        t->design.model->family->name, (long long)ech_model_params(t->design.model),
+        t->design.world, t->design.world > 1 ? "s" : "", (long long)t->config->parallel.threads,
+        t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm), axes.n ? ": " : "",
+        axes.n ? axes.at : "", t->design.world > 1 ? "at most " : "",
+        ech_text_from_bytes((int64_t)all->most_bytes, bytes, sizeof bytes));
+    ech_text_free(&axes);
+    if (all->far > 0)
+        ech_progress_say(t->progress,
+                         "tensor ranks of one group are on several machines; a parallel.tensor "
+                         "that divides a machine's ranks would be faster");
     return ECH_OK;
 }
 
@@ -168,9 +200,9 @@ ech_status ech_trainer_begin(ech_trainer *t)
         t->config->data.sequence_length);
     ECH_TRY(claim_folders(t));
     ECH_TRY(restore(t));
-    double most_bytes = (double)t->session.plan->arena_bytes;
-    ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, &most_bytes, 1));
-    ECH_TRY(begin_progress(t, most_bytes));
+    census all;
+    ECH_TRY(take_census(t, &all));
+    ECH_TRY(begin_progress(t, &all));
     if (t->config->log.trace == 1)
         ECH_TRY(ech_trace_open(t->config, t->session.plan, t->step, &t->trace));
     ech_loader_options options =

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/axes_text.h"
 #include "app/replay.h"
 
 enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
@@ -21,7 +22,8 @@ typedef struct verifier {
     ech_comm *comm;
     ech_contestant layout, single;
     ech_replay *replay;
-    double *mine;      /* the layout's gradients that this rank holds, as `gradients` */
+    double *mine;      /* the layout's gradients, what this rank holds of them */
+    int64_t *own;      /* [params] where each begins in them */
     double *gradients; /* rank 0: a stage's, all parameters one behind the other */
     double *reference; /* rank 0: the single rank's */
     int64_t *first;    /* [params + 1] where each begins in them */
@@ -91,7 +93,7 @@ static void observe_layout(void *context, ech_exec *exec, const ech_step *step)
     for (int i = 0; i < params_of(v); i++) {
         if (v->layout.session.plan->param[i].value < 0) continue;
         ech_tensor gradient = ech_exec_gradient(exec, i);
-        take(&gradient, v->mine + v->first[i]);
+        take(&gradient, v->mine + v->own[i]);
     }
 }
 
@@ -158,24 +160,69 @@ static ech_status bring(verifier *v, int rank, double *x, int64_t n, double *to)
     return ech_comm_wait(v->comm, &request, 1);
 }
 
+/* What tensor rank `index` has of a parameter, to its place in the whole. */
+static void put_slices(const verifier *v, int param, int index, const double *from, double *whole)
+{
+    const ech_shape *shape = &v->layout.design.model->param.at[param].shape;
+    ech_cut cut = v->layout.design.layout->cut;
+    ech_slice slices[ECH_MOST_SLICES];
+    int n = ech_shape_slices(shape, cut, index, slices);
+    for (int i = 0; i < n; i++) {
+        ech_slice_runs r = ech_slice_split(shape, cut, &slices[i]);
+        for (int64_t run = 0; run < r.runs; run++)
+            memcpy(whole + r.whole + run * r.whole_step, from + r.local + run * r.local_step,
+                   (size_t)r.length * sizeof *whole);
+    }
+}
+
+/* The tensor ranks whose slices make up the parameter: all, or of an uncut one the first. */
+static int holders_of(const verifier *v, int param)
+{
+    int shares;
+    const ech_layout *layout = v->layout.design.layout;
+    return ech_shape_is_cut(&v->layout.design.model->param.at[param].shape, layout->cut, &shares)
+               ? layout->tensor
+               : 1;
+}
+
+/* Brings slices of the ranks at (stage, 0, 0, .) to rank 0, where they make up `whole`. `mine`: this
+ * rank's, n numbers. */
+static ech_status bring_whole(verifier *v, int stage, int param, double *mine, double *whole)
+{
+    const ech_layout *layout = v->layout.design.layout;
+    const ech_shape *shape = &v->layout.design.model->param.at[param].shape;
+    int64_t n = ech_shape_count(shape, ech_extent_of_params(layout->cut));
+    double *slice = v->result ? ech_calloc((size_t)n, sizeof *slice) : NULL;
+    ech_status status = ECH_OK;
+    for (int k = 0; k < holders_of(v, param) && status == ECH_OK; k++) {
+        status = bring(v, ech_layout_rank_at(layout, stage, 0, 0, k), mine, n, slice);
+        if (status == ECH_OK && v->result) put_slices(v, param, k, slice, whole);
+    }
+    free(slice);
+    return status;
+}
+
 /* One parameter as the first replica of a stage has it. */
-static ech_status compare_param(verifier *v, int rank, int param)
+static ech_status compare_param(verifier *v, int stage, int param)
 {
     int64_t first = v->first[param], n = v->first[param + 1] - first;
-    bool mine = ech_comm_rank(v->comm) == rank, replayed = is_asynchronous(v);
-    double *weight = ech_calloc((size_t)n, sizeof *weight);
+    bool replayed = is_asynchronous(v);
+    double *weight = v->result ? ech_calloc((size_t)n, sizeof *weight) : NULL, *mine = NULL;
     ech_status status = ECH_OK;
     if (!replayed)
-        status = bring(v, rank, v->mine + first, n, v->result ? v->gradients + first : NULL);
+        status = bring_whole(v, stage, param, v->mine + v->own[param],
+                             v->result ? v->gradients + first : NULL);
     if (status == ECH_OK && v->result && !replayed)
         compare_gradient(v, param, v->gradients + first);
-    if (mine) {
+    if (v->layout.session.plan->param[param].value >= 0) {
         ech_tensor x = ech_exec_param(v->layout.session.exec, param);
-        take(&x, weight);
+        mine = ech_calloc((size_t)ech_tensor_count(&x), sizeof *mine);
+        take(&x, mine);
     }
-    if (status == ECH_OK) status = bring(v, rank, weight, n, weight);
+    if (status == ECH_OK) status = bring_whole(v, stage, param, mine, weight);
     if (status == ECH_OK && v->result)
         compare_weight(v, param, weight, replayed ? NULL : v->gradients + first);
+    free(mine);
     free(weight);
     return status;
 }
@@ -186,8 +233,7 @@ static ech_status compare_tensors(verifier *v)
     const ech_layout *layout = v->layout.design.layout;
     for (int s = 0; s < layout->stages; s++)
         for (int p = 0; p < params_of(v); p++)
-            if (ech_layout_holds(layout, layout->first_rank[s], p))
-                ECH_TRY(compare_param(v, layout->first_rank[s], p));
+            if (ech_layout_holds(layout, layout->first_rank[s], p)) ECH_TRY(compare_param(v, s, p));
     return ECH_OK;
 }
 
@@ -237,18 +283,22 @@ static bool is_exact(const verifier *v)
     bool whole = layout->stages * layout->chunks == 1 && !v->layout.design.schedule->written;
     for (int p = 0; p < params_of(v) && !whole; p++)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
-    return !is_asynchronous(v) && layout->uniform && layout->replicas[0] == 1;
+    return !is_asynchronous(v) && layout->uniform && layout->replicas[0] == 1 &&
+           layout->tensor == 1 && layout->context == 1 && v->layout.design.model->ways.pieces < 2;
 }
 
 static void prepare_gradients(verifier *v)
 {
     const ech_model *model = v->layout.design.model;
+    const ech_param_plan *plans = v->layout.session.plan->param;
+    int64_t own = 0;
     v->first = ech_calloc(model->param.n + 1, sizeof *v->first);
     for (size_t i = 0; i < model->param.n; i++)
-        v->first[i + 1] =
-            v->first[i] + ech_shape_count(&model->param.at[i].shape, (ech_extent){1, 1});
+        v->first[i + 1] = v->first[i] + ech_shape_whole(&model->param.at[i].shape);
     size_t elements = (size_t)v->first[model->param.n];
-    v->mine = ech_calloc(elements, sizeof *v->mine);
+    v->own = ech_calloc(model->param.n, sizeof *v->own);
+    for (size_t i = 0; i < model->param.n; own += plans[i++].elements) v->own[i] = own;
+    v->mine = ech_calloc((size_t)own, sizeof *v->mine);
     if (!v->result) return;
     v->gradients = ech_calloc(elements, sizeof *v->gradients);
     v->reference = ech_calloc(elements, sizeof *v->reference);
@@ -275,19 +325,12 @@ static ech_status open_single(verifier *v, ech_comm **alone)
 
 static void describe_layout(verifier *v)
 {
-    const ech_layout *layout = v->layout.design.layout;
-    const char *schedule = v->layout.config->parallel.schedule;
-    char *out = v->result->layout;
-    size_t n = sizeof v->result->layout;
-    int stages = layout->stages;
-    if (stages == 1)
-        snprintf(out, n, "data parallel");
-    else if (layout->uniform)
-        snprintf(out, n, "%d stages x %d replica%s, %s", stages, layout->replicas[0],
-                 layout->replicas[0] > 1 ? "s" : "", schedule);
-    else
-        snprintf(out, n, "%d stages of %s replicas, %s", stages,
-                 v->layout.config->parallel.stage_replicas, schedule);
+    ech_text text = {0};
+    ech_print_axes(&v->layout.design, &text);
+    if (v->layout.design.layout->stages > 1)
+        ech_text_append(&text, ", %s", v->layout.config->parallel.schedule);
+    snprintf(v->result->layout, sizeof v->result->layout, "%s", text.n ? text.at : "alone");
+    ech_text_free(&text);
 }
 
 static ech_status run(verifier *v, const ech_verification *request, ech_comm **alone)
@@ -334,6 +377,7 @@ static ech_status compare(ech_comm *comm, ech_verification *request, bool *exact
     ech_comm_close(alone);
     ech_token_file_close(v.data);
     free(v.mine);
+    free(v.own);
     free(v.gradients);
     free(v.reference);
     free(v.first);

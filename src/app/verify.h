@@ -17,7 +17,7 @@ typedef struct ech_verification {
     bool also_bits;   /* where the layout is `exact`, both */
     /* out, on rank 0 */
     bool passed;
-    char layout[128];    /* "3 stages x 2 replicas, 1f1b" */
+    char layout[256];    /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     bool replayed;       /* asynchronous: against the serial replay; no gradients are compared */
     bool exact;          /* the layout differs from one rank only in what must not change a bit */
     double worst;        /* the largest error of all */

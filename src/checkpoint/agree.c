@@ -56,13 +56,56 @@ ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored f
     return ECH_OK;
 }
 
-/* The first tensor whose boxes do not fill it, or n. */
-static int find_unfilled(const ech_saved_tensor *tensors, int n, const double *covered)
+/* ---- boxes ---- */
+
+/* What is known of a set of a tensor's elements, such that sets that are put together add theirs. */
+typedef struct cover {
+    double elements;
+    double mark_high, mark_low; /* sums of 32-bit words: exact in fp64 */
+} cover;
+
+enum { COVER_WORDS = sizeof(cover) / sizeof(double) };
+
+/* A number that looks random, of coordinate `at` in dimension d. (The finalizer of splitmix64.) */
+static uint64_t mark(int d, int64_t at)
+{
+    uint64_t x = (uint64_t)at * ECH_MAX_DIMS + (uint64_t)d + UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* An element's mark is the product of those of its coordinates. So those of a box sum up to the
+ * product of its dimensions' sums, and boxes that hold each element once to that of the whole;
+ * with elements twice and others not at all they do not. All modulo 2^64. */
+static void add_box(cover *c, int dims, const int64_t *begin, const int64_t *size)
+{
+    uint64_t product = 1;
+    for (int d = 0; d < dims; d++) {
+        uint64_t sum = 0;
+        for (int64_t i = 0; i < size[d]; i++) sum += mark(d, begin[d] + i);
+        product *= sum;
+    }
+    c->elements += (double)ech_box_count(dims, size);
+    c->mark_high += (double)(product >> 32);
+    c->mark_low += (double)(product & UINT32_MAX);
+}
+
+static uint64_t whole_mark(const cover *c)
+{
+    return ((uint64_t)c->mark_high << 32) + (uint64_t)c->mark_low;
+}
+
+/* The first tensor whose boxes do not have each element once, or n. */
+static int find_uncovered(const ech_saved_tensor *tensors, int n, const cover *covered)
 {
     int i = 0;
     while (i < n) {
-        const ech_saved_tensor *t = &tensors[i];
-        if (covered[i] != (double)(t->dims ? ech_box_count(t->dims, t->shape) : 1)) break;
+        const int64_t origin[ECH_MAX_DIMS] = {0};
+        cover whole = {0};
+        add_box(&whole, tensors[i].dims, origin, tensors[i].shape);
+        if (covered[i].elements != whole.elements) break;
+        if (whole_mark(&covered[i]) != whole_mark(&whole)) break;
         i++;
     }
     return i;
@@ -70,18 +113,22 @@ static int find_unfilled(const ech_saved_tensor *tensors, int n, const double *c
 
 ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors, int n)
 {
-    double *covered = ech_calloc((size_t)n + 1, sizeof *covered);
+    cover *covered = ech_calloc((size_t)n + 1, sizeof *covered);
     for (int i = 0; i < n; i++) {
-        covered[i] = (double)ech_box_count(tensors[i].dims, tensors[i].size);
+        const ech_saved_tensor *t = &tensors[i];
+        for (int b = 0; b < t->boxes; b++) {
+            add_box(&covered[i], t->dims, t->box[b].begin, t->box[b].size);
+        }
     }
-    ech_status st = ech_group_fold(world, ECH_FOLD_SUM, covered, n);
-    int at = st == ECH_OK ? find_unfilled(tensors, n, covered) : n;
+    ech_status st = ech_group_fold(world, ECH_FOLD_SUM, &covered->elements, n * COVER_WORDS);
+    int at = st == ECH_OK ? find_uncovered(tensors, n, covered) : n;
     if (at < n) st = ECH_EABORTED;
     if (at < n && ech_group_index(world) == 0) {
         st = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
-                         "the ranks' boxes of tensor '%s' to be saved hold %.0f elements together, "
-                         "not those of the tensor",
-                         tensors[at].name, covered[at]);
+                         "the ranks' boxes of tensor '%s' to be saved hold %.0f elements of its "
+                         "%" PRId64 ", and not each of them once",
+                         tensors[at].name, covered[at].elements,
+                         ech_box_count(tensors[at].dims, tensors[at].shape));
     }
     free(covered);
     return st;

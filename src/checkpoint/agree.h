@@ -16,7 +16,7 @@ ech_status ech_agree(ech_group *world, ech_status st);
 
 /* All mean the same step and the same two files. */
 ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored files[2]);
-/* The boxes of all members together have as many elements as each tensor. */
+/* The boxes of all members together have every element of each tensor once. */
 ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors, int n);
 /* Each hash was made by one member and is zero on the others; then all have all. */
 ech_status ech_agree_on_hashes(ech_group *world, ech_hash *hashes, int64_t n);

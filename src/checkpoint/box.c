@@ -16,42 +16,51 @@ bool ech_box_elements(int dims, const int64_t *shape, int64_t *out)
 
 int64_t ech_box_count(int dims, const int64_t *size)
 {
-    int64_t product = size[0];
-    for (int d = 1; d < dims; d++) product *= size[d];
+    int64_t product = 1;
+    for (int d = 0; d < dims; d++) product *= size[d];
     return product;
 }
 
-bool ech_box_is_inside(int dims, const int64_t *shape, const int64_t *begin, const int64_t *size)
+bool ech_box_is_inside(int dims, const int64_t *shape, const ech_saved_box *box)
 {
     int64_t elements;
     if (dims < 0 || dims > ECH_MAX_DIMS || !ech_box_elements(dims, shape, &elements)) return false;
-    if (size[0] == 0) return true;
-    if (dims == 0) return size[0] == 1;
     for (int d = 0; d < dims; d++) {
-        if (size[d] < 0 || begin[d] < 0 || begin[d] > shape[d] || size[d] > shape[d] - begin[d]) {
-            return false;
-        }
+        int64_t begin = box->begin[d], size = box->size[d];
+        if (size < 0 || begin < 0 || begin > shape[d] || size > shape[d] - begin) return false;
     }
     return true;
 }
 
-ech_box_runs ech_box_split(int dims, const int64_t *shape, const int64_t *begin,
-                           const int64_t *size)
+bool ech_box_is_apart(int dims, const ech_saved_box *box)
+{
+    int64_t extent = 1; /* elements of memory from the first to the last of the inner dimensions */
+    for (int d = dims - 1; d >= 0; d--) {
+        int64_t step;
+        if (box->size[d] <= 1) continue; /* its stride is not used */
+        if (d == dims - 1 ? box->stride[d] != 1 : box->stride[d] < extent) return false;
+        if (__builtin_mul_overflow(box->stride[d], box->size[d] - 1, &step)) return false;
+        if (__builtin_add_overflow(extent, step, &extent)) return false;
+    }
+    return true;
+}
+
+ech_box_runs ech_box_split(int dims, const int64_t *shape, const ech_saved_box *box)
 {
     ech_box_runs runs = {0};
-    if (ech_box_count(dims, size) == 0) return runs;
+    if (ech_box_count(dims, box->size) == 0) return runs;
 
-    /* the run: whole dimensions from the right, and the first cut one */
+    /* the run, from the right: up to the first cut dimension, and as far as memory has no gap */
     int d = dims;
     int64_t stride = 1;
     runs.length = 1;
     bool whole = true;
-    while (d > 0 && whole) {
+    while (d > 0 && whole && (box->size[d - 1] == 1 || box->stride[d - 1] == runs.length)) {
         d--;
-        runs.length *= size[d];
-        runs.first += begin[d] * stride;
+        runs.length *= box->size[d];
+        runs.first += box->begin[d] * stride;
         stride *= shape[d];
-        whole = size[d] == shape[d];
+        whole = box->size[d] == shape[d];
     }
 
     /* what is left steps from run to run */
@@ -59,21 +68,24 @@ ech_box_runs ech_box_split(int dims, const int64_t *shape, const int64_t *begin,
     runs.outer = d;
     while (d > 0) {
         d--;
-        runs.count *= size[d];
-        runs.first += begin[d] * stride;
-        runs.size[d] = size[d];
-        runs.stride[d] = stride;
+        runs.count *= box->size[d];
+        runs.first += box->begin[d] * stride;
+        runs.size[d] = box->size[d];
+        runs.in_whole[d] = stride;
+        runs.in_memory[d] = box->stride[d];
         stride *= shape[d];
     }
     return runs;
 }
 
-int64_t ech_box_run_at(const ech_box_runs *runs, int64_t i)
+ech_box_place ech_box_run_at(const ech_box_runs *runs, int64_t i)
 {
-    int64_t at = runs->first;
+    ech_box_place place = {.in_whole = runs->first};
     for (int d = runs->outer - 1; d >= 0; d--) {
-        at += i % runs->size[d] * runs->stride[d];
+        int64_t index = i % runs->size[d];
+        place.in_whole += index * runs->in_whole[d];
+        place.in_memory += index * runs->in_memory[d];
         i /= runs->size[d];
     }
-    return at;
+    return place;
 }

@@ -23,18 +23,33 @@
 #include "comm/comm.h"
 #include "tensor/tensor.h"
 
-/* A tensor as it lies in a file, and the box of it that a rank writes or wants. */
+/* A hyper-rectangle of a tensor, and where a rank has it in memory. */
+typedef struct ech_saved_box {
+    int64_t begin[ECH_MAX_DIMS], size[ECH_MAX_DIMS]; /* in the whole tensor */
+    void *data;                                      /* the box's first element */
+    int64_t stride[ECH_MAX_DIMS];                    /* of `data`, in elements; the last is 1 */
+} ech_saved_box;
+
+enum { ECH_MOST_BOXES = 3 }; /* queries, keys and values side by side in one matrix */
+
+/* A tensor as it lies in a file, and the boxes of it that a rank writes or wants. */
 typedef struct ech_saved_tensor {
     const char *name; /* "model.norm.weight", "model.norm.weight.exp_avg" */
     bool is_state;    /* in state/, not in model/ */
     ech_dtype dtype;
     int dims;
     int64_t shape[ECH_MAX_DIMS]; /* whole */
-    /* This rank's box; `data` holds it contiguously, row-major. size[0] = 0: no part. (Of a scalar,
-     * dims = 0, size[0] = 1 is the whole.) */
-    int64_t begin[ECH_MAX_DIMS], size[ECH_MAX_DIMS];
-    void *data;
+    int boxes;                   /* this rank's; 0: no part */
+    ech_saved_box box[ECH_MOST_BOXES];
 } ech_saved_tensor;
+
+/* The whole tensor is the only box, contiguous in `data`. (No box where it has no element.) */
+void ech_saved_whole(ech_saved_tensor *tensor, void *data);
+/* One more box: `part` is the memory of the elements that begin at `begin`, of the tensor's dtype
+ * and dims. So of a local (C, 3·n) that holds n columns each of queries, keys and values, the keys
+ * are ech_saved_add(&tensor, (int64_t[]){0, C + first}, &part) with the part
+ * ech_tensor_columns(&local, n, n). */
+void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_tensor *part);
 
 /* What is saved besides tensors. */
 typedef struct ech_checkpoint_info {
@@ -51,7 +66,7 @@ typedef struct ech_checkpoint_info {
 void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees the texts */
 
 /* Writes DIRECTORY/step-%08d. All ranks list the same tensors in the same order, each with its own
- * box; boxes cover every tensor once. Of `info`, member 0's counts, only the step must be the same
+ * boxes; the boxes of all ranks have every element once, which is checked. Of `info`, member 0's counts, only the step must be the same
  * on all. A step-N that is there already is replaced: it is step-N.old until the new one has its
  * name. Collective over `world`. On failure on any rank every rank returns an error (ECH_EABORTED
  * where another rank failed) and member 0 removes the temporary folder; one that is left because
@@ -68,8 +83,9 @@ ech_status ech_checkpoint_open(const char *path, bool verify, ech_checkpoint **o
 void ech_checkpoint_close(ech_checkpoint *checkpoint); /* accepts NULL */
 const char *ech_checkpoint_path(const ech_checkpoint *checkpoint);
 const ech_checkpoint_info *ech_checkpoint_get_info(const ech_checkpoint *checkpoint);
-/* Reads the box of each tensor into `data`. A missing tensor, another shape or dtype is an error
- * that names it; fp32 and fp64 convert into each other. */
+/* Reads each tensor's boxes, which may also be boxes of other ranks, and leaves memory between them
+ * as it is. A missing tensor, another shape or dtype is an error that names it; fp32 and fp64
+ * convert into each other. */
 ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved_tensor *tensors,
                                int n);
 
@@ -97,12 +113,12 @@ typedef struct ech_safetensors ech_safetensors;
 ech_status ech_safetensors_open(const char *path, ech_safetensors **out);
 void ech_safetensors_close(ech_safetensors *file); /* accepts NULL */
 int ech_safetensors_count(const ech_safetensors *file);
-/* Tensor i: name, dtype, dims, shape; begin/size = whole, data = NULL. Names are borrowed. */
+/* Tensor i: name, dtype, dims, shape; no boxes yet. Names are borrowed. */
 ech_saved_tensor ech_safetensors_get(const ech_safetensors *file, int i);
 int ech_safetensors_find(const ech_safetensors *file, const char *name); /* -1: no such tensor */
-/* Reads box (begin, size) of tensor i, contiguously, in the file's dtype. */
-ech_status ech_safetensors_read(const ech_safetensors *file, int i, const int64_t *begin,
-                                const int64_t *size, void *data);
+/* Reads the boxes of `tensor`, which are boxes of the file's tensor i. Its dtype is that of its
+ * memory: fp32 and fp64 convert into each other, another difference is an error. */
+ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_saved_tensor *tensor);
 
 /* The header for these tensors (whole, in this order; boxes are not looked at), padded so that
  * data begins at a multiple of 4,096 bytes. *out: 8 length bytes and the JSON. offsets[i]: where
@@ -110,8 +126,9 @@ ech_status ech_safetensors_read(const ech_safetensors *file, int i, const int64_
  * not UTF-8, a shape that cannot be counted. */
 ech_status ech_safetensors_header(const ech_saved_tensor *tensors, int n, ech_text *out,
                                   int64_t *offsets, int64_t *file_bytes);
-/* pwrite of the tensor's own box into a file where the whole tensor begins at `offset`. */
-ech_status ech_safetensors_write_box(int fd, const char *path, const ech_saved_tensor *tensor,
-                                     int64_t offset);
+/* Writes the tensor's boxes, and no byte beside them, into a file where the whole tensor begins at
+ * `offset`. */
+ech_status ech_safetensors_write(int fd, const char *path, const ech_saved_tensor *tensor,
+                                 int64_t offset);
 
 #endif

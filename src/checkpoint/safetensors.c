@@ -17,6 +17,7 @@
 #include "checkpoint/box.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/json.h"
+#include "checkpoint/transfer.h"
 
 /* Bytes of the shortest entry: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]}, */
 enum { ENTRY_BYTES = 49 };
@@ -265,8 +266,6 @@ ech_saved_tensor ech_safetensors_get(const ech_safetensors *file, int i)
     const entry *e = &file->entries[i];
     ech_saved_tensor tensor = {.name = e->name, .dtype = e->dtype, .dims = e->dims};
     memcpy(tensor.shape, e->shape, sizeof tensor.shape);
-    memcpy(tensor.size, e->shape, sizeof tensor.size);
-    if (e->dims == 0) tensor.size[0] = 1;
     return tensor;
 }
 
@@ -277,21 +276,25 @@ int ech_safetensors_find(const ech_safetensors *file, const char *name)
     return found ? (int)(*found - file->entries) : -1;
 }
 
-ech_status ech_safetensors_read(const ech_safetensors *file, int i, const int64_t *begin,
-                                const int64_t *size, void *data)
+static bool is_convertible(ech_dtype a, ech_dtype b)
+{
+    return a == b || (a == ECH_F32 && b == ECH_F64) || (a == ECH_F64 && b == ECH_F32);
+}
+
+ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_saved_tensor *tensor)
 {
     const entry *e = &file->entries[i];
-    if (!ech_box_is_inside(e->dims, e->shape, begin, size)) {
-        ECH_FAIL(ECH_EINTERNAL, "%s: the box asked of tensor '%s' leaves its shape", file->path,
-                 e->name);
+    ECH_ASSERT(tensor->dims == e->dims &&
+               memcmp(tensor->shape, e->shape, (size_t)e->dims * sizeof *e->shape) == 0);
+    ECH_TRY(ech_transfer_check(tensor));
+    if (!is_convertible(e->dtype, tensor->dtype)) {
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: tensor '%s' is stored in %s, which is not converted to the %s that is needed",
+                 file->path, e->name, ech_dtype_name(e->dtype), ech_dtype_name(tensor->dtype));
     }
-    ech_box_runs runs = ech_box_split(e->dims, e->shape, begin, size);
-    int64_t item = (int64_t)ech_dtype_bytes(e->dtype);
-    size_t bytes = (size_t)(runs.length * item);
-    for (int64_t r = 0; r < runs.count; r++) {
-        int64_t at = file->data_at + e->begin + ech_box_run_at(&runs, r) * item;
+    for (int b = 0; b < tensor->boxes; b++) {
         ECH_TRY(
-            ech_file_read_at(file->fd, file->path, (char *)data + (size_t)r * bytes, bytes, at));
+            ech_transfer_read(file->fd, file->path, e->dtype, tensor, b, file->data_at + e->begin));
     }
     return ECH_OK;
 }

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/box.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/json.h"
+#include "checkpoint/transfer.h"
 
 enum { ALIGNMENT = 4096 }; /* of the data: whole pages, for direct and mapped reads */
 
@@ -107,19 +107,12 @@ ech_status ech_safetensors_header(const ech_saved_tensor *tensors, int n, ech_te
     return ECH_OK;
 }
 
-ech_status ech_safetensors_write_box(int fd, const char *path, const ech_saved_tensor *tensor,
-                                     int64_t offset)
+ech_status ech_safetensors_write(int fd, const char *path, const ech_saved_tensor *tensor,
+                                 int64_t offset)
 {
-    if (!ech_box_is_inside(tensor->dims, tensor->shape, tensor->begin, tensor->size)) {
-        ECH_FAIL(ECH_EINTERNAL, "%s: the box to be saved of tensor '%s' leaves its shape", path,
-                 tensor->name);
-    }
-    ech_box_runs runs = ech_box_split(tensor->dims, tensor->shape, tensor->begin, tensor->size);
-    int64_t item = (int64_t)ech_dtype_bytes(tensor->dtype);
-    size_t bytes = (size_t)(runs.length * item);
-    for (int64_t r = 0; r < runs.count; r++) {
-        ECH_TRY(ech_file_write_at(fd, path, (const char *)tensor->data + (size_t)r * bytes, bytes,
-                                  offset + ech_box_run_at(&runs, r) * item));
+    ECH_TRY(ech_transfer_check(tensor));
+    for (int b = 0; b < tensor->boxes; b++) {
+        ECH_TRY(ech_transfer_write(fd, path, tensor, b, offset));
     }
     return ECH_OK;
 }

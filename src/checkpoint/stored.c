@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/box.h"
+#include "checkpoint/transfer.h"
 
 enum { LARGEST_ITEM = 8 }; /* bytes */
 
@@ -24,10 +25,7 @@ ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, bool is_state
         for (int i = 0; i < n; i++) {
             const ech_saved_tensor *t = &tensors[i];
             if (t->is_state != is_state || ech_dtype_bytes(t->dtype) != item) continue;
-            if (!ech_box_is_inside(t->dims, t->shape, t->begin, t->size)) {
-                ECH_FAIL(ECH_EINTERNAL, "the box to be saved of tensor '%s' leaves its shape",
-                         t->name);
-            }
+            ECH_TRY(ech_transfer_check(t));
             out->tensors[out->n++] = *t;
         }
     }
@@ -82,7 +80,10 @@ ech_status ech_stored_create(const ech_stored *stored, const char *path)
 static bool has_part(const ech_stored *stored)
 {
     for (int i = 0; i < stored->n; i++) {
-        if (ech_box_count(stored->tensors[i].dims, stored->tensors[i].size) > 0) return true;
+        const ech_saved_tensor *t = &stored->tensors[i];
+        for (int b = 0; b < t->boxes; b++) {
+            if (ech_box_count(t->dims, t->box[b].size) > 0) return true;
+        }
     }
     return false;
 }
@@ -99,7 +100,7 @@ ech_status ech_stored_write(const ech_stored *stored, const char *path)
     }
     ech_status st = ECH_OK;
     for (int i = 0; i < stored->n && st == ECH_OK; i++) {
-        st = ech_safetensors_write_box(fd, path, &stored->tensors[i], stored->offsets[i]);
+        st = ech_safetensors_write(fd, path, &stored->tensors[i], stored->offsets[i]);
     }
     return finish(fd, path, st);
 }

@@ -116,7 +116,10 @@ static void append_yaml_value(const ech_config *config, const ech_config_key *ke
     ech_text value = {0};
     ech_config_format_value(config, key, &value);
     bool is_list = key->type == ECH_CONFIG_LIST && value.at[0] == '[';
-    if (ech_config_is_text(key) && !is_list && !is_plain(value.at))
+    /* Names among which are these two mean them. */
+    bool is_truth = key->type == ECH_CONFIG_NAME &&
+                    (strcmp(value.at, "true") == 0 || strcmp(value.at, "false") == 0);
+    if (ech_config_is_text(key) && !is_list && !is_truth && !is_plain(value.at))
         append_quoted(value.at, out);
     else
         ech_text_append_bytes(out, value.at, value.n);

@@ -7,17 +7,32 @@
 
 #include "exec/state.h"
 
-/* Micro-batches of a turn, copied to their values. */
+/* One step's share of samples of T tokens each: the positions that its rows lie at. */
+static void load_rows(ech_exec *exec, int micro, char *to, const char *from, size_t item)
+{
+    const ech_list *list = exec->list;
+    ech_rows rows = ech_exec_rows(exec, micro);
+    size_t first = (size_t)rows.split * item, second = (size_t)(rows.tokens - rows.split) * item;
+    for (int64_t b = 0; b < list->extent.batch; b++) {
+        const char *sample = from + (size_t)(b * rows.whole) * item;
+        exec->device->copy(to, sample + (size_t)rows.start[0] * item, first);
+        if (second) exec->device->copy(to + first, sample + (size_t)rows.start[1] * item, second);
+        to += first + second;
+    }
+}
+
+/* Micro-batches of a turn, piece by piece, copied to their values. */
 static void load_slot(ech_exec *exec, int turn, ech_batch_slot slot, const void *from)
 {
     const ech_list *list = exec->list;
     int each = list->micro_batches / list->turns;
     if (list->batch[slot] < 0) return;
+    size_t item = ech_dtype_bytes(slot == ECH_WEIGHTS ? ECH_F32 : ECH_I32);
+    size_t samples = (size_t)(list->extent.batch * list->extent.sequence) * item;
     for (int k = 0; k < each; k++) {
         int value = list->batch[slot] + turn * each + k;
-        size_t bytes = (size_t)ech_plan_value(exec->plan, list, value)->bytes;
-        exec->device->copy(ech_exec_touch(exec, value), (const char *)from + (size_t)k * bytes,
-                           bytes);
+        load_rows(exec, turn * each + k, ech_exec_touch(exec, value),
+                  (const char *)from + (size_t)(k / list->pieces) * samples, item);
     }
 }
 
@@ -26,7 +41,8 @@ ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
     double *row = ech_exec_row(exec, step->turn);
     memset(row, 0, (size_t)ech_plan_row(exec->plan) * sizeof *row);
     if (exec->list->purpose == ECH_GENERATE) {
-        load_slot(exec, step->turn, ECH_TOKENS, exec->prompt);
+        int value = exec->list->batch[ECH_TOKENS];
+        exec->device->copy(ech_exec_touch(exec, value), &exec->token, sizeof exec->token);
         return ECH_OK;
     }
     const ech_batch *batch;
@@ -86,10 +102,10 @@ ech_status ech_handle_READ(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-void ech_exec_set_prompt(ech_exec *exec, const int32_t *tokens, int64_t position)
+void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position)
 {
-    int64_t T = exec->plan->list[ECH_LIST_GENERATE].extent.tokens;
-    memcpy(exec->prompt, tokens, (size_t)T * sizeof *tokens);
+    ECH_ASSERT(position < exec->plan->list[ECH_LIST_GENERATE].extent.sequence);
+    exec->token = token;
     exec->position = position;
 }
 

@@ -32,6 +32,14 @@ static void take_ports(const frame *f, const int *ports, int n, unsigned mask, e
         if (mask & 1u << i) out[i] = tensor_of(f, ports[i], ports[i]);
 }
 
+/* Inputs as B and W see them. */
+static void take_again(const frame *f, const ech_node *node, unsigned mask, ech_tensor *out)
+{
+    for (int i = 0; i < node->ins; i++)
+        if (mask & 1u << i)
+            out[i] = tensor_of(f, ech_block_again(f->block, node->in[i]), node->in[i]);
+}
+
 /* Gradients have the geometry of the forward values they belong to. */
 static void take_gradients(const frame *f, const int *ports, const int *like, int n,
                            ech_tensor *out)
@@ -57,14 +65,49 @@ static void take_params(const frame *f, const ech_node *node, ech_call *call)
     }
 }
 
-/* The index of the micro-batch's first sample in the global batch: global micro-batch q begins with
- * sample q·b. */
-static int64_t first_sample(const frame *f)
+/* Global micro-batch q begins with sample q b. */
+ech_rows ech_exec_rows(const ech_exec *exec, int micro)
 {
-    const ech_list *list = f->exec->list;
-    int k = f->step->micro % (list->micro_batches / list->turns);
-    return ech_layout_global_micro(f->exec->plan->layout, f->exec->plan->rank, k) *
-           list->extent.batch;
+    const ech_list *list = exec->list;
+    const ech_plan *plan = exec->plan;
+    int k = micro % (list->micro_batches / list->turns) / list->pieces;
+    int64_t sample = ech_layout_global_micro(plan->layout, plan->rank, k) * list->extent.batch;
+    ech_rows rows = ech_context_rows(&plan->model->ways, list->extent, sample,
+                                     plan->layout->place[plan->rank].context);
+    if (list->pieces > 1) rows.start[0] = micro % list->pieces * list->extent.tokens;
+    if (list->purpose == ECH_GENERATE) rows.start[0] = exec->position;
+    return rows;
+}
+
+/* What is kept of gradients is the backward's. */
+static unsigned kept_by_forward(const ech_block *block, const ech_node *node)
+{
+    unsigned mask = 0;
+    for (int i = 0; i < node->keeps; i++)
+        if (block->value.at[node->keep[i]].role == ECH_ROLE_ACTIVATION) mask |= 1u << i;
+    return mask;
+}
+
+static ech_status exchange(void *context, const void *mine, size_t bytes, void *all)
+{
+    ech_group *group = context;
+    return ech_group_all_gather(group, all, mine, 1, (int64_t)bytes * ech_group_size(group));
+}
+
+static void set_place(const frame *f, ech_call *call)
+{
+    ech_exec *exec = f->exec;
+    const ech_layout *layout = exec->plan->layout;
+    const ech_place *place = &layout->place[exec->plan->rank];
+    call->ways = &exec->plan->model->ways;
+    call->rows = call->shard = ech_exec_rows(exec, f->step->micro);
+    call->tensor_index = place->tensor;
+    call->tensor_size = layout->tensor;
+    call->context_index = place->context;
+    call->context_size = layout->context;
+    call->shard.first = place->tensor * (call->extent.batch * call->extent.tokens / layout->tensor);
+    if (layout->tensor > 1) call->exchange = exchange;
+    call->exchange_context = exec->group[ECH_GROUP_VOCABULARY];
 }
 
 static void prepare(const frame *f, const ech_block_call *c, ech_call *call)
@@ -80,20 +123,19 @@ static void prepare(const frame *f, const ech_block_call *c, ech_call *call)
     call->seed = (uint64_t)exec->config->training.seed;
     call->step = (uint32_t)(exec->step + f->step->turn);
     call->layer = (uint32_t)f->block->index;
-    call->first_sample = first_sample(f);
-    call->position = exec->position;
+    set_place(f, call);
     double *row = ech_exec_row(exec, f->step->turn);
     call->loss_sums = &row[ECH_SCALAR_LOSS];
     call->loss_scale = &row[ECH_SCALAR_LOSS_SCALE];
     take_params(f, node, call);
-    if (f->phase == ECH_FORWARD) {
+    if (f->phase == ECH_FORWARD || c->again) {
         take_ports(f, node->in, node->ins, ~0u, call->in);
         take_ports(f, node->out, node->outs, ~0u, call->out);
-        take_ports(f, node->keep, node->keeps, ~0u, call->keep);
+        take_ports(f, node->keep, node->keeps, kept_by_forward(f->block, node), call->keep);
         return;
     }
     const ech_reads *reads = f->phase == ECH_BACKWARD_INPUT ? &node->b : &node->w;
-    take_ports(f, node->in, node->ins, reads->in, call->in);
+    take_again(f, node, reads->in, call->in);
     take_ports(f, node->out, node->outs, reads->out, call->out);
     take_ports(f, node->keep, node->keeps, reads->keep, call->keep);
     take_gradients(f, c->dout, node->out, node->outs, call->dout);
@@ -126,30 +168,35 @@ static void run_sum(const frame *f, const ech_block_call *c)
         ech_scan_tensor(f->exec, f->step, "sum", f->block->value.at[c->din[0]].name, &y);
 }
 
-static void run_layer(const frame *f, const ech_block_call *c)
+static ech_status run_layer(const frame *f, const ech_block_call *c)
 {
     const ech_layer *layer = f->block->node.at[c->node].layer;
+    ech_status status = ECH_OK;
     ech_call call;
-    if (layer->joined && f->phase == ECH_FORWARD && f->exec->list->purpose == ECH_TRAIN) return;
+    if (layer->joined && f->phase == ECH_FORWARD && f->exec->list->purpose == ECH_TRAIN)
+        return ECH_OK;
     prepare(f, c, &call);
-    if (f->phase == ECH_FORWARD)
+    call.status = &status;
+    if (f->phase == ECH_FORWARD || c->again)
         layer->forward(&call);
     else if (f->phase == ECH_BACKWARD_INPUT)
         layer->backward_input(&call);
     else
         layer->backward_weight(&call);
-    if (f->exec->scanning) scan_call(f, c, &call);
+    if (f->exec->scanning && !c->again) scan_call(f, c, &call);
+    return status;
 }
 
-static ech_status run_block(ech_exec *exec, const ech_step *step, ech_phase phase)
+static ech_status run_block(ech_exec *exec, const ech_step *step)
 {
     frame f = {.exec = exec,
                .step = step,
                .block = exec->plan->model->block.at[step->block],
-               .phase = phase};
-    for (f.call = 0; f.call < (int)f.block->program[phase].n; f.call++) {
-        const ech_block_call *c = &f.block->program[phase].at[f.call];
-        ech_ledger_advance(exec, step->tick + f.call);
+               .phase = step->phase};
+    for (int i = 0; i < step->calls; i++) {
+        f.call = step->first_call + i;
+        const ech_block_call *c = &f.block->program[step->phase].at[f.call];
+        ech_ledger_advance(exec, step->tick + i);
         exec->context->scratch = step->scratch < 0 ? NULL : ech_exec_touch(exec, step->scratch);
         exec->context->scratch_bytes =
             step->scratch < 0
@@ -158,22 +205,22 @@ static ech_status run_block(ech_exec *exec, const ech_step *step, ech_phase phas
         if (c->node < 0)
             run_sum(&f, c);
         else
-            run_layer(&f, c);
+            ECH_TRY(run_layer(&f, c));
     }
     return ECH_OK;
 }
 
 ech_status ech_handle_FORWARD(ech_exec *exec, const ech_step *step)
 {
-    return run_block(exec, step, ECH_FORWARD);
+    return run_block(exec, step);
 }
 
 ech_status ech_handle_BACKWARD_INPUT(ech_exec *exec, const ech_step *step)
 {
-    return run_block(exec, step, ECH_BACKWARD_INPUT);
+    return run_block(exec, step);
 }
 
 ech_status ech_handle_BACKWARD_WEIGHT(ech_exec *exec, const ech_step *step)
 {
-    return run_block(exec, step, ECH_BACKWARD_WEIGHT);
+    return run_block(exec, step);
 }

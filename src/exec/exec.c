@@ -23,10 +23,13 @@ ech_status ech_exec_handle(ech_exec *exec, const ech_step *step)
     return handlers[step->kind](exec, step);
 }
 
-static const ech_engine_kind engine_of[ECH_LANES] = {
-    [ECH_LANE_COMPUTE] = ECH_ENGINE_COMPUTE, [ECH_LANE_SEND] = ECH_ENGINE_LINK,
-    [ECH_LANE_RECEIVE] = ECH_ENGINE_LINK,    [ECH_LANE_REDUCE] = ECH_ENGINE_REDUCE,
-    [ECH_LANE_COPY] = ECH_ENGINE_DISK,       [ECH_LANE_DISK] = ECH_ENGINE_DISK};
+static const ech_engine_kind engine_of[ECH_LANES] = {[ECH_LANE_COMPUTE] = ECH_ENGINE_COMPUTE,
+                                                     [ECH_LANE_SEND] = ECH_ENGINE_LINK,
+                                                     [ECH_LANE_RECEIVE] = ECH_ENGINE_LINK,
+                                                     [ECH_LANE_REDUCE] = ECH_ENGINE_REDUCE,
+                                                     [ECH_LANE_COLLECTIVE] = ECH_ENGINE_COLLECTIVE,
+                                                     [ECH_LANE_COPY] = ECH_ENGINE_DISK,
+                                                     [ECH_LANE_DISK] = ECH_ENGINE_DISK};
 
 /* Everyone who waits looks again. */
 static void wake(ech_exec *exec)
@@ -199,6 +202,13 @@ static ech_status start_engines(ech_exec *exec)
     return ECH_OK;
 }
 
+/* Groups that buckets of gradients are reduced over. */
+static bool sums_gradients(ech_group_kind kind)
+{
+    return kind == ECH_GROUP_DATA || kind == ECH_GROUP_TIED || kind == ECH_GROUP_PARTIAL ||
+           kind == ECH_GROUP_KEY_VALUE;
+}
+
 static ech_status make_groups(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
@@ -210,7 +220,7 @@ static ech_status make_groups(ech_exec *exec)
         if (n > 0)
             status = ech_group_create(exec->comm, ech_group_kind_name((ech_group_kind)kind),
                                       members, n, &exec->group[kind]);
-        if (n > 0 && status == ECH_OK && kind != ECH_GROUP_WORLD)
+        if (n > 0 && status == ECH_OK && sums_gradients((ech_group_kind)kind))
             status = ech_group_prepare(exec->group[kind], plan->reduction);
     }
     free(members);
@@ -253,8 +263,6 @@ static ech_status setup_exec(ech_exec *exec)
     exec->done = ech_calloc(steps, sizeof *exec->done);
     exec->begins = ech_calloc(steps, sizeof *exec->begins);
     exec->ends = ech_calloc(steps, sizeof *exec->ends);
-    exec->prompt =
-        ech_calloc((size_t)plan->list[ECH_LIST_GENERATE].extent.tokens + 1, sizeof *exec->prompt);
     exec->logits = ech_calloc((size_t)plan->model->vocabulary, sizeof *exec->logits);
     return start_engines(exec);
 }
@@ -301,7 +309,6 @@ void ech_exec_destroy(ech_exec *exec)
     free(exec->begins);
     free(exec->ends);
     free(exec->readings);
-    free(exec->prompt);
     free(exec->logits);
     pthread_mutex_destroy(&exec->lock);
     pthread_cond_destroy(&exec->changed);
@@ -379,34 +386,6 @@ void ech_exec_set_updates(ech_exec *exec, int64_t updates)
 int64_t ech_exec_updates(const ech_exec *exec)
 {
     return (int64_t)*exec->updates;
-}
-
-static ech_comm_count add_counts(const ech_exec *exec, ech_comm_count (*count)(const ech_group *))
-{
-    ech_comm_count sum = {0};
-    for (int i = 0; i < ECH_GROUPS; i++) {
-        if (!exec->group[i]) continue;
-        ech_comm_count one = count(exec->group[i]);
-        sum.calls += one.calls;
-        sum.messages += one.messages;
-        sum.bytes += one.bytes;
-    }
-    return sum;
-}
-
-ech_comm_count ech_exec_reduce_count(const ech_exec *exec)
-{
-    return add_counts(exec, ech_group_reduce_count);
-}
-
-ech_comm_count ech_exec_other_count(const ech_exec *exec)
-{
-    return add_counts(exec, ech_group_other_count);
-}
-
-ech_comm_count ech_exec_message_count(const ech_exec *exec)
-{
-    return exec->messages;
 }
 
 void ech_exec_record(ech_exec *exec, bool on)

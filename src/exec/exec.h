@@ -6,7 +6,7 @@
  *     ech_exec_run(exec, ECH_LIST_INIT, 0);
  *     for (step = 0; ...; step++) ech_exec_run(exec, ECH_LIST_TRAIN, step);
  *
- * The compute lane is the calling thread; send and receive share one thread, reduce has one, and copy
+ * The compute lane is the calling thread; send and receive share one thread, reduce and collective have one each, and copy
  * and disk share one. Steps of a lane begin in order; a step waits for the steps it comes after.
  * Messages are begun as early as their steps allow, and many may be under way at once.
  * All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the
@@ -42,8 +42,9 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t step);
 
 /* Where LOAD takes its batches from, for the lists of a purpose. Borrowed. */
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader);
-/* What LOAD gives ECH_GENERATE: T ids, and the position whose successor is wanted. Copied. */
-void ech_exec_set_prompt(ech_exec *exec, const int32_t *tokens, int64_t position);
+/* What LOAD gives ECH_GENERATE: a token, whose successor is wanted, and its position below T. Those before
+ * it have been given, one run of the list each: their keys and values are carried along. */
+void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
 /* What SAVE writes besides tensors; texts are borrowed until the list has run. */
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info);
 
@@ -104,6 +105,11 @@ ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
 ech_comm_count ech_exec_other_count(const ech_exec *exec);
 /* Messages between stages that this rank sent so far; calls: steps. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
+
+/* What tensor and context ranks exchange inside of blocks: groups TENSOR, CONTEXT and VOCABULARY. */
+ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind group);
+/* Payload bytes of all of these together. */
+int64_t ech_exec_sent_bytes(const ech_exec *exec);
 
 /* Keeps the time at which each step of a list begins and ends, from the next run on. */
 void ech_exec_record(ech_exec *exec, bool on);

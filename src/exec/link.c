@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The link lanes: messages between stages, begun in order and ended in any, and collectives.
+ * The link lanes: messages between stages, begun in order and ended in any.
  *
  * One thread serves send and receive: it begins every message whose step may begin, looks after those
  * under way, and sleeps in between, so that messages move while the compute lane computes.
@@ -29,7 +29,9 @@ static ech_status start_port(ech_exec *exec, const ech_step *step, int port, int
 {
     const ech_block *block = exec->plan->model->block.at[step->block];
     void *data = ech_exec_address(exec, ech_list_value_of(exec->list, block, local, step->micro));
-    size_t bytes = ech_block_value_bytes(block, local, exec->list->extent, exec->plan->real);
+    int64_t first;
+    size_t bytes = (size_t)ech_plan_message_part(exec->plan, exec->list, block, local, &first);
+    data = (char *)data + (size_t)first * ech_dtype_bytes(exec->plan->real);
     int tag = tag_of(step, port);
     if (ech_step_receives(step))
         return ech_comm_receive_start(exec->comm, step->peer, tag, data, bytes, request);
@@ -214,31 +216,4 @@ ech_status ech_link_run(ech_exec *exec)
         }
     }
     return ECH_OK;
-}
-
-/* ---- collectives ---- */
-
-/* Squares count once for each parameter of the model: on one rank. */
-static void keep_own_squares(ech_exec *exec, double *squares)
-{
-    const ech_plan *plan = exec->plan;
-    for (int i = 0; i < (int)plan->model->param.n; i++)
-        if (!ech_layout_counts(plan->layout, plan->rank, i)) squares[i] = 0;
-}
-
-ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
-{
-    double *row = ech_exec_row(exec, step->turn);
-    if (step->index + step->count > ECH_SCALARS) keep_own_squares(exec, row + ECH_SCALARS);
-    return ech_group_fold(exec->group[step->group], step->maximum ? ECH_FOLD_MAX : ECH_FOLD_SUM,
-                          &row[step->index], step->count);
-}
-
-ech_status ech_handle_REDUCE_GRADS(ech_exec *exec, const ech_step *step)
-{
-    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    ech_tensor gradients =
-        ech_tensor_1d(ech_exec_address(exec, bucket->value), exec->plan->real, bucket->elements);
-    void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step->scratch);
-    return ech_group_reduce(exec->group[step->group], exec->plan->reduction, &gradients, scratch);
 }

@@ -8,10 +8,13 @@
 
 #include "exec/state.h"
 
+/* What this rank has of it. */
 static ech_tensor param_view(const ech_exec *exec, int param, void *data)
 {
     const ech_shape *shape = &exec->plan->model->param.at[param].shape;
-    return ech_tensor_view(data, exec->plan->real, shape->dims, shape->size);
+    int64_t size[ECH_MAX_DIMS];
+    ech_shape_resolve(shape, ech_extent_of_params(exec->plan->layout->cut), size);
+    return ech_tensor_view(data, exec->plan->real, shape->dims, size);
 }
 
 /* Version k lies in place k mod versions; the version before the first is the last place's. */
@@ -49,6 +52,26 @@ ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
     return ech_exec_gradient_of(exec, param);
 }
 
+/* Slice by slice, each as if it were filled whole. Padding is zero, and stays so: it has no gradient. */
+static void fill_normal(ech_exec *exec, const ech_param *param, const ech_tensor *x,
+                        ech_random_key key)
+{
+    const ech_plan *plan = exec->plan;
+    ech_slice slices[ECH_MOST_SLICES];
+    int n = ech_shape_slices(&param->shape, plan->layout->cut,
+                             plan->layout->place[plan->rank].tensor, slices);
+    plan->kernels->fill(exec->context, x, 0);
+    for (int i = 0; i < n; i++) {
+        ech_slice_runs r = ech_slice_split(&param->shape, plan->layout->cut, &slices[i]);
+        for (int64_t run = 0; run < r.runs; run++) {
+            size_t at = (size_t)(r.local + run * r.local_step) * ech_dtype_bytes(x->dtype);
+            ech_tensor part = ech_tensor_1d((char *)x->data + at, x->dtype, r.length);
+            plan->kernels->fill_normal(exec->context, &part, key, r.whole + run * r.whole_step, 0,
+                                       param->std);
+        }
+    }
+}
+
 /* As if whole, so that it is the same under every layout. */
 static void init_param(ech_exec *exec, int index)
 {
@@ -60,7 +83,7 @@ static void init_param(ech_exec *exec, int index)
     for (int v = 0; v < plan->versions; v++) {
         ech_tensor x = ech_exec_param_at(exec, index, v);
         if (param->initializer == ECH_INIT_NORMAL)
-            plan->kernels->fill_normal(exec->context, &x, key, 0, 0, param->std);
+            fill_normal(exec, param, &x, key);
         else
             plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
     }
@@ -112,15 +135,24 @@ static bool is_asynchronous(const ech_exec *exec)
     return exec->plan->schedule->weights != ECH_WEIGHTS_FLUSHED;
 }
 
+/* Not folded yet under asynchronous schedules, squares are this rank's own: those that a tensor rank
+ * before it has as well are that one's to count. */
 ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
 {
+    const ech_plan *plan = exec->plan;
     double *row = ech_exec_row(exec, step->turn), sum = 0;
-    for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row[ECH_SCALARS + i];
-    /* Not folded yet under asynchronous schedules, a loss is one replica's own: squares are all's. */
-    bool finite = isfinite(sum) && (is_asynchronous(exec) || isfinite(row[ECH_SCALAR_LOSS]));
-    row[ECH_SCALAR_GRAD_NORM] = sqrt(sum);
-    row[ECH_SCALAR_NONFINITE] = finite ? 0 : 1;
+    for (int i = 0; i < (int)plan->model->param.n; i++)
+        if (!is_asynchronous(exec) || ech_layout_is_first(plan->layout, plan->model, plan->rank, i))
+            sum += row[ECH_SCALARS + i];
+    row[ECH_SCALAR_SQUARES] = sum;
     return ECH_OK;
+}
+
+/* Under asynchronous schedules a loss is one replica's own: squares are all's. */
+static bool is_finite(const ech_exec *exec, const double *row)
+{
+    return isfinite(row[ECH_SCALAR_SQUARES]) &&
+           (is_asynchronous(exec) || isfinite(row[ECH_SCALAR_LOSS]));
 }
 
 /* A withheld step advances neither the optimizer's count nor the curve; under asynchronous schedules,
@@ -129,6 +161,8 @@ ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
 ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
 {
     double *s = ech_exec_row(exec, step->turn);
+    s[ECH_SCALAR_GRAD_NORM] = sqrt(s[ECH_SCALAR_SQUARES]);
+    s[ECH_SCALAR_NONFINITE] = is_finite(exec, s) ? 0 : 1;
     s[ECH_SCALAR_WITHHELD] = s[ECH_SCALAR_NONFINITE] > 0 || exec->scanning;
     s[ECH_SCALAR_LEARNING_RATE] = s[ECH_SCALAR_CLIP] = 0;
     if (s[ECH_SCALAR_WITHHELD] <= 0 || is_asynchronous(exec)) *exec->updates += 1;
@@ -177,7 +211,17 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* Of all that this rank holds, or of what several stages share.
+/* Whether all members of the group hold the same of the parameter. */
+static bool is_hashed(const ech_plan *plan, ech_group_kind group, int param)
+{
+    int shares;
+    if (group == ECH_GROUP_DATA) return true;
+    if (group == ECH_GROUP_SHARDS)
+        return !ech_shape_is_cut(&plan->model->param.at[param].shape, plan->layout->cut, &shares);
+    return ech_layout_addends(plan->layout, plan->model, param) == group;
+}
+
+/* Of all that this rank holds, or of what several stages or tensor ranks have alike.
  * 64 bits in four quarters, and their negatives: after a maximum over ranks, h and -h agree just
  * where all ranks had the same quarter. */
 ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
@@ -187,8 +231,7 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
     if (step->group == ECH_GROUP_DATA) exec->readings->hash_differs = false; /* comes first */
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
         const ech_plan *plan = exec->plan;
-        bool shared = ech_layout_addends(plan->layout, i) == ECH_GROUP_TIED;
-        if (plan->param[i].value < 0 || (step->group == ECH_GROUP_TIED && !shared)) continue;
+        if (plan->param[i].value < 0 || !is_hashed(plan, step->group, i)) continue;
         ech_tensor param = ech_exec_param(exec, i);
         hash = XXH3_64bits_withSeed(param.data, ech_tensor_bytes(&param), hash);
     }

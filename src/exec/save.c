@@ -16,6 +16,32 @@ typedef struct tensors {
     ECH_LIST(ech_saved_tensor) list;
 } tensors;
 
+/* The part of x along slice.dim that is the slice. */
+static ech_tensor part_of(const ech_tensor *x, const ech_slice *slice)
+{
+    ech_tensor part = *x;
+    part.shape[slice->dim] = slice->count;
+    part.data = (char *)x->data +
+                (size_t)(slice->local * x->stride[slice->dim]) * ech_dtype_bytes(x->dtype);
+    return part;
+}
+
+/* This rank's slices of a parameter, or of something of its shape, as boxes of the whole. */
+static void add_slices(const ech_plan *plan, const ech_param *p, const ech_tensor *x,
+                       ech_saved_tensor *saved)
+{
+    ech_slice slices[ECH_MOST_SLICES];
+    int n = ech_shape_slices(&p->shape, plan->layout->cut, plan->layout->place[plan->rank].tensor,
+                             slices);
+    for (int i = 0; i < n; i++) {
+        if (!slices[i].count) continue; /* a vocabulary with fewer shares than ranks */
+        int64_t begin[ECH_MAX_DIMS] = {0};
+        ech_tensor part = part_of(x, &slices[i]);
+        begin[slices[i].dim] = slices[i].whole;
+        ech_saved_add(saved, begin, &part);
+    }
+}
+
 static void add_tensor(tensors *t, int param, const char *state, ech_tensor x)
 {
     const ech_plan *plan = t->exec->plan;
@@ -24,13 +50,10 @@ static void add_tensor(tensors *t, int param, const char *state, ech_tensor x)
                                             : p->name,
                               .is_state = state != NULL,
                               .dtype = plan->real,
-                              .dims = p->shape.dims,
-                              .data = x.data};
-    bool writes = !t->mine || ech_layout_writer(plan->layout, param) == plan->rank;
-    for (int d = 0; d < p->shape.dims; d++) {
-        saved.shape[d] = p->shape.size[d];
-        saved.size[d] = writes ? p->shape.size[d] : 0;
-    }
+                              .dims = p->shape.dims};
+    bool writes = !t->mine || ech_layout_writes(plan->layout, plan->model, plan->rank, param);
+    for (int d = 0; d < p->shape.dims; d++) saved.shape[d] = p->shape.size[d];
+    if (writes && x.data) add_slices(plan, p, &x, &saved);
     ECH_PUSH(t->list, saved);
 }
 

@@ -4,6 +4,7 @@
  * that the tensor, block, micro-batch and rank of the first NaN or infinity can be named. The update
  * is withheld again.
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "exec/state.h"
@@ -40,7 +41,7 @@ void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, con
     exec->finding = (ech_finding){.rank = exec->plan->rank,
                                   .step = (int)(step - exec->list->step.at),
                                   .block = step->block,
-                                  .micro = step->micro};
+                                  .micro = step->micro < 0 ? -1 : step->micro / exec->list->pieces};
     snprintf(exec->finding.what, sizeof exec->finding.what, "%s %s, element %lld is %g, in step %s",
              what, name, (long long)at, value, text.at);
     ech_text_free(&text);
@@ -60,13 +61,15 @@ static void scan_params(ech_exec *exec)
 }
 
 /* Places in the order in which data flows through a step, whatever rank they are on: parameters, then
- * micro-batch by micro-batch, up the blocks and down. */
+ * micro-batch by micro-batch, up the blocks and down. Within a block go by the list's steps: ranks that
+ * share it out have lists alike, and pass on what one of them has found. */
 static double place_of(const ech_exec *exec)
 {
     const ech_step *step = &exec->list->step.at[exec->finding.step];
     double blocks = (double)exec->plan->model->block.n;
     if (step->micro < 0) return 0;
-    double q = (double)ech_layout_global_micro(exec->plan->layout, exec->plan->rank, step->micro);
+    double q =
+        (double)ech_layout_global_micro(exec->plan->layout, exec->plan->rank, exec->finding.micro);
     double within = step->kind == ECH_STEP_FORWARD ? step->block : 2 * blocks - step->block;
     return 1 + q * (2 * blocks + 1) + within;
 }
@@ -83,12 +86,15 @@ ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *ou
 
     /* The first place over all ranks, the lowest rank among equals. */
     int world = exec->plan->layout->world;
-    double none = -1e15, first = none;
-    if (exec->finding.rank >= 0) first = -(place_of(exec) * world + exec->finding.rank);
-    ECH_TRY(ech_group_fold(exec->group[ECH_GROUP_WORLD], ECH_FOLD_MAX, &first, 1));
-    if (first > none)
-        ECH_TRY(ech_group_broadcast(exec->group[ECH_GROUP_WORLD], (int)((int64_t)-first % world),
-                                    &exec->finding, sizeof exec->finding));
+    ech_group *all = exec->group[ECH_GROUP_WORLD];
+    double place = exec->finding.rank < 0 ? -INFINITY : -place_of(exec), first = place;
+    ECH_TRY(ech_group_fold(all, ECH_FOLD_MAX, &first, 1));
+    bool tied = isfinite(first) && place >= first;
+    double among = tied ? -((double)exec->finding.step * world + exec->finding.rank) : -INFINITY;
+    ECH_TRY(ech_group_fold(all, ECH_FOLD_MAX, &among, 1));
+    if (isfinite(among))
+        ECH_TRY(ech_group_broadcast(all, (int)((int64_t)-among % world), &exec->finding,
+                                    sizeof exec->finding));
     *out = exec->finding;
     return ECH_OK;
 }

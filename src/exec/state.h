@@ -16,6 +16,7 @@ typedef enum ech_engine_kind {
     ECH_ENGINE_COMPUTE,
     ECH_ENGINE_LINK,
     ECH_ENGINE_REDUCE,
+    ECH_ENGINE_COLLECTIVE,
     ECH_ENGINE_DISK,
     ECH_ENGINES
 } ech_engine_kind;
@@ -90,7 +91,7 @@ struct ech_exec {
     double *begins, *ends;
 
     ech_loader *loader[ECH_PURPOSES];
-    int32_t *prompt;
+    int32_t token; /* of ECH_GENERATE, and where it stands */
     int64_t position;
     double *logits;
     const char *save_directory;
@@ -110,6 +111,9 @@ struct ech_exec {
 #include "schedule/steps.def"
 #undef X
 
+/* Where this rank's rows of a micro-batch of the list that runs lie: of one context rank, of one piece,
+ * or the one token that is sampled behind. */
+ech_rows ech_exec_rows(const ech_exec *exec, int micro);
 /* The scalars of a turn of the list that runs. */
 double *ech_exec_row(const ech_exec *exec, int turn);
 

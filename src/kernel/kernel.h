@@ -9,7 +9,9 @@
  * function asks for.
  *
  * Shapes use the letters of docs/design.md: B batch, T tokens, C model width, H heads, G key/value
- * heads, D head width, F ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype.
+ * heads, D head width, F ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype. All of
+ * them may be a rank's share: kernels take from the view how much there is, and from ech_rows, first_head
+ * and first_id which part of the uncut tensor that is.
  */
 #ifndef ECH_KERNEL_KERNEL_H
 #define ECH_KERNEL_KERNEL_H
@@ -37,12 +39,52 @@ enum { ECH_MAX_THREADS = 1024 };
 ech_status ech_kernel_context_create(int threads, ech_kernel_context **out);
 void ech_kernel_context_destroy(ech_kernel_context *context); /* accepts NULL */
 
+/* Where the rows (tokens) of a view lie in the uncut logical tensor. A rank may work on a share of each
+ * sample's tokens: one piece of it, or under context parallelism two (an early and a late one), or one
+ * token beside a cache; and its rows may be shared out once more over tensor ranks. Whatever depends on
+ * a position or draws a random number asks here, so it comes out as in the uncut tensor. Positions
+ * ascend within a sample and are below `whole`. */
+typedef struct ech_rows {
+    int64_t first_sample; /* index in the global batch of this rank's first sample */
+    int64_t whole;        /* T: tokens of a whole sample */
+    int64_t tokens;       /* T': tokens of a sample as this rank works on them */
+    int64_t first; /* the view's first row among the rank's B x T' rows: 0 unless these are cut */
+    int64_t split; /* token t < split is at position start[0] + t, */
+    int64_t start[2]; /* any other at start[1] + t - split */
+} ech_rows;
+
+/* The position of token t of T'. */
+static inline int64_t ech_token_position(const ech_rows *rows, int64_t t)
+{
+    return t < rows->split ? rows->start[0] + t : rows->start[1] + t - rows->split;
+}
+
+/* The position within its sample of a view's row. */
+static inline int64_t ech_row_position(const ech_rows *rows, int64_t row)
+{
+    return ech_token_position(rows, (rows->first + row) % rows->tokens);
+}
+
+/* The row of the uncut (samples x T) rows that a view's row is. */
+static inline int64_t ech_row_whole(const ech_rows *rows, int64_t row)
+{
+    int64_t sample = rows->first_sample + (rows->first + row) / rows->tokens;
+    return sample * rows->whole + ech_row_position(rows, row);
+}
+
+/* Where queries, keys and heads of one attention call lie: two sets of rows of the same samples, and a
+ * share of the heads. */
+typedef struct ech_attention_place {
+    ech_rows query, key;
+    int64_t first_head; /* the first local query head's number */
+    int64_t heads;      /* query heads of the uncut tensor */
+} ech_attention_place;
+
 /* Which elements a dropout drops. Element i of the uncut logical tensor is dropped where
  * ech_random_unit(ech_random_word(key, i)) < p; the others are scaled by 1/(1-p). */
 typedef struct ech_dropout {
     double p; /* 0: nothing is dropped, nothing is drawn */
     ech_random_key key;
-    int64_t first_sample; /* the view's first sample's index in the global batch */
 } ech_dropout;
 
 /* Element-wise optimizer updates: what one call needs besides the tensors. */
@@ -91,9 +133,16 @@ size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, co
 /* One line for logs: libraries and instruction sets in use. Valid until this thread's next call. */
 const char *ech_kernels_describe(void);
 
-/* Norms are summed over blocks of this many elements of whole tensors. */
+/* Norms are summed over blocks of this many elements of what a rank has of a tensor. */
 enum { ECH_NORM_BLOCK = 4096 };
-/* Softmax and loss statistics of one cross_entropy call are added to sums[...]. */
+/* What loss_gradient adds to sums[...]. */
 enum { ECH_LOSS_SUM, ECH_LOSS_WEIGHT, ECH_LOSS_SUMS };
+/* What loss_statistics says of a row of logits, or of a share of it: the largest (-infinity of none),
+ * the sum of exp(logit - largest), and the target's logit (0 where it is not among them). */
+enum { ECH_STAT_MAX, ECH_STAT_SUM, ECH_STAT_TARGET, ECH_LOSS_STATS };
+
+/* Statistics (N,R,ECH_LOSS_STATS) of N shares of R rows of logits, in the order of the shares, to those
+ * of the whole rows: stats (R,ECH_LOSS_STATS). The same numbers in the same order give the same bits. */
+void ech_loss_combine(const double *parts, int N, int64_t R, double *stats);
 
 #endif

@@ -24,16 +24,16 @@ size_t ech_ref_scratch_rmsnorm_backward(ech_dtype dtype, int threads, const int6
     return ech_ref_scratch_bias_backward(dtype, threads, dims);
 }
 
-/* dims: B, T, H, G, D. One row of probabilities and one of output. */
+/* dims: B, Tq, Tk, H, G, D. One row of probabilities and one of output. */
 size_t ech_ref_scratch_attention_forward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype, (void)threads;
-    return (size_t)(dims[1] + dims[4]) * sizeof(double);
+    return (size_t)(dims[2] + dims[5]) * sizeof(double);
 }
 
-/* dims: B, T, H, G, D. dout·out of every row, and two rows of sums. */
+/* dims: B, Tq, Tk, H, G, D. dout·out of every row, and two rows of sums. */
 size_t ech_ref_scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype, (void)threads;
-    return (size_t)(dims[0] * dims[1] * dims[2] + 2 * dims[4]) * sizeof(double);
+    return (size_t)(dims[0] * dims[1] * dims[3] + 2 * dims[5]) * sizeof(double);
 }

@@ -58,6 +58,27 @@ void ech_shape_check_like(const char *file, int line, const ech_tensor *a, const
     ech_shape_check(b, rule);
 }
 
+static bool ascending(const ech_rows *rows)
+{
+    return rows->tokens >= 1 && rows->first >= 0 && rows->first_sample >= 0 && rows->split >= 0 &&
+           (rows->split == 0 || rows->start[0] >= 0) &&
+           (rows->split >= rows->tokens ||
+            rows->start[1] >= (rows->split > 0 ? rows->start[0] + rows->split : 0));
+}
+
+void ech_rows_check(const char *file, int line, const ech_rows *rows, int64_t count)
+{
+    char message[3 * TEXT_BYTES];
+    if (count == 0) return;
+    if (ascending(rows) && ech_token_position(rows, rows->tokens - 1) < rows->whole) return;
+    snprintf(message, sizeof message,
+             "%lld of %lld tokens from row %lld on, %lld from position %lld, the others from %lld: "
+             "expected ascending positions",
+             (long long)rows->tokens, (long long)rows->whole, (long long)rows->first,
+             (long long)rows->split, (long long)rows->start[0], (long long)rows->start[1]);
+    ech_assert_failed(file, line, message);
+}
+
 void *ech_scratch(const ech_kernel_context *context, size_t bytes)
 {
     if (bytes == 0) return context->scratch;

@@ -40,6 +40,16 @@ void ech_shape_check_like(const char *file, int line, const ech_tensor *a, const
     } while (0)
 #define ECH_LIKE(a, b) ech_shape_check_like(__FILE__, __LINE__, a, b)
 
+/* `count` rows from rows->first on have positions, ascending and within the sample. */
+void ech_rows_check(const char *file, int line, const ech_rows *rows, int64_t count);
+#define ECH_ROWS(rows, count) ech_rows_check(__FILE__, __LINE__, rows, count)
+/* The same for a view whose samples have T tokens and are all there. */
+#define ECH_SAMPLES(rows, T)                                                                       \
+    do {                                                                                           \
+        ECH_ROWS(rows, T);                                                                         \
+        ECH_ASSERT((rows)->tokens == (T) && (rows)->first == 0);                                   \
+    } while (0)
+
 /* The context's scratch, which must hold `bytes`. */
 void *ech_scratch(const ech_kernel_context *context, size_t bytes);
 

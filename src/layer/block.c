@@ -8,12 +8,13 @@
 #include "base/status.h"
 #include "layer/layer.h"
 
-ech_block *ech_block_create(ech_pool *pool, const char *name, int index)
+ech_block *ech_block_create(ech_pool *pool, const char *name, int index, ech_ways ways)
 {
     ech_block *block = ech_calloc(1, sizeof *block);
     block->name = ech_pool_format(pool, "%s", name);
     block->index = index;
     block->pool = pool;
+    block->ways = ways;
     return block;
 }
 
@@ -32,6 +33,7 @@ void ech_block_destroy(ech_block *block)
 
 static int add_value(ech_block *block, ech_block_value value)
 {
+    value.again = -1;
     ECH_PUSH(block->value, value);
     return (int)block->value.n - 1;
 }
@@ -98,6 +100,12 @@ void ech_node_in(ech_node *node, int value)
     node->in[node->ins++] = value;
 }
 
+void ech_node_out_again(ech_node *node, int value)
+{
+    ECH_ASSERT(node->outs < ECH_MAX_PORTS);
+    node->out[node->outs++] = value;
+}
+
 static int add_real(ech_block *block, const ech_node *node, const char *name, ech_shape shape)
 {
     return add_value(
@@ -142,6 +150,14 @@ size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent exten
            ech_dtype_bytes(v->is_real ? real : v->dtype);
 }
 
+/* Where a view's columns begin in the rank's share of the base: parts of an axis are cut alike. */
+static int64_t local_first(const ech_block_value *view, const ech_shape *base, ech_extent extent)
+{
+    int last = base->dims - 1;
+    int64_t size = base->size[last];
+    return size > 0 ? view->first * ech_axis_local(base->axis[last], size, extent.cut) / size : 0;
+}
+
 ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent, ech_dtype real,
                             void *data)
 {
@@ -154,10 +170,23 @@ ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent
 
     /* A view of rows: dimensions before TOKENS' end step by the base's row width. */
     const ech_shape *whole = &block->value.at[v->base].shape;
-    int64_t width = 1;
-    for (int i = 2; i < whole->dims; i++) width *= whole->size[i];
-    tensor.data = (char *)data + (size_t)v->first * ech_dtype_bytes(dtype);
+    int64_t base_sizes[ECH_MAX_DIMS], width = 1;
+    ech_shape_resolve(whole, extent, base_sizes);
+    for (int i = 2; i < whole->dims; i++) width *= base_sizes[i];
+    tensor.data = (char *)data + (size_t)local_first(v, whole, extent) * ech_dtype_bytes(dtype);
     tensor.stride[1] = width;
-    tensor.stride[0] = width * extent.tokens;
+    tensor.stride[0] = width * base_sizes[1];
     return tensor;
+}
+
+bool ech_block_cuts(const ech_block *block, ech_axis axis)
+{
+    return ech_axis_shares(axis, block->ways.cut) > 1 ||
+           (axis == ECH_AXIS_KV_HEADS && block->ways.cut.tensor > 1);
+}
+
+ech_shape ech_block_stream(const ech_block *block, int64_t C)
+{
+    if (!block->ways.cut.sequence) return ech_shape_rows(ECH_AXIS_MODEL, C);
+    return ech_shape_2d(ECH_AXIS_ROWS, 0, ECH_AXIS_MODEL, C);
 }

@@ -19,18 +19,22 @@ int ech_layer_dropout(ech_block *block, int x, double p)
     return ech_node_out(block, node, "out", block->value.at[x].shape);
 }
 
-static void forward(const ech_call *call)
+static void drop(const ech_call *call, const ech_tensor *from, const ech_tensor *to)
 {
     const dropout_options *options = call->node->options;
     ech_dropout dropout = ech_call_dropout(call, options->p, call->node->site);
-    call->kernels->dropout(call->context, &call->in[0], &dropout, &call->out[0]);
+    ech_tensor x = ech_tensor_matrix(from), y = ech_tensor_matrix(to);
+    call->kernels->dropout(call->context, &x, &dropout, ech_call_rows(call), &y);
+}
+
+static void forward(const ech_call *call)
+{
+    drop(call, &call->in[0], &call->out[0]);
 }
 
 static void backward_input(const ech_call *call)
 {
-    const dropout_options *options = call->node->options;
-    ech_dropout dropout = ech_call_dropout(call, options->p, call->node->site);
-    call->kernels->dropout(call->context, &call->dout[0], &dropout, &call->din[0]);
+    drop(call, &call->dout[0], &call->din[0]);
 }
 
 const ech_layer ech_layer_row_dropout = {

@@ -18,8 +18,24 @@ ech_dropout ech_call_dropout(const ech_call *call, double p, uint32_t site)
     return (ech_dropout){.p = call->purpose == ECH_TRAIN ? p : 0,
                          .key = {.seed = call->seed,
                                  .step = call->step,
-                                 .stream = ech_random_stream(call->layer, site)},
-                         .first_sample = call->first_sample};
+                                 .stream = ech_random_stream(call->layer, site)}};
+}
+
+ech_rows ech_context_rows(const ech_ways *ways, ech_extent extent, int64_t first_sample, int index)
+{
+    ech_rows rows = {.first_sample = first_sample,
+                     .whole = extent.sequence,
+                     .tokens = extent.tokens,
+                     .split = extent.tokens};
+    int64_t half = extent.tokens / 2, parts = 2 * (int64_t)ways->cut.context;
+    if (ways->cut.context < 2 || ways->ulysses) {
+        rows.start[0] = index * extent.tokens;
+        return rows;
+    }
+    rows.split = half;
+    rows.start[0] = index * half;
+    rows.start[1] = (parts - 1 - index) * half;
+    return rows;
 }
 
 size_t ech_query_matmul(const ech_scratch_query *query, int64_t M, int64_t N, int64_t K,

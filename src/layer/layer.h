@@ -15,6 +15,11 @@
  *
  * Everything up to ech_call is a declaration: pure structs that the schedule room turns into steps,
  * lifetimes and memory offsets. A layer never knows ranks, schedules, recomputation or offload.
+ *
+ * Where layers are cut over ranks, builders see it from the names of axes (shape.h): a product whose
+ * inner axis is cut makes a share of a sum, one whose outer axis is cut wants its input whole. They put
+ * COLLECTIVE nodes between, which compute nothing and name what a group of ranks does (Shoeybi et al.
+ * 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198). Model files do not know.
  */
 #ifndef ECH_LAYER_LAYER_H
 #define ECH_LAYER_LAYER_H
@@ -23,10 +28,11 @@
 #include <stdint.h>
 
 #include "base/memory.h"
+#include "comm/collective.h"
 #include "kernel/kernel.h"
 #include "layer/shape.h"
 
-enum { ECH_MAX_PORTS = 4 };
+enum { ECH_MAX_PORTS = 6 };
 
 /* ---- parameters ---- */
 
@@ -36,10 +42,11 @@ typedef struct ech_param {
     const char *name; /* as on disk in Hugging Face checkpoints */
     ech_shape shape;  /* whole, with named axes */
     ech_initializer initializer;
-    double std; /* of ECH_INIT_NORMAL */
-    bool decay; /* takes part in weight decay: matrices do, norms and biases do not */
-    int block;  /* the block that declared it */
-    int site;   /* which parameter of that block: its random stream */
+    double std;   /* of ECH_INIT_NORMAL */
+    bool decay;   /* takes part in weight decay: matrices do, norms and biases do not */
+    bool partial; /* its gradient on a tensor rank is a share of the sum: sequence parallelism */
+    int block;    /* the block that declared it */
+    int site;     /* which parameter of that block: its random stream */
 } ech_param;
 
 /* ---- values of a block ---- */
@@ -80,6 +87,8 @@ typedef struct ech_block_value {
      * shape. base < 0: a value with memory of its own. */
     int base;
     int64_t first;
+    int again;    /* the value that B and W read instead: made again for them; -1: none */
+    bool carried; /* one for all pieces of a micro-batch: keys and values of earlier pieces */
 } ech_block_value;
 
 /* ---- nodes ---- */
@@ -100,11 +109,24 @@ typedef struct ech_node {
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
     ech_reads b, w;                   /* what B and W read besides gradients */
     uint32_t site;                    /* which dropout of the block: its random stream */
+    bool only_again;      /* no part of the forward pass: makes `again` values for the backward */
+    bool shares_rows;     /* input 0 has the rows of ech_call.shard, not of ech_call.rows */
+    bool shares_gradient; /* of input 0's gradient it makes a share, which a spread sums */
 } ech_node;
+
+/* What a collective node has a group of ranks do. */
+typedef enum ech_over { ECH_OVER_TENSOR, ECH_OVER_CONTEXT } ech_over;
+
+typedef struct ech_exchange {
+    ech_collective kind;
+    ech_over over;
+    int distance; /* of SHIFT */
+} ech_exchange;
 
 /* One call of one layer in a program. Gradient ports are block values or -1. */
 typedef struct ech_block_call {
-    int node; /* -1: din[0] = add[0] + dout[0], where gradients meet */
+    int node;   /* -1: din[0] = add[0] + dout[0], where gradients meet */
+    bool again; /* in B or W: the node's forward, whose outputs backward needs */
     int dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS];
 } ech_block_call;
 
@@ -114,6 +136,14 @@ typedef enum ech_phase {
     ECH_BACKWARD_WEIGHT,
     ECH_PHASES
 } ech_phase;
+
+/* How a model is cut. All zero: not at all. */
+typedef struct ech_ways {
+    ech_cut cut;
+    bool keep;    /* sequence parallelism: gathered inputs are kept for W, not gathered again */
+    bool ulysses; /* context ranks exchange tokens for heads; otherwise keys and values go around */
+    int pieces; /* in which a sequence is processed, with carried keys and values; 0 or 1: whole */
+} ech_ways;
 
 typedef struct ech_block {
     const char *name; /* "model.layers.3" */
@@ -125,9 +155,10 @@ typedef struct ech_block {
     ECH_LIST(int) input, output;   /* what crosses the boundary: forward values */
     ECH_LIST(int) dinput, doutput; /* their gradients, port by port; dinput -1: none is wanted */
     int sites;                     /* dropouts so far */
+    ech_ways ways;
 } ech_block;
 
-ech_block *ech_block_create(ech_pool *pool, const char *name, int index);
+ech_block *ech_block_create(ech_pool *pool, const char *name, int index, ech_ways ways);
 void ech_block_destroy(ech_block *block); /* accepts NULL */
 
 int ech_block_input(ech_block *block, const char *name, ech_shape shape);
@@ -139,16 +170,48 @@ int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
 /* Derives the three programs. */
 void ech_block_finish(ech_block *block);
 
+/* What crosses block boundaries: (B,T',C), or under sequence parallelism this rank's share of its rows. */
+ech_shape ech_block_stream(const ech_block *block, int64_t C);
+/* For builders whose outer axis is cut: x whole and marked so that the shares of its gradient are summed
+ * (Megatron's f, or g of sequence parallelism). kept: B reads it, too, so it is not made again. */
+int ech_block_whole(ech_block *block, int x, bool kept);
+/* Whether the node that reads what ech_block_whole returned, and has that outer axis, makes shares of the
+ * gradient of x itself: nothing but x stands between. */
+bool ech_block_shares_gradient(const ech_block *block, ech_axis axis);
+/* For builders whose inner axis is cut: y, a share of a sum, summed (Megatron's g), and cut to this
+ * rank's rows under sequence parallelism. Returns the sum. */
+int ech_block_sum(ech_block *block, int y);
+/* The block's last node makes `again` for the backward, which reads it instead of `value`. */
+void ech_block_make_again(ech_block *block, int value, int again);
+/* Whether the axis is shared out over tensor ranks. */
+bool ech_block_cuts(const ech_block *block, ech_axis axis);
+
 /* For the builders in layer files. */
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes);
 void ech_node_in(ech_node *node, int value);
+/* An output that another node has made, and this one works on in place. */
+void ech_node_out_again(ech_node *node, int value);
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape);
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape);
 void ech_node_param(ech_node *node, int param);
 
+/* What B and W read for `value`: itself, or what is made again for them. */
+static inline int ech_block_again(const ech_block *block, int value)
+{
+    int again = block->value.at[value].again;
+    return again < 0 ? value : again;
+}
 /* The value's memory owner (itself or its base). */
 int ech_block_base(const ech_block *block, int value);
+/* What the call has a group of ranks do; NULL: it computes. */
+const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
+                                      ech_phase phase);
+/* Calls `touch` for each value that the call reads or writes in lists of that purpose. */
+typedef void (*ech_touch)(void *context, int value, bool write);
+void ech_call_touches(const ech_block *block, const ech_block_call *call, ech_phase phase,
+                      ech_purpose purpose, ech_touch touch, void *context);
+
 size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent extent, ech_dtype real);
 /* The view of `value` over `data`, which holds its base value, or its gradient. */
 ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent, ech_dtype real,
@@ -168,10 +231,19 @@ typedef struct ech_call {
     bool accumulate[ECH_MAX_PORTS]; /* dparam holds a sum already */
     uint64_t seed;
     uint32_t step, layer;
-    int64_t first_sample; /* index of the micro-batch's first sample in the global batch */
-    int64_t position;     /* ECH_GENERATE: the token whose successor is wanted */
-    double *loss_sums;    /* ECH_LOSS_SUMS in fp64, added to */
-    double *loss_scale;   /* 1 / global token count */
+    const ech_ways *ways; /* how the model is cut */
+    ech_rows rows;        /* where this rank's B x T' rows lie */
+    ech_rows shard;       /* likewise, of values with a share of the rows (sequence parallelism) */
+    int tensor_index,
+        tensor_size; /* this rank's place among its tensor ranks; size 0 or 1: alone */
+    int context_index, context_size;
+    /* All-gather of small arrays over the tensor ranks, in a layer's own loop: all[tensor_size][bytes].
+     * NULL where the rank is alone. A failure goes to *status. */
+    ech_status (*exchange)(void *context, const void *mine, size_t bytes, void *all);
+    void *exchange_context;
+    ech_status *status;
+    double *loss_sums;  /* ECH_LOSS_SUMS in fp64, added to */
+    double *loss_scale; /* 1 / global token count */
 } ech_call;
 
 /* What a scratch function may ask about. */
@@ -193,13 +265,31 @@ struct ech_layer {
     /* Optional: NULL where there are no parameters, or where B finishes their gradients. */
     void (*backward_weight)(const ech_call *call);
     size_t (*scratch)(const ech_scratch_query *query); /* optional: NULL needs none */
+    /* Optional: how often one run of the node all-gathers over the other tensor ranks inside of its own
+     * loop (ech_call.exchange), and the bytes that this rank sends in doing so. NULL: never. */
+    int (*exchanges)(const ech_block *block, const ech_node *node, ech_extent extent,
+                     ech_dtype real, int64_t *bytes);
+    /* Optional: multiply-adds of one run, for estimates of how long it takes. NULL: none worth counting. */
+    double (*multiplies)(const ech_block *block, const ech_node *node, ech_extent extent,
+                         ech_phase phase);
     bool passes_gradient; /* every input's gradient is the output's: nothing is computed */
     bool fuses_add;       /* backward_input adds call->add[i], which may be din[i] itself */
     bool joined;          /* training's F does nothing; B does the forward as well */
     bool finishes_in_b;   /* B writes the parameters' gradients */
     bool looks_up;        /* reads rows of its parameters and multiplies nothing */
+    /* Of collectives: what F and B have a group do; both functions are NULL. */
+    ech_exchange exchange, exchange_back;
+    bool in_place; /* a collective's output is its input */
 };
 
+/* Where the rows of a call's input 0, and of the output that has its shape, lie. */
+static inline const ech_rows *ech_call_rows(const ech_call *call)
+{
+    return call->node->shares_rows ? &call->shard : &call->rows;
+}
+/* Where the B x T' rows of context rank `index` lie: with keys and values going around one run from the
+ * front and one from the back, so that all have as much causal work; else one run. */
+ech_rows ech_context_rows(const ech_ways *ways, ech_extent extent, int64_t first_sample, int index);
 /* The dropout of a call: its site's stream, off outside of training. */
 ech_dropout ech_call_dropout(const ech_call *call, double p, uint32_t site);
 /* NULL where the tensor is absent. */

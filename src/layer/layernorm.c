@@ -15,8 +15,8 @@ int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps)
     ech_node_in(node, x);
     ech_node_param(node, gain);
     ech_node_param(node, bias);
-    ech_node_keep(block, node, "mean", ech_shape_tokens());
-    ech_node_keep(block, node, "rstd", ech_shape_tokens());
+    ech_node_keep(block, node, "mean", ech_shape_of_rows(&block->value.at[x].shape));
+    ech_node_keep(block, node, "rstd", ech_shape_of_rows(&block->value.at[x].shape));
     node->b = (ech_reads){.in = 1, .keep = 3};
     return ech_node_out(block, node, "out", block->value.at[x].shape);
 }
@@ -50,7 +50,8 @@ static size_t scratch(const ech_scratch_query *query)
 {
     if (query->phase != ECH_BACKWARD_INPUT) return 0;
     const ech_shape *shape = &query->block->value.at[query->node->in[0]].shape;
-    int64_t dims[] = {query->extent.batch * query->extent.tokens, shape->size[2]};
+    int64_t C = shape->size[shape->dims - 1];
+    int64_t dims[] = {ech_shape_count(shape, query->extent) / C, C};
     return ech_kernel_scratch(query->kernels, ECH_OP_layernorm_backward, query->threads, dims);
 }
 

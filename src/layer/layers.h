@@ -16,9 +16,10 @@
 extern const ech_layer *const ech_layers[];
 extern const int ech_layers_count;
 
-/* ids (B,T) -> (B,T,C); table (V,C). */
+/* ids (B,T) -> (B,T,C); table (V,C). Where the table is shared out, the rows of ids that others hold are
+ * zero: the sum over tensor ranks is the output. */
 int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C);
-/* (B,T,C) plus the first T rows of table (P,C). */
+/* (B,T,C), or (rows,C) of ECH_AXIS_ROWS, plus the rows of table (P,C) that belong to its positions. */
 int ech_layer_position(ech_block *block, int x, int table);
 int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps);
 int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps);
@@ -32,6 +33,7 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
 int ech_layer_rotary(ech_block *block, int x, double theta);
 /* q (B,T,H,D), k, v (B,T,G,D) -> (B,T,H,D), scaled by 1/sqrt(D), dropout p on probabilities. */
 int ech_layer_attention(ech_block *block, int q, int k, int v, double p);
+int ech_layer_copy(ech_block *block, int x);
 int ech_layer_gelu(ech_block *block, int x);
 int ech_layer_swiglu(ech_block *block, int gate, int up);
 int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if p is 0 */
@@ -41,5 +43,9 @@ int ech_layer_residual(ech_block *block, int x, int y);
  * weights. Joined: logits exist for a chunk of rows at a time, in B; nothing of size T·V lives.
  * Returns the logits' value, (B,V), which exists in ECH_GENERATE only. */
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V);
+/* How often one run of a head_loss node exchanges statistics with the other tensor ranks (0 where the
+ * vocabulary is not shared out), and the bytes that this rank sends in doing so. */
+int ech_head_loss_exchanges(const ech_block *block, const ech_node *node, ech_extent extent,
+                            ech_dtype real, int64_t *bytes);
 
 #endif

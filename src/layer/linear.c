@@ -2,6 +2,8 @@
  *
  * Linear: y (R,out) = x (R,in) Wᵀ + bias, W (out,in) as in PyTorch, or (in,out) as in GPT-2's
  * Conv1D. B: dx = dy W. W: dW = dyᵀ x, dbias = sum of dy's rows.
+ *
+ * Cut over tensor ranks along `out`, it needs x whole; along `in`, each rank makes a share of y's sum.
  */
 #include <string.h>
 
@@ -9,29 +11,37 @@
 
 typedef struct linear_options {
     bool in_first;
-    int64_t in, out;
+    ech_axis in_axis, out_axis;
+    int64_t in, out; /* whole */
+    bool
+        shares_sum; /* the inner axis is cut: y is a share of a sum, which one rank adds the bias to */
 } linear_options;
 
 int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
                      int64_t out)
 {
+    if (ech_block_cuts(block, axis)) x = ech_block_whole(block, x, false);
     const ech_shape *shape = &block->value.at[x].shape;
-    linear_options options = {in_first, 1, out};
+    linear_options options = {in_first, shape->axis[2], axis, 1, out, false};
     for (int i = 2; i < shape->dims; i++) options.in *= shape->size[i];
+    options.shares_sum = ech_block_cuts(block, options.in_axis);
     ech_node *node = ech_block_node(block, &ech_layer_row_linear, &options, sizeof options);
     ech_node_in(node, x);
     ech_node_param(node, weight);
     if (bias >= 0) ech_node_param(node, bias);
     node->w.in = 1;
-    return ech_node_out(block, node, "out", ech_shape_rows(axis, out));
+    node->shares_gradient = ech_block_shares_gradient(block, axis);
+    int y = ech_node_out(block, node, "out", ech_shape_rows(axis, out));
+    return options.shares_sum ? ech_block_sum(block, y) : y;
 }
 
 static void forward(const ech_call *call)
 {
     const linear_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    bool adds_bias = !options->shares_sum || call->tensor_index == 0;
     call->kernels->matmul(call->context, &x, false, &call->param[0], !options->in_first,
-                          ech_optional(&call->param[1]), false, &y);
+                          adds_bias ? ech_optional(&call->param[1]) : NULL, false, &y);
 }
 
 static void backward_input(const ech_call *call)
@@ -60,23 +70,23 @@ static size_t scratch(const ech_scratch_query *query)
 {
     const linear_options *o = query->node->options;
     int64_t R = query->extent.batch * query->extent.tokens;
+    int64_t in = ech_axis_local(o->in_axis, o->in, query->extent.cut);
+    int64_t out = ech_axis_local(o->out_axis, o->out, query->extent.cut);
     size_t most = 0;
     bool bias = query->node->params > 1;
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         size_t bytes = 0;
         if (query->phase == ECH_FORWARD)
-            bytes = ech_query_matmul(query, R, o->out, o->in, false, !o->in_first, bias, false);
+            bytes = ech_query_matmul(query, R, out, in, false, !o->in_first, bias, false);
         else if (query->phase == ECH_BACKWARD_INPUT)
-            bytes =
-                ech_query_matmul(query, R, o->in, o->out, false, o->in_first, false, accumulate);
+            bytes = ech_query_matmul(query, R, in, out, false, o->in_first, false, accumulate);
         else
-            bytes =
-                ech_query_matmul(query, o->in_first ? o->in : o->out, o->in_first ? o->out : o->in,
-                                 R, true, false, false, accumulate);
+            bytes = ech_query_matmul(query, o->in_first ? in : out, o->in_first ? out : in, R, true,
+                                     false, false, accumulate);
         if (bytes > most) most = bytes;
     }
     if (query->phase == ECH_BACKWARD_WEIGHT && bias) {
-        int64_t dims[] = {R, o->out};
+        int64_t dims[] = {R, out};
         size_t bytes =
             ech_kernel_scratch(query->kernels, ECH_OP_bias_backward, query->threads, dims);
         if (bytes > most) most = bytes;
@@ -84,9 +94,21 @@ static size_t scratch(const ech_scratch_query *query)
     return most;
 }
 
+static double multiplies(const ech_block *block, const ech_node *node, ech_extent extent,
+                         ech_phase phase)
+{
+    const linear_options *o = node->options;
+    (void)block;
+    (void)phase;
+    return (double)(extent.batch * extent.tokens) *
+           (double)ech_axis_local(o->in_axis, o->in, extent.cut) *
+           (double)ech_axis_local(o->out_axis, o->out, extent.cut);
+}
+
 const ech_layer ech_layer_row_linear = {.name = "linear",
                                         .forward = forward,
                                         .backward_input = backward_input,
                                         .backward_weight = backward_weight,
                                         .scratch = scratch,
+                                        .multiplies = multiplies,
                                         .fuses_add = true};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Learned positions: y (B,T,C) = x + table[t].
+ * Learned positions: y (B,T,C) = x + table [position of the row].
  */
 #include "layer/layers.h"
 
@@ -14,12 +14,14 @@ int ech_layer_position(ech_block *block, int x, int table)
 
 static void forward(const ech_call *call)
 {
-    call->kernels->position_forward(call->context, &call->in[0], &call->param[0], 0, &call->out[0]);
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    call->kernels->position_forward(call->context, &x, &call->param[0], ech_call_rows(call), &y);
 }
 
 static void backward_weight(const ech_call *call)
 {
-    call->kernels->position_backward(call->context, &call->dout[0], 0, call->accumulate[0],
+    ech_tensor dy = ech_tensor_matrix(&call->dout[0]);
+    call->kernels->position_backward(call->context, &dy, ech_call_rows(call), call->accumulate[0],
                                      &call->dparam[0]);
 }
 

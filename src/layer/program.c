@@ -9,15 +9,20 @@
 #include "base/status.h"
 #include "layer/layer.h"
 
-/* The gradient of every forward value so far. */
+/* The gradient of every forward value so far, and behind those of all values what of each is known in
+ * shares of a sum (slot_of). */
 typedef struct gradients {
+    int values;
     int *value;      /* block value that holds it, or -1 */
     bool *exclusive; /* no one else reads that memory: may be added to in place */
     bool *viewed;    /* of views: their columns are written */
 } gradients;
 
-static const ech_block_call no_call = {
-    .node = -1, .dout = {-1, -1, -1, -1}, .din = {-1, -1, -1, -1}, .add = {-1, -1, -1, -1}};
+static const ech_block_call no_call = {.node = -1,
+                                       .dout = {-1, -1, -1, -1, -1, -1},
+                                       .din = {-1, -1, -1, -1, -1, -1},
+                                       .add = {-1, -1, -1, -1, -1, -1}};
+_Static_assert(ECH_MAX_PORTS == 6, "a number for each port above");
 
 static int new_gradient(ech_block *block, int like, ech_value_source source)
 {
@@ -31,20 +36,27 @@ static int new_gradient(ech_block *block, int like, ech_value_source source)
     return (int)block->value.n - 1;
 }
 
+/* Where the gradient of a value is, or of node's input i what the node makes of it. */
+static int slot_of(const gradients *g, const ech_block *block, const ech_node *node, int i)
+{
+    int base = ech_block_base(block, node->in[i]);
+    return i == 0 && node->shares_gradient ? g->values + base : base;
+}
+
 static bool wants_gradient(const ech_block *block, int value)
 {
     return block->value.at[value].role == ECH_ROLE_ACTIVATION;
 }
 
-/* base's gradient gets `other` added: in place if nobody else reads it, else in new memory. */
-static void emit_sum(ech_block *block, gradients *g, int base, int other)
+/* The gradient in the slot gets `other` added: in place if nobody else reads it, else in new memory. */
+static void emit_sum(ech_block *block, gradients *g, int slot, int other)
 {
     ech_block_call call = no_call;
-    call.add[0] = g->value[base];
+    call.add[0] = g->value[slot];
     call.dout[0] = other;
-    if (!g->exclusive[base]) g->value[base] = new_gradient(block, base, ECH_FROM_NODE);
-    g->exclusive[base] = true;
-    call.din[0] = g->value[base];
+    if (!g->exclusive[slot]) g->value[slot] = new_gradient(block, slot % g->values, ECH_FROM_NODE);
+    g->exclusive[slot] = true;
+    call.din[0] = g->value[slot];
     ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
 }
 
@@ -53,20 +65,24 @@ static void plan_input(ech_block *block, gradients *g, const ech_node *node, int
                        ech_block_call *call, int *sum_later)
 {
     int base = ech_block_base(block, node->in[i]);
+    int slot = slot_of(g, block, node, i);
     bool is_view = base != node->in[i];
     *sum_later = -1;
-    /* A view's gradient is written, not added to: it may have one reader only. */
-    ECH_ASSERT(!is_view || !g->viewed[node->in[i]]);
-    g->viewed[node->in[i]] = is_view;
-    if (g->value[base] < 0 || is_view) {
-        if (g->value[base] < 0) g->value[base] = new_gradient(block, base, ECH_FROM_NODE);
-        g->exclusive[base] = true;
-        call->din[i] = g->value[base];
+    /* A view's columns have no other value's gradient: its first reader writes, others add in place. */
+    bool again = is_view && g->viewed[node->in[i]];
+    ECH_ASSERT(!again || node->layer->fuses_add);
+    g->viewed[node->in[i]] |= is_view;
+    if (again) {
+        call->add[i] = call->din[i] = g->value[slot];
+    } else if (g->value[slot] < 0 || is_view) {
+        if (g->value[slot] < 0) g->value[slot] = new_gradient(block, base, ECH_FROM_NODE);
+        g->exclusive[slot] = true;
+        call->din[i] = g->value[slot];
     } else if (node->layer->fuses_add) {
-        call->add[i] = g->value[base];
-        if (!g->exclusive[base]) g->value[base] = new_gradient(block, base, ECH_FROM_NODE);
-        g->exclusive[base] = true;
-        call->din[i] = g->value[base];
+        call->add[i] = g->value[slot];
+        if (!g->exclusive[slot]) g->value[slot] = new_gradient(block, base, ECH_FROM_NODE);
+        g->exclusive[slot] = true;
+        call->din[i] = g->value[slot];
     } else {
         *sum_later = call->din[i] = new_gradient(block, base, ECH_FROM_NODE);
     }
@@ -86,9 +102,10 @@ static void emit_backward_input(ech_block *block, gradients *g, int index)
         sum_later[i] = -1;
         if (wants_gradient(block, node->in[i])) plan_input(block, g, node, i, &call, &sum_later[i]);
     }
-    if (node->layer->backward_input) ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
+    if (node->layer->backward_input || node->layer->exchange_back.kind)
+        ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
     for (int i = 0; i < node->ins; i++) {
-        if (sum_later[i] >= 0) emit_sum(block, g, ech_block_base(block, node->in[i]), sum_later[i]);
+        if (sum_later[i] >= 0) emit_sum(block, g, slot_of(g, block, node, i), sum_later[i]);
     }
 }
 
@@ -101,6 +118,26 @@ static void emit_backward_weight(ech_block *block, const gradients *g, int index
     for (int i = 0; i < node->outs; i++)
         call.dout[i] = g->value[ech_block_base(block, node->out[i])];
     ECH_PUSH(block->program[ECH_BACKWARD_WEIGHT], call);
+}
+
+/* Collectives in place: the gradient of what goes in is that of what comes out, or the sum of its shares,
+ * and of what those have made of it that have all of it. */
+static void exchange_in_place(ech_block *block, gradients *g, int index)
+{
+    const ech_node *node = &block->node.at[index];
+    if (node->layer->exchange_back.kind == ECH_COLLECTIVE_NONE) return;
+    int base = ech_block_base(block, node->in[0]), shares = g->values + base;
+    ECH_ASSERT(base == node->in[0] && g->value[shares] >= 0 && g->exclusive[shares]);
+    ech_block_call call = no_call;
+    call.node = index;
+    call.dout[0] = call.din[0] = g->value[shares];
+    ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
+    if (g->value[base] >= 0) {
+        emit_sum(block, g, base, g->value[shares]);
+    } else {
+        g->value[base] = g->value[shares];
+        g->exclusive[base] = true;
+    }
 }
 
 /* Residual sums compute nothing: both inputs take over the output's gradient. */
@@ -120,36 +157,191 @@ static void pass_gradient(ech_block *block, gradients *g, int index)
     }
 }
 
-void ech_block_finish(ech_block *block)
+static void emit_forward(ech_block *block)
 {
-    int forward_values = (int)block->value.n;
-    gradients g = {.value = ech_calloc((size_t)forward_values, sizeof *g.value),
-                   .exclusive = ech_calloc((size_t)forward_values, sizeof *g.exclusive),
-                   .viewed = ech_calloc((size_t)forward_values, sizeof *g.viewed)};
-    for (int i = 0; i < forward_values; i++) g.value[i] = -1;
-
     for (size_t i = 0; i < block->node.n; i++) {
+        const ech_node *node = &block->node.at[i];
         ech_block_call call = no_call;
         call.node = (int)i;
-        ECH_PUSH(block->program[ECH_FORWARD], call);
+        if (!node->only_again && (node->layer->forward || node->layer->exchange.kind))
+            ECH_PUSH(block->program[ECH_FORWARD], call);
     }
+}
+
+static void emit_backward(ech_block *block, gradients *g)
+{
+    for (int i = (int)block->node.n - 1; i >= 0; i--) {
+        const ech_node *node = &block->node.at[i];
+        if (node->only_again) continue;
+        emit_backward_weight(block, g, i);
+        if (node->layer->in_place)
+            exchange_in_place(block, g, i);
+        else if (node->layer->passes_gradient)
+            pass_gradient(block, g, i);
+        else
+            emit_backward_input(block, g, i);
+    }
+}
+
+/* ---- values that are made again ---- */
+
+typedef ECH_LIST(ech_block_call) call_list;
+
+typedef struct again {
+    const ech_block *block;
+    bool *made; /* by value */
+    call_list out;
+} again;
+
+/* The node that makes the value, which only the backward needs. */
+static int maker_of(const ech_block *block, int value)
+{
+    for (int i = 0; i < (int)block->node.n; i++)
+        if (block->node.at[i].only_again && block->node.at[i].out[0] == value) return i;
+    return -1;
+}
+
+static void make(again *a, int value)
+{
+    int maker = maker_of(a->block, value);
+    if (maker < 0 || a->made[value]) return;
+    const ech_node *node = &a->block->node.at[maker];
+    for (int i = 0; i < node->ins; i++) make(a, node->in[i]);
+    ech_block_call call = no_call;
+    call.node = maker;
+    call.again = true;
+    a->made[value] = true;
+    ECH_PUSH(a->out, call);
+}
+
+static void make_for(again *a, const ech_block_call *call, ech_phase phase)
+{
+    if (call->node < 0) return;
+    const ech_node *node = &a->block->node.at[call->node];
+    unsigned reads = phase == ECH_BACKWARD_INPUT ? node->b.in : node->w.in;
+    for (int i = 0; i < node->ins; i++) {
+        int value = a->block->value.at[node->in[i]].again;
+        if (reads & 1u << i && value >= 0) make(a, value);
+    }
+}
+
+/* The call behind `at` that a layer computes, or n: sums and collectives take no time that something could
+ * arrive in. */
+static size_t next_layer(const ech_block *block, ech_phase phase, size_t at)
+{
+    size_t n = block->program[phase].n;
+    const ech_block_call *calls = block->program[phase].at;
+    do at++;
+    while (at < n && (calls[at].node < 0 || ech_call_exchange(block, &calls[at], phase)));
+    return at;
+}
+
+/* One layer ahead of the one that reads them, so that what is received can arrive in the meantime. */
+static void insert_again(ech_block *block, ech_phase phase, bool *made)
+{
+    again a = {.block = block, .made = made};
+    size_t n = block->program[phase].n;
+    const ech_block_call *from = block->program[phase].at;
+    for (size_t i = 0; i < n; i++) {
+        size_t next = next_layer(block, phase, i);
+        make_for(&a, &from[i], phase);
+        if (next < n) make_for(&a, &from[next], phase);
+        ECH_PUSH(a.out, from[i]);
+    }
+    free(block->program[phase].at);
+    block->program[phase].at = a.out.at;
+    block->program[phase].n = a.out.n;
+    block->program[phase].capacity = a.out.capacity;
+}
+
+static void find_row_shares(ech_block *block)
+{
+    for (size_t i = 0; i < block->node.n; i++) {
+        ech_node *node = &block->node.at[i];
+        node->shares_rows =
+            node->ins > 0 && block->value.at[node->in[0]].shape.axis[0] == ECH_AXIS_ROWS;
+    }
+}
+
+/* ---- collectives begin early ---- */
+
+typedef struct meeting {
+    const ech_block *block;
+    bool *touched; /* by value: what the collective touches */
+    bool meets;
+} meeting;
+
+static void note_touched(void *context, int value, bool write)
+{
+    meeting *m = context;
+    (void)write;
+    m->touched[ech_block_base(m->block, value)] = true;
+}
+
+static void look_for_touched(void *context, int value, bool write)
+{
+    meeting *m = context;
+    (void)write;
+    m->meets |= m->touched[ech_block_base(m->block, value)];
+}
+
+/* The earliest place for call i: behind the last call that touches what it touches. */
+static size_t earliest(const ech_block *block, ech_phase phase, size_t i)
+{
+    meeting m = {.block = block, .touched = ech_calloc(block->value.n, sizeof *m.touched)};
+    const ech_block_call *calls = block->program[phase].at;
+    ech_call_touches(block, &calls[i], phase, ECH_TRAIN, note_touched, &m);
+    size_t place = i;
+    while (place > 0) {
+        ech_call_touches(block, &calls[place - 1], phase, ECH_TRAIN, look_for_touched, &m);
+        if (m.meets) break;
+        place--;
+    }
+    free(m.touched);
+    return place;
+}
+
+/* The backward's collectives move up to where their values are ready, so that what stands between
+ * computes in the meantime. */
+static void begin_early(ech_block *block, ech_phase phase)
+{
+    for (size_t i = 0; i < block->program[phase].n; i++) {
+        ech_block_call call = block->program[phase].at[i];
+        if (call.again || !ech_call_exchange(block, &call, phase)) continue;
+        size_t place = earliest(block, phase, i);
+        for (size_t k = i; k > place; k--)
+            block->program[phase].at[k] = block->program[phase].at[k - 1];
+        block->program[phase].at[place] = call;
+    }
+}
+
+void ech_block_finish(ech_block *block)
+{
+    find_row_shares(block);
+    size_t values = block->value.n;
+    gradients g = {.values = (int)values,
+                   .value = ech_calloc(2 * values, sizeof *g.value),
+                   .exclusive = ech_calloc(2 * values, sizeof *g.exclusive),
+                   .viewed = ech_calloc(values, sizeof *g.viewed)};
+    bool *made = ech_calloc(values, sizeof *made);
+    for (size_t i = 0; i < 2 * values; i++) g.value[i] = -1;
+
+    emit_forward(block);
     for (size_t i = 0; i < block->output.n; i++) {
         int value = block->output.at[i];
         g.value[value] = new_gradient(block, value, ECH_FROM_BLOCK);
         ECH_PUSH(block->doutput, g.value[value]);
     }
-    for (int i = (int)block->node.n - 1; i >= 0; i--) {
-        emit_backward_weight(block, &g, i);
-        if (block->node.at[i].layer->passes_gradient)
-            pass_gradient(block, &g, i);
-        else
-            emit_backward_input(block, &g, i);
-    }
+    emit_backward(block, &g);
     for (size_t i = 0; i < block->input.n; i++) {
         int gradient = g.value[block->input.at[i]];
         ECH_PUSH(block->dinput, gradient);
     }
+    insert_again(block, ECH_BACKWARD_INPUT, made);
+    insert_again(block, ECH_BACKWARD_WEIGHT, made);
+    begin_early(block, ECH_BACKWARD_INPUT);
     free(g.value);
     free(g.exclusive);
     free(g.viewed);
+    free(made);
 }

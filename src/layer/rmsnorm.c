@@ -14,7 +14,7 @@ int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps)
     ech_node *node = ech_block_node(block, &ech_layer_row_rmsnorm, &options, sizeof options);
     ech_node_in(node, x);
     ech_node_param(node, gain);
-    ech_node_keep(block, node, "rstd", ech_shape_tokens());
+    ech_node_keep(block, node, "rstd", ech_shape_of_rows(&block->value.at[x].shape));
     node->b = (ech_reads){.in = 1, .keep = 1};
     return ech_node_out(block, node, "out", block->value.at[x].shape);
 }
@@ -41,7 +41,8 @@ static size_t scratch(const ech_scratch_query *query)
 {
     if (query->phase != ECH_BACKWARD_INPUT) return 0;
     const ech_shape *shape = &query->block->value.at[query->node->in[0]].shape;
-    int64_t dims[] = {query->extent.batch * query->extent.tokens, shape->size[2]};
+    int64_t C = shape->size[shape->dims - 1];
+    int64_t dims[] = {ech_shape_count(shape, query->extent) / C, C};
     return ech_kernel_scratch(query->kernels, ECH_OP_rmsnorm_backward, query->threads, dims);
 }
 

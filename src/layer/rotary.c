@@ -20,13 +20,15 @@ int ech_layer_rotary(ech_block *block, int x, double theta)
 static void forward(const ech_call *call)
 {
     const rotary_options *options = call->node->options;
-    call->kernels->rotary(call->context, &call->in[0], options->theta, 0, false, &call->out[0]);
+    call->kernels->rotary(call->context, &call->in[0], options->theta, &call->rows, false,
+                          &call->out[0]);
 }
 
 static void backward_input(const ech_call *call)
 {
     const rotary_options *options = call->node->options;
-    call->kernels->rotary(call->context, &call->dout[0], options->theta, 0, true, &call->din[0]);
+    call->kernels->rotary(call->context, &call->dout[0], options->theta, &call->rows, true,
+                          &call->din[0]);
 }
 
 static size_t scratch(const ech_scratch_query *query)

@@ -32,16 +32,76 @@ ech_shape ech_shape_tokens(void)
     return (ech_shape){.dims = 2, .axis = {ECH_AXIS_BATCH, ECH_AXIS_TOKENS}};
 }
 
+ech_shape ech_shape_of_rows(const ech_shape *x)
+{
+    ech_shape shape = *x;
+    shape.dims--;
+    return shape;
+}
+
+static const struct {
+    ech_cutting cutting;
+    int parts;
+} rules[ECH_AXES] = {
+#define X(name, cut, parts, meaning) [ECH_AXIS_##name] = {ECH_CUT_##cut, parts},
+#include "layer/axes.def"
+#undef X
+};
+
+static int at_least_one(int n)
+{
+    return n > 1 ? n : 1;
+}
+
+int ech_axis_shares(ech_axis axis, ech_cut cut)
+{
+    switch (rules[axis].cutting) {
+    case ECH_CUT_TENSOR:
+        return at_least_one(cut.tensor);
+    case ECH_CUT_KEY_VALUE:
+        return at_least_one(cut.key_value);
+    case ECH_CUT_TENSOR_CONTEXT:
+        return at_least_one(cut.tensor) * at_least_one(cut.context);
+    default:
+        return 1;
+    }
+}
+
+int64_t ech_axis_local(ech_axis axis, int64_t size, ech_cut cut)
+{
+    int64_t shares = ech_axis_shares(axis, cut), parts = rules[axis].parts;
+    return parts * ((size / parts + shares - 1) / shares);
+}
+
+/* Which share of a parameter's axis tensor rank `index` has. */
+static int share_of(ech_axis axis, ech_cut cut, int index)
+{
+    int shares = ech_axis_shares(axis, cut);
+    /* With fewer shares than ranks, neighbours have the same one. */
+    return shares == 1 ? 0 : index / (at_least_one(cut.tensor) / shares);
+}
+
+static int64_t resolve_axis(ech_axis axis, int64_t size, ech_extent extent)
+{
+    switch (axis) {
+    case ECH_AXIS_BATCH:
+        return extent.batch;
+    case ECH_AXIS_TOKENS:
+        return extent.tokens;
+    case ECH_AXIS_SEQUENCE:
+        return extent.sequence;
+    case ECH_AXIS_ROWS:
+        return extent.batch * extent.tokens /
+               (extent.cut.sequence ? at_least_one(extent.cut.tensor) : 1);
+    default:
+        return ech_axis_local(axis, size, extent.cut);
+    }
+}
+
 void ech_shape_resolve(const ech_shape *shape, ech_extent extent, int64_t *out)
 {
-    for (int i = 0; i < shape->dims; i++) {
-        if (shape->axis[i] == ECH_AXIS_BATCH)
-            out[i] = extent.batch;
-        else if (shape->axis[i] == ECH_AXIS_TOKENS)
-            out[i] = extent.tokens;
-        else
-            out[i] = shape->size[i];
-    }
+    for (int i = 0; i < shape->dims; i++)
+        out[i] = resolve_axis(shape->axis[i], shape->size[i], extent);
 }
 
 int64_t ech_shape_count(const ech_shape *shape, ech_extent extent)
@@ -50,4 +110,55 @@ int64_t ech_shape_count(const ech_shape *shape, ech_extent extent)
     ech_shape_resolve(shape, extent, sizes);
     for (int i = 0; i < shape->dims; i++) count *= sizes[i];
     return count;
+}
+
+int64_t ech_shape_whole(const ech_shape *shape)
+{
+    return ech_shape_count(shape, ech_extent_of_params((ech_cut){0}));
+}
+
+static int cut_dimension(const ech_shape *shape, ech_cut cut)
+{
+    for (int d = 0; d < shape->dims; d++)
+        if (ech_axis_shares(shape->axis[d], cut) > 1) return d;
+    return -1;
+}
+
+bool ech_shape_is_cut(const ech_shape *shape, ech_cut cut, int *shares)
+{
+    int dim = cut_dimension(shape, cut);
+    *shares = dim < 0 ? 1 : ech_axis_shares(shape->axis[dim], cut);
+    return dim >= 0;
+}
+
+int ech_shape_slices(const ech_shape *shape, ech_cut cut, int index, ech_slice out[ECH_MOST_SLICES])
+{
+    int dim = cut_dimension(shape, cut);
+    if (dim < 0) {
+        out[0] = (ech_slice){.count = shape->dims ? shape->size[0] : 1};
+        return 1;
+    }
+    ech_axis axis = shape->axis[dim];
+    int64_t parts = rules[axis].parts, whole = shape->size[dim] / parts;
+    int64_t local = ech_axis_local(axis, shape->size[dim], cut) / parts;
+    int64_t first = local * share_of(axis, cut, index);
+    int64_t count = first >= whole ? 0 : whole - first < local ? whole - first : local;
+    for (int64_t part = 0; part < parts; part++)
+        out[part] = (ech_slice){
+            .dim = dim, .whole = part * whole + first, .local = part * local, .count = count};
+    return (int)parts;
+}
+
+ech_slice_runs ech_slice_split(const ech_shape *shape, ech_cut cut, const ech_slice *slice)
+{
+    int64_t sizes[ECH_MAX_DIMS], width = 1, runs = slice->count > 0;
+    ech_shape_resolve(shape, ech_extent_of_params(cut), sizes);
+    for (int d = 0; d < slice->dim; d++) runs *= sizes[d];
+    for (int d = slice->dim + 1; d < shape->dims; d++) width *= sizes[d];
+    return (ech_slice_runs){.runs = runs,
+                            .length = slice->count * width,
+                            .whole = slice->whole * width,
+                            .whole_step = shape->dims ? shape->size[slice->dim] * width : 1,
+                            .local = slice->local * width,
+                            .local_step = shape->dims ? sizes[slice->dim] * width : 1};
 }

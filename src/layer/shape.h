@@ -1,32 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes whose axes have names. BATCH and TOKENS have no size of their own until a list of steps
- * says how many samples and tokens its micro-batches hold.
+ * Shapes whose axes have names. Sizes are those of the uncut tensor; what a rank has of it follows from
+ * the axes' names and the extent it works with (axes.def is the one table of rules). BATCH, TOKENS,
+ * SEQUENCE and ROWS have no size of their own until a list of steps says how many samples and tokens
+ * its micro-batches hold.
  */
 #ifndef ECH_LAYER_SHAPE_H
 #define ECH_LAYER_SHAPE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tensor/tensor.h"
 
 typedef enum ech_axis {
-#define X(name, meaning) ECH_AXIS_##name,
+#define X(name, cut, parts, meaning) ECH_AXIS_##name,
 #include "layer/axes.def"
 #undef X
     ECH_AXES
 } ech_axis;
 
+/* How an axis is shared out. */
+typedef enum ech_cutting {
+    ECH_CUT_WHOLE,     /* everyone has all of it */
+    ECH_CUT_EXTENT,    /* as the extent says */
+    ECH_CUT_TENSOR,    /* over tensor ranks */
+    ECH_CUT_KEY_VALUE, /* over tensor ranks; with fewer heads than ranks, several have the same */
+    ECH_CUT_TENSOR_CONTEXT /* over tensor ranks, each share over context ranks */
+} ech_cutting;
+
 typedef struct ech_shape {
     int dims;
     ech_axis axis[ECH_MAX_DIMS];
-    int64_t size[ECH_MAX_DIMS]; /* 0 where the axis is BATCH or TOKENS */
+    int64_t size[ECH_MAX_DIMS]; /* whole; 0 where the extent says it */
 } ech_shape;
 
-/* How many samples and tokens a micro-batch holds. */
+/* In how many ways layers are cut. All 0 or 1: not at all. */
+typedef struct ech_cut {
+    int tensor;    /* t */
+    int key_value; /* into how many shares key/value heads go: min(t, G) */
+    int context;   /* c */
+    bool sequence; /* norms, dropout and residual sums see a share of the rows only */
+} ech_cut;
+
+/* How much a list of steps works on at a time, on this rank. */
 typedef struct ech_extent {
-    int64_t batch, tokens;
+    int64_t batch;    /* B: samples of a micro-batch */
+    int64_t tokens;   /* T': of each sample, this rank's at a time */
+    int64_t sequence; /* T: of each sample, of all ranks and pieces together */
+    ech_cut cut;
 } ech_extent;
+
+/* The extent of what has neither samples nor tokens: parameters, cut as said. */
+static inline ech_extent ech_extent_of_params(ech_cut cut)
+{
+    return (ech_extent){.batch = 1, .tokens = 1, .sequence = 1, .cut = cut};
+}
 
 ech_shape ech_shape_1d(ech_axis axis, int64_t size);
 ech_shape ech_shape_2d(ech_axis a, int64_t rows, ech_axis b, int64_t columns);
@@ -36,7 +65,40 @@ ech_shape ech_shape_heads(ech_axis axis, int64_t heads, int64_t width);
 /* (B, T): ids, targets, weights. */
 ech_shape ech_shape_tokens(void);
 
+/* One number a row of x: its shape without the last axis. */
+ech_shape ech_shape_of_rows(const ech_shape *x);
+
+/* How many shares of an axis there are. */
+int ech_axis_shares(ech_axis axis, ech_cut cut);
+/* The axis' size on a rank: of `size` in all. Shares that do not come out even are padded. */
+int64_t ech_axis_local(ech_axis axis, int64_t size, ech_cut cut);
+
 /* The sizes under an extent, into out[dims]. */
 void ech_shape_resolve(const ech_shape *shape, ech_extent extent, int64_t *out);
+/* Elements under an extent: on this rank. */
 int64_t ech_shape_count(const ech_shape *shape, ech_extent extent);
+/* Elements of the uncut tensor; of shapes that the extent does not touch. */
+int64_t ech_shape_whole(const ech_shape *shape);
+
+/* A rank's tensor in the uncut one: along dimension `dim`, `count` indices from `local` on are those from
+ * `whole` on; all other dimensions are whole. */
+typedef struct ech_slice {
+    int dim;
+    int64_t whole, local, count;
+} ech_slice;
+enum { ECH_MOST_SLICES = 3 };
+/* The slices of a parameter that tensor rank `index` has, without its padding. Returns how many; of an
+ * uncut parameter one, all of it. */
+int ech_shape_slices(const ech_shape *shape, ech_cut cut, int index,
+                     ech_slice out[ECH_MOST_SLICES]);
+/* A slice as runs of elements that lie together in both tensors: run i is `length` elements from whole + i
+ * whole_step on, of the uncut tensor, and from local + i local_step on, of the rank's. */
+typedef struct ech_slice_runs {
+    int64_t runs, length, whole, whole_step, local, local_step;
+} ech_slice_runs;
+ech_slice_runs ech_slice_split(const ech_shape *shape, ech_cut cut, const ech_slice *slice);
+/* Whether some of the parameter's axes is cut; into how many shares: *shares, which may be fewer than there
+ * are tensor ranks. */
+bool ech_shape_is_cut(const ech_shape *shape, ech_cut cut, int *shares);
+
 #endif

@@ -58,10 +58,24 @@ static void fill_replicas(const ech_config *config, ech_layout *layout)
     layout->uniform = true;
     for (int s = 0; s < layout->stages; s++) {
         layout->replicas[s] = n ? (int)list[s] : (int)config->parallel.data;
-        layout->first_rank[s + 1] = layout->first_rank[s] + layout->replicas[s];
+        layout->first_rank[s + 1] =
+            layout->first_rank[s] + layout->replicas[s] * layout->context * layout->tensor;
         layout->uniform &= layout->replicas[s] == layout->replicas[0] &&
                            layout->micro_batches % layout->replicas[s] == 0;
     }
+}
+
+/* In the order of ranks: the last coordinate is the nearest. */
+static void fill_places(ech_layout *layout)
+{
+    int rank = 0;
+    layout->place = ech_calloc((size_t)layout->world, sizeof *layout->place);
+    for (int s = 0; s < layout->stages; s++)
+        for (int d = 0; d < layout->replicas[s]; d++)
+            for (int c = 0; c < layout->context; c++)
+                for (int t = 0; t < layout->tensor; t++)
+                    layout->place[rank++] = (ech_place){
+                        .role = ECH_ROLE_WORKER, .stage = s, .data = d, .context = c, .tensor = t};
 }
 
 ech_status ech_layout_create(const ech_config *config, const ech_model *model, int world,
@@ -72,19 +86,20 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model, i
     layout->world = world;
     layout->stages = (int)stages;
     layout->chunks = (int)config->parallel.virtual_stages;
+    layout->context = (int)config->parallel.context;
+    layout->tensor = (int)config->parallel.tensor;
+    layout->cut = ech_model_cut(config);
     layout->replicas = ech_calloc(stages, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(stages + 1, sizeof *layout->first_rank);
-    layout->cut = ech_calloc(stages * (size_t)layout->chunks + 1, sizeof *layout->cut);
+    layout->first_block =
+        ech_calloc(stages * (size_t)layout->chunks + 1, sizeof *layout->first_block);
     layout->micro_batch = config->training.micro_batch_size;
     layout->micro_batches = config->training.global_batch_size / layout->micro_batch;
     fill_replicas(config, layout);
     ECH_ASSERT(layout->first_rank[stages] == world);
-    ech_cut_blocks(config, (int)model->block.n, layout->stages * layout->chunks, layout->cut);
-    layout->place = ech_calloc((size_t)world, sizeof *layout->place);
-    for (int s = 0; s < layout->stages; s++)
-        for (int r = 0; r < layout->replicas[s]; r++)
-            layout->place[layout->first_rank[s] + r] =
-                (ech_place){.role = ECH_ROLE_WORKER, .stage = s, .data = r};
+    ech_cut_blocks(config, (int)model->block.n, layout->stages * layout->chunks,
+                   layout->first_block);
+    fill_places(layout);
     find_users(layout, model);
     *out = layout;
     return ECH_OK;
@@ -95,7 +110,7 @@ void ech_layout_destroy(ech_layout *layout)
     if (!layout) return;
     free(layout->replicas);
     free(layout->first_rank);
-    free(layout->cut);
+    free(layout->first_block);
     free(layout->place);
     free(layout->first_user);
     free(layout->user);
@@ -112,8 +127,8 @@ int ech_layout_virtual_stage(const ech_layout *layout, int rank, int chunk)
 void ech_layout_blocks(const ech_layout *layout, int rank, int chunk, int *first, int *end)
 {
     int stage = ech_layout_virtual_stage(layout, rank, chunk);
-    *first = layout->cut[stage];
-    *end = layout->cut[stage + 1];
+    *first = layout->first_block[stage];
+    *end = layout->first_block[stage + 1];
 }
 
 /* The stage (of the pipeline, not virtual) that has the block. */
@@ -122,7 +137,7 @@ static int stage_of_block(const ech_layout *layout, int block)
     int low = 0, high = layout->stages * layout->chunks - 1;
     while (low < high) {
         int middle = (low + high + 1) / 2;
-        if (layout->cut[middle] <= block)
+        if (layout->first_block[middle] <= block)
             low = middle;
         else
             high = middle - 1;
@@ -156,12 +171,36 @@ bool ech_layout_holds(const ech_layout *layout, int rank, int param)
     return stages_of_param(layout, param, layout->place[rank].stage, &first, &last);
 }
 
-bool ech_layout_counts(const ech_layout *layout, int rank, int param)
+/* The tensor ranks that have the same slice of the parameter; they are neighbours. */
+static int tensor_copies(const ech_layout *layout, const ech_model *model, int param)
+{
+    int shares;
+    ech_shape_is_cut(&model->param.at[param].shape, layout->cut, &shares);
+    return layout->tensor / shares;
+}
+
+bool ech_layout_is_first(const ech_layout *layout, const ech_model *model, int rank, int param)
+{
+    return layout->place[rank].tensor % tensor_copies(layout, model, param) == 0;
+}
+
+bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int rank, int param)
 {
     int first, last;
     const ech_place *place = &layout->place[rank];
     stages_of_param(layout, param, place->stage, &first, &last);
-    return place->data == 0 && place->stage == first;
+    return place->stage == first && place->data == 0 && place->context == 0 &&
+           ech_layout_is_first(layout, model, rank, param);
+}
+
+bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int rank, int param)
+{
+    int first, last, copies = tensor_copies(layout, model, param);
+    const ech_place *place = &layout->place[rank];
+    stages_of_param(layout, param, place->stage, &first, &last);
+    int holder = (place->data * layout->context + place->context) * copies + place->tensor % copies;
+    int holders = layout->replicas[place->stage] * layout->context * copies;
+    return place->stage == first && param % holders == holder;
 }
 
 /* ---- micro-batches ---- */
@@ -177,10 +216,16 @@ int64_t ech_layout_global_micro(const ech_layout *layout, int rank, int64_t k)
     return k * layout->replicas[layout->place[rank].stage] + layout->place[rank].data;
 }
 
-int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q)
+int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q, int rank)
 {
     int stage = virtual_stage % layout->stages;
-    return layout->first_rank[stage] + (int)(q % layout->replicas[stage]);
+    return ech_layout_rank_at(layout, stage, (int)(q % layout->replicas[stage]),
+                              layout->place[rank].context, layout->place[rank].tensor);
+}
+
+int ech_layout_rank_at(const ech_layout *layout, int stage, int data, int context, int tensor)
+{
+    return layout->first_rank[stage] + (data * layout->context + context) * layout->tensor + tensor;
 }
 
 /* ---- groups ---- */
@@ -196,6 +241,54 @@ const char *ech_group_kind_name(ech_group_kind kind)
     return group_names[kind];
 }
 
+/* A range of coordinates. */
+typedef struct range {
+    int first, end;
+} range;
+
+/* Who is in a group, of the replicas and grids of each of its stages. */
+typedef struct selection {
+    bool all_data; /* all replicas, or only the rank's own */
+    range context, tensor;
+} selection;
+
+/* With fewer key/value heads than tensor ranks, neighbours have the same ones. */
+static range same_heads(const ech_layout *layout, int tensor)
+{
+    int each = layout->tensor / ech_axis_shares(ECH_AXIS_KV_HEADS, layout->cut);
+    int first = tensor / each * each;
+    return (range){first, first + each};
+}
+
+static selection select_ranks(const ech_layout *layout, int rank, ech_group_kind kind)
+{
+    const ech_place *place = &layout->place[rank];
+    range contexts = {0, layout->context}, own_context = {place->context, place->context + 1};
+    range tensors = {0, layout->tensor}, own_tensor = {place->tensor, place->tensor + 1};
+    switch (kind) {
+    case ECH_GROUP_DATA:
+    case ECH_GROUP_TIED:
+        return (selection){true, contexts, own_tensor};
+    case ECH_GROUP_KEY_VALUE:
+        return (selection){true, contexts, same_heads(layout, place->tensor)};
+    case ECH_GROUP_TENSOR:
+    case ECH_GROUP_VOCABULARY:
+    case ECH_GROUP_SHARDS:
+        return (selection){false, own_context, tensors};
+    case ECH_GROUP_CONTEXT:
+        return (selection){false, contexts, own_tensor};
+    default:
+        return (selection){true, contexts, tensors};
+    }
+}
+
+static bool is_tied(const ech_layout *layout, int param, int *first, int *last)
+{
+    if (layout->first_user[param + 1] - layout->first_user[param] < 2) return false;
+    stages_of_param(layout, param, 0, first, last);
+    return *first < *last;
+}
+
 /* stage[s]: whether it belongs to the group of TIED. Parameters that several stages share are all
  * shared by the same stages. */
 static void find_tied(const ech_layout *layout, const ech_model *model, bool *stage)
@@ -203,27 +296,47 @@ static void find_tied(const ech_layout *layout, const ech_model *model, bool *st
     for (int s = 0; s < layout->stages; s++) stage[s] = false;
     for (int p = 0; p < (int)model->param.n; p++) {
         int first, last;
-        if (layout->first_user[p + 1] - layout->first_user[p] < 2) continue;
-        stages_of_param(layout, p, 0, &first, &last);
-        for (int s = first; s <= last && first < last; s++) {
+        if (!is_tied(layout, p, &first, &last)) continue;
+        for (int s = first; s <= last; s++) {
             int any_first, any_last;
             stage[s] |= stages_of_param(layout, p, s, &any_first, &any_last);
         }
     }
 }
 
-int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
-                       ech_group_kind kind, int *ranks)
+/* The stages of the group. Returns how many; 0: the rank's own is not among them. */
+static int find_stages(const ech_layout *layout, const ech_model *model, int rank,
+                       ech_group_kind kind, bool *in)
 {
     int own = layout->place[rank].stage, n = 0;
-    bool *in = ech_calloc((size_t)layout->stages, sizeof *in);
     if (kind == ECH_GROUP_TIED)
         find_tied(layout, model, in);
     else
         for (int s = 0; s < layout->stages; s++) in[s] = kind == ECH_GROUP_WORLD || s == own;
-    for (int s = 0; s < layout->stages && in[own]; s++)
-        for (int r = 0; in[s] && r < layout->replicas[s]; r++)
-            ranks[n++] = layout->first_rank[s] + r;
+    for (int s = 0; s < layout->stages; s++) n += in[s];
+    return in[own] ? n : 0;
+}
+
+/* Those of one replica, to ranks[n] on. Returns how many there are then. */
+static int add_members(const ech_layout *layout, int stage, int data, const selection *of,
+                       int *ranks, int n)
+{
+    for (int c = of->context.first; c < of->context.end; c++)
+        for (int t = of->tensor.first; t < of->tensor.end; t++)
+            ranks[n++] = ech_layout_rank_at(layout, stage, data, c, t);
+    return n;
+}
+
+int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
+                       ech_group_kind kind, int *ranks)
+{
+    selection of = select_ranks(layout, rank, kind);
+    int own = layout->place[rank].data, n = 0;
+    bool *in = ech_calloc((size_t)layout->stages, sizeof *in);
+    int stages = find_stages(layout, model, rank, kind, in);
+    for (int s = 0; s < layout->stages && stages > 0; s++)
+        for (int d = 0; in[s] && d < layout->replicas[s]; d++)
+            if (of.all_data || d == own) n = add_members(layout, s, d, &of, ranks, n);
     free(in);
     return n;
 }
@@ -231,25 +344,32 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
 int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int rank,
                           ech_group_kind kind)
 {
-    if (kind == ECH_GROUP_WORLD) return layout->world;
-    if (kind == ECH_GROUP_DATA) return layout->replicas[layout->place[rank].stage];
-    int *ranks = ech_calloc((size_t)layout->world, sizeof *ranks);
-    int n = ech_layout_members(layout, model, rank, kind, ranks);
-    free(ranks);
+    selection of = select_ranks(layout, rank, kind);
+    int each = (of.context.end - of.context.first) * (of.tensor.end - of.tensor.first), n = 0;
+    bool *in = ech_calloc((size_t)layout->stages, sizeof *in);
+    int stages = find_stages(layout, model, rank, kind, in);
+    for (int s = 0; s < layout->stages && stages > 0; s++)
+        if (in[s]) n += of.all_data ? layout->replicas[s] * each : each;
+    free(in);
     return n;
 }
 
-ech_group_kind ech_layout_addends(const ech_layout *layout, int param)
+static bool has_key_value_heads(const ech_shape *shape)
 {
-    int first, last;
-    if (layout->first_user[param + 1] - layout->first_user[param] < 2) return ECH_GROUP_DATA;
-    stages_of_param(layout, param, 0, &first, &last);
-    return first < last ? ECH_GROUP_TIED : ECH_GROUP_DATA;
+    for (int d = 0; d < shape->dims; d++)
+        if (shape->axis[d] == ECH_AXIS_KV_HEADS) return true;
+    return false;
 }
 
-int ech_layout_writer(const ech_layout *layout, int param)
+ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param)
 {
-    int first, last;
-    stages_of_param(layout, param, 0, &first, &last);
-    return layout->first_rank[first] + param % layout->replicas[first]; /* they share the writing */
+    const ech_param *p = &model->param.at[param];
+    int first, last, heads = ech_axis_shares(ECH_AXIS_KV_HEADS, layout->cut);
+    bool partial = p->partial && layout->tensor > 1;
+    /* Of tensor ranks with the same key/value heads each knows what its own queries make of them. */
+    bool key_value = has_key_value_heads(&p->shape) && heads < layout->tensor;
+    bool tied = is_tied(layout, param, &first, &last);
+    ECH_ASSERT(partial + key_value + tied <= 1);
+    if (tied) return ECH_GROUP_TIED;
+    return partial ? ECH_GROUP_PARTIAL : key_value ? ECH_GROUP_KEY_VALUE : ECH_GROUP_DATA;
 }

@@ -10,7 +10,9 @@
  * k = q / r-th, for forward and backward (Narayanan et al. 2019, 1F1B-RR). With as many replicas
  * everywhere, r is the data-parallel degree, and ranks of one replica number are one pipeline.
  *
- * Ranks are numbered stage by stage, replica by replica.
+ * A replica is a grid of c CONTEXT x t TENSOR ranks: context ranks share the tokens of its samples,
+ * tensor ranks the layers' heads, feed-forward and vocabulary. Ranks are numbered stage by stage,
+ * replica by replica, context rank by context rank; tensor ranks, which talk most, are neighbours.
  */
 #ifndef ECH_LAYOUT_LAYOUT_H
 #define ECH_LAYOUT_LAYOUT_H
@@ -35,17 +37,23 @@ const char *ech_group_kind_name(ech_group_kind kind);
 
 typedef struct ech_place {
     ech_role role;
-    int stage; /* which column of the pipeline */
-    int data;  /* which replica of its stage: which share of the samples */
+    int stage;   /* which column of the pipeline */
+    int data;    /* which replica of its stage: which share of the samples */
+    int context; /* which share of their tokens */
+    int tensor;  /* which share of the layers */
 } ech_place;
 
 typedef struct ech_layout {
     int world;
     int stages;      /* p */
     int chunks;      /* v, of every rank */
+    int context;     /* c, of every replica */
+    int tensor;      /* t, of every replica */
+    ech_cut cut;     /* what those two do to layers */
     int *replicas;   /* [stages] r */
     int *first_rank; /* [stages + 1] */
-    int *cut;        /* [stages * chunks + 1]: virtual stage s is blocks cut[s] .. cut[s + 1] - 1 */
+    /* [stages * chunks + 1]: virtual stage s is blocks first_block[s] .. first_block[s + 1] - 1 */
+    int *first_block;
     ech_place *place;      /* [world] */
     bool uniform;          /* every stage has as many replicas, and they as many micro-batches */
     int64_t micro_batch;   /* samples b */
@@ -74,9 +82,15 @@ void ech_layout_blocks(const ech_layout *layout, int rank, int chunk, int *first
 bool ech_layout_has_block(const ech_layout *layout, int rank, int block);
 /* Whether the rank keeps the parameter: one of its blocks uses it. */
 bool ech_layout_holds(const ech_layout *layout, int rank, int param);
-/* Whether it is this rank that counts the parameter in sums over distinct parameters, as the norm:
- * replica 0 of the first stage that holds it. */
-bool ech_layout_counts(const ech_layout *layout, int rank, int param);
+/* Whether it is this rank that counts its slice of the parameter in sums over distinct parameters, as
+ * the norm: replica 0, context rank 0 of the first stage that holds it, and of tensor ranks with the
+ * same slice the first. */
+bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int rank, int param);
+/* Whether of the tensor ranks with the same slice of the parameter this is the first. */
+bool ech_layout_is_first(const ech_layout *layout, const ech_model *model, int rank, int param);
+/* Whether it is this rank that writes its slice of the parameter and of its states into checkpoints.
+ * Ranks with the same slice share the parameters out. */
+bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int rank, int param);
 
 /* ---- micro-batches ---- */
 
@@ -84,8 +98,10 @@ bool ech_layout_counts(const ech_layout *layout, int rank, int param);
 int ech_layout_micro_batches(const ech_layout *layout, int rank);
 /* The global number q of the rank's k-th micro-batch. */
 int64_t ech_layout_global_micro(const ech_layout *layout, int rank, int64_t k);
-/* The rank that does virtual stage s of micro-batch q. */
-int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q);
+/* The rank that does virtual stage s of micro-batch q and has `rank`'s context and tensor place. */
+int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q, int rank);
+/* The rank at a place. */
+int ech_layout_rank_at(const ech_layout *layout, int stage, int data, int context, int tensor);
 
 /* ---- groups ---- */
 
@@ -95,9 +111,8 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
                        ech_group_kind kind, int *ranks);
 int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int rank,
                           ech_group_kind kind);
-/* The ranks whose gradients of a parameter are added up: DATA, or TIED where several stages hold it. */
-ech_group_kind ech_layout_addends(const ech_layout *layout, int param);
-/* The rank that writes the parameter and its states into checkpoints. */
-int ech_layout_writer(const ech_layout *layout, int param);
+/* The ranks whose gradients of a parameter are added up: DATA; TIED where several stages hold it;
+ * PARTIAL or KEY_VALUE where tensor ranks that hold the same have shares of the sum. */
+ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param);
 
 #endif

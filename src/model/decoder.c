@@ -17,8 +17,7 @@ static void build_layer(const ech_config *config, ech_model *model, const ech_de
     /* Radford et al. 2019, section 2.3: residual layers are scaled at initialisation. */
     double std = model->std / sqrt(2 * (double)model->layers);
     ech_block *block = ech_model_block(model, name);
-    int x =
-        ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, config->model.hidden_size));
+    int x = ech_block_input(block, "hidden", ech_block_stream(block, config->model.hidden_size));
     int y = decoder->norm(model, block, config, first, x);
     x = ech_layer_residual(block, x, decoder->attention(config, model, block, name, y, std));
     y = decoder->norm(model, block, config, second, x);
@@ -31,7 +30,7 @@ static void build_head(const ech_config *config, ech_model *model, const ech_dec
 {
     int64_t C = config->model.hidden_size, V = config->model.vocab_size;
     ech_block *block = ech_model_block(model, "lm_head");
-    int x = ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, C));
+    int x = ech_block_input(block, "hidden", ech_block_stream(block, C));
     x = decoder->norm(model, block, config, decoder->last_norm, x);
     if (!config->model.tie_word_embeddings)
         table = ech_model_matrix(model, block, "lm_head.weight",

@@ -51,6 +51,15 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
     return ECH_OK;
 }
 
+ech_cut ech_model_cut(const ech_config *config)
+{
+    int64_t tensor = config->parallel.tensor, heads = config->model.num_key_value_heads;
+    return (ech_cut){.tensor = (int)tensor,
+                     .key_value = (int)(tensor < heads ? tensor : heads),
+                     .context = (int)config->parallel.context,
+                     .sequence = tensor > 1 && strcmp(config->parallel.sequence, "false") != 0};
+}
+
 /* The divisor of `whole` nearest to `wanted`. */
 static int64_t nearest_divisor(int64_t whole, int64_t wanted)
 {
@@ -80,7 +89,25 @@ static ech_status check(const ech_config *config)
     return ECH_OK;
 }
 
-ech_status ech_model_create(const ech_config *config, ech_model **out)
+static ech_ways ways_of(const ech_config *config)
+{
+    return (ech_ways){.cut = ech_model_cut(config),
+                      .keep = strcmp(config->parallel.sequence, "keep") == 0,
+                      .ulysses = strcmp(config->parallel.context_method, "ulysses") == 0,
+                      .pieces = (int)config->memory.sequence_chunks};
+}
+
+/* A layer that sees a share of the rows makes a share of its parameters' gradients. */
+static void mark_partial(ech_model *model, const ech_block *block)
+{
+    for (size_t n = 0; n < block->node.n; n++) {
+        const ech_node *node = &block->node.at[n];
+        for (int i = 0; i < node->params; i++)
+            model->param.at[node->param[i]].partial |= node->shares_rows;
+    }
+}
+
+static ech_status create(const ech_config *config, ech_ways ways, ech_model **out)
 {
     ECH_TRY(check(config));
     ech_model *model = ech_calloc(1, sizeof *model);
@@ -90,14 +117,28 @@ ech_status ech_model_create(const ech_config *config, ech_model **out)
     model->layers = config->model.num_hidden_layers;
     model->width = config->model.hidden_size;
     model->std = config->model.initializer_range;
+    model->ways = ways;
     ech_status status = model->family->build(config, model);
     if (status != ECH_OK) {
         ech_model_destroy(model);
         return status;
     }
-    for (size_t i = 0; i < model->block.n; i++) ech_block_finish(model->block.at[i]);
+    for (size_t i = 0; i < model->block.n; i++) {
+        ech_block_finish(model->block.at[i]);
+        mark_partial(model, model->block.at[i]);
+    }
     *out = model;
     return ECH_OK;
+}
+
+ech_status ech_model_create(const ech_config *config, ech_model **out)
+{
+    return create(config, ways_of(config), out);
+}
+
+ech_status ech_model_create_uncut(const ech_config *config, ech_model **out)
+{
+    return create(config, (ech_ways){0}, out);
 }
 
 void ech_model_destroy(ech_model *model)
@@ -112,7 +153,7 @@ void ech_model_destroy(ech_model *model)
 
 static int64_t param_count(const ech_param *param)
 {
-    return ech_shape_count(&param->shape, (ech_extent){1, 1});
+    return ech_shape_whole(&param->shape);
 }
 
 int64_t ech_model_params(const ech_model *model)
@@ -179,7 +220,7 @@ int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_a
 
 ech_block *ech_model_block(ech_model *model, const char *name)
 {
-    ech_block *block = ech_block_create(model->pool, name, (int)model->block.n);
+    ech_block *block = ech_block_create(model->pool, name, (int)model->block.n, model->ways);
     ECH_PUSH(model->block, block);
     return block;
 }

@@ -20,6 +20,7 @@ typedef struct ech_model {
     int64_t vocabulary;
     int64_t layers, width; /* L, C: for FLOPs */
     double std;            /* of initial weights */
+    ech_ways ways;         /* how it is cut */
 } ech_model;
 
 struct ech_family {
@@ -36,10 +37,18 @@ const char *ech_family_names(void);                  /* blank-separated */
 
 /* Fills the model section's "auto" keys: what the family says, positions and vocabulary. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
+/* In how many ways the configuration cuts layers; its key/value heads are known. */
+ech_cut ech_model_cut(const ech_config *config);
 /* Builds the blocks of a resolved configuration. Errors: heads that do not divide the width,
  * sequence longer than the positions, and what the family refuses. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);
+/* The same, as if nothing were cut: for who asks for blocks and parameters before the layout has said
+ * that the model can be cut so. */
+ech_status ech_model_create_uncut(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
+
+/* How parallel and memory keys cut the model's layers. */
+ech_cut ech_model_cut(const ech_config *config);
 
 int64_t ech_model_params(const ech_model *model); /* elements of all parameters */
 /* Floating-point operations of one training step on that many tokens, in sequences of T:

@@ -48,12 +48,24 @@ static bool is_received(const accessor *a, int block_index, bool forward)
     return a->list->first_local[neighbour] < 0;
 }
 
+/* What sampling carries from token to token lives as long as the plan. */
+static int cache_of(const accessor *a, int block, int local)
+{
+    for (size_t i = 0; i < a->plan->persistent.n; i++) {
+        const ech_value *v = &a->plan->persistent.at[i];
+        if (v->kind == ECH_MEMORY_CARRIED && v->block == block && v->local == local) return (int)i;
+    }
+    ECH_ASSERT(false);
+    return -1;
+}
+
 /* The list's value of a block's own value, made if it is new. */
 static int value_of(accessor *a, int block_index, int local, int micro)
 {
     const ech_block *block = a->plan->model->block.at[block_index];
     local = ech_block_base(block, local);
     const ech_block_value *v = &block->value.at[local];
+    if (v->carried) micro -= micro % a->list->pieces;
     int *slot = slot_of(a, block_index, local, micro);
     if (*slot >= 0) return *slot;
 
@@ -67,9 +79,12 @@ static int value_of(accessor *a, int block_index, int local, int micro)
         int port = gradient ? port_of(block->doutput.at, block->doutput.n, local)
                             : port_of(block->input.at, block->input.n, local);
         *slot = value_of(a, other, there[port], micro);
+    } else if (v->carried && a->list->purpose == ECH_GENERATE) {
+        *slot = cache_of(a, block_index, local);
     } else {
-        *slot = new_value(a, (ech_value){.kind = gradient ? ECH_MEMORY_ACTIVATION_GRADIENTS
-                                                          : ECH_MEMORY_ACTIVATIONS,
+        *slot = new_value(a, (ech_value){.kind = v->carried ? ECH_MEMORY_CARRIED
+                                                 : gradient ? ECH_MEMORY_ACTIVATION_GRADIENTS
+                                                            : ECH_MEMORY_ACTIVATIONS,
                                          .block = block_index,
                                          .local = local,
                                          .micro = micro,
@@ -80,17 +95,10 @@ static int value_of(accessor *a, int block_index, int local, int micro)
     return *slot;
 }
 
-static void touch_local(accessor *a, int local, bool write)
+static void touch_local(void *context, int local, bool write)
 {
-    const ech_block *block = a->plan->model->block.at[a->step->block];
-    if (local < 0 || !(block->value.at[local].purposes & 1u << a->list->purpose)) return;
+    accessor *a = context;
     touch(a, value_of(a, a->step->block, local, a->step->micro), write);
-}
-
-static void touch_ports(accessor *a, const int *ports, int n, unsigned mask, bool write)
-{
-    for (int i = 0; i < n; i++)
-        if (mask & 1u << i) touch_local(a, ports[i], write);
 }
 
 static void touch_gradient(accessor *a, int param, int call)
@@ -114,48 +122,24 @@ static void touch_gradient(accessor *a, int param, int call)
 static void access_call(accessor *a, const ech_block *block, ech_phase phase, int index)
 {
     const ech_block_call *call = &block->program[phase].at[index];
-    if (call->node < 0) {
-        touch_local(a, call->add[0], false);
-        touch_local(a, call->dout[0], false);
-        touch_local(a, call->din[0], true);
-        return;
-    }
+    ech_call_touches(block, call, phase, a->list->purpose, touch_local, a);
+    if (call->node < 0 || call->again || phase == ECH_FORWARD) return;
     const ech_node *node = &block->node.at[call->node];
-    if (phase == ECH_FORWARD) {
-        if (node->layer->joined && a->list->purpose == ECH_TRAIN) return;
-        touch_ports(a, node->in, node->ins, ~0u, false);
-        touch_ports(a, node->out, node->outs, ~0u, true);
-        touch_ports(a, node->keep, node->keeps, ~0u, true);
-        return;
-    }
-    const ech_reads *reads = phase == ECH_BACKWARD_INPUT ? &node->b : &node->w;
-    touch_ports(a, node->in, node->ins, reads->in, false);
-    touch_ports(a, node->out, node->outs, reads->out, false);
-    touch_ports(a, node->keep, node->keeps, reads->keep, false);
-    touch_ports(a, call->dout, node->outs, ~0u, false);
-    touch_ports(a, call->add, node->ins, ~0u, false);
-    touch_ports(a, call->din, node->ins, ~0u, true);
     if (phase == ECH_BACKWARD_WEIGHT || node->layer->finishes_in_b)
         for (int i = 0; i < node->params; i++) touch_gradient(a, node->param[i], index);
 }
 
-static size_t scratch_of(const accessor *a, const ech_block *block, ech_phase phase)
+static size_t scratch_of(const accessor *a, const ech_block *block, const ech_block_call *call)
 {
-    size_t most = 0;
-    for (size_t c = 0; c < block->program[phase].n; c++) {
-        int node = block->program[phase].at[c].node;
-        if (node < 0 || !block->node.at[node].layer->scratch) continue;
-        ech_scratch_query query = {.block = block,
-                                   .node = &block->node.at[node],
-                                   .kernels = a->plan->kernels,
-                                   .threads = a->plan->threads,
-                                   .extent = a->list->extent,
-                                   .phase = phase,
-                                   .purpose = a->list->purpose};
-        size_t bytes = query.node->layer->scratch(&query);
-        if (bytes > most) most = bytes;
-    }
-    return most;
+    if (call->node < 0 || !block->node.at[call->node].layer->scratch) return 0;
+    ech_scratch_query query = {.block = block,
+                               .node = &block->node.at[call->node],
+                               .kernels = a->plan->kernels,
+                               .threads = a->plan->threads,
+                               .extent = a->list->extent,
+                               .phase = call->again ? ECH_FORWARD : a->step->phase,
+                               .purpose = a->list->purpose};
+    return query.node->layer->scratch(&query);
 }
 
 static void touch_scratch(accessor *a, size_t bytes)
@@ -176,13 +160,50 @@ static void touch_scratch(accessor *a, size_t bytes)
 static void access_block(accessor *a)
 {
     const ech_block *block = a->plan->model->block.at[a->step->block];
-    ech_phase phase = ech_step_phase(a->step);
-    a->step->ticks = (int)block->program[phase].n;
+    size_t scratch = 0;
+    a->step->ticks = a->step->calls;
     for (int c = 0; c < a->step->ticks; c++) {
+        int index = a->step->first_call + c;
+        size_t bytes = scratch_of(a, block, &block->program[a->step->phase].at[index]);
+        if (bytes > scratch) scratch = bytes;
         a->tick = a->step->tick + c;
-        access_call(a, block, phase, c);
+        access_call(a, block, a->step->phase, index);
     }
-    touch_scratch(a, scratch_of(a, block, phase));
+    touch_scratch(a, scratch);
+}
+
+/* What came in pieces is read and written in place. */
+static void access_whole(accessor *a)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    const int *ports;
+    size_t n = ech_step_ports(a->step, block, &ports);
+    for (size_t i = 0; i < n; i++)
+        if (ports[i] >= 0) touch_local(a, ports[i], true);
+}
+
+/* All to all packs what goes and what comes, piece by piece. */
+static size_t exchange_scratch(ech_collective collective, ech_dtype real, int64_t elements,
+                               int members)
+{
+    size_t packed = 2 * (size_t)elements * ech_dtype_bytes(real);
+    size_t own = ech_collective_scratch(collective, real, elements, members);
+    return collective == ECH_COLLECTIVE_ALL_TO_ALL ? packed : own;
+}
+
+static void access_collective(accessor *a)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    if (!a->step->calls) {
+        access_whole(a);
+        return;
+    }
+    const ech_block_call *call = &block->program[a->step->phase].at[a->step->first_call];
+    int64_t elements = ech_exchange_elements(block, call, a->list->extent);
+    int members =
+        ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
+    access_call(a, block, a->step->phase, a->step->first_call);
+    touch_scratch(a, exchange_scratch(a->step->collective, a->plan->real, elements, members));
 }
 
 /* Values of a batch slot, one a micro-batch, for all turns. */
@@ -252,6 +273,9 @@ static void access_step(accessor *a)
     case ECH_STEP_BACKWARD_INPUT:
     case ECH_STEP_BACKWARD_WEIGHT:
         access_block(a);
+        break;
+    case ECH_STEP_COLLECTIVE:
+        access_collective(a);
         break;
     case ECH_STEP_SEND_ACT:
     case ECH_STEP_RECV_ACT:

@@ -18,9 +18,9 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
             continue;
         const ech_block *block = plan->model->block.at[step->block];
         ech_phase phase = ech_step_phase(step);
-        for (size_t c = 0; c < block->program[phase].n; c++) {
+        for (int c = step->first_call; c < step->first_call + step->calls; c++) {
             int index = block->program[phase].at[c].node;
-            if (index < 0) continue;
+            if (index < 0 || block->program[phase].at[c].again) continue;
             const ech_node *node = &block->node.at[index];
             if (phase == ECH_BACKWARD_INPUT && !node->layer->finishes_in_b) continue;
             for (int i = 0; i < node->params; i++)
@@ -32,7 +32,7 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
 static void put(ech_plan *plan, int param, int64_t bucket_bytes)
 {
     ech_param_plan *p = &plan->param[param];
-    ech_group_kind group = ech_layout_addends(plan->layout, param);
+    ech_group_kind group = ech_layout_addends(plan->layout, plan->model, param);
     ech_bucket *bucket = plan->bucket.n ? &plan->bucket.at[plan->bucket.n - 1] : NULL;
     int64_t bytes = (int64_t)ech_dtype_bytes(plan->real);
     if (!bucket || bucket->group != group || bucket->elements * bytes >= bucket_bytes) {

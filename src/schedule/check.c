@@ -66,7 +66,8 @@ int ech_list_micro_of_turn(const ech_list *list)
 
 int64_t ech_list_global_micro(const ech_plan *plan, const ech_list *list, int micro)
 {
-    return ech_layout_global_micro(plan->layout, plan->rank, micro % ech_list_micro_of_turn(list));
+    int micro_batch = micro % ech_list_micro_of_turn(list) / (list->pieces > 1 ? list->pieces : 1);
+    return ech_layout_global_micro(plan->layout, plan->rank, micro_batch);
 }
 
 static ech_status check_after(const ech_plan *plan, const ech_list *list)
@@ -114,6 +115,7 @@ ech_status ech_list_check(const ech_plan *plan, const ech_list *list)
         if (status == ECH_OK) status = ech_check_messages(plan, list, &blocks);
         ech_block_steps_free(&blocks);
         ECH_TRY(status);
+        ECH_TRY(ech_check_collectives(plan, list));
     }
     if (ech_list_trains(list)) {
         ECH_TRY(ech_check_buckets(plan, list));

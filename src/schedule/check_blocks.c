@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The part of the checker that looks at F, B and W: each once, in the order in which activations and
- * gradients flow through the rank's own blocks.
+ * gradients flow through the rank's own blocks and from piece to piece of a sample.
  */
 #include <stdlib.h>
 
@@ -9,10 +9,12 @@
 
 static bool is_work(const ech_step *step)
 {
-    return ech_step_kind_phase(step->kind) >= 0;
+    return ech_step_kind_phase(step->kind) >= 0 ||
+           (step->kind == ECH_STEP_COLLECTIVE && step->calls > 0);
 }
 
-static int *slot_of(const ech_block_steps *b, int chunk, int micro, int block, ech_phase phase)
+static struct ech_block_step *slot_of(const ech_block_steps *b, int chunk, int micro, int block,
+                                      ech_phase phase)
 {
     int place = b->base[chunk] + block - b->first[chunk];
     return &b->at[(place * b->micro_batches + micro) * ECH_PHASES + (int)phase];
@@ -20,9 +22,33 @@ static int *slot_of(const ech_block_steps *b, int chunk, int micro, int block, e
 
 int ech_block_step(const ech_block_steps *steps, int chunk, int micro, int block, ech_phase phase)
 {
-    return *slot_of(steps, chunk, micro, block, phase);
+    return slot_of(steps, chunk, micro, block, phase)->last;
 }
 
+int ech_block_step_first(const ech_block_steps *steps, int chunk, int micro, int block,
+                         ech_phase phase)
+{
+    return slot_of(steps, chunk, micro, block, phase)->first;
+}
+
+/* Whether the step's calls are what its kind says: a collective is one that a group does together, and
+ * compute steps have none of these. */
+static bool has_fitting_calls(const ech_plan *plan, const ech_step *step)
+{
+    const ech_block *block = plan->model->block.at[step->block];
+    int n = (int)block->program[step->phase].n, end = step->first_call + step->calls;
+    bool collective = step->kind == ECH_STEP_COLLECTIVE;
+    if (step->first_call < 0 || step->calls < 1 || end > n || (collective && step->calls > 1))
+        return false;
+    for (int c = step->first_call; c < end; c++) {
+        const ech_block_call *call = &block->program[step->phase].at[c];
+        if ((ech_call_exchange(block, call, step->phase) != NULL) != collective) return false;
+    }
+    return true;
+}
+
+/* Compute steps do their calls in order and each once; collectives of W may be begun ahead of them. With
+ * as many calls in all as the program has, each is done once. */
 static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_block_steps *b)
 {
     const ech_step *step = &list->step.at[s];
@@ -33,9 +59,22 @@ static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_b
         return ech_list_reject(plan, list, s, "is of a micro-batch that this rank does not have");
     if (step->turn != step->micro / ech_list_micro_of_turn(list))
         return ech_list_reject(plan, list, s, "is counted to turn %d", step->turn);
-    int *slot = slot_of(b, step->chunk, step->micro, step->block, ech_step_phase(step));
-    if (*slot >= 0) return ech_list_reject(plan, list, s, "does again what step %d did", *slot);
-    *slot = s;
+    int phase = ech_step_kind_phase(step->kind);
+    if (phase >= 0 && phase != (int)step->phase)
+        return ech_list_reject(plan, list, s, "is of phase %d", (int)step->phase);
+    if (!has_fitting_calls(plan, step))
+        return ech_list_reject(plan, list, s, "does calls %d to %d, which are none for it",
+                               step->first_call, step->first_call + step->calls - 1);
+    struct ech_block_step *slot = slot_of(b, step->chunk, step->micro, step->block, step->phase);
+    slot->calls += step->calls;
+    if (step->kind == ECH_STEP_COLLECTIVE) return ECH_OK;
+    if (slot->last >= 0) {
+        const ech_step *before = &list->step.at[slot->last];
+        if (before->first_call + before->calls > step->first_call)
+            return ech_list_reject(plan, list, s, "does again what step %d did", slot->last);
+    }
+    if (slot->first < 0) slot->first = s;
+    slot->last = s;
     return ECH_OK;
 }
 
@@ -53,7 +92,7 @@ ech_status ech_block_steps_create(const ech_plan *plan, const ech_list *list, ec
     }
     n *= (size_t)list->micro_batches * ECH_PHASES;
     b.at = ech_calloc(n, sizeof *b.at);
-    for (size_t i = 0; i < n; i++) b.at[i] = -1;
+    for (size_t i = 0; i < n; i++) b.at[i] = (struct ech_block_step){.first = -1, .last = -1};
     for (int s = 0; s < (int)list->step.n; s++) {
         ech_status status = is_work(&list->step.at[s]) ? enter(plan, list, s, &b) : ECH_OK;
         if (status == ECH_OK) continue;
@@ -92,15 +131,19 @@ static ech_status check_complete(const flow *f, int block)
     static const char letters[ECH_PHASES + 1] = "FBW";
     const ech_list *list = f->list;
     for (int phase = 0; phase < ECH_PHASES; phase++) {
-        bool wanted = f->plan->model->block.at[block]->program[phase].n > 0 &&
-                      (phase == ECH_FORWARD || ech_list_trains(list));
+        int calls = (int)f->plan->model->block.at[block]->program[phase].n;
+        bool wanted = calls > 0 && (phase == ECH_FORWARD || ech_list_trains(list));
         int step = at(f, block, (ech_phase)phase);
-        if (step < 0 && wanted)
+        int done = slot_of(f->blocks, f->chunk, f->micro, block, (ech_phase)phase)->calls;
+        if (step >= 0 && !wanted)
+            return ech_list_reject(f->plan, list, step, "has nothing to do in this list");
+        if (!wanted || done == calls) continue;
+        if (step < 0) /* nothing, or not all of a program of collectives alone */
             return ech_list_reject(f->plan, list, (int)list->step.n - 1,
                                    "ends a list without %c%d.%d/%d", letters[phase], f->chunk,
                                    f->micro, block);
-        if (step >= 0 && !wanted)
-            return ech_list_reject(f->plan, list, step, "has nothing to do in this list");
+        return ech_list_reject(f->plan, list, step,
+                               "is of a program with %d calls, of which %d are done", calls, done);
     }
     return ECH_OK;
 }
@@ -121,6 +164,12 @@ static int neighbour(const flow *f, int chunk, ech_phase phase)
     return ech_block_step(f->blocks, chunk, f->micro, block, phase);
 }
 
+static int begin_of(const flow *f, int block, ech_phase phase)
+{
+    return ech_block_step_first(f->blocks, f->chunk, f->micro, block, phase);
+}
+
+/* A W may begin behind the first part of its B: that waits for it then. */
 static ech_status check_chunk(const flow *f)
 {
     int first = f->blocks->first[f->chunk], end = f->blocks->end[f->chunk];
@@ -128,17 +177,32 @@ static ech_status check_chunk(const flow *f)
     int behind = neighbour(f, f->chunk + 1, ECH_BACKWARD_INPUT);
     for (int b = first; b < end; b++) {
         ECH_TRY(check_complete(f, b));
-        int step = at(f, b, ECH_FORWARD);
-        ECH_TRY(check_behind(f, step, before, "input"));
-        before = step;
+        ECH_TRY(check_behind(f, begin_of(f, b, ECH_FORWARD), before, "input"));
+        before = at(f, b, ECH_FORWARD);
     }
     for (int b = end - 1; b >= first; b--) {
-        int input = at(f, b, ECH_BACKWARD_INPUT), weight = at(f, b, ECH_BACKWARD_WEIGHT);
+        int input = begin_of(f, b, ECH_BACKWARD_INPUT),
+            weight = begin_of(f, b, ECH_BACKWARD_WEIGHT);
         ECH_TRY(check_behind(f, input, at(f, b, ECH_FORWARD), "forward"));
         ECH_TRY(check_behind(f, input, behind, "gradient"));
         ECH_TRY(check_behind(f, weight, at(f, b, ECH_FORWARD), "forward"));
         ECH_TRY(check_behind(f, weight, input >= 0 ? input : behind, "gradient"));
-        behind = input;
+        behind = at(f, b, ECH_BACKWARD_INPUT);
+    }
+    return ECH_OK;
+}
+
+/* Pieces of a sample read the keys and values of those before, and backwards add to their gradients. */
+static ech_status check_piece(const flow *f)
+{
+    flow before = *f;
+    if (f->list->pieces < 2 || f->micro % f->list->pieces == 0) return ECH_OK;
+    before.micro--;
+    for (int b = f->blocks->first[f->chunk]; b < f->blocks->end[f->chunk]; b++) {
+        ECH_TRY(check_behind(f, begin_of(f, b, ECH_FORWARD), at(&before, b, ECH_FORWARD),
+                             "piece before"));
+        ECH_TRY(check_behind(f, begin_of(&before, b, ECH_BACKWARD_INPUT),
+                             at(f, b, ECH_BACKWARD_INPUT), "piece behind"));
     }
     return ECH_OK;
 }
@@ -148,6 +212,9 @@ ech_status ech_check_blocks(const ech_plan *plan, const ech_list *list,
 {
     flow f = {.plan = plan, .list = list, .blocks = blocks};
     for (f.chunk = 0; f.chunk < blocks->chunks; f.chunk++)
-        for (f.micro = 0; f.micro < list->micro_batches; f.micro++) ECH_TRY(check_chunk(&f));
+        for (f.micro = 0; f.micro < list->micro_batches; f.micro++) {
+            ECH_TRY(check_chunk(&f));
+            ECH_TRY(check_piece(&f));
+        }
     return ECH_OK;
 }

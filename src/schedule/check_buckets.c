@@ -89,9 +89,9 @@ static ech_status write_by_model(audit *a, int s)
         return ECH_OK;
     const ech_block *block = a->plan->model->block.at[step->block];
     ech_phase phase = ech_step_phase(step);
-    for (size_t c = 0; c < block->program[phase].n; c++) {
+    for (int c = step->first_call; c < step->first_call + step->calls; c++) {
         int index = block->program[phase].at[c].node;
-        if (index < 0) continue;
+        if (index < 0 || block->program[phase].at[c].again) continue;
         const ech_node *node = &block->node.at[index];
         if (phase == ECH_BACKWARD_INPUT && !node->layer->finishes_in_b) continue;
         for (int i = 0; i < node->params; i++)

@@ -33,20 +33,23 @@ static int find_peer(const mail *m, ech_step_kind kind, int chunk, int micro)
     const ech_layout *layout = m->plan->layout;
     int stage = ech_layout_virtual_stage(layout, m->plan->rank, chunk) + (goes_on(kind) ? 1 : -1);
     if (stage < 0 || stage >= layout->stages * layout->chunks) return -1;
-    int peer = ech_layout_rank_of(layout, stage, ech_list_global_micro(m->plan, m->list, micro));
+    int peer = ech_layout_rank_of(layout, stage, ech_list_global_micro(m->plan, m->list, micro),
+                                  m->plan->rank);
     return peer == m->plan->rank ? -1 : peer;
 }
 
-/* The compute step that makes what is sent, or needs what is received. */
+/* The compute step that makes what is sent (its last), or needs what is received (its first). */
 static int find_user(const mail *m, ech_step_kind kind, int chunk, int micro)
 {
     const ech_block_steps *b = m->blocks;
     int block = goes_on(kind) ? b->end[chunk] - 1 : b->first[chunk];
-    if (kind == ECH_STEP_SEND_ACT || kind == ECH_STEP_RECV_ACT)
-        return ech_block_step(b, chunk, micro, block, ECH_FORWARD);
-    int step = ech_block_step(b, chunk, micro, block, ECH_BACKWARD_INPUT);
-    if (step >= 0 || kind == ECH_STEP_SEND_GRAD) return step;
-    return ech_block_step(b, chunk, micro, block, ECH_BACKWARD_WEIGHT);
+    bool sends = kind == ECH_STEP_SEND_ACT || kind == ECH_STEP_SEND_GRAD;
+    bool forward = kind == ECH_STEP_SEND_ACT || kind == ECH_STEP_RECV_ACT;
+    ech_phase phase = forward ? ECH_FORWARD : ECH_BACKWARD_INPUT;
+    int step = sends ? ech_block_step(b, chunk, micro, block, phase)
+                     : ech_block_step_first(b, chunk, micro, block, phase);
+    if (step >= 0 || forward || sends) return step;
+    return ech_block_step_first(b, chunk, micro, block, ECH_BACKWARD_WEIGHT);
 }
 
 static ech_status enter(mail *m, int s)
@@ -75,14 +78,19 @@ static ech_status enter(mail *m, int s)
     return ECH_OK;
 }
 
+/* Who waits for a collective waits for what that waits for. */
 static void find_waiters(mail *m)
 {
     const ech_list *list = m->list;
     for (size_t s = 0; s < list->step.n; s++) m->waiter[s] = (int)list->step.n;
     for (size_t s = list->step.n; s-- > 0;) {
         const ech_step *step = &list->step.at[s];
-        for (int i = 0; i < step->afters && step->lane == ECH_LANE_COMPUTE; i++)
-            m->waiter[list->after.at[step->first_after + i]] = (int)s;
+        int waiter = step->lane == ECH_LANE_COMPUTE ? (int)s : m->waiter[s];
+        bool counts = step->lane == ECH_LANE_COMPUTE || step->kind == ECH_STEP_COLLECTIVE;
+        for (int i = 0; i < step->afters && counts; i++) {
+            int *waited = &m->waiter[list->after.at[step->first_after + i]];
+            if (waiter < *waited) *waited = waiter;
+        }
     }
 }
 

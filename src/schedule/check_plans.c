@@ -33,7 +33,7 @@ static int next_collective(const ech_list *list, ech_group_kind group, int *s)
 {
     for (; *s < (int)list->step.n; (*s)++) {
         const ech_step *step = &list->step.at[*s];
-        if (step->lane == ECH_LANE_REDUCE && step->group == group) return (*s)++;
+        if (ech_step_gathers(step) && step->group == group) return (*s)++;
     }
     return -1;
 }
@@ -58,6 +58,9 @@ static bool is_same_collective(const plans *p, ech_wait a, ech_wait b)
     const ech_step *x = &list_of(p, a.rank)->step.at[a.step];
     const ech_step *y = &list_of(p, b.rank)->step.at[b.step];
     if (x->kind != y->kind || x->turn != y->turn) return false;
+    if (x->kind == ECH_STEP_COLLECTIVE)
+        return x->collective == y->collective && x->block == y->block && x->phase == y->phase &&
+               x->first_call == y->first_call && x->calls == y->calls && x->micro == y->micro;
     if (x->kind == ECH_STEP_REDUCE_GRADS) return is_same_bucket(p->at[a.rank], x, p->at[b.rank], y);
     return x->index == y->index && x->count == y->count && x->maximum == y->maximum;
 }
@@ -99,7 +102,7 @@ static void find_groups(const plans *p, bool *used)
     for (int rank = 0; rank < p->n; rank++)
         for (size_t s = 0; s < list_of(p, rank)->step.n; s++) {
             const ech_step *step = &list_of(p, rank)->step.at[s];
-            if (step->lane == ECH_LANE_REDUCE) used[step->group] = true;
+            if (ech_step_gathers(step)) used[step->group] = true;
         }
 }
 
@@ -195,7 +198,7 @@ static ech_status check_versions(const plans *p)
     if (!ech_list_trains(list_of(p, 0)) || !p->at[0]->schedule->vertical_sync) return ECH_OK;
     size_t micro_batches = (size_t)layout->micro_batches * (size_t)list_of(p, 0)->turns;
     int *wanted = ech_calloc(micro_batches, sizeof *wanted);
-    for (int rank = 0; rank < layout->replicas[0]; rank++) {
+    for (int rank = 0; rank < layout->first_rank[1]; rank++) {
         const ech_list *list = list_of(p, rank);
         for (size_t s = 0; s < list->step.n; s++) {
             const ech_step *step = &list->step.at[s];

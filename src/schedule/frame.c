@@ -44,14 +44,19 @@ static int add(framing *f, ech_step_kind kind, int index, int after)
     return step;
 }
 
-/* REDUCE of `count` scalars of this turn over all ranks, after `after`. Returns its index, or -1. */
-static int add_reduce(framing *f, ech_scalar first, int count, int after)
+/* REDUCE of `count` scalars of this turn over a group, after `after`. Returns its index, or -1. */
+static int add_reduce_over(framing *f, ech_group_kind group, ech_scalar first, int count, int after)
 {
-    if (!is_shared(f->plan, ECH_GROUP_WORLD)) return -1;
+    if (!is_shared(f->plan, group)) return -1;
     int reduce = add(f, ECH_STEP_REDUCE, (int)first, after);
     f->list->step.at[reduce].count = count;
-    f->list->step.at[reduce].group = ECH_GROUP_WORLD;
+    f->list->step.at[reduce].group = group;
     return reduce;
+}
+
+static int add_reduce(framing *f, ech_scalar first, int count, int after)
+{
+    return add_reduce_over(f, ECH_GROUP_WORLD, first, count, after);
 }
 
 /* Everything from STOP on: flags, losses, squares. */
@@ -136,8 +141,11 @@ static void add_update(framing *f)
     int folded = -1;
     for (size_t b = 0; b < buckets; b++) add(f, ECH_STEP_NORM, (int)b, f->reduced[b]);
     if (is_synchronous(f)) folded = add_reduce_turn(f, last_compute(f->list));
-    add(f, ECH_STEP_NORM_SUM, -1, folded);
-    add(f, ECH_STEP_CLIP, -1, -1);
+    int summed = add(f, ECH_STEP_NORM_SUM, -1, folded);
+    /* Of a stage alone: its tensor ranks have shares. */
+    if (!is_synchronous(f))
+        folded = add_reduce_over(f, ECH_GROUP_SHARDS, ECH_SCALAR_SQUARES, 1, summed);
+    add(f, ECH_STEP_CLIP, -1, is_synchronous(f) ? -1 : folded);
     for (size_t b = 0; b < buckets; b++) {
         if (f->plan->versions > 1) {
             int stash = add(f, ECH_STEP_STASH, (int)b, -1);
@@ -158,12 +166,12 @@ static void reduce_ready(framing *f, int turn, size_t s)
     f->turn = turn;
     for (size_t b = 0; b < buckets; b++) {
         if (ready[b] > last) last = ready[b];
-        if (ready[b] == (int)s && f->plan->bucket.at[b].group == ECH_GROUP_DATA)
+        if (ready[b] == (int)s && f->plan->bucket.at[b].group != ECH_GROUP_TIED)
             add_reduction(f, b, f->now[s]);
     }
     if (last != (int)s) return;
     for (size_t b = 0; b < buckets; b++)
-        if (f->plan->bucket.at[b].group != ECH_GROUP_DATA) add_reduction(f, b, f->now[s]);
+        if (f->plan->bucket.at[b].group == ECH_GROUP_TIED) add_reduction(f, b, f->now[s]);
     add_update(f);
     f->list->updates++;
 }

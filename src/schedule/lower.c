@@ -76,6 +76,11 @@ bool ech_step_receives(const ech_step *step)
     return step->kind == ECH_STEP_RECV_ACT || step->kind == ECH_STEP_RECV_GRAD;
 }
 
+bool ech_step_gathers(const ech_step *step)
+{
+    return step->lane == ECH_LANE_REDUCE || step->lane == ECH_LANE_COLLECTIVE;
+}
+
 int ech_step_boundary(const ech_step *step)
 {
     bool before = step->kind == ECH_STEP_SEND_ACT || step->kind == ECH_STEP_RECV_GRAD;
@@ -94,6 +99,13 @@ size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **
     case ECH_STEP_SEND_GRAD:
         *ports = block->dinput.at;
         return block->dinput.n;
+    case ECH_STEP_COLLECTIVE: /* that makes them whole */
+        if (step->phase == ECH_FORWARD) {
+            *ports = block->input.at;
+            return block->input.n;
+        }
+        *ports = block->doutput.at;
+        return block->doutput.n;
     default:
         *ports = block->doutput.at;
         return block->doutput.n;
@@ -114,15 +126,15 @@ typedef struct lowering {
     ech_list *list;
     const ech_order *order;
     bool forwards;
-    int rank, micro_batches; /* of a turn */
-    int *item;               /* of my F and B by chunk and micro-batch */
-    const int *version;      /* [items], or NULL: all 0 */
-    int *received;           /* [items] the receive that the item waits for, or -1 */
+    int rank, micro_batches; /* of a turn; pieces count */
+    int pieces;
+    int *item;          /* of my F and B by chunk and micro-batch */
+    const int *version; /* [items], or NULL: all 0 */
+    int *received;      /* [items] the receive that the item waits for, or -1 */
     ECH_LIST(neighbour) near;
     ECH_LIST(int) waits, next; /* steps, and the next of the same item or -1 */
     int *first_wait;           /* [items] */
-    ECH_LIST(int) pending;     /* for the next compute step to wait for */
-    int last;                  /* compute step, or -1 */
+    ech_block_place place;
 } lowering;
 
 /* ---- items by what they are ---- */
@@ -149,11 +161,12 @@ static int find_item(const int *item, ech_action action, int chunks, int micro_b
 /* A rank's micro-batch k of all turns as the k of the rank that does another virtual stage of it. */
 static int translate(const lowering *l, int from, int from_each, int k, int stage, int *rank)
 {
-    int turn = k / from_each;
-    int64_t q = ech_layout_global_micro(l->layout, from, k % from_each);
-    *rank = ech_layout_rank_of(l->layout, stage, q);
+    int turn = k / from_each, within = k % from_each;
+    int64_t q = ech_layout_global_micro(l->layout, from, within / l->pieces);
+    *rank = ech_layout_rank_of(l->layout, stage, q, from);
     int replicas = l->layout->replicas[stage % l->layout->stages];
-    return turn * ech_layout_micro_batches(l->layout, *rank) + (int)(q / replicas);
+    int theirs = turn * ech_layout_micro_batches(l->layout, *rank) + (int)(q / replicas);
+    return theirs * l->pieces + within % l->pieces;
 }
 
 /* ---- neighbours ---- */
@@ -175,8 +188,9 @@ static void look_at(lowering *l, neighbour *n)
 {
     ech_order order = {0};
     int turns = l->list->turns;
-    n->micro_batches = ech_layout_micro_batches(l->layout, n->rank);
+    n->micro_batches = ech_layout_micro_batches(l->layout, n->rank) * l->pieces;
     ech_schedule_order(l->plan->schedule, l->layout, n->rank, turns, l->forwards, &order);
+    ech_order_cut(&order, l->pieces, NULL);
     n->item = index_items(&order, l->layout->chunks, turns * n->micro_batches);
     int next[2] = {-1, -1};
     for (int a = 0; a < 2; a++) n->returns[a] = ech_calloc(order.n + 1, sizeof *n->returns[a]);
@@ -207,9 +221,7 @@ static int64_t bytes_of(const lowering *l, const ech_step *step)
     int64_t bytes = 0;
     size_t n = ech_step_ports(step, block, &ports);
     for (size_t i = 0; i < n; i++)
-        if (ports[i] >= 0)
-            bytes +=
-                (int64_t)ech_block_value_bytes(block, ports[i], l->list->extent, l->plan->real);
+        if (ports[i] >= 0) bytes += ech_plan_message_part(l->plan, l->list, block, ports[i], NULL);
     return bytes;
 }
 
@@ -248,7 +260,9 @@ static int add_message(lowering *l, ech_step_kind kind, int i, int block, int pe
     step->turn = item->micro / l->micro_batches;
     step->peer = peer;
     step->bytes = bytes_of(l, step);
-    if (l->last >= 0) ech_list_add_after(l->list, l->last);
+    if (l->place.last >= 0) ech_list_add_after(l->list, l->place.last);
+    if (ech_step_sends(step) && l->place.outstanding >= 0)
+        ech_list_add_after(l->list, l->place.outstanding);
     return added;
 }
 
@@ -286,22 +300,33 @@ static void post(lowering *l, int i)
 
 /* ---- blocks ---- */
 
-static void add_block(lowering *l, ech_step_kind kind, int block, int i)
+/* The place of item i's steps of a block. */
+static ech_block_place *place_at(lowering *l, int block, int i)
 {
     const ech_order_item *item = &l->order->at[i];
-    if (!l->plan->model->block.at[block]->program[ech_step_kind_phase(kind)].n) return;
-    l->last = ech_list_add(l->list, kind);
-    ech_step *step = &l->list->step.at[l->last];
-    step->block = block;
-    step->chunk = item->chunk;
-    step->micro = item->micro;
-    step->turn = item->micro / l->micro_batches;
-    step->version = l->version ? l->version[i] : 0;
-    for (size_t w = 0; w < l->pending.n; w++) ech_list_add_after(l->list, l->pending.at[w]);
-    l->pending.n = 0;
+    l->place.block = block;
+    l->place.chunk = item->chunk;
+    l->place.micro = item->micro;
+    l->place.turn = item->micro / l->micro_batches;
+    l->place.version = l->version ? l->version[i] : 0;
+    return &l->place;
 }
 
-static bool is_weight_of(const ech_order_item *b, const ech_order_item *w)
+/* What the item has received is for its first block to wait for; in pieces, it is made whole before. */
+static void await_received(lowering *l, int i, int block)
+{
+    int received = l->received[i];
+    if (received < 0) return;
+    /* The compute lane waits for the message itself, too: only what it awaits has a deadline, and a known
+     * end of its life. */
+    ECH_PUSH(l->place.pending, received);
+    if (!ech_plan_cuts_messages(l->plan)) return;
+    bool backward = l->order->at[i].action == ECH_B;
+    int whole = ech_lower_whole(place_at(l, block, i), backward, received);
+    ECH_PUSH(l->place.pending, whole);
+}
+
+bool ech_order_is_weight_of(const ech_order_item *b, const ech_order_item *w)
 {
     return b->action == ECH_B && w->action == ECH_W && w->chunk == b->chunk && w->micro == b->micro;
 }
@@ -310,19 +335,24 @@ static bool is_weight_of(const ech_order_item *b, const ech_order_item *w)
 static int lower_item(lowering *l, int i)
 {
     const ech_order_item *item = &l->order->at[i];
-    bool joined = i + 1 < (int)l->order->n && is_weight_of(item, item + 1);
+    bool joined = i + 1 < (int)l->order->n && ech_order_is_weight_of(item, item + 1);
     int stage = ech_layout_virtual_stage(l->layout, l->rank, item->chunk), first, end;
     ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
-    if (l->received[i] >= 0) ECH_PUSH(l->pending, l->received[i]);
-    for (int w = l->first_wait[i]; w >= 0; w = l->next.at[w]) ECH_PUSH(l->pending, l->waits.at[w]);
+    await_received(l, i, item->action == ECH_F ? first : end - 1);
+    for (int w = l->first_wait[i]; w >= 0; w = l->next.at[w])
+        ECH_PUSH(l->place.pending, l->waits.at[w]);
     if (item->action == ECH_F) {
-        for (int b = first; b < end; b++) add_block(l, ECH_STEP_FORWARD, b, i);
+        for (int b = first; b < end; b++) ech_lower_phase(place_at(l, b, i), ECH_FORWARD);
         send(l, i, stage + 1);
         return 1;
     }
     for (int b = end - 1; b >= first; b--) {
-        if (item->action == ECH_B) add_block(l, ECH_STEP_BACKWARD_INPUT, b, i);
-        if (item->action == ECH_W || joined) add_block(l, ECH_STEP_BACKWARD_WEIGHT, b, i);
+        ech_block_place *place = place_at(l, b, i);
+        if (joined)
+            ech_lower_backward(place);
+        else
+            ech_lower_phase(place,
+                            item->action == ECH_B ? ECH_BACKWARD_INPUT : ECH_BACKWARD_WEIGHT);
     }
     if (item->action == ECH_B) send(l, i, stage - 1);
     return joined ? 2 : 1;
@@ -340,29 +370,33 @@ static void release(lowering *l)
     free(l->waits.at);
     free(l->next.at);
     free(l->first_wait);
-    free(l->pending.at);
+    free(l->place.pending.at);
+    free(l->place.weight_done.at);
 }
 
 void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order,
                     const int *version)
 {
     size_t n = order->n + 1;
-    lowering l = {.plan = plan,
-                  .layout = plan->layout,
-                  .list = list,
-                  .order = order,
-                  .forwards = list->purpose != ECH_TRAIN,
-                  .rank = plan->rank,
-                  .micro_batches = list->micro_batches / list->turns,
-                  .item = index_items(order, plan->layout->chunks, list->micro_batches),
-                  .version = version,
-                  .received = ech_calloc(n, sizeof *l.received),
-                  .first_wait = ech_calloc(n, sizeof *l.first_wait),
-                  .last = -1};
+    lowering l = {
+        .plan = plan,
+        .layout = plan->layout,
+        .list = list,
+        .order = order,
+        .forwards = list->purpose != ECH_TRAIN,
+        .rank = plan->rank,
+        .micro_batches = list->micro_batches / list->turns,
+        .pieces = list->pieces,
+        .item = index_items(order, plan->layout->chunks, list->micro_batches),
+        .version = version,
+        .received = ech_calloc(n, sizeof *l.received),
+        .first_wait = ech_calloc(n, sizeof *l.first_wait),
+        .place = {.plan = plan, .list = list, .last = -1, .outstanding = -1, .awaited = -1}};
     for (size_t i = 0; i < n; i++) l.received[i] = l.first_wait[i] = -1;
     post(&l, 0);
     for (int i = 0; i < (int)order->n;) {
-        bool joined = i + 1 < (int)order->n && is_weight_of(&order->at[i], &order->at[i + 1]);
+        bool joined =
+            i + 1 < (int)order->n && ech_order_is_weight_of(&order->at[i], &order->at[i + 1]);
         post(&l, i + 1 + joined);
         i += lower_item(&l, i);
     }

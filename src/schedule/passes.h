@@ -16,6 +16,32 @@ void ech_list_add_after(ech_list *list, int step);
  * weights that each item reads; NULL: all the newest. */
 void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order,
                     const int *version);
+/* Where a block's steps go, and what they have in common. */
+typedef struct ech_block_place {
+    const ech_plan *plan;
+    ech_list *list;
+    int block, chunk, micro, turn, version;
+    int last;              /* compute step that was added last, or -1 */
+    ECH_LIST(int) pending; /* steps for the next compute step to wait for */
+    int outstanding;       /* the collective that was added last and nobody waits for yet, or -1 */
+    int awaited;           /* the last collective that a compute step waits for, or -1 */
+    int *writer,
+        *reader; /* [locals] the last collective that does to a value of this block, or -1 */
+    ECH_LIST(bool) weight_done; /* calls of the block's W program */
+} ech_block_place;
+/* A phase of a block as steps: F, B or W, cut where a group of ranks has to do something. */
+void ech_lower_phase(ech_block_place *place, ech_phase phase);
+/* B with its W, each W behind the collective that follows what it needs, so that the two overlap. */
+void ech_lower_backward(ech_block_place *place);
+/* A COLLECTIVE that makes the block's inputs (or, backward, the gradients of its outputs) whole, which
+ * came in pieces with step `received`. Returns the step. */
+int ech_lower_whole(ech_block_place *place, bool backward, int received);
+/* Whether w is the W of b, a B. */
+bool ech_order_is_weight_of(const ech_order_item *b, const ech_order_item *w);
+/* The order with each micro-batch in pieces: forwards first to last, backwards last to first. version
+ * (optional) gets as many entries as items. */
+void ech_order_cut(ech_order *order, int pieces, int **version);
+
 /* Which parameters go into which bucket, from the lowered steps. */
 void ech_pass_bucket(ech_plan *plan, const ech_list *list, int64_t bucket_bytes);
 /* Puts LOAD before, and communication, norms and updates between and behind the blocks' steps. */
@@ -30,6 +56,8 @@ void ech_pass_place(ech_list *list, int64_t start);
 
 /* The phase that a step of F, B or W runs. */
 ech_phase ech_step_phase(const ech_step *step);
+/* Whether the block's boundary crosses stages in pieces, one a tensor rank: it is replicated there. */
+bool ech_plan_cuts_messages(const ech_plan *plan);
 /* The last step of every turn that adds to each parameter's gradient: last[turn * params + param],
  * -1 where none does. */
 void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last);

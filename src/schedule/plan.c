@@ -27,7 +27,7 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
     const ech_shape *shape = &plan->model->param.at[index].shape;
     *p = (ech_param_plan){.value = -1, .bucket = -1};
     if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
-    p->elements = ech_shape_count(shape, (ech_extent){1, 1});
+    p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->cut));
     int64_t bytes = p->elements * (int64_t)ech_dtype_bytes(plan->real);
     p->value = add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
     for (int v = 1; v < plan->versions; v++)
@@ -36,6 +36,22 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
     plan->norm_partials += (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
     for (int s = 0; s < plan->states && !forward_only; s++)
         p->state[s] = add_persistent(plan, ECH_MEMORY_OPTIMIZER, index, bytes);
+}
+
+/* Keys and values that sampling carries from token to token. */
+static void plan_caches(ech_plan *plan, ech_extent extent)
+{
+    for (int b = 0; b < (int)plan->model->block.n; b++) {
+        const ech_block *block = plan->model->block.at[b];
+        for (int local = 0; local < (int)block->value.n; local++) {
+            const ech_block_value *v = &block->value.at[local];
+            if (!v->carried || !(v->purposes & 1u << ECH_GENERATE)) continue;
+            size_t bytes = ech_block_value_bytes(block, local, extent, plan->real);
+            int value = add_persistent(plan, ECH_MEMORY_CARRIED, -1, (int64_t)bytes);
+            plan->persistent.at[value].block = b;
+            plan->persistent.at[value].local = local;
+        }
+    }
 }
 
 static void plan_persistent(ech_plan *plan, bool forward_only)
@@ -56,11 +72,13 @@ static void begin(ech_plan *plan, ech_list_kind kind, ech_purpose purpose, ech_e
                   int turns, int micro_batches)
 {
     ech_list *list = &plan->list[kind];
+    list->pieces = (int)(extent.sequence / extent.tokens / plan->layout->context);
+    if (purpose == ECH_GENERATE) list->pieces = 1;
     list->kind = kind;
     list->purpose = purpose;
     list->extent = extent;
     list->turns = turns;
-    list->micro_batches = micro_batches;
+    list->micro_batches = micro_batches * list->pieces;
 }
 
 /* The order of the train list, and the version of the weights that each item reads. */
@@ -81,6 +99,7 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
 {
     ech_order order = {0};
     ech_schedule_order(plan->schedule, plan->layout, plan->rank, 1, true, &order);
+    ech_order_cut(&order, list->pieces, NULL);
     if (list->purpose == ECH_GENERATE) /* one sample, on ranks that have all blocks */
         for (size_t i = order.n = 0; i < (size_t)plan->layout->chunks; i++)
             order.at[order.n++] = (ech_order_item){.action = ECH_F, .chunk = (int)i};
@@ -111,14 +130,25 @@ static void check_group(ech_plan *plan, ech_list *list, ech_group_kind group)
 static void plan_check(ech_plan *plan, ech_list *list)
 {
     check_group(plan, list, ECH_GROUP_DATA);
+    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_SHARDS) > 1)
+        check_group(plan, list, ECH_GROUP_SHARDS);
+    int sharers = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_KEY_VALUE);
+    if (sharers > ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_DATA))
+        check_group(plan, list, ECH_GROUP_KEY_VALUE);
     if (ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_TIED) > 1)
         check_group(plan, list, ECH_GROUP_TIED);
 }
 
 static void begin_lists(ech_plan *plan, const ech_config *config)
 {
-    ech_extent extent = {plan->layout->micro_batch, config->data.sequence_length};
-    ech_extent one = {1, config->data.sequence_length};
+    int64_t T = config->data.sequence_length;
+    int pieces = plan->model->ways.pieces > 1 ? plan->model->ways.pieces : 1;
+    ech_extent extent = {.batch = plan->layout->micro_batch,
+                         .tokens = T / plan->layout->context / pieces,
+                         .sequence = T,
+                         .cut = plan->layout->cut};
+    /* Token by token, with the keys and values of those before. */
+    ech_extent one = {.batch = 1, .tokens = 1, .sequence = T, .cut = plan->layout->cut};
     int m = ech_layout_micro_batches(plan->layout, plan->rank), turns = plan->schedule->turns;
     begin(plan, ECH_LIST_INIT, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_TRAIN, ECH_TRAIN, extent, turns, turns * m);
@@ -126,6 +156,12 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     begin(plan, ECH_LIST_CHECK, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_SAVE, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_GENERATE, ECH_GENERATE, one, 1, 1);
+}
+
+/* Sampling is one rank's. */
+static bool samples(const ech_plan_request *request)
+{
+    return request->forward_only && request->layout->world == 1;
 }
 
 static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ordered *train)
@@ -136,8 +172,7 @@ static void plan_lists(ech_plan *plan, const ech_plan_request *request, const or
     ech_list_add(&plan->list[ECH_LIST_SAVE], ECH_STEP_SAVE);
     plan_check(plan, &plan->list[ECH_LIST_CHECK]);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
-    if (request->forward_only && plan->layout->stages == 1)
-        plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);
+    if (samples(request)) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);
 }
 
 static ech_status finish_lists(ech_plan *plan)
@@ -163,6 +198,7 @@ static void order_training(ech_plan *plan, ordered *train)
     train->version = ech_calloc(train->order.n + 1, sizeof *train->version);
     plan->versions = ech_schedule_versions(plan->schedule, plan->layout, plan->rank, &train->order,
                                            train->version);
+    ech_order_cut(&train->order, plan->model->ways.pieces, &train->version);
 }
 
 ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
@@ -183,6 +219,7 @@ ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
     if (!request->forward_only) order_training(plan, &train);
     plan_persistent(plan, request->forward_only);
     begin_lists(plan, request->config);
+    if (samples(request)) plan_caches(plan, plan->list[ECH_LIST_GENERATE].extent);
     plan_lists(plan, request, &train);
     free(train.order.at);
     free(train.version);
@@ -227,7 +264,14 @@ const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int 
 int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro)
 {
     int base = ech_block_base(block, local);
+    if (block->value.at[base].carried) micro -= micro % list->pieces;
     return list->value_of[(list->first_local[block->index] + base) * list->micro_batches + micro];
+}
+
+int ech_plan_ways(const ech_plan *plan)
+{
+    int pieces = plan->model->ways.pieces > 1 ? plan->model->ways.pieces : 1;
+    return plan->layout->tensor * plan->layout->context * pieces;
 }
 
 int64_t ech_plan_reduced_bytes(const ech_plan *plan)
@@ -246,6 +290,18 @@ int64_t ech_plan_reduced_bytes(const ech_plan *plan)
     }
     free(members);
     return bytes;
+}
+
+int64_t ech_plan_message_part(const ech_plan *plan, const ech_list *list, const ech_block *block,
+                              int local, int64_t *first)
+{
+    int64_t item = (int64_t)ech_dtype_bytes(plan->real);
+    int64_t whole = (int64_t)ech_block_value_bytes(block, local, list->extent, plan->real) / item;
+    bool cuts = ech_plan_cuts_messages(plan);
+    int members = cuts ? plan->layout->tensor : 1;
+    int index = cuts ? plan->layout->place[plan->rank].tensor : 0;
+    if (first) *first = ech_piece_first(whole, members, index);
+    return ech_piece_count(whole, members, index) * item;
 }
 
 int64_t ech_plan_sent_bytes(const ech_plan *plan, int64_t *messages)

@@ -17,6 +17,27 @@ static void print_scalars(const ech_step *step, ech_text *out)
                     ech_group_kind_name(step->group));
 }
 
+/* "[4-9]", "[4]". */
+static void print_calls(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, "[%d", step->first_call);
+    if (step->calls > 1) ech_text_append(out, "-%d", step->first_call + step->calls - 1);
+    ech_text_append(out, "]");
+}
+
+static void print_collective(const ech_step *step, ech_text *out)
+{
+    static const char letters[ECH_PHASES + 1] = "FBW";
+    ech_text_append(out, " %c%d.%d/%d", letters[step->phase], step->chunk, step->micro,
+                    step->block);
+    if (step->calls)
+        print_calls(step, out);
+    else
+        ech_text_append(out, "[received]");
+    ech_text_append(out, " %s over %s", ech_collective_name(step->collective),
+                    ech_group_kind_name(step->group));
+}
+
 void ech_step_print(const ech_step *step, ech_text *out)
 {
     ech_text_append(out, "%s", ech_step_name(step->kind));
@@ -25,6 +46,10 @@ void ech_step_print(const ech_step *step, ech_text *out)
     case ECH_STEP_BACKWARD_INPUT:
     case ECH_STEP_BACKWARD_WEIGHT:
         ech_text_append(out, "%d.%d/%d", step->chunk, step->micro, step->block);
+        if (step->is_part) print_calls(step, out);
+        break;
+    case ECH_STEP_COLLECTIVE:
+        print_collective(step, out);
         break;
     case ECH_STEP_SEND_ACT:
     case ECH_STEP_SEND_GRAD:
@@ -68,7 +93,7 @@ void ech_list_print(const ech_list *list, ech_text *out)
 {
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        ech_text_append(out, "%5zu  %-8s ", s, ech_lane_name(step->lane));
+        ech_text_append(out, "%5zu  %-10s ", s, ech_lane_name(step->lane));
         ech_step_print(step, out);
         for (int i = 0; i < step->afters; i++)
             ech_text_append(out, "%s%d", i ? " " : "  after ",

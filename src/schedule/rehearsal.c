@@ -29,7 +29,7 @@ typedef struct engine {
     lane (*lanes)[ECH_LANES]; /* [ranks] */
     double *link_free;        /* [links] */
     int *group_of;            /* [ranks * ECH_GROUPS]: 1 + group, or 0: not asked yet */
-    int *arrived_before;      /* [ranks] in the rank's open collective; -1: nobody */
+    int *arrived_before;      /* [ranks * ECH_LANES] in the lane's open collective; -1: nobody */
     int *members;             /* [ranks] */
     ECH_LIST(group) group;
     ECH_LIST(event) heap;
@@ -139,7 +139,7 @@ static void begin_collective(engine *e, int rank, int step)
     const ech_step *s = step_of(e, rank, step);
     group *g = find_group(e, rank, s->group);
     if (!g) return;
-    e->arrived_before[rank] = g->last;
+    e->arrived_before[rank * ECH_LANES + (int)s->lane] = g->last;
     g->last = rank;
     if (++g->arrived < g->members) return;
     g->arrived = 0;
@@ -156,7 +156,7 @@ static void begin(engine *e, int rank, int step)
         return;
     }
     e->lanes[rank][s->lane].running = step;
-    if (s->lane == ECH_LANE_REDUCE)
+    if (ech_step_gathers(s))
         begin_collective(e, rank, step);
     else
         end_in(e, ech_cost_of(e->costs, e->out->plans[rank], s, 1), rank, step);
@@ -195,11 +195,11 @@ static void finish(engine *e, int rank, int step)
 }
 
 /* rank: who arrived last. A member that has ended may at once arrive at its next collective. */
-static void finish_collective(engine *e, int rank)
+static void finish_collective(engine *e, int rank, ech_lane which)
 {
     for (int member = rank; member >= 0;) {
-        int before = e->arrived_before[member];
-        finish(e, member, e->lanes[member][ECH_LANE_REDUCE].running);
+        int before = e->arrived_before[member * ECH_LANES + (int)which];
+        finish(e, member, e->lanes[member][which].running);
         member = before;
     }
 }
@@ -208,8 +208,8 @@ static void handle(engine *e, const event *ended)
 {
     const ech_step *s = step_of(e, ended->rank, ended->step);
     e->now = e->out->end = ended->time;
-    if (s->lane == ECH_LANE_REDUCE) {
-        finish_collective(e, ended->rank);
+    if (ech_step_gathers(s)) {
+        finish_collective(e, ended->rank, s->lane);
         return;
     }
     finish(e, ended->rank, ended->step);
@@ -227,7 +227,7 @@ static void allocate(engine *e)
     e->lanes = ech_calloc(ranks, sizeof *e->lanes);
     e->link_free = ech_calloc(out->pairing.link.n, sizeof *e->link_free);
     e->group_of = ech_calloc(ranks * ECH_GROUPS, sizeof *e->group_of);
-    e->arrived_before = ech_calloc(ranks, sizeof *e->arrived_before);
+    e->arrived_before = ech_calloc(ranks * ECH_LANES, sizeof *e->arrived_before);
     e->members = ech_calloc(ranks, sizeof *e->members);
     for (int rank = 0; rank < out->ranks; rank++) {
         size_t steps = list_of(e, rank)->step.n;

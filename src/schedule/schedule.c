@@ -105,7 +105,7 @@ static int64_t most_turns(const ech_layout *layout)
     int64_t runs = 1;
     for (int s = 0; s < layout->stages; s++) {
         int64_t own = (int64_t)ech_layout_micro_batches(layout, layout->first_rank[s]) *
-                      (layout->cut[s + 1] - layout->cut[s]);
+                      (layout->first_block[s + 1] - layout->first_block[s]);
         if (own > runs) runs = own;
     }
     return runs < ECH_MOST_BLOCK_RUNS ? ECH_MOST_BLOCK_RUNS / runs : 1;
@@ -150,7 +150,7 @@ static ech_status check_asynchronous(const ech_config *config, const ech_model *
                                      const ech_layout *layout)
 {
     for (int p = 0; p < (int)model->param.n; p++)
-        if (ech_layout_addends(layout, p) == ECH_GROUP_TIED)
+        if (ech_layout_addends(layout, model, p) == ECH_GROUP_TIED)
             return ech_config_complain(
                 config, "parallel.schedule",
                 "first and last stage share %s and would have to update it together, which an "

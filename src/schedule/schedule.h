@@ -8,7 +8,7 @@
  *         ->  access (which values each step touches)  ->  lifetime  ->  place (offsets)  ->  check
  *
  * A step names what it works on, the values it touches, and the steps it comes after. A lane begins
- * its steps in order; compute and reduce also finish them in order, while many messages of the send
+ * its steps in order; compute, reduce and collective also finish them in order, while many messages of the send
  * and receive lanes may be under way at once. `after` waits for completion. A rank's plan is made
  * without building the others'.
  *
@@ -76,11 +76,18 @@ typedef struct ech_step {
     int version;             /* of weights, in updates since the list began: read by F, B, W and
                                    STASH, written by UPDATE. One version back may be -1 */
     int peer;                /* rank at the other end of a message; -1 elsewhere */
-    int64_t bytes;           /* of a message, all its tensors together */
+    int64_t bytes;           /* of a message, all its tensors together; of COLLECTIVE, what this
+                                rank sends */
     int index;            /* bucket of REDUCE_GRADS, STASH, NORM, UPDATE; first scalar of REDUCE */
     int count;            /* scalars of REDUCE */
-    ech_group_kind group; /* of REDUCE, REDUCE_GRADS */
-    bool maximum;         /* REDUCE takes the maximum, not the sum */
+    ech_group_kind group; /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
+    /* Calls of the block's program of that phase: F, B and W do those between two collectives. A
+     * COLLECTIVE is one call; calls 0: it makes what has come from another stage in pieces whole. */
+    ech_phase phase;
+    int first_call, calls;
+    bool is_part;               /* of F, B, W: the program has other calls, too */
+    ech_collective collective;  /* of COLLECTIVE */
+    bool maximum;               /* REDUCE takes the maximum, not the sum */
     int first_after, afters;    /* in list.after: earlier steps that must be complete */
     int first_access, accesses; /* in list.access */
     int scratch;                /* value, or -1 */
@@ -120,14 +127,17 @@ typedef struct ech_writer {
 typedef struct ech_list {
     ech_list_kind kind;
     ech_purpose purpose;
-    ech_extent extent;        /* of a micro-batch */
-    int turns, micro_batches; /* of this rank, over all turns */
-    int updates;              /* versions that the list adds to the weights */
+    ech_extent extent; /* of a micro-batch */
+    int turns;
+    int pieces;        /* in which each micro-batch is processed, one after the other */
+    int micro_batches; /* of this rank, over all turns; each piece counts as one */
+    int updates;       /* versions that the list adds to the weights */
     ECH_LIST(ech_step) step;
     ECH_LIST(int) after;
     ECH_LIST(ech_access) access;
     ECH_LIST(ech_value) value;
-    int *value_of;              /* [(first_local[block] + local) * micro_batches + micro], or -1 */
+    int *value_of;              /* [(first_local[block] + local) * micro_batches + micro], or -1;
+                                   what is carried from piece to piece stands at the first */
     int *first_local;           /* [blocks]; of the rank's own blocks */
     ech_writer *first_writer;   /* [turns * params]: of a gradient; everyone else adds */
     int batch[ECH_BATCH_SLOTS]; /* first of micro_batches values, or -1: not loaded here */
@@ -234,6 +244,29 @@ int ech_plan_row(const ech_plan *plan);
  * and messages of activations and their gradients that it sends to other stages. */
 int64_t ech_plan_reduced_bytes(const ech_plan *plan);
 int64_t ech_plan_sent_bytes(const ech_plan *plan, int64_t *messages);
+
+/* ---- traffic: what a rank sends, by the axis that makes it necessary ---- */
+
+typedef enum ech_traffic_axis {
+#define X(name, text, what) ECH_TRAFFIC_##name,
+#include "schedule/traffic.def"
+#undef X
+    ECH_TRAFFIC_AXES
+} ech_traffic_axis;
+
+const char *ech_traffic_axis_name(ech_traffic_axis axis);
+typedef struct ech_traffic {
+    int64_t bytes;
+    int64_t messages; /* -1: not known, of reductions of gradients other than `direct` */
+    int64_t calls[ECH_COLLECTIVES]; /* collectives by kind; reductions of gradients are ALL_REDUCE,
+                                       messages between stages NONE */
+    int64_t groups[ECH_GROUPS];     /* the same collectives by group */
+} ech_traffic;
+
+/* What this rank sends in one run of the train list, counted from its steps; of an outline, too. Scalars
+ * that are folded over all ranks (REDUCE) are left out. */
+void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
+
 /* The peak of each kind over all lists, persistent parts included. */
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);
 
@@ -245,11 +278,23 @@ int ech_step_kind_phase(ech_step_kind kind);
 int ech_step_boundary(const ech_step *step);
 bool ech_step_sends(const ech_step *step);    /* SEND_ACT, SEND_GRAD */
 bool ech_step_receives(const ech_step *step); /* RECV_ACT, RECV_GRAD */
+/* Needs all members of a group: reduce and collective lanes. */
+bool ech_step_gathers(const ech_step *step);
 
-/* The values of `block` that the message carries, -1 where a port has none. Returns how many. */
+/* The values of `block` that the message carries, or that a COLLECTIVE makes whole, -1 where a port has none. Returns how many. */
 size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);
 
-/* "F0.3/5". */
+/* Bytes of a block's value that a message carries: all of it, or where tensor ranks hold it alike, of each
+ * rank a part. *first (optional): the element where that begins. */
+int64_t ech_plan_message_part(const ech_plan *plan, const ech_list *list, const ech_block *block,
+                              int local, int64_t *first);
+/* In how many shares, of tensor and context ranks and of pieces in time, a block is computed. */
+int ech_plan_ways(const ech_plan *plan);
+/* Elements, whole, of what a call's collective works on. */
+int64_t ech_exchange_elements(const ech_block *block, const ech_block_call *call,
+                              ech_extent extent);
+
+/* "F0.3/5", or "F0.3/5[4-9]" of a step that does calls 4 to 9 of the block's program only. */
 void ech_step_print(const ech_step *step, ech_text *out);
 /* "model.layers.3: linear4.out, micro-batch 2". */
 void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out);

@@ -105,60 +105,17 @@ void ech_simulation_free(ech_simulation *simulation)
 
 /* ---- the picture ---- */
 
-ech_bar_kind ech_step_kind_bar(ech_step_kind kind)
-{
-    switch (kind) {
-    case ECH_STEP_FORWARD:
-        return ECH_BAR_FORWARD;
-    case ECH_STEP_BACKWARD_INPUT:
-        return ECH_BAR_BACKWARD;
-    case ECH_STEP_BACKWARD_WEIGHT:
-        return ECH_BAR_WEIGHT;
-    case ECH_STEP_NORM:
-    case ECH_STEP_NORM_SUM:
-    case ECH_STEP_CLIP:
-    case ECH_STEP_STASH:
-    case ECH_STEP_UPDATE:
-        return ECH_BAR_UPDATE;
-    default:
-        return ECH_BAR_OTHER;
-    }
-}
-
-/* The last bar grows if this one follows it without a gap and is of the same work. A W behind its own
- * B is of the same work, as they come block by block: the two are one backward. */
-static void add_bar(ech_timeline *timeline, ech_bar bar)
-{
-    ech_bar *last = timeline->bar.n ? &timeline->bar.at[timeline->bar.n - 1] : NULL;
-    bool same =
-        last && last->rank == bar.rank && last->chunk == bar.chunk && last->micro == bar.micro &&
-        (last->kind == bar.kind || (last->kind == ECH_BAR_BACKWARD && bar.kind == ECH_BAR_WEIGHT));
-    if (same && last->end >= bar.begin)
-        last->end = bar.end;
-    else
-        ECH_PUSH(timeline->bar, bar);
-}
-
 void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *const *plans,
                              ech_list_kind list, ech_timeline *out)
 {
     ech_timeline timeline = {.ranks = simulation->ranks,
                              .chunks = plans[0]->layout->chunks,
+                             .pieces = plans[0]->list[list].pieces,
                              .end = simulation->end,
                              .seconds = simulation->seconds,
                              .bubble = simulation->bubble};
-    for (int rank = 0; rank < simulation->ranks; rank++) {
-        const ech_list *steps = &plans[rank]->list[list];
-        for (size_t s = 0; s < steps->step.n; s++) {
-            const ech_step *step = &steps->step.at[s];
-            ech_bar bar = {.rank = rank,
-                           .kind = ech_step_kind_bar(step->kind),
-                           .chunk = step->chunk,
-                           .micro = step->micro,
-                           .begin = simulation->begin[rank][s],
-                           .end = simulation->finish[rank][s]};
-            if (step->lane == ECH_LANE_COMPUTE && bar.end > bar.begin) add_bar(&timeline, bar);
-        }
-    }
+    for (int rank = 0; rank < simulation->ranks; rank++)
+        ech_timeline_add_list(&timeline, rank, &plans[rank]->list[list], simulation->begin[rank],
+                              simulation->finish[rank]);
     *out = timeline;
 }

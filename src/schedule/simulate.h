@@ -42,8 +42,13 @@ void ech_simulation_free(ech_simulation *simulation);
 
 /* What a step of the compute lane is drawn as. */
 ech_bar_kind ech_step_kind_bar(ech_step_kind kind);
-/* What it looks like: one bar for the steps of a chunk and micro-batch of one kind that follow each
- * other without a gap; a W behind its own B is part of it. */
+/* Adds a rank's compute lane, from the times at which the list's steps began and ended: a bar for the
+ * steps of a chunk and micro-batch of one kind, a W behind its own B being part of it; and a bar of its
+ * own, within such a bar or before it, wherever compute waited for a collective. Ranks come in any
+ * order, and ech_timeline_finish behind the last. */
+void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *list,
+                           const double *begin, const double *end);
+/* What the simulation looks like; not finished. */
 void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *const *plans,
                              ech_list_kind list, ech_timeline *out);
 

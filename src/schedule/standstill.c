@@ -43,7 +43,7 @@ static int find_collective(const ech_list *list, ech_group_kind group, int n)
 {
     for (int s = 0; s < (int)list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (step->lane == ECH_LANE_REDUCE && step->group == group && --n == 0) return s;
+        if (ech_step_gathers(step) && step->group == group && --n == 0) return s;
     }
     return -1;
 }
@@ -57,7 +57,7 @@ static ech_wait absent_member(const ech_rehearsal *r, ech_wait at)
     int *members = ech_calloc((size_t)r->ranks, sizeof *members), place = 0;
     int n = ech_layout_members(plan->layout, plan->model, at.rank, group, members);
     for (int s = 0; s <= at.step; s++)
-        place += list->step.at[s].lane == ECH_LANE_REDUCE && list->step.at[s].group == group;
+        place += ech_step_gathers(&list->step.at[s]) && list->step.at[s].group == group;
     ech_wait absent = {.rank = at.rank, .step = -1};
     for (int i = 0; i < n; i++) {
         int step = find_collective(list_of(r, members[i]), group, place);
@@ -74,7 +74,7 @@ ech_wait ech_rehearsal_waits_for(const ech_rehearsal *r, ech_wait at)
     const ech_list *list = list_of(r, at.rank);
     const ech_step *step = step_of(r, at);
     if (r->begin[at.rank][at.step] >= 0) {
-        if (step->lane == ECH_LANE_REDUCE) return absent_member(r, at);
+        if (ech_step_gathers(step)) return absent_member(r, at);
         return (ech_wait){.rank = step->peer, .step = r->pairing.partner[at.rank][at.step]};
     }
     int head = head_of(r, at.rank, step->lane);
@@ -135,9 +135,9 @@ static void print_nobody(const ech_rehearsal *r, const chain *c, int first, int 
     const ech_step *last = step_of(r, c->at[c->n - 1]);
     ech_text_append(out, "%swaits for rank %d to %s", c->n > (size_t)first + 1 ? ", which " : "",
                     nobody,
-                    last->lane == ECH_LANE_REDUCE ? "join"
-                    : ech_step_sends(last)        ? "receive it"
-                                                  : "send it");
+                    ech_step_gathers(last) ? "join"
+                    : ech_step_sends(last) ? "receive it"
+                                           : "send it");
     ech_text_append(out, "; its list has no such step");
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timelines: order, end, bubble.
+ * Timelines: order, end, bubble, rows, and their words.
  */
 #include "schedule/timeline.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct {
     const char *text, *colour, *meaning;
@@ -73,19 +74,19 @@ static double median_forward(const ech_timeline *timeline)
     return median;
 }
 
-/* Time of all ranks in which an F, B or W is drawn. */
-static double busy_time(const ech_timeline *timeline)
+/* Time of all ranks that bars cover: of collectives, or of these and of F, B and W. */
+static double covered_time(const ech_timeline *timeline, bool work)
 {
-    double busy = 0, covered = 0; /* up to where the rank's bars have been counted */
+    double time = 0, covered = 0; /* up to where the rank's bars have been counted */
     for (size_t i = 0; i < timeline->bar.n; i++) {
         const ech_bar *bar = &timeline->bar.at[i];
         if (i == 0 || bar->rank != bar[-1].rank) covered = 0;
-        if (bar->kind > ECH_BAR_WEIGHT) continue;
+        if (bar->kind != ECH_BAR_COLLECTIVE && !(work && bar->kind <= ECH_BAR_WEIGHT)) continue;
         double end = fmin(bar->end, timeline->end), begin = fmax(bar->begin, covered);
-        if (end > begin) busy += end - begin;
+        if (end > begin) time += end - begin;
         covered = fmax(covered, end);
     }
-    return busy;
+    return time;
 }
 
 void ech_timeline_finish(ech_timeline *timeline)
@@ -103,8 +104,42 @@ void ech_timeline_finish(ech_timeline *timeline)
     if (timeline->end <= 0) timeline->end = end;
     timeline->forward = median_forward(timeline);
     double total = timeline->ranks * timeline->end;
-    timeline->bubble = total > 0 ? fmax(0, 1 - busy_time(timeline) / total) : 0;
+    double waiting = covered_time(timeline, false);
+    double busy = covered_time(timeline, true) - waiting;
+    timeline->waits = total > 0 ? waiting / total : 0;
+    timeline->bubble = total > 0 ? fmax(0, 1 - busy / total) : 0;
 }
+
+/* ---- rows ---- */
+
+static bool are_same_bars(const ech_bar *a, const ech_bar *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ech_bar moved = b[i];
+        moved.rank = a[i].rank;
+        if (compare_bars(&a[i], &moved) != 0) return false;
+    }
+    return true;
+}
+
+void ech_timeline_find_rows(const ech_timeline *timeline, bool shared, ech_timeline_rows *rows)
+{
+    const ech_bar *bar = timeline->bar.at;
+    size_t from = 0;
+    for (int rank = 0; rank < timeline->ranks; rank++) {
+        size_t end = from;
+        while (end < timeline->bar.n && bar[end].rank == rank) end++;
+        ech_timeline_row *last = rows->n ? &rows->at[rows->n - 1] : NULL;
+        if (shared && last && last->bars == end - from &&
+            (end == from || are_same_bars(bar + last->first_bar, bar + from, end - from)))
+            last->ranks++;
+        else
+            ECH_PUSH(*rows, (ech_timeline_row){rank, 1, from, end - from});
+        from = end;
+    }
+}
+
+/* ---- times ---- */
 
 /* Four digits, and never an exponent of what people count. */
 static void append_amount(double amount, ech_text *out)
@@ -119,7 +154,25 @@ void ech_timeline_time(const ech_timeline *timeline, double time, ech_text *out)
         append_amount(micro ? time * 1e6 : milli ? time * 1e3 : time, out);
         ech_text_append(out, micro ? " µs" : milli ? " ms" : " s");
     } else {
+        size_t from = out->n;
         append_amount(time, out);
-        ech_text_append(out, time == 1 ? " block forward" : " block forwards");
+        bool one = strcmp(out->at + from, "1") == 0; /* as it reads: sums of parts are inexact */
+        ech_text_append(out, one ? " block forward" : " block forwards");
     }
+}
+
+void ech_timeline_bubble(const ech_timeline *timeline, ech_text *out)
+{
+    ech_text_append(out, "bubble %.1f %%", 100 * timeline->bubble);
+    if (timeline->waits > 0)
+        ech_text_append(out, ", waits for collectives %.1f %%", 100 * timeline->waits);
+}
+
+void ech_timeline_collectives(const ech_timeline *timeline, int steps, ech_text *out)
+{
+    double each = timeline->collective / timeline->ranks;
+    if (!(each > 0)) return;
+    ech_timeline_time(timeline, each / steps, out);
+    ech_text_append(out, " a step and rank; compute waits for them ");
+    ech_timeline_time(timeline, timeline->waits * timeline->end / steps, out);
 }

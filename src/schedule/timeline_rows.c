@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of boxes. A picture of thousands of boxes stays small: boxes of a colour share a group, and
+ * Rows of boxes, and at the foot of each a strip where compute waits for collectives, which is mostly within
+ * the boxes. A picture of thousands of boxes stays small: boxes of a colour share a group, and
  * those too narrow to have an edge are one path.
  */
 #include "schedule/timeline_rows.h"
@@ -15,7 +16,7 @@
 
 enum { MOST_HINTS = 4096 };
 
-static const double narrow = 5, palest = 0.55, smallest_font = 7, largest_font = 12,
+static const double narrow = 5, palest = 0.55, strip = 0.24, smallest_font = 7, largest_font = 12,
                     digit_width = 0.6;
 
 char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer)
@@ -25,12 +26,40 @@ char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer)
     return ech_svg_pale(ech_bar_kind_colour(kind), white, buffer);
 }
 
+void ech_panel_choose_rows(ech_panel *panel)
+{
+    const ech_timeline *timeline = panel->timeline;
+    bool many = timeline->ranks > ECH_TIMELINE_ROWS;
+    ech_timeline_find_rows(timeline, many, &panel->drawn);
+    if (panel->drawn.n > ECH_TIMELINE_ROWS) {
+        ech_timeline_rows all = {0};
+        ech_timeline_find_rows(timeline, false, &all);
+        for (int row = 0; row < ECH_TIMELINE_ROWS; row++)
+            panel->drawn.at[row] = all.at[ech_timeline_rank_of_row(timeline->ranks, row)];
+        panel->drawn.n = ECH_TIMELINE_ROWS;
+        free(all.at);
+    }
+    panel->rows = (int)panel->drawn.n;
+}
+
+void ech_panel_free(ech_panel *panel)
+{
+    free(panel->drawn.at);
+    *panel = (ech_panel){0};
+}
+
+int ech_panel_name_row(const ech_timeline_row *row, char *name, size_t size)
+{
+    return row->ranks == 1
+               ? snprintf(name, size, "rank %d", row->rank)
+               : snprintf(name, size, "rank %d .. %d", row->rank, row->rank + row->ranks - 1);
+}
+
 void ech_panel_measure(ech_panel *panel, double scale)
 {
     const ech_timeline *timeline = panel->timeline;
-    int rows = timeline->ranks < ECH_TIMELINE_ROWS ? timeline->ranks : ECH_TIMELINE_ROWS, most = 0;
+    int rows = panel->rows, most = 0;
     panel->scale = scale;
-    panel->rows = rows;
     panel->row_height = rows <= 8 ? 30 : rows <= 16 ? 24 : rows <= 32 ? 18 : 14;
     panel->row_gap = rows <= 8 ? 5 : rows <= 16 ? 4 : rows <= 32 ? 3 : 2;
     panel->hints = timeline->bar.n <= MOST_HINTS;
@@ -49,7 +78,9 @@ static void append_hint(const ech_timeline *timeline, const ech_bar *bar, ech_te
 {
     ech_text_append(out, "<title>");
     ech_svg_escape(out, ech_bar_kind_meaning(bar->kind));
-    if (bar->micro >= 0) ech_text_append(out, ", micro-batch %d", bar->micro);
+    int pieces = timeline->pieces > 1 ? timeline->pieces : 1;
+    if (bar->micro >= 0) ech_text_append(out, ", micro-batch %d", bar->micro / pieces);
+    if (bar->micro >= 0 && pieces > 1) ech_text_append(out, ", piece %d", bar->micro % pieces);
     if (timeline->chunks > 1 && bar->kind <= ECH_BAR_WEIGHT)
         ech_text_append(out, ", chunk %d", bar->chunk);
     ech_text_append(out, ": ");
@@ -57,9 +88,10 @@ static void append_hint(const ech_timeline *timeline, const ech_bar *bar, ech_te
     ech_text_append(out, "</title>");
 }
 
-static void append_box(const ech_panel *panel, const ech_box *box, ech_text *out)
+static void append_box(const ech_panel *panel, const ech_box *box, double top, double height,
+                       ech_text *out)
 {
-    ech_svg_rect(out, box->x, 0, box->width, panel->row_height, "");
+    ech_svg_rect(out, box->x, top, box->width, height, "");
     if (!panel->hints) return;
     out->n -= strlen("/>\n");
     ech_text_append(out, ">");
@@ -107,7 +139,7 @@ static void add_to_layer(const ech_panel *panel, const ech_box *box, ech_bar_kin
     else if (box->width < narrow)
         append_filled(&layer->lines, "M# 0h#", (double[]){box->x, box->width});
     else
-        append_box(panel, box, &layer->boxes);
+        append_box(panel, box, 0, panel->row_height, &layer->boxes);
 }
 
 static void append_layer(const ech_panel *panel, const char *colour, const colour_layer *layer,
@@ -158,14 +190,73 @@ static void append_numbers(ech_panel *panel, const ech_boxes *boxes, ech_text *o
     }
 }
 
+/* ---- waits ---- */
+
+/* Of several bars the height shows their share of the time. */
+static void append_wait(const ech_panel *panel, const ech_box *box, colour_layer *layer)
+{
+    double height = strip * panel->row_height * (box->bar ? 1 : box->share[ECH_BAR_COLLECTIVE]);
+    double top = panel->row_height - height;
+    if (height < 0.05) return;
+    if (box->bar && box->width >= narrow)
+        append_box(panel, box, top, height, &layer->boxes);
+    else
+        append_filled(&layer->shares, "M# #h#v#h#z",
+                      (double[]){box->x, top, box->width, height, -box->width});
+}
+
+static void append_waits(ech_panel *panel, const ech_boxes *boxes, ech_text *out)
+{
+    colour_layer layer = {0};
+    for (size_t i = 0; i < boxes->n; i++) {
+        append_wait(panel, &boxes->at[i], &layer);
+        panel->together |= !boxes->at[i].bar;
+    }
+    append_layer(panel, ech_bar_kind_colour(ECH_BAR_COLLECTIVE), &layer, out);
+    ech_text_free(&layer.boxes);
+    ech_text_free(&layer.shares);
+}
+
 /* ---- rows ---- */
 
-static void append_row(ech_panel *panel, int rank, const ech_boxes *boxes, double left, double y,
-                       ech_text *out)
+/* A row's bars apart, and their boxes. */
+typedef struct row_bars {
+    ech_bar *work, *wait;
+    ech_boxes works, waits;
+} row_bars;
+
+static row_bars take_row(const ech_panel *panel, const ech_timeline_row *row)
+{
+    const ech_timeline *timeline = panel->timeline;
+    row_bars bars = {.work = ech_calloc(row->bars, sizeof *bars.work),
+                     .wait = ech_calloc(row->bars, sizeof *bars.wait)};
+    size_t works = 0, waits = 0;
+    for (size_t i = row->first_bar; i < row->first_bar + row->bars; i++) {
+        const ech_bar *bar = &timeline->bar.at[i];
+        if (bar->kind == ECH_BAR_COLLECTIVE)
+            bars.wait[waits++] = *bar;
+        else
+            bars.work[works++] = *bar;
+    }
+    ech_boxes_make(bars.work, works, timeline->end, panel->scale, &bars.works);
+    ech_boxes_make(bars.wait, waits, timeline->end, panel->scale, &bars.waits);
+    return bars;
+}
+
+static void free_row(row_bars *bars)
+{
+    free(bars->work);
+    free(bars->wait);
+    free(bars->works.at);
+    free(bars->waits.at);
+}
+
+static void append_row(ech_panel *panel, const ech_timeline_row *row, const row_bars *bars,
+                       double left, double y, ech_text *out)
 {
     char text[80];
     int chunks = panel->timeline->chunks > 1 ? panel->timeline->chunks : 1;
-    snprintf(text, sizeof text, "rank %d", rank);
+    ech_panel_name_row(row, text, sizeof text);
     ech_svg_words(out, left - 10, y + panel->row_height / 2 + 4,
                   "class=\"ech-ink\" fill=\"" ECH_SVG_INK "\" text-anchor=\"end\"", text);
     ech_text_append(out, "<g transform=\"translate(");
@@ -176,13 +267,15 @@ static void append_row(ech_panel *panel, int rank, const ech_boxes *boxes, doubl
     ech_svg_rect(out, 0, 0, panel->timeline->end * panel->scale, panel->row_height,
                  "class=\"ech-idle\" fill=\"" ECH_SVG_IDLE "\"");
     ech_text_append(out, "<g class=\"ech-edge\" stroke=\"" ECH_SVG_PAPER "\">\n");
-    for (int kind = 0; kind < ECH_BAR_KINDS; kind++)
+    for (int kind = 0; kind < ECH_BAR_COLLECTIVE; kind++)
         for (int chunk = 0; chunk < (kind <= ECH_BAR_WEIGHT ? chunks : 1); chunk++)
-            append_colour(panel, boxes, (ech_bar_kind)kind, chunk, out);
-    ech_text_append(out, "</g>\n<g font-size=\"");
+            append_colour(panel, &bars->works, (ech_bar_kind)kind, chunk, out);
+    ech_text_append(out, "</g>\n");
+    append_waits(panel, &bars->waits, out);
+    ech_text_append(out, "<g font-size=\"");
     ech_svg_number(out, panel->font_size);
     ech_text_append(out, "\" text-anchor=\"middle\" pointer-events=\"none\">\n");
-    append_numbers(panel, boxes, out);
+    append_numbers(panel, &bars->works, out);
     ech_text_append(out, "</g>\n</g>\n");
 }
 
@@ -194,20 +287,10 @@ int ech_timeline_rank_of_row(int ranks, int row)
 
 void ech_panel_draw_rows(ech_panel *panel, double left, double top, ech_text *out)
 {
-    const ech_timeline *timeline = panel->timeline;
-    size_t from = 0;
     for (int row = 0; row < panel->rows; row++) {
-        int rank = ech_timeline_rank_of_row(timeline->ranks, row);
-        while (from < timeline->bar.n && timeline->bar.at[from].rank < rank) from++;
-        size_t end = from;
-        while (end < timeline->bar.n && timeline->bar.at[end].rank == rank) end++;
-        ech_boxes boxes = {0};
-        if (end > from)
-            ech_boxes_make(timeline->bar.at + from, end - from, timeline->end, panel->scale,
-                           &boxes);
-        append_row(panel, rank, &boxes, left, top + row * (panel->row_height + panel->row_gap),
-                   out);
-        free(boxes.at);
-        from = end;
+        row_bars bars = take_row(panel, &panel->drawn.at[row]);
+        append_row(panel, &panel->drawn.at[row], &bars, left,
+                   top + row * (panel->row_height + panel->row_gap), out);
+        free_row(&bars);
     }
 }

@@ -37,11 +37,14 @@ static double wanted_plot(const ech_timeline *timeline)
 static void lay_out(drawing *picture)
 {
     double longest = 0;
+    picture->left = margin + label_gap;
     for (int i = 0; i < picture->panels; i++) {
         const ech_timeline *timeline = picture->panel[i].timeline;
-        char label[24];
-        snprintf(label, sizeof label, "rank %d", timeline->ranks > 0 ? timeline->ranks - 1 : 0);
-        picture->left = fmax(picture->left, margin + ech_svg_width(label, 12) + label_gap);
+        for (int row = 0; row < picture->panel[i].rows; row++) {
+            char label[40];
+            ech_panel_name_row(&picture->panel[i].drawn.at[row], label, sizeof label);
+            picture->left = fmax(picture->left, margin + ech_svg_width(label, 12) + label_gap);
+        }
         picture->plot = fmax(picture->plot, ceil(wanted_plot(timeline)));
         longest = fmax(longest, timeline->end);
     }
@@ -70,12 +73,14 @@ static void draw_title(const drawing *picture, const ech_panel *panel, double y,
                   line.at);
     line.n = 0;
     ech_text_append(&line, "%d rank%s", timeline->ranks, timeline->ranks == 1 ? "" : "s");
-    if (panel->rows < timeline->ranks)
-        ech_text_append(&line, ", of which %d are drawn", panel->rows);
+    int drawn = 0;
+    for (int row = 0; row < panel->rows; row++) drawn += panel->drawn.at[row].ranks;
+    if (drawn < timeline->ranks) ech_text_append(&line, ", of which %d are drawn", drawn);
     ech_text_append(&line, "  ·  ");
     if (timeline->end > 0) {
         ech_timeline_time(timeline, timeline->end, &line);
-        ech_text_append(&line, "  ·  bubble %.1f %%", 100 * timeline->bubble);
+        ech_text_append(&line, "  ·  ");
+        ech_timeline_bubble(timeline, &line);
     } else
         ech_text_append(&line, "nothing is computed");
     ech_svg_words(out, margin, y + 37,
@@ -143,11 +148,12 @@ static double draw_legend(const drawing *picture, double y, ech_text *out)
     enum { SHADES = 4 };
     legend_flow legend = {picture, picture->left, y};
     int chunks = 1;
-    bool numbers = false, together = false;
+    bool numbers = false, together = false, pieces = false;
     for (int p = 0; p < picture->panels; p++) {
         const ech_panel *panel = &picture->panel[p];
         if (panel->timeline->chunks > chunks) chunks = panel->timeline->chunks;
         numbers |= panel->numbers;
+        pieces |= panel->timeline->pieces > 1;
         together |= panel->together;
     }
     char colours[SHADES][8];
@@ -161,7 +167,9 @@ static double draw_legend(const drawing *picture, double y, ech_text *out)
     }
     snprintf(colours[0], sizeof colours[0], "%s", ECH_SVG_IDLE);
     add_entry(&legend, (const char(*)[8])colours, 1, "class=\"ech-idle\"", "idle", out);
-    if (numbers) add_entry(&legend, NULL, 0, "", "numbers: micro-batches", out);
+    if (numbers)
+        add_entry(&legend, NULL, 0, "",
+                  pieces ? "numbers: pieces of micro-batches" : "numbers: micro-batches", out);
     if (chunks > 1) add_entry(&legend, NULL, 0, "", "paler: later chunks", out);
     if (together)
         add_entry(&legend, NULL, 0, "", "boxes too narrow to draw: heights are shares of time",
@@ -173,6 +181,7 @@ static double draw_legend(const drawing *picture, double y, ech_text *out)
 
 static void draw(drawing *picture, ech_text *out)
 {
+    for (int i = 0; i < picture->panels; i++) ech_panel_choose_rows(&picture->panel[i]);
     lay_out(picture);
     ech_text body = {0}, name = {0};
     double y = margin;
@@ -189,6 +198,7 @@ static void draw(drawing *picture, ech_text *out)
     ech_svg_begin(out, picture->left + picture->plot + margin, y + margin / 2, name.at);
     ech_text_append_bytes(out, body.at, body.n);
     ech_text_append(out, "</svg>\n");
+    for (int i = 0; i < picture->panels; i++) ech_panel_free(&picture->panel[i]);
     ech_text_free(&body);
     ech_text_free(&name);
 }

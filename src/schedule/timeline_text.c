@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timelines for terminals: a column is the shortest F, B or W, so that each of them has a cell.
+ * Timelines for terminals: a column is the shortest F, B or W, so that each of them has a cell. Ranks one
+ * behind the other that do the same at the same time, as tensor ranks do, share a row.
  */
-#include "schedule/timeline.h"
+#include "schedule/timeline_rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +14,9 @@ static const char cut[] = " ...";
 
 typedef struct text_grid {
     const ech_timeline *timeline;
-    double column;   /* time a column */
+    double column; /* time a column */
+    const ech_timeline_row *at;
+    int rows;        /* that are printed */
     int label, cell; /* characters of "rank 0  ", and of a cell with the blank behind it */
     int columns;     /* that are printed */
     bool is_cut;     /* there are more */
@@ -55,7 +58,10 @@ static void measure(const ech_timeline *timeline, int width, text_grid *grid)
     char name[40];
     grid->timeline = timeline;
     grid->column = choose_column(timeline);
-    grid->label = snprintf(name, sizeof name, "rank %d  ", timeline->ranks - 1);
+    for (int row = 0; row < grid->rows; row++) {
+        int n = ech_panel_name_row(&grid->at[row], name, sizeof name) + 2;
+        if (n > grid->label) grid->label = n;
+    }
     for (size_t i = 0; i < timeline->bar.n; i++) {
         int n = name_bar(&timeline->bar.at[i], name, sizeof name) + 1;
         if (n > grid->cell) grid->cell = n;
@@ -75,6 +81,7 @@ static void put_bar(text_grid *grid, const ech_bar *bar)
 {
     char name[40];
     double first = column_at(grid, bar->begin), end = column_at(grid, bar->end);
+    if (bar->kind == ECH_BAR_COLLECTIVE) return; /* mostly within an F or B */
     if (first >= grid->columns || end <= first) return;
     if (end > grid->columns) end = grid->columns;
     size_t from = (size_t)first * (size_t)grid->cell, to = (size_t)end * (size_t)grid->cell - 1;
@@ -83,16 +90,17 @@ static void put_bar(text_grid *grid, const ech_bar *bar)
     memcpy(grid->row + from, name, (size_t)name_bar(bar, name, sizeof name));
 }
 
-static void append_row(text_grid *grid, int rank, const ech_bar *bar, size_t n, ech_text *out)
+static void append_row(text_grid *grid, const ech_timeline_row *row, ech_text *out)
 {
-    char label[24];
+    char label[40];
     size_t length = (size_t)grid->columns * (size_t)grid->cell;
     memset(grid->row, ' ', length);
     for (size_t c = 0; c < length; c += (size_t)grid->cell) grid->row[c] = '.';
-    for (size_t i = 0; i < n; i++) put_bar(grid, &bar[i]);
+    for (size_t i = 0; i < row->bars; i++)
+        put_bar(grid, &grid->timeline->bar.at[row->first_bar + i]);
     if (grid->is_cut) length--; /* the blank behind the last cell */
     while (!grid->is_cut && length > 0 && grid->row[length - 1] == ' ') length--;
-    snprintf(label, sizeof label, "rank %d", rank);
+    ech_panel_name_row(row, label, sizeof label);
     ech_text_append(out, "%-*s", length ? grid->label : 0, label);
     ech_text_append_bytes(out, grid->row, length);
     ech_text_append(out, "%s\n", grid->is_cut ? cut : "");
@@ -109,24 +117,26 @@ static void append_caption(const text_grid *grid, ech_text *out)
     ech_timeline_time(timeline, grid->column, out);
     ech_text_append(out, ", all ");
     ech_timeline_time(timeline, timeline->end, out);
-    ech_text_append(out, "; bubble %.1f %%\n", 100 * timeline->bubble);
+    ech_text_append(out, "; ");
+    ech_timeline_bubble(timeline, out);
+    ech_text_append(out, "\n");
 }
 
 void ech_timeline_text(const ech_timeline *timeline, int width, int most_rows, ech_text *out)
 {
-    text_grid grid = {0};
+    ech_timeline_rows rows = {0};
+    ech_timeline_find_rows(timeline, true, &rows);
+    text_grid grid = {.at = rows.at, .rows = (int)rows.n < most_rows ? (int)rows.n : most_rows};
+    if (grid.rows < 0) grid.rows = 0;
     measure(timeline, width, &grid);
     grid.row = ech_calloc((size_t)grid.columns * (size_t)grid.cell + 1, 1);
-    size_t from = 0;
-    int rows = timeline->ranks < most_rows ? timeline->ranks : most_rows;
-    for (int rank = 0; rank < rows; rank++) {
-        size_t end = from;
-        while (end < timeline->bar.n && timeline->bar.at[end].rank == rank) end++;
-        append_row(&grid, rank, timeline->bar.at ? timeline->bar.at + from : NULL, end - from, out);
-        from = end;
+    int left = timeline->ranks;
+    for (int row = 0; row < grid.rows; row++) {
+        append_row(&grid, &rows.at[row], out);
+        left -= rows.at[row].ranks;
     }
-    int left = timeline->ranks - (rows > 0 ? rows : 0);
     if (left > 0) ech_text_append(out, "... and %d more rank%s\n", left, left == 1 ? "" : "s");
     append_caption(&grid, out);
     free(grid.row);
+    free(rows.at);
 }

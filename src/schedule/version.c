@@ -47,7 +47,9 @@ static void newest_at_input(const ech_schedule *schedule, const ech_layout *layo
 {
     int own = ech_layout_micro_batches(layout, rank), turns = micro_batches / own;
     int replicas = layout->replicas[0];
-    for (int input = 0; input < replicas; input++) {
+    const ech_place *place = &layout->place[rank];
+    for (int data = 0; data < replicas; data++) {
+        int input = ech_layout_rank_at(layout, 0, data, place->context, place->tensor);
         int theirs = ech_layout_micro_batches(layout, input);
         int *at_input = ech_calloc((size_t)(theirs * turns), sizeof *at_input);
         ech_order order = {0};
@@ -55,7 +57,7 @@ static void newest_at_input(const ech_schedule *schedule, const ech_layout *layo
         newest_at_forward(&order, theirs, at_input);
         for (int i = 0; i < micro_batches; i++) {
             int64_t q = ech_layout_global_micro(layout, rank, i % own);
-            if (ech_layout_rank_of(layout, 0, q) == input)
+            if (ech_layout_rank_of(layout, 0, q, rank) == input)
                 by_micro[i] = at_input[i / own * theirs + (int)(q / replicas)];
         }
         free(at_input);

@@ -167,6 +167,31 @@ expect 0 "all lists of 2 ranks, and against each other" "$echelon" plan run.yaml
 expect 0 "lower bound" "$echelon" plan run.yaml --ranks 2
 expect 0 "update bucket 0" "$echelon" plan run.yaml --steps
 expect 0 "4 ranks" "$echelon" plan run.yaml parallel.data=4
+expect 0 "on local: 2 stages x 2 replicas x 2 tensor$" "$echelon" plan run.yaml --ranks 8 \
+    parallel.pipeline=2 parallel.tensor=2
+expect 0 "^ +2 .. 3 +0 +1 +0 .. 1  0 .. 1 +1 3$" "$echelon" plan run.yaml --ranks 8 \
+    parallel.pipeline=2 parallel.tensor=2
+expect 0 "^ +6 .. 7 +0 +1 +1 +0 .. 1  0 .. 3 +1 3$" "$echelon" plan run.yaml --ranks 8 \
+    parallel.context=2 parallel.tensor=2
+expect 0 "on local: 2 tensor, sequence parallel$" "$echelon" plan run.yaml --ranks 2 \
+    parallel.tensor=2 parallel.sequence=true
+expect 0 "on local: 2 context .ulysses.$" "$echelon" plan run.yaml --ranks 2 parallel.context=2 \
+    parallel.context_method=ulysses
+expect 0 "each in 2 pieces of its sequences" "$echelon" plan run.yaml memory.sequence_chunks=2
+expect 0 "tensor +[0-9.]+ [KM]iB +[0-9]+  [0-9]+ all_gather, [0-9]+ reduce_scatter   .2 ranks" \
+    "$echelon" plan run.yaml --ranks 2 parallel.tensor=2 parallel.sequence=true
+expect 0 "data +[0-9.]+ [KM]iB +[0-9]+  [0-9]+ reductions? over " "$echelon" plan run.yaml --ranks 2
+expect 0 "data +[0-9.]+ [KM]iB +-  [0-9]+ reductions? over " "$echelon" plan run.yaml --ranks 2 \
+    parallel.reduction=ring
+expect 0 "rank 0 .. 1  F0.0" "$echelon" plan run.yaml --ranks 4 parallel.pipeline=2 parallel.tensor=2
+expect 0 "^ +[0-9]+  collective C F0.0/1.[0-9]+. all_reduce over tensor  after " "$echelon" plan \
+    run.yaml --ranks 2 parallel.tensor=2 --steps
+expect 0 "in flight at most: 2 1 micro-batches, stage by stage" "$echelon" plan run.yaml --ranks 4 \
+    parallel.pipeline=2 parallel.tensor=2 --simulate
+expect 0 '"context": 1' "$echelon" plan run.yaml --ranks 2 parallel.context=2 --json
+expect 0 '"tensor": 1' "$echelon" plan run.yaml --ranks 2 parallel.tensor=2 --json
+expect_once 2 "parallel.tensor = 3: 3 .* 2 attention heads; grids that work on 6 ranks: pipeline" \
+    "$echelon" plan run.yaml --ranks 6 parallel.tensor=3
 expect 0 "999 more ranks like it" timeout 60 "$echelon" plan run.yaml --ranks 1000 \
     training.global_batch_size=2000 parallel.comm=mpi
 expect_once 2 "memory.device_limit = 10KiB" "$echelon" plan run.yaml memory.device_limit=10KiB
@@ -195,6 +220,9 @@ expect 0 "step +8/8 " "$echelon" train run.yaml training.steps=8
 expect 2 "model.hidden_size" "$echelon" train run.yaml model.hidden_size=32
 
 expect 0 "PASSED" "$echelon" verify run.yaml --ranks 2
+expect 0 "layout +4 ranks .local.: 2 stages x 2 tensor, sequence parallel, 1f1b$" "$echelon" verify \
+    run.yaml --ranks 4 parallel.pipeline=2 parallel.tensor=2 parallel.sequence=true
+expect 0 "layout +2 ranks .local.: 2 replicas$" "$echelon" verify run.yaml --ranks 2
 expect 1 "FAILED.*first at step 1, " "$echelon" verify run.yaml --ranks 2 --tolerance 1e-300
 expect 2 "must be above 0" "$echelon" verify run.yaml --tolerance 0
 expect 2 "whole number, 1 to" "$echelon" verify run.yaml --steps 0

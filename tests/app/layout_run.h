@@ -22,7 +22,7 @@ typedef struct layout_run {
 
 static inline int64_t layout_run_elements(const ech_model *model, int param)
 {
-    return ech_shape_count(&model->param.at[param].shape, (ech_extent){1, 1});
+    return ech_shape_whole(&model->param.at[param].shape);
 }
 
 static inline void layout_run_take_weights(const layout_run *run, const ech_contestant *c, int rank)
@@ -30,7 +30,7 @@ static inline void layout_run_take_weights(const layout_run *run, const ech_cont
     const ech_model *model = c->design.model;
     double *to = run->weights;
     for (int p = 0; p < (int)model->param.n; p++) {
-        if (ech_layout_counts(c->design.layout, rank, p)) {
+        if (ech_layout_counts(c->design.layout, c->design.model, rank, p)) {
             ech_tensor x = ech_exec_param(c->session.exec, p);
             memcpy(to, x.data, ech_tensor_bytes(&x));
         }

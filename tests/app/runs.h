@@ -106,7 +106,8 @@ static inline double *runs_read(const ech_safetensors *file, const char *name, i
     *n = 1;
     for (int d = 0; d < x.dims; d++) *n *= x.shape[d];
     double *values = ech_calloc((size_t)*n + 1, sizeof *values);
-    assert_int_equal(ech_safetensors_read(file, t, x.begin, x.size, values), ECH_OK);
+    ech_saved_whole(&x, values);
+    assert_int_equal(ech_safetensors_read(file, t, &x), ECH_OK);
     return values;
 }
 

@@ -27,7 +27,8 @@ static ech_text head_of(int rank)
 {
     ech_text text = {0};
     ech_text_append(&text,
-                    "{\"version\":1,\"rank\":%d,\"world\":2,\"stage\":%d,\"data\":0,"
+                    "{\"version\":2,\"rank\":%d,\"world\":2,\"stage\":%d,\"data\":0,"
+                    "\"context\":0,\"tensor\":0,"
                     "\"first_step\":0}\n",
                     rank, rank);
     return text;
@@ -104,6 +105,44 @@ static void two_ranks(void **state)
     for (int rank = 0; rank < 2; rank++) ech_rank_trace_free(&traces[rank]);
 }
 
+/* Axes along which there is one rank are not named. */
+static void places(void **state)
+{
+    (void)state;
+    ech_rank_trace traces[] = {
+        {.rank = 0, .world = 4},
+        {.rank = 1, .world = 4, .tensor = 1},
+        {.rank = 2, .world = 4, .data = 1},
+        {.rank = 3, .world = 4, .data = 1, .tensor = 1},
+    };
+    trace_events events = load(traces, 4);
+    assert_string_equal(trace_events_name(&events, 0, -1), "rank 0 (stage 0, replica 0, tensor 0)");
+    assert_string_equal(trace_events_name(&events, 3, -1), "rank 3 (stage 0, replica 1, tensor 1)");
+    json_decref(events.root);
+    traces[2].context = 1;
+    events = load(traces + 2, 1);
+    assert_string_equal(trace_events_name(&events, 2, -1),
+                        "rank 2 (stage 0, replica 1, context 1)");
+    json_decref(events.root);
+}
+
+/* What is exchanged inside of blocks is a thread of its own. */
+static void collectives(void **state)
+{
+    (void)state;
+    ech_text text = head_of(0);
+    ech_rank_trace trace;
+    add(&text, "compute", "F", "F0.0/1[0-7]", 1, 2);
+    add(&text, "collective", "C", "C F0.0/1[8] all_reduce over tensor", 2, 3);
+    parse(&text, &trace);
+    trace_events events = load(&trace, 1);
+    const json_t *event = find(&events, "C F0.0/1[8] all_reduce over tensor");
+    assert_string_equal(trace_events_name(&events, 0, (int)int_of(event, "tid")), "collective");
+    assert_string_equal(json_string_value(json_object_get(event, "cat")), "C");
+    json_decref(events.root);
+    ech_rank_trace_free(&trace);
+}
+
 /* Three messages, of which at most two are under way at once, need two threads. */
 static void messages_overlap(void **state)
 {
@@ -136,8 +175,8 @@ static void nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks),
-        cmocka_unit_test(messages_overlap),
+        cmocka_unit_test(two_ranks),   cmocka_unit_test(places),
+        cmocka_unit_test(collectives), cmocka_unit_test(messages_overlap),
         cmocka_unit_test(nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

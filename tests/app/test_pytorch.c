@@ -58,7 +58,6 @@ typedef struct trial {
 static double *stored(const ech_safetensors *file, const char *prefix, const char *name, int64_t *n)
 {
     char full[256];
-    const int64_t begin[ECH_MAX_DIMS] = {0};
     snprintf(full, sizeof full, "%s%s", prefix, name);
     int i = ech_safetensors_find(file, full);
     if (i < 0) return NULL;
@@ -67,7 +66,8 @@ static double *stored(const ech_safetensors *file, const char *prefix, const cha
     for (int d = 0; d < saved.dims; d++) *n *= saved.shape[d];
     void *raw = ech_calloc((size_t)*n, ech_dtype_bytes(saved.dtype));
     double *out = ech_calloc((size_t)*n, sizeof *out);
-    ECH_ASSERT(ech_safetensors_read(file, i, begin, saved.shape, raw) == ECH_OK);
+    ech_saved_whole(&saved, raw);
+    ECH_ASSERT(ech_safetensors_read(file, i, &saved) == ECH_OK);
     for (int64_t j = 0; j < *n; j++)
         out[j] = saved.dtype == ECH_F64   ? ((double *)raw)[j]
                  : saved.dtype == ECH_F32 ? (double)((float *)raw)[j]

@@ -90,7 +90,7 @@ static ech_status find_stages(by_hand *h, const ech_model *model)
     ECH_ASSERT(model->param.n < MOST_PARAMS);
     for (int p = 0; p < (int)model->param.n; p++) {
         int s = 0;
-        while (model->param.at[p].block >= layout->cut[s + 1]) s++;
+        while (model->param.at[p].block >= layout->first_block[s + 1]) s++;
         h->stage_of[p] = s;
         h->first[p + 1] = h->first[p] + layout_run_elements(model, p);
     }

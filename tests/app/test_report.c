@@ -201,7 +201,7 @@ static const ech_bar *find_bar(const ech_timeline *timeline, int rank, bool forw
     const ech_bar *found = NULL;
     for (size_t i = 0; i < timeline->bar.n; i++) {
         const ech_bar *bar = &timeline->bar.at[i];
-        if (bar->rank != rank || bar->micro != micro) continue;
+        if (bar->rank != rank || bar->micro != micro || bar->kind == ECH_BAR_COLLECTIVE) continue;
         if ((bar->kind == ECH_BAR_FORWARD) != forward) continue;
         if (found) fail_msg("rank %d: two bars of micro-batch %d", rank, micro);
         found = bar;
@@ -259,9 +259,9 @@ static void assert_events(const opened *run)
     if (fault) fail_msg("trace.json: %s", fault);
     for (int rank = 0; rank < run->recording.ranks; rank++) {
         char name[60];
-        snprintf(name, sizeof name, "rank %d (stage %d)", rank,
+        snprintf(name, sizeof name, "rank %d (stage %d", rank,
                  run->design.layout->place[rank].stage);
-        assert_string_equal(trace_events_name(&events, rank, -1), name);
+        assert_memory_equal(trace_events_name(&events, rank, -1), name, strlen(name));
         steps += run->recording.trace[rank].step.n;
     }
     assert_int_equal(events.steps, steps);
@@ -333,7 +333,33 @@ static void test_replicas(void **state)
     assert_bars_are_steps(&run, 2);
     assert_events(&run);
     assert_timelines(&page, 1, 1);
-    assert_says(page.html, "<h1>gpt2 on 3 ranks: 2 stages, replicas 2 and 1, 1f1b</h1>");
+    assert_says(page.html, "<h1>gpt2 on 3 ranks: 2 stages of 2 and 1 replicas, 1f1b</h1>");
+    close_run(&run);
+    release(&page);
+}
+
+/* Blocks in parts, with collectives between them. */
+static void test_tensor(void **state)
+{
+    (void)state;
+    train("parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true "
+          "data.sequence_length=8 training.micro_batch_size=3 " TRACED,
+          4);
+    made page = report();
+    opened run = open_run(4);
+    assert_bars_are_steps(&run, 2);
+    assert_events(&run);
+    assert_timelines(&page, 1, 1);
+    assert_says(page.html,
+                "<h1>gpt2 on 4 ranks: 2 stages x 2 tensor, sequence parallel, 1f1b</h1>");
+    assert_says(page.html, "<dt>layout</dt><dd>2 stages x 2 tensor, sequence parallel</dd>");
+    assert_says(page.html, "<dt>collectives measured</dt>");
+    assert_null(strstr(page.html, "collectives predicted")); /* they are free there */
+    assert_says(page.html, "the run&#39;s own block times; collectives free</dd>");
+    assert_says(page.html, ">waits for a collective</text>");
+    assert_says(page.words.at, "collectives: measured ");
+    assert_true(run.timeline.waits > 0 && run.timeline.waits < run.timeline.bubble);
+    assert_true(run.timeline.collective > 0);
     close_run(&run);
     release(&page);
 }
@@ -419,7 +445,7 @@ static void test_missing_parts(void **state)
     assert_timelines(&page, 1, 0);
     assert_says(page.words.at, "rank-00001.jsonl is not there; run again with log.trace=true");
     release(&page);
-    write_run_file("trace/rank-00001.jsonl", "{\"version\":1,");
+    write_run_file("trace/rank-00001.jsonl", "{\"version\":2,");
     page = report();
     assert_timelines(&page, 1, 0);
     assert_says(page.words.at, "rank-00001.jsonl is empty");
@@ -568,6 +594,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pipeline),
         cmocka_unit_test(test_replicas),
+        cmocka_unit_test(test_tensor),
         cmocka_unit_test(test_as_predicted),
         cmocka_unit_test(test_spans),
         cmocka_unit_test(test_alone),

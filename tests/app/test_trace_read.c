@@ -13,7 +13,9 @@
 #include "app/trace_read.h"
 #include "base/log.h"
 
-#define HEAD "{\"version\":1,\"rank\":1,\"world\":2,\"stage\":1,\"data\":0,\"first_step\":4}\n"
+#define HEAD                                                                                       \
+    "{\"version\":2,\"rank\":1,\"world\":9,\"stage\":1,\"data\":0,\"context\":2,\"tensor\":3,"     \
+    "\"first_step\":4}\n"
 #define LOAD                                                                                       \
     "{\"list\":4,\"step\":4,\"lane\":\"compute\",\"kind\":\"load\",\"name\":\"load\","             \
     "\"begin\":10.5,\"end\":10.75}\n"
@@ -40,9 +42,11 @@ static void as_written(void **state)
     ech_rank_trace trace;
     assert_int_equal(parse(text, sizeof text - 1, &trace), ECH_OK);
     assert_int_equal(trace.rank, 1);
-    assert_int_equal(trace.world, 2);
+    assert_int_equal(trace.world, 9);
     assert_int_equal(trace.stage, 1);
     assert_int_equal(trace.data, 0);
+    assert_int_equal(trace.context, 2);
+    assert_int_equal(trace.tensor, 3);
     assert_int_equal(trace.first_step, 4);
     assert_int_equal(trace.step.n, 3);
     const ech_traced_step *load = &trace.step.at[0], *send = &trace.step.at[1];
@@ -80,7 +84,7 @@ static void torn_anywhere(void **state)
         ech_rank_trace trace;
         if (n && text[n - 1] == '\n') lines++;
         assert_int_equal(parse(text, n, &trace), ECH_OK);
-        assert_int_equal(trace.world, lines ? 2 : 0);
+        assert_int_equal(trace.world, lines ? 9 : 0);
         assert_int_equal(trace.step.n, lines ? lines - 1 : 0);
         ech_rank_trace_free(&trace);
     }
@@ -107,17 +111,19 @@ static void refused(void **state)
     const struct {
         const char *from, *to, *words;
     } cases[] = {
-        {"\"rank\":1", "\"rank\":2", "t.jsonl:1: 'rank' is no whole number from 0 to 1"},
+        {"\"rank\":1", "\"rank\":9", "t.jsonl:1: 'rank' is no whole number from 0 to 8"},
         {"\"rank\":1", "\"rank\":-1", "t.jsonl:1: 'rank'"},
         {"\"rank\":1", "\"rank\":0.5", "t.jsonl:1: 'rank'"},
         {"\"rank\":1,", "", "t.jsonl:1: 'rank'"},
-        {"\"world\":2", "\"world\":0", "t.jsonl:1: 'world'"},
-        {"\"world\":2", "\"world\":65537", "t.jsonl:1: 'world'"},
-        {"\"data\":0", "\"data\":2", "t.jsonl:1: 'data'"},
+        {"\"world\":9", "\"world\":0", "t.jsonl:1: 'world'"},
+        {"\"world\":9", "\"world\":65537", "t.jsonl:1: 'world'"},
+        {"\"data\":0", "\"data\":9", "t.jsonl:1: 'data'"},
+        {"\"context\":2", "\"context\":9", "t.jsonl:1: 'context'"},
+        {"\"tensor\":3,", "", "t.jsonl:1: 'tensor'"},
         {"\"stage\":1", "\"stage\":\"1\"", "t.jsonl:1: 'stage'"},
         {"\"first_step\":4", "\"first_step\":-4", "t.jsonl:1: 'first_step'"},
-        {"\"first_step\":4", "\"first_step\":4,\"more\":1", "t.jsonl:1: 7 keys"},
-        {"\"version\":1,", "", "t.jsonl:1: 'version'"},
+        {"\"first_step\":4", "\"first_step\":4,\"more\":1", "t.jsonl:1: 9 keys"},
+        {"\"version\":2,", "", "t.jsonl:1: 'version'"},
         {"{\"version\"", "[\"version\"", "t.jsonl:1:"},
         {HEAD, "[1]\n" HEAD, "t.jsonl:1: 'version'"},
         {LOAD, "\n", "t.jsonl:2:"},
@@ -148,7 +154,7 @@ static void refused(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_refused(cases[i].from, cases[i].to, ECH_EINPUT, cases[i].words);
-    assert_refused("\"version\":1", "\"version\":2", ECH_EUNSUPPORTED, "version 2");
+    assert_refused("\"version\":2", "\"version\":1", ECH_EUNSUPPORTED, "version 1");
 }
 
 static void long_lines(void **state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small checkpoint whose every element is known, cut over ranks in three ways.
+ * A small checkpoint whose every element is known, cut over ranks in several ways.
  */
 #ifndef TESTS_CHECKPOINT_FIXTURE_H
 #define TESTS_CHECKPOINT_FIXTURE_H
@@ -9,7 +9,18 @@
 #include "checkpoint/scratch.h"
 #include "comm/ranks.h"
 
-typedef enum fixture_cut { BY_ROWS, BY_COLUMNS, BY_OWNERS, FIXTURE_CUTS } fixture_cut;
+typedef enum fixture_cut {
+    BY_ROWS,
+    BY_COLUMNS,
+    BY_OWNERS,
+    BY_THREE_ROWS, /* a range of each third, side by side in memory */
+    BY_THREE_COLUMNS,
+    BY_PADDED_ROWS, /* with memory behind them that is in no box */
+    BY_PADDED_COLUMNS,
+    FIXTURE_CUTS
+} fixture_cut;
+
+enum { FIXTURE_PADDING = 2, FIXTURE_UNTOUCHED = 0x5a };
 
 enum { FIXTURE_TENSORS = 8, FIXTURE_MODEL_TENSORS = 5 };
 static const ech_saved_tensor fixture_tensors[FIXTURE_TENSORS] = {
@@ -23,105 +34,186 @@ static const ech_saved_tensor fixture_tensors[FIXTURE_TENSORS] = {
     {.name = "batches", .is_state = true, .dtype = ECH_I64, .dims = 0},
 };
 
-static inline void fixture_set_box(ech_saved_tensor *t, int d, int rank, int ranks)
+/* What one rank has of them. */
+typedef struct fixture_share {
+    ech_saved_tensor tensors[FIXTURE_TENSORS];
+    ech_tensor memory[FIXTURE_TENSORS]; /* the boxes lie in */
+} fixture_share;
+
+static inline int64_t fixture_bound(int64_t n, int i, int of)
 {
-    t->begin[d] = t->shape[d] * rank / ranks;
-    t->size[d] = t->shape[d] * (rank + 1) / ranks - t->begin[d];
+    return n * i / of;
 }
 
-/* This rank's box of tensor i. */
-static inline ech_saved_tensor fixture_box(int i, fixture_cut cut, int rank, int ranks)
+/* Dimension d in `parts` parts, of each of which the rank has a range; in memory they follow each
+ * other along that dimension, and some padding. */
+static inline void fixture_cut_dim(ech_saved_tensor *t, ech_tensor *memory, int d, int parts,
+                                   int padding, int rank, int ranks)
 {
-    ech_saved_tensor t = fixture_tensors[i];
-    memcpy(t.size, t.shape, sizeof t.size);
-    int owner = cut == BY_OWNERS ? i % ranks : 0;
-    if (t.dims == 0 || cut == BY_OWNERS) {
-        t.size[0] = rank != owner ? 0 : t.dims ? t.shape[0] : 1;
-    } else {
-        fixture_set_box(&t, cut == BY_ROWS ? 0 : t.dims - 1, rank, ranks);
+    int64_t begin[ECH_MOST_BOXES], size[ECH_MOST_BOXES], shape[ECH_MAX_DIMS], at = 0;
+    memcpy(shape, t->shape, sizeof shape);
+    shape[d] = padding;
+    for (int p = 0; p < parts; p++) {
+        int64_t first = fixture_bound(t->shape[d], p, parts);
+        int64_t n = fixture_bound(t->shape[d], p + 1, parts) - first;
+        begin[p] = first + fixture_bound(n, rank, ranks);
+        size[p] = first + fixture_bound(n, rank + 1, ranks) - begin[p];
+        shape[d] += size[p];
     }
-    return t;
+    *memory = ech_tensor_view(NULL, t->dtype, t->dims, shape);
+    memory->data = ech_calloc((size_t)ech_tensor_count(memory) + 1, ech_dtype_bytes(t->dtype));
+    for (int p = 0; p < parts; p++) {
+        int64_t origin[ECH_MAX_DIMS] = {0};
+        ech_tensor part = *memory;
+        origin[d] = begin[p];
+        part.shape[d] = size[p];
+        part.data = (char *)memory->data +
+                    (size_t)(at * memory->stride[d]) * ech_dtype_bytes(memory->dtype);
+        ech_saved_add(t, origin, &part);
+        at += size[p];
+    }
 }
 
-static inline int64_t fixture_count(const ech_saved_tensor *t)
+static inline void fixture_cut_tensor(ech_saved_tensor *t, ech_tensor *memory, int i,
+                                      fixture_cut cut, int rank, int ranks)
 {
-    int64_t n = t->size[0];
-    for (int d = 1; d < t->dims; d++) n *= t->size[d];
+    *t = fixture_tensors[i];
+    if (t->dims == 0 || cut == BY_OWNERS) {
+        *memory = ech_tensor_view(NULL, t->dtype, t->dims, t->shape);
+        memory->data = ech_calloc((size_t)ech_tensor_count(memory) + 1, ech_dtype_bytes(t->dtype));
+        if (rank == (cut == BY_OWNERS ? i % ranks : 0)) ech_saved_whole(t, memory->data);
+        return;
+    }
+    bool rows = cut == BY_ROWS || cut == BY_THREE_ROWS || cut == BY_PADDED_ROWS;
+    bool three = cut == BY_THREE_ROWS || cut == BY_THREE_COLUMNS;
+    bool padded = cut == BY_PADDED_ROWS || cut == BY_PADDED_COLUMNS;
+    fixture_cut_dim(t, memory, rows ? 0 : t->dims - 1, three ? 3 : 1, padded ? FIXTURE_PADDING : 0,
+                    rank, ranks);
+}
+
+static inline int64_t fixture_count(const ech_saved_tensor *t, const ech_saved_box *box)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->dims; d++) n *= box->size[d];
     return n;
 }
 
 /* What element k of the box is: its index in the whole tensor, and the tensor's name and the
- * checkpoint's seed. */
-static inline int64_t fixture_value(const ech_saved_tensor *t, int seed, int64_t k)
+ * checkpoint's seed. *to: where it is in memory. */
+static inline int64_t fixture_value(const ech_saved_tensor *t, const ech_saved_box *box, int seed,
+                                    int64_t k, char **to)
 {
-    int64_t at = 0, stride = 1;
+    int64_t at = 0, stride = 1, in_memory = 0;
     for (int d = t->dims - 1; d >= 0; d--) {
-        at += (t->begin[d] + k % t->size[d]) * stride;
-        k /= t->size[d];
+        int64_t index = k % box->size[d];
+        at += (box->begin[d] + index) * stride;
+        in_memory += index * box->stride[d];
+        k /= box->size[d];
         stride *= t->shape[d];
     }
+    *to = (char *)box->data + (size_t)in_memory * ech_dtype_bytes(t->dtype);
     return at + 200 * (int64_t)strlen(t->name) + 10000 * seed;
 }
 
-static inline void fixture_put(const ech_saved_tensor *t, int64_t k, int64_t value)
+static inline void fixture_put(ech_dtype dtype, void *to, int64_t value)
 {
-    switch (t->dtype) {
+    switch (dtype) {
     case ECH_F32:
-        ((float *)t->data)[k] = (float)value;
+        *(float *)to = (float)value;
         break;
     case ECH_F64:
-        ((double *)t->data)[k] = (double)value;
+        *(double *)to = (double)value;
         break;
     case ECH_I64:
-        ((int64_t *)t->data)[k] = value;
+        *(int64_t *)to = value;
         break;
     default:
-        ((uint16_t *)t->data)[k] = (uint16_t)value;
+        *(uint16_t *)to = (uint16_t)value;
         break;
     }
 }
 
-static inline int64_t fixture_take(const ech_saved_tensor *t, int64_t k)
+static inline bool fixture_has(ech_dtype dtype, const void *at, int64_t value)
 {
-    switch (t->dtype) {
-    case ECH_F32:
-        return (int64_t)((float *)t->data)[k];
-    case ECH_F64:
-        return (int64_t)((double *)t->data)[k];
-    case ECH_I64:
-        return ((int64_t *)t->data)[k];
-    default:
-        return ((uint16_t *)t->data)[k];
-    }
+    unsigned char want[8];
+    fixture_put(dtype, want, value);
+    return memcmp(at, want, ech_dtype_bytes(dtype)) == 0;
 }
 
-/* This rank's boxes, with memory; filled if seed >= 0. Released with fixture_free. */
-static inline void fixture_make(ech_saved_tensor tensors[FIXTURE_TENSORS], fixture_cut cut,
-                                int rank, int ranks, int seed)
+/* This rank's boxes, filled if seed >= 0, in memory that is otherwise FIXTURE_UNTOUCHED. Released
+ * with fixture_free. */
+static inline void fixture_make(fixture_share *share, fixture_cut cut, int rank, int ranks,
+                                int seed)
 {
     for (int i = 0; i < FIXTURE_TENSORS; i++) {
-        ech_saved_tensor *t = &tensors[i];
-        *t = fixture_box(i, cut, rank, ranks);
-        t->data = ech_calloc((size_t)fixture_count(t) + 1, 8);
-        for (int64_t k = 0; seed >= 0 && k < fixture_count(t); k++) {
-            fixture_put(t, k, fixture_value(t, seed, k));
+        ech_saved_tensor *t = &share->tensors[i];
+        fixture_cut_tensor(t, &share->memory[i], i, cut, rank, ranks);
+        memset(share->memory[i].data, FIXTURE_UNTOUCHED, ech_tensor_bytes(&share->memory[i]));
+        for (int b = 0; seed >= 0 && b < t->boxes; b++) {
+            for (int64_t k = 0; k < fixture_count(t, &t->box[b]); k++) {
+                char *to;
+                int64_t value = fixture_value(t, &t->box[b], seed, k, &to);
+                fixture_put(t->dtype, to, value);
+            }
         }
     }
 }
 
-static inline void fixture_free(ech_saved_tensor tensors[FIXTURE_TENSORS])
+static inline void fixture_free(fixture_share *share)
 {
-    for (int i = 0; i < FIXTURE_TENSORS; i++) free(tensors[i].data);
+    for (int i = 0; i < FIXTURE_TENSORS; i++) free(share->memory[i].data);
 }
 
+/* Whether the boxes hold what they should. */
 static inline bool fixture_is(const ech_saved_tensor *t, int seed)
 {
-    for (int64_t k = 0; k < fixture_count(t); k++) {
-        int64_t want = fixture_value(t, seed, k);
-        if (t->dtype == ECH_BF16) want = (uint16_t)want;
-        if (fixture_take(t, k) != want) return false;
+    for (int b = 0; b < t->boxes; b++) {
+        for (int64_t k = 0; k < fixture_count(t, &t->box[b]); k++) {
+            char *at;
+            int64_t want = fixture_value(t, &t->box[b], seed, k, &at);
+            if (!fixture_has(t->dtype, at, want)) return false;
+        }
     }
     return true;
+}
+
+/* Whether all memory outside of the boxes is as it was. Overwrites the boxes. */
+static inline bool fixture_is_untouched(ech_saved_tensor *t, const ech_tensor *memory)
+{
+    size_t item = ech_dtype_bytes(t->dtype);
+    for (int b = 0; b < t->boxes; b++) {
+        for (int64_t k = 0; k < fixture_count(t, &t->box[b]); k++) {
+            char *at;
+            fixture_value(t, &t->box[b], 0, k, &at);
+            memset(at, FIXTURE_UNTOUCHED, item);
+        }
+    }
+    const unsigned char *bytes = memory->data;
+    for (size_t k = 0; k < ech_tensor_bytes(memory); k++) {
+        if (bytes[k] != FIXTURE_UNTOUCHED) return false;
+    }
+    return true;
+}
+
+/* Whether the checkpoint loads under this cut as that of `seed`. */
+static inline bool fixture_loads(const ech_checkpoint *checkpoint, fixture_cut cut, int rank,
+                                 int ranks, int seed)
+{
+    fixture_share share;
+    fixture_make(&share, cut, rank, ranks, -1);
+    bool good = ech_checkpoint_load(checkpoint, share.tensors, FIXTURE_TENSORS) == ECH_OK;
+    for (int i = 0; i < FIXTURE_TENSORS; i++) {
+        good = good && fixture_is(&share.tensors[i], seed) &&
+               fixture_is_untouched(&share.tensors[i], &share.memory[i]);
+    }
+    fixture_free(&share);
+    return good;
+}
+
+/* Whether the whole checkpoint is that of `seed`. */
+static inline bool fixture_holds(const ech_checkpoint *checkpoint, int seed)
+{
+    return fixture_loads(checkpoint, BY_OWNERS, 0, 1, seed);
 }
 
 static inline ech_checkpoint_info fixture_info(int64_t step)
@@ -157,14 +249,14 @@ static inline ech_status fixture_save_rank(ech_comm *comm, void *context)
     ECH_TRY(ech_group_create(comm, "world", all, size, &world));
     ech_log_set_quiet(job->quiet);
     ech_checkpoint_info info = fixture_info(job->step);
-    ech_saved_tensor tensors[FIXTURE_TENSORS];
+    fixture_share share;
     int n = FIXTURE_TENSORS;
-    fixture_make(tensors, job->cut, rank, size, job->seed);
-    if (job->change) job->change(rank, &info, tensors, &n);
+    fixture_make(&share, job->cut, rank, size, job->seed);
+    if (job->change) job->change(rank, &info, share.tensors, &n);
     job->results[rank] =
-        ech_checkpoint_save(world, job->directory, &info, tensors, n, &job->bytes[rank]);
+        ech_checkpoint_save(world, job->directory, &info, share.tensors, n, &job->bytes[rank]);
     if (rank == 0) snprintf(job->error, sizeof job->error, "%s", ech_last_error());
-    fixture_free(tensors);
+    fixture_free(&share);
     ech_group_destroy(world);
     return ECH_OK;
 }
@@ -181,17 +273,6 @@ static inline void fixture_save_one(const char *directory, int64_t step, int see
     fixture_job job = {.directory = directory, .step = step, .seed = seed};
     fixture_save(1, &job);
     assert_int_equal(job.results[0], ECH_OK);
-}
-
-/* Whether the whole checkpoint is that of `seed`. */
-static inline bool fixture_holds(const ech_checkpoint *checkpoint, int seed)
-{
-    ech_saved_tensor tensors[FIXTURE_TENSORS];
-    fixture_make(tensors, BY_OWNERS, 0, 1, -1);
-    bool same = ech_checkpoint_load(checkpoint, tensors, FIXTURE_TENSORS) == ECH_OK;
-    for (int i = 0; i < FIXTURE_TENSORS; i++) same = same && fixture_is(&tensors[i], seed);
-    fixture_free(tensors);
-    return same;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes the safetensors reader with whole files: what opens must be readable, every tensor of it.
+ * Fuzzes the safetensors reader with whole files: what opens must be readable, every tensor of it,
+ * and if it is fp32 as fp64, too.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +17,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 static void read_all(const ech_safetensors *file, size_t n)
 {
-    void *data = ech_calloc(n + 1, 1); /* no tensor is larger than the file */
+    void *data = ech_calloc(n + 1, 2); /* no tensor is larger than the file */
     for (int i = 0; i < ech_safetensors_count(file); i++) {
         ech_saved_tensor t = ech_safetensors_get(file, i);
         ECH_ASSERT(ech_safetensors_find(file, t.name) == i);
-        ECH_ASSERT(ech_safetensors_read(file, i, t.begin, t.size, data) == ECH_OK);
+        ech_saved_whole(&t, data);
+        ECH_ASSERT(ech_safetensors_read(file, i, &t) == ECH_OK);
+        if (t.dtype != ECH_F32) continue;
+        t.dtype = ECH_F64;
+        ECH_ASSERT(ech_safetensors_read(file, i, &t) == ECH_OK);
     }
     free(data);
 }

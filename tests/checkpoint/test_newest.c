@@ -191,13 +191,12 @@ static ech_status save_ranges(ech_comm *comm, void *context)
     ech_group *world;
     ECH_TRY(ech_group_create(comm, "world", all, size, &world));
     ech_saved_tensor t = {.name = "w", .dtype = ECH_F32, .dims = 2, .shape = {ROWS, COLUMNS}};
-    t.begin[0] = ROWS * rank / size;
-    t.size[0] = ROWS * (rank + 1) / size - t.begin[0];
-    t.size[1] = COLUMNS;
-    int64_t n = t.size[0] * COLUMNS, bytes;
+    int64_t first = ROWS * rank / size, rows = ROWS * (rank + 1) / size - first, bytes;
+    int64_t n = rows * COLUMNS;
     float *data = ech_calloc((size_t)n, sizeof *data);
-    for (int64_t k = 0; k < n; k++) data[k] = (float)(t.begin[0] * COLUMNS + k);
-    t.data = data;
+    for (int64_t k = 0; k < n; k++) data[k] = (float)(first * COLUMNS + k);
+    ech_tensor part = ech_tensor_2d(data, ECH_F32, rows, COLUMNS);
+    ech_saved_add(&t, (int64_t[]){first, 0}, &part);
     ech_checkpoint_info info = fixture_info(1);
     ech_status st = ech_checkpoint_save(world, context, &info, &t, 1, &bytes);
     free(data);
@@ -216,7 +215,8 @@ static void test_several_ranges(void **state)
         assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
         float row[3];
         ech_saved_tensor t = {.name = "w", .dtype = ECH_F32, .dims = 2, .shape = {40, 1 << 18}};
-        t.begin[0] = 21, t.size[0] = 1, t.begin[1] = 7, t.size[1] = 3, t.data = row;
+        ech_tensor part = ech_tensor_2d(row, ECH_F32, 1, 3);
+        ech_saved_add(&t, (int64_t[]){21, 7}, &part);
         assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
         for (int k = 0; k < 3; k++) assert_true(row[k] == (float)((21 << 18) + 7 + k));
         ech_checkpoint_close(checkpoint);

@@ -13,12 +13,7 @@ static void check_loads(const ech_checkpoint *checkpoint, int seed)
     for (int cut = 0; cut < FIXTURE_CUTS; cut++) {
         for (int ranks = 1; ranks <= 4; ranks++) {
             for (int rank = 0; rank < ranks; rank++) {
-                ech_saved_tensor tensors[FIXTURE_TENSORS];
-                fixture_make(tensors, (fixture_cut)cut, rank, ranks, -1);
-                assert_int_equal(ech_checkpoint_load(checkpoint, tensors, FIXTURE_TENSORS), ECH_OK);
-                for (int i = 0; i < FIXTURE_TENSORS; i++)
-                    assert_true(fixture_is(&tensors[i], seed));
-                fixture_free(tensors);
+                assert_true(fixture_loads(checkpoint, (fixture_cut)cut, rank, ranks, seed));
             }
         }
     }
@@ -46,7 +41,7 @@ static void test_any_cut_to_any_cut(void **state)
     char *directory = scratch_make();
     for (int ranks = 1; ranks <= 4; ranks++) {
         for (int cut = 0; cut < FIXTURE_CUTS; cut++) {
-            int seed = 3 * ranks + cut;
+            int seed = FIXTURE_CUTS * ranks + cut;
             fixture_job job = {
                 .directory = directory, .cut = (fixture_cut)cut, .step = seed, .seed = seed};
             fixture_save(ranks, &job);
@@ -61,6 +56,47 @@ static void test_any_cut_to_any_cut(void **state)
             ech_checkpoint_close(checkpoint);
         }
     }
+    scratch_remove(directory);
+}
+
+/* Both files of step 1, one after the other. */
+static char *read_step(const char *directory, size_t *n)
+{
+    static const char *const names[] = {"step-00000001/model/model.safetensors",
+                                        "step-00000001/state/state.safetensors"};
+    char *bytes[2], *both;
+    size_t size[2];
+    for (int f = 0; f < 2; f++) {
+        char *path = ech_file_join(directory, names[f]);
+        assert_int_equal(ech_file_read(path, 1 << 20, &bytes[f], &size[f]), ECH_OK);
+        free(path);
+    }
+    *n = size[0] + size[1];
+    both = ech_calloc(*n, 1);
+    memcpy(both, bytes[0], size[0]);
+    memcpy(both + size[0], bytes[1], size[1]);
+    free(bytes[0]);
+    free(bytes[1]);
+    return both;
+}
+
+static void test_files_do_not_depend_on_the_cut(void **state)
+{
+    (void)state;
+    char *directory = scratch_make();
+    size_t n, m;
+    fixture_save_one(directory, 1, 1);
+    char *first = read_step(directory, &n);
+    for (int cut = 0; cut < FIXTURE_CUTS; cut++) {
+        fixture_job job = {.directory = directory, .cut = (fixture_cut)cut, .step = 1, .seed = 1};
+        fixture_save(3, &job);
+        assert_int_equal(job.results[0], ECH_OK);
+        char *bytes = read_step(directory, &m);
+        assert_int_equal(n, m);
+        assert_memory_equal(bytes, first, n);
+        free(bytes);
+    }
+    free(first);
     scratch_remove(directory);
 }
 
@@ -108,8 +144,8 @@ static void test_bytes_and_files(void **state)
 
 static ech_saved_tensor whole(int i, void *data)
 {
-    ech_saved_tensor t = fixture_box(i, BY_ROWS, 0, 1);
-    t.data = data;
+    ech_saved_tensor t = fixture_tensors[i];
+    ech_saved_whole(&t, data);
     return t;
 }
 
@@ -123,8 +159,8 @@ static void test_conversion(void **state)
     double wide[42];
     ech_saved_tensor t = whole(0, wide);
     t.dtype = ECH_F64;
-    t.begin[1] = 2;
-    t.size[1] = 3;
+    t.box[0].begin[1] = 2;
+    t.box[0].size[1] = 3;
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
     assert_true(fixture_is(&t, 1));
     float narrow[72];
@@ -141,7 +177,7 @@ static void test_conversion(void **state)
     assert_error_has("bf16");
     t = whole(0, wide);
     t.dtype = ECH_F64;
-    t.begin[0] = 1; /* leaves the shape */
+    t.box[0].begin[0] = 1; /* leaves the shape */
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINTERNAL);
     ech_log_set_quiet(quiet);
     ech_checkpoint_close(checkpoint);
@@ -168,7 +204,7 @@ static void test_missing_and_misshapen(void **state)
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
     assert_error_has("state/state.safetensors");
     t = whole(0, data);
-    t.shape[1] = t.size[1] = 5;
+    t.shape[1] = t.box[0].size[1] = 5;
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
     assert_error_has("'wte.weight' has shape [7, 6], the run needs [7, 5]");
     t = whole(0, data);
@@ -190,8 +226,7 @@ static ech_status save_large(ech_comm *comm, void *context)
     float *data = ech_calloc(ROWS * COLUMNS, sizeof *data);
     for (int k = 0; k < ROWS * COLUMNS; k++) data[k] = (float)k;
     ech_saved_tensor t = {.name = "w", .dtype = ECH_F32, .dims = 2, .shape = {ROWS, COLUMNS}};
-    memcpy(t.size, t.shape, sizeof t.size);
-    t.data = data;
+    ech_saved_whole(&t, data);
     ech_checkpoint_info info = fixture_info(1);
     info.run_yaml = info.config_json = NULL;
     info.loss = (double)NAN;
@@ -212,10 +247,8 @@ static void test_conversion_in_pieces(void **state)
     enum { ROWS = 3, COLUMNS = 99999 };
     double *data = ech_calloc(ROWS * COLUMNS, sizeof *data);
     ech_saved_tensor t = {.name = "w", .dtype = ECH_F64, .dims = 2, .shape = {ROWS, 100000}};
-    t.size[0] = ROWS;
-    t.begin[1] = 1;
-    t.size[1] = COLUMNS;
-    t.data = data;
+    ech_tensor part = ech_tensor_2d(data, ECH_F64, ROWS, COLUMNS);
+    ech_saved_add(&t, (int64_t[]){0, 1}, &part);
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
     for (int r = 0; r < ROWS; r++) {
         for (int c = 0; c < COLUMNS; c++) {
@@ -236,7 +269,32 @@ static void test_conversion_in_pieces(void **state)
 static void overlap(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
 {
     (void)info, (void)n;
-    if (rank == 1) tensors[0].begin[0] = 0, tensors[0].size[0] = 7;
+    if (rank == 1) tensors[0].box[0].begin[0] = 0, tensors[0].box[0].size[0] = 7;
+}
+
+static void hole(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
+{
+    (void)info, (void)n;
+    if (rank == 1) tensors[3].boxes = 0;
+}
+
+/* As many elements as there are, but rank 0's twice. */
+static void twice(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
+{
+    (void)info, (void)n;
+    if (rank == 1) tensors[0].box[0].begin[0] = 0;
+}
+
+static void no_memory(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
+{
+    (void)info, (void)n;
+    if (rank == 0) tensors[6].box[0].data = NULL;
+}
+
+static void shared_places(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
+{
+    (void)info, (void)n;
+    if (rank == 0) tensors[0].box[0].stride[0] = 5;
 }
 
 static void other_list(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
@@ -254,7 +312,7 @@ static void other_step(int rank, ech_checkpoint_info *info, ech_saved_tensor *te
 static void outside(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
 {
     (void)info, (void)n;
-    if (rank == 0) tensors[0].begin[0] = 6, tensors[0].size[0] = 2;
+    if (rank == 0) tensors[0].box[0].begin[0] = 6, tensors[0].box[0].size[0] = 2;
 }
 
 static void wrong_run_file(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
@@ -270,10 +328,14 @@ static void test_refused_on_every_rank(void **state)
         void (*change)(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n);
         ech_status first;
         const char *says;
-    } cases[] = {{overlap, ECH_EINTERNAL, "'wte.weight'"},
+    } cases[] = {{overlap, ECH_EINTERNAL, "'wte.weight' to be saved hold 72 elements of its 42"},
+                 {hole, ECH_EINTERNAL, "'conv.weight' to be saved hold 48 elements of its 72"},
+                 {twice, ECH_EINTERNAL, "'wte.weight' to be saved hold 42 elements of its 42"},
+                 {no_memory, ECH_EINTERNAL, "'wte.weight.exp_avg' has no memory"},
+                 {shared_places, ECH_EINTERNAL, "'wte.weight': by its strides"},
                  {other_list, ECH_EINTERNAL, "different tensors"},
                  {other_step, ECH_EINTERNAL, "different steps"},
-                 {outside, ECH_EINTERNAL, "leaves its shape"},
+                 {outside, ECH_EINTERNAL, "'wte.weight' leaves its shape"},
                  {wrong_run_file, ECH_EINPUT, "UTF-8"}};
     char *directory = scratch_make();
     fixture_save_one(directory, 3, 1);
@@ -299,9 +361,13 @@ static void test_refused_on_every_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_cut_to_any_cut),   cmocka_unit_test(test_bytes_and_files),
-        cmocka_unit_test(test_conversion),           cmocka_unit_test(test_missing_and_misshapen),
-        cmocka_unit_test(test_conversion_in_pieces), cmocka_unit_test(test_refused_on_every_rank),
+        cmocka_unit_test(test_files_do_not_depend_on_the_cut),
+        cmocka_unit_test(test_any_cut_to_any_cut),
+        cmocka_unit_test(test_bytes_and_files),
+        cmocka_unit_test(test_conversion),
+        cmocka_unit_test(test_missing_and_misshapen),
+        cmocka_unit_test(test_conversion_in_pieces),
+        cmocka_unit_test(test_refused_on_every_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,6 +185,31 @@ static void test_lists(void **state)
     ech_config_destroy(config);
 }
 
+/* Names beside which there are true and false: YAML's own, not texts. */
+static void test_truths(void **state)
+{
+    (void)state;
+    const char *const names[] = {"true", "false", "keep"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ech_config *config = sample_create();
+        ech_text run = {0}, text = {0}, line = {0};
+        ech_text_append(&run, "parallel:\n  sequence: %s\n", names[i]);
+        ech_text_append(&line, "\n  sequence: %s\n", names[i]);
+        assert_int_equal(sample_read(config, run.at), ECH_OK);
+        assert_string_equal(config->parallel.sequence, names[i]);
+        assert_round_trip(config, &text);
+        assert_non_null(strstr(text.at, line.at));
+        ech_text_free(&run);
+        ech_text_append(&run, "parallel.sequence=%s", names[(i + 1) % 3]);
+        assert_int_equal(ech_config_set(config, run.at), ECH_OK);
+        assert_string_equal(config->parallel.sequence, names[(i + 1) % 3]);
+        ech_text_free(&run);
+        ech_text_free(&text);
+        ech_text_free(&line);
+        ech_config_destroy(config);
+    }
+}
+
 static void test_reals(void **state)
 {
     (void)state;
@@ -234,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_unread_keys_are_left_out),
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_truths),
         cmocka_unit_test(test_reals),
         cmocka_unit_test(test_help),
     };

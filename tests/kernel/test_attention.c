@@ -3,19 +3,29 @@
  * Attention: fast rows against the definition, and the definition against a softmax over the whole
  * T x T matrix; grouped heads, strides of fused projections, dropout, samples apart.
  */
+#include "kernel/places.h"
 #include "kernel/trial.h"
+
+/* What a call is told besides its tensors. */
+typedef struct attention_case {
+    ech_attention_place at;
+    ech_dropout dropout;
+} attention_case;
 
 static void call_forward(const ech_kernels *kernels, ech_kernel_context *context,
                          const ech_tensor *const *t, const void *options)
 {
-    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, options, t[3], t[4]);
+    const attention_case *o = options;
+    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &o->at, &o->dropout, false, t[3],
+                               t[4]);
 }
 
 static void call_backward(const ech_kernels *kernels, ech_kernel_context *context,
                           const ech_tensor *const *t, const void *options)
 {
-    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, options, t[6],
-                                t[7], t[8]);
+    const attention_case *o = options;
+    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &o->at,
+                                &o->dropout, false, false, t[6], t[7], t[8]);
 }
 
 /* Backward takes what forward left, in the same table. */
@@ -27,15 +37,15 @@ static void call_both(const ech_kernels *kernels, ech_kernel_context *context,
 }
 
 /* A trial of forward, then backward: q, k, v, out, lse, dout, dq, dk, dv. */
-static trial make_trial(const int64_t s[5], int64_t gap, const ech_dropout *dropout)
+static trial make_trial(const int64_t s[5], int64_t gap, const attention_case *options)
 {
     int64_t B = s[0], T = s[1], H = s[2], G = s[3], D = s[4];
     trial t = {
         .name = "attention",
         .op = ECH_OP_attention_backward,
         .call = call_both,
-        .options = dropout,
-        .dims = {B, T, H, G, D},
+        .options = options,
+        .dims = {B, T, T, H, G, D},
         .tolerance = 5e-6,
         .tensor = {{.role = TRIAL_IN, TRIAL_4D(B, T, H, D), .low = -2, .high = 2, .gap = gap},
                    {.role = TRIAL_IN, TRIAL_4D(B, T, G, D), .low = -2, .high = 2, .gap = 2 * gap},
@@ -53,16 +63,24 @@ static const int64_t shapes[][5] = {
     {1, 1, 1, 1, 2},    {2, 7, 3, 1, 5},   {1, 48, 2, 2, 16},  {2, 49, 4, 2, 8},
     {1, 130, 2, 1, 64}, {5, 33, 4, 4, 20}, {1, 97, 1, 1, 128}, {3, 100, 6, 3, 32},
 };
-static const ech_dropout off = {.p = 0}, tenth = {.p = 0.1, .key = {3, 5, 7}, .first_sample = 11},
-                         half = {.p = 0.5, .key = {UINT64_MAX, 1, 2}, .first_sample = 1 << 30};
+static const ech_dropout off = {.p = 0}, tenth = {.p = 0.1, .key = {3, 5, 7}},
+                         half = {.p = 0.5, .key = {UINT64_MAX, 1, 2}};
+
+/* Whole samples and all heads; samples from first_sample on. */
+static attention_case uncut(const int64_t s[5], int64_t first_sample, const ech_dropout *dropout)
+{
+    return (attention_case){place_uncut(first_sample, s[1], s[2]), *dropout};
+}
 
 static void fast_agrees_with_the_definition(void **state)
 {
     (void)state;
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
         for (int way = 0; way < 4; way++) {
-            const ech_dropout *dropout = way == 0 || way == 1 ? &off : way == 2 ? &tenth : &half;
-            trial t = make_trial(shapes[s], way % 2 * 7, dropout);
+            attention_case options = way < 2    ? uncut(shapes[s], 0, &off)
+                                     : way == 2 ? uncut(shapes[s], 11, &tenth)
+                                                : uncut(shapes[s], 1 << 30, &half);
+            trial t = make_trial(shapes[s], way % 2 * 7, &options);
             trial_check(&t);
         }
 }
@@ -72,7 +90,8 @@ static void forward_alone(void **state)
 {
     (void)state;
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
-        trial t = make_trial(shapes[s], 0, &tenth);
+        attention_case options = uncut(shapes[s], 11, &tenth);
+        trial t = make_trial(shapes[s], 0, &options);
         t.op = ECH_OP_attention_forward;
         t.call = call_forward;
         for (int i = 5; i < 9; i++) t.tensor[i] = (trial_tensor){0};
@@ -82,9 +101,10 @@ static void forward_alone(void **state)
 
 /* softmax(scale q kT) v, all scores of one head in one matrix. */
 static void naive_head(const trial_run *run, const int64_t s[5], int64_t b, int64_t h,
-                       const ech_dropout *dropout, double *p, double *out)
+                       const attention_case *options, double *p, double *out)
 {
     int64_t T = s[1], H = s[2], G = s[3], D = s[4], g = h / (H / G);
+    const ech_dropout *dropout = &options->dropout;
     const double *q = run->result[0], *k = run->result[1], *v = run->result[2];
     for (int64_t i = 0; i < T; i++) {
         double sum = 0;
@@ -96,7 +116,7 @@ static void naive_head(const trial_run *run, const int64_t s[5], int64_t b, int6
             sum += p[i * T + j];
         }
         for (int64_t j = 0; j < T; j++) {
-            int64_t element = (((dropout->first_sample + b) * H + h) * T + i) * T + j;
+            int64_t element = (((options->at.query.first_sample + b) * H + h) * T + i) * T + j;
             double unit = ech_random_unit(ech_random_word(dropout->key, (uint64_t)element));
             p[i * T + j] *= (unit < dropout->p ? 0 : 1 / (1 - dropout->p)) / sum;
         }
@@ -113,13 +133,14 @@ static void definition_is_softmax_over_all_keys(void **state)
     (void)state;
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
         const int64_t *shape = shapes[s], T = shape[1], H = shape[2], D = shape[4];
-        trial t = make_trial(shape, 3, &tenth);
+        attention_case options = uncut(shape, 11, &tenth);
+        trial t = make_trial(shape, 3, &options);
         trial_run run = trial_execute(&t, ech_kernels_ref(ECH_F64), 1, NULL);
         double *p = ech_calloc((size_t)(T * T), sizeof *p);
         double *out = ech_calloc((size_t)(T * D), sizeof *out);
         for (int64_t b = 0; b < shape[0]; b++)
             for (int64_t h = 0; h < H; h++) {
-                naive_head(&run, shape, b, h, &tenth, p, out);
+                naive_head(&run, shape, b, h, &options, p, out);
                 for (int64_t i = 0; i < T; i++)
                     for (int64_t d = 0; d < D; d++)
                         assert_true(fabs(run.result[3][((b * T + i) * H + h) * D + d] -
@@ -139,9 +160,9 @@ static void samples_do_not_mix(void **state)
     const ech_kernels *fast = ech_kernels_fast(ECH_F32);
     static float q[2 * N], out[2 * N], alone[N], lse[2 * T * H];
     for (int64_t i = 0; i < 2 * N; i++) q[i] = (float)value_at(1, i, -1, 1);
-    ech_dropout first = {.p = 0.2, .key = {1, 2, 3}, .first_sample = 4}, second = first;
-    second.first_sample = 5;
-    const int64_t both[] = {2, T, H, D}, one[] = {1, T, H, D}, dims[] = {2, T, H, H, D};
+    ech_dropout dropout = {.p = 0.2, .key = {1, 2, 3}};
+    ech_attention_place first = place_uncut(4, T, H), second = place_uncut(5, T, H);
+    const int64_t both[] = {2, T, H, D}, one[] = {1, T, H, D}, dims[] = {2, T, T, H, H, D};
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
     context->scratch_bytes =
@@ -152,8 +173,8 @@ static void samples_do_not_mix(void **state)
     ech_tensor y1 = ech_tensor_view(alone, ECH_F32, 4, one);
     ech_tensor l = ech_tensor_view(lse, ECH_F32, 3, (const int64_t[]){2, H, T});
     ech_tensor l1 = ech_tensor_view(lse, ECH_F32, 3, (const int64_t[]){1, H, T});
-    fast->attention_forward(context, &x, &x, &x, 0.25, &first, &y, &l);
-    fast->attention_forward(context, &x1, &x1, &x1, 0.25, &second, &y1, &l1);
+    fast->attention_forward(context, &x, &x, &x, 0.25, &first, &dropout, false, &y, &l);
+    fast->attention_forward(context, &x1, &x1, &x1, 0.25, &second, &dropout, false, &y1, &l1);
     assert_memory_equal(out + N, alone, sizeof alone);
     free(context->scratch);
     ech_kernel_context_destroy(context);

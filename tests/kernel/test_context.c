@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables are complete, contexts refuse what cannot be, and a wrong shape or too little scratch ends
- * the process instead of computing.
+ * Tables are complete, contexts refuse what cannot be, and a wrong shape, rows that cannot be or too
+ * little scratch end the process instead of computing.
  */
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "kernel/places.h"
 #include "kernel/trial.h"
 
 static void tables_are_complete(void **state)
@@ -35,7 +36,7 @@ static void scratch_is_known_beforehand(void **state)
 {
     (void)state;
     const ech_kernels *fast = ech_kernels_fast(ECH_F32);
-    const int64_t small[] = {1, 50, 2, 2, 16}, large[] = {1, 500, 2, 2, 16};
+    const int64_t small[] = {1, 50, 50, 2, 2, 16}, large[] = {1, 500, 500, 2, 2, 16};
     assert_int_equal(ech_kernel_scratch(fast, ECH_OP_add, 2, NULL), 0);
     size_t few = ech_kernel_scratch(fast, ECH_OP_attention_backward, 1, small);
     assert_true(few > 0);
@@ -116,6 +117,36 @@ static void add_nowhere(const ech_kernels *kernels)
     fill_of(kernels, &a, &a);
 }
 
+/* Two rows of dropout at these places. */
+static void drop_at(const ech_kernels *kernels, ech_rows rows)
+{
+    ech_kernel_context *context;
+    if (ech_kernel_context_create(1, &context) != ECH_OK) return;
+    ech_dropout dropout = {.p = 0.5};
+    ech_tensor x = ech_tensor_2d(numbers, kernels->dtype, 2, 4);
+    kernels->dropout(context, &x, &dropout, &rows, &x);
+}
+
+static void drop_well(const ech_kernels *kernels)
+{
+    drop_at(kernels, rows_pair(0, 9, 3, 1, 7, 1));
+}
+
+static void drop_in_descending_rows(const ech_kernels *kernels)
+{
+    drop_at(kernels, rows_pair(0, 9, 7, 1, 3, 1));
+}
+
+static void drop_beyond_the_sample(const ech_kernels *kernels)
+{
+    drop_at(kernels, rows_piece(0, 9, 8, 2));
+}
+
+static void drop_without_rows(const ech_kernels *kernels)
+{
+    drop_at(kernels, (ech_rows){0});
+}
+
 static void attend_without_scratch(const ech_kernels *kernels)
 {
     ech_kernel_context *context;
@@ -123,7 +154,8 @@ static void attend_without_scratch(const ech_kernels *kernels)
     ech_dropout dropout = {.p = 0};
     ech_tensor q = ech_tensor_view(numbers, kernels->dtype, 4, (const int64_t[]){1, 2, 1, 2});
     ech_tensor lse = ech_tensor_view(numbers + 8, kernels->dtype, 3, (const int64_t[]){1, 1, 2});
-    kernels->attention_forward(context, &q, &q, &q, 1, &dropout, &q, &lse);
+    ech_attention_place at = place_uncut(0, 2, 1);
+    kernels->attention_forward(context, &q, &q, &q, 1, &at, &dropout, false, &q, &lse);
 }
 
 static void wrong_arguments_end_the_process(void **state)
@@ -138,6 +170,10 @@ static void wrong_arguments_end_the_process(void **state)
         assert_true(dies(add_strided, tables[k]));
         assert_true(dies(add_nowhere, tables[k]));
         assert_true(dies(attend_without_scratch, tables[k]));
+        assert_false(dies(drop_well, tables[k]));
+        assert_true(dies(drop_in_descending_rows, tables[k]));
+        assert_true(dies(drop_beyond_the_sample, tables[k]));
+        assert_true(dies(drop_without_rows, tables[k]));
     }
 }
 

@@ -5,6 +5,7 @@
  * backward receives as the output's gradient.
  */
 #include "kernel/finite.h"
+#include "kernel/places.h"
 #include "kernel/trial.h"
 
 enum { MAX_INPUTS = 3, MAX_ELEMENTS = 800 };
@@ -20,7 +21,7 @@ typedef struct subject {
     ech_kernel_context *context;
     const ech_kernels *kernels;
     ech_tensor ids;
-    int64_t first;
+    ech_rows rows;
     double low, high; /* range of the inputs */
 } subject;
 
@@ -205,22 +206,22 @@ static void activation_gradients(void **state)
 
 static void rotary_forward(subject *s)
 {
-    s->kernels->rotary(s->context, &s->input[0], 100, 3, false, &s->output);
+    s->kernels->rotary(s->context, &s->input[0], 100, &s->rows, false, &s->output);
 }
 
 static void rotary_backward(subject *s)
 {
-    s->kernels->rotary(s->context, &s->doutput, 100, 3, true, &s->gradient[0]);
+    s->kernels->rotary(s->context, &s->doutput, 100, &s->rows, true, &s->gradient[0]);
 }
 
 static void dropout_forward(subject *s)
 {
-    s->kernels->dropout(s->context, &s->input[0], &s->dropout, &s->output);
+    s->kernels->dropout(s->context, &s->input[0], &s->dropout, &s->rows, &s->output);
 }
 
 static void dropout_backward(subject *s)
 {
-    s->kernels->dropout(s->context, &s->doutput, &s->dropout, &s->gradient[0]);
+    s->kernels->dropout(s->context, &s->doutput, &s->dropout, &s->rows, &s->gradient[0]);
 }
 
 static void rotary_and_dropout_gradients(void **state)
@@ -230,13 +231,15 @@ static void rotary_and_dropout_gradients(void **state)
                       .input = {SHAPE(2, 3, 2, 6)},
                       .output = SHAPE(2, 3, 2, 6),
                       .forward = rotary_forward,
-                      .backward = rotary_backward};
+                      .backward = rotary_backward,
+                      .rows = rows_pair(0, 20, 3, 1, 17, 2)};
     subject dropout = {.inputs = 1,
                        .input = {SHAPE(5, 9)},
                        .output = SHAPE(5, 9),
                        .forward = dropout_forward,
                        .backward = dropout_backward,
-                       .dropout = {.p = 0.4, .key = {1, 2, 3}, .first_sample = 3}};
+                       .dropout = {.p = 0.4, .key = {1, 2, 3}},
+                       .rows = rows_uncut(3, 1)};
     check_gradients(&rotary);
     check_gradients(&dropout);
 }
@@ -245,17 +248,19 @@ static void attention_forward(subject *s)
 {
     const int64_t *q = s->input[0].shape;
     ech_tensor lse = ech_tensor_view(s->kept[0], ECH_F64, 3, (int64_t[]){q[0], q[2], q[1]});
-    s->kernels->attention_forward(s->context, &s->input[0], &s->input[1], &s->input[2], 0.7,
-                                  &s->dropout, &s->output, &lse);
+    ech_attention_place at = place_uncut(2, q[1], q[2]);
+    s->kernels->attention_forward(s->context, &s->input[0], &s->input[1], &s->input[2], 0.7, &at,
+                                  &s->dropout, false, &s->output, &lse);
 }
 
 static void attention_backward(subject *s)
 {
     const int64_t *q = s->input[0].shape;
     ech_tensor lse = ech_tensor_view(s->kept[0], ECH_F64, 3, (int64_t[]){q[0], q[2], q[1]});
+    ech_attention_place at = place_uncut(2, q[1], q[2]);
     s->kernels->attention_backward(s->context, &s->doutput, &s->input[0], &s->input[1],
-                                   &s->input[2], &s->output, &lse, 0.7, &s->dropout,
-                                   &s->gradient[0], &s->gradient[1], &s->gradient[2]);
+                                   &s->input[2], &s->output, &lse, 0.7, &at, &s->dropout, false,
+                                   false, &s->gradient[0], &s->gradient[1], &s->gradient[2]);
 }
 
 static void attention_gradients(void **state)
@@ -267,7 +272,7 @@ static void attention_gradients(void **state)
                      .output = SHAPE(2, 6, 4, 3),
                      .forward = attention_forward,
                      .backward = attention_backward,
-                     .dropout = {.p = dropped ? 0.3 : 0, .key = {4, 5, 6}, .first_sample = 2}};
+                     .dropout = {.p = dropped ? 0.3 : 0, .key = {4, 5, 6}}};
         check_gradients(&s);
     }
 }
@@ -276,23 +281,23 @@ static int32_t few_ids[6] = {3, 0, 3, 2, 3, 0};
 
 static void embedding_forward(subject *s)
 {
-    s->kernels->embedding_forward(s->context, &s->input[0], &s->ids, &s->output);
+    s->kernels->embedding_forward(s->context, &s->input[0], &s->ids, 0, &s->output);
 }
 
 static void embedding_backward(subject *s)
 {
-    s->kernels->embedding_backward(s->context, &s->doutput, &s->ids, false, &s->gradient[0]);
+    s->kernels->embedding_backward(s->context, &s->doutput, &s->ids, 0, false, &s->gradient[0]);
 }
 
 static void position_forward(subject *s)
 {
-    s->kernels->position_forward(s->context, &s->input[0], &s->input[1], s->first, &s->output);
+    s->kernels->position_forward(s->context, &s->input[0], &s->input[1], &s->rows, &s->output);
 }
 
 static void position_backward(subject *s)
 {
     memcpy(s->gradient[0].data, s->doutput.data, ech_tensor_bytes(&s->doutput));
-    s->kernels->position_backward(s->context, &s->doutput, s->first, false, &s->gradient[1]);
+    s->kernels->position_backward(s->context, &s->doutput, &s->rows, false, &s->gradient[1]);
 }
 
 static void table_gradients(void **state)
@@ -305,11 +310,11 @@ static void table_gradients(void **state)
                          .backward = embedding_backward,
                          .ids = ech_tensor_1d(few_ids, ECH_I32, 6)};
     subject position = {.inputs = 2,
-                        .input = {SHAPE(3, 4, 5), SHAPE(7, 5)},
-                        .output = SHAPE(3, 4, 5),
+                        .input = {SHAPE(12, 5), SHAPE(7, 5)},
+                        .output = SHAPE(12, 5),
                         .forward = position_forward,
                         .backward = position_backward,
-                        .first = 2};
+                        .rows = rows_piece(0, 7, 2, 4)};
     check_gradients(&embedding);
     check_gradients(&position);
 }
@@ -334,7 +339,11 @@ static double loss_of(const loss *at, double *gradient)
     ech_tensor factor = ech_tensor_1d(&scale, ECH_F64, 1);
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
-    ech_kernels_ref(ECH_F64)->cross_entropy(context, &x, &t, &w, &factor, gradient != NULL, &sum);
+    double stats[5 * ECH_LOSS_STATS];
+    ech_tensor known = ech_tensor_2d(stats, ECH_F64, 5, ECH_LOSS_STATS);
+    const ech_kernels *kernels = ech_kernels_ref(ECH_F64);
+    kernels->loss_statistics(context, &x, &t, 0, &known);
+    kernels->loss_gradient(context, &x, &t, &w, 0, &known, &factor, gradient != NULL, &sum);
     ech_kernel_context_destroy(context);
     if (gradient) memcpy(gradient, copy, sizeof copy);
     return scale * sums[ECH_LOSS_SUM];

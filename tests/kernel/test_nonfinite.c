@@ -3,6 +3,7 @@
  * A NaN or an infinity that goes in is seen in what comes out, where it belongs and (for rows,
  * samples and earlier tokens) not elsewhere. Every table is asked.
  */
+#include "kernel/places.h"
 #include "kernel/trial.h"
 
 enum { R = 5, C = 70 };
@@ -178,9 +179,11 @@ static void products_keep_to_their_row(void **state)
 static void call_attention(const ech_kernels *kernels, ech_kernel_context *context,
                            const ech_tensor *const *t, const void *options)
 {
-    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, options, t[3], t[4]);
-    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, options, t[6],
-                                t[7], t[8]);
+    const ech_dropout *dropout = options;
+    ech_attention_place at = place_uncut(0, t[0]->shape[1], t[0]->shape[2]);
+    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &at, dropout, false, t[3], t[4]);
+    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &at, dropout,
+                                false, false, t[6], t[7], t[8]);
 }
 
 /* A NaN in q, k or v of token 60 of sample 1, head 0: tokens from there on (for q: that one) are
@@ -195,7 +198,7 @@ static void attention_keeps_to_its_head(void **state)
                .op = ECH_OP_attention_backward,
                .call = call_attention,
                .options = &dropout,
-               .dims = {B, T, H, H, D},
+               .dims = {B, T, T, H, H, D},
                .tensor = {in, in, in, out, TRIAL_RESULT(TRIAL_3D(B, H, T)), in, out, out, out}};
     int64_t element = ((T + 60) * H + 0) * D + 3;
     for (int table = 0; table < 3; table++)

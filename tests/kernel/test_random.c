@@ -6,6 +6,7 @@
 #include <float.h>
 
 #include "kernel/cpu/dropped.h"
+#include "kernel/places.h"
 #include "kernel/trial.h"
 
 typedef struct tables {
@@ -36,14 +37,14 @@ static void golden_dropout(void **state)
 {
     (void)state;
     const uint64_t golden = UINT64_C(0x786ff6feeb);
-    ech_dropout dropout = {
-        .p = 0.3, .key = {.seed = 42, .step = 3, .stream = 0x500}, .first_sample = 7};
+    ech_dropout dropout = {.p = 0.3, .key = {.seed = 42, .step = 3, .stream = 0x500}};
+    ech_rows rows = rows_uncut(7, 1);
     ech_kernel_context *context = make_context();
     for (int k = 0; k < 3; k++) {
         const ech_kernels *kernels = all_tables().of[k];
         ech_tensor x = make_tensor(kernels->dtype, 8, 5), y = make_tensor(kernels->dtype, 8, 5);
         kernels->fill(context, &x, 3.5);
-        kernels->dropout(context, &x, &dropout, &y);
+        kernels->dropout(context, &x, &dropout, &rows, &y);
         for (int64_t i = 0; i < 40; i++) {
             double expected = golden >> i & 1 ? 5.0 : 0.0;
             assert_true(fabs(trial_get(&y, i) - expected) < 1e-6);
@@ -64,11 +65,11 @@ static void dropout_by_element(void **state)
     for (int k = 0; k < 3; k++)
         for (size_t r = 0; r < TRIAL_COUNT(rates); r++) {
             const ech_kernels *kernels = all_tables().of[k];
-            ech_dropout dropout = {
-                .p = rates[r], .key = {.seed = 1, .stream = 9}, .first_sample = 1 << 20};
+            ech_dropout dropout = {.p = rates[r], .key = {.seed = 1, .stream = 9}};
+            ech_rows rows = rows_uncut(1 << 20, 1);
             ech_tensor x = make_tensor(kernels->dtype, SAMPLES, EACH);
             kernels->fill(context, &x, 1);
-            kernels->dropout(context, &x, &dropout, &x);
+            kernels->dropout(context, &x, &dropout, &rows, &x);
             for (int64_t i = 0; i < SAMPLES * EACH; i++) {
                 uint64_t element = (uint64_t)((INT64_C(1) << 20) * EACH + i);
                 double unit = ech_random_unit(ech_random_word(dropout.key, element));

@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 
+#include "kernel/places.h"
 #include "kernel/trial.h"
 
 enum { RANKS = 3, ROUNDS = 8, N = 96, T = 60 };
@@ -21,7 +22,7 @@ static void compute(rank *r)
 {
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(r->threads, &context), ECH_OK);
-    const int64_t product[] = {N, N, N, false, true, false, false}, head[] = {1, T, 2, 2, 8};
+    const int64_t product[] = {N, N, N, false, true, false, false}, head[] = {1, T, T, 2, 2, 8};
     const ech_kernels *k = r->kernels;
     size_t bytes = ech_kernel_scratch(k, ECH_OP_matmul, context->threads, product);
     size_t other = ech_kernel_scratch(k, ECH_OP_attention_forward, context->threads, head);
@@ -35,9 +36,10 @@ static void compute(rank *r)
     ech_tensor lse = ech_tensor_view(memory + N * N, k->dtype, 3, (const int64_t[]){1, 2, T});
     y.data = r->attended;
     ech_dropout dropout = {.p = 0.1, .key = {1, 2, 3}};
+    ech_attention_place at = place_uncut(0, T, 2);
     for (int round = 0; round < ROUNDS; round++) {
         k->matmul(context, &a, false, &a, true, NULL, false, &c);
-        k->attention_forward(context, &q, &q, &q, 0.3, &dropout, &y, &lse);
+        k->attention_forward(context, &q, &q, &q, 0.3, &at, &dropout, false, &y, &lse);
     }
     free(memory);
     free(context->scratch);

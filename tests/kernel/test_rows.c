@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Norms, activations, rotary, tables and sums: the fast fp32 rows against the definition, over odd
+ * Norms, activations, rotary, tables, copies and sums: the fast fp32 rows against the definition, over odd
  * shapes, one row, one column, aliases, and optional arguments present and absent.
  */
+#include "kernel/places.h"
 #include "kernel/trial.h"
 
 static const bool yes = true, no = false;
@@ -172,7 +173,7 @@ static void activations_agree(void **state)
 
 typedef struct turn {
     double theta;
-    int64_t first_position;
+    ech_rows rows;
     bool inverse;
 } turn;
 
@@ -180,14 +181,17 @@ static void call_rotary(const ech_kernels *kernels, ech_kernel_context *context,
                         const ech_tensor *const *t, const void *options)
 {
     const turn *o = options;
-    kernels->rotary(context, t[0], o->theta, o->first_position, o->inverse, t[1]);
+    kernels->rotary(context, t[0], o->theta, &o->rows, o->inverse, t[1]);
 }
 
 static void rotary_agrees(void **state)
 {
     (void)state;
-    static const turn plain = {10000, 0, false}, later = {10000, 61, false},
-                      back = {500000, 130, true};
+    const turn one = {10000, rows_uncut(0, 1), false}, plain = {10000, rows_uncut(0, 70), false},
+               later = {10000, rows_piece(0, 300, 61, 200), false},
+               back = {500000, rows_piece(0, 259, 130, 129), true},
+               pair = {10000, rows_pair(0, 500, 60, 70, 200, 59), false},
+               second = {10000, rows_pair(0, 99, 9, 0, 64, 3), true};
 #define CASE(o, B, T, H, D, space, y)                                                              \
     {                                                                                              \
         .name = #o, .op = ECH_OP_rotary, .call = call_rotary, .options = &(o), .dims = {T, D},     \
@@ -196,12 +200,14 @@ static void rotary_agrees(void **state)
             y                                                                                      \
         }                                                                                          \
     }
-    static const trial trials[] = {
-        CASE(plain, 1, 1, 1, 2, 0, TRIAL_RESULT(TRIAL_4D(1, 1, 1, 2))),
+    const trial trials[] = {
+        CASE(one, 1, 1, 1, 2, 0, TRIAL_RESULT(TRIAL_4D(1, 1, 1, 2))),
         CASE(plain, 2, 70, 3, 6, 5, TRIAL_RESULT(TRIAL_4D(2, 70, 3, 6), .gap = 9)),
         CASE(later, 2, 200, 2, 64, 0, TRIAL_CHANGED(TRIAL_4D(2, 200, 2, 64), .alias = 1)),
         CASE(back, 1, 129, 2, 34, 68,
              TRIAL_CHANGED(TRIAL_4D(1, 129, 2, 34), .gap = 68, .alias = 1)),
+        CASE(pair, 2, 129, 2, 34, 0, TRIAL_RESULT(TRIAL_4D(2, 129, 2, 34))),
+        CASE(second, 2, 3, 2, 4, 0, TRIAL_RESULT(TRIAL_4D(2, 3, 2, 4))),
     };
 #undef CASE
     trial_check_all(trials, TRIAL_COUNT(trials));
@@ -209,39 +215,47 @@ static void rotary_agrees(void **state)
 
 /* ---- tables ---- */
 
+/* The ids that a table holds begin here. */
+typedef struct share {
+    int64_t first_id;
+    bool accumulate;
+} share;
+
 static void call_embedding_forward(const ech_kernels *kernels, ech_kernel_context *context,
                                    const ech_tensor *const *t, const void *options)
 {
-    (void)options;
-    kernels->embedding_forward(context, t[0], t[1], t[2]);
+    kernels->embedding_forward(context, t[0], t[1], ((const share *)options)->first_id, t[2]);
 }
 
 static void call_embedding_backward(const ech_kernels *kernels, ech_kernel_context *context,
                                     const ech_tensor *const *t, const void *options)
 {
-    kernels->embedding_backward(context, t[0], t[1], *(const bool *)options, t[2]);
+    const share *o = options;
+    kernels->embedding_backward(context, t[0], t[1], o->first_id, o->accumulate, t[2]);
 }
 
 typedef struct place {
-    int64_t first;
+    ech_rows rows;
     bool accumulate;
 } place;
 
 static void call_position_forward(const ech_kernels *kernels, ech_kernel_context *context,
                                   const ech_tensor *const *t, const void *options)
 {
-    kernels->position_forward(context, t[0], t[1], ((const place *)options)->first, t[2]);
+    kernels->position_forward(context, t[0], t[1], &((const place *)options)->rows, t[2]);
 }
 
 static void call_position_backward(const ech_kernels *kernels, ech_kernel_context *context,
                                    const ech_tensor *const *t, const void *options)
 {
     const place *o = options;
-    kernels->position_backward(context, t[0], o->first, o->accumulate, t[1]);
+    kernels->position_backward(context, t[0], &o->rows, o->accumulate, t[1]);
 }
 
-static void check_tables(int64_t R, int64_t V, int64_t C)
+/* Ids of the whole vocabulary, V; the table holds n of them from first_id on. */
+static void check_tables(int64_t R, int64_t V, int64_t first_id, int64_t n, int64_t C)
 {
+    const share written = {first_id, false}, accumulated = {first_id, true};
     trial_tensor ids = {.role = TRIAL_IN,
                         TRIAL_1D(R),
                         .low = 0,
@@ -252,19 +266,20 @@ static void check_tables(int64_t R, int64_t V, int64_t C)
         {.name = "rows",
          .op = ECH_OP_embedding_forward,
          .call = call_embedding_forward,
-         .tensor = {TRIAL_INPUT(TRIAL_2D(V, C)), ids, TRIAL_RESULT(TRIAL_2D(R, C))}},
+         .options = &written,
+         .tensor = {TRIAL_INPUT(TRIAL_2D(n, C)), ids, TRIAL_RESULT(TRIAL_2D(R, C))}},
         {.name = "written",
          .op = ECH_OP_embedding_backward,
          .call = call_embedding_backward,
-         .options = &no,
-         .dims = {R, V, C},
-         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), ids, TRIAL_RESULT(TRIAL_2D(V, C))}},
+         .options = &written,
+         .dims = {R, n, C},
+         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), ids, TRIAL_RESULT(TRIAL_2D(n, C))}},
         {.name = "accumulated",
          .op = ECH_OP_embedding_backward,
          .call = call_embedding_backward,
-         .options = &yes,
-         .dims = {R, V, C},
-         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), ids, TRIAL_CHANGED(TRIAL_2D(V, C))}},
+         .options = &accumulated,
+         .dims = {R, n, C},
+         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), ids, TRIAL_CHANGED(TRIAL_2D(n, C))}},
     };
     for (size_t i = 0; i < TRIAL_COUNT(trials); i++) {
         trial t = trials[i];
@@ -273,7 +288,7 @@ static void check_tables(int64_t R, int64_t V, int64_t C)
     }
 }
 
-static void check_positions(int64_t B, int64_t T, int64_t C, int64_t P, place at)
+static void check_positions(int64_t R, int64_t C, int64_t P, place at)
 {
     const trial trials[] = {
         {.name = "positions",
@@ -281,21 +296,21 @@ static void check_positions(int64_t B, int64_t T, int64_t C, int64_t P, place at
          .call = call_position_forward,
          .options = &at,
          .tolerance = 1e-6,
-         .tensor = {TRIAL_INPUT(TRIAL_3D(B, T, C)), TRIAL_INPUT(TRIAL_2D(P, C)),
-                    TRIAL_RESULT(TRIAL_3D(B, T, C))}},
+         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), TRIAL_INPUT(TRIAL_2D(P, C)),
+                    TRIAL_RESULT(TRIAL_2D(R, C))}},
         {.name = "positions in place",
          .op = ECH_OP_position_forward,
          .call = call_position_forward,
          .options = &at,
          .tolerance = 1e-6,
-         .tensor = {TRIAL_CHANGED(TRIAL_3D(B, T, C)), TRIAL_INPUT(TRIAL_2D(P, C)),
-                    TRIAL_CHANGED(TRIAL_3D(B, T, C), .alias = 1)}},
+         .tensor = {TRIAL_CHANGED(TRIAL_2D(R, C)), TRIAL_INPUT(TRIAL_2D(P, C)),
+                    TRIAL_CHANGED(TRIAL_2D(R, C), .alias = 1)}},
         {.name = "positions",
          .op = ECH_OP_position_backward,
          .call = call_position_backward,
          .options = &at,
          .tolerance = 1e-6,
-         .tensor = {TRIAL_INPUT(TRIAL_3D(B, T, C)),
+         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)),
                     {.role = at.accumulate ? TRIAL_IN_OUT : TRIAL_OUT,
                      TRIAL_2D(P, C),
                      .low = -1,
@@ -307,14 +322,23 @@ static void check_positions(int64_t B, int64_t T, int64_t C, int64_t P, place at
 static void tables_agree(void **state)
 {
     (void)state;
-    check_tables(1, 1, 1);
-    check_tables(50, 7, 5);
-    check_tables(64, 130, 300);
-    check_tables(0, 3, 2);
-    check_positions(1, 1, 1, 1, (place){0, false});
-    check_positions(3, 5, 7, 9, (place){2, false});
-    check_positions(3, 5, 7, 9, (place){4, true});
-    check_positions(5, 40, 130, 41, (place){1, true});
+    check_tables(1, 1, 0, 1, 1);
+    check_tables(50, 7, 0, 7, 5);
+    check_tables(50, 7, 2, 3, 5);
+    check_tables(64, 130, 0, 130, 300);
+    check_tables(64, 130, 97, 40, 300);
+    check_tables(0, 3, 0, 3, 2);
+    check_positions(1, 1, 1, (place){rows_uncut(0, 1), false});
+    check_positions(15, 7, 9, (place){rows_piece(0, 9, 2, 5), false});
+    check_positions(15, 7, 9, (place){rows_piece(5, 9, 4, 5), true});
+    check_positions(200, 130, 41, (place){rows_piece(0, 41, 1, 40), true});
+    check_positions(120, 150, 99, (place){rows_pair(0, 99, 7, 11, 70, 29), false});
+    ech_rows cut = rows_pair(3, 99, 7, 11, 70, 29);
+    for (int64_t first = 0; first < 120; first += 30) {
+        cut.first = first; /* the rows of a tensor rank begin and end within samples */
+        check_positions(30, 150, 99, (place){cut, first % 20 > 0});
+        check_positions(90, 200, 99, (place){cut, first % 20 > 0});
+    }
 }
 
 /* ---- sums ---- */
@@ -331,6 +355,54 @@ static void call_fill(const ech_kernels *kernels, ech_kernel_context *context,
 {
     (void)options;
     kernels->fill(context, t[0], 0.3);
+}
+
+static void call_copy(const ech_kernels *kernels, ech_kernel_context *context,
+                      const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->copy(context, t[0], t[1]);
+}
+
+static void copies_agree(void **state)
+{
+    (void)state;
+#define CASE(text, B, T, H, D, from, to)                                                           \
+    {                                                                                              \
+        .name = text, .op = ECH_OP_copy, .call = call_copy, .tolerance = 1e-6, .tensor = {         \
+            TRIAL_INPUT(TRIAL_4D(B, T, H, D), .gap = from),                                        \
+            TRIAL_RESULT(TRIAL_4D(B, T, H, D), .gap = to)                                          \
+        }                                                                                          \
+    }
+    static const trial trials[] = {
+        CASE("one", 1, 1, 1, 1, 0, 0),       CASE("packed", 2, 3, 4, 5, 17, 0),
+        CASE("spread", 2, 3, 4, 5, 0, 6),    CASE("both", 3, 70, 2, 48, 96, 5),
+        CASE("many", 2, 300, 3, 64, 192, 0), CASE("none", 2, 0, 3, 4, 0, 0),
+    };
+#undef CASE
+    trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
+/* Heads apart: every second head of a tensor, and back. */
+static void copies_of_heads(void **state)
+{
+    (void)state;
+    enum { B = 2, T = 3, H = 3, D = 5, N = B * T * 2 * H * D };
+    const ech_kernels *fast = ech_kernels_fast(ECH_F32);
+    float whole[N], half[N / 2], back[N] = {0};
+    for (int64_t i = 0; i < N; i++) whole[i] = (float)(i + 1);
+    const int64_t shape[] = {B, T, H, D};
+    ech_tensor x = ech_tensor_view(whole, ECH_F32, 4, shape), y = x, z = x;
+    y.data = half;
+    z.data = back;
+    for (int d = 0; d < 3; d++) x.stride[d] *= 2;
+    for (int d = 0; d < 3; d++) z.stride[d] *= 2;
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+    fast->copy(context, &x, &y);
+    fast->copy(context, &y, &z);
+    for (int64_t i = 0; i < N; i++) assert_true(back[i] == (i / D % 2 ? 0 : whole[i]));
+    ech_kernel_context_destroy(context);
 }
 
 static void sums_agree(void **state)
@@ -362,9 +434,10 @@ static void sums_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_agree),   cmocka_unit_test(activations_agree),
-        cmocka_unit_test(rotary_agrees), cmocka_unit_test(tables_agree),
-        cmocka_unit_test(sums_agree),
+        cmocka_unit_test(norms_agree),     cmocka_unit_test(activations_agree),
+        cmocka_unit_test(rotary_agrees),   cmocka_unit_test(tables_agree),
+        cmocka_unit_test(sums_agree),      cmocka_unit_test(copies_agree),
+        cmocka_unit_test(copies_of_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

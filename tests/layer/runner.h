@@ -39,10 +39,11 @@ static inline double runner_draw(uint32_t stream, uint64_t i)
 
 static inline runner runner_open(int64_t batch, int64_t tokens)
 {
-    runner r = {
-        .extent = {batch, tokens}, .kernels = ech_kernels_ref(ECH_F64), .purpose = ECH_TRAIN};
+    runner r = {.extent = {.batch = batch, .tokens = tokens, .sequence = tokens},
+                .kernels = ech_kernels_ref(ECH_F64),
+                .purpose = ECH_TRAIN};
     r.pool = ech_pool_create();
-    r.block = ech_block_create(r.pool, "block", 3);
+    r.block = ech_block_create(r.pool, "block", 3, (ech_ways){0});
     ECH_ASSERT(ech_kernel_context_create(1, &r.context) == ECH_OK);
     return r;
 }
@@ -105,6 +106,13 @@ static inline ech_tensor runner_tensor(const runner *r, int local, int like)
                             r->value[ech_block_base(r->block, local)]);
 }
 
+/* All of the sample's rows: nothing is cut. */
+static inline ech_rows runner_rows(const runner *r)
+{
+    int64_t T = r->extent.tokens;
+    return (ech_rows){.first_sample = 4, .whole = T, .tokens = T, .split = T};
+}
+
 static inline void runner_call(runner *r, ech_phase phase, const ech_block_call *c)
 {
     if (c->node < 0) {
@@ -123,7 +131,8 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
                      .seed = 11,
                      .step = 2,
                      .layer = 3,
-                     .first_sample = 4,
+                     .rows = runner_rows(r),
+                     .shard = runner_rows(r),
                      .loss_sums = r->sums,
                      .loss_scale = &r->scale};
     const ech_reads reads = phase == ECH_FORWARD          ? (ech_reads){~0u, ~0u, ~0u}

@@ -25,7 +25,7 @@ static void expect_cut(const char *keys, int ranks, int stages, const int *cut)
 {
     sample s = make("llama", ranks, keys);
     assert_int_equal(s.layout->stages * s.layout->chunks, stages);
-    for (int i = 0; i <= stages; i++) assert_int_equal(s.layout->cut[i], cut[i]);
+    for (int i = 0; i <= stages; i++) assert_int_equal(s.layout->first_block[i], cut[i]);
     sample_free(&s);
 }
 
@@ -46,10 +46,10 @@ static void test_even_cuts(void **state)
             snprintf(keys, sizeof keys, "model.num_hidden_layers=%d parallel.pipeline=%d", layers,
                      stages);
             sample s = make("gpt2", stages, keys);
-            assert_int_equal(s.layout->cut[0], 0);
-            assert_int_equal(s.layout->cut[stages], layers + 2);
+            assert_int_equal(s.layout->first_block[0], 0);
+            assert_int_equal(s.layout->first_block[stages], layers + 2);
             for (int i = 0; i < stages; i++) {
-                int n = s.layout->cut[i + 1] - s.layout->cut[i];
+                int n = s.layout->first_block[i + 1] - s.layout->first_block[i];
                 assert_true(n == (layers + 2) / stages || n == (layers + 2) / stages + 1);
             }
             sample_free(&s);
@@ -83,7 +83,8 @@ static void test_blocks(void **state)
             int first, end, stage = ech_layout_virtual_stage(layout, rank, chunk);
             assert_int_equal(stage, chunk * 3 + rank / 2);
             ech_layout_blocks(layout, rank, chunk, &first, &end);
-            assert_true(first == layout->cut[stage] && end == layout->cut[stage + 1]);
+            assert_true(first == layout->first_block[stage] &&
+                        end == layout->first_block[stage + 1]);
             for (int b = first; b < end; b++) found[b]++;
         }
     for (int b = 0; b < 11; b++) {
@@ -145,7 +146,7 @@ static void test_micro_batches(void **state)
         for (int stage = 0; stage < grids[g].stages; stage++) {
             int r = grids[g].replicas[stage], first = s.layout->first_rank[stage], sum = 0;
             for (int q = 0; q < grids[g].micro_batches; q++) {
-                int rank = ech_layout_rank_of(s.layout, stage, q);
+                int rank = ech_layout_rank_of(s.layout, stage, q, 0);
                 assert_int_equal(rank, first + q % r);
                 assert_int_equal(ech_layout_global_micro(s.layout, rank, q / r), q);
                 assert_true(q / r < ech_layout_micro_batches(s.layout, rank));
@@ -193,7 +194,7 @@ static void test_groups(void **state)
                     assert_int_equal(is_member(&s, a, ECH_GROUP_TIED, b), shared && ends);
                 }
             for (int p = 0; p < (int)s.model->param.n; p++)
-                assert_int_equal(ech_layout_addends(s.layout, p),
+                assert_int_equal(ech_layout_addends(s.layout, s.model, p),
                                  shared && p == 0 ? ECH_GROUP_TIED : ECH_GROUP_DATA);
             sample_free(&s);
         }
@@ -211,19 +212,19 @@ static void test_params(void **state)
             sample_set(config, grids[g].keys);
             sample s = sample_create(config, grids[g].ranks);
             for (int p = 0; p < (int)s.model->param.n; p++) {
-                int block = s.model->param.at[p].block, counts = 0;
-                int writer = ech_layout_writer(s.layout, p);
-                assert_true(ech_layout_holds(s.layout, writer, p));
+                int block = s.model->param.at[p].block, counts = 0, writes = 0;
                 for (int rank = 0; rank < grids[g].ranks; rank++) {
                     bool holds = ech_layout_has_block(s.layout, rank, block);
                     bool head = s.layout->place[rank].stage == grids[g].stages - 1;
                     holds |= tied && p == 0 && head;
                     assert_int_equal(ech_layout_holds(s.layout, rank, p), holds);
-                    if (!ech_layout_counts(s.layout, rank, p)) continue;
+                    writes += holds && ech_layout_writes(s.layout, s.model, rank, p);
+                    if (!ech_layout_counts(s.layout, s.model, rank, p)) continue;
                     assert_true(holds);
                     counts++;
                 }
                 assert_int_equal(counts, 1);
+                assert_int_equal(writes, 1);
             }
             sample_free(&s);
         }
@@ -235,7 +236,9 @@ static void test_writers(void **state)
     (void)state;
     sample s = make("llama", 4, "parallel.stage_replicas=[3,1] training.global_batch_size=6");
     int writes[4] = {0};
-    for (int p = 0; p < (int)s.model->param.n; p++) writes[ech_layout_writer(s.layout, p)]++;
+    for (int p = 0; p < (int)s.model->param.n; p++)
+        for (int rank = 0; rank < 4; rank++)
+            writes[rank] += ech_layout_writes(s.layout, s.model, rank, p);
     int first = writes[0] + writes[1] + writes[2];
     for (int rank = 0; rank < 3; rank++)
         assert_true(writes[rank] >= first / 3 && writes[rank] <= first / 3 + 1);

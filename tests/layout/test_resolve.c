@@ -54,13 +54,18 @@ static void test_auto(void **state)
     expect("parallel.stage_replicas=[3,1]", 4, 2, 1, 8);
     expect("parallel.stage_replicas=[1,2,1] training.micro_batch_size=3", 4, 3, 1, 3);
     expect("parallel.stage_replicas=[3,1] training.global_batch_size=7", 4, 2, 1, 1);
+    /* What context and tensor ranks leave over. */
+    expect("parallel.tensor=2", 8, 1, 4, 6);
+    expect("parallel.tensor=2 parallel.context=2 parallel.pipeline=2", 16, 2, 2, 12);
+    expect("parallel.tensor=2 parallel.data=2", 4, 1, 2, 12);
+    expect("parallel.stage_replicas=[3,1] parallel.context=2", 8, 2, 1, 8);
 }
 
 static void test_ranks(void **state)
 {
     (void)state;
     refuse("parallel.pipeline=2 parallel.data=2", 3,
-           "parallel.pipeline = 2|2 stages x parallel.data = 2|need 4 ranks|3 were started|"
+           "parallel.pipeline = 2|pipeline 2 x data 2 |needs 4 ranks|3 were started|"
            "--ranks 4");
     refuse("parallel.data=2", 3, "parallel.data = 2|needs 2 ranks|--ranks 2|leave parallel.data");
     refuse("parallel.pipeline=2", 5, "parallel.pipeline = 2|do not divide 5 ranks|--ranks 4");
@@ -149,6 +154,13 @@ static void test_partition_auto(void **state)
                      "auto");
     /* What computes in replicas, what has parameters on one rank: PipeDream's "3-1". */
     expect_partition("parallel.partition=auto", 4, wide, end, "[2, 1]", "[3, 1]");
+    /* Tensor ranks, or context ranks, are one worker together. */
+    expect_partition("parallel.partition=auto parallel.tensor=2", 8, wide, end, "[2, 1]", "[3, 1]");
+    expect_partition("parallel.partition=auto parallel.tensor=2 parallel.context=2 "
+                     "parallel.node_ranks=12",
+                     12, even, heavy, "[1, 1, 1]", "auto");
+    expect_partition("parallel.partition=auto parallel.tensor=2 parallel.data=1", 6, even, none,
+                     "[1, 1, 1]", "auto");
     /* Chunks of a rank. */
     expect_partition("parallel.partition=auto parallel.pipeline=2 parallel.virtual_stages=2", 2,
                      even, heavy, "[0, 1, 1, 1]", "auto");

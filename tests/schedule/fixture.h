@@ -70,6 +70,7 @@ static inline fixture fixture_plan(ech_config *config, int ranks)
 typedef struct fixture_shape {
     const char *schedule, *architecture; /* NULL: gpt2 */
     int stages, chunks, data;            /* chunks, data 0: 1 */
+    int context, tensor;                 /* 0: 1 */
     const char *replicas;                /* "[3,1]" in place of `data` */
     int micro_batches;                   /* of a replica and step; with `replicas`, of all */
     int turns;                           /* of a span; 0: synchronous */
@@ -83,7 +84,7 @@ static inline int fixture_world(const fixture_shape *shape)
     int n = shape->replicas ? ech_config_list(shape->replicas, list, FIXTURE_MOST_RANKS) : 0;
     int world = n ? 0 : shape->stages * (shape->data ? shape->data : 1);
     for (int s = 0; s < n; s++) world += (int)list[s];
-    return world;
+    return world * (shape->context ? shape->context : 1) * (shape->tensor ? shape->tensor : 1);
 }
 
 /* Micro-batches of one sample; tables are not shared, so that all schedules can be had. */
@@ -106,6 +107,8 @@ static inline ech_config *fixture_shape_config(const fixture_shape *shape)
     if (shape->turns)
         ech_text_append(&text, " training.steps=%d parallel.flush_every=%d", 2 * shape->turns,
                         shape->turns);
+    if (shape->context) ech_text_append(&text, " parallel.context=%d", shape->context);
+    if (shape->tensor) ech_text_append(&text, " parallel.tensor=%d", shape->tensor);
     if (shape->more) ech_text_append(&text, " %s", shape->more);
     sample_set(config, text.at);
     ech_text_free(&text);

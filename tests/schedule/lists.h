@@ -65,6 +65,7 @@ static inline ech_plan *lists_plan(lists *all, int rank)
     list->kind = ECH_LIST_TRAIN;
     list->purpose = ECH_TRAIN;
     list->turns = all->spec.turns;
+    list->pieces = 1;
     list->micro_batches = list->turns * ech_layout_micro_batches(all->layout, rank);
     lists_buckets(all, plan);
 

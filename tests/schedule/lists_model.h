@@ -18,8 +18,8 @@ static inline ech_model *lists_model(int blocks, bool folded)
     ech_model *model = ech_calloc(1, sizeof *model);
     model->pool = ech_pool_create();
     for (int b = 0; b < blocks; b++) {
-        ech_block *block =
-            ech_block_create(model->pool, ech_pool_format(model->pool, "block %d", b), b);
+        ech_block *block = ech_block_create(
+            model->pool, ech_pool_format(model->pool, "block %d", b), b, (ech_ways){0});
         ECH_PUSH(block->node, (ech_node){.layer = folded ? &lists_layer_folded : &lists_layer,
                                          .params = 1,
                                          .param = {b}});
@@ -40,6 +40,7 @@ static inline ech_layout *lists_layout(int stages, int chunks, const int *replic
     size_t p = (size_t)stages, v = (size_t)chunks, blocks = model->block.n;
     layout->stages = stages;
     layout->chunks = chunks;
+    layout->context = layout->tensor = 1;
     layout->replicas = ech_calloc(p, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(p + 1, sizeof *layout->first_rank);
     layout->uniform = true;
@@ -49,8 +50,8 @@ static inline ech_layout *lists_layout(int stages, int chunks, const int *replic
         layout->uniform &= layout->replicas[s] == layout->replicas[0];
     }
     layout->world = layout->first_rank[p];
-    layout->cut = ech_calloc(p * v + 1, sizeof *layout->cut);
-    for (size_t s = 0; s <= p * v; s++) layout->cut[s] = (int)(s * blocks / (p * v));
+    layout->first_block = ech_calloc(p * v + 1, sizeof *layout->first_block);
+    for (size_t s = 0; s <= p * v; s++) layout->first_block[s] = (int)(s * blocks / (p * v));
     layout->place = ech_calloc((size_t)layout->world, sizeof *layout->place);
     for (int s = 0; s < stages; s++)
         for (int r = 0; r < layout->replicas[s]; r++)

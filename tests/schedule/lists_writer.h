@@ -73,8 +73,13 @@ typedef struct lists_writer {
     int *left;    /* [turns] last backwards that are missing */
 } lists_writer;
 
+/* The blocks' programs are one call each. */
 static inline int lists_compute(lists_writer *w, ech_step step)
 {
+    if (ech_step_kind_phase(step.kind) >= 0) {
+        step.phase = ech_step_phase(&step);
+        step.calls = 1;
+    }
     w->last = lists_add(w->list, step);
     for (size_t i = 0; i < w->pending.n; i++) lists_after(w->list, w->pending.at[i]);
     w->pending.n = 0;
@@ -91,8 +96,8 @@ static inline void lists_message(lists_writer *w, ech_step_kind kind, const ech_
     step.kind = kind;
     step.version = 0;
     step.bytes = w->all->spec.bytes + grad;
-    step.peer =
-        ech_layout_rank_of(layout, stage, ech_list_global_micro(w->plan, w->list, of->micro));
+    int64_t q = ech_list_global_micro(w->plan, w->list, of->micro);
+    step.peer = ech_layout_rank_of(layout, stage, q, w->plan->rank);
     int added = lists_add(w->list, step);
     if (sends || !w->all->spec.eager) lists_after(w->list, w->last);
     for (size_t i = 0; i < w->pending.n; i++) lists_after(w->list, w->pending.at[i]);
@@ -105,7 +110,7 @@ static inline int lists_input_version(const lists_writer *w, int micro)
     const ech_layout *layout = w->all->layout;
     int of_turn = ech_list_micro_of_turn(w->list), turn = micro / of_turn;
     int64_t q = ech_list_global_micro(w->plan, w->list, micro);
-    int input = ech_layout_rank_of(layout, 0, q), r = layout->replicas[0];
+    int input = ech_layout_rank_of(layout, 0, q, w->plan->rank), r = layout->replicas[0];
     if (input == w->plan->rank) return w->updates;
     const ech_list *theirs = &w->all->plan[input]->list[ECH_LIST_TRAIN];
     int k = turn * ech_list_micro_of_turn(theirs) + (int)(q / r);

@@ -101,33 +101,48 @@ static inline bool naive_deliver(naive *n, int from, int s)
     return true;
 }
 
-/* All replicas of a stage, or all ranks, have begun collectives over their group: they must be the
- * same ones. */
+static inline bool naive_in_group(const ech_layout *layout, ech_group_kind group, int a, int b)
+{
+    const ech_place *x = &layout->place[a], *y = &layout->place[b];
+    bool replica = x->data == y->data, context = x->context == y->context;
+    if (group == ECH_GROUP_WORLD) return true;
+    if (x->stage != y->stage) return false;
+    if (group == ECH_GROUP_DATA) return x->tensor == y->tensor;
+    if (group == ECH_GROUP_CONTEXT) return replica && x->tensor == y->tensor;
+    return group == ECH_GROUP_PARTIAL || (replica && context);
+}
+
+static inline bool naive_is_same(const ech_step *a, const ech_step *b)
+{
+    return a->kind == b->kind && a->index == b->index && a->count == b->count &&
+           a->turn == b->turn && a->micro == b->micro && a->block == b->block &&
+           a->phase == b->phase && a->first_call == b->first_call && a->calls == b->calls &&
+           a->collective == b->collective;
+}
+
+/* All members have begun a collective over their group: they must be the same ones. */
 static inline bool naive_reduce(naive *n, int rank, int s)
 {
     const ech_step *step = &lists_of(n->all, rank)->step.at[s];
-    const ech_layout *layout = n->all->layout;
     double time = 0;
     int met[64];
-    if (step->lane != ECH_LANE_REDUCE || n->begun[rank][s] < 0 || n->ended[rank][s] >= 0)
+    if ((step->lane != ECH_LANE_REDUCE && step->lane != ECH_LANE_COLLECTIVE) ||
+        n->begun[rank][s] < 0 || n->ended[rank][s] >= 0)
         return false;
     for (int r = 0; r < n->all->ranks; r++) {
         const ech_list *list = lists_of(n->all, r);
         met[r] = -1;
-        if (step->group == ECH_GROUP_DATA && layout->place[r].stage != layout->place[rank].stage)
-            continue;
+        if (!naive_in_group(n->all->layout, step->group, rank, r)) continue;
         for (int i = 0; i < (int)list->step.n; i++)
-            if (list->step.at[i].lane == ECH_LANE_REDUCE && n->begun[r][i] >= 0 &&
-                n->ended[r][i] < 0 && list->step.at[i].group == step->group)
+            if (list->step.at[i].lane == step->lane && n->begun[r][i] >= 0 && n->ended[r][i] < 0 &&
+                list->step.at[i].group == step->group)
                 met[r] = i;
         if (met[r] < 0) return false;
         time = naive_later(time, n->begun[r][met[r]]);
     }
     for (int r = 0; r < n->all->ranks; r++) {
         if (met[r] < 0) continue;
-        const ech_step *other = &lists_of(n->all, r)->step.at[met[r]];
-        n->wrong |= other->kind != step->kind || other->index != step->index ||
-                    other->count != step->count || other->turn != step->turn;
+        n->wrong |= !naive_is_same(&lists_of(n->all, r)->step.at[met[r]], step);
         n->ended[r][met[r]] = time;
     }
     return true;

@@ -29,6 +29,10 @@ static void assert_same_step(const ech_step *a, const ech_step *b)
     assert_int_equal(a->index, b->index);
     assert_int_equal(a->count, b->count);
     assert_int_equal(a->group, b->group);
+    assert_int_equal(a->phase, b->phase);
+    assert_int_equal(a->first_call, b->first_call);
+    assert_int_equal(a->calls, b->calls);
+    assert_int_equal(a->collective, b->collective);
     assert_int_equal(a->maximum, b->maximum);
     assert_int_equal(a->first_after, b->first_after);
     assert_int_equal(a->afters, b->afters);
@@ -85,6 +89,66 @@ static void test_a_rank_needs_no_other(void **state)
     }
 }
 
+/* Nor where layers, tokens or samples are cut. */
+static void test_a_cut_rank_needs_no_other(void **state)
+{
+    (void)state;
+    static const fixture_shape shapes[] = {
+        {.schedule = "1f1b", .stages = 2, .tensor = 2, .data = 2, .micro_batches = 4},
+        {.schedule = "zero-bubble",
+         .architecture = "llama",
+         .stages = 2,
+         .tensor = 4,
+         .micro_batches = 3,
+         .more = "parallel.sequence=true model.num_key_value_heads=2"},
+        {.schedule = "interleaved",
+         .stages = 2,
+         .chunks = 2,
+         .context = 2,
+         .tensor = 2,
+         .micro_batches = 4},
+        {.schedule = "pipedream",
+         .stages = 2,
+         .tensor = 2,
+         .micro_batches = 2,
+         .turns = 3,
+         .more = "memory.sequence_chunks=2"}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        fixture f = fixture_pipeline(shapes[i]);
+        for (int rank = 0; rank < f.ranks; rank++) check_alone(&shapes[i], &f, rank);
+        fixture_free(&f);
+    }
+}
+
+/* Sampling is one rank's: each block once, for one token of one sample. Keys and values of all tokens of
+ * every layer lie among what lives always, and the list reads and writes all of them. */
+static void check_generate(const fixture *f, const ech_plan *plan)
+{
+    const ech_config *config = f->of.config;
+    const ech_list *list = &plan->list[ECH_LIST_GENERATE];
+    int forwards = 0, caches = 0, layers = (int)f->of.model->layers;
+    bool alone = f->of.layout->world == 1;
+    int64_t width = config->model.hidden_size / config->model.num_attention_heads *
+                    config->model.num_key_value_heads;
+    for (size_t s = 0; s < list->step.n; s++) forwards += list->step.at[s].kind == ECH_STEP_FORWARD;
+    assert_int_equal(forwards, alone ? (int)f->of.model->block.n : 0);
+    for (size_t i = 0; i < plan->persistent.n; i++) {
+        if (plan->persistent.at[i].kind != ECH_MEMORY_CARRIED) continue;
+        int reads = 0;
+        caches++;
+        assert_int_equal(plan->persistent.at[i].bytes, config->data.sequence_length * width * 4);
+        for (size_t a = 0; a < list->access.n; a++) reads += list->access.at[a].value == (int)i;
+        assert_true(reads > 0);
+    }
+    assert_int_equal(caches, alone ? 2 * layers : 0);
+    if (!alone) return;
+    assert_int_equal(list->extent.batch, 1);
+    assert_int_equal(list->extent.tokens, 1);
+    assert_int_equal(list->extent.sequence, config->data.sequence_length);
+    for (size_t i = 0; i < list->value.n; i++)
+        assert_int_not_equal(list->value.at[i].kind, ECH_MEMORY_CARRIED);
+}
+
 /* Evaluation and sampling: the same forwards without what training needs. */
 static void check_forward_only(const fixture *f, int rank)
 {
@@ -101,11 +165,7 @@ static void check_forward_only(const fixture *f, int rank)
     assert_int_equal(plan->versions, 1);
     for (size_t i = 0; i < plan->persistent.n; i++)
         assert_int_not_equal(plan->persistent.at[i].kind, ECH_MEMORY_OPTIMIZER);
-    int forwards = 0, blocks = (int)f->of.model->block.n;
-    const ech_list *generate = &plan->list[ECH_LIST_GENERATE];
-    for (size_t s = 0; s < generate->step.n; s++)
-        forwards += generate->step.at[s].kind == ECH_STEP_FORWARD;
-    assert_int_equal(forwards, f->of.layout->stages == 1 ? blocks : 0);
+    check_generate(f, plan);
     ech_plan_destroy(plan);
 }
 
@@ -114,6 +174,12 @@ static void test_forward_only(void **state)
     (void)state;
     static const fixture_shape shapes[] = {
         {.schedule = "1f1b", .stages = 1, .data = 2, .micro_batches = 3},
+        {.schedule = "1f1b",
+         .architecture = "llama",
+         .stages = 1,
+         .micro_batches = 2,
+         .layers = 2,
+         .more = "model.num_key_value_heads=2"},
         {.schedule = "gpipe", .stages = 1, .chunks = 3, .micro_batches = 2},
         {.schedule = "interleaved", .stages = 2, .chunks = 2, .data = 2, .micro_batches = 4},
         {.schedule = "1f1b", .stages = 3, .replicas = "[1,2,1]", .micro_batches = 5},
@@ -193,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_rank_needs_no_other),
+        cmocka_unit_test(test_a_cut_rank_needs_no_other),
         cmocka_unit_test(test_forward_only),
         cmocka_unit_test(test_order_file),
         cmocka_unit_test(test_one_of_4096),

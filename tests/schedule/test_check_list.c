@@ -34,6 +34,9 @@ static void test_work(void **state)
     ech_step *b = step_of(&all, 2, ECH_STEP_BACKWARD_INPUT, 3), swapped = *b;
     b->kind = ECH_STEP_FORWARD;
     f->kind = ECH_STEP_BACKWARD_INPUT;
+    expect_list_refused(&all, 2, "(B0.3/2)", "is of phase 0");
+    b->phase = ECH_FORWARD;
+    f->phase = ECH_BACKWARD_INPUT;
     expect_list_refused(&all, 2, "(B0.3/2)", "begins before its forward is there");
     *b = swapped;
     *f = was;

@@ -237,6 +237,40 @@ static void test_text(void **state)
     fixture_free(&f);
 }
 
+/* Programs that are cut at collectives: parts say which calls they do; the row is the same. */
+static void test_text_of_parts(void **state)
+{
+    (void)state;
+    ech_text text = {0};
+    ech_config *config = sample_config("llama");
+    sample_set(config, "parallel.tensor=2 parallel.pipeline=2 model.num_hidden_layers=1 "
+                       "training.global_batch_size=2 model.vocab_size=50");
+    fixture f = fixture_plan(config, 4);
+    ech_list *second = &f.plan[2]->list[ECH_LIST_TRAIN];
+    ech_list_print(second, &text);
+    assert_string_equal(text.at,
+                        "    0  receive    recv_act 0.0/2 from rank 0\n"
+                        "    1  collective C F0.0/2[received] all_gather over tensor  after 0\n"
+                        "    2  compute    load\n"
+                        "    3  compute    scale\n"
+                        "    4  compute    F0.0/2  after 0 1\n"
+                        "    5  compute    B0.0/2[0]\n"
+                        "    6  collective C B0.0/2[1] all_reduce over tensor  after 5\n"
+                        "    7  compute    B0.0/2[2]  after 6\n"
+                        "    8  compute    norm bucket 0\n"
+                        "    9  reduce     reduce STOP..squares sum over world  after 8\n"
+                        "   10  compute    norm_sum  after 9\n"
+                        "   11  compute    clip\n"
+                        "   12  compute    update bucket 0\n"
+                        "   13  send       send_grad 0.0/2 to rank 0  after 7\n"
+                        "   14  compute    read\n");
+    text.n = 0;
+    ech_list_print_row(second, &text);
+    assert_string_equal(text.at, "F0.0 B0.0");
+    ech_text_free(&text);
+    fixture_free(&f);
+}
+
 /* PipeDream-Flush: stage r of p has at most min(p - r, m) micro-batches in flight. */
 static void test_1f1b_in_flight(void **state)
 {
@@ -289,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_no_overlap),
         cmocka_unit_test(test_checker_finds_faults),
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_text_of_parts),
         cmocka_unit_test(test_1f1b_in_flight),
         cmocka_unit_test(test_calendar),
     };

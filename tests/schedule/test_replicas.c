@@ -60,9 +60,9 @@ static void check_work(const fixture *f)
                                  stage % f->of.layout->stages);
                 /* An embedding alone has no B, a head no W of its own. */
                 int backward = *at(f, done, turn, stage, q, ECH_BACKWARD_INPUT);
-                if (f->of.layout->cut[stage + 1] > 1) assert_int_equal(backward, forward);
+                if (f->of.layout->first_block[stage + 1] > 1) assert_int_equal(backward, forward);
                 int weight = *at(f, done, turn, stage, q, ECH_BACKWARD_WEIGHT);
-                if (f->of.layout->cut[stage + 1] <= last) assert_int_equal(weight, forward);
+                if (f->of.layout->first_block[stage + 1] <= last) assert_int_equal(weight, forward);
             }
     free(done);
 }
@@ -183,7 +183,7 @@ static void check_tied(const fixture *f, int param)
         assert_int_equal(ech_layout_holds(layout, rank, param), holds);
         assert_int_equal(f->plan[rank]->param[param].elements > 0, holds);
         assert_int_equal(bucket >= 0, holds);
-        counts += ech_layout_counts(layout, rank, param);
+        counts += ech_layout_counts(layout, f->of.model, rank, param);
         if (!holds) continue;
         const ech_bucket *b = &f->plan[rank]->bucket.at[bucket];
         assert_int_equal(b->group, ECH_GROUP_TIED);
@@ -219,7 +219,7 @@ static void test_tied(void **state)
                              ECH_OK);
         check_tied(&f, 0); /* the token table is the model's first parameter */
         for (int p = 1; p < (int)f.of.model->param.n; p++)
-            assert_int_equal(ech_layout_addends(f.of.layout, p), ECH_GROUP_DATA);
+            assert_int_equal(ech_layout_addends(f.of.layout, f.of.model, p), ECH_GROUP_DATA);
         fixture_free(&f);
     }
 }
@@ -234,7 +234,7 @@ static void test_tied_on_one_stage(void **state)
                                                      .data = data,
                                                      .micro_batches = 2,
                                                      .more = "model.tie_word_embeddings=true"});
-        assert_int_equal(ech_layout_addends(f.of.layout, 0), ECH_GROUP_DATA);
+        assert_int_equal(ech_layout_addends(f.of.layout, f.of.model, 0), ECH_GROUP_DATA);
         assert_int_equal(f.plan[0]->bucket.at[bucket_of(&f, 0, 0)].group, ECH_GROUP_DATA);
         assert_int_equal(count_tied(&f, 0, bucket_of(&f, 0, 0)), 0);
         fixture_free(&f);

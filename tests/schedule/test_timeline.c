@@ -46,6 +46,39 @@ static void bars_are_sorted_and_overlaps_count_once(void **state)
     ech_timeline_free(&timeline);
 }
 
+/* Compute waits for collectives within an F or B, before one, and where nothing is drawn. */
+static void waits_are_no_work(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 2, .chunks = 1, .end = 20, .collective = 14};
+    add(&timeline, 0, ECH_BAR_FORWARD, 0, 0, 10);
+    add(&timeline, 0, ECH_BAR_COLLECTIVE, 0, 2, 5);
+    add(&timeline, 0, ECH_BAR_BACKWARD, 0, 12, 16);
+    add(&timeline, 0, ECH_BAR_COLLECTIVE, 0, 11, 12);
+    add(&timeline, 0, ECH_BAR_COLLECTIVE, 1, 18, 22); /* 2 of them count */
+    add(&timeline, 1, ECH_BAR_WEIGHT, 0, 0, 4);
+    ech_timeline_finish(&timeline);
+    assert_near(timeline.bubble, 1 - (7 + 4 + 4) / 40.0, 1e-12);
+    assert_near(timeline.waits, 6 / 40.0, 1e-12);
+    assert_near(timeline.forward, 10, 0);
+    ech_text out = {0};
+    ech_timeline_bubble(&timeline, &out);
+    assert_string_equal(out.at, "bubble 62.5 %, waits for collectives 15.0 %");
+    out.n = 0;
+    ech_timeline_collectives(&timeline, 2, &out); /* 14 / 2 ranks / 2 steps; 3 of a rank */
+    assert_string_equal(out.at, "3.5 block forwards a step and rank; compute waits for them "
+                                "1.5 block forwards");
+    ech_text_free(&out);
+    ech_timeline_free(&timeline);
+    timeline = make_1f1b(&usual);
+    ech_timeline_collectives(&timeline, 1, &out);
+    assert_int_equal(out.n, 0);
+    ech_timeline_bubble(&timeline, &out);
+    assert_string_equal(out.at, "bubble 27.3 %");
+    ech_text_free(&out);
+    ech_timeline_free(&timeline);
+}
+
 static void durations_have_units(void **state)
 {
     (void)state;
@@ -54,6 +87,7 @@ static void durations_have_units(void **state)
         double time;
         const char *text;
     } cases[] = {{false, 1, "1 block forward"},
+                 {false, 0.99999999999999989, "1 block forward"}, /* a sum of parts */
                  {false, 33, "33 block forwards"},
                  {false, 0.5, "0.5 block forwards"},
                  {false, 12345.6, "12346 block forwards"},
@@ -116,9 +150,59 @@ static void text_shows_how_long_bars_are(void **state)
     add(&timeline, 0, ECH_BAR_OTHER, -1, 7.1e-3, 7.2e-3); /* between two middles: has no cell */
     ech_timeline_finish(&timeline);
     check_text(&timeline, 80, 1,
-               "rank 0   F1.10 B0.3------- .     U----------\n"
+               "rank 0  F1.10 B0.3------- .     U----------\n"
                "... and 10 more ranks\n"
                "a column is 2 ms, all 12 ms; bubble 95.5 %\n");
+    ech_timeline_free(&timeline);
+}
+
+/* Waits have no cells: a micro-batch's forward is one. */
+static void text_without_waits(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 1, .chunks = 1};
+    add(&timeline, 0, ECH_BAR_FORWARD, 0, 0, 1);
+    add(&timeline, 0, ECH_BAR_COLLECTIVE, 0, 0.25, 0.5);
+    add(&timeline, 0, ECH_BAR_COLLECTIVE, 1, 1, 2);
+    add(&timeline, 0, ECH_BAR_FORWARD, 1, 2, 4);
+    ech_timeline_finish(&timeline);
+    check_text(&timeline, 80, 8,
+               "rank 0  F0.0 .    F0.1-----\n"
+               "a column is 1 block forward, all 4 block forwards; bubble 31.2 %, waits for "
+               "collectives 31.2 %\n");
+    ech_timeline_free(&timeline);
+}
+
+/* Neighbours that do the same at the same time; not those that only look alike in these columns. */
+static void text_of_ranks_alike(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 6, .chunks = 1};
+    for (int rank = 0; rank < 5; rank++) {
+        add(&timeline, rank, ECH_BAR_FORWARD, 0, rank < 2 ? 0 : 1, rank < 2 ? 1 : 2);
+        add(&timeline, rank, ECH_BAR_BACKWARD, 0, 2, rank == 4 ? 4.1 : 4);
+    }
+    ech_timeline_finish(&timeline);
+    const char *caption = "a column is 1 block forward, all 4.1 block forwards; bubble 38.6 %\n";
+    ech_text expected = {0};
+    ech_text_append(&expected,
+                    "rank 0 .. 1  F0.0 .    B0.0-----\n"
+                    "rank 2 .. 3  .    F0.0 B0.0-----\n"
+                    "rank 4       .    F0.0 B0.0-----\n"
+                    "rank 5       .    .    .    .\n%s",
+                    caption);
+    check_text(&timeline, 80, 8, expected.at);
+    expected.n = 0;
+    ech_text_append(&expected,
+                    "rank 0 .. 1  F0.0 .    B0.0-----\n"
+                    "... and 4 more ranks\n%s",
+                    caption);
+    check_text(&timeline, 80, 1, expected.at);
+    ech_text_free(&expected);
+    ech_timeline_rows rows = {0};
+    ech_timeline_find_rows(&timeline, false, &rows);
+    assert_int_equal(rows.n, 6);
+    free(rows.at);
     ech_timeline_free(&timeline);
 }
 
@@ -164,9 +248,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bubble_of_1f1b),
         cmocka_unit_test(bars_are_sorted_and_overlaps_count_once),
+        cmocka_unit_test(waits_are_no_work),
         cmocka_unit_test(durations_have_units),
         cmocka_unit_test(text_of_two_stages),
         cmocka_unit_test(text_shows_how_long_bars_are),
+        cmocka_unit_test(text_without_waits),
+        cmocka_unit_test(text_of_ranks_alike),
         cmocka_unit_test(text_of_all_widths_keeps_to_them),
         cmocka_unit_test(text_of_little),
     };

@@ -4,6 +4,7 @@
  */
 #include "schedule/timelines.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "schedule/markup.h"
@@ -122,6 +123,90 @@ static void pairs_share_a_scale(void **state)
     }
     ech_timeline_free(&predicted);
     ech_timeline_free(&measured);
+}
+
+/* A strip at the foot of the row, over the box that it is within; beside it the box has its number. */
+static void waits_are_a_strip(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 1, .chunks = 1};
+    add(&timeline, 0, ECH_BAR_FORWARD, 7, 0, 8);
+    add(&timeline, 0, ECH_BAR_COLLECTIVE, 7, 2, 4);
+    add(&timeline, 0, ECH_BAR_COLLECTIVE, 8, 8, 9);
+    add(&timeline, 0, ECH_BAR_BACKWARD, 8, 9, 10);
+    ech_timeline_finish(&timeline);
+    ech_text out = draw(&timeline, "waits");
+    assert_int_equal(markup_count(out.at, "<title>"), 4);
+    assert_int_equal(markup_count(out.at, "<title>waits for a collective, micro-batch 7: "
+                                          "2 block forwards</title>"),
+                     1);
+    assert_int_equal(markup_count(out.at, ">7</text>"), 2); /* and a tick */
+    assert_int_equal(markup_count(out.at, ">8</text>"), 2);
+    assert_int_equal(markup_count(out.at, ">waits for a collective</text>"), 1); /* the legend */
+    const char *strip = strstr(out.at, "<g fill=\"#0072b2\">");
+    assert_non_null(strip);
+    const char *box = strstr(out.at, "<g fill=\"#56b4e9\">");
+    assert_true(box && box < strip); /* drawn over it */
+    double x, y, width, height;
+    assert_int_equal(sscanf(strip,
+                            "<g fill=\"#0072b2\">\n<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" "
+                            "height=\"%lf\"",
+                            &x, &y, &width, &height),
+                     4);
+    assert_near(x, width, 0.011);
+    assert_near(y + height, 30, 0.011);
+    assert_true(height < 10);
+    assert_non_null(strstr(out.at, "bubble 30.0 %, waits for collectives 30.0 %"));
+    ech_text_free(&out);
+    ech_timeline_free(&timeline);
+}
+
+/* Where sequences are processed in pieces the numbers are theirs. */
+static void pieces_have_numbers(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 1, .chunks = 1, .pieces = 2};
+    add(&timeline, 0, ECH_BAR_FORWARD, 5, 0, 1);
+    ech_timeline_finish(&timeline);
+    ech_text out = draw(&timeline, "pieces");
+    assert_int_equal(markup_count(out.at, "<title>forward, micro-batch 2, piece 1: "), 1);
+    assert_int_equal(markup_count(out.at, ">numbers: pieces of micro-batches</text>"), 1);
+    ech_text_free(&out);
+    ech_timeline_free(&timeline);
+}
+
+/* Waits too narrow to draw: together as high as their share of the time. */
+static void narrow_waits_are_drawn_together(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 1, .chunks = 1};
+    add(&timeline, 0, ECH_BAR_FORWARD, 0, 0, 1000);
+    for (int i = 0; i < 4000; i++)
+        add(&timeline, 0, ECH_BAR_COLLECTIVE, 0, i * 0.25, i * 0.25 + 0.125);
+    ech_timeline_finish(&timeline);
+    ech_text out = draw(&timeline, "waits");
+    assert_near(timeline.waits, 0.5, 1e-9);
+    assert_non_null(strstr(out.at, "<path fill=\"#0072b2\""));
+    assert_non_null(strstr(out.at, "heights are shares of time"));
+    assert_true(out.n < 1 << 16);
+    ech_text_free(&out);
+    ech_timeline_free(&timeline);
+}
+
+/* More than there are rows for: those that do the same share one. */
+static void ranks_alike_share_a_row(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 512, .chunks = 1};
+    for (int rank = 0; rank < 512; rank++)
+        add(&timeline, rank, ECH_BAR_FORWARD, 0, rank / 64, rank / 64 + 1);
+    ech_timeline_finish(&timeline);
+    ech_text out = draw(&timeline, "many");
+    assert_int_equal(markup_count(out.at, ">rank "), 8);
+    assert_int_equal(markup_count(out.at, ">rank 64 .. 127</text>"), 1);
+    assert_null(strstr(out.at, "are drawn"));
+    ech_text_free(&out);
+    ech_timeline_free(&timeline);
 }
 
 static void pictures_of_many_ranks_stay_small(void **state)
@@ -243,6 +328,10 @@ int main(void)
         cmocka_unit_test(titles_are_escaped_and_cut),
         cmocka_unit_test(later_chunks_are_paler),
         cmocka_unit_test(pairs_share_a_scale),
+        cmocka_unit_test(waits_are_a_strip),
+        cmocka_unit_test(pieces_have_numbers),
+        cmocka_unit_test(narrow_waits_are_drawn_together),
+        cmocka_unit_test(ranks_alike_share_a_row),
         cmocka_unit_test(pictures_of_many_ranks_stay_small),
         cmocka_unit_test(pictures_of_the_worst_bars_stay_small),
         cmocka_unit_test(pictures_of_little),

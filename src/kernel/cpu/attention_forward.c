@@ -11,24 +11,25 @@
 
 /* One thread's memory. Keys and values of a whole head, the rest for one tile of queries. */
 typedef struct workspace {
-    float *keys;   /* (tiles, D, ECH_TILE) */
-    float *values; /* (tiles, ECH_TILE, width) */
+    float *keys;   /* (key tiles, D, ECH_TILE) */
+    float *values; /* (key tiles, ECH_TILE, width) */
     float *query, *out;
     float *scores;    /* (ECH_TILE, ECH_TILE) */
     float *max, *sum; /* of each row so far */
 } workspace;
 
-static int64_t workspace_floats(int64_t T, int64_t D)
+static int64_t workspace_floats(int64_t Tk, int64_t D)
 {
     int64_t width = ech_tile_width(D), tile = ECH_TILE;
-    return ech_tile_count(T) * tile * 2 * width + 2 * tile * width + tile * tile + 2 * tile;
+    return ech_attention_most_tiles(Tk) * tile * 2 * width + 2 * tile * width + tile * tile +
+           2 * tile;
 }
 
 static workspace cut_workspace(const ech_attention *at, float *memory)
 {
     workspace w = {.keys = memory};
-    w.values = w.keys + at->tiles * ECH_TILE * at->width;
-    w.query = w.values + at->tiles * ECH_TILE * at->width;
+    w.values = w.keys + at->key_tiles * ECH_TILE * at->width;
+    w.query = w.values + at->key_tiles * ECH_TILE * at->width;
     w.out = w.query + ECH_TILE * at->width;
     w.scores = w.out + ECH_TILE * at->width;
     w.max = w.scores + ECH_TILE * ECH_TILE;
@@ -54,86 +55,138 @@ ECH_INLINE void softmax_row(float *score, float *row_max, float *row_sum, int64_
     for (int64_t d = 0; d < width; d++) out[d] *= correction;
 }
 
+/* The first `rows` rows of a tile of queries with tile `tile` of the keys. */
 ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
-                          int64_t queries, int64_t keys)
+                          const ech_span *queries, int64_t rows, int64_t tile)
 {
-    ech_tile_multiply(ECH_TILE, at->D, w->query, at->width, 1,
-                      w->keys + keys * ECH_TILE * at->width, ECH_TILE, w->scores, ECH_TILE, false);
-    for (int64_t i = 0; i < ECH_TILE; i++) {
+    const ech_span keys = ech_attention_keys(at, tile);
+    bool masked = !ech_span_sees_all(queries, &keys);
+    ech_tile_multiply(rows, ech_tile_width(keys.count), at->D, w->query, at->width, 1,
+                      w->keys + tile * ECH_TILE * at->width, ECH_TILE, w->scores, ECH_TILE, false);
+    for (int64_t i = 0; i < rows; i++) {
         float *score = w->scores + i * ECH_TILE;
-        if (keys == queries)
-            for (int64_t j = i + 1; j < ECH_TILE; j++) score[j] = -INFINITY;
+        if (masked) {
+            int64_t seen = ech_span_seen(&keys, queries->position + i);
+            /* A row that sees nothing here has no maximum: it gets weights of zero. */
+            for (int64_t j = seen; j < ECH_TILE; j++) score[j] = seen ? -INFINITY : 0;
+            if (seen == 0) continue;
+        }
         softmax_row(score, &w->max[i], &w->sum[i], at->width, w->out + i * at->width);
         if (at->threshold) {
             float kept[ECH_TILE];
-            ech_attention_kept(at, b, h, queries * ECH_TILE + i, keys * ECH_TILE, kept);
+            ech_attention_kept(at, b, h, queries->position + i, keys.position, kept);
             for (int64_t j = 0; j < ECH_TILE; j++) score[j] *= kept[j];
         }
     }
-    ech_tile_multiply(at->width, ECH_TILE, w->scores, ECH_TILE, 1,
-                      w->values + keys * ECH_TILE * at->width, at->width, w->out, at->width, true);
+    ech_tile_multiply(rows, at->width, keys.count, w->scores, ECH_TILE, 1,
+                      w->values + tile * ECH_TILE * at->width, at->width, w->out, at->width, true);
+}
+
+/* Where results go: alone, or merged with what is there. */
+typedef struct results {
+    float *out, *lse;
+    bool merge;
+} results;
+
+/* The row `from` (D), whose exponentials add up to `sum` under max, to out and lse. The softmax over two
+ * sets of keys weighs each set's result by its share of the sum of exponentials. A row that saw no key
+ * has sum 0; what padded products left in it is not read. */
+ECH_INLINE void store_row(int64_t D, const float *from, float max, float sum, bool merge,
+                          float *out, float *lse)
+{
+    bool none = sum == 0.0F, alone = !merge || *lse == -INFINITY;
+    float whole = max + logf(sum), share = 1.0F / sum;
+    if (none) {
+        for (int64_t d = 0; d < D && !merge; d++) out[d] = 0;
+        if (!merge) *lse = -INFINITY;
+    } else if (alone) {
+        for (int64_t d = 0; d < D; d++) out[d] = from[d] * share;
+        *lse = whole;
+    } else {
+        float before = *lse, top = before > whole || isnan(before) ? before : whole;
+        float both = top + logf(expf(before - top) + expf(whole - top));
+        float old_share = expf(before - both);
+        share *= expf(whole - both);
+        for (int64_t d = 0; d < D; d++) out[d] = out[d] * old_share + from[d] * share;
+        *lse = both;
+    }
 }
 
 ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
-                             int64_t queries, float *out, float *lse)
+                             const ech_span *queries, int64_t key_tiles, const results *to)
 {
-    ech_tile_pack(at->q, b, h, queries * ECH_TILE, at->scale, at->width, w->query);
+    int64_t rows = ech_tile_rows(queries->count);
+    ech_tile_pack(at->q, b, h, queries->first, queries->count, at->scale, at->width, w->query);
     for (int64_t i = 0; i < ECH_TILE * at->width; i++) w->out[i] = 0;
     for (int64_t i = 0; i < ECH_TILE; i++) {
         w->max[i] = -INFINITY;
         w->sum[i] = 0;
     }
-    for (int64_t keys = 0; keys <= queries; keys++) meet_keys(at, w, b, h, queries, keys);
-    for (int64_t i = 0; i < ECH_TILE && queries * ECH_TILE + i < at->T; i++) {
-        int64_t t = queries * ECH_TILE + i;
-        float *row = out + ((b * at->T + t) * at->H + h) * at->D;
-        float part = 1.0F / w->sum[i];
-        for (int64_t d = 0; d < at->D; d++) row[d] = w->out[i * at->width + d] * part;
-        lse[(b * at->H + h) * at->T + t] = w->max[i] + logf(w->sum[i]);
+    for (int64_t tile = 0; tile < key_tiles; tile++) meet_keys(at, w, b, h, queries, rows, tile);
+    for (int64_t i = 0; i < queries->count; i++) {
+        int64_t t = queries->first + i;
+        store_row(at->D, w->out + i * at->width, w->max[i], w->sum[i], to->merge,
+                  to->out + ((b * at->Tq + t) * at->H + h) * at->D,
+                  to->lse + (b * at->H + h) * at->Tq + t);
     }
+}
+
+/* How many tiles of keys a tile of queries meets: the first ones. */
+ECH_INLINE int64_t tiles_met(const ech_attention *at, const ech_span *queries)
+{
+    int64_t n = 0;
+    for (; n < at->key_tiles; n++) {
+        const ech_span keys = ech_attention_keys(at, n);
+        if (!ech_span_meets(queries, &keys)) break;
+    }
+    return n;
 }
 
 /* Every parts-th tile of queries of the heads that read key/value head g. */
 ECH_CLONES static void forward_unit(const ech_attention *at, const workspace *w, int64_t unit,
-                                    float *out, float *lse)
+                                    const results *to)
 {
     int64_t part = unit % at->parts, g = unit / at->parts % at->G, b = unit / at->parts / at->G;
-    for (int64_t tile = 0; tile < at->tiles; tile++) {
-        float *values = w->values + tile * ECH_TILE * at->width;
-        ech_tile_pack_transposed(at->k, b, g, tile * ECH_TILE,
-                                 w->keys + tile * ECH_TILE * at->width);
-        ech_tile_pack(at->v, b, g, tile * ECH_TILE, 1.0F, at->width, values);
+    const ech_span last = ech_attention_queries(at, at->query_tiles - 1);
+    for (int64_t tile = 0, met = tiles_met(at, &last); tile < met; tile++) {
+        const ech_span keys = ech_attention_keys(at, tile);
+        int64_t place = tile * ECH_TILE * at->width;
+        ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, w->keys + place);
+        ech_tile_pack(at->v, b, g, keys.first, keys.count, 1.0F, at->width, w->values + place);
     }
     for (int64_t h = g * at->group; h < (g + 1) * at->group; h++)
-        for (int64_t queries = part; queries < at->tiles; queries += at->parts)
-            forward_tile(at, w, b, h, queries, out, lse);
+        for (int64_t tile = part; tile < at->query_tiles; tile += at->parts) {
+            const ech_span queries = ech_attention_queries(at, tile);
+            forward_tile(at, w, b, h, &queries, tiles_met(at, &queries), to);
+        }
 }
 
 void ech_cpu_attention_forward(ech_kernel_context *context, const ech_tensor *q,
                                const ech_tensor *k, const ech_tensor *v, double scale,
-                               const ech_dropout *dropout, const ech_tensor *out,
-                               const ech_tensor *lse)
+                               const ech_attention_place *place, const ech_dropout *dropout,
+                               bool merge, const ech_tensor *out, const ech_tensor *lse)
 {
-    ech_attention at = ech_attention_check(q, k, v, scale, dropout);
-    ECH_SHAPE(out, ECH_F32, at.B, at.T, at.H, at.D);
-    ECH_SHAPE(lse, ECH_F32, at.B, at.H, at.T);
+    ech_attention at = ech_attention_check(q, k, v, scale, place, dropout);
+    ECH_SHAPE(out, ECH_F32, at.B, at.Tq, at.H, at.D);
+    ECH_SHAPE(lse, ECH_F32, at.B, at.H, at.Tq);
     int threads = context->threads;
-    int64_t heads = at.B * at.G, room = workspace_floats(at.T, at.D);
+    int64_t heads = at.B * at.G, room = workspace_floats(at.Tk, at.D);
     float *memory = ech_scratch(context, (size_t)(threads * room) * sizeof *memory);
+    const results to = {out->data, lse->data, merge};
     /* Parts pack keys and values again: only where threads would stand idle. */
     at.parts = 1;
     if (heads % threads && heads < 8 * threads) at.parts = (4 * threads + heads - 1) / heads;
-    if (at.parts > at.tiles) at.parts = at.tiles;
+    if (at.parts > at.query_tiles) at.parts = at.query_tiles;
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t unit = 0; unit < heads * at.parts; unit++) {
         workspace w = cut_workspace(&at, memory + omp_get_thread_num() * room);
-        forward_unit(&at, &w, unit, out->data, lse->data);
+        forward_unit(&at, &w, unit, &to);
     }
 }
 
-/* dims: B, T, H, G, D. */
+/* dims: B, Tq, Tk, H, G, D. */
 size_t ech_cpu_scratch_attention_forward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype;
-    return (size_t)(threads * workspace_floats(dims[1], dims[4])) * sizeof(float);
+    return (size_t)(threads * workspace_floats(dims[2], dims[5])) * sizeof(float);
 }

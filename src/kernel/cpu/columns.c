@@ -33,46 +33,49 @@ void ech_cpu_bias_backward(ech_kernel_context *context, const ech_tensor *dy, bo
                     (const float *)dy->data + first, accumulate, (float *)dbias->data + first);
 }
 
-/* dtable [first_position + t] = sum of dy [b, t] over b; elements of the T rows are the columns. */
+/* Rows at one position lie T' apart; the first T' rows have one position each. */
 void ech_cpu_position_backward(ech_kernel_context *context, const ech_tensor *dy,
-                               int64_t first_position, bool accumulate, const ech_tensor *dtable)
+                               const ech_rows *rows, bool accumulate, const ech_tensor *dtable)
 {
-    int64_t B = dy->shape[0], T = dy->shape[1], C = dy->shape[2], P = dtable->shape[0];
-    ECH_SHAPE(dy, ECH_F32, B, T, C);
+    int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0], T = rows->tokens;
+    ECH_SHAPE(dy, ECH_F32, R, C);
     ECH_SHAPE(dtable, ECH_F32, P, C);
-    ECH_ASSERT(first_position >= 0 && first_position + T <= P);
-    int64_t n = T * C;
-    float *table = dtable->data, *rows = table + first_position * C;
-    if (!accumulate) {
-        memset(table, 0, (size_t)(first_position * C) * sizeof *table);
-        memset(rows + n, 0, (size_t)((P - first_position - T) * C) * sizeof *table);
+    ECH_ROWS(rows, R);
+    if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
+    int64_t different = R < T ? R : T;
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t r = 0; r < different; r++) {
+        int64_t position = ech_row_position(rows, r);
+        ECH_ASSERT(position < P);
+        const float *from = (const float *)dy->data + r * C;
+        float *to = (float *)dtable->data + position * C;
+        for (int64_t first = 0; first < C; first += COLUMNS)
+            sum_columns((R - r + T - 1) / T, T * C, C - first < COLUMNS ? C - first : COLUMNS,
+                        from + first, accumulate, to + first);
     }
-#pragma omp parallel for num_threads(context->threads) if (B * n > ECH_CHUNK)
-    for (int64_t first = 0; first < n; first += COLUMNS)
-        sum_columns(B, n, n - first < COLUMNS ? n - first : COLUMNS,
-                    (const float *)dy->data + first, accumulate, rows + first);
 }
 
 ECH_CLONES static void add_rows(int64_t R, int64_t C, int64_t first, int64_t n, const float *dy,
-                                const int32_t *ids, float *dtable)
+                                const int32_t *ids, int64_t first_id, int64_t V, float *dtable)
 {
     for (int64_t r = 0; r < R; r++) {
+        int64_t id = ids[r] - first_id;
+        if (id < 0 || id >= V) continue;
         const float *from = dy + r * C + first;
-        float *to = dtable + ids[r] * C + first;
+        float *to = dtable + id * C + first;
 #pragma omp simd
         for (int64_t j = 0; j < n; j++) to[j] += from[j];
     }
 }
 
 void ech_cpu_embedding_backward(ech_kernel_context *context, const ech_tensor *dy,
-                                const ech_tensor *ids, bool accumulate, const ech_tensor *dtable)
+                                const ech_tensor *ids, int64_t first_id, bool accumulate,
+                                const ech_tensor *dtable)
 {
     int64_t V = dtable->shape[0], C = dtable->shape[1], R = ids->shape[0];
     ECH_SHAPE(dy, ECH_F32, R, C);
     ECH_SHAPE(ids, ECH_I32, R);
     ECH_SHAPE(dtable, ECH_F32, V, C);
-    const int32_t *id = ids->data;
-    for (int64_t r = 0; r < R; r++) ECH_ASSERT(id[r] >= 0 && id[r] < V);
     float *table = dtable->data;
 #pragma omp parallel num_threads(context->threads) if (V * C > ECH_CHUNK)
     {
@@ -82,6 +85,7 @@ void ech_cpu_embedding_backward(ech_kernel_context *context, const ech_tensor *d
         }
 #pragma omp for
         for (int64_t first = 0; first < C; first += COLUMNS)
-            add_rows(R, C, first, C - first < COLUMNS ? C - first : COLUMNS, dy->data, id, table);
+            add_rows(R, C, first, C - first < COLUMNS ? C - first : COLUMNS, dy->data, ids->data,
+                     first_id, V, table);
     }
 }

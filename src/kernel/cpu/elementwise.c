@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums, dropout, fills and table reads: elements are independent, chunks go to threads.
+ * Sums, dropout, copies, fills and table reads: elements are independent, chunks go to threads.
  */
 #include <string.h>
 
@@ -41,25 +41,64 @@ ECH_CLONES static void dropout_chunk(ech_random_key key, uint32_t threshold, flo
     }
 }
 
-void ech_cpu_dropout(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
-                     const ech_tensor *y)
+/* How many rows from `row` on, at most `most`, lie side by side in the uncut tensor as well. */
+static int64_t rows_together(const ech_rows *rows, int64_t row, int64_t most)
 {
-    ECH_LIKE(x, y);
-    ECH_ASSERT(dropout->p < 1);
-    int64_t n = ech_tensor_count(x), samples = x->dims ? x->shape[0] : 1;
-    if (n == 0) return;
-    if (!(dropout->p > 0)) {
-        if (x->data != y->data) memcpy(y->data, x->data, (size_t)n * sizeof(float));
-        return;
-    }
-    uint64_t first = (uint64_t)(dropout->first_sample * (n / samples));
+    int64_t t = (rows->first + row) % rows->tokens;
+    int64_t end = t < rows->split && rows->split < rows->tokens ? rows->split : rows->tokens;
+    bool uncut = rows->split >= rows->tokens && rows->start[0] == 0 && rows->tokens == rows->whole;
+    return uncut || end - t > most ? most : end - t;
+}
+
+/* Rows [first, first + n) of x (R,C). */
+static void dropout_rows(const ech_dropout *dropout, const ech_rows *rows, int64_t C, int64_t first,
+                         int64_t n, const float *x, float *y)
+{
     uint32_t threshold = ech_drop_threshold(dropout->p);
     float scale = (float)(1 / (1 - dropout->p));
-#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
-    for (int64_t i = 0; i < n; i += ECH_CHUNK)
-        dropout_chunk(dropout->key, threshold, scale, first + (uint64_t)i,
-                      n - i < ECH_CHUNK ? n - i : ECH_CHUNK, (const float *)x->data + i,
-                      (float *)y->data + i);
+    for (int64_t r = first; r < first + n;) {
+        int64_t together = rows_together(rows, r, first + n - r);
+        dropout_chunk(dropout->key, threshold, scale, (uint64_t)(ech_row_whole(rows, r) * C),
+                      together * C, x + r * C, y + r * C);
+        r += together;
+    }
+}
+
+void ech_cpu_dropout(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
+                     const ech_rows *rows, const ech_tensor *y)
+{
+    int64_t R = x->shape[0], C = x->shape[1];
+    ECH_SHAPE(x, ECH_F32, R, C);
+    ECH_SHAPE(y, ECH_F32, R, C);
+    ECH_ROWS(rows, R);
+    ECH_ASSERT(dropout->p < 1);
+    if (R == 0 || C == 0) return;
+    if (!(dropout->p > 0)) {
+        if (x->data != y->data) memcpy(y->data, x->data, (size_t)(R * C) * sizeof(float));
+        return;
+    }
+    int64_t chunk = C < ECH_CHUNK ? ECH_CHUNK / C : 1;
+#pragma omp parallel for num_threads(context->threads) if (R > chunk)
+    for (int64_t r = 0; r < R; r += chunk)
+        dropout_rows(dropout, rows, C, r, R - r < chunk ? R - r : chunk, x->data, y->data);
+}
+
+void ech_cpu_copy(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
+    ECH_SHAPE_STRIDED(x, ECH_F32, B, T, H, D);
+    ECH_SHAPE_STRIDED(y, ECH_F32, B, T, H, D);
+    /* Heads side by side in both are one piece. */
+    bool side_by_side = (x->stride[2] == D && y->stride[2] == D) || H == 1;
+    int64_t pieces = side_by_side ? 1 : H, width = side_by_side ? H * D : D;
+#pragma omp parallel for num_threads(context->threads) if (B * T * H * D > ECH_CHUNK)
+    for (int64_t row = 0; row < B * T; row++) {
+        int64_t b = row / T, t = row % T;
+        const float *from = (const float *)x->data + b * x->stride[0] + t * x->stride[1];
+        float *to = (float *)y->data + b * y->stride[0] + t * y->stride[1];
+        for (int64_t h = 0; h < pieces; h++)
+            memcpy(to + h * y->stride[2], from + h * x->stride[2], (size_t)width * sizeof *to);
+    }
 }
 
 /* x[i] = mean + std normal(first + i); drawn in fp64 as the definition does. */
@@ -87,7 +126,7 @@ void ech_cpu_fill_normal(ech_kernel_context *context, const ech_tensor *x, ech_r
 }
 
 void ech_cpu_embedding_forward(ech_kernel_context *context, const ech_tensor *table,
-                               const ech_tensor *ids, const ech_tensor *y)
+                               const ech_tensor *ids, int64_t first_id, const ech_tensor *y)
 {
     int64_t V = table->shape[0], C = table->shape[1], R = ids->shape[0];
     ECH_SHAPE(table, ECH_F32, V, C);
@@ -95,24 +134,28 @@ void ech_cpu_embedding_forward(ech_kernel_context *context, const ech_tensor *ta
     ECH_SHAPE(y, ECH_F32, R, C);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++) {
-        int64_t id = ((const int32_t *)ids->data)[r];
-        ECH_ASSERT(id >= 0 && id < V);
-        memcpy((float *)y->data + r * C, (const float *)table->data + id * C,
-               (size_t)C * sizeof(float));
+        int64_t id = ((const int32_t *)ids->data)[r] - first_id;
+        float *to = (float *)y->data + r * C;
+        if (id >= 0 && id < V)
+            memcpy(to, (const float *)table->data + id * C, (size_t)C * sizeof *to);
+        else
+            memset(to, 0, (size_t)C * sizeof *to);
     }
 }
 
 void ech_cpu_position_forward(ech_kernel_context *context, const ech_tensor *x,
-                              const ech_tensor *table, int64_t first_position, const ech_tensor *y)
+                              const ech_tensor *table, const ech_rows *rows, const ech_tensor *y)
 {
-    int64_t B = x->shape[0], T = x->shape[1], C = x->shape[2], P = table->shape[0];
-    ECH_SHAPE(x, ECH_F32, B, T, C);
+    int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
+    ECH_SHAPE(x, ECH_F32, R, C);
     ECH_SHAPE(table, ECH_F32, P, C);
-    ECH_SHAPE(y, ECH_F32, B, T, C);
-    ECH_ASSERT(first_position >= 0 && first_position + T <= P);
-    const float *rows = (const float *)table->data + first_position * C;
-#pragma omp parallel for num_threads(context->threads) if (B * T * C > ECH_CHUNK)
-    for (int64_t row = 0; row < B * T; row++)
-        add_chunk(C, (const float *)x->data + row * C, rows + row % T * C,
-                  (float *)y->data + row * C);
+    ECH_SHAPE(y, ECH_F32, R, C);
+    ECH_ROWS(rows, R);
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++) {
+        int64_t position = ech_row_position(rows, r);
+        ECH_ASSERT(position < P);
+        add_chunk(C, (const float *)x->data + r * C, (const float *)table->data + position * C,
+                  (float *)y->data + r * C);
+    }
 }

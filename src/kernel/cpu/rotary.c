@@ -16,10 +16,15 @@ enum { BLOCK = 64 };
 /* One call's numbers, and the angles' steps: frequency, its cosine and sine (D/2 each). */
 typedef struct turning {
     const ech_tensor *x, *y;
-    int64_t first_position, half;
+    int64_t half;
     double *frequency, *step_cos, *step_sin;
     bool inverse;
 } turning;
+
+/* Tokens [token, token + count) at positions from `position` on; they reach into `blocks` blocks. */
+typedef struct stretch {
+    int64_t token, position, count, blocks;
+} stretch;
 
 ECH_CLONES static void advance(int64_t half, const double *step_cos, const double *step_sin,
                                double *cosine, double *sine)
@@ -43,18 +48,19 @@ ECH_CLONES static void turn_head(int64_t half, const double *cosine, const doubl
     }
 }
 
-/* Positions of one block that the call covers; cosine and sine (D/2 each) are the thread's own. */
-static void turn_block(const turning *at, int64_t block, double *cosine, double *sine)
+/* Positions of one block that the run covers; cosine and sine (D/2 each) are the thread's own. */
+static void turn_block(const turning *at, const stretch *run, int64_t block, double *cosine,
+                       double *sine)
 {
-    int64_t last = (block + 1) * BLOCK, end = at->first_position + at->x->shape[1];
+    int64_t last = (block + 1) * BLOCK, end = run->position + run->count;
     for (int64_t i = 0; i < at->half; i++) {
         double angle = (double)(block * BLOCK) * at->frequency[i];
         cosine[i] = cos(angle);
         sine[i] = sin(angle);
     }
     for (int64_t position = block * BLOCK; position < last && position < end; position++) {
-        int64_t t = position - at->first_position;
-        for (int64_t b = 0; t >= 0 && b < at->x->shape[0]; b++)
+        int64_t t = run->token + position - run->position;
+        for (int64_t b = 0; t >= run->token && b < at->x->shape[0]; b++)
             for (int64_t h = 0; h < at->x->shape[2]; h++) {
                 const int64_t *sx = at->x->stride, *sy = at->y->stride;
                 turn_head(at->half, cosine, sine, at->inverse ? -1.0F : 1.0F,
@@ -65,27 +71,37 @@ static void turn_block(const turning *at, int64_t block, double *cosine, double 
     }
 }
 
+static stretch make_stretch(int64_t token, int64_t position, int64_t count)
+{
+    int64_t blocks = count > 0 ? (position + count - 1) / BLOCK - position / BLOCK + 1 : 0;
+    return (stretch){token, position, count, blocks};
+}
+
 void ech_cpu_rotary(ech_kernel_context *context, const ech_tensor *x, double theta,
-                    int64_t first_position, bool inverse, const ech_tensor *y)
+                    const ech_rows *rows, bool inverse, const ech_tensor *y)
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
     ECH_SHAPE_STRIDED(x, ECH_F32, B, T, H, D);
     ECH_SHAPE_STRIDED(y, ECH_F32, B, T, H, D);
-    ECH_ASSERT(D % 2 == 0 && first_position >= 0);
+    ECH_SAMPLES(rows, T);
+    ECH_ASSERT(D % 2 == 0);
     int threads = context->threads;
     double *memory = ech_scratch(context, (size_t)((3 + 2 * threads) * half) * sizeof *memory);
-    turning at = {x, y, first_position, half, memory, memory + half, memory + 2 * half, inverse};
+    turning at = {x, y, half, memory, memory + half, memory + 2 * half, inverse};
     for (int64_t i = 0; i < half; i++) {
         at.frequency[i] = pow(theta, -2.0 * (double)i / (double)D);
         at.step_cos[i] = cos(at.frequency[i]);
         at.step_sin[i] = sin(at.frequency[i]);
     }
-    int64_t first = first_position / BLOCK, blocks = (first_position + T - 1) / BLOCK - first + 1;
-    if (T == 0) return;
+    int64_t split = rows->split < T ? rows->split : T;
+    const stretch early = make_stretch(0, rows->start[0], split);
+    const stretch late = make_stretch(split, rows->start[1], T - split);
 #pragma omp parallel for num_threads(threads) if (B * T * H * D > ECH_CHUNK)
-    for (int64_t j = 0; j < blocks; j++) {
+    for (int64_t j = 0; j < early.blocks + late.blocks; j++) {
         double *own = memory + (3 + 2 * omp_get_thread_num()) * half;
-        turn_block(&at, first + j, own, own + half);
+        const stretch *in = j < early.blocks ? &early : &late;
+        int64_t block = in->position / BLOCK + (j < early.blocks ? j : j - early.blocks);
+        turn_block(&at, in, block, own, own + half);
     }
 }
 

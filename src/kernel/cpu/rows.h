@@ -16,6 +16,5 @@ size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
 size_t ech_cpu_scratch_rotary(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ech_cpu_scratch_attention_forward(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ech_cpu_scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims);
-size_t ech_cpu_scratch_cross_entropy(ech_dtype dtype, int threads, const int64_t *dims);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causal attention, one query row at a time.
+ * Causal attention, one query row at a time: any queries over any keys, which see each other by their
+ * positions in the uncut sample.
  */
 #include <math.h>
 
@@ -8,9 +9,10 @@
 
 /* One call's numbers. k and v of head h are those of key/value head h / group. */
 typedef struct problem {
-    int64_t B, T, H, G, D, group;
+    int64_t B, Tq, Tk, H, G, D, group;
     const ech_tensor *q, *k, *v;
     double scale;
+    const ech_attention_place *at;
     const ech_dropout *dropout;
 } problem;
 
@@ -26,151 +28,196 @@ static double dot(int64_t D, const real *a, const real *b)
     return sum;
 }
 
-/* What dropout multiplies the probability of (query, key) by: 0 or 1/(1-p). */
-static double kept(const problem *at, int64_t b, int64_t h, int64_t query, int64_t key)
+static bool sees(const problem *p, int64_t query, int64_t key)
 {
-    const ech_dropout *dropout = at->dropout;
+    return ech_token_position(&p->at->key, key) <= ech_token_position(&p->at->query, query);
+}
+
+/* Positions ascend: the keys that a query sees are the first ones. */
+static int64_t keys_seen(const problem *p, int64_t query)
+{
+    int64_t n = 0;
+    while (n < p->Tk && sees(p, query, n)) n++;
+    return n;
+}
+
+/* What dropout multiplies the probability of (query, key) by: 0 or 1/(1-p). */
+static double kept(const problem *p, int64_t b, int64_t h, int64_t query, int64_t key)
+{
+    const ech_dropout *dropout = p->dropout;
     if (!(dropout->p > 0)) return 1;
-    int64_t row = ((dropout->first_sample + b) * at->H + h) * at->T + query;
-    uint64_t element = (uint64_t)(row * at->T + key);
+    const ech_rows *rows = &p->at->query;
+    int64_t head = (rows->first_sample + b) * p->at->heads + p->at->first_head + h;
+    int64_t row = head * rows->whole + ech_token_position(rows, query);
+    uint64_t element = (uint64_t)(row * rows->whole + ech_token_position(&p->at->key, key));
     bool dropped = ech_random_unit(ech_random_word(dropout->key, element)) < dropout->p;
     return dropped ? 0 : 1 / (1 - dropout->p);
 }
 
 static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor *v, double scale,
-                     const ech_dropout *dropout)
+                     const ech_attention_place *at, const ech_dropout *dropout)
 {
-    problem at = {q->shape[0], q->shape[1], q->shape[2], k->shape[2], q->shape[3], 0,
-                  q,           k,           v,           scale,       dropout};
-    ECH_SHAPE_STRIDED(q, ECH_REAL, at.B, at.T, at.H, at.D);
-    ECH_SHAPE_STRIDED(k, ECH_REAL, at.B, at.T, at.G, at.D);
-    ECH_SHAPE_STRIDED(v, ECH_REAL, at.B, at.T, at.G, at.D);
-    ECH_ASSERT(at.G > 0 && at.H % at.G == 0);
-    at.group = at.H / at.G;
-    return at;
+    problem p = {q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3], 0,
+                 q,           k,           v,           scale,       at,          dropout};
+    ECH_SHAPE_STRIDED(q, ECH_REAL, p.B, p.Tq, p.H, p.D);
+    ECH_SHAPE_STRIDED(k, ECH_REAL, p.B, p.Tk, p.G, p.D);
+    ECH_SHAPE_STRIDED(v, ECH_REAL, p.B, p.Tk, p.G, p.D);
+    ECH_SAMPLES(&at->query, p.Tq);
+    ECH_SAMPLES(&at->key, p.Tk);
+    ECH_ASSERT(at->query.whole == at->key.whole);
+    ECH_ASSERT(at->first_head >= 0 && at->first_head + p.H <= at->heads);
+    ECH_ASSERT(p.G > 0 && p.H % p.G == 0);
+    p.group = p.H / p.G;
+    return p;
 }
 
-/* out = softmax(scale q kT) v of one row; p (T) is scratch; returns the row's log sum exp. */
-static double forward_row(const problem *at, int64_t b, int64_t h, int64_t query, double *p,
-                          double *sum_v, real *out)
+/* softmax(scale q kT) v of one row, in fp64; scores (Tk) is scratch; returns the row's log sum exp. */
+static double attend(const problem *p, int64_t b, int64_t h, int64_t query, double *scores,
+                     double *out)
 {
-    const real *q = row_of(at->q, b, query, h);
+    const real *q = row_of(p->q, b, query, h);
+    int64_t seen = keys_seen(p, query);
     double max = -INFINITY, sum = 0;
-    for (int64_t key = 0; key <= query; key++) {
-        p[key] = at->scale * dot(at->D, q, row_of(at->k, b, key, h / at->group));
-        max = p[key] > max || isnan(p[key]) ? p[key] : max;
+    for (int64_t d = 0; d < p->D; d++) out[d] = 0;
+    if (seen == 0) return -INFINITY;
+    for (int64_t key = 0; key < seen; key++) {
+        scores[key] = p->scale * dot(p->D, q, row_of(p->k, b, key, h / p->group));
+        max = scores[key] > max || isnan(scores[key]) ? scores[key] : max;
     }
-    for (int64_t key = 0; key <= query; key++) sum += exp(p[key] - max);
+    for (int64_t key = 0; key < seen; key++) sum += exp(scores[key] - max);
     double lse = max + log(sum);
-    for (int64_t d = 0; d < at->D; d++) sum_v[d] = 0;
-    for (int64_t key = 0; key <= query; key++) {
-        double weight = exp(p[key] - lse) * kept(at, b, h, query, key);
-        const real *v = row_of(at->v, b, key, h / at->group);
-        for (int64_t d = 0; d < at->D; d++) sum_v[d] += weight * v[d];
+    for (int64_t key = 0; key < seen; key++) {
+        double weight = exp(scores[key] - lse) * kept(p, b, h, query, key);
+        const real *v = row_of(p->v, b, key, h / p->group);
+        for (int64_t d = 0; d < p->D; d++) out[d] += weight * v[d];
     }
-    for (int64_t d = 0; d < at->D; d++) out[d] = (real)sum_v[d];
     return lse;
+}
+
+/* Writes a row and its log sum exp, or merges them with what is there: the softmax over two sets of
+ * keys weighs each set's result by its share of the sum of exponentials. */
+static void store(int64_t D, const double *row, double row_lse, bool merge, real *out, real *lse)
+{
+    double before = merge ? *lse : -INFINITY, old_share = 0, share = 1, both = row_lse;
+    if (merge && row_lse == -INFINITY) return;
+    if (before != -INFINITY) {
+        double top = before > row_lse || isnan(before) ? before : row_lse;
+        both = top + log(exp(before - top) + exp(row_lse - top));
+        old_share = exp(before - both);
+        share = exp(row_lse - both);
+    }
+    for (int64_t d = 0; d < D; d++)
+        out[d] = (real)(share * row[d] + (before != -INFINITY ? old_share * out[d] : 0));
+    *lse = (real)both;
 }
 
 void ECH_REF(attention_forward)(ech_kernel_context *context, const ech_tensor *q,
                                 const ech_tensor *k, const ech_tensor *v, double scale,
-                                const ech_dropout *dropout, const ech_tensor *out,
-                                const ech_tensor *lse)
+                                const ech_attention_place *at, const ech_dropout *dropout,
+                                bool merge, const ech_tensor *out, const ech_tensor *lse)
 {
-    problem at = check(q, k, v, scale, dropout);
-    ECH_SHAPE(out, ECH_REAL, at.B, at.T, at.H, at.D);
-    ECH_SHAPE(lse, ECH_REAL, at.B, at.H, at.T);
-    double *p = ech_scratch(context, (size_t)(at.T + at.D) * sizeof *p);
-    for (int64_t b = 0; b < at.B; b++)
-        for (int64_t h = 0; h < at.H; h++)
-            for (int64_t t = 0; t < at.T; t++) {
-                real *to = (real *)out->data + ((b * at.T + t) * at.H + h) * at.D;
-                ((real *)lse->data)[(b * at.H + h) * at.T + t] =
-                    (real)forward_row(&at, b, h, t, p, p + at.T, to);
+    problem p = check(q, k, v, scale, at, dropout);
+    ECH_SHAPE(out, ECH_REAL, p.B, p.Tq, p.H, p.D);
+    ECH_SHAPE(lse, ECH_REAL, p.B, p.H, p.Tq);
+    double *scores = ech_scratch(context, (size_t)(p.Tk + p.D) * sizeof *scores);
+    double *row = scores + p.Tk;
+    for (int64_t b = 0; b < p.B; b++)
+        for (int64_t h = 0; h < p.H; h++)
+            for (int64_t t = 0; t < p.Tq; t++) {
+                double row_lse = attend(&p, b, h, t, scores, row);
+                store(p.D, row, row_lse, merge, (real *)row_of(out, b, t, h),
+                      (real *)lse->data + (b * p.H + h) * p.Tq + t);
             }
 }
 
 /* What backward knows of one row: with P the probabilities, m what dropout multiplies them by,
- * dP = m (dout v) and delta = dout out, the gradient of a score is P (dP - delta). */
+ * dP = m (dout v) and delta = dout out, the gradient of a score is P (dP - delta). lse and out are
+ * those over all keys, so P and delta are the whole row's, whichever part of the keys this is. */
 typedef struct gradients {
     const ech_tensor *dout, *out, *lse;
-    double *delta; /* (B,H,T) */
+    double *delta; /* (B,H,Tq) */
 } gradients;
 
-static void score(const problem *at, const gradients *from, int64_t b, int64_t h, int64_t query,
-                  int64_t key, double *p, double *ds)
+static void score(const problem *p, const gradients *from, int64_t b, int64_t h, int64_t query,
+                  int64_t key, double *probability, double *ds)
 {
-    const real *q = row_of(at->q, b, query, h), *dout = row_of(from->dout, b, query, h);
-    int64_t row = (b * at->H + h) * at->T + query;
-    double m = kept(at, b, h, query, key), lse = ((const real *)from->lse->data)[row];
-    double P = exp(at->scale * dot(at->D, q, row_of(at->k, b, key, h / at->group)) - lse);
-    double dP = m * dot(at->D, dout, row_of(at->v, b, key, h / at->group));
-    *p = P * m;
-    *ds = at->scale * P * (dP - from->delta[row]);
+    const real *q = row_of(p->q, b, query, h), *dout = row_of(from->dout, b, query, h);
+    int64_t row = (b * p->H + h) * p->Tq + query;
+    double m = kept(p, b, h, query, key), lse = ((const real *)from->lse->data)[row];
+    double P = exp(p->scale * dot(p->D, q, row_of(p->k, b, key, h / p->group)) - lse);
+    double dP = m * dot(p->D, dout, row_of(p->v, b, key, h / p->group));
+    *probability = P * m;
+    *ds = p->scale * P * (dP - from->delta[row]);
 }
 
-/* dq = sum over keys of ds k. */
-static void query_gradient(const problem *at, const gradients *from, int64_t b, int64_t h,
-                           int64_t query, double *sum, real *dq)
+/* dq (+)= sum over keys of ds k. */
+static void query_gradient(const problem *p, const gradients *from, int64_t b, int64_t h,
+                           int64_t query, bool add, double *sum, real *dq)
 {
-    for (int64_t d = 0; d < at->D; d++) sum[d] = 0;
-    for (int64_t key = 0; key <= query; key++) {
-        double p, ds;
-        score(at, from, b, h, query, key, &p, &ds);
-        const real *k = row_of(at->k, b, key, h / at->group);
-        for (int64_t d = 0; d < at->D; d++) sum[d] += ds * k[d];
+    for (int64_t d = 0; d < p->D; d++) sum[d] = add ? dq[d] : 0;
+    for (int64_t key = 0, seen = keys_seen(p, query); key < seen; key++) {
+        double probability, ds;
+        score(p, from, b, h, query, key, &probability, &ds);
+        const real *k = row_of(p->k, b, key, h / p->group);
+        for (int64_t d = 0; d < p->D; d++) sum[d] += ds * k[d];
     }
-    for (int64_t d = 0; d < at->D; d++) dq[d] = (real)sum[d];
+    for (int64_t d = 0; d < p->D; d++) dq[d] = (real)sum[d];
 }
 
-/* dk = sum over heads and later queries of ds q, dv of p dout. */
-static void key_gradient(const problem *at, const gradients *from, int64_t b, int64_t g,
-                         int64_t key, double *sum, real *dk, real *dv)
+/* dk (+)= sum over heads and later queries of ds q, dv of p dout. */
+static void key_gradient(const problem *p, const gradients *from, int64_t b, int64_t g, int64_t key,
+                         bool add, double *sum, real *dk, real *dv)
 {
-    for (int64_t d = 0; d < 2 * at->D; d++) sum[d] = 0;
-    for (int64_t h = g * at->group; h < (g + 1) * at->group; h++)
-        for (int64_t query = key; query < at->T; query++) {
-            double p, ds;
-            score(at, from, b, h, query, key, &p, &ds);
-            const real *q = row_of(at->q, b, query, h), *dout = row_of(from->dout, b, query, h);
-            for (int64_t d = 0; d < at->D; d++) {
+    for (int64_t d = 0; d < p->D; d++) {
+        sum[d] = add ? dk[d] : 0;
+        sum[p->D + d] = add ? dv[d] : 0;
+    }
+    for (int64_t h = g * p->group; h < (g + 1) * p->group; h++)
+        for (int64_t query = 0; query < p->Tq; query++) {
+            double probability, ds;
+            if (!sees(p, query, key)) continue;
+            score(p, from, b, h, query, key, &probability, &ds);
+            const real *q = row_of(p->q, b, query, h), *dout = row_of(from->dout, b, query, h);
+            for (int64_t d = 0; d < p->D; d++) {
                 sum[d] += ds * q[d];
-                sum[at->D + d] += p * dout[d];
+                sum[p->D + d] += probability * dout[d];
             }
         }
-    for (int64_t d = 0; d < at->D; d++) {
+    for (int64_t d = 0; d < p->D; d++) {
         dk[d] = (real)sum[d];
-        dv[d] = (real)sum[at->D + d];
+        dv[d] = (real)sum[p->D + d];
     }
 }
 
 void ECH_REF(attention_backward)(ech_kernel_context *context, const ech_tensor *dout,
                                  const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
                                  const ech_tensor *out, const ech_tensor *lse, double scale,
-                                 const ech_dropout *dropout, const ech_tensor *dq,
+                                 const ech_attention_place *at, const ech_dropout *dropout,
+                                 bool add_q, bool add_kv, const ech_tensor *dq,
                                  const ech_tensor *dk, const ech_tensor *dv)
 {
-    problem at = check(q, k, v, scale, dropout);
-    ECH_SHAPE(dout, ECH_REAL, at.B, at.T, at.H, at.D);
-    ECH_SHAPE(out, ECH_REAL, at.B, at.T, at.H, at.D);
-    ECH_SHAPE(lse, ECH_REAL, at.B, at.H, at.T);
-    ECH_SHAPE_STRIDED(dq, ECH_REAL, at.B, at.T, at.H, at.D);
-    ECH_SHAPE_STRIDED(dk, ECH_REAL, at.B, at.T, at.G, at.D);
-    ECH_SHAPE_STRIDED(dv, ECH_REAL, at.B, at.T, at.G, at.D);
-    size_t rows = (size_t)(at.B * at.H * at.T);
-    double *sum = ech_scratch(context, (rows + 2 * (size_t)at.D) * sizeof *sum);
-    gradients from = {dout, out, lse, sum + 2 * at.D};
-    for (int64_t b = 0; b < at.B; b++)
-        for (int64_t h = 0; h < at.H; h++)
-            for (int64_t t = 0; t < at.T; t++)
-                from.delta[(b * at.H + h) * at.T + t] =
-                    dot(at.D, row_of(dout, b, t, h), row_of(out, b, t, h));
-    for (int64_t b = 0; b < at.B; b++)
-        for (int64_t t = 0; t < at.T; t++) {
-            for (int64_t h = 0; h < at.H; h++)
-                query_gradient(&at, &from, b, h, t, sum, (real *)row_of(dq, b, t, h));
-            for (int64_t g = 0; g < at.G; g++)
-                key_gradient(&at, &from, b, g, t, sum, (real *)row_of(dk, b, t, g),
+    problem p = check(q, k, v, scale, at, dropout);
+    ECH_SHAPE(dout, ECH_REAL, p.B, p.Tq, p.H, p.D);
+    ECH_SHAPE(out, ECH_REAL, p.B, p.Tq, p.H, p.D);
+    ECH_SHAPE(lse, ECH_REAL, p.B, p.H, p.Tq);
+    ECH_SHAPE_STRIDED(dq, ECH_REAL, p.B, p.Tq, p.H, p.D);
+    ECH_SHAPE_STRIDED(dk, ECH_REAL, p.B, p.Tk, p.G, p.D);
+    ECH_SHAPE_STRIDED(dv, ECH_REAL, p.B, p.Tk, p.G, p.D);
+    size_t rows = (size_t)(p.B * p.H * p.Tq);
+    double *sum = ech_scratch(context, (rows + 2 * (size_t)p.D) * sizeof *sum);
+    gradients from = {dout, out, lse, sum + 2 * p.D};
+    for (int64_t b = 0; b < p.B; b++)
+        for (int64_t h = 0; h < p.H; h++)
+            for (int64_t t = 0; t < p.Tq; t++)
+                from.delta[(b * p.H + h) * p.Tq + t] =
+                    dot(p.D, row_of(dout, b, t, h), row_of(out, b, t, h));
+    for (int64_t b = 0; b < p.B; b++) {
+        for (int64_t t = 0; t < p.Tq; t++)
+            for (int64_t h = 0; h < p.H; h++)
+                query_gradient(&p, &from, b, h, t, add_q, sum, (real *)row_of(dq, b, t, h));
+        for (int64_t t = 0; t < p.Tk; t++)
+            for (int64_t g = 0; g < p.G; g++)
+                key_gradient(&p, &from, b, g, t, add_kv, sum, (real *)row_of(dk, b, t, g),
                              (real *)row_of(dv, b, t, g));
-        }
+    }
 }

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropout, sums of two tensors, and fills.
+ * Dropout, sums of two tensors, copies and fills.
  */
 #include "kernel/ref/real.h"
 
 void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
-                      const ech_tensor *y)
+                      const ech_rows *rows, const ech_tensor *y)
 {
     (void)context;
-    ECH_LIKE(x, y);
-    const real *in = x->data;
-    real *out = y->data;
-    int64_t n = ech_tensor_count(x), samples = x->dims ? x->shape[0] : 1;
-    int64_t first = samples ? dropout->first_sample * (n / samples) : 0;
-    for (int64_t i = 0; i < n; i++) {
-        bool dropped =
-            dropout->p > 0 &&
-            ech_random_unit(ech_random_word(dropout->key, (uint64_t)(first + i))) < dropout->p;
-        out[i] = dropped ? 0 : (real)(in[i] / (1 - dropout->p));
-    }
+    int64_t R = x->shape[0], C = x->shape[1];
+    ECH_SHAPE(x, ECH_REAL, R, C);
+    ECH_SHAPE(y, ECH_REAL, R, C);
+    ECH_ROWS(rows, R);
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t c = 0; c < C; c++) {
+            uint64_t element = (uint64_t)(ech_row_whole(rows, r) * C + c);
+            bool dropped = dropout->p > 0 &&
+                           ech_random_unit(ech_random_word(dropout->key, element)) < dropout->p;
+            ((real *)y->data)[r * C + c] =
+                dropped ? 0 : (real)(((const real *)x->data)[r * C + c] / (1 - dropout->p));
+        }
 }
 
 void ECH_REF(add)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
@@ -29,6 +30,21 @@ void ECH_REF(add)(ech_kernel_context *context, const ech_tensor *a, const ech_te
     ECH_LIKE(a, y);
     for (int64_t i = 0, n = ech_tensor_count(a); i < n; i++)
         ((real *)y->data)[i] = ((const real *)a->data)[i] + ((const real *)b->data)[i];
+}
+
+void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    (void)context;
+    int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
+    ECH_SHAPE_STRIDED(x, ECH_REAL, B, T, H, D);
+    ECH_SHAPE_STRIDED(y, ECH_REAL, B, T, H, D);
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t t = 0; t < T; t++)
+            for (int64_t h = 0; h < H; h++)
+                for (int64_t d = 0; d < D; d++)
+                    ((real *)y->data)[b * y->stride[0] + t * y->stride[1] + h * y->stride[2] + d] =
+                        ((const real *)
+                             x->data)[b * x->stride[0] + t * x->stride[1] + h * x->stride[2] + d];
 }
 
 void ECH_REF(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,

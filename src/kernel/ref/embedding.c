@@ -7,7 +7,7 @@
 #include "kernel/ref/real.h"
 
 void ECH_REF(embedding_forward)(ech_kernel_context *context, const ech_tensor *table,
-                                const ech_tensor *ids, const ech_tensor *y)
+                                const ech_tensor *ids, int64_t first_id, const ech_tensor *y)
 {
     (void)context;
     int64_t V = table->shape[0], C = table->shape[1], R = ids->shape[0];
@@ -15,15 +15,16 @@ void ECH_REF(embedding_forward)(ech_kernel_context *context, const ech_tensor *t
     ECH_SHAPE(ids, ECH_I32, R);
     ECH_SHAPE(y, ECH_REAL, R, C);
     for (int64_t r = 0; r < R; r++) {
-        int64_t id = ((const int32_t *)ids->data)[r];
-        ECH_ASSERT(id >= 0 && id < V);
-        memcpy((real *)y->data + r * C, (const real *)table->data + id * C,
-               (size_t)C * sizeof(real));
+        int64_t id = ((const int32_t *)ids->data)[r] - first_id;
+        real *to = (real *)y->data + r * C;
+        for (int64_t c = 0; c < C; c++)
+            to[c] = id >= 0 && id < V ? ((const real *)table->data)[id * C + c] : 0;
     }
 }
 
 void ECH_REF(embedding_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                 const ech_tensor *ids, bool accumulate, const ech_tensor *dtable)
+                                 const ech_tensor *ids, int64_t first_id, bool accumulate,
+                                 const ech_tensor *dtable)
 {
     (void)context;
     int64_t V = dtable->shape[0], C = dtable->shape[1], R = ids->shape[0];
@@ -32,42 +33,50 @@ void ECH_REF(embedding_backward)(ech_kernel_context *context, const ech_tensor *
     ECH_SHAPE(dtable, ECH_REAL, V, C);
     if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
     for (int64_t r = 0; r < R; r++) {
-        int64_t id = ((const int32_t *)ids->data)[r];
-        ECH_ASSERT(id >= 0 && id < V);
+        int64_t id = ((const int32_t *)ids->data)[r] - first_id;
+        if (id < 0 || id >= V) continue;
         real *sum = (real *)dtable->data + id * C;
         for (int64_t c = 0; c < C; c++) sum[c] += ((const real *)dy->data)[r * C + c];
     }
 }
 
 void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
-                               const ech_tensor *table, int64_t first_position, const ech_tensor *y)
+                               const ech_tensor *table, const ech_rows *rows, const ech_tensor *y)
 {
     (void)context;
-    int64_t B = x->shape[0], T = x->shape[1], C = x->shape[2], P = table->shape[0];
-    ECH_SHAPE(x, ECH_REAL, B, T, C);
+    int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
+    ECH_SHAPE(x, ECH_REAL, R, C);
     ECH_SHAPE(table, ECH_REAL, P, C);
-    ECH_SHAPE(y, ECH_REAL, B, T, C);
-    ECH_ASSERT(first_position >= 0 && first_position + T <= P);
-    const real *in = x->data, *rows = (const real *)table->data + first_position * C;
-    real *out = y->data;
-    for (int64_t b = 0; b < B; b++)
-        for (int64_t i = 0; i < T * C; i++) out[b * T * C + i] = in[b * T * C + i] + rows[i];
+    ECH_SHAPE(y, ECH_REAL, R, C);
+    ECH_ROWS(rows, R);
+    for (int64_t r = 0; r < R; r++) {
+        int64_t position = ech_row_position(rows, r);
+        ECH_ASSERT(position < P);
+        const real *in = (const real *)x->data + r * C;
+        const real *more = (const real *)table->data + position * C;
+        for (int64_t c = 0; c < C; c++) ((real *)y->data)[r * C + c] = in[c] + more[c];
+    }
 }
 
+/* Rows at one position lie T' apart; the first T' rows have one position each. */
 void ECH_REF(position_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                int64_t first_position, bool accumulate, const ech_tensor *dtable)
+                                const ech_rows *rows, bool accumulate, const ech_tensor *dtable)
 {
     (void)context;
-    int64_t B = dy->shape[0], T = dy->shape[1], C = dy->shape[2], P = dtable->shape[0];
-    ECH_SHAPE(dy, ECH_REAL, B, T, C);
+    int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
+    ECH_SHAPE(dy, ECH_REAL, R, C);
     ECH_SHAPE(dtable, ECH_REAL, P, C);
-    ECH_ASSERT(first_position >= 0 && first_position + T <= P);
-    const real *d = dy->data;
-    real *rows = (real *)dtable->data + first_position * C;
+    ECH_ROWS(rows, R);
     if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
-    for (int64_t i = 0; i < T * C; i++) {
-        double sum = rows[i];
-        for (int64_t b = 0; b < B; b++) sum += d[b * T * C + i];
-        rows[i] = (real)sum;
+    for (int64_t first = 0; first < R && first < rows->tokens; first++) {
+        int64_t position = ech_row_position(rows, first);
+        ECH_ASSERT(position < P);
+        real *to = (real *)dtable->data + position * C;
+        for (int64_t c = 0; c < C; c++) {
+            double sum = to[c];
+            for (int64_t r = first; r < R; r += rows->tokens)
+                sum += ((const real *)dy->data)[r * C + c];
+            to[c] = (real)sum;
+        }
     }
 }

@@ -7,16 +7,18 @@
 #include "kernel/ref/real.h"
 
 void ECH_REF(rotary)(ech_kernel_context *context, const ech_tensor *x, double theta,
-                     int64_t first_position, bool inverse, const ech_tensor *y)
+                     const ech_rows *rows, bool inverse, const ech_tensor *y)
 {
     (void)context;
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
     ECH_SHAPE_STRIDED(x, ECH_REAL, B, T, H, D);
     ECH_SHAPE_STRIDED(y, ECH_REAL, B, T, H, D);
+    ECH_SAMPLES(rows, T);
     ECH_ASSERT(D % 2 == 0);
     for (int64_t t = 0; t < T; t++)
         for (int64_t i = 0; i < D / 2; i++) {
-            double angle = (double)(first_position + t) * pow(theta, -2.0 * (double)i / (double)D);
+            double angle =
+                (double)ech_row_position(rows, t) * pow(theta, -2.0 * (double)i / (double)D);
             double c = cos(angle), s = inverse ? -sin(angle) : sin(angle);
             for (int64_t b = 0; b < B; b++)
                 for (int64_t h = 0; h < H; h++) {

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Moving boxes in few calls to the system: runs that follow each other in the file are written
+ * together, and runs that are near each other are read with what lies between them.
+ */
+#include "checkpoint/transfer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/box.h"
+
+enum {
+    BUFFER = 256 << 10, /* bytes */
+    GAP = 16 << 10      /* bytes that are read to no use rather than calling once more */
+};
+
+/* Runs that one call moves. */
+typedef struct span {
+    int64_t first, n;   /* runs */
+    int64_t begin, end; /* elements of the whole tensor */
+} span;
+
+typedef struct transfer {
+    int fd;
+    const char *path;
+    int64_t offset; /* of the whole tensor in the file */
+    ech_dtype stored, wanted;
+    size_t stored_bytes, wanted_bytes; /* of an element */
+    ech_box_runs runs;
+    char *data, *buffer;
+} transfer;
+
+ech_status ech_transfer_check(const ech_saved_tensor *tensor)
+{
+    ECH_ASSERT(tensor->boxes >= 0 && tensor->boxes <= ECH_MOST_BOXES);
+    for (int b = 0; b < tensor->boxes; b++) {
+        const ech_saved_box *box = &tensor->box[b];
+        if (!ech_box_is_inside(tensor->dims, tensor->shape, box)) {
+            ECH_FAIL(ECH_EINTERNAL, "box %d of tensor '%s' leaves its shape", b, tensor->name);
+        }
+        if (ech_box_count(tensor->dims, box->size) == 0) continue;
+        if (!box->data)
+            ECH_FAIL(ECH_EINTERNAL, "box %d of tensor '%s' has no memory", b, tensor->name);
+        if (!ech_box_is_apart(tensor->dims, box)) {
+            ECH_FAIL(ECH_EINTERNAL,
+                     "box %d of tensor '%s': by its strides elements share a place in memory, or "
+                     "those of the last dimension do not follow each other",
+                     b, tensor->name);
+        }
+    }
+    return ECH_OK;
+}
+
+static transfer begin_transfer(int fd, const char *path, ech_dtype stored,
+                               const ech_saved_tensor *tensor, int b, int64_t offset)
+{
+    const ech_saved_box *box = &tensor->box[b];
+    return (transfer){.fd = fd,
+                      .path = path,
+                      .offset = offset,
+                      .stored = stored,
+                      .wanted = tensor->dtype,
+                      .stored_bytes = ech_dtype_bytes(stored),
+                      .wanted_bytes = ech_dtype_bytes(tensor->dtype),
+                      .runs = ech_box_split(tensor->dims, tensor->shape, box),
+                      .data = box->data,
+                      .buffer = ech_calloc(BUFFER, 1)};
+}
+
+static int64_t file_at(const transfer *t, int64_t element)
+{
+    return t->offset + element * (int64_t)t->stored_bytes;
+}
+
+/* The run `first`, however long it is, and those after it that begin at most `gap` bytes behind the
+ * end of the one before, as long as all of it goes into the buffer. */
+static span next_span(const transfer *t, int64_t first, int64_t gap)
+{
+    int64_t item = (int64_t)t->stored_bytes, length = t->runs.length;
+    int64_t begin = ech_box_run_at(&t->runs, first).in_whole;
+    span s = {.first = first, .n = 1, .begin = begin, .end = begin + length};
+    while (first + s.n < t->runs.count) {
+        int64_t next = ech_box_run_at(&t->runs, first + s.n).in_whole;
+        if (next - s.end > gap / item || next + length - begin > BUFFER / item) break;
+        s.end = next + length;
+        s.n++;
+    }
+    return s;
+}
+
+/* ---- writing ---- */
+
+static ech_status write_span(const transfer *t, span s)
+{
+    size_t bytes = (size_t)t->runs.length * t->stored_bytes;
+    const char *from = t->buffer;
+    if (s.n == 1)
+        from = t->data + (size_t)ech_box_run_at(&t->runs, s.first).in_memory * t->stored_bytes;
+    for (int64_t i = 0; s.n > 1 && i < s.n; i++) {
+        int64_t at = ech_box_run_at(&t->runs, s.first + i).in_memory;
+        memcpy(t->buffer + (size_t)i * bytes, t->data + (size_t)at * t->stored_bytes, bytes);
+    }
+    return ech_file_write_at(t->fd, t->path, from, (size_t)s.n * bytes, file_at(t, s.begin));
+}
+
+ech_status ech_transfer_write(int fd, const char *path, const ech_saved_tensor *tensor, int b,
+                              int64_t offset)
+{
+    transfer t = begin_transfer(fd, path, tensor->dtype, tensor, b, offset);
+    ech_status st = ECH_OK;
+    for (int64_t i = 0; i < t.runs.count && st == ECH_OK;) {
+        span s = next_span(&t, i, 0);
+        st = write_span(&t, s);
+        i += s.n;
+    }
+    free(t.buffer);
+    return st;
+}
+
+/* ---- reading ---- */
+
+/* n elements as they are stored, to where the memory has its element number `at`. */
+static void put(const transfer *t, int64_t at, const char *from, int64_t n)
+{
+    void *to = t->data + (size_t)at * t->wanted_bytes;
+    if (t->stored == t->wanted) {
+        memcpy(to, from, (size_t)n * t->wanted_bytes);
+    } else if (t->wanted == ECH_F64) {
+        const float *x = (const void *)from;
+        for (int64_t i = 0; i < n; i++) ((double *)to)[i] = (double)x[i];
+    } else {
+        const double *x = (const void *)from;
+        for (int64_t i = 0; i < n; i++) ((float *)to)[i] = (float)x[i];
+    }
+}
+
+/* A run alone: straight to its place, or converted piece by piece. */
+static ech_status read_run(const transfer *t, ech_box_place place)
+{
+    bool same = t->stored == t->wanted;
+    int64_t most = same ? t->runs.length : BUFFER / (int64_t)t->stored_bytes, n;
+    for (int64_t done = 0; done < t->runs.length; done += n) {
+        n = t->runs.length - done < most ? t->runs.length - done : most;
+        int64_t at = place.in_memory + done;
+        char *to = same ? t->data + (size_t)at * t->wanted_bytes : t->buffer;
+        ECH_TRY(ech_file_read_at(t->fd, t->path, to, (size_t)n * t->stored_bytes,
+                                 file_at(t, place.in_whole + done)));
+        if (!same) put(t, at, t->buffer, n);
+    }
+    return ECH_OK;
+}
+
+static ech_status read_span(const transfer *t, span s)
+{
+    if (s.n == 1) return read_run(t, ech_box_run_at(&t->runs, s.first));
+    ECH_TRY(ech_file_read_at(t->fd, t->path, t->buffer, (size_t)(s.end - s.begin) * t->stored_bytes,
+                             file_at(t, s.begin)));
+    for (int64_t i = s.first; i < s.first + s.n; i++) {
+        ech_box_place place = ech_box_run_at(&t->runs, i);
+        const char *from = t->buffer + (size_t)(place.in_whole - s.begin) * t->stored_bytes;
+        put(t, place.in_memory, from, t->runs.length);
+    }
+    return ECH_OK;
+}
+
+ech_status ech_transfer_read(int fd, const char *path, ech_dtype stored,
+                             const ech_saved_tensor *tensor, int b, int64_t offset)
+{
+    transfer t = begin_transfer(fd, path, stored, tensor, b, offset);
+    ech_status st = ECH_OK;
+    for (int64_t i = 0; i < t.runs.count && st == ECH_OK;) {
+        span s = next_span(&t, i, GAP);
+        st = read_span(&t, s);
+        i += s.n;
+    }
+    free(t.buffer);
+    return st;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a rank has sent so far.
+ */
+#include "exec/state.h"
+
+static ech_comm_count add_counts(const ech_exec *exec, ech_comm_count (*count)(const ech_group *))
+{
+    ech_comm_count sum = {0};
+    for (int i = 0; i < ECH_GROUPS; i++) {
+        if (!exec->group[i]) continue;
+        ech_comm_count one = count(exec->group[i]);
+        sum.calls += one.calls;
+        sum.messages += one.messages;
+        sum.bytes += one.bytes;
+    }
+    return sum;
+}
+
+ech_comm_count ech_exec_reduce_count(const ech_exec *exec)
+{
+    return add_counts(exec, ech_group_reduce_count);
+}
+
+ech_comm_count ech_exec_other_count(const ech_exec *exec)
+{
+    return add_counts(exec, ech_group_other_count);
+}
+
+ech_comm_count ech_exec_message_count(const ech_exec *exec)
+{
+    return exec->messages;
+}
+
+ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind group)
+{
+    return exec->group[group] ? ech_group_collective_count(exec->group[group])
+                              : (ech_comm_count){0};
+}
+
+int64_t ech_exec_sent_bytes(const ech_exec *exec)
+{
+    return ech_exec_reduce_count(exec).bytes + ech_exec_other_count(exec).bytes +
+           add_counts(exec, ech_group_collective_count).bytes + exec->messages.bytes;
+}

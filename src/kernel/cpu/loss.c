@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loss of rows of logits, and its gradient in their place. What statistics reads twice, once for
+ * the maximum and once for the exponentials, is in the cache the second time.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernel/cpu/rows.h"
+#include "kernel/cpu/vector.h"
+#include "kernel/shape.h"
+
+/* fp32 sums of so many exponentials are added up in fp64. */
+enum { PART = 1024 };
+
+ECH_CLONES static float row_max(int64_t V, const float *logits)
+{
+    float max = -INFINITY;
+#pragma omp simd reduction(max : max)
+    for (int64_t v = 0; v < V; v++) max = logits[v] > max ? logits[v] : max;
+    return max;
+}
+
+ECH_CLONES static double exp_sum(int64_t V, const float *logits, float max)
+{
+    double total = 0;
+    for (int64_t first = 0; first < V; first += PART) {
+        int64_t n = V - first < PART ? V - first : PART;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t v = 0; v < n; v++) sum += ech_exp(logits[first + v] - max);
+        total += (double)sum;
+    }
+    return total;
+}
+
+/* Leaves exp(logit - max) factor in the logits' place. */
+ECH_CLONES static void scaled_exp(int64_t V, float *logits, float max, float factor)
+{
+#pragma omp simd
+    for (int64_t v = 0; v < V; v++) logits[v] = ech_exp(logits[v] - max) * factor;
+}
+
+void ech_cpu_loss_statistics(ech_kernel_context *context, const ech_tensor *logits,
+                             const ech_tensor *targets, int64_t first_id, const ech_tensor *stats)
+{
+    int64_t R = logits->shape[0], n = logits->shape[1];
+    ECH_SHAPE_STRIDED(logits, ECH_F32, R, n);
+    ECH_SHAPE(targets, ECH_I32, R);
+    ECH_SHAPE(stats, ECH_F64, R, ECH_LOSS_STATS);
+#pragma omp parallel for num_threads(context->threads) if (R * n > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++) {
+        const float *row = (const float *)logits->data + r * logits->stride[0];
+        int64_t target = ((const int32_t *)targets->data)[r] - first_id;
+        double *out = (double *)stats->data + r * ECH_LOSS_STATS;
+        float max = row_max(n, row);
+        out[ECH_STAT_MAX] = (double)max;
+        out[ECH_STAT_SUM] = exp_sum(n, row, max);
+        out[ECH_STAT_TARGET] = target >= 0 && target < n ? (double)row[target] : 0;
+    }
+}
+
+/* (softmax - onehot) factor of one row. The target's is found in fp64: near 1 - 1 nothing is lost. */
+static void row_gradient(int64_t n, float *logits, int64_t target, const double *known,
+                         double factor)
+{
+    float max = (float)known[ECH_STAT_MAX];
+    double sum = known[ECH_STAT_SUM], probability = 0;
+    bool mine = target >= 0 && target < n;
+    if (mine) probability = (double)ech_exp(logits[target] - max) / sum;
+    scaled_exp(n, logits, max, (float)(factor / sum));
+    if (mine) logits[target] = (float)((probability - 1) * factor);
+}
+
+void ech_cpu_loss_gradient(ech_kernel_context *context, const ech_tensor *logits,
+                           const ech_tensor *targets, const ech_tensor *weights, int64_t first_id,
+                           const ech_tensor *stats, const ech_tensor *scale, bool gradient,
+                           const ech_tensor *sums)
+{
+    int64_t R = logits->shape[0], n = logits->shape[1];
+    ECH_SHAPE_STRIDED(logits, ECH_F32, R, n);
+    ECH_SHAPE(targets, ECH_I32, R);
+    ECH_SHAPE(weights, ECH_F32, R);
+    ECH_SHAPE(stats, ECH_F64, R, ECH_LOSS_STATS);
+    ECH_SHAPE(sums, ECH_F64, ECH_LOSS_SUMS);
+    ECH_ASSERT(!gradient || (scale->dtype == ECH_F64 && ech_tensor_count(scale) == 1));
+    double global = gradient ? *(const double *)scale->data : 0, *total = sums->data;
+    const double *known = stats->data;
+    const float *weight = weights->data;
+    const int32_t *target = targets->data;
+#pragma omp parallel for num_threads(context->threads) if (R * n > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++) {
+        float *row = (float *)logits->data + r * logits->stride[0];
+        if (!gradient) continue;
+        if (weight[r] == 0.0F)
+            memset(row, 0, (size_t)n * sizeof *row);
+        else
+            row_gradient(n, row, target[r] - first_id, known + r * ECH_LOSS_STATS,
+                         (double)weight[r] * global);
+    }
+    for (int64_t r = 0; r < R; r++) {
+        const double *row = known + r * ECH_LOSS_STATS;
+        if (weight[r] == 0.0F) continue;
+        ECH_ASSERT(target[r] >= 0);
+        double loss = row[ECH_STAT_MAX] + log(row[ECH_STAT_SUM]) - row[ECH_STAT_TARGET];
+        total[ECH_LOSS_SUM] += (double)weight[r] * loss;
+        total[ECH_LOSS_WEIGHT] += (double)weight[r];
+    }
+}

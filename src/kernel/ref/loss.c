@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cross-entropy of rows of logits, or of a share of the vocabulary's columns: what is known of each
+ * row, and from that of whole rows the loss and its gradient.
+ */
+#include <math.h>
+
+#include "kernel/ref/real.h"
+
+void ECH_REF(loss_statistics)(ech_kernel_context *context, const ech_tensor *logits,
+                              const ech_tensor *targets, int64_t first_id, const ech_tensor *stats)
+{
+    (void)context;
+    int64_t R = logits->shape[0], n = logits->shape[1];
+    ECH_SHAPE_STRIDED(logits, ECH_REAL, R, n);
+    ECH_SHAPE(targets, ECH_I32, R);
+    ECH_SHAPE(stats, ECH_F64, R, ECH_LOSS_STATS);
+    for (int64_t r = 0; r < R; r++) {
+        const real *row = (const real *)logits->data + r * logits->stride[0];
+        int64_t target = ((const int32_t *)targets->data)[r] - first_id;
+        double *out = (double *)stats->data + r * ECH_LOSS_STATS, max = -INFINITY, sum = 0;
+        for (int64_t v = 0; v < n; v++) max = fmax(max, row[v]);
+        for (int64_t v = 0; v < n; v++) sum += exp(row[v] - max);
+        out[ECH_STAT_MAX] = max;
+        out[ECH_STAT_SUM] = sum;
+        out[ECH_STAT_TARGET] = target >= 0 && target < n ? row[target] : 0;
+    }
+}
+
+void ECH_REF(loss_gradient)(ech_kernel_context *context, const ech_tensor *logits,
+                            const ech_tensor *targets, const ech_tensor *weights, int64_t first_id,
+                            const ech_tensor *stats, const ech_tensor *scale, bool gradient,
+                            const ech_tensor *sums)
+{
+    (void)context;
+    int64_t R = logits->shape[0], n = logits->shape[1];
+    ECH_SHAPE_STRIDED(logits, ECH_REAL, R, n);
+    ECH_SHAPE(targets, ECH_I32, R);
+    ECH_SHAPE(weights, ECH_F32, R);
+    ECH_SHAPE(stats, ECH_F64, R, ECH_LOSS_STATS);
+    ECH_SHAPE(sums, ECH_F64, ECH_LOSS_SUMS);
+    ECH_ASSERT(!gradient || (scale->dtype == ECH_F64 && ech_tensor_count(scale) == 1));
+    double *total = sums->data;
+    for (int64_t r = 0; r < R; r++) {
+        real *row = (real *)logits->data + r * logits->stride[0];
+        const double *known = (const double *)stats->data + r * ECH_LOSS_STATS;
+        double weight = ((const float *)weights->data)[r];
+        if (weight == 0) {
+            for (int64_t v = 0; gradient && v < n; v++) row[v] = 0;
+            continue;
+        }
+        int64_t target = ((const int32_t *)targets->data)[r];
+        ECH_ASSERT(target >= 0);
+        double lse = known[ECH_STAT_MAX] + log(known[ECH_STAT_SUM]);
+        double factor = gradient ? weight * *(const double *)scale->data : 0;
+        for (int64_t v = 0; gradient && v < n; v++)
+            row[v] = (real)((exp(row[v] - lse) - (first_id + v == target)) * factor);
+        total[ECH_LOSS_SUM] += weight * (lse - known[ECH_STAT_TARGET]);
+        total[ECH_LOSS_WEIGHT] += weight;
+    }
+}

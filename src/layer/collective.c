@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collective nodes between layers that are cut over ranks, and where builders put them.
+ *
+ * Tensor parallelism (Shoeybi et al. 2019): a column-parallel product wants its input whole and makes
+ * shares of its input's gradient: `spread` before it. A row-parallel one makes shares of a sum: `sum`
+ * behind it. With sequence parallelism on top (Korthikanti et al. 2022) what lies between blocks of such
+ * products is cut by rows: `gather` and `scatter` take the two places.
+ */
+#include "layer/layers.h"
+
+const ech_layer ech_layer_row_sum = {
+    .name = "sum", .exchange = {ECH_COLLECTIVE_ALL_REDUCE, ECH_OVER_TENSOR, 0}, .in_place = true};
+const ech_layer ech_layer_row_spread = {
+    .name = "spread",
+    .exchange_back = {ECH_COLLECTIVE_ALL_REDUCE, ECH_OVER_TENSOR, 0},
+    .in_place = true};
+const ech_layer ech_layer_row_gather = {
+    .name = "gather",
+    .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_OVER_TENSOR, 0},
+    .exchange_back = {ECH_COLLECTIVE_REDUCE_SCATTER, ECH_OVER_TENSOR, 0}};
+const ech_layer ech_layer_row_scatter = {
+    .name = "scatter",
+    .exchange = {ECH_COLLECTIVE_REDUCE_SCATTER, ECH_OVER_TENSOR, 0},
+    .exchange_back = {ECH_COLLECTIVE_ALL_GATHER, ECH_OVER_TENSOR, 0}};
+const ech_layer ech_layer_row_shift = {
+    .name = "shift",
+    .exchange = {ECH_COLLECTIVE_SHIFT, ECH_OVER_CONTEXT, 1},
+    .exchange_back = {ECH_COLLECTIVE_SHIFT, ECH_OVER_CONTEXT, -1}};
+const ech_layer ech_layer_row_unshift = {.name = "unshift",
+                                         .exchange = {ECH_COLLECTIVE_SHIFT, ECH_OVER_CONTEXT, -1}};
+const ech_layer ech_layer_row_to_heads = {
+    .name = "to_heads",
+    .exchange = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_OVER_CONTEXT, 1},
+    .exchange_back = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_OVER_CONTEXT, -1}};
+const ech_layer ech_layer_row_to_tokens = {
+    .name = "to_tokens",
+    .exchange = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_OVER_CONTEXT, -1},
+    .exchange_back = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_OVER_CONTEXT, 1}};
+
+/* A node of x; its output is new, of that shape, or (dims 0) x itself. */
+static int add_node(ech_block *block, const ech_layer *layer, int x, const ech_shape *shape)
+{
+    ech_node *node = ech_block_node(block, layer, NULL, 0);
+    ech_node_in(node, x);
+    if (shape) return ech_node_out(block, node, "out", *shape);
+    ech_node_out_again(node, x);
+    return x;
+}
+
+/* The output of the layer's node of x, if there is one; -1. */
+static int find_output(const ech_block *block, const ech_layer *layer, int x)
+{
+    for (size_t i = 0; i < block->node.n; i++) {
+        const ech_node *node = &block->node.at[i];
+        if (node->layer == layer && node->in[0] == x && !node->only_again) return node->out[0];
+    }
+    return -1;
+}
+
+void ech_block_make_again(ech_block *block, int value, int again)
+{
+    block->value.at[value].again = again;
+    block->node.at[block->node.n - 1].only_again = true;
+}
+
+int ech_block_whole(ech_block *block, int x, bool kept)
+{
+    const ech_cut *cut = &block->ways.cut;
+    if (cut->tensor < 2) return x;
+    const ech_layer *layer = cut->sequence ? &ech_layer_row_gather : &ech_layer_row_spread;
+    int whole = find_output(block, layer, x);
+    if (whole >= 0) return whole;
+    if (!cut->sequence) return add_node(block, layer, x, NULL);
+    ech_shape shape = ech_shape_rows(ECH_AXIS_MODEL, block->value.at[x].shape.size[1]);
+    whole = add_node(block, layer, x, &shape);
+    if (!kept && !block->ways.keep)
+        ech_block_make_again(block, whole, add_node(block, layer, x, &shape));
+    return whole;
+}
+
+bool ech_block_shares_gradient(const ech_block *block, ech_axis axis)
+{
+    return ech_block_cuts(block, axis) && !block->ways.cut.sequence;
+}
+
+int ech_block_sum(ech_block *block, int y)
+{
+    const ech_cut *cut = &block->ways.cut;
+    if (cut->tensor < 2) return y;
+    if (!cut->sequence) return add_node(block, &ech_layer_row_sum, y, NULL);
+    ech_shape shape = ech_block_stream(block, block->value.at[y].shape.size[2]);
+    return add_node(block, &ech_layer_row_scatter, y, &shape);
+}

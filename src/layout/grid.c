@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rules by which a grid of ranks fits a model, its batch, and the ranks there are.
+ */
+#include "layout/grid.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layout/layout.h"
+
+int64_t ech_nearest_multiple(int64_t n, int64_t step)
+{
+    int64_t below = n / step * step;
+    if (below == 0) return step;
+    return n - below <= below + step - n ? below : below + step;
+}
+
+int64_t ech_saturating_product(int64_t a, int64_t b)
+{
+    return a > INT64_MAX / b ? INT64_MAX : a * b;
+}
+
+/* ---- grids ---- */
+
+ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world)
+{
+    int64_t list[ECH_CONFIG_LONGEST_LIST];
+    ech_grid_problem p = {.config = config, .blocks = blocks, .world = world};
+    p.listed = ech_config_list(config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
+    p.most = p.least = p.listed ? list[0] : 0;
+    for (int s = 0; s < p.listed; s++) {
+        p.sum += list[s];
+        if (list[s] > p.most) p.most = list[s];
+        if (list[s] < p.least) p.least = list[s];
+    }
+    return p;
+}
+
+ech_grid ech_grid_asked(const ech_grid_problem *p)
+{
+    int64_t stages = p->config->parallel.pipeline;
+    if (p->listed) stages = p->listed;
+    return (ech_grid){.pipeline = stages == ECH_AUTO ? 1 : stages,
+                      .data = p->listed ? ECH_GRID_LISTED : p->config->parallel.data,
+                      .context = p->config->parallel.context,
+                      .tensor = p->config->parallel.tensor};
+}
+
+/* Ranks of a replica. */
+static int64_t replica_of(const ech_grid *g)
+{
+    return g->context * g->tensor;
+}
+
+ech_grid ech_grid_fill(const ech_grid_problem *p, ech_grid grid)
+{
+    int64_t others = ech_saturating_product(replica_of(&grid), grid.pipeline);
+    if (grid.data == ECH_AUTO && p->world % others == 0) grid.data = p->world / others;
+    return grid;
+}
+
+int64_t ech_grid_ranks(const ech_grid_problem *p, const ech_grid *g)
+{
+    int64_t replicas = g->data == ECH_GRID_LISTED ? p->sum : g->pipeline * g->data;
+    return ech_saturating_product(replicas, replica_of(g));
+}
+
+int64_t ech_grid_micro_batch(const ech_grid_problem *p, const ech_grid *g)
+{
+    int64_t samples = p->config->training.global_batch_size;
+    int64_t b = p->config->training.micro_batch_size;
+    if (b != ECH_AUTO) return b;
+    if (g->data != ECH_GRID_LISTED) return samples / g->data;
+    for (b = samples / p->most > 0 ? samples / p->most : 1; samples % b;) b--;
+    return b;
+}
+
+/* ---- rules ---- */
+
+static bool refuse(ech_grid_refusal *refusal, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Always false. */
+static bool refuse(ech_grid_refusal *refusal, const char *key, const char *format, ...)
+{
+    char text[512];
+    if (!refusal) return false;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    refusal->key = key;
+    ech_text_append(&refusal->why, "%s", text);
+    return false;
+}
+
+typedef long long number; /* as printf has it */
+
+static bool rule_tensor(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    const char *key = "parallel.tensor";
+    number t = g->tensor, heads = p->config->model.num_attention_heads;
+    number key_value = p->config->model.num_key_value_heads;
+    number width = p->config->model.intermediate_size, vocabulary = p->config->model.vocab_size;
+    if (heads % t)
+        return refuse(refusal, key, "%lld tensor ranks do not divide %lld attention heads", t,
+                      heads);
+    if (key_value % t && t % key_value)
+        return refuse(refusal, key,
+                      "%lld tensor ranks neither divide %lld key/value heads nor are a multiple of "
+                      "them",
+                      t, key_value);
+    if (width % t)
+        return refuse(refusal, key, "%lld tensor ranks do not divide a feed-forward width of %lld",
+                      t, width);
+    if (t > vocabulary)
+        return refuse(refusal, key, "%lld tensor ranks for a vocabulary of %lld", t, vocabulary);
+    return true;
+}
+
+/* Ranks of Ulysses have all tokens of their heads while they attend. */
+static bool shares_heads(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    number heads = p->config->model.num_attention_heads;
+    number key_value = p->config->model.num_key_value_heads;
+    if (heads % replica_of(g) == 0 && key_value % replica_of(g) == 0) return true;
+    return refuse(refusal, "parallel.context",
+                  "%lld context x %lld tensor ranks do not divide %lld %s heads, as "
+                  "parallel.context_method = ulysses needs",
+                  (number)g->context, (number)g->tensor, heads % replica_of(g) ? heads : key_value,
+                  heads % replica_of(g) ? "attention" : "key/value");
+}
+
+static bool rule_context(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    number c = g->context, tokens = p->config->data.sequence_length;
+    bool ring = strcmp(p->config->parallel.context_method, "ring") == 0;
+    if (c == 1) return true;
+    if (tokens % c)
+        return refuse(refusal, "parallel.context", "%lld context ranks do not divide %lld tokens",
+                      c, tokens);
+    if (ring && tokens % (2 * c))
+        return refuse(refusal, "parallel.context",
+                      "each of %lld context ranks of a ring has two pieces of a sequence, and "
+                      "%lld tokens do not divide by 2 x %lld",
+                      c, tokens, c);
+    return ring || shares_heads(p, g, refusal);
+}
+
+static bool rule_chunks(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    if (p->config->memory.sequence_chunks == 1 || g->context == 1) return true;
+    return refuse(refusal, "memory.sequence_chunks",
+                  "sequences in pieces are not also shared out over %lld context ranks "
+                  "(parallel.context); use one of the two",
+                  (number)g->context);
+}
+
+/* ---- ranks ---- */
+
+/* The number of ranks nearest to the present one on which the asked degrees work; 0: none is near. */
+static int64_t fitting_world(const ech_grid_problem *problem)
+{
+    enum { MOST_TRIES = 64 };
+    ech_grid_problem p = *problem;
+    ech_grid asked = ech_grid_asked(&p);
+    bool open = asked.data == ECH_AUTO;
+    int64_t others = ech_saturating_product(replica_of(&asked), asked.pipeline), found = 0;
+    if (others > INT32_MAX) return 0;
+    int64_t middle = open ? p.world / others : 1, tries = open ? MOST_TRIES : 0;
+    for (int64_t d = middle > tries ? middle - tries : 1; d <= middle + tries; d++) {
+        ech_grid grid = asked;
+        if (open) grid.data = d;
+        p.world = ech_grid_ranks(&p, &grid);
+        if (!ech_grid_works(&p, &grid, ECH_GRID_WHOLE, NULL)) continue;
+        if (!found || llabs(p.world - problem->world) < llabs(found - problem->world))
+            found = p.world;
+    }
+    return found;
+}
+
+/* `otherwise`: what would help, too; NULL: nothing else. Always false. */
+static bool refuse_ranks(const ech_grid_problem *p, const char *otherwise,
+                         ech_grid_refusal *refusal)
+{
+    if (!refusal) return false;
+    int64_t world = fitting_world(p);
+    if (world) ech_text_append(&refusal->why, "; use --ranks %lld", (number)world);
+    if (otherwise) ech_text_append(&refusal->why, "%s%s", world ? ", or " : "; ", otherwise);
+    return false;
+}
+
+static bool rule_replica(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    number c = g->context, t = g->tensor, world = p->world;
+    if (world % t)
+        refuse(refusal, "parallel.tensor", "%lld tensor ranks do not divide %lld ranks", t, world);
+    else if (world % (c * t) == 0)
+        return true;
+    else if (t == 1)
+        refuse(refusal, "parallel.context", "%lld context ranks do not divide %lld ranks", c,
+               world);
+    else
+        refuse(refusal, "parallel.context",
+               "%lld context x %lld tensor ranks do not divide %lld ranks", c, t, world);
+    return refuse_ranks(p, NULL, refusal);
+}
+
+static const char *longest_key(const ech_grid *g)
+{
+    if (g->data == ECH_GRID_LISTED) return "parallel.stage_replicas";
+    if (g->pipeline > 1) return "parallel.pipeline";
+    return g->data > 1 || replica_of(g) == 1 ? "parallel.data"
+           : g->tensor > 1                   ? "parallel.tensor"
+                                             : "parallel.context";
+}
+
+static bool rule_ranks(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    number world = p->world, each = replica_of(g), stages = g->pipeline;
+    if (g->data == ECH_AUTO) {
+        if (each == 1)
+            refuse(refusal, "parallel.pipeline", "%lld stages do not divide %lld ranks", stages,
+                   world);
+        else
+            refuse(refusal, "parallel.pipeline",
+                   "%lld stages of %lld ranks each (context x tensor) do not divide %lld ranks",
+                   stages, each, world);
+        return refuse_ranks(p, NULL, refusal);
+    }
+    number ranks = ech_grid_ranks(p, g);
+    if (ranks == world) return true;
+    if (g->data == ECH_GRID_LISTED && each == 1)
+        refuse(refusal, longest_key(g), "needs %lld ranks, and %lld were started", ranks, world);
+    else if (g->data == ECH_GRID_LISTED)
+        refuse(refusal, longest_key(g),
+               "%lld replicas of %lld ranks each (context x tensor) need %lld ranks, and %lld were "
+               "started",
+               (number)p->sum, each, ranks, world);
+    else
+        refuse(refusal, longest_key(g),
+               "pipeline %lld x data %lld x context %lld x tensor %lld needs %lld ranks, and %lld "
+               "were started",
+               stages, (number)g->data, (number)g->context, (number)g->tensor, ranks, world);
+    bool may_be_open = g->data != ECH_GRID_LISTED && world % (stages * each) == 0;
+    return refuse_ranks(p, may_be_open ? "leave parallel.data out" : NULL, refusal);
+}
+
+/* ---- stages ---- */
+
+static bool rule_stages(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    number v = p->config->parallel.virtual_stages, stages = g->pipeline * v;
+    if (stages <= p->blocks) return true;
+    return refuse(refusal, v > 1 ? "parallel.virtual_stages" : "parallel.pipeline",
+                  "%lld stages for %lld blocks (embedding, %lld layers, head): at most %lld %s",
+                  stages, (number)p->blocks, (number)p->config->model.num_hidden_layers,
+                  (number)(v > 1 ? p->blocks / g->pipeline : p->blocks),
+                  v > 1 ? "virtual stages" : "stages");
+}
+
+static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    int64_t list[ECH_CONFIG_LONGEST_LIST], v = p->config->parallel.virtual_stages;
+    int n = ech_config_list(p->config->parallel.partition, list, ECH_CONFIG_LONGEST_LIST);
+    if (n == 0 || n == g->pipeline * v) return true;
+    return refuse(refusal, "parallel.partition", "%d numbers for %lld stages%s: one each", n,
+                  (number)(g->pipeline * v), v > 1 ? " (pipeline x virtual_stages)" : "");
+}
+
+/* ---- samples ---- */
+
+static bool shares_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    const char *key = "training.global_batch_size";
+    number samples = p->config->training.global_batch_size, data = g->data;
+    if (samples % data)
+        return refuse(refusal, key, "does not divide by parallel.data = %lld; %lld would", data,
+                      (number)ech_nearest_multiple(samples, data));
+    number b = ech_grid_micro_batch(p, g);
+    if (samples % (b * data) == 0) return true;
+    return refuse(refusal, key,
+                  "does not divide by micro_batch_size x data = %lld x %lld; %lld would", b, data,
+                  (number)ech_nearest_multiple(samples, b * data));
+}
+
+/* Loads of replicas may differ by one micro-batch; everyone needs at least one. */
+static bool rule_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    const char *key = "training.global_batch_size";
+    if (g->data != ECH_GRID_LISTED) return shares_batch(p, g, refusal);
+    number samples = p->config->training.global_batch_size, b = ech_grid_micro_batch(p, g);
+    if (samples % b)
+        return refuse(refusal, key, "does not divide by micro_batch_size = %lld; %lld would", b,
+                      (number)ech_nearest_multiple(samples, b));
+    if (samples / b >= p->most) return true;
+    return refuse(refusal, key,
+                  "makes %lld micro-batches of %lld samples for a stage of %lld replicas; at least "
+                  "%lld are needed",
+                  samples / b, b, (number)p->most, (number)p->most);
+}
+
+static bool rule_rows(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    if (g->tensor == 1 || strcmp(p->config->parallel.sequence, "false") == 0) return true;
+    number b = ech_grid_micro_batch(p, g);
+    number tokens =
+        p->config->data.sequence_length / (g->context * p->config->memory.sequence_chunks);
+    if (b * tokens % g->tensor == 0) return true;
+    return refuse(refusal, "parallel.sequence",
+                  "%lld tensor ranks do not divide the %lld rows that a micro-batch has at a time "
+                  "(micro_batch_size %lld x %lld tokens)",
+                  (number)g->tensor, b * tokens, b, tokens);
+}
+
+static bool rule_runs(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    int64_t micro = p->config->training.global_batch_size / ech_grid_micro_batch(p, g);
+    int64_t least = g->data == ECH_GRID_LISTED ? p->least : g->data;
+    int64_t each = (micro + least - 1) / least, layers = p->config->model.num_hidden_layers;
+    int64_t own = (layers + g->pipeline - 1) / g->pipeline;
+    if (each <= ECH_MOST_BLOCK_RUNS / own) return true;
+    return refuse(refusal, "training.global_batch_size",
+                  "%lld micro-batches of %lld layers are more than a plan's %d block runs; use a "
+                  "larger training.micro_batch_size or more ranks",
+                  (number)each, (number)own, ECH_MOST_BLOCK_RUNS);
+}
+
+/* ---- all of them ---- */
+
+static const struct {
+    bool (*holds)(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal);
+    ech_grid_scope scope;
+} rules[] = {
+#define X(name, scope, meaning) {rule_##name, ECH_GRID_##scope},
+#include "layout/rules.def"
+#undef X
+};
+
+bool ech_grid_works(const ech_grid_problem *problem, const ech_grid *grid, ech_grid_scope scope,
+                    ech_grid_refusal *refusal)
+{
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
+        if (rules[r].scope <= scope && !rules[r].holds(problem, grid, refusal)) return false;
+    return true;
+}
+
+ech_status ech_grid_check(const ech_grid_problem *problem, ech_grid grid, ech_grid_scope scope)
+{
+    ech_grid_refusal refusal = {0};
+    ech_grid filled = ech_grid_fill(problem, grid);
+    if (ech_grid_works(problem, &filled, scope, &refusal)) return ECH_OK;
+    ech_grid_print_nearest(problem, grid, &refusal.why);
+    ech_status status = ech_config_complain(problem->config, refusal.key, "%s", refusal.why.at);
+    ech_text_free(&refusal.why);
+    return status;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Of all grids that work on some number of ranks, those nearest to one that does not.
+ */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "layout/grid.h"
+
+enum {
+    MOST_GRIDS = 4,  /* shown */
+    MOST_TRIES = 512 /* other numbers of ranks, on either side */
+};
+
+typedef struct candidate {
+    ech_grid grid;
+    /* The product of ratios of degrees as a fraction, which doubles hold exactly. */
+    double over, under;
+} candidate;
+
+typedef struct search {
+    const ech_grid_problem *problem; /* with the number of ranks that is tried */
+    ech_grid wanted;
+    ECH_LIST(int64_t) divisor; /* of that number */
+    ECH_LIST(candidate) found;
+} search;
+
+static void add_ratio(candidate *c, int64_t have, int64_t wanted)
+{
+    c->over *= (double)(have > wanted ? have : wanted);
+    c->under *= (double)(have > wanted ? wanted : have);
+}
+
+/* Another depth moves every layer: it weighs twice. */
+static candidate measure(const search *s, ech_grid grid)
+{
+    candidate c = {.grid = grid, .over = 1, .under = 1};
+    for (int i = 0; i < 2; i++) add_ratio(&c, grid.pipeline, s->wanted.pipeline);
+    if (s->wanted.data > 0) add_ratio(&c, grid.data, s->wanted.data);
+    add_ratio(&c, grid.context, s->wanted.context);
+    add_ratio(&c, grid.tensor, s->wanted.tensor);
+    return c;
+}
+
+/* Those as near: fewer stages, then fewer context ranks, then fewer tensor ranks. */
+static int by_distance(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    double left = x->over * y->under, right = y->over * x->under;
+    if (left != right) return left < right ? -1 : 1;
+    const int64_t of_x[] = {x->grid.pipeline, x->grid.context, x->grid.tensor};
+    const int64_t of_y[] = {y->grid.pipeline, y->grid.context, y->grid.tensor};
+    for (int i = 0; i < 3; i++)
+        if (of_x[i] != of_y[i]) return of_x[i] < of_y[i] ? -1 : 1;
+    return 0;
+}
+
+static void consider(search *s, ech_grid grid)
+{
+    if (ech_grid_works(s->problem, &grid, ECH_GRID_WHOLE, NULL))
+        ECH_PUSH(s->found, measure(s, grid));
+}
+
+static void find_divisors(search *s)
+{
+    int64_t n = s->problem->world;
+    s->divisor.n = 0;
+    for (int64_t d = 1; d * d <= n; d++) {
+        if (n % d) continue;
+        ECH_PUSH(s->divisor, d);
+        if (d * d != n) ECH_PUSH(s->divisor, n / d);
+    }
+}
+
+/* All ways to write `replicas` as pipeline x data. */
+static void find_replicas(search *s, int64_t replicas, int64_t context, int64_t tensor)
+{
+    for (size_t i = 0; i < s->divisor.n; i++) {
+        int64_t stages = s->divisor.at[i];
+        if (replicas % stages) continue;
+        consider(s, (ech_grid){stages, replicas / stages, context, tensor});
+    }
+}
+
+/* All ways to write the number of ranks as replicas x context x tensor. */
+static void find_grids(search *s)
+{
+    int64_t ranks = s->problem->world;
+    s->found.n = 0;
+    find_divisors(s);
+    for (size_t i = 0; i < s->divisor.n; i++)
+        for (size_t j = 0; j < s->divisor.n; j++) {
+            int64_t tensor = s->divisor.at[i], context = s->divisor.at[j];
+            if (ranks / tensor % context) continue;
+            if (s->problem->listed)
+                consider(s, (ech_grid){s->problem->listed, ECH_GRID_LISTED, context, tensor});
+            else
+                find_replicas(s, ranks / tensor / context, context, tensor);
+        }
+    if (s->found.n) qsort(s->found.at, s->found.n, sizeof *s->found.at, by_distance);
+}
+
+static void print_grids(const search *s, ech_text *out)
+{
+    for (size_t i = 0; i < s->found.n && i < MOST_GRIDS; i++) {
+        const ech_grid *g = &s->found.at[i].grid;
+        ech_text_append(out, i ? ", " : "");
+        if (g->data == ECH_GRID_LISTED)
+            ech_text_append(out, "parallel.stage_replicas");
+        else
+            ech_text_append(out, "pipeline %lld x data %lld", (long long)g->pipeline,
+                            (long long)g->data);
+        ech_text_append(out, " x context %lld x tensor %lld", (long long)g->context,
+                        (long long)g->tensor);
+    }
+}
+
+/* Other numbers of ranks, the nearest first; fewer before more. */
+static bool find_elsewhere(search *s, ech_grid_problem *elsewhere, int64_t world)
+{
+    for (int64_t away = 1; away <= MOST_TRIES; away++)
+        for (int64_t side = -1; side <= 1; side += 2) {
+            elsewhere->world = world + side * away;
+            if (elsewhere->world < 1) continue;
+            find_grids(s);
+            if (s->found.n) return true;
+        }
+    return false;
+}
+
+void ech_grid_print_nearest(const ech_grid_problem *problem, ech_grid wanted, ech_text *out)
+{
+    ech_grid_problem tried = *problem;
+    search s = {.problem = &tried, .wanted = wanted};
+    find_grids(&s);
+    if (s.found.n)
+        ech_text_append(out, "; grids that work on %lld rank%s: ", (long long)tried.world,
+                        tried.world > 1 ? "s" : "");
+    else if (find_elsewhere(&s, &tried, problem->world))
+        ech_text_append(out,
+                        "; no grid works on %lld rank%s, but on %lld: ", (long long)problem->world,
+                        problem->world > 1 ? "s" : "", (long long)tried.world);
+    print_grids(&s, out);
+    free(s.found.at);
+    free(s.divisor.at);
+}

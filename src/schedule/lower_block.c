@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The part of the first pass that looks inside of blocks: where a block's layers are cut over ranks, its
+ * program is cut at each collective into steps of the compute lane, with COLLECTIVE steps between them in
+ * a lane of their own.
+ *
+ * A collective begins when the compute step before it has ended. Computing waits for the collectives that
+ * write what it touches or read what it writes, and for no others, at the call that does: so a W that needs
+ * nothing of a collective runs while that is under way, and a part of ring attention while the next keys and
+ * values arrive. Two blocks do not overlap: a block's first step waits for all that is outstanding.
+ */
+#include <stdlib.h>
+
+#include "schedule/passes.h"
+
+static const ech_step_kind kind_of[ECH_PHASES] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT,
+                                                  ECH_STEP_BACKWARD_WEIGHT};
+
+static const ech_block *block_of(const ech_block_place *p)
+{
+    return p->plan->model->block.at[p->block];
+}
+
+static int add_step(ech_block_place *p, ech_step_kind kind, ech_phase phase)
+{
+    int added = ech_list_add(p->list, kind);
+    ech_step *step = &p->list->step.at[added];
+    step->block = p->block;
+    step->chunk = p->chunk;
+    step->micro = p->micro;
+    step->turn = p->turn;
+    step->version = p->version;
+    step->phase = phase;
+    return added;
+}
+
+/* ---- who waits for whom ---- */
+
+typedef struct touches {
+    ech_block_place *p;
+    int step;   /* that touches: entered; -1: asked for */
+    int latest; /* collective that must have ended */
+} touches;
+
+static void touch(void *context, int value, bool write)
+{
+    touches *t = context;
+    int base = ech_block_base(block_of(t->p), value);
+    int *writer = &t->p->writer[base], *reader = &t->p->reader[base];
+    if (t->step >= 0) {
+        *(write ? writer : reader) = t->step;
+        return;
+    }
+    if (*writer > t->latest) t->latest = *writer;
+    if (write && *reader > t->latest) t->latest = *reader;
+}
+
+static void touch_call(touches *t, ech_phase phase, int call)
+{
+    const ech_block *block = block_of(t->p);
+    ech_call_touches(block, &block->program[phase].at[call], phase, t->p->list->purpose, touch, t);
+}
+
+/* The collective that a call of the compute lane must wait for and no call before it has; -1: none. */
+static int find_wait(ech_block_place *p, ech_phase phase, int call)
+{
+    touches ask = {.p = p, .step = -1, .latest = -1};
+    touch_call(&ask, phase, call);
+    return ask.latest > p->awaited ? ask.latest : -1;
+}
+
+static void wait_here(ech_block_place *p, int step)
+{
+    ech_list_add_after(p->list, step);
+    if (step > p->awaited && p->list->step.at[step].lane == ECH_LANE_COLLECTIVE) p->awaited = step;
+    if (step >= p->outstanding) p->outstanding = -1;
+}
+
+/* ---- steps ---- */
+
+/* Calls [first, end) as one step, which waits for `wait`, too. */
+static void add_part(ech_block_place *p, ech_phase phase, int first, int end, int wait)
+{
+    p->last = add_step(p, kind_of[phase], phase);
+    p->list->step.at[p->last].first_call = first;
+    p->list->step.at[p->last].calls = end - first;
+    p->list->step.at[p->last].is_part = end - first < (int)block_of(p)->program[phase].n;
+    for (size_t i = 0; i < p->pending.n; i++) wait_here(p, p->pending.at[i]);
+    p->pending.n = 0;
+    if (wait > p->awaited) wait_here(p, wait);
+}
+
+/* A call that must wait begins a step: those before it need not. */
+static void add_compute(ech_block_place *p, ech_phase phase, int first, int end)
+{
+    int begin = first, wait = first < end ? find_wait(p, phase, first) : -1;
+    for (int call = first + 1; call < end; call++) {
+        int next = find_wait(p, phase, call);
+        if (next <= wait) continue;
+        add_part(p, phase, begin, call, wait);
+        begin = call;
+        wait = next;
+    }
+    if (begin < end) add_part(p, phase, begin, end, wait);
+}
+
+static int64_t sent_bytes(const ech_block_place *p, const ech_step *step, const ech_exchange *does,
+                          int64_t elements)
+{
+    const ech_layout *layout = p->plan->layout;
+    bool tensor = does->over == ECH_OVER_TENSOR;
+    const ech_place *place = &layout->place[p->plan->rank];
+    return ech_collective_bytes(step->collective, p->plan->real, elements,
+                                tensor ? layout->tensor : layout->context,
+                                tensor ? place->tensor : place->context);
+}
+
+static int begin_collective(ech_block_place *p, ech_phase phase, const ech_exchange *does)
+{
+    int added = add_step(p, ECH_STEP_COLLECTIVE, phase);
+    ech_step *step = &p->list->step.at[added];
+    step->collective = does->kind;
+    step->group = does->over == ECH_OVER_TENSOR ? ECH_GROUP_TENSOR : ECH_GROUP_CONTEXT;
+    if (p->last >= 0) ech_list_add_after(p->list, p->last);
+    return added;
+}
+
+static int64_t elements_of(const ech_block_place *p, int value)
+{
+    return ech_shape_count(&block_of(p)->value.at[value].shape, p->list->extent);
+}
+
+int64_t ech_exchange_elements(const ech_block *block, const ech_block_call *call, ech_extent extent)
+{
+    const ech_node *node = &block->node.at[call->node];
+    int64_t in = ech_shape_count(&block->value.at[node->in[0]].shape, extent);
+    int64_t out = ech_shape_count(&block->value.at[node->out[0]].shape, extent);
+    return in > out ? in : out;
+}
+
+static void add_collective(ech_block_place *p, ech_phase phase, int call)
+{
+    const ech_block_call *c = &block_of(p)->program[phase].at[call];
+    const ech_exchange *does = ech_call_exchange(block_of(p), c, phase);
+    int added = begin_collective(p, phase, does);
+    ech_step *step = &p->list->step.at[added];
+    step->first_call = call;
+    step->calls = 1;
+    step->bytes = sent_bytes(p, step, does, ech_exchange_elements(block_of(p), c, p->list->extent));
+    /* What a collective before it made is there: the lane keeps its order. What has been received for
+     * the block's first call must be waited for here if this is the first. */
+    for (size_t i = 0; i < p->pending.n; i++) ech_list_add_after(p->list, p->pending.at[i]);
+    touches enter = {.p = p, .step = added};
+    touch_call(&enter, phase, call);
+    p->outstanding = added;
+}
+
+bool ech_plan_cuts_messages(const ech_plan *plan)
+{
+    return plan->layout->tensor > 1 && !plan->layout->cut.sequence;
+}
+
+int ech_lower_whole(ech_block_place *p, bool backward, int received)
+{
+    static const ech_exchange does = {ECH_COLLECTIVE_ALL_GATHER, ECH_OVER_TENSOR, 0};
+    int added = begin_collective(p, backward ? ECH_BACKWARD_INPUT : ECH_FORWARD, &does);
+    ech_list_add_after(p->list, received);
+    ech_step *step = &p->list->step.at[added];
+    const int *ports;
+    size_t n = ech_step_ports(step, block_of(p), &ports);
+    for (size_t i = 0; i < n; i++)
+        if (ports[i] >= 0) step->bytes += sent_bytes(p, step, &does, elements_of(p, ports[i]));
+    return added;
+}
+
+/* ---- programs ---- */
+
+static bool exchanges(const ech_block_place *p, ech_phase phase, int call)
+{
+    const ech_block *block = block_of(p);
+    return ech_call_exchange(block, &block->program[phase].at[call], phase) != NULL;
+}
+
+static void begin(ech_block_place *p)
+{
+    size_t values = block_of(p)->value.n;
+    p->writer = ech_calloc(values + 1, sizeof *p->writer);
+    p->reader = ech_calloc(values + 1, sizeof *p->reader);
+    for (size_t i = 0; i < values; i++) p->writer[i] = p->reader[i] = -1;
+    if (p->outstanding >= 0) ECH_PUSH(p->pending, p->outstanding);
+    p->outstanding = -1;
+}
+
+static void end(ech_block_place *p)
+{
+    free(p->writer);
+    free(p->reader);
+    p->writer = p->reader = NULL;
+}
+
+void ech_lower_phase(ech_block_place *p, ech_phase phase)
+{
+    int n = (int)block_of(p)->program[phase].n, first = 0;
+    begin(p);
+    for (int call = 0; call <= n; call++) {
+        if (call < n && !exchanges(p, phase, call)) continue;
+        add_compute(p, phase, first, call);
+        if (call < n) add_collective(p, phase, call);
+        first = call + 1;
+    }
+    end(p);
+}
+
+/* The calls of W that may run once B has done the node, its own included: up to the last of them. */
+static int ready_weights(const ech_block *block, int node)
+{
+    int end = 0;
+    for (int call = 0; call < (int)block->program[ECH_BACKWARD_WEIGHT].n; call++) {
+        const ech_block_call *c = &block->program[ECH_BACKWARD_WEIGHT].at[call];
+        if (!c->again && c->node > node) end = call + 1;
+    }
+    return end;
+}
+
+/* What W fetches again, begun before the part of B that it can arrive during. */
+static void fetch_for_weights(ech_block_place *p, int end)
+{
+    for (int call = 0; call < end; call++) {
+        if (p->weight_done.at[call] || !exchanges(p, ECH_BACKWARD_WEIGHT, call)) continue;
+        add_collective(p, ECH_BACKWARD_WEIGHT, call);
+        p->weight_done.at[call] = true;
+    }
+}
+
+static void add_weights(ech_block_place *p, int end)
+{
+    for (int call = 0; call < end; call++) {
+        int first = call;
+        while (call < end && !p->weight_done.at[call]) p->weight_done.at[call++] = true;
+        add_compute(p, ECH_BACKWARD_WEIGHT, first, call);
+    }
+}
+
+void ech_lower_backward(ech_block_place *p)
+{
+    const ech_block *block = block_of(p);
+    int n = (int)block->program[ECH_BACKWARD_INPUT].n, first = 0;
+    int weights = (int)block->program[ECH_BACKWARD_WEIGHT].n;
+    p->weight_done.n = 0;
+    for (int i = 0; i < weights; i++) ECH_PUSH(p->weight_done, false);
+    begin(p);
+    for (int call = 0; call <= n; call++) {
+        if (call < n && !exchanges(p, ECH_BACKWARD_INPUT, call)) continue;
+        bool back = call < n && !block->program[ECH_BACKWARD_INPUT].at[call].again;
+        int ready = call == n ? weights
+                    : back ? ready_weights(block, block->program[ECH_BACKWARD_INPUT].at[call].node)
+                           : 0;
+        fetch_for_weights(p, ready);
+        add_compute(p, ECH_BACKWARD_INPUT, first, call);
+        if (call < n) add_collective(p, ECH_BACKWARD_INPUT, call);
+        add_weights(p, ready);
+        first = call + 1;
+    }
+    end(p);
+}
+
+/* ---- pieces ---- */
+
+void ech_order_cut(ech_order *order, int pieces, int **version)
+{
+    ech_order cut = {0};
+    int *versions = NULL, n = 0;
+    if (pieces < 2) return;
+    if (version) versions = ech_calloc(order->n * (size_t)pieces + 1, sizeof *versions);
+    for (size_t i = 0; i < order->n; i++) {
+        bool joined = i + 1 < order->n && ech_order_is_weight_of(&order->at[i], &order->at[i + 1]);
+        for (int piece = 0; piece < pieces; piece++)
+            for (size_t k = i; k <= i + joined; k++) {
+                ech_order_item item = order->at[k];
+                item.micro =
+                    item.micro * pieces + (item.action == ECH_F ? piece : pieces - 1 - piece);
+                ECH_PUSH(cut, item);
+                if (version) versions[n++] = (*version)[k];
+            }
+        i += joined;
+    }
+    free(order->at);
+    *order = cut;
+    if (!version) return;
+    free(*version);
+    *version = versions;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tiny runs on grids of ranks, pipeline x data x context x tensor: what the proofs of the grid share. The
+ * fixture's run file, with 8 heads of width 4, 24 tokens a sample, and tokens of the whole vocabulary of
+ * 257, so that every tensor rank's share of it is looked up. After fixture.h and cmocka.h.
+ */
+#ifndef ECH_TESTS_APP_GRID_RUN_H
+#define ECH_TESTS_APP_GRID_RUN_H
+
+#include "app/contestant.h"
+#include "app/fixture.h"
+#include "base/log.h"
+
+enum { GRID_VOCABULARY = 257, GRID_TOKENS = 1200 };
+
+/* Token files NAME-train and NAME-valid of that folder. */
+static inline void grid_write_tokens(void)
+{
+    const char *names[] = {"all-train", "all-valid"};
+    for (int f = 0; f < 2; f++) {
+        char prefix[300];
+        ech_token_writer *writer;
+        ech_random_key key = {.seed = (uint64_t)f + 23};
+        snprintf(prefix, sizeof prefix, "%s/%s", fixture_folder, names[f]);
+        ECH_ASSERT(ech_token_writer_create(prefix, GRID_VOCABULARY, &writer) == ECH_OK);
+        for (uint64_t i = 0; i < GRID_TOKENS; i++) {
+            int32_t id = (int32_t)(ech_random_word(key, i) % (GRID_VOCABULARY - 1));
+            if (i % 3 == 2) id = (int32_t)(i / 3 % (GRID_VOCABULARY - 1)); /* something to learn */
+            ECH_ASSERT(ech_token_writer_add(writer, &id, 1) == ECH_OK);
+            if (i % 300 == 299) ECH_ASSERT(ech_token_writer_end_document(writer) == ECH_OK);
+        }
+        ECH_ASSERT(ech_token_writer_finish(writer) == ECH_OK);
+    }
+}
+
+/* For cmocka_run_group_tests. */
+static inline int grid_setup(void **state)
+{
+    fixture_setup(state);
+    grid_write_tokens();
+    return 0;
+}
+
+/* The run file, `family`'s, whose log is in the folder NAME. */
+static inline void grid_print_yaml(const char *family, const char *name, ech_text *out)
+{
+    ech_text_append(out,
+                    "model:\n  architecture: %s\n  hidden_size: 32\n  num_hidden_layers: 2\n"
+                    "  num_attention_heads: 8\n  intermediate_size: 48\n"
+                    "data:\n  train: %s/all-train\n  valid: %s/all-valid\n  sequence_length: 24\n"
+                    "training:\n  steps: 2\n  global_batch_size: 4\n  check_every: 0\n"
+                    "optimizer:\n  learning_rate: 1e-2\n  weight_decay: 0.1\n  eps: 1e-6\n"
+                    "precision:\n  compute: fp64\n"
+                    "parallel:\n  comm: local\n  threads: 1\n  bucket_bytes: 8KiB\n"
+                    "log:\n  directory: %s/%s\n",
+                    family, fixture_folder, fixture_folder, fixture_folder, name);
+}
+
+/* A checked configuration; `more`: further assignments, divided by blanks. NULL: it is refused. */
+static inline ech_config *grid_config_of(const char *family, const char *name, const char *more)
+{
+    enum { MOST = 48 };
+    ech_text yaml = {0};
+    ech_config *config = NULL;
+    char *words = strdup(more), *assignments[MOST];
+    int n = 0;
+    for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) {
+        ECH_ASSERT(n < MOST);
+        assignments[n++] = word;
+    }
+    grid_print_yaml(family, name, &yaml);
+    if (ech_setup_config_text(yaml.at, "grid.yaml", assignments, n, &config) != ECH_OK)
+        config = NULL;
+    ech_text_free(&yaml);
+    free(words);
+    return config;
+}
+
+static inline ech_config *grid_config(const char *family, const char *more)
+{
+    ech_config *config = grid_config_of(family, "run", more);
+    if (!config) fail_msg("%s with %s: %s", family, more, ech_last_error());
+    return config;
+}
+
+/* The ranks that the assignments ask for. */
+static inline int grid_ranks(const ech_config *config)
+{
+    int64_t ranks = ech_setup_ranks(config);
+    return ranks ? (int)ranks : 1;
+}
+
+/* ---- plans alone ---- */
+
+/* All ranks' plans of a run, without running it. */
+typedef struct grid_plans {
+    ech_config *config;
+    ech_design design;
+    int ranks;
+    ech_plan **plan; /* [ranks] */
+} grid_plans;
+
+static inline grid_plans grid_plan(const char *family, const char *more)
+{
+    grid_plans g = {.config = grid_config(family, more)};
+    g.ranks = grid_ranks(g.config);
+    g.plan = ech_calloc((size_t)g.ranks, sizeof(ech_plan *));
+    ech_status status = ech_setup_resolve(g.config, g.ranks, g.ranks);
+    if (status == ECH_OK) status = ech_design_create(g.config, g.ranks, &g.design);
+    for (int r = 0; r < g.ranks && status == ECH_OK; r++)
+        status = ech_design_plan(&g.design, r, false, &g.plan[r]);
+    if (status != ECH_OK) fail_msg("%s with %s: %s", family, more, ech_last_error());
+    return g;
+}
+
+static inline void grid_plans_free(grid_plans *g)
+{
+    for (int r = 0; r < g->ranks; r++) ech_plan_destroy(g->plan[r]);
+    free(g->plan);
+    ech_design_destroy(&g->design);
+    ech_config_destroy(g->config);
+}
+
+/* ---- slices ---- */
+
+/* Called for every element of a parameter that a rank has: its index here and in the whole. */
+typedef void (*grid_element)(void *context, int64_t local, int64_t whole);
+
+static inline void grid_each_element(const ech_design *design, int rank, int param,
+                                     grid_element use, void *context)
+{
+    const ech_shape *shape = &design->model->param.at[param].shape;
+    ech_slice slices[ECH_MOST_SLICES];
+    int64_t local[ECH_MAX_DIMS];
+    int n =
+        ech_shape_slices(shape, design->layout->cut, design->layout->place[rank].tensor, slices);
+    ech_shape_resolve(shape, ech_extent_of_params(design->layout->cut), local);
+    for (int i = 0; i < n; i++) {
+        const ech_slice *s = &slices[i];
+        int64_t runs = 1, width = 1;
+        for (int d = 0; d < s->dim; d++) runs *= shape->size[d];
+        for (int d = s->dim + 1; d < shape->dims; d++) width *= shape->size[d];
+        for (int64_t run = 0; run < runs; run++)
+            for (int64_t k = 0; k < s->count * width; k++)
+                use(context, (run * local[s->dim] + s->local) * width + k,
+                    (run * shape->size[s->dim] + s->whole) * width + k);
+    }
+}
+
+/* ---- runs ---- */
+
+/* What every rank of a run does between its begin (initial parameters) and its end, on its own thread. */
+typedef ech_status (*grid_main)(void *context, int rank, ech_contestant *contestant);
+
+typedef struct grid_job {
+    const ech_config *config;
+    grid_main main;
+    void *context;
+} grid_job;
+
+static inline ech_status grid_rank(ech_comm *comm, void *context)
+{
+    const grid_job *job = context;
+    ech_contestant c = {.config = ech_config_copy(job->config)};
+    ech_token_file *data;
+    ECH_TRY(ech_token_file_open(c.config->data.train, &data));
+    ech_status status = ech_contestant_open(&c, data, comm);
+    if (status == ECH_OK) status = job->main(job->context, ech_comm_rank(comm), &c);
+    ech_contestant_close(&c);
+    ech_token_file_close(data);
+    return status;
+}
+
+static inline void grid_run(const char *family, const char *more, grid_main run, void *context)
+{
+    ech_config *config = grid_config(family, more);
+    grid_job job = {config, run, context};
+    ech_status status = ech_run_ranks("local", grid_ranks(config), 300, grid_rank, &job);
+    if (status != ECH_OK) fail_msg("%s with %s: %s", family, more, ech_last_error());
+    ech_config_destroy(config);
+}
+
+#endif

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What tensor, sequence and context parallelism cost, counted: the collectives of a layer are the papers'
+ * (Shoeybi et al. 2019; Korthikanti et al. 2022; Li et al. 2021; Jacobs et al. 2023), and counters of runs
+ * equal what plans say.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "app/train.h"
+#include "layer/layers.h"
+
+enum { RANKS = 8, RUNS = 2, B = 2, T = 24, C = 32, H = 8, D = C / H, L = 2, M = 3 };
+
+/* The groups that blocks' collectives use. */
+static const ech_group_kind groups[] = {ECH_GROUP_TENSOR, ECH_GROUP_CONTEXT, ECH_GROUP_VOCABULARY};
+enum { GROUPS = sizeof groups / sizeof *groups };
+
+static const char sizes[] = "training.micro_batch_size=2 model.num_hidden_layers=2 "
+                            "model.resid_pdrop=0.1 model.attn_pdrop=0.1 training.steps=4 "
+                            "model.tie_word_embeddings=false";
+
+/* M micro-batches a data rank. */
+static void print_words(const char *more, int data, char *words, size_t n)
+{
+    snprintf(words, n, "%s training.global_batch_size=%d %s", sizes, B * M * data, more);
+}
+
+/* ---- what a list promises ---- */
+
+static bool is_head_loss(const ech_block *block, const ech_block_call *call)
+{
+    return call->node >= 0 && !call->again &&
+           block->node.at[call->node].layer == &ech_layer_row_head_loss;
+}
+
+/* The loss's exchanges: in B, or without a backward in F. */
+static void add_loss(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                     ech_comm_count *sum)
+{
+    bool trains = list->purpose == ECH_TRAIN;
+    if (step->kind != (trains ? ECH_STEP_BACKWARD_INPUT : ECH_STEP_FORWARD)) return;
+    const ech_block *block = plan->model->block.at[step->block];
+    for (int c = step->first_call; c < step->first_call + step->calls; c++) {
+        const ech_block_call *call = &block->program[step->phase].at[c];
+        if (!is_head_loss(block, call)) continue;
+        int64_t bytes;
+        sum->calls += ech_head_loss_exchanges(block, &block->node.at[call->node], list->extent,
+                                              plan->real, &bytes);
+        sum->bytes += bytes;
+    }
+}
+
+/* What has come in pieces is made whole tensor by tensor; blocks have one. */
+static ech_comm_count planned(const ech_plan *plan, ech_list_kind kind, ech_group_kind group)
+{
+    const ech_list *list = &plan->list[kind];
+    ech_comm_count sum = {0};
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (group == ECH_GROUP_VOCABULARY) add_loss(plan, list, step, &sum);
+        if (step->kind != ECH_STEP_COLLECTIVE || step->group != group) continue;
+        ECH_ASSERT(plan->model->block.at[step->block]->input.n <= 1);
+        sum.calls++;
+        sum.bytes += step->bytes;
+    }
+    return sum;
+}
+
+/* ---- what happens ---- */
+
+typedef struct counted {
+    ech_comm_count wanted[RANKS][GROUPS], sent[RANKS][GROUPS];
+    int64_t messages[RANKS], wanted_messages[RANKS];
+    int steps; /* training steps of a run of the train list */
+} counted;
+
+static ech_status validate(ech_contestant *c, int rank)
+{
+    ech_token_file *data;
+    ech_loader *loader;
+    ECH_TRY(ech_token_file_open(c->config->data.valid, &data));
+    ech_loader_options options = ech_design_reads(&c->design, rank, false, 50);
+    ECH_TRY(ech_loader_create(data, &options, 0, &loader));
+    ech_exec_set_loader(c->session.exec, ECH_EVALUATE, loader);
+    ech_status status = ech_exec_run(c->session.exec, ECH_LIST_VALIDATE, 0);
+    ech_loader_destroy(loader);
+    ech_token_file_close(data);
+    return status;
+}
+
+static ech_status count_rank(void *context, int rank, ech_contestant *c)
+{
+    counted *n = context;
+    const ech_plan *plan = c->session.plan;
+    int turns = c->design.schedule->turns;
+    if (rank == 0) n->steps = turns;
+    for (int run = 0; run < RUNS; run++)
+        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, run * turns));
+    n->messages[rank] = ech_exec_message_count(c->session.exec).bytes;
+    int64_t calls;
+    n->wanted_messages[rank] = RUNS * ech_plan_sent_bytes(plan, &calls);
+    ECH_TRY(validate(c, rank));
+    for (int g = 0; g < GROUPS; g++) {
+        ech_comm_count train = planned(plan, ECH_LIST_TRAIN, groups[g]);
+        ech_comm_count once = planned(plan, ECH_LIST_VALIDATE, groups[g]);
+        n->wanted[rank][g].calls = RUNS * train.calls + once.calls;
+        n->wanted[rank][g].bytes = RUNS * train.bytes + once.bytes;
+        n->sent[rank][g] = ech_exec_collective_count(c->session.exec, groups[g]);
+    }
+    return ECH_OK;
+}
+
+static const char *const grids[] = {
+    "parallel.tensor=2",
+    "parallel.tensor=8 parallel.sequence=true",
+    "parallel.tensor=4 parallel.sequence=keep parallel.data=2",
+    "parallel.context=4",
+    "parallel.context=2 parallel.tensor=2 parallel.context_method=ulysses",
+    "parallel.context=2 parallel.tensor=4 parallel.sequence=true",
+    "parallel.tensor=3 parallel.pipeline=2 model.num_attention_heads=6 model.hidden_size=36 "
+    "model.num_key_value_heads=6",
+    "parallel.tensor=2 parallel.pipeline=4 parallel.schedule=gpipe",
+    "parallel.tensor=2 parallel.pipeline=3 parallel.schedule=zero-bubble parallel.sequence=true",
+    "parallel.tensor=4 parallel.pipeline=2 parallel.schedule=naive parallel.sequence=keep",
+    "parallel.tensor=2 parallel.pipeline=3 parallel.schedule=interleaved "
+    "parallel.virtual_stages=2 model.num_hidden_layers=4",
+    "parallel.tensor=2 parallel.pipeline=2 parallel.context=2 parallel.schedule=pipedream",
+    "parallel.tensor=2 parallel.pipeline=2 parallel.schedule=pipedream-2bw parallel.sequence=true",
+    "parallel.tensor=2 parallel.pipeline=2 parallel.data=2 memory.sequence_chunks=2",
+    "parallel.tensor=2 parallel.stage_replicas=[1,2] memory.sequence_chunks=3",
+};
+
+static void check_counters(const char *family, const char *more)
+{
+    char words[700];
+    counted n = {0};
+    print_words(more, strstr(more, "data=2") ? 2 : 1, words, sizeof words);
+    grid_run(family, words, count_rank, &n);
+    for (int r = 0; r < RANKS; r++) {
+        for (int g = 0; g < GROUPS; g++)
+            if (n.sent[r][g].bytes != n.wanted[r][g].bytes ||
+                n.sent[r][g].calls != n.wanted[r][g].calls)
+                fail_msg("%s with %s: rank %d sends %lld bytes in %lld collectives over its %s "
+                         "group, planned were %lld in %lld",
+                         family, more, r, (long long)n.sent[r][g].bytes,
+                         (long long)n.sent[r][g].calls, ech_group_kind_name(groups[g]),
+                         (long long)n.wanted[r][g].bytes, (long long)n.wanted[r][g].calls);
+        assert_int_equal(n.messages[r], n.wanted_messages[r]);
+    }
+    assert_true(n.sent[0][0].bytes + n.sent[0][1].bytes > 0);
+}
+
+static void test_counters_equal_plans(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        check_counters("gpt2", grids[i]);
+        check_counters("llama", grids[i]);
+    }
+    check_counters("llama", "parallel.tensor=4 model.num_key_value_heads=2");
+    check_counters("llama", "parallel.tensor=8 model.num_key_value_heads=1 parallel.sequence=true");
+}
+
+/* ---- metrics ---- */
+
+/* bytes_sent of the first step, as training writes it down. */
+static int64_t logged_bytes(const char *more)
+{
+    char words[700], path[300], *text;
+    size_t n;
+    print_words(more, 1, words, sizeof words);
+    ech_config *config = grid_config("gpt2", words);
+    ech_training training = {.config = config};
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_run_ranks("local", grid_ranks(config), 300, ech_train_rank, &training),
+                     ECH_OK);
+    ech_log_set_quiet(quiet);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", config->log.directory);
+    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    const char *at = strstr(text, "\"bytes_sent\":");
+    assert_non_null(at);
+    int64_t bytes = strtoll(at + strlen("\"bytes_sent\":"), NULL, 10);
+    free(text);
+    assert_int_equal(ech_file_remove_all(config->log.directory), ECH_OK);
+    ech_config_destroy(config);
+    return bytes;
+}
+
+/* They hold the collectives of blocks and of the loss; what else there is are scalars. */
+static void test_metrics_count_collectives(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"parallel.tensor=2",
+                                         "parallel.tensor=2 parallel.context=2"};
+    for (int i = 0; i < 2; i++) {
+        char words[700];
+        print_words(shapes[i], 1, words, sizeof words);
+        grid_plans g = grid_plan("gpt2", words);
+        int64_t wanted = ech_plan_reduced_bytes(g.plan[0]), logged = logged_bytes(shapes[i]);
+        for (int k = 0; k < GROUPS; k++)
+            wanted += planned(g.plan[0], ECH_LIST_TRAIN, groups[k]).bytes;
+        assert_true(logged >= wanted && logged < wanted + wanted / 10);
+        grid_plans_free(&g);
+    }
+}
+
+/* ---- the papers' numbers ---- */
+
+/* Collectives of one layer's micro-batch: forward, and all behind it. */
+typedef struct tally {
+    int forward[ECH_COLLECTIVES], backward[ECH_COLLECTIVES];
+    int64_t elements;
+} tally;
+
+static tally tally_of(const ech_plan *plan, int block, int micro)
+{
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    tally t = {.elements = 0};
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->kind != ECH_STEP_COLLECTIVE || step->block != block || step->micro != micro)
+            continue;
+        ++(step->phase == ECH_FORWARD ? t.forward : t.backward)[step->collective];
+        t.elements += step->bytes / (int64_t)ech_dtype_bytes(plan->real);
+    }
+    return t;
+}
+
+/* Wanted collectives of a layer, and what a rank sends for them. */
+typedef struct cost {
+    ech_collective kind;
+    int forward, backward;
+} cost;
+
+static void check_layers(const char *family, const char *more, const cost *costs, int n,
+                         int64_t elements)
+{
+    char words[700];
+    print_words(more, 1, words, sizeof words);
+    grid_plans g = grid_plan(family, words);
+    for (int r = 0; r < g.ranks; r++)
+        for (int i = 0; i < L * M; i++) {
+            tally t = tally_of(g.plan[r], 1 + i / M, i % M);
+            int all = 0, named = 0;
+            for (int k = 0; k < ECH_COLLECTIVES; k++) all += t.forward[k] + t.backward[k];
+            for (int k = 0; k < n; k++) {
+                assert_int_equal(t.forward[costs[k].kind], costs[k].forward);
+                assert_int_equal(t.backward[costs[k].kind], costs[k].backward);
+                named += costs[k].forward + costs[k].backward;
+            }
+            assert_int_equal(all, named);
+            assert_int_equal(t.elements, elements);
+        }
+    grid_plans_free(&g);
+}
+
+/* Bytes that a rank sends over its tensor group in one training step: layers, and beside them the
+ * embedding's sum and the head's. */
+static ech_status count_tensor(void *context, int rank, ech_contestant *c)
+{
+    int64_t *bytes = context;
+    ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
+    bytes[rank] = ech_exec_collective_count(c->session.exec, ECH_GROUP_TENSOR).bytes;
+    return ECH_OK;
+}
+
+static void check_step(const char *family, const char *more, int t, int64_t a_layer)
+{
+    char words[700];
+    int64_t bytes[RANKS] = {0}, unit = (int64_t)B * T * C * (t - 1) / t;
+    print_words(more, 1, words, sizeof words);
+    grid_run(family, words, count_tensor, bytes);
+    for (int r = 0; r < t; r++)
+        assert_int_equal(bytes[r], M * (L * a_layer + 4) * unit * (int64_t)sizeof(double));
+}
+
+/* Without sequence parallelism two all-reduces forward and two backward; with it as many pairs of an
+ * all-gather and a reduce-scatter, which are the same bytes, and two gathers more where W's inputs are
+ * not kept. Each all-reduce sends 2 b s h (t - 1) / t elements. */
+static void test_tensor_collectives(void **state)
+{
+    (void)state;
+    static const cost plain[] = {{ECH_COLLECTIVE_ALL_REDUCE, 2, 2}};
+    static const cost keep[] = {{ECH_COLLECTIVE_ALL_GATHER, 2, 2},
+                                {ECH_COLLECTIVE_REDUCE_SCATTER, 2, 2}};
+    static const cost again[] = {{ECH_COLLECTIVE_ALL_GATHER, 2, 4},
+                                 {ECH_COLLECTIVE_REDUCE_SCATTER, 2, 2}};
+    static const char *const families[] = {"gpt2", "llama"};
+    for (int f = 0; f < 2; f++)
+        for (int t = 2; t <= 8; t *= 2) {
+            char words[3][80];
+            int64_t unit = (int64_t)B * T * C * (t - 1) / t;
+            for (int i = 0; i < 3; i++)
+                snprintf(words[i], sizeof words[i], "parallel.tensor=%d parallel.sequence=%s", t,
+                         i == 0   ? "false"
+                         : i == 1 ? "keep"
+                                  : "true");
+            check_layers(families[f], words[0], plain, 1, 8 * unit);
+            check_layers(families[f], words[1], keep, 2, 8 * unit);
+            check_layers(families[f], words[2], again, 2, 10 * unit);
+            check_step(families[f], words[0], t, 8);
+            check_step(families[f], words[1], t, 8);
+            check_step(families[f], words[2], t, 10);
+        }
+}
+
+/* Keys and values go around the ring once for the forward, once for the backward, and their gradients once:
+ * c - 1 steps each. Ulysses: queries, keys, values and outputs change hands forward, their gradients back. */
+static void test_context_collectives(void **state)
+{
+    (void)state;
+    for (int G = 2; G <= H; G *= 4)
+        for (int c = 2; c <= 4; c *= 2) {
+            char words[200];
+            cost ring = {ECH_COLLECTIVE_SHIFT, c - 1, 2 * (c - 1)};
+            cost ulysses = {ECH_COLLECTIVE_ALL_TO_ALL, 4, 4};
+            int64_t rows = (int64_t)B * T / c;
+            snprintf(words, sizeof words, "parallel.context=%d model.num_key_value_heads=%d", c, G);
+            check_layers("llama", words, &ring, 1, 3 * (c - 1) * rows * 2 * G * D);
+            if (G % c) continue;
+            snprintf(words, sizeof words,
+                     "parallel.context=%d model.num_key_value_heads=%d "
+                     "parallel.context_method=ulysses",
+                     c, G);
+            check_layers("llama", words, &ulysses, 1, 2 * rows * (2 * C + 2 * G * D) * (c - 1) / c);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counters_equal_plans),
+        cmocka_unit_test(test_metrics_count_collectives),
+        cmocka_unit_test(test_tensor_collectives),
+        cmocka_unit_test(test_context_collectives),
+    };
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The whole grid against one rank, in fp64, on the local backend: pipeline x data x context x tensor up
+ * to 8 ranks, with everything else that decides who does what. Every pair of levels of two axes that can
+ * occur together occurs in some case; ECHELON_LATTICE=grids runs every grid with every model and schedule,
+ * ECHELON_LATTICE=all every case there is (CONTRIBUTING.md). A case that fails is made as simple as it can be and still fails, and printed as a command.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "app/lattice.h"
+#include "app/shrink.h"
+
+enum {
+    CASES = 100,
+    MOST_FAILURES = 5,
+    MOST_DRAWS = 30,
+    STRIDE = 1000003, /* a prime that divides no number of points */
+};
+
+/* ---- the shrinker ---- */
+
+enum { TRIAL_FACTORS = 4 };
+
+/* A mistake that needs a = 2 or more with b = 1 exactly, and is hidden where c = 1. */
+static bool trial_fails(void *context, const cover_case *c)
+{
+    (void)context;
+    return c->level[0] >= 2 && c->level[1] == 1 && c->level[2] != 1;
+}
+
+static bool trial_is_feasible(const cover_case *c)
+{
+    return c->level[0] != 3; /* the way down leads over what cannot be */
+}
+
+static void test_shrinks(void **state)
+{
+    (void)state;
+    shrinker s = {.factors = TRIAL_FACTORS, .feasible = trial_is_feasible, .fails = trial_fails};
+    static const int starts[][TRIAL_FACTORS] = {
+        {4, 1, 3, 5}, {5, 1, 0, 0}, {2, 1, 2, 7}, {7, 1, 7, 7}, {2, 1, 0, 0}};
+    static const int smallest[TRIAL_FACTORS] = {2, 1, 0, 0};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        cover_case x = {{0}};
+        memcpy(x.level, starts[i], sizeof starts[i]);
+        x = shrink(&s, x);
+        assert_memory_equal(x.level, smallest, sizeof smallest);
+    }
+    assert_true(s.tries > 0);
+}
+
+/* Lowering one factor makes room for another: more than one round is needed. */
+static bool coupled_fails(void *context, const cover_case *c)
+{
+    ++*(int *)context;
+    return c->level[0] >= 3 || (c->level[1] == 0 && c->level[0] >= 1);
+}
+
+static void test_shrinks_in_rounds(void **state)
+{
+    (void)state;
+    int asked = 0;
+    shrinker s = {
+        .factors = 2, .feasible = trial_is_feasible, .fails = coupled_fails, .context = &asked};
+    cover_case x = shrink(&s, (cover_case){{5, 5}});
+    assert_int_equal(x.level[0], 1);
+    assert_int_equal(x.level[1], 0);
+    assert_int_equal(asked, s.tries);
+}
+
+/* What is printed is what was run: the words make the configuration that they were printed from. */
+static void test_prints_a_command(void **state)
+{
+    (void)state;
+    cover_case x = {{[PIPELINE] = 1, [TENSOR] = 1, [SEQUENCE] = 2, [SCHEDULE] = 3, [MODEL] = 2}};
+    ech_text command = {0};
+    lattice_print_command(&x, &command);
+    assert_non_null(strstr(command.at, "echelon verify "));
+    assert_non_null(strstr(command.at, "/run.yaml --ranks 4 model.architecture=llama "));
+    ech_config *config = lattice_config(&x);
+    assert_non_null(config);
+    assert_int_equal(grid_ranks(config), 4);
+    assert_int_equal(config->parallel.tensor, 2);
+    assert_int_equal(config->parallel.virtual_stages, 2);
+    assert_string_equal(config->parallel.sequence, "keep");
+    assert_string_equal(config->parallel.schedule, "interleaved");
+    ech_config_destroy(config);
+    ech_text_free(&command);
+}
+
+/* ---- cases ---- */
+
+static bool verify_fails(void *context, const cover_case *c)
+{
+    (void)context;
+    return !lattice_verify(c).passed;
+}
+
+/* The log of the child that ran last. */
+static void print_log(void)
+{
+    char path[300], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/log", fixture_folder);
+    if (ech_file_read(path, 1 << 24, &text, &n) != ECH_OK) return;
+    print_error("%s", n > 4000 ? text + n - 4000 : text);
+    free(text);
+}
+
+static void explain(const cover_case *c, const lattice_verdict *verdict)
+{
+    ech_text command = {0};
+    shrinker s = {.factors = LATTICE_AXES, .feasible = lattice_is_feasible, .fails = verify_fails};
+    lattice_print_command(c, &command);
+    print_error("FAILED: %s\n    %s\n", verdict->why, command.at);
+    cover_case smallest = shrink(&s, *c);
+    lattice_verdict again = lattice_verify(&smallest);
+    ech_text_free(&command);
+    lattice_print_command(&smallest, &command);
+    print_error("the simplest of its kind, after %d tries: %s\n    %s\n", s.tries, again.why,
+                command.at);
+    print_log();
+    ech_text_free(&command);
+}
+
+typedef struct tally {
+    int64_t cases, failures;
+} tally;
+
+/* Whether to go on. */
+static bool run_case(const cover_case *c, tally *n)
+{
+    lattice_verdict verdict = lattice_verify(c);
+    n->cases++;
+    if (verdict.passed && verdict.compared > 1000) return true;
+    explain(c, &verdict);
+    return ++n->failures < MOST_FAILURES;
+}
+
+/* The folder of a case that failed stays, so that its command can be run. */
+static bool keeps_folder;
+
+static void conclude(const tally *n)
+{
+    keeps_folder = n->failures > 0;
+    if (n->failures)
+        fail_msg("%lld of %lld cases failed; their run file is kept in %s", (long long)n->failures,
+                 (long long)n->cases, fixture_folder);
+    print_message("%lld cases\n", (long long)n->cases);
+}
+
+static void run_cover(tally *n)
+{
+    cover *c = ech_calloc(1, sizeof *c);
+    c->factors = LATTICE_AXES;
+    c->levels = lattice_levels;
+    c->feasible = lattice_is_feasible;
+    cover_make(c, CASES);
+    for (size_t i = 0; i < c->cases.n; i++)
+        if (!run_case(&c->cases.at[i], n)) break;
+    free(c->cases.at);
+    free(c);
+}
+
+/* Point `at` of the lattice of the axes below `axes`; the others are at their first level. */
+static cover_case point_of(int64_t at, int axes)
+{
+    cover_case c = {{0}};
+    for (int axis = axes - 1; axis >= 0; at /= lattice_levels[axis--])
+        c.level[axis] = (int)(at % lattice_levels[axis]);
+    return c;
+}
+
+static int64_t points_of(int axes)
+{
+    int64_t points = 1;
+    for (int axis = 0; axis < axes; axis++) points *= lattice_levels[axis];
+    return points;
+}
+
+/* Levels for the axes from `axes` on, such that the case may be asked for. False: none are found. */
+static bool draw_rest(cover_case *c, int axes, int64_t at)
+{
+    ech_random_key key = {.seed = (uint64_t)at};
+    uint64_t drawn = 0;
+    if (axes == LATTICE_AXES) return lattice_is_feasible(c);
+    for (int tries = 0; tries < MOST_DRAWS; tries++) {
+        for (int axis = axes; axis < LATTICE_AXES; axis++)
+            c->level[axis] = (int)(ech_random_word(key, drawn++) % (uint32_t)lattice_levels[axis]);
+        if (lattice_is_feasible(c)) return true;
+    }
+    return false;
+}
+
+/* Every point of the first axes, the others drawn. With a large stride, so that a run that is ended early
+ * has seen some of everything. */
+static void run_points(int axes, tally *n)
+{
+    int64_t points = points_of(axes);
+    for (int64_t i = 0, at = 0; i < points; i++, at = (at + STRIDE) % points) {
+        cover_case c = point_of(at, axes);
+        if (lattice_is_idle(&c) || !draw_rest(&c, axes, at)) continue;
+        if (!run_case(&c, n)) break;
+        if (n->cases % 500 == 0)
+            print_message("%lld cases, %.1f%%\n", (long long)n->cases,
+                          100 * (double)i / (double)points);
+    }
+}
+
+static void test_lattice(void **state)
+{
+    (void)state;
+    tally n = {0};
+    const char *which = getenv("ECHELON_LATTICE");
+    lattice_write_run_file();
+    if (which && strcmp(which, "all") == 0)
+        run_points(LATTICE_AXES, &n);
+    else if (which && strcmp(which, "grids") == 0)
+        run_points(LATTICE_GRID_AXES, &n);
+    else
+        run_cover(&n);
+    conclude(&n);
+}
+
+static int teardown(void **state)
+{
+    return keeps_folder ? 0 : fixture_teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shrinks),
+        cmocka_unit_test(test_shrinks_in_rounds),
+        cmocka_unit_test(test_prints_a_command),
+        cmocka_unit_test(test_lattice),
+    };
+    return cmocka_run_group_tests(tests, grid_setup, teardown);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What `echelon plan` says of grids: which ranks are alike, and what they send.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+
+#include "app/fixture.h"
+#include "app/plan_report.h"
+
+typedef struct made {
+    ech_config *config;
+    ech_design design;
+    ech_plan_report report;
+} made;
+
+static void make(int ranks, const char *more, made *m)
+{
+    m->config = fixture_config("llama", more);
+    assert_int_equal(ech_setup_resolve(m->config, ranks, ranks), ECH_OK);
+    assert_int_equal(ech_design_create(m->config, ranks, &m->design), ECH_OK);
+    assert_int_equal(ech_plan_report_create(&m->design, &(ech_plan_options){0}, &m->report),
+                     ECH_OK);
+}
+
+static void release(made *m)
+{
+    ech_plan_report_destroy(&m->report);
+    ech_design_destroy(&m->design);
+    ech_config_destroy(m->config);
+}
+
+/* ---- ranks alike ---- */
+
+/* All but the ranks that it speaks to. */
+static void assert_same_step(ech_step a, ech_step b)
+{
+    a.peer = b.peer = -1;
+    assert_int_equal(a.kind, b.kind);
+    assert_int_equal(a.lane, b.lane);
+    assert_int_equal(a.chunk, b.chunk);
+    assert_int_equal(a.micro, b.micro);
+    assert_int_equal(a.block, b.block);
+    assert_int_equal(a.turn, b.turn);
+    assert_int_equal(a.version, b.version);
+    assert_int_equal(a.bytes, b.bytes);
+    assert_int_equal(a.index, b.index);
+    assert_int_equal(a.group, b.group);
+    assert_int_equal(a.phase, b.phase);
+    assert_int_equal(a.first_call, b.first_call);
+    assert_int_equal(a.calls, b.calls);
+    assert_int_equal(a.collective, b.collective);
+    assert_int_equal(a.afters, b.afters);
+    assert_int_equal(a.tick, b.tick);
+}
+
+static void assert_same_list(const ech_list *a, const ech_list *b)
+{
+    assert_int_equal(a->step.n, b->step.n);
+    for (size_t s = 0; s < a->step.n; s++) assert_same_step(a->step.at[s], b->step.at[s]);
+    assert_int_equal(a->after.n, b->after.n);
+    if (a->after.n) assert_memory_equal(a->after.at, b->after.at, a->after.n * sizeof *a->after.at);
+    assert_int_equal(a->bytes, b->bytes);
+    assert_memory_equal(a->peak, b->peak, sizeof a->peak);
+}
+
+static void assert_same_plan(const ech_plan *a, const ech_plan *b)
+{
+    ech_traffic of_a[ECH_TRAFFIC_AXES], of_b[ECH_TRAFFIC_AXES];
+    for (int list = 0; list < ECH_LIST_KINDS; list++)
+        assert_same_list(&a->list[list], &b->list[list]);
+    assert_int_equal(a->arena_bytes, b->arena_bytes);
+    assert_int_equal(a->bucket.n, b->bucket.n);
+    for (size_t i = 0; i < a->bucket.n; i++) {
+        assert_int_equal(a->bucket.at[i].elements, b->bucket.at[i].elements);
+        assert_int_equal(a->bucket.at[i].group, b->bucket.at[i].group);
+    }
+    ech_plan_traffic(a, of_a);
+    ech_plan_traffic(b, of_b);
+    /* Of gradients each owns a piece, which may be an element longer. */
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
+        if (axis != ECH_TRAFFIC_DATA) assert_memory_equal(&of_a[axis], &of_b[axis], sizeof *of_a);
+}
+
+static void assert_alike(int ranks, int kinds, const char *more)
+{
+    made m;
+    make(ranks, more, &m);
+    int counted = 0;
+    assert_int_equal(m.report.alike.n, kinds);
+    assert_int_equal(m.report.plan.n, ranks);
+    for (int rank = 0; rank < ranks; rank++)
+        assert_same_plan(m.report.plan.at[rank], m.report.alike.at[m.report.class_of[rank]].plan);
+    for (int k = 0; k < kinds; k++) counted += m.report.alike.at[k].ranks;
+    assert_int_equal(counted, ranks);
+    release(&m);
+}
+
+#define GRID "data.sequence_length=8 training.micro_batch_size=2 "
+
+/* Ranks of one stage with as many micro-batches, whatever their tensor and context place. */
+static void test_ranks_alike(void **state)
+{
+    (void)state;
+    assert_alike(4, 1, GRID "parallel.tensor=4");
+    assert_alike(4, 1, GRID "parallel.tensor=4 model.num_key_value_heads=2 model.vocab_size=259");
+    assert_alike(4, 1, GRID "parallel.tensor=2 parallel.context=2 parallel.sequence=true");
+    assert_alike(8, 2, GRID "parallel.tensor=2 parallel.context=2 parallel.pipeline=2");
+    assert_alike(8, 2,
+                 GRID "parallel.tensor=2 parallel.pipeline=2 model.tie_word_embeddings=true "
+                      "model.num_key_value_heads=1");
+    /* Three stages, of which the first has two replicas of three micro-batches. */
+    assert_alike(8, 3,
+                 GRID "parallel.tensor=2 parallel.pipeline=3 parallel.stage_replicas=[2,1,1]");
+    /* Of five micro-batches the first replica of the stage has one more. */
+    assert_alike(6, 3,
+                 GRID "parallel.tensor=2 parallel.pipeline=2 parallel.stage_replicas=[2,1] "
+                      "training.global_batch_size=10");
+}
+
+/* ---- JSON ---- */
+
+static json_int_t int_at(const json_t *object, const char *axis, const char *key)
+{
+    const json_t *value = json_object_get(json_object_get(object, axis), key);
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
+static void assert_axis(const json_t *traffic, ech_traffic_axis axis, const ech_traffic *counted)
+{
+    const char *name = ech_traffic_axis_name(axis);
+    const json_t *calls = json_object_get(json_object_get(traffic, name), "collectives");
+    assert_int_equal(int_at(traffic, name, "bytes"), counted->bytes);
+    assert_int_equal(int_at(traffic, name, "messages"), counted->messages);
+    for (int kind = ECH_COLLECTIVE_NONE + 1; kind < ECH_COLLECTIVES; kind++)
+        assert_int_equal(
+            json_integer_value(json_object_get(calls, ech_collective_name((ech_collective)kind))),
+            counted->calls[kind]);
+}
+
+/* The numbers of the plan, of one training step. */
+static void check_json(int ranks, const char *more)
+{
+    made m;
+    make(ranks, more, &m);
+    ech_text text = {0};
+    assert_int_equal(ech_plan_report_json(&m.report, &text), ECH_OK);
+    json_t *root = json_loads(text.at, 0, NULL);
+    const json_t *plans = json_object_get(root, "plans");
+    int turns = m.design.schedule->turns;
+    assert_int_equal(json_array_size(plans), m.report.alike.n);
+    assert_int_equal(int_at(root, "grid", "tensor"), m.design.layout->tensor);
+    assert_int_equal(int_at(root, "grid", "context"), m.design.layout->context);
+    assert_int_equal(int_at(root, "grid", "stages"), m.design.layout->stages);
+    for (size_t k = 0; k < m.report.alike.n; k++) {
+        const json_t *plan = json_array_get(plans, k);
+        const json_t *traffic = json_object_get(plan, "traffic");
+        ech_traffic counted[ECH_TRAFFIC_AXES], step[ECH_TRAFFIC_AXES];
+        json_int_t sum = 0;
+        ech_plan_traffic(m.report.alike.at[k].plan, counted);
+        ech_plan_step_traffic(m.report.alike.at[k].plan, step);
+        assert_int_equal(json_object_size(traffic), ECH_TRAFFIC_AXES);
+        for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
+            assert_int_equal(turns * step[axis].bytes, counted[axis].bytes);
+            assert_int_equal(turns * step[axis].messages, counted[axis].messages);
+            assert_axis(traffic, (ech_traffic_axis)axis, &step[axis]);
+            sum += step[axis].bytes;
+        }
+        assert_true(sum > 0);
+        assert_int_equal(json_integer_value(json_object_get(plan, "sent_bytes_per_step")), sum);
+    }
+    json_decref(root);
+    ech_text_free(&text);
+    release(&m);
+}
+
+static void test_traffic_json(void **state)
+{
+    (void)state;
+    check_json(8, GRID "parallel.tensor=2 parallel.context=2 parallel.pipeline=2");
+    check_json(4, GRID "parallel.tensor=2 parallel.sequence=true");
+    check_json(2, GRID "parallel.pipeline=2 parallel.schedule=pipedream-2bw "
+                       "parallel.flush_every=2 training.check_every=0");
+}
+
+/* ---- text ---- */
+
+static void assert_table(int ranks, const char *more, const char *expected)
+{
+    made m;
+    make(ranks, more, &m);
+    ech_text text = {0};
+    ech_plan_print_traffic(&m.report, &text);
+    assert_string_equal(text.n ? text.at : "", expected);
+    ech_text_free(&text);
+    release(&m);
+}
+
+static void test_traffic_table(void **state)
+{
+    (void)state;
+    assert_table(1, GRID, "");
+    assert_table(
+        4, GRID "parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true",
+        "traffic     that one rank sends in a step; gradients by direct reduction\n"
+        "            rank  axis              bytes  messages  collectives\n"
+        "               0  tensor         36.0 KiB        72  42 all_gather, 30 reduce_scatter   "
+        "(2 ranks alike)\n"
+        "                  pipeline        3.0 KiB         6  to other stages\n"
+        "                  data              128 B         4  2 reductions over data x tensor\n"
+        "               2  tensor         36.0 KiB        72  42 all_gather, 30 reduce_scatter   "
+        "(2 ranks alike)\n"
+        "                  vocabulary      2.2 KiB         6  6 all_gather\n"
+        "                  pipeline        3.0 KiB         6  to other stages\n"
+        "                  data              192 B         6  3 reductions over data x tensor\n");
+    assert_table(2, GRID "parallel.reduction=ring",
+                 "traffic     that one rank sends in a step; gradients by ring reduction\n"
+                 "            rank  axis              bytes  messages  collectives\n"
+                 "               0  data           64.4 KiB         -  6 reductions over data   (2 "
+                 "ranks alike)\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_alike),
+        cmocka_unit_test(test_traffic_json),
+        cmocka_unit_test(test_traffic_table),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The model that is given a text token by token, with carried keys and values, says what it says of
+ * the whole text at once: the loss of a sample, in fp64.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "app/fixture.h"
+
+enum { T = 9 };
+
+typedef struct sampling {
+    const char *architecture, *more;
+    double whole, tokens; /* out: losses */
+    bool again;           /* a second text gives what the first gave */
+} sampling;
+
+/* -log of the softmax' share of `target`. */
+static double surprise(const double *logits, int64_t V, int32_t target)
+{
+    double most = logits[0], sum = 0;
+    for (int64_t i = 1; i < V; i++) most = fmax(most, logits[i]);
+    for (int64_t i = 0; i < V; i++) sum += exp(logits[i] - most);
+    return most + log(sum) - logits[target];
+}
+
+static ech_status tell(ech_exec *exec, const int32_t *ids, int64_t V, double *loss)
+{
+    *loss = 0;
+    for (int64_t t = 0; t < T; t++) {
+        ech_exec_set_token(exec, ids[t], t);
+        ECH_TRY(ech_exec_run(exec, ECH_LIST_GENERATE, 0));
+        *loss += surprise(ech_exec_logits(exec), V, ids[t + 1]) / T;
+    }
+    return ECH_OK;
+}
+
+static ech_status compare(sampling *s, const ech_design *design, ech_exec *exec,
+                          ech_token_file *file)
+{
+    int32_t ids[2 * T + 1];
+    double other;
+    int64_t V = design->config->model.vocab_size;
+    ech_loader_options options = ech_design_reads(design, 0, false, 1);
+    ech_loader *loader;
+    ECH_TRY(ech_token_file_read(file, 0, 2 * T + 1, V, ids));
+    ECH_TRY(ech_loader_create(file, &options, 0, &loader));
+    ech_exec_set_loader(exec, ECH_EVALUATE, loader);
+    ECH_TRY(ech_exec_run(exec, ECH_LIST_INIT, 0));
+    ECH_TRY(ech_exec_run(exec, ECH_LIST_VALIDATE, 0));
+    s->whole = ech_exec_readings(exec)->loss;
+    ech_loader_destroy(loader);
+    ECH_TRY(tell(exec, ids, V, &s->tokens));
+    /* What was carried for one text is not seen by the next. */
+    ECH_TRY(tell(exec, ids + T, V, &other));
+    double first = s->tokens;
+    ECH_TRY(tell(exec, ids, V, &s->tokens));
+    s->again = memcmp(&first, &s->tokens, sizeof first) == 0 && fabs(other - first) > 1e-9;
+    return ECH_OK;
+}
+
+static ech_status run_rank(ech_comm *comm, void *context)
+{
+    sampling *s = context;
+    ech_config *config = fixture_config(s->architecture, s->more);
+    ech_design design;
+    ech_session session;
+    ech_token_file *file;
+    ECH_TRY(ech_setup_resolve(config, 1, 1));
+    ECH_TRY(ech_design_create(config, 1, &design));
+    ECH_TRY(ech_session_create(&design, comm, true, &session));
+    ECH_TRY(ech_token_file_open(config->data.train, &file));
+    ech_status status = compare(s, &design, session.exec, file);
+    ech_token_file_close(file);
+    ech_session_destroy(&session);
+    ech_design_destroy(&design);
+    ech_config_destroy(config);
+    return status;
+}
+
+static void check(const char *architecture, const char *more)
+{
+    char words[400];
+    snprintf(words, sizeof words,
+             "precision.compute=fp64 training.global_batch_size=1 model.initializer_range=0.3 %s",
+             more);
+    sampling s = {.architecture = architecture, .more = words};
+    assert_int_equal(ech_run_ranks("local", 1, 300, run_rank, &s), ECH_OK);
+    assert_true(s.whole > 1);
+    assert_true(fabs(s.whole - s.tokens) < 1e-12 * s.whole);
+    assert_true(s.again);
+}
+
+static void test_token_by_token(void **state)
+{
+    (void)state;
+    check("gpt2", "");
+    check("gpt2", "model.attn_pdrop=0.5 model.resid_pdrop=0.5"); /* off when sampling */
+    check("llama", "model.num_key_value_heads=2");
+    check("llama", "model.num_key_value_heads=1 model.tie_word_embeddings=true");
+    check("llama", "memory.sequence_chunks=3");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_token_by_token)};
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

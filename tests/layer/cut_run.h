@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs a block on all ranks of a grid in lockstep: call by call, each on every rank before the next one
+ * begins. What groups do together is done here by plain loops over the ranks' values, so that neither
+ * schedules nor messages take part.
+ */
+#ifndef ECH_TESTS_LAYER_CUT_RUN_H
+#define ECH_TESTS_LAYER_CUT_RUN_H
+
+#include "layer/cut_side.h"
+
+static inline ech_tensor cut_tensor(const cut_side *s, int rank, int local, int like)
+{
+    if (local < 0 || !(s->block->value.at[local].purposes & 1u << s->purpose))
+        return (ech_tensor){0};
+    return ech_block_tensor(s->block, like, s->extent, ECH_F64,
+                            *cut_value(s, rank, ech_block_base(s->block, local)));
+}
+
+/* ---- what a layer exchanges in a loop of its own ---- */
+
+/* A layer's function runs on one rank after the other, and cannot wait in the middle for those that come
+ * later. So who asks for what is not there yet is stopped, and runs again from its beginning when all have
+ * said theirs. */
+enum { CUT_MOST_TALKS = 8 };
+typedef struct cut_talk {
+    int known; /* rounds that all have answered */
+    char *said[CUT_MOST_TALKS][CUT_MOST_RANKS];
+    size_t bytes[CUT_MOST_TALKS];
+} cut_talk;
+
+typedef struct cut_talker {
+    cut_talk *talk;
+    int index, size, round;
+} cut_talker;
+
+static inline ech_status cut_exchange(void *context, const void *mine, size_t bytes, void *all)
+{
+    cut_talker *talker = context;
+    cut_talk *talk = talker->talk;
+    int round = talker->round++;
+    ECH_ASSERT(round < CUT_MOST_TALKS);
+    if (round == talk->known) {
+        ECH_ASSERT(talker->index == 0 || bytes == talk->bytes[round]);
+        talk->bytes[round] = bytes;
+        talk->said[round][talker->index] = ech_calloc(bytes + 1, 1);
+        memcpy(talk->said[round][talker->index], mine, bytes);
+        return ECH_EINTERNAL;
+    }
+    for (int i = 0; i < talker->size; i++)
+        memcpy((char *)all + (size_t)i * bytes, talk->said[round][i], bytes);
+    return ECH_OK;
+}
+
+/* ---- one call of one layer on one rank ---- */
+
+static inline void cut_params(cut_side *s, int rank, const ech_node *node, bool writes,
+                              ech_call *call)
+{
+    cut_rank *r = &s->rank[rank];
+    for (int i = 0; i < node->params; i++) {
+        int p = node->param[i];
+        const ech_shape *shape = &s->param[p].shape;
+        int64_t sizes[ECH_MAX_DIMS];
+        ech_shape_resolve(shape, ech_extent_of_params(s->extent.cut), sizes);
+        call->param[i] = ech_tensor_view(r->param[p], ECH_F64, shape->dims, sizes);
+        if (!writes) continue;
+        call->dparam[i] = ech_tensor_view(r->dparam[p], ECH_F64, shape->dims, sizes);
+        call->accumulate[i] = r->written[p];
+    }
+}
+
+static inline void cut_ports(const cut_side *s, int rank, ech_phase phase, const ech_block_call *c,
+                             ech_call *call)
+{
+    const ech_node *node = &s->block->node.at[c->node];
+    bool forward = phase == ECH_FORWARD || c->again;
+    const ech_reads reads = forward                       ? (ech_reads){~0u, ~0u, ~0u}
+                            : phase == ECH_BACKWARD_INPUT ? node->b
+                                                          : node->w;
+    for (int i = 0; i < node->ins; i++) {
+        int in = forward ? node->in[i] : ech_block_again(s->block, node->in[i]);
+        if (reads.in & 1u << i) call->in[i] = cut_tensor(s, rank, in, node->in[i]);
+        if (forward) continue;
+        call->din[i] = cut_tensor(s, rank, c->din[i], node->in[i]);
+        call->add[i] = cut_tensor(s, rank, c->add[i], node->in[i]);
+    }
+    for (int i = 0; i < node->outs; i++) {
+        if (reads.out & 1u << i) call->out[i] = cut_tensor(s, rank, node->out[i], node->out[i]);
+        if (!forward) call->dout[i] = cut_tensor(s, rank, c->dout[i], node->out[i]);
+    }
+    for (int i = 0; i < node->keeps; i++) /* of gradients, what is kept is the backward's */
+        if (reads.keep & 1u << i &&
+            !(forward && s->block->value.at[node->keep[i]].role == ECH_ROLE_GRADIENT))
+            call->keep[i] = cut_tensor(s, rank, node->keep[i], node->keep[i]);
+}
+
+static inline void cut_dispatch(cut_side *s, ech_phase phase, const ech_block_call *c,
+                                ech_call *call)
+{
+    const ech_layer *layer = call->node->layer;
+    bool forward = phase == ECH_FORWARD || c->again;
+    ech_scratch_query query = {.block = s->block,
+                               .node = call->node,
+                               .kernels = s->kernels,
+                               .threads = 1,
+                               .extent = s->extent,
+                               .phase = forward ? ECH_FORWARD : phase,
+                               .purpose = s->purpose};
+    size_t bytes = layer->scratch ? layer->scratch(&query) : 0, held = (bytes + 127) / 64 * 64;
+    s->compute->scratch_bytes = bytes;
+    s->compute->scratch = aligned_alloc(64, held);
+    memset(s->compute->scratch, 0xff, held); /* not numbers */
+    if (forward)
+        layer->forward(call);
+    else if (phase == ECH_BACKWARD_INPUT)
+        layer->backward_input(call);
+    else
+        layer->backward_weight(call);
+    free(s->compute->scratch);
+}
+
+/* Whether it came to its end. */
+static inline bool cut_layer(cut_side *s, int rank, ech_phase phase, const ech_block_call *c,
+                             cut_talk *talk)
+{
+    const ech_node *node = &s->block->node.at[c->node];
+    cut_rank *r = &s->rank[rank];
+    cut_talker talker = {talk, rank % s->tensor, s->tensor, 0};
+    ech_status status = ECH_OK;
+    double sums[ECH_LOSS_SUMS];
+    ech_call call = {.node = node,
+                     .kernels = s->kernels,
+                     .context = s->compute,
+                     .extent = s->extent,
+                     .purpose = s->purpose,
+                     .seed = 11,
+                     .step = 2,
+                     .layer = 3,
+                     .ways = &s->block->ways,
+                     .rows = cut_rows(s, rank, false),
+                     .shard = cut_rows(s, rank, true),
+                     .tensor_index = rank % s->tensor,
+                     .tensor_size = s->tensor,
+                     .context_index = rank / s->tensor,
+                     .context_size = s->context,
+                     .exchange = s->tensor > 1 ? cut_exchange : NULL,
+                     .exchange_context = &talker,
+                     .status = &status,
+                     .loss_sums = r->sums,
+                     .loss_scale = &s->scale};
+    bool writes = !c->again && (phase == ECH_BACKWARD_WEIGHT ||
+                                (phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b));
+    memcpy(sums, r->sums, sizeof sums);
+    cut_ports(s, rank, phase, c, &call);
+    cut_params(s, rank, node, writes, &call);
+    cut_dispatch(s, phase, c, &call);
+    if (status != ECH_OK) {
+        memcpy(r->sums, sums, sizeof sums);
+        return false;
+    }
+    for (int i = 0; i < node->params && writes; i++) r->written[node->param[i]] = true;
+    return true;
+}
+
+/* On the tensor ranks from `first` on. */
+static inline void cut_layers(cut_side *s, int first, ech_phase phase, const ech_block_call *c)
+{
+    cut_talk talk = {0};
+    bool done[CUT_MOST_RANKS] = {false};
+    for (int left = s->tensor; left;) {
+        int ended = 0, said = 0;
+        for (int i = 0; i < s->tensor; i++) {
+            done[i] = cut_layer(s, first + i, phase, c, &talk);
+            ended += done[i];
+            said += talk.said[talk.known][i] != NULL;
+        }
+        ECH_ASSERT(ended == 0 || ended == s->tensor); /* all talk as often */
+        ECH_ASSERT(ended + said == s->tensor);
+        left = s->tensor - ended;
+        talk.known += left > 0;
+    }
+    s->talks += talk.known;
+    for (int k = 0; k < talk.known; k++)
+        for (int i = 0; i < s->tensor; i++) free(talk.said[k][i]);
+}
+
+/* Where two gradients of one value meet. */
+static inline void cut_meet(cut_side *s, int rank, const ech_block_call *c)
+{
+    ech_tensor a = cut_tensor(s, rank, c->add[0], c->add[0]),
+               b = cut_tensor(s, rank, c->dout[0], c->dout[0]),
+               y = cut_tensor(s, rank, c->din[0], c->din[0]);
+    s->kernels->add(s->compute, &a, &b, &y);
+}
+
+/* ---- what groups do ---- */
+
+/* From and to of the members of one group. */
+typedef struct cut_group {
+    int n;
+    ech_tensor from[CUT_MOST_RANKS], to[CUT_MOST_RANKS];
+} cut_group;
+
+static inline void cut_all_reduce(const cut_group *g)
+{
+    int64_t count = ech_tensor_count(&g->from[0]);
+    for (int64_t i = 0; i < count; i++) {
+        double sum = 0;
+        for (int m = 0; m < g->n; m++) sum += ((double *)g->from[m].data)[i];
+        for (int m = 0; m < g->n; m++) ((double *)g->to[m].data)[i] = sum;
+    }
+}
+
+static inline void cut_all_gather(const cut_group *g)
+{
+    int64_t own = ech_tensor_count(&g->from[0]);
+    ECH_ASSERT(ech_tensor_count(&g->to[0]) == own * g->n);
+    for (int m = 0; m < g->n; m++)
+        for (int64_t i = 0; i < own * g->n; i++)
+            ((double *)g->to[m].data)[i] = ((double *)g->from[i / own].data)[i % own];
+}
+
+static inline void cut_reduce_scatter(const cut_group *g)
+{
+    int64_t own = ech_tensor_count(&g->to[0]);
+    ECH_ASSERT(ech_tensor_count(&g->from[0]) == own * g->n);
+    for (int64_t i = 0; i < own * g->n; i++) {
+        double sum = 0;
+        for (int m = 0; m < g->n; m++) sum += ((double *)g->from[m].data)[i];
+        ((double *)g->to[i / own].data)[i % own] = sum;
+    }
+}
+
+static inline void cut_shift(const cut_group *g, int distance)
+{
+    for (int m = 0; m < g->n; m++) {
+        int next = ((m + distance) % g->n + g->n) % g->n;
+        ECH_ASSERT(ech_tensor_is_contiguous(&g->from[m]) && g->from[m].data != g->to[next].data);
+        memcpy(g->to[next].data, g->from[m].data, ech_tensor_bytes(&g->from[m]));
+    }
+}
+
+static inline double *cut_element(const ech_tensor *x, int64_t b, int64_t t, int64_t h, int64_t d)
+{
+    return (double *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2] + d;
+}
+
+/* Some tokens of all heads on one side, all tokens of some heads on the other: member m has the m-th run of
+ * either. */
+static inline void cut_all_to_all(const cut_group *g, bool to_heads)
+{
+    const ech_tensor *tokens = to_heads ? g->from : g->to, *heads = to_heads ? g->to : g->from;
+    int64_t T = tokens->shape[1], H = heads->shape[2];
+    ECH_ASSERT(heads->shape[1] == T * g->n && tokens->shape[2] == H * g->n);
+    for (int64_t b = 0; b < tokens->shape[0]; b++)
+        for (int64_t t = 0; t < T * g->n; t++)
+            for (int64_t h = 0; h < H * g->n; h++)
+                for (int64_t d = 0; d < tokens->shape[3]; d++) {
+                    double *x = cut_element(&tokens[t / T], b, t % T, h, d);
+                    double *y = cut_element(&heads[h / H], b, t, h % H, d);
+                    if (to_heads)
+                        *y = *x;
+                    else
+                        *x = *y;
+                }
+}
+
+static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
+{
+    switch (does->kind) {
+    case ECH_COLLECTIVE_ALL_REDUCE:
+        for (int m = 0; m < g->n; m++) ECH_ASSERT(g->from[m].data == g->to[m].data);
+        cut_all_reduce(g);
+        break;
+    case ECH_COLLECTIVE_ALL_GATHER:
+        cut_all_gather(g);
+        break;
+    case ECH_COLLECTIVE_REDUCE_SCATTER:
+        cut_reduce_scatter(g);
+        break;
+    case ECH_COLLECTIVE_ALL_TO_ALL:
+        cut_all_to_all(g, does->distance > 0);
+        break;
+    default:
+        ECH_ASSERT(does->kind == ECH_COLLECTIVE_SHIFT);
+        cut_shift(g, does->distance);
+    }
+}
+
+static inline void cut_collective(cut_side *s, ech_phase phase, const ech_block_call *c,
+                                  const ech_exchange *does)
+{
+    const ech_node *node = &s->block->node.at[c->node];
+    bool forward = phase == ECH_FORWARD || c->again, tensor = does->over == ECH_OVER_TENSOR;
+    int groups = tensor ? s->context : s->tensor, n = tensor ? s->tensor : s->context;
+    int from = forward ? node->in[0] : c->dout[0], to = forward ? node->out[0] : c->din[0];
+    int like = forward ? node->in[0] : node->out[0], as = forward ? node->out[0] : node->in[0];
+    for (int k = 0; k < groups; k++) {
+        cut_group g = {.n = n};
+        for (int m = 0; m < n; m++) {
+            int rank = tensor ? k * s->tensor + m : m * s->tensor + k;
+            g.from[m] = cut_tensor(s, rank, from, like);
+            g.to[m] = cut_tensor(s, rank, to, as);
+        }
+        cut_group_does(&g, does);
+    }
+    s->collectives[phase]++;
+}
+
+/* ---- programs ---- */
+
+static inline void cut_call(cut_side *s, ech_phase phase, const ech_block_call *c)
+{
+    const ech_exchange *does = ech_call_exchange(s->block, c, phase);
+    bool joined = c->node >= 0 && s->block->node.at[c->node].layer->joined;
+    if (phase == ECH_FORWARD && joined && s->purpose == ECH_TRAIN) return;
+    if (does) {
+        cut_collective(s, phase, c, does);
+        return;
+    }
+    for (int rank = 0; rank < s->ranks; rank += s->tensor) {
+        if (c->node >= 0)
+            cut_layers(s, rank, phase, c);
+        else
+            for (int i = 0; i < s->tensor; i++) cut_meet(s, rank + i, c);
+    }
+}
+
+/* All pieces: forwards from the first on, backwards from the last on. */
+static inline void cut_run(cut_side *s, ech_phase phase)
+{
+    for (int k = 0; k < s->pieces; k++) {
+        s->piece = phase == ECH_FORWARD ? k : s->pieces - 1 - k;
+        for (size_t i = 0; i < s->block->program[phase].n; i++)
+            cut_call(s, phase, &s->block->program[phase].at[i]);
+    }
+}
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Small graphs of layers on grids of context x tensor ranks against the same graphs uncut: every layer
+ * that shares work out, in every way in which it can. Whole blocks of models are in model/test_cut.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layer/cut_compare.h"
+
+enum { B = 2, T = 24, C = 16, H = 8, D = 2, F = 12, V = 13 };
+
+/* ---- a block and its parameters ---- */
+
+typedef struct graph {
+    ech_pool *pool;
+    ech_block *block;
+    ECH_LIST(ech_param) param;
+    int64_t G; /* key/value heads */
+    double p;  /* of dropout */
+} graph;
+
+typedef void (*build)(graph *g);
+
+static int param(graph *g, ech_shape shape)
+{
+    ech_param p = {.name = ech_pool_format(g->pool, "parameter %zu", g->param.n), .shape = shape};
+    ECH_PUSH(g->param, p);
+    return (int)g->param.n - 1;
+}
+
+static int matrix(graph *g, ech_axis a, int64_t rows, ech_axis b, int64_t columns)
+{
+    return param(g, ech_shape_2d(a, rows, b, columns));
+}
+
+static int vector(graph *g, ech_axis axis, int64_t n)
+{
+    return param(g, ech_shape_1d(axis, n));
+}
+
+static graph make(const char *name, build builder, ech_ways ways, int64_t G, double p)
+{
+    graph g = {.pool = ech_pool_create(), .G = G, .p = p};
+    g.block = ech_block_create(g.pool, name, 3, ways);
+    builder(&g);
+    ech_block_finish(g.block);
+    for (size_t n = 0; n < g.block->node.n; n++)
+        for (int i = 0; i < g.block->node.at[n].params; i++)
+            g.param.at[g.block->node.at[n].param[i]].partial |= g.block->node.at[n].shares_rows;
+    return g;
+}
+
+static void drop(graph *g)
+{
+    ech_block_destroy(g->block);
+    ech_pool_destroy(g->pool);
+    free(g->param.at);
+}
+
+/* ---- grids ---- */
+
+static ech_ways grid(int tensor, int context, int64_t G, int sequence, bool ulysses)
+{
+    return (ech_ways){.cut = {.tensor = tensor,
+                              .key_value = (int)(tensor < G ? tensor : G),
+                              .context = context,
+                              .sequence = sequence && tensor > 1},
+                      .keep = sequence == 2,
+                      .ulysses = ulysses};
+}
+
+static void compare(const char *name, build builder, ech_ways ways, int64_t G, double p)
+{
+    graph whole = make(name, builder, (ech_ways){0}, G, p), cut = make(name, builder, ways, G, p);
+    int collectives[ECH_PHASES];
+    cut_compare(whole.block, whole.param.at, cut.block, cut.param.at, (int)cut.param.n, B, T, V,
+                collectives);
+    drop(&whole);
+    drop(&cut);
+}
+
+/* Over tensor ranks in every way, alone and with context ranks. */
+static void compare_tensor(const char *name, build builder)
+{
+    for (int t = 2; t <= 4; t *= 2)
+        for (int sequence = 0; sequence < 3; sequence++)
+            for (int c = 1; c <= 3; c++)
+                compare(name, builder, grid(t, c, H, sequence, false), H, 0.3);
+}
+
+static int input(graph *g)
+{
+    return ech_block_input(g->block, "x", ech_block_stream(g->block, C));
+}
+
+/* ---- products ---- */
+
+/* A column-parallel product, what stands between, and a row-parallel one with a bias. */
+static void build_pair(graph *g)
+{
+    int w = matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F), b = vector(g, ECH_AXIS_FFN, F);
+    int y = ech_layer_linear(g->block, input(g), w, b, true, ECH_AXIS_FFN, F);
+    y = ech_layer_gelu(g->block, y);
+    w = matrix(g, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C);
+    b = vector(g, ECH_AXIS_MODEL, C);
+    y = ech_layer_linear(g->block, y, w, b, true, ECH_AXIS_MODEL, C);
+    ech_block_output(g->block, ech_layer_dropout(g->block, y, g->p));
+}
+
+/* Two products read one input, which a norm and a residual sum read, too. */
+static void build_gate(graph *g)
+{
+    int x = input(g), n = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 1e-5);
+    int a = ech_layer_linear(g->block, n, matrix(g, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C), -1, false,
+                             ECH_AXIS_FFN, F);
+    int b = ech_layer_linear(g->block, n, matrix(g, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C), -1, false,
+                             ECH_AXIS_FFN, F);
+    int y = ech_layer_swiglu(g->block, a, b);
+    y = ech_layer_linear(g->block, y, matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F), -1, false,
+                         ECH_AXIS_MODEL, C);
+    y = ech_layer_residual(g->block, ech_layer_dropout(g->block, y, g->p), x);
+    ech_block_output(g->block, ech_layer_residual(g->block, y, n));
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    compare_tensor("pair of products", build_pair);
+    compare_tensor("gated products", build_gate);
+}
+
+/* ---- vocabulary ---- */
+
+/* 13 ids over 4 ranks: shares of 4, the last has one and three of padding. */
+static void build_embedding(graph *g)
+{
+    int table = matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C);
+    int x = ech_layer_embedding(g->block, ech_block_batch(g->block, ECH_TOKENS), table, C);
+    x = ech_layer_position(g->block, x, matrix(g, ECH_AXIS_POSITION, T + 2, ECH_AXIS_MODEL, C));
+    ech_block_output(g->block, ech_layer_dropout(g->block, x, g->p));
+}
+
+static void build_head(graph *g)
+{
+    int x = input(g), gain = vector(g, ECH_AXIS_MODEL, C), shift = vector(g, ECH_AXIS_MODEL, C);
+    x = ech_layer_layernorm(g->block, x, gain, shift, 1e-5);
+    int targets = ech_block_batch(g->block, ECH_TARGETS);
+    int weights = ech_block_batch(g->block, ECH_WEIGHTS);
+    ech_layer_head_loss(g->block, x, targets, weights,
+                        matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), V);
+}
+
+static void test_vocabulary(void **state)
+{
+    (void)state;
+    compare_tensor("embedding", build_embedding);
+    compare_tensor("head", build_head);
+}
+
+/* Rows come in several chunks, of which ranks tell each other each; and five ids for four ranks: shares of
+ * two, of which the last rank has nothing. */
+static void compare_head(int64_t samples, int64_t tokens, int64_t ids, int t, int talks)
+{
+    graph g = {.pool = ech_pool_create()};
+    ech_ways ways = grid(t, 1, H, 0, false);
+    graph cut = {.pool = ech_pool_create()};
+    for (int i = 0; i < 2; i++) {
+        graph *of = i ? &cut : &g;
+        of->block = ech_block_create(of->pool, "head alone", 3, i ? ways : (ech_ways){0});
+        int targets = ech_block_batch(of->block, ECH_TARGETS);
+        int weights = ech_block_batch(of->block, ECH_WEIGHTS);
+        ech_layer_head_loss(of->block, input(of), targets, weights,
+                            matrix(of, ECH_AXIS_VOCAB, ids, ECH_AXIS_MODEL, C), ids);
+        ech_block_finish(of->block);
+    }
+    cut_side whole = cut_open(g.block, g.param.at, 1, samples, tokens, ids);
+    cut_side s = cut_open(cut.block, cut.param.at, 1, samples, tokens, ids);
+    cut_train(&whole);
+    cut_train(&s);
+    cut_compare_training(&whole, &s);
+    int64_t bytes;
+    const ech_node *head = &cut.block->node.at[cut.block->node.n - 1];
+    assert_int_equal(s.talks, talks);
+    assert_int_equal(whole.talks, 0);
+    assert_int_equal(ech_head_loss_exchanges(cut.block, head, s.extent, ECH_F64, &bytes), talks);
+    assert_int_equal(bytes, (t - 1) * samples * tokens * ECH_LOSS_STATS * 8);
+    cut_close(&whole);
+    cut_close(&s);
+    drop(&g);
+    drop(&cut);
+}
+
+static void test_head(void **state)
+{
+    (void)state;
+    compare_head(B, 24, 5, 4, 1);
+    compare_head(B, 24, 4, 4, 1);
+    compare_head(3, 96, 8191, 2, 3); /* 288 rows in chunks of 128 */
+}
+
+/* ---- attention ---- */
+
+/* GPT-2's: queries, keys and values are columns of one product, each shared out by heads. */
+static void build_attention(graph *g)
+{
+    ech_shape heads = ech_shape_heads(ECH_AXIS_HEADS, H, D);
+    int w = matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_QKV, 3 * C), b = vector(g, ECH_AXIS_QKV, 3 * C);
+    int qkv = ech_layer_linear(g->block, input(g), w, b, true, ECH_AXIS_QKV, 3 * C);
+    int q = ech_block_view(g->block, qkv, 0, heads), k = ech_block_view(g->block, qkv, C, heads);
+    int v = ech_block_view(g->block, qkv, 2 * C, heads);
+    int y = ech_layer_attention(g->block, q, k, v, g->p);
+    y = ech_block_view(g->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
+    w = matrix(g, ECH_AXIS_HEADS, C, ECH_AXIS_MODEL, C);
+    b = vector(g, ECH_AXIS_MODEL, C);
+    ech_block_output(g->block, ech_layer_linear(g->block, y, w, b, true, ECH_AXIS_MODEL, C));
+}
+
+static int project(graph *g, int x, ech_axis axis, int64_t out)
+{
+    int w = matrix(g, axis, out, ECH_AXIS_MODEL, C);
+    return ech_layer_linear(g->block, x, w, -1, false, axis, out);
+}
+
+/* Llama's: three products, of which two may have fewer heads, and positions by rotation. */
+static void build_grouped(graph *g)
+{
+    int x = input(g);
+    ech_shape query = ech_shape_heads(ECH_AXIS_HEADS, H, D);
+    ech_shape key = ech_shape_heads(ECH_AXIS_KV_HEADS, g->G, D);
+    int q = project(g, x, ECH_AXIS_HEADS, C), k = project(g, x, ECH_AXIS_KV_HEADS, g->G * D);
+    int v = project(g, x, ECH_AXIS_KV_HEADS, g->G * D);
+    q = ech_layer_rotary(g->block, ech_block_view(g->block, q, 0, query), 100);
+    k = ech_layer_rotary(g->block, ech_block_view(g->block, k, 0, key), 100);
+    v = ech_block_view(g->block, v, 0, key);
+    int y = ech_layer_attention(g->block, q, k, v, g->p);
+    y = ech_block_view(g->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
+    int w = matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_HEADS, C);
+    ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    compare_tensor("attention", build_attention);
+    compare_tensor("attention, keys apart", build_grouped);
+}
+
+/* One, two and four key/value heads for one, two and four tensor ranks. */
+static void test_grouped_heads(void **state)
+{
+    (void)state;
+    for (int64_t G = 1; G <= 4; G *= 2)
+        for (int t = 1; t <= 4; t *= 2)
+            for (int c = 1; c <= 2; c++)
+                for (int sequence = 0; sequence < 3; sequence++)
+                    compare("grouped attention", build_grouped, grid(t, c, G, sequence, false), G,
+                            0.2);
+}
+
+static void test_ring(void **state)
+{
+    (void)state;
+    for (int c = 2; c <= 4; c++)
+        for (int i = 0; i < 2; i++) {
+            compare("ring", build_attention, grid(1, c, H, 0, false), H, i ? 0.3 : 0);
+            compare("ring, keys apart", build_grouped, grid(1, c, 2, 0, false), 2, i ? 0.3 : 0);
+        }
+}
+
+static void test_ulysses(void **state)
+{
+    (void)state;
+    for (int c = 2; c <= 4; c *= 2)
+        for (int t = 1; t * c <= H; t *= 2)
+            for (int sequence = 0; sequence < 3; sequence++) {
+                compare("ulysses", build_attention, grid(t, c, H, sequence, true), H, 0.3);
+                if (t * c <= 4)
+                    compare("grouped ulysses", build_grouped, grid(t, c, 4, sequence, true), 4,
+                            0.3);
+            }
+}
+
+/* One after the other, with keys and values carried along: alone, and over tensor ranks. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    for (int pieces = 2; pieces <= 4; pieces++)
+        for (int t = 1; t <= 4; t *= 2)
+            for (int sequence = 0; sequence < 3; sequence++) {
+                ech_ways ways = grid(t, 1, 2, sequence, false);
+                ways.pieces = pieces;
+                compare("attention in pieces", build_attention, ways, H, 0.3);
+                compare("grouped attention in pieces", build_grouped, ways, 2, 0.3);
+                compare("embedding in pieces", build_embedding, ways, H, 0.3);
+                compare("head in pieces", build_head, ways, H, 0.3);
+            }
+}
+
+/* ---- tokens ---- */
+
+/* Every position is one rank's, and in a ring all have as many pairs of query and key. */
+static void test_tokens(void **state)
+{
+    (void)state;
+    for (int c = 1; c <= 4; c++)
+        for (int ulysses = 0; ulysses < 2; ulysses++) {
+            ech_ways ways = grid(1, c, H, 0, ulysses);
+            ech_extent extent = {.batch = B, .tokens = T / c, .sequence = T, .cut = {.context = c}};
+            int found[B * T] = {0};
+            int64_t pairs[4] = {0};
+            for (int rank = 0; rank < c; rank++) {
+                ech_rows rows = ech_context_rows(&ways, extent, 7, rank);
+                for (int64_t r = 0; r < B * T / c; r++) {
+                    int64_t whole = ech_row_whole(&rows, r) - 7 * T;
+                    assert_in_range(whole, 0, B * T - 1);
+                    found[whole]++;
+                    pairs[rank] += whole % T + 1;
+                }
+                if (!ulysses) assert_int_equal(pairs[rank], pairs[0]);
+            }
+            for (int i = 0; i < B * T; i++) assert_int_equal(found[i], 1);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),      cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_head),          cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_ulysses),       cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_tokens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Grids of stages, replicas, context and tensor ranks: their numbers, groups, and who holds, counts, writes
+ * and adds up which slice of which parameter. What is expected is found from coordinates, rank by rank.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layout/sample.h"
+
+enum { MOST = 64 };
+
+static const struct {
+    const char *architecture, *keys;
+    int stages, replicas[3], context, tensor, key_value;
+} grids[] = {
+    {"gpt2", "", 1, {1}, 1, 1, 1},
+    {"gpt2", "parallel.tensor=2", 1, {1}, 1, 2, 2},
+    {"gpt2", "parallel.context=2", 1, {3}, 2, 1, 1},
+    {"gpt2", "parallel.tensor=4 parallel.pipeline=2", 2, {2, 2}, 1, 4, 4},
+    {"gpt2",
+     "parallel.tensor=2 parallel.context=2 parallel.pipeline=2 parallel.sequence=true",
+     2,
+     {2, 2},
+     2,
+     2,
+     2},
+    {"gpt2",
+     "parallel.stage_replicas=[2,1,3] parallel.tensor=2 parallel.context=2",
+     3,
+     {2, 1, 3},
+     2,
+     2,
+     2},
+    {"llama", "parallel.tensor=4 model.num_key_value_heads=1", 1, {2}, 1, 4, 1},
+    {"llama", "parallel.tensor=4 model.num_key_value_heads=2", 1, {2}, 1, 4, 2},
+    {"llama",
+     "parallel.tensor=4 model.num_key_value_heads=2 parallel.context=2 parallel.pipeline=2 "
+     "parallel.sequence=keep",
+     2,
+     {2, 2},
+     2,
+     4,
+     2},
+    {"llama",
+     "parallel.stage_replicas=[3,1] parallel.tensor=4 model.num_key_value_heads=1",
+     2,
+     {3, 1},
+     1,
+     4,
+     1},
+    {"llama",
+     "parallel.context=2 parallel.tensor=2 parallel.context_method=ulysses",
+     1,
+     {3},
+     2,
+     2,
+     2},
+};
+enum { GRIDS = sizeof grids / sizeof *grids };
+
+static int world_of(int g)
+{
+    int replicas = 0;
+    for (int s = 0; s < grids[g].stages; s++) replicas += grids[g].replicas[s];
+    return replicas * grids[g].context * grids[g].tensor;
+}
+
+/* Norms are what sequence parallelism makes partial: the vectors of the model's width. */
+static bool is_norm(const ech_param *param)
+{
+    return param->shape.dims == 1 && param->shape.axis[0] == ECH_AXIS_MODEL;
+}
+
+static sample make(int g, bool tied)
+{
+    ech_config *config = sample_config(grids[g].architecture);
+    config->model.tie_word_embeddings = tied;
+    sample_set(config, grids[g].keys);
+    sample s = sample_create(config, world_of(g));
+    for (size_t p = 0; p < s.model->param.n; p++)
+        s.model->param.at[p].partial = s.layout->cut.sequence && is_norm(&s.model->param.at[p]);
+    return s;
+}
+
+/* ---- numbers ---- */
+
+static void test_places(void **state)
+{
+    (void)state;
+    for (int g = 0; g < GRIDS; g++) {
+        sample s = make(g, false);
+        const ech_layout *layout = s.layout;
+        int rank = 0;
+        assert_int_equal(layout->stages, grids[g].stages);
+        assert_int_equal(layout->context, grids[g].context);
+        assert_int_equal(layout->tensor, grids[g].tensor);
+        for (int stage = 0; stage < grids[g].stages; stage++) {
+            assert_int_equal(layout->first_rank[stage], rank);
+            assert_int_equal(layout->replicas[stage], grids[g].replicas[stage]);
+            for (int d = 0; d < grids[g].replicas[stage]; d++)
+                for (int c = 0; c < grids[g].context; c++)
+                    for (int t = 0; t < grids[g].tensor; t++, rank++) {
+                        const ech_place *place = &layout->place[rank];
+                        assert_int_equal(place->stage, stage);
+                        assert_int_equal(place->data, d);
+                        assert_int_equal(place->context, c);
+                        assert_int_equal(place->tensor, t);
+                        assert_int_equal(ech_layout_rank_at(layout, stage, d, c, t), rank);
+                    }
+        }
+        assert_int_equal(layout->world, rank);
+        assert_int_equal(layout->first_rank[grids[g].stages], rank);
+        sample_free(&s);
+    }
+}
+
+static void test_cuts(void **state)
+{
+    (void)state;
+    for (int g = 0; g < GRIDS; g++) {
+        sample s = make(g, false);
+        assert_int_equal(s.layout->cut.tensor, grids[g].tensor);
+        assert_int_equal(s.layout->cut.context, grids[g].context);
+        assert_int_equal(s.layout->cut.key_value, grids[g].key_value);
+        assert_int_equal(s.layout->cut.sequence, strstr(grids[g].keys, "sequence=") != NULL);
+        sample_free(&s);
+    }
+    sample s = sample_create(sample_config("gpt2"), 2);
+    sample_set(s.config, "parallel.sequence=true"); /* one tensor rank has all rows anyway */
+    assert_false(ech_model_cut(s.config).sequence);
+    sample_free(&s);
+}
+
+/* Micro-batch q is replica q mod r's, by as many ranks of it as there are, each with its counterpart. */
+static void test_micro_batches(void **state)
+{
+    (void)state;
+    for (int g = 0; g < GRIDS; g++) {
+        sample s = make(g, false);
+        const ech_layout *layout = s.layout;
+        for (int rank = 0; rank < layout->world; rank++)
+            for (int stage = 0; stage < layout->stages; stage++)
+                for (int q = 0; q < layout->micro_batches; q++) {
+                    int r = layout->replicas[stage];
+                    int there = ech_layout_rank_of(layout, stage, q, rank);
+                    const ech_place *from = &layout->place[rank], *to = &layout->place[there];
+                    assert_int_equal(to->stage, stage);
+                    assert_int_equal(to->data, q % r);
+                    assert_int_equal(to->context, from->context);
+                    assert_int_equal(to->tensor, from->tensor);
+                    assert_int_equal(ech_layout_global_micro(layout, there, q / r), q);
+                    assert_true(q / r < ech_layout_micro_batches(layout, there));
+                }
+        sample_free(&s);
+    }
+}
+
+/* ---- groups ---- */
+
+static bool is_member(const sample *s, int of, ech_group_kind kind, int rank)
+{
+    int members[MOST], n = ech_layout_members(s->layout, s->model, of, kind, members);
+    assert_int_equal(n, ech_layout_group_size(s->layout, s->model, of, kind));
+    for (int i = 1; i < n; i++) assert_true(members[i] > members[i - 1]);
+    for (int i = 0; i < n; i++)
+        if (members[i] == rank) return true;
+    return false;
+}
+
+typedef struct agreement {
+    bool stage, data, context, tensor, heads;
+    bool ends; /* both are at the first or the last stage */
+} agreement;
+
+static agreement compare(int g, const ech_place *a, const ech_place *b)
+{
+    int last = grids[g].stages - 1, t = grids[g].tensor, shares = grids[g].key_value;
+    return (agreement){.stage = a->stage == b->stage,
+                       .data = a->data == b->data,
+                       .context = a->context == b->context,
+                       .tensor = a->tensor == b->tensor,
+                       .heads = a->tensor * shares / t == b->tensor * shares / t,
+                       .ends = (a->stage == 0 || a->stage == last) &&
+                               (b->stage == 0 || b->stage == last)};
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    for (int g = 0; g < GRIDS; g++)
+        for (int tied = 0; tied < 2; tied++) {
+            sample s = make(g, tied);
+            bool shared = tied && grids[g].stages > 1;
+            for (int x = 0; x < s.layout->world; x++)
+                for (int y = 0; y < s.layout->world; y++) {
+                    agreement a = compare(g, &s.layout->place[x], &s.layout->place[y]);
+                    bool replica = a.stage && a.data;
+                    const bool expected[ECH_GROUPS] = {
+                        [ECH_GROUP_WORLD] = true,
+                        [ECH_GROUP_DATA] = a.stage && a.tensor,
+                        [ECH_GROUP_TIED] = shared && a.ends && a.tensor,
+                        [ECH_GROUP_PARTIAL] = a.stage,
+                        [ECH_GROUP_KEY_VALUE] = a.stage && a.heads,
+                        [ECH_GROUP_TENSOR] = replica && a.context,
+                        [ECH_GROUP_VOCABULARY] = replica && a.context,
+                        [ECH_GROUP_SHARDS] = replica && a.context,
+                        [ECH_GROUP_CONTEXT] = replica && a.tensor,
+                    };
+                    for (int kind = 0; kind < ECH_GROUPS; kind++)
+                        assert_int_equal(is_member(&s, x, (ech_group_kind)kind, y), expected[kind]);
+                }
+            sample_free(&s);
+        }
+}
+
+/* ---- parameters ---- */
+
+/* Adds one to each index of the cut dimension that the rank has. */
+static void add_slice(const sample *s, int rank, int param, int *times)
+{
+    ech_slice slice[ECH_MOST_SLICES];
+    const ech_shape *shape = &s->model->param.at[param].shape;
+    int n = ech_shape_slices(shape, s->layout->cut, s->layout->place[rank].tensor, slice);
+    for (int i = 0; i < n; i++)
+        for (int64_t j = 0; j < slice[i].count; j++) times[slice[i].whole + j]++;
+}
+
+static int64_t cut_size(const sample *s, int param)
+{
+    ech_slice slice[ECH_MOST_SLICES];
+    const ech_shape *shape = &s->model->param.at[param].shape;
+    ech_shape_slices(shape, s->layout->cut, 0, slice);
+    return shape->size[slice[0].dim];
+}
+
+/* All ranks together count every element of every parameter once, and write it once. */
+static void test_slices(void **state)
+{
+    (void)state;
+    for (int g = 0; g < GRIDS; g++)
+        for (int tied = 0; tied < 2; tied++) {
+            sample s = make(g, tied);
+            for (int p = 0; p < (int)s.model->param.n; p++) {
+                int counted[256] = {0}, written[256] = {0};
+                int64_t size = cut_size(&s, p);
+                assert_in_range(size, 1, 256);
+                for (int rank = 0; rank < s.layout->world; rank++) {
+                    bool counts = ech_layout_counts(s.layout, s.model, rank, p);
+                    bool writes = ech_layout_writes(s.layout, s.model, rank, p);
+                    if (counts) add_slice(&s, rank, p, counted);
+                    if (writes) add_slice(&s, rank, p, written);
+                    assert_true(ech_layout_holds(s.layout, rank, p) || !(counts || writes));
+                }
+                for (int64_t i = 0; i < size; i++) {
+                    assert_int_equal(counted[i], 1);
+                    assert_int_equal(written[i], 1);
+                }
+            }
+            sample_free(&s);
+        }
+}
+
+/* Ranks with the same slice share the writing: of uncut parameters all ranks of a stage, tensor ranks
+ * included, of others replicas and context ranks. */
+static void test_writers(void **state)
+{
+    (void)state;
+    sample s = make(1 + 3, false); /* 2 stages x 2 replicas x 2 context x 2 tensor ranks */
+    int params = (int)s.model->param.n;
+    for (int p = 0; p < params; p++) {
+        const ech_param *param = &s.model->param.at[p];
+        int shares, writer = -1, first = -1;
+        bool cut = ech_shape_is_cut(&param->shape, s.layout->cut, &shares);
+        for (int rank = 0; rank < s.layout->world; rank++) {
+            if (first < 0 && ech_layout_holds(s.layout, rank, p)) first = rank;
+            bool writes = ech_layout_writes(s.layout, s.model, rank, p);
+            if (writes && s.layout->place[rank].tensor == 1) writer = rank;
+            if (writes && !cut) writer = rank;
+        }
+        assert_int_equal(writer - first, cut ? p % 4 * 2 + 1 : p % 8);
+    }
+    sample_free(&s);
+}
+
+static bool has_heads(const ech_param *param)
+{
+    return strstr(param->name, "k_proj") || strstr(param->name, "v_proj");
+}
+
+/* The ranks of a stage with the same slice, all of them, add up what each has a share of; ranks that
+ * computed the same are not added up. */
+static void test_addends(void **state)
+{
+    (void)state;
+    int seen[ECH_GROUPS] = {0};
+    for (int g = 0; g < GRIDS; g++)
+        for (int tied = 0; tied < 2; tied++) {
+            sample s = make(g, tied);
+            for (int p = 0; p < (int)s.model->param.n; p++) {
+                const ech_param *param = &s.model->param.at[p];
+                ech_group_kind expected = ECH_GROUP_DATA;
+                if (tied && p == 0 && grids[g].stages > 1) expected = ECH_GROUP_TIED;
+                if (is_norm(param) && s.layout->cut.sequence) expected = ECH_GROUP_PARTIAL;
+                if (has_heads(param) && grids[g].key_value < grids[g].tensor)
+                    expected = ECH_GROUP_KEY_VALUE;
+                assert_int_equal(ech_layout_addends(s.layout, s.model, p), expected);
+                seen[expected]++;
+            }
+            sample_free(&s);
+        }
+    assert_true(seen[ECH_GROUP_DATA] && seen[ECH_GROUP_TIED] && seen[ECH_GROUP_PARTIAL] &&
+                seen[ECH_GROUP_KEY_VALUE]);
+}
+
+/* Members of an addend group hold the same slice. */
+static void test_addends_hold_the_same(void **state)
+{
+    (void)state;
+    for (int g = 0; g < GRIDS; g++) {
+        sample s = make(g, true);
+        for (int p = 0; p < (int)s.model->param.n; p++) {
+            ech_group_kind kind = ech_layout_addends(s.layout, s.model, p);
+            for (int rank = 0; rank < s.layout->world; rank++) {
+                int members[MOST], mine[256] = {0};
+                if (!ech_layout_holds(s.layout, rank, p)) continue;
+                add_slice(&s, rank, p, mine);
+                int n = ech_layout_members(s.layout, s.model, rank, kind, members);
+                for (int i = 0; i < n; i++) {
+                    int theirs[256] = {0};
+                    assert_true(ech_layout_holds(s.layout, members[i], p));
+                    add_slice(&s, members[i], p, theirs);
+                    assert_memory_equal(mine, theirs, sizeof mine);
+                }
+            }
+        }
+        sample_free(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_places),        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_slices),        cmocka_unit_test(test_writers),
+        cmocka_unit_test(test_addends),       cmocka_unit_test(test_addends_hold_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Small models of every family, cut as a line of assignments says, without any file. Include it behind
+ * cmocka.
+ */
+#ifndef ECH_TESTS_MODEL_CUT_MODEL_H
+#define ECH_TESTS_MODEL_CUT_MODEL_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/model.h"
+
+enum { CUT_MODEL_TOKENS = 24, CUT_MODEL_IDS = 13 };
+
+/* "section.key=value section.key=value ...": as on a command line. */
+static inline void cut_model_set(ech_config *config, const char *assignments)
+{
+    char *words = ech_strdup(assignments), *rest = words, *word;
+    while ((word = strsep(&rest, " ")))
+        if (*word) assert_int_equal(ech_config_set(config, word), ECH_OK);
+    free(words);
+}
+
+/* One layer of width 16 with 8 heads; dropout everywhere. */
+static inline ech_model *cut_model(const char *architecture, const char *assignments)
+{
+    ech_config *config;
+    ech_model *model;
+    assert_int_equal(ech_config_create(NULL, 0, &config), ECH_OK);
+    ech_config_replace_text(&config->model.architecture, architecture);
+    config->model.hidden_size = 16;
+    config->model.num_attention_heads = 8;
+    config->model.num_hidden_layers = 1;
+    config->model.intermediate_size = 12;
+    config->data.sequence_length = CUT_MODEL_TOKENS;
+    cut_model_set(config, "model.embd_pdrop=0.1 model.resid_pdrop=0.2 model.attn_pdrop=0.3");
+    cut_model_set(config, assignments);
+    assert_int_equal(ech_model_resolve(config, CUT_MODEL_IDS), ECH_OK);
+    assert_int_equal(ech_model_create(config, &model), ECH_OK);
+    ech_config_destroy(config);
+    return model;
+}
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every block of every family on grids of context x tensor ranks against the same block uncut, in fp64:
+ * outputs, gradients of inputs and of parameters, losses. The ranks are one thread's, and their groups plain
+ * loops (layer/cut_run.h), so what is tested is the models' wiring and the layers' mathematics alone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layer/cut_compare.h"
+#include "model/cut_model.h"
+
+static void compare(const char *architecture, const char *shape, const char *grid)
+{
+    ech_text cut_as = {0};
+    ech_text_append(&cut_as, "%s %s", shape, grid);
+    ech_model *whole = cut_model(architecture, shape), *cut = cut_model(architecture, cut_as.at);
+    assert_int_equal(whole->block.n, cut->block.n);
+    assert_int_equal(whole->param.n, cut->param.n);
+    for (size_t b = 0; b < cut->block.n; b++) {
+        int collectives[ECH_PHASES];
+        cut_compare(whole->block.at[b], whole->param.at, cut->block.at[b], cut->param.at,
+                    (int)cut->param.n, 2, CUT_MODEL_TOKENS, CUT_MODEL_IDS, collectives);
+    }
+    ech_model_destroy(whole);
+    ech_model_destroy(cut);
+    ech_text_free(&cut_as);
+}
+
+static const char *const sequences[] = {"false", "true", "keep"};
+
+/* t tensor ranks in every way, c context ranks. */
+static void compare_grid(const char *architecture, const char *shape, int t, int c,
+                         const char *method)
+{
+    for (int i = 0; i < (t > 1 ? 3 : 1); i++) {
+        ech_text grid = {0};
+        ech_text_append(&grid,
+                        "parallel.tensor=%d parallel.context=%d parallel.context_method=%s "
+                        "parallel.sequence=%s",
+                        t, c, method, sequences[i]);
+        compare(architecture, shape, grid.at);
+        ech_text_free(&grid);
+    }
+}
+
+static void test_gpt2(void **state)
+{
+    (void)state;
+    for (int t = 1; t <= 4; t *= 2)
+        for (int c = 1; c <= 4; c++) compare_grid("gpt2", "", t, c, "ring");
+    compare_grid("gpt2", "model.tie_word_embeddings=false", 2, 2, "ring");
+    for (int t = 1; t <= 4; t *= 2) compare_grid("gpt2", "", t, 2, "ulysses");
+}
+
+/* With as many key/value heads as ranks, with more, and with fewer. */
+static void test_llama(void **state)
+{
+    (void)state;
+    static const char *const heads[] = {"model.num_key_value_heads=8",
+                                        "model.num_key_value_heads=2",
+                                        "model.num_key_value_heads=1"};
+    for (int G = 0; G < 3; G++)
+        for (int t = 1; t <= 4; t *= 2)
+            for (int c = 1; c <= 3; c++) compare_grid("llama", heads[G], t, c, "ring");
+    for (int t = 1; t <= 4; t *= 2) compare_grid("llama", heads[0], t, 2, "ulysses");
+    compare_grid("llama", heads[1], 1, 2, "ulysses");
+}
+
+static void test_pieces(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {
+        "memory.sequence_chunks=2",
+        "memory.sequence_chunks=4",
+        "memory.sequence_chunks=4 parallel.tensor=2",
+        "memory.sequence_chunks=2 parallel.tensor=4 parallel.sequence=true",
+        "memory.sequence_chunks=3 parallel.tensor=2 parallel.sequence=keep",
+    };
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        compare("gpt2", "", pieces[i]);
+        compare("llama", "model.num_key_value_heads=2", pieces[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_pieces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

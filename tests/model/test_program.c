@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The programs that are derived for models' blocks where they are cut: which collectives there are, and where
+ * they stand among the calls.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "model/cut_model.h"
+
+enum { EMBEDDING, LAYER, HEAD };
+
+static const char *const families[] = {"gpt2", "llama"};
+
+/* ---- how many ---- */
+
+typedef struct counts {
+    int at[ECH_PHASES][ECH_COLLECTIVES];
+} counts;
+
+static counts count(const ech_block *block)
+{
+    counts n = {0};
+    for (int phase = 0; phase < ECH_PHASES; phase++)
+        for (size_t i = 0; i < block->program[phase].n; i++) {
+            const ech_exchange *does =
+                ech_call_exchange(block, &block->program[phase].at[i], (ech_phase)phase);
+            if (does) n.at[phase][does->kind]++;
+        }
+    return n;
+}
+
+static void assert_counts(const ech_block *block, counts wanted)
+{
+    counts n = count(block);
+    for (int phase = 0; phase < ECH_PHASES; phase++)
+        for (int kind = 0; kind < ECH_COLLECTIVES; kind++)
+            if (n.at[phase][kind] != wanted.at[phase][kind])
+                fail_msg("%s: %d %s in phase %d, wanted %d", block->name, n.at[phase][kind],
+                         ech_collective_name((ech_collective)kind), phase, wanted.at[phase][kind]);
+}
+
+#define F         ECH_FORWARD
+#define B         ECH_BACKWARD_INPUT
+#define W         ECH_BACKWARD_WEIGHT
+#define SUMS      ECH_COLLECTIVE_ALL_REDUCE
+#define GATHERS   ECH_COLLECTIVE_ALL_GATHER
+#define SCATTERS  ECH_COLLECTIVE_REDUCE_SCATTER
+#define SHIFTS    ECH_COLLECTIVE_SHIFT
+#define EXCHANGES ECH_COLLECTIVE_ALL_TO_ALL
+
+/* Megatron's: two of each layer and direction, where nothing else is cut. */
+static void test_tensor(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ech_model *model = cut_model(families[i], "parallel.tensor=2");
+        assert_counts(model->block.at[EMBEDDING], (counts){.at = {[F][SUMS] = 1}});
+        assert_counts(model->block.at[LAYER], (counts){.at = {[F][SUMS] = 2, [B][SUMS] = 2}});
+        assert_counts(model->block.at[HEAD], (counts){.at = {[B][SUMS] = 1}});
+        ech_model_destroy(model);
+    }
+}
+
+/* Each sum becomes a gather and a scatter; what was gathered is gathered again for W, or kept. The head
+ * reads it in B, and keeps it. */
+static void test_sequence(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool keep = i & 1;
+        ech_model *model =
+            cut_model(families[i / 2], keep ? "parallel.tensor=4 parallel.sequence=keep"
+                                            : "parallel.tensor=4 parallel.sequence=true");
+        assert_counts(model->block.at[EMBEDDING],
+                      (counts){.at = {[F][SCATTERS] = 1, [B][GATHERS] = 1}});
+        assert_counts(model->block.at[LAYER], (counts){.at = {[F][GATHERS] = 2,
+                                                              [F][SCATTERS] = 2,
+                                                              [B][GATHERS] = 2,
+                                                              [B][SCATTERS] = 2,
+                                                              [W][GATHERS] = keep ? 0 : 2}});
+        assert_counts(model->block.at[HEAD], (counts){.at = {[F][GATHERS] = 1, [B][SCATTERS] = 1}});
+        ech_model_destroy(model);
+    }
+}
+
+/* Keys and values go c - 1 places around, and for the backward as many back; their gradients come home. */
+static void test_context(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int c = 2; c <= 4; c++) {
+            ech_text ring = {0};
+            ech_text_append(&ring, "parallel.context=%d", c);
+            ech_model *model = cut_model(families[i], ring.at);
+            assert_counts(model->block.at[EMBEDDING], (counts){0});
+            assert_counts(model->block.at[LAYER],
+                          (counts){.at = {[F][SHIFTS] = c - 1, [B][SHIFTS] = 2 * (c - 1)}});
+            assert_counts(model->block.at[HEAD], (counts){0});
+            ech_model_destroy(model);
+            ech_text_append(&ring, " parallel.tensor=2");
+            model = cut_model(families[i], ring.at);
+            assert_counts(model->block.at[LAYER], (counts){.at = {[F][SUMS] = 2,
+                                                                  [B][SUMS] = 2,
+                                                                  [F][SHIFTS] = c - 1,
+                                                                  [B][SHIFTS] = 2 * (c - 1)}});
+            ech_model_destroy(model);
+            ech_text_free(&ring);
+        }
+    for (int i = 0; i < 2; i++) {
+        ech_model *model =
+            cut_model(families[i], "parallel.context=2 parallel.context_method=ulysses");
+        assert_counts(model->block.at[LAYER],
+                      (counts){.at = {[F][EXCHANGES] = 4, [B][EXCHANGES] = 4}});
+        ech_model_destroy(model);
+    }
+}
+
+/* ---- where ---- */
+
+static const char *const grids[] = {
+    "parallel.tensor=2",
+    "parallel.tensor=4 parallel.sequence=true",
+    "parallel.tensor=2 parallel.sequence=keep",
+    "parallel.context=2",
+    "parallel.context=4",
+    "parallel.context=3 parallel.tensor=2",
+    "parallel.context=2 parallel.tensor=4 parallel.sequence=true",
+    "parallel.context=2 parallel.tensor=2 parallel.context_method=ulysses",
+    "memory.sequence_chunks=2 parallel.tensor=2",
+};
+enum { GRIDS = sizeof grids / sizeof *grids };
+
+typedef struct asked {
+    const ech_block *block;
+    int value;
+    bool reads, writes;
+} asked;
+
+static void look(void *context, int value, bool write)
+{
+    asked *a = context;
+    if (ech_block_base(a->block, value) != a->value) return;
+    a->reads |= !write;
+    a->writes |= write;
+}
+
+/* What a call does to a value. */
+static asked ask(const ech_block *block, ech_phase phase, size_t call, int value)
+{
+    asked a = {.block = block, .value = ech_block_base(block, value)};
+    ech_call_touches(block, &block->program[phase].at[call], phase, ECH_TRAIN, look, &a);
+    return a;
+}
+
+/* Behind a sum of shares nobody adds another one, and the sum begins where the last one is made. */
+static void check_sum(const ech_block *block, ech_phase phase, size_t at)
+{
+    const ech_block_call *call = &block->program[phase].at[at];
+    bool forward = phase == ECH_FORWARD;
+    int value = forward ? block->node.at[call->node].out[0] : call->din[0];
+    int shares = 0;
+    for (size_t i = 0; i < block->program[phase].n; i++) {
+        asked a = ask(block, phase, i, value);
+        if (i == at) continue;
+        if (a.writes && i > at)
+            fail_msg("%s: call %zu of phase %d writes what call %zu has summed", block->name, i,
+                     phase, at);
+        shares += a.writes;
+        if (i < at) assert_false(a.reads && !a.writes); /* nobody has seen shares */
+    }
+    assert_true(shares > 0);
+    if (!forward) assert_true(ask(block, phase, at - 1, value).writes);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    int sums = 0;
+    for (int i = 0; i < 2 * GRIDS; i++) {
+        ech_model *model = cut_model(families[i % 2], grids[i / 2]);
+        for (size_t b = 0; b < model->block.n; b++)
+            for (int phase = 0; phase < ECH_PHASES; phase++)
+                for (size_t c = 0; c < model->block.at[b]->program[phase].n; c++) {
+                    const ech_block *block = model->block.at[b];
+                    const ech_exchange *does =
+                        ech_call_exchange(block, &block->program[phase].at[c], (ech_phase)phase);
+                    if (!does || does->kind != SUMS) continue;
+                    check_sum(block, (ech_phase)phase, c);
+                    sums++;
+                }
+        ech_model_destroy(model);
+    }
+    assert_true(sums > 0);
+}
+
+/* What is made again is made before whoever reads it, at most one layer ahead; what goes around a ring just
+ * one, so that it arrives while that computes. */
+static void check_again(const ech_block *block, ech_phase phase, size_t at)
+{
+    const ech_node *node = &block->node.at[block->program[phase].at[at].node];
+    int ahead = 0;
+    assert_true(node->only_again);
+    for (size_t i = 0; i < block->program[phase].n; i++) {
+        const ech_block_call *call = &block->program[phase].at[i];
+        asked a = ask(block, phase, i, node->out[0]);
+        assert_false(i < at && (a.reads || a.writes));
+        if (i > at && a.reads) {
+            assert_true(ahead <= 1);
+            if (node->layer->exchange.kind == SHIFTS) assert_int_equal(ahead, 1);
+            return;
+        }
+        if (i > at)
+            ahead += call->node >= 0 && !call->again && !ech_call_exchange(block, call, phase);
+    }
+    fail_msg("%s: nobody reads %s", block->name, block->value.at[node->out[0]].name);
+}
+
+static void test_again(void **state)
+{
+    (void)state;
+    int made = 0;
+    for (int i = 0; i < 2 * GRIDS; i++) {
+        ech_model *model = cut_model(families[i % 2], grids[i / 2]);
+        for (size_t b = 0; b < model->block.n; b++) {
+            const ech_block *block = model->block.at[b];
+            for (int phase = 0; phase < ECH_PHASES; phase++)
+                for (size_t c = 0; c < block->program[phase].n; c++) {
+                    if (!block->program[phase].at[c].again) continue;
+                    assert_int_not_equal(phase, ECH_FORWARD);
+                    check_again(block, (ech_phase)phase, c);
+                    made++;
+                }
+        }
+        ech_model_destroy(model);
+    }
+    assert_true(made > 0);
+}
+
+/* ---- nothing is cut ---- */
+
+static void assert_same_calls(const ech_block *a, const ech_block *b, int phase)
+{
+    assert_int_equal(a->program[phase].n, b->program[phase].n);
+    for (size_t i = 0; i < a->program[phase].n; i++) {
+        const ech_block_call *x = &a->program[phase].at[i], *y = &b->program[phase].at[i];
+        assert_int_equal(x->node, y->node);
+        assert_false(x->again || y->again);
+        assert_memory_equal(x->dout, y->dout, sizeof x->dout);
+        assert_memory_equal(x->din, y->din, sizeof x->din);
+        assert_memory_equal(x->add, y->add, sizeof x->add);
+    }
+}
+
+/* Degrees of one are no degrees, whatever else is asked for. */
+static void test_uncut(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ech_model *plain = cut_model(families[i], "");
+        ech_model *one =
+            cut_model(families[i], "parallel.tensor=1 parallel.context=1 parallel.sequence=true "
+                                   "parallel.context_method=ulysses memory.sequence_chunks=1");
+        for (size_t b = 0; b < plain->block.n; b++) {
+            const ech_block *x = plain->block.at[b], *y = one->block.at[b];
+            assert_int_equal(x->node.n, y->node.n);
+            assert_int_equal(x->value.n, y->value.n);
+            for (size_t n = 0; n < x->node.n; n++) {
+                assert_ptr_equal(x->node.at[n].layer, y->node.at[n].layer);
+                assert_int_equal(y->node.at[n].layer->exchange.kind, ECH_COLLECTIVE_NONE);
+                assert_int_equal(y->node.at[n].layer->exchange_back.kind, ECH_COLLECTIVE_NONE);
+                assert_false(y->node.at[n].shares_rows || y->node.at[n].shares_gradient);
+            }
+            for (int phase = 0; phase < ECH_PHASES; phase++) assert_same_calls(x, y, phase);
+            assert_counts(x, (counts){0});
+        }
+        for (size_t p = 0; p < one->param.n; p++) assert_false(one->param.at[p].partial);
+        ech_model_destroy(plain);
+        ech_model_destroy(one);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensor),  cmocka_unit_test(test_sequence),
+        cmocka_unit_test(test_context), cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_again),   cmocka_unit_test(test_uncut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ranks send, against the papers' closed formulas.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "schedule/fixture.h"
+
+enum { B = 2, T = 16, C = 16, H = 4, V = 52, L = 3, M = 4, ITEM = 4 };
+
+/* Micro-batches of B samples; M of them for each of `data` replicas. */
+static fixture plan(int ranks, int data, const char *more)
+{
+    ech_text text = {0};
+    ech_config *config = sample_config("llama");
+    ech_text_append(&text,
+                    "data.sequence_length=%d training.micro_batch_size=%d "
+                    "training.global_batch_size=%d model.num_hidden_layers=%d "
+                    "model.num_attention_heads=%d model.vocab_size=%d training.check_every=0 %s",
+                    T, B, B * M * data, L, H, V, more);
+    sample_set(config, text.at);
+    ech_text_free(&text);
+    return fixture_plan(config, ranks);
+}
+
+static void check(const ech_traffic *traffic, ech_collective kind, int64_t calls)
+{
+    assert_int_equal(traffic->calls[kind], calls);
+}
+
+static void assert_silent(const ech_traffic *traffic)
+{
+    assert_int_equal(traffic->bytes, 0);
+    assert_int_equal(traffic->messages, 0);
+    for (int kind = 0; kind < ECH_COLLECTIVES; kind++) assert_int_equal(traffic->calls[kind], 0);
+}
+
+/* One rank has nobody to send to. */
+static void test_one_rank(void **state)
+{
+    (void)state;
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    fixture f = plan(1, 1, "");
+    ech_plan_traffic(f.plan[0], traffic);
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) assert_silent(&traffic[axis]);
+    fixture_free(&f);
+}
+
+/* Shoeybi et al. 2019: of each layer two all-reduces forward and two backward; one for the rows of the
+ * table and one for the gradient behind the head. Each sends 2 (t - 1) / t of its tensor. */
+static void check_tensor(int t)
+{
+    char more[64];
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    snprintf(more, sizeof more, "parallel.tensor=%d", t);
+    fixture f = plan(t, 1, more);
+    int64_t calls = M * (4 * L + 2), R = B * T;
+    for (int rank = 0; rank < t; rank++) {
+        ech_plan_traffic(f.plan[rank], traffic);
+        const ech_traffic *tensor = &traffic[ECH_TRAFFIC_TENSOR];
+        check(tensor, ECH_COLLECTIVE_ALL_REDUCE, calls);
+        check(tensor, ECH_COLLECTIVE_ALL_GATHER, 0);
+        assert_int_equal(tensor->groups[ECH_GROUP_TENSOR], calls);
+        assert_int_equal(tensor->bytes, calls * 2 * (t - 1) * R * C * ITEM / t);
+        assert_int_equal(tensor->messages, calls * 2 * (t - 1));
+        /* Three numbers in fp64 of every row to every other rank. */
+        const ech_traffic *vocabulary = &traffic[ECH_TRAFFIC_VOCABULARY];
+        check(vocabulary, ECH_COLLECTIVE_ALL_GATHER, M);
+        assert_int_equal(vocabulary->bytes, M * (t - 1) * R * 3 * 8);
+        assert_int_equal(vocabulary->messages, M * (t - 1));
+        assert_silent(&traffic[ECH_TRAFFIC_CONTEXT]);
+        assert_silent(&traffic[ECH_TRAFFIC_PIPELINE]);
+        assert_silent(&traffic[ECH_TRAFFIC_DATA]);
+    }
+    fixture_free(&f);
+}
+
+static void test_tensor(void **state)
+{
+    (void)state;
+    check_tensor(2);
+    check_tensor(4);
+}
+
+/* Korthikanti et al. 2022: an all-reduce becomes a reduce-scatter and an all-gather, which together send
+ * as much; what is not kept of gathered inputs is gathered again. */
+static void check_sequence(bool keep)
+{
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    fixture f = plan(2, 1,
+                     keep ? "parallel.tensor=2 parallel.sequence=keep"
+                          : "parallel.tensor=2 parallel.sequence=true");
+    int64_t gathers = M * ((keep ? 4 : 6) * L + 2), scatters = M * (4 * L + 2), R = B * T;
+    for (int rank = 0; rank < 2; rank++) {
+        ech_plan_traffic(f.plan[rank], traffic);
+        const ech_traffic *tensor = &traffic[ECH_TRAFFIC_TENSOR];
+        check(tensor, ECH_COLLECTIVE_ALL_REDUCE, 0);
+        check(tensor, ECH_COLLECTIVE_ALL_GATHER, gathers);
+        check(tensor, ECH_COLLECTIVE_REDUCE_SCATTER, scatters);
+        assert_int_equal(tensor->bytes, (gathers + scatters) * R * C * ITEM / 2);
+        assert_int_equal(tensor->messages, gathers + scatters);
+        /* Gains of norms: each rank has a share of their gradients' sum. */
+        const ech_traffic *data = &traffic[ECH_TRAFFIC_DATA];
+        assert_int_equal(data->groups[ECH_GROUP_PARTIAL], data->calls[ECH_COLLECTIVE_ALL_REDUCE]);
+        assert_int_equal(data->bytes, (2 * L + 1) * C * ITEM);
+    }
+    fixture_free(&f);
+}
+
+static void test_sequence(void **state)
+{
+    (void)state;
+    check_sequence(false);
+    check_sequence(true);
+}
+
+/* Keys and values go around once in the forward, and once more in the backward, with their gradients the
+ * same way home. */
+static void test_ring(void **state)
+{
+    (void)state;
+    enum { c = 4 };
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    fixture f = plan(c, 1, "parallel.context=4");
+    for (int rank = 0; rank < c; rank++) {
+        ech_plan_traffic(f.plan[rank], traffic);
+        const ech_traffic *context = &traffic[ECH_TRAFFIC_CONTEXT];
+        int64_t calls = M * L * 3 * (c - 1);
+        check(context, ECH_COLLECTIVE_SHIFT, calls);
+        assert_int_equal(context->groups[ECH_GROUP_CONTEXT], calls);
+        assert_int_equal(context->bytes, calls * 2 * B * T / c * C * ITEM);
+        assert_int_equal(context->messages, calls);
+        assert_silent(&traffic[ECH_TRAFFIC_TENSOR]);
+        assert_silent(&traffic[ECH_TRAFFIC_VOCABULARY]);
+    }
+    fixture_free(&f);
+}
+
+/* DeepSpeed-Ulysses: queries, keys, values and what comes of them change places, and their gradients. */
+static void test_ulysses(void **state)
+{
+    (void)state;
+    enum { c = 2 };
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    fixture f = plan(c, 1, "parallel.context=2 parallel.context_method=ulysses");
+    for (int rank = 0; rank < c; rank++) {
+        ech_plan_traffic(f.plan[rank], traffic);
+        const ech_traffic *context = &traffic[ECH_TRAFFIC_CONTEXT];
+        int64_t calls = M * L * 8, own = B * T / c * C * ITEM;
+        check(context, ECH_COLLECTIVE_ALL_TO_ALL, calls);
+        assert_int_equal(context->bytes, calls * own * (c - 1) / c);
+        assert_int_equal(context->messages, calls * (c - 1));
+    }
+    fixture_free(&f);
+}
+
+/* A stage sends each micro-batch on and its gradient back; of tensor ranks that hold it alike each sends a
+ * part, which the receiving ones gather. */
+static void test_pipeline(void **state)
+{
+    (void)state;
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    fixture f = plan(4, 1, "parallel.tensor=2 parallel.pipeline=2");
+    int64_t R = B * T;
+    for (int rank = 0; rank < 4; rank++) {
+        ech_plan_traffic(f.plan[rank], traffic);
+        const ech_traffic *pipeline = &traffic[ECH_TRAFFIC_PIPELINE];
+        assert_int_equal(pipeline->bytes, M * R * C * ITEM / 2);
+        assert_int_equal(pipeline->messages, M);
+        int stage = f.of.layout->place[rank].stage, first, end, layers;
+        ech_layout_blocks(f.of.layout, rank, 0, &first, &end);
+        layers = end - first - 1; /* the embedding, or the head */
+        const ech_traffic *tensor = &traffic[ECH_TRAFFIC_TENSOR];
+        check(tensor, ECH_COLLECTIVE_ALL_GATHER, M);
+        check(tensor, ECH_COLLECTIVE_ALL_REDUCE, M * (4 * layers + 1));
+        assert_int_equal(tensor->bytes, (M + 2 * M * (4 * layers + 1)) * R * C * ITEM / 2);
+        check(&traffic[ECH_TRAFFIC_VOCABULARY], ECH_COLLECTIVE_ALL_GATHER, stage == 1 ? M : 0);
+    }
+    fixture_free(&f);
+}
+
+/* 2 (N - 1) / N of all gradients, whatever replicas and context ranks make up N; and what ranks send does
+ * not depend on the number of replicas otherwise. */
+static void test_data(void **state)
+{
+    (void)state;
+    ech_traffic traffic[ECH_TRAFFIC_AXES], alone[ECH_TRAFFIC_AXES];
+    fixture f = plan(4, 2, "parallel.context=2"), g = plan(2, 1, "parallel.context=2");
+    int64_t bytes = 0, N = 4;
+    for (int rank = 0; rank < N; rank++) {
+        ech_plan_traffic(f.plan[rank], traffic);
+        bytes += traffic[ECH_TRAFFIC_DATA].bytes;
+        assert_int_equal(traffic[ECH_TRAFFIC_DATA].bytes, ech_plan_reduced_bytes(f.plan[rank]));
+        assert_int_equal(traffic[ECH_TRAFFIC_DATA].groups[ECH_GROUP_DATA], f.plan[rank]->bucket.n);
+        assert_true(traffic[ECH_TRAFFIC_DATA].messages > 0);
+    }
+    assert_int_equal(bytes, 2 * (N - 1) * ech_model_params(f.of.model) * ITEM);
+    ech_plan_traffic(g.plan[0], alone);
+    assert_memory_equal(&traffic[ECH_TRAFFIC_CONTEXT], &alone[ECH_TRAFFIC_CONTEXT],
+                        sizeof *traffic);
+    fixture_free(&f);
+    fixture_free(&g);
+}
+
+/* How many messages a ring needs is not said. */
+static void test_ring_reduction(void **state)
+{
+    (void)state;
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    fixture f = plan(2, 2, "");
+    f.plan[0]->reduction = ECH_REDUCTION_RING;
+    ech_plan_traffic(f.plan[0], traffic);
+    assert_int_equal(traffic[ECH_TRAFFIC_DATA].messages, -1);
+    assert_int_equal(traffic[ECH_TRAFFIC_DATA].bytes, ech_plan_reduced_bytes(f.plan[0]));
+    fixture_free(&f);
+}
+
+/* An outline counts the same. */
+static void test_outline(void **state)
+{
+    (void)state;
+    ech_traffic whole[ECH_TRAFFIC_AXES], traffic[ECH_TRAFFIC_AXES];
+    fixture f = plan(8, 1, "parallel.tensor=2 parallel.pipeline=2 parallel.context=2");
+    for (int rank = 0; rank < 8; rank++) {
+        ech_plan_request request = fixture_request(&f, rank);
+        request.outline = true;
+        ech_plan *outline = NULL;
+        assert_int_equal(ech_plan_create(&request, &outline), ECH_OK);
+        ech_plan_traffic(f.plan[rank], whole);
+        ech_plan_traffic(outline, traffic);
+        assert_memory_equal(whole, traffic, sizeof whole);
+        ech_plan_destroy(outline);
+    }
+    fixture_free(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_rank), cmocka_unit_test(test_tensor),
+        cmocka_unit_test(test_sequence), cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_ulysses),  cmocka_unit_test(test_pipeline),
+        cmocka_unit_test(test_data),     cmocka_unit_test(test_ring_reduction),
+        cmocka_unit_test(test_outline),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
