@@ -4,6 +4,8 @@
  * layers' declarations. Values come into being when a step first touches them.
  */
 
+#include <stdlib.h>
+
 #include "schedule/passes.h"
 
 typedef struct accessor {
@@ -11,6 +13,9 @@ typedef struct accessor {
     ech_list *list;
     ech_step *step;
     int tick;
+    /* One more than the scratch bytes of each call, by phase and block; 0: nobody asked yet. The answer
+     * is the same for every micro-batch, and libraries take their time to give it. */
+    size_t **scratch[ECH_PHASES];
 } accessor;
 
 static int new_value(accessor *a, ech_value value)
@@ -129,7 +134,7 @@ static void access_call(accessor *a, const ech_block *block, ech_phase phase, in
         for (int i = 0; i < node->params; i++) touch_gradient(a, node->param[i], index);
 }
 
-static size_t scratch_of(const accessor *a, const ech_block *block, const ech_block_call *call)
+static size_t ask_scratch(const accessor *a, const ech_block *block, const ech_block_call *call)
 {
     if (call->node < 0 || !block->node.at[call->node].layer->scratch) return 0;
     ech_scratch_query query = {.block = block,
@@ -140,6 +145,16 @@ static size_t scratch_of(const accessor *a, const ech_block *block, const ech_bl
                                .phase = call->again ? ECH_FORWARD : a->step->phase,
                                .purpose = a->list->purpose};
     return query.node->layer->scratch(&query);
+}
+
+static size_t scratch_of(const accessor *a, int index)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    size_t **known = &a->scratch[a->step->phase][a->step->block];
+    if (!*known) *known = ech_calloc(block->program[a->step->phase].n, sizeof **known);
+    if (!(*known)[index])
+        (*known)[index] = 1 + ask_scratch(a, block, &block->program[a->step->phase].at[index]);
+    return (*known)[index] - 1;
 }
 
 static void touch_scratch(accessor *a, size_t bytes)
@@ -164,7 +179,7 @@ static void access_block(accessor *a)
     a->step->ticks = a->step->calls;
     for (int c = 0; c < a->step->ticks; c++) {
         int index = a->step->first_call + c;
-        size_t bytes = scratch_of(a, block, &block->program[a->step->phase].at[index]);
+        size_t bytes = scratch_of(a, index);
         if (bytes > scratch) scratch = bytes;
         a->tick = a->step->tick + c;
         access_call(a, block, a->step->phase, index);
@@ -322,15 +337,24 @@ static void make_slots(const ech_plan *plan, ech_list *list)
 void ech_pass_access(ech_plan *plan, ech_list *list)
 {
     make_slots(plan, list);
+    accessor a = {.plan = plan, .list = list};
+    size_t blocks = plan->model->block.n;
+    for (int phase = 0; phase < ECH_PHASES; phase++)
+        a.scratch[phase] = ech_calloc(blocks, sizeof *a.scratch[phase]);
     int tick = 0;
     for (size_t s = 0; s < list->step.n; s++) {
         ech_step *step = &list->step.at[s];
         step->first_access = (int)list->access.n;
         step->tick = tick;
         step->ticks = 1;
-        accessor a = {.plan = plan, .list = list, .step = step, .tick = tick};
+        a.step = step;
+        a.tick = tick;
         access_step(&a);
         tick += step->ticks;
+    }
+    for (int phase = 0; phase < ECH_PHASES; phase++) {
+        for (size_t b = 0; b < blocks; b++) free(a.scratch[phase][b]);
+        free(a.scratch[phase]);
     }
     list->ticks = tick;
 }
