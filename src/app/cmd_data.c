@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon data IN OUT [--tokenizer NAME] [--valid SHARE]
+ * echelon data IN OUT [--tokenizer SOURCE] [--valid SHARE]
  */
 #include <stdio.h>
 
@@ -17,30 +17,22 @@ static const char about[] =
     "tokens to measure the model with that it has not seen.";
 
 static const struct argp_option options[] = {
-    {"tokenizer", 't', "NAME", 0, "how text becomes tokens (bytes)", 0},
+    {"tokenizer", 't', "SOURCE", 0,
+     "how text becomes tokens: bytes, a tokenizer.json, or a folder with one (bytes)", 0},
     {"valid", 'v', "SHARE", 0, "share of each file for validation, 0 to below 1 (0: none)", 0},
     {0}};
 
 typedef struct data_arguments {
-    const char *in, *out;
-    const ech_tokenizer *tokenizer;
+    const char *in, *out, *tokenizer;
     double valid;
 } data_arguments;
-
-static void find_tokenizer(data_arguments *in, const char *name, const struct argp_state *state)
-{
-    in->tokenizer = ech_tokenizer_find(name);
-    if (!in->tokenizer)
-        argp_error(state, "--tokenizer %s: no such tokenizer; there are: %s", name,
-                   ech_tokenizer_names());
-}
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
     data_arguments *in = state->input;
     switch (key) {
     case 't':
-        find_tokenizer(in, text, state);
+        in->tokenizer = text;
         return 0;
     case 'v':
         in->valid = ech_option_real(state, "--valid", text);
@@ -84,7 +76,7 @@ static void print_result(const data_arguments *in, const ech_import_count *count
     printf("%s file%s, %s document%s, %s, as %s\n", ech_count_text(count->files, files),
            count->files == 1 ? "" : "s", ech_count_text(count->documents, documents),
            count->documents == 1 ? "" : "s", ech_text_from_bytes(count->bytes, bytes, sizeof bytes),
-           in->tokenizer->name);
+           in->tokenizer);
     if (in->valid > 0) {
         print_part(in->out, "-train", count->tokens);
         print_part(in->out, "-valid", count->valid_tokens);
@@ -96,18 +88,27 @@ static void print_result(const data_arguments *in, const ech_import_count *count
     }
 }
 
+static ech_status import(const data_arguments *in, ech_import_count *count)
+{
+    ech_tokenizer *tokenizer;
+    ECH_TRY(ech_tokenizer_open(in->tokenizer, &tokenizer));
+    ech_status_line_begin(&line);
+    ech_status status =
+        ech_data_import(in->in, in->out, tokenizer, in->valid, show_progress, count);
+    ech_status_line_end(&line);
+    ech_tokenizer_close(tokenizer);
+    return status;
+}
+
 ech_status ech_command_data(int argc, char **argv, int *code)
 {
     (void)code;
     const struct argp argp = {
         .options = options, .parser = parse, .args_doc = "IN OUT", .doc = about};
-    data_arguments in = {.tokenizer = ech_tokenizer_find("bytes")};
+    data_arguments in = {.tokenizer = "bytes"};
     ech_import_count count;
     argp_parse(&argp, argc, argv, 0, NULL, &in);
-    ech_status_line_begin(&line);
-    ech_status status =
-        ech_data_import(in.in, in.out, in.tokenizer, in.valid, show_progress, &count);
-    ech_status_line_end(&line);
-    if (status == ECH_OK) print_result(&in, &count);
-    return status;
+    ECH_TRY(import(&in, &count));
+    print_result(&in, &count);
+    return ECH_OK;
 }

@@ -75,17 +75,17 @@ static error_t parse(int key, char *text, struct argp_state *state)
     }
 }
 
-/* The text so far. The model sees ids [base, n), of which it has been given the first `fed`. */
+/* The text so far. The model sees ids [base, ids.n), of which it has been given the first `fed`. */
 typedef struct story {
-    int32_t *ids;
-    size_t n, capacity, base, fed;
+    ech_ids ids;
+    size_t base, fed;
     int64_t T, choices; /* ids below `choices` may be chosen */
 } story;
 
 static ech_status write_token(const ech_tokenizer *tokenizer, int32_t id)
 {
     ech_text text = {0};
-    tokenizer->decode(id, &text);
+    ech_tokenizer_decode(tokenizer, id, &text);
     size_t written = text.n ? fwrite(text.at, 1, text.n, stdout) : 0;
     bool ok = written == text.n && fflush(stdout) == 0;
     ech_text_free(&text);
@@ -98,12 +98,12 @@ static ech_status write_token(const ech_tokenizer *tokenizer, int32_t id)
 static ech_status feed(ech_exec *exec, story *s)
 {
     size_t T = (size_t)s->T;
-    if (s->n - s->base > T) {
-        s->base = s->n - (T + 1) / 2;
+    if (s->ids.n - s->base > T) {
+        s->base = s->ids.n - (T + 1) / 2;
         s->fed = 0;
     }
-    for (; s->fed < s->n - s->base; s->fed++) {
-        ech_exec_set_token(exec, s->ids[s->base + s->fed], (int64_t)s->fed);
+    for (; s->fed < s->ids.n - s->base; s->fed++) {
+        ech_exec_set_token(exec, s->ids.at[s->base + s->fed], (int64_t)s->fed);
         ECH_TRY(ech_exec_run(exec, ECH_LIST_GENERATE, 0));
     }
     return ECH_OK;
@@ -120,18 +120,24 @@ static ech_status choose_next(ech_exec *exec, const sample_arguments *in, story 
                               ech_random_unit(ech_random_word(key, 0)), id);
 }
 
+static ech_status encode(const ech_tokenizer *tokenizer, const char *text, ech_ids *out)
+{
+    ech_coder *coder = ech_coder_create(tokenizer);
+    ech_status status = ech_coder_encode(coder, text, strlen(text), out);
+    ech_coder_destroy(coder);
+    return status;
+}
+
 static ech_status begin(const ech_trained *trained, const sample_arguments *in, story *s)
 {
     const ech_tokenizer *tokenizer = trained->design.tokenizer;
-    int64_t V = trained->config->model.vocab_size;
+    int64_t V = trained->config->model.vocab_size, ids = ech_tokenizer_vocabulary(tokenizer);
     s->T = trained->config->data.sequence_length;
-    s->choices = V < tokenizer->vocabulary ? V : tokenizer->vocabulary;
-    tokenizer->encode(in->prompt, strlen(in->prompt), &s->ids, &s->n, &s->capacity);
-    for (size_t i = 0; i < s->n; i++) ECH_TRY(write_token(tokenizer, s->ids[i]));
-    if (s->n > (size_t)s->T) s->base = s->n - (size_t)s->T;
-    if (s->n > 0) return ECH_OK;
-    s->ids = ech_grow(s->ids, &s->capacity, 1, sizeof *s->ids);
-    s->ids[s->n++] = tokenizer->end_of_text;
+    s->choices = V < ids ? V : ids;
+    ECH_TRY(encode(tokenizer, in->prompt, &s->ids));
+    for (size_t i = 0; i < s->ids.n; i++) ECH_TRY(write_token(tokenizer, s->ids.at[i]));
+    if (s->ids.n > (size_t)s->T) s->base = s->ids.n - (size_t)s->T;
+    if (s->ids.n == 0) ECH_PUSH(s->ids, ech_tokenizer_end_of_text(tokenizer));
     return ECH_OK;
 }
 
@@ -142,9 +148,8 @@ static ech_status tell(const ech_trained *trained, const sample_arguments *in, s
     for (int64_t number = 0; number < in->tokens; number++) {
         int32_t id;
         ECH_TRY(choose_next(trained->session.exec, in, s, number, &id));
-        if (id == tokenizer->end_of_text) break;
-        s->ids = ech_grow(s->ids, &s->capacity, s->n + 1, sizeof *s->ids);
-        s->ids[s->n++] = id;
+        if (id == ech_tokenizer_end_of_text(tokenizer)) break;
+        ECH_PUSH(s->ids, id);
         ECH_TRY(write_token(tokenizer, id));
     }
     if (isatty(STDOUT_FILENO)) putchar('\n');
@@ -155,7 +160,7 @@ static ech_status sample(ech_trained *trained, void *context)
 {
     story s = {0};
     ech_status status = tell(trained, context, &s);
-    free(s.ids);
+    free(s.ids.at);
     return status;
 }
 

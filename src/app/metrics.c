@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "checkpoint/json.h"
+#include "base/json.h"
 
 enum { FILE_LIMIT = 1 << 30 };
 

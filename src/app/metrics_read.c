@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "checkpoint/json.h"
+#include "base/json.h"
 
 enum { LARGEST_FILE = 1 << 30, LONGEST_LINE = 1 << 16 };
 static const int64_t LAST_STEP = INT64_C(1000000000000000);

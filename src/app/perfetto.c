@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "checkpoint/json.h"
+#include "base/json.h"
 
 /* Threads of a lane; what finds none free shares the last one. */
 enum { THREADS = 32 };

@@ -12,10 +12,11 @@
 
 ech_status ech_setup_defaults(ech_config **out)
 {
-    const ech_config_names names[] = {
-        {"models", ech_family_names()},        {"tokenizers", ech_tokenizer_names()},
-        {"optimizers", ech_optimizer_names()}, {"curves", ech_curve_names()},
-        {"comms", ech_comm_names()},           {"reductions", ech_reduction_names()}};
+    const ech_config_names names[] = {{"models", ech_family_names()},
+                                      {"optimizers", ech_optimizer_names()},
+                                      {"curves", ech_curve_names()},
+                                      {"comms", ech_comm_names()},
+                                      {"reductions", ech_reduction_names()}};
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
@@ -155,9 +156,12 @@ static ech_status resolve_layout(ech_config *config, const ech_model *model, int
 
 ech_status ech_setup_resolve(ech_config *config, int world, int local_ranks)
 {
-    const ech_tokenizer *tokenizer = ech_tokenizer_find(config->data.tokenizer);
+    ech_tokenizer *tokenizer;
     ech_model *model = NULL;
-    ECH_TRY(ech_model_resolve(config, tokenizer->vocabulary));
+    ECH_TRY(ech_tokenizer_open(config->data.tokenizer, &tokenizer));
+    int64_t vocabulary = ech_tokenizer_vocabulary(tokenizer);
+    ech_tokenizer_close(tokenizer);
+    ECH_TRY(ech_model_resolve(config, vocabulary));
     ECH_TRY(resolve_optimizer(config));
     ECH_TRY(resolve_machine(config, local_ranks));
     ECH_TRY(ech_model_create_uncut(config, &model));
@@ -186,8 +190,8 @@ ech_status ech_design_create(ech_config *config, int world, ech_design *out)
     ech_dtype dtype = ECH_F32;
     ech_dtype_from_name(config->precision.compute, &dtype);
     design.kernels = ech_kernels_fast(dtype);
-    design.tokenizer = ech_tokenizer_find(config->data.tokenizer);
-    ech_status status = read_profile(config, &design.profile);
+    ech_status status = ech_tokenizer_open(config->data.tokenizer, &design.tokenizer);
+    if (status == ECH_OK) status = read_profile(config, &design.profile);
     if (status == ECH_OK) status = ech_model_create(config, &design.model);
     if (status == ECH_OK) status = ech_layout_create(config, design.model, world, &design.layout);
     if (status == ECH_OK)
@@ -206,6 +210,7 @@ void ech_design_destroy(ech_design *design)
     ech_layout_destroy(design->layout);
     ech_model_destroy(design->model);
     ech_profile_destroy(design->profile);
+    ech_tokenizer_close(design->tokenizer);
     *design = (ech_design){0};
 }
 

@@ -31,7 +31,7 @@ ech_status ech_setup_resolve(ech_config *config, int world, int local_ranks);
 /* What all ranks share: pure. */
 typedef struct ech_design {
     const ech_config *config; /* resolved; borrowed */
-    const ech_tokenizer *tokenizer;
+    ech_tokenizer *tokenizer;
     ech_model *model;
     ech_layout *layout;
     ech_schedule *schedule;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "checkpoint/json.h"
+#include "base/json.h"
 
 enum { VERSION = 2, LARGEST_FILE = 1 << 30, LONGEST_LINE = 4096 };
 enum { HEAD_KEYS = 8, STEP_KEYS = 7, BLOCK_KEYS = 10, MOST_RANKS = 65536 };

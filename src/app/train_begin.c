@@ -44,6 +44,23 @@ static ech_status check_same_updates(const ech_config *saved, const ech_config *
     return ECH_OK;
 }
 
+/* A checkpoint has the tokenizer itself, so its file may have moved, but ids must mean the same. */
+static ech_status check_same_tokenizer(const ech_trainer *t, const ech_checkpoint *checkpoint)
+{
+    const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
+    ech_text tokens = {0}, config = {0};
+    ech_tokenizer_export(t->design.tokenizer, &tokens, &config);
+    bool same = info->tokenizer_json && strcmp(tokens.at, info->tokenizer_json) == 0 &&
+                info->tokenizer_config_json && strcmp(config.at, info->tokenizer_config_json) == 0;
+    ech_text_free(&tokens);
+    ech_text_free(&config);
+    if (same) return ECH_OK;
+    return ech_config_complain(t->config, "data.tokenizer",
+                               "another tokenizer than the checkpoint's; use %s/model, or start a "
+                               "run in another directory",
+                               ech_checkpoint_path(checkpoint));
+}
+
 static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkpoint)
 {
     ech_config *saved;
@@ -57,6 +74,7 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
     ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(checkpoint)->run_yaml,
                                   "the checkpoint's run file", NULL, 0, &saved));
     ech_status status = ech_config_check_resume(saved, t->config);
+    if (status == ECH_OK) status = check_same_tokenizer(t, checkpoint);
     if (status == ECH_OK) status = check_same_updates(saved, t->config);
     ech_config_destroy(saved);
     return status;

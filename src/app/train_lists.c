@@ -103,8 +103,9 @@ ech_status ech_trainer_save(ech_trainer *t)
     if (t->saved_step == t->step) return ECH_OK;
     ech_text yaml = {0}, config = {0}, tokenizer = {0}, tokenizer_config = {0};
     ech_config_print(t->config, &yaml);
-    t->design.model->family->export_json(t->config, t->design.tokenizer->end_of_text, &config);
-    t->design.tokenizer->export_json(&tokenizer, &tokenizer_config);
+    t->design.model->family->export_json(t->config, ech_tokenizer_end_of_text(t->design.tokenizer),
+                                         &config);
+    ech_tokenizer_export(t->design.tokenizer, &tokenizer, &tokenizer_config);
     ech_checkpoint_info info = {.step = t->step,
                                 .optimizer_count = ech_exec_updates(t->session.exec),
                                 .samples = t->step * t->config->training.global_batch_size,

@@ -5,6 +5,9 @@
 #include "app/trained.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
 
 typedef struct trained_run {
     const ech_checkpoint *checkpoint;
@@ -12,6 +15,15 @@ typedef struct trained_run {
     ech_trained_use use;
     void *context;
 } trained_run;
+
+/* The tokenizer lies in the checkpoint; the one of the run file may be gone by now. */
+static void use_saved_tokenizer(const ech_checkpoint *checkpoint, ech_config *config)
+{
+    if (!ech_checkpoint_get_info(checkpoint)->tokenizer_json) return;
+    char *path = ech_file_join(ech_checkpoint_path(checkpoint), "model");
+    ech_config_replace_text(&config->data.tokenizer, path);
+    free(path);
+}
 
 /* The run file of the checkpoint, with what belongs to one rank on this machine instead of the
  * layout that trained it. */
@@ -27,9 +39,11 @@ static ech_status read_config(const trained_run *run, ech_config **out)
     snprintf(batch, sizeof batch, "training.global_batch_size=%lld", (long long)run->samples);
     snprintf(micro_batch, sizeof micro_batch, "training.micro_batch_size=%lld",
              (long long)run->samples);
-    return ech_setup_config_text(ech_checkpoint_get_info(run->checkpoint)->run_yaml,
-                                 ech_checkpoint_path(run->checkpoint), assignments,
-                                 sizeof assignments / sizeof *assignments, out);
+    ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(run->checkpoint)->run_yaml,
+                                  ech_checkpoint_path(run->checkpoint), assignments,
+                                  sizeof assignments / sizeof *assignments, out));
+    use_saved_tokenizer(run->checkpoint, *out);
+    return ECH_OK;
 }
 
 static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const trained_run *run)

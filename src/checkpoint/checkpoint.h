@@ -84,8 +84,8 @@ void ech_checkpoint_close(ech_checkpoint *checkpoint); /* accepts NULL */
 const char *ech_checkpoint_path(const ech_checkpoint *checkpoint);
 const ech_checkpoint_info *ech_checkpoint_get_info(const ech_checkpoint *checkpoint);
 /* Reads each tensor's boxes, which may also be boxes of other ranks, and leaves memory between them
- * as it is. A missing tensor, another shape or dtype is an error that names it; fp32 and fp64
- * convert into each other. */
+ * as it is. A missing tensor, another shape or dtype is an error that names it;
+ * floating-point types convert into each other. */
 ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved_tensor *tensors,
                                int n);
 
@@ -117,7 +117,7 @@ int ech_safetensors_count(const ech_safetensors *file);
 ech_saved_tensor ech_safetensors_get(const ech_safetensors *file, int i);
 int ech_safetensors_find(const ech_safetensors *file, const char *name); /* -1: no such tensor */
 /* Reads the boxes of `tensor`, which are boxes of the file's tensor i. Its dtype is that of its
- * memory: fp32 and fp64 convert into each other, another difference is an error. */
+ * memory: floating-point types convert into each other, another difference is an error. */
 ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_saved_tensor *tensor);
 
 /* The header for these tensors (whole, in this order; boxes are not looked at), padded so that

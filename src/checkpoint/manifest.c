@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "checkpoint/json.h"
+#include "base/json.h"
 
 enum { VERSION = 1 };
 static const char FORMAT[] = "echelon checkpoint";

@@ -16,8 +16,9 @@
 #include "base/memory.h"
 #include "checkpoint/box.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/json.h"
+#include "base/json.h"
 #include "checkpoint/transfer.h"
+#include "tensor/convert.h"
 
 /* Bytes of the shortest entry: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]}, */
 enum { ENTRY_BYTES = 49 };
@@ -278,7 +279,7 @@ int ech_safetensors_find(const ech_safetensors *file, const char *name)
 
 static bool is_convertible(ech_dtype a, ech_dtype b)
 {
-    return a == b || (a == ECH_F32 && b == ECH_F64) || (a == ECH_F64 && b == ECH_F32);
+    return a == b || (ech_dtype_is_real(a) && ech_dtype_is_real(b));
 }
 
 ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_saved_tensor *tensor)

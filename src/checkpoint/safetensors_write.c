@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "checkpoint/box.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/json.h"
+#include "base/json.h"
 #include "checkpoint/transfer.h"
 
 enum { ALIGNMENT = 4096 }; /* of the data: whole pages, for direct and mapped reads */

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/box.h"
+#include "tensor/convert.h"
 
 enum {
     BUFFER = 256 << 10, /* bytes */
@@ -125,16 +126,7 @@ ech_status ech_transfer_write(int fd, const char *path, const ech_saved_tensor *
 /* n elements as they are stored, to where the memory has its element number `at`. */
 static void put(const transfer *t, int64_t at, const char *from, int64_t n)
 {
-    void *to = t->data + (size_t)at * t->wanted_bytes;
-    if (t->stored == t->wanted) {
-        memcpy(to, from, (size_t)n * t->wanted_bytes);
-    } else if (t->wanted == ECH_F64) {
-        const float *x = (const void *)from;
-        for (int64_t i = 0; i < n; i++) ((double *)to)[i] = (double)x[i];
-    } else {
-        const double *x = (const void *)from;
-        for (int64_t i = 0; i < n; i++) ((float *)to)[i] = (float)x[i];
-    }
+    ech_convert(from, t->stored, t->data + (size_t)at * t->wanted_bytes, t->wanted, n);
 }
 
 /* A run alone: straight to its place, or converted piece by piece. */

@@ -15,8 +15,8 @@ ech_status ech_transfer_check(const ech_saved_tensor *tensor);
  * same time: no byte outside of the box is touched. */
 ech_status ech_transfer_write(int fd, const char *path, const ech_saved_tensor *tensor, int b,
                               int64_t offset);
-/* Likewise; in the file the elements are of dtype `stored`, which is the tensor's unless one is
- * fp32 and the other fp64. Reads through a buffer of bounded size. */
+/* Likewise; in the file the elements are of dtype `stored`, which is the tensor's unless both are
+ * floating-point types. Reads through a buffer of bounded size. */
 ech_status ech_transfer_read(int fd, const char *path, ech_dtype stored,
                              const ech_saved_tensor *tensor, int b, int64_t offset);
 

@@ -23,27 +23,42 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
 
 /* ---- tokenizers (tokenizer.def) ---- */
 
-typedef struct ech_tokenizer {
-    const char *name;
-    int64_t vocabulary; /* ids are below this */
-    int32_t end_of_text;
-    /* Whether a text may be encoded in pieces cut anywhere, giving the same ids. */
-    bool takes_pieces;
-    /* Appends the ids of n bytes to *ids (grown with ech_grow). */
-    void (*encode)(const void *bytes, size_t n, int32_t **ids, size_t *count, size_t *capacity);
-    /* Appends the bytes of an id; end_of_text appends nothing. The id is below `vocabulary`. */
-    void (*decode)(int32_t id, ech_text *out);
-    /* Appends the text of a Hugging Face tokenizer.json / tokenizer_config.json with these ids. */
-    void (*export_json)(ech_text *tokenizer_json, ech_text *tokenizer_config_json);
-} ech_tokenizer;
+typedef struct ech_tokenizer ech_tokenizer;
+typedef ECH_LIST(int32_t) ech_ids;
 
-const ech_tokenizer *ech_tokenizer_find(const char *name); /* NULL: none of that name */
-const char *ech_tokenizer_names(void);                     /* blank-separated */
+/* Opens `source`: "bytes", a tokenizer.json, or a folder that holds tokenizer.json, or encoder.json
+ * and vocab.bpe, or vocab.json and merges.txt. What it opened may be used by many threads. Errors
+ * name the file and what is wrong with it. Not collective. */
+ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out);
+void ech_tokenizer_close(ech_tokenizer *tokenizer);               /* accepts NULL */
+const char *ech_tokenizer_name(const ech_tokenizer *tokenizer);   /* for people: "bytes", a path */
+int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer); /* ids are below this */
+int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer);
+/* Appends the bytes of an id, which is in [0, vocabulary). End-of-text appends nothing, nor does an
+ * id that no token has. */
+void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, ech_text *out);
+/* Appends the texts of a Hugging Face tokenizer.json and tokenizer_config.json with these ids. They
+ * are equal for equal tokenizers, and open again as one. */
+void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
+                          ech_text *config_json);
+/* Where a long text may be cut: the largest k in (0, n] such that whatever follows these n bytes of
+ * a text, its ids are those of the first k bytes and then those of the rest. 0: nowhere in sight. */
+size_t ech_tokenizer_cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
+
+/* What one thread encodes with; remembers what it has met. */
+typedef struct ech_coder ech_coder;
+/* Borrows the tokenizer. */
+ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
+void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
+/* Appends the ids of n bytes, a whole text or what ech_tokenizer_cut left of one, without end-of-text
+ * behind them. Any bytes have ids. */
+ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
 
 /* ---- token files ---- */
 

@@ -25,10 +25,10 @@ typedef struct import {
     int64_t done, all;              /* bytes */
     ech_token_writer *train, *held; /* held: the validation part's, or NULL */
     ech_import_count count;
+    ech_coder *coder;
     unsigned char *piece;
     size_t piece_capacity;
-    int32_t *ids;
-    size_t ids_capacity;
+    ech_ids ids;
 } import;
 
 static ech_status add_ids(ech_token_writer *writer, const int32_t *ids, size_t n, int64_t *tokens)
@@ -37,24 +37,39 @@ static ech_status add_ids(ech_token_writer *writer, const int32_t *ids, size_t n
     return ech_token_writer_add(writer, ids, n);
 }
 
+/* Reads on where the last piece was cut, up to `end`. Where a piece as long as usual cannot be cut,
+ * it becomes longer. *n: what of it can be encoded. */
+static ech_status read_piece(import *im, int fd, const char *path, int64_t at, int64_t end,
+                             size_t *n)
+{
+    size_t have = 0, wanted = PIECE_BYTES, left = (size_t)(end - at);
+    for (*n = 0; *n == 0; wanted *= 2) {
+        if (wanted > left) wanted = left;
+        im->piece = ech_grow(im->piece, &im->piece_capacity, wanted, 1);
+        ECH_TRY(ech_file_read_at(fd, path, im->piece + have, wanted - have, at + (int64_t)have));
+        have = wanted;
+        *n = have == left ? have : ech_tokenizer_cut(im->tokenizer, im->piece, have);
+    }
+    return ECH_OK;
+}
+
 /* Bytes [begin, end) of an open file as one document; none if there are no bytes. */
 static ech_status add_document(import *im, int fd, const char *path, int64_t begin, int64_t end,
                                ech_token_writer *writer, int64_t *tokens)
 {
+    int32_t last = ech_tokenizer_end_of_text(im->tokenizer);
     if (begin == end) return ECH_OK;
-    int64_t most = im->tokenizer->takes_pieces ? PIECE_BYTES : end - begin;
     for (int64_t at = begin; at < end;) {
-        size_t n = (size_t)(end - at < most ? end - at : most);
-        im->piece = ech_grow(im->piece, &im->piece_capacity, n, 1);
-        ECH_TRY(ech_file_read_at(fd, path, im->piece, n, at));
-        size_t count = 0;
-        im->tokenizer->encode(im->piece, n, &im->ids, &count, &im->ids_capacity);
-        ECH_TRY(add_ids(writer, im->ids, count, tokens));
+        size_t n;
+        ECH_TRY(read_piece(im, fd, path, at, end, &n));
+        im->ids.n = 0;
+        ECH_TRY(ech_coder_encode(im->coder, im->piece, n, &im->ids));
+        ECH_TRY(add_ids(writer, im->ids.at, im->ids.n, tokens));
         at += (int64_t)n;
         im->done += (int64_t)n;
         if (im->progress) im->progress(im->done, im->all);
     }
-    ECH_TRY(add_ids(writer, &im->tokenizer->end_of_text, 1, tokens));
+    ECH_TRY(add_ids(writer, &last, 1, tokens));
     im->count.documents++;
     return ech_token_writer_end_document(writer);
 }
@@ -131,7 +146,7 @@ static ech_status finish_writer(ech_token_writer **writer)
 static ech_status import_texts(import *im, const char *in, const char *out, const ech_texts *texts)
 {
     bool split = im->valid > 0;
-    int64_t vocabulary = im->tokenizer->vocabulary;
+    int64_t vocabulary = ech_tokenizer_vocabulary(im->tokenizer);
     ECH_TRY(open_writer(out, split ? "-train" : "", vocabulary, &im->train));
     if (split) ECH_TRY(open_writer(out, "-valid", vocabulary, &im->held));
     ECH_TRY(import_files(im, texts));
@@ -149,12 +164,14 @@ ech_status ech_data_import(const char *in, const char *out, const ech_tokenizer 
     ech_texts texts;
     ECH_TRY(ech_texts_find(in, &texts));
 import im = {.tokenizer = tokenizer, .valid = valid, .progress = progress, .all = texts.bytes };
+    im.coder = ech_coder_create(tokenizer);
     ech_status st = ech_texts_check_output(in, out);
     if (st == ECH_OK) st = import_texts(&im, in, out, &texts);
     ech_token_writer_discard(im.train);
     ech_token_writer_discard(im.held);
+    ech_coder_destroy(im.coder);
     free(im.piece);
-    free(im.ids);
+    free(im.ids.at);
     ech_texts_free(&texts);
     if (st == ECH_OK) *count = im.count;
     return st;

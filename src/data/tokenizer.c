@@ -1,30 +1,100 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of tokenizers.
+ * The table of tokenizers, and what they all do alike.
  */
 #include "data/tokenizer.h"
 
-#include <string.h>
+#include <stdlib.h>
 
-static const ech_tokenizer *const tokenizers[] = {
+static const ech_tokenizer_kind *const kinds[] = {
 #define X(name, help) &ech_tokenizer_##name,
 #include "data/tokenizer.def"
 #undef X
 };
 
-const ech_tokenizer *ech_tokenizer_find(const char *name)
+static const ech_tokenizer_kind *find_kind(const char *source)
 {
-    for (size_t i = 0; i < sizeof tokenizers / sizeof tokenizers[0]; i++)
-        if (strcmp(tokenizers[i]->name, name) == 0) return tokenizers[i];
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (kinds[i]->takes(source)) return kinds[i];
     return NULL;
 }
 
-const char *ech_tokenizer_names(void)
+ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out)
 {
-#define X(name, help) " " #name
-    static const char names[] =
-#include "data/tokenizer.def"
-        ;
-#undef X
-    return names + 1;
+    const ech_tokenizer_kind *kind = find_kind(source);
+    if (!kind)
+        ECH_FAIL(ECH_EUSAGE,
+                 "tokenizer %s: no such tokenizer; say bytes, or name a tokenizer.json or a folder "
+                 "that holds one",
+                 source);
+    ech_tokenizer *tokenizer = ech_calloc(1, sizeof *tokenizer);
+    tokenizer->kind = kind;
+    ech_status status = kind->open(source, tokenizer);
+    if (status != ECH_OK) {
+        free(tokenizer);
+        return status;
+    }
+    tokenizer->name = ech_strdup(source);
+    *out = tokenizer;
+    return ECH_OK;
+}
+
+void ech_tokenizer_close(ech_tokenizer *tokenizer)
+{
+    if (!tokenizer) return;
+    if (tokenizer->kind->close) tokenizer->kind->close(tokenizer);
+    free(tokenizer->name);
+    free(tokenizer);
+}
+
+const char *ech_tokenizer_name(const ech_tokenizer *tokenizer)
+{
+    return tokenizer->name;
+}
+
+int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer)
+{
+    return tokenizer->vocabulary;
+}
+
+int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer)
+{
+    return tokenizer->end_of_text;
+}
+
+void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, ech_text *out)
+{
+    ECH_ASSERT(id >= 0 && id < tokenizer->vocabulary);
+    if (id != tokenizer->end_of_text) tokenizer->kind->decode(tokenizer, id, out);
+}
+
+void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
+                          ech_text *config_json)
+{
+    tokenizer->kind->export_json(tokenizer, tokenizer_json, config_json);
+}
+
+size_t ech_tokenizer_cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
+{
+    return n > 0 ? tokenizer->kind->cut(tokenizer, bytes, n) : 0;
+}
+
+ech_coder *ech_coder_create(const ech_tokenizer *tokenizer)
+{
+    ech_coder *coder = ech_calloc(1, sizeof *coder);
+    coder->tokenizer = tokenizer;
+    if (tokenizer->kind->begin) coder->state = tokenizer->kind->begin(tokenizer);
+    return coder;
+}
+
+void ech_coder_destroy(ech_coder *coder)
+{
+    if (!coder) return;
+    if (coder->state) coder->tokenizer->kind->end(coder->state);
+    free(coder);
+}
+
+ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out)
+{
+    return n > 0 ? coder->tokenizer->kind->encode(coder, bytes, n, out) : ECH_OK;
 }

@@ -1,14 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: the tokenizers by name, one `const ech_tokenizer ech_tokenizer_NAME` a row of
- * tokenizer.def, each in its own file.
+ * For data alone: what a kind of tokenizer is, one `const ech_tokenizer_kind ech_tokenizer_NAME` a
+ * row of tokenizer.def, each in its own file.
  */
 #ifndef ECH_DATA_TOKENIZER_H
 #define ECH_DATA_TOKENIZER_H
 
 #include "data/data.h"
 
-#define X(name, help) extern const ech_tokenizer ech_tokenizer_##name;
+typedef struct ech_tokenizer_kind {
+    const char *name;
+    bool (*takes)(const char *source);
+    /* Fills what is below `name` of a zeroed tokenizer. */
+    ech_status (*open)(const char *source, ech_tokenizer *out);
+    void (*close)(ech_tokenizer *tokenizer);        /* optional: nothing to free */
+    void *(*begin)(const ech_tokenizer *tokenizer); /* optional: a coder needs no state */
+    void (*end)(void *state);                       /* with `begin` */
+    ech_status (*encode)(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
+    void (*decode)(const ech_tokenizer *tokenizer, int32_t id, ech_text *out);
+    void (*export_json)(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
+                        ech_text *config_json);
+    size_t (*cut)(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
+} ech_tokenizer_kind;
+
+struct ech_tokenizer {
+    const ech_tokenizer_kind *kind;
+    char *name;
+    int64_t vocabulary;
+    int32_t end_of_text;
+    void *state; /* the kind's own */
+};
+
+struct ech_coder {
+    const ech_tokenizer *tokenizer;
+    void *state; /* the kind's own */
+};
+
+#define X(name, help) extern const ech_tokenizer_kind ech_tokenizer_##name;
 #include "data/tokenizer.def"
 #undef X
 

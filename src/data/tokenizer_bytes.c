@@ -3,27 +3,45 @@
  * One token per byte; id 256 ends a text. Any file has a tokenization, and nothing is to be learnt
  * or downloaded before training can begin.
  */
-#include "base/memory.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
 #include "data/tokenizer.h"
 
 enum { BYTES = 256, END_OF_TEXT = 256, VOCABULARY = 257 };
 #define END_OF_TEXT_NAME "<|endoftext|>"
 
-static void encode(const void *bytes, size_t n, int32_t **ids, size_t *count, size_t *capacity)
+static ech_status open_bytes(const char *source, ech_tokenizer *out)
 {
-    if (n == 0) return;
-    const unsigned char *from = bytes;
-    *ids = ech_grow(*ids, capacity, *count + n, sizeof **ids);
-    int32_t *to = *ids + *count;
-    for (size_t i = 0; i < n; i++) to[i] = from[i];
-    *count += n;
+    (void)source;
+    out->vocabulary = VOCABULARY;
+    out->end_of_text = END_OF_TEXT;
+    return ECH_OK;
 }
 
-static void decode(int32_t id, ech_text *out)
+static ech_status encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out)
 {
-    if (id == END_OF_TEXT) return;
+    (void)coder;
+    const unsigned char *from = bytes;
+    out->at = ech_grow(out->at, &out->capacity, out->n + n, sizeof *out->at);
+    for (size_t i = 0; i < n; i++) out->at[out->n + i] = from[i];
+    out->n += n;
+    return ECH_OK;
+}
+
+static void decode(const ech_tokenizer *tokenizer, int32_t id, ech_text *out)
+{
+    (void)tokenizer;
     unsigned char byte = (unsigned char)id;
     ech_text_append_bytes(out, &byte, 1);
+}
+
+static size_t cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
+{
+    (void)tokenizer, (void)bytes;
+    return n;
 }
 
 /* GPT-2's visible characters for bytes: printable Latin-1 stands for itself, the others take
@@ -64,8 +82,10 @@ static void append_vocabulary(ech_text *out)
 
 /* Byte-level BPE without merges: every byte's character is a token of its own. The one difference
  * from `encode`: where a text spells out <|endoftext|>, Hugging Face takes it for id 256. */
-static void export_json(ech_text *tokenizer_json, ech_text *tokenizer_config_json)
+static void export_json(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
+                        ech_text *tokenizer_config_json)
 {
+    (void)tokenizer;
     static const char byte_level[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
                                      "\"trim_offsets\": true, \"use_regex\": false}";
     ech_text *out = tokenizer_json;
@@ -94,12 +114,33 @@ static void export_json(ech_text *tokenizer_json, ech_text *tokenizer_config_jso
                     END_OF_TEXT_NAME, END_OF_TEXT_NAME);
 }
 
-const ech_tokenizer ech_tokenizer_bytes = {
+/* The word, or what export_json wrote: a file, or the folder of one. */
+static bool takes(const char *source)
+{
+    ech_text own = {0}, config = {0};
+    struct stat info;
+    if (strcmp(source, "bytes") == 0) return true;
+    export_json(NULL, &own, &config);
+    char *path =
+        ech_file_is_folder(source) ? ech_file_join(source, "tokenizer.json") : ech_strdup(source);
+    char *text = NULL;
+    size_t n;
+    bool same = stat(path, &info) == 0 && info.st_size == (off_t)own.n &&
+                ech_file_read(path, own.n, &text, &n) == ECH_OK && n == own.n &&
+                memcmp(text, own.at, n) == 0;
+    free(text);
+    free(path);
+    ech_text_free(&own);
+    ech_text_free(&config);
+    return same;
+}
+
+const ech_tokenizer_kind ech_tokenizer_bytes = {
     .name = "bytes",
-    .vocabulary = VOCABULARY,
-    .end_of_text = END_OF_TEXT,
-    .takes_pieces = true,
+    .takes = takes,
+    .open = open_bytes,
     .encode = encode,
     .decode = decode,
     .export_json = export_json,
+    .cut = cut,
 };

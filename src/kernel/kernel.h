@@ -22,6 +22,7 @@
 
 #include "base/random.h"
 #include "base/status.h"
+#include "kernel/rope.h"
 #include "tensor/tensor.h"
 
 /* What a call runs with. One per rank and compute lane; never shared between threads. */
@@ -70,6 +71,20 @@ static inline int64_t ech_row_whole(const ech_rows *rows, int64_t row)
 {
     int64_t sample = rows->first_sample + (rows->first + row) / rows->tokens;
     return sample * rows->whole + ech_row_position(rows, row);
+}
+
+/* Where the document begins to which a position of the view's sample `sample` belongs. */
+static inline int64_t ech_document_start(const ech_tensor *starts, int64_t sample, int64_t position)
+{
+    return starts ? ((const int32_t *)starts->data)[sample * starts->shape[1] + position] : 0;
+}
+
+/* The position within its document of a view's row. */
+static inline int64_t ech_row_in_document(const ech_rows *rows, const ech_tensor *starts,
+                                          int64_t row)
+{
+    int64_t position = ech_row_position(rows, row);
+    return position - ech_document_start(starts, (rows->first + row) / rows->tokens, position);
 }
 
 /* Where queries, keys and heads of one attention call lie: two sets of rows of the same samples, and a

@@ -79,6 +79,27 @@ void ech_rows_check(const char *file, int line, const ech_rows *rows, int64_t co
     ech_assert_failed(file, line, message);
 }
 
+void ech_starts_check(const char *file, int line, const ech_tensor *starts, const ech_rows *rows,
+                      int64_t count)
+{
+    char message[3 * TEXT_BYTES];
+    if (!starts || count == 0) return;
+    int64_t samples = (rows->first + count - 1) / rows->tokens + 1, T = rows->whole;
+    ech_shape_rule rule = {file, line, "starts", true, ECH_I32, 2, {starts->shape[0], T}};
+    ech_shape_check(starts, rule);
+    ECH_ASSERT(starts->shape[0] >= samples);
+    for (int64_t i = 0; i < samples * T; i++) {
+        int64_t start = ech_document_start(starts, i / T, i % T);
+        int64_t before = i % T ? ech_document_start(starts, i / T, i % T - 1) : 0;
+        if (start >= before && start <= i % T) continue;
+        snprintf(message, sizeof message,
+                 "the document of position %lld begins at %lld, and that of the one before at "
+                 "%lld: expected ascending positions up to its own",
+                 (long long)(i % T), (long long)start, (long long)before);
+        ech_assert_failed(file, line, message);
+    }
+}
+
 void *ech_scratch(const ech_kernel_context *context, size_t bytes)
 {
     if (bytes == 0) return context->scratch;

@@ -50,6 +50,12 @@ void ech_rows_check(const char *file, int line, const ech_rows *rows, int64_t co
         ECH_ASSERT((rows)->tokens == (T) && (rows)->first == 0);                                   \
     } while (0)
 
+/* Documents begin within their sample, one behind the other, and none behind a position of its own. There
+ * are as many samples as `count` rows from rows->first on reach into. */
+void ech_starts_check(const char *file, int line, const ech_tensor *starts, const ech_rows *rows,
+                      int64_t count);
+#define ECH_DOCUMENTS(starts, rows, count) ech_starts_check(__FILE__, __LINE__, starts, rows, count)
+
 /* The context's scratch, which must hold `bytes`. */
 void *ech_scratch(const ech_kernel_context *context, size_t bytes);
 

@@ -18,6 +18,8 @@ typedef struct attention_options {
     ech_axis heads, kv_heads;
 } attention_options;
 
+/* What comes in behind queries, keys and values. */
+enum { STARTS = 3 };
 /* What is kept. */
 enum { LSE, KEYS, VALUES, KEYS_BACK, VALUES_BACK };
 
@@ -34,7 +36,7 @@ static void keep_carried(ech_block *block, ech_node *node, const char *name, int
     value->carried = true;
 }
 
-static int add_attention(ech_block *block, int q, int k, int v, double p)
+static int add_attention(ech_block *block, int q, int k, int v, int starts, double p)
 {
     const ech_shape *query = &block->value.at[q].shape, *key = &block->value.at[k].shape;
     bool pieces = block->ways.pieces > 1;
@@ -51,32 +53,34 @@ static int add_attention(ech_block *block, int q, int k, int v, double p)
     ech_node_in(node, q);
     ech_node_in(node, k);
     ech_node_in(node, v);
+    unsigned documents = ech_node_starts(node, starts);
     ech_node_keep(block, node, "lse", ech_attention_lse(&out));
     keep_carried(block, node, "keys", k, ECH_ROLE_ACTIVATION, generate | (pieces ? always : 0));
     keep_carried(block, node, "values", v, ECH_ROLE_ACTIVATION, generate | (pieces ? always : 0));
     keep_carried(block, node, "d keys", k, ECH_ROLE_GRADIENT, pieces ? 1u << ECH_TRAIN : 0);
     keep_carried(block, node, "d values", v, ECH_ROLE_GRADIENT, pieces ? 1u << ECH_TRAIN : 0);
-    node->b = (ech_reads){.in = pieces ? 1 : 7, .out = 1, .keep = 31};
+    node->b = (ech_reads){.in = (pieces ? 1 : 7) | documents, .out = 1, .keep = 31};
     return ech_node_out(block, node, "out", out);
 }
 
 /* Ulysses (Jacobs et al. 2023, arXiv:2309.14509): context ranks exchange their tokens of all heads for all
  * tokens of their heads. */
-static int add_ulysses(ech_block *block, int q, int k, int v, double p)
+static int add_ulysses(ech_block *block, int q, int k, int v, int starts, double p)
 {
     q = ech_block_exchange_heads(block, q, true);
     k = ech_block_exchange_heads(block, k, true);
     v = ech_block_exchange_heads(block, v, true);
-    return ech_block_exchange_heads(block, add_attention(block, q, k, v, p), false);
+    int y = add_attention(block, q, k, v, starts, p);
+    return ech_block_exchange_heads(block, y, false);
 }
 
-int ech_layer_attention(ech_block *block, int q, int k, int v, double p)
+int ech_layer_attention(ech_block *block, int q, int k, int v, int starts, double p)
 {
     /* Keys and values of a piece are kept where they are carried: only queries are left to keep. */
     if (block->ways.pieces > 1 && block->value.at[q].base >= 0) q = ech_layer_copy(block, q);
-    if (block->ways.cut.context < 2) return add_attention(block, q, k, v, p);
-    return block->ways.ulysses ? add_ulysses(block, q, k, v, p)
-                               : ech_ring_attention(block, q, k, v, p);
+    if (block->ways.cut.context < 2) return add_attention(block, q, k, v, starts, p);
+    return block->ways.ulysses ? add_ulysses(block, q, k, v, starts, p)
+                               : ech_ring_attention(block, q, k, v, starts, p);
 }
 
 /* ---- pieces ---- */
@@ -134,7 +138,8 @@ static void forward(const ech_call *call)
     if (has_carried(call)) carry(call);
     seen s = find_seen(call);
     call->kernels->attention_forward(call->context, &call->in[0], &s.k, &s.v, options->scale,
-                                     &s.place, &dropout, false, &call->out[0], &call->keep[LSE]);
+                                     &s.place, ech_optional(&call->in[STARTS]), &dropout, false,
+                                     &call->out[0], &call->keep[LSE]);
 }
 
 /* Pieces come last first: the last one writes the gradients of all keys, the others add. */
@@ -147,7 +152,8 @@ static void backward_pieces(const ech_call *call, const seen *s, const ech_dropo
     ech_tensor dv = tokens_of(&call->keep[VALUES_BACK], 0, end);
     call->kernels->attention_backward(call->context, &call->dout[0], &call->in[0], &s->k, &s->v,
                                       &call->out[0], &call->keep[LSE], options->scale, &s->place,
-                                      dropout, false, !last, &call->din[0], &dk, &dv);
+                                      ech_optional(&call->in[STARTS]), dropout, false, !last,
+                                      &call->din[0], &dk, &dv);
     dk = tokens_of(&dk, first, count);
     dv = tokens_of(&dv, first, count);
     call->kernels->copy(call->context, &dk, &call->din[1]);
@@ -164,8 +170,8 @@ static void backward_input(const ech_call *call)
     else
         call->kernels->attention_backward(call->context, &call->dout[0], &call->in[0], &s.k, &s.v,
                                           &call->out[0], &call->keep[LSE], options->scale, &s.place,
-                                          &dropout, false, false, &call->din[0], &call->din[1],
-                                          &call->din[2]);
+                                          ech_optional(&call->in[STARTS]), &dropout, false, false,
+                                          &call->din[0], &call->din[1], &call->din[2]);
 }
 
 static size_t scratch(const ech_scratch_query *query)

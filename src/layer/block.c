@@ -51,19 +51,47 @@ int ech_block_input(ech_block *block, const char *name, ech_shape shape)
     return value;
 }
 
+/* By slot: name, type, and whether it is of whole samples. */
+static const struct {
+    const char *name;
+    ech_dtype dtype;
+    bool whole;
+    unsigned purposes;
+} batch_slots[ECH_BATCH_SLOTS] = {
+    [ECH_TOKENS] = {"tokens", ECH_I32, false, ~0u},
+    [ECH_TARGETS] = {"targets", ECH_I32, false, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
+    [ECH_WEIGHTS] = {"weights", ECH_F32, false, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
+    [ECH_STARTS] = {"starts", ECH_I32, true, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
+};
+
 int ech_block_batch(ech_block *block, ech_batch_slot slot)
 {
-    static const char *const names[] = {"tokens", "targets", "weights"};
-    static const ech_dtype dtypes[] = {ECH_I32, ECH_I32, ECH_F32};
-    unsigned purposes = slot == ECH_TOKENS ? ~0u : 1u << ECH_TRAIN | 1u << ECH_EVALUATE;
-    return add_value(block, (ech_block_value){.name = names[slot],
-                                              .shape = ech_shape_tokens(),
+    ech_shape shape = ech_shape_tokens();
+    if (batch_slots[slot].whole) shape.axis[1] = ECH_AXIS_SEQUENCE;
+    return add_value(block, (ech_block_value){.name = batch_slots[slot].name,
+                                              .shape = shape,
                                               .source = ECH_FROM_BATCH,
                                               .role = ECH_ROLE_BATCH,
-                                              .dtype = dtypes[slot],
+                                              .dtype = batch_slots[slot].dtype,
                                               .slot = slot,
-                                              .purposes = purposes,
-                                              .base = -1});
+                                              .purposes = batch_slots[slot].purposes,
+                                              .base = -1,
+                                              .carried = batch_slots[slot].whole});
+}
+
+bool ech_batch_is_whole(ech_batch_slot slot)
+{
+    return batch_slots[slot].whole;
+}
+
+int ech_block_starts(ech_block *block)
+{
+    if (!block->ways.documents) return -1;
+    for (size_t i = 0; i < block->value.n; i++) {
+        const ech_block_value *value = &block->value.at[i];
+        if (value->source == ECH_FROM_BATCH && value->slot == ECH_STARTS) return (int)i;
+    }
+    return ech_block_batch(block, ECH_STARTS);
 }
 
 void ech_block_output(ech_block *block, int value)
@@ -98,6 +126,13 @@ void ech_node_in(ech_node *node, int value)
 {
     ECH_ASSERT(node->ins < ECH_MAX_PORTS);
     node->in[node->ins++] = value;
+}
+
+unsigned ech_node_starts(ech_node *node, int starts)
+{
+    if (starts < 0) return 0;
+    ech_node_in(node, starts);
+    return 1u << (node->ins - 1);
 }
 
 void ech_node_out_again(ech_node *node, int value)

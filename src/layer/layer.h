@@ -62,6 +62,7 @@ typedef enum ech_batch_slot {
     ECH_TOKENS,
     ECH_TARGETS,
     ECH_WEIGHTS,
+    ECH_STARTS, /* of whole samples, whoever has their tokens: by position, where its document begins */
     ECH_BATCH_SLOTS
 } ech_batch_slot;
 
@@ -87,8 +88,9 @@ typedef struct ech_block_value {
      * shape. base < 0: a value with memory of its own. */
     int base;
     int64_t first;
-    int again;    /* the value that B and W read instead: made again for them; -1: none */
-    bool carried; /* one for all pieces of a micro-batch: keys and values of earlier pieces */
+    int again; /* the value that B and W read instead: made again for them; -1: none */
+    bool
+        carried; /* one for all pieces of a micro-batch: keys and values of earlier pieces, starts */
 } ech_block_value;
 
 /* ---- nodes ---- */
@@ -137,12 +139,13 @@ typedef enum ech_phase {
     ECH_PHASES
 } ech_phase;
 
-/* How a model is cut. All zero: not at all. */
+/* How a model is cut. All zero: not at all, and a sample is one document. */
 typedef struct ech_ways {
     ech_cut cut;
     bool keep;    /* sequence parallelism: gathered inputs are kept for W, not gathered again */
     bool ulysses; /* context ranks exchange tokens for heads; otherwise keys and values go around */
     int pieces; /* in which a sequence is processed, with carried keys and values; 0 or 1: whole */
+    bool documents; /* attention and positions stay inside of documents */
 } ech_ways;
 
 typedef struct ech_block {
@@ -163,6 +166,10 @@ void ech_block_destroy(ech_block *block); /* accepts NULL */
 
 int ech_block_input(ech_block *block, const char *name, ech_shape shape);
 int ech_block_batch(ech_block *block, ech_batch_slot slot);
+/* Whether what the slot provides is of whole samples: one value for all pieces of a micro-batch. */
+bool ech_batch_is_whole(ech_batch_slot slot);
+/* Where documents begin, for the layers that ask for positions; -1: a sample is one document. */
+int ech_block_starts(ech_block *block);
 void ech_block_output(ech_block *block, int value);
 /* `count` columns of `value` from `first` on, read as `shape`. A value with views is read through
  * them only, each by one layer. */
@@ -190,6 +197,8 @@ bool ech_block_cuts(const ech_block *block, ech_axis axis);
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes);
 void ech_node_in(ech_node *node, int value);
+/* The optional input `starts` (-1: none). Returns its bit in masks of what B and W read. */
+unsigned ech_node_starts(ech_node *node, int starts);
 /* An output that another node has made, and this one works on in place. */
 void ech_node_out_again(ech_node *node, int value);
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape);

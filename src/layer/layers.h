@@ -19,8 +19,9 @@ extern const int ech_layers_count;
 /* ids (B,T) -> (B,T,C); table (V,C). Where the table is shared out, the rows of ids that others hold are
  * zero: the sum over tensor ranks is the output. */
 int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C);
-/* (B,T,C), or (rows,C) of ECH_AXIS_ROWS, plus the rows of table (P,C) that belong to its positions. */
-int ech_layer_position(ech_block *block, int x, int table);
+/* (B,T,C), or (rows,C) of ECH_AXIS_ROWS, plus the rows of table (P,C) that belong to its positions.
+ * `starts` here and below: ech_block_starts. */
+int ech_layer_position(ech_block *block, int x, int table, int starts);
 int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps);
 int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps);
 
@@ -30,9 +31,9 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
                      int64_t out);
 
 /* (B,T,H,D) rotated by position. */
-int ech_layer_rotary(ech_block *block, int x, double theta);
+int ech_layer_rotary(ech_block *block, int x, const ech_rope *rope, int starts);
 /* q (B,T,H,D), k, v (B,T,G,D) -> (B,T,H,D), scaled by 1/sqrt(D), dropout p on probabilities. */
-int ech_layer_attention(ech_block *block, int q, int k, int v, double p);
+int ech_layer_attention(ech_block *block, int q, int k, int v, int starts, double p);
 int ech_layer_copy(ech_block *block, int x);
 int ech_layer_gelu(ech_block *block, int x);
 int ech_layer_swiglu(ech_block *block, int gate, int up);

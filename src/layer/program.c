@@ -147,6 +147,7 @@ static void pass_gradient(ech_block *block, gradients *g, int index)
     int dout = g->value[node->out[0]];
     for (int i = 0; i < node->ins; i++) {
         int base = node->in[i];
+        if (!wants_gradient(block, base)) continue;
         ECH_ASSERT(ech_block_base(block, base) == base);
         if (g->value[base] >= 0) {
             emit_sum(block, g, base, dout);

@@ -107,7 +107,7 @@ static int add_pack(ech_block *block, int k, int v)
 typedef struct attend_options {
     double p, scale;
     int64_t H, G, D; /* whole */
-    int part;
+    int part, starts;
 } attend_options;
 
 static ech_attention_place place_of(const ech_call *call)
@@ -128,7 +128,8 @@ static void attend_forward(const ech_call *call)
     ech_attention_place place = place_of(call);
     ech_tensor k = half_of(&call->in[1], 0), v = half_of(&call->in[1], 1);
     call->kernels->attention_forward(call->context, &call->in[0], &k, &v, o->scale, &place,
-                                     &dropout, o->part > 0, &call->out[0], &call->keep[0]);
+                                     ech_optional(&call->in[2]), &dropout, o->part > 0,
+                                     &call->out[0], &call->keep[0]);
 }
 
 static void attend_backward(const ech_call *call)
@@ -141,10 +142,10 @@ static void attend_backward(const ech_call *call)
     /* What is added to is the gradient itself. */
     ECH_ASSERT(!call->add[0].data || call->add[0].data == call->din[0].data);
     ECH_ASSERT(!call->add[1].data || call->add[1].data == call->din[1].data);
-    call->kernels->attention_backward(call->context, &call->dout[0], &call->in[0], &k, &v,
-                                      &call->out[0], &call->keep[0], o->scale, &place, &dropout,
-                                      call->add[0].data != NULL, call->add[1].data != NULL,
-                                      &call->din[0], &dk, &dv);
+    call->kernels->attention_backward(
+        call->context, &call->dout[0], &call->in[0], &k, &v, &call->out[0], &call->keep[0],
+        o->scale, &place, ech_optional(&call->in[2]), &dropout, call->add[0].data != NULL,
+        call->add[1].data != NULL, &call->din[0], &dk, &dv);
 }
 
 static size_t attend_scratch(const ech_scratch_query *query)
@@ -191,7 +192,7 @@ static void add_part(ech_block *block, const attend_options *options, int q, int
     ech_node *node = ech_block_node(block, &ech_layer_row_attend, options, sizeof *options);
     ech_node_in(node, q);
     ech_node_in(node, kv);
-    node->b = (ech_reads){.in = 3, .out = 1, .keep = 1};
+    node->b = (ech_reads){.in = 3 | ech_node_starts(node, options->starts), .out = 1, .keep = 1};
     if (options->part == 0) {
         *lse = ech_node_keep(block, node, "lse", ech_attention_lse(&shape));
         *out = ech_node_out(block, node, "out", shape);
@@ -212,7 +213,7 @@ static void fetch_again(ech_block *block, int k, int v, const int *kv, int parts
     }
 }
 
-int ech_ring_attention(ech_block *block, int q, int k, int v, double p)
+int ech_ring_attention(ech_block *block, int q, int k, int v, int starts, double p)
 {
     const ech_shape *query = &block->value.at[q].shape;
     int parts = block->ways.cut.context, out = -1, lse = -1;
@@ -220,7 +221,8 @@ int ech_ring_attention(ech_block *block, int q, int k, int v, double p)
                               .scale = 1 / sqrt((double)query->size[3]),
                               .H = query->size[2],
                               .G = block->value.at[k].shape.size[2],
-                              .D = query->size[3]};
+                              .D = query->size[3],
+                              .starts = starts};
     int *kv = ech_calloc((size_t)parts, sizeof *kv);
     kv[0] = add_pack(block, k, v);
     for (options.part = 0; options.part < parts; options.part++) {

@@ -18,7 +18,7 @@ ech_rows ech_call_sequence(const ech_call *call);
 int ech_block_exchange_heads(ech_block *block, int x, bool to_heads);
 
 /* Attention whose keys and values go around the context ranks. */
-int ech_ring_attention(ech_block *block, int q, int k, int v, double p);
+int ech_ring_attention(ech_block *block, int q, int k, int v, int starts, double p);
 
 /* Multiply-adds of causal attention of queries in[0] to keys of `tokens` positions: two products forward,
  * five backward, of half of all scores. */

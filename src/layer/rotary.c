@@ -1,34 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotary positions of queries or keys. Su et al. 2021, arXiv:2104.09864. The backward is the
+ * Rotary positions, each in its document, of queries or keys. Su et al. 2021, arXiv:2104.09864. The backward is the
  * rotation by the opposite angle.
  */
 #include "layer/layers.h"
 
 typedef struct rotary_options {
-    double theta;
+    const double *frequency; /* (D/2) */
 } rotary_options;
 
-int ech_layer_rotary(ech_block *block, int x, double theta)
+int ech_layer_rotary(ech_block *block, int x, const ech_rope *rope, int starts)
 {
-    rotary_options options = {theta};
+    int64_t D = block->value.at[x].shape.size[3];
+    double *frequency = ech_pool_alloc(block->pool, (size_t)(D / 2 + 1) * sizeof *frequency);
+    ech_rope_frequencies(rope, D, frequency);
+    rotary_options options = {frequency};
     ech_node *node = ech_block_node(block, &ech_layer_row_rotary, &options, sizeof options);
     ech_node_in(node, x);
+    node->b.in = ech_node_starts(node, starts);
     return ech_node_out(block, node, "out", block->value.at[x].shape);
 }
 
 static void forward(const ech_call *call)
 {
     const rotary_options *options = call->node->options;
-    call->kernels->rotary(call->context, &call->in[0], options->theta, &call->rows, false,
-                          &call->out[0]);
+    call->kernels->rotary(call->context, &call->in[0], options->frequency, &call->rows,
+                          ech_optional(&call->in[1]), false, &call->out[0]);
 }
 
 static void backward_input(const ech_call *call)
 {
     const rotary_options *options = call->node->options;
-    call->kernels->rotary(call->context, &call->dout[0], options->theta, &call->rows, true,
-                          &call->din[0]);
+    call->kernels->rotary(call->context, &call->dout[0], options->frequency, &call->rows,
+                          ech_optional(&call->in[1]), true, &call->din[0]);
 }
 
 static size_t scratch(const ech_scratch_query *query)

@@ -47,7 +47,7 @@ static int build_embedding(const ech_config *config, ech_model *model)
         ech_model_matrix(model, block, "transformer.wpe.weight",
                          ech_shape_2d(ECH_AXIS_POSITION, P, ECH_AXIS_MODEL, C), model->std);
     int x = ech_layer_embedding(block, ech_block_batch(block, ECH_TOKENS), tokens, C);
-    x = ech_layer_position(block, x, positions);
+    x = ech_layer_position(block, x, positions, ech_block_starts(block));
     ech_block_output(block, ech_layer_dropout(block, x, config->model.embd_pdrop));
     return tokens;
 }
@@ -63,7 +63,8 @@ static int attention(const ech_config *config, ech_model *model, ech_block *bloc
     int q = ech_block_view(block, qkv, 0, heads);
     int k = ech_block_view(block, qkv, C, heads);
     int v = ech_block_view(block, qkv, 2 * C, heads);
-    int y = ech_layer_attention(block, q, k, v, config->model.attn_pdrop);
+    int starts = ech_block_starts(block);
+    int y = ech_layer_attention(block, q, k, v, starts, config->model.attn_pdrop);
     y = ech_block_view(block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     y = conv1d(model, block, out, y, ECH_AXIS_HEADS, C, ECH_AXIS_MODEL, C, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);

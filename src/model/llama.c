@@ -3,6 +3,8 @@
  * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. Parameters under Hugging Face's names,
  * whose weights are (out,in); rotary pairs are (i, i + D/2).
  */
+#include <string.h>
+
 #include "layer/layers.h"
 #include "model/decoder.h"
 
@@ -43,12 +45,29 @@ static int build_embedding(const ech_config *config, ech_model *model)
     return table;
 }
 
+static bool is_scaled(const ech_config *config)
+{
+    return strcmp(config->model.rope_scaling, "llama3") == 0;
+}
+
+static ech_rope rope_of(const ech_config *config)
+{
+    return (ech_rope){.theta = config->model.rope_theta,
+                      .scaled = is_scaled(config),
+                      .factor = config->model.rope_scaling_factor,
+                      .low_freq_factor = config->model.rope_scaling_low_freq_factor,
+                      .high_freq_factor = config->model.rope_scaling_high_freq_factor,
+                      .original_positions =
+                          (double)config->model.rope_scaling_original_max_position_embeddings};
+}
+
 static int attention(const ech_config *config, ech_model *model, ech_block *block,
                      const char *prefix, int x, double std)
 {
     int64_t C = config->model.hidden_size, H = config->model.num_attention_heads, D = C / H;
     int64_t G = config->model.num_key_value_heads;
-    double theta = config->model.rope_theta;
+    const ech_rope rope = rope_of(config);
+    int starts = ech_block_starts(block);
     ech_shape query = ech_shape_heads(ECH_AXIS_HEADS, H, D);
     ech_shape key = ech_shape_heads(ECH_AXIS_KV_HEADS, G, D);
     char *at = ech_pool_format(model->pool, "%s.self_attn", prefix);
@@ -57,10 +76,10 @@ static int attention(const ech_config *config, ech_model *model, ech_block *bloc
                    model->std);
     int v = linear(model, block, at, "v_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_KV_HEADS, G * D,
                    model->std);
-    q = ech_layer_rotary(block, ech_block_view(block, q, 0, query), theta);
-    k = ech_layer_rotary(block, ech_block_view(block, k, 0, key), theta);
+    q = ech_layer_rotary(block, ech_block_view(block, q, 0, query), &rope, starts);
+    k = ech_layer_rotary(block, ech_block_view(block, k, 0, key), &rope, starts);
     v = ech_block_view(block, v, 0, key);
-    int y = ech_layer_attention(block, q, k, v, config->model.attn_pdrop);
+    int y = ech_layer_attention(block, q, k, v, starts, config->model.attn_pdrop);
     y = ech_block_view(block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     y = linear(model, block, at, "o_proj", y, ECH_AXIS_HEADS, C, ECH_AXIS_MODEL, C, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
@@ -87,6 +106,20 @@ static const ech_decoder decoder = {.layers = "model.layers",
                                     .attention = attention,
                                     .mlp = mlp};
 
+static ech_status check_scaling(const ech_config *config)
+{
+    static const char keys[] = "model.rope_scaling_factor model.rope_scaling_low_freq_factor "
+                               "model.rope_scaling_high_freq_factor "
+                               "model.rope_scaling_original_max_position_embeddings";
+    if (!is_scaled(config))
+        return ech_config_check_read(config, keys, "", "model.rope_scaling = none");
+    if (config->model.rope_scaling_low_freq_factor < config->model.rope_scaling_high_freq_factor)
+        return ECH_OK;
+    return ech_config_complain(config, "model.rope_scaling_low_freq_factor",
+                               "must be below model.rope_scaling_high_freq_factor = %g",
+                               config->model.rope_scaling_high_freq_factor);
+}
+
 static ech_status build(const ech_config *config, ech_model *model)
 {
     int64_t D = config->model.hidden_size / config->model.num_attention_heads;
@@ -95,8 +128,24 @@ static ech_status build(const ech_config *config, ech_model *model)
                                    "rotary positions need an even head width; hidden_size / heads "
                                    "is %lld",
                                    (long long)D);
+    ECH_TRY(check_scaling(config));
     ech_decoder_build(config, model, &decoder, build_embedding(config, model));
     return ECH_OK;
+}
+
+static void export_scaling(const ech_config *config, ech_text *out)
+{
+    if (!is_scaled(config)) {
+        ech_text_append(out, "null,\n");
+        return;
+    }
+    ech_text_append(out,
+                    "{\"rope_type\": \"llama3\", \"factor\": %.17g,\n"
+                    "  \"low_freq_factor\": %.17g, \"high_freq_factor\": %.17g,\n"
+                    "  \"original_max_position_embeddings\": %lld},\n",
+                    config->model.rope_scaling_factor, config->model.rope_scaling_low_freq_factor,
+                    config->model.rope_scaling_high_freq_factor,
+                    (long long)config->model.rope_scaling_original_max_position_embeddings);
 }
 
 static void export_json(const ech_config *config, int32_t end_of_text, ech_text *out)
@@ -113,21 +162,28 @@ static void export_json(const ech_config *config, int32_t end_of_text, ech_text 
         (long long)config->model.num_attention_heads, (long long)config->model.num_key_value_heads,
         (long long)(config->model.hidden_size / config->model.num_attention_heads),
         (long long)config->model.max_position_embeddings);
+    ech_text_append(out, " \"rope_theta\": %.17g, \"rope_scaling\": ", config->model.rope_theta);
+    export_scaling(config, out);
     ech_text_append(
         out,
-        " \"rms_norm_eps\": %.17g, \"rope_theta\": %.17g, \"rope_scaling\": null,\n"
+        " \"rms_norm_eps\": %.17g,\n"
         " \"attention_bias\": false, \"mlp_bias\": false, \"attention_dropout\": %.17g,\n"
         " \"initializer_range\": %.17g, \"tie_word_embeddings\": %s,\n"
         " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"float32\"}\n",
-        config->model.rms_norm_eps, config->model.rope_theta, config->model.attn_pdrop,
-        config->model.initializer_range, config->model.tie_word_embeddings ? "true" : "false",
-        end_of_text, end_of_text);
+        config->model.rms_norm_eps, config->model.attn_pdrop, config->model.initializer_range,
+        config->model.tie_word_embeddings ? "true" : "false", end_of_text, end_of_text);
 }
 
 const ech_family ech_family_row_llama = {.name = "llama",
-                                         .reads = "model.rope_theta model.rms_norm_eps "
-                                                  "model.embd_pdrop model.resid_pdrop "
-                                                  "model.attn_pdrop model.num_key_value_heads",
+                                         .reads =
+                                             "model.rope_theta model.rope_scaling "
+                                             "model.rope_scaling_factor "
+                                             "model.rope_scaling_low_freq_factor "
+                                             "model.rope_scaling_high_freq_factor "
+                                             "model.rope_scaling_original_max_position_embeddings "
+                                             "model.rms_norm_eps "
+                                             "model.embd_pdrop model.resid_pdrop "
+                                             "model.attn_pdrop model.num_key_value_heads",
                                          .resolve = resolve,
                                          .build = build,
                                          .export_json = export_json};

@@ -76,7 +76,7 @@ static int value_of(accessor *a, int block_index, int local, int micro)
 
     bool gradient = v->role == ECH_ROLE_GRADIENT;
     if (v->source == ECH_FROM_BATCH) {
-        *slot = a->list->batch[v->slot] + micro;
+        *slot = ech_list_batch(a->list, v->slot, micro);
     } else if (v->source == ECH_FROM_BLOCK && !is_received(a, block_index, !gradient)) {
         int other = gradient ? block_index + 1 : block_index - 1;
         const ech_block *neighbour = a->plan->model->block.at[other];
@@ -221,11 +221,12 @@ static void access_collective(accessor *a)
     touch_scratch(a, exchange_scratch(a->step->collective, a->plan->real, elements, members));
 }
 
-/* Values of a batch slot, one a micro-batch, for all turns. */
+/* Values of a batch slot, for all turns. */
 static void make_batch(accessor *a, int block, int local)
 {
     const ech_block_value *v = &a->plan->model->block.at[block]->value.at[local];
-    for (int micro = 0; micro < a->list->micro_batches; micro++) {
+    int pieces = v->carried ? a->list->pieces : 1;
+    for (int micro = 0; micro < a->list->micro_batches; micro += pieces) {
         int value = new_value(a, (ech_value){.kind = ECH_MEMORY_BATCH,
                                              .block = block,
                                              .local = local,
@@ -250,9 +251,11 @@ static void access_load(accessor *a)
             if (v->purposes & 1u << a->list->purpose) make_batch(a, b, local);
         }
     }
-    for (int slot = 0; slot < ECH_BATCH_SLOTS; slot++)
-        for (int k = first; a->list->batch[slot] >= 0 && k < first + each; k++)
-            touch(a, a->list->batch[slot] + k, true);
+    for (ech_batch_slot slot = 0; slot < ECH_BATCH_SLOTS; slot++) {
+        int pieces = ech_batch_is_whole(slot) ? a->list->pieces : 1;
+        for (int k = first; a->list->batch[slot] >= 0 && k < first + each; k += pieces)
+            touch(a, ech_list_batch(a->list, slot, k), true);
+    }
 }
 
 /* What a message carries. */

@@ -268,6 +268,11 @@ int ech_list_value_of(const ech_list *list, const ech_block *block, int local, i
     return list->value_of[(list->first_local[block->index] + base) * list->micro_batches + micro];
 }
 
+int ech_list_batch(const ech_list *list, ech_batch_slot slot, int micro)
+{
+    return list->batch[slot] + (ech_batch_is_whole(slot) ? micro / list->pieces : micro);
+}
+
 int ech_plan_ways(const ech_plan *plan)
 {
     int pieces = plan->model->ways.pieces > 1 ? plan->model->ways.pieces : 1;

@@ -140,7 +140,7 @@ typedef struct ech_list {
                                    what is carried from piece to piece stands at the first */
     int *first_local;           /* [blocks]; of the rank's own blocks */
     ech_writer *first_writer;   /* [turns * params]: of a gradient; everyone else adds */
-    int batch[ECH_BATCH_SLOTS]; /* first of micro_batches values, or -1: not loaded here */
+    int batch[ECH_BATCH_SLOTS]; /* first value (ech_list_batch), or -1: not loaded here */
     int logits;                 /* value, or -1 */
     int64_t bytes;              /* of the transient part of the arena */
     int64_t lower_bound;        /* the most that is ever live at once */
@@ -237,6 +237,10 @@ void ech_plan_destroy(ech_plan *plan); /* accepts NULL */
 const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value);
 /* The list's value of a block's own value. */
 int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro);
+
+/* The value of a batch slot that is loaded here for micro-batch `micro`: one each, or of whole samples one
+ * for all pieces. */
+int ech_list_batch(const ech_list *list, ech_batch_slot slot, int micro);
 
 /* Numbers in a row of scalars: ECH_SCALARS, and the squares behind them. */
 int ech_plan_row(const ech_plan *plan);

@@ -102,7 +102,7 @@ fi
 
 awk 'BEGIN { for (i = 0; i < 400; i++) print "line " i % 7 " of " i % 3 ", and so on" }' >text.txt
 make_run_file
-expect 2 "no such tokenizer; there are: bytes" "$echelon" data text.txt d/x --tokenizer byte
+expect 2 "byte: no such tokenizer; say bytes" "$echelon" data text.txt d/x --tokenizer byte
 expect 2 "below 1" "$echelon" data text.txt d/x --valid 1
 expect 2 "must be a number" "$echelon" data text.txt d/x --valid 0.1x
 expect 2 "where to" "$echelon" data text.txt

@@ -169,9 +169,21 @@ static void test_conversion(void **state)
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
     assert_true(fixture_is(&t, 1));
 
-    bool quiet = ech_log_set_quiet(true);
-    t = whole(2, narrow); /* bf16 */
+    uint16_t halves[15]; /* bf16: the upper half of an fp32 */
+    t = whole(2, halves);
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
+    t = whole(2, narrow);
     t.dtype = ECH_F32;
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
+    for (int i = 0; i < 15; i++) {
+        uint32_t bits;
+        memcpy(&bits, &narrow[i], sizeof bits);
+        assert_int_equal(bits, (uint32_t)halves[i] << 16);
+    }
+
+    bool quiet = ech_log_set_quiet(true);
+    t = whole(2, narrow);
+    t.dtype = ECH_I32;
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
     assert_error_has("half.weight");
     assert_error_has("bf16");

@@ -29,9 +29,11 @@ static const char sample_run[] = "model:\n"
 static inline ech_config *sample_create(void)
 {
     const ech_config_names names[] = {
-        {"models", "gpt2 llama"},    {"tokenizers", "bytes gpt2"},
-        {"optimizers", "adamw sgd"}, {"curves", "constant linear cosine"},
-        {"comms", "local mpi"},      {"reductions", "direct ring"},
+        {"models", "gpt2 llama"},
+        {"optimizers", "adamw sgd"},
+        {"curves", "constant linear cosine"},
+        {"comms", "local mpi"},
+        {"reductions", "direct ring"},
     };
     ech_config *config = NULL;
     if (ech_config_create(names, sizeof names / sizeof names[0], &config) != ECH_OK) return NULL;

@@ -9,13 +9,13 @@
 
 int main(int argc, char **argv)
 {
-    const ech_tokenizer *tokenizer = argc == 3 ? ech_tokenizer_find(argv[1]) : NULL;
-    if (!tokenizer) {
+    ech_tokenizer *tokenizer;
+    if (argc != 3 || ech_tokenizer_open(argv[1], &tokenizer) != ECH_OK) {
         fprintf(stderr, "usage: %s TOKENIZER FOLDER\n", argv[0]);
         return 2;
     }
     ech_text tokens = {0}, config = {0};
-    tokenizer->export_json(&tokens, &config);
+    ech_tokenizer_export(tokenizer, &tokens, &config);
     char *tokens_path = ech_file_join(argv[2], "tokenizer.json");
     char *config_path = ech_file_join(argv[2], "tokenizer_config.json");
     ech_status st = ech_file_write(tokens_path, tokens.at, tokens.n);

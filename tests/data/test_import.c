@@ -17,8 +17,12 @@ static void note_progress(int64_t done, int64_t all)
 static ech_status import(const char *in, const char *out, double valid, ech_import_count *count)
 {
     progress_done = progress_all = progress_calls = 0;
-    return ech_data_import(in_scratch(in), in_scratch(out), ech_tokenizer_find("bytes"), valid,
-                           note_progress, count);
+    ech_tokenizer *tokenizer;
+    assert_int_equal(ech_tokenizer_open("bytes", &tokenizer), ECH_OK);
+    ech_status st =
+        ech_data_import(in_scratch(in), in_scratch(out), tokenizer, valid, note_progress, count);
+    ech_tokenizer_close(tokenizer);
+    return st;
 }
 
 /* The stream of a token file is `expected`, with | for end-of-text. */
@@ -172,32 +176,6 @@ static void test_long_file(void **state)
     free(text);
 }
 
-static size_t longest_piece;
-
-static void encode_whole(const void *bytes, size_t n, int32_t **ids, size_t *count,
-                         size_t *capacity)
-{
-    if (n > longest_piece) longest_piece = n;
-    ech_tokenizer_find("bytes")->encode(bytes, n, ids, count, capacity);
-}
-
-static void test_tokenizer_that_takes_no_pieces(void **state)
-{
-    (void)state;
-    enum { BYTES = 3 << 20 };
-    ech_tokenizer whole = *ech_tokenizer_find("bytes");
-    whole.takes_pieces = false;
-    whole.encode = encode_whole;
-    char *text = ech_calloc(BYTES, 1);
-    write_file("in", text, BYTES);
-    ech_import_count count;
-    assert_int_equal(ech_data_import(in_scratch("in"), in_scratch("t"), &whole, 0, NULL, &count),
-                     ECH_OK);
-    assert_int_equal(longest_piece, BYTES);
-    assert_int_equal(count.tokens, BYTES + 1);
-    free(text);
-}
-
 static void assert_refused(const char *in, const char *out, double valid, ech_status st,
                            const char *why)
 {
@@ -260,7 +238,6 @@ int main(void)
         SCRATCH_TEST(test_cut_between_characters),
         SCRATCH_TEST(test_cut_of_no_utf8),
         SCRATCH_TEST(test_long_file),
-        SCRATCH_TEST(test_tokenizer_that_takes_no_pieces),
         SCRATCH_TEST(test_refused),
         SCRATCH_TEST(test_never_over_its_input),
         SCRATCH_TEST(test_beside_a_folder_of_that_name),

@@ -1,60 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every tokenizer gives a text back; `bytes` in particular, and its files for Hugging Face.
+ * What all tokenizers do alike; `bytes` in particular, and its files for Hugging Face.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "data/scratch.h"
 
-#include <cmocka.h>
+static ech_tokenizer *open_tokenizer(const char *source)
+{
+    ech_tokenizer *tokenizer = NULL;
+    assert_int_equal(ech_tokenizer_open(source, &tokenizer), ECH_OK);
+    return tokenizer;
+}
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/memory.h"
-#include "data/data.h"
-
-static const char *const names[] = {
-#define X(name, help) #name,
-#include "data/tokenizer.def"
-#undef X
-};
-enum { TOKENIZERS = sizeof names / sizeof names[0] };
-
-static void test_table(void **state)
+static void test_open(void **state)
 {
     (void)state;
-    for (int i = 0; i < TOKENIZERS; i++) {
-        const ech_tokenizer *tokenizer = ech_tokenizer_find(names[i]);
-        assert_non_null(tokenizer);
-        assert_string_equal(tokenizer->name, names[i]);
-        assert_true(ech_text_has_word(ech_tokenizer_names(), names[i]));
-        assert_true(tokenizer->end_of_text < tokenizer->vocabulary);
+    ech_tokenizer *tokenizer = open_tokenizer("bytes");
+    assert_string_equal(ech_tokenizer_name(tokenizer), "bytes");
+    assert_true(ech_tokenizer_end_of_text(tokenizer) < ech_tokenizer_vocabulary(tokenizer));
+    ech_tokenizer_close(tokenizer);
+    ech_tokenizer_close(NULL);
+    ech_coder_destroy(NULL);
+    const char *const wrong[] = {"byte", "", in_scratch("missing.json")};
+    for (int i = 0; i < 3; i++) {
+        tokenizer = NULL;
+        assert_int_equal(ech_tokenizer_open(wrong[i], &tokenizer), ECH_EUSAGE);
+        assert_error_has("no such tokenizer; say bytes, or name a tokenizer.json");
+        assert_null(tokenizer);
     }
-    assert_null(ech_tokenizer_find("byte"));
-    assert_null(ech_tokenizer_find(""));
-    assert_true(ech_tokenizer_names()[0] != ' ');
 }
 
 /* Encodes `first` bytes, then the others, and decodes all. */
-static void assert_round_trip(const ech_tokenizer *tokenizer, const unsigned char *bytes, size_t n,
-                              size_t first)
+static void assert_round_trip(const unsigned char *bytes, size_t n, size_t first)
 {
-    int32_t *ids = NULL;
-    size_t count = 0, capacity = 0;
-    tokenizer->encode(bytes, first, &ids, &count, &capacity);
-    tokenizer->encode(bytes + first, n - first, &ids, &count, &capacity);
+    ech_tokenizer *tokenizer = open_tokenizer("bytes");
+    ech_coder *coder = ech_coder_create(tokenizer);
+    ech_ids ids = {0};
+    assert_int_equal(ech_coder_encode(coder, bytes, first, &ids), ECH_OK);
+    assert_int_equal(ech_coder_encode(coder, bytes + first, n - first, &ids), ECH_OK);
     ech_text text = {0};
-    for (size_t i = 0; i < count; i++) {
-        assert_in_range(ids[i], 0, (uintmax_t)tokenizer->vocabulary - 1);
-        tokenizer->decode(ids[i], &text);
-        tokenizer->decode(tokenizer->end_of_text, &text);
+    for (size_t i = 0; i < ids.n; i++) {
+        assert_in_range(ids.at[i], 0, (uintmax_t)ech_tokenizer_vocabulary(tokenizer) - 1);
+        ech_tokenizer_decode(tokenizer, ids.at[i], &text);
+        ech_tokenizer_decode(tokenizer, ech_tokenizer_end_of_text(tokenizer), &text);
     }
     assert_int_equal(text.n, n);
     if (n > 0) assert_memory_equal(text.at, bytes, n);
     ech_text_free(&text);
-    free(ids);
+    free(ids.at);
+    ech_coder_destroy(coder);
+    ech_tokenizer_close(tokenizer);
 }
 
 static void test_round_trip(void **state)
@@ -62,27 +56,26 @@ static void test_round_trip(void **state)
     (void)state;
     unsigned char all[1024];
     for (size_t i = 0; i < sizeof all; i++) all[i] = (unsigned char)(i * 7 + i / 256);
-    for (int i = 0; i < TOKENIZERS; i++) {
-        const ech_tokenizer *tokenizer = ech_tokenizer_find(names[i]);
-        for (size_t n = 0; n <= sizeof all; n += 64) assert_round_trip(tokenizer, all, n, n / 3);
-    }
+    for (size_t n = 0; n <= sizeof all; n += 64) assert_round_trip(all, n, n / 3);
 }
 
 static void test_bytes(void **state)
 {
     (void)state;
-    const ech_tokenizer *tokenizer = ech_tokenizer_find("bytes");
-    assert_int_equal(tokenizer->vocabulary, 257);
-    assert_int_equal(tokenizer->end_of_text, 256);
-    assert_true(tokenizer->takes_pieces);
-    int32_t *ids = NULL;
-    size_t count = 0, capacity = 0;
-    tokenizer->encode("a\0\xff", 3, &ids, &count, &capacity);
-    assert_int_equal(count, 3);
-    assert_int_equal(ids[0], 97);
-    assert_int_equal(ids[1], 0);
-    assert_int_equal(ids[2], 255);
-    free(ids);
+    ech_tokenizer *tokenizer = open_tokenizer("bytes");
+    assert_int_equal(ech_tokenizer_vocabulary(tokenizer), 257);
+    assert_int_equal(ech_tokenizer_end_of_text(tokenizer), 256);
+    for (size_t n = 0; n < 4; n++) assert_int_equal(ech_tokenizer_cut(tokenizer, "abc", n), n);
+    ech_coder *coder = ech_coder_create(tokenizer);
+    ech_ids ids = {0};
+    assert_int_equal(ech_coder_encode(coder, "a\0\xff", 3, &ids), ECH_OK);
+    assert_int_equal(ids.n, 3);
+    assert_int_equal(ids.at[0], 97);
+    assert_int_equal(ids.at[1], 0);
+    assert_int_equal(ids.at[2], 255);
+    free(ids.at);
+    ech_coder_destroy(coder);
+    ech_tokenizer_close(tokenizer);
 }
 
 static void assert_has(const ech_text *text, const char *part)
@@ -94,7 +87,9 @@ static void test_bytes_for_hugging_face(void **state)
 {
     (void)state;
     ech_text tokens = {0}, config = {0};
-    ech_tokenizer_find("bytes")->export_json(&tokens, &config);
+    ech_tokenizer *tokenizer = open_tokenizer("bytes");
+    ech_tokenizer_export(tokenizer, &tokens, &config);
+    ech_tokenizer_close(tokenizer);
     /* GPT-2's characters: blank is U+0120, line feed U+010A, 0 is U+0100, 173 the last, U+0143. */
     const char *const entries[] = {
         "\"a\": 97,",        "\"\\\"\": 34,",          "\"\\\\\": 92,",      "\"\xc4\xa0\": 32,",
@@ -112,13 +107,42 @@ static void test_bytes_for_hugging_face(void **state)
     ech_text_free(&config);
 }
 
+/* What a checkpoint has of it opens again, as the file or as its folder. */
+static void test_bytes_from_a_file(void **state)
+{
+    (void)state;
+    ech_text tokens = {0}, config = {0}, again = {0}, again_config = {0};
+    ech_tokenizer *tokenizer = open_tokenizer("bytes");
+    ech_tokenizer_export(tokenizer, &tokens, &config);
+    ech_tokenizer_close(tokenizer);
+    write_file("tokenizer.json", tokens.at, tokens.n);
+    write_file("tokenizer_config.json", config.at, config.n);
+    const char *const sources[] = {scratch, in_scratch("tokenizer.json")};
+    for (int i = 0; i < 2; i++) {
+        tokenizer = open_tokenizer(sources[i]);
+        assert_string_equal(ech_tokenizer_name(tokenizer), sources[i]);
+        assert_int_equal(ech_tokenizer_vocabulary(tokenizer), 257);
+        assert_int_equal(ech_tokenizer_end_of_text(tokenizer), 256);
+        ech_tokenizer_export(tokenizer, &again, &again_config);
+        assert_string_equal(again.at, tokens.at);
+        assert_string_equal(again_config.at, config.at);
+        again.n = again_config.n = 0;
+        ech_tokenizer_close(tokenizer);
+    }
+    ech_text_free(&tokens);
+    ech_text_free(&config);
+    ech_text_free(&again);
+    ech_text_free(&again_config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
+        SCRATCH_TEST(test_open),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_bytes_for_hugging_face),
+        SCRATCH_TEST(test_bytes_from_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

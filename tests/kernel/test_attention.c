@@ -16,15 +16,15 @@ static void call_forward(const ech_kernels *kernels, ech_kernel_context *context
                          const ech_tensor *const *t, const void *options)
 {
     const attention_case *o = options;
-    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &o->at, &o->dropout, false, t[3],
-                               t[4]);
+    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &o->at, NULL, &o->dropout, false,
+                               t[3], t[4]);
 }
 
 static void call_backward(const ech_kernels *kernels, ech_kernel_context *context,
                           const ech_tensor *const *t, const void *options)
 {
     const attention_case *o = options;
-    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &o->at,
+    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &o->at, NULL,
                                 &o->dropout, false, false, t[6], t[7], t[8]);
 }
 
@@ -173,8 +173,8 @@ static void samples_do_not_mix(void **state)
     ech_tensor y1 = ech_tensor_view(alone, ECH_F32, 4, one);
     ech_tensor l = ech_tensor_view(lse, ECH_F32, 3, (const int64_t[]){2, H, T});
     ech_tensor l1 = ech_tensor_view(lse, ECH_F32, 3, (const int64_t[]){1, H, T});
-    fast->attention_forward(context, &x, &x, &x, 0.25, &first, &dropout, false, &y, &l);
-    fast->attention_forward(context, &x1, &x1, &x1, 0.25, &second, &dropout, false, &y1, &l1);
+    fast->attention_forward(context, &x, &x, &x, 0.25, &first, NULL, &dropout, false, &y, &l);
+    fast->attention_forward(context, &x1, &x1, &x1, 0.25, &second, NULL, &dropout, false, &y1, &l1);
     assert_memory_equal(out + N, alone, sizeof alone);
     free(context->scratch);
     ech_kernel_context_destroy(context);

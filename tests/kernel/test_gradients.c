@@ -204,14 +204,16 @@ static void activation_gradients(void **state)
     check_gradients(&swiglu);
 }
 
+static const double frequency[] = {1, 0.2, 0.05};
+
 static void rotary_forward(subject *s)
 {
-    s->kernels->rotary(s->context, &s->input[0], 100, &s->rows, false, &s->output);
+    s->kernels->rotary(s->context, &s->input[0], frequency, &s->rows, NULL, false, &s->output);
 }
 
 static void rotary_backward(subject *s)
 {
-    s->kernels->rotary(s->context, &s->doutput, 100, &s->rows, true, &s->gradient[0]);
+    s->kernels->rotary(s->context, &s->doutput, frequency, &s->rows, NULL, true, &s->gradient[0]);
 }
 
 static void dropout_forward(subject *s)
@@ -250,7 +252,7 @@ static void attention_forward(subject *s)
     ech_tensor lse = ech_tensor_view(s->kept[0], ECH_F64, 3, (int64_t[]){q[0], q[2], q[1]});
     ech_attention_place at = place_uncut(2, q[1], q[2]);
     s->kernels->attention_forward(s->context, &s->input[0], &s->input[1], &s->input[2], 0.7, &at,
-                                  &s->dropout, false, &s->output, &lse);
+                                  NULL, &s->dropout, false, &s->output, &lse);
 }
 
 static void attention_backward(subject *s)
@@ -259,8 +261,8 @@ static void attention_backward(subject *s)
     ech_tensor lse = ech_tensor_view(s->kept[0], ECH_F64, 3, (int64_t[]){q[0], q[2], q[1]});
     ech_attention_place at = place_uncut(2, q[1], q[2]);
     s->kernels->attention_backward(s->context, &s->doutput, &s->input[0], &s->input[1],
-                                   &s->input[2], &s->output, &lse, 0.7, &at, &s->dropout, false,
-                                   false, &s->gradient[0], &s->gradient[1], &s->gradient[2]);
+                                   &s->input[2], &s->output, &lse, 0.7, &at, NULL, &s->dropout,
+                                   false, false, &s->gradient[0], &s->gradient[1], &s->gradient[2]);
 }
 
 static void attention_gradients(void **state)
@@ -291,13 +293,14 @@ static void embedding_backward(subject *s)
 
 static void position_forward(subject *s)
 {
-    s->kernels->position_forward(s->context, &s->input[0], &s->input[1], &s->rows, &s->output);
+    s->kernels->position_forward(s->context, &s->input[0], &s->input[1], &s->rows, NULL,
+                                 &s->output);
 }
 
 static void position_backward(subject *s)
 {
     memcpy(s->gradient[0].data, s->doutput.data, ech_tensor_bytes(&s->doutput));
-    s->kernels->position_backward(s->context, &s->doutput, &s->rows, false, &s->gradient[1]);
+    s->kernels->position_backward(s->context, &s->doutput, &s->rows, NULL, false, &s->gradient[1]);
 }
 
 static void table_gradients(void **state)

@@ -181,9 +181,10 @@ static void call_attention(const ech_kernels *kernels, ech_kernel_context *conte
 {
     const ech_dropout *dropout = options;
     ech_attention_place at = place_uncut(0, t[0]->shape[1], t[0]->shape[2]);
-    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &at, dropout, false, t[3], t[4]);
-    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &at, dropout,
-                                false, false, t[6], t[7], t[8]);
+    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &at, NULL, dropout, false, t[3],
+                               t[4]);
+    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &at, NULL,
+                                dropout, false, false, t[6], t[7], t[8]);
 }
 
 /* A NaN in q, k or v of token 60 of sample 1, head 0: tokens from there on (for q: that one) are

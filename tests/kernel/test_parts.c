@@ -101,7 +101,7 @@ static void close_context(ech_kernel_context *context)
 static void forward(part *p, const problem *from, bool merge, int threads)
 {
     ech_kernel_context *context = open_context(p, ECH_OP_attention_forward, threads);
-    p->kernels->attention_forward(context, &p->x[Q], &p->x[K], &p->x[V], 0.3, &p->at,
+    p->kernels->attention_forward(context, &p->x[Q], &p->x[K], &p->x[V], 0.3, &p->at, NULL,
                                   &from->dropout, merge, &p->x[OUT], &p->x[LSE]);
     close_context(context);
 }
@@ -110,7 +110,7 @@ static void backward(part *p, const problem *from, bool add_q, bool add_kv, int 
 {
     ech_kernel_context *context = open_context(p, ECH_OP_attention_backward, threads);
     p->kernels->attention_backward(context, &p->x[DOUT], &p->x[Q], &p->x[K], &p->x[V], &p->x[OUT],
-                                   &p->x[LSE], 0.3, &p->at, &from->dropout, add_q, add_kv,
+                                   &p->x[LSE], 0.3, &p->at, NULL, &from->dropout, add_q, add_kv,
                                    &p->x[DQ], &p->x[DK], &p->x[DV]);
     close_context(context);
 }

@@ -171,8 +171,10 @@ static void activations_agree(void **state)
 
 /* ---- rotary ---- */
 
+enum { WIDEST_HEAD = 256 };
+
 typedef struct turn {
-    double theta;
+    double theta; /* of a head that is as wide as x's */
     ech_rows rows;
     bool inverse;
 } turn;
@@ -181,7 +183,11 @@ static void call_rotary(const ech_kernels *kernels, ech_kernel_context *context,
                         const ech_tensor *const *t, const void *options)
 {
     const turn *o = options;
-    kernels->rotary(context, t[0], o->theta, &o->rows, o->inverse, t[1]);
+    const ech_rope rope = {.theta = o->theta};
+    double frequency[WIDEST_HEAD / 2];
+    assert_true(t[0]->shape[3] <= WIDEST_HEAD);
+    ech_rope_frequencies(&rope, t[0]->shape[3], frequency);
+    kernels->rotary(context, t[0], frequency, &o->rows, NULL, o->inverse, t[1]);
 }
 
 static void rotary_agrees(void **state)
@@ -242,14 +248,14 @@ typedef struct place {
 static void call_position_forward(const ech_kernels *kernels, ech_kernel_context *context,
                                   const ech_tensor *const *t, const void *options)
 {
-    kernels->position_forward(context, t[0], t[1], &((const place *)options)->rows, t[2]);
+    kernels->position_forward(context, t[0], t[1], &((const place *)options)->rows, NULL, t[2]);
 }
 
 static void call_position_backward(const ech_kernels *kernels, ech_kernel_context *context,
                                    const ech_tensor *const *t, const void *options)
 {
     const place *o = options;
-    kernels->position_backward(context, t[0], &o->rows, o->accumulate, t[1]);
+    kernels->position_backward(context, t[0], &o->rows, NULL, o->accumulate, t[1]);
 }
 
 /* Ids of the whole vocabulary, V; the table holds n of them from first_id on. */

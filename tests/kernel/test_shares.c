@@ -133,13 +133,13 @@ static void learned_positions_of_rows(void **state)
         ech_tensor x = make(kernels->dtype, B * T, C, 1), y = make(kernels->dtype, B * T, C, 0);
         ech_tensor table = make(kernels->dtype, T + 2, C, 2);
         ech_tensor sum = make(kernels->dtype, T + 2, C, 0);
-        kernels->position_forward(context, &x, &table, &uncut, &y);
+        kernels->position_forward(context, &x, &table, &uncut, NULL, &y);
         int shares;
         for (int way = 0; (shares = cut_rows(way, part, n)) > 0; way++) {
             for (int s = 0; s < shares; s++) {
                 ech_tensor own = slice(&x, &part[s], n[s]);
-                kernels->position_backward(context, &own, &part[s], s > 0, &sum);
-                kernels->position_forward(context, &own, &table, &part[s], &own);
+                kernels->position_backward(context, &own, &part[s], NULL, s > 0, &sum);
+                kernels->position_forward(context, &own, &table, &part[s], NULL, &own);
                 same_slice(&own, &y, &part[s]);
                 free(own.data);
             }
@@ -171,6 +171,8 @@ static void rotary_of_tokens(void **state)
                              rows_pair(0, LONG, 0, 0, 100, 150)};
     const ech_rows uncut = rows_uncut(0, LONG);
     const int64_t dims[] = {LONG, D};
+    double frequency[D / 2];
+    ech_rope_frequencies(&(ech_rope){.theta = 10000}, D, frequency);
     for (int k = 0; k < 3; k++)
         for (int inverse = 0; inverse < 2; inverse++) {
             const ech_kernels *kernels = table_of(k);
@@ -181,7 +183,7 @@ static void rotary_of_tokens(void **state)
                 ech_tensor_view(memory.data, kernels->dtype, 4, (const int64_t[]){B, LONG, H, D});
             ech_tensor y = x;
             y.data = result.data;
-            kernels->rotary(context, &x, 10000, &uncut, inverse, &y);
+            kernels->rotary(context, &x, frequency, &uncut, NULL, inverse, &y);
             for (size_t c = 0; c < TRIAL_COUNT(cuts); c++) {
                 int64_t n = cuts[c].tokens;
                 ech_tensor part = make(kernels->dtype, B * n, H * D, 0);
@@ -191,7 +193,7 @@ static void rotary_of_tokens(void **state)
                 }
                 ech_tensor own =
                     ech_tensor_view(part.data, kernels->dtype, 4, (const int64_t[]){B, n, H, D});
-                kernels->rotary(context, &own, 10000, &cuts[c], inverse, &own);
+                kernels->rotary(context, &own, frequency, &cuts[c], NULL, inverse, &own);
                 for (int64_t i = 0; i < ech_tensor_count(&part); i++) {
                     int64_t row = ech_row_whole(&cuts[c], i / (H * D));
                     assert_true(trial_get(&part, i) ==

@@ -145,6 +145,17 @@ static inline void cut_fill(const ech_block_value *value, uint32_t stream, int64
         ((float *)to)[k] = i % 3 == 2 ? 0 : i % 2 ? 0.5f : 1.0f;
 }
 
+/* Documents of five tokens, whose borders lie elsewhere in each sample; all ranks have those of whole
+ * samples. */
+static inline void cut_fill_starts(const cut_side *s, void *to)
+{
+    int64_t T = s->extent.sequence;
+    for (int64_t i = 0; i < s->extent.batch * T; i++) {
+        int64_t sample = i / T, start = (i % T + 2 * sample) / 5 * 5 - 2 * sample;
+        ((int32_t *)to)[i] = (int32_t)(start > 0 ? start : 0);
+    }
+}
+
 /* Streams of values that come from outside: inputs, gradients of outputs, and by slot the batch. */
 static inline uint32_t cut_stream(const ech_block *block, int value)
 {
@@ -165,6 +176,10 @@ static inline void cut_make_values(cut_side *s, int rank, int64_t ids)
         if (!cut_exists(value) || *x) continue;
         *x = cut_unwritten(ech_shape_count(&value->shape, s->extent));
         if (value->source == ECH_FROM_NODE) continue;
+        if (value->source == ECH_FROM_BATCH && value->slot == ECH_STARTS) {
+            cut_fill_starts(s, *x);
+            continue;
+        }
         int64_t *place = cut_places(s, rank, &value->shape, &n);
         for (int64_t i = 0; i < n; i++) cut_fill(value, cut_stream(block, v), place[i], ids, *x, i);
         free(place);

@@ -65,6 +65,13 @@ static inline int64_t runner_count(const runner *r, int value)
     return ech_shape_count(&r->block->value.at[value].shape, r->extent);
 }
 
+/* Documents of three tokens, whose borders lie elsewhere in each sample. */
+static inline int32_t runner_start(int64_t sample, int64_t position)
+{
+    int64_t start = (position + sample) / 3 * 3 - sample;
+    return (int32_t)(start > 0 ? start : 0);
+}
+
 /* Memory for everything; inputs are drawn, ids count up, weights alternate 1 and 0.5. */
 static inline void runner_finish(runner *r)
 {
@@ -77,6 +84,9 @@ static inline void runner_finish(runner *r)
         for (int64_t i = 0; i < n; i++) {
             if (value->source == ECH_FROM_BLOCK)
                 r->value[v][i] = runner_draw((uint32_t)v, (uint64_t)i);
+            else if (value->slot == ECH_STARTS && value->source == ECH_FROM_BATCH)
+                ((int32_t *)r->value[v])[i] =
+                    runner_start(i / r->extent.tokens, i % r->extent.tokens);
             else if (value->dtype == ECH_I32 && !value->is_real)
                 ((int32_t *)r->value[v])[i] = (int32_t)((7 * i + value->slot) % 5);
             else if (!value->is_real)

@@ -74,14 +74,23 @@ static ech_ways grid(int tensor, int context, int64_t G, int sequence, bool ulys
                       .ulysses = ulysses};
 }
 
-static void compare(const char *name, build builder, ech_ways ways, int64_t G, double p)
+static void compare_ways(const char *name, build builder, ech_ways ways, int64_t G, double p)
 {
-    graph whole = make(name, builder, (ech_ways){0}, G, p), cut = make(name, builder, ways, G, p);
     int collectives[ECH_PHASES];
+    graph whole = make(name, builder, (ech_ways){.documents = ways.documents}, G, p);
+    graph cut = make(name, builder, ways, G, p);
     cut_compare(whole.block, whole.param.at, cut.block, cut.param.at, (int)cut.param.n, B, T, V,
                 collectives);
     drop(&whole);
     drop(&cut);
+}
+
+/* Samples of one document, and of several. */
+static void compare(const char *name, build builder, ech_ways ways, int64_t G, double p)
+{
+    compare_ways(name, builder, ways, G, p);
+    ways.documents = true;
+    compare_ways(name, builder, ways, G, p);
 }
 
 /* Over tensor ranks in every way, alone and with context ranks. */
@@ -141,7 +150,8 @@ static void build_embedding(graph *g)
 {
     int table = matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C);
     int x = ech_layer_embedding(g->block, ech_block_batch(g->block, ECH_TOKENS), table, C);
-    x = ech_layer_position(g->block, x, matrix(g, ECH_AXIS_POSITION, T + 2, ECH_AXIS_MODEL, C));
+    x = ech_layer_position(g->block, x, matrix(g, ECH_AXIS_POSITION, T + 2, ECH_AXIS_MODEL, C),
+                           ech_block_starts(g->block));
     ech_block_output(g->block, ech_layer_dropout(g->block, x, g->p));
 }
 
@@ -213,7 +223,7 @@ static void build_attention(graph *g)
     int qkv = ech_layer_linear(g->block, input(g), w, b, true, ECH_AXIS_QKV, 3 * C);
     int q = ech_block_view(g->block, qkv, 0, heads), k = ech_block_view(g->block, qkv, C, heads);
     int v = ech_block_view(g->block, qkv, 2 * C, heads);
-    int y = ech_layer_attention(g->block, q, k, v, g->p);
+    int y = ech_layer_attention(g->block, q, k, v, ech_block_starts(g->block), g->p);
     y = ech_block_view(g->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     w = matrix(g, ECH_AXIS_HEADS, C, ECH_AXIS_MODEL, C);
     b = vector(g, ECH_AXIS_MODEL, C);
@@ -229,15 +239,16 @@ static int project(graph *g, int x, ech_axis axis, int64_t out)
 /* Llama's: three products, of which two may have fewer heads, and positions by rotation. */
 static void build_grouped(graph *g)
 {
-    int x = input(g);
+    int x = input(g), starts = ech_block_starts(g->block);
+    const ech_rope rope = {.theta = 100};
     ech_shape query = ech_shape_heads(ECH_AXIS_HEADS, H, D);
     ech_shape key = ech_shape_heads(ECH_AXIS_KV_HEADS, g->G, D);
     int q = project(g, x, ECH_AXIS_HEADS, C), k = project(g, x, ECH_AXIS_KV_HEADS, g->G * D);
     int v = project(g, x, ECH_AXIS_KV_HEADS, g->G * D);
-    q = ech_layer_rotary(g->block, ech_block_view(g->block, q, 0, query), 100);
-    k = ech_layer_rotary(g->block, ech_block_view(g->block, k, 0, key), 100);
+    q = ech_layer_rotary(g->block, ech_block_view(g->block, q, 0, query), &rope, starts);
+    k = ech_layer_rotary(g->block, ech_block_view(g->block, k, 0, key), &rope, starts);
     v = ech_block_view(g->block, v, 0, key);
-    int y = ech_layer_attention(g->block, q, k, v, g->p);
+    int y = ech_layer_attention(g->block, q, k, v, ech_block_starts(g->block), g->p);
     y = ech_block_view(g->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     int w = matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_HEADS, C);
     ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));

@@ -92,21 +92,36 @@ static int input(runner *r)
     return ech_block_input(r->block, "x", rows(C));
 }
 
+/* A block whose samples are several documents. */
+static runner open_documents(bool several)
+{
+    runner r = runner_open(B, T);
+    r.block->ways.documents = several;
+    return r;
+}
+
 static void test_embedding(void **state)
 {
     (void)state;
-    runner r = runner_open(B, T);
-    int y = ech_layer_embedding(r.block, ech_block_batch(r.block, ECH_TOKENS), matrix(&r, 6, C), C);
-    ech_block_output(r.block, ech_layer_position(r.block, y, matrix(&r, T + 2, C)));
-    check_block(&r);
+    for (int documents = 0; documents < 2; documents++) {
+        runner r = open_documents(documents);
+        int ids = ech_block_batch(r.block, ECH_TOKENS);
+        int y = ech_layer_embedding(r.block, ids, matrix(&r, 6, C), C);
+        ech_block_output(r.block, ech_layer_position(r.block, y, matrix(&r, T + 2, C),
+                                                     ech_block_starts(r.block)));
+        check_block(&r);
+    }
 }
 
 static void test_position(void **state)
 {
     (void)state;
-    runner r = runner_open(B, T);
-    ech_block_output(r.block, ech_layer_position(r.block, input(&r), matrix(&r, T, C)));
-    check_block(&r);
+    for (int documents = 0; documents < 2; documents++) {
+        runner r = open_documents(documents);
+        ech_block_output(r.block, ech_layer_position(r.block, input(&r), matrix(&r, T, C),
+                                                     ech_block_starts(r.block)));
+        check_block(&r);
+    }
 }
 
 static void test_norms(void **state)
@@ -152,14 +167,16 @@ static void test_pointwise(void **state)
 static void test_attention(void **state)
 {
     (void)state;
-    for (int form = 0; form < 4; form++) {
+    for (int form = 0; form < 8; form++) {
         int64_t H = 4, G = form & 1 ? 2 : 4, D = 2;
-        runner r = runner_open(B, T);
+        runner r = open_documents(form & 4);
+        int starts = ech_block_starts(r.block);
         int q = ech_block_input(r.block, "q", ech_shape_heads(ECH_AXIS_HEADS, H, D));
         int k = ech_block_input(r.block, "k", ech_shape_heads(ECH_AXIS_KV_HEADS, G, D));
         int v = ech_block_input(r.block, "v", ech_shape_heads(ECH_AXIS_KV_HEADS, G, D));
-        q = ech_layer_rotary(r.block, q, 100);
-        ech_block_output(r.block, ech_layer_attention(r.block, q, k, v, form & 2 ? 0.3 : 0));
+        q = ech_layer_rotary(r.block, q, &(ech_rope){.theta = 100}, starts);
+        ech_block_output(r.block,
+                         ech_layer_attention(r.block, q, k, v, starts, form & 2 ? 0.3 : 0));
         check_block(&r);
     }
 }
@@ -173,7 +190,7 @@ static void check_views(bool copied)
         ech_layer_linear(r.block, input(&r), matrix(&r, C, 3 * C), -1, true, ECH_AXIS_QKV, 3 * C);
     int q = ech_block_view(r.block, qkv, 0, heads), k = ech_block_view(r.block, qkv, C, heads);
     if (copied) q = ech_layer_copy(r.block, q);
-    int y = ech_layer_attention(r.block, q, k, ech_block_view(r.block, qkv, 2 * C, heads), 0);
+    int y = ech_layer_attention(r.block, q, k, ech_block_view(r.block, qkv, 2 * C, heads), -1, 0);
     y = ech_block_view(r.block, y, 0, rows(C));
     ech_block_output(r.block,
                      ech_layer_linear(r.block, y, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C));

@@ -287,7 +287,7 @@ static ech_block *one_layer(ech_pool *pool, ech_shape shape, int which)
         return block;
     }
     int x = ech_block_input(block, "x", shape);
-    x = which == 1 ? ech_layer_position(block, x, 0) : ech_layer_dropout(block, x, 0.3);
+    x = which == 1 ? ech_layer_position(block, x, 0, -1) : ech_layer_dropout(block, x, 0.3);
     ech_block_output(block, x);
     ech_block_finish(block);
     return block;

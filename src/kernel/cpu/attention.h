@@ -2,7 +2,8 @@
  *
  * What the forward and backward of the tiled attention share. Queries and keys are cut in tiles of up to
  * ECH_TILE tokens; a tile lies within one of the two runs of positions that a view may have, so what a
- * tile of queries sees of a tile of keys follows from their first positions.
+ * tile of queries sees of a tile of keys follows from their first positions and from where the documents of
+ * its first and last query begin.
  */
 #ifndef ECH_KERNEL_CPU_ATTENTION_H
 #define ECH_KERNEL_CPU_ATTENTION_H
@@ -19,6 +20,7 @@ typedef struct ech_attention {
     const ech_tensor *q, *k, *v;
     float scale;
     const ech_attention_place *place;
+    const ech_tensor *starts;
     const ech_dropout *dropout;
     uint32_t threshold; /* random words below it are dropped; 0: no dropout */
     float kept_scale;
@@ -66,27 +68,42 @@ ECH_INLINE ech_span ech_attention_keys(const ech_attention *at, int64_t tile)
     return ech_attention_span(&at->place->key, at->Tk, tile);
 }
 
-/* How many of the keys the query at `position` sees: the first ones, up to its own position. */
-ECH_INLINE int64_t ech_span_seen(const ech_span *keys, int64_t position)
+/* Keys [first, end) of a tile, or tiles of keys. */
+typedef struct ech_seen {
+    int64_t first, end;
+} ech_seen;
+
+/* Which of the keys the query of sample b at `position` sees: from where its document begins up to its own
+ * position. */
+ECH_INLINE ech_seen ech_span_seen(const ech_attention *at, int64_t b, const ech_span *keys,
+                                  int64_t position)
 {
-    return ech_clamp(position - keys->position + 1, 0, keys->count);
+    int64_t start = ech_document_start(at->starts, b, position);
+    int64_t end = ech_clamp(position - keys->position + 1, 0, keys->count);
+    return (ech_seen){ech_clamp(start - keys->position, 0, end), end};
 }
 
 /* Does any of the queries see any of the keys? */
-ECH_INLINE bool ech_span_meets(const ech_span *queries, const ech_span *keys)
+ECH_INLINE bool ech_span_meets(const ech_attention *at, int64_t b, const ech_span *queries,
+                               const ech_span *keys)
 {
-    return keys->position < queries->position + queries->count;
+    return keys->position < queries->position + queries->count &&
+           keys->position + keys->count > ech_document_start(at->starts, b, queries->position);
 }
 
 /* Do all queries see all keys of a full tile? Padding behind the last key must be masked. */
-ECH_INLINE bool ech_span_sees_all(const ech_span *queries, const ech_span *keys)
+ECH_INLINE bool ech_span_sees_all(const ech_attention *at, int64_t b, const ech_span *queries,
+                                  const ech_span *keys)
 {
-    return ech_span_seen(keys, queries->position) == ECH_TILE;
+    int64_t last = queries->position + queries->count - 1;
+    return ech_span_seen(at, b, keys, queries->position).end == ECH_TILE &&
+           ech_document_start(at->starts, b, last) <= keys->position;
 }
 
 static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_tensor *k,
                                                 const ech_tensor *v, double scale,
                                                 const ech_attention_place *place,
+                                                const ech_tensor *starts,
                                                 const ech_dropout *dropout)
 {
     ech_attention at = {.B = q->shape[0], .Tq = q->shape[1], .H = q->shape[2], .D = q->shape[3]};
@@ -97,6 +114,7 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     ECH_SHAPE_STRIDED(v, ECH_F32, at.B, at.Tk, at.G, at.D);
     ECH_SAMPLES(&place->query, at.Tq);
     ECH_SAMPLES(&place->key, at.Tk);
+    ECH_DOCUMENTS(starts, &place->query, at.B * at.Tq);
     ECH_ASSERT(place->query.whole == place->key.whole);
     ECH_ASSERT(place->first_head >= 0 && place->first_head + at.H <= place->heads);
     ECH_ASSERT(at.G > 0 && at.H % at.G == 0 && dropout->p < 1);
@@ -109,6 +127,7 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     at.v = v;
     at.scale = (float)scale;
     at.place = place;
+    at.starts = starts;
     at.dropout = dropout;
     at.threshold = dropout->p > 0 ? ech_drop_threshold(dropout->p) : 0;
     at.kept_scale = (float)(1 / (1 - dropout->p));

@@ -67,6 +67,12 @@ ECH_INLINE void clear(float *x, int64_t n)
     for (int64_t i = 0; i < n; i++) x[i] = 0;
 }
 
+ECH_INLINE void clear_outside(float row[ECH_TILE], ech_seen seen)
+{
+    clear(row, seen.first);
+    clear(row + seen.end, ECH_TILE - seen.end);
+}
+
 /* Packs a head's queries and output gradients; delta = dout · out. */
 ECH_INLINE void begin_head(const ech_attention *at, const gradients *from, const workspace *w,
                            int64_t b, int64_t h)
@@ -118,26 +124,27 @@ ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float 
                              int64_t h, int64_t query_tile, const ech_span *keys, int64_t key_tile)
 {
     const ech_span queries = ech_attention_queries(at, query_tile);
-    if (!ech_span_meets(&queries, keys)) return;
+    if (!ech_span_meets(at, b, &queries, keys)) return;
     int64_t width = at->width, row = query_tile * ECH_TILE, first = row * width;
     int64_t own = key_tile * ECH_TILE * width, rows = ech_tile_rows(queries.count);
     int64_t columns = ech_tile_width(keys->count), key_rows = ech_tile_rows(keys->count);
     const float *query = w->query + first, *dout = w->dout + first;
-    bool masked = queries.count < ECH_TILE || !ech_span_sees_all(&queries, keys);
+    bool masked = queries.count < ECH_TILE || !ech_span_sees_all(at, b, &queries, keys);
     ech_tile_multiply(rows, columns, at->D, query, width, 1, w->key_t, ECH_TILE, w->p, ECH_TILE,
                       false);
     ech_tile_multiply(rows, columns, at->D, dout, width, 1, w->value_t, ECH_TILE, w->ds, ECH_TILE,
                       false);
     for (int64_t i = 0; i < rows; i++) {
-        int64_t position = queries.position + i, seen = ECH_TILE;
+        int64_t position = queries.position + i;
+        ech_seen seen = {0, i < queries.count ? ECH_TILE : 0};
         float *p = w->p + i * ECH_TILE, *ds = w->ds + i * ECH_TILE, kept[ECH_TILE];
-        if (masked) seen = i < queries.count ? ech_span_seen(keys, position) : 0;
-        if (seen > 0) {
+        if (masked && i < queries.count) seen = ech_span_seen(at, b, keys, position);
+        if (seen.first < seen.end) {
             if (at->threshold) ech_attention_kept(at, b, h, position, keys->position, kept);
             softmax_row(p, ds, at->threshold ? kept : NULL, w->lse[row + i], w->delta[row + i]);
         }
-        clear(p + seen, ECH_TILE - seen);
-        clear(ds + seen, ECH_TILE - seen);
+        clear_outside(p, seen);
+        clear_outside(ds, seen);
     }
     ech_tile_multiply(key_rows, width, rows, w->p, 1, ECH_TILE, dout, width, w->dv + own, width,
                       true);
@@ -219,11 +226,11 @@ ECH_CLONES static void add_parts(const ech_attention *at, const gradients *from,
 void ech_cpu_attention_backward(ech_kernel_context *context, const ech_tensor *dout,
                                 const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
                                 const ech_tensor *out, const ech_tensor *lse, double scale,
-                                const ech_attention_place *place, const ech_dropout *dropout,
-                                bool add_q, bool add_kv, const ech_tensor *dq, const ech_tensor *dk,
-                                const ech_tensor *dv)
+                                const ech_attention_place *place, const ech_tensor *starts,
+                                const ech_dropout *dropout, bool add_q, bool add_kv,
+                                const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
 {
-    ech_attention at = ech_attention_check(q, k, v, scale, place, dropout);
+    ech_attention at = ech_attention_check(q, k, v, scale, place, starts, dropout);
     ECH_SHAPE(dout, ECH_F32, at.B, at.Tq, at.H, at.D);
     ECH_SHAPE(out, ECH_F32, at.B, at.Tq, at.H, at.D);
     ECH_SHAPE(lse, ECH_F32, at.B, at.H, at.Tq);

@@ -60,16 +60,19 @@ ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b
                           const ech_span *queries, int64_t rows, int64_t tile)
 {
     const ech_span keys = ech_attention_keys(at, tile);
-    bool masked = !ech_span_sees_all(queries, &keys);
+    bool masked = !ech_span_sees_all(at, b, queries, &keys);
     ech_tile_multiply(rows, ech_tile_width(keys.count), at->D, w->query, at->width, 1,
                       w->keys + tile * ECH_TILE * at->width, ECH_TILE, w->scores, ECH_TILE, false);
     for (int64_t i = 0; i < rows; i++) {
         float *score = w->scores + i * ECH_TILE;
         if (masked) {
-            int64_t seen = ech_span_seen(&keys, queries->position + i);
+            ech_seen seen = {0, 0}; /* of a padded row nothing */
+            if (i < queries->count) seen = ech_span_seen(at, b, &keys, queries->position + i);
             /* A row that sees nothing here has no maximum: it gets weights of zero. */
-            for (int64_t j = seen; j < ECH_TILE; j++) score[j] = seen ? -INFINITY : 0;
-            if (seen == 0) continue;
+            bool some = seen.first < seen.end;
+            for (int64_t j = 0; j < seen.first; j++) score[j] = some ? -INFINITY : 0;
+            for (int64_t j = seen.end; j < ECH_TILE; j++) score[j] = some ? -INFINITY : 0;
+            if (!some) continue;
         }
         softmax_row(score, &w->max[i], &w->sum[i], at->width, w->out + i * at->width);
         if (at->threshold) {
@@ -112,8 +115,22 @@ ECH_INLINE void store_row(int64_t D, const float *from, float max, float sum, bo
     }
 }
 
+/* The tiles of keys that a tile of queries meets: none where the first is behind the end. Those of a later
+ * one begin and end no earlier. */
+ECH_INLINE ech_seen tiles_met(const ech_attention *at, int64_t b, const ech_span *queries)
+{
+    int64_t start = ech_document_start(at->starts, b, queries->position);
+    ech_seen met = {0, 0};
+    for (int64_t n = 0; n < at->key_tiles; n++) {
+        const ech_span keys = ech_attention_keys(at, n);
+        met.first += keys.position + keys.count <= start;
+        met.end += keys.position < queries->position + queries->count;
+    }
+    return met;
+}
+
 ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
-                             const ech_span *queries, int64_t key_tiles, const results *to)
+                             const ech_span *queries, const results *to)
 {
     int64_t rows = ech_tile_rows(queries->count);
     ech_tile_pack(at->q, b, h, queries->first, queries->count, at->scale, at->width, w->query);
@@ -122,7 +139,9 @@ ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_
         w->max[i] = -INFINITY;
         w->sum[i] = 0;
     }
-    for (int64_t tile = 0; tile < key_tiles; tile++) meet_keys(at, w, b, h, queries, rows, tile);
+    const ech_seen met = tiles_met(at, b, queries);
+    for (int64_t tile = met.first; tile < met.end; tile++)
+        meet_keys(at, w, b, h, queries, rows, tile);
     for (int64_t i = 0; i < queries->count; i++) {
         int64_t t = queries->first + i;
         store_row(at->D, w->out + i * at->width, w->max[i], w->sum[i], to->merge,
@@ -131,24 +150,15 @@ ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_
     }
 }
 
-/* How many tiles of keys a tile of queries meets: the first ones. */
-ECH_INLINE int64_t tiles_met(const ech_attention *at, const ech_span *queries)
-{
-    int64_t n = 0;
-    for (; n < at->key_tiles; n++) {
-        const ech_span keys = ech_attention_keys(at, n);
-        if (!ech_span_meets(queries, &keys)) break;
-    }
-    return n;
-}
-
 /* Every parts-th tile of queries of the heads that read key/value head g. */
 ECH_CLONES static void forward_unit(const ech_attention *at, const workspace *w, int64_t unit,
                                     const results *to)
 {
     int64_t part = unit % at->parts, g = unit / at->parts % at->G, b = unit / at->parts / at->G;
+    const ech_span first = ech_attention_queries(at, 0);
     const ech_span last = ech_attention_queries(at, at->query_tiles - 1);
-    for (int64_t tile = 0, met = tiles_met(at, &last); tile < met; tile++) {
+    int64_t end = tiles_met(at, b, &last).end;
+    for (int64_t tile = tiles_met(at, b, &first).first; tile < end; tile++) {
         const ech_span keys = ech_attention_keys(at, tile);
         int64_t place = tile * ECH_TILE * at->width;
         ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, w->keys + place);
@@ -157,16 +167,17 @@ ECH_CLONES static void forward_unit(const ech_attention *at, const workspace *w,
     for (int64_t h = g * at->group; h < (g + 1) * at->group; h++)
         for (int64_t tile = part; tile < at->query_tiles; tile += at->parts) {
             const ech_span queries = ech_attention_queries(at, tile);
-            forward_tile(at, w, b, h, &queries, tiles_met(at, &queries), to);
+            forward_tile(at, w, b, h, &queries, to);
         }
 }
 
 void ech_cpu_attention_forward(ech_kernel_context *context, const ech_tensor *q,
                                const ech_tensor *k, const ech_tensor *v, double scale,
-                               const ech_attention_place *place, const ech_dropout *dropout,
-                               bool merge, const ech_tensor *out, const ech_tensor *lse)
+                               const ech_attention_place *place, const ech_tensor *starts,
+                               const ech_dropout *dropout, bool merge, const ech_tensor *out,
+                               const ech_tensor *lse)
 {
-    ech_attention at = ech_attention_check(q, k, v, scale, place, dropout);
+    ech_attention at = ech_attention_check(q, k, v, scale, place, starts, dropout);
     ECH_SHAPE(out, ECH_F32, at.B, at.Tq, at.H, at.D);
     ECH_SHAPE(lse, ECH_F32, at.B, at.H, at.Tq);
     int threads = context->threads;

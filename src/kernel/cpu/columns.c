@@ -33,15 +33,11 @@ void ech_cpu_bias_backward(ech_kernel_context *context, const ech_tensor *dy, bo
                     (const float *)dy->data + first, accumulate, (float *)dbias->data + first);
 }
 
-/* Rows at one position lie T' apart; the first T' rows have one position each. */
-void ech_cpu_position_backward(ech_kernel_context *context, const ech_tensor *dy,
-                               const ech_rows *rows, bool accumulate, const ech_tensor *dtable)
+/* One document a sample: rows at one position lie T' apart; the first T' rows have one position each. */
+static void sum_positions(const ech_kernel_context *context, const ech_tensor *dy,
+                          const ech_rows *rows, bool accumulate, const ech_tensor *dtable)
 {
     int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0], T = rows->tokens;
-    ECH_SHAPE(dy, ECH_F32, R, C);
-    ECH_SHAPE(dtable, ECH_F32, P, C);
-    ECH_ROWS(rows, R);
-    if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
     int64_t different = R < T ? R : T;
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < different; r++) {
@@ -53,6 +49,41 @@ void ech_cpu_position_backward(ech_kernel_context *context, const ech_tensor *dy
             sum_columns((R - r + T - 1) / T, T * C, C - first < COLUMNS ? C - first : COLUMNS,
                         from + first, accumulate, to + first);
     }
+}
+
+/* Columns [first, first + n) of rows at positions of several documents. */
+ECH_CLONES static void add_positions(const ech_tensor *dy, const ech_rows *rows,
+                                     const ech_tensor *starts, int64_t first, int64_t n,
+                                     const ech_tensor *dtable)
+{
+    int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
+    for (int64_t r = 0; r < R; r++) {
+        int64_t position = ech_row_in_document(rows, starts, r);
+        ECH_ASSERT(position < P);
+        const float *from = (const float *)dy->data + r * C + first;
+        float *to = (float *)dtable->data + position * C + first;
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) to[j] += from[j];
+    }
+}
+
+void ech_cpu_position_backward(ech_kernel_context *context, const ech_tensor *dy,
+                               const ech_rows *rows, const ech_tensor *starts, bool accumulate,
+                               const ech_tensor *dtable)
+{
+    int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
+    ECH_SHAPE(dy, ECH_F32, R, C);
+    ECH_SHAPE(dtable, ECH_F32, P, C);
+    ECH_ROWS(rows, R);
+    ECH_DOCUMENTS(starts, rows, R);
+    if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
+    if (!starts) {
+        sum_positions(context, dy, rows, accumulate, dtable);
+        return;
+    }
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t first = 0; first < C; first += COLUMNS)
+        add_positions(dy, rows, starts, first, C - first < COLUMNS ? C - first : COLUMNS, dtable);
 }
 
 ECH_CLONES static void add_rows(int64_t R, int64_t C, int64_t first, int64_t n, const float *dy,

@@ -144,16 +144,18 @@ void ech_cpu_embedding_forward(ech_kernel_context *context, const ech_tensor *ta
 }
 
 void ech_cpu_position_forward(ech_kernel_context *context, const ech_tensor *x,
-                              const ech_tensor *table, const ech_rows *rows, const ech_tensor *y)
+                              const ech_tensor *table, const ech_rows *rows,
+                              const ech_tensor *starts, const ech_tensor *y)
 {
     int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
     ECH_SHAPE(x, ECH_F32, R, C);
     ECH_SHAPE(table, ECH_F32, P, C);
     ECH_SHAPE(y, ECH_F32, R, C);
     ECH_ROWS(rows, R);
+    ECH_DOCUMENTS(starts, rows, R);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++) {
-        int64_t position = ech_row_position(rows, r);
+        int64_t position = ech_row_in_document(rows, starts, r);
         ECH_ASSERT(position < P);
         add_chunk(C, (const float *)x->data + r * C, (const float *)table->data + position * C,
                   (float *)y->data + r * C);

@@ -2,7 +2,7 @@
  *
  * Rotary positions. Angles are exact at every BLOCK-th position; between them cosine and sine
  * advance by one rotation a position, in fp64, which costs them less than 1e-13. What a position
- * gets depends on the position alone.
+ * gets depends on the position in its document alone.
  */
 #include <math.h>
 #include <omp.h>
@@ -15,9 +15,10 @@ enum { BLOCK = 64 };
 
 /* One call's numbers, and the angles' steps: frequency, its cosine and sine (D/2 each). */
 typedef struct turning {
-    const ech_tensor *x, *y;
+    const ech_tensor *x, *y, *starts;
     int64_t half;
-    double *frequency, *step_cos, *step_sin;
+    const double *frequency;
+    double *step_cos, *step_sin;
     bool inverse;
 } turning;
 
@@ -25,6 +26,12 @@ typedef struct turning {
 typedef struct stretch {
     int64_t token, position, count, blocks;
 } stretch;
+
+/* A position in a document, and cosine and sine of its angles (D/2 each). */
+typedef struct cursor {
+    int64_t position;
+    double *cosine, *sine;
+} cursor;
 
 ECH_CLONES static void advance(int64_t half, const double *step_cos, const double *step_sin,
                                double *cosine, double *sine)
@@ -48,26 +55,39 @@ ECH_CLONES static void turn_head(int64_t half, const double *cosine, const doubl
     }
 }
 
-/* Positions of one block that the run covers; cosine and sine (D/2 each) are the thread's own. */
-static void turn_block(const turning *at, const stretch *run, int64_t block, double *cosine,
-                       double *sine)
+/* On by one position, or to any other from the beginning of its block. */
+static void go_to(const turning *at, cursor *to, int64_t position)
 {
-    int64_t last = (block + 1) * BLOCK, end = run->position + run->count;
-    for (int64_t i = 0; i < at->half; i++) {
-        double angle = (double)(block * BLOCK) * at->frequency[i];
-        cosine[i] = cos(angle);
-        sine[i] = sin(angle);
+    bool next = position == to->position + 1 && position % BLOCK;
+    int64_t begin = position / BLOCK * BLOCK;
+    for (int64_t i = 0; i < at->half && !next; i++) {
+        double angle = (double)begin * at->frequency[i];
+        to->cosine[i] = cos(angle);
+        to->sine[i] = sin(angle);
     }
-    for (int64_t position = block * BLOCK; position < last && position < end; position++) {
+    for (int64_t p = next ? to->position : begin; p < position; p++)
+        advance(at->half, at->step_cos, at->step_sin, to->cosine, to->sine);
+    to->position = position;
+}
+
+/* Positions of one block that the run covers, of samples [first, end): with documents one sample, else
+ * all of them, whose angles are the same. */
+static void turn_block(const turning *at, const stretch *run, int64_t block, int64_t first,
+                       int64_t end, cursor *to)
+{
+    const int64_t *sx = at->x->stride, *sy = at->y->stride;
+    int64_t stop = (block + 1) * BLOCK, position = block * BLOCK;
+    if (stop > run->position + run->count) stop = run->position + run->count;
+    if (position < run->position) position = run->position;
+    to->position = -2; /* next to none */
+    for (; position < stop; position++) {
         int64_t t = run->token + position - run->position;
-        for (int64_t b = 0; t >= run->token && b < at->x->shape[0]; b++)
-            for (int64_t h = 0; h < at->x->shape[2]; h++) {
-                const int64_t *sx = at->x->stride, *sy = at->y->stride;
-                turn_head(at->half, cosine, sine, at->inverse ? -1.0F : 1.0F,
+        go_to(at, to, position - ech_document_start(at->starts, first, position));
+        for (int64_t b = first; b < end; b++)
+            for (int64_t h = 0; h < at->x->shape[2]; h++)
+                turn_head(at->half, to->cosine, to->sine, at->inverse ? -1.0F : 1.0F,
                           (const float *)at->x->data + b * sx[0] + t * sx[1] + h * sx[2],
                           (float *)at->y->data + b * sy[0] + t * sy[1] + h * sy[2]);
-            }
-        advance(at->half, at->step_cos, at->step_sin, cosine, sine);
     }
 }
 
@@ -77,31 +97,34 @@ static stretch make_stretch(int64_t token, int64_t position, int64_t count)
     return (stretch){token, position, count, blocks};
 }
 
-void ech_cpu_rotary(ech_kernel_context *context, const ech_tensor *x, double theta,
-                    const ech_rows *rows, bool inverse, const ech_tensor *y)
+void ech_cpu_rotary(ech_kernel_context *context, const ech_tensor *x, const double *frequency,
+                    const ech_rows *rows, const ech_tensor *starts, bool inverse,
+                    const ech_tensor *y)
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
     ECH_SHAPE_STRIDED(x, ECH_F32, B, T, H, D);
     ECH_SHAPE_STRIDED(y, ECH_F32, B, T, H, D);
     ECH_SAMPLES(rows, T);
+    ECH_DOCUMENTS(starts, rows, B * T);
     ECH_ASSERT(D % 2 == 0);
     int threads = context->threads;
-    double *memory = ech_scratch(context, (size_t)((3 + 2 * threads) * half) * sizeof *memory);
-    turning at = {x, y, half, memory, memory + half, memory + 2 * half, inverse};
+    double *memory = ech_scratch(context, (size_t)((2 + 2 * threads) * half) * sizeof *memory);
+    turning at = {x, y, starts, half, frequency, memory, memory + half, inverse};
     for (int64_t i = 0; i < half; i++) {
-        at.frequency[i] = pow(theta, -2.0 * (double)i / (double)D);
-        at.step_cos[i] = cos(at.frequency[i]);
-        at.step_sin[i] = sin(at.frequency[i]);
+        at.step_cos[i] = cos(frequency[i]);
+        at.step_sin[i] = sin(frequency[i]);
     }
     int64_t split = rows->split < T ? rows->split : T;
     const stretch early = make_stretch(0, rows->start[0], split);
     const stretch late = make_stretch(split, rows->start[1], T - split);
+    int64_t blocks = early.blocks + late.blocks, apart = starts ? B : 1, together = B / apart;
 #pragma omp parallel for num_threads(threads) if (B * T * H * D > ECH_CHUNK)
-    for (int64_t j = 0; j < early.blocks + late.blocks; j++) {
-        double *own = memory + (3 + 2 * omp_get_thread_num()) * half;
+    for (int64_t unit = 0; unit < blocks * apart; unit++) {
+        int64_t j = unit % blocks, b = unit / blocks * together;
+        double *own = memory + (2 + 2 * omp_get_thread_num()) * half;
         const stretch *in = j < early.blocks ? &early : &late;
         int64_t block = in->position / BLOCK + (j < early.blocks ? j : j - early.blocks);
-        turn_block(&at, in, block, own, own + half);
+        turn_block(&at, in, block, b, b + together, &(cursor){0, own, own + half});
     }
 }
 
@@ -109,5 +132,5 @@ void ech_cpu_rotary(ech_kernel_context *context, const ech_tensor *x, double the
 size_t ech_cpu_scratch_rotary(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype;
-    return (size_t)((3 + 2 * threads) * (dims[1] / 2)) * sizeof(double);
+    return (size_t)((2 + 2 * threads) * (dims[1] / 2)) * sizeof(double);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Causal attention, one query row at a time: any queries over any keys, which see each other by their
- * positions in the uncut sample.
+ * positions in the uncut sample and by where the query's document begins.
  */
 #include <math.h>
 
@@ -13,6 +13,7 @@ typedef struct problem {
     const ech_tensor *q, *k, *v;
     double scale;
     const ech_attention_place *at;
+    const ech_tensor *starts;
     const ech_dropout *dropout;
 } problem;
 
@@ -28,17 +29,27 @@ static double dot(int64_t D, const real *a, const real *b)
     return sum;
 }
 
-static bool sees(const problem *p, int64_t query, int64_t key)
+/* Keys [first, end): positions ascend, so a query sees a run of them. */
+typedef struct run {
+    int64_t first, end;
+} run;
+
+static run keys_seen(const problem *p, int64_t b, int64_t query)
 {
-    return ech_token_position(&p->at->key, key) <= ech_token_position(&p->at->query, query);
+    int64_t position = ech_token_position(&p->at->query, query);
+    int64_t start = ech_document_start(p->starts, b, position);
+    run seen = {0, 0};
+    while (seen.end < p->Tk && ech_token_position(&p->at->key, seen.end) <= position) seen.end++;
+    while (seen.first < seen.end && ech_token_position(&p->at->key, seen.first) < start)
+        seen.first++;
+    return seen;
 }
 
-/* Positions ascend: the keys that a query sees are the first ones. */
-static int64_t keys_seen(const problem *p, int64_t query)
+static bool sees(const problem *p, int64_t b, int64_t query, int64_t key)
 {
-    int64_t n = 0;
-    while (n < p->Tk && sees(p, query, n)) n++;
-    return n;
+    int64_t position = ech_token_position(&p->at->query, query);
+    int64_t there = ech_token_position(&p->at->key, key);
+    return there <= position && there >= ech_document_start(p->starts, b, position);
 }
 
 /* What dropout multiplies the probability of (query, key) by: 0 or 1/(1-p). */
@@ -55,15 +66,28 @@ static double kept(const problem *p, int64_t b, int64_t h, int64_t query, int64_
 }
 
 static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor *v, double scale,
-                     const ech_attention_place *at, const ech_dropout *dropout)
+                     const ech_attention_place *at, const ech_tensor *starts,
+                     const ech_dropout *dropout)
 {
-    problem p = {q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3], 0,
-                 q,           k,           v,           scale,       at,          dropout};
+    problem p = {.B = q->shape[0],
+                 .Tq = q->shape[1],
+                 .Tk = k->shape[1],
+                 .H = q->shape[2],
+                 .G = k->shape[2],
+                 .D = q->shape[3],
+                 .q = q,
+                 .k = k,
+                 .v = v,
+                 .scale = scale,
+                 .at = at,
+                 .starts = starts,
+                 .dropout = dropout};
     ECH_SHAPE_STRIDED(q, ECH_REAL, p.B, p.Tq, p.H, p.D);
     ECH_SHAPE_STRIDED(k, ECH_REAL, p.B, p.Tk, p.G, p.D);
     ECH_SHAPE_STRIDED(v, ECH_REAL, p.B, p.Tk, p.G, p.D);
     ECH_SAMPLES(&at->query, p.Tq);
     ECH_SAMPLES(&at->key, p.Tk);
+    ECH_DOCUMENTS(starts, &at->query, p.B * p.Tq);
     ECH_ASSERT(at->query.whole == at->key.whole);
     ECH_ASSERT(at->first_head >= 0 && at->first_head + p.H <= at->heads);
     ECH_ASSERT(p.G > 0 && p.H % p.G == 0);
@@ -76,17 +100,17 @@ static double attend(const problem *p, int64_t b, int64_t h, int64_t query, doub
                      double *out)
 {
     const real *q = row_of(p->q, b, query, h);
-    int64_t seen = keys_seen(p, query);
+    run seen = keys_seen(p, b, query);
     double max = -INFINITY, sum = 0;
     for (int64_t d = 0; d < p->D; d++) out[d] = 0;
-    if (seen == 0) return -INFINITY;
-    for (int64_t key = 0; key < seen; key++) {
+    if (seen.first == seen.end) return -INFINITY;
+    for (int64_t key = seen.first; key < seen.end; key++) {
         scores[key] = p->scale * dot(p->D, q, row_of(p->k, b, key, h / p->group));
         max = scores[key] > max || isnan(scores[key]) ? scores[key] : max;
     }
-    for (int64_t key = 0; key < seen; key++) sum += exp(scores[key] - max);
+    for (int64_t key = seen.first; key < seen.end; key++) sum += exp(scores[key] - max);
     double lse = max + log(sum);
-    for (int64_t key = 0; key < seen; key++) {
+    for (int64_t key = seen.first; key < seen.end; key++) {
         double weight = exp(scores[key] - lse) * kept(p, b, h, query, key);
         const real *v = row_of(p->v, b, key, h / p->group);
         for (int64_t d = 0; d < p->D; d++) out[d] += weight * v[d];
@@ -113,10 +137,11 @@ static void store(int64_t D, const double *row, double row_lse, bool merge, real
 
 void ECH_REF(attention_forward)(ech_kernel_context *context, const ech_tensor *q,
                                 const ech_tensor *k, const ech_tensor *v, double scale,
-                                const ech_attention_place *at, const ech_dropout *dropout,
-                                bool merge, const ech_tensor *out, const ech_tensor *lse)
+                                const ech_attention_place *at, const ech_tensor *starts,
+                                const ech_dropout *dropout, bool merge, const ech_tensor *out,
+                                const ech_tensor *lse)
 {
-    problem p = check(q, k, v, scale, at, dropout);
+    problem p = check(q, k, v, scale, at, starts, dropout);
     ECH_SHAPE(out, ECH_REAL, p.B, p.Tq, p.H, p.D);
     ECH_SHAPE(lse, ECH_REAL, p.B, p.H, p.Tq);
     double *scores = ech_scratch(context, (size_t)(p.Tk + p.D) * sizeof *scores);
@@ -155,7 +180,8 @@ static void query_gradient(const problem *p, const gradients *from, int64_t b, i
                            int64_t query, bool add, double *sum, real *dq)
 {
     for (int64_t d = 0; d < p->D; d++) sum[d] = add ? dq[d] : 0;
-    for (int64_t key = 0, seen = keys_seen(p, query); key < seen; key++) {
+    run seen = keys_seen(p, b, query);
+    for (int64_t key = seen.first; key < seen.end; key++) {
         double probability, ds;
         score(p, from, b, h, query, key, &probability, &ds);
         const real *k = row_of(p->k, b, key, h / p->group);
@@ -175,7 +201,7 @@ static void key_gradient(const problem *p, const gradients *from, int64_t b, int
     for (int64_t h = g * p->group; h < (g + 1) * p->group; h++)
         for (int64_t query = 0; query < p->Tq; query++) {
             double probability, ds;
-            if (!sees(p, query, key)) continue;
+            if (!sees(p, b, query, key)) continue;
             score(p, from, b, h, query, key, &probability, &ds);
             const real *q = row_of(p->q, b, query, h), *dout = row_of(from->dout, b, query, h);
             for (int64_t d = 0; d < p->D; d++) {
@@ -192,11 +218,11 @@ static void key_gradient(const problem *p, const gradients *from, int64_t b, int
 void ECH_REF(attention_backward)(ech_kernel_context *context, const ech_tensor *dout,
                                  const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
                                  const ech_tensor *out, const ech_tensor *lse, double scale,
-                                 const ech_attention_place *at, const ech_dropout *dropout,
-                                 bool add_q, bool add_kv, const ech_tensor *dq,
-                                 const ech_tensor *dk, const ech_tensor *dv)
+                                 const ech_attention_place *at, const ech_tensor *starts,
+                                 const ech_dropout *dropout, bool add_q, bool add_kv,
+                                 const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
 {
-    problem p = check(q, k, v, scale, at, dropout);
+    problem p = check(q, k, v, scale, at, starts, dropout);
     ECH_SHAPE(dout, ECH_REAL, p.B, p.Tq, p.H, p.D);
     ECH_SHAPE(out, ECH_REAL, p.B, p.Tq, p.H, p.D);
     ECH_SHAPE(lse, ECH_REAL, p.B, p.H, p.Tq);

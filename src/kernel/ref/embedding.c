@@ -41,7 +41,8 @@ void ECH_REF(embedding_backward)(ech_kernel_context *context, const ech_tensor *
 }
 
 void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
-                               const ech_tensor *table, const ech_rows *rows, const ech_tensor *y)
+                               const ech_tensor *table, const ech_rows *rows,
+                               const ech_tensor *starts, const ech_tensor *y)
 {
     (void)context;
     int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
@@ -49,8 +50,9 @@ void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
     ECH_SHAPE(table, ECH_REAL, P, C);
     ECH_SHAPE(y, ECH_REAL, R, C);
     ECH_ROWS(rows, R);
+    ECH_DOCUMENTS(starts, rows, R);
     for (int64_t r = 0; r < R; r++) {
-        int64_t position = ech_row_position(rows, r);
+        int64_t position = ech_row_in_document(rows, starts, r);
         ECH_ASSERT(position < P);
         const real *in = (const real *)x->data + r * C;
         const real *more = (const real *)table->data + position * C;
@@ -58,25 +60,21 @@ void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
     }
 }
 
-/* Rows at one position lie T' apart; the first T' rows have one position each. */
 void ECH_REF(position_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                const ech_rows *rows, bool accumulate, const ech_tensor *dtable)
+                                const ech_rows *rows, const ech_tensor *starts, bool accumulate,
+                                const ech_tensor *dtable)
 {
     (void)context;
     int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
     ECH_SHAPE(dy, ECH_REAL, R, C);
     ECH_SHAPE(dtable, ECH_REAL, P, C);
     ECH_ROWS(rows, R);
+    ECH_DOCUMENTS(starts, rows, R);
     if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
-    for (int64_t first = 0; first < R && first < rows->tokens; first++) {
-        int64_t position = ech_row_position(rows, first);
+    for (int64_t r = 0; r < R; r++) {
+        int64_t position = ech_row_in_document(rows, starts, r);
         ECH_ASSERT(position < P);
-        real *to = (real *)dtable->data + position * C;
-        for (int64_t c = 0; c < C; c++) {
-            double sum = to[c];
-            for (int64_t r = first; r < R; r += rows->tokens)
-                sum += ((const real *)dy->data)[r * C + c];
-            to[c] = (real)sum;
-        }
+        real *sum = (real *)dtable->data + position * C;
+        for (int64_t c = 0; c < C; c++) sum[c] += ((const real *)dy->data)[r * C + c];
     }
 }

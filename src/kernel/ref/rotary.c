@@ -6,29 +6,30 @@
 
 #include "kernel/ref/real.h"
 
-void ECH_REF(rotary)(ech_kernel_context *context, const ech_tensor *x, double theta,
-                     const ech_rows *rows, bool inverse, const ech_tensor *y)
+void ECH_REF(rotary)(ech_kernel_context *context, const ech_tensor *x, const double *frequency,
+                     const ech_rows *rows, const ech_tensor *starts, bool inverse,
+                     const ech_tensor *y)
 {
     (void)context;
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
     ECH_SHAPE_STRIDED(x, ECH_REAL, B, T, H, D);
     ECH_SHAPE_STRIDED(y, ECH_REAL, B, T, H, D);
     ECH_SAMPLES(rows, T);
+    ECH_DOCUMENTS(starts, rows, B * T);
     ECH_ASSERT(D % 2 == 0);
-    for (int64_t t = 0; t < T; t++)
+    for (int64_t row = 0; row < B * T; row++)
         for (int64_t i = 0; i < D / 2; i++) {
-            double angle =
-                (double)ech_row_position(rows, t) * pow(theta, -2.0 * (double)i / (double)D);
+            int64_t b = row / T, t = row % T, position = ech_row_in_document(rows, starts, row);
+            double angle = (double)position * frequency[i];
             double c = cos(angle), s = inverse ? -sin(angle) : sin(angle);
-            for (int64_t b = 0; b < B; b++)
-                for (int64_t h = 0; h < H; h++) {
-                    const real *in = (const real *)x->data + b * x->stride[0] + t * x->stride[1] +
-                                     h * x->stride[2];
-                    real *out =
-                        (real *)y->data + b * y->stride[0] + t * y->stride[1] + h * y->stride[2];
-                    double low = in[i], high = in[i + D / 2];
-                    out[i] = (real)(low * c - high * s);
-                    out[i + D / 2] = (real)(high * c + low * s);
-                }
+            for (int64_t h = 0; h < H; h++) {
+                const real *in =
+                    (const real *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
+                real *out =
+                    (real *)y->data + b * y->stride[0] + t * y->stride[1] + h * y->stride[2];
+                double low = in[i], high = in[i + D / 2];
+                out[i] = (real)(low * c - high * s);
+                out[i + D / 2] = (real)(high * c + low * s);
+            }
         }
 }

@@ -3,8 +3,8 @@
  * JSON from files nobody vouches for: size, depth and number of values are limited before a tree is
  * built, duplicate keys and invalid UTF-8 are refused.
  */
-#ifndef ECH_CHECKPOINT_JSON_H
-#define ECH_CHECKPOINT_JSON_H
+#ifndef ECH_BASE_JSON_H
+#define ECH_BASE_JSON_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
  *
  * JSON from files nobody vouches for.
  */
-#include "checkpoint/json.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 

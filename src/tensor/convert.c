@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the floating-point types, by way of fp64, which holds them all. Halves go by their bits, so
+ * that no compiler's or machine's support for them is needed.
+ */
+#include "tensor/convert.h"
+
+#include <string.h>
+
+enum { PIECE = 256 }; /* elements that go by way of fp64 at a time */
+
+bool ech_dtype_is_real(ech_dtype dtype)
+{
+    return dtype == ECH_F32 || dtype == ECH_F64 || dtype == ECH_BF16 || dtype == ECH_F16;
+}
+
+static float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static double from_bf16(uint16_t half)
+{
+    return (double)float_of((uint32_t)half << 16);
+}
+
+static double from_f16(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half >> 15) << 31, exponent = half >> 10 & 31, rest = half & 1023;
+    if (exponent == 31) return (double)float_of(sign | 255u << 23 | rest << 13);
+    if (exponent > 0) return (double)float_of(sign | (exponent + 112) << 23 | rest << 13);
+    return (double)float_of(sign | 127u << 23) * (double)rest * 0x1p-24;
+}
+
+/* A double as the bits of a type with so many bits of exponent and of significand behind the point. */
+static uint16_t narrow(double value, int exponent_bits, int kept)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint32_t sign = (uint32_t)(bits >> 63) << 15, infinite = (1u << exponent_bits) - 1;
+    uint64_t significand = bits & ((UINT64_C(1) << 52) - 1);
+    int exponent = (int)(bits >> 52 & 2047);
+    if (exponent == 2047 && significand)
+        return (uint16_t)(sign | infinite << kept | 1u << (kept - 1)); /* NaN */
+    if (exponent > 0) significand |= UINT64_C(1) << 52;
+    exponent -= 1023 - (1 << (exponent_bits - 1)) + 1;
+    if (exponent >= (int)infinite) return (uint16_t)(sign | infinite << kept);
+    int dropped = 52 - kept;
+    if (exponent < 1) { /* a subnormal number: its last bit is worth as much as the smallest's */
+        dropped += 1 - exponent;
+        exponent = 1;
+    }
+    if (dropped > 54) return (uint16_t)sign;
+    uint64_t number = significand >> dropped, rest = significand - (number << dropped);
+    uint64_t half = UINT64_C(1) << (dropped - 1);
+    number += rest > half || (rest == half && (number & 1));
+    /* the leading bit counts as one of the exponent, and so does a carry into it */
+    return (uint16_t)(sign | (((uint32_t)(exponent - 1) << kept) + (uint32_t)number));
+}
+
+static void widen(const void *from, ech_dtype dtype, double *to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        switch (dtype) {
+        case ECH_F64:
+            to[i] = ((const double *)from)[i];
+            break;
+        case ECH_F32:
+            to[i] = (double)((const float *)from)[i];
+            break;
+        case ECH_BF16:
+            to[i] = from_bf16(((const uint16_t *)from)[i]);
+            break;
+        default:
+            to[i] = from_f16(((const uint16_t *)from)[i]);
+        }
+    }
+}
+
+static void put(const double *from, void *to, ech_dtype dtype, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        switch (dtype) {
+        case ECH_F64:
+            ((double *)to)[i] = from[i];
+            break;
+        case ECH_F32:
+            ((float *)to)[i] = (float)from[i];
+            break;
+        case ECH_BF16:
+            ((uint16_t *)to)[i] = narrow(from[i], 8, 7);
+            break;
+        default:
+            ((uint16_t *)to)[i] = narrow(from[i], 5, 10);
+        }
+    }
+}
+
+void ech_convert(const void *from, ech_dtype from_dtype, void *to, ech_dtype to_dtype, int64_t n)
+{
+    ECH_ASSERT(ech_dtype_is_real(from_dtype) && ech_dtype_is_real(to_dtype));
+    size_t in = ech_dtype_bytes(from_dtype), out = ech_dtype_bytes(to_dtype);
+    if (from_dtype == to_dtype) {
+        memmove(to, from, (size_t)n * in);
+        return;
+    }
+    double piece[PIECE];
+    for (int64_t done = 0; done < n; done += PIECE) {
+        int64_t count = n - done < PIECE ? n - done : PIECE;
+        widen((const char *)from + (size_t)done * in, from_dtype, piece, count);
+        put(piece, (char *)to + (size_t)done * out, to_dtype, count);
+    }
+}
