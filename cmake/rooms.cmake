@@ -19,4 +19,14 @@ set_source_files_properties(src/comm/mpi.c TARGET_DIRECTORY ech_comm PROPERTIES
                             COMPILE_DEFINITIONS "ECH_MPIEXEC=\"${MPIEXEC_EXECUTABLE}\"")
 target_link_libraries(ech_checkpoint PRIVATE PkgConfig::XXHASH)
 target_link_libraries(ech_exec PRIVATE PkgConfig::XXHASH)
+target_link_libraries(ech_app PRIVATE PkgConfig::ISAL PkgConfig::PROTOBUF_C)
+set(events ${CMAKE_CURRENT_BINARY_DIR}/generated/tensorboard.pb-c)
+add_custom_command(OUTPUT ${events}.c ${events}.h
+                   COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/generated
+                   COMMAND ${PROTOC_C} --c_out=${CMAKE_CURRENT_BINARY_DIR}/generated
+                           -I${PROJECT_SOURCE_DIR}/src/app tensorboard.proto
+                   DEPENDS ${PROJECT_SOURCE_DIR}/src/app/tensorboard.proto)
+target_sources(ech_app PRIVATE ${events}.c ${events}.h)
+target_include_directories(ech_app SYSTEM PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
+set_source_files_properties(${events}.c PROPERTIES COMPILE_OPTIONS -w) # not ours to mend
 add_subdirectory(src/kernel)

@@ -3,7 +3,7 @@
 #
 # Proves the order of the rooms (docs/design.md), which CMakeLists.txt lists in ECH_ROOMS:
 #   - a file of src/ROOM includes only headers of its own room and of rooms before it;
-#   - mpi.h stands in src/comm/mpi.c alone, oneDNN's and BLAS's headers in src/kernel alone;
+#   - mpi.h stands in src/comm/mpi*.[ch] alone, oneDNN's and BLAS's headers in src/kernel alone;
 #   - pure rooms reach no header of device or comm, not even through others, except pure ones;
 #   - every header compiles alone, and twice.
 # Prints every offender as FILE:LINE: WHAT; exit code 1 if there is one.
@@ -13,7 +13,7 @@ set -euo pipefail
 
 cd "${1:-$(dirname "$0")/..}"
 compiler=${CC:-cc}
-read -ra flags <<< "-std=c11 -D_GNU_SOURCE -DECH_VERSION=\"\" -Isrc ${CPPFLAGS:-}"
+read -ra flags <<< "-std=c11 -D_GNU_SOURCE -DECH_VERSION=\"\" -Isrc $(pkg-config --cflags mpi-c 2>/dev/null || true) ${CPPFLAGS:-}"
 pure_rooms="base config tensor model layout schedule"
 pure_headers="comm/reduction.h comm/reduction.def comm/collective.h comm/collective.def" # names and bytes that plans know
 offenders=$(mktemp)
@@ -46,8 +46,8 @@ check_includes() {
                 else if (place[part[1]] > place[room])
                     print where " " room " comes before " part[1] ": \"" name "\""
             }
-            if (text ~ /[<"]([^>"]*\/)?mpi\.h[>"]/ && at[1] != "src/comm/mpi.c")
-                print where " mpi.h belongs in src/comm/mpi.c alone"
+            if (text ~ /[<"]([^>"]*\/)?mpi\.h[>"]/ && at[1] !~ /^src\/comm\/mpi[a-z_]*\.[ch]$/)
+                print where " mpi.h belongs in src/comm/mpi*.[ch] alone"
             if (room != "kernel" && text ~ /[<"](oneapi\/|dnnl|([^>"]*\/)?(open|c)blas[^>"]*\.h)/)
                 print where " the libraries of kernels belong in src/kernel alone"
         }'

@@ -95,6 +95,7 @@ static ech_status evaluate_file(const ech_trained *trained, const eval_arguments
                                  .data_degree = 1,
                                  .vocabulary = trained->config->model.vocab_size,
                                  .last_position = samples,
+                                 .document_mask = trained->config->data.document_mask == 1,
                                  .prefetch = (int)trained->config->data.prefetch};
     ech_loader *loader;
     eval_sums sums = {0};

@@ -2,7 +2,6 @@
  *
  * echelon profile RUN.yaml [--ranks N] [--steps K] [--out FILE] [section.key=value ...]
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,8 +143,7 @@ static ech_status profile(ech_config *config, const profile_arguments *in, int *
                        .options = words,
                        .n = in->out ? 2 : 1,
                        .main = profile_rank,
-                       .context = &run,
-                       .stop_signal = SIGTERM};
+                       .context = &run};
     return ech_start_ranks(&start, code);
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon train RUN.yaml [--ranks N] [section.key=value ...]
+ * echelon train RUN.yaml [--ranks N] [--restarts K] [section.key=value ...]
  */
 #include <signal.h>
+#include <stdlib.h>
 
+#include "app/job.h"
 #include "app/run_arguments.h"
 #include "app/train.h"
 
@@ -11,38 +13,63 @@ static const char about[] =
     "Trains as the run file says, from the newest checkpoint that verifies, or from the beginning. "
     "Without --ranks it joins the ranks that mpirun or srun started, or is the only one."
     "\v" ECH_RUN_NOTE "\n\n"
-    "Signals: SIGUSR1 saves a checkpoint and goes on; SIGUSR2, SIGTERM and Ctrl-C finish the step, "
-    "save and stop. (To an mpirun of your own send SIGUSR2: it turns SIGTERM into a kill.) Exit "
-    "codes: 0 all steps are done, 1 failed, 2 wrong usage or run file, 75 saved after a signal: "
+    "Signals: SIGUSR1 saves a checkpoint and goes on; SIGUSR2, SIGTERM, SIGHUP and Ctrl-C finish "
     "the "
-    "same command goes on.";
+    "step, save and stop; Ctrl-C once more stops without saving. (To an mpirun of your own send "
+    "SIGUSR2: it turns SIGTERM into a kill.) training.time_limit stops in the same way.\n\n"
+    "--restarts K: when a rank is killed, waits too long for another, or fails, the job is started "
+    "again from the newest checkpoint, at most K times; not after exit codes 0, 2 and 75, not when "
+    "it was told to stop, not when it failed by itself before its first step, and not when two "
+    "starts in a row have saved no new checkpoint.\n\n"
+    "Exit codes: 0 all steps are done, 1 failed, 2 wrong usage or run file, 75 saved after a "
+    "signal "
+    "or the time limit: the same command goes on.";
 
+enum { RESTARTS = 256, MOST_RESTARTS = 1000000 };
+
+static const struct argp_option options[] = {
+    {"restarts", RESTARTS, "K", 0, "start again after a failure, at most K times", 0}, {0}};
 static const struct argp_child children[] = {{&ech_run_argp, 0, NULL, 0}, {0}};
+
+typedef struct train_arguments {
+    ech_run_arguments run;
+    int restarts;
+} train_arguments;
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-    (void)text;
-    if (key != ARGP_KEY_INIT) return ARGP_ERR_UNKNOWN;
-    state->child_inputs[0] = state->input;
-    return 0;
+    train_arguments *in = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &in->run;
+        return 0;
+    case RESTARTS:
+        in->restarts = (int)ech_option_int(state, "--restarts", text, 0, MOST_RESTARTS);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
 }
 
-/* In the ranks only: a process that runs a launcher translates signals for it. */
-static ech_status train_rank(ech_comm *comm, void *context)
+/* What earlier starts of a job have taken. */
+static double elapsed(void)
 {
-    ech_train_catch_signals();
-    return ech_train_rank(comm, context);
+    const char *text = getenv(ECH_ELAPSED_VARIABLE);
+    double seconds = 0;
+    return text && ech_text_to_real(text, &seconds) && seconds > 0 ? seconds : 0;
 }
 
-static ech_status train(const ech_config *config, const ech_run_arguments *arguments, int *code)
+static ech_status train(const ech_config *config, const train_arguments *arguments, int *code)
 {
-    ech_training training = {.config = config};
+    ech_training training = {.config = config, .elapsed = elapsed()};
     ech_start start = {.command = "train",
                        .config = config,
-                       .arguments = arguments,
-                       .main = train_rank,
+                       .arguments = &arguments->run,
+                       .prepare = ech_train_catch_signals,
+                       .main = ech_train_rank,
                        .context = &training,
-                       .stop_signal = SIGUSR2};
+                       .stop_signal = SIGUSR2,
+                       .restarts = arguments->restarts};
     ech_status status = ech_start_ranks(&start, code);
     if (training.stopped) *code = ECH_EXIT_STOPPED;
     return status;
@@ -50,14 +77,18 @@ static ech_status train(const ech_config *config, const ech_run_arguments *argum
 
 ech_status ech_command_train(int argc, char **argv, int *code)
 {
-    const struct argp argp = {
-        .parser = parse, .args_doc = ECH_RUN_USAGE, .doc = about, .children = children};
-    ech_run_arguments arguments = {0};
+    const struct argp argp = {.options = options,
+                              .parser = parse,
+                              .args_doc = ECH_RUN_USAGE,
+                              .doc = about,
+                              .children = children};
+    train_arguments arguments = {0};
     ech_config *config = NULL;
+    ech_train_hold_signals();
     argp_parse(&argp, argc, argv, 0, NULL, &arguments);
-    ech_status status = ech_run_config(&arguments, &config);
+    ech_status status = ech_run_config(&arguments.run, &config);
     if (status == ECH_OK) status = train(config, &arguments, code);
     ech_config_destroy(config);
-    ech_run_arguments_free(&arguments);
+    ech_run_arguments_free(&arguments.run);
     return status;
 }

@@ -2,7 +2,6 @@
  *
  * echelon verify RUN.yaml [--ranks N] [--steps S] [--tolerance E] [section.key=value ...]
  */
-#include <signal.h>
 #include <stdio.h>
 
 #include "app/count.h"
@@ -110,8 +109,7 @@ static ech_status verify(const ech_config *config, const verify_arguments *in, i
                        .options = words,
                        .n = 2,
                        .main = verify_rank,
-                       .context = &run,
-                       .stop_signal = SIGTERM};
+                       .context = &run};
     ech_status status = ech_start_ranks(&start, code);
     if (run.failed) *code = ECH_EXIT_FAILED;
     return status;

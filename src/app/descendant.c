@@ -50,7 +50,20 @@ bool ech_descendant_is_ours(pid_t process)
     return find_own(program, sizeof program) && runs(process, program);
 }
 
-pid_t ech_descendant_find(pid_t root)
+bool ech_descendant_awaits(pid_t process, int signal)
+{
+    char path[64], line[128];
+    unsigned long long caught = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)process);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "SigCgt: %llx", &caught) == 1) break;
+    fclose(file);
+    return caught >> (signal - 1) & 1;
+}
+
+pid_t ech_descendant_find(pid_t root, int signal)
 {
     char program[PATH_MAX];
     pid_list list = {0};
@@ -58,7 +71,8 @@ pid_t ech_descendant_find(pid_t root)
     if (!find_own(program, sizeof program)) return 0;
     add_children(&list, root);
     for (size_t i = 0; i < list.n && !found; i++) {
-        if (runs(list.at[i], program)) found = list.at[i];
+        if (runs(list.at[i], program) && ech_descendant_awaits(list.at[i], signal))
+            found = list.at[i];
         add_children(&list, list.at[i]);
     }
     free(list.at);

@@ -8,9 +8,12 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* A process below `root` (not root itself) that runs the same program as this one; 0 if there is
- * none, or none that the system shows. */
-pid_t ech_descendant_find(pid_t root);
+/* A process below `root` (not root itself) that runs the same program as this one and awaits the
+ * signal; 0 if there is none, or none that the system shows. */
+pid_t ech_descendant_find(pid_t root, int signal);
+
+/* Whether a process has come so far that it catches the signal. */
+bool ech_descendant_awaits(pid_t process, int signal);
 
 /* Whether a process runs the same program as this one. */
 bool ech_descendant_is_ours(pid_t process);

@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "app/status_line.h"
-#include "app/supervise.h"
 #include "base/log.h"
 #include "comm/comm.h"
 #include "device/device.h"
@@ -72,16 +70,21 @@ static void add_open_mpi(const ech_launch *launch, ech_launcher_lookup lookup, e
     add(out, "none");
 }
 
-void ech_launcher_line(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
+static void add_launcher(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
 {
     char ranks[16];
-    *out = (ech_launch_line){0};
     snprintf(ranks, sizeof ranks, "%d", launch->ranks);
     add(out, launch->launcher);
     add(out, "-n");
     add(out, ranks);
     if (strncmp(launch->version, "Open MPI", strlen("Open MPI")) == 0)
         add_open_mpi(launch, lookup, out);
+}
+
+void ech_launcher_line(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
+{
+    *out = (ech_launch_line){0};
+    if (launch->launcher) add_launcher(launch, lookup, out);
     add(out, launch->program);
     for (int i = 0; i < launch->n; i++) add(out, launch->words[i]);
     ECH_PUSH(out->word, NULL);
@@ -128,20 +131,18 @@ static const char *look_up(const char *name)
     return getenv(name);
 }
 
-static void set_environment(const ech_launch_line *line)
+void ech_launch_line_set(const ech_launch_line *line)
 {
-    char columns[16];
     for (size_t i = 0; i < line->setting.n; i++) {
         char *name = ech_strdup(line->setting.at[i]), *value = strchr(name, '=');
         *value++ = '\0';
         setenv(name, value, 0);
         free(name);
     }
-    snprintf(columns, sizeof columns, "%d", ech_terminal_columns());
-    setenv(ECH_TERMINAL_VARIABLE, columns, 1);
 }
 
-ech_status ech_launcher_run(int ranks, char *const *words, int n, int stop_signal, int *code)
+ech_status ech_launch_self(int ranks, bool by_launcher, char *const *words, int n,
+                           ech_launch_line *out)
 {
     char program[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -149,27 +150,13 @@ ech_status ech_launcher_run(int ranks, char *const *words, int n, int stop_signa
     program[length] = '\0';
     const ech_comm_backend *mpi = ech_comm_find("mpi");
     ech_launch launch = {.version = ech_comm_version(mpi),
-                         .launcher = ech_comm_launcher(mpi),
+                         .launcher = by_launcher ? ech_comm_launcher(mpi) : NULL,
                          .program = program,
                          .ranks = ranks,
                          .cores = ech_device_find("cpu")->cores(),
                          .is_root = geteuid() == 0,
                          .words = words,
                          .n = n};
-    ech_launch_line line;
-    ech_text text = {0};
-    ech_launcher_line(&launch, look_up, &line);
-    ech_launch_line_print(&line, &text);
-    ech_log_info("%s", text.at);
-    ech_text_free(&text);
-    set_environment(&line);
-    ech_witness *witness = NULL;
-    ech_ending ending = {0};
-    ech_status status = ech_witness_create(ranks, &witness);
-    if (status == ECH_OK) status = ech_supervise(line.word.at, stop_signal, witness, &ending);
-    if (status == ECH_OK) status = ech_witness_report(witness, &ending);
-    *code = ending.code;
-    ech_witness_destroy(witness);
-    ech_launch_line_free(&line);
-    return status;
+    ech_launcher_line(&launch, look_up, out);
+    return ECH_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starts this program again as N ranks, and sees whether somebody has done so already.
+ * The command line that starts this program again as N ranks, and whether somebody has done so
+ * already.
  */
 #ifndef ECH_APP_LAUNCHER_H
 #define ECH_APP_LAUNCHER_H
@@ -25,7 +26,7 @@ bool ech_launcher_seen(ech_launcher_lookup lookup, ech_launched *out);
 /* What a command line depends on. */
 typedef struct ech_launch {
     const char *version;  /* of MPI: "Open MPI 4.1.4" */
-    const char *launcher; /* path */
+    const char *launcher; /* path; NULL: none */
     const char *program;  /* path */
     int ranks, cores;
     bool is_root;
@@ -43,9 +44,11 @@ void ech_launcher_line(const ech_launch *launch, ech_launcher_lookup lookup, ech
 void ech_launch_line_print(const ech_launch_line *line, ech_text *out);
 void ech_launch_line_free(ech_launch_line *line);
 
-/* Prints the line, runs it, and waits for its end; a process that is asked to stop asks the ranks
- * with stop_signal. *code: the launcher's exit code. Errors: ECH_ECOMM if ranks have died without a
- * word; their positions are printed then. */
-ech_status ech_launcher_run(int ranks, char *const *words, int n, int stop_signal, int *code);
+/* Puts the settings into the environment. */
+void ech_launch_line_set(const ech_launch_line *line);
+
+/* The line that starts this program again with these words: below a launcher, or by itself. */
+ech_status ech_launch_self(int ranks, bool by_launcher, char *const *words, int n,
+                           ech_launch_line *out);
 
 #endif

@@ -18,7 +18,8 @@ void ech_metrics_real(ech_text *line, const char *name, double value);
 void ech_metrics_text(ech_text *line, const char *name, const char *value);
 
 /* Drops the lines of steps > last_step, whatever is no such line, and a torn last line; the file is
- * rewritten atomically, or not at all where there is nothing to drop. No error if there is none. */
-ech_status ech_metrics_cut(const char *path, int64_t last_step);
+ * rewritten atomically, or not at all where there is nothing to drop. No error if there is none.
+ * *starts: the largest "start" of any line, dropped or not; 0: none has one. */
+ech_status ech_metrics_cut(const char *path, int64_t last_step, int64_t *starts);
 
 #endif

@@ -34,6 +34,17 @@ static int64_t last_step(const ech_report_points *points)
     return points->n ? points->at[points->n - 1].step : -1;
 }
 
+/* Starts, the first left out. Steps do not descend. */
+static bool take_start(const json_t *object, int64_t step, ech_metrics_series *out)
+{
+    int64_t start;
+    if (!ech_json_to_int(json_object_get(object, "start"), 1, LAST_STEP, &start)) return false;
+    if (step < last_step(&out->restarts)) return false;
+    if (start > 1)
+        ECH_PUSH(out->restarts, (ech_report_point){.step = step, .value = (double)start});
+    return true;
+}
+
 /* Whether the object belongs into the series. */
 static bool take(const json_t *object, ech_metrics_series *out)
 {
@@ -48,6 +59,7 @@ static bool take(const json_t *object, ech_metrics_series *out)
         add(object, "valid_loss", step, &out->valid_loss);
         return true;
     }
+    if (json_object_get(object, "start")) return take_start(object, step, out);
     if (!json_object_get(object, "loss")) return true; /* a checkpoint */
     if (step <= out->steps) return false;
     for (int i = 0; i < 5; i++)
@@ -94,5 +106,6 @@ void ech_metrics_series_free(ech_metrics_series *series)
     free(series->tokens_per_second.at);
     free(series->step_seconds.at);
     free(series->valid_loss.at);
+    free(series->restarts.at);
     *series = (ech_metrics_series){0};
 }

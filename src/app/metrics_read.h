@@ -10,6 +10,7 @@
 typedef struct ech_metrics_series {
     ech_report_points loss, grad_norm, learning_rate, tokens_per_second, step_seconds;
     ech_report_points valid_loss; /* steps do not descend; of all others they ascend */
+    ech_report_points restarts;   /* steps done then, and the number of the start: 2, 3, ... */
     int64_t steps;                /* done */
     int64_t skipped;              /* lines that are no such objects, or out of order */
 } ech_metrics_series;

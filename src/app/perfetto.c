@@ -6,7 +6,10 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
+#include "app/perfetto_arrows.h"
+#include "base/file.h"
 #include "base/json.h"
 
 /* Threads of a lane; what finds none free shares the last one. */
@@ -71,7 +74,21 @@ static int find_thread(printer *p, ech_lane lane, int64_t begin, int64_t end)
     return thread;
 }
 
-static void print_step(printer *p, int64_t list, const ech_traced_step *step)
+/* One end of the arrow from a send to its receive. It must lie within the slice that it is tied to. */
+static void print_arrow(const printer *p, const ech_traced_step *step, int64_t number, int thread)
+{
+    bool sends = ech_perfetto_is_send(step);
+    int64_t begin = nanoseconds(p, step->begin), end = nanoseconds(p, step->end);
+    begin_event(p->out);
+    ech_text_append(p->out,
+                    "{\"name\":\"message\",\"cat\":\"message\",\"ph\":\"%s\",\"id\":%" PRId64
+                    ",\"pid\":%d,\"tid\":%d",
+                    sends ? "s" : "f\",\"bp\":\"e", number, p->trace->rank, thread);
+    append_microseconds("ts", sends || end == begin ? begin : end - 1, p->out);
+    ech_text_append(p->out, "}");
+}
+
+static void print_step(printer *p, int64_t list, const ech_traced_step *step, int64_t number)
 {
     int64_t begin = nanoseconds(p, step->begin), end = nanoseconds(p, step->end);
     int thread = find_thread(p, step->lane, begin, end);
@@ -84,6 +101,7 @@ static void print_step(printer *p, int64_t list, const ech_traced_step *step)
     append_microseconds("dur", end - begin, p->out);
     ech_text_append(p->out, ",\"args\":{\"list\":%" PRId64 ",\"step\":%" PRId64 "}}", list,
                     step->step);
+    if (number) print_arrow(p, step, number, thread_id((int)step->lane, thread));
 }
 
 /* thread -1: of the process. */
@@ -138,12 +156,23 @@ void ech_perfetto_print(const ech_rank_trace *traces, int n, ech_text *out)
     ech_text_append(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
     for (int r = 0; r < n; r++) {
         printer p = {.trace = &traces[r], .most = most, .start = start, .out = out};
+        int64_t *number = ech_perfetto_arrows(&traces[r]);
         for (size_t l = 0; l < traces[r].list.n; l++) {
             const ech_traced_list *list = &traces[r].list.at[l];
-            for (size_t s = 0; s < list->n; s++)
-                print_step(&p, list->step, &traces[r].step.at[list->first + s]);
+            for (size_t s = list->first; s < list->first + list->n; s++)
+                print_step(&p, list->step, &traces[r].step.at[s], number[s]);
         }
+        free(number);
         print_names(&p);
     }
     ech_text_append(out, "\n]}\n");
+}
+
+ech_status ech_perfetto_write(const ech_rank_trace *traces, int n, const char *path)
+{
+    ech_text json = {0};
+    ech_perfetto_print(traces, n, &json);
+    ech_status status = ech_file_write(path, json.at, json.n);
+    ech_text_free(&json);
+    return status;
 }

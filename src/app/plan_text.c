@@ -292,31 +292,57 @@ static void print_bytes(const ech_plan_report *report, const ech_plan_class *ali
 }
 
 /* Ranks that differ: a line each. */
+/* The columns of the table: kinds of memory, then the arena. The snapshot's only where there is one. */
+static const struct {
+    const char *name;
+    int kind; /* ECH_MEMORY_KINDS: the arena */
+} memory_columns[] = {
+    {"parameters", ECH_MEMORY_PARAMETERS}, {"optimizer", ECH_MEMORY_OPTIMIZER},
+    {"gradients", ECH_MEMORY_GRADIENTS},   {"activations", ECH_MEMORY_ACTIVATIONS},
+    {"snapshot", ECH_MEMORY_SNAPSHOT},     {"arena", ECH_MEMORY_KINDS}};
+enum { MEMORY_COLUMNS = sizeof memory_columns / sizeof *memory_columns };
+
+static bool has_snapshot(const ech_plan_report *report)
+{
+    for (size_t c = 0; c < report->alike.n; c++)
+        if (report->alike.at[c].full && report->alike.at[c].plan->snapshots) return true;
+    return false;
+}
+
+static void print_memory_row(const ech_plan *plan, bool snapshot, ech_text *out)
+{
+    int64_t bytes[ECH_MEMORY_KINDS + 1];
+    char text[32];
+    ech_plan_peaks(plan, bytes);
+    bytes[ECH_MEMORY_KINDS] = plan->arena_bytes;
+    ech_text_append(out, "%*s%4d ", FIRST_COLUMN, "", plan->rank);
+    for (int i = 0; i < MEMORY_COLUMNS; i++) {
+        if (memory_columns[i].kind == ECH_MEMORY_SNAPSHOT && !snapshot) continue;
+        ech_text_append(out, "%12s ",
+                        ech_text_from_bytes(bytes[memory_columns[i].kind], text, sizeof text));
+    }
+    ech_text_append(out, " %zu", plan->bucket.n);
+}
+
 static void print_table(const ech_plan_report *report, ech_text *out)
 {
     char text[32];
+    bool snapshot = has_snapshot(report);
     ech_text_append(
         out, "memory      by rank; limit %s\n%*srank ",
         ech_text_from_bytes(report->design->config->memory.device_limit, text, sizeof text),
         FIRST_COLUMN, "");
-    ech_text_append(out, "%12s %12s %12s %12s %12s  %s\n", "parameters", "optimizer", "gradients",
-                    "activations", "arena", "buckets");
+    for (int i = 0; i < MEMORY_COLUMNS; i++)
+        if (memory_columns[i].kind != ECH_MEMORY_SNAPSHOT || snapshot)
+            ech_text_append(out, "%12s ", memory_columns[i].name);
+    ech_text_append(out, " buckets\n");
     for (size_t c = 0; c < report->alike.n; c++) {
-        const ech_plan *plan = report->alike.at[c].plan;
-        int64_t peak[ECH_MEMORY_KINDS];
         if ((c == MOST_ROWS - 1 && report->alike.n > MOST_ROWS) || !report->alike.at[c].full) {
             ech_text_append(out, "%*s... and %zu more kinds of ranks\n", FIRST_COLUMN, "",
                             report->alike.n - c);
             break;
         }
-        ech_plan_peaks(plan, peak);
-        ech_text_append(out, "%*s%4d ", FIRST_COLUMN, "", plan->rank);
-        const int64_t columns[] = {peak[ECH_MEMORY_PARAMETERS], peak[ECH_MEMORY_OPTIMIZER],
-                                   peak[ECH_MEMORY_GRADIENTS], peak[ECH_MEMORY_ACTIVATIONS],
-                                   plan->arena_bytes};
-        for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-            ech_text_append(out, "%12s ", ech_text_from_bytes(columns[i], text, sizeof text));
-        ech_text_append(out, " %zu", plan->bucket.n);
+        print_memory_row(report->alike.at[c].plan, snapshot, out);
         if (report->alike.at[c].ranks > 1)
             ech_text_append(out, "   (%d ranks alike)", report->alike.at[c].ranks);
         ech_text_append(out, "\n");

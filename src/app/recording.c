@@ -85,7 +85,8 @@ static bool is_same(const ech_traced_step *traced, const ech_step *step, int64_t
     bool of_block = step->block >= 0;
     return traced->kind == step->kind && traced->lane == step->lane &&
            traced->step == list + step->turn && traced->chunk == (of_block ? step->chunk : -1) &&
-           traced->micro == (of_block ? step->micro : -1) && traced->block == step->block;
+           traced->micro == (of_block ? step->micro : -1) && traced->block == step->block &&
+           traced->peer == step->peer;
 }
 
 /* Steps behind where a list was cut off are not missed in the last one. */
@@ -135,11 +136,11 @@ bool ech_recording_has_one_clock(const ech_recording *recording, const ech_plan 
 {
     int lists = ech_recording_lists(recording, plans);
     for (int l = 0; l < lists; l++) {
-        double begin = 0, end = INFINITY;
+        double begin = -INFINITY, end = INFINITY;
         for (int rank = 0; rank < recording->ranks; rank++) {
             const ech_rank_trace *trace = &recording->trace[rank];
             const ech_traced_list *list = &trace->list.at[l];
-            double own_begin = INFINITY, own_end = 0;
+            double own_begin = INFINITY, own_end = -INFINITY;
             for (size_t s = list->first; s < list->first + list->n; s++) {
                 own_begin = fmin(own_begin, trace->step.at[s].begin);
                 own_end = fmax(own_end, trace->step.at[s].end);

@@ -74,8 +74,10 @@ static ech_status read_metrics(ech_report *report)
 void ech_report_add_charts(ech_report *report)
 {
     const ech_metrics_series *m = &report->metrics;
-    ECH_PUSH(report->page.charts,
-             (ech_report_chart){.title = "loss", .training = m->loss, .validation = m->valid_loss});
+    ECH_PUSH(report->page.charts, (ech_report_chart){.title = "loss",
+                                                     .training = m->loss,
+                                                     .validation = m->valid_loss,
+                                                     .restarts = m->restarts});
     ECH_PUSH(report->page.charts, (ech_report_chart){.title = "gradient norm",
                                                      .training = m->grad_norm,
                                                      .logarithmic = true});

@@ -245,6 +245,30 @@ static void draw_validation(const chart_frame *frame, const ech_report_points *p
 
 /* ---- words ---- */
 
+/* Not more than one in two pixels. Before the first point and behind the last one there is no place. */
+static void draw_restarts(const chart_frame *frame, const ech_report_points *points, ech_text *out)
+{
+    double drawn = -INFINITY;
+    if (points->n == 0) return;
+    ech_text_append(out, "<g class=\"ech-axis\" stroke=\"" ECH_SVG_FAINT
+                         "\" stroke-dasharray=\"3 3\">\n");
+    for (size_t i = 0; i < points->n; i++) {
+        const ech_report_point *point = &points->at[i];
+        double step = (double)point->step + 0.5, x = x_of(frame, step);
+        if (step < frame->first || step > frame->last || x < drawn + 2) continue;
+        drawn = x;
+        ech_text_append(out, "<path d=\"M");
+        ech_svg_number(out, x);
+        ech_text_append(out, " ");
+        ech_svg_number(out, top);
+        ech_text_append(out, "v");
+        ech_svg_number(out, plot_height);
+        ech_text_append(out, "\"><title>start %.0f, behind step %lld</title></path>\n",
+                        point->value, (long long)point->step);
+    }
+    ech_text_append(out, "</g>\n");
+}
+
 static void append_last(const ech_report_points *points, const char *what, ech_text *out)
 {
     if (points->n == 0) return;
@@ -264,6 +288,9 @@ static void draw_words(const ech_report_chart *chart, const chart_frame *frame, 
     append_last(&chart->validation, "validation ", &line);
     if (chart->training.n >= MANY)
         ech_text_append(&line, "  ·  thick: mean of %zu", 2 * (chart->training.n / MEAN_PARTS) + 1);
+    if (chart->restarts.n > 0)
+        ech_text_append(&line, "  ·  dashed: %zu restart%s", chart->restarts.n,
+                        chart->restarts.n == 1 ? "" : "s");
     if (frame->points == 0) ech_text_append(&line, "no values");
     if (frame->broken > 0) ech_text_append(&line, "  ·  %lld not finite", (long long)frame->broken);
     ech_svg_words(out, margin, margin + 31, "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT "\"",
@@ -280,6 +307,7 @@ void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out)
     if (frame.points > 0) {
         draw_levels(&frame, out);
         draw_steps(&frame, out);
+        draw_restarts(&frame, &chart->restarts, out);
         draw_training(&frame, &chart->training, out);
         draw_validation(&frame, &chart->validation, out);
     }

@@ -112,6 +112,7 @@ static void add_metric_facts(ech_report *report)
     if (metrics->steps)
         ADD_FACT(report, "steps done", "%" PRId64 " of %" PRId64, metrics->steps,
                  report->config->training.steps);
+    if (metrics->restarts.n) ADD_FACT(report, "restarts", "%zu", metrics->restarts.n);
     add_loss(report, "last loss", &metrics->loss);
     add_loss(report, "last validation loss", &metrics->valid_loss);
     if (tokens > 0 && tokens < 1e15)

@@ -29,7 +29,9 @@ typedef struct ech_report_chart {
     const char *title; /* "loss", "tokens per second" */
     ech_report_points training;
     ech_report_points validation; /* may be empty; drawn as dots */
-    bool logarithmic;             /* where all values are above 0 */
+    ech_report_points
+        restarts;     /* likewise: dashed lines behind their steps; values are numbers of starts */
+    bool logarithmic; /* where all values are above 0 */
 } ech_report_chart;
 
 typedef struct ech_report_memory {

@@ -69,11 +69,8 @@ static ech_status predict(ech_report *report)
 
 static ech_status write_trace(const ech_report *report)
 {
-    ech_text json = {0};
     char *path = ech_file_join(report->directory, "trace.json");
-    ech_perfetto_print(report->recording.trace, report->recording.ranks, &json);
-    ech_status status = ech_file_write(path, json.at, json.n);
-    ech_text_free(&json);
+    ech_status status = ech_perfetto_write(report->recording.trace, report->recording.ranks, path);
     free(path);
     return status;
 }
@@ -94,8 +91,8 @@ ech_status ech_report_add_timelines(ech_report *report, bool *traced)
     if (!report->recording.ranks) return ECH_OK;
     if (!ech_recording_has_one_clock(&report->recording, plans_of(report))) {
         ech_text_append(report->missing,
-                        "no measured timeline and no trace.json: the ranks' clocks "
-                        "differ; record a run on one machine\n");
+                        "no measured timeline and no trace.json: the ranks' clocks differ by "
+                        "more than was measured at the start; record fewer steps\n");
         return ECH_OK;
     }
     ech_recording_timeline(&report->recording, plans_of(report), &report->measured);

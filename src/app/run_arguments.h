@@ -39,9 +39,11 @@ typedef struct ech_start {
     const ech_run_arguments *arguments;
     char *const *options; /* the command's own, to be handed on */
     int n;
+    void (*prepare)(void); /* NULL, or before the first rank, in processes that have ranks */
     ech_rank_main main;
     void *context;
-    int stop_signal; /* what ranks of a launcher are asked to stop with */
+    int stop_signal; /* what ranks of a launcher are asked to stop with; 0: they are killed */
+    int restarts;    /* of the job after failures, at most */
 } ech_start;
 
 /* Runs main on every rank. With parallel.comm mpi and --ranks, and if no launcher started this

@@ -121,6 +121,7 @@ void ech_setup_alone(ech_config *config)
     config->parallel.context = config->parallel.tensor = 1;
     config->memory.sequence_chunks = 1;
     config->parallel.vertical_sync = 0;
+    config->checkpoint.background = 0;
     config->parallel.weight_stashing = 1;
     config->parallel.flush_every = ECH_AUTO;
     ech_config_replace_text(&config->parallel.sequence, "false");
@@ -214,7 +215,7 @@ void ech_design_destroy(ech_design *design)
     *design = (ech_design){0};
 }
 
-/* Whether a block of the rank reads tokens, targets or weights. */
+/* Whether a block of the rank reads tokens, targets, weights or where documents begin. */
 static bool reads_batch(const ech_design *design, int rank)
 {
     for (int b = 0; b < (int)design->model->block.n; b++) {
@@ -239,6 +240,7 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
                                 .shuffle = shuffle,
                                 .seed = (uint64_t)c->training.seed,
                                 .last_position = last,
+                                .document_mask = c->data.document_mask == 1,
                                 .prefetch = (int)c->data.prefetch};
 }
 
@@ -276,10 +278,11 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
         "rank %d needs %s and may use %s; what would help: a smaller training.micro_batch_size "
         "(now "
         "%lld), a shorter data.sequence_length, more stages (parallel.pipeline), fewer or narrower "
-        "layers, or more bytes",
+        "layers, %sor more bytes",
         plan->rank, ech_text_from_bytes(plan->arena_bytes, need, sizeof need),
         ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit),
-        (long long)design->config->training.micro_batch_size);
+        (long long)design->config->training.micro_batch_size,
+        plan->snapshots ? "no snapshot (checkpoint.background=false), " : "");
 }
 
 static ech_plan_request request_of(const ech_design *design, int rank)

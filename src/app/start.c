@@ -2,10 +2,11 @@
  *
  * How a run's ranks come to be: threads, ranks of a launcher, or a launcher to be.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/launcher.h"
+#include "app/job.h"
 #include "app/run_arguments.h"
 #include "base/log.h"
 
@@ -77,7 +78,69 @@ ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
     return ECH_OK;
 }
 
-static ech_status start_threads(const ech_start *start, const ech_launched *launched)
+/* Where the run's checkpoints are, in new memory. */
+static ech_status find_checkpoints(const ech_config *config, int ranks, char **out)
+{
+    ech_config *copy = ech_config_copy(config);
+    ech_status status = ech_setup_resolve(copy, ranks, ranks);
+    if (status == ECH_OK) *out = ech_strdup(copy->checkpoint.directory);
+    ech_config_destroy(copy);
+    return status;
+}
+
+typedef ECH_LIST(char *) word_list;
+
+/* "train --option RUN.yaml section.key=value". --ranks is the launcher's; threads have none. */
+static void add_words(const ech_start *start, bool by_launcher, word_list *out)
+{
+    const ech_run_arguments *arguments = start->arguments;
+    char ranks[32];
+    snprintf(ranks, sizeof ranks, "--ranks=%d", arguments->ranks);
+    ECH_PUSH(*out, ech_strdup(start->command));
+    if (!by_launcher && arguments->ranks > 1) ECH_PUSH(*out, ech_strdup(ranks));
+    for (int i = 0; i < start->n; i++) ECH_PUSH(*out, ech_strdup(start->options[i]));
+    ECH_PUSH(*out, ech_strdup(arguments->file));
+    for (size_t i = 0; i < arguments->assignment.n; i++)
+        ECH_PUSH(*out, ech_strdup(arguments->assignment.at[i]));
+}
+
+/* This program again: below a launcher, or as the process of all ranks. */
+static ech_status start_job(const ech_start *start, int ranks, bool by_launcher, int *code)
+{
+    ech_launch_line line = {0};
+    word_list words = {0};
+    char *checkpoints = NULL;
+    if (start->restarts) ECH_TRY(find_checkpoints(start->config, ranks, &checkpoints));
+    ech_job job = {.line = &line,
+                   .ranks = ranks,
+                   .by_launcher = by_launcher,
+                   .stop_signal = start->stop_signal,
+                   .restarts = start->restarts,
+                   .checkpoints = checkpoints};
+    int job_code = ECH_EXIT_FAILED;
+    add_words(start, by_launcher, &words);
+    ech_status status = ech_launch_self(ranks, by_launcher, words.at, (int)words.n, &line);
+    if (status == ECH_OK) status = ech_job_run(&job, &job_code);
+    bool is_ours =
+        job_code == ECH_EXIT_DONE || job_code == ECH_EXIT_USAGE || job_code == ECH_EXIT_STOPPED;
+    *code = is_ours ? job_code : ECH_EXIT_FAILED;
+    ech_launch_line_free(&line);
+    for (size_t i = 0; i < words.n; i++) free(words.at[i]);
+    free(words.at);
+    free(checkpoints);
+    return status;
+}
+
+/* ranks 0: as many as a launcher has started. */
+static ech_status run_here(const ech_start *start, int ranks)
+{
+    const ech_config *config = start->config;
+    if (start->prepare) start->prepare();
+    return ech_run_ranks(config->parallel.comm, ranks, config->parallel.deadline, start->main,
+                         start->context);
+}
+
+static ech_status start_threads(const ech_start *start, const ech_launched *launched, int *code)
 {
     const ech_config *config = start->config;
     int ranks = start->arguments->ranks;
@@ -88,29 +151,8 @@ static ech_status start_threads(const ech_start *start, const ech_launched *laun
                                    launched->by, (long long)launched->size);
     ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
     ECH_TRY(preflight(config, ranks));
-    return ech_run_ranks("local", ranks, config->parallel.deadline, start->main, start->context);
-}
-
-/* "train --option RUN.yaml section.key=value", without --ranks. */
-static ech_status start_launcher(const ech_start *start, int *code)
-{
-    ECH_LIST(char *) words = {0};
-    const ech_run_arguments *arguments = start->arguments;
-    char *command = ech_strdup(start->command);
-    ECH_PUSH(words, command);
-    for (int i = 0; i < start->n; i++) ECH_PUSH(words, start->options[i]);
-    ECH_PUSH(words, arguments->file);
-    for (size_t i = 0; i < arguments->assignment.n; i++)
-        ECH_PUSH(words, arguments->assignment.at[i]);
-    int launcher_code = ECH_EXIT_FAILED;
-    ech_status status = ech_launcher_run(arguments->ranks, words.at, (int)words.n,
-                                         start->stop_signal, &launcher_code);
-    bool is_ours = launcher_code == ECH_EXIT_DONE || launcher_code == ECH_EXIT_USAGE ||
-                   launcher_code == ECH_EXIT_STOPPED;
-    *code = is_ours ? launcher_code : ECH_EXIT_FAILED;
-    free(words.at);
-    free(command);
-    return status;
+    if (start->restarts) return start_job(start, ranks, false, code);
+    return run_here(start, ranks);
 }
 
 static ech_status check_size(int ranks, const ech_launched *launched)
@@ -129,10 +171,10 @@ static ech_status start_processes(const ech_start *start, const ech_launched *la
         ECH_TRY(check_size(ranks, launched));
     } else {
         ECH_TRY(preflight(config, ranks ? ranks : 1));
-        if (ranks > 1) return start_launcher(start, code);
+        if (ranks > 1) return start_job(start, ranks, true, code);
+        if (start->restarts) return start_job(start, 1, false, code);
     }
-    return ech_run_ranks(config->parallel.comm, 0, config->parallel.deadline, start->main,
-                         start->context);
+    return run_here(start, 0);
 }
 
 ech_status ech_start_ranks(const ech_start *start, int *code)
@@ -140,5 +182,11 @@ ech_status ech_start_ranks(const ech_start *start, int *code)
     ech_launched seen;
     const ech_launched *launched = ech_launcher_seen(look_up, &seen) ? &seen : NULL;
     bool is_local = strcmp(start->config->parallel.comm, "local") == 0;
-    return is_local ? start_threads(start, launched) : start_processes(start, launched, code);
+    if (launched && start->restarts)
+        ECH_FAIL(ECH_EUSAGE,
+                 "--restarts %d: %s started this process as a rank, which cannot start the job "
+                 "again; let echelon start the ranks with --ranks N, or repeat the job: "
+                 "examples/slurm.sh and examples/mpirun.sh do so",
+                 start->restarts, launched->by);
+    return is_local ? start_threads(start, launched, code) : start_processes(start, launched, code);
 }

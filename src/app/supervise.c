@@ -12,18 +12,19 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "app/descendant.h"
 #include "base/log.h"
 
-enum { NOT_STARTED = 127 };
+enum { NOT_STARTED = 127, AGAIN_MS = 50 };
 
 /* What is waited for. What this process was told to ignore (nohup, a shell's &) stays ignored. */
 static void choose_signals(sigset_t *out)
 {
-    static const int signals[] = {SIGCHLD, SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
+    static const int signals[] = {SIGCHLD, SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGALRM};
     sigemptyset(out);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         struct sigaction now;
@@ -32,15 +33,16 @@ static void choose_signals(sigset_t *out)
     }
 }
 
-/* In the child. A group of its own: the terminal's Ctrl-C goes to the parent alone. */
-static void become(char *const *words, pid_t parent, const sigset_t *mask)
+/* In the child. A group of its own: the terminal's Ctrl-C goes to the parent alone. No signal that
+ * this process waits for is blocked there. */
+static void become(char *const *words, pid_t parent, const sigset_t *signals)
 {
     int nothing = open("/dev/null", O_RDONLY);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(NOT_STARTED);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-    sigprocmask(SIG_SETMASK, mask, NULL);
+    sigprocmask(SIG_UNBLOCK, signals, NULL);
     execvp(words[0], words);
     ech_fail_at(
         __FILE__, __LINE__, ECH_EIO,
@@ -49,21 +51,58 @@ static void become(char *const *words, pid_t parent, const sigset_t *mask)
     _exit(NOT_STARTED);
 }
 
-/* To a rank, or to a launcher that has no rank here. */
-static void hand_on(pid_t launcher, int signal)
+/* The child, how it ends, and what it has still to be told. */
+typedef struct care {
+    const ech_child *child;
+    pid_t process;
+    bool owes[NSIG]; /* signals for a rank, of which none has come so far yet that it awaits them */
+    ech_ending *ending;
+} care;
+
+/* Sooner, a rank would die of them. */
+static void pay_debts(care *c)
 {
-    pid_t rank = ech_descendant_find(launcher);
-    kill(rank ? rank : launcher, signal);
+    const struct itimerval soon = {.it_value = {.tv_usec = AGAIN_MS * 1000}};
+    bool owes = false;
+    for (int s = 1; s < NSIG; s++) {
+        if (!c->owes[s]) continue;
+        pid_t rank = c->process;
+        if (c->child->is_launcher)
+            rank = ech_descendant_find(c->process, s);
+        else if (!ech_descendant_awaits(rank, s))
+            rank = 0;
+        c->owes[s] = rank == 0 || kill(rank, s) != 0;
+        owes |= c->owes[s];
+    }
+    if (owes) setitimer(ITIMER_REAL, &soon, NULL);
 }
 
-static void stop(pid_t child, int stop_signal, int *stops)
+/* One that is left would end this process when it is no longer blocked. */
+static void forget_alarm(void)
 {
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+    while (sigtimedwait(&alarm, NULL, &(struct timespec){0}) > 0) continue;
+}
+
+static void hand_on(care *c, int signal)
+{
+    c->owes[signal] = true;
+    pay_debts(c);
+}
+
+static void stop(care *c)
+{
+    int *stops = &c->ending->stops;
+    if (!c->child->stop_signal && *stops == 0) (*stops)++;
     if (*stops == 0) {
         ech_log_info("stopping; once more to stop without saving");
-        hand_on(child, stop_signal);
+        hand_on(c, c->child->stop_signal);
     } else {
         ech_log_info("stopping now");
-        kill(child, *stops == 1 ? SIGTERM : SIGKILL);
+        kill(c->process, c->child->is_launcher && *stops == 1 ? SIGTERM : SIGKILL);
     }
     (*stops)++;
 }
@@ -78,38 +117,44 @@ static int next_signal(int fd, ech_witness *witness)
     }
 }
 
-static bool has_ended(pid_t child, ech_ending *ending)
+static bool has_ended(const care *c)
 {
     int status;
-    if (waitpid(child, &status, WNOHANG) != child) return false;
+    ech_ending *ending = c->ending;
+    if (waitpid(c->process, &status, WNOHANG) != c->process) return false;
     ending->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     ending->code = ending->signal ? 128 + ending->signal : WEXITSTATUS(status);
     return true;
 }
 
 /* Until the child has ended. */
-static void watch(pid_t child, int fd, int stop_signal, ech_witness *witness, ech_ending *ending)
+static void watch(care *c, int fd, ech_witness *witness)
 {
-    *ending = (ech_ending){0};
     for (;;) {
         int got = next_signal(fd, witness);
         if (got == SIGCHLD) {
-            if (has_ended(child, ending)) return;
+            if (has_ended(c)) return;
+        } else if (got == SIGALRM) {
+            pay_debts(c);
         } else if (got == SIGUSR1 || got == SIGUSR2) {
-            hand_on(child, got);
+            if (got == SIGUSR2) c->ending->asked = true;
+            hand_on(c, got);
         } else if (got == 0) {
-            kill(child, SIGKILL);
+            kill(c->process, SIGKILL);
         } else {
-            stop(child, stop_signal, &ending->stops);
+            c->ending->asked = true;
+            stop(c);
         }
     }
 }
 
-ech_status ech_supervise(char *const *words, int stop_signal, ech_witness *witness,
-                         ech_ending *ending)
+ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_ending *ending)
 {
     sigset_t signals, before;
     pid_t parent = getpid();
+    const char *program = child->words[0];
+    care c = {.child = child, .ending = ending};
+    *ending = (ech_ending){.is_launcher = child->is_launcher};
     /* That a launcher is stopped or goes on is nobody's end. */
     sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP}, NULL);
     choose_signals(&signals);
@@ -117,15 +162,16 @@ ech_status ech_supervise(char *const *words, int stop_signal, ech_witness *witne
     int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0) ECH_FAIL(ECH_EIO, "the system shows no signals: %s", strerror(errno));
     sigprocmask(SIG_BLOCK, &signals, &before);
-    pid_t child = fork();
-    if (child == 0) become(words, parent, &before);
-    if (child < 0) {
+    c.process = fork();
+    if (c.process == 0) become(child->words, parent, &signals);
+    if (c.process < 0) {
         sigprocmask(SIG_SETMASK, &before, NULL);
         close(fd);
-        ECH_FAIL(ECH_EIO, "the system starts no further process for %s: %s", words[0],
+        ECH_FAIL(ECH_EIO, "the system starts no further process for %s: %s", program,
                  strerror(errno));
     }
-    watch(child, fd, stop_signal, witness, ending);
+    watch(&c, fd, witness);
+    forget_alarm();
     close(fd);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return ECH_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Watches over a launcher that this process has started, and translates signals for it.
+ * Watches over a child, a launcher of ranks or a rank, and translates signals for it.
  *
  * Open MPI's mpirun hands SIGUSR1 and SIGUSR2 on, MPICH's mpiexec dies of SIGUSR2; at SIGTERM both
  * kill the ranks, and the time that they can be told to give them is also the time until they end a
@@ -13,12 +13,18 @@
 #include "app/witness.h"
 #include "base/status.h"
 
-/* Starts words[0] (a path, or a name in PATH) with the arguments words[1] .. NULL, without standard
- * input, and waits for its end. SIGUSR1 and SIGUSR2 are handed on; the first SIGTERM, SIGINT or
- * SIGHUP becomes `stop_signal`: to a process below it that runs the program that this process runs,
- * or to itself if there is none. The second becomes SIGTERM, all further ones SIGKILL, to itself. If
- * this process dies, it gets SIGTERM, and SIGKILL if `witness` (or NULL) says that it hangs. */
-ech_status ech_supervise(char *const *words, int stop_signal, ech_witness *witness,
-                         ech_ending *ending);
+typedef struct ech_child {
+    char *const *words; /* a path, or a name in PATH; arguments; NULL */
+    bool is_launcher; /* signals are for a process below it that runs the program that this process
+                         * runs; otherwise for the child itself */
+    int stop_signal; /* what asks for an end with a save; 0: nothing does, the first is the second */
+} ech_child;
+
+/* Starts a child without standard input, and waits for its end. SIGUSR1 and SIGUSR2 are handed on as
+ * soon as who gets them is ready for them; the first SIGTERM, SIGINT or SIGHUP becomes stop_signal.
+ * The second becomes SIGTERM to a launcher, which kills its ranks; all further ones, and for other
+ * children the second too, are SIGKILL. If this process dies, the child gets SIGTERM, and SIGKILL if
+ * `witness` (or NULL) says that it hangs. */
+ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_ending *ending);
 
 #endif

@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/json.h"
 
-enum { VERSION = 2, LARGEST_FILE = 1 << 30, LONGEST_LINE = 4096 };
-enum { HEAD_KEYS = 8, STEP_KEYS = 7, BLOCK_KEYS = 10, MOST_RANKS = 65536 };
+enum { VERSION = 3, LARGEST_FILE = 1 << 30, LONGEST_LINE = 4096 };
+enum { HEAD_KEYS = 10, STEP_KEYS = 7, BLOCK_KEYS = 3, PEER_KEYS = 1, MOST_RANKS = 65536 };
 
 /* Of a clock; so that differences in nanoseconds fit into 64 bits. */
 static const double LATEST = 1e9;
@@ -121,18 +121,27 @@ static ech_status take_head(const reader *r, const json_t *object)
     ECH_TRY(take_small(r, object, "context", (int)world - 1, &out->context));
     ECH_TRY(take_small(r, object, "tensor", (int)world - 1, &out->tensor));
     ECH_TRY(take_int(r, object, "first_step", 0, LAST_STEP, &out->first_step));
+    ECH_TRY(take_time(r, object, "clock_offset", -LATEST, &out->clock_offset));
+    ECH_TRY(take_time(r, object, "clock_error", 0, &out->clock_error));
     out->world = (int)world;
     return check_keys(r, object, HEAD_KEYS);
 }
 
 static ech_status take_place(const reader *r, const json_t *object, ech_traced_step *step)
 {
-    step->chunk = step->micro = step->block = -1;
-    if (!json_object_get(object, "block")) return check_keys(r, object, STEP_KEYS);
-    ECH_TRY(take_small(r, object, "chunk", INT_MAX, &step->chunk));
-    ECH_TRY(take_small(r, object, "micro", INT_MAX, &step->micro));
-    ECH_TRY(take_small(r, object, "block", INT_MAX, &step->block));
-    return check_keys(r, object, BLOCK_KEYS);
+    size_t keys = STEP_KEYS;
+    step->chunk = step->micro = step->block = step->peer = -1;
+    if (json_object_get(object, "block")) {
+        ECH_TRY(take_small(r, object, "chunk", INT_MAX, &step->chunk));
+        ECH_TRY(take_small(r, object, "micro", INT_MAX, &step->micro));
+        ECH_TRY(take_small(r, object, "block", INT_MAX, &step->block));
+        keys += BLOCK_KEYS;
+    }
+    if (json_object_get(object, "peer")) {
+        ECH_TRY(take_small(r, object, "peer", r->out->world - 1, &step->peer));
+        keys += PEER_KEYS;
+    }
+    return check_keys(r, object, keys);
 }
 
 /* The list that a step belongs to: the last one, or the next. */
@@ -164,6 +173,8 @@ static ech_status take_step(const reader *r, const json_t *object)
     ECH_TRY(take_time(r, object, "end", step.begin, &step.end));
     ECH_TRY(take_place(r, object, &step));
     ECH_TRY(join_list(r, list));
+    step.begin += r->out->clock_offset;
+    step.end += r->out->clock_offset;
     step.name = r->out->names.n;
     ech_text_append_bytes(&r->out->names, name, strlen(name) + 1);
     ECH_PUSH(r->out->step, step);

@@ -14,8 +14,9 @@ typedef struct ech_traced_step {
     ech_lane lane;
     ech_step_kind kind;
     int chunk, micro, block; /* -1: it has none */
+    int peer;                /* of a message: the rank at its other end; -1: it is none */
     size_t name;             /* "F0.3/5": where it begins in the trace's names */
-    double begin, end;       /* seconds on the machine's clock */
+    double begin, end;       /* seconds on rank 0's clock */
 } ech_traced_step;
 
 /* The steps of one list are neighbours. */
@@ -28,6 +29,9 @@ typedef struct ech_rank_trace {
     int rank, world; /* world 0: nothing had been written yet */
     int stage, data, context, tensor;
     int64_t first_step; /* of that start of the run */
+    double
+        clock_offset; /* seconds: how far rank 0's clock is ahead of this rank's; it has been added to all times, */
+    double clock_error; /* which are at most so far off */
     ECH_LIST(ech_traced_step) step;
     ECH_LIST(ech_traced_list) list; /* ascending; the last may be cut off */
     ech_text names;                 /* each ends in a NUL */

@@ -141,14 +141,11 @@ static ech_status restore(ech_trainer *t)
     return status;
 }
 
-static ech_status write_run_file(const ech_trainer *t)
+static ech_status write_run_file(const ech_trainer *t, const char *yaml)
 {
-    ech_text yaml = {0};
-    ech_config_print(t->config, &yaml);
     char *path = ech_file_join(t->config->log.directory, "run.yaml");
-    ech_status status = ech_file_write(path, yaml.at, yaml.n);
+    ech_status status = ech_file_write(path, yaml, strlen(yaml));
     free(path);
-    ech_text_free(&yaml);
     return status;
 }
 
@@ -177,33 +174,51 @@ static ech_status take_census(const ech_trainer *t, census *out)
     return ECH_OK;
 }
 
-static ech_status begin_progress(ech_trainer *t, const census *all)
+static ech_status open_progress(ech_trainer *t, const char *axes)
 {
-    if (!ech_trainer_is_first(t)) return ECH_OK;
-    ECH_TRY(write_run_file(t));
+    ech_text yaml = {0};
+    ech_config_print(t->config, &yaml);
     double peak = ech_peak_flops(t->design.kernels, (int)t->config->parallel.threads);
     ech_progress_setup setup = {.directory = t->config->log.directory,
                                 .steps = t->config->training.steps,
                                 .first_step = t->step,
                                 .every = t->config->log.every,
-                                .peak_flops = peak * t->design.world};
-    ECH_TRY(ech_progress_create(&setup, &t->progress));
+                                .peak_flops = peak * t->design.world,
+                                .ranks = t->design.world,
+                                .layout = axes,
+                                .run_yaml = yaml.at,
+                                .tensorboard = t->config->log.tensorboard == 1};
+    ech_status status = write_run_file(t, yaml.at);
+    if (status == ECH_OK) status = ech_progress_create(&setup, &t->progress);
+    ech_text_free(&yaml);
+    return status;
+}
+
+static void say_what_runs(const ech_trainer *t, const census *all, const char *axes)
+{
     char bytes[32];
-    ech_text axes = {0};
-    ech_print_axes(&t->design, &axes);
     ech_progress_say(
         t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s)%s%s; %s%s",
         t->design.model->family->name, (long long)ech_model_params(t->design.model),
         t->design.world, t->design.world > 1 ? "s" : "", (long long)t->config->parallel.threads,
-        t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm), axes.n ? ": " : "",
-        axes.n ? axes.at : "", t->design.world > 1 ? "at most " : "",
+        t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm), axes[0] ? ": " : "",
+        axes, t->design.world > 1 ? "at most " : "",
         ech_text_from_bytes((int64_t)all->most_bytes, bytes, sizeof bytes));
-    ech_text_free(&axes);
     if (all->far > 0)
         ech_progress_say(t->progress,
                          "tensor ranks of one group are on several machines; a parallel.tensor "
                          "that divides a machine's ranks would be faster");
-    return ECH_OK;
+}
+
+static ech_status begin_progress(ech_trainer *t, const census *all)
+{
+    if (!ech_trainer_is_first(t)) return ECH_OK;
+    ech_text axes = {0};
+    ech_print_axes(&t->design, &axes);
+    ech_status status = open_progress(t, axes.n ? axes.at : "");
+    if (status == ECH_OK) say_what_runs(t, all, axes.n ? axes.at : "");
+    ech_text_free(&axes);
+    return status;
 }
 
 ech_status ech_trainer_begin(ech_trainer *t)
@@ -222,7 +237,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     ECH_TRY(take_census(t, &all));
     ECH_TRY(begin_progress(t, &all));
     if (t->config->log.trace == 1)
-        ECH_TRY(ech_trace_open(t->config, t->session.plan, t->step, &t->trace));
+        ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, t->step, &t->trace));
     ech_loader_options options =
         ech_design_reads(&t->design, ech_comm_rank(t->comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(t->train, &options, t->step, &t->loader));

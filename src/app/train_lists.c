@@ -79,23 +79,60 @@ ech_status ech_trainer_validate(ech_trainer *t)
     }
     ech_loader_destroy(loader);
     ECH_TRY(status);
-    if (!ech_trainer_is_first(t)) return ECH_OK;
-    return ech_progress_validation(t->progress, t->step, tokens > 0 ? loss / tokens : 0,
-                                   (int64_t)tokens, ech_clock_now() - start);
+    if (ech_trainer_is_first(t))
+        ech_progress_validation(t->progress, t->step, tokens > 0 ? loss / tokens : 0,
+                                (int64_t)tokens, ech_clock_now() - start);
+    return ECH_OK;
 }
 
+/* Of the last checkpoint, if it is there since this was asked last. */
+static void tell_of_saved(ech_trainer *t)
+{
+    ech_saved saved;
+    char name[32];
+    if (!ech_exec_take_saved(t->session.exec, &saved) || !ech_trainer_is_first(t)) return;
+    snprintf(name, sizeof name, "step-%08lld", (long long)saved.step);
+    ech_checkpoint_metrics metrics = {.step = saved.step,
+                                      .name = name,
+                                      .bytes = saved.bytes,
+                                      .seconds = saved.seconds,
+                                      .stall_seconds = t->stall_seconds,
+                                      .waited_seconds = saved.waited_seconds};
+    ech_progress_checkpoint(t->progress, &metrics);
+}
+
+ech_status ech_trainer_follow_save(ech_trainer *t, bool failed)
+{
+    if (failed) {
+        ech_status status = ech_exec_finish_save(t->session.exec);
+        return status == ECH_OK ? ECH_EABORTED : status;
+    }
+    tell_of_saved(t);
+    return ECH_OK;
+}
+
+ech_status ech_trainer_finish_save(ech_trainer *t)
+{
+    double start = ech_clock_now();
+    ECH_TRY(ech_exec_finish_save(t->session.exec));
+    t->stall_seconds += ech_clock_now() - start;
+    tell_of_saved(t);
+    return ECH_OK;
+}
+
+/* The list may wait for the checkpoint before, which is told of then. */
 static ech_status save_with(ech_trainer *t, const ech_checkpoint_info *info)
 {
     double start = ech_clock_now();
-    ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, info);
+    ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, info,
+                      t->config->checkpoint.keep);
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_SAVE, t->step));
+    double stall = ech_clock_now() - start;
     t->saved_step = t->step;
-    if (!ech_trainer_is_first(t)) return ECH_OK;
-    char name[32];
-    snprintf(name, sizeof name, "step-%08lld", (long long)t->step);
-    ECH_TRY(ech_checkpoint_prune(t->config->checkpoint.directory, t->config->checkpoint.keep));
-    return ech_progress_checkpoint(t->progress, t->step, name,
-                                   ech_exec_saved_bytes(t->session.exec), ech_clock_now() - start);
+    if (!t->session.plan->snapshots) t->stall_seconds = stall; /* it is this one that is there */
+    tell_of_saved(t);
+    t->stall_seconds = stall;
+    return ECH_OK;
 }
 
 ech_status ech_trainer_save(ech_trainer *t)
@@ -104,7 +141,7 @@ ech_status ech_trainer_save(ech_trainer *t)
     ech_text yaml = {0}, config = {0}, tokenizer = {0}, tokenizer_config = {0};
     ech_config_print(t->config, &yaml);
     t->design.model->family->export_json(t->config, ech_tokenizer_end_of_text(t->design.tokenizer),
-                                         &config);
+                                         ech_exec_saved_dtype(t->session.exec), &config);
     ech_tokenizer_export(t->design.tokenizer, &tokenizer, &tokenizer_config);
     ech_checkpoint_info info = {.step = t->step,
                                 .optimizer_count = ech_exec_updates(t->session.exec),

@@ -22,6 +22,8 @@ typedef struct ech_trainer {
     int lock[2];            /* rank 0: of the folders it writes into, or -1 */
     int64_t step, saved_step, skipped, tokens;
     double loss, flops;
+    double stall_seconds; /* that training stood still for the checkpoint begun last */
+    double began_at; /* seconds on the clock; what training.time_limit counts from */
     bool stopped;
 } ech_trainer;
 
@@ -38,6 +40,12 @@ ech_status ech_trainer_begin(ech_trainer *t);
 ech_status ech_trainer_validate(ech_trainer *t);
 ech_status ech_trainer_check_ranks(ech_trainer *t);
 ech_status ech_trainer_save(ech_trainer *t); /* unless this step is saved already */
+
+/* After training steps: tells of a checkpoint that is there by now; fails, on every rank, when one
+ * could not be written. */
+ech_status ech_trainer_follow_save(ech_trainer *t, bool failed);
+/* Waits for the checkpoint that is under way, and tells of it. */
+ech_status ech_trainer_finish_save(ech_trainer *t);
 
 /* After a withheld step: names the place of the first NaN or infinity, then goes on or fails, as
  * training.on_nonfinite says. Collective. */

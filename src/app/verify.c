@@ -367,6 +367,7 @@ static ech_status compare(ech_comm *comm, ech_verification *request, bool *exact
     verifier v = {.result = ech_comm_rank(comm) == 0 ? request : NULL,
                   .comm = comm,
                   .layout.config = ech_config_copy(request->config)};
+    v.layout.config->checkpoint.background = 0; /* nothing is saved: no memory for it */
     if (v.result && request->bits) request->tolerance = 0;
     ech_status status = run(&v, request, &alone);
     *exact = status == ECH_OK && is_exact(&v);

@@ -47,6 +47,7 @@ ech_status ech_witness_create(int ranks, ech_witness **out)
     ech_board *board = NULL;
     char path[PATH_BYTES];
     ECH_TRY(ech_board_file_create(ranks, path, sizeof path, &board));
+    atomic_store(&board->is_watched, 1);
     ech_witness *witness = ech_calloc(1, sizeof *witness);
     size_t n = (size_t)ranks;
     *witness = (ech_witness){.board = board,
@@ -221,6 +222,11 @@ static int count_present(const ech_witness *witness)
     return present;
 }
 
+int ech_witness_progress(const ech_witness *witness)
+{
+    return atomic_load(&witness->board->progress);
+}
+
 /* Whether nothing is to be added to what the launcher or the ranks have said. */
 static bool is_told(const ech_witness *witness, const ech_ending *ending)
 {
@@ -246,13 +252,16 @@ static int awaited(const ech_witness *witness)
 static void describe_end(const ech_ending *ending, ech_text *out)
 {
     int signal = ending->code - 128;
+    const char *who = ending->is_launcher ? "the launcher" : "its process";
     if (ending->signal) {
-        ech_text_append(out, "the launcher was ended by signal %d (%s)", ending->signal,
+        ech_text_append(out, "%s was ended by signal %d (%s)", who, ending->signal,
                         strsignal(ending->signal));
-        return;
+        if (ending->is_launcher) return;
+    } else {
+        ech_text_append(out, "%s exit code is %d", ending->is_launcher ? "the launcher's" : "its",
+                        ending->code);
     }
-    ech_text_append(out, "the launcher's exit code is %d", ending->code);
-    if (signal > 0 && signal < NSIG)
+    if (ending->is_launcher && signal > 0 && signal < NSIG)
         ech_text_append(out, ", which means signal %d (%s)", signal, strsignal(signal));
     if (signal == SIGKILL)
         ech_text_append(out, "; if nobody sent it, memory may have run out: see dmesg");

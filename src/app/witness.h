@@ -13,11 +13,13 @@
 
 typedef struct ech_witness ech_witness;
 
-/* How a launcher has ended. */
+/* How a child, a launcher or the process of all ranks, has ended. */
 typedef struct ech_ending {
+    bool is_launcher;
     int code;   /* its exit code; 128 + signal if a signal ended it */
-    int signal; /* that ended the launcher itself; 0: none */
+    int signal; /* that ended the child itself; 0: none */
     int stops;  /* how often this process was told to stop */
+    bool asked; /* it was, or was to hand on that the ranks are to stop */
 } ech_ending;
 
 /* Makes a board for at most `ranks` ranks and puts its path into the environment. Errors: ECH_EIO. */
@@ -33,5 +35,8 @@ bool ech_witness_wait(ech_witness *witness, int fd);
  * culprit as an error, ECH_ECOMM. Nothing to say (ECH_OK) where the job ended well, where a rank has
  * told why itself, and where the user wanted an end at once. */
 ech_status ech_witness_report(ech_witness *witness, const ech_ending *ending);
+
+/* Training steps that the job has done. */
+int ech_witness_progress(const ech_witness *witness);
 
 #endif

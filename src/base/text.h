@@ -29,6 +29,10 @@ bool ech_text_to_real(const char *text, double *out);
 /* Bytes with an optional unit: "4096", "64KiB", "8MiB", "8GiB", "1TiB", "25MB" (10^6), "1.5GiB". */
 bool ech_text_to_bytes(const char *text, int64_t *out);
 
+/* Seconds: "90", "0.5", with a unit "90s", "1.5h", "2d", "15m"; "MM:SS", "H:MM:SS", "D-H",
+ * "D-H:MM", "D-H:MM:SS". */
+bool ech_text_to_seconds(const char *text, double *out);
+
 /* 1536 -> "1.5 KiB". Returns `buffer`. */
 char *ech_text_from_bytes(int64_t bytes, char *buffer, size_t size);
 

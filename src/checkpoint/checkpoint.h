@@ -36,13 +36,17 @@ enum { ECH_MOST_BOXES = 3 }; /* queries, keys and values side by side in one mat
 typedef struct ech_saved_tensor {
     const char *name; /* "model.norm.weight", "model.norm.weight.exp_avg" */
     bool is_state;    /* in state/, not in model/ */
-    ech_dtype dtype;
+    ech_dtype dtype;  /* of its boxes' memory */
+    bool narrowed; /* when it is saved: as another floating-point type, rounded to the nearest, */
+    ech_dtype narrow; /* this one */
     int dims;
     int64_t shape[ECH_MAX_DIMS]; /* whole */
     int boxes;                   /* this rank's; 0: no part */
     ech_saved_box box[ECH_MOST_BOXES];
 } ech_saved_tensor;
 
+/* The type of its elements in the file that it is saved into. */
+ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
 /* The whole tensor is the only box, contiguous in `data`. (No box where it has no element.) */
 void ech_saved_whole(ech_saved_tensor *tensor, void *data);
 /* One more box: `part` is the memory of the elements that begin at `begin`, of the tensor's dtype
@@ -63,6 +67,8 @@ typedef struct ech_checkpoint_info {
     char *config_json;                            /* Hugging Face's; written into model/ */
     char *tokenizer_json, *tokenizer_config_json; /* likewise; NULL: none */
 } ech_checkpoint_info;
+/* With texts of its own. */
+ech_checkpoint_info ech_checkpoint_info_copy(const ech_checkpoint_info *info);
 void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees the texts */
 
 /* Writes DIRECTORY/step-%08d. All ranks list the same tensors in the same order, each with its own

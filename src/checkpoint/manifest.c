@@ -44,6 +44,21 @@ char **ech_checkpoint_file_text(ech_checkpoint_info *info, ech_checkpoint_file f
     }
 }
 
+static char *copy_text(const char *text)
+{
+    return text ? ech_strdup(text) : NULL;
+}
+
+ech_checkpoint_info ech_checkpoint_info_copy(const ech_checkpoint_info *info)
+{
+    ech_checkpoint_info copy = *info;
+    copy.run_yaml = copy_text(info->run_yaml);
+    copy.config_json = copy_text(info->config_json);
+    copy.tokenizer_json = copy_text(info->tokenizer_json);
+    copy.tokenizer_config_json = copy_text(info->tokenizer_config_json);
+    return copy;
+}
+
 void ech_checkpoint_info_free(ech_checkpoint_info *info)
 {
     free(info->run_yaml);

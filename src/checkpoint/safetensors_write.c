@@ -19,7 +19,7 @@ static ech_status tensor_bytes(const ech_saved_tensor *tensor, int64_t *out)
     int64_t elements;
     if (tensor->dims < 0 || tensor->dims > ECH_MAX_DIMS ||
         !ech_box_elements(tensor->dims, tensor->shape, &elements) ||
-        __builtin_mul_overflow(elements, (int64_t)ech_dtype_bytes(tensor->dtype), out)) {
+        __builtin_mul_overflow(elements, (int64_t)ech_dtype_bytes(ech_saved_dtype(tensor)), out)) {
         ECH_FAIL(ECH_EINTERNAL, "tensor '%s' to be saved has no shape that can be counted",
                  tensor->name);
     }
@@ -33,7 +33,7 @@ static ech_status append_entry(const ech_saved_tensor *tensor, int64_t begin, in
     if (!ech_json_append_string(out, tensor->name)) {
         ECH_FAIL(ECH_EINTERNAL, "the name '%s' of a tensor to be saved is not UTF-8", tensor->name);
     }
-    ech_text_append(out, ":{\"dtype\":\"%s\",\"shape\":[", ech_dtype_on_disk(tensor->dtype));
+    ech_text_append(out, ":{\"dtype\":\"%s\",\"shape\":[", ech_dtype_on_disk(ech_saved_dtype(tensor)));
     for (int d = 0; d < tensor->dims; d++) {
         ech_text_append(out, "%s%" PRId64, d ? "," : "", tensor->shape[d]);
     }

@@ -6,6 +6,11 @@
 
 #include "checkpoint/box.h"
 
+ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor)
+{
+    return tensor->narrowed ? tensor->narrow : tensor->dtype;
+}
+
 void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_tensor *part)
 {
     ECH_ASSERT(tensor->boxes < ECH_MOST_BOXES);

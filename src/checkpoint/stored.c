@@ -24,7 +24,7 @@ ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, bool is_state
     for (size_t item = LARGEST_ITEM; item > 0; item /= 2) {
         for (int i = 0; i < n; i++) {
             const ech_saved_tensor *t = &tensors[i];
-            if (t->is_state != is_state || ech_dtype_bytes(t->dtype) != item) continue;
+            if (t->is_state != is_state || ech_dtype_bytes(ech_saved_dtype(t)) != item) continue;
             ECH_TRY(ech_transfer_check(t));
             out->tensors[out->n++] = *t;
         }

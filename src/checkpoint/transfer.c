@@ -94,23 +94,42 @@ static span next_span(const transfer *t, int64_t first, int64_t gap)
 
 /* ---- writing ---- */
 
+/* n elements of the memory from its element number `at` on, as they are to be stored. */
+static void take(const transfer *t, int64_t at, char *to, int64_t n)
+{
+    ech_convert(t->data + (size_t)at * t->wanted_bytes, t->wanted, to, t->stored, n);
+}
+
+/* A run alone: straight from its place, or converted piece by piece. */
+static ech_status write_run(const transfer *t, ech_box_place place)
+{
+    bool same = t->stored == t->wanted;
+    int64_t most = same ? t->runs.length : BUFFER / (int64_t)t->stored_bytes, n;
+    for (int64_t done = 0; done < t->runs.length; done += n) {
+        n = t->runs.length - done < most ? t->runs.length - done : most;
+        int64_t at = place.in_memory + done;
+        const char *from = same ? t->data + (size_t)at * t->wanted_bytes : t->buffer;
+        if (!same) take(t, at, t->buffer, n);
+        ECH_TRY(ech_file_write_at(t->fd, t->path, from, (size_t)n * t->stored_bytes,
+                                  file_at(t, place.in_whole + done)));
+    }
+    return ECH_OK;
+}
+
 static ech_status write_span(const transfer *t, span s)
 {
+    if (s.n == 1) return write_run(t, ech_box_run_at(&t->runs, s.first));
     size_t bytes = (size_t)t->runs.length * t->stored_bytes;
-    const char *from = t->buffer;
-    if (s.n == 1)
-        from = t->data + (size_t)ech_box_run_at(&t->runs, s.first).in_memory * t->stored_bytes;
-    for (int64_t i = 0; s.n > 1 && i < s.n; i++) {
-        int64_t at = ech_box_run_at(&t->runs, s.first + i).in_memory;
-        memcpy(t->buffer + (size_t)i * bytes, t->data + (size_t)at * t->stored_bytes, bytes);
-    }
-    return ech_file_write_at(t->fd, t->path, from, (size_t)s.n * bytes, file_at(t, s.begin));
+    for (int64_t i = 0; i < s.n; i++)
+        take(t, ech_box_run_at(&t->runs, s.first + i).in_memory, t->buffer + (size_t)i * bytes,
+             t->runs.length);
+    return ech_file_write_at(t->fd, t->path, t->buffer, (size_t)s.n * bytes, file_at(t, s.begin));
 }
 
 ech_status ech_transfer_write(int fd, const char *path, const ech_saved_tensor *tensor, int b,
                               int64_t offset)
 {
-    transfer t = begin_transfer(fd, path, tensor->dtype, tensor, b, offset);
+    transfer t = begin_transfer(fd, path, ech_saved_dtype(tensor), tensor, b, offset);
     ech_status st = ECH_OK;
     for (int64_t i = 0; i < t.runs.count && st == ECH_OK;) {
         span s = next_span(&t, i, 0);

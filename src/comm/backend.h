@@ -81,11 +81,16 @@ ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *
 /* Looks once whether a request is done; after a withdrawal it is left as it is. */
 ech_status ech_transfer_test(ech_comm *comm, ech_request *request);
 
-/* Waits for all requests. `group` and `call` say in an error what for ("data", "reduce"); both
- * NULL: point to point. Errors: ECH_EABORTED when the flag is up, ECH_ECOMM past the deadline. In both
- * cases everything that this endpoint had started is withdrawn. */
-ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const char *group,
-                        const char *call);
+/* What a wait is for ("data", "reduce"), as an error says. */
+typedef struct ech_wait_for {
+    const char *group, *call;
+    bool hidden; /* the board does not show it */
+} ech_wait_for;
+
+/* Waits for all requests. what NULL: point to point. Errors: ECH_EABORTED when the flag is up,
+ * ECH_ECOMM past the deadline. In both cases everything that this endpoint had started is
+ * withdrawn. */
+ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *what);
 void ech_comm_withdraw(ech_comm *comm);
 
 /* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are cut into

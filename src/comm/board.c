@@ -27,6 +27,8 @@ void ech_board_init(ech_board *board, int slots)
     atomic_store(&board->aborted_by, -1);
     atomic_store(&board->reported, 0);
     atomic_store(&board->members, 0);
+    atomic_store(&board->progress, 0);
+    atomic_store(&board->is_watched, 0);
     board->slots = slots;
     board->magic = ECH_BOARD_MAGIC;
     for (int i = 0; i < slots; i++) {
@@ -78,6 +80,11 @@ void ech_board_end_wait(ech_board *board, int slot, int peer, int next)
 {
     int32_t own = peer;
     atomic_compare_exchange_strong(&board->slot[slot].waits_for, &own, next);
+}
+
+void ech_board_count_step(ech_board *board)
+{
+    atomic_fetch_add(&board->progress, 1);
 }
 
 void ech_board_abort(ech_board *board, int rank)

@@ -36,7 +36,9 @@ typedef struct ech_board {
     int32_t slots;
     _Atomic int32_t members; /* ranks that share the board, as its taker said; 0: nobody has it */
     uint32_t magic;
-    int32_t padding[11]; /* slots start on a cache line */
+    _Atomic int32_t progress;   /* training steps done since the start, by the first rank here */
+    _Atomic int32_t is_watched; /* who has made it sees deaths, and reports them */
+    int32_t padding[9];         /* slots start on a cache line */
     ech_board_slot slot[];
 } ech_board;
 
@@ -55,6 +57,9 @@ void ech_board_set_wait(ech_board *board, int slot, int peer);
  * another thread of the rank, which still waits. */
 void ech_board_end_wait(ech_board *board, int slot, int peer, int next);
 bool ech_board_waits(const ech_board *board, int rank);
+
+/* A training step is done. */
+void ech_board_count_step(ech_board *board);
 
 /* Raises the abort flag; the first rank to do so is remembered. */
 void ech_board_abort(ech_board *board, int rank);
@@ -76,11 +81,12 @@ int ech_board_culprit(const ech_board *board, int peer);
 
 /* A board in a mapped file of this machine, of `slots` slots. create: a new file in /dev/shm,
  * $TMPDIR or /tmp, whose path is written to path[size]. take: the board that ECH_BOARD_VARIABLE names
- * if it is one of this machine that nobody has taken, otherwise a new one. open: that of another
+ * if it is one of this machine that nobody has taken, otherwise a new one; take_given: or NULL. open: that of another
  * process, with at least as many slots. The file is needed until everybody has opened it, and best
  * removed then. Errors: ECH_EIO. */
 ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board **out);
 ech_status ech_board_file_take(int slots, char *path, size_t size, ech_board **out);
+ech_board *ech_board_file_take_given(int slots, char *path, size_t size);
 ech_status ech_board_file_open(const char *path, int slots, ech_board **out);
 void ech_board_file_unmap(ech_board *board);
 

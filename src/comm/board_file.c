@@ -91,29 +91,31 @@ ech_status ech_board_file_open(const char *path, int slots, ech_board **out)
 }
 
 /* A path from another machine names nothing here, and one that others have taken is theirs. */
-static ech_board *take_given(const char *path, int slots)
+ech_board *ech_board_file_take_given(int slots, char *path, size_t size)
 {
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    const char *given = getenv(ECH_BOARD_VARIABLE);
+    if (!given || strlen(given) >= size) return NULL;
+    int fd = open(given, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return NULL;
     ech_board *board = map_open(fd, slots);
     close(fd);
-    if (!board || ech_board_take(board, slots)) return board;
-    ech_board_file_unmap(board);
-    return NULL;
+    if (board && !ech_board_take(board, slots)) {
+        ech_board_file_unmap(board);
+        return NULL;
+    }
+    if (board) strcpy(path, given);
+    return board;
 }
 
 ech_status ech_board_file_take(int slots, char *path, size_t size, ech_board **out)
 {
-    const char *given = getenv(ECH_BOARD_VARIABLE);
-    ech_board *board = NULL;
-    if (given && strlen(given) < size) board = take_given(given, slots);
-    if (!board) {
-        ECH_TRY(ech_board_file_create(slots, path, size, out));
-        ech_board_take(*out, slots);
+    ech_board *given = ech_board_file_take_given(slots, path, size);
+    if (given) {
+        *out = given;
         return ECH_OK;
     }
-    strcpy(path, given);
-    *out = board;
+    ECH_TRY(ech_board_file_create(slots, path, size, out));
+    ech_board_take(*out, slots);
     return ECH_OK;
 }
 

@@ -160,6 +160,11 @@ void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what)
     ech_board_set_position(comm->board, comm->local_rank, step, what);
 }
 
+void ech_comm_count_step(ech_comm *comm)
+{
+    if (comm->local_rank == 0) ech_board_count_step(comm->board);
+}
+
 void ech_comm_set_wait(ech_comm *comm, int peer)
 {
     int before = atomic_exchange(&comm->polled, peer);
@@ -224,5 +229,5 @@ ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done)
 
 ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n)
 {
-    return ech_wait_all(comm, requests, n, NULL, NULL);
+    return ech_wait_all(comm, requests, n, NULL);
 }

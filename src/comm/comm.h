@@ -76,6 +76,8 @@ void ech_comm_set_wait(ech_comm *comm, int peer);
 /* Where this rank is, shown by whoever reports a passed deadline. The first 39 bytes of `what` are
  * copied. step -1: outside of any step. */
 void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what);
+/* A training step is done: whoever watches over the job sees that it gets on. */
+void ech_comm_count_step(ech_comm *comm);
 
 /* ---- point to point ---- */
 
@@ -122,6 +124,9 @@ typedef struct ech_comm_count {
 ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
                             ech_group **out);
 void ech_group_destroy(ech_group *group); /* accepts NULL */
+/* Waits of this group no longer show on the board, since the rank goes on with other things
+ * meanwhile: of a thread in the background. They still have a deadline. */
+void ech_group_hide_waits(ech_group *group);
 int ech_group_size(const ech_group *group);
 int ech_group_index(const ech_group *group); /* this rank's place among the members */
 const char *ech_group_name(const ech_group *group);

@@ -94,6 +94,11 @@ void ech_group_destroy(ech_group *group)
     free(group);
 }
 
+void ech_group_hide_waits(ech_group *group)
+{
+    group->hidden = true;
+}
+
 int ech_group_size(const ech_group *group)
 {
     return group->size;
@@ -193,5 +198,6 @@ ech_status ech_batch_wait(ech_group *group, ech_batch *batch)
 {
     int n = batch->n;
     batch->n = 0;
-    return ech_wait_all(group->comm, batch->at, n, group->name, ech_call_name(group->call));
+    ech_wait_for what = {group->name, ech_call_name(group->call), group->hidden};
+    return ech_wait_all(group->comm, batch->at, n, &what);
 }

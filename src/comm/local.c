@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "comm/backend.h"
@@ -43,7 +44,8 @@ typedef struct job {
     atomic_int open;
     int size;
     ech_board *board;
-    box boxes[]; /* [size], by destination */
+    bool board_is_given; /* by who watches over this process: mapped; else in memory */
+    box boxes[];         /* [size], by destination */
 } job;
 
 typedef struct local_state {
@@ -61,6 +63,27 @@ static const char *version(void)
     return "threads";
 }
 
+static void open_board(job *shared)
+{
+    char path[256];
+    shared->board = ech_board_file_take_given(shared->size, path, sizeof path);
+    shared->board_is_given = shared->board != NULL;
+    if (shared->board_is_given) {
+        unlink(path); /* nobody else opens it */
+        return;
+    }
+    shared->board = ech_calloc(1, ech_board_bytes(shared->size));
+    ech_board_init(shared->board, shared->size);
+}
+
+static void close_board(job *shared)
+{
+    if (shared->board_is_given)
+        ech_board_file_unmap(shared->board);
+    else
+        free(shared->board);
+}
+
 static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoints)
 {
     if (size < 1 || size > MOST_RANKS)
@@ -71,8 +94,7 @@ static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoin
     job *shared = ech_calloc(1, sizeof *shared + (size_t)size * sizeof(box));
     shared->size = size;
     atomic_store(&shared->open, size);
-    shared->board = ech_calloc(1, ech_board_bytes(size));
-    ech_board_init(shared->board, size);
+    open_board(shared);
     for (int rank = 0; rank < size; rank++) {
         pthread_mutex_init(&shared->boxes[rank].lock, NULL);
         local_state *state = ech_calloc(1, sizeof *state);
@@ -270,6 +292,7 @@ static void close_one(ech_comm *comm)
     local_state *state = comm->state;
     job *shared = state->job;
     withdraw(comm);
+    ech_board_leave(comm->board, comm->rank);
     for (post *p = state->all; p;) {
         post *next = p->next_own;
         free(p);
@@ -279,7 +302,7 @@ static void close_one(ech_comm *comm)
     if (atomic_fetch_sub(&shared->open, 1) > 1) return;
     for (int rank = 0; rank < shared->size; rank++)
         pthread_mutex_destroy(&shared->boxes[rank].lock);
-    free(shared->board);
+    close_board(shared);
     free(shared);
 }
 

@@ -38,9 +38,8 @@ static ech_status test_all(ech_comm *comm, ech_request *requests, int n, int *le
     return ECH_OK;
 }
 
-/* The open request that says most: one whose peer does not wait itself, else the first. Its peer is
- * put on the board. */
-static const ech_request *mark_wait(ech_comm *comm, const ech_request *requests, int n)
+/* The open request that says most: one whose peer does not wait itself, else the first. */
+static const ech_request *find_open(const ech_comm *comm, const ech_request *requests, int n)
 {
     const ech_request *open = NULL;
     for (int i = 0; i < n; i++) {
@@ -49,18 +48,16 @@ static const ech_request *mark_wait(ech_comm *comm, const ech_request *requests,
         if (!open || !waits) open = &requests[i];
         if (!waits) break;
     }
-    ech_board_set_wait(comm->board, comm->local_rank, open->peer);
     return open;
 }
 
-static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const char *group,
-                                const char *call)
+static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const ech_wait_for *why)
 {
     if (ech_board_claim_report(comm->board)) ech_board_print(comm->board);
     int culprit = ech_board_culprit(comm->board, open->peer);
     ech_text what = {0}, where = {0};
-    if (group)
-        ech_text_append(&what, "%s over group %s", call, group);
+    if (why)
+        ech_text_append(&what, "%s over group %s", why->call, why->group);
     else
         ech_text_append(&what, "tag %d", open->tag);
     ech_board_describe(comm->board, culprit, &where);
@@ -80,8 +77,8 @@ static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const c
 }
 
 /* The loop of ech_wait_all, which cleans up behind it: *mark is the peer put on the board, if any. */
-static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const char *group,
-                            const char *call, int *mark)
+static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *what,
+                            int *mark)
 {
     double progress_at = 0;
     long nap_ns = FIRST_NAP_NS;
@@ -100,19 +97,21 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
         }
         double idle = now - progress_at;
         if (idle > yield_seconds) {
-            const ech_request *open = mark_wait(comm, requests, n);
-            *mark = open->peer;
-            if (idle > comm->deadline) return fail_deadline(comm, open, group, call);
+            const ech_request *open = find_open(comm, requests, n);
+            if (!what || !what->hidden) {
+                ech_board_set_wait(comm->board, comm->local_rank, open->peer);
+                *mark = open->peer;
+            }
+            if (idle > comm->deadline) return fail_deadline(comm, open, what);
         }
         give_way(comm, idle, &nap_ns);
     }
 }
 
-ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const char *group,
-                        const char *call)
+ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *what)
 {
     int mark = -1;
-    ech_status st = wait_loop(comm, requests, n, group, call, &mark);
+    ech_status st = wait_loop(comm, requests, n, what, &mark);
     if (st != ECH_OK) ech_comm_withdraw(comm);
     if (st != ECH_ECOMM && mark >= 0)
         ech_board_end_wait(comm->board, comm->local_rank, mark, atomic_load(&comm->polled));
@@ -127,5 +126,5 @@ ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double s
         return ECH_EABORTED;
     }
     ech_board_set_wait(comm->board, comm->local_rank, request->peer);
-    return fail_deadline(comm, request, NULL, NULL);
+    return fail_deadline(comm, request, NULL);
 }

@@ -23,13 +23,14 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* What "auto" is until it is resolved, for INT, SIZE and BOOL keys. (REAL keys have no auto; TEXT,
+/* What "auto" is until it is resolved, for INT, SIZE and BOOL keys. (REAL and TIME keys have no auto; TEXT,
  * NAME and LIST keys hold the text "auto".) */
 enum { ECH_AUTO = -1 };
 
 #define ECH_CONFIG_FIELD_INT  int64_t
 #define ECH_CONFIG_FIELD_SIZE int64_t
 #define ECH_CONFIG_FIELD_REAL double
+#define ECH_CONFIG_FIELD_TIME double /* seconds */
 #define ECH_CONFIG_FIELD_BOOL int
 #define ECH_CONFIG_FIELD_TEXT char *
 #define ECH_CONFIG_FIELD_NAME char *

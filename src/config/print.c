@@ -33,7 +33,7 @@ static void format_size(int64_t bytes, ech_text *out)
 
 void ech_config_format_bound(const ech_config_key *key, double bound, ech_text *out)
 {
-    if (key->type == ECH_CONFIG_REAL)
+    if (key->type == ECH_CONFIG_REAL || key->type == ECH_CONFIG_TIME)
         ech_config_format_real(bound, out);
     else
         ech_text_append(out, "%" PRId64, (int64_t)bound);
@@ -58,6 +58,7 @@ void ech_config_format_value(const ech_config *config, const ech_config_key *key
         format_whole(key, *(const int64_t *)field, out);
         break;
     case ECH_CONFIG_REAL:
+    case ECH_CONFIG_TIME:
         ech_config_format_real(*(const double *)field, out);
         break;
     case ECH_CONFIG_BOOL: {
@@ -172,6 +173,9 @@ static void append_type(const ech_config *config, const ech_config_key *key, ech
         break;
     case ECH_CONFIG_REAL:
         append_range(key, "number", out);
+        break;
+    case ECH_CONFIG_TIME:
+        append_range(key, "seconds (also 90m, 2h, 1:30:00, 1-12:00:00)", out);
         break;
     case ECH_CONFIG_BOOL:
         ech_text_append(out, "true or false");

@@ -11,6 +11,7 @@ typedef enum ech_config_type {
     ECH_CONFIG_INT,
     ECH_CONFIG_SIZE,
     ECH_CONFIG_REAL,
+    ECH_CONFIG_TIME,
     ECH_CONFIG_BOOL,
     ECH_CONFIG_TEXT,
     ECH_CONFIG_NAME,

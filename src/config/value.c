@@ -76,8 +76,9 @@ static ech_status refuse_number(const attempt *a, const char *what, const char *
     ech_text_append(&reason, "not %s; ", what);
     if (*without)
         ech_text_append(&reason, "write it without underscores: %s", without);
-    else if (a->key->type != ECH_CONFIG_REAL && ech_text_to_real(a->text, &value) &&
-             fabs(value) <= exact && fabs(value - trunc(value)) <= 0)
+    else if (a->key->type != ECH_CONFIG_REAL && a->key->type != ECH_CONFIG_TIME &&
+             ech_text_to_real(a->text, &value) && fabs(value) <= exact &&
+             fabs(value - trunc(value)) <= 0)
         ech_text_append(&reason, "write it out: %.0f", value);
     else
         ech_text_append(&reason, "write it like %s%s", example, or_auto(a->key));
@@ -109,10 +110,16 @@ static ech_status read_whole(const attempt *a, int64_t *out)
     return ECH_OK;
 }
 
+/* Of REAL and TIME. */
 static ech_status read_real(const attempt *a, double *out)
 {
     double value;
-    if (!ech_text_to_real(a->text, &value)) return refuse_number(a, "a number", "0.1 or 1e-5");
+    bool time = a->key->type == ECH_CONFIG_TIME;
+    if (time ? !ech_text_to_seconds(a->text, &value) : !ech_text_to_real(a->text, &value)) {
+        if (time)
+            return refuse_number(a, "a time", "3600 (seconds), 90m, 2h, 1:30:00 or 1-12:00:00");
+        return refuse_number(a, "a number", "0.1 or 1e-5");
+    }
     if (value < a->key->low || value > a->key->high) return refuse_bounds(a);
     *out = value;
     return ECH_OK;
@@ -200,6 +207,7 @@ static ech_status read_value(ech_config *config, const attempt *a)
     case ECH_CONFIG_SIZE:
         return read_whole(a, field);
     case ECH_CONFIG_REAL:
+    case ECH_CONFIG_TIME:
         return read_real(a, field);
     case ECH_CONFIG_BOOL:
         return read_bool(a, field);

@@ -15,6 +15,9 @@
  * such replicas, the one with data rank d takes q = k r + d, k = 0, 1, ... below M. M need not be a
  * multiple of r: some replicas then have one micro-batch more than the others. So what a step trains
  * on, and how many tokens of it count, do not depend on the ranks.
+ *
+ * A target counts (weighs 1) unless it lies in a sequence that the index calls a prompt, or, with
+ * document_mask, is the first token of a document: nothing before it says what it will be.
  */
 #ifndef ECH_DATA_DATA_H
 #define ECH_DATA_DATA_H
@@ -64,14 +67,15 @@ ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_i
 
 typedef struct ech_token_file ech_token_file;
 
-/* Maps PREFIX.bin and PREFIX.idx read-only, after checking every number in .idx (sizes, lengths,
- * aligned pointers inside .bin, documents that ascend). The stream is the sequences in order. */
+/* Opens PREFIX.bin and PREFIX.idx, after checking every number in .idx (sizes, lengths, aligned
+ * pointers inside .bin, documents that ascend, modes). The stream is the sequences in order. */
 ech_status ech_token_file_open(const char *prefix, ech_token_file **out);
 void ech_token_file_close(ech_token_file *file); /* accepts NULL */
 int64_t ech_token_file_tokens(const ech_token_file *file);
 int64_t ech_token_file_documents(const ech_token_file *file);
 /* Tokens [first, first + n) of the stream. Errors: an id that is not in [0, vocabulary) (names
- * file, position, id and hints at the tokenizer), a range outside the stream. */
+ * file, position, id and hints at the tokenizer), a range outside the stream, a file that was cut
+ * off since it was opened. */
 ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
                                int64_t vocabulary, int32_t *ids);
 
@@ -117,6 +121,7 @@ typedef struct ech_loader_options {
     int64_t last_position; /* positions from here on are padding of weight 0; INT64_MAX: none */
     int prefetch;          /* batches read ahead */
     bool counts_only;      /* no token is read: for stages amid a pipeline */
+    bool document_mask;    /* weigh 0 what follows a document's last token, and fill `starts` */
 } ech_loader_options;
 
 /* One rank's samples of one step: m micro-batches of b samples. With counts_only the arrays are
@@ -127,7 +132,9 @@ typedef struct ech_batch {
     double step_tokens;    /* weights summed over the whole step: all M b samples, of all ranks */
     int32_t *tokens;       /* (m, b, T) */
     int32_t *targets;      /* (m, b, T): the following tokens; 0 where the weight is 0 */
-    float *weights;        /* (m, b, T): 1, or 0 for padding */
+    float *weights;  /* (m, b, T): 1; 0 for padding, and for targets that are not trained on */
+    int32_t *starts; /* (m, b, T): place in the sample at which each token's document begins (0: at
+                        or before the sample's begin); NULL without document_mask */
 } ech_batch;
 
 typedef struct ech_loader ech_loader;

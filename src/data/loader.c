@@ -42,21 +42,17 @@ struct ech_loader {
     char *message;
 };
 
-static ech_status fill_row(ech_loader *loader, ech_batch *batch, int64_t row)
+static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t row)
 {
     const ech_loader_options *options = &loader->options;
-    int64_t T = options->sequence_length, position;
+    int64_t position;
     ECH_TRY(ech_sample_position(options, batch->step, ech_sample_place(options, row), &position));
-    int32_t *tokens = batch->tokens + row * T, *targets = batch->targets + row * T;
-    float *weights = batch->weights + row * T;
     if (position >= options->last_position) {
-        memset(tokens, 0, (size_t)T * sizeof *tokens);
-        memset(targets, 0, (size_t)T * sizeof *targets);
-        memset(weights, 0, (size_t)T * sizeof *weights);
+        ech_sample_clear(options, batch, row);
         return ECH_OK;
     }
     int64_t s = ech_sample_at(options, loader->samples, position);
-    return ech_sample_read(loader->file, options, s, loader->ids, tokens, targets, weights);
+    return ech_sample_read(loader->file, options, s, loader->ids, batch, row);
 }
 
 /* Over all samples of the step, whoever reads them, and without reading one: every rank counts for
@@ -64,13 +60,13 @@ static ech_status fill_row(ech_loader *loader, ech_batch *batch, int64_t row)
 static ech_status count_tokens(const ech_loader *loader, int64_t step, double *out)
 {
     const ech_loader_options *options = &loader->options;
-    int64_t tokens = ech_token_file_tokens(loader->file), sum = 0;
+    int64_t sum = 0;
     for (int64_t i = 0; i < options->global_batch_size && !atomic_load(&loader->stop); i++) {
         int64_t position;
         ECH_TRY(ech_sample_position(options, step, i, &position));
         if (position >= options->last_position) break;
         int64_t s = ech_sample_at(options, loader->samples, position);
-        sum += ech_sample_count(tokens, options->sequence_length, s);
+        sum += ech_sample_count(loader->file, options, s);
     }
     *out = (double)sum;
     return ECH_OK;
@@ -132,12 +128,13 @@ static void check_options(const ech_loader_options *o, int64_t first_step)
     ECH_ASSERT(first_step >= 0);
 }
 
-/* One allocation: the ids, then tokens, targets and weights of every slot. */
+/* One allocation: the ids, then tokens, targets, weights and perhaps starts of every slot. */
 static ech_status create_arrays(ech_loader *loader, int64_t rows)
 {
     int64_t T = loader->options.sequence_length, items, bytes;
+    int64_t arrays = loader->options.document_mask ? 4 : 3;
     _Static_assert(sizeof(float) == sizeof(int32_t), "one size of item");
-    if (__builtin_mul_overflow(rows, 3 * loader->slots, &items) ||
+    if (__builtin_mul_overflow(rows, arrays * loader->slots, &items) ||
         __builtin_mul_overflow(items, T, &items) || __builtin_add_overflow(items, T + 1, &items) ||
         __builtin_mul_overflow(items, (int64_t)sizeof(int32_t), &bytes))
         bytes = INT64_MAX;
@@ -149,10 +146,11 @@ static ech_status create_arrays(ech_loader *loader, int64_t rows)
                  (long long)loader->slots, (long long)rows, (long long)T);
     loader->ids = loader->memory;
     int32_t *at = loader->ids + T + 1;
-    for (int64_t i = 0; i < loader->slots; i++, at += 3 * rows * T) {
+    for (int64_t i = 0; i < loader->slots; i++, at += arrays * rows * T) {
         loader->slot[i].tokens = at;
         loader->slot[i].targets = at + rows * T;
         loader->slot[i].weights = (float *)(void *)(at + 2 * rows * T);
+        if (loader->options.document_mask) loader->slot[i].starts = at + 3 * rows * T;
     }
     return ECH_OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "data/token_file.h"
 
 int64_t ech_data_samples(int64_t tokens, int64_t sequence_length)
 {
@@ -47,21 +48,82 @@ int64_t ech_sample_at(const ech_loader_options *options, int64_t samples, int64_
                                        (uint64_t)i);
 }
 
-int64_t ech_sample_count(int64_t tokens, int64_t sequence_length, int64_t s)
+int64_t ech_sample_pairs(int64_t tokens, int64_t sequence_length, int64_t s)
 {
     int64_t pairs = tokens - s * sequence_length - 1;
     return pairs < sequence_length ? pairs : sequence_length;
 }
 
-ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options *options, int64_t s,
-                           int32_t *ids, int32_t *tokens, int32_t *targets, float *weights)
+static int64_t least(int64_t a, int64_t b)
 {
-    int64_t T = options->sequence_length;
-    int64_t count = ech_sample_count(ech_token_file_tokens(file), T, s), n = count + 1;
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+int64_t ech_sample_count(const ech_token_file *file, const ech_loader_options *options, int64_t s)
+{
+    const ech_token_runs *runs = ech_token_file_runs(file);
+    int64_t T = options->sequence_length, count = ech_sample_pairs(runs->tokens, T, s);
+    if (!options->document_mask && !runs->silent) return count;
+    int64_t first = s * T + 1, end = first + count; /* of the targets */
+    for (size_t i = ech_token_runs_find(runs, first); i < runs->run.n; i++) {
+        ech_token_run run = runs->run.at[i];
+        if (run.first >= end) break;
+        if (ech_token_run_is_silent(run))
+            count -= least(ech_token_run_end(runs, i), end) - most(run.first, first);
+        else if (options->document_mask && ech_token_run_opens(run) && run.first >= first)
+            count--;
+    }
+    return count;
+}
+
+/* Weight 0 for targets that are not trained on, and with document_mask for the first token of each
+ * document; there, starts. */
+static void mark_runs(const ech_token_runs *runs, const ech_loader_options *options, int64_t s,
+                      int64_t count, int32_t *starts, float *weights)
+{
+    int64_t T = options->sequence_length, first = s * T, start = 0;
+    if (!options->document_mask && !runs->silent) return;
+    for (size_t i = ech_token_runs_find(runs, first); i < runs->run.n; i++) {
+        ech_token_run run = runs->run.at[i];
+        int64_t from = run.first - first, end = ech_token_run_end(runs, i) - first;
+        if (from > count) break;
+        if (ech_token_run_is_silent(run))
+            for (int64_t t = most(from, 1); t < end && t <= count; t++) weights[t - 1] = 0;
+        if (!options->document_mask) continue;
+        bool opens = from > 0 && ech_token_run_opens(run);
+        if (opens) weights[from - 1] = 0;
+        if (opens) start = from;
+        for (int64_t t = most(from, 0); t < end && t < T; t++) starts[t] = (int32_t)start;
+    }
+    /* What pads the last sample goes on with its last document. */
+    for (int64_t t = count + 1; options->document_mask && t < T; t++) starts[t] = (int32_t)start;
+}
+
+ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options *options, int64_t s,
+                           int32_t *ids, const ech_batch *batch, int64_t row)
+{
+    int64_t T = options->sequence_length, at = row * T;
+    int64_t count = ech_sample_pairs(ech_token_file_tokens(file), T, s), n = count + 1;
     ECH_TRY(ech_token_file_read(file, s * T, n, options->vocabulary, ids));
     memset(ids + n, 0, (size_t)(T + 1 - n) * sizeof *ids);
-    memcpy(tokens, ids, (size_t)T * sizeof *ids);
-    memcpy(targets, ids + 1, (size_t)T * sizeof *ids);
-    for (int64_t t = 0; t < T; t++) weights[t] = t < count ? 1.0f : 0.0f;
+    memcpy(batch->tokens + at, ids, (size_t)T * sizeof *ids);
+    memcpy(batch->targets + at, ids + 1, (size_t)T * sizeof *ids);
+    for (int64_t t = 0; t < T; t++) batch->weights[at + t] = t < count ? 1.0f : 0.0f;
+    mark_runs(ech_token_file_runs(file), options, s, count,
+              batch->starts ? batch->starts + at : NULL, batch->weights + at);
     return ECH_OK;
+}
+
+void ech_sample_clear(const ech_loader_options *options, const ech_batch *batch, int64_t row)
+{
+    size_t T = (size_t)options->sequence_length, at = (size_t)row * T;
+    memset(batch->tokens + at, 0, T * sizeof *batch->tokens);
+    memset(batch->targets + at, 0, T * sizeof *batch->targets);
+    memset(batch->weights + at, 0, T * sizeof *batch->weights);
+    if (batch->starts) memset(batch->starts + at, 0, T * sizeof *batch->starts);
 }

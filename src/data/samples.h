@@ -20,11 +20,16 @@ ech_status ech_sample_position(const ech_loader_options *options, int64_t step, 
 /* The sample at position g of a run over `samples` samples. */
 int64_t ech_sample_at(const ech_loader_options *options, int64_t samples, int64_t position);
 
-/* How many tokens of sample s have weight 1, in a stream of `tokens`: T, but for the last sample. */
-int64_t ech_sample_count(int64_t tokens, int64_t sequence_length, int64_t s);
+/* How many targets sample s has in a stream of `tokens`: T, but for the last sample. */
+int64_t ech_sample_pairs(int64_t tokens, int64_t sequence_length, int64_t s);
 
-/* Sample s: its T tokens, targets and weights. `ids` is room for T + 1. */
+/* How many targets of sample s have weight 1. Reads no token. */
+int64_t ech_sample_count(const ech_token_file *file, const ech_loader_options *options, int64_t s);
+
+/* Sample s into row `row` of a batch. `ids` is room for T + 1. */
 ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options *options, int64_t s,
-                           int32_t *ids, int32_t *tokens, int32_t *targets, float *weights);
+                           int32_t *ids, const ech_batch *batch, int64_t row);
+/* Padding into a row. */
+void ech_sample_clear(const ech_loader_options *options, const ech_batch *batch, int64_t row);
 
 #endif

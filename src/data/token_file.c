@@ -1,29 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading token files: both halves mapped, the index checked, ids checked as they are read.
+ * Reading token files: the index checked when it is opened, ids as they are read.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "data/data.h"
+#include "data/token_file.h"
 #include "data/token_index.h"
 
-typedef struct mapping {
-    char *path;
-    unsigned char *bytes; /* NULL when the file is empty */
-    size_t n;
-} mapping;
+enum { PIECE = 4096 }; /* tokens read at a time */
 
 struct ech_token_file {
-    mapping idx, bin;
+    char *path; /* of .bin */
+    int fd;
     ech_token_index index;
+    ech_token_runs runs;
 };
 
 static bool ends_with(const char *text, const char *suffix)
@@ -58,44 +55,37 @@ static ech_status fail_missing(const char *prefix)
              prefix);
 }
 
-static ech_status map_open_file(int fd, mapping *map)
+static ech_status open_path(const char *path, int *out, int64_t *bytes)
 {
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", map->path, strerror(errno));
-    if (!S_ISREG(info.st_mode)) ECH_FAIL(ECH_EINPUT, "%s: not a regular file", map->path);
-    if (info.st_size == 0) return ECH_OK;
-    void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (bytes == MAP_FAILED)
-        ECH_FAIL(ECH_EIO, "%s: cannot map it into memory: %s", map->path, strerror(errno));
-    map->bytes = bytes;
-    map->n = (size_t)info.st_size;
-    return ECH_OK;
-}
-
-static ech_status map_file(const char *prefix, const char *suffix, mapping *map)
-{
-    map->path = ech_token_path(prefix, suffix);
     /* Not blocking, or a pipe of that name would wait for a writer. */
-    int fd = open(map->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", map->path, strerror(errno));
-    ech_status st = map_open_file(fd, map);
-    close(fd);
-    return st;
-}
-
-static void unmap_file(mapping *map)
-{
-    if (map->bytes) munmap(map->bytes, map->n);
-    free(map->path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", path, strerror(errno));
+    struct stat info;
+    bool known = fstat(fd, &info) == 0;
+    int why = errno;
+    if (!known || !S_ISREG(info.st_mode)) close(fd);
+    if (!known) ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", path, strerror(why));
+    if (!S_ISREG(info.st_mode)) ECH_FAIL(ECH_EINPUT, "%s: not a regular file", path);
+    *out = fd;
+    *bytes = info.st_size;
+    return ECH_OK;
 }
 
 static ech_status open_halves(const char *prefix, ech_token_file *file)
 {
-    ECH_TRY(map_file(prefix, ".idx", &file->idx));
-    ECH_TRY(map_file(prefix, ".bin", &file->bin));
-    return ech_token_index_open(file->idx.path, file->idx.bytes, file->idx.n, file->bin.n,
-                                &file->index);
+    int fd;
+    int64_t bytes, bin_bytes;
+    file->path = ech_token_path(prefix, ".bin");
+    char *idx = ech_token_path(prefix, ".idx");
+    ech_status st = open_path(idx, &fd, &bytes);
+    if (st == ECH_OK) {
+        st = open_path(file->path, &file->fd, &bin_bytes);
+        if (st == ECH_OK)
+            st = ech_token_index_read(fd, idx, bytes, bin_bytes, &file->runs, &file->index);
+        close(fd);
+    }
+    free(idx);
+    return st;
 }
 
 ech_status ech_token_file_open(const char *prefix, ech_token_file **out)
@@ -105,6 +95,8 @@ ech_status ech_token_file_open(const char *prefix, ech_token_file **out)
     free(idx);
     if (missing) ECH_TRY(fail_missing(prefix));
     ech_token_file *file = ech_calloc(1, sizeof *file);
+    file->fd = -1;
+    file->runs.documents = true;
     ech_status st = open_halves(prefix, file);
     if (st != ECH_OK) {
         ech_token_file_close(file);
@@ -117,15 +109,15 @@ ech_status ech_token_file_open(const char *prefix, ech_token_file **out)
 void ech_token_file_close(ech_token_file *file)
 {
     if (!file) return;
-    ech_token_index_close(&file->index);
-    unmap_file(&file->idx);
-    unmap_file(&file->bin);
+    ech_token_runs_free(&file->runs);
+    if (file->fd >= 0) close(file->fd);
+    free(file->path);
     free(file);
 }
 
 int64_t ech_token_file_tokens(const ech_token_file *file)
 {
-    return file->index.tokens;
+    return file->runs.tokens;
 }
 
 int64_t ech_token_file_documents(const ech_token_file *file)
@@ -133,34 +125,54 @@ int64_t ech_token_file_documents(const ech_token_file *file)
     return file->index.documents;
 }
 
-static int64_t token_at(const unsigned char *tokens, int dtype, int64_t i)
+const ech_token_runs *ech_token_file_runs(const ech_token_file *file)
+{
+    return &file->runs;
+}
+
+static int64_t token_at(const void *tokens, int dtype, int64_t i)
 {
     switch (dtype) {
     case ECH_TOKEN_U8:
-        return tokens[i];
+        return ((const uint8_t *)tokens)[i];
     case ECH_TOKEN_U16:
-        return ((const uint16_t *)(const void *)tokens)[i];
+        return ((const uint16_t *)tokens)[i];
     case ECH_TOKEN_I32:
-        return ((const int32_t *)(const void *)tokens)[i];
+        return ((const int32_t *)tokens)[i];
     default:
-        return ((const int64_t *)(const void *)tokens)[i];
+        return ((const int64_t *)tokens)[i];
     }
 }
 
-/* n tokens from `bytes` on; `position` is the first one's place in the stream. */
-static ech_status copy_ids(const ech_token_file *file, const unsigned char *bytes, int64_t position,
+/* n tokens; `position` is the first one's place in the stream. */
+static ech_status copy_ids(const ech_token_file *file, const void *tokens, int64_t position,
                            int64_t n, int64_t vocabulary, int32_t *ids)
 {
     int dtype = file->index.dtype;
     for (int64_t i = 0; i < n; i++) {
-        int64_t id = token_at(bytes, dtype, i);
+        int64_t id = token_at(tokens, dtype, i);
         if (id < 0 || id >= vocabulary)
             ECH_FAIL(
                 ECH_EINPUT,
                 "%s: token %lld of the stream has id %lld, but the vocabulary has %lld: was it "
                 "made with another data.tokenizer, or is model.vocab_size too small?",
-                file->bin.path, (long long)(position + i), (long long)id, (long long)vocabulary);
+                file->path, (long long)(position + i), (long long)id, (long long)vocabulary);
         ids[i] = (int32_t)id;
+    }
+    return ECH_OK;
+}
+
+/* n tokens that lie in one piece, from the file's token `at` on. They are read, not mapped: a file
+ * that somebody cuts off meanwhile is an error here, where a mapping would end the process. */
+static ech_status read_run(const ech_token_file *file, int64_t at, int64_t position, int64_t n,
+                           int64_t vocabulary, int32_t *ids)
+{
+    int64_t piece[PIECE], width = file->index.width; /* aligned for every width */
+    for (int64_t done = 0; done < n; done += PIECE) {
+        int64_t take = n - done < PIECE ? n - done : PIECE;
+        ECH_TRY(ech_file_read_at(file->fd, file->path, piece, (size_t)(take * width),
+                                 (at + done) * width));
+        ECH_TRY(copy_ids(file, piece, position + done, take, vocabulary, ids + done));
     }
     return ECH_OK;
 }
@@ -168,25 +180,20 @@ static ech_status copy_ids(const ech_token_file *file, const unsigned char *byte
 ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
                                int64_t vocabulary, int32_t *ids)
 {
-    const ech_token_index *index = &file->index;
+    const ech_token_runs *runs = &file->runs;
     ECH_ASSERT(vocabulary <= INT32_MAX);
-    if (first < 0 || n < 0 || first > index->tokens - n)
+    if (first < 0 || n < 0 || first > runs->tokens - n)
         ECH_FAIL(ECH_EINTERNAL, "%s: %lld tokens from token %lld on asked for; the stream has %lld",
-                 file->bin.path, (long long)n, (long long)first, (long long)index->tokens);
+                 file->path, (long long)n, (long long)first, (long long)runs->tokens);
     if (n == 0) return ECH_OK;
-    int64_t begin;
-    int64_t sequence = ech_token_index_find(index, first, &begin);
-    for (int64_t done = 0; done < n; sequence++) {
-        int64_t skipped = first + done - begin;
-        int64_t length = ech_token_index_length(index, sequence);
-        int64_t take = length - skipped < n - done ? length - skipped : n - done;
-        if (take > 0) {
-            int64_t offset = ech_token_index_pointer(index, sequence) + skipped * index->width;
-            ECH_TRY(copy_ids(file, file->bin.bytes + offset, first + done, take, vocabulary,
-                             ids + done));
-        }
+    size_t i = ech_token_runs_find(runs, first);
+    for (int64_t done = 0; done < n; i++) {
+        int64_t skipped = first + done - runs->run.at[i].first;
+        int64_t rest = ech_token_run_end(runs, i) - first - done;
+        int64_t take = rest < n - done ? rest : n - done;
+        ECH_TRY(read_run(file, ech_token_run_at(runs->run.at[i]) + skipped, first + done, take,
+                         vocabulary, ids + done));
         done += take;
-        begin += length;
     }
     return ECH_OK;
 }

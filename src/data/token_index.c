@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Believing a .idx file only after every number in it was checked.
+ * Believing a .idx file only after every number in it was checked. It is read in pieces, not
+ * mapped: what was checked is what is used, whatever happens to the file later.
  */
 #include "data/token_index.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/memory.h"
+#include "base/file.h"
 
-enum { SEQUENCES_PER_SUM = 64 };
+enum { PIECE = 4096 }; /* sequences, or document indices, read at a time */
 
 /* Megatron's dtypes by code; width 0: none that holds token ids here. */
 static const struct {
@@ -20,6 +21,20 @@ static const struct {
     {"0", 0},   {"u8", 1},  {"i8", 0},  {"i16", 0}, {"i32", 4},
     {"i64", 8}, {"f64", 0}, {"f32", 0}, {"u16", 2},
 };
+
+/* What is read of the arrays at a time. */
+typedef struct window {
+    int fd;
+    const char *path;
+    const ech_token_index *index;
+    bool has_modes;
+    int64_t first; /* sequence */
+    int32_t length[PIECE];
+    int64_t pointer[PIECE];
+    int8_t mode[PIECE];
+    int64_t first_entry, entries; /* of the document indices */
+    uint64_t entry[PIECE];
+} window;
 
 char *ech_token_path(const char *prefix, const char *suffix)
 {
@@ -36,12 +51,8 @@ static uint64_t read_u64(const unsigned char *at)
     return value;
 }
 
-static ech_status check_header(const char *path, const unsigned char *bytes, size_t n,
-                               ech_token_index *index)
+static ech_status check_header(const char *path, const unsigned char *bytes, ech_token_index *index)
 {
-    if (n < ECH_TOKEN_HEADER_BYTES)
-        ECH_FAIL(ECH_EINPUT, "%s: %zu bytes are less than the header of an index has: cut off?",
-                 path, n);
     if (memcmp(bytes, ECH_TOKEN_MAGIC, ECH_TOKEN_MAGIC_BYTES) != 0)
         ECH_FAIL(ECH_EINPUT, "%s: does not begin with MMIDIDX: not the index of a token file",
                  path);
@@ -63,8 +74,8 @@ static ech_status check_header(const char *path, const unsigned char *bytes, siz
 }
 
 /* The two counts fit the file's size exactly, so that all arrays lie inside it. */
-static ech_status check_size(const char *path, const unsigned char *bytes, size_t n,
-                             ech_token_index *index)
+static ech_status check_size(const char *path, const unsigned char *bytes, uint64_t n,
+                             ech_token_index *index, bool *has_modes)
 {
     uint64_t sequences = read_u64(bytes + 18), entries = read_u64(bytes + 26);
     uint64_t room = n - ECH_TOKEN_HEADER_BYTES;
@@ -72,106 +83,136 @@ static ech_status check_size(const char *path, const unsigned char *bytes, size_
     uint64_t rest = fits ? room - 12 * sequences - 8 * entries : 0;
     if (!fits || (rest != 0 && rest != sequences))
         ECH_FAIL(ECH_EINPUT,
-                 "%s: %zu bytes do not hold the %llu sequences and %llu document indices that its "
+                 "%s: %llu bytes do not hold the %llu sequences and %llu document indices that its "
                  "header counts: cut off or damaged",
-                 path, n, (unsigned long long)sequences, (unsigned long long)entries);
+                 path, (unsigned long long)n, (unsigned long long)sequences,
+                 (unsigned long long)entries);
     if (entries == 0)
         ECH_FAIL(ECH_EINPUT, "%s: has no document indices; the first must be 0", path);
     index->sequences = (int64_t)sequences;
     index->documents = (int64_t)entries - 1;
+    *has_modes = rest != 0;
     return ECH_OK;
 }
 
-static ech_status check_sequence(const char *path, const ech_token_index *index, int64_t i,
-                                 int64_t bin_bytes)
+static int64_t entries_begin(const ech_token_index *index)
 {
-    int64_t length = ech_token_index_length(index, i);
-    int64_t pointer = ech_token_index_pointer(index, i);
+    return ECH_TOKEN_HEADER_BYTES + 12 * index->sequences;
+}
+
+/* Entries from `first` on. */
+static ech_status read_entries(window *w, int64_t first)
+{
+    int64_t rest = w->index->documents + 1 - first;
+    w->first_entry = first;
+    w->entries = rest < PIECE ? rest : PIECE;
+    return ech_file_read_at(w->fd, w->path, w->entry, (size_t)w->entries * sizeof *w->entry,
+                            entries_begin(w->index) + 8 * first);
+}
+
+/* The n sequences from `first` on. */
+static ech_status read_sequences(window *w, int64_t first, int64_t n)
+{
+    int64_t lengths = ECH_TOKEN_HEADER_BYTES, pointers = lengths + 4 * w->index->sequences;
+    int64_t modes = entries_begin(w->index) + 8 * (w->index->documents + 1);
+    w->first = first;
+    ECH_TRY(ech_file_read_at(w->fd, w->path, w->length, (size_t)n * 4, lengths + 4 * first));
+    ECH_TRY(ech_file_read_at(w->fd, w->path, w->pointer, (size_t)n * 8, pointers + 8 * first));
+    memset(w->mode, ECH_TOKEN_TRAINED, sizeof w->mode);
+    return w->has_modes ? ech_file_read_at(w->fd, w->path, w->mode, (size_t)n, modes + first)
+                        : ECH_OK;
+}
+
+static ech_status check_sequence(const window *w, int64_t i, int64_t bin_bytes)
+{
+    const ech_token_index *index = w->index;
+    int64_t length = w->length[i - w->first], pointer = w->pointer[i - w->first];
+    int mode = w->mode[i - w->first];
     if (length < 0)
-        ECH_FAIL(ECH_EINPUT, "%s: sequence %lld has %lld tokens", path, (long long)i,
+        ECH_FAIL(ECH_EINPUT, "%s: sequence %lld has %lld tokens", w->path, (long long)i,
                  (long long)length);
     if (pointer < 0 || pointer > bin_bytes || length > (bin_bytes - pointer) / index->width)
         ECH_FAIL(ECH_EINPUT,
                  "%s: sequence %lld (%lld tokens at byte %lld) lies outside the %lld bytes of the "
                  ".bin file: cut off, or from another index?",
-                 path, (long long)i, (long long)length, (long long)pointer, (long long)bin_bytes);
+                 w->path, (long long)i, (long long)length, (long long)pointer,
+                 (long long)bin_bytes);
     if (pointer % index->width != 0)
-        ECH_FAIL(ECH_EINPUT, "%s: sequence %lld begins at byte %lld, no multiple of %lld", path,
+        ECH_FAIL(ECH_EINPUT, "%s: sequence %lld begins at byte %lld, no multiple of %lld", w->path,
                  (long long)i, (long long)pointer, (long long)index->width);
+    if (mode != ECH_TOKEN_TRAINED && mode != ECH_TOKEN_PROMPT)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: sequence %lld has mode %d; known are 0 (trained on) and 1 (a prompt)",
+                 w->path, (long long)i, mode);
     return ECH_OK;
 }
 
-static ech_status sum_sequences(const char *path, int64_t bin_bytes, ech_token_index *index)
+/* Whether sequence i begins a document; *next is the entry to look at. Sequences behind the last
+ * document belong to it. */
+static ech_status find_opening(window *w, int64_t i, int64_t *next, bool *opens)
 {
-    for (int64_t i = 0; i < index->sequences; i++) {
-        if (i % SEQUENCES_PER_SUM == 0) index->sums[i / SEQUENCES_PER_SUM] = index->tokens;
-        ECH_TRY(check_sequence(path, index, i, bin_bytes));
-        if (__builtin_add_overflow(index->tokens, ech_token_index_length(index, i), &index->tokens))
-            ECH_FAIL(ECH_EINPUT, "%s: its sequences have more than 2^63 tokens together", path);
+    *opens = false;
+    for (; *next < w->index->documents; ++*next) {
+        if (*next >= w->first_entry + w->entries) ECH_TRY(read_entries(w, *next));
+        if ((int64_t)w->entry[*next - w->first_entry] != i) break;
+        *opens = true;
     }
     return ECH_OK;
 }
 
-static ech_status check_documents(const char *path, const ech_token_index *index)
+static ech_status read_runs(window *w, int64_t bin_bytes, ech_token_runs *runs)
 {
-    const unsigned char *at = index->bytes + ECH_TOKEN_HEADER_BYTES + 12 * index->sequences;
+    int64_t sum, next = 0, S = w->index->sequences;
+    ECH_TRY(read_entries(w, 0));
+    for (int64_t i = 0; i < S; i++) {
+        if (i % PIECE == 0) ECH_TRY(read_sequences(w, i, S - i < PIECE ? S - i : PIECE));
+        ECH_TRY(check_sequence(w, i, bin_bytes));
+        int64_t length = w->length[i - w->first], at = w->pointer[i - w->first] / w->index->width;
+        bool opens;
+        ECH_TRY(find_opening(w, i, &next, &opens));
+        if (__builtin_add_overflow(runs->tokens, length, &sum))
+            ECH_FAIL(ECH_EINPUT, "%s: its sequences have more than 2^63 tokens together", w->path);
+        ech_token_runs_add(runs, at, length, opens, w->mode[i - w->first] == ECH_TOKEN_PROMPT);
+    }
+    return ECH_OK;
+}
+
+static ech_status check_documents(window *w)
+{
     uint64_t before = 0;
-    for (int64_t i = 0; i <= index->documents; i++) {
-        uint64_t entry = read_u64(at + 8 * i);
+    w->entries = 0;
+    for (int64_t i = 0; i <= w->index->documents; i++) {
+        if (i % PIECE == 0) ECH_TRY(read_entries(w, i));
+        uint64_t entry = w->entry[i - w->first_entry];
         bool first_is_zero = i > 0 || entry == 0;
-        if (!first_is_zero || entry < before || entry > (uint64_t)index->sequences)
+        if (!first_is_zero || entry < before || entry > (uint64_t)w->index->sequences)
             ECH_FAIL(
                 ECH_EINPUT,
                 "%s: document index %lld is %llu; they must begin with 0 and ascend to at most "
                 "%lld",
-                path, (long long)i, (unsigned long long)entry, (long long)index->sequences);
+                w->path, (long long)i, (unsigned long long)entry, (long long)w->index->sequences);
         before = entry;
     }
     return ECH_OK;
 }
 
-ech_status ech_token_index_open(const char *path, const unsigned char *bytes, size_t n,
-                                size_t bin_bytes, ech_token_index *out)
+ech_status ech_token_index_read(int fd, const char *path, int64_t n, int64_t bin_bytes,
+                                ech_token_runs *runs, ech_token_index *out)
 {
-    ech_token_index index = {.bytes = bytes};
-    ECH_TRY(check_header(path, bytes, n, &index));
-    ECH_TRY(check_size(path, bytes, n, &index));
-    ECH_TRY(check_documents(path, &index));
-    size_t sums = (size_t)(index.sequences + SEQUENCES_PER_SUM - 1) / SEQUENCES_PER_SUM;
-    index.sums = ech_calloc(sums, sizeof *index.sums);
-    ech_status st = sum_sequences(path, (int64_t)bin_bytes, &index);
-    if (st != ECH_OK) {
-        free(index.sums);
-        return st;
-    }
-    *out = index;
-    return ECH_OK;
-}
-
-void ech_token_index_close(ech_token_index *index)
-{
-    free(index->sums);
-    index->sums = NULL;
-}
-
-int64_t ech_token_index_find(const ech_token_index *index, int64_t position, int64_t *first)
-{
-    /* The last sum that is not past the position, then on by single sequences. */
-    int64_t low = 0, high = (index->sequences - 1) / SEQUENCES_PER_SUM;
-    while (low < high) {
-        int64_t middle = high - (high - low) / 2;
-        if (index->sums[middle] <= position)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    int64_t sequence = low * SEQUENCES_PER_SUM, begin = index->sums[low];
-    for (;;) {
-        int64_t length = ech_token_index_length(index, sequence);
-        if (position - begin < length) break;
-        begin += length;
-        sequence++;
-    }
-    *first = begin;
-    return sequence;
+    unsigned char header[ECH_TOKEN_HEADER_BYTES];
+    ech_token_index index = {0};
+    bool has_modes;
+    if (n < ECH_TOKEN_HEADER_BYTES)
+        ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than the header of an index has: cut off?",
+                 path, (long long)n);
+    ECH_TRY(ech_file_read_at(fd, path, header, sizeof header, 0));
+    ECH_TRY(check_header(path, header, &index));
+    ECH_TRY(check_size(path, header, (uint64_t)n, &index, &has_modes));
+    window *w = ech_calloc(1, sizeof *w);
+    *w = (window){.fd = fd, .path = path, .index = &index, .has_modes = has_modes};
+    ech_status st = check_documents(w);
+    if (st == ECH_OK) st = read_runs(w, bin_bytes, runs);
+    free(w);
+    if (st == ECH_OK) *out = index;
+    return st;
 }

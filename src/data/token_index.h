@@ -8,16 +8,13 @@
  *     34  i32[S]  lengths of the sequences, in tokens
  *         i64[S]  where each begins in .bin, in bytes
  *         i64[D]  document indices: 0, then the count of sequences after each document
- *         i8[S]   modes: only in multimodal files, not read
+ *         i8[S]   modes, may be missing: 0 trained on, 1 not trained on
  */
 #ifndef ECH_DATA_TOKEN_INDEX_H
 #define ECH_DATA_TOKEN_INDEX_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
 #include "base/status.h"
+#include "data/token_runs.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are little-endian");
 
@@ -27,38 +24,22 @@ enum { ECH_TOKEN_MAGIC_BYTES = 9, ECH_TOKEN_HEADER_BYTES = 34, ECH_TOKEN_VERSION
 /* Codes of the dtypes that hold token ids here. */
 enum { ECH_TOKEN_U8 = 1, ECH_TOKEN_I32 = 4, ECH_TOKEN_I64 = 5, ECH_TOKEN_U16 = 8 };
 
+/* Modes of sequences. */
+enum { ECH_TOKEN_TRAINED = 0, ECH_TOKEN_PROMPT = 1 };
+
 typedef struct ech_token_index {
-    const unsigned char *bytes; /* borrowed */
     int dtype;
     int64_t width; /* bytes of a token */
-    int64_t sequences, documents, tokens;
-    int64_t *sums; /* [ceil(sequences / 64)]: tokens before sequence 64 k */
+    int64_t sequences, documents;
 } ech_token_index;
 
 /* PREFIX + suffix in new memory, released with free(). */
 char *ech_token_path(const char *prefix, const char *suffix);
 
-/* Checks every number of the n bytes of `path` against each other and against the bytes of .bin. */
-ech_status ech_token_index_open(const char *path, const unsigned char *bytes, size_t n,
-                                size_t bin_bytes, ech_token_index *out);
-void ech_token_index_close(ech_token_index *index);
-
-/* The sequence that holds the stream's token `position` < tokens, and the position of its first. */
-int64_t ech_token_index_find(const ech_token_index *index, int64_t position, int64_t *first);
-
-static inline int64_t ech_token_index_length(const ech_token_index *index, int64_t sequence)
-{
-    int32_t length;
-    memcpy(&length, index->bytes + ECH_TOKEN_HEADER_BYTES + 4 * sequence, sizeof length);
-    return length;
-}
-
-static inline int64_t ech_token_index_pointer(const ech_token_index *index, int64_t sequence)
-{
-    int64_t pointer;
-    memcpy(&pointer, index->bytes + ECH_TOKEN_HEADER_BYTES + 4 * index->sequences + 8 * sequence,
-           sizeof pointer);
-    return pointer;
-}
+/* Reads the n bytes of `path`, open as fd, and checks every number against the others and against
+ * the bytes of .bin; appends the sequences that hold tokens to `runs`. On failure runs may have
+ * grown. */
+ech_status ech_token_index_read(int fd, const char *path, int64_t n, int64_t bin_bytes,
+                                ech_token_runs *runs, ech_token_index *out);
 
 #endif

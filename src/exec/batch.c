@@ -55,9 +55,11 @@ ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
     load_slot(exec, step->turn, ECH_TOKENS, batch->tokens);
     load_slot(exec, step->turn, ECH_TARGETS, batch->targets);
     load_slot(exec, step->turn, ECH_WEIGHTS, batch->weights);
+    load_slot(exec, step->turn, ECH_STARTS, batch->starts);
     row[ECH_SCALAR_TOKENS] = batch->step_tokens;
     row[ECH_SCALAR_STOP] = exec->ask_stop;
     row[ECH_SCALAR_SAVE_NOW] = exec->ask_save;
+    row[ECH_SCALAR_SAVE_FAILED] = ech_saver_has_failed(&exec->saver);
     return ECH_OK;
 }
 
@@ -92,6 +94,7 @@ static void read_turn(ech_exec *exec, int turn)
     r->withheld = !isfinite(r->grad_norm) || !isfinite(r->loss);
     r->stop = s[ECH_SCALAR_STOP] > 0;
     r->save_now = s[ECH_SCALAR_SAVE_NOW] > 0;
+    r->save_failed = s[ECH_SCALAR_SAVE_FAILED] > 0;
 }
 
 ech_status ech_handle_READ(ech_exec *exec, const ech_step *step)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank has sent so far.
+ * What a rank has sent so far: in training, without what the threads that write checkpoints agree
+ * on meanwhile.
  */
 #include "exec/state.h"
 
@@ -8,7 +9,7 @@ static ech_comm_count add_counts(const ech_exec *exec, ech_comm_count (*count)(c
 {
     ech_comm_count sum = {0};
     for (int i = 0; i < ECH_GROUPS; i++) {
-        if (!exec->group[i]) continue;
+        if (!exec->group[i] || i == ECH_GROUP_SAVERS) continue;
         ech_comm_count one = count(exec->group[i]);
         sum.calls += one.calls;
         sum.messages += one.messages;

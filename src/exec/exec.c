@@ -224,6 +224,7 @@ static ech_status make_groups(ech_exec *exec)
             status = ech_group_prepare(exec->group[kind], plan->reduction);
     }
     free(members);
+    if (status == ECH_OK) ech_group_hide_waits(exec->group[ECH_GROUP_SAVERS]);
     return status;
 }
 
@@ -299,6 +300,7 @@ void ech_exec_destroy(ech_exec *exec)
     pthread_mutex_unlock(&exec->lock);
     for (int i = 0; i < ECH_ENGINES; i++)
         if (exec->engine[i].started) pthread_join(exec->engine[i].thread, NULL);
+    ech_saver_free(&exec->saver);
     for (int i = 0; i < ECH_GROUPS; i++) ech_group_destroy(exec->group[i]);
     ech_kernel_context_destroy(exec->context);
     ech_ledger_destroy(exec);

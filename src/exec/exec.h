@@ -45,8 +45,34 @@ void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader
 /* What LOAD gives ECH_GENERATE: a token, whose successor is wanted, and its position below T. Those before
  * it have been given, one run of the list each: their keys and values are carried along. */
 void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
-/* What SAVE writes besides tensors; texts are borrowed until the list has run. */
-void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info);
+
+/* ---- saving ----
+ *
+ * ECH_LIST_SAVE begins a checkpoint. Another thread of every rank writes, verifies and commits it, and
+ * then removes those that are not kept; these threads have a group of their own. Where the plan has a
+ * snapshot, the list only copies into it, and training goes on meanwhile; otherwise the list ends when
+ * the checkpoint is there. At most one is under way: the next one waits for it. */
+
+/* What the next checkpoint holds besides tensors, and how many are kept (ech_checkpoint_prune; 0:
+ * all). Copied. */
+void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
+                       int64_t keep);
+
+/* The type of the weights in model/: checkpoint.dtype. Where it is not that of the run's own weights,
+ * those go to state/, as NAME.master. */
+ech_dtype ech_exec_saved_dtype(const ech_exec *exec);
+
+/* A checkpoint that is there. */
+typedef struct ech_saved {
+    int64_t step, bytes;   /* bytes: of its files, over all ranks */
+    double seconds;        /* from the beginning of its writing until it was committed */
+    double waited_seconds; /* that its list waited for the checkpoint before */
+} ech_saved;
+/* Whether a checkpoint has been written that was not told of yet. Never waits; not collective. */
+bool ech_exec_take_saved(ech_exec *exec, ech_saved *out);
+/* Waits for the checkpoint under way, if there is one. If it could not be written, every rank gets
+ * an error (ECH_EABORTED where another one failed), here or from the next ECH_LIST_SAVE. */
+ech_status ech_exec_finish_save(ech_exec *exec);
 
 /* What READ read last. */
 typedef struct ech_readings {
@@ -57,6 +83,7 @@ typedef struct ech_readings {
     int64_t updates;
     bool withheld;       /* the update was withheld: a NaN or infinity */
     bool stop, save_now; /* some rank was asked to by a signal */
+    bool save_failed;    /* the checkpoint under way: ech_exec_finish_save says why */
     bool hash_differs;   /* list `check`: parameters are not bit-identical */
 } ech_readings;
 /* [turns of the list]. Under asynchronous schedules learning_rate, clip and updates are this stage's. */
@@ -71,10 +98,9 @@ void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 void ech_exec_set_updates(ech_exec *exec, int64_t updates);
 int64_t ech_exec_updates(const ech_exec *exec);
 
-/* Fills parameters (and optimizer states, unless the plan is forward-only) from a checkpoint. */
+/* Fills parameters and optimizer states from a checkpoint; of a plan that is forward-only parameters
+ * alone, from model/, as others see them. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);
-/* Bytes of the files that the last SAVE wrote, over all ranks. */
-int64_t ech_exec_saved_bytes(const ech_exec *exec);
 
 /* ---- looking inside, for verify and tests ---- */
 

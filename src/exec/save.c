@@ -2,12 +2,16 @@
  *
  * Parameters and states to checkpoints (SAVE) and back.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "exec/state.h"
 
 /* The weights before the newest, without which a run with buffered weights could not go on. */
 static const char previous_name[] = "previous";
+/* The weights as the run has them, where model/ has narrower ones. */
+static const char master_name[] = "master";
 
 typedef struct tensors {
     const ech_exec *exec;
@@ -42,7 +46,7 @@ static void add_slices(const ech_plan *plan, const ech_param *p, const ech_tenso
     }
 }
 
-static void add_tensor(tensors *t, int param, const char *state, ech_tensor x)
+static ech_saved_tensor *add_tensor(tensors *t, int param, const char *state, ech_tensor x)
 {
     const ech_plan *plan = t->exec->plan;
     const ech_param *p = &plan->model->param.at[param];
@@ -55,6 +59,24 @@ static void add_tensor(tensors *t, int param, const char *state, ech_tensor x)
     for (int d = 0; d < p->shape.dims; d++) saved.shape[d] = p->shape.size[d];
     if (writes && x.data) add_slices(plan, p, &x, &saved);
     ECH_PUSH(t->list, saved);
+    return &t->list.at[t->list.n - 1];
+}
+
+ech_dtype ech_exec_saved_dtype(const ech_exec *exec)
+{
+    ech_dtype dtype = exec->plan->real;
+    ech_dtype_from_name(exec->config->checkpoint.dtype, &dtype); /* "auto" is no type's name */
+    return dtype;
+}
+
+/* The weights, into model/ and where they are rounded there also in full. */
+static void add_weights(tensors *t, int param, ech_tensor x)
+{
+    ech_dtype dtype = ech_exec_saved_dtype(t->exec);
+    ech_saved_tensor *saved = add_tensor(t, param, NULL, x);
+    saved->narrow = dtype;
+    saved->narrowed = dtype != t->exec->plan->real;
+    if (saved->narrowed) add_tensor(t, param, master_name, x);
 }
 
 static bool keeps_previous(const ech_exec *exec)
@@ -62,27 +84,71 @@ static bool keeps_previous(const ech_exec *exec)
     return exec->plan->partials >= 0 && exec->plan->schedule->weights == ECH_WEIGHTS_BUFFERED;
 }
 
-/* A parameter and its states. Those that this rank does not hold are listed without data when
- * saving, since all ranks list the same. */
-static void add_param(tensors *t, int param)
+/* ---- what is saved of a parameter: its copies in the order of a plan's snapshots ---- */
+
+static int count_copies(const ech_exec *exec)
 {
-    const ech_exec *exec = t->exec;
-    bool holds = exec->plan->param[param].value >= 0;
-    int states = exec->plan->partials >= 0 ? exec->plan->states : 0;
-    ech_tensor none = {0};
-    if (!holds && !t->mine) return;
-    add_tensor(t, param, NULL, holds ? ech_exec_param(exec, param) : none);
-    for (int s = 0; s < states; s++)
-        add_tensor(t, param, exec->plan->state_name[s],
-                   holds ? ech_exec_state(exec, param, s) : none);
-    if (keeps_previous(exec) && t->mine)
-        add_tensor(t, param, previous_name, holds ? ech_exec_param_at(exec, param, -1) : none);
+    return 1 + (exec->plan->partials >= 0 ? exec->plan->states : 0) + keeps_previous(exec);
 }
 
-static tensors list_tensors(const ech_exec *exec, bool mine)
+/* Behind the parameter's name; of the states and previous weights. */
+static const char *copy_name(const ech_exec *exec, int i)
 {
-    tensors t = {.exec = exec, .pool = ech_pool_create(), .mine = mine};
-    for (int i = 0; i < (int)exec->plan->model->param.n; i++) add_param(&t, i);
+    return i <= exec->plan->states ? exec->plan->state_name[i - 1] : previous_name;
+}
+
+/* As training has it; of a parameter that this rank holds. */
+static ech_tensor copy_at(const ech_exec *exec, int param, int i)
+{
+    if (i == 0) return ech_exec_param(exec, param);
+    return i <= exec->plan->states ? ech_exec_state(exec, param, i - 1)
+                                   : ech_exec_param_at(exec, param, -1);
+}
+
+/* As it is written: in the snapshot if there is one. Without data where this rank writes nothing. */
+static ech_tensor written_at(const ech_exec *exec, int param, int i)
+{
+    const ech_param_plan *p = &exec->plan->param[param];
+    if (p->value < 0) return (ech_tensor){0};
+    ech_tensor x = copy_at(exec, param, i);
+    if (p->snapshot >= 0) x.data = exec->arena + exec->plan->persistent.at[p->snapshot + i].offset;
+    return x;
+}
+
+/* All ranks list the same when they save, also what they do not hold. */
+static tensors list_to_save(const ech_exec *exec)
+{
+    tensors t = {.exec = exec, .pool = ech_pool_create(), .mine = true};
+    for (int param = 0; param < (int)exec->plan->model->param.n; param++)
+        for (int i = 0; i < count_copies(exec); i++) {
+            ech_tensor x = written_at(exec, param, i);
+            if (i == 0)
+                add_weights(&t, param, x);
+            else
+                add_tensor(&t, param, copy_name(exec, i), x);
+        }
+    return t;
+}
+
+/* The state that training goes on from instead of the weights in model/; NULL: from those. */
+static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkpoint, int param)
+{
+    char name[512];
+    if (exec->plan->partials < 0) return NULL;
+    snprintf(name, sizeof name, "%s.%s", exec->plan->model->param.at[param].name, master_name);
+    return ech_checkpoint_has_state(checkpoint, name) ? master_name : NULL;
+}
+
+/* What this rank holds, but for previous weights, which some checkpoints lack. */
+static tensors list_to_restore(const ech_exec *exec, const ech_checkpoint *checkpoint)
+{
+    tensors t = {.exec = exec, .pool = ech_pool_create()};
+    for (int param = 0; param < (int)exec->plan->model->param.n; param++) {
+        if (exec->plan->param[param].value < 0) continue;
+        add_tensor(&t, param, weights_of(exec, checkpoint, param), copy_at(exec, param, 0));
+        for (int i = 1; i < count_copies(exec) - keeps_previous(exec); i++)
+            add_tensor(&t, param, copy_name(exec, i), copy_at(exec, param, i));
+    }
     return t;
 }
 
@@ -92,27 +158,67 @@ static void free_tensors(tensors *t)
     ech_pool_destroy(t->pool);
 }
 
-void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info)
+/* ---- SNAPSHOT and SAVE ---- */
+
+void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
+                       int64_t keep)
 {
-    exec->save_directory = directory;
-    exec->save_info = info;
+    ech_save_request_free(&exec->saver.next);
+    exec->saver.next =
+        (ech_save_request){ech_strdup(directory), keep, ech_checkpoint_info_copy(info)};
+}
+
+/* For the checkpoint before: its thread works on what the next one is about to change. */
+static ech_status wait_for_last(ech_exec *exec)
+{
+    double start = ech_clock_now();
+    bool waits = exec->saver.under_way;
+    ech_status status = ech_saver_join(&exec->saver);
+    exec->saver.waited = waits ? ech_clock_now() - start : 0;
+    return status;
+}
+
+ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
+{
+    (void)step;
+    ECH_TRY(wait_for_last(exec));
+    for (int param = 0; param < (int)exec->plan->model->param.n; param++) {
+        for (int i = 0; exec->plan->param[param].snapshot >= 0 && i < count_copies(exec); i++) {
+            ech_tensor from = copy_at(exec, param, i), to = written_at(exec, param, i);
+            exec->device->copy(to.data, from.data, ech_tensor_bytes(&from));
+        }
+    }
+    return ECH_OK;
+}
+
+/* Hands the saver what it works on. */
+static void fill_saver(ech_exec *exec)
+{
+    ech_saver *saver = &exec->saver;
+    tensors t = list_to_save(exec);
+    ech_pool_destroy(saver->pool);
+    free(saver->tensors);
+    ech_save_request_free(&saver->now);
+    saver->now = saver->next;
+    saver->next = (ech_save_request){0};
+    saver->pool = t.pool;
+    saver->tensors = t.list.at;
+    saver->n = (int)t.list.n;
+    saver->group = exec->group[ECH_GROUP_SAVERS];
+    saver->rank = exec->plan->layout->world > 1 ? exec->plan->rank : -1;
 }
 
 ech_status ech_handle_SAVE(ech_exec *exec, const ech_step *step)
 {
     (void)step;
-    tensors t = list_tensors(exec, true);
-    ech_status status =
-        ech_checkpoint_save(exec->group[ECH_GROUP_WORLD], exec->save_directory, exec->save_info,
-                            t.list.at, (int)t.list.n, &exec->saved_bytes);
-    free_tensors(&t);
-    return status;
+    ECH_ASSERT(exec->saver.next.directory);
+    if (!exec->plan->snapshots) ECH_TRY(wait_for_last(exec));
+    fill_saver(exec);
+    ECH_TRY(ech_saver_start(&exec->saver));
+    return exec->plan->snapshots ? ECH_OK : ech_saver_join(&exec->saver);
 }
 
-int64_t ech_exec_saved_bytes(const ech_exec *exec)
-{
-    return exec->saved_bytes;
-}
+/* ---- and back ---- */
 
 /* Where the checkpoint has none, saved by another schedule, the newest weights stand for those before,
  * as at the start of a run. */
@@ -134,7 +240,7 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
 
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
-    tensors t = list_tensors(exec, false);
+    tensors t = list_to_restore(exec, checkpoint);
     ech_status status = ech_checkpoint_load(checkpoint, t.list.at, (int)t.list.n);
     free_tensors(&t);
     ECH_TRY(status);

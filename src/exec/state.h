@@ -55,6 +55,34 @@ typedef struct ech_ledger {
     int64_t now[ECH_MEMORY_KINDS], peak[ECH_MEMORY_KINDS];
 } ech_ledger;
 
+/* What ech_exec_set_save was told. */
+typedef struct ech_save_request {
+    char *directory;
+    int64_t keep;
+    ech_checkpoint_info info;
+} ech_save_request;
+void ech_save_request_free(ech_save_request *request);
+
+/* A checkpoint that is being written by a thread of its own, and the last one that was. */
+typedef struct ech_saver {
+    bool under_way; /* its thread has not been joined */
+    pthread_t thread;
+    atomic_bool ended; /* the thread has nothing left to do: what follows stands */
+    ech_status status;
+    ech_saved saved;
+    ech_saved last;       /* of the threads that have been joined */
+    bool news;            /* nobody has asked for it yet */
+    double began, waited; /* waited: by the list that runs, for the checkpoint before */
+
+    /* What it works on, its own. */
+    ech_group *group;
+    int rank;                   /* in messages; -1: it is alone */
+    ech_save_request now, next; /* next: of the next ECH_LIST_SAVE */
+    ech_pool *pool;             /* of the names */
+    ech_saved_tensor *tensors;
+    int n;
+} ech_saver;
+
 struct ech_exec {
     const ech_config *config;
     const ech_plan *plan;
@@ -94,9 +122,7 @@ struct ech_exec {
     int32_t token; /* of ECH_GENERATE, and where it stands */
     int64_t position;
     double *logits;
-    const char *save_directory;
-    const ech_checkpoint_info *save_info;
-    int64_t saved_bytes;
+    ech_saver saver;
     bool ask_stop, ask_save;
     ech_readings *readings;
     ech_observer observer;
@@ -128,6 +154,14 @@ void ech_exec_wait_for_any(ech_exec *exec, int step, int other);
 /* Until a step ends, the compute lane begins to wait, the run fails, or so much time is over. */
 void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
+
+/* Starts the thread, with what the saver works on; the one before has been joined. */
+ech_status ech_saver_start(ech_saver *saver);
+/* Waits for its end, if it is under way. The status of the last checkpoint. */
+ech_status ech_saver_join(ech_saver *saver);
+/* The checkpoint under way has ended badly. Never waits. */
+bool ech_saver_has_failed(const ech_saver *saver);
+void ech_saver_free(ech_saver *saver); /* waits for its end */
 
 /* The send and receive lanes of the list that runs, to their end. */
 ech_status ech_link_run(ech_exec *exec);

@@ -304,6 +304,11 @@ static void find_tied(const ech_layout *layout, const ech_model *model, bool *st
     }
 }
 
+static bool is_whole(ech_group_kind kind)
+{
+    return kind == ECH_GROUP_WORLD || kind == ECH_GROUP_SAVERS;
+}
+
 /* The stages of the group. Returns how many; 0: the rank's own is not among them. */
 static int find_stages(const ech_layout *layout, const ech_model *model, int rank,
                        ech_group_kind kind, bool *in)
@@ -312,7 +317,7 @@ static int find_stages(const ech_layout *layout, const ech_model *model, int ran
     if (kind == ECH_GROUP_TIED)
         find_tied(layout, model, in);
     else
-        for (int s = 0; s < layout->stages; s++) in[s] = kind == ECH_GROUP_WORLD || s == own;
+        for (int s = 0; s < layout->stages; s++) in[s] = is_whole(kind) || s == own;
     for (int s = 0; s < layout->stages; s++) n += in[s];
     return in[own] ? n : 0;
 }

@@ -100,7 +100,8 @@ static ech_status build(const ech_config *config, ech_model *model)
     return ECH_OK;
 }
 
-static void export_json(const ech_config *config, int32_t end_of_text, ech_text *out)
+static void export_json(const ech_config *config, int32_t end_of_text, ech_dtype dtype,
+                        ech_text *out)
 {
     ech_text_append(
         out,
@@ -115,10 +116,11 @@ static void export_json(const ech_config *config, int32_t end_of_text, ech_text 
                     " \"embd_pdrop\": %.17g, \"attn_pdrop\": %.17g,\n"
                     " \"layer_norm_epsilon\": %.17g, \"initializer_range\": %.17g,\n"
                     " \"scale_attn_weights\": true, \"tie_word_embeddings\": %s,\n"
-                    " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"float32\"}\n",
+                    " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"%s\"}\n",
                     config->model.resid_pdrop, config->model.embd_pdrop, config->model.attn_pdrop,
                     config->model.layer_norm_epsilon, config->model.initializer_range,
-                    config->model.tie_word_embeddings ? "true" : "false", end_of_text, end_of_text);
+                    config->model.tie_word_embeddings ? "true" : "false", end_of_text, end_of_text,
+                    ech_model_torch_dtype(dtype));
 }
 
 const ech_family ech_family_row_gpt2 = {.name = "gpt2",

@@ -148,7 +148,8 @@ static void export_scaling(const ech_config *config, ech_text *out)
                     (long long)config->model.rope_scaling_original_max_position_embeddings);
 }
 
-static void export_json(const ech_config *config, int32_t end_of_text, ech_text *out)
+static void export_json(const ech_config *config, int32_t end_of_text, ech_dtype dtype,
+                        ech_text *out)
 {
     ech_text_append(
         out,
@@ -169,9 +170,10 @@ static void export_json(const ech_config *config, int32_t end_of_text, ech_text 
         " \"rms_norm_eps\": %.17g,\n"
         " \"attention_bias\": false, \"mlp_bias\": false, \"attention_dropout\": %.17g,\n"
         " \"initializer_range\": %.17g, \"tie_word_embeddings\": %s,\n"
-        " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"float32\"}\n",
+        " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"%s\"}\n",
         config->model.rms_norm_eps, config->model.attn_pdrop, config->model.initializer_range,
-        config->model.tie_word_embeddings ? "true" : "false", end_of_text, end_of_text);
+        config->model.tie_word_embeddings ? "true" : "false", end_of_text, end_of_text,
+        ech_model_torch_dtype(dtype));
 }
 
 const ech_family ech_family_row_llama = {.name = "llama",

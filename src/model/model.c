@@ -94,7 +94,8 @@ static ech_ways ways_of(const ech_config *config)
     return (ech_ways){.cut = ech_model_cut(config),
                       .keep = strcmp(config->parallel.sequence, "keep") == 0,
                       .ulysses = strcmp(config->parallel.context_method, "ulysses") == 0,
-                      .pieces = (int)config->memory.sequence_chunks};
+                      .pieces = (int)config->memory.sequence_chunks,
+                      .documents = config->data.document_mask == 1};
 }
 
 /* A layer that sees a share of the rows makes a share of its parameters' gradients. */
@@ -138,7 +139,7 @@ ech_status ech_model_create(const ech_config *config, ech_model **out)
 
 ech_status ech_model_create_uncut(const ech_config *config, ech_model **out)
 {
-    return create(config, (ech_ways){0}, out);
+    return create(config, (ech_ways){.documents = config->data.document_mask == 1}, out);
 }
 
 void ech_model_destroy(ech_model *model)
@@ -154,6 +155,16 @@ void ech_model_destroy(ech_model *model)
 static int64_t param_count(const ech_param *param)
 {
     return ech_shape_whole(&param->shape);
+}
+
+const char *ech_model_torch_dtype(ech_dtype dtype)
+{
+    static const char *const names[ECH_DTYPES] = {[ECH_F32] = "float32",
+                                                  [ECH_F64] = "float64",
+                                                  [ECH_BF16] = "bfloat16",
+                                                  [ECH_F16] = "float16"};
+    ECH_ASSERT(dtype < ECH_DTYPES && names[dtype]);
+    return names[dtype];
 }
 
 int64_t ech_model_params(const ech_model *model)

@@ -28,8 +28,9 @@ struct ech_family {
     const char *reads;                   /* keys that not every family reads */
     void (*resolve)(ech_config *config); /* fills "auto" keys of the model section */
     ech_status (*build)(const ech_config *config, ech_model *model);
-    /* Hugging Face's config.json. */
-    void (*export_json)(const ech_config *config, int32_t end_of_text, ech_text *out);
+    /* Hugging Face's config.json, of weights of that type. */
+    void (*export_json)(const ech_config *config, int32_t end_of_text, ech_dtype dtype,
+                        ech_text *out);
 };
 
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
@@ -54,6 +55,9 @@ int64_t ech_model_params(const ech_model *model); /* elements of all parameters 
 /* Floating-point operations of one training step on that many tokens, in sequences of T:
  * 6 N tokens + 6 L T C tokens, N without tables that are only looked up (Narayanan et al. 2021). */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
+
+/* "bfloat16": as config.json says it. Of floating-point types. */
+const char *ech_model_torch_dtype(ech_dtype dtype);
 
 /* For families. Each returns the parameter's index. */
 int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_shape shape,

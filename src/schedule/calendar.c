@@ -18,6 +18,11 @@ static bool is_multiple(int64_t step, int64_t every)
     return every > 0 && step > 0 && step % every == 0;
 }
 
+bool ech_calendar_saves_amid(const ech_calendar *calendar)
+{
+    return calendar->save_every > 0 && calendar->save_every < calendar->steps;
+}
+
 bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step)
 {
     bool last = step == calendar->steps;

@@ -25,7 +25,7 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
 {
     ech_param_plan *p = &plan->param[index];
     const ech_shape *shape = &plan->model->param.at[index].shape;
-    *p = (ech_param_plan){.value = -1, .bucket = -1};
+    *p = (ech_param_plan){.value = -1, .bucket = -1, .snapshot = -1};
     if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
     p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->cut));
     int64_t bytes = p->elements * (int64_t)ech_dtype_bytes(plan->real);
@@ -36,6 +36,26 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
     plan->norm_partials += (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
     for (int s = 0; s < plan->states && !forward_only; s++)
         p->state[s] = add_persistent(plan, ECH_MEMORY_OPTIMIZER, index, bytes);
+}
+
+/* Behind everything else, so that it moves nothing. */
+static void plan_snapshot(ech_plan *plan, int index)
+{
+    ech_param_plan *p = &plan->param[index];
+    if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, plan->rank, index)) return;
+    int64_t bytes = p->elements * (int64_t)ech_dtype_bytes(plan->real);
+    for (int i = 0; i < plan->snapshots; i++) {
+        int value = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
+        if (i == 0) p->snapshot = value;
+    }
+}
+
+static int count_snapshots(const ech_plan *plan, const ech_plan_request *request)
+{
+    ech_calendar calendar = ech_calendar_of(request->config);
+    bool wanted = request->config->checkpoint.background == 1 && !request->forward_only;
+    if (!wanted || !ech_calendar_saves_amid(&calendar)) return 0;
+    return 1 + plan->states + (plan->schedule->weights == ECH_WEIGHTS_BUFFERED);
 }
 
 /* Keys and values that sampling carries from token to token. */
@@ -66,6 +86,7 @@ static void plan_persistent(ech_plan *plan, bool forward_only)
     plan->partials = forward_only ? -1
                                   : add_persistent(plan, ECH_MEMORY_SCALARS, 1,
                                                    plan->norm_partials * (int64_t)sizeof(double));
+    for (size_t i = 0; i < params; i++) plan_snapshot(plan, (int)i);
 }
 
 static void begin(ech_plan *plan, ech_list_kind kind, ech_purpose purpose, ech_extent extent,
@@ -139,6 +160,13 @@ static void plan_check(ech_plan *plan, ech_list *list)
         check_group(plan, list, ECH_GROUP_TIED);
 }
 
+static void plan_save(ech_plan *plan, ech_list *list)
+{
+    int snapshot = plan->snapshots ? ech_list_add(list, ECH_STEP_SNAPSHOT) : -1;
+    ech_list_add(list, ECH_STEP_SAVE);
+    if (snapshot >= 0) ech_list_add_after(list, snapshot);
+}
+
 static void begin_lists(ech_plan *plan, const ech_config *config)
 {
     int64_t T = config->data.sequence_length;
@@ -169,7 +197,7 @@ static void plan_lists(ech_plan *plan, const ech_plan_request *request, const or
     if (!request->forward_only) plan_training(plan, request->config, train);
     if (request->outline) return;
     ech_list_add(&plan->list[ECH_LIST_INIT], ECH_STEP_INIT);
-    ech_list_add(&plan->list[ECH_LIST_SAVE], ECH_STEP_SAVE);
+    plan_save(plan, &plan->list[ECH_LIST_SAVE]);
     plan_check(plan, &plan->list[ECH_LIST_CHECK]);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
     if (samples(request)) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);
@@ -217,6 +245,7 @@ ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
     ech_reduction_from_name(request->config->parallel.reduction, &plan->reduction);
     ordered train = {0};
     if (!request->forward_only) order_training(plan, &train);
+    plan->snapshots = count_snapshots(plan, request);
     plan_persistent(plan, request->forward_only);
     begin_lists(plan, request->config);
     if (samples(request)) plan_caches(plan, plan->list[ECH_LIST_GENERATE].extent);

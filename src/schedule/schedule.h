@@ -189,6 +189,8 @@ typedef struct ech_param_plan {
     int64_t elements;          /* 0: this rank does not hold it */
     int value;                 /* persistent: of weight version 0; the others' follow; or -1 */
     int state[ECH_MAX_STATES]; /* persistent */
+    int snapshot; /* persistent: of what SAVE writes of it (see plan.snapshots), one value behind
+                     the other; -1: none */
     int bucket;                /* -1: none */
     int64_t bucket_offset;     /* elements */
     int64_t norm_first;        /* first of its partial sums */
@@ -212,6 +214,9 @@ typedef struct ech_plan {
     ECH_LIST(int) bucket_param;
     int64_t norm_partials;
     int versions; /* of each weight that are kept: version k of a run lies in place k mod versions */
+    int snapshots; /* copies of each parameter that this rank writes into checkpoints: the newest
+                      weights, the states, and under buffered weights those before; 0: training
+                      waits while they are written */
     int scalars;  /* persistent value: a row of ech_plan_row numbers for each turn */
     int partials; /* persistent value: norm_partials in fp64 */
     ech_list list[ECH_LIST_KINDS];
@@ -314,6 +319,8 @@ typedef struct ech_calendar {
     bool validates;
 } ech_calendar;
 ech_calendar ech_calendar_of(const ech_config *config);
+/* Whether some checkpoint is due that training does not end with: then it is worth a snapshot. */
+bool ech_calendar_saves_amid(const ech_calendar *calendar);
 /* Whether the list runs after `step` steps are done. */
 bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step);
 

@@ -31,11 +31,14 @@ LLAMA = {"architecture": "llama", "hidden_size": 32, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40,
          "rope_theta": 300, "rms_norm_eps": 0.01}
 CASES = {
-    "gpt2": GPT2,
-    "gpt2 untied": GPT2 | {"tie_word_embeddings": "false"},
-    "llama": LLAMA,
-    "llama tied": LLAMA | {"tie_word_embeddings": "true"},
+    "gpt2": (GPT2, "auto"),
+    "gpt2 untied": (GPT2 | {"tie_word_embeddings": "false"}, "auto"),
+    "gpt2 in bf16": (GPT2, "bf16"),
+    "llama": (LLAMA, "auto"),
+    "llama tied": (LLAMA | {"tie_word_embeddings": "true"}, "auto"),
+    "llama in bf16": (LLAMA, "bf16"),
 }
+TORCH = {"auto": torch.float32, "bf16": torch.bfloat16}
 
 
 def write_text(path):
@@ -52,7 +55,7 @@ def echelon(*words):
     return done.stdout
 
 
-def train(folder, model):
+def train(folder, model, dtype):
     """Trains a few steps; returns the run directory."""
     run = folder / "run"
     assignments = [f"model.{key}={value}" for key, value in model.items()]
@@ -62,18 +65,21 @@ def train(folder, model):
         "training:\n  steps: 30\n  global_batch_size: 16\n"
         "optimizer:\n  learning_rate: 0.03\n  warmup_steps: 5\n"
         f"parallel:\n  comm: local\n  threads: 1\nlog:\n  directory: {run}\n")
-    echelon("train", folder / "run.yaml", *assignments)
+    echelon("train", folder / "run.yaml", f"checkpoint.dtype={dtype}", *assignments)
     return run
 
 
-def load(folder):
+def load(folder, dtype):
     """The model in fp64, after checking that nothing is missing in the files or left over."""
+    stored = safetensors.torch.load_file(folder / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {dtype}
+    # without being told it takes the type that config.json states
+    assert transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto").dtype == dtype
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder, output_loading_info=True, dtype=torch.float32)
     for problem, names in info.items():
         assert not names, (problem, names)
-    stored = set(safetensors.torch.load_file(folder / "model.safetensors"))
-    assert stored == {name for name, _ in model.named_parameters()}, stored
+    assert set(stored) == {name for name, _ in model.named_parameters()}, list(stored)
     return model.double().eval()
 
 
@@ -88,13 +94,13 @@ def loss_of(model, tokens):
     return total / (len(tokens) - 1)
 
 
-def check(name, folder, model, text):
-    run = train(folder, model)
+def check(name, folder, model, dtype, text):
+    run = train(folder, model, dtype)
     saved = run / "checkpoints" / "step-00000030" / "model"
     tokenizer = transformers.AutoTokenizer.from_pretrained(saved)
     tokens = tokenizer(text)["input_ids"] + [tokenizer.eos_token_id]
     assert tokenizer.decode(tokens[:-1]) == text
-    theirs = loss_of(load(saved), tokens)
+    theirs = loss_of(load(saved, TORCH[dtype]), tokens)
     line = echelon("eval", run, "--data", folder / "text-valid")
     ours, count = re.search(r"loss ([\d.]+).* tokens (\d+)", line).groups()
     print(f"{name}: transformers {theirs:.6f}, echelon {ours}, {count} tokens")
@@ -107,7 +113,7 @@ def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    for name, model in CASES.items():
+    for name, (model, dtype) in CASES.items():
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
             write_text(folder / "all.txt")
@@ -116,7 +122,7 @@ def main():
             # ids are bytes: the validation text is what stands in text-valid.bin before its end
             ids = (folder / "text-valid.bin").read_bytes()[:-2:2]
             assert 0.15 * size < len(ids) < 0.25 * size
-            check(name, folder, model, ids.decode("utf-8"))
+            check(name, folder, model, dtype, ids.decode("utf-8"))
 
 
 main()

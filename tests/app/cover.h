@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 
-enum { COVER_FACTORS = 14, COVER_LEVELS = 8, COVER_DRAWS = 20000, COVER_CANDIDATES = 100 };
+enum { COVER_FACTORS = 15, COVER_LEVELS = 8, COVER_DRAWS = 20000, COVER_CANDIDATES = 100 };
 
 typedef struct cover_case {
     int level[COVER_FACTORS];

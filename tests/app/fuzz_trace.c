@@ -26,8 +26,8 @@ static void check(const ech_rank_trace *trace)
     if (steps != trace->step.n) abort();
     for (size_t s = 0; s < steps; s++) {
         const ech_traced_step *step = &trace->step.at[s];
-        if (!(step->begin >= 0 && step->begin <= step->end)) abort();
-        if (step->name >= trace->names.n) abort();
+        if (!(step->begin <= step->end)) abort();
+        if (step->name >= trace->names.n || step->peer >= trace->world) abort();
         if ((step->block < 0) != (step->chunk < 0) || (step->block < 0) != (step->micro < 0))
             abort();
     }

@@ -2,7 +2,8 @@
  *
  * Tiny runs on grids of ranks, pipeline x data x context x tensor: what the proofs of the grid share. The
  * fixture's run file, with 8 heads of width 4, 24 tokens a sample, and tokens of the whole vocabulary of
- * 257, so that every tensor rank's share of it is looked up. After fixture.h and cmocka.h.
+ * 257, so that every tensor rank's share of it is looked up, in documents shorter and longer than a sample.
+ * After fixture.h and cmocka.h.
  */
 #ifndef ECH_TESTS_APP_GRID_RUN_H
 #define ECH_TESTS_APP_GRID_RUN_H
@@ -16,6 +17,8 @@ enum { GRID_VOCABULARY = 257, GRID_TOKENS = 1200 };
 /* Token files NAME-train and NAME-valid of that folder. */
 static inline void grid_write_tokens(void)
 {
+    static const uint64_t lengths[] = {5, 40, 1, 9, 16, 2};
+    enum { LENGTHS = sizeof lengths / sizeof *lengths };
     const char *names[] = {"all-train", "all-valid"};
     for (int f = 0; f < 2; f++) {
         char prefix[300];
@@ -23,11 +26,13 @@ static inline void grid_write_tokens(void)
         ech_random_key key = {.seed = (uint64_t)f + 23};
         snprintf(prefix, sizeof prefix, "%s/%s", fixture_folder, names[f]);
         ECH_ASSERT(ech_token_writer_create(prefix, GRID_VOCABULARY, &writer) == ECH_OK);
-        for (uint64_t i = 0; i < GRID_TOKENS; i++) {
+        for (uint64_t i = 0, end = 0, document = 0; i < GRID_TOKENS; i++) {
             int32_t id = (int32_t)(ech_random_word(key, i) % (GRID_VOCABULARY - 1));
             if (i % 3 == 2) id = (int32_t)(i / 3 % (GRID_VOCABULARY - 1)); /* something to learn */
             ECH_ASSERT(ech_token_writer_add(writer, &id, 1) == ECH_OK);
-            if (i % 300 == 299) ECH_ASSERT(ech_token_writer_end_document(writer) == ECH_OK);
+            if (i == end) end += lengths[document++ % LENGTHS];
+            if (i + 1 == end || i + 1 == GRID_TOKENS)
+                ECH_ASSERT(ech_token_writer_end_document(writer) == ECH_OK);
         }
         ECH_ASSERT(ech_token_writer_finish(writer) == ECH_OK);
     }

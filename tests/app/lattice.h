@@ -30,6 +30,7 @@ enum lattice_axis {
     VOCABULARY,
     REDUCTION,
     BUCKET,
+    DOCUMENTS,
     LATTICE_AXES
 };
 
@@ -58,6 +59,7 @@ static const char *const lattice_dropouts[] = {
 static const char *const lattice_vocabularies[] = {"264", "257"};
 static const char *const lattice_reductions[] = {"direct", "ring"};
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
+static const char *const lattice_documents[] = {"", " data.document_mask=true"};
 
 #define LATTICE_LEVELS(names) (int)(sizeof(names) / sizeof *(names))
 static const int lattice_levels[LATTICE_AXES] = {
@@ -75,6 +77,7 @@ static const int lattice_levels[LATTICE_AXES] = {
     [VOCABULARY] = LATTICE_LEVELS(lattice_vocabularies),
     [REDUCTION] = LATTICE_LEVELS(lattice_reductions),
     [BUCKET] = LATTICE_LEVELS(lattice_buckets),
+    [DOCUMENTS] = LATTICE_LEVELS(lattice_documents),
 };
 
 static inline int lattice_ranks(const cover_case *c)
@@ -116,8 +119,9 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
                     lattice_pieces[x[PIECES]], lattice_schedules[x[SCHEDULE]]);
     ech_text_append(out, " training.micro_batch_size=%d training.global_batch_size=%d", micro[1],
                     micro[0] * micro[1] * lattice_degrees[x[DATA]]);
-    ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s",
-                    lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]]);
+    ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s",
+                    lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]],
+                    lattice_documents[x[DOCUMENTS]]);
 }
 
 /* "echelon verify FOLDER/run.yaml --ranks 4 ...". */

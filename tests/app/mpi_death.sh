@@ -11,10 +11,12 @@ if ! [ -x "$mpiexec" ]; then
     echo "SKIPPED: no launcher of MPI ($mpiexec)"
     exit 77
 fi
+# shellcheck source-path=SCRIPTDIR source=jobs.sh
+. "$(dirname "$0")/jobs.sh"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-death-XXXXXX") || exit 1
 cd "$folder" || exit 1
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
-failures=0 job= ranks=()
+failures=0 job='' ranks=() code=0
 
 # Seconds that a job has from the death, and more of them on a machine that does other things too.
 limit=10 slack=20 deadline=3
@@ -58,29 +60,6 @@ Y
 
 # ---- a job and its processes ----
 
-# Every process below this one.
-below() {
-    local child
-    for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do
-        echo "$child"
-        below "$child"
-    done
-}
-
-# Fills ranks: the process of each rank, once there are $1 of them below the job.
-find_ranks() {
-    local process rank found=0
-    for process in $(below "$job"); do
-        [ "/proc/$process/exe" -ef "$echelon" ] || continue
-        rank=$(tr '\0' '\n' 2>/dev/null <"/proc/$process/environ" |
-            sed -nE 's/^(OMPI_COMM_WORLD_RANK|PMI_RANK)=([0-9]+)$/\2/p' | head -1)
-        [ -n "$rank" ] || continue
-        ranks[rank]=$process
-        found=$((found + 1))
-    done
-    [ $found = "$1" ]
-}
-
 # begin RANKS COMMAND ...: starts it as the job, and waits until it trains.
 begin() {
     local n=$1 i
@@ -90,7 +69,7 @@ begin() {
     "$@" >out 2>err </dev/null &
     job=$!
     for i in $(seq 1200); do
-        grep -q '"step":5,' run/metrics.jsonl 2>/dev/null && find_ranks "$n" && return
+        grep -q '"step":5,' run/metrics.jsonl 2>/dev/null && find_ranks "$n" "$job" && return
         sleep 0.1
     done
     complain "it does not train: $*"
@@ -103,19 +82,13 @@ train() {
     begin "$n" "$echelon" train run.yaml --ranks "$n" parallel.comm=mpi "$@"
 }
 
-lives() {
-    local state
-    state=$(sed -nE 's/^State:\s*(.).*/\1/p' "/proc/$1/status" 2>/dev/null)
-    [ -n "$state" ] && [ "$state" != Z ] # a zombie is only what its parent has not looked at
-}
-
 now_ms() {
     echo $(($(date +%s%N) / 1000000))
 }
 
 # ended NAME CODE [SECONDS]: waits for the job's end, at most the limit after what it waits out.
 ended() {
-    local name=$1 wanted=$2 extra=${3:-0} begin=$(now_ms) ms=0 code process file left
+    local name=$1 wanted=$2 extra=${3:-0} begin=$(now_ms) ms=0 process file left
     while lives "$job" && [ $ms -lt $(((limit + slack + extra) * 1000)) ]; do
         sleep 0.1
         ms=$(($(now_ms) - begin))
@@ -184,7 +157,7 @@ rm -rf run
 ranks=()
 "$echelon" train run.yaml --ranks 3 parallel.comm=mpi >out 2>err </dev/null &
 job=$!
-until find_ranks 3 || ! lives "$job"; do :; done
+until find_ranks 3 "$job" || ! lives "$job"; do :; done
 kill -9 "${ranks[1]}"
 ended "$name" 1
 says "$name" "error: .*has died"
@@ -243,14 +216,45 @@ train 3 parallel.pipeline=3
 kill -9 "$job"
 ended "$name" 137
 
-# The launcher says who died; positions died with the ranks.
-name="kill -9 of rank 1 under an mpirun of the user's own"
+# ---- launchers of the user's own: one of the other ranks sees it ----
+
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-begin 3 "$mpiexec" -n 3 "$echelon" train run.yaml parallel.comm=mpi parallel.pipeline=3
-kill -9 "${ranks[1]}"
-ended "$name" any
-! grep -Eq "echelon: .*(error|warning)" err || complain "$name: a rank adds to it"
+for victim in 0 1 2; do
+    name="kill -9 of rank $victim under an mpirun of the user's own"
+    begin 3 "$mpiexec" -n 3 "$echelon" train run.yaml parallel.comm=mpi parallel.pipeline=3
+    kill -9 "${ranks[victim]}"
+    ended "$name" any
+    [ $code != 0 ] || complain "$name: exit code 0"
+    positions "$name" 3
+    says "$name" "error: .*rank $victim \(process ${ranks[victim]}\) has died.*: step [0-9]+, "
+    [ "$(grep -c "echelon: .*error:" err)" = 1 ] || complain "$name: is told twice"
+done
+
+name="kill -STOP of rank 1 under an mpirun of the user's own"
+begin 3 "$mpiexec" -n 3 "$echelon" train run.yaml parallel.comm=mpi parallel.pipeline=3 \
+    parallel.deadline=$deadline
+kill -STOP "${ranks[1]}"
+ended "$name" any $deadline
+positions "$name" 3
+says "$name" "error: .*held up by rank 1: step [0-9]+, "
+
+# All come but one, which is stopped before MPI has begun: nobody has a position.
+cat >late.sh <<'S'
+#!/bin/sh
+if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then kill -STOP $$; fi
+exec "$@"
+S
+chmod +x late.sh
+name="a rank that never arrives"
+rm -rf run
+ranks=()
+"$mpiexec" -n 3 ./late.sh "$echelon" train run.yaml parallel.comm=mpi parallel.deadline=$deadline \
+    >out 2>err </dev/null &
+job=$!
+ended "$name" any $deadline
+[ $code != 0 ] || complain "$name: exit code 0"
+says "$name" "error: the start of MPI has waited $deadline s .*: rank 1 \(process [0-9]+\) is stopped"
 
 echo "$failures failures"
 [ $failures = 0 ]

@@ -67,7 +67,7 @@ static ech_status save(const part *p, ech_contestant *c)
                                 .ranks = c->design.world,
                                 .run_yaml = yaml,
                                 .config_json = json};
-    ech_exec_set_save(c->session.exec, p->folder, &info);
+    ech_exec_set_save(c->session.exec, p->folder, &info, 0);
     return ech_exec_run(c->session.exec, ECH_LIST_SAVE, HALF);
 }
 
@@ -233,7 +233,7 @@ static void test_one_head_moves(void **state)
     (void)state;
     static const int some[] = {3, 5, 7, 0, 4};
     const char *model = "model.num_key_value_heads=1 model.vocab_size=261 "
-                        "model.tie_word_embeddings=true";
+                        "model.tie_word_embeddings=true data.document_mask=true";
     part one = run("llama", model, 0, NULL, "first");
     for (int i = 0; i < 5; i++) {
         part moved =

@@ -62,6 +62,8 @@ static void prints_what_a_user_could_type(void **state)
     expect_line(&launch, "/usr/bin/mpirun -n 9 --bind-to none /opt/echelon train");
     launch.version = "MPICH 4.0.2";
     expect_line(&launch, "/usr/bin/mpirun -n 9 /opt/echelon train");
+    launch.launcher = NULL;
+    expect_line(&launch, "/opt/echelon train");
 }
 
 static void expect_seen(const char *const *variables, const char *by, int64_t size, int64_t rank)
@@ -94,13 +96,20 @@ static void sees_who_started_it(void **state)
                 NULL, 0, 0);
 }
 
-static int run_shell(const char *script)
+static ech_ending supervise_shell(const char *script, int stop_signal)
 {
     char *words[] = {(char[]){"sh"}, (char[]){"-c"}, ech_strdup(script), NULL};
     ech_ending ending = {.code = -1};
-    assert_int_equal(ech_supervise(words, SIGUSR2, NULL, &ending), ECH_OK);
+    assert_int_equal(
+        ech_supervise(&(ech_child){.words = words, .stop_signal = stop_signal}, NULL, &ending),
+        ECH_OK);
     free(words[2]);
-    return ending.code;
+    return ending;
+}
+
+static int run_shell(const char *script)
+{
+    return supervise_shell(script, SIGUSR2).code;
 }
 
 static void passes_exit_codes_on(void **state)
@@ -113,7 +122,8 @@ static void passes_exit_codes_on(void **state)
     char *words[] = {(char[]){"/no/such/program"}, NULL};
     ech_ending ending = {.code = -1};
     bool quiet = ech_log_set_quiet(true);
-    assert_int_equal(ech_supervise(words, SIGUSR2, NULL, &ending), ECH_OK);
+    assert_int_equal(
+        ech_supervise(&(ech_child){.words = words, .stop_signal = SIGUSR2}, NULL, &ending), ECH_OK);
     ech_log_set_quiet(quiet);
     assert_int_equal(ending.code, 127);
     assert_int_equal(ending.signal, 0);
@@ -134,10 +144,30 @@ static void translates_signals(void **state)
     assert_int_equal(
         run_shell("trap 'exit 15' TERM; trap 'kill -TERM $PPID' USR2; kill -TERM $PPID; "
                   "while :; do sleep 0.01; done"),
-        15);
+        128 + SIGKILL);
     assert_int_equal(run_shell("trap 'kill -TERM $PPID' USR2; trap 'kill -TERM $PPID' TERM; "
                                "kill -TERM $PPID; while :; do sleep 0.01; done"),
                      128 + SIGKILL);
+    ech_log_set_quiet(quiet);
+}
+
+/* A signal would end a child that is not ready for it; it gets it when it is. */
+static void waits_until_the_child_is_ready(void **state)
+{
+    (void)state;
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(run_shell("kill -TERM $PPID; sleep 0.2; "
+                               "trap 'exit 10' USR2; while :; do sleep 0.01; done"),
+                     10);
+    ech_ending ending = supervise_shell("kill -USR2 $PPID; sleep 0.2; trap 'exit 10' USR2; "
+                                        "while :; do sleep 0.01; done",
+                                        SIGUSR2);
+    assert_int_equal(ending.code, 10);
+    assert_int_equal(ending.stops, 0);
+    assert_true(ending.asked);
+    ending = supervise_shell("kill -TERM $PPID; while :; do sleep 0.01; done", 0);
+    assert_int_equal(ending.signal, SIGKILL);
+    assert_int_equal(ending.stops, 2);
     ech_log_set_quiet(quiet);
 }
 
@@ -156,8 +186,11 @@ static void leaves_signals_as_they_were(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prints_what_a_user_could_type), cmocka_unit_test(sees_who_started_it),
-        cmocka_unit_test(passes_exit_codes_on),          cmocka_unit_test(translates_signals),
+        cmocka_unit_test(prints_what_a_user_could_type),
+        cmocka_unit_test(sees_who_started_it),
+        cmocka_unit_test(passes_exit_codes_on),
+        cmocka_unit_test(translates_signals),
+        cmocka_unit_test(waits_until_the_child_is_ready),
         cmocka_unit_test(leaves_signals_as_they_were),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

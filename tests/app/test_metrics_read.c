@@ -45,10 +45,11 @@ static void as_written(void **state)
                                     .grad_norm = step == 2 ? (double)NAN : 1.25,
                                     .step_seconds = 0.125,
                                     .tokens_per_second = 800};
-        assert_int_equal(ech_progress_step(progress, &metrics), ECH_OK);
+        ech_progress_step(progress, &metrics);
     }
-    assert_int_equal(ech_progress_validation(progress, 3, 1.5, 100, 0.1), ECH_OK);
-    assert_int_equal(ech_progress_checkpoint(progress, 3, "step-00000003", 10, 0.1), ECH_OK);
+    ech_progress_validation(progress, 3, 1.5, 100, 0.1);
+    const ech_checkpoint_metrics checkpoint = {3, "step-00000003", 10, 0.1, 0.1, 0};
+    ech_progress_checkpoint(progress, &checkpoint);
     ech_progress_destroy(progress);
     char *path = ech_file_join(folder, "metrics.jsonl");
     ech_metrics_series series;
@@ -64,6 +65,7 @@ static void as_written(void **state)
     assert_true(isnan(series.grad_norm.at[1].value));
     assert_point(&series.tokens_per_second, 1, 2, 800);
     assert_point(&series.step_seconds, 1, 2, 0.125);
+    assert_int_equal(series.restarts.n, 0);
     assert_int_equal(series.valid_loss.n, 1);
     assert_point(&series.valid_loss, 0, 3, 1.5);
     ech_metrics_series_free(&series);
@@ -100,6 +102,25 @@ static void skipped(void **state)
     ech_metrics_series_free(&series);
 }
 
+static void restarts(void **state)
+{
+    (void)state;
+    ech_metrics_series series = parse("{\"step\":0,\"start\":1}\n"
+                                      "{\"step\":1,\"loss\":3}\n"
+                                      "{\"step\":1,\"start\":2,\"ranks\":4}\n"
+                                      "{\"step\":1,\"start\":5}\n"
+                                      "{\"step\":0,\"start\":6}\n"     /* 1: back */
+                                      "{\"step\":2,\"start\":0}\n"     /* 2 */
+                                      "{\"step\":2,\"start\":\"3\"}\n" /* 3 */
+                                      "{\"step\":2,\"loss\":2}\n");
+    assert_int_equal(series.skipped, 3);
+    assert_int_equal(series.loss.n, 2);
+    assert_int_equal(series.restarts.n, 2);
+    assert_point(&series.restarts, 0, 1, 2);
+    assert_point(&series.restarts, 1, 1, 5);
+    ech_metrics_series_free(&series);
+}
+
 static void long_lines(void **state)
 {
     (void)state;
@@ -129,10 +150,8 @@ static void nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_written),
-        cmocka_unit_test(skipped),
-        cmocka_unit_test(long_lines),
-        cmocka_unit_test(nothing),
+        cmocka_unit_test(as_written), cmocka_unit_test(skipped), cmocka_unit_test(restarts),
+        cmocka_unit_test(long_lines), cmocka_unit_test(nothing),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

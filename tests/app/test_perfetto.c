@@ -27,10 +27,10 @@ static ech_text head_of(int rank)
 {
     ech_text text = {0};
     ech_text_append(&text,
-                    "{\"version\":2,\"rank\":%d,\"world\":2,\"stage\":%d,\"data\":0,"
+                    "{\"version\":3,\"rank\":%d,\"world\":2,\"stage\":%d,\"data\":0,"
                     "\"context\":0,\"tensor\":0,"
-                    "\"first_step\":0}\n",
-                    rank, rank);
+                    "\"first_step\":0,\"clock_offset\":%g,\"clock_error\":0}\n",
+                    rank, rank, rank * 100.0); /* rank 1 is behind */
     return text;
 }
 
@@ -82,7 +82,7 @@ static void two_ranks(void **state)
     ech_rank_trace traces[2];
     add(&text[0], "compute", "load", "a", 5000.25, 5000.5);
     add(&text[0], "receive", "recv_act", "b \\\"quoted\\\" \\\\", 5000.250001, 5000.25000725);
-    add(&text[1], "compute", "read", "c", 5000.125, 5000.125);
+    add(&text[1], "compute", "read", "c", 4900.125, 4900.125);
     for (int rank = 0; rank < 2; rank++) parse(&text[rank], &traces[rank]);
     trace_events events = load(traces, 2);
     assert_int_equal(events.steps, 3);
@@ -163,6 +163,59 @@ static void messages_overlap(void **state)
     ech_rank_trace_free(&trace);
 }
 
+static void add_message(ech_text *text, const char *kind, int block, int peer, double begin,
+                        double end)
+{
+    ech_text_append(
+        text,
+        "{\"list\":0,\"step\":0,\"lane\":\"%s\",\"kind\":\"%s\",\"name\":\"m\","
+        "\"chunk\":0,\"micro\":0,\"block\":%d,\"peer\":%d,\"begin\":%.9f,\"end\":%.9f}\n",
+        kind[0] == 's' ? "send" : "receive", kind, block, peer, begin, end);
+}
+
+/* The i-th end of an arrow: of sends, or of receives. */
+static const json_t *arrow_of(const trace_events *events, const char *phase, int i)
+{
+    const json_t *list = json_object_get(events->root, "traceEvents");
+    for (size_t e = 0; e < json_array_size(list); e++) {
+        const json_t *event = json_array_get(list, e);
+        if (strcmp(json_string_value(json_object_get(event, "ph")), phase) == 0 && i-- == 0)
+            return event;
+    }
+    fail_msg("no more arrows");
+    return NULL;
+}
+
+/* Two boundaries between the same ranks, whose messages are received in another order than sent. */
+static void arrows(void **state)
+{
+    (void)state;
+    ech_text text[2] = {head_of(0), head_of(1)};
+    ech_rank_trace traces[2];
+    add_message(&text[0], "send_act", 1, 1, 5000, 5001);
+    add_message(&text[0], "send_act", 3, 1, 5001, 5002);
+    add_message(&text[0], "send_act", 1, 1, 5002, 5003);
+    add_message(&text[0], "recv_grad", 1, 1, 5004, 5006);
+    add_message(&text[1], "recv_act", 4, 0, 4900, 4902);
+    add_message(&text[1], "recv_act", 2, 0, 4902, 4902);
+    add_message(&text[1], "recv_act", 2, 0, 4902, 4903);
+    add_message(&text[1], "send_grad", 2, 0, 4905, 4906);
+    for (int rank = 0; rank < 2; rank++) parse(&text[rank], &traces[rank]);
+    trace_events events = load(traces, 2);
+    const int sent[] = {0, 1, 2, 3}, received[] = {2, 1, 3, 0}; /* in the order of the file */
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            bool same = int_of(arrow_of(&events, "s", sent[i]), "id") ==
+                        int_of(arrow_of(&events, "f", received[j]), "id");
+            assert_int_equal(same, i == j);
+        }
+    const json_t *first = arrow_of(&events, "f", 1);
+    assert_int_equal(int_of(first, "pid"), 1);
+    assert_true(fabs(json_number_value(json_object_get(first, "ts")) - (2e6 - 1e-3)) < 1e-6);
+    json_decref(events.root);
+    for (int rank = 0; rank < 2; rank++) ech_rank_trace_free(&traces[rank]);
+}
+
 static void nothing(void **state)
 {
     (void)state;
@@ -175,9 +228,8 @@ static void nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks),   cmocka_unit_test(places),
-        cmocka_unit_test(collectives), cmocka_unit_test(messages_overlap),
-        cmocka_unit_test(nothing),
+        cmocka_unit_test(two_ranks),        cmocka_unit_test(places), cmocka_unit_test(collectives),
+        cmocka_unit_test(messages_overlap), cmocka_unit_test(arrows), cmocka_unit_test(nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,6 +136,12 @@ static void test_synchronous(void **state)
         {4, 1, 7, "parallel.stage_replicas=[1,3] parallel.schedule=gpipe"},
         {5, 2, 5, "parallel.stage_replicas=[2,1,2] parallel.schedule=naive"},
         {5, 2, 7, "parallel.stage_replicas=[2,1,2] model.tie_word_embeddings=true"},
+        {4, 3, 6, "parallel.pipeline=4 parallel.schedule=zero-bubble data.document_mask=true"},
+        {2, 3, 4,
+         "parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2 "
+         "data.document_mask=true"},
+        {4, 1, 7, "parallel.stage_replicas=[1,3] data.document_mask=true"},
+        {1, 0, 4, "memory.sequence_chunks=3 data.document_mask=true"},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         check("gpt2", &shapes[i]);
@@ -150,6 +156,7 @@ static void test_asynchronous(void **state)
         {2, 1, 2, "parallel.pipeline=2 parallel.schedule=pipedream"},
         {4, 3, 1, "parallel.pipeline=4 parallel.schedule=pipedream parallel.flush_every=4"},
         {3, 2, 3, "parallel.pipeline=3 parallel.schedule=pipedream parallel.vertical_sync=true"},
+        {3, 2, 3, "parallel.pipeline=3 parallel.schedule=pipedream data.document_mask=true"},
         {3, 2, 1, "parallel.pipeline=3 parallel.schedule=pipedream parallel.weight_stashing=false"},
         {3, 1, 4, "parallel.stage_replicas=[2,1] parallel.schedule=pipedream"},
         {2, 1, 2, "parallel.pipeline=2 parallel.schedule=pipedream-2bw parallel.flush_every=2"},

@@ -211,6 +211,7 @@ static ech_status open_runner(runner *r, const ech_token_file *data, ech_comm *c
                                   .shuffle = true,
                                   .seed = (uint64_t)r->config->training.seed,
                                   .last_position = INT64_MAX,
+                                  .document_mask = r->config->data.document_mask == 1,
                                   .prefetch = 1};
     ECH_TRY(ech_loader_create(data, &options, 0, &r->loader));
     ech_exec_set_loader(r->session.exec, ECH_TRAIN, r->loader);
@@ -254,21 +255,25 @@ static ech_status run_rank(ech_comm *comm, void *context)
 
 /* ---- cases ---- */
 
-/* The fixture's stream as a token file, one document. */
+/* The fixture's stream as a token file, one document or as many as the fixture says. */
 static void write_tokens(const ech_safetensors *file, const char *prefix)
 {
-    int64_t n = 0;
+    int64_t n = 0, documents = 0;
     double *tokens = stored(file, "", "tokens", &n);
+    double *lengths = stored(file, "", "documents", &documents);
     ech_token_writer *writer;
     assert_non_null(tokens);
     assert_int_equal(ech_token_writer_create(prefix, VOCABULARY, &writer), ECH_OK);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0, document = 0, end = lengths ? (int64_t)lengths[0] : n; i < n; i++) {
         int32_t id = (int32_t)tokens[i];
         assert_int_equal(ech_token_writer_add(writer, &id, 1), ECH_OK);
+        if (i + 1 < end) continue;
+        assert_int_equal(ech_token_writer_end_document(writer), ECH_OK);
+        if (++document < documents) end += (int64_t)lengths[document];
     }
-    assert_int_equal(ech_token_writer_end_document(writer), ECH_OK);
     assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
     free(tokens);
+    free(lengths);
 }
 
 static ech_config *read_config(const char *yaml_path, const char *prefix, const char *compute,
@@ -362,6 +367,13 @@ static void test_llama_tied(void **state)
     check_layouts("llama_tied");
 }
 
+static void test_documents(void **state)
+{
+    (void)state;
+    check_layouts("gpt2_documents");
+    check_layouts("llama_documents");
+}
+
 /* fp32 is not within fp64's tolerances. */
 static void test_fails_when_it_should(void **state)
 {
@@ -374,9 +386,13 @@ static void test_fails_when_it_should(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),       cmocka_unit_test(test_gpt2_untied),
-        cmocka_unit_test(test_gpt2_sgd),   cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_llama_tied), cmocka_unit_test(test_fails_when_it_should),
+        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_gpt2_untied),
+        cmocka_unit_test(test_gpt2_sgd),
+        cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_llama_tied),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_fails_when_it_should),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -249,6 +249,15 @@ static void assert_bars_are_steps(const opened *run, int list)
     assert_true(run->timeline.bubble > 0 && run->timeline.bubble < 1);
 }
 
+static int count_messages(const opened *run)
+{
+    int messages = 0;
+    for (int rank = 0; rank < run->recording.ranks; rank++)
+        for (size_t s = 0; s < run->recording.trace[rank].step.n; s++)
+            messages += run->recording.trace[rank].step.at[s].lane == ECH_LANE_SEND;
+    return messages;
+}
+
 static void assert_events(const opened *run)
 {
     size_t steps = 0;
@@ -265,6 +274,7 @@ static void assert_events(const opened *run)
         steps += run->recording.trace[rank].step.n;
     }
     assert_int_equal(events.steps, steps);
+    assert_int_equal(trace_events_arrows(&events), count_messages(run));
     json_decref(events.root);
     free(text);
 }
@@ -274,8 +284,14 @@ static void assert_events(const opened *run)
 static void test_pipeline(void **state)
 {
     (void)state;
+    char *own, *reported;
     train(PIPELINE " " TRACED, 2);
+    read_run_file("trace.json", &own);
     made page = report();
+    read_run_file("trace.json", &reported);
+    assert_string_equal(own, reported); /* the run wrote it itself */
+    free(own);
+    free(reported);
     opened run = open_run(2);
     assert_int_equal(run.recording.trace[0].list.n, 3);
     assert_bars_are_steps(&run, 2);
@@ -445,7 +461,7 @@ static void test_missing_parts(void **state)
     assert_timelines(&page, 1, 0);
     assert_says(page.words.at, "rank-00001.jsonl is not there; run again with log.trace=true");
     release(&page);
-    write_run_file("trace/rank-00001.jsonl", "{\"version\":2,");
+    write_run_file("trace/rank-00001.jsonl", "{\"version\":3,");
     page = report();
     assert_timelines(&page, 1, 0);
     assert_says(page.words.at, "rank-00001.jsonl is empty");

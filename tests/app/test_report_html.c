@@ -223,6 +223,34 @@ static double level_of(const char *svg, const char *label)
     return atof(at + 4);
 }
 
+/* One line each, where there is place for it; many fall together. */
+static void charts_mark_restarts(void **state)
+{
+    (void)state;
+    ech_report_chart chart = {.title = "loss"};
+    for (int step = 1; step <= 20; step++) add(&chart.training, step, 3.0 / step);
+    const int64_t restarts[] = {0, 8, 8, 12, 20};
+    for (int i = 0; i < 5; i++) add(&chart.restarts, restarts[i], i + 2);
+    ech_text out = draw_chart(&chart);
+    assert_non_null(strstr(out.at, "dashed: 5 restarts"));
+    assert_non_null(strstr(out.at, "<title>start 3, behind step 8</title>"));
+    assert_non_null(strstr(out.at, "<title>start 5, behind step 12</title>"));
+    assert_null(strstr(out.at, "start 2, behind"));
+    assert_null(strstr(out.at, "start 4, behind"));
+    assert_null(strstr(out.at, "start 6, behind"));
+    ech_text_free(&out);
+    free(chart.training.at);
+    for (int i = 0; i < 100000; i++) add(&chart.restarts, 20, i);
+    chart.training = (ech_report_points){0};
+    add(&chart.training, 1, 1);
+    add(&chart.training, 30, 1);
+    out = draw_chart(&chart);
+    assert_true(out.n < 20000);
+    ech_text_free(&out);
+    free(chart.training.at);
+    free(chart.restarts.at);
+}
+
 static void logarithmic_charts(void **state)
 {
     (void)state;
@@ -344,6 +372,7 @@ int main(void)
         cmocka_unit_test(text_is_escaped),
         cmocka_unit_test(charts_say_what_is_not_finite),
         cmocka_unit_test(charts_of_odd_values),
+        cmocka_unit_test(charts_mark_restarts),
         cmocka_unit_test(logarithmic_charts),
         cmocka_unit_test(charts_of_many_steps_stay_small_and_keep_spikes),
         cmocka_unit_test(means_run),

@@ -14,14 +14,14 @@
 #include "base/log.h"
 
 #define HEAD                                                                                       \
-    "{\"version\":2,\"rank\":1,\"world\":9,\"stage\":1,\"data\":0,\"context\":2,\"tensor\":3,"     \
-    "\"first_step\":4}\n"
+    "{\"version\":3,\"rank\":1,\"world\":9,\"stage\":1,\"data\":0,\"context\":2,\"tensor\":3,"     \
+    "\"first_step\":4,\"clock_offset\":-0.25,\"clock_error\":1e-5}\n"
 #define LOAD                                                                                       \
     "{\"list\":4,\"step\":4,\"lane\":\"compute\",\"kind\":\"load\",\"name\":\"load\","             \
     "\"begin\":10.5,\"end\":10.75}\n"
 #define SEND                                                                                       \
     "{\"list\":4,\"step\":5,\"lane\":\"send\",\"kind\":\"send_grad\",\"name\":\"to 0\","           \
-    "\"chunk\":0,\"micro\":3,\"block\":2,\"begin\":11,\"end\":11}\n"
+    "\"chunk\":0,\"micro\":3,\"block\":2,\"peer\":0,\"begin\":11,\"end\":11}\n"
 #define NEXT                                                                                       \
     "{\"list\":6,\"step\":6,\"lane\":\"compute\",\"kind\":\"F\",\"name\":\"F0.0/2\","              \
     "\"chunk\":0,\"micro\":0,\"block\":2,\"begin\":12.000000001,\"end\":13}\n"
@@ -55,7 +55,7 @@ static void as_written(void **state)
     assert_int_equal(load->block, -1);
     assert_int_equal(load->micro, -1);
     assert_int_equal(load->chunk, -1);
-    assert_true(load->begin == 10.5 && load->end == 10.75);
+    assert_true(load->begin == 10.25 && load->end == 10.5);
     assert_string_equal(ech_rank_trace_name(&trace, load), "load");
     assert_int_equal(send->step, 5);
     assert_int_equal(send->kind, ECH_STEP_SEND_GRAD);
@@ -63,6 +63,9 @@ static void as_written(void **state)
     assert_int_equal(send->chunk, 0);
     assert_int_equal(send->micro, 3);
     assert_int_equal(send->block, 2);
+    assert_int_equal(send->peer, 0);
+    assert_int_equal(load->peer, -1);
+    assert_true(trace.clock_offset == -0.25 && trace.clock_error == 1e-5);
     assert_string_equal(ech_rank_trace_name(&trace, send), "to 0");
     assert_int_equal(trace.list.n, 2);
     assert_int_equal(trace.list.at[0].step, 4);
@@ -122,8 +125,13 @@ static void refused(void **state)
         {"\"tensor\":3,", "", "t.jsonl:1: 'tensor'"},
         {"\"stage\":1", "\"stage\":\"1\"", "t.jsonl:1: 'stage'"},
         {"\"first_step\":4", "\"first_step\":-4", "t.jsonl:1: 'first_step'"},
-        {"\"first_step\":4", "\"first_step\":4,\"more\":1", "t.jsonl:1: 9 keys"},
-        {"\"version\":2,", "", "t.jsonl:1: 'version'"},
+        {"\"first_step\":4", "\"first_step\":4,\"more\":1", "t.jsonl:1: 11 keys"},
+        {"\"version\":3,", "", "t.jsonl:1: 'version'"},
+        {"\"clock_offset\":-0.25,", "", "t.jsonl:1: 'clock_offset'"},
+        {"\"clock_offset\":-0.25", "\"clock_offset\":-1e10", "t.jsonl:1: 'clock_offset'"},
+        {"\"clock_error\":1e-5", "\"clock_error\":-1e-5", "t.jsonl:1: 'clock_error'"},
+        {"\"peer\":0", "\"peer\":9", "t.jsonl:3: 'peer'"},
+        {"\"peer\":0", "\"pear\":0", "t.jsonl:3: 11 keys where version 3 has 10"},
         {"{\"version\"", "[\"version\"", "t.jsonl:1:"},
         {HEAD, "[1]\n" HEAD, "t.jsonl:1: 'version'"},
         {LOAD, "\n", "t.jsonl:2:"},
@@ -150,11 +158,11 @@ static void refused(void **state)
         {"\"chunk\":0,", "", "t.jsonl:3: 'chunk'"},
         {"\"micro\":3", "\"micro\":4294967296", "t.jsonl:3: 'micro'"},
         {"\"block\":2", "\"block\":-1", "t.jsonl:3: 'block'"},
-        {"\"block\":2", "\"block\":2,\"peer\":0", "t.jsonl:3: 11 keys"},
+        {"\"block\":2", "\"block\":2,\"more\":0", "t.jsonl:3: 12 keys"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_refused(cases[i].from, cases[i].to, ECH_EINPUT, cases[i].words);
-    assert_refused("\"version\":2", "\"version\":1", ECH_EUNSUPPORTED, "version 1");
+    assert_refused("\"version\":3", "\"version\":1", ECH_EUNSUPPORTED, "version 1");
 }
 
 static void long_lines(void **state)

@@ -77,20 +77,25 @@ static void names_whom_the_others_wait_for(void **state)
     job j;
     begin(&j);
     run_ranks(&j, false);
-    expect(&j, (ech_ending){.code = 0}, NULL);
-    expect(&j, (ech_ending){.code = 2}, NULL);
-    expect(&j, (ech_ending){.code = 75}, NULL);
-    expect(&j, (ech_ending){.code = 143, .stops = 2}, NULL);
+    expect(&j, (ech_ending){.is_launcher = true, .code = 0}, NULL);
+    expect(&j, (ech_ending){.is_launcher = true, .code = 2}, NULL);
+    expect(&j, (ech_ending){.is_launcher = true, .code = 75}, NULL);
+    expect(&j, (ech_ending){.is_launcher = true, .code = 143, .stops = 2}, NULL);
     expect(
-        &j, (ech_ending){.code = 139, .stops = 1},
+        &j, (ech_ending){.is_launcher = true, .code = 139, .stops = 1},
         "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (the launcher's exit "
         "code is 139, which means signal 11 (Segmentation fault))");
     expect(
-        &j, (ech_ending){.code = 1},
+        &j, (ech_ending){.is_launcher = true, .code = 1},
         "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (the launcher's exit "
         "code is 1)");
-    expect(&j, (ech_ending){.code = 143, .signal = SIGTERM},
+    expect(&j, (ech_ending){.is_launcher = true, .code = 143, .signal = SIGTERM},
            "the job has died (the launcher was ended by signal 15 (Terminated))");
+    expect(&j, (ech_ending){.code = 139, .signal = SIGSEGV},
+           "the job has died (its process was ended by signal 11 (Segmentation fault))");
+    expect(
+        &j, (ech_ending){.code = 5},
+        "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (its exit code is 5)");
     end(&j);
 }
 
@@ -102,11 +107,11 @@ static void adds_nothing_to_what_ranks_say(void **state)
     begin(&j);
     run_ranks(&j, false);
     ech_board_abort(j.board, 2);
-    expect(&j, (ech_ending){.code = 1}, NULL);
+    expect(&j, (ech_ending){.is_launcher = true, .code = 1}, NULL);
     end(&j);
     begin(&j);
     run_ranks(&j, true);
-    expect(&j, (ech_ending){.code = 1}, NULL);
+    expect(&j, (ech_ending){.is_launcher = true, .code = 1}, NULL);
     end(&j);
 }
 
@@ -116,9 +121,9 @@ static void knows_a_job_without_ranks(void **state)
     ech_witness *witness = NULL;
     assert_int_equal(ech_witness_create(RANKS, &witness), ECH_OK);
     job j = {.witness = witness};
-    expect(&j, (ech_ending){.code = 1}, NULL);
-    expect(&j, (ech_ending){.code = 127}, NULL);
-    expect(&j, (ech_ending){.code = 139},
+    expect(&j, (ech_ending){.is_launcher = true, .code = 1}, NULL);
+    expect(&j, (ech_ending){.is_launcher = true, .code = 127}, NULL);
+    expect(&j, (ech_ending){.is_launcher = true, .code = 139},
            "the job has died before a rank of this machine began (the launcher's exit code is 139, "
            "which means signal 11 (Segmentation fault))");
     ech_witness_destroy(witness);
@@ -142,7 +147,7 @@ static void leaves_nobody_behind(void **state)
     assert_true(ech_witness_wait(j.witness, ready[0]));
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_int_equal(waitpid(process, &status, WNOHANG), 0);
-    expect(&j, (ech_ending){.code = 137, .signal = SIGKILL},
+    expect(&j, (ech_ending){.is_launcher = true, .code = 137, .signal = SIGKILL},
            "the job has died (the launcher was ended by signal 9 (Killed))");
     assert_int_equal(waitpid(process, &status, 0), process);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);

@@ -63,8 +63,13 @@ static inline const char *trace_events_fault(const char *text, size_t n, trace_e
         const json_t *ts = json_object_get(event, "ts"), *dur = json_object_get(event, "dur");
         if (!json_is_string(json_object_get(event, "name"))) fault = "no name";
         if (!json_is_integer(pid)) fault = "no pid";
+        if (!phase || !phase[0] || phase[1] || !strchr("XMsf", *phase)) fault = "no phase";
+        if (!fault && strchr("sf", *phase)) {
+            if (!json_is_integer(json_object_get(event, "id"))) fault = "no id";
+            if (!json_is_number(ts) || !json_is_integer(tid)) fault = "no ts or tid";
+            continue;
+        }
         if (!json_is_object(json_object_get(event, "args"))) fault = "no args";
-        if (!phase || (strcmp(phase, "X") != 0 && strcmp(phase, "M") != 0)) fault = "no phase";
         if (fault || strcmp(phase, "X") != 0) continue;
         if (!json_is_string(json_object_get(event, "cat"))) fault = "no cat";
         if (!json_is_number(ts) || !json_is_number(dur) || !json_is_integer(tid))
@@ -86,6 +91,33 @@ static inline const char *trace_events_fault(const char *text, size_t n, trace_e
     free(span);
     *out = events;
     return fault;
+}
+
+static inline int trace_by_number(const void *a, const void *b)
+{
+    const json_int_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Arrows, of which both ends are there, once each; -1: some end is alone, or two arrows are one. */
+static inline int trace_events_arrows(const trace_events *events)
+{
+    const json_t *list = json_object_get(events->root, "traceEvents");
+    json_int_t *id[2];
+    size_t n[2] = {0}, room = json_array_size(list) + 1;
+    for (int end = 0; end < 2; end++) id[end] = calloc(room, sizeof *id[end]);
+    for (size_t i = 0; i < room - 1; i++) {
+        const json_t *event = json_array_get(list, i);
+        const char *phase = json_string_value(json_object_get(event, "ph"));
+        int end = *phase == 's' ? 0 : *phase == 'f' ? 1 : -1;
+        if (end >= 0) id[end][n[end]++] = json_integer_value(json_object_get(event, "id"));
+    }
+    int arrows = n[0] == n[1] ? (int)n[0] : -1;
+    for (int end = 0; end < 2; end++) qsort(id[end], n[end], sizeof *id[end], trace_by_number);
+    for (int i = 0; i < arrows; i++)
+        if (id[0][i] != id[1][i] || (i > 0 && id[0][i] == id[0][i - 1])) arrows = -1;
+    for (int end = 0; end < 2; end++) free(id[end]);
+    return arrows;
 }
 
 #endif

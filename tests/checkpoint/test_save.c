@@ -5,7 +5,9 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "base/random.h"
 #include "checkpoint/fixture.h"
+#include "tensor/convert.h"
 
 /* Loads with every number of ranks and every cut, rank after rank. */
 static void check_loads(const ech_checkpoint *checkpoint, int seed)
@@ -196,6 +198,107 @@ static void test_conversion(void **state)
     scratch_remove(directory);
 }
 
+/* ---- saved as a narrower type ---- */
+
+enum { NARROW_ROWS = 7, NARROW_COLUMNS = 150001 }; /* a row is longer than the buffer */
+
+/* Every magnitude and rounding, and what is no number. */
+static float wide_value(int64_t k)
+{
+    uint32_t bits = ech_random_word((ech_random_key){.seed = 11}, (uint64_t)k);
+    if (k % 16 == 0) bits = (bits & 0xffff0000u) | 0x8000u; /* ties */
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Rank r of n has a range of columns, which are written row by row. */
+static void narrow_box(ech_saved_tensor *t, ech_tensor *part, int rank, int ranks)
+{
+    int64_t first = fixture_bound(NARROW_COLUMNS, rank, ranks);
+    int64_t n = fixture_bound(NARROW_COLUMNS, rank + 1, ranks) - first;
+    *t = (ech_saved_tensor){.name = "w", .dtype = ECH_F32, .dims = 2};
+    t->shape[0] = NARROW_ROWS;
+    t->shape[1] = NARROW_COLUMNS;
+    *part = ech_tensor_2d(NULL, ECH_F32, NARROW_ROWS, n);
+    float *data = part->data = ech_calloc((size_t)(NARROW_ROWS * n), sizeof *data);
+    for (int64_t k = 0; k < NARROW_ROWS * n; k++)
+        data[k] = wide_value(k / n * NARROW_COLUMNS + first + k % n);
+    ech_saved_add(t, (int64_t[]){0, first}, part);
+}
+
+static ech_status save_narrowed(ech_comm *comm, void *context)
+{
+    int rank = ech_comm_rank(comm), ranks = ech_comm_size(comm), all[RANKS_MOST];
+    for (int r = 0; r < ranks; r++) all[r] = r;
+    ech_group *world;
+    ECH_TRY(ech_group_create(comm, "world", all, ranks, &world));
+    ech_saved_tensor t[3];
+    ech_tensor part;
+    narrow_box(&t[0], &part, rank, ranks);
+    t[1] = t[2] = t[0];
+    t[0].narrowed = true;
+    t[0].narrow = ECH_BF16;
+    t[1].name = "w.master";
+    t[1].is_state = true;
+    t[2] = (ech_saved_tensor){.name = "few", .dtype = ECH_F64, .dims = 1, .shape = {2}};
+    t[2].narrowed = true;
+    t[2].narrow = ECH_F32;
+    double few[] = {1.0 / 3, 0x1p-200};
+    if (rank == 0) ech_saved_whole(&t[2], few);
+    ech_checkpoint_info info = fixture_info(1);
+    int64_t bytes;
+    ech_status st = ech_checkpoint_save(world, context, &info, t, 3, &bytes);
+    free(part.data);
+    ech_group_destroy(world);
+    return st;
+}
+
+static void check_narrowed(const ech_checkpoint *checkpoint)
+{
+    int64_t n = (int64_t)NARROW_ROWS * NARROW_COLUMNS;
+    uint16_t *halves = ech_calloc((size_t)n, sizeof *halves);
+    float *full = ech_calloc((size_t)n, sizeof *full);
+    ech_saved_tensor t = {
+        .name = "w", .dtype = ECH_BF16, .dims = 2, .shape = {NARROW_ROWS, NARROW_COLUMNS}};
+    ech_saved_whole(&t, halves);
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
+    t.name = "w.master";
+    t.is_state = true;
+    t.dtype = ECH_F32;
+    ech_saved_whole(&t, full);
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
+    for (int64_t k = 0; k < n; k++) {
+        float value = wide_value(k);
+        uint16_t half;
+        ech_convert(&value, ECH_F32, &half, ECH_BF16, 1);
+        if (halves[k] != half || memcmp(&full[k], &value, sizeof value) != 0)
+            fail_msg("element %lld: %g is %04x, not %04x", (long long)k, (double)value, halves[k],
+                     half);
+    }
+    float few[2];
+    t = (ech_saved_tensor){.name = "few", .dtype = ECH_F32, .dims = 1, .shape = {2}};
+    ech_saved_whole(&t, few);
+    assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
+    assert_true(few[0] == (float)(1.0 / 3) && few[1] == 0);
+    free(halves);
+    free(full);
+}
+
+static void test_narrowed(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks += 2) {
+        char *directory = scratch_make();
+        ech_checkpoint *checkpoint;
+        assert_int_equal(ranks_run(ranks, 60, save_narrowed, directory, NULL), ECH_OK);
+        assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+        check_narrowed(checkpoint);
+        ech_checkpoint_close(checkpoint);
+        scratch_remove(directory);
+    }
+}
+
 static void test_missing_and_misshapen(void **state)
 {
     (void)state;
@@ -379,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_conversion),
         cmocka_unit_test(test_missing_and_misshapen),
         cmocka_unit_test(test_conversion_in_pieces),
+        cmocka_unit_test(test_narrowed),
         cmocka_unit_test(test_refused_on_every_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,11 @@ static inline bool same_REAL(double a, double b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
+static inline bool same_TIME(double a, double b)
+{
+    return same_REAL(a, b);
+}
+
 static inline bool same_TEXT(const char *a, const char *b)
 {
     return strcmp(a, b) == 0;

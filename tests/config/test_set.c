@@ -35,6 +35,8 @@ static void test_overrides(void **state)
     assert_int_equal(ech_config_set(config, "training.steps=30"), ECH_OK);
     assert_int_equal(ech_config_set(config, "memory.device_limit=8GiB"), ECH_OK);
     assert_int_equal(ech_config_set(config, "data.valid=a=b c"), ECH_OK);
+    assert_int_equal(ech_config_set(config, "training.time_limit=1-12:00:00"), ECH_OK);
+    assert_true(config->training.time_limit >= 129600 && config->training.time_limit <= 129600);
     assert_int_equal(ech_config_set(config, "data.train="), ECH_OK);
     assert_int_equal(config->training.steps, 30);
     assert_int_equal(config->memory.device_limit, INT64_C(8) << 30);
@@ -90,6 +92,13 @@ static void test_wrong_overrides(void **state)
         {"parallel.stage_replicas=[1000001]", "out of bounds"},
         {"parallel.partition=[-1]", " = -1: out of bounds; 0 to 1000000"},
         {"parallel.partition=[99999999999999999999]", "out of bounds; 0 to 1000000"},
+        {"training.time_limit=5x",
+         "= 5x: not a time; write it like 3600 (seconds), 90m, 2h, 1:30:00 or"},
+        {"training.time_limit=-1", "= -1: out of bounds; 0 to 1000000000"},
+        {"training.time_limit=1d12h", "= 1d12h: not a time"},
+        {"training.time_limit=1_000", "not a time; write it without underscores: 1000"},
+        {"training.time_limit=auto", "= auto: not a time"},
+        {"training.time_limit=30000d", "out of bounds"},
         {"data.train=\xff/x", "data.train = \xff/x: not valid UTF-8"},
         {"data.train=\xed\xa0\x80", "not valid UTF-8"},
     };

@@ -92,15 +92,17 @@ static const unsigned char golden_idx[GOLDEN_IDX_BYTES] = {
     2,    0,    0,    0,    0,    0,    0,    0};
 static const unsigned char golden_bin[GOLDEN_BIN_BYTES] = {5, 0, 6, 0, 7, 0, 8, 0, 9, 0};
 
-/* Writes PREFIX.idx with these numbers, and nothing checked. Documents: one a sequence. */
-static inline void write_index(const char *prefix, int dtype, int64_t sequences,
-                               const int32_t *lengths, const int64_t *pointers)
+/* Writes PREFIX.idx with these numbers, and nothing checked: `documents` of them begin at the
+ * sequences begins[0] = 0, ..., and end at begins[documents]. `modes` may be NULL. */
+static inline void write_marked(const char *prefix, int dtype, int64_t sequences,
+                                const int32_t *lengths, const int64_t *pointers, int64_t documents,
+                                const int64_t *begins, const int8_t *modes)
 {
     char name[64];
     snprintf(name, sizeof name, "%s.idx", prefix);
     FILE *file = fopen(in_scratch(name), "wb");
     assert_non_null(file);
-    uint64_t counts[2] = {(uint64_t)sequences, (uint64_t)sequences + 1};
+    uint64_t counts[2] = {(uint64_t)sequences, (uint64_t)documents + 1};
     fwrite(golden_idx, 1, 17, file);
     fputc(dtype, file);
     fwrite(counts, sizeof counts, 1, file);
@@ -108,8 +110,19 @@ static inline void write_index(const char *prefix, int dtype, int64_t sequences,
         fwrite(lengths, sizeof *lengths, (size_t)sequences, file);
         fwrite(pointers, sizeof *pointers, (size_t)sequences, file);
     }
-    for (int64_t i = 0; i <= sequences; i++) fwrite(&i, sizeof i, 1, file);
+    fwrite(begins, sizeof *begins, (size_t)documents + 1, file);
+    if (modes) fwrite(modes, 1, (size_t)sequences, file);
     assert_int_equal(fclose(file), 0);
+}
+
+/* One document a sequence. */
+static inline void write_index(const char *prefix, int dtype, int64_t sequences,
+                               const int32_t *lengths, const int64_t *pointers)
+{
+    int64_t *begins = ech_calloc((size_t)sequences + 1, sizeof *begins);
+    for (int64_t i = 0; i <= sequences; i++) begins[i] = i;
+    write_marked(prefix, dtype, sequences, lengths, pointers, sequences, begins, NULL);
+    free(begins);
 }
 
 /* A token file in which token i of the stream has id i; documents of 1, 2, ... 7, 1, ... tokens. */

@@ -65,7 +65,7 @@ static void test_golden(void **state)
     ech_token_file_close(NULL);
 }
 
-static void test_modes_are_accepted(void **state)
+static void test_modes(void **state)
 {
     (void)state;
     unsigned char idx[sizeof golden_idx + 2] = {0};
@@ -76,6 +76,16 @@ static void test_modes_are_accepted(void **state)
     write_file("t.idx", idx, sizeof idx - 1);
     assert_int_equal(open_and_read(100), ECH_EINPUT);
     assert_error_has("83 bytes do not hold the 2 sequences");
+    const unsigned char unknown[] = {2, 127, 128, 255};
+    for (size_t i = 0; i < sizeof unknown; i++) {
+        idx[sizeof idx - 1] = unknown[i];
+        write_file("t.idx", idx, sizeof idx);
+        assert_int_equal(open_and_read(100), ECH_EUNSUPPORTED);
+        assert_error_has("t.idx: sequence 1 has mode ");
+    }
+    idx[sizeof idx - 1] = 1;
+    write_file("t.idx", idx, sizeof idx);
+    assert_int_equal(open_and_read(100), ECH_OK);
 }
 
 static void test_dtypes(void **state)
@@ -353,7 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SCRATCH_TEST(test_golden),
-        SCRATCH_TEST(test_modes_are_accepted),
+        SCRATCH_TEST(test_modes),
         SCRATCH_TEST(test_dtypes),
         SCRATCH_TEST(test_dtypes_without_ids),
         SCRATCH_TEST(test_every_truncation),

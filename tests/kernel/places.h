@@ -5,6 +5,7 @@
 #ifndef ECH_TESTS_KERNEL_PLACES_H
 #define ECH_TESTS_KERNEL_PLACES_H
 
+#include "base/memory.h"
 #include "kernel/kernel.h"
 
 /* All T tokens of samples from `first_sample` on. */
@@ -29,6 +30,23 @@ static inline ech_rows rows_pair(int64_t first_sample, int64_t T, int64_t early,
                       .tokens = n + m,
                       .split = n,
                       .start = {early, late}};
+}
+
+/* `starts` of B samples of T tokens: documents of these lengths over and over, each sample beginning with
+ * the next one. free() its data. */
+static inline ech_tensor starts_of(int64_t B, int64_t T, const int64_t *lengths, int n)
+{
+    const int64_t shape[] = {B, T};
+    int32_t *starts = ech_calloc((size_t)(B * T) + 1, sizeof *starts);
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t t = 0, begin = 0, document = b; t < T; t++) {
+            if (t == begin + lengths[document % n]) {
+                begin = t;
+                document++;
+            }
+            starts[b * T + t] = (int32_t)begin;
+        }
+    return ech_tensor_view(starts, ECH_I32, 2, shape);
 }
 
 /* All H heads, queries and keys of the same rows. */

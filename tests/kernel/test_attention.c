@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention: fast rows against the definition, and the definition against a softmax over the whole
- * T x T matrix; grouped heads, strides of fused projections, dropout, samples apart.
+ * T x T matrix; grouped heads, strides of fused projections, dropout, samples apart, several documents.
  */
 #include "kernel/places.h"
 #include "kernel/trial.h"
@@ -10,21 +10,22 @@
 typedef struct attention_case {
     ech_attention_place at;
     ech_dropout dropout;
+    const ech_tensor *starts;
 } attention_case;
 
 static void call_forward(const ech_kernels *kernels, ech_kernel_context *context,
                          const ech_tensor *const *t, const void *options)
 {
     const attention_case *o = options;
-    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &o->at, NULL, &o->dropout, false,
-                               t[3], t[4]);
+    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &o->at, o->starts, &o->dropout,
+                               false, t[3], t[4]);
 }
 
 static void call_backward(const ech_kernels *kernels, ech_kernel_context *context,
                           const ech_tensor *const *t, const void *options)
 {
     const attention_case *o = options;
-    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &o->at, NULL,
+    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &o->at, o->starts,
                                 &o->dropout, false, false, t[6], t[7], t[8]);
 }
 
@@ -69,8 +70,11 @@ static const ech_dropout off = {.p = 0}, tenth = {.p = 0.1, .key = {3, 5, 7}},
 /* Whole samples and all heads; samples from first_sample on. */
 static attention_case uncut(const int64_t s[5], int64_t first_sample, const ech_dropout *dropout)
 {
-    return (attention_case){place_uncut(first_sample, s[1], s[2]), *dropout};
+    return (attention_case){place_uncut(first_sample, s[1], s[2]), *dropout, NULL};
 }
+
+/* Lengths of documents: of a token or two, of a tile each, short and long, nearly a tile. */
+static const int64_t lengths[][3] = {{1, 2, 1}, {48, 48, 48}, {7, 1, 90}, {47, 49, 2}};
 
 static void fast_agrees_with_the_definition(void **state)
 {
@@ -82,6 +86,20 @@ static void fast_agrees_with_the_definition(void **state)
                                                 : uncut(shapes[s], 1 << 30, &half);
             trial t = make_trial(shapes[s], way % 2 * 7, &options);
             trial_check(&t);
+        }
+}
+
+static void fast_agrees_within_documents(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
+        for (size_t d = 0; d < TRIAL_COUNT(lengths); d++) {
+            ech_tensor starts = starts_of(shapes[s][0], shapes[s][1], lengths[d], 3);
+            attention_case options = uncut(shapes[s], 11, d % 2 ? &tenth : &off);
+            options.starts = &starts;
+            trial t = make_trial(shapes[s], d % 2 * 7, &options);
+            trial_check(&t);
+            free(starts.data);
         }
 }
 
@@ -112,7 +130,8 @@ static void naive_head(const trial_run *run, const int64_t s[5], int64_t b, int6
             double score = 0;
             for (int64_t d = 0; d < D; d++)
                 score += q[((b * T + i) * H + h) * D + d] * k[((b * T + j) * G + g) * D + d];
-            p[i * T + j] = j <= i ? exp(0.3 * score) : 0;
+            int64_t start = ech_document_start(options->starts, b, i);
+            p[i * T + j] = j <= i && j >= start ? exp(0.3 * score) : 0;
             sum += p[i * T + j];
         }
         for (int64_t j = 0; j < T; j++) {
@@ -131,9 +150,11 @@ static void naive_head(const trial_run *run, const int64_t s[5], int64_t b, int6
 static void definition_is_softmax_over_all_keys(void **state)
 {
     (void)state;
-    for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
-        const int64_t *shape = shapes[s], T = shape[1], H = shape[2], D = shape[4];
+    for (size_t s = 0; s < 2 * TRIAL_COUNT(shapes); s++) {
+        const int64_t *shape = shapes[s / 2], T = shape[1], H = shape[2], D = shape[4];
         attention_case options = uncut(shape, 11, &tenth);
+        ech_tensor starts = starts_of(shape[0], T, lengths[2], 3);
+        if (s % 2) options.starts = &starts;
         trial t = make_trial(shape, 3, &options);
         trial_run run = trial_execute(&t, ech_kernels_ref(ECH_F64), 1, NULL);
         double *p = ech_calloc((size_t)(T * T), sizeof *p);
@@ -148,6 +169,7 @@ static void definition_is_softmax_over_all_keys(void **state)
             }
         free(p);
         free(out);
+        free(starts.data);
         trial_free(&run);
     }
 }
@@ -184,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fast_agrees_with_the_definition),
+        cmocka_unit_test(fast_agrees_within_documents),
         cmocka_unit_test(forward_alone),
         cmocka_unit_test(definition_is_softmax_over_all_keys),
         cmocka_unit_test(samples_do_not_mix),

@@ -158,6 +158,34 @@ static void attend_without_scratch(const ech_kernels *kernels)
     kernels->attention_forward(context, &q, &q, &q, 1, &at, NULL, &dropout, false, &q, &lse);
 }
 
+/* Rows of two samples of 4 positions, whose documents begin at these. */
+static void add_positions(const ech_kernels *kernels, int32_t third, int32_t sixth)
+{
+    ech_kernel_context *context;
+    if (ech_kernel_context_create(1, &context) != ECH_OK) return;
+    int32_t starts[] = {0, 0, third, 2, 0, sixth, 1, 3};
+    ech_rows rows = rows_uncut(0, 4);
+    ech_tensor s = ech_tensor_2d(starts, ECH_I32, 2, 4);
+    ech_tensor x = ech_tensor_2d(numbers, kernels->dtype, 8, 1);
+    ech_tensor table = ech_tensor_2d(numbers, kernels->dtype, 4, 1);
+    kernels->position_forward(context, &x, &table, &rows, &s, &x);
+}
+
+static void add_positions_well(const ech_kernels *kernels)
+{
+    add_positions(kernels, 2, 1);
+}
+
+static void add_positions_of_the_future(const ech_kernels *kernels)
+{
+    add_positions(kernels, 2, 2);
+}
+
+static void add_positions_of_descending_documents(const ech_kernels *kernels)
+{
+    add_positions(kernels, -1, 1);
+}
+
 static void wrong_arguments_end_the_process(void **state)
 {
     (void)state;
@@ -174,6 +202,9 @@ static void wrong_arguments_end_the_process(void **state)
         assert_true(dies(drop_in_descending_rows, tables[k]));
         assert_true(dies(drop_beyond_the_sample, tables[k]));
         assert_true(dies(drop_without_rows, tables[k]));
+        assert_false(dies(add_positions_well, tables[k]));
+        assert_true(dies(add_positions_of_the_future, tables[k]));
+        assert_true(dies(add_positions_of_descending_documents, tables[k]));
     }
 }
 

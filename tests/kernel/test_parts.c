@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention in parts: queries, keys and heads shared out in many ways, every table, with and without
- * dropout. Merged results and summed gradients are those of the uncut call in fp64.
+ * dropout, of samples of one document and of several. Merged results and summed gradients are those of the uncut call in fp64.
  */
 #include "kernel/places.h"
 #include "kernel/trial.h"
@@ -13,8 +13,14 @@ typedef enum operand { Q, K, V, OUT, LSE, DOUT, DQ, DK, DV, OPERANDS } operand;
 /* The uncut problem: all operands in fp64. lse is (B,H,T), the others (B,T,heads,D). */
 typedef struct problem {
     ech_dropout dropout;
+    ech_tensor starts; /* without data: one document a sample */
     double *whole[OPERANDS];
 } problem;
+
+static const ech_tensor *starts_in(const problem *p)
+{
+    return p->starts.data ? &p->starts : NULL;
+}
 
 /* How tokens are shared out: each part's rows. */
 typedef struct cutting {
@@ -110,8 +116,8 @@ static void backward(part *p, const problem *from, bool add_q, bool add_kv, int 
 {
     ech_kernel_context *context = open_context(p, ECH_OP_attention_backward, threads);
     p->kernels->attention_backward(context, &p->x[DOUT], &p->x[Q], &p->x[K], &p->x[V], &p->x[OUT],
-                                   &p->x[LSE], 0.3, &p->at, NULL, &from->dropout, add_q, add_kv,
-                                   &p->x[DQ], &p->x[DK], &p->x[DV]);
+                                   &p->x[LSE], 0.3, &p->at, starts_in(from), &from->dropout, add_q,
+                                   add_kv, &p->x[DQ], &p->x[DK], &p->x[DV]);
     close_context(context);
 }
 
@@ -126,10 +132,11 @@ static part whole_part(const ech_kernels *kernels)
     return (part){.kernels = kernels, .at = place_uncut(FIRST_SAMPLE, T, H), .H = H, .G = G};
 }
 
-static problem make_problem(double p)
+static problem make_problem(double p, bool documents)
 {
     static const operand given[] = {Q, K, V, DOUT}, found[] = {OUT, LSE, DQ, DK, DV};
     problem made = {.dropout = {.p = p, .key = {7, 8, 9}}};
+    if (documents) made.starts = starts_of(B, T, (int64_t[]){9, 48, 1, 30}, 4);
     for (int x = 0; x < OPERANDS; x++)
         made.whole[x] = ech_calloc((size_t)count_of((operand)x), sizeof(double));
     part all = whole_part(ech_kernels_ref(ECH_F64));
@@ -151,6 +158,7 @@ static problem make_problem(double p)
 
 static void free_problem(problem *from)
 {
+    free(from->starts.data);
     for (int x = 0; x < OPERANDS; x++) free(from->whole[x]);
 }
 
@@ -278,8 +286,9 @@ static void parts_are_the_whole(void **state)
                                 zigzag(2),
                                 zigzag(3),
                                 zigzag(4)};
-    for (int dropped = 0; dropped < 2; dropped++) {
-        problem from = make_problem(dropped ? 0.2 : 0);
+    for (int way = 0; way < 4; way++) {
+        int dropped = way % 2;
+        problem from = make_problem(dropped ? 0.2 : 0, way / 2);
         /* Builds without fast rows have the definition as their last table again. */
         for (int k = 0; k < (table_of(2) == table_of(1) ? 2 : 3); k++)
             for (size_t q = 0; q < TRIAL_COUNT(cuttings); q++)
@@ -299,7 +308,7 @@ static void parts_are_the_whole(void **state)
 static void one_query_against_a_cache(void **state)
 {
     (void)state;
-    problem from = make_problem(0.2);
+    problem from = make_problem(0.2, true);
     for (int k = 0; k < 3; k++)
         for (int64_t t = 0; t < T; t += 7)
             for (int more = 0; more < 2; more++) {
@@ -321,7 +330,7 @@ static void one_query_against_a_cache(void **state)
 static void shares_of_heads(void **state)
 {
     (void)state;
-    problem from = make_problem(0.2);
+    problem from = make_problem(0.2, true);
     for (int k = 0; k < 3; k++)
         for (int share = 0; share < 2; share++) {
             part p = whole_part(table_of(k));
@@ -345,7 +354,7 @@ static void shares_of_heads(void **state)
 static void rows_that_see_nothing(void **state)
 {
     (void)state;
-    problem from = make_problem(0);
+    problem from = make_problem(0, false);
     for (int64_t i = 0; i < count_of(V); i++)
         if (i / D / G % T >= 60) from.whole[V][i] = (double)NAN;
     for (int k = 0; k < 3; k++) {
@@ -391,7 +400,7 @@ static void rows_that_see_nothing(void **state)
 static void threads_do_not_matter(void **state)
 {
     (void)state;
-    problem from = make_problem(0.2);
+    problem from = make_problem(0.2, true);
     const cutting cut = zigzag(3);
     double *kept[5] = {0};
     for (int threads = 1; threads <= 3; threads++) {

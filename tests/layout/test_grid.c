@@ -202,6 +202,7 @@ static void test_groups(void **state)
                     bool replica = a.stage && a.data;
                     const bool expected[ECH_GROUPS] = {
                         [ECH_GROUP_WORLD] = true,
+                        [ECH_GROUP_SAVERS] = true,
                         [ECH_GROUP_DATA] = a.stage && a.tensor,
                         [ECH_GROUP_TIED] = shared && a.ends && a.tensor,
                         [ECH_GROUP_PARTIAL] = a.stage,

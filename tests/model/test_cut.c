@@ -14,7 +14,7 @@
 #include "layer/cut_compare.h"
 #include "model/cut_model.h"
 
-static void compare(const char *architecture, const char *shape, const char *grid)
+static void compare_blocks(const char *architecture, const char *shape, const char *grid)
 {
     ech_text cut_as = {0};
     ech_text_append(&cut_as, "%s %s", shape, grid);
@@ -29,6 +29,16 @@ static void compare(const char *architecture, const char *shape, const char *gri
     ech_model_destroy(whole);
     ech_model_destroy(cut);
     ech_text_free(&cut_as);
+}
+
+/* Samples of one document, and of several. */
+static void compare(const char *architecture, const char *shape, const char *grid)
+{
+    ech_text masked = {0};
+    ech_text_append(&masked, "%s data.document_mask=true", shape);
+    compare_blocks(architecture, shape, grid);
+    compare_blocks(architecture, masked.at, grid);
+    ech_text_free(&masked);
 }
 
 static const char *const sequences[] = {"false", "true", "keep"};

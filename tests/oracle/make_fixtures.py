@@ -8,6 +8,9 @@ CASE.yaml is a run file without data.train and log.directory, which the test fil
 CASE.safetensors are
     tokens            (n) I32: the whole stream. A step trains on all its samples at once, so that
                       their order does not matter; the last one is padded with weight 0
+    documents         (m) I32, where data.document_mask is true: lengths of the stream's documents.
+                      PyTorch runs what a sample has of each by itself, from position 0 on; no
+                      document's first token is predicted
     initial.NAME      F32, exact in fp64 too: every parameter before the first step
     gradient.NAME     F64: of the first step, before clipping
     weight.NAME       F64: after STEPS steps
@@ -42,21 +45,27 @@ LLAMA = {"architecture": "llama", "hidden_size": 16, "num_hidden_layers": 2,
          "rope_theta": 500.0, "rms_norm_eps": 1e-5}
 ADAMW = {"name": "adamw", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "learning_rate": 0.01}
 SGD = {"name": "sgd", "momentum": 0.9, "nesterov": True, "learning_rate": 0.05}
+# Parts of documents in samples of 11 tokens: several, one, one token; borders at those of samples.
+DOCUMENTS = [3, 4, 6, 9, 1, 10, 15, 8, 4]
 # Gradients' norms are between 1 and 3: a clip_norm of 0.5 always clips, 100 never does.
 CASES = {
-    "gpt2": (GPT2 | {"tie_word_embeddings": True}, ADAMW | {"clip_norm": 0.5}),
-    "gpt2_untied": (GPT2 | {"tie_word_embeddings": False}, ADAMW | {"clip_norm": 100.0}),
-    "gpt2_sgd": (GPT2 | {"tie_word_embeddings": True}, SGD | {"clip_norm": 0.5}),
-    "llama": (LLAMA | {"tie_word_embeddings": False}, ADAMW | {"clip_norm": 0.5}),
-    "llama_tied": (LLAMA | {"tie_word_embeddings": True}, ADAMW | {"clip_norm": 0.5}),
+    "gpt2": (GPT2 | {"tie_word_embeddings": True}, ADAMW | {"clip_norm": 0.5}, None),
+    "gpt2_untied": (GPT2 | {"tie_word_embeddings": False}, ADAMW | {"clip_norm": 100.0}, None),
+    "gpt2_sgd": (GPT2 | {"tie_word_embeddings": True}, SGD | {"clip_norm": 0.5}, None),
+    "llama": (LLAMA | {"tie_word_embeddings": False}, ADAMW | {"clip_norm": 0.5}, None),
+    "llama_tied": (LLAMA | {"tie_word_embeddings": True}, ADAMW | {"clip_norm": 0.5}, None),
+    "gpt2_documents": (GPT2 | {"tie_word_embeddings": True}, ADAMW | {"clip_norm": 0.5}, DOCUMENTS),
+    "llama_documents": (LLAMA | {"tie_word_embeddings": False}, ADAMW | {"clip_norm": 0.5},
+                        DOCUMENTS),
 }
 
 
-def run_file(model, optimizer):
+def run_file(model, optimizer, documents):
     """The sections of the run file that the numbers below belong to."""
+    mask = {"document_mask": True} if documents else {}
     return {
         "model": model | {"max_position_embeddings": LENGTH + 1},
-        "data": {"sequence_length": LENGTH},
+        "data": {"sequence_length": LENGTH} | mask,
         "training": {"steps": STEPS + 2, "global_batch_size": SAMPLES},
         "optimizer": optimizer | {"schedule": "cosine", "warmup_steps": 2,
                                   "min_learning_rate": 0.001, "weight_decay": 0.1},
@@ -152,9 +161,9 @@ def build(m, generator):
 # ---- training ----
 
 
-def cut(tokens):
+def cut(tokens, begins):
     """(inputs, targets, weights), each (SAMPLES, LENGTH): sample s is LENGTH + 1 tokens from
-    s LENGTH on, what is behind the end weighs 0."""
+    s LENGTH on, what is behind the end weighs 0, and so do tokens at places `begins`."""
     inputs = torch.zeros(SAMPLES, LENGTH, dtype=torch.long)
     targets, weights = torch.zeros_like(inputs), torch.zeros(SAMPLES, LENGTH, dtype=torch.float64)
     for s in range(SAMPLES):
@@ -162,13 +171,28 @@ def cut(tokens):
         inputs[s, :min(len(sample), LENGTH)] = sample[:LENGTH]
         targets[s, :len(sample) - 1] = sample[1:]
         weights[s, :len(sample) - 1] = 1
+        for t in range(len(sample) - 1):
+            if s * LENGTH + t + 1 in begins:
+                weights[s, t] = 0
     return inputs, targets, weights
 
 
-def loss_of(model, batch):
+def logits_of(model, inputs, begins):
+    """Of each document's part of each sample by itself."""
+    if not begins:
+        return model(inputs).logits
+    rows = []
+    for s, sample in enumerate(inputs):
+        inside = [t for t in range(1, LENGTH) if s * LENGTH + t in begins]
+        parts = zip([0] + inside, inside + [LENGTH])
+        rows.append(torch.cat([model(sample[None, a:b]).logits[0] for a, b in parts]))
+    return torch.stack(rows)
+
+
+def loss_of(model, batch, begins):
     inputs, targets, weights = batch
-    losses = torch.nn.functional.cross_entropy(model(inputs).logits.transpose(1, 2), targets,
-                                               reduction="none")
+    losses = torch.nn.functional.cross_entropy(
+        logits_of(model, inputs, begins).transpose(1, 2), targets, reduction="none")
     return (losses * weights).sum() / weights.sum()
 
 
@@ -192,18 +216,22 @@ def build_curve(optimizer, o, steps):
     return torch.optim.lr_scheduler.SequentialLR(optimizer, [rise, fall], [warmup - 1])
 
 
-def compute(run, seed):
+def compute(run, documents, seed):
     generator = numpy.random.default_rng(seed)
     model = build(run["model"], generator)
     tokens = torch.from_numpy(generator.integers(VOCABULARY, size=TOKENS))
+    begins = set(numpy.cumsum(documents)[:-1].tolist()) if documents else set()
     out = {"tokens": tokens.int()}
+    if documents:
+        assert sum(documents) == TOKENS
+        out["documents"] = torch.tensor(documents, dtype=torch.int32)
     out |= {f"initial.{name}": p.detach().float() for name, p in model.named_parameters()}
     optimizer = build_optimizer(model, run["optimizer"])
     curve = build_curve(optimizer, run["optimizer"], run["training"]["steps"])
     series = {"loss": [], "grad_norm": [], "learning_rate": []}
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = loss_of(model, cut(tokens))
+        loss = loss_of(model, cut(tokens, begins), begins)
         loss.backward()
         if step == 0:
             out |= {f"gradient.{name}": p.grad.clone() for name, p in model.named_parameters()}
@@ -230,9 +258,9 @@ def main():
     check, folder = sys.argv[1] == "--check", pathlib.Path(sys.argv[-1])
     warnings.filterwarnings("ignore", category=UserWarning)  # SequentialLR's about its own calls
     torch.set_num_threads(1)
-    for seed, (case, (model, optimizer)) in enumerate(CASES.items()):
-        run = run_file(model, optimizer)
-        tensors = compute(run, seed)
+    for seed, (case, (model, optimizer, documents)) in enumerate(CASES.items()):
+        run = run_file(model, optimizer, documents)
+        tensors = compute(run, documents, seed)
         print(case, "losses", *tensors["loss"], "norms", *tensors["grad_norm"])
         if check:
             compare(case, folder, run, tensors)

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records are written at a known offset, so that one which was torn is written over by the next.
+ */
+#include "base/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+
+struct ech_journal {
+    char *path;
+    int fd;
+    off_t end;         /* behind the last whole record */
+    int64_t lost, row; /* records in all, and since the last one that was written */
+};
+
+ech_status ech_journal_open(const char *path, bool anew, ech_journal **out)
+{
+    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (anew ? O_TRUNC : 0);
+    int fd = open(path, flags, 0666);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(fd, &info) != 0) info.st_size = 0;
+    ech_journal *journal = ech_calloc(1, sizeof *journal);
+    journal->path = ech_strdup(path);
+    journal->fd = fd;
+    journal->end = info.st_size;
+    *out = journal;
+    return ECH_OK;
+}
+
+/* 0, or what the system said. */
+static int write_at_end(const ech_journal *journal, const char *record, size_t n)
+{
+    off_t at = journal->end;
+    while (n > 0) {
+        ssize_t put = pwrite(journal->fd, record, n, at);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return errno;
+        if (put == 0) return EIO;
+        record += put;
+        n -= (size_t)put;
+        at += put;
+    }
+    return 0;
+}
+
+/* A file without a name takes all that is written, and nobody will ever read it. */
+static bool is_gone(const ech_journal *journal)
+{
+    struct stat info;
+    return fstat(journal->fd, &info) == 0 && info.st_nlink == 0;
+}
+
+static bool lose(ech_journal *journal, const char *why)
+{
+    journal->lost++;
+    if (journal->row++ == 0)
+        ech_log_warn("%s: cannot be written: %s; the run goes on without it", journal->path, why);
+    return false;
+}
+
+bool ech_journal_add(ech_journal *journal, const void *record, size_t n)
+{
+    if (is_gone(journal)) return lose(journal, "it was removed");
+    int why = write_at_end(journal, record, n);
+    if (why) {
+        /* Where that fails, too, the next record covers the piece. */
+        if (ftruncate(journal->fd, journal->end) != 0) errno = 0;
+        return lose(journal, strerror(why));
+    }
+    if (journal->row)
+        ech_log_info("%s: is written again; %lld records are missing", journal->path,
+                     (long long)journal->row);
+    journal->row = 0;
+    journal->end += (off_t)n;
+    return true;
+}
+
+int64_t ech_journal_lost(const ech_journal *journal)
+{
+    return journal->lost;
+}
+
+void ech_journal_close(ech_journal *journal)
+{
+    if (!journal) return;
+    if (journal->row)
+        ech_log_warn("%s: the last %lld records are missing", journal->path,
+                     (long long)journal->row);
+    close(journal->fd);
+    free(journal->path);
+    free(journal);
+}

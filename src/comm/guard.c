@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The thread beside a rank.
+ */
+#include "comm/guard.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "comm/absent.h"
+
+/* Milliseconds between looks for ranks that have not come to the board yet, and until a death is
+ * reported: a launcher that ends all ranks at once is no death to be explained. */
+enum { COMING_MS = 100, SETTLE_MS = 100 };
+
+/* Seconds that the process has to unwind after a death. */
+static const double unwind_seconds = 5;
+
+struct ech_guard {
+    pthread_t thread;
+    pthread_mutex_t lock; /* of what follows, as far as both threads use it */
+    int wake;             /* an eventfd: something has changed */
+    double deadline;      /* seconds */
+    const char *call;     /* under way; NULL: none */
+    double call_ends_by;  /* on the clock */
+    bool over;
+    ech_board *board;
+    int slot;
+
+    /* Of the thread alone. */
+    int n;                 /* slots, once there is a board */
+    bool *known;           /* [n]: has come */
+    pid_t *process;        /* [n]: who */
+    struct pollfd *polled; /* [1 + n]: wake, and a descriptor of each process, or -1 */
+    double ends_by;        /* the process has to have ended; 0: it has not */
+};
+
+static void wake(ech_guard *guard)
+{
+    uint64_t one = 1;
+    ssize_t n = write(guard->wake, &one, sizeof one);
+    (void)n; /* a counter that is full wakes as well */
+}
+
+void ech_guard_enter(ech_guard *guard, const char *call)
+{
+    pthread_mutex_lock(&guard->lock);
+    guard->call = call;
+    guard->call_ends_by = ech_clock_now() + guard->deadline;
+    pthread_mutex_unlock(&guard->lock);
+    wake(guard);
+}
+
+void ech_guard_leave(ech_guard *guard)
+{
+    pthread_mutex_lock(&guard->lock);
+    guard->call = NULL;
+    pthread_mutex_unlock(&guard->lock);
+}
+
+void ech_guard_watch(ech_guard *guard, ech_board *board, int slot)
+{
+    pthread_mutex_lock(&guard->lock);
+    guard->slot = slot;
+    guard->board = board;
+    pthread_mutex_unlock(&guard->lock);
+    wake(guard);
+}
+
+/* ---- calls that take too long ---- */
+
+static void check_call(ech_guard *guard)
+{
+    pthread_mutex_lock(&guard->lock);
+    const char *call = guard->call;
+    bool late = call && ech_clock_now() > guard->call_ends_by;
+    const ech_board *board = guard->board;
+    pthread_mutex_unlock(&guard->lock);
+    if (!late) return;
+    ech_text who = {0};
+    ech_absent_describe(board, &who);
+    ech_fail_at(__FILE__, __LINE__, ECH_ECOMM,
+                "%s has waited %g s for the other ranks: %s; if they may take that long, raise "
+                "parallel.deadline",
+                call, guard->deadline, who.at);
+    ech_text_free(&who);
+    _exit(1);
+}
+
+/* ---- deaths ---- */
+
+static void begin_watch(ech_guard *guard)
+{
+    guard->n = atomic_load(&guard->board->members);
+    size_t n = (size_t)guard->n;
+    guard->known = ech_calloc(n, sizeof *guard->known);
+    guard->process = ech_calloc(n, sizeof *guard->process);
+    free(guard->polled);
+    guard->polled = ech_calloc(n + 1, sizeof *guard->polled);
+    guard->polled[0] = (struct pollfd){.fd = guard->wake, .events = POLLIN};
+    for (size_t i = 1; i <= n; i++) guard->polled[i] = (struct pollfd){.fd = -1, .events = POLLIN};
+}
+
+/* True when all have come. A kernel without such descriptors (before 5.3) shows no deaths. */
+static bool meet(ech_guard *guard)
+{
+    bool all = true;
+    for (int i = 0; i < guard->n; i++) {
+        pid_t process = atomic_load(&guard->board->slot[i].process);
+        if (!guard->known[i] && process > 0) {
+            guard->known[i] = true;
+            guard->process[i] = process;
+            if (i != guard->slot)
+                guard->polled[i + 1].fd = (int)syscall(SYS_pidfd_open, process, 0);
+        }
+        all = all && guard->known[i];
+    }
+    return all;
+}
+
+static void report_death(ech_guard *guard, int slot)
+{
+    ech_board *board = guard->board;
+    int rank = atomic_load(&board->slot[slot].rank),
+        own = atomic_load(&board->slot[guard->slot].rank);
+    guard->ends_by = ech_clock_now() + unwind_seconds;
+    if (ech_board_claim_report(board)) {
+        ech_text where = {0};
+        ech_board_print(board);
+        ech_board_describe(board, rank, &where);
+        ech_fail_at(__FILE__, __LINE__, ECH_ECOMM,
+                    "rank %d (process %d) has died, and the job with it: %s; the launcher knows of "
+                    "what; if nobody killed it, memory may have run out: see dmesg",
+                    rank, (int)guard->process[slot], where.at);
+        ech_text_free(&where);
+    }
+    ech_board_abort(board, own);
+}
+
+static void note_deaths(ech_guard *guard)
+{
+    for (int i = 0; i < guard->n; i++) {
+        struct pollfd *life = &guard->polled[i + 1];
+        if (life->fd < 0 || !life->revents) continue;
+        close(life->fd);
+        life->fd = -1;
+        bool has_left = atomic_load(&guard->board->slot[i].process) != guard->process[i];
+        if (has_left || atomic_load(&guard->board->is_watched)) continue;
+        poll(NULL, 0, SETTLE_MS);
+        if (guard->ends_by <= 0 && !ech_board_aborted(guard->board)) report_death(guard, i);
+    }
+}
+
+/* ---- the thread ---- */
+
+/* Milliseconds until something is due; -1: nothing is. */
+static int left_ms(const ech_guard *guard, bool coming)
+{
+    double due = guard->ends_by;
+    if (guard->call && (due <= 0 || guard->call_ends_by < due)) due = guard->call_ends_by;
+    double left = due > 0 ? due - ech_clock_now() : -1;
+    int ms = due <= 0 ? -1 : left <= 0 ? 0 : left < 3600 ? (int)(left * 1000) + 1 : 3600000;
+    return coming && (ms < 0 || ms > COMING_MS) ? COMING_MS : ms;
+}
+
+static void *run(void *argument)
+{
+    ech_guard *guard = argument;
+    for (;;) {
+        pthread_mutex_lock(&guard->lock);
+        bool over = guard->over, begins = guard->board && !guard->known;
+        bool coming = false;
+        if (begins) begin_watch(guard);
+        if (guard->board) coming = !meet(guard);
+        int ms = left_ms(guard, coming);
+        pthread_mutex_unlock(&guard->lock);
+        if (over) return NULL;
+        if (poll(guard->polled, (nfds_t)guard->n + 1, ms) < 0) continue; /* interrupted */
+        uint64_t count;
+        if (guard->polled[0].revents && read(guard->wake, &count, sizeof count) < 0) continue;
+        if (guard->n) note_deaths(guard);
+        if (guard->ends_by > 0 && ech_clock_now() > guard->ends_by) _exit(1);
+        check_call(guard);
+    }
+}
+
+ech_status ech_guard_start(double deadline_seconds, ech_guard **out)
+{
+    sigset_t all, before;
+    ech_guard *guard = ech_calloc(1, sizeof *guard);
+    guard->deadline = deadline_seconds;
+    guard->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    guard->polled = ech_calloc(1, sizeof *guard->polled);
+    guard->polled[0] = (struct pollfd){.fd = guard->wake, .events = POLLIN};
+    pthread_mutex_init(&guard->lock, NULL);
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are for the rank */
+    int error = guard->wake < 0 ? errno : pthread_create(&guard->thread, NULL, run, guard);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        if (guard->wake >= 0) close(guard->wake);
+        pthread_mutex_destroy(&guard->lock);
+        free(guard->polled);
+        free(guard);
+        ECH_FAIL(ECH_EIO, "the system starts no further thread: %s", strerror(error));
+    }
+    *out = guard;
+    return ECH_OK;
+}
+
+void ech_guard_stop(ech_guard *guard)
+{
+    if (!guard) return;
+    pthread_mutex_lock(&guard->lock);
+    guard->over = true;
+    pthread_mutex_unlock(&guard->lock);
+    wake(guard);
+    pthread_join(guard->thread, NULL);
+    for (int i = 0; i < guard->n; i++)
+        if (guard->polled[i + 1].fd >= 0) close(guard->polled[i + 1].fd);
+    close(guard->wake);
+    pthread_mutex_destroy(&guard->lock);
+    free(guard->known);
+    free(guard->process);
+    free(guard->polled);
+    free(guard);
+}

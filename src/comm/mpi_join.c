@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backend `mpi`: how a process becomes a rank, and how it ends.
+ *
+ * Most calls here wait for all processes without looking at a clock; a guard does.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "comm/launch.h"
+#include "comm/mpi_state.h"
+
+enum { PATH_BYTES = 256 };
+
+static ech_status init_library(ech_mpi_state *state)
+{
+    int initialized, finalized, level;
+    ECH_TRY(ech_mpi_check(MPI_Finalized(&finalized), "MPI_Finalized"));
+    if (finalized)
+        ECH_FAIL(ECH_EUNSUPPORTED, "MPI cannot start again in a process where it has ended");
+    ECH_TRY(ech_mpi_check(MPI_Initialized(&initialized), "MPI_Initialized"));
+    if (!initialized) {
+        ECH_TRY(ech_mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level),
+                              "MPI_Init_thread"));
+        state->finalizes = true;
+    }
+    ECH_TRY(ech_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+                          "MPI error handler"));
+    ECH_TRY(ech_mpi_check(MPI_Query_thread(&level), "MPI_Query_thread"));
+    if (level < MPI_THREAD_SERIALIZED)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s offers thread level %d, but %d (serialized) is needed: "
+                 "use an MPI built with thread support",
+                 ech_mpi_version(), level, MPI_THREAD_SERIALIZED);
+    return ECH_OK;
+}
+
+static const char *look_up(const char *name)
+{
+    return getenv(name);
+}
+
+static ech_status check_size(int wanted)
+{
+    int size;
+    ECH_TRY(ech_mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size"));
+    ECH_TRY(ech_launch_check(look_up, size, ech_mpi_version(), ech_mpi_launcher()));
+    if (wanted && wanted != size)
+        ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but the launcher started %d: use %s -n %d",
+                 wanted, size, ech_mpi_launcher(), wanted);
+    return ECH_OK;
+}
+
+/* 0: machines are what they are. */
+static int pretended_machines;
+
+void ech_mpi_pretend_machines(int machines)
+{
+    pretended_machines = machines;
+}
+
+/* The processes of this machine, in the order of MPI_COMM_WORLD. */
+static ech_status find_machine(MPI_Comm *machine)
+{
+    int rank;
+    ECH_TRY(ech_mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank"));
+    if (pretended_machines)
+        return ech_mpi_check(
+            MPI_Comm_split(MPI_COMM_WORLD, rank % pretended_machines, rank, machine),
+            "MPI_Comm_split");
+    return ech_mpi_check(
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, machine),
+        "MPI_Comm_split_type");
+}
+
+/* All processes, machine by machine in the order of their first ones: where the launcher deals
+ * processes out in turn, the ranks of a machine follow each other all the same. Where they do so
+ * already, ranks are those of MPI_COMM_WORLD; rank 0 always is. */
+static ech_status order_ranks(MPI_Comm machine, MPI_Comm *out)
+{
+    int first; /* of the machine; processes with equal keys keep their order */
+    ECH_TRY(ech_mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &first), "MPI_Comm_rank"));
+    ECH_TRY(ech_mpi_check(MPI_Bcast(&first, 1, MPI_INT, 0, machine), "MPI_Bcast"));
+    return ech_mpi_check(MPI_Comm_split(MPI_COMM_WORLD, 0, first, out), "MPI_Comm_split");
+}
+
+static ech_status make_communicators(ech_mpi_state *state, MPI_Comm machine)
+{
+    ECH_TRY(order_ranks(machine, &state->points));
+    ECH_TRY(ech_mpi_check(MPI_Comm_dup(state->points, &state->groups), "MPI_Comm_dup"));
+    int found, *limit;
+    ECH_TRY(
+        ech_mpi_check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found), "MPI_TAG_UB"));
+    if (!found || *limit < ECH_COMM_TAGS - 1)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s has tags up to %d, but %d are needed: use another MPI",
+                 ech_mpi_version(), found ? *limit : 0, ECH_COMM_TAGS);
+    state->tag_limit = *limit;
+    return ECH_OK;
+}
+
+/* The board's file: local rank 0 takes one (path "": it cannot), the others of this machine open it. */
+static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, char *path,
+                             ech_board **board)
+{
+    ech_status st = ECH_OK;
+    if (local_rank == 0) st = ech_board_file_take(local_size, path, PATH_BYTES, board);
+    if (st != ECH_OK) *path = '\0';
+    ECH_TRY(ech_mpi_check(MPI_Bcast(path, PATH_BYTES, MPI_CHAR, 0, machine), "MPI_Bcast"));
+    if (local_rank != 0) st = *path ? ech_board_file_open(path, local_size, board) : ECH_EABORTED;
+    /* All ranks of the job go on, or none. */
+    int mine = st, worst;
+    ECH_TRY(ech_mpi_check(MPI_Allreduce(&mine, &worst, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD),
+                          "MPI_Allreduce"));
+    if (st == ECH_OK && worst != ECH_OK) st = ECH_EABORTED;
+    return st;
+}
+
+/* Once everyone has opened the file nobody needs its name: nothing is left of a killed job. */
+static ech_status share_board(MPI_Comm machine, int local_rank, int local_size, ech_board **board)
+{
+    char path[PATH_BYTES] = "";
+    ech_status st = open_board(machine, local_rank, local_size, path, board);
+    if (local_rank == 0 && *path) unlink(path);
+    return st;
+}
+
+/* Makes the endpoint of this process among those of its machine. */
+static ech_status join_machine(ech_mpi_state *state, MPI_Comm machine, double deadline_seconds,
+                               ech_comm **out)
+{
+    int rank, size, local_rank, local_size;
+    ECH_TRY(make_communicators(state, machine));
+    ECH_TRY(ech_mpi_check(MPI_Comm_rank(state->points, &rank), "MPI_Comm_rank"));
+    ECH_TRY(ech_mpi_check(MPI_Comm_size(state->points, &size), "MPI_Comm_size"));
+    ECH_TRY(ech_mpi_check(MPI_Comm_rank(machine, &local_rank), "MPI_Comm_rank"));
+    ECH_TRY(ech_mpi_check(MPI_Comm_size(machine, &local_size), "MPI_Comm_size"));
+
+    ech_board *board = NULL;
+    ech_status st = share_board(machine, local_rank, local_size, &board);
+    if (st != ECH_OK) {
+        ech_board_file_unmap(board);
+        return st;
+    }
+    *out =
+        ech_comm_make(&ech_comm_mpi, rank, size, local_rank, local_size, deadline_seconds, board);
+    (*out)->state = state;
+    return ECH_OK;
+}
+
+static ech_status join_processes(ech_mpi_state *state, int wanted, double deadline_seconds,
+                                 ech_comm **out)
+{
+    MPI_Comm machine;
+    ECH_TRY(init_library(state));
+    ECH_TRY(check_size(wanted));
+    ECH_TRY(find_machine(&machine));
+    ech_status st = join_machine(state, machine, deadline_seconds, out);
+    MPI_Comm_free(&machine);
+    return st;
+}
+
+ech_status ech_mpi_join(ech_mpi_state *state, int wanted, double deadline_seconds, ech_comm **out)
+{
+    ECH_TRY(ech_guard_start(deadline_seconds, &state->guard));
+    ech_guard_enter(state->guard, "the start of MPI");
+    ech_status st = join_processes(state, wanted, deadline_seconds, out);
+    ech_guard_leave(state->guard);
+    if (st == ECH_OK) ech_guard_watch(state->guard, (*out)->board, (*out)->local_rank);
+    return st;
+}
+
+void ech_mpi_leave(ech_mpi_state *state)
+{
+    int finalized = 0;
+    if (state->guard) ech_guard_enter(state->guard, "the end of MPI");
+    MPI_Finalized(&finalized);
+    if (!finalized) {
+        if (state->points != MPI_COMM_NULL) MPI_Comm_free(&state->points);
+        if (state->groups != MPI_COMM_NULL) MPI_Comm_free(&state->groups);
+        if (state->finalizes) MPI_Finalize();
+    }
+    ech_guard_stop(state->guard);
+    free(state->parts.at);
+    free(state);
+}

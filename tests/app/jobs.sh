@@ -1,0 +1,52 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# For tests of running jobs: the ranks' processes, and waiting for what they do. To be sourced; wants
+# $echelon, and sets `ranks`.
+
+# Every process below this one.
+below() {
+    local child
+    for child in $(cat "/proc/$1/task/"*/children 2>/dev/null); do
+        echo "$child"
+        below "$child"
+    done
+}
+
+# find_ranks N ROOT: fills ranks, the process of each rank, once there are N of them below ROOT.
+find_ranks() {
+    local process rank found=0
+    ranks=()
+    for process in $(below "$2"); do
+        [ "/proc/$process/exe" -ef "$echelon" ] || continue
+        rank=$(tr '\0' '\n' 2>/dev/null <"/proc/$process/environ" |
+            sed -nE 's/^(OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID)=([0-9]+)$/\2/p' | head -1)
+        [ -n "$rank" ] || continue
+        ranks[rank]=$process
+        found=$((found + 1))
+    done
+    [ $found = "$1" ]
+}
+
+lives() {
+    local state
+    state=$(sed -nE 's/^State:\s*(.).*/\1/p' "/proc/$1/status" 2>/dev/null)
+    [ -n "$state" ] && [ "$state" != Z ] # a zombie is only what its parent has not looked at
+}
+
+# The last step in a metrics file; 0: none yet.
+last_step() {
+    local step
+    step=$(tail -n 2 "$1" 2>/dev/null | sed -nE 's/^\{"step":([0-9]+),.*/\1/p' | tail -n 1)
+    echo "${step:-0}"
+}
+
+# wait_until SECONDS COMMAND ...: until it succeeds; false after that long.
+wait_until() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.02
+    done
+}

@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Kills at random moments: a job with --restarts of which ranks are killed over and over comes to its
+# end, with the parameters of a run that nobody disturbed, bit for bit, and loses no more steps by a
+# kill than lie between two checkpoints. And what is not to be started again is not.
+#     restarts.sh ECHELON [KILLS [SEED]]
+set -u
+echelon=${1:?usage: restarts.sh ECHELON [KILLS [SEED]]}
+kills=${2:-6} seed=${3:-1}
+# shellcheck source-path=SCRIPTDIR source=jobs.sh
+. "$(dirname "$0")/jobs.sh"
+if ! "$echelon" --version | grep -q 'MPI:.*(/'; then
+    echo "SKIPPED: no launcher of MPI"
+    exit 77
+fi
+folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-restarts-XXXXXX") || exit 1
+cd "$folder" || exit 1
+export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
+failures=0 job='' ranks=() every=5
+
+clean_up() {
+    [ -n "$job" ] && kill -9 "$job" "${ranks[@]}" 2>/dev/null
+    rm -rf "$folder"
+}
+trap clean_up EXIT
+
+complain() {
+    echo "FAILED: $*"
+    sed 's/^/    | /' out err 2>/dev/null | tail -40
+    failures=$((failures + 1))
+}
+
+seq -s ' and then ' 1 400 >text.txt
+"$echelon" data text.txt text >/dev/null 2>&1 || exit 1
+cat >run.yaml <<Y
+model:
+  architecture: llama
+  hidden_size: 32
+  num_hidden_layers: 4
+  num_attention_heads: 4
+data:
+  train: text
+  sequence_length: 16
+training:
+  steps: 30
+  global_batch_size: 16
+  micro_batch_size: 2
+  check_every: 0
+optimizer:
+  learning_rate: 0.003
+parallel:
+  threads: 1
+checkpoint:
+  every: $every
+  keep: 3
+log:
+  directory: run
+  every: 1000
+Y
+
+# ---- what is not started again ----
+
+# refuses NAME CODE TEXT WORD ...: how a job that is over at once ends.
+refuses() {
+    local name=$1 wanted=$2 text=$3 code
+    shift 3
+    "$echelon" train run.yaml --restarts 3 "$@" >out 2>err </dev/null
+    code=$?
+    [ $code = "$wanted" ] || complain "$name: exit code $code instead of $wanted"
+    grep -Eqe "$text" err || complain "$name: no \"$text\""
+    ! grep -q "restart [0-9] of" err || complain "$name: was started again"
+}
+refuses "a missing file" 2 "none.idx: no such file" data.train=none --ranks 2
+refuses "a wrong key" 2 "no such key" training.stepz=3
+refuses "a folder that cannot be made" 1 "before its first step" --ranks 2 log.directory=/dev/null/x
+OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 \
+    refuses "a rank of somebody's launcher" 2 "error: --restarts 3: Open MPI's mpirun started this"
+refuses "the time limit" 75 "as training.time_limit says" --ranks 2 training.time_limit=0.01s
+[ "$(ls run/checkpoints)" = step-00000001 ] || complain "the time limit: not saved after a step"
+rm -rf run
+
+# ---- kills ----
+
+resumed() {
+    [ "$(grep -c "restart [0-9]* of" err)" = "$1" ] && [ "$(grep -c "resuming from" err)" = "$1" ]
+}
+comes_to() { # STEP, under the job
+    ! lives "$job" || [ "$(last_step run/metrics.jsonl)" -ge "$1" ]
+}
+
+# disturb NAME RANKS WORD ...: victims are ranks, or now and then the launcher; with one process for
+# all ranks it.
+disturb() {
+    local name=$1 n=$2 i at from=0 start=0 step victim pid launcher saved lost worst=0 unfinished idle=0
+    shift 2
+    RANDOM=$seed
+    local steps=$((kills * 60))
+    rm -rf run calm
+    "$echelon" train run.yaml "$@" training.steps=$steps log.directory=calm >out 2>err </dev/null ||
+        complain "$name: undisturbed, it fails"
+    "$echelon" train run.yaml "$@" training.steps=$steps --restarts "$kills" >out 2>err </dev/null &
+    job=$!
+    for ((i = 0; i < kills; i++)); do
+        # One start without a gain is forgiven, a second is not.
+        at=$((start + (idle ? every + 1 : 1) + RANDOM % (2 * every)))
+        victim=$((RANDOM % (n + 1)))
+        if ! wait_until 120 resumed $i || ! wait_until 120 comes_to $at || ! lives "$job"; then
+            complain "$name: kill $i finds no job at step $at"
+            break
+        fi
+        launcher=$(below "$job" | head -1)
+        find_ranks "$n" "$job"
+        pid=${ranks[victim]:-$launcher}
+        unfinished=$(find run/checkpoints -name '*.tmp' 2>/dev/null | wc -l)
+        step=$(last_step run/metrics.jsonl)
+        kill -9 "$pid"
+        wait_until 120 resumed $((i + 1)) || { complain "$name: kill $i ends it"; break; }
+        saved=$(grep "resuming from" err | tail -1 | sed -E 's/.*step-0*([0-9]+) .*/\1/')
+        lost=$((step - saved))
+        [ $lost -gt $worst ] && worst=$lost
+        # While a checkpoint is being written, the one before it counts.
+        [ $lost -le $((every + (unfinished ? every : 0))) ] ||
+            complain "$name: kill $i at step $step loses $lost steps"
+        idle=$((saved == from))
+        from=$saved start=$saved
+    done
+    wait_until 300 eval '! lives "$job"'
+    wait "$job"
+    i=$?
+    job=
+    [ $i = 0 ] || complain "$name: exit code $i instead of 0"
+    [ "$(grep -c "restart [0-9]* of $kills, from step" err)" = "$kills" ] ||
+        complain "$name: not $kills restarts"
+    if grep -Eq "AddressSanitizer|runtime error:|ThreadSanitizer" err; then
+        complain "$name: a sanitizer speaks"
+    fi
+    saved=checkpoints/step-$(printf %08d $steps)
+    diff -r "calm/$saved/model" "run/$saved/model" >/dev/null ||
+        complain "$name: other parameters than undisturbed"
+    diff -r "calm/$saved/state" "run/$saved/state" >/dev/null ||
+        complain "$name: another state of the optimizer than undisturbed"
+    find run/checkpoints -name '*.tmp' | grep . && complain "$name: unfinished checkpoints are left"
+    echo "$name: $kills kills, at most $worst steps lost by one, the same bits"
+}
+disturb "a pipeline of 3 ranks" 3 --ranks 3 parallel.pipeline=3
+kills=$(((kills + 2) / 3))
+disturb "2 ranks as threads" 2 --ranks 2 parallel.comm=local
+disturb "a lone rank" 1
+
+# Over and over at the same place: it gives up, and says why.
+rm -rf run
+"$echelon" train run.yaml --restarts 9 training.steps=1000000 checkpoint.every=0 >out 2>err </dev/null &
+job=$!
+for i in 0 1; do
+    wait_until 120 eval '[ "$(grep -c "restart [0-9]* of" err)" = $i ]'
+    [ $i = 0 ] || wait_until 120 eval '[ "$(below "$job" | head -1)" != "$launcher" ]'
+    launcher=
+    wait_until 120 eval 'launcher=$(below "$job" | head -1) && [ -n "$launcher" ]'
+    kill -9 "$launcher"
+    wait_until 120 eval '! lives "$launcher"'
+done
+wait_until 120 eval '! lives "$job"'
+wait "$job"
+[ $? = 1 ] || complain "a crash loop: not exit code 1"
+job=
+grep -q "not started again: two starts in a row have saved no new checkpoint" err ||
+    complain "a crash loop: does not say why it gives up"
+
+echo "$failures failures"
+[ $failures = 0 ]

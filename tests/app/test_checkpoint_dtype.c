@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * checkpoint.dtype: a run whose checkpoints are rounded for others is the same run, bit for bit, and
+ * either kind of checkpoint resumes under either.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/runs.h"
+#include "app/trained.h"
+#include "tensor/convert.h"
+
+enum { HALF = 3, WHOLE = 6 };
+
+static void train(const char *name, const char *layout, int ranks, const char *more)
+{
+    char words[700];
+    snprintf(words, sizeof words,
+             "training.steps=6 checkpoint.every=3 training.micro_batch_size=2 "
+             "parallel.flush_every=3 %s %s",
+             layout, more);
+    runs_train("llama", name, ranks, words);
+}
+
+/* The run in two parts, of which each saves in a type of its own. */
+static void train_in_halves(const char *name, const char *layout, int ranks, const char *first,
+                            const char *second)
+{
+    char words[64];
+    snprintf(words, sizeof words, "checkpoint.dtype=%s", first);
+    train(name, layout, ranks, words);
+    runs_remove_checkpoint(name, WHOLE);
+    snprintf(words, sizeof words, "checkpoint.dtype=%s", second);
+    train(name, layout, ranks, words);
+}
+
+/* Tensor `name` of a checkpoint's model/ or state/, in the type it is stored in. */
+static void *read_stored(const char *run, const char *file, const char *name, ech_saved_tensor *t)
+{
+    char path[512];
+    ech_safetensors *open;
+    runs_path(path, sizeof path, run, WHOLE, file);
+    assert_int_equal(ech_safetensors_open(path, &open), ECH_OK);
+    int i = ech_safetensors_find(open, name);
+    if (i < 0) fail_msg("%s has no %s", path, name);
+    *t = ech_safetensors_get(open, i);
+    int64_t n = 1;
+    for (int d = 0; d < t->dims; d++) n *= t->shape[d];
+    void *data = ech_calloc((size_t)n, ech_dtype_bytes(t->dtype));
+    ech_saved_whole(t, data);
+    assert_int_equal(ech_safetensors_read(open, i, t), ECH_OK);
+    ech_safetensors_close(open);
+    t->shape[0] = n;
+    return data;
+}
+
+/* The weights of run b, saved in `narrow`, are those of a: rounded in model/, in full in state/. */
+static void assert_rounded(const char *a, const char *b, ech_dtype narrow)
+{
+    char path[512];
+    ech_safetensors *file;
+    runs_path(path, sizeof path, a, WHOLE, runs_model);
+    assert_int_equal(ech_safetensors_open(path, &file), ECH_OK);
+    for (int i = 0; i < ech_safetensors_count(file); i++) {
+        const char *name = ech_safetensors_get(file, i).name;
+        char master[300];
+        ech_saved_tensor whole, rounded, full;
+        snprintf(master, sizeof master, "%s.master", name);
+        void *x = read_stored(a, runs_model, name, &whole);
+        void *y = read_stored(b, runs_model, name, &rounded);
+        void *z = read_stored(b, runs_state, master, &full);
+        int64_t n = whole.shape[0];
+        void *expected = ech_calloc((size_t)n, sizeof(double));
+        ech_convert(x, whole.dtype, expected, narrow, n);
+        assert_int_equal(rounded.dtype, narrow);
+        assert_int_equal(full.dtype, whole.dtype);
+        assert_memory_equal(y, expected, (size_t)n * ech_dtype_bytes(narrow));
+        assert_memory_equal(z, x, (size_t)n * ech_dtype_bytes(whole.dtype));
+        free(x);
+        free(y);
+        free(z);
+        free(expected);
+    }
+    ech_safetensors_close(file);
+}
+
+static bool config_has(const char *run, const char *what)
+{
+    char path[512], *text;
+    size_t n;
+    runs_path(path, sizeof path, run, WHOLE, "model/config.json");
+    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    bool has = strstr(text, what) != NULL;
+    free(text);
+    return has;
+}
+
+static void check_layout(const char *layout, int ranks)
+{
+    train("whole", layout, ranks, "");
+    train_in_halves("to-bf16", layout, ranks, "auto", "bf16");
+    assert_rounded("whole", "to-bf16", ECH_BF16);
+    train_in_halves("bf16", layout, ranks, "bf16", "bf16");
+    assert_rounded("whole", "bf16", ECH_BF16);
+    train_in_halves("from-bf16", layout, ranks, "bf16", "fp32");
+    if (!runs_same("whole", "from-bf16", WHOLE)) fail_msg("not the same run with %s", layout);
+    assert_true(config_has("whole", "\"float32\""));
+    assert_true(config_has("bf16", "\"bfloat16\""));
+    runs_remove("whole");
+    runs_remove("to-bf16");
+    runs_remove("from-bf16");
+    runs_remove("bf16");
+}
+
+static void test_resumes_bit_for_bit(void **state)
+{
+    (void)state;
+    check_layout("", 1);
+    check_layout("parallel.pipeline=2 parallel.tensor=2", 4);
+    check_layout("parallel.data=2 checkpoint.background=false", 2);
+    check_layout("parallel.pipeline=2 parallel.schedule=pipedream-2bw", 2);
+}
+
+static void test_fp64_runs(void **state)
+{
+    (void)state;
+    const char *wide = "precision.compute=fp64 parallel.data=2";
+    train("whole", wide, 2, "");
+    train_in_halves("narrow", wide, 2, "bf16", "fp32");
+    assert_rounded("whole", "narrow", ECH_F32);
+    assert_true(config_has("whole", "\"float64\""));
+    assert_true(config_has("narrow", "\"float32\""));
+    train_in_halves("back", wide, 2, "fp32", "auto");
+    assert_true(runs_same("whole", "back", WHOLE));
+    runs_remove("whole");
+    runs_remove("narrow");
+    runs_remove("back");
+}
+
+/* ---- evaluation and sampling: of model/, as others see it ---- */
+
+static ech_status take_first_weight(ech_trained *trained, void *context)
+{
+    *(float *)context = ((const float *)ech_exec_param(trained->session.exec, 0).data)[5];
+    return ECH_OK;
+}
+
+static float first_weight(const char *run)
+{
+    char path[512];
+    float weight = 0;
+    snprintf(path, sizeof path, "%s/%s", fixture_folder, run);
+    assert_int_equal(ech_trained_run(path, 1, take_first_weight, &weight), ECH_OK);
+    return weight;
+}
+
+static void test_what_is_sampled_is_what_is_given_away(void **state)
+{
+    (void)state;
+    train("whole", "", 1, "");
+    train("rounded", "", 1, "checkpoint.dtype=bf16");
+    float full = first_weight("whole"), rounded = first_weight("rounded"), expected;
+    uint16_t half;
+    ech_convert(&full, ECH_F32, &half, ECH_BF16, 1);
+    ech_convert(&half, ECH_BF16, &expected, ECH_F32, 1);
+    assert_true(rounded == expected && rounded != full);
+    runs_remove("whole");
+    runs_remove("rounded");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resumes_bit_for_bit),
+        cmocka_unit_test(test_fp64_runs),
+        cmocka_unit_test(test_what_is_sampled_is_what_is_given_away),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * When a job is started again, and when not. (With launchers and kills: restarts.sh.)
+ */
+#include "checkpoint/scratch.h"
+
+#include "app/command.h"
+#include "app/job.h"
+
+static const ech_job_end killed = {.code = 1, .killed = true, .steps = 3};
+
+static void expect(ech_restarts *restarts, ech_job_end end, int64_t newest, bool goes_on,
+                   const char *wanted)
+{
+    const char *why = "unset";
+    assert_int_equal(ech_restarts_go_on(restarts, &end, newest, &why), goes_on);
+    if (wanted)
+        assert_non_null(strstr(why, wanted));
+    else
+        assert_null(why);
+}
+
+static void leaves_ends_alone(void **state)
+{
+    (void)state;
+    ech_restarts r = {.most = 9, .saved = -1};
+    expect(&r, (ech_job_end){.code = ECH_EXIT_DONE, .steps = 3}, 9, false, NULL);
+    expect(&r, (ech_job_end){.code = ECH_EXIT_USAGE}, 9, false, NULL);
+    expect(&r, (ech_job_end){.code = ECH_EXIT_STOPPED, .steps = 3}, 9, false, NULL);
+    expect(&r, (ech_job_end){.code = 1, .killed = true, .asked = true, .steps = 3}, 9, false, NULL);
+    assert_int_equal(r.used, 0);
+    r.most = 0;
+    expect(&r, killed, 9, false, NULL);
+}
+
+static void goes_on_as_long_as_something_is_won(void **state)
+{
+    (void)state;
+    ech_restarts r = {.most = 3, .saved = -1};
+    for (int i = 0; i < 3; i++) {
+        expect(&r, killed, 10 * i, true, NULL);
+        assert_int_equal(r.used, i + 1);
+        assert_int_equal(r.saved, 10 * i);
+    }
+    expect(&r, killed, 30, false, "all restarts are used up");
+    assert_int_equal(r.used, 3);
+}
+
+static void gives_up_where_nothing_is_won(void **state)
+{
+    (void)state;
+    ech_restarts r = {.most = 9, .saved = 20};
+    expect(&r, killed, 20, true, NULL);
+    assert_int_equal(r.idle, 1);
+    expect(&r, killed, 30, true, NULL);
+    assert_int_equal(r.idle, 0);
+    expect(&r, killed, 30, true, NULL);
+    expect(&r, killed, 30, false, "no new checkpoint");
+    /* A checkpoint that did not verify was removed: that is no gain either. */
+    r = (ech_restarts){.most = 9, .saved = 20};
+    expect(&r, killed, 10, true, NULL);
+    expect(&r, killed, 10, false, "no new checkpoint");
+}
+
+static void does_not_repeat_what_cannot_begin(void **state)
+{
+    (void)state;
+    ech_restarts r = {.most = 9, .saved = -1};
+    expect(&r, (ech_job_end){.code = 1}, -1, false, "before its first step");
+    r = (ech_restarts){.most = 9, .saved = -1};
+    expect(&r, (ech_job_end){.code = 137, .killed = true}, -1, true, NULL);
+    expect(&r, (ech_job_end){.code = 1, .steps = 2}, 5, true, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(leaves_ends_alone),
+        cmocka_unit_test(goes_on_as_long_as_something_is_won),
+        cmocka_unit_test(gives_up_where_nothing_is_won),
+        cmocka_unit_test(does_not_repeat_what_cannot_begin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Journals: whole records or none, on disks that fill up, and in files that vanish.
+ */
+#include "checkpoint/scratch.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "base/journal.h"
+
+static ech_journal *open_journal(const char *path, bool anew)
+{
+    ech_journal *journal = NULL;
+    assert_int_equal(ech_journal_open(path, anew, &journal), ECH_OK);
+    return journal;
+}
+
+static void assert_holds(const char *path, const char *wanted)
+{
+    char *text;
+    size_t n;
+    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    assert_string_equal(text, wanted);
+    free(text);
+}
+
+static void goes_on_or_begins_anew(void **state)
+{
+    (void)state;
+    char *folder = scratch_make(), *path = scratch_write(folder, "j", "before\n", 7);
+    ech_journal *journal = open_journal(path, false);
+    assert_true(ech_journal_add(journal, "a\n", 2));
+    ech_journal_close(journal);
+    assert_holds(path, "before\na\n");
+    journal = open_journal(path, true);
+    assert_holds(path, "");
+    assert_true(ech_journal_add(journal, "b\n", 2));
+    assert_int_equal(ech_journal_lost(journal), 0);
+    ech_journal_close(journal);
+    assert_holds(path, "b\n");
+    free(path);
+    scratch_remove(folder);
+}
+
+/* A limit on the size of files stands for a disk that fills up: it also takes a part of a record. */
+static void loses_whole_records_only(void **state)
+{
+    (void)state;
+    char *folder = scratch_make(), *path = ech_file_join(folder, "j");
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    bool quiet = ech_log_set_quiet(true);
+    ech_journal *journal = open_journal(path, true);
+    assert_true(ech_journal_add(journal, "12345\n", 6));
+    small = (struct rlimit){.rlim_cur = 9, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_false(ech_journal_add(journal, "abcde\n", 6));
+    assert_holds(path, "12345\n");
+    assert_false(ech_journal_add(journal, "fghij\n", 6));
+    assert_true(ech_journal_add(journal, "xy\n", 3)); /* this one fits */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_true(ech_journal_add(journal, "klmno\n", 6));
+    assert_int_equal(ech_journal_lost(journal), 2);
+    ech_journal_close(journal);
+    ech_log_set_quiet(quiet);
+    assert_holds(path, "12345\nxy\nklmno\n");
+    free(path);
+    scratch_remove(folder);
+}
+
+static void notices_that_its_file_was_removed(void **state)
+{
+    (void)state;
+    char *folder = scratch_make(), *path = ech_file_join(folder, "j");
+    bool quiet = ech_log_set_quiet(true);
+    ech_journal *journal = open_journal(path, true);
+    assert_true(ech_journal_add(journal, "a\n", 2));
+    scratch_remove(folder);
+    assert_false(ech_journal_add(journal, "b\n", 2));
+    assert_int_equal(ech_journal_lost(journal), 1);
+    ech_journal_close(journal);
+    ech_log_set_quiet(quiet);
+    free(path);
+}
+
+static void refuses_what_cannot_be_opened(void **state)
+{
+    (void)state;
+    ech_journal *journal = NULL;
+    char *folder = scratch_make();
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_journal_open(folder, false, &journal), ECH_EIO);
+    ech_log_set_quiet(quiet);
+    assert_null(journal);
+    assert_error_has(folder);
+    scratch_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(goes_on_or_begins_anew),
+        cmocka_unit_test(loses_whole_records_only),
+        cmocka_unit_test(notices_that_its_file_was_removed),
+        cmocka_unit_test(refuses_what_cannot_be_opened),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

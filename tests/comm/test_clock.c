@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Clocks that differ by known spans, on pretended machines: the answer is as near as it says, however
+ * long messages take.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "comm/clock.h"
+#include "comm/ranks.h"
+
+typedef struct pretence {
+    int machines, first[RANKS_MOST]; /* of each machine; ranks in all at the end */
+    double ahead[RANKS_MOST];        /* seconds by which the machine's clock is ahead of rank 0's */
+    ech_clock_offset found[RANKS_MOST];
+} pretence;
+
+static double read_ahead(const void *context)
+{
+    return ech_clock_now() + *(const double *)context;
+}
+
+static int machine_of(const pretence *p, int rank)
+{
+    int m = 0;
+    while (rank >= p->first[m + 1]) m++;
+    return m;
+}
+
+static ech_status agree(ech_comm *comm, void *context)
+{
+    pretence *p = context;
+    int rank = ech_comm_rank(comm), m = machine_of(p, rank);
+    ech_machine machine = {p->first[m], p->first[m + 1] - p->first[m]};
+    /* Twice: nothing of the first time is left under way. */
+    for (int i = 0; i < 2; i++)
+        ECH_TRY(ech_clock_agree(comm, machine, read_ahead, &p->ahead[m], &p->found[rank]));
+    return ECH_OK;
+}
+
+static void check(pretence p)
+{
+    int ranks = p.first[p.machines];
+    assert_int_equal(ranks_run(ranks, 60, agree, &p, NULL), ECH_OK);
+    for (int rank = 0; rank < ranks; rank++) {
+        int m = machine_of(&p, rank);
+        const ech_clock_offset *found = &p.found[rank];
+        /* The clock was read within the round trip, so that its middle is no further off. */
+        assert_true(fabs(found->seconds + p.ahead[m]) <= found->error + 1e-9);
+        assert_true(m == 0 ? found->error <= 0 && fabs(found->seconds) <= 0 : found->error > 0);
+        assert_memory_equal(found, &p.found[p.first[m]], sizeof *found);
+    }
+}
+
+static void pretended_machines(void **state)
+{
+    (void)state;
+    check((pretence){.machines = 1, .first = {0, 1}});
+    check((pretence){.machines = 1, .first = {0, 3}});
+    check((pretence){.machines = 2, .first = {0, 1, 2}, .ahead = {0, 1000.25}});
+    check((pretence){.machines = 2, .first = {0, 3, 4}, .ahead = {0, -0.001}});
+    check((pretence){.machines = 4, .first = {0, 1, 4, 5, 7}, .ahead = {0, -4096.5, 1e-3, 1e5}});
+}
+
+static ech_status ask_machine(ech_comm *comm, void *context)
+{
+    (void)context;
+    ech_machine machine = ech_machine_of(comm);
+    RANKS_CHECK(machine.first == 0 && machine.ranks == ech_comm_size(comm));
+    return ECH_OK;
+}
+
+static void threads_are_one_machine(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(3, 60, ask_machine, NULL, NULL), ECH_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pretended_machines),
+        cmocka_unit_test(threads_are_one_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
