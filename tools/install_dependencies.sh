@@ -12,6 +12,7 @@ packages=(
     libopenmpi-dev openmpi-bin
     libdnnl-dev libopenblas-openmp-dev
     libyaml-dev libjansson-dev libxxhash-dev librandom123-dev
+    libpcre2-dev libutf8proc-dev
     libprotobuf-c-dev protobuf-c-compiler libisal-dev # TensorBoard events
     libcmocka-dev
     bible-kjv # `bible -f -l65535 gen1:1-rev22:21` prints a corpus of 4.4 MB to train on

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon eval DIR --data PREFIX [--samples N] [--batch B]
+ * echelon eval DIR --data SOURCES [--split SHARES] [--samples N] [--batch B]
  */
 #include <inttypes.h>
 #include <math.h>
@@ -11,9 +11,9 @@
 #include "app/trained.h"
 
 static const char about[] =
-    "Loss of a trained model on the tokens PREFIX.bin and PREFIX.idx (see `echelon data'). DIR is "
-    "a "
-    "run directory, a folder of checkpoints (the newest that verifies is taken) or one checkpoint."
+    "Loss of a trained model on token files: the prefix of a .bin and .idx (see `echelon data'), "
+    "or whatever data.train may say. DIR is a run directory, a folder of checkpoints (the newest "
+    "that verifies is taken), one checkpoint, or a Hugging Face model of a supported family."
     "\vPrints one line: the mean loss per token in nats, the perplexity exp(loss), and how many "
     "tokens "
     "were predicted.";
@@ -21,13 +21,15 @@ static const char about[] =
 enum { MOST_BATCH = 1 << 20 };
 
 static const struct argp_option options[] = {
-    {"data", 'd', "PREFIX", 0, "tokens to evaluate on", 0},
+    {"data", 'd', "SOURCES", 0, "tokens to evaluate on, as data.train names them", 0},
+    {"split", 's', "SHARES", 0,
+     "only the third share of the documents: what data.split left for tests", 0},
     {"samples", 'n', "N", 0, "only the first N samples (0: all)", 0},
     {"batch", 'b', "B", 0, "samples at a time (8): costs memory, changes no result", 0},
     {0}};
 
 typedef struct eval_arguments {
-    const char *directory, *data;
+    const char *directory, *data, *split;
     int64_t samples, batch;
 } eval_arguments;
 
@@ -37,6 +39,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
     switch (key) {
     case 'd':
         in->data = text;
+        return 0;
+    case 's':
+        in->split = text;
         return 0;
     case 'n':
         in->samples = ech_option_int(state, "--samples", text, 0, INT64_MAX);
@@ -80,14 +85,10 @@ static ech_status run_batches(ech_exec *exec, const eval_arguments *in, int64_t 
     return status;
 }
 
-static ech_status evaluate_file(const ech_trained *trained, const eval_arguments *in,
-                                const ech_token_file *file)
+static ech_status evaluate_corpus(const ech_trained *trained, const eval_arguments *in,
+                                  const ech_corpus *corpus)
 {
-    int64_t T = trained->config->data.sequence_length;
-    int64_t samples = ech_data_samples(ech_token_file_tokens(file), T);
-    if (samples < 1)
-        ECH_FAIL(ECH_EINPUT, "%s: too few tokens (%" PRId64 ") to predict one", in->data,
-                 ech_token_file_tokens(file));
+    int64_t T = trained->config->data.sequence_length, samples = ech_corpus_samples(corpus);
     if (in->samples > 0 && in->samples < samples) samples = in->samples;
     ech_loader_options wanted = {.sequence_length = T,
                                  .global_batch_size = in->batch,
@@ -99,7 +100,7 @@ static ech_status evaluate_file(const ech_trained *trained, const eval_arguments
                                  .prefetch = (int)trained->config->data.prefetch};
     ech_loader *loader;
     eval_sums sums = {0};
-    ECH_TRY(ech_loader_create(file, &wanted, 0, &loader));
+    ECH_TRY(ech_loader_create(corpus, &wanted, 0, &loader));
     ech_exec_set_loader(trained->session.exec, ECH_EVALUATE, loader);
     ech_status status = run_batches(trained->session.exec, in, samples, &sums);
     ech_loader_destroy(loader);
@@ -112,10 +113,19 @@ static ech_status evaluate_file(const ech_trained *trained, const eval_arguments
 static ech_status evaluate(ech_trained *trained, void *context)
 {
     const eval_arguments *in = context;
-    ech_token_file *file;
-    ECH_TRY(ech_token_file_open(in->data, &file));
-    ech_status status = evaluate_file(trained, in, file);
-    ech_token_file_close(file);
+    const ech_config *config = trained->config;
+    ech_corpus_options wanted = {.key = "--data",
+                                 .sources = in->data,
+                                 .split = in->split ? in->split : "",
+                                 .share = ECH_SHARE_TEST,
+                                 .sequence_length = config->data.sequence_length,
+                                 .document_mask = config->data.document_mask == 1,
+                                 .end_of_text =
+                                     ech_tokenizer_end_of_text(trained->design.tokenizer)};
+    ech_corpus *corpus;
+    ECH_TRY(ech_corpus_open(&wanted, &corpus));
+    ech_status status = evaluate_corpus(trained, in, corpus);
+    ech_corpus_close(corpus);
     return status;
 }
 
@@ -123,7 +133,7 @@ ech_status ech_command_eval(int argc, char **argv, int *code)
 {
     (void)code;
     const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR --data PREFIX", .doc = about};
+        .options = options, .parser = parse, .args_doc = "DIR --data SOURCES", .doc = about};
     eval_arguments in = {.batch = 8};
     argp_parse(&argp, argc, argv, 0, NULL, &in);
     return ech_trained_run(in.directory, in.batch, evaluate, &in);

@@ -27,7 +27,7 @@ static void print_tour(FILE *out)
     fprintf(out, "Echelon trains large neural networks across many devices.\n\n"
                  "Usage: echelon COMMAND ...\n\n");
     for (int i = 0; i < COMMANDS; i++)
-        fprintf(out, "  %-8s%-20s%s\n", commands[i].name, commands[i].arguments, commands[i].help);
+        fprintf(out, "  %-11s%-20s%s\n", commands[i].name, commands[i].arguments, commands[i].help);
     fprintf(out, "\n"
                  "  echelon COMMAND --help   what a command takes\n"
                  "  echelon help keys        every key of a run file\n"

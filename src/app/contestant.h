@@ -11,12 +11,12 @@ typedef struct ech_contestant {
     ech_config *config; /* resolved when it is opened */
     ech_design design;
     ech_session session;
+    ech_corpus *data;
     ech_loader *loader;
 } ech_contestant;
 
 /* Design, session, loader, initial parameters. Collective over the ranks of `comm`. */
-ech_status ech_contestant_open(ech_contestant *contestant, const ech_token_file *data,
-                               ech_comm *comm);
+ech_status ech_contestant_open(ech_contestant *contestant, ech_comm *comm);
 void ech_contestant_close(ech_contestant *contestant);
 
 #endif

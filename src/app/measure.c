@@ -17,7 +17,7 @@ typedef struct measurement {
     ech_config *config; /* of one rank alone */
     ech_design design;
     ech_session session;
-    ech_token_file *data;
+    ech_corpus *data;
     ech_loader *loader;
     samples *phase; /* [blocks * ECH_PHASES] */
     samples update; /* norms and updates of a step */
@@ -48,7 +48,7 @@ static ech_status open_alone(measurement *m, const ech_config *run, ech_comm *al
     ech_config_replace_text(&m->config->parallel.reduction, "direct");
     ECH_TRY(ech_setup_resolve(m->config, 1, 1));
     ECH_TRY(ech_design_create(m->config, 1, &m->design));
-    ECH_TRY(ech_token_file_open(m->config->data.train, &m->data));
+    ECH_TRY(ech_design_open_data(&m->design, ECH_SHARE_TRAIN, &m->data));
     ECH_TRY(ech_session_create(&m->design, alone, false, &m->session));
     ech_loader_options options = ech_design_reads(&m->design, 0, true, INT64_MAX);
     ECH_TRY(ech_loader_create(m->data, &options, 0, &m->loader));
@@ -66,7 +66,7 @@ static void close_alone(measurement *m)
     free(m->update.at);
     ech_loader_destroy(m->loader);
     ech_session_destroy(&m->session);
-    ech_token_file_close(m->data);
+    ech_corpus_close(m->data);
     ech_design_destroy(&m->design);
     ech_config_destroy(m->config);
 }

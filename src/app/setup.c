@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/initial.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -22,9 +23,10 @@ ech_status ech_setup_defaults(ech_config **out)
 
 /* The overrides, then the last look; takes the configuration. */
 static ech_status finish_config(ech_config *config, ech_status status, char *const *assignments,
-                                int n, ech_config **out)
+                                int n, bool fills, ech_config **out)
 {
     for (int i = 0; i < n && status == ECH_OK; i++) status = ech_config_set(config, assignments[i]);
+    if (status == ECH_OK && fills) status = ech_setup_fill_model(config);
     if (status == ECH_OK) status = ech_config_check(config);
     if (status == ECH_OK)
         *out = config;
@@ -37,7 +39,7 @@ ech_status ech_setup_config(const char *run_file, char *const *assignments, int 
 {
     ech_config *config;
     ECH_TRY(ech_setup_defaults(&config));
-    return finish_config(config, ech_config_read_file(config, run_file), assignments, n, out);
+    return finish_config(config, ech_config_read_file(config, run_file), assignments, n, true, out);
 }
 
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
@@ -46,7 +48,7 @@ ech_status ech_setup_config_text(const char *text, const char *name, char *const
     ech_config *config;
     ECH_TRY(ech_setup_defaults(&config));
     ech_status status = ech_config_read_text(config, text, strlen(text), name);
-    return finish_config(config, status, assignments, n, out);
+    return finish_config(config, status, assignments, n, false, out);
 }
 
 static ech_status resolve_optimizer(ech_config *config)
@@ -89,6 +91,9 @@ static ech_status resolve_machine(ech_config *config, int local_ranks)
     if (!config->checkpoint.directory[0])
         return ech_config_complain(config, "checkpoint.directory",
                                    "empty; leave it out for log.directory/checkpoints");
+    if (!config->checkpoint.resume[0])
+        return ech_config_complain(config, "checkpoint.resume",
+                                   "empty; auto, never, or the path of a checkpoint");
     if (strcmp(config->checkpoint.directory, "auto") == 0) {
         char *directory = ech_file_join(config->log.directory, "checkpoints");
         ech_config_replace_text(&config->checkpoint.directory, directory);
@@ -159,6 +164,12 @@ ech_status ech_setup_resolve(ech_config *config, int world, int local_ranks)
 {
     ech_tokenizer *tokenizer;
     ech_model *model = NULL;
+    if (config->data.split[0] && config->data.valid[0])
+        return ech_config_complain(config, "data.split",
+                                   "its second share of data.train is what is validated on; leave "
+                                   "data.valid out, or data.split");
+    if (strcmp(config->data.tokenizer, "auto") == 0)
+        ech_config_replace_text(&config->data.tokenizer, "bytes");
     ECH_TRY(ech_tokenizer_open(config->data.tokenizer, &tokenizer));
     int64_t vocabulary = ech_tokenizer_vocabulary(tokenizer);
     ech_tokenizer_close(tokenizer);
@@ -213,6 +224,22 @@ void ech_design_destroy(ech_design *design)
     ech_profile_destroy(design->profile);
     ech_tokenizer_close(design->tokenizer);
     *design = (ech_design){0};
+}
+
+ech_status ech_design_open_data(const ech_design *design, ech_share share, ech_corpus **out)
+{
+    const ech_config *c = design->config;
+    bool split = c->data.split[0] != '\0', train = share == ECH_SHARE_TRAIN;
+    ech_corpus_options options = {.key = train || split ? "data.train" : "data.valid",
+                                  .sources = train || split ? c->data.train : c->data.valid,
+                                  .split = c->data.split,
+                                  .share = share,
+                                  .sequence_length = c->data.sequence_length,
+                                  .document_mask = c->data.document_mask == 1,
+                                  .end_of_text = ech_tokenizer_end_of_text(design->tokenizer)};
+    *out = NULL;
+    if (!train && !split && !c->data.valid[0]) return ECH_OK;
+    return ech_corpus_open(&options, out);
 }
 
 /* Whether a block of the rank reads tokens, targets, weights or where documents begin. */

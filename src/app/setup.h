@@ -42,7 +42,9 @@ typedef struct ech_design {
 
 ech_status ech_design_create(ech_config *config, int world, ech_design *out);
 void ech_design_destroy(ech_design *design); /* frees what it points to, not itself */
-/* How a rank reads a token file: training shuffles; validation ends at position `last`. */
+/* Opens the tokens to train on or to validate on; NULL where there is no validation. */
+ech_status ech_design_open_data(const ech_design *design, ech_share share, ech_corpus **out);
+/* How a rank reads them: training shuffles; validation ends at position `last`. */
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);
 /* A rank's plan, refused with the table of what takes the bytes if it exceeds memory.device_limit. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);

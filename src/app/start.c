@@ -46,11 +46,11 @@ static ech_status check_memory(const ech_config *config, const ech_design *desig
     return status;
 }
 
-static ech_status check_tokens(const char *prefix)
+static ech_status check_tokens(const ech_design *design, ech_share share)
 {
-    ech_token_file *file = NULL;
-    ech_status status = ech_token_file_open(prefix, &file);
-    ech_token_file_close(file);
+    ech_corpus *corpus = NULL;
+    ech_status status = ech_design_open_data(design, share, &corpus);
+    ech_corpus_close(corpus);
     return status;
 }
 
@@ -62,8 +62,8 @@ static ech_status preflight(const ech_config *config, int ranks)
     ech_status status = ech_setup_resolve(copy, ranks, ranks);
     if (status == ECH_OK) status = ech_design_create(copy, ranks, &design);
     if (status == ECH_OK) status = check_memory(config, &design);
-    if (status == ECH_OK) status = check_tokens(copy->data.train);
-    if (status == ECH_OK && copy->data.valid[0]) status = check_tokens(copy->data.valid);
+    if (status == ECH_OK) status = check_tokens(&design, ECH_SHARE_TRAIN);
+    if (status == ECH_OK) status = check_tokens(&design, ECH_SHARE_VALID);
     ech_design_destroy(&design);
     ech_config_destroy(copy);
     return status;

@@ -177,8 +177,8 @@ ech_status ech_train_rank(ech_comm *comm, void *context)
         if (t.lock[i] >= 0) close(t.lock[i]);
     ech_loader_destroy(t.loader);
     ech_session_destroy(&t.session);
-    ech_token_file_close(t.train);
-    ech_token_file_close(t.valid);
+    ech_corpus_close(t.train);
+    ech_corpus_close(t.valid);
     ech_design_destroy(&t.design);
     ech_config_destroy(t.config);
     return status;

@@ -7,41 +7,17 @@
 #include <string.h>
 
 #include "app/axes_text.h"
+#include "app/initial.h"
 #include "app/peak.h"
 #include "app/trainer.h"
 #include "base/file.h"
 #include "base/log.h"
 
-static ech_status open_data(ech_trainer *t)
-{
-    ECH_TRY(ech_token_file_open(t->config->data.train, &t->train));
-    if (ech_data_samples(ech_token_file_tokens(t->train), t->config->data.sequence_length) < 1)
-        return ech_config_complain(t->config, "data.train",
-                                   "holds %lld tokens, too few for a sample",
-                                   (long long)ech_token_file_tokens(t->train));
-    if (!t->config->data.valid[0]) return ECH_OK;
-    return ech_token_file_open(t->config->data.valid, &t->valid);
-}
-
 /* What an asynchronous schedule's updates depend on may change with the schedule, not under it. */
-static ech_status check_same_updates(const ech_config *saved, const ech_config *now)
+static const char *fixed_by_schedule(const ech_config *saved, const ech_config *now)
 {
-    if (strcmp(saved->parallel.schedule, now->parallel.schedule) != 0) return ECH_OK;
-    const struct {
-        const char *key;
-        int64_t saved, now;
-    } rows[] = {
-        {"parallel.flush_every", saved->parallel.flush_every, now->parallel.flush_every},
-        {"parallel.vertical_sync", saved->parallel.vertical_sync, now->parallel.vertical_sync},
-        {"parallel.weight_stashing", saved->parallel.weight_stashing,
-         now->parallel.weight_stashing}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].saved != rows[i].now)
-            return ech_config_complain(now, rows[i].key,
-                                       "the checkpoint's run had %lld, and this one has %lld; with "
-                                       "the same schedule it may not change on resume",
-                                       (long long)rows[i].saved, (long long)rows[i].now);
-    return ECH_OK;
+    bool same = strcmp(saved->parallel.schedule, now->parallel.schedule) == 0;
+    return same ? "parallel.flush_every parallel.vertical_sync parallel.weight_stashing" : "";
 }
 
 /* A checkpoint has the tokenizer itself, so its file may have moved, but ids must mean the same. */
@@ -73,22 +49,67 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
                                    ech_checkpoint_path(checkpoint), (long long)step, turns);
     ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(checkpoint)->run_yaml,
                                   "the checkpoint's run file", NULL, 0, &saved));
-    ech_status status = ech_config_check_resume(saved, t->config);
+    ech_status status =
+        ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t->config));
     if (status == ECH_OK) status = check_same_tokenizer(t, checkpoint);
-    if (status == ECH_OK) status = check_same_updates(saved, t->config);
     ech_config_destroy(saved);
+    return status;
+}
+
+static bool resumes(const ech_trainer *t, const char *how)
+{
+    return strcmp(t->config->checkpoint.resume, how) == 0;
+}
+
+/* Whether a path is, or lies in, the folder; links are followed. */
+static bool lies_in(const char *path, const char *folder)
+{
+    char *a = realpath(path, NULL), *b = realpath(folder, NULL);
+    size_t n = b ? strlen(b) : 0;
+    bool lies = a && b && strncmp(a, b, n) == 0 && (a[n] == '/' || a[n] == '\0');
+    free(a);
+    free(b);
+    return lies;
+}
+
+/* The run has checkpoints of its own, and was told to go on from a path. That was for its beginning:
+ * the same command, given again, goes on. But who names one of the run's own means that one. */
+static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest)
+{
+    const char *named = t->config->checkpoint.resume, *own = ech_checkpoint_path(newest);
+    bool is_newest = lies_in(named, own) || lies_in(own, named);
+    if (is_newest || !lies_in(named, t->config->checkpoint.directory)) return ECH_OK;
+    return ech_config_complain(t->config, "checkpoint.resume",
+                               "a run goes on from its newest whole checkpoint, which is %s; to go "
+                               "back, move away what is newer, or take another log.directory",
+                               own);
+}
+
+/* Where to go on from: NULL: nowhere. For rank 0. */
+static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
+{
+    ech_checkpoint *own;
+    ECH_TRY(ech_checkpoint_open_newest(t->config->checkpoint.directory, &own));
+    ech_status status = ECH_OK;
+    if (own && resumes(t, "never"))
+        status = ech_config_complain(t->config, "checkpoint.resume",
+                                     "%s is there; remove it, choose another checkpoint.directory, "
+                                     "or set checkpoint.resume to auto",
+                                     ech_checkpoint_path(own));
+    else if (own && !resumes(t, "auto"))
+        status = check_named(t, own);
+    else if (!own && !resumes(t, "auto") && !resumes(t, "never"))
+        status = ech_checkpoint_find(t->config->checkpoint.resume, &own);
+    if (status == ECH_OK)
+        *out = own;
+    else
+        ech_checkpoint_close(own);
     return status;
 }
 
 static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
 {
     const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
-    if (strcmp(t->config->checkpoint.resume, "never") == 0)
-        return ech_config_complain(
-            t->config, "checkpoint.resume",
-            "%s is there; remove it, choose another checkpoint.directory, or "
-            "set checkpoint.resume to auto",
-            ech_checkpoint_path(checkpoint));
     /* All ranks find the same; one says it. */
     bool quiet = ech_log_set_quiet(!ech_trainer_is_first(t));
     ech_status status = check_saved(t, checkpoint);
@@ -96,7 +117,10 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     ECH_TRY(status);
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_INIT, 0));
     ECH_TRY(ech_exec_restore(t->session.exec, checkpoint));
-    t->step = t->saved_step = info->step;
+    t->step = info->step;
+    /* what another run has saved this one has not */
+    bool own = lies_in(ech_checkpoint_path(checkpoint), t->config->checkpoint.directory);
+    t->saved_step = own ? info->step : -1;
     t->skipped = info->skipped_steps;
     t->loss = info->loss;
     t->tokens = info->samples * t->config->data.sequence_length;
@@ -120,7 +144,7 @@ static ech_status claim_folders(ech_trainer *t)
     return ECH_OK;
 }
 
-/* The newest checkpoint that verifies, or initial parameters. Rank 0 looks and checks; the others
+/* A checkpoint that verifies, or initial parameters. Rank 0 looks and checks; the others
  * open what it found. */
 static ech_status restore(ech_trainer *t)
 {
@@ -128,7 +152,7 @@ static ech_status restore(ech_trainer *t)
     ech_checkpoint *checkpoint = NULL;
     t->saved_step = -1;
     if (ech_trainer_is_first(t)) {
-        ECH_TRY(ech_checkpoint_open_newest(t->config->checkpoint.directory, &checkpoint));
+        ECH_TRY(find_start(t, &checkpoint));
         if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));
     }
     ech_status status = ech_group_broadcast(ech_exec_world(t->session.exec), 0, path, sizeof path);
@@ -136,7 +160,7 @@ static ech_status restore(ech_trainer *t)
         status = ech_checkpoint_open(path, false, &checkpoint);
     if (status == ECH_OK)
         status = checkpoint ? resume_from(t, checkpoint)
-                            : ech_exec_run(t->session.exec, ECH_LIST_INIT, 0);
+                            : ech_session_initialise(&t->session, t->config);
     ech_checkpoint_close(checkpoint);
     return status;
 }
@@ -225,7 +249,8 @@ ech_status ech_trainer_begin(ech_trainer *t)
 {
     ECH_TRY(ech_setup_resolve(t->config, ech_comm_size(t->comm), ech_comm_local_size(t->comm)));
     ECH_TRY(ech_design_create(t->config, ech_comm_size(t->comm), &t->design));
-    ECH_TRY(open_data(t));
+    ECH_TRY(ech_design_open_data(&t->design, ECH_SHARE_TRAIN, &t->train));
+    ECH_TRY(ech_design_open_data(&t->design, ECH_SHARE_VALID, &t->valid));
     ECH_TRY(ech_session_create(&t->design, t->comm, false, &t->session));
     t->calendar = ech_calendar_of(t->config);
     t->flops = ech_model_flops(

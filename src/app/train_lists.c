@@ -62,8 +62,7 @@ ech_status ech_trainer_validate(ech_trainer *t)
 {
     double start = ech_clock_now(), loss = 0, tokens = 0;
     int64_t G = t->config->training.global_batch_size;
-    int64_t samples =
-        ech_data_samples(ech_token_file_tokens(t->valid), t->config->data.sequence_length);
+    int64_t samples = ech_corpus_samples(t->valid);
     int64_t wanted = t->config->training.validate_samples;
     if (wanted > 0 && wanted < samples) samples = wanted;
     ech_loader_options options =

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a checkpoint to a session.
+ * From a checkpoint, or from a Hugging Face model's folder, to a session.
  */
 #include "app/trained.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "app/initial.h"
 #include "base/file.h"
 
+enum { MOST_TOKENS = 1024 }; /* of a sample, where no run says how many */
+
 typedef struct trained_run {
-    const ech_checkpoint *checkpoint;
+    const ech_checkpoint *checkpoint; /* NULL: a Hugging Face model's folder */
+    const char *path;
     int64_t samples;
     ech_trained_use use;
     void *context;
@@ -46,14 +50,47 @@ static ech_status read_config(const trained_run *run, ech_config **out)
     return ECH_OK;
 }
 
+static ech_status set_all(ech_config *config, char *const *assignments, size_t n)
+{
+    for (size_t i = 0; i < n; i++) ECH_TRY(ech_config_set(config, assignments[i]));
+    return ECH_OK;
+}
+
+/* What config.json does not say and no run file has said. */
+static ech_status fill_config(const trained_run *run, ech_config *config)
+{
+    char batch[64], length[64];
+    char *assignments[] = {batch, length, (char[]){"training.steps=0"},
+                           (char[]){"optimizer.learning_rate=0"}, (char[]){"parallel.comm=local"}};
+    ech_config_replace_text(&config->model.init_from, run->path);
+    ECH_TRY(ech_setup_fill_model(config));
+    int64_t T = config->model.max_position_embeddings;
+    snprintf(batch, sizeof batch, "training.global_batch_size=%lld", (long long)run->samples);
+    snprintf(length, sizeof length, "data.sequence_length=%lld",
+             (long long)(T < MOST_TOKENS ? T : MOST_TOKENS));
+    ECH_TRY(set_all(config, assignments, sizeof assignments / sizeof *assignments));
+    ech_config_replace_text(&config->log.directory, run->path); /* nothing is written */
+    return ECH_OK;
+}
+
+static ech_status make_config(const trained_run *run, ech_config **out)
+{
+    if (run->checkpoint) return read_config(run, out);
+    ECH_TRY(ech_setup_defaults(out));
+    return fill_config(run, *out);
+}
+
 static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const trained_run *run)
 {
-    ECH_TRY(read_config(run, &trained->config));
+    ECH_TRY(make_config(run, &trained->config));
     ech_setup_alone(trained->config);
     ECH_TRY(ech_setup_resolve(trained->config, 1, 1));
     ECH_TRY(ech_design_create(trained->config, 1, &trained->design));
     ECH_TRY(ech_session_create(&trained->design, comm, true, &trained->session));
-    ECH_TRY(ech_exec_restore(trained->session.exec, run->checkpoint));
+    if (run->checkpoint)
+        ECH_TRY(ech_exec_restore(trained->session.exec, run->checkpoint));
+    else
+        ECH_TRY(ech_session_initialise(&trained->session, trained->config));
     return run->use(trained, run->context);
 }
 
@@ -70,9 +107,9 @@ static ech_status run_rank(ech_comm *comm, void *context)
 ech_status ech_trained_run(const char *path, int64_t samples, ech_trained_use use, void *context)
 {
     const double deadline = 600; /* seconds; one rank waits for nobody */
-    ech_checkpoint *checkpoint;
-    ECH_TRY(ech_checkpoint_find(path, &checkpoint));
-    trained_run run = {checkpoint, samples, use, context};
+    ech_checkpoint *checkpoint = NULL;
+    if (!ech_initial_is_folder(path)) ECH_TRY(ech_checkpoint_find(path, &checkpoint));
+    trained_run run = {checkpoint, path, samples, use, context};
     ech_status status = ech_run_ranks("local", 1, deadline, run_rank, &run);
     ech_checkpoint_close(checkpoint);
     return status;

@@ -16,7 +16,8 @@ typedef struct ech_trained {
 /* What to do with it. */
 typedef ech_status (*ech_trained_use)(ech_trained *trained, void *context);
 
-/* Reads `path` (a checkpoint, a checkpoints folder, or a run directory), makes a session that
+/* Reads `path` (a checkpoint, a checkpoints folder, a run directory, or a Hugging Face model's folder,
+ * whose samples have as many tokens as it has positions, up to 1,024), makes a session that
  * evaluates `samples` samples at a time, and calls `use` with it. */
 ech_status ech_trained_run(const char *path, int64_t samples, ech_trained_use use, void *context);
 

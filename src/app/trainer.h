@@ -15,7 +15,7 @@ typedef struct ech_trainer {
     ech_design design;
     ech_session session;
     ech_calendar calendar;
-    ech_token_file *train, *valid;
+    ech_corpus *train, *valid; /* valid: NULL without validation */
     ech_loader *loader;
     ech_progress *progress; /* rank 0 */
     ech_trace *trace;       /* NULL: nothing is recorded */

@@ -18,7 +18,6 @@ enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
 
 typedef struct verifier {
     ech_verification *result; /* rank 0 */
-    ech_token_file *data;
     ech_comm *comm;
     ech_contestant layout, single;
     ech_replay *replay;
@@ -315,7 +314,7 @@ static ech_status open_single(verifier *v, ech_comm **alone)
     config->memory.device_limit = ECH_AUTO; /* the whole model on one rank */
     if (is_asynchronous(v)) config->optimizer.clip_norm = 0;
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, config->parallel.deadline, alone));
-    ECH_TRY(ech_contestant_open(&v->single, v->data, *alone));
+    ECH_TRY(ech_contestant_open(&v->single, *alone));
     if (is_asynchronous(v))
         v->replay = ech_replay_create(&v->layout, &v->single, clip_norm);
     else
@@ -340,8 +339,7 @@ static ech_status run(verifier *v, const ech_verification *request, ech_comm **a
     ECH_TRY(ech_setup_resolve(config, ech_comm_size(v->comm), ech_comm_local_size(v->comm)));
     ech_config_replace_text(&config->parallel.profile, "");
     if (!request->bits) ech_config_replace_text(&config->precision.compute, "fp64");
-    ECH_TRY(ech_token_file_open(v->layout.config->data.train, &v->data));
-    ECH_TRY(ech_contestant_open(&v->layout, v->data, v->comm));
+    ECH_TRY(ech_contestant_open(&v->layout, v->comm));
     prepare_gradients(v);
     if (!is_asynchronous(v)) ech_exec_observe(v->layout.session.exec, observe_layout, v);
     if (v->result) {
@@ -376,7 +374,6 @@ static ech_status compare(ech_comm *comm, ech_verification *request, bool *exact
     ech_contestant_close(&v.single);
     ech_contestant_close(&v.layout);
     ech_comm_close(alone);
-    ech_token_file_close(v.data);
     free(v.mine);
     free(v.own);
     free(v.gradients);

@@ -89,6 +89,9 @@ ech_status ech_checkpoint_open(const char *path, bool verify, ech_checkpoint **o
 void ech_checkpoint_close(ech_checkpoint *checkpoint); /* accepts NULL */
 const char *ech_checkpoint_path(const ech_checkpoint *checkpoint);
 const ech_checkpoint_info *ech_checkpoint_get_info(const ech_checkpoint *checkpoint);
+/* Bytes of all files, and the type that most of the weights in model/ have. */
+int64_t ech_checkpoint_bytes(const ech_checkpoint *checkpoint);
+ech_dtype ech_checkpoint_dtype(const ech_checkpoint *checkpoint);
 /* Reads each tensor's boxes, which may also be boxes of other ranks, and leaves memory between them
  * as it is. A missing tensor, another shape or dtype is an error that names it;
  * floating-point types convert into each other. */
@@ -117,6 +120,8 @@ typedef struct ech_safetensors ech_safetensors;
 /* Parses and checks the header by the format's rules (docs/formats.md) before any allocation that
  * a hostile file could size. Keeps the file open. */
 ech_status ech_safetensors_open(const char *path, ech_safetensors **out);
+/* Likewise; follow false: a symbolic link is refused. */
+ech_status ech_safetensors_open_as(const char *path, bool follow, ech_safetensors **out);
 void ech_safetensors_close(ech_safetensors *file); /* accepts NULL */
 int ech_safetensors_count(const ech_safetensors *file);
 /* Tensor i: name, dtype, dims, shape; no boxes yet. Names are borrowed. */

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "checkpoint/open.h"
 
 enum { NAME_BYTES = 40 };
 
@@ -78,6 +79,47 @@ ech_status ech_folder_list(const char *directory, ech_folder **folders, size_t *
     *folders = list.at;
     *n = list.n;
     return ECH_OK;
+}
+
+/* The path as a folder of its own; false if it is none. */
+static bool is_one(const char *path, ech_folder *out)
+{
+    char *trimmed = ech_strdup(path), *manifest = ech_file_join(path, ECH_MANIFEST_NAME);
+    size_t length = strlen(trimmed);
+    while (length > 1 && trimmed[length - 1] == '/') trimmed[--length] = '\0';
+    const char *slash = strrchr(trimmed, '/');
+    *out = (ech_folder){.step = -1, .kind = ECH_FOLDER_FINAL, .path = trimmed};
+    bool named = ech_folder_parse(slash ? slash + 1 : trimmed, &out->step, &out->kind) &&
+                 ech_file_is_folder(trimmed);
+    bool is = named || ech_file_exists(manifest);
+    free(manifest);
+    if (!is) free(trimmed);
+    return is;
+}
+
+ech_status ech_folder_find(const char *path, ech_folder **folders, size_t *n)
+{
+    ech_folder one;
+    if (is_one(path, &one)) {
+        *folders = ech_calloc(1, sizeof one);
+        **folders = one;
+        *n = 1;
+        return ECH_OK;
+    }
+    ECH_TRY(ech_folder_list(path, folders, n));
+    if (*n == 0) {
+        char *below = ech_file_join(path, "checkpoints");
+        free(*folders);
+        ech_status st = ech_folder_list(below, folders, n);
+        free(below);
+        ECH_TRY(st);
+    }
+    if (*n > 0) return ECH_OK;
+    free(*folders);
+    ECH_FAIL(ECH_EUSAGE,
+             "%s: neither a checkpoint (a folder with %s), nor a folder with step-00000000 "
+             "folders, nor a run directory with checkpoints/",
+             path, ECH_MANIFEST_NAME);
 }
 
 ech_status ech_folder_list_complete(const char *directory, ech_folder **folders, size_t *n)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "checkpoint/checkpoint.h"
 
 typedef enum ech_folder_kind {
     ECH_FOLDER_FINAL,
@@ -33,11 +34,17 @@ bool ech_folder_parse(const char *name, int64_t *step, ech_folder_kind *kind);
 /* All folders of these names below `directory`, newest first, of one step the final one first.
  * None if the directory does not exist. Released with ech_folder_free. */
 ech_status ech_folder_list(const char *directory, ech_folder **folders, size_t *n);
+/* What a path means, newest first: itself if it has a manifest or a checkpoint's name, otherwise all
+ * folders of these names below it or below PATH/checkpoints. ECH_EUSAGE if there is none. */
+ech_status ech_folder_find(const char *path, ech_folder **folders, size_t *n);
 void ech_folder_free(ech_folder *folders, size_t n);
 
 /* The same without those that are no checkpoints: temporary ones, and old ones beside a final one.
  * So an old one counts exactly when its successor did not get to its name. */
 ech_status ech_folder_list_complete(const char *directory, ech_folder **folders, size_t *n);
+
+/* Opens it, as ech_checkpoint_open, and compares its step with its name's (step -1: any name). */
+ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech_checkpoint **out);
 
 /* rename(2); what was durable before stays so, the new name is so once the parent is synced. */
 ech_status ech_folder_rename(const char *from, const char *to);

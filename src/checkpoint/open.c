@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "checkpoint/box.h"
 
 static ech_status open_tensors(ech_checkpoint *checkpoint, ech_checkpoint_file file)
 {
@@ -42,6 +43,7 @@ static ech_status read_manifest(ech_checkpoint *checkpoint)
                          checkpoint->path, ECH_MANIFEST_NAME);
     }
     if (st == ECH_OK) st = ech_manifest_parse(path, text, n, &checkpoint->manifest);
+    if (st == ECH_OK) checkpoint->manifest_bytes = (int64_t)n;
     free(text);
     free(path);
     return st;
@@ -90,4 +92,28 @@ const char *ech_checkpoint_path(const ech_checkpoint *checkpoint)
 const ech_checkpoint_info *ech_checkpoint_get_info(const ech_checkpoint *checkpoint)
 {
     return &checkpoint->manifest.info;
+}
+
+int64_t ech_checkpoint_bytes(const ech_checkpoint *checkpoint)
+{
+    int64_t sum = checkpoint->manifest_bytes;
+    for (int f = 0; f < ECH_FILES; f++)
+        if (checkpoint->manifest.files[f].bytes > 0) sum += checkpoint->manifest.files[f].bytes;
+    return sum;
+}
+
+ech_dtype ech_checkpoint_dtype(const ech_checkpoint *checkpoint)
+{
+    int64_t bytes[ECH_DTYPES] = {0};
+    const ech_safetensors *file = checkpoint->tensors[ECH_FILE_MODEL];
+    int most = ECH_F32;
+    for (int i = 0; i < ech_safetensors_count(file); i++) {
+        ech_saved_tensor t = ech_safetensors_get(file, i);
+        int64_t elements;
+        if (ech_box_elements(t.dims, t.shape, &elements))
+            bytes[t.dtype] += elements * (int64_t)ech_dtype_bytes(t.dtype);
+    }
+    for (int d = 0; d < ECH_DTYPES; d++)
+        if (bytes[d] > bytes[most]) most = d;
+    return (ech_dtype)most;
 }

@@ -13,6 +13,7 @@
 struct ech_checkpoint {
     char *path;
     ech_manifest manifest;
+    int64_t manifest_bytes;
     /* by ECH_FILE_MODEL and ECH_FILE_STATE; NULL: no such file */
     ech_safetensors *tensors[2];
 };

@@ -231,8 +231,15 @@ static ech_status read_header(ech_safetensors *file)
 
 ech_status ech_safetensors_open(const char *path, ech_safetensors **out)
 {
+    return ech_safetensors_open_as(path, true, out);
+}
+
+ech_status ech_safetensors_open_as(const char *path, bool follow, ech_safetensors **out)
+{
     /* not blocking: a pipe of that name is an error, not a hang */
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
+    if (fd < 0 && errno == ELOOP)
+        ECH_FAIL(ECH_EINPUT, "%s: is a symbolic link; copy the folder with cp -rL", path);
     if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it: %s", path, strerror(errno));
     ech_safetensors *file = ech_calloc(1, sizeof *file);
     file->fd = fd;

@@ -33,7 +33,8 @@ static ech_status append_entry(const ech_saved_tensor *tensor, int64_t begin, in
     if (!ech_json_append_string(out, tensor->name)) {
         ECH_FAIL(ECH_EINTERNAL, "the name '%s' of a tensor to be saved is not UTF-8", tensor->name);
     }
-    ech_text_append(out, ":{\"dtype\":\"%s\",\"shape\":[", ech_dtype_on_disk(ech_saved_dtype(tensor)));
+    ech_text_append(out, ":{\"dtype\":\"%s\",\"shape\":[",
+                    ech_dtype_on_disk(ech_saved_dtype(tensor)));
     for (int d = 0; d < tensor->dims; d++) {
         ech_text_append(out, "%s%" PRId64, d ? "," : "", tensor->shape[d]);
     }

@@ -15,9 +15,21 @@
 static ech_status check_step(const ech_folder *folder, const ech_checkpoint *checkpoint)
 {
     int64_t step = ech_checkpoint_get_info(checkpoint)->step;
-    if (step == folder->step) return ECH_OK;
+    if (folder->step < 0 || step == folder->step) return ECH_OK;
     ECH_FAIL(ECH_EINPUT, "%s: its manifest says step %" PRId64 ": was it renamed?", folder->path,
              step);
+}
+
+ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech_checkpoint **out)
+{
+    ech_checkpoint *checkpoint;
+    ECH_TRY(ech_checkpoint_open(folder->path, verify, &checkpoint));
+    ech_status st = check_step(folder, checkpoint);
+    if (st == ECH_OK)
+        *out = checkpoint;
+    else
+        ech_checkpoint_close(checkpoint);
+    return st;
 }
 
 /* Opens it, or says that it is skipped and why, in one line. */
@@ -25,13 +37,10 @@ static ech_checkpoint *open_or_skip(const ech_folder *folder)
 {
     bool was_quiet = ech_log_set_quiet(true);
     ech_checkpoint *checkpoint = NULL;
-    ech_status st = ech_checkpoint_open(folder->path, true, &checkpoint);
-    if (st == ECH_OK) st = check_step(folder, checkpoint);
+    ech_status st = ech_checkpoint_open_folder(folder, true, &checkpoint);
     ech_log_set_quiet(was_quiet);
-    if (st == ECH_OK) return checkpoint;
-    ech_log_warn("checkpoint skipped: %s", ech_last_error());
-    ech_checkpoint_close(checkpoint);
-    return NULL;
+    if (st != ECH_OK) ech_log_warn("checkpoint skipped: %s", ech_last_error());
+    return checkpoint;
 }
 
 ech_status ech_checkpoint_open_newest(const char *directory, ech_checkpoint **out)

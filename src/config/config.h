@@ -90,6 +90,15 @@ ech_status ech_config_complain(const ech_config *config, const char *key, const 
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader);
 
+/* What a file beside the run file, `place`, says of a key ("model.hidden_size"), as text. A key that is
+ * not set, or set to auto, gets it, as if set there. One that is set to another value is an error that
+ * names both, unless it may differ. */
+ech_status ech_config_fill(ech_config *config, const char *key, const char *text, const char *place,
+                           bool may_differ);
+/* Likewise what `from` sets in a section; keys that are set already keep their values. */
+ech_status ech_config_fill_section(ech_config *config, const ech_config *from, const char *section,
+                                   const char *place);
+
 /* Gives a TEXT, NAME or LIST key another value (copied), as if resolved. */
 void ech_config_replace_text(char **field, const char *value);
 
@@ -103,7 +112,10 @@ int ech_config_list(const char *value, int64_t *out, int most);
 void ech_config_print(const ech_config *config, ech_text *out);
 /* Help for all keys: name, type or choices, default, meaning. */
 void ech_config_help(const ech_config *config, ech_text *out);
-/* Keys that may not change on resume and do differ: logs the first with both values, ECH_EUSAGE. */
-ech_status ech_config_check_resume(const ech_config *saved, const ech_config *now);
+/* Keys that may not change on resume and do differ: logs all of them in one line, with both values and
+ * the place where each was set, ECH_EUSAGE. Keys whose "auto" followed from others are left out if
+ * those differ. `also`: further keys that may not, blank-separated "section.key" words. */
+ech_status ech_config_check_resume(const ech_config *saved, const ech_config *now,
+                                   const char *also);
 
 #endif

@@ -204,9 +204,10 @@ void ech_config_help(const ech_config *config, ech_text *out)
             ech_text_append(out, "  %s.%s\n      %s\n      ", key->section, key->name, key->help);
             append_type(config, key, out);
             if (required)
-                ech_text_append(out, "; required\n");
+                ech_text_append(out, "; required");
             else
-                ech_text_append(out, "; default %s\n", *key->initial ? key->initial : "\"\"");
+                ech_text_append(out, "; default %s", *key->initial ? key->initial : "\"\"");
+            ech_text_append(out, "%s\n", key->fixed ? "; may not change on resume" : "");
         }
     }
 }

@@ -5,12 +5,14 @@
  *
  * The stream of a token file is its documents in index order, each closed by end-of-text (already
  * in the file). Sample s is tokens s T .. s T + T of the stream, T + 1 in all (so neighbours share
- * one), crossing documents; the last sample is padded with weight 0. A file of N tokens has
+ * one), crossing documents; the last sample is padded with weight 0. A stream of N tokens has
  * S = ceil((N - 1) / T) samples.
  *
- * Position g = step x global_batch_size + i of a run takes sample pi(seed, g / S)(g mod S), pi the
- * keyed permutation of base/random.h; validation takes sample g itself. The M = global_batch_size / b
- * micro-batches of a step, b the micro-batch size, are numbered q = 0 .. M - 1 over all ranks;
+ * A corpus is one stream or a blend of several. Position g = step x global_batch_size + i of a run
+ * belongs to source k, as the j-th of its samples (of one source: j = g); that is sample
+ * pi(seed, k, j / S)(j mod S), pi the keyed permutation of base/random.h; validation takes sample
+ * j mod S itself. The M = global_batch_size / b micro-batches of a step, b the micro-batch size, are
+ * numbered q = 0 .. M - 1 over all ranks;
  * micro-batch q holds i = q b .. q b + b - 1. The ranks of a stage of the pipeline share them out: of r
  * such replicas, the one with data rank d takes q = k r + d, k = 0, 1, ... below M. M need not be a
  * multiple of r: some replicas then have one micro-batch more than the others. So what a step trains
@@ -63,15 +65,58 @@ void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
  * behind them. Any bytes have ids. */
 ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
 
+/* ---- learning a vocabulary (byte-level BPE) ---- */
+
+typedef struct ech_bpe_trainer ech_bpe_trainer;
+/* Texts are cut into words by a pattern of bpe_pattern.def; merges do not cross words. Errors: no such
+ * pattern. */
+ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out);
+void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer); /* accepts NULL */
+const char *ech_bpe_trainer_patterns(void);             /* blank-separated */
+/* Counts the words of a whole text, or of what ech_bpe_trainer_cut (as ech_tokenizer_cut) left of one. */
+ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size_t n);
+size_t ech_bpe_trainer_cut(const ech_bpe_trainer *trainer, const void *bytes, size_t n);
+/* Learns a vocabulary of `vocabulary` tokens, <|endoftext|> (id 0) and the 256 bytes among them, and
+ * appends its files. The same texts in any order give the same. `progress` (optional) is called with
+ * tokens learnt. Errors: the texts have not so many. */
+ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabulary,
+                                  void (*progress)(int64_t done, int64_t all),
+                                  ech_text *tokenizer_json, ech_text *config_json);
+/* Learns from a text file, or from every file below a folder, and writes OUT/tokenizer.json and
+ * OUT/tokenizer_config.json. `progress` is called with bytes read, `learnt` with tokens; both are
+ * optional. */
+typedef struct ech_bpe_training {
+    const char *in, *out, *pattern;
+    int64_t vocabulary;
+    void (*progress)(int64_t done, int64_t all), (*learnt)(int64_t done, int64_t all);
+} ech_bpe_training;
+ech_status ech_data_train_bpe(const ech_bpe_training *training);
+
 /* ---- token files ---- */
 
 typedef struct ech_token_file ech_token_file;
 
-/* Opens PREFIX.bin and PREFIX.idx, after checking every number in .idx (sizes, lengths, aligned
- * pointers inside .bin, documents that ascend, modes). The stream is the sequences in order. */
-ech_status ech_token_file_open(const char *prefix, ech_token_file **out);
+typedef struct ech_token_options {
+    bool documents;      /* tell documents apart */
+    int32_t end_of_text; /* ends a document in files without an index */
+} ech_token_options;
+
+/* Opens a stream of tokens, which is of one of three kinds:
+ *
+ *   PREFIX      PREFIX.bin and PREFIX.idx as Megatron writes them; the stream is the sequences of the
+ *               index in order. Every number in .idx is checked first (sizes, lengths, aligned
+ *               pointers inside .bin, documents that ascend, modes).
+ *   FILE.bin    without FILE.idx beside it: tokens as llm.c writes them, u16 or u32 behind a header
+ *               of 1,024 bytes, which is checked; or u16 alone, as nanoGPT writes them.
+ *   PATTERN     with *, ? or [: all such files that match, as one stream in the byte order of their
+ *               paths.
+ *
+ * If documents are asked for, files of the latter two kinds are read once from end to end. */
+ech_status ech_token_file_open(const char *path, const ech_token_options *options,
+                               ech_token_file **out);
 void ech_token_file_close(ech_token_file *file); /* accepts NULL */
 int64_t ech_token_file_tokens(const ech_token_file *file);
+/* 0: without an index, and not asked for. */
 int64_t ech_token_file_documents(const ech_token_file *file);
 /* Tokens [first, first + n) of the stream. Errors: an id that is not in [0, vocabulary) (names
  * file, position, id and hints at the tokenizer), a range outside the stream, a file that was cut
@@ -104,9 +149,47 @@ ech_status ech_data_import(const char *in, const char *out, const ech_tokenizer 
                            double valid, void (*progress)(int64_t done, int64_t all),
                            ech_import_count *count);
 
-/* ---- samples and the loader ---- */
+/* ---- corpora: token files, blended and split, as samples ---- */
 
 int64_t ech_data_samples(int64_t tokens, int64_t sequence_length);
+
+typedef struct ech_corpus ech_corpus;
+
+/* Which share of a split. */
+typedef enum ech_share { ECH_SHARE_TRAIN, ECH_SHARE_VALID, ECH_SHARE_TEST } ech_share;
+
+typedef struct ech_corpus_options {
+    const char *key;     /* "data.train": what errors call the text */
+    const char *sources; /* what data.train says, see below */
+    const char *split;   /* what data.split says; "": all documents */
+    ech_share share;     /* with a split: whose documents */
+    int64_t sequence_length;
+    bool document_mask;
+    int32_t end_of_text;
+} ech_corpus_options;
+
+/* `sources` is words divided by blanks (a blank in a path is written "\ "): a path as
+ * ech_token_file_open takes it; or several, which are blended by how many samples they have; or as
+ * Megatron takes them, weights before paths, "0.3 PREFIX1 0.7 PREFIX2".
+ *
+ * Blends are of samples. Each source's share is a whole number n_k of a period P = sum n_k: weights
+ * brought to their smallest whole numbers if P is then at most 2^20, else w_k 2^20 / sum w rounded, at
+ * least 1. Position r of a period goes to the source that must come soonest among those due (Tijdeman
+ * 1980, "The chairman assignment problem"), so that of the first t samples of a run source k has
+ * n_k t / P, less than one more or less. (Megatron's own rule, the source that lacks most, strays up
+ * to two.) It is a table of P entries: position g belongs to source k = table[g mod P], as its sample
+ * j = (g / P) n_k + (how many entries before g mod P are k), whatever was read before.
+ *
+ * `split` is up to three numbers, "969,30,1": shares of the documents of each source for training,
+ * validation and test; with D documents, bounds are D (sum of the shares before) / (sum of all),
+ * rounded to even. */
+ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
+void ech_corpus_close(ech_corpus *corpus);           /* accepts NULL */
+int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
+/* Of one pass: positions until a sample would come a second time. */
+int64_t ech_corpus_samples(const ech_corpus *corpus);
+
+/* ---- the loader ---- */
 
 /* What a rank reads and how. */
 typedef struct ech_loader_options {
@@ -139,8 +222,9 @@ typedef struct ech_batch {
 
 typedef struct ech_loader ech_loader;
 
-/* A thread begins to read batches from `first_step` on. Borrows the file. */
-ech_status ech_loader_create(const ech_token_file *file, const ech_loader_options *options,
+/* A thread begins to read batches from `first_step` on. Borrows the corpus, which was opened with the
+ * same sequence length and document mask. */
+ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options *options,
                              int64_t first_step, ech_loader **out);
 void ech_loader_destroy(ech_loader *loader); /* ends the thread; accepts NULL */
 /* The batch of `step`, borrowed until the next call. Steps are asked for in order, except that the

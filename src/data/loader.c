@@ -23,9 +23,8 @@
 #include "data/samples.h"
 
 struct ech_loader {
-    const ech_token_file *file;
+    const ech_corpus *corpus;
     ech_loader_options options;
-    int64_t samples; /* of the file */
     int64_t slots;
     ech_batch *slot;
     void *memory;        /* of all slots, and ids; NULL with counts_only */
@@ -51,8 +50,9 @@ static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t r
         ech_sample_clear(options, batch, row);
         return ECH_OK;
     }
-    int64_t s = ech_sample_at(options, loader->samples, position);
-    return ech_sample_read(loader->file, options, s, loader->ids, batch, row);
+    int64_t s;
+    const ech_token_file *file = ech_sample_at(loader->corpus, options, position, &s);
+    return ech_sample_read(file, options, s, loader->ids, batch, row);
 }
 
 /* Over all samples of the step, whoever reads them, and without reading one: every rank counts for
@@ -62,11 +62,11 @@ static ech_status count_tokens(const ech_loader *loader, int64_t step, double *o
     const ech_loader_options *options = &loader->options;
     int64_t sum = 0;
     for (int64_t i = 0; i < options->global_batch_size && !atomic_load(&loader->stop); i++) {
-        int64_t position;
+        int64_t position, s;
         ECH_TRY(ech_sample_position(options, step, i, &position));
         if (position >= options->last_position) break;
-        int64_t s = ech_sample_at(options, loader->samples, position);
-        sum += ech_sample_count(loader->file, options, s);
+        const ech_token_file *file = ech_sample_at(loader->corpus, options, position, &s);
+        sum += ech_sample_count(file, options, s);
     }
     *out = (double)sum;
     return ECH_OK;
@@ -186,18 +186,15 @@ static void release(ech_loader *loader)
     free(loader);
 }
 
-ech_status ech_loader_create(const ech_token_file *file, const ech_loader_options *options,
+ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options *options,
                              int64_t first_step, ech_loader **out)
 {
     check_options(options, first_step);
-    int64_t samples = ech_data_samples(ech_token_file_tokens(file), options->sequence_length);
-    if (samples == 0)
-        ECH_FAIL(ECH_EINPUT, "a token file with %lld tokens: a sample needs at least two",
-                 (long long)ech_token_file_tokens(file));
+    ECH_ASSERT(corpus->sequence_length == options->sequence_length);
+    ECH_ASSERT(corpus->document_mask == options->document_mask);
     ech_loader *loader = ech_calloc(1, sizeof *loader);
-    loader->file = file;
+    loader->corpus = corpus;
     loader->options = *options;
-    loader->samples = samples;
     loader->slots = (int64_t)options->prefetch + 1;
     loader->first = first_step;
     loader->last = first_step - 1;

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "data/token_file.h"
 
 int64_t ech_data_samples(int64_t tokens, int64_t sequence_length)
 {
@@ -40,12 +39,19 @@ ech_status ech_sample_position(const ech_loader_options *options, int64_t step, 
     return ECH_OK;
 }
 
-int64_t ech_sample_at(const ech_loader_options *options, int64_t samples, int64_t position)
+const ech_token_file *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
+                                    int64_t position, int64_t *s)
 {
-    int64_t epoch = position / samples, i = position % samples;
-    if (!options->shuffle) return i;
-    return (int64_t)ech_random_permute(options->seed, (uint64_t)epoch, (uint64_t)samples,
-                                       (uint64_t)i);
+    enum { SOURCE_BITS = 10 };
+    _Static_assert(ECH_BLEND_MOST <= 1 << SOURCE_BITS, "a key of its own for every source");
+    int64_t j;
+    int k = ech_blend_at(&corpus->blend, position, &j);
+    const ech_source *source = &corpus->source.at[k];
+    uint64_t epoch = (uint64_t)(j / source->samples), i = (uint64_t)(j % source->samples);
+    uint64_t key = (uint64_t)k << (64 - SOURCE_BITS) | epoch; /* epochs are below 2^54 */
+    uint64_t n = (uint64_t)source->samples;
+    *s = (int64_t)(options->shuffle ? ech_random_permute(options->seed, key, n, i) : i);
+    return source->file;
 }
 
 int64_t ech_sample_pairs(int64_t tokens, int64_t sequence_length, int64_t s)
@@ -66,7 +72,7 @@ static int64_t most(int64_t a, int64_t b)
 
 int64_t ech_sample_count(const ech_token_file *file, const ech_loader_options *options, int64_t s)
 {
-    const ech_token_runs *runs = ech_token_file_runs(file);
+    const ech_token_runs *runs = &file->runs;
     int64_t T = options->sequence_length, count = ech_sample_pairs(runs->tokens, T, s);
     if (!options->document_mask && !runs->silent) return count;
     int64_t first = s * T + 1, end = first + count; /* of the targets */
@@ -114,8 +120,8 @@ ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options 
     memcpy(batch->tokens + at, ids, (size_t)T * sizeof *ids);
     memcpy(batch->targets + at, ids + 1, (size_t)T * sizeof *ids);
     for (int64_t t = 0; t < T; t++) batch->weights[at + t] = t < count ? 1.0f : 0.0f;
-    mark_runs(ech_token_file_runs(file), options, s, count,
-              batch->starts ? batch->starts + at : NULL, batch->weights + at);
+    mark_runs(&file->runs, options, s, count, batch->starts ? batch->starts + at : NULL,
+              batch->weights + at);
     return ECH_OK;
 }
 

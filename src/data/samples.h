@@ -5,7 +5,7 @@
 #ifndef ECH_DATA_SAMPLES_H
 #define ECH_DATA_SAMPLES_H
 
-#include "data/data.h"
+#include "data/corpus.h"
 
 /* m: this rank's own micro-batches of every step. */
 int64_t ech_sample_micro_batches(const ech_loader_options *options);
@@ -17,8 +17,9 @@ int64_t ech_sample_place(const ech_loader_options *options, int64_t row);
 ech_status ech_sample_position(const ech_loader_options *options, int64_t step, int64_t i,
                                int64_t *out);
 
-/* The sample at position g of a run over `samples` samples. */
-int64_t ech_sample_at(const ech_loader_options *options, int64_t samples, int64_t position);
+/* The stream that the sample at position g of a run comes from, and which of its samples. */
+const ech_token_file *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
+                                    int64_t position, int64_t *s);
 
 /* How many targets sample s has in a stream of `tokens`: T, but for the last sample. */
 int64_t ech_sample_pairs(int64_t tokens, int64_t sequence_length, int64_t s);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading token files: the index checked when it is opened, ids as they are read.
+ * Streams of tokens: checked when they are opened, ids as they are read. Files are read, not
+ * mapped: one that somebody cuts off meanwhile is an error, where a mapping would end the process.
  */
+#include "data/token_file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,55 +14,16 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "data/token_file.h"
-#include "data/token_index.h"
 
 enum { PIECE = 4096 }; /* tokens read at a time */
 
-struct ech_token_file {
-    char *path; /* of .bin */
-    int fd;
-    ech_token_index index;
-    ech_token_runs runs;
-};
-
-static bool ends_with(const char *text, const char *suffix)
-{
-    size_t n = strlen(text), m = strlen(suffix);
-    return n >= m && strcmp(text + n - m, suffix) == 0;
-}
-
-/* There is no PREFIX.idx: says what the user most likely has to do. */
-static ech_status fail_missing(const char *prefix)
-{
-    if (ech_file_is_folder(prefix))
-        ECH_FAIL(ECH_EUSAGE,
-                 "%s is a folder, not the prefix of a token file: tokenize the texts in it with "
-                 "`echelon data %s PREFIX`, then give PREFIX",
-                 prefix, prefix);
-    if (ech_file_exists(prefix) && (ends_with(prefix, ".bin") || ends_with(prefix, ".idx")))
-        ECH_FAIL(ECH_EUSAGE, "%s: give the prefix of the token file, without %s", prefix,
-                 prefix + strlen(prefix) - 4);
-    if (ech_file_exists(prefix))
-        ECH_FAIL(ECH_EUSAGE,
-                 "%s is a text, not the prefix of a token file: tokenize it with "
-                 "`echelon data %s PREFIX`, then give PREFIX",
-                 prefix, prefix);
-    char *train = ech_token_path(prefix, "-train.idx");
-    bool split = ech_file_exists(train);
-    free(train);
-    if (split)
-        ECH_FAIL(ECH_EUSAGE, "%s.idx: no such file, but %s-train.idx is there: give %s-train",
-                 prefix, prefix, prefix);
-    ECH_FAIL(ECH_EUSAGE, "%s.idx: no such file: make it with `echelon data TEXT %s`", prefix,
-             prefix);
-}
-
-static ech_status open_path(const char *path, int *out, int64_t *bytes)
+ech_status ech_token_open_path(const char *path, int *out, int64_t *bytes)
 {
     /* Not blocking, or a pipe of that name would wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", path, strerror(errno));
+    if (fd < 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot open: %s%s", path, strerror(errno),
+                 errno == EMFILE ? "; `ulimit -n` may raise the limit" : "");
     struct stat info;
     bool known = fstat(fd, &info) == 0;
     int why = errno;
@@ -71,48 +35,54 @@ static ech_status open_path(const char *path, int *out, int64_t *bytes)
     return ECH_OK;
 }
 
-static ech_status open_halves(const char *prefix, ech_token_file *file)
+ech_status ech_token_file_open(const char *path, const ech_token_options *options,
+                               ech_token_file **out)
 {
-    int fd;
-    int64_t bytes, bin_bytes;
-    file->path = ech_token_path(prefix, ".bin");
-    char *idx = ech_token_path(prefix, ".idx");
-    ech_status st = open_path(idx, &fd, &bytes);
-    if (st == ECH_OK) {
-        st = open_path(file->path, &file->fd, &bin_bytes);
-        if (st == ECH_OK)
-            st = ech_token_index_read(fd, idx, bytes, bin_bytes, &file->runs, &file->index);
-        close(fd);
-    }
-    free(idx);
-    return st;
-}
-
-ech_status ech_token_file_open(const char *prefix, ech_token_file **out)
-{
-    char *idx = ech_token_path(prefix, ".idx");
-    bool missing = !ech_file_exists(idx);
-    free(idx);
-    if (missing) ECH_TRY(fail_missing(prefix));
     ech_token_file *file = ech_calloc(1, sizeof *file);
-    file->fd = -1;
-    file->runs.documents = true;
-    ech_status st = open_halves(prefix, file);
-    if (st != ECH_OK) {
+    file->runs.documents = options->documents;
+    ech_status st = ech_token_is_plain(path) ? ech_token_open_plain(path, options, file)
+                                             : ech_token_open_megatron(path, file);
+    if (st == ECH_OK)
+        *out = file;
+    else
         ech_token_file_close(file);
-        return st;
-    }
-    *out = file;
-    return ECH_OK;
+    return st;
 }
 
 void ech_token_file_close(ech_token_file *file)
 {
     if (!file) return;
+    for (size_t i = 0; i < file->part.n; i++) {
+        close(file->part.at[i].fd);
+        free(file->part.at[i].path);
+    }
+    free(file->part.at);
     ech_token_runs_free(&file->runs);
-    if (file->fd >= 0) close(file->fd);
-    free(file->path);
     free(file);
+}
+
+/* The documents are counted by where they open, so that none is empty. */
+void ech_token_file_keep(ech_token_file *file, int64_t first, int64_t end, bool documents)
+{
+    ech_token_runs kept = {.documents = documents};
+    int64_t document = -1;
+    size_t p = 0;
+    for (size_t i = 0; i < file->runs.run.n; i++) {
+        ech_token_run run = file->runs.run.at[i];
+        for (; p < file->part.n && file->part.at[p].first <= run.first; p++) {
+            file->part.at[p].first = kept.tokens;
+            ech_token_runs_part(&kept);
+        }
+        document += ech_token_run_opens(run);
+        if (document < first || document >= end) continue;
+        ech_token_runs_add(&kept, ech_token_run_at(run),
+                           ech_token_run_end(&file->runs, i) - run.first, ech_token_run_opens(run),
+                           ech_token_run_is_silent(run));
+    }
+    for (; p < file->part.n; p++) file->part.at[p].first = kept.tokens;
+    ech_token_runs_free(&file->runs);
+    file->runs = kept;
+    file->documents = end - first;
 }
 
 int64_t ech_token_file_tokens(const ech_token_file *file)
@@ -122,59 +92,57 @@ int64_t ech_token_file_tokens(const ech_token_file *file)
 
 int64_t ech_token_file_documents(const ech_token_file *file)
 {
-    return file->index.documents;
+    return file->documents;
 }
 
-const ech_token_runs *ech_token_file_runs(const ech_token_file *file)
+ech_status ech_token_part_read(const ech_token_part *part, int64_t at, int64_t n, void *tokens)
 {
-    return &file->runs;
-}
-
-static int64_t token_at(const void *tokens, int dtype, int64_t i)
-{
-    switch (dtype) {
-    case ECH_TOKEN_U8:
-        return ((const uint8_t *)tokens)[i];
-    case ECH_TOKEN_U16:
-        return ((const uint16_t *)tokens)[i];
-    case ECH_TOKEN_I32:
-        return ((const int32_t *)tokens)[i];
-    default:
-        return ((const int64_t *)tokens)[i];
-    }
+    return ech_file_read_at(part->fd, part->path, tokens, (size_t)(n * part->width),
+                            part->header + at * part->width);
 }
 
 /* n tokens; `position` is the first one's place in the stream. */
-static ech_status copy_ids(const ech_token_file *file, const void *tokens, int64_t position,
+static ech_status copy_ids(const ech_token_part *part, const void *tokens, int64_t position,
                            int64_t n, int64_t vocabulary, int32_t *ids)
 {
-    int dtype = file->index.dtype;
     for (int64_t i = 0; i < n; i++) {
-        int64_t id = token_at(tokens, dtype, i);
+        int64_t id = ech_token_at(tokens, part->width, i);
         if (id < 0 || id >= vocabulary)
             ECH_FAIL(
                 ECH_EINPUT,
                 "%s: token %lld of the stream has id %lld, but the vocabulary has %lld: was it "
                 "made with another data.tokenizer, or is model.vocab_size too small?",
-                file->path, (long long)(position + i), (long long)id, (long long)vocabulary);
+                part->path, (long long)(position + i), (long long)id, (long long)vocabulary);
         ids[i] = (int32_t)id;
     }
     return ECH_OK;
 }
 
-/* n tokens that lie in one piece, from the file's token `at` on. They are read, not mapped: a file
- * that somebody cuts off meanwhile is an error here, where a mapping would end the process. */
-static ech_status read_run(const ech_token_file *file, int64_t at, int64_t position, int64_t n,
+/* n tokens that lie in one piece, from the part's token `at` on. */
+static ech_status read_run(const ech_token_part *part, int64_t at, int64_t position, int64_t n,
                            int64_t vocabulary, int32_t *ids)
 {
-    int64_t piece[PIECE], width = file->index.width; /* aligned for every width */
+    int64_t piece[PIECE]; /* aligned for every width */
     for (int64_t done = 0; done < n; done += PIECE) {
         int64_t take = n - done < PIECE ? n - done : PIECE;
-        ECH_TRY(ech_file_read_at(file->fd, file->path, piece, (size_t)(take * width),
-                                 (at + done) * width));
-        ECH_TRY(copy_ids(file, piece, position + done, take, vocabulary, ids + done));
+        ECH_TRY(ech_token_part_read(part, at + done, take, piece));
+        ECH_TRY(copy_ids(part, piece, position + done, take, vocabulary, ids + done));
     }
     return ECH_OK;
+}
+
+/* The part in which the run that begins at `position` lies. */
+static const ech_token_part *part_of(const ech_token_file *file, int64_t position)
+{
+    size_t low = 0, high = file->part.n - 1;
+    while (low < high) {
+        size_t middle = high - (high - low) / 2;
+        if (file->part.at[middle].first <= position)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return &file->part.at[low];
 }
 
 ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
@@ -184,15 +152,16 @@ ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_
     ECH_ASSERT(vocabulary <= INT32_MAX);
     if (first < 0 || n < 0 || first > runs->tokens - n)
         ECH_FAIL(ECH_EINTERNAL, "%s: %lld tokens from token %lld on asked for; the stream has %lld",
-                 file->path, (long long)n, (long long)first, (long long)runs->tokens);
+                 file->part.at[0].path, (long long)n, (long long)first, (long long)runs->tokens);
     if (n == 0) return ECH_OK;
     size_t i = ech_token_runs_find(runs, first);
     for (int64_t done = 0; done < n; i++) {
-        int64_t skipped = first + done - runs->run.at[i].first;
-        int64_t rest = ech_token_run_end(runs, i) - first - done;
+        ech_token_run run = runs->run.at[i];
+        int64_t skipped = first + done - run.first,
+                rest = ech_token_run_end(runs, i) - first - done;
         int64_t take = rest < n - done ? rest : n - done;
-        ECH_TRY(read_run(file, ech_token_run_at(runs->run.at[i]) + skipped, first + done, take,
-                         vocabulary, ids + done));
+        ECH_TRY(read_run(part_of(file, run.first), ech_token_run_at(run) + skipped, first + done,
+                         take, vocabulary, ids + done));
         done += take;
     }
     return ECH_OK;

@@ -9,7 +9,7 @@
 /* Whether the run that begins at `at` only goes on with the last one. */
 static bool goes_on(const ech_token_runs *runs, int64_t at, bool opens, bool silent)
 {
-    if (runs->run.n == 0 || (opens && runs->documents)) return false;
+    if (runs->run.n == 0 || runs->apart || (opens && runs->documents)) return false;
     ech_token_run last = runs->run.at[runs->run.n - 1];
     return ech_token_run_is_silent(last) == silent &&
            ech_token_run_at(last) + (runs->tokens - last.first) == at;
@@ -25,7 +25,12 @@ void ech_token_runs_add(ech_token_runs *runs, int64_t at, int64_t n, bool opens,
     }
     runs->tokens += n;
     runs->silent = runs->silent || silent;
-    runs->opens = false;
+    runs->opens = runs->apart = false;
+}
+
+void ech_token_runs_part(ech_token_runs *runs)
+{
+    runs->apart = true;
 }
 
 size_t ech_token_runs_find(const ech_token_runs *runs, int64_t position)
@@ -39,6 +44,13 @@ size_t ech_token_runs_find(const ech_token_runs *runs, int64_t position)
             high = middle - 1;
     }
     return low;
+}
+
+int64_t ech_token_runs_documents(const ech_token_runs *runs)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < runs->run.n; i++) n += ech_token_run_opens(runs->run.at[i]);
+    return n;
 }
 
 void ech_token_runs_free(ech_token_runs *runs)

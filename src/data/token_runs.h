@@ -41,10 +41,14 @@ typedef struct ech_token_runs {
     bool documents;              /* keep them apart */
     bool silent;                 /* some run is not trained on */
     bool opens;                  /* an empty run began a document: so does the next one */
+    bool apart;                  /* the next run lies in another file */
 } ech_token_runs;
 
 /* Appends n tokens, where tokens + n fits 63 bits and `at` 62. */
 void ech_token_runs_add(ech_token_runs *runs, int64_t at, int64_t n, bool opens, bool silent);
+
+/* What is added from now on lies in another file. */
+void ech_token_runs_part(ech_token_runs *runs);
 
 /* The run that holds the stream's token `position` < tokens. */
 size_t ech_token_runs_find(const ech_token_runs *runs, int64_t position);
@@ -54,6 +58,8 @@ static inline int64_t ech_token_run_end(const ech_token_runs *runs, size_t i)
     return i + 1 < runs->run.n ? runs->run.at[i + 1].first : runs->tokens;
 }
 
+/* How many documents the runs tell apart. */
+int64_t ech_token_runs_documents(const ech_token_runs *runs);
 void ech_token_runs_free(ech_token_runs *runs);
 
 #endif

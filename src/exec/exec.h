@@ -17,6 +17,7 @@
 #define ECH_EXEC_EXEC_H
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/shards.h"
 #include "comm/comm.h"
 #include "data/data.h"
 #include "device/device.h"
@@ -101,6 +102,11 @@ int64_t ech_exec_updates(const ech_exec *exec);
 /* Fills parameters and optimizer states from a checkpoint; of a plan that is forward-only parameters
  * alone, from model/, as others see them. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);
+/* Whether a folder of weights is whole and of this model. */
+ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights);
+/* Fills parameters, in all versions that the plan keeps, from a folder that was so checked. Every rank
+ * reads its slices. */
+ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
 
 /* ---- looking inside, for verify and tests ---- */
 

@@ -30,9 +30,8 @@ static ech_tensor part_of(const ech_tensor *x, const ech_slice *slice)
     return part;
 }
 
-/* This rank's slices of a parameter, or of something of its shape, as boxes of the whole. */
-static void add_slices(const ech_plan *plan, const ech_param *p, const ech_tensor *x,
-                       ech_saved_tensor *saved)
+void ech_exec_add_slices(const ech_plan *plan, const ech_param *p, const ech_tensor *x,
+                         ech_saved_tensor *saved)
 {
     ech_slice slices[ECH_MOST_SLICES];
     int n = ech_shape_slices(&p->shape, plan->layout->cut, plan->layout->place[plan->rank].tensor,
@@ -57,7 +56,7 @@ static ech_saved_tensor *add_tensor(tensors *t, int param, const char *state, ec
                               .dims = p->shape.dims};
     bool writes = !t->mine || ech_layout_writes(plan->layout, plan->model, plan->rank, param);
     for (int d = 0; d < p->shape.dims; d++) saved.shape[d] = p->shape.size[d];
-    if (writes && x.data) add_slices(plan, p, &x, &saved);
+    if (writes && x.data) ech_exec_add_slices(plan, p, &x, &saved);
     ECH_PUSH(t->list, saved);
     return &t->list.at[t->list.n - 1];
 }

@@ -174,6 +174,10 @@ void *ech_exec_address(const ech_exec *exec, int value);
 /* The gradient of a parameter in the list that runs. */
 ech_tensor ech_exec_gradient_of(const ech_exec *exec, int param);
 
+/* This rank's slices of a parameter, or of something of its shape, as boxes of the whole. */
+void ech_exec_add_slices(const ech_plan *plan, const ech_param *p, const ech_tensor *x,
+                         ech_saved_tensor *saved);
+
 void ech_ledger_create(ech_exec *exec);
 void ech_ledger_destroy(ech_exec *exec);
 /* A run of exec->list begins: nothing lives yet. */

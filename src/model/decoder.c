@@ -33,7 +33,7 @@ static void build_head(const ech_config *config, ech_model *model, const ech_dec
     int x = ech_block_input(block, "hidden", ech_block_stream(block, C));
     x = decoder->norm(model, block, config, decoder->last_norm, x);
     if (!config->model.tie_word_embeddings)
-        table = ech_model_matrix(model, block, "lm_head.weight",
+        table = ech_model_matrix(model, block, ECH_MODEL_HEAD,
                                  ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), model->std);
     int targets = ech_block_batch(block, ECH_TARGETS),
         weights = ech_block_batch(block, ECH_WEIGHTS);

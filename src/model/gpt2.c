@@ -2,8 +2,11 @@
  *
  * GPT-2. Radford et al. 2019. Parameters under Hugging Face's names, whose c_* weights are (in,out).
  */
+#include <stdio.h>
+
 #include "layer/layers.h"
 #include "model/decoder.h"
+#include "model/import.h"
 
 static void resolve(ech_config *config)
 {
@@ -123,10 +126,42 @@ static void export_json(const ech_config *config, int32_t end_of_text, ech_dtype
                     ech_model_torch_dtype(dtype));
 }
 
+/* Where a file is silent, transformers' GPT2Config speaks. */
+static const ech_import_row rows[] = {
+    {"n_embd", "model.hidden_size", NULL, false},
+    {"n_layer", "model.num_hidden_layers", NULL, false},
+    {"n_head", "model.num_attention_heads", NULL, false},
+    {"n_head", "model.num_key_value_heads", NULL, false},
+    {"n_positions", "model.max_position_embeddings", NULL, false},
+    {"vocab_size", "model.vocab_size", NULL, false},
+    {"layer_norm_epsilon", "model.layer_norm_epsilon", "1e-5", false},
+    {"initializer_range", "model.initializer_range", "0.02", true},
+    {"tie_word_embeddings", "model.tie_word_embeddings", "true", false},
+    {"embd_pdrop", "model.embd_pdrop", "0.1", true},
+    {"resid_pdrop", "model.resid_pdrop", "0.1", true},
+    {"attn_pdrop", "model.attn_pdrop", "0.1", true}};
+
+static ech_status import_json(const ech_import *in)
+{
+    char inner[32];
+    ECH_TRY(ech_import_only(in, "activation_function", "gelu_new gelu_pytorch_tanh"));
+    ECH_TRY(ech_import_only_bool(in, "scale_attn_weights", true));
+    ECH_TRY(ech_import_only_bool(in, "scale_attn_by_inverse_layer_idx", false));
+    ECH_TRY(ech_import_only_bool(in, "add_cross_attention", false));
+    ECH_TRY(ech_import_rows(in, rows, sizeof rows / sizeof *rows));
+    snprintf(inner, sizeof inner, "%lld", 4 * (long long)in->config->model.hidden_size);
+    const ech_import_row width = {"n_inner", "model.intermediate_size", inner, false};
+    return ech_import_rows(in, &width, 1);
+}
+
 const ech_family ech_family_row_gpt2 = {.name = "gpt2",
                                         .reads = "model.layer_norm_epsilon model.embd_pdrop "
                                                  "model.resid_pdrop model.attn_pdrop "
                                                  "model.num_key_value_heads",
                                         .resolve = resolve,
                                         .build = build,
-                                        .export_json = export_json};
+                                        .export_json = export_json,
+                                        .import_json = import_json,
+                                        .prefix = "transformer.",
+                                        .table = "transformer.wte.weight",
+                                        .buffers = ".attn.bias .attn.masked_bias"};

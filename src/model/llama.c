@@ -3,10 +3,12 @@
  * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. Parameters under Hugging Face's names,
  * whose weights are (out,in); rotary pairs are (i, i + D/2).
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "layer/layers.h"
 #include "model/decoder.h"
+#include "model/import.h"
 
 static void resolve(ech_config *config)
 {
@@ -176,6 +178,79 @@ static void export_json(const ech_config *config, int32_t end_of_text, ech_dtype
         ech_model_torch_dtype(dtype));
 }
 
+/* Where a file is silent, transformers' LlamaConfig speaks. */
+static const ech_import_row rows[] = {
+    {"hidden_size", "model.hidden_size", NULL, false},
+    {"num_hidden_layers", "model.num_hidden_layers", NULL, false},
+    {"num_attention_heads", "model.num_attention_heads", NULL, false},
+    {"intermediate_size", "model.intermediate_size", NULL, false},
+    {"max_position_embeddings", "model.max_position_embeddings", "2048", false},
+    {"vocab_size", "model.vocab_size", NULL, false},
+    {"rms_norm_eps", "model.rms_norm_eps", "1e-6", false},
+    {"initializer_range", "model.initializer_range", "0.02", true},
+    {"tie_word_embeddings", "model.tie_word_embeddings", "false", false},
+    {"attention_dropout", "model.attn_pdrop", "0", true}};
+
+static const ech_import_row scaling_rows[] = {
+    {"factor", "model.rope_scaling_factor", NULL, false},
+    {"low_freq_factor", "model.rope_scaling_low_freq_factor", NULL, false},
+    {"high_freq_factor", "model.rope_scaling_high_freq_factor", NULL, false}};
+
+/* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions of 4
+ * call the type "type". */
+static ech_status import_rope(const ech_import *in)
+{
+    const char *name = ech_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
+    const json_t *rope = ech_import_get(in, name);
+    if (rope && !json_is_object(rope))
+        ECH_FAIL(ECH_EINPUT, "%s: %s: must be an object, or null", in->path, name);
+    const ech_import inner = {in->config, in->path, rope};
+    ECH_TRY(ech_import_only_one(&inner, "partial_rotary_factor"));
+    const ech_import *of_theta = ech_import_get(&inner, "rope_theta") ? &inner : in;
+    const ech_import_row theta = {"rope_theta", "model.rope_theta", "10000", false};
+    ECH_TRY(ech_import_rows(of_theta, &theta, 1));
+    const char *key = ech_import_get(&inner, "rope_type") ? "rope_type" : "type";
+    ECH_TRY(ech_import_only(&inner, key, "default llama3"));
+    const char *type = json_string_value(ech_import_get(&inner, key));
+    if (!type || strcmp(type, "llama3") != 0)
+        return ech_import_set(in, "model.rope_scaling", "none");
+    const char *positions = "original_max_position_embeddings";
+    const bool has = ech_import_get(&inner, positions) != NULL;
+    const ech_import_row original = {has ? positions : "max_position_embeddings",
+                                     "model.rope_scaling_original_max_position_embeddings", NULL,
+                                     false};
+    ECH_TRY(ech_import_set(in, "model.rope_scaling", "llama3"));
+    ECH_TRY(ech_import_rows(&inner, scaling_rows, sizeof scaling_rows / sizeof *scaling_rows));
+    return ech_import_rows(has ? &inner : in, &original, 1);
+}
+
+static ech_status check_head_width(const ech_import *in)
+{
+    int64_t width, C = in->config->model.hidden_size, H = in->config->model.num_attention_heads;
+    if (!ech_import_get(in, "head_dim")) return ECH_OK;
+    if (ech_import_int(in, "head_dim", &width) && C % H == 0 && width == C / H) return ECH_OK;
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "%s: head_dim: must be hidden_size / num_attention_heads = %lld / %lld", in->path,
+             (long long)C, (long long)H);
+}
+
+static ech_status import_json(const ech_import *in)
+{
+    char heads[32];
+    ECH_TRY(ech_import_only(in, "hidden_act", "silu swish"));
+    ECH_TRY(ech_import_only_bool(in, "attention_bias", false));
+    ECH_TRY(ech_import_only_bool(in, "mlp_bias", false));
+    ECH_TRY(ech_import_never(in, "sliding_window"));
+    ECH_TRY(ech_import_only_one(in, "partial_rotary_factor"));
+    ECH_TRY(ech_import_rows(in, rows, sizeof rows / sizeof *rows));
+    snprintf(heads, sizeof heads, "%lld", (long long)in->config->model.num_attention_heads);
+    const ech_import_row groups = {"num_key_value_heads", "model.num_key_value_heads", heads,
+                                   false};
+    ECH_TRY(ech_import_rows(in, &groups, 1));
+    ECH_TRY(check_head_width(in));
+    return import_rope(in);
+}
+
 const ech_family ech_family_row_llama = {.name = "llama",
                                          .reads =
                                              "model.rope_theta model.rope_scaling "
@@ -188,4 +263,8 @@ const ech_family ech_family_row_llama = {.name = "llama",
                                              "model.attn_pdrop model.num_key_value_heads",
                                          .resolve = resolve,
                                          .build = build,
-                                         .export_json = export_json};
+                                         .export_json = export_json,
+                                         .import_json = import_json,
+                                         .prefix = "model.",
+                                         .table = "model.embed_tokens.weight",
+                                         .buffers = ".rotary_emb.inv_freq"};

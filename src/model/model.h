@@ -10,6 +10,7 @@
 #include "layer/layer.h"
 
 typedef struct ech_family ech_family;
+typedef struct ech_import ech_import; /* a config.json that is read; private */
 
 typedef struct ech_model {
     const ech_family *family;
@@ -31,10 +32,24 @@ struct ech_family {
     /* Hugging Face's config.json, of weights of that type. */
     void (*export_json)(const ech_config *config, int32_t end_of_text, ech_dtype dtype,
                         ech_text *out);
+    /* Fills keys from a config.json of this family (import.h); refuses what layers cannot do. */
+    ech_status (*import_json)(const ech_import *import);
+    /* Names of weights in other people's files: */
+    const char *prefix;  /* "transformer.", which may be missing */
+    const char *table;   /* the token table: what a tied head repeats */
+    const char *buffers; /* blank-separated ends of names that are stored, but no parameters */
 };
 
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
 const char *ech_family_names(void);                  /* blank-separated */
+
+/* Fills the model section from a Hugging Face config.json at `path`, whose model_type names the family.
+ * Nothing in the file is trusted. Errors name the file and its key. */
+ech_status ech_model_import(ech_config *config, const char *path);
+/* The same from memory; `path` stands for the file. */
+ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n);
+/* The name of the head's own table where it is not tied, in all families. */
+#define ECH_MODEL_HEAD "lm_head.weight"
 
 /* Fills the model section's "auto" keys: what the family says, positions and vocabulary. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);

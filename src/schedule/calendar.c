@@ -10,7 +10,8 @@ ech_calendar ech_calendar_of(const ech_config *config)
                           .validate_every = config->training.validate_every,
                           .check_every = config->training.check_every,
                           .save_every = config->checkpoint.every,
-                          .validates = config->data.valid[0] != '\0'};
+                          .validates = config->data.valid[0] != '\0' ||
+                                       config->data.split[0] != '\0'};
 }
 
 static bool is_multiple(int64_t step, int64_t every)

@@ -167,12 +167,9 @@ static inline ech_status grid_rank(ech_comm *comm, void *context)
 {
     const grid_job *job = context;
     ech_contestant c = {.config = ech_config_copy(job->config)};
-    ech_token_file *data;
-    ECH_TRY(ech_token_file_open(c.config->data.train, &data));
-    ech_status status = ech_contestant_open(&c, data, comm);
+    ech_status status = ech_contestant_open(&c, comm);
     if (status == ECH_OK) status = job->main(job->context, ech_comm_rank(comm), &c);
     ech_contestant_close(&c);
-    ech_token_file_close(data);
     return status;
 }
 

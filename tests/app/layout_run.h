@@ -43,9 +43,7 @@ static inline ech_status layout_run_rank(ech_comm *comm, void *context)
     layout_run *run = context;
     int rank = ech_comm_rank(comm);
     ech_contestant c = {.config = ech_config_copy(run->config)};
-    ech_token_file *data;
-    ECH_TRY(ech_token_file_open(c.config->data.train, &data));
-    ECH_TRY(ech_contestant_open(&c, data, comm));
+    ECH_TRY(ech_contestant_open(&c, comm));
     if (run->begin) run->begin(run->context, rank, &c);
     ech_status status = ECH_OK;
     for (int span = 0; span < run->spans && status == ECH_OK; span++) {
@@ -55,7 +53,6 @@ static inline ech_status layout_run_rank(ech_comm *comm, void *context)
     if (status == ECH_OK) layout_run_take_weights(run, &c, rank);
     if (run->end) run->end(run->context, rank, &c);
     ech_contestant_close(&c);
-    ech_token_file_close(data);
     return status;
 }
 

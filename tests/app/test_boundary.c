@@ -94,7 +94,7 @@ static ech_status run(ech_comm *comm, void *context)
     ech_config *config = fixture_config("gpt2", t->more);
     ech_design design = {0};
     ech_session session = {0};
-    ech_token_file *file = NULL;
+    ech_corpus *data = NULL;
     ech_loader *loader = NULL;
     ECH_TRY(ech_setup_resolve(config, ranks, ranks));
     ECH_TRY(ech_design_create(config, ranks, &design));
@@ -103,9 +103,9 @@ static ech_status run(ech_comm *comm, void *context)
     design.model = build();
     ECH_TRY(ech_layout_create(config, design.model, ranks, &design.layout));
     ECH_TRY(ech_session_create(&design, comm, false, &session));
-    ECH_TRY(ech_token_file_open(config->data.train, &file));
+    ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &data));
     ech_loader_options options = ech_design_reads(&design, rank, true, INT64_MAX);
-    ECH_TRY(ech_loader_create(file, &options, 0, &loader));
+    ECH_TRY(ech_loader_create(data, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
     for (int step = 0; step < STEPS; step++) {
@@ -124,7 +124,7 @@ static ech_status run(ech_comm *comm, void *context)
         t->counted = (int64_t)sums[2];
     }
     ech_loader_destroy(loader);
-    ech_token_file_close(file);
+    ech_corpus_close(data);
     ech_session_destroy(&session);
     ech_design_destroy(&design);
     ech_config_destroy(config);

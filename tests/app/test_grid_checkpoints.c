@@ -74,15 +74,12 @@ static ech_status save(const part *p, ech_contestant *c)
 /* Batches from step HALF on. */
 static ech_status go_on(part *p, int rank, ech_contestant *c)
 {
-    ech_token_file *data;
     ech_loader *loader;
-    ECH_TRY(ech_token_file_open(c->config->data.train, &data));
     ech_loader_options options = ech_design_reads(&c->design, rank, true, INT64_MAX);
-    ECH_TRY(ech_loader_create(data, &options, HALF, &loader));
+    ECH_TRY(ech_loader_create(c->data, &options, HALF, &loader));
     ech_exec_set_loader(c->session.exec, ECH_TRAIN, loader);
     ech_status status = train_to(p, rank, c, HALF, WHOLE);
     ech_loader_destroy(loader);
-    ech_token_file_close(data);
     return status;
 }
 

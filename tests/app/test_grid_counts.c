@@ -82,15 +82,15 @@ typedef struct counted {
 
 static ech_status validate(ech_contestant *c, int rank)
 {
-    ech_token_file *data;
+    ech_corpus *data;
     ech_loader *loader;
-    ECH_TRY(ech_token_file_open(c->config->data.valid, &data));
+    ECH_TRY(ech_design_open_data(&c->design, ECH_SHARE_VALID, &data));
     ech_loader_options options = ech_design_reads(&c->design, rank, false, 50);
     ECH_TRY(ech_loader_create(data, &options, 0, &loader));
     ech_exec_set_loader(c->session.exec, ECH_EVALUATE, loader);
     ech_status status = ech_exec_run(c->session.exec, ECH_LIST_VALIDATE, 0);
     ech_loader_destroy(loader);
-    ech_token_file_close(data);
+    ech_corpus_close(data);
     return status;
 }
 

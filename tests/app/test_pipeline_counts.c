@@ -29,8 +29,7 @@ typedef struct counted {
     rank_count rank[RANKS];
 } counted;
 
-static ech_status run_lists(const ech_contestant *c, ech_comm *comm, const ech_token_file *data,
-                            rank_count *n)
+static ech_status run_lists(const ech_contestant *c, ech_comm *comm, rank_count *n)
 {
     ech_exec *exec = c->session.exec;
     ech_loader *loader;
@@ -39,7 +38,7 @@ static ech_status run_lists(const ech_contestant *c, ech_comm *comm, const ech_t
     n->sent = ech_exec_message_count(exec);
     n->reduced = ech_exec_reduce_count(exec);
     ech_loader_options options = ech_design_reads(&c->design, ech_comm_rank(comm), false, 50);
-    ECH_TRY(ech_loader_create(data, &options, 0, &loader));
+    ECH_TRY(ech_loader_create(c->data, &options, 0, &loader));
     ech_exec_set_loader(exec, ECH_EVALUATE, loader);
     ech_status status = ech_exec_run(exec, ECH_LIST_VALIDATE, 0);
     ech_loader_destroy(loader);
@@ -52,10 +51,8 @@ static ech_status count_rank(ech_comm *comm, void *context)
     counted *all = context;
     rank_count *n = &all->rank[ech_comm_rank(comm)];
     ech_contestant c = {.config = ech_config_copy(all->config)};
-    ech_token_file *data;
-    ECH_TRY(ech_token_file_open(c.config->data.train, &data));
-    ECH_TRY(ech_contestant_open(&c, data, comm));
-    ech_status status = run_lists(&c, comm, data, n);
+    ECH_TRY(ech_contestant_open(&c, comm));
+    ech_status status = run_lists(&c, comm, n);
     ech_plan_peaks(c.session.plan, n->planned_peak);
     ech_exec_peaks(c.session.exec, n->peak);
     n->planned_bytes = ech_plan_sent_bytes(c.session.plan, &n->planned_messages);
@@ -66,7 +63,6 @@ static ech_status count_rank(ech_comm *comm, void *context)
                               c.config->model.hidden_size * (int64_t)sizeof(float);
     }
     ech_contestant_close(&c);
-    ech_token_file_close(data);
     return status;
 }
 

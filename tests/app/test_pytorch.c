@@ -46,7 +46,7 @@ typedef struct runner {
 /* What the ranks share. */
 typedef struct trial {
     const ech_config *config; /* checked, not resolved */
-    const ech_token_file *data;
+    const ech_corpus *data;
     const ech_safetensors *file;
     const tolerance *tolerance;
     char bad[MAX_RANKS][256];
@@ -195,7 +195,7 @@ static void take_weights(runner *r)
     }
 }
 
-static ech_status open_runner(runner *r, const ech_token_file *data, ech_comm *comm)
+static ech_status open_runner(runner *r, const ech_corpus *data, ech_comm *comm)
 {
     int ranks = ech_comm_size(comm);
     ECH_TRY(ech_setup_resolve(r->config, ranks, ranks));
@@ -219,7 +219,7 @@ static ech_status open_runner(runner *r, const ech_token_file *data, ech_comm *c
     return ech_exec_run(r->session.exec, ECH_LIST_INIT, 0);
 }
 
-static ech_status run(runner *r, const ech_token_file *data, ech_comm *comm)
+static ech_status run(runner *r, const ech_corpus *data, ech_comm *comm)
 {
     ECH_TRY(open_runner(r, data, comm));
     take_weights(r);
@@ -300,18 +300,23 @@ static void train(const char *name, int ranks, int64_t micro_batch_size, const c
 {
     char yaml[512], tensors[512], prefix[300];
     ech_safetensors *file;
-    ech_token_file *data;
+    ech_corpus *data;
     snprintf(yaml, sizeof yaml, "%s/%s.yaml", ECH_FIXTURES, name);
     snprintf(tensors, sizeof tensors, "%s/%s.safetensors", ECH_FIXTURES, name);
     snprintf(prefix, sizeof prefix, "%s/%s", fixture_folder, name);
     assert_int_equal(ech_safetensors_open(tensors, &file), ECH_OK);
     write_tokens(file, prefix);
-    assert_int_equal(ech_token_file_open(prefix, &data), ECH_OK);
     ech_config *config = read_config(yaml, prefix, compute, micro_batch_size);
+    ech_corpus_options options = {.key = "data.train",
+                                  .sources = prefix,
+                                  .split = "",
+                                  .sequence_length = config->data.sequence_length,
+                                  .document_mask = config->data.document_mask == 1};
+    assert_int_equal(ech_corpus_open(&options, &data), ECH_OK);
     *out = (trial){.config = config, .data = data, .file = file, .tolerance = limits};
     assert_int_equal(ech_run_ranks("local", ranks, 60, run_rank, out), ECH_OK);
     ech_config_destroy(config);
-    ech_token_file_close(data);
+    ech_corpus_close(data);
     ech_safetensors_close(file);
 }
 

@@ -118,10 +118,8 @@ static ech_status run_by_hand(ech_comm *comm, void *context)
 {
     by_hand *h = context;
     ech_contestant c = {.config = ech_config_copy(h->config)};
-    ech_token_file *data;
     ech_setup_alone(c.config);
-    ECH_TRY(ech_token_file_open(c.config->data.train, &data));
-    ECH_TRY(ech_contestant_open(&c, data, comm));
+    ECH_TRY(ech_contestant_open(&c, comm));
     const ech_model *model = c.design.model;
     int params = (int)model->param.n;
     ECH_TRY(find_stages(h, model));
@@ -134,7 +132,6 @@ static ech_status run_by_hand(ech_comm *comm, void *context)
     ech_exec_observe(c.session.exec, take_gradient, h);
     for (int64_t t = 0; t < h->steps; t++) ECH_TRY(step_by_hand(h, c.session.exec, t, params));
     ech_contestant_close(&c);
-    ech_token_file_close(data);
     return ECH_OK;
 }
 

@@ -41,7 +41,7 @@ static ech_status tell(ech_exec *exec, const int32_t *ids, int64_t V, double *lo
 }
 
 static ech_status compare(sampling *s, const ech_design *design, ech_exec *exec,
-                          ech_token_file *file)
+                          const ech_corpus *data, const ech_token_file *file)
 {
     int32_t ids[2 * T + 1];
     double other;
@@ -49,7 +49,7 @@ static ech_status compare(sampling *s, const ech_design *design, ech_exec *exec,
     ech_loader_options options = ech_design_reads(design, 0, false, 1);
     ech_loader *loader;
     ECH_TRY(ech_token_file_read(file, 0, 2 * T + 1, V, ids));
-    ECH_TRY(ech_loader_create(file, &options, 0, &loader));
+    ECH_TRY(ech_loader_create(data, &options, 0, &loader));
     ech_exec_set_loader(exec, ECH_EVALUATE, loader);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_INIT, 0));
     ECH_TRY(ech_exec_run(exec, ECH_LIST_VALIDATE, 0));
@@ -71,12 +71,15 @@ static ech_status run_rank(ech_comm *comm, void *context)
     ech_design design;
     ech_session session;
     ech_token_file *file;
+    ech_corpus *data;
     ECH_TRY(ech_setup_resolve(config, 1, 1));
     ECH_TRY(ech_design_create(config, 1, &design));
     ECH_TRY(ech_session_create(&design, comm, true, &session));
-    ECH_TRY(ech_token_file_open(config->data.train, &file));
-    ech_status status = compare(s, &design, session.exec, file);
+    ECH_TRY(ech_token_file_open(config->data.train, &(ech_token_options){0}, &file));
+    ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &data));
+    ech_status status = compare(s, &design, session.exec, data, file);
     ech_token_file_close(file);
+    ech_corpus_close(data);
     ech_session_destroy(&session);
     ech_design_destroy(&design);
     ech_config_destroy(config);

@@ -163,15 +163,15 @@ static ech_status measure(ech_comm *comm, void *context)
     ech_config *config = ech_config_copy(m->config);
     ech_design design;
     ech_session session;
-    ech_token_file *file;
+    ech_corpus *data;
     ech_loader *loader;
     int rank = ech_comm_rank(comm);
     ECH_TRY(ech_setup_resolve(config, ech_comm_size(comm), ech_comm_local_size(comm)));
     ECH_TRY(ech_design_create(config, ech_comm_size(comm), &design));
     ECH_TRY(ech_session_create(&design, comm, false, &session));
-    ECH_TRY(ech_token_file_open(config->data.train, &file));
+    ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &data));
     ech_loader_options options = ech_design_reads(&design, ech_comm_rank(comm), true, INT64_MAX);
-    ECH_TRY(ech_loader_create(file, &options, 0, &loader));
+    ECH_TRY(ech_loader_create(data, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
     for (int step = 0; step < 3; step++) {
@@ -199,7 +199,7 @@ static ech_status measure(ech_comm *comm, void *context)
     if (ech_exec_readings(session.exec)->hash_differs != (ech_comm_size(comm) > 1))
         ECH_FAIL(ECH_EINTERNAL, "the check saw %d", ech_exec_readings(session.exec)->hash_differs);
     ech_loader_destroy(loader);
-    ech_token_file_close(file);
+    ech_corpus_close(data);
     ech_session_destroy(&session);
     ech_design_destroy(&design);
     ech_config_destroy(config);
@@ -280,14 +280,14 @@ static ech_status run_poisoned(ech_comm *comm, void *context)
     ech_config *config = ech_config_copy(p->config);
     ech_design design;
     ech_session session;
-    ech_token_file *file;
+    ech_corpus *corpus;
     ech_loader *loader;
     ECH_TRY(ech_setup_resolve(config, ech_comm_size(comm), ech_comm_local_size(comm)));
     ECH_TRY(ech_design_create(config, ech_comm_size(comm), &design));
     ECH_TRY(ech_session_create(&design, comm, false, &session));
-    ECH_TRY(ech_token_file_open(config->data.train, &file));
+    ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &corpus));
     ech_loader_options options = ech_design_reads(&design, ech_comm_rank(comm), true, INT64_MAX);
-    ECH_TRY(ech_loader_create(file, &options, 0, &loader));
+    ECH_TRY(ech_loader_create(corpus, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
     int weight = 0;
@@ -310,7 +310,7 @@ static ech_status run_poisoned(ech_comm *comm, void *context)
         p->after = other[0];
     }
     ech_loader_destroy(loader);
-    ech_token_file_close(file);
+    ech_corpus_close(corpus);
     ech_session_destroy(&session);
     ech_design_destroy(&design);
     ech_config_destroy(config);

@@ -238,10 +238,11 @@ static void test_help(void **state)
     ech_config_help(config, &help);
     const char *parts[] = {
         "model: what is trained",
-        "  model.hidden_size\n      width C\n      whole number, 1 to 1000000; required\n",
-        "one of: gpt2 llama; required\n",
+        "  model.hidden_size\n      width C\n"
+        "      whole number, 1 to 1000000; required; may not change on resume\n",
+        "one of: gpt2 llama; required; may not change on resume\n",
         "optimizer.eps\n      AdamW: added to the root\n      number, 0 to 1; default 1e-8\n",
-        "true or false; default auto\n",
+        "true or false; default auto; may not change on resume\n",
         "list like [3, 1] of whole numbers, 0 to 1000000; or one of: even auto; default even\n",
         "default \"\"\n",
     };

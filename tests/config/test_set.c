@@ -249,36 +249,59 @@ static void test_resume(void **state)
     ech_config *saved = sample_create();
     assert_int_equal(sample_read(saved, sample_run), ECH_OK);
     ech_config *now = ech_config_copy(saved);
-    assert_int_equal(ech_config_check_resume(saved, now), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_OK);
     /* Free keys may change, fixed ones may be said again. */
     assert_int_equal(ech_config_set(now, "training.steps=100"), ECH_OK);
     assert_int_equal(ech_config_set(now, "optimizer.learning_rate=1"), ECH_OK);
     assert_int_equal(ech_config_set(now, "training.seed=1"), ECH_OK);
-    assert_int_equal(ech_config_check_resume(saved, now), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_OK);
     assert_int_equal(saved->training.steps, 10);
     assert_int_equal(ech_config_set(now, "training.seed=2"), ECH_OK);
-    assert_int_equal(ech_config_check_resume(saved, now), ECH_EUSAGE);
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_EUSAGE);
     assert_last_error("command line: training.seed = 2: 1 in the checkpoint, and may not change");
     assert_int_equal(ech_config_set(now, "training.seed=1"), ECH_OK);
     assert_int_equal(ech_config_set(now, "model.rms_norm_eps=1.0000000000000001e-5"), ECH_OK);
-    assert_int_equal(ech_config_check_resume(saved, now), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_OK);
     assert_int_equal(ech_config_set(now, "model.rms_norm_eps=1.000000000000001e-5"), ECH_OK);
-    assert_int_equal(ech_config_check_resume(saved, now), ECH_EUSAGE);
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_EUSAGE);
     assert_last_error("1.0e-05 in the checkpoint");
     ech_config_destroy(now);
     now = ech_config_copy(saved);
     /* A layout may change; the model may not. */
     assert_int_equal(ech_config_set(now, "parallel.stage_replicas=[3,1]"), ECH_OK);
     assert_int_equal(ech_config_set(now, "parallel.schedule=any text"), ECH_OK);
-    assert_int_equal(ech_config_check_resume(saved, now), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_OK);
     assert_int_equal(ech_config_set(now, "model.tie_word_embeddings=false"), ECH_OK);
-    assert_int_equal(ech_config_check_resume(saved, now), ECH_EUSAGE);
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_EUSAGE);
     assert_last_error("model.tie_word_embeddings = false: auto in the checkpoint");
     ech_config_destroy(now);
     now = ech_config_copy(saved);
     assert_int_equal(ech_config_set(now, "data.train=other"), ECH_OK);
-    assert_int_equal(ech_config_check_resume(saved, now), ECH_EUSAGE);
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_EUSAGE);
     assert_last_error("data.train = other: corpus/train in the checkpoint");
+    /* All of them in one line. */
+    assert_int_equal(ech_config_set(now, "training.seed=2"), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_EUSAGE);
+    assert_last_error("command line: data.train = other: corpus/train in the checkpoint; command "
+                      "line: training.seed = 2: 1 in the checkpoint, and may not change on resume; "
+                      "set them back");
+    ech_config_destroy(now);
+    now = ech_config_copy(saved);
+    /* Who is told that a position is missing looks for the key that was changed. */
+    now->data.sequence_length = 99;
+    now->model.max_position_embeddings = 99;
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_EUSAGE);
+    assert_null(strstr(ech_last_error(), "max_position_embeddings"));
+    assert_last_error("data.sequence_length = 99");
+    now->data.sequence_length = saved->data.sequence_length;
+    assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_EUSAGE);
+    assert_last_error("model.max_position_embeddings = 99 (default): auto in the checkpoint");
+    ech_config_destroy(now);
+    now = ech_config_copy(saved);
+    assert_int_equal(ech_config_set(now, "parallel.flush_every=5"), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now, "parallel.comm"), ECH_OK);
+    assert_int_equal(ech_config_check_resume(saved, now, "parallel.flush_every"), ECH_EUSAGE);
+    assert_last_error("parallel.flush_every = 5: auto in the checkpoint");
     ech_config_destroy(now);
     ech_config_destroy(saved);
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads the `bytes` tokenizer's files as Hugging Face does: ids must be the text's bytes.
 
-check_tokenizer.py PRINT_TOKENIZER; exit code 77 where the library `tokenizers` is missing.
+check_tokenizer.py USE_TOKENIZER; exit code 77 where the library `tokenizers` is missing.
 """
 import json
 import pathlib
@@ -34,7 +34,7 @@ def check(encode, decode, token_id):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.argv[1], "bytes", folder], check=True)
+        subprocess.run([sys.argv[1], "bytes", "export", folder], check=True)
         path = pathlib.Path(folder)
         fast = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
         assert fast.get_vocab_size() == 257

@@ -71,7 +71,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     write_half("t.bin", bytes + 2 + index, n - 2 - index);
     char *prefix = ech_file_join(folder, "t");
     ech_token_file *file;
-    if (ech_token_file_open(prefix, &file) == ECH_OK) {
+    ech_token_options options = {.documents = n % 2 == 0};
+    if (ech_token_file_open(prefix, &options, &file) == ECH_OK) {
         read_tokens(file);
         ech_token_file_close(file);
     }

@@ -125,6 +125,15 @@ static inline void write_index(const char *prefix, int dtype, int64_t sequences,
     free(begins);
 }
 
+/* Opens a token file of the folder, documents told apart. */
+static inline ech_token_file *open_tokens(const char *name)
+{
+    ech_token_file *file;
+    ech_token_options options = {.documents = true};
+    assert_int_equal(ech_token_file_open(in_scratch(name), &options, &file), ECH_OK);
+    return file;
+}
+
 /* A token file in which token i of the stream has id i; documents of 1, 2, ... 7, 1, ... tokens. */
 static inline ech_token_file *counting_file(const char *name, int64_t tokens)
 {
@@ -138,8 +147,7 @@ static inline ech_token_file *counting_file(const char *name, int64_t tokens)
         left = length;
     }
     assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
-    ech_token_file *file;
-    assert_int_equal(ech_token_file_open(in_scratch(name), &file), ECH_OK);
+    ech_token_file *file = open_tokens(name);
     assert_int_equal(ech_token_file_tokens(file), tokens);
     return file;
 }

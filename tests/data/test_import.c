@@ -28,8 +28,7 @@ static ech_status import(const char *in, const char *out, double valid, ech_impo
 /* The stream of a token file is `expected`, with | for end-of-text. */
 static void assert_stream(const char *name, const char *expected, int64_t documents)
 {
-    ech_token_file *file;
-    assert_int_equal(ech_token_file_open(in_scratch(name), &file), ECH_OK);
+    ech_token_file *file = open_tokens(name);
     assert_int_equal(ech_token_file_documents(file), documents);
     int64_t n = ech_token_file_tokens(file);
     assert_int_equal(n, strlen(expected));
@@ -163,8 +162,7 @@ static void test_long_file(void **state)
     write_file("in", text, BYTES);
     assert_int_equal(import("in", "t", 0, &count), ECH_OK);
     assert_int_equal(progress_calls, 3);
-    ech_token_file *file;
-    assert_int_equal(ech_token_file_open(in_scratch("t"), &file), ECH_OK);
+    ech_token_file *file = open_tokens("t");
     assert_int_equal(ech_token_file_tokens(file), BYTES + 1);
     int32_t *ids = ech_calloc(BYTES + 1, sizeof *ids);
     assert_int_equal(ech_token_file_read(file, 0, BYTES + 1, 257, ids), ECH_OK);

@@ -10,7 +10,8 @@
 static ech_status open_and_read(int64_t vocabulary)
 {
     ech_token_file *file;
-    ech_status st = ech_token_file_open(in_scratch("t"), &file);
+    ech_status st =
+        ech_token_file_open(in_scratch("t"), &(ech_token_options){.documents = true}, &file);
     if (st != ECH_OK) return st;
     int64_t n = ech_token_file_tokens(file);
     assert_true(n >= 0 && n < 1 << 20 && ech_token_file_documents(file) >= 0);
@@ -50,8 +51,7 @@ static void test_golden(void **state)
 {
     (void)state;
     write_golden();
-    ech_token_file *file;
-    assert_int_equal(ech_token_file_open(in_scratch("t"), &file), ECH_OK);
+    ech_token_file *file = open_tokens("t");
     assert_int_equal(ech_token_file_tokens(file), 5);
     assert_int_equal(ech_token_file_documents(file), 2);
     for (int64_t first = 0; first <= 5; first++) {
@@ -104,9 +104,8 @@ static void test_dtypes(void **state)
         const int64_t pointers[] = {0, 2 * kinds[k].width};
         write_index("t", kinds[k].code, 2, lengths, pointers);
         write_file("t.bin", kinds[k].bytes, (size_t)(3 * kinds[k].width));
-        ech_token_file *file;
         int32_t ids[3];
-        assert_int_equal(ech_token_file_open(in_scratch("t"), &file), ECH_OK);
+        ech_token_file *file = open_tokens("t");
         assert_int_equal(ech_token_file_read(file, 0, 3, 256, ids), ECH_OK);
         assert_int_equal(ids[0], 7);
         assert_int_equal(ids[1], 255);
@@ -255,11 +254,14 @@ static void test_missing(void **state)
     assert_error_has(expected);
 
     ech_token_file *file;
-    assert_int_equal(ech_token_file_open(scratch, &file), ECH_EUSAGE);
+    assert_int_equal(ech_token_file_open(scratch, &(ech_token_options){.documents = true}, &file),
+                     ECH_EUSAGE);
     assert_error_has("is a folder, not the prefix");
 
     write_golden();
-    assert_int_equal(ech_token_file_open(in_scratch("t.bin"), &file), ECH_EUSAGE);
+    assert_int_equal(
+        ech_token_file_open(in_scratch("t.bin"), &(ech_token_options){.documents = true}, &file),
+        ECH_EUSAGE);
     assert_error_has("without .bin");
     unlink(in_scratch("t.bin"));
     assert_int_equal(open_and_read(100), ECH_EIO);
@@ -275,9 +277,8 @@ static void assert_bad_id(int code, const void *bytes, int width, int64_t bad, c
     const int64_t pointers[] = {0, 2 * width};
     write_index("t", code, 2, lengths, pointers);
     write_file("t.bin", bytes, (size_t)(4 * width));
-    ech_token_file *file;
     int32_t ids[4];
-    assert_int_equal(ech_token_file_open(in_scratch("t"), &file), ECH_OK);
+    ech_token_file *file = open_tokens("t");
     assert_int_equal(ech_token_file_read(file, 1, 3, 257, ids), ECH_EINPUT);
     assert_error_has("t.bin: ");
     assert_error_has(says);
@@ -302,9 +303,8 @@ static void test_ranges_outside_the_stream(void **state)
 {
     (void)state;
     write_golden();
-    ech_token_file *file;
     int32_t ids[8];
-    assert_int_equal(ech_token_file_open(in_scratch("t"), &file), ECH_OK);
+    ech_token_file *file = open_tokens("t");
     const int64_t ranges[][2] = {{-1, 1}, {0, -1},        {0, 6},         {5, 1},
                                  {6, 0},  {INT64_MAX, 1}, {1, INT64_MAX}, {INT64_MIN, INT64_MAX}};
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
@@ -334,9 +334,8 @@ static void test_scattered_sequences(void **state)
     }
     write_index("t", 8, SEQUENCES, lengths, pointers);
     write_file("t.bin", bin, sizeof bin);
-    ech_token_file *file;
     int32_t ids[SEQUENCES * LONGEST];
-    assert_int_equal(ech_token_file_open(in_scratch("t"), &file), ECH_OK);
+    ech_token_file *file = open_tokens("t");
     assert_int_equal(ech_token_file_tokens(file), tokens);
     assert_int_equal(ech_token_file_documents(file), SEQUENCES);
     for (int64_t first = 0; first < tokens; first++) {

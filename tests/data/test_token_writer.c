@@ -62,8 +62,7 @@ static void round_trip(int64_t vocabulary, int64_t longest, int64_t width)
     }
     assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
 
-    ech_token_file *file;
-    assert_int_equal(ech_token_file_open(in_scratch("t"), &file), ECH_OK);
+    ech_token_file *file = open_tokens("t");
     assert_int_equal(ech_token_file_documents(file), DOCUMENTS);
     assert_int_equal(ech_token_file_tokens(file), n);
     int32_t *read = ech_calloc(n, sizeof *read);
@@ -187,8 +186,7 @@ static void test_full_disk(void **state)
         assert_int_equal(count_entries(), 2);
     }
     signal(SIGXFSZ, handler);
-    ech_token_file *file;
-    assert_int_equal(ech_token_file_open(in_scratch("t"), &file), ECH_OK);
+    ech_token_file *file = open_tokens("t");
     assert_int_equal(ech_token_file_tokens(file), 3); /* the first one, untouched */
     ech_token_file_close(file);
 }

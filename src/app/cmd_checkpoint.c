@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * echelon checkpoint list|verify DIR
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "app/command.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
+
+static const char about[] =
+    "list: one line for each checkpoint, newest first; looks at manifests, headers and sizes. "
+    "verify: reads every byte and compares all checksums."
+    "\vDIR is a run directory, a folder of checkpoints or one checkpoint. list exits with 0 "
+    "whatever "
+    "it finds, and says of what is broken why; verify exits with 0 if all are whole, with 1 if "
+    "not.";
+
+typedef struct checkpoint_arguments {
+    const char *action, *directory;
+} checkpoint_arguments;
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    checkpoint_arguments *in = state->input;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 1) argp_error(state, "%s: one word too many", text);
+        if (state->arg_num == 0 && strcmp(text, "list") != 0 && strcmp(text, "verify") != 0)
+            argp_error(state, "%s: list or verify", text);
+        *(state->arg_num == 0 ? &in->action : &in->directory) = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (!in->action) argp_error(state, "list or verify?");
+        if (!in->directory) argp_error(state, "which run directory or checkpoint?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+/* When the manifest was written: the last thing before the checkpoint had its name. */
+static void print_time(const char *path, char *out, size_t size)
+{
+    struct stat info;
+    struct tm local;
+    char *manifest = ech_file_join(path, "manifest.json");
+    snprintf(out, size, "-");
+    if (stat(manifest, &info) == 0 && localtime_r(&info.st_mtime, &local))
+        strftime(out, size, "%Y-%m-%d %H:%M:%S", &local);
+    free(manifest);
+}
+
+/* Opened without a word: *why is the reason if it cannot be. */
+static ech_checkpoint *try_open(const ech_folder *folder, bool verify, const char **why)
+{
+    bool quiet = ech_log_set_quiet(true);
+    ech_checkpoint *checkpoint = NULL;
+    ech_status status = folder->kind == ECH_FOLDER_TEMPORARY
+                            ? ECH_EINPUT
+                            : ech_checkpoint_open_folder(folder, verify, &checkpoint);
+    ech_log_set_quiet(quiet);
+    *why = status == ECH_OK ? NULL : ech_last_error();
+    if (folder->kind == ECH_FOLDER_TEMPORARY)
+        *why = "not finished: it is being written, or its writer died; the next save removes it";
+    return checkpoint;
+}
+
+static void print_row(const char *name, const ech_checkpoint *checkpoint)
+{
+    const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
+    char when[32], size[32], loss[32] = "-";
+    print_time(ech_checkpoint_path(checkpoint), when, sizeof when);
+    if (isfinite(info->loss)) snprintf(loss, sizeof loss, "%.4f", info->loss);
+    ech_text_from_bytes(ech_checkpoint_bytes(checkpoint), size, sizeof size);
+    printf("%-19s %10" PRId64 "  %-19s %11s %6d %9s  %s\n", name, info->step, when, size,
+           info->ranks, loss, ech_dtype_name(ech_checkpoint_dtype(checkpoint)));
+}
+
+static ech_status list(const ech_folder *folders, size_t n)
+{
+    printf("%-19s %10s  %-19s %11s %6s %9s  %s\n", "checkpoint", "step", "time", "size", "ranks",
+           "loss", "model");
+    for (size_t i = 0; i < n; i++) {
+        const char *why;
+        ech_checkpoint *checkpoint = try_open(&folders[i], false, &why);
+        if (checkpoint)
+            print_row(name_of(folders[i].path), checkpoint);
+        else
+            printf("%-19s broken: %s\n", name_of(folders[i].path), why);
+        ech_checkpoint_close(checkpoint);
+    }
+    return ECH_OK;
+}
+
+static ech_status verify(const ech_folder *folders, size_t n, int *code)
+{
+    size_t whole = 0, all = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *why;
+        char size[32];
+        if (folders[i].kind == ECH_FOLDER_TEMPORARY) continue; /* no checkpoint */
+        ech_checkpoint *checkpoint = try_open(&folders[i], true, &why);
+        all++;
+        whole += checkpoint != NULL;
+        if (checkpoint)
+            printf("%-19s whole: all checksums of %s are right\n", name_of(folders[i].path),
+                   ech_text_from_bytes(ech_checkpoint_bytes(checkpoint), size, sizeof size));
+        else
+            printf("%-19s broken: %s\n", name_of(folders[i].path), why);
+        fflush(stdout); /* the next one may take minutes */
+        ech_checkpoint_close(checkpoint);
+    }
+    if (whole < all) *code = ECH_EXIT_FAILED;
+    return ECH_OK;
+}
+
+ech_status ech_command_checkpoint(int argc, char **argv, int *code)
+{
+    const struct argp argp = {.parser = parse, .args_doc = "list|verify DIR", .doc = about};
+    checkpoint_arguments in = {0};
+    ech_folder *folders;
+    size_t n;
+    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    ECH_TRY(ech_folder_find(in.directory, &folders, &n));
+    ech_status status =
+        strcmp(in.action, "list") == 0 ? list(folders, n) : verify(folders, n, code);
+    ech_folder_free(folders, n);
+    return status;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a long text may be cut without another id: at ends of words that no pattern sees otherwise,
+ * whatever stands before or follows.
+ *
+ * In every pattern a word that has a letter or a number has none but such behind it, so it ends before
+ * a character that is neither; and such a word is not looked at again by what follows. White space
+ * joins with what comes before it and after (\s+(?!\S), \s*[\r\n]+), punctuation with newlines; so
+ * those are no places to cut, except before a blank that follows punctuation: it is the
+ * beginning of the next word. Composition (NFC) does not go across an ASCII character's front.
+ */
+#include "data/bpe_coder.h"
+
+static bool is_digit(unsigned c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_ascii_letter(unsigned c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* Letters beyond ASCII that have been letters in every version of Unicode: the commonest will do. */
+static const struct {
+    unsigned first, last;
+} letters[] = {
+    {0xc0, 0xd6},     {0xd8, 0xf6},     {0xf8, 0x24f},    {0x391, 0x3a1},   {0x3a3, 0x3ce},
+    {0x400, 0x481},   {0x5d0, 0x5ea},   {0x620, 0x64a},   {0x904, 0x939},   {0xe01, 0xe30},
+    {0x1e00, 0x1e99}, {0x3041, 0x3096}, {0x30a1, 0x30fa}, {0x4e00, 0x9fa5}, {0xac00, 0xd7a3},
+};
+
+static bool is_letter(unsigned c)
+{
+    for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
+        if (c >= letters[i].first && c <= letters[i].last) return true;
+    return is_ascii_letter(c);
+}
+
+/* The character of at most three bytes that ends before `at`; 0: none such. */
+static unsigned character_before(const char *text, size_t n, size_t at)
+{
+    for (size_t length = 1; length <= 3 && length <= at; length++) {
+        const unsigned char *c = (const unsigned char *)text + at - length;
+        if ((c[0] & 0xc0) == 0x80) continue;
+        if (ech_bpe_character(text, n, at - length) != length) return 0;
+        if (length == 1) return c[0];
+        if (length == 2) return (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu);
+        return (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
+    }
+    return 0;
+}
+
+static bool ends_word(const char *text, size_t n, size_t at)
+{
+    unsigned next = (unsigned char)text[at], before = character_before(text, n, at);
+    if (next >= 0x80 || is_digit(next) || is_ascii_letter(next) || before == 0) return false;
+    if (is_digit(before) || is_letter(before)) return true;
+    return next == ' ' && before > ' ' && before < 0x7f;
+}
+
+size_t ech_bpe_cut(const ech_bpe *bpe, const void *bytes, size_t n)
+{
+    const char *text = bytes;
+    /* Without a pattern a word is the whole text; composition may make an added token of what is none. */
+    if (bpe->pattern == ECH_BPE_whole && bpe->merge.n > 0) return 0;
+    if (bpe->nfc && bpe->normalized.node.n > 0) return 0;
+    for (size_t at = n - 1; at > 0; at--)
+        if (ends_word(text, n, at) &&
+            !ech_bpe_trie_reaches(&bpe->raw, text, at, bpe->longest_added) &&
+            !ech_bpe_trie_reaches(&bpe->normalized, text, at, bpe->longest_added))
+            return at;
+    return 0;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening the sources of a corpus, each with its share of the documents.
+ */
+#include "data/corpus.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const char *const share_names[] = {"training", "validation", "test"};
+
+/* Leaves of the source's documents those of the share. */
+static ech_status split_source(const ech_corpus_options *options, const char *path,
+                               ech_token_file *file)
+{
+    int64_t bound[4], all = ech_token_runs_documents(&file->runs);
+    ECH_TRY(ech_corpus_read_split(options->split, bound));
+    int64_t from = bound[options->share], to = bound[options->share + 1];
+    double scale = (double)all / (double)bound[3];
+    int64_t first = (int64_t)nearbyint((double)from * scale);
+    int64_t end = to == bound[3] ? all : (int64_t)nearbyint((double)to * scale);
+    if (first >= end)
+        ECH_FAIL(ECH_EUSAGE,
+                 "data.split \"%s\": leaves none of the %lld documents of %s for %s; give it a "
+                 "larger share",
+                 options->split, (long long)all, path, share_names[options->share]);
+    ech_token_file_keep(file, first, end, options->document_mask);
+    return ECH_OK;
+}
+
+static ech_status add_source(const ech_corpus_options *options, const char *path,
+                             ech_corpus *corpus)
+{
+    bool split = options->split[0] != '\0';
+    ech_token_options how = {.documents = options->document_mask || split,
+                             .end_of_text = options->end_of_text};
+    ech_token_file *file;
+    ECH_TRY(ech_token_file_open(path, &how, &file));
+    ECH_PUSH(corpus->source, (ech_source){.file = file});
+    if (split) ECH_TRY(split_source(options, path, file));
+    int64_t tokens = ech_token_file_tokens(file);
+    int64_t samples = ech_data_samples(tokens, options->sequence_length);
+    if (samples == 0)
+        ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two", options->key,
+                 path, (long long)tokens, split ? " in this share of data.split" : "");
+    corpus->source.at[corpus->source.n - 1].samples = samples;
+    return ECH_OK;
+}
+
+static ech_status open_sources(const ech_corpus_options *options, const ech_corpus_words *words,
+                               ech_corpus *corpus)
+{
+    int64_t *weights = ech_calloc(words->path.n, sizeof *weights), sum = 0;
+    ech_status st = ECH_OK;
+    for (size_t i = 0; i < words->path.n && st == ECH_OK; i++) {
+        st = add_source(options, words->path.at[i], corpus);
+        if (st != ECH_OK) break;
+        weights[i] = words->weight.n ? words->weight.at[i] : corpus->source.at[i].samples;
+        if (__builtin_add_overflow(sum, weights[i], &sum))
+            st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                             "%s: the weights add up to more than 2^63 units; make them smaller",
+                             options->key);
+    }
+    if (st == ECH_OK) ech_blend_create(weights, (int)words->path.n, &corpus->blend);
+    free(weights);
+    return st;
+}
+
+ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out)
+{
+    ech_corpus_words words;
+    ECH_TRY(ech_corpus_read_words(options->key, options->sources, &words));
+    ech_corpus *corpus = ech_calloc(1, sizeof *corpus);
+    corpus->sequence_length = options->sequence_length;
+    corpus->document_mask = options->document_mask;
+    ech_status st = open_sources(options, &words, corpus);
+    ech_corpus_words_free(&words);
+    if (st == ECH_OK)
+        *out = corpus;
+    else
+        ech_corpus_close(corpus);
+    return st;
+}
+
+void ech_corpus_close(ech_corpus *corpus)
+{
+    if (!corpus) return;
+    for (size_t i = 0; i < corpus->source.n; i++) ech_token_file_close(corpus->source.at[i].file);
+    free(corpus->source.at);
+    ech_blend_free(&corpus->blend);
+    free(corpus);
+}
+
+int64_t ech_corpus_tokens(const ech_corpus *corpus)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < corpus->source.n; i++)
+        if (__builtin_add_overflow(sum, ech_token_file_tokens(corpus->source.at[i].file), &sum))
+            return INT64_MAX;
+    return sum;
+}
+
+int64_t ech_corpus_samples(const ech_corpus *corpus)
+{
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < corpus->blend.sources; k++) {
+        int64_t second = ech_blend_position(&corpus->blend, k, corpus->source.at[k].samples);
+        if (second < least) least = second;
+    }
+    return least;
+}

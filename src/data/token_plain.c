@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening token files without an index: those of llm.c, which begin with a header of 256 i32, and
+ * nanoGPT's, which are u16 and nothing else. Shards that match a pattern are one stream. Documents
+ * end at end-of-text, so they are looked for where somebody wants to know.
+ */
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "data/token_file.h"
+#include "data/token_index.h"
+
+enum { PIECE = 1 << 16 }; /* tokens looked through at a time */
+enum { HEADER_BYTES = 1024, MAGIC_U16 = 20240520, MAGIC_U32 = 20240801 };
+
+/* What else llm.c writes into files of that name. */
+static const struct {
+    int32_t magic;
+    const char *what;
+} others[] = {{20240326, "a model"},         {20240327, "a debug state"},
+              {20240328, "a tokenizer"},     {20240522, "an evaluation set"},
+              {20240803, "a Llama 3 model"}, {20240527, "an optimizer state"}};
+
+static bool has_index(const char *prefix, size_t n)
+{
+    char *idx = ech_calloc(n + sizeof ".idx", 1);
+    memcpy(idx, prefix, n);
+    memcpy(idx + n, ".idx", sizeof ".idx");
+    bool is = ech_file_exists(idx);
+    free(idx);
+    return is;
+}
+
+bool ech_token_is_plain(const char *path)
+{
+    size_t n = strlen(path);
+    if (has_index(path, n)) return false;
+    if (!ech_file_exists(path)) return strpbrk(path, "*?[") != NULL;
+    if (n < 4 || strcmp(path + n - 4, ".bin") != 0 || ech_file_is_folder(path)) return false;
+    return !has_index(path, n - 4);
+}
+
+static int32_t word_of(const unsigned char *bytes, int i)
+{
+    int32_t word;
+    memcpy(&word, bytes + 4 * i, sizeof word);
+    return word;
+}
+
+/* The header of llm.c, if the first n bytes of a file are one. */
+static ech_status read_header(const char *path, const unsigned char *bytes, int64_t n, int64_t size,
+                              bool *found, ech_token_part *part, int64_t *tokens)
+{
+    int32_t magic = n >= 4 ? word_of(bytes, 0) : 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (magic == others[i].magic)
+            ECH_FAIL(ECH_EUSAGE, "%s: %s of llm.c, not tokens", path, others[i].what);
+    *found = magic == MAGIC_U16 || magic == MAGIC_U32;
+    if (!*found) return ECH_OK;
+    if (n < HEADER_BYTES)
+        ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than llm.c's header of 1024: cut off?", path,
+                 (long long)n);
+    int32_t known = magic == MAGIC_U16 ? 1 : 7, version = word_of(bytes, 1);
+    if (version != known)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: version %d of llm.c's format %d; only %d is known", path,
+                 (int)version, (int)magic, (int)known);
+    int64_t count = word_of(bytes, 2), width = magic == MAGIC_U16 ? 2 : 4;
+    if (count < 0 || size != HEADER_BYTES + count * width)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: its header counts %lld tokens of %lld bytes, which %lld bytes do not hold: "
+                 "cut off or damaged",
+                 path, (long long)count, (long long)width, (long long)size);
+    part->width = width;
+    part->header = HEADER_BYTES;
+    *tokens = count;
+    return ECH_OK;
+}
+
+static ech_status measure_part(ech_token_part *part, int64_t size, int64_t *tokens)
+{
+    unsigned char header[HEADER_BYTES];
+    int64_t n = size < HEADER_BYTES ? size : HEADER_BYTES;
+    bool found;
+    ECH_TRY(ech_file_read_at(part->fd, part->path, header, (size_t)n, 0));
+    ECH_TRY(read_header(part->path, header, n, size, &found, part, tokens));
+    if (found) return ECH_OK;
+    if (size % 2)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: %lld bytes are no whole number of u16, and there is no .idx beside it and no "
+                 "header of llm.c in it: not a token file",
+                 part->path, (long long)size);
+    part->width = 2;
+    part->header = 0;
+    *tokens = size / 2;
+    return ECH_OK;
+}
+
+/* Appends n tokens as documents; *opens: whether the next token begins one. */
+static ech_status find_documents(const ech_token_part *part, int64_t n, int32_t end_of_text,
+                                 bool *opens, ech_token_runs *runs)
+{
+    ech_status st = ECH_OK;
+    int64_t begin = 0;
+    int64_t *tokens = ech_calloc(PIECE, sizeof *tokens);
+    for (int64_t at = 0; at < n && st == ECH_OK; at += PIECE) {
+        int64_t take = n - at < PIECE ? n - at : PIECE;
+        st = ech_token_part_read(part, at, take, tokens);
+        for (int64_t i = 0; i < take && st == ECH_OK; i++) {
+            if (ech_token_at(tokens, part->width, i) != end_of_text) continue;
+            ech_token_runs_add(runs, begin, at + i + 1 - begin, *opens, false);
+            begin = at + i + 1;
+            *opens = true;
+        }
+    }
+    free(tokens);
+    if (st != ECH_OK || begin == n) return st;
+    ech_token_runs_add(runs, begin, n - begin, *opens, false);
+    *opens = false;
+    return ECH_OK;
+}
+
+static ech_status add_part(const char *path, const ech_token_options *options, bool *opens,
+                           ech_token_file *file)
+{
+    int64_t size, tokens;
+    ech_token_part part = {.first = file->runs.tokens};
+    ECH_TRY(ech_token_open_path(path, &part.fd, &size));
+    part.path = ech_strdup(path);
+    ECH_PUSH(file->part, part);
+    ech_token_part *added = &file->part.at[file->part.n - 1];
+    ECH_TRY(measure_part(added, size, &tokens));
+    ech_token_runs_part(&file->runs);
+    if (options->documents)
+        return find_documents(added, tokens, options->end_of_text, opens, &file->runs);
+    ech_token_runs_add(&file->runs, 0, tokens, *opens, false);
+    *opens = false;
+    return ECH_OK;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static ech_status add_matches(const char *pattern, glob_t *found, const ech_token_options *options,
+                              bool *opens, ech_token_file *file)
+{
+    qsort(found->gl_pathv, found->gl_pathc, sizeof *found->gl_pathv, compare_paths);
+    for (size_t i = 0; i < found->gl_pathc; i++) {
+        const char *path = found->gl_pathv[i];
+        if (!ech_token_is_plain(path))
+            ECH_FAIL(ECH_EUSAGE,
+                     "%s: matches the pattern %s, but is no .bin file without .idx: give the "
+                     "prefixes of Megatron's files one by one",
+                     path, pattern);
+        ECH_TRY(add_part(path, options, opens, file));
+    }
+    return ECH_OK;
+}
+
+/* In the order of their bytes, as everywhere. */
+static ech_status add_pattern(const char *pattern, const ech_token_options *options, bool *opens,
+                              ech_token_file *file)
+{
+    glob_t found = {0};
+    int why = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
+    ech_status st = ECH_OK;
+    if (why == GLOB_NOMATCH)
+        st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: no file has such a name", pattern);
+    else if (why)
+        st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot list the folder", pattern);
+    else
+        st = add_matches(pattern, &found, options, opens, file);
+    globfree(&found);
+    return st;
+}
+
+ech_status ech_token_open_plain(const char *path, const ech_token_options *options,
+                                ech_token_file *file)
+{
+    bool opens = true;
+    if (ech_file_exists(path))
+        ECH_TRY(add_part(path, options, &opens, file));
+    else
+        ECH_TRY(add_pattern(path, options, &opens, file));
+    if (options->documents) file->documents = ech_token_runs_documents(&file->runs);
+    return ECH_OK;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Byte-level BPE from files.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "data/bpe_coder.h"
+#include "data/tokenizer.h"
+
+static bool takes(const char *source)
+{
+    return source[0] && ech_file_exists(source);
+}
+
+/* The pairs of files that GPT-2's tokenizer comes as. */
+static const char *const pairs[][2] = {{"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}};
+
+static ech_status open_pair(const char *folder, int i, ech_bpe **out)
+{
+    char *vocabulary = ech_file_join(folder, pairs[i][0]),
+         *merges = ech_file_join(folder, pairs[i][1]);
+    ech_status status = ech_bpe_read_gpt2(vocabulary, merges, out);
+    free(vocabulary);
+    free(merges);
+    return status;
+}
+
+static bool has_file(const char *folder, const char *name)
+{
+    char *path = ech_file_join(folder, name);
+    bool there = ech_file_exists(path);
+    free(path);
+    return there;
+}
+
+static ech_status open_folder(const char *folder, ech_bpe **out)
+{
+    if (has_file(folder, "tokenizer.json")) {
+        char *path = ech_file_join(folder, "tokenizer.json");
+        ech_status status = ech_bpe_read_json(path, out);
+        free(path);
+        return status;
+    }
+    for (int i = 0; i < 2; i++)
+        if (has_file(folder, pairs[i][0]) && has_file(folder, pairs[i][1]))
+            return open_pair(folder, i, out);
+    ECH_FAIL(ECH_EUSAGE,
+             "%s: holds no tokenizer: neither tokenizer.json, nor encoder.json and vocab.bpe, nor "
+             "vocab.json and merges.txt",
+             folder);
+}
+
+/* tokenizer_config.json of the folder, or beside the file. */
+static char *config_path(const char *source)
+{
+    const char *name = "tokenizer_config.json", *slash = strrchr(source, '/');
+    if (ech_file_is_folder(source)) return ech_file_join(source, name);
+    if (!slash) return ech_strdup(name);
+    ech_text folder = {0};
+    ech_text_append_bytes(&folder, source, (size_t)(slash - source) + (slash == source));
+    char *path = ech_file_join(folder.at, name);
+    ech_text_free(&folder);
+    return path;
+}
+
+static ech_status read_ends(const char *source, ech_bpe *bpe)
+{
+    char *config = config_path(source);
+    ech_status status = ech_bpe_read_ends(source, config, bpe);
+    free(config);
+    return status;
+}
+
+static ech_status open_bpe(const char *source, ech_tokenizer *out)
+{
+    ech_bpe *bpe;
+    ECH_TRY(ech_file_is_folder(source) ? open_folder(source, &bpe)
+                                       : ech_bpe_read_json(source, &bpe));
+    ech_status status = read_ends(source, bpe);
+    if (status != ECH_OK) {
+        ech_bpe_destroy(bpe);
+        return status;
+    }
+    out->vocabulary = (int64_t)bpe->token.n;
+    out->end_of_text = bpe->end_of_text;
+    out->state = bpe;
+    return ECH_OK;
+}
+
+static void close_bpe(ech_tokenizer *tokenizer)
+{
+    ech_bpe_destroy(tokenizer->state);
+}
+
+static void *begin(const ech_tokenizer *tokenizer)
+{
+    return ech_bpe_coder_create(tokenizer->state);
+}
+
+static void end(void *state)
+{
+    ech_bpe_coder_destroy(state);
+}
+
+static ech_status encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out)
+{
+    return ech_bpe_coder_encode(coder->state, bytes, n, out);
+}
+
+static void decode(const ech_tokenizer *tokenizer, int32_t id, ech_text *out)
+{
+    const ech_bpe *bpe = tokenizer->state;
+    const ech_bpe_token *token = &bpe->token.at[id];
+    if (token->n > 0) ech_text_append_bytes(out, bpe->bytes.at + token->at, token->n);
+}
+
+static void export_json(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
+                        ech_text *config_json)
+{
+    ech_bpe_export(tokenizer->state, tokenizer_json, config_json);
+}
+
+static size_t cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
+{
+    return ech_bpe_cut(tokenizer->state, bytes, n);
+}
+
+const ech_tokenizer_kind ech_tokenizer_bpe = {
+    .name = "bpe",
+    .takes = takes,
+    .open = open_bpe,
+    .close = close_bpe,
+    .begin = begin,
+    .end = end,
+    .encode = encode,
+    .decode = decode,
+    .export_json = export_json,
+    .cut = cut,
+};

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading a Hugging Face config.json, which comes from strangers: size, depth and count are limited
+ * before a tree is built, values have the bounds of the run file's keys.
+ */
+#include "model/import.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+
+enum { LARGEST = 4 << 20 }; /* bytes; a classifier's label names may take some */
+
+static const ech_json_limits limits = {.depth = 16, .containers = 4096, .values = 1 << 17};
+
+const json_t *ech_import_get(const ech_import *in, const char *name)
+{
+    const json_t *value = json_object_get(in->json, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+bool ech_import_int(const ech_import *in, const char *name, int64_t *out)
+{
+    return ech_json_to_int(ech_import_get(in, name), 1, INT64_MAX, out);
+}
+
+ech_status ech_import_set(const ech_import *in, const char *key, const char *text)
+{
+    return ech_config_fill(in->config, key, text, in->path, false);
+}
+
+/* A number or truth value as a user would write it. */
+static bool to_text(const json_t *value, char *text, size_t size)
+{
+    if (json_is_boolean(value))
+        snprintf(text, size, "%s", json_is_true(value) ? "true" : "false");
+    else if (json_is_integer(value))
+        snprintf(text, size, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value) && isfinite(json_real_value(value)))
+        snprintf(text, size, "%.17g", json_real_value(value));
+    else
+        return false;
+    return true;
+}
+
+static ech_status import_row(const ech_import *in, const ech_import_row *row)
+{
+    char text[64];
+    const json_t *value = ech_import_get(in, row->name);
+    if (!value && !row->initial)
+        ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family", in->path,
+                 row->name);
+    if (value && !to_text(value, text, sizeof text))
+        ECH_FAIL(ECH_EINPUT, "%s: %s: must be a number, or true or false", in->path, row->name);
+    return ech_config_fill(in->config, row->key, value ? text : row->initial, in->path,
+                           row->may_differ);
+}
+
+ech_status ech_import_rows(const ech_import *in, const ech_import_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) ECH_TRY(import_row(in, &rows[i]));
+    return ECH_OK;
+}
+
+static ech_status refuse(const ech_import *in, const char *name, const char *what)
+{
+    char *text = json_dumps(ech_import_get(in, name), JSON_ENCODE_ANY | JSON_COMPACT);
+    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED, "%s: %s = %.80s: %s",
+                                in->path, name, text ? text : "?", what);
+    free(text);
+    return st;
+}
+
+ech_status ech_import_only(const ech_import *in, const char *name, const char *words)
+{
+    const json_t *value = ech_import_get(in, name);
+    if (!value) return ECH_OK;
+    if (json_is_string(value) && ech_text_has_word(words, json_string_value(value))) return ECH_OK;
+    char what[128];
+    snprintf(what, sizeof what, "not supported; only: %s", words);
+    return refuse(in, name, what);
+}
+
+ech_status ech_import_only_bool(const ech_import *in, const char *name, bool value)
+{
+    const json_t *found = ech_import_get(in, name);
+    if (!found || (json_is_boolean(found) && json_is_true(found) == value)) return ECH_OK;
+    return refuse(in, name, value ? "not supported; only true" : "not supported; only false");
+}
+
+ech_status ech_import_only_one(const ech_import *in, const char *name)
+{
+    const json_t *value = ech_import_get(in, name);
+    bool is_one = json_is_number(value) && fabs(json_number_value(value) - 1) <= 0;
+    return !value || is_one ? ECH_OK : refuse(in, name, "not supported; only 1");
+}
+
+ech_status ech_import_never(const ech_import *in, const char *name)
+{
+    return ech_import_get(in, name) ? refuse(in, name, "not supported; only null") : ECH_OK;
+}
+
+static ech_status import_family(const ech_import *in)
+{
+    const char *type = json_string_value(ech_import_get(in, "model_type"));
+    if (!type)
+        ECH_FAIL(ECH_EINPUT, "%s: has no model_type: not a Hugging Face model's config.json",
+                 in->path);
+    ECH_TRY(ech_import_only(in, "model_type", ech_family_names()));
+    ECH_TRY(ech_import_set(in, "model.architecture", type));
+    ECH_TRY(ech_import_never(in, "quantization_config"));
+    return ech_family_find(type)->import_json(in);
+}
+
+ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n)
+{
+    json_t *json;
+    ECH_TRY(ech_json_parse(path, text, n, limits, &json));
+    ech_status st = import_family(&(ech_import){config, path, json});
+    json_decref(json);
+    return st;
+}
+
+ech_status ech_model_import(ech_config *config, const char *path)
+{
+    char *text;
+    size_t n;
+    ECH_TRY(ech_file_read(path, LARGEST, &text, &n));
+    ech_status st = ech_model_import_text(config, path, text, n);
+    free(text);
+    return st;
+}

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights there and back between Hugging Face transformers and the program.
+
+    check_init_from.py ECHELON PRINT_LOGITS
+
+transformers saves small random models: single files and shards, fp32, bf16 and fp16, with Llama-3
+positions, grouped queries, tied and untied tables, and under OpenAI's old GPT-2 names. Then
+
+    logits of `print_logits` on their folder equal theirs,
+    a run under several layouts that starts from it has their loss, and saves the same weights,
+    transformers' logits of what the run saved equal those of `print_logits` on it,
+    what is wrong with a folder is said.
+
+Exits 77 where a package is missing.
+"""
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+try:
+    import safetensors.torch
+    import torch
+    import transformers
+except ImportError as error:
+    print("skipped:", error)
+    sys.exit(77)
+
+VOCABULARY = 270  # bytes need 257
+LENGTH = 24
+TOLERANCE = 1e-4
+GPT2 = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 40, "layer_norm_epsilon": 0.003,
+        "bos_token_id": 256, "eos_token_id": 256}
+LLAMA = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+         "intermediate_size": 56, "max_position_embeddings": 50, "rms_norm_eps": 0.002,
+         "rope_theta": 700.0, "bos_token_id": 256, "eos_token_id": 256}
+SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+           "original_max_position_embeddings": 16}
+CASES = {
+    "gpt2": (GPT2, {}),
+    "gpt2 inner": (GPT2 | {"n_inner": 72}, {"max_shard_size": "20KB"}),
+    "gpt2 openai": (GPT2, {"openai": True}),
+    "gpt2 fp16": (GPT2 | {"tie_word_embeddings": False}, {"dtype": torch.float16}),
+    "llama": (LLAMA, {}),
+    "llama 3.1": (LLAMA | {"num_key_value_heads": 2, "rope_scaling": SCALING},
+                  {"max_shard_size": "15KB"}),
+    "llama v4": (LLAMA | {"num_key_value_heads": 2, "rope_scaling": SCALING}, {"v4": True}),
+    "llama bf16": (LLAMA | {"num_key_value_heads": 1, "tie_word_embeddings": True},
+                   {"dtype": torch.bfloat16, "max_shard_size": "10KB"}),
+}
+LAYOUTS = {
+    "alone": [],
+    "tensor": ["parallel.tensor=2"],
+    "pipeline": ["parallel.pipeline=2"],
+    "all": ["parallel.tensor=2", "parallel.pipeline=2", "parallel.sequence=true"],
+    "pipedream": ["parallel.pipeline=2", "parallel.schedule=pipedream"],
+}
+
+
+def run(*words, fails=False):
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True)
+    assert (done.returncode != 0) == fails, f"{words}:\n{done.stdout}{done.stderr}"
+    return done.stderr if fails else done.stdout
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value))
+
+
+def rename_as_openai(folder):
+    """No prefix, and the masks that old versions stored."""
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    tensors = {name.removeprefix("transformer."): x for name, x in tensors.items()}
+    for i in range(GPT2["n_layer"]):
+        tensors[f"h.{i}.attn.bias"] = torch.ones(1, 1, 40, 40).tril()
+        tensors[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def spell_as_v4(folder):
+    config = json.loads((folder / "config.json").read_text())
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = rope
+    config["torch_dtype"] = config.pop("dtype")
+    write_json(folder / "config.json", config)
+
+
+def load(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32).double().eval()
+
+
+def save(folder, options, how):
+    """A model whose weights are large enough to matter; as loaded again, computing in fp64."""
+    torch.manual_seed(7)
+    kind = (transformers.GPT2LMHeadModel, transformers.GPT2Config) if "n_embd" in options else (
+        transformers.LlamaForCausalLM, transformers.LlamaConfig)
+    model = kind[0](kind[1](vocab_size=VOCABULARY, **options))
+    for name, x in model.named_parameters():
+        x.data.normal_(1.0 if x.dim() == 1 and "bias" not in name else 0.0, 0.25)
+    model.to(how.get("dtype", torch.float32)).save_pretrained(
+        folder, max_shard_size=how.get("max_shard_size", "1GB"))
+    sharded = (folder / "model.safetensors.index.json").exists()
+    assert sharded == ("max_shard_size" in how), "the case is not what it says"
+    if how.get("openai"):
+        rename_as_openai(folder)
+    if how.get("v4"):
+        spell_as_v4(folder)
+    return load(folder)
+
+
+@torch.no_grad()
+def theirs(model, ids):
+    return model(torch.tensor([ids])).logits[0]
+
+
+def ours(folder, ids):
+    lines = run(sys.argv[2], folder, *ids).splitlines()
+    return torch.tensor([[float(x) for x in line.split()] for line in lines], dtype=torch.float64)
+
+
+def apart(a, b):
+    assert a.shape == b.shape, (a.shape, b.shape)
+    return (a - b).abs().max().item()
+
+
+def loss_of(model, tokens):
+    total = 0.0
+    for first in range(0, len(tokens) - 1, LENGTH):
+        sample = tokens[first:first + LENGTH + 1]
+        logits = theirs(model, sample[:-1])
+        total += torch.nn.functional.cross_entropy(logits, torch.tensor(sample[1:]),
+                                                   reduction="sum").item()
+    return total / (len(tokens) - 1)
+
+
+def check_layout(folder, layout, model, tokens):
+    """A run of no step: what it starts from is what it validates and saves."""
+    directory = folder / layout
+    run(sys.argv[1], "train", folder / "run.yaml", f"log.directory={directory}", *LAYOUTS[layout])
+    last = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    loss = next(line["valid_loss"] for line in last if "valid_loss" in line)
+    assert abs(loss - loss_of(model, tokens)) < TOLERANCE, (layout, loss)
+    saved = directory / "checkpoints" / "step-00000000" / "model"
+    stored = safetensors.torch.load_file(saved / "model.safetensors")
+    known = dict(model.named_parameters())
+    assert set(stored) == set(known), (layout, set(stored) ^ set(known))
+    for name, x in stored.items():
+        assert torch.equal(x.double(), known[name]), (layout, name)
+    return saved
+
+
+def check(name, folder):
+    options, how = CASES[name]
+    rng = random.Random(3)
+    text = "".join(rng.choice("abcdefgh \n") for _ in range(300))
+    tokens = [*text.encode(), 256]
+    (folder / "text.txt").write_text(text)
+    model = save(folder / "hf", options, how)
+    ids = [rng.randrange(VOCABULARY) for _ in range(40)]
+    far = apart(ours(folder / "hf", ids), theirs(model, ids))
+    assert far < TOLERANCE, (name, far)
+    run(sys.argv[1], "data", folder / "text.txt", folder / "text")
+    (folder / "run.yaml").write_text(
+        f"model:\n  init_from: {folder}/hf\n"
+        f"data:\n  train: {folder}/text\n  valid: {folder}/text\n  sequence_length: {LENGTH}\n"
+        "training:\n  steps: 0\n  global_batch_size: 4\noptimizer:\n  learning_rate: 0.01\n"
+        "parallel:\n  comm: local\n  threads: 1\nlog:\n  directory: unused\n")
+    run(sys.argv[1], "plan", folder / "run.yaml")
+    layouts = {"gpt2": ["alone", "tensor", "pipeline", "all"], "llama 3.1": LAYOUTS}.get(
+        name, ["tensor"])
+    for layout in layouts:
+        saved = check_layout(folder, layout, model, tokens)
+    back = apart(ours(saved, ids), theirs(load(saved), ids))
+    assert back < TOLERANCE, (name, back)
+    if name in ("gpt2", "llama 3.1"):
+        run(sys.argv[1], "verify", folder / "run.yaml", "parallel.tensor=2", "parallel.pipeline=2")
+    print(f"{name}: logits within {far:.1e}, and back within {back:.1e}")
+
+
+def check_refusals(folder):
+    """What is wrong is said by name."""
+    save(folder / "hf", *CASES["llama 3.1"])
+    index_path, config_path = folder / "hf/model.safetensors.index.json", folder / "hf/config.json"
+    index, config = (json.loads(path.read_text()) for path in (index_path, config_path))
+
+    def refused(part, **changed):
+        for key, value in changed.items():
+            write_json({"index": index_path, "config": config_path}[key], value)
+        said = run(sys.argv[1], "eval", folder / "hf", "--data", "none", fails=True)
+        assert part in said and said.count("\n") == 1, (part, said)
+        write_json(index_path, index)
+        write_json(config_path, config)
+
+    name = "model.norm.weight"
+    shards = index["weight_map"]
+    shard = shards[name]
+    other = next(x for x in shards.values() if x != shard)
+    refused("must be a file's name", index={"weight_map": shards | {name: f"../hf/{shard}"}})
+    refused("lost.safetensors is not there",
+            index={"weight_map": shards | {name: "lost.safetensors"}})
+    refused(name, index={"weight_map": shards | {name: other}})
+    refused("model.extra.weight", index={"weight_map": shards | {"model.extra.weight": shard}})
+    refused("hidden_act", config=config | {"hidden_act": "relu"})
+    refused("attention_bias", config=config | {"attention_bias": True})
+    refused("head_dim", config=config | {"head_dim": 16})
+    refused("mistral", config=config | {"model_type": "mistral"})
+    refused("yarn", config=config | {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}})
+    refused("[270, 32]", config=config | {"vocab_size": 280})
+    refused("model.layers.2", config=config | {"num_hidden_layers": 2})
+    refused("no tensor 'model.layers.3", config=config | {"num_hidden_layers": 4})
+    refused("hidden_size", config=config | {"hidden_size": 10**9})
+    refused("quantization_config", config=config | {"quantization_config": {"bits": 4}})
+
+
+def main():
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    for name in CASES:
+        with tempfile.TemporaryDirectory() as scratch:
+            check(name, pathlib.Path(scratch))
+    with tempfile.TemporaryDirectory() as scratch:
+        check_refusals(pathlib.Path(scratch))
+
+
+main()
