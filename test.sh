@@ -57,7 +57,7 @@ build asan
 run asan
 if [ "${1:-}" != --quick ]; then
     build tsan
-    run tsan -R '^(comm/(local|reduce|threads|collective)|data/loader|app/(train|verify|verify_pipeline|asynchronous|grid_counts)|checkpoint/save)$'
+    run tsan -R '^(comm/(local|reduce|threads|collective)|data/loader|app/(train|verify|verify_pipeline|asynchronous|grid_counts)|checkpoint/save|app/background_save)$'
     build release
     run release -R '^(kernel/|app/|comm/mpi)'
     build fuzz fuzzers

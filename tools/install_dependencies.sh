@@ -4,7 +4,7 @@
 # Installs the Debian 12 packages that Echelon is built with. Silent, and without touching the
 # system, when all are there.
 #
-#   tools/install_dependencies.sh [--tests]      --tests: also what the fuzz targets need
+#   tools/install_dependencies.sh [--tests]      --tests: also what tests need
 set -euo pipefail
 
 packages=(
@@ -33,7 +33,13 @@ fail() {
 
 for argument in "$@"; do
     case "$argument" in
-        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev) ;;
+        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev shellcheck)
+            # For a Slurm that a test starts itself. Only where the packages start no services, as in
+            # containers; elsewhere the test skips.
+            service_policy=0
+            [ ! -x /usr/sbin/policy-rc.d ] || /usr/sbin/policy-rc.d munge start || service_policy=$?
+            [ "$service_policy" != 101 ] || packages+=(slurm-wlm munge)
+            ;;
         *) usage ;;
     esac
 done

@@ -2,7 +2,6 @@
  *
  * echelon sample DIR [PROMPT] [--tokens N] [--temperature X] [--top-k K] [--top-p P] [--seed S]
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,8 +88,7 @@ static ech_status write_token(const ech_tokenizer *tokenizer, int32_t id)
     size_t written = text.n ? fwrite(text.at, 1, text.n, stdout) : 0;
     bool ok = written == text.n && fflush(stdout) == 0;
     ech_text_free(&text);
-    if (!ok) ECH_FAIL(ECH_EIO, "standard output cannot be written: %s", strerror(errno));
-    return ECH_OK;
+    return ok ? ECH_OK : ECH_EIO; /* it is said at the exit */
 }
 
 /* Token by token, the model carrying keys and values along. Where the text becomes longer than T, the

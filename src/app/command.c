@@ -5,8 +5,11 @@
 #include "app/command.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app/setup.h"
 
@@ -115,19 +118,24 @@ static ech_status dispatch(int argc, char **argv, int *code)
     return refuse_command(argv[1]);
 }
 
-/* Results that did not reach the disk or the pipe are no results. */
-static ech_status flush_results(void)
+/* Results that did not reach the disk or the pipe are no results. At the exit, since argp ends the
+ * process itself when it has printed help. */
+static void flush_results(void)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout)) return ECH_OK;
-    ECH_FAIL(ECH_EIO, "standard output cannot be written: %s", strerror(errno));
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return;
+    ech_fail_at(__FILE__, __LINE__, ECH_EIO, "standard output cannot be written: %s",
+                errno ? strerror(errno) : "a part of it is lost");
+    _exit(ECH_EXIT_FAILED);
 }
 
 int ech_command_run(int argc, char **argv)
 {
     int code = ECH_EXIT_DONE;
+    /* A file that may not grow any more is an error like a full disk, not the end. */
+    signal(SIGXFSZ, SIG_IGN);
+    atexit(flush_results);
     ech_status status = dispatch(argc, argv, &code);
-    ech_status flushed = flush_results();
-    if (status == ECH_OK) status = flushed;
     if (status == ECH_OK) return code;
     return status == ECH_EUSAGE ? ECH_EXIT_USAGE : ECH_EXIT_FAILED;
 }

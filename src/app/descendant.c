@@ -26,22 +26,30 @@ static void add_children(pid_list *list, pid_t parent)
     fclose(file);
 }
 
+/* A program that was replaced by a newer one while it runs is the same to us. */
+static bool find_program(const char *process, char *program, size_t size)
+{
+    static const char replaced[] = " (deleted)";
+    ssize_t n = readlink(process, program, size - 1);
+    if (n < 0) return false;
+    program[n] = '\0';
+    size_t tail = sizeof replaced - 1;
+    if ((size_t)n > tail && strcmp(program + (size_t)n - tail, replaced) == 0)
+        program[(size_t)n - tail] = '\0';
+    return true;
+}
+
 static bool runs(pid_t pid, const char *program)
 {
     char path[64], found[PATH_MAX];
     snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
-    ssize_t n = readlink(path, found, sizeof found - 1);
-    if (n < 0) return false;
-    found[n] = '\0';
-    return strcmp(found, program) == 0;
+    return find_program(path, found, sizeof found) && strcmp(found, program) == 0;
 }
 
 /* The program that this process runs. */
 static bool find_own(char *program, size_t size)
 {
-    ssize_t n = readlink("/proc/self/exe", program, size - 1);
-    if (n >= 0) program[n] = '\0';
-    return n >= 0;
+    return find_program("/proc/self/exe", program, size);
 }
 
 bool ech_descendant_is_ours(pid_t process)

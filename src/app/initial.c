@@ -55,12 +55,36 @@ static ech_status fill_from_checkpoint(ech_config *config, bool *filled)
     return st;
 }
 
+ech_status ech_initial_open(const ech_config *config, const char *folder, ech_shards **out)
+{
+    const ech_family *family = ech_family_find(config->model.architecture);
+    const ech_shards_names names = {.prefix = family->prefix,
+                                    .buffers = family->buffers,
+                                    .table = config->model.tie_word_embeddings == 1 ? family->table
+                                                                                    : NULL,
+                                    .head = ECH_MODEL_HEAD};
+    return ech_shards_open(folder, &names, out);
+}
+
+ech_status ech_initial_check_layers(const ech_config *config, const char *folder)
+{
+    ech_shards *weights;
+    if (!ech_shards_are_there(folder)) return ECH_OK;
+    ECH_TRY(ech_initial_open(config, folder, &weights));
+    int tensors = ech_shards_count(weights);
+    ech_shards_close(weights);
+    if (config->model.num_hidden_layers <= tensors) return ECH_OK;
+    return ech_config_complain(config, "model.num_hidden_layers", "%s has only %d tensors", folder,
+                               tensors);
+}
+
 static ech_status fill_from_folder(ech_config *config)
 {
     char *folder;
     ECH_TRY(ech_shards_find(config->model.init_from, &folder));
     char *path = ech_file_join(folder, "config.json");
     ech_status st = ech_model_import(config, path);
+    if (st == ECH_OK) st = ech_initial_check_layers(config, folder);
     fill_tokenizer(config, folder);
     free(path);
     free(folder);
@@ -90,14 +114,8 @@ ech_status ech_setup_fill_model(ech_config *config)
 static ech_status open_weights(const ech_config *config, ech_shards **out)
 {
     char *folder;
-    const ech_family *family = ech_family_find(config->model.architecture);
-    const ech_shards_names names = {.prefix = family->prefix,
-                                    .buffers = family->buffers,
-                                    .table = config->model.tie_word_embeddings == 1 ? family->table
-                                                                                    : NULL,
-                                    .head = ECH_MODEL_HEAD};
     ECH_TRY(ech_shards_find(config->model.init_from, &folder));
-    ech_status st = ech_shards_open(folder, &names, out);
+    ech_status st = ech_initial_open(config, folder, out);
     free(folder);
     return st;
 }

@@ -14,6 +14,13 @@ ech_status ech_setup_fill_model(ech_config *config);
 /* Whether the path is a Hugging Face model's own folder. */
 bool ech_initial_is_folder(const char *path);
 
+/* The weights of a folder, by the names of the model section's family. */
+ech_status ech_initial_open(const ech_config *config, const char *folder, ech_shards **out);
+
+/* Plans of as many layers as a stranger's config.json asks for could take hours: refused unless there is a
+ * tensor for each. Without weights nothing is known, and nothing refused. */
+ech_status ech_initial_check_layers(const ech_config *config, const char *folder);
+
 /* Initial parameters: those of model.init_from, else random ones. Collective. */
 ech_status ech_session_initialise(ech_session *session, const ech_config *config);
 

@@ -40,6 +40,7 @@ void ech_train_catch_signals(void)
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigset_t caught;
     sigemptyset(&action.sa_mask);
+    signal(SIGPIPE, SIG_IGN); /* who reads the log may go */
     sigemptyset(&caught);
     const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
@@ -134,6 +135,7 @@ static ech_status run_due(ech_trainer *t)
         ECH_TRY(ech_trainer_validate(t));
     if (ech_calendar_due(&t->calendar, ECH_LIST_SAVE, t->step) || r->save_now || stop)
         ECH_TRY(ech_trainer_save(t));
+    if (stop) ECH_TRY(ech_trainer_finish_save(t)); /* what is said next is true then */
     if (stop && ech_trainer_is_first(t))
         ech_progress_say(t->progress, "stopped after step %lld, %s; the same command goes on",
                          (long long)t->step,
@@ -173,10 +175,10 @@ ech_status ech_train_rank(ech_comm *comm, void *context)
     if (ech_trainer_is_first(&t)) training->stopped = t.stopped;
     ech_progress_destroy(t.progress);
     ech_trace_close(t.trace);
-    for (int i = 0; i < 2; i++)
-        if (t.lock[i] >= 0) close(t.lock[i]);
     ech_loader_destroy(t.loader);
     ech_session_destroy(&t.session);
+    for (int i = 0; i < 2; i++) /* a checkpoint under way has ended */
+        if (t.lock[i] >= 0) close(t.lock[i]);
     ech_corpus_close(t.train);
     ech_corpus_close(t.valid);
     ech_design_destroy(&t.design);

@@ -49,9 +49,9 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
                                    ech_checkpoint_path(checkpoint), (long long)step, turns);
     ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(checkpoint)->run_yaml,
                                   "the checkpoint's run file", NULL, 0, &saved));
-    ech_status status =
-        ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t->config));
-    if (status == ECH_OK) status = check_same_tokenizer(t, checkpoint);
+    ech_status status = check_same_tokenizer(t, checkpoint); /* a vocabulary that follows from it */
+    if (status == ECH_OK)
+        status = ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t->config));
     ech_config_destroy(saved);
     return status;
 }
@@ -78,7 +78,13 @@ static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest
 {
     const char *named = t->config->checkpoint.resume, *own = ech_checkpoint_path(newest);
     bool is_newest = lies_in(named, own) || lies_in(own, named);
-    if (is_newest || !lies_in(named, t->config->checkpoint.directory)) return ECH_OK;
+    if (is_newest) return ECH_OK;
+    if (!lies_in(named, t->config->checkpoint.directory)) {
+        ech_log_info("this run has checkpoints of its own: checkpoint.resume = %s was for its "
+                     "beginning",
+                     named);
+        return ECH_OK;
+    }
     return ech_config_complain(t->config, "checkpoint.resume",
                                "a run goes on from its newest whole checkpoint, which is %s; to go "
                                "back, move away what is newer, or take another log.directory",

@@ -50,7 +50,9 @@ static ech_status read_open_file(int fd, const char *path, size_t limit, char **
 
 ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* A named pipe that nobody writes is empty; to open it must not wait for ever. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", path, strerror(errno));
     ech_status st = read_open_file(fd, path, limit, out, n);
     close(fd);

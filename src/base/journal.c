@@ -77,7 +77,7 @@ bool ech_journal_add(ech_journal *journal, const void *record, size_t n)
         return lose(journal, strerror(why));
     }
     if (journal->row)
-        ech_log_info("%s: is written again; %lld records are missing", journal->path,
+        ech_log_info("%s: is written again; missing records: %lld", journal->path,
                      (long long)journal->row);
     journal->row = 0;
     journal->end += (off_t)n;
@@ -93,7 +93,7 @@ void ech_journal_close(ech_journal *journal)
 {
     if (!journal) return;
     if (journal->row)
-        ech_log_warn("%s: the last %lld records are missing", journal->path,
+        ech_log_warn("%s: its end is missing, records: %lld", journal->path,
                      (long long)journal->row);
     close(journal->fd);
     free(journal->path);

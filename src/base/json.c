@@ -36,12 +36,23 @@ static census count_values(const char *text, size_t n)
     return seen;
 }
 
+static bool is_within(const census *seen, ech_json_limits limits)
+{
+    return seen->deepest <= limits.depth && seen->containers <= limits.containers &&
+           seen->commas <= limits.values;
+}
+
+bool ech_json_is_within(const char *text, size_t n, ech_json_limits limits)
+{
+    census seen = count_values(text, n);
+    return is_within(&seen, limits);
+}
+
 ech_status ech_json_parse(const char *path, const char *text, size_t n, ech_json_limits limits,
                           json_t **out)
 {
     census seen = count_values(text, n);
-    if (seen.deepest > limits.depth || seen.containers > limits.containers ||
-        seen.commas > limits.values) {
+    if (!is_within(&seen, limits)) {
         ECH_FAIL(ECH_EINPUT,
                  "%s: the JSON (%zu bytes, %zu objects and arrays %d deep, %zu commas) is beyond "
                  "what such a file can need (%zu, %d deep, %zu)",
@@ -49,10 +60,10 @@ ech_status ech_json_parse(const char *path, const char *text, size_t n, ech_json
                  limits.depth, limits.values);
     }
     json_error_t error;
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = json_loadb(
+        text, n, JSON_REJECT_DUPLICATES | (limits.reals ? JSON_DECODE_INT_AS_REAL : 0), &error);
     if (!root) {
-        ECH_FAIL(ECH_EINPUT, "%s: bad JSON at line %d, column %d: %s", path, error.line,
-                 error.column, error.text);
+        ECH_FAIL(ECH_EINPUT, "%s:%d:%d: bad JSON: %s", path, error.line, error.column, error.text);
     }
     if (!json_is_object(root)) {
         json_decref(root);

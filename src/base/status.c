@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,11 @@ static _Thread_local char last_error[2048];
  * an error stays one line. */
 static void make_one_line(char *message)
 {
-    for (unsigned char *at = (unsigned char *)message; *at; at++)
-        if (*at < 0x20 || *at == 0x7f) *at = ' ';
+    for (unsigned char *at = (unsigned char *)message; *at; at++) {
+        bool of_two = *at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* U+0080 to U+009F */
+        if (of_two) at[1] = ' ';
+        if (*at < 0x20 || *at == 0x7f || of_two) *at = ' ';
+    }
 }
 
 ech_status ech_fail_at(const char *file, int line, ech_status st, const char *format, ...)

@@ -37,8 +37,9 @@ static ech_status open_file(ech_shards *weights, const char *name, bool follow)
     return ECH_OK;
 }
 
+/* listed: tensors that the map says are in it. */
 static ech_status check_shard(const char *path, const ech_shards_index *index, int shard,
-                              const ech_safetensors *file)
+                              int listed, const ech_safetensors *file)
 {
     for (int t = 0; t < ech_safetensors_count(file); t++) {
         const char *name = ech_safetensors_get(file, t).name;
@@ -49,11 +50,24 @@ static ech_status check_shard(const char *path, const ech_shards_index *index, i
                      at < 0 ? "which weight_map does not list"
                             : "which weight_map says to be in another one");
     }
+    if (listed == ech_safetensors_count(file)) return ECH_OK;
     for (size_t i = 0; i < index->tensor.n; i++)
         if (index->shard_of[i] == shard && ech_safetensors_find(file, index->tensor.at[i]) < 0)
             ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' is not in its shard %s", path,
                      index->tensor.at[i], index->shard.at[shard]);
     return ECH_OK;
+}
+
+static ech_status check_shards(const ech_shards *weights, const char *path,
+                               const ech_shards_index *index)
+{
+    int *listed = ech_calloc(index->shard.n, sizeof *listed);
+    ech_status st = ECH_OK;
+    for (size_t i = 0; i < index->tensor.n; i++) listed[index->shard_of[i]]++;
+    for (size_t s = 0; s < index->shard.n && st == ECH_OK; s++)
+        st = check_shard(path, index, (int)s, listed[s], weights->file.at[s]);
+    free(listed);
+    return st;
 }
 
 static ech_status open_shards(ech_shards *weights, const char *path, const ech_shards_index *index)
@@ -67,9 +81,7 @@ static ech_status open_shards(ech_shards *weights, const char *path, const ech_s
                      index->shard.at[s]);
         ECH_TRY(open_file(weights, index->shard.at[s], false));
     }
-    for (size_t s = 0; s < index->shard.n; s++)
-        ECH_TRY(check_shard(path, index, (int)s, weights->file.at[s]));
-    return ECH_OK;
+    return check_shards(weights, path, index);
 }
 
 static ech_status open_index(ech_shards *weights, const char *path)
@@ -81,25 +93,31 @@ static ech_status open_index(ech_shards *weights, const char *path)
     return st;
 }
 
-static bool has(const ech_shards *weights, const char *name)
+static bool has(const char *folder, const char *name)
 {
-    char *path = ech_file_join(weights->folder, name);
+    char *path = ech_file_join(folder, name);
     bool is_there = ech_file_exists(path);
     free(path);
     return is_there;
 }
 
+bool ech_shards_are_there(const char *folder)
+{
+    return has(folder, ECH_SHARDS_SINGLE) || has(folder, ECH_SHARDS_INDEX);
+}
+
 /* As transformers looks: one file before shards. Pickles run code when they are read. */
 static ech_status open_all(ech_shards *weights)
 {
-    if (has(weights, ECH_SHARDS_SINGLE)) return open_file(weights, ECH_SHARDS_SINGLE, true);
-    if (has(weights, ECH_SHARDS_INDEX)) {
+    if (has(weights->folder, ECH_SHARDS_SINGLE)) return open_file(weights, ECH_SHARDS_SINGLE, true);
+    if (has(weights->folder, ECH_SHARDS_INDEX)) {
         char *path = ech_file_join(weights->folder, ECH_SHARDS_INDEX);
         ech_status st = open_index(weights, path);
         free(path);
         return st;
     }
-    if (has(weights, "pytorch_model.bin") || has(weights, "pytorch_model.bin.index.json"))
+    if (has(weights->folder, "pytorch_model.bin") ||
+        has(weights->folder, "pytorch_model.bin.index.json"))
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: has its weights as pytorch_model.bin, a pickle, which may run any code when "
                  "it is read; convert it where you trust it, in Python: AutoModelForCausalLM"
@@ -158,6 +176,13 @@ static spot find(const ech_shards *weights, const char *name)
     if (at.file < 0 && strncmp(name, weights->names.prefix, n) == 0)
         at = find_exactly(weights, name + n);
     return at;
+}
+
+ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name)
+{
+    spot at = find(weights, name);
+    ECH_ASSERT(at.file >= 0);
+    return ech_safetensors_get(weights->file.at[at.file], at.tensor).dtype;
 }
 
 static bool is_buffer(const ech_shards *weights, const char *name)

@@ -24,12 +24,17 @@ ech_status ech_shards_find(const char *path, char **folder);
  * there is none. New memory; *path, too: the checkpoint's. */
 ech_status ech_shards_run_file(const char *directory, char **path, char **run_yaml);
 
+/* Whether the folder has weights that can be opened; a plan does without. */
+bool ech_shards_are_there(const char *folder);
+
 typedef struct ech_shards ech_shards;
 /* Opens what is in the folder and checks all headers. */
 ech_status ech_shards_open(const char *folder, const ech_shards_names *names, ech_shards **out);
 void ech_shards_close(ech_shards *weights); /* accepts NULL */
 /* Tensors stored, buffers and the like included. */
 int ech_shards_count(const ech_shards *weights);
+/* Of a tensor that is there. */
+ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name);
 
 /* Exactly these tensors, n in all, are there in these shapes, of floating-point types. Boxes are not
  * looked at. Errors name the first that is missing, left over or of another shape. */

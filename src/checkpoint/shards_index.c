@@ -16,22 +16,35 @@ enum {
     MOST_SHARDS = 10000
 };
 
-/* The shard's number; it is new if nobody has named it. Entries of a shard mostly follow each other. */
-static ech_status find_shard(const char *path, const char *name, ech_shards_index *index, int *out)
+/* The shard's number; it is new if nobody has named it. known: name -> number. */
+static ech_status find_shard(const char *path, const char *name, json_t *known,
+                             ech_shards_index *index, int *out)
 {
-    for (size_t i = index->shard.n; i > 0; i--) {
-        *out = (int)i - 1;
-        if (strcmp(index->shard.at[i - 1], name) == 0) return ECH_OK;
-    }
+    const json_t *number = json_object_get(known, name);
+    *out = number ? (int)json_integer_value(number) : (int)index->shard.n;
+    if (number) return ECH_OK;
     if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         ECH_FAIL(ECH_EINPUT,
                  "%s: weight_map names the shard '%.80s': must be a file's name in the same folder",
                  path, name);
     if (index->shard.n == MOST_SHARDS)
         ECH_FAIL(ECH_EINPUT, "%s: names more than %d shards", path, MOST_SHARDS);
-    *out = (int)index->shard.n;
+    json_object_set_new(known, name, json_integer(*out));
     ECH_PUSH(index->shard, ech_pool_format(index->pool, "%s", name));
     return ECH_OK;
+}
+
+static ech_status fill_shards(const char *path, const json_t *map, ech_shards_index *index)
+{
+    json_t *known = json_object();
+    ech_status st = ECH_OK;
+    index->shard_of = ech_calloc(index->tensor.n, sizeof *index->shard_of);
+    for (size_t i = 0; i < index->tensor.n && st == ECH_OK; i++) {
+        const char *name = json_string_value(json_object_get(map, index->tensor.at[i]));
+        st = find_shard(path, name, known, index, &index->shard_of[i]);
+    }
+    json_decref(known);
+    return st;
 }
 
 static int by_name(const void *a, const void *b)
@@ -53,12 +66,7 @@ static ech_status fill(const char *path, json_t *map, ech_shards_index *index)
     }
     if (index->tensor.n == 0) ECH_FAIL(ECH_EINPUT, "%s: weight_map is empty", path);
     qsort(index->tensor.at, index->tensor.n, sizeof *index->tensor.at, by_name);
-    index->shard_of = ech_calloc(index->tensor.n, sizeof *index->shard_of);
-    for (size_t i = 0; i < index->tensor.n; i++) {
-        value = json_object_get(map, index->tensor.at[i]);
-        ECH_TRY(find_shard(path, json_string_value(value), index, &index->shard_of[i]));
-    }
-    return ECH_OK;
+    return fill_shards(path, map, index);
 }
 
 ech_status ech_shards_index_parse(const char *path, const char *text, size_t n,

@@ -25,6 +25,9 @@ enum { COMING_MS = 100, SETTLE_MS = 100 };
 /* Seconds that the process has to unwind after a death. */
 static const double unwind_seconds = 5;
 
+/* Calls of the library take seconds by themselves where many processes share few cores. */
+static const double least_deadline = 20;
+
 struct ech_guard {
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows, as far as both threads use it */
@@ -197,7 +200,7 @@ ech_status ech_guard_start(double deadline_seconds, ech_guard **out)
 {
     sigset_t all, before;
     ech_guard *guard = ech_calloc(1, sizeof *guard);
-    guard->deadline = deadline_seconds;
+    guard->deadline = deadline_seconds > least_deadline ? deadline_seconds : least_deadline;
     guard->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     guard->polled = ech_calloc(1, sizeof *guard->polled);
     guard->polled[0] = (struct pollfd){.fd = guard->wake, .events = POLLIN};

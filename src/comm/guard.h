@@ -16,7 +16,7 @@ ech_status ech_guard_start(double deadline_seconds, ech_guard **out);
 void ech_guard_stop(ech_guard *guard); /* accepts NULL */
 
 /* A call begins that waits for other ranks without looking at the deadline, and it has ended. One that
- * is not over in time ends the process with exit code 1, and a line that says what `call` waits for. */
+ * is not over within the deadline, but at least 20 seconds, ends the process with exit code 1, and a line that says what `call` waits for. */
 void ech_guard_enter(ech_guard *guard, const char *call);
 void ech_guard_leave(ech_guard *guard);
 

@@ -112,6 +112,8 @@ ech_status ech_bpe_read_json(const char *path, ech_bpe **out);
 ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe **out);
 /* Begin and end of text: from tokenizer_config.json if that is there, else by their usual names. */
 ech_status ech_bpe_read_ends(const char *path, const char *config_path, ech_bpe *bpe);
+/* Whether the folder of GPT-2's pair says that it is another tokenizer's. */
+ech_status ech_bpe_check_gpt2(const char *config_path);
 void ech_bpe_export(const ech_bpe *bpe, ech_text *tokenizer_json, ech_text *config_json);
 
 #endif

@@ -7,8 +7,10 @@
  * a character that is neither; and such a word is not looked at again by what follows. White space
  * joins with what comes before it and after (\s+(?!\S), \s*[\r\n]+), punctuation with newlines; so
  * those are no places to cut, except before a blank that follows punctuation: it is the
- * beginning of the next word. Composition (NFC) does not go across an ASCII character's front.
+ * beginning of the next word. Composition (NFC) does not go across the front of these characters.
  */
+#include <string.h>
+
 #include "data/bpe_coder.h"
 
 static bool is_digit(unsigned c)
@@ -51,10 +53,21 @@ static unsigned character_before(const char *text, size_t n, size_t at)
     return 0;
 }
 
+/* CJK commas and ends of sentences: whole texts have no blank. */
+static bool is_cjk_stop(const char *text, size_t n, size_t at)
+{
+    static const char *const stops[] = {"\u3001", "\u3002", "\uff0c", "\uff01", "\uff1f"};
+    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
+        if (n - at >= 3 && memcmp(text + at, stops[i], 3) == 0) return true;
+    return false;
+}
+
 static bool ends_word(const char *text, size_t n, size_t at)
 {
-    unsigned next = (unsigned char)text[at], before = character_before(text, n, at);
-    if (next >= 0x80 || is_digit(next) || is_ascii_letter(next) || before == 0) return false;
+    unsigned next = (unsigned char)text[at];
+    if (next >= 0x80 ? !is_cjk_stop(text, n, at) : is_digit(next) || is_ascii_letter(next))
+        return false;
+    unsigned before = character_before(text, n, at);
     if (is_digit(before) || is_letter(before)) return true;
     return next == ' ' && before > ' ' && before < 0x7f;
 }

@@ -2,6 +2,7 @@
  *
  * Which token ends a text, and which begins one: from tokenizer_config.json, or by their usual names.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -47,7 +48,7 @@ static ech_status take_end(const json_t *root, const char *key, const char *file
 static ech_status take_config(const char *path, ech_bpe *bpe)
 {
     json_t *root;
-    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, &root));
+    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, true, &root));
     ech_status status = take_end(root, "eos_token", path, bpe, &bpe->end_of_text);
     if (status == ECH_OK) status = take_end(root, "bos_token", path, bpe, &bpe->begin_of_text);
     json_decref(root);
@@ -69,4 +70,20 @@ ech_status ech_bpe_read_ends(const char *path, const char *config_path, ech_bpe 
                  "or <|eot_id|>; name it as \"eos_token\" in %s",
                  path, config_path);
     return ECH_OK;
+}
+
+ech_status ech_bpe_check_gpt2(const char *config_path)
+{
+    json_t *root;
+    if (!ech_file_exists(config_path)) return ECH_OK;
+    ECH_TRY(ech_bpe_load_json(config_path, MOST_BYTES, true, &root));
+    char name[64] = "GPT2";
+    const char *class = json_string_value(json_object_get(root, "tokenizer_class"));
+    if (class) snprintf(name, sizeof name, "%s", class);
+    json_decref(root);
+    if (strncmp(name, "GPT2", 4) == 0) return ECH_OK;
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "%s: tokenizer_class is %s, and vocabulary and merges alone do not say how that cuts "
+             "text; save it as tokenizer.json",
+             config_path, name);
 }

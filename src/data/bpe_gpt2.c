@@ -43,7 +43,7 @@ static ech_status take_lines(const char *text, size_t n, const char *file, ech_b
 static ech_status take_vocabulary(const char *path, ech_bpe *bpe)
 {
     json_t *root;
-    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, &root));
+    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, false, &root));
     ech_status status = ech_bpe_take_vocabulary(root, NULL, path, "the vocabulary", bpe);
     json_decref(root);
     ECH_TRY(status);

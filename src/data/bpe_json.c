@@ -9,46 +9,23 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 
-enum { MOST_BYTES = 256 << 20, MOST_VALUES = 6000000, DEEPEST = 64 };
+enum { MOST_BYTES = 256 << 20 };
 
-/* Counts values by what divides them; strings are skipped. jansson takes some 100 bytes for each. */
-static ech_status measure(const char *path, const char *text, size_t n)
-{
-    size_t values = 0, depth = 0;
-    for (size_t i = 0; i < n; i++) {
-        char c = text[i];
-        if (c == '"')
-            for (i++; i < n && text[i] != '"'; i++) i += text[i] == '\\';
-        values += c == ',' || c == '[' || c == '{' || c == ':';
-        if (c == '[' || c == '{') depth++;
-        if ((c == ']' || c == '}') && depth > 0) depth--;
-        if (depth > DEEPEST)
-            ECH_FAIL(ECH_EINPUT, "%s: nested more than %d deep at byte %zu", path, DEEPEST, i);
-    }
-    if (values > MOST_VALUES)
-        ECH_FAIL(ECH_EINPUT, "%s: more than %d values; that is no vocabulary", path, MOST_VALUES);
-    return ECH_OK;
-}
+/* jansson takes some 100 bytes for a value. Merges are arrays of two. */
+static const ech_json_limits limits = {.depth = 64, .containers = 2000000, .values = 6000000};
 
-ech_status ech_bpe_load_json(const char *path, size_t most, json_t **out)
+ech_status ech_bpe_load_json(const char *path, size_t most, bool reals, json_t **out)
 {
     char *text;
     size_t n;
-    json_error_t error;
+    ech_json_limits most_values = limits;
+    most_values.reals = reals;
     ECH_TRY(ech_file_read(path, most, &text, &n));
-    ech_status status = measure(path, text, n);
-    json_t *root = status == ECH_OK ? json_loadb(text, n, JSON_REJECT_DUPLICATES, &error) : NULL;
+    ech_status status = ech_json_parse(path, text, n, most_values, out);
     free(text);
-    ECH_TRY(status);
-    if (!root)
-        ECH_FAIL(ECH_EINPUT, "%s:%d:%d: no JSON: %s", path, error.line, error.column, error.text);
-    if (!json_is_object(root)) {
-        json_decref(root);
-        ECH_FAIL(ECH_EINPUT, "%s: the JSON is no object", path);
-    }
-    *out = root;
-    return ECH_OK;
+    return status;
 }
 
 static bool is_blank(const json_t *value)
@@ -120,7 +97,7 @@ static ech_status take_all(const json_t *root, const char *file, ech_bpe *bpe)
 ech_status ech_bpe_read_json(const char *path, ech_bpe **out)
 {
     json_t *root;
-    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, &root));
+    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, false, &root));
     ech_bpe *bpe = ech_bpe_create();
     ech_status status = take_all(root, path, bpe);
     json_decref(root);

@@ -9,9 +9,9 @@
 
 #include "data/bpe.h"
 
-/* Reads a file of at most `most` bytes. What it would take in memory is bounded before any of it is
- * taken: values are counted, and nested at most 64 deep. A key that comes twice is an error. */
-ech_status ech_bpe_load_json(const char *path, size_t most, json_t **out);
+/* Reads a file of at most `most` bytes, with bounds on its values (base/json.h). reals: whole numbers
+ * become reals, since tokenizer_config.json may have some of 30 digits. */
+ech_status ech_bpe_load_json(const char *path, size_t most, bool reals, json_t **out);
 
 /* Tokens of a model by their visible characters: "vocab" of tokenizer.json, encoder.json. Names that
  * are `added` need no visible characters. */

@@ -129,9 +129,24 @@ ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_
 typedef struct ech_token_writer ech_token_writer;
 ech_status ech_token_writer_create(const char *prefix, int64_t vocabulary, ech_token_writer **out);
 ech_status ech_token_writer_add(ech_token_writer *writer, const int32_t *ids, size_t n);
+/* Tokens that are not trained on: a sequence of mode 1. */
+ech_status ech_token_writer_add_prompt(ech_token_writer *writer, const int32_t *ids, size_t n);
 ech_status ech_token_writer_end_document(ech_token_writer *writer);
 ech_status ech_token_writer_finish(ech_token_writer *writer); /* also destroys it, on failure too */
 void ech_token_writer_discard(ech_token_writer *writer);      /* removes what was written */
+
+/* What to import and how. */
+typedef struct ech_import_options {
+    const char *in, *out;
+    const ech_tokenizer *tokenizer;
+    double valid; /* share for validation, 0 to below 1 */
+    bool binary;  /* bytes that are no UTF-8 are taken as they are; otherwise an error */
+    int workers;  /* threads that encode; changes no result */
+    const char *text_key, *prompt_key, *completion_key; /* of .jsonl; NULL: "text", ... */
+    /* Optional: bytes read and in all; `before` of them by an earlier, interrupted import. */
+    void (*progress)(int64_t before, int64_t done, int64_t all);
+    int64_t save_bytes; /* text between two places to go on from; 0: 256 MiB */
+} ech_import_options;
 
 /* What ech_data_import made. */
 typedef struct ech_import_count {
@@ -139,15 +154,25 @@ typedef struct ech_import_count {
     int64_t tokens;                  /* in `out`, or in `out`-train */
     int64_t valid_tokens;            /* in `out`-valid */
 } ech_import_count;
-/* Tokenizes a text file, or every regular file below a folder in the byte order of their paths, one
- * document each (closed by end-of-text), into `out`.bin/.idx. With 0 < valid < 1 the last share of
- * each file's bytes, cut between UTF-8 characters, goes to `out`-valid and the rest to `out`-train
- * instead. Nothing makes no document: neither an empty file nor an empty part of one. The folder of
- * `out` is made if need be. `progress` (optional) is called with bytes done and in all. Errors: no
- * text or an empty part, what is no file or folder, an `out` that lies in the folder `in`. */
-ech_status ech_data_import(const char *in, const char *out, const ech_tokenizer *tokenizer,
-                           double valid, void (*progress)(int64_t done, int64_t all),
-                           ech_import_count *count);
+
+/* Tokenizes a text file, or every regular file below a folder in the byte order of their paths, into
+ * `out`.bin/.idx; the folder of `out` is made if need be. A file is one document, closed by
+ * end-of-text. Of a file that ends in .jsonl every line is: an object with a string `text`, or with
+ * strings `prompt` and `completion`, of which the prompt is a sequence that is not trained on. Nothing
+ * makes no document: neither an empty file, nor a blank line, nor empty strings.
+ *
+ * With `valid` the last share of each file's bytes goes to `out`-valid and the rest to `out`-train
+ * instead, cut between UTF-8 characters, or between the lines of a .jsonl.
+ *
+ * An import that was interrupted, however, is gone on with by the same call, and makes the same bytes:
+ * until it is done its files lie in `out`.tmp, with a journal that knows inputs (paths, sizes, times),
+ * tokenizer and options. If any of these has changed, it begins anew. Nothing appears under the final
+ * names before all is done.
+ *
+ * Errors name file and line, or file and byte: no text or an empty part, what is no file or folder, an
+ * `out` that lies in the folder `in`, text that is no UTF-8, lines that are no such objects or have
+ * more than 64 MiB, another import into `out` under way. */
+ech_status ech_data_import(const ech_import_options *options, ech_import_count *count);
 
 /* ---- corpora: token files, blended and split, as samples ---- */
 

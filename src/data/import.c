@@ -1,178 +1,247 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From text files to token files: one document a file, read in pieces, split into training and
- * validation parts if asked for.
+ * From texts to token files: rounds of reading pieces, encoding them and writing what they became, and
+ * from time to time a journal from which an interrupted import goes on.
  */
-#include <errno.h>
-#include <fcntl.h>
+#include "data/import.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/memory.h"
-#include "data/data.h"
-#include "data/texts.h"
+#include "base/log.h"
 #include "data/token_index.h"
 
-enum { PIECE_BYTES = 1 << 20, LONGEST_CHARACTER = 4 };
+/* Of a round, for each thread. */
+enum { ROUND_PIECES = 64, ROUND_BYTES = 4 << 20 };
+static const int64_t SAVE_BYTES = 256 << 20;
 
 typedef struct import {
-    const ech_tokenizer *tokenizer;
-    double valid;
-    void (*progress)(int64_t done, int64_t all);
-    int64_t done, all;              /* bytes */
-    ech_token_writer *train, *held; /* held: the validation part's, or NULL */
-    ech_import_count count;
-    ech_coder *coder;
-    unsigned char *piece;
-    size_t piece_capacity;
-    ech_ids ids;
+    const ech_import_options *options;
+    const ech_texts *texts;
+    const char *folder; /* OUT.tmp */
+    int parts;
+    char *prefix[2];
+    ech_token_writer *writer[2];
+    ech_import_reader reader;
+    ech_import_journal journal; /* how far it has come; on disk: how far it had come */
+    int64_t before, saved;      /* bytes done when it began, and when it was saved last */
+    bool kept;                  /* there is a journal on disk */
+    ECH_LIST(ech_import_piece) piece;
 } import;
 
-static ech_status add_ids(ech_token_writer *writer, const int32_t *ids, size_t n, int64_t *tokens)
-{
-    *tokens += (int64_t)n;
-    return ech_token_writer_add(writer, ids, n);
-}
+/* ---- rounds ---- */
 
-/* Reads on where the last piece was cut, up to `end`. Where a piece as long as usual cannot be cut,
- * it becomes longer. *n: what of it can be encoded. */
-static ech_status read_piece(import *im, int fd, const char *path, int64_t at, int64_t end,
-                             size_t *n)
+/* The n pieces of the next round. */
+static ech_status read_round(import *im, size_t *n)
 {
-    size_t have = 0, wanted = PIECE_BYTES, left = (size_t)(end - at);
-    for (*n = 0; *n == 0; wanted *= 2) {
-        if (wanted > left) wanted = left;
-        im->piece = ech_grow(im->piece, &im->piece_capacity, wanted, 1);
-        ECH_TRY(ech_file_read_at(fd, path, im->piece + have, wanted - have, at + (int64_t)have));
-        have = wanted;
-        *n = have == left ? have : ech_tokenizer_cut(im->tokenizer, im->piece, have);
+    size_t most = ROUND_PIECES * (size_t)im->options->workers;
+    int64_t bytes = 0, limit = (int64_t)ROUND_BYTES * im->options->workers;
+    if (limit > im->options->save_bytes) limit = im->options->save_bytes;
+    bool found = true;
+    for (*n = 0; found && *n < most && bytes < limit; *n += found) {
+        if (*n == im->piece.n) ECH_PUSH(im->piece, (ech_import_piece){0});
+        ECH_TRY(ech_import_read(&im->reader, &im->piece.at[*n], &found));
+        if (found) bytes += (int64_t)im->piece.at[*n].n;
     }
     return ECH_OK;
 }
 
-/* Bytes [begin, end) of an open file as one document; none if there are no bytes. */
-static ech_status add_document(import *im, int fd, const char *path, int64_t begin, int64_t end,
-                               ech_token_writer *writer, int64_t *tokens)
+static ech_status write_piece(import *im, const ech_import_piece *piece)
 {
-    int32_t last = ech_tokenizer_end_of_text(im->tokenizer);
-    if (begin == end) return ECH_OK;
-    for (int64_t at = begin; at < end;) {
-        size_t n;
-        ECH_TRY(read_piece(im, fd, path, at, end, &n));
-        im->ids.n = 0;
-        ECH_TRY(ech_coder_encode(im->coder, im->piece, n, &im->ids));
-        ECH_TRY(add_ids(writer, im->ids.at, im->ids.n, tokens));
-        at += (int64_t)n;
-        im->done += (int64_t)n;
-        if (im->progress) im->progress(im->done, im->all);
+    if (piece->status != ECH_OK) ECH_FAIL(piece->status, "%s", piece->message);
+    const int32_t *ids = piece->ids.at;
+    for (size_t i = 0; i < piece->stretch.n; i++) {
+        ech_import_stretch s = piece->stretch.at[i];
+        bool held = s.valid && im->parts > 1;
+        ech_token_writer *writer = im->writer[held];
+        ECH_TRY(s.prompt ? ech_token_writer_add_prompt(writer, ids, s.n)
+                         : ech_token_writer_add(writer, ids, s.n));
+        if (s.ends) ECH_TRY(ech_token_writer_end_document(writer));
+        im->journal.count.documents += s.ends;
+        *(held ? &im->journal.count.valid_tokens : &im->journal.count.tokens) += (int64_t)s.n;
+        ids += s.n;
     }
-    ECH_TRY(add_ids(writer, &last, 1, tokens));
-    im->count.documents++;
-    return ech_token_writer_end_document(writer);
-}
-
-/* Where the validation part of a file begins: the last share of its bytes, from the start of the
- * UTF-8 character that the cut would go through. */
-static ech_status find_cut(const import *im, int fd, const char *path, int64_t bytes, int64_t *out)
-{
-    int64_t cut = bytes - (int64_t)((double)bytes * im->valid);
-    for (int back = 0; back < LONGEST_CHARACTER - 1 && cut > 0 && cut < bytes; back++) {
-        unsigned char byte;
-        ECH_TRY(ech_file_read_at(fd, path, &byte, 1, cut));
-        if ((byte & 0xc0) != 0x80) break;
-        cut--;
-    }
-    *out = cut;
+    im->journal.done += (int64_t)piece->n;
+    if (im->options->progress)
+        im->options->progress(im->before, im->journal.done, im->texts->bytes);
     return ECH_OK;
 }
 
-static ech_status import_open_file(import *im, int fd, const ech_text_file *file)
+/* First the tokens, then the journal that believes in them. */
+static ech_status save(import *im)
 {
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", file->path, strerror(errno));
-    if (info.st_size != file->bytes)
-        ECH_FAIL(ECH_EIO, "%s: its size changes while it is read", file->path);
-    im->count.files++;
-    im->count.bytes += file->bytes;
-    int64_t cut = file->bytes;
-    if (im->held) ECH_TRY(find_cut(im, fd, file->path, file->bytes, &cut));
-    ECH_TRY(add_document(im, fd, file->path, 0, cut, im->train, &im->count.tokens));
-    return add_document(im, fd, file->path, cut, file->bytes, im->held, &im->count.valid_tokens);
+    for (int i = 0; i < im->parts; i++)
+        ECH_TRY(ech_token_writer_sync(im->writer[i], &im->journal.part[i]));
+    im->journal.place = im->reader.place;
+    ECH_TRY(ech_import_journal_write(im->folder, &im->journal));
+    im->saved = im->journal.done;
+    im->kept = true;
+    return ECH_OK;
 }
 
-static ech_status import_files(import *im, const ech_texts *texts)
+static ech_status run_rounds(import *im, ech_import_crew *crew)
 {
-    for (size_t i = 0; i < texts->file.n; i++) {
-        const ech_text_file *file = &texts->file.at[i];
-        int fd = open(file->path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", file->path, strerror(errno));
-        ech_status st = import_open_file(im, fd, file);
-        close(fd);
-        ECH_TRY(st);
+    size_t n;
+    ECH_TRY(read_round(im, &n));
+    while (n > 0) {
+        ech_import_crew_encode(crew, im->piece.at, n);
+        for (size_t i = 0; i < n; i++) ECH_TRY(write_piece(im, &im->piece.at[i]));
+        if (im->journal.done - im->saved >= im->options->save_bytes) ECH_TRY(save(im));
+        ECH_TRY(read_round(im, &n));
     }
     return ECH_OK;
 }
 
-static ech_status check_count(const import *im, const char *in)
+/* ---- from begin to end ---- */
+
+static ech_status check_count(const import *im)
 {
-    if (im->count.tokens == 0 && im->count.valid_tokens == 0)
+    const ech_import_count *count = &im->journal.count;
+    const char *in = im->options->in;
+    if (count->tokens == 0 && count->valid_tokens == 0)
         ECH_FAIL(ECH_EINPUT, "%s: holds no text", in);
-    if (im->held && (im->count.tokens == 0 || im->count.valid_tokens == 0))
+    if (im->parts > 1 && (count->tokens == 0 || count->valid_tokens == 0))
         ECH_FAIL(ECH_EUSAGE, "%s: too little text for a validation share of %g: nothing is left %s",
-                 in, im->valid, im->count.tokens == 0 ? "to train on" : "to validate on");
+                 in, im->options->valid, count->tokens == 0 ? "to train on" : "to validate on");
     return ECH_OK;
 }
 
-static ech_status open_writer(const char *out, const char *suffix, int64_t vocabulary,
-                              ech_token_writer **writer)
+static void close_writers(import *im)
 {
-    char *prefix = ech_token_path(out, suffix);
-    ech_status st = ech_token_writer_create(prefix, vocabulary, writer);
-    free(prefix);
+    for (int i = 0; i < im->parts; i++) {
+        ech_token_writer_discard(im->writer[i]);
+        im->writer[i] = NULL;
+    }
+}
+
+static ech_status encode_texts(import *im)
+{
+    ech_import_crew *crew;
+    int64_t vocabulary = ech_tokenizer_vocabulary(im->options->tokenizer);
+    for (int i = 0; i < im->parts; i++)
+        ECH_TRY(ech_token_writer_resume(im->prefix[i], im->folder, vocabulary, &im->journal.part[i],
+                                        &im->writer[i]));
+    ECH_TRY(ech_import_crew_create(im->options, &crew));
+    ech_status st = run_rounds(im, crew);
+    ech_import_crew_destroy(crew);
     return st;
 }
 
-static ech_status finish_writer(ech_token_writer **writer)
+static ech_status seal(import *im)
 {
-    ech_token_writer *finished = *writer;
-    *writer = NULL;
-    return finished ? ech_token_writer_finish(finished) : ECH_OK;
+    ECH_TRY(check_count(im));
+    for (int i = 0; i < im->parts; i++) ECH_TRY(ech_token_writer_seal(im->writer[i]));
+    close_writers(im);
+    im->journal.sealed = true;
+    return ech_import_journal_write(im->folder, &im->journal);
 }
 
-static ech_status import_texts(import *im, const char *in, const char *out, const ech_texts *texts)
+static void clear(const import *im)
 {
-    bool split = im->valid > 0;
-    int64_t vocabulary = ech_tokenizer_vocabulary(im->tokenizer);
-    ECH_TRY(open_writer(out, split ? "-train" : "", vocabulary, &im->train));
-    if (split) ECH_TRY(open_writer(out, "-valid", vocabulary, &im->held));
-    ECH_TRY(import_files(im, texts));
-    ECH_TRY(check_count(im, in));
-    ECH_TRY(finish_writer(&im->train));
-    return finish_writer(&im->held);
+    ech_import_journal_remove(im->folder);
+    for (int i = 0; i < im->parts; i++) ech_token_clear(im->prefix[i], im->folder);
+    rmdir(im->folder);
 }
 
-ech_status ech_data_import(const char *in, const char *out, const ech_tokenizer *tokenizer,
-                           double valid, void (*progress)(int64_t done, int64_t all),
-                           ech_import_count *count)
+/* From where the journal says, or from the beginning. */
+static ech_status begin(import *im)
 {
-    if (!(valid >= 0 && valid < 1))
-        ECH_FAIL(ECH_EUSAGE, "a validation share of %g: it must be at least 0 and below 1", valid);
+    char hash[33];
+    bool found;
+    ech_import_hash(im->options, im->texts, hash);
+    ECH_TRY(ech_import_journal_read(im->folder, hash, &found, &im->journal));
+    for (int i = 0; i < im->parts && found && im->journal.sealed; i++)
+        found = !ech_token_is_lost(im->prefix[i], im->folder);
+    if (found) {
+        char done[32];
+        ech_log_info("%s: going on after %s that an earlier import has read", im->folder,
+                     ech_text_from_bytes(im->journal.done, done, sizeof done));
+    } else {
+        im->journal = (ech_import_journal){0};
+        for (int i = 0; i < im->parts; i++) ech_token_clear(im->prefix[i], im->folder);
+        ech_import_journal_remove(im->folder);
+        memcpy(im->journal.hash, hash, sizeof hash);
+        im->journal.place.line = 1;
+        im->journal.count.files = (int64_t)im->texts->file.n;
+        im->journal.count.bytes = im->texts->bytes;
+    }
+    im->kept = found;
+    im->before = im->saved = im->journal.done;
+    im->reader = (ech_import_reader){
+        .options = im->options, .texts = im->texts, .place = im->journal.place, .fd = -1};
+    return ECH_OK;
+}
+
+static ech_status import_texts(import *im)
+{
+    ECH_TRY(begin(im));
+    ech_status st = ECH_OK;
+    if (!im->journal.sealed) st = encode_texts(im);
+    if (st == ECH_OK && !im->journal.sealed) st = seal(im);
+    ech_import_reader_close(&im->reader);
+    close_writers(im);
+    for (int i = 0; i < im->parts && st == ECH_OK; i++)
+        st = ech_token_publish(im->prefix[i], im->folder);
+    return st;
+}
+
+/* What a system error has interrupted can be gone on with; other errors will come again. */
+static ech_status import_locked(import *im)
+{
+    ech_status st = import_texts(im);
+    if (st == ECH_EIO && im->kept)
+        ech_log_info("%s keeps what is done; the same command goes on from there", im->folder);
+    else
+        clear(im);
+    return st;
+}
+
+static ech_status import_found(const ech_import_options *options, const ech_texts *texts,
+                               ech_import_count *count)
+{
+    int lock;
+    char *folder = ech_token_path(options->out, ".tmp");
+import im = {.options = options, .texts = texts, .folder = folder, .reader.fd = - 1 };
+    im.parts = options->valid > 0 ? 2 : 1;
+    im.prefix[0] = ech_token_path(options->out, options->valid > 0 ? "-train" : "");
+    im.prefix[1] = ech_token_path(options->out, "-valid");
+    ech_status st = ech_file_make_folder(folder);
+    if (st == ECH_OK) st = ech_file_lock_folder(folder, &lock);
+    if (st == ECH_OK) {
+        st = import_locked(&im);
+        close(lock);
+    }
+    if (st == ECH_OK) *count = im.journal.count;
+    for (size_t i = 0; i < im.piece.n; i++) {
+        free(im.piece.at[i].bytes);
+        free(im.piece.at[i].ids.at);
+        free(im.piece.at[i].stretch.at);
+        free(im.piece.at[i].message);
+    }
+    free(im.piece.at);
+    free(im.prefix[0]);
+    free(im.prefix[1]);
+    free(folder);
+    return st;
+}
+
+ech_status ech_data_import(const ech_import_options *options, ech_import_count *count)
+{
+    ech_import_options o = *options;
     ech_texts texts;
-    ECH_TRY(ech_texts_find(in, &texts));
-import im = {.tokenizer = tokenizer, .valid = valid, .progress = progress, .all = texts.bytes };
-    im.coder = ech_coder_create(tokenizer);
-    ech_status st = ech_texts_check_output(in, out);
-    if (st == ECH_OK) st = import_texts(&im, in, out, &texts);
-    ech_token_writer_discard(im.train);
-    ech_token_writer_discard(im.held);
-    ech_coder_destroy(im.coder);
-    free(im.piece);
-    free(im.ids.at);
+    if (!(o.valid >= 0 && o.valid < 1))
+        ECH_FAIL(ECH_EUSAGE, "a validation share of %g: it must be at least 0 and below 1",
+                 o.valid);
+    ECH_ASSERT(o.workers > 0);
+    if (!o.text_key) o.text_key = "text";
+    if (!o.prompt_key) o.prompt_key = "prompt";
+    if (!o.completion_key) o.completion_key = "completion";
+    if (o.save_bytes == 0) o.save_bytes = SAVE_BYTES;
+    ECH_TRY(ech_texts_find(o.in, &texts));
+    ech_status st = ech_texts_check_output(o.in, o.out);
+    if (st == ECH_OK) st = import_found(&o, &texts, count);
     ech_texts_free(&texts);
-    if (st == ECH_OK) *count = im.count;
     return st;
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -18,34 +19,58 @@
 enum { BUFFER_BYTES = 256 << 10 };
 
 /* Several writers, of one process or of several, never share a temporary name. */
-static int open_temporary(ech_sink *sink)
+static int open_temporary(const char *path, char **temporary)
 {
     static atomic_uint counter;
-    size_t room = strlen(sink->path) + 48;
-    sink->temporary = ech_calloc(room, 1);
+    size_t room = strlen(path) + 48;
+    *temporary = ech_calloc(room, 1);
     int fd;
     do {
-        snprintf(sink->temporary, room, "%s.tmp-%ld-%u", sink->path, (long)getpid(),
+        snprintf(*temporary, room, "%s.tmp-%ld-%u", path, (long)getpid(),
                  atomic_fetch_add(&counter, 1));
-        fd = open(sink->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = open(*temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     } while (fd < 0 && errno == EEXIST);
     return fd;
 }
 
-ech_status ech_sink_open(const char *path, ech_sink *out)
+/* Takes over the name and the descriptor. */
+static ech_status begin(char *temporary, int fd, ech_sink *out)
 {
-    ech_sink sink = {.path = ech_strdup(path)};
-    sink.fd = open_temporary(&sink);
-    if (sink.fd < 0) {
-        ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot create: %s",
-                                    sink.temporary, strerror(errno));
-        free(sink.path);
-        free(sink.temporary);
+    if (fd < 0) {
+        ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot create: %s", temporary,
+                                    strerror(errno));
+        free(temporary);
         return st;
     }
-    sink.buffer = ech_calloc(BUFFER_BYTES, 1);
-    *out = sink;
+    *out = (ech_sink){.temporary = temporary, .fd = fd};
+    out->buffer = ech_calloc(BUFFER_BYTES, 1);
     return ECH_OK;
+}
+
+ech_status ech_sink_open(const char *path, ech_sink *out)
+{
+    char *temporary;
+    int fd = open_temporary(path, &temporary);
+    return begin(temporary, fd, out);
+}
+
+ech_status ech_sink_resume(const char *temporary, int64_t bytes, ech_sink *out)
+{
+    struct stat info;
+    ECH_TRY(begin(ech_strdup(temporary), open(temporary, O_RDWR | O_CREAT | O_CLOEXEC, 0666), out));
+    out->keeps = true;
+    out->written = bytes;
+    ech_status st = ECH_OK;
+    if (fstat(out->fd, &info) != 0 || info.st_size < bytes)
+        st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
+                         "%s: has less than the %lld bytes that were written to it: remove it, to "
+                         "begin anew",
+                         temporary, (long long)bytes);
+    else if (ftruncate(out->fd, (off_t)bytes) != 0)
+        st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot cut it: %s", temporary,
+                         strerror(errno));
+    if (st != ECH_OK) ech_sink_close(out);
+    return st;
 }
 
 static ech_status write_buffer(ech_sink *sink)
@@ -79,23 +104,20 @@ ech_status ech_sink_flush(ech_sink *sink)
     return ECH_OK;
 }
 
-ech_status ech_sink_rename(ech_sink *sink)
+ech_status ech_sink_rename(ech_sink *sink, const char *path)
 {
-    if (rename(sink->temporary, sink->path) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", sink->path, sink->temporary,
-                 strerror(errno));
-    free(sink->temporary);
-    sink->temporary = NULL;
+    if (rename(sink->temporary, path) != 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", path, sink->temporary, strerror(errno));
+    sink->keeps = true;
     return ECH_OK;
 }
 
 void ech_sink_close(ech_sink *sink)
 {
-    if (!sink->path) return;
+    if (!sink->temporary) return;
     close(sink->fd);
-    if (sink->temporary) unlink(sink->temporary);
+    if (!sink->keeps) unlink(sink->temporary);
     free(sink->temporary);
-    free(sink->path);
     free(sink->buffer);
     *sink = (ech_sink){0};
 }

@@ -28,7 +28,8 @@ static ech_status add_path(ech_texts *texts, char *path, int depth)
         st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot read it: %s", path,
                          strerror(errno));
     } else if (S_ISREG(info.st_mode)) {
-        ECH_PUSH(texts->file, (ech_text_file){path, info.st_size});
+        ECH_PUSH(texts->file,
+                 (ech_text_file){path, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec});
         texts->bytes += info.st_size;
         return ECH_OK;
     } else if (!S_ISDIR(info.st_mode)) {

@@ -13,6 +13,7 @@
 typedef struct ech_text_file {
     char *path;
     int64_t bytes;
+    int64_t seconds, nanoseconds; /* when it was changed last */
 } ech_text_file;
 
 typedef struct ech_texts {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing token files: tokens stream into .bin, the index is made at the end.
+ * Writing token files: tokens stream into .bin, their sequences into a list, of which the index is
+ * made at the end.
  */
 #include "data/token_writer.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,38 +16,71 @@
 
 enum { FIRST_WIDE_VOCABULARY = 65500, PIECE = 4096 };
 
-static ech_status open_sink(const char *prefix, const char *suffix, ech_sink *out)
+/* A sequence in the list: its length, and above it these. */
+static const uint64_t LENGTH = UINT32_MAX, PROMPT = UINT64_C(1) << 32, LAST = UINT64_C(1) << 33;
+
+/* FOLDER/NAME.suffix, or PREFIX.suffix. */
+static char *path_of(const char *prefix, const char *folder, const char *suffix)
 {
-    char *path = ech_token_path(prefix, suffix);
-    ech_status st = ech_sink_open(path, out);
+    const char *slash = strrchr(prefix, '/');
+    char *name = ech_token_path(folder && slash ? slash + 1 : prefix, suffix);
+    char *path = folder ? ech_file_join(folder, name) : ech_strdup(name);
+    free(name);
+    return path;
+}
+
+static ech_status open_sink(const ech_token_writer *writer, const char *suffix, int64_t bytes,
+                            ech_sink *out)
+{
+    char *path = path_of(writer->prefix, writer->folder, suffix);
+    ech_status st = writer->folder ? ech_sink_resume(path, bytes, out) : ech_sink_open(path, out);
     free(path);
+    return st;
+}
+
+static ech_status open_writer(const char *prefix, const char *folder, int64_t vocabulary,
+                              const ech_token_state *state, ech_token_writer **out)
+{
+    ECH_ASSERT(vocabulary > 0 && vocabulary <= INT32_MAX);
+    bool wide = vocabulary >= FIRST_WIDE_VOCABULARY;
+    ech_token_writer *writer = ech_calloc(1, sizeof *writer);
+    writer->prefix = ech_strdup(prefix);
+    writer->folder = folder ? ech_strdup(folder) : NULL;
+    writer->vocabulary = vocabulary;
+    writer->dtype = wide ? ECH_TOKEN_I32 : ECH_TOKEN_U16;
+    writer->width = wide ? 4 : 2;
+    writer->longest = INT32_MAX;
+    writer->state = *state;
+    ech_status st = open_sink(writer, ".bin", state->tokens * writer->width, &writer->bin);
+    if (st == ECH_OK)
+        st = open_sink(writer, ".sequences", state->sequences * 8, &writer->sequences);
+    if (st == ECH_OK)
+        *out = writer;
+    else
+        ech_token_writer_discard(writer);
     return st;
 }
 
 ech_status ech_token_writer_create(const char *prefix, int64_t vocabulary, ech_token_writer **out)
 {
-    ECH_ASSERT(vocabulary > 0 && vocabulary <= INT32_MAX);
-    ech_token_writer *writer = ech_calloc(1, sizeof *writer);
-    ech_status st = open_sink(prefix, ".bin", &writer->bin);
-    if (st != ECH_OK) {
-        free(writer);
-        return st;
-    }
-    bool wide = vocabulary >= FIRST_WIDE_VOCABULARY;
-    writer->prefix = ech_strdup(prefix);
-    writer->vocabulary = vocabulary;
-    writer->dtype = wide ? ECH_TOKEN_I32 : ECH_TOKEN_U16;
-    writer->width = wide ? 4 : 2;
-    writer->longest = INT32_MAX;
-    *out = writer;
-    return ECH_OK;
+    return open_writer(prefix, NULL, vocabulary, &(ech_token_state){0}, out);
 }
 
-static void end_sequence(ech_token_writer *writer)
+ech_status ech_token_writer_resume(const char *prefix, const char *folder, int64_t vocabulary,
+                                   const ech_token_state *state, ech_token_writer **out)
 {
-    ECH_PUSH(writer->length, writer->open_length);
-    writer->open_length = 0;
-    writer->open = false;
+    return open_writer(prefix, folder, vocabulary, state, out);
+}
+
+static ech_status end_sequence(ech_token_writer *writer, uint64_t marks)
+{
+    uint64_t sequence = (uint64_t)writer->state.open_length | marks;
+    writer->state.open_length = 0;
+    writer->state.open = false;
+    writer->state.sequences++;
+    writer->state.documents += (marks & LAST) != 0;
+    writer->state.prompts = writer->state.prompts || (marks & PROMPT);
+    return ech_sink_put(&writer->sequences, &sequence, sizeof sequence);
 }
 
 /* At most PIECE ids, as they lie in the file. */
@@ -62,34 +97,61 @@ static ech_status put_piece(ech_token_writer *writer, const int32_t *ids, size_t
     return ech_sink_put(&writer->bin, bytes, n * (size_t)writer->width);
 }
 
-ech_status ech_token_writer_add(ech_token_writer *writer, const int32_t *ids, size_t n)
+/* A sequence that becomes too long is ended with `marks`. */
+static ech_status add(ech_token_writer *writer, const int32_t *ids, size_t n, uint64_t marks)
 {
+    ech_token_state *state = &writer->state;
     while (n > 0) {
-        if (writer->open_length == writer->longest) end_sequence(writer);
-        size_t room = (size_t)(writer->longest - writer->open_length);
+        if (state->open_length == writer->longest) ECH_TRY(end_sequence(writer, marks));
+        size_t room = (size_t)(writer->longest - state->open_length);
         size_t take = n < PIECE ? n : PIECE;
         if (take > room) take = room;
         ECH_TRY(put_piece(writer, ids, take));
-        writer->open_length += (int32_t)take;
-        writer->open = true;
+        state->open_length += (int32_t)take;
+        state->tokens += (int64_t)take;
+        state->open = true;
         ids += take;
         n -= take;
     }
     return ECH_OK;
 }
 
-ech_status ech_token_writer_end_document(ech_token_writer *writer)
+ech_status ech_token_writer_add(ech_token_writer *writer, const int32_t *ids, size_t n)
 {
-    end_sequence(writer);
-    ECH_PUSH(writer->document, (int64_t)writer->length.n);
+    return add(writer, ids, n, 0);
+}
+
+ech_status ech_token_writer_add_prompt(ech_token_writer *writer, const int32_t *ids, size_t n)
+{
+    if (n == 0) return ECH_OK;
+    if (writer->state.open_length > 0) ECH_TRY(end_sequence(writer, 0));
+    ECH_TRY(add(writer, ids, n, PROMPT));
+    ECH_TRY(end_sequence(writer, PROMPT));
+    writer->state.open = true;
     return ECH_OK;
 }
+
+ech_status ech_token_writer_end_document(ech_token_writer *writer)
+{
+    return end_sequence(writer, LAST);
+}
+
+ech_status ech_token_writer_sync(ech_token_writer *writer, ech_token_state *state)
+{
+    ECH_TRY(ech_sink_flush(&writer->bin));
+    ECH_TRY(ech_sink_flush(&writer->sequences));
+    *state = writer->state;
+    return ECH_OK;
+}
+
+/* ---- the index ---- */
 
 static ech_status put_header(const ech_token_writer *writer, ech_sink *idx)
 {
     uint64_t version = ECH_TOKEN_VERSION;
     unsigned char dtype = (unsigned char)writer->dtype;
-    uint64_t sequences = writer->length.n, entries = writer->document.n + 1;
+    uint64_t sequences = (uint64_t)writer->state.sequences;
+    uint64_t entries = (uint64_t)writer->state.documents + 1;
     ECH_TRY(ech_sink_put(idx, ECH_TOKEN_MAGIC, ECH_TOKEN_MAGIC_BYTES));
     ECH_TRY(ech_sink_put(idx, &version, sizeof version));
     ECH_TRY(ech_sink_put(idx, &dtype, sizeof dtype));
@@ -97,20 +159,79 @@ static ech_status put_header(const ech_token_writer *writer, ech_sink *idx)
     return ech_sink_put(idx, &entries, sizeof entries);
 }
 
-static ech_status put_index(const ech_token_writer *writer, ech_sink *idx)
+/* What one array of the index says of sequence i, given what it said before: true: *value. */
+typedef bool (*index_column)(const ech_token_writer *writer, int64_t i, uint64_t sequence,
+                             int64_t *value);
+
+static bool put_length(const ech_token_writer *writer, int64_t i, uint64_t sequence, int64_t *value)
 {
-    ECH_TRY(put_header(writer, idx));
-    ECH_TRY(ech_sink_put(idx, writer->length.at, writer->length.n * sizeof *writer->length.at));
-    int64_t pointer = 0, first = 0;
-    for (size_t i = 0; i < writer->length.n; i++) {
-        ECH_TRY(ech_sink_put(idx, &pointer, sizeof pointer));
-        pointer += writer->length.at[i] * writer->width;
-    }
-    ECH_TRY(ech_sink_put(idx, &first, sizeof first));
-    ECH_TRY(
-        ech_sink_put(idx, writer->document.at, writer->document.n * sizeof *writer->document.at));
-    return ech_sink_flush(idx);
+    (void)writer, (void)i;
+    *value = (int64_t)(sequence & LENGTH);
+    return true;
 }
+
+/* Where the next one begins; the first one is put before. */
+static bool put_pointer(const ech_token_writer *writer, int64_t i, uint64_t sequence,
+                        int64_t *value)
+{
+    *value += (int64_t)(sequence & LENGTH) * writer->width;
+    return i + 1 < writer->state.sequences;
+}
+
+static bool put_document(const ech_token_writer *writer, int64_t i, uint64_t sequence,
+                         int64_t *value)
+{
+    (void)writer;
+    *value = i + 1;
+    return (sequence & LAST) != 0;
+}
+
+static bool put_mode(const ech_token_writer *writer, int64_t i, uint64_t sequence, int64_t *value)
+{
+    (void)i;
+    *value = sequence & PROMPT ? ECH_TOKEN_PROMPT : ECH_TOKEN_TRAINED;
+    return writer->state.prompts;
+}
+
+/* One array, each number of `width` bytes, by reading the list of sequences. */
+static ech_status put_column(ech_token_writer *writer, index_column column, size_t width)
+{
+    uint64_t sequence[PIECE];
+    int64_t value = 0, all = writer->state.sequences;
+    for (int64_t at = 0; at < all; at += PIECE) {
+        int64_t n = all - at < PIECE ? all - at : PIECE;
+        ECH_TRY(ech_file_read_at(writer->sequences.fd, writer->sequences.temporary, sequence,
+                                 (size_t)n * 8, at * 8));
+        for (int64_t i = 0; i < n; i++)
+            if (column(writer, at + i, sequence[i], &value))
+                ECH_TRY(ech_sink_put(&writer->idx, &value, width));
+    }
+    return ECH_OK;
+}
+
+static ech_status put_index(ech_token_writer *writer)
+{
+    const int64_t zero = 0;
+    ECH_TRY(put_header(writer, &writer->idx));
+    ECH_TRY(put_column(writer, put_length, 4));
+    if (writer->state.sequences > 0) ECH_TRY(ech_sink_put(&writer->idx, &zero, sizeof zero));
+    ECH_TRY(put_column(writer, put_pointer, 8));
+    ECH_TRY(ech_sink_put(&writer->idx, &zero, sizeof zero));
+    ECH_TRY(put_column(writer, put_document, 8));
+    ECH_TRY(put_column(writer, put_mode, 1));
+    return ech_sink_flush(&writer->idx);
+}
+
+ech_status ech_token_writer_seal(ech_token_writer *writer)
+{
+    ECH_ASSERT(!writer->state.open);
+    ECH_TRY(ech_sink_flush(&writer->bin));
+    ECH_TRY(ech_sink_flush(&writer->sequences));
+    ECH_TRY(open_sink(writer, ".idx", 0, &writer->idx));
+    return put_index(writer);
+}
+
+/* ---- final names ---- */
 
 static ech_status sync_folder_of(const char *path)
 {
@@ -124,34 +245,85 @@ static ech_status sync_folder_of(const char *path)
 
 /* An older index goes first: a crash between the renames leaves no index, never that of another
  * .bin. */
-static ech_status publish(ech_sink *bin, ech_sink *idx)
+static ech_status remove_older(const char *idx)
 {
-    if (unlink(idx->path) != 0 && errno != ENOENT)
-        ECH_FAIL(ECH_EIO, "%s: cannot remove the older one: %s", idx->path, strerror(errno));
-    ECH_TRY(ech_sink_rename(bin));
-    ECH_TRY(ech_sink_rename(idx));
-    return sync_folder_of(idx->path);
+    if (unlink(idx) != 0 && errno != ENOENT)
+        ECH_FAIL(ECH_EIO, "%s: cannot remove the older one: %s", idx, strerror(errno));
+    return ECH_OK;
+}
+
+static ech_status rename_writer(ech_token_writer *writer, const char *bin, const char *idx)
+{
+    ECH_TRY(remove_older(idx));
+    ECH_TRY(ech_sink_rename(&writer->bin, bin));
+    ECH_TRY(ech_sink_rename(&writer->idx, idx));
+    return sync_folder_of(idx);
 }
 
 ech_status ech_token_writer_finish(ech_token_writer *writer)
 {
-    ECH_ASSERT(!writer->open);
-    ech_sink idx = {0};
-    ech_status st = ech_sink_flush(&writer->bin);
-    if (st == ECH_OK) st = open_sink(writer->prefix, ".idx", &idx);
-    if (st == ECH_OK) st = put_index(writer, &idx);
-    if (st == ECH_OK) st = publish(&writer->bin, &idx);
-    ech_sink_close(&idx);
+    char *bin = ech_token_path(writer->prefix, ".bin"),
+         *idx = ech_token_path(writer->prefix, ".idx");
+    ech_status st = ech_token_writer_seal(writer);
+    if (st == ECH_OK) st = rename_writer(writer, bin, idx);
     ech_token_writer_discard(writer);
+    free(bin);
+    free(idx);
     return st;
+}
+
+static ech_status rename_one(const char *from, const char *to)
+{
+    if (rename(from, to) != 0 && errno != ENOENT)
+        ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", to, from, strerror(errno));
+    return ECH_OK;
+}
+
+/* The index goes last: where it is gone, all has been done. */
+ech_status ech_token_publish(const char *prefix, const char *folder)
+{
+    char *from_bin = path_of(prefix, folder, ".bin"), *from_idx = path_of(prefix, folder, ".idx");
+    char *bin = path_of(prefix, NULL, ".bin"), *idx = path_of(prefix, NULL, ".idx");
+    ech_status st = ECH_OK;
+    if (ech_file_exists(from_idx)) {
+        st = remove_older(idx);
+        if (st == ECH_OK) st = rename_one(from_bin, bin);
+        if (st == ECH_OK) st = rename_one(from_idx, idx);
+        if (st == ECH_OK) st = sync_folder_of(idx);
+    }
+    free(from_bin);
+    free(from_idx);
+    free(bin);
+    free(idx);
+    return st;
+}
+
+bool ech_token_is_lost(const char *prefix, const char *folder)
+{
+    char *from = path_of(prefix, folder, ".idx"), *to = path_of(prefix, NULL, ".idx");
+    bool lost = !ech_file_exists(from) && !ech_file_exists(to);
+    free(from);
+    free(to);
+    return lost;
+}
+
+void ech_token_clear(const char *prefix, const char *folder)
+{
+    const char *const suffixes[] = {".bin", ".sequences", ".idx"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        char *path = path_of(prefix, folder, suffixes[i]);
+        unlink(path);
+        free(path);
+    }
 }
 
 void ech_token_writer_discard(ech_token_writer *writer)
 {
     if (!writer) return;
     ech_sink_close(&writer->bin);
-    free(writer->length.at);
-    free(writer->document.at);
+    ech_sink_close(&writer->sequences);
+    ech_sink_close(&writer->idx);
+    free(writer->folder);
     free(writer->prefix);
     free(writer);
 }

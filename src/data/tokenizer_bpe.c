@@ -9,6 +9,8 @@
 #include "data/bpe_coder.h"
 #include "data/tokenizer.h"
 
+#define CONFIG "tokenizer_config.json"
+
 static bool takes(const char *source)
 {
     return source[0] && ech_file_exists(source);
@@ -19,11 +21,14 @@ static const char *const pairs[][2] = {{"encoder.json", "vocab.bpe"}, {"vocab.js
 
 static ech_status open_pair(const char *folder, int i, ech_bpe **out)
 {
-    char *vocabulary = ech_file_join(folder, pairs[i][0]),
-         *merges = ech_file_join(folder, pairs[i][1]);
-    ech_status status = ech_bpe_read_gpt2(vocabulary, merges, out);
+    char *vocabulary = ech_file_join(folder, pairs[i][0]);
+    char *merges = ech_file_join(folder, pairs[i][1]);
+    char *config = ech_file_join(folder, CONFIG);
+    ech_status status = ech_bpe_check_gpt2(config);
+    if (status == ECH_OK) status = ech_bpe_read_gpt2(vocabulary, merges, out);
     free(vocabulary);
     free(merges);
+    free(config);
     return status;
 }
 
@@ -55,12 +60,12 @@ static ech_status open_folder(const char *folder, ech_bpe **out)
 /* tokenizer_config.json of the folder, or beside the file. */
 static char *config_path(const char *source)
 {
-    const char *name = "tokenizer_config.json", *slash = strrchr(source, '/');
-    if (ech_file_is_folder(source)) return ech_file_join(source, name);
-    if (!slash) return ech_strdup(name);
+    const char *slash = strrchr(source, '/');
+    if (ech_file_is_folder(source)) return ech_file_join(source, CONFIG);
+    if (!slash) return ech_strdup(CONFIG);
     ech_text folder = {0};
     ech_text_append_bytes(&folder, source, (size_t)(slash - source) + (slash == source));
-    char *path = ech_file_join(folder.at, name);
+    char *path = ech_file_join(folder.at, CONFIG);
     ech_text_free(&folder);
     return path;
 }

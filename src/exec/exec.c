@@ -255,6 +255,7 @@ static ech_status setup_exec(ech_exec *exec)
     void *arena = NULL;
     ECH_TRY(exec->device->alloc((size_t)plan->arena_bytes, &arena));
     exec->arena = arena;
+    ech_snapshot_prepare(exec);
     exec->list = &plan->list[ECH_LIST_INIT];
     exec->scalars = ech_exec_address(exec, plan->scalars);
     exec->updates = exec->scalars + plan->persistent.at[plan->scalars].bytes / 8 - 1;

@@ -177,6 +177,15 @@ static ech_status wait_for_last(ech_exec *exec)
     return status;
 }
 
+void ech_snapshot_prepare(ech_exec *exec)
+{
+    for (size_t i = 0; i < exec->plan->persistent.n; i++) {
+        const ech_value *v = &exec->plan->persistent.at[i];
+        if (v->kind == ECH_MEMORY_SNAPSHOT)
+            exec->device->fill(exec->arena + v->offset, 0, (size_t)v->bytes);
+    }
+}
+
 ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
 {
     (void)step;

@@ -155,6 +155,10 @@ void ech_exec_wait_for_any(ech_exec *exec, int step, int other);
 void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
 
+/* Touches the snapshot, so that the first one need not wait until the system has handed out its
+ * pages. */
+void ech_snapshot_prepare(ech_exec *exec);
+
 /* Starts the thread, with what the saver works on; the one before has been joined. */
 ech_status ech_saver_start(ech_saver *saver);
 /* Waits for its end, if it is under way. The status of the last checkpoint. */

@@ -142,8 +142,7 @@ ech_status ech_profile_parse(const char *text, size_t n, const char *name, ech_p
     json_error_t error;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     if (!root)
-        ECH_FAIL(ECH_EINPUT, "%s: bad JSON at line %d, column %d: %s", name, error.line,
-                 error.column, error.text);
+        ECH_FAIL(ECH_EINPUT, "%s:%d:%d: bad JSON: %s", name, error.line, error.column, error.text);
     ech_profile *profile = ech_calloc(1, sizeof *profile);
     ech_status st = take_all(root, name, profile);
     json_decref(root);

@@ -112,6 +112,17 @@ expect 0 "d/whole.bin, d/whole.idx: [0-9,]+ tokens" "$echelon" data text.txt d/w
 expect 0 "next: echelon train RUN.yaml data.train=d/text-train data.valid=d/text-valid" \
     "$echelon" data text.txt d/text --valid 0.1
 
+expect 0 "d/bpe/tokenizer.json: 264 tokens" "$echelon" data text.txt d/bpe --train-bpe 264
+expect 0 "d/bpe2/tokenizer.json: 262 tokens" "$echelon" data text.txt d/bpe2 --train-bpe 262 \
+    --pattern qwen2
+expect 1 "have [0-9]+ tokens to learn, not 9999" "$echelon" data text.txt d/bpe3 --train-bpe 9999
+expect 2 "pattern gpt3: not one of: gpt2 llama3 qwen2" "$echelon" data text.txt d/bpe3 \
+    --train-bpe 300 --pattern gpt3
+expect 2 "whole number, 257 to" "$echelon" data text.txt d/bpe3 --train-bpe 256
+expect 2 "goes with --train-bpe" "$echelon" data text.txt d/x --pattern gpt2
+expect 2 "learns a tokenizer" "$echelon" data text.txt d/x --train-bpe 300 --valid 0.1
+expect 0 "d/sub-train.bin, .* tokens" "$echelon" data text.txt d/sub --valid 0.1 --tokenizer d/bpe
+
 # ---- run files that are refused, with file and line ----
 
 expect 2 "nowhere.yaml" "$echelon" train nowhere.yaml
@@ -252,6 +263,24 @@ expect 2 "temperature -1" "$echelon" sample runs/one --temperature=-1
 expect 2 "top-p 0" "$echelon" sample runs/one --top-p 0
 expect 2 "nowhere" "$echelon" sample nowhere
 expect 2 "put the prompt in quotes" "$echelon" sample runs/one two words
+
+# A tokenizer from a file: its vocabulary is the model's, it may move, and must not change.
+bpe() {
+    "$echelon" train run.yaml log.directory=runs/bpe data.train=d/sub-train data.valid=d/sub-valid "$@"
+}
+expect 0 "step +6/6 " bpe data.tokenizer=d/bpe
+expect 0 "vocab_size: 264" cat runs/bpe/run.yaml
+mv d/bpe d/moved
+expect 0 "step +7/7 " bpe data.tokenizer=d/moved/tokenizer.json training.steps=7
+expect 0 "step +8/8 " bpe data.tokenizer=runs/bpe/checkpoints/step-00000007/model training.steps=8
+for other in bytes d/bpe2; do
+    expect_once 2 "data.tokenizer = $other: another tokenizer than the checkpoint's; use .*/model" \
+        bpe data.tokenizer=$other training.steps=9
+done
+expect_once 2 "d/bpe: no such tokenizer" bpe data.tokenizer=d/bpe training.steps=9
+rm -r d/moved
+expect 0 "$loss" "$echelon" eval runs/bpe --data d/sub-valid
+expect 0 "^line 3 of" "$echelon" sample runs/bpe "line 3 of" --tokens 5
 
 # Tokens that the model's vocabulary does not hold: 16 times 65535 in place of the first bytes.
 cp d/text-train.idx d/bad.idx

@@ -3,7 +3,7 @@
 #
 # Kills at random moments: a job with --restarts of which ranks are killed over and over comes to its
 # end, with the parameters of a run that nobody disturbed, bit for bit, and loses no more steps by a
-# kill than lie between two checkpoints. And what is not to be started again is not.
+# kill than lie between two checkpoints (twice as many when one is being written meanwhile). And what is not to be started again is not.
 #     restarts.sh ECHELON [KILLS [SEED]]
 set -u
 echelon=${1:?usage: restarts.sh ECHELON [KILLS [SEED]]}
@@ -82,18 +82,30 @@ rm -rf run
 
 # ---- kills ----
 
-resumed() {
-    [ "$(grep -c "restart [0-9]* of" err)" = "$1" ] && [ "$(grep -c "resuming from" err)" = "$1" ]
+restarts() {
+    grep -c "restart [0-9]* of" err
 }
-comes_to() { # STEP, under the job
-    ! lives "$job" || [ "$(last_step run/metrics.jsonl)" -ge "$1" ]
+has_restarted() { # N times, and trains
+    [ "$(restarts)" = "$1" ] && [ "$(grep -c "parameters, on [0-9]* rank" err)" = $(($1 + 1)) ]
+}
+has_ended() {
+    ! lives "$job"
+}
+newest() { # the newest checkpoint's step, or 0
+    local step
+    step=$(find run/checkpoints -name 'step-*' 2>/dev/null | sed -nE 's/.*step-0*([0-9]+)$/\1/p' |
+        sort -n | tail -n 1)
+    echo "${step:-0}"
+}
+comes_to() { # STEP NEWEST: it is there, and has a checkpoint behind NEWEST; or the job is over
+    has_ended || { [ "$(last_step run/metrics.jsonl)" -ge "$1" ] && [ "$(newest)" -gt "$2" ]; }
 }
 
-# disturb NAME RANKS WORD ...: victims are ranks, or now and then the launcher; with one process for
-# all ranks it.
+# disturb NAME RANKS BOUND WORD ...: victims are ranks, or now and then the launcher; with one process
+# for all ranks it. A kill loses at most BOUND steps.
 disturb() {
-    local name=$1 n=$2 i at from=0 start=0 step victim pid launcher saved lost worst=0 unfinished idle=0
-    shift 2
+    local name=$1 n=$2 bound=$3 i at start=0 least step victim pid launcher saved lost worst=0
+    shift 3
     RANDOM=$seed
     local steps=$((kills * 60))
     rm -rf run calm
@@ -101,37 +113,33 @@ disturb() {
         complain "$name: undisturbed, it fails"
     "$echelon" train run.yaml "$@" training.steps=$steps --restarts "$kills" >out 2>err </dev/null &
     job=$!
+    least=-1
     for ((i = 0; i < kills; i++)); do
-        # One start without a gain is forgiven, a second is not.
-        at=$((start + (idle ? every + 1 : 1) + RANDOM % (2 * every)))
+        at=$((start + 1 + RANDOM % (2 * every)))
         victim=$((RANDOM % (n + 1)))
-        if ! wait_until 120 resumed $i || ! wait_until 120 comes_to $at || ! lives "$job"; then
+        if ! wait_until 120 has_restarted $i || ! wait_until 120 comes_to $at $least || has_ended; then
             complain "$name: kill $i finds no job at step $at"
             break
         fi
         launcher=$(below "$job" | head -1)
         find_ranks "$n" "$job"
         pid=${ranks[victim]:-$launcher}
-        unfinished=$(find run/checkpoints -name '*.tmp' 2>/dev/null | wc -l)
         step=$(last_step run/metrics.jsonl)
         kill -9 "$pid"
-        wait_until 120 resumed $((i + 1)) || { complain "$name: kill $i ends it"; break; }
-        saved=$(grep "resuming from" err | tail -1 | sed -E 's/.*step-0*([0-9]+) .*/\1/')
-        lost=$((step - saved))
+        wait_until 120 has_restarted $((i + 1)) || { complain "$name: kill $i ends it"; break; }
+        # One start without a gain is forgiven; a second is not: the next kill waits for a checkpoint.
+        at=$(grep "restart [0-9]* of" err | tail -1 | sed -nE 's/.*from step ([0-9]+),.*/\1/p')
+        least=$((${at:-0} == start ? ${at:-0} : -1))
+        start=${at:-0} lost=$((step - ${at:-0}))
         [ $lost -gt $worst ] && worst=$lost
-        # While a checkpoint is being written, the one before it counts.
-        [ $lost -le $((every + (unfinished ? every : 0))) ] ||
-            complain "$name: kill $i at step $step loses $lost steps"
-        idle=$((saved == from))
-        from=$saved start=$saved
+        [ $lost -le "$bound" ] || complain "$name: kill $i at step $step loses $lost steps"
     done
-    wait_until 300 eval '! lives "$job"'
+    wait_until 300 has_ended
     wait "$job"
     i=$?
     job=
     [ $i = 0 ] || complain "$name: exit code $i instead of 0"
-    [ "$(grep -c "restart [0-9]* of $kills, from step" err)" = "$kills" ] ||
-        complain "$name: not $kills restarts"
+    [ "$(restarts)" = "$kills" ] || complain "$name: not $kills restarts"
     if grep -Eq "AddressSanitizer|runtime error:|ThreadSanitizer" err; then
         complain "$name: a sanitizer speaks"
     fi
@@ -143,24 +151,28 @@ disturb() {
     find run/checkpoints -name '*.tmp' | grep . && complain "$name: unfinished checkpoints are left"
     echo "$name: $kills kills, at most $worst steps lost by one, the same bits"
 }
-disturb "a pipeline of 3 ranks" 3 --ranks 3 parallel.pipeline=3
+disturb "a pipeline of 3 ranks" 3 $every --ranks 3 parallel.pipeline=3 checkpoint.background=false
+# While a checkpoint is being written in the background, the one before it counts.
 kills=$(((kills + 2) / 3))
-disturb "2 ranks as threads" 2 --ranks 2 parallel.comm=local
-disturb "a lone rank" 1
+disturb "the same, saving in the background" 3 $((2 * every)) --ranks 3 parallel.pipeline=3
+disturb "2 ranks as threads" 2 $((2 * every)) --ranks 2 parallel.comm=local
+disturb "a lone rank" 1 $((2 * every))
 
 # Over and over at the same place: it gives up, and says why.
 rm -rf run
 "$echelon" train run.yaml --restarts 9 training.steps=1000000 checkpoint.every=0 >out 2>err </dev/null &
 job=$!
-for i in 0 1; do
-    wait_until 120 eval '[ "$(grep -c "restart [0-9]* of" err)" = $i ]'
-    [ $i = 0 ] || wait_until 120 eval '[ "$(below "$job" | head -1)" != "$launcher" ]'
-    launcher=
-    wait_until 120 eval 'launcher=$(below "$job" | head -1) && [ -n "$launcher" ]'
-    kill -9 "$launcher"
-    wait_until 120 eval '! lives "$launcher"'
+new_process() { # the job has another one than $process
+    local now
+    now=$(below "$job" | head -1)
+    [ -n "$now" ] && [ "$now" != "$process" ] && process=$now
+}
+process=''
+for _ in 0 1; do
+    wait_until 120 new_process || complain "a crash loop: not started"
+    kill -9 "$process"
 done
-wait_until 120 eval '! lives "$job"'
+wait_until 120 has_ended
 wait "$job"
 [ $? = 1 ] || complain "a crash loop: not exit code 1"
 job=

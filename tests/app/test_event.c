@@ -84,7 +84,7 @@ static void a_file_for_each_start(void **state)
     struct dirent **entry;
     assert_int_equal(scandir(folder, &entry, is_event_file, by_name), 2);
     for (int i = 0; i < 2; i++) {
-        char *path = ech_file_join(folder, entry[i]->d_name), end[8];
+        char *path = ech_file_join(folder, entry[i]->d_name), end[16];
         snprintf(end, sizeof end, ".%05d", i + 1);
         assert_string_equal(path + strlen(path) - 6, end);
         assert_int_equal(ech_file_read(path, 1 << 20, &text[i], &n[i]), ECH_OK);

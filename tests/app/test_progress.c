@@ -261,7 +261,7 @@ static void goes_on_with_a_full_disk(void **state)
     ech_progress_destroy(progress);
     end_capture(&c, &text);
     /* Said once, by name. (Standard error is a file here, and as full.) */
-    assert_non_null(strstr(text, "metrics.jsonl: is written again; 3 records are missing"));
+    assert_non_null(strstr(text, "metrics.jsonl: is written again; missing records: 3"));
     free(text);
     read_metrics(folder, &text);
     const char *first = behind_start(text, 0, 1), *second = strchr(first, '\n');

@@ -164,6 +164,36 @@ static void test_folder_that_cannot_be(void **state)
     scratch_remove(directory);
 }
 
+/* Removed between two saves, it is made again. */
+static void test_folder_that_vanishes(void **state)
+{
+    (void)state;
+    char *directory = scratch_make(), *below = ech_file_join(directory, "checkpoints");
+    fixture_job job;
+    fixture_save_one(below, 1, 1);
+    assert_int_equal(ech_file_remove_all(below), ECH_OK);
+    assert_true(try_save(below, &job));
+    assert_int_equal(newest_seed(below, 2, 2), 2);
+    free(below);
+    scratch_remove(directory);
+}
+
+/* What a link of a temporary folder's name points to is not ours to remove. */
+static void test_link_in_the_way(void **state)
+{
+    (void)state;
+    char *directory = scratch_make(), *mine = scratch_write(directory, "mine", "x", 1);
+    char *link = ech_file_join(directory, "step-00000002.tmp");
+    fixture_job job;
+    assert_int_equal(symlink(directory, link), 0);
+    assert_true(try_save(directory, &job));
+    assert_true(ech_file_exists(mine) && !ech_file_exists(link));
+    assert_int_equal(newest_seed(directory, 2, 2), 2);
+    free(link);
+    free(mine);
+    scratch_remove(directory);
+}
+
 static pid_t start_save(const char *directory, int64_t step, int seed)
 {
     pid_t child = fork();
@@ -208,8 +238,12 @@ static void test_killed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_disk),        cmocka_unit_test(test_file_size_limit),
-        cmocka_unit_test(test_read_only_folder), cmocka_unit_test(test_folder_that_cannot_be),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_file_size_limit),
+        cmocka_unit_test(test_read_only_folder),
+        cmocka_unit_test(test_folder_that_cannot_be),
+        cmocka_unit_test(test_folder_that_vanishes),
+        cmocka_unit_test(test_link_in_the_way),
         cmocka_unit_test(test_killed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

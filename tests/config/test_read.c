@@ -259,6 +259,27 @@ static const struct {
     {"model:\n  train: \x01\n", "run.yaml:2: byte 16: not YAML text: control characters"},
     {"%YAML 3.0\n---\n", "not YAML: found incompatible YAML document"},
     {"@", "run.yaml:1:1: not YAML: "},
+    {"model: {}\n...\njunk\n", "run.yaml:3:1: not YAML: "},
+    {"model: {}\n... junk\n", "run.yaml:2:5: not YAML: "},
+    {"model:\n  train: \xc3\n", "run.yaml:2: byte 17: not YAML text: invalid"},
+    {"model:\n  train: \xed\xa0\x80\n", "run.yaml:2: byte 16: not YAML text: invalid Unicode"},
+    {"model:\n  train: \xf5\x80\x80\x80\n", "run.yaml:2: byte 16: not YAML text: invalid"},
+    {"data:\n  train: \"\\ud800\"\n", "not YAML: while parsing a quoted scalar"},
+    {"data:\n  train: \"\\x\"\n", "not YAML: while parsing a quoted scalar"},
+    /* other encodings and line ends keep their lines */
+    {"\xef\xbb\xbfmodel:\n  hidden_size: x\n", "run.yaml:2:16: model.hidden_size = x: not a whole"},
+    {"model:\r\n  hidden_size: x\r\n", "run.yaml:2:16: model.hidden_size = x: not a whole"},
+    {"model:\r  hidden_size: x\r", "run.yaml:2:16: model.hidden_size = x: not a whole"},
+    /* what makes other programs run code or out of memory */
+    {"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "run.yaml:1:1: a: no such section"},
+    {"model: {hidden_size: &a [1, 1], vocab_size: [*a, *a]}\n", "run.yaml:1:22: anchor &a: not"},
+    {"model:\n  hidden_size: !!python/object/apply:os.system [x]\n", "run.yaml:2:16: tag tag:yaml"},
+    {"model:\n  <<: *base\n", "run.yaml:2:3: model.<<: no such key"},
+    {"%TAG ! tag:x,2000:\n---\nmodel: !a {}\n", "run.yaml:3:8: tag tag:x,2000:a: not supported"},
+    /* no control character reaches the terminal */
+    {"model:\n  hidden_size: \"a\\nb\\e[31m\"\n", "= a b [31m: not a whole number"},
+    {"model:\n  hidden_size: \"\\x9b31m\"\n", "=   31m: not a whole number"},
+    {"model:\n  \"a\\rb\": 3\n", "run.yaml:2:3: model.a b: no such key"},
 };
 
 static void test_malformed_files(void **state)
@@ -271,6 +292,10 @@ static void test_malformed_files(void **state)
         if (st != ECH_EUSAGE || !strstr(ech_last_error(), malformed[i].message))
             fail_msg("%s\ngave %s: %s\nand not: %s", malformed[i].text, ech_status_name(st),
                      ech_last_error(), malformed[i].message);
+        /* Every one of them says where, in one line. */
+        assert_memory_equal(ech_last_error(), "run.yaml:", 9);
+        assert_true(ech_last_error()[9] >= '1' && ech_last_error()[9] <= '9');
+        assert_null(strpbrk(ech_last_error(), "\n\r\x1b"));
         ech_config_destroy(config);
     }
 }

@@ -3,8 +3,8 @@
 """Byte-level BPE against Hugging Face's library `tokenizers`: the same ids for thousands of texts.
 
 check_bpe.py USE_TOKENIZER; exit code 77 where the library is missing. Vocabularies are trained here, by
-the library, with each pattern; GPT-2's own is compared too where GPT2_FOLDER names a folder that has
-encoder.json and vocab.bpe.
+the library, with each pattern. GPT-2's own is compared too where ECHELON_GPT2, or ../shared/data/gpt2 beside
+the project, has encoder.json and vocab.bpe.
 """
 import json
 import os
@@ -193,8 +193,10 @@ def main():
             print(pattern, len(inputs), "texts agree")
             if pattern != "whole":
                 check_training(use, folder, pattern, lines, 800)
-        own = os.environ.get("GPT2_FOLDER")
-        if own:
+        own = os.environ.get("ECHELON_GPT2") or str(pathlib.Path(__file__).parents[3] / "shared" / "data" / "gpt2")
+        if not pathlib.Path(own).is_dir():
+            print("skipped: GPT-2's own files, there is no", own)
+        else:
             check_texts(use, own, gpt2(own), inputs, end)
             check_junk(use, own, random_, end)
             check_export(use, own, gpt2(own), inputs, folder / "own")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Arbitrary bytes as a token file: refused, or every id that can be read is in the vocabulary and
- * reading in pieces gives what reading at once gives. The input is two bytes n, then n bytes of
+ * reading in pieces gives what reading at once gives; samples count what they say. The input is two bytes n, then n bytes of
  * .idx, then .bin.
  */
 #include <stdint.h>
@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/data.h"
+#include "data/samples.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
@@ -60,6 +61,27 @@ static void read_tokens(const ech_token_file *file)
     free(ids);
 }
 
+/* As samples: what is said to count without reading is what counts, and documents begin in order. */
+static void read_samples(const ech_token_file *file)
+{
+    enum { LENGTH = 5 };
+    int32_t ids[LENGTH + 1], tokens[LENGTH], targets[LENGTH], starts[LENGTH];
+    float weights[LENGTH];
+    ech_batch batch = {.tokens = tokens, .targets = targets, .weights = weights, .starts = starts};
+    ech_loader_options options = {
+        .sequence_length = LENGTH, .vocabulary = VOCABULARY, .document_mask = true};
+    int64_t samples = ech_data_samples(ech_token_file_tokens(file), LENGTH);
+    for (int64_t s = 0; s < samples && s < MOST_TOKENS; s++) {
+        if (ech_sample_read(file, &options, s, ids, &batch, 0) != ECH_OK) continue;
+        int64_t count = 0;
+        for (int t = 0; t < LENGTH; t++) {
+            count += weights[t] > 0;
+            if (starts[t] < (t ? starts[t - 1] : 0) || starts[t] > t) abort();
+        }
+        if (count != ech_sample_count(file, &options, s)) abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     if (n < 2) return 0;
@@ -71,9 +93,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     write_half("t.bin", bytes + 2 + index, n - 2 - index);
     char *prefix = ech_file_join(folder, "t");
     ech_token_file *file;
-    ech_token_options options = {.documents = n % 2 == 0};
-    if (ech_token_file_open(prefix, &options, &file) == ECH_OK) {
+    for (int documents = 0; documents < 2; documents++) {
+        ech_token_options options = {.documents = documents};
+        if (ech_token_file_open(prefix, &options, &file) != ECH_OK) continue;
         read_tokens(file);
+        if (documents) read_samples(file);
         ech_token_file_close(file);
     }
     free(prefix);

@@ -4,25 +4,42 @@
  */
 #include "data/scratch.h"
 
+#include <sys/resource.h>
+#include <signal.h>
+
+#include "data/import.h"
+#include "data/token_file.h"
+
 static int64_t progress_done, progress_all, progress_calls;
 
-static void note_progress(int64_t done, int64_t all)
+static void note_progress(int64_t before, int64_t done, int64_t all)
 {
-    assert_true(done > progress_done && done <= all);
+    assert_true(before <= done && done > progress_done && done <= all);
     progress_done = done;
     progress_all = all;
     progress_calls++;
 }
 
-static ech_status import(const char *in, const char *out, double valid, ech_import_count *count)
+/* With what is not given by name: the bytes tokenizer, one thread. */
+static ech_status import_with(ech_import_options options, const char *in, const char *out,
+                              ech_import_count *count)
 {
     progress_done = progress_all = progress_calls = 0;
     ech_tokenizer *tokenizer;
     assert_int_equal(ech_tokenizer_open("bytes", &tokenizer), ECH_OK);
-    ech_status st =
-        ech_data_import(in_scratch(in), in_scratch(out), tokenizer, valid, note_progress, count);
+    options.in = in_scratch(in);
+    options.out = in_scratch(out);
+    options.tokenizer = tokenizer;
+    options.progress = note_progress;
+    if (options.workers == 0) options.workers = 1;
+    ech_status st = ech_data_import(&options, count);
     ech_tokenizer_close(tokenizer);
     return st;
+}
+
+static ech_status import(const char *in, const char *out, double valid, ech_import_count *count)
+{
+    return import_with((ech_import_options){.valid = valid}, in, out, count);
 }
 
 /* The stream of a token file is `expected`, with | for end-of-text. */
@@ -147,7 +164,8 @@ static void test_cut_of_no_utf8(void **state)
     char text[100];
     memset(text, 0x80, sizeof text);
     write_file("in", text, sizeof text);
-    assert_int_equal(import("in", "t", 0.5, &count), ECH_OK);
+    ech_import_options options = {.valid = 0.5, .binary = true};
+    assert_int_equal(import_with(options, "in", "t", &count), ECH_OK);
     assert_int_equal(count.tokens, 47 + 1);
     assert_int_equal(count.valid_tokens, 53 + 1);
 }
@@ -226,6 +244,314 @@ static void test_beside_a_folder_of_that_name(void **state)
     assert_stream("in", "1|2|3|4|5|", 5);
 }
 
+/* ---- lines of JSON ---- */
+
+static void write_text(const char *name, const char *text)
+{
+    write_file(name, text, strlen(text));
+}
+
+static void test_lines(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    write_text("in.jsonl",
+               "{\"text\": \"to\\nbe\", \"more\": [123456789012345678901234567890, {}]}\r\n"
+               "\n  \t \n"
+               "{\"text\": \"\"}\n"
+               "{\"prompt\": \"or\", \"completion\": \" not\"}\n"
+               "{\"prompt\": \"\", \"completion\": \"x\"}\n"
+               "{\"prompt\": \"p\", \"completion\": \"\"}\n"
+               "{\"text\": \"\\u00e4\\u0000\"}");
+    assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_OK);
+    assert_int_equal(count.documents, 5);
+    assert_int_equal(count.tokens, 6 + 7 + 2 + 2 + 4);
+    ech_token_file *file = open_tokens("t");
+    const ech_token_runs *runs = &file->runs;
+    int32_t ids[21];
+    const int32_t expected[21] = {'t', 'o', '\n', 'b', 'e', 256, 'o',  'r',  ' ', 'n', 'o',
+                                  't', 256, 'x',  256, 'p', 256, 0xc3, 0xa4, 0,   256};
+    assert_int_equal(ech_token_file_read(file, 0, 21, 257, ids), ECH_OK);
+    assert_memory_equal(ids, expected, sizeof ids);
+    assert_int_equal(ech_token_file_documents(file), 5);
+    const struct {
+        int64_t first;
+        bool opens, silent;
+    } is[] = {{0, true, false}, {6, true, true},    {8, false, false}, {13, true, false},
+              {15, true, true}, {16, false, false}, {17, true, false}};
+    assert_int_equal(runs->run.n, 7);
+    for (size_t i = 0; i < 7; i++) {
+        assert_int_equal(runs->run.at[i].first, is[i].first);
+        assert_int_equal(ech_token_run_opens(runs->run.at[i]), is[i].opens);
+        assert_int_equal(ech_token_run_is_silent(runs->run.at[i]), is[i].silent);
+    }
+    ech_token_file_close(file);
+}
+
+static void test_keys_by_other_names(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    ech_import_options options = {.text_key = "content", .prompt_key = "q", .completion_key = "a"};
+    write_text("in.jsonl", "{\"content\": \"1\", \"text\": 2}\n{\"q\": \"3\", \"a\": \"4\"}\n");
+    assert_int_equal(import_with(options, "in.jsonl", "t", &count), ECH_OK);
+    assert_stream("t", "1|34|", 2);
+}
+
+/* Lines and texts side by side; a line belongs to the part in which it begins. */
+static void test_lines_for_validation(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    ech_file_make_folder(in_scratch("in"));
+    write_text("in/a.jsonl", "{\"text\": \"1\"}\n{\"text\": \"2\"}\n{\"text\": \"3\"}\n");
+    write_text("in/b.txt", "abcdef");
+    assert_int_equal(import("in", "t", 0.4, &count), ECH_OK);
+    assert_stream("t-train", "1|2|abcd|", 3);
+    assert_stream("t-valid", "3|ef|", 2);
+}
+
+static void assert_bad_line(const char *text, const char *why)
+{
+    ech_import_count count;
+    write_text("in.jsonl", text);
+    int before = count_entries();
+    assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_EINPUT);
+    assert_error_has("in.jsonl:3");
+    assert_error_has(why);
+    assert_int_equal(count_entries(), before);
+}
+
+#define TWO "{\"text\": \"1\"}\n\n"
+
+static void test_bad_lines(void **state)
+{
+    (void)state;
+    assert_bad_line(TWO "{\"text\": \"1\"", "no JSON");
+    assert_bad_line(TWO "{\"text\": \"1\"} {}\n", "no JSON");
+    assert_bad_line(TWO "{\"text\": \"1\", \"text\": \"2\"}\n", "no JSON");
+    assert_bad_line(TWO "{\"text\": \"\xff\"}\n", "no JSON");
+    assert_bad_line(TWO "{\"text\": \"\\ud800\"}\n", "no JSON");
+    assert_bad_line(TWO "text\n", "no JSON");
+    assert_bad_line(TWO "[\"text\"]\n", "must be an object");
+    assert_bad_line(TWO "{}\n", "has neither \"text\" nor \"prompt\" and \"completion\"");
+    assert_bad_line(TWO "{\"prompt\": \"1\"}\n", "has neither");
+    assert_bad_line(TWO "{\"Text\": \"1\"}\n", "--text-key");
+    char deep[400];
+    snprintf(deep, sizeof deep, TWO "{\"more\": %0100d}", 0);
+    for (char *c = strchr(deep, '0'); *c == '0'; c++) *c = '[';
+    assert_bad_line(deep, "deeper than 64");
+    assert_bad_line(TWO "{\"text\": 1}\n", "\"text\" must be a string");
+    assert_bad_line(TWO "{\"prompt\": null, \"completion\": \"1\"}\n", "\"prompt\" must be");
+}
+
+/* Many pieces in, the line number is still right; and a line without an end is not read for ever. */
+static void test_lines_are_counted_over_pieces(void **state)
+{
+    (void)state;
+    enum { LINES = 50000 };
+    ech_import_count count;
+    char expected[64];
+    FILE *file = fopen(in_scratch("in.jsonl"), "w");
+    assert_non_null(file);
+    for (int i = 0; i < LINES; i++) fprintf(file, "{\"text\": \"%0*d\"}\n", 10 + i % 90, i);
+    fputs("{\n", file);
+    fclose(file);
+    ech_import_options options = {.workers = 3};
+    assert_int_equal(import_with(options, "in.jsonl", "t", &count), ECH_EINPUT);
+    snprintf(expected, sizeof expected, "in.jsonl:%d:", LINES + 1);
+    assert_error_has(expected);
+
+    file = fopen(in_scratch("long.jsonl"), "w");
+    assert_non_null(file);
+    fputs(TWO, file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(truncate(in_scratch("long.jsonl"), ECH_IMPORT_LONGEST_LINE + (3 << 20)), 0);
+    assert_int_equal(import("long.jsonl", "t", 0, &count), ECH_EINPUT);
+    assert_error_has("long.jsonl:3: a line of more than 64 MiB");
+}
+
+/* ---- text that is none ---- */
+
+static void test_no_utf8(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        size_t n, good;
+    } cases[] = {{"abc\xff", 4, 3},
+                 {"\xc3", 1, 0},
+                 {"\xc3\xa4\xa4", 3, 2},
+                 {"\xc0\x80", 2, 0},
+                 {"\xe0\x9f\xbf", 3, 0},
+                 {"\xed\xa0\x80", 3, 0},
+                 {"\xf0\x8f\xbf\xbf", 4, 0},
+                 {"\xf4\x90\x80\x80", 4, 0},
+                 {"\xf5\x80\x80\x80", 4, 0},
+                 {"12345678\xe2\x82", 10, 8},
+                 {"1234567\xe2\x82\xac", 10, 10},
+                 {"\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf\xed\x9f\xbf", 11, 11}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char expected[64];
+        ech_import_count count;
+        assert_int_equal(ech_import_check_utf8((const unsigned char *)cases[i].text, cases[i].n),
+                         cases[i].good);
+        write_file("in", cases[i].text, cases[i].n);
+        bool good = cases[i].good == cases[i].n;
+        assert_int_equal(import("in", "t", 0, &count), good ? ECH_OK : ECH_EINPUT);
+        snprintf(expected, sizeof expected, "in: byte %zu (0x", cases[i].good);
+        if (!good) assert_error_has(expected);
+        ech_import_options options = {.binary = true};
+        assert_int_equal(import_with(options, "in", "t", &count), ECH_OK);
+        assert_int_equal(count.tokens, cases[i].n + 1);
+    }
+}
+
+/* Characters across the ends of pieces are none the worse for it. */
+static void test_characters_across_pieces(void **state)
+{
+    (void)state;
+    enum { CHARACTERS = 800000 };
+    ech_import_count count;
+    char *text = ech_calloc(3 * CHARACTERS + 3, 1);
+    for (size_t shift = 0; shift < 3; shift++) {
+        memset(text, 'x', shift);
+        for (size_t i = 0; i < CHARACTERS; i++) memcpy(text + shift + 3 * i, "\xe2\x82\xac", 3);
+        write_file("in", text, 3 * CHARACTERS + shift);
+        assert_int_equal(import("in", "t", 0.3, &count), ECH_OK);
+        assert_int_equal(count.tokens + count.valid_tokens, 3 * CHARACTERS + shift + 2);
+        write_file("in", text, 3 * CHARACTERS + shift - 1);
+        assert_int_equal(import("in", "t", 0, &count), ECH_EINPUT);
+        char expected[64];
+        snprintf(expected, sizeof expected, "in: byte %zu (0xe2)", 3 * CHARACTERS + shift - 3);
+        assert_error_has(expected);
+    }
+    free(text);
+}
+
+/* ---- threads, interruptions ---- */
+
+static void assert_same_files(const char *a, const char *b)
+{
+    const char *const suffixes[] = {"-train.bin", "-train.idx", "-valid.bin", "-valid.idx"};
+    for (size_t i = 0; i < 4; i++) {
+        char name[2][64], *bytes[2];
+        size_t n[2];
+        for (int k = 0; k < 2; k++) {
+            snprintf(name[k], sizeof name[k], "%s%s", k ? b : a, suffixes[i]);
+            assert_int_equal(ech_file_read(in_scratch(name[k]), 1 << 30, &bytes[k], &n[k]), ECH_OK);
+        }
+        assert_int_equal(n[0], n[1]);
+        assert_memory_equal(bytes[0], bytes[1], n[0]);
+        free(bytes[0]);
+        free(bytes[1]);
+    }
+}
+
+/* Texts of 0 to 3 MB and a long .jsonl, 10 MB together. */
+static void make_many(void)
+{
+    ech_file_make_folder(in_scratch("in"));
+    for (int i = 0; i < 6; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "in/%d.txt", i);
+        FILE *file = fopen(in_scratch(name), "w");
+        assert_non_null(file);
+        for (int word = 0; word < i * i * 12000; word++) fprintf(file, "%d\xc3\xa4 ", word % 977);
+        fclose(file);
+    }
+    FILE *file = fopen(in_scratch("in/3.jsonl"), "w");
+    assert_non_null(file);
+    for (int i = 0; i < 60000; i++)
+        fprintf(file,
+                i % 3 ? "{\"text\": \"%d %0*d\"}\n"
+                      : "{\"prompt\":\"%d\",\"completion\":\"%0*d\"}\n",
+                i, i % 70 + 1, i);
+    fclose(file);
+}
+
+static void test_same_for_any_number_of_threads(void **state)
+{
+    (void)state;
+    ech_import_count one, count;
+    make_many();
+    assert_int_equal(import("in", "one", 0.1, &one), ECH_OK);
+    for (int workers = 2; workers <= 5; workers++) {
+        ech_import_options options = {.valid = 0.1, .workers = workers};
+        options.save_bytes = workers % 2 ? 1 : 0;
+        assert_int_equal(import_with(options, "in", "many", &count), ECH_OK);
+        assert_memory_equal(&one, &count, sizeof one);
+        assert_same_files("one", "many");
+    }
+    assert_int_equal(count_entries(), 9);
+}
+
+/* A disk that is full at some moment, played by a limit on the size of files: what was done stays, and
+ * the next import goes on and makes the same. */
+static void test_goes_on_after_a_full_disk(void **state)
+{
+    (void)state;
+    struct rlimit before, small;
+    ech_import_count one, count;
+    make_many();
+    assert_int_equal(import("in", "one", 0.1, &one), ECH_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 5000000;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    ech_import_options options = {.valid = 0.1, .workers = 2, .save_bytes = 1};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    ech_status st = import_with(options, "in", "t", &count);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(st, ECH_EIO);
+    assert_error_has("t-train.bin: cannot write");
+    assert_true(ech_file_is_folder(in_scratch("t.tmp")));
+    assert_false(ech_file_exists(in_scratch("t-train.bin")));
+    int64_t stopped = progress_done;
+    progress_done = 0;
+    assert_int_equal(import_with(options, "in", "t", &count), ECH_OK);
+    assert_memory_equal(&one, &count, sizeof one);
+    assert_same_files("one", "t");
+    assert_true(progress_calls < 12 && stopped > 2000000);
+    assert_false(ech_file_exists(in_scratch("t.tmp")));
+}
+
+/* A journal of another import is none: other text, another option. */
+static void test_begins_anew_when_something_changed(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    for (int change = 0; change < 4; change++) {
+        ech_import_journal journal = {.count.documents = 77, .sealed = true};
+        memset(journal.hash, 'f', 32);
+        write_text("in", change % 2 ? "some text" : "other text");
+        ech_file_make_folder(in_scratch("t.tmp"));
+        assert_int_equal(ech_import_journal_write(in_scratch("t.tmp"), &journal), ECH_OK);
+        if (change == 2) write_text("t.tmp/journal.json", "{\"version\": 1");
+        write_text("t.tmp/t.bin", "left behind");
+        write_text("t.tmp/t.idx", "left behind");
+        assert_int_equal(import("in", "t", 0, &count), ECH_OK);
+        assert_stream("t", change % 2 ? "some text|" : "other text|", 1);
+        assert_int_equal(count.documents, 1);
+        assert_int_equal(count_entries(), 3);
+    }
+}
+
+static void test_one_import_at_a_time(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    int lock;
+    write_text("in", "some text");
+    ech_file_make_folder(in_scratch("t.tmp"));
+    assert_int_equal(ech_file_lock_folder(in_scratch("t.tmp"), &lock), ECH_OK);
+    assert_int_equal(import("in", "t", 0, &count), ECH_EIO);
+    assert_error_has("t.tmp: another run writes");
+    close(lock);
+    assert_int_equal(import("in", "t", 0, &count), ECH_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +565,17 @@ int main(void)
         SCRATCH_TEST(test_refused),
         SCRATCH_TEST(test_never_over_its_input),
         SCRATCH_TEST(test_beside_a_folder_of_that_name),
+        SCRATCH_TEST(test_lines),
+        SCRATCH_TEST(test_keys_by_other_names),
+        SCRATCH_TEST(test_lines_for_validation),
+        SCRATCH_TEST(test_bad_lines),
+        SCRATCH_TEST(test_lines_are_counted_over_pieces),
+        SCRATCH_TEST(test_no_utf8),
+        SCRATCH_TEST(test_characters_across_pieces),
+        SCRATCH_TEST(test_same_for_any_number_of_threads),
+        SCRATCH_TEST(test_goes_on_after_a_full_disk),
+        SCRATCH_TEST(test_begins_anew_when_something_changed),
+        SCRATCH_TEST(test_one_import_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

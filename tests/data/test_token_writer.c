@@ -104,6 +104,34 @@ static void test_long_documents_are_cut(void **state)
     assert_bytes("cut.idx", idx, sizeof idx);
 }
 
+/* A document of a prompt, in two parts, and a completion; and one without: modes at the end. */
+static void test_prompts(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {5, 6, 7, 8, 9};
+    ech_token_writer *writer;
+    assert_int_equal(ech_token_writer_create(in_scratch("t"), 257, &writer), ECH_OK);
+    writer->longest = 2;
+    assert_int_equal(ech_token_writer_add_prompt(writer, ids, 3), ECH_OK);
+    assert_int_equal(ech_token_writer_add_prompt(writer, ids, 0), ECH_OK);
+    assert_int_equal(ech_token_writer_add(writer, ids + 3, 1), ECH_OK);
+    assert_int_equal(ech_token_writer_end_document(writer), ECH_OK);
+    add_document(writer, ids + 4, 1);
+    assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
+    char *bytes;
+    size_t n;
+    assert_int_equal(ech_file_read(in_scratch("t.idx"), 1000, &bytes, &n), ECH_OK);
+    const int32_t lengths[] = {2, 1, 1, 1};
+    const int64_t documents[] = {0, 3, 4};
+    const char modes[] = {1, 1, 0, 0};
+    assert_int_equal(n, 34 + 4 * 12 + 3 * 8 + 4);
+    assert_memory_equal(bytes + 34, lengths, sizeof lengths);
+    assert_memory_equal(bytes + 34 + 48, documents, sizeof documents);
+    assert_memory_equal(bytes + n - 4, modes, sizeof modes);
+    free(bytes);
+    ech_token_file_close(open_tokens("t"));
+}
+
 static void test_nothing_before_the_end(void **state)
 {
     (void)state;
@@ -114,7 +142,7 @@ static void test_nothing_before_the_end(void **state)
         if (ech_token_writer_add(writer, &id, 1) != ECH_OK) fail();
     assert_false(ech_file_exists(in_scratch("t.bin")));
     assert_false(ech_file_exists(in_scratch("t.idx")));
-    assert_int_equal(count_entries(), 1);
+    assert_int_equal(count_entries(), 2); /* .bin, and the list of its sequences */
     ech_token_writer_discard(writer);
     assert_int_equal(count_entries(), 0);
 }
@@ -170,7 +198,7 @@ static void test_full_disk(void **state)
     struct rlimit before, small;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = before;
-    small.rlim_cur = 1000;
+    small.rlim_cur = 5000;
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     for (int documents = 1; documents <= 400; documents += 399) {
         const int32_t ids[3] = {1, 2, 3};
@@ -180,7 +208,7 @@ static void test_full_disk(void **state)
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
         ech_status st = ech_token_writer_finish(writer);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-        /* 400 documents: .bin fits, .idx does not. */
+        /* 400 documents: .bin and the list fit, .idx does not. */
         assert_int_equal(st, documents == 1 ? ECH_OK : ECH_EIO);
         if (st != ECH_OK) assert_error_has("t.idx.tmp-");
         assert_int_equal(count_entries(), 2);
@@ -197,6 +225,7 @@ int main(void)
         SCRATCH_TEST(test_golden),
         SCRATCH_TEST(test_round_trip),
         SCRATCH_TEST(test_long_documents_are_cut),
+        SCRATCH_TEST(test_prompts),
         SCRATCH_TEST(test_nothing_before_the_end),
         SCRATCH_TEST(test_replaces_an_older_one),
         SCRATCH_TEST(test_two_writers_of_one_prefix),

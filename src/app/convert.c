@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is converted, open.
+ */
+#include "app/convert.h"
+
+#include <stdlib.h>
+
+#include "app/initial.h"
+#include "app/setup.h"
+#include "base/file.h"
+#include "base/json.h"
+
+enum { CONFIG_LIMIT = 4 << 20 }; /* bytes */
+
+/* The folder's end of text: one id, or the first of several. The program keeps no other. */
+static ech_status read_end_of_text(const char *path, int64_t V, int32_t *out)
+{
+    const ech_json_limits limits = {.depth = 16, .containers = 4096, .values = 1 << 17};
+    char *text;
+    size_t n;
+    json_t *root;
+    int64_t id = V - 1;
+    ECH_TRY(ech_file_read(path, CONFIG_LIMIT, &text, &n));
+    ech_status st = ech_json_parse(path, text, n, limits, &root);
+    free(text);
+    ECH_TRY(st);
+    const json_t *value = json_object_get(root, "eos_token_id");
+    if (json_is_array(value)) value = json_array_get(value, 0);
+    if (!ech_json_to_int(value, 0, V - 1, &id)) id = V - 1;
+    json_decref(root);
+    *out = (int32_t)id;
+    return ECH_OK;
+}
+
+static ech_status fill_from_folder(const char *in, ech_conversion *c)
+{
+    ECH_TRY(ech_shards_find(in, &c->folder));
+    char *path = ech_file_join(c->folder, "config.json");
+    ech_status st = ech_model_import(c->config, path);
+    if (st == ECH_OK) st = read_end_of_text(path, c->config->model.vocab_size, &c->end_of_text);
+    free(path);
+    c->format = "Hugging Face folder";
+    ECH_TRY(st);
+    return ech_initial_check_layers(c->config, c->folder);
+}
+
+static ech_status fill_from_file(const char *in, ech_conversion *c)
+{
+    ECH_TRY(ech_raw_open(in, c->config, &c->raw));
+    c->format = c->raw.format;
+    c->dtype = c->raw.dtype;
+    c->end_of_text = c->raw.end_of_text;
+    return ECH_OK;
+}
+
+/* The whole model's tensors, none of them in memory. */
+static ech_saved_tensor describe(const ech_param *param)
+{
+    ech_saved_tensor tensor = {.name = param->name, .dims = param->shape.dims};
+    for (int d = 0; d < param->shape.dims; d++) tensor.shape[d] = param->shape.size[d];
+    return tensor;
+}
+
+static ech_status check_shards(ech_conversion *c)
+{
+    size_t n = c->model->param.n;
+    ech_saved_tensor *all = ech_calloc(n, sizeof *all);
+    for (size_t i = 0; i < n; i++) all[i] = describe(&c->model->param.at[i]);
+    ech_status st = ech_shards_check(c->shards, all, (int)n);
+    if (st == ECH_OK) st = ech_shards_check_head(c->shards);
+    if (st == ECH_OK) c->dtype = ech_shards_dtype(c->shards, all[0].name);
+    free(all);
+    return st;
+}
+
+static ech_status check_raw(const ech_conversion *c)
+{
+    for (size_t i = 0; i < c->model->param.n; i++) {
+        ech_saved_tensor want = describe(&c->model->param.at[i]);
+        const ech_raw_tensor *has = ech_raw_find(&c->raw, want.name);
+        bool same = has && has->dims == want.dims;
+        for (int d = 0; same && d < want.dims; d++) same = has->shape[d] == want.shape[d];
+        if (!same)
+            ECH_FAIL(ECH_EINTERNAL, "%s: a %s has no tensor '%s' of the model's shape", c->raw.path,
+                     c->format, want.name);
+    }
+    return ECH_OK;
+}
+
+static ech_status open_all(const char *in, ech_conversion *c)
+{
+    ECH_TRY(ech_setup_defaults(&c->config));
+    if (ech_file_is_folder(in))
+        ECH_TRY(fill_from_folder(in, c));
+    else
+        ECH_TRY(fill_from_file(in, c));
+    ECH_TRY(ech_model_resolve(c->config, 1));
+    ECH_TRY(ech_model_create_uncut(c->config, &c->model));
+    if (!c->folder) return check_raw(c);
+    ECH_TRY(ech_initial_open(c->config, c->folder, &c->shards));
+    return check_shards(c);
+}
+
+ech_status ech_conversion_open(const char *in, ech_conversion *out)
+{
+    ech_conversion c = {.raw.fd = -1};
+    ech_status st = open_all(in, &c);
+    if (st == ECH_OK)
+        *out = c;
+    else
+        ech_conversion_close(&c);
+    return st;
+}
+
+void ech_conversion_close(ech_conversion *conversion)
+{
+    ech_shards_close(conversion->shards);
+    ech_raw_close(&conversion->raw);
+    ech_model_destroy(conversion->model);
+    ech_config_destroy(conversion->config);
+    free(conversion->folder);
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A Hugging Face folder, written row by row.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app/convert.h"
+#include "base/file.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/stored.h"
+
+enum {
+    ELEMENTS = 1 << 20,     /* in memory at once, where rows are not longer */
+    COPY_LIMIT = 256 << 20, /* bytes of a tokenizer's file */
+};
+
+/* What belongs to a model besides weights, and is the same in our form. */
+static const char *const companions[] = {"tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "generation_config.json",
+                                         "vocab.json",
+                                         "merges.txt"};
+
+/* The smallest magnitude that rounds to an infinity. */
+static double beyond(ech_dtype dtype)
+{
+    switch (dtype) {
+    case ECH_F16:
+        return 65520;
+    case ECH_BF16:
+        return 0x1.ffp127;
+    case ECH_F32:
+        return 0x1.ffffffp127;
+    default:
+        return INFINITY;
+    }
+}
+
+static ech_status check_range(const ech_saved_tensor *tensor, const double *rows, int64_t n)
+{
+    double limit = beyond(tensor->narrow);
+    for (int64_t i = 0; i < n; i++)
+        if (fabs(rows[i]) >= limit && !isinf(rows[i]))
+            ECH_FAIL(ECH_EUSAGE, "tensor '%s' has the value %g, too large for %s; use --dtype fp32",
+                     tensor->name, rows[i], ech_dtype_name(tensor->narrow));
+    return ECH_OK;
+}
+
+static ech_status read_rows(const ech_conversion *c, const ech_saved_tensor *tensor, int64_t first,
+                            int64_t rows, double *to)
+{
+    if (c->shards) return ech_shards_load(c->shards, tensor, 1);
+    return ech_raw_rows(&c->raw, ech_raw_find(&c->raw, tensor->name), first, rows, to);
+}
+
+static ech_status write_rows(const ech_conversion *c, int fd, const char *path,
+                             const ech_saved_tensor *whole, int64_t offset, int64_t first,
+                             int64_t rows, double *room)
+{
+    const int64_t begin[ECH_MAX_DIMS] = {whole->dims > 1 ? first : 0};
+    ech_saved_tensor tensor = *whole;
+    ech_tensor part = whole->dims > 1 ? ech_tensor_2d(room, ECH_F64, rows, whole->shape[1])
+                                      : ech_tensor_1d(room, ECH_F64, whole->shape[0]);
+    ech_saved_add(&tensor, begin, &part);
+    ECH_TRY(read_rows(c, &tensor, first, rows, room));
+    ECH_TRY(check_range(&tensor, room, ech_tensor_count(&part)));
+    return ech_safetensors_write(fd, path, &tensor, offset);
+}
+
+static ech_status write_tensor(const ech_conversion *c, int fd, const char *path,
+                               const ech_saved_tensor *tensor, int64_t offset)
+{
+    int64_t rows = tensor->dims > 1 ? tensor->shape[0] : 1;
+    int64_t width = tensor->shape[tensor->dims - 1], most = width < ELEMENTS ? ELEMENTS / width : 1;
+    if (most > rows) most = rows;
+    double *room = ech_calloc((size_t)(most * width), sizeof *room);
+    ech_status st = ECH_OK;
+    for (int64_t first = 0; first < rows && st == ECH_OK; first += most)
+        st = write_rows(c, fd, path, tensor, offset, first,
+                        rows - first < most ? rows - first : most, room);
+    free(room);
+    return st;
+}
+
+static ech_status write_tensors(const ech_conversion *c, const char *path, const ech_stored *stored)
+{
+    ECH_TRY(ech_stored_create(stored, path));
+    int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), why = 0;
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it again: %s", path, strerror(errno));
+    ech_status st = ECH_OK;
+    for (int i = 0; i < stored->n && st == ECH_OK; i++)
+        st = write_tensor(c, fd, path, &stored->tensors[i], stored->offsets[i]);
+    if (st == ECH_OK && fsync(fd) != 0) why = errno;
+    if (close(fd) != 0 && !why) why = errno;
+    ECH_TRY(st);
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot bring it to disk: %s", path, strerror(why));
+    return ECH_OK;
+}
+
+static ech_status write_weights(const ech_conversion *c, const char *folder, ech_dtype dtype)
+{
+    size_t n = c->model->param.n;
+    ech_saved_tensor *tensors = ech_calloc(n, sizeof *tensors);
+    for (size_t i = 0; i < n; i++) {
+        const ech_param *param = &c->model->param.at[i];
+        tensors[i] = (ech_saved_tensor){.name = param->name,
+                                        .dtype = ECH_F64,
+                                        .narrowed = true,
+                                        .narrow = dtype,
+                                        .dims = param->shape.dims};
+        for (int d = 0; d < param->shape.dims; d++) tensors[i].shape[d] = param->shape.size[d];
+    }
+    ech_stored stored;
+    char *path = ech_file_join(folder, "model.safetensors");
+    ech_status st = ech_stored_plan(tensors, (int)n, false, &stored);
+    if (st == ECH_OK) st = write_tensors(c, path, &stored);
+    ech_stored_free(&stored);
+    free(path);
+    free(tensors);
+    return st;
+}
+
+static ech_status write_config(const ech_conversion *c, const char *folder, ech_dtype dtype)
+{
+    ech_text text = {0};
+    char *path = ech_file_join(folder, "config.json");
+    c->model->family->export_json(c->config, c->end_of_text, dtype, &text);
+    ech_status st = ech_file_write(path, text.at, text.n);
+    free(path);
+    ech_text_free(&text);
+    return st;
+}
+
+static ech_status copy_file(const char *from, const char *to)
+{
+    char *bytes;
+    size_t n;
+    ECH_TRY(ech_file_read(from, COPY_LIMIT, &bytes, &n));
+    ech_status st = ech_file_write(to, bytes, n);
+    free(bytes);
+    return st;
+}
+
+static ech_status copy_companions(const ech_conversion *c, const char *folder)
+{
+    ech_status st = ECH_OK;
+    for (size_t i = 0; c->folder && i < sizeof companions / sizeof *companions; i++) {
+        char *from = ech_file_join(c->folder, companions[i]);
+        char *to = ech_file_join(folder, companions[i]);
+        if (st == ECH_OK && ech_file_exists(from)) st = copy_file(from, to);
+        free(from);
+        free(to);
+    }
+    return st;
+}
+
+static ech_status write_folder(const ech_conversion *c, const char *folder, ech_dtype dtype)
+{
+    ECH_TRY(ech_file_make_folder(folder));
+    ECH_TRY(write_weights(c, folder, dtype));
+    ECH_TRY(write_config(c, folder, dtype));
+    ECH_TRY(copy_companions(c, folder));
+    return ech_file_sync_folder(folder);
+}
+
+/* OUT, without the slashes at its end, and what is beside it until it is whole. */
+static char *temporary_name(const char *out)
+{
+    ech_text name = {0};
+    size_t n = strlen(out);
+    while (n > 1 && out[n - 1] == '/') n--;
+    ech_text_append(&name, "%.*s.tmp-%ld", (int)n, out, (long)getpid());
+    return name.at;
+}
+
+ech_status ech_conversion_write(const ech_conversion *conversion, const char *out, ech_dtype dtype)
+{
+    if (ech_file_exists(out))
+        ECH_FAIL(ECH_EUSAGE, "%s: is there already; name a new folder, or remove it", out);
+    char *temporary = temporary_name(out);
+    ech_status st = write_folder(conversion, temporary, dtype);
+    if (st == ECH_OK) st = ech_folder_rename(temporary, out);
+    if (st != ECH_OK) ech_file_remove_all(temporary);
+    free(temporary);
+    return st;
+}

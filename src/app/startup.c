@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Room for OpenBLAS under a limit on address space.
+ */
+#include "app/startup.h"
+
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "app/command.h"
+
+/* Sanitizers are not there yet, either. */
+#define BARE                                                                                       \
+    __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
+
+/* What its constructor maps for each thread (BUFFER_SIZE in OpenBLAS's common_x86_64.h), and what a small
+ * run needs besides: with less, some libraries crash. */
+static const size_t buffer_bytes = (size_t)130 << 20, other_bytes = (size_t)96 << 20;
+
+BARE static size_t parse_threads(const char *text)
+{
+    size_t n = 0;
+    while (*text >= '0' && *text <= '9' && n < 100000) n = 10 * n + (size_t)(*text++ - '0');
+    return n;
+}
+
+/* getenv does not work yet. 0: not set. */
+BARE static size_t wanted_threads(char **environment)
+{
+    static const char *const names[] = {"OPENBLAS_NUM_THREADS=", "OMP_NUM_THREADS="};
+    size_t wanted = 0;
+    for (int i = 0; i < 2 && wanted == 0; i++)
+        for (char **at = environment; *at && wanted == 0; at++)
+            if (strncmp(*at, names[i], strlen(names[i])) == 0)
+                wanted = parse_threads(*at + strlen(names[i]));
+    return wanted;
+}
+
+BARE static size_t count_threads(char **environment)
+{
+    cpu_set_t mine;
+    size_t wanted = wanted_threads(environment);
+    size_t cores = sched_getaffinity(0, sizeof mine, &mine) == 0 ? (size_t)CPU_COUNT(&mine) : 1;
+    return wanted && wanted < cores ? wanted : cores;
+}
+
+BARE static void say(const char *text)
+{
+    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody listens */
+}
+
+BARE void ech_startup_check(int argc, char **argv, char **environment)
+{
+    (void)argc, (void)argv;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    size_t bytes = count_threads(environment) * buffer_bytes + other_bytes;
+    void *room = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room != MAP_FAILED) {
+        munmap(room, bytes);
+        return;
+    }
+    say("echelon: error: the limit on address space (ulimit -v) is too small for the linear "
+        "algebra "
+        "library, which takes 130 MiB a thread; raise it, or set OMP_NUM_THREADS=1\n");
+    _exit(ECH_EXIT_FAILED);
+}

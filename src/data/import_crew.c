@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Threads that encode pieces: each takes the next one that nobody has, until all are taken; then all
+ * wait for the next pieces. Who takes which does not matter.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/import.h"
+
+struct ech_import_crew {
+    const ech_import_options *options;
+    ech_coder *own; /* the caller's */
+    pthread_t *thread;
+    int threads;          /* that run */
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    ech_import_piece *piece;
+    size_t n, taken, done;
+    bool stop;
+};
+
+/* The next piece that nobody has; NULL: none. Holds the lock. */
+static ech_import_piece *take(ech_import_crew *crew)
+{
+    return crew->taken < crew->n ? &crew->piece[crew->taken++] : NULL;
+}
+
+/* Encodes pieces as long as there are any. Holds the lock, but not meanwhile. */
+static void work(ech_import_crew *crew, ech_coder *coder)
+{
+    for (ech_import_piece *piece; (piece = take(crew));) {
+        pthread_mutex_unlock(&crew->lock);
+        ech_import_encode(crew->options, coder, piece);
+        pthread_mutex_lock(&crew->lock);
+        if (++crew->done == crew->n) pthread_cond_broadcast(&crew->changed);
+    }
+}
+
+static void *run(void *argument)
+{
+    ech_import_crew *crew = argument;
+    ech_coder *coder = ech_coder_create(crew->options->tokenizer);
+    pthread_mutex_lock(&crew->lock);
+    while (!crew->stop) {
+        work(crew, coder);
+        if (!crew->stop && crew->taken == crew->n) pthread_cond_wait(&crew->changed, &crew->lock);
+    }
+    pthread_mutex_unlock(&crew->lock);
+    ech_coder_destroy(coder);
+    return NULL;
+}
+
+ech_status ech_import_crew_create(const ech_import_options *options, ech_import_crew **out)
+{
+    ech_import_crew *crew = ech_calloc(1, sizeof *crew);
+    crew->options = options;
+    crew->own = ech_coder_create(options->tokenizer);
+    crew->thread = ech_calloc((size_t)options->workers, sizeof *crew->thread);
+    pthread_mutex_init(&crew->lock, NULL);
+    pthread_cond_init(&crew->changed, NULL);
+    for (; crew->threads < options->workers - 1; crew->threads++) {
+        int why = pthread_create(&crew->thread[crew->threads], NULL, run, crew);
+        if (!why) continue;
+        ech_import_crew_destroy(crew);
+        ECH_FAIL(ECH_EIO, "cannot start a thread that encodes: %s; try fewer --workers",
+                 strerror(why));
+    }
+    *out = crew;
+    return ECH_OK;
+}
+
+void ech_import_crew_destroy(ech_import_crew *crew)
+{
+    if (!crew) return;
+    pthread_mutex_lock(&crew->lock);
+    crew->stop = true;
+    pthread_cond_broadcast(&crew->changed);
+    pthread_mutex_unlock(&crew->lock);
+    for (int i = 0; i < crew->threads; i++) pthread_join(crew->thread[i], NULL);
+    pthread_cond_destroy(&crew->changed);
+    pthread_mutex_destroy(&crew->lock);
+    ech_coder_destroy(crew->own);
+    free(crew->thread);
+    free(crew);
+}
+
+void ech_import_crew_encode(ech_import_crew *crew, ech_import_piece *piece, size_t n)
+{
+    pthread_mutex_lock(&crew->lock);
+    crew->piece = piece;
+    crew->n = n;
+    crew->taken = crew->done = 0;
+    pthread_cond_broadcast(&crew->changed);
+    work(crew, crew->own);
+    while (crew->done < crew->n) pthread_cond_wait(&crew->changed, &crew->lock);
+    pthread_mutex_unlock(&crew->lock);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * FOLDER/journal.json: how far an import has come, and of what.
+ */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "data/import.h"
+
+enum { VERSION = 1, MOST_BYTES = 1 << 20 };
+
+/* ---- what the result depends on ---- */
+
+/* Texts with their NULs, so that none runs into the next. */
+static void hash_text(XXH3_state_t *state, const char *text)
+{
+    XXH3_128bits_update(state, text, strlen(text) + 1);
+}
+
+static void hash_number(XXH3_state_t *state, int64_t number)
+{
+    XXH3_128bits_update(state, &number, sizeof number);
+}
+
+void ech_import_hash(const ech_import_options *options, const ech_texts *texts, char hash[33])
+{
+    XXH3_state_t *state = XXH3_createState();
+    ech_text tokenizer = {0}, rest = {0};
+    ECH_ASSERT(state && XXH3_128bits_reset(state) == XXH_OK);
+    hash_number(state, VERSION);
+    ech_tokenizer_export(options->tokenizer, &tokenizer, &rest);
+    hash_text(state, tokenizer.at);
+    hash_text(state, options->text_key);
+    hash_text(state, options->prompt_key);
+    hash_text(state, options->completion_key);
+    hash_number(state, options->binary);
+    XXH3_128bits_update(state, &options->valid, sizeof options->valid);
+    for (size_t i = 0; i < texts->file.n; i++) {
+        const ech_text_file *file = &texts->file.at[i];
+        hash_text(state, file->path);
+        hash_number(state, file->bytes);
+        hash_number(state, file->seconds);
+        hash_number(state, file->nanoseconds);
+    }
+    XXH128_hash_t digest = XXH3_128bits_digest(state);
+    snprintf(hash, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)digest.high64,
+             (uint64_t)digest.low64);
+    XXH3_freeState(state);
+    ech_text_free(&tokenizer);
+    ech_text_free(&rest);
+}
+
+/* ---- the file ---- */
+
+/* Every number of a journal, by name. */
+typedef struct field {
+    const char *name;
+    int64_t *number;
+} field;
+
+enum { FIELDS = 9, STATE_FIELDS = 6 };
+
+static void list_fields(ech_import_journal *j, field out[FIELDS])
+{
+    const field fields[FIELDS] = {{"file", &j->place.file},
+                                  {"at", &j->place.at},
+                                  {"line", &j->place.line},
+                                  {"done", &j->done},
+                                  {"files", &j->count.files},
+                                  {"documents", &j->count.documents},
+                                  {"bytes", &j->count.bytes},
+                                  {"tokens", &j->count.tokens},
+                                  {"valid_tokens", &j->count.valid_tokens}};
+    memcpy(out, fields, sizeof fields);
+}
+
+static json_t *pack_state(const ech_token_state *s)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:b}", "tokens", (json_int_t)s->tokens, "sequences",
+                     (json_int_t)s->sequences, "documents", (json_int_t)s->documents, "open_length",
+                     (json_int_t)s->open_length, "open", s->open, "prompts", s->prompts);
+}
+
+static bool unpack_state(json_t *object, ech_token_state *out)
+{
+    json_int_t tokens, sequences, documents, open_length;
+    int open, prompts;
+    if (json_unpack(object, "{s:I, s:I, s:I, s:I, s:b, s:b !}", "tokens", &tokens, "sequences",
+                    &sequences, "documents", &documents, "open_length", &open_length, "open", &open,
+                    "prompts", &prompts) != 0)
+        return false;
+    *out = (ech_token_state){.tokens = tokens,
+                             .sequences = sequences,
+                             .documents = documents,
+                             .open_length = (int32_t)open_length,
+                             .open = open,
+                             .prompts = prompts};
+    return tokens >= 0 && sequences >= 0 && documents >= 0 && open_length >= 0 &&
+           open_length <= INT32_MAX && tokens < INT64_MAX / 8 && sequences < INT64_MAX / 8;
+}
+
+static char *journal_path(const char *folder)
+{
+    return ech_file_join(folder, "journal.json");
+}
+
+/* Under one name until it is whole, so that nothing else is left of one that was interrupted. */
+static char *unfinished_path(const char *folder)
+{
+    return ech_file_join(folder, "journal.new");
+}
+
+static ech_status replace_journal(const char *folder, const char *text)
+{
+    ech_sink sink = {0};
+    char *path = journal_path(folder), *unfinished = unfinished_path(folder);
+    ech_status st = ech_sink_resume(unfinished, 0, &sink);
+    if (st == ECH_OK) st = ech_sink_put(&sink, text, strlen(text));
+    if (st == ECH_OK) st = ech_sink_flush(&sink);
+    if (st == ECH_OK) st = ech_sink_rename(&sink, path);
+    if (st == ECH_OK) st = ech_file_sync_folder(folder);
+    ech_sink_close(&sink);
+    free(path);
+    free(unfinished);
+    return st;
+}
+
+ech_status ech_import_journal_write(const char *folder, const ech_import_journal *journal)
+{
+    ech_import_journal copy = *journal;
+    field fields[FIELDS];
+    list_fields(&copy, fields);
+    json_t *object = json_pack("{s:i, s:s, s:b, s:[o, o]}", "version", (int)VERSION, "hash",
+                               journal->hash, "sealed", journal->sealed, "parts",
+                               pack_state(&journal->part[0]), pack_state(&journal->part[1]));
+    for (int i = 0; i < FIELDS; i++)
+        json_object_set_new(object, fields[i].name, json_integer((json_int_t)*fields[i].number));
+    char *text = json_dumps(object, JSON_INDENT(1));
+    ech_status st = replace_journal(folder, text);
+    json_decref(object);
+    free(text);
+    return st;
+}
+
+/* A journal of this version and import. */
+static bool unpack(json_t *object, const char *hash, ech_import_journal *out)
+{
+    ech_import_journal journal = {0};
+    field fields[FIELDS];
+    const char *says;
+    int version, sealed;
+    json_t *parts;
+    if (json_unpack(object, "{s:i, s:s, s:b, s:o}", "version", &version, "hash", &says, "sealed",
+                    &sealed, "parts", &parts) != 0)
+        return false;
+    if (version != VERSION || strcmp(says, hash) != 0) return false;
+    list_fields(&journal, fields);
+    for (int i = 0; i < FIELDS; i++) {
+        const json_t *number = json_object_get(object, fields[i].name);
+        if (!json_is_integer(number) || json_integer_value(number) < 0) return false;
+        *fields[i].number = json_integer_value(number);
+    }
+    memcpy(journal.hash, hash, sizeof journal.hash);
+    journal.sealed = sealed;
+    if (!unpack_state(json_array_get(parts, 0), &journal.part[0])) return false;
+    if (!unpack_state(json_array_get(parts, 1), &journal.part[1])) return false;
+    *out = journal;
+    return true;
+}
+
+ech_status ech_import_journal_read(const char *folder, const char *hash, bool *found,
+                                   ech_import_journal *out)
+{
+    char *path = journal_path(folder), *text = NULL;
+    size_t n;
+    *found = false;
+    ech_status st = ECH_OK;
+    if (ech_file_exists(path)) {
+        st = ech_file_read(path, MOST_BYTES, &text, &n);
+        json_t *object = st == ECH_OK ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
+        *found = object && unpack(object, hash, out);
+        json_decref(object);
+    }
+    free(text);
+    free(path);
+    return st;
+}
+
+void ech_import_journal_remove(const char *folder)
+{
+    char *path = journal_path(folder), *unfinished = unfinished_path(folder);
+    unlink(path);
+    unlink(unfinished);
+    free(path);
+    free(unfinished);
+}

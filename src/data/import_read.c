@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading texts piece by piece, cut where no id depends on it: of a .jsonl behind a line, of a text
+ * where the tokenizer says.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "data/import.h"
+
+enum { LONGEST_CHARACTER = 4 };
+
+static bool is_inside_character(unsigned char byte)
+{
+    return (byte & 0xc0) == 0x80;
+}
+
+static bool has_lines(const char *path)
+{
+    size_t n = strlen(path);
+    return n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
+}
+
+/* Where the validation part of a text begins: the last share of its bytes, from the start of the
+ * UTF-8 character that the cut would go through. */
+static ech_status find_cut(ech_import_reader *reader, const ech_text_file *file)
+{
+    int64_t cut = file->bytes - (int64_t)((double)file->bytes * reader->options->valid);
+    for (int back = 0; back < LONGEST_CHARACTER - 1 && cut > 0 && cut < file->bytes; back++) {
+        unsigned char byte;
+        ECH_TRY(ech_file_read_at(reader->fd, file->path, &byte, 1, cut));
+        if (!is_inside_character(byte)) break;
+        cut--;
+    }
+    reader->cut = cut;
+    return ECH_OK;
+}
+
+static ech_status open_file(ech_import_reader *reader, const ech_text_file *file)
+{
+    struct stat info;
+    reader->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (reader->fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", file->path, strerror(errno));
+    if (fstat(reader->fd, &info) != 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", file->path, strerror(errno));
+    if (info.st_size != file->bytes)
+        ECH_FAIL(ECH_EIO, "%s: its size changes while it is read", file->path);
+    return find_cut(reader, file);
+}
+
+void ech_import_reader_close(ech_import_reader *reader)
+{
+    if (reader->fd >= 0) close(reader->fd);
+    reader->fd = -1;
+}
+
+/* Where the first n bytes of a text can be cut so as not to go through a character. */
+static size_t before_character(const unsigned char *bytes, size_t n)
+{
+    for (size_t back = 1; back < LONGEST_CHARACTER && back < n; back++) {
+        unsigned char first = bytes[n - back];
+        if (is_inside_character(first)) continue;
+        size_t length = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+        return length > back ? n - back : n;
+    }
+    return n;
+}
+
+/* How much of the n bytes that were read is a piece; 0: none, more must be read. More text follows. */
+static size_t cut_piece(const ech_import_reader *reader, const ech_import_piece *piece, size_t n)
+{
+    if (piece->lines) {
+        const unsigned char *newline = memrchr(piece->bytes, '\n', n);
+        return newline ? (size_t)(newline - piece->bytes) + 1 : 0;
+    }
+    return before_character(piece->bytes,
+                            ech_tokenizer_cut(reader->options->tokenizer, piece->bytes, n));
+}
+
+/* Reads on from the reader's place, at most to `end`. Where a piece as long as usual cannot be cut, it
+ * becomes longer. */
+static ech_status read_piece(ech_import_reader *reader, int64_t end, ech_import_piece *piece)
+{
+    int64_t at = reader->place.at;
+    size_t have = 0, wanted = ECH_IMPORT_PIECE, left = (size_t)(end - at);
+    for (piece->n = 0; piece->n == 0; wanted *= 2) {
+        if (wanted > left) wanted = left;
+        piece->bytes = ech_grow(piece->bytes, &piece->capacity, wanted, 1);
+        ECH_TRY(ech_file_read_at(reader->fd, piece->path, piece->bytes + have, wanted - have,
+                                 at + (int64_t)have));
+        have = wanted;
+        piece->n = have == left ? have : cut_piece(reader, piece, have);
+        if (piece->n == 0 && piece->lines && have > ECH_IMPORT_LONGEST_LINE)
+            ECH_FAIL(ECH_EINPUT, "%s:%lld: a line of more than %d MiB: is it one document a line?",
+                     piece->path, (long long)reader->place.line,
+                     (int)(ECH_IMPORT_LONGEST_LINE >> 20));
+    }
+    piece->ends = !piece->lines && piece->n == left;
+    return ECH_OK;
+}
+
+static int64_t count_lines(const ech_import_piece *piece)
+{
+    int64_t lines = 0;
+    const unsigned char *end = piece->bytes + piece->n;
+    for (const unsigned char *at = piece->bytes; (at = memchr(at, '\n', (size_t)(end - at))); at++)
+        lines++;
+    return lines;
+}
+
+static ech_status read_file(ech_import_reader *reader, const ech_text_file *file,
+                            ech_import_piece *piece)
+{
+    if (reader->fd < 0) ECH_TRY(open_file(reader, file));
+    ech_import_place *place = &reader->place;
+    piece->path = file->path;
+    piece->at = place->at;
+    piece->line = place->line;
+    piece->cut = reader->cut;
+    piece->lines = has_lines(file->path);
+    int64_t end = !piece->lines && place->at < reader->cut ? reader->cut : file->bytes;
+    ECH_TRY(read_piece(reader, end, piece));
+    place->at += (int64_t)piece->n;
+    if (piece->lines) place->line += count_lines(piece);
+    return ECH_OK;
+}
+
+ech_status ech_import_read(ech_import_reader *reader, ech_import_piece *piece, bool *found)
+{
+    ech_import_place *place = &reader->place;
+    *found = false;
+    while (place->file < (int64_t)reader->texts->file.n) {
+        const ech_text_file *file = &reader->texts->file.at[place->file];
+        if (place->at < file->bytes) {
+            *found = true;
+            return read_file(reader, file, piece);
+        }
+        ech_import_reader_close(reader);
+        *place = (ech_import_place){.file = place->file + 1, .line = 1};
+    }
+    return ECH_OK;
+}

@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Checkpoints from outside: echelon checkpoint list|verify, what a resume takes, skips and refuses, and
+# disks that fail under several processes.
+#     checkpoints.sh ECHELON FAULTS_LIBRARY
+set -u
+echelon=${1:?usage: checkpoints.sh ECHELON FAULTS_LIBRARY}
+faults=${2:?usage: checkpoints.sh ECHELON FAULTS_LIBRARY}
+folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-checkpoints-XXXXXX") || exit 1
+trap 'chmod -R u+w "$folder"; rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+export OMP_NUM_THREADS=1
+failures=0
+checks=0
+
+complain() {
+    echo "FAILED: $*"
+    sed 's/^/    | /' out err 2>/dev/null | head -40
+    failures=$((failures + 1))
+}
+
+# expect CODE TEXT COMMAND ...: exit code, and an extended regex somewhere in what it prints.
+expect() {
+    local code=$1 text=$2 got
+    shift 2
+    checks=$((checks + 1))
+    "$@" >out 2>err </dev/null
+    got=$?
+    [ $got = "$code" ] || complain "exit code $got instead of $code: $*"
+    grep -Eqe "$text" out err || complain "no \"$text\" in: $*"
+    if grep -Eq "AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer" err; then
+        complain "a sanitizer speaks: $*"
+    fi
+}
+
+# Something further that the last command printed.
+also() {
+    checks=$((checks + 1))
+    grep -Eqe "$1" out err || complain "no \"$1\" either"
+}
+
+cat >run.yaml <<'Y'
+model:
+  architecture: llama
+  hidden_size: 16
+  num_hidden_layers: 2
+  num_attention_heads: 2
+data:
+  train: text
+  sequence_length: 16
+training:
+  steps: 6
+  global_batch_size: 4
+  micro_batch_size: 2
+optimizer:
+  learning_rate: 3e-3
+parallel:
+  comm: local
+  threads: 1
+checkpoint:
+  every: 2
+log:
+  directory: run
+Y
+for _ in $(seq 60); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
+expect 0 "" "$echelon" data text.txt text
+
+train() { # train CODE TEXT WORDS ...
+    local code=$1 text=$2
+    shift 2
+    expect "$code" "$text" "$echelon" train run.yaml "$@"
+}
+
+# ---- list and verify ----
+
+expect 2 "neither a checkpoint" "$echelon" checkpoint list .
+expect 2 "list or verify" "$echelon" checkpoint show run
+expect 2 "which run directory" "$echelon" checkpoint list
+train 0 "saved step-00000006" checkpoint.dtype=bf16
+expect 0 "^step-00000006 +6 +20[0-9-]+ [0-9:]+ +[0-9.]+ [KM]iB +1 +[0-9.]+ +bf16" "$echelon" checkpoint list run
+[ "$(sed -n 2p out | cut -c1-13)" = step-00000006 ] || complain "the newest is not first"
+expect 0 "^step-00000002 +whole" "$echelon" checkpoint verify run/checkpoints
+expect 0 "^step-00000004 +whole" "$echelon" checkpoint verify run/checkpoints/step-00000004/
+[ "$(wc -l <out)" = 1 ] || complain "more than the one that was asked for"
+
+# ---- damage: the older one is taken, and why is said ----
+
+cp -a run whole
+model=run/checkpoints/step-00000006/model/model.safetensors
+printf x | dd of=$model bs=1 seek=5000 conv=notrunc status=none
+expect 0 "^step-00000006 +6" "$echelon" checkpoint list run
+expect 1 "^step-00000006 +broken: .*model.safetensors: bytes 0\.\.[0-9]+ are damaged" "$echelon" checkpoint verify run
+also "^step-00000004 +whole"
+truncate -s -1 run/checkpoints/step-00000004/state/state.safetensors
+mkdir run/checkpoints/step-00000008.tmp
+expect 0 "^step-00000004 +broken: .*state.safetensors: has [0-9]+ bytes, the manifest says" "$echelon" checkpoint list run
+also "^step-00000008.tmp +broken: not finished"
+train 0 "skipped: .*step-00000006/model/model.safetensors: bytes 0\.\.[0-9]+ are damaged"
+also "skipped: .*step-00000004/state/state.safetensors: has"
+also "resuming from run/checkpoints/step-00000002"
+expect 0 "^step-00000006 +whole" "$echelon" checkpoint verify run
+[ ! -e run/checkpoints/step-00000008.tmp ] || complain "what was not finished is still there"
+cmp -s run/checkpoints/step-00000006/state/state.safetensors \
+    whole/checkpoints/step-00000006/state/state.safetensors && complain "saved as fp32 it has no master"
+for step in 2 4 6; do rm run/checkpoints/step-0000000$step/manifest.json; done
+train 1 "none of its 3 checkpoints is whole"
+expect 1 "has no manifest.json" "$echelon" checkpoint verify run
+rm -rf run
+
+# ---- links ----
+
+mkdir run && cp -a whole/checkpoints elsewhere && ln -s ../elsewhere run/checkpoints
+train 0 "all 6 steps were done" checkpoint.dtype=bf16
+mv elsewhere/step-00000006 moved && ln -s ../moved elsewhere/step-00000006
+expect 0 "^step-00000006 +whole" "$echelon" checkpoint verify run
+ln -sfn /dev/null elsewhere/step-00000006
+expect 1 "step-00000006 +broken" "$echelon" checkpoint verify run
+train 0 "resuming from .*step-00000004" checkpoint.dtype=bf16
+rm -rf run elsewhere moved
+
+# ---- a named checkpoint ----
+
+train 2 "neither a checkpoint" checkpoint.resume=nothing
+train 0 "resuming from whole/checkpoints/step-00000004" checkpoint.resume=whole/checkpoints/step-00000004
+for part in model state; do
+    name=$part/$part.safetensors
+    "$echelon" train run.yaml checkpoint.dtype=fp32 log.directory=straight >/dev/null 2>&1
+    cmp run/checkpoints/step-00000006/$name straight/checkpoints/step-00000006/$name ||
+        complain "a branch is another run: $name"
+done
+# given again, the same command goes on with its own; an older one of its own is refused
+train 0 "all 6 steps were done" checkpoint.resume=whole/checkpoints/step-00000004
+also "this run has checkpoints of its own"
+train 2 "goes on from its newest whole checkpoint, which is whole/checkpoints/step-00000006" \
+    checkpoint.resume=whole/checkpoints/../checkpoints/step-00000004 log.directory=whole
+train 0 "all 6 steps were done" checkpoint.resume=whole log.directory=whole checkpoint.dtype=bf16
+train 0 "resuming from whole/checkpoints/step-00000006" checkpoint.resume=whole log.directory=other
+also "saved step-00000006"
+train 2 "checkpoint.resume = never: .*step-00000006 is there" checkpoint.resume=never
+train 2 "checkpoint.resume = : empty" checkpoint.resume=
+
+# ---- what may not change ----
+
+train 2 "training.seed = 7: 1 in the checkpoint; .*data.sequence_length|data.sequence_length = 8: 16 in the checkpoint; .*training.seed = 7: 1 in the checkpoint, and may not change on resume; set them back" \
+    training.seed=7 data.sequence_length=8
+grep -q max_position_embeddings err && complain "positions are blamed for another length"
+expect 0 "training.seed" "$echelon" help keys
+also "default 1; may not change on resume"
+
+# ---- a disk that fails under two processes ----
+
+rm -rf run
+export OMPI_MCA_rmaps_base_oversubscribe=1
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0"
+expect 0 "saved step-00000006" "$echelon" train run.yaml --ranks 2 parallel.comm=mpi log.directory=apart
+for background in true false; do
+    for at in 9 40 70; do
+        expect 1 "$folder/run/checkpoints/.*: (No space left on device|Input/output error)" \
+            env LD_PRELOAD="$faults" ECH_FAULTS="$folder/run eio $at" \
+            "$echelon" train run.yaml --ranks 2 parallel.comm=mpi log.directory="$folder/run" \
+            checkpoint.background=$background
+        expect 0 "" "$echelon" train run.yaml --ranks 2 parallel.comm=mpi log.directory="$folder/run"
+        cmp run/checkpoints/step-00000006/model/model.safetensors \
+            apart/checkpoints/step-00000006/model/model.safetensors || complain "another run, $at"
+        rm -rf run
+    done
+done
+
+# ---- a folder that nobody may write ----
+
+if [ "$(id -u)" != 0 ]; then
+    mkdir -p locked/checkpoints && chmod a-w locked/checkpoints
+    train 1 "locked/checkpoints: cannot write into the folder" log.directory=locked
+fi
+
+echo "$checks checks, $failures failures"
+[ $failures = 0 ]

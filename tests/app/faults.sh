@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Disks that are full, files that vanish, pipes nobody writes, and too little memory: a line that names the
+# file and says why, exit code 1 or 2, and no training that ends for the sake of its logs.
+#     faults.sh ECHELON
+set -u
+echelon=${1:?usage: faults.sh ECHELON}
+folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-faults-XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+export OMP_NUM_THREADS=1
+failures=0
+checks=0
+
+complain() {
+    echo "FAILED: $*"
+    sed 's/^/    | /' out err 2>/dev/null | head -40
+    failures=$((failures + 1))
+}
+
+# expect CODE TEXT COMMAND ...: exit code within two minutes, and an extended regex in what it prints.
+expect() {
+    local code=$1 text=$2 got
+    shift 2
+    checks=$((checks + 1))
+    timeout -k 5 120 "$@" >out 2>err </dev/null
+    got=$?
+    [ $got = "$code" ] || complain "exit code $got instead of $code: $*"
+    grep -Eqe "$text" out err || complain "no \"$text\" in: $*"
+    if grep -Eq "Sanitizer|runtime error:" err; then complain "a sanitizer speaks: $*"; fi
+}
+
+# The same with standard output on a full disk, and one error.
+expect_full() {
+    local code=$1
+    shift
+    checks=$((checks + 1))
+    timeout -k 5 120 "$echelon" "$@" >/dev/full 2>err </dev/null
+    [ $? = "$code" ] || complain "exit code: $* > /dev/full"
+    [ "$(grep -c "error: standard output cannot be written" err)" = 1 ] || complain "$* > /dev/full"
+}
+
+cat >run.yaml <<'Y'
+model: {architecture: gpt2, hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2}
+data: {train: d/text, sequence_length: 16}
+training: {steps: 12, global_batch_size: 4}
+optimizer: {learning_rate: 3e-3}
+parallel: {comm: local, threads: 1}
+log: {directory: runs/one, every: 100, trace: true, trace_steps: 2}
+Y
+awk 'BEGIN { for (i = 0; i < 400; i++) print "line " i % 7 " of " i % 3 ", and so on" }' >text.txt
+expect 0 "d/text.bin" "$echelon" data text.txt d/text
+expect 0 "step +12/12" "$echelon" train run.yaml
+expect 0 "bubble|written" "$echelon" report runs/one
+
+# ---- run files that are no files ----
+
+mkdir folder
+mkfifo pipe
+expect 2 "folder: cannot read: Is a directory" "$echelon" plan folder
+expect 2 "required but not set" "$echelon" plan pipe
+expect 2 "required but not set" "$echelon" plan /dev/null
+expect 2 "/dev/zero: larger than the 1048576 bytes" "$echelon" plan /dev/zero
+expect 0 "runs/one|gpt2" "$echelon" plan <(cat run.yaml)
+head -c 2000000 /dev/zero | tr '\0' '#' >large.yaml
+expect 2 "large.yaml: larger than" "$echelon" plan large.yaml
+
+# ---- a full disk for results ----
+
+if [ -e /dev/full ]; then
+    expect_full 1 plan run.yaml
+    expect_full 1 plan run.yaml --json
+    expect_full 1 plan --help
+    expect_full 1 --help
+    expect_full 1 report runs/one
+    expect_full 1 sample runs/one hello --tokens 4
+    expect_full 1 eval runs/one --data d/text
+    expect 1 "/dev/full: cannot write: No space left" "$echelon" plan run.yaml --svg /dev/full
+    expect 1 "/dev/full: cannot write: No space left" "$echelon" report runs/one --out /dev/full
+    expect 1 "/dev/full: cannot write: No space left" "$echelon" profile run.yaml --out /dev/full
+fi
+expect 1 "standard output cannot be written" sh -c '"$0" plan run.yaml >&-' "$echelon"
+expect 1 "nowhere/x.svg" "$echelon" plan run.yaml --svg nowhere/x.svg
+expect 1 "nowhere/p.json" "$echelon" profile run.yaml --out nowhere/p.json
+expect 1 "nowhere/r.html" "$echelon" report runs/one --out nowhere/r.html
+
+# ---- logs that cannot be written at the start are errors, later ones are not ----
+
+expect 1 "text.txt: cannot be a folder" "$echelon" train run.yaml log.directory=text.txt
+mkdir -p runs/two/metrics.jsonl
+expect 1 "runs/two/metrics.jsonl: " "$echelon" train run.yaml log.directory=runs/two
+mkdir -p runs/three/trace
+mkdir runs/three/trace/rank-00000.jsonl
+expect 1 "rank-00000.jsonl: cannot be written" "$echelon" train run.yaml log.directory=runs/three
+
+# Files of at most 8 KiB stand for a disk that fills up: the trace does not fit, the checkpoint would not.
+checks=$((checks + 1))
+(ulimit -f 8 2>/dev/null || exit 77
+ exec timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/four \
+     training.steps=4 log.trace_steps=100) >out 2>err </dev/null
+grep -q "warning: runs/four/trace/rank-00000.jsonl: cannot be written: File too large; the run goes on" err ||
+    complain "no warning of the trace"
+grep -q '"step":4,' runs/four/metrics.jsonl || complain "the run did not go on"
+[ "$(grep -c "warning: .*rank-00000.jsonl: cannot" err)" = 1 ] || complain "the warning came more than once"
+
+# The folder vanishes while the run goes on.
+if mkfifo gate && mkdir -p runs/five; then
+    checks=$((checks + 1))
+    timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/five checkpoint.directory=c \
+        training.steps=3000 log.every=1 log.trace=false >out 2>gate </dev/null &
+    run=$!
+    { while read -r line; do
+        case $line in "step     2/"*) rm -rf runs/five ;; esac
+        echo "$line"
+    done; } <gate >err
+    wait $run || complain "a run whose folder vanished"
+    grep -q "warning: runs/five/metrics.jsonl: cannot be written: it was removed" err ||
+        complain "no warning of the metrics"
+    grep -q "^step  3000/3000 " err || complain "the run did not go on"
+fi
+
+# Nobody reads the log any more.
+checks=$((checks + 1))
+timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/six log.every=1 log.trace=false \
+    2>&1 </dev/null | head -n 1 >out
+[ "${PIPESTATUS[0]}" = 0 ] || complain "a run whose log nobody reads"
+[ -d runs/six/checkpoints/step-00000012 ] || complain "it saved nothing"
+
+# ---- memory ----
+
+# A sanitizer's own shadow does not fit.
+if (ulimit -v 4000000 && timeout 20 "$echelon" --version >/dev/null 2>&1); then
+    checks=$((checks + 1))
+    (ulimit -v 200000 && exec timeout -k 5 20 "$echelon" plan run.yaml) >out 2>err
+    [ $? = 1 ] || complain "200 MB of address space"
+    grep -q "limit on address space (ulimit -v) is too small" err || complain "no word of the limit"
+    checks=$((checks + 1))
+    (ulimit -v 2000000 && exec timeout -k 5 60 "$echelon" train run.yaml log.directory=runs/seven \
+        model.hidden_size=2048 training.global_batch_size=64 data.sequence_length=64) >out 2>err
+    [ $? = 1 ] || complain "an arena above the limit"
+    [ "$(grep -c "error: .*memory" err)" = 1 ] || complain "no word of memory"
+fi
+
+echo "$checks checks, $failures failed"
+[ $failures = 0 ]

@@ -1,0 +1,185 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Signals in every phase of a run, whoever has started the ranks. To be sourced, beside jobs.sh, in an
+# empty folder; the test defines
+#     launch WORD ...      starts 2 ranks of `train run.yaml WORD ...` as $job, output to out and err
+#     send SIGNAL          tells the whole job
+
+failures=0 job='' ranks=() code=0
+
+complain() {
+    echo "FAILED: $*"
+    sed 's/^/    | /' out err 2>/dev/null | tail -40
+    failures=$((failures + 1))
+}
+
+make_run() {
+    seq -s ' and then ' 1 400 >text.txt
+    "$echelon" data text.txt text >/dev/null 2>&1 || exit 1
+    cat >run.yaml <<'Y'
+model:
+  architecture: llama
+  hidden_size: 32
+  num_hidden_layers: 4
+  num_attention_heads: 4
+data:
+  train: text
+  valid: text
+  sequence_length: 16
+training:
+  steps: 1000000
+  global_batch_size: 16
+  micro_batch_size: 2
+  check_every: 0
+  validate_every: 1000000
+optimizer:
+  learning_rate: 0.003
+  schedule: constant
+parallel:
+  threads: 1
+  pipeline: 2
+checkpoint:
+  keep: 2
+log:
+  directory: run
+  every: 1000
+Y
+}
+
+# awaits PROCESS ...: all catch SIGUSR1, SIGUSR2 and SIGTERM, or hold them back (bits 9, 11, 14).
+awaits() {
+    local process sets bits
+    [ $# -gt 0 ] || return 1
+    for process in "$@"; do
+        sets=$(sed -nE 's/^Sig(Blk|Cgt):\s*(.*)$/0x\2/p' "/proc/$process/status" 2>/dev/null)
+        bits=0
+        for sets in $sets; do bits=$((bits | sets)); done
+        [ $(((bits >> 9) & (bits >> 11) & (bits >> 14) & 1)) = 1 ] || return 1
+    done
+}
+
+# ---- where a run is ----
+
+has_begun() { # so far that a signal is not its end
+    find_ranks 2 "$job" && awaits "${ranks[@]}"
+}
+has_done() { # STEP
+    [ "$(last_step run/metrics.jsonl)" -ge "$1" ]
+}
+is_saving() {
+    [ -n "$(find run/checkpoints -name '*.tmp' 2>/dev/null)" ]
+}
+has_saved() { # STEP
+    [ -d "run/checkpoints/$(printf step-%08d "$1")" ]
+}
+has_ended() {
+    ! lives "$job"
+}
+newest() { # the newest checkpoint's step
+    find run/checkpoints -name 'step-*' 2>/dev/null | sed -nE 's/.*step-0*([0-9]+)$/\1/p' | sort -n | tail -n 1
+}
+
+# begin NAME UNTIL ...: a new run that has come that far; with -- WORD ... for the run before UNTIL.
+begin() {
+    local words=()
+    name=$1
+    shift
+    while [ "$1" != -- ]; do
+        words+=("$1")
+        shift
+    done
+    shift
+    rm -rf run
+    ranks=()
+    launch "${words[@]}"
+    reach "$@"
+}
+reach() {
+    wait_until 120 "$@" || { complain "$name: never: $*"; return 1; }
+}
+
+# ended CODE: the job ends with it ("any": with what it likes).
+ended() {
+    wait_until 120 has_ended || { complain "$name: does not end"; kill -9 "$job"; }
+    wait "$job"
+    code=$?
+    job=''
+    [ "$1" = any ] || [ $code = "$1" ] || complain "$name: exit code $code instead of $1"
+    if grep -Eq "AddressSanitizer|runtime error:|ThreadSanitizer" out err; then
+        complain "$name: a sanitizer speaks"
+    fi
+}
+
+# stops [CODE]: it has stopped, and saved all that it had done; and it goes on from there.
+stops() {
+    local step
+    ended "${1:-75}"
+    step=$(last_step run/metrics.jsonl)
+    [ "$step" -gt 0 ] && has_saved "$step" ||
+        complain "$name: step $step was the last, $(newest) is saved"
+    is_saving && complain "$name: an unfinished checkpoint is left"
+    "$echelon" train run.yaml parallel.pipeline=auto training.steps=$((step + 1)) \
+        >again 2>&1 </dev/null || complain "$name: does not go on: $(tail -n 3 again)"
+    grep -q "resuming from .*$(printf step-%08d "$step") " again ||
+        complain "$name: does not resume from step $step"
+    echo "$name: stopped after step $step"
+}
+
+# A stop in every phase; `send $1` asks for it.
+stop_in_every_phase() {
+    local signal=$1 step=0
+    begin "$2: $signal at start-up" -- has_begun
+    send "$signal"
+    stops
+    begin "$2: $signal at a resume" training.steps=3 -- has_ended
+    ended 0
+    launch
+    reach grep -q "resuming from" out err
+    send "$signal"
+    stops
+    begin "$2: $signal in a step" -- has_done 5
+    send "$signal"
+    stops
+    begin "$2: $signal in validation" training.validate_every=3 -- has_done 3
+    send "$signal"
+    stops
+    grep -q '"validation_loss"\|"valid_loss"\|valid' run/metrics.jsonl || complain "$name: no validation"
+    begin "$2: $signal in a save" checkpoint.every=3 -- is_saving
+    send "$signal"
+    stops
+    begin "$2: $signal in the last save" training.steps=4 -- is_saving
+    send "$signal"
+    ended 0
+    has_saved 4 || complain "$name: the last step is not saved"
+    # One rank is stopped, and the other waits for it.
+    begin "$2: $signal in a wait for a peer" -- has_done 2
+    find_ranks 2 "$job"
+    kill -STOP "${ranks[1]}"
+    step=$(last_step run/metrics.jsonl)
+    send "$signal"
+    kill -CONT "${ranks[1]}"
+    stops
+    [ "$(newest)" -ge "$step" ] || complain "$name: goes back"
+}
+
+# A save without a stop, then a stop for one rank alone.
+save_and_go_on() {
+    local saved
+    begin "$1: SIGUSR1 at start-up" -- has_begun
+    send USR1
+    reach has_saved 1
+    reach has_done 10
+    send USR1
+    reach eval '[ "$(newest)" -ge 10 ]'
+    saved=$(newest)
+    reach has_done $((saved + 5))
+    find_ranks 2 "$job"
+    kill -USR1 "${ranks[1]}"
+    reach eval "[ \"\$(newest)\" -ge $((saved + 5)) ]"
+    name="$1: SIGUSR2 to one rank, twice"
+    find_ranks 2 "$job"
+    kill -USR2 "${ranks[1]}"
+    kill -USR2 "${ranks[1]}" 2>/dev/null
+    stops
+}

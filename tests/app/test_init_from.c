@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights from folders: recorded models of Hugging Face transformers have their recorded logits, as they
+ * are and converted; a run that starts from another begins with its weights, bit for bit, under any
+ * layout; and a resume looks at its own checkpoint alone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <unistd.h>
+
+#include "app/convert.h"
+#include "app/runs.h"
+#include "app/trained.h"
+
+enum { VOCABULARY = 260, MOST_IDS = 16 };
+
+typedef struct recorded {
+    int64_t ids[MOST_IDS];
+    double logits[MOST_IDS * VOCABULARY];
+    int64_t n;
+    double worst; /* difference */
+} recorded;
+
+static void read_tensor(const ech_safetensors *file, const char *name, void *to)
+{
+    int i = ech_safetensors_find(file, name);
+    assert_true(i >= 0);
+    ech_saved_tensor x = ech_safetensors_get(file, i);
+    assert_in_range(x.shape[0], 1, MOST_IDS);
+    ech_saved_whole(&x, to);
+    assert_int_equal(ech_safetensors_read(file, i, &x), ECH_OK);
+}
+
+static void read_recorded(const char *name, recorded *out)
+{
+    char path[512];
+    ech_safetensors *file;
+    snprintf(path, sizeof path, "%s/models/%s.safetensors", ECH_FIXTURES, name);
+    assert_int_equal(ech_safetensors_open(path, &file), ECH_OK);
+    out->n = ech_safetensors_get(file, ech_safetensors_find(file, "ids")).shape[0];
+    read_tensor(file, "ids", out->ids);
+    read_tensor(file, "logits", out->logits);
+    ech_safetensors_close(file);
+}
+
+static ech_status compare(ech_trained *trained, void *context)
+{
+    recorded *r = context;
+    for (int64_t i = 0; i < r->n; i++) {
+        ech_exec_set_token(trained->session.exec, (int32_t)r->ids[i], i);
+        ECH_TRY(ech_exec_run(trained->session.exec, ECH_LIST_GENERATE, 0));
+        for (int v = 0; v < VOCABULARY; v++) {
+            double far =
+                fabs(ech_exec_logits(trained->session.exec)[v] - r->logits[i * VOCABULARY + v]);
+            if (!(far <= r->worst)) r->worst = far;
+        }
+    }
+    return ECH_OK;
+}
+
+static void check_logits(const char *folder, recorded *r)
+{
+    r->worst = 0;
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_trained_run(folder, 1, compare, r), ECH_OK);
+    ech_log_set_quiet(false);
+    if (!(r->worst < 1e-4)) fail_msg("%s: logits %g apart", folder, r->worst);
+}
+
+static void as_transformers(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt2_openai", "llama31"};
+    for (int i = 0; i < 2; i++) {
+        char folder[512], converted[512];
+        recorded r;
+        ech_conversion conversion;
+        snprintf(folder, sizeof folder, "%s/models/%s", ECH_FIXTURES, names[i]);
+        snprintf(converted, sizeof converted, "%s/%s", fixture_folder, names[i]);
+        read_recorded(names[i], &r);
+        check_logits(folder, &r);
+        assert_int_equal(ech_conversion_open(folder, &conversion), ECH_OK);
+        assert_int_equal(conversion.dtype, i == 0 ? ECH_F32 : ECH_BF16);
+        assert_int_equal(conversion.end_of_text, 256);
+        assert_int_equal(ech_conversion_write(&conversion, converted, conversion.dtype), ECH_OK);
+        ech_log_set_quiet(true);
+        assert_int_equal(ech_conversion_write(&conversion, converted, ECH_F32), ECH_EUSAGE);
+        ech_log_set_quiet(false);
+        ech_conversion_close(&conversion);
+        check_logits(converted, &r);
+    }
+}
+
+/* Both runs' weights, of different steps, byte for byte. */
+static void assert_same_weights(const char *a, int step_a, const char *b, int step_b)
+{
+    char path[2][512], *bytes[2];
+    size_t n[2];
+    runs_path(path[0], sizeof path[0], a, step_a, runs_model);
+    runs_path(path[1], sizeof path[1], b, step_b, runs_model);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ech_file_read(path[i], 1 << 26, &bytes[i], &n[i]), ECH_OK);
+    assert_true(n[0] > 1000 && n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0);
+    free(bytes[0]);
+    free(bytes[1]);
+}
+
+static void under_any_layout(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks;
+        const char *words;
+    } layouts[] = {{1, ""},
+                   {2, "parallel.tensor=2"},
+                   {2, "parallel.pipeline=2"},
+                   {4, "parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true"},
+                   {2, "parallel.context=2"},
+                   {2, "parallel.pipeline=2 parallel.schedule=pipedream"},
+                   {2, "parallel.pipeline=2 parallel.schedule=pipedream-2bw "
+                       "training.micro_batch_size=3"}};
+    for (int f = 0; f < 2; f++) {
+        const char *architecture = f ? "llama" : "gpt2";
+        runs_train(architecture, "first", 1, "training.steps=2 data.sequence_length=8");
+        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+            char words[600];
+            snprintf(words, sizeof words,
+                     "training.steps=0 training.seed=5 data.sequence_length=8 "
+                     "model.init_from=%s/first %s",
+                     fixture_folder, layouts[i].words);
+            runs_train(architecture, "second", layouts[i].ranks, words);
+            assert_same_weights("first", 2, "second", 0);
+            runs_remove("second");
+        }
+        runs_remove("first");
+    }
+}
+
+static void resumes_alone(void **state)
+{
+    (void)state;
+    char words[600], from[300], away[300];
+    runs_train("gpt2", "source", 1, "training.steps=1");
+    snprintf(words, sizeof words, "training.steps=2 model.init_from=%s/source", fixture_folder);
+    runs_train("gpt2", "run", 1, words);
+    snprintf(from, sizeof from, "%s/source", fixture_folder);
+    snprintf(away, sizeof away, "%s/away", fixture_folder);
+    assert_int_equal(rename(from, away), 0);
+    snprintf(words, sizeof words, "training.steps=3 model.init_from=%s/source", fixture_folder);
+    runs_train("gpt2", "run", 2, words);
+    assert_true(runs_has_checkpoint("run", 3));
+    assert_int_not_equal(runs_try("gpt2", "other", 2, words), ECH_OK);
+    runs_remove("run");
+    runs_remove("away");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_transformers),
+                                       cmocka_unit_test(under_any_layout),
+                                       cmocka_unit_test(resumes_alone)};
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Faults of a disk: a library that stands before the C library's calls that change files below a
+ * folder, counts them, and at a number kills the process, fails or does less than was asked. Tests
+ * link it; other programs get it by LD_PRELOAD, with ECH_FAULTS="FOLDER KIND NUMBER" (kind: kill,
+ * eio, enospc, full, short).
+ */
+#ifndef TESTS_CHECKPOINT_FAULTS_H
+#define TESTS_CHECKPOINT_FAULTS_H
+
+#include <stdint.h>
+
+typedef enum faults_kind {
+    FAULTS_NONE,
+    FAULTS_KILL,   /* SIGKILL in the middle of a write, or before another call */
+    FAULTS_EIO,    /* once */
+    FAULTS_ENOSPC, /* once */
+    FAULTS_FULL,   /* ENOSPC, from that call on, of all that would take space */
+    FAULTS_SHORT   /* from that call on writes take a third of what they are given */
+} faults_kind;
+
+/* From now on calls on files below the folder are counted, from 1, and call `at` is faulty. */
+void faults_arm(const char *folder, faults_kind kind, int64_t at);
+int64_t faults_count(void);
+/* fsync of any file does nothing: who is killed without a power cut needs none, and tests are faster. */
+void faults_skip_fsync(void);
+/* Called before each counted call, on its own thread. NULL: nobody. */
+void faults_watch(void (*watch)(int64_t number, const char *call, const char *path));
+
+#endif

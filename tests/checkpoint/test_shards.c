@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Folders of weights: which one a path means, one file or shards, names that differ, what is missing,
+ * left over, of another shape or not a file of the folder.
+ */
+#include "checkpoint/scratch.h"
+
+#include <sys/stat.h>
+
+#include "checkpoint/shards.h"
+#include "checkpoint/stored.h"
+
+enum { ROWS = 4, WIDTH = 3 };
+
+static const ech_shards_names names = {
+    .prefix = "model.", .buffers = ".inv_freq .bias", .head = "head.weight"};
+static const ech_shards_names tied = {.prefix = "model.",
+                                      .buffers = ".inv_freq .bias",
+                                      .table = "model.table.weight",
+                                      .head = "head.weight"};
+
+/* A matrix of a file: element i is first + i. */
+typedef struct matrix {
+    const char *name;
+    ech_dtype dtype;
+    float first;
+} matrix;
+
+static void write_file(const char *folder, const char *name, const matrix *all, int n)
+{
+    float data[4][ROWS * WIDTH];
+    ech_saved_tensor tensors[4];
+    assert_in_range(n, 1, 4);
+    for (int i = 0; i < n; i++) {
+        tensors[i] = (ech_saved_tensor){.name = all[i].name,
+                                        .dtype = ECH_F32,
+                                        .narrowed = true,
+                                        .narrow = all[i].dtype,
+                                        .dims = 2,
+                                        .shape = {ROWS, WIDTH}};
+        for (int k = 0; k < ROWS * WIDTH; k++) data[i][k] = all[i].first + (float)k;
+        ech_saved_whole(&tensors[i], data[i]);
+    }
+    ech_stored stored;
+    char *path = ech_file_join(folder, name);
+    assert_int_equal(ech_stored_plan(tensors, n, false, &stored), ECH_OK);
+    assert_int_equal(ech_stored_create(&stored, path), ECH_OK);
+    assert_int_equal(ech_stored_write(&stored, path), ECH_OK);
+    ech_stored_free(&stored);
+    free(path);
+}
+
+static void write_index(const char *folder, const char *map)
+{
+    char text[512];
+    snprintf(text, sizeof text, "{\"metadata\": {}, \"weight_map\": {%s}}", map);
+    free(scratch_write(folder, "model.safetensors.index.json", text, strlen(text)));
+}
+
+static ech_saved_tensor want(const char *name)
+{
+    return (ech_saved_tensor){.name = name, .dtype = ECH_F32, .dims = 2, .shape = {ROWS, WIDTH}};
+}
+
+/* Opens and checks; an error says `part`, or with NULL there is none. */
+static ech_shards *open_as(const char *folder, const ech_shards_names *as, const char *part)
+{
+    const ech_saved_tensor wanted[] = {want("model.table.weight"), want("model.norm.weight")};
+    ech_shards *weights = NULL;
+    bool quiet = ech_log_set_quiet(part != NULL);
+    ech_status st = ech_shards_open(folder, as, &weights);
+    if (st == ECH_OK) st = ech_shards_check(weights, wanted, 2);
+    if (st == ECH_OK) st = ech_shards_check_head(weights);
+    ech_log_set_quiet(quiet);
+    if (!part) {
+        assert_int_equal(st, ECH_OK);
+        return weights;
+    }
+    assert_int_not_equal(st, ECH_OK);
+    assert_error_has(part);
+    ech_shards_close(weights);
+    return NULL;
+}
+
+static void check_values(const ech_shards *weights, const char *name, float first)
+{
+    float part[2 * WIDTH];
+    ech_saved_tensor t = want(name);
+    ech_tensor memory = ech_tensor_2d(part, ECH_F32, 2, WIDTH);
+    ech_saved_add(&t, (const int64_t[]){1, 0}, &memory);
+    assert_int_equal(ech_shards_load(weights, &t, 1), ECH_OK);
+    for (int i = 0; i < 2 * WIDTH; i++) assert_true(part[i] == first + (float)(WIDTH + i));
+}
+
+static void one_file(void **state)
+{
+    (void)state;
+    char *folder = scratch_make();
+    const matrix all[] = {{"table.weight", ECH_F16, 1},
+                          {"model.norm.weight", ECH_F64, 30},
+                          {"h.0.attn.bias", ECH_F32, 0}};
+    write_file(folder, "model.safetensors", all, 3);
+    ech_shards *weights = open_as(folder, &names, NULL);
+    assert_int_equal(ech_shards_count(weights), 3);
+    assert_int_equal(ech_shards_dtype(weights, "model.table.weight"), ECH_F16);
+    check_values(weights, "model.table.weight", 1);
+    check_values(weights, "model.norm.weight", 30);
+    ech_shards_close(weights);
+    scratch_remove(folder);
+}
+
+static void shards(void **state)
+{
+    (void)state;
+    char *folder = scratch_make();
+    const matrix first = {"model.table.weight", ECH_BF16, 2}, second = {"norm.weight", ECH_F32, 50};
+    write_file(folder, "a.safetensors", &first, 1);
+    write_file(folder, "b.safetensors", &second, 1);
+    write_index(folder, "\"norm.weight\": \"b.safetensors\", "
+                        "\"model.table.weight\": \"a.safetensors\"");
+    ech_shards *weights = open_as(folder, &names, NULL);
+    check_values(weights, "model.table.weight", 2);
+    check_values(weights, "model.norm.weight", 50);
+    ech_shards_close(weights);
+
+    const struct {
+        const char *map, *part;
+    } cases[] = {
+        {"\"norm.weight\": \"../b.safetensors\"", "'../b.safetensors'"},
+        {"\"norm.weight\": \"..\"", "'..'"},
+        {"\"norm.weight\": \"\"", "''"},
+        {"\"norm.weight\": \"b\\u0000.safetensors\"", "bad JSON"},
+        {"\"norm.weight\": 3", "'norm.weight'"},
+        {"", "empty"},
+        {"\"norm.weight\": \"c.safetensors\"", "c.safetensors is not there"},
+        {"\"norm.weight\": \"a.safetensors\"", "'model.table.weight', which weight_map does not"},
+        {"\"norm.weight\": \"b.safetensors\", \"x\": \"b.safetensors\"", "tensor 'x' is not in"},
+        {"\"norm.weight\": \"b.safetensors\"", "no tensor 'model.table.weight'"},
+        {"\"norm.weight\": \"link.safetensors\"", "symbolic link"},
+        {"\"norm.weight\": \"folder\"", "not a regular file"}};
+    char *link = ech_file_join(folder, "link.safetensors"),
+         *inner = ech_file_join(folder, "folder");
+    assert_int_equal(symlink("b.safetensors", link), 0);
+    assert_int_equal(mkdir(inner, 0777), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_index(folder, cases[i].map);
+        open_as(folder, &names, cases[i].part);
+    }
+    free(link);
+    free(inner);
+    scratch_remove(folder);
+}
+
+static void tied_heads(void **state)
+{
+    (void)state;
+    char *folder = scratch_make();
+    matrix all[] = {
+        {"table.weight", ECH_F32, 1}, {"norm.weight", ECH_F32, 30}, {"head.weight", ECH_F64, 1}};
+    write_file(folder, "model.safetensors", all, 3);
+    open_as(folder, &names, "'head.weight' belongs to nothing");
+    ech_shards_close(open_as(folder, &tied, NULL));
+    all[2].first = 2;
+    scratch_remove(folder);
+    folder = scratch_make();
+    write_file(folder, "model.safetensors", all, 3);
+    open_as(folder, &tied, "'head.weight' differs from 'model.table.weight' at row 0");
+    scratch_remove(folder);
+}
+
+static void wrong_tensors(void **state)
+{
+    (void)state;
+    char *folder = scratch_make();
+    const matrix all[] = {{"model.table.weight", ECH_F32, 1},
+                          {"table.weight", ECH_F32, 1},
+                          {"model.norm.weight", ECH_F32, 1}};
+    write_file(folder, "model.safetensors", all, 3);
+    open_as(folder, &names, "'table.weight' belongs to nothing");
+    scratch_remove(folder);
+    folder = scratch_make();
+    const matrix other[] = {{"model.table.weight", ECH_F32, 1}, {"model.nrm.weight", ECH_F32, 1}};
+    write_file(folder, "model.safetensors", other, 2);
+    open_as(folder, &names, "no tensor 'model.norm.weight' among its 2 (the nearest is");
+    scratch_remove(folder);
+    folder = scratch_make();
+    open_as(folder, &names, "neither model.safetensors nor");
+    free(scratch_write(folder, "pytorch_model.bin", "PK", 2));
+    open_as(folder, &names, "save_pretrained");
+    scratch_remove(folder);
+}
+
+static void finding(void **state)
+{
+    (void)state;
+    char *folder = scratch_make(), *found = NULL;
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_shards_find("/nowhere/at/all", &found), ECH_EUSAGE);
+    assert_int_equal(ech_shards_find(folder, &found), ECH_EUSAGE);
+    assert_error_has("config.json");
+    ech_log_set_quiet(quiet);
+    char *model = ech_file_join(folder, "model");
+    assert_int_equal(mkdir(model, 0777), 0);
+    free(scratch_write(model, "config.json", "{}", 2));
+    assert_int_equal(ech_shards_find(folder, &found), ECH_OK);
+    assert_string_equal(found, model);
+    free(found);
+    free(scratch_write(folder, "config.json", "{}", 2));
+    assert_int_equal(ech_shards_find(folder, &found), ECH_OK);
+    assert_string_equal(found, folder);
+    free(found);
+    free(model);
+    scratch_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_file), cmocka_unit_test(shards),
+                                       cmocka_unit_test(tied_heads),
+                                       cmocka_unit_test(wrong_tensors), cmocka_unit_test(finding)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

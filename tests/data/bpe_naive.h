@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Byte-level BPE as it is defined: one merge at a time, of the lowest rank among all neighbours, the
+ * leftmost of equals, found by looking through all merges. Quadratic, and plain to see.
+ */
+#ifndef TESTS_DATA_BPE_NAIVE_H
+#define TESTS_DATA_BPE_NAIVE_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/bpe.h"
+
+/* Where a pair is in the list of merges; merge.n: nowhere. */
+static inline size_t naive_rank(const ech_bpe *bpe, int32_t left, int32_t right)
+{
+    size_t rank = 0;
+    while (rank < bpe->merge.n &&
+           (bpe->merge.at[rank].left != left || bpe->merge.at[rank].right != right))
+        rank++;
+    return rank;
+}
+
+/* `ids` has room for n. Returns how many there are. */
+static inline size_t naive_merge(const ech_bpe *bpe, const unsigned char *word, size_t n,
+                                 int32_t *ids)
+{
+    for (size_t i = 0; i < n; i++) ids[i] = ech_bpe_find(bpe, word + i, 1);
+    for (;;) {
+        size_t best = bpe->merge.n, at = 0;
+        for (size_t i = 0; i + 1 < n; i++) {
+            size_t rank = naive_rank(bpe, ids[i], ids[i + 1]);
+            if (rank >= best) continue;
+            best = rank;
+            at = i;
+        }
+        if (best == bpe->merge.n) return n;
+        ids[at] = bpe->merge.at[best].made;
+        memmove(ids + at + 1, ids + at + 2, (n - at - 2) * sizeof *ids);
+        n--;
+    }
+}
+
+/* A vocabulary of all bytes, id = byte, and <|endoftext|>. */
+static inline ech_bpe *naive_bytes(ech_bpe_pattern pattern)
+{
+    static const char end[] = "<|endoftext|>";
+    ech_bpe *bpe = ech_bpe_create();
+    bpe->pattern = pattern;
+    for (int i = 0; i < 256; i++) {
+        unsigned char byte = (unsigned char)i;
+        ech_bpe_put(bpe, i, &byte, 1, true);
+    }
+    ech_bpe_put(bpe, 256, end, strlen(end), true);
+    ech_bpe_put_added(bpe, (ech_bpe_added){256, true, false});
+    bpe->begin_of_text = bpe->end_of_text = 256;
+    return bpe;
+}
+
+/* One more merge of any two tokens, and its token if there is none of these bytes. A pair that there is
+ * already is left out. */
+static inline void naive_add(ech_bpe *bpe, uint32_t left, uint32_t right)
+{
+    int32_t a = (int32_t)(left % bpe->token.n), b = (int32_t)(right % bpe->token.n);
+    if (a == 256 || b == 256 || naive_rank(bpe, a, b) < bpe->merge.n) return;
+    ech_text both = {0};
+    ech_text_append_bytes(&both, bpe->bytes.at + bpe->token.at[a].at, bpe->token.at[a].n);
+    ech_text_append_bytes(&both, bpe->bytes.at + bpe->token.at[b].at, bpe->token.at[b].n);
+    if (ech_bpe_find(bpe, both.at, both.n) == ECH_BPE_NONE)
+        ech_bpe_put(bpe, (int32_t)bpe->token.n, both.at, both.n, true);
+    ech_bpe_put_merge(bpe, a, b);
+    ech_text_free(&both);
+}
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tokenizer files that are damaged, hostile, or of another kind: one line that names file and key, and no
+ * more memory than the file itself asks for.
+ */
+#include "data/scratch.h"
+
+#include <sys/resource.h>
+
+#include "data/bpe.h"
+
+/* A whole tokenizer.json, of which each test replaces one part. */
+typedef struct parts {
+    const char *added, *normalizer, *pre_tokenizer, *decoder, *more_model, *more_vocabulary,
+        *merges;
+} parts;
+
+static const parts good = {
+    .added = "{\"id\": 256, \"content\": \"<|endoftext|>\", \"special\": true}",
+    .normalizer = "null",
+    .pre_tokenizer = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}",
+    .decoder = "{\"type\": \"ByteLevel\"}",
+    .more_model = "",
+    .more_vocabulary = ", \"ab\": 257",
+    .merges = "\"a b\"",
+};
+
+static void write_tokenizer(const parts *p)
+{
+    ech_text out = {0};
+    ech_text_append(&out,
+                    "{\"added_tokens\": [%s], \"normalizer\": %s, \"pre_tokenizer\": %s,\n"
+                    "\"decoder\": %s, \"model\": {\"type\": \"BPE\"%s, \"vocab\": {\"<\": 60",
+                    p->added, p->normalizer, p->pre_tokenizer, p->decoder, p->more_model);
+    for (int i = 0; i < 256; i++) {
+        unsigned char byte = (unsigned char)i;
+        ech_text_append(&out, i == 60 ? "" : ", \"");
+        if (i == 60) continue;
+        if (byte == '"' || byte == '\\') ech_text_append(&out, "\\");
+        ech_bpe_show(&byte, 1, &out);
+        ech_text_append(&out, "\": %d", i);
+    }
+    ech_text_append(&out, "%s}, \"merges\": [%s]}}\n", p->more_vocabulary, p->merges);
+    write_file("tokenizer.json", out.at, out.n);
+    ech_text_free(&out);
+}
+
+static ech_status open_written(void)
+{
+    ech_tokenizer *tokenizer = NULL;
+    ech_clear_error();
+    ech_status status = ech_tokenizer_open(scratch, &tokenizer);
+    assert_true((status == ECH_OK) == (tokenizer != NULL));
+    ech_tokenizer_close(tokenizer);
+    return status;
+}
+
+static void assert_opens(parts p)
+{
+    write_tokenizer(&p);
+    if (open_written() != ECH_OK) fail_msg("%s", ech_last_error());
+}
+
+static void assert_refused(parts p, const char *why)
+{
+    write_tokenizer(&p);
+    assert_int_not_equal(open_written(), ECH_OK);
+    assert_error_has("tokenizer.json");
+    assert_error_has(why);
+    assert_null(strchr(ech_last_error(), '\n'));
+}
+
+/* `good` with another text in one place. */
+static parts with(size_t part, const char *text)
+{
+    parts p = good;
+    memcpy((char *)&p + part, &text, sizeof text);
+    return p;
+}
+#define WITH(part, text) with(offsetof(parts, part), text)
+
+static const char llama3_split[] =
+    "{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+    "\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "
+    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}, "
+    "\"behavior\": \"%s\", \"invert\": %s}";
+static const char plain_level[] =
+    "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": %s}";
+
+static parts with_split(const char *behavior, const char *invert, const char *use_regex)
+{
+    static char text[2048];
+    int n = snprintf(text, sizeof text, "{\"type\": \"Sequence\", \"pretokenizers\": [");
+    n += snprintf(text + n, sizeof text - (size_t)n, llama3_split, behavior, invert);
+    n += snprintf(text + n, sizeof text - (size_t)n, ", ");
+    n += snprintf(text + n, sizeof text - (size_t)n, plain_level, use_regex);
+    snprintf(text + n, sizeof text - (size_t)n, "]}");
+    return WITH(pre_tokenizer, text);
+}
+
+static void test_opens(void **state)
+{
+    (void)state;
+    assert_opens(good);
+    assert_opens(WITH(merges, "[\"a\", \"b\"]"));
+    assert_opens(WITH(merges, ""));
+    assert_opens(WITH(normalizer, "{\"type\": \"NFC\"}"));
+    assert_opens(WITH(normalizer, "{\"type\": \"Sequence\", \"normalizers\": []}"));
+    assert_opens(
+        WITH(normalizer, "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}]}"));
+    assert_opens(WITH(more_model, ", \"dropout\": null, \"end_of_word_suffix\": \"\""));
+    assert_opens(WITH(decoder, "null"));
+    assert_opens(with_split("Isolated", "false", "false"));
+    assert_opens(with_split("Removed", "true", "false"));
+    /* Any characters, as long as they are added: also in the model's vocabulary. */
+    parts p = WITH(more_vocabulary, ", \"ab\": 257, \"\xef\xbd\x9c\xe2\x96\x81\": 300");
+    p.added = "{\"id\": 256, \"content\": \"</s>\"}, {\"id\": 300, \"content\": "
+              "\"\xef\xbd\x9c\xe2\x96\x81\"}";
+    assert_opens(p);
+}
+
+static void test_other_kinds(void **state)
+{
+    (void)state;
+    assert_refused(WITH(more_model, ", \"dropout\": 0.1"), "model.dropout");
+    assert_refused(WITH(more_model, ", \"continuing_subword_prefix\": \"##\""),
+                   "model.continuing_subword_prefix");
+    assert_refused(WITH(more_model, ", \"end_of_word_suffix\": \"</w>\""),
+                   "model.end_of_word_suffix");
+    assert_refused(WITH(normalizer, "{\"type\": \"NFKC\"}"), "normalizer: null and NFC work");
+    assert_refused(WITH(normalizer, "7"), "normalizer: null and NFC work");
+    assert_refused(WITH(decoder, "{\"type\": \"Metaspace\"}"), "decoder: ByteLevel works");
+    assert_refused(WITH(pre_tokenizer, "null"), "pre_tokenizer: neither ByteLevel");
+    assert_refused(WITH(pre_tokenizer, "{\"type\": \"Metaspace\"}"), "pre_tokenizer: neither");
+    assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": []}"),
+                   "neither");
+    assert_refused(WITH(pre_tokenizer, "{\"type\": \"ByteLevel\"}"), "add_prefix_space");
+    assert_refused(WITH(pre_tokenizer, "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}"),
+                   "add_prefix_space is not supported; set it to false");
+    assert_refused(with_split("Isolated", "false", "true"), "its use_regex is false");
+    assert_refused(with_split("MergedWithNext", "false", "false"), "behavior Isolated");
+    assert_refused(with_split("Isolated", "true", "false"), "behavior Isolated");
+    assert_refused(WITH(more_vocabulary, ", \"\xe2\x96\x81the\": 257"),
+                   "model.vocab: \"\xe2\x96\x81the\" is not written in byte-level characters");
+}
+
+static void test_foreign_pattern(void **state)
+{
+    (void)state;
+    const char *const patterns[] = {"(a+)+$", "", "\\\\w+", "(?:(?:a*)*)*b"};
+    for (int i = 0; i < 4; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
+                 "{\"Regex\": \"%s\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
+                 "\"add_prefix_space\": false, \"use_regex\": false}]}",
+                 patterns[i]);
+        assert_refused(WITH(pre_tokenizer, text),
+                       "is not known; the patterns are: gpt2 llama3 qwen2 (see docs/formats.md)");
+    }
+}
+
+static void test_ids(void **state)
+{
+    (void)state;
+    assert_refused(WITH(more_vocabulary, ", \"ab\": 65"), "\"ab\" has id 65, which another token");
+    assert_refused(WITH(more_vocabulary, ", \"ab\": 2000000000"), "ids are 0 and above, below 15");
+    assert_refused(WITH(more_vocabulary, ", \"ab\": 9223372036854775807"), "ids are 0 and above");
+    assert_refused(WITH(more_vocabulary, ", \"ab\": -1"), "\"ab\" has id -1");
+    assert_refused(WITH(more_vocabulary, ", \"ab\": 1.5"), "is no whole number");
+    assert_refused(WITH(more_vocabulary, ", \"ab\": \"7\""), "is no whole number");
+    assert_refused(WITH(more_vocabulary, ", \"a\": 257"), "tokenizer.json:2:");
+    assert_refused(WITH(added, "{\"id\": 65, \"content\": \"<|endoftext|>\"}"),
+                   "added_tokens[0]: \"<|endoftext|>\" has id 65, which another token has");
+    assert_refused(WITH(added, "{\"id\": 256, \"content\": \"ab\"}"), "has id 256 here and 257 in");
+    assert_refused(WITH(added, "{\"id\": 1e9, \"content\": \"x\"}"), "is no whole number");
+    assert_refused(WITH(added, "{\"id\": 400000000, \"content\": \"xyz\"}"), "ids are 0 and above");
+    assert_refused(
+        WITH(added, "{\"id\": 256, \"content\": \"x y\"}, {\"id\": 258, \"content\": \"x y\"}"),
+        "added_tokens[1]: \"x y\" comes twice");
+}
+
+static void test_merges(void **state)
+{
+    (void)state;
+    assert_refused(WITH(merges, "\"a b\", \"a c\""), "model.merges[1]: what it makes is not in");
+    assert_refused(WITH(merges, "\"abc b\""), "model.merges[0]: \"abc\" is not in the vocabulary");
+    assert_refused(WITH(merges, "\"a b\", \"a b\""), "merge 1 is merge 0 again");
+    assert_refused(WITH(merges, "\"ab\""), "model.merges[0]: neither");
+    assert_refused(WITH(merges, "\"a b c\""), "model.merges[0]: neither");
+    assert_refused(WITH(merges, "[\"a\"]"), "model.merges[0]: neither");
+    assert_refused(WITH(merges, "[\"a\", 7]"), "model.merges[0]: neither");
+    assert_refused(WITH(merges, "null"), "model.merges[0]: neither");
+    assert_refused(WITH(merges, "\" b\""), "model.merges[0]: \"\" is not in the vocabulary");
+}
+
+static void test_added(void **state)
+{
+    (void)state;
+    const char *const flags[] = {"single_word", "lstrip", "rstrip"};
+    char text[4096], content[2048];
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "{\"id\": 256, \"content\": \"x y\", \"%s\": true}", flags[i]);
+        snprintf(content, sizeof content, "added_tokens[0]: %s is not supported", flags[i]);
+        assert_refused(WITH(added, text), content);
+    }
+    assert_refused(WITH(added, "{\"id\": 256}"), "added_tokens[0]: content");
+    assert_refused(WITH(added, "{\"id\": 256, \"content\": \"\"}"), "added_tokens[0]: content");
+    assert_refused(WITH(added, "7"), "added_tokens[0]: content");
+    memset(content, 'x', 1025);
+    content[1025] = 0;
+    snprintf(text, sizeof text, "{\"id\": 256, \"content\": \"%s\"}", content);
+    assert_refused(WITH(added, text), "a string of 1 to 1024 bytes is due");
+}
+
+static void assert_text_refused(const char *text, size_t n, const char *why)
+{
+    write_file("tokenizer.json", text, n);
+    assert_int_not_equal(open_written(), ECH_OK);
+    assert_error_has("tokenizer.json");
+    assert_error_has(why);
+}
+
+static void test_no_tokenizer(void **state)
+{
+    (void)state;
+    const char *const texts[][2] = {
+        {"", "bad JSON"},
+        {"[]", "the JSON is no object"},
+        {"{\"a\": 1}", "pre_tokenizer: neither"},
+        {"{\"a\": \"\\u0000\"}", "bad JSON"},
+        {"{\"a\": \"\xff\"}", "bad JSON"},
+        {"{\"a\": 1, \"a\": 2}", "bad JSON: duplicate"},
+        {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}}",
+         "\"model\""},
+        {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"model\": "
+         "{\"type\": \"Unigram\"}}",
+         "model.type is Unigram"},
+        {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"model\": "
+         "{\"vocab\": [], \"merges\": []}}",
+         "model.vocab: no object"},
+        {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"model\": "
+         "{\"vocab\": {}, \"merges\": []}}",
+         "no token for byte 0x00"},
+        {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"model\": "
+         "{\"vocab\": {}}}",
+         "model.merges: no array"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        assert_text_refused(texts[i][0], strlen(texts[i][0]), texts[i][1]);
+    unlink(in_scratch("tokenizer.json"));
+    assert_int_equal(open_written(), ECH_EUSAGE);
+    assert_error_has("holds no tokenizer: neither tokenizer.json, nor encoder.json and vocab.bpe");
+}
+
+/* A small file that would fill memory, or the stack, as a tree of values. */
+static void test_bombs(void **state)
+{
+    (void)state;
+    enum { BYTES = 8 << 20, MOST_KIB = 200 << 10 };
+    struct rusage before, after;
+    char *text = ech_calloc(BYTES, 1);
+    getrusage(RUSAGE_SELF, &before);
+    memset(text, '[', BYTES);
+    assert_text_refused(text, BYTES, "is beyond what such a file can need");
+    for (int i = 0; i < BYTES; i += 3)
+        memcpy(text + i, "[],", BYTES - i < 3 ? (size_t)(BYTES - i) : 3);
+    text[0] = '[';
+    assert_text_refused(text, BYTES, "is beyond what such a file can need");
+    getrusage(RUSAGE_SELF, &after);
+    assert_true(after.ru_maxrss - before.ru_maxrss < MOST_KIB);
+    free(text);
+}
+
+static void test_ends(void **state)
+{
+    (void)state;
+    const char *const configs[][2] = {
+        {"{\"eos_token\": \"<|end|>\"}",
+         "tokenizer_config.json: eos_token: \"<|end|>\" is no token"},
+        {"{\"eos_token\": 7}", "tokenizer_config.json: eos_token: neither"},
+        {"{\"bos_token\": {\"content\": \"no\"}}",
+         "tokenizer_config.json: bos_token: \"no\" is no"},
+        {"{", "tokenizer_config.json:1:1: bad JSON"},
+        /* Hugging Face writes "no limit" so; it is read over. */
+        {"{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": \"<|end|>\"}",
+         "is no token"},
+    };
+    parts none = WITH(added, "");
+    write_tokenizer(&none);
+    assert_int_equal(open_written(), ECH_EINPUT);
+    assert_error_has("which token ends a text?");
+    write_tokenizer(&good);
+    for (int i = 0; i < 5; i++) {
+        write_file("tokenizer_config.json", configs[i][0], strlen(configs[i][0]));
+        assert_int_not_equal(open_written(), ECH_OK);
+        assert_error_has(configs[i][1]);
+    }
+    const char last[] = "{\"eos_token\": {\"content\": \"ab\"}}";
+    write_file("tokenizer_config.json", last, strlen(last));
+    ech_tokenizer *tokenizer;
+    assert_int_equal(ech_tokenizer_open(in_scratch("tokenizer.json"), &tokenizer), ECH_OK);
+    assert_int_equal(ech_tokenizer_end_of_text(tokenizer), 257);
+    ech_tokenizer_close(tokenizer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_opens),
+        SCRATCH_TEST(test_other_kinds),
+        SCRATCH_TEST(test_foreign_pattern),
+        SCRATCH_TEST(test_ids),
+        SCRATCH_TEST(test_merges),
+        SCRATCH_TEST(test_added),
+        SCRATCH_TEST(test_no_tokenizer),
+        SCRATCH_TEST(test_bombs),
+        SCRATCH_TEST(test_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Learning a vocabulary: the commonest pairs first, ties by id, the same from pieces and in any order of
+ * texts. check_bpe.py holds it against Hugging Face's trainer.
+ */
+#include "data/scratch.h"
+
+enum { BYTES_AND_END = 257 };
+
+static ech_status learn(const char *pattern, const char *const *texts, int n, int64_t vocabulary,
+                        ech_text *tokens)
+{
+    ech_bpe_trainer *trainer;
+    ech_text config = {0};
+    ECH_TRY(ech_bpe_trainer_create(pattern, &trainer));
+    for (int i = 0; i < n; i++)
+        assert_int_equal(ech_bpe_trainer_add(trainer, texts[i], strlen(texts[i])), ECH_OK);
+    ech_status status = ech_bpe_trainer_finish(trainer, vocabulary, NULL, tokens, &config);
+    ech_bpe_trainer_destroy(trainer);
+    ech_text_free(&config);
+    return status;
+}
+
+/* "merges" of a tokenizer.json, blanks and newlines left out. */
+static void assert_merges(const ech_text *tokens, const char *expected)
+{
+    char have[4096];
+    size_t n = 0;
+    const char *at = strstr(tokens->at, "\"merges\": ");
+    assert_non_null(at);
+    for (at += strlen("\"merges\": "); *at && n + 1 < sizeof have; at++)
+        if (*at != ' ' && *at != '\n') have[n++] = *at;
+    have[n] = 0;
+    assert_string_equal(have, expected);
+}
+
+static void test_merges(void **state)
+{
+    (void)state;
+    /* l-o 6; then blank-lo and lo-w 5 each: the lower ids first; blank-lo-w 4; e-r and low-e 2. */
+    const char *const texts[] = {"low low low lower lower lot"};
+    ech_text tokens = {0};
+    assert_int_equal(learn("gpt2", texts, 1, BYTES_AND_END + 4, &tokens), ECH_OK);
+    assert_merges(&tokens, "[[\"l\",\"o\"],[\"\xc4\xa0\",\"lo\"],[\"\xc4\xa0lo\",\"w\"],"
+                           "[\"e\",\"r\"]]}}");
+    assert_non_null(strstr(tokens.at, "\"<|endoftext|>\": 0,"));
+    assert_non_null(strstr(tokens.at, "\"!\": 1,"));
+    assert_non_null(strstr(tokens.at, "\"lo\": 257,"));
+    ech_text_free(&tokens);
+}
+
+static void test_order_of_texts(void **state)
+{
+    (void)state;
+    const char *const texts[] = {"one two three four five", "three tree\nthree trees 333",
+                                 "five four"};
+    const char *const turned[] = {texts[2], texts[0], texts[1]};
+    ech_text first = {0}, second = {0};
+    assert_int_equal(learn("llama3", texts, 3, BYTES_AND_END + 20, &first), ECH_OK);
+    assert_int_equal(learn("llama3", turned, 3, BYTES_AND_END + 20, &second), ECH_OK);
+    assert_string_equal(first.at, second.at);
+    ech_text_free(&first);
+    ech_text_free(&second);
+}
+
+/* aaaa: merges within a word overlap, and a token of one merge is the part of the next. */
+static void test_repeated_letter(void **state)
+{
+    (void)state;
+    const char *const texts[] = {"aaaaaaaa"};
+    ech_text tokens = {0};
+    assert_int_equal(learn("gpt2", texts, 1, BYTES_AND_END + 3, &tokens), ECH_OK);
+    assert_merges(&tokens, "[[\"a\",\"a\"],[\"aa\",\"aa\"],[\"aaaa\",\"aaaa\"]]}}");
+    tokens.n = 0;
+    assert_int_equal(learn("gpt2", texts, 1, BYTES_AND_END + 4, &tokens), ECH_EINPUT);
+    assert_error_has("the texts have 260 tokens to learn, not 261");
+    assert_int_equal(tokens.n, 0);
+    ech_text_free(&tokens);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    ech_text tokens = {0};
+    const char *const texts[] = {"a"};
+    assert_int_equal(learn("whole", texts, 1, 300, &tokens), ECH_EUSAGE);
+    assert_error_has("pattern whole: not one of: gpt2 llama3 qwen2");
+    assert_int_equal(learn("gpt2", texts, 1, 256, &tokens), ECH_EUSAGE);
+    assert_error_has("257 (bytes and end-of-text) to 10000000 work");
+    assert_int_equal(learn("gpt2", texts, 1, 10000001, &tokens), ECH_EUSAGE);
+    ech_text_free(&tokens);
+}
+
+/* Files longer than a piece, one of them no UTF-8; what was learnt opens and encodes. */
+static void test_files(void **state)
+{
+    (void)state;
+    enum { BYTES = 3 << 20 };
+    char *text = ech_calloc(BYTES, 1);
+    for (int i = 0; i < BYTES; i++) text[i] = "the cat sat on the mat. "[i % 24];
+    ech_file_make_folder(in_scratch("in"));
+    write_file("in/text", text, BYTES);
+    write_file("in/junk", "\xff\xfe\xff\xfe", 4);
+    const ech_bpe_training training = {.in = in_scratch("in"),
+                                       .out = in_scratch("deep/out"),
+                                       .pattern = "gpt2",
+                                       .vocabulary = 264};
+    assert_int_equal(ech_data_train_bpe(&training), ECH_OK);
+    ech_tokenizer *tokenizer;
+    assert_int_equal(ech_tokenizer_open(in_scratch("deep/out"), &tokenizer), ECH_OK);
+    assert_int_equal(ech_tokenizer_vocabulary(tokenizer), 264);
+    assert_int_equal(ech_tokenizer_end_of_text(tokenizer), 0);
+    ech_coder *coder = ech_coder_create(tokenizer);
+    ech_ids ids = {0};
+    ech_text back = {0};
+    assert_int_equal(ech_coder_encode(coder, text, 24, &ids), ECH_OK);
+    assert_true(ids.n < 20);
+    for (size_t i = 0; i < ids.n; i++) ech_tokenizer_decode(tokenizer, ids.at[i], &back);
+    assert_int_equal(back.n, 24);
+    assert_memory_equal(back.at, text, 24);
+    ech_text_free(&back);
+    free(ids.at);
+    free(text);
+    ech_coder_destroy(coder);
+    ech_tokenizer_close(tokenizer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_order_of_texts),
+        cmocka_unit_test(test_repeated_letter),
+        cmocka_unit_test(test_refused),
+        SCRATCH_TEST(test_files),
+    };
+    ech_log_set_quiet(true);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * config.json into the model section: what fills keys, what may not differ, what is refused and by
+ * which name; and what we export imports again.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "model/import_names.h"
+
+#define GPT2                                                                                       \
+    "\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, "                    \
+    "\"n_positions\": 64, \"vocab_size\": 300"
+#define LLAMA                                                                                      \
+    "\"model_type\": \"llama\", \"hidden_size\": 32, \"num_hidden_layers\": 2, "                   \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300"
+#define SCALING                                                                                    \
+    "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
+    "\"original_max_position_embeddings\": 8192"
+
+static ech_status import(ech_config *config, const char *json)
+{
+    return ech_model_import_text(config, "DIR/config.json", json, strlen(json));
+}
+
+static ech_config *imported(const char *json)
+{
+    ech_config *config = import_config();
+    assert_int_equal(import(config, json), ECH_OK);
+    return config;
+}
+
+static void gpt2_fills(void **state)
+{
+    (void)state;
+    ech_config *config = imported("{" GPT2 ", \"n_inner\": null, \"embd_pdrop\": 0.25}");
+    assert_string_equal(config->model.architecture, "gpt2");
+    assert_int_equal(config->model.hidden_size, 32);
+    assert_int_equal(config->model.num_hidden_layers, 2);
+    assert_int_equal(config->model.num_attention_heads, 4);
+    assert_int_equal(config->model.intermediate_size, 128);
+    assert_int_equal(config->model.max_position_embeddings, 64);
+    assert_int_equal(config->model.vocab_size, 300);
+    assert_int_equal(config->model.tie_word_embeddings, 1);
+    assert_true(config->model.embd_pdrop == 0.25 && config->model.attn_pdrop == 0.1);
+    ech_config_destroy(config);
+}
+
+static void check_rope(const char *json, double theta, const char *scaling)
+{
+    ech_config *config = imported(json);
+    assert_true(config->model.rope_theta == theta);
+    assert_string_equal(config->model.rope_scaling, scaling);
+    if (strcmp(scaling, "llama3") == 0) {
+        assert_true(config->model.rope_scaling_factor == 8);
+        assert_true(config->model.rope_scaling_high_freq_factor == 4);
+        assert_int_equal(config->model.rope_scaling_original_max_position_embeddings, 8192);
+    }
+    ech_config_destroy(config);
+}
+
+static void llama_fills(void **state)
+{
+    (void)state;
+    check_rope("{" LLAMA "}", 10000, "none");
+    check_rope("{" LLAMA ", \"rope_theta\": 7e5, \"rope_scaling\": null}", 7e5, "none");
+    check_rope("{" LLAMA ", \"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"llama3\", " SCALING
+               "}}",
+               5e5, "llama3");
+    check_rope("{" LLAMA ", \"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 5e5, "
+               "" SCALING "}}",
+               5e5, "llama3");
+    check_rope("{" LLAMA ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 9}}",
+               9, "none");
+    ech_config *config = imported("{" LLAMA ", \"attention_dropout\": 0.5}");
+    assert_true(config->model.rms_norm_eps == 1e-6 && config->model.attn_pdrop == 0.5);
+    assert_int_equal(config->model.num_key_value_heads, 4);
+    assert_int_equal(config->model.tie_word_embeddings, 0);
+    ech_config_destroy(config);
+}
+
+/* What is exported is imported as the same section. */
+static void there_and_back(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{" GPT2 ", \"tie_word_embeddings\": false}",
+        "{" LLAMA ", \"num_key_value_heads\": 2, \"rope_scaling\": {\"rope_type\": \"llama3\", "
+        "" SCALING "}}"};
+    for (int i = 0; i < 2; i++) {
+        ech_config *config = imported(texts[i]);
+        ech_text json = {0}, before = {0}, after = {0};
+        assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
+        ech_family_find(config->model.architecture)->export_json(config, 7, ECH_BF16, &json);
+        ech_config *back = imported(json.at);
+        assert_int_equal(ech_model_resolve(back, 300), ECH_OK);
+        ech_config_print(config, &before);
+        ech_config_print(back, &after);
+        assert_string_equal(before.at, after.at);
+        ech_text_free(&json);
+        ech_text_free(&before);
+        ech_text_free(&after);
+        ech_config_destroy(config);
+        ech_config_destroy(back);
+    }
+}
+
+static void says_both_values(void **state)
+{
+    (void)state;
+    bool quiet = ech_log_set_quiet(true);
+    ech_config *config = import_config();
+    assert_int_equal(ech_config_set(config, "model.hidden_size=64"), ECH_OK);
+    assert_int_equal(import(config, "{" GPT2 "}"), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "model.hidden_size = 64"));
+    assert_non_null(strstr(ech_last_error(), "DIR/config.json says 32"));
+    ech_config_destroy(config);
+    config = import_config();
+    assert_int_equal(ech_config_set(config, "model.hidden_size=32"), ECH_OK);
+    assert_int_equal(ech_config_set(config, "model.intermediate_size=auto"), ECH_OK);
+    assert_int_equal(ech_config_set(config, "model.attn_pdrop=0.3"), ECH_OK);
+    assert_int_equal(import(config, "{" GPT2 "}"), ECH_OK);
+    assert_int_equal(config->model.intermediate_size, 128);
+    assert_true(config->model.attn_pdrop == 0.3);
+    ech_config_destroy(config);
+    ech_log_set_quiet(quiet);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    const struct {
+        const char *json, *part;
+    } cases[] = {
+        {"[]", "no object"},
+        {"{\"n_embd\": 3}", "model_type"},
+        {"{\"model_type\": \"mistral\"}", "mistral"},
+        {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "n_layer"},
+        {"{" GPT2 ", \"n_embd\": 3}", "duplicate"},
+        {"{" GPT2 ", \"activation_function\": \"gelu\"}", "activation_function = \"gelu\""},
+        {"{" GPT2 ", \"scale_attn_by_inverse_layer_idx\": true}", "scale_attn_by_inverse_layer"},
+        {"{" GPT2 ", \"scale_attn_weights\": false}", "scale_attn_weights"},
+        {"{" GPT2 ", \"add_cross_attention\": true}", "add_cross_attention"},
+        {"{" GPT2 ", \"layer_norm_epsilon\": \"1e-5\"}", "layer_norm_epsilon"},
+        {"{" GPT2 ", \"resid_pdrop\": 3}", "model.resid_pdrop = 3: out of bounds"},
+        {"{" LLAMA ", \"hidden_act\": \"relu\"}", "hidden_act"},
+        {"{" LLAMA ", \"attention_bias\": true}", "attention_bias"},
+        {"{" LLAMA ", \"mlp_bias\": true}", "mlp_bias"},
+        {"{" LLAMA ", \"sliding_window\": 4096}", "sliding_window"},
+        {"{" LLAMA ", \"head_dim\": 16}", "head_dim"},
+        {"{" LLAMA ", \"head_dim\": \"8\"}", "head_dim"},
+        {"{" LLAMA ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor"},
+        {"{" LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\"}}", "rope_type = \"yarn\""},
+        {"{" LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "linear"},
+        {"{" LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\"}}", "factor"},
+        {"{" LLAMA ", \"rope_scaling\": 3}", "rope_scaling"},
+        {"{" LLAMA ", \"quantization_config\": {}}", "quantization_config"},
+        {"{" LLAMA ", \"num_key_value_heads\": 0}", "num_key_value_heads"},
+        {"{" LLAMA ", \"num_key_value_heads\": 1e99}", "num_key_value_heads"},
+        {"{" LLAMA "", "bad JSON"}};
+    bool quiet = ech_log_set_quiet(true);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_config *config = import_config();
+        if (import(config, cases[i].json) == ECH_OK) fail_msg("accepted: %s", cases[i].json);
+        if (!strstr(ech_last_error(), cases[i].part) ||
+            !strstr(ech_last_error(), "DIR/config.json"))
+            fail_msg("\"%s\" does not say \"%s\"", ech_last_error(), cases[i].part);
+        ech_config_destroy(config);
+    }
+    ech_log_set_quiet(quiet);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_fills), cmocka_unit_test(llama_fills),
+                                       cmocka_unit_test(there_and_back),
+                                       cmocka_unit_test(says_both_values),
+                                       cmocka_unit_test(refuses)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

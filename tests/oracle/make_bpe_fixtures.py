@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/fixtures/bpe: small vocabularies trained by Hugging Face's library `tokenizers`, and the
+ids it gives to texts. make_bpe_fixtures.py FOLDER
+
+NAME.json is a tokenizer.json. NAME.cases has, for each text: its length in bytes (u32), its UTF-8, the
+count of ids (u32), the ids (i32), and the length (u32) and bytes of the text as it is normalized.
+"""
+import pathlib
+import random
+import struct
+import sys
+import unicodedata
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+PATTERNS = {"gpt2": None, "llama3": LLAMA3, "qwen2": LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")}
+PROSE = """It is not because things are difficult that we do not dare; it's because we don't dare that they're
+difficult. We'll see what we've seen, I'd say: 1, 22, 333, 4444, 55555. Der Äpfel Größe übt größere Übung.
+Привет, мир! Как дела, мир? Καλημέρα κόσμε. 東京都は日本の首都です。日本の東京。안녕하세요 세계. 🙂🙂 👩‍👩‍👧 🇩🇪
+for (int i = 0; i < n; i++) { sum += x[i]; }\n\n\treturn sum;\r\n\r\n    if (done) break;\n"""
+WHITE = [" ", "  ", "   ", "\n", "\r\n", " \n ", "\t\t", "\u00a0", "\u180e", "\u2028", "\u2029", "\u3000", "\u0085",
+         "\u1680", "\u2003", "\u200b", "\u202f", "\u205f", "\v", "\f", "\ufeff"]
+TEXTS = [
+    "", " ", "a", PROSE, PROSE.upper(), "".join(map(chr, range(256))), "".join(map(chr, range(256, 1400))),
+    "it's IT'S It'S we're WE'RE we'Re I'll I'LL they've 'tis 'Twas '' 's's'S it'\u017f 'd'D'm'M",
+    "0 12 123 1234 12345 123456 1234567 ½ ² Ⅷ ٣٤٥٦ 𝟘𝟙𝟚𝟛", "a" * 3000, "ab" * 500, " " * 500, "\n" * 500, "1" * 500,
+    "!" * 300 + "\r\n\r\n", "Größe" * 200, "日本" * 300, "🙂" * 100, "e\u0301 o\u0308\u0323 \u1112\u1161\u11ab \u212b \u2126 \ufb01",
+    "<|endoftext|>", "a<|endoftext|>b <|endoftext|> c", "<|end", "<|im_start|>user\nhi<|im_end|>\n",
+    "<|im_start|><|im_start|>x<|im_start", "<<|endoftext|>>", "new york, New York", "the new yorker",
+    "x=1;y='t';z=\"don't\"", "https://example.org/?q=1&r=%20#top", "\u0000\u0001\u007f", "\U0001f9d1\u200d\U0001f4bb",
+]
+
+
+def texts():
+    random_ = random.Random(5)
+    words = PROSE.split() + ["<|endoftext|>", "<|im_start|>", "new york", "'s", "'LL", "12345", "!!", "--"]
+    out = TEXTS + [f"a{w}{v}b" for w in WHITE for v in WHITE[::3] + [""]] + [f"{w}1{w}!{w}" for w in WHITE]
+    for _ in range(150):
+        out.append("".join(random_.choice(words) + random_.choice(WHITE + ["", "", " ", " "])
+                           for _ in range(random_.randint(1, 25))))
+    return out
+
+
+def train(name):
+    made = Tokenizer(models.BPE(ignore_merges=name == "llama3"))
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=name == "gpt2")
+    made.pre_tokenizer = level if name == "gpt2" else pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(PATTERNS[name]), "isolated"), level])
+    made.decoder = decoders.ByteLevel()
+    if name == "qwen2":
+        made.normalizer = normalizers.NFC()
+    made.train_from_iterator([PROSE], trainers.BpeTrainer(
+        vocab_size=420, special_tokens=["<|endoftext|>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    made.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    if name != "qwen2":
+        made.add_tokens([AddedToken("new york", normalized=True)])
+    return made
+
+
+def counted(items):
+    return struct.pack("<I", len(items)) + items
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(exist_ok=True)
+    for name in PATTERNS:
+        made = train(name)
+        made.save(str(folder / f"{name}.json"), pretty=False)
+        cases = b""
+        for text in texts():
+            ids = made.encode(text, add_special_tokens=False).ids
+            normal = unicodedata.normalize("NFC", text) if name == "qwen2" else text
+            cases += counted(text.encode()) + struct.pack("<I", len(ids)) + struct.pack(f"<{len(ids)}i", *ids)
+            cases += counted(normal.encode())
+        (folder / f"{name}.cases").write_bytes(cases)
+
+
+main()
