@@ -18,12 +18,14 @@
 #include "checkpoint/folder.h"
 
 static const char about[] =
-    "list: one line for each checkpoint, newest first; looks at manifests, headers and sizes. "
-    "verify: reads every byte and compares all checksums."
-    "\vDIR is a run directory, a folder of checkpoints or one checkpoint. list exits with 0 "
-    "whatever "
-    "it finds, and says of what is broken why; verify exits with 0 if all are whole, with 1 if "
-    "not.";
+    "Says which checkpoints there are in DIR (a run directory, a folder of checkpoints, or one of "
+    "them), "
+    "and whether they are whole."
+    "\v'list' prints a line for each, newest first, and what is wrong with it if it is broken, as "
+    "far as "
+    "its manifest, headers and sizes tell. It exits with 0 whatever it finds.\n\n"
+    "'verify' also reads every byte and compares all checksums. It exits with 0 if all are whole, "
+    "with 1 if not, or if none is finished.";
 
 typedef struct checkpoint_arguments {
     const char *action, *directory;
@@ -126,7 +128,8 @@ static ech_status verify(const ech_folder *folders, size_t n, int *code)
         fflush(stdout); /* the next one may take minutes */
         ech_checkpoint_close(checkpoint);
     }
-    if (whole < all) *code = ECH_EXIT_FAILED;
+    if (all == 0) printf("no finished checkpoint: what is being written or was left is not one\n");
+    if (all == 0 || whole < all) *code = ECH_EXIT_FAILED;
     return ECH_OK;
 }
 

@@ -10,17 +10,20 @@
 #include "tensor/convert.h"
 
 static const char about[] =
-    "Turns a model file of llm.c (versions 3 and 5) or llama2.c (version 1 and legacy, fp32), or a "
-    "Hugging Face folder of GPT-2 or Llama in any of its forms, into the folder OUT: config.json "
-    "and "
-    "one model.safetensors, which model.init_from, `echelon eval', `echelon sample' and Hugging "
-    "Face "
-    "transformers read."
-    "\vRows are read, converted and written one after the other, so a model may be larger than "
-    "memory. What is copied besides: tokenizer.json and its companions.";
+    "Turns a model file of llm.c (versions 3 and 5) or llama2.c (version 1, and legacy), or a "
+    "folder of "
+    "Hugging Face with GPT-2 or Llama, in one file or in shards, into the folder OUT with "
+    "config.json and "
+    "one model.safetensors. Hugging Face's transformers read it, and so do model.init_from, "
+    "'echelon sample' and 'echelon eval'."
+    "\vOf a folder tokenizer.json and its companions are copied too. A model may be larger than "
+    "memory: "
+    "rows are read, converted and written one after the other.";
 
 static const struct argp_option options[] = {
-    {"dtype", 't', "TYPE", 0, "fp32, bf16, fp16 or fp64 (as IN has it)", 0}, {0}};
+    {"dtype", 't', "TYPE", 0,
+     "type of the weights in OUT: fp32, bf16, fp16 or fp64 (default: as in IN)", 0},
+    {0}};
 
 typedef struct convert_arguments {
     const char *in, *out;
@@ -42,7 +45,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (!in->in) argp_error(state, "which model?");
-        if (!in->out) argp_error(state, "where to? OUT is a new folder");
+        if (!in->out || !*in->out) argp_error(state, "where to? OUT is a new folder");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -15,29 +15,43 @@
 #include "device/device.h"
 
 static const char about[] =
-    "Turns a text file, or every file below a folder, into the tokens OUT.bin and OUT.idx "
-    "(Megatron's "
-    "format). A file is one document; of a .jsonl every line is: {\"text\": ...}, or {\"prompt\": "
-    "..., \"completion\": ...}, of which only the completion is trained on."
+    "Turns the text file IN, or every file below the folder IN, into tokens to train on: OUT.bin "
+    "and "
+    "OUT.idx, in Megatron's format. A file is one document. Of a file that ends in .jsonl every "
+    "line "
+    "is one: {\"text\": ...}, or {\"prompt\": ..., \"completion\": ...}, of which only the "
+    "completion "
+    "is trained on."
     "\vWith --valid 0.1 the last tenth of each file goes to OUT-valid and the rest to OUT-train: "
-    "tokens to measure the model with that it has not seen. An import that was interrupted goes on "
-    "where it was (in OUT.tmp) when the same command is given again.";
+    "tokens "
+    "to measure the model with that it has not seen.\n\n"
+    "With --train-bpe the texts become no tokens yet; OUT is then a folder with a tokenizer that "
+    "suits "
+    "them:\n\n"
+    "  echelon data texts/ my-tokenizer --train-bpe 8192\n"
+    "  echelon data texts/ my-tokens --tokenizer my-tokenizer\n\n"
+    "An import that was interrupted goes on where it was (OUT.tmp knows) when the same command is "
+    "given again.";
 
 enum { MOST_WORKERS = 1024, OPTION_TRAIN_BPE = 256, OPTION_PATTERN };
 
 static const struct argp_option options[] = {
+    {NULL, 0, NULL, 0, "How texts are read:", 1},
+    {"binary", 'b', NULL, 0, "take bytes of text files as they are, UTF-8 or not", 1},
+    {"text-key", 'k', "KEY", 0, "key of a text in .jsonl lines (default: text)", 1},
+    {"prompt-key", 'p', "KEY", 0, "key of a prompt in .jsonl lines (default: prompt)", 1},
+    {"completion-key", 'c', "KEY", 0, "key of a completion in .jsonl lines (default: completion)",
+     1},
+    {NULL, 0, NULL, 0, "How they become tokens:", 2},
     {"tokenizer", 't', "SOURCE", 0,
-     "how text becomes tokens: bytes, a tokenizer.json, or a folder with one (bytes)", 0},
-    {"valid", 'v', "SHARE", 0, "share of each file for validation, 0 to below 1 (0: none)", 0},
-    {"workers", 'w', "N", 0, "threads; changes no result (the machine's cores)", 0},
-    {"binary", 'b', NULL, 0, "take bytes of text files as they are, UTF-8 or not", 0},
-    {"text-key", 'k', "KEY", 0, "what .jsonl calls the text (text)", 0},
-    {"prompt-key", 'p', "KEY", 0, "what it calls a prompt (prompt)", 0},
-    {"completion-key", 'c', "KEY", 0, "what it calls a completion (completion)", 0},
-    {"train-bpe", OPTION_TRAIN_BPE, "N", 0,
-     "learn a vocabulary of N tokens from the texts instead, and write OUT/tokenizer.json", 0},
+     "bytes, a tokenizer.json, or a folder with one or with GPT-2's files (default: bytes)", 2},
+    {"valid", 'v', "SHARE", 0, "share of each file for validation, 0 to below 1 (default: 0)", 2},
+    {"workers", 'w', "N", 0, "threads; they change no result (default: one a core)", 2},
+    {NULL, 0, NULL, 0, "Or to learn a tokenizer from them:", 3},
+    {"train-bpe", OPTION_TRAIN_BPE, "N", 0, "write OUT/tokenizer.json with N tokens", 3},
     {"pattern", OPTION_PATTERN, "NAME", 0,
-     "with --train-bpe: how texts are cut into words: gpt2, llama3 or qwen2 (gpt2)", 0},
+     "how it cuts texts into words: as gpt2, llama3 or qwen2 do (default: gpt2)", 3},
+    {NULL, 0, NULL, 0, "Other options:", -1},
     {0}};
 
 typedef struct data_arguments {
@@ -57,7 +71,7 @@ static void check_training(const data_arguments *in, const struct argp_state *st
 static error_t parse_word(data_arguments *in, char *text, struct argp_state *state)
 {
     if (state->arg_num > 1) argp_error(state, "%s: one word too many", text);
-    *(state->arg_num == 0 ? &in->import.in : &in->import.out) = text;
+    *(state->arg_num == 0 ? &in->import.texts.in : &in->import.out) = text;
     return 0;
 }
 
@@ -77,16 +91,16 @@ static error_t parse(int key, char *text, struct argp_state *state)
         in->import.workers = (int)ech_option_int(state, "--workers", text, 1, MOST_WORKERS);
         return 0;
     case 'b':
-        in->import.binary = true;
+        in->import.texts.binary = true;
         return 0;
     case 'k':
-        in->import.text_key = text;
+        in->import.texts.text_key = text;
         return 0;
     case 'p':
-        in->import.prompt_key = text;
+        in->import.texts.prompt_key = text;
         return 0;
     case 'c':
-        in->import.completion_key = text;
+        in->import.texts.completion_key = text;
         return 0;
     case OPTION_TRAIN_BPE:
         in->train_bpe = ech_option_int(state, "--train-bpe", text, 257, 10000000);
@@ -97,7 +111,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case ARGP_KEY_ARG:
         return parse_word(in, text, state);
     case ARGP_KEY_END:
-        if (!in->import.in) argp_error(state, "which text, and where to?");
+        if (!in->import.texts.in) argp_error(state, "which text, and where to?");
         if (!in->import.out) argp_error(state, "where to? OUT is a path without .bin");
         check_training(in, state);
         return 0;
@@ -142,6 +156,15 @@ static void print_part(const char *prefix, const char *part, int64_t tokens)
            ech_count_text(tokens, count));
 }
 
+/* A key with the prefix as a word of the shell; in data.train blanks divide sources. */
+static void print_source(const char *key, const char *prefix, const char *part)
+{
+    bool quoted = strpbrk(prefix, " \t\\") != NULL;
+    printf(" %s%s=", quoted ? "'" : "", key);
+    for (const char *at = prefix; *at; at++) printf("%s%c", strchr(" \t\\", *at) ? "\\" : "", *at);
+    printf("%s%s", part, quoted ? "'" : "");
+}
+
 static void print_result(const data_arguments *in, const ech_import_count *count)
 {
     const char *out = in->import.out;
@@ -153,8 +176,9 @@ static void print_result(const data_arguments *in, const ech_import_count *count
     bool split = in->import.valid > 0, bytewise = strcmp(in->tokenizer, "bytes") == 0;
     print_part(out, split ? "-train" : "", count->tokens);
     if (split) print_part(out, "-valid", count->valid_tokens);
-    printf("next: echelon train RUN.yaml data.train=%s%s", out, split ? "-train" : "");
-    if (split) printf(" data.valid=%s-valid", out);
+    printf("next: echelon train RUN.yaml");
+    print_source("data.train", out, split ? "-train" : "");
+    if (split) print_source("data.valid", out, "-valid");
     printf("%s%s\n", bytewise ? "" : " data.tokenizer=", bytewise ? "" : in->tokenizer);
 }
 
@@ -169,7 +193,7 @@ ech_status ech_command_data(int argc, char **argv, int *code)
     ech_tokenizer *tokenizer;
     argp_parse(&argp, argc, argv, 0, NULL, &in);
     if (in.train_bpe)
-        return ech_learn_tokens(in.import.in, in.import.out, in.train_bpe, in.pattern);
+        return ech_learn_tokens(&in.import.texts, in.import.out, in.train_bpe, in.pattern);
     if (!in.tokenizer) in.tokenizer = "bytes";
     ECH_TRY(ech_tokenizer_open(in.tokenizer, &tokenizer));
     in.import.tokenizer = tokenizer;

@@ -112,13 +112,14 @@ static ech_status print_report(const ech_design *design, const plan_arguments *i
     return status;
 }
 
-static ech_status plan(ech_config *config, const plan_arguments *in)
+static ech_status plan(const ech_run *run, const plan_arguments *in)
 {
     int ranks = 1, local_ranks = 1;
+    ech_config *config = run->config;
     ech_design design;
     ECH_TRY(find_ranks(config, in, &ranks, &local_ranks));
-    ECH_TRY(ech_setup_resolve(config, ranks, local_ranks));
-    ECH_TRY(ech_design_create(config, ranks, &design));
+    ECH_TRY(ech_setup_resolve(config, run->tokenizer, ranks, local_ranks));
+    ECH_TRY(ech_design_create(config, run->tokenizer, ranks, &design));
     ech_status status = print_report(&design, in);
     ech_design_destroy(&design);
     return status;
@@ -133,11 +134,11 @@ ech_status ech_command_plan(int argc, char **argv, int *code)
                               .doc = about,
                               .children = children};
     plan_arguments in = {0};
-    ech_config *config = NULL;
+    ech_run run = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &in);
-    ech_status status = ech_run_config(&in.run, &config);
-    if (status == ECH_OK) status = plan(config, &in);
-    ech_config_destroy(config);
+    ech_status status = ech_run_open(&in.run, &run);
+    if (status == ECH_OK) status = plan(&run, &in);
+    ech_run_close(&run);
     ech_run_arguments_free(&in.run);
     return status;
 }

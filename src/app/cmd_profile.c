@@ -98,27 +98,29 @@ static ech_status write_profile(const ech_profile *profile, const ech_config *co
 }
 
 typedef struct profile_run {
-    const ech_config *config;
+    const ech_run *of;
     const profile_arguments *in;
 } profile_run;
 
 /* The layout may ask for the very profile that is to be made. */
-static ech_status resolve(ech_config *config, ech_comm *comm)
+static ech_status resolve(ech_config *config, const ech_tokenizer *tokenizer, ech_comm *comm)
 {
     ech_config_replace_text(&config->parallel.profile, "");
     if (strcmp(config->parallel.partition, "auto") == 0)
         ech_config_replace_text(&config->parallel.partition, "even");
-    return ech_setup_resolve(config, ech_comm_size(comm), ech_comm_local_size(comm));
+    return ech_setup_resolve(config, tokenizer, ech_comm_size(comm), ech_comm_local_size(comm));
 }
 
 static ech_status profile_rank(ech_comm *comm, void *context)
 {
     const profile_run *run = context;
-    ech_config *config = ech_config_copy(run->config);
+    ech_config *config = ech_config_copy(run->of->config);
+    const ech_tokenizer *tokenizer = run->of->tokenizer;
     ech_profile *profile = NULL;
     ech_model *model = NULL;
-    ech_status status = resolve(config, comm);
-    if (status == ECH_OK) status = ech_measure_blocks(config, comm, run->in->steps, &profile);
+    ech_status status = resolve(config, tokenizer, comm);
+    if (status == ECH_OK)
+        status = ech_measure_blocks(config, tokenizer, comm, run->in->steps, &profile);
     if (status == ECH_OK) status = ech_model_create(config, &model);
     if (status == ECH_OK && ech_comm_rank(comm) == 0)
         status = write_profile(profile, config, model, run->in->out);
@@ -128,9 +130,10 @@ static ech_status profile_rank(ech_comm *comm, void *context)
     return status;
 }
 
-static ech_status profile(ech_config *config, const profile_arguments *in, int *code)
+static ech_status profile(const ech_run *given, const profile_arguments *in, int *code)
 {
-    profile_run run = {config, in};
+    ech_config *config = given->config;
+    profile_run run = {given, in};
     char steps[40], out[4200], *words[] = {steps, out};
     snprintf(steps, sizeof steps, "--steps=%lld", (long long)in->steps);
     snprintf(out, sizeof out, "--out=%s", in->out ? in->out : "");
@@ -138,7 +141,7 @@ static ech_status profile(ech_config *config, const profile_arguments *in, int *
     if (strcmp(config->parallel.partition, "auto") == 0)
         ech_config_replace_text(&config->parallel.partition, "even");
     ech_start start = {.command = "profile",
-                       .config = config,
+                       .run = given,
                        .arguments = &in->run,
                        .options = words,
                        .n = in->out ? 2 : 1,
@@ -155,11 +158,11 @@ ech_status ech_command_profile(int argc, char **argv, int *code)
                               .doc = about,
                               .children = children};
     profile_arguments in = {.steps = 5};
-    ech_config *config = NULL;
+    ech_run run = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &in);
-    ech_status status = ech_run_config(&in.run, &config);
-    if (status == ECH_OK) status = profile(config, &in, code);
-    ech_config_destroy(config);
+    ech_status status = ech_run_open(&in.run, &run);
+    if (status == ECH_OK) status = profile(&run, &in, code);
+    ech_run_close(&run);
     ech_run_arguments_free(&in.run);
     return status;
 }

@@ -15,7 +15,7 @@ static const char about[] =
     "Writes text with a trained model: PROMPT and what follows it, until --tokens tokens are "
     "written "
     "or the model ends the text. DIR is a run directory, a folder of checkpoints (the newest that "
-    "verifies is taken) or one checkpoint."
+    "verifies is taken), one checkpoint, or a Hugging Face model of a supported family."
     "\vThe same checkpoint, prompt and options write the same text.";
 
 enum { OPTION_TOP_K = 256, OPTION_TOP_P };

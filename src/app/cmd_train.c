@@ -10,20 +10,25 @@
 #include "app/train.h"
 
 static const char about[] =
-    "Trains as the run file says, from the newest checkpoint that verifies, or from the beginning. "
-    "Without --ranks it joins the ranks that mpirun or srun started, or is the only one."
+    "Trains as the run file says, from the run's newest checkpoint that verifies, or from the "
+    "beginning. "
+    "Without --ranks this process joins the ranks that mpirun or srun started, or is the only one."
     "\v" ECH_RUN_NOTE "\n\n"
     "Signals: SIGUSR1 saves a checkpoint and goes on; SIGUSR2, SIGTERM, SIGHUP and Ctrl-C finish "
-    "the "
-    "step, save and stop; Ctrl-C once more stops without saving. (To an mpirun of your own send "
-    "SIGUSR2: it turns SIGTERM into a kill.) training.time_limit stops in the same way.\n\n"
-    "--restarts K: when a rank is killed, waits too long for another, or fails, the job is started "
-    "again from the newest checkpoint, at most K times; not after exit codes 0, 2 and 75, not when "
-    "it was told to stop, not when it failed by itself before its first step, and not when two "
-    "starts in a row have saved no new checkpoint.\n\n"
-    "Exit codes: 0 all steps are done, 1 failed, 2 wrong usage or run file, 75 saved after a "
-    "signal "
-    "or the time limit: the same command goes on.";
+    "the step, "
+    "save and stop, as training.time_limit does; a second Ctrl-C stops without saving. (To an "
+    "mpirun of "
+    "your own send SIGUSR2: it turns SIGTERM into a kill.)\n\n"
+    "--restarts K: a job of which a rank is killed, fails, or waits too long for another, is "
+    "started "
+    "again from its newest checkpoint, at most K times. It is not started again after exit codes "
+    "0, 2 and "
+    "75, when it was told to stop, when it failed by itself before its first step, or when two "
+    "starts in a "
+    "row have saved no new checkpoint.\n\n"
+    "Exit codes: 0 all steps are done; 1 failed; 2 wrong usage or run file; 75 saved after a "
+    "signal or the "
+    "time limit, and the same command goes on.";
 
 enum { RESTARTS = 256, MOST_RESTARTS = 1000000 };
 
@@ -59,11 +64,12 @@ static double elapsed(void)
     return text && ech_text_to_real(text, &seconds) && seconds > 0 ? seconds : 0;
 }
 
-static ech_status train(const ech_config *config, const train_arguments *arguments, int *code)
+static ech_status train(const ech_run *run, const train_arguments *arguments, int *code)
 {
-    ech_training training = {.config = config, .elapsed = elapsed()};
+    ech_training training = {
+        .config = run->config, .tokenizer = run->tokenizer, .elapsed = elapsed()};
     ech_start start = {.command = "train",
-                       .config = config,
+                       .run = run,
                        .arguments = &arguments->run,
                        .prepare = ech_train_catch_signals,
                        .main = ech_train_rank,
@@ -83,12 +89,12 @@ ech_status ech_command_train(int argc, char **argv, int *code)
                               .doc = about,
                               .children = children};
     train_arguments arguments = {0};
-    ech_config *config = NULL;
+    ech_run run = {0};
     ech_train_hold_signals();
     argp_parse(&argp, argc, argv, 0, NULL, &arguments);
-    ech_status status = ech_run_config(&arguments.run, &config);
-    if (status == ECH_OK) status = train(config, &arguments, code);
-    ech_config_destroy(config);
+    ech_status status = ech_run_open(&arguments.run, &run);
+    if (status == ECH_OK) status = train(&run, &arguments, code);
+    ech_run_close(&run);
     ech_run_arguments_free(&arguments.run);
     return status;
 }

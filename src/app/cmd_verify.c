@@ -95,16 +95,18 @@ static ech_status verify_rank(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static ech_status verify(const ech_config *config, const verify_arguments *in, int *code)
+static ech_status verify(const ech_run *given, const verify_arguments *in, int *code)
 {
-    verify_run run = {
-        .verification = {
-            .config = config, .steps = in->steps, .tolerance = in->tolerance, .also_bits = true}};
+    verify_run run = {.verification = {.config = given->config,
+                                       .tokenizer = given->tokenizer,
+                                       .steps = in->steps,
+                                       .tolerance = in->tolerance,
+                                       .also_bits = true}};
     char steps[40], tolerance[40], *words[] = {steps, tolerance};
     snprintf(steps, sizeof steps, "--steps=%lld", (long long)in->steps);
     snprintf(tolerance, sizeof tolerance, "--tolerance=%.17g", in->tolerance);
     ech_start start = {.command = "verify",
-                       .config = config,
+                       .run = given,
                        .arguments = &in->run,
                        .options = words,
                        .n = 2,
@@ -123,11 +125,11 @@ ech_status ech_command_verify(int argc, char **argv, int *code)
                               .doc = about,
                               .children = children};
     verify_arguments in = {.steps = 2, .tolerance = 1e-10};
-    ech_config *config = NULL;
+    ech_run run = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &in);
-    ech_status status = ech_run_config(&in.run, &config);
-    if (status == ECH_OK) status = verify(config, &in, code);
-    ech_config_destroy(config);
+    ech_status status = ech_run_open(&in.run, &run);
+    if (status == ECH_OK) status = verify(&run, &in, code);
+    ech_run_close(&run);
     ech_run_arguments_free(&in.run);
     return status;
 }

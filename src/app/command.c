@@ -84,6 +84,7 @@ static ech_status run_command(const command *chosen, int argc, char **argv, int 
     snprintf(name, sizeof name, "echelon %s", chosen->name);
     argv[0] = name;
     argp_err_exit_status = ECH_EXIT_USAGE;
+    setenv("ARGP_HELP_FMT", "rmargin=90,no-dup-args-note", 0); /* the user's own wins */
     return chosen->run(argc, argv, code);
 }
 

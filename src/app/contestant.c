@@ -8,8 +8,9 @@
 
 ech_status ech_contestant_open(ech_contestant *c, ech_comm *comm)
 {
-    ECH_TRY(ech_setup_resolve(c->config, ech_comm_size(comm), ech_comm_local_size(comm)));
-    ECH_TRY(ech_design_create(c->config, ech_comm_size(comm), &c->design));
+    int world = ech_comm_size(comm);
+    ECH_TRY(ech_setup_resolve(c->config, c->tokenizer, world, ech_comm_local_size(comm)));
+    ECH_TRY(ech_design_create(c->config, c->tokenizer, world, &c->design));
     ECH_TRY(ech_session_create(&c->design, comm, false, &c->session));
     ech_loader_options options = ech_design_reads(&c->design, ech_comm_rank(comm), true, INT64_MAX);
     ECH_TRY(ech_design_open_data(&c->design, ECH_SHARE_TRAIN, &c->data));

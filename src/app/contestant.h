@@ -9,6 +9,7 @@
 
 typedef struct ech_contestant {
     ech_config *config; /* resolved when it is opened */
+    const ech_tokenizer *tokenizer;
     ech_design design;
     ech_session session;
     ech_corpus *data;

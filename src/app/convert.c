@@ -9,36 +9,15 @@
 #include "app/initial.h"
 #include "app/setup.h"
 #include "base/file.h"
-#include "base/json.h"
-
-enum { CONFIG_LIMIT = 4 << 20 }; /* bytes */
-
-/* The folder's end of text: one id, or the first of several. The program keeps no other. */
-static ech_status read_end_of_text(const char *path, int64_t V, int32_t *out)
-{
-    const ech_json_limits limits = {.depth = 16, .containers = 4096, .values = 1 << 17};
-    char *text;
-    size_t n;
-    json_t *root;
-    int64_t id = V - 1;
-    ECH_TRY(ech_file_read(path, CONFIG_LIMIT, &text, &n));
-    ech_status st = ech_json_parse(path, text, n, limits, &root);
-    free(text);
-    ECH_TRY(st);
-    const json_t *value = json_object_get(root, "eos_token_id");
-    if (json_is_array(value)) value = json_array_get(value, 0);
-    if (!ech_json_to_int(value, 0, V - 1, &id)) id = V - 1;
-    json_decref(root);
-    *out = (int32_t)id;
-    return ECH_OK;
-}
 
 static ech_status fill_from_folder(const char *in, ech_conversion *c)
 {
     ECH_TRY(ech_shards_find(in, &c->folder));
     char *path = ech_file_join(c->folder, "config.json");
-    ech_status st = ech_model_import(c->config, path);
-    if (st == ECH_OK) st = read_end_of_text(path, c->config->model.vocab_size, &c->end_of_text);
+    ech_text_ends ends = {0};
+    ech_status st = ech_model_import(c->config, path, &ends);
+    c->begin_of_text = ends.begin;
+    c->end_of_text = ends.end;
     free(path);
     c->format = "Hugging Face folder";
     ECH_TRY(st);
@@ -50,6 +29,7 @@ static ech_status fill_from_file(const char *in, ech_conversion *c)
     ECH_TRY(ech_raw_open(in, c->config, &c->raw));
     c->format = c->raw.format;
     c->dtype = c->raw.dtype;
+    c->begin_of_text = c->raw.begin_of_text;
     c->end_of_text = c->raw.end_of_text;
     return ECH_OK;
 }

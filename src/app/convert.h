@@ -18,7 +18,7 @@ typedef struct ech_conversion {
     char *folder;       /* likewise */
     const char *format; /* "Hugging Face folder": for people */
     ech_dtype dtype;    /* what most of it is stored as */
-    int32_t end_of_text;
+    int32_t begin_of_text, end_of_text;
 } ech_conversion;
 
 ech_status ech_conversion_open(const char *in, ech_conversion *out);

@@ -25,9 +25,14 @@ enum {
 static const char *const companions[] = {"tokenizer.json",
                                          "tokenizer_config.json",
                                          "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "chat_template.jinja",
+                                         "tokenizer.model",
                                          "generation_config.json",
                                          "vocab.json",
-                                         "merges.txt"};
+                                         "merges.txt",
+                                         "encoder.json",
+                                         "vocab.bpe"};
 
 /* The smallest magnitude that rounds to an infinity. */
 static double beyond(ech_dtype dtype)
@@ -132,7 +137,7 @@ static ech_status write_config(const ech_conversion *c, const char *folder, ech_
 {
     ech_text text = {0};
     char *path = ech_file_join(folder, "config.json");
-    c->model->family->export_json(c->config, c->end_of_text, dtype, &text);
+    c->model->family->export_json(c->config, c->begin_of_text, c->end_of_text, dtype, &text);
     ech_status st = ech_file_write(path, text.at, text.n);
     free(path);
     ech_text_free(&text);

@@ -12,46 +12,49 @@
 
 /* ---- the model section ---- */
 
-/* data.tokenizer = auto becomes the folder if that holds a tokenizer, of whatever kind: one that we do
- * not understand is an error, not bytes. */
-static void fill_tokenizer(ech_config *config, const char *folder)
-{
-    static const char *const files[] = {"tokenizer.json", "vocab.bpe", "merges.txt"};
-    bool found = false;
-    if (strcmp(config->data.tokenizer, "auto") != 0) return;
-    for (size_t i = 0; i < sizeof files / sizeof *files && !found; i++) {
-        char *path = ech_file_join(folder, files[i]);
-        found = ech_file_exists(path);
-        free(path);
-    }
-    if (found) ech_config_replace_text(&config->data.tokenizer, folder);
-}
-
 static ech_status fill_from_run_file(ech_config *config, const char *run_yaml, const char *path)
 {
     ech_config *saved;
     ECH_TRY(ech_setup_config_text(run_yaml, path, NULL, 0, &saved));
     ech_status st = ech_config_fill_section(config, saved, "model", path);
-    char *model = ech_file_join(path, "model");
-    fill_tokenizer(config, model);
-    free(model);
     ech_config_destroy(saved);
     return st;
 }
 
-/* *filled: the run has a checkpoint. */
-static ech_status fill_from_checkpoint(ech_config *config, bool *filled)
+static bool resumes_from_path(const ech_config *config)
 {
-    char *path = NULL, *run_yaml = NULL;
+    const char *resume = config->checkpoint.resume;
+    return *resume && strcmp(resume, "auto") != 0 && strcmp(resume, "never") != 0;
+}
+
+/* The checkpoint to go on from: the run's own, or for its beginning checkpoint.resume; NULL: none. Its
+ * weights are not verified yet: should they turn out to be damaged, the run goes on from an older one,
+ * which has the same model section and tokenizer. */
+static ech_status find_past(const ech_config *config, ech_checkpoint **out)
+{
+    ech_checkpoint *past = NULL;
     char *directory = strcmp(config->checkpoint.directory, "auto") == 0
                           ? ech_file_join(config->log.directory, "checkpoints")
                           : ech_strdup(config->checkpoint.directory);
-    ech_status st = ech_shards_run_file(directory, &path, &run_yaml);
-    if (st == ECH_OK && path) st = fill_from_run_file(config, run_yaml, path);
-    *filled = path != NULL;
-    free(path);
-    free(run_yaml);
+    ech_status st = ECH_OK;
+    if (config->log.directory[0]) st = ech_checkpoint_open_newest(directory, false, &past);
     free(directory);
+    if (st == ECH_OK && !past && resumes_from_path(config))
+        st = ech_checkpoint_find(config->checkpoint.resume, false, &past);
+    if (st == ECH_OK) *out = past;
+    return st;
+}
+
+/* *filled: there is a checkpoint. */
+static ech_status fill_from_checkpoint(ech_config *config, bool *filled)
+{
+    ech_checkpoint *past;
+    ECH_TRY(find_past(config, &past));
+    *filled = past != NULL;
+    ech_status st = past ? fill_from_run_file(config, ech_checkpoint_get_info(past)->run_yaml,
+                                              ech_checkpoint_path(past))
+                         : ECH_OK;
+    ech_checkpoint_close(past);
     return st;
 }
 
@@ -83,9 +86,8 @@ static ech_status fill_from_folder(ech_config *config)
     char *folder;
     ECH_TRY(ech_shards_find(config->model.init_from, &folder));
     char *path = ech_file_join(folder, "config.json");
-    ech_status st = ech_model_import(config, path);
+    ech_status st = ech_model_import(config, path, NULL);
     if (st == ECH_OK) st = ech_initial_check_layers(config, folder);
-    fill_tokenizer(config, folder);
     free(path);
     free(folder);
     return st;
@@ -93,20 +95,56 @@ static ech_status fill_from_folder(ech_config *config)
 
 bool ech_initial_is_folder(const char *path)
 {
-    char *config = ech_file_join(path, "config.json"),
-         *manifest = ech_file_join(path, "manifest.json");
-    bool is = ech_file_exists(config) && !ech_file_exists(manifest);
-    free(config);
-    free(manifest);
-    return is;
+    bool is_model = ech_file_has(path, "config.json") || ech_shards_is_cache(path);
+    return is_model && !ech_file_has(path, "manifest.json");
 }
 
 ech_status ech_setup_fill_model(ech_config *config)
 {
     bool filled = false;
     if (!config->model.init_from[0]) return ECH_OK;
-    if (config->log.directory[0]) ECH_TRY(fill_from_checkpoint(config, &filled));
+    ECH_TRY(fill_from_checkpoint(config, &filled));
     return filled ? ECH_OK : fill_from_folder(config);
+}
+
+/* ---- the tokenizer ---- */
+
+/* Of whatever kind: one that we do not understand is an error, not bytes. */
+static bool has_tokenizer(const char *folder)
+{
+    static const char *const files[] = {"tokenizer.json", "vocab.bpe", "merges.txt",
+                                        "tokenizer.model"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof files / sizeof *files && !found; i++)
+        found = ech_file_has(folder, files[i]);
+    return found;
+}
+
+/* Where data.tokenizer = auto looks with model.init_from; new memory. */
+static ech_status find_folder(const ech_config *config, char **folder)
+{
+    ech_checkpoint *past;
+    ECH_TRY(find_past(config, &past));
+    if (!past) return ech_shards_find(config->model.init_from, folder);
+    *folder = ech_file_join(ech_checkpoint_path(past), "model");
+    ech_checkpoint_close(past);
+    return ECH_OK;
+}
+
+static ech_status open_automatic(const ech_config *config, ech_tokenizer **out)
+{
+    char *folder;
+    if (!config->model.init_from[0]) return ech_tokenizer_open("bytes", out);
+    ECH_TRY(find_folder(config, &folder));
+    ech_status st = ech_tokenizer_open(has_tokenizer(folder) ? folder : "bytes", out);
+    free(folder);
+    return st;
+}
+
+ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **out)
+{
+    if (strcmp(config->data.tokenizer, "auto") == 0) return open_automatic(config, out);
+    return ech_tokenizer_open(config->data.tokenizer, out);
 }
 
 /* ---- parameters ---- */

@@ -7,9 +7,13 @@
 
 #include "app/setup.h"
 
-/* With model.init_from fills the model keys that are not set, and data.tokenizer: from the run's own
- * newest checkpoint if it has one, which wins, otherwise from that folder. */
+/* With model.init_from fills the model keys that are not set: from the checkpoint that the run will go on
+ * from, which wins, otherwise from that folder, which may be gone once there is a checkpoint. */
 ech_status ech_setup_fill_model(ech_config *config);
+
+/* Opens what data.tokenizer names. auto is, with model.init_from, that of the checkpoint or the folder,
+ * and stays auto in resolved run files: checkpoints come and go, and the next start finds its own. */
+ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **out);
 
 /* Whether the path is a Hugging Face model's own folder. */
 bool ech_initial_is_folder(const char *path);

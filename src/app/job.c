@@ -41,14 +41,16 @@ static ech_status run_once(const ech_job *job, ech_job_end *end)
     ech_child child = {.words = job->line->word.at,
                        .is_launcher = job->by_launcher,
                        .stop_signal = job->stop_signal};
+    *end = (ech_job_end){.code = ECH_EXIT_USAGE}; /* what cannot be started is not started again */
     ECH_TRY(ech_witness_create(job->ranks, &witness));
     ech_status status = ech_supervise(&child, witness, &ending);
-    bool ran = status == ECH_OK;
-    if (ran) status = ech_witness_report(witness, &ending);
-    *end = (ech_job_end){.code = ran ? ending.code : ECH_EXIT_USAGE,
-                         .killed = ran && status != ECH_OK,
-                         .asked = ending.asked,
-                         .steps = ech_witness_progress(witness)};
+    if (status == ECH_OK) {
+        status = ech_witness_report(witness, &ending);
+        *end = (ech_job_end){.code = ending.code,
+                             .killed = status != ECH_OK,
+                             .asked = ending.asked,
+                             .steps = ech_witness_progress(witness)};
+    }
     ech_witness_destroy(witness);
     return status;
 }

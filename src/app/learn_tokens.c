@@ -29,11 +29,11 @@ static void show_learnt(int64_t done, int64_t all)
     ech_status_line_draw(&line, text, done >= all);
 }
 
-ech_status ech_learn_tokens(const char *in, const char *out, int64_t vocabulary,
+ech_status ech_learn_tokens(const ech_text_source *texts, const char *out, int64_t vocabulary,
                             const char *pattern)
 {
     char count[ECH_COUNT_BYTES];
-    const ech_bpe_training training = {.in = in,
+    const ech_bpe_training training = {.texts = *texts,
                                        .out = out,
                                        .pattern = pattern ? pattern : "gpt2",
                                        .vocabulary = vocabulary,
@@ -44,6 +44,6 @@ ech_status ech_learn_tokens(const char *in, const char *out, int64_t vocabulary,
     ech_status_line_end(&line);
     ECH_TRY(status);
     printf("%s/tokenizer.json: %s tokens\nnext: echelon data %s TOKENS --tokenizer %s\n", out,
-           ech_count_text(vocabulary, count), in, out);
+           ech_count_text(vocabulary, count), texts->in, out);
     return ECH_OK;
 }

@@ -7,11 +7,11 @@
 
 #include <stdint.h>
 
-#include "base/status.h"
+#include "data/data.h"
 
-/* Learns a vocabulary from the texts `in`, writes it into the folder `out`, and says what follows.
+/* Learns a vocabulary from the texts, writes it into the folder `out`, and says what follows.
  * `pattern` NULL: gpt2. */
-ech_status ech_learn_tokens(const char *in, const char *out, int64_t vocabulary,
+ech_status ech_learn_tokens(const ech_text_source *texts, const char *out, int64_t vocabulary,
                             const char *pattern);
 
 #endif

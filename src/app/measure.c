@@ -38,7 +38,8 @@ static double median(samples *list)
 
 /* ---- one rank alone ---- */
 
-static ech_status open_alone(measurement *m, const ech_config *run, ech_comm *alone)
+static ech_status open_alone(measurement *m, const ech_config *run, const ech_tokenizer *tokenizer,
+                             ech_comm *alone)
 {
     m->config = ech_config_copy(run);
     ech_setup_alone(m->config);
@@ -46,8 +47,8 @@ static ech_status open_alone(measurement *m, const ech_config *run, ech_comm *al
     m->config->training.check_every = 0;
     ech_config_replace_text(&m->config->parallel.comm, "local");
     ech_config_replace_text(&m->config->parallel.reduction, "direct");
-    ECH_TRY(ech_setup_resolve(m->config, 1, 1));
-    ECH_TRY(ech_design_create(m->config, 1, &m->design));
+    ECH_TRY(ech_setup_resolve(m->config, tokenizer, 1, 1));
+    ECH_TRY(ech_design_create(m->config, tokenizer, 1, &m->design));
     ECH_TRY(ech_design_open_data(&m->design, ECH_SHARE_TRAIN, &m->data));
     ECH_TRY(ech_session_create(&m->design, alone, false, &m->session));
     ech_loader_options options = ech_design_reads(&m->design, 0, true, INT64_MAX);
@@ -219,10 +220,11 @@ static ech_status average(ech_group *world, ech_profile *profile)
     return status;
 }
 
-static ech_status measure(measurement *m, const ech_config *run, ech_comm *alone, ech_comm *comm,
-                          ech_group *world, int64_t steps, ech_profile **out)
+static ech_status measure(measurement *m, const ech_config *run, const ech_tokenizer *tokenizer,
+                          ech_comm *alone, ech_comm *comm, ech_group *world, int64_t steps,
+                          ech_profile **out)
 {
-    ECH_TRY(open_alone(m, run, alone));
+    ECH_TRY(open_alone(m, run, tokenizer, alone));
     ECH_TRY(ech_group_barrier(world));
     ECH_TRY(time_steps(m, steps));
     ECH_TRY(ech_group_barrier(world));
@@ -236,8 +238,8 @@ static ech_status measure(measurement *m, const ech_config *run, ech_comm *alone
     return status;
 }
 
-ech_status ech_measure_blocks(const ech_config *config, ech_comm *comm, int64_t steps,
-                              ech_profile **out)
+ech_status ech_measure_blocks(const ech_config *config, const ech_tokenizer *tokenizer,
+                              ech_comm *comm, int64_t steps, ech_profile **out)
 {
     measurement m = {0};
     ech_comm *alone = NULL;
@@ -247,7 +249,7 @@ ech_status ech_measure_blocks(const ech_config *config, ech_comm *comm, int64_t 
     ech_status status = ech_group_create(comm, "world", ranks, n, &world);
     if (status == ECH_OK)
         status = ech_comm_open(ech_comm_find("local"), 1, config->parallel.deadline, &alone);
-    if (status == ECH_OK) status = measure(&m, config, alone, comm, world, steps, out);
+    if (status == ECH_OK) status = measure(&m, config, tokenizer, alone, comm, world, steps, out);
     close_alone(&m);
     ech_comm_close(alone);
     ech_group_destroy(world);

@@ -11,7 +11,7 @@
  * in the run; the medians over steps and micro-batches are averaged over the ranks. Then ranks 0 and 1
  * send each other messages. `config`: resolved, of the run's ranks. Collective. *out: on every rank.
  * Nothing is read but random tokens, nothing is written. */
-ech_status ech_measure_blocks(const ech_config *config, ech_comm *comm, int64_t steps,
-                              ech_profile **out);
+ech_status ech_measure_blocks(const ech_config *config, const ech_tokenizer *tokenizer,
+                              ech_comm *comm, int64_t steps, ech_profile **out);
 
 #endif

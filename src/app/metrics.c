@@ -47,6 +47,7 @@ void ech_metrics_text(ech_text *line, const char *name, const char *value)
 /* Whether the line is whole and belongs to a step that stays. */
 static bool stays(const char *line, size_t n, int64_t last_step, int64_t *starts)
 {
+    if (n > ECH_METRICS_LONGEST_LINE) return false;
     json_t *object = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
     int64_t step;
     ech_json_to_int(json_object_get(object, "start"), *starts, MOST_STARTS, starts);

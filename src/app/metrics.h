@@ -10,6 +10,9 @@
 #include "base/status.h"
 #include "base/text.h"
 
+/* Readers drop longer ones unread: as JSON they could take a hundred times the memory. */
+enum { ECH_METRICS_LONGEST_LINE = 1 << 16 };
+
 /* Appends "name":value, opening the object if `line` is empty; the caller appends the brace that
  * closes it. A NaN or infinity, which JSON has not, becomes null; other reals read back to the same
  * bits. A text that is no UTF-8 becomes null. */

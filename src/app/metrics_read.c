@@ -8,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/metrics.h"
 #include "base/file.h"
 #include "base/json.h"
 
-enum { LARGEST_FILE = 1 << 30, LONGEST_LINE = 1 << 16 };
+enum { LARGEST_FILE = 1 << 30 };
 static const int64_t LAST_STEP = INT64_C(1000000000000000);
 
 /* A number, a null, or no such key at all. */
@@ -71,7 +72,7 @@ static bool take(const json_t *object, ech_metrics_series *out)
 
 static bool take_line(const char *line, size_t n, ech_metrics_series *out)
 {
-    if (n > LONGEST_LINE) return false;
+    if (n > ECH_METRICS_LONGEST_LINE) return false;
     json_t *object = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
     bool taken = object && take(object, out);
     json_decref(object);

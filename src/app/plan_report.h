@@ -57,6 +57,8 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out);
 void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
 /* The same of every kind of rank, as a table; of one rank alone nothing. */
 void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out);
+/* Gradient buckets and memory by kind, or, where ranks differ, a table. */
+void ech_plan_print_memory(const ech_plan_report *report, ech_text *out);
 /* Parameters of a block: elements. */
 int64_t ech_plan_block_elements(const ech_plan *plan, int block);
 /* The most bytes that are ever live at once. */

@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "app/count.h"
-#include "app/events.h"
+#include "app/event_file.h"
 #include "app/metrics.h"
 #include "app/status_line.h"
 #include "base/file.h"

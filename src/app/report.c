@@ -11,14 +11,27 @@
 #include "app/run_arguments.h"
 #include "base/file.h"
 
+enum { MOST_CONFIG = 1 << 20 }; /* bytes */
+
 /* ---- what the run was ---- */
+
+/* The resolved run file stands for itself: what it was filled from, weights and tokenizers, may be gone. */
+static ech_status parse_config(ech_report *report, const char *path)
+{
+    char *text;
+    size_t n;
+    ECH_TRY(ech_file_read(path, MOST_CONFIG, &text, &n));
+    ech_status status = ech_setup_config_text(text, path, NULL, 0, &report->config);
+    free(text);
+    return status;
+}
 
 static ech_status read_config(ech_report *report)
 {
     char *path = ech_file_join(report->directory, "run.yaml");
     ech_status status = ECH_OK;
     if (ech_file_exists(path))
-        status = ech_setup_config(path, NULL, 0, &report->config);
+        status = parse_config(report, path);
     else
         status = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                              "%s: not there; a run directory is what a run file names as "
@@ -45,8 +58,8 @@ static ech_status open_design(ech_report *report)
     ECH_TRY(read_config(report));
     check_profile(report);
     ECH_TRY(ech_run_ranks_of(report->config, 0, &ranks));
-    ECH_TRY(ech_setup_resolve(report->config, ranks, ranks));
-    ECH_TRY(ech_design_create(report->config, ranks, &report->design));
+    ECH_TRY(ech_setup_resolve(report->config, NULL, ranks, ranks));
+    ECH_TRY(ech_design_create(report->config, NULL, ranks, &report->design));
     return ech_plan_report_create(&report->design, &(ech_plan_options){0}, &report->plans);
 }
 

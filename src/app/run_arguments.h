@@ -21,21 +21,27 @@ extern const struct argp ech_run_argp;
 /* For a command's argp: its usage line and the text behind its options. */
 #define ECH_RUN_USAGE "RUN.yaml [section.key=value ...]"
 #define ECH_RUN_NOTE                                                                               \
-    "Words like section.key=value win over the run file: training.steps=100. "                     \
-    "`echelon help keys' lists every key with its bounds, default and meaning."
+    "Words like training.steps=100 set keys in place of the run file. "                            \
+    "'echelon help keys' lists every key with its bounds, default and meaning."
 
 void ech_run_arguments_free(ech_run_arguments *arguments);
 
-/* The run file and the keys as a checked configuration. */
-ech_status ech_run_config(const ech_run_arguments *arguments, ech_config **out);
+/* A run as its commands begin with it. The tokenizer is opened once a process, which may take its time:
+ * all ranks of the process read it. */
+typedef struct ech_run {
+    ech_config *config; /* the run file and the keys, checked, not resolved: ranks resolve copies */
+    ech_tokenizer *tokenizer;
+} ech_run;
+ech_status ech_run_open(const ech_run_arguments *arguments, ech_run *out);
+void ech_run_close(ech_run *run);
 
 /* --ranks if it is given (not 0), else what the parallel section asks for, else 1. */
 ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks);
 
 /* What a run is started with. */
 typedef struct ech_start {
-    const char *command;      /* "train" */
-    const ech_config *config; /* checked, not resolved */
+    const char *command; /* "train" */
+    const ech_run *run;
     const ech_run_arguments *arguments;
     char *const *options; /* the command's own, to be handed on */
     int n;

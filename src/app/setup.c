@@ -160,20 +160,42 @@ static ech_status resolve_layout(ech_config *config, const ech_model *model, int
     return status;
 }
 
-ech_status ech_setup_resolve(ech_config *config, int world, int local_ranks)
+/* A split without a second share leaves nothing to validate on, unless data.valid does. */
+static ech_status check_split(const ech_config *config)
 {
-    ech_tokenizer *tokenizer;
-    ech_model *model = NULL;
-    if (config->data.split[0] && config->data.valid[0])
+    int64_t bound[4];
+    if (!config->data.split[0]) return ECH_OK;
+    if (!ech_text_to_shares(config->data.split, bound))
+        return ech_config_complain(config, "data.split",
+                                   "must be up to three shares, not all 0, for training, "
+                                   "validation and test, such as 969,30,1");
+    bool validates = bound[1] < bound[2];
+    if (validates && config->data.valid[0])
         return ech_config_complain(config, "data.split",
                                    "its second share of data.train is what is validated on; leave "
-                                   "data.valid out, or data.split");
-    if (strcmp(config->data.tokenizer, "auto") == 0)
+                                   "data.valid out, or make that share 0");
+    if (!validates && !config->data.valid[0] && config->training.validate_every > 0)
+        return ech_config_complain(config, "training.validate_every",
+                                   "on nothing: the second share of data.split is 0; give it a "
+                                   "larger one, or data.valid, or leave this key out");
+    return ECH_OK;
+}
+
+static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokenizer)
+{
+    if (!tokenizer && config->model.vocab_size == ECH_AUTO)
+        return ech_config_complain(config, "model.vocab_size", "auto, and no tokenizer is at hand");
+    return ech_model_resolve(config, tokenizer ? ech_tokenizer_vocabulary(tokenizer) : 1);
+}
+
+ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer, int world,
+                             int local_ranks)
+{
+    ech_model *model = NULL;
+    ECH_TRY(check_split(config));
+    if (strcmp(config->data.tokenizer, "auto") == 0 && !config->model.init_from[0])
         ech_config_replace_text(&config->data.tokenizer, "bytes");
-    ECH_TRY(ech_tokenizer_open(config->data.tokenizer, &tokenizer));
-    int64_t vocabulary = ech_tokenizer_vocabulary(tokenizer);
-    ech_tokenizer_close(tokenizer);
-    ECH_TRY(ech_model_resolve(config, vocabulary));
+    ECH_TRY(resolve_model(config, tokenizer));
     ECH_TRY(resolve_optimizer(config));
     ECH_TRY(resolve_machine(config, local_ranks));
     ECH_TRY(ech_model_create_uncut(config, &model));
@@ -196,14 +218,14 @@ static ech_status check_written(const ech_design *design)
     return status;
 }
 
-ech_status ech_design_create(ech_config *config, int world, ech_design *out)
+ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int world,
+                             ech_design *out)
 {
-    ech_design design = {.config = config, .world = world};
+    ech_design design = {.config = config, .tokenizer = tokenizer, .world = world};
     ech_dtype dtype = ECH_F32;
     ech_dtype_from_name(config->precision.compute, &dtype);
     design.kernels = ech_kernels_fast(dtype);
-    ech_status status = ech_tokenizer_open(config->data.tokenizer, &design.tokenizer);
-    if (status == ECH_OK) status = read_profile(config, &design.profile);
+    ech_status status = read_profile(config, &design.profile);
     if (status == ECH_OK) status = ech_model_create(config, &design.model);
     if (status == ECH_OK) status = ech_layout_create(config, design.model, world, &design.layout);
     if (status == ECH_OK)
@@ -222,23 +244,22 @@ void ech_design_destroy(ech_design *design)
     ech_layout_destroy(design->layout);
     ech_model_destroy(design->model);
     ech_profile_destroy(design->profile);
-    ech_tokenizer_close(design->tokenizer);
     *design = (ech_design){0};
 }
 
 ech_status ech_design_open_data(const ech_design *design, ech_share share, ech_corpus **out)
 {
     const ech_config *c = design->config;
-    bool split = c->data.split[0] != '\0', train = share == ECH_SHARE_TRAIN;
-    ech_corpus_options options = {.key = train || split ? "data.train" : "data.valid",
-                                  .sources = train || split ? c->data.train : c->data.valid,
-                                  .split = c->data.split,
+    bool own = share == ECH_SHARE_VALID && c->data.valid[0] != '\0';
+    ech_corpus_options options = {.key = own ? "data.valid" : "data.train",
+                                  .sources = own ? c->data.valid : c->data.train,
+                                  .split = own ? "" : c->data.split,
                                   .share = share,
                                   .sequence_length = c->data.sequence_length,
                                   .document_mask = c->data.document_mask == 1,
                                   .end_of_text = ech_tokenizer_end_of_text(design->tokenizer)};
     *out = NULL;
-    if (!train && !split && !c->data.valid[0]) return ECH_OK;
+    if (share == ECH_SHARE_VALID && !ech_calendar_of(c).validates) return ECH_OK;
     return ech_corpus_open(&options, out);
 }
 

@@ -25,13 +25,15 @@ int64_t ech_setup_ranks(const ech_config *config);
 void ech_setup_alone(ech_config *config);
 
 /* Fills everything that is "auto", for `world` ranks, `local_ranks` of them on this machine, and
- * refuses what no room accepts. */
-ech_status ech_setup_resolve(ech_config *config, int world, int local_ranks);
+ * refuses what no room accepts. tokenizer NULL: of a run file that is resolved already, its vocabulary
+ * is known. */
+ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer, int world,
+                             int local_ranks);
 
 /* What all ranks share: pure. */
 typedef struct ech_design {
-    const ech_config *config; /* resolved; borrowed */
-    ech_tokenizer *tokenizer;
+    const ech_config *config;       /* resolved; borrowed */
+    const ech_tokenizer *tokenizer; /* borrowed; NULL: for plans, which read no data */
     ech_model *model;
     ech_layout *layout;
     ech_schedule *schedule;
@@ -40,7 +42,8 @@ typedef struct ech_design {
     int world;
 } ech_design;
 
-ech_status ech_design_create(ech_config *config, int world, ech_design *out);
+ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int world,
+                             ech_design *out);
 void ech_design_destroy(ech_design *design); /* frees what it points to, not itself */
 /* Opens the tokens to train on or to validate on; NULL where there is no validation. */
 ech_status ech_design_open_data(const ech_design *design, ech_share share, ech_corpus **out);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/initial.h"
 #include "app/job.h"
 #include "app/run_arguments.h"
 #include "base/log.h"
@@ -26,13 +27,26 @@ static bool hush(void)
     return quiet;
 }
 
-ech_status ech_run_config(const ech_run_arguments *arguments, ech_config **out)
+ech_status ech_run_open(const ech_run_arguments *arguments, ech_run *out)
 {
+    ech_run run = {0};
     bool quiet = hush();
     ech_status status = ech_setup_config(arguments->file, arguments->assignment.at,
-                                         (int)arguments->assignment.n, out);
+                                         (int)arguments->assignment.n, &run.config);
+    if (status == ECH_OK) status = ech_initial_open_tokenizer(run.config, &run.tokenizer);
     ech_log_set_quiet(quiet);
+    if (status == ECH_OK)
+        *out = run;
+    else
+        ech_run_close(&run);
     return status;
+}
+
+void ech_run_close(ech_run *run)
+{
+    ech_tokenizer_close(run->tokenizer);
+    ech_config_destroy(run->config);
+    *run = (ech_run){0};
 }
 
 /* Whether the plan fits, where that does not depend on how many ranks share a machine. */
@@ -55,13 +69,13 @@ static ech_status check_tokens(const ech_design *design, ech_share share)
 }
 
 /* What can be refused without starting anything is refused once, not by every rank. */
-static ech_status preflight(const ech_config *config, int ranks)
+static ech_status preflight(const ech_run *run, int ranks)
 {
-    ech_config *copy = ech_config_copy(config);
+    ech_config *copy = ech_config_copy(run->config);
     ech_design design = {0};
-    ech_status status = ech_setup_resolve(copy, ranks, ranks);
-    if (status == ECH_OK) status = ech_design_create(copy, ranks, &design);
-    if (status == ECH_OK) status = check_memory(config, &design);
+    ech_status status = ech_setup_resolve(copy, run->tokenizer, ranks, ranks);
+    if (status == ECH_OK) status = ech_design_create(copy, run->tokenizer, ranks, &design);
+    if (status == ECH_OK) status = check_memory(run->config, &design);
     if (status == ECH_OK) status = check_tokens(&design, ECH_SHARE_TRAIN);
     if (status == ECH_OK) status = check_tokens(&design, ECH_SHARE_VALID);
     ech_design_destroy(&design);
@@ -79,10 +93,10 @@ ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
 }
 
 /* Where the run's checkpoints are, in new memory. */
-static ech_status find_checkpoints(const ech_config *config, int ranks, char **out)
+static ech_status find_checkpoints(const ech_run *run, int ranks, char **out)
 {
-    ech_config *copy = ech_config_copy(config);
-    ech_status status = ech_setup_resolve(copy, ranks, ranks);
+    ech_config *copy = ech_config_copy(run->config);
+    ech_status status = ech_setup_resolve(copy, run->tokenizer, ranks, ranks);
     if (status == ECH_OK) *out = ech_strdup(copy->checkpoint.directory);
     ech_config_destroy(copy);
     return status;
@@ -110,7 +124,7 @@ static ech_status start_job(const ech_start *start, int ranks, bool by_launcher,
     ech_launch_line line = {0};
     word_list words = {0};
     char *checkpoints = NULL;
-    if (start->restarts) ECH_TRY(find_checkpoints(start->config, ranks, &checkpoints));
+    if (start->restarts) ECH_TRY(find_checkpoints(start->run, ranks, &checkpoints));
     ech_job job = {.line = &line,
                    .ranks = ranks,
                    .by_launcher = by_launcher,
@@ -131,18 +145,51 @@ static ech_status start_job(const ech_start *start, int ranks, bool by_launcher,
     return status;
 }
 
-/* ranks 0: as many as a launcher has started. */
-static ech_status run_here(const ech_start *start, int ranks)
+static ech_status run_here(const ech_start *start, int ranks, ech_rank_main main, void *context)
 {
-    const ech_config *config = start->config;
+    const ech_config *config = start->run->config;
     if (start->prepare) start->prepare();
-    return ech_run_ranks(config->parallel.comm, ranks, config->parallel.deadline, start->main,
-                         start->context);
+    return ech_run_ranks(config->parallel.comm, ranks, config->parallel.deadline, main, context);
+}
+
+/* The first rank whose preflight failed says why; ECH_EABORTED if that is another one. */
+static ech_status tell_once(ech_group *world, ech_status status)
+{
+    double first = status == ECH_OK ? 0 : ech_group_size(world) - ech_group_index(world);
+    double mine = first;
+    ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &first, 1));
+    if (first == 0) return ECH_OK;
+    if (first != mine) return ECH_EABORTED;
+    return ech_fail_at(__FILE__, __LINE__, status, "%s", ech_last_error());
+}
+
+/* Of ranks that somebody's launcher started nobody has had a preflight. Files may be missing on one
+ * machine alone, so each rank looks. */
+static ech_status preflight_together(ech_comm *comm, const ech_run *run)
+{
+    int size = ech_comm_size(comm), *members = ech_calloc((size_t)size, sizeof *members);
+    ech_group *world = NULL;
+    for (int i = 0; i < size; i++) members[i] = i;
+    bool quiet = ech_log_set_quiet(true);
+    ech_status ready = preflight(run, size);
+    ech_log_set_quiet(quiet);
+    ech_status status = ech_group_create(comm, "start", members, size, &world);
+    if (status == ECH_OK) status = tell_once(world, ready);
+    ech_group_destroy(world);
+    free(members);
+    return status;
+}
+
+static ech_status launched_main(ech_comm *comm, void *context)
+{
+    const ech_start *start = context;
+    ECH_TRY(preflight_together(comm, start->run));
+    return start->main(comm, start->context);
 }
 
 static ech_status start_threads(const ech_start *start, const ech_launched *launched, int *code)
 {
-    const ech_config *config = start->config;
+    const ech_config *config = start->run->config;
     int ranks = start->arguments->ranks;
     if (launched && launched->size > 1)
         return ech_config_complain(config, "parallel.comm",
@@ -150,9 +197,9 @@ static ech_status start_threads(const ech_start *start, const ech_launched *laun
                                    "parallel.comm=mpi, or no launcher",
                                    launched->by, (long long)launched->size);
     ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
-    ECH_TRY(preflight(config, ranks));
+    ECH_TRY(preflight(start->run, ranks));
     if (start->restarts) return start_job(start, ranks, false, code);
-    return run_here(start, ranks);
+    return run_here(start, ranks, start->main, start->context);
 }
 
 static ech_status check_size(int ranks, const ech_launched *launched)
@@ -165,23 +212,23 @@ static ech_status check_size(int ranks, const ech_launched *launched)
 
 static ech_status start_processes(const ech_start *start, const ech_launched *launched, int *code)
 {
-    const ech_config *config = start->config;
     int ranks = start->arguments->ranks;
     if (launched) {
+        ech_start copy = *start;
         ECH_TRY(check_size(ranks, launched));
-    } else {
-        ECH_TRY(preflight(config, ranks ? ranks : 1));
-        if (ranks > 1) return start_job(start, ranks, true, code);
-        if (start->restarts) return start_job(start, 1, false, code);
+        return run_here(start, 0, launched_main, &copy);
     }
-    return run_here(start, 0);
+    ECH_TRY(preflight(start->run, ranks ? ranks : 1));
+    if (ranks > 1) return start_job(start, ranks, true, code);
+    if (start->restarts) return start_job(start, 1, false, code);
+    return run_here(start, 0, start->main, start->context);
 }
 
 ech_status ech_start_ranks(const ech_start *start, int *code)
 {
     ech_launched seen;
     const ech_launched *launched = ech_launcher_seen(look_up, &seen) ? &seen : NULL;
-    bool is_local = strcmp(start->config->parallel.comm, "local") == 0;
+    bool is_local = strcmp(start->run->config->parallel.comm, "local") == 0;
     if (launched && start->restarts)
         ECH_FAIL(ECH_EUSAGE,
                  "--restarts %d: %s started this process as a rank, which cannot start the job "

@@ -37,7 +37,7 @@ static void choose_signals(sigset_t *out)
  * this process waits for is blocked there. */
 static void become(char *const *words, pid_t parent, const sigset_t *signals)
 {
-    int nothing = open("/dev/null", O_RDONLY);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(NOT_STARTED);
@@ -56,6 +56,7 @@ typedef struct care {
     const ech_child *child;
     pid_t process;
     bool owes[NSIG]; /* signals for a rank, of which none has come so far yet that it awaits them */
+    bool by_hand;    /* Ctrl-C was typed */
     ech_ending *ending;
 } care;
 
@@ -93,17 +94,23 @@ static void hand_on(care *c, int signal)
     pay_debts(c);
 }
 
-static void stop(care *c)
+/* Schedulers repeat themselves; who types Ctrl-C twice wants an end (train.c has the same rule). */
+static void stop(care *c, int signal)
 {
     int *stops = &c->ending->stops;
-    if (!c->child->stop_signal && *stops == 0) (*stops)++;
-    if (*stops == 0) {
-        ech_log_info("stopping; once more to stop without saving");
+    bool again = signal == SIGINT && c->by_hand;
+    c->by_hand |= signal == SIGINT;
+    if (c->child->stop_signal && !again) {
+        if (*stops == 0)
+            ech_log_info("stopping; Ctrl-C %s to stop without saving",
+                         signal == SIGINT ? "once more" : "twice");
         hand_on(c, c->child->stop_signal);
-    } else {
-        ech_log_info("stopping now");
-        kill(c->process, c->child->is_launcher && *stops == 1 ? SIGTERM : SIGKILL);
+        if (*stops == 0) *stops = 1;
+        return;
     }
+    if (*stops == 0) *stops = 1; /* nothing asks for a save */
+    ech_log_info("stopping now");
+    kill(c->process, c->child->is_launcher && *stops == 1 ? SIGTERM : SIGKILL);
     (*stops)++;
 }
 
@@ -143,7 +150,7 @@ static void watch(care *c, int fd, ech_witness *witness)
             kill(c->process, SIGKILL);
         } else {
             c->ending->asked = true;
-            stop(c);
+            stop(c, got);
         }
     }
 }

@@ -17,13 +17,14 @@ typedef struct ech_child {
     char *const *words; /* a path, or a name in PATH; arguments; NULL */
     bool is_launcher; /* signals are for a process below it that runs the program that this process
                          * runs; otherwise for the child itself */
-    int stop_signal; /* what asks for an end with a save; 0: nothing does, the first is the second */
+    int stop_signal; /* what asks for an end with a save; 0: nothing does */
 } ech_child;
 
 /* Starts a child without standard input, and waits for its end. SIGUSR1 and SIGUSR2 are handed on as
- * soon as who gets them is ready for them; the first SIGTERM, SIGINT or SIGHUP becomes stop_signal.
- * The second becomes SIGTERM to a launcher, which kills its ranks; all further ones, and for other
- * children the second too, are SIGKILL. If this process dies, the child gets SIGTERM, and SIGKILL if
+ * soon as who gets them is ready for them; SIGTERM, SIGHUP and the first SIGINT become stop_signal,
+ * however often. The second SIGINT becomes SIGTERM to a launcher, which kills its ranks; all further
+ * ones, and for other children the second too, are SIGKILL. Without a stop_signal the first of all of
+ * them counts as the second. If this process dies, the child gets SIGTERM, and SIGKILL if
  * `witness` (or NULL) says that it hangs. */
 ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_ending *ending);
 

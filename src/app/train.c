@@ -168,6 +168,7 @@ ech_status ech_train_rank(ech_comm *comm, void *context)
     ech_training *training = context;
     ech_trainer t = {.comm = comm,
                      .config = ech_config_copy(training->config),
+                     .tokenizer = training->tokenizer,
                      .lock = {-1, -1},
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);

@@ -10,8 +10,9 @@
 /* What a training run is started with; the same on all ranks. */
 typedef struct ech_training {
     const ech_config *config; /* checked, not yet resolved: ranks resolve their own copy */
-    double elapsed;           /* seconds of training.time_limit that earlier starts have taken */
-    bool stopped; /* out, rank 0: ended early after a signal or at the limit, saved: exit 75 */
+    const ech_tokenizer *tokenizer;
+    double elapsed; /* seconds of training.time_limit that earlier starts have taken */
+    bool stopped;   /* out, rank 0: ended early after a signal or at the limit, saved: exit 75 */
 } ech_training;
 
 /* Trains from start or newest checkpoint to the last step. Collective. An ech_rank_main over an

@@ -95,7 +95,7 @@ static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest
 static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
 {
     ech_checkpoint *own;
-    ECH_TRY(ech_checkpoint_open_newest(t->config->checkpoint.directory, &own));
+    ECH_TRY(ech_checkpoint_open_newest(t->config->checkpoint.directory, true, &own));
     ech_status status = ECH_OK;
     if (own && resumes(t, "never"))
         status = ech_config_complain(t->config, "checkpoint.resume",
@@ -105,7 +105,7 @@ static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
     else if (own && !resumes(t, "auto"))
         status = check_named(t, own);
     else if (!own && !resumes(t, "auto") && !resumes(t, "never"))
-        status = ech_checkpoint_find(t->config->checkpoint.resume, &own);
+        status = ech_checkpoint_find(t->config->checkpoint.resume, true, &own);
     if (status == ECH_OK)
         *out = own;
     else
@@ -253,8 +253,9 @@ static ech_status begin_progress(ech_trainer *t, const census *all)
 
 ech_status ech_trainer_begin(ech_trainer *t)
 {
-    ECH_TRY(ech_setup_resolve(t->config, ech_comm_size(t->comm), ech_comm_local_size(t->comm)));
-    ECH_TRY(ech_design_create(t->config, ech_comm_size(t->comm), &t->design));
+    int world = ech_comm_size(t->comm);
+    ECH_TRY(ech_setup_resolve(t->config, t->tokenizer, world, ech_comm_local_size(t->comm)));
+    ECH_TRY(ech_design_create(t->config, t->tokenizer, world, &t->design));
     ECH_TRY(ech_design_open_data(&t->design, ECH_SHARE_TRAIN, &t->train));
     ECH_TRY(ech_design_open_data(&t->design, ECH_SHARE_VALID, &t->valid));
     ECH_TRY(ech_session_create(&t->design, t->comm, false, &t->session));

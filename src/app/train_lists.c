@@ -42,11 +42,18 @@ ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
             snprintf(what, sizeof what,
                      "not found again when the step was repeated (a passing fault "
                      "of the machine?)");
+        else if (finding.block < 0)
+            snprintf(what, sizeof what, "in rank %d before the first micro-batch: %s", finding.rank,
+                     finding.what);
         else
             snprintf(what, sizeof what, "first in rank %d, block %s, micro-batch %d: %s",
-                     finding.rank,
-                     finding.block < 0 ? "none" : t->design.model->block.at[finding.block]->name,
-                     finding.micro, finding.what);
+                     finding.rank, t->design.model->block.at[finding.block]->name, finding.micro,
+                     finding.what);
+        if (!skip && finding.rank >= 0 && finding.block < 0)
+            ECH_FAIL(ECH_ENUMERIC,
+                     "step %lld: NaN or infinity, %s; the weights have it already: begin with "
+                     "others (model.init_from, or an older checkpoint)",
+                     (long long)t->step + 1, what);
         if (!skip)
             ECH_FAIL(ECH_ENUMERIC,
                      "step %lld: NaN or infinity, %s; the update was withheld. Lower "
@@ -139,7 +146,9 @@ ech_status ech_trainer_save(ech_trainer *t)
     if (t->saved_step == t->step) return ECH_OK;
     ech_text yaml = {0}, config = {0}, tokenizer = {0}, tokenizer_config = {0};
     ech_config_print(t->config, &yaml);
-    t->design.model->family->export_json(t->config, ech_tokenizer_end_of_text(t->design.tokenizer),
+    t->design.model->family->export_json(t->config,
+                                         ech_tokenizer_begin_of_text(t->design.tokenizer),
+                                         ech_tokenizer_end_of_text(t->design.tokenizer),
                                          ech_exec_saved_dtype(t->session.exec), &config);
     ech_tokenizer_export(t->design.tokenizer, &tokenizer, &tokenizer_config);
     ech_checkpoint_info info = {.step = t->step,

@@ -68,9 +68,7 @@ static ech_status fill_config(const trained_run *run, ech_config *config)
     snprintf(batch, sizeof batch, "training.global_batch_size=%lld", (long long)run->samples);
     snprintf(length, sizeof length, "data.sequence_length=%lld",
              (long long)(T < MOST_TOKENS ? T : MOST_TOKENS));
-    ECH_TRY(set_all(config, assignments, sizeof assignments / sizeof *assignments));
-    ech_config_replace_text(&config->log.directory, run->path); /* nothing is written */
-    return ECH_OK;
+    return set_all(config, assignments, sizeof assignments / sizeof *assignments);
 }
 
 static ech_status make_config(const trained_run *run, ech_config **out)
@@ -83,9 +81,11 @@ static ech_status make_config(const trained_run *run, ech_config **out)
 static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const trained_run *run)
 {
     ECH_TRY(make_config(run, &trained->config));
+    ECH_TRY(ech_initial_open_tokenizer(trained->config, &trained->tokenizer));
+    ech_config_replace_text(&trained->config->log.directory, run->path); /* nothing is written */
     ech_setup_alone(trained->config);
-    ECH_TRY(ech_setup_resolve(trained->config, 1, 1));
-    ECH_TRY(ech_design_create(trained->config, 1, &trained->design));
+    ECH_TRY(ech_setup_resolve(trained->config, trained->tokenizer, 1, 1));
+    ECH_TRY(ech_design_create(trained->config, trained->tokenizer, 1, &trained->design));
     ECH_TRY(ech_session_create(&trained->design, comm, true, &trained->session));
     if (run->checkpoint)
         ECH_TRY(ech_exec_restore(trained->session.exec, run->checkpoint));
@@ -100,6 +100,7 @@ static ech_status run_rank(ech_comm *comm, void *context)
     ech_status status = open_and_use(&trained, comm, context);
     ech_session_destroy(&trained.session);
     ech_design_destroy(&trained.design);
+    ech_tokenizer_close(trained.tokenizer);
     ech_config_destroy(trained.config);
     return status;
 }
@@ -108,7 +109,12 @@ ech_status ech_trained_run(const char *path, int64_t samples, ech_trained_use us
 {
     const double deadline = 600; /* seconds; one rank waits for nobody */
     ech_checkpoint *checkpoint = NULL;
-    if (!ech_initial_is_folder(path)) ECH_TRY(ech_checkpoint_find(path, &checkpoint));
+    if (!ech_file_is_folder(path))
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: no such folder; name a run directory, a checkpoint or a Hugging Face model's "
+                 "folder",
+                 path);
+    if (!ech_initial_is_folder(path)) ECH_TRY(ech_checkpoint_find(path, true, &checkpoint));
     trained_run run = {checkpoint, path, samples, use, context};
     ech_status status = ech_run_ranks("local", 1, deadline, run_rank, &run);
     ech_checkpoint_close(checkpoint);

@@ -9,6 +9,7 @@
 
 typedef struct ech_trained {
     ech_config *config; /* the checkpoint's run file, resolved for one rank */
+    ech_tokenizer *tokenizer;
     ech_design design;
     ech_session session; /* forward-only, parameters restored */
 } ech_trained;

@@ -12,6 +12,7 @@
 typedef struct ech_trainer {
     ech_comm *comm;
     ech_config *config; /* resolved */
+    const ech_tokenizer *tokenizer;
     ech_design design;
     ech_session session;
     ech_calendar calendar;
@@ -23,7 +24,7 @@ typedef struct ech_trainer {
     int64_t step, saved_step, skipped, tokens;
     double loss, flops;
     double stall_seconds; /* that training stood still for the checkpoint begun last */
-    double began_at; /* seconds on the clock; what training.time_limit counts from */
+    double began_at;      /* seconds on the clock; what training.time_limit counts from */
     bool stopped;
 } ech_trainer;
 

@@ -308,6 +308,7 @@ static ech_status open_single(verifier *v, ech_comm **alone)
     ech_config *config = ech_config_copy(v->layout.config);
     double clip_norm = config->optimizer.clip_norm;
     v->single.config = config;
+    v->single.tokenizer = v->layout.tokenizer;
     ech_setup_alone(config);
     ech_config_replace_text(&config->parallel.comm, "local");
     ech_config_replace_text(&config->parallel.reduction, "direct");
@@ -336,7 +337,8 @@ static ech_status run(verifier *v, const ech_verification *request, ech_comm **a
 {
     ech_config *config = v->layout.config;
     /* A profile is of the run's own precision: what it decides is decided before that changes. */
-    ECH_TRY(ech_setup_resolve(config, ech_comm_size(v->comm), ech_comm_local_size(v->comm)));
+    ECH_TRY(ech_setup_resolve(config, request->tokenizer, ech_comm_size(v->comm),
+                              ech_comm_local_size(v->comm)));
     ech_config_replace_text(&config->parallel.profile, "");
     if (!request->bits) ech_config_replace_text(&config->precision.compute, "fp64");
     ECH_TRY(ech_contestant_open(&v->layout, v->comm));
@@ -362,9 +364,10 @@ static ech_status run(verifier *v, const ech_verification *request, ech_comm **a
 static ech_status compare(ech_comm *comm, ech_verification *request, bool *exact)
 {
     ech_comm *alone = NULL;
-    verifier v = {.result = ech_comm_rank(comm) == 0 ? request : NULL,
-                  .comm = comm,
-                  .layout.config = ech_config_copy(request->config)};
+    verifier v = {
+        .result = ech_comm_rank(comm) == 0 ? request : NULL,
+        .comm = comm,
+        .layout = {.config = ech_config_copy(request->config), .tokenizer = request->tokenizer}};
     v.layout.config->checkpoint.background = 0; /* nothing is saved: no memory for it */
     if (v.result && request->bits) request->tolerance = 0;
     ech_status status = run(&v, request, &alone);
@@ -388,7 +391,10 @@ ech_status ech_verify_rank(ech_comm *comm, void *context)
     bool exact;
     ECH_TRY(compare(comm, request, &exact));
     if (!request->also_bits || !exact) return ECH_OK;
-    ech_verification bits = {.config = request->config, .steps = request->steps, .bits = true};
+    ech_verification bits = {.config = request->config,
+                             .tokenizer = request->tokenizer,
+                             .steps = request->steps,
+                             .bits = true};
     ECH_TRY(compare(comm, &bits, &exact));
     if (ech_comm_rank(comm) != 0) return ECH_OK;
     request->bits_compared = true;

@@ -11,6 +11,7 @@
 typedef struct ech_verification {
     /* in */
     const ech_config *config; /* checked, not resolved */
+    const ech_tokenizer *tokenizer;
     int64_t steps;    /* training steps to compare; asynchronous: rounded up to whole spans */
     double tolerance; /* 1e-10; with `bits`, not looked at */
     bool bits;        /* in the run's own precision, without any difference */

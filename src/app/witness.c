@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "comm/board.h"
+#include "comm/life.h"
 
 /* Milliseconds between looks for ranks that have not come yet. */
 enum { COMING_MS = 100, LOOK_MS = 1000, PATH_BYTES = 256, NOT_STARTED = 127 };
@@ -90,31 +91,43 @@ static int32_t process_of(const ech_witness *witness, int slot)
     return atomic_load(&witness->board->slot[slot].process);
 }
 
-/* Descriptors of processes that have come to the board. A kernel without them (before 5.3) shows no
- * deaths. */
-static bool meet(ech_witness *witness)
+/* Descriptors of processes that have come to the board. True if all have. *deaths: of ranks that came
+ * and died between two looks, without having left; *rank: the last of them. */
+static bool meet(ech_witness *witness, int *deaths, int *rank)
 {
     int known = 0, members = atomic_load(&witness->board->members);
     for (int i = 0; i < witness->slots; i++) {
         int32_t process = process_of(witness, i);
         if (!witness->known[i] && process > 0) {
-            int life = (int)syscall(SYS_pidfd_open, process, 0);
-            witness->known[i] = process;
-            witness->life[i] = life;
-            if (life >= 0 && !ech_descendant_is_ours(process)) forget(witness, i);
+            uint64_t space = atomic_load(&witness->board->slot[i].space);
+            ech_life life = ech_life_open(process, space, &witness->life[i]);
+            if (life != ECH_LIFE_LATER) witness->known[i] = process;
+            if (life == ECH_LIFE_SHOWN && !ech_descendant_is_ours(process)) forget(witness, i);
+            if (life == ECH_LIFE_OVER && process_of(witness, i) != 0) {
+                *rank = atomic_load(&witness->board->slot[i].rank);
+                ++*deaths;
+            }
         }
         known += witness->known[i] != 0;
     }
     return members > 0 && known >= members;
 }
 
-/* What the last look has shown. A death that shows together with a signal may be the launcher's
- * doing: nobody is first then. */
-static void note_deaths(ech_witness *witness)
+/* Deaths that one look has shown. Together with a signal they may be the launcher's doing: nobody is
+ * first then. */
+static void note_deaths(ech_witness *witness, int dead, int rank, bool alone)
+{
+    bool aborted = ech_board_aborted(witness->board);
+    if (dead == 0 || witness->ended_at > 0) return;
+    witness->ended_at = ech_clock_now();
+    witness->has_dead = !aborted;
+    if (dead == 1 && !aborted && alone) witness->first_dead = rank;
+}
+
+/* What the last look has shown. */
+static void note_ends(ech_witness *witness)
 {
     int dead = 0, rank = -1;
-    bool alone = !witness->polled[0].revents;
-    bool aborted = ech_board_aborted(witness->board);
     for (int i = 0; i < witness->slots; i++) {
         if (!witness->polled[i + 1].revents) continue;
         forget(witness, i);
@@ -122,10 +135,7 @@ static void note_deaths(ech_witness *witness)
         rank = atomic_load(&witness->board->slot[i].rank);
         dead++;
     }
-    if (dead == 0 || witness->ended_at > 0) return;
-    witness->ended_at = ech_clock_now();
-    witness->has_dead = !aborted;
-    if (dead == 1 && !aborted && alone) witness->first_dead = rank;
+    note_deaths(witness, dead, rank, !witness->polled[0].revents);
 }
 
 /* A rank that gives up ends the job through the launcher, which may not answer. */
@@ -177,7 +187,10 @@ bool ech_witness_wait(ech_witness *witness, int fd)
 {
     if (!witness) return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1) >= 0;
     for (;;) {
-        bool complete = meet(witness);
+        int dead = 0, rank = -1;
+        bool complete = meet(witness, &dead, &rank);
+        if (dead)
+            note_deaths(witness, dead, rank, poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 0);
         note_abort(witness);
         int ms = left_ms(witness);
         if (ms == 0) {
@@ -188,7 +201,7 @@ bool ech_witness_wait(ech_witness *witness, int fd)
         int most = complete ? LOOK_MS : COMING_MS;
         if (ms < 0 || ms > most) ms = most;
         if (!look(witness, fd, ms)) continue;
-        note_deaths(witness);
+        note_ends(witness);
         if (witness->polled[0].revents) return true;
     }
 }
@@ -207,7 +220,8 @@ static bool are_alive(ech_witness *witness)
 static void see_off(ech_witness *witness)
 {
     double end = ech_clock_now() + stragglers_patience, left = stragglers_patience;
-    meet(witness);
+    int dead = 0, rank = -1;
+    meet(witness, &dead, &rank); /* what died with the launcher needs no further note */
     for (look(witness, -1, 0); are_alive(witness) && left > 0; left = end - ech_clock_now())
         look(witness, -1, (int)(left * 1000) + 1);
     kill_ranks(witness);

@@ -14,6 +14,9 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/tick.h"
+
+enum { PIECE = 64 << 20 }; /* bytes at most between two ticks */
 
 static ech_status read_open_file(int fd, const char *path, size_t limit, char **out, size_t *n)
 {
@@ -48,6 +51,24 @@ static ech_status read_open_file(int fd, const char *path, size_t limit, char **
     return ECH_OK;
 }
 
+ech_status ech_file_open(const char *path, int *out, int64_t *bytes)
+{
+    /* Not blocking, or a pipe of that name would wait for a writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot open: %s%s", path, strerror(errno),
+                 errno == EMFILE ? "; `ulimit -n` may raise the limit" : "");
+    struct stat info;
+    bool known = fstat(fd, &info) == 0;
+    int why = errno;
+    if (!known || !S_ISREG(info.st_mode)) close(fd);
+    if (!known) ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", path, strerror(why));
+    if (!S_ISREG(info.st_mode)) ECH_FAIL(ECH_EINPUT, "%s: not a regular file", path);
+    *out = fd;
+    *bytes = info.st_size;
+    return ECH_OK;
+}
+
 ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n)
 {
     /* A named pipe that nobody writes is empty; to open it must not wait for ever. */
@@ -59,15 +80,14 @@ ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n)
     return st;
 }
 
-/* A new file beside `path` under a name nobody else uses; its name goes to *temporary. */
-static ech_status open_temporary(const char *path, char **temporary, int *out)
+ech_status ech_file_create_beside(const char *path, char **temporary, int *out)
 {
     static atomic_uint counter;
     size_t room = strlen(path) + 48;
     char *name = ech_calloc(room, 1);
     for (int attempt = 0; attempt < 100; attempt++) {
         snprintf(name, room, "%s.tmp-%ld-%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
-        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd >= 0) {
             *temporary = name;
             *out = fd;
@@ -94,17 +114,6 @@ static ech_status fill_and_rename(int fd, const char *temporary, const char *pat
     return ECH_OK;
 }
 
-static ech_status sync_parent(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash) return ech_file_sync_folder(".");
-    char *folder = ech_strdup(path);
-    folder[slash == path ? 1 : slash - path] = '\0';
-    ech_status st = ech_file_sync_folder(folder);
-    free(folder);
-    return st;
-}
-
 /* A device or a pipe is written into, never replaced. */
 static bool is_special(const char *path)
 {
@@ -114,7 +123,7 @@ static bool is_special(const char *path)
 
 static ech_status write_special(const char *path, const void *bytes, size_t n)
 {
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(path, "we");
     if (!file) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", path, strerror(errno));
     int why = fwrite(bytes, 1, n, file) == n ? 0 : errno;
     if (fclose(file) != 0 && !why) why = errno;
@@ -127,19 +136,19 @@ ech_status ech_file_write(const char *path, const void *bytes, size_t n)
     char *temporary;
     int fd;
     if (is_special(path)) return write_special(path, bytes, n);
-    ECH_TRY(open_temporary(path, &temporary, &fd));
+    ECH_TRY(ech_file_create_beside(path, &temporary, &fd));
     ech_status st = fill_and_rename(fd, temporary, path, bytes, n);
     if (st != ECH_OK) unlink(temporary);
     free(temporary);
     ECH_TRY(st);
-    return sync_parent(path);
+    return ech_file_sync_parent(path);
 }
 
 ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int64_t offset)
 {
     char *to = bytes;
     while (n > 0) {
-        ssize_t got = pread(fd, to, n, (off_t)offset);
+        ssize_t got = pread(fd, to, n < PIECE ? n : PIECE, (off_t)offset);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
             ECH_FAIL(ECH_EIO, "%s: cannot read %zu bytes at %lld: %s", path, n, (long long)offset,
@@ -147,6 +156,7 @@ ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int
         if (got == 0)
             ECH_FAIL(ECH_EINPUT, "%s: ends at byte %lld, %zu bytes short: cut off?", path,
                      (long long)offset, n);
+        ech_tick();
         to += got;
         n -= (size_t)got;
         offset += got;
@@ -158,11 +168,12 @@ ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t
 {
     const char *from = bytes;
     while (n > 0) {
-        ssize_t put = pwrite(fd, from, n, (off_t)offset);
+        ssize_t put = pwrite(fd, from, n < PIECE ? n : PIECE, (off_t)offset);
         if (put < 0 && errno == EINTR) continue;
         if (put <= 0)
             ECH_FAIL(ECH_EIO, "%s: cannot write %zu bytes at %lld: %s", path, n, (long long)offset,
                      put < 0 ? strerror(errno) : "nothing was taken");
+        ech_tick();
         from += put;
         n -= (size_t)put;
         offset += put;

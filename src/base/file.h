@@ -19,11 +19,20 @@ ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n);
  * folder: the file is either the old or the new one, whole. A device or a pipe is written into. */
 ech_status ech_file_write(const char *path, const void *bytes, size_t n);
 
+/* Opens a regular file of *bytes bytes for reading. */
+ech_status ech_file_open(const char *path, int *out, int64_t *bytes);
+
+/* A new file beside `path` under a name that nobody else has, for reading and writing; *name is released
+ * with free(). */
+ech_status ech_file_create_beside(const char *path, char **name, int *out);
+
 /* pread and pwrite of exactly n bytes, retried when interrupted or short. */
 ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int64_t offset);
 ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t n, int64_t offset);
 
 ech_status ech_file_sync_folder(const char *path);
+/* Of the folder that the file is in. */
+ech_status ech_file_sync_parent(const char *path);
 
 /* Makes the folder and its parents; no error if it is there. It must be possible to write into it. */
 ech_status ech_file_make_folder(const char *path);
@@ -35,8 +44,11 @@ ech_status ech_file_remove_all(const char *path);
 
 bool ech_file_exists(const char *path);
 bool ech_file_is_folder(const char *path);
+bool ech_file_has(const char *folder, const char *name);
 
 /* "a" + "b" -> "a/b" in new memory, released with free(). */
 char *ech_file_join(const char *folder, const char *name);
+/* "a/b" -> "a", "/b" -> "/", "b" -> "." in new memory, released with free(). */
+char *ech_file_parent(const char *path);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/tick.h"
 
 ech_status ech_file_sync_folder(const char *path)
 {
@@ -25,6 +26,14 @@ ech_status ech_file_sync_folder(const char *path)
     if (why && why != EINVAL && why != ENOTSUP)
         ECH_FAIL(ECH_EIO, "%s: cannot bring the folder to disk: %s", path, strerror(why));
     return ECH_OK;
+}
+
+ech_status ech_file_sync_parent(const char *path)
+{
+    char *folder = ech_file_parent(path);
+    ech_status st = ech_file_sync_folder(folder);
+    free(folder);
+    return st;
 }
 
 static ech_status make_one(const char *path)
@@ -70,6 +79,7 @@ ech_status ech_file_lock_folder(const char *path, int *out)
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
 {
     (void)info, (void)kind, (void)walk;
+    ech_tick();
     if (remove(path) == 0 || errno == ENOENT) return 0;
     ECH_FAIL(ECH_EIO, "%s: cannot remove: %s", path, strerror(errno));
 }
@@ -90,6 +100,14 @@ bool ech_file_exists(const char *path)
     return stat(path, &info) == 0;
 }
 
+bool ech_file_has(const char *folder, const char *name)
+{
+    char *path = ech_file_join(folder, name);
+    bool is_there = ech_file_exists(path);
+    free(path);
+    return is_there;
+}
+
 bool ech_file_is_folder(const char *path)
 {
     struct stat info;
@@ -103,4 +121,12 @@ char *ech_file_join(const char *folder, const char *name)
     char *path = ech_calloc(room, 1);
     snprintf(path, room, "%s%s%s", folder, open_end ? "/" : "", name);
     return path;
+}
+
+char *ech_file_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = ech_strdup(slash ? path : ".");
+    if (slash) folder[slash == path ? 1 : slash - path] = '\0';
+    return folder;
 }

@@ -23,11 +23,17 @@ struct ech_journal {
 
 ech_status ech_journal_open(const char *path, bool anew, ech_journal **out)
 {
-    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (anew ? O_TRUNC : 0);
+    /* A pipe that nobody reads would keep open() waiting. */
+    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (anew ? O_TRUNC : 0);
     int fd = open(path, flags, 0666);
     if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, strerror(errno));
     struct stat info;
-    if (fstat(fd, &info) != 0) info.st_size = 0;
+    int why = fstat(fd, &info) == 0 ? 0 : errno;
+    if (why || !S_ISREG(info.st_mode)) {
+        close(fd);
+        ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path,
+                 why ? strerror(why) : "it is not a regular file; remove or rename it");
+    }
     ech_journal *journal = ech_calloc(1, sizeof *journal);
     journal->path = ech_strdup(path);
     journal->fd = fd;

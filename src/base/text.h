@@ -29,6 +29,12 @@ bool ech_text_to_real(const char *text, double *out);
 /* Bytes with an optional unit: "4096", "64KiB", "8MiB", "8GiB", "1TiB", "25MB" (10^6), "1.5GiB". */
 bool ech_text_to_bytes(const char *text, int64_t *out);
 
+/* A weight: a decimal below 10^9 with at most 9 digits behind the point, n characters, in units of 10^-9. */
+bool ech_text_to_weight(const char *text, size_t n, int64_t *out);
+/* Up to three weights with commas between, "969,30,1", missing ones 0, not all 0: share i is from bound[i] to
+ * bound[i + 1], of bound[3]. */
+bool ech_text_to_shares(const char *text, int64_t bound[4]);
+
 /* Seconds: "90", "0.5", with a unit "90s", "1.5h", "2d", "15m"; "MM:SS", "H:MM:SS", "D-H",
  * "D-H:MM", "D-H:MM:SS". */
 bool ech_text_to_seconds(const char *text, double *out);

@@ -26,15 +26,6 @@ static ech_hash hash_from_words(const double words[HASH_WORDS])
                       (uint64_t)words[2] << 32 | (uint64_t)words[3]};
 }
 
-ech_status ech_agree(ech_group *world, ech_status st)
-{
-    double failed = st != ECH_OK;
-    ech_status folded = ech_group_fold(world, ECH_FOLD_MAX, &failed, 1);
-    ECH_TRY(st);
-    ECH_TRY(folded);
-    return failed > 0 ? ECH_EABORTED : ECH_OK;
-}
-
 ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored files[2])
 {
     enum { WORDS = 2 * HASH_WORDS + 1 };

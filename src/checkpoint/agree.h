@@ -10,10 +10,6 @@
 #include "checkpoint/hash.h"
 #include "checkpoint/stored.h"
 
-/* After a phase: OK if it went well on all members; otherwise a member returns its own failure, or
- * ECH_EABORTED if another one failed. */
-ech_status ech_agree(ech_group *world, ech_status st);
-
 /* All mean the same step and the same two files. */
 ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored files[2]);
 /* The boxes of all members together have every element of each tensor once. */

@@ -83,8 +83,8 @@ ech_status ech_checkpoint_save(ech_group *world, const char *directory,
 
 typedef struct ech_checkpoint ech_checkpoint;
 
-/* Opens one checkpoint folder (…/step-00000100) and checks its manifest and all sizes, and every
- * checksum if `verify`. Not collective. Errors name file and byte range. */
+/* Opens one checkpoint folder (…/step-00000100) and checks its manifest, all sizes and the checksums of
+ * config.json and tokenizer, and every other checksum if `verify`. Not collective. Errors name file and byte range. */
 ech_status ech_checkpoint_open(const char *path, bool verify, ech_checkpoint **out);
 void ech_checkpoint_close(ech_checkpoint *checkpoint); /* accepts NULL */
 const char *ech_checkpoint_path(const ech_checkpoint *checkpoint);
@@ -101,12 +101,12 @@ ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved
 /* Whether state/ has a tensor of that name. */
 bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name);
 
-/* Opens the newest checkpoint below `directory` that verifies, saying which it skipped and why.
- * Only folders named exactly step-%08d count, and step-%08d.old where its successor is not there.
- * *out = NULL, ECH_OK when there is none at all; an error when there are some but none verifies. */
-ech_status ech_checkpoint_open_newest(const char *directory, ech_checkpoint **out);
+/* Opens the newest checkpoint below `directory` that verifies, saying which it skipped and why;
+ * without `verify` the newest that opens, saying it only if none does (a look ahead of a resume). Only folders named exactly step-%08d count, and step-%08d.old where its successor is not there.
+ * *out = NULL, ECH_OK when there is none at all; an error when there are some but none is whole. */
+ech_status ech_checkpoint_open_newest(const char *directory, bool verify, ech_checkpoint **out);
 /* Accepts a checkpoint folder, a checkpoints folder (its newest) or a run directory (likewise). */
-ech_status ech_checkpoint_find(const char *path, ech_checkpoint **out);
+ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **out);
 /* Removes all but the newest `keep` (0: none is removed), and only if the newest one verifies. Not
  * collective. */
 ech_status ech_checkpoint_prune(const char *directory, int64_t keep);
@@ -120,8 +120,6 @@ typedef struct ech_safetensors ech_safetensors;
 /* Parses and checks the header by the format's rules (docs/formats.md) before any allocation that
  * a hostile file could size. Keeps the file open. */
 ech_status ech_safetensors_open(const char *path, ech_safetensors **out);
-/* Likewise; follow false: a symbolic link is refused. */
-ech_status ech_safetensors_open_as(const char *path, bool follow, ech_safetensors **out);
 void ech_safetensors_close(ech_safetensors *file); /* accepts NULL */
 int ech_safetensors_count(const ech_safetensors *file);
 /* Tensor i: name, dtype, dims, shape; no boxes yet. Names are borrowed. */

@@ -84,17 +84,24 @@ ech_status ech_folder_list(const char *directory, ech_folder **folders, size_t *
 /* The path as a folder of its own; false if it is none. */
 static bool is_one(const char *path, ech_folder *out)
 {
-    char *trimmed = ech_strdup(path), *manifest = ech_file_join(path, ECH_MANIFEST_NAME);
+    char *trimmed = ech_strdup(path);
     size_t length = strlen(trimmed);
     while (length > 1 && trimmed[length - 1] == '/') trimmed[--length] = '\0';
     const char *slash = strrchr(trimmed, '/');
     *out = (ech_folder){.step = -1, .kind = ECH_FOLDER_FINAL, .path = trimmed};
     bool named = ech_folder_parse(slash ? slash + 1 : trimmed, &out->step, &out->kind) &&
                  ech_file_is_folder(trimmed);
-    bool is = named || ech_file_exists(manifest);
-    free(manifest);
+    bool is = named || ech_file_has(path, ECH_MANIFEST_NAME);
     if (!is) free(trimmed);
     return is;
+}
+
+ech_status ech_folder_fail_none(const char *path)
+{
+    ECH_FAIL(ECH_EUSAGE,
+             "%s: neither a checkpoint (a folder with %s), nor a folder with step-00000000 "
+             "folders, nor a run directory with checkpoints/",
+             path, ECH_MANIFEST_NAME);
 }
 
 ech_status ech_folder_find(const char *path, ech_folder **folders, size_t *n)
@@ -116,10 +123,7 @@ ech_status ech_folder_find(const char *path, ech_folder **folders, size_t *n)
     }
     if (*n > 0) return ECH_OK;
     free(*folders);
-    ECH_FAIL(ECH_EUSAGE,
-             "%s: neither a checkpoint (a folder with %s), nor a folder with step-00000000 "
-             "folders, nor a run directory with checkpoints/",
-             path, ECH_MANIFEST_NAME);
+    return ech_folder_fail_none(path);
 }
 
 ech_status ech_folder_list_complete(const char *directory, ech_folder **folders, size_t *n)

@@ -37,6 +37,8 @@ ech_status ech_folder_list(const char *directory, ech_folder **folders, size_t *
 /* What a path means, newest first: itself if it has a manifest or a checkpoint's name, otherwise all
  * folders of these names below it or below PATH/checkpoints. ECH_EUSAGE if there is none. */
 ech_status ech_folder_find(const char *path, ech_folder **folders, size_t *n);
+/* Says that a path means none. */
+ech_status ech_folder_fail_none(const char *path);
 void ech_folder_free(ech_folder *folders, size_t n);
 
 /* The same without those that are no checkpoints: temporary ones, and old ones beside a final one.
@@ -45,6 +47,9 @@ ech_status ech_folder_list_complete(const char *directory, ech_folder **folders,
 
 /* Opens it, as ech_checkpoint_open, and compares its step with its name's (step -1: any name). */
 ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech_checkpoint **out);
+
+/* The newest below a folder of checkpoints or of a run, as ech_checkpoint_open_newest. */
+ech_status ech_checkpoint_open_run(const char *path, bool verify, ech_checkpoint **out);
 
 /* rename(2); what was durable before stays so, the new name is so once the parent is synced. */
 ech_status ech_folder_rename(const char *from, const char *to);

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/json.h"
+#include "base/memory.h"
 
 enum { VERSION = 1 };
 static const char FORMAT[] = "echelon checkpoint";

@@ -45,8 +45,8 @@ ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out);
 ech_status ech_manifest_parse(const char *path, const char *text, size_t n, ech_manifest *out);
 void ech_manifest_free(ech_manifest *manifest);
 
-/* Compares the files below `folder` with the manifest: sizes, and the hashes too if `hashes`.
- * Errors name file and bytes. */
-ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool hashes);
+/* Compares the files below `folder` with the manifest: sizes, hashes of the texts, and those of tensors
+ * too if `all`. Errors name file and bytes. */
+ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool all);
 
 #endif

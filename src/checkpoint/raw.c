@@ -4,14 +4,11 @@
  */
 #include "checkpoint/raw.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -45,7 +42,7 @@ ech_status ech_raw_fill(const ech_raw *raw, ech_config *config, const char *key,
     return ech_config_fill(config, key, text, raw->path, false);
 }
 
-/* Sizes have the bounds of keys.def, at most 2e9 and 1e8, and one file at most 1e5 layers; so nothing
+/* Sizes have the bounds of keys.def, at most 2e9 and 1e8, and one file at most 4096 layers; so nothing
  * overflows but sums, which stop at the top. */
 static void add_bytes(ech_raw *raw, int64_t elements)
 {
@@ -138,25 +135,12 @@ ech_status ech_raw_read(const char *path, const void *header, size_t n, int64_t 
              "%s: neither a Hugging Face folder nor a model file of llm.c or llama2.c", path);
 }
 
-static ech_status open_file(const char *path, int *fd, int64_t *bytes)
-{
-    struct stat info;
-    *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (*fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it: %s", path, strerror(errno));
-    if (fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        close(*fd);
-        ECH_FAIL(ECH_EINPUT, "%s: not a regular file", path);
-    }
-    *bytes = info.st_size;
-    return ECH_OK;
-}
-
 ech_status ech_raw_open(const char *path, ech_config *config, ech_raw *out)
 {
     char header[ECH_RAW_HEADER];
     int64_t bytes;
     int fd;
-    ECH_TRY(open_file(path, &fd, &bytes));
+    ECH_TRY(ech_file_open(path, &fd, &bytes));
     size_t n = bytes < ECH_RAW_HEADER ? (size_t)bytes : ECH_RAW_HEADER;
     ech_raw raw = {0};
     ech_status st = ech_file_read_at(fd, path, header, n, 0);

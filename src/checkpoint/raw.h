@@ -33,7 +33,7 @@ typedef struct ech_raw {
     const char *path, *format;
     int fd;
     ech_dtype dtype;
-    int32_t end_of_text;
+    int32_t begin_of_text, end_of_text;
     ECH_LIST(ech_raw_tensor) tensor; /* sorted by name */
     int64_t bytes; /* that the tensors need, and the header; while it is read: so far */
     bool counts;   /* only those are wanted; private */

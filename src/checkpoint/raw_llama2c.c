@@ -6,7 +6,8 @@
  */
 #include "checkpoint/raw_llama2c.h"
 
-enum { MAGIC = 0x616b3432, HEADER_BYTES = 256, AT_NUMBERS = 2, AT_SHARED = 36, END_OF_TEXT = 2 };
+enum { MAGIC = 0x616b3432, HEADER_BYTES = 256, AT_NUMBERS = 2, AT_SHARED = 36 };
+enum { BEGIN_OF_TEXT = 1, END_OF_TEXT = 2 }; /* of Llama 2, whose tokens these models have */
 
 ech_status ech_raw_llama2c_fill(const ech_raw *raw, const void *header, size_t n, int at,
                                 bool shared, ech_config *config)
@@ -99,6 +100,7 @@ void ech_raw_llama2c_list(ech_raw *raw, int64_t header_bytes, const ech_raw_llam
 {
     raw->dtype = ECH_F32;
     raw->bytes = header_bytes;
+    raw->begin_of_text = BEGIN_OF_TEXT;
     raw->end_of_text = END_OF_TEXT;
     for (size_t k = 0; k < n; k++) add_kind(raw, kinds[k], config);
 }

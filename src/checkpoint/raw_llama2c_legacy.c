@@ -6,16 +6,22 @@
  */
 #include "checkpoint/raw_llama2c.h"
 
-enum { NUMBERS = 7, AT_VOCABULARY = 5, LARGEST = 10000000 };
+enum { NUMBERS = 7, AT_VOCABULARY = 5 };
+
+/* Width, feed-forward width, layers, heads, key/value heads, vocabulary, positions of anything that is
+ * plausibly a model. */
+static const int32_t largest[NUMBERS] = {1000000, 10000000, 100000,  100000,
+                                         100000,  10000000, 10000000};
 
 static bool claims(const void *header, size_t n)
 {
     for (int i = 0; i < NUMBERS; i++) {
         int32_t value = ech_raw_number(header, n, i);
         if (value < 0 && i == AT_VOCABULARY) value = value == INT32_MIN ? 0 : -value;
-        if (value < 1 || value > LARGEST) return false;
+        if (value < 1 || value > largest[i]) return false;
     }
-    return true;
+    int32_t heads = ech_raw_number(header, n, 3), groups = ech_raw_number(header, n, 4);
+    return ech_raw_number(header, n, 0) % heads == 0 && heads % groups == 0;
 }
 
 static ech_status fill(const ech_raw *raw, const void *header, size_t n, ech_config *config)

@@ -75,7 +75,8 @@ static ech_status list(ech_raw *raw, const void *header, const ech_config *confi
                           {"mlp.c_proj.bias", 0, C}};
     raw->dtype = ech_raw_number(header, HEADER_BYTES, AT_VERSION) == 3 ? ECH_F32 : ECH_BF16;
     raw->bytes = HEADER_BYTES;
-    raw->end_of_text = V == GPT2_VOCABULARY ? GPT2_VOCABULARY - 1 : (int32_t)V - 1;
+    raw->begin_of_text = raw->end_of_text =
+        V == GPT2_VOCABULARY ? GPT2_VOCABULARY - 1 : (int32_t)V - 1;
     ech_raw_matrix(raw, V, C, ECH_RAW_PLAIN, 0, "transformer.wte.weight");
     ech_raw_skip(raw, padded - V, C);
     ech_raw_matrix(raw, config->model.max_position_embeddings, C, ECH_RAW_PLAIN, 0,

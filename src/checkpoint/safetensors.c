@@ -4,19 +4,16 @@
  * tensors' bytes. A file is refused unless the tensors fill the rest exactly, one after the other:
  * no hole, no overlap, nothing behind the last (so a file cannot be two formats at once).
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "checkpoint/box.h"
 #include "checkpoint/checkpoint.h"
-#include "base/json.h"
 #include "checkpoint/transfer.h"
 #include "tensor/convert.h"
 
@@ -98,8 +95,8 @@ static ech_status parse_entry(const char *path, const json_t *value, entry *e)
     if (!dtype) ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' has no dtype", path, e->name);
     if (!ech_dtype_from_disk(dtype, &e->dtype)) {
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: tensor '%s' has dtype '%.20s': only F64, F32, BF16, F16, I64, I32, U16 and "
-                 "U8 are supported",
+                 "%s: tensor '%s' has dtype '%.20s': only F64, F32, BF16, F16, I64, I32, U16, U8 "
+                 "and BOOL are supported",
                  path, e->name, dtype);
     }
     ECH_TRY(parse_shape(path, json_object_get(value, "shape"), e));
@@ -183,17 +180,10 @@ static ech_status fill_entries(ech_safetensors *file, json_t *root, int64_t data
 
 /* ---- the file ---- */
 
-/* The size of a file whose header's length is in order; *header_bytes: that length. */
-static ech_status check_length(const ech_safetensors *file, int64_t *file_bytes,
-                               int64_t *header_bytes)
+/* The header's length, if it fits into a file of `size` bytes. */
+static ech_status check_length(const ech_safetensors *file, int64_t size, int64_t *header_bytes)
 {
-    struct stat stat;
-    if (fstat(file->fd, &stat) != 0) {
-        ECH_FAIL(ECH_EIO, "%s: cannot ask for its size: %s", file->path, strerror(errno));
-    }
-    if (!S_ISREG(stat.st_mode)) ECH_FAIL(ECH_EINPUT, "%s: not a regular file", file->path);
     uint64_t length = 0;
-    int64_t size = stat.st_size;
     if (size >= 8) ECH_TRY(ech_file_read_at(file->fd, file->path, &length, 8, 0));
     if (size < 8 || length > (uint64_t)size - 8) {
         ECH_FAIL(ECH_EINPUT,
@@ -205,15 +195,14 @@ static ech_status check_length(const ech_safetensors *file, int64_t *file_bytes,
         ECH_FAIL(ECH_EINPUT, "%s: its header of %" PRIu64 " bytes is above the limit of %d",
                  file->path, length, ECH_SAFETENSORS_HEADER_LIMIT);
     }
-    *file_bytes = size;
     *header_bytes = (int64_t)length;
     return ECH_OK;
 }
 
-static ech_status read_header(ech_safetensors *file)
+static ech_status read_header(ech_safetensors *file, int64_t file_bytes)
 {
-    int64_t file_bytes, header_bytes;
-    ECH_TRY(check_length(file, &file_bytes, &header_bytes));
+    int64_t header_bytes;
+    ECH_TRY(check_length(file, file_bytes, &header_bytes));
     file->data_at = 8 + header_bytes;
     size_t n = (size_t)header_bytes;
     char *text = ech_calloc(n + 1, 1);
@@ -231,21 +220,14 @@ static ech_status read_header(ech_safetensors *file)
 
 ech_status ech_safetensors_open(const char *path, ech_safetensors **out)
 {
-    return ech_safetensors_open_as(path, true, out);
-}
-
-ech_status ech_safetensors_open_as(const char *path, bool follow, ech_safetensors **out)
-{
-    /* not blocking: a pipe of that name is an error, not a hang */
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
-    if (fd < 0 && errno == ELOOP)
-        ECH_FAIL(ECH_EINPUT, "%s: is a symbolic link; copy the folder with cp -rL", path);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it: %s", path, strerror(errno));
+    int fd;
+    int64_t bytes;
+    ECH_TRY(ech_file_open(path, &fd, &bytes));
     ech_safetensors *file = ech_calloc(1, sizeof *file);
     file->fd = fd;
     file->pool = ech_pool_create();
     file->path = ech_pool_format(file->pool, "%s", path);
-    ech_status st = read_header(file);
+    ech_status st = read_header(file, bytes);
     if (st != ECH_OK) {
         ech_safetensors_close(file);
         return st;

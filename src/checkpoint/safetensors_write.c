@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/memory.h"
 #include "checkpoint/box.h"
 #include "checkpoint/checkpoint.h"
-#include "base/json.h"
 #include "checkpoint/transfer.h"
 
 enum { ALIGNMENT = 4096 }; /* of the data: whole pages, for direct and mapped reads */

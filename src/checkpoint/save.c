@@ -5,8 +5,8 @@
  *   1. What bears a final name is whole: names are given by rename, after every fsync.
  *   2. While step N is replaced, either step-N or step-N.old is whole (the latter when step-N is
  *      not there).
- *   3. Every phase ends in ech_agree: one rank's failure is every rank's, before anyone goes on,
- *      so no rank waits for one that has left.
+ *   3. Every phase ends on all ranks together (joint.h): one rank's failure is every rank's, before
+ *      anyone goes on, so no rank waits for one that has left.
  *
  *   plan -> create (rank 0) -> write (all) -> hash (all, shared out) -> commit (rank 0)
  */
@@ -22,6 +22,7 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/open.h"
+#include "checkpoint/joint.h"
 #include "checkpoint/stored.h"
 
 static const int64_t LAST_STEP = INT64_C(1) << 53; /* that the manifest can hold */
@@ -128,7 +129,7 @@ static ech_status create(save *s)
 
 /* ---- write and hash ---- */
 
-static ech_status write_boxes(const save *s)
+static ech_status write_boxes(save *s)
 {
     for (int f = ECH_FILE_MODEL; f <= ECH_FILE_STATE; f++) {
         char *path = ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
@@ -177,7 +178,7 @@ static ech_status hash_file(const save *s, int f, int64_t *number)
     return st;
 }
 
-static ech_status hash_files(const save *s)
+static ech_status hash_files(save *s)
 {
     int64_t number = 0;
     for (int f = 0; f < ECH_FILES; f++) {
@@ -246,9 +247,16 @@ static ech_status commit(save *s)
 
 /* ---- all of it ---- */
 
+static ech_status together(save *s, ech_status (*work)(save *s))
+{
+    ech_joint joint;
+    ech_joint_begin(&joint, s->world);
+    return ech_joint_end(&joint, work(s));
+}
+
 static ech_status plan_together(save *s)
 {
-    ECH_TRY(ech_agree(s->world, plan(s)));
+    ECH_TRY(together(s, plan));
     ECH_TRY(ech_agree_on_files(s->world, s->info->step, s->stored));
     ECH_TRY(ech_agree_on_boxes(s->world, s->tensors, s->n));
     return ECH_OK;
@@ -256,12 +264,12 @@ static ech_status plan_together(save *s)
 
 static ech_status put_together(save *s)
 {
-    ECH_TRY(ech_agree(s->world, create(s)));
-    ECH_TRY(ech_agree(s->world, write_boxes(s)));
+    ECH_TRY(together(s, create));
+    ECH_TRY(together(s, write_boxes));
     ECH_TRY(share_sizes(s));
-    ECH_TRY(ech_agree(s->world, hash_files(s)));
+    ECH_TRY(together(s, hash_files));
     ECH_TRY(share_hashes(s));
-    ECH_TRY(ech_agree(s->world, commit(s)));
+    ECH_TRY(together(s, commit));
     return ech_group_broadcast(s->world, 0, &s->manifest_bytes, sizeof s->manifest_bytes);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finding the checkpoint to go on from: the newest that verifies, by what lies in the folder and
+ * Finding the checkpoint to go on from: the newest that is whole, by what lies in the folder and
  * not by a pointer that could lie.
  */
 #include <inttypes.h>
@@ -32,24 +32,27 @@ ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech
     return st;
 }
 
-/* Opens it, or says that it is skipped and why, in one line. */
-static ech_checkpoint *open_or_skip(const ech_folder *folder)
+/* Opens it, or says, if it should, that it is skipped and why, in one line. */
+static ech_checkpoint *open_or_skip(const ech_folder *folder, bool verify, bool says)
 {
     bool was_quiet = ech_log_set_quiet(true);
     ech_checkpoint *checkpoint = NULL;
-    ech_status st = ech_checkpoint_open_folder(folder, true, &checkpoint);
+    ech_status st = ech_checkpoint_open_folder(folder, verify, &checkpoint);
     ech_log_set_quiet(was_quiet);
-    if (st != ECH_OK) ech_log_warn("checkpoint skipped: %s", ech_last_error());
+    if (st != ECH_OK && says) ech_log_warn("checkpoint skipped: %s", ech_last_error());
     return checkpoint;
 }
 
-ech_status ech_checkpoint_open_newest(const char *directory, ech_checkpoint **out)
+ech_status ech_checkpoint_open_newest(const char *directory, bool verify, ech_checkpoint **out)
 {
     ech_folder *folders;
     size_t n;
     ECH_TRY(ech_folder_list_complete(directory, &folders, &n));
     ech_checkpoint *checkpoint = NULL;
-    for (size_t i = 0; i < n && !checkpoint; i++) checkpoint = open_or_skip(&folders[i]);
+    for (size_t i = 0; i < n && !checkpoint; i++)
+        checkpoint = open_or_skip(&folders[i], verify, verify);
+    for (size_t i = 0; i < n && !checkpoint && !verify; i++)
+        ech_checkpoint_close(open_or_skip(&folders[i], false, true));
     ech_folder_free(folders, n);
     if (n > 0 && !checkpoint) {
         ECH_FAIL(ECH_EINPUT,
@@ -61,27 +64,22 @@ ech_status ech_checkpoint_open_newest(const char *directory, ech_checkpoint **ou
     return ECH_OK;
 }
 
-ech_status ech_checkpoint_find(const char *path, ech_checkpoint **out)
+ech_status ech_checkpoint_open_run(const char *path, bool verify, ech_checkpoint **out)
 {
-    char *manifest = ech_file_join(path, ECH_MANIFEST_NAME);
-    bool is_checkpoint = ech_file_exists(manifest);
-    free(manifest);
-    if (is_checkpoint) return ech_checkpoint_open(path, true, out);
+    ECH_TRY(ech_checkpoint_open_newest(path, verify, out));
+    if (*out) return ECH_OK;
+    char *below = ech_file_join(path, "checkpoints");
+    ech_status st = ech_checkpoint_open_newest(below, verify, out);
+    free(below);
+    return st;
+}
 
-    ech_checkpoint *found = NULL;
-    ECH_TRY(ech_checkpoint_open_newest(path, &found));
-    if (!found) {
-        char *below = ech_file_join(path, "checkpoints");
-        ech_status st = ech_checkpoint_open_newest(below, &found);
-        free(below);
-        ECH_TRY(st);
-    }
-    if (!found) {
-        ECH_FAIL(ECH_EUSAGE,
-                 "%s: neither a checkpoint (a folder with %s), nor a folder with step-00000000 "
-                 "folders, nor a run directory with checkpoints/",
-                 path, ECH_MANIFEST_NAME);
-    }
+ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **out)
+{
+    ech_checkpoint *found;
+    if (ech_file_has(path, ECH_MANIFEST_NAME)) return ech_checkpoint_open(path, verify, out);
+    ECH_TRY(ech_checkpoint_open_run(path, verify, &found));
+    if (!found) return ech_folder_fail_none(path);
     *out = found;
     return ECH_OK;
 }

@@ -17,12 +17,11 @@ typedef struct ech_shards_names {
 } ech_shards_names;
 
 /* The folder with config.json that `path` means: itself, the model/ of a checkpoint, or that of the
- * newest checkpoint of a run directory (whose checksums are not looked at). New memory, released with
+ * newest checkpoint of a run directory (the weights' checksums are not looked at). New memory, released with
  * free(). */
 ech_status ech_shards_find(const char *path, char **folder);
-/* The run file of the newest checkpoint below `directory` whose manifest is in order; *run_yaml NULL:
- * there is none. New memory; *path, too: the checkpoint's. */
-ech_status ech_shards_run_file(const char *directory, char **path, char **run_yaml);
+/* Whether it is a folder of Hugging Face's cache that holds versions of a model, each a folder. */
+bool ech_shards_is_cache(const char *path);
 
 /* Whether the folder has weights that can be opened; a plan does without. */
 bool ech_shards_are_there(const char *folder);

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/tick.h"
 #include "checkpoint/box.h"
 #include "checkpoint/transfer.h"
 
@@ -62,7 +63,9 @@ static ech_status reserve(int fd, const char *path, int64_t bytes)
 static ech_status finish(int fd, const char *path, ech_status st)
 {
     int why = 0;
+    ech_tick();
     if (st == ECH_OK && fsync(fd) != 0) why = errno;
+    ech_tick();
     if (close(fd) != 0 && st == ECH_OK && !why) why = errno;
     if (why) ECH_FAIL(ECH_EIO, "%s: cannot bring it to disk: %s", path, strerror(why));
     return st;

@@ -2,30 +2,12 @@
  *
  * Comparing a checkpoint's files with its manifest.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "checkpoint/manifest.h"
-
-static ech_status verify_size(int fd, const char *path, int64_t bytes)
-{
-    struct stat stat;
-    if (fstat(fd, &stat) != 0) {
-        ECH_FAIL(ECH_EIO, "%s: cannot ask for its size: %s", path, strerror(errno));
-    }
-    if (!S_ISREG(stat.st_mode)) ECH_FAIL(ECH_EINPUT, "%s: not a regular file", path);
-    if (stat.st_size != bytes) {
-        ECH_FAIL(ECH_EINPUT, "%s: has %" PRId64 " bytes, the manifest says %" PRId64, path,
-                 (int64_t)stat.st_size, bytes);
-    }
-    return ECH_OK;
-}
 
 static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const ech_hash *hashes)
 {
@@ -48,21 +30,28 @@ static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const e
 
 static ech_status verify_file(const char *path, int64_t bytes, const ech_hash *hashes)
 {
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it: %s", path, strerror(errno));
-    ech_status st = verify_size(fd, path, bytes);
-    if (st == ECH_OK && hashes) st = verify_hashes(fd, path, bytes, hashes);
+    int fd;
+    int64_t has;
+    ECH_TRY(ech_file_open(path, &fd, &has));
+    ech_status st = ECH_OK;
+    if (has != bytes)
+        st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
+                         "%s: has %" PRId64 " bytes, the manifest says %" PRId64, path, has, bytes);
+    else if (hashes)
+        st = verify_hashes(fd, path, bytes, hashes);
     close(fd);
     return st;
 }
 
-ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool hashes)
+ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool all)
 {
     for (int f = 0; f < ECH_FILES; f++) {
         if (manifest->files[f].bytes < 0) continue;
+        bool looks = all || f == ECH_FILE_CONFIG || f == ECH_FILE_TOKENIZER ||
+                     f == ECH_FILE_TOKENIZER_CONFIG;
         char *path = ech_file_join(folder, ech_checkpoint_file_name((ech_checkpoint_file)f));
         ech_status st =
-            verify_file(path, manifest->files[f].bytes, hashes ? manifest->files[f].hashes : NULL);
+            verify_file(path, manifest->files[f].bytes, looks ? manifest->files[f].hashes : NULL);
         free(path);
         ECH_TRY(st);
     }

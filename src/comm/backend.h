@@ -84,7 +84,7 @@ ech_status ech_transfer_test(ech_comm *comm, ech_request *request);
 /* What a wait is for ("data", "reduce"), as an error says. */
 typedef struct ech_wait_for {
     const char *group, *call;
-    bool hidden; /* the board does not show it */
+    bool saves; /* it is one of those who write a checkpoint */
 } ech_wait_for;
 
 /* Waits for all requests. what NULL: point to point. Errors: ECH_EABORTED when the flag is up,

@@ -9,11 +9,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "comm/life.h"
 
 enum { STALE_MS = 200 }; /* waits look every 0.1 ms, on crowded machines every few */
 enum { WORDS = ECH_BOARD_TEXT / sizeof(uint64_t) };
 
-_Static_assert(sizeof(ech_board_slot) == 64, "a slot is a cache line");
+_Static_assert(sizeof(ech_board_slot) == 128, "a slot is two cache lines");
 _Static_assert(offsetof(ech_board, slot) == 64, "slots start on a cache line");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "the board is shared between processes");
 
@@ -36,6 +37,10 @@ void ech_board_init(ech_board *board, int slots)
         atomic_store(&board->slot[i].waits_for, -1);
         atomic_store(&board->slot[i].looked, 0);
         atomic_store(&board->slot[i].process, 0);
+        atomic_store(&board->slot[i].space, 0);
+        atomic_store(&board->slot[i].saver_looked, 0);
+        atomic_store(&board->slot[i].saver_waits_for, -1);
+        atomic_store(&board->slot[i].saves, -1);
         ech_board_set_position(board, i, -1, "");
     }
 }
@@ -49,6 +54,7 @@ bool ech_board_take(ech_board *board, int members)
 void ech_board_join(ech_board *board, int slot, int rank)
 {
     atomic_store(&board->slot[slot].rank, rank);
+    atomic_store(&board->slot[slot].space, ech_life_space());
     atomic_store(&board->slot[slot].process, (int32_t)getpid());
 }
 
@@ -69,10 +75,26 @@ void ech_board_set_position(ech_board *board, int slot, int64_t step, const char
     atomic_store_explicit(&at->step, step, memory_order_relaxed);
 }
 
+static uint32_t now_ms(void)
+{
+    return (uint32_t)(uint64_t)(ech_clock_now() * 1000);
+}
+
+void ech_board_set_saving(ech_board *board, int slot, int64_t step)
+{
+    ech_board_set_saver_wait(board, slot, -1);
+    atomic_store(&board->slot[slot].saves, step);
+}
+
+void ech_board_set_saver_wait(ech_board *board, int slot, int peer)
+{
+    atomic_store(&board->slot[slot].saver_looked, now_ms());
+    atomic_store(&board->slot[slot].saver_waits_for, peer);
+}
+
 void ech_board_set_wait(ech_board *board, int slot, int peer)
 {
-    uint32_t now = (uint32_t)(uint64_t)(ech_clock_now() * 1000);
-    atomic_store_explicit(&board->slot[slot].looked, now, memory_order_relaxed);
+    atomic_store_explicit(&board->slot[slot].looked, now_ms(), memory_order_relaxed);
     atomic_store_explicit(&board->slot[slot].waits_for, peer, memory_order_relaxed);
 }
 
@@ -114,10 +136,39 @@ static const ech_board_slot *find_slot(const ech_board *board, int rank)
     return NULL;
 }
 
+/* Whom a slot's rank waits for, and when it looked; of its saver, if it has one and that is asked for.
+ * -1: nobody. */
+static int wait_of(const ech_board_slot *at, bool saver, uint32_t *looked)
+{
+    saver = saver && atomic_load(&at->saves) >= 0;
+    *looked = atomic_load(saver ? &at->saver_looked : &at->looked);
+    return atomic_load(saver ? &at->saver_waits_for : &at->waits_for);
+}
+
+static bool waits(const ech_board *board, int rank, bool saver)
+{
+    uint32_t looked;
+    const ech_board_slot *at = find_slot(board, rank);
+    return at && wait_of(at, saver, &looked) >= 0;
+}
+
 bool ech_board_waits(const ech_board *board, int rank)
 {
-    const ech_board_slot *at = find_slot(board, rank);
-    return at && atomic_load(&at->waits_for) >= 0;
+    return waits(board, rank, false);
+}
+
+bool ech_board_saver_waits(const ech_board *board, int rank)
+{
+    return waits(board, rank, true);
+}
+
+static void describe_saver(const ech_board_slot *at, ech_text *out)
+{
+    long long saves = atomic_load(&at->saves);
+    int peer = atomic_load(&at->saver_waits_for);
+    if (saves < 0) return;
+    ech_text_append(out, ", writing checkpoint %lld", saves);
+    if (peer >= 0) ech_text_append(out, " (waits for rank %d there)", peer);
 }
 
 void ech_board_describe(const ech_board *board, int rank, ech_text *out)
@@ -141,6 +192,7 @@ void ech_board_describe(const ech_board *board, int rank, ech_text *out)
     else
         ech_text_append(out, "in no step");
     if (text[0]) ech_text_append(out, ", %s", text);
+    describe_saver(at, out);
     if (peer >= 0)
         ech_text_append(out, ", waits for rank %d", peer);
     else
@@ -161,15 +213,14 @@ void ech_board_print(const ech_board *board)
 
 /* From `rank` along the waits, at least once around a circle. Returns where they end; in a circle:
  * who has not looked for longest if that is stale, else -1. */
-static int follow(const ech_board *board, int rank)
+static int follow(const ech_board *board, int rank, bool saver)
 {
-    uint32_t oldest = 0, newest = 0;
+    uint32_t looked = 0, oldest = 0, newest = 0;
     int who = -1;
     for (int i = 0; i <= board->slots; i++) { /* the last may be of another machine */
         const ech_board_slot *at = find_slot(board, rank);
-        int next = at ? atomic_load(&at->waits_for) : -1;
+        int next = at ? wait_of(at, saver, &looked) : -1;
         if (next < 0) return rank;
-        uint32_t looked = atomic_load(&at->looked);
         if (who < 0 || (int32_t)(looked - newest) > 0) newest = looked;
         if (who < 0 || (int32_t)(looked - oldest) < 0) {
             oldest = looked;
@@ -182,6 +233,12 @@ static int follow(const ech_board *board, int rank)
 
 int ech_board_culprit(const ech_board *board, int peer)
 {
-    int rank = follow(board, peer);
+    int rank = follow(board, peer, false);
+    return rank >= 0 ? rank : peer;
+}
+
+int ech_board_saver_culprit(const ech_board *board, int peer)
+{
+    int rank = follow(board, peer, true);
     return rank >= 0 ? rank : peer;
 }

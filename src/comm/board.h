@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-enum { ECH_BOARD_TEXT = 40, ECH_BOARD_MAGIC = 0x45434842 };
+enum { ECH_BOARD_TEXT = 40, ECH_BOARD_MAGIC = 0x45434843 };
 
 /* In the environment of ranks: the path of a board for them. */
 #define ECH_BOARD_VARIABLE "ECHELON_BOARD"
@@ -28,6 +28,12 @@ typedef struct ech_board_slot {
     _Atomic uint32_t looked; /* milliseconds, wrapping: when it last looked for the end of a wait */
     _Atomic int32_t process; /* its id while it is on the board; 0: not yet, or it has left */
     _Atomic uint64_t text[ECH_BOARD_TEXT / sizeof(uint64_t)];
+    /* Of the thread that writes its checkpoint meanwhile. */
+    _Atomic int64_t saves; /* the checkpoint's step; -1: none is being written */
+    _Atomic int32_t saver_waits_for;
+    _Atomic uint32_t saver_looked;
+    _Atomic uint64_t space; /* of the process' id (ech_life_space) */
+    int64_t padding[5];     /* to a cache line */
 } ech_board_slot;
 
 typedef struct ech_board {
@@ -57,6 +63,11 @@ void ech_board_set_wait(ech_board *board, int slot, int peer);
  * another thread of the rank, which still waits. */
 void ech_board_end_wait(ech_board *board, int slot, int peer, int next);
 bool ech_board_waits(const ech_board *board, int rank);
+/* The same of the rank's thread that writes a checkpoint; peer -1: it does not wait. A rank that
+ * writes none at the moment counts as its other threads do. */
+void ech_board_set_saving(ech_board *board, int slot, int64_t step);
+void ech_board_set_saver_wait(ech_board *board, int slot, int peer);
+bool ech_board_saver_waits(const ech_board *board, int rank);
 
 /* A training step is done. */
 void ech_board_count_step(ech_board *board);
@@ -68,7 +79,8 @@ bool ech_board_aborted(const ech_board *board);
 /* True for one caller only: that one prints the positions for all. */
 bool ech_board_claim_report(ech_board *board);
 
-/* Where `rank` is, for people: "step 3, forward 0, waits for rank 1". */
+/* Where `rank` is, for people: "step 3, forward 0, waits for rank 1"; or "step 3, forward 0, writing
+ * checkpoint 2, does not wait". */
 void ech_board_describe(const ech_board *board, int rank, ech_text *out);
 
 /* All positions as warnings, a line a rank. */
@@ -78,6 +90,8 @@ void ech_board_print(const ech_board *board);
  * does not wait or is not on this board. If they go in a circle, then the rank that has not looked
  * for longest, since who is stopped amid a wait keeps its mark; `peer` itself if all look. */
 int ech_board_culprit(const ech_board *board, int peer);
+/* The same for who writes a checkpoint and waits for another rank's writer. */
+int ech_board_saver_culprit(const ech_board *board, int peer);
 
 /* A board in a mapped file of this machine, of `slots` slots. create: a new file in /dev/shm,
  * $TMPDIR or /tmp, whose path is written to path[size]. take: the board that ECH_BOARD_VARIABLE names

@@ -160,6 +160,11 @@ void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what)
     ech_board_set_position(comm->board, comm->local_rank, step, what);
 }
 
+void ech_comm_set_saving(ech_comm *comm, int64_t step)
+{
+    ech_board_set_saving(comm->board, comm->local_rank, step);
+}
+
 void ech_comm_count_step(ech_comm *comm)
 {
     if (comm->local_rank == 0) ech_board_count_step(comm->board);

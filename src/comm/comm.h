@@ -76,6 +76,8 @@ void ech_comm_set_wait(ech_comm *comm, int peer);
 /* Where this rank is, shown by whoever reports a passed deadline. The first 39 bytes of `what` are
  * copied. step -1: outside of any step. */
 void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what);
+/* This rank writes the checkpoint of a step, beside whatever else it does; -1: it no longer does. */
+void ech_comm_set_saving(ech_comm *comm, int64_t step);
 /* A training step is done: whoever watches over the job sees that it gets on. */
 void ech_comm_count_step(ech_comm *comm);
 
@@ -124,9 +126,11 @@ typedef struct ech_comm_count {
 ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
                             ech_group **out);
 void ech_group_destroy(ech_group *group); /* accepts NULL */
-/* Waits of this group no longer show on the board, since the rank goes on with other things
- * meanwhile: of a thread in the background. They still have a deadline. */
-void ech_group_hide_waits(ech_group *group);
+/* The group is of those who write a checkpoint while their ranks go on with other things: the board
+ * shows its waits beside those of the ranks (ech_comm_set_saving). */
+void ech_group_set_saves(ech_group *group);
+/* Seconds that a wait for other members may last. */
+double ech_group_deadline(const ech_group *group);
 int ech_group_size(const ech_group *group);
 int ech_group_index(const ech_group *group); /* this rank's place among the members */
 const char *ech_group_name(const ech_group *group);

@@ -94,9 +94,14 @@ void ech_group_destroy(ech_group *group)
     free(group);
 }
 
-void ech_group_hide_waits(ech_group *group)
+void ech_group_set_saves(ech_group *group)
 {
-    group->hidden = true;
+    group->saves = true;
+}
+
+double ech_group_deadline(const ech_group *group)
+{
+    return group->comm->deadline;
 }
 
 int ech_group_size(const ech_group *group)
@@ -198,6 +203,6 @@ ech_status ech_batch_wait(ech_group *group, ech_batch *batch)
 {
     int n = batch->n;
     batch->n = 0;
-    ech_wait_for what = {group->name, ech_call_name(group->call), group->hidden};
+    ech_wait_for what = {group->name, ech_call_name(group->call), group->saves};
     return ech_wait_all(group->comm, batch->at, n, &what);
 }

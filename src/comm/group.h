@@ -39,7 +39,7 @@ struct ech_group {
     int *tags;     /* [size]: first tag of the messages between this rank and that member */
     double *folds; /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
     void *library; /* the backend's, for LIBRARY */
-    bool hidden;   /* waits do not show on the board */
+    bool saves;    /* its members write a checkpoint */
     int size, index;
     ech_call call; /* the collective that runs, and where its messages are counted */
     ech_comm_count *count;

@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "comm/absent.h"
+#include "comm/life.h"
 
 /* Milliseconds between looks for ranks that have not come to the board yet, and until a death is
  * reported: a launcher that ends all ranks at once is no death to be explained. */
@@ -113,23 +113,6 @@ static void begin_watch(ech_guard *guard)
     for (size_t i = 1; i <= n; i++) guard->polled[i] = (struct pollfd){.fd = -1, .events = POLLIN};
 }
 
-/* True when all have come. A kernel without such descriptors (before 5.3) shows no deaths. */
-static bool meet(ech_guard *guard)
-{
-    bool all = true;
-    for (int i = 0; i < guard->n; i++) {
-        pid_t process = atomic_load(&guard->board->slot[i].process);
-        if (!guard->known[i] && process > 0) {
-            guard->known[i] = true;
-            guard->process[i] = process;
-            if (i != guard->slot)
-                guard->polled[i + 1].fd = (int)syscall(SYS_pidfd_open, process, 0);
-        }
-        all = all && guard->known[i];
-    }
-    return all;
-}
-
 static void report_death(ech_guard *guard, int slot)
 {
     ech_board *board = guard->board;
@@ -149,18 +132,42 @@ static void report_death(ech_guard *guard, int slot)
     ech_board_abort(board, own);
 }
 
-static void note_deaths(ech_guard *guard)
+static void note_end(ech_guard *guard, int slot)
+{
+    bool has_left = atomic_load(&guard->board->slot[slot].process) != guard->process[slot];
+    if (has_left || atomic_load(&guard->board->is_watched)) return;
+    poll(NULL, 0, SETTLE_MS);
+    if (guard->ends_by <= 0 && !ech_board_aborted(guard->board)) report_death(guard, slot);
+}
+
+static void note_ends(ech_guard *guard)
 {
     for (int i = 0; i < guard->n; i++) {
         struct pollfd *life = &guard->polled[i + 1];
         if (life->fd < 0 || !life->revents) continue;
         close(life->fd);
         life->fd = -1;
-        bool has_left = atomic_load(&guard->board->slot[i].process) != guard->process[i];
-        if (has_left || atomic_load(&guard->board->is_watched)) continue;
-        poll(NULL, 0, SETTLE_MS);
-        if (guard->ends_by <= 0 && !ech_board_aborted(guard->board)) report_death(guard, i);
+        note_end(guard, i);
     }
+}
+
+/* True when all have come. Who has come and died since has no descriptor any more. */
+static bool meet(ech_guard *guard)
+{
+    bool all = true;
+    for (int i = 0; i < guard->n; i++) {
+        pid_t process = atomic_load(&guard->board->slot[i].process);
+        if (!guard->known[i] && process > 0) {
+            uint64_t space = atomic_load(&guard->board->slot[i].space);
+            int *fd = &guard->polled[i + 1].fd;
+            ech_life life = i == guard->slot ? ECH_LIFE_HIDDEN : ech_life_open(process, space, fd);
+            guard->known[i] = life != ECH_LIFE_LATER;
+            guard->process[i] = process;
+            if (life == ECH_LIFE_OVER) note_end(guard, i);
+        }
+        all = all && guard->known[i];
+    }
+    return all;
 }
 
 /* ---- the thread ---- */
@@ -190,7 +197,7 @@ static void *run(void *argument)
         if (poll(guard->polled, (nfds_t)guard->n + 1, ms) < 0) continue; /* interrupted */
         uint64_t count;
         if (guard->polled[0].revents && read(guard->wake, &count, sizeof count) < 0) continue;
-        if (guard->n) note_deaths(guard);
+        if (guard->n) note_ends(guard);
         if (guard->ends_by > 0 && ech_clock_now() > guard->ends_by) _exit(1);
         check_call(guard);
     }

@@ -39,22 +39,43 @@ static ech_status test_all(ech_comm *comm, ech_request *requests, int n, int *le
 }
 
 /* The open request that says most: one whose peer does not wait itself, else the first. */
-static const ech_request *find_open(const ech_comm *comm, const ech_request *requests, int n)
+static const ech_request *find_open(const ech_comm *comm, const ech_request *requests, int n,
+                                    bool saves)
 {
     const ech_request *open = NULL;
     for (int i = 0; i < n; i++) {
         if (requests[i].done) continue;
-        bool waits = ech_board_waits(comm->board, requests[i].peer);
+        bool waits = saves ? ech_board_saver_waits(comm->board, requests[i].peer)
+                           : ech_board_waits(comm->board, requests[i].peer);
         if (!open || !waits) open = &requests[i];
         if (!waits) break;
     }
     return open;
 }
 
+/* Puts on the board whom this rank waits for, or in the group `why` its writer of checkpoints. */
+static void set_mark(ech_comm *comm, int peer, const ech_wait_for *why)
+{
+    if (why && why->saves)
+        ech_board_set_saver_wait(comm->board, comm->local_rank, peer);
+    else
+        ech_board_set_wait(comm->board, comm->local_rank, peer);
+}
+
+static void end_mark(ech_comm *comm, int peer, const ech_wait_for *why)
+{
+    if (why && why->saves)
+        ech_board_set_saver_wait(comm->board, comm->local_rank, -1);
+    else
+        ech_board_end_wait(comm->board, comm->local_rank, peer, atomic_load(&comm->polled));
+}
+
 static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const ech_wait_for *why)
 {
     if (ech_board_claim_report(comm->board)) ech_board_print(comm->board);
-    int culprit = ech_board_culprit(comm->board, open->peer);
+    bool saves = why && why->saves;
+    int culprit = saves ? ech_board_saver_culprit(comm->board, open->peer)
+                        : ech_board_culprit(comm->board, open->peer);
     ech_text what = {0}, where = {0};
     if (why)
         ech_text_append(&what, "%s over group %s", why->call, why->group);
@@ -63,16 +84,17 @@ static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const e
     ech_board_describe(comm->board, culprit, &where);
     ech_status st = ech_fail_at(
         __FILE__, __LINE__, ECH_ECOMM,
-        "rank %d waited %g s to %s rank %d (%zu bytes, %s); held up by rank %d: %s; if a step may "
-        "take that long, raise parallel.deadline",
+        "rank %d waited %g s to %s rank %d (%zu bytes, %s); held up by rank %d: %s; if %s "
+        "that long, raise parallel.deadline",
         comm->rank, comm->deadline, open->sends ? "send to" : "receive from", open->peer,
-        open->bytes, what.at, culprit, where.at);
+        open->bytes, what.at, culprit, where.at,
+        saves ? "a disk may stand still" : "a step may take");
     ech_text_free(&what);
     ech_text_free(&where);
     ech_comm_withdraw(comm);
     /* The mark stays, whoever else of this rank has set it meanwhile: reports of other ranks follow
      * it to the culprit. */
-    ech_board_set_wait(comm->board, comm->local_rank, open->peer);
+    set_mark(comm, open->peer, why);
     return st;
 }
 
@@ -97,11 +119,9 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
         }
         double idle = now - progress_at;
         if (idle > yield_seconds) {
-            const ech_request *open = find_open(comm, requests, n);
-            if (!what || !what->hidden) {
-                ech_board_set_wait(comm->board, comm->local_rank, open->peer);
-                *mark = open->peer;
-            }
+            const ech_request *open = find_open(comm, requests, n, what && what->saves);
+            set_mark(comm, open->peer, what);
+            *mark = open->peer;
             if (idle > comm->deadline) return fail_deadline(comm, open, what);
         }
         give_way(comm, idle, &nap_ns);
@@ -113,8 +133,7 @@ ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_
     int mark = -1;
     ech_status st = wait_loop(comm, requests, n, what, &mark);
     if (st != ECH_OK) ech_comm_withdraw(comm);
-    if (st != ECH_ECOMM && mark >= 0)
-        ech_board_end_wait(comm->board, comm->local_rank, mark, atomic_load(&comm->polled));
+    if (st != ECH_ECOMM && mark >= 0) end_mark(comm, mark, what);
     return st;
 }
 

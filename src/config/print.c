@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values, the resolved run file and the help text, out of the table.
+ * Values and the resolved run file, out of the table.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -149,65 +149,6 @@ void ech_config_print(const ech_config *config, ech_text *out)
             ech_text_append(out, "  %s: ", key->name);
             append_yaml_value(config, key, out);
             ech_text_append(out, "\n");
-        }
-    }
-}
-
-static void append_range(const ech_config_key *key, const char *what, ech_text *out)
-{
-    ech_text_append(out, "%s, ", what);
-    ech_config_format_bound(key, key->low, out);
-    ech_text_append(out, " to ");
-    ech_config_format_bound(key, key->high, out);
-}
-
-static void append_type(const ech_config *config, const ech_config_key *key, ech_text *out)
-{
-    const char *choices = key->choices ? ech_config_choices(config, key) : NULL;
-    switch (key->type) {
-    case ECH_CONFIG_INT:
-        append_range(key, "whole number", out);
-        break;
-    case ECH_CONFIG_SIZE:
-        append_range(key, "bytes (units: KiB, MiB, GiB ...)", out);
-        break;
-    case ECH_CONFIG_REAL:
-        append_range(key, "number", out);
-        break;
-    case ECH_CONFIG_TIME:
-        append_range(key, "seconds (also 90m, 2h, 1:30:00, 1-12:00:00)", out);
-        break;
-    case ECH_CONFIG_BOOL:
-        ech_text_append(out, "true or false");
-        break;
-    case ECH_CONFIG_TEXT:
-        ech_text_append(out, "text");
-        break;
-    case ECH_CONFIG_NAME:
-        ech_text_append(out, "one of: %s", choices ? choices : "");
-        break;
-    case ECH_CONFIG_LIST:
-        append_range(key, "list like [3, 1] of whole numbers", out);
-        ech_text_append(out, "; or one of: %s", choices ? choices : "");
-        break;
-    }
-}
-
-void ech_config_help(const ech_config *config, ech_text *out)
-{
-    for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) {
-        const ech_config_section *section = &ech_config_sections[s];
-        ech_text_append(out, "%s%s: %s\n", out->n ? "\n" : "", section->name, section->help);
-        for (size_t k = section->first; k < section->end; k++) {
-            const ech_config_key *key = &ech_config_keys[k];
-            bool required = strcmp(key->initial, "required") == 0;
-            ech_text_append(out, "  %s.%s\n      %s\n      ", key->section, key->name, key->help);
-            append_type(config, key, out);
-            if (required)
-                ech_text_append(out, "; required");
-            else
-                ech_text_append(out, "; default %s", *key->initial ? key->initial : "\"\"");
-            ech_text_append(out, "%s\n", key->fixed ? "; may not change on resume" : "");
         }
     }
 }

@@ -1,38 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoding UTF-8 (RFC 3629) and YAML's printable characters (YAML 1.1, section 5.1).
+ * UTF-8 that ends in a NUL, and YAML's printable characters (YAML 1.1, section 5.1).
  */
 #include "config/unicode.h"
 
+#include <string.h>
+
+#include "base/utf8.h"
+
 int ech_unicode_next(const char *text, uint32_t *out)
 {
-    const unsigned char *at = (const unsigned char *)text;
-    int length = at[0] < 0x80       ? 1
-                 : at[0] >> 5 == 6  ? 2
-                 : at[0] >> 4 == 14 ? 3
-                 : at[0] >> 3 == 30 ? 4
-                                    : 0;
-    if (length == 0) return 0;
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    uint32_t code = length == 1 ? at[0] : at[0] & (0x7fu >> length);
-    for (int i = 1; i < length; i++) {
-        if (at[i] >> 6 != 2) return 0; /* also the terminating NUL */
-        code = code << 6 | (at[i] & 0x3fu);
-    }
-    if (code < smallest[length] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return 0;
-    *out = code;
-    return length;
+    enum { LONGEST = 4 };
+    return (int)ech_utf8_next(text, strnlen(text, LONGEST - 1) + 1, out); /* NUL is a character */
 }
 
 bool ech_unicode_is_valid(const char *text)
 {
-    uint32_t code;
-    while (*text) {
-        int length = ech_unicode_next(text, &code);
-        if (length == 0) return false;
-        text += length;
-    }
-    return true;
+    size_t n = strlen(text);
+    return ech_utf8_valid(text, n) == n;
 }
 
 bool ech_unicode_is_printable(uint32_t code)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For config alone: UTF-8, which is what YAML is written in.
+ * For texts that end in a NUL: UTF-8, which is what YAML is written in.
  */
 #ifndef ECH_CONFIG_UNICODE_H
 #define ECH_CONFIG_UNICODE_H

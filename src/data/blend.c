@@ -8,28 +8,19 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/divisor.h"
 #include "base/memory.h"
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-static void find_shares(const int64_t *weights, ech_blend *blend)
+static void find_shares(const int64_t *weights, int64_t longest, ech_blend *blend)
 {
     int64_t sum = 0, divisor = 0;
     for (int k = 0; k < blend->sources; k++) {
         sum += weights[k];
-        divisor = common_divisor(weights[k], divisor);
+        divisor = ech_common_divisor(weights[k], divisor);
     }
-    bool exact = sum / divisor <= ECH_BLEND_PERIOD;
+    bool exact = sum / divisor <= longest;
     for (int k = 0; k < blend->sources; k++) {
-        double part = (double)weights[k] / (double)sum * ECH_BLEND_PERIOD;
+        double part = (double)weights[k] / (double)sum * (double)longest;
         blend->share[k] = exact ? weights[k] / divisor : part < 1 ? 1 : llround(part);
         blend->period += blend->share[k];
     }
@@ -53,12 +44,13 @@ static int choose(const ech_blend *blend, const int64_t *had, int64_t t)
     return best;
 }
 
-void ech_blend_create(const int64_t *weights, int sources, ech_blend *out)
+void ech_blend_create(const int64_t *weights, int sources, int64_t longest, ech_blend *out)
 {
     ECH_ASSERT(sources > 0 && sources <= ECH_BLEND_MOST);
+    ECH_ASSERT(longest > 0 && longest <= ECH_BLEND_PERIOD);
     ech_blend blend = {.sources = sources};
     blend.share = ech_calloc((size_t)sources, sizeof *blend.share);
-    find_shares(weights, &blend);
+    find_shares(weights, longest, &blend);
     blend.source = ech_calloc((size_t)blend.period, sizeof *blend.source);
     blend.before = ech_calloc((size_t)blend.period, sizeof *blend.before);
     int64_t *had = ech_calloc((size_t)sources, sizeof *had);

@@ -14,13 +14,14 @@ enum { ECH_BLEND_MOST = 1024, ECH_BLEND_PERIOD = 1 << 20 };
 typedef struct ech_blend {
     int sources;
     int64_t *share;   /* [sources]: n_k */
-    int64_t period;   /* P, at most ECH_BLEND_PERIOD + sources */
+    int64_t period;   /* P, at most `longest` + sources */
     uint16_t *source; /* [P] */
     uint32_t *before; /* [P]: how often that source came earlier in the period */
 } ech_blend;
 
-/* Weights are above 0, and their sum is below 2^63. 0 < sources <= ECH_BLEND_MOST. */
-void ech_blend_create(const int64_t *weights, int sources, ech_blend *out);
+/* Weights are above 0, and their sum is below 2^63. 0 < sources <= ECH_BLEND_MOST. `longest` (corpora
+ * have ECH_BLEND_PERIOD, at most): of a longer period weights are rounded. */
+void ech_blend_create(const int64_t *weights, int sources, int64_t longest, ech_blend *out);
 void ech_blend_free(ech_blend *blend); /* accepts {0} */
 
 /* Position g's source and which of its samples, counted from 0. */

@@ -15,8 +15,6 @@ ech_status ech_bpe_coder_encode(ech_bpe_coder *coder, const void *bytes, size_t 
 /* See ech_tokenizer_cut. */
 size_t ech_bpe_cut(const ech_bpe *bpe, const void *bytes, size_t n);
 
-/* Bytes of the valid UTF-8 character that begins at `at` < n; 0: none does. */
-size_t ech_bpe_character(const char *text, size_t n, size_t at);
 typedef ech_status (*ech_bpe_use)(const char *text, size_t n, void *context);
 /* Calls `use` with each run of a text: valid UTF-8, composed (NFC) if asked for, or one byte that
  * belongs to none. */

@@ -11,28 +11,29 @@
  */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "data/bpe_coder.h"
 
-static bool is_digit(unsigned c)
+static bool is_digit(uint32_t c)
 {
     return c >= '0' && c <= '9';
 }
 
-static bool is_ascii_letter(unsigned c)
+static bool is_ascii_letter(uint32_t c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 /* Letters beyond ASCII that have been letters in every version of Unicode: the commonest will do. */
 static const struct {
-    unsigned first, last;
+    uint32_t first, last;
 } letters[] = {
     {0xc0, 0xd6},     {0xd8, 0xf6},     {0xf8, 0x24f},    {0x391, 0x3a1},   {0x3a3, 0x3ce},
     {0x400, 0x481},   {0x5d0, 0x5ea},   {0x620, 0x64a},   {0x904, 0x939},   {0xe01, 0xe30},
     {0x1e00, 0x1e99}, {0x3041, 0x3096}, {0x30a1, 0x30fa}, {0x4e00, 0x9fa5}, {0xac00, 0xd7a3},
 };
 
-static bool is_letter(unsigned c)
+static bool is_letter(uint32_t c)
 {
     for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
         if (c >= letters[i].first && c <= letters[i].last) return true;
@@ -40,15 +41,13 @@ static bool is_letter(unsigned c)
 }
 
 /* The character of at most three bytes that ends before `at`; 0: none such. */
-static unsigned character_before(const char *text, size_t n, size_t at)
+static uint32_t character_before(const char *text, size_t n, size_t at)
 {
     for (size_t length = 1; length <= 3 && length <= at; length++) {
-        const unsigned char *c = (const unsigned char *)text + at - length;
-        if ((c[0] & 0xc0) == 0x80) continue;
-        if (ech_bpe_character(text, n, at - length) != length) return 0;
-        if (length == 1) return c[0];
-        if (length == 2) return (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu);
-        return (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu);
+        const char *from = text + at - length;
+        uint32_t code;
+        if (((unsigned char)*from & 0xc0) == 0x80) continue;
+        return ech_utf8_next(from, n - (at - length), &code) == length ? code : 0;
     }
     return 0;
 }
@@ -67,7 +66,7 @@ static bool ends_word(const char *text, size_t n, size_t at)
     unsigned next = (unsigned char)text[at];
     if (next >= 0x80 ? !is_cjk_stop(text, n, at) : is_digit(next) || is_ascii_letter(next))
         return false;
-    unsigned before = character_before(text, n, at);
+    uint32_t before = character_before(text, n, at);
     if (is_digit(before) || is_letter(before)) return true;
     return next == ' ' && before > ' ' && before < 0x7f;
 }

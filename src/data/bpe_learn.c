@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/bpe_heap.h"
 #include "data/bpe_train.h"
 
 /* A distinct word as tokens, a part of learner.ids. */
@@ -22,12 +23,6 @@ typedef struct pair {
     ECH_LIST(uint32_t) words;
 } pair;
 
-typedef struct entry {
-    int64_t count; /* when it was entered */
-    int32_t left, right;
-    uint32_t pair;
-} entry;
-
 typedef struct learner {
     ech_bpe *bpe;
     ECH_LIST(word) word;
@@ -35,7 +30,7 @@ typedef struct learner {
     ECH_LIST(pair) pair;
     uint32_t *place; /* hash table: index + 1 of a pair; 0: free */
     size_t places;
-    ECH_LIST(entry) heap;
+    ech_bpe_heap heap;
     ECH_LIST(uint32_t) risen; /* pairs */
 } learner;
 
@@ -85,33 +80,12 @@ static void change(learner *l, int32_t left, int32_t right, int64_t by, uint32_t
 
 /* ---- the heap ---- */
 
-static bool comes_before(const entry *a, const entry *b)
+/* The commonest first, of equals the pair with the lesser tokens. */
+static void push(learner *l, uint32_t number)
 {
-    if (a->count != b->count) return a->count > b->count;
-    return a->left != b->left ? a->left < b->left : a->right < b->right;
-}
-
-static void push(learner *l, entry new)
-{
-    ECH_PUSH(l->heap, new);
-    entry *heap = l->heap.at;
-    size_t at = l->heap.n - 1;
-    for (; at > 0 && comes_before(&new, &heap[(at - 1) / 2]); at = (at - 1) / 2)
-        heap[at] = heap[(at - 1) / 2];
-    heap[at] = new;
-}
-
-static entry pop(learner *l)
-{
-    entry *heap = l->heap.at, first = heap[0], last = heap[--l->heap.n];
-    size_t n = l->heap.n, at = 0;
-    for (size_t child = 1; child < n; at = child, child = 2 * at + 1) {
-        if (child + 1 < n && comes_before(&heap[child + 1], &heap[child])) child++;
-        if (!comes_before(&heap[child], &last)) break;
-        heap[at] = heap[child];
-    }
-    if (n > 0) heap[at] = last;
-    return first;
+    const pair *p = &l->pair.at[number];
+    uint64_t tokens = (uint64_t)(uint32_t)p->left << 32 | (uint32_t)p->right;
+    ech_bpe_heap_push(&l->heap, (ech_bpe_entry){-p->count, tokens});
 }
 
 static void push_risen(learner *l)
@@ -119,7 +93,7 @@ static void push_risen(learner *l)
     for (size_t i = 0; i < l->risen.n; i++) {
         pair *p = &l->pair.at[l->risen.at[i]];
         p->rises = false;
-        if (p->count > 0) push(l, (entry){p->count, p->left, p->right, l->risen.at[i]});
+        if (p->count > 0) push(l, l->risen.at[i]);
     }
     l->risen.n = 0;
 }
@@ -128,13 +102,12 @@ static void push_risen(learner *l)
 static bool pop_commonest(learner *l, uint32_t *out)
 {
     while (l->heap.n > 0) {
-        entry top = pop(l);
-        int64_t count = l->pair.at[top.pair].count;
-        *out = top.pair;
+        ech_bpe_entry top = ech_bpe_heap_pop(&l->heap);
+        *out = l->place[find_place(l, (int32_t)(top.what >> 32), (int32_t)top.what)] - 1;
+        int64_t count = l->pair.at[*out].count;
         if (count <= 0) continue;
-        if (count == top.count) return true;
-        top.count = count;
-        push(l, top);
+        if (count == -top.order) return true;
+        push(l, *out);
     }
     return false;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "data/bpe.h"
+#include "data/bpe_heap.h"
 
 enum { SHORT = 48 };
 #define NO_RANK INT32_MAX
@@ -16,17 +17,11 @@ typedef struct symbol {
     uint32_t previous, next;
 } symbol;
 
-/* A pair of neighbours that was there when it was entered. */
-typedef struct candidate {
-    int32_t rank, made;
-    uint32_t at; /* of the left one */
-} candidate;
-
 struct ech_bpe_merger {
     const ech_bpe *bpe;
     ECH_LIST(int32_t) ids;
     ECH_LIST(symbol) symbol;
-    ECH_LIST(candidate) heap;
+    ech_bpe_heap heap; /* pairs of neighbours that were there when they were entered */
 };
 
 ech_bpe_merger *ech_bpe_merger_create(const ech_bpe *bpe)
@@ -82,60 +77,34 @@ static size_t merge_short(const ech_bpe *bpe, int32_t *ids, size_t n)
 
 /* ---- long words ---- */
 
-static bool comes_before(const candidate *a, const candidate *b)
-{
-    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
-}
-
-static void push(ech_bpe_merger *m, candidate entry)
-{
-    ECH_PUSH(m->heap, entry);
-    candidate *heap = m->heap.at;
-    size_t at = m->heap.n - 1;
-    for (; at > 0 && comes_before(&entry, &heap[(at - 1) / 2]); at = (at - 1) / 2)
-        heap[at] = heap[(at - 1) / 2];
-    heap[at] = entry;
-}
-
-static candidate pop(ech_bpe_merger *m)
-{
-    candidate *heap = m->heap.at, first = heap[0], last = heap[--m->heap.n];
-    size_t n = m->heap.n, at = 0;
-    for (size_t child = 1; child < n; at = child, child = 2 * at + 1) {
-        if (child + 1 < n && comes_before(&heap[child + 1], &heap[child])) child++;
-        if (!comes_before(&heap[child], &last)) break;
-        heap[at] = heap[child];
-    }
-    if (n > 0) heap[at] = last;
-    return first;
-}
-
-/* Enters the pair of symbol `at` and the next. */
+/* Enters the pair of symbol `at` and the next: by rank, then by place. */
 static void enter(ech_bpe_merger *m, uint32_t at)
 {
     const symbol *left = &m->symbol.at[at];
     if (left->next == UINT32_MAX) return;
     pair found = look_up(m->bpe, left->id, m->symbol.at[left->next].id);
-    if (found.rank != NO_RANK) push(m, (candidate){found.rank, found.made, at});
+    if (found.rank != NO_RANK) ech_bpe_heap_push(&m->heap, (ech_bpe_entry){found.rank, at});
 }
 
-/* An entry is stale if its tokens have been merged since; another pair at its place has another rank. */
-static bool is_stale(const ech_bpe_merger *m, const candidate *entry)
+/* What an entry makes. ECH_BPE_NONE: its tokens have been merged since; another pair at its place has
+ * another rank. */
+static int32_t made_by(const ech_bpe_merger *m, const ech_bpe_entry *entry)
 {
-    const symbol *left = &m->symbol.at[entry->at];
-    if (left->id == ECH_BPE_NONE || left->next == UINT32_MAX) return true;
-    return look_up(m->bpe, left->id, m->symbol.at[left->next].id).rank != entry->rank;
+    const symbol *left = &m->symbol.at[entry->what];
+    if (left->id == ECH_BPE_NONE || left->next == UINT32_MAX) return ECH_BPE_NONE;
+    pair found = look_up(m->bpe, left->id, m->symbol.at[left->next].id);
+    return found.rank == entry->order ? found.made : ECH_BPE_NONE;
 }
 
-static void merge_at(ech_bpe_merger *m, const candidate *entry)
+static void merge_at(ech_bpe_merger *m, uint32_t at, int32_t made)
 {
-    symbol *left = &m->symbol.at[entry->at], *right = &m->symbol.at[left->next];
-    left->id = entry->made;
+    symbol *left = &m->symbol.at[at], *right = &m->symbol.at[left->next];
+    left->id = made;
     right->id = ECH_BPE_NONE;
     left->next = right->next;
-    if (left->next != UINT32_MAX) m->symbol.at[left->next].previous = entry->at;
+    if (left->next != UINT32_MAX) m->symbol.at[left->next].previous = at;
     if (left->previous != UINT32_MAX) enter(m, left->previous);
-    enter(m, entry->at);
+    enter(m, at);
 }
 
 static void merge_long(ech_bpe_merger *m, const unsigned char *bytes, size_t n)
@@ -148,8 +117,9 @@ static void merge_long(ech_bpe_merger *m, const unsigned char *bytes, size_t n)
                                    i + 1 < n ? (uint32_t)i + 1 : UINT32_MAX};
     for (size_t i = 0; i < n; i++) enter(m, (uint32_t)i);
     while (m->heap.n > 0) {
-        candidate entry = pop(m);
-        if (!is_stale(m, &entry)) merge_at(m, &entry);
+        ech_bpe_entry entry = ech_bpe_heap_pop(&m->heap);
+        int32_t made = made_by(m, &entry);
+        if (made != ECH_BPE_NONE) merge_at(m, (uint32_t)entry.what, made);
     }
     for (uint32_t i = 0; i != UINT32_MAX; i = m->symbol.at[i].next)
         ECH_PUSH(m->ids, m->symbol.at[i].id);

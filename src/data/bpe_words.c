@@ -6,29 +6,8 @@
 #include <stdlib.h>
 #include <utf8proc.h>
 
+#include "base/utf8.h"
 #include "data/bpe_coder.h"
-
-static bool continues(const char *text, size_t n, size_t at, unsigned low, unsigned high)
-{
-    return at < n && (unsigned char)text[at] >= low && (unsigned char)text[at] <= high;
-}
-
-/* The Unicode Standard, table 3-7: well-formed byte sequences. */
-size_t ech_bpe_character(const char *text, size_t n, size_t at)
-{
-    unsigned first = (unsigned char)text[at], low = 0x80, high = 0xbf;
-    size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-    if (first < 0x80) return 1;
-    if (first < 0xc2 || first > 0xf4) return 0;
-    if (first == 0xe0) low = 0xa0;
-    if (first == 0xed) high = 0x9f;
-    if (first == 0xf0) low = 0x90;
-    if (first == 0xf4) high = 0x8f;
-    if (!continues(text, n, at + 1, low, high)) return 0;
-    for (size_t i = 2; i < length; i++)
-        if (!continues(text, n, at + i, 0x80, 0xbf)) return 0;
-    return length;
-}
 
 /* Where the valid UTF-8 that begins at `at` ends; *plain: all of it is below U+0300, and so the same
  * in every normalization. */
@@ -36,9 +15,10 @@ static size_t valid_run(const char *text, size_t n, size_t at, bool *plain)
 {
     enum { FIRST_MARK = 0xcc };
     unsigned char most = 0;
+    uint32_t code;
     while (at < n) {
         size_t length = 1;
-        if ((unsigned char)text[at] >= 0x80) length = ech_bpe_character(text, n, at);
+        if ((unsigned char)text[at] >= 0x80) length = ech_utf8_next(text + at, n - at, &code);
         if (length == 0) break;
         if ((unsigned char)text[at] > most) most = (unsigned char)text[at];
         at += length;

@@ -14,16 +14,22 @@ static ech_status split_source(const ech_corpus_options *options, const char *pa
                                ech_token_file *file)
 {
     int64_t bound[4], all = ech_token_runs_documents(&file->runs);
-    ECH_TRY(ech_corpus_read_split(options->split, bound));
+    if (!ech_text_to_shares(options->split, bound))
+        ECH_FAIL(
+            ECH_EUSAGE,
+            "the split \"%s\": must be up to three shares, not all 0, for training, validation "
+            "and test, such as 969,30,1",
+            options->split);
     int64_t from = bound[options->share], to = bound[options->share + 1];
     double scale = (double)all / (double)bound[3];
     int64_t first = (int64_t)nearbyint((double)from * scale);
     int64_t end = to == bound[3] ? all : (int64_t)nearbyint((double)to * scale);
     if (first >= end)
         ECH_FAIL(ECH_EUSAGE,
-                 "data.split \"%s\": leaves none of the %lld documents of %s for %s; give it a "
-                 "larger share",
-                 options->split, (long long)all, path, share_names[options->share]);
+                 "the split \"%s\" leaves none of the %lld documents of %s for %s; give it a "
+                 "larger share%s",
+                 options->split, (long long)all, path, share_names[options->share],
+                 options->share == ECH_SHARE_VALID ? ", or 0 for no validation" : "");
     ech_token_file_keep(file, first, end, options->document_mask);
     return ECH_OK;
 }
@@ -42,7 +48,7 @@ static ech_status add_source(const ech_corpus_options *options, const char *path
     int64_t samples = ech_data_samples(tokens, options->sequence_length);
     if (samples == 0)
         ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two", options->key,
-                 path, (long long)tokens, split ? " in this share of data.split" : "");
+                 path, (long long)tokens, split ? " in this share of the split" : "");
     corpus->source.at[corpus->source.n - 1].samples = samples;
     return ECH_OK;
 }
@@ -61,7 +67,8 @@ static ech_status open_sources(const ech_corpus_options *options, const ech_corp
                              "%s: the weights add up to more than 2^63 units; make them smaller",
                              options->key);
     }
-    if (st == ECH_OK) ech_blend_create(weights, (int)words->path.n, &corpus->blend);
+    if (st == ECH_OK)
+        ech_blend_create(weights, (int)words->path.n, ECH_BLEND_PERIOD, &corpus->blend);
     free(weights);
     return st;
 }

@@ -45,6 +45,8 @@ void ech_tokenizer_close(ech_tokenizer *tokenizer);               /* accepts NUL
 const char *ech_tokenizer_name(const ech_tokenizer *tokenizer);   /* for people: "bytes", a path */
 int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer); /* ids are below this */
 int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer);
+/* What stands before a text in other people's programs; the end of text where there is no such token. */
+int32_t ech_tokenizer_begin_of_text(const ech_tokenizer *tokenizer);
 /* Appends the bytes of an id, which is in [0, vocabulary). End-of-text appends nothing, nor does an
  * id that no token has. */
 void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, ech_text *out);
@@ -65,6 +67,20 @@ void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
  * behind them. Any bytes have ids. */
 ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
 
+/* ---- texts ---- */
+
+/* Texts, for an import or to learn a vocabulary from, and how they are read: a text file, or every
+ * regular file below a folder in the byte order of their paths. Of a file that ends in .jsonl every
+ * line is an object with a string `text`, or with strings `prompt` and `completion`; others are one
+ * text. Errors name file and line, or file and byte: what is no file or folder, text that is no UTF-8,
+ * lines that are no such objects or have more than 64 MiB. */
+typedef struct ech_text_source {
+    const char *in;
+    bool
+        binary; /* bytes that are no UTF-8 are taken as they are (not in .jsonl); otherwise an error */
+    const char *text_key, *prompt_key, *completion_key; /* of .jsonl; NULL: "text", ... */
+} ech_text_source;
+
 /* ---- learning a vocabulary (byte-level BPE) ---- */
 
 typedef struct ech_bpe_trainer ech_bpe_trainer;
@@ -82,11 +98,12 @@ size_t ech_bpe_trainer_cut(const ech_bpe_trainer *trainer, const void *bytes, si
 ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabulary,
                                   void (*progress)(int64_t done, int64_t all),
                                   ech_text *tokenizer_json, ech_text *config_json);
-/* Learns from a text file, or from every file below a folder, and writes OUT/tokenizer.json and
+/* Learns from texts (a prompt and its completion are two) and writes OUT/tokenizer.json and
  * OUT/tokenizer_config.json. `progress` is called with bytes read, `learnt` with tokens; both are
  * optional. */
 typedef struct ech_bpe_training {
-    const char *in, *out, *pattern;
+    ech_text_source texts;
+    const char *out, *pattern;
     int64_t vocabulary;
     void (*progress)(int64_t done, int64_t all), (*learnt)(int64_t done, int64_t all);
 } ech_bpe_training;
@@ -137,12 +154,11 @@ void ech_token_writer_discard(ech_token_writer *writer);      /* removes what wa
 
 /* What to import and how. */
 typedef struct ech_import_options {
-    const char *in, *out;
+    ech_text_source texts;
+    const char *out;
     const ech_tokenizer *tokenizer;
     double valid; /* share for validation, 0 to below 1 */
-    bool binary;  /* bytes that are no UTF-8 are taken as they are; otherwise an error */
     int workers;  /* threads that encode; changes no result */
-    const char *text_key, *prompt_key, *completion_key; /* of .jsonl; NULL: "text", ... */
     /* Optional: bytes read and in all; `before` of them by an earlier, interrupted import. */
     void (*progress)(int64_t before, int64_t done, int64_t all);
     int64_t save_bytes; /* text between two places to go on from; 0: 256 MiB */
@@ -155,11 +171,9 @@ typedef struct ech_import_count {
     int64_t valid_tokens;            /* in `out`-valid */
 } ech_import_count;
 
-/* Tokenizes a text file, or every regular file below a folder in the byte order of their paths, into
- * `out`.bin/.idx; the folder of `out` is made if need be. A file is one document, closed by
- * end-of-text. Of a file that ends in .jsonl every line is: an object with a string `text`, or with
- * strings `prompt` and `completion`, of which the prompt is a sequence that is not trained on. Nothing
- * makes no document: neither an empty file, nor a blank line, nor empty strings.
+/* Tokenizes texts into `out`.bin/.idx; the folder of `out` is made if need be. A file is one document,
+ * closed by end-of-text; of a .jsonl every line is, a prompt being a sequence that is not trained on.
+ * Nothing makes no document: neither an empty file, nor a blank line, nor empty strings.
  *
  * With `valid` the last share of each file's bytes goes to `out`-valid and the rest to `out`-train
  * instead, cut between UTF-8 characters, or between the lines of a .jsonl.
@@ -169,9 +183,8 @@ typedef struct ech_import_count {
  * tokenizer and options. If any of these has changed, it begins anew. Nothing appears under the final
  * names before all is done.
  *
- * Errors name file and line, or file and byte: no text or an empty part, what is no file or folder, an
- * `out` that lies in the folder `in`, text that is no UTF-8, lines that are no such objects or have
- * more than 64 MiB, another import into `out` under way. */
+ * Errors: those of the texts, no text or an empty part, an `out` that lies in the folder `in`, another
+ * import into `out` under way. */
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count);
 
 /* ---- corpora: token files, blended and split, as samples ---- */

@@ -17,24 +17,24 @@
 enum { ROUND_PIECES = 64, ROUND_BYTES = 4 << 20 };
 static const int64_t SAVE_BYTES = 256 << 20;
 
-typedef struct import {
+typedef struct importing {
     const ech_import_options *options;
     const ech_texts *texts;
     const char *folder; /* OUT.tmp */
     int parts;
     char *prefix[2];
     ech_token_writer *writer[2];
-    ech_import_reader reader;
+    ech_piece_reader reader;
     ech_import_journal journal; /* how far it has come; on disk: how far it had come */
     int64_t before, saved;      /* bytes done when it began, and when it was saved last */
     bool kept;                  /* there is a journal on disk */
     ECH_LIST(ech_import_piece) piece;
-} import;
+} importing;
 
 /* ---- rounds ---- */
 
 /* The n pieces of the next round. */
-static ech_status read_round(import *im, size_t *n)
+static ech_status read_round(importing *im, size_t *n)
 {
     size_t most = ROUND_PIECES * (size_t)im->options->workers;
     int64_t bytes = 0, limit = (int64_t)ROUND_BYTES * im->options->workers;
@@ -42,13 +42,13 @@ static ech_status read_round(import *im, size_t *n)
     bool found = true;
     for (*n = 0; found && *n < most && bytes < limit; *n += found) {
         if (*n == im->piece.n) ECH_PUSH(im->piece, (ech_import_piece){0});
-        ECH_TRY(ech_import_read(&im->reader, &im->piece.at[*n], &found));
-        if (found) bytes += (int64_t)im->piece.at[*n].n;
+        ECH_TRY(ech_piece_read(&im->reader, &im->piece.at[*n].read, &found));
+        if (found) bytes += (int64_t)im->piece.at[*n].read.n;
     }
     return ECH_OK;
 }
 
-static ech_status write_piece(import *im, const ech_import_piece *piece)
+static ech_status write_piece(importing *im, const ech_import_piece *piece)
 {
     if (piece->status != ECH_OK) ECH_FAIL(piece->status, "%s", piece->message);
     const int32_t *ids = piece->ids.at;
@@ -63,14 +63,14 @@ static ech_status write_piece(import *im, const ech_import_piece *piece)
         *(held ? &im->journal.count.valid_tokens : &im->journal.count.tokens) += (int64_t)s.n;
         ids += s.n;
     }
-    im->journal.done += (int64_t)piece->n;
+    im->journal.done += (int64_t)piece->read.n;
     if (im->options->progress)
         im->options->progress(im->before, im->journal.done, im->texts->bytes);
     return ECH_OK;
 }
 
 /* First the tokens, then the journal that believes in them. */
-static ech_status save(import *im)
+static ech_status save(importing *im)
 {
     for (int i = 0; i < im->parts; i++)
         ECH_TRY(ech_token_writer_sync(im->writer[i], &im->journal.part[i]));
@@ -81,7 +81,7 @@ static ech_status save(import *im)
     return ECH_OK;
 }
 
-static ech_status run_rounds(import *im, ech_import_crew *crew)
+static ech_status run_rounds(importing *im, ech_import_crew *crew)
 {
     size_t n;
     ECH_TRY(read_round(im, &n));
@@ -96,10 +96,10 @@ static ech_status run_rounds(import *im, ech_import_crew *crew)
 
 /* ---- from begin to end ---- */
 
-static ech_status check_count(const import *im)
+static ech_status check_count(const importing *im)
 {
     const ech_import_count *count = &im->journal.count;
-    const char *in = im->options->in;
+    const char *in = im->options->texts.in;
     if (count->tokens == 0 && count->valid_tokens == 0)
         ECH_FAIL(ECH_EINPUT, "%s: holds no text", in);
     if (im->parts > 1 && (count->tokens == 0 || count->valid_tokens == 0))
@@ -108,7 +108,7 @@ static ech_status check_count(const import *im)
     return ECH_OK;
 }
 
-static void close_writers(import *im)
+static void close_writers(importing *im)
 {
     for (int i = 0; i < im->parts; i++) {
         ech_token_writer_discard(im->writer[i]);
@@ -116,7 +116,7 @@ static void close_writers(import *im)
     }
 }
 
-static ech_status encode_texts(import *im)
+static ech_status encode_texts(importing *im)
 {
     ech_import_crew *crew;
     int64_t vocabulary = ech_tokenizer_vocabulary(im->options->tokenizer);
@@ -129,7 +129,7 @@ static ech_status encode_texts(import *im)
     return st;
 }
 
-static ech_status seal(import *im)
+static ech_status seal(importing *im)
 {
     ECH_TRY(check_count(im));
     for (int i = 0; i < im->parts; i++) ECH_TRY(ech_token_writer_seal(im->writer[i]));
@@ -138,22 +138,33 @@ static ech_status seal(import *im)
     return ech_import_journal_write(im->folder, &im->journal);
 }
 
-static void clear(const import *im)
+static void clear(const importing *im)
 {
     ech_import_journal_remove(im->folder);
     for (int i = 0; i < im->parts; i++) ech_token_clear(im->prefix[i], im->folder);
     rmdir(im->folder);
 }
 
+static size_t cut_at(const void *tokenizer, const void *bytes, size_t n)
+{
+    return ech_tokenizer_cut(tokenizer, bytes, n);
+}
+
 /* From where the journal says, or from the beginning. */
-static ech_status begin(import *im)
+static ech_status begin(importing *im)
 {
     char hash[33];
     bool found;
     ech_import_hash(im->options, im->texts, hash);
+    im->kept = true; /* what cannot be read now may be there */
     ECH_TRY(ech_import_journal_read(im->folder, hash, &found, &im->journal));
-    for (int i = 0; i < im->parts && found && im->journal.sealed; i++)
+    for (int i = 0; i < im->parts && found && im->journal.sealed; i++) {
         found = !ech_token_is_lost(im->prefix[i], im->folder);
+        if (!found)
+            ech_log_warn("%s: %s.idx is neither there nor in this folder any more; the import "
+                         "begins anew",
+                         im->folder, im->prefix[i]);
+    }
     if (found) {
         char done[32];
         ech_log_info("%s: going on after %s that an earlier import has read", im->folder,
@@ -169,18 +180,22 @@ static ech_status begin(import *im)
     }
     im->kept = found;
     im->before = im->saved = im->journal.done;
-    im->reader = (ech_import_reader){
-        .options = im->options, .texts = im->texts, .place = im->journal.place, .fd = -1};
+    im->reader = (ech_piece_reader){.texts = im->texts,
+                                    .valid = im->options->valid,
+                                    .cut_at = cut_at,
+                                    .context = im->options->tokenizer,
+                                    .place = im->journal.place,
+                                    .fd = -1};
     return ECH_OK;
 }
 
-static ech_status import_texts(import *im)
+static ech_status import_texts(importing *im)
 {
     ECH_TRY(begin(im));
     ech_status st = ECH_OK;
     if (!im->journal.sealed) st = encode_texts(im);
     if (st == ECH_OK && !im->journal.sealed) st = seal(im);
-    ech_import_reader_close(&im->reader);
+    ech_piece_reader_close(&im->reader);
     close_writers(im);
     for (int i = 0; i < im->parts && st == ECH_OK; i++)
         st = ech_token_publish(im->prefix[i], im->folder);
@@ -188,13 +203,16 @@ static ech_status import_texts(import *im)
 }
 
 /* What a system error has interrupted can be gone on with; other errors will come again. */
-static ech_status import_locked(import *im)
+static ech_status import_locked(importing *im)
 {
     ech_status st = import_texts(im);
-    if (st == ECH_EIO && im->kept)
+    if (st == ECH_EIO && im->kept) {
         ech_log_info("%s keeps what is done; the same command goes on from there", im->folder);
-    else
-        clear(im);
+        return st;
+    }
+    if (st != ECH_OK && im->kept)
+        ech_log_info("%s is removed; the next import begins anew", im->folder);
+    clear(im);
     return st;
 }
 
@@ -203,7 +221,7 @@ static ech_status import_found(const ech_import_options *options, const ech_text
 {
     int lock;
     char *folder = ech_token_path(options->out, ".tmp");
-import im = {.options = options, .texts = texts, .folder = folder, .reader.fd = - 1 };
+    importing im = {.options = options, .texts = texts, .folder = folder, .reader.fd = -1};
     im.parts = options->valid > 0 ? 2 : 1;
     im.prefix[0] = ech_token_path(options->out, options->valid > 0 ? "-train" : "");
     im.prefix[1] = ech_token_path(options->out, "-valid");
@@ -215,7 +233,7 @@ import im = {.options = options, .texts = texts, .folder = folder, .reader.fd = 
     }
     if (st == ECH_OK) *count = im.journal.count;
     for (size_t i = 0; i < im.piece.n; i++) {
-        free(im.piece.at[i].bytes);
+        free(im.piece.at[i].read.bytes);
         free(im.piece.at[i].ids.at);
         free(im.piece.at[i].stretch.at);
         free(im.piece.at[i].message);
@@ -235,12 +253,10 @@ ech_status ech_data_import(const ech_import_options *options, ech_import_count *
         ECH_FAIL(ECH_EUSAGE, "a validation share of %g: it must be at least 0 and below 1",
                  o.valid);
     ECH_ASSERT(o.workers > 0);
-    if (!o.text_key) o.text_key = "text";
-    if (!o.prompt_key) o.prompt_key = "prompt";
-    if (!o.completion_key) o.completion_key = "completion";
+    o.texts = ech_text_source_complete(o.texts);
     if (o.save_bytes == 0) o.save_bytes = SAVE_BYTES;
-    ECH_TRY(ech_texts_find(o.in, &texts));
-    ech_status st = ech_texts_check_output(o.in, o.out);
+    ECH_TRY(ech_texts_find(o.texts.in, &texts));
+    ech_status st = ech_texts_check_output(o.texts.in, o.out);
     if (st == ECH_OK) st = import_found(&o, &texts, count);
     ech_texts_free(&texts);
     return st;

@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "data/import.h"
 
 enum { VERSION = 1, MOST_BYTES = 1 << 20 };
@@ -31,15 +32,16 @@ static void hash_number(XXH3_state_t *state, int64_t number)
 void ech_import_hash(const ech_import_options *options, const ech_texts *texts, char hash[33])
 {
     XXH3_state_t *state = XXH3_createState();
-    ech_text tokenizer = {0}, rest = {0};
+    ech_text tokenizer = {0}, ends = {0};
     ECH_ASSERT(state && XXH3_128bits_reset(state) == XXH_OK);
     hash_number(state, VERSION);
-    ech_tokenizer_export(options->tokenizer, &tokenizer, &rest);
+    ech_tokenizer_export(options->tokenizer, &tokenizer, &ends);
     hash_text(state, tokenizer.at);
-    hash_text(state, options->text_key);
-    hash_text(state, options->prompt_key);
-    hash_text(state, options->completion_key);
-    hash_number(state, options->binary);
+    hash_text(state, ends.at);
+    hash_text(state, options->texts.text_key);
+    hash_text(state, options->texts.prompt_key);
+    hash_text(state, options->texts.completion_key);
+    hash_number(state, options->texts.binary);
     XXH3_128bits_update(state, &options->valid, sizeof options->valid);
     for (size_t i = 0; i < texts->file.n; i++) {
         const ech_text_file *file = &texts->file.at[i];
@@ -53,7 +55,7 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts, 
              (uint64_t)digest.low64);
     XXH3_freeState(state);
     ech_text_free(&tokenizer);
-    ech_text_free(&rest);
+    ech_text_free(&ends);
 }
 
 /* ---- the file ---- */
@@ -148,9 +150,10 @@ ech_status ech_import_journal_write(const char *folder, const ech_import_journal
     return st;
 }
 
-/* A journal of this version and import. */
-static bool unpack(json_t *object, const char *hash, ech_import_journal *out)
+/* NULL: a journal of this version and import; or why it is none. */
+static const char *unpack(json_t *object, const char *hash, ech_import_journal *out)
 {
+    static const char *const damaged = "is damaged";
     ech_import_journal journal = {0};
     field fields[FIELDS];
     const char *says;
@@ -158,20 +161,22 @@ static bool unpack(json_t *object, const char *hash, ech_import_journal *out)
     json_t *parts;
     if (json_unpack(object, "{s:i, s:s, s:b, s:o}", "version", &version, "hash", &says, "sealed",
                     &sealed, "parts", &parts) != 0)
-        return false;
-    if (version != VERSION || strcmp(says, hash) != 0) return false;
+        return damaged;
+    if (version != VERSION) return "is of another version";
+    if (strcmp(says, hash) != 0)
+        return "is of another import: texts, tokenizer or options have changed";
     list_fields(&journal, fields);
     for (int i = 0; i < FIELDS; i++) {
         const json_t *number = json_object_get(object, fields[i].name);
-        if (!json_is_integer(number) || json_integer_value(number) < 0) return false;
+        if (!json_is_integer(number) || json_integer_value(number) < 0) return damaged;
         *fields[i].number = json_integer_value(number);
     }
     memcpy(journal.hash, hash, sizeof journal.hash);
     journal.sealed = sealed;
-    if (!unpack_state(json_array_get(parts, 0), &journal.part[0])) return false;
-    if (!unpack_state(json_array_get(parts, 1), &journal.part[1])) return false;
+    if (!unpack_state(json_array_get(parts, 0), &journal.part[0])) return damaged;
+    if (!unpack_state(json_array_get(parts, 1), &journal.part[1])) return damaged;
     *out = journal;
-    return true;
+    return NULL;
 }
 
 ech_status ech_import_journal_read(const char *folder, const char *hash, bool *found,
@@ -184,8 +189,10 @@ ech_status ech_import_journal_read(const char *folder, const char *hash, bool *f
     if (ech_file_exists(path)) {
         st = ech_file_read(path, MOST_BYTES, &text, &n);
         json_t *object = st == ECH_OK ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
-        *found = object && unpack(object, hash, out);
+        const char *why = object ? unpack(object, hash, out) : "is no JSON";
         json_decref(object);
+        *found = st == ECH_OK && !why;
+        if (st == ECH_OK && why) ech_log_warn("%s: %s; the import begins anew", path, why);
     }
     free(text);
     free(path);

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,53 +17,33 @@
 
 enum { BUFFER_BYTES = 256 << 10 };
 
-/* Several writers, of one process or of several, never share a temporary name. */
-static int open_temporary(const char *path, char **temporary)
-{
-    static atomic_uint counter;
-    size_t room = strlen(path) + 48;
-    *temporary = ech_calloc(room, 1);
-    int fd;
-    do {
-        snprintf(*temporary, room, "%s.tmp-%ld-%u", path, (long)getpid(),
-                 atomic_fetch_add(&counter, 1));
-        fd = open(*temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    } while (fd < 0 && errno == EEXIST);
-    return fd;
-}
-
 /* Takes over the name and the descriptor. */
-static ech_status begin(char *temporary, int fd, ech_sink *out)
+static ech_sink begin(char *temporary, int fd)
 {
-    if (fd < 0) {
-        ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot create: %s", temporary,
-                                    strerror(errno));
-        free(temporary);
-        return st;
-    }
-    *out = (ech_sink){.temporary = temporary, .fd = fd};
-    out->buffer = ech_calloc(BUFFER_BYTES, 1);
-    return ECH_OK;
+    return (ech_sink){.temporary = temporary, .fd = fd, .buffer = ech_calloc(BUFFER_BYTES, 1)};
 }
 
 ech_status ech_sink_open(const char *path, ech_sink *out)
 {
     char *temporary;
-    int fd = open_temporary(path, &temporary);
-    return begin(temporary, fd, out);
+    int fd;
+    ECH_TRY(ech_file_create_beside(path, &temporary, &fd));
+    *out = begin(temporary, fd);
+    return ECH_OK;
 }
 
 ech_status ech_sink_resume(const char *temporary, int64_t bytes, ech_sink *out)
 {
     struct stat info;
-    ECH_TRY(begin(ech_strdup(temporary), open(temporary, O_RDWR | O_CREAT | O_CLOEXEC, 0666), out));
+    int fd = open(temporary, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot create: %s", temporary, strerror(errno));
+    *out = begin(ech_strdup(temporary), fd);
     out->keeps = true;
     out->written = bytes;
     ech_status st = ECH_OK;
     if (fstat(out->fd, &info) != 0 || info.st_size < bytes)
         st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
-                         "%s: has less than the %lld bytes that were written to it: remove it, to "
-                         "begin anew",
+                         "%s: has less than the %lld bytes that were written to it: cut off",
                          temporary, (long long)bytes);
     else if (ftruncate(out->fd, (off_t)bytes) != 0)
         st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot cut it: %s", temporary,

@@ -128,20 +128,18 @@ static ech_status check_not_same(const char *in, const char *out)
 
 ech_status ech_texts_check_output(const char *in, const char *out)
 {
-    char *folder = ech_strdup(out);
-    char *slash = strrchr(folder, '/');
+    char *place = ech_file_parent(out);
+    const char *slash = strrchr(out, '/');
     ech_status st = ECH_OK;
     if (*out == '\0' || (slash && slash[1] == '\0'))
         st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "\"%s\" is no prefix: add a name to it",
                          out);
-    if (slash) slash[slash == folder] = '\0';
-    const char *place = slash ? folder : ".";
     if (st == ECH_OK) st = ech_file_make_folder(place);
     if (st == ECH_OK && ech_file_is_folder(in))
         st = check_outside(in, place, out);
     else if (st == ECH_OK)
         st = check_not_same(in, out);
-    free(folder);
+    free(place);
     return st;
 }
 

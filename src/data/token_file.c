@@ -5,35 +5,14 @@
  */
 #include "data/token_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
 
 enum { PIECE = 4096 }; /* tokens read at a time */
-
-ech_status ech_token_open_path(const char *path, int *out, int64_t *bytes)
-{
-    /* Not blocking, or a pipe of that name would wait for a writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot open: %s%s", path, strerror(errno),
-                 errno == EMFILE ? "; `ulimit -n` may raise the limit" : "");
-    struct stat info;
-    bool known = fstat(fd, &info) == 0;
-    int why = errno;
-    if (!known || !S_ISREG(info.st_mode)) close(fd);
-    if (!known) ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", path, strerror(why));
-    if (!S_ISREG(info.st_mode)) ECH_FAIL(ECH_EINPUT, "%s: not a regular file", path);
-    *out = fd;
-    *bytes = info.st_size;
-    return ECH_OK;
-}
 
 ech_status ech_token_file_open(const char *path, const ech_token_options *options,
                                ech_token_file **out)

@@ -23,9 +23,6 @@ struct ech_token_file {
     int64_t documents;   /* 0: not asked for, and no index says it */
 };
 
-/* Opens a regular file of *bytes bytes. */
-ech_status ech_token_open_path(const char *path, int *out, int64_t *bytes);
-
 /* n tokens of a part, from its token `at` on, as they lie in the file. */
 ech_status ech_token_part_read(const ech_token_part *part, int64_t at, int64_t n, void *tokens);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Believing a .idx file only after every number in it was checked. It is read in pieces, not
- * mapped: what was checked is what is used, whatever happens to the file later.
+ * Believing a .idx file only after every number in it was checked. It is read once, in pieces, not
+ * mapped: what was checked is what is used, whatever happens to the file meanwhile.
  */
 #include "data/token_index.h"
 
@@ -100,14 +100,28 @@ static int64_t entries_begin(const ech_token_index *index)
     return ECH_TOKEN_HEADER_BYTES + 12 * index->sequences;
 }
 
-/* Entries from `first` on. */
-static ech_status read_entries(window *w, int64_t first)
+/* The entries behind those in the window, checked. */
+static ech_status read_entries(window *w)
 {
-    int64_t rest = w->index->documents + 1 - first;
-    w->first_entry = first;
+    uint64_t before = w->entries > 0 ? w->entry[w->entries - 1] : 0;
+    w->first_entry += w->entries;
+    int64_t rest = w->index->documents + 1 - w->first_entry;
     w->entries = rest < PIECE ? rest : PIECE;
-    return ech_file_read_at(w->fd, w->path, w->entry, (size_t)w->entries * sizeof *w->entry,
-                            entries_begin(w->index) + 8 * first);
+    ECH_TRY(ech_file_read_at(w->fd, w->path, w->entry, (size_t)w->entries * sizeof *w->entry,
+                             entries_begin(w->index) + 8 * w->first_entry));
+    for (int64_t i = 0; i < w->entries; i++) {
+        uint64_t entry = w->entry[i];
+        bool first_is_zero = w->first_entry + i > 0 || entry == 0;
+        if (!first_is_zero || entry < before || entry > (uint64_t)w->index->sequences)
+            ECH_FAIL(
+                ECH_EINPUT,
+                "%s: document index %lld is %llu; they must begin with 0 and ascend to at most "
+                "%lld",
+                w->path, (long long)(w->first_entry + i), (unsigned long long)entry,
+                (long long)w->index->sequences);
+        before = entry;
+    }
+    return ECH_OK;
 }
 
 /* The n sequences from `first` on. */
@@ -153,7 +167,7 @@ static ech_status find_opening(window *w, int64_t i, int64_t *next, bool *opens)
 {
     *opens = false;
     for (; *next < w->index->documents; ++*next) {
-        if (*next >= w->first_entry + w->entries) ECH_TRY(read_entries(w, *next));
+        if (*next == w->first_entry + w->entries) ECH_TRY(read_entries(w));
         if ((int64_t)w->entry[*next - w->first_entry] != i) break;
         *opens = true;
     }
@@ -163,7 +177,6 @@ static ech_status find_opening(window *w, int64_t i, int64_t *next, bool *opens)
 static ech_status read_runs(window *w, int64_t bin_bytes, ech_token_runs *runs)
 {
     int64_t sum, next = 0, S = w->index->sequences;
-    ECH_TRY(read_entries(w, 0));
     for (int64_t i = 0; i < S; i++) {
         if (i % PIECE == 0) ECH_TRY(read_sequences(w, i, S - i < PIECE ? S - i : PIECE));
         ECH_TRY(check_sequence(w, i, bin_bytes));
@@ -174,25 +187,8 @@ static ech_status read_runs(window *w, int64_t bin_bytes, ech_token_runs *runs)
             ECH_FAIL(ECH_EINPUT, "%s: its sequences have more than 2^63 tokens together", w->path);
         ech_token_runs_add(runs, at, length, opens, w->mode[i - w->first] == ECH_TOKEN_PROMPT);
     }
-    return ECH_OK;
-}
-
-static ech_status check_documents(window *w)
-{
-    uint64_t before = 0;
-    w->entries = 0;
-    for (int64_t i = 0; i <= w->index->documents; i++) {
-        if (i % PIECE == 0) ECH_TRY(read_entries(w, i));
-        uint64_t entry = w->entry[i - w->first_entry];
-        bool first_is_zero = i > 0 || entry == 0;
-        if (!first_is_zero || entry < before || entry > (uint64_t)w->index->sequences)
-            ECH_FAIL(
-                ECH_EINPUT,
-                "%s: document index %lld is %llu; they must begin with 0 and ascend to at most "
-                "%lld",
-                w->path, (long long)i, (unsigned long long)entry, (long long)w->index->sequences);
-        before = entry;
-    }
+    /* Those that no sequence has asked for are not believed either. */
+    while (w->first_entry + w->entries <= w->index->documents) ECH_TRY(read_entries(w));
     return ECH_OK;
 }
 
@@ -210,8 +206,7 @@ ech_status ech_token_index_read(int fd, const char *path, int64_t n, int64_t bin
     ECH_TRY(check_size(path, header, (uint64_t)n, &index, &has_modes));
     window *w = ech_calloc(1, sizeof *w);
     *w = (window){.fd = fd, .path = path, .index = &index, .has_modes = has_modes};
-    ech_status st = check_documents(w);
-    if (st == ECH_OK) st = read_runs(w, bin_bytes, runs);
+    ech_status st = read_runs(w, bin_bytes, runs);
     free(w);
     if (st == ECH_OK) *out = index;
     return st;

@@ -30,9 +30,11 @@ static ech_status fail_missing(const char *prefix)
                  prefix + strlen(prefix) - 4);
     if (ech_file_exists(prefix))
         ECH_FAIL(ECH_EUSAGE,
-                 "%s is a text, not the prefix of a token file: tokenize it with "
-                 "`echelon data %s PREFIX`, then give PREFIX",
+                 "%s is no token file: if it is a text, tokenize it with `echelon data %s PREFIX`, "
+                 "then give PREFIX",
                  prefix, prefix);
+    if (ends_with(prefix, ".bin") || ends_with(prefix, ".idx"))
+        ECH_FAIL(ECH_EUSAGE, "%s: no such file", prefix);
     char *train = ech_token_path(prefix, "-train.idx");
     bool split = ech_file_exists(train);
     free(train);
@@ -47,7 +49,7 @@ static ech_status open_bin(const char *prefix, ech_token_file *file, int64_t *by
 {
     int fd;
     char *path = ech_token_path(prefix, ".bin");
-    ech_status st = ech_token_open_path(path, &fd, bytes);
+    ech_status st = ech_file_open(path, &fd, bytes);
     if (st == ECH_OK)
         ECH_PUSH(file->part, (ech_token_part){.path = path, .fd = fd});
     else
@@ -60,7 +62,7 @@ static ech_status open_halves(const char *prefix, const char *idx, ech_token_fil
     int fd;
     int64_t bytes, bin_bytes;
     ech_token_index index;
-    ECH_TRY(ech_token_open_path(idx, &fd, &bytes));
+    ECH_TRY(ech_file_open(idx, &fd, &bytes));
     ech_status st = open_bin(prefix, file, &bin_bytes);
     if (st == ECH_OK) st = ech_token_index_read(fd, idx, bytes, bin_bytes, &file->runs, &index);
     close(fd);

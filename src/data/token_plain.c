@@ -128,7 +128,7 @@ static ech_status add_part(const char *path, const ech_token_options *options, b
 {
     int64_t size, tokens;
     ech_token_part part = {.first = file->runs.tokens};
-    ECH_TRY(ech_token_open_path(path, &part.fd, &size));
+    ECH_TRY(ech_file_open(path, &part.fd, &size));
     part.path = ech_strdup(path);
     ECH_PUSH(file->part, part);
     ech_token_part *added = &file->part.at[file->part.n - 1];

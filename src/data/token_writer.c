@@ -233,16 +233,6 @@ ech_status ech_token_writer_seal(ech_token_writer *writer)
 
 /* ---- final names ---- */
 
-static ech_status sync_folder_of(const char *path)
-{
-    char *folder = ech_strdup(path);
-    char *slash = strrchr(folder, '/');
-    if (slash) slash[slash == folder] = '\0';
-    ech_status st = ech_file_sync_folder(slash ? folder : ".");
-    free(folder);
-    return st;
-}
-
 /* An older index goes first: a crash between the renames leaves no index, never that of another
  * .bin. */
 static ech_status remove_older(const char *idx)
@@ -257,7 +247,7 @@ static ech_status rename_writer(ech_token_writer *writer, const char *bin, const
     ECH_TRY(remove_older(idx));
     ECH_TRY(ech_sink_rename(&writer->bin, bin));
     ECH_TRY(ech_sink_rename(&writer->idx, idx));
-    return sync_folder_of(idx);
+    return ech_file_sync_parent(idx);
 }
 
 ech_status ech_token_writer_finish(ech_token_writer *writer)
@@ -289,7 +279,7 @@ ech_status ech_token_publish(const char *prefix, const char *folder)
         st = remove_older(idx);
         if (st == ECH_OK) st = rename_one(from_bin, bin);
         if (st == ECH_OK) st = rename_one(from_idx, idx);
-        if (st == ECH_OK) st = sync_folder_of(idx);
+        if (st == ECH_OK) st = ech_file_sync_parent(idx);
     }
     free(from_bin);
     free(from_idx);

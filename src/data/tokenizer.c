@@ -57,6 +57,11 @@ int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer)
     return tokenizer->vocabulary;
 }
 
+int32_t ech_tokenizer_begin_of_text(const ech_tokenizer *tokenizer)
+{
+    return tokenizer->begin_of_text;
+}
+
 int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer)
 {
     return tokenizer->end_of_text;

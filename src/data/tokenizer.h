@@ -27,7 +27,7 @@ struct ech_tokenizer {
     const ech_tokenizer_kind *kind;
     char *name;
     int64_t vocabulary;
-    int32_t end_of_text;
+    int32_t begin_of_text, end_of_text;
     void *state; /* the kind's own */
 };
 

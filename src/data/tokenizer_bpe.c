@@ -32,25 +32,23 @@ static ech_status open_pair(const char *folder, int i, ech_bpe **out)
     return status;
 }
 
-static bool has_file(const char *folder, const char *name)
-{
-    char *path = ech_file_join(folder, name);
-    bool there = ech_file_exists(path);
-    free(path);
-    return there;
-}
-
 static ech_status open_folder(const char *folder, ech_bpe **out)
 {
-    if (has_file(folder, "tokenizer.json")) {
+    if (ech_file_has(folder, "tokenizer.json")) {
         char *path = ech_file_join(folder, "tokenizer.json");
         ech_status status = ech_bpe_read_json(path, out);
         free(path);
         return status;
     }
     for (int i = 0; i < 2; i++)
-        if (has_file(folder, pairs[i][0]) && has_file(folder, pairs[i][1]))
+        if (ech_file_has(folder, pairs[i][0]) && ech_file_has(folder, pairs[i][1]))
             return open_pair(folder, i, out);
+    if (ech_file_has(folder, "tokenizer.model"))
+        ECH_FAIL(
+            ECH_EUNSUPPORTED,
+            "%s/tokenizer.model: SentencePiece is not read, only byte-level BPE; for tokens that "
+            "were made elsewhere say data.tokenizer=bytes",
+            folder);
     ECH_FAIL(ECH_EUSAGE,
              "%s: holds no tokenizer: neither tokenizer.json, nor encoder.json and vocab.bpe, nor "
              "vocab.json and merges.txt",
@@ -60,13 +58,9 @@ static ech_status open_folder(const char *folder, ech_bpe **out)
 /* tokenizer_config.json of the folder, or beside the file. */
 static char *config_path(const char *source)
 {
-    const char *slash = strrchr(source, '/');
-    if (ech_file_is_folder(source)) return ech_file_join(source, CONFIG);
-    if (!slash) return ech_strdup(CONFIG);
-    ech_text folder = {0};
-    ech_text_append_bytes(&folder, source, (size_t)(slash - source) + (slash == source));
-    char *path = ech_file_join(folder.at, CONFIG);
-    ech_text_free(&folder);
+    char *folder = ech_file_is_folder(source) ? ech_strdup(source) : ech_file_parent(source);
+    char *path = ech_file_join(folder, CONFIG);
+    free(folder);
     return path;
 }
 
@@ -89,6 +83,7 @@ static ech_status open_bpe(const char *source, ech_tokenizer *out)
         return status;
     }
     out->vocabulary = (int64_t)bpe->token.n;
+    out->begin_of_text = bpe->begin_of_text;
     out->end_of_text = bpe->end_of_text;
     out->state = bpe;
     return ECH_OK;

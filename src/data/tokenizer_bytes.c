@@ -20,7 +20,7 @@ static ech_status open_bytes(const char *source, ech_tokenizer *out)
 {
     (void)source;
     out->vocabulary = VOCABULARY;
-    out->end_of_text = END_OF_TEXT;
+    out->begin_of_text = out->end_of_text = END_OF_TEXT;
     return ECH_OK;
 }
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The interpreter's core: lanes, waits, and one loop.
+ * The interpreter's core: lanes, and one loop.
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -31,93 +30,12 @@ static const ech_engine_kind engine_of[ECH_LANES] = {[ECH_LANE_COMPUTE] = ECH_EN
                                                      [ECH_LANE_COPY] = ECH_ENGINE_DISK,
                                                      [ECH_LANE_DISK] = ECH_ENGINE_DISK};
 
-/* Everyone who waits looks again. */
-static void wake(ech_exec *exec)
-{
-    if (atomic_load(&exec->waiting) == 0) return;
-    pthread_mutex_lock(&exec->lock);
-    pthread_cond_broadcast(&exec->changed);
-    pthread_mutex_unlock(&exec->lock);
-}
-
-void ech_exec_complete(ech_exec *exec, int step)
-{
-    if (exec->records) exec->ends[step] = ech_clock_now();
-    atomic_store(&exec->done[step], exec->run);
-    wake(exec);
-}
-
-bool ech_exec_has_failed(const ech_exec *exec)
-{
-    return atomic_load(&exec->failed);
-}
-
-static bool is_done(ech_exec *exec, int step)
-{
-    return atomic_load(&exec->done[step]) == exec->run || ech_exec_has_failed(exec);
-}
-
-bool ech_exec_may_begin(ech_exec *exec, const ech_step *step)
-{
-    for (int i = 0; i < step->afters; i++)
-        if (!is_done(exec, exec->list->after.at[step->first_after + i])) return false;
-    return true;
-}
-
-/* False if the run has failed. */
-static bool wait_for(ech_exec *exec, int step, bool compute)
-{
-    for (int spin = 0; spin < 64; spin++)
-        if (is_done(exec, step)) return !ech_exec_has_failed(exec);
-    if (compute) {
-        atomic_store(&exec->awaited, step);
-        wake(exec);
-    }
-    pthread_mutex_lock(&exec->lock);
-    atomic_fetch_add(&exec->waiting, 1);
-    while (!is_done(exec, step)) pthread_cond_wait(&exec->changed, &exec->lock);
-    atomic_fetch_sub(&exec->waiting, 1);
-    pthread_mutex_unlock(&exec->lock);
-    if (compute) atomic_store(&exec->awaited, -1);
-    return !ech_exec_has_failed(exec);
-}
-
-void ech_exec_nap(ech_exec *exec, long ns)
-{
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += ns;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&exec->lock);
-    atomic_fetch_add(&exec->waiting, 1);
-    if (atomic_load(&exec->awaited) < 0 && !ech_exec_has_failed(exec))
-        pthread_cond_timedwait(&exec->changed, &exec->lock, &end);
-    atomic_fetch_sub(&exec->waiting, 1);
-    pthread_mutex_unlock(&exec->lock);
-}
-
-static bool is_free(ech_exec *exec, int step)
-{
-    return step >= 0 && ech_exec_may_begin(exec, &exec->list->step.at[step]);
-}
-
-void ech_exec_wait_for_any(ech_exec *exec, int step, int other)
-{
-    pthread_mutex_lock(&exec->lock);
-    atomic_fetch_add(&exec->waiting, 1);
-    while (!is_free(exec, step) && !is_free(exec, other) && !ech_exec_has_failed(exec))
-        pthread_cond_wait(&exec->changed, &exec->lock);
-    atomic_fetch_sub(&exec->waiting, 1);
-    pthread_mutex_unlock(&exec->lock);
-}
-
 static void fail(ech_exec *exec, ech_status status)
 {
     int none = 0;
     if (atomic_compare_exchange_strong(&exec->failed, &none, (int)status))
         ech_comm_raise(exec->comm);
-    wake(exec);
+    ech_exec_wake(exec);
 }
 
 /* A step of the compute lane: what died in it is dead before other lanes, which may use its place, go
@@ -142,7 +60,8 @@ static ech_status run_in_order(ech_exec *exec, ech_engine_kind kind)
         const ech_step *step = &list->step.at[s];
         if (engine_of[step->lane] != kind) continue;
         for (int i = 0; i < step->afters; i++)
-            if (!wait_for(exec, list->after.at[step->first_after + i], compute)) return ECH_OK;
+            if (!ech_exec_wait_for(exec, list->after.at[step->first_after + i], compute))
+                return ECH_OK;
         if (ech_exec_has_failed(exec)) return ECH_OK;
         if (exec->records) exec->begins[s] = ech_clock_now();
         ECH_TRY(compute ? compute_step(exec, s) : ech_exec_handle(exec, step));
@@ -224,7 +143,7 @@ static ech_status make_groups(ech_exec *exec)
             status = ech_group_prepare(exec->group[kind], plan->reduction);
     }
     free(members);
-    if (status == ECH_OK) ech_group_hide_waits(exec->group[ECH_GROUP_SAVERS]);
+    if (status == ECH_OK) ech_group_set_saves(exec->group[ECH_GROUP_SAVERS]);
     return status;
 }
 
@@ -340,7 +259,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
 
     run_engine(exec, ECH_ENGINE_COMPUTE);
     atomic_store(&exec->awaited, ECH_AWAITS_ALL);
-    wake(exec);
+    ech_exec_wake(exec);
 
     pthread_mutex_lock(&exec->lock);
     while (exec->busy > 0) pthread_cond_wait(&exec->changed, &exec->lock);

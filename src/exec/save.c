@@ -212,6 +212,7 @@ static void fill_saver(ech_exec *exec)
     saver->pool = t.pool;
     saver->tensors = t.list.at;
     saver->n = (int)t.list.n;
+    saver->comm = exec->comm;
     saver->group = exec->group[ECH_GROUP_SAVERS];
     saver->rank = exec->plan->layout->world > 1 ? exec->plan->rank : -1;
 }

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "checkpoint/agree.h"
+#include "checkpoint/joint.h"
 #include "exec/state.h"
 
 void ech_save_request_free(ech_save_request *request)
@@ -20,21 +20,25 @@ void ech_save_request_free(ech_save_request *request)
 /* Rank 0 removes older checkpoints; whether that went well all learn. */
 static ech_status prune(const ech_saver *saver)
 {
+    ech_joint joint;
     ech_status status = ECH_OK;
+    ech_joint_begin(&joint, saver->group);
     if (ech_group_index(saver->group) == 0)
         status = ech_checkpoint_prune(saver->now.directory, saver->now.keep);
-    return ech_agree(saver->group, status);
+    return ech_joint_end(&joint, status);
 }
 
 static void *saver_main(void *argument)
 {
     ech_saver *saver = argument;
     ech_log_set_rank(saver->rank);
+    ech_comm_set_saving(saver->comm, saver->now.info.step);
     ech_status status = ech_checkpoint_save(saver->group, saver->now.directory, &saver->now.info,
                                             saver->tensors, saver->n, &saver->saved.bytes);
     saver->saved.seconds = ech_clock_now() - saver->began;
     if (status == ECH_OK) status = prune(saver);
     saver->status = status;
+    if (status != ECH_ECOMM) ech_comm_set_saving(saver->comm, -1);
     atomic_store(&saver->ended, true);
     return NULL;
 }

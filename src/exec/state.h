@@ -75,6 +75,7 @@ typedef struct ech_saver {
     double began, waited; /* waited: by the list that runs, for the checkpoint before */
 
     /* What it works on, its own. */
+    ech_comm *comm;
     ech_group *group;
     int rank;                   /* in messages; -1: it is alone */
     ech_save_request now, next; /* next: of the next ECH_LIST_SAVE */
@@ -154,6 +155,11 @@ void ech_exec_wait_for_any(ech_exec *exec, int step, int other);
 /* Until a step ends, the compute lane begins to wait, the run fails, or so much time is over. */
 void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
+/* Until a step is complete: false if the run has failed. The compute lane says what it waits for, so that
+ * others hurry. */
+bool ech_exec_wait_for(ech_exec *exec, int step, bool compute);
+/* Everyone who waits looks again. */
+void ech_exec_wake(ech_exec *exec);
 
 /* Touches the snapshot, so that the first one need not wait until the system has handed out its
  * pages. */

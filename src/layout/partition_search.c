@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/divisor.h"
 #include "base/memory.h"
 
 void ech_search_create(ech_search *s, const ech_partition_costs *costs, int stages)
@@ -147,16 +148,6 @@ static void try_useful_cuts(const ech_search *s, const ech_search_stage *st, int
     }
 }
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 ech_search_context ech_search_inside(const ech_search *s, int k, const ech_search_context *around,
                                      int q, int w)
 {
@@ -164,7 +155,7 @@ ech_search_context ech_search_inside(const ech_search *s, int k, const ech_searc
     if (!isinf(s->costs->memory)) {
         inner.copies = around->copies * q;
         inner.behind = around->copies * (w - q) * s->level[k].size + around->behind;
-        int64_t divisor = common_divisor(inner.copies, inner.behind);
+        int64_t divisor = ech_common_divisor(inner.copies, inner.behind);
         inner.copies /= divisor;
         inner.behind /= divisor;
     }

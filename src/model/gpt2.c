@@ -103,8 +103,8 @@ static ech_status build(const ech_config *config, ech_model *model)
     return ECH_OK;
 }
 
-static void export_json(const ech_config *config, int32_t end_of_text, ech_dtype dtype,
-                        ech_text *out)
+static void export_json(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
+                        ech_dtype dtype, ech_text *out)
 {
     ech_text_append(
         out,
@@ -122,8 +122,8 @@ static void export_json(const ech_config *config, int32_t end_of_text, ech_dtype
                     " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"%s\"}\n",
                     config->model.resid_pdrop, config->model.embd_pdrop, config->model.attn_pdrop,
                     config->model.layer_norm_epsilon, config->model.initializer_range,
-                    config->model.tie_word_embeddings ? "true" : "false", end_of_text, end_of_text,
-                    ech_model_torch_dtype(dtype));
+                    config->model.tie_word_embeddings ? "true" : "false", begin_of_text,
+                    end_of_text, ech_model_torch_dtype(dtype));
 }
 
 /* Where a file is silent, transformers' GPT2Config speaks. */

@@ -68,8 +68,9 @@ ech_status ech_import_rows(const ech_import *in, const ech_import_row *rows, siz
 static ech_status refuse(const ech_import *in, const char *name, const char *what)
 {
     char *text = json_dumps(ech_import_get(in, name), JSON_ENCODE_ANY | JSON_COMPACT);
-    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED, "%s: %s = %.80s: %s",
-                                in->path, name, text ? text : "?", what);
+    ech_status st =
+        ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED, "%s: %s = %.80s%s: %s", in->path, name,
+                    text ? text : "?", text && strlen(text) > 80 ? "..." : "", what);
     free(text);
     return st;
 }
@@ -80,7 +81,9 @@ ech_status ech_import_only(const ech_import *in, const char *name, const char *w
     if (!value) return ECH_OK;
     if (json_is_string(value) && ech_text_has_word(words, json_string_value(value))) return ECH_OK;
     char what[128];
-    snprintf(what, sizeof what, "not supported; only: %s", words);
+    size_t n = strlen(words);
+    while (n > 0 && words[n - 1] == ' ') n--;
+    snprintf(what, sizeof what, "not supported; only: %.*s", (int)n, words);
     return refuse(in, name, what);
 }
 
@@ -103,6 +106,17 @@ ech_status ech_import_never(const ech_import *in, const char *name)
     return ech_import_get(in, name) ? refuse(in, name, "not supported; only null") : ECH_OK;
 }
 
+static ech_status import_unquantized(const ech_import *in)
+{
+    const json_t *how = ech_import_get(in, "quantization_config");
+    const char *method = json_string_value(json_object_get(how, "quant_method"));
+    if (!how) return ECH_OK;
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "%s: quantization_config: quantized weights%s%.40s%s are not read; name the folder of "
+             "the model in fp32, bf16 or fp16 that they were made from",
+             in->path, method ? " (" : "", method ? method : "", method ? ")" : "");
+}
+
 static ech_status import_family(const ech_import *in)
 {
     const char *type = json_string_value(ech_import_get(in, "model_type"));
@@ -111,25 +125,45 @@ static ech_status import_family(const ech_import *in)
                  in->path);
     ECH_TRY(ech_import_only(in, "model_type", ech_family_names()));
     ECH_TRY(ech_import_set(in, "model.architecture", type));
-    ECH_TRY(ech_import_never(in, "quantization_config"));
+    ECH_TRY(import_unquantized(in));
     return ech_family_find(type)->import_json(in);
 }
 
-ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n)
+/* One id, or the first of several; `otherwise` where there is none. */
+static int32_t token_id(const ech_import *in, const char *name, int64_t vocabulary,
+                        int32_t otherwise)
+{
+    int64_t id;
+    const json_t *value = ech_import_get(in, name);
+    if (json_is_array(value)) value = json_array_get(value, 0);
+    return ech_json_to_int(value, 0, vocabulary - 1, &id) ? (int32_t)id : otherwise;
+}
+
+static ech_text_ends read_ends(const ech_import *in)
+{
+    int64_t V = in->config->model.vocab_size;
+    int32_t end = token_id(in, "eos_token_id", V, (int32_t)(V - 1));
+    return (ech_text_ends){.begin = token_id(in, "bos_token_id", V, end), .end = end};
+}
+
+ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
+                                 ech_text_ends *ends)
 {
     json_t *json;
     ECH_TRY(ech_json_parse(path, text, n, limits, &json));
-    ech_status st = import_family(&(ech_import){config, path, json});
+    const ech_import in = {config, path, json};
+    ech_status st = import_family(&in);
+    if (st == ECH_OK && ends) *ends = read_ends(&in);
     json_decref(json);
     return st;
 }
 
-ech_status ech_model_import(ech_config *config, const char *path)
+ech_status ech_model_import(ech_config *config, const char *path, ech_text_ends *ends)
 {
     char *text;
     size_t n;
     ECH_TRY(ech_file_read(path, LARGEST, &text, &n));
-    ech_status st = ech_model_import_text(config, path, text, n);
+    ech_status st = ech_model_import_text(config, path, text, n, ends);
     free(text);
     return st;
 }

@@ -150,8 +150,8 @@ static void export_scaling(const ech_config *config, ech_text *out)
                     (long long)config->model.rope_scaling_original_max_position_embeddings);
 }
 
-static void export_json(const ech_config *config, int32_t end_of_text, ech_dtype dtype,
-                        ech_text *out)
+static void export_json(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
+                        ech_dtype dtype, ech_text *out)
 {
     ech_text_append(
         out,
@@ -174,7 +174,7 @@ static void export_json(const ech_config *config, int32_t end_of_text, ech_dtype
         " \"initializer_range\": %.17g, \"tie_word_embeddings\": %s,\n"
         " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"%s\"}\n",
         config->model.rms_norm_eps, config->model.attn_pdrop, config->model.initializer_range,
-        config->model.tie_word_embeddings ? "true" : "false", end_of_text, end_of_text,
+        config->model.tie_word_embeddings ? "true" : "false", begin_of_text, end_of_text,
         ech_model_torch_dtype(dtype));
 }
 
@@ -198,30 +198,38 @@ static const ech_import_row scaling_rows[] = {
 
 /* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions of 4
  * call the type "type". */
-static ech_status import_rope(const ech_import *in)
+static ech_status import_rope_from(const ech_import *in, const ech_import *inner)
 {
-    const char *name = ech_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
-    const json_t *rope = ech_import_get(in, name);
-    if (rope && !json_is_object(rope))
-        ECH_FAIL(ECH_EINPUT, "%s: %s: must be an object, or null", in->path, name);
-    const ech_import inner = {in->config, in->path, rope};
-    ECH_TRY(ech_import_only_one(&inner, "partial_rotary_factor"));
-    const ech_import *of_theta = ech_import_get(&inner, "rope_theta") ? &inner : in;
+    ECH_TRY(ech_import_only_one(inner, "partial_rotary_factor"));
+    const ech_import *of_theta = ech_import_get(inner, "rope_theta") ? inner : in;
     const ech_import_row theta = {"rope_theta", "model.rope_theta", "10000", false};
     ECH_TRY(ech_import_rows(of_theta, &theta, 1));
-    const char *key = ech_import_get(&inner, "rope_type") ? "rope_type" : "type";
-    ECH_TRY(ech_import_only(&inner, key, "default llama3"));
-    const char *type = json_string_value(ech_import_get(&inner, key));
+    const char *key = ech_import_get(inner, "rope_type") ? "rope_type" : "type";
+    ECH_TRY(ech_import_only(inner, key, "default llama3"));
+    const char *type = json_string_value(ech_import_get(inner, key));
     if (!type || strcmp(type, "llama3") != 0)
         return ech_import_set(in, "model.rope_scaling", "none");
     const char *positions = "original_max_position_embeddings";
-    const bool has = ech_import_get(&inner, positions) != NULL;
+    const bool has = ech_import_get(inner, positions) != NULL;
     const ech_import_row original = {has ? positions : "max_position_embeddings",
                                      "model.rope_scaling_original_max_position_embeddings", NULL,
                                      false};
     ECH_TRY(ech_import_set(in, "model.rope_scaling", "llama3"));
-    ECH_TRY(ech_import_rows(&inner, scaling_rows, sizeof scaling_rows / sizeof *scaling_rows));
-    return ech_import_rows(has ? &inner : in, &original, 1);
+    ECH_TRY(ech_import_rows(inner, scaling_rows, sizeof scaling_rows / sizeof *scaling_rows));
+    return ech_import_rows(has ? inner : in, &original, 1);
+}
+
+static ech_status import_rope(const ech_import *in)
+{
+    const char *name = ech_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
+    const json_t *rope = ech_import_get(in, name);
+    ech_text path = {0};
+    if (rope && !json_is_object(rope))
+        ECH_FAIL(ECH_EINPUT, "%s: %s: must be an object, or null", in->path, name);
+    ech_text_append(&path, "%s: %s", in->path, name);
+    ech_status st = import_rope_from(in, &(ech_import){in->config, path.at, rope});
+    ech_text_free(&path);
+    return st;
 }
 
 static ech_status check_head_width(const ech_import *in)

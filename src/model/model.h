@@ -30,8 +30,8 @@ struct ech_family {
     void (*resolve)(ech_config *config); /* fills "auto" keys of the model section */
     ech_status (*build)(const ech_config *config, ech_model *model);
     /* Hugging Face's config.json, of weights of that type. */
-    void (*export_json)(const ech_config *config, int32_t end_of_text, ech_dtype dtype,
-                        ech_text *out);
+    void (*export_json)(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
+                        ech_dtype dtype, ech_text *out);
     /* Fills keys from a config.json of this family (import.h); refuses what layers cannot do. */
     ech_status (*import_json)(const ech_import *import);
     /* Names of weights in other people's files: */
@@ -43,11 +43,18 @@ struct ech_family {
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
 const char *ech_family_names(void);                  /* blank-separated */
 
+/* Tokens at the beginning and at the end of a text, below the vocabulary. */
+typedef struct ech_text_ends {
+    int32_t begin, end;
+} ech_text_ends;
+
 /* Fills the model section from a Hugging Face config.json at `path`, whose model_type names the family.
- * Nothing in the file is trusted. Errors name the file and its key. */
-ech_status ech_model_import(ech_config *config, const char *path);
+ * Nothing in the file is trusted. Errors name the file and its key. *ends (NULL: not wanted): of several
+ * ids the first; where the file has none the last token is the end, and the end is the begin. */
+ech_status ech_model_import(ech_config *config, const char *path, ech_text_ends *ends);
 /* The same from memory; `path` stands for the file. */
-ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n);
+ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
+                                 ech_text_ends *ends);
 /* The name of the head's own table where it is not tied, in all families. */
 #define ECH_MODEL_HEAD "lm_head.weight"
 

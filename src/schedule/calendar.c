@@ -4,14 +4,21 @@
  */
 #include "schedule/schedule.h"
 
+/* Something is left to validate on: a set of its own, or a share of the training documents. */
+static bool validates(const ech_config *config)
+{
+    int64_t bound[4];
+    return config->data.valid[0] != '\0' ||
+           (ech_text_to_shares(config->data.split, bound) && bound[1] < bound[2]);
+}
+
 ech_calendar ech_calendar_of(const ech_config *config)
 {
     return (ech_calendar){.steps = config->training.steps,
                           .validate_every = config->training.validate_every,
                           .check_every = config->training.check_every,
                           .save_every = config->checkpoint.every,
-                          .validates = config->data.valid[0] != '\0' ||
-                                       config->data.split[0] != '\0'};
+                          .validates = validates(config)};
 }
 
 static bool is_multiple(int64_t step, int64_t every)

@@ -7,17 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TURNS = 64 };
+#include "base/divisor.h"
 
-static int64_t greatest_common(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
+enum { MOST_TURNS = 64 };
 
 /* A list in a file, of which the name cannot be a generator's. */
 static bool is_file(const char *name)
@@ -115,9 +107,9 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
                                 ech_schedule *schedule)
 {
     int64_t steps = config->training.steps;
-    int64_t all = greatest_common(steps, config->training.validate_every);
-    all = greatest_common(all, config->training.check_every);
-    all = greatest_common(all, config->checkpoint.every);
+    int64_t all = ech_common_divisor(steps, config->training.validate_every);
+    all = ech_common_divisor(all, config->training.check_every);
+    all = ech_common_divisor(all, config->checkpoint.every);
     int64_t most = most_turns(layout);
     if (config->parallel.flush_every == ECH_AUTO) {
         int64_t flush = most < MOST_TURNS ? most : MOST_TURNS;
@@ -142,7 +134,7 @@ static int64_t common_multiple(const ech_layout *layout)
 {
     int64_t all = 1;
     for (int s = 0; s < layout->stages; s++)
-        all = all / greatest_common(all, layout->replicas[s]) * layout->replicas[s];
+        all = all / ech_common_divisor(all, layout->replicas[s]) * layout->replicas[s];
     return all;
 }
 

@@ -73,7 +73,7 @@ changed() {
 # ---- help ----
 
 expect 0 "Usage: echelon COMMAND" "$echelon" --help
-for command in train plan verify sample eval data; do
+for command in train plan profile report verify sample eval checkpoint data convert; do
     expect 0 "^  $command " "$echelon" --help
     expect 0 "Usage: echelon $command " "$echelon" $command --help
     expect 0 "Usage: echelon $command " "$echelon" help $command
@@ -112,6 +112,12 @@ expect 0 "d/whole.bin, d/whole.idx: [0-9,]+ tokens" "$echelon" data text.txt d/w
 expect 0 "next: echelon train RUN.yaml data.train=d/text-train data.valid=d/text-valid" \
     "$echelon" data text.txt d/text --valid 0.1
 
+expect 0 "next: echelon train RUN.yaml 'data.train=d/two.{4}words'" "$echelon" data text.txt "d/two  words"
+expect 2 "where to" "$echelon" convert d ""
+expect 2 "nowhere: no such folder; name a run directory" "$echelon" eval nowhere --data d/whole
+mkdir -p d/cache/blobs d/cache/snapshots
+expect 2 "cache of a model, .*, a folder below d/cache/snapshots" "$echelon" eval d/cache --data d/whole
+
 expect 0 "d/bpe/tokenizer.json: 264 tokens" "$echelon" data text.txt d/bpe --train-bpe 264
 expect 0 "d/bpe2/tokenizer.json: 262 tokens" "$echelon" data text.txt d/bpe2 --train-bpe 262 \
     --pattern qwen2
@@ -122,6 +128,24 @@ expect 2 "whole number, 257 to" "$echelon" data text.txt d/bpe3 --train-bpe 256
 expect 2 "goes with --train-bpe" "$echelon" data text.txt d/x --pattern gpt2
 expect 2 "learns a tokenizer" "$echelon" data text.txt d/x --train-bpe 300 --valid 0.1
 expect 0 "d/sub-train.bin, .* tokens" "$echelon" data text.txt d/sub --valid 0.1 --tokenizer d/bpe
+
+# Forty documents, half of them with a prompt: lines of a .jsonl, from which a vocabulary is learnt too.
+awk 'BEGIN { for (i = 0; i < 40; i++)
+    if (i % 2) print "{\"text\": \"line " i " of forty, and so on and so on\"}"
+    else print "{\"prompt\": \"what is " i "?\", \"completion\": \" it is line " i " of forty\"}" }' >lines.jsonl
+expect 0 "1 file, 40 documents" "$echelon" data lines.jsonl d/lines
+expect 0 "d/learnt/tokenizer.json: 280 tokens" "$echelon" data lines.jsonl d/learnt --train-bpe 280
+expect 0 "40 documents, .* as d/learnt" "$echelon" data lines.jsonl d/fewer --tokenizer d/learnt
+[ "$(stat -c %s d/fewer.bin)" -lt "$(stat -c %s d/lines.bin)" ] || complain "learnt tokens save nothing"
+{ cat lines.jsonl; echo '{"txt": "?"}'; } >bad.jsonl
+sed s/text/content/ lines.jsonl >keyed.jsonl
+printf 'ab\377' >no.txt
+for how in "" "--train-bpe 280"; do
+    expect 1 "bad.jsonl:41: has neither" "$echelon" data bad.jsonl d/x $how
+    expect 1 "no.txt: byte 2 .0xff. is no UTF-8" "$echelon" data no.txt d/x $how
+done
+expect 0 "40 documents" "$echelon" data keyed.jsonl d/x --text-key content
+expect 0 "280 tokens" "$echelon" data keyed.jsonl d/y --text-key content --train-bpe 280
 
 # ---- run files that are refused, with file and line ----
 
@@ -264,6 +288,29 @@ expect 2 "top-p 0" "$echelon" sample runs/one --top-p 0
 expect 2 "nowhere" "$echelon" sample nowhere
 expect 2 "put the prompt in quotes" "$echelon" sample runs/one two words
 
+# Blends, and shares of documents.
+mixed() {
+    "$echelon" train run.yaml --ranks 2 training.steps=2 log.directory="runs/$1" data.train="$2" \
+        data.valid= "${@:3}"
+}
+expect 0 "step +2/2 " mixed blend "0.3 d/text-train 0.7 d/lines"
+expect 0 "step +2/2 " mixed sizes "d/text-train d/lines"
+expect_once 2 "0.7x should be a weight" mixed no "0.3 d/text-train 0.7x d/lines"
+expect 0 "validation loss" mixed split d/lines data.split=8,1,1
+expect 0 "$loss" "$echelon" eval runs/split --data d/lines --split 8,1,1
+expect 0 "validation loss" mixed two d/lines data.split=90,10,0
+expect 0 "step +2/2 " mixed all d/lines data.split=100,0,0
+grep -q "validation loss" out err && complain "validates on a share of 0"
+expect 0 "validation loss" mixed other d/lines data.split=9,0,1 data.valid=d/text-valid
+expect_once 2 "data.split = 99,1,0: .*make that share 0" mixed no d/lines data.split=99,1,0 \
+    data.valid=d/text-valid
+expect_once 2 "leaves none of the 40 documents of d/lines for validation" mixed no d/lines data.split=99,1,0
+expect_once 2 "validate_every = 1: on nothing" mixed no d/lines data.split=1,0,0 training.validate_every=1
+expect_once 2 "command line: data.split = 1,2,3,4: must be up to three" mixed no d/lines \
+    data.split=1,2,3,4
+expect 0 "^calendar +6 steps; validate after the last;" "$echelon" plan run.yaml data.valid= data.split=9,1,0
+expect 0 "^calendar +6 steps; compare" "$echelon" plan run.yaml data.valid= data.split=1,0,0
+
 # A tokenizer from a file: its vocabulary is the model's, it may move, and must not change.
 bpe() {
     "$echelon" train run.yaml log.directory=runs/bpe data.train=d/sub-train data.valid=d/sub-valid "$@"
@@ -280,6 +327,7 @@ done
 expect_once 2 "d/bpe: no such tokenizer" bpe data.tokenizer=d/bpe training.steps=9
 rm -r d/moved
 expect 0 "$loss" "$echelon" eval runs/bpe --data d/sub-valid
+expect 0 "written to runs/bpe/report.html" "$echelon" report runs/bpe
 expect 0 "^line 3 of" "$echelon" sample runs/bpe "line 3 of" --tokens 5
 
 # Tokens that the model's vocabulary does not hold: 16 times 65535 in place of the first bytes.
@@ -289,10 +337,26 @@ expect 1 "65535.*vocabulary|vocabulary.*65535" "$echelon" eval runs/one --data d
 expect 1 "65535.*vocabulary|vocabulary.*65535" "$echelon" train run.yaml data.train=d/bad \
     log.directory=runs/bad training.steps=100
 
+# ---- checkpoint, convert ----
+
+expect 0 "^step-00000008 +8 .* fp32$" "$echelon" checkpoint list runs/one
+expect 0 "^step-00000008 +whole: all checksums" "$echelon" checkpoint verify runs/one
+expect 2 "look: list or verify" "$echelon" checkpoint look runs/one
+expect 2 "nowhere: neither a checkpoint" "$echelon" checkpoint list nowhere
+expect 0 "d/hf: gpt2, [0-9,]+ parameters in bf16" "$echelon" convert runs/one d/hf --dtype bf16
+expect 2 "d/hf: is there already" "$echelon" convert runs/one d/hf
+expect 2 "fp8: fp32, bf16, fp16 or fp64" "$echelon" convert runs/one d/hf8 --dtype fp8
+expect 1 "text.txt: neither a Hugging Face folder nor a model file" "$echelon" convert text.txt d/x
+expect 0 "$loss" "$echelon" eval d/hf --data d/text-valid
+expect 0 "step +1/1 " "$echelon" train run.yaml model.init_from=d/hf training.steps=1 \
+    log.directory=runs/from
+
 # A damaged checkpoint is refused.
 cp -r runs/alone/checkpoints/step-00000006 damaged
 printf 'x' | dd of=damaged/model/model.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null
 expect 1 "damaged" "$echelon" sample damaged
+expect 1 "model.safetensors: bytes .* are damaged" "$echelon" checkpoint verify damaged
+expect 0 "^damaged " "$echelon" checkpoint list damaged
 
 # ---- signals: saved, 75, and the same command goes on ----
 

@@ -15,10 +15,12 @@
 #include "data/data.h"
 
 static char fixture_folder[256];
+static ech_tokenizer *fixture_tokenizer; /* bytes */
 
 /* A new folder below TMPDIR with train and valid tokens (ids below 50) in a few documents. */
 static inline void fixture_open(void)
 {
+    ECH_ASSERT(ech_tokenizer_open("bytes", &fixture_tokenizer) == ECH_OK);
     const char *tmp = getenv("TMPDIR");
     snprintf(fixture_folder, sizeof fixture_folder, "%s/echelon-test-XXXXXX", tmp ? tmp : "/tmp");
     ECH_ASSERT(mkdtemp(fixture_folder) != NULL);
@@ -42,6 +44,7 @@ static inline void fixture_open(void)
 
 static inline void fixture_close(void)
 {
+    ech_tokenizer_close(fixture_tokenizer);
     ECH_ASSERT(ech_file_remove_all(fixture_folder) == ECH_OK);
 }
 

@@ -110,8 +110,9 @@ static inline grid_plans grid_plan(const char *family, const char *more)
     grid_plans g = {.config = grid_config(family, more)};
     g.ranks = grid_ranks(g.config);
     g.plan = ech_calloc((size_t)g.ranks, sizeof(ech_plan *));
-    ech_status status = ech_setup_resolve(g.config, g.ranks, g.ranks);
-    if (status == ECH_OK) status = ech_design_create(g.config, g.ranks, &g.design);
+    ech_status status = ech_setup_resolve(g.config, fixture_tokenizer, g.ranks, g.ranks);
+    if (status == ECH_OK)
+        status = ech_design_create(g.config, fixture_tokenizer, g.ranks, &g.design);
     for (int r = 0; r < g.ranks && status == ECH_OK; r++)
         status = ech_design_plan(&g.design, r, false, &g.plan[r]);
     if (status != ECH_OK) fail_msg("%s with %s: %s", family, more, ech_last_error());
@@ -166,7 +167,7 @@ typedef struct grid_job {
 static inline ech_status grid_rank(ech_comm *comm, void *context)
 {
     const grid_job *job = context;
-    ech_contestant c = {.config = ech_config_copy(job->config)};
+    ech_contestant c = {.config = ech_config_copy(job->config), .tokenizer = fixture_tokenizer};
     ech_status status = ech_contestant_open(&c, comm);
     if (status == ECH_OK) status = job->main(job->context, ech_comm_rank(comm), &c);
     ech_contestant_close(&c);

@@ -163,8 +163,10 @@ static inline bool lattice_is_feasible(const cover_case *c)
     bool quiet = ech_log_set_quiet(true);
     ech_config *config = lattice_config(c);
     ech_status status =
-        config ? ech_setup_resolve(config, lattice_ranks(c), lattice_ranks(c)) : ECH_EUSAGE;
-    if (status == ECH_OK) status = ech_design_create(config, lattice_ranks(c), &design);
+        config ? ech_setup_resolve(config, fixture_tokenizer, lattice_ranks(c), lattice_ranks(c))
+               : ECH_EUSAGE;
+    if (status == ECH_OK)
+        status = ech_design_create(config, fixture_tokenizer, lattice_ranks(c), &design);
     if (status == ECH_OK) ech_design_destroy(&design);
     ech_config_destroy(config);
     ech_log_set_quiet(quiet);
@@ -184,7 +186,8 @@ static inline lattice_verdict lattice_verify_here(const cover_case *c)
 {
     lattice_verdict verdict = {0};
     ech_config *config = lattice_config(c);
-    ech_verification v = {.config = config, .steps = 2, .tolerance = 1e-10};
+    ech_verification v = {
+        .config = config, .tokenizer = fixture_tokenizer, .steps = 2, .tolerance = 1e-10};
     ech_status status =
         ech_run_ranks("local", lattice_ranks(c), LATTICE_DEADLINE, ech_verify_rank, &v);
     verdict.passed = status == ECH_OK && v.passed;

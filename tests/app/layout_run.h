@@ -42,7 +42,7 @@ static inline ech_status layout_run_rank(ech_comm *comm, void *context)
 {
     layout_run *run = context;
     int rank = ech_comm_rank(comm);
-    ech_contestant c = {.config = ech_config_copy(run->config)};
+    ech_contestant c = {.config = ech_config_copy(run->config), .tokenizer = fixture_tokenizer};
     ECH_TRY(ech_contestant_open(&c, comm));
     if (run->begin) run->begin(run->context, rank, &c);
     ech_status status = ECH_OK;

@@ -3,10 +3,10 @@
 #
 # Ranks that die or stall amid a step over MPI: the job ends within seconds with exit code 1, says
 # where every rank was and who is to blame, and leaves no process and no file behind.
-#     mpi_death.sh ECHELON MPIEXEC FREEZE_THREAD
+#     mpi_death.sh ECHELON MPIEXEC FREEZE_THREAD FAULTS_LIBRARY
 set -u
-echelon=${1:?usage: mpi_death.sh ECHELON MPIEXEC FREEZE_THREAD}
-mpiexec=${2:-} freeze_thread=${3:-}
+echelon=${1:?usage: mpi_death.sh ECHELON MPIEXEC FREEZE_THREAD FAULTS_LIBRARY}
+mpiexec=${2:-} freeze_thread=${3:-} faults=${4:-}
 if ! [ -x "$mpiexec" ]; then
     echo "SKIPPED: no launcher of MPI ($mpiexec)"
     exit 77
@@ -15,7 +15,7 @@ fi
 . "$(dirname "$0")/jobs.sh"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-death-XXXXXX") || exit 1
 cd "$folder" || exit 1
-export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
+export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
 failures=0 job='' ranks=() code=0
 
 # Seconds that a job has from the death, and more of them on a machine that does other things too.
@@ -35,7 +35,8 @@ complain() {
 }
 
 seq -s ' and then ' 1 400 >text.txt
-"$echelon" data text.txt text >/dev/null 2>&1 || exit 1
+seq -s ' and then ' 1 400000 >long.txt
+"$echelon" data text.txt text >/dev/null 2>&1 && "$echelon" data long.txt long >/dev/null 2>&1 || exit 1
 cat >run.yaml <<'Y'
 model:
   architecture: llama
@@ -238,6 +239,38 @@ kill -STOP "${ranks[1]}"
 ended "$name" any $deadline
 positions "$name" 3
 says "$name" "error: .*held up by rank 1: step [0-9]+, "
+
+name="kill -STOP of rank 1 in validation" # which takes a thousand times as long as what is before
+begin 3 "$mpiexec" -n 3 "$echelon" train run.yaml parallel.comm=mpi parallel.pipeline=3 \
+    parallel.deadline=$deadline data.valid=long training.validate_every=5
+kill -STOP "${ranks[1]}"
+ended "$name" any $deadline
+positions "$name" 3
+says "$name" "error: .*held up by rank 1: step [0-9]+, "
+[ "$(last_step run/metrics.jsonl)" = 5 ] || complain "$name: it has trained on"
+
+# A rank's disk stands still while all train on; then the rank is stopped, too.
+cat >slow.sh <<'S'
+#!/bin/sh
+if [ "$OMPI_COMM_WORLD_RANK" != "$victim" ]; then exec "$@"; fi
+LD_PRELOAD=$faults ECH_FAULTS="$PWD/run/checkpoints/step- hold 1" ECH_FAULTS_HOLD=$PWD/hold exec "$@"
+S
+chmod +x slow.sh
+: >hold
+export faults victim
+for victim in 0 1 2; do
+    for signal in 0 STOP; do
+        name="the disk of rank $victim stands still, and signal $signal"
+        begin 3 "$mpiexec" -n 3 ./slow.sh "$echelon" train run.yaml parallel.comm=mpi \
+            parallel.pipeline=3 parallel.deadline=$deadline checkpoint.every=3
+        kill -$signal "${ranks[victim]}"
+        ended "$name" any $deadline
+        [ $code != 0 ] || complain "$name: exit code 0"
+        positions "$name" 3
+        says "$name" "error: .*held up by rank $victim: step [0-9]+, .*, writing checkpoint 3, "
+    done
+done
+rm hold
 
 # All come but one, which is stopped before MPI has begun: nobody has a position.
 cat >late.sh <<'S'

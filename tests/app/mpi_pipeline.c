@@ -71,7 +71,8 @@ static ech_config *config_of(const shape *s, const char *architecture)
 static ech_status verify(ech_comm *comm, const shape *s, const char *architecture, bool *wrong)
 {
     ech_config *config = config_of(s, architecture);
-    ech_verification v = {.config = config, .steps = 4, .tolerance = 1e-10};
+    ech_verification v = {
+        .config = config, .tokenizer = fixture_tokenizer, .steps = 4, .tolerance = 1e-10};
     ech_status status = ech_verify_rank(comm, &v);
     ech_config_destroy(config);
     ECH_TRY(status);
@@ -86,7 +87,7 @@ static ech_status train(ech_comm *comm, const shape *s, const char *architecture
 {
     ech_config *config = config_of(s, architecture);
     config->training.validate_every = config->checkpoint.every = 2;
-    ech_training training = {.config = config};
+    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
     bool before = ech_log_set_quiet(true);
     ech_status status = ech_train_rank(comm, &training);
     ech_log_set_quiet(before);
@@ -102,7 +103,10 @@ static ech_status share_folder(ech_comm *comm, ech_group **world)
     ECH_ASSERT(ech_comm_size(comm) <= 64);
     for (int r = 0; r < ech_comm_size(comm); r++) ranks[r] = r;
     ECH_TRY(ech_group_create(comm, "world", ranks, ech_comm_size(comm), world));
-    if (ech_comm_rank(comm) == 0) fixture_open();
+    if (ech_comm_rank(comm) == 0)
+        fixture_open();
+    else
+        ECH_TRY(ech_tokenizer_open("bytes", &fixture_tokenizer));
     return ech_group_broadcast(*world, 0, fixture_folder, sizeof fixture_folder);
 }
 
@@ -119,7 +123,10 @@ static ech_status run(ech_comm *comm, bool *wrong)
     }
     ECH_TRY(ech_group_barrier(world));
     ech_group_destroy(world);
-    if (ech_comm_rank(comm) != 0) return ECH_OK;
+    if (ech_comm_rank(comm) != 0) {
+        ech_tokenizer_close(fixture_tokenizer);
+        return ECH_OK;
+    }
     fixture_close();
     fprintf(stderr, "%d layouts on %d ranks\n", shapes_here, ech_comm_size(comm));
     return shapes_here > 0 ? ECH_OK : ECH_EUSAGE;

@@ -3,10 +3,12 @@
 #
 # Signals in every phase of a run, whoever has started the ranks. To be sourced, beside jobs.sh, in an
 # empty folder; the test defines
-#     launch WORD ...      starts 2 ranks of `train run.yaml WORD ...` as $job, output to out and err
+#     launch WORD ...      starts 2 ranks of `train run.yaml WORD ...` as $job, output to out and err,
+#                          all of it below the command "${under[@]}"
 #     send SIGNAL          tells the whole job
+# With $faults, the library of tests/checkpoint/faults.h, saves stand still until a signal has been sent.
 
-failures=0 job='' ranks=() code=0
+failures=0 job='' ranks=() code=0 under=() faults=${faults:-}
 
 complain() {
     echo "FAILED: $*"
@@ -73,6 +75,10 @@ is_saving() {
 has_saved() { # STEP
     [ -d "run/checkpoints/$(printf step-%08d "$1")" ]
 }
+# In a save; without the library perhaps behind it.
+has_come_to_a_save() {
+    is_saving || { [ -z "$faults" ] && [ -n "$(newest)" ]; }
+}
 has_ended() {
     ! lives "$job"
 }
@@ -97,6 +103,18 @@ begin() {
 }
 reach() {
     wait_until 120 "$@" || { complain "$name: never: $*"; return 1; }
+}
+
+# In a checkpoint's files the ranks wait, from the second call that changes one, until release_saves.
+hold_saves() {
+    [ -n "$faults" ] || return
+    : >hold
+    under=(env LD_PRELOAD="$faults" ECH_FAULTS="$PWD/run/checkpoints/step- hold 2"
+        ECH_FAULTS_HOLD="$PWD/hold")
+}
+release_saves() {
+    rm -f hold
+    under=()
 }
 
 # ended CODE: the job ends with it ("any": with what it likes).
@@ -145,11 +163,15 @@ stop_in_every_phase() {
     send "$signal"
     stops
     grep -q '"validation_loss"\|"valid_loss"\|valid' run/metrics.jsonl || complain "$name: no validation"
-    begin "$2: $signal in a save" checkpoint.every=3 -- is_saving
+    hold_saves
+    begin "$2: $signal in a save" checkpoint.every=3 -- has_come_to_a_save
     send "$signal"
+    release_saves
     stops
-    begin "$2: $signal in the last save" training.steps=4 -- is_saving
+    hold_saves
+    begin "$2: $signal in the last save" training.steps=4 -- has_come_to_a_save
     send "$signal"
+    release_saves
     ended 0
     has_saved 4 || complain "$name: the last step is not saved"
     # One rank is stopped, and the other waits for it.

@@ -61,12 +61,13 @@ Y
 
 # ---- what is not started again ----
 
-# refuses NAME CODE TEXT WORD ...: how a job that is over at once ends.
+# refuses NAME CODE TEXT WORD ...: how a job that is over at once ends. "${under[@]}" runs it.
+under=()
 refuses() {
     local name=$1 wanted=$2 text=$3 code
     shift 3
-    "$echelon" train run.yaml --restarts 3 "$@" >out 2>err </dev/null
-    code=$?
+    "${under[@]}" "$echelon" train run.yaml --restarts 3 "$@" 2>&1 >/dev/null </dev/null | cat >err
+    code=${PIPESTATUS[0]}
     [ $code = "$wanted" ] || complain "$name: exit code $code instead of $wanted"
     grep -Eqe "$text" err || complain "$name: no \"$text\""
     ! grep -q "restart [0-9] of" err || complain "$name: was started again"
@@ -79,6 +80,9 @@ OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 \
 refuses "the time limit" 75 "as training.time_limit says" --ranks 2 training.time_limit=0.01s
 [ "$(ls run/checkpoints)" = step-00000001 ] || complain "the time limit: not saved after a step"
 rm -rf run
+under=(bash -c 'trap "" XFSZ; ulimit -f 0; exec "$@"' no_files)
+refuses "no place for the ranks' positions" 1 "error: cannot reserve [0-9]+ bytes in" --ranks 2
+under=()
 
 # ---- kills ----
 

@@ -3,9 +3,9 @@
 #
 # Under srun and sbatch of a one-node Slurm that this test starts itself: signals in every phase,
 # deaths, time limits, and examples/slurm.sh as it is.
-#     slurm.sh ECHELON
+#     slurm.sh ECHELON [FAULTS_LIBRARY]
 set -u
-echelon=${1:?usage: slurm.sh ECHELON}
+echelon=${1:?usage: slurm.sh ECHELON [FAULTS_LIBRARY]} faults=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=jobs.sh
 . "$here/jobs.sh"
@@ -15,7 +15,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/slurm_node.sh"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-slurm-XXXXXX") || exit 1
 cd "$folder" || exit 1
-export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
+export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
 
 clean_up() {
     [ -n "$job" ] && kill -9 "$job" "${ranks[@]}" 2>/dev/null
@@ -46,7 +46,7 @@ find_ranks() {
 }
 options=()
 launch() {
-    srun "${options[@]}" -n 2 -J test --mpi=pmix "$echelon" train run.yaml parallel.comm=mpi "$@" \
+    "${under[@]}" srun "${options[@]}" -n 2 -J test --mpi=pmix "$echelon" train run.yaml parallel.comm=mpi "$@" \
         >out 2>err </dev/null &
     job=$!
 }

@@ -177,7 +177,7 @@ static int64_t logged_bytes(const char *more)
     size_t n;
     print_words(more, 1, words, sizeof words);
     ech_config *config = grid_config("gpt2", words);
-    ech_training training = {.config = config};
+    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
     bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_run_ranks("local", grid_ranks(config), 300, ech_train_rank, &training),
                      ECH_OK);

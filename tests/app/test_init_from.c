@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "app/convert.h"
+#include "app/initial.h"
+#include "app/report.h"
 #include "app/runs.h"
 #include "app/trained.h"
 
@@ -159,10 +161,176 @@ static void resumes_alone(void **state)
     runs_remove("away");
 }
 
+/* ---- runs whose model and tokenizer come from init_from alone ---- */
+
+/* Trains as a run file says that names no model: `more` are lines of sections of it. */
+static ech_status train_from(const char *run, const char *from, int steps, const char *more)
+{
+    ech_text yaml = {0};
+    char path[300];
+    ech_config *config;
+    ech_text_append(&yaml,
+                    "model:\n  init_from: %s/%s\n"
+                    "data:\n  train: %s/train\n  sequence_length: 9\n"
+                    "training:\n  steps: %d\n  global_batch_size: 12\n"
+                    "optimizer:\n  learning_rate: 1e-2\n"
+                    "parallel:\n  comm: local\n  threads: 1\n"
+                    "log:\n  directory: %s/%s\n%s",
+                    fixture_folder, from, fixture_folder, steps, fixture_folder, run, more);
+    snprintf(path, sizeof path, "%s/from.yaml", fixture_folder);
+    assert_int_equal(ech_file_write(path, yaml.at, yaml.n), ECH_OK);
+    ech_text_free(&yaml);
+    ech_log_set_quiet(true);
+    ech_status status = ech_setup_config(path, NULL, 0, &config);
+    if (status == ECH_OK) {
+        ech_training training = {.config = config};
+        ech_tokenizer *tokenizer = NULL;
+        status = ech_initial_open_tokenizer(config, &tokenizer);
+        training.tokenizer = tokenizer;
+        if (status == ECH_OK) status = ech_run_ranks("local", 2, 300, ech_train_rank, &training);
+        ech_tokenizer_close(tokenizer);
+        ech_config_destroy(config);
+    }
+    ech_log_set_quiet(false);
+    return status;
+}
+
+/* One byte becomes another. */
+static void damage(const char *run, int step, const char *file)
+{
+    char path[512], *bytes;
+    size_t n;
+    runs_path(path, sizeof path, run, step, file);
+    assert_int_equal(ech_file_read(path, 1 << 26, &bytes, &n), ECH_OK);
+    bytes[n / 2] ^= 0x40;
+    assert_int_equal(ech_file_write(path, bytes, n), ECH_OK);
+    free(bytes);
+}
+
+static const char every_step[] = "checkpoint:\n  every: 1\n";
+
+/* Whichever file of the newest checkpoint is damaged, the run goes on from the one before. */
+static void goes_on_from_the_older(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"model/tokenizer.json", "model/tokenizer_config.json",
+                                        "model/config.json", runs_model};
+    runs_train("gpt2", "source", 1, "training.steps=1");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        assert_int_equal(train_from("run", "source", 2, every_step), ECH_OK);
+        damage("run", 2, files[i]);
+        if (train_from("run", "source", 3, every_step) != ECH_OK)
+            fail_msg("%s is damaged: %s", files[i], ech_last_error());
+        assert_true(runs_has_checkpoint("run", 3));
+        runs_remove("run");
+    }
+    runs_remove("source");
+}
+
+static ech_status count_tokens(ech_trained *trained, void *context)
+{
+    *(int64_t *)context = ech_tokenizer_vocabulary(trained->tokenizer);
+    return ECH_OK;
+}
+
+static void away(const char *name)
+{
+    char from[300], to[400];
+    snprintf(from, sizeof from, "%s/%s", fixture_folder, name);
+    snprintf(to, sizeof to, "%s/away", fixture_folder);
+    assert_int_equal(ech_file_remove_all(to), ECH_OK);
+    assert_int_equal(rename(from, to), 0);
+}
+
+/* What a run leaves needs nothing that it began with, and no checkpoint that is pruned. */
+static void source_is_gone(void **state)
+{
+    (void)state;
+    char run[300], *text;
+    ech_text words = {0};
+    size_t n;
+    int64_t vocabulary = 0;
+    runs_train("gpt2", "source", 1, "training.steps=1");
+    assert_int_equal(train_from("run", "source", 1, ""), ECH_OK);
+    away("source");
+    for (int step = 2; step <= 3; step++)
+        assert_int_equal(train_from("run", "source", step, "checkpoint:\n  keep: 1\n"), ECH_OK);
+    assert_false(runs_has_checkpoint("run", 2));
+    snprintf(run, sizeof run, "%s/run/run.yaml", fixture_folder);
+    assert_int_equal(ech_file_read(run, 1 << 20, &text, &n), ECH_OK);
+    assert_non_null(strstr(text, "tokenizer: auto"));
+    free(text);
+    snprintf(run, sizeof run, "%s/run", fixture_folder);
+    if (ech_report_run(run, NULL, &words) != ECH_OK) fail_msg("report: %s", ech_last_error());
+    ech_text_free(&words);
+    assert_int_equal(ech_trained_run(run, 1, count_tokens, &vocabulary), ECH_OK);
+    assert_int_equal(vocabulary, 257);
+    runs_remove("run");
+    runs_remove("away");
+}
+
+/* checkpoint.resume names another run's checkpoint, which has all that init_from would give. */
+static void begins_with_a_checkpoint(void **state)
+{
+    (void)state;
+    char more[400];
+    runs_train("gpt2", "source", 1, "training.steps=1");
+    assert_int_equal(train_from("first", "source", 1, ""), ECH_OK);
+    away("source");
+    assert_int_not_equal(train_from("second", "source", 2, ""), ECH_OK);
+    snprintf(more, sizeof more, "checkpoint:\n  resume: %s/first\n", fixture_folder);
+    if (train_from("second", "source", 2, more) != ECH_OK) fail_msg("%s", ech_last_error());
+    assert_true(runs_has_checkpoint("second", 2));
+    runs_remove("first");
+    if (train_from("second", "source", 3, more) != ECH_OK) fail_msg("%s", ech_last_error());
+    assert_true(runs_has_checkpoint("second", 3));
+    runs_remove("second");
+    runs_remove("away");
+}
+
+/* Hugging Face's cache: snapshots/HASH has links alone, into ../../blobs. */
+static void make_cache(const char *name)
+{
+    char words[4096];
+    snprintf(words, sizeof words,
+             "cd %s && rm -rf blobs snapshots && mkdir -p blobs snapshots/hash && "
+             "for f in %s/models/%s/*; do cp \"$f\" \"blobs/x${f##*/}\" && "
+             "ln -s \"../../blobs/x${f##*/}\" \"snapshots/hash/${f##*/}\"; done",
+             fixture_folder, ECH_FIXTURES, name);
+    assert_int_equal(system(words), 0);
+}
+
+static void from_a_cache(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt2_openai", "llama31"}; /* one file; shards */
+    char folder[300], converted[300];
+    snprintf(folder, sizeof folder, "%s/snapshots/hash", fixture_folder);
+    snprintf(converted, sizeof converted, "%s/converted", fixture_folder);
+    for (int i = 0; i < 2; i++) {
+        recorded r;
+        ech_conversion conversion;
+        make_cache(names[i]);
+        read_recorded(names[i], &r);
+        check_logits(folder, &r);
+        assert_int_equal(ech_conversion_open(folder, &conversion), ECH_OK);
+        assert_int_equal(ech_conversion_write(&conversion, converted, conversion.dtype), ECH_OK);
+        ech_conversion_close(&conversion);
+        check_logits(converted, &r);
+        if (train_from("run", "snapshots/hash", 0, "") != ECH_OK) fail_msg("%s", ech_last_error());
+        runs_remove("run");
+        runs_remove("converted");
+    }
+    runs_remove("snapshots");
+    runs_remove("blobs");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_transformers),
-                                       cmocka_unit_test(under_any_layout),
-                                       cmocka_unit_test(resumes_alone)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_transformers),         cmocka_unit_test(under_any_layout),
+        cmocka_unit_test(resumes_alone),           cmocka_unit_test(goes_on_from_the_older),
+        cmocka_unit_test(source_is_gone),          cmocka_unit_test(from_a_cache),
+        cmocka_unit_test(begins_with_a_checkpoint)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "app/fixture.h"
+#include "app/metrics.h"
 #include "app/metrics_read.h"
 #include "app/progress.h"
 #include "base/log.h"
@@ -135,6 +136,28 @@ static void long_lines(void **state)
     ech_text_free(&text);
 }
 
+/* What a resume leaves: lines up to its step; neither long ones, nor others, nor a torn end. */
+static void cut(void **state)
+{
+    (void)state;
+    static const char kept[] = "{\"step\":0,\"start\":2}\n{\"step\":1,\"loss\":4}\n";
+    ech_text text = {0};
+    int64_t starts = -1;
+    char *path = ech_file_join(fixture_folder, "cut.jsonl"), *now;
+    size_t n;
+    ech_text_append(&text, "%sjunk\n{\"step\":1,\"x\":\"%0*d\"}\n", kept,
+                    (int)ECH_METRICS_LONGEST_LINE, 0);
+    ech_text_append(&text, "{\"step\":5,\"start\":3}\n{\"step\":1,");
+    assert_int_equal(ech_file_write(path, text.at, text.n), ECH_OK);
+    assert_int_equal(ech_metrics_cut(path, 1, &starts), ECH_OK);
+    assert_int_equal(starts, 3);
+    assert_int_equal(ech_file_read(path, 1 << 20, &now, &n), ECH_OK);
+    assert_string_equal(now, kept);
+    free(now);
+    free(path);
+    ech_text_free(&text);
+}
+
 static void nothing(void **state)
 {
     (void)state;
@@ -151,7 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_written), cmocka_unit_test(skipped), cmocka_unit_test(restarts),
-        cmocka_unit_test(long_lines), cmocka_unit_test(nothing),
+        cmocka_unit_test(long_lines), cmocka_unit_test(cut),     cmocka_unit_test(nothing),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -16,7 +16,8 @@
 static ech_verification verify_bits(const char *architecture, int ranks, const char *more)
 {
     ech_config *config = fixture_config(architecture, more);
-    ech_verification v = {.config = config, .steps = 3, .bits = true};
+    ech_verification v = {
+        .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .bits = true};
     assert_int_equal(ech_run_ranks("local", ranks, 300, ech_verify_rank, &v), ECH_OK);
     ech_config_destroy(config);
     return v;

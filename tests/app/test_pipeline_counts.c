@@ -50,7 +50,7 @@ static ech_status count_rank(ech_comm *comm, void *context)
 {
     counted *all = context;
     rank_count *n = &all->rank[ech_comm_rank(comm)];
-    ech_contestant c = {.config = ech_config_copy(all->config)};
+    ech_contestant c = {.config = ech_config_copy(all->config), .tokenizer = fixture_tokenizer};
     ECH_TRY(ech_contestant_open(&c, comm));
     ech_status status = run_lists(&c, comm, n);
     ech_plan_peaks(c.session.plan, n->planned_peak);

@@ -85,7 +85,7 @@ static ech_status find_stages(by_hand *h, const ech_model *model)
 {
     ech_config *config = ech_config_copy(h->config);
     ech_layout *layout;
-    ECH_TRY(ech_setup_resolve(config, h->ranks, h->ranks));
+    ECH_TRY(ech_setup_resolve(config, fixture_tokenizer, h->ranks, h->ranks));
     ECH_TRY(ech_layout_create(config, model, h->ranks, &layout));
     ECH_ASSERT(model->param.n < MOST_PARAMS);
     for (int p = 0; p < (int)model->param.n; p++) {
@@ -117,7 +117,7 @@ static ech_status step_by_hand(by_hand *h, ech_exec *exec, int64_t t, int params
 static ech_status run_by_hand(ech_comm *comm, void *context)
 {
     by_hand *h = context;
-    ech_contestant c = {.config = ech_config_copy(h->config)};
+    ech_contestant c = {.config = ech_config_copy(h->config), .tokenizer = fixture_tokenizer};
     ech_setup_alone(c.config);
     ECH_TRY(ech_contestant_open(&c, comm));
     const ech_model *model = c.design.model;

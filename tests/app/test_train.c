@@ -18,7 +18,7 @@
 
 static ech_status train(ech_config *config, int ranks)
 {
-    ech_training training = {.config = config};
+    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
     ech_log_set_quiet(true);
     ech_status status = ech_run_ranks("local", ranks, 60, ech_train_rank, &training);
     ech_log_set_quiet(false);
@@ -166,8 +166,9 @@ static ech_status measure(ech_comm *comm, void *context)
     ech_corpus *data;
     ech_loader *loader;
     int rank = ech_comm_rank(comm);
-    ECH_TRY(ech_setup_resolve(config, ech_comm_size(comm), ech_comm_local_size(comm)));
-    ECH_TRY(ech_design_create(config, ech_comm_size(comm), &design));
+    ECH_TRY(ech_setup_resolve(config, fixture_tokenizer, ech_comm_size(comm),
+                              ech_comm_local_size(comm)));
+    ECH_TRY(ech_design_create(config, fixture_tokenizer, ech_comm_size(comm), &design));
     ECH_TRY(ech_session_create(&design, comm, false, &session));
     ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &data));
     ech_loader_options options = ech_design_reads(&design, ech_comm_rank(comm), true, INT64_MAX);
@@ -282,8 +283,9 @@ static ech_status run_poisoned(ech_comm *comm, void *context)
     ech_session session;
     ech_corpus *corpus;
     ech_loader *loader;
-    ECH_TRY(ech_setup_resolve(config, ech_comm_size(comm), ech_comm_local_size(comm)));
-    ECH_TRY(ech_design_create(config, ech_comm_size(comm), &design));
+    ECH_TRY(ech_setup_resolve(config, fixture_tokenizer, ech_comm_size(comm),
+                              ech_comm_local_size(comm)));
+    ECH_TRY(ech_design_create(config, fixture_tokenizer, ech_comm_size(comm), &design));
     ECH_TRY(ech_session_create(&design, comm, false, &session));
     ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &corpus));
     ech_loader_options options = ech_design_reads(&design, ech_comm_rank(comm), true, INT64_MAX);

@@ -16,7 +16,8 @@
 static ech_verification verify(const char *architecture, int ranks, const char *more)
 {
     ech_config *config = fixture_config(architecture, more);
-    ech_verification v = {.config = config, .steps = 3, .tolerance = 1e-10};
+    ech_verification v = {
+        .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .tolerance = 1e-10};
     assert_int_equal(ech_run_ranks("local", ranks, 60, ech_verify_rank, &v), ECH_OK);
     ech_config_destroy(config);
     return v;
@@ -93,7 +94,8 @@ static void test_fails_when_it_should(void **state)
 {
     (void)state;
     ech_config *config = fixture_config("gpt2", "");
-    ech_verification v = {.config = config, .steps = 3, .tolerance = 0};
+    ech_verification v = {
+        .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .tolerance = 0};
     assert_int_equal(ech_run_ranks("local", 3, 60, ech_verify_rank, &v), ECH_OK);
     assert_false(v.passed);
     assert_true(v.first_bad[0] && v.worst > 0 && v.worst < 1e-10);

@@ -10,6 +10,7 @@
 
 #include "app/witness.h"
 #include "comm/board.h"
+#include "comm/life.h"
 
 enum { RANKS = 3 };
 
@@ -115,6 +116,30 @@ static void adds_nothing_to_what_ranks_say(void **state)
     end(&j);
 }
 
+/* Ranks that had come and died before anybody looked have died all the same: that others then give up
+ * explains nothing. */
+static void sees_deaths_that_it_has_missed(void **state)
+{
+    (void)state;
+    job j;
+    int ready[2], life = -1;
+    if (ech_life_open(getpid(), ech_life_space(), &life) != ECH_LIFE_SHOWN) skip();
+    close(life);
+    begin(&j);
+    run_ranks(&j, false);
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(write(ready[1], "", 1), 1);
+    assert_true(ech_witness_wait(j.witness, ready[0]));
+    ech_board_abort(j.board, 2);
+    expect(
+        &j, (ech_ending){.is_launcher = true, .code = 1},
+        "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (the launcher's exit "
+        "code is 1)");
+    close(ready[0]);
+    close(ready[1]);
+    end(&j);
+}
+
 static void knows_a_job_without_ranks(void **state)
 {
     (void)state;
@@ -161,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_whom_the_others_wait_for),
         cmocka_unit_test(adds_nothing_to_what_ranks_say),
+        cmocka_unit_test(sees_deaths_that_it_has_missed),
         cmocka_unit_test(knows_a_job_without_ranks),
         cmocka_unit_test(leaves_nobody_behind),
     };

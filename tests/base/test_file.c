@@ -155,6 +155,8 @@ static void test_folders(void **state)
     assert_int_equal(ech_file_write(file, "x", 1), ECH_OK);
     assert_true(ech_file_exists(file));
     assert_false(ech_file_is_folder(file));
+    assert_true(ech_file_has(deep, "file"));
+    assert_false(ech_file_has(deep, "fil"));
     assert_int_equal(ech_file_make_folder(file), ECH_EIO);
     assert_non_null(strstr(ech_last_error(), "a file has that name"));
     assert_int_equal(ech_file_make_folder(below), ECH_EIO);
@@ -186,6 +188,25 @@ static void test_removal_does_not_follow_links(void **state)
     free(kept);
 }
 
+static void test_opens_regular_files_alone(void **state)
+{
+    (void)state;
+    int fd;
+    int64_t bytes = -1;
+    char *path = ech_file_join(folder, "name");
+    assert_int_equal(ech_file_open(path, &fd, &bytes), ECH_EIO);
+    assert_int_equal(ech_file_open(folder, &fd, &bytes), ECH_EINPUT);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(ech_file_open(path, &fd, &bytes), ECH_EINPUT);
+    assert_int_equal(bytes, -1);
+    unlink(path);
+    assert_int_equal(ech_file_write(path, "abc", 3), ECH_OK);
+    assert_int_equal(ech_file_open(path, &fd, &bytes), ECH_OK);
+    assert_int_equal(bytes, 3);
+    close(fd);
+    free(path);
+}
+
 static void test_join(void **state)
 {
     (void)state;
@@ -195,6 +216,18 @@ static void test_join(void **state)
         char *path = ech_file_join(cases[i][0], cases[i][1]);
         assert_string_equal(path, cases[i][2]);
         free(path);
+    }
+}
+
+static void test_parent(void **state)
+{
+    (void)state;
+    const char *cases[][2] = {{"a/b", "a"}, {"/a/b", "/a"},  {"/b", "/"},
+                              {"b", "."},   {"a/b/", "a/b"}, {"", "."}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *parent = ech_file_parent(cases[i][0]);
+        assert_string_equal(parent, cases[i][1]);
+        free(parent);
     }
 }
 
@@ -223,7 +256,9 @@ int main(void)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_folders),
         cmocka_unit_test(test_removal_does_not_follow_links),
+        cmocka_unit_test(test_opens_regular_files_alone),
         cmocka_unit_test(test_join),
+        cmocka_unit_test(test_parent),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

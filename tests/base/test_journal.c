@@ -4,8 +4,11 @@
  */
 #include "checkpoint/scratch.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/journal.h"
 
@@ -95,6 +98,18 @@ static void refuses_what_cannot_be_opened(void **state)
     ech_log_set_quiet(quiet);
     assert_null(journal);
     assert_error_has(folder);
+    char *pipe = ech_file_join(folder, "pipe"); /* read or not, it keeps nothing */
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_journal_open(pipe, false, &journal), ECH_EIO);
+    assert_error_has(pipe);
+    int reader = open(pipe, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_int_equal(ech_journal_open(pipe, false, &journal), ECH_EIO);
+    ech_log_set_quiet(quiet);
+    assert_error_has("not a regular file");
+    assert_null(journal);
+    close(reader);
+    free(pipe);
     scratch_remove(folder);
 }
 

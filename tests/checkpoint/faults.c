@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 1024 };
@@ -23,6 +24,7 @@ enum { PATH_BYTES = 1024 };
 static char folder[PATH_BYTES];
 static faults_kind armed_kind;
 static int64_t armed_at;
+static const char *holder;
 static atomic_llong count;
 static bool skips_fsync;
 static void (*watcher)(int64_t number, const char *call, const char *path);
@@ -56,12 +58,14 @@ __attribute__((constructor)) static void arm_from_environment(void)
                                         [FAULTS_EIO] = "eio",
                                         [FAULTS_ENOSPC] = "enospc",
                                         [FAULTS_FULL] = "full",
-                                        [FAULTS_SHORT] = "short"};
+                                        [FAULTS_SHORT] = "short",
+                                        [FAULTS_HOLD] = "hold"};
     const char *text = getenv("ECH_FAULTS");
     char below[PATH_BYTES], name[16];
     long long at;
+    holder = getenv("ECH_FAULTS_HOLD");
     if (!text || sscanf(text, "%1023s %15s %lld", below, name, &at) != 3) return;
-    for (int kind = FAULTS_KILL; kind <= FAULTS_SHORT; kind++)
+    for (int kind = FAULTS_KILL; kind <= FAULTS_HOLD; kind++)
         if (strcmp(name, names[kind]) == 0) faults_arm(below, (faults_kind)kind, at);
 }
 
@@ -72,6 +76,12 @@ static bool is_below(const char *path)
 {
     size_t n = strlen(folder);
     return n > 0 && strncmp(path, folder, n) == 0;
+}
+
+static void wait_for_holder(void)
+{
+    while (holder && access(holder, F_OK) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 static fate fate_of(int64_t number, bool takes_space)
@@ -90,6 +100,9 @@ static fate fate_of(int64_t number, bool takes_space)
         return number >= armed_at && takes_space ? FAILS : PASSES;
     case FAULTS_SHORT:
         return number >= armed_at ? FALLS_SHORT : PASSES;
+    case FAULTS_HOLD:
+        if (number >= armed_at) wait_for_holder();
+        return PASSES;
     default:
         return PASSES;
     }

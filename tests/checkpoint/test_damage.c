@@ -53,7 +53,7 @@ static void assert_refused(const char *directory, const char *file, size_t place
 static void assert_newest(const char *directory, int64_t step, int seed)
 {
     ech_checkpoint *checkpoint = NULL;
-    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
     assert_non_null(checkpoint);
     assert_int_equal(ech_checkpoint_get_info(checkpoint)->step, step);
     assert_true(fixture_holds(checkpoint, seed));
@@ -206,7 +206,7 @@ static void test_mixed_steps(void **state)
     assert_int_equal(rename(one, nine), 0);
     bool quiet = ech_log_set_quiet(true);
     ech_checkpoint *checkpoint = NULL;
-    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_EINPUT);
+    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_EINPUT);
     assert_error_has("none of its 2 checkpoints");
     ech_log_set_quiet(quiet);
     assert_int_equal(rename(nine, one), 0);
@@ -216,6 +216,27 @@ static void test_mixed_steps(void **state)
     free(to);
     free(one);
     scratch_remove(directory);
+}
+
+/* What a resume reads before it verifies, and what a choice without verifying rests on. */
+static void test_without_verify_texts_are_checked(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"model/config.json", "model/tokenizer.json",
+                                        "model/tokenizer_config.json"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char *directory = make_two();
+        char *path = newest_of(directory, texts[i]);
+        ech_checkpoint *checkpoint;
+        int fd = open(path, O_RDWR);
+        flip(fd, 1);
+        close(fd);
+        assert_int_equal(ech_checkpoint_open_newest(directory, false, &checkpoint), ECH_OK);
+        assert_int_equal(ech_checkpoint_get_info(checkpoint)->step, 1);
+        ech_checkpoint_close(checkpoint);
+        free(path);
+        scratch_remove(directory);
+    }
 }
 
 static void test_without_verify_sizes_are_checked(void **state)
@@ -247,6 +268,7 @@ int main(void)
         cmocka_unit_test(test_too_long),
         cmocka_unit_test(test_missing_and_strange_files),
         cmocka_unit_test(test_mixed_steps),
+        cmocka_unit_test(test_without_verify_texts_are_checked),
         cmocka_unit_test(test_without_verify_sizes_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@
 static int newest_seed(const char *directory, int a, int b)
 {
     ech_checkpoint *checkpoint = NULL;
-    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
     assert_non_null(checkpoint);
     int seed = fixture_holds(checkpoint, a) ? a : b;
     assert_true(fixture_holds(checkpoint, seed));

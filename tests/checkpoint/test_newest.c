@@ -38,7 +38,7 @@ static void damage(const char *directory, const char *step)
 static void assert_newest(const char *directory, int64_t step, int seed)
 {
     ech_checkpoint *checkpoint = NULL;
-    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
     assert_non_null(checkpoint);
     assert_int_equal(ech_checkpoint_get_info(checkpoint)->step, step);
     assert_true(fixture_holds(checkpoint, seed));
@@ -50,19 +50,19 @@ static void test_none_at_all(void **state)
     (void)state;
     char *directory = scratch_make(), *below = join(directory, "none");
     ech_checkpoint *checkpoint = (ech_checkpoint *)directory; /* to be overwritten */
-    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
     assert_null(checkpoint);
     checkpoint = (ech_checkpoint *)directory;
-    assert_int_equal(ech_checkpoint_open_newest(below, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_open_newest(below, true, &checkpoint), ECH_OK);
     assert_null(checkpoint);
     assert_int_equal(ech_checkpoint_prune(below, 1), ECH_OK);
     bool quiet = ech_log_set_quiet(true);
-    assert_int_equal(ech_checkpoint_find(directory, &checkpoint), ECH_EUSAGE);
+    assert_int_equal(ech_checkpoint_find(directory, true, &checkpoint), ECH_EUSAGE);
     assert_error_has(directory);
     assert_int_equal(ech_checkpoint_open(directory, true, &checkpoint), ECH_EINPUT);
     assert_error_has("manifest.json");
     char *file = scratch_write(directory, "file", "x", 1);
-    assert_int_equal(ech_checkpoint_open_newest(file, &checkpoint), ECH_EIO);
+    assert_int_equal(ech_checkpoint_open_newest(file, true, &checkpoint), ECH_EIO);
     free(file);
     ech_log_set_quiet(quiet);
     free(below);
@@ -80,7 +80,7 @@ static void test_find(void **state)
     const int64_t steps[] = {10, 10, 8};
     for (int i = 0; i < 3; i++) {
         ech_checkpoint *checkpoint;
-        assert_int_equal(ech_checkpoint_find(paths[i], &checkpoint), ECH_OK);
+        assert_int_equal(ech_checkpoint_find(paths[i], true, &checkpoint), ECH_OK);
         assert_int_equal(ech_checkpoint_get_info(checkpoint)->step, steps[i]);
         ech_checkpoint_close(checkpoint);
     }
@@ -88,7 +88,7 @@ static void test_find(void **state)
     damage(directory, "step-00000008");
     bool quiet = ech_log_set_quiet(true);
     ech_checkpoint *checkpoint;
-    assert_int_equal(ech_checkpoint_find(eight, &checkpoint), ECH_EINPUT);
+    assert_int_equal(ech_checkpoint_find(eight, true, &checkpoint), ECH_EINPUT);
     assert_error_has("bytes 0..");
     ech_log_set_quiet(quiet);
     free(eight);
@@ -212,7 +212,7 @@ static void test_several_ranges(void **state)
     ech_checkpoint *checkpoint;
     for (int ranks = 1; ranks <= 3; ranks += 2) {
         assert_int_equal(ranks_run(ranks, 60, save_ranges, directory, NULL), ECH_OK);
-        assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+        assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
         float row[3];
         ech_saved_tensor t = {.name = "w", .dtype = ECH_F32, .dims = 2, .shape = {40, 1 << 18}};
         ech_tensor part = ech_tensor_2d(row, ECH_F32, 1, 3);

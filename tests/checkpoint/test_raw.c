@@ -161,9 +161,11 @@ static void refuses(void **state)
     const int32_t good[] = {20240326, 3, 5, 7, 2, 2, 4, 8}, old[] = {20240326, 1, 5, 7, 2, 2, 4},
                   narrow[] = {20240326, 3, 5, 7, 2, 2, 4, 6},
                   none[] = {20240326, 3, 5, 7, 0, 2, 4, 8},
-                  large[] = {20240326, 5, 100000000, 2000000000, 100000, 1, 1000000, 2000000000},
+                  large[] = {20240326, 5, 100000000, 2000000000, 4096, 1, 1000000, 2000000000},
                   quantised[] = {0x616b3432, 2, 8, 12, 2, 4, 2, 20, 16},
-                  odd[] = {9, 12, 2, 2, 2, 20, 16}, text[] = {0x6c6c6568, 0x206f, 0, 0};
+                  odd[] = {10, 12, 2, 2, 2, 20, 16}, uneven[] = {9, 12, 2, 2, 2, 20, 16},
+                  tokens[] = {6881350, 7536741, 2, 2, 2, 20, 16},
+                  text[] = {0x6c6c6568, 0x206f, 0, 0};
     bool quiet = ech_log_set_quiet(true);
     check_refused(good, 8, 2000, "2000 bytes");
     check_refused(old, 7, 2000, "version 1");
@@ -172,6 +174,8 @@ static void refuses(void **state)
     check_refused(large, 8, INT64_MAX - 1, "bytes");
     check_refused(quantised, 9, 2000, "version 2");
     check_refused(odd, 7, 2000, "heads");
+    check_refused(uneven, 7, 2000, "neither");
+    check_refused(tokens, 7, 2000, "neither");
     check_refused(text, 4, 2000, "neither");
     ech_log_set_quiet(quiet);
 }

@@ -93,6 +93,7 @@ static void test_accepted(void **state)
         {"{\"__metadata__\":{}}", 0, 0},
         {"{\"__metadata__\":{\"a\":\"b\"}}    ", 0, 0},
         {" \n\t{" T("a", "F32", "[2]", "0", "8") "} \n", 8, 1},
+        {"{" T("a", "BOOL", "[1,1,2,2]", "0", "4") "}", 4, 1},
         {"{" T("a", "F32", "[]", "0", "4") "}", 4, 1},
         {"{" T("a", "F32", "[3,0,2]", "0", "0") "}", 0, 1},
         /* offsets need not ascend in the header's order; empty tensors share a place */

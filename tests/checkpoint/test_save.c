@@ -52,7 +52,7 @@ static void test_any_cut_to_any_cut(void **state)
                 assert_int_equal(job.bytes[r], job.bytes[0]);
             }
             ech_checkpoint *checkpoint;
-            assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+            assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
             check_info(checkpoint, seed, ranks);
             check_loads(checkpoint, seed);
             ech_checkpoint_close(checkpoint);
@@ -157,7 +157,7 @@ static void test_conversion(void **state)
     char *directory = scratch_make();
     fixture_save_one(directory, 1, 1);
     ech_checkpoint *checkpoint;
-    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
     double wide[42];
     ech_saved_tensor t = whole(0, wide);
     t.dtype = ECH_F64;
@@ -292,7 +292,7 @@ static void test_narrowed(void **state)
         char *directory = scratch_make();
         ech_checkpoint *checkpoint;
         assert_int_equal(ranks_run(ranks, 60, save_narrowed, directory, NULL), ECH_OK);
-        assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+        assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
         check_narrowed(checkpoint);
         ech_checkpoint_close(checkpoint);
         scratch_remove(directory);
@@ -305,7 +305,7 @@ static void test_missing_and_misshapen(void **state)
     char *directory = scratch_make();
     fixture_save_one(directory, 1, 1);
     ech_checkpoint *checkpoint;
-    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
     double data[128];
     bool quiet = ech_log_set_quiet(true);
     ech_saved_tensor t = whole(0, data);
@@ -358,7 +358,7 @@ static void test_conversion_in_pieces(void **state)
     char *directory = scratch_make();
     assert_int_equal(ranks_run(1, 60, save_large, directory, NULL), ECH_OK);
     ech_checkpoint *checkpoint;
-    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
     enum { ROWS = 3, COLUMNS = 99999 };
     double *data = ech_calloc(ROWS * COLUMNS, sizeof *data);
     ech_saved_tensor t = {.name = "w", .dtype = ECH_F64, .dims = 2, .shape = {ROWS, 100000}};
@@ -464,7 +464,7 @@ static void test_refused_on_every_rank(void **state)
     }
     /* nothing is left of them */
     ech_checkpoint *checkpoint;
-    assert_int_equal(ech_checkpoint_open_newest(directory, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
     assert_int_equal(ech_checkpoint_get_info(checkpoint)->step, 3);
     ech_checkpoint_close(checkpoint);
     char *temporary = ech_file_join(directory, "step-00000004.tmp");

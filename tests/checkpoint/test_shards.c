@@ -136,11 +136,10 @@ static void shards(void **state)
         {"\"norm.weight\": \"a.safetensors\"", "'model.table.weight', which weight_map does not"},
         {"\"norm.weight\": \"b.safetensors\", \"x\": \"b.safetensors\"", "tensor 'x' is not in"},
         {"\"norm.weight\": \"b.safetensors\"", "no tensor 'model.table.weight'"},
-        {"\"norm.weight\": \"link.safetensors\"", "symbolic link"},
+        {"\"norm.weight\": \"dangling\"", "dangling is not there"},
         {"\"norm.weight\": \"folder\"", "not a regular file"}};
-    char *link = ech_file_join(folder, "link.safetensors"),
-         *inner = ech_file_join(folder, "folder");
-    assert_int_equal(symlink("b.safetensors", link), 0);
+    char *link = ech_file_join(folder, "dangling"), *inner = ech_file_join(folder, "folder");
+    assert_int_equal(symlink("nowhere", link), 0);
     assert_int_equal(mkdir(inner, 0777), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_index(folder, cases[i].map);
@@ -148,6 +147,61 @@ static void shards(void **state)
     }
     free(link);
     free(inner);
+    scratch_remove(folder);
+}
+
+/* Hugging Face's cache: snapshots/HASH/NAME are links to ../../blobs/HASH. */
+static void links_into_a_cache(void **state)
+{
+    (void)state;
+    char *root = scratch_make(), *blobs = ech_file_join(root, "blobs");
+    char *snapshot = ech_file_join(root, "snapshot");
+    const matrix first = {"model.table.weight", ECH_BF16, 2}, second = {"norm.weight", ECH_F32, 50};
+    assert_int_equal(mkdir(blobs, 0777), 0);
+    assert_int_equal(mkdir(snapshot, 0777), 0);
+    write_file(blobs, "0a1b", &first, 1);
+    write_file(blobs, "2c3d", &second, 1);
+    write_index(blobs, "\"norm.weight\": \"b.safetensors\", "
+                       "\"model.table.weight\": \"a.safetensors\"");
+    const char *const links[][2] = {
+        {"../blobs/0a1b", "a.safetensors"},
+        {"../blobs/2c3d", "b.safetensors"},
+        {"../blobs/model.safetensors.index.json", "model.safetensors.index.json"}};
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+        char *path = ech_file_join(snapshot, links[i][1]);
+        assert_int_equal(symlink(links[i][0], path), 0);
+        free(path);
+    }
+    ech_shards *weights = open_as(snapshot, &names, NULL);
+    check_values(weights, "model.table.weight", 2);
+    check_values(weights, "model.norm.weight", 50);
+    ech_shards_close(weights);
+    free(blobs);
+    free(snapshot);
+    char *snapshots = ech_file_join(root, "snapshots"), *found = NULL;
+    assert_int_equal(mkdir(snapshots, 0777), 0);
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_shards_find(root, &found), ECH_EUSAGE);
+    ech_log_set_quiet(quiet);
+    assert_error_has("a folder below");
+    free(snapshots);
+    scratch_remove(root);
+}
+
+/* GPT-2's of some years have their masks as truth values; nobody reads them. */
+static void masks_of_any_type(void **state)
+{
+    (void)state;
+    char bytes[512] = {0}, *folder = scratch_make();
+    const char *header =
+        "{\"table.weight\":{\"dtype\":\"F32\",\"shape\":[4,3],\"data_offsets\":[0,48]},"
+        "\"norm.weight\":{\"dtype\":\"F32\",\"shape\":[4,3],\"data_offsets\":[48,96]},"
+        "\"h.0.attn.bias\":{\"dtype\":\"BOOL\",\"shape\":[1,1,2,2],\"data_offsets\":[96,100]}}";
+    bytes[0] = (char)strlen(header);
+    assert_in_range(strlen(header), 128, 255);
+    memcpy(bytes + 8, header, strlen(header));
+    free(scratch_write(folder, "model.safetensors", bytes, 8 + strlen(header) + 100));
+    ech_shards_close(open_as(folder, &names, NULL));
     scratch_remove(folder);
 }
 
@@ -215,8 +269,12 @@ static void finding(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_file), cmocka_unit_test(shards),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_file),
+                                       cmocka_unit_test(shards),
+                                       cmocka_unit_test(links_into_a_cache),
+                                       cmocka_unit_test(masks_of_any_type),
                                        cmocka_unit_test(tied_heads),
-                                       cmocka_unit_test(wrong_tensors), cmocka_unit_test(finding)};
+                                       cmocka_unit_test(wrong_tensors),
+                                       cmocka_unit_test(finding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static char *prepare(bool replaces)
 static int newest(const trial *t)
 {
     ech_checkpoint *checkpoint = NULL;
-    if (ech_checkpoint_open_newest(t->directory, &checkpoint) != ECH_OK || !checkpoint)
+    if (ech_checkpoint_open_newest(t->directory, true, &checkpoint) != ECH_OK || !checkpoint)
         fail_msg("kind %d at call %lld: no checkpoint is left", t->kind, (long long)t->at);
     int seed = fixture_holds(checkpoint, 1) ? 1 : fixture_holds(checkpoint, 2) ? 2 : 0;
     ech_checkpoint_close(checkpoint);

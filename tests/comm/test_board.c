@@ -116,6 +116,33 @@ static void test_members(void **state)
     free(board);
 }
 
+/* Who writes a checkpoint has a wait of its own; without a checkpoint, its rank's counts. */
+static void test_savers(void **state)
+{
+    (void)state;
+    ech_board *board = make(3);
+    ech_board_set_position(board, 0, 7, "forward");
+    ech_board_set_saving(board, 0, 5);
+    assert_described(board, 10, "step 7, forward, writing checkpoint 5, does not wait");
+    ech_board_set_wait(board, 0, 12);
+    assert_true(ech_board_waits(board, 10));
+    assert_false(ech_board_saver_waits(board, 10));
+    assert_int_equal(ech_board_culprit(board, 10), 12);
+    assert_int_equal(ech_board_saver_culprit(board, 10), 10);
+    ech_board_set_saver_wait(board, 0, 11);
+    ech_board_set_wait(board, 0, -1);
+    assert_described(
+        board, 10,
+        "step 7, forward, writing checkpoint 5 (waits for rank 11 there), does not wait");
+    assert_int_equal(ech_board_saver_culprit(board, 10), 11);
+    ech_board_set_wait(board, 1, 12);
+    assert_int_equal(ech_board_saver_culprit(board, 10), 12);
+    ech_board_set_saving(board, 0, -1);
+    assert_described(board, 10, "step 7, forward, does not wait");
+    assert_int_equal(ech_board_saver_culprit(board, 10), 10);
+    free(board);
+}
+
 /* A wait that ends takes back its own mark, not that of another thread. */
 static void test_marks(void **state)
 {
@@ -231,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_culprit_of_a_circle),
         cmocka_unit_test(test_looks),
         cmocka_unit_test(test_members),
+        cmocka_unit_test(test_savers),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_flags),
         cmocka_unit_test(test_file),

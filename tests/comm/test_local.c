@@ -249,15 +249,15 @@ static void test_deadline_sees_through_a_circle(void **state)
     assert_int_equal(results[1], ECH_ECOMM);
 }
 
-/* A thread in the background waits for rank 1 for a while, then for ever. */
-static ech_status wait_hidden(ech_comm *comm, void *context)
+/* Who writes a checkpoint in the background waits for rank 1 for a while, then for ever. */
+static ech_status wait_beside(ech_comm *comm, void *context)
 {
     const double while_looking = 0.02;
     bool *shown = context;
     ech_group *group;
     ech_log_set_quiet(true);
     ECH_TRY(ech_group_create(comm, "savers", (int[]){0, 1}, 2, &group));
-    ech_group_hide_waits(group);
+    ech_group_set_saves(group);
     double start = ech_clock_now();
     while (ech_comm_rank(comm) == 1 && ech_clock_now() - start < while_looking)
         *shown |= ech_board_waits(comm->board, 0);
@@ -265,17 +265,18 @@ static ech_status wait_hidden(ech_comm *comm, void *context)
     if (st == ECH_OK && ech_comm_rank(comm) == 0) {
         st = ech_group_barrier(group);
         RANKS_CHECK(strstr(ech_last_error(), "barrier over group savers"));
+        RANKS_CHECK(strstr(ech_last_error(), "held up by rank 1: "));
     }
     ech_group_destroy(group);
     return st;
 }
 
-static void test_hidden_waits_have_a_deadline(void **state)
+static void test_savers_waits_have_a_deadline(void **state)
 {
     (void)state;
     bool shown = false;
     ech_status results[2];
-    ranks_run(2, 0.5, wait_hidden, &shown, results);
+    ranks_run(2, 0.5, wait_beside, &shown, results);
     assert_false(shown);
     assert_int_equal(results[0], ECH_ECOMM);
     assert_int_equal(results[1], ECH_OK);
@@ -357,7 +358,7 @@ int main(void)
         cmocka_unit_test(test_abort_amid_messages),
         cmocka_unit_test(test_deadline_names_the_culprit),
         cmocka_unit_test(test_deadline_sees_through_a_circle),
-        cmocka_unit_test(test_hidden_waits_have_a_deadline),
+        cmocka_unit_test(test_savers_waits_have_a_deadline),
         cmocka_unit_test(test_deadline_withdraws),
         cmocka_unit_test(test_groups_never_meet),
         cmocka_unit_test(test_bad_groups),

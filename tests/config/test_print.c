@@ -241,13 +241,20 @@ static void test_help(void **state)
         "  model.hidden_size\n      width C\n"
         "      whole number, 1 to 1000000; required; may not change on resume\n",
         "one of: gpt2 llama; required; may not change on resume\n",
-        "optimizer.eps\n      AdamW: added to the root\n      number, 0 to 1; default 1e-8\n",
+        "optimizer.eps\n      AdamW: added to the root of the mean square\n      number, 0 to 1; "
+        "default 1e-8\n",
         "true or false; default auto; may not change on resume\n",
         "list like [3, 1] of whole numbers, 0 to 1000000; or one of: even auto; default even\n",
         "default \"\"\n",
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (!strstr(help.at, parts[i])) fail_msg("no \"%s\" in\n%s", parts[i], help.at);
+    size_t longest = 0;
+    for (const char *at = help.at, *end; (end = strchr(at, '\n')); at = end + 1) {
+        if ((size_t)(end - at) > longest) longest = (size_t)(end - at);
+        if (end > help.at) assert_int_not_equal(end[-1], ' ');
+    }
+    assert_in_range(longest, 80, 90); /* wrapped, and not too early */
     ech_text_free(&help);
     ech_config_destroy(config);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/utf8.h"
 #include "data/import.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
@@ -29,7 +30,7 @@ static void encode(const ech_import_options *options, ech_coder *coder, ech_impo
     size_t sum = 0;
     ech_import_encode(options, coder, piece);
     if (piece->status != ECH_OK) {
-        if (!strstr(piece->message, piece->lines ? "FILE:" : "FILE: byte ")) abort();
+        if (!strstr(piece->message, piece->read.lines ? "FILE:" : "FILE: byte ")) abort();
         return;
     }
     for (size_t i = 0; i < piece->stretch.n; i++) sum += piece->stretch.at[i].n;
@@ -41,18 +42,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     static ech_tokenizer *tokenizer;
     if (!tokenizer && ech_tokenizer_open("bytes", &tokenizer) != ECH_OK) abort();
     ech_import_options options = {.tokenizer = tokenizer,
-                                  .text_key = "text",
-                                  .prompt_key = "prompt",
-                                  .completion_key = "completion"};
+                                  .texts = ech_text_source_complete((ech_text_source){0})};
     ech_coder *coder = ech_coder_create(tokenizer);
-    ech_import_piece piece = {.path = "FILE", .line = 1, .cut = INT64_MAX, .ends = true, .n = n};
-    piece.bytes = ech_calloc(n + 1, 1);
-    memcpy(piece.bytes, bytes, n);
-    if (ech_import_check_utf8(bytes, n) != check_slowly(bytes, n)) abort();
+    ech_import_piece piece = {
+        .read = {.path = "FILE", .line = 1, .cut = INT64_MAX, .ends = true, .n = n}};
+    piece.read.bytes = ech_calloc(n + 1, 1);
+    memcpy(piece.read.bytes, bytes, n);
+    if (ech_utf8_valid(bytes, n) != check_slowly(bytes, n)) abort();
     encode(&options, coder, &piece);
-    piece.lines = true;
+    piece.read.lines = true;
     encode(&options, coder, &piece);
-    free(piece.bytes);
+    free(piece.read.bytes);
     free(piece.ids.at);
     free(piece.stretch.at);
     free(piece.message);

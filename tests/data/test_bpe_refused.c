@@ -251,6 +251,9 @@ static void test_no_tokenizer(void **state)
     unlink(in_scratch("tokenizer.json"));
     assert_int_equal(open_written(), ECH_EUSAGE);
     assert_error_has("holds no tokenizer: neither tokenizer.json, nor encoder.json and vocab.bpe");
+    write_file("tokenizer.model", "\n", 1);
+    assert_int_equal(open_written(), ECH_EUNSUPPORTED);
+    assert_error_has("tokenizer.model: SentencePiece is not read");
 }
 
 /* A small file that would fill memory, or the stack, as a tree of values. */

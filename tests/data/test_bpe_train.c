@@ -101,7 +101,7 @@ static void test_files(void **state)
     ech_file_make_folder(in_scratch("in"));
     write_file("in/text", text, BYTES);
     write_file("in/junk", "\xff\xfe\xff\xfe", 4);
-    const ech_bpe_training training = {.in = in_scratch("in"),
+    const ech_bpe_training training = {.texts = {.in = in_scratch("in"), .binary = true},
                                        .out = in_scratch("deep/out"),
                                        .pattern = "gpt2",
                                        .vocabulary = 264};
@@ -125,6 +125,96 @@ static void test_files(void **state)
     ech_tokenizer_close(tokenizer);
 }
 
+/* The merges that are learnt from `in` of the folder. */
+static ech_status learn_file(ech_text_source source, const char *in, int64_t vocabulary,
+                             ech_text *tokens)
+{
+    source.in = in_scratch(in);
+    const ech_bpe_training training = {
+        .texts = source, .out = in_scratch("out"), .pattern = "gpt2", .vocabulary = vocabulary};
+    ECH_TRY(ech_data_train_bpe(&training));
+    char *json;
+    size_t n;
+    assert_int_equal(ech_file_read(in_scratch("out/tokenizer.json"), 1 << 20, &json, &n), ECH_OK);
+    ech_text_append_bytes(tokens, json, n);
+    free(json);
+    return ECH_OK;
+}
+
+static void assert_learns(ech_text_source source, const char *in, int64_t learnt,
+                          const char *merges)
+{
+    ech_text tokens = {0};
+    assert_int_equal(learn_file(source, in, BYTES_AND_END + learnt, &tokens), ECH_OK);
+    assert_merges(&tokens, merges);
+    ech_text_free(&tokens);
+}
+
+/* Of lines only the strings are texts: neither keys, nor escapes, nor what joins two of them. */
+static void test_lines(void **state)
+{
+    (void)state;
+    static const char lines[] = "{\"text\": \"xy\\u0078y\", \"meta\": \"zwzwzwzw\"}\n\n"
+                                "{\"prompt\": \"xyx\", \"completion\": \"yxy\"}";
+    static const char keyed[] = "{\"q\": \"mn\", \"a\": \"mn\"}\n{\"content\": \"op\"}\n";
+    write_file("a.jsonl", lines, sizeof lines - 1);
+    /* xyxy, xyx, yxy: x-y 4; then y-xy, xy-x and xy-xy 1 each: the lowest ids first. */
+    assert_learns((ech_text_source){0}, "a.jsonl", 2, "[[\"x\",\"y\"],[\"y\",\"xy\"]]}}");
+    write_file("b.jsonl", keyed, sizeof keyed - 1);
+    const ech_text_source keys = {.text_key = "content", .prompt_key = "q", .completion_key = "a"};
+    assert_learns(keys, "b.jsonl", 2, "[[\"m\",\"n\"],[\"o\",\"p\"]]}}");
+    ech_text tokens = {0};
+    assert_int_equal(learn_file(keys, "b.jsonl", BYTES_AND_END + 3, &tokens), ECH_EINPUT);
+    assert_error_has("have 259 tokens to learn");
+    assert_int_equal(learn_file((ech_text_source){0}, "b.jsonl", 300, &tokens), ECH_EINPUT);
+    assert_error_has("b.jsonl:1: has neither \"text\" nor");
+}
+
+/* More lines than a piece has, and the same as plain text: the same vocabulary. */
+static void test_many_lines(void **state)
+{
+    (void)state;
+    ech_text lines = {0}, plain = {0}, from_lines = {0}, from_plain = {0};
+    for (int i = 0; i < 80000; i++) {
+        ech_text_append(&lines, "{\"text\": \"word%d and\\nmore%d\\n\"}\n", i % 97, i % 13);
+        ech_text_append(&plain, "word%d and\nmore%d\n", i % 97, i % 13);
+    }
+    assert_true(lines.n > 2 << 20);
+    write_file("a.jsonl", lines.at, lines.n);
+    write_file("a.txt", plain.at, plain.n);
+    const ech_text_source source = {0};
+    assert_int_equal(learn_file(source, "a.jsonl", 320, &from_lines), ECH_OK);
+    assert_int_equal(learn_file(source, "a.txt", 320, &from_plain), ECH_OK);
+    assert_string_equal(from_lines.at, from_plain.at);
+    ech_text *all[] = {&lines, &plain, &from_lines, &from_plain};
+    for (int i = 0; i < 4; i++) ech_text_free(all[i]);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    write_file(name, text, strlen(text));
+}
+
+static void test_refused_texts(void **state)
+{
+    (void)state;
+    ech_text tokens = {0};
+    const ech_text_source source = {0}, binary = {.binary = true};
+    write_text("a.txt", "ab \xff ab");
+    assert_int_equal(learn_file(source, "a.txt", 258, &tokens), ECH_EINPUT);
+    assert_error_has("a.txt: byte 3 (0xff) is no UTF-8 text");
+    assert_false(ech_file_exists(in_scratch("out")));
+    assert_learns(binary, "a.txt", 1, "[[\"a\",\"b\"]]}}");
+    write_text("b.jsonl", "{\"text\": \"ab\"}\n{\"text\": 1}\n");
+    assert_int_equal(learn_file(source, "b.jsonl", 258, &tokens), ECH_EINPUT);
+    assert_error_has("b.jsonl:2: \"text\" must be a string");
+    write_text("c.jsonl", "{\"text\": \"ab\"}\n\n{\"text\": \"a");
+    assert_int_equal(learn_file(binary, "c.jsonl", 258, &tokens), ECH_EINPUT);
+    assert_error_has("c.jsonl:3:");
+    assert_int_equal(learn_file(source, "missing", 258, &tokens), ECH_EIO);
+    assert_error_has("missing: cannot read it");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +223,9 @@ int main(void)
         cmocka_unit_test(test_repeated_letter),
         cmocka_unit_test(test_refused),
         SCRATCH_TEST(test_files),
+        SCRATCH_TEST(test_lines),
+        SCRATCH_TEST(test_many_lines),
+        SCRATCH_TEST(test_refused_texts),
     };
     ech_log_set_quiet(true);
     return cmocka_run_group_tests(tests, NULL, NULL);

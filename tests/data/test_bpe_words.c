@@ -1,40 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes before merges: which bytes are UTF-8 (PCRE2 and utf8proc see nothing else), and which added
- * token is found where.
+ * What comes before merges: which added token is found where.
  */
 #include "data/scratch.h"
 
 #include "data/bpe_coder.h"
-
-/* All code points as UTF-8 would have them, surrogates and what is beyond Unicode among them, and
- * spelt longer than need be. */
-static void test_characters(void **state)
-{
-    (void)state;
-    const unsigned least[] = {0, 0x80, 0x800, 0x10000};
-    int wrong = 0;
-    for (unsigned c = 0; c < 0x200000; c++)
-        for (size_t length = 2; length <= 4; length++) {
-            static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-            char text[5] = "";
-            if (c >> (length == 2 ? 11 : length == 3 ? 16 : 21)) continue;
-            text[0] = (char)(lead[length] | c >> 6 * (length - 1));
-            for (size_t i = 1; i < length; i++)
-                text[i] = (char)(0x80 | (c >> 6 * (length - 1 - i) & 0x3f));
-            bool valid = c >= least[length - 1] && c < 0x110000 && !(c >= 0xd800 && c < 0xe000);
-            wrong += ech_bpe_character(text, length, 0) != (valid ? length : 0);
-            wrong += ech_bpe_character(text, length - 1, 0) != 0; /* cut off */
-        }
-    assert_int_equal(wrong, 0);
-    assert_int_equal(ech_bpe_character("a\x80", 2, 0), 1);
-    assert_int_equal(ech_bpe_character("\x80", 1, 0), 0);
-    assert_int_equal(ech_bpe_character("\xf8\x88\x80\x80\x80", 5, 0), 0);
-    assert_int_equal(ech_bpe_character("\xc3"
-                                       "a",
-                                       2, 0),
-                     0);
-}
 
 static void assert_found(const ech_bpe_trie *trie, const char *text, size_t begin, size_t end,
                          int32_t id)
@@ -75,7 +45,6 @@ static void test_trie(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_characters),
         cmocka_unit_test(test_trie),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

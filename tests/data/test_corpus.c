@@ -84,7 +84,7 @@ static void test_proportions(void **state)
             weights[k] = 1 + (int64_t)random % (random % 5 == 0 ? 100 : bound);
         }
         ech_blend blend;
-        ech_blend_create(weights, n, &blend);
+        ech_blend_create(weights, n, ECH_BLEND_PERIOD, &blend);
         for (int k = 0; k < n; k++)
             assert_int_equal(blend.share[k] * weights[0], blend.share[0] * weights[k]);
         check_blend(&blend);
@@ -99,7 +99,7 @@ static void test_rounded_proportions(void **state)
     const int64_t weights[] = {123456789, 987654321, 1, 5000000};
     const double sum = 123456789.0 + 987654321.0 + 1 + 5000000;
     ech_blend blend;
-    ech_blend_create(weights, 4, &blend);
+    ech_blend_create(weights, 4, ECH_BLEND_PERIOD, &blend);
     assert_in_range(blend.period, ECH_BLEND_PERIOD - 4, ECH_BLEND_PERIOD + 4);
     for (int k = 0; k < 4; k++) {
         double away = (double)blend.share[k] / (double)blend.period - (double)weights[k] / sum;
@@ -116,7 +116,7 @@ static void test_one_source(void **state)
     (void)state;
     const int64_t weight = 300000000, positions[] = {0, 1, 7, INT64_MAX};
     ech_blend blend;
-    ech_blend_create(&weight, 1, &blend);
+    ech_blend_create(&weight, 1, ECH_BLEND_PERIOD, &blend);
     assert_int_equal(blend.period, 1);
     for (size_t i = 0; i < 4; i++) {
         int64_t sample;
@@ -370,7 +370,7 @@ static void test_texts_that_are_no_blend(void **state)
     const char *const splits[] = {",",    "a",    "1,2,3,4", "1;2", "-1,2",
                                   "1,,2", "1,2,", "0,0,0",   " 1"};
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
-        assert_refused(a, splits[i], ECH_SHARE_TRAIN, ECH_EUSAGE, "data.split");
+        assert_refused(a, splits[i], ECH_SHARE_TRAIN, ECH_EUSAGE, "must be up to three shares");
 }
 
 static void test_paths_with_blanks(void **state)

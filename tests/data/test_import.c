@@ -5,8 +5,10 @@
 #include "data/scratch.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <signal.h>
 
+#include "base/utf8.h"
 #include "data/import.h"
 #include "data/token_file.h"
 
@@ -27,7 +29,7 @@ static ech_status import_with(ech_import_options options, const char *in, const 
     progress_done = progress_all = progress_calls = 0;
     ech_tokenizer *tokenizer;
     assert_int_equal(ech_tokenizer_open("bytes", &tokenizer), ECH_OK);
-    options.in = in_scratch(in);
+    options.texts.in = in_scratch(in);
     options.out = in_scratch(out);
     options.tokenizer = tokenizer;
     options.progress = note_progress;
@@ -164,7 +166,7 @@ static void test_cut_of_no_utf8(void **state)
     char text[100];
     memset(text, 0x80, sizeof text);
     write_file("in", text, sizeof text);
-    ech_import_options options = {.valid = 0.5, .binary = true};
+    ech_import_options options = {.valid = 0.5, .texts.binary = true};
     assert_int_equal(import_with(options, "in", "t", &count), ECH_OK);
     assert_int_equal(count.tokens, 47 + 1);
     assert_int_equal(count.valid_tokens, 53 + 1);
@@ -288,11 +290,32 @@ static void test_lines(void **state)
     ech_token_file_close(file);
 }
 
+/* Windows editors begin a file with a mark, which is no JSON; in a text it is a character. */
+static void test_byte_order_mark(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    write_text("in.jsonl", "\xef\xbb\xbf{\"text\": \"1\"}\r\n{\"text\": \"2\"}\n");
+    assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_OK);
+    assert_stream("t", "1|2|", 2);
+    write_text("in.jsonl", "\xef\xbb\xbf\n");
+    assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_EINPUT);
+    assert_error_has("holds no text");
+    write_text("in.txt", "\xef\xbb\xbf"
+                         "3");
+    assert_int_equal(import("in.txt", "t", 0, &count), ECH_OK);
+    assert_stream("t",
+                  "\xef\xbb\xbf"
+                  "3|",
+                  1);
+}
+
 static void test_keys_by_other_names(void **state)
 {
     (void)state;
     ech_import_count count;
-    ech_import_options options = {.text_key = "content", .prompt_key = "q", .completion_key = "a"};
+    ech_import_options options = {
+        .texts = {.text_key = "content", .prompt_key = "q", .completion_key = "a"}};
     write_text("in.jsonl", "{\"content\": \"1\", \"text\": 2}\n{\"q\": \"3\", \"a\": \"4\"}\n");
     assert_int_equal(import_with(options, "in.jsonl", "t", &count), ECH_OK);
     assert_stream("t", "1|34|", 2);
@@ -366,9 +389,37 @@ static void test_lines_are_counted_over_pieces(void **state)
     assert_non_null(file);
     fputs(TWO, file);
     assert_int_equal(fclose(file), 0);
-    assert_int_equal(truncate(in_scratch("long.jsonl"), ECH_IMPORT_LONGEST_LINE + (3 << 20)), 0);
+    assert_int_equal(truncate(in_scratch("long.jsonl"), ECH_PIECE_LONGEST_LINE + (3 << 20)), 0);
     assert_int_equal(import("long.jsonl", "t", 0, &count), ECH_EINPUT);
     assert_error_has("long.jsonl:3: a line of more than 64 MiB");
+}
+
+static size_t cut_nowhere(const void *context, const void *bytes, size_t n)
+{
+    (void)context, (void)bytes, (void)n;
+    return 0;
+}
+
+/* What cannot be cut is not read for ever either. */
+static void test_text_without_a_place_to_cut(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {ECH_PIECE_LONGEST, ECH_PIECE_LONGEST + 1};
+    write_text("in", "");
+    for (int i = 0; i < 2; i++) {
+        ech_texts texts;
+        ech_piece piece = {0};
+        bool found;
+        assert_int_equal(truncate(in_scratch("in"), sizes[i]), 0);
+        assert_int_equal(ech_texts_find(in_scratch("in"), &texts), ECH_OK);
+        ech_piece_reader reader = {.texts = &texts, .cut_at = cut_nowhere, .fd = -1};
+        assert_int_equal(ech_piece_read(&reader, &piece, &found), i == 0 ? ECH_OK : ECH_EINPUT);
+        if (i == 0) assert_int_equal(piece.n, ECH_PIECE_LONGEST);
+        if (i == 1) assert_error_has("in: the 256 MiB from byte 0 on");
+        ech_piece_reader_close(&reader);
+        free(piece.bytes);
+        ech_texts_free(&texts);
+    }
 }
 
 /* ---- text that is none ---- */
@@ -394,14 +445,13 @@ static void test_no_utf8(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char expected[64];
         ech_import_count count;
-        assert_int_equal(ech_import_check_utf8((const unsigned char *)cases[i].text, cases[i].n),
-                         cases[i].good);
+        assert_int_equal(ech_utf8_valid(cases[i].text, cases[i].n), cases[i].good);
         write_file("in", cases[i].text, cases[i].n);
         bool good = cases[i].good == cases[i].n;
         assert_int_equal(import("in", "t", 0, &count), good ? ECH_OK : ECH_EINPUT);
         snprintf(expected, sizeof expected, "in: byte %zu (0x", cases[i].good);
         if (!good) assert_error_has(expected);
-        ech_import_options options = {.binary = true};
+        ech_import_options options = {.texts.binary = true};
         assert_int_equal(import_with(options, "in", "t", &count), ECH_OK);
         assert_int_equal(count.tokens, cases[i].n + 1);
     }
@@ -427,6 +477,49 @@ static void test_characters_across_pieces(void **state)
         assert_error_has(expected);
     }
     free(text);
+}
+
+/* ---- texts that become something else meanwhile ---- */
+
+static void append_to_second(int64_t before, int64_t done, int64_t all)
+{
+    (void)before, (void)done, (void)all;
+    write_text("in/b", "longer");
+}
+
+static void replace_second(int64_t before, int64_t done, int64_t all)
+{
+    (void)before, (void)done, (void)all;
+    unlink(in_scratch("in/b"));
+    assert_int_equal(mkfifo(in_scratch("in/b"), 0600), 0);
+}
+
+static void test_second_file_changes(void **state)
+{
+    (void)state;
+    const struct {
+        void (*progress)(int64_t before, int64_t done, int64_t all);
+        const char *why;
+    } cases[] = {{append_to_second, "in/b: its size has changed"},
+                 {replace_second, "in/b: not a regular file"}};
+    ech_import_count count;
+    ech_tokenizer *tokenizer;
+    assert_int_equal(ech_tokenizer_open("bytes", &tokenizer), ECH_OK);
+    ech_file_make_folder(in_scratch("in"));
+    write_text("in/a", "a");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const ech_import_options options = {.texts.in = in_scratch("in"),
+                                            .out = in_scratch("t"),
+                                            .tokenizer = tokenizer,
+                                            .workers = 1,
+                                            .save_bytes = 1, /* each piece a round */
+                                            .progress = cases[i].progress};
+        write_text("in/b", "b");
+        assert_int_equal(ech_data_import(&options, &count), ECH_EINPUT);
+        assert_error_has(cases[i].why);
+        assert_int_equal(count_entries(), 1);
+    }
+    ech_tokenizer_close(tokenizer);
 }
 
 /* ---- threads, interruptions ---- */
@@ -486,25 +579,56 @@ static void test_same_for_any_number_of_threads(void **state)
     assert_int_equal(count_entries(), 9);
 }
 
-/* A disk that is full at some moment, played by a limit on the size of files: what was done stays, and
- * the next import goes on and makes the same. */
-static void test_goes_on_after_a_full_disk(void **state)
+/* What is said on standard error goes to a file. */
+static int begin_listening(void)
 {
-    (void)state;
+    int before = dup(STDERR_FILENO);
+    fflush(stderr);
+    assert_true(before >= 0);
+    assert_non_null(freopen(in_scratch("said"), "w", stderr));
+    ech_log_set_quiet(false);
+    return before;
+}
+
+static void end_listening(int before, const char *expected)
+{
+    char *said;
+    size_t n;
+    ech_log_set_quiet(true);
+    fflush(stderr);
+    assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+    close(before);
+    assert_int_equal(ech_file_read(in_scratch("said"), 1 << 20, &said, &n), ECH_OK);
+    if (!strstr(said, expected)) fail_msg("\"%s\" does not say \"%s\"", said, expected);
+    free(said);
+    unlink(in_scratch("said"));
+}
+
+/* A disk that is full at some moment, played by a limit on the size of files. */
+static ech_status import_to_full_disk(ech_import_options options, rlim_t most)
+{
     struct rlimit before, small;
-    ech_import_count one, count;
-    make_many();
-    assert_int_equal(import("in", "one", 0.1, &one), ECH_OK);
+    ech_import_count count;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = before;
-    small.rlim_cur = 5000000;
+    small.rlim_cur = most;
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
-    ech_import_options options = {.valid = 0.1, .workers = 2, .save_bytes = 1};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     ech_status st = import_with(options, "in", "t", &count);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, handler);
-    assert_int_equal(st, ECH_EIO);
+    return st;
+}
+
+/* What was done stays, and the next import goes on and makes the same. */
+static void test_goes_on_after_a_full_disk(void **state)
+{
+    (void)state;
+    ech_import_count one, count;
+    make_many();
+    assert_int_equal(import("in", "one", 0.1, &one), ECH_OK);
+    ech_import_options options = {.valid = 0.1, .workers = 2, .save_bytes = 1};
+    assert_int_equal(import_to_full_disk(options, 5000000), ECH_EIO);
     assert_error_has("t-train.bin: cannot write");
     assert_true(ech_file_is_folder(in_scratch("t.tmp")));
     assert_false(ech_file_exists(in_scratch("t-train.bin")));
@@ -517,25 +641,120 @@ static void test_goes_on_after_a_full_disk(void **state)
     assert_false(ech_file_exists(in_scratch("t.tmp")));
 }
 
-/* A journal of another import is none: other text, another option. */
+/* Nobody can go on with files that have become shorter; it is said, and the next import begins anew. */
+static void test_begins_anew_after_files_were_cut_off(void **state)
+{
+    (void)state;
+    ech_import_count one, count;
+    make_many();
+    assert_int_equal(import("in", "one", 0.1, &one), ECH_OK);
+    ech_import_options options = {.valid = 0.1, .workers = 1, .save_bytes = 1};
+    int before = begin_listening();
+    assert_int_equal(import_to_full_disk(options, 5000000), ECH_EIO);
+    end_listening(before, "t.tmp keeps what is done; the same command goes on from there");
+    assert_int_equal(truncate(in_scratch("t.tmp/t-train.bin"), 1000), 0);
+    before = begin_listening();
+    assert_int_equal(import_with(options, "in", "t", &count), ECH_EINPUT);
+    end_listening(before, "t.tmp is removed; the next import begins anew");
+    assert_error_has("t-train.bin: has less than the ");
+    assert_false(ech_file_exists(in_scratch("t.tmp")));
+    assert_int_equal(import_with(options, "in", "t", &count), ECH_OK);
+    assert_same_files("one", "t");
+}
+
+/* A journal of another import is none, nor is a damaged one, and it is said why. */
 static void test_begins_anew_when_something_changed(void **state)
 {
     (void)state;
+    const struct {
+        const char *journal, *text, *why; /* journal NULL: a whole one */
+    } cases[] = {
+        {NULL, "some text", "journal.json: is of another import: texts, tokenizer or options have"},
+        {NULL, "other text", "journal.json: is of another import"},
+        {"{\"version\": 1", "some text", "journal.json: is no JSON; the import begins anew"},
+        {"{\"version\": 1}", "some text", "journal.json: is damaged; the import begins anew"},
+        {"{\"version\": 2, \"hash\": \"\", \"sealed\": true, \"parts\": []}", "some text",
+         "journal.json: is of another version"},
+    };
     ech_import_count count;
-    for (int change = 0; change < 4; change++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ech_import_journal journal = {.count.documents = 77, .sealed = true};
+        char stream[32];
         memset(journal.hash, 'f', 32);
-        write_text("in", change % 2 ? "some text" : "other text");
+        write_text("in", cases[i].text);
         ech_file_make_folder(in_scratch("t.tmp"));
         assert_int_equal(ech_import_journal_write(in_scratch("t.tmp"), &journal), ECH_OK);
-        if (change == 2) write_text("t.tmp/journal.json", "{\"version\": 1");
+        if (cases[i].journal) write_text("t.tmp/journal.json", cases[i].journal);
         write_text("t.tmp/t.bin", "left behind");
         write_text("t.tmp/t.idx", "left behind");
+        int before = begin_listening();
         assert_int_equal(import("in", "t", 0, &count), ECH_OK);
-        assert_stream("t", change % 2 ? "some text|" : "other text|", 1);
+        end_listening(before, cases[i].why);
+        snprintf(stream, sizeof stream, "%s|", cases[i].text);
+        assert_stream("t", stream, 1);
         assert_int_equal(count.documents, 1);
         assert_int_equal(count_entries(), 3);
     }
+}
+
+/* Of an import of "in", with this tokenizer and without options. */
+static void hash_import(const char *tokenizer, char hash[33])
+{
+    ech_texts texts;
+    ech_tokenizer *open;
+    assert_int_equal(ech_tokenizer_open(tokenizer, &open), ECH_OK);
+    assert_int_equal(ech_texts_find(in_scratch("in"), &texts), ECH_OK);
+    const ech_import_options options = {.texts = ech_text_source_complete((ech_text_source){0}),
+                                        .tokenizer = open};
+    ech_import_hash(&options, &texts, hash);
+    ech_texts_free(&texts);
+    ech_tokenizer_close(open);
+}
+
+/* Sealed files that are nowhere any more. */
+static void test_begins_anew_when_files_are_lost(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    ech_import_journal journal = {.sealed = true};
+    write_text("in", "some text");
+    ech_file_make_folder(in_scratch("t.tmp"));
+    hash_import("bytes", journal.hash);
+    assert_int_equal(ech_import_journal_write(in_scratch("t.tmp"), &journal), ECH_OK);
+    int before = begin_listening();
+    assert_int_equal(import("in", "t", 0, &count), ECH_OK);
+    end_listening(before, "t.idx is neither there nor in this folder any more");
+    assert_stream("t", "some text|", 1);
+}
+
+static void hash_with_end_of_text(const char *end, char hash[33])
+{
+    char config[64];
+    snprintf(config, sizeof config, "{\"eos_token\": \"%s\"}", end);
+    write_text("tokenizer/tokenizer_config.json", config);
+    hash_import(in_scratch("tokenizer"), hash);
+}
+
+/* Which token ends a text is said beside tokenizer.json, and is part of what an import is of. */
+static void test_hash_covers_the_end_of_text(void **state)
+{
+    (void)state;
+    ech_tokenizer *bytes;
+    ech_text tokens = {0}, config = {0};
+    char a[33], b[33], again[33];
+    assert_int_equal(ech_tokenizer_open("bytes", &bytes), ECH_OK);
+    ech_tokenizer_export(bytes, &tokens, &config);
+    ech_tokenizer_close(bytes);
+    write_text("in", "some text");
+    ech_file_make_folder(in_scratch("tokenizer"));
+    write_file("tokenizer/tokenizer.json", tokens.at, tokens.n);
+    ech_text_free(&tokens);
+    ech_text_free(&config);
+    hash_with_end_of_text("a", a);
+    hash_with_end_of_text("b", b);
+    hash_with_end_of_text("a", again);
+    assert_string_equal(a, again);
+    assert_string_not_equal(a, b);
 }
 
 static void test_one_import_at_a_time(void **state)
@@ -566,15 +785,21 @@ int main(void)
         SCRATCH_TEST(test_never_over_its_input),
         SCRATCH_TEST(test_beside_a_folder_of_that_name),
         SCRATCH_TEST(test_lines),
+        SCRATCH_TEST(test_byte_order_mark),
         SCRATCH_TEST(test_keys_by_other_names),
         SCRATCH_TEST(test_lines_for_validation),
         SCRATCH_TEST(test_bad_lines),
         SCRATCH_TEST(test_lines_are_counted_over_pieces),
+        SCRATCH_TEST(test_text_without_a_place_to_cut),
         SCRATCH_TEST(test_no_utf8),
         SCRATCH_TEST(test_characters_across_pieces),
+        SCRATCH_TEST(test_second_file_changes),
         SCRATCH_TEST(test_same_for_any_number_of_threads),
         SCRATCH_TEST(test_goes_on_after_a_full_disk),
+        SCRATCH_TEST(test_begins_anew_after_files_were_cut_off),
         SCRATCH_TEST(test_begins_anew_when_something_changed),
+        SCRATCH_TEST(test_begins_anew_when_files_are_lost),
+        SCRATCH_TEST(test_hash_covers_the_end_of_text),
         SCRATCH_TEST(test_one_import_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,7 +73,7 @@ static ech_status import(const char *out, int workers)
     ech_tokenizer *tokenizer;
     ech_import_count count;
     assert_int_equal(ech_tokenizer_open("bytes", &tokenizer), ECH_OK);
-    ech_import_options options = {.in = in_scratch("in"),
+    ech_import_options options = {.texts.in = in_scratch("in"),
                                   .out = in_scratch(out),
                                   .tokenizer = tokenizer,
                                   .valid = 0.25,

@@ -5,6 +5,18 @@
 #include "data/scratch.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+static int64_t bytes_read;
+
+/* Counts. */
+ssize_t pread(int fd, void *bytes, size_t n, off_t offset)
+{
+    ssize_t got = syscall(SYS_pread64, fd, bytes, n, offset);
+    if (got > 0) bytes_read += got;
+    return got;
+}
 
 /* Opens the file "t" and, if that works, reads all of it: whatever comes, no crash. */
 static ech_status open_and_read(int64_t vocabulary)
@@ -232,6 +244,48 @@ static void test_hostile_documents(void **state)
     assert_error_has("version 2");
 }
 
+/* An index of `sequences` sequences without a token, of which `documents` are documents, one of its
+ * document indices replaced. */
+static ech_status open_with_entry(int64_t sequences, int64_t documents, int64_t which,
+                                  int64_t entry)
+{
+    int32_t *lengths = ech_calloc((size_t)sequences + 1, sizeof *lengths);
+    int64_t *pointers = ech_calloc((size_t)sequences + 1, sizeof *pointers);
+    int64_t *begins = ech_calloc((size_t)documents + 1, sizeof *begins);
+    for (int64_t i = 0; i <= documents; i++) begins[i] = i < sequences ? i : sequences;
+    begins[which] = entry;
+    write_marked("t", 8, sequences, lengths, pointers, documents, begins, NULL);
+    write_file("t.bin", "", 0);
+    free(lengths);
+    free(pointers);
+    free(begins);
+    return open_and_read(100);
+}
+
+/* However many there are, each is checked, and each byte of the index is read once: what was checked is
+ * what is used, even if somebody writes to the file. */
+static void test_many_documents(void **state)
+{
+    (void)state;
+    enum { MANY = 3 * 4096 };
+    const int64_t which[] = {4095, 4096, 4097, 8191, 8192, MANY - 1, MANY};
+    struct stat info;
+    for (size_t i = 0; i < sizeof which / sizeof *which; i++) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "document index %d is %d;", (int)which[i],
+                 (int)which[i] - 2);
+        assert_int_equal(open_with_entry(MANY, MANY, which[i], which[i] - 2), ECH_EINPUT);
+        assert_error_has(expected);
+        snprintf(expected, sizeof expected, "document index %d is 1;", (int)which[i]);
+        assert_int_equal(open_with_entry(0, MANY, which[i], 1), ECH_EINPUT);
+        assert_error_has(expected);
+    }
+    bytes_read = 0;
+    assert_int_equal(open_with_entry(MANY, MANY, 1, 1), ECH_OK);
+    assert_int_equal(stat(in_scratch("t.idx"), &info), 0);
+    assert_int_equal(bytes_read, info.st_size);
+}
+
 static void test_missing(void **state)
 {
     (void)state;
@@ -245,10 +299,14 @@ static void test_missing(void **state)
     assert_int_equal(open_and_read(100), ECH_EUSAGE);
     assert_error_has("t-train.idx is there: give ");
 
+    ech_token_file *none;
+    assert_int_equal(ech_token_file_open(in_scratch("u.bin"), &(ech_token_options){0}, &none),
+                     ECH_EUSAGE);
+    assert_error_has("u.bin: no such file");
     write_file("t", "a text", 6);
     assert_int_equal(open_and_read(100), ECH_EUSAGE);
     snprintf(expected, sizeof expected,
-             "t is a text, not the prefix of a token file: tokenize it "
+             "t is no token file: if it is a text, tokenize it "
              "with `echelon data %s PREFIX`",
              prefix);
     assert_error_has(expected);
@@ -370,6 +428,7 @@ int main(void)
         SCRATCH_TEST(test_hostile_counts),
         SCRATCH_TEST(test_hostile_sequences),
         SCRATCH_TEST(test_hostile_documents),
+        SCRATCH_TEST(test_many_documents),
         SCRATCH_TEST(test_missing),
         SCRATCH_TEST(test_ids_outside_the_vocabulary),
         SCRATCH_TEST(test_ranges_outside_the_stream),

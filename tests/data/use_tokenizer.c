@@ -74,8 +74,10 @@ static ech_status answer_all(const ech_tokenizer *tokenizer, size_t most)
 
 static int learn(char **argv)
 {
-    const ech_bpe_training training = {
-        .in = argv[1], .out = argv[3], .pattern = argv[5], .vocabulary = strtol(argv[4], NULL, 10)};
+    const ech_bpe_training training = {.texts.in = argv[1],
+                                       .out = argv[3],
+                                       .pattern = argv[5],
+                                       .vocabulary = strtol(argv[4], NULL, 10)};
     return ech_data_train_bpe(&training) == ECH_OK ? 0 : 1;
 }
 

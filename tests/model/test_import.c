@@ -27,7 +27,30 @@
 
 static ech_status import(ech_config *config, const char *json)
 {
-    return ech_model_import_text(config, "DIR/config.json", json, strlen(json));
+    return ech_model_import_text(config, "DIR/config.json", json, strlen(json), NULL);
+}
+
+static void assert_ends(const char *keys, int32_t begin, int32_t end)
+{
+    char json[400];
+    ech_text_ends ends;
+    ech_config *config = import_config();
+    snprintf(json, sizeof json, "{" GPT2 "%s}", keys);
+    assert_int_equal(ech_model_import_text(config, "config.json", json, strlen(json), &ends),
+                     ECH_OK);
+    assert_int_equal(ends.begin, begin);
+    assert_int_equal(ends.end, end);
+    ech_config_destroy(config);
+}
+
+static void ends_of_text(void **state)
+{
+    (void)state;
+    assert_ends("", 299, 299);
+    assert_ends(", \"eos_token_id\": 7", 7, 7);
+    assert_ends(", \"eos_token_id\": [9, 8], \"bos_token_id\": 0", 0, 9);
+    assert_ends(", \"eos_token_id\": 300, \"bos_token_id\": -1", 299, 299);
+    assert_ends(", \"eos_token_id\": null, \"bos_token_id\": \"a\"", 299, 299);
 }
 
 static ech_config *imported(const char *json)
@@ -98,7 +121,8 @@ static void there_and_back(void **state)
         ech_config *config = imported(texts[i]);
         ech_text json = {0}, before = {0}, after = {0};
         assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
-        ech_family_find(config->model.architecture)->export_json(config, 7, ECH_BF16, &json);
+        ech_family_find(config->model.architecture)->export_json(config, 6, 7, ECH_BF16, &json);
+        assert_non_null(strstr(json.at, "\"bos_token_id\": 6, \"eos_token_id\": 7"));
         ech_config *back = imported(json.at);
         assert_int_equal(ech_model_resolve(back, 300), ECH_OK);
         ech_config_print(config, &before);
@@ -150,6 +174,9 @@ static void refuses(void **state)
         {"{" GPT2 ", \"add_cross_attention\": true}", "add_cross_attention"},
         {"{" GPT2 ", \"layer_norm_epsilon\": \"1e-5\"}", "layer_norm_epsilon"},
         {"{" GPT2 ", \"resid_pdrop\": 3}", "model.resid_pdrop = 3: out of bounds"},
+        {"{\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_layer\": 4097, \"n_head\": 4, "
+         "\"n_positions\": 64, \"vocab_size\": 300}",
+         "model.num_hidden_layers = 4097: out of bounds"},
         {"{" LLAMA ", \"hidden_act\": \"relu\"}", "hidden_act"},
         {"{" LLAMA ", \"attention_bias\": true}", "attention_bias"},
         {"{" LLAMA ", \"mlp_bias\": true}", "mlp_bias"},
@@ -157,11 +184,13 @@ static void refuses(void **state)
         {"{" LLAMA ", \"head_dim\": 16}", "head_dim"},
         {"{" LLAMA ", \"head_dim\": \"8\"}", "head_dim"},
         {"{" LLAMA ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor"},
-        {"{" LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\"}}", "rope_type = \"yarn\""},
+        {"{" LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\"}}",
+         "config.json: rope_scaling: rope_type = \"yarn\""},
         {"{" LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "linear"},
         {"{" LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\"}}", "factor"},
         {"{" LLAMA ", \"rope_scaling\": 3}", "rope_scaling"},
-        {"{" LLAMA ", \"quantization_config\": {}}", "quantization_config"},
+        {"{" LLAMA ", \"quantization_config\": {\"quant_method\": \"gptq\"}}",
+         "quantized weights (gptq) are not read"},
         {"{" LLAMA ", \"num_key_value_heads\": 0}", "num_key_value_heads"},
         {"{" LLAMA ", \"num_key_value_heads\": 1e99}", "num_key_value_heads"},
         {"{" LLAMA "", "bad JSON"}};
@@ -179,9 +208,9 @@ static void refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_fills), cmocka_unit_test(llama_fills),
-                                       cmocka_unit_test(there_and_back),
-                                       cmocka_unit_test(says_both_values),
-                                       cmocka_unit_test(refuses)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ends_of_text),     cmocka_unit_test(gpt2_fills),
+        cmocka_unit_test(llama_fills),      cmocka_unit_test(there_and_back),
+        cmocka_unit_test(says_both_values), cmocka_unit_test(refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

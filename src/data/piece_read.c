@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading texts piece by piece, cut where no id depends on it: of a .jsonl behind a line, of a text
- * where the tokenizer says.
+ * Reading texts piece by piece, cut where it does not matter: of a .jsonl behind a line, of a text where
+ * the reader's user says.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
-#include "data/import.h"
+#include "data/piece.h"
 
 enum { LONGEST_CHARACTER = 4 };
 
@@ -27,9 +24,9 @@ static bool has_lines(const char *path)
 
 /* Where the validation part of a text begins: the last share of its bytes, from the start of the
  * UTF-8 character that the cut would go through. */
-static ech_status find_cut(ech_import_reader *reader, const ech_text_file *file)
+static ech_status find_cut(ech_piece_reader *reader, const ech_text_file *file)
 {
-    int64_t cut = file->bytes - (int64_t)((double)file->bytes * reader->options->valid);
+    int64_t cut = file->bytes - (int64_t)((double)file->bytes * reader->valid);
     for (int back = 0; back < LONGEST_CHARACTER - 1 && cut > 0 && cut < file->bytes; back++) {
         unsigned char byte;
         ECH_TRY(ech_file_read_at(reader->fd, file->path, &byte, 1, cut));
@@ -40,19 +37,19 @@ static ech_status find_cut(ech_import_reader *reader, const ech_text_file *file)
     return ECH_OK;
 }
 
-static ech_status open_file(ech_import_reader *reader, const ech_text_file *file)
+static ech_status open_file(ech_piece_reader *reader, const ech_text_file *file)
 {
-    struct stat info;
-    reader->fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (reader->fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", file->path, strerror(errno));
-    if (fstat(reader->fd, &info) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", file->path, strerror(errno));
-    if (info.st_size != file->bytes)
-        ECH_FAIL(ECH_EIO, "%s: its size changes while it is read", file->path);
+    int64_t bytes;
+    ECH_TRY(ech_file_open(file->path, &reader->fd, &bytes));
+    if (bytes != file->bytes)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: its size has changed since it was first looked at: begin again when nothing "
+                 "writes to it",
+                 file->path);
     return find_cut(reader, file);
 }
 
-void ech_import_reader_close(ech_import_reader *reader)
+void ech_piece_reader_close(ech_piece_reader *reader)
 {
     if (reader->fd >= 0) close(reader->fd);
     reader->fd = -1;
@@ -71,22 +68,37 @@ static size_t before_character(const unsigned char *bytes, size_t n)
 }
 
 /* How much of the n bytes that were read is a piece; 0: none, more must be read. More text follows. */
-static size_t cut_piece(const ech_import_reader *reader, const ech_import_piece *piece, size_t n)
+static size_t cut_piece(const ech_piece_reader *reader, const ech_piece *piece, size_t n)
 {
     if (piece->lines) {
         const unsigned char *newline = memrchr(piece->bytes, '\n', n);
         return newline ? (size_t)(newline - piece->bytes) + 1 : 0;
     }
-    return before_character(piece->bytes,
-                            ech_tokenizer_cut(reader->options->tokenizer, piece->bytes, n));
+    return before_character(piece->bytes, reader->cut_at(reader->context, piece->bytes, n));
+}
+
+/* Of `have` bytes none is a piece, and more follow. */
+static ech_status check_length(const ech_piece_reader *reader, const ech_piece *piece, size_t have)
+{
+    if (piece->lines && have > ECH_PIECE_LONGEST_LINE)
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: a line of more than %d MiB: is it one document a line?",
+                 piece->path, (long long)reader->place.line, (int)(ECH_PIECE_LONGEST_LINE >> 20));
+    if (have >= ECH_PIECE_LONGEST)
+        ECH_FAIL(
+            ECH_EINPUT,
+            "%s: the %d MiB from byte %lld on would have to be tokenized as one, which takes "
+            "too much memory: the tokenizer lets text be cut only behind a word, or (without a "
+            "pattern, or with NFC and normalized added tokens) nowhere; make it several files",
+            piece->path, (int)(ECH_PIECE_LONGEST >> 20), (long long)reader->place.at);
+    return ECH_OK;
 }
 
 /* Reads on from the reader's place, at most to `end`. Where a piece as long as usual cannot be cut, it
  * becomes longer. */
-static ech_status read_piece(ech_import_reader *reader, int64_t end, ech_import_piece *piece)
+static ech_status read_piece(ech_piece_reader *reader, int64_t end, ech_piece *piece)
 {
     int64_t at = reader->place.at;
-    size_t have = 0, wanted = ECH_IMPORT_PIECE, left = (size_t)(end - at);
+    size_t have = 0, wanted = ECH_PIECE_BYTES, left = (size_t)(end - at);
     for (piece->n = 0; piece->n == 0; wanted *= 2) {
         if (wanted > left) wanted = left;
         piece->bytes = ech_grow(piece->bytes, &piece->capacity, wanted, 1);
@@ -94,16 +106,13 @@ static ech_status read_piece(ech_import_reader *reader, int64_t end, ech_import_
                                  at + (int64_t)have));
         have = wanted;
         piece->n = have == left ? have : cut_piece(reader, piece, have);
-        if (piece->n == 0 && piece->lines && have > ECH_IMPORT_LONGEST_LINE)
-            ECH_FAIL(ECH_EINPUT, "%s:%lld: a line of more than %d MiB: is it one document a line?",
-                     piece->path, (long long)reader->place.line,
-                     (int)(ECH_IMPORT_LONGEST_LINE >> 20));
+        if (piece->n == 0) ECH_TRY(check_length(reader, piece, have));
     }
     piece->ends = !piece->lines && piece->n == left;
     return ECH_OK;
 }
 
-static int64_t count_lines(const ech_import_piece *piece)
+static int64_t count_lines(const ech_piece *piece)
 {
     int64_t lines = 0;
     const unsigned char *end = piece->bytes + piece->n;
@@ -112,11 +121,10 @@ static int64_t count_lines(const ech_import_piece *piece)
     return lines;
 }
 
-static ech_status read_file(ech_import_reader *reader, const ech_text_file *file,
-                            ech_import_piece *piece)
+static ech_status read_file(ech_piece_reader *reader, const ech_text_file *file, ech_piece *piece)
 {
     if (reader->fd < 0) ECH_TRY(open_file(reader, file));
-    ech_import_place *place = &reader->place;
+    ech_piece_place *place = &reader->place;
     piece->path = file->path;
     piece->at = place->at;
     piece->line = place->line;
@@ -129,9 +137,9 @@ static ech_status read_file(ech_import_reader *reader, const ech_text_file *file
     return ECH_OK;
 }
 
-ech_status ech_import_read(ech_import_reader *reader, ech_import_piece *piece, bool *found)
+ech_status ech_piece_read(ech_piece_reader *reader, ech_piece *piece, bool *found)
 {
-    ech_import_place *place = &reader->place;
+    ech_piece_place *place = &reader->place;
     *found = false;
     while (place->file < (int64_t)reader->texts->file.n) {
         const ech_text_file *file = &reader->texts->file.at[place->file];
@@ -139,8 +147,8 @@ ech_status ech_import_read(ech_import_reader *reader, ech_import_piece *piece, b
             *found = true;
             return read_file(reader, file, piece);
         }
-        ech_import_reader_close(reader);
-        *place = (ech_import_place){.file = place->file + 1, .line = 1};
+        ech_piece_reader_close(reader);
+        *place = (ech_piece_place){.file = place->file + 1, .line = 1};
     }
     return ECH_OK;
 }

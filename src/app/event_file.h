@@ -3,10 +3,10 @@
  * The TensorBoard view of a run: an event file for each start of it, in the run directory, so that
  * `tensorboard --logdir runs` shows a run a folder. Rank 0 only.
  */
-#ifndef ECH_APP_EVENTS_H
-#define ECH_APP_EVENTS_H
+#ifndef ECH_APP_EVENT_FILE_H
+#define ECH_APP_EVENT_FILE_H
 
-#include "app/event.h"
+#include "app/event_record.h"
 #include "base/status.h"
 
 typedef struct ech_events ech_events;

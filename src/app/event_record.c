@@ -2,7 +2,7 @@
  *
  * Events through protobuf-c, checksums through ISA-L.
  */
-#include "app/event.h"
+#include "app/event_record.h"
 
 #include <isa-l/crc.h>
 #include <stdlib.h>

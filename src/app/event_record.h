@@ -2,8 +2,8 @@
  *
  * TensorBoard's events as records of an event file, made in memory.
  */
-#ifndef ECH_APP_EVENT_H
-#define ECH_APP_EVENT_H
+#ifndef ECH_APP_EVENT_RECORD_H
+#define ECH_APP_EVENT_RECORD_H
 
 #include <stdint.h>
 

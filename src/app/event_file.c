@@ -2,7 +2,7 @@
  *
  * Event files of a run.
  */
-#include "app/events.h"
+#include "app/event_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a piece to its stretches: all of its bytes, or the strings of its lines of JSON.
+ */
+#include <string.h>
+
+#include "base/json.h"
+#include "base/utf8.h"
+#include "data/piece.h"
+
+ech_text_source ech_text_source_complete(ech_text_source source)
+{
+    if (!source.text_key) source.text_key = "text";
+    if (!source.prompt_key) source.prompt_key = "prompt";
+    if (!source.completion_key) source.completion_key = "completion";
+    return source;
+}
+
+/* Whose stretches, and for what. */
+typedef struct walk {
+    const ech_text_source *source;
+    const ech_piece *piece;
+    ech_piece_use use;
+    void *context;
+} walk;
+
+static ech_status use_text(const walk *w)
+{
+    const ech_piece *piece = w->piece;
+    size_t good = w->source->binary ? piece->n : ech_utf8_valid(piece->bytes, piece->n);
+    if (good < piece->n)
+        ECH_FAIL(
+            ECH_EINPUT,
+            "%s: byte %lld (0x%02x) is no UTF-8 text; convert the file with iconv, or take its "
+            "bytes as they are with --binary",
+            piece->path, (long long)piece->at + (long long)good, (unsigned)piece->bytes[good]);
+    const ech_piece_stretch stretch = {.bytes = piece->bytes,
+                                       .n = piece->n,
+                                       .valid = piece->at >= piece->cut,
+                                       .ends = piece->ends};
+    return w->use(&stretch, w->context);
+}
+
+/* ---- lines ---- */
+
+typedef struct line {
+    const char *path;
+    int64_t number;
+    const char *text;
+    size_t n;
+    bool valid;
+} line;
+
+static bool is_blank(const line *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (!strchr(" \t\r\n", l->text[i]) || l->text[i] == '\0') return false;
+    return true;
+}
+
+/* The string of a key. */
+static ech_status find_string(const line *l, const json_t *object, const char *key,
+                              const json_t **out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value && !json_is_string(value))
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: \"%s\" must be a string", l->path, (long long)l->number,
+                 key);
+    *out = value;
+    return ECH_OK;
+}
+
+static ech_status use_string(const walk *w, const line *l, const json_t *string, bool prompt)
+{
+    const ech_piece_stretch stretch = {.bytes = json_string_value(string),
+                                       .n = json_string_length(string),
+                                       .valid = l->valid,
+                                       .prompt = prompt,
+                                       .ends = !prompt};
+    return w->use(&stretch, w->context);
+}
+
+static ech_status use_object(const walk *w, const line *l, const json_t *object)
+{
+    const ech_text_source *source = w->source;
+    const json_t *text, *prompt, *completion;
+    if (!json_is_object(object))
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: must be an object, as in {\"text\": \"...\"}", l->path,
+                 (long long)l->number);
+    ECH_TRY(find_string(l, object, source->text_key, &text));
+    ECH_TRY(find_string(l, object, source->prompt_key, &prompt));
+    ECH_TRY(find_string(l, object, source->completion_key, &completion));
+    if (!text && !(prompt && completion))
+        ECH_FAIL(ECH_EINPUT,
+                 "%s:%lld: has neither \"%s\" nor \"%s\" and \"%s\"; --text-key names another key",
+                 l->path, (long long)l->number, source->text_key, source->prompt_key,
+                 source->completion_key);
+    size_t length = text ? json_string_length(text)
+                         : json_string_length(prompt) + json_string_length(completion);
+    if (length == 0) return ECH_OK;
+    if (!text) ECH_TRY(use_string(w, l, prompt, true));
+    return use_string(w, l, text ? text : completion, false);
+}
+
+static ech_status use_line(const walk *w, const line *l)
+{
+    json_error_t why;
+    const ech_json_limits limits = {.depth = 64, .containers = 1 << 20, .values = 1 << 20};
+    if (is_blank(l)) return ECH_OK;
+    if (!ech_json_is_within(l->text, l->n, limits))
+        ECH_FAIL(ECH_EINPUT,
+                 "%s:%lld: more than 2^20 values, or deeper than 64: keep the text alone", l->path,
+                 (long long)l->number);
+    /* Numbers may be of any size; nobody looks at them. */
+    json_t *object = json_loadb(
+        l->text, l->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+    if (!object)
+        ECH_FAIL(ECH_EINPUT, "%s:%lld:%d: no JSON: %s", l->path, (long long)l->number, why.column,
+                 why.text);
+    ech_status st = use_object(w, l, object);
+    json_decref(object);
+    return st;
+}
+
+/* Bytes of the mark with which some editors begin a file; JSON has no place for it (RFC 8259, section 8.1). */
+static size_t mark_bytes(const ech_piece *piece)
+{
+    static const unsigned char mark[] = {0xef, 0xbb, 0xbf};
+    bool has =
+        piece->at == 0 && piece->n >= sizeof mark && memcmp(piece->bytes, mark, sizeof mark) == 0;
+    return has ? sizeof mark : 0;
+}
+
+static ech_status use_lines(const walk *w)
+{
+    const ech_piece *piece = w->piece;
+    line l = {.path = piece->path, .number = piece->line};
+    const char *end = (const char *)piece->bytes + piece->n;
+    const char *at = (const char *)piece->bytes + mark_bytes(piece);
+    for (; at < end; at += l.n, l.number++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        l.text = at;
+        l.n = (size_t)((newline ? newline + 1 : end) - at);
+        l.valid = piece->at + (at - (const char *)piece->bytes) >= piece->cut;
+        if (l.n > ECH_PIECE_LONGEST_LINE)
+            ECH_FAIL(ECH_EINPUT, "%s:%lld: a line of more than %d MiB", l.path, (long long)l.number,
+                     (int)(ECH_PIECE_LONGEST_LINE >> 20));
+        ECH_TRY(use_line(w, &l));
+    }
+    return ECH_OK;
+}
+
+ech_status ech_piece_each(const ech_text_source *source, const ech_piece *piece, ech_piece_use use,
+                          void *context)
+{
+    const walk w = {source, piece, use, context};
+    return piece->lines ? use_lines(&w) : use_text(&w);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For targets that open a tokenizer from files: a folder for them in memory, and what any tokenizer that
+ * opens must keep. Ids are in its vocabulary, and what it exports opens again and gives the same ids and the
+ * same export.
+ */
+#ifndef TESTS_DATA_FUZZ_TOKENIZER_H
+#define TESTS_DATA_FUZZ_TOKENIZER_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "data/data.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+
+static char folder[256];
+
+static inline void remove_folder(void)
+{
+    ech_file_remove_all(folder);
+}
+
+static inline void make_folder(void)
+{
+    const char *root = ech_file_is_folder("/dev/shm") ? "/dev/shm" : "/tmp";
+    snprintf(folder, sizeof folder, "%s/ech-fuzz-XXXXXX", root);
+    if (!mkdtemp(folder)) abort();
+    atexit(remove_folder);
+}
+
+static inline void write_source(const char *name, const void *bytes, size_t n)
+{
+    char *path = ech_file_join(folder, name);
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(bytes, 1, n, file) != n || fclose(file) != 0) abort();
+    free(path);
+}
+
+static inline ech_ids encode(const ech_tokenizer *tokenizer, const uint8_t *bytes, size_t n)
+{
+    ech_ids ids = {0};
+    ech_text text = {0};
+    ech_coder *coder = ech_coder_create(tokenizer);
+    if (ech_coder_encode(coder, bytes, n, &ids) != ECH_OK) abort();
+    for (size_t i = 0; i < ids.n; i++) {
+        if (ids.at[i] < 0 || ids.at[i] >= ech_tokenizer_vocabulary(tokenizer)) abort();
+        ech_tokenizer_decode(tokenizer, ids.at[i], &text);
+    }
+    if (ech_tokenizer_cut(tokenizer, bytes, n) > n) abort();
+    ech_coder_destroy(coder);
+    ech_text_free(&text);
+    return ids;
+}
+
+/* Also encodes the bytes as a text. */
+static inline void try_again(const ech_tokenizer *tokenizer, const uint8_t *bytes, size_t n)
+{
+    ech_tokenizer *again;
+    ech_text tokens = {0}, config = {0}, tokens_again = {0}, config_again = {0};
+    ech_tokenizer_export(tokenizer, &tokens, &config);
+    write_source("tokenizer.json", tokens.at, tokens.n);
+    write_source("tokenizer_config.json", config.at, config.n);
+    if (ech_tokenizer_open(folder, &again) != ECH_OK) abort();
+    ech_tokenizer_export(again, &tokens_again, &config_again);
+    if (strcmp(tokens.at, tokens_again.at) != 0 || strcmp(config.at, config_again.at) != 0) abort();
+    ech_ids a = encode(tokenizer, bytes, n), b = encode(again, bytes, n);
+    if (a.n != b.n || (a.n > 0 && memcmp(a.at, b.at, a.n * sizeof *a.at) != 0)) abort();
+    free(a.at);
+    free(b.at);
+    ech_text_free(&tokens);
+    ech_text_free(&config);
+    ech_text_free(&tokens_again);
+    ech_text_free(&config_again);
+    ech_tokenizer_close(again);
+}
+
+static inline void remove_source(const char *name)
+{
+    char *path = ech_file_join(folder, name);
+    ech_file_remove_all(path);
+    free(path);
+}
+
+/* Opens what is in the folder, and tries it. */
+static inline void try_folder(const uint8_t *bytes, size_t n)
+{
+    ech_tokenizer *tokenizer;
+    if (ech_tokenizer_open(folder, &tokenizer) != ECH_OK) return;
+    try_again(tokenizer, bytes, n < 4096 ? n : 4096);
+    ech_tokenizer_close(tokenizer);
+}
+
+#endif
