@@ -111,7 +111,7 @@ disturb() {
     local name=$1 n=$2 bound=$3 i at start=0 least step victim pid launcher saved lost worst=0
     shift 3
     RANDOM=$seed
-    local steps=$((kills * 60))
+    local steps=$((kills * 200)) # a look takes longer than a step: a kill may come 100 steps late
     rm -rf run calm
     "$echelon" train run.yaml "$@" training.steps=$steps log.directory=calm >out 2>err </dev/null ||
         complain "$name: undisturbed, it fails"
