@@ -7,38 +7,12 @@
 set -u
 echelon=${1:?usage: checkpoints.sh ECHELON FAULTS_LIBRARY}
 faults=${2:?usage: checkpoints.sh ECHELON FAULTS_LIBRARY}
+# shellcheck source-path=SCRIPTDIR source=expect.sh
+. "$(dirname "$0")/expect.sh"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-checkpoints-XXXXXX") || exit 1
 trap 'chmod -R u+w "$folder"; rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 export OMP_NUM_THREADS=1
-failures=0
-checks=0
-
-complain() {
-    echo "FAILED: $*"
-    sed 's/^/    | /' out err 2>/dev/null | head -40
-    failures=$((failures + 1))
-}
-
-# expect CODE TEXT COMMAND ...: exit code, and an extended regex somewhere in what it prints.
-expect() {
-    local code=$1 text=$2 got
-    shift 2
-    checks=$((checks + 1))
-    "$@" >out 2>err </dev/null
-    got=$?
-    [ $got = "$code" ] || complain "exit code $got instead of $code: $*"
-    grep -Eqe "$text" out err || complain "no \"$text\" in: $*"
-    if grep -Eq "AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer" err; then
-        complain "a sanitizer speaks: $*"
-    fi
-}
-
-# Something further that the last command printed.
-also() {
-    checks=$((checks + 1))
-    grep -Eqe "$1" out err || complain "no \"$1\" either"
-}
 
 cat >run.yaml <<'Y'
 model:
@@ -189,5 +163,4 @@ if [ "$(id -u)" != 0 ]; then
     train 1 "locked/checkpoints: cannot write into the folder" log.directory=locked
 fi
 
-echo "$checks checks, $failures failures"
-[ $failures = 0 ]
+conclude

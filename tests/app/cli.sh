@@ -6,38 +6,12 @@
 set -u
 echelon=${1:?usage: cli.sh ECHELON}
 [ -x "$echelon" ] || { echo "no program $echelon"; exit 1; }
+# shellcheck source-path=SCRIPTDIR source=expect.sh
+. "$(dirname "$0")/expect.sh"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-cli-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 export OMP_NUM_THREADS=1
-failures=0
-checks=0
-
-complain() {
-    echo "FAILED: $*"
-    sed 's/^/    | /' out err 2>/dev/null | head -40
-    failures=$((failures + 1))
-}
-
-# expect CODE TEXT COMMAND ...: exit code, and an extended regex somewhere in what it prints.
-expect() {
-    local code=$1 text=$2 got
-    shift 2
-    checks=$((checks + 1))
-    "$@" >out 2>err </dev/null
-    got=$?
-    [ $got = "$code" ] || complain "exit code $got instead of $code: $*"
-    grep -Eqe "$text" out err || complain "no \"$text\" in: $*"
-    if grep -Eq "AddressSanitizer|LeakSanitizer|runtime error:|ThreadSanitizer" err; then
-        complain "a sanitizer speaks: $*"
-    fi
-}
-
-# One line of error, not one per rank.
-expect_once() {
-    expect "$@"
-    [ "$(grep -c "error:" err)" = 1 ] || complain "more than one error: ${*:3}"
-}
 
 make_run_file() {
     cat >run.yaml <<'Y'
@@ -406,5 +380,4 @@ if "$echelon" --version | grep -q "MPI:"; then
         train run.yaml
 fi
 
-echo "$checks checks, $failures failures"
-[ $failures = 0 ]
+conclude

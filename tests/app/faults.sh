@@ -6,30 +6,13 @@
 #     faults.sh ECHELON
 set -u
 echelon=${1:?usage: faults.sh ECHELON}
+# shellcheck source-path=SCRIPTDIR source=expect.sh
+. "$(dirname "$0")/expect.sh"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-faults-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 export OMP_NUM_THREADS=1
-failures=0
-checks=0
-
-complain() {
-    echo "FAILED: $*"
-    sed 's/^/    | /' out err 2>/dev/null | head -40
-    failures=$((failures + 1))
-}
-
-# expect CODE TEXT COMMAND ...: exit code within two minutes, and an extended regex in what it prints.
-expect() {
-    local code=$1 text=$2 got
-    shift 2
-    checks=$((checks + 1))
-    timeout -k 5 120 "$@" >out 2>err </dev/null
-    got=$?
-    [ $got = "$code" ] || complain "exit code $got instead of $code: $*"
-    grep -Eqe "$text" out err || complain "no \"$text\" in: $*"
-    if grep -Eq "Sanitizer|runtime error:" err; then complain "a sanitizer speaks: $*"; fi
-}
+limit=(timeout -k 5 120)
 
 # The same with standard output on a full disk, and one error.
 expect_full() {
@@ -142,5 +125,4 @@ if (ulimit -v 4000000 && timeout 20 "$echelon" --version >/dev/null 2>&1); then
     [ "$(grep -c "error: .*memory" err)" = 1 ] || complain "no word of memory"
 fi
 
-echo "$checks checks, $failures failed"
-[ $failures = 0 ]
+conclude
