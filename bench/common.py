@@ -19,11 +19,17 @@ except ImportError as error:
     print("skipped:", error)
     sys.exit(77)
 
-VOCABULARY = 257
+VOCABULARY = 257  # of shapes that do not say vocab_size
 # glibc returns large blocks to the system at every free otherwise, and gets them back page by page.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
 # A shape is what a run file says of the model, and besides:
 NOT_THE_MODEL = ("length", "batch")
+
+
+
+def vocabulary(shape):
+    return shape.get("vocab_size", VOCABULARY)
+
 
 # ---- the models in PyTorch ----
 
@@ -80,15 +86,16 @@ class Part(nn.Module):
     def __init__(self, shape, first, end):
         super().__init__()
         C, is_gpt2 = shape["hidden_size"], shape["architecture"] == "gpt2"
+        V = vocabulary(shape)
         norm, mlp = (nn.LayerNorm, gelu_mlp) if is_gpt2 else (nn.RMSNorm, Swiglu)
         begins, ends = first == 0, end == shape["num_hidden_layers"]
-        self.tokens = nn.Embedding(VOCABULARY, C) if begins else None
+        self.tokens = nn.Embedding(V, C) if begins else None
         self.positions = nn.Embedding(shape["length"], C) if begins and is_gpt2 else None
         self.layers = nn.ModuleList(
             nn.ModuleList((norm(C), Attention(shape), norm(C), mlp(C, shape["intermediate_size"])))
             for _ in range(first, end))
         self.norm = norm(C) if ends else None
-        self.head = nn.Linear(C, VOCABULARY, bias=False) if ends else None
+        self.head = nn.Linear(C, V, bias=False) if ends else None
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
@@ -159,8 +166,9 @@ def run_torch(script, ranks, threads, job, folder):
 def shape_keys(shape, folder):
     """Words of the command line for the model, its data and its optimizer."""
     keys = [f"model.{key}={str(value).lower()}" for key, value in shape.items()
-            if key not in NOT_THE_MODEL]
-    return keys + [f"data.sequence_length={shape['length']}", f"data.train={folder}/text",
+            if key not in NOT_THE_MODEL and key != "vocab_size"]
+    keys.append(f"model.vocab_size={vocabulary(shape)}")
+    return keys + [f"data.sequence_length={shape['length']}", f"data.train={folder}/{vocabulary(shape)}.bin",
                    "optimizer.learning_rate=1e-3", "training.check_every=0"]
 
 
@@ -191,12 +199,10 @@ def train_echelon(program, ranks, threads, keys, run, folder):
     return [line["step_seconds"] for line in read_metrics(run)], int(count)
 
 
-def write_text(program, folder, letters=1 << 18):
-    """Random letters as FOLDER/text; the end-of-text token is one more."""
-    ids = numpy.random.default_rng(1).integers(97, 123, size=letters, dtype=numpy.uint8)
-    (folder / "text.txt").write_bytes(ids.tobytes())
-    subprocess.run([program, "data", folder / "text.txt", folder / "text"], check=True,
-                   stdout=subprocess.DEVNULL)
+def write_tokens(shape, folder, tokens=1 << 18):
+    """Random ids of the shape's vocabulary, as nanoGPT writes them: what shape_keys names."""
+    ids = numpy.random.default_rng(1).integers(vocabulary(shape), size=tokens, dtype=numpy.uint16)
+    ids.tofile(folder / f"{vocabulary(shape)}.bin")
 
 
 # ---- the command line, and figures ----

@@ -67,7 +67,7 @@ class Bench:
         self.losses.setdefault(case, [line["loss"] for line in lines])
 
     def run(self):
-        common.write_text(self.options.echelon, self.folder, 4 * self.shape["length"])
+        common.write_tokens(self.shape, self.folder, 4 * self.shape["length"])
         self.memory = {case: self.plan(case) for case in CASES}
         for number in range(self.options.rounds):
             for case in CASES:

@@ -259,7 +259,7 @@ def main():
     print(f"PyTorch {torch.__version__}; load before: {os.getloadavg()[0]:.2f}")
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(options, pathlib.Path(scratch))
-        common.write_text(options.echelon, bench.folder)
+        common.write_tokens(bench.shape, bench.folder)
         cases = bench.run()
     print_predictions(cases)
     print_comparison(cases)

@@ -230,8 +230,7 @@ class Bench:
 
     def run(self):
         # As many samples as a step takes: every step sees all of them.
-        common.write_text(self.options.echelon, self.folder,
-                          self.options.batch * self.shape["length"])
+        common.write_tokens(self.shape, self.folder, self.options.batch * self.shape["length"])
         self.weights = self.draw_weights()
         for number in range(self.options.rounds):
             for name, run in self.systems().items():

@@ -19,6 +19,15 @@ import common
 from common import nn, torch
 
 SHAPES = {
+    "gpt2-124m": dict(architecture="gpt2", hidden_size=768, num_hidden_layers=12,
+                      num_attention_heads=12, num_key_value_heads=12, intermediate_size=3072,
+                      tie_word_embeddings=True, vocab_size=50257, length=256, batch=4),
+    "gpt2-6x384-50k": dict(architecture="gpt2", hidden_size=384, num_hidden_layers=6,
+                           num_attention_heads=6, num_key_value_heads=6, intermediate_size=1536,
+                           tie_word_embeddings=True, vocab_size=50257, length=256, batch=8),
+    "llama-8x512-2k": dict(architecture="llama", hidden_size=512, num_hidden_layers=8,
+                           num_attention_heads=8, num_key_value_heads=8, intermediate_size=1408,
+                           tie_word_embeddings=False, length=2048, batch=1),
     "gpt2-6x384": dict(architecture="gpt2", hidden_size=384, num_hidden_layers=6,
                        num_attention_heads=6, num_key_value_heads=6, intermediate_size=1536,
                        tie_word_embeddings=True, length=256, batch=8),
@@ -42,7 +51,7 @@ def torch_rank(job):
         run = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     run = torch.compile(run) if job["compiled"] else run
     optimizer = common.adamw(model)
-    ids = torch.randint(common.VOCABULARY, (shape["batch"], shape["length"] + 1))[rank::ranks]
+    ids = torch.randint(common.vocabulary(shape), (shape["batch"], shape["length"] + 1))[rank::ranks]
     seconds = []
     for _ in range(job["warmup"] + job["steps"]):
         start = time.perf_counter()
@@ -113,8 +122,8 @@ def main():
     print("model  ranks x threads  system  ms/step [quartiles]  tokens/s  ms/step over Echelon's")
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        common.write_text(options.echelon, folder)
         for name in options.shape or SHAPES:
+            common.write_tokens(SHAPES[name], folder)
             compare(name, options, folder)
 
 
