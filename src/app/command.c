@@ -42,12 +42,15 @@ static void print_tour(FILE *out)
                  "  echelon sample runs/book \"Once upon a time\"\n");
 }
 
-static void print_version(void)
+static ech_status print_version(void)
 {
+    ech_isa isa;
+    ECH_TRY(ech_isa_decide(&isa));
     printf("echelon %s\n", ECH_VERSION);
     const ech_comm_backend *mpi = ech_comm_find("mpi");
     if (mpi) printf("MPI:     %s (%s)\n", ech_comm_version(mpi), ech_comm_launcher(mpi));
     printf("kernels: %s\n", ech_kernels_describe());
+    return ECH_OK;
 }
 
 static ech_status print_keys(void)
@@ -110,10 +113,7 @@ static ech_status dispatch(int argc, char **argv, int *code)
     }
     const command *chosen = find_command(argv[1]);
     if (chosen) return run_command(chosen, argc - 1, argv + 1, code);
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-        print_version();
-        return ECH_OK;
-    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) return print_version();
     if (strcmp(argv[1], "help") == 0) return help(argc - 1, argv + 1, code);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return help(1, argv, code);
     return refuse_command(argv[1]);

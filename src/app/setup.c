@@ -223,6 +223,8 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
 {
     ech_design design = {.config = config, .tokenizer = tokenizer, .world = world};
     ech_dtype dtype = ECH_F32;
+    ech_isa isa;
+    ECH_TRY(ech_isa_decide(&isa));
     ech_dtype_from_name(config->precision.compute, &dtype);
     design.kernels = ech_kernels_fast(dtype);
     ech_status status = read_profile(config, &design.profile);

@@ -16,6 +16,8 @@ ech_status ech_kernel_context_create(int threads, ech_kernel_context **out)
     if (threads < 1 || threads > ECH_MAX_THREADS)
         ECH_FAIL(ECH_EUSAGE, "%d threads for kernels: parallel.threads must be 1 to %d", threads,
                  ECH_MAX_THREADS);
+    ech_isa isa; /* the library must know before it multiplies */
+    ECH_TRY(ech_isa_decide(&isa));
 #ifndef ECH_KERNEL_CPU
     /* The definition runs on one thread, and so must the library that multiplies for it. */
     threads = 1;

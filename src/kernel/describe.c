@@ -14,10 +14,13 @@
 const char *ech_kernels_describe(void)
 {
     static _Thread_local char text[160];
+    ech_isa isa = ECH_ISA_PORTABLE;
+    bool decided = ech_isa_decide(&isa) == ECH_OK;
+    ECH_ASSERT(decided);
 #ifdef ECH_KERNEL_CPU
     const dnnl_version_t *version = dnnl_version();
-    snprintf(text, sizeof text, "fp32 by oneDNN %d.%d.%d (%s), fp64 by OpenBLAS (%s)",
-             version->major, version->minor, version->patch,
+    snprintf(text, sizeof text, "%s, fp32 products by oneDNN %d.%d.%d (%s), fp64 by OpenBLAS (%s)",
+             ech_isa_name(isa), version->major, version->minor, version->patch,
              dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa()), openblas_get_corename());
 #else
     snprintf(text, sizeof text, "reference kernels on one thread, fp64 products by OpenBLAS (%s)",

@@ -22,6 +22,7 @@
 
 #include "base/random.h"
 #include "base/status.h"
+#include "kernel/isa.h"
 #include "kernel/rope.h"
 #include "tensor/tensor.h"
 
@@ -140,12 +141,17 @@ typedef struct ech_kernels {
 
 /* The definition, for fp32 and fp64; NULL for other types. */
 const ech_kernels *ech_kernels_ref(ech_dtype dtype);
-/* ref overridden by what this build and this machine have. NULL for other types. */
+/* ref overridden by what this build has for an instruction set. NULL for other types, and where this
+ * machine lacks the set. For tests and benches; oneDNN is held down by ech_isa_decide alone. */
+const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype);
+/* Those of the process's instruction set. NULL for other types, and where ech_isa_decide fails: it has
+ * logged why. */
 const ech_kernels *ech_kernels_fast(ech_dtype dtype);
 
 const char *ech_op_name(ech_op op);
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims);
-/* One line for logs: libraries and instruction sets in use. Valid until this thread's next call. */
+/* One line for logs: libraries and instruction sets in use, which ech_isa_decide has decided. Valid until
+ * this thread's next call. */
 const char *ech_kernels_describe(void);
 
 /* Norms are summed over blocks of this many elements of what a rank has of a tensor. */

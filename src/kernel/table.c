@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One table of kernels per type: the definition, and the definition overridden by what is fast.
+ * One table of kernels per type: the definition, and per instruction set the definition overridden by
+ * what is fast.
  */
 
 #include "kernel/kernel.h"
 #include "kernel/ref/rows.h"
-#ifdef ECH_KERNEL_CPU
-#include "kernel/cpu/rows.h"
-#endif
-
-#define REF_SCRATCH(op) [ECH_OP_##op] = ech_ref_scratch_##op
-#define REF_SCRATCHES                                                                              \
-    REF_SCRATCH(bias_backward), REF_SCRATCH(layernorm_backward), REF_SCRATCH(rmsnorm_backward),    \
-        REF_SCRATCH(attention_forward), REF_SCRATCH(attention_backward)
 
 static const ech_kernels ref_f32 = {
     .name = "ref",
@@ -20,7 +13,7 @@ static const ech_kernels ref_f32 = {
 #define X(op, arguments, scratch_dims) .op = ech_ref_##op##_f32,
 #include "kernel/kernel.def"
 #undef X
-    .scratch = {REF_SCRATCHES},
+    .scratch = {ECH_REF_SCRATCHES},
 };
 
 static const ech_kernels ref_f64 = {
@@ -29,25 +22,22 @@ static const ech_kernels ref_f64 = {
 #define X(op, arguments, scratch_dims) .op = ech_ref_##op##_f64,
 #include "kernel/kernel.def"
 #undef X
-    .scratch = {REF_SCRATCHES},
+    .scratch = {ECH_REF_SCRATCHES},
 };
 
 #ifdef ECH_KERNEL_CPU
-/* All of ref first; rows of cpu/rows.def then replace theirs, as initializers may in C. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Woverride-init"
-static const ech_kernels cpu_f32 = {
-    .name = "cpu",
-    .dtype = ECH_F32,
-#define X(op, arguments, scratch_dims) .op = ech_ref_##op##_f32,
-#include "kernel/kernel.def"
-#undef X
-    .scratch = {REF_SCRATCHES},
-#define X(op, scratch_function) .op = ech_cpu_##op, .scratch[ECH_OP_##op] = scratch_function,
-#include "kernel/cpu/rows.def"
-#undef X
+/* Each instruction set's table, which is compiled with its functions (cpu/table.c). */
+extern const ech_kernels ech_cpu_kernels_portable;
+#ifdef ECH_KERNEL_X86
+extern const ech_kernels ech_cpu_kernels_avx2, ech_cpu_kernels_avx512;
+#endif
+static const ech_kernels *const fast_f32[ECH_ISAS] = {
+    [ECH_ISA_PORTABLE] = &ech_cpu_kernels_portable,
+#ifdef ECH_KERNEL_X86
+    [ECH_ISA_AVX2] = &ech_cpu_kernels_avx2,
+    [ECH_ISA_AVX512] = &ech_cpu_kernels_avx512,
+#endif
 };
-#pragma GCC diagnostic pop
 #endif
 
 const ech_kernels *ech_kernels_ref(ech_dtype dtype)
@@ -55,12 +45,19 @@ const ech_kernels *ech_kernels_ref(ech_dtype dtype)
     return dtype == ECH_F32 ? &ref_f32 : dtype == ECH_F64 ? &ref_f64 : NULL;
 }
 
-const ech_kernels *ech_kernels_fast(ech_dtype dtype)
+const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)
 {
+    if (!ech_isa_works(isa)) return NULL;
 #ifdef ECH_KERNEL_CPU
-    if (dtype == ECH_F32) return &cpu_f32;
+    if (dtype == ECH_F32) return fast_f32[isa];
 #endif
     return ech_kernels_ref(dtype);
+}
+
+const ech_kernels *ech_kernels_fast(ech_dtype dtype)
+{
+    ech_isa isa;
+    return ech_isa_decide(&isa) == ECH_OK ? ech_kernels_of(isa, dtype) : NULL;
 }
 
 const char *ech_op_name(ech_op op)

@@ -25,7 +25,7 @@ ECH_CLONES static void gelu_chunk(int64_t n, const float *x, float *y)
     }
 }
 
-void ech_cpu_gelu_forward(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+void ECH_CPU(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
     ECH_LIKE(x, y);
     const float *in = x->data;
@@ -49,8 +49,8 @@ ECH_CLONES static void gelu_backward_chunk(int64_t n, const float *dy, const flo
     }
 }
 
-void ech_cpu_gelu_backward(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
-                           const ech_tensor *dx)
+void ECH_CPU(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
+                            const ech_tensor *dx)
 {
     ECH_LIKE(x, dy);
     ECH_LIKE(x, dx);
@@ -68,8 +68,8 @@ ECH_CLONES static void swiglu_chunk(int64_t n, const float *gate, const float *u
     for (int64_t i = 0; i < n; i++) y[i] = gate[i] * ech_sigmoid(gate[i]) * up[i];
 }
 
-void ech_cpu_swiglu_forward(ech_kernel_context *context, const ech_tensor *gate,
-                            const ech_tensor *up, const ech_tensor *y)
+void ECH_CPU(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,
+                             const ech_tensor *up, const ech_tensor *y)
 {
     ECH_LIKE(gate, up);
     ECH_LIKE(gate, y);
@@ -95,9 +95,9 @@ ECH_CLONES static void swiglu_backward_chunk(int64_t n, const float *dy, const f
     }
 }
 
-void ech_cpu_swiglu_backward(ech_kernel_context *context, const ech_tensor *dy,
-                             const ech_tensor *gate, const ech_tensor *up, const ech_tensor *dgate,
-                             const ech_tensor *dup)
+void ECH_CPU(swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                              const ech_tensor *gate, const ech_tensor *up, const ech_tensor *dgate,
+                              const ech_tensor *dup)
 {
     ECH_LIKE(gate, dy);
     ECH_LIKE(gate, up);

@@ -223,12 +223,12 @@ ECH_CLONES static void add_parts(const ech_attention *at, const gradients *from,
     write_queries(at, from, b, h, tile, sum);
 }
 
-void ech_cpu_attention_backward(ech_kernel_context *context, const ech_tensor *dout,
-                                const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
-                                const ech_tensor *out, const ech_tensor *lse, double scale,
-                                const ech_attention_place *place, const ech_tensor *starts,
-                                const ech_dropout *dropout, bool add_q, bool add_kv,
-                                const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
+void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *dout,
+                                 const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
+                                 const ech_tensor *out, const ech_tensor *lse, double scale,
+                                 const ech_attention_place *place, const ech_tensor *starts,
+                                 const ech_dropout *dropout, bool add_q, bool add_kv,
+                                 const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
 {
     ech_attention at = ech_attention_check(q, k, v, scale, place, starts, dropout);
     ECH_SHAPE(dout, ECH_F32, at.B, at.Tq, at.H, at.D);
@@ -241,7 +241,7 @@ void ech_cpu_attention_backward(ech_kernel_context *context, const ech_tensor *d
     int64_t dims[] = {at.B, at.Tq, at.Tk, at.H, at.G, at.D};
     int64_t room = workspace_floats(at.Tq, at.Tk, at.D);
     float *memory =
-        ech_scratch(context, ech_cpu_scratch_attention_backward(ECH_F32, threads, dims));
+        ech_scratch(context, ECH_CPU(scratch_attention_backward)(ECH_F32, threads, dims));
     at.parts = parts_of(at.B * at.G, at.Tk);
     gradients from = {dout, out, lse, dq, dk, dv, add_q, add_kv, memory + threads * room};
 #pragma omp parallel num_threads(threads)
@@ -259,7 +259,7 @@ void ech_cpu_attention_backward(ech_kernel_context *context, const ech_tensor *d
 }
 
 /* dims: B, Tq, Tk, H, G, D. */
-size_t ech_cpu_scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims)
+size_t ECH_CPU(scratch_attention_backward)(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype;
     int64_t B = dims[0], Tq = dims[1], Tk = dims[2], H = dims[3], G = dims[4], D = dims[5];

@@ -171,11 +171,11 @@ ECH_CLONES static void forward_unit(const ech_attention *at, const workspace *w,
         }
 }
 
-void ech_cpu_attention_forward(ech_kernel_context *context, const ech_tensor *q,
-                               const ech_tensor *k, const ech_tensor *v, double scale,
-                               const ech_attention_place *place, const ech_tensor *starts,
-                               const ech_dropout *dropout, bool merge, const ech_tensor *out,
-                               const ech_tensor *lse)
+void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q,
+                                const ech_tensor *k, const ech_tensor *v, double scale,
+                                const ech_attention_place *place, const ech_tensor *starts,
+                                const ech_dropout *dropout, bool merge, const ech_tensor *out,
+                                const ech_tensor *lse)
 {
     ech_attention at = ech_attention_check(q, k, v, scale, place, starts, dropout);
     ECH_SHAPE(out, ECH_F32, at.B, at.Tq, at.H, at.D);
@@ -196,7 +196,7 @@ void ech_cpu_attention_forward(ech_kernel_context *context, const ech_tensor *q,
 }
 
 /* dims: B, Tq, Tk, H, G, D. */
-size_t ech_cpu_scratch_attention_forward(ech_dtype dtype, int threads, const int64_t *dims)
+size_t ECH_CPU(scratch_attention_forward)(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype;
     return (size_t)(threads * workspace_floats(dims[2], dims[5])) * sizeof(float);

@@ -21,8 +21,8 @@ ECH_CLONES static void sum_columns(int64_t R, int64_t stride, int64_t n, const f
     for (int64_t j = 0; j < n; j++) sums[j] = (float)sum[j];
 }
 
-void ech_cpu_bias_backward(ech_kernel_context *context, const ech_tensor *dy, bool accumulate,
-                           const ech_tensor *dbias)
+void ECH_CPU(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, bool accumulate,
+                            const ech_tensor *dbias)
 {
     int64_t R = dy->shape[0], N = dy->shape[1];
     ECH_SHAPE_STRIDED(dy, ECH_F32, R, N);
@@ -67,9 +67,9 @@ ECH_CLONES static void add_positions(const ech_tensor *dy, const ech_rows *rows,
     }
 }
 
-void ech_cpu_position_backward(ech_kernel_context *context, const ech_tensor *dy,
-                               const ech_rows *rows, const ech_tensor *starts, bool accumulate,
-                               const ech_tensor *dtable)
+void ECH_CPU(position_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                const ech_rows *rows, const ech_tensor *starts, bool accumulate,
+                                const ech_tensor *dtable)
 {
     int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
     ECH_SHAPE(dy, ECH_F32, R, C);
@@ -99,9 +99,9 @@ ECH_CLONES static void add_rows(int64_t R, int64_t C, int64_t first, int64_t n, 
     }
 }
 
-void ech_cpu_embedding_backward(ech_kernel_context *context, const ech_tensor *dy,
-                                const ech_tensor *ids, int64_t first_id, bool accumulate,
-                                const ech_tensor *dtable)
+void ECH_CPU(embedding_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                 const ech_tensor *ids, int64_t first_id, bool accumulate,
+                                 const ech_tensor *dtable)
 {
     int64_t V = dtable->shape[0], C = dtable->shape[1], R = ids->shape[0];
     ECH_SHAPE(dy, ECH_F32, R, C);

@@ -14,8 +14,8 @@ ECH_CLONES static void add_chunk(int64_t n, const float *a, const float *b, floa
     for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
-void ech_cpu_add(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
-                 const ech_tensor *y)
+void ECH_CPU(add)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                  const ech_tensor *y)
 {
     ECH_LIKE(a, b);
     ECH_LIKE(a, y);
@@ -64,8 +64,8 @@ static void dropout_rows(const ech_dropout *dropout, const ech_rows *rows, int64
     }
 }
 
-void ech_cpu_dropout(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
-                     const ech_rows *rows, const ech_tensor *y)
+void ECH_CPU(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
+                      const ech_rows *rows, const ech_tensor *y)
 {
     int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPE(x, ECH_F32, R, C);
@@ -83,7 +83,7 @@ void ech_cpu_dropout(ech_kernel_context *context, const ech_tensor *x, const ech
         dropout_rows(dropout, rows, C, r, R - r < chunk ? R - r : chunk, x->data, y->data);
 }
 
-void ech_cpu_copy(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+void ECH_CPU(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
     ECH_SHAPE_STRIDED(x, ECH_F32, B, T, H, D);
@@ -113,8 +113,8 @@ static void fill_normal_chunk(ech_random_key key, uint64_t first, int64_t n, dou
     }
 }
 
-void ech_cpu_fill_normal(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
-                         int64_t first_element, double mean, double std)
+void ECH_CPU(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
+                          int64_t first_element, double mean, double std)
 {
     ECH_LIKE(x, x);
     ECH_ASSERT(x->dtype == ECH_F32 && first_element >= 0);
@@ -125,8 +125,8 @@ void ech_cpu_fill_normal(ech_kernel_context *context, const ech_tensor *x, ech_r
                           mean, std, (float *)x->data + i);
 }
 
-void ech_cpu_embedding_forward(ech_kernel_context *context, const ech_tensor *table,
-                               const ech_tensor *ids, int64_t first_id, const ech_tensor *y)
+void ECH_CPU(embedding_forward)(ech_kernel_context *context, const ech_tensor *table,
+                                const ech_tensor *ids, int64_t first_id, const ech_tensor *y)
 {
     int64_t V = table->shape[0], C = table->shape[1], R = ids->shape[0];
     ECH_SHAPE(table, ECH_F32, V, C);
@@ -143,9 +143,9 @@ void ech_cpu_embedding_forward(ech_kernel_context *context, const ech_tensor *ta
     }
 }
 
-void ech_cpu_position_forward(ech_kernel_context *context, const ech_tensor *x,
-                              const ech_tensor *table, const ech_rows *rows,
-                              const ech_tensor *starts, const ech_tensor *y)
+void ECH_CPU(position_forward)(ech_kernel_context *context, const ech_tensor *x,
+                               const ech_tensor *table, const ech_rows *rows,
+                               const ech_tensor *starts, const ech_tensor *y)
 {
     int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
     ECH_SHAPE(x, ECH_F32, R, C);

@@ -41,8 +41,8 @@ ECH_CLONES static void scaled_exp(int64_t V, float *logits, float max, float fac
     for (int64_t v = 0; v < V; v++) logits[v] = ech_exp(logits[v] - max) * factor;
 }
 
-void ech_cpu_loss_statistics(ech_kernel_context *context, const ech_tensor *logits,
-                             const ech_tensor *targets, int64_t first_id, const ech_tensor *stats)
+void ECH_CPU(loss_statistics)(ech_kernel_context *context, const ech_tensor *logits,
+                              const ech_tensor *targets, int64_t first_id, const ech_tensor *stats)
 {
     int64_t R = logits->shape[0], n = logits->shape[1];
     ECH_SHAPE_STRIDED(logits, ECH_F32, R, n);
@@ -72,10 +72,10 @@ static void row_gradient(int64_t n, float *logits, int64_t target, const double 
     if (mine) logits[target] = (float)((probability - 1) * factor);
 }
 
-void ech_cpu_loss_gradient(ech_kernel_context *context, const ech_tensor *logits,
-                           const ech_tensor *targets, const ech_tensor *weights, int64_t first_id,
-                           const ech_tensor *stats, const ech_tensor *scale, bool gradient,
-                           const ech_tensor *sums)
+void ECH_CPU(loss_gradient)(ech_kernel_context *context, const ech_tensor *logits,
+                            const ech_tensor *targets, const ech_tensor *weights, int64_t first_id,
+                            const ech_tensor *stats, const ech_tensor *scale, bool gradient,
+                            const ech_tensor *sums)
 {
     int64_t R = logits->shape[0], n = logits->shape[1];
     ECH_SHAPE_STRIDED(logits, ECH_F32, R, n);

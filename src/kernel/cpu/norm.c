@@ -28,9 +28,9 @@ ECH_CLONES static void layernorm_row(int64_t C, const float *x, const float *gai
     *rstd = s;
 }
 
-void ech_cpu_layernorm_forward(ech_kernel_context *context, const ech_tensor *x,
-                               const ech_tensor *gain, const ech_tensor *bias, double eps,
-                               const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
+void ECH_CPU(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x,
+                                const ech_tensor *gain, const ech_tensor *bias, double eps,
+                                const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
 {
     int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPE(x, ECH_F32, R, C);
@@ -94,10 +94,11 @@ ECH_CLONES static void layernorm_columns(int64_t R, int64_t C, int64_t first, in
     }
 }
 
-void ech_cpu_layernorm_backward(ech_kernel_context *context, const ech_tensor *dy,
-                                const ech_tensor *x, const ech_tensor *gain, const ech_tensor *mean,
-                                const ech_tensor *rstd, const ech_tensor *add, const ech_tensor *dx,
-                                bool accumulate, const ech_tensor *dgain, const ech_tensor *dbias)
+void ECH_CPU(layernorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                 const ech_tensor *x, const ech_tensor *gain,
+                                 const ech_tensor *mean, const ech_tensor *rstd,
+                                 const ech_tensor *add, const ech_tensor *dx, bool accumulate,
+                                 const ech_tensor *dgain, const ech_tensor *dbias)
 {
     int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPE(dy, ECH_F32, R, C);
@@ -135,9 +136,9 @@ ECH_CLONES static void rmsnorm_row(int64_t C, const float *x, const float *gain,
     *rstd = s;
 }
 
-void ech_cpu_rmsnorm_forward(ech_kernel_context *context, const ech_tensor *x,
-                             const ech_tensor *gain, double eps, const ech_tensor *y,
-                             const ech_tensor *rstd)
+void ECH_CPU(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
+                              const ech_tensor *gain, double eps, const ech_tensor *y,
+                              const ech_tensor *rstd)
 {
     int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPE(x, ECH_F32, R, C);
@@ -182,10 +183,10 @@ ECH_CLONES static void rmsnorm_columns(int64_t R, int64_t C, int64_t first, int6
     for (int64_t j = 0; j < n; j++) dgain[first + j] = (float)sum[j];
 }
 
-void ech_cpu_rmsnorm_backward(ech_kernel_context *context, const ech_tensor *dy,
-                              const ech_tensor *x, const ech_tensor *gain, const ech_tensor *rstd,
-                              const ech_tensor *add, const ech_tensor *dx, bool accumulate,
-                              const ech_tensor *dgain)
+void ECH_CPU(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                               const ech_tensor *x, const ech_tensor *gain, const ech_tensor *rstd,
+                               const ech_tensor *add, const ech_tensor *dx, bool accumulate,
+                               const ech_tensor *dgain)
 {
     int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPE(dy, ECH_F32, R, C);

@@ -97,9 +97,9 @@ static stretch make_stretch(int64_t token, int64_t position, int64_t count)
     return (stretch){token, position, count, blocks};
 }
 
-void ech_cpu_rotary(ech_kernel_context *context, const ech_tensor *x, const double *frequency,
-                    const ech_rows *rows, const ech_tensor *starts, bool inverse,
-                    const ech_tensor *y)
+void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const double *frequency,
+                     const ech_rows *rows, const ech_tensor *starts, bool inverse,
+                     const ech_tensor *y)
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
     ECH_SHAPE_STRIDED(x, ECH_F32, B, T, H, D);
@@ -129,7 +129,7 @@ void ech_cpu_rotary(ech_kernel_context *context, const ech_tensor *x, const doub
 }
 
 /* dims: T, D. Steps of the angles, and cosines and sines of each thread. */
-size_t ech_cpu_scratch_rotary(ech_dtype dtype, int threads, const int64_t *dims)
+size_t ECH_CPU(scratch_rotary)(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype;
     return (size_t)((2 + 2 * threads) * (dims[1] / 2)) * sizeof(double);

@@ -1,20 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fast fp32 functions for CPUs, ech_cpu_NAME, as rows.def lists them, and their scratch needs.
+ * The fast fp32 functions for CPUs, as rows.def lists them, and their scratch needs. Files with loops
+ * are compiled once per instruction set, with ECH_ISA its name: ECH_CPU(add) is ech_cpu_add_avx2. Their
+ * functions run on machines of that set alone, so nothing that they share with other objects may be
+ * compiled with them: what headers bring in is static inline.
  */
 #ifndef ECH_KERNEL_CPU_ROWS_H
 #define ECH_KERNEL_CPU_ROWS_H
 
 #include "kernel/kernel.h"
 
+#define ECH_CPU_JOIN(name, isa)   ech_cpu_##name##_##isa
+#define ECH_CPU_EXPAND(name, isa) ECH_CPU_JOIN(name, isa)
+#define ECH_CPU(name)             ECH_CPU_EXPAND(name, ECH_ISA)
+
+/* Compiled once: the library's products. */
+void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
+                    const ech_tensor *b, bool b_transposed, const ech_tensor *bias, bool accumulate,
+                    const ech_tensor *c);
+size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims);
+
+#ifdef ECH_ISA
+extern const ech_kernels ECH_CPU(kernels);
+
 #define X(name, arguments, scratch_dims)                                                           \
-    void ech_cpu_##name(ech_kernel_context *context, ECH_UNPACK arguments);
+    void ECH_CPU(name)(ech_kernel_context * context, ECH_UNPACK arguments);
 #include "kernel/kernel.def"
 #undef X
 
-size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims);
-size_t ech_cpu_scratch_rotary(ech_dtype dtype, int threads, const int64_t *dims);
-size_t ech_cpu_scratch_attention_forward(ech_dtype dtype, int threads, const int64_t *dims);
-size_t ech_cpu_scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ECH_CPU(scratch_rotary)(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ECH_CPU(scratch_attention_forward)(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ECH_CPU(scratch_attention_backward)(ech_dtype dtype, int threads, const int64_t *dims);
+#endif
 
 #endif

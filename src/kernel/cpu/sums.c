@@ -20,7 +20,7 @@ ECH_CLONES static double block_square_sum(int64_t n, const float *x)
     return sum;
 }
 
-void ech_cpu_square_sums(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *sums)
+void ECH_CPU(square_sums)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *sums)
 {
     int64_t n = ech_tensor_count(x), blocks = (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
     ECH_LIKE(x, x);
@@ -46,7 +46,7 @@ ECH_CLONES static bool all_finite(int64_t n, const float *x)
     return largest < 0x7f800000u;
 }
 
-void ech_cpu_find_nonfinite(ech_kernel_context *context, const ech_tensor *x, int64_t *first)
+void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, int64_t *first)
 {
     ECH_LIKE(x, x);
     ECH_ASSERT(x->dtype == ECH_F32);

@@ -26,9 +26,9 @@ ECH_CLONES static void adamw_chunk(int64_t n, adamw_factors f, float *p, const f
     }
 }
 
-void ech_cpu_adamw(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
-                   const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
-                   const ech_update *update)
+void ECH_CPU(adamw)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
+                    const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
+                    const ech_update *update)
 {
     ECH_LIKE(param, grad);
     ECH_LIKE(param, exp_avg);
@@ -80,8 +80,8 @@ ECH_CLONES static void momentum_chunk(int64_t n, sgd_factors f, float *p, const 
     }
 }
 
-void ech_cpu_sgd(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
-                 const ech_tensor *momentum, const ech_update *update)
+void ECH_CPU(sgd)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
+                  const ech_tensor *momentum, const ech_update *update)
 {
     ECH_LIKE(param, grad);
     if (momentum) ECH_LIKE(param, momentum);

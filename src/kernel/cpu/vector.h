@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the fast fp32 loops share: clones for the machine's vector width, an exponential that
- * vectorizes, and how work is cut into chunks.
+ * What the fast fp32 loops share: an exponential that vectorizes, and how work is cut into chunks.
  */
 #ifndef ECH_KERNEL_CPU_VECTOR_H
 #define ECH_KERNEL_CPU_VECTOR_H
@@ -9,16 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A function compiled for AVX-512, for AVX2 and for any x86-64; the loader takes the best that the
- * machine has. It holds the vector loop and is called from inside a parallel region, since the
- * outlined body of a region is no clone. Other compilers and machines get the plain function. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define ECH_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
+/* Gone: every file is compiled once per instruction set. */
 #define ECH_CLONES
-#endif
 
-/* Helpers of clones are inlined into them, or they would not be compiled for their machine. */
+/* Helpers of the loops, part of them at every optimization level. */
 #define ECH_INLINE static inline __attribute__((always_inline))
 
 /* Elements of one chunk of element-wise work; below one chunk a region is not worth its start. */

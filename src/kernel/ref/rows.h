@@ -20,4 +20,11 @@ size_t ech_ref_scratch_rmsnorm_backward(ech_dtype dtype, int threads, const int6
 size_t ech_ref_scratch_attention_forward(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ech_ref_scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims);
 
+/* The initializers of a table's scratch functions. */
+#define ECH_REF_SCRATCH(op) [ECH_OP_##op] = ech_ref_scratch_##op
+#define ECH_REF_SCRATCHES                                                                          \
+    ECH_REF_SCRATCH(bias_backward), ECH_REF_SCRATCH(layernorm_backward),                           \
+        ECH_REF_SCRATCH(rmsnorm_backward), ECH_REF_SCRATCH(attention_forward),                     \
+        ECH_REF_SCRATCH(attention_backward)
+
 #endif

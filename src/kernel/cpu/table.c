@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * This instruction set's table: all of ref first; rows.def then replaces its rows, as initializers may
+ * in C.
+ */
+#include "kernel/cpu/rows.h"
+#include "kernel/ref/rows.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
+const ech_kernels ECH_CPU(kernels) = {
+    .name = "cpu",
+    .dtype = ECH_F32,
+#define X(op, arguments, scratch_dims) .op = ech_ref_##op##_f32,
+#include "kernel/kernel.def"
+#undef X
+    .scratch = {ECH_REF_SCRATCHES},
+#define X(op, function, scratch_function) .op = function, .scratch[ECH_OP_##op] = scratch_function,
+#include "kernel/cpu/rows.def"
+#undef X
+};
+#pragma GCC diagnostic pop

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the machine has, and what the user lets it use.
+ */
+#include "kernel/isa.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef ECH_KERNEL_X86
+#include <cpuid.h>
+#endif
+#ifdef ECH_KERNEL_CPU
+#include <oneapi/dnnl/dnnl.h>
+#endif
+
+static const char *const names[ECH_ISAS] = {
+#define X(constant, name) #name,
+#include "kernel/isa.def"
+#undef X
+};
+
+const char *ech_isa_name(ech_isa isa)
+{
+    ECH_ASSERT(isa < ECH_ISAS);
+    return names[isa];
+}
+
+#ifdef ECH_KERNEL_X86
+/* F16C, MOVBE and LZCNT, which x86-64-v3 has and not every compiler's builtin knows. */
+static bool has_small_ones(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C) || !(c & bit_MOVBE)) return false;
+    return __get_cpuid(0x80000001, &a, &b, &c, &d) && c & bit_LZCNT;
+}
+
+/* The builtin also asks whether the operating system keeps the registers. */
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && has_small_ones();
+}
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+bool ech_isa_works(ech_isa isa)
+{
+    switch (isa) {
+    case ECH_ISA_PORTABLE:
+        return true;
+#ifdef ECH_KERNEL_X86
+    case ECH_ISA_AVX2:
+        return has_avx2();
+    case ECH_ISA_AVX512:
+        return has_avx512();
+#endif
+    default:
+        return false;
+    }
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static ech_isa decided;
+static char refused[256]; /* why nothing is decided; empty: something is */
+
+static ech_isa best(void)
+{
+    ech_isa isa = (ech_isa)(ECH_ISAS - 1);
+    while (!ech_isa_works(isa)) isa--; /* portable works */
+    return isa;
+}
+
+/* "portable, avx2": those that work. */
+static void list_works(size_t size, char *text)
+{
+    size_t used = 0;
+    for (ech_isa isa = 0; isa < ECH_ISAS; isa++)
+        if (ech_isa_works(isa) && used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", isa ? ", " : "", names[isa]);
+}
+
+static void refuse(const char *wanted, const char *what)
+{
+    char works[64];
+    list_works(sizeof works, works);
+    snprintf(refused, sizeof refused,
+             "ECHELON_ISA=%.40s: %s; unset it to get the best, or say one of: %s", wanted, what,
+             works);
+}
+
+static void follow(const char *wanted)
+{
+    for (decided = 0; decided < ECH_ISAS; decided++)
+        if (strcmp(wanted, names[decided]) == 0) break;
+    if (decided == ECH_ISAS)
+        refuse(wanted, "no such instruction set");
+    else if (!ech_isa_works(decided))
+        refuse(wanted, "this machine or this build does not have it");
+}
+
+/* Before the library's first product, which fixes what it uses. */
+static void hold_library_down(void)
+{
+#ifdef ECH_KERNEL_X86
+    static const dnnl_cpu_isa_t most[] = {
+        [ECH_ISA_PORTABLE] = dnnl_cpu_isa_sse41, [ECH_ISA_AVX2] = dnnl_cpu_isa_avx2};
+    if (decided == ECH_ISA_AVX512 || dnnl_set_max_cpu_isa(most[decided]) == dnnl_success) return;
+    snprintf(refused, sizeof refused,
+             "instruction set %s: oneDNN was built without dnnl_set_max_cpu_isa or is in use "
+             "already, so it cannot be held down to it",
+             names[decided]);
+#endif
+}
+
+static void decide(void)
+{
+    const char *wanted = getenv("ECHELON_ISA");
+    if (wanted && *wanted)
+        follow(wanted);
+    else
+        decided = best();
+    if (!*refused) hold_library_down();
+}
+
+ech_status ech_isa_decide(ech_isa *out)
+{
+    pthread_once(&once, decide);
+    if (*refused) ECH_FAIL(ECH_EUSAGE, "%s", refused);
+    *out = decided;
+    return ECH_OK;
+}
