@@ -22,9 +22,12 @@ except ImportError as error:
 VOCABULARY = 257  # of shapes that do not say vocab_size
 # glibc returns large blocks to the system at every free otherwise, and gets them back page by page.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
+# Of the variables that programs are started with: both sides wait as they were built to.
+UNSET = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 # A shape is what a run file says of the model, and besides:
 NOT_THE_MODEL = ("length", "batch")
-
+# Words before every program that is timed; see parser().
+start_with = []
 
 
 def vocabulary(shape):
@@ -103,7 +106,8 @@ class Part(nn.Module):
             assert begins and ends, "parts of their own share no table"
             self.head.weight = self.tokens.weight
 
-    def forward(self, x):
+    def hidden(self, x):
+        """All but the head."""
         if self.tokens is not None:
             x = self.tokens(x)
         if self.positions is not None:
@@ -111,17 +115,33 @@ class Part(nn.Module):
         for first, attention, second, mlp in self.layers:
             x = x + attention(first(x))
             x = x + mlp(second(x))
-        return x if self.head is None else self.head(self.norm(x))
+        return x if self.norm is None else self.norm(x)
+
+    def forward(self, x):
+        x = self.hidden(x)
+        return x if self.head is None else self.head(x)
 
 
 class Model(Part):
-    """The whole: loss of (tokens, targets)."""
+    """The whole: loss of (tokens, targets). With `rows`, by PyTorch's linear_cross_entropy, which has
+    the logits of so many tokens at a time."""
 
-    def __init__(self, shape):
+    def __init__(self, shape, rows=0):
         super().__init__(shape, 0, shape["num_hidden_layers"])
+        self.pieces = rows and nn.LinearCrossEntropyOptions(batch_chunk_size=rows,
+                                                            chunking_method=None)
 
     def forward(self, tokens, targets):
-        return mean_loss(super().forward(tokens), targets)
+        if not self.pieces:
+            return mean_loss(super().forward(tokens), targets)
+        return functional.linear_cross_entropy(
+            self.hidden(tokens).flatten(0, 1), self.head.weight, targets.flatten(),
+            options=self.pieces)
+
+
+def joins_head_and_loss():
+    """Whether this PyTorch does."""
+    return hasattr(nn, "LinearCrossEntropyOptions")
 
 
 def mean_loss(logits, targets):
@@ -145,22 +165,35 @@ def meet(job, rank, ranks):
                                          world_size=ranks, rank=rank)
 
 
+def run_together(commands):
+    """Starts [(words, variables of the environment), ...] at once, as one program behind start_with.
+    Returns what each printed: [(stdout, stderr), ...]."""
+    for name in UNSET:
+        os.environ.pop(name, None)
+    script = pathlib.Path(__file__).with_name("together.py")
+    words = json.dumps([[list(map(str, words)), variables] for words, variables in commands])
+    done = subprocess.run([*start_with, sys.executable, script, words], stdout=subprocess.PIPE,
+                          text=True, check=True)
+    answers = json.loads(done.stdout.splitlines()[-1])
+    if any(code for code, _, _ in answers):
+        raise RuntimeError("\n".join(f"{commands[i][0]} ended with {code}: {(out + err)[-4000:]}"
+                                     for i, (code, out, err) in enumerate(answers)))
+    return [(out, err) for _, out, err in answers]
+
+
 def run_torch(script, ranks, threads, job, folder):
     """Starts `script --rank JSON` once a rank, each on cores of its own. The JSON is the job with
-    "rank" and "meeting". Returns what rank 0 printed as its last line, parsed."""
+    "rank" and "meeting"; its "variables" are set in the environment, besides those that all have.
+    Returns what rank 0 printed as its last line, parsed."""
     meeting = folder / f"meeting-{time.monotonic_ns()}"
-    running = []
+    commands = []
     for rank in range(ranks):
         words = json.dumps(job | dict(rank=rank, meeting=str(meeting)))
         cores = f"{rank * threads}-{(rank + 1) * threads - 1}"
-        running.append(subprocess.Popen(
-            ["taskset", "-c", cores, sys.executable, script, "--rank", words],
-            env=os.environ | MALLOC | {"OMP_NUM_THREADS": str(threads)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    answers = [process.communicate() for process in running]
-    if any(process.returncode for process in running):
-        raise RuntimeError("PyTorch: " + "".join(errors for _, errors in answers)[-4000:])
-    return json.loads(answers[0][0].splitlines()[-1])
+        variables = {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "true"}
+        commands.append((["taskset", "-c", cores, sys.executable, script, "--rank", words],
+                         variables | job.get("variables", MALLOC)))
+    return json.loads(run_together(commands)[0][0].splitlines()[-1])
 
 
 def shape_keys(shape, folder):
@@ -168,21 +201,21 @@ def shape_keys(shape, folder):
     keys = [f"model.{key}={str(value).lower()}" for key, value in shape.items()
             if key not in NOT_THE_MODEL and key != "vocab_size"]
     keys.append(f"model.vocab_size={vocabulary(shape)}")
-    return keys + [f"data.sequence_length={shape['length']}", f"data.train={folder}/{vocabulary(shape)}.bin",
+    return keys + [f"data.sequence_length={shape['length']}", f"data.train={token_file(shape, folder)}",
                    "optimizer.learning_rate=1e-3", "training.check_every=0"]
 
 
-def call_echelon(program, command, ranks, threads, keys, folder):
-    """Runs a command on the run file of the folder, on as many cores as threads. Returns what it
-    printed: (stdout, stderr)."""
+def echelon_words(program, command, keys, folder, cores="0"):
+    """The words that run a command on the run file of the folder, on these cores."""
     (folder / "run.yaml").write_text("log: {every: 1000}\n")
-    words = ["taskset", "-c", f"0-{ranks * threads - 1}", program, command[0],
-             folder / "run.yaml", *command[1:], "--ranks", str(ranks),
-             f"parallel.threads={threads}", *keys]
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"Echelon: {command[0]}: {done.stderr}")
-    return done.stdout, done.stderr
+    return ["taskset", "-c", cores, program, command[0], folder / "run.yaml", *command[1:], *keys]
+
+
+def call_echelon(program, command, ranks, threads, keys, folder):
+    """Runs a command on as many cores as threads. Returns what it printed: (stdout, stderr)."""
+    keys = ["--ranks", str(ranks), f"parallel.threads={threads}", *keys]
+    words = echelon_words(program, command, keys, folder, f"0-{ranks * threads - 1}")
+    return run_together([(words, {})])[0]
 
 
 def read_metrics(run):
@@ -199,10 +232,14 @@ def train_echelon(program, ranks, threads, keys, run, folder):
     return [line["step_seconds"] for line in read_metrics(run)], int(count)
 
 
+def token_file(shape, folder):
+    return folder / f"{vocabulary(shape)}.bin"
+
+
 def write_tokens(shape, folder, tokens=1 << 18):
     """Random ids of the shape's vocabulary, as nanoGPT writes them: what shape_keys names."""
     ids = numpy.random.default_rng(1).integers(vocabulary(shape), size=tokens, dtype=numpy.uint16)
-    ids.tofile(folder / f"{vocabulary(shape)}.bin")
+    ids.tofile(token_file(shape, folder))
 
 
 # ---- the command line, and figures ----
@@ -213,8 +250,16 @@ def parser(about):
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     default = pathlib.Path(__file__).resolve().parent.parent / "build/release/echelon"
     made.add_argument("--echelon", default=default, help="the program (build/release/echelon)")
+    made.add_argument("--start-with", default="", metavar="WORDS",
+                      help="before every program that is timed, as one that waits for an idle machine")
     made.add_argument("--rank", help=argparse.SUPPRESS)
     return made
+
+
+def parse(made):
+    options = made.parse_args()
+    start_with.extend(options.start_with.split())
+    return options
 
 
 def spread(seconds):

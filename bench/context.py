@@ -110,7 +110,7 @@ def main():
     parser.add_argument("--warmup", type=int, default=1, help="steps before these (1)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each (3)")
     parser.add_argument("--tiny", action="store_true", help="a tiny model, to see that all runs")
-    options = parser.parse_args()
+    options = common.parse(parser)
     print(f"load before: {os.getloadavg()[0]:.2f}")
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(options, pathlib.Path(scratch))

@@ -20,6 +20,7 @@
 /* Nothing of it is read or written: no list that does is run. */
 static const char run_file[] = "model:\n"
                                "  architecture: gpt2\n"
+                               "  vocab_size: 64\n"
                                "  hidden_size: 16\n"
                                "  num_hidden_layers: 1\n"
                                "  num_attention_heads: 2\n"
@@ -147,8 +148,8 @@ static ech_status run_variant(const bench *b, const variant *how)
 static ech_status open_bench(bench *b)
 {
     ECH_TRY(ech_setup_config_text(run_file, "bench", NULL, 0, &b->config));
-    ECH_TRY(ech_setup_resolve(b->config, 1, 1));
-    ECH_TRY(ech_design_create(b->config, 1, &b->design));
+    ECH_TRY(ech_setup_resolve(b->config, NULL, 1, 1));
+    ECH_TRY(ech_design_create(b->config, NULL, 1, &b->design));
     return ech_comm_open(ech_comm_find("local"), 1, b->config->parallel.deadline, &b->comm);
 }
 

@@ -252,7 +252,7 @@ def main():
     parser.add_argument("--compile", action="store_true", help="PyTorch: torch.compile")
     parser.add_argument("--no-torch", action="store_true", help="Echelon alone")
     parser.add_argument("--tiny", action="store_true", help="a tiny model, to see that all runs")
-    options = parser.parse_args()
+    options = common.parse(parser)
     if options.rank:
         torch_rank(json.loads(options.rank))
         return

@@ -213,7 +213,7 @@ class Bench:
         ranks, threads = (1, 2) if cut == "one rank" else (TENSOR, 1)
         job = dict(shape=self.shape, batch=self.options.batch, ranks=ranks, threads=threads,
                    sequence="sequence" in cut, steps=self.steps, compiled=self.options.compile,
-                   tokens=str(self.folder / "text.bin"), weights=self.weights)
+                   tokens=str(common.token_file(self.shape, self.folder)), weights=self.weights)
         return common.run_torch(__file__, ranks, threads, job, self.folder)
 
     def systems(self):
@@ -230,7 +230,8 @@ class Bench:
 
     def run(self):
         # As many samples as a step takes: every step sees all of them.
-        common.write_tokens(self.shape, self.folder, self.options.batch * self.shape["length"])
+        common.write_tokens(self.shape, self.folder,
+                            self.options.batch * self.shape["length"] + 1)
         self.weights = self.draw_weights()
         for number in range(self.options.rounds):
             for name, run in self.systems().items():
@@ -275,7 +276,7 @@ def main():
     parser.add_argument("--compile", action="store_true", help="PyTorch: torch.compile")
     parser.add_argument("--no-torch", action="store_true", help="Echelon alone")
     parser.add_argument("--tiny", action="store_true", help="a tiny model, to see that all runs")
-    options = parser.parse_args()
+    options = common.parse(parser)
     if options.rank:
         torch_rank(json.loads(options.rank))
         return

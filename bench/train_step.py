@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times one training step (forward, backward, clipping, AdamW; fp32) of Echelon and of PyTorch on
-the same models, the same cores and the same number of threads, in turns, and prints the medians.
+"""A part of speed.py: one training step (forward, backward, clipping, AdamW; fp32) on two threads,
+Echelon's against PyTorch's, on the same models and the same cores, in turns.
 
-PyTorch runs eager and under torch.compile, with fused attention, fused AdamW and large malloc
-thresholds. What Echelon took is step_seconds of its metrics.jsonl. With --ddp there are two ranks
-of one thread: Echelon's over MPI, PyTorch's DistributedDataParallel over gloo.
-
-Needs torch and numpy, and an otherwise idle machine.
+First every variant of PyTorch (torch_step.py) runs for a few steps; the fastest that is eager and the
+fastest that is compiled then take turns with Echelon. What Echelon took is step_seconds of its
+metrics.jsonl.
 """
-import json
-import os
-import pathlib
 import statistics
-import tempfile
 import time
 
 import common
-from common import nn, torch
+import report
+import torch_step
 
 SHAPES = {
     "gpt2-124m": dict(architecture="gpt2", hidden_size=768, num_hidden_layers=12,
@@ -31,100 +26,115 @@ SHAPES = {
     "gpt2-6x384": dict(architecture="gpt2", hidden_size=384, num_hidden_layers=6,
                        num_attention_heads=6, num_key_value_heads=6, intermediate_size=1536,
                        tie_word_embeddings=True, length=256, batch=8),
-    "llama-4x256": dict(architecture="llama", hidden_size=256, num_hidden_layers=4,
-                        num_attention_heads=8, num_key_value_heads=4, intermediate_size=704,
-                        tie_word_embeddings=False, length=256, batch=16),
 }
+# To see that everything runs; its times say nothing.
+TINY = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+            intermediate_size=96, length=32, batch=2)
+# PyTorch's time over Echelon's.
+WANTED = {"gpt2-124m": 1.15, "gpt2-6x384-50k": 1.5, "llama-8x512-2k": 1.3}
+THREADS = 2
 
-# ---- one run each; both return (seconds of every step, parameters) ----
-
-
-def torch_rank(job):
-    """A rank's own process: trains and, on rank 0, prints the result as JSON."""
-    shape, ranks, rank = SHAPES[job["shape"]], job["ranks"], job["rank"]
-    torch.set_num_threads(job["threads"])
-    torch.manual_seed(1)
-    model = common.Model(shape)
-    run = model
-    if ranks > 1:
-        common.meet(job, rank, ranks)
-        run = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-    run = torch.compile(run) if job["compiled"] else run
-    optimizer = common.adamw(model)
-    ids = torch.randint(common.vocabulary(shape), (shape["batch"], shape["length"] + 1))[rank::ranks]
-    seconds = []
-    for _ in range(job["warmup"] + job["steps"]):
-        start = time.perf_counter()
-        optimizer.zero_grad()
-        loss = run(ids[:, :-1], ids[:, 1:])
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        loss.item()
-        seconds.append(time.perf_counter() - start)
-    if rank == 0:
-        print(json.dumps([seconds, common.count_parameters(model)]))
+# ---- one run each ----
 
 
-def run_torch(name, ranks, threads, compiled, options, folder):
-    job = dict(shape=name, ranks=ranks, threads=threads, compiled=compiled, steps=options.steps,
-               warmup=options.warmup)
-    return common.run_torch(__file__, ranks, threads, job, folder)
+def shape_of(bench, name):
+    return SHAPES[name] | TINY if bench.quick else SHAPES[name]
 
 
-def run_echelon(name, ranks, threads, options, folder):
-    shape, run = SHAPES[name], folder / f"run-{time.monotonic_ns()}"
-    keys = common.shape_keys(shape, folder)
-    keys += [f"training.global_batch_size={shape['batch']}",
-             f"training.steps={options.warmup + options.steps}",
-             "parallel.comm=" + ("mpi" if ranks > 1 else "local")]
-    return common.train_echelon(options.echelon, ranks, threads, keys, run, folder)
+def step_keys(shape, folder, steps, micro_batches=1):
+    """Words for steps of so many micro-batches of the shape's batch."""
+    return common.shape_keys(shape, folder) + [
+        f"training.global_batch_size={shape['batch'] * micro_batches}",
+        f"training.micro_batch_size={shape['batch']}", f"training.steps={steps}",
+        "optimizer.schedule=constant", "checkpoint.every=1000000"]
+
+
+def run_echelon(bench, keys, ranks=1, threads=THREADS):
+    """Returns {"seconds", "losses", "parameters"}, as torch_step.run does."""
+    run = bench.folder / f"run-{time.monotonic_ns()}"
+    comm = "mpi" if ranks > 1 else "local"
+    seconds, count = common.train_echelon(bench.echelon, ranks, threads,
+                                          [*keys, f"parallel.comm={comm}"], run, bench.folder)
+    losses = [line["loss"] for line in common.read_metrics(run)]
+    return dict(seconds=seconds, losses=losses, parameters=count)
 
 
 # ---- the comparison ----
 
 
-def compare(name, options, folder):
-    ranks, threads = (2, 1) if options.ddp else (1, options.threads)
-    systems = {"Echelon": lambda: run_echelon(name, ranks, threads, options, folder),
-               "PyTorch eager": lambda: run_torch(name, ranks, threads, False, options, folder)}
-    if not options.no_compile:
-        systems["PyTorch compile"] = lambda: run_torch(name, ranks, threads, True, options, folder)
-    seconds, counts = {system: [] for system in systems}, set()
-    for _ in range(options.rounds):
-        for system, run in systems.items():
-            steps, count = run()
-            seconds[system] += steps[options.warmup:]
-            counts.add(count)
-    assert len(counts) == 1, f"different models: {counts} parameters"
-    tokens = SHAPES[name]["batch"] * SHAPES[name]["length"]
-    ours = statistics.median(seconds["Echelon"])
-    for system, steps in seconds.items():
-        middle = statistics.median(steps)
-        print(f"{name:12} {ranks} x {threads}  {system:16} {common.spread(steps)} "
-              f"{tokens / middle:9,.0f} {middle / ours:7.2f}", flush=True)
+class Sides:
+    """Names, how each is run, and what was seen of it."""
+
+    def __init__(self, bench, runs):
+        self.bench, self.runs = bench, runs
+        self.seconds = {name: [] for name in runs}
+        self.first_losses, self.parameters = {}, {}
+
+    def take_turns(self):
+        for _ in range(self.bench.rounds):
+            for name, run in self.runs.items():
+                seen = run()
+                self.seconds[name] += seen["seconds"][self.bench.warmup:]
+                self.first_losses.setdefault(name, seen["losses"][0])
+                self.parameters[name] = seen["parameters"]
+        self.check()
+
+    def check(self):
+        """All train a model of the same kind: before the first step every id is about as likely as
+        any other, so the losses of different random weights and ids are close."""
+        assert len(set(self.parameters.values())) == 1, f"different models: {self.parameters}"
+        losses = self.first_losses.values()
+        assert max(losses) / min(losses) < 1.05, f"different models: {self.first_losses}"
+
+    def median(self, name):
+        return statistics.median(self.seconds[name])
+
+    def show(self, tokens, first):
+        """A table; the last column is throughput of the side `first` over each."""
+        rows = [(name, common.spread(seconds), f"{tokens / self.median(name):,.0f}",
+                 f"{self.first_losses[name]:.3f}", f"{self.median(name) / self.median(first):.3f}")
+                for name, seconds in self.seconds.items()]
+        report.table(("", "ms a step [quartiles]", "tokens/s", "first loss",
+                      f"time over {first}'s"), rows)
 
 
-def main():
-    parser = common.parser(__doc__)
-    parser.add_argument("--shape", choices=SHAPES, action="append", help="only this model")
-    parser.add_argument("--ddp", action="store_true", help="two data-parallel ranks of one thread")
-    parser.add_argument("--threads", type=int, default=2, help="of the one rank otherwise (2)")
-    parser.add_argument("--steps", type=int, default=10, help="timed per round (10)")
-    parser.add_argument("--warmup", type=int, default=3, help="steps before these (3)")
-    parser.add_argument("--rounds", type=int, default=2, help="turns of each system (2)")
-    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    options = parser.parse_args()
-    if options.rank:
-        torch_rank(json.loads(options.rank))
-        return
-    print(f"PyTorch {torch.__version__}; load before: {os.getloadavg()[0]:.2f}")
-    print("model  ranks x threads  system  ms/step [quartiles]  tokens/s  ms/step over Echelon's")
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = pathlib.Path(scratch)
-        for name in options.shape or SHAPES:
-            common.write_tokens(SHAPES[name], folder)
-            compare(name, options, folder)
+def choose(bench, shape):
+    """The fastest eager variant and the fastest compiled one."""
+    took = {}
+    for name in torch_step.variants():
+        seen = torch_step.run(shape, name, 1, THREADS, shape["batch"], 1, bench.warmup + 2,
+                              bench.folder)
+        took[name] = min(seen["seconds"][bench.warmup:])
+    print("PyTorch's variants, ms: " +
+          "; ".join(f"{name} {1e3 * seconds:.0f}" for name, seconds in took.items()), flush=True)
+    kinds = [[name for name in took if bool(torch_step.VARIANTS[name]["compiled"]) == compiled]
+             for compiled in (False, True)]
+    return [min(names, key=took.get) for names in kinds]
 
 
-main()
+def measure(bench, name):
+    """Returns the sides of a shape, after their turns; kept for other parts."""
+    if name in bench.steps_of:
+        return bench.steps_of[name]
+    shape, steps = shape_of(bench, name), bench.warmup + bench.steps
+    common.write_tokens(shape, bench.folder)
+    keys = step_keys(shape, bench.folder, steps)
+    runs = {"Echelon": lambda: run_echelon(bench, keys)}
+    for variant in choose(bench, shape):
+        runs[f"PyTorch {variant}"] = lambda variant=variant: torch_step.run(
+            shape, variant, 1, THREADS, shape["batch"], 1, steps, bench.folder)
+    sides = bench.steps_of[name] = Sides(bench, runs)
+    sides.take_turns()
+    return sides
+
+
+def run(bench):
+    for name in bench.shapes or WANTED:
+        shape = shape_of(bench, name)
+        report.title(f"A training step against PyTorch: {name}, batch {shape['batch']} x "
+                     f"{shape['length']}, vocabulary {common.vocabulary(shape)}, {THREADS} threads")
+        sides = measure(bench, name)
+        sides.show(shape["batch"] * shape["length"], "Echelon")
+        best = min(sides.median(side) for side in sides.runs if side != "Echelon")
+        bench.verdict(f"{name}: PyTorch's time over Echelon's", best / sides.median("Echelon"),
+                      WANTED.get(name, 1))

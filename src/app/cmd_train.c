@@ -26,19 +26,33 @@ static const char about[] =
     "75, when it was told to stop, when it failed by itself before its first step, or when two "
     "starts in a "
     "row have saved no new checkpoint.\n\n"
+    "--profile: when training ends, a table of where the time of a step went: every kind of kernel "
+    "and "
+    "of "
+    "step, by lane, with the time that it would take at this machine's own rates of matrix "
+    "products and "
+    "of "
+    "memory, and what the compute lane waited for. The first step does not count. The same, of all "
+    "ranks, "
+    "is "
+    "written to step_profile.jsonl in log.directory.\n\n"
     "Exit codes: 0 all steps are done; 1 failed; 2 wrong usage or run file; 75 saved after a "
     "signal or the "
     "time limit, and the same command goes on.";
 
-enum { RESTARTS = 256, MOST_RESTARTS = 1000000 };
+enum { RESTARTS = 256, PROFILE, MOST_RESTARTS = 1000000 };
 
 static const struct argp_option options[] = {
-    {"restarts", RESTARTS, "K", 0, "start again after a failure, at most K times", 0}, {0}};
+    {"restarts", RESTARTS, "K", 0, "start again after a failure, at most K times", 0},
+    {"profile", PROFILE, NULL, 0,
+     "show where the time of a step goes, against what this machine can do", 0},
+    {0}};
 static const struct argp_child children[] = {{&ech_run_argp, 0, NULL, 0}, {0}};
 
 typedef struct train_arguments {
     ech_run_arguments run;
     int restarts;
+    bool profile;
 } train_arguments;
 
 static error_t parse(int key, char *text, struct argp_state *state)
@@ -50,6 +64,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case RESTARTS:
         in->restarts = (int)ech_option_int(state, "--restarts", text, 0, MOST_RESTARTS);
+        return 0;
+    case PROFILE:
+        in->profile = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -66,11 +83,16 @@ static double elapsed(void)
 
 static ech_status train(const ech_run *run, const train_arguments *arguments, int *code)
 {
-    ech_training training = {
-        .config = run->config, .tokenizer = run->tokenizer, .elapsed = elapsed()};
+    ech_training training = {.config = run->config,
+                             .tokenizer = run->tokenizer,
+                             .profile = arguments->profile,
+                             .elapsed = elapsed()};
+    char *words[] = {"--profile"};
     ech_start start = {.command = "train",
                        .run = run,
                        .arguments = &arguments->run,
+                       .options = words,
+                       .n = arguments->profile,
                        .prepare = ech_train_catch_signals,
                        .main = ech_train_rank,
                        .context = &training,

@@ -69,7 +69,9 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                                 .bytes_sent = sent,
                                 .peak_bytes = t->session.plan->arena_bytes,
                                 .skipped = r->withheld};
+    ech_trainer_turn_to(t, ECH_ERRAND_METRICS);
     ech_progress_step(t->progress, &metrics);
+    ech_trainer_turn_to(t, ECH_ERRAND_OTHER);
 }
 
 /* `r`: a copy; what explains a withheld step runs it again and reads anew. */
@@ -102,6 +104,18 @@ static bool is_overdue(const ech_trainer *t)
     return limit > 0 && ech_clock_now() - t->began_at >= limit;
 }
 
+static void take_times(ech_trainer *t)
+{
+    const ech_exec *exec = t->session.exec;
+    ech_breakdown_times times = {.began = ech_exec_began(exec),
+                                 .ended = ech_exec_ended(exec),
+                                 .begins = ech_exec_begins(exec),
+                                 .ends = ech_exec_ends(exec),
+                                 .marks = ech_exec_marks(exec)};
+    ech_trainer_turn_to(t, ECH_ERRAND_OTHER);
+    if (t->breakdown) ech_breakdown_take(t->breakdown, &times, ech_clock_now());
+}
+
 /* The train list: one step, or a span of them. */
 static ech_status train_list(ech_trainer *t)
 {
@@ -110,9 +124,11 @@ static ech_status train_list(ech_trainer *t)
     double start = ech_clock_now();
     int64_t sent = ech_exec_sent_bytes(exec);
     ech_exec_ask(exec, asked_to_stop || is_overdue(t), atomic_exchange(&asked_to_save, false));
-    ech_exec_record(exec, ech_trace_wants(t->trace, t->step));
+    ech_exec_record(exec, t->breakdown || ech_trace_wants(t->trace, t->step));
+    ech_trainer_turn_to(t, ECH_ERRAND_STEPS);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, t->step));
     double seconds = (ech_clock_now() - start) / turns;
+    take_times(t);
     ech_trace_take(t->trace, exec, t->step);
     sent = (ech_exec_sent_bytes(exec) - sent) / turns;
     for (int turn = 0; turn < turns; turn++)
@@ -129,10 +145,13 @@ static ech_status run_due(ech_trainer *t)
 {
     const ech_readings *r = last_readings(t);
     bool stop = r->stop && t->step < t->config->training.steps;
+    ech_trainer_turn_to(t, ECH_ERRAND_CHECK);
     if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step))
         ECH_TRY(ech_trainer_check_ranks(t));
+    ech_trainer_turn_to(t, ECH_ERRAND_VALIDATION);
     if (ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step))
         ECH_TRY(ech_trainer_validate(t));
+    ech_trainer_turn_to(t, ECH_ERRAND_SAVING);
     if (ech_calendar_due(&t->calendar, ECH_LIST_SAVE, t->step) || r->save_now || stop)
         ECH_TRY(ech_trainer_save(t));
     if (stop) ECH_TRY(ech_trainer_finish_save(t)); /* what is said next is true then */
@@ -141,6 +160,7 @@ static ech_status run_due(ech_trainer *t)
                          (long long)t->step,
                          is_overdue(t) ? "as training.time_limit says" : "as it was asked to");
     t->stopped = stop;
+    ech_trainer_turn_to(t, ECH_ERRAND_OTHER);
     return ECH_OK;
 }
 
@@ -157,6 +177,7 @@ static ech_status loop(ech_trainer *t)
         if (!ech_trace_wants(t->trace, t->step)) ECH_TRY(finish_trace(t));
         ECH_TRY(run_due(t));
     }
+    ECH_TRY(ech_trainer_finish_profile(t));
     ECH_TRY(ech_trainer_finish_save(t));
     ECH_TRY(finish_trace(t));
     /* Nobody leaves before everyone is here: a launcher ends the job when one process exits. */
@@ -172,10 +193,12 @@ ech_status ech_train_rank(ech_comm *comm, void *context)
                      .lock = {-1, -1},
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
+    if (status == ECH_OK && training->profile) status = ech_trainer_begin_profile(&t);
     if (status == ECH_OK) status = loop(&t);
     if (ech_trainer_is_first(&t)) training->stopped = t.stopped;
     ech_progress_destroy(t.progress);
     ech_trace_close(t.trace);
+    ech_breakdown_destroy(t.breakdown);
     ech_loader_destroy(t.loader);
     ech_session_destroy(&t.session);
     for (int i = 0; i < 2; i++) /* a checkpoint under way has ended */

@@ -52,6 +52,7 @@ ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
     }
     const ech_batch *batch;
     ECH_TRY(ech_loader_next(exec->loader[exec->list->purpose], exec->step + step->turn, &batch));
+    ech_exec_mark(exec, step->tick);
     load_slot(exec, step->turn, ECH_TOKENS, batch->tokens);
     load_slot(exec, step->turn, ECH_TARGETS, batch->targets);
     load_slot(exec, step->turn, ECH_WEIGHTS, batch->weights);

@@ -206,6 +206,7 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
             run_sum(&f, c);
         else
             ECH_TRY(run_layer(&f, c));
+        ech_exec_mark(exec, step->tick + i);
     }
     return ECH_OK;
 }

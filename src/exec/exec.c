@@ -148,13 +148,11 @@ static ech_status make_groups(ech_exec *exec)
 }
 
 /* What the board shows of each step, made once: a step is to cost nothing but its work. */
-static void name_positions(ech_exec *exec, size_t *most_steps)
+static void name_positions(ech_exec *exec)
 {
     ech_text text = {0};
-    *most_steps = 1;
     for (int l = 0; l < ECH_LIST_KINDS; l++) {
         const ech_list *list = &exec->plan->list[l];
-        if (list->step.n > *most_steps) *most_steps = list->step.n;
         exec->where[l] = ech_calloc(list->step.n + 1, sizeof *exec->where[l]);
         for (size_t s = 0; s < list->step.n; s++) {
             text.n = 0;
@@ -165,10 +163,25 @@ static void name_positions(ech_exec *exec, size_t *most_steps)
     ech_text_free(&text);
 }
 
+/* What is kept of each step, in arrays as long as the longest list. */
+static void allot_records(ech_exec *exec)
+{
+    size_t steps = 1, ticks = 1;
+    for (int l = 0; l < ECH_LIST_KINDS; l++) {
+        const ech_list *list = &exec->plan->list[l];
+        if (list->step.n > steps) steps = list->step.n;
+        if ((size_t)list->ticks > ticks) ticks = (size_t)list->ticks;
+    }
+    exec->done = ech_calloc(steps, sizeof *exec->done);
+    exec->begins = ech_calloc(steps, sizeof *exec->begins);
+    exec->ends = ech_calloc(steps, sizeof *exec->ends);
+    exec->marks = ech_calloc(ticks, sizeof *exec->marks);
+}
+
 static ech_status setup_exec(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
-    size_t steps = 1, turns = (size_t)plan->list[ECH_LIST_TRAIN].turns;
+    size_t turns = (size_t)plan->list[ECH_LIST_TRAIN].turns;
     ECH_TRY(make_groups(exec));
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
     void *arena = NULL;
@@ -180,10 +193,8 @@ static ech_status setup_exec(ech_exec *exec)
     exec->updates = exec->scalars + plan->persistent.at[plan->scalars].bytes / 8 - 1;
     exec->readings = ech_calloc(turns, sizeof *exec->readings);
     ech_ledger_create(exec);
-    name_positions(exec, &steps);
-    exec->done = ech_calloc(steps, sizeof *exec->done);
-    exec->begins = ech_calloc(steps, sizeof *exec->begins);
-    exec->ends = ech_calloc(steps, sizeof *exec->ends);
+    name_positions(exec);
+    allot_records(exec);
     exec->logits = ech_calloc((size_t)plan->model->vocabulary, sizeof *exec->logits);
     return start_engines(exec);
 }
@@ -230,6 +241,7 @@ void ech_exec_destroy(ech_exec *exec)
     free(exec->done);
     free(exec->begins);
     free(exec->ends);
+    free(exec->marks);
     free(exec->readings);
     free(exec->logits);
     pthread_mutex_destroy(&exec->lock);
@@ -257,6 +269,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_cond_broadcast(&exec->changed);
     pthread_mutex_unlock(&exec->lock);
 
+    if (exec->records) exec->began = ech_clock_now();
     run_engine(exec, ECH_ENGINE_COMPUTE);
     atomic_store(&exec->awaited, ECH_AWAITS_ALL);
     ech_exec_wake(exec);
@@ -264,6 +277,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_mutex_lock(&exec->lock);
     while (exec->busy > 0) pthread_cond_wait(&exec->changed, &exec->lock);
     pthread_mutex_unlock(&exec->lock);
+    if (exec->records) exec->ended = ech_clock_now();
     exec->version += exec->list->updates;
     return (ech_status)atomic_load(&exec->failed);
 }
@@ -323,6 +337,26 @@ const double *ech_exec_begins(const ech_exec *exec)
 const double *ech_exec_ends(const ech_exec *exec)
 {
     return exec->ends;
+}
+
+const double *ech_exec_marks(const ech_exec *exec)
+{
+    return exec->marks;
+}
+
+double ech_exec_began(const ech_exec *exec)
+{
+    return exec->began;
+}
+
+double ech_exec_ended(const ech_exec *exec)
+{
+    return exec->ended;
+}
+
+void ech_exec_mark(ech_exec *exec, int tick)
+{
+    if (exec->records) exec->marks[tick] = ech_clock_now();
 }
 
 double *ech_exec_row(const ech_exec *exec, int turn)

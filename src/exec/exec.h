@@ -143,11 +143,18 @@ ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind gr
 /* Payload bytes of all of these together. */
 int64_t ech_exec_sent_bytes(const ech_exec *exec);
 
-/* Keeps the time at which each step of a list begins and ends, from the next run on. */
+/* Keeps the time at which each step of a list begins and ends, from the next run on, and when each call
+ * of a block does. */
 void ech_exec_record(ech_exec *exec, bool on);
 /* Of the last run, [steps of its list], on ech_clock_now's clock. Messages: from post to completion. */
 const double *ech_exec_begins(const ech_exec *exec);
 const double *ech_exec_ends(const ech_exec *exec);
+/* Likewise, [ticks of its list]: of F, B and W the end of each call; of LOAD (its first tick) when the
+ * batch was there. Of other steps nothing. */
+const double *ech_exec_marks(const ech_exec *exec);
+/* When the last run began, and when it had ended on all lanes. */
+double ech_exec_began(const ech_exec *exec);
+double ech_exec_ended(const ech_exec *exec);
 ech_group *ech_exec_world(ech_exec *exec);
 
 #endif

@@ -117,7 +117,8 @@ struct ech_exec {
     ECH_LIST(ech_message) posted; /* the link lanes' messages under way */
     ech_comm_count messages;
     bool records;
-    double *begins, *ends;
+    double *begins, *ends, *marks; /* of steps; of ticks */
+    double began, ended;
 
     ech_loader *loader[ECH_PURPOSES];
     int32_t token; /* of ECH_GENERATE, and where it stands */
@@ -143,6 +144,9 @@ struct ech_exec {
 ech_rows ech_exec_rows(const ech_exec *exec, int micro);
 /* The scalars of a turn of the list that runs. */
 double *ech_exec_row(const ech_exec *exec, int turn);
+
+/* Where records are kept: something of the compute lane ends now. */
+void ech_exec_mark(ech_exec *exec, int tick);
 
 /* The handler of the step's kind: does it, or, of a message, begins it. */
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step);

@@ -72,6 +72,23 @@ if [ -e /dev/full ]; then
     expect 1 "standard output cannot be written" sh -c '"$0" help keys >/dev/full' "$echelon"
 fi
 
+# ---- bench ----
+
+expect 0 "^  bench " "$echelon" --help
+expect 0 "Usage: echelon bench " "$echelon" bench --help
+expect 0 "Usage: echelon bench " "$echelon" help bench
+expect 2 "unrecognized option '--bogus'" "$echelon" bench --bogus
+expect_once 2 "bench knows no gelu_forwad; did you mean gelu_forward" "$echelon" bench gelu_forwad
+expect_once 2 "bench knows no xyzzy; a name is that of a row" "$echelon" bench xyzzy
+expect 2 "--threads 0: must be a whole number, 1 to 1024" "$echelon" bench --threads 0
+expect 2 "--ranks 65: must be" "$echelon" bench --ranks 65
+expect 2 "--seconds 0: must be above 0" "$echelon" bench --seconds 0
+expect 2 "--seconds soon: must be a number" "$echelon" bench --seconds soon
+expect 0 "^  square_sums +N=" "$echelon" bench --seconds 0.01 --threads 1 square_sums
+also "multiply-adds"
+also "STREAM"
+expect 0 '"name": "all_reduce"' "$echelon" bench --seconds 0.01 --threads 1 --json all_reduce
+
 # ---- data ----
 
 awk 'BEGIN { for (i = 0; i < 400; i++) print "line " i % 7 " of " i % 3 ", and so on" }' >text.txt

@@ -12,13 +12,17 @@
 #include "kernel/cpu/tile.h"
 #include "kernel/shape.h"
 
+/* e^x = 2^(x log2 e). Scores are held times log2 e, so that their exponentials are powers of two. */
+#define ECH_LOG2_E 1.4426950408889634
+#define ECH_LN_2   0.6931471805599453
+
 typedef struct ech_attention {
     int64_t B, Tq, Tk, H, G, D, group; /* heads h with h / group = g read key/value head g */
     int64_t width;                     /* D in full lanes */
     int64_t query_tiles, key_tiles;
     int64_t parts; /* in how many parts a (sample, key/value head) is worked on */
     const ech_tensor *q, *k, *v;
-    float scale;
+    float scale, scale2; /* of scores, and of their exponents of two */
     const ech_attention_place *place;
     const ech_tensor *starts;
     const ech_dropout *dropout;
@@ -30,11 +34,6 @@ typedef struct ech_attention {
 typedef struct ech_span {
     int64_t first, count, position;
 } ech_span;
-
-ECH_INLINE int64_t ech_clamp(int64_t x, int64_t low, int64_t high)
-{
-    return x < low ? low : x > high ? high : x;
-}
 
 static inline int64_t ech_attention_tiles(const ech_rows *rows, int64_t T)
 {
@@ -68,11 +67,6 @@ ECH_INLINE ech_span ech_attention_keys(const ech_attention *at, int64_t tile)
     return ech_attention_span(&at->place->key, at->Tk, tile);
 }
 
-/* Keys [first, end) of a tile, or tiles of keys. */
-typedef struct ech_seen {
-    int64_t first, end;
-} ech_seen;
-
 /* Which of the keys the query of sample b at `position` sees: from where its document begins up to its own
  * position. */
 ECH_INLINE ech_seen ech_span_seen(const ech_attention *at, int64_t b, const ech_span *keys,
@@ -98,6 +92,44 @@ ECH_INLINE bool ech_span_sees_all(const ech_attention *at, int64_t b, const ech_
     int64_t last = queries->position + queries->count - 1;
     return ech_span_seen(at, b, keys, queries->position).end == ECH_TILE &&
            ech_document_start(at->starts, b, last) <= keys->position;
+}
+
+/* What a tile of queries sees of a tile of keys. Queries see runs of keys, and both ends of these ascend
+ * from query to query. */
+typedef struct ech_sight {
+    bool masked;                            /* some query does not see some key, or is padding */
+    int32_t first[ECH_TILE], end[ECH_TILE]; /* the keys that each query sees */
+    ech_seen keys[ECH_TILE_BLOCKS];         /* what each block of rows of queries sees, */
+    ech_seen queries[ECH_TILE_BLOCKS];      /* and which queries see some of a block of keys */
+} ech_sight;
+
+ECH_INLINE void ech_sight_fill(const ech_attention *at, int64_t b, const ech_span *queries,
+                               const ech_span *keys, ech_sight *sight)
+{
+    sight->masked = queries->count < ECH_TILE || !ech_span_sees_all(at, b, queries, keys);
+    for (int64_t i = 0; i < ECH_TILE; i++) {
+        ech_seen seen = {0, ECH_TILE};
+        if (sight->masked && i < queries->count)
+            seen = ech_span_seen(at, b, keys, queries->position + i);
+        else if (sight->masked) /* padding behind the last query sees nothing */
+            seen.first = seen.end = sight->end[i - 1];
+        sight->first[i] = (int32_t)seen.first;
+        sight->end[i] = (int32_t)seen.end;
+    }
+    for (int64_t block = 0; block < ECH_TILE_BLOCKS; block++) {
+        int64_t from = block * ECH_TILE_ROWS, to = from + ECH_TILE_ROWS;
+        ech_seen seers = {0, queries->count};
+        while (seers.first < seers.end && sight->end[seers.first] <= from) seers.first++;
+        while (seers.first < seers.end && sight->first[seers.end - 1] >= to) seers.end--;
+        sight->queries[block] = seers;
+        sight->keys[block] = (ech_seen){sight->first[from], sight->end[to - 1]};
+    }
+}
+
+/* Ones in the lanes of numbers `at` that are in [first, end). */
+ECH_INLINE ech_wide_int ech_wide_within(ech_wide_int first, ech_wide_int at, ech_wide_int end)
+{
+    return (first <= at) & (at < end);
 }
 
 static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_tensor *k,
@@ -126,6 +158,7 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     at.k = k;
     at.v = v;
     at.scale = (float)scale;
+    at.scale2 = (float)(scale * ECH_LOG2_E);
     at.place = place;
     at.starts = starts;
     at.dropout = dropout;

@@ -21,10 +21,10 @@ typedef struct gradients {
 
 /* One thread's memory; "queries" and "keys" are rows of all tiles, ECH_TILE each. */
 typedef struct workspace {
-    float *query, *dout;          /* (queries, width): a head's, packed; query times scale */
+    float *query, *dout;          /* (queries, width): a head's, packed; query times scale2 */
     float *dq;                    /* (queries, width): sums */
     float *dk, *dv;               /* (keys, width): sums over the heads of a group */
-    float *lse, *delta;           /* (queries) */
+    float *lse, *delta;           /* (queries); lse times log2 e */
     float *key, *key_t, *value_t; /* a tile of keys: (ECH_TILE, width), (D, ECH_TILE) twice */
     float *p, *ds;                /* (ECH_TILE, ECH_TILE) */
 } workspace;
@@ -67,12 +67,6 @@ ECH_INLINE void clear(float *x, int64_t n)
     for (int64_t i = 0; i < n; i++) x[i] = 0;
 }
 
-ECH_INLINE void clear_outside(float row[ECH_TILE], ech_seen seen)
-{
-    clear(row, seen.first);
-    clear(row + seen.end, ECH_TILE - seen.end);
-}
-
 /* Packs a head's queries and output gradients; delta = dout · out. */
 ECH_INLINE void begin_head(const ech_attention *at, const gradients *from, const workspace *w,
                            int64_t b, int64_t h)
@@ -82,7 +76,7 @@ ECH_INLINE void begin_head(const ech_attention *at, const gradients *from, const
         const ech_span queries = ech_attention_queries(at, tile);
         int64_t row = tile * ECH_TILE;
         float *packed = w->dout + row * at->width;
-        ech_tile_pack(at->q, b, h, queries.first, queries.count, at->scale, at->width,
+        ech_tile_pack(at->q, b, h, queries.first, queries.count, at->scale2, at->width,
                       w->query + row * at->width);
         ech_tile_pack(from->dout, b, h, queries.first, queries.count, 1.0F, at->width, packed);
         for (int64_t i = 0; i < queries.count; i++) {
@@ -94,27 +88,62 @@ ECH_INLINE void begin_head(const ech_attention *at, const gradients *from, const
 #pragma omp simd reduction(+ : sum)
             for (int64_t d = 0; d < at->D; d++) sum += dout[d] * out[d];
             w->delta[row + i] = sum;
-            w->lse[row + i] = lse[t];
+            w->lse[row + i] = lse[t] * (float)ECH_LOG2_E;
         }
     }
 }
 
-/* From scores p and dout·v in ds: p becomes the (dropped) probability, ds the score's gradient
- * probability (m dout·v - delta), m what dropout multiplies by. */
-ECH_INLINE void softmax_row(float *p, float *ds, const float *kept, float lse, float delta)
+/* A query's row: from scores p and dout·v in ds, p becomes the (dropped) probability, ds the score's gradient
+ * probability (m dout·v - delta), m what dropout multiplies by; both zero where the query does not see. */
+ECH_INLINE void softmax_row(float *p, float *ds, const float *kept, const ech_seen *seen, float lse,
+                            float delta)
 {
-    if (kept) {
-#pragma omp simd
-        for (int j = 0; j < ECH_TILE; j++) {
-            float probability = ech_exp(p[j] - lse);
-            p[j] = probability * kept[j];
-            ds[j] = probability * (ds[j] * kept[j] - delta);
+    ech_wide_int first = (ech_wide_int){0}, at = first, end = first;
+    for (int l = 0; seen && l < ECH_WIDE; l++) at[l] = l;
+    if (seen) {
+        first += (int32_t)seen->first;
+        end += (int32_t)seen->end;
+    }
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < ECH_TILE; j += ECH_WIDE, at += ECH_WIDE) {
+        ech_wide probability = ech_wide_exp2(ech_wide_load(p + j) - lse);
+        ech_wide gradient = ech_wide_load(ds + j), weight = probability;
+        if (kept) {
+            gradient *= ech_wide_load(kept + j);
+            weight *= ech_wide_load(kept + j);
         }
-    } else {
-#pragma omp simd
-        for (int j = 0; j < ECH_TILE; j++) {
-            p[j] = ech_exp(p[j] - lse);
-            ds[j] = p[j] * (ds[j] - delta);
+        gradient = probability * (gradient - delta);
+        if (seen) {
+            ech_wide_int within = ech_wide_within(first, at, end);
+            weight = ech_wide_select(within, weight, (ech_wide){0});
+            gradient = ech_wide_select(within, gradient, (ech_wide){0});
+        }
+        ech_wide_store(p + j, weight);
+        ech_wide_store(ds + j, gradient);
+    }
+}
+
+/* All rows of a tile of queries, the first of which is row `row` of the head's. */
+ECH_INLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
+                             const ech_sight *sight, const ech_span *queries, const ech_span *keys,
+                             int64_t row)
+{
+    for (int64_t i = 0; i < ECH_TILE; i++) {
+        const ech_seen seen = {sight->first[i], sight->end[i]};
+        float *p = w->p + i * ECH_TILE, *ds = w->ds + i * ECH_TILE, kept[ECH_TILE];
+        float lse = w->lse[row + i], delta = w->delta[row + i];
+        if (seen.first >= seen.end) {
+            clear(p, ECH_TILE);
+            clear(ds, ECH_TILE);
+            continue;
+        }
+        if (at->threshold) {
+            ech_attention_kept(at, b, h, queries->position + i, keys->position, kept);
+            softmax_row(p, ds, kept, &seen, lse, delta);
+        } else if (sight->masked) {
+            softmax_row(p, ds, NULL, &seen, lse, delta);
+        } else {
+            softmax_row(p, ds, NULL, NULL, lse, delta);
         }
     }
 }
@@ -126,32 +155,17 @@ ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float 
     const ech_span queries = ech_attention_queries(at, query_tile);
     if (!ech_span_meets(at, b, &queries, keys)) return;
     int64_t width = at->width, row = query_tile * ECH_TILE, first = row * width;
-    int64_t own = key_tile * ECH_TILE * width, rows = ech_tile_rows(queries.count);
-    int64_t columns = ech_tile_width(keys->count), key_rows = ech_tile_rows(keys->count);
+    int64_t own = key_tile * ECH_TILE * width;
     const float *query = w->query + first, *dout = w->dout + first;
-    bool masked = queries.count < ECH_TILE || !ech_span_sees_all(at, b, &queries, keys);
-    ech_tile_multiply(rows, columns, at->D, query, width, 1, w->key_t, ECH_TILE, w->p, ECH_TILE,
-                      false);
-    ech_tile_multiply(rows, columns, at->D, dout, width, 1, w->value_t, ECH_TILE, w->ds, ECH_TILE,
-                      false);
-    for (int64_t i = 0; i < rows; i++) {
-        int64_t position = queries.position + i;
-        ech_seen seen = {0, i < queries.count ? ECH_TILE : 0};
-        float *p = w->p + i * ECH_TILE, *ds = w->ds + i * ECH_TILE, kept[ECH_TILE];
-        if (masked && i < queries.count) seen = ech_span_seen(at, b, keys, position);
-        if (seen.first < seen.end) {
-            if (at->threshold) ech_attention_kept(at, b, h, position, keys->position, kept);
-            softmax_row(p, ds, at->threshold ? kept : NULL, w->lse[row + i], w->delta[row + i]);
-        }
-        clear_outside(p, seen);
-        clear_outside(ds, seen);
-    }
-    ech_tile_multiply(key_rows, width, rows, w->p, 1, ECH_TILE, dout, width, w->dv + own, width,
-                      true);
-    ech_tile_multiply(key_rows, width, rows, w->ds, 1, ECH_TILE, query, width, w->dk + own, width,
-                      true);
-    ech_tile_multiply(rows, width, keys->count, w->ds, ECH_TILE, 1, w->key, width, dq + first,
-                      width, true);
+    const ech_factor p_turned = {w->p, 1, ECH_TILE}, ds_turned = {w->ds, 1, ECH_TILE};
+    ech_sight sight;
+    ech_sight_fill(at, b, &queries, keys, &sight);
+    ech_tile_scores(sight.keys, at->D, (ech_factor){query, width, 1}, w->key_t, w->p);
+    ech_tile_scores(sight.keys, at->D, (ech_factor){dout, width, 1}, w->value_t, w->ds);
+    softmax_rows(at, w, b, h, &sight, &queries, keys, row);
+    ech_tile_sums(sight.queries, width, p_turned, dout, NULL, w->dv + own);
+    ech_tile_sums(sight.queries, width, ds_turned, query, NULL, w->dk + own);
+    ech_tile_sums(sight.keys, width, (ech_factor){w->ds, ECH_TILE, 1}, w->key, NULL, dq + first);
 }
 
 /* x [b, t, h] = (add ? itself : 0) + factor times a row of `from`, for the tokens of one tile. */
@@ -178,8 +192,8 @@ ECH_INLINE void write_queries(const ech_attention *at, const gradients *from, in
 }
 
 /* Every parts-th tile of keys of key/value head g, with all queries of its heads. */
-ECH_CLONES static void backward_unit(const ech_attention *at, const gradients *from,
-                                     const workspace *w, int64_t unit)
+static void backward_unit(const ech_attention *at, const gradients *from, const workspace *w,
+                          int64_t unit)
 {
     int64_t part = unit % at->parts, g = unit / at->parts % at->G, b = unit / at->parts / at->G;
     int64_t whole = at->query_tiles * ECH_TILE * at->width, tile = ECH_TILE * at->width;
@@ -193,8 +207,8 @@ ECH_CLONES static void backward_unit(const ech_attention *at, const gradients *f
         for (int64_t j = part; j < at->key_tiles; j += at->parts) {
             const ech_span keys = ech_attention_keys(at, j);
             ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->key);
-            ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, w->key_t);
-            ech_tile_pack_transposed(at->v, b, g, keys.first, keys.count, w->value_t);
+            ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, 1.0F, w->key_t);
+            ech_tile_pack_transposed(at->v, b, g, keys.first, keys.count, 1.0F, w->value_t);
             for (int64_t i = 0; i < at->query_tiles; i++)
                 meet_queries(at, w, dq, b, h, i, &keys, j);
         }
@@ -203,13 +217,14 @@ ECH_CLONES static void backward_unit(const ech_attention *at, const gradients *f
     }
     for (int64_t j = part; j < at->key_tiles; j += at->parts) {
         const ech_span keys = ech_attention_keys(at, j);
-        write_tile(from->dk, b, g, &keys, 1.0F, at->width, w->dk + j * tile, from->add_kv);
+        write_tile(from->dk, b, g, &keys, (float)ECH_LN_2, at->width, w->dk + j * tile,
+                   from->add_kv);
         write_tile(from->dv, b, g, &keys, 1.0F, at->width, w->dv + j * tile, from->add_kv);
     }
 }
 
 /* dq of one tile of queries: the parts' shares added in ascending order. */
-ECH_CLONES static void add_parts(const ech_attention *at, const gradients *from, int64_t unit)
+static void add_parts(const ech_attention *at, const gradients *from, int64_t unit)
 {
     int64_t tiles = at->query_tiles, tile = unit % tiles, h = unit / tiles % at->H;
     int64_t b = unit / tiles / at->H, whole = tiles * ECH_TILE * at->width;

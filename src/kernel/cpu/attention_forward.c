@@ -3,26 +3,28 @@
  * Causal attention, forward: for each tile of queries, tiles of keys with the online softmax (Dao
  * et al. 2022, algorithm 1). A row's result does not depend on how rows are dealt to threads.
  */
+#include <float.h>
 #include <math.h>
 #include <omp.h>
 
 #include "kernel/cpu/attention.h"
 #include "kernel/cpu/rows.h"
 
-/* One thread's memory. Keys and values of a whole head, the rest for one tile of queries. */
+/* One thread's memory. Keys and values of a whole head, the rest for one tile of queries. Scores lie with
+ * a row for each key, so that maxima and sums of many queries are made at once. */
 typedef struct workspace {
-    float *keys;   /* (key tiles, D, ECH_TILE) */
-    float *values; /* (key tiles, ECH_TILE, width) */
-    float *query, *out;
-    float *scores;    /* (ECH_TILE, ECH_TILE) */
-    float *max, *sum; /* of each row so far */
+    float *keys, *values;          /* (key tiles, ECH_TILE, width) */
+    float *query;                  /* (D, ECH_TILE) */
+    float *out;                    /* (ECH_TILE, width) */
+    float *scores;                 /* (keys: ECH_TILE, queries: ECH_TILE) */
+    float *max, *sum, *correction; /* of each query so far; what the last tile of keys changed */
 } workspace;
 
 static int64_t workspace_floats(int64_t Tk, int64_t D)
 {
     int64_t width = ech_tile_width(D), tile = ECH_TILE;
     return ech_attention_most_tiles(Tk) * tile * 2 * width + 2 * tile * width + tile * tile +
-           2 * tile;
+           3 * tile;
 }
 
 static workspace cut_workspace(const ech_attention *at, float *memory)
@@ -34,55 +36,69 @@ static workspace cut_workspace(const ech_attention *at, float *memory)
     w.scores = w.out + ECH_TILE * at->width;
     w.max = w.scores + ECH_TILE * ECH_TILE;
     w.sum = w.max + ECH_TILE;
+    w.correction = w.sum + ECH_TILE;
     return w;
 }
 
-/* Turns a row of scores into exp(score - max), corrects what was summed under a smaller max. */
-ECH_INLINE void softmax_row(float *score, float *row_max, float *row_sum, int64_t width, float *out)
+/* A vector of queries from `query` on: turns their scores into 2^(score - max), and finds what corrects
+ * what was summed under a smaller max. */
+ECH_INLINE void softmax_columns(const workspace *w, const ech_sight *sight, bool masked,
+                                int64_t query)
 {
-    float max = *row_max, sum = 0;
-#pragma omp simd reduction(max : max)
-    for (int j = 0; j < ECH_TILE; j++) max = score[j] > max ? score[j] : max;
-    float correction = ech_exp(*row_max - max);
-#pragma omp simd reduction(+ : sum)
-    for (int j = 0; j < ECH_TILE; j++) {
-        score[j] = ech_exp(score[j] - max);
-        sum += score[j];
+    enum { CHAINS = 4 };
+    float *scores = w->scores + query;
+    int64_t begin = sight->first[query], end = sight->end[query + ECH_WIDE - 1], j = begin;
+    ech_wide old = ech_wide_load(w->max + query), max[CHAINS] = {old, old, old, old};
+    if (masked) {
+        ech_wide_int first = *(const ech_wide_int *)(sight->first + query);
+        ech_wide_int last = *(const ech_wide_int *)(sight->end + query);
+        for (int64_t key = begin; key < end; key++) {
+            ech_wide_int seen = ech_wide_within(first, (ech_wide_int){0} + (int32_t)key, last);
+            ech_wide score = ech_wide_load(scores + key * ECH_TILE);
+            score = ech_wide_select(seen, score, ech_wide_all(-INFINITY));
+            ech_wide_store(scores + key * ECH_TILE, score);
+        }
     }
-    *row_sum = *row_sum * correction + sum;
-    *row_max = max;
-#pragma omp simd
-    for (int64_t d = 0; d < width; d++) out[d] *= correction;
+    for (; j + CHAINS <= end; j += CHAINS)
+#pragma GCC unroll 4
+        for (int c = 0; c < CHAINS; c++)
+            max[c] = ech_wide_max(ech_wide_load(scores + (j + c) * ECH_TILE), max[c]);
+    for (; j < end; j++) max[0] = ech_wide_max(ech_wide_load(scores + j * ECH_TILE), max[0]);
+    max[0] = ech_wide_max(ech_wide_max(max[0], max[1]), ech_wide_max(max[2], max[3]));
+    ech_wide correction = ech_wide_exp2(old - max[0]), sum = {0};
+    for (j = begin; j < end; j++) {
+        ech_wide p = ech_wide_exp2(ech_wide_load(scores + j * ECH_TILE) - max[0]);
+        ech_wide_store(scores + j * ECH_TILE, p);
+        sum += p;
+    }
+    ech_wide_store(w->max + query, max[0]);
+    ech_wide_store(w->sum + query, ech_wide_load(w->sum + query) * correction + sum);
+    ech_wide_store(w->correction + query, correction);
 }
 
-/* The first `rows` rows of a tile of queries with tile `tile` of the keys. */
+/* A tile of queries with tile `tile` of the keys. */
 ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
-                          const ech_span *queries, int64_t rows, int64_t tile)
+                          const ech_span *queries, int64_t tile)
 {
     const ech_span keys = ech_attention_keys(at, tile);
-    bool masked = !ech_span_sees_all(at, b, queries, &keys);
-    ech_tile_multiply(rows, ech_tile_width(keys.count), at->D, w->query, at->width, 1,
-                      w->keys + tile * ECH_TILE * at->width, ECH_TILE, w->scores, ECH_TILE, false);
-    for (int64_t i = 0; i < rows; i++) {
-        float *score = w->scores + i * ECH_TILE;
-        if (masked) {
-            ech_seen seen = {0, 0}; /* of a padded row nothing */
-            if (i < queries->count) seen = ech_span_seen(at, b, &keys, queries->position + i);
-            /* A row that sees nothing here has no maximum: it gets weights of zero. */
-            bool some = seen.first < seen.end;
-            for (int64_t j = 0; j < seen.first; j++) score[j] = some ? -INFINITY : 0;
-            for (int64_t j = seen.end; j < ECH_TILE; j++) score[j] = some ? -INFINITY : 0;
-            if (!some) continue;
-        }
-        softmax_row(score, &w->max[i], &w->sum[i], at->width, w->out + i * at->width);
-        if (at->threshold) {
-            float kept[ECH_TILE];
-            ech_attention_kept(at, b, h, queries->position + i, keys.position, kept);
-            for (int64_t j = 0; j < ECH_TILE; j++) score[j] *= kept[j];
-        }
+    int64_t place = tile * ECH_TILE * at->width;
+    ech_sight sight;
+    ech_sight_fill(at, b, queries, &keys, &sight);
+    ech_tile_scores(sight.queries, at->D, (ech_factor){w->keys + place, at->width, 1}, w->query,
+                    w->scores);
+    for (int64_t i = 0; i < queries->count; i += ECH_WIDE)
+        if (sight.masked)
+            softmax_columns(w, &sight, true, i);
+        else
+            softmax_columns(w, &sight, false, i);
+    for (int64_t i = 0; at->threshold && i < queries->count; i++) {
+        float kept[ECH_TILE];
+        ech_attention_kept(at, b, h, queries->position + i, keys.position, kept);
+        for (int64_t j = sight.first[i]; j < sight.end[i]; j++)
+            w->scores[j * ECH_TILE + i] *= kept[j];
     }
-    ech_tile_multiply(rows, at->width, keys.count, w->scores, ECH_TILE, 1,
-                      w->values + tile * ECH_TILE * at->width, at->width, w->out, at->width, true);
+    ech_tile_sums(sight.keys, at->width, (ech_factor){w->scores, 1, ECH_TILE}, w->values + place,
+                  w->correction, w->out);
 }
 
 /* Where results go: alone, or merged with what is there. */
@@ -98,7 +114,7 @@ ECH_INLINE void store_row(int64_t D, const float *from, float max, float sum, bo
                           float *out, float *lse)
 {
     bool none = sum == 0.0F, alone = !merge || *lse == -INFINITY;
-    float whole = max + logf(sum), share = 1.0F / sum;
+    float whole = (max + log2f(sum)) * (float)ECH_LN_2, share = 1.0F / sum;
     if (none) {
         for (int64_t d = 0; d < D && !merge; d++) out[d] = 0;
         if (!merge) *lse = -INFINITY;
@@ -129,21 +145,33 @@ ECH_INLINE ech_seen tiles_met(const ech_attention *at, int64_t b, const ech_span
     return met;
 }
 
+/* Does the query see some key? */
+static bool sees_some(const ech_attention *at, int64_t b, int64_t position)
+{
+    for (int64_t tile = 0; tile < at->key_tiles; tile++) {
+        const ech_span keys = ech_attention_keys(at, tile);
+        ech_seen seen = ech_span_seen(at, b, &keys, position);
+        if (seen.first < seen.end) return true;
+    }
+    return false;
+}
+
 ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
                              const ech_span *queries, const results *to)
 {
-    int64_t rows = ech_tile_rows(queries->count);
-    ech_tile_pack(at->q, b, h, queries->first, queries->count, at->scale, at->width, w->query);
+    ech_tile_pack_transposed(at->q, b, h, queries->first, queries->count, at->scale2, w->query);
     for (int64_t i = 0; i < ECH_TILE * at->width; i++) w->out[i] = 0;
     for (int64_t i = 0; i < ECH_TILE; i++) {
-        w->max[i] = -INFINITY;
+        w->max[i] = -FLT_MAX; /* finite, so that differences to it are */
         w->sum[i] = 0;
+        w->correction[i] = 1;
     }
     const ech_seen met = tiles_met(at, b, queries);
-    for (int64_t tile = met.first; tile < met.end; tile++)
-        meet_keys(at, w, b, h, queries, rows, tile);
+    for (int64_t tile = met.first; tile < met.end; tile++) meet_keys(at, w, b, h, queries, tile);
     for (int64_t i = 0; i < queries->count; i++) {
         int64_t t = queries->first + i;
+        /* Scores of minus infinity alone have no softmax. */
+        if (w->sum[i] == 0.0F && sees_some(at, b, queries->position + i)) w->sum[i] = NAN;
         store_row(at->D, w->out + i * at->width, w->max[i], w->sum[i], to->merge,
                   to->out + ((b * at->Tq + t) * at->H + h) * at->D,
                   to->lse + (b * at->H + h) * at->Tq + t);
@@ -151,8 +179,8 @@ ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_
 }
 
 /* Every parts-th tile of queries of the heads that read key/value head g. */
-ECH_CLONES static void forward_unit(const ech_attention *at, const workspace *w, int64_t unit,
-                                    const results *to)
+static void forward_unit(const ech_attention *at, const workspace *w, int64_t unit,
+                         const results *to)
 {
     int64_t part = unit % at->parts, g = unit / at->parts % at->G, b = unit / at->parts / at->G;
     const ech_span first = ech_attention_queries(at, 0);
@@ -161,7 +189,7 @@ ECH_CLONES static void forward_unit(const ech_attention *at, const workspace *w,
     for (int64_t tile = tiles_met(at, b, &first).first; tile < end; tile++) {
         const ech_span keys = ech_attention_keys(at, tile);
         int64_t place = tile * ECH_TILE * at->width;
-        ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, w->keys + place);
+        ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->keys + place);
         ech_tile_pack(at->v, b, g, keys.first, keys.count, 1.0F, at->width, w->values + place);
     }
     for (int64_t h = g * at->group; h < (g + 1) * at->group; h++)

@@ -6,24 +6,38 @@
 #ifndef ECH_KERNEL_CPU_TILE_H
 #define ECH_KERNEL_CPU_TILE_H
 
-#include "kernel/cpu/vector.h"
+#include "kernel/cpu/lanes.h"
 #include "tensor/tensor.h"
 
-/* ECH_TILE is a multiple of the register block below: 6 rows of 16 columns. */
-enum { ECH_TILE = 48, ECH_TILE_ROWS = 6, ECH_TILE_LANES = 16 };
+/* A tile's rows, and what its widths are multiples of: the same for all instruction sets, so that plans are. */
+enum { ECH_TILE = 64, ECH_TILE_ALIGN = 16 };
 
-typedef float ech_tile_lanes __attribute__((vector_size(64), aligned(4), may_alias));
+/* The register block, ROWS x VECTORS of them: sums, a row of b, and an element of a in all lanes must fit
+ * in the registers; there must be as many sums as hide the latency of a multiply-add. ECH_TILE is a multiple of ROWS. */
+#if defined(__AVX512F__)
+enum { ECH_TILE_ROWS = 8, ECH_TILE_VECTORS = 2 };
+#elif defined(__AVX2__)
+enum { ECH_TILE_ROWS = 4, ECH_TILE_VECTORS = 3 };
+#else
+enum { ECH_TILE_ROWS = 4, ECH_TILE_VECTORS = 2 };
+#endif
 
-/* n rounded up to full lanes. */
-static inline int64_t ech_tile_width(int64_t n)
+enum { ECH_TILE_BLOCKS = ECH_TILE / ECH_TILE_ROWS };
+
+/* [first, end): keys of a tile, tiles of keys, columns, ... */
+typedef struct ech_seen {
+    int64_t first, end;
+} ech_seen;
+
+ECH_INLINE int64_t ech_clamp(int64_t x, int64_t low, int64_t high)
 {
-    return (n + ECH_TILE_LANES - 1) / ECH_TILE_LANES * ECH_TILE_LANES;
+    return x < low ? low : x > high ? high : x;
 }
 
-/* n rounded up to full register blocks. */
-static inline int64_t ech_tile_rows(int64_t n)
+/* A head's width with its padding. */
+static inline int64_t ech_tile_width(int64_t n)
 {
-    return (n + ECH_TILE_ROWS - 1) / ECH_TILE_ROWS * ECH_TILE_ROWS;
+    return (n + ECH_TILE_ALIGN - 1) / ECH_TILE_ALIGN * ECH_TILE_ALIGN;
 }
 
 static inline int64_t ech_tile_count(int64_t n)
@@ -31,29 +45,95 @@ static inline int64_t ech_tile_count(int64_t n)
     return (n + ECH_TILE - 1) / ECH_TILE;
 }
 
-/* 6 x 16 elements of c (+)= a b, a's element (i, k) at a[i a_row + k a_column]. */
-ECH_INLINE void ech_tile_block(int64_t K, const float *a, int64_t a_row, int64_t a_column,
-                               const float *b, int64_t b_row, float *c, int64_t c_row, bool add)
+/* A matrix as a factor: element (i, k) at x[i row + k column]. */
+typedef struct ech_factor {
+    const float *x;
+    int64_t row, column;
+} ech_factor;
+
+/* ROWS x `vectors` vectors of c = a b, or c += a b, summed over these k; with `keep` c = c keep + a b, which holds a factor a row. */
+ECH_INLINE void ech_tile_block(int vectors, ech_seen over, ech_factor a, const float *b,
+                               int64_t b_row, bool add, const float *keep, float *c, int64_t c_row)
 {
-    ech_tile_lanes sum[ECH_TILE_ROWS];
+    ech_wide sum[ECH_TILE_ROWS][ECH_TILE_VECTORS], row[ECH_TILE_VECTORS];
+#pragma GCC unroll 8
     for (int i = 0; i < ECH_TILE_ROWS; i++)
-        sum[i] = add ? *(const ech_tile_lanes *)(c + i * c_row) : (ech_tile_lanes){0};
-    for (int64_t k = 0; k < K; k++) {
-        ech_tile_lanes row = *(const ech_tile_lanes *)(b + k * b_row);
-        for (int i = 0; i < ECH_TILE_ROWS; i++) sum[i] += row * a[i * a_row + k * a_column];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            sum[i][v] = (ech_wide){0};
+            if (add || keep) sum[i][v] = ech_wide_load(c + i * c_row + v * ECH_WIDE);
+            if (keep) sum[i][v] *= keep[i];
+        }
+    for (int64_t k = over.first; k < over.end; k++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) row[v] = ech_wide_load(b + k * b_row + v * ECH_WIDE);
+#pragma GCC unroll 8
+        for (int i = 0; i < ECH_TILE_ROWS; i++) {
+            float x = a.x[i * a.row + k * a.column];
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++) sum[i][v] += row[v] * x;
+        }
     }
-    for (int i = 0; i < ECH_TILE_ROWS; i++) *(ech_tile_lanes *)(c + i * c_row) = sum[i];
+#pragma GCC unroll 8
+    for (int i = 0; i < ECH_TILE_ROWS; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) ech_wide_store(c + i * c_row + v * ECH_WIDE, sum[i][v]);
 }
 
-/* c (M, N) (+)= a (M, K) b (K, N); M in full register blocks, N in full lanes. */
-ECH_INLINE void ech_tile_multiply(int64_t M, int64_t N, int64_t K, const float *a, int64_t a_row,
-                                  int64_t a_column, const float *b, int64_t b_row, float *c,
-                                  int64_t c_row, bool add)
+/* The same of as many vectors as the columns are: at most VECTORS. */
+ECH_INLINE void ech_tile_columns(ech_seen columns, ech_seen over, ech_factor a, const float *b,
+                                 int64_t b_row, bool add, const float *keep, float *c,
+                                 int64_t c_row)
 {
-    for (int64_t n = 0; n < N; n += ECH_TILE_LANES)
-        for (int64_t m = 0; m < M; m += ECH_TILE_ROWS)
-            ech_tile_block(K, a + m * a_row, a_row, a_column, b + n, b_row, c + m * c_row + n,
-                           c_row, add);
+    int64_t vectors = (columns.end - columns.first) / ECH_WIDE;
+    b += columns.first;
+    c += columns.first;
+    if (vectors == ECH_TILE_VECTORS)
+        ech_tile_block(ECH_TILE_VECTORS, over, a, b, b_row, add, keep, c, c_row);
+    else if (ECH_TILE_VECTORS > 2 && vectors == 2)
+        ech_tile_block(2, over, a, b, b_row, add, keep, c, c_row);
+    else if (vectors == 1)
+        ech_tile_block(1, over, a, b, b_row, add, keep, c, c_row);
+}
+
+/* c (ECH_TILE, ECH_TILE) = a b over K, of each block of rows no more than the columns that `needed` names
+ * and what shares their vectors. */
+ECH_INLINE void ech_tile_scores(const ech_seen needed[ECH_TILE_BLOCKS], int64_t K, ech_factor a,
+                                const float *b, float *c)
+{
+    const ech_seen all = {0, K};
+    for (int64_t n = 0; n < ECH_TILE; n += ECH_TILE_VECTORS * ECH_WIDE)
+        for (int64_t block = 0; block < ECH_TILE_BLOCKS; block++) {
+            int64_t m = block * ECH_TILE_ROWS, end = n + ECH_TILE_VECTORS * ECH_WIDE;
+            ech_seen columns = {needed[block].first / ECH_WIDE * ECH_WIDE,
+                                (needed[block].end + ECH_WIDE - 1) / ECH_WIDE * ECH_WIDE};
+            columns.first = columns.first < n ? n : columns.first;
+            columns.end = columns.end > end ? end : columns.end;
+            if (needed[block].first >= needed[block].end || columns.first >= columns.end) continue;
+            const ech_factor rows = {a.x + m * a.row, a.row, a.column};
+            ech_tile_columns(columns, all, rows, b, ECH_TILE, false, NULL, c + m * ECH_TILE,
+                             ECH_TILE);
+        }
+}
+
+/* c (ECH_TILE, width) += a b, of each block of rows summed over `needed` alone: outside of it a must be
+ * zero. keep (ECH_TILE, or NULL): c's rows are multiplied by it first; 1 where nothing is needed. */
+ECH_INLINE void ech_tile_sums(const ech_seen needed[ECH_TILE_BLOCKS], int64_t width, ech_factor a,
+                              const float *b, const float *keep, float *c)
+{
+    for (int64_t n = 0; n < width; n += ECH_TILE_VECTORS * ECH_WIDE)
+        for (int64_t block = 0; block < ECH_TILE_BLOCKS; block++) {
+            int64_t m = block * ECH_TILE_ROWS, end = n + ECH_TILE_VECTORS * ECH_WIDE;
+            if (needed[block].first >= needed[block].end) continue;
+            const ech_factor rows = {a.x + m * a.row, a.row, a.column};
+            ech_tile_columns((ech_seen){n, end > width ? width : end}, needed[block], rows, b,
+                             width, true, keep ? keep + m : NULL, c + m * width, width);
+        }
+}
+
+ECH_INLINE const float *ech_tile_row(const ech_tensor *x, int64_t b, int64_t t, int64_t h)
+{
+    return (const float *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
 }
 
 /* Rows [first, first + rows) of x's sample b and head h times `factor`, to (ECH_TILE, width). Rows beyond
@@ -62,25 +142,50 @@ ECH_INLINE void ech_tile_pack(const ech_tensor *x, int64_t b, int64_t h, int64_t
                               int64_t rows, float factor, int64_t width, float *to)
 {
     int64_t D = x->shape[3];
-    for (int64_t r = 0; r < ECH_TILE; r++) {
-        const float *from = (const float *)x->data + b * x->stride[0] + (first + r) * x->stride[1] +
-                            h * x->stride[2];
-        int64_t n = r < rows ? D : 0;
-        for (int64_t d = 0; d < n; d++) to[r * width + d] = from[d] * factor;
-        for (int64_t d = n; d < width; d++) to[r * width + d] = 0;
+    for (int64_t r = 0; r < ECH_TILE; r++, to += width) {
+        const float *from = r < rows ? ech_tile_row(x, b, first + r, h) : NULL;
+        int64_t d = 0;
+        for (; from && d + ECH_WIDE <= D; d += ECH_WIDE)
+            ech_wide_store(to + d, ech_wide_load(from + d) * factor);
+        for (; from && d < D; d++) to[d] = from[d] * factor;
+        for (; d < width; d++) to[d] = 0;
     }
+}
+
+typedef float ech_quad __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* 4 x 4 elements of four rows, transposed. */
+ECH_INLINE void ech_tile_turn(const float *const from[4], int64_t d, float factor, float *to)
+{
+    ech_quad a = *(const ech_quad *)(from[0] + d), b = *(const ech_quad *)(from[1] + d);
+    ech_quad c = *(const ech_quad *)(from[2] + d), e = *(const ech_quad *)(from[3] + d);
+    ech_quad ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    ech_quad ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    ech_quad ce0 = __builtin_shufflevector(c, e, 0, 4, 1, 5);
+    ech_quad ce2 = __builtin_shufflevector(c, e, 2, 6, 3, 7);
+    to += d * ECH_TILE;
+    *(ech_quad *)to = __builtin_shufflevector(ab0, ce0, 0, 1, 4, 5) * factor;
+    *(ech_quad *)(to + ECH_TILE) = __builtin_shufflevector(ab0, ce0, 2, 3, 6, 7) * factor;
+    *(ech_quad *)(to + 2 * ECH_TILE) = __builtin_shufflevector(ab2, ce2, 0, 1, 4, 5) * factor;
+    *(ech_quad *)(to + 3 * ECH_TILE) = __builtin_shufflevector(ab2, ce2, 2, 3, 6, 7) * factor;
 }
 
 /* The same rows transposed, to (D, ECH_TILE). */
 ECH_INLINE void ech_tile_pack_transposed(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
-                                         int64_t rows, float *to)
+                                         int64_t rows, float factor, float *to)
 {
-    int64_t D = x->shape[3];
-    for (int64_t r = 0; r < ECH_TILE; r++) {
-        const float *from = (const float *)x->data + b * x->stride[0] + (first + r) * x->stride[1] +
-                            h * x->stride[2];
-        for (int64_t d = 0; d < D; d++) to[d * ECH_TILE + r] = r < rows ? from[d] : 0;
+    int64_t D = x->shape[3], r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        const float *from[4];
+        int64_t d = 0;
+        for (int i = 0; i < 4; i++) from[i] = ech_tile_row(x, b, first + r + i, h);
+        for (; d + 4 <= D; d += 4) ech_tile_turn(from, d, factor, to + r);
+        for (; d < D; d++)
+            for (int i = 0; i < 4; i++) to[d * ECH_TILE + r + i] = from[i][d] * factor;
     }
+    for (; r < ECH_TILE; r++)
+        for (int64_t d = 0; d < D; d++)
+            to[d * ECH_TILE + r] = r < rows ? ech_tile_row(x, b, first + r, h)[d] * factor : 0;
 }
 
 #endif

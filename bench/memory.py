@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A part of speed.py: memory of a training step besides weights, gradients and the optimizer's states:
+activations, logits, gradients of activations, scratch.
+
+Echelon's is what its plan has of it, and the arena that a run needed (peak_bytes of its metrics.jsonl)
+must be the plan's. PyTorch's is the most that its allocator had handed out at any time of a forward and
+backward, above what it had before, without the blocks that are gradients of weights afterwards, as its
+profiler records it; buffers that libraries get behind the allocator's back are not counted. The least of
+all variants is compared. As a check, the most that each process had resident.
+"""
+import json
+import os
+import subprocess
+
+import common
+import report
+import torch_step
+import train_step
+from common import torch
+
+MIB = 1 << 20
+WANTED = 0.5  # of PyTorch's
+PERSISTENT = ("parameters", "gradients", "optimizer", "snapshot")
+
+# ---- PyTorch ----
+
+
+def walk(events):
+    for event in events:
+        yield event
+        yield from walk(event.children)
+
+
+def allocations(profile):
+    """(pointer, bytes; negative where it is given back) in order of time."""
+    tree = profile.profiler.kineto_results.experimental_event_tree()
+    found = [event for event in walk(tree) if event.name == "[memory]"]
+    found.sort(key=lambda event: event.start_time_ns)
+    return [(event.extra_fields.ptr, event.extra_fields.alloc_size) for event in found]
+
+
+def peak_without(events, kept):
+    """The most that was handed out at any time, leaving out what lies at the pointers `kept` in the
+    end."""
+    last = {pointer: number for number, (pointer, size) in enumerate(events)
+            if size > 0 and pointer in kept}
+    now = most = 0
+    began = set()
+    for number, (pointer, size) in enumerate(events):
+        if last.get(pointer) == number:
+            continue
+        if size > 0:
+            began.add(pointer)
+        elif pointer not in began:
+            continue  # it was there before
+        else:
+            began.discard(pointer)
+        now += size
+        most = max(most, now)
+    return most
+
+
+def torch_rank(job):
+    """Prints {"bytes", "resident"}."""
+    trainer = torch_step.begin(job)
+    for _ in range(job["steps"]):
+        trainer.step()
+    resident = read_status("VmHWM")
+    trainer.optimizer.zero_grad()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU],
+                                profile_memory=True) as profile:
+        trainer.accumulate(0)
+    gradients = {parameter.grad.untyped_storage().data_ptr()
+                 for parameter in trainer.model.parameters()}
+    events = allocations(profile)
+    assert gradients <= {pointer for pointer, _ in events}, "a gradient that nobody allocated"
+    print(json.dumps(dict(bytes=peak_without(events, gradients), resident=resident)))
+
+
+def read_status(name):
+    """Bytes."""
+    with open("/proc/self/status") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith(name))
+
+
+def run_torch(bench, shape, variant):
+    # Memory goes back to the system at once, so that what is resident says what is needed.
+    job = dict(shape=shape, variant=torch_step.VARIANTS[variant], ranks=1,
+               threads=train_step.THREADS, samples=shape["batch"], micro_batches=1, steps=3,
+               variables={})
+    return common.run_torch(__file__, 1, train_step.THREADS, job, bench.folder)
+
+
+# ---- Echelon ----
+
+
+def most_resident(words):
+    """Runs a program; bytes."""
+    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, f"{words} failed"
+    return 1024 * usage.ru_maxrss
+
+
+def run_echelon(bench, shape, run):
+    """Returns (bytes by kind, bytes besides what is persistent, bytes resident)."""
+    threads, keys = train_step.THREADS, train_step.step_keys(shape, bench.folder, 3)
+    keys += ["parallel.comm=local", f"log.directory={run}"]
+    printed, _ = common.call_echelon(bench.echelon, ["plan", "--json"], 1, threads, keys,
+                                     bench.folder)
+    memory = json.loads(printed)["plans"][0]["memory"]
+    keys += ["--ranks", "1", f"parallel.threads={threads}"]
+    resident = most_resident(common.echelon_words(bench.echelon, ["train"], keys, bench.folder,
+                                                  f"0-{threads - 1}"))
+    arenas = {line["peak_bytes"] for line in common.read_metrics(run)}
+    assert arenas == {memory["arena_bytes"]}, f"the plan's arena is another: {arenas}"
+    kinds = memory["peak_bytes"]
+    return kinds, memory["arena_bytes"] - sum(kinds[kind] for kind in PERSISTENT), resident
+
+
+def measure(bench, name):
+    shape = train_step.shape_of(bench, name)
+    common.write_tokens(shape, bench.folder)
+    kinds, ours, resident = run_echelon(bench, shape, bench.folder / f"memory-{name}")
+    theirs = {variant: run_torch(bench, shape, variant) for variant in torch_step.variants()}
+    print("Echelon's plan, MiB: " + ", ".join(f"{kind} {bytes / MIB:.1f}"
+                                              for kind, bytes in kinds.items() if bytes))
+    rows = [("Echelon", f"{ours / MIB:.1f}", f"{resident / MIB:,.0f}", "1")]
+    rows += [(f"PyTorch {variant}", f"{seen['bytes'] / MIB:.1f}",
+              f"{seen['resident'] / MIB:,.0f}", f"{seen['bytes'] / ours:.2f}")
+             for variant, seen in theirs.items()]
+    report.table(("MiB", "activations, logits, scratch", "most resident", "over Echelon's"), rows)
+    return ours / min(seen["bytes"] for seen in theirs.values())
+
+
+def run(bench):
+    for name in bench.shapes or train_step.WANTED:
+        report.title(f"Memory of a step besides weights, gradients and optimizer: {name}")
+        ratio = measure(bench, name)
+        bench.verdict(f"{name}: activations and logits over PyTorch's", ratio, WANTED, least=False)
+
+
+if __name__ == "__main__":
+    torch_rank(json.loads(common.parser(__doc__).parse_args().rank))

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Echelon's speed is measured by, in one command: a table for each target, both sides timed in one
+run, and at the end which targets are met.
+
+    cmake --build --preset release --target echelon bench_products
+    python bench/speed.py                       # all parts, about half an hour
+    python bench/speed.py --only step --shape gpt2-124m
+    python bench/speed.py --quick               # tiny shapes: to see that everything runs
+
+Times are medians with quartiles. Needs torch and numpy, two cores, and an otherwise idle machine; the
+part `link` needs root, and is left out, visibly, without it.
+"""
+import argparse
+import json
+import os
+import pathlib
+import platform
+import tempfile
+
+import common
+import growth
+import link
+import memory
+import ranks
+import report
+import bound
+import train_step
+from common import torch
+
+PARTS = {
+    "step": (train_step.run, "a training step against PyTorch"),
+    "bound": (bound.run, "a training step against the rates of oneDNN and of memory"),
+    "memory": (memory.run, "activations and logits against PyTorch"),
+    "ranks": (ranks.run, "two data-parallel ranks against one, and against DistributedDataParallel"),
+    "link": (link.run, "two ranks over a link of 1 Gbit"),
+    "growth": (growth.run, "micro-batches, layers, tokens"),
+}
+
+
+class Bench:
+    """What the parts share. They leave verdicts, and steps that other parts need too."""
+
+    def __init__(self, options, folder):
+        self.folder, self.quick = folder, options.quick
+        self.echelon = pathlib.Path(options.echelon).resolve()
+        self.steps, self.warmup = (2, 1) if options.quick else (options.steps, options.warmup)
+        self.rounds = 1 if options.quick else options.rounds
+        self.shapes = options.shape
+        self.verdicts, self.steps_of, self.machine = [], {}, None
+
+    def verdict(self, what, value, wanted, least=True):
+        self.verdicts.append(report.Verdict(what, value, wanted, least))
+
+    def skip(self, what, why):
+        print(f"skipped: {what}: {why}", flush=True)
+
+    def tool(self, name):
+        """A program of the bench folder, as built beside Echelon."""
+        path = self.echelon.parent / "bench" / name
+        if not path.exists():
+            raise SystemExit(f"{path} is missing: cmake --build {self.echelon.parent} --target {name}")
+        return path
+
+
+def processor():
+    with open("/proc/cpuinfo") as file:
+        models = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def describe(bench):
+    """The machine and the programs."""
+    version, _ = common.run_together([([bench.echelon, "--version"], {})])[0]
+    print(f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; "
+          f"load before: {os.getloadavg()[0]:.2f}")
+    print(version.strip())
+    print(f"PyTorch {torch.__version__}, oneDNN "
+          f"{torch._C._get_onednn_version() if hasattr(torch._C, '_get_onednn_version') else 'own'}, "
+          f"{'MKL' if torch.backends.mkl.is_available() else 'no MKL'}")
+
+
+def parse():
+    parser = common.parser(__doc__)
+    parser.add_argument("--only", choices=PARTS, action="append", metavar="PART",
+                        help="; ".join(f"{name}: {about}" for name, (_, about) in PARTS.items()))
+    parser.add_argument("--shape", choices=train_step.SHAPES, action="append",
+                        help="of the parts step, bound and memory: only this model")
+    parser.add_argument("--quick", action="store_true", help="tiny shapes, to see that all runs")
+    parser.add_argument("--steps", type=int, default=5, help="timed in a turn (5)")
+    parser.add_argument("--warmup", type=int, default=3, help="steps before these (3)")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of each side (2)")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the verdicts to this file")
+    return common.parse(parser)
+
+
+def main():
+    options = parse()
+    with tempfile.TemporaryDirectory() as scratch:
+        bench = Bench(options, pathlib.Path(scratch))
+        describe(bench)
+        for name in options.only or PARTS:
+            PARTS[name][0](bench)
+    report.verdicts(bench.verdicts)
+    if options.json:
+        options.json.write_text(json.dumps([vars(verdict) | dict(met=verdict.met())
+                                            for verdict in bench.verdicts], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's side of speed.py: training steps (forward, backward, clipping, AdamW; fp32) of one rank,
+or of one of several under DistributedDataParallel over gloo.
+
+What it is tuned by: threads pinned, large malloc thresholds (common.MALLOC), fused attention, fused
+AdamW, clipping by foreach, and by a variant, which says whether it is compiled and how, what becomes of
+gradients between steps, how many tokens' logits there are at a time, and which memory is huge pages.
+"""
+import contextlib
+import json
+import os
+import time
+
+import common
+from common import nn, torch
+
+# compiled: False, or the mode of torch.compile. rows: tokens whose logits are there at a time; 0: all.
+PLAIN = dict(compiled=False, keep_gradients=False, rows=0)
+VARIANTS = {
+    "eager": PLAIN,
+    "eager, chunked loss": PLAIN | dict(rows=256),
+    "compile": PLAIN | dict(compiled="default"),
+    "compile, chunked loss": PLAIN | dict(compiled="default", rows=256),
+    "compile, max-autotune": PLAIN | dict(compiled="max-autotune-no-cudagraphs"),
+}
+# Allocations from this size on are huge pages in PyTorch's own allocator.
+HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+
+
+def variants():
+    """Names of those that this PyTorch can do."""
+    return [name for name, variant in VARIANTS.items()
+            if not variant["rows"] or common.joins_head_and_loss()]
+
+
+class Trainer:
+    """A rank that trains on `samples` samples of random ids, in micro-batches."""
+
+    def __init__(self, job):
+        self.job, shape, variant = job, job["shape"], job["variant"]
+        torch.manual_seed(1)
+        self.model = common.Model(shape, variant["rows"])
+        self.run = self.model
+        if job["ranks"] > 1:
+            self.run = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
+        if variant["compiled"]:
+            self.run = torch.compile(self.run, mode=variant["compiled"])
+        self.optimizer = common.adamw(self.model)
+        self.batches = [torch.randint(common.vocabulary(shape), (job["samples"], shape["length"] + 1))
+                        for _ in range(job["micro_batches"])]
+
+    def accumulate(self, number):
+        """One micro-batch; ranks add up their gradients in the last one of a step."""
+        last = number + 1 == len(self.batches)
+        alone = self.job["ranks"] == 1 or last
+        ids = self.batches[number]
+        with contextlib.nullcontext() if alone else self.run.no_sync():
+            loss = self.run(ids[:, :-1], ids[:, 1:]) / len(self.batches)
+            loss.backward()
+        return loss.detach()
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=not self.job["variant"]["keep_gradients"])
+        loss = sum(self.accumulate(number) for number in range(len(self.batches)))
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
+        self.optimizer.step()
+        return loss.item()
+
+
+def begin(job):
+    """Returns a trainer in a rank's own process."""
+    torch.set_num_threads(job["threads"])
+    if job["ranks"] > 1:
+        common.meet(job, job["rank"], job["ranks"])
+    return Trainer(job)
+
+
+def torch_rank(job):
+    """Prints {"seconds" of every step, "losses", "parameters"}."""
+    trainer, seconds, losses = begin(job), [], []
+    for _ in range(job["steps"]):
+        start = time.perf_counter()
+        losses.append(trainer.step())
+        seconds.append(time.perf_counter() - start)
+    if job["rank"] == 0:
+        print(json.dumps(dict(seconds=seconds, losses=losses,
+                              parameters=common.count_parameters(trainer.model))), flush=True)
+    if job["ranks"] > 1:
+        torch.distributed.destroy_process_group()
+
+
+def run(shape, variant, ranks, threads, samples, micro_batches, steps, folder):
+    """Of the program that compares: `samples` are those of a rank's micro-batch."""
+    job = dict(shape=shape, variant=VARIANTS[variant], ranks=ranks, threads=threads, samples=samples,
+               micro_batches=micro_batches, steps=steps, variables=common.MALLOC | HUGE_PAGES)
+    return common.run_torch(__file__, ranks, threads, job, folder)
+
+
+if __name__ == "__main__":
+    torch_rank(json.loads(common.parser(__doc__).parse_args().rank))

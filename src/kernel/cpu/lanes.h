@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The machine's vectors of fp32, for loops that must keep them in registers: as wide as the instruction
+ * set's that this is compiled for.
+ */
+#ifndef ECH_KERNEL_CPU_LANES_H
+#define ECH_KERNEL_CPU_LANES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernel/cpu/vector.h"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+enum { ECH_WIDE = 16 };
+#elif defined(__AVX2__)
+enum { ECH_WIDE = 8 };
+#else
+enum { ECH_WIDE = 4 };
+#endif
+
+typedef float ech_wide __attribute__((vector_size(4 * ECH_WIDE), aligned(4), may_alias));
+typedef int32_t ech_wide_int __attribute__((vector_size(4 * ECH_WIDE), aligned(4), may_alias));
+
+ECH_INLINE ech_wide ech_wide_load(const float *x)
+{
+    return *(const ech_wide *)x;
+}
+
+ECH_INLINE void ech_wide_store(float *x, ech_wide value)
+{
+    *(ech_wide *)x = value;
+}
+
+ECH_INLINE ech_wide ech_wide_all(float x)
+{
+    return (ech_wide){0} + x;
+}
+
+/* a where the mask has ones, b where it has zeros. */
+ECH_INLINE ech_wide ech_wide_select(ech_wide_int mask, ech_wide a, ech_wide b)
+{
+    return (ech_wide)((mask & (ech_wide_int)a) | (~mask & (ech_wide_int)b));
+}
+
+/* a > b ? a : b, and so b where either is NaN. */
+ECH_INLINE ech_wide ech_wide_max(ech_wide a, ech_wide b)
+{
+#if defined(__AVX512F__)
+    return (ech_wide)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (ech_wide)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (ech_wide)_mm_max_ps((__m128)a, (__m128)b);
+#else
+    return ech_wide_select((ech_wide_int)(a > b), a, b);
+#endif
+}
+
+/* a < b ? a : b, and so b where either is NaN. */
+ECH_INLINE ech_wide ech_wide_min(ech_wide a, ech_wide b)
+{
+#if defined(__AVX512F__)
+    return (ech_wide)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (ech_wide)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (ech_wide)_mm_min_ps((__m128)a, (__m128)b);
+#else
+    return ech_wide_select((ech_wide_int)(a < b), a, b);
+#endif
+}
+
+/* 2^x with a relative error below 2e-7: infinity from 128 on, 0 below the smallest normal number (what is
+ * below vanishes beside a softmax's largest term), NaN for NaN. x = n + r, and 2^r is the polynomial with
+ * the least largest relative error, 2e-9, on [-1/2, 1/2] (Lawson's iteration, coefficients rounded). */
+ECH_INLINE ech_wide ech_wide_exp2(ech_wide x)
+{
+    const float round =
+        12582912.0F + 127; /* 1.5·2^23: adding it leaves the nearest integer below */
+    x = ech_wide_max(ech_wide_all(-127.0F), x);
+    x = ech_wide_min(ech_wide_all(128.0F), x);
+    ech_wide shifted = x + round, r = x - (shifted - round);
+    ech_wide p = ech_wide_all(1.534581242594868e-4F);
+    p = p * r + 1.3399930903688073e-3F;
+    p = p * r + 9.618489071726799e-3F;
+    p = p * r + 5.550328642129898e-2F;
+    p = p * r + 2.4022646248340607e-1F;
+    p = p * r + 6.931471824645996e-1F;
+    p = p * r + 1.0F;
+    /* n + 127 is in shifted's low bits, from where it moves to the exponent's place. */
+    return p * (ech_wide)((ech_wide_int)shifted << 23);
+}
+
+#endif

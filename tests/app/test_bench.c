@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `echelon bench`: the texts of its rows, what they count, that every fast kernel has a row and every row
+ * runs, names, and JSON. Nothing here looks at a time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/bench.h"
+#include "app/bench_kernels.h"
+#include "base/log.h"
+
+/* Sizes small enough to run all rows in no time. */
+static ech_bench_options small_options(void)
+{
+    return (ech_bench_options){.threads = 2, .ranks = 2, .seconds = 1e-3, .most = 8};
+}
+
+static void texts_are_read(void **state)
+{
+    (void)state;
+    ech_bench_sizes sizes = ech_bench_parse_sizes("B=3 T=50 C=7 N=4097", 0);
+    assert_int_equal(ech_bench_size(&sizes, 'R'), 150);
+    assert_int_equal(ech_bench_size(&sizes, 'S'), 2);
+    assert_true(ech_bench_count("7RC 2.5C", &sizes) == 7 * 150 * 7 + 2.5 * 7);
+    assert_true(ech_bench_count("RC", &sizes) == 150 * 7);
+    assert_true(ech_bench_count("", &sizes) == 0);
+    ech_bench_operands o = ech_bench_parse_operands("<BTC ~C =iR >dR3 <d", &sizes);
+    assert_int_equal(o.n, 5);
+    assert_int_equal(o.tensor[0].dims, 3);
+    assert_int_equal(o.tensor[0].shape[1], 50);
+    assert_int_equal(o.tensor[2].dtype, ECH_I32);
+    assert_int_equal(o.tensor[3].dtype, ECH_F64);
+    assert_int_equal(o.tensor[3].shape[1], 3);
+    assert_int_equal(o.tensor[4].dims, 0);
+    const bool reads[] = {true, true, true, false, true};
+    for (int i = 0; i < 5; i++) assert_true(o.reads[i] == reads[i]);
+    assert_true(o.bytes == 4 * 1050 + 2 * 4 * 150 + 8 * 450 + 8);
+    sizes = ech_bench_parse_sizes("B=3 T=50 C=7", 5);
+    assert_int_equal(ech_bench_size(&sizes, 'R'), 15);
+    assert_int_equal(ech_bench_size(&sizes, 'C'), 5);
+}
+
+/* By hand, from the formulas of kernel.def. */
+static void rows_count_what_kernels_do(void **state)
+{
+    (void)state;
+    const double R = 16.0 * 1024, C = 1024, N = 16777216, V = 50257;
+    const struct {
+        ech_op op;
+        double flops, bytes;
+    } known[] = {
+        {ECH_OP_add, R * C, 3 * 4 * R * C},
+        {ECH_OP_layernorm_forward, 8 * R * C, 4 * (2 * R * C + 2 * C + 2 * R)},
+        {ECH_OP_rmsnorm_backward, 10 * R * C, 4 * (3 * R * C + 2 * C + R)},
+        {ECH_OP_swiglu_backward, 11 * R * C, 4 * 5 * R * C},
+        {ECH_OP_adamw, 15 * N, 4 * 7 * N},
+        {ECH_OP_sgd, 7 * N, 4 * 5 * N},
+        {ECH_OP_square_sums, 2 * N, 4 * N},
+        {ECH_OP_embedding_forward, 0, 4 * (2 * R * C + R)},
+        {ECH_OP_loss_gradient, 4 * 512 * V, 4 * (2 * 512 * V + 2 * 512) + 8 * (3 * 512 + 1 + 4)},
+    };
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+        int found = 0;
+        for (int r = 0; r < ech_bench_kernel_count; r++) {
+            ech_bench_result row;
+            if (ech_bench_kernel_rows[r].op != known[k].op) continue;
+            ech_bench_kernel_describe(&ech_bench_kernel_rows[r], 0, &row);
+            assert_string_equal(row.name, ech_op_name(known[k].op));
+            assert_true(row.flops == known[k].flops && row.bytes == known[k].bytes);
+            found++;
+        }
+        assert_int_equal(found, 1);
+    }
+}
+
+/* The causal half, and the same work per token and head from T to 4 T but for the length. */
+static void attention_counts_its_half(void **state)
+{
+    (void)state;
+    int found = 0;
+    for (int r = 0; r < ech_bench_kernel_count; r++) {
+        const ech_bench_kernel *row = &ech_bench_kernel_rows[r];
+        bool forward = row->op == ECH_OP_attention_forward;
+        if (!forward && row->op != ECH_OP_attention_backward) continue;
+        ech_bench_result result;
+        ech_bench_sizes sizes = ech_bench_parse_sizes(row->sizes, 0);
+        double B = (double)ech_bench_size(&sizes, 'B'), T = (double)ech_bench_size(&sizes, 'T'),
+               H = (double)ech_bench_size(&sizes, 'H'), D = (double)ech_bench_size(&sizes, 'D');
+        ech_bench_kernel_describe(row, 0, &result);
+        int products = forward ? 2 : 5;
+        assert_true(result.flops == products * (2 * B * H * T * T * D) / 2);
+        int tensors = forward ? 4 : 8;
+        assert_true(result.bytes == 4 * (tensors * B * T * H * D + B * H * T));
+        found++;
+    }
+    assert_true(found >= 4);
+}
+
+static void every_fast_kernel_has_a_row(void **state)
+{
+    (void)state;
+    const ech_kernels *fast = ech_kernels_fast(ECH_F32), *ref = ech_kernels_ref(ECH_F32);
+    const bool is_fast[ECH_OPS] = {
+#define X(op, arguments, scratch_dims) [ECH_OP_##op] = fast->op != ref->op,
+#include "kernel/kernel.def"
+#undef X
+    };
+    for (int op = 0; op < ECH_OPS; op++) {
+        bool found = op == ECH_OP_matmul; /* a table of its own */
+        for (int r = 0; r < ech_bench_kernel_count; r++)
+            found |= (int)ech_bench_kernel_rows[r].op == op;
+        if (is_fast[op] && !found)
+            fail_msg("%s has a fast version, but no row in bench_kernel_rows.c",
+                     ech_op_name((ech_op)op));
+    }
+}
+
+static void count_name(const char *name, void *context)
+{
+    (void)name;
+    ++*(int *)context;
+}
+
+static int count_rows(ech_bench_group group)
+{
+    int n = 0;
+    ech_bench_each_name(group, count_name, &n);
+    return n;
+}
+
+static int count_results(const ech_bench *bench, ech_bench_group group)
+{
+    int n = 0;
+    for (size_t r = 0; r < bench->result.n; r++) n += bench->result.at[r].group == group;
+    return n;
+}
+
+static void every_row_runs(void **state)
+{
+    (void)state;
+    ech_bench_options options = small_options();
+    ech_bench bench;
+    assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
+    assert_int_equal(count_results(&bench, ECH_BENCH_products),
+                     ECH_BENCH_PHASES * count_rows(ECH_BENCH_products));
+    assert_int_equal(count_results(&bench, ECH_BENCH_kernels), ech_bench_kernel_count);
+    assert_int_equal(count_results(&bench, ECH_BENCH_collectives),
+                     ECH_BENCH_SIZES * count_rows(ECH_BENCH_collectives));
+    for (size_t r = 0; r < bench.result.n; r++) {
+        const ech_bench_result *result = &bench.result.at[r];
+        assert_true(result->seconds > 0 && result->bytes > 0);
+        if (result->group == ECH_BENCH_products) assert_true(result->flops == 2.0 * 8 * 8 * 8);
+        if (result->group == ECH_BENCH_collectives) assert_true(result->bytes == 4 * 8);
+    }
+    assert_true(bench.machine.flops > 0 && bench.machine.stream > 0);
+
+    ech_text text = {0}, json = {0};
+    ech_bench_print_text(&bench, &text);
+    for (size_t r = 0; r < bench.result.n; r++)
+        assert_non_null(strstr(text.at, bench.result.at[r].name));
+    assert_int_equal(ech_bench_print_json(&bench, &json), ECH_OK);
+    json_error_t error;
+    json_t *all = json_loads(json.at, JSON_REJECT_DUPLICATES, &error);
+    assert_non_null(all);
+    assert_int_equal(json_integer_value(json_object_get(all, "version")), 1);
+    assert_true(json_real_value(json_object_get(json_object_get(all, "machine"),
+                                                "stream_bytes_per_second")) > 0);
+    size_t rows = 0;
+    for (int g = 0; g < ECH_BENCH_GROUPS; g++)
+        rows += json_array_size(json_object_get(all, ech_bench_group_name((ech_bench_group)g)));
+    assert_int_equal(rows, bench.result.n);
+    json_decref(all);
+    ech_text_free(&text);
+    ech_text_free(&json);
+    free(bench.result.at);
+}
+
+static void names_choose(void **state)
+{
+    (void)state;
+    ech_bench_options options = small_options();
+    ech_bench bench;
+    ECH_PUSH(options.name, "add");
+    ECH_PUSH(options.name, "collectives");
+    assert_int_equal(ech_bench_check_names(&options), ECH_OK);
+    assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
+    assert_int_equal(count_results(&bench, ECH_BENCH_products), 0);
+    assert_int_equal(count_results(&bench, ECH_BENCH_kernels), 1);
+    assert_int_equal(count_results(&bench, ECH_BENCH_collectives),
+                     ECH_BENCH_SIZES * count_rows(ECH_BENCH_collectives));
+    free(bench.result.at);
+
+    ECH_PUSH(options.name, "gelu_forwards");
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_bench_check_names(&options), ECH_EUSAGE);
+    ech_log_set_quiet(false);
+    assert_non_null(strstr(ech_last_error(), "did you mean gelu_forward?"));
+    free(options.name.at);
+}
+
+/* One rank has nobody to talk to. */
+static void one_rank_has_no_collectives(void **state)
+{
+    (void)state;
+    ech_bench_options options = small_options();
+    ech_bench bench;
+    options.ranks = 1;
+    ECH_PUSH(options.name, "collectives");
+    assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
+    assert_int_equal(bench.result.n, 0);
+    free(bench.result.at);
+    free(options.name.at);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_read),
+        cmocka_unit_test(rows_count_what_kernels_do),
+        cmocka_unit_test(attention_counts_its_half),
+        cmocka_unit_test(every_fast_kernel_has_a_row),
+        cmocka_unit_test(every_row_runs),
+        cmocka_unit_test(names_choose),
+        cmocka_unit_test(one_rank_has_no_collectives),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
