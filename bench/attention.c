@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "base/memory.h"
@@ -72,11 +73,23 @@ static double peak(void)
 }
 #endif
 
+/* In huge pages, as a run's memory is. */
+static void *room(size_t bytes)
+{
+    enum { HUGE_PAGE = 2 << 20 };
+    bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void *memory = aligned_alloc(HUGE_PAGE, bytes);
+    if (!memory) exit(1);
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    memset(memory, 0, bytes);
+    return memory;
+}
+
 static ech_tensor make(int64_t T, int64_t D)
 {
     const int64_t shape[] = {1, T, H, D};
-    float *data = aligned_alloc(64, (size_t)(T * H * D) * sizeof *data);
-    for (int64_t i = 0; data && i < T * H * D; i++)
+    float *data = room((size_t)(T * H * D) * sizeof *data);
+    for (int64_t i = 0; i < T * H * D; i++)
         data[i] = (float)ech_random_unit(ech_random_word((ech_random_key){.seed = 1}, (uint64_t)i));
     return ech_tensor_view(data, ECH_F32, 4, shape);
 }
@@ -96,11 +109,8 @@ static problem open_problem(int64_t T, int64_t D, int threads)
     if (ech_kernel_context_create(threads, &p.context) != ECH_OK) exit(1);
     size_t forward = scratch_of(ECH_OP_attention_forward, &p);
     size_t bytes = scratch_of(ECH_OP_attention_backward, &p);
-    bytes = ((bytes > forward ? bytes : forward) + 63) / 64 * 64;
-    p.context->scratch_bytes = bytes;
-    p.context->scratch = aligned_alloc(64, bytes);
-    if (!p.context->scratch) exit(1);
-    memset(p.context->scratch, 0, bytes);
+    p.context->scratch_bytes = bytes > forward ? bytes : forward;
+    p.context->scratch = room(p.context->scratch_bytes);
     return p;
 }
 

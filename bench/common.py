@@ -165,20 +165,26 @@ def meet(job, rank, ranks):
                                          world_size=ranks, rank=rank)
 
 
-def run_together(commands):
-    """Starts [(words, variables of the environment), ...] at once, as one program behind start_with.
-    Returns what each printed: [(stdout, stderr), ...]."""
+def together(commands, timed=True):
+    """Starts [(words, variables of the environment), ...] at once, as one program; behind start_with
+    if it is timed. Returns what together.py prints."""
     for name in UNSET:
         os.environ.pop(name, None)
     script = pathlib.Path(__file__).with_name("together.py")
     words = json.dumps([[list(map(str, words)), variables] for words, variables in commands])
-    done = subprocess.run([*start_with, sys.executable, script, words], stdout=subprocess.PIPE,
-                          text=True, check=True)
-    answers = json.loads(done.stdout.splitlines()[-1])
-    if any(code for code, _, _ in answers):
-        raise RuntimeError("\n".join(f"{commands[i][0]} ended with {code}: {(out + err)[-4000:]}"
-                                     for i, (code, out, err) in enumerate(answers)))
-    return [(out, err) for _, out, err in answers]
+    done = subprocess.run([*(start_with if timed else ()), sys.executable, script, words],
+                          stdout=subprocess.PIPE, text=True, check=True)
+    seen = json.loads(done.stdout.splitlines()[-1])
+    if any(code for code, _, _ in seen["ended"]):
+        raise RuntimeError("\n".join(
+            f"{' '.join(map(str, words))} ended with {code}: {(out + err)[-4000:]}"
+            for (words, _), (code, out, err) in zip(commands, seen["ended"])))
+    return seen
+
+
+def run_together(commands, timed=True):
+    """Returns what each printed: [(stdout, stderr), ...]."""
+    return [(out, err) for _, out, err in together(commands, timed)["ended"]]
 
 
 def run_torch(script, ranks, threads, job, folder):
@@ -201,8 +207,8 @@ def shape_keys(shape, folder):
     keys = [f"model.{key}={str(value).lower()}" for key, value in shape.items()
             if key not in NOT_THE_MODEL and key != "vocab_size"]
     keys.append(f"model.vocab_size={vocabulary(shape)}")
-    return keys + [f"data.sequence_length={shape['length']}", f"data.train={token_file(shape, folder)}",
-                   "optimizer.learning_rate=1e-3", "training.check_every=0"]
+    keys += [f"data.sequence_length={shape['length']}", f"data.train={token_file(shape, folder)}"]
+    return keys + ["optimizer.learning_rate=1e-3", "training.check_every=0"]
 
 
 def echelon_words(program, command, keys, folder, cores="0"):
@@ -215,7 +221,7 @@ def call_echelon(program, command, ranks, threads, keys, folder):
     """Runs a command on as many cores as threads. Returns what it printed: (stdout, stderr)."""
     keys = ["--ranks", str(ranks), f"parallel.threads={threads}", *keys]
     words = echelon_words(program, command, keys, folder, f"0-{ranks * threads - 1}")
-    return run_together([(words, {})])[0]
+    return run_together([(words, {})], timed=command[0] != "plan")[0]
 
 
 def read_metrics(run):
@@ -264,5 +270,5 @@ def parse(made):
 
 def spread(seconds):
     """"median [quartiles]" in ms."""
-    low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else seconds * 3
+    low, _, high = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
     return f"{1e3 * statistics.median(seconds):8.1f} [{1e3 * low:7.1f} {1e3 * high:7.1f}]"

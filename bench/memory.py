@@ -2,15 +2,15 @@
 """A part of speed.py: memory of a training step besides weights, gradients and the optimizer's states:
 activations, logits, gradients of activations, scratch.
 
-Echelon's is what its plan has of it, and the arena that a run needed (peak_bytes of its metrics.jsonl)
-must be the plan's. PyTorch's is the most that its allocator had handed out at any time of a forward and
-backward, above what it had before, without the blocks that are gradients of weights afterwards, as its
-profiler records it; buffers that libraries get behind the allocator's back are not counted. The least of
-all variants is compared. As a check, the most that each process had resident.
+Echelon's is what its plan has of it: the peaks of these kinds, added up, although not all of them come at
+the same time; the arena that a run needed (peak_bytes of its metrics.jsonl) must be the plan's.
+PyTorch's is the most that its allocator had handed out at any time of a forward and backward, above what
+it had before, without the blocks that are gradients of weights afterwards, as its profiler records it;
+buffers that libraries get behind the allocator's back are not counted. Compared is the least of
+the variants that have all logits at once, and the least of those that have not. As a check, the most that
+each process had resident.
 """
 import json
-import os
-import subprocess
 
 import common
 import report
@@ -20,7 +20,7 @@ from common import torch
 
 MIB = 1 << 20
 WANTED = 0.5  # of PyTorch's
-PERSISTENT = ("parameters", "gradients", "optimizer", "snapshot")
+NOT_COUNTED = ("parameters", "gradients", "optimizer", "snapshot")
 
 # ---- PyTorch ----
 
@@ -94,36 +94,27 @@ def run_torch(bench, shape, variant):
 # ---- Echelon ----
 
 
-def most_resident(words):
-    """Runs a program; bytes."""
-    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    assert status == 0, f"{words} failed"
-    return 1024 * usage.ru_maxrss
-
-
 def run_echelon(bench, shape, run):
-    """Returns (bytes by kind, bytes besides what is persistent, bytes resident)."""
+    """Returns (bytes by kind, bytes of those that count, bytes resident)."""
     threads, keys = train_step.THREADS, train_step.step_keys(shape, bench.folder, 3)
     keys += ["parallel.comm=local", f"log.directory={run}"]
     printed, _ = common.call_echelon(bench.echelon, ["plan", "--json"], 1, threads, keys,
                                      bench.folder)
     memory = json.loads(printed)["plans"][0]["memory"]
     keys += ["--ranks", "1", f"parallel.threads={threads}"]
-    resident = most_resident(common.echelon_words(bench.echelon, ["train"], keys, bench.folder,
-                                                  f"0-{threads - 1}"))
+    words = common.echelon_words(bench.echelon, ["train"], keys, bench.folder, f"0-{threads - 1}")
+    resident = common.together([(words, {})])["most_resident"]
     arenas = {line["peak_bytes"] for line in common.read_metrics(run)}
     assert arenas == {memory["arena_bytes"]}, f"the plan's arena is another: {arenas}"
     kinds = memory["peak_bytes"]
-    return kinds, memory["arena_bytes"] - sum(kinds[kind] for kind in PERSISTENT), resident
+    return kinds, sum(bytes for kind, bytes in kinds.items() if kind not in NOT_COUNTED), resident
 
 
 def measure(bench, name):
     shape = train_step.shape_of(bench, name)
     common.write_tokens(shape, bench.folder)
     kinds, ours, resident = run_echelon(bench, shape, bench.folder / f"memory-{name}")
-    theirs = {variant: run_torch(bench, shape, variant) for variant in torch_step.variants()}
+    theirs = {variant: run_torch(bench, shape, variant) for variant in torch_step.variants(bench.quick)}
     print("Echelon's plan, MiB: " + ", ".join(f"{kind} {bytes / MIB:.1f}"
                                               for kind, bytes in kinds.items() if bytes))
     rows = [("Echelon", f"{ours / MIB:.1f}", f"{resident / MIB:,.0f}", "1")]
@@ -131,14 +122,19 @@ def measure(bench, name):
               f"{seen['resident'] / MIB:,.0f}", f"{seen['bytes'] / ours:.2f}")
              for variant, seen in theirs.items()]
     report.table(("MiB", "activations, logits, scratch", "most resident", "over Echelon's"), rows)
-    return ours / min(seen["bytes"] for seen in theirs.values())
+    for chunked in (False, True):
+        least = min((seen["bytes"] for variant, seen in theirs.items()
+                     if bool(torch_step.VARIANTS[variant]["rows"]) == chunked), default=None)
+        if least is not None:
+            bench.verdict(f"{name}: activations and logits over PyTorch's" +
+                          (" with chunked loss" if chunked else ""), ours / least, WANTED,
+                          least=False)
 
 
 def run(bench):
-    for name in bench.shapes or train_step.WANTED:
+    for name in bench.shapes_of(train_step.WANTED):
         report.title(f"Memory of a step besides weights, gradients and optimizer: {name}")
-        ratio = measure(bench, name)
-        bench.verdict(f"{name}: activations and logits over PyTorch's", ratio, WANTED, least=False)
+        measure(bench, name)
 
 
 if __name__ == "__main__":

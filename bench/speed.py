@@ -10,7 +10,6 @@ run, and at the end which targets are met.
 Times are medians with quartiles. Needs torch and numpy, two cores, and an otherwise idle machine; the
 part `link` needs root, and is left out, visibly, without it.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -24,6 +23,7 @@ import memory
 import ranks
 import report
 import bound
+import torch_step
 import train_step
 from common import torch
 
@@ -45,8 +45,23 @@ class Bench:
         self.echelon = pathlib.Path(options.echelon).resolve()
         self.steps, self.warmup = (2, 1) if options.quick else (options.steps, options.warmup)
         self.rounds = 1 if options.quick else options.rounds
-        self.shapes = options.shape
+        self.shapes, self.variants = options.shape, options.variant
         self.verdicts, self.steps_of, self.machine = [], {}, None
+
+    def shapes_of(self, wanted):
+        """Those that were asked for; otherwise those with a target, of which a quick run takes one of
+        each kind."""
+        return self.shapes or (list(wanted)[::2] if self.quick else list(wanted))
+
+    def measure_machine(self):
+        """{"flops_per_second", "stream_bytes_per_second", ...} of `echelon bench`; once."""
+        if not self.machine:
+            threads = train_step.THREADS
+            printed, _ = common.run_together([(
+                ["taskset", "-c", f"0-{threads - 1}", self.echelon, "bench", "--json", "--threads",
+                 str(threads), "--seconds", "0.2" if self.quick else "5", "gelu_forward"], {})])[0]
+            self.machine = json.loads(printed)["machine"]
+        return self.machine
 
     def verdict(self, what, value, wanted, least=True):
         self.verdicts.append(report.Verdict(what, value, wanted, least))
@@ -70,13 +85,19 @@ def processor():
 
 def describe(bench):
     """The machine and the programs."""
-    version, _ = common.run_together([([bench.echelon, "--version"], {})])[0]
     print(f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; "
           f"load before: {os.getloadavg()[0]:.2f}")
+    machine = bench.measure_machine()
+    print(f"multiply-adds {1e-9 * machine['flops_per_second']:.0f} GFLOP/s (fp32, in registers), memory "
+          f"{1e-9 * machine['stream_bytes_per_second']:.1f} GB/s (STREAM), on {train_step.THREADS} "
+          "threads")
+    version, _ = common.run_together([([bench.echelon, "--version"], {})], timed=False)[0]
     print(version.strip())
-    print(f"PyTorch {torch.__version__}, oneDNN "
-          f"{torch._C._get_onednn_version() if hasattr(torch._C, '_get_onednn_version') else 'own'}, "
-          f"{'MKL' if torch.backends.mkl.is_available() else 'no MKL'}")
+    libraries = [line.strip(" -") for line in torch.__config__.show().splitlines()
+                 if "MKL" in line and "Version" in line or "MKL-DNN" in line]
+    print(f"PyTorch {torch.__version__}: {'; '.join(libraries)}", flush=True)
+    if bench.quick:
+        print("A quick run: its figures say nothing.")
 
 
 def parse():
@@ -85,6 +106,8 @@ def parse():
                         help="; ".join(f"{name}: {about}" for name, (_, about) in PARTS.items()))
     parser.add_argument("--shape", choices=train_step.SHAPES, action="append",
                         help="of the parts step, bound and memory: only this model")
+    parser.add_argument("--variant", choices=torch_step.VARIANTS, action="append",
+                        help="of the part step: only these ways to run PyTorch")
     parser.add_argument("--quick", action="store_true", help="tiny shapes, to see that all runs")
     parser.add_argument("--steps", type=int, default=5, help="timed in a turn (5)")
     parser.add_argument("--warmup", type=int, default=3, help="steps before these (3)")

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts several programs at once and waits for all of them: together.py JSON, a list of [words,
-variables of the environment]. Prints [exit code, stdout, stderr] of each as JSON. When one fails, the
-others are stopped, since they may wait for it."""
+variables of the environment]. Prints as JSON {"ended": [exit code, stdout, stderr] of each,
+"most_resident": bytes that one of them had}. When one fails, the others are stopped, since they may wait
+for it."""
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -35,7 +37,9 @@ def main():
         running = [start(words, variables, folder, number)
                    for number, (words, variables) in enumerate(json.loads(sys.argv[1]))]
         wait(running)
-        print(json.dumps([[process.returncode, *map(read, paths)] for process, paths in running]))
+        resident = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        print(json.dumps(dict(most_resident=resident, ended=[
+            [process.returncode, *map(read, paths)] for process, paths in running])))
 
 
 main()

@@ -28,8 +28,8 @@ SHAPES = {
                        tie_word_embeddings=True, length=256, batch=8),
 }
 # To see that everything runs; its times say nothing.
-TINY = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
-            intermediate_size=96, length=32, batch=2)
+TINY = dict(vocab_size=300, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=2, intermediate_size=96, length=32, batch=2)
 # PyTorch's time over Echelon's.
 WANTED = {"gpt2-124m": 1.15, "gpt2-6x384-50k": 1.5, "llama-8x512-2k": 1.3}
 THREADS = 2
@@ -100,19 +100,24 @@ class Sides:
 
 def choose(bench, shape):
     """The fastest eager variant and the fastest compiled one."""
+    names = bench.variants or torch_step.variants(bench.quick)
+    kinds = [[name for name in names if bool(torch_step.VARIANTS[name]["compiled"]) == compiled]
+             for compiled in (False, True)]
+    return [fastest(bench, shape, kind) for kind in kinds if kind]
+
+
+def fastest(bench, shape, variants):
+    """By a short run of each."""
     took = {}
-    for name in torch_step.variants():
+    for name in variants if len(variants) > 1 else ():
         seen = torch_step.run(shape, name, 1, THREADS, shape["batch"], 1, bench.warmup + 2,
                               bench.folder)
         took[name] = min(seen["seconds"][bench.warmup:])
-    print("PyTorch's variants, ms: " +
-          "; ".join(f"{name} {1e3 * seconds:.0f}" for name, seconds in took.items()), flush=True)
-    kinds = [[name for name in took if bool(torch_step.VARIANTS[name]["compiled"]) == compiled]
-             for compiled in (False, True)]
-    return [min(names, key=took.get) for names in kinds]
+        print(f"tried PyTorch {name}: {1e3 * took[name]:.0f} ms", flush=True)
+    return min(took, key=took.get) if took else variants[0]
 
 
-def measure(bench, name):
+def measure(bench, name, with_torch=True):
     """Returns the sides of a shape, after their turns; kept for other parts."""
     if name in bench.steps_of:
         return bench.steps_of[name]
@@ -120,16 +125,18 @@ def measure(bench, name):
     common.write_tokens(shape, bench.folder)
     keys = step_keys(shape, bench.folder, steps)
     runs = {"Echelon": lambda: run_echelon(bench, keys)}
-    for variant in choose(bench, shape):
+    for variant in choose(bench, shape) if with_torch else ():
         runs[f"PyTorch {variant}"] = lambda variant=variant: torch_step.run(
             shape, variant, 1, THREADS, shape["batch"], 1, steps, bench.folder)
-    sides = bench.steps_of[name] = Sides(bench, runs)
+    sides = Sides(bench, runs)
     sides.take_turns()
+    if with_torch:
+        bench.steps_of[name] = sides
     return sides
 
 
 def run(bench):
-    for name in bench.shapes or WANTED:
+    for name in bench.shapes_of(WANTED):
         shape = shape_of(bench, name)
         report.title(f"A training step against PyTorch: {name}, batch {shape['batch']} x "
                      f"{shape['length']}, vocabulary {common.vocabulary(shape)}, {THREADS} threads")

@@ -39,7 +39,7 @@ static void call_kernel(void *context)
 {
     product *p = context;
     p->kernels->matmul(p->context, &p->a, p->phase->a_transposed, &p->b, p->phase->b_transposed,
-                       NULL, false, &p->c);
+                       NULL, NULL, &p->c);
 }
 
 static void call_library(void *context)

@@ -12,14 +12,15 @@
 
 enum { NAME_COLUMNS = 34 };
 
-/* Rows that take less of a step are put together, and a rank is named that takes longer by so much: of the
+/* Rows that take less of the compute lane are put together, and a rank is named that takes longer by so much: of the
  * row, and of the step. */
 static const double small_share = 1e-3, longer_share = 0.25, longer_of_step = 0.01;
 
 typedef struct printer {
     const ech_breakdown_table *all;
     int ranks;
-    double steps, step; /* step: seconds of one */
+    double steps, step; /* step: seconds of one, with what follows it */
+    double small;       /* seconds of a row that is not worth a line */
     ech_text *out;
 } printer;
 
@@ -91,6 +92,7 @@ static void append_row(const printer *p, const ech_breakdown_row *row)
     append_number(p, row->bound > 0, 10, 3, row->bound * ms);
     append_number(p, row->group != ECH_ROWS_BESIDE, 10, 3, (row->seconds - row->bound) * ms);
     append_slowest(p, row);
+    while (p->out->at[p->out->n - 1] == ' ') p->out->n--;
     ech_text_append(p->out, "\n");
 }
 
@@ -124,7 +126,7 @@ static ech_breakdown_row append_rows(const printer *p, ech_breakdown_row *rows, 
     qsort(rows, n, sizeof *rows, by_gain);
     for (size_t i = 0; i < n; i++) {
         add_row(&sum, &rows[i]);
-        if (rows[i].seconds >= small_share * p->step * p->steps) {
+        if (rows[i].seconds >= p->small) {
             append_row(p, &rows[i]);
             continue;
         }
@@ -184,7 +186,7 @@ static void append_others(const printer *p)
         for (size_t i = 0; i < p->all[r].row.n; i++) {
             const ech_breakdown_row *row = &p->all[r].row.at[i];
             double seconds;
-            bool is_small = row->seconds < small_share * p->step * p->steps;
+            bool is_small = row->seconds < p->small;
             if (is_small || find(&p->all[0], row) || slowest(p, row, &seconds) != r) continue;
             if (!any) append_heading(p, "not on rank 0, where it is slowest");
             any = true;
@@ -210,6 +212,27 @@ static void append_head(const printer *p)
                     ech_count_scaled(own->rates.bytes, "B/s", bytes));
 }
 
+/* In lists of steps: of all rows of the compute lane. */
+static double listed_seconds(const ech_breakdown_table *table)
+{
+    double seconds = 0;
+    for (size_t i = 0; i < table->row.n; i++)
+        if (table->row.at[i].group == ECH_ROWS_COMPUTE) seconds += table->row.at[i].seconds;
+    return seconds;
+}
+
+/* A step against what it would take at least. */
+static void append_sum(const printer *p, const ech_breakdown_row *lane)
+{
+    double ms = 1e3 / p->steps, between = p->all->seconds - lane->seconds;
+    ech_text_append(p->out, "\na step takes %.2f ms", lane->seconds * ms);
+    if (lane->bound > 0)
+        ech_text_append(p->out,
+                        "; its work would take %.2f ms at these rates, which is %.0f%% of it",
+                        lane->bound * ms, 100 * lane->bound / lane->seconds);
+    ech_text_append(p->out, "; another %.2f ms go by between steps\n", between * ms);
+}
+
 void ech_breakdown_print(const ech_breakdown_table *all, int ranks, ech_text *out)
 {
     printer p = {.all = all, .ranks = ranks, .steps = (double)all->steps, .out = out};
@@ -219,15 +242,11 @@ void ech_breakdown_print(const ech_breakdown_table *all, int ranks, ech_text *ou
         return;
     }
     p.step = all->seconds / p.steps;
+    p.small = small_share * listed_seconds(all);
     append_head(&p);
     ech_breakdown_row lane = append_group(&p, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE, "compute lane");
     append_lanes(&p);
     append_group(&p, ECH_ROWS_OUTSIDE, ECH_LANE_COMPUTE, "between lists of steps");
     append_others(&p);
-    double ms = 1e3 / p.steps;
-    ech_text_append(out, "\na step takes %.2f ms", 1e3 * p.step);
-    if (lane.bound > 0)
-        ech_text_append(out, "; its work would take %.2f ms at this machine's rates: %.0f%% of it",
-                        lane.bound * ms, 100 * lane.bound / all->seconds);
-    ech_text_append(out, "\n");
+    append_sum(&p, &lane);
 }

@@ -11,5 +11,6 @@ __attribute__((section(".preinit_array"),
 
 int main(int argc, char **argv)
 {
+    ech_startup_keep_memory();
     return ech_command_run(argc, argv);
 }

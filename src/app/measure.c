@@ -39,7 +39,7 @@ static double median(samples *list)
 /* ---- one rank alone ---- */
 
 static ech_status open_alone(measurement *m, const ech_config *run, const ech_tokenizer *tokenizer,
-                             ech_comm *alone)
+                             ech_comm *alone, bool alone_of_many)
 {
     m->config = ech_config_copy(run);
     ech_setup_alone(m->config);
@@ -47,6 +47,8 @@ static ech_status open_alone(measurement *m, const ech_config *run, const ech_to
     m->config->training.check_every = 0;
     ech_config_replace_text(&m->config->parallel.comm, "local");
     ech_config_replace_text(&m->config->parallel.reduction, "direct");
+    /* Ranks that are threads do not know of each other here, and would take the same cores. */
+    if (alone_of_many) ech_config_replace_text(&m->config->parallel.pin, "false");
     ECH_TRY(ech_setup_resolve(m->config, tokenizer, 1, 1));
     ECH_TRY(ech_design_create(m->config, tokenizer, 1, &m->design));
     ECH_TRY(ech_design_open_data(&m->design, ECH_SHARE_TRAIN, &m->data));
@@ -224,7 +226,7 @@ static ech_status measure(measurement *m, const ech_config *run, const ech_token
                           ech_comm *alone, ech_comm *comm, ech_group *world, int64_t steps,
                           ech_profile **out)
 {
-    ECH_TRY(open_alone(m, run, tokenizer, alone));
+    ECH_TRY(open_alone(m, run, tokenizer, alone, ech_comm_size(comm) > 1));
     ECH_TRY(ech_group_barrier(world));
     ECH_TRY(time_steps(m, steps));
     ECH_TRY(ech_group_barrier(world));

@@ -4,6 +4,7 @@
  */
 #include "app/startup.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <stddef.h>
 #include <string.h>
@@ -68,4 +69,15 @@ BARE void ech_startup_check(int argc, char **argv, char **environment)
         "algebra "
         "library, which takes 130 MiB a thread; raise it, or set OMP_NUM_THREADS=1\n");
     _exit(ECH_EXIT_FAILED);
+}
+
+/* glibc's largest threshold for mappings of their own; and so much is kept at a heap's end. */
+enum { MAPPED_FROM = 32 << 20, KEPT = 512 << 20 };
+
+void ech_startup_keep_memory(void)
+{
+#ifdef M_MMAP_THRESHOLD
+    mallopt(M_MMAP_THRESHOLD, MAPPED_FROM);
+    mallopt(M_TRIM_THRESHOLD, KEPT);
+#endif
 }

@@ -10,4 +10,8 @@
  * constructors: it uses system calls alone. */
 void ech_startup_check(int argc, char **argv, char **environment);
 
+/* Memory that a library has freed is kept: what oneDNN and MPI take for one call, they take again for the next,
+ * and the system would hand out its pages each time. */
+void ech_startup_keep_memory(void);
+
 #endif

@@ -228,11 +228,12 @@ static void say_what_runs(const ech_trainer *t, const census *all, const char *a
 {
     char bytes[32];
     ech_progress_say(
-        t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s)%s%s; %s%s",
+        t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s",
         t->design.model->family->name, (long long)ech_model_params(t->design.model),
         t->design.world, t->design.world > 1 ? "s" : "", (long long)t->config->parallel.threads,
-        t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm), axes[0] ? ": " : "",
-        axes, t->design.world > 1 ? "at most " : "",
+        t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
+        ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
+        t->design.world > 1 ? "at most " : "",
         ech_text_from_bytes((int64_t)all->most_bytes, bytes, sizeof bytes));
     if (all->far > 0)
         ech_progress_say(t->progress,

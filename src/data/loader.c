@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "device/cores.h"
 #include "base/memory.h"
 #include "data/data.h"
 #include "data/samples.h"
@@ -111,6 +112,7 @@ static void *run(void *argument)
 {
     ech_loader *loader = argument;
     ech_log_set_quiet(true);
+    ech_cores_release();
     ech_status st = ECH_OK;
     for (int64_t step; st == ECH_OK && wait_for_slot(loader, &step);) {
         st = fill_batch(loader, step);

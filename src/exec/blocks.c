@@ -13,6 +13,7 @@ typedef struct frame {
     const ech_block *block;
     ech_phase phase;
     int call; /* index in the program */
+    ech_rows rows;
 } frame;
 
 /* The tensor of a block's own value (`like`: whose geometry it has); absent where the list has no
@@ -23,7 +24,7 @@ static ech_tensor tensor_of(const frame *f, int local, int like)
     if (!v || !(v->purposes & 1u << f->exec->list->purpose)) return (ech_tensor){0};
     int value = ech_list_value_of(f->exec->list, f->block, local, f->step->micro);
     void *data = ech_exec_touch(f->exec, value);
-    return ech_block_tensor(f->block, like, f->exec->list->extent, f->exec->plan->real, data);
+    return ech_exec_view(f->exec, f->block, like, data);
 }
 
 static void take_ports(const frame *f, const int *ports, int n, unsigned mask, ech_tensor *out)
@@ -47,10 +48,10 @@ static void take_gradients(const frame *f, const int *ports, const int *like, in
     for (int i = 0; i < n; i++) out[i] = tensor_of(f, ports[i], like[i]);
 }
 
-static void take_params(const frame *f, const ech_node *node, ech_call *call)
+static void take_params(const frame *f, const ech_node *node, bool again, ech_call *call)
 {
-    bool writes = f->phase == ECH_BACKWARD_WEIGHT ||
-                  (f->phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b);
+    bool writes = !again && (f->phase == ECH_BACKWARD_WEIGHT ||
+                             (f->phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b));
     int here = (int)(f->step - f->exec->list->step.at);
     const ech_writer *writers =
         &f->exec->list->first_writer[(size_t)f->step->turn * f->exec->plan->model->param.n];
@@ -100,7 +101,7 @@ static void set_place(const frame *f, ech_call *call)
     const ech_layout *layout = exec->plan->layout;
     const ech_place *place = &layout->place[exec->plan->rank];
     call->ways = &exec->plan->model->ways;
-    call->rows = call->shard = ech_exec_rows(exec, f->step->micro);
+    call->rows = call->shard = f->rows;
     call->tensor_index = place->tensor;
     call->tensor_size = layout->tensor;
     call->context_index = place->context;
@@ -110,12 +111,11 @@ static void set_place(const frame *f, ech_call *call)
     call->exchange_context = exec->group[ECH_GROUP_VOCABULARY];
 }
 
-static void prepare(const frame *f, const ech_block_call *c, ech_call *call)
+/* What is the same for all calls of a step. */
+static void prepare_step(const frame *f, ech_call *call)
 {
-    const ech_node *node = &f->block->node.at[c->node];
     ech_exec *exec = f->exec;
     memset(call, 0, sizeof *call);
-    call->node = node;
     call->kernels = exec->plan->kernels;
     call->context = exec->context;
     call->extent = exec->list->extent;
@@ -127,7 +127,25 @@ static void prepare(const frame *f, const ech_block_call *c, ech_call *call)
     double *row = ech_exec_row(exec, f->step->turn);
     call->loss_sums = &row[ECH_SCALAR_LOSS];
     call->loss_scale = &row[ECH_SCALAR_LOSS_SCALE];
-    take_params(f, node, call);
+}
+
+/* A tensor without data is absent; what else it says does not matter, and clearing all of it takes as long as
+ * everything else that a call is prepared with. */
+static void clear_ports(ech_call *call)
+{
+    ech_tensor *const ports[] = {call->in,   call->out, call->keep, call->param,
+                                 call->dout, call->din, call->add,  call->dparam};
+    for (size_t k = 0; k < sizeof ports / sizeof *ports; k++)
+        for (int i = 0; i < ECH_MAX_PORTS; i++) ports[k][i].data = NULL;
+    memset(call->accumulate, 0, sizeof call->accumulate);
+}
+
+static void prepare(const frame *f, const ech_block_call *c, ech_call *call)
+{
+    const ech_node *node = &f->block->node.at[c->node];
+    clear_ports(call);
+    call->node = node;
+    take_params(f, node, c->again, call);
     if (f->phase == ECH_FORWARD || c->again) {
         take_ports(f, node->in, node->ins, ~0u, call->in);
         take_ports(f, node->out, node->outs, ~0u, call->out);
@@ -168,22 +186,21 @@ static void run_sum(const frame *f, const ech_block_call *c)
         ech_scan_tensor(f->exec, f->step, "sum", f->block->value.at[c->din[0]].name, &y);
 }
 
-static ech_status run_layer(const frame *f, const ech_block_call *c)
+static ech_status run_layer(const frame *f, const ech_block_call *c, ech_call *call)
 {
     const ech_layer *layer = f->block->node.at[c->node].layer;
     ech_status status = ECH_OK;
-    ech_call call;
     if (layer->joined && f->phase == ECH_FORWARD && f->exec->list->purpose == ECH_TRAIN)
         return ECH_OK;
-    prepare(f, c, &call);
-    call.status = &status;
+    prepare(f, c, call);
+    call->status = &status;
     if (f->phase == ECH_FORWARD || c->again)
-        layer->forward(&call);
+        layer->forward(call);
     else if (f->phase == ECH_BACKWARD_INPUT)
-        layer->backward_input(&call);
+        layer->backward_input(call);
     else
-        layer->backward_weight(&call);
-    if (f->exec->scanning && !c->again) scan_call(f, c, &call);
+        layer->backward_weight(call);
+    if (f->exec->scanning && !c->again) scan_call(f, c, call);
     return status;
 }
 
@@ -192,7 +209,10 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
     frame f = {.exec = exec,
                .step = step,
                .block = exec->plan->model->block.at[step->block],
-               .phase = step->phase};
+               .phase = step->phase,
+               .rows = ech_exec_rows(exec, step->micro)};
+    ech_call call;
+    prepare_step(&f, &call);
     for (int i = 0; i < step->calls; i++) {
         f.call = step->first_call + i;
         const ech_block_call *c = &f.block->program[step->phase].at[f.call];
@@ -205,7 +225,7 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
         if (c->node < 0)
             run_sum(&f, c);
         else
-            ECH_TRY(run_layer(&f, c));
+            ECH_TRY(run_layer(&f, c, &call));
         ech_exec_mark(exec, step->tick + i);
     }
     return ECH_OK;

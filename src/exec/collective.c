@@ -20,7 +20,7 @@ static ech_tensor tensor_of(const exchange *x, int local, int like)
 {
     void *data = ech_exec_address(
         x->exec, ech_list_value_of(x->exec->list, x->block, local, x->step->micro));
-    return ech_block_tensor(x->block, like, x->exec->list->extent, x->exec->plan->real, data);
+    return ech_exec_view(x->exec, x->block, like, data);
 }
 
 static ech_tensor flat(const ech_tensor *x)

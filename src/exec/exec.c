@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/cores.h"
 #include "exec/state.h"
 
 typedef ech_status (*handler)(ech_exec *exec, const ech_step *step);
@@ -82,10 +83,11 @@ static void *engine_main(void *argument)
     ech_exec *exec = engine->exec;
     uint64_t seen = 0;
     ech_log_set_rank(exec->plan->rank);
+    ech_cores_release();
     for (;;) {
         pthread_mutex_lock(&exec->lock);
-        while (exec->run == seen && !exec->quit) pthread_cond_wait(&exec->changed, &exec->lock);
-        seen = exec->run;
+        while (engine->run == seen && !exec->quit) pthread_cond_wait(&exec->changed, &exec->lock);
+        seen = engine->run;
         bool quit = exec->quit;
         pthread_mutex_unlock(&exec->lock);
         if (quit) return NULL;
@@ -112,12 +114,14 @@ static ech_status start_engine(ech_exec *exec, ech_engine_kind kind)
 /* Threads for those lanes that some list uses. */
 static ech_status start_engines(ech_exec *exec)
 {
-    bool used[ECH_ENGINES] = {false};
     for (int l = 0; l < ECH_LIST_KINDS; l++)
         for (size_t s = 0; s < exec->plan->list[l].step.n; s++)
-            used[engine_of[exec->plan->list[l].step.at[s].lane]] = true;
-    for (int kind = ECH_ENGINE_COMPUTE + 1; kind < ECH_ENGINES; kind++)
-        if (used[kind]) ECH_TRY(start_engine(exec, (ech_engine_kind)kind));
+            exec->engine[engine_of[exec->plan->list[l].step.at[s].lane]].used[l] = true;
+    for (int kind = ECH_ENGINE_COMPUTE + 1; kind < ECH_ENGINES; kind++) {
+        bool used = false;
+        for (int l = 0; l < ECH_LIST_KINDS; l++) used |= exec->engine[kind].used[l];
+        if (used) ECH_TRY(start_engine(exec, (ech_engine_kind)kind));
+    }
     return ECH_OK;
 }
 
@@ -184,15 +188,18 @@ static ech_status setup_exec(ech_exec *exec)
     size_t turns = (size_t)plan->list[ECH_LIST_TRAIN].turns;
     ECH_TRY(make_groups(exec));
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
+    ECH_TRY(ech_threads_bind(exec));
     void *arena = NULL;
     ECH_TRY(exec->device->alloc((size_t)plan->arena_bytes, &arena));
     exec->arena = arena;
+    ech_threads_touch(exec);
     ech_snapshot_prepare(exec);
     exec->list = &plan->list[ECH_LIST_INIT];
     exec->scalars = ech_exec_address(exec, plan->scalars);
     exec->updates = exec->scalars + plan->persistent.at[plan->scalars].bytes / 8 - 1;
     exec->readings = ech_calloc(turns, sizeof *exec->readings);
     ech_ledger_create(exec);
+    ech_views_create(exec);
     name_positions(exec);
     allot_records(exec);
     exec->logits = ech_calloc((size_t)plan->model->vocabulary, sizeof *exec->logits);
@@ -234,7 +241,9 @@ void ech_exec_destroy(ech_exec *exec)
     ech_saver_free(&exec->saver);
     for (int i = 0; i < ECH_GROUPS; i++) ech_group_destroy(exec->group[i]);
     ech_kernel_context_destroy(exec->context);
+    ech_threads_unbind(exec);
     ech_ledger_destroy(exec);
+    ech_views_destroy(exec);
     exec->device->release(exec->arena, (size_t)exec->plan->arena_bytes);
     for (int l = 0; l < ECH_LIST_KINDS; l++) free(exec->where[l]);
     free(exec->posted.at);
@@ -249,11 +258,16 @@ void ech_exec_destroy(ech_exec *exec)
     free(exec);
 }
 
-static int started_engines(const ech_exec *exec)
+/* The list's other lanes begin; threads that it does not need sleep on. */
+static void call_engines(ech_exec *exec)
 {
-    int n = 0;
-    for (int i = 0; i < ECH_ENGINES; i++) n += exec->engine[i].started;
-    return n;
+    exec->busy = 0;
+    for (int kind = ECH_ENGINE_COMPUTE + 1; kind < ECH_ENGINES; kind++) {
+        if (!exec->engine[kind].used[exec->list->kind]) continue;
+        exec->engine[kind].run = exec->run;
+        exec->busy++;
+    }
+    if (exec->busy > 0) pthread_cond_broadcast(&exec->changed);
 }
 
 ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
@@ -264,9 +278,8 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     exec->posted.n = 0;
     atomic_store(&exec->awaited, -1);
     ech_ledger_begin(exec);
-    exec->busy = started_engines(exec);
     exec->run++;
-    pthread_cond_broadcast(&exec->changed);
+    call_engines(exec);
     pthread_mutex_unlock(&exec->lock);
 
     if (exec->records) exec->began = ech_clock_now();

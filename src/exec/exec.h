@@ -34,6 +34,8 @@ typedef struct ech_exec_setup {
 
 /* Collective: makes the plan's groups. Everything in the setup is borrowed. */
 ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out);
+/* "pinned", or "not pinned: " and why. */
+const char *ech_exec_binding(const ech_exec *exec);
 void ech_exec_destroy(ech_exec *exec); /* accepts NULL */
 
 /* Runs a list for `step` (which batch, which random numbers), or for as many steps from `step` on as the

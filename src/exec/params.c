@@ -11,10 +11,9 @@
 /* What this rank has of it. */
 static ech_tensor param_view(const ech_exec *exec, int param, void *data)
 {
-    const ech_shape *shape = &exec->plan->model->param.at[param].shape;
-    int64_t size[ECH_MAX_DIMS];
-    ech_shape_resolve(shape, ech_extent_of_params(exec->plan->layout->cut), size);
-    return ech_tensor_view(data, exec->plan->real, shape->dims, size);
+    ech_tensor view = exec->param_view[param];
+    view.data = data;
+    return view;
 }
 
 /* Version k lies in place k mod versions; the version before the first is the last place's. */

@@ -32,6 +32,7 @@ static void *saver_main(void *argument)
 {
     ech_saver *saver = argument;
     ech_log_set_rank(saver->rank);
+    ech_cores_release();
     ech_comm_set_saving(saver->comm, saver->now.info.step);
     ech_status status = ech_checkpoint_save(saver->group, saver->now.directory, &saver->now.info,
                                             saver->tensors, saver->n, &saver->saved.bytes);

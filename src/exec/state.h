@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "device/cores.h"
 #include "exec/exec.h"
 
 /* Threads of a rank; lanes are shared out over them. */
@@ -26,6 +27,8 @@ typedef struct ech_engine {
     ech_engine_kind kind;
     pthread_t thread;
     bool started;
+    bool used[ECH_LIST_KINDS]; /* some step of the list is its */
+    uint64_t run;              /* the last that needs it: it sleeps through the others */
 } ech_engine;
 
 /* The coming and going of one list's values. */
@@ -34,6 +37,12 @@ typedef struct ech_calls {
     int *by_death, *by_birth; /* values, sorted; by_birth: those of other lanes only */
     size_t deaths, births;
 } ech_calls;
+
+/* A block's value without its place: what it is a view of lies `skip` bytes before it. */
+typedef struct ech_view {
+    ech_tensor tensor;
+    ptrdiff_t skip;
+} ech_view;
 
 /* A message under way. */
 typedef struct ech_message {
@@ -92,12 +101,18 @@ struct ech_exec {
     const ech_curve *curve;
     ech_group *group[ECH_GROUPS];
     ech_kernel_context *context;
+    const char *binding;       /* what has become of parallel.pin */
+    ech_core_set cores_before; /* of the rank's thread; all are in it where none was bound */
+    bool is_bound;
     char *arena;
     double *scalars; /* a row for each turn, then the count of updates */
     double *updates;
     int64_t
         version; /* of the newest weights when a list begins: its place is version mod versions */
     ech_position *where[ECH_LIST_KINDS]; /* of every step, for the board */
+
+    ech_view *view[ECH_LIST_KINDS]; /* [list.first_local[block] + local] */
+    ech_tensor *param_view;         /* [params], without data */
 
     /* The list that runs. */
     const ech_list *list;
@@ -145,6 +160,11 @@ ech_rows ech_exec_rows(const ech_exec *exec, int micro);
 /* The scalars of a turn of the list that runs. */
 double *ech_exec_row(const ech_exec *exec, int turn);
 
+void ech_views_create(ech_exec *exec);
+void ech_views_destroy(ech_exec *exec);
+/* The tensor of a block's own value in the list that runs; data: of its base. */
+ech_tensor ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data);
+
 /* Where records are kept: something of the compute lane ends now. */
 void ech_exec_mark(ech_exec *exec, int tick);
 
@@ -164,6 +184,12 @@ bool ech_exec_has_failed(const ech_exec *exec);
 bool ech_exec_wait_for(ech_exec *exec, int step, bool compute);
 /* Everyone who waits looks again. */
 void ech_exec_wake(ech_exec *exec);
+
+/* Binds the compute lane's threads to cores of their own, as parallel.pin says. Collective. */
+ech_status ech_threads_bind(ech_exec *exec);
+void ech_threads_unbind(ech_exec *exec);
+/* Every page of the new arena, by the thread that computes on it. */
+void ech_threads_touch(ech_exec *exec);
 
 /* Touches the snapshot, so that the first one need not wait until the system has handed out its
  * pages. */

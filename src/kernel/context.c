@@ -4,8 +4,10 @@
  */
 #include <omp.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
+#include "device/cores.h"
 #include "kernel/kernel.h"
 #ifdef ECH_KERNEL_CPU
 #include "kernel/cpu/library.h"
@@ -29,6 +31,19 @@ ech_status ech_kernel_context_create(int threads, ech_kernel_context **out)
     *out = context;
     return ECH_OK;
 }
+
+#ifndef ECH_KERNEL_CPU
+void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
+{
+    ech_cores_bind(core, context->threads);
+}
+
+void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes)
+{
+    (void)context;
+    memset(memory, 0, bytes);
+}
+#endif
 
 void ech_kernel_context_destroy(ech_kernel_context *context)
 {

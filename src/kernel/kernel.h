@@ -40,6 +40,12 @@ enum { ECH_MAX_THREADS = 1024 };
  * does this for itself: OpenMP counts are per thread). */
 ech_status ech_kernel_context_create(int threads, ech_kernel_context **out);
 void ech_kernel_context_destroy(ech_kernel_context *context); /* accepts NULL */
+/* By the thread that made the context: its OpenMP threads run on core[context->threads], one each. */
+void ech_kernel_context_bind(const ech_kernel_context *context, const int *core);
+/* Has the threads write zeros to whole pages of memory that is zero: each to the part that it gets of a
+ * tensor that lies there, so that the pages are near the cores that compute on them, and no page is handed
+ * out while they do. */
+void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes);
 
 /* Where the rows (tokens) of a view lie in the uncut logical tensor. A rank may work on a share of each
  * sample's tokens: one piece of it, or under context parallelism two (an early and a late one), or one
@@ -139,7 +145,7 @@ typedef struct ech_kernels {
     ech_scratch_fn scratch[ECH_OPS]; /* NULL: the row needs none */
 } ech_kernels;
 
-/* The definition, for fp32 and fp64; NULL for other types. */
+/* The definition, for fp32, fp64 and bf16 (some of the rows, for runs to come); NULL for other types. */
 const ech_kernels *ech_kernels_ref(ech_dtype dtype);
 /* ref overridden by what this build has for an instruction set. NULL for other types, and where this
  * machine lacks the set. For tests and benches; oneDNN is held down by ech_isa_decide alone. */
@@ -149,6 +155,9 @@ const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype);
 const ech_kernels *ech_kernels_fast(ech_dtype dtype);
 
 const char *ech_op_name(ech_op op);
+/* Whether the table has the row: fp32 and fp64 have all, bf16 those of ref/bf16.def, the others' pointers are
+ * NULL. A plan asks before it counts on a row; the scratch of one that is not there is a broken promise. */
+bool ech_kernels_have(const ech_kernels *kernels, ech_op op);
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims);
 /* One line for logs: libraries and instruction sets in use, which ech_isa_decide has decided. Valid until
  * this thread's next call. */

@@ -25,6 +25,15 @@ static const ech_kernels ref_f64 = {
     .scratch = {ECH_REF_SCRATCHES},
 };
 
+static const ech_kernels ref_bf16 = {
+    .name = "ref",
+    .dtype = ECH_BF16,
+#define X(op) .op = ech_ref_##op##_bf16,
+#include "kernel/ref/bf16.def"
+#undef X
+    .scratch = {ECH_REF_SCRATCHES},
+};
+
 #ifdef ECH_KERNEL_CPU
 /* Each instruction set's table, which is compiled with its functions (cpu/table.c). */
 extern const ech_kernels ech_cpu_kernels_portable;
@@ -42,7 +51,16 @@ static const ech_kernels *const fast_f32[ECH_ISAS] = {
 
 const ech_kernels *ech_kernels_ref(ech_dtype dtype)
 {
-    return dtype == ECH_F32 ? &ref_f32 : dtype == ECH_F64 ? &ref_f64 : NULL;
+    switch (dtype) {
+    case ECH_F32:
+        return &ref_f32;
+    case ECH_F64:
+        return &ref_f64;
+    case ECH_BF16:
+        return &ref_bf16;
+    default:
+        return NULL;
+    }
 }
 
 const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)
@@ -71,9 +89,22 @@ const char *ech_op_name(ech_op op)
     return names[op];
 }
 
+bool ech_kernels_have(const ech_kernels *kernels, ech_op op)
+{
+    switch (op) {
+#define X(name, arguments, scratch_dims)                                                           \
+    case ECH_OP_##name:                                                                            \
+        return kernels->name != NULL;
+#include "kernel/kernel.def"
+#undef X
+    default:
+        return false;
+    }
+}
+
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims)
 {
-    ECH_ASSERT(op < ECH_OPS && threads >= 1);
+    ECH_ASSERT(ech_kernels_have(kernels, op) && threads >= 1);
     ech_scratch_fn scratch = kernels->scratch[op];
     return scratch ? scratch(kernels->dtype, threads, dims) : 0;
 }

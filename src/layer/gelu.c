@@ -23,4 +23,4 @@ static void backward_input(const ech_call *call)
 }
 
 const ech_layer ech_layer_row_gelu = {
-    .name = "gelu", .forward = forward, .backward_input = backward_input};
+    .name = "gelu", .forward = forward, .backward_input = backward_input, .cheap = true};

@@ -16,7 +16,7 @@ typedef struct head_options {
 } head_options;
 
 /* Logits of a chunk take about this many bytes, but a chunk is at least CHUNK_ROWS rows. */
-enum { CHUNK_BYTES = 4 << 20, CHUNK_ROWS = 128, ALIGN = 64 };
+enum { CHUNK_BYTES = 4 << 20, CHUNK_ROWS = 256, ALIGN = 64 };
 
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V)
 {
@@ -132,16 +132,16 @@ static ech_status run_chunk(head *h, int64_t first, int64_t n, bool gradient)
     ech_tensor sums = ech_tensor_1d(call->loss_sums, ECH_F64, ECH_LOSS_SUMS);
     ech_tensor x = ech_tensor_rows(&h->x, first, n);
 
-    kernels->matmul(&h->context, &x, false, &h->weight, true, NULL, false, &logits);
+    kernels->matmul(&h->context, &x, false, &h->weight, true, NULL, NULL, &logits);
     kernels->loss_statistics(&h->context, &logits, &targets, h->first_id, &stats);
     ECH_TRY(share_stats(h, n));
     kernels->loss_gradient(&h->context, &logits, &targets, &weights, h->first_id, &stats, &scale,
                            gradient, &sums);
     if (!gradient) return ECH_OK;
     ech_tensor dx = ech_tensor_rows(&h->dx, first, n);
-    kernels->matmul(&h->context, &logits, false, &h->weight, false, NULL, false, &dx);
-    kernels->matmul(&h->context, &logits, true, &x, false, NULL, first > 0 || call->accumulate[0],
-                    &h->dweight);
+    kernels->matmul(&h->context, &logits, false, &h->weight, false, NULL, NULL, &dx);
+    kernels->matmul(&h->context, &logits, true, &x, false, NULL,
+                    first > 0 || call->accumulate[0] ? &h->dweight : NULL, &h->dweight);
     return ECH_OK;
 }
 
@@ -169,8 +169,7 @@ static void generate(const ech_call *call)
     for (int64_t b = 0; b < call->extent.batch; b++) {
         ech_tensor x = ech_tensor_rows(&rows, (b + 1) * call->extent.tokens - 1, 1);
         ech_tensor logits = ech_tensor_rows(&call->out[0], b, 1);
-        call->kernels->matmul(call->context, &x, false, &call->param[0], true, NULL, false,
-                              &logits);
+        call->kernels->matmul(call->context, &x, false, &call->param[0], true, NULL, NULL, &logits);
     }
 }
 

@@ -39,8 +39,8 @@ ech_rows ech_context_rows(const ech_ways *ways, ech_extent extent, int64_t first
 }
 
 size_t ech_query_matmul(const ech_scratch_query *query, int64_t M, int64_t N, int64_t K,
-                        bool a_transposed, bool b_transposed, bool bias, bool accumulate)
+                        bool a_transposed, bool b_transposed, bool bias, bool add)
 {
-    int64_t dims[] = {M, N, K, a_transposed, b_transposed, bias, accumulate};
+    int64_t dims[] = {M, N, K, a_transposed, b_transposed, bias, add};
     return ech_kernel_scratch(query->kernels, ECH_OP_matmul, query->threads, dims);
 }

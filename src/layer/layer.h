@@ -110,6 +110,7 @@ typedef struct ech_node {
     int keeps, keep[ECH_MAX_PORTS];
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
     ech_reads b, w;                   /* what B and W read besides gradients */
+    unsigned passes;                  /* inputs whose gradient is the output's as it is */
     uint32_t site;                    /* which dropout of the block: its random stream */
     bool only_again;      /* no part of the forward pass: makes `again` values for the backward */
     bool shares_rows;     /* input 0 has the rows of ech_call.shard, not of ech_call.rows */
@@ -285,7 +286,8 @@ struct ech_layer {
     bool fuses_add;       /* backward_input adds call->add[i], which may be din[i] itself */
     bool joined;          /* training's F does nothing; B does the forward as well */
     bool finishes_in_b;   /* B writes the parameters' gradients */
-    bool looks_up;        /* reads rows of its parameters and multiplies nothing */
+    bool cheap;    /* its one output is made again for B and W, by F from F's inputs, not kept */
+    bool looks_up; /* reads rows of its parameters and multiplies nothing */
     /* Of collectives: what F and B have a group do; both functions are NULL. */
     ech_exchange exchange, exchange_back;
     bool in_place; /* a collective's output is its input */
@@ -308,6 +310,6 @@ static inline const ech_tensor *ech_optional(const ech_tensor *x)
 }
 /* Scratch of one matmul c (M,N) = op(a) op(b), K inner. */
 size_t ech_query_matmul(const ech_scratch_query *query, int64_t M, int64_t N, int64_t K,
-                        bool a_transposed, bool b_transposed, bool bias, bool accumulate);
+                        bool a_transposed, bool b_transposed, bool bias, bool add);
 
 #endif

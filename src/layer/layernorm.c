@@ -60,4 +60,5 @@ const ech_layer ech_layer_row_layernorm = {.name = "layernorm",
                                            .backward_input = backward_input,
                                            .scratch = scratch,
                                            .fuses_add = true,
-                                           .finishes_in_b = true};
+                                           .finishes_in_b = true,
+                                           .cheap = true};

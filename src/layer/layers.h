@@ -29,6 +29,9 @@ int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps);
  * if in_first (GPT-2's Conv1D); bias (out) or -1. */
 int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
                      int64_t out);
+/* Has the product that makes y add x, and pass y's gradient on to it, if the block's last node is one, y
+ * its output and whole, and nothing reads y yet. Otherwise false, and nothing is changed. */
+bool ech_layer_linear_adds(ech_block *block, int y, int x);
 
 /* (B,T,H,D) rotated by position. */
 int ech_layer_rotary(ech_block *block, int x, const ech_rope *rope, int starts);

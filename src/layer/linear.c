@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear: y (R,out) = x (R,in) Wᵀ + bias, W (out,in) as in PyTorch, or (in,out) as in GPT-2's
- * Conv1D. B: dx = dy W. W: dW = dyᵀ x, dbias = sum of dy's rows.
+ * Linear: y (R,out) = x (R,in) Wᵀ + bias + residual, W (out,in) as in PyTorch, or (in,out) as in GPT-2's
+ * Conv1D. B: dx = dy W; the residual's gradient is dy. W: dW = dyᵀ x, dbias = sum of dy's rows.
  *
  * Cut over tensor ranks along `out`, it needs x whole; along `in`, each rank makes a share of y's sum.
  */
-#include <string.h>
-
 #include "layer/layers.h"
 
 typedef struct linear_options {
@@ -35,24 +33,45 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
     return options.shares_sum ? ech_block_sum(block, y) : y;
 }
 
+static bool has_views(const ech_block *block, int value)
+{
+    for (size_t i = 0; i < block->value.n; i++)
+        if (block->value.at[i].base == value) return true;
+    return false;
+}
+
+bool ech_layer_linear_adds(ech_block *block, int y, int x)
+{
+    ech_node *last = &block->node.at[block->node.n - 1];
+    if (last->layer != &ech_layer_row_linear || last->out[0] != y || last->ins > 1) return false;
+    const linear_options *options = last->options;
+    bool view = block->value.at[x].base >= 0 || has_views(block, y);
+    if (options->shares_sum || view) return false;
+    ech_node_in(last, x);
+    last->passes = 1u << 1;
+    return true;
+}
+
 static void forward(const ech_call *call)
 {
     const linear_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
     bool adds_bias = !options->shares_sum || call->tensor_index == 0;
+    ech_tensor residual = call->in[1];
+    if (residual.data) residual = ech_tensor_matrix(&residual);
     call->kernels->matmul(call->context, &x, false, &call->param[0], !options->in_first,
-                          adds_bias ? ech_optional(&call->param[1]) : NULL, false, &y);
+                          adds_bias ? ech_optional(&call->param[1]) : NULL, ech_optional(&residual),
+                          &y);
 }
 
 static void backward_input(const ech_call *call)
 {
     const linear_options *options = call->node->options;
     ech_tensor dy = ech_tensor_matrix(&call->dout[0]), dx = ech_tensor_matrix(&call->din[0]);
-    bool add = call->add[0].data != NULL;
-    if (add && call->add[0].data != dx.data) /* the product adds only in place */
-        memcpy(dx.data, call->add[0].data, ech_tensor_bytes(&dx));
-    call->kernels->matmul(call->context, &dy, false, &call->param[0], options->in_first, NULL, add,
-                          &dx);
+    ech_tensor add = call->add[0];
+    if (add.data) add = ech_tensor_matrix(&add);
+    call->kernels->matmul(call->context, &dy, false, &call->param[0], options->in_first, NULL,
+                          ech_optional(&add), &dx);
 }
 
 static void backward_weight(const ech_call *call)
@@ -60,8 +79,8 @@ static void backward_weight(const ech_call *call)
     const linear_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[0]), dy = ech_tensor_matrix(&call->dout[0]);
     const ech_tensor *a = options->in_first ? &x : &dy, *b = options->in_first ? &dy : &x;
-    call->kernels->matmul(call->context, a, true, b, false, NULL, call->accumulate[0],
-                          &call->dparam[0]);
+    call->kernels->matmul(call->context, a, true, b, false, NULL,
+                          call->accumulate[0] ? &call->dparam[0] : NULL, &call->dparam[0]);
     if (call->dparam[1].data)
         call->kernels->bias_backward(call->context, &dy, call->accumulate[1], &call->dparam[1]);
 }
@@ -77,7 +96,8 @@ static size_t scratch(const ech_scratch_query *query)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         size_t bytes = 0;
         if (query->phase == ECH_FORWARD)
-            bytes = ech_query_matmul(query, R, out, in, false, !o->in_first, bias, false);
+            bytes = ech_query_matmul(query, R, out, in, false, !o->in_first, bias,
+                                     query->node->ins > 1);
         else if (query->phase == ECH_BACKWARD_INPUT)
             bytes = ech_query_matmul(query, R, in, out, false, o->in_first, false, accumulate);
         else

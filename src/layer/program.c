@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/status.h"
-#include "layer/layer.h"
+#include "layer/program.h"
 
 /* The gradient of every forward value so far, and behind those of all values what of each is known in
  * shares of a sum (slot_of). */
@@ -18,10 +18,10 @@ typedef struct gradients {
     bool *viewed;    /* of views: their columns are written */
 } gradients;
 
-static const ech_block_call no_call = {.node = -1,
-                                       .dout = {-1, -1, -1, -1, -1, -1},
-                                       .din = {-1, -1, -1, -1, -1, -1},
-                                       .add = {-1, -1, -1, -1, -1, -1}};
+const ech_block_call ech_no_call = {.node = -1,
+                                    .dout = {-1, -1, -1, -1, -1, -1},
+                                    .din = {-1, -1, -1, -1, -1, -1},
+                                    .add = {-1, -1, -1, -1, -1, -1}};
 _Static_assert(ECH_MAX_PORTS == 6, "a number for each port above");
 
 static int new_gradient(ech_block *block, int like, ech_value_source source)
@@ -51,7 +51,7 @@ static bool wants_gradient(const ech_block *block, int value)
 /* The gradient in the slot gets `other` added: in place if nobody else reads it, else in new memory. */
 static void emit_sum(ech_block *block, gradients *g, int slot, int other)
 {
-    ech_block_call call = no_call;
+    ech_block_call call = ech_no_call;
     call.add[0] = g->value[slot];
     call.dout[0] = other;
     if (!g->exclusive[slot]) g->value[slot] = new_gradient(block, slot % g->values, ECH_FROM_NODE);
@@ -91,7 +91,7 @@ static void plan_input(ech_block *block, gradients *g, const ech_node *node, int
 static void emit_backward_input(ech_block *block, gradients *g, int index)
 {
     const ech_node *node = &block->node.at[index];
-    ech_block_call call = no_call;
+    ech_block_call call = ech_no_call;
     int sum_later[ECH_MAX_PORTS];
     call.node = index;
     for (int i = 0; i < node->outs; i++) {
@@ -100,7 +100,8 @@ static void emit_backward_input(ech_block *block, gradients *g, int index)
     }
     for (int i = 0; i < node->ins; i++) {
         sum_later[i] = -1;
-        if (wants_gradient(block, node->in[i])) plan_input(block, g, node, i, &call, &sum_later[i]);
+        if (wants_gradient(block, node->in[i]) && !(node->passes & 1u << i))
+            plan_input(block, g, node, i, &call, &sum_later[i]);
     }
     if (node->layer->backward_input || node->layer->exchange_back.kind)
         ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
@@ -112,7 +113,7 @@ static void emit_backward_input(ech_block *block, gradients *g, int index)
 static void emit_backward_weight(ech_block *block, const gradients *g, int index)
 {
     const ech_node *node = &block->node.at[index];
-    ech_block_call call = no_call;
+    ech_block_call call = ech_no_call;
     if (!node->layer->backward_weight || !node->params) return;
     call.node = index;
     for (int i = 0; i < node->outs; i++)
@@ -128,7 +129,7 @@ static void exchange_in_place(ech_block *block, gradients *g, int index)
     if (node->layer->exchange_back.kind == ECH_COLLECTIVE_NONE) return;
     int base = ech_block_base(block, node->in[0]), shares = g->values + base;
     ECH_ASSERT(base == node->in[0] && g->value[shares] >= 0 && g->exclusive[shares]);
-    ech_block_call call = no_call;
+    ech_block_call call = ech_no_call;
     call.node = index;
     call.dout[0] = call.din[0] = g->value[shares];
     ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
@@ -140,14 +141,14 @@ static void exchange_in_place(ech_block *block, gradients *g, int index)
     }
 }
 
-/* Residual sums compute nothing: both inputs take over the output's gradient. */
-static void pass_gradient(ech_block *block, gradients *g, int index)
+/* Residual sums compute nothing: inputs take over the output's gradient. */
+static void pass_gradient(ech_block *block, gradients *g, int index, unsigned inputs)
 {
     const ech_node *node = &block->node.at[index];
     int dout = g->value[node->out[0]];
     for (int i = 0; i < node->ins; i++) {
         int base = node->in[i];
-        if (!wants_gradient(block, base)) continue;
+        if (!(inputs & 1u << i) || !wants_gradient(block, base)) continue;
         ECH_ASSERT(ech_block_base(block, base) == base);
         if (g->value[base] >= 0) {
             emit_sum(block, g, base, dout);
@@ -162,7 +163,7 @@ static void emit_forward(ech_block *block)
 {
     for (size_t i = 0; i < block->node.n; i++) {
         const ech_node *node = &block->node.at[i];
-        ech_block_call call = no_call;
+        ech_block_call call = ech_no_call;
         call.node = (int)i;
         if (!node->only_again && (node->layer->forward || node->layer->exchange.kind))
             ECH_PUSH(block->program[ECH_FORWARD], call);
@@ -175,84 +176,14 @@ static void emit_backward(ech_block *block, gradients *g)
         const ech_node *node = &block->node.at[i];
         if (node->only_again) continue;
         emit_backward_weight(block, g, i);
+        pass_gradient(block, g, i, node->passes);
         if (node->layer->in_place)
             exchange_in_place(block, g, i);
         else if (node->layer->passes_gradient)
-            pass_gradient(block, g, i);
+            pass_gradient(block, g, i, ~0u);
         else
             emit_backward_input(block, g, i);
     }
-}
-
-/* ---- values that are made again ---- */
-
-typedef ECH_LIST(ech_block_call) call_list;
-
-typedef struct again {
-    const ech_block *block;
-    bool *made; /* by value */
-    call_list out;
-} again;
-
-/* The node that makes the value, which only the backward needs. */
-static int maker_of(const ech_block *block, int value)
-{
-    for (int i = 0; i < (int)block->node.n; i++)
-        if (block->node.at[i].only_again && block->node.at[i].out[0] == value) return i;
-    return -1;
-}
-
-static void make(again *a, int value)
-{
-    int maker = maker_of(a->block, value);
-    if (maker < 0 || a->made[value]) return;
-    const ech_node *node = &a->block->node.at[maker];
-    for (int i = 0; i < node->ins; i++) make(a, node->in[i]);
-    ech_block_call call = no_call;
-    call.node = maker;
-    call.again = true;
-    a->made[value] = true;
-    ECH_PUSH(a->out, call);
-}
-
-static void make_for(again *a, const ech_block_call *call, ech_phase phase)
-{
-    if (call->node < 0) return;
-    const ech_node *node = &a->block->node.at[call->node];
-    unsigned reads = phase == ECH_BACKWARD_INPUT ? node->b.in : node->w.in;
-    for (int i = 0; i < node->ins; i++) {
-        int value = a->block->value.at[node->in[i]].again;
-        if (reads & 1u << i && value >= 0) make(a, value);
-    }
-}
-
-/* The call behind `at` that a layer computes, or n: sums and collectives take no time that something could
- * arrive in. */
-static size_t next_layer(const ech_block *block, ech_phase phase, size_t at)
-{
-    size_t n = block->program[phase].n;
-    const ech_block_call *calls = block->program[phase].at;
-    do at++;
-    while (at < n && (calls[at].node < 0 || ech_call_exchange(block, &calls[at], phase)));
-    return at;
-}
-
-/* One layer ahead of the one that reads them, so that what is received can arrive in the meantime. */
-static void insert_again(ech_block *block, ech_phase phase, bool *made)
-{
-    again a = {.block = block, .made = made};
-    size_t n = block->program[phase].n;
-    const ech_block_call *from = block->program[phase].at;
-    for (size_t i = 0; i < n; i++) {
-        size_t next = next_layer(block, phase, i);
-        make_for(&a, &from[i], phase);
-        if (next < n) make_for(&a, &from[next], phase);
-        ECH_PUSH(a.out, from[i]);
-    }
-    free(block->program[phase].at);
-    block->program[phase].at = a.out.at;
-    block->program[phase].n = a.out.n;
-    block->program[phase].capacity = a.out.capacity;
 }
 
 static void find_row_shares(ech_block *block)
@@ -318,13 +249,13 @@ static void begin_early(ech_block *block, ech_phase phase)
 
 void ech_block_finish(ech_block *block)
 {
+    ech_program_keep_less(block);
     find_row_shares(block);
     size_t values = block->value.n;
     gradients g = {.values = (int)values,
                    .value = ech_calloc(2 * values, sizeof *g.value),
                    .exclusive = ech_calloc(2 * values, sizeof *g.exclusive),
                    .viewed = ech_calloc(values, sizeof *g.viewed)};
-    bool *made = ech_calloc(values, sizeof *made);
     for (size_t i = 0; i < 2 * values; i++) g.value[i] = -1;
 
     emit_forward(block);
@@ -338,11 +269,9 @@ void ech_block_finish(ech_block *block)
         int gradient = g.value[block->input.at[i]];
         ECH_PUSH(block->dinput, gradient);
     }
-    insert_again(block, ECH_BACKWARD_INPUT, made);
-    insert_again(block, ECH_BACKWARD_WEIGHT, made);
+    ech_program_make_again(block);
     begin_early(block, ECH_BACKWARD_INPUT);
     free(g.value);
     free(g.exclusive);
     free(g.viewed);
-    free(made);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Residual sum: y = a + b. Its gradient goes to both inputs as it is.
+ * Residual sum: y = a + b. Its gradient goes to both inputs as it is. Where b comes straight out of a
+ * product, that adds a in its own pass over b, and there is no sum.
  */
 #include "layer/layers.h"
 
 int ech_layer_residual(ech_block *block, int x, int y)
 {
+    if (ech_layer_linear_adds(block, y, x)) return y;
     ech_node *node = ech_block_node(block, &ech_layer_row_residual, NULL, 0);
     ech_node_in(node, x);
     ech_node_in(node, y);

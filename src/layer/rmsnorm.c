@@ -51,4 +51,5 @@ const ech_layer ech_layer_row_rmsnorm = {.name = "rmsnorm",
                                          .backward_input = backward_input,
                                          .scratch = scratch,
                                          .fuses_add = true,
-                                         .finishes_in_b = true};
+                                         .finishes_in_b = true,
+                                         .cheap = true};

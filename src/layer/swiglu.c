@@ -25,4 +25,4 @@ static void backward_input(const ech_call *call)
 }
 
 const ech_layer ech_layer_row_swiglu = {
-    .name = "swiglu", .forward = forward, .backward_input = backward_input};
+    .name = "swiglu", .forward = forward, .backward_input = backward_input, .cheap = true};

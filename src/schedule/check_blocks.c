@@ -47,8 +47,18 @@ static bool has_fitting_calls(const ech_plan *plan, const ech_step *step)
     return true;
 }
 
-/* Compute steps do their calls in order and each once; collectives of W may be begun ahead of them. With
- * as many calls in all as the program has, each is done once. */
+/* Whether all that the step does is to make values of the forward again, which needs no gradient. */
+static bool only_makes_again(const ech_plan *plan, const ech_step *step)
+{
+    const ech_block *block = plan->model->block.at[step->block];
+    bool again = true;
+    for (int c = step->first_call; c < step->first_call + step->calls; c++)
+        again &= block->program[step->phase].at[c].again;
+    return again;
+}
+
+/* Compute steps do their calls in order and each once; collectives of W, and what makes their inputs again,
+ * may be begun ahead of them. With as many calls in all as the program has, each is done once. */
 static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_block_steps *b)
 {
     const ech_step *step = &list->step.at[s];
@@ -67,7 +77,7 @@ static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_b
                                step->first_call, step->first_call + step->calls - 1);
     struct ech_block_step *slot = slot_of(b, step->chunk, step->micro, step->block, step->phase);
     slot->calls += step->calls;
-    if (step->kind == ECH_STEP_COLLECTIVE) return ECH_OK;
+    if (step->kind == ECH_STEP_COLLECTIVE || only_makes_again(plan, step)) return ECH_OK;
     if (slot->last >= 0) {
         const ech_step *before = &list->step.at[slot->last];
         if (before->first_call + before->calls > step->first_call)

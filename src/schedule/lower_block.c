@@ -222,11 +222,25 @@ static int ready_weights(const ech_block *block, int node)
     return end;
 }
 
+/* Calls of W from `call` on that make again what a collective behind them fetches: how many. */
+static int made_to_fetch(const ech_block_place *p, int call)
+{
+    const ech_block *block = block_of(p);
+    const ech_block_call *calls = block->program[ECH_BACKWARD_WEIGHT].at;
+    int n = (int)block->program[ECH_BACKWARD_WEIGHT].n, end = call;
+    while (end < n && calls[end].again && !exchanges(p, ECH_BACKWARD_WEIGHT, end)) end++;
+    return end < n && exchanges(p, ECH_BACKWARD_WEIGHT, end) ? end - call : 0;
+}
+
 /* What W fetches again, begun before the part of B that it can arrive during. */
 static void fetch_for_weights(ech_block_place *p, int end)
 {
     for (int call = 0; call < end; call++) {
-        if (p->weight_done.at[call] || !exchanges(p, ECH_BACKWARD_WEIGHT, call)) continue;
+        if (p->weight_done.at[call]) continue;
+        int made = made_to_fetch(p, call);
+        if (made) add_compute(p, ECH_BACKWARD_WEIGHT, call, call + made);
+        for (int i = 0; i < made; i++) p->weight_done.at[call++] = true;
+        if (!exchanges(p, ECH_BACKWARD_WEIGHT, call)) continue;
         add_collective(p, ECH_BACKWARD_WEIGHT, call);
         p->weight_done.at[call] = true;
     }

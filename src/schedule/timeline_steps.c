@@ -26,14 +26,19 @@ ech_bar_kind ech_step_kind_bar(ech_step_kind kind)
     }
 }
 
+static bool is_backward(ech_bar_kind kind)
+{
+    return kind == ECH_BAR_BACKWARD || kind == ECH_BAR_WEIGHT;
+}
+
 /* Blocks of a chunk and micro-batch, and the parts of each, follow each other without a wait but for
  * collectives, which have bars of their own; what else is between two of them is the interpreter at work. A W
- * behind its own B is of the same work, as they come block by block: the two are one backward. Other
- * steps go together where nothing is between them. */
+ * beside its own B is of the same work, as they come block by block (W in front only makes again what a
+ * collective fetches): the two are one backward. Other steps go together where nothing is between them. */
 static bool continues(const ech_bar *last, const ech_bar *bar)
 {
     bool same = last->chunk == bar->chunk && last->micro == bar->micro;
-    bool backward = last->kind == ECH_BAR_BACKWARD && bar->kind == ECH_BAR_WEIGHT;
+    bool backward = is_backward(last->kind) && is_backward(bar->kind);
     return same && (last->kind == bar->kind || backward) &&
            (bar->micro >= 0 || last->end >= bar->begin);
 }
@@ -94,6 +99,7 @@ void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *lis
         if (bar.end <= bar.begin) continue;
         if (within) {
             timeline->bar.at[last].end = bar.end;
+            if (bar.kind == ECH_BAR_BACKWARD) timeline->bar.at[last].kind = bar.kind;
         } else {
             last = timeline->bar.n;
             ECH_PUSH(timeline->bar, bar);

@@ -18,14 +18,16 @@
  *   - no masks: dropout is drawn again (-2);
  *   - no probabilities: flash attention keeps its output, which is the projection's input, and one number a
  *     row and head (-5 a s / h, + a numbers a token);
- *   - of a norm besides its input one number a token (RMSNorm) or two (LayerNorm);
- * so at 2 bytes an element 32, 8 + 24/t and 32/t, in elements of s b h half of that: 16, 4 + 12/t, 16/t. With
- * sequence: keep, the two gathered inputs of products stay whole: 2 + 14/t. Everything is kept in the type
+ *   - of a norm besides its input one number a token (RMSNorm) or two (LayerNorm), its output is made again
+ *     (-2 - 2, of the 10);
+ *   - the output of GELU is made again (-8, of the 24);
+ * so at 2 bytes an element 20, 4 + 16/t and 20/t, in elements of s b h half of that: 10, 2 + 8/t, 10/t. With
+ * sequence: keep, the two gathered inputs of products stay whole: 2 + 10/t. Everything is kept in the type
  * that the run computes in, in fp32 4 bytes an element.
  *
- * Llama: the norms' inputs and outputs (4), queries and the attention's output (2), keys and values (2 G / a,
- * of G heads; where there are fewer than tensor ranks, each has one whole head), and gate, up and their
- * product (3 F / h). What goes into the rotation is not kept.
+ * Llama: the norms' inputs (2), queries and the attention's output (2), keys and values (2 G / a, of G heads;
+ * where there are fewer than tensor ranks, each has one whole head), and gate and up (2 F / h). What goes
+ * into the rotation is not kept.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,26 +82,26 @@ static int64_t kept(const ech_plan *plan, int block, int micro)
 typedef enum way { PLAIN, SEQUENCE, KEEP } way;
 static const char *const ways[] = {"false", "true", "keep"};
 
-/* In elements of one of `rows` tokens: what norms see, what products get whole, and what lies between
- * products, which is always cut by t. */
+/* In elements of one of `rows` tokens: what norms see, what products get whole where that is kept, and what
+ * lies between products, which is always cut by t. */
 static int64_t layer_elements(int64_t rows, int t, way w, int64_t statistics, int64_t between)
 {
-    int64_t norms = 2 * C + statistics, inputs = 2 * C;
-    int64_t by_rows = w == PLAIN ? 1 : t, by_inputs = w == SEQUENCE ? t : 1;
-    assert_int_equal(rows * norms % by_rows + rows * inputs % by_inputs, 0);
-    return rows * norms / by_rows + rows * inputs / by_inputs + rows * between;
+    int64_t norms = 2 * C + statistics, inputs = w == KEEP && t > 1 ? 2 * C : 0;
+    int64_t by_rows = w == PLAIN ? 1 : t;
+    assert_int_equal(rows * norms % by_rows, 0);
+    return rows * norms / by_rows + rows * inputs + rows * between;
 }
 
 static int64_t gpt2_elements(int64_t rows, int t, way w)
 {
-    int64_t attention = 3 * C + C + H, mlp = 2 * 4 * C; /* queries, keys, values; output; lse */
+    int64_t attention = 3 * C + C + H, mlp = 4 * C; /* queries, keys, values; output; lse */
     return layer_elements(rows, t, w, 4, (attention + mlp) / t);
 }
 
 static int64_t llama_elements(int64_t rows, int t, way w, int G)
 {
     int64_t heads = G > t ? G / t : 1;
-    int64_t attention = (C + C + H) / t + 2 * heads * D, mlp = 3 * F / t;
+    int64_t attention = (C + C + H) / t + 2 * heads * D, mlp = 2 * F / t;
     return layer_elements(rows, t, w, 2, attention + mlp);
 }
 
@@ -148,12 +150,13 @@ static void test_gpt2_is_the_papers(void **state)
     (void)state;
     const int64_t sb = (int64_t)B * T, sbh = sb * C;
     for (int t = 1; t <= 4; t *= 2) {
-        int64_t masks = 2 * sbh, two = 2; /* bytes */
-        int64_t plain = (10 * t + 24) * sbh / t - masks, sequence = 34 * sbh / t - masks / t;
+        int64_t masks = 2 * sbh, norms = 4 * sbh, gelu = 8 * sbh, two = 2; /* bytes */
+        int64_t plain = (10 * t + 24) * sbh / t - masks - norms - gelu / t;
+        int64_t sequence = (34 * sbh - masks - norms - gelu) / t;
         assert_int_equal(two * gpt2_elements(sb, t, PLAIN), plain + two * sb * (H / t + 4));
         assert_int_equal(two * gpt2_elements(sb, t, SEQUENCE), sequence + two * sb * (H + 4) / t);
         assert_int_equal(gpt2_elements(sb, t, KEEP) - gpt2_elements(sb, t, SEQUENCE),
-                         2 * sbh * (t - 1) / t);
+                         t > 1 ? 2 * sbh : 0);
     }
 }
 

@@ -189,7 +189,7 @@ static void documents_of_one_token(void **state)
 static void tiles_of_other_documents_are_skipped(void **state)
 {
     (void)state;
-    enum { TILE = 48, T = 6 * TILE };
+    enum { TILE = 64, T = 6 * TILE };
     const int64_t shape[] = {1, T, 2, 1, 16}, two[] = {2 * TILE, T};
     ech_tensor starts = starts_of(1, T, two, 2);
     attention a = make_attention(ECH_F32, shape, 0.1);

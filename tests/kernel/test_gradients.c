@@ -90,16 +90,16 @@ static ech_tensor kept_of(subject *s, int which, int64_t n)
 
 static void matmul_forward(subject *s)
 {
-    s->kernels->matmul(s->context, &s->input[0], true, &s->input[1], true, &s->input[2], false,
+    s->kernels->matmul(s->context, &s->input[0], true, &s->input[1], true, &s->input[2], NULL,
                        &s->output);
 }
 
 static void matmul_backward(subject *s)
 {
     /* y = aT bT + bias: da = bT dyT (as (K,M)), db = dyT aT. */
-    s->kernels->matmul(s->context, &s->input[1], true, &s->doutput, true, NULL, false,
+    s->kernels->matmul(s->context, &s->input[1], true, &s->doutput, true, NULL, NULL,
                        &s->gradient[0]);
-    s->kernels->matmul(s->context, &s->doutput, true, &s->input[0], true, NULL, false,
+    s->kernels->matmul(s->context, &s->doutput, true, &s->input[0], true, NULL, NULL,
                        &s->gradient[1]);
     s->kernels->bias_backward(s->context, &s->doutput, false, &s->gradient[2]);
 }

@@ -29,6 +29,7 @@ static void check_loss(int64_t R, int64_t V, double range, const loss_case *opti
         .options = options,
         .dims = {R, V},
         .tolerance = tolerance,
+        .large = 1e3, /* beyond, the definition's log sum exp in fp64 loses the sum */
         .tensor = {
             {.role = TRIAL_IN_OUT, TRIAL_2D(R, V), .low = -range, .high = range, .gap = gap},
             {.role = TRIAL_IN,
@@ -62,7 +63,7 @@ static void fast_agrees_with_the_definition(void **state)
         check_loss(1, 33, 3, &options, gap, 1e-6);
         check_loss(70, 2, 3, &options, gap, 1e-6);
         check_loss(65, 301, 10, &options, gap, 1e-6);
-        check_loss(3, 50257, 10, &options, gap, 1e-6);
+        check_loss(3, 50257, 10, &options, gap, 3e-6); /* fp32 sums of many */
         check_loss(9, 2049, 300, &options, gap, 3e-6);
     }
 }

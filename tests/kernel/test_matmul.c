@@ -4,19 +4,22 @@
  */
 #include "kernel/trial.h"
 
+enum { NO_ADD, ADD_C, ADD_OTHER, ADDS };
+
 typedef struct flags {
-    bool a_transposed, b_transposed, accumulate;
+    bool a_transposed, b_transposed;
+    int add;
 } flags;
 
 static void call_matmul(const ech_kernels *kernels, ech_kernel_context *context,
                         const ech_tensor *const *t, const void *options)
 {
     const flags *f = options;
-    kernels->matmul(context, t[0], f->a_transposed, t[1], f->b_transposed, t[2], f->accumulate,
-                    t[3]);
+    kernels->matmul(context, t[0], f->a_transposed, t[1], f->b_transposed, t[2],
+                    f->add == ADD_C ? t[3] : t[4], t[3]);
 }
 
-/* One product: gaps 0 or more between the rows of a, b and c. */
+/* One product: gaps 0 or more between the rows of a, b, c and add. */
 static void check_matmul(int64_t M, int64_t N, int64_t K, flags f, bool bias, int64_t gap)
 {
     trial t = {
@@ -24,38 +27,53 @@ static void check_matmul(int64_t M, int64_t N, int64_t K, flags f, bool bias, in
         .op = ECH_OP_matmul,
         .call = call_matmul,
         .options = &f,
-        .dims = {M, N, K, f.a_transposed, f.b_transposed, bias, f.accumulate},
+        .dims = {M, N, K, f.a_transposed, f.b_transposed, bias, f.add != NO_ADD},
         .tensor = {TRIAL_INPUT(TRIAL_2D(f.a_transposed ? K : M, f.a_transposed ? M : K),
                                .gap = gap),
                    TRIAL_INPUT(TRIAL_2D(f.b_transposed ? N : K, f.b_transposed ? K : N),
                                .gap = 2 * gap),
-                   TRIAL_INPUT(TRIAL_1D(N)), TRIAL_RESULT(TRIAL_2D(M, N), .gap = 3 * gap)},
+                   TRIAL_INPUT(TRIAL_1D(N)), TRIAL_RESULT(TRIAL_2D(M, N), .gap = 3 * gap),
+                   TRIAL_INPUT(TRIAL_2D(M, N), .gap = 5 * gap)},
         .tolerance = 4e-6,
         .depends_on_threads = true,
+        .depends_on_address = true,
+        .is_library = true,
     };
     if (!bias) t.tensor[2] = (trial_tensor){0};
-    if (f.accumulate) t.tensor[3] = (trial_tensor)TRIAL_CHANGED(TRIAL_2D(M, N), .gap = 3 * gap);
+    if (f.add == ADD_C) t.tensor[3] = (trial_tensor)TRIAL_CHANGED(TRIAL_2D(M, N), .gap = 3 * gap);
+    if (f.add != ADD_OTHER) t.tensor[4] = (trial_tensor){0};
     trial_check(&t);
 }
 
 static void products_agree(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{1, 1, 1},   {1, 7, 5},    {9, 1, 4},   {5, 3, 1},
-                                        {17, 33, 9}, {48, 64, 32}, {65, 1, 64}, {1, 130, 70}};
+    static const int64_t shapes[][3] = {
+        {1, 1, 1},
+        {1, 7, 5},
+        {9, 1, 4},
+        {5, 3, 1},
+        {17, 33, 9},
+        {48, 64, 32},
+        {65, 1, 64},
+        {1, 130, 70},
+        /* large enough for parts: wide, high, with a short last one */
+        {131, 260, 77},
+        {300, 70, 129},
+        {143, 143, 64}};
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
-        for (int bits = 0; bits < 32; bits++) {
-            flags f = {bits & 1, bits & 2, bits & 4};
-            check_matmul(shapes[s][0], shapes[s][1], shapes[s][2], f, bits & 8, bits & 16 ? 3 : 0);
+        for (int way = 0; way < 16 * ADDS; way++) {
+            flags f = {way & 1, way & 2, way / 16};
+            check_matmul(shapes[s][0], shapes[s][1], shapes[s][2], f, way & 4, way & 8 ? 3 : 0);
         }
 }
 
 static void empty_products_leave_the_bias(void **state)
 {
     (void)state;
-    for (int bits = 0; bits < 4; bits++) {
-        flags f = {.accumulate = bits & 1};
-        check_matmul(3, 5, 0, f, bits & 2, 0);
+    for (int way = 0; way < 4 * ADDS; way++) {
+        flags f = {.add = way / 4};
+        check_matmul(3, 5, 0, f, way & 1, way & 2 ? 3 : 0);
     }
 }
 
@@ -76,7 +94,7 @@ static void many_shapes_in_one_context(void **state)
             ech_tensor out = ech_tensor_2d(c, ECH_F32, M, 4);
             context->scratch_bytes = ech_kernel_scratch(fast, ECH_OP_matmul, 1, dims);
             context->scratch = malloc(context->scratch_bytes + 1);
-            fast->matmul(context, &column, false, &row, false, NULL, false, &out);
+            fast->matmul(context, &column, false, &row, false, NULL, NULL, &out);
             free(context->scratch);
             assert_true(c[4 * M - 1] == (float)(M - 1) * 4 && c[4 * M - 2] == (float)(M - 1) * 3);
         }

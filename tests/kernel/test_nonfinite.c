@@ -13,8 +13,9 @@ static int bad_tensor;
 static int64_t bad_element;
 static double bad_value;
 
-static void put_bad_number(const ech_tensor *views)
+static void put_bad_number(const trial *t, const ech_tensor *views)
 {
+    (void)t;
     const ech_tensor *x = &views[bad_tensor];
     trial_set(x, trial_place(x, bad_element), bad_value);
 }
@@ -28,7 +29,8 @@ static double *run_bad(const trial *t, int table, int tensor, int64_t element, d
     bad_tensor = tensor;
     bad_element = element;
     bad_value = value;
-    trial_run run = trial_execute(t, tables[table], 2, put_bad_number);
+    trial_run run =
+        trial_execute(t, tables[table], (trial_way){.threads = 2, .prepare = put_bad_number});
     double *result = run.result[out];
     run.result[out] = NULL;
     trial_free(&run);
@@ -161,7 +163,7 @@ static void call_matmul(const ech_kernels *kernels, ech_kernel_context *context,
                         const ech_tensor *const *t, const void *options)
 {
     (void)options;
-    kernels->matmul(context, t[0], false, t[1], true, NULL, false, t[2]);
+    kernels->matmul(context, t[0], false, t[1], true, NULL, NULL, t[2]);
 }
 
 static void products_keep_to_their_row(void **state)
@@ -222,6 +224,73 @@ static void attention_keeps_to_its_head(void **state)
             }
 }
 
+/* Nothing takes denormals for zero: sums, and half of each (gelu of a number near 0). */
+static void denormals_are_kept(void **state)
+{
+    (void)state;
+    static const trial_call calls[] = {call_add, call_gelu};
+    static const ech_op ops[] = {ECH_OP_add, ECH_OP_gelu_forward};
+    for (size_t c = 0; c < TRIAL_COUNT(calls); c++)
+        for (ech_isa isa = 0; isa < ECH_ISAS; isa++) {
+            trial t = {.name = "denormals",
+                       .op = ops[c],
+                       .call = calls[c],
+                       .tensor = {{.role = TRIAL_IN, TRIAL_1D(C), .low = 1e-40, .high = 5e-39},
+                                  {.role = TRIAL_IN, TRIAL_1D(C), .low = 1e-40, .high = 5e-39},
+                                  TRIAL_RESULT(TRIAL_1D(C))}};
+            if (!ech_kernels_of(isa, ECH_F32)) continue;
+            trial_run run =
+                trial_execute(&t, ech_kernels_of(isa, ECH_F32), (trial_way){.threads = 1});
+            for (int64_t i = 0; i < C; i++) {
+                double a = run.result[0][i], b = run.result[1][i];
+                assert_true(fabs(run.result[2][i] - (c == 0 ? a + b : a / 2)) < 2e-45);
+            }
+            trial_free(&run);
+        }
+}
+
+static void call_attention_forward(const ech_kernels *kernels, ech_kernel_context *context,
+                                   const ech_tensor *const *t, const void *options)
+{
+    const ech_dropout *dropout = options;
+    ech_attention_place at = place_uncut(0, t[0]->shape[1], t[0]->shape[2]);
+    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &at, NULL, dropout, false, t[3],
+                               t[4]);
+}
+
+/* With an infinite element of q or k, a score may be infinite: alone (token 0's only one), in the first
+ * tile of keys or in a later one. Which results are numbers, and which, is as in the definition. */
+static void infinite_scores_are_as_defined(void **state)
+{
+    (void)state;
+    enum { T = 150, H = 2, D = 8 };
+    static const int64_t tokens[] = {0, 1, 60, 64, 149};
+    ech_dropout dropout = {.p = 0};
+    trial_tensor in = TRIAL_INPUT(TRIAL_4D(1, T, H, D));
+    trial t = {.name = "attention",
+               .op = ECH_OP_attention_forward,
+               .call = call_attention_forward,
+               .options = &dropout,
+               .dims = {1, T, T, H, H, D},
+               .tensor = {in, in, in, TRIAL_RESULT(TRIAL_4D(1, T, H, D)),
+                          TRIAL_RESULT(TRIAL_3D(1, H, T))}};
+    for (size_t place = 0; place < TRIAL_COUNT(tokens) * 4 * D; place++) {
+        int64_t element = tokens[place / (4 * D)] * H * D + (int64_t)(place % D);
+        int tensor = (int)(place / D % 2);
+        double value = place / (2 * D) % 2 ? (double)INFINITY : -(double)INFINITY;
+        for (int y = 3; y < 5; y++) {
+            double *exact = run_bad(&t, 0, tensor, element, value, y);
+            double *got = run_bad(&t, 2, tensor, element, value, y);
+            for (int64_t i = 0; i < (y == 3 ? T * H * D : H * T); i++) {
+                assert_true(isnan(got[i]) == isnan(exact[i]));
+                if (isfinite(exact[i])) assert_true(fabs(got[i] - exact[i]) < 1e-5);
+            }
+            free(exact);
+            free(got);
+        }
+    }
+}
+
 static void call_adamw(const ech_kernels *kernels, ech_kernel_context *context,
                        const ech_tensor *const *t, const void *options)
 {
@@ -250,9 +319,14 @@ static void updates_show_bad_gradients(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elements_keep_their_place),   cmocka_unit_test(swiglu_backward_passes_nan),
-        cmocka_unit_test(norms_keep_to_their_row),     cmocka_unit_test(products_keep_to_their_row),
-        cmocka_unit_test(attention_keeps_to_its_head), cmocka_unit_test(updates_show_bad_gradients),
+        cmocka_unit_test(elements_keep_their_place),
+        cmocka_unit_test(swiglu_backward_passes_nan),
+        cmocka_unit_test(norms_keep_to_their_row),
+        cmocka_unit_test(products_keep_to_their_row),
+        cmocka_unit_test(denormals_are_kept),
+        cmocka_unit_test(attention_keeps_to_its_head),
+        cmocka_unit_test(infinite_scores_are_as_defined),
+        cmocka_unit_test(updates_show_bad_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -282,6 +282,7 @@ static void parts_are_the_whole(void **state)
     const cutting cuttings[] = {pieces("whole", 1, (int64_t[]){T}),
                                 pieces("halves", 2, (int64_t[]){55, 55}),
                                 pieces("tiles", 3, (int64_t[]){48, 48, 14}),
+                                pieces("a tile", 2, (int64_t[]){64, 46}),
                                 pieces("odd", 4, (int64_t[]){1, 27, 80, 2}),
                                 zigzag(2),
                                 zigzag(3),

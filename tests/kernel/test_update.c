@@ -131,7 +131,7 @@ static void square_sums_are_equal_bits(void **state)
                    .tensor = {{.role = TRIAL_IN, TRIAL_1D(sizes[s]), .low = -1.1, .high = 1.3},
                               TRIAL_RESULT(TRIAL_1D(blocks), .is_fixed = true, .dtype = ECH_F64)}};
         trial_check(&t);
-        trial_run run = trial_execute(&t, ech_kernels_fast(ECH_F32), 2, NULL);
+        trial_run run = trial_execute(&t, ech_kernels_fast(ECH_F32), (trial_way){.threads = 2});
         long double exact = 0, sum = 0;
         for (int64_t i = 0; i < sizes[s]; i++)
             exact += (long double)run.result[0][i] * run.result[0][i];

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One call of one kernel, described once and run by any table: in fp64 and fp32 by the definition,
- * and by the fast rows with one and two threads. Memory is laid out with gaps where a stride asks
- * for them and with guards all around; scratch has exactly the bytes that the row asks for.
+ * and by the fast rows of every instruction set with one to three threads. Memory is laid out with gaps
+ * where a stride asks for them and with guards all around, at aligned and at odd addresses; scratch has
+ * exactly the bytes that the row asks for. The values are ordinary ones, and then some of them denormal,
+ * large, infinite or NaN.
  */
 #ifndef ECH_TESTS_KERNEL_TRIAL_H
 #define ECH_TESTS_KERNEL_TRIAL_H
@@ -21,8 +23,9 @@
 #include "base/memory.h"
 #include "kernel/kernel.h"
 #include "kernel/values.h"
+#include "tensor/convert.h"
 
-enum { TRIAL_TENSORS = 11, TRIAL_GUARD = 16 };
+enum { TRIAL_TENSORS = 11, TRIAL_GUARD = 16, TRIAL_ALIGN = 64, TRIAL_THREADS = 3 };
 
 /* Outputs are full of NaN before the call, unless they are inputs as well. */
 typedef enum trial_role { TRIAL_ABSENT, TRIAL_IN, TRIAL_OUT, TRIAL_IN_OUT } trial_role;
@@ -48,8 +51,13 @@ typedef struct trial {
     const void *options;
     int64_t dims[ECH_MAX_DIMS * 2]; /* of the scratch function */
     trial_tensor tensor[TRIAL_TENSORS];
-    double tolerance; /* of fp32 results, relative to the tensor's largest element */
-    bool depends_on_threads;
+    double tolerance;        /* of fp32 results, relative to the tensor's largest element */
+    bool depends_on_threads; /* other bits with other numbers of threads */
+    bool depends_on_address; /* other bits where memory is aligned otherwise */
+    bool is_library;         /* the same function in each set: what it uses, ECHELON_ISA decides */
+    bool spreads;    /* an infinity or a NaN may reach more of the results than in the definition */
+    bool has_limits; /* at infinities, where the definition's formula has NaN */
+    double large;    /* the magnitude up to which it computes as the definition does; 0: 1e18 */
 } trial;
 
 /* The tensors of one run; values of all elements after it, as doubles, gaps left out. */
@@ -57,16 +65,21 @@ typedef struct trial_run {
     ech_tensor view[TRIAL_TENSORS];
     char *memory[TRIAL_TENSORS];
     size_t bytes[TRIAL_TENSORS];
+    int64_t before[TRIAL_TENSORS]; /* elements of memory before the view */
     double *result[TRIAL_TENSORS];
 } trial_run;
 
 static inline double trial_get(const ech_tensor *x, int64_t at)
 {
+    double value;
     switch (x->dtype) {
     case ECH_F32:
         return (double)((const float *)x->data)[at];
     case ECH_F64:
         return ((const double *)x->data)[at];
+    case ECH_BF16:
+        ech_convert((const uint16_t *)x->data + at, ECH_BF16, &value, ECH_F64, 1);
+        return value;
     default:
         return ((const int32_t *)x->data)[at];
     }
@@ -80,6 +93,9 @@ static inline void trial_set(const ech_tensor *x, int64_t at, double value)
         break;
     case ECH_F64:
         ((double *)x->data)[at] = value;
+        break;
+    case ECH_BF16:
+        ech_convert(&value, ECH_F64, (uint16_t *)x->data + at, ECH_BF16, 1);
         break;
     default:
         ((int32_t *)x->data)[at] = (int32_t)floor(value);
@@ -97,7 +113,16 @@ static inline int64_t trial_place(const ech_tensor *x, int64_t i)
     return place;
 }
 
-static inline void trial_lay_out(const trial *t, int i, ech_dtype real, trial_run *run)
+/* How one run of a trial differs from another. */
+typedef struct trial_way {
+    int threads;
+    bool
+        is_odd; /* every tensor begins at an address of its own that is no multiple of a vector's */
+    void (*prepare)(const trial *t,
+                    const ech_tensor *views); /* optional: changes the tensors first */
+} trial_way;
+
+static inline void trial_lay_out(const trial *t, int i, ech_dtype real, bool is_odd, trial_run *run)
 {
     const trial_tensor *want = &t->tensor[i];
     ech_tensor view =
@@ -107,13 +132,16 @@ static inline void trial_lay_out(const trial *t, int i, ech_dtype real, trial_ru
         view.stride[d] = view.stride[d + 1] * view.shape[d + 1] + (d == spaced ? want->gap : 0);
     int64_t elements = view.dims ? view.stride[0] * view.shape[0] : 1;
     size_t width = ech_dtype_bytes(view.dtype);
-    run->bytes[i] = ((size_t)elements + 2 * TRIAL_GUARD) * width;
+    run->bytes[i] = ((size_t)elements + 3 * TRIAL_GUARD) * width;
     if (want->alias) {
         view.data = run->view[want->alias - 1].data;
     } else {
-        run->memory[i] = ech_calloc(run->bytes[i], 1);
+        run->memory[i] = aligned_alloc(TRIAL_ALIGN, (run->bytes[i] + TRIAL_ALIGN - 1) /
+                                                        TRIAL_ALIGN * TRIAL_ALIGN);
+        assert_non_null(run->memory[i]);
         memset(run->memory[i], 0x7f, run->bytes[i]); /* a large number in every type */
-        view.data = run->memory[i] + TRIAL_GUARD * width;
+        run->before[i] = TRIAL_GUARD + (is_odd ? 1 + 2 * i % TRIAL_GUARD : 0);
+        view.data = run->memory[i] + (size_t)run->before[i] * width;
         for (int64_t e = 0, n = ech_tensor_count(&view); e < n; e++)
             trial_set(&view, trial_place(&view, e),
                       want->role == TRIAL_OUT ? (double)NAN
@@ -130,26 +158,25 @@ static inline void trial_check_guards(const trial_run *run, int i)
     if (!run->memory[i]) return;
     char *seen = ech_calloc(run->bytes[i], 1);
     for (int64_t e = 0, n = ech_tensor_count(x); e < n; e++)
-        memset(seen + (size_t)(trial_place(x, e) + TRIAL_GUARD) * width, 1, width);
+        memset(seen + (size_t)(trial_place(x, e) + run->before[i]) * width, 1, width);
     for (size_t b = 0; b < run->bytes[i]; b++)
         if (!seen[b]) assert_int_equal(run->memory[i][b], 0x7f);
     free(seen);
 }
 
 /* Lays out the tensors, lets `prepare` (optional) change them, calls, and collects. */
-static inline trial_run trial_execute(const trial *t, const ech_kernels *kernels, int threads,
-                                      void (*prepare)(const ech_tensor *views))
+static inline trial_run trial_execute(const trial *t, const ech_kernels *kernels, trial_way way)
 {
     trial_run run = {0};
     const ech_tensor *views[TRIAL_TENSORS] = {0};
     for (int i = 0; i < TRIAL_TENSORS; i++)
         if (t->tensor[i].role != TRIAL_ABSENT) {
-            trial_lay_out(t, i, kernels->dtype, &run);
+            trial_lay_out(t, i, kernels->dtype, way.is_odd, &run);
             views[i] = &run.view[i];
         }
-    if (prepare) prepare(run.view);
+    if (way.prepare) way.prepare(t, run.view);
     ech_kernel_context *context;
-    assert_int_equal(ech_kernel_context_create(threads, &context), ECH_OK);
+    assert_int_equal(ech_kernel_context_create(way.threads, &context), ECH_OK);
     context->scratch_bytes = ech_kernel_scratch(kernels, t->op, context->threads, t->dims);
     context->scratch = malloc(context->scratch_bytes ? context->scratch_bytes : 1);
     assert_non_null(context->scratch);
@@ -176,6 +203,13 @@ static inline void trial_free(trial_run *run)
     }
 }
 
+static inline void trial_differ(const trial *t, const char *what, int tensor, int64_t element,
+                                double x, double y, double bound)
+{
+    fail_msg("%s (%s): %s differ in tensor %d, element %lld: %.9g and %.9g, bound %.2g", t->name,
+             ech_op_name(t->op), what, tensor, (long long)element, x, y, bound);
+}
+
 /* All elements of all tensors agree within tolerance x the tensor's largest element; 0: bitwise. */
 static inline void trial_compare(const trial *t, const char *what, const trial_run *a,
                                  const trial_run *b, double tolerance)
@@ -188,35 +222,130 @@ static inline void trial_compare(const trial *t, const char *what, const trial_r
             double x = a->result[i][e], y = b->result[i][e];
             bool same = memcmp(&x, &y, sizeof x) == 0;
             if (same || (tolerance > 0 && fabs(x - y) <= bound)) continue;
-            fail_msg("%s (%s): %s differ in tensor %d, element %lld: %.9g and %.9g, bound %.2g",
-                     t->name, ech_op_name(t->op), what, i, (long long)e, x, y, bound);
+            trial_differ(t, what, i, e, x, y, bound);
         }
     }
 }
 
-/* The definition in fp32 and the fast rows (where this build has any) against the definition in
- * fp64; the fast rows again, and with another number of threads. */
+/* ---- values that are not ordinary ---- */
+
+typedef enum trial_kind {
+    TRIAL_TINY,
+    TRIAL_LARGE,
+    TRIAL_INFINITE,
+    TRIAL_NAN,
+    TRIAL_KINDS
+} trial_kind;
+static const char *const trial_kind_names[] = {"with denormals", "with large numbers",
+                                               "with infinities", "with NaN"};
+static trial_kind trial_kind_now;
+
+/* Some elements of all inputs of the table's type are of that kind; infinities and NaN one in many, so
+ * that good rows are left. */
+static inline void trial_put_odd_values(const trial *t, const ech_tensor *views)
+{
+    static const int64_t every[] = {3, 5, 61, 61};
+    const double large = t->large > 0 ? t->large : 1e18;
+    const double value[] = {3e-39, large, (double)INFINITY, (double)NAN};
+    for (int i = 0; i < TRIAL_TENSORS; i++) {
+        const trial_tensor *x = &t->tensor[i];
+        bool is_input = x->role == TRIAL_IN || x->role == TRIAL_IN_OUT;
+        if (!is_input || x->is_fixed || x->alias) continue;
+        for (int64_t e = i, n = ech_tensor_count(&views[i]); e < n; e += every[trial_kind_now]) {
+            /* Large numbers of both signs would cancel, down to what rounding left. */
+            double sign = e % 2 && trial_kind_now != TRIAL_LARGE ? -1 : 1;
+            trial_set(&views[i], trial_place(&views[i], e), sign * value[trial_kind_now]);
+        }
+    }
+}
+
+/* Where y is a number, x is one, and close to it by the tensor's largest; where y is infinite or NaN, x is
+ * one of these as well (which, depends on what a row does first). `spreads`: x may be so anywhere. */
+static inline void trial_compare_odd(const trial *t, const char *what, const trial_run *a,
+                                     const trial_run *b)
+{
+    for (int i = 0; i < TRIAL_TENSORS; i++) {
+        if (t->tensor[i].role == TRIAL_ABSENT) continue;
+        double most = 0.1; /* of inputs around 1, some results may be all that is left */
+        int64_t n = ech_tensor_count(&a->view[i]);
+        for (int64_t e = 0; e < n; e++)
+            if (isfinite(b->result[i][e])) most = fmax(most, fabs(b->result[i][e]));
+        for (int64_t e = 0; e < n; e++) {
+            double x = a->result[i][e], y = b->result[i][e], bound = 2 * t->tolerance * most;
+            bool same = isfinite(x) ? fabs(x - y) <= bound : !isfinite(y) || t->spreads;
+            if (t->has_limits && trial_kind_now == TRIAL_INFINITE) same = same || isnan(y);
+            if (!same) trial_differ(t, what, i, e, x, y, bound);
+        }
+    }
+}
+
+/* ---- every instruction set ---- */
+
+/* The fast rows of a set, NULL where the machine lacks it or the build has none. */
+static inline const ech_kernels *trial_set_of(ech_isa isa)
+{
+    const ech_kernels *fast = ech_kernels_of(isa, ECH_F32);
+    return fast == ech_kernels_ref(ECH_F32) ? NULL : fast;
+}
+
+/* Fast rows against the definition, and against themselves: again, with more threads, elsewhere. */
+static inline void trial_check_set(const trial *t, ech_isa isa, const trial_run *exact)
+{
+    const ech_kernels *fast = trial_set_of(isa);
+    const char *set = ech_isa_name(isa);
+    char what[80];
+    if (!fast) return;
+    const double loose = t->depends_on_threads ? t->tolerance : 0;
+    const double moved = t->depends_on_address ? t->tolerance : 0;
+    trial_run one = trial_execute(t, fast, (trial_way){.threads = 1});
+    snprintf(what, sizeof what, "fast (%s) and definition", set);
+    trial_compare(t, what, &one, exact, t->tolerance);
+    for (int threads = 1; threads <= TRIAL_THREADS; threads++) {
+        const trial_way way = {.threads = threads}, odd = {.threads = threads, .is_odd = true};
+        trial_run first = trial_execute(t, fast, way), again = trial_execute(t, fast, way);
+        trial_run elsewhere = trial_execute(t, fast, odd);
+        snprintf(what, sizeof what, "one and %d threads (%s)", threads, set);
+        trial_compare(t, what, &first, &one, threads == 1 ? 0 : loose);
+        snprintf(what, sizeof what, "two runs of %d threads (%s)", threads, set);
+        trial_compare(t, what, &again, &first, 0);
+        snprintf(what, sizeof what, "aligned and odd addresses (%s)", set);
+        trial_compare(t, what, &elsewhere, &first, moved);
+        trial_free(&first);
+        trial_free(&again);
+        trial_free(&elsewhere);
+    }
+    trial_free(&one);
+}
+
+static inline void trial_check_odd_values(const trial *t, trial_kind kind)
+{
+    const trial_way way = {.threads = 2, .prepare = trial_put_odd_values};
+    trial_kind_now = kind;
+    trial_run ref = trial_execute(t, ech_kernels_ref(ECH_F32), way);
+    for (ech_isa isa = 0; isa < ECH_ISAS; isa++) {
+        char what[80];
+        if (!trial_set_of(isa)) continue;
+        snprintf(what, sizeof what, "fast (%s) and definition %s", ech_isa_name(isa),
+                 trial_kind_names[kind]);
+        trial_run fast = trial_execute(t, trial_set_of(isa), way);
+        trial_compare_odd(t, what, &fast, &ref);
+        trial_free(&fast);
+    }
+    trial_free(&ref);
+}
+
+/* The definition in fp32 and the fast rows of each instruction set that works here against the definition
+ * in fp64; the fast rows again, elsewhere, with other numbers of threads, and with odd values. */
 static inline void trial_check(const trial *t)
 {
-    const ech_kernels *fast = ech_kernels_fast(ECH_F32);
-    trial_run exact = trial_execute(t, ech_kernels_ref(ECH_F64), 1, NULL);
-    trial_run ref = trial_execute(t, ech_kernels_ref(ECH_F32), 1, NULL);
+    trial_run exact = trial_execute(t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
+    trial_run ref = trial_execute(t, ech_kernels_ref(ECH_F32), (trial_way){.threads = 1});
     trial_compare(t, "fp32 and fp64 of the definition", &ref, &exact, t->tolerance);
     trial_free(&ref);
-    if (fast == ech_kernels_ref(ECH_F32)) {
-        trial_free(&exact);
-        return;
-    }
-    trial_run one = trial_execute(t, fast, 1, NULL);
-    trial_run two = trial_execute(t, fast, 2, NULL);
-    trial_run again = trial_execute(t, fast, 2, NULL);
-    trial_compare(t, "fast and definition", &one, &exact, t->tolerance);
-    trial_compare(t, "one and two threads", &two, &one, t->depends_on_threads ? t->tolerance : 0);
-    trial_compare(t, "two runs", &again, &two, 0);
+    const int sets = t->is_library ? 1 : ECH_ISAS;
+    for (int isa = 0; isa < sets; isa++) trial_check_set(t, (ech_isa)isa, &exact);
     trial_free(&exact);
-    trial_free(&one);
-    trial_free(&two);
-    trial_free(&again);
+    for (trial_kind kind = 0; kind < TRIAL_KINDS; kind++) trial_check_odd_values(t, kind);
 }
 
 static inline void trial_check_all(const trial *trials, size_t count)

@@ -145,11 +145,13 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
                      .shard = runner_rows(r),
                      .loss_sums = r->sums,
                      .loss_scale = &r->scale};
-    const ech_reads reads = phase == ECH_FORWARD          ? (ech_reads){~0u, ~0u, ~0u}
+    bool forward = phase == ECH_FORWARD || c->again;
+    const ech_reads reads = forward                       ? (ech_reads){~0u, ~0u, ~0u}
                             : phase == ECH_BACKWARD_INPUT ? node->b
                                                           : node->w;
     for (int i = 0; i < node->ins; i++) {
-        if (reads.in & 1u << i) call.in[i] = runner_tensor(r, node->in[i], node->in[i]);
+        int in = forward ? node->in[i] : ech_block_again(r->block, node->in[i]);
+        if (reads.in & 1u << i) call.in[i] = runner_tensor(r, in, node->in[i]);
         call.din[i] = runner_tensor(r, c->din[i], node->in[i]);
         call.add[i] = runner_tensor(r, c->add[i], node->in[i]);
     }
@@ -163,8 +165,8 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
         int p = node->param[i];
         const ech_shape *shape = &r->param_shape[p];
         call.param[i] = ech_tensor_view(r->param[p], ECH_F64, shape->dims, shape->size);
-        bool writes = phase == ECH_BACKWARD_WEIGHT ||
-                      (phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b);
+        bool writes = !c->again && (phase == ECH_BACKWARD_WEIGHT ||
+                                    (phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b));
         if (!writes) continue;
         call.dparam[i] = ech_tensor_view(r->dparam[p], ECH_F64, shape->dims, shape->size);
         call.accumulate[i] = r->written[p];
@@ -175,11 +177,11 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
                                .kernels = r->kernels,
                                .threads = 1,
                                .extent = r->extent,
-                               .phase = phase,
+                               .phase = forward ? ECH_FORWARD : phase,
                                .purpose = r->purpose};
     r->context->scratch_bytes = node->layer->scratch ? node->layer->scratch(&query) : 0;
     r->context->scratch = aligned_alloc(64, (r->context->scratch_bytes + 127) / 64 * 64);
-    if (phase == ECH_FORWARD)
+    if (forward)
         node->layer->forward(&call);
     else if (phase == ECH_BACKWARD_INPUT)
         node->layer->backward_input(&call);

@@ -210,7 +210,7 @@ static void test_head(void **state)
     (void)state;
     compare_head(B, 24, 5, 4, 1);
     compare_head(B, 24, 4, 4, 1);
-    compare_head(3, 96, 8191, 2, 3); /* 288 rows in chunks of 128 */
+    compare_head(6, 96, 8191, 2, 3); /* 576 rows in chunks of 256 */
 }
 
 /* ---- attention ---- */

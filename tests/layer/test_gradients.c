@@ -231,6 +231,12 @@ static void test_head(void **state)
     check_block(&r);
 }
 
+static void note_read(void *context, int value, bool write)
+{
+    bool *read = context;
+    if (!write) read[value] = true;
+}
+
 /* A second W reads only what the declaration says: everything else is spoiled in between. */
 static void test_weights_apart(void **state)
 {
@@ -245,13 +251,9 @@ static void test_weights_apart(void **state)
     runner_run(&r, ECH_FORWARD);
     runner_run(&r, ECH_BACKWARD_INPUT);
     bool read[RUNNER_VALUES] = {false};
-    for (size_t i = 0; i < r.block->program[ECH_BACKWARD_WEIGHT].n; i++) {
-        const ech_block_call *c = &r.block->program[ECH_BACKWARD_WEIGHT].at[i];
-        const ech_node *node = &r.block->node.at[c->node];
-        for (int j = 0; j < node->ins; j++)
-            if (node->w.in & 1u << j) read[ech_block_base(r.block, node->in[j])] = true;
-        for (int j = 0; j < node->outs; j++) read[c->dout[j]] = true;
-    }
+    for (size_t i = 0; i < r.block->program[ECH_BACKWARD_WEIGHT].n; i++)
+        ech_call_touches(r.block, &r.block->program[ECH_BACKWARD_WEIGHT].at[i], ECH_BACKWARD_WEIGHT,
+                         ECH_TRAIN, note_read, read);
     int spoiled = 0;
     for (int v = 0; v < (int)r.block->value.n; v++) {
         if (!r.value[v] || read[v]) continue;

@@ -251,12 +251,12 @@ static void head_in_shares(void **state)
 static void head_in_chunks(void **state)
 {
     (void)state;
-    head_case h = make_head(3, 100, 4, 9001);
+    head_case h = make_head(6, 100, 4, 9001);
     check_head(&h, 2, true, false);
     rank ranks[2];
     found f = run_head(&h, 2, true, NULL, ranks, -1);
     assert_int_equal(ranks[0].exchanges, 3);
-    assert_int_equal(ranks[0].sent, 300 * 3 * 8);
+    assert_int_equal(ranks[0].sent, 600 * 3 * 8);
     free_found(&f);
     free_head(&h);
 }
@@ -265,7 +265,7 @@ static void head_in_chunks(void **state)
 static void failed_exchange_is_told(void **state)
 {
     (void)state;
-    head_case h = make_head(3, 100, 4, 9001);
+    head_case h = make_head(6, 100, 4, 9001);
     rank ranks[2];
     found f = run_head(&h, 2, true, NULL, ranks, 1);
     for (int i = 0; i < 2; i++) {

@@ -275,7 +275,7 @@ static void test_weight_too_early(void **state)
     fixture f = two_tensor_ranks("parallel.sequence=true");
     ech_list *list = train_of(&f, 0);
     int gather = find(list, ECH_STEP_COLLECTIVE, ECH_BACKWARD_INPUT, LAYER, 0, 2);
-    int weight = find(list, ECH_STEP_BACKWARD_WEIGHT, ECH_BACKWARD_WEIGHT, LAYER, 0, 2);
+    int weight = find(list, ECH_STEP_BACKWARD_WEIGHT, ECH_BACKWARD_WEIGHT, LAYER, 0, 4);
     assert_int_equal(list->step.at[gather].collective, ECH_COLLECTIVE_ALL_GATHER);
     assert_true(weight > gather);
     list->step.at[weight].afters = 0;

@@ -89,6 +89,34 @@ static void test_buckets(void **state)
     fixture_free(&f);
 }
 
+/* No forward or backward waits for a sum over ranks between blocks, and of gradients nobody but the norm of the
+ * bucket does. */
+static void test_hidden_reductions(void **state)
+{
+    (void)state;
+    const char *const models[] = {"gpt2", "llama"};
+    for (int m = 0; m < 2; m++) {
+        fixture f = fixture_plan(sample_config(models[m]), 3);
+        const ech_list *list = &f.plan[0]->list[ECH_LIST_TRAIN];
+        int norms = 0;
+        for (size_t s = 0; s < list->step.n; s++) {
+            const ech_step *step = &list->step.at[s];
+            for (int i = 0; i < step->afters; i++) {
+                const ech_step *before = &list->step.at[list->after.at[step->first_after + i]];
+                if (before->lane != ECH_LANE_REDUCE) continue;
+                assert_true(ech_step_kind_phase(step->kind) < 0);
+                if (before->kind != ECH_STEP_REDUCE_GRADS || step->lane != ECH_LANE_COMPUTE)
+                    continue;
+                assert_int_equal(step->kind, ECH_STEP_NORM);
+                assert_int_equal(step->index, before->index);
+                norms++;
+            }
+        }
+        assert_int_equal(norms, (int)f.plan[0]->bucket.n);
+        fixture_free(&f);
+    }
+}
+
 /* Gradients of a bucket are contiguous and cover it. */
 static void test_bucket_geometry(void **state)
 {
@@ -254,9 +282,9 @@ static void test_text_of_parts(void **state)
                         "    2  compute    load\n"
                         "    3  compute    scale\n"
                         "    4  compute    F0.0/2  after 0 1\n"
-                        "    5  compute    B0.0/2[0]\n"
-                        "    6  collective C B0.0/2[1] all_reduce over tensor  after 5\n"
-                        "    7  compute    B0.0/2[2]  after 6\n"
+                        "    5  compute    B0.0/2[0-1]\n"
+                        "    6  collective C B0.0/2[2] all_reduce over tensor  after 5\n"
+                        "    7  compute    B0.0/2[3]  after 6\n"
                         "    8  compute    norm bucket 0\n"
                         "    9  reduce     reduce STOP..squares sum over world  after 8\n"
                         "   10  compute    norm_sum  after 9\n"
@@ -318,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_rank_runs_a_schedule_too),
         cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_hidden_reductions),
         cmocka_unit_test(test_bucket_geometry),
         cmocka_unit_test(test_memory_is_flat_in_micro_batches),
         cmocka_unit_test(test_no_overlap),

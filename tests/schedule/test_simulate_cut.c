@@ -81,7 +81,10 @@ static void test_units(void **state)
             assert_near(timeline.bubble, got.bubble, 1e-9);
             assert_near(timeline.waits, 0, 0);
             assert_near(timeline.collective, 0, 0);
-            assert_int_equal(timeline.bar.n, of_whole.bar.n * (size_t)cuts[c].ways);
+            /* What is made again to be gathered again is a bar of its own, before its B's. */
+            size_t bars = of_whole.bar.n * (size_t)cuts[c].ways;
+            bool again = strstr(cuts[c].keys, "sequence=true") != NULL;
+            assert_in_range(timeline.bar.n, bars, again ? 3 * bars / 2 : bars);
             for (int rank = 0; rank < f.ranks; rank++)
                 assert_int_equal(got.in_flight[rank], wanted.in_flight[rank / cuts[c].ways]);
             ech_timeline_free(&timeline);

@@ -16,7 +16,7 @@ ECH_INLINE float bounded(float x)
     return x < -10.0F ? -10.0F : x;
 }
 
-ECH_CLONES static void gelu_chunk(int64_t n, const float *x, float *y)
+static void gelu_chunk(int64_t n, const float *x, float *y)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -36,7 +36,7 @@ void ECH_CPU(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, con
         gelu_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, in + i, out + i);
 }
 
-ECH_CLONES static void gelu_backward_chunk(int64_t n, const float *dy, const float *x, float *dx)
+static void gelu_backward_chunk(int64_t n, const float *dy, const float *x, float *dx)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -62,7 +62,7 @@ void ECH_CPU(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, c
         gelu_backward_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, d + i, in + i, out + i);
 }
 
-ECH_CLONES static void swiglu_chunk(int64_t n, const float *gate, const float *up, float *y)
+static void swiglu_chunk(int64_t n, const float *gate, const float *up, float *y)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = gate[i] * ech_sigmoid(gate[i]) * up[i];
@@ -81,8 +81,8 @@ void ECH_CPU(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate
         swiglu_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, g + i, u + i, out + i);
 }
 
-ECH_CLONES static void swiglu_backward_chunk(int64_t n, const float *dy, const float *gate,
-                                             const float *up, float *dgate, float *dup)
+static void swiglu_backward_chunk(int64_t n, const float *dy, const float *gate, const float *up,
+                                  float *dgate, float *dup)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {

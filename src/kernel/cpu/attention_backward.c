@@ -4,14 +4,16 @@
  * again from the rows' log sum exp (Dao et al. 2022, algorithm 4). A unit of work owns the
  * gradients of its keys and values; where few heads exist, a head's tiles of keys are dealt to
  * several units, and their shares of dq are added up in a fixed order. How many units there are
- * depends on the shapes alone, so the result is the same for any number of threads.
+ * depends on the shapes and the number of threads.
  */
 #include <omp.h>
 
 #include "kernel/cpu/attention.h"
 #include "kernel/cpu/rows.h"
 
-enum { UNITS_WANTED = 16 };
+/* So many tiles of keys meet a tile of queries before the next one comes from further away in memory:
+ * with their gradients they fit in a core's second cache. */
+enum { CHUNK = 4 };
 
 typedef struct gradients {
     const ech_tensor *dout, *out, *lse, *dq, *dk, *dv;
@@ -25,22 +27,17 @@ typedef struct workspace {
     float *dq;                    /* (queries, width): sums */
     float *dk, *dv;               /* (keys, width): sums over the heads of a group */
     float *lse, *delta;           /* (queries); lse times log2 e */
-    float *key, *key_t, *value_t; /* a tile of keys: (ECH_TILE, width), (D, ECH_TILE) twice */
+    float *key, *key_t, *value_t; /* CHUNK tiles of keys: (ECH_TILE, width), (D, ECH_TILE) twice */
     float *p, *ds;                /* (ECH_TILE, ECH_TILE) */
 } workspace;
-
-static int64_t parts_of(int64_t heads, int64_t Tk)
-{
-    int64_t parts = heads > 0 ? (UNITS_WANTED + heads - 1) / heads : 1;
-    return ech_clamp(parts, 1, Tk > 0 ? ech_tile_count(Tk) : 1);
-}
 
 static int64_t workspace_floats(int64_t Tq, int64_t Tk, int64_t D)
 {
     int64_t width = ech_tile_width(D);
     int64_t queries = ech_attention_most_tiles(Tq) * ECH_TILE;
     int64_t keys = ech_attention_most_tiles(Tk) * ECH_TILE;
-    return queries * (3 * width + 2) + keys * 2 * width + ECH_TILE * (3 * width + 2 * ECH_TILE);
+    return queries * (3 * width + 2) + keys * 2 * width +
+           ECH_TILE * (3 * CHUNK * width + 2 * ECH_TILE);
 }
 
 static workspace cut_workspace(const ech_attention *at, float *memory)
@@ -55,9 +52,9 @@ static workspace cut_workspace(const ech_attention *at, float *memory)
     w.lse = w.dv + keys * at->width;
     w.delta = w.lse + queries;
     w.key = w.delta + queries;
-    w.key_t = w.key + tile;
-    w.value_t = w.key_t + tile;
-    w.p = w.value_t + tile;
+    w.key_t = w.key + CHUNK * tile;
+    w.value_t = w.key_t + CHUNK * tile;
+    w.p = w.value_t + CHUNK * tile;
     w.ds = w.p + ECH_TILE * ECH_TILE;
     return w;
 }
@@ -85,6 +82,7 @@ ECH_INLINE void begin_head(const ech_attention *at, const gradients *from, const
             const float *out =
                 (const float *)from->out->data + ((b * at->Tq + t) * at->H + h) * at->D;
             float sum = 0;
+            ech_tile_prefetch(from->out, b, h, queries.first, i, queries.count);
 #pragma omp simd reduction(+ : sum)
             for (int64_t d = 0; d < at->D; d++) sum += dout[d] * out[d];
             w->delta[row + i] = sum;
@@ -106,7 +104,8 @@ ECH_INLINE void softmax_row(float *p, float *ds, const float *kept, const ech_se
     }
 #pragma GCC unroll 4
     for (int64_t j = 0; j < ECH_TILE; j += ECH_WIDE, at += ECH_WIDE) {
-        ech_wide probability = ech_wide_exp2(ech_wide_load(p + j) - lse);
+        ech_wide exponent = ech_wide_load(p + j) - lse; /* above 0 by rounding alone */
+        ech_wide probability = ech_wide_exp2(ech_wide_min(ech_wide_all(128.0F), exponent));
         ech_wide gradient = ech_wide_load(ds + j), weight = probability;
         if (kept) {
             gradient *= ech_wide_load(kept + j);
@@ -148,24 +147,26 @@ ECH_INLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_
     }
 }
 
-/* A tile of queries with one of keys, which are at these numbers. */
+/* A tile of queries with tile `key_tile` of the keys, packed at `place` of the chunk. */
 ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float *dq, int64_t b,
-                             int64_t h, int64_t query_tile, const ech_span *keys, int64_t key_tile)
+                             int64_t h, int64_t query_tile, int64_t key_tile, int64_t place)
 {
     const ech_span queries = ech_attention_queries(at, query_tile);
-    if (!ech_span_meets(at, b, &queries, keys)) return;
+    const ech_span keys = ech_attention_keys(at, key_tile);
+    if (!ech_span_meets(at, b, &queries, &keys)) return;
     int64_t width = at->width, row = query_tile * ECH_TILE, first = row * width;
-    int64_t own = key_tile * ECH_TILE * width;
+    int64_t own = key_tile * ECH_TILE * width, packed = place * ECH_TILE * width;
     const float *query = w->query + first, *dout = w->dout + first;
     const ech_factor p_turned = {w->p, 1, ECH_TILE}, ds_turned = {w->ds, 1, ECH_TILE};
     ech_sight sight;
-    ech_sight_fill(at, b, &queries, keys, &sight);
-    ech_tile_scores(sight.keys, at->D, (ech_factor){query, width, 1}, w->key_t, w->p);
-    ech_tile_scores(sight.keys, at->D, (ech_factor){dout, width, 1}, w->value_t, w->ds);
-    softmax_rows(at, w, b, h, &sight, &queries, keys, row);
+    ech_sight_fill(at, b, &queries, &keys, &sight);
+    ech_tile_scores(sight.keys, at->D, (ech_factor){query, width, 1}, w->key_t + packed, w->p);
+    ech_tile_scores(sight.keys, at->D, (ech_factor){dout, width, 1}, w->value_t + packed, w->ds);
+    softmax_rows(at, w, b, h, &sight, &queries, &keys, row);
     ech_tile_sums(sight.queries, width, p_turned, dout, NULL, w->dv + own);
     ech_tile_sums(sight.queries, width, ds_turned, query, NULL, w->dk + own);
-    ech_tile_sums(sight.keys, width, (ech_factor){w->ds, ECH_TILE, 1}, w->key, NULL, dq + first);
+    ech_tile_sums(sight.keys, width, (ech_factor){w->ds, ECH_TILE, 1}, w->key + packed, NULL,
+                  dq + first);
 }
 
 /* x [b, t, h] = (add ? itself : 0) + factor times a row of `from`, for the tokens of one tile. */
@@ -191,26 +192,38 @@ ECH_INLINE void write_queries(const ech_attention *at, const gradients *from, in
                from->add_q);
 }
 
+ECH_INLINE void pack_keys(const ech_attention *at, const workspace *w, int64_t b, int64_t g,
+                          int64_t key_tile, int64_t place)
+{
+    const ech_span keys = ech_attention_keys(at, key_tile);
+    int64_t to = place * ECH_TILE * at->width;
+    ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->key + to);
+    ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, 1.0F, w->key_t + to);
+    ech_tile_pack_transposed(at->v, b, g, keys.first, keys.count, 1.0F, w->value_t + to);
+}
+
 /* Every parts-th tile of keys of key/value head g, with all queries of its heads. */
 static void backward_unit(const ech_attention *at, const gradients *from, const workspace *w,
                           int64_t unit)
 {
     int64_t part = unit % at->parts, g = unit / at->parts % at->G, b = unit / at->parts / at->G;
     int64_t whole = at->query_tiles * ECH_TILE * at->width, tile = ECH_TILE * at->width;
-    clear(w->dk, at->key_tiles * tile);
-    clear(w->dv, at->key_tiles * tile);
+    for (int64_t j = part; j < at->key_tiles; j += at->parts) {
+        clear(w->dk + j * tile, tile);
+        clear(w->dv + j * tile, tile);
+    }
     for (int64_t h = g * at->group; h < (g + 1) * at->group; h++) {
         float *dq = w->dq;
         if (at->parts > 1) dq = from->dq_parts + ((part * at->B + b) * at->H + h) * whole;
         begin_head(at, from, w, b, h);
         clear(dq, whole);
-        for (int64_t j = part; j < at->key_tiles; j += at->parts) {
-            const ech_span keys = ech_attention_keys(at, j);
-            ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->key);
-            ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, 1.0F, w->key_t);
-            ech_tile_pack_transposed(at->v, b, g, keys.first, keys.count, 1.0F, w->value_t);
+        for (int64_t j = part; j < at->key_tiles; j += CHUNK * at->parts) {
+            int64_t count = 0;
+            for (; count < CHUNK && j + count * at->parts < at->key_tiles; count++)
+                pack_keys(at, w, b, g, j + count * at->parts, count);
             for (int64_t i = 0; i < at->query_tiles; i++)
-                meet_queries(at, w, dq, b, h, i, &keys, j);
+                for (int64_t c = 0; c < count; c++)
+                    meet_queries(at, w, dq, b, h, i, j + c * at->parts, c);
         }
         for (int64_t i = 0; at->parts == 1 && i < at->query_tiles; i++)
             write_queries(at, from, b, h, i, dq);
@@ -257,7 +270,7 @@ void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *
     int64_t room = workspace_floats(at.Tq, at.Tk, at.D);
     float *memory =
         ech_scratch(context, ECH_CPU(scratch_attention_backward)(ECH_F32, threads, dims));
-    at.parts = parts_of(at.B * at.G, at.Tk);
+    at.parts = ech_attention_parts(at.B * at.G, ech_tile_count(at.Tk), threads);
     gradients from = {dout, out, lse, dq, dk, dv, add_q, add_kv, memory + threads * room};
 #pragma omp parallel num_threads(threads)
     {
@@ -278,7 +291,7 @@ size_t ECH_CPU(scratch_attention_backward)(ech_dtype dtype, int threads, const i
 {
     (void)dtype;
     int64_t B = dims[0], Tq = dims[1], Tk = dims[2], H = dims[3], G = dims[4], D = dims[5];
-    int64_t parts = parts_of(B * G, Tk);
+    int64_t parts = ech_attention_parts(B * G, ech_tile_count(Tk), threads);
     int64_t head = ech_attention_most_tiles(Tq) * ECH_TILE * ech_tile_width(D);
     int64_t shares = parts > 1 ? parts * B * H * head : 0;
     return (size_t)(threads * workspace_floats(Tq, Tk, D) + shares) * sizeof(float);

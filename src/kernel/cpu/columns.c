@@ -11,8 +11,8 @@
 
 enum { COLUMNS = 128 };
 
-ECH_CLONES static void sum_columns(int64_t R, int64_t stride, int64_t n, const float *dy,
-                                   bool accumulate, float *sums)
+static void sum_columns(int64_t R, int64_t stride, int64_t n, const float *dy, bool accumulate,
+                        float *sums)
 {
     double sum[COLUMNS];
     for (int64_t j = 0; j < n; j++) sum[j] = accumulate ? sums[j] : 0.0;
@@ -52,9 +52,8 @@ static void sum_positions(const ech_kernel_context *context, const ech_tensor *d
 }
 
 /* Columns [first, first + n) of rows at positions of several documents. */
-ECH_CLONES static void add_positions(const ech_tensor *dy, const ech_rows *rows,
-                                     const ech_tensor *starts, int64_t first, int64_t n,
-                                     const ech_tensor *dtable)
+static void add_positions(const ech_tensor *dy, const ech_rows *rows, const ech_tensor *starts,
+                          int64_t first, int64_t n, const ech_tensor *dtable)
 {
     int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
     for (int64_t r = 0; r < R; r++) {
@@ -86,8 +85,8 @@ void ECH_CPU(position_backward)(ech_kernel_context *context, const ech_tensor *d
         add_positions(dy, rows, starts, first, C - first < COLUMNS ? C - first : COLUMNS, dtable);
 }
 
-ECH_CLONES static void add_rows(int64_t R, int64_t C, int64_t first, int64_t n, const float *dy,
-                                const int32_t *ids, int64_t first_id, int64_t V, float *dtable)
+static void add_rows(int64_t R, int64_t C, int64_t first, int64_t n, const float *dy,
+                     const int32_t *ids, int64_t first_id, int64_t V, float *dtable)
 {
     for (int64_t r = 0; r < R; r++) {
         int64_t id = ids[r] - first_id;

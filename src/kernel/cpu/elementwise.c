@@ -8,7 +8,7 @@
 #include "kernel/cpu/rows.h"
 #include "kernel/shape.h"
 
-ECH_CLONES static void add_chunk(int64_t n, const float *a, const float *b, float *y)
+static void add_chunk(int64_t n, const float *a, const float *b, float *y)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
@@ -27,8 +27,8 @@ void ECH_CPU(add)(ech_kernel_context *context, const ech_tensor *a, const ech_te
 }
 
 /* `first` is the index of x[0] in the uncut tensor. */
-ECH_CLONES static void dropout_chunk(ech_random_key key, uint32_t threshold, float scale,
-                                     uint64_t first, int64_t n, const float *x, float *y)
+static void dropout_chunk(ech_random_key key, uint32_t threshold, float scale, uint64_t first,
+                          int64_t n, const float *x, float *y)
 {
     enum { PART = 256 };
     float kept[PART];

@@ -75,15 +75,15 @@ ECH_INLINE ech_wide ech_wide_min(ech_wide a, ech_wide b)
 #endif
 }
 
-/* 2^x with a relative error below 2e-7: infinity from 128 on, 0 below the smallest normal number (what is
- * below vanishes beside a softmax's largest term), NaN for NaN. x = n + r, and 2^r is the polynomial with
- * the least largest relative error, 2e-9, on [-1/2, 1/2] (Lawson's iteration, coefficients rounded). */
+/* 2^x for x below 128.5, with a relative error below 2e-7: infinity from 127.5 on, 0 below the smallest
+ * normal number (what is below vanishes beside a softmax's largest term), NaN for NaN. x = n + r, and 2^r
+ * is the polynomial with the least largest relative error, 2e-9, on [-1/2, 1/2] (Lawson's iteration,
+ * coefficients rounded). */
 ECH_INLINE ech_wide ech_wide_exp2(ech_wide x)
 {
     const float round =
         12582912.0F + 127; /* 1.5·2^23: adding it leaves the nearest integer below */
     x = ech_wide_max(ech_wide_all(-127.0F), x);
-    x = ech_wide_min(ech_wide_all(128.0F), x);
     ech_wide shifted = x + round, r = x - (shifted - round);
     ech_wide p = ech_wide_all(1.534581242594868e-4F);
     p = p * r + 1.3399930903688073e-3F;

@@ -13,7 +13,7 @@
 /* fp32 sums of so many exponentials are added up in fp64. */
 enum { PART = 1024 };
 
-ECH_CLONES static float row_max(int64_t V, const float *logits)
+static float row_max(int64_t V, const float *logits)
 {
     float max = -INFINITY;
 #pragma omp simd reduction(max : max)
@@ -21,7 +21,7 @@ ECH_CLONES static float row_max(int64_t V, const float *logits)
     return max;
 }
 
-ECH_CLONES static double exp_sum(int64_t V, const float *logits, float max)
+static double exp_sum(int64_t V, const float *logits, float max)
 {
     double total = 0;
     for (int64_t first = 0; first < V; first += PART) {
@@ -35,7 +35,7 @@ ECH_CLONES static double exp_sum(int64_t V, const float *logits, float max)
 }
 
 /* Leaves exp(logit - max) factor in the logits' place. */
-ECH_CLONES static void scaled_exp(int64_t V, float *logits, float max, float factor)
+static void scaled_exp(int64_t V, float *logits, float max, float factor)
 {
 #pragma omp simd
     for (int64_t v = 0; v < V; v++) logits[v] = ech_exp(logits[v] - max) * factor;

@@ -12,9 +12,8 @@
 /* Columns that one thread sums at a time: their fp64 sums stay in the nearest cache. */
 enum { COLUMNS = 128 };
 
-ECH_CLONES static void layernorm_row(int64_t C, const float *x, const float *gain,
-                                     const float *bias, double eps, float *y, float *mean,
-                                     float *rstd)
+static void layernorm_row(int64_t C, const float *x, const float *gain, const float *bias,
+                          double eps, float *y, float *mean, float *rstd)
 {
     float sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
@@ -46,9 +45,8 @@ void ECH_CPU(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x
 }
 
 /* With n = (x - mean) rstd and e = dy gain: dx = rstd (e - mean(e) - n mean(e n)). */
-ECH_CLONES static void layernorm_dx_row(int64_t C, const float *dy, const float *x,
-                                        const float *gain, float mean, float rstd, const float *add,
-                                        float *dx)
+static void layernorm_dx_row(int64_t C, const float *dy, const float *x, const float *gain,
+                             float mean, float rstd, const float *add, float *dx)
 {
     float e_sum = 0, en_sum = 0;
 #pragma omp simd reduction(+ : e_sum, en_sum)
@@ -70,10 +68,9 @@ ECH_CLONES static void layernorm_dx_row(int64_t C, const float *dy, const float 
 }
 
 /* dgain and dbias of `n` columns from `first` on. */
-ECH_CLONES static void layernorm_columns(int64_t R, int64_t C, int64_t first, int64_t n,
-                                         const float *dy, const float *x, const float *mean,
-                                         const float *rstd, bool accumulate, float *dgain,
-                                         float *dbias)
+static void layernorm_columns(int64_t R, int64_t C, int64_t first, int64_t n, const float *dy,
+                              const float *x, const float *mean, const float *rstd, bool accumulate,
+                              float *dgain, float *dbias)
 {
     double gain_sum[COLUMNS], bias_sum[COLUMNS];
     for (int64_t j = 0; j < n; j++) {
@@ -125,8 +122,8 @@ void ECH_CPU(layernorm_backward)(ech_kernel_context *context, const ech_tensor *
     }
 }
 
-ECH_CLONES static void rmsnorm_row(int64_t C, const float *x, const float *gain, double eps,
-                                   float *y, float *rstd)
+static void rmsnorm_row(int64_t C, const float *x, const float *gain, double eps, float *y,
+                        float *rstd)
 {
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
@@ -152,8 +149,8 @@ void ECH_CPU(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
 }
 
 /* With n = x rstd and e = dy gain: dx = rstd (e - n mean(e n)). */
-ECH_CLONES static void rmsnorm_dx_row(int64_t C, const float *dy, const float *x, const float *gain,
-                                      float rstd, const float *add, float *dx)
+static void rmsnorm_dx_row(int64_t C, const float *dy, const float *x, const float *gain,
+                           float rstd, const float *add, float *dx)
 {
     float en_sum = 0;
 #pragma omp simd reduction(+ : en_sum)
@@ -169,9 +166,8 @@ ECH_CLONES static void rmsnorm_dx_row(int64_t C, const float *dy, const float *x
     }
 }
 
-ECH_CLONES static void rmsnorm_columns(int64_t R, int64_t C, int64_t first, int64_t n,
-                                       const float *dy, const float *x, const float *rstd,
-                                       bool accumulate, float *dgain)
+static void rmsnorm_columns(int64_t R, int64_t C, int64_t first, int64_t n, const float *dy,
+                            const float *x, const float *rstd, bool accumulate, float *dgain)
 {
     double sum[COLUMNS];
     for (int64_t j = 0; j < n; j++) sum[j] = accumulate ? dgain[first + j] : 0.0;

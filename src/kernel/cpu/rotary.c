@@ -33,8 +33,8 @@ typedef struct cursor {
     double *cosine, *sine;
 } cursor;
 
-ECH_CLONES static void advance(int64_t half, const double *step_cos, const double *step_sin,
-                               double *cosine, double *sine)
+static void advance(int64_t half, const double *step_cos, const double *step_sin, double *cosine,
+                    double *sine)
 {
     for (int64_t i = 0; i < half; i++) {
         double c = cosine[i] * step_cos[i] - sine[i] * step_sin[i];
@@ -43,8 +43,8 @@ ECH_CLONES static void advance(int64_t half, const double *step_cos, const doubl
     }
 }
 
-ECH_CLONES static void turn_head(int64_t half, const double *cosine, const double *sine, float sign,
-                                 const float *x, float *y)
+static void turn_head(int64_t half, const double *cosine, const double *sine, float sign,
+                      const float *x, float *y)
 {
 #pragma omp simd
     for (int64_t i = 0; i < half; i++) {

@@ -16,8 +16,8 @@
 
 /* Compiled once: the library's products. */
 void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
-                    const ech_tensor *b, bool b_transposed, const ech_tensor *bias, bool accumulate,
-                    const ech_tensor *c);
+                    const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
+                    const ech_tensor *add, const ech_tensor *c);
 size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims);
 
 #ifdef ECH_ISA

@@ -9,7 +9,7 @@
 /* The definition's order: element i goes to lane i mod LANES. Squares of fp32 are exact in fp64. */
 enum { LANES = 16 };
 
-ECH_CLONES static double block_square_sum(int64_t n, const float *x)
+static double block_square_sum(int64_t n, const float *x)
 {
     double lane[LANES] = {0}, sum = 0;
     int64_t whole = n - n % LANES;
@@ -35,7 +35,7 @@ void ECH_CPU(square_sums)(ech_kernel_context *context, const ech_tensor *x, cons
 }
 
 /* Are all exponents below the one of NaN and infinity? */
-ECH_CLONES static bool all_finite(int64_t n, const float *x)
+static bool all_finite(int64_t n, const float *x)
 {
     uint32_t largest = 0;
 #pragma omp simd reduction(max : largest)

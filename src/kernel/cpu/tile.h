@@ -136,6 +136,17 @@ ECH_INLINE const float *ech_tile_row(const ech_tensor *x, int64_t b, int64_t t, 
     return (const float *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
 }
 
+/* Asks for the row that is AHEAD of row r of the tile: a head's rows lie apart, which the machine does not
+ * foresee. */
+ECH_INLINE void ech_tile_prefetch(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
+                                  int64_t r, int64_t rows)
+{
+    enum { AHEAD = 8, LINE = 64 / sizeof(float) };
+    if (r + AHEAD >= rows) return;
+    const float *row = ech_tile_row(x, b, first + r + AHEAD, h);
+    for (int64_t d = 0; d < x->shape[3]; d += LINE) __builtin_prefetch(row + d);
+}
+
 /* Rows [first, first + rows) of x's sample b and head h times `factor`, to (ECH_TILE, width). Rows beyond
  * them and columns beyond the head's are zero. */
 ECH_INLINE void ech_tile_pack(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
@@ -145,6 +156,7 @@ ECH_INLINE void ech_tile_pack(const ech_tensor *x, int64_t b, int64_t h, int64_t
     for (int64_t r = 0; r < ECH_TILE; r++, to += width) {
         const float *from = r < rows ? ech_tile_row(x, b, first + r, h) : NULL;
         int64_t d = 0;
+        ech_tile_prefetch(x, b, h, first, r, rows);
         for (; from && d + ECH_WIDE <= D; d += ECH_WIDE)
             ech_wide_store(to + d, ech_wide_load(from + d) * factor);
         for (; from && d < D; d++) to[d] = from[d] * factor;
@@ -178,7 +190,10 @@ ECH_INLINE void ech_tile_pack_transposed(const ech_tensor *x, int64_t b, int64_t
     for (; r + 4 <= rows; r += 4) {
         const float *from[4];
         int64_t d = 0;
-        for (int i = 0; i < 4; i++) from[i] = ech_tile_row(x, b, first + r + i, h);
+        for (int i = 0; i < 4; i++) {
+            from[i] = ech_tile_row(x, b, first + r + i, h);
+            ech_tile_prefetch(x, b, h, first, r + i, rows);
+        }
         for (; d + 4 <= D; d += 4) ech_tile_turn(from, d, factor, to + r);
         for (; d < D; d++)
             for (int i = 0; i < 4; i++) to[d * ECH_TILE + r + i] = from[i][d] * factor;

@@ -13,8 +13,7 @@ typedef struct adamw_factors {
     float grad_scale, beta1, beta2, rest1, rest2, m_scale, v_scale, eps, learning_rate, decay;
 } adamw_factors;
 
-ECH_CLONES static void adamw_chunk(int64_t n, adamw_factors f, float *p, const float *grad,
-                                   float *m, float *v)
+static void adamw_chunk(int64_t n, adamw_factors f, float *p, const float *grad, float *m, float *v)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -60,15 +59,14 @@ typedef struct sgd_factors {
     bool nesterov;
 } sgd_factors;
 
-ECH_CLONES static void sgd_chunk(int64_t n, sgd_factors f, float *p, const float *grad)
+static void sgd_chunk(int64_t n, sgd_factors f, float *p, const float *grad)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
         p[i] -= f.learning_rate * (grad[i] * f.grad_scale + f.decay * p[i]);
 }
 
-ECH_CLONES static void momentum_chunk(int64_t n, sgd_factors f, float *p, const float *grad,
-                                      float *buffer)
+static void momentum_chunk(int64_t n, sgd_factors f, float *p, const float *grad, float *buffer)
 {
     /* g + u buf with nesterov, buf without. */
     float of_g = f.nesterov ? 1.0F : 0.0F, of_buffer = f.nesterov ? f.momentum : 1.0F;

@@ -8,9 +8,6 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Gone: every file is compiled once per instruction set. */
-#define ECH_CLONES
-
 /* Helpers of the loops, part of them at every optimization level. */
 #define ECH_INLINE static inline __attribute__((always_inline))
 

@@ -15,8 +15,8 @@ void ECH_REF(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, con
     const real *in = x->data;
     real *out = y->data;
     for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) {
-        double v = in[i];
-        out[i] = (real)(v / 2 * (1 + tanh(SQRT_2_OVER_PI * (v + 0.044715 * v * v * v))));
+        double v = ech_value(in[i]);
+        out[i] = ech_stored(v / 2 * (1 + tanh(SQRT_2_OVER_PI * (v + 0.044715 * v * v * v))));
     }
 }
 
@@ -29,9 +29,9 @@ void ECH_REF(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, c
     const real *in = x->data, *d = dy->data;
     real *out = dx->data;
     for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) {
-        double v = in[i], t = tanh(SQRT_2_OVER_PI * (v + 0.044715 * v * v * v));
+        double v = ech_value(in[i]), t = tanh(SQRT_2_OVER_PI * (v + 0.044715 * v * v * v));
         double inner = SQRT_2_OVER_PI * (1 + 3 * 0.044715 * v * v);
-        out[i] = (real)(d[i] * ((1 + t) / 2 + v / 2 * (1 - t * t) * inner));
+        out[i] = ech_stored(ech_value(d[i]) * ((1 + t) / 2 + v / 2 * (1 - t * t) * inner));
     }
 }
 
@@ -44,7 +44,7 @@ void ECH_REF(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate
     const real *g = gate->data, *u = up->data;
     real *out = y->data;
     for (int64_t i = 0, n = ech_tensor_count(gate); i < n; i++)
-        out[i] = (real)(g[i] / (1 + exp(-(double)g[i])) * u[i]);
+        out[i] = ech_stored(ech_value(g[i]) / (1 + exp(-ech_value(g[i]))) * ech_value(u[i]));
 }
 
 void ECH_REF(swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
@@ -59,8 +59,9 @@ void ECH_REF(swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
     const real *d = dy->data, *g = gate->data, *u = up->data;
     real *dg = dgate->data, *du = dup->data;
     for (int64_t i = 0, n = ech_tensor_count(gate); i < n; i++) {
-        double dout = d[i], v = g[i], w = u[i], s = 1 / (1 + exp(-v));
-        dg[i] = (real)(dout * w * s * (1 + v * (1 - s)));
-        du[i] = (real)(dout * v * s);
+        double dout = ech_value(d[i]), v = ech_value(g[i]), w = ech_value(u[i]),
+               s = 1 / (1 + exp(-v));
+        dg[i] = ech_stored(dout * w * s * (1 + v * (1 - s)));
+        du[i] = ech_stored(dout * v * s);
     }
 }

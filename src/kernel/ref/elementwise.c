@@ -18,7 +18,9 @@ void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
             bool dropped = dropout->p > 0 &&
                            ech_random_unit(ech_random_word(dropout->key, element)) < dropout->p;
             ((real *)y->data)[r * C + c] =
-                dropped ? 0 : (real)(((const real *)x->data)[r * C + c] / (1 - dropout->p));
+                dropped
+                    ? 0
+                    : ech_stored(ech_value(((const real *)x->data)[r * C + c]) / (1 - dropout->p));
         }
 }
 
@@ -29,7 +31,8 @@ void ECH_REF(add)(ech_kernel_context *context, const ech_tensor *a, const ech_te
     ECH_LIKE(a, b);
     ECH_LIKE(a, y);
     for (int64_t i = 0, n = ech_tensor_count(a); i < n; i++)
-        ((real *)y->data)[i] = ((const real *)a->data)[i] + ((const real *)b->data)[i];
+        ((real *)y->data)[i] = ech_stored(ech_value(((const real *)a->data)[i]) +
+                                          ech_value(((const real *)b->data)[i]));
 }
 
 void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
@@ -57,7 +60,7 @@ void ECH_REF(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_
     uint64_t first = (uint64_t)first_element, n = (uint64_t)ech_tensor_count(x);
     for (uint64_t i = first; i < first + n; i++) {
         if (i == first || i % 4 == 0) ech_random_normals(key, i / 4, normals);
-        ((real *)x->data)[i - first] = (real)(mean + std * normals[i % 4]);
+        ((real *)x->data)[i - first] = ech_stored(mean + std * normals[i % 4]);
     }
 }
 
@@ -65,5 +68,6 @@ void ECH_REF(fill)(ech_kernel_context *context, const ech_tensor *x, double valu
 {
     (void)context;
     ECH_LIKE(x, x);
-    for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) ((real *)x->data)[i] = (real)value;
+    for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++)
+        ((real *)x->data)[i] = ech_stored(value);
 }

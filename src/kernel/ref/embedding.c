@@ -22,6 +22,7 @@ void ECH_REF(embedding_forward)(ech_kernel_context *context, const ech_tensor *t
     }
 }
 
+#ifndef ECH_REAL_BF16
 void ECH_REF(embedding_backward)(ech_kernel_context *context, const ech_tensor *dy,
                                  const ech_tensor *ids, int64_t first_id, bool accumulate,
                                  const ech_tensor *dtable)
@@ -39,6 +40,7 @@ void ECH_REF(embedding_backward)(ech_kernel_context *context, const ech_tensor *
         for (int64_t c = 0; c < C; c++) sum[c] += ((const real *)dy->data)[r * C + c];
     }
 }
+#endif
 
 void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_tensor *table, const ech_rows *rows,
@@ -56,10 +58,12 @@ void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
         ECH_ASSERT(position < P);
         const real *in = (const real *)x->data + r * C;
         const real *more = (const real *)table->data + position * C;
-        for (int64_t c = 0; c < C; c++) ((real *)y->data)[r * C + c] = in[c] + more[c];
+        for (int64_t c = 0; c < C; c++)
+            ((real *)y->data)[r * C + c] = ech_stored(ech_value(in[c]) + ech_value(more[c]));
     }
 }
 
+#ifndef ECH_REAL_BF16
 void ECH_REF(position_backward)(ech_kernel_context *context, const ech_tensor *dy,
                                 const ech_rows *rows, const ech_tensor *starts, bool accumulate,
                                 const ech_tensor *dtable)
@@ -78,3 +82,4 @@ void ECH_REF(position_backward)(ech_kernel_context *context, const ech_tensor *d
         for (int64_t c = 0; c < C; c++) sum[c] += ((const real *)dy->data)[r * C + c];
     }
 }
+#endif

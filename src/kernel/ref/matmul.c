@@ -6,6 +6,7 @@
 
 #ifdef ECH_REAL_F64
 #include <cblas.h>
+#include <string.h>
 
 static int as_int(int64_t n)
 {
@@ -20,35 +21,43 @@ static int row_stride(const ech_tensor *x)
 }
 
 static void multiply(const ech_tensor *a, bool a_transposed, const ech_tensor *b, bool b_transposed,
-                     int64_t K, bool accumulate, const ech_tensor *c)
+                     const ech_tensor *bias, int64_t K, const ech_tensor *add, const ech_tensor *c)
 {
+    size_t width = (size_t)c->shape[1] * sizeof(double);
+    for (int64_t m = 0; add && add->data != c->data && m < c->shape[0]; m++)
+        memcpy((double *)c->data + m * c->stride[0], (double *)add->data + m * add->stride[0],
+               width);
     cblas_dgemm(CblasRowMajor, a_transposed ? CblasTrans : CblasNoTrans,
                 b_transposed ? CblasTrans : CblasNoTrans, as_int(c->shape[0]), as_int(c->shape[1]),
-                as_int(K), 1.0, a->data, row_stride(a), b->data, row_stride(b),
-                accumulate ? 1.0 : 0.0, c->data, row_stride(c));
+                as_int(K), 1.0, a->data, row_stride(a), b->data, row_stride(b), add ? 1.0 : 0.0,
+                c->data, row_stride(c));
+    for (int64_t m = 0; m < c->shape[0] && bias; m++)
+        for (int64_t n = 0; n < c->shape[1]; n++)
+            ((double *)c->data)[m * c->stride[0] + n] += ((const double *)bias->data)[n];
 }
 #else
 static void multiply(const ech_tensor *a, bool a_transposed, const ech_tensor *b, bool b_transposed,
-                     int64_t K, bool accumulate, const ech_tensor *c)
+                     const ech_tensor *bias, int64_t K, const ech_tensor *add, const ech_tensor *c)
 {
-    const real *A = a->data, *B = b->data;
+    const real *A = a->data, *B = b->data, *more = bias ? bias->data : NULL;
     real *C = c->data;
     int64_t a_row = a_transposed ? 1 : a->stride[0], a_column = a_transposed ? a->stride[0] : 1;
     int64_t b_row = b_transposed ? 1 : b->stride[0], b_column = b_transposed ? b->stride[0] : 1;
     for (int64_t m = 0; m < c->shape[0]; m++)
         for (int64_t n = 0; n < c->shape[1]; n++) {
-            real *out = &C[m * c->stride[0] + n];
-            double sum = accumulate ? *out : 0.0;
+            double sum = add ? ech_value(((const real *)add->data)[m * add->stride[0] + n]) : 0.0;
+            if (more) sum += ech_value(more[n]);
             for (int64_t k = 0; k < K; k++)
-                sum += (double)A[m * a_row + k * a_column] * B[k * b_row + n * b_column];
-            *out = (real)sum;
+                sum +=
+                    ech_value(A[m * a_row + k * a_column]) * ech_value(B[k * b_row + n * b_column]);
+            C[m * c->stride[0] + n] = ech_stored(sum);
         }
 }
 #endif
 
 void ECH_REF(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
                      const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
-                     bool accumulate, const ech_tensor *c)
+                     const ech_tensor *add, const ech_tensor *c)
 {
     (void)context;
     int64_t M = c->shape[0], N = c->shape[1], K = a->shape[a_transposed ? 0 : 1];
@@ -56,12 +65,9 @@ void ECH_REF(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_tr
     ECH_SHAPE_STRIDED(b, ECH_REAL, b_transposed ? N : K, b_transposed ? K : N);
     ECH_SHAPE_STRIDED(c, ECH_REAL, M, N);
     ECH_SHAPE_OPTIONAL(bias, ECH_REAL, N);
+    if (add) ECH_SHAPE_STRIDED(add, ECH_REAL, M, N);
     if (M == 0 || N == 0) return;
-    multiply(a, a_transposed, b, b_transposed, K, accumulate, c);
-    if (!bias) return;
-    for (int64_t m = 0; m < M; m++)
-        for (int64_t n = 0; n < N; n++)
-            ((real *)c->data)[m * c->stride[0] + n] += ((const real *)bias->data)[n];
+    multiply(a, a_transposed, b, b_transposed, bias, K, add, c);
 }
 
 void ECH_REF(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, bool accumulate,
@@ -72,8 +78,9 @@ void ECH_REF(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, b
     ECH_SHAPE(dbias, ECH_REAL, N);
     double *sum = ech_scratch(context, (size_t)N * sizeof *sum);
     real *out = dbias->data;
-    for (int64_t n = 0; n < N; n++) sum[n] = accumulate ? out[n] : 0.0;
+    for (int64_t n = 0; n < N; n++) sum[n] = accumulate ? ech_value(out[n]) : 0.0;
     for (int64_t r = 0; r < R; r++)
-        for (int64_t n = 0; n < N; n++) sum[n] += ((const real *)dy->data)[r * dy->stride[0] + n];
-    for (int64_t n = 0; n < N; n++) out[n] = (real)sum[n];
+        for (int64_t n = 0; n < N; n++)
+            sum[n] += ech_value(((const real *)dy->data)[r * dy->stride[0] + n]);
+    for (int64_t n = 0; n < N; n++) out[n] = ech_stored(sum[n]);
 }

@@ -27,9 +27,9 @@ void ECH_REF(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
                     (const real *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
                 real *out =
                     (real *)y->data + b * y->stride[0] + t * y->stride[1] + h * y->stride[2];
-                double low = in[i], high = in[i + D / 2];
-                out[i] = (real)(low * c - high * s);
-                out[i + D / 2] = (real)(high * c + low * s);
+                double low = ech_value(in[i]), high = ech_value(in[i + D / 2]);
+                out[i] = ech_stored(low * c - high * s);
+                out[i + D / 2] = ech_stored(high * c + low * s);
             }
         }
 }

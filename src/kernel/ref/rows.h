@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The definition's functions, ech_ref_NAME_f32 and ech_ref_NAME_f64, and their scratch needs.
+ * The definition's functions, ech_ref_NAME_f32 and ech_ref_NAME_f64 (and those of bf16.def
+ * ech_ref_NAME_bf16), and their scratch needs.
  */
 #ifndef ECH_KERNEL_REF_ROWS_H
 #define ECH_KERNEL_REF_ROWS_H
@@ -9,7 +10,8 @@
 
 #define X(name, arguments, scratch_dims)                                                           \
     void ech_ref_##name##_f32(ech_kernel_context *context, ECH_UNPACK arguments);                  \
-    void ech_ref_##name##_f64(ech_kernel_context *context, ECH_UNPACK arguments);
+    void ech_ref_##name##_f64(ech_kernel_context *context, ECH_UNPACK arguments);                  \
+    void ech_ref_##name##_bf16(ech_kernel_context *context, ECH_UNPACK arguments);
 #include "kernel/kernel.def"
 #undef X
 

@@ -21,7 +21,7 @@ void ECH_REF(square_sums)(ech_kernel_context *context, const ech_tensor *x, cons
         int64_t first = j * ECH_NORM_BLOCK, last = first + ECH_NORM_BLOCK;
         double lane[LANES] = {0}, sum = 0;
         for (int64_t i = first; i < last && i < n; i++) {
-            double square = (double)in[i] * in[i];
+            double square = ech_value(in[i]) * ech_value(in[i]);
             lane[(i - first) % LANES] += square;
         }
         for (int l = 0; l < LANES; l++) sum += lane[l];
@@ -36,5 +36,5 @@ void ECH_REF(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, i
     ECH_ASSERT(x->dtype == ECH_REAL);
     *first = -1;
     for (int64_t i = 0, n = ech_tensor_count(x); i < n && *first < 0; i++)
-        if (!isfinite(((const real *)x->data)[i])) *first = i;
+        if (!isfinite(ech_value(((const real *)x->data)[i]))) *first = i;
 }

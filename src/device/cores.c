@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Cores of this process, by Linux's calls.
+ */
+#include "device/cores.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What the process had before its first thread was bound: threads started later inherit their creator's
+ * cores, and nobody else remembers. */
+static struct {
+    pthread_once_t once;
+    ech_core_set cores;
+} before = {.once = PTHREAD_ONCE_INIT};
+
+static void remember(void)
+{
+    before.cores = ech_cores_mine();
+}
+
+ech_core_set ech_cores_mine(void)
+{
+    ech_core_set set = {{0}};
+    _Static_assert(sizeof set % sizeof(unsigned long) == 0, "the system fills whole words");
+    if (sched_getaffinity(0, sizeof set, (cpu_set_t *)(void *)&set) != 0)
+        memset(&set, 0, sizeof set);
+    return set;
+}
+
+static bool has(const ech_core_set *set, int core)
+{
+    return set->word[core / 64] >> (core % 64) & 1;
+}
+
+int ech_cores_count(const ech_core_set *set)
+{
+    int n = 0;
+    for (int c = 0; c < ECH_MOST_CORES; c++) n += has(set, c);
+    return n;
+}
+
+bool ech_cores_overlap(const ech_core_set *a, const ech_core_set *b)
+{
+    for (int w = 0; w < ECH_MOST_CORES / 64; w++)
+        if (a->word[w] & b->word[w]) return true;
+    return false;
+}
+
+bool ech_cores_are_same(const ech_core_set *a, const ech_core_set *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* The first thread of the physical core that a core is a thread of ("0,64" or "0-1" in its file). */
+static int physical(int core)
+{
+    char path[96];
+    int first = core;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+             core);
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%d", &first) != 1) first = core;
+    if (file) fclose(file);
+    return first;
+}
+
+int ech_cores_order(const ech_core_set *set, int wanted, int *core)
+{
+    int all[ECH_MOST_CORES], first_of[ECH_MOST_CORES], n = 0, single = 0, ordered = 0;
+    for (int c = 0; c < ECH_MOST_CORES; c++)
+        if (has(set, c)) {
+            all[n] = c;
+            first_of[n++] = physical(c);
+        }
+    for (int i = 0; i < n; i++) {
+        bool is_new = true;
+        for (int j = 0; j < i && is_new; j++) is_new = first_of[j] != first_of[i];
+        if (is_new) core[single++] = all[i];
+    }
+    if (single >= wanted || single == n) return single;
+    for (int i = 0; i < n; i++) {
+        bool is_new = true;
+        for (int j = 0; j < i && is_new; j++) is_new = first_of[j] != first_of[i];
+        for (int j = i; j < n && is_new; j++)
+            if (first_of[j] == first_of[i]) core[ordered++] = all[j];
+    }
+    return ordered;
+}
+
+void ech_cores_bind_set(const ech_core_set *set)
+{
+    pthread_once(&before.once, remember);
+    (void)sched_setaffinity(0, sizeof *set, (const cpu_set_t *)(const void *)set);
+}
+
+void ech_cores_bind(const int *core, int n)
+{
+    ech_core_set set = {{0}};
+    for (int i = 0; i < n; i++) set.word[core[i] / 64] |= UINT64_C(1) << (core[i] % 64);
+    ech_cores_bind_set(&set);
+}
+
+void ech_cores_release(void)
+{
+    pthread_once(&before.once, remember);
+    if (ech_cores_count(&before.cores) > 0) ech_cores_bind_set(&before.cores);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a rank's threads run and which memory is near them. The ranks of a machine that may run on the same
+ * cores share these out in their order, so that each thread of a kernel has a core of its own: one that
+ * moves leaves its caches, and one that shares a core holds up all others at the end of each loop. Threads
+ * that move messages and files are left to the system.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/state.h"
+
+/* Variables by which a user binds OpenMP's threads. */
+static const char *binding_variable(void)
+{
+    static const char *const names[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
+                                        "KMP_AFFINITY"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i])) return names[i];
+    return NULL;
+}
+
+/* What this rank knows of the others that may run where it may. */
+typedef struct neighbours {
+    int sharing, index; /* ranks that have the same cores, and which of them this one is */
+    bool strange;       /* others have some of these cores */
+} neighbours;
+
+static neighbours look_around(const ech_exec *exec, const ech_core_set *sets)
+{
+    neighbours found = {0};
+    int me = ech_comm_rank(exec->comm), size = ech_comm_size(exec->comm);
+    for (int r = 0; r < size; r++) {
+        if (!ech_comm_is_near(exec->comm, &r, 1)) continue;
+        bool same = ech_cores_are_same(&sets[r], &sets[me]);
+        found.sharing += same;
+        found.index += same && r < me;
+        found.strange |= !same && ech_cores_overlap(&sets[r], &sets[me]);
+    }
+    return found;
+}
+
+/* NULL: it has bound them. */
+static const char *bind(ech_exec *exec, const neighbours *others)
+{
+    int threads = exec->context->threads, wanted = threads * others->sharing;
+    int cores = ech_cores_count(&exec->cores_before);
+    if (binding_variable()) return "not pinned: an environment variable binds OpenMP's threads";
+    if (others->strange) return "not pinned: ranks have different cores, and some in common";
+    if (cores == 0) return "not pinned: the system does not say which cores there are";
+    if (wanted > cores) return "not pinned: more threads than cores";
+    int *core = ech_calloc(ECH_MOST_CORES, sizeof *core);
+    ech_cores_order(&exec->cores_before, wanted, core);
+    ech_kernel_context_bind(exec->context, core + (size_t)others->index * (size_t)threads);
+    exec->is_bound = true;
+    free(core);
+    return NULL;
+}
+
+ech_status ech_threads_bind(ech_exec *exec)
+{
+    int size = ech_comm_size(exec->comm);
+    exec->binding = "not pinned: parallel.pin is false";
+    if (strcmp(exec->config->parallel.pin, "false") == 0) return ECH_OK;
+    ech_core_set *sets = ech_calloc((size_t)size, sizeof *sets);
+    exec->cores_before = ech_cores_mine();
+    ech_status status = ech_group_all_gather(exec->group[ECH_GROUP_WORLD], sets,
+                                             &exec->cores_before, sizeof *sets, size);
+    if (status == ECH_OK) {
+        neighbours others = look_around(exec, sets);
+        const char *why_not = bind(exec, &others);
+        exec->binding = why_not ? why_not : "pinned";
+    }
+    free(sets);
+    return status;
+}
+
+void ech_threads_unbind(ech_exec *exec)
+{
+    if (exec->is_bound) ech_cores_bind_set(&exec->cores_before);
+}
+
+const char *ech_exec_binding(const ech_exec *exec)
+{
+    return exec->binding;
+}
+
+/* Kernels cut a tensor into as many parts as there are threads. Where values lie on the same place, the
+ * first decides: what stays first, then training's. The rest is what nobody computes on. */
+void ech_threads_touch(ech_exec *exec)
+{
+    const ech_plan *plan = exec->plan;
+    const ech_list *train = &plan->list[ECH_LIST_TRAIN];
+    enum { SMALL = 1 << 20 }; /* bytes of a value that is left to the rest */
+    for (size_t v = 0; v < plan->persistent.n; v++)
+        if (plan->persistent.at[v].bytes >= SMALL)
+            ech_kernel_context_touch(exec->context, exec->arena + plan->persistent.at[v].offset,
+                                     (size_t)plan->persistent.at[v].bytes);
+    for (size_t v = 0; v < train->value.n; v++)
+        if (train->value.at[v].bytes >= SMALL)
+            ech_kernel_context_touch(exec->context, exec->arena + train->value.at[v].offset,
+                                     (size_t)train->value.at[v].bytes);
+    ech_kernel_context_touch(exec->context, exec->arena, (size_t)plan->arena_bytes);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * oneDNN's matmul primitives, made once a shape and kept in a hash table; their scratchpads come from
+ * the caller. Shapes are fixed per list of steps, so there are few; should the table fill up
+ * nevertheless, it starts anew.
+ */
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "kernel/cpu/library.h"
+#include "kernel/shape.h"
+
+enum { A, B, BIAS, ADD, C, SCRATCH, OPERANDS };
+static const int dnnl_names[OPERANDS] = {
+    DNNL_ARG_SRC,  DNNL_ARG_WEIGHTS,
+    DNNL_ARG_BIAS, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
+    DNNL_ARG_DST,  DNNL_ARG_SCRATCHPAD};
+
+typedef struct entry {
+    ech_product key;
+    dnnl_primitive_t primitive;      /* NULL: a free place */
+    dnnl_memory_t operand[OPERANDS]; /* handles without memory: set at each call */
+    size_t scratch_bytes;
+} entry;
+
+enum { PLACES = 512, MAX_ENTRIES = PLACES / 2 };
+
+typedef struct library {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    int entries;
+    entry place[PLACES];
+} library;
+
+/* oneDNN fails here only on wrong arguments or without memory for small structures. */
+static void must(dnnl_status_t status)
+{
+    ECH_ASSERT(status == dnnl_success);
+}
+
+static dnnl_memory_desc_t describe(int64_t rows, int64_t columns, int64_t stride, bool transposed)
+{
+    dnnl_memory_desc_t md;
+    dnnl_dims_t dims = {rows, columns}, strides = {stride, 1}, swapped = {1, stride};
+    must(dnnl_memory_desc_init_by_strides(&md, 2, dims, dnnl_f32, transposed ? swapped : strides));
+    return md;
+}
+
+static dnnl_memory_desc_t describe_operand(const ech_product *p, int operand)
+{
+    switch (operand) {
+    case A:
+        return describe(p->M, p->K, p->a_stride, p->a_transposed);
+    case B:
+        return describe(p->K, p->N, p->b_stride, p->b_transposed);
+    case BIAS:
+        return describe(1, p->N, p->N, false);
+    case ADD:
+        return describe(p->M, p->N, p->N, false);
+    default:
+        return describe(p->M, p->N, p->c_stride, false);
+    }
+}
+
+/* What follows the product. GELU could too, but its backward needs what goes into it. */
+static dnnl_primitive_attr_t choose_attributes(const ech_product *p)
+{
+    dnnl_primitive_attr_t attributes;
+    must(dnnl_primitive_attr_create(&attributes));
+    must(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
+    if (p->add == ECH_ADD_NOTHING) return attributes;
+    dnnl_post_ops_t after;
+    dnnl_memory_desc_t other = describe_operand(p, ADD);
+    must(dnnl_post_ops_create(&after));
+    if (p->add == ECH_ADD_C)
+        must(dnnl_post_ops_append_sum(after, 1.0F));
+    else
+        must(dnnl_post_ops_append_binary(after, dnnl_binary_add, &other));
+    must(dnnl_primitive_attr_set_post_ops(attributes, after));
+    must(dnnl_post_ops_destroy(after));
+    return attributes;
+}
+
+/* The product's implementation, chosen for the calling thread's OpenMP threads. */
+static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const ech_product *p)
+{
+    dnnl_memory_desc_t a = describe_operand(p, A), b = describe_operand(p, B);
+    dnnl_memory_desc_t c = describe_operand(p, C), bias = describe_operand(p, BIAS);
+    dnnl_matmul_desc_t operation;
+    must(dnnl_matmul_desc_init(&operation, &a, &b, p->has_bias ? &bias : NULL, &c));
+    dnnl_primitive_attr_t attributes = choose_attributes(p);
+    dnnl_primitive_desc_t chosen;
+    must(dnnl_primitive_desc_create(&chosen, &operation, attributes, engine, NULL));
+    must(dnnl_primitive_attr_destroy(attributes));
+    return chosen;
+}
+
+static const dnnl_memory_desc_t *scratch_of(const_dnnl_primitive_desc_t chosen)
+{
+    return dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
+}
+
+static bool takes(const ech_product *p, int operand)
+{
+    return (operand != BIAS || p->has_bias) && (operand != ADD || p->add == ECH_ADD_OTHER);
+}
+
+static void make_entry(library *lib, entry *made, const ech_product *key)
+{
+    dnnl_primitive_desc_t chosen = choose(lib->engine, key);
+    made->key = *key;
+    made->scratch_bytes = dnnl_memory_desc_get_size(scratch_of(chosen));
+    for (int o = 0; o < OPERANDS; o++) {
+        if (!takes(key, o)) continue;
+        dnnl_memory_desc_t md = o == SCRATCH ? *scratch_of(chosen) : describe_operand(key, o);
+        must(dnnl_memory_create(&made->operand[o], &md, lib->engine, DNNL_MEMORY_NONE));
+    }
+    must(dnnl_primitive_create(&made->primitive, chosen));
+    must(dnnl_primitive_desc_destroy(chosen));
+}
+
+static void destroy_entries(library *lib)
+{
+    for (int e = 0; e < PLACES; e++) {
+        entry *made = &lib->place[e];
+        if (!made->primitive) continue;
+        for (int o = 0; o < OPERANDS; o++) dnnl_memory_destroy(made->operand[o]);
+        dnnl_primitive_destroy(made->primitive);
+        memset(made, 0, sizeof *made);
+    }
+    lib->entries = 0;
+}
+
+static library *open_library(ech_kernel_context *context)
+{
+    if (!context->library) {
+        library *lib = ech_calloc(1, sizeof *lib);
+        must(dnnl_engine_create(&lib->engine, dnnl_cpu, 0));
+        must(dnnl_stream_create(&lib->stream, lib->engine, dnnl_stream_default_flags));
+        context->library = lib;
+    }
+    return context->library;
+}
+
+void ech_cpu_library_destroy(void *opened)
+{
+    library *lib = opened;
+    if (!lib) return;
+    destroy_entries(lib);
+    dnnl_stream_destroy(lib->stream);
+    dnnl_engine_destroy(lib->engine);
+    free(lib);
+}
+
+/* FNV-1a, a word at a time. */
+static unsigned hash(const ech_product *key)
+{
+    uint64_t words[sizeof *key / sizeof(uint64_t)], h = 14695981039346656037u;
+    memcpy(words, key, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) h = (h ^ words[i]) * 1099511628211u;
+    return (unsigned)(h >> 32);
+}
+
+static entry *find_entry(library *lib, const ech_product *key)
+{
+    unsigned at = hash(key) % PLACES;
+    for (; lib->place[at].primitive; at = (at + 1) % PLACES)
+        if (memcmp(&lib->place[at].key, key, sizeof *key) == 0) return &lib->place[at];
+    if (lib->entries == MAX_ENTRIES) {
+        destroy_entries(lib);
+        at = hash(key) % PLACES;
+    }
+    make_entry(lib, &lib->place[at], key);
+    lib->entries++;
+    return &lib->place[at];
+}
+
+void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,
+                       const ech_operands *operands)
+{
+    library *lib = open_library(context);
+    entry *made = find_entry(lib, product);
+    void *const data[OPERANDS] = {operands->a,    operands->b,
+                                  operands->bias, operands->add,
+                                  operands->c,    ech_scratch(context, made->scratch_bytes)};
+    dnnl_exec_arg_t arguments[OPERANDS];
+    int n = 0;
+    for (int o = 0; o < OPERANDS; o++) {
+        if (!takes(product, o)) continue;
+        must(dnnl_memory_set_data_handle(made->operand[o], data[o]));
+        arguments[n++] = (dnnl_exec_arg_t){dnnl_names[o], made->operand[o]};
+    }
+    must(dnnl_primitive_execute(made->primitive, lib->stream, n, arguments));
+    must(dnnl_stream_wait(lib->stream));
+}
+
+size_t ech_cpu_primitive_scratch(int threads, const ech_product *product)
+{
+    int before = omp_get_max_threads();
+    omp_set_num_threads(threads);
+    dnnl_engine_t engine;
+    must(dnnl_engine_create(&engine, dnnl_cpu, 0));
+    dnnl_primitive_desc_t chosen = choose(engine, product);
+    size_t bytes = dnnl_memory_desc_get_size(scratch_of(chosen));
+    must(dnnl_primitive_desc_destroy(chosen));
+    must(dnnl_engine_destroy(engine));
+    omp_set_num_threads(before);
+    return bytes;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of ech_block_finish. Private to this room.
+ */
+#ifndef ECH_LAYER_PROGRAM_H
+#define ECH_LAYER_PROGRAM_H
+
+#include "layer/layer.h"
+
+/* A call of nothing. */
+extern const ech_block_call ech_no_call;
+
+/* Before programs are derived: what cheap layers put out, and a backward reads, gets a node that makes it
+ * again, so that it is not kept. */
+void ech_program_keep_less(ech_block *block);
+/* Into the derived programs of B and W: the calls that make `again` values, each once. */
+void ech_program_make_again(ech_block *block);
+
+#endif

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# `echelon train --profile` from outside: on threads and over MPI, which must hand the option on; what it
+# prints and what it leaves. (Its numbers: test_breakdown.c.)
+#     step_profile.sh ECHELON
+set -u
+echelon=${1:?usage: step_profile.sh ECHELON}
+folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-profile-XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+# shellcheck source-path=SCRIPTDIR source=expect.sh
+. "$(dirname "$0")/expect.sh"
+cd "$folder" || exit 1
+export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
+
+seq -s ' and then ' 1 400 >text.txt
+"$echelon" data text.txt text >/dev/null 2>&1 || exit 1
+cat >run.yaml <<'Y'
+model:
+  architecture: llama
+  hidden_size: 16
+  num_hidden_layers: 2
+  num_attention_heads: 4
+data:
+  train: text
+  sequence_length: 12
+training:
+  steps: 4
+  global_batch_size: 4
+  micro_batch_size: 1
+optimizer:
+  learning_rate: 0.01
+parallel:
+  threads: 1
+log:
+  directory: run
+Y
+
+# profiled RANKS WORD...: a run that shows the table and leaves a line of each rank.
+profiled() {
+    local ranks=$1
+    shift
+    rm -rf run
+    expect 0 "where the time of a step goes: mean of 3 steps" "$echelon" train --profile run.yaml "$@"
+    also "^  head_loss B |^  rank [0-9]+: head_loss B "
+    also "^  linear F [0-9]+x[0-9]+"
+    also "^a step takes [0-9.]+ ms; its work would take "
+    checks=$((checks + 1))
+    [ "$(grep -c '"steps":3,' run/step_profile.jsonl)" = "$ranks" ] ||
+        complain "not a line for each of $ranks ranks"
+}
+
+profiled 1 parallel.comm=local
+profiled 2 parallel.comm=local --ranks 2 parallel.pipeline=2
+profiled 2 parallel.comm=mpi --ranks 2
+also "reduce_grads over data"
+profiled 4 parallel.comm=mpi --ranks 4 parallel.pipeline=2 parallel.tensor=2
+also "rank 0 of 4"
+also "all_reduce over tensor"
+
+# Without it nothing is left; a run that has no second step has nothing to show.
+rm -rf run
+expect 0 "saved step-00000004" "$echelon" train run.yaml parallel.comm=local
+checks=$((checks + 1))
+[ ! -e run/step_profile.jsonl ] || complain "a profile that nobody asked for"
+rm -rf run
+expect 0 "no step was profiled" "$echelon" train --profile run.yaml parallel.comm=local training.steps=1
+conclude

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where ranks' threads run: on cores of their own where there are enough, and as before where there are not,
+ * where the user binds OpenMP's threads, and where parallel.pin says no.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/contestant.h"
+#include "app/fixture.h"
+#include "base/log.h"
+#include "device/cores.h"
+
+enum { MOST = 4 };
+
+typedef struct watched {
+    const ech_config *config;
+    char binding[MOST][80];
+    ech_core_set before[MOST], during[MOST], after[MOST];
+} watched;
+
+static ech_status watch_rank(ech_comm *comm, void *context)
+{
+    watched *all = context;
+    int me = ech_comm_rank(comm);
+    ech_contestant c = {.config = ech_config_copy(all->config), .tokenizer = fixture_tokenizer};
+    all->before[me] = ech_cores_mine();
+    ECH_TRY(ech_contestant_open(&c, comm));
+    snprintf(all->binding[me], sizeof all->binding[me], "%s", ech_exec_binding(c.session.exec));
+    ech_status status = ech_exec_run(c.session.exec, ECH_LIST_TRAIN, 0);
+    all->during[me] = ech_cores_mine();
+    ech_contestant_close(&c);
+    all->after[me] = ech_cores_mine();
+    return status;
+}
+
+static watched watch(int ranks, const char *more)
+{
+    ech_config *config = fixture_config("gpt2", more);
+    watched all = {.config = config};
+    assert_int_equal(ech_run_ranks("local", ranks, 300, watch_rank, &all), ECH_OK);
+    for (int r = 0; r < ranks; r++) assert_true(ech_cores_are_same(&all.before[r], &all.after[r]));
+    ech_config_destroy(config);
+    return all;
+}
+
+static void forget_binding(void)
+{
+    static const char *const names[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
+                                        "KMP_AFFINITY"};
+    for (int i = 0; i < 4; i++) unsetenv(names[i]);
+}
+
+static void ranks_have_cores_of_their_own(void **state)
+{
+    (void)state;
+    ech_core_set mine = ech_cores_mine();
+    int cores = ech_cores_count(&mine);
+    forget_binding();
+    for (int ranks = 1; ranks <= MOST; ranks++) {
+        watched all = watch(ranks, "parallel.threads=1");
+        for (int r = 0; r < ranks; r++) {
+            bool fits = ranks <= cores;
+            assert_string_equal(all.binding[r],
+                                fits ? "pinned" : "not pinned: more threads than cores");
+            assert_int_equal(ech_cores_count(&all.during[r]), fits ? 1 : cores);
+            for (int other = 0; other < r && fits; other++)
+                assert_false(ech_cores_overlap(&all.during[r], &all.during[other]));
+        }
+    }
+}
+
+static void who_binds_threads_himself_is_left_alone(void **state)
+{
+    (void)state;
+    forget_binding();
+    setenv("OMP_PROC_BIND", "close", 1);
+    watched all = watch(2, "parallel.threads=1");
+    unsetenv("OMP_PROC_BIND");
+    assert_string_equal(all.binding[0],
+                        "not pinned: an environment variable binds OpenMP's threads");
+    assert_true(ech_cores_are_same(&all.before[1], &all.during[1]));
+    all = watch(2, "parallel.threads=1 parallel.pin=false");
+    assert_string_equal(all.binding[0], "not pinned: parallel.pin is false");
+    assert_true(ech_cores_are_same(&all.before[1], &all.during[1]));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_have_cores_of_their_own),
+                                       cmocka_unit_test(who_binds_threads_himself_is_left_alone)};
+    ech_log_set_quiet(true);
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sets of cores, the order in which they are taken, and binding threads to them, on whatever this machine has.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <string.h>
+
+#include "device/cores.h"
+#include "device/device.h"
+
+static ech_core_set set_of(const int *core, int n)
+{
+    ech_core_set set = {{0}};
+    for (int i = 0; i < n; i++) set.word[core[i] / 64] |= UINT64_C(1) << (core[i] % 64);
+    return set;
+}
+
+static void sets_are_compared(void **state)
+{
+    (void)state;
+    const int low[] = {0, 1}, high[] = {63, 64, 4095}, mixed[] = {1, 64};
+    ech_core_set a = set_of(low, 2), b = set_of(high, 3), c = set_of(mixed, 2);
+    assert_int_equal(ech_cores_count(&b), 3);
+    assert_true(ech_cores_are_same(&a, &a) && !ech_cores_are_same(&a, &b));
+    assert_false(ech_cores_overlap(&a, &b));
+    assert_true(ech_cores_overlap(&a, &c) && ech_cores_overlap(&c, &b));
+}
+
+/* Each core at most once, and as many as are wanted, or all. */
+static void cores_are_ordered(void **state)
+{
+    (void)state;
+    static int core[ECH_MOST_CORES];
+    ech_core_set mine = ech_cores_mine();
+    int all = ech_cores_count(&mine);
+    assert_int_equal(all, ech_device_find("cpu")->cores());
+    for (int wanted = 1; wanted <= all + 1; wanted++) {
+        int n = ech_cores_order(&mine, wanted, core);
+        assert_true(n <= all && (n >= wanted || n == all));
+        ech_core_set taken = set_of(core, n);
+        assert_int_equal(ech_cores_count(&taken), n);
+        for (int i = 0; i < n; i++) {
+            ech_core_set one = set_of(&core[i], 1);
+            assert_true(ech_cores_overlap(&one, &mine));
+        }
+    }
+}
+
+typedef struct observed {
+    ech_core_set inherited, released;
+} observed;
+
+static void *observe(void *argument)
+{
+    observed *seen = argument;
+    seen->inherited = ech_cores_mine();
+    ech_cores_release();
+    seen->released = ech_cores_mine();
+    return NULL;
+}
+
+static void threads_are_bound_and_released(void **state)
+{
+    (void)state;
+    static int core[ECH_MOST_CORES];
+    ech_core_set before = ech_cores_mine();
+    ech_cores_order(&before, 1, core);
+    ech_core_set one = set_of(core, 1);
+    ech_cores_bind(core, 1);
+    ech_core_set bound = ech_cores_mine();
+    assert_true(ech_cores_are_same(&bound, &one));
+    observed seen;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, observe, &seen), 0);
+    pthread_join(thread, NULL);
+    assert_true(ech_cores_are_same(&seen.inherited, &one));
+    assert_true(ech_cores_are_same(&seen.released, &before));
+    ech_cores_bind_set(&before);
+    bound = ech_cores_mine();
+    assert_true(ech_cores_are_same(&bound, &before));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sets_are_compared),
+                                       cmocka_unit_test(cores_are_ordered),
+                                       cmocka_unit_test(threads_are_bound_and_released)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
