@@ -9,11 +9,17 @@
 
 #define TWO_SQRT_2_OVER_PI 1.59576912F
 
-/* Beyond ±10 gelu is x or 0 to the last bit, and z' would only overflow. */
+/* Beyond ±9.9 gelu is x or 0 to the last bit, and z' would only overflow. */
 ECH_INLINE float bounded(float x)
 {
-    x = x > 10.0F ? 10.0F : x;
-    return x < -10.0F ? -10.0F : x;
+    x = x > 9.9F ? 9.9F : x;
+    return x < -9.9F ? -9.9F : x;
+}
+
+/* e^-z of a bounded x: |z| is below 85.1. */
+ECH_INLINE float exp_of_inner(float v)
+{
+    return ech_exp_bounded(-TWO_SQRT_2_OVER_PI * (v + 0.044715F * v * v * v));
 }
 
 static void gelu_chunk(int64_t n, const float *x, float *y)
@@ -21,7 +27,7 @@ static void gelu_chunk(int64_t n, const float *x, float *y)
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         float v = bounded(x[i]);
-        y[i] = x[i] * ech_sigmoid(TWO_SQRT_2_OVER_PI * (v + 0.044715F * v * v * v));
+        y[i] = x[i] / (1.0F + exp_of_inner(v));
     }
 }
 
@@ -41,7 +47,7 @@ static void gelu_backward_chunk(int64_t n, const float *dy, const float *x, floa
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         float v = bounded(x[i]);
-        float e = ech_exp(-TWO_SQRT_2_OVER_PI * (v + 0.044715F * v * v * v));
+        float e = exp_of_inner(v);
         float slope = TWO_SQRT_2_OVER_PI * (1.0F + 3 * 0.044715F * v * v);
         /* 1 - s as e s, which loses no digits where s is near 1. */
         float s = 1.0F / (1.0F + e);

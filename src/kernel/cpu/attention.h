@@ -30,15 +30,6 @@ typedef struct ech_attention {
     float kept_scale;
 } ech_attention;
 
-/* In how many parts to work on each of so many key/value heads. Heads are dealt out whole where that
- * leaves no thread idle, since a part repeats what is done once a head; the same for one thread and two. */
-static inline int64_t ech_attention_parts(int64_t heads, int64_t tiles, int threads)
-{
-    int64_t dealt = threads > 2 ? threads : 2;
-    if (heads <= 0 || heads % dealt == 0 || heads >= 8 * dealt) return 1;
-    return ech_clamp((8 * dealt + heads - 1) / heads, 1, tiles > 0 ? tiles : 1);
-}
-
 /* Tokens [first, first + count), at positions from `position` on. */
 typedef struct ech_span {
     int64_t first, count, position;

@@ -4,7 +4,7 @@
  * again from the rows' log sum exp (Dao et al. 2022, algorithm 4). A unit of work owns the
  * gradients of its keys and values; where few heads exist, a head's tiles of keys are dealt to
  * several units, and their shares of dq are added up in a fixed order. How many units there are
- * depends on the shapes and the number of threads.
+ * depends on the shapes alone, so the result is the same for any number of threads.
  */
 #include <omp.h>
 
@@ -14,6 +14,8 @@
 /* So many tiles of keys meet a tile of queries before the next one comes from further away in memory:
  * with their gradients they fit in a core's second cache. */
 enum { CHUNK = 4 };
+
+enum { UNITS_WANTED = 16 };
 
 typedef struct gradients {
     const ech_tensor *dout, *out, *lse, *dq, *dk, *dv;
@@ -30,6 +32,16 @@ typedef struct workspace {
     float *key, *key_t, *value_t; /* CHUNK tiles of keys: (ECH_TILE, width), (D, ECH_TILE) twice */
     float *p, *ds;                /* (ECH_TILE, ECH_TILE) */
 } workspace;
+
+/* In how many parts to work on each of so many key/value heads. A part packs the queries again, and its
+ * share of dq must be added: so heads are cut only where there are few, or a number that does not even
+ * fill two threads. */
+static int64_t parts_of(int64_t heads, int64_t Tk)
+{
+    if (heads <= 0 || heads >= UNITS_WANTED || (heads >= UNITS_WANTED / 2 && heads % 2 == 0))
+        return 1;
+    return ech_clamp((UNITS_WANTED + heads - 1) / heads, 1, Tk > 0 ? ech_tile_count(Tk) : 1);
+}
 
 static int64_t workspace_floats(int64_t Tq, int64_t Tk, int64_t D)
 {
@@ -270,7 +282,7 @@ void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *
     int64_t room = workspace_floats(at.Tq, at.Tk, at.D);
     float *memory =
         ech_scratch(context, ECH_CPU(scratch_attention_backward)(ECH_F32, threads, dims));
-    at.parts = ech_attention_parts(at.B * at.G, ech_tile_count(at.Tk), threads);
+    at.parts = parts_of(at.B * at.G, at.Tk);
     gradients from = {dout, out, lse, dq, dk, dv, add_q, add_kv, memory + threads * room};
 #pragma omp parallel num_threads(threads)
     {
@@ -291,7 +303,7 @@ size_t ECH_CPU(scratch_attention_backward)(ech_dtype dtype, int threads, const i
 {
     (void)dtype;
     int64_t B = dims[0], Tq = dims[1], Tk = dims[2], H = dims[3], G = dims[4], D = dims[5];
-    int64_t parts = ech_attention_parts(B * G, ech_tile_count(Tk), threads);
+    int64_t parts = parts_of(B * G, Tk);
     int64_t head = ech_attention_most_tiles(Tq) * ECH_TILE * ech_tile_width(D);
     int64_t shares = parts > 1 ? parts * B * H * head : 0;
     return (size_t)(threads * workspace_floats(Tq, Tk, D) + shares) * sizeof(float);

@@ -212,7 +212,10 @@ void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q
     int64_t heads = at.B * at.G, room = workspace_floats(at.Tk, at.D);
     float *memory = ech_scratch(context, (size_t)(threads * room) * sizeof *memory);
     const results to = {out->data, lse->data, merge};
-    at.parts = ech_attention_parts(heads, at.query_tiles, threads);
+    /* Parts pack keys and values again: only where threads would stand idle. */
+    at.parts = 1;
+    if (heads % threads && heads < 8 * threads) at.parts = (8 * threads + heads - 1) / heads;
+    if (at.parts > at.query_tiles) at.parts = at.query_tiles;
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t unit = 0; unit < heads * at.parts; unit++) {
         workspace w = cut_workspace(&at, memory + omp_get_thread_num() * room);

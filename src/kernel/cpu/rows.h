@@ -30,6 +30,8 @@ extern const ech_kernels ECH_CPU(kernels);
 
 /* Of kernel/peak.h. */
 double ECH_CPU(multiply_adds)(const ech_kernel_context *context, int64_t rounds);
+size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ECH_CPU(scratch_rmsnorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_rotary)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_attention_forward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_attention_backward)(ech_dtype dtype, int threads, const int64_t *dims);

@@ -28,15 +28,13 @@ ECH_INLINE uint32_t ech_bits_of_float(float x)
     return bits;
 }
 
-/* e^x with a relative error below 2e-7, for every x: 0 and infinity where fp32 under- or overflows
- * (subnormal results are kept), NaN for NaN. x = n ln 2 + r, e^x = 2^n e^r; e^r is the polynomial
- * of Cephes' expf (Moshier 1992). */
-ECH_INLINE float ech_exp(float x)
+/* x = n ln 2 + r: e^r by the polynomial of Cephes' expf (Moshier 1992), and n in the low bits of *shifted,
+ * which is 1.5·2^23 + n. */
+ECH_INLINE float ech_exp_of_rest(float x, float *shifted)
 {
     const float round = 12582912.0F; /* 1.5·2^23: adding it leaves the nearest integer below */
-    x = x > 89.0F ? 89.0F : x;
-    x = x < -104.0F ? -104.0F : x;
-    float shifted = x * 1.44269504F + round, n = shifted - round;
+    *shifted = x * 1.44269504F + round;
+    float n = *shifted - round;
     float r = x - n * 0.693359375F + n * 2.12194440e-4F;
     float p = 1.9875691500e-4F;
     p = p * r + 1.3981999507e-3F;
@@ -44,12 +42,29 @@ ECH_INLINE float ech_exp(float x)
     p = p * r + 4.1665795894e-2F;
     p = p * r + 1.6666665459e-1F;
     p = p * r + 5.0000001201e-1F;
-    p = p * (r * r) + r + 1.0F;
-    /* 2^n in two factors, as n reaches from -150 to 128. It sits in shifted's low bits. */
-    int32_t i = (int32_t)(ech_bits_of_float(shifted) - ech_bits_of_float(round));
+    return p * (r * r) + r + 1.0F;
+}
+
+/* e^x with a relative error below 2e-7, for every x: 0 and infinity where fp32 under- or overflows
+ * (subnormal results are kept), NaN for NaN. */
+ECH_INLINE float ech_exp(float x)
+{
+    float shifted;
+    x = x > 89.0F ? 89.0F : x;
+    x = x < -104.0F ? -104.0F : x;
+    float p = ech_exp_of_rest(x, &shifted);
+    /* 2^n in two factors, as n reaches from -150 to 128. */
+    int32_t i = (int32_t)(ech_bits_of_float(shifted) - ech_bits_of_float(12582912.0F));
     int32_t half = i >> 1;
     return p * ech_float_of_bits((uint32_t)(half + 127) << 23) *
            ech_float_of_bits((uint32_t)(i - half + 127) << 23);
+}
+
+/* Likewise for |x| below 87.3, where n can be added to the exponent; of NaN it makes anything. */
+ECH_INLINE float ech_exp_bounded(float x)
+{
+    float shifted, p = ech_exp_of_rest(x, &shifted);
+    return ech_float_of_bits(ech_bits_of_float(p) + (ech_bits_of_float(shifted) << 23));
 }
 
 /* 1 / (1 + e^-x). */

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backward of LayerNorm and RMSNorm, in one pass over the rows: four at a time, which are read for their
+ * means and again, from the nearest cache, for dx and the gradients of gain and bias. These are summed in
+ * fp64 by blocks of rows, and the blocks in order, so nothing depends on the number of threads.
+ */
+#include "kernel/cpu/rows.h"
+#include "kernel/cpu/vector.h"
+#include "kernel/shape.h"
+
+enum { ROWS = 4, BLOCK_ROWS = 64, MOST_BLOCKS = 64 };
+
+/* Rows of a block: a multiple of ROWS that R alone decides. */
+static int64_t block_rows(int64_t R)
+{
+    int64_t rows = (R + MOST_BLOCKS - 1) / MOST_BLOCKS;
+    rows = (rows + ROWS - 1) / ROWS * ROWS;
+    return rows < BLOCK_ROWS ? BLOCK_ROWS : rows;
+}
+
+/* dims: R, C. Sums of gain and bias for each block. */
+static size_t sums_bytes(const int64_t *dims, int sums)
+{
+    int64_t each = block_rows(dims[0]);
+    int64_t blocks = (dims[0] + each - 1) / each;
+    return (size_t)(blocks * sums * dims[1]) * sizeof(double);
+}
+
+size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    (void)dtype, (void)threads;
+    return sums_bytes(dims, 2);
+}
+
+size_t ECH_CPU(scratch_rmsnorm_backward)(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    (void)dtype, (void)threads;
+    return sums_bytes(dims, 1);
+}
+
+/* Some rows of (R,C); mean is NULL of RMSNorm. */
+typedef struct norm_rows {
+    int64_t C;
+    const float *dy, *x, *gain, *mean, *rstd, *add;
+    float *dx;
+} norm_rows;
+
+typedef struct row_factors {
+    float mean, rstd, e_mean, en_mean;
+} row_factors;
+
+/* The means over a row of e = dy gain and of e n, n = (x - mean) rstd. */
+ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
+{
+    row_factors f = {.mean = centered ? at->mean[r] : 0.0F, .rstd = at->rstd[r]};
+    const float *dy = at->dy + r * at->C, *x = at->x + r * at->C, *gain = at->gain;
+    float e_sum = 0, en_sum = 0;
+#pragma omp simd reduction(+ : e_sum, en_sum)
+    for (int64_t c = 0; c < at->C; c++) {
+        float e = dy[c] * gain[c];
+        e_sum += e;
+        en_sum += e * ((x[c] - f.mean) * f.rstd);
+    }
+    f.e_mean = centered ? e_sum / (float)at->C : 0.0F;
+    f.en_mean = en_sum / (float)at->C;
+    return f;
+}
+
+/* `n` rows, at most ROWS, from row r on: dx = rstd (e - mean(e) - n mean(e n)) + add, of RMSNorm without
+ * mean(e); their share of dgain and dbias is added to the sums. */
+ECH_INLINE void norm_group(const norm_rows *at, int64_t r, int n, bool centered, bool adds,
+                           double *gain_sum, double *bias_sum)
+{
+    row_factors f[ROWS];
+    const int64_t C = at->C;
+    const float *dy = at->dy + r * C, *x = at->x + r * C, *gain = at->gain;
+    const float *add = adds ? at->add + r * C : NULL;
+    float *dx = at->dx + r * C;
+    for (int i = 0; i < n; i++) f[i] = row_means(at, r + i, centered);
+#pragma omp simd
+    for (int64_t c = 0; c < C; c++) {
+        float gain_part = 0, bias_part = 0;
+        for (int i = 0; i < n; i++) {
+            float d = dy[i * C + c], normal = (x[i * C + c] - f[i].mean) * f[i].rstd;
+            float out = f[i].rstd * (d * gain[c] - f[i].e_mean - normal * f[i].en_mean);
+            gain_part += d * normal;
+            bias_part += d;
+            dx[i * C + c] = adds ? out + add[i * C + c] : out;
+        }
+        gain_sum[c] += (double)gain_part;
+        if (centered) bias_sum[c] += (double)bias_part;
+    }
+}
+
+ECH_INLINE void norm_block(const norm_rows *at, int64_t first, int64_t end, bool centered,
+                           bool adds, double *gain_sum, double *bias_sum)
+{
+    int64_t r = first;
+    for (int64_t c = 0; c < at->C; c++) {
+        gain_sum[c] = 0;
+        if (centered) bias_sum[c] = 0;
+    }
+    for (; r + ROWS <= end; r += ROWS) norm_group(at, r, ROWS, centered, adds, gain_sum, bias_sum);
+    for (; r < end; r++) norm_group(at, r, 1, centered, adds, gain_sum, bias_sum);
+}
+
+/* Each of the four loops by itself, so that none asks within. */
+static void layernorm_block(const norm_rows *at, int64_t first, int64_t end, double *gain_sum,
+                            double *bias_sum)
+{
+    if (at->add)
+        norm_block(at, first, end, true, true, gain_sum, bias_sum);
+    else
+        norm_block(at, first, end, true, false, gain_sum, bias_sum);
+}
+
+static void rmsnorm_block(const norm_rows *at, int64_t first, int64_t end, double *gain_sum)
+{
+    if (at->add)
+        norm_block(at, first, end, false, true, gain_sum, NULL);
+    else
+        norm_block(at, first, end, false, false, gain_sum, NULL);
+}
+
+/* Columns [first, end) of the sums (blocks, columns) into out. */
+static void fold(const double *sums, int64_t blocks, int64_t columns, int64_t first, int64_t end,
+                 bool accumulate, float *out)
+{
+    for (int64_t c = first; c < end; c++) {
+        double sum = accumulate ? out[c - first] : 0.0;
+        for (int64_t b = 0; b < blocks; b++) sum += sums[b * columns + c];
+        out[c - first] = (float)sum;
+    }
+}
+
+/* All blocks; sums (blocks, C or 2 C): of gain, and of bias behind them. */
+static void norm_blocks(const ech_kernel_context *context, const norm_rows *at, int64_t R,
+                        int64_t columns, double *sums)
+{
+    int64_t each = block_rows(R);
+#pragma omp parallel for num_threads(context->threads) if (R * at->C > ECH_CHUNK)
+    for (int64_t first = 0; first < R; first += each) {
+        int64_t end = first + each < R ? first + each : R;
+        double *own = sums + first / each * columns;
+        if (at->mean)
+            layernorm_block(at, first, end, own, own + at->C);
+        else
+            rmsnorm_block(at, first, end, own);
+    }
+}
+
+void ECH_CPU(layernorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                 const ech_tensor *x, const ech_tensor *gain,
+                                 const ech_tensor *mean, const ech_tensor *rstd,
+                                 const ech_tensor *add, const ech_tensor *dx, bool accumulate,
+                                 const ech_tensor *dgain, const ech_tensor *dbias)
+{
+    int64_t R = x->shape[0], C = x->shape[1];
+    ECH_SHAPE(dy, ECH_F32, R, C);
+    ECH_SHAPE(x, ECH_F32, R, C);
+    ECH_SHAPE(gain, ECH_F32, C);
+    ECH_SHAPE(mean, ECH_F32, R);
+    ECH_SHAPE(rstd, ECH_F32, R);
+    ECH_SHAPE_OPTIONAL(add, ECH_F32, R, C);
+    ECH_SHAPE(dx, ECH_F32, R, C);
+    ECH_SHAPE(dgain, ECH_F32, C);
+    ECH_SHAPE(dbias, ECH_F32, C);
+    int64_t dims[] = {R, C}, blocks = (R + block_rows(R) - 1) / block_rows(R);
+    double *sums = ech_scratch(context, sums_bytes(dims, 2));
+    norm_rows at = {
+        C, dy->data, x->data, gain->data, mean->data, rstd->data, add ? add->data : NULL, dx->data};
+    norm_blocks(context, &at, R, 2 * C, sums);
+    fold(sums, blocks, 2 * C, 0, C, accumulate, dgain->data);
+    fold(sums, blocks, 2 * C, C, 2 * C, accumulate, dbias->data);
+}
+
+void ECH_CPU(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                               const ech_tensor *x, const ech_tensor *gain, const ech_tensor *rstd,
+                               const ech_tensor *add, const ech_tensor *dx, bool accumulate,
+                               const ech_tensor *dgain)
+{
+    int64_t R = x->shape[0], C = x->shape[1];
+    ECH_SHAPE(dy, ECH_F32, R, C);
+    ECH_SHAPE(x, ECH_F32, R, C);
+    ECH_SHAPE(gain, ECH_F32, C);
+    ECH_SHAPE(rstd, ECH_F32, R);
+    ECH_SHAPE_OPTIONAL(add, ECH_F32, R, C);
+    ECH_SHAPE(dx, ECH_F32, R, C);
+    ECH_SHAPE(dgain, ECH_F32, C);
+    int64_t dims[] = {R, C}, blocks = (R + block_rows(R) - 1) / block_rows(R);
+    double *sums = ech_scratch(context, sums_bytes(dims, 1));
+    norm_rows at = {
+        C, dy->data, x->data, gain->data, NULL, rstd->data, add ? add->data : NULL, dx->data};
+    norm_blocks(context, &at, R, C, sums);
+    fold(sums, blocks, C, 0, C, accumulate, dgain->data);
+}
