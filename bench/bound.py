@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of speed.py: Echelon's training step against a bound that this machine sets.
 
-The bound is a sum of times that no step of this model, in fp32 and with this library, goes below:
+The bound is a sum of times that no step of this model, in fp32 and with this library, is expected to be
+below, unless caches keep what it counts as memory's:
 
     products    every matrix product of the step, alone, at the rate that oneDNN was measured to have
-                for its shape: the best of a plain primitive, one on a packed matrix (the packing not
-                counted) and dnnl_sgemm (bench_products). The head's, which may run on a chunk of tokens
-                at a time, with the chunk that is fastest; none is repeated.
+                for its shape: the best of a plain primitive, of those on one or both matrices packed
+                (the packing not counted) and of dnnl_sgemm (bench_products). The head's, which may run
+                on a chunk of tokens at a time, with the chunk that is fastest; none is repeated.
     attention   the causal half of its products, none repeated, at the mean rate of the others
     optimizer   AdamW reads weights, gradients and two states and writes weights and states; clipping
                 reads the gradients before: 8 times the weights' bytes, at the rate of STREAM
@@ -65,7 +66,7 @@ def flops(counts):
 
 
 def measure(bench, products):
-    """Seconds of each product: (plain, packed, sgemm)."""
+    """Seconds of each product: (plain, B packed, both packed, sgemm)."""
     keys = products.all()
     words = [f"{M}x{N}x{K}:{kind}" for M, N, K, kind in keys]
     threads = train_step.THREADS
@@ -123,7 +124,7 @@ def show_products(products, seconds):
     counts = dict(products.inner)
     for chunk in products.head:
         counts |= chunk
-    report.table(("product (M x N x K), A and B", "times", "plain GFLOP/s", "packed", "sgemm"),
+    report.table(("product (M x N x K), A and B", "times", "plain GFLOP/s", "B packed", "both", "sgemm"),
                  [("{} x {} x {}  {}".format(*key), counts[key],
                    *(rate(key, own) for own in seconds[key])) for key in products.all()])
 

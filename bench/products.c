@@ -10,6 +10,7 @@
  *
  *     plain    a matmul primitive on matrices as they are
  *     packed   one whose B is in the order that the library likes best, the packing not counted
+ *     both     one whose A and B are
  *     sgemm    dnnl_sgemm
  *
  * and prints a line: the product, then the median seconds of a call by each.
@@ -109,29 +110,43 @@ static dnnl_memory_t wrap(const product *p, const dnnl_memory_desc_t *md, float 
     return made;
 }
 
-static double time_primitive(const product *p, double seconds, bool packed)
+/* Whatever the library wants. */
+static dnnl_memory_desc_t describe_any(dnnl_dim_t rows, dnnl_dim_t columns)
 {
-    dnnl_memory_desc_t a = describe(p->M, p->K, p->a_transposed), c = describe(p->M, p->N, false);
-    dnnl_memory_desc_t b = describe(p->K, p->N, p->b_transposed);
-    dnnl_dims_t dims = {p->K, p->N};
-    if (packed) must(dnnl_memory_desc_init_by_tag(&b, 2, dims, dnnl_f32, dnnl_format_tag_any));
+    dnnl_memory_desc_t md;
+    dnnl_dims_t dims = {rows, columns};
+    must(dnnl_memory_desc_init_by_tag(&md, 2, dims, dnnl_f32, dnnl_format_tag_any));
+    return md;
+}
+
+/* The first `packed` of B and A are in the library's order. */
+static double time_primitive(const product *p, double seconds, int packed)
+{
+    dnnl_memory_desc_t a =
+        packed > 1 ? describe_any(p->M, p->K) : describe(p->M, p->K, p->a_transposed);
+    dnnl_memory_desc_t b =
+        packed > 0 ? describe_any(p->K, p->N) : describe(p->K, p->N, p->b_transposed);
+    dnnl_memory_desc_t c = describe(p->M, p->N, false);
     dnnl_matmul_desc_t operation;
     dnnl_primitive_desc_t chosen;
     must(dnnl_matmul_desc_init(&operation, &a, &b, NULL, &c));
     must(dnnl_primitive_desc_create(&chosen, &operation, NULL, p->engine, NULL));
-    const dnnl_memory_desc_t *order =
-        dnnl_primitive_desc_query_md(chosen, dnnl_query_weights_md, 0);
-    float *weights = make_values(dnnl_memory_desc_get_size(order));
+    const dnnl_memory_desc_t *order[] = {
+        dnnl_primitive_desc_query_md(chosen, dnnl_query_src_md, 0),
+        dnnl_primitive_desc_query_md(chosen, dnnl_query_weights_md, 0)};
+    float *operand[] = {make_values(dnnl_memory_desc_get_size(order[0])),
+                        make_values(dnnl_memory_desc_get_size(order[1]))};
     execution e = {.stream = p->stream,
-                   .argument = {{DNNL_ARG_SRC, wrap(p, &a, p->a)},
-                                {DNNL_ARG_WEIGHTS, wrap(p, order, weights)},
+                   .argument = {{DNNL_ARG_SRC, wrap(p, order[0], operand[0])},
+                                {DNNL_ARG_WEIGHTS, wrap(p, order[1], operand[1])},
                                 {DNNL_ARG_DST, wrap(p, &c, p->c)}}};
     must(dnnl_primitive_create(&e.primitive, chosen));
     double took = time_calls(seconds, execute, &e);
     for (int i = 0; i < 3; i++) dnnl_memory_destroy(e.argument[i].memory);
     dnnl_primitive_destroy(e.primitive);
     dnnl_primitive_desc_destroy(chosen);
-    free(weights);
+    free(operand[0]);
+    free(operand[1]);
     return took;
 }
 
@@ -162,8 +177,9 @@ static void run(product *p, double seconds, const char *text)
     p->a = make_values((size_t)(p->M * p->K) * sizeof *p->a);
     p->b = make_values((size_t)(p->K * p->N) * sizeof *p->b);
     p->c = make_values((size_t)(p->M * p->N) * sizeof *p->c);
-    double plain = time_primitive(p, seconds, false), packed = time_primitive(p, seconds, true);
-    printf("%s %.9f %.9f %.9f\n", text, plain, packed, time_calls(seconds, multiply, p));
+    printf("%s", text);
+    for (int packed = 0; packed <= 2; packed++) printf(" %.9f", time_primitive(p, seconds, packed));
+    printf(" %.9f\n", time_calls(seconds, multiply, p));
     free(p->a);
     free(p->b);
     free(p->c);

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/bench_kernels.h"
 #include "base/clock.h"
 
 enum { FEWEST = 3, MOST = 10000 };
@@ -33,19 +32,13 @@ bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, co
     return options->name.n == 0;
 }
 
-static void kernel_names(void (*row)(const char *name, void *context), void *context)
-{
-    for (int r = 0; r < ech_bench_kernel_count; r++)
-        row(ech_op_name(ech_bench_kernel_rows[r].op), context);
-}
-
 void ech_bench_each_name(ech_bench_group group, void (*row)(const char *name, void *context),
                          void *context)
 {
     static void (*const each[ECH_BENCH_GROUPS])(void (*)(const char *, void *), void *) = {
-        [ECH_BENCH_products] = ech_bench_products_names,
-        [ECH_BENCH_kernels] = kernel_names,
-        [ECH_BENCH_collectives] = ech_bench_collectives_names};
+        [ECH_BENCH_products] = ech_bench_product_names,
+        [ECH_BENCH_kernels] = ech_bench_kernel_names,
+        [ECH_BENCH_collectives] = ech_bench_collective_names};
     each[group](row, context);
 }
 
@@ -153,10 +146,10 @@ ech_status ech_bench_measure(const ech_bench_options *options, ech_bench *out)
 {
     ech_bench bench = {.options = options, .ranks = options->ranks, .each = share_time(options)};
     ech_status status = ech_bench_measure_machine(&bench);
-    if (status == ECH_OK) status = ech_bench_products(&bench);
-    if (status == ECH_OK) status = ech_bench_kernels(&bench);
+    if (status == ECH_OK) status = ech_bench_measure_products(&bench);
+    if (status == ECH_OK) status = ech_bench_measure_kernels(&bench);
     if (status == ECH_OK) ech_bench_measure_memory(&bench);
-    if (status == ECH_OK) status = ech_bench_collectives(&bench);
+    if (status == ECH_OK) status = ech_bench_measure_collectives(&bench);
     if (status == ECH_OK)
         *out = bench;
     else
@@ -179,7 +172,7 @@ ech_status ech_bench_run_rank(ech_comm *comm, const ech_bench_options *options)
                        .ranks = ech_comm_size(comm),
                        .processes = true,
                        .each = share_time(options)};
-    ech_status status = ech_bench_collectives_rank(&bench, comm);
+    ech_status status = ech_bench_measure_collectives_rank(&bench, comm);
     if (status == ECH_OK && ech_comm_rank(comm) == 0) status = print(&bench);
     free(bench.result.at);
     return status;

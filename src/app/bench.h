@@ -17,7 +17,7 @@
 #include "comm/comm.h"
 #include "kernel/kernel.h"
 
-enum { ECH_BENCH_PHASES = 3, ECH_BENCH_SIZES = 4 }; /* rows of a product, of a collective */
+enum { ECH_BENCH_PHASES = 3, ECH_BENCH_SIZES = 4 }; /* lines of a product, of a collective */
 
 /* What was asked for. */
 typedef struct ech_bench_options {
@@ -25,7 +25,7 @@ typedef struct ech_bench_options {
     double seconds; /* of measuring, about, in all */
     bool json;
     ECH_LIST(const char *) name; /* groups and rows; empty: all of them */
-    int64_t most;                /* no size is above it; 0: as the tables say */
+    int64_t most;                /* no size is above it, for tests; 0: as the tables say */
 } ech_bench_options;
 
 typedef enum ech_bench_group {
@@ -63,15 +63,15 @@ typedef struct ech_bench {
     double each;    /* seconds for one row */
 } ech_bench;
 
-/* Whether the row is to run: nothing was named, or its group, or itself. */
+/* Whether the row is to be measured: nothing was named, or its group, or itself. */
 bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, const char *row);
-/* An error that says which name is none, and the nearest that is. */
+/* ECH_EUSAGE: a name is none of a group or row; the message has the nearest that is. */
 ech_status ech_bench_check_names(const ech_bench_options *options);
 /* Calls `row` with the name of each row of the group, some more than once. */
 void ech_bench_each_name(ech_bench_group group, void (*row)(const char *name, void *context),
                          void *context);
 
-/* Measures everything that is wanted. free() the results. */
+/* Measures everything that is wanted, ranks being threads. free() out->result.at. */
 ech_status ech_bench_measure(const ech_bench_options *options, ech_bench *out);
 /* Measures and prints. */
 ech_status ech_bench_run(const ech_bench_options *options);
@@ -83,16 +83,24 @@ ech_status ech_bench_run_rank(ech_comm *comm, const ech_bench_options *options);
 ech_status ech_bench_measure_machine(ech_bench *bench);
 /* The rate of memory once more, which other machines on the same host change: the best counts. */
 void ech_bench_measure_memory(ech_bench *bench);
-ech_status ech_bench_products(ech_bench *bench);
-ech_status ech_bench_kernels(ech_bench *bench);
-ech_status ech_bench_collectives(ech_bench *bench);
+ech_status ech_bench_measure_products(ech_bench *bench);
+ech_status ech_bench_measure_kernels(ech_bench *bench);
+/* Between options->ranks threads of this process; nothing where that is one. */
+ech_status ech_bench_measure_collectives(ech_bench *bench);
 /* One rank's part; rank 0 adds the results. Collective. */
-ech_status ech_bench_collectives_rank(ech_bench *bench, ech_comm *comm);
-/* Calls `row` with the name of each row. */
-void ech_bench_products_names(void (*row)(const char *name, void *context), void *context);
-void ech_bench_collectives_names(void (*row)(const char *name, void *context), void *context);
+ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm);
+/* Call `row` with the name of each row. */
+void ech_bench_product_names(void (*row)(const char *name, void *context), void *context);
+void ech_bench_kernel_names(void (*row)(const char *name, void *context), void *context);
+void ech_bench_collective_names(void (*row)(const char *name, void *context), void *context);
 
 /* ---- for groups ---- */
+
+/* Operands begin at pages. */
+static inline size_t ech_bench_aligned(size_t bytes)
+{
+    return (bytes + 4095) / 4096 * 4096;
+}
 
 /* Seconds of one call: the median of as many as `seconds` allow, after one that does not count. */
 double ech_bench_time(double seconds, void (*call)(void *context), void *context);

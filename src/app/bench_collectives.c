@@ -13,10 +13,12 @@
 
 enum { WARMUP = 3, FEWEST = 5, MOST = 2000, DEADLINE = 60 };
 
-static const int64_t sizes[] = {4 << 10, 64 << 10, 1 << 20,
-                                16 << 20}; /* bytes of the whole tensor */
-static const char *const size_names[] = {"4 KiB", "64 KiB", "1 MiB", "16 MiB"};
-_Static_assert(sizeof sizes / sizeof *sizes == ECH_BENCH_SIZES, "a name and a place for each");
+/* Of the whole tensor, ascending. */
+static const struct {
+    int64_t bytes;
+    const char *name;
+} sizes[] = {{4 << 10, "4 KiB"}, {64 << 10, "64 KiB"}, {1 << 20, "1 MiB"}, {16 << 20, "16 MiB"}};
+_Static_assert(sizeof sizes / sizeof *sizes == ECH_BENCH_SIZES, "share_time counts on so many");
 
 typedef struct side {
     ech_group *group;
@@ -129,7 +131,7 @@ static ech_status time_row(ech_bench *bench, side *s, const collective_row *row,
                            bool library)
 {
     ech_bench_result result = {.group = ECH_BENCH_collectives, .name = row->name};
-    strcpy(result.shape, size_names[size]);
+    strcpy(result.shape, sizes[size].name);
     result.bytes = (double)s->n * sizeof *s->x;
     ECH_TRY(time_call(s, row->call, bench->each, &result.seconds));
     if (row->library && library) ECH_TRY(time_call(s, row->library, bench->each, &result.library));
@@ -143,7 +145,7 @@ static ech_status time_rows(ech_bench *bench, side *s, const ech_comm_backend *b
     if (library) ECH_TRY(ech_group_prepare(s->group, ECH_REDUCTION_LIBRARY));
     for (int r = 0; r < ROWS; r++)
         for (int size = 0; size < ECH_BENCH_SIZES; size++) {
-            int64_t most = bench->options->most, n = sizes[size] / (int64_t)sizeof *s->x;
+            int64_t most = bench->options->most, n = sizes[size].bytes / (int64_t)sizeof *s->x;
             s->n = most > 0 && n > most ? most : n;
             if (ech_bench_wants(bench->options, ECH_BENCH_collectives, rows[r].name))
                 ECH_TRY(time_row(bench, s, &rows[r], size, library));
@@ -151,10 +153,10 @@ static ech_status time_rows(ech_bench *bench, side *s, const ech_comm_backend *b
     return ECH_OK;
 }
 
-ech_status ech_bench_collectives_rank(ech_bench *bench, ech_comm *comm)
+ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm)
 {
     int N = ech_comm_size(comm), *ranks = ech_calloc((size_t)N, sizeof *ranks);
-    int64_t most = sizes[ECH_BENCH_SIZES - 1] / (int64_t)sizeof(float);
+    int64_t most = sizes[ECH_BENCH_SIZES - 1].bytes / (int64_t)sizeof(float);
     side s = {.x = ech_calloc((size_t)most, sizeof *s.x),
               .out = ech_calloc((size_t)most, sizeof *s.out)};
     s.scratch =
@@ -172,10 +174,10 @@ ech_status ech_bench_collectives_rank(ech_bench *bench, ech_comm *comm)
 
 static ech_status thread_rank(ech_comm *comm, void *context)
 {
-    return ech_bench_collectives_rank(context, comm);
+    return ech_bench_measure_collectives_rank(context, comm);
 }
 
-ech_status ech_bench_collectives(ech_bench *bench)
+ech_status ech_bench_measure_collectives(ech_bench *bench)
 {
     bool wanted = false;
     for (int r = 0; r < ROWS; r++)
@@ -184,7 +186,7 @@ ech_status ech_bench_collectives(ech_bench *bench)
     return ech_run_ranks("local", bench->options->ranks, DEADLINE, thread_rank, bench);
 }
 
-void ech_bench_collectives_names(void (*row)(const char *name, void *context), void *context)
+void ech_bench_collective_names(void (*row)(const char *name, void *context), void *context)
 {
     for (int r = 0; r < ROWS; r++) row(rows[r].name, context);
 }

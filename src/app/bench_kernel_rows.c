@@ -11,6 +11,10 @@
 #define WEIGHTS         "N=16777216"
 #define ATTENTION(B, T) "B=" #B " T=" #T " H=12 G=12 D=64"
 
+/* q, k, v, out, lse; dout, q, k, v, out, lse, dq, dk, dv. */
+#define ATTENTION_FORWARD  "<BTHD <BTGD <BTGD >BTHD >BHT"
+#define ATTENTION_BACKWARD "<BTHD <BTHD <BTGD <BTGD <BTHD <BHT >BTHD >BTGD >BTGD"
+
 /* A call by the name of its row: c and t stand for what ech_bench_call has. */
 #define CALL(op, ...)                                                                              \
     static void call_##op(ech_bench_call *c)                                                       \
@@ -82,15 +86,12 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(swiglu_forward, WIDE, "<RF <RF >RF", "5RF", NULL),
     ROW(swiglu_backward, WIDE, "<RF <RF <RF >RF >RF", "11RF", NULL),
     ROW(rotary, HEADS, "<BTHD >BTHD", "3BTHD", NULL),
-    ROW(attention_forward, ATTENTION(16, 256), "<BTHD <BTGD <BTGD >BTHD >BHT", "2BHTTD", NULL),
-    ROW(attention_forward, ATTENTION(4, 1024), "<BTHD <BTGD <BTGD >BTHD >BHT", "2BHTTD", NULL),
-    ROW(attention_forward, ATTENTION(1, 4096), "<BTHD <BTGD <BTGD >BTHD >BHT", "2BHTTD", NULL),
-    ROW(attention_backward, ATTENTION(16, 256),
-        "<BTHD <BTHD <BTGD <BTGD <BTHD <BHT >BTHD >BTGD >BTGD", "5BHTTD", NULL),
-    ROW(attention_backward, ATTENTION(4, 1024),
-        "<BTHD <BTHD <BTGD <BTGD <BTHD <BHT >BTHD >BTGD >BTGD", "5BHTTD", NULL),
-    ROW(attention_backward, ATTENTION(1, 4096),
-        "<BTHD <BTHD <BTGD <BTGD <BTHD <BHT >BTHD >BTGD >BTGD", "5BHTTD", NULL),
+    ROW(attention_forward, ATTENTION(16, 256), ATTENTION_FORWARD, "2BHTTD", NULL),
+    ROW(attention_forward, ATTENTION(4, 1024), ATTENTION_FORWARD, "2BHTTD", NULL),
+    ROW(attention_forward, ATTENTION(1, 4096), ATTENTION_FORWARD, "2BHTTD", NULL),
+    ROW(attention_backward, ATTENTION(16, 256), ATTENTION_BACKWARD, "5BHTTD", NULL),
+    ROW(attention_backward, ATTENTION(4, 1024), ATTENTION_BACKWARD, "5BHTTD", NULL),
+    ROW(attention_backward, ATTENTION(1, 4096), ATTENTION_BACKWARD, "5BHTTD", NULL),
     ROW(embedding_forward, ROWS " V=50257", "~VC <iR >RC", "", "8RC 4R"),
     ROW(embedding_backward, ROWS " V=50257", "<RC <iR >VC", "RC", NULL),
     ROW(position_forward, ROWS " P=1024", "<RC <PC >RC", "RC", NULL),

@@ -10,7 +10,7 @@
 
 #include "device/device.h"
 
-enum { ALIGN = 4096, PATTERN = 4096, DIMS = 16 };
+enum { PATTERN = 4096, DIMS = 16, MOST_WIDTH = 512 };
 
 void ech_bench_kernel_describe(const ech_bench_kernel *row, int64_t most, ech_bench_result *out)
 {
@@ -65,26 +65,22 @@ static void fill(const ech_tensor *x, int64_t ids)
             (int32_t)(ech_random_word(key, (uint64_t)i) % (uint32_t)(ids > 0 ? ids : 1));
 }
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 /* Puts operands and scratch one behind the other. */
 static ech_status lay_out(ech_bench_call *c, const ech_bench_operands *operands, char **memory,
                           size_t *bytes)
 {
-    size_t at = aligned(c->context->scratch_bytes);
-    for (int i = 0; i < operands->n; i++) at += aligned(ech_tensor_bytes(&operands->tensor[i]));
+    size_t at = ech_bench_aligned(c->context->scratch_bytes);
+    for (int i = 0; i < operands->n; i++)
+        at += ech_bench_aligned(ech_tensor_bytes(&operands->tensor[i]));
     ECH_TRY(ech_device_find("cpu")->alloc(at, (void **)memory));
     *bytes = at;
     c->context->scratch = *memory;
-    at = aligned(c->context->scratch_bytes);
+    at = ech_bench_aligned(c->context->scratch_bytes);
     for (int i = 0; i < operands->n; i++) {
         c->t[i] = operands->tensor[i];
         c->t[i].data = *memory + at;
         if (operands->reads[i]) fill(&c->t[i], c->sizes->of['V' - 'A']);
-        at += aligned(ech_tensor_bytes(&c->t[i]));
+        at += ech_bench_aligned(ech_tensor_bytes(&c->t[i]));
     }
     return ECH_OK;
 }
@@ -96,6 +92,7 @@ static void place_rows(ech_bench_call *c, double *frequency)
     c->rows = (ech_rows){.whole = T, .tokens = T, .split = T};
     c->place = (ech_attention_place){.query = c->rows, .key = c->rows, .heads = of['H' - 'A']};
     ech_rope rope = {.theta = 10000};
+    ECH_ASSERT(D <= MOST_WIDTH);
     if (D > 0) ech_rope_frequencies(&rope, D, frequency);
     c->frequency = frequency;
 }
@@ -119,7 +116,7 @@ static ech_status time_row(ech_bench *bench, ech_kernel_context *context,
     ech_bench_call c = {.kernels = ech_kernels_fast(ECH_F32), .context = context, .sizes = &sizes};
     ech_bench_result result;
     int64_t dims[DIMS] = {0};
-    double frequency[256];
+    double frequency[MOST_WIDTH / 2];
     char *memory = NULL;
     size_t bytes = 0;
     scratch_dims(row->op, &sizes, dims);
@@ -134,7 +131,7 @@ static ech_status time_row(ech_bench *bench, ech_kernel_context *context,
     return ECH_OK;
 }
 
-ech_status ech_bench_kernels(ech_bench *bench)
+ech_status ech_bench_measure_kernels(ech_bench *bench)
 {
     ech_kernel_context *context;
     ECH_TRY(ech_kernel_context_create(bench->options->threads, &context));
@@ -145,4 +142,10 @@ ech_status ech_bench_kernels(ech_bench *bench)
             status = time_row(bench, context, &ech_bench_kernel_rows[r]);
     ech_kernel_context_destroy(context);
     return status;
+}
+
+void ech_bench_kernel_names(void (*row)(const char *name, void *context), void *context)
+{
+    for (int r = 0; r < ech_bench_kernel_count; r++)
+        row(ech_op_name(ech_bench_kernel_rows[r].op), context);
 }

@@ -10,7 +10,7 @@
 #include "app/stream.h"
 #include "base/clock.h"
 #include "device/device.h"
-#include "kernel/peak.h"
+#include "kernel/yardstick.h"
 
 /* The first line "model name : ..." of /proc/cpuinfo; other kinds of machine have none. */
 static void name_processor(char *out, size_t size)
@@ -65,7 +65,7 @@ static ech_status measure_flops(int threads, double seconds, double *flops)
     double end = ech_clock_now() + seconds;
     *flops = 0;
     do {
-        double start = ech_clock_now(), done = ech_peak_multiply_adds(context, rounds);
+        double start = ech_clock_now(), done = ech_yardstick_multiply_adds(context, rounds);
         double took = ech_clock_now() - start;
         if (done / took > *flops) *flops = done / took;
         if (took < seconds / 20) rounds *= 2;

@@ -6,7 +6,7 @@
 
 #include "app/bench.h"
 #include "device/device.h"
-#include "kernel/peak.h"
+#include "kernel/yardstick.h"
 
 typedef struct product_row {
     const char *name;
@@ -45,10 +45,11 @@ static void call_kernel(void *context)
 static void call_library(void *context)
 {
     product *p = context;
-    ech_peak_library_product(&p->a, p->phase->a_transposed, &p->b, p->phase->b_transposed, &p->c);
+    ech_yardstick_library_product(&p->a, p->phase->a_transposed, &p->b, p->phase->b_transposed,
+                                  &p->c);
 }
 
-/* F: x weight', B: dy weight, W: dy' x. */
+/* Of x, weight and y: F: y = x weight', B: dx = dy weight, W: dweight = dy' x. */
 static void set_operands(product *p, int phase, const ech_tensor t[3])
 {
     const ech_tensor *x = &t[0], *weight = &t[1], *y = &t[2];
@@ -61,8 +62,8 @@ static void set_operands(product *p, int phase, const ech_tensor t[3])
 static size_t scratch_of(const product *p)
 {
     int64_t K = p->a.shape[p->phase->a_transposed ? 0 : 1];
-    int64_t dims[16] = {p->c.shape[0], p->c.shape[1], K, p->phase->a_transposed,
-                        p->phase->b_transposed};
+    int64_t dims[] = {p->c.shape[0],          p->c.shape[1], K,    p->phase->a_transposed,
+                      p->phase->b_transposed, false,         false};
     return ech_kernel_scratch(p->kernels, ECH_OP_matmul, p->context->threads, dims);
 }
 
@@ -82,8 +83,8 @@ static void time_phase(ech_bench *bench, product *p, const product_row *row)
     result.bytes =
         (double)(ech_tensor_bytes(&p->a) + ech_tensor_bytes(&p->b) + ech_tensor_bytes(&p->c));
     result.seconds = ech_bench_time(bench->each / 2, call_kernel, p);
-    if (ech_peak_library_product(&p->a, p->phase->a_transposed, &p->b, p->phase->b_transposed,
-                                 &p->c))
+    if (ech_yardstick_library_product(&p->a, p->phase->a_transposed, &p->b, p->phase->b_transposed,
+                                      &p->c))
         result.library = ech_bench_time(bench->each / 2, call_library, p);
     ECH_PUSH(bench->result, result);
 }
@@ -93,6 +94,18 @@ static int64_t cut(int64_t size, int64_t most)
     return most > 0 && size > most ? most : size;
 }
 
+/* The most scratch that a phase needs. */
+static size_t most_scratch(product *p, const ech_tensor t[3])
+{
+    size_t most = 0;
+    for (int phase = 0; phase < ECH_BENCH_PHASES; phase++) {
+        set_operands(p, phase, t);
+        size_t needed = scratch_of(p);
+        if (needed > most) most = needed;
+    }
+    return most;
+}
+
 static ech_status time_layer(ech_bench *bench, product *p, const product_row *row)
 {
     const ech_device *device = ech_device_find("cpu");
@@ -100,27 +113,26 @@ static ech_status time_layer(ech_bench *bench, product *p, const product_row *ro
             out = cut(row->out, most);
     ech_tensor t[] = {ech_tensor_2d(NULL, ECH_F32, R, in), ech_tensor_2d(NULL, ECH_F32, out, in),
                       ech_tensor_2d(NULL, ECH_F32, R, out)};
-    size_t at[4] = {0}, most_scratch = 0;
-    for (int i = 0; i < 3; i++) at[i + 1] = at[i] + (ech_tensor_bytes(&t[i]) + 4095) / 4096 * 4096;
-    for (int phase = 0; phase < ECH_BENCH_PHASES; phase++) {
-        set_operands(p, phase, t);
-        if (scratch_of(p) > most_scratch) most_scratch = scratch_of(p);
-    }
+    size_t scratch = most_scratch(p, t), bytes = ech_bench_aligned(scratch);
+    for (int i = 0; i < 3; i++) bytes += ech_bench_aligned(ech_tensor_bytes(&t[i]));
     char *memory;
-    ECH_TRY(device->alloc(at[3] + most_scratch, (void **)&memory));
-    p->context->scratch = memory + at[3];
-    p->context->scratch_bytes = most_scratch;
-    for (int i = 0; i < 3; i++) t[i].data = memory + at[i];
-    for (int i = 0; i < 3; i++) fill(&t[i]);
+    ECH_TRY(device->alloc(bytes, (void **)&memory));
+    p->context->scratch = memory;
+    p->context->scratch_bytes = scratch;
+    char *at = memory + ech_bench_aligned(scratch);
+    for (int i = 0; i < 3; at += ech_bench_aligned(ech_tensor_bytes(&t[i])), i++) {
+        t[i].data = at;
+        fill(&t[i]);
+    }
     for (int phase = 0; phase < ECH_BENCH_PHASES; phase++) {
         set_operands(p, phase, t);
         time_phase(bench, p, row);
     }
-    device->release(memory, at[3] + most_scratch);
+    device->release(memory, bytes);
     return ECH_OK;
 }
 
-ech_status ech_bench_products(ech_bench *bench)
+ech_status ech_bench_measure_products(ech_bench *bench)
 {
     product p = {.kernels = ech_kernels_fast(ECH_F32)};
     ech_status status = ech_kernel_context_create(bench->options->threads, &p.context);
@@ -131,7 +143,7 @@ ech_status ech_bench_products(ech_bench *bench)
     return status;
 }
 
-void ech_bench_products_names(void (*row)(const char *name, void *context), void *context)
+void ech_bench_product_names(void (*row)(const char *name, void *context), void *context)
 {
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) row(rows[r].name, context);
 }

@@ -53,8 +53,8 @@ void ech_breakdown_turn_to(ech_breakdown *breakdown, ech_errand errand, double n
     breakdown->errand = errand;
 }
 
-/* The compute lane did nothing from `last` on until `now`: it waited for what ended last, if something of these ended
- * meanwhile. */
+/* The compute lane did nothing from `last` on until `now`: it waited for the one of these steps that ended
+ * last, if one of them ended meanwhile. */
 static void add_gap(ech_breakdown *b, const ech_breakdown_times *t, const int *steps, int n,
                     double last, double now)
 {

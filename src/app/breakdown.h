@@ -4,9 +4,9 @@
  * step of every lane takes, how long it would take at this machine's own rates, and what the compute
  * lane waits for.
  *
- * There is one clock, and every moment of it is in one row: the rows of the compute lane, with its waits, add up to
- * the time of the lists that ran, and with those outside of lists to the whole. Other lanes work beside
- * it. Means over the steps behind the first, which pays for pages and caches.
+ * There is one clock, and every moment of it is in one row: the rows of the compute lane, with its waits,
+ * add up to the time of the lists that ran, and with those outside of lists to the whole. Other lanes work
+ * beside it. Sums over the lists behind the first, which pays for pages and caches.
  */
 #ifndef ECH_APP_BREAKDOWN_H
 #define ECH_APP_BREAKDOWN_H
@@ -46,22 +46,23 @@ typedef struct ech_breakdown_row {
     ech_lane lane; /* of COMPUTE and BESIDE */
     bool waits;    /* nothing is done meanwhile */
     double calls, seconds, flops, bytes;
-    double
-        bound; /* seconds: the larger of FLOPs and bytes at the rates, call by call; 0: none is known */
+    /* Seconds: the larger of FLOPs and bytes at the rates, call by call; 0: none is known. */
+    double bound;
 } ech_breakdown_row;
 
 /* A rank's rows. */
 typedef struct ech_breakdown_table {
     int rank, threads;
     int64_t steps; /* measured */
-    double
-        seconds; /* of these, from the beginning of the first to the end of what follows the last */
+    /* Of these, from the beginning of the first to the end of what follows the last. */
+    double seconds;
     ech_rates rates;
     ECH_LIST(ech_breakdown_row) row;
 } ech_breakdown_table;
 void ech_breakdown_table_free(ech_breakdown_table *table);
 
-/* What ech_exec_record kept of a train list. */
+/* What ech_exec_record kept of a train list, in seconds on the clock: see ech_exec_begins and its
+ * neighbours. Borrowed. */
 typedef struct ech_breakdown_times {
     double began, ended;
     const double *begins, *ends, *marks;
@@ -69,7 +70,7 @@ typedef struct ech_breakdown_times {
 
 typedef struct ech_breakdown ech_breakdown;
 
-/* The plan is borrowed. */
+/* Of this rank's train list, before the first one runs. The plan is borrowed. */
 ech_breakdown *ech_breakdown_create(const ech_plan *plan, ech_rates rates);
 void ech_breakdown_destroy(ech_breakdown *breakdown); /* accepts NULL */
 
@@ -79,10 +80,11 @@ void ech_breakdown_destroy(ech_breakdown *breakdown); /* accepts NULL */
 void ech_breakdown_turn_to(ech_breakdown *breakdown, ech_errand errand, double now);
 /* A train list has ended; the first one begins the measurement, at `now`. */
 void ech_breakdown_take(ech_breakdown *breakdown, const ech_breakdown_times *times, double now);
-/* What was measured until `now`. */
+/* What was measured until `now`; free with ech_breakdown_table_free. */
 ech_breakdown_table ech_breakdown_end(ech_breakdown *breakdown, double now);
 
-/* Every rank's table to rank 0, `all` [ranks]; elsewhere it is left empty. Collective. */
+/* Every rank's table to rank 0, `all` [ranks], each to be freed there; elsewhere they are left as they are.
+ * Collective. */
 ech_status ech_breakdown_gather(ech_group *world, const ech_breakdown_table *mine,
                                 ech_breakdown_table *all);
 

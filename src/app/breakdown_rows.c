@@ -80,12 +80,6 @@ static void print_shape(const builder *b, const ech_node *node, char *out, size_
         n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, d ? "x" : " ", sizes[d]);
 }
 
-/* Training's F of a joined layer does nothing. */
-static bool idles(const ech_node *node, const ech_block_call *call, ech_phase phase)
-{
-    return node->layer->joined && (phase == ECH_FORWARD || call->again);
-}
-
 static int row_of_call(const builder *b, const ech_step *step, int call)
 {
     const ech_block *block = b->plan->model->block.at[step->block];
@@ -96,7 +90,7 @@ static int row_of_call(const builder *b, const ech_step *step, int call)
         snprintf(name, sizeof name, "sum of gradients %s", letter);
     } else {
         const ech_node *node = &block->node.at[of->node];
-        if (idles(node, of, step->phase)) return b->rows->between;
+        if (ech_layer_idles(node->layer, step->phase, b->list->purpose)) return b->rows->between;
         print_shape(b, node, shape, sizeof shape);
         snprintf(name, sizeof name, "%s %s%s%s", node->layer->name, letter,
                  of->again ? " again" : "", shape);
@@ -113,7 +107,7 @@ static void add_calls(const builder *b, const ech_step *step)
     }
 }
 
-/* "collective all-reduce, tensor"; of other steps the kind and, where there is one, the group. */
+/* "all_reduce over tensor", "reduce_grads over data"; of steps that no group shares the kind alone. */
 static void print_step(const ech_step *step, char *out, size_t size)
 {
     const char *kind = ech_step_name(step->kind), *group = ech_group_kind_name(step->group);

@@ -12,15 +12,13 @@
 #include "kernel/isa.h"
 
 static const char about[] =
-    "Measures what this machine can do and how near the kernels come: multiply-adds in registers "
-    "and "
-    "the rate of memory; matrix products beside the library's own call; every fast kernel beside "
-    "the "
-    "least time that its FLOPs and bytes take at those rates; collectives between ranks. Times are "
-    "medians."
+    "Measures what this machine can do and how near the kernels come: multiply-adds in "
+    "registers and the rate of memory; matrix products beside the library's own call; "
+    "every fast kernel beside the least time that its FLOPs and bytes take at those "
+    "rates; collectives between ranks. Times are medians."
     "\vNAMEs choose tables (products, kernels, collectives) or rows (gelu_forward, up_768, "
-    "all_reduce). Ranks are threads; under mpirun or srun they are its processes, and only "
-    "collectives are measured, beside MPI's own all-reduce.";
+    "all_reduce). Ranks are threads; under mpirun or srun they are its processes, and "
+    "only collectives are measured, beside MPI's own all-reduce.";
 
 enum { OPTION_THREADS = 't', OPTION_RANKS = 'n', OPTION_SECONDS = 's', OPTION_JSON = 'j' };
 enum { MOST_RANKS = 64, DEADLINE = 60 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Room for OpenBLAS under a limit on address space.
+ * Room for OpenBLAS under a limit on address space, and what malloc does with freed memory.
  */
 #include "app/startup.h"
 

@@ -190,8 +190,7 @@ static ech_status run_layer(const frame *f, const ech_block_call *c, ech_call *c
 {
     const ech_layer *layer = f->block->node.at[c->node].layer;
     ech_status status = ECH_OK;
-    if (layer->joined && f->phase == ECH_FORWARD && f->exec->list->purpose == ECH_TRAIN)
-        return ECH_OK;
+    if (ech_layer_idles(layer, f->phase, f->exec->list->purpose)) return ECH_OK;
     prepare(f, c, call);
     call->status = &status;
     if (f->phase == ECH_FORWARD || c->again)

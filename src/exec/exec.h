@@ -6,8 +6,9 @@
  *     ech_exec_run(exec, ECH_LIST_INIT, 0);
  *     for (step = 0; ...; step++) ech_exec_run(exec, ECH_LIST_TRAIN, step);
  *
- * The compute lane is the calling thread; send and receive share one thread, reduce and collective have one each, and copy
- * and disk share one. Steps of a lane begin in order; a step waits for the steps it comes after.
+ * The compute lane is the calling thread; send and receive share one thread, reduce and collective have
+ * one each, and copy and disk share one. A thread sleeps through lists that do not need it. Steps of a lane
+ * begin in order; a step waits for the steps it comes after.
  * Messages are begun as early as their steps allow, and many may be under way at once.
  * All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the
  * job's abort flag, so that nobody on this machine waits for this rank; ech_exec_run then returns on
@@ -34,9 +35,9 @@ typedef struct ech_exec_setup {
 
 /* Collective: makes the plan's groups. Everything in the setup is borrowed. */
 ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out);
-/* "pinned", or "not pinned: " and why. */
-const char *ech_exec_binding(const ech_exec *exec);
 void ech_exec_destroy(ech_exec *exec); /* accepts NULL */
+/* What became of parallel.pin, for logs: "pinned", or "not pinned: " and why. */
+const char *ech_exec_binding(const ech_exec *exec);
 
 /* Runs a list for `step` (which batch, which random numbers), or for as many steps from `step` on as the
  * list has turns. Collective as its steps are. Every step of every lane is complete when it
@@ -145,8 +146,7 @@ ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind gr
 /* Payload bytes of all of these together. */
 int64_t ech_exec_sent_bytes(const ech_exec *exec);
 
-/* Keeps the time at which each step of a list begins and ends, from the next run on, and when each call
- * of a block does. */
+/* From the next run on: whether the times are kept at which steps and calls of a list begin and end. */
 void ech_exec_record(ech_exec *exec, bool on);
 /* Of the last run, [steps of its list], on ech_clock_now's clock. Messages: from post to completion. */
 const double *ech_exec_begins(const ech_exec *exec);

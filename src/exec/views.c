@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The geometry of tensors, worked out once: where they lie depends on the micro-batch, their shapes only on the list.
+ * The geometry of tensors, worked out once: where they lie depends on the micro-batch, their shapes on the
+ * list alone.
  */
 #include <stdlib.h>
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The mathematics: one operation a row of kernel.def, one row a file.
+ * The mathematics: one operation a row of kernel.def.
  *
- * kernel/ref/ is the definition: plain loops, compiled in fp32 and in fp64. kernel/cpu/ overrides
- * rows with fast versions, which tests compare with ref row by row. Kernels take views
+ * kernel/ref/ is the definition: plain loops, compiled in fp32, in fp64 and, for some rows, in bf16.
+ * kernel/cpu/ overrides fp32 rows with fast versions, compiled once per instruction set (kernel/isa.h),
+ * which tests compare with ref row by row. Kernels take views
  * (tensor/tensor.h), check the shapes that their comments state, allocate nothing, and know nothing
  * of ranks, layouts or schedules. Scratch comes from the caller, as many bytes as the row's scratch
  * function asks for.
@@ -119,7 +120,7 @@ typedef struct ech_update {
     double grad_scale; /* the clip factor; gradients are multiplied by it */
 } ech_update;
 
-/* The rows as an enum, as function types, and as one table per (device, dtype). */
+/* The rows as an enum, as function types, and as one table per (instruction set, dtype). */
 typedef enum ech_op {
 #define X(name, arguments, scratch_dims) ECH_OP_##name,
 #include "kernel/kernel.def"

@@ -51,7 +51,7 @@ static void touch_keeps(const toucher *t, const ech_node *node, unsigned mask)
 
 static void touch_forward(const toucher *t, const ech_node *node)
 {
-    if (node->layer->joined && t->purpose == ECH_TRAIN) return;
+    if (ech_layer_idles(node->layer, ECH_FORWARD, t->purpose)) return;
     touch_ports(t, node->in, node->ins, ~0u, false);
     touch_ports(t, node->out, node->outs, ~0u, true);
     for (int i = 0; i < node->keeps; i++)

@@ -293,6 +293,12 @@ struct ech_layer {
     bool in_place; /* a collective's output is its input */
 };
 
+/* Whether a run of the layer is none: a joined layer's F in training. */
+static inline bool ech_layer_idles(const ech_layer *layer, ech_phase phase, ech_purpose purpose)
+{
+    return layer->joined && phase == ECH_FORWARD && purpose == ECH_TRAIN;
+}
+
 /* Where the rows of a call's input 0, and of the output that has its shape, lie. */
 static inline const ech_rows *ech_call_rows(const ech_call *call)
 {

@@ -67,8 +67,7 @@ ech_work ech_call_work(const ech_plan *plan, const ech_list *list, const ech_ste
     if (of->node >= 0) {
         const ech_node *node = &block->node.at[of->node];
         ech_phase does = of->again ? ECH_FORWARD : step->phase;
-        bool idles = node->layer->joined && does == ECH_FORWARD && list->purpose == ECH_TRAIN;
-        if (idles) return work;
+        if (ech_layer_idles(node->layer, does, list->purpose)) return work;
         count_params(&c, node, does, call);
         if (node->layer->multiplies)
             work.flops = 2 * node->layer->multiplies(block, node, list->extent, does);

@@ -135,9 +135,9 @@ static void lanes_draw_the_same_words(void **state)
     const ech_random_key key = {
         .seed = UINT64_C(0xfedcba9876543210), .step = 9, .stream = 1u << 31};
     for (size_t f = 0; f < TRIAL_COUNT(firsts); f++) {
-        uint32_t words[4 * ECH_LANES], expected[4];
+        uint32_t words[4 * ECH_DRAWS], expected[4];
         ech_lane_words(key, firsts[f], words);
-        for (uint64_t l = 0; l < ECH_LANES; l++) {
+        for (uint64_t l = 0; l < ECH_DRAWS; l++) {
             ech_random_words(key, firsts[f] + l, expected);
             assert_memory_equal(&words[4 * l], expected, sizeof expected);
         }

@@ -18,7 +18,7 @@
 
 typedef struct ech_attention {
     int64_t B, Tq, Tk, H, G, D, group; /* heads h with h / group = g read key/value head g */
-    int64_t width;                     /* D in full lanes */
+    int64_t width;                     /* D with its padding */
     int64_t query_tiles, key_tiles;
     int64_t parts; /* in how many parts a (sample, key/value head) is worked on */
     const ech_tensor *q, *k, *v;

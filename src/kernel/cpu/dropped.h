@@ -11,13 +11,13 @@
 #include "kernel/cpu/vector.h"
 #include "kernel/kernel.h"
 
-enum { ECH_LANES = 16 };
+enum { ECH_DRAWS = 16 }; /* counters at a time */
 
 /* words[4 l + w] = word w of quad first + l. */
-ECH_INLINE void ech_lane_words(ech_random_key key, uint64_t first, uint32_t words[4 * ECH_LANES])
+ECH_INLINE void ech_lane_words(ech_random_key key, uint64_t first, uint32_t words[4 * ECH_DRAWS])
 {
-    uint32_t c0[ECH_LANES], c1[ECH_LANES], c2[ECH_LANES], c3[ECH_LANES];
-    for (int l = 0; l < ECH_LANES; l++) {
+    uint32_t c0[ECH_DRAWS], c1[ECH_DRAWS], c2[ECH_DRAWS], c3[ECH_DRAWS];
+    for (int l = 0; l < ECH_DRAWS; l++) {
         uint64_t quad = first + (uint64_t)l;
         c0[l] = (uint32_t)quad;
         c1[l] = (uint32_t)(quad >> 32);
@@ -27,7 +27,7 @@ ECH_INLINE void ech_lane_words(ech_random_key key, uint64_t first, uint32_t word
     uint32_t k0 = (uint32_t)key.seed, k1 = (uint32_t)(key.seed >> 32);
     for (int round = 0; round < 10; round++) {
 #pragma omp simd
-        for (int l = 0; l < ECH_LANES; l++) {
+        for (int l = 0; l < ECH_DRAWS; l++) {
             uint64_t a = (uint64_t)c0[l] * 0xD2511F53u, b = (uint64_t)c2[l] * 0xCD9E8D57u;
             c0[l] = (uint32_t)(b >> 32) ^ c1[l] ^ k0;
             c1[l] = (uint32_t)b;
@@ -37,7 +37,7 @@ ECH_INLINE void ech_lane_words(ech_random_key key, uint64_t first, uint32_t word
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    for (int l = 0; l < ECH_LANES; l++) {
+    for (int l = 0; l < ECH_DRAWS; l++) {
         words[4 * l] = c0[l];
         words[4 * l + 1] = c1[l];
         words[4 * l + 2] = c2[l];
@@ -56,10 +56,10 @@ static inline uint32_t ech_drop_threshold(double p)
 ECH_INLINE void ech_draw_kept(ech_random_key key, uint32_t threshold, float scale, uint64_t first,
                               int64_t n, float *kept)
 {
-    uint32_t words[4 * ECH_LANES];
+    uint32_t words[4 * ECH_DRAWS];
     for (int64_t done = 0; done < n;) {
         uint64_t element = first + (uint64_t)done;
-        int64_t skip = (int64_t)(element % 4), count = 4 * ECH_LANES - skip;
+        int64_t skip = (int64_t)(element % 4), count = 4 * ECH_DRAWS - skip;
         if (count > n - done) count = n - done;
         ech_lane_words(key, element / 4, words);
         for (int64_t i = 0; i < count; i++)

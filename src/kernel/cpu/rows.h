@@ -28,7 +28,7 @@ extern const ech_kernels ECH_CPU(kernels);
 #include "kernel/kernel.def"
 #undef X
 
-/* Of kernel/peak.h. */
+/* Of kernel/yardstick.h, for its set. */
 double ECH_CPU(multiply_adds)(const ech_kernel_context *context, int64_t rounds);
 size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_rmsnorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);

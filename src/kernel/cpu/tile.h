@@ -6,14 +6,15 @@
 #ifndef ECH_KERNEL_CPU_TILE_H
 #define ECH_KERNEL_CPU_TILE_H
 
-#include "kernel/cpu/lanes.h"
+#include "kernel/cpu/wide.h"
 #include "tensor/tensor.h"
 
 /* A tile's rows, and what its widths are multiples of: the same for all instruction sets, so that plans are. */
 enum { ECH_TILE = 64, ECH_TILE_ALIGN = 16 };
 
 /* The register block, ROWS x VECTORS of them: sums, a row of b, and an element of a in all lanes must fit
- * in the registers; there must be as many sums as hide the latency of a multiply-add. ECH_TILE is a multiple of ROWS. */
+ * in the registers; there must be as many sums as hide the latency of a multiply-add. ECH_TILE is a
+ * multiple of ROWS. */
 #if defined(__AVX512F__)
 enum { ECH_TILE_ROWS = 8, ECH_TILE_VECTORS = 2 };
 #elif defined(__AVX2__)
@@ -51,7 +52,8 @@ typedef struct ech_factor {
     int64_t row, column;
 } ech_factor;
 
-/* ROWS x `vectors` vectors of c = a b, or c += a b, summed over these k; with `keep` c = c keep + a b, which holds a factor a row. */
+/* ROWS x `vectors` vectors of c = a b, summed over the k that `over` names; with `add` c += a b; with
+ * `keep` (ROWS: a factor a row) c = c keep + a b. */
 ECH_INLINE void ech_tile_block(int vectors, ech_seen over, ech_factor a, const float *b,
                                int64_t b_row, bool add, const float *keep, float *c, int64_t c_row)
 {

@@ -3,8 +3,8 @@
  * The machine's vectors of fp32, for loops that must keep them in registers: as wide as the instruction
  * set's that this is compiled for.
  */
-#ifndef ECH_KERNEL_CPU_LANES_H
-#define ECH_KERNEL_CPU_LANES_H
+#ifndef ECH_KERNEL_CPU_WIDE_H
+#define ECH_KERNEL_CPU_WIDE_H
 
 #include <stdbool.h>
 #include <stdint.h>
