@@ -2,8 +2,8 @@
 """A part of speed.py: memory of a training step besides weights, gradients and the optimizer's states:
 activations, logits, gradients of activations, scratch.
 
-Echelon's is its arena without the kinds that are not counted; the arena that a run needed (peak_bytes of its
-metrics.jsonl) must be the plan's.
+Echelon's is what its plan has of it: the peaks of these kinds, added up, although not all of them come at
+the same time; the arena that a run needed (peak_bytes of its metrics.jsonl) must be the plan's.
 PyTorch's is the most that its allocator had handed out at any time of a forward and backward, above what
 it had before, without the blocks that are gradients of weights afterwards, as its profiler records it;
 buffers that libraries get behind the allocator's back are not counted. Compared is the least of
@@ -107,8 +107,7 @@ def run_echelon(bench, shape, run):
     arenas = {line["peak_bytes"] for line in common.read_metrics(run)}
     assert arenas == {memory["arena_bytes"]}, f"the plan's arena is another: {arenas}"
     kinds = memory["peak_bytes"]
-    counted = memory["arena_bytes"] - sum(kinds[kind] for kind in NOT_COUNTED)
-    return kinds, counted, resident
+    return kinds, sum(bytes for kind, bytes in kinds.items() if kind not in NOT_COUNTED), resident
 
 
 def measure(bench, name):

@@ -44,12 +44,40 @@ void ech_bench_each_name(ech_bench_group group, void (*row)(const char *name, vo
 
 /* ---- names ---- */
 
+typedef struct tally {
+    const ech_bench_options *options;
+    ech_bench_group group;
+    int rows;
+} tally;
+
+static void count_row(const char *name, void *context)
+{
+    tally *t = context;
+    t->rows += ech_bench_wants(t->options, t->group, name);
+}
+
 typedef ECH_LIST(const char *) word_list;
 
 static void add_name(const char *name, void *context)
 {
     word_list *names = context;
     ECH_PUSH(*names, name);
+}
+
+/* A name that would print nothing is refused. */
+static ech_status check_place(const ech_bench_options *options, const char *name, bool processes)
+{
+    const ech_bench_options one = {.name = {.at = &name, .n = 1}};
+    tally t = {&one, ECH_BENCH_collectives, 0};
+    ech_bench_each_name(t.group, count_row, &t);
+    if (t.rows == 0 && processes)
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: under a launcher of processes only collectives are measured; run bench "
+                 "without it",
+                 name);
+    if (t.rows > 0 && !processes && options->ranks < 2)
+        ECH_FAIL(ECH_EUSAGE, "%s: one rank has nobody to talk to; --ranks 2 would work", name);
+    return ECH_OK;
 }
 
 static ech_status check_name(const char *name, const word_list *names)
@@ -62,7 +90,7 @@ static ech_status check_name(const char *name, const word_list *names)
              group_names[0], group_names[1], group_names[2]);
 }
 
-ech_status ech_bench_check_names(const ech_bench_options *options)
+ech_status ech_bench_check_names(const ech_bench_options *options, bool processes)
 {
     word_list names = {0};
     for (int g = 0; g < ECH_BENCH_GROUPS; g++) {
@@ -72,23 +100,13 @@ ech_status ech_bench_check_names(const ech_bench_options *options)
     ech_status status = ECH_OK;
     for (size_t i = 0; i < options->name.n && status == ECH_OK; i++)
         status = check_name(options->name.at[i], &names);
+    for (size_t i = 0; i < options->name.n && status == ECH_OK; i++)
+        status = check_place(options, options->name.at[i], processes);
     free(names.at);
     return status;
 }
 
 /* ---- time ---- */
-
-typedef struct tally {
-    const ech_bench_options *options;
-    ech_bench_group group;
-    int rows;
-} tally;
-
-static void count_row(const char *name, void *context)
-{
-    tally *t = context;
-    t->rows += ech_bench_wants(t->options, t->group, name);
-}
 
 /* What each row gets of the time. The machine takes about as long as a few rows. */
 static double share_time(const ech_bench_options *options)
@@ -172,6 +190,8 @@ ech_status ech_bench_run_rank(ech_comm *comm, const ech_bench_options *options)
                        .ranks = ech_comm_size(comm),
                        .processes = true,
                        .each = share_time(options)};
+    if (bench.ranks < 2)
+        ECH_FAIL(ECH_EUSAGE, "collectives of 1 rank: start 2 or more, or bench without a launcher");
     ech_status status = ech_bench_measure_collectives_rank(&bench, comm);
     if (status == ECH_OK && ech_comm_rank(comm) == 0) status = print(&bench);
     free(bench.result.at);

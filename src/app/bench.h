@@ -65,8 +65,9 @@ typedef struct ech_bench {
 
 /* Whether the row is to be measured: nothing was named, or its group, or itself. */
 bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, const char *row);
-/* ECH_EUSAGE: a name is none of a group or row; the message has the nearest that is. */
-ech_status ech_bench_check_names(const ech_bench_options *options);
+/* An error that says which name is none, and the nearest that is, or which cannot be measured by as many
+ * ranks or, `processes`, by ranks of a launcher. */
+ech_status ech_bench_check_names(const ech_bench_options *options, bool processes);
 /* Calls `row` with the name of each row of the group, some more than once. */
 void ech_bench_each_name(ech_bench_group group, void (*row)(const char *name, void *context),
                          void *context);

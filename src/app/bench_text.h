@@ -30,8 +30,11 @@ typedef struct ech_bench_operands {
 
 /* No size is above `most` (0: any): for tests, which want every row in no time. */
 ech_bench_sizes ech_bench_parse_sizes(const char *text, int64_t most);
+/* The size of a letter, which must be given. */
 int64_t ech_bench_size(const ech_bench_sizes *sizes, char letter);
+/* The tensors of a text, in its order. */
 ech_bench_operands ech_bench_parse_operands(const char *text, const ech_bench_sizes *sizes);
+/* The value of a text of counts; "" is 0. */
 double ech_bench_count(const char *text, const ech_bench_sizes *sizes);
 
 #endif

@@ -72,7 +72,7 @@ static ech_status bench(ech_bench_options *in)
     ech_launched launched;
     bool is_rank = ech_launcher_seen(look_up, &launched);
     bool others_speak = is_rank && launched.rank > 0, quiet = ech_log_set_quiet(others_speak);
-    ech_status status = ech_bench_check_names(in);
+    ech_status status = ech_bench_check_names(in, is_rank);
     ech_isa isa;
     if (status == ECH_OK) status = ech_isa_decide(&isa);
     ech_log_set_quiet(quiet);

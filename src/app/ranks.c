@@ -50,8 +50,10 @@ static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, v
         threads[r].status =
             ech_fail_at(__FILE__, __LINE__, ECH_EIO,
                         "the system starts no further thread for rank %d of %d", r, ranks);
-        ech_comm_abort(comms[r]);
-        ech_comm_close(comms[r]);
+        for (; r < ranks; r++) { /* one error is enough */
+            ech_comm_abort(comms[r]);
+            ech_comm_close(comms[r]);
+        }
     }
     ech_status first = ECH_OK;
     for (int r = 0; r < ranks; r++) {

@@ -29,14 +29,17 @@ ech_status ech_trainer_begin_profile(ech_trainer *t)
     return ECH_OK;
 }
 
-/* The run goes on without the file where it cannot be written. */
+/* The run goes on without the file where it cannot be written. A start that has nothing to show leaves that
+ * of the one before. */
 static void write_table(const ech_trainer *t, const ech_breakdown_table *all)
 {
     char *path = ech_file_join(t->config->log.directory, "step_profile.jsonl");
     ech_text lines = {0}, table = {0};
     ech_breakdown_print_json(all, t->design.world, &lines);
     ech_breakdown_print(all, t->design.world, &table);
-    if (ech_file_write(path, lines.at, lines.n) == ECH_OK)
+    if (all->steps < 1)
+        table.at[--table.n] = '\0'; /* its line's end */
+    else if (ech_file_write(path, lines.at, lines.n) == ECH_OK)
         ech_text_append(&table, "all rows, of all ranks: %s", path);
     else
         ech_text_append(&table, "the rows could not be written to %s", path);

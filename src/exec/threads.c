@@ -2,8 +2,8 @@
  *
  * Where a rank's threads run and which memory is near them. The ranks of a machine that may run on the same
  * cores share these out in their order, so that each thread of a kernel has a core of its own: one that
- * moves leaves its caches, and one that shares a core holds up all others at the end of each loop. Threads
- * that move messages and files are left to the system.
+ * moves leaves its caches, and one that shares a core holds up all others at the end of each loop. A job that
+ * takes no more than half of the cores is left to the system, as are threads that move messages and files.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +40,13 @@ static neighbours look_around(const ech_exec *exec, const ech_core_set *sets)
     return found;
 }
 
+/* Whether another job that takes as many cores could have some that this one does not. Nobody tells jobs of
+ * each other, and all would be bound to the same first cores. */
+static bool has_room(const ech_core_set *set, int wanted, int *core)
+{
+    return 2 * wanted <= ech_cores_order(set, 0, core);
+}
+
 /* NULL: it has bound them. */
 static const char *bind(ech_exec *exec, const neighbours *others)
 {
@@ -50,11 +57,13 @@ static const char *bind(ech_exec *exec, const neighbours *others)
     if (cores == 0) return "not pinned: the system does not say which cores there are";
     if (wanted > cores) return "not pinned: more threads than cores";
     int *core = ech_calloc(ECH_MOST_CORES, sizeof *core);
-    ech_cores_order(&exec->cores_before, wanted, core);
-    ech_kernel_context_bind(exec->context, core + (size_t)others->index * (size_t)threads);
-    exec->is_bound = true;
+    exec->is_bound = !has_room(&exec->cores_before, wanted, core);
+    if (exec->is_bound) {
+        ech_cores_order(&exec->cores_before, wanted, core);
+        ech_kernel_context_bind(exec->context, core + (size_t)others->index * (size_t)threads);
+    }
     free(core);
-    return NULL;
+    return exec->is_bound ? NULL : "not pinned: there is room for another job";
 }
 
 ech_status ech_threads_bind(ech_exec *exec)

@@ -20,6 +20,7 @@ typedef enum ech_isa {
     ECH_ISAS
 } ech_isa;
 
+/* "portable", "avx2" or "avx512", as ECHELON_ISA has them. */
 const char *ech_isa_name(ech_isa isa);
 /* Whether this build has kernels for the set and this machine runs them. */
 bool ech_isa_works(ech_isa isa);

@@ -58,6 +58,14 @@ profiled 4 parallel.comm=mpi --ranks 4 parallel.pipeline=2 parallel.tensor=2
 also "rank 0 of 4"
 also "all_reduce over tensor"
 
+# A start that finds all steps done leaves the profile of the one before.
+rm -rf run
+expect 0 "mean of 3 steps" "$echelon" train --profile run.yaml parallel.comm=local
+cp run/step_profile.jsonl before
+expect 0 "no step was profiled" "$echelon" train --profile run.yaml parallel.comm=local
+checks=$((checks + 1))
+cmp -s before run/step_profile.jsonl || complain "a start without steps wrote over the profile"
+
 # Without it nothing is left; a run that has no second step has nothing to show.
 rm -rf run
 expect 0 "saved step-00000004" "$echelon" train run.yaml parallel.comm=local

@@ -190,7 +190,7 @@ static void names_choose(void **state)
     ech_bench bench;
     ECH_PUSH(options.name, "add");
     ECH_PUSH(options.name, "collectives");
-    assert_int_equal(ech_bench_check_names(&options), ECH_OK);
+    assert_int_equal(ech_bench_check_names(&options, false), ECH_OK);
     assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
     assert_int_equal(count_results(&bench, ECH_BENCH_products), 0);
     assert_int_equal(count_results(&bench, ECH_BENCH_kernels), 1);
@@ -200,9 +200,31 @@ static void names_choose(void **state)
 
     ECH_PUSH(options.name, "gelu_forwards");
     ech_log_set_quiet(true);
-    assert_int_equal(ech_bench_check_names(&options), ECH_EUSAGE);
+    assert_int_equal(ech_bench_check_names(&options, false), ECH_EUSAGE);
     ech_log_set_quiet(false);
     assert_non_null(strstr(ech_last_error(), "did you mean gelu_forward?"));
+    free(options.name.at);
+}
+
+/* What would print nothing is refused, and says what would work. */
+static void names_that_cannot_be_measured_here(void **state)
+{
+    (void)state;
+    ech_bench_options options = small_options();
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_bench_check_names(&options, true), ECH_OK);
+    ECH_PUSH(options.name, "broadcast");
+    assert_int_equal(ech_bench_check_names(&options, true), ECH_OK);
+    options.ranks = 1;
+    assert_int_equal(ech_bench_check_names(&options, true),
+                     ECH_OK); /* the launcher's ranks count */
+    assert_int_equal(ech_bench_check_names(&options, false), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "broadcast: "));
+    options.name.at[0] = "add";
+    assert_int_equal(ech_bench_check_names(&options, false), ECH_OK);
+    assert_int_equal(ech_bench_check_names(&options, true), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "add: "));
+    ech_log_set_quiet(false);
     free(options.name.at);
 }
 
@@ -229,6 +251,7 @@ int main(void)
         cmocka_unit_test(every_fast_kernel_has_a_row),
         cmocka_unit_test(every_row_runs),
         cmocka_unit_test(names_choose),
+        cmocka_unit_test(names_that_cannot_be_measured_here),
         cmocka_unit_test(one_rank_has_no_collectives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where ranks' threads run: on cores of their own where there are enough, and as before where there are not,
- * where the user binds OpenMP's threads, and where parallel.pin says no.
+ * where a second such job would find cores that this one leaves free, where the user binds OpenMP's threads, and where parallel.pin says no.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,19 +59,37 @@ static void ranks_have_cores_of_their_own(void **state)
 {
     (void)state;
     ech_core_set mine = ech_cores_mine();
-    int cores = ech_cores_count(&mine);
+    int order[ECH_MOST_CORES], cores = ech_cores_count(&mine);
+    int whole = ech_cores_order(&mine, 0, order); /* not counting a core's further threads */
     forget_binding();
     for (int ranks = 1; ranks <= MOST; ranks++) {
         watched all = watch(ranks, "parallel.threads=1");
         for (int r = 0; r < ranks; r++) {
-            bool fits = ranks <= cores;
-            assert_string_equal(all.binding[r],
-                                fits ? "pinned" : "not pinned: more threads than cores");
+            bool fits = ranks <= cores && 2 * ranks > whole;
+            assert_string_equal(all.binding[r], fits ? "pinned"
+                                                : ranks <= cores
+                                                    ? "not pinned: there is room for another job"
+                                                    : "not pinned: more threads than cores");
             assert_int_equal(ech_cores_count(&all.during[r]), fits ? 1 : cores);
             for (int other = 0; other < r && fits; other++)
                 assert_false(ech_cores_overlap(&all.during[r], &all.during[other]));
         }
     }
+}
+
+/* Cores that a job may not use are no room. */
+static void a_job_with_one_core_is_pinned(void **state)
+{
+    (void)state;
+    ech_core_set mine = ech_cores_mine();
+    int order[ECH_MOST_CORES];
+    forget_binding();
+    ech_cores_order(&mine, 0, order);
+    ech_cores_bind(order, 1);
+    watched all = watch(1, "parallel.threads=1");
+    ech_cores_bind_set(&mine);
+    assert_string_equal(all.binding[0], "pinned");
+    assert_int_equal(ech_cores_count(&all.during[0]), 1);
 }
 
 static void who_binds_threads_himself_is_left_alone(void **state)
@@ -92,6 +110,7 @@ static void who_binds_threads_himself_is_left_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_have_cores_of_their_own),
+                                       cmocka_unit_test(a_job_with_one_core_is_pinned),
                                        cmocka_unit_test(who_binds_threads_himself_is_left_alone)};
     ech_log_set_quiet(true);
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -11,7 +11,8 @@
 /* What is added to a product: nothing, what c holds, or another dense tensor. */
 typedef enum ech_product_add { ECH_ADD_NOTHING, ECH_ADD_C, ECH_ADD_OTHER } ech_product_add;
 
-/* What makes a product another one; strides are those between rows in memory. */
+/* What makes a product another one; strides are those between rows in memory, in elements; `add` is an
+ * ech_product_add. Compared as bytes: all of one type, so that there are none between. */
 typedef struct ech_product {
     int64_t M, N, K, a_stride, b_stride, c_stride;
     int64_t a_transposed, b_transposed, has_bias, add;
