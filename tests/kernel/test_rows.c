@@ -163,6 +163,7 @@ static void activations_agree(void **state)
 {
     (void)state;
     for (int alias = 0; alias < 2; alias++) {
+        check_activations(0, 37, 1, alias);
         check_activations(1, 1, 1, alias);
         check_activations(3, 37, 4, alias);
         check_activations(7, 2500, 12, alias);
