@@ -10,12 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/memory.h"
-
-typedef ECH_LIST(pid_t) pid_list;
-
 /* Launchers start processes from their first thread. */
-static void add_children(pid_list *list, pid_t parent)
+static void add_children(ech_processes *list, pid_t parent)
 {
     char path[64];
     int child;
@@ -39,11 +35,26 @@ static bool find_program(const char *process, char *program, size_t size)
     return true;
 }
 
+/* Of one that has ended, and whose parent has not looked at it yet, only the beginning of a name is
+ * left. */
+static bool ran(pid_t pid, const char *program)
+{
+    char path[64], found[64] = "", state = 0;
+    const char *slash = strrchr(program, '/');
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    int n = fscanf(file, "%*d (%63[^)]) %c", found, &state);
+    fclose(file);
+    return n == 2 && state == 'Z' && strncmp(slash + 1, found, strlen(found)) == 0;
+}
+
 static bool runs(pid_t pid, const char *program)
 {
     char path[64], found[PATH_MAX];
     snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
-    return find_program(path, found, sizeof found) && strcmp(found, program) == 0;
+    if (find_program(path, found, sizeof found)) return strcmp(found, program) == 0;
+    return ran(pid, program);
 }
 
 /* The program that this process runs. */
@@ -62,27 +73,37 @@ bool ech_descendant_awaits(pid_t process, int signal)
 {
     char path[64], line[128];
     unsigned long long caught = 0;
+    char state = 0;
     snprintf(path, sizeof path, "/proc/%d/status", (int)process);
     FILE *file = fopen(path, "re");
     if (!file) return false;
     while (fgets(line, sizeof line, file))
-        if (sscanf(line, "SigCgt: %llx", &caught) == 1) break;
+        if (sscanf(line, "State: %c", &state) != 1 && sscanf(line, "SigCgt: %llx", &caught) == 1)
+            break;
     fclose(file);
-    return caught >> (signal - 1) & 1;
+    return state != 'Z' && (caught >> (signal - 1) & 1);
+}
+
+void ech_descendant_list(pid_t root, ech_processes *out)
+{
+    char program[PATH_MAX];
+    ech_processes below = {0};
+    if (!find_own(program, sizeof program)) return;
+    add_children(&below, root);
+    for (size_t i = 0; i < below.n; i++) {
+        if (runs(below.at[i], program)) ECH_PUSH(*out, below.at[i]);
+        add_children(&below, below.at[i]);
+    }
+    free(below.at);
 }
 
 pid_t ech_descendant_find(pid_t root, int signal)
 {
-    char program[PATH_MAX];
-    pid_list list = {0};
+    ech_processes ours = {0};
     pid_t found = 0;
-    if (!find_own(program, sizeof program)) return 0;
-    add_children(&list, root);
-    for (size_t i = 0; i < list.n && !found; i++) {
-        if (runs(list.at[i], program) && ech_descendant_awaits(list.at[i], signal))
-            found = list.at[i];
-        add_children(&list, list.at[i]);
-    }
-    free(list.at);
+    ech_descendant_list(root, &ours);
+    for (size_t i = 0; i < ours.n && !found; i++)
+        if (ech_descendant_awaits(ours.at[i], signal)) found = ours.at[i];
+    free(ours.at);
     return found;
 }

@@ -8,8 +8,15 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* A process below `root` (not root itself) that runs the same program as this one and awaits the
- * signal; 0 if there is none, or none that the system shows. */
+#include "base/memory.h"
+
+typedef ECH_LIST(pid_t) ech_processes;
+
+/* Appends every process below `root` (not root itself) that runs the same program as this one, or did so until
+ * it ended. */
+void ech_descendant_list(pid_t root, ech_processes *out);
+
+/* One of them that awaits the signal; 0 if there is none, or none that the system shows. */
 pid_t ech_descendant_find(pid_t root, int signal);
 
 /* Whether a process has come so far that it catches the signal. */

@@ -177,6 +177,7 @@ ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_endin
         ECH_FAIL(ECH_EIO, "the system starts no further process for %s: %s", program,
                  strerror(errno));
     }
+    if (witness && child->is_launcher) ech_witness_follow(witness, c.process);
     watch(&c, fd, witness);
     forget_alarm();
     close(fd);

@@ -14,14 +14,16 @@
 
 #include "app/command.h"
 #include "app/descendant.h"
+#include "app/newcomer.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "comm/board.h"
 #include "comm/life.h"
 
-/* Milliseconds between looks for ranks that have not come yet. */
-enum { COMING_MS = 100, LOOK_MS = 1000, PATH_BYTES = 256, NOT_STARTED = 127 };
+/* Milliseconds between looks for ranks that have not come yet: one that dies between two of them is
+ * not seen. */
+enum { COMING_MS = 25, LOOK_MS = 1000, PATH_BYTES = 256, NOT_STARTED = 127 };
 
 /* Seconds that a launcher has to end a job of which a rank has died, then for its own end, and that
  * ranks have to end after their launcher. Open MPI takes two, in all it must stay below ten. */
@@ -37,10 +39,12 @@ struct ech_witness {
     int32_t *known; /* process of each slot, once seen; 0: none yet */
     int *life;      /* a descriptor that can be read when it has ended; -1: none */
     struct pollfd *polled;
+    ech_newcomers newcomers; /* until all have come */
     phase phase;
     double ended_at; /* seconds on the clock: a rank's process ended that had not left; 0: none */
     int first_dead;  /* the rank that died first; -1: none, or several at once */
     bool has_dead;   /* before anybody raised the abort flag */
+    pid_t early;     /* the process that died before any had come; 0: none, or several at once */
 };
 
 ech_status ech_witness_create(int ranks, ech_witness **out)
@@ -64,6 +68,11 @@ ech_status ech_witness_create(int ranks, ech_witness **out)
     return ECH_OK;
 }
 
+void ech_witness_follow(ech_witness *witness, pid_t launcher)
+{
+    witness->newcomers.launcher = launcher;
+}
+
 static void forget(ech_witness *witness, int slot)
 {
     close(witness->life[slot]);
@@ -78,6 +87,7 @@ void ech_witness_destroy(ech_witness *witness)
     ech_board_file_unmap(witness->board);
     for (int i = 0; i < witness->slots; i++)
         if (witness->life[i] >= 0) forget(witness, i);
+    ech_newcomers_forget(&witness->newcomers);
     free(witness->known);
     free(witness->life);
     free(witness->polled);
@@ -138,6 +148,28 @@ static void note_ends(ech_witness *witness)
     note_deaths(witness, dead, rank, !witness->polled[0].revents);
 }
 
+static int rank_of(const ech_witness *witness, pid_t process)
+{
+    for (int i = 0; i < witness->slots; i++)
+        if (process_of(witness, i) == process) return atomic_load(&witness->board->slot[i].rank);
+    return -1;
+}
+
+/* A launcher may lose its way when a rank dies that has just begun (Open MPI 4 does), and no board
+ * shows that one. A rank that is done and ends before all were seen to come ends with the others. */
+static void meet_newcomers(ech_witness *witness)
+{
+    int dead = 0, rank = -1;
+    pid_t ended, last = 0;
+    ech_newcomers_find(&witness->newcomers);
+    while ((ended = ech_newcomers_next_end(&witness->newcomers)) != 0) {
+        rank = rank_of(witness, last = ended);
+        dead++;
+    }
+    if (dead == 1 && witness->ended_at <= 0) witness->early = last;
+    note_deaths(witness, dead, rank, true);
+}
+
 /* A rank that gives up ends the job through the launcher, which may not answer. */
 static void note_abort(ech_witness *witness)
 {
@@ -156,6 +188,7 @@ static bool look(ech_witness *witness, int fd, int ms)
 
 static void kill_ranks(const ech_witness *witness)
 {
+    ech_newcomers_kill(&witness->newcomers);
     for (int i = 0; i < witness->slots; i++)
         if (witness->life[i] >= 0)
             syscall(SYS_pidfd_send_signal, witness->life[i], SIGKILL, NULL, 0);
@@ -191,6 +224,10 @@ bool ech_witness_wait(ech_witness *witness, int fd)
         bool complete = meet(witness, &dead, &rank);
         if (dead)
             note_deaths(witness, dead, rank, poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 0);
+        if (complete)
+            ech_newcomers_forget(&witness->newcomers);
+        else
+            meet_newcomers(witness);
         note_abort(witness);
         int ms = left_ms(witness);
         if (ms == 0) {
@@ -284,6 +321,11 @@ static void describe_end(const ech_ending *ending, ech_text *out)
 static void name_culprit(const ech_witness *witness, const ech_ending *ending, ech_text *out)
 {
     int rank = witness->first_dead;
+    if (witness->early && rank < 0) {
+        ech_text_append(out, "a rank (process %d) has died as it began, and the job with it",
+                        (int)witness->early);
+        return;
+    }
     if (atomic_load(&witness->board->members) == 0) {
         ech_text_append(out, "the job has died before a rank of this machine began");
         return;

@@ -8,6 +8,7 @@
 #define ECH_APP_WITNESS_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 
@@ -25,6 +26,9 @@ typedef struct ech_ending {
 /* Makes a board for at most `ranks` ranks and puts its path into the environment. Errors: ECH_EIO. */
 ech_status ech_witness_create(int ranks, ech_witness **out);
 void ech_witness_destroy(ech_witness *witness); /* removes the file; accepts NULL */
+
+/* The launcher that was started: its ranks are watched before they come to the board. */
+void ech_witness_follow(ech_witness *witness, pid_t launcher);
 
 /* Waits until `fd` can be read and watches the ranks meanwhile: true. When the launcher has not
  * ended the job some seconds after a rank's death, the ranks are killed, and a little later this

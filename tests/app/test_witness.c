@@ -154,6 +154,38 @@ static void knows_a_job_without_ranks(void **state)
     ech_witness_destroy(witness);
 }
 
+/* A job of which ranks die before they come: nobody is on the board, and their launcher (here: this
+ * process, which does not even look after them) hangs. */
+static void sees_deaths_before_the_board(void **state)
+{
+    (void)state;
+    job j;
+    int never[2], life = -1;
+    pid_t process[2];
+    if (ech_life_open(getpid(), ech_life_space(), &life) != ECH_LIFE_SHOWN) skip();
+    close(life);
+    begin(&j);
+    ech_witness_follow(j.witness, getpid());
+    assert_int_equal(pipe(never), 0);
+    for (int i = 0; i < 2; i++) {
+        process[i] = fork();
+        while (process[i] == 0) pause();
+    }
+    kill(process[1], SIGKILL);
+    bool quiet = ech_log_set_quiet(true);
+    assert_false(ech_witness_wait(j.witness, never[0]));
+    ech_log_set_quiet(quiet);
+    for (int i = 0; i < 2; i++) {
+        int status;
+        assert_int_equal(waitpid(process[i], &status, 0), process[i]);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    }
+    ech_board_file_unmap(j.board);
+    ech_witness_destroy(j.witness);
+    close(never[0]);
+    close(never[1]);
+}
+
 /* A rank that outlives its launcher is waited for, and then it is killed. */
 static void leaves_nobody_behind(void **state)
 {
@@ -188,6 +220,7 @@ int main(void)
         cmocka_unit_test(adds_nothing_to_what_ranks_say),
         cmocka_unit_test(sees_deaths_that_it_has_missed),
         cmocka_unit_test(knows_a_job_without_ranks),
+        cmocka_unit_test(sees_deaths_before_the_board),
         cmocka_unit_test(leaves_nobody_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
