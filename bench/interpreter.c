@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "app/setup.h"
+#include "app/setup/setup.h"
 #include "base/clock.h"
 
 /* Nothing of it is read or written: no list that does is run. */

@@ -1,8 +1,10 @@
-# ech_ROOM for every folder src/ROOM: its .c files (kernel/ has rules of its own, see there).
+# ech_ROOM for every folder src/ROOM: the .c files in it and in its folders (those of kernel/ have rules of
+# their own, see there).
 set(ech_rooms_before)
 foreach(room ${ECH_ROOMS})
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${room}/*.c)
-  list(FILTER sources EXCLUDE REGEX "src/app/main\\.c$")
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${room}/*.c
+       ${PROJECT_SOURCE_DIR}/src/${room}/*/*.c)
+  list(FILTER sources EXCLUDE REGEX "src/(app/main\\.c$|kernel/[^/]+/)")
   if(sources OR EXISTS ${PROJECT_SOURCE_DIR}/src/${room}/CMakeLists.txt)
     add_library(ech_${room} STATIC ${sources})
     target_include_directories(ech_${room} PUBLIC ${PROJECT_SOURCE_DIR}/src)
@@ -25,8 +27,8 @@ set(events ${CMAKE_CURRENT_BINARY_DIR}/generated/tensorboard.pb-c)
 add_custom_command(OUTPUT ${events}.c ${events}.h
                    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/generated
                    COMMAND ${PROTOC_C} --c_out=${CMAKE_CURRENT_BINARY_DIR}/generated
-                           -I${PROJECT_SOURCE_DIR}/src/app tensorboard.proto
-                   DEPENDS ${PROJECT_SOURCE_DIR}/src/app/tensorboard.proto)
+                           -I${PROJECT_SOURCE_DIR}/src/app/train tensorboard.proto
+                   DEPENDS ${PROJECT_SOURCE_DIR}/src/app/train/tensorboard.proto)
 target_sources(ech_app PRIVATE ${events}.c ${events}.h)
 target_include_directories(ech_app SYSTEM PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
 set_source_files_properties(${events}.c PROPERTIES COMPILE_OPTIONS -w) # not ours to mend

@@ -57,8 +57,8 @@ check_includes() {
 check_purity() {
     local room file header
     for room in $pure_rooms; do
-        for file in src/"$room"/*.[ch]; do
-            [ -e "$file" ] || continue
+        [ -d "src/$room" ] || continue
+        find "src/$room" -name '*.[ch]' | sort | while read -r file; do
             # A header that is missing is named by the compiler later.
             "$compiler" "${flags[@]}" -MM -MG -x c "$file" 2>/dev/null | tr ' ' '\n' |
                 sed -nE 's,^(src/)?((device|comm)/.*),\2,p' | sort -u |

@@ -4,10 +4,10 @@
  */
 #include <stdlib.h>
 
-#include "app/bench.h"
+#include "app/bench/bench.h"
 #include "app/command.h"
-#include "app/launcher.h"
-#include "app/setup.h"
+#include "app/job/launcher.h"
+#include "app/setup/setup.h"
 #include "base/log.h"
 #include "kernel/isa.h"
 

@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include "app/command.h"
-#include "app/status_line.h"
-#include "app/trained.h"
+#include "app/train/status_line.h"
+#include "app/train/trained.h"
 
 static const char about[] =
     "Loss of a trained model on token files: the prefix of a .bin and .idx (see `echelon data'), "

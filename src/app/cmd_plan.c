@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "app/plan_report.h"
-#include "app/run_arguments.h"
+#include "app/plan/report.h"
+#include "app/setup/run_arguments.h"
 #include "base/file.h"
 
 static const char about[] =

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "app/count.h"
-#include "app/measure.h"
-#include "app/run_arguments.h"
+#include "app/plan/measure.h"
+#include "app/setup/run_arguments.h"
 #include "base/file.h"
 
 static const char about[] =

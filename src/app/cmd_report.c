@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "app/command.h"
-#include "app/report.h"
+#include "app/report/report.h"
 
 static const char about[] =
     "One HTML page about a run, that needs nothing else to be read: what it was, how loss and "

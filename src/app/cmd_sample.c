@@ -9,7 +9,7 @@
 
 #include "app/command.h"
 #include "app/sampler.h"
-#include "app/trained.h"
+#include "app/train/trained.h"
 
 static const char about[] =
     "Writes text with a trained model: PROMPT and what follows it, until --tokens tokens are "

@@ -5,9 +5,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "app/job.h"
-#include "app/run_arguments.h"
-#include "app/train.h"
+#include "app/job/job.h"
+#include "app/setup/run_arguments.h"
+#include "app/train/train.h"
 
 static const char about[] =
     "Trains as the run file says, from the run's newest checkpoint that verifies, or from "

@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "app/count.h"
-#include "app/run_arguments.h"
-#include "app/verify.h"
+#include "app/setup/run_arguments.h"
+#include "app/verify/verify.h"
 
 static const char about[] =
     "Trains a few steps in fp64 under the run file's layout and beside it on one rank, on the same "

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "app/setup.h"
+#include "app/setup/setup.h"
 
 typedef struct command {
     const char *name, *arguments, *help;

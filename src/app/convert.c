@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 
-#include "app/initial.h"
-#include "app/setup.h"
+#include "app/setup/initial.h"
+#include "app/setup/setup.h"
 #include "base/file.h"
 
 static ech_status fill_from_folder(const char *in, ech_conversion *c)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "app/setup.h"
+#include "app/setup/setup.h"
 #include "base/file.h"
 #include "data/data.h"
 

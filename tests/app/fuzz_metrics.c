@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "app/metrics_read.h"
+#include "app/report/metrics_read.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 

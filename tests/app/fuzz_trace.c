@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-#include "app/perfetto.h"
+#include "app/trace/perfetto.h"
 #include "base/log.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);

@@ -8,8 +8,8 @@
 #ifndef ECH_TESTS_APP_GRID_RUN_H
 #define ECH_TESTS_APP_GRID_RUN_H
 
-#include "app/contestant.h"
 #include "app/fixture.h"
+#include "app/verify/contestant.h"
 #include "base/log.h"
 
 enum { GRID_VOCABULARY = 257, GRID_TOKENS = 1200 };

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #include "app/cover.h"
-#include "app/verify.h"
+#include "app/verify/verify.h"
 
 enum lattice_axis {
     PIPELINE,

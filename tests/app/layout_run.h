@@ -6,8 +6,8 @@
 #ifndef ECH_TESTS_APP_LAYOUT_RUN_H
 #define ECH_TESTS_APP_LAYOUT_RUN_H
 
-#include "app/contestant.h"
 #include "app/fixture.h"
+#include "app/verify/contestant.h"
 
 typedef struct layout_run {
     ech_config *config; /* as written; ranks resolve their copies */

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "app/fixture.h"
-#include "app/train.h"
-#include "app/verify.h"
+#include "app/train/train.h"
+#include "app/verify/verify.h"
 #include "base/log.h"
 #include "comm/backend.h"
 

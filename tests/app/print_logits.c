@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "app/trained.h"
+#include "app/train/trained.h"
 
 typedef struct wanted {
     char **ids;

@@ -8,7 +8,7 @@
 #include <stdarg.h>
 
 #include "app/fixture.h"
-#include "app/recording.h"
+#include "app/trace/recording.h"
 #include "schedule/simulate.h"
 
 typedef struct recorded {

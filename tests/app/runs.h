@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "app/fixture.h"
-#include "app/train.h"
+#include "app/train/train.h"
 #include "base/log.h"
 
 /* A run of its own folder `name`: its calendar is written in `more`. */

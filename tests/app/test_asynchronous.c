@@ -17,7 +17,7 @@
 
 #include "app/cover.h"
 #include "app/runs.h"
-#include "app/verify.h"
+#include "app/verify/verify.h"
 
 static ech_verification verify(const char *architecture, int ranks, int64_t steps, double tolerance,
                                const char *more)

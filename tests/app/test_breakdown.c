@@ -13,9 +13,9 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "app/breakdown.h"
 #include "app/fixture.h"
-#include "app/train.h"
+#include "app/train/breakdown.h"
+#include "app/train/train.h"
 #include "base/log.h"
 
 static void assert_near(double a, double b, double within)

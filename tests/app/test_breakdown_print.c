@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "app/breakdown.h"
+#include "app/train/breakdown.h"
 
 static void push(ech_breakdown_table *table, ech_breakdown_row row)
 {

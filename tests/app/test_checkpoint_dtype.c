@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "app/runs.h"
-#include "app/trained.h"
+#include "app/train/trained.h"
 #include "tensor/convert.h"
 
 enum { HALF = 3, WHOLE = 6 };

@@ -7,8 +7,8 @@
 #include <dirent.h>
 #include <math.h>
 
-#include "app/event_record.h"
-#include "app/event_file.h"
+#include "app/train/event_record.h"
+#include "app/train/event_file.h"
 
 static void assert_hex(const ech_text *text, const char *wanted)
 {

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "app/grid_run.h"
-#include "app/train.h"
+#include "app/train/train.h"
 #include "layer/layers.h"
 
 enum { RANKS = 8, RUNS = 2, B = 2, T = 24, C = 32, H = 8, D = C / H, L = 2, M = 3 };

@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "app/convert.h"
-#include "app/initial.h"
-#include "app/report.h"
+#include "app/report/report.h"
 #include "app/runs.h"
-#include "app/trained.h"
+#include "app/setup/initial.h"
+#include "app/train/trained.h"
 
 enum { VOCABULARY = 260, MOST_IDS = 16 };
 

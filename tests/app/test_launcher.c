@@ -7,8 +7,8 @@
 
 #include <signal.h>
 
-#include "app/launcher.h"
-#include "app/supervise.h"
+#include "app/job/launcher.h"
+#include "app/job/supervise.h"
 
 /* An environment of a test's own: NAME=value ..., ended by NULL. */
 static const char *const *environment;

@@ -12,9 +12,9 @@
 #include <math.h>
 
 #include "app/fixture.h"
-#include "app/metrics.h"
-#include "app/metrics_read.h"
-#include "app/progress.h"
+#include "app/report/metrics_read.h"
+#include "app/train/metrics.h"
+#include "app/train/progress.h"
 #include "base/log.h"
 
 static ech_metrics_series parse(const char *text)

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#include "app/perfetto.h"
+#include "app/trace/perfetto.h"
 #include "app/trace_events.h"
 
 static void add(ech_text *text, const char *lane, const char *kind, const char *name, double begin,

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "app/contestant.h"
 #include "app/fixture.h"
+#include "app/verify/contestant.h"
 #include "base/log.h"
 #include "device/cores.h"
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "app/runs.h"
-#include "app/verify.h"
+#include "app/verify/verify.h"
 
 static ech_verification verify_bits(const char *architecture, int ranks, const char *more)
 {

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "app/contestant.h"
 #include "app/fixture.h"
+#include "app/verify/contestant.h"
 
 enum { RANKS = 12, RUNS = 2 };
 

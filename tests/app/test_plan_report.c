@@ -12,7 +12,7 @@
 #include <jansson.h>
 
 #include "app/fixture.h"
-#include "app/plan_report.h"
+#include "app/plan/report.h"
 
 typedef struct made {
     ech_config *config;

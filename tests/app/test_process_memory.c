@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "app/fixture.h"
-#include "app/train.h"
+#include "app/train/train.h"
 #include "base/log.h"
 
 enum { ALLOWANCE_MIB = 64 };

@@ -10,8 +10,8 @@
 #include <sys/resource.h>
 
 #include "app/count.h"
-#include "app/progress.h"
-#include "app/status_line.h"
+#include "app/train/progress.h"
+#include "app/train/status_line.h"
 
 static ech_step_metrics metrics_of(int64_t step)
 {

@@ -20,9 +20,9 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "app/contestant.h"
 #include "app/fixture.h"
 #include "app/startup.h"
+#include "app/verify/contestant.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(ECH_POISON)
 enum { COUNTS = false };

@@ -13,9 +13,9 @@
 #include <math.h>
 
 #include "app/recorded.h"
-#include "app/report.h"
+#include "app/report/report.h"
 #include "app/trace_events.h"
-#include "app/train.h"
+#include "app/train/train.h"
 #include "base/log.h"
 #include "schedule/markup.h"
 

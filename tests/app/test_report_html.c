@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/report_html.h"
-#include "app/report_mean.h"
+#include "app/report/html.h"
+#include "app/report/mean.h"
 #include "schedule/markup.h"
 
 /* Well formed, needs nothing from elsewhere, and numbers are numbers. */

@@ -5,7 +5,7 @@
 #include "checkpoint/scratch.h"
 
 #include "app/command.h"
-#include "app/job.h"
+#include "app/job/job.h"
 
 static const ech_job_end killed = {.code = 1, .killed = true, .steps = 3};
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "app/fixture.h"
-#include "app/trace_read.h"
+#include "app/trace/read.h"
 #include "base/log.h"
 
 #define HEAD                                                                                       \

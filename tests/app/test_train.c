@@ -13,7 +13,7 @@
 #include <math.h>
 
 #include "app/fixture.h"
-#include "app/train.h"
+#include "app/train/train.h"
 #include "base/log.h"
 
 static ech_status train(ech_config *config, int ranks)

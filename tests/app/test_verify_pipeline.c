@@ -13,7 +13,7 @@
 
 #include "app/cover.h"
 #include "app/fixture.h"
-#include "app/verify.h"
+#include "app/verify/verify.h"
 
 static ech_verification verify(const char *architecture, int ranks, const char *more)
 {

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "app/witness.h"
+#include "app/job/witness.h"
 #include "comm/board.h"
 #include "comm/life.h"
 

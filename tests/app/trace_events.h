@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/trace_read.h"
+#include "app/trace/read.h"
 
 typedef struct trace_events {
     json_t *root;

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the bench says of the machine: name, caches, and the two rates that kernels are held against.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/bench/bench.h"
+#include "app/bench/stream.h"
+#include "base/clock.h"
+#include "device/device.h"
+#include "kernel/yardstick.h"
+
+/* The first line "model name : ..." of /proc/cpuinfo; other kinds of machine have none. */
+static void name_processor(char *out, size_t size)
+{
+    char line[512];
+    snprintf(out, size, "unknown");
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    if (!file) return;
+    while (fgets(line, sizeof line, file)) {
+        char *colon = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
+        if (!colon) continue;
+        colon[strcspn(colon, "\n")] = '\0';
+        snprintf(out, size, "%s", colon + 1 + strspn(colon + 1, " "));
+        break;
+    }
+    fclose(file);
+}
+
+/* A word of a file of core 0's cache `index`. */
+static bool read_cache(int index, const char *name, char word[32])
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, name);
+    FILE *file = fopen(path, "re");
+    bool found = file && fscanf(file, "%31s", word) == 1;
+    if (file) fclose(file);
+    return found;
+}
+
+/* "L1 32 KiB, L2 1 MiB, L3 32 MiB": what holds data, as core 0 sees it. */
+static void name_caches(char *out, size_t size)
+{
+    char level[32], kind[32], bytes[32], text[32];
+    size_t n = 0;
+    snprintf(out, size, "unknown");
+    for (int i = 0; i < 8 && n < size; i++) {
+        if (!read_cache(i, "level", level) || !read_cache(i, "type", kind) ||
+            !read_cache(i, "size", bytes) || strcmp(kind, "Instruction") == 0)
+            continue;
+        int64_t kib = strtoll(bytes, NULL, 10); /* "1024K" */
+        n += (size_t)snprintf(out + n, size - n, "%sL%s %s", n ? ", " : "", level,
+                              ech_text_from_bytes(kib * 1024, text, sizeof text));
+    }
+}
+
+/* The best of a few: what else runs only ever takes away. */
+static ech_status measure_flops(int threads, double seconds, double *flops)
+{
+    ech_kernel_context *context;
+    ECH_TRY(ech_kernel_context_create(threads, &context));
+    int64_t rounds = 1000;
+    double end = ech_clock_now() + seconds;
+    *flops = 0;
+    do {
+        double start = ech_clock_now(), done = ech_yardstick_multiply_adds(context, rounds);
+        double took = ech_clock_now() - start;
+        if (done / took > *flops) *flops = done / took;
+        if (took < seconds / 20) rounds *= 2;
+    } while (ech_clock_now() < end);
+    ech_kernel_context_destroy(context);
+    return ECH_OK;
+}
+
+ech_status ech_bench_measure_machine(ech_bench *bench)
+{
+    ech_bench_machine *machine = &bench->machine;
+    double seconds = 2 * bench->each;
+    name_processor(machine->processor, sizeof machine->processor);
+    name_caches(machine->caches, sizeof machine->caches);
+    machine->cores = ech_device_find("cpu")->cores();
+    ECH_TRY(measure_flops(1, seconds, &machine->flops_alone));
+    ECH_TRY(measure_flops(bench->options->threads, seconds, &machine->flops));
+    ech_bench_measure_memory(bench);
+    return ECH_OK;
+}
+
+void ech_bench_measure_memory(ech_bench *bench)
+{
+    double rate = ech_stream_bytes(bench->options->threads);
+    if (rate > bench->machine.stream) bench->machine.stream = rate;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Medians.
+ */
+#include "app/bench/median.h"
+
+#include <stdlib.h>
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double ech_median(ech_numbers *numbers)
+{
+    if (numbers->n == 0) return 0;
+    qsort(numbers->at, numbers->n, sizeof *numbers->at, by_value);
+    return numbers->at[numbers->n / 2];
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A bench's results as tables, and as JSON.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/bench/bench.h"
+#include "app/count.h"
+
+enum { VERSION = 1 };
+
+static const char *const titles[] = {
+#define X(name, title) title,
+#include "app/bench/groups.def"
+#undef X
+};
+
+static void print_machine(const ech_bench *bench, ech_text *out)
+{
+    const ech_bench_machine *m = &bench->machine;
+    char all[ECH_COUNT_BYTES], one[ECH_COUNT_BYTES], stream[ECH_COUNT_BYTES];
+    int threads = bench->options->threads;
+    ech_text_append(out, "Machine\n");
+    ech_text_append(out, "  processor        %s, %d core%s for this process\n", m->processor,
+                    m->cores, m->cores == 1 ? "" : "s");
+    ech_text_append(out, "  caches           %s\n", m->caches);
+    ech_text_append(out, "  kernels          %s\n", ech_kernels_describe());
+    ech_text_append(out,
+                    "  multiply-adds    %s with %d thread%s, %s with one (fp32, in registers)\n",
+                    ech_count_scaled(m->flops, "FLOP/s", all), threads, threads == 1 ? "" : "s",
+                    ech_count_scaled(m->flops_alone, "FLOP/s", one));
+    ech_text_append(out, "  memory           %s with %d thread%s (STREAM)\n",
+                    ech_count_scaled(m->stream, "B/s", stream), threads, threads == 1 ? "" : "s");
+}
+
+static void print_product(const ech_bench *bench, const ech_bench_result *r, ech_text *out)
+{
+    ech_text_append(out, "  %-19s %-26s %9.3f %9.1f", r->name, r->shape, 1e3 * r->seconds,
+                    1e-9 * r->flops / r->seconds);
+    if (r->library > 0)
+        ech_text_append(out, " %9.1f", 1e-9 * r->flops / r->library);
+    else
+        ech_text_append(out, " %9s", "-");
+    ech_text_append(out, " %6.0f%%\n", 100 * ech_bench_bound(bench, r) / r->seconds);
+}
+
+static void print_kernel(const ech_bench *bench, const ech_bench_result *r, ech_text *out)
+{
+    double bound = ech_bench_bound(bench, r);
+    bool by_memory = r->bytes / bench->machine.stream >= bound;
+    ech_text_append(out, "  %-19s %-26s %9.3f %9.1f %9.1f %9.3f %-7s %4.0f%%\n", r->name, r->shape,
+                    1e3 * r->seconds, 1e-9 * r->flops / r->seconds, 1e-9 * r->bytes / r->seconds,
+                    1e3 * bound, by_memory ? "memory" : "FLOPs", 100 * bound / r->seconds);
+}
+
+static void print_collective(const ech_bench *bench, const ech_bench_result *r, ech_text *out)
+{
+    (void)bench;
+    ech_text_append(out, "  %-19s %-26s %9.1f %9.2f", r->name, r->shape, 1e6 * r->seconds,
+                    1e-9 * r->bytes / r->seconds);
+    if (r->library > 0)
+        ech_text_append(out, " %9.1f\n", 1e6 * r->library);
+    else
+        ech_text_append(out, " %9s\n", "-");
+}
+
+/* How a group's results are printed: its columns, what they mean, and a line of them. */
+static const struct {
+    const char *columns, *note;
+    void (*line)(const ech_bench *bench, const ech_bench_result *result, ech_text *out);
+} styles[ECH_BENCH_GROUPS] = {
+    [ECH_BENCH_products] = {"  layer               product                           ms   GFLOP/s "
+                            "  library of bound\n",
+                            "library: GFLOP/s of its own plain call; of bound: the least time that "
+                            "the machine's rates allow, by ms\n",
+                            print_product},
+    [ECH_BENCH_kernels] = {"  kernel              sizes                             ms   GFLOP/s "
+                           "     GB/s  bound ms by      of it\n",
+                           "bound: the longer of FLOPs at the rate of multiply-adds and bytes at "
+                           "that of memory; above 100%: caches helped\n",
+                           print_kernel},
+    [ECH_BENCH_collectives] = {"  collective          whole tensor                      us      "
+                               "GB/s   MPI's us\n",
+                               "GB/s: bytes of the whole tensor by the time of a call\n",
+                               print_collective},
+};
+
+void ech_bench_print_text(const ech_bench *bench, ech_text *out)
+{
+    if (bench->machine.flops > 0) print_machine(bench, out);
+    for (int g = 0; g < ECH_BENCH_GROUPS; g++) {
+        bool any = false;
+        for (size_t r = 0; r < bench->result.n; r++) {
+            const ech_bench_result *result = &bench->result.at[r];
+            if ((int)result->group != g) continue;
+            if (!any && g == ECH_BENCH_collectives)
+                ech_text_append(out, "\n%s, between %d ranks that are %s\n%s", titles[g],
+                                bench->ranks, bench->processes ? "processes" : "threads",
+                                styles[g].columns);
+            else if (!any)
+                ech_text_append(out, "\n%s\n%s", titles[g], styles[g].columns);
+            any = true;
+            styles[g].line(bench, result, out);
+        }
+        if (any) ech_text_append(out, "  %s", styles[g].note);
+    }
+}
+
+static json_t *machine_json(const ech_bench *bench)
+{
+    const ech_bench_machine *m = &bench->machine;
+    return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f}", "processor", m->processor, "caches",
+                     m->caches, "kernels", ech_kernels_describe(), "cores", m->cores,
+                     "flops_per_second", m->flops, "flops_per_second_one_thread", m->flops_alone,
+                     "stream_bytes_per_second", m->stream);
+}
+
+static json_t *result_json(const ech_bench *bench, const ech_bench_result *r)
+{
+    json_t *json = json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", r->name, "shape", r->shape,
+                             "seconds", r->seconds, "flops", r->flops, "bytes", r->bytes);
+    if (r->group != ECH_BENCH_collectives)
+        json_object_set_new(json, "bound_seconds", json_real(ech_bench_bound(bench, r)));
+    if (r->library > 0) json_object_set_new(json, "library_seconds", json_real(r->library));
+    return json;
+}
+
+ech_status ech_bench_print_json(const ech_bench *bench, ech_text *out)
+{
+    json_t *all =
+        json_pack("{s:i, s:i, s:i, s:s}", "version", VERSION, "threads", bench->options->threads,
+                  "ranks", bench->ranks, "ranks_are", bench->processes ? "processes" : "threads");
+    if (bench->machine.flops > 0) json_object_set_new(all, "machine", machine_json(bench));
+    for (int g = 0; g < ECH_BENCH_GROUPS; g++) {
+        json_t *list = json_array();
+        for (size_t r = 0; r < bench->result.n; r++)
+            if ((int)bench->result.at[r].group == g)
+                json_array_append_new(list, result_json(bench, &bench->result.at[r]));
+        json_object_set_new(all, ech_bench_group_name((ech_bench_group)g), list);
+    }
+    char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(all);
+    if (!text) ECH_FAIL(ECH_EIO, "the results cannot be written as JSON");
+    ech_text_append(out, "%s\n", text);
+    free(text);
+    return ECH_OK;
+}

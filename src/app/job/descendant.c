@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Processes and their children, out of /proc.
+ */
+#include "app/job/descendant.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Launchers start processes from their first thread. */
+static void add_children(ech_processes *list, pid_t parent)
+{
+    char path[64];
+    int child;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *file = fopen(path, "re");
+    if (!file) return; /* it has ended */
+    while (fscanf(file, "%d", &child) == 1) ECH_PUSH(*list, (pid_t)child);
+    fclose(file);
+}
+
+/* A program that was replaced by a newer one while it runs is the same to us. */
+static bool find_program(const char *process, char *program, size_t size)
+{
+    static const char replaced[] = " (deleted)";
+    ssize_t n = readlink(process, program, size - 1);
+    if (n < 0) return false;
+    program[n] = '\0';
+    size_t tail = sizeof replaced - 1;
+    if ((size_t)n > tail && strcmp(program + (size_t)n - tail, replaced) == 0)
+        program[(size_t)n - tail] = '\0';
+    return true;
+}
+
+/* Of one that has ended, and whose parent has not looked at it yet, only the beginning of a name is
+ * left. */
+static bool ran(pid_t pid, const char *program)
+{
+    char path[64], found[64] = "", state = 0;
+    const char *slash = strrchr(program, '/');
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    int n = fscanf(file, "%*d (%63[^)]) %c", found, &state);
+    fclose(file);
+    return n == 2 && state == 'Z' && strncmp(slash + 1, found, strlen(found)) == 0;
+}
+
+static bool runs(pid_t pid, const char *program)
+{
+    char path[64], found[PATH_MAX];
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
+    if (find_program(path, found, sizeof found)) return strcmp(found, program) == 0;
+    return ran(pid, program);
+}
+
+/* The program that this process runs. */
+static bool find_own(char *program, size_t size)
+{
+    return find_program("/proc/self/exe", program, size);
+}
+
+bool ech_descendant_is_ours(pid_t process)
+{
+    char program[PATH_MAX];
+    return find_own(program, sizeof program) && runs(process, program);
+}
+
+bool ech_descendant_awaits(pid_t process, int signal)
+{
+    char path[64], line[128];
+    unsigned long long caught = 0;
+    char state = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)process);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "State: %c", &state) != 1 && sscanf(line, "SigCgt: %llx", &caught) == 1)
+            break;
+    fclose(file);
+    return state != 'Z' && (caught >> (signal - 1) & 1);
+}
+
+void ech_descendant_list(pid_t root, ech_processes *out)
+{
+    char program[PATH_MAX];
+    ech_processes below = {0};
+    if (!find_own(program, sizeof program)) return;
+    add_children(&below, root);
+    for (size_t i = 0; i < below.n; i++) {
+        if (runs(below.at[i], program)) ECH_PUSH(*out, below.at[i]);
+        add_children(&below, below.at[i]);
+    }
+    free(below.at);
+}
+
+pid_t ech_descendant_find(pid_t root, int signal)
+{
+    ech_processes ours = {0};
+    pid_t found = 0;
+    ech_descendant_list(root, &ours);
+    for (size_t i = 0; i < ours.n && !found; i++)
+        if (ech_descendant_awaits(ours.at[i], signal)) found = ours.at[i];
+    free(ours.at);
+    return found;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starts of a job, one after the other.
+ */
+#include "app/job/job.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "app/command.h"
+#include "app/job/supervise.h"
+#include "app/train/status_line.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "checkpoint/folder.h"
+
+enum { PAUSE_S = 5 };
+
+static void set_number(const char *name, const char *format, double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, format, value);
+    setenv(name, text, 1);
+}
+
+static void set_environment(const ech_job *job, int restart, double elapsed)
+{
+    ech_launch_line_set(job->line);
+    set_number(ECH_TERMINAL_VARIABLE, "%.0f", ech_terminal_columns());
+    if (job->restarts == 0) return;
+    set_number(ECH_RESTART_VARIABLE, "%.0f", restart);
+    set_number(ECH_ELAPSED_VARIABLE, "%.3f", elapsed);
+}
+
+static ech_status run_once(const ech_job *job, ech_job_end *end)
+{
+    ech_witness *witness = NULL;
+    ech_ending ending = {0};
+    ech_child child = {.words = job->line->word.at,
+                       .is_launcher = job->by_launcher,
+                       .stop_signal = job->stop_signal};
+    *end = (ech_job_end){.code = ECH_EXIT_USAGE}; /* what cannot be started is not started again */
+    ECH_TRY(ech_witness_create(job->ranks, &witness));
+    ech_status status = ech_supervise(&child, witness, &ending);
+    if (status == ECH_OK) {
+        status = ech_witness_report(witness, &ending);
+        *end = (ech_job_end){.code = ending.code,
+                             .killed = status != ECH_OK,
+                             .asked = ending.asked,
+                             .steps = ech_witness_progress(witness)};
+    }
+    ech_witness_destroy(witness);
+    return status;
+}
+
+/* The step of the newest checkpoint; whether it verifies is for the ranks to find out. -1: none. */
+static int64_t newest_checkpoint(const char *directory)
+{
+    ech_folder *folders;
+    size_t n;
+    if (!directory || ech_folder_list_complete(directory, &folders, &n) != ECH_OK) return -1;
+    int64_t step = n ? folders[0].step : -1;
+    ech_folder_free(folders, n);
+    return step;
+}
+
+/* Longer where nothing was won: what is wrong may pass. False if asked to stop meanwhile. */
+static bool pause_before(const ech_restarts *restarts)
+{
+    sigset_t stops;
+    const struct timespec length = {.tv_sec = (time_t)restarts->idle * PAUSE_S};
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGUSR2);
+    sigaddset(&stops, SIGTERM);
+    return sigtimedwait(&stops, NULL, &length) < 0;
+}
+
+static void announce(const ech_restarts *restarts)
+{
+    char from[64] = "the beginning";
+    if (restarts->saved >= 0)
+        snprintf(from, sizeof from, "step %lld, the newest checkpoint", (long long)restarts->saved);
+    ech_log_info("restart %d of %d, from %s%s", restarts->used, restarts->most, from,
+                 restarts->idle ? ", in a few seconds: the last start has saved nothing" : "");
+}
+
+ech_status ech_job_run(const ech_job *job, int *code)
+{
+    double began_at = ech_clock_now();
+    const char *why;
+    ech_text text = {0};
+    ech_restarts restarts = {.most = job->restarts, .saved = newest_checkpoint(job->checkpoints)};
+    ech_launch_line_print(job->line, &text);
+    ech_log_info("%s", text.at);
+    ech_text_free(&text);
+    for (;;) {
+        ech_job_end end;
+        set_environment(job, restarts.used, ech_clock_now() - began_at);
+        ech_status status = run_once(job, &end);
+        *code = end.code;
+        if (!ech_restarts_go_on(&restarts, &end, newest_checkpoint(job->checkpoints), &why)) {
+            if (why) ech_log_warn("not started again: %s", why);
+            return status;
+        }
+        announce(&restarts);
+        if (!pause_before(&restarts)) {
+            *code = ECH_EXIT_STOPPED;
+            return ECH_OK;
+        }
+    }
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * mpirun and mpiexec: their options, their traces in the environment.
+ */
+#include "app/job/launcher.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "comm/comm.h"
+#include "device/device.h"
+
+/* Seen where `rank` is set and `size`, if there is such a variable, holds at least `least`: Slurm
+ * gives the shell of `srun --pty bash` a step of one task too. Most telling first. */
+typedef struct trace {
+    const char *by, *rank, *size;
+    int64_t least;
+} trace;
+
+static const trace traces[] = {
+    {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", 1},
+    {"MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", 1},
+    {"Slurm's srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", 2},
+    {"a PMIx launcher", "PMIX_RANK", NULL, 0},
+};
+
+bool ech_launcher_seen(ech_launcher_lookup lookup, ech_launched *out)
+{
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
+        const trace *t = &traces[i];
+        const char *rank = lookup(t->rank), *size = t->size ? lookup(t->size) : NULL;
+        ech_launched seen = {.by = t->by};
+        if (!rank || !ech_text_to_int(rank, &seen.rank)) continue;
+        if (t->size && (!size || !ech_text_to_int(size, &seen.size))) continue;
+        if (seen.size < t->least) continue;
+        *out = seen;
+        return true;
+    }
+    return false;
+}
+
+static void set(ech_launch_line *line, ech_launcher_lookup lookup, const char *name)
+{
+    ech_text text = {0};
+    if (lookup(name)) return; /* the user knows better */
+    ech_text_append(&text, "%s=1", name);
+    ECH_PUSH(line->setting, text.at);
+}
+
+static void add(ech_launch_line *line, const char *word)
+{
+    ECH_PUSH(line->word, ech_strdup(word));
+}
+
+/* All cores for every rank, and more ranks than cores if the user wants that. */
+static void add_open_mpi(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
+{
+    if (launch->is_root) {
+        set(out, lookup, "OMPI_ALLOW_RUN_AS_ROOT");
+        set(out, lookup, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM");
+    }
+    set(out, lookup, "OMPI_MCA_rmaps_base_oversubscribe");
+    if (launch->ranks > launch->cores) set(out, lookup, "OMPI_MCA_mpi_yield_when_idle");
+    add(out, "--bind-to");
+    add(out, "none");
+}
+
+static void add_launcher(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
+{
+    char ranks[16];
+    snprintf(ranks, sizeof ranks, "%d", launch->ranks);
+    add(out, launch->launcher);
+    add(out, "-n");
+    add(out, ranks);
+    if (strncmp(launch->version, "Open MPI", strlen("Open MPI")) == 0)
+        add_open_mpi(launch, lookup, out);
+}
+
+void ech_launcher_line(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
+{
+    *out = (ech_launch_line){0};
+    if (launch->launcher) add_launcher(launch, lookup, out);
+    add(out, launch->program);
+    for (int i = 0; i < launch->n; i++) add(out, launch->words[i]);
+    ECH_PUSH(out->word, NULL);
+}
+
+/* In single quotes where a shell would read anything else into it. */
+static void append_quoted(const char *word, ech_text *out)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_./=:,+-@%";
+    if (*word && word[strspn(word, plain)] == '\0') {
+        ech_text_append(out, "%s", word);
+        return;
+    }
+    ech_text_append(out, "'");
+    for (const char *at = word; *at; at++)
+        if (*at == '\'')
+            ech_text_append(out, "'\\''");
+        else
+            ech_text_append_bytes(out, at, 1);
+    ech_text_append(out, "'");
+}
+
+void ech_launch_line_print(const ech_launch_line *line, ech_text *out)
+{
+    for (size_t i = 0; i < line->setting.n; i++) ech_text_append(out, "%s ", line->setting.at[i]);
+    for (size_t i = 0; i + 1 < line->word.n; i++) {
+        if (i > 0) ech_text_append(out, " ");
+        append_quoted(line->word.at[i], out);
+    }
+}
+
+void ech_launch_line_free(ech_launch_line *line)
+{
+    for (size_t i = 0; i < line->setting.n; i++) free(line->setting.at[i]);
+    for (size_t i = 0; i < line->word.n; i++) free(line->word.at[i]);
+    free(line->setting.at);
+    free(line->word.at);
+    *line = (ech_launch_line){0};
+}
+
+static const char *look_up(const char *name)
+{
+    return getenv(name);
+}
+
+void ech_launch_line_set(const ech_launch_line *line)
+{
+    for (size_t i = 0; i < line->setting.n; i++) {
+        char *name = ech_strdup(line->setting.at[i]), *value = strchr(name, '=');
+        *value++ = '\0';
+        setenv(name, value, 0);
+        free(name);
+    }
+}
+
+ech_status ech_launch_self(int ranks, bool by_launcher, char *const *words, int n,
+                           ech_launch_line *out)
+{
+    char program[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length < 0) ECH_FAIL(ECH_EIO, "/proc/self/exe: cannot be read: %s", strerror(errno));
+    program[length] = '\0';
+    const ech_comm_backend *mpi = ech_comm_find("mpi");
+    ech_launch launch = {.version = ech_comm_version(mpi),
+                         .launcher = by_launcher ? ech_comm_launcher(mpi) : NULL,
+                         .program = program,
+                         .ranks = ranks,
+                         .cores = ech_device_find("cpu")->cores(),
+                         .is_root = geteuid() == 0,
+                         .words = words,
+                         .n = n};
+    ech_launcher_line(&launch, look_up, out);
+    return ECH_OK;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One child, and the signals between it and the world.
+ */
+#include "app/job/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "app/job/descendant.h"
+#include "base/log.h"
+
+enum { NOT_STARTED = 127, AGAIN_MS = 50 };
+
+/* What is waited for. What this process was told to ignore (nohup, a shell's &) stays ignored. */
+static void choose_signals(sigset_t *out)
+{
+    static const int signals[] = {SIGCHLD, SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGALRM};
+    sigemptyset(out);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        struct sigaction now;
+        sigaction(signals[i], NULL, &now);
+        if (signals[i] == SIGCHLD || now.sa_handler != SIG_IGN) sigaddset(out, signals[i]);
+    }
+}
+
+/* In the child. A group of its own: the terminal's Ctrl-C goes to the parent alone. No signal that
+ * this process waits for is blocked there. */
+static void become(char *const *words, pid_t parent, const sigset_t *signals)
+{
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(NOT_STARTED);
+    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+    sigprocmask(SIG_UNBLOCK, signals, NULL);
+    execvp(words[0], words);
+    ech_fail_at(
+        __FILE__, __LINE__, ECH_EIO,
+        "%s: cannot be started: %s; install this MPI's launcher, or use parallel.comm=local",
+        words[0], strerror(errno));
+    _exit(NOT_STARTED);
+}
+
+/* The child, how it ends, and what it has still to be told. */
+typedef struct care {
+    const ech_child *child;
+    pid_t process;
+    bool owes[NSIG]; /* signals for a rank, of which none has come so far yet that it awaits them */
+    bool by_hand;    /* Ctrl-C was typed */
+    ech_ending *ending;
+} care;
+
+/* Sooner, a rank would die of them. */
+static void pay_debts(care *c)
+{
+    const struct itimerval soon = {.it_value = {.tv_usec = AGAIN_MS * 1000}};
+    bool owes = false;
+    for (int s = 1; s < NSIG; s++) {
+        if (!c->owes[s]) continue;
+        pid_t rank = c->process;
+        if (c->child->is_launcher)
+            rank = ech_descendant_find(c->process, s);
+        else if (!ech_descendant_awaits(rank, s))
+            rank = 0;
+        c->owes[s] = rank == 0 || kill(rank, s) != 0;
+        owes |= c->owes[s];
+    }
+    if (owes) setitimer(ITIMER_REAL, &soon, NULL);
+}
+
+/* One that is left would end this process when it is no longer blocked. */
+static void forget_alarm(void)
+{
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+    while (sigtimedwait(&alarm, NULL, &(struct timespec){0}) > 0) continue;
+}
+
+static void hand_on(care *c, int signal)
+{
+    c->owes[signal] = true;
+    pay_debts(c);
+}
+
+/* Schedulers repeat themselves; who types Ctrl-C twice wants an end (train.c has the same rule). */
+static void stop(care *c, int signal)
+{
+    int *stops = &c->ending->stops;
+    bool again = signal == SIGINT && c->by_hand;
+    c->by_hand |= signal == SIGINT;
+    if (c->child->stop_signal && !again) {
+        if (*stops == 0)
+            ech_log_info("stopping; Ctrl-C %s to stop without saving",
+                         signal == SIGINT ? "once more" : "twice");
+        hand_on(c, c->child->stop_signal);
+        if (*stops == 0) *stops = 1;
+        return;
+    }
+    if (*stops == 0) *stops = 1; /* nothing asks for a save */
+    ech_log_info("stopping now");
+    kill(c->process, c->child->is_launcher && *stops == 1 ? SIGTERM : SIGKILL);
+    (*stops)++;
+}
+
+/* The next signal; 0: the child hangs. */
+static int next_signal(int fd, ech_witness *witness)
+{
+    for (;;) {
+        struct signalfd_siginfo got;
+        if (!ech_witness_wait(witness, fd)) return 0;
+        if (read(fd, &got, sizeof got) == (ssize_t)sizeof got) return (int)got.ssi_signo;
+    }
+}
+
+static bool has_ended(const care *c)
+{
+    int status;
+    ech_ending *ending = c->ending;
+    if (waitpid(c->process, &status, WNOHANG) != c->process) return false;
+    ending->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    ending->code = ending->signal ? 128 + ending->signal : WEXITSTATUS(status);
+    return true;
+}
+
+/* Until the child has ended. */
+static void watch(care *c, int fd, ech_witness *witness)
+{
+    for (;;) {
+        int got = next_signal(fd, witness);
+        if (got == SIGCHLD) {
+            if (has_ended(c)) return;
+        } else if (got == SIGALRM) {
+            pay_debts(c);
+        } else if (got == SIGUSR1 || got == SIGUSR2) {
+            if (got == SIGUSR2) c->ending->asked = true;
+            hand_on(c, got);
+        } else if (got == 0) {
+            kill(c->process, SIGKILL);
+        } else {
+            c->ending->asked = true;
+            stop(c, got);
+        }
+    }
+}
+
+ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_ending *ending)
+{
+    sigset_t signals, before;
+    pid_t parent = getpid();
+    const char *program = child->words[0];
+    care c = {.child = child, .ending = ending};
+    *ending = (ech_ending){.is_launcher = child->is_launcher};
+    /* That a launcher is stopped or goes on is nobody's end. */
+    sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP}, NULL);
+    choose_signals(&signals);
+    fflush(NULL);
+    int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "the system shows no signals: %s", strerror(errno));
+    sigprocmask(SIG_BLOCK, &signals, &before);
+    c.process = fork();
+    if (c.process == 0) become(child->words, parent, &signals);
+    if (c.process < 0) {
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        close(fd);
+        ECH_FAIL(ECH_EIO, "the system starts no further process for %s: %s", program,
+                 strerror(errno));
+    }
+    if (witness && child->is_launcher) ech_witness_follow(witness, c.process);
+    watch(&c, fd, witness);
+    forget_alarm();
+    close(fd);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return ECH_OK;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the process that started a launcher sees of the ranks on its machine: their board, which it
+ * made for them and still has when they are dead, and their processes, so that it knows who died
+ * first and that nobody is left.
+ */
+#ifndef ECH_APP_JOB_WITNESS_H
+#define ECH_APP_JOB_WITNESS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+
+typedef struct ech_witness ech_witness;
+
+/* How a child, a launcher or the process of all ranks, has ended. */
+typedef struct ech_ending {
+    bool is_launcher;
+    int code;   /* its exit code; 128 + signal if a signal ended it */
+    int signal; /* that ended the child itself; 0: none */
+    int stops;  /* how often this process was told to stop */
+    bool asked; /* it was, or was to hand on that the ranks are to stop */
+} ech_ending;
+
+/* Makes a board for at most `ranks` ranks and puts its path into the environment. Errors: ECH_EIO. */
+ech_status ech_witness_create(int ranks, ech_witness **out);
+void ech_witness_destroy(ech_witness *witness); /* removes the file; accepts NULL */
+
+/* The launcher that was started: its ranks are watched before they come to the board. */
+void ech_witness_follow(ech_witness *witness, pid_t launcher);
+
+/* Waits until `fd` can be read and watches the ranks meanwhile: true. When the launcher has not
+ * ended the job some seconds after a rank's death, the ranks are killed, and a little later this
+ * returns false, once: the launcher itself hangs. NULL: only waits. */
+bool ech_witness_wait(ech_witness *witness, int fd);
+
+/* After the launcher's end. If ranks have ended without a word: all positions, then the likely
+ * culprit as an error, ECH_ECOMM. Nothing to say (ECH_OK) where the job ended well, where a rank has
+ * told why itself, and where the user wanted an end at once. */
+ech_status ech_witness_report(ech_witness *witness, const ech_ending *ending);
+
+/* Training steps that the job has done. */
+int ech_witness_progress(const ech_witness *witness);
+
+#endif

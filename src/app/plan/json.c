@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A plan for programs.
+ */
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "app/plan/report.h"
+
+enum { VERSION = 1 };
+
+static json_t *model_json(const ech_plan_report *report)
+{
+    const ech_model *model = report->design->model;
+    json_t *blocks = json_array();
+    for (int b = 0; b < (int)model->block.n; b++)
+        json_array_append_new(
+            blocks, json_pack("{s:s, s:I}", "name", model->block.at[b]->name, "parameters",
+                              (json_int_t)ech_plan_block_elements(report->alike.at[0].plan, b)));
+    return json_pack("{s:s, s:I, s:s, s:f, s:o}", "architecture", model->family->name, "parameters",
+                     (json_int_t)ech_model_params(model), "compute",
+                     report->design->config->precision.compute, "flops_per_step",
+                     ech_plan_step_flops(report->design), "blocks", blocks);
+}
+
+/* How many ranks there are along each axis. */
+static json_t *grid_json(const ech_design *design)
+{
+    const ech_layout *layout = design->layout;
+    const ech_ways *ways = &design->model->ways;
+    json_t *replicas = json_array();
+    for (int s = 0; s < layout->stages; s++)
+        json_array_append_new(replicas, json_integer(layout->replicas[s]));
+    return json_pack("{s:i, s:i, s:o, s:i, s:s, s:i, s:s, s:i}", "stages", layout->stages, "chunks",
+                     layout->chunks, "replicas", replicas, "context", layout->context,
+                     "context_method", design->config->parallel.context_method, "tensor",
+                     layout->tensor, "sequence", design->config->parallel.sequence,
+                     "sequence_chunks", ways->pieces > 1 ? ways->pieces : 1);
+}
+
+static json_t *batch_json(const ech_design *design)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "global_batch_size",
+                     (json_int_t)design->config->training.global_batch_size, "micro_batch_size",
+                     (json_int_t)design->layout->micro_batch, "micro_batches",
+                     (json_int_t)design->layout->micro_batches, "sequence_length",
+                     (json_int_t)design->config->data.sequence_length);
+}
+
+/* [[first, end], ...]: one pair a chunk, `end` not included. */
+static json_t *blocks_json(const ech_layout *layout, int rank)
+{
+    json_t *blocks = json_array();
+    for (int chunk = 0; chunk < layout->chunks; chunk++) {
+        int first, end;
+        ech_layout_blocks(layout, rank, chunk, &first, &end);
+        json_array_append_new(blocks, json_pack("[i, i]", first, end));
+    }
+    return blocks;
+}
+
+/* Which rank is where; "plan" is an index of "plans". */
+static json_t *ranks_json(const ech_plan_report *report)
+{
+    const ech_layout *layout = report->design->layout;
+    json_t *ranks = json_array();
+    for (int rank = 0; rank < layout->world; rank++) {
+        const ech_place *place = &layout->place[rank];
+        json_array_append_new(ranks, json_pack("{s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:i}", "rank",
+                                               rank, "stage", place->stage, "data", place->data,
+                                               "context", place->context, "tensor", place->tensor,
+                                               "blocks", blocks_json(layout, rank), "micro_batches",
+                                               ech_layout_micro_batches(layout, rank), "plan",
+                                               report->class_of[rank]));
+    }
+    return ranks;
+}
+
+static json_t *buckets_json(const ech_plan *plan)
+{
+    json_t *buckets = json_array();
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        json_t *names = json_array();
+        for (int i = 0; i < bucket->params; i++) {
+            int param = plan->bucket_param.at[bucket->first_param + i];
+            json_array_append_new(names, json_string(plan->model->param.at[param].name));
+        }
+        json_array_append_new(
+            buckets,
+            json_pack("{s:I, s:I, s:s, s:o}", "elements", (json_int_t)bucket->elements, "bytes",
+                      (json_int_t)(bucket->elements * (int64_t)ech_dtype_bytes(plan->real)),
+                      "group", ech_group_kind_name(bucket->group), "parameters", names));
+    }
+    return buckets;
+}
+
+static json_t *memory_json(const ech_plan *plan)
+{
+    int64_t peak[ECH_MEMORY_KINDS];
+    json_t *kinds = json_object();
+    ech_plan_peaks(plan, peak);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        json_object_set_new(kinds, ech_memory_name((ech_memory_kind)kind),
+                            json_integer(peak[kind]));
+    return json_pack("{s:o, s:I, s:I, s:I}", "peak_bytes", kinds, "persistent_bytes",
+                     (json_int_t)plan->persistent_bytes, "arena_bytes",
+                     (json_int_t)plan->arena_bytes, "lower_bound_bytes",
+                     (json_int_t)ech_plan_lower_bound(plan));
+}
+
+static json_t *steps_json(const ech_list *list)
+{
+    json_t *steps = json_array();
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        ech_text text = {0};
+        json_t *after = json_array();
+        ech_step_print(step, &text);
+        for (int i = 0; i < step->afters; i++)
+            json_array_append_new(after, json_integer(list->after.at[step->first_after + i]));
+        json_array_append_new(steps, json_pack("{s:s, s:s, s:o}", "lane", ech_lane_name(step->lane),
+                                               "step", text.at, "after", after));
+        ech_text_free(&text);
+    }
+    return steps;
+}
+
+static json_t *bar_json(const ech_bar *bar)
+{
+    return json_pack("{s:i, s:s, s:i, s:i, s:f, s:f}", "rank", bar->rank, "kind",
+                     ech_bar_kind_text(bar->kind), "chunk", bar->chunk, "micro", bar->micro,
+                     "begin", bar->begin, "end", bar->end);
+}
+
+/* The train list in virtual time. */
+static json_t *simulation_json(const ech_plan_report *report)
+{
+    const ech_simulation *simulation = &report->simulation;
+    int turns = report->design->schedule->turns;
+    json_t *links = json_array(), *flight = json_array(), *busy = json_array();
+    json_t *bars = json_array();
+    for (size_t i = 0; i < simulation->link.n; i++) {
+        const ech_link_use *link = &simulation->link.at[i];
+        json_array_append_new(links, json_pack("{s:i, s:i, s:I, s:I}", "from", link->from, "to",
+                                               link->to, "messages", (json_int_t)link->messages,
+                                               "bytes", (json_int_t)link->bytes));
+    }
+    for (int rank = 0; rank < simulation->ranks; rank++) {
+        json_array_append_new(flight, json_integer(simulation->in_flight[rank]));
+        json_array_append_new(busy, json_real(simulation->busy[rank]));
+    }
+    for (size_t i = 0; i < report->timeline.bar.n; i++)
+        json_array_append_new(bars, bar_json(&report->timeline.bar.at[i]));
+    const ech_timeline *timeline = &report->timeline;
+    double collectives = timeline->collective / timeline->ranks;
+    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "unit",
+                     simulation->seconds ? "seconds" : "block forwards", "turns", turns,
+                     "step_time", simulation->end / turns, "bubble", simulation->bubble,
+                     "collective_time", collectives / turns, "collective_wait",
+                     timeline->waits * timeline->end / turns, "busy", busy, "in_flight", flight,
+                     "links", links, "timeline", bars);
+}
+
+/* By axis. Collectives that it has none of are left out. */
+static json_t *traffic_json(const ech_traffic traffic[ECH_TRAFFIC_AXES])
+{
+    json_t *axes = json_object();
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
+        const ech_traffic *t = &traffic[axis];
+        json_t *calls = json_object(), *groups = json_object();
+        for (int kind = ECH_COLLECTIVE_NONE + 1; kind < ECH_COLLECTIVES; kind++)
+            if (t->calls[kind])
+                json_object_set_new(calls, ech_collective_name((ech_collective)kind),
+                                    json_integer(t->calls[kind]));
+        for (int group = 0; group < ECH_GROUPS; group++)
+            if (t->groups[group])
+                json_object_set_new(groups, ech_group_kind_name((ech_group_kind)group),
+                                    json_integer(t->groups[group]));
+        json_object_set_new(axes, ech_traffic_axis_name((ech_traffic_axis)axis),
+                            json_pack("{s:I, s:o, s:o, s:o}", "bytes", (json_int_t)t->bytes,
+                                      "messages",
+                                      t->messages < 0 ? json_null() : json_integer(t->messages),
+                                      "collectives", calls, "groups", groups));
+    }
+    return axes;
+}
+
+static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *alike)
+{
+    const ech_plan *plan = alike->plan;
+    const ech_list *train = &plan->list[ECH_LIST_TRAIN];
+    ech_text row = {0};
+    ech_list_print_row(train, &row);
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    int64_t sent = 0;
+    ech_plan_step_traffic(plan, traffic);
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) sent += traffic[axis].bytes;
+    json_t *out = json_pack(
+        "{s:i, s:i, s:s, s:o, s:i, s:I, s:I, s:I, s:o}", "rank", plan->rank, "ranks", alike->ranks,
+        "schedule", row.n ? row.at : "", "buckets", buckets_json(plan), "weight_versions",
+        plan->versions, "sent_bytes_per_step", (json_int_t)sent, "stage_bytes_per_step",
+        (json_int_t)traffic[ECH_TRAFFIC_PIPELINE].bytes, "stage_messages_per_step",
+        (json_int_t)traffic[ECH_TRAFFIC_PIPELINE].messages, "traffic", traffic_json(traffic));
+    ech_text_free(&row);
+    if (alike->full) json_object_set_new(out, "memory", memory_json(plan));
+    if (report->options.steps) json_object_set_new(out, "train", steps_json(train));
+    return out;
+}
+
+static json_t *plans_json(const ech_plan_report *report)
+{
+    json_t *plans = json_array();
+    for (size_t c = 0; c < report->alike.n; c++)
+        json_array_append_new(plans, plan_json(report, &report->alike.at[c]));
+    return plans;
+}
+
+static json_t *calendar_json(const ech_config *config)
+{
+    ech_calendar calendar = ech_calendar_of(config);
+    return json_pack("{s:I, s:b, s:I, s:I, s:I}", "steps", (json_int_t)calendar.steps, "validates",
+                     calendar.validates, "validate_every", (json_int_t)calendar.validate_every,
+                     "check_every", (json_int_t)calendar.check_every, "save_every",
+                     (json_int_t)calendar.save_every);
+}
+
+ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
+{
+    const ech_config *config = report->design->config;
+    json_t *all = json_pack(
+        "{s:i, s:s, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:b}", "version",
+        VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
+        batch_json(report->design), "grid", grid_json(report->design), "world",
+        report->design->world, "threads", (json_int_t)config->parallel.threads, "comm",
+        config->parallel.comm, "schedule", config->parallel.schedule, "reduction",
+        config->parallel.reduction, "device_limit_bytes", (json_int_t)config->memory.device_limit,
+        "ranks", ranks_json(report), "plans", plans_json(report), "calendar", calendar_json(config),
+        "checked", report->checked);
+    if (all && report->checked) {
+        json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
+        json_object_set_new(all, "simulation", simulation_json(report));
+    }
+    char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
+    json_decref(all);
+    if (!text) ECH_FAIL(ECH_EINTERNAL, "the plan cannot be written as JSON: a name is not UTF-8");
+    ech_text_append(out, "%s\n", text);
+    free(text);
+    return ECH_OK;
+}

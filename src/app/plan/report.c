@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plans behind a report.
+ */
+#include "app/plan/report.h"
+
+#include <stdlib.h>
+
+#include "app/plan/axes_text.h"
+
+static bool are_alike(const ech_layout *layout, int a, int b)
+{
+    return layout->place[a].role == layout->place[b].role &&
+           layout->place[a].stage == layout->place[b].stage &&
+           ech_layout_micro_batches(layout, a) == ech_layout_micro_batches(layout, b);
+}
+
+/* The class of a rank, or the number of classes if it begins one. Like ranks are neighbours, but for
+ * the micro-batch that some replicas have more. */
+static int find_class(const ech_plan_report *report, int rank)
+{
+    for (int c = (int)report->alike.n - 1; c >= 0; c--) {
+        int other = report->alike.at[c].plan->rank;
+        if (are_alike(report->design->layout, other, rank)) return c;
+        if (report->design->layout->place[other].stage != report->design->layout->place[rank].stage)
+            break;
+    }
+    return (int)report->alike.n;
+}
+
+/* Whether all ranks can be looked at together. */
+static bool is_small(const ech_design *design)
+{
+    const ech_layout *layout = design->layout;
+    if (layout->world > ECH_PLAN_CHECKED_RANKS) return false;
+    double runs = (double)layout->micro_batches * (double)design->model->block.n *
+                  (double)design->schedule->turns;
+    return runs <= ECH_PLAN_CHECKED_RUNS;
+}
+
+static ech_status add_rank(ech_plan_report *report, int rank)
+{
+    int c = find_class(report, rank);
+    bool begins = c == (int)report->alike.n;
+    bool full =
+        report->design->world <= ECH_PLAN_FULL_RANKS || (begins && c < ECH_PLAN_FULL_CLASSES);
+    if (begins || is_small(report->design)) {
+        ech_plan *plan;
+        ECH_TRY(full ? ech_design_plan(report->design, rank, false, &plan)
+                     : ech_design_outline(report->design, rank, &plan));
+        ECH_PUSH(report->plan, plan);
+        if (begins) ECH_PUSH(report->alike, (ech_plan_class){.plan = plan, .full = full});
+    }
+    report->alike.at[c].ranks++;
+    report->class_of[rank] = c;
+    return ECH_OK;
+}
+
+static ech_status check_all(ech_plan_report *report)
+{
+    const ech_plan *const *plans = (const ech_plan *const *)report->plan.at;
+    int n = (int)report->plan.n;
+    if (n < report->design->world) return ECH_OK;
+    ECH_TRY(ech_plans_check(plans, n, ECH_LIST_TRAIN));
+    for (int list = 0; list < ECH_LIST_KINDS && n <= ECH_PLAN_FULL_RANKS; list++)
+        if (list != ECH_LIST_TRAIN) ECH_TRY(ech_plans_check(plans, n, (ech_list_kind)list));
+    ech_costs costs = {.seconds = report->design->profile != NULL,
+                       .profile = report->design->profile};
+    ECH_TRY(ech_simulate(plans, n, ECH_LIST_TRAIN, &costs, &report->simulation));
+    ech_simulation_timeline(&report->simulation, plans, ECH_LIST_TRAIN, &report->timeline);
+    ech_timeline_finish(&report->timeline);
+    report->checked = true;
+    return ECH_OK;
+}
+
+ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
+                                  ech_plan_report *out)
+{
+    ech_plan_report report = {.design = design, .options = *options};
+    ech_status status = ECH_OK;
+    report.class_of = ech_calloc((size_t)design->world, sizeof *report.class_of);
+    for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
+        status = add_rank(&report, rank);
+    if (status == ECH_OK) status = check_all(&report);
+    if (status == ECH_OK)
+        *out = report;
+    else
+        ech_plan_report_destroy(&report);
+    return status;
+}
+
+void ech_plan_report_destroy(ech_plan_report *report)
+{
+    if (report->checked) ech_simulation_free(&report->simulation);
+    ech_timeline_free(&report->timeline);
+    for (size_t i = 0; i < report->plan.n; i++) ech_plan_destroy(report->plan.at[i]);
+    free(report->plan.at);
+    free(report->alike.at);
+    free(report->class_of);
+    *report = (ech_plan_report){0};
+}
+
+ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out)
+{
+    const ech_config *config = report->design->config;
+    const ech_layout *layout = report->design->layout;
+    ech_text title = {0}, axes = {0};
+    if (!report->checked)
+        return ech_config_complain(config, "parallel.pipeline",
+                                   "%d ranks of %lld micro-batches are too many to simulate; draw "
+                                   "a smaller grid of the same shape",
+                                   layout->world, (long long)layout->micro_batches);
+    ech_text_append(&title, "%s, %s: ", report->design->model->family->name,
+                    config->parallel.schedule);
+    ech_print_axes(report->design, &axes);
+    if (layout->world == 1) ech_text_append(&title, "one rank%s", axes.n ? ", " : "");
+    if (axes.n) ech_text_append(&title, "%s", axes.at);
+    ech_text_free(&axes);
+    ech_text_append(&title, ", %lld micro-batch%s a step", (long long)layout->micro_batches,
+                    layout->micro_batches == 1 ? "" : "es");
+    if (report->design->schedule->turns > 1)
+        ech_text_append(&title, ", %d steps", report->design->schedule->turns);
+    ech_timeline_svg(&report->timeline, title.at, out);
+    ech_text_free(&title);
+    return ECH_OK;
+}
+
+int64_t ech_plan_block_elements(const ech_plan *plan, int block)
+{
+    int64_t elements = 0;
+    for (size_t i = 0; i < plan->model->param.n; i++)
+        if (plan->model->param.at[i].block == block)
+            elements += ech_shape_whole(&plan->model->param.at[i].shape);
+    return elements;
+}
+
+int64_t ech_plan_lower_bound(const ech_plan *plan)
+{
+    int64_t most = 0;
+    for (int list = 0; list < ECH_LIST_KINDS; list++)
+        if (plan->list[list].lower_bound > most) most = plan->list[list].lower_bound;
+    return plan->persistent_bytes + most;
+}
+
+double ech_plan_step_flops(const ech_design *design)
+{
+    int64_t T = design->config->data.sequence_length;
+    return ech_model_flops(design->model, design->config->training.global_batch_size * T, T);
+}

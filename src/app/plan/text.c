@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A plan for people: one page.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "app/count.h"
+#include "app/plan/axes_text.h"
+#include "app/plan/report.h"
+
+enum {
+    MOST_ROWS = 8,
+    MOST_MICRO_BATCHES = 8,
+    MOST_COLUMNS = 100,
+    MOST_GRID_ROWS = 16,
+    FIRST_COLUMN = 12
+};
+
+static const char *plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* ---- model ---- */
+
+/* Blocks one behind the other with as many parameters make one row. */
+static void print_blocks(const ech_plan *plan, ech_text *out)
+{
+    const ech_model *model = plan->model;
+    int blocks = (int)model->block.n;
+    for (int first = 0, end; first < blocks; first = end) {
+        char count[ECH_COUNT_BYTES];
+        ech_text name = {0};
+        int64_t elements = ech_plan_block_elements(plan, first);
+        for (end = first + 1; end < blocks && ech_plan_block_elements(plan, end) == elements;)
+            end++;
+        ech_text_append(&name, "%s", model->block.at[first]->name);
+        if (end - first > 1) ech_text_append(&name, " .. %s", model->block.at[end - 1]->name);
+        ech_text_append(out, "%*s%-44s %4d x %16s\n", FIRST_COLUMN, "", name.at, end - first,
+                        ech_count_text(elements, count));
+        ech_text_free(&name);
+    }
+}
+
+static void print_model(const ech_plan_report *report, ech_text *out)
+{
+    const ech_design *design = report->design;
+    char params[ECH_COUNT_BYTES], flops[ECH_COUNT_BYTES];
+    ech_text_append(out, "model       %s: %s parameters in %zu blocks, %s; %s a step\n",
+                    design->model->family->name,
+                    ech_count_text(ech_model_params(design->model), params), design->model->block.n,
+                    design->config->precision.compute,
+                    ech_count_scaled(ech_plan_step_flops(design), "FLOP", flops));
+    print_blocks(report->alike.at[0].plan, out);
+}
+
+/* ---- layout ---- */
+
+/* "0 .. 3", or "0 .. 1, 8 .. 9" of several chunks. */
+static void print_blocks_of(const ech_layout *layout, int rank, ech_text *out)
+{
+    for (int chunk = 0; chunk < layout->chunks; chunk++) {
+        int first, end;
+        ech_layout_blocks(layout, rank, chunk, &first, &end);
+        ech_text_append(out, chunk ? ", %d" : "%d", first);
+        if (end - 1 > first) ech_text_append(out, " .. %d", end - 1);
+    }
+}
+
+/* "3", or "4 .. 7". */
+static void print_range(int first, int count, int width, ech_text *out)
+{
+    char text[32];
+    snprintf(text, sizeof text, count > 1 ? "%d .. %d" : "%d", first, first + count - 1);
+    ech_text_append(out, "%*s", width, text);
+}
+
+static int rank_width(const ech_layout *layout)
+{
+    return layout->tensor > 1 ? 12 : 4;
+}
+
+/* Axes along which there is one rank have no column. */
+static void print_columns(const ech_layout *layout, ech_text *out)
+{
+    ech_text_append(out, "%*s%*s  stage  data", FIRST_COLUMN, "", rank_width(layout), "rank");
+    if (layout->context > 1) ech_text_append(out, "  context");
+    if (layout->tensor > 1) ech_text_append(out, "    tensor");
+    ech_text_append(out, "  %-*s  micro-batches\n", layout->chunks > 1 ? 20 : 10, "blocks");
+}
+
+/* Tensor ranks of one place, which are neighbours, do the same: the first stands for all. */
+static void print_place(const ech_layout *layout, int rank, ech_text *out)
+{
+    const ech_place *place = &layout->place[rank];
+    int micro_batches = ech_layout_micro_batches(layout, rank);
+    ech_text blocks = {0};
+    print_blocks_of(layout, rank, &blocks);
+    ech_text_append(out, "%*s", FIRST_COLUMN, "");
+    print_range(rank, layout->tensor, rank_width(layout), out);
+    ech_text_append(out, "  %5d  %4d", place->stage, place->data);
+    if (layout->context > 1) ech_text_append(out, "  %7d", place->context);
+    if (layout->tensor > 1) print_range(0, layout->tensor, 10, out);
+    ech_text_append(out, "  %-*s ", layout->chunks > 1 ? 20 : 10, blocks.at);
+    ech_text_free(&blocks);
+    for (int k = 0; k < micro_batches && k < MOST_MICRO_BATCHES; k++)
+        ech_text_append(out, " %" PRId64, ech_layout_global_micro(layout, rank, k));
+    if (micro_batches > MOST_MICRO_BATCHES) ech_text_append(out, " ...");
+    ech_text_append(out, "\n");
+}
+
+static void print_layout(const ech_plan_report *report, ech_text *out)
+{
+    const ech_layout *layout = report->design->layout;
+    const ech_config *config = report->design->config;
+    int rows = layout->world / layout->tensor, shown = rows <= MOST_ROWS ? rows : MOST_ROWS - 1;
+    ech_text axes = {0};
+    ech_text_append(out,
+                    "batch       %" PRId64 " samples of %" PRId64 " tokens a step = %" PRId64
+                    " micro-batch%s of %" PRId64,
+                    config->training.global_batch_size, config->data.sequence_length,
+                    layout->micro_batches, layout->micro_batches == 1 ? "" : "es",
+                    layout->micro_batch);
+    if (report->design->model->ways.pieces > 1)
+        ech_text_append(out, ", each in %d pieces of its sequences",
+                        report->design->model->ways.pieces);
+    ech_text_append(out, "\nlayout      %d rank%s of %" PRId64 " thread%s, on %s", layout->world,
+                    plural(layout->world), config->parallel.threads,
+                    plural(config->parallel.threads), config->parallel.comm);
+    ech_print_axes(report->design, &axes);
+    if (axes.n) ech_text_append(out, ": %s", axes.at);
+    ech_text_append(out, "\n");
+    ech_text_free(&axes);
+    print_columns(layout, out);
+    for (int row = 0; row < shown; row++) print_place(layout, row * layout->tensor, out);
+    if (shown < rows)
+        ech_text_append(out, "%*s... and %d more, to rank %d\n", FIRST_COLUMN, "",
+                        layout->world - shown * layout->tensor, layout->world - 1);
+}
+
+/* ---- schedule ---- */
+
+/* The row, cut between two of its words. */
+static void print_row(const ech_list *list, ech_text *out)
+{
+    ech_text row = {0};
+    ech_list_print_row(list, &row);
+    size_t n = row.n;
+    if (n > MOST_COLUMNS)
+        for (n = MOST_COLUMNS; n > 0 && row.at[n] != ' ';) n--;
+    ech_text_append(out, "%.*s%s", (int)n, row.n ? row.at : "", n < row.n ? " ..." : "");
+    ech_text_free(&row);
+}
+
+/* Without a pipeline time says nothing that the order does not. */
+static void print_rows(const ech_plan_report *report, ech_text *out)
+{
+    for (size_t c = 0; c < report->alike.n && c < MOST_ROWS; c++) {
+        const ech_plan_class *alike = &report->alike.at[c];
+        ech_text_append(out, "%*srank %d: ", FIRST_COLUMN, "", alike->plan->rank);
+        print_row(&alike->plan->list[ECH_LIST_TRAIN], out);
+        ech_text_append(out, "\n");
+        if (alike->ranks > 1)
+            ech_text_append(out, "%*s%d more rank%s like it\n", FIRST_COLUMN, "", alike->ranks - 1,
+                            plural(alike->ranks - 1));
+    }
+}
+
+static void print_grid(const ech_plan_report *report, ech_text *out)
+{
+    ech_text grid = {0};
+    ech_timeline_text(&report->timeline, MOST_COLUMNS, MOST_GRID_ROWS, &grid);
+    for (const char *at = grid.at, *end; at && *at; at = *end ? end + 1 : end) {
+        for (end = at; *end && *end != '\n';) end++;
+        ech_text_append(out, "%*s%.*s\n", FIRST_COLUMN, "", (int)(end - at), at);
+    }
+    ech_text_free(&grid);
+}
+
+static void print_schedule(const ech_plan_report *report, ech_text *out)
+{
+    const ech_config *config = report->design->config;
+    const ech_layout *layout = report->design->layout;
+    int turns = report->design->schedule->turns;
+    ech_text_append(out, "schedule    %s", config->parallel.schedule);
+    if (layout->stages > 1) ech_text_append(out, ", %d stages", layout->stages);
+    if (layout->chunks > 1) ech_text_append(out, " of %d chunks", layout->chunks);
+    if (turns > 1) ech_text_append(out, ", drained every %d steps", turns);
+    ech_text_append(out, "\n");
+    if (layout->stages > 1 && report->checked)
+        print_grid(report, out);
+    else
+        print_rows(report, out);
+}
+
+/* ---- simulation ---- */
+
+static void print_links(const ech_simulation *simulation, ech_text *out)
+{
+    char bytes[32];
+    for (size_t i = 0; i < simulation->link.n; i++) {
+        const ech_link_use *link = &simulation->link.at[i];
+        if (i == MOST_ROWS - 1 && simulation->link.n > MOST_ROWS) {
+            ech_text_append(out, "%*s... and %zu more links\n", FIRST_COLUMN, "",
+                            simulation->link.n - i);
+            return;
+        }
+        ech_text_append(out, "%*srank %d to %d: %" PRId64 " messages, %s\n", FIRST_COLUMN, "",
+                        link->from, link->to, link->messages,
+                        ech_text_from_bytes(link->bytes, bytes, sizeof bytes));
+    }
+}
+
+/* Of each stage the rank that has most. */
+static void print_in_flight(const ech_plan_report *report, ech_text *out)
+{
+    const ech_layout *layout = report->design->layout;
+    ech_text_append(out, "%*sin flight at most:", FIRST_COLUMN, "");
+    for (int s = 0; s < layout->stages && s < MOST_GRID_ROWS; s++) {
+        int most = 0;
+        for (int rank = layout->first_rank[s]; rank < layout->first_rank[s + 1]; rank++)
+            if (report->simulation.in_flight[rank] > most)
+                most = report->simulation.in_flight[rank];
+        ech_text_append(out, " %d", most);
+    }
+    ech_text_append(out, "%s %smicro-batches%s%s\n", layout->stages > MOST_GRID_ROWS ? " ..." : "",
+                    report->design->model->ways.pieces > 1 ? "pieces of " : "",
+                    layout->chunks > 1 ? " of a chunk" : "",
+                    layout->stages > 1 ? ", stage by stage" : "");
+}
+
+static void print_collectives(const ech_plan_report *report, ech_text *out)
+{
+    ech_text words = {0};
+    ech_timeline_collectives(&report->timeline, report->design->schedule->turns, &words);
+    if (words.n) ech_text_append(out, "%*scollectives: %s\n", FIRST_COLUMN, "", words.at);
+    ech_text_free(&words);
+}
+
+static void print_simulation(const ech_plan_report *report, ech_text *out)
+{
+    const ech_simulation *simulation = &report->simulation;
+    int turns = report->design->schedule->turns;
+    if (!report->checked) {
+        ech_text_append(out, "simulation  too many ranks and micro-batches\n");
+        return;
+    }
+    ech_text_append(out, "simulation  ");
+    ech_timeline_time(&report->timeline, simulation->end / turns, out);
+    ech_text_append(out, " a step, bubble %.1f %% of the total%s\n", 100 * simulation->bubble,
+                    simulation->seconds ? ""
+                                        : "; without a profile (parallel.profile) blocks cost the "
+                                          "same and messages nothing");
+    print_collectives(report, out);
+    print_in_flight(report, out);
+    print_links(simulation, out);
+}
+
+/* ---- calendar ---- */
+
+static void print_every(const char *what, int64_t every, bool after_last, ech_text *out)
+{
+    if (every > 0)
+        ech_text_append(out, "; %s every %" PRId64 "%s", what, every,
+                        after_last ? " and last" : "");
+    else if (after_last)
+        ech_text_append(out, "; %s after the last", what);
+}
+
+static void print_calendar(const ech_plan_report *report, ech_text *out)
+{
+    ech_calendar calendar = ech_calendar_of(report->design->config);
+    ech_text_append(out, "calendar    %" PRId64 " step%s", calendar.steps, plural(calendar.steps));
+    if (calendar.validates) print_every("validate", calendar.validate_every, true, out);
+    print_every("compare ranks", calendar.check_every, true, out);
+    print_every("save", calendar.save_every, true, out);
+    ech_text_append(out, "\n");
+}
+
+static void print_steps(const ech_plan_report *report, ech_text *out)
+{
+    for (size_t c = 0; c < report->alike.n && c < MOST_ROWS; c++) {
+        const ech_plan *plan = report->alike.at[c].plan;
+        ech_text_append(out,
+                        "steps       of the list train, rank %d: number, lane, step, what it comes "
+                        "after\n",
+                        plan->rank);
+        ech_list_print(&plan->list[ECH_LIST_TRAIN], out);
+    }
+}
+
+void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
+{
+    print_model(report, out);
+    print_layout(report, out);
+    print_schedule(report, out);
+    if (report->options.simulate) print_simulation(report, out);
+    ech_plan_print_memory(report, out);
+    ech_plan_print_traffic(report, out);
+    print_calendar(report, out);
+    if (report->checked)
+        ech_text_append(out, "checked     %s of %zu rank%s, and against each other\n",
+                        report->plan.n <= ECH_PLAN_FULL_RANKS ? "all lists" : "the train lists",
+                        report->plan.n, plural((int64_t)report->plan.n));
+    else
+        ech_text_append(out,
+                        "checked     each list; the ranks are too many to be checked against each "
+                        "other\n");
+    if (report->options.steps) print_steps(report, out);
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Line charts of values over steps.
+ */
+#include "app/report/html.h"
+#include "app/report/mean.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "schedule/svg.h"
+
+static const double width = 560, left = 62, right = 18, top = 66, plot_height = 190, margin = 16;
+static const char training_colour[] = "#0072b2", validation_colour[] = "#d55e00";
+
+/* Of more points the path has a running mean over it; up to so few have dots. */
+enum { MANY = 100, MEAN_PARTS = 50, MEANS = 1000, MOST_DOTS = 40 };
+
+/* What is where: steps from first to last over the width, values (or their logarithms) from low to
+ * high over the height. */
+typedef struct chart_frame {
+    double first, last;
+    double low, high;
+    bool logarithmic;
+    int64_t points, broken; /* values, and those of them that are not finite */
+} chart_frame;
+
+static double x_of(const chart_frame *frame, double step)
+{
+    return left + (step - frame->first) / (frame->last - frame->first) * (width - left - right);
+}
+
+static double y_of(const chart_frame *frame, double value)
+{
+    double at = frame->logarithmic ? log10(value) : value;
+    return top + plot_height * (1 - (at - frame->low) / (frame->high - frame->low));
+}
+
+static void widen(chart_frame *frame, const ech_report_points *points)
+{
+    for (size_t i = 0; i < points->n; i++) {
+        const ech_report_point *point = &points->at[i];
+        bool is_first = frame->points++ == 0;
+        frame->first = is_first ? (double)point->step : fmin(frame->first, (double)point->step);
+        frame->last = is_first ? (double)point->step : fmax(frame->last, (double)point->step);
+        if (!ech_report_is_drawn(point->value)) {
+            frame->broken++;
+            continue;
+        }
+        frame->low = fmin(frame->low, point->value);
+        frame->high = fmax(frame->high, point->value);
+    }
+}
+
+static chart_frame frame_of(const ech_report_chart *chart)
+{
+    chart_frame frame = {.low = INFINITY, .high = -INFINITY};
+    widen(&frame, &chart->training);
+    widen(&frame, &chart->validation);
+    if (frame.low > frame.high) frame.low = frame.high = 0;
+    frame.logarithmic = chart->logarithmic && frame.low > 0;
+    if (frame.logarithmic) {
+        frame.low = log10(frame.low);
+        frame.high = log10(frame.high);
+    }
+    /* Some air, also around a value that never changes. */
+    double span = frame.high - frame.low;
+    double air = fmax(span * 0.06, fabs(frame.high) * (span > 0 ? 1e-6 : 0.1));
+    if (air <= 0) air = 1;
+    frame.low -= air;
+    frame.high += air;
+    if (frame.last <= frame.first) {
+        frame.first -= 0.5;
+        frame.last += 0.5;
+    }
+    return frame;
+}
+
+/* ---- axes ---- */
+
+static void draw_level(const chart_frame *frame, double value, const char *label, ech_text *out)
+{
+    double y = y_of(frame, value);
+    ech_svg_line(out, left, y, width - right, y, "class=\"ech-grid\" stroke=\"#dde1e6\"");
+    ech_svg_words(out, left - 8, y + 4,
+                  "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT
+                  "\" font-size=\"11\" text-anchor=\"end\"",
+                  label);
+}
+
+/* Powers of ten, and 2 and 5 times these where there are few. */
+static void draw_logarithmic_levels(const chart_frame *frame, ech_text *out)
+{
+    double decades = frame->high - frame->low, every = fmax(1, ceil(decades / 8));
+    for (double power = floor(frame->low); power <= frame->high; power++)
+        for (int i = 0; i < 3; i++) {
+            static const double times[] = {1, 2, 5};
+            double level = power + log10(times[i]);
+            bool wanted = i == 0 ? fmod(power, every) == 0 : decades < 3;
+            if (!wanted || level < frame->low || level > frame->high) continue;
+            char label[32];
+            double value = times[i] * pow(10, power);
+            snprintf(label, sizeof label, fabs(power) < 6 ? "%.10g" : "%.0e", value);
+            draw_level(frame, value, label, out);
+        }
+}
+
+static void draw_levels(const chart_frame *frame, ech_text *out)
+{
+    if (frame->logarithmic) {
+        draw_logarithmic_levels(frame, out);
+        return;
+    }
+    double step = ech_svg_tick(frame->high - frame->low, 6);
+    ech_text label = {0};
+    for (int64_t k = (int64_t)ceil(frame->low / step); (double)k * step <= frame->high; k++) {
+        label.n = 0;
+        ech_svg_tick_text(&label, k, step);
+        draw_level(frame, (double)k * step, label.at, out);
+    }
+    ech_text_free(&label);
+}
+
+static void draw_steps(const chart_frame *frame, ech_text *out)
+{
+    double span = frame->last - frame->first, length = width - left - right;
+    ech_svg_axis(out, left, top + plot_height, length, frame->first, length / span,
+                 fmax(1, ech_svg_tick(span, frame->last < 1e7 ? 7 : 4)), "step");
+}
+
+/* ---- lines ---- */
+
+static void append_vertex(const chart_frame *frame, bool *open, const ech_report_point *point,
+                          ech_text *path)
+{
+    ech_text_append(path, *open ? "L" : "M");
+    ech_svg_number(path, x_of(frame, (double)point->step));
+    ech_text_append(path, " ");
+    ech_svg_number(path, y_of(frame, point->value));
+    *open = true;
+}
+
+/* Of the points that fall on half a pixel only the lowest and the highest, in their order. */
+static ech_text trace(const chart_frame *frame, const ech_report_points *points)
+{
+    ech_text path = {0};
+    bool open = false;
+    for (size_t i = 0; i < points->n;) {
+        const ech_report_point *low = &points->at[i], *high = low;
+        if (!ech_report_is_drawn(low->value)) {
+            open = false;
+            i++;
+            continue;
+        }
+        double place = floor(2 * x_of(frame, (double)low->step));
+        for (i++; i < points->n; i++) {
+            const ech_report_point *point = &points->at[i];
+            if (!ech_report_is_drawn(point->value)) break;
+            if (floor(2 * x_of(frame, (double)point->step)) > place) break;
+            if (point->value < low->value) low = point;
+            if (point->value > high->value) high = point;
+        }
+        /* A lone point is a line of no length: as lines have round ends, it is a dot. */
+        bool begins = !open;
+        append_vertex(frame, &open, low < high ? low : high, &path);
+        if (begins || low != high) append_vertex(frame, &open, low < high ? high : low, &path);
+    }
+    return path;
+}
+
+static void draw_path(const ech_text *path, const char *more, ech_text *out)
+{
+    if (path->n > 0)
+        ech_text_append(out,
+                        "<path class=\"ech-train\" fill=\"none\" stroke=\"%s\" "
+                        "stroke-linecap=\"round\" stroke-linejoin=\"round\" %s d=\"%s\"/>\n",
+                        training_colour, more, path->at);
+}
+
+static void draw_dot(const chart_frame *frame, const ech_report_point *point, double radius,
+                     ech_text *out)
+{
+    ech_text_append(out, "<circle cx=\"");
+    ech_svg_number(out, x_of(frame, (double)point->step));
+    ech_text_append(out, "\" cy=\"");
+    ech_svg_number(out, y_of(frame, point->value));
+    ech_text_append(out, "\" r=\"");
+    ech_svg_number(out, radius);
+    ech_text_append(out, "\"><title>step %lld: %.6g</title></circle>\n", (long long)point->step,
+                    point->value);
+}
+
+/* Not more than one in two pixels, and the last. */
+static void draw_dots(const chart_frame *frame, const ech_report_points *points, double radius,
+                      ech_text *out)
+{
+    double drawn = -INFINITY;
+    for (size_t i = 0; i < points->n; i++) {
+        double x = x_of(frame, (double)points->at[i].step);
+        bool is_last = i + 1 == points->n;
+        if (!ech_report_is_drawn(points->at[i].value) || (x < drawn + 2 && !is_last)) continue;
+        drawn = x;
+        draw_dot(frame, &points->at[i], radius, out);
+    }
+}
+
+static void draw_training(const chart_frame *frame, const ech_report_points *points, ech_text *out)
+{
+    bool many = points->n >= MANY;
+    ech_text path = trace(frame, points);
+    draw_path(&path, many ? "stroke-opacity=\"0.35\"" : "stroke-width=\"2\"", out);
+    ech_text_free(&path);
+    if (points->n > 0 && points->n <= MOST_DOTS) {
+        ech_text_append(out, "<g class=\"ech-train\" stroke=\"%s\" fill=\"%s\">\n", training_colour,
+                        training_colour);
+        draw_dots(frame, points, 2.5, out);
+        ech_text_append(out, "</g>\n");
+    }
+    if (!many) return;
+    ech_report_points means =
+        ech_report_mean(points, points->n / MEAN_PARTS, points->n / MEANS + 1);
+    path = trace(frame, &means);
+    draw_path(&path, "stroke-width=\"2\"", out);
+    ech_text_free(&path);
+    free(means.at);
+}
+
+static void draw_validation(const chart_frame *frame, const ech_report_points *points,
+                            ech_text *out)
+{
+    static const char words[] = "validation";
+    if (points->n == 0) return;
+    ech_text_append(out, "<g class=\"ech-edge\" stroke=\"" ECH_SVG_PAPER "\" fill=\"%s\">\n",
+                    validation_colour);
+    draw_dots(frame, points, 4, out);
+    double x = width - right - ech_svg_width(words, 12);
+    ech_text_append(out, "<circle cx=\"");
+    ech_svg_number(out, x - 8);
+    ech_text_append(out, "\" cy=\"");
+    ech_svg_number(out, margin + 8);
+    ech_text_append(out, "\" r=\"4\"/>\n</g>\n");
+    ech_svg_words(out, x, margin + 12, "class=\"ech-ink\" fill=\"" ECH_SVG_INK "\"", words);
+}
+
+/* ---- words ---- */
+
+/* Not more than one in two pixels. Before the first point and behind the last one there is no place. */
+static void draw_restarts(const chart_frame *frame, const ech_report_points *points, ech_text *out)
+{
+    double drawn = -INFINITY;
+    if (points->n == 0) return;
+    ech_text_append(out, "<g class=\"ech-axis\" stroke=\"" ECH_SVG_FAINT
+                         "\" stroke-dasharray=\"3 3\">\n");
+    for (size_t i = 0; i < points->n; i++) {
+        const ech_report_point *point = &points->at[i];
+        double step = (double)point->step + 0.5, x = x_of(frame, step);
+        if (step < frame->first || step > frame->last || x < drawn + 2) continue;
+        drawn = x;
+        ech_text_append(out, "<path d=\"M");
+        ech_svg_number(out, x);
+        ech_text_append(out, " ");
+        ech_svg_number(out, top);
+        ech_text_append(out, "v");
+        ech_svg_number(out, plot_height);
+        ech_text_append(out, "\"><title>start %.0f, behind step %lld</title></path>\n",
+                        point->value, (long long)point->step);
+    }
+    ech_text_append(out, "</g>\n");
+}
+
+static void append_last(const ech_report_points *points, const char *what, ech_text *out)
+{
+    if (points->n == 0) return;
+    const ech_report_point *last = &points->at[points->n - 1];
+    ech_text_append(out, "%s%s%.5g at step %lld", out->n > 0 ? "  ·  " : "", what, last->value,
+                    (long long)last->step);
+}
+
+static void draw_words(const ech_report_chart *chart, const chart_frame *frame, ech_text *out)
+{
+    ech_text title = ech_svg_cut(chart->title, 15, width - 2 * margin - 100), line = {0};
+    ech_svg_words(out, margin, margin + 12,
+                  "class=\"ech-ink\" fill=\"" ECH_SVG_INK
+                  "\" font-size=\"15\" font-weight=\"bold\"",
+                  title.at);
+    append_last(&chart->training, "", &line);
+    append_last(&chart->validation, "validation ", &line);
+    if (chart->training.n >= MANY)
+        ech_text_append(&line, "  ·  thick: mean of %zu", 2 * (chart->training.n / MEAN_PARTS) + 1);
+    if (chart->restarts.n > 0)
+        ech_text_append(&line, "  ·  dashed: %zu restart%s", chart->restarts.n,
+                        chart->restarts.n == 1 ? "" : "s");
+    if (frame->points == 0) ech_text_append(&line, "no values");
+    if (frame->broken > 0) ech_text_append(&line, "  ·  %lld not finite", (long long)frame->broken);
+    ech_svg_words(out, margin, margin + 31, "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT "\"",
+                  line.at);
+    ech_text_free(&title);
+    ech_text_free(&line);
+}
+
+void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out)
+{
+    chart_frame frame = frame_of(chart);
+    ech_svg_begin(out, width, top + plot_height + 44, chart->title);
+    draw_words(chart, &frame, out);
+    if (frame.points > 0) {
+        draw_levels(&frame, out);
+        draw_steps(&frame, out);
+        draw_restarts(&frame, &chart->restarts, out);
+        draw_training(&frame, &chart->training, out);
+        draw_validation(&frame, &chart->validation, out);
+    }
+    ech_text_append(out, "</svg>\n");
+}

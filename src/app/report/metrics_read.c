@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines of metrics.jsonl as series of points.
+ */
+#include "app/report/metrics_read.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/train/metrics.h"
+#include "base/file.h"
+#include "base/json.h"
+
+enum { LARGEST_FILE = 1 << 30 };
+static const int64_t LAST_STEP = INT64_C(1000000000000000);
+
+/* A number, a null, or no such key at all. */
+static bool is_number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return !value || json_is_number(value) || json_is_null(value);
+}
+
+static void add(const json_t *object, const char *key, int64_t step, ech_report_points *points)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!value) return;
+    double number = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    ECH_PUSH(*points, (ech_report_point){.step = step, .value = number});
+}
+
+static int64_t last_step(const ech_report_points *points)
+{
+    return points->n ? points->at[points->n - 1].step : -1;
+}
+
+/* Starts, the first left out. Steps do not descend. */
+static bool take_start(const json_t *object, int64_t step, ech_metrics_series *out)
+{
+    int64_t start;
+    if (!ech_json_to_int(json_object_get(object, "start"), 1, LAST_STEP, &start)) return false;
+    if (step < last_step(&out->restarts)) return false;
+    if (start > 1)
+        ECH_PUSH(out->restarts, (ech_report_point){.step = step, .value = (double)start});
+    return true;
+}
+
+/* Whether the object belongs into the series. */
+static bool take(const json_t *object, ech_metrics_series *out)
+{
+    const char *const keys[] = {"loss", "grad_norm", "learning_rate", "tokens_per_second",
+                                "step_seconds"};
+    ech_report_points *const series[] = {&out->loss, &out->grad_norm, &out->learning_rate,
+                                         &out->tokens_per_second, &out->step_seconds};
+    int64_t step;
+    if (!ech_json_to_int(json_object_get(object, "step"), 0, LAST_STEP, &step)) return false;
+    if (json_object_get(object, "valid_loss")) {
+        if (!is_number(object, "valid_loss") || step < last_step(&out->valid_loss)) return false;
+        add(object, "valid_loss", step, &out->valid_loss);
+        return true;
+    }
+    if (json_object_get(object, "start")) return take_start(object, step, out);
+    if (!json_object_get(object, "loss")) return true; /* a checkpoint */
+    if (step <= out->steps) return false;
+    for (int i = 0; i < 5; i++)
+        if (!is_number(object, keys[i])) return false;
+    for (int i = 0; i < 5; i++) add(object, keys[i], step, series[i]);
+    out->steps = step;
+    return true;
+}
+
+static bool take_line(const char *line, size_t n, ech_metrics_series *out)
+{
+    if (n > ECH_METRICS_LONGEST_LINE) return false;
+    json_t *object = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
+    bool taken = object && take(object, out);
+    json_decref(object);
+    return taken;
+}
+
+void ech_metrics_series_parse(const char *text, size_t n, ech_metrics_series *out)
+{
+    ech_metrics_series series = {0};
+    const char *end;
+    for (const char *at = text, *last = text + n;
+         at < last && (end = memchr(at, '\n', (size_t)(last - at))); at = end + 1)
+        series.skipped += !take_line(at, (size_t)(end - at), &series);
+    *out = series;
+}
+
+ech_status ech_metrics_series_read(const char *path, ech_metrics_series *out)
+{
+    char *text;
+    size_t n;
+    ECH_TRY(ech_file_read(path, LARGEST_FILE, &text, &n));
+    ech_metrics_series_parse(text, n, out);
+    free(text);
+    return ECH_OK;
+}
+
+void ech_metrics_series_free(ech_metrics_series *series)
+{
+    free(series->loss.at);
+    free(series->grad_norm.at);
+    free(series->learning_rate.at);
+    free(series->tokens_per_second.at);
+    free(series->step_seconds.at);
+    free(series->valid_loss.at);
+    free(series->restarts.at);
+    *series = (ech_metrics_series){0};
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a run directory to a page.
+ */
+#include "app/report/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/report/parts.h"
+#include "app/setup/run_arguments.h"
+#include "base/file.h"
+
+enum { MOST_CONFIG = 1 << 20 }; /* bytes */
+
+/* ---- what the run was ---- */
+
+/* The resolved run file stands for itself: what it was filled from, weights and tokenizers, may be gone. */
+static ech_status parse_config(ech_report *report, const char *path)
+{
+    char *text;
+    size_t n;
+    ECH_TRY(ech_file_read(path, MOST_CONFIG, &text, &n));
+    ech_status status = ech_setup_config_text(text, path, NULL, 0, &report->config);
+    free(text);
+    return status;
+}
+
+static ech_status read_config(ech_report *report)
+{
+    char *path = ech_file_join(report->directory, "run.yaml");
+    ech_status status = ECH_OK;
+    if (ech_file_exists(path))
+        status = parse_config(report, path);
+    else
+        status = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                             "%s: not there; a run directory is what a run file names as "
+                             "log.directory",
+                             path);
+    free(path);
+    return status;
+}
+
+/* A profile may have stayed where the run was. It serves the prediction alone: the run file says how the
+ * model is cut. */
+static void check_profile(ech_report *report)
+{
+    char **profile = &report->config->parallel.profile;
+    if (!*profile[0] || ech_file_exists(*profile)) return;
+    ech_text_append(report->missing, "no prediction from parallel.profile: %s is not there\n",
+                    *profile);
+    ech_config_replace_text(profile, "");
+}
+
+static ech_status open_design(ech_report *report)
+{
+    int ranks = 1;
+    ECH_TRY(read_config(report));
+    check_profile(report);
+    ECH_TRY(ech_run_ranks_of(report->config, 0, &ranks));
+    ECH_TRY(ech_setup_resolve(report->config, NULL, ranks, ranks));
+    ECH_TRY(ech_design_create(report->config, NULL, ranks, &report->design));
+    return ech_plan_report_create(&report->design, &(ech_plan_options){0}, &report->plans);
+}
+
+static ech_status read_metrics(ech_report *report)
+{
+    char *path = ech_file_join(report->directory, "metrics.jsonl");
+    ech_status status = ECH_OK;
+    if (ech_file_exists(path))
+        status = ech_metrics_series_read(path, &report->metrics);
+    else
+        ech_text_append(report->missing,
+                        "no charts: %s is not there; it begins with the first "
+                        "training step\n",
+                        path);
+    if (report->metrics.skipped)
+        ech_text_append(report->missing, "%s: %lld line%s left out that cannot be read\n", path,
+                        (long long)report->metrics.skipped,
+                        report->metrics.skipped == 1 ? "" : "s");
+    free(path);
+    return status;
+}
+
+/* ---- charts and memory ---- */
+
+void ech_report_add_charts(ech_report *report)
+{
+    const ech_metrics_series *m = &report->metrics;
+    ECH_PUSH(report->page.charts, (ech_report_chart){.title = "loss",
+                                                     .training = m->loss,
+                                                     .validation = m->valid_loss,
+                                                     .restarts = m->restarts});
+    ECH_PUSH(report->page.charts, (ech_report_chart){.title = "gradient norm",
+                                                     .training = m->grad_norm,
+                                                     .logarithmic = true});
+    ECH_PUSH(report->page.charts,
+             (ech_report_chart){.title = "tokens per second", .training = m->tokens_per_second});
+    ECH_PUSH(report->page.charts,
+             (ech_report_chart){.title = "learning rate", .training = m->learning_rate});
+}
+
+/* Of every rank, or nothing: some kinds of ranks have no plan with memory. */
+static int64_t *count_memory(const ech_report *report, bool *used)
+{
+    int world = report->design.world;
+    int64_t *bytes = ech_calloc((size_t)world * ECH_MEMORY_KINDS, sizeof *bytes);
+    for (int rank = 0; rank < world; rank++) {
+        const ech_plan_class *alike = &report->plans.alike.at[report->plans.class_of[rank]];
+        int64_t *row = bytes + (size_t)rank * ECH_MEMORY_KINDS;
+        if (!alike->full) {
+            free(bytes);
+            return NULL;
+        }
+        ech_plan_peaks(alike->plan, row);
+        for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) used[kind] |= row[kind] > 0;
+    }
+    return bytes;
+}
+
+void ech_report_add_memory(ech_report *report)
+{
+    bool used[ECH_MEMORY_KINDS] = {false};
+    int world = report->design.world, kinds = 0;
+    int64_t most = 0, *all = count_memory(report, used);
+    if (!all) {
+        ech_text_append(report->missing, "no memory: too many kinds of ranks to plan them all\n");
+        return;
+    }
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) kinds += used[kind];
+    const char **name = ech_pool_alloc(report->pool, (size_t)kinds * sizeof *name);
+    int64_t *bytes = ech_pool_alloc(report->pool, (size_t)world * (size_t)kinds * sizeof *bytes),
+            *at = bytes;
+    for (int rank = 0; rank < world; rank++) {
+        int64_t total = 0;
+        for (int kind = 0, n = 0; kind < ECH_MEMORY_KINDS; kind++) {
+            if (!used[kind]) continue;
+            name[n++] = ech_memory_name((ech_memory_kind)kind);
+            *at = all[(size_t)rank * ECH_MEMORY_KINDS + (size_t)kind];
+            total += *at++;
+        }
+        if (total > most) most = total;
+    }
+    free(all);
+    /* Beside a limit far away bars would be too small to see. */
+    int64_t limit = report->config->memory.device_limit;
+    report->page.memory =
+        (ech_report_memory){world, kinds, name, bytes, limit / 4 < most ? limit : 0};
+}
+
+/* ---- the whole ---- */
+
+static ech_status write_page(const ech_report *report, const char *path)
+{
+    ech_text html = {0};
+    ech_report_html(&report->page, &html);
+    ech_status status = ech_file_write(path, html.at, html.n);
+    ech_text_free(&html);
+    return status;
+}
+
+static ech_status make(ech_report *report, const char *path, ech_text *words)
+{
+    bool traced = false;
+    ECH_TRY(open_design(report));
+    ECH_TRY(read_metrics(report));
+    ECH_TRY(ech_report_add_timelines(report, &traced));
+    ech_report_add_facts(report);
+    ech_report_add_charts(report);
+    ech_report_add_memory(report);
+    ECH_TRY(write_page(report, path));
+    ech_text_append(words, "written to %s\n", path);
+    if (traced) {
+        char *trace = ech_file_join(report->directory, "trace.json");
+        ech_text_append(words, "recorded steps: %s, for ui.perfetto.dev\n", trace);
+        free(trace);
+    }
+    ech_report_print_bubble(report, words);
+    if (report->missing->n) ech_text_append(words, "%s", report->missing->at);
+    return ECH_OK;
+}
+
+static void release(ech_report *report)
+{
+    free(report->page.facts.at);
+    free(report->page.charts.at);
+    ech_timeline_free(&report->predicted);
+    ech_timeline_free(&report->measured);
+    ech_recording_free(&report->recording);
+    ech_metrics_series_free(&report->metrics);
+    ech_plan_report_destroy(&report->plans);
+    ech_design_destroy(&report->design);
+    ech_config_destroy(report->config);
+    ech_pool_destroy(report->pool);
+}
+
+ech_status ech_report_run(const char *directory, const char *out, ech_text *words)
+{
+    ech_text missing = {0};
+    ech_report report = {.directory = directory, .pool = ech_pool_create(), .missing = &missing};
+    char *path = out ? ech_strdup(out) : ech_file_join(directory, "report.html");
+    ech_status status = make(&report, path, words);
+    release(&report);
+    free(path);
+    ech_text_free(&missing);
+    return status;
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run begins with.
+ */
+#include "app/setup/initial.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+
+/* ---- the model section ---- */
+
+static ech_status fill_from_run_file(ech_config *config, const char *run_yaml, const char *path)
+{
+    ech_config *saved;
+    ECH_TRY(ech_setup_config_text(run_yaml, path, NULL, 0, &saved));
+    ech_status st = ech_config_fill_section(config, saved, "model", path);
+    ech_config_destroy(saved);
+    return st;
+}
+
+static bool resumes_from_path(const ech_config *config)
+{
+    const char *resume = config->checkpoint.resume;
+    return *resume && strcmp(resume, "auto") != 0 && strcmp(resume, "never") != 0;
+}
+
+/* The checkpoint to go on from: the run's own, or for its beginning checkpoint.resume; NULL: none. Its
+ * weights are not verified yet: should they turn out to be damaged, the run goes on from an older one,
+ * which has the same model section and tokenizer. */
+static ech_status find_past(const ech_config *config, ech_checkpoint **out)
+{
+    ech_checkpoint *past = NULL;
+    char *directory = strcmp(config->checkpoint.directory, "auto") == 0
+                          ? ech_file_join(config->log.directory, "checkpoints")
+                          : ech_strdup(config->checkpoint.directory);
+    ech_status st = ECH_OK;
+    if (config->log.directory[0]) st = ech_checkpoint_open_newest(directory, false, &past);
+    free(directory);
+    if (st == ECH_OK && !past && resumes_from_path(config))
+        st = ech_checkpoint_find(config->checkpoint.resume, false, &past);
+    if (st == ECH_OK) *out = past;
+    return st;
+}
+
+/* *filled: there is a checkpoint. */
+static ech_status fill_from_checkpoint(ech_config *config, bool *filled)
+{
+    ech_checkpoint *past;
+    ECH_TRY(find_past(config, &past));
+    *filled = past != NULL;
+    ech_status st = past ? fill_from_run_file(config, ech_checkpoint_get_info(past)->run_yaml,
+                                              ech_checkpoint_path(past))
+                         : ECH_OK;
+    ech_checkpoint_close(past);
+    return st;
+}
+
+ech_status ech_initial_open(const ech_config *config, const char *folder, ech_shards **out)
+{
+    const ech_family *family = ech_family_find(config->model.architecture);
+    const ech_shards_names names = {.prefix = family->prefix,
+                                    .buffers = family->buffers,
+                                    .table = config->model.tie_word_embeddings == 1 ? family->table
+                                                                                    : NULL,
+                                    .head = ECH_MODEL_HEAD};
+    return ech_shards_open(folder, &names, out);
+}
+
+ech_status ech_initial_check_layers(const ech_config *config, const char *folder)
+{
+    ech_shards *weights;
+    if (!ech_shards_are_there(folder)) return ECH_OK;
+    ECH_TRY(ech_initial_open(config, folder, &weights));
+    int tensors = ech_shards_count(weights);
+    ech_shards_close(weights);
+    if (config->model.num_hidden_layers <= tensors) return ECH_OK;
+    return ech_config_complain(config, "model.num_hidden_layers", "%s has only %d tensors", folder,
+                               tensors);
+}
+
+static ech_status fill_from_folder(ech_config *config)
+{
+    char *folder;
+    ECH_TRY(ech_shards_find(config->model.init_from, &folder));
+    char *path = ech_file_join(folder, "config.json");
+    ech_status st = ech_model_import(config, path, NULL);
+    if (st == ECH_OK) st = ech_initial_check_layers(config, folder);
+    free(path);
+    free(folder);
+    return st;
+}
+
+bool ech_initial_is_folder(const char *path)
+{
+    bool is_model = ech_file_has(path, "config.json") || ech_shards_is_cache(path);
+    return is_model && !ech_file_has(path, "manifest.json");
+}
+
+ech_status ech_setup_fill_model(ech_config *config)
+{
+    bool filled = false;
+    if (!config->model.init_from[0]) return ECH_OK;
+    ECH_TRY(fill_from_checkpoint(config, &filled));
+    return filled ? ECH_OK : fill_from_folder(config);
+}
+
+/* ---- the tokenizer ---- */
+
+/* Of whatever kind: one that we do not understand is an error, not bytes. */
+static bool has_tokenizer(const char *folder)
+{
+    static const char *const files[] = {"tokenizer.json", "vocab.bpe", "merges.txt",
+                                        "tokenizer.model"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof files / sizeof *files && !found; i++)
+        found = ech_file_has(folder, files[i]);
+    return found;
+}
+
+/* Where data.tokenizer = auto looks with model.init_from; new memory. */
+static ech_status find_folder(const ech_config *config, char **folder)
+{
+    ech_checkpoint *past;
+    ECH_TRY(find_past(config, &past));
+    if (!past) return ech_shards_find(config->model.init_from, folder);
+    *folder = ech_file_join(ech_checkpoint_path(past), "model");
+    ech_checkpoint_close(past);
+    return ECH_OK;
+}
+
+static ech_status open_automatic(const ech_config *config, ech_tokenizer **out)
+{
+    char *folder;
+    if (!config->model.init_from[0]) return ech_tokenizer_open("bytes", out);
+    ECH_TRY(find_folder(config, &folder));
+    ech_status st = ech_tokenizer_open(has_tokenizer(folder) ? folder : "bytes", out);
+    free(folder);
+    return st;
+}
+
+ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **out)
+{
+    if (strcmp(config->data.tokenizer, "auto") == 0) return open_automatic(config, out);
+    return ech_tokenizer_open(config->data.tokenizer, out);
+}
+
+/* ---- parameters ---- */
+
+static ech_status open_weights(const ech_config *config, ech_shards **out)
+{
+    char *folder;
+    ECH_TRY(ech_shards_find(config->model.init_from, &folder));
+    ech_status st = ech_initial_open(config, folder, out);
+    free(folder);
+    return st;
+}
+
+/* Closed again if something is wrong with them. */
+static ech_status open_checked(const ech_session *session, const ech_config *config,
+                               ech_shards **out)
+{
+    ech_shards *weights;
+    ECH_TRY(open_weights(config, &weights));
+    ech_status st = ech_exec_check_weights(session->exec, weights);
+    if (st == ECH_OK)
+        *out = weights;
+    else
+        ech_shards_close(weights);
+    return st;
+}
+
+/* What is wrong for all ranks rank 0 finds and says, while the others wait. */
+static ech_status take_weights(ech_session *session, const ech_config *config)
+{
+    bool first = session->plan->rank == 0;
+    ech_shards *weights = NULL;
+    if (first) ECH_TRY(open_checked(session, config, &weights));
+    ech_status st = ech_group_barrier(ech_exec_world(session->exec));
+    if (st == ECH_OK && !first) st = open_checked(session, config, &weights);
+    if (st == ECH_OK && first)
+        ech_log_info("starting from the %d tensors of %s", ech_shards_count(weights),
+                     config->model.init_from);
+    if (st == ECH_OK) st = ech_exec_take_weights(session->exec, weights);
+    ech_shards_close(weights);
+    return st;
+}
+
+ech_status ech_session_initialise(ech_session *session, const ech_config *config)
+{
+    ECH_TRY(ech_exec_run(session->exec, ECH_LIST_INIT, 0));
+    return config->model.init_from[0] ? take_weights(session, config) : ECH_OK;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run begins with: model.init_from, or random numbers.
+ */
+#ifndef ECH_APP_SETUP_INITIAL_H
+#define ECH_APP_SETUP_INITIAL_H
+
+#include "app/setup/setup.h"
+
+/* With model.init_from fills the model keys that are not set: from the checkpoint that the run will go on
+ * from, which wins, otherwise from that folder, which may be gone once there is a checkpoint. */
+ech_status ech_setup_fill_model(ech_config *config);
+
+/* Opens what data.tokenizer names. auto is, with model.init_from, that of the checkpoint or the folder,
+ * and stays auto in resolved run files: checkpoints come and go, and the next start finds its own. */
+ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **out);
+
+/* Whether the path is a Hugging Face model's own folder. */
+bool ech_initial_is_folder(const char *path);
+
+/* The weights of a folder, by the names of the model section's family. */
+ech_status ech_initial_open(const ech_config *config, const char *folder, ech_shards **out);
+
+/* Plans of as many layers as a stranger's config.json asks for could take hours: refused unless there is a
+ * tensor for each. Without weights nothing is known, and nothing refused. */
+ech_status ech_initial_check_layers(const ech_config *config, const char *folder);
+
+/* Initial parameters: those of model.init_from, else random ones. Collective. */
+ech_status ech_session_initialise(ech_session *session, const ech_config *config);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Running the same function on every rank.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "app/setup/setup.h"
+#include "base/log.h"
+
+typedef struct rank_thread {
+    pthread_t thread;
+    ech_comm *comm;
+    ech_rank_main main;
+    void *context;
+    ech_status status;
+    bool started, quiet;
+} rank_thread;
+
+/* One rank from here to its end: a failure raises the abort flag, so that nobody waits for it. */
+static ech_status run_rank(ech_comm *comm, ech_rank_main main, void *context)
+{
+    if (ech_comm_size(comm) > 1) ech_log_set_rank(ech_comm_rank(comm));
+    ech_status status = main(comm, context);
+    if (status != ECH_OK) ech_comm_abort(comm);
+    ech_comm_close(comm);
+    ech_log_set_rank(-1);
+    return status;
+}
+
+static void *thread_main(void *argument)
+{
+    rank_thread *rank = argument;
+    ech_log_set_quiet(rank->quiet);
+    rank->status = run_rank(rank->comm, rank->main, rank->context);
+    return NULL;
+}
+
+static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, void *context)
+{
+    rank_thread *threads = ech_calloc((size_t)ranks, sizeof *threads);
+    bool quiet = ech_log_set_quiet(false);
+    ech_log_set_quiet(quiet);
+    for (int r = 0; r < ranks; r++) {
+        threads[r] =
+            (rank_thread){.comm = comms[r], .main = main, .context = context, .quiet = quiet};
+        threads[r].started =
+            pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]) == 0;
+        if (threads[r].started) continue;
+        threads[r].status =
+            ech_fail_at(__FILE__, __LINE__, ECH_EIO,
+                        "the system starts no further thread for rank %d of %d", r, ranks);
+        for (; r < ranks; r++) { /* one error is enough */
+            ech_comm_abort(comms[r]);
+            ech_comm_close(comms[r]);
+        }
+    }
+    ech_status first = ECH_OK;
+    for (int r = 0; r < ranks; r++) {
+        if (threads[r].started) pthread_join(threads[r].thread, NULL);
+        bool tells_more = first == ECH_OK || first == ECH_EABORTED;
+        if (threads[r].status != ECH_OK && tells_more) first = threads[r].status;
+    }
+    free(threads);
+    return first;
+}
+
+ech_status ech_run_ranks(const char *comm, int ranks, double deadline, ech_rank_main main,
+                         void *context)
+{
+    const ech_comm_backend *backend = ech_comm_find(comm);
+    ech_comm **comms = ech_calloc((size_t)(ranks > 0 ? ranks : 1), sizeof *comms);
+    ech_status status = ech_comm_open(backend, ranks, deadline, comms);
+    if (status == ECH_OK)
+        status = ranks > 0 ? run_threads(comms, ranks, main, context)
+                           : run_rank(comms[0], main, context);
+    free(comms);
+    return status;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What commands on a run file take alike: RUN.yaml [--ranks N] [section.key=value ...].
+ */
+#ifndef ECH_APP_SETUP_RUN_ARGUMENTS_H
+#define ECH_APP_SETUP_RUN_ARGUMENTS_H
+
+#include "app/command.h"
+#include "app/setup/setup.h"
+
+enum { ECH_MOST_RANKS = 65536 };
+
+typedef struct ech_run_arguments {
+    char *file;
+    int ranks; /* 0: not given */
+    ECH_LIST(char *) assignment;
+} ech_run_arguments;
+
+/* A child for a command's own argp; its input is an ech_run_arguments. */
+extern const struct argp ech_run_argp;
+/* For a command's argp: its usage line and the text behind its options. */
+#define ECH_RUN_USAGE "RUN.yaml [section.key=value ...]"
+#define ECH_RUN_NOTE                                                                               \
+    "Words like training.steps=100 set keys in place of the run file. "                            \
+    "'echelon help keys' lists every key with its bounds, default and meaning."
+
+void ech_run_arguments_free(ech_run_arguments *arguments);
+
+/* A run as its commands begin with it. The tokenizer is opened once a process, which may take its time:
+ * all ranks of the process read it. */
+typedef struct ech_run {
+    ech_config *config; /* the run file and the keys, checked, not resolved: ranks resolve copies */
+    ech_tokenizer *tokenizer;
+} ech_run;
+ech_status ech_run_open(const ech_run_arguments *arguments, ech_run *out);
+void ech_run_close(ech_run *run);
+
+/* --ranks if it is given (not 0), else what the parallel section asks for, else 1. */
+ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks);
+
+/* What a run is started with. */
+typedef struct ech_start {
+    const char *command; /* "train" */
+    const ech_run *run;
+    const ech_run_arguments *arguments;
+    char *const *options; /* the command's own, to be handed on */
+    int n;
+    void (*prepare)(void); /* NULL, or before the first rank, in processes that have ranks */
+    ech_rank_main main;
+    void *context;
+    int stop_signal; /* what ranks of a launcher are asked to stop with; 0: they are killed */
+    int restarts;    /* of the job after failures, at most */
+} ech_start;
+
+/* Runs main on every rank. With parallel.comm mpi and --ranks, and if no launcher started this
+ * process, it runs a launcher instead, whose exit code goes to *code. What a run file asks for
+ * wrongly is refused before. */
+ech_status ech_start_ranks(const ech_start *start, int *code);
+
+#endif

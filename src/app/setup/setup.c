@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a run file to a design, a plan and a session.
+ */
+#include "app/setup/setup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/setup/initial.h"
+#include "base/file.h"
+#include "base/log.h"
+
+ech_status ech_setup_defaults(ech_config **out)
+{
+    const ech_config_names names[] = {{"models", ech_family_names()},
+                                      {"optimizers", ech_optimizer_names()},
+                                      {"curves", ech_curve_names()},
+                                      {"comms", ech_comm_names()},
+                                      {"reductions", ech_reduction_names()}};
+    return ech_config_create(names, sizeof names / sizeof *names, out);
+}
+
+/* The overrides, then the last look; takes the configuration. */
+static ech_status finish_config(ech_config *config, ech_status status, char *const *assignments,
+                                int n, bool fills, ech_config **out)
+{
+    for (int i = 0; i < n && status == ECH_OK; i++) status = ech_config_set(config, assignments[i]);
+    if (status == ECH_OK && fills) status = ech_setup_fill_model(config);
+    if (status == ECH_OK) status = ech_config_check(config);
+    if (status == ECH_OK)
+        *out = config;
+    else
+        ech_config_destroy(config);
+    return status;
+}
+
+ech_status ech_setup_config(const char *run_file, char *const *assignments, int n, ech_config **out)
+{
+    ech_config *config;
+    ECH_TRY(ech_setup_defaults(&config));
+    return finish_config(config, ech_config_read_file(config, run_file), assignments, n, true, out);
+}
+
+ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
+                                 int n, ech_config **out)
+{
+    ech_config *config;
+    ECH_TRY(ech_setup_defaults(&config));
+    ech_status status = ech_config_read_text(config, text, strlen(text), name);
+    return finish_config(config, status, assignments, n, false, out);
+}
+
+static ech_status resolve_optimizer(ech_config *config)
+{
+    ECH_TRY(ech_optimizer_check_keys(config));
+    ECH_TRY(ech_curve_check_keys(config));
+    if (config->optimizer.nesterov == 1 && config->optimizer.momentum == 0)
+        return ech_config_complain(config, "optimizer.nesterov",
+                                   "needs optimizer.momentum above 0, for example 0.9");
+    if (config->optimizer.min_learning_rate > config->optimizer.learning_rate)
+        return ech_config_complain(config, "optimizer.min_learning_rate",
+                                   "above optimizer.learning_rate = %g",
+                                   config->optimizer.learning_rate);
+    if (config->optimizer.decay_steps == ECH_AUTO) {
+        int64_t tenth = config->training.steps / 10;
+        config->optimizer.decay_steps = tenth > 0 ? tenth : 1;
+    }
+    return ECH_OK;
+}
+
+static ech_status resolve_machine(ech_config *config, int local_ranks)
+{
+    const ech_device *device = ech_device_find("cpu");
+    const ech_comm_backend *backend = ech_comm_find(config->parallel.comm);
+    ech_reduction reduction;
+    ech_reduction_from_name(config->parallel.reduction, &reduction);
+    if (!ech_reduction_supported(backend, reduction))
+        return ech_config_complain(
+            config, "parallel.reduction",
+            "not available with parallel.comm = %s; use direct, ring or naive",
+            config->parallel.comm);
+    if (config->parallel.threads == ECH_AUTO) {
+        int threads = device->cores() / local_ranks;
+        config->parallel.threads = threads > 0 ? threads : 1;
+    }
+    if (config->memory.device_limit == ECH_AUTO)
+        config->memory.device_limit = (int64_t)(device->memory_bytes() / (size_t)local_ranks);
+    if (!config->log.directory[0])
+        return ech_config_complain(config, "log.directory", "empty; for example runs/first");
+    if (!config->checkpoint.directory[0])
+        return ech_config_complain(config, "checkpoint.directory",
+                                   "empty; leave it out for log.directory/checkpoints");
+    if (!config->checkpoint.resume[0])
+        return ech_config_complain(config, "checkpoint.resume",
+                                   "empty; auto, never, or the path of a checkpoint");
+    if (strcmp(config->checkpoint.directory, "auto") == 0) {
+        char *directory = ech_file_join(config->log.directory, "checkpoints");
+        ech_config_replace_text(&config->checkpoint.directory, directory);
+        free(directory);
+    }
+    return ECH_OK;
+}
+
+/* Degrees go up to 1e6 each; nothing needs to be told from the largest number. */
+static int64_t times(int64_t a, int64_t b)
+{
+    return a > INT64_MAX / b ? INT64_MAX : a * b;
+}
+
+int64_t ech_setup_ranks(const ech_config *config)
+{
+    int64_t list[ECH_CONFIG_LONGEST_LIST], ranks = 0;
+    int n = ech_config_list(config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
+    int64_t each = config->parallel.context * config->parallel.tensor; /* of a replica */
+    for (int s = 0; s < n; s++) ranks += list[s];
+    if (n) return times(ranks, each);
+    int64_t stages = config->parallel.pipeline, data = config->parallel.data;
+    if (data == ECH_AUTO && stages == ECH_AUTO && each == 1) return 0;
+    return times(times(data == ECH_AUTO ? 1 : data, stages == ECH_AUTO ? 1 : stages), each);
+}
+
+void ech_setup_alone(ech_config *config)
+{
+    config->parallel.data = config->parallel.pipeline = config->parallel.virtual_stages = 1;
+    config->parallel.context = config->parallel.tensor = 1;
+    config->memory.sequence_chunks = 1;
+    config->parallel.vertical_sync = 0;
+    config->checkpoint.background = 0;
+    config->parallel.weight_stashing = 1;
+    config->parallel.flush_every = ECH_AUTO;
+    ech_config_replace_text(&config->parallel.sequence, "false");
+    ech_config_replace_text(&config->parallel.stage_replicas, "auto");
+    ech_config_replace_text(&config->parallel.partition, "even");
+    ech_config_replace_text(&config->parallel.schedule, "1f1b");
+    ech_config_replace_text(&config->parallel.profile, "");
+}
+
+static ech_status read_profile(const ech_config *config, ech_profile **out)
+{
+    *out = NULL;
+    return config->parallel.profile[0] ? ech_profile_read(config->parallel.profile, out) : ECH_OK;
+}
+
+/* What needs the model: stages, replicas, micro-batches, spans. */
+static ech_status resolve_layout(ech_config *config, const ech_model *model, int world)
+{
+    ech_profile *profile = NULL;
+    ech_layout *layout = NULL;
+    ech_schedule *schedule = NULL;
+    ECH_TRY(read_profile(config, &profile));
+    ech_status status = ech_layout_resolve(config, model, profile, world);
+    if (status == ECH_OK && profile)
+        status = ech_profile_check(profile, config, model, config->parallel.profile);
+    if (status == ECH_OK) status = ech_layout_create(config, model, world, &layout);
+    if (status == ECH_OK) status = ech_schedule_create(config, model, layout, &schedule);
+    ech_schedule_destroy(schedule);
+    ech_layout_destroy(layout);
+    ech_profile_destroy(profile);
+    return status;
+}
+
+/* A split without a second share leaves nothing to validate on, unless data.valid does. */
+static ech_status check_split(const ech_config *config)
+{
+    int64_t bound[4];
+    if (!config->data.split[0]) return ECH_OK;
+    if (!ech_text_to_shares(config->data.split, bound))
+        return ech_config_complain(config, "data.split",
+                                   "must be up to three shares, not all 0, for training, "
+                                   "validation and test, such as 969,30,1");
+    bool validates = bound[1] < bound[2];
+    if (validates && config->data.valid[0])
+        return ech_config_complain(config, "data.split",
+                                   "its second share of data.train is what is validated on; leave "
+                                   "data.valid out, or make that share 0");
+    if (!validates && !config->data.valid[0] && config->training.validate_every > 0)
+        return ech_config_complain(config, "training.validate_every",
+                                   "on nothing: the second share of data.split is 0; give it a "
+                                   "larger one, or data.valid, or leave this key out");
+    return ECH_OK;
+}
+
+static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokenizer)
+{
+    if (!tokenizer && config->model.vocab_size == ECH_AUTO)
+        return ech_config_complain(config, "model.vocab_size", "auto, and no tokenizer is at hand");
+    return ech_model_resolve(config, tokenizer ? ech_tokenizer_vocabulary(tokenizer) : 1);
+}
+
+ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer, int world,
+                             int local_ranks)
+{
+    ech_model *model = NULL;
+    ECH_TRY(check_split(config));
+    if (strcmp(config->data.tokenizer, "auto") == 0 && !config->model.init_from[0])
+        ech_config_replace_text(&config->data.tokenizer, "bytes");
+    ECH_TRY(resolve_model(config, tokenizer));
+    ECH_TRY(resolve_optimizer(config));
+    ECH_TRY(resolve_machine(config, local_ranks));
+    ECH_TRY(ech_model_create_uncut(config, &model));
+    ech_status status = resolve_layout(config, model, world);
+    ech_model_destroy(model);
+    return status;
+}
+
+/* A generator's orders fit together; those that somebody wrote are tried, all ranks together. */
+static ech_status check_written(const ech_design *design)
+{
+    ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
+    ech_status status = ECH_OK;
+    for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
+        status = ech_design_outline(design, rank, &plans[rank]);
+    if (status == ECH_OK)
+        status = ech_plans_check((const ech_plan *const *)plans, design->world, ECH_LIST_TRAIN);
+    for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
+    free(plans);
+    return status;
+}
+
+ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int world,
+                             ech_design *out)
+{
+    ech_design design = {.config = config, .tokenizer = tokenizer, .world = world};
+    ech_dtype dtype = ECH_F32;
+    ech_isa isa;
+    ECH_TRY(ech_isa_decide(&isa));
+    ech_dtype_from_name(config->precision.compute, &dtype);
+    design.kernels = ech_kernels_fast(dtype);
+    ech_status status = read_profile(config, &design.profile);
+    if (status == ECH_OK) status = ech_model_create(config, &design.model);
+    if (status == ECH_OK) status = ech_layout_create(config, design.model, world, &design.layout);
+    if (status == ECH_OK)
+        status = ech_schedule_create(config, design.model, design.layout, &design.schedule);
+    if (status == ECH_OK && design.schedule->written) status = check_written(&design);
+    if (status == ECH_OK)
+        *out = design;
+    else
+        ech_design_destroy(&design);
+    return status;
+}
+
+void ech_design_destroy(ech_design *design)
+{
+    ech_schedule_destroy(design->schedule);
+    ech_layout_destroy(design->layout);
+    ech_model_destroy(design->model);
+    ech_profile_destroy(design->profile);
+    *design = (ech_design){0};
+}
+
+ech_status ech_design_open_data(const ech_design *design, ech_share share, ech_corpus **out)
+{
+    const ech_config *c = design->config;
+    bool own = share == ECH_SHARE_VALID && c->data.valid[0] != '\0';
+    ech_corpus_options options = {.key = own ? "data.valid" : "data.train",
+                                  .sources = own ? c->data.valid : c->data.train,
+                                  .split = own ? "" : c->data.split,
+                                  .share = share,
+                                  .sequence_length = c->data.sequence_length,
+                                  .document_mask = c->data.document_mask == 1,
+                                  .end_of_text = ech_tokenizer_end_of_text(design->tokenizer)};
+    *out = NULL;
+    if (share == ECH_SHARE_VALID && !ech_calendar_of(c).validates) return ECH_OK;
+    return ech_corpus_open(&options, out);
+}
+
+/* Whether a block of the rank reads tokens, targets, weights or where documents begin. */
+static bool reads_batch(const ech_design *design, int rank)
+{
+    for (int b = 0; b < (int)design->model->block.n; b++) {
+        if (!ech_layout_has_block(design->layout, rank, b)) continue;
+        for (size_t v = 0; v < design->model->block.at[b]->value.n; v++)
+            if (design->model->block.at[b]->value.at[v].source == ECH_FROM_BATCH) return true;
+    }
+    return false;
+}
+
+ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last)
+{
+    const ech_config *c = design->config;
+    return (ech_loader_options){.sequence_length = c->data.sequence_length,
+                                .global_batch_size = c->training.global_batch_size,
+                                .micro_batch_size = c->training.micro_batch_size,
+                                .data_degree =
+                                    design->layout->replicas[design->layout->place[rank].stage],
+                                .data_rank = design->layout->place[rank].data,
+                                .counts_only = !reads_batch(design, rank),
+                                .vocabulary = c->model.vocab_size,
+                                .shuffle = shuffle,
+                                .seed = (uint64_t)c->training.seed,
+                                .last_position = last,
+                                .document_mask = c->data.document_mask == 1,
+                                .prefetch = (int)c->data.prefetch};
+}
+
+void ech_print_memory(const ech_plan *plan, ech_text *out)
+{
+    int64_t peak[ECH_MEMORY_KINDS];
+    char bytes[32];
+    ech_plan_peaks(plan, peak);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
+        if (!peak[kind]) continue;
+        ech_text_append(out, "    %-21s %12s\n", ech_memory_name((ech_memory_kind)kind),
+                        ech_text_from_bytes(peak[kind], bytes, sizeof bytes));
+    }
+    ech_text_append(out, "    %-21s %12s", "arena",
+                    ech_text_from_bytes(plan->arena_bytes, bytes, sizeof bytes));
+    int64_t bound = 0;
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        if (plan->list[l].lower_bound > bound) bound = plan->list[l].lower_bound;
+    ech_text_append(out, "  (lower bound %s; kinds do not peak together)\n",
+                    ech_text_from_bytes(plan->persistent_bytes + bound, bytes, sizeof bytes));
+}
+
+/* The table line by line, then the error in one. */
+static ech_status refuse(const ech_design *design, const ech_plan *plan)
+{
+    ech_text table = {0};
+    char need[32], limit[32], *rest = NULL;
+    ech_print_memory(plan, &table);
+    ech_log_info("what rank %d would keep in memory:", plan->rank);
+    for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        ech_log_info("%s", line);
+    ech_text_free(&table);
+    return ech_config_complain(
+        design->config, "memory.device_limit",
+        "rank %d needs %s and may use %s; what would help: a smaller training.micro_batch_size "
+        "(now "
+        "%lld), a shorter data.sequence_length, more stages (parallel.pipeline), fewer or narrower "
+        "layers, %sor more bytes",
+        plan->rank, ech_text_from_bytes(plan->arena_bytes, need, sizeof need),
+        ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit),
+        (long long)design->config->training.micro_batch_size,
+        plan->snapshots ? "no snapshot (checkpoint.background=false), " : "");
+}
+
+static ech_plan_request request_of(const ech_design *design, int rank)
+{
+    return (ech_plan_request){.config = design->config,
+                              .model = design->model,
+                              .layout = design->layout,
+                              .schedule = design->schedule,
+                              .kernels = design->kernels,
+                              .rank = rank,
+                              .threads = (int)design->config->parallel.threads};
+}
+
+ech_status ech_design_outline(const ech_design *design, int rank, ech_plan **out)
+{
+    ech_plan_request request = request_of(design, rank);
+    request.outline = true;
+    return ech_plan_create(&request, out);
+}
+
+ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out)
+{
+    ech_plan_request request = request_of(design, rank);
+    request.forward_only = forward_only;
+    ech_plan *plan;
+    ECH_TRY(ech_plan_create(&request, &plan));
+    if (plan->arena_bytes > design->config->memory.device_limit) {
+        ech_status status = refuse(design, plan);
+        ech_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return ECH_OK;
+}
+
+ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
+                              ech_session *out)
+{
+    ech_session session = {0};
+    ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), forward_only, &session.plan));
+    ech_exec_setup exec = {.config = design->config,
+                           .plan = session.plan,
+                           .device = ech_device_find("cpu"),
+                           .comm = comm};
+    ech_status status = ech_exec_create(&exec, &session.exec);
+    if (status == ECH_OK)
+        *out = session;
+    else
+        ech_plan_destroy(session.plan);
+    return status;
+}
+
+void ech_session_destroy(ech_session *session)
+{
+    ech_exec_destroy(session->exec);
+    ech_plan_destroy(session->plan);
+    *session = (ech_session){0};
+}

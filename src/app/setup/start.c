@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a run's ranks come to be: threads, ranks of a launcher, or a launcher to be.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/job/job.h"
+#include "app/setup/initial.h"
+#include "app/setup/run_arguments.h"
+#include "base/log.h"
+
+static const char *look_up(const char *name)
+{
+    return getenv(name);
+}
+
+/* Of the processes of a launcher one speaks, as long as they do not know each other. Returns what
+ * ech_log_set_quiet wants back. */
+static bool hush(void)
+{
+    ech_launched launched;
+    bool others_speak = ech_launcher_seen(look_up, &launched) && launched.rank > 0;
+    bool quiet = ech_log_set_quiet(others_speak);
+    if (!others_speak) ech_log_set_quiet(quiet);
+    return quiet;
+}
+
+ech_status ech_run_open(const ech_run_arguments *arguments, ech_run *out)
+{
+    ech_run run = {0};
+    bool quiet = hush();
+    ech_status status = ech_setup_config(arguments->file, arguments->assignment.at,
+                                         (int)arguments->assignment.n, &run.config);
+    if (status == ECH_OK) status = ech_initial_open_tokenizer(run.config, &run.tokenizer);
+    ech_log_set_quiet(quiet);
+    if (status == ECH_OK)
+        *out = run;
+    else
+        ech_run_close(&run);
+    return status;
+}
+
+void ech_run_close(ech_run *run)
+{
+    ech_tokenizer_close(run->tokenizer);
+    ech_config_destroy(run->config);
+    *run = (ech_run){0};
+}
+
+/* Whether the plan fits, where that does not depend on how many ranks share a machine. */
+static ech_status check_memory(const ech_config *config, const ech_design *design)
+{
+    bool is_known =
+        config->memory.device_limit != ECH_AUTO || strcmp(config->parallel.comm, "local") == 0;
+    ech_plan *plan = NULL;
+    ech_status status = is_known ? ech_design_plan(design, 0, false, &plan) : ECH_OK;
+    ech_plan_destroy(plan);
+    return status;
+}
+
+static ech_status check_tokens(const ech_design *design, ech_share share)
+{
+    ech_corpus *corpus = NULL;
+    ech_status status = ech_design_open_data(design, share, &corpus);
+    ech_corpus_close(corpus);
+    return status;
+}
+
+/* What can be refused without starting anything is refused once, not by every rank. */
+static ech_status preflight(const ech_run *run, int ranks)
+{
+    ech_config *copy = ech_config_copy(run->config);
+    ech_design design = {0};
+    ech_status status = ech_setup_resolve(copy, run->tokenizer, ranks, ranks);
+    if (status == ECH_OK) status = ech_design_create(copy, run->tokenizer, ranks, &design);
+    if (status == ECH_OK) status = check_memory(run->config, &design);
+    if (status == ECH_OK) status = check_tokens(&design, ECH_SHARE_TRAIN);
+    if (status == ECH_OK) status = check_tokens(&design, ECH_SHARE_VALID);
+    ech_design_destroy(&design);
+    ech_config_destroy(copy);
+    return status;
+}
+
+ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
+{
+    int64_t asked = given ? given : ech_setup_ranks(config);
+    if (asked > ECH_MOST_RANKS)
+        return ech_config_complain(config, "parallel.data", "at most %d ranks", ECH_MOST_RANKS);
+    *ranks = asked ? (int)asked : 1;
+    return ECH_OK;
+}
+
+/* Where the run's checkpoints are, in new memory. */
+static ech_status find_checkpoints(const ech_run *run, int ranks, char **out)
+{
+    ech_config *copy = ech_config_copy(run->config);
+    ech_status status = ech_setup_resolve(copy, run->tokenizer, ranks, ranks);
+    if (status == ECH_OK) *out = ech_strdup(copy->checkpoint.directory);
+    ech_config_destroy(copy);
+    return status;
+}
+
+typedef ECH_LIST(char *) word_list;
+
+/* "train --option RUN.yaml section.key=value". --ranks is the launcher's; threads have none. */
+static void add_words(const ech_start *start, bool by_launcher, word_list *out)
+{
+    const ech_run_arguments *arguments = start->arguments;
+    char ranks[32];
+    snprintf(ranks, sizeof ranks, "--ranks=%d", arguments->ranks);
+    ECH_PUSH(*out, ech_strdup(start->command));
+    if (!by_launcher && arguments->ranks > 1) ECH_PUSH(*out, ech_strdup(ranks));
+    for (int i = 0; i < start->n; i++) ECH_PUSH(*out, ech_strdup(start->options[i]));
+    ECH_PUSH(*out, ech_strdup(arguments->file));
+    for (size_t i = 0; i < arguments->assignment.n; i++)
+        ECH_PUSH(*out, ech_strdup(arguments->assignment.at[i]));
+}
+
+/* This program again: below a launcher, or as the process of all ranks. */
+static ech_status start_job(const ech_start *start, int ranks, bool by_launcher, int *code)
+{
+    ech_launch_line line = {0};
+    word_list words = {0};
+    char *checkpoints = NULL;
+    if (start->restarts) ECH_TRY(find_checkpoints(start->run, ranks, &checkpoints));
+    ech_job job = {.line = &line,
+                   .ranks = ranks,
+                   .by_launcher = by_launcher,
+                   .stop_signal = start->stop_signal,
+                   .restarts = start->restarts,
+                   .checkpoints = checkpoints};
+    int job_code = ECH_EXIT_FAILED;
+    add_words(start, by_launcher, &words);
+    ech_status status = ech_launch_self(ranks, by_launcher, words.at, (int)words.n, &line);
+    if (status == ECH_OK) status = ech_job_run(&job, &job_code);
+    bool is_ours =
+        job_code == ECH_EXIT_DONE || job_code == ECH_EXIT_USAGE || job_code == ECH_EXIT_STOPPED;
+    *code = is_ours ? job_code : ECH_EXIT_FAILED;
+    ech_launch_line_free(&line);
+    for (size_t i = 0; i < words.n; i++) free(words.at[i]);
+    free(words.at);
+    free(checkpoints);
+    return status;
+}
+
+static ech_status run_here(const ech_start *start, int ranks, ech_rank_main main, void *context)
+{
+    const ech_config *config = start->run->config;
+    if (start->prepare) start->prepare();
+    return ech_run_ranks(config->parallel.comm, ranks, config->parallel.deadline, main, context);
+}
+
+/* The first rank whose preflight failed says why; ECH_EABORTED if that is another one. */
+static ech_status tell_once(ech_group *world, ech_status status)
+{
+    double first = status == ECH_OK ? 0 : ech_group_size(world) - ech_group_index(world);
+    double mine = first;
+    ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &first, 1));
+    if (first == 0) return ECH_OK;
+    if (first != mine) return ECH_EABORTED;
+    return ech_fail_at(__FILE__, __LINE__, status, "%s", ech_last_error());
+}
+
+/* Of ranks that somebody's launcher started nobody has had a preflight. Files may be missing on one
+ * machine alone, so each rank looks. */
+static ech_status preflight_together(ech_comm *comm, const ech_run *run)
+{
+    int size = ech_comm_size(comm), *members = ech_calloc((size_t)size, sizeof *members);
+    ech_group *world = NULL;
+    for (int i = 0; i < size; i++) members[i] = i;
+    bool quiet = ech_log_set_quiet(true);
+    ech_status ready = preflight(run, size);
+    ech_log_set_quiet(quiet);
+    ech_status status = ech_group_create(comm, "start", members, size, &world);
+    if (status == ECH_OK) status = tell_once(world, ready);
+    ech_group_destroy(world);
+    free(members);
+    return status;
+}
+
+static ech_status launched_main(ech_comm *comm, void *context)
+{
+    const ech_start *start = context;
+    ECH_TRY(preflight_together(comm, start->run));
+    return start->main(comm, start->context);
+}
+
+static ech_status start_threads(const ech_start *start, const ech_launched *launched, int *code)
+{
+    const ech_config *config = start->run->config;
+    int ranks = start->arguments->ranks;
+    if (launched && launched->size > 1)
+        return ech_config_complain(config, "parallel.comm",
+                                   "%s started %lld processes, and each would train alone; use "
+                                   "parallel.comm=mpi, or no launcher",
+                                   launched->by, (long long)launched->size);
+    ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
+    ECH_TRY(preflight(start->run, ranks));
+    if (start->restarts) return start_job(start, ranks, false, code);
+    return run_here(start, ranks, start->main, start->context);
+}
+
+static ech_status check_size(int ranks, const ech_launched *launched)
+{
+    if (!ranks || !launched->size || launched->size == ranks) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "--ranks %d, but %s started %lld; leave --ranks out: it is for starting a launcher",
+             ranks, launched->by, (long long)launched->size);
+}
+
+static ech_status start_processes(const ech_start *start, const ech_launched *launched, int *code)
+{
+    int ranks = start->arguments->ranks;
+    if (launched) {
+        ech_start copy = *start;
+        ECH_TRY(check_size(ranks, launched));
+        return run_here(start, 0, launched_main, &copy);
+    }
+    ECH_TRY(preflight(start->run, ranks ? ranks : 1));
+    if (ranks > 1) return start_job(start, ranks, true, code);
+    if (start->restarts) return start_job(start, 1, false, code);
+    return run_here(start, 0, start->main, start->context);
+}
+
+ech_status ech_start_ranks(const ech_start *start, int *code)
+{
+    ech_launched seen;
+    const ech_launched *launched = ech_launcher_seen(look_up, &seen) ? &seen : NULL;
+    bool is_local = strcmp(start->run->config->parallel.comm, "local") == 0;
+    if (launched && start->restarts)
+        ECH_FAIL(ECH_EUSAGE,
+                 "--restarts %d: %s started this process as a rank, which cannot start the job "
+                 "again; let echelon start the ranks with --ranks N, or repeat the job: "
+                 "examples/slurm.sh and examples/mpirun.sh do so",
+                 start->restarts, launched->by);
+    return is_local ? start_threads(start, launched, code) : start_processes(start, launched, code);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rank's trace: one JSON object a line. The first says what the file is; then one for each step of
+ * each recorded list, in the list's order, with seconds on the machine's clock. A list is one record of a
+ * journal: a run that is killed leaves whole lists.
+ */
+#include "app/trace/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "app/trace/perfetto.h"
+#include "app/trace/recording.h"
+#include "app/train/metrics.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/journal.h"
+#include "base/log.h"
+#include "comm/clock.h"
+
+enum { VERSION = 3 };
+
+struct ech_trace {
+    const ech_plan *plan;
+    char *folder, *merged; /* RUNDIR/trace, RUNDIR/trace.json */
+    ech_journal *journal;
+    ech_clock_offset clock;
+    int64_t first_step, steps;
+    bool broken, finished;
+};
+
+static ech_text print_head(const ech_trace *trace)
+{
+    const ech_layout *layout = trace->plan->layout;
+    const ech_place *place = &layout->place[trace->plan->rank];
+    ech_text line = {0};
+    ech_metrics_int(&line, "version", VERSION);
+    ech_metrics_int(&line, "rank", trace->plan->rank);
+    ech_metrics_int(&line, "world", layout->world);
+    ech_metrics_int(&line, "stage", place->stage);
+    ech_metrics_int(&line, "data", place->data);
+    ech_metrics_int(&line, "context", place->context);
+    ech_metrics_int(&line, "tensor", place->tensor);
+    ech_metrics_int(&line, "first_step", trace->first_step);
+    ech_metrics_real(&line, "clock_offset", trace->clock.seconds);
+    ech_metrics_real(&line, "clock_error", trace->clock.error);
+    ech_text_append(&line, "}\n");
+    return line;
+}
+
+/* A record that is lost leaves a hole; what follows would not be understood. */
+static void write_record(ech_trace *trace, ech_text *record)
+{
+    if (!trace->broken) trace->broken = !ech_journal_add(trace->journal, record->at, record->n);
+    ech_text_free(record);
+}
+
+static ech_status open_file(ech_trace *trace)
+{
+    char name[32];
+    snprintf(name, sizeof name, "rank-%05d.jsonl", trace->plan->rank);
+    char *path = ech_file_join(trace->folder, name);
+    ech_status status = ech_file_make_folder(trace->folder);
+    if (status == ECH_OK) status = ech_journal_open(path, true, &trace->journal);
+    /* What is there tells of another start. */
+    if (status == ECH_OK && trace->plan->rank == 0) status = ech_file_remove_all(trace->merged);
+    free(path);
+    return status;
+}
+
+static double read_clock(const void *context)
+{
+    (void)context;
+    return ech_clock_now();
+}
+
+ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_comm *comm,
+                          int64_t first_step, ech_trace **out)
+{
+    ech_clock_offset clock;
+    ECH_TRY(ech_clock_agree(comm, ech_machine_of(comm), read_clock, NULL, &clock));
+    ech_trace *trace = ech_calloc(1, sizeof *trace);
+    *trace = (ech_trace){.plan = plan,
+                         .folder = ech_file_join(config->log.directory, "trace"),
+                         .merged = ech_file_join(config->log.directory, "trace.json"),
+                         .clock = clock,
+                         .first_step = first_step,
+                         .steps = config->log.trace_steps};
+    ech_status status = open_file(trace);
+    if (status != ECH_OK) {
+        ech_trace_close(trace);
+        return status;
+    }
+    ech_text head = print_head(trace);
+    write_record(trace, &head);
+    *out = trace;
+    return ECH_OK;
+}
+
+void ech_trace_close(ech_trace *trace)
+{
+    if (!trace) return;
+    ech_journal_close(trace->journal);
+    free(trace->folder);
+    free(trace->merged);
+    free(trace);
+}
+
+bool ech_trace_wants(const ech_trace *trace, int64_t step)
+{
+    return trace && step < trace->first_step + trace->steps;
+}
+
+static void print_step(const ech_trace *trace, const ech_exec *exec, int64_t step, size_t s,
+                       ech_text *out)
+{
+    const ech_step *of = &trace->plan->list[ECH_LIST_TRAIN].step.at[s];
+    ech_text line = {0}, name = {0};
+    ech_step_print(of, &name);
+    ech_metrics_int(&line, "list", step);
+    ech_metrics_int(&line, "step", step + of->turn);
+    ech_metrics_text(&line, "lane", ech_lane_name(of->lane));
+    ech_metrics_text(&line, "kind", ech_step_name(of->kind));
+    ech_metrics_text(&line, "name", name.at);
+    if (of->block >= 0) {
+        ech_metrics_int(&line, "chunk", of->chunk);
+        ech_metrics_int(&line, "micro", of->micro);
+        ech_metrics_int(&line, "block", of->block);
+    }
+    if (of->peer >= 0) ech_metrics_int(&line, "peer", of->peer);
+    ech_text_append(out, "%s,\"begin\":%.9f,\"end\":%.9f}\n", line.at, ech_exec_begins(exec)[s],
+                    ech_exec_ends(exec)[s]);
+    ech_text_free(&line);
+    ech_text_free(&name);
+}
+
+void ech_trace_take(ech_trace *trace, const ech_exec *exec, int64_t step)
+{
+    ech_text lines = {0};
+    if (!ech_trace_wants(trace, step)) return;
+    for (size_t s = 0; s < trace->plan->list[ECH_LIST_TRAIN].step.n; s++)
+        print_step(trace, exec, step, s, &lines);
+    write_record(trace, &lines);
+}
+
+static bool merge(const ech_trace *trace)
+{
+    ech_recording recording = {0};
+    ech_text why = {0};
+    ech_status status = ech_recording_read(trace->folder, &recording, &why);
+    if (status == ECH_OK && recording.ranks)
+        status = ech_perfetto_write(recording.trace, recording.ranks, trace->merged);
+    bool written = status == ECH_OK && recording.ranks;
+    if (why.n) ech_log_warn("no %s: %s", trace->merged, why.at);
+    if (status != ECH_OK) ech_log_warn("no %s: the run goes on without it", trace->merged);
+    ech_recording_free(&recording);
+    ech_text_free(&why);
+    return written;
+}
+
+ech_status ech_trace_finish(ech_trace *trace, ech_group *world, bool *written)
+{
+    *written = false;
+    if (!trace || trace->finished) return ECH_OK;
+    trace->finished = true;
+    ECH_TRY(ech_group_barrier(world)); /* all files are whole */
+    if (trace->plan->rank == 0) *written = merge(trace);
+    return ECH_OK;
+}

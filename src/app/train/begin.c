@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The beginning of a training run: data, session, and the newest checkpoint or initial parameters.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/bench/peak.h"
+#include "app/plan/axes_text.h"
+#include "app/setup/initial.h"
+#include "app/train/trainer.h"
+#include "base/file.h"
+#include "base/log.h"
+
+/* What an asynchronous schedule's updates depend on may change with the schedule, not under it. */
+static const char *fixed_by_schedule(const ech_config *saved, const ech_config *now)
+{
+    bool same = strcmp(saved->parallel.schedule, now->parallel.schedule) == 0;
+    return same ? "parallel.flush_every parallel.vertical_sync parallel.weight_stashing" : "";
+}
+
+/* A checkpoint has the tokenizer itself, so its file may have moved, but ids must mean the same. */
+static ech_status check_same_tokenizer(const ech_trainer *t, const ech_checkpoint *checkpoint)
+{
+    const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
+    ech_text tokens = {0}, config = {0};
+    ech_tokenizer_export(t->design.tokenizer, &tokens, &config);
+    bool same = info->tokenizer_json && strcmp(tokens.at, info->tokenizer_json) == 0 &&
+                info->tokenizer_config_json && strcmp(config.at, info->tokenizer_config_json) == 0;
+    ech_text_free(&tokens);
+    ech_text_free(&config);
+    if (same) return ECH_OK;
+    return ech_config_complain(t->config, "data.tokenizer",
+                               "another tokenizer than the checkpoint's; use %s/model, or start a "
+                               "run in another directory",
+                               ech_checkpoint_path(checkpoint));
+}
+
+static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkpoint)
+{
+    ech_config *saved;
+    int64_t step = ech_checkpoint_get_info(checkpoint)->step;
+    int turns = t->design.schedule->turns;
+    if (step % turns)
+        return ech_config_complain(t->config, "parallel.flush_every",
+                                   "%s is of step %lld, within a span of %d steps; use a number "
+                                   "that divides it",
+                                   ech_checkpoint_path(checkpoint), (long long)step, turns);
+    ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(checkpoint)->run_yaml,
+                                  "the checkpoint's run file", NULL, 0, &saved));
+    ech_status status = check_same_tokenizer(t, checkpoint); /* a vocabulary that follows from it */
+    if (status == ECH_OK)
+        status = ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t->config));
+    ech_config_destroy(saved);
+    return status;
+}
+
+static bool resumes(const ech_trainer *t, const char *how)
+{
+    return strcmp(t->config->checkpoint.resume, how) == 0;
+}
+
+/* Whether a path is, or lies in, the folder; links are followed. */
+static bool lies_in(const char *path, const char *folder)
+{
+    char *a = realpath(path, NULL), *b = realpath(folder, NULL);
+    size_t n = b ? strlen(b) : 0;
+    bool lies = a && b && strncmp(a, b, n) == 0 && (a[n] == '/' || a[n] == '\0');
+    free(a);
+    free(b);
+    return lies;
+}
+
+/* The run has checkpoints of its own, and was told to go on from a path. That was for its beginning:
+ * the same command, given again, goes on. But who names one of the run's own means that one. */
+static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest)
+{
+    const char *named = t->config->checkpoint.resume, *own = ech_checkpoint_path(newest);
+    bool is_newest = lies_in(named, own) || lies_in(own, named);
+    if (is_newest) return ECH_OK;
+    if (!lies_in(named, t->config->checkpoint.directory)) {
+        ech_log_info("this run has checkpoints of its own: checkpoint.resume = %s was for its "
+                     "beginning",
+                     named);
+        return ECH_OK;
+    }
+    return ech_config_complain(t->config, "checkpoint.resume",
+                               "a run goes on from its newest whole checkpoint, which is %s; to go "
+                               "back, move away what is newer, or take another log.directory",
+                               own);
+}
+
+/* Where to go on from: NULL: nowhere. For rank 0. */
+static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
+{
+    ech_checkpoint *own;
+    ECH_TRY(ech_checkpoint_open_newest(t->config->checkpoint.directory, true, &own));
+    ech_status status = ECH_OK;
+    if (own && resumes(t, "never"))
+        status = ech_config_complain(t->config, "checkpoint.resume",
+                                     "%s is there; remove it, choose another checkpoint.directory, "
+                                     "or set checkpoint.resume to auto",
+                                     ech_checkpoint_path(own));
+    else if (own && !resumes(t, "auto"))
+        status = check_named(t, own);
+    else if (!own && !resumes(t, "auto") && !resumes(t, "never"))
+        status = ech_checkpoint_find(t->config->checkpoint.resume, true, &own);
+    if (status == ECH_OK)
+        *out = own;
+    else
+        ech_checkpoint_close(own);
+    return status;
+}
+
+static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
+{
+    const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
+    /* All ranks find the same; one says it. */
+    bool quiet = ech_log_set_quiet(!ech_trainer_is_first(t));
+    ech_status status = check_saved(t, checkpoint);
+    ech_log_set_quiet(quiet);
+    ECH_TRY(status);
+    ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_INIT, 0));
+    ECH_TRY(ech_exec_restore(t->session.exec, checkpoint));
+    t->step = info->step;
+    /* what another run has saved this one has not */
+    bool own = lies_in(ech_checkpoint_path(checkpoint), t->config->checkpoint.directory);
+    t->saved_step = own ? info->step : -1;
+    t->skipped = info->skipped_steps;
+    t->loss = info->loss;
+    t->tokens = info->samples * t->config->data.sequence_length;
+    if (ech_trainer_is_first(t))
+        ech_log_info("resuming from %s (saved by %d ranks)", ech_checkpoint_path(checkpoint),
+                     info->ranks);
+    return ECH_OK;
+}
+
+/* A folder that cannot be written must show now, not at the first save. Two runs at once would cut
+ * each other's metrics and remove each other's unfinished checkpoints. */
+static ech_status claim_folders(ech_trainer *t)
+{
+    const char *folder[] = {t->config->log.directory, t->config->checkpoint.directory};
+    if (!ech_trainer_is_first(t)) return ECH_OK;
+    for (int i = 0; i < 2; i++) {
+        ECH_TRY(ech_file_make_folder(folder[i]));
+        if (i == 0 || strcmp(folder[0], folder[1]) != 0)
+            ECH_TRY(ech_file_lock_folder(folder[i], &t->lock[i]));
+    }
+    return ECH_OK;
+}
+
+/* A checkpoint that verifies, or initial parameters. Rank 0 looks and checks; the others
+ * open what it found. */
+static ech_status restore(ech_trainer *t)
+{
+    char path[4096] = "";
+    ech_checkpoint *checkpoint = NULL;
+    t->saved_step = -1;
+    if (ech_trainer_is_first(t)) {
+        ECH_TRY(find_start(t, &checkpoint));
+        if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));
+    }
+    ech_status status = ech_group_broadcast(ech_exec_world(t->session.exec), 0, path, sizeof path);
+    if (status == ECH_OK && path[0] && !checkpoint)
+        status = ech_checkpoint_open(path, false, &checkpoint);
+    if (status == ECH_OK)
+        status = checkpoint ? resume_from(t, checkpoint)
+                            : ech_session_initialise(&t->session, t->config);
+    ech_checkpoint_close(checkpoint);
+    return status;
+}
+
+static ech_status write_run_file(const ech_trainer *t, const char *yaml)
+{
+    char *path = ech_file_join(t->config->log.directory, "run.yaml");
+    ech_status status = ech_file_write(path, yaml, strlen(yaml));
+    free(path);
+    return status;
+}
+
+/* What rank 0 says of all ranks. */
+typedef struct census {
+    double most_bytes; /* the largest arena */
+    double far;        /* 1: some tensor ranks of one group are on other machines */
+} census;
+
+static bool is_far(const ech_trainer *t)
+{
+    const ech_layout *layout = t->design.layout;
+    int *members = ech_calloc((size_t)layout->world, sizeof *members);
+    int n = ech_layout_members(layout, t->design.model, ech_comm_rank(t->comm), ECH_GROUP_TENSOR,
+                               members);
+    bool near = ech_comm_is_near(t->comm, members, n);
+    free(members);
+    return !near;
+}
+
+static ech_status take_census(const ech_trainer *t, census *out)
+{
+    double all[2] = {(double)t->session.plan->arena_bytes, is_far(t)};
+    ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, all, 2));
+    *out = (census){all[0], all[1]};
+    return ECH_OK;
+}
+
+static ech_status open_progress(ech_trainer *t, const char *axes)
+{
+    ech_text yaml = {0};
+    ech_config_print(t->config, &yaml);
+    double peak = ech_peak_flops(t->design.kernels, (int)t->config->parallel.threads);
+    ech_progress_setup setup = {.directory = t->config->log.directory,
+                                .steps = t->config->training.steps,
+                                .first_step = t->step,
+                                .every = t->config->log.every,
+                                .peak_flops = peak * t->design.world,
+                                .ranks = t->design.world,
+                                .layout = axes,
+                                .run_yaml = yaml.at,
+                                .tensorboard = t->config->log.tensorboard == 1};
+    ech_status status = write_run_file(t, yaml.at);
+    if (status == ECH_OK) status = ech_progress_create(&setup, &t->progress);
+    ech_text_free(&yaml);
+    return status;
+}
+
+static void say_what_runs(const ech_trainer *t, const census *all, const char *axes)
+{
+    char bytes[32];
+    ech_progress_say(
+        t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s",
+        t->design.model->family->name, (long long)ech_model_params(t->design.model),
+        t->design.world, t->design.world > 1 ? "s" : "", (long long)t->config->parallel.threads,
+        t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
+        ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
+        t->design.world > 1 ? "at most " : "",
+        ech_text_from_bytes((int64_t)all->most_bytes, bytes, sizeof bytes));
+    if (all->far > 0)
+        ech_progress_say(t->progress,
+                         "tensor ranks of one group are on several machines; a parallel.tensor "
+                         "that divides a machine's ranks would be faster");
+}
+
+static ech_status begin_progress(ech_trainer *t, const census *all)
+{
+    if (!ech_trainer_is_first(t)) return ECH_OK;
+    ech_text axes = {0};
+    ech_print_axes(&t->design, &axes);
+    ech_status status = open_progress(t, axes.n ? axes.at : "");
+    if (status == ECH_OK) say_what_runs(t, all, axes.n ? axes.at : "");
+    ech_text_free(&axes);
+    return status;
+}
+
+ech_status ech_trainer_begin(ech_trainer *t)
+{
+    int world = ech_comm_size(t->comm);
+    ECH_TRY(ech_setup_resolve(t->config, t->tokenizer, world, ech_comm_local_size(t->comm)));
+    ECH_TRY(ech_design_create(t->config, t->tokenizer, world, &t->design));
+    ECH_TRY(ech_design_open_data(&t->design, ECH_SHARE_TRAIN, &t->train));
+    ECH_TRY(ech_design_open_data(&t->design, ECH_SHARE_VALID, &t->valid));
+    ECH_TRY(ech_session_create(&t->design, t->comm, false, &t->session));
+    t->calendar = ech_calendar_of(t->config);
+    t->flops = ech_model_flops(
+        t->design.model, t->config->training.global_batch_size * t->config->data.sequence_length,
+        t->config->data.sequence_length);
+    ECH_TRY(claim_folders(t));
+    ECH_TRY(restore(t));
+    census all;
+    ECH_TRY(take_census(t, &all));
+    ECH_TRY(begin_progress(t, &all));
+    if (t->config->log.trace == 1)
+        ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, t->step, &t->trace));
+    ech_loader_options options =
+        ech_design_reads(&t->design, ech_comm_rank(t->comm), true, INT64_MAX);
+    ECH_TRY(ech_loader_create(t->train, &options, t->step, &t->loader));
+    ech_exec_set_loader(t->session.exec, ECH_TRAIN, t->loader);
+    return ECH_OK;
+}

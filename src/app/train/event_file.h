@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The TensorBoard view of a run: an event file for each start of it, in the run directory, so that
+ * `tensorboard --logdir runs` shows a run a folder. Rank 0 only.
+ */
+#ifndef ECH_APP_TRAIN_EVENT_FILE_H
+#define ECH_APP_TRAIN_EVENT_FILE_H
+
+#include "app/train/event_record.h"
+#include "base/status.h"
+
+typedef struct ech_events ech_events;
+
+/* A new file in `folder`, named after the time, the machine and the number of this start (1: the
+ * first), so that files sort in the order of starts; what earlier ones say of steps after `first_step` is taken back. Errors:
+ * it cannot be made. */
+ech_status ech_events_open(const char *folder, int64_t first_step, int64_t start, ech_events **out);
+/* Each is one write, in a journal (base/journal.h): it never fails. */
+void ech_events_scalars(ech_events *events, int64_t step, const ech_event_scalar *scalars, int n);
+void ech_events_text(ech_events *events, int64_t step, const char *tag, const char *text);
+void ech_events_close(ech_events *events); /* accepts NULL */
+
+#endif

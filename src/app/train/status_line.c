@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The line that is drawn over itself.
+ */
+#include "app/train/status_line.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { FEWEST_COLUMNS = 20, USUAL_COLUMNS = 80, MOST_COLUMNS = 1000 };
+
+static const double between_draws = 0.1; /* seconds */
+
+int ech_terminal_columns(void)
+{
+    struct winsize size;
+    int64_t columns = 0;
+    const char *handed = getenv(ECH_TERMINAL_VARIABLE);
+    if (isatty(STDERR_FILENO))
+        columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col
+                                                                              : USUAL_COLUMNS;
+    else if (!handed || !ech_text_to_int(handed, &columns) || columns <= 0)
+        return 0;
+    if (columns < FEWEST_COLUMNS) return FEWEST_COLUMNS;
+    return columns < MOST_COLUMNS ? (int)columns : MOST_COLUMNS;
+}
+
+void ech_status_line_begin(ech_status_line *line)
+{
+    *line = (ech_status_line){.columns = ech_terminal_columns(), .drawn_at = -1};
+}
+
+/* Over what is there, and nothing of it left behind. The last column stays free: some terminals go
+ * to the next line there. */
+static void redraw(ech_status_line *line)
+{
+    fprintf(stderr, "\r%.*s\033[K", line->columns - 1, line->text.at);
+    fflush(stderr);
+    line->is_shown = true;
+}
+
+void ech_status_line_draw(ech_status_line *line, const char *text, bool now)
+{
+    double time = ech_clock_now();
+    if (!line->columns) return;
+    if (!now && line->drawn_at >= 0 && time - line->drawn_at < between_draws) return;
+    line->drawn_at = time;
+    line->text.n = 0;
+    ech_text_append(&line->text, "%s", text);
+    redraw(line);
+}
+
+void ech_status_line_say(ech_status_line *line, const char *text)
+{
+    /* One write a line, so that lines of several processes do not mix. */
+    ech_text whole = {0};
+    ech_text_append(&whole, "%s%s\n", line->is_shown ? "\r\033[K" : "", text);
+    fwrite(whole.at, 1, whole.n, stderr);
+    fflush(stderr);
+    ech_text_free(&whole);
+    if (line->is_shown) redraw(line);
+}
+
+void ech_status_line_end(ech_status_line *line)
+{
+    if (line->is_shown) fputc('\n', stderr);
+    line->is_shown = false;
+    ech_text_free(&line->text);
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The training loop of one rank: the calendar says which list runs at which step.
+ */
+#include "app/train/train.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "app/train/trainer.h"
+#include "base/clock.h"
+
+/* Lock-free, so that handlers may set them, and ranks that are threads may read them. */
+static atomic_bool asked_to_stop, asked_to_save, asked_by_hand;
+
+/* Schedulers repeat themselves; who types Ctrl-C twice wants an end. */
+static void on_signal(int signal)
+{
+    if (signal == SIGUSR1)
+        asked_to_save = true;
+    else if (signal == SIGINT && atomic_exchange(&asked_by_hand, true)) {
+        sigaction(SIGINT, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+        raise(SIGINT);
+    } else
+        asked_to_stop = true;
+}
+
+void ech_train_hold_signals(void)
+{
+    const int held[] = {SIGUSR1, SIGUSR2, SIGTERM};
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) sigaddset(&signals, held[i]);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+}
+
+void ech_train_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigset_t caught;
+    sigemptyset(&action.sa_mask);
+    signal(SIGPIPE, SIG_IGN); /* who reads the log may go */
+    sigemptyset(&caught);
+    const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        struct sigaction now; /* what was told to be ignored (nohup, a shell's &) stays ignored */
+        sigaction(signals[i], NULL, &now);
+        if (now.sa_handler != SIG_IGN) sigaction(signals[i], &action, NULL);
+        sigaddset(&caught, signals[i]);
+    }
+    sigprocmask(SIG_UNBLOCK, &caught, NULL);
+}
+
+/* A training step that is done; of a span, its share of the time and the messages. */
+static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int64_t sent)
+{
+    int64_t G = t->config->training.global_batch_size, T = t->config->data.sequence_length;
+    if (!ech_trainer_is_first(t)) return;
+    ech_step_metrics metrics = {.step = t->step,
+                                .loss = r->loss,
+                                .learning_rate = r->learning_rate,
+                                .grad_norm = r->grad_norm,
+                                .tokens = t->tokens,
+                                .samples = t->step * G,
+                                .step_seconds = seconds,
+                                .tokens_per_second = (double)(G * T) / seconds,
+                                .flops_per_second = t->flops / seconds,
+                                .bytes_sent = sent,
+                                .peak_bytes = t->session.plan->arena_bytes,
+                                .skipped = r->withheld};
+    ech_trainer_turn_to(t, ECH_ERRAND_METRICS);
+    ech_progress_step(t->progress, &metrics);
+    ech_trainer_turn_to(t, ECH_ERRAND_OTHER);
+}
+
+/* `r`: a copy; what explains a withheld step runs it again and reads anew. */
+static ech_status finish_step(ech_trainer *t, ech_readings r, double seconds, int64_t sent)
+{
+    if (r.withheld) ECH_TRY(ech_trainer_explain_nonfinite(t));
+    t->loss = r.loss;
+    t->step++;
+    ech_comm_count_step(t->comm);
+    t->tokens += t->config->training.global_batch_size * t->config->data.sequence_length;
+    log_step(t, &r, seconds, sent);
+    return ECH_OK;
+}
+
+/* Once, behind the last list that is recorded. */
+static ech_status finish_trace(ech_trainer *t)
+{
+    bool written;
+    ECH_TRY(ech_trace_finish(t->trace, ech_exec_world(t->session.exec), &written));
+    if (written)
+        ech_progress_say(t->progress, "recorded steps: %s/trace.json, for ui.perfetto.dev",
+                         t->config->log.directory);
+    return ECH_OK;
+}
+
+/* Whether this rank has trained for as long as it may; the others learn it with the next batch. */
+static bool is_overdue(const ech_trainer *t)
+{
+    double limit = t->config->training.time_limit;
+    return limit > 0 && ech_clock_now() - t->began_at >= limit;
+}
+
+static void take_times(ech_trainer *t)
+{
+    const ech_exec *exec = t->session.exec;
+    ech_breakdown_times times = {.began = ech_exec_began(exec),
+                                 .ended = ech_exec_ended(exec),
+                                 .begins = ech_exec_begins(exec),
+                                 .ends = ech_exec_ends(exec),
+                                 .marks = ech_exec_marks(exec)};
+    ech_trainer_turn_to(t, ECH_ERRAND_OTHER);
+    if (t->breakdown) ech_breakdown_take(t->breakdown, &times, ech_clock_now());
+}
+
+/* The train list: one step, or a span of them. */
+static ech_status train_list(ech_trainer *t)
+{
+    ech_exec *exec = t->session.exec;
+    int turns = t->design.schedule->turns;
+    double start = ech_clock_now();
+    int64_t sent = ech_exec_sent_bytes(exec);
+    ech_exec_ask(exec, asked_to_stop || is_overdue(t), atomic_exchange(&asked_to_save, false));
+    ech_exec_record(exec, t->breakdown || ech_trace_wants(t->trace, t->step));
+    ech_trainer_turn_to(t, ECH_ERRAND_STEPS);
+    ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, t->step));
+    double seconds = (ech_clock_now() - start) / turns;
+    take_times(t);
+    ech_trace_take(t->trace, exec, t->step);
+    sent = (ech_exec_sent_bytes(exec) - sent) / turns;
+    for (int turn = 0; turn < turns; turn++)
+        ECH_TRY(finish_step(t, ech_exec_readings(exec)[turn], seconds, sent));
+    return ECH_OK;
+}
+
+static const ech_readings *last_readings(const ech_trainer *t)
+{
+    return &ech_exec_readings(t->session.exec)[t->design.schedule->turns - 1];
+}
+
+static ech_status run_due(ech_trainer *t)
+{
+    const ech_readings *r = last_readings(t);
+    bool stop = r->stop && t->step < t->config->training.steps;
+    ech_trainer_turn_to(t, ECH_ERRAND_CHECK);
+    if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step))
+        ECH_TRY(ech_trainer_check_ranks(t));
+    ech_trainer_turn_to(t, ECH_ERRAND_VALIDATION);
+    if (ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step))
+        ECH_TRY(ech_trainer_validate(t));
+    ech_trainer_turn_to(t, ECH_ERRAND_SAVING);
+    if (ech_calendar_due(&t->calendar, ECH_LIST_SAVE, t->step) || r->save_now || stop)
+        ECH_TRY(ech_trainer_save(t));
+    if (stop) ECH_TRY(ech_trainer_finish_save(t)); /* what is said next is true then */
+    if (stop && ech_trainer_is_first(t))
+        ech_progress_say(t->progress, "stopped after step %lld, %s; the same command goes on",
+                         (long long)t->step,
+                         is_overdue(t) ? "as training.time_limit says" : "as it was asked to");
+    t->stopped = stop;
+    ech_trainer_turn_to(t, ECH_ERRAND_OTHER);
+    return ECH_OK;
+}
+
+static ech_status loop(ech_trainer *t)
+{
+    bool done = t->step >= t->config->training.steps;
+    if (done && t->saved_step != t->step) /* a run of no steps */
+        ECH_TRY(run_due(t));
+    else if (done && ech_trainer_is_first(t))
+        ech_progress_say(t->progress, "all %lld steps were done already", (long long)t->step);
+    while (ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step) && !t->stopped) {
+        ECH_TRY(train_list(t));
+        ECH_TRY(ech_trainer_follow_save(t, last_readings(t)->save_failed));
+        if (!ech_trace_wants(t->trace, t->step)) ECH_TRY(finish_trace(t));
+        ECH_TRY(run_due(t));
+    }
+    ECH_TRY(ech_trainer_finish_profile(t));
+    ECH_TRY(ech_trainer_finish_save(t));
+    ECH_TRY(finish_trace(t));
+    /* Nobody leaves before everyone is here: a launcher ends the job when one process exits. */
+    return ech_group_barrier(ech_exec_world(t->session.exec));
+}
+
+ech_status ech_train_rank(ech_comm *comm, void *context)
+{
+    ech_training *training = context;
+    ech_trainer t = {.comm = comm,
+                     .config = ech_config_copy(training->config),
+                     .tokenizer = training->tokenizer,
+                     .lock = {-1, -1},
+                     .began_at = ech_clock_now() - training->elapsed};
+    ech_status status = ech_trainer_begin(&t);
+    if (status == ECH_OK && training->profile) status = ech_trainer_begin_profile(&t);
+    if (status == ECH_OK) status = loop(&t);
+    if (ech_trainer_is_first(&t)) training->stopped = t.stopped;
+    ech_progress_destroy(t.progress);
+    ech_trace_close(t.trace);
+    ech_breakdown_destroy(t.breakdown);
+    ech_loader_destroy(t.loader);
+    ech_session_destroy(&t.session);
+    for (int i = 0; i < 2; i++) /* a checkpoint under way has ended */
+        if (t.lock[i] >= 0) close(t.lock[i]);
+    ech_corpus_close(t.train);
+    ech_corpus_close(t.valid);
+    ech_design_destroy(&t.design);
+    ech_config_destroy(t.config);
+    return status;
+}

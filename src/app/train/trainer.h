@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The state of one rank's training, shared by the files that train it. Private to them.
+ */
+#ifndef ECH_APP_TRAIN_TRAINER_H
+#define ECH_APP_TRAIN_TRAINER_H
+
+#include "app/trace/trace.h"
+#include "app/train/breakdown.h"
+#include "app/train/progress.h"
+#include "app/train/train.h"
+
+typedef struct ech_trainer {
+    ech_comm *comm;
+    ech_config *config; /* resolved */
+    const ech_tokenizer *tokenizer;
+    ech_design design;
+    ech_session session;
+    ech_calendar calendar;
+    ech_corpus *train, *valid; /* valid: NULL without validation */
+    ech_loader *loader;
+    ech_progress *progress;   /* rank 0 */
+    ech_trace *trace;         /* NULL: nothing is recorded */
+    ech_breakdown *breakdown; /* NULL: nobody asked where the time goes */
+    int lock[2];              /* rank 0: of the folders it writes into, or -1 */
+    int64_t step, saved_step, skipped, tokens;
+    double loss, flops;
+    double stall_seconds; /* that training stood still for the checkpoint begun last */
+    double began_at;      /* seconds on the clock; what training.time_limit counts from */
+    bool stopped;
+} ech_trainer;
+
+/* Rank 0 speaks and writes for all. */
+static inline bool ech_trainer_is_first(const ech_trainer *t)
+{
+    return ech_comm_rank(t->comm) == 0;
+}
+
+/* Opens data, builds the session, restores the newest checkpoint or initialises. Collective. */
+ech_status ech_trainer_begin(ech_trainer *t);
+
+/* --profile: measures this machine, then begins; at the end rank 0 prints the table of all ranks and
+ * writes it to step_profile.jsonl in the run directory. Collective. */
+ech_status ech_trainer_begin_profile(ech_trainer *t);
+ech_status ech_trainer_finish_profile(ech_trainer *t);
+/* From now on the rank is about that; nothing without --profile. */
+void ech_trainer_turn_to(ech_trainer *t, ech_errand errand);
+
+/* What the calendar calls besides training steps. Collective. */
+ech_status ech_trainer_validate(ech_trainer *t);
+ech_status ech_trainer_check_ranks(ech_trainer *t);
+ech_status ech_trainer_save(ech_trainer *t); /* unless this step is saved already */
+
+/* After training steps: tells of a checkpoint that is there by now; fails, on every rank, when one
+ * could not be written. */
+ech_status ech_trainer_follow_save(ech_trainer *t, bool failed);
+/* Waits for the checkpoint that is under way, and tells of it. */
+ech_status ech_trainer_finish_save(ech_trainer *t);
+
+/* After a withheld step: names the place of the first NaN or infinity, then goes on or fails, as
+ * training.on_nonfinite says. Collective. */
+ech_status ech_trainer_explain_nonfinite(ech_trainer *t);
+
+#endif
