@@ -84,7 +84,7 @@ typedef struct ech_text_source {
 /* ---- learning a vocabulary (byte-level BPE) ---- */
 
 typedef struct ech_bpe_trainer ech_bpe_trainer;
-/* Texts are cut into words by a pattern of bpe_pattern.def; merges do not cross words. Errors: no such
+/* Texts are cut into words by a pattern of bpe/pattern.def; merges do not cross words. Errors: no such
  * pattern. */
 ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out);
 void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer); /* accepts NULL */

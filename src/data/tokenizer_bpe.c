@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "data/bpe_coder.h"
+#include "data/bpe/coder.h"
 #include "data/tokenizer.h"
 
 #define CONFIG "tokenizer_config.json"

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "data/bpe.h"
+#include "data/bpe/bpe.h"
 #include "data/tokenizer.h"
 
 enum { BYTES = 256, END_OF_TEXT = 256, VOCABULARY = 257 };

@@ -12,7 +12,7 @@
  * step that needs that one also waits for the send, at no cost. (Forwards alone bring nothing back:
  * there the forward after the next waits.) So no training step ever waits for
  * the progress of another rank but for data, and an order that can run with unbounded buffers can
- * run with none (checked for all ranks together in check_plans.c).
+ * run with none (checked for all ranks together in check/plans.c).
  */
 #include <stdlib.h>
 

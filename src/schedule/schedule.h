@@ -23,7 +23,7 @@
 #include "layout/layout.h"
 #include "model/model.h"
 #include "optim/optim.h"
-#include "schedule/order.h"
+#include "schedule/order/order.h"
 
 /* ---- steps ---- */
 

@@ -9,7 +9,7 @@
 
 #include "app/fixture.h"
 #include "app/trace/recording.h"
-#include "schedule/simulate.h"
+#include "schedule/simulate/simulate.h"
 
 typedef struct recorded {
     ech_config *config;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/bpe.h"
+#include "data/bpe/bpe.h"
 
 /* Where a pair is in the list of merges; merge.n: nowhere. */
 static inline size_t naive_rank(const ech_bpe *bpe, int32_t left, int32_t right)

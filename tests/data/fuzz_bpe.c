@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "data/bpe_coder.h"
+#include "data/bpe/coder.h"
 #include "data/bpe_naive.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);

@@ -5,7 +5,7 @@
  */
 #include "data/scratch.h"
 
-#include "data/bpe.h"
+#include "data/bpe/bpe.h"
 
 /* All bytes as id 0 to 255, then `more`. */
 static void write_encoder(const char *name, const char *more)

@@ -7,7 +7,7 @@
 
 #include <sys/resource.h>
 
-#include "data/bpe.h"
+#include "data/bpe/bpe.h"
 
 /* A whole tokenizer.json, of which each test replaces one part. */
 typedef struct parts {

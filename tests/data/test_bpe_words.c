@@ -4,7 +4,7 @@
  */
 #include "data/scratch.h"
 
-#include "data/bpe_coder.h"
+#include "data/bpe/coder.h"
 
 static void assert_found(const ech_bpe_trie *trie, const char *text, size_t begin, size_t end,
                          int32_t id)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "schedule/order.h"
+#include "schedule/order/order.h"
 
 enum { MOST_STAGES = 3 };
 

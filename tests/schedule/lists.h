@@ -9,7 +9,7 @@
 #define ECH_TESTS_SCHEDULE_LISTS_H
 
 #include "schedule/lists_writer.h"
-#include "schedule/simulate.h"
+#include "schedule/simulate/simulate.h"
 
 /* ---- plans ---- */
 

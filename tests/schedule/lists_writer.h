@@ -5,7 +5,7 @@
 #ifndef ECH_TESTS_SCHEDULE_LISTS_WRITER_H
 #define ECH_TESTS_SCHEDULE_LISTS_WRITER_H
 
-#include "schedule/check.h"
+#include "schedule/check/check.h"
 #include "schedule/lists_model.h"
 
 typedef struct lists_spec {

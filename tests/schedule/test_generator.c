@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "schedule/order.h"
+#include "schedule/order/order.h"
 
 static void test_table(void **state)
 {

@@ -13,7 +13,7 @@
 
 #include "schedule/fixture.h"
 #include "schedule/near.h"
-#include "schedule/simulate.h"
+#include "schedule/simulate/simulate.h"
 
 /* ---- every grid and schedule ---- */
 

@@ -15,7 +15,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "schedule/order.h"
+#include "schedule/order/order.h"
 
 static void expect_order(ech_order *order, const char *text)
 {

@@ -12,7 +12,7 @@
 
 #include "schedule/fixture.h"
 #include "schedule/near.h"
-#include "schedule/simulate.h"
+#include "schedule/simulate/simulate.h"
 
 static double seconds(void)
 {

@@ -12,8 +12,8 @@
 
 #include "schedule/fixture.h"
 #include "schedule/near.h"
-#include "schedule/rehearsal.h"
-#include "schedule/simulate.h"
+#include "schedule/simulate/rehearsal.h"
+#include "schedule/simulate/simulate.h"
 
 static fixture plan(int ranks, const char *more)
 {

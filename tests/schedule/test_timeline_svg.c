@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "schedule/markup.h"
-#include "schedule/timeline_boxes.h"
+#include "schedule/timeline/boxes.h"
 
 static ech_text draw(const ech_timeline *timeline, const char *title)
 {

@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "schedule/timeline.h"
+#include "schedule/timeline/timeline.h"
 
 /* cmocka compares floats only. */
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))

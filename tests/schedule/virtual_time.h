@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "schedule/order.h"
+#include "schedule/order/order.h"
 
 enum { MOST_STAGES = 8, MOST_REPLICAS = 4, DEADLOCK = -1 };
 

@@ -7,7 +7,7 @@
 #define ECH_APP_TRACE_RECORDING_H
 
 #include "app/trace/read.h"
-#include "schedule/timeline.h"
+#include "schedule/timeline/timeline.h"
 
 typedef struct ech_recording {
     int ranks;             /* 0: nothing is there */

@@ -14,7 +14,7 @@ typedef struct costing {
     ech_numbers update; /* seconds per byte, of a list of a rank */
 } costing;
 
-/* How simulations share out what a profile says of norm and update together (schedule/costs.c). */
+/* How simulations share out what a profile says of norm and update together (schedule/simulate/costs.c). */
 static double share_of(ech_step_kind kind)
 {
     switch (kind) {

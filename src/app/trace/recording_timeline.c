@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "app/trace/recording.h"
-#include "schedule/simulate.h"
+#include "schedule/simulate/simulate.h"
 
 static double first_begin(const ech_recording *recording, int list)
 {

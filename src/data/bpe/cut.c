@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a long text may be cut without another id: at ends of words that no pattern sees otherwise,
+ * whatever stands before or follows.
+ *
+ * In every pattern a word that has a letter or a number has none but such behind it, so it ends before
+ * a character that is neither; and such a word is not looked at again by what follows. White space
+ * joins with what comes before it and after (\s+(?!\S), \s*[\r\n]+), punctuation with newlines; so
+ * those are no places to cut, except before a blank that follows punctuation: it is the
+ * beginning of the next word. Composition (NFC) does not go across the front of these characters.
+ */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "data/bpe/coder.h"
+
+static bool is_digit(uint32_t c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_ascii_letter(uint32_t c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* Letters beyond ASCII that have been letters in every version of Unicode: the commonest will do. */
+static const struct {
+    uint32_t first, last;
+} letters[] = {
+    {0xc0, 0xd6},     {0xd8, 0xf6},     {0xf8, 0x24f},    {0x391, 0x3a1},   {0x3a3, 0x3ce},
+    {0x400, 0x481},   {0x5d0, 0x5ea},   {0x620, 0x64a},   {0x904, 0x939},   {0xe01, 0xe30},
+    {0x1e00, 0x1e99}, {0x3041, 0x3096}, {0x30a1, 0x30fa}, {0x4e00, 0x9fa5}, {0xac00, 0xd7a3},
+};
+
+static bool is_letter(uint32_t c)
+{
+    for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
+        if (c >= letters[i].first && c <= letters[i].last) return true;
+    return is_ascii_letter(c);
+}
+
+/* The character of at most three bytes that ends before `at`; 0: none such. */
+static uint32_t character_before(const char *text, size_t n, size_t at)
+{
+    for (size_t length = 1; length <= 3 && length <= at; length++) {
+        const char *from = text + at - length;
+        uint32_t code;
+        if (((unsigned char)*from & 0xc0) == 0x80) continue;
+        return ech_utf8_next(from, n - (at - length), &code) == length ? code : 0;
+    }
+    return 0;
+}
+
+/* CJK commas and ends of sentences: whole texts have no blank. */
+static bool is_cjk_stop(const char *text, size_t n, size_t at)
+{
+    static const char *const stops[] = {"\u3001", "\u3002", "\uff0c", "\uff01", "\uff1f"};
+    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
+        if (n - at >= 3 && memcmp(text + at, stops[i], 3) == 0) return true;
+    return false;
+}
+
+static bool ends_word(const char *text, size_t n, size_t at)
+{
+    unsigned next = (unsigned char)text[at];
+    if (next >= 0x80 ? !is_cjk_stop(text, n, at) : is_digit(next) || is_ascii_letter(next))
+        return false;
+    uint32_t before = character_before(text, n, at);
+    if (is_digit(before) || is_letter(before)) return true;
+    return next == ' ' && before > ' ' && before < 0x7f;
+}
+
+size_t ech_bpe_cut(const ech_bpe *bpe, const void *bytes, size_t n)
+{
+    const char *text = bytes;
+    /* Without a pattern a word is the whole text; composition may make an added token of what is none. */
+    if (bpe->pattern == ECH_BPE_whole && bpe->merge.n > 0) return 0;
+    if (bpe->nfc && bpe->normalized.node.n > 0) return 0;
+    for (size_t at = n - 1; at > 0; at--)
+        if (ends_word(text, n, at) &&
+            !ech_bpe_trie_reaches(&bpe->raw, text, at, bpe->longest_added) &&
+            !ech_bpe_trie_reaches(&bpe->normalized, text, at, bpe->longest_added))
+            return at;
+    return 0;
+}

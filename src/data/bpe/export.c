@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A vocabulary as Hugging Face's tokenizer.json and tokenizer_config.json. Equal ones give equal texts,
+ * whatever files they came from.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/bpe/bpe.h"
+
+static void append_string(ech_text *out, const char *bytes, size_t n)
+{
+    ech_text_append(out, "\"");
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)bytes[i];
+        if (c == '"' || c == '\\')
+            ech_text_append(out, "\\%c", c);
+        else if (c < 0x20)
+            ech_text_append(out, "\\u%04x", c);
+        else
+            ech_text_append_bytes(out, &c, 1);
+    }
+    ech_text_append(out, "\"");
+}
+
+/* A token's name in the file: visible characters if it is of the model, else what it is. */
+static void append_name(ech_text *out, const ech_bpe *bpe, int32_t id)
+{
+    const ech_bpe_token *token = &bpe->token.at[id];
+    ech_text name = {0};
+    if (token->plain)
+        ech_bpe_show(bpe->bytes.at + token->at, token->n, &name);
+    else
+        ech_text_append_bytes(&name, bpe->bytes.at + token->at, token->n);
+    append_string(out, name.at, name.n);
+    ech_text_free(&name);
+}
+
+static void append_added(ech_text *out, const ech_bpe *bpe)
+{
+    ech_text_append(out, "  \"added_tokens\": [");
+    for (size_t i = 0; i < bpe->added.n; i++) {
+        const ech_bpe_added *added = &bpe->added.at[i];
+        const ech_bpe_token *token = &bpe->token.at[added->id];
+        ech_text_append(out, "%s\n    {\"id\": %d, \"content\": ", i ? "," : "", (int)added->id);
+        append_string(out, bpe->bytes.at + token->at, token->n);
+        ech_text_append(out,
+                        ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+                        "\"normalized\": %s, \"special\": %s}",
+                        added->normalized ? "true" : "false", added->special ? "true" : "false");
+    }
+    ech_text_append(out, "\n  ],\n");
+}
+
+static void append_byte_level(ech_text *out, bool use_regex)
+{
+    ech_text_append(out,
+                    "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+                    "\"trim_offsets\": true, \"use_regex\": %s}",
+                    use_regex ? "true" : "false");
+}
+
+static void append_pre_tokenizer(ech_text *out, ech_bpe_pattern pattern)
+{
+    bool split = pattern != ECH_BPE_gpt2 && pattern != ECH_BPE_whole;
+    const char *expression = ech_bpe_pattern_expression(pattern);
+    if (split) {
+        ech_text_append(out, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    {\"type\": "
+                             "\"Split\", \"pattern\": {\"Regex\": ");
+        append_string(out, expression, strlen(expression));
+        ech_text_append(out, "}, \"behavior\": \"Isolated\", \"invert\": false},\n    ");
+    }
+    append_byte_level(out, pattern == ECH_BPE_gpt2);
+    if (split) ech_text_append(out, "\n  ]}");
+}
+
+static void append_model(ech_text *out, const ech_bpe *bpe)
+{
+    const char *comma = "";
+    ech_text_append(out,
+                    "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n"
+                    "    \"unk_token\": null,\n    \"continuing_subword_prefix\": null,\n"
+                    "    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
+                    "    \"byte_fallback\": false,\n    \"ignore_merges\": %s,\n"
+                    "    \"vocab\": {",
+                    bpe->ignore_merges ? "true" : "false");
+    for (size_t id = 0; id < bpe->token.n; id++) {
+        if (!bpe->token.at[id].plain) continue;
+        ech_text_append(out, "%s\n      ", comma);
+        append_name(out, bpe, (int32_t)id);
+        ech_text_append(out, ": %zu", id);
+        comma = ",";
+    }
+    ech_text_append(out, "\n    },\n    \"merges\": [");
+    for (size_t i = 0; i < bpe->merge.n; i++) {
+        ech_text_append(out, "%s\n      [", i ? "," : "");
+        append_name(out, bpe, bpe->merge.at[i].left);
+        ech_text_append(out, ", ");
+        append_name(out, bpe, bpe->merge.at[i].right);
+        ech_text_append(out, "]");
+    }
+    ech_text_append(out, "%s]\n  }\n", bpe->merge.n ? "\n    " : "");
+}
+
+static void append_end(ech_text *out, const ech_bpe *bpe, const char *key, int32_t id)
+{
+    const ech_bpe_token *token = &bpe->token.at[id];
+    ech_text_append(out, "  \"%s\": ", key);
+    append_string(out, bpe->bytes.at + token->at, token->n);
+    ech_text_append(out, ",\n");
+}
+
+void ech_bpe_export(const ech_bpe *bpe, ech_text *tokenizer_json, ech_text *config_json)
+{
+    ech_text *out = tokenizer_json;
+    ech_text_append(out, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n"
+                         "  \"padding\": null,\n");
+    append_added(out, bpe);
+    ech_text_append(out, "  \"normalizer\": %s,\n  \"pre_tokenizer\": ",
+                    bpe->nfc ? "{\"type\": \"NFC\"}" : "null");
+    append_pre_tokenizer(out, bpe->pattern);
+    ech_text_append(out, ",\n  \"post_processor\": %s,\n  \"decoder\": ",
+                    bpe->post_processor ? bpe->post_processor : "null");
+    append_byte_level(out, bpe->pattern == ECH_BPE_gpt2);
+    ech_text_append(out, ",\n");
+    append_model(out, bpe);
+    ech_text_append(out, "}\n");
+
+    ech_text_append(config_json, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
+    append_end(config_json, bpe, "bos_token", bpe->begin_of_text);
+    append_end(config_json, bpe, "eos_token", bpe->end_of_text);
+    ech_text_append(config_json, "  \"clean_up_tokenization_spaces\": false\n}\n");
+}

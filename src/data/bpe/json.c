@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Hugging Face's tokenizer.json. What is not byte-level BPE with a known pattern is refused by name, as
+ * is what would make ids differ from the library's.
+ */
+#include "data/bpe/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+
+enum { MOST_BYTES = 256 << 20 };
+
+/* jansson takes some 100 bytes for a value. Merges are arrays of two. */
+static const ech_json_limits limits = {.depth = 64, .containers = 2000000, .values = 6000000};
+
+ech_status ech_bpe_load_json(const char *path, size_t most, bool reals, json_t **out)
+{
+    char *text;
+    size_t n;
+    ech_json_limits most_values = limits;
+    most_values.reals = reals;
+    ECH_TRY(ech_file_read(path, most, &text, &n));
+    ech_status status = ech_json_parse(path, text, n, most_values, out);
+    free(text);
+    return status;
+}
+
+static bool is_blank(const json_t *value)
+{
+    return !value || json_is_null(value) || (json_is_string(value) && !json_string_length(value));
+}
+
+/* What of a model would change ids, and is not done here. */
+static ech_status check_model(const json_t *model, const char *file)
+{
+    const char *type = json_string_value(json_object_get(model, "type"));
+    const json_t *dropout = json_object_get(model, "dropout");
+    if (!json_is_object(model))
+        ECH_FAIL(ECH_EINPUT, "%s: no object \"model\"; is it a tokenizer.json?", file);
+    if (type && strcmp(type, "BPE") != 0)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.type is %s; byte-level BPE is read", file, type);
+    if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.dropout: ids would be random; set it to null", file);
+    const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    for (int i = 0; i < 2; i++)
+        if (!is_blank(json_object_get(model, affixes[i])))
+            ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.%s: byte-level BPE has none", file, affixes[i]);
+    return ECH_OK;
+}
+
+static ech_status take_merge(const json_t *merge, const char *file, size_t i, ech_bpe *bpe)
+{
+    char place[64];
+    snprintf(place, sizeof place, "model.merges[%zu]", i);
+    const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
+    if (json_is_string(merge)) {
+        const char *both = json_string_value(merge), *gap = strchr(both, ' ');
+        if (gap && !strchr(gap + 1, ' '))
+            return ech_bpe_take_merge(both, (size_t)(gap - both), gap + 1, strlen(gap + 1), file,
+                                      place, bpe);
+    } else if (json_array_size(merge) == 2 && json_is_string(left) && json_is_string(right)) {
+        return ech_bpe_take_merge(json_string_value(left), json_string_length(left),
+                                  json_string_value(right), json_string_length(right), file, place,
+                                  bpe);
+    }
+    ECH_FAIL(ECH_EINPUT, "%s: %s: neither \"left right\" nor [\"left\", \"right\"]", file, place);
+}
+
+static ech_status take_model(const json_t *root, const char *file, ech_bpe *bpe)
+{
+    const json_t *model = json_object_get(root, "model");
+    ECH_TRY(check_model(model, file));
+    const json_t *merges = json_object_get(model, "merges");
+    ECH_TRY(ech_bpe_take_vocabulary(json_object_get(model, "vocab"),
+                                    json_object_get(root, "added_tokens"), file, "model.vocab",
+                                    bpe));
+    if (!json_is_array(merges)) ECH_FAIL(ECH_EINPUT, "%s: model.merges: no array", file);
+    for (size_t i = 0; i < json_array_size(merges); i++)
+        ECH_TRY(take_merge(json_array_get(merges, i), file, i, bpe));
+    bpe->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
+    return ECH_OK;
+}
+
+static ech_status take_all(const json_t *root, const char *file, ech_bpe *bpe)
+{
+    const json_t *around = json_object_get(root, "post_processor");
+    ECH_TRY(ech_bpe_take_pattern(root, file, bpe));
+    ECH_TRY(take_model(root, file, bpe));
+    ECH_TRY(ech_bpe_take_added(root, file, bpe));
+    if (around && !json_is_null(around)) bpe->post_processor = json_dumps(around, JSON_ENCODE_ANY);
+    return ech_bpe_finish(bpe, file);
+}
+
+ech_status ech_bpe_read_json(const char *path, ech_bpe **out)
+{
+    json_t *root;
+    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, false, &root));
+    ech_bpe *bpe = ech_bpe_create();
+    ech_status status = take_all(root, path, bpe);
+    json_decref(root);
+    if (status == ECH_OK)
+        *out = bpe;
+    else
+        ech_bpe_destroy(bpe);
+    return status;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parts of Hugging Face's tokenizer files: vocabulary, merges, added tokens.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/bpe/json.h"
+
+enum { SPARE_IDS = 1000, LONGEST_SHOWN = 80 };
+
+/* Ids may leave holes, but not so many that a table by id is larger than the file's own content. */
+static ech_status check_id(const json_t *id, size_t entries, const char *file, const char *what,
+                           const char *name)
+{
+    json_int_t most = 2 * (json_int_t)entries + SPARE_IDS;
+    if (!json_is_integer(id))
+        ECH_FAIL(ECH_EINPUT, "%s: %s: the id of \"%.*s\" is no whole number", file, what,
+                 LONGEST_SHOWN, name);
+    if (json_integer_value(id) < 0 || json_integer_value(id) >= most)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: %s: \"%.*s\" has id %lld; with %zu tokens ids are 0 and above, below %lld",
+                 file, what, LONGEST_SHOWN, name, (long long)json_integer_value(id), entries,
+                 (long long)most);
+    return ECH_OK;
+}
+
+/* The ids of the added tokens by their contents. */
+static json_t *index_contents(const json_t *added)
+{
+    json_t *ids = json_object();
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *token = json_array_get(added, i);
+        const char *content = json_string_value(json_object_get(token, "content"));
+        if (content) json_object_set(ids, content, json_object_get(token, "id"));
+    }
+    return ids;
+}
+
+static ech_status take_token(const char *name, const json_t *id, const json_t *added,
+                             const char *file, const char *key, ech_bpe *bpe)
+{
+    ech_text bytes = {0};
+    int32_t number = (int32_t)json_integer_value(id);
+    bool shown = ech_bpe_unshow(name, strlen(name), &bytes) && bytes.n > 0;
+    bool put = shown && ech_bpe_put(bpe, number, bytes.at, bytes.n, true);
+    ech_text_free(&bytes);
+    if (put) return ECH_OK;
+    if (shown)
+        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" has id %d, which another token has", file, key,
+                 LONGEST_SHOWN, name, (int)number);
+    /* Added tokens may have any characters; they are put with the others of their kind. */
+    if (json_equal(id, json_object_get(added, name))) return ECH_OK;
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "%s: %s: \"%.*s\" is not written in byte-level characters; byte-level BPE is read",
+             file, key, LONGEST_SHOWN, name);
+}
+
+static ech_status take_tokens(const json_t *vocabulary, size_t entries, const json_t *added,
+                              const char *file, const char *key, ech_bpe *bpe)
+{
+    const char *name;
+    json_t *id;
+    json_object_foreach((json_t *)(uintptr_t)vocabulary, name, id)
+    {
+        ECH_TRY(check_id(id, entries, file, key, name));
+        ECH_TRY(take_token(name, id, added, file, key, bpe));
+    }
+    return ECH_OK;
+}
+
+ech_status ech_bpe_take_vocabulary(const json_t *vocabulary, const json_t *added, const char *file,
+                                   const char *key, ech_bpe *bpe)
+{
+    if (!json_is_object(vocabulary)) ECH_FAIL(ECH_EINPUT, "%s: %s: no object", file, key);
+    json_t *contents = index_contents(added);
+    ech_status status =
+        take_tokens(vocabulary, json_object_size(vocabulary) + json_array_size(added), contents,
+                    file, key, bpe);
+    json_decref(contents);
+    return status;
+}
+
+static ech_status find_part(const char *name, size_t n, const char *file, const char *place,
+                            const ech_bpe *bpe, int32_t *id)
+{
+    ech_text bytes = {0};
+    *id = ECH_BPE_NONE;
+    if (n > 0 && ech_bpe_unshow(name, n, &bytes)) *id = ech_bpe_find(bpe, bytes.at, bytes.n);
+    ech_text_free(&bytes);
+    if (*id == ECH_BPE_NONE)
+        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" is not in the vocabulary", file, place,
+                 n < LONGEST_SHOWN ? (int)n : LONGEST_SHOWN, name);
+    return ECH_OK;
+}
+
+ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right, size_t right_n,
+                              const char *file, const char *place, ech_bpe *bpe)
+{
+    int32_t a, b;
+    ECH_TRY(find_part(left, left_n, file, place, bpe, &a));
+    ECH_TRY(find_part(right, right_n, file, place, bpe, &b));
+    if (!ech_bpe_put_merge(bpe, a, b))
+        ECH_FAIL(ECH_EINPUT, "%s: %s: what it makes is not in the vocabulary", file, place);
+    return ECH_OK;
+}
+
+/* What changes where an added token is found; `normalized` is done, these are not. */
+static ech_status check_flags(const json_t *token, const char *file, size_t i)
+{
+    const char *const flags[] = {"single_word", "lstrip", "rstrip"};
+    for (int f = 0; f < 3; f++)
+        if (json_is_true(json_object_get(token, flags[f])))
+            ECH_FAIL(ECH_EUNSUPPORTED,
+                     "%s: added_tokens[%zu]: %s is not supported; set it to false", file, i,
+                     flags[f]);
+    return ECH_OK;
+}
+
+static ech_status check_content(const json_t *token, const char *file, size_t i)
+{
+    const json_t *content = json_object_get(token, "content");
+    size_t n = json_string_length(content);
+    if (n == 0 || n > ECH_BPE_LONGEST_ADDED)
+        ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: content: a string of 1 to %d bytes is due",
+                 file, i, ECH_BPE_LONGEST_ADDED);
+    return ECH_OK;
+}
+
+/* A token of the model may be added as well: then it has the same id. */
+static ech_status put_added(const json_t *token, const char *file, size_t i, ech_bpe *bpe)
+{
+    const json_t *content = json_object_get(token, "content");
+    const char *text = json_string_value(content);
+    size_t n = json_string_length(content);
+    int32_t id = (int32_t)json_integer_value(json_object_get(token, "id"));
+    ech_text bytes = {0};
+    int32_t known = ECH_BPE_NONE;
+    if (ech_bpe_unshow(text, n, &bytes)) known = ech_bpe_find(bpe, bytes.at, bytes.n);
+    bool verbatim = bytes.n == n && memcmp(bytes.at, text, n) == 0;
+    ech_text_free(&bytes);
+    if (known != ECH_BPE_NONE && (known != id || !verbatim))
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: added_tokens[%zu]: \"%.*s\" has id %d here and %d in the vocabulary", file, i,
+                 LONGEST_SHOWN, text, (int)id, (int)known);
+    if (known == ECH_BPE_NONE && !ech_bpe_put(bpe, id, text, n, false))
+        ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" has id %d, which another token has",
+                 file, i, LONGEST_SHOWN, text, (int)id);
+    ech_bpe_put_added(bpe, (ech_bpe_added){id, json_is_true(json_object_get(token, "special")),
+                                           json_is_true(json_object_get(token, "normalized"))});
+    return ECH_OK;
+}
+
+ech_status ech_bpe_take_added(const json_t *root, const char *file, ech_bpe *bpe)
+{
+    const json_t *added = json_object_get(root, "added_tokens");
+    if (added && !json_is_null(added) && !json_is_array(added))
+        ECH_FAIL(ECH_EINPUT, "%s: added_tokens: no array", file);
+    size_t entries = bpe->token.n + json_array_size(added);
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *token = json_array_get(added, i);
+        ECH_TRY(check_content(token, file, i));
+        ECH_TRY(check_flags(token, file, i));
+        ECH_TRY(check_id(json_object_get(token, "id"), entries, file, "added_tokens",
+                         json_string_value(json_object_get(token, "content"))));
+        ECH_TRY(put_added(token, file, i, bpe));
+    }
+    return ECH_OK;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From texts to a vocabulary's files.
+ */
+#include "data/bpe/train.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/bpe/coder.h"
+#include "data/data.h"
+
+enum { BYTES = 256, MOST_TOKENS = 10000000 };
+#define END "<|endoftext|>"
+
+struct ech_bpe_trainer {
+    ech_bpe *bytes; /* end-of-text, the bytes, the pattern */
+    ech_bpe_words *words;
+    ech_bpe_counter counter;
+};
+
+/* End-of-text, then the bytes in the order of their visible characters: ids as Hugging Face's trainer
+ * gives them. */
+static ech_bpe *begin(ech_bpe_pattern pattern)
+{
+    ech_bpe *bpe = ech_bpe_create();
+    bpe->pattern = pattern;
+    ech_bpe_put(bpe, 0, END, strlen(END), true);
+    ech_bpe_put_added(bpe, (ech_bpe_added){0, true, false});
+    bpe->begin_of_text = bpe->end_of_text = 0;
+    for (int hidden = 0; hidden < 2; hidden++)
+        for (int i = 0; i < BYTES; i++) {
+            unsigned char byte = (unsigned char)i;
+            ech_text shown = {0};
+            ech_bpe_show(&byte, 1, &shown);
+            bool is_hidden = shown.n == 2 && (unsigned char)shown.at[0] >= 0xc4; /* U+0100 and on */
+            if (is_hidden == (hidden == 1)) ech_bpe_put(bpe, (int32_t)bpe->token.n, &byte, 1, true);
+            ech_text_free(&shown);
+        }
+    return bpe;
+}
+
+const char *ech_bpe_trainer_patterns(void)
+{
+    return strchr(ech_bpe_pattern_names(), ' ') + 1; /* "whole" cuts nothing: nothing to count */
+}
+
+ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out)
+{
+    ech_bpe_pattern number;
+    if (!ech_bpe_pattern_find(pattern, &number) || number == ECH_BPE_whole)
+        ECH_FAIL(ECH_EUSAGE, "pattern %s: not one of: %s", pattern, ech_bpe_trainer_patterns());
+    ech_bpe_trainer *trainer = ech_calloc(1, sizeof *trainer);
+    trainer->bytes = begin(number);
+    ech_status status = ech_bpe_finish(trainer->bytes, "pattern");
+    if (status != ECH_OK) {
+        ech_bpe_trainer_destroy(trainer);
+        return status;
+    }
+    trainer->words = ech_bpe_words_create(trainer->bytes->splitter);
+    *out = trainer;
+    return ECH_OK;
+}
+
+void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer)
+{
+    if (!trainer) return;
+    ech_bpe_words_destroy(trainer->words);
+    ech_bpe_destroy(trainer->bytes);
+    ech_bpe_counter_free(&trainer->counter);
+    free(trainer);
+}
+
+static ech_status count_word(const char *word, size_t n, void *context)
+{
+    ech_bpe_trainer *trainer = context;
+    ech_bpe_counter_add(&trainer->counter, word, n);
+    return ECH_OK;
+}
+
+static ech_status count_run(const char *run, size_t n, void *context)
+{
+    ech_bpe_trainer *trainer = context;
+    return ech_bpe_each_word(trainer->words, run, n, count_word, trainer);
+}
+
+ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size_t n)
+{
+    return ech_bpe_each_run(false, bytes, n, count_run, trainer);
+}
+
+size_t ech_bpe_trainer_cut(const ech_bpe_trainer *trainer, const void *bytes, size_t n)
+{
+    return n > 0 ? ech_bpe_cut(trainer->bytes, bytes, n) : 0;
+}
+
+ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabulary,
+                                  void (*progress)(int64_t done, int64_t all),
+                                  ech_text *tokenizer_json, ech_text *config_json)
+{
+    if (vocabulary < BYTES + 1 || vocabulary > MOST_TOKENS)
+        ECH_FAIL(ECH_EUSAGE, "a vocabulary of %lld: %d (bytes and end-of-text) to %d work",
+                 (long long)vocabulary, BYTES + 1, MOST_TOKENS);
+    ech_bpe *bpe = begin(trainer->bytes->pattern);
+    memcpy(bpe->byte, trainer->bytes->byte, sizeof bpe->byte);
+    ech_bpe_learn(&trainer->counter, bpe, vocabulary, progress);
+    int64_t learnt = (int64_t)bpe->token.n;
+    if (learnt == vocabulary) ech_bpe_export(bpe, tokenizer_json, config_json);
+    ech_bpe_destroy(bpe);
+    if (learnt < vocabulary)
+        ECH_FAIL(ECH_EINPUT,
+                 "the texts have %lld tokens to learn, not %lld: use fewer, or more text",
+                 (long long)learnt, (long long)vocabulary);
+    return ECH_OK;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GPipe: all forwards of a step, then all backwards. Huang et al. 2018, arXiv:1811.06965, §2.3. Idle
+ * (p - 1) / (m + p - 1) of the time; every stage keeps all m micro-batches. Backwards come in
+ * ascending micro-batches as in every order, so gradients are summed as elsewhere.
+ *
+ * Of several chunks all micro-batches go through one before the next (breadth first: Lamy-Poirier
+ * 2022, arXiv:2211.05953).
+ */
+#include "schedule/order/generate.h"
+
+static bool accepts(const ech_pipeline_shape *shape, const char **key, ech_text *why)
+{
+    return ech_shape_has_chunks_or_replicas(shape, "gpipe", key, why);
+}
+
+static void generate(const ech_pipe *pipe, ech_order *order)
+{
+    for (int chunk = 0; chunk < pipe->chunks; chunk++)
+        for (int micro = 0; micro < pipe->micro_batches; micro++)
+            ech_order_add(order, ECH_F, chunk, micro);
+    for (int chunk = pipe->chunks; chunk-- > 0;)
+        for (int micro = 0; micro < pipe->micro_batches; micro++)
+            ech_order_add_backward(order, chunk, micro);
+}
+
+const ech_generator ech_generator_row_gpipe = {
+    .name = "gpipe", .weights = ECH_WEIGHTS_FLUSHED, .accepts = accepts, .generate = generate};

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Model parallelism without a pipeline: a micro-batch goes through all stages and back before the
+ * next begins, so one of p stages works and 1 - 1/p of the time is idle. What pipelines are compared
+ * with. No stage keeps more than one micro-batch.
+ */
+#include "schedule/order/generate.h"
+
+static bool accepts(const ech_pipeline_shape *shape, const char **key, ech_text *why)
+{
+    return ech_shape_has_chunks_or_replicas(shape, "naive", key, why);
+}
+
+static void generate(const ech_pipe *pipe, ech_order *order)
+{
+    for (int micro = 0; micro < pipe->micro_batches; micro++) {
+        for (int chunk = 0; chunk < pipe->chunks; chunk++)
+            ech_order_add(order, ECH_F, chunk, micro);
+        for (int chunk = pipe->chunks; chunk-- > 0;) ech_order_add_backward(order, chunk, micro);
+    }
+}
+
+const ech_generator ech_generator_row_naive = {
+    .name = "naive", .weights = ECH_WEIGHTS_FLUSHED, .accepts = accepts, .generate = generate};

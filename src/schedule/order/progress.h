@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For order.c and read.c: the rules of an order, item by item. Since each F, B and W of a chunk
+ * comes once and in ascending micro-batches, the next of each is all there is to remember.
+ */
+#ifndef ECH_SCHEDULE_ORDER_PROGRESS_H
+#define ECH_SCHEDULE_ORDER_PROGRESS_H
+
+#include "schedule/order/order.h"
+
+enum { ECH_ACTIONS = ECH_W + 1 };
+
+typedef struct ech_order_progress {
+    int chunks, micro_batches;
+    int *next; /* [chunks * ECH_ACTIONS]: the micro-batch that is due */
+} ech_order_progress;
+
+ech_order_progress ech_order_progress_begin(int chunks, int micro_batches);
+void ech_order_progress_end(ech_order_progress *progress);
+
+/* False, and `why`, where the item may not come now: it does not exist, came already, or another must
+ * come first. */
+bool ech_order_progress_add(ech_order_progress *progress, ech_order_item item, ech_text *why);
+/* False, and `why`, where an item has not come; of W only if they are `split` off. */
+bool ech_order_progress_done(const ech_order_progress *progress, bool split, ech_text *why);
+
+/* "F0.3" */
+void ech_order_item_print(ech_order_item item, ech_text *out);
+
+#endif

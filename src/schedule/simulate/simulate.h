@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans in virtual time: all ranks' lists run step by step, with costs instead of work. Compute steps
+ * take their cost; a message begins when both ends have begun it (rendezvous) and takes latency +
+ * bytes / bandwidth; a collective begins when all members have. The same rules tell a deadlock.
+ */
+#ifndef ECH_SCHEDULE_SIMULATE_SIMULATE_H
+#define ECH_SCHEDULE_SIMULATE_SIMULATE_H
+
+#include "schedule/schedule.h"
+#include "schedule/timeline/timeline.h"
+
+typedef struct ech_costs {
+    bool seconds; /* false: the unit is the forward of one block; backwards cost two units, half of
+                     them B and half W where a block has both; all else costs nothing */
+    const ech_profile *profile; /* with `seconds` */
+} ech_costs;
+
+/* What crosses between a pair of ranks in one list. */
+typedef struct ech_link_use {
+    int from, to;
+    int64_t messages, bytes;
+} ech_link_use;
+
+typedef struct ech_simulation {
+    int ranks;
+    bool seconds;
+    double end;    /* when the last rank is done */
+    double bubble; /* share of ranks x end in which no F, B or W runs */
+    double *busy;  /* [ranks] time in F, B, W */
+    /* [ranks] the most chunks of micro-batches whose F has begun and whose last backward has not
+     * ended. */
+    int *in_flight;
+    double **begin, **finish;    /* [ranks][steps]; messages and collectives begin when posted */
+    ECH_LIST(ech_link_use) link; /* by from, then to; point-to-point only */
+} ech_simulation;
+
+/* Errors: a list that cannot run to its end (see ech_plans_check): logs whom each rank waits for. */
+ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
+                        const ech_costs *costs, ech_simulation *out);
+void ech_simulation_free(ech_simulation *simulation);
+
+/* What a step of the compute lane is drawn as. */
+ech_bar_kind ech_step_kind_bar(ech_step_kind kind);
+/* Adds a rank's compute lane, from the times at which the list's steps began and ended: a bar for the
+ * steps of a chunk and micro-batch of one kind, a W behind its own B being part of it; and a bar of its
+ * own, within such a bar or before it, wherever compute waited for a collective. Ranks come in any
+ * order, and ech_timeline_finish behind the last. */
+void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *list,
+                           const double *begin, const double *end);
+/* What the simulation looks like; not finished. */
+void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *const *plans,
+                             ech_list_kind list, ech_timeline *out);
+
+#endif

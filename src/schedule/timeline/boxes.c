@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bars as boxes.
+ */
+#include "schedule/timeline/boxes.h"
+
+#include <math.h>
+
+/* `together`: wide enough that shares of several bars are smooth from box to box. */
+static const double pixel = 1, together = 10, visible = 3, nothing = 0.01;
+
+/* Narrow bars that become one box. */
+typedef struct bar_run {
+    const ech_bar *longest;
+    int bars;
+    double begin, end;
+    double time[ECH_BAR_KINDS];
+} bar_run;
+
+static void finish_run(bar_run *run, ech_boxes *out)
+{
+    double width = run->end - run->begin;
+    if (run->bars > 0 && width >= nothing) {
+        bool alone = run->bars == 1 || width < visible;
+        ech_box box = {.bar = alone ? run->longest : NULL, .x = run->begin, .width = width};
+        for (int kind = 0; kind < ECH_BAR_KINDS; kind++) box.share[kind] = run->time[kind] / width;
+        ECH_PUSH(*out, box);
+    }
+    *run = (bar_run){0};
+}
+
+/* Of bars that overlap the first has the time. */
+static void add_to_run(bar_run *run, const ech_bar *bar, double begin, double end)
+{
+    if (run->bars++ == 0) {
+        run->begin = run->end = begin;
+        run->longest = bar;
+    }
+    if (end > run->end) run->time[bar->kind] += end - fmax(begin, run->end);
+    run->end = fmax(run->end, end);
+    if (bar->end - bar->begin > run->longest->end - run->longest->begin) run->longest = bar;
+}
+
+void ech_boxes_make(const ech_bar *bar, size_t n, double end, double scale, ech_boxes *out)
+{
+    bar_run run = {0};
+    for (size_t i = 0; i < n; i++) {
+        double from = fmax(0, bar[i].begin) * scale, to = fmin(end, bar[i].end) * scale;
+        if (!(to > from)) continue;
+        bool is_narrow = to - from < pixel;
+        bool joins = from - run.end < pixel && run.end - run.begin < together;
+        if (!is_narrow || !joins) finish_run(&run, out);
+        if (is_narrow)
+            add_to_run(&run, &bar[i], from, to);
+        else
+            ECH_PUSH(*out, (ech_box){.bar = &bar[i], .x = from, .width = to - from});
+    }
+    finish_run(&run, out);
+}

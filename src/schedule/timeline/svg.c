@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Timelines as pictures: panels of title, rows and axis one above the other, and one legend. How rows
+ * are drawn is in rows.c.
+ */
+#include "schedule/timeline/timeline.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "schedule/svg.h"
+#include "schedule/timeline/rows.h"
+
+static const double margin = 20, label_gap = 10, title_height = 54, axis_height = 50,
+                    panel_gap = 26, legend_line = 22, swatch = 14, narrowest = 760, widest = 1600;
+
+typedef struct drawing {
+    ech_panel panel[2];
+    int panels;
+    double left, plot; /* where time 0 is, and the pixels of the longest timeline */
+} drawing;
+
+/* ---- sizes ---- */
+
+/* As wide as numbers in the boxes of forwards ask for. */
+static double wanted_plot(const ech_timeline *timeline)
+{
+    char digits[24];
+    int most = 0;
+    for (size_t i = 0; i < timeline->bar.n; i++)
+        if (timeline->bar.at[i].micro > most) most = timeline->bar.at[i].micro;
+    double box = 16 + 8 * (double)snprintf(digits, sizeof digits, "%d", most);
+    double wanted = timeline->forward > 0 ? timeline->end / timeline->forward * box : 0;
+    return fmin(widest, fmax(narrowest, wanted));
+}
+
+static void lay_out(drawing *picture)
+{
+    double longest = 0;
+    picture->left = margin + label_gap;
+    for (int i = 0; i < picture->panels; i++) {
+        const ech_timeline *timeline = picture->panel[i].timeline;
+        for (int row = 0; row < picture->panel[i].rows; row++) {
+            char label[40];
+            ech_panel_name_row(&picture->panel[i].drawn.at[row], label, sizeof label);
+            picture->left = fmax(picture->left, margin + ech_svg_width(label, 12) + label_gap);
+        }
+        picture->plot = fmax(picture->plot, ceil(wanted_plot(timeline)));
+        longest = fmax(longest, timeline->end);
+    }
+    bool common = picture->panel[0].timeline->seconds ==
+                  picture->panel[picture->panels - 1].timeline->seconds;
+    for (int i = 0; i < picture->panels; i++) {
+        double span = common ? longest : picture->panel[i].timeline->end;
+        ech_panel_measure(&picture->panel[i], span > 0 ? picture->plot / span : 0);
+    }
+}
+
+static double panel_height(const ech_panel *panel)
+{
+    return title_height + panel->rows * (panel->row_height + panel->row_gap) + axis_height;
+}
+
+/* ---- title and axis ---- */
+
+static void draw_title(const drawing *picture, const ech_panel *panel, double y, ech_text *out)
+{
+    const ech_timeline *timeline = panel->timeline;
+    ech_text line = ech_svg_cut(panel->title, 17, picture->left + picture->plot - margin);
+    ech_svg_words(out, margin, y + 16,
+                  "class=\"ech-ink\" fill=\"" ECH_SVG_INK
+                  "\" font-size=\"17\" font-weight=\"bold\"",
+                  line.at);
+    line.n = 0;
+    ech_text_append(&line, "%d rank%s", timeline->ranks, timeline->ranks == 1 ? "" : "s");
+    int drawn = 0;
+    for (int row = 0; row < panel->rows; row++) drawn += panel->drawn.at[row].ranks;
+    if (drawn < timeline->ranks) ech_text_append(&line, ", of which %d are drawn", drawn);
+    ech_text_append(&line, "  ·  ");
+    if (timeline->end > 0) {
+        ech_timeline_time(timeline, timeline->end, &line);
+        ech_text_append(&line, "  ·  ");
+        ech_timeline_bubble(timeline, &line);
+    } else
+        ech_text_append(&line, "nothing is computed");
+    ech_svg_words(out, margin, y + 37,
+                  "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT "\" font-size=\"13\"", line.at);
+    ech_text_free(&line);
+}
+
+static void draw_axis(const drawing *picture, const ech_panel *panel, double y, ech_text *out)
+{
+    const ech_timeline *timeline = panel->timeline;
+    if (timeline->end <= 0) return;
+    bool milli = timeline->seconds && timeline->end < 1;
+    bool micro = timeline->seconds && timeline->end < 1e-3;
+    double unit = micro ? 1e6 : milli ? 1e3 : 1, scale = panel->scale / unit;
+    ech_svg_axis(out, picture->left, y, timeline->end * panel->scale, 0, scale,
+                 ech_svg_tick(picture->plot / scale, 14),
+                 !timeline->seconds ? "time in block forwards"
+                 : micro            ? "time in µs"
+                 : milli            ? "time in ms"
+                                    : "time in s");
+}
+
+/* ---- legend ---- */
+
+typedef struct legend_flow {
+    const drawing *picture;
+    double x, y; /* of the next entry */
+} legend_flow;
+
+/* Colours and what they mean; on the next line where this one is full. */
+static void add_entry(legend_flow *legend, const char (*colours)[8], int n, const char *more,
+                      const char *words, ech_text *out)
+{
+    const drawing *picture = legend->picture;
+    double indent = n > 0 ? n * swatch + 6 : 0, width = indent + ech_svg_width(words, 12) * 0.9;
+    if (legend->x > picture->left && legend->x + width > picture->left + picture->plot) {
+        legend->x = picture->left;
+        legend->y += legend_line;
+    }
+    for (int i = 0; i < n; i++) {
+        char fill[80];
+        snprintf(fill, sizeof fill, "%s fill=\"%s\"", more, colours[i]);
+        ech_svg_rect(out, legend->x + i * swatch, legend->y, swatch, swatch, fill);
+    }
+    ech_svg_words(out, legend->x + indent, legend->y + 11,
+                  n > 0 ? "class=\"ech-ink\" fill=\"" ECH_SVG_INK "\""
+                        : "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT "\"",
+                  words);
+    legend->x += width + 18;
+}
+
+static bool has_kind(const drawing *picture, ech_bar_kind kind)
+{
+    for (int p = 0; p < picture->panels; p++) {
+        const ech_timeline *timeline = picture->panel[p].timeline;
+        for (size_t i = 0; i < timeline->bar.n; i++)
+            if (timeline->bar.at[i].kind == kind) return true;
+    }
+    return false;
+}
+
+/* Returns where it ends. */
+static double draw_legend(const drawing *picture, double y, ech_text *out)
+{
+    enum { SHADES = 4 };
+    legend_flow legend = {picture, picture->left, y};
+    int chunks = 1;
+    bool numbers = false, together = false, pieces = false;
+    for (int p = 0; p < picture->panels; p++) {
+        const ech_panel *panel = &picture->panel[p];
+        if (panel->timeline->chunks > chunks) chunks = panel->timeline->chunks;
+        numbers |= panel->numbers;
+        pieces |= panel->timeline->pieces > 1;
+        together |= panel->together;
+    }
+    char colours[SHADES][8];
+    for (int k = 0; k < ECH_BAR_KINDS; k++) {
+        ech_bar_kind kind = (ech_bar_kind)k;
+        if (!has_kind(picture, kind)) continue;
+        int n = kind <= ECH_BAR_WEIGHT && chunks > 1 ? chunks < SHADES ? chunks : SHADES : 1;
+        for (int i = 0; i < n; i++)
+            ech_panel_colour(kind, n > 1 ? i * (chunks - 1) / (n - 1) : 0, chunks, colours[i]);
+        add_entry(&legend, (const char(*)[8])colours, n, "", ech_bar_kind_meaning(kind), out);
+    }
+    snprintf(colours[0], sizeof colours[0], "%s", ECH_SVG_IDLE);
+    add_entry(&legend, (const char(*)[8])colours, 1, "class=\"ech-idle\"", "idle", out);
+    if (numbers)
+        add_entry(&legend, NULL, 0, "",
+                  pieces ? "numbers: pieces of micro-batches" : "numbers: micro-batches", out);
+    if (chunks > 1) add_entry(&legend, NULL, 0, "", "paler: later chunks", out);
+    if (together)
+        add_entry(&legend, NULL, 0, "", "boxes too narrow to draw: heights are shares of time",
+                  out);
+    return legend.y + legend_line;
+}
+
+/* ---- the whole ---- */
+
+static void draw(drawing *picture, ech_text *out)
+{
+    for (int i = 0; i < picture->panels; i++) ech_panel_choose_rows(&picture->panel[i]);
+    lay_out(picture);
+    ech_text body = {0}, name = {0};
+    double y = margin;
+    for (int i = 0; i < picture->panels; i++) {
+        ech_panel *panel = &picture->panel[i];
+        if (i > 0) y += panel_gap;
+        draw_title(picture, panel, y, &body);
+        ech_panel_draw_rows(panel, picture->left, y + title_height, &body);
+        y += panel_height(panel);
+        draw_axis(picture, panel, y - axis_height + 4, &body);
+        ech_text_append(&name, "%s%s", i > 0 ? "; " : "", panel->title);
+    }
+    y = draw_legend(picture, y, &body);
+    ech_svg_begin(out, picture->left + picture->plot + margin, y + margin / 2, name.at);
+    ech_text_append_bytes(out, body.at, body.n);
+    ech_text_append(out, "</svg>\n");
+    for (int i = 0; i < picture->panels; i++) ech_panel_free(&picture->panel[i]);
+    ech_text_free(&body);
+    ech_text_free(&name);
+}
+
+void ech_timeline_svg(const ech_timeline *timeline, const char *title, ech_text *out)
+{
+    drawing picture = {.panel = {{.timeline = timeline, .title = title}}, .panels = 1};
+    draw(&picture, out);
+}
+
+void ech_timeline_svg_pair(const ech_timeline *above, const char *above_title,
+                           const ech_timeline *below, const char *below_title, ech_text *out)
+{
+    drawing picture = {.panel = {{.timeline = above, .title = above_title},
+                                 {.timeline = below, .title = below_title}},
+                       .panels = 2};
+    draw(&picture, out);
+}

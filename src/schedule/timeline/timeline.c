@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Timelines: order, end, bubble, rows, and their words.
+ */
+#include "schedule/timeline/timeline.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *text, *colour, *meaning;
+} kinds[ECH_BAR_KINDS] = {
+#define X(name, text, colour, meaning) {text, colour, meaning},
+#include "schedule/timeline/bars.def"
+#undef X
+};
+
+const char *ech_bar_kind_text(ech_bar_kind kind)
+{
+    return kinds[kind].text;
+}
+
+const char *ech_bar_kind_colour(ech_bar_kind kind)
+{
+    return kinds[kind].colour;
+}
+
+const char *ech_bar_kind_meaning(ech_bar_kind kind)
+{
+    return kinds[kind].meaning;
+}
+
+void ech_timeline_free(ech_timeline *timeline)
+{
+    free(timeline->bar.at);
+    *timeline = (ech_timeline){0};
+}
+
+static int compare_reals(double a, double b)
+{
+    return (a > b) - (a < b);
+}
+
+/* Every field counts, so that the order never depends on how they came. */
+static int compare_bars(const void *left, const void *right)
+{
+    const ech_bar *a = left, *b = right;
+    int order = a->rank - b->rank;
+    if (!order) order = compare_reals(a->begin, b->begin);
+    if (!order) order = compare_reals(a->end, b->end);
+    if (!order) order = (int)a->kind - (int)b->kind;
+    if (!order) order = a->chunk - b->chunk;
+    return order ? order : a->micro - b->micro;
+}
+
+static int compare_durations(const void *left, const void *right)
+{
+    return compare_reals(*(const double *)left, *(const double *)right);
+}
+
+static double median_forward(const ech_timeline *timeline)
+{
+    double *durations = ech_calloc(timeline->bar.n, sizeof *durations), median = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < timeline->bar.n; i++) {
+        const ech_bar *bar = &timeline->bar.at[i];
+        if (bar->kind == ECH_BAR_FORWARD && bar->end > bar->begin)
+            durations[n++] = bar->end - bar->begin;
+    }
+    qsort(durations, n, sizeof *durations, compare_durations);
+    if (n > 0) median = durations[n / 2];
+    free(durations);
+    return median;
+}
+
+/* Time of all ranks that bars cover: of collectives, or of these and of F, B and W. */
+static double covered_time(const ech_timeline *timeline, bool work)
+{
+    double time = 0, covered = 0; /* up to where the rank's bars have been counted */
+    for (size_t i = 0; i < timeline->bar.n; i++) {
+        const ech_bar *bar = &timeline->bar.at[i];
+        if (i == 0 || bar->rank != bar[-1].rank) covered = 0;
+        if (bar->kind != ECH_BAR_COLLECTIVE && !(work && bar->kind <= ECH_BAR_WEIGHT)) continue;
+        double end = fmin(bar->end, timeline->end), begin = fmax(bar->begin, covered);
+        if (end > begin) time += end - begin;
+        covered = fmax(covered, end);
+    }
+    return time;
+}
+
+void ech_timeline_finish(ech_timeline *timeline)
+{
+    double end = 0;
+    ECH_ASSERT(isfinite(timeline->end));
+    for (size_t i = 0; i < timeline->bar.n; i++) {
+        const ech_bar *bar = &timeline->bar.at[i];
+        ECH_ASSERT(bar->rank >= 0 && bar->rank < timeline->ranks && bar->kind < ECH_BAR_KINDS);
+        ECH_ASSERT(isfinite(bar->begin) && isfinite(bar->end) && bar->begin <= bar->end);
+        end = fmax(end, bar->end);
+    }
+    if (timeline->bar.n > 0)
+        qsort(timeline->bar.at, timeline->bar.n, sizeof *timeline->bar.at, compare_bars);
+    if (timeline->end <= 0) timeline->end = end;
+    timeline->forward = median_forward(timeline);
+    double total = timeline->ranks * timeline->end;
+    double waiting = covered_time(timeline, false);
+    double busy = covered_time(timeline, true) - waiting;
+    timeline->waits = total > 0 ? waiting / total : 0;
+    timeline->bubble = total > 0 ? fmax(0, 1 - busy / total) : 0;
+}
+
+/* ---- rows ---- */
+
+static bool are_same_bars(const ech_bar *a, const ech_bar *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ech_bar moved = b[i];
+        moved.rank = a[i].rank;
+        if (compare_bars(&a[i], &moved) != 0) return false;
+    }
+    return true;
+}
+
+void ech_timeline_find_rows(const ech_timeline *timeline, bool shared, ech_timeline_rows *rows)
+{
+    const ech_bar *bar = timeline->bar.at;
+    size_t from = 0;
+    for (int rank = 0; rank < timeline->ranks; rank++) {
+        size_t end = from;
+        while (end < timeline->bar.n && bar[end].rank == rank) end++;
+        ech_timeline_row *last = rows->n ? &rows->at[rows->n - 1] : NULL;
+        if (shared && last && last->bars == end - from &&
+            (end == from || are_same_bars(bar + last->first_bar, bar + from, end - from)))
+            last->ranks++;
+        else
+            ECH_PUSH(*rows, (ech_timeline_row){rank, 1, from, end - from});
+        from = end;
+    }
+}
+
+/* ---- times ---- */
+
+/* Four digits, and never an exponent of what people count. */
+static void append_amount(double amount, ech_text *out)
+{
+    ech_text_append(out, fabs(amount) >= 1000 && fabs(amount) < 1e15 ? "%.0f" : "%.4g", amount);
+}
+
+void ech_timeline_time(const ech_timeline *timeline, double time, ech_text *out)
+{
+    if (timeline->seconds) {
+        bool milli = time < 1, micro = time < 1e-3 && time > 0;
+        append_amount(micro ? time * 1e6 : milli ? time * 1e3 : time, out);
+        ech_text_append(out, micro ? " µs" : milli ? " ms" : " s");
+    } else {
+        size_t from = out->n;
+        append_amount(time, out);
+        bool one = strcmp(out->at + from, "1") == 0; /* as it reads: sums of parts are inexact */
+        ech_text_append(out, one ? " block forward" : " block forwards");
+    }
+}
+
+void ech_timeline_bubble(const ech_timeline *timeline, ech_text *out)
+{
+    ech_text_append(out, "bubble %.1f %%", 100 * timeline->bubble);
+    if (timeline->waits > 0)
+        ech_text_append(out, ", waits for collectives %.1f %%", 100 * timeline->waits);
+}
+
+void ech_timeline_collectives(const ech_timeline *timeline, int steps, ech_text *out)
+{
+    double each = timeline->collective / timeline->ranks;
+    if (!(each > 0)) return;
+    ech_timeline_time(timeline, each / steps, out);
+    ech_text_append(out, " a step and rank; compute waits for them ");
+    ech_timeline_time(timeline, timeline->waits * timeline->end / steps, out);
+}
