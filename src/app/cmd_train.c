@@ -23,7 +23,7 @@ static const char about[] =
     "again after exit codes 0, 2 and 75, when it was told to stop, when it failed by "
     "itself before its first step, or when two starts in a row have saved no new "
     "checkpoint.\n\n"
-    "--profile: when training ends, a table of where the time of a step went: every kind "
+    "--profile: when training ends, the step profile, where the time of a step went: every kind "
     "of kernel and of step, by lane, with the time that it would take at this machine's "
     "own rates of matrix products and of memory, and what the compute lane waited for. "
     "The first step does not count. The same, of all ranks, is written to "

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # `echelon train --profile` from outside: on threads and over MPI, which must hand the option on; what it
-# prints and what it leaves. (Its numbers: test_breakdown.c.)
+# prints and what it leaves. (Its numbers: test_step_profile.c.)
 #     step_profile.sh ECHELON
 set -u
 echelon=${1:?usage: step_profile.sh ECHELON}

@@ -107,13 +107,13 @@ static bool is_overdue(const ech_trainer *t)
 static void take_times(ech_trainer *t)
 {
     const ech_exec *exec = t->session.exec;
-    ech_breakdown_times times = {.began = ech_exec_began(exec),
-                                 .ended = ech_exec_ended(exec),
-                                 .begins = ech_exec_begins(exec),
-                                 .ends = ech_exec_ends(exec),
-                                 .marks = ech_exec_marks(exec)};
+    ech_step_profile_times times = {.began = ech_exec_began(exec),
+                                    .ended = ech_exec_ended(exec),
+                                    .begins = ech_exec_begins(exec),
+                                    .ends = ech_exec_ends(exec),
+                                    .marks = ech_exec_marks(exec)};
     ech_trainer_turn_to(t, ECH_ERRAND_OTHER);
-    if (t->breakdown) ech_breakdown_take(t->breakdown, &times, ech_clock_now());
+    if (t->step_profile) ech_step_profile_take(t->step_profile, &times, ech_clock_now());
 }
 
 /* The train list: one step, or a span of them. */
@@ -124,7 +124,7 @@ static ech_status train_list(ech_trainer *t)
     double start = ech_clock_now();
     int64_t sent = ech_exec_sent_bytes(exec);
     ech_exec_ask(exec, asked_to_stop || is_overdue(t), atomic_exchange(&asked_to_save, false));
-    ech_exec_record(exec, t->breakdown || ech_trace_wants(t->trace, t->step));
+    ech_exec_record(exec, t->step_profile || ech_trace_wants(t->trace, t->step));
     ech_trainer_turn_to(t, ECH_ERRAND_STEPS);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, t->step));
     double seconds = (ech_clock_now() - start) / turns;
@@ -177,7 +177,7 @@ static ech_status loop(ech_trainer *t)
         if (!ech_trace_wants(t->trace, t->step)) ECH_TRY(finish_trace(t));
         ECH_TRY(run_due(t));
     }
-    ECH_TRY(ech_trainer_finish_profile(t));
+    ECH_TRY(ech_trainer_finish_step_profile(t));
     ECH_TRY(ech_trainer_finish_save(t));
     ECH_TRY(finish_trace(t));
     /* Nobody leaves before everyone is here: a launcher ends the job when one process exits. */
@@ -193,12 +193,12 @@ ech_status ech_train_rank(ech_comm *comm, void *context)
                      .lock = {-1, -1},
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
-    if (status == ECH_OK && training->profile) status = ech_trainer_begin_profile(&t);
+    if (status == ECH_OK && training->profile) status = ech_trainer_begin_step_profile(&t);
     if (status == ECH_OK) status = loop(&t);
     if (ech_trainer_is_first(&t)) training->stopped = t.stopped;
     ech_progress_destroy(t.progress);
     ech_trace_close(t.trace);
-    ech_breakdown_destroy(t.breakdown);
+    ech_step_profile_destroy(t.step_profile);
     ech_loader_destroy(t.loader);
     ech_session_destroy(&t.session);
     for (int i = 0; i < 2; i++) /* a checkpoint under way has ended */

@@ -11,7 +11,7 @@
 typedef struct ech_training {
     const ech_config *config; /* checked, not yet resolved: ranks resolve their own copy */
     const ech_tokenizer *tokenizer;
-    bool profile;   /* measures where the time of steps goes (app/train/breakdown.h) */
+    bool profile;   /* measures where the time of steps goes (app/step_profile/step_profile.h) */
     double elapsed; /* seconds of training.time_limit that earlier starts have taken */
     bool stopped;   /* out, rank 0: ended early after a signal or at the limit, saved: exit 75 */
 } ech_training;

@@ -5,8 +5,8 @@
 #ifndef ECH_APP_TRAIN_TRAINER_H
 #define ECH_APP_TRAIN_TRAINER_H
 
+#include "app/step_profile/step_profile.h"
 #include "app/trace/trace.h"
-#include "app/train/breakdown.h"
 #include "app/train/progress.h"
 #include "app/train/train.h"
 
@@ -19,10 +19,10 @@ typedef struct ech_trainer {
     ech_calendar calendar;
     ech_corpus *train, *valid; /* valid: NULL without validation */
     ech_loader *loader;
-    ech_progress *progress;   /* rank 0 */
-    ech_trace *trace;         /* NULL: nothing is recorded */
-    ech_breakdown *breakdown; /* NULL: nobody asked where the time goes */
-    int lock[2];              /* rank 0: of the folders it writes into, or -1 */
+    ech_progress *progress;         /* rank 0 */
+    ech_trace *trace;               /* NULL: nothing is recorded */
+    ech_step_profile *step_profile; /* NULL: nobody asked where the time goes */
+    int lock[2];                    /* rank 0: of the folders it writes into, or -1 */
     int64_t step, saved_step, skipped, tokens;
     double loss, flops;
     double stall_seconds; /* that training stood still for the checkpoint begun last */
@@ -41,8 +41,8 @@ ech_status ech_trainer_begin(ech_trainer *t);
 
 /* --profile: measures this machine, then begins; at the end rank 0 prints the table of all ranks and
  * writes it to step_profile.jsonl in the run directory. Collective. */
-ech_status ech_trainer_begin_profile(ech_trainer *t);
-ech_status ech_trainer_finish_profile(ech_trainer *t);
+ech_status ech_trainer_begin_step_profile(ech_trainer *t);
+ech_status ech_trainer_finish_step_profile(ech_trainer *t);
 /* From now on the rank is about that; nothing without --profile. */
 void ech_trainer_turn_to(ech_trainer *t, ech_errand errand);
 

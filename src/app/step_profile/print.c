@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of where a step's time goes, for people.
+ * The step profile for people.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "app/count.h"
-#include "app/train/breakdown.h"
+#include "app/step_profile/step_profile.h"
 
 enum { NAME_COLUMNS = 34 };
 
@@ -17,7 +17,7 @@ enum { NAME_COLUMNS = 34 };
 static const double small_share = 1e-3, longer_share = 0.25, longer_of_step = 0.01;
 
 typedef struct printer {
-    const ech_breakdown_table *all;
+    const ech_step_profile_table *all;
     int ranks;
     double steps, step; /* step: seconds of one, with what follows it */
     double small;       /* seconds of a row that is not worth a line */
@@ -33,7 +33,7 @@ static void append_number(const printer *p, bool shown, int width, int digits, d
 }
 
 /* GFLOP/s where FLOPs are what takes the time, else GB/s. */
-static void append_rate(const printer *p, const ech_breakdown_row *row)
+static void append_rate(const printer *p, const ech_step_profile_row *row)
 {
     ech_rates rates = p->all[0].rates;
     char text[ECH_COUNT_BYTES] = "";
@@ -47,11 +47,11 @@ static void append_rate(const printer *p, const ech_breakdown_row *row)
     ech_text_append(p->out, " %14s", text);
 }
 
-static const ech_breakdown_row *find(const ech_breakdown_table *table,
-                                     const ech_breakdown_row *like)
+static const ech_step_profile_row *find(const ech_step_profile_table *table,
+                                        const ech_step_profile_row *like)
 {
     for (size_t i = 0; i < table->row.n; i++) {
-        const ech_breakdown_row *row = &table->row.at[i];
+        const ech_step_profile_row *row = &table->row.at[i];
         if (row->group == like->group && row->lane == like->lane &&
             strcmp(row->name, like->name) == 0)
             return row;
@@ -60,12 +60,12 @@ static const ech_breakdown_row *find(const ech_breakdown_table *table,
 }
 
 /* The rank on which the row takes longest. */
-static int slowest(const printer *p, const ech_breakdown_row *row, double *seconds)
+static int slowest(const printer *p, const ech_step_profile_row *row, double *seconds)
 {
     int rank = 0;
     *seconds = -1;
     for (int r = 0; r < p->ranks; r++) {
-        const ech_breakdown_row *there = find(&p->all[r], row);
+        const ech_step_profile_row *there = find(&p->all[r], row);
         if (!there || there->seconds <= *seconds) continue;
         *seconds = there->seconds;
         rank = r;
@@ -73,7 +73,7 @@ static int slowest(const printer *p, const ech_breakdown_row *row, double *secon
     return rank;
 }
 
-static void append_slowest(const printer *p, const ech_breakdown_row *row)
+static void append_slowest(const printer *p, const ech_step_profile_row *row)
 {
     double seconds, own = row->seconds;
     int rank = slowest(p, row, &seconds);
@@ -81,7 +81,7 @@ static void append_slowest(const printer *p, const ech_breakdown_row *row)
         ech_text_append(p->out, "   rank %d: %.2f ms", rank, 1e3 * seconds / p->steps);
 }
 
-static void append_row(const printer *p, const ech_breakdown_row *row)
+static void append_row(const printer *p, const ech_step_profile_row *row)
 {
     double ms = 1e3 / p->steps;
     ech_text_append(p->out, "  %-*s", NAME_COLUMNS, row->name);
@@ -106,12 +106,12 @@ static void append_heading(const printer *p, const char *title)
 
 static int by_gain(const void *a, const void *b)
 {
-    const ech_breakdown_row *x = a, *y = b;
+    const ech_step_profile_row *x = a, *y = b;
     double gain = (y->seconds - y->bound) - (x->seconds - x->bound);
     return gain > 0 ? 1 : gain < 0 ? -1 : strcmp(x->name, y->name);
 }
 
-static void add_row(ech_breakdown_row *sum, const ech_breakdown_row *row)
+static void add_row(ech_step_profile_row *sum, const ech_step_profile_row *row)
 {
     sum->calls += row->calls;
     sum->seconds += row->seconds;
@@ -119,9 +119,9 @@ static void add_row(ech_breakdown_row *sum, const ech_breakdown_row *row)
 }
 
 /* Rows of a group that take time, the small ones together, and their sum. */
-static ech_breakdown_row append_rows(const printer *p, ech_breakdown_row *rows, size_t n)
+static ech_step_profile_row append_rows(const printer *p, ech_step_profile_row *rows, size_t n)
 {
-    ech_breakdown_row sum = {.name = "sum", .group = rows->group}, rest = sum;
+    ech_step_profile_row sum = {.name = "sum", .group = rows->group}, rest = sum;
     size_t small = 0, last = 0;
     qsort(rows, n, sizeof *rows, by_gain);
     for (size_t i = 0; i < n; i++) {
@@ -140,25 +140,25 @@ static ech_breakdown_row append_rows(const printer *p, ech_breakdown_row *rows, 
 }
 
 /* Rows of a group that have taken time, of that lane; free() them. */
-static ech_breakdown_row *take_rows(const ech_breakdown_table *table, ech_row_group group,
-                                    ech_lane lane, size_t *n)
+static ech_step_profile_row *take_rows(const ech_step_profile_table *table, ech_row_group group,
+                                       ech_lane lane, size_t *n)
 {
-    ech_breakdown_row *rows = ech_calloc(table->row.n + 1, sizeof *rows);
+    ech_step_profile_row *rows = ech_calloc(table->row.n + 1, sizeof *rows);
     *n = 0;
     for (size_t i = 0; i < table->row.n; i++) {
-        const ech_breakdown_row *row = &table->row.at[i];
+        const ech_step_profile_row *row = &table->row.at[i];
         bool is_of = row->group == group && (group == ECH_ROWS_OUTSIDE || row->lane == lane);
         if (is_of && (row->seconds > 0 || row->calls > 0)) rows[(*n)++] = *row;
     }
     return rows;
 }
 
-static ech_breakdown_row append_group(const printer *p, ech_row_group group, ech_lane lane,
-                                      const char *title)
+static ech_step_profile_row append_group(const printer *p, ech_row_group group, ech_lane lane,
+                                         const char *title)
 {
     size_t n;
-    ech_breakdown_row sum = {.group = group};
-    ech_breakdown_row *rows = take_rows(&p->all[0], group, lane, &n);
+    ech_step_profile_row sum = {.group = group};
+    ech_step_profile_row *rows = take_rows(&p->all[0], group, lane, &n);
     if (n > 0) {
         append_heading(p, title);
         sum = append_rows(p, rows, n);
@@ -184,13 +184,13 @@ static void append_others(const printer *p)
     bool any = false;
     for (int r = 1; r < p->ranks; r++) {
         for (size_t i = 0; i < p->all[r].row.n; i++) {
-            const ech_breakdown_row *row = &p->all[r].row.at[i];
+            const ech_step_profile_row *row = &p->all[r].row.at[i];
             double seconds;
             bool is_small = row->seconds < p->small;
             if (is_small || find(&p->all[0], row) || slowest(p, row, &seconds) != r) continue;
             if (!any) append_heading(p, "not on rank 0, where it is slowest");
             any = true;
-            ech_breakdown_row named = *row;
+            ech_step_profile_row named = *row;
             snprintf(named.name, sizeof named.name, "rank %d: %.50s", r, row->name);
             append_row(p, &named);
         }
@@ -201,7 +201,7 @@ static void append_others(const printer *p)
 
 static void append_head(const printer *p)
 {
-    const ech_breakdown_table *own = &p->all[0];
+    const ech_step_profile_table *own = &p->all[0];
     char flops[ECH_COUNT_BYTES], bytes[ECH_COUNT_BYTES];
     ech_text_append(p->out, "where the time of a step goes: mean of %" PRId64 " step%s", own->steps,
                     own->steps == 1 ? "" : "s");
@@ -213,7 +213,7 @@ static void append_head(const printer *p)
 }
 
 /* In lists of steps: of all rows of the compute lane. */
-static double listed_seconds(const ech_breakdown_table *table)
+static double listed_seconds(const ech_step_profile_table *table)
 {
     double seconds = 0;
     for (size_t i = 0; i < table->row.n; i++)
@@ -222,7 +222,7 @@ static double listed_seconds(const ech_breakdown_table *table)
 }
 
 /* A step against what it would take at least. */
-static void append_sum(const printer *p, const ech_breakdown_row *lane)
+static void append_sum(const printer *p, const ech_step_profile_row *lane)
 {
     double ms = 1e3 / p->steps, between = p->all->seconds - lane->seconds;
     ech_text_append(p->out, "\na step takes %.2f ms", lane->seconds * ms);
@@ -233,7 +233,7 @@ static void append_sum(const printer *p, const ech_breakdown_row *lane)
     ech_text_append(p->out, "; another %.2f ms go by between steps\n", between * ms);
 }
 
-void ech_breakdown_print(const ech_breakdown_table *all, int ranks, ech_text *out)
+void ech_step_profile_print(const ech_step_profile_table *all, int ranks, ech_text *out)
 {
     printer p = {.all = all, .ranks = ranks, .steps = (double)all->steps, .out = out};
     if (all->steps < 1) {
@@ -244,7 +244,8 @@ void ech_breakdown_print(const ech_breakdown_table *all, int ranks, ech_text *ou
     p.step = all->seconds / p.steps;
     p.small = small_share * listed_seconds(all);
     append_head(&p);
-    ech_breakdown_row lane = append_group(&p, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE, "compute lane");
+    ech_step_profile_row lane =
+        append_group(&p, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE, "compute lane");
     append_lanes(&p);
     append_group(&p, ECH_ROWS_OUTSIDE, ECH_LANE_COMPUTE, "between lists of steps");
     append_others(&p);

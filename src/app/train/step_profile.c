@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `echelon train --profile`: from the measured rates of this machine to the table at the end.
+ * The step profile of a training run, from the measured rates of this machine to the table at the end.
  */
 #include <stdlib.h>
 
@@ -12,11 +12,11 @@
 
 void ech_trainer_turn_to(ech_trainer *t, ech_errand errand)
 {
-    if (t->breakdown) ech_breakdown_turn_to(t->breakdown, errand, ech_clock_now());
+    if (t->step_profile) ech_step_profile_turn_to(t->step_profile, errand, ech_clock_now());
 }
 
 /* All ranks at once: those of one machine share its memory, and its clock rates. */
-ech_status ech_trainer_begin_profile(ech_trainer *t)
+ech_status ech_trainer_begin_step_profile(ech_trainer *t)
 {
     int threads = (int)t->config->parallel.threads;
     ech_group *world = ech_exec_world(t->session.exec);
@@ -25,18 +25,18 @@ ech_status ech_trainer_begin_profile(ech_trainer *t)
     ECH_TRY(ech_group_barrier(world));
     rates.bytes = ech_stream_bytes(threads);
     ECH_TRY(ech_group_barrier(world));
-    t->breakdown = ech_breakdown_create(t->session.plan, rates);
+    t->step_profile = ech_step_profile_create(t->session.plan, rates);
     return ECH_OK;
 }
 
 /* The run goes on without the file where it cannot be written. A start that has nothing to show leaves that
  * of the one before. */
-static void write_table(const ech_trainer *t, const ech_breakdown_table *all)
+static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
 {
     char *path = ech_file_join(t->config->log.directory, "step_profile.jsonl");
     ech_text lines = {0}, table = {0};
-    ech_breakdown_print_json(all, t->design.world, &lines);
-    ech_breakdown_print(all, t->design.world, &table);
+    ech_step_profile_print_json(all, t->design.world, &lines);
+    ech_step_profile_print(all, t->design.world, &table);
     if (all->steps < 1)
         table.at[--table.n] = '\0'; /* its line's end */
     else if (ech_file_write(path, lines.at, lines.n) == ECH_OK)
@@ -49,16 +49,16 @@ static void write_table(const ech_trainer *t, const ech_breakdown_table *all)
     free(path);
 }
 
-ech_status ech_trainer_finish_profile(ech_trainer *t)
+ech_status ech_trainer_finish_step_profile(ech_trainer *t)
 {
-    if (!t->breakdown) return ECH_OK;
+    if (!t->step_profile) return ECH_OK;
     int world = t->design.world;
-    ech_breakdown_table own = ech_breakdown_end(t->breakdown, ech_clock_now());
-    ech_breakdown_table *all = ech_calloc((size_t)world, sizeof *all);
-    ech_status status = ech_breakdown_gather(ech_exec_world(t->session.exec), &own, all);
+    ech_step_profile_table own = ech_step_profile_end(t->step_profile, ech_clock_now());
+    ech_step_profile_table *all = ech_calloc((size_t)world, sizeof *all);
+    ech_status status = ech_step_profile_gather(ech_exec_world(t->session.exec), &own, all);
     if (status == ECH_OK && ech_trainer_is_first(t)) write_table(t, all);
-    for (int r = 0; r < world; r++) ech_breakdown_table_free(&all[r]);
-    ech_breakdown_table_free(&own);
+    for (int r = 0; r < world; r++) ech_step_profile_table_free(&all[r]);
+    ech_step_profile_table_free(&own);
     free(all);
     return status;
 }

@@ -12,47 +12,47 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "app/train/breakdown.h"
+#include "app/step_profile/step_profile.h"
 
-static void push(ech_breakdown_table *table, ech_breakdown_row row)
+static void push(ech_step_profile_table *table, ech_step_profile_row row)
 {
     ECH_PUSH(table->row, row);
 }
 
-static void invent_tables(ech_breakdown_table all[2])
+static void invent_tables(ech_step_profile_table all[2])
 {
     for (int r = 0; r < 2; r++) {
-        all[r] = (ech_breakdown_table){.rank = r, .threads = 2, .steps = 10, .seconds = 2.1};
+        all[r] = (ech_step_profile_table){.rank = r, .threads = 2, .steps = 10, .seconds = 2.1};
         all[r].rates = (ech_rates){200e9, 40e9};
-        push(&all[r], (ech_breakdown_row){.name = "linear F 768x2304",
-                                          .calls = 120,
-                                          .seconds = 1 + 0.5 * r,
-                                          .flops = 160e9,
-                                          .bytes = 8e9,
-                                          .bound = 0.8});
+        push(&all[r], (ech_step_profile_row){.name = "linear F 768x2304",
+                                             .calls = 120,
+                                             .seconds = 1 + 0.5 * r,
+                                             .flops = 160e9,
+                                             .bytes = 8e9,
+                                             .bound = 0.8});
         push(&all[r],
-             (ech_breakdown_row){
+             (ech_step_profile_row){
                  .name = "gelu F", .calls = 10, .seconds = 0.5, .bytes = 10e9, .bound = 0.25});
-        push(&all[r], (ech_breakdown_row){.name = "scale", .calls = 10, .seconds = 0.00001});
-        push(&all[r], (ech_breakdown_row){.name = "clip", .calls = 10, .seconds = 0.00002});
-        push(&all[r], (ech_breakdown_row){.name = "never"});
-        push(&all[r],
-             (ech_breakdown_row){.name = "waits for reduce_grads", .waits = true, .seconds = 0.4});
-        push(&all[r], (ech_breakdown_row){.name = "reduce_grads over data",
-                                          .group = ECH_ROWS_BESIDE,
-                                          .lane = ECH_LANE_REDUCE,
-                                          .calls = 20,
-                                          .bytes = 3e9,
-                                          .seconds = 0.6});
-        push(&all[r],
-             (ech_breakdown_row){.name = "saving", .group = ECH_ROWS_OUTSIDE, .seconds = 0.19997});
+        push(&all[r], (ech_step_profile_row){.name = "scale", .calls = 10, .seconds = 0.00001});
+        push(&all[r], (ech_step_profile_row){.name = "clip", .calls = 10, .seconds = 0.00002});
+        push(&all[r], (ech_step_profile_row){.name = "never"});
+        push(&all[r], (ech_step_profile_row){
+                          .name = "waits for reduce_grads", .waits = true, .seconds = 0.4});
+        push(&all[r], (ech_step_profile_row){.name = "reduce_grads over data",
+                                             .group = ECH_ROWS_BESIDE,
+                                             .lane = ECH_LANE_REDUCE,
+                                             .calls = 20,
+                                             .bytes = 3e9,
+                                             .seconds = 0.6});
+        push(&all[r], (ech_step_profile_row){
+                          .name = "saving", .group = ECH_ROWS_OUTSIDE, .seconds = 0.19997});
     }
-    push(&all[1], (ech_breakdown_row){.name = "head_loss B 50257x768",
-                                      .calls = 10,
-                                      .seconds = 0.3,
-                                      .flops = 30e9,
-                                      .bytes = 1e9,
-                                      .bound = 0.15});
+    push(&all[1], (ech_step_profile_row){.name = "head_loss B 50257x768",
+                                         .calls = 10,
+                                         .seconds = 0.3,
+                                         .flops = 30e9,
+                                         .bytes = 1e9,
+                                         .bound = 0.15});
 }
 
 /* clang-format off */
@@ -83,22 +83,22 @@ static const char expected[] =
 static void test_text(void **state)
 {
     (void)state;
-    ech_breakdown_table all[2];
+    ech_step_profile_table all[2];
     ech_text text = {0};
     invent_tables(all);
-    ech_breakdown_print(all, 2, &text);
+    ech_step_profile_print(all, 2, &text);
     if (strcmp(text.at, expected) != 0) fputs(text.at, stderr);
     assert_string_equal(text.at, expected);
     ech_text_free(&text);
-    for (int r = 0; r < 2; r++) ech_breakdown_table_free(&all[r]);
+    for (int r = 0; r < 2; r++) ech_step_profile_table_free(&all[r]);
 }
 
 static void test_nothing_measured(void **state)
 {
     (void)state;
-    ech_breakdown_table none = {0};
+    ech_step_profile_table none = {0};
     ech_text text = {0};
-    ech_breakdown_print(&none, 1, &text);
+    ech_step_profile_print(&none, 1, &text);
     assert_non_null(strstr(text.at, "no step was profiled"));
     ech_text_free(&text);
 }

@@ -14,7 +14,7 @@
 #include <math.h>
 
 #include "app/fixture.h"
-#include "app/train/breakdown.h"
+#include "app/step_profile/step_profile.h"
 #include "app/train/train.h"
 #include "base/log.h"
 
@@ -30,7 +30,7 @@ typedef struct timed {
     ech_design design;
     ech_plan *plan;
     double *begins, *ends, *marks;
-    ech_breakdown_times times;
+    ech_step_profile_times times;
 } timed;
 
 static timed timed_create(const char *architecture, const char *more, int ranks, int rank)
@@ -81,14 +81,14 @@ static void invent_times(timed *t, double start)
         t->ends[s] = later(clock, &draws);
         most = fmax(most, t->ends[s]);
     }
-    t->times = (ech_breakdown_times){.began = start,
-                                     .ended = later(&most, &draws),
-                                     .begins = t->begins,
-                                     .ends = t->ends,
-                                     .marks = t->marks};
+    t->times = (ech_step_profile_times){.began = start,
+                                        .ended = later(&most, &draws),
+                                        .begins = t->begins,
+                                        .ends = t->ends,
+                                        .marks = t->marks};
 }
 
-static double sum_of(const ech_breakdown_table *table, ech_row_group group)
+static double sum_of(const ech_step_profile_table *table, ech_row_group group)
 {
     double sum = 0;
     for (size_t i = 0; i < table->row.n; i++)
@@ -96,7 +96,7 @@ static double sum_of(const ech_breakdown_table *table, ech_row_group group)
     return sum;
 }
 
-static const ech_breakdown_row *row_of(const ech_breakdown_table *table, const char *name)
+static const ech_step_profile_row *row_of(const ech_step_profile_table *table, const char *name)
 {
     for (size_t i = 0; i < table->row.n; i++)
         if (strcmp(table->row.at[i].name, name) == 0) return &table->row.at[i];
@@ -119,23 +119,23 @@ static double beside_of(const timed *t)
 static void check_sums(const char *architecture, const char *more, int ranks, int rank)
 {
     timed t = timed_create(architecture, more, ranks, rank);
-    ech_breakdown *b = ech_breakdown_create(t.plan, (ech_rates){1e9, 1e9});
+    ech_step_profile *p = ech_step_profile_create(t.plan, (ech_rates){1e9, 1e9});
     double now = 10, inside = 0, beside = 0, began = 0;
     for (int list = 0; list < 3; list++) {
-        ech_breakdown_turn_to(b, ECH_ERRAND_STEPS, now);
+        ech_step_profile_turn_to(p, ECH_ERRAND_STEPS, now);
         invent_times(&t, now + 0.25);
         now = t.times.ended + 0.5;
-        ech_breakdown_turn_to(b, ECH_ERRAND_OTHER, now);
-        ech_breakdown_take(b, &t.times, now);
+        ech_step_profile_turn_to(p, ECH_ERRAND_OTHER, now);
+        ech_step_profile_take(p, &t.times, now);
         if (list == 0) began = now;
         if (list > 0) inside += t.times.ended - t.times.began;
         if (list > 0) beside += beside_of(&t);
-        ech_breakdown_turn_to(b, ECH_ERRAND_METRICS, now);
-        ech_breakdown_turn_to(b, ECH_ERRAND_VALIDATION, now += 2);
-        ech_breakdown_turn_to(b, ECH_ERRAND_OTHER, now += 3);
+        ech_step_profile_turn_to(p, ECH_ERRAND_METRICS, now);
+        ech_step_profile_turn_to(p, ECH_ERRAND_VALIDATION, now += 2);
+        ech_step_profile_turn_to(p, ECH_ERRAND_OTHER, now += 3);
         now += 4;
     }
-    ech_breakdown_table table = ech_breakdown_end(b, now);
+    ech_step_profile_table table = ech_step_profile_end(p, now);
     double within = 1e-9 * now;
     assert_int_equal(table.steps, 2 * t.plan->list[ECH_LIST_TRAIN].turns);
     assert_near(table.seconds, now - began, within);
@@ -146,8 +146,8 @@ static void check_sums(const char *architecture, const char *more, int ranks, in
     assert_near(row_of(&table, "metrics and status")->seconds, 3 * 2, within);
     assert_near(row_of(&table, "validation")->seconds, 3 * 3, within);
     for (size_t i = 0; i < table.row.n; i++) assert_true(table.row.at[i].seconds >= -within);
-    ech_breakdown_table_free(&table);
-    ech_breakdown_destroy(b);
+    ech_step_profile_table_free(&table);
+    ech_step_profile_destroy(p);
     timed_destroy(&t);
 }
 
@@ -171,9 +171,9 @@ static void test_waits(void **state)
     (void)state;
     timed t = timed_create("gpt2", "training.micro_batch_size=3", 2, 0);
     const ech_list *list = &t.plan->list[ECH_LIST_TRAIN];
-    ech_breakdown *b = ech_breakdown_create(t.plan, (ech_rates){0});
+    ech_step_profile *p = ech_step_profile_create(t.plan, (ech_rates){0});
     invent_times(&t, 0);
-    ech_breakdown_take(b, &t.times, 0);
+    ech_step_profile_take(p, &t.times, 0);
     /* Each step takes a second, but for reductions of gradients, which take 100. */
     double compute = 0, reduce = 0, waited = 0;
     for (size_t s = 0; s < list->step.n; s++) {
@@ -189,14 +189,14 @@ static void test_waits(void **state)
     }
     t.times.began = 0;
     t.times.ended = compute;
-    ech_breakdown_take(b, &t.times, 0);
-    ech_breakdown_table table = ech_breakdown_end(b, compute);
-    const ech_breakdown_row *gradients = row_of(&table, "waits for reduce_grads");
+    ech_step_profile_take(p, &t.times, 0);
+    ech_step_profile_table table = ech_step_profile_end(p, compute);
+    const ech_step_profile_row *gradients = row_of(&table, "waits for reduce_grads");
     assert_true(gradients->waits && gradients->seconds > 100);
     assert_near(gradients->seconds + row_of(&table, "waits for reduce")->seconds, waited, 1e-9);
     assert_near(row_of(&table, "between steps")->seconds, 0, 1e-9);
-    ech_breakdown_table_free(&table);
-    ech_breakdown_destroy(b);
+    ech_step_profile_table_free(&table);
+    ech_step_profile_destroy(p);
     timed_destroy(&t);
 }
 
@@ -207,15 +207,15 @@ static void test_waits(void **state)
 static void check_work(const char *architecture, const char *more)
 {
     timed t = timed_create(architecture, more, 1, 0);
-    ech_breakdown *b = ech_breakdown_create(t.plan, (ech_rates){1e9, 1e9});
+    ech_step_profile *p = ech_step_profile_create(t.plan, (ech_rates){1e9, 1e9});
     invent_times(&t, 0);
-    ech_breakdown_take(b, &t.times, 0);
-    ech_breakdown_take(b, &t.times, 1);
-    ech_breakdown_table table = ech_breakdown_end(b, t.times.ended);
+    ech_step_profile_take(p, &t.times, 0);
+    ech_step_profile_take(p, &t.times, 1);
+    ech_step_profile_table table = ech_step_profile_end(p, t.times.ended);
     const ech_model *model = t.design.model;
     double tokens = 12 * 9, products = 0, attention = 0, weights = 0, all = 0;
     for (size_t i = 0; i < table.row.n; i++) {
-        const ech_breakdown_row *row = &table.row.at[i];
+        const ech_step_profile_row *row = &table.row.at[i];
         bool attends = strncmp(row->name, "attention", 9) == 0;
         *(attends ? &attention : &products) += row->flops;
         assert_near(row->bound,
@@ -224,18 +224,18 @@ static void check_work(const char *architecture, const char *more)
             assert_near(row->bytes, 7 * 4 * (double)ech_model_params(model), 0);
     }
     for (size_t i = 0; i < model->param.n; i++) {
-        const ech_param *p = &model->param.at[i];
-        bool is_table =
-            strstr(p->name, "wte") || strstr(p->name, "wpe") || strstr(p->name, "embed");
+        const ech_param *param = &model->param.at[i];
+        bool is_table = strstr(param->name, "wte") || strstr(param->name, "wpe") ||
+                        strstr(param->name, "embed");
         bool is_used = !is_table || t.config->model.tie_word_embeddings;
-        if (p->shape.dims == 2 && is_used && !strstr(p->name, "wpe"))
-            weights += (double)ech_shape_whole(&p->shape);
+        if (param->shape.dims == 2 && is_used && !strstr(param->name, "wpe"))
+            weights += (double)ech_shape_whole(&param->shape);
     }
     all = 7.0 * (double)model->layers * 9 * (double)model->width * tokens;
     assert_near(products, 6 * weights * tokens, 0.5);
     assert_near(attention, all, 0.5);
-    ech_breakdown_table_free(&table);
-    ech_breakdown_destroy(b);
+    ech_step_profile_table_free(&table);
+    ech_step_profile_destroy(p);
     timed_destroy(&t);
 }
 

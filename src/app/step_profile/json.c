@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of where a step's time goes, for programs.
+ * The step profile for programs.
  */
-#include "app/train/breakdown.h"
+#include "app/step_profile/step_profile.h"
 #include "app/train/metrics.h"
 
 static const char *const group_name[ECH_ROW_GROUPS] = {
@@ -14,7 +14,7 @@ static void append_line(ech_text *out, ech_text *line)
     ech_text_free(line);
 }
 
-static void print_head(const ech_breakdown_table *table, ech_text *out)
+static void print_head(const ech_step_profile_table *table, ech_text *out)
 {
     ech_text line = {0};
     ech_metrics_int(&line, "rank", table->rank);
@@ -26,7 +26,8 @@ static void print_head(const ech_breakdown_table *table, ech_text *out)
     append_line(out, &line);
 }
 
-static void print_row(const ech_breakdown_table *table, const ech_breakdown_row *row, ech_text *out)
+static void print_row(const ech_step_profile_table *table, const ech_step_profile_row *row,
+                      ech_text *out)
 {
     ech_text line = {0};
     ech_metrics_int(&line, "rank", table->rank);
@@ -42,7 +43,7 @@ static void print_row(const ech_breakdown_table *table, const ech_breakdown_row 
     append_line(out, &line);
 }
 
-void ech_breakdown_print_json(const ech_breakdown_table *all, int ranks, ech_text *out)
+void ech_step_profile_print_json(const ech_step_profile_table *all, int ranks, ech_text *out)
 {
     for (int r = 0; r < ranks; r++) {
         print_head(&all[r], out);

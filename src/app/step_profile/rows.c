@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which rows a train list has, and what they have to do: calls of one layer in one phase on parameters of
- * one shape are a row, and so are steps of one kind.
+ * Which rows the step profile of a train list has, and what they have to do: calls of one layer in one
+ * phase on parameters of one shape are a row, and so are steps of one kind.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/train/breakdown.h"
+#include "app/step_profile/step_profile.h"
 #include "schedule/work.h"
 
 static const char *const phase_letter[ECH_PHASES] = {"F", "B", "W"};
@@ -24,25 +24,26 @@ typedef struct builder {
     const ech_plan *plan;
     const ech_list *list;
     ech_rates rates;
-    ech_breakdown_rows *rows;
+    ech_step_profile_rows *rows;
 } builder;
 
 /* The row of that name, made if it is new. */
-static int find_row(ech_breakdown_rows *rows, const char *name, ech_row_group group, ech_lane lane)
+static int find_row(ech_step_profile_rows *rows, const char *name, ech_row_group group,
+                    ech_lane lane)
 {
     for (size_t i = 0; i < rows->row.n; i++)
         if (rows->row.at[i].group == group && rows->row.at[i].lane == lane &&
             strcmp(rows->row.at[i].name, name) == 0)
             return (int)i;
-    ech_breakdown_row row = {.group = group, .lane = lane};
+    ech_step_profile_row row = {.group = group, .lane = lane};
     snprintf(row.name, sizeof row.name, "%s", name);
     ECH_PUSH(rows->row, row);
     return (int)rows->row.n - 1;
 }
 
-static int waiting_row(ech_breakdown_rows *rows, const char *for_what)
+static int waiting_row(ech_step_profile_rows *rows, const char *for_what)
 {
-    char name[sizeof(ech_breakdown_row){0}.name];
+    char name[sizeof(ech_step_profile_row){0}.name];
     snprintf(name, sizeof name, "waits for %s", for_what);
     int row = find_row(rows, name, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE);
     rows->row.at[row].waits = true;
@@ -59,7 +60,7 @@ static double bound_of(ech_rates rates, ech_work work)
 
 static void add_work(const builder *b, int index, ech_work work)
 {
-    ech_breakdown_row *row = &b->rows->row.at[index];
+    ech_step_profile_row *row = &b->rows->row.at[index];
     row->calls++;
     row->flops += work.flops;
     row->bytes += work.bytes;
@@ -85,7 +86,7 @@ static int row_of_call(const builder *b, const ech_step *step, int call)
     const ech_block *block = b->plan->model->block.at[step->block];
     const ech_block_call *of = &block->program[step->phase].at[call];
     const char *letter = phase_letter[step->phase];
-    char name[sizeof(ech_breakdown_row){0}.name], shape[40] = "";
+    char name[sizeof(ech_step_profile_row){0}.name], shape[40] = "";
     if (of->node < 0) {
         snprintf(name, sizeof name, "sum of gradients %s", letter);
     } else {
@@ -121,7 +122,7 @@ static void print_step(const ech_step *step, char *out, size_t size)
 
 static void add_step(const builder *b, const ech_step *step)
 {
-    char name[sizeof(ech_breakdown_row){0}.name];
+    char name[sizeof(ech_step_profile_row){0}.name];
     print_step(step, name, sizeof name);
     int row =
         find_row(b->rows, name, step->lane == ECH_LANE_COMPUTE ? ECH_ROWS_COMPUTE : ECH_ROWS_BESIDE,
@@ -135,9 +136,9 @@ static const char *waited_name(const ech_step *step)
     return step->kind == ECH_STEP_COLLECTIVE ? "collectives" : ech_step_name(step->kind);
 }
 
-ech_breakdown_rows ech_breakdown_rows_of(const ech_plan *plan, ech_rates rates)
+ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_rates rates)
 {
-    ech_breakdown_rows rows = {0};
+    ech_step_profile_rows rows = {0};
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
     builder b = {.plan = plan, .list = list, .rates = rates, .rows = &rows};
     rows.of_tick = ech_calloc((size_t)list->ticks + 1, sizeof *rows.of_tick);
@@ -161,9 +162,9 @@ ech_breakdown_rows ech_breakdown_rows_of(const ech_plan *plan, ech_rates rates)
     return rows;
 }
 
-void ech_breakdown_rows_free(ech_breakdown_rows *rows)
+void ech_step_profile_rows_free(ech_step_profile_rows *rows)
 {
     free(rows->row.at);
     free(rows->of_tick);
-    *rows = (ech_breakdown_rows){0};
+    *rows = (ech_step_profile_rows){0};
 }
