@@ -7,36 +7,15 @@
 set -u
 echelon=${1:?usage: checkpoints.sh ECHELON FAULTS_LIBRARY}
 faults=${2:?usage: checkpoints.sh ECHELON FAULTS_LIBRARY}
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=expect.sh
 . "$(dirname "$0")/expect.sh"
-folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-checkpoints-XXXXXX") || exit 1
-trap 'chmod -R u+w "$folder"; rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
+enter checkpoints
 export OMP_NUM_THREADS=1
 
-cat >run.yaml <<'Y'
-model:
-  architecture: llama
-  hidden_size: 16
-  num_hidden_layers: 2
-  num_attention_heads: 2
-data:
-  train: text
-  sequence_length: 16
-training:
-  steps: 6
-  global_batch_size: 4
-  micro_batch_size: 2
-optimizer:
-  learning_rate: 3e-3
-parallel:
-  comm: local
-  threads: 1
-checkpoint:
-  every: 2
-log:
-  directory: run
-Y
+make_run model.num_attention_heads=2 data.sequence_length=16 training.steps=6 training.global_batch_size=4 \
+    training.micro_batch_size=2 optimizer.learning_rate=3e-3 parallel.comm=local checkpoint.every=2
 for _ in $(seq 60); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
 expect 0 "" "$echelon" data text.txt text
 

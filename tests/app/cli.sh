@@ -6,11 +6,11 @@
 set -u
 echelon=${1:?usage: cli.sh ECHELON}
 [ -x "$echelon" ] || { echo "no program $echelon"; exit 1; }
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=expect.sh
 . "$(dirname "$0")/expect.sh"
-folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-cli-XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
+enter cli
 export OMP_NUM_THREADS=1
 
 make_run_file() {

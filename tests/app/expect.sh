@@ -1,17 +1,11 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# For tests of the command line: what a command prints, and how it ends. To be sourced, in an empty folder
-# of the test's own; wants nothing, and counts `checks` and `failures`.
+# For tests of the command line: what a command prints, and how it ends. To be sourced behind scratch.sh;
+# counts `checks`.
 
-failures=0 checks=0
+checks=0
 limit=() # a command in front of each that is tried, such as timeout 60
-
-complain() {
-    echo "FAILED: $*"
-    sed 's/^/    | /' out err 2>/dev/null | head -40
-    failures=$((failures + 1))
-}
 
 # expect CODE TEXT COMMAND ...: exit code, and an extended regex somewhere in what it prints.
 expect() {
@@ -22,7 +16,7 @@ expect() {
     got=$?
     [ $got = "$code" ] || complain "exit code $got instead of $code: $*"
     grep -Eqe "$text" out err || complain "no \"$text\" in: $*"
-    if grep -Eq "Sanitizer|runtime error:" err; then complain "a sanitizer speaks: $*"; fi
+    no_sanitizer_speaks "$@"
 }
 
 # One line of error, not one per rank.
@@ -35,10 +29,4 @@ expect_once() {
 also() {
     checks=$((checks + 1))
     grep -Eqe "$1" out err || complain "no \"$1\" either"
-}
-
-# The last line of a test.
-conclude() {
-    echo "$checks checks, $failures failures"
-    [ $failures = 0 ]
 }

@@ -6,11 +6,11 @@
 #     faults.sh ECHELON
 set -u
 echelon=${1:?usage: faults.sh ECHELON}
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=expect.sh
 . "$(dirname "$0")/expect.sh"
-folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-faults-XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
+enter faults
 export OMP_NUM_THREADS=1
 limit=(timeout -k 5 120)
 

@@ -7,11 +7,11 @@
 set -u
 echelon=${1:?usage: isa.sh ECHELON}
 [ -x "$echelon" ] || { echo "no program $echelon"; exit 1; }
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=expect.sh
 . "$(dirname "$0")/expect.sh"
-folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-isa-XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
+enter isa
 unset ECHELON_ISA
 
 # ---- refused: one line, exit code 2, before anything is written ----

@@ -1,8 +1,21 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# For tests of running jobs: the ranks' processes, and waiting for what they do. To be sourced; wants
-# $echelon, and sets `ranks`.
+# For tests of running jobs, `job`: the ranks' processes, and waiting for what they do. To be sourced behind
+# scratch.sh; sets `ranks`.
+
+job='' ranks=()
+
+# Of this test only, by id.
+end_job() {
+    [ -z "$job" ] || kill -9 "$job" "${ranks[@]}" 2>/dev/null
+}
+
+# enter_for_job NAME: into an empty folder, which is gone when the test ends, and the job with it.
+enter_for_job() {
+    enter "$1"
+    trap 'end_job; leave' EXIT
+}
 
 # Every process below this one.
 below() {
@@ -32,6 +45,18 @@ lives() {
     local state
     state=$(sed -nE 's/^State:\s*(.).*/\1/p' "/proc/$1/status" 2>/dev/null)
     [ -n "$state" ] && [ "$state" != Z ] # a zombie is only what its parent has not looked at
+}
+
+has_ended() {
+    ! lives "$job"
+}
+
+# The newest checkpoint's step; 0: none yet.
+newest() {
+    local step
+    step=$(find run/checkpoints -name 'step-*' 2>/dev/null | sed -nE 's/.*step-0*([0-9]+)$/\1/p' |
+        sort -n | tail -n 1)
+    echo "${step:-0}"
 }
 
 # The last step in a metrics file; 0: none yet.

@@ -11,53 +11,21 @@ if ! [ -x "$mpiexec" ]; then
     echo "SKIPPED: no launcher of MPI ($mpiexec)"
     exit 77
 fi
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=jobs.sh
 . "$(dirname "$0")/jobs.sh"
-folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-death-XXXXXX") || exit 1
-cd "$folder" || exit 1
+enter_for_job death
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
-failures=0 job='' ranks=() code=0
+code=0
 
 # Seconds that a job has from the death, and more of them on a machine that does other things too.
 limit=10 slack=20 deadline=3
 
-# Of this test only, by id.
-clean_up() {
-    [ -n "$job" ] && kill -9 "$job" "${ranks[@]}" 2>/dev/null
-    rm -rf "$folder"
-}
-trap clean_up EXIT
-
-complain() {
-    echo "FAILED: $*"
-    sed 's/^/    | /' out err 2>/dev/null | tail -40
-    failures=$((failures + 1))
-}
-
-seq -s ' and then ' 1 400 >text.txt
+make_tokens
 seq -s ' and then ' 1 400000 >long.txt
-"$echelon" data text.txt text >/dev/null 2>&1 && "$echelon" data long.txt long >/dev/null 2>&1 || exit 1
-cat >run.yaml <<'Y'
-model:
-  architecture: llama
-  hidden_size: 16
-  num_hidden_layers: 4
-  num_attention_heads: 4
-data:
-  train: text
-  sequence_length: 12
-training:
-  steps: 1000000
-  global_batch_size: 12
-  micro_batch_size: 1
-  check_every: 0
-optimizer:
-  learning_rate: 0.01
-parallel:
-  threads: 1
-log:
-  directory: run
-Y
+"$echelon" data long.txt long >/dev/null 2>&1 || exit 1
+make_run model.num_hidden_layers=4 training.steps=1000000 training.check_every=0
 
 # ---- a job and its processes ----
 
@@ -115,9 +83,7 @@ ended() {
             [ ! -e "$file" ] || complain "$name: left behind: $file"
         done
     done
-    if grep -Eq "AddressSanitizer|runtime error:|ThreadSanitizer" err; then
-        complain "$name: a sanitizer speaks"
-    fi
+    no_sanitizer_speaks "$name"
     job=
 }
 
@@ -293,5 +259,4 @@ ended "$name" any 20
 [ $code != 0 ] || complain "$name: exit code 0"
 says "$name" "error: the start of MPI has waited 20 s .*: rank 1 \(process [0-9]+\) is stopped"
 
-echo "$failures failures"
-[ $failures = 0 ]
+conclude

@@ -8,48 +8,23 @@
 #     mpi_verify.sh ECHELON
 set -u
 echelon=${1:?usage: mpi_verify.sh ECHELON}
-folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-mpi-XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
+# shellcheck source-path=SCRIPTDIR source=expect.sh
+. "$(dirname "$0")/expect.sh"
+enter verify
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
-failures=0 layouts=0
+limit=(timeout 120)
 
-seq -s ' and then ' 1 400 >text.txt
-"$echelon" data text.txt text >/dev/null 2>&1 || exit 1
-cat >run.yaml <<'Y'
-model:
-  architecture: llama
-  hidden_size: 16
-  num_hidden_layers: 2
-  num_attention_heads: 4
-data:
-  train: text
-  sequence_length: 12
-training:
-  steps: 4
-  global_batch_size: 12
-  micro_batch_size: 1
-optimizer:
-  learning_rate: 0.01
-parallel:
-  threads: 1
-  bucket_bytes: 8KiB
-log:
-  directory: run
-Y
+make_tokens
+make_run training.steps=4 parallel.bucket_bytes=8KiB
 
 # verify RANKS MICRO_BATCHES section.key=value ...   (of 2 samples; so many for each rank)
 verify() {
     local ranks=$1 micro=$2
     shift 2
-    layouts=$((layouts + 1))
-    if ! timeout 120 "$echelon" verify run.yaml --ranks "$ranks" \
-        training.global_batch_size=$((2 * ranks * micro)) training.micro_batch_size=2 "$@" \
-        >out 2>&1 || ! grep -q '^PASSED' out; then
-        echo "FAILED: $ranks ranks, $micro micro-batches, $*"
-        sed 's/^/    | /' out
-        failures=$((failures + 1))
-    fi
+    expect 0 '^PASSED' "$echelon" verify run.yaml --ranks "$ranks" \
+        training.global_batch_size=$((2 * ranks * micro)) training.micro_batch_size=2 "$@"
 }
 
 verify 1 3 model.architecture=gpt2
@@ -90,5 +65,4 @@ F0.0 B0.0 F0.1 F0.2 B0.1 W0.0 W0.1 F0.3 B0.2 W0.2 B0.3 W0.3
 O
 verify 2 2 parallel.pipeline=2 parallel.schedule=order.txt
 verify 4 2 parallel.pipeline=2 parallel.schedule=./order.txt
-[ "$failures" = 0 ] && echo "$layouts layouts verified over MPI"
-exit "$failures"
+conclude

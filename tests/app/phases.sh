@@ -1,52 +1,22 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Signals in every phase of a run, whoever has started the ranks. To be sourced, beside jobs.sh, in an
-# empty folder; the test defines
+# Signals in every phase of a run, whoever has started the ranks. To be sourced behind jobs.sh; the
+# test defines
 #     launch WORD ...      starts 2 ranks of `train run.yaml WORD ...` as $job, output to out and err,
 #                          all of it below the command "${under[@]}"
 #     send SIGNAL          tells the whole job
 # With $faults, the library of tests/checkpoint/faults.h, saves stand still until a signal has been sent.
 
-failures=0 job='' ranks=() code=0 under=() faults=${faults:-}
+code=0 under=() faults=${faults:-}
 
-complain() {
-    echo "FAILED: $*"
-    sed 's/^/    | /' out err 2>/dev/null | tail -40
-    failures=$((failures + 1))
-}
-
-make_run() {
-    seq -s ' and then ' 1 400 >text.txt
-    "$echelon" data text.txt text >/dev/null 2>&1 || exit 1
-    cat >run.yaml <<'Y'
-model:
-  architecture: llama
-  hidden_size: 32
-  num_hidden_layers: 4
-  num_attention_heads: 4
-data:
-  train: text
-  valid: text
-  sequence_length: 16
-training:
-  steps: 1000000
-  global_batch_size: 16
-  micro_batch_size: 2
-  check_every: 0
-  validate_every: 1000000
-optimizer:
-  learning_rate: 0.003
-  schedule: constant
-parallel:
-  threads: 1
-  pipeline: 2
-checkpoint:
-  keep: 2
-log:
-  directory: run
-  every: 1000
-Y
+# What launch trains, in the test's folder.
+make_signalled_run() {
+    make_tokens
+    make_run model.hidden_size=32 model.num_hidden_layers=4 data.valid=text data.sequence_length=16 \
+        training.steps=1000000 training.global_batch_size=16 training.micro_batch_size=2 \
+        training.check_every=0 training.validate_every=1000000 optimizer.learning_rate=0.003 \
+        optimizer.schedule=constant parallel.pipeline=2 checkpoint.keep=2 log.every=1000
 }
 
 # awaits PROCESS ...: all catch SIGUSR1, SIGUSR2 and SIGTERM, or hold them back (bits 9, 11, 14).
@@ -77,13 +47,7 @@ has_saved() { # STEP
 }
 # In a save; without the library perhaps behind it.
 has_come_to_a_save() {
-    is_saving || { [ -z "$faults" ] && [ -n "$(newest)" ]; }
-}
-has_ended() {
-    ! lives "$job"
-}
-newest() { # the newest checkpoint's step
-    find run/checkpoints -name 'step-*' 2>/dev/null | sed -nE 's/.*step-0*([0-9]+)$/\1/p' | sort -n | tail -n 1
+    is_saving || { [ -z "$faults" ] && [ "$(newest)" -gt 0 ]; }
 }
 
 # begin NAME UNTIL ...: a new run that has come that far; with -- WORD ... for the run before UNTIL.
@@ -124,9 +88,7 @@ ended() {
     code=$?
     job=''
     [ "$1" = any ] || [ $code = "$1" ] || complain "$name: exit code $code instead of $1"
-    if grep -Eq "AddressSanitizer|runtime error:|ThreadSanitizer" out err; then
-        complain "$name: a sanitizer speaks"
-    fi
+    no_sanitizer_speaks "$name"
 }
 
 # stops [CODE]: it has stopped, and saved all that it had done; and it goes on from there.

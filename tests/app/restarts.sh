@@ -8,56 +8,22 @@
 set -u
 echelon=${1:?usage: restarts.sh ECHELON [KILLS [SEED]]}
 kills=${2:-6} seed=${3:-1}
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=jobs.sh
 . "$(dirname "$0")/jobs.sh"
 if ! "$echelon" --version | grep -q 'MPI:.*(/'; then
     echo "SKIPPED: no launcher of MPI"
     exit 77
 fi
-folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-restarts-XXXXXX") || exit 1
-cd "$folder" || exit 1
+enter_for_job restarts
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
-failures=0 job='' ranks=() every=5
+every=5
 
-clean_up() {
-    [ -n "$job" ] && kill -9 "$job" "${ranks[@]}" 2>/dev/null
-    rm -rf "$folder"
-}
-trap clean_up EXIT
-
-complain() {
-    echo "FAILED: $*"
-    sed 's/^/    | /' out err 2>/dev/null | tail -40
-    failures=$((failures + 1))
-}
-
-seq -s ' and then ' 1 400 >text.txt
-"$echelon" data text.txt text >/dev/null 2>&1 || exit 1
-cat >run.yaml <<Y
-model:
-  architecture: llama
-  hidden_size: 32
-  num_hidden_layers: 4
-  num_attention_heads: 4
-data:
-  train: text
-  sequence_length: 16
-training:
-  steps: 30
-  global_batch_size: 16
-  micro_batch_size: 2
-  check_every: 0
-optimizer:
-  learning_rate: 0.003
-parallel:
-  threads: 1
-checkpoint:
-  every: $every
-  keep: 3
-log:
-  directory: run
-  every: 1000
-Y
+make_tokens
+make_run model.hidden_size=32 model.num_hidden_layers=4 data.sequence_length=16 training.steps=30 \
+    training.global_batch_size=16 training.micro_batch_size=2 training.check_every=0 optimizer.learning_rate=0.003 \
+    checkpoint.every=$every checkpoint.keep=3 log.every=1000
 
 # ---- what is not started again ----
 
@@ -91,15 +57,6 @@ restarts() {
 }
 has_restarted() { # N times, and trains
     [ "$(restarts)" = "$1" ] && [ "$(grep -c "parameters, on [0-9]* rank" err)" = $(($1 + 1)) ]
-}
-has_ended() {
-    ! lives "$job"
-}
-newest() { # the newest checkpoint's step, or 0
-    local step
-    step=$(find run/checkpoints -name 'step-*' 2>/dev/null | sed -nE 's/.*step-0*([0-9]+)$/\1/p' |
-        sort -n | tail -n 1)
-    echo "${step:-0}"
 }
 comes_to() { # STEP NEWEST: it is there, and has a checkpoint behind NEWEST; or the job is over
     has_ended || { [ "$(last_step run/metrics.jsonl)" -ge "$1" ] && [ "$(newest)" -gt "$2" ]; }
@@ -144,9 +101,7 @@ disturb() {
     job=
     [ $i = 0 ] || complain "$name: exit code $i instead of 0"
     [ "$(restarts)" = "$kills" ] || complain "$name: not $kills restarts"
-    if grep -Eq "AddressSanitizer|runtime error:|ThreadSanitizer" err; then
-        complain "$name: a sanitizer speaks"
-    fi
+    no_sanitizer_speaks "$name"
     saved=checkpoints/step-$(printf %08d $steps)
     diff -r "calm/$saved/model" "run/$saved/model" >/dev/null ||
         complain "$name: other parameters than undisturbed"
@@ -183,5 +138,4 @@ job=
 grep -q "not started again: two starts in a row have saved no new checkpoint" err ||
     complain "a crash loop: does not say why it gives up"
 
-echo "$failures failures"
-[ $failures = 0 ]
+conclude

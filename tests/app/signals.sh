@@ -10,22 +10,18 @@ if ! [ -x "$mpiexec" ]; then
     echo "SKIPPED: no launcher of MPI ($mpiexec)"
     exit 77
 fi
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$here/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=jobs.sh
 . "$here/jobs.sh"
 # shellcheck source-path=SCRIPTDIR source=phases.sh
 . "$here/phases.sh"
-folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-signals-XXXXXX") || exit 1
-cd "$folder" || exit 1
+enter_for_job signals
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 
-clean_up() {
-    [ -n "$job" ] && kill -9 "$job" "${ranks[@]}" 2>/dev/null
-    rm -rf "$folder"
-}
-trap clean_up EXIT
-make_run
+make_signalled_run
 
 send() {
     kill -"$1" "$job"
@@ -120,5 +116,4 @@ ended 0
 begin "examples/mpirun.sh: a run file that is wrong" training.stepz=6 -- has_ended
 ended 2
 
-echo "$failures failures"
-[ $failures = 0 ]
+conclude

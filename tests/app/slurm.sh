@@ -7,27 +7,28 @@
 set -u
 echelon=${1:?usage: slurm.sh ECHELON [FAULTS_LIBRARY]} faults=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$here/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=jobs.sh
 . "$here/jobs.sh"
 # shellcheck source-path=SCRIPTDIR source=phases.sh
 . "$here/phases.sh"
 # shellcheck source-path=SCRIPTDIR source=slurm_node.sh
 . "$here/slurm_node.sh"
-folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-slurm-XXXXXX") || exit 1
-cd "$folder" || exit 1
+enter_for_job slurm
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
 
 clean_up() {
-    [ -n "$job" ] && kill -9 "$job" "${ranks[@]}" 2>/dev/null
+    end_job
     stop_slurm
-    cd / && rm -rf "$folder"
+    leave
 }
 trap clean_up EXIT
 if ! start_slurm "$folder/slurm" || ! srun --mpi=list 2>&1 | grep -qw pmix; then
     echo "SKIPPED: ${why:-Slurm has no plugin pmix}"
     exit 77
 fi
-make_run
+make_signalled_run
 
 # ---- srun ----
 
@@ -118,5 +119,4 @@ submit "sbatch: time limits" COMPLETED training.steps=3 training.time_limit=0.01
 [ "$(grep -c "resuming from" out)" = 2 ] || complain "$name: not 2 restarts"
 has_saved 3 || complain "$name: not saved"
 
-echo "$failures failures"
-[ $failures = 0 ]
+conclude

@@ -6,35 +6,15 @@
 #     step_profile.sh ECHELON
 set -u
 echelon=${1:?usage: step_profile.sh ECHELON}
-folder=$(mktemp -d "${TMPDIR:-/tmp}/echelon-profile-XXXXXX") || exit 1
-trap 'rm -rf "$folder"' EXIT
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=expect.sh
 . "$(dirname "$0")/expect.sh"
-cd "$folder" || exit 1
+enter profile
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
 
-seq -s ' and then ' 1 400 >text.txt
-"$echelon" data text.txt text >/dev/null 2>&1 || exit 1
-cat >run.yaml <<'Y'
-model:
-  architecture: llama
-  hidden_size: 16
-  num_hidden_layers: 2
-  num_attention_heads: 4
-data:
-  train: text
-  sequence_length: 12
-training:
-  steps: 4
-  global_batch_size: 4
-  micro_batch_size: 1
-optimizer:
-  learning_rate: 0.01
-parallel:
-  threads: 1
-log:
-  directory: run
-Y
+make_tokens
+make_run training.steps=4 training.global_batch_size=4
 
 # profiled RANKS WORD...: a run that shows the table and leaves a line of each rank.
 profiled() {
