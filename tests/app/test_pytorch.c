@@ -2,7 +2,7 @@
  *
  * Training as PyTorch does it: losses, norms, every gradient and every updated weight of tiny models
  * against tests/fixtures/, which tests/oracle/make_fixtures.py computed with Hugging Face
- * transformers and PyTorch in fp64. Errors as in app/verify/verify.c:
+ * transformers and PyTorch in fp64. Errors as in app/verify/compare.c:
  * max|a - b| / max(max|b|, 1e-3 x RMS of the whole gradient).
  */
 #include <setjmp.h>

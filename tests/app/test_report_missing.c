@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reports of runs of which something is missing, damaged or from elsewhere: it is said, or refused.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/reported.h"
+
+static void test_missing_parts(void **state)
+{
+    (void)state;
+    train(PIPELINE " " TRACED, 2);
+    remove_run_file("metrics.jsonl");
+    made page = report();
+    assert_timelines(&page, 1, 1);
+    assert_charts(&page, false);
+    assert_null(strstr(page.html, "last loss"));
+    assert_says(page.words.at, "no charts: ");
+    release(&page);
+    remove_run_file("trace/rank-00001.jsonl");
+    page = report();
+    assert_timelines(&page, 1, 0);
+    assert_says(page.words.at, "rank-00001.jsonl is not there; run again with log.trace=true");
+    release(&page);
+    write_run_file("trace/rank-00001.jsonl", "{\"version\":3,");
+    page = report();
+    assert_timelines(&page, 1, 0);
+    assert_says(page.words.at, "rank-00001.jsonl is empty");
+    release(&page);
+}
+
+static void test_metrics_with_rubbish(void **state)
+{
+    (void)state;
+    train(PIPELINE, 2);
+    change_run_file("metrics.jsonl", "{\"step\":2",
+                    "rubbish\n{\"step\":1,\"loss\":7}\n{\"step\":2");
+    made page = report();
+    assert_charts(&page, true);
+    assert_says(page.words.at, "metrics.jsonl: 2 lines left out that cannot be read");
+    release(&page);
+}
+
+static void test_traces_of_another_layout(void **state)
+{
+    (void)state;
+    train(PIPELINE " " TRACED, 2);
+    change_run_file("run.yaml", "schedule: 1f1b", "schedule: gpipe");
+    made page = report();
+    assert_timelines(&page, 1, 0);
+    assert_says(page.words.at, "not of this layout");
+    release(&page);
+}
+
+/* Rank 1's seconds become those of a machine that was switched on a thousand days before. */
+static void test_other_clocks(void **state)
+{
+    (void)state;
+    train(PIPELINE " " TRACED, 2);
+    char *text = NULL;
+    ech_text changed = {0};
+    read_run_file("trace/rank-00001.jsonl", &text);
+    static const char *const keys[] = {"\"begin\":", "\"end\":"};
+    const char *at = text;
+    for (int k = 0;; k = !k) {
+        const char *next = strstr(at, keys[k]);
+        if (!next) break;
+        ech_text_append_bytes(&changed, at, (size_t)(next - at) + strlen(keys[k]));
+        char *end;
+        double seconds = strtod(next + strlen(keys[k]), &end);
+        ech_text_append(&changed, "%.9f", seconds + 1000 * 86400);
+        at = end;
+    }
+    ech_text_append(&changed, "%s", at);
+    write_run_file("trace/rank-00001.jsonl", changed.at);
+    made page = report();
+    assert_timelines(&page, 1, 0);
+    assert_says(page.words.at, "the ranks' clocks differ");
+    assert_says(page.words.at, "predicted from the run's own block times");
+    release(&page);
+    ech_text_free(&changed);
+    free(text);
+}
+
+/* ---- a profile ---- */
+
+static void test_profile(void **state)
+{
+    (void)state;
+    train(PIPELINE " " TRACED, 2);
+    opened run = open_run(2);
+    ech_profile *profile = ech_recording_profile(&run.recording, (const ech_plan *const *)run.plan);
+    ech_text model = {0};
+    char *path = path_of("profile.json"), line[400];
+    /* A second for each forward, and nothing for backwards: 4 forwards one behind the other on each of
+     * two stages take 5 times two blocks, of which each rank idles one in five. */
+    for (int b = 0; b < profile->blocks; b++) {
+        profile->block[b].seconds[ECH_FORWARD] = 1;
+        profile->block[b].seconds[ECH_BACKWARD_INPUT] = 0;
+        profile->block[b].seconds[ECH_BACKWARD_WEIGHT] = 0;
+    }
+    profile->update_seconds = 0;
+    ech_profile_describe(run.config, &model);
+    profile->model = ech_strdup(model.at);
+    assert_int_equal(ech_profile_write(profile, path), ECH_OK);
+    snprintf(line, sizeof line, "profile: %s", path);
+    change_run_file("run.yaml", "profile: \"\"", line);
+    change_run_file("run.yaml", "schedule: 1f1b", "schedule: gpipe"); /* see above */
+    made page = report();
+    assert_says(page.words.at, "bubble: predicted 20.0 %\n");
+    assert_says(page.words.at, "step: predicted 10 s\n");
+    assert_says(page.html, "profile.json</dd>");
+    release(&page);
+    change_run_file("run.yaml", "schedule: gpipe", "schedule: 1f1b");
+    remove_run_file("profile.json");
+    page = report();
+    assert_timelines(&page, 1, 1);
+    assert_says(page.words.at, "profile.json is not there");
+    assert_says(page.words.at, "predicted from the run's own block times");
+    release(&page);
+    free(path);
+    ech_text_free(&model);
+    ech_profile_destroy(profile);
+    close_run(&run);
+}
+
+/* ---- errors ---- */
+
+static void assert_fails(const char *directory, const char *out, ech_status wanted,
+                         const char *words)
+{
+    ech_text said = {0};
+    ech_clear_error();
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_report_run(directory, out, &said), wanted);
+    ech_log_set_quiet(quiet);
+    assert_says(ech_last_error(), words);
+    assert_int_equal(said.n, 0);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    train(PIPELINE " " TRACED, 2);
+    assert_fails("/nowhere", NULL, ECH_EUSAGE, "/nowhere/run.yaml: not there");
+    assert_fails(run_folder, "/nowhere/page.html", ECH_EIO, "/nowhere/page.html");
+    change_run_file("trace/rank-00001.jsonl", "\"lane\":\"compute\"", "\"lane\":\"slow\"");
+    assert_fails(run_folder, NULL, ECH_EINPUT, "rank-00001.jsonl:");
+    assert_false(has_run_file("report.html"));
+    change_run_file("trace/rank-00001.jsonl", "\"lane\":\"slow\"", "\"lane\":\"compute\"");
+    change_run_file("run.yaml", "num_hidden_layers: 2", "num_hidden_layers: two");
+    assert_fails(run_folder, NULL, ECH_EUSAGE, "run.yaml:");
+}
+
+static void test_elsewhere(void **state)
+{
+    (void)state;
+    train(PIPELINE, 2);
+    char path[400];
+    ech_text words = {0};
+    snprintf(path, sizeof path, "%s/page.html", fixture_folder);
+    assert_int_equal(ech_report_run(run_folder, path, &words), ECH_OK);
+    assert_true(ech_file_exists(path));
+    assert_false(has_run_file("report.html"));
+    assert_says(words.at, path);
+    ech_text_free(&words);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_missing_parts),
+        cmocka_unit_test(test_metrics_with_rubbish),
+        cmocka_unit_test(test_traces_of_another_layout),
+        cmocka_unit_test(test_other_clocks),
+        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_elsewhere),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines of JSON become token files: which keys, which lines are bad, and where a long text may be cut.
+ */
+#include "data/imports.h"
+
+static void test_lines(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    write_text("in.jsonl",
+               "{\"text\": \"to\\nbe\", \"more\": [123456789012345678901234567890, {}]}\r\n"
+               "\n  \t \n"
+               "{\"text\": \"\"}\n"
+               "{\"prompt\": \"or\", \"completion\": \" not\"}\n"
+               "{\"prompt\": \"\", \"completion\": \"x\"}\n"
+               "{\"prompt\": \"p\", \"completion\": \"\"}\n"
+               "{\"text\": \"\\u00e4\\u0000\"}");
+    assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_OK);
+    assert_int_equal(count.documents, 5);
+    assert_int_equal(count.tokens, 6 + 7 + 2 + 2 + 4);
+    ech_token_file *file = open_tokens("t");
+    const ech_token_runs *runs = &file->runs;
+    int32_t ids[21];
+    const int32_t expected[21] = {'t', 'o', '\n', 'b', 'e', 256, 'o',  'r',  ' ', 'n', 'o',
+                                  't', 256, 'x',  256, 'p', 256, 0xc3, 0xa4, 0,   256};
+    assert_int_equal(ech_token_file_read(file, 0, 21, 257, ids), ECH_OK);
+    assert_memory_equal(ids, expected, sizeof ids);
+    assert_int_equal(ech_token_file_documents(file), 5);
+    const struct {
+        int64_t first;
+        bool opens, silent;
+    } is[] = {{0, true, false}, {6, true, true},    {8, false, false}, {13, true, false},
+              {15, true, true}, {16, false, false}, {17, true, false}};
+    assert_int_equal(runs->run.n, 7);
+    for (size_t i = 0; i < 7; i++) {
+        assert_int_equal(runs->run.at[i].first, is[i].first);
+        assert_int_equal(ech_token_run_opens(runs->run.at[i]), is[i].opens);
+        assert_int_equal(ech_token_run_is_silent(runs->run.at[i]), is[i].silent);
+    }
+    ech_token_file_close(file);
+}
+
+/* Windows editors begin a file with a mark, which is no JSON; in a text it is a character. */
+static void test_byte_order_mark(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    write_text("in.jsonl", "\xef\xbb\xbf{\"text\": \"1\"}\r\n{\"text\": \"2\"}\n");
+    assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_OK);
+    assert_stream("t", "1|2|", 2);
+    write_text("in.jsonl", "\xef\xbb\xbf\n");
+    assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_EINPUT);
+    assert_error_has("holds no text");
+    write_text("in.txt", "\xef\xbb\xbf"
+                         "3");
+    assert_int_equal(import("in.txt", "t", 0, &count), ECH_OK);
+    assert_stream("t",
+                  "\xef\xbb\xbf"
+                  "3|",
+                  1);
+}
+
+static void test_keys_by_other_names(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    ech_import_options options = {
+        .texts = {.text_key = "content", .prompt_key = "q", .completion_key = "a"}};
+    write_text("in.jsonl", "{\"content\": \"1\", \"text\": 2}\n{\"q\": \"3\", \"a\": \"4\"}\n");
+    assert_int_equal(import_with(options, "in.jsonl", "t", &count), ECH_OK);
+    assert_stream("t", "1|34|", 2);
+}
+
+/* Lines and texts side by side; a line belongs to the part in which it begins. */
+static void test_lines_for_validation(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    ech_file_make_folder(in_scratch("in"));
+    write_text("in/a.jsonl", "{\"text\": \"1\"}\n{\"text\": \"2\"}\n{\"text\": \"3\"}\n");
+    write_text("in/b.txt", "abcdef");
+    assert_int_equal(import("in", "t", 0.4, &count), ECH_OK);
+    assert_stream("t-train", "1|2|abcd|", 3);
+    assert_stream("t-valid", "3|ef|", 2);
+}
+
+static void assert_bad_line(const char *text, const char *why)
+{
+    ech_import_count count;
+    write_text("in.jsonl", text);
+    int before = count_entries();
+    assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_EINPUT);
+    assert_error_has("in.jsonl:3");
+    assert_error_has(why);
+    assert_int_equal(count_entries(), before);
+}
+
+#define TWO "{\"text\": \"1\"}\n\n"
+
+static void test_bad_lines(void **state)
+{
+    (void)state;
+    assert_bad_line(TWO "{\"text\": \"1\"", "no JSON");
+    assert_bad_line(TWO "{\"text\": \"1\"} {}\n", "no JSON");
+    assert_bad_line(TWO "{\"text\": \"1\", \"text\": \"2\"}\n", "no JSON");
+    assert_bad_line(TWO "{\"text\": \"\xff\"}\n", "no JSON");
+    assert_bad_line(TWO "{\"text\": \"\\ud800\"}\n", "no JSON");
+    assert_bad_line(TWO "text\n", "no JSON");
+    assert_bad_line(TWO "[\"text\"]\n", "must be an object");
+    assert_bad_line(TWO "{}\n", "has neither \"text\" nor \"prompt\" and \"completion\"");
+    assert_bad_line(TWO "{\"prompt\": \"1\"}\n", "has neither");
+    assert_bad_line(TWO "{\"Text\": \"1\"}\n", "--text-key");
+    char deep[400];
+    snprintf(deep, sizeof deep, TWO "{\"more\": %0100d}", 0);
+    for (char *c = strchr(deep, '0'); *c == '0'; c++) *c = '[';
+    assert_bad_line(deep, "deeper than 64");
+    assert_bad_line(TWO "{\"text\": 1}\n", "\"text\" must be a string");
+    assert_bad_line(TWO "{\"prompt\": null, \"completion\": \"1\"}\n", "\"prompt\" must be");
+}
+
+/* Many pieces in, the line number is still right; and a line without an end is not read for ever. */
+static void test_lines_are_counted_over_pieces(void **state)
+{
+    (void)state;
+    enum { LINES = 50000 };
+    ech_import_count count;
+    char expected[64];
+    FILE *file = fopen(in_scratch("in.jsonl"), "w");
+    assert_non_null(file);
+    for (int i = 0; i < LINES; i++) fprintf(file, "{\"text\": \"%0*d\"}\n", 10 + i % 90, i);
+    fputs("{\n", file);
+    fclose(file);
+    ech_import_options options = {.workers = 3};
+    assert_int_equal(import_with(options, "in.jsonl", "t", &count), ECH_EINPUT);
+    snprintf(expected, sizeof expected, "in.jsonl:%d:", LINES + 1);
+    assert_error_has(expected);
+
+    file = fopen(in_scratch("long.jsonl"), "w");
+    assert_non_null(file);
+    fputs(TWO, file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(truncate(in_scratch("long.jsonl"), ECH_PIECE_LONGEST_LINE + (3 << 20)), 0);
+    assert_int_equal(import("long.jsonl", "t", 0, &count), ECH_EINPUT);
+    assert_error_has("long.jsonl:3: a line of more than 64 MiB");
+}
+
+static size_t cut_nowhere(const void *context, const void *bytes, size_t n)
+{
+    (void)context, (void)bytes, (void)n;
+    return 0;
+}
+
+/* What cannot be cut is not read for ever either. */
+static void test_text_without_a_place_to_cut(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {ECH_PIECE_LONGEST, ECH_PIECE_LONGEST + 1};
+    write_text("in", "");
+    for (int i = 0; i < 2; i++) {
+        ech_texts texts;
+        ech_piece piece = {0};
+        bool found;
+        assert_int_equal(truncate(in_scratch("in"), sizes[i]), 0);
+        assert_int_equal(ech_texts_find(in_scratch("in"), &texts), ECH_OK);
+        ech_piece_reader reader = {.texts = &texts, .cut_at = cut_nowhere, .fd = -1};
+        assert_int_equal(ech_piece_read(&reader, &piece, &found), i == 0 ? ECH_OK : ECH_EINPUT);
+        if (i == 0) assert_int_equal(piece.n, ECH_PIECE_LONGEST);
+        if (i == 1) assert_error_has("in: the 256 MiB from byte 0 on");
+        ech_piece_reader_close(&reader);
+        free(piece.bytes);
+        ech_texts_free(&texts);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_lines),
+        SCRATCH_TEST(test_byte_order_mark),
+        SCRATCH_TEST(test_keys_by_other_names),
+        SCRATCH_TEST(test_lines_for_validation),
+        SCRATCH_TEST(test_bad_lines),
+        SCRATCH_TEST(test_lines_are_counted_over_pieces),
+        SCRATCH_TEST(test_text_without_a_place_to_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
