@@ -8,6 +8,7 @@
 #define ECH_TESTS_APP_COVER_H
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 #include "base/memory.h"
 #include "base/random.h"
@@ -81,7 +82,7 @@ static inline bool cover_find_missing(const cover *c, cover_pair *out)
 
 /* Until every pair that can occur has occurred, and there are `at_least` cases: of many candidates
  * the one with most new pairs. */
-static inline void cover_make(cover *c, size_t at_least)
+static inline void cover_fill(cover *c, size_t at_least)
 {
     cover_case x, best = {{0}};
     cover_pair missing;
@@ -103,6 +104,24 @@ static inline void cover_make(cover *c, size_t at_least)
         cover_mark(c, &best, c->met);
         ECH_PUSH(c->cases, best);
     }
+}
+
+/* Released with cover_free. */
+static inline cover *cover_make(int factors, const int *levels,
+                                bool (*feasible)(const cover_case *), size_t at_least)
+{
+    cover *c = ech_calloc(1, sizeof *c);
+    c->factors = factors;
+    c->levels = levels;
+    c->feasible = feasible;
+    cover_fill(c, at_least);
+    return c;
+}
+
+static inline void cover_free(cover *c)
+{
+    free(c->cases.at);
+    free(c);
 }
 
 #endif

@@ -157,15 +157,10 @@ static void conclude(const tally *n)
 
 static void run_cover(tally *n)
 {
-    cover *c = ech_calloc(1, sizeof *c);
-    c->factors = LATTICE_AXES;
-    c->levels = lattice_levels;
-    c->feasible = lattice_is_feasible;
-    cover_make(c, CASES);
+    cover *c = cover_make(LATTICE_AXES, lattice_levels, lattice_is_feasible, CASES);
     for (size_t i = 0; i < c->cases.n; i++)
         if (!run_case(&c->cases.at[i], n)) break;
-    free(c->cases.at);
-    free(c);
+    cover_free(c);
 }
 
 /* Point `at` of the lattice of the axes below `axes`; the others are at their first level. */

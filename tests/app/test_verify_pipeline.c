@@ -145,14 +145,9 @@ static void verify_case(const cover_case *c)
 static void test_cover(void **state)
 {
     (void)state;
-    cover *c = ech_calloc(1, sizeof *c);
-    c->factors = FACTORS;
-    c->levels = levels;
-    c->feasible = is_feasible;
-    cover_make(c, 120);
+    cover *c = cover_make(FACTORS, levels, is_feasible, 120);
     for (size_t i = 0; i < c->cases.n; i++) verify_case(&c->cases.at[i]);
-    free(c->cases.at);
-    free(c);
+    cover_free(c);
 }
 
 /* ---- orders written by hand ---- */

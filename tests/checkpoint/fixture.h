@@ -275,4 +275,15 @@ static inline void fixture_save_one(const char *directory, int64_t step, int see
     assert_int_equal(job.results[0], ECH_OK);
 }
 
+/* The newest checkpoint is that of the step, and holds what `seed` made. */
+static inline void fixture_assert_newest(const char *directory, int64_t step, int seed)
+{
+    ech_checkpoint *checkpoint = NULL;
+    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
+    assert_non_null(checkpoint);
+    assert_int_equal(ech_checkpoint_get_info(checkpoint)->step, step);
+    assert_true(fixture_holds(checkpoint, seed));
+    ech_checkpoint_close(checkpoint);
+}
+
 #endif

@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "checkpoint/raw_names.h"
+#include "checkpoint/raw.h"
+#include "model/import_names.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
@@ -30,7 +31,7 @@ static void check(const ech_raw *raw)
 
 static ech_status read_as(const void *header, size_t n, int64_t file_bytes, ech_raw *raw)
 {
-    ech_config *config = raw_config();
+    ech_config *config = import_config();
     ech_status st = ech_raw_read("fuzz", header, n, file_bytes, config, raw);
     ech_config_destroy(config);
     return st;

@@ -50,16 +50,6 @@ static void assert_refused(const char *directory, const char *file, size_t place
     free(path);
 }
 
-static void assert_newest(const char *directory, int64_t step, int seed)
-{
-    ech_checkpoint *checkpoint = NULL;
-    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
-    assert_non_null(checkpoint);
-    assert_int_equal(ech_checkpoint_get_info(checkpoint)->step, step);
-    assert_true(fixture_holds(checkpoint, seed));
-    ech_checkpoint_close(checkpoint);
-}
-
 /* The same, and what it says about it on standard error. */
 static void assert_newest_says(const char *directory, int64_t step, int seed, const char *says)
 {
@@ -68,7 +58,7 @@ static void assert_newest_says(const char *directory, int64_t step, int seed, co
     int kept = dup(STDERR_FILENO);
     dup2(said, STDERR_FILENO);
     bool quiet = ech_log_set_quiet(false);
-    assert_newest(directory, step, seed);
+    fixture_assert_newest(directory, step, seed);
     ech_log_set_quiet(quiet);
     dup2(kept, STDERR_FILENO);
     close(kept);
@@ -95,7 +85,7 @@ static void test_cut_at_every_length(void **state)
         for (size_t cut = n; cut-- > 0;) {
             assert_int_equal(truncate(path, (off_t)cut), 0);
             assert_refused(directory, files[f], cut);
-            if (cut % 1000 == 0) assert_newest(directory, 1, 1);
+            if (cut % 1000 == 0) fixture_assert_newest(directory, 1, 1);
         }
         assert_newest_says(directory, 1, 1, files[f]);
         scratch_replace(path, bytes, n);
@@ -103,7 +93,7 @@ static void test_cut_at_every_length(void **state)
         free(path);
     }
     ech_log_set_quiet(quiet);
-    assert_newest(directory, 2, 2);
+    fixture_assert_newest(directory, 2, 2);
     scratch_remove(directory);
 }
 
@@ -128,7 +118,7 @@ static void test_every_bit(void **state)
         for (size_t bit = 0; bit < 8 * (size_t)info.st_size; bit++) {
             flip(fd, bit);
             assert_refused(directory, files[f], bit);
-            if (bit % 9973 == 0) assert_newest(directory, 1, 1);
+            if (bit % 9973 == 0) fixture_assert_newest(directory, 1, 1);
             flip(fd, bit);
         }
         flip(fd, 5);
@@ -138,7 +128,7 @@ static void test_every_bit(void **state)
         free(path);
     }
     ech_log_set_quiet(quiet);
-    assert_newest(directory, 2, 2);
+    fixture_assert_newest(directory, 2, 2);
     scratch_remove(directory);
 }
 
@@ -157,7 +147,7 @@ static void test_too_long(void **state)
         free(path);
     }
     ech_log_set_quiet(quiet);
-    assert_newest(directory, 2, 2);
+    fixture_assert_newest(directory, 2, 2);
     scratch_remove(directory);
 }
 
@@ -185,7 +175,7 @@ static void test_missing_and_strange_files(void **state)
         free(path);
     }
     ech_log_set_quiet(quiet);
-    assert_newest(directory, 2, 2);
+    fixture_assert_newest(directory, 2, 2);
     scratch_remove(directory);
 }
 

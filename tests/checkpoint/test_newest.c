@@ -35,16 +35,6 @@ static void damage(const char *directory, const char *step)
     free(folder);
 }
 
-static void assert_newest(const char *directory, int64_t step, int seed)
-{
-    ech_checkpoint *checkpoint = NULL;
-    assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
-    assert_non_null(checkpoint);
-    assert_int_equal(ech_checkpoint_get_info(checkpoint)->step, step);
-    assert_true(fixture_holds(checkpoint, seed));
-    ech_checkpoint_close(checkpoint);
-}
-
 static void test_none_at_all(void **state)
 {
     (void)state;
@@ -104,7 +94,7 @@ static void test_replace(void **state)
         fixture_job job = {.directory = directory, .cut = BY_ROWS, .step = 4, .seed = seed};
         fixture_save(3, &job);
         assert_int_equal(job.results[0], ECH_OK);
-        assert_newest(directory, 4, seed);
+        fixture_assert_newest(directory, 4, seed);
     }
     assert_false(has(directory, "step-00000004.old"));
     assert_false(has(directory, "step-00000004.tmp"));
@@ -119,20 +109,20 @@ static void test_old_folders(void **state)
     fixture_save_one(directory, 3, 3);
     fixture_save_one(directory, 4, 4);
     move(directory, "step-00000004", "step-00000004.old");
-    assert_newest(directory, 4, 4);
+    fixture_assert_newest(directory, 4, 4);
     fixture_save_one(directory, 2, 2); /* gives the old one its name back */
     assert_true(has(directory, "step-00000004"));
     assert_false(has(directory, "step-00000004.old"));
-    assert_newest(directory, 4, 4);
+    fixture_assert_newest(directory, 4, 4);
 
     move(directory, "step-00000003", "step-00000004.old"); /* beside its successor: no checkpoint */
     damage(directory, "step-00000004");
     bool quiet = ech_log_set_quiet(true);
-    assert_newest(directory, 2, 2);
+    fixture_assert_newest(directory, 2, 2);
     ech_log_set_quiet(quiet);
     fixture_save_one(directory, 4, 5);
     assert_false(has(directory, "step-00000004.old"));
-    assert_newest(directory, 4, 5);
+    fixture_assert_newest(directory, 4, 5);
     scratch_remove(directory);
 }
 
@@ -143,10 +133,10 @@ static void test_temporary_folders(void **state)
     fixture_save_one(directory, 3, 3);
     fixture_save_one(directory, 9, 9);
     move(directory, "step-00000009", "step-00000009.tmp"); /* whole, but not named yet */
-    assert_newest(directory, 3, 3);
+    fixture_assert_newest(directory, 3, 3);
     fixture_save_one(directory, 4, 4);
     assert_false(has(directory, "step-00000009.tmp"));
-    assert_newest(directory, 4, 4);
+    fixture_assert_newest(directory, 4, 4);
     scratch_remove(directory);
 }
 
@@ -179,7 +169,7 @@ static void test_prune(void **state)
     fixture_save_one(directory, 5, 5);
     assert_int_equal(ech_checkpoint_prune(directory, 1), ECH_OK);
     for (int i = 0; i < 5; i++) assert_int_equal(has(directory, names[i]), i == 4);
-    assert_newest(directory, 5, 5);
+    fixture_assert_newest(directory, 5, 5);
     scratch_remove(directory);
 }
 

@@ -5,7 +5,8 @@
  */
 #include "checkpoint/scratch.h"
 
-#include "checkpoint/raw_names.h"
+#include "checkpoint/raw.h"
+#include "model/import_names.h"
 
 /* A file of `elements` fp32 numbers 0, 1, 2 ... behind a header. */
 static char *write_counting(const char *folder, const void *header, size_t header_bytes,
@@ -43,7 +44,7 @@ static void llmc(void **state)
     int per_layer = 4 * C + 3 * C * C + 3 * C + C * C + C + 8 * C * C + 5 * C;
     int all = PADDED * C + T * C + L * per_layer + 2 * C;
     char *path = write_counting(folder, header, sizeof header, all);
-    ech_config *config = raw_config();
+    ech_config *config = import_config();
     ech_raw raw;
     assert_int_equal(ech_raw_open(path, config, &raw), ECH_OK);
     assert_int_equal(config->model.vocab_size, V);
@@ -89,7 +90,7 @@ static void llama2c_legacy(void **state)
     int body = WORDS * DIM + LAYERS * (ATTENTION + MLP + 2 * DIM) + DIM;
     int all = body + LENGTH * D + WORDS * DIM;
     char *path = write_counting(folder, header, sizeof header, all);
-    ech_config *config = raw_config();
+    ech_config *config = import_config();
     ech_raw raw;
     assert_int_equal(ech_raw_open(path, config, &raw), ECH_OK);
     assert_int_equal(config->model.vocab_size, WORDS);
@@ -122,7 +123,7 @@ static void llama2c(void **state)
     memcpy(header, numbers, sizeof numbers);
     int all = 2 * LAYERS * DIM + DIM + WORDS * DIM + LAYERS * (ATTENTION + MLP);
     char *path = write_counting(folder, header, sizeof header, all);
-    ech_config *config = raw_config();
+    ech_config *config = import_config();
     ech_raw raw;
     assert_int_equal(ech_raw_open(path, config, &raw), ECH_OK);
     assert_int_equal(config->model.tie_word_embeddings, 1);
@@ -144,7 +145,7 @@ static void check_refused(const int32_t *numbers, int n, int64_t bytes, const ch
 {
     char header[ECH_RAW_HEADER] = {0};
     ech_raw raw;
-    ech_config *config = raw_config();
+    ech_config *config = import_config();
     memcpy(header, numbers, (size_t)n * sizeof *numbers);
     assert_int_not_equal(ech_raw_read("model.bin", header, sizeof header, bytes, config, &raw),
                          ECH_OK);

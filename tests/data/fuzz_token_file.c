@@ -13,33 +13,12 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/data.h"
+#include "data/fuzz_folder.h"
 #include "data/samples.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 enum { VOCABULARY = 1000, MOST_TOKENS = 1 << 16 };
-static char folder[256];
-
-static void remove_folder(void)
-{
-    ech_file_remove_all(folder);
-}
-
-static void make_folder(void)
-{
-    const char *root = ech_file_is_folder("/dev/shm") ? "/dev/shm" : "/tmp";
-    snprintf(folder, sizeof folder, "%s/ech-fuzz-XXXXXX", root);
-    if (!mkdtemp(folder)) abort();
-    atexit(remove_folder);
-}
-
-static void write_half(const char *name, const uint8_t *bytes, size_t n)
-{
-    char *path = ech_file_join(folder, name);
-    FILE *file = fopen(path, "wb");
-    if (!file || fwrite(bytes, 1, n, file) != n || fclose(file) != 0) abort();
-    free(path);
-}
 
 /* All at once, then in pieces of up to seven: what the pieces refuse, the whole refuses too. */
 static void read_tokens(const ech_token_file *file)
@@ -89,8 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     ech_log_set_quiet(true);
     size_t index = (size_t)bytes[0] | (size_t)bytes[1] << 8;
     if (index > n - 2) index = n - 2;
-    write_half("t.idx", bytes + 2, index);
-    write_half("t.bin", bytes + 2 + index, n - 2 - index);
+    write_source("t.idx", bytes + 2, index);
+    write_source("t.bin", bytes + 2 + index, n - 2 - index);
     char *prefix = ech_file_join(folder, "t");
     ech_token_file *file;
     for (int documents = 0; documents < 2; documents++) {

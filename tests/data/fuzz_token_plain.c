@@ -11,25 +11,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "data/fuzz_folder.h"
 #include "data/token_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 enum { END = 9 };
-static char folder[256];
-
-static void remove_folder(void)
-{
-    ech_file_remove_all(folder);
-}
-
-static void make_folder(void)
-{
-    const char *root = ech_file_is_folder("/dev/shm") ? "/dev/shm" : "/tmp";
-    snprintf(folder, sizeof folder, "%s/ech-fuzz-XXXXXX", root);
-    if (!mkdtemp(folder)) abort();
-    atexit(remove_folder);
-}
 
 static ech_token_file *open_file(const char *path, bool documents)
 {
@@ -57,9 +44,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     if (!folder[0]) make_folder();
     ech_log_set_quiet(true);
+    write_source("t.bin", bytes, n);
     char *path = ech_file_join(folder, "t.bin");
-    FILE *file = fopen(path, "wb");
-    if (!file || fwrite(bytes, 1, n, file) != n || fclose(file) != 0) abort();
     ech_token_file *whole = open_file(path, false), *parts = open_file(path, true);
     if (!whole != !parts) abort();
     if (whole) check(whole, parts);

@@ -16,31 +16,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "data/data.h"
+#include "data/fuzz_folder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
-
-static char folder[256];
-
-static inline void remove_folder(void)
-{
-    ech_file_remove_all(folder);
-}
-
-static inline void make_folder(void)
-{
-    const char *root = ech_file_is_folder("/dev/shm") ? "/dev/shm" : "/tmp";
-    snprintf(folder, sizeof folder, "%s/ech-fuzz-XXXXXX", root);
-    if (!mkdtemp(folder)) abort();
-    atexit(remove_folder);
-}
-
-static inline void write_source(const char *name, const void *bytes, size_t n)
-{
-    char *path = ech_file_join(folder, name);
-    FILE *file = fopen(path, "wb");
-    if (!file || fwrite(bytes, 1, n, file) != n || fclose(file) != 0) abort();
-    free(path);
-}
 
 static inline ech_ids encode(const ech_tokenizer *tokenizer, const uint8_t *bytes, size_t n)
 {

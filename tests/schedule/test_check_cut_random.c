@@ -12,24 +12,11 @@
 #include <cmocka.h>
 
 #include "schedule/dataflow.h"
+#include "schedule/draw.h"
 #include "schedule/fixture.h"
 #include "schedule/naive.h"
 
 enum { LISTS = 4000, FAULTS = 5, GRIDS = 800 };
-
-/* Steele, Lea, Flood 2014: splitmix64. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static int draw(uint64_t *state, int n)
-{
-    return (int)(next_random(state) % (uint64_t)n);
-}
 
 /* ---- grids ---- */
 
