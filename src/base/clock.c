@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The monotonic clock of the operating system.
+ * The clocks of the operating system.
  */
 #include "base/clock.h"
 
 #include <time.h>
 
-double ech_clock_now(void)
+static double read_clock(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double ech_clock_now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+double ech_clock_wall(void)
+{
+    return read_clock(CLOCK_REALTIME);
 }

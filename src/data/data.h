@@ -268,6 +268,9 @@ void ech_loader_destroy(ech_loader *loader); /* ends the thread; accepts NULL */
 /* The batch of `step`, borrowed until the next call. Steps are asked for in order, except that the
  * last one may be asked for again. Errors of the reading thread come out here. */
 ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **out);
+/* The thread begins again at `step`, and so does ech_loader_next; what it has read ahead is dropped. Never
+ * waits. An error that it met before stays its last word. */
+void ech_loader_rewind(ech_loader *loader, int64_t step);
 /* How often ech_loader_next had to wait for the thread. */
 int64_t ech_loader_stalls(const ech_loader *loader);
 

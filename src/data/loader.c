@@ -7,6 +7,8 @@
  *   filled     the steps before this one are complete
  *   invariant  held <= filled <= held + slots; the thread writes only slot `filled` mod slots, and
  *              only while filled < held + slots, so never what the reader holds
+ *   rewind     sets both back. The thread may then be amid another step's slot; it comes to the steps from
+ *              `filled` on when it has left that, and the reader looks only at steps before `filled`
  *
  * The thread logs nothing: its error waits in its place in the order, and the reader who comes to
  * that step logs it, with the reader's rank.
@@ -96,11 +98,12 @@ static bool wait_for_slot(ech_loader *loader, int64_t *step)
     return !atomic_load(&loader->stop);
 }
 
-static void publish(ech_loader *loader, ech_status st)
+/* Of a step that nobody asks for since a rewind, nothing but an error counts. */
+static void publish(ech_loader *loader, int64_t step, ech_status st)
 {
     pthread_mutex_lock(&loader->lock);
     if (st == ECH_OK)
-        loader->filled++;
+        loader->filled += loader->filled == step;
     else
         loader->message = ech_strdup(ech_last_error());
     loader->status = st;
@@ -116,7 +119,7 @@ static void *run(void *argument)
     ech_status st = ECH_OK;
     for (int64_t step; st == ECH_OK && wait_for_slot(loader, &step);) {
         st = fill_batch(loader, step);
-        publish(loader, st);
+        publish(loader, step, st);
     }
     return NULL;
 }
@@ -251,6 +254,16 @@ ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **o
     }
     *out = &loader->slot[step % loader->slots];
     return ECH_OK;
+}
+
+void ech_loader_rewind(ech_loader *loader, int64_t step)
+{
+    pthread_mutex_lock(&loader->lock);
+    loader->held = loader->filled = step;
+    pthread_cond_broadcast(&loader->changed);
+    pthread_mutex_unlock(&loader->lock);
+    loader->first = step;
+    loader->last = step - 1;
 }
 
 int64_t ech_loader_stalls(const ech_loader *loader)

@@ -167,6 +167,12 @@ void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoi
         (ech_save_request){ech_strdup(directory), keep, ech_checkpoint_info_copy(info)};
 }
 
+void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context)
+{
+    exec->saver.gate = gate;
+    exec->saver.gate_context = context;
+}
+
 /* For the checkpoint before: its thread works on what the next one is about to change. */
 static ech_status wait_for_last(ech_exec *exec)
 {

@@ -34,6 +34,7 @@ static void *saver_main(void *argument)
     ech_log_set_rank(saver->rank);
     ech_cores_release();
     ech_comm_set_saving(saver->comm, saver->now.info.step);
+    if (saver->gate) saver->gate(saver->gate_context);
     ech_status status = ech_checkpoint_save(saver->group, saver->now.directory, &saver->now.info,
                                             saver->tensors, saver->n, &saver->saved.bytes);
     saver->saved.seconds = ech_clock_now() - saver->began;

@@ -88,7 +88,9 @@ typedef struct ech_saver {
     ech_group *group;
     int rank;                   /* in messages; -1: it is alone */
     ech_save_request now, next; /* next: of the next ECH_LIST_SAVE */
-    ech_pool *pool;             /* of the names */
+    ech_save_gate *gate;        /* NULL: none */
+    void *gate_context;
+    ech_pool *pool; /* of the names */
     ech_saved_tensor *tensors;
     int n;
 } ech_saver;

@@ -191,9 +191,9 @@ typedef struct ech_param_plan {
     int state[ECH_MAX_STATES]; /* persistent */
     int snapshot; /* persistent: of what SAVE writes of it (see plan.snapshots), one value behind
                      the other; -1: none */
-    int bucket;                /* -1: none */
-    int64_t bucket_offset;     /* elements */
-    int64_t norm_first;        /* first of its partial sums */
+    int bucket;   /* -1: none */
+    int64_t bucket_offset; /* elements */
+    int64_t norm_first;    /* first of its partial sums */
 } ech_param_plan;
 
 typedef struct ech_plan {
@@ -217,8 +217,8 @@ typedef struct ech_plan {
     int snapshots; /* copies of each parameter that this rank writes into checkpoints: the newest
                       weights, the states, and under buffered weights those before; 0: training
                       waits while they are written */
-    int scalars;  /* persistent value: a row of ech_plan_row numbers for each turn */
-    int partials; /* persistent value: norm_partials in fp64 */
+    int scalars;   /* persistent value: a row of ech_plan_row numbers for each turn */
+    int partials;  /* persistent value: norm_partials in fp64 */
     ech_list list[ECH_LIST_KINDS];
     int64_t persistent_bytes, arena_bytes;
 } ech_plan;

@@ -78,7 +78,7 @@ static void a_file_for_each_start(void **state)
         ech_events *events = NULL;
         assert_int_equal(ech_events_open(folder, start * 10, start, &events), ECH_OK);
         const ech_event_scalar value = {"x", start};
-        ech_events_scalars(events, start * 10 + 1, &value, 1);
+        ech_events_scalars(events, 1.5e9, start * 10 + 1, &value, 1);
         ech_events_close(events);
     }
     struct dirent **entry;

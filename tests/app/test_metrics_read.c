@@ -48,7 +48,7 @@ static void as_written(void **state)
                                     .tokens_per_second = 800};
         ech_progress_step(progress, &metrics);
     }
-    ech_progress_validation(progress, 3, 1.5, 100, 0.1);
+    ech_progress_validation(progress, &(ech_validation_metrics){3, 1.5, 100, 0.1});
     const ech_checkpoint_metrics checkpoint = {3, "step-00000003", 10, 0.1, 0.1, 0};
     ech_progress_checkpoint(progress, &checkpoint);
     ech_progress_destroy(progress);

@@ -138,7 +138,7 @@ static void draws_over_one_line_on_a_terminal(void **state)
     ech_progress *progress = open_progress(folder, 0);
     ech_step_metrics first = metrics_of(1), last = metrics_of(2000);
     ech_progress_step(progress, &first);
-    ech_progress_validation(progress, 1, 2, 1024, 1);
+    ech_progress_validation(progress, &(ech_validation_metrics){1, 2, 1024, 1});
     ech_progress_step(progress, &last);
     ech_progress_destroy(progress);
     char *text;
@@ -249,12 +249,14 @@ static void goes_on_with_a_full_disk(void **state)
     ech_progress *progress = open_progress(folder, 0);
     ech_step_metrics m = metrics_of(1);
     ech_progress_step(progress, &m);
+    ech_progress_settle(progress);
     struct rlimit small = {.rlim_cur = 400, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     for (int64_t step = 2; step <= 4; step++) {
         m = metrics_of(step);
         ech_progress_step(progress, &m);
     }
+    ech_progress_settle(progress);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     m = metrics_of(5);
     ech_progress_step(progress, &m);

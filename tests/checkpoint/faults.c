@@ -28,6 +28,7 @@ static const char *holder;
 static atomic_llong count;
 static bool skips_fsync;
 static void (*watcher)(int64_t number, const char *call, const char *path);
+static void (*reader)(const char *path);
 
 void faults_arm(const char *below, faults_kind kind, int64_t at)
 {
@@ -52,14 +53,16 @@ void faults_watch(void (*watch)(int64_t number, const char *call, const char *pa
     watcher = watch;
 }
 
+void faults_watch_reads(void (*watch)(const char *path))
+{
+    reader = watch;
+}
+
 __attribute__((constructor)) static void arm_from_environment(void)
 {
-    static const char *const names[] = {[FAULTS_KILL] = "kill",
-                                        [FAULTS_EIO] = "eio",
-                                        [FAULTS_ENOSPC] = "enospc",
-                                        [FAULTS_FULL] = "full",
-                                        [FAULTS_SHORT] = "short",
-                                        [FAULTS_HOLD] = "hold"};
+    static const char *const names[] = {
+        [FAULTS_KILL] = "kill", [FAULTS_EIO] = "eio",     [FAULTS_ENOSPC] = "enospc",
+        [FAULTS_FULL] = "full", [FAULTS_SHORT] = "short", [FAULTS_HOLD] = "hold"};
     const char *text = getenv("ECH_FAULTS");
     char below[PATH_BYTES], name[16];
     long long at;
@@ -116,14 +119,26 @@ static fate meet(const char *call, const char *path, bool takes_space)
     return fate_of(number, takes_space);
 }
 
+/* The path of an open file; false: it has none. */
+static bool find_path(int fd, char path[PATH_BYTES])
+{
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, PATH_BYTES - 1);
+    path[n < 0 ? 0 : n] = '\0';
+    return n >= 0;
+}
+
 static fate meet_open(const char *call, int fd, bool takes_space)
 {
-    char link[64], path[PATH_BYTES];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    if (n < 0) return PASSES;
-    path[n] = '\0';
-    return meet(call, path, takes_space);
+    char path[PATH_BYTES];
+    return find_path(fd, path) ? meet(call, path, takes_space) : PASSES;
+}
+
+static void watch_read(int fd)
+{
+    char path[PATH_BYTES];
+    if (reader && find_path(fd, path) && is_below(path)) reader(path);
 }
 
 static void die(void)
@@ -180,6 +195,20 @@ ssize_t pwrite64(int fd, const void *bytes, size_t n, off64_t offset)
 {
     NEXT(pwrite64);
     return write_at(next, fd, bytes, n, offset);
+}
+
+ssize_t pread(int fd, void *bytes, size_t n, off_t offset)
+{
+    NEXT(pread);
+    watch_read(fd);
+    return next(fd, bytes, n, offset);
+}
+
+ssize_t pread64(int fd, void *bytes, size_t n, off64_t offset)
+{
+    NEXT(pread64);
+    watch_read(fd);
+    return next(fd, bytes, n, offset);
 }
 
 int fsync(int fd)

@@ -28,5 +28,7 @@ int64_t faults_count(void);
 void faults_skip_fsync(void);
 /* Called before each counted call, on its own thread. NULL: nobody. */
 void faults_watch(void (*watch)(int64_t number, const char *call, const char *path));
+/* Called before each pread of a file below the folder, likewise; these are neither counted nor faulty. */
+void faults_watch_reads(void (*watch)(const char *path));
 
 #endif

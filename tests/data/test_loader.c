@@ -189,6 +189,32 @@ static void test_last_step_again(void **state)
     ech_corpus_close(corpus);
 }
 
+/* Whatever the thread is at: it goes on with the step that it is told. */
+static void test_rewound_at_any_moment(void **state)
+{
+    (void)state;
+    enum { STEPS = 9 };
+    ech_corpus *corpus = counting_corpus("t", TOKENS);
+    int32_t tokens[STEPS][BATCH * T];
+    for (int prefetch = 1; prefetch <= 4; prefetch++) {
+        ech_loader_options options = sample_options();
+        options.prefetch = prefetch;
+        ech_loader *loader = start(corpus, options, 0);
+        for (int64_t step = 0; step < STEPS; step++)
+            memcpy(tokens[step], next(loader, step)->tokens, sizeof tokens[step]);
+        for (int round = 0; round < 200; round++) {
+            int64_t first = round % 5, steps = round % 3;
+            ech_loader_rewind(loader, first);
+            for (int64_t step = first; step < first + steps; step++)
+                assert_memory_equal(next(loader, step)->tokens, tokens[step], sizeof tokens[step]);
+            const ech_batch *batch;
+            assert_int_equal(ech_loader_next(loader, first + steps + 1, &batch), ECH_EINTERNAL);
+        }
+        ech_loader_destroy(loader);
+    }
+    ech_corpus_close(corpus);
+}
+
 static void pause_thread(long microseconds)
 {
     struct timespec time = {.tv_nsec = microseconds * 1000};
@@ -347,6 +373,7 @@ int main(void)
         SCRATCH_TEST(test_every_sample_once_an_epoch),
         SCRATCH_TEST(test_resume_at_any_step_with_any_prefetch),
         SCRATCH_TEST(test_last_step_again),
+        SCRATCH_TEST(test_rewound_at_any_moment),
         SCRATCH_TEST(test_destroyed_at_any_moment),
         SCRATCH_TEST(test_huge_batch_is_not_waited_for),
         SCRATCH_TEST(test_errors_come_out_in_their_place),

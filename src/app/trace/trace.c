@@ -2,28 +2,37 @@
  *
  * A rank's trace: one JSON object a line. The first says what the file is; then one for each step of
  * each recorded list, in the list's order, with seconds on the machine's clock. A list is one record of a
- * journal: a run that is killed leaves whole lists.
+ * journal: a run that is killed leaves whole lists. A thread of its own writes them; training copies the times.
  */
 #include "app/trace/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "app/trace/perfetto.h"
 #include "app/trace/recording.h"
 #include "app/train/metrics.h"
+#include "app/train/scribe.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/journal.h"
 #include "base/log.h"
 #include "comm/clock.h"
 
-enum { VERSION = 3 };
+enum { VERSION = 3, MOST_LISTS = 4 }; /* lists that may wait to be written */
+
+/* What is kept of a list: [2][steps], when they began and when they ended. */
+typedef struct trace_times {
+    int64_t step; /* training step at which the list began */
+    double at[];
+} trace_times;
 
 struct ech_trace {
     const ech_plan *plan;
     char *folder, *merged; /* RUNDIR/trace, RUNDIR/trace.json */
-    ech_journal *journal;
+    ech_scribe *scribe;
+    ech_journal *journal; /* the scribe's, and so is `broken` */
     ech_clock_offset clock;
     int64_t first_step, steps;
     bool broken, finished;
@@ -68,6 +77,56 @@ static ech_status open_file(ech_trace *trace)
     return status;
 }
 
+/* The steps of the lists that are recorded. */
+static const ech_list *list_of(const ech_trace *trace)
+{
+    return &trace->plan->list[ECH_LIST_TRAIN];
+}
+
+static void print_step(const trace_times *times, const ech_list *list, size_t s, ech_text *out)
+{
+    const ech_step *of = &list->step.at[s];
+    ech_text line = {0}, name = {0};
+    ech_step_print(of, &name);
+    ech_metrics_int(&line, "list", times->step);
+    ech_metrics_int(&line, "step", times->step + of->turn);
+    ech_metrics_text(&line, "lane", ech_lane_name(of->lane));
+    ech_metrics_text(&line, "kind", ech_step_name(of->kind));
+    ech_metrics_text(&line, "name", name.at);
+    if (of->block >= 0) {
+        ech_metrics_int(&line, "chunk", of->chunk);
+        ech_metrics_int(&line, "micro", of->micro);
+        ech_metrics_int(&line, "block", of->block);
+    }
+    if (of->peer >= 0) ech_metrics_int(&line, "peer", of->peer);
+    ech_text_append(out, "%s,\"begin\":%.9f,\"end\":%.9f}\n", line.at, times->at[s],
+                    times->at[list->step.n + s]);
+    ech_text_free(&line);
+    ech_text_free(&name);
+}
+
+/* On the scribe's thread. */
+static void write_list(void *context, void *record)
+{
+    ech_trace *trace = context;
+    const ech_list *list = list_of(trace);
+    ech_text lines = {0};
+    for (size_t s = 0; s < list->step.n; s++) print_step(record, list, s, &lines);
+    write_record(trace, &lines);
+}
+
+static ech_status begin_scribe(ech_trace *trace)
+{
+    size_t steps = list_of(trace)->step.n;
+    const ech_scribe_setup setup = {.what = trace->folder,
+                                    .record_bytes =
+                                        sizeof(trace_times) + 2 * steps * sizeof(double),
+                                    .records = MOST_LISTS,
+                                    .write = write_list,
+                                    .context = trace};
+    return ech_scribe_begin(&setup, &trace->scribe);
+}
+
 static double read_clock(const void *context)
 {
     (void)context;
@@ -87,12 +146,15 @@ ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_co
                          .first_step = first_step,
                          .steps = config->log.trace_steps};
     ech_status status = open_file(trace);
+    if (status == ECH_OK) {
+        ech_text head = print_head(trace);
+        write_record(trace, &head);
+        status = begin_scribe(trace);
+    }
     if (status != ECH_OK) {
         ech_trace_close(trace);
         return status;
     }
-    ech_text head = print_head(trace);
-    write_record(trace, &head);
     *out = trace;
     return ECH_OK;
 }
@@ -100,6 +162,7 @@ ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_co
 void ech_trace_close(ech_trace *trace)
 {
     if (!trace) return;
+    ech_scribe_end(trace->scribe);
     ech_journal_close(trace->journal);
     free(trace->folder);
     free(trace->merged);
@@ -111,36 +174,15 @@ bool ech_trace_wants(const ech_trace *trace, int64_t step)
     return trace && step < trace->first_step + trace->steps;
 }
 
-static void print_step(const ech_trace *trace, const ech_exec *exec, int64_t step, size_t s,
-                       ech_text *out)
-{
-    const ech_step *of = &trace->plan->list[ECH_LIST_TRAIN].step.at[s];
-    ech_text line = {0}, name = {0};
-    ech_step_print(of, &name);
-    ech_metrics_int(&line, "list", step);
-    ech_metrics_int(&line, "step", step + of->turn);
-    ech_metrics_text(&line, "lane", ech_lane_name(of->lane));
-    ech_metrics_text(&line, "kind", ech_step_name(of->kind));
-    ech_metrics_text(&line, "name", name.at);
-    if (of->block >= 0) {
-        ech_metrics_int(&line, "chunk", of->chunk);
-        ech_metrics_int(&line, "micro", of->micro);
-        ech_metrics_int(&line, "block", of->block);
-    }
-    if (of->peer >= 0) ech_metrics_int(&line, "peer", of->peer);
-    ech_text_append(out, "%s,\"begin\":%.9f,\"end\":%.9f}\n", line.at, ech_exec_begins(exec)[s],
-                    ech_exec_ends(exec)[s]);
-    ech_text_free(&line);
-    ech_text_free(&name);
-}
-
 void ech_trace_take(ech_trace *trace, const ech_exec *exec, int64_t step)
 {
-    ech_text lines = {0};
     if (!ech_trace_wants(trace, step)) return;
-    for (size_t s = 0; s < trace->plan->list[ECH_LIST_TRAIN].step.n; s++)
-        print_step(trace, exec, step, s, &lines);
-    write_record(trace, &lines);
+    size_t steps = list_of(trace)->step.n, bytes = steps * sizeof(double);
+    trace_times *times = ech_scribe_slot(trace->scribe);
+    times->step = step;
+    memcpy(times->at, ech_exec_begins(exec), bytes);
+    memcpy(times->at + steps, ech_exec_ends(exec), bytes);
+    ech_scribe_hand(trace->scribe);
 }
 
 static bool merge(const ech_trace *trace)
@@ -163,6 +205,7 @@ ech_status ech_trace_finish(ech_trace *trace, ech_group *world, bool *written)
     *written = false;
     if (!trace || trace->finished) return ECH_OK;
     trace->finished = true;
+    ech_scribe_settle(trace->scribe);
     ECH_TRY(ech_group_barrier(world)); /* all files are whole */
     if (trace->plan->rank == 0) *written = merge(trace);
     return ECH_OK;

@@ -14,12 +14,12 @@ typedef struct ech_trace ech_trace;
  * `first_step`: of this start of the run. Collective over all ranks. */
 ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_comm *comm,
                           int64_t first_step, ech_trace **out);
-void ech_trace_close(ech_trace *trace); /* accepts NULL */
+void ech_trace_close(ech_trace *trace); /* all is written then; accepts NULL */
 
 /* Whether the train list that begins at `step` is recorded: those of the first log.trace_steps steps are. NULL: no. */
 bool ech_trace_wants(const ech_trace *trace, int64_t step);
-/* Writes down what ech_exec_record kept of the train list that began at `step`: all of it, or, where that
- * cannot be written, nothing of it and of later ones. */
+/* Writes down, on a thread of its own, what ech_exec_record kept of the train list that began at `step`: all
+ * of it, or, where that cannot be written, nothing of it and of later ones. */
 void ech_trace_take(ech_trace *trace, const ech_exec *exec, int64_t step);
 /* When no more is wanted: rank 0 puts all ranks' files together as RUNDIR/trace.json. Where it cannot, it
  * says why, and that is all. *written: it could. Once; NULL: nothing. Collective. */

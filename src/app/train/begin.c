@@ -247,7 +247,11 @@ static ech_status begin_progress(ech_trainer *t, const census *all)
     ech_text axes = {0};
     ech_print_axes(&t->design, &axes);
     ech_status status = open_progress(t, axes.n ? axes.at : "");
-    if (status == ECH_OK) say_what_runs(t, all, axes.n ? axes.at : "");
+    if (status == ECH_OK) {
+        say_what_runs(t, all, axes.n ? axes.at : "");
+        /* Who goes on from a checkpoint finds the metrics of all steps before it. */
+        ech_exec_gate_saves(t->session.exec, ech_progress_settle, t->progress);
+    }
     ech_text_free(&axes);
     return status;
 }
@@ -275,5 +279,5 @@ ech_status ech_trainer_begin(ech_trainer *t)
         ech_design_reads(&t->design, ech_comm_rank(t->comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(t->train, &options, t->step, &t->loader));
     ech_exec_set_loader(t->session.exec, ECH_TRAIN, t->loader);
-    return ECH_OK;
+    return ech_trainer_begin_validation(t);
 }

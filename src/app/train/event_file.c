@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/journal.h"
 #include "base/memory.h"
@@ -16,13 +17,6 @@
 struct ech_events {
     ech_journal *journal;
 };
-
-static double wall_time(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Takes the record. */
 static void add(ech_events *events, ech_text *record)
@@ -54,25 +48,26 @@ ech_status ech_events_open(const char *folder, int64_t first_step, int64_t start
         return status;
     }
     ech_text record = {0};
-    ech_event_version(wall_time(), &record);
+    ech_event_version(ech_clock_wall(), &record);
     /* A checkpoint is of a step that is done: what is logged of it stays. */
-    ech_event_start(wall_time(), first_step + 1, &record);
+    ech_event_start(ech_clock_wall(), first_step + 1, &record);
     add(events, &record);
     *out = events;
     return ECH_OK;
 }
 
-void ech_events_scalars(ech_events *events, int64_t step, const ech_event_scalar *scalars, int n)
+void ech_events_scalars(ech_events *events, double wall_time, int64_t step,
+                        const ech_event_scalar *scalars, int n)
 {
     ech_text record = {0};
-    ech_event_scalars(wall_time(), step, scalars, n, &record);
+    ech_event_scalars(wall_time, step, scalars, n, &record);
     add(events, &record);
 }
 
 void ech_events_text(ech_events *events, int64_t step, const char *tag, const char *text)
 {
     ech_text record = {0};
-    ech_event_text(wall_time(), step, tag, text, &record);
+    ech_event_text(ech_clock_wall(), step, tag, text, &record);
     add(events, &record);
 }
 

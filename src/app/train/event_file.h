@@ -15,8 +15,9 @@ typedef struct ech_events ech_events;
  * first), so that files sort in the order of starts; what earlier ones say of steps after `first_step` is taken back. Errors:
  * it cannot be made. */
 ech_status ech_events_open(const char *folder, int64_t first_step, int64_t start, ech_events **out);
-/* Each is one write, in a journal (base/journal.h): it never fails. */
-void ech_events_scalars(ech_events *events, int64_t step, const ech_event_scalar *scalars, int n);
+/* Each is one write, in a journal (base/journal.h): it never fails. `wall_time`: seconds since 1970. */
+void ech_events_scalars(ech_events *events, double wall_time, int64_t step,
+                        const ech_event_scalar *scalars, int n);
 void ech_events_text(ech_events *events, int64_t step, const char *tag, const char *text);
 void ech_events_close(ech_events *events); /* accepts NULL */
 

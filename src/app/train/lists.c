@@ -65,29 +65,38 @@ ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
     return skip ? ECH_OK : ECH_EABORTED;
 }
 
+/* Samples of each validation. */
+static int64_t count_samples(const ech_trainer *t)
+{
+    int64_t all = ech_corpus_samples(t->valid), wanted = t->config->training.validate_samples;
+    return wanted > 0 && wanted < all ? wanted : all;
+}
+
+ech_status ech_trainer_begin_validation(ech_trainer *t)
+{
+    if (!t->calendar.validates) return ECH_OK;
+    ech_loader_options options =
+        ech_design_reads(&t->design, ech_comm_rank(t->comm), false, count_samples(t));
+    ECH_TRY(ech_loader_create(t->valid, &options, 0, &t->valid_loader));
+    ech_exec_set_loader(t->session.exec, ECH_EVALUATE, t->valid_loader);
+    return ECH_OK;
+}
+
 ech_status ech_trainer_validate(ech_trainer *t)
 {
     double start = ech_clock_now(), loss = 0, tokens = 0;
-    int64_t G = t->config->training.global_batch_size;
-    int64_t samples = ech_corpus_samples(t->valid);
-    int64_t wanted = t->config->training.validate_samples;
-    if (wanted > 0 && wanted < samples) samples = wanted;
-    ech_loader_options options =
-        ech_design_reads(&t->design, ech_comm_rank(t->comm), false, samples);
-    ech_loader *loader;
-    ECH_TRY(ech_loader_create(t->valid, &options, 0, &loader));
-    ech_exec_set_loader(t->session.exec, ECH_EVALUATE, loader);
-    ech_status status = ECH_OK;
-    for (int64_t step = 0; step * G < samples && status == ECH_OK; step++) {
-        status = ech_exec_run(t->session.exec, ECH_LIST_VALIDATE, step);
+    int64_t G = t->config->training.global_batch_size, samples = count_samples(t);
+    for (int64_t step = 0; step * G < samples; step++) {
+        ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_VALIDATE, step));
         loss += ech_exec_readings(t->session.exec)->loss_sum;
         tokens += ech_exec_readings(t->session.exec)->tokens;
     }
-    ech_loader_destroy(loader);
-    ECH_TRY(status);
-    if (ech_trainer_is_first(t))
-        ech_progress_validation(t->progress, t->step, tokens > 0 ? loss / tokens : 0,
-                                (int64_t)tokens, ech_clock_now() - start);
+    ech_loader_rewind(t->valid_loader, 0); /* the next one's first batches will be there */
+    const ech_validation_metrics metrics = {.step = t->step,
+                                            .loss = tokens > 0 ? loss / tokens : 0,
+                                            .tokens = (int64_t)tokens,
+                                            .seconds = ech_clock_now() - start};
+    if (ech_trainer_is_first(t)) ech_progress_validation(t->progress, &metrics);
     return ECH_OK;
 }
 
@@ -95,15 +104,13 @@ ech_status ech_trainer_validate(ech_trainer *t)
 static void tell_of_saved(ech_trainer *t)
 {
     ech_saved saved;
-    char name[32];
     if (!ech_exec_take_saved(t->session.exec, &saved) || !ech_trainer_is_first(t)) return;
-    snprintf(name, sizeof name, "step-%08lld", (long long)saved.step);
     ech_checkpoint_metrics metrics = {.step = saved.step,
-                                      .name = name,
                                       .bytes = saved.bytes,
                                       .seconds = saved.seconds,
                                       .stall_seconds = t->stall_seconds,
                                       .waited_seconds = saved.waited_seconds};
+    snprintf(metrics.name, sizeof metrics.name, "step-%08lld", (long long)saved.step);
     ech_progress_checkpoint(t->progress, &metrics);
 }
 

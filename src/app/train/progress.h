@@ -2,6 +2,10 @@
  *
  * What a person and a program read while training runs: the status line (or plain lines in a pipe),
  * metrics.jsonl and TensorBoard's events. Rank 0 only. Once open, no file of these can end the run: see base/journal.h.
+ *
+ * A thread of its own formats and writes all of it, in the order of the calls, at once; callers only hand
+ * numbers over (app/scribe.h). Files that stand still hold training up once some hundred calls wait,
+ * since none is dropped.
  */
 #ifndef ECH_APP_TRAIN_PROGRESS_H
 #define ECH_APP_TRAIN_PROGRESS_H
@@ -37,10 +41,17 @@ typedef struct ech_step_metrics {
     bool skipped;       /* the update was withheld */
 } ech_step_metrics;
 
+typedef struct ech_validation_metrics {
+    int64_t step;   /* as "step"; the others as "valid_loss", "valid_tokens", "seconds" */
+    double loss;    /* mean over the tokens */
+    int64_t tokens; /* that count */
+    double seconds;
+} ech_validation_metrics;
+
 /* A checkpoint that is there. */
 typedef struct ech_checkpoint_metrics {
     int64_t step;
-    const char *name; /* as "checkpoint" */
+    char name[32]; /* as "checkpoint" */
     int64_t bytes;
     double seconds;        /* from the beginning of its writing until it was committed */
     double stall_seconds;  /* that training stood still for it */
@@ -50,17 +61,19 @@ typedef struct ech_checkpoint_metrics {
 /* Opens DIRECTORY/metrics.jsonl for appending, after dropping lines of steps > first_step (rewritten
  * atomically) and a torn last line, and an event file; both say that the run starts. */
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out);
-void ech_progress_destroy(ech_progress *progress); /* ends the status line; accepts NULL */
+/* All is written then; ends the status line. Accepts NULL. */
+void ech_progress_destroy(ech_progress *progress);
 
 /* {"step":..,"loss":..,...,"mfu":..} and the status line / plain line with ETA. */
 void ech_progress_step(ech_progress *progress, const ech_step_metrics *metrics);
 /* {"step":..,"valid_loss":..,"valid_tokens":..,"seconds":..} and a line that stays. */
-void ech_progress_validation(ech_progress *progress, int64_t step, double loss, int64_t tokens,
-                             double seconds);
+void ech_progress_validation(ech_progress *progress, const ech_validation_metrics *metrics);
 /* {"step":..,"checkpoint":"step-00000100",...}, keys of the same names, and a line that stays. */
 void ech_progress_checkpoint(ech_progress *progress, const ech_checkpoint_metrics *metrics);
 /* A line that stays above the status line. */
 void ech_progress_say(ech_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Waits until all of these so far is written. From any thread; an ech_save_gate of an ech_progress. */
+void ech_progress_settle(void *progress);
 
 #endif

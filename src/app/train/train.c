@@ -196,12 +196,13 @@ ech_status ech_train_rank(ech_comm *comm, void *context)
     if (status == ECH_OK && training->profile) status = ech_trainer_begin_step_profile(&t);
     if (status == ECH_OK) status = loop(&t);
     if (ech_trainer_is_first(&t)) training->stopped = t.stopped;
-    ech_progress_destroy(t.progress);
     ech_trace_close(t.trace);
     ech_step_profile_destroy(t.step_profile);
     ech_loader_destroy(t.loader);
+    ech_loader_destroy(t.valid_loader);
     ech_session_destroy(&t.session);
-    for (int i = 0; i < 2; i++) /* a checkpoint under way has ended */
+    ech_progress_destroy(t.progress); /* what saves looks to it */
+    for (int i = 0; i < 2; i++)       /* a checkpoint under way has ended */
         if (t.lock[i] >= 0) close(t.lock[i]);
     ech_corpus_close(t.train);
     ech_corpus_close(t.valid);

@@ -18,7 +18,7 @@ typedef struct ech_trainer {
     ech_session session;
     ech_calendar calendar;
     ech_corpus *train, *valid; /* valid: NULL without validation */
-    ech_loader *loader;
+    ech_loader *loader, *valid_loader;
     ech_progress *progress;         /* rank 0 */
     ech_trace *trace;               /* NULL: nothing is recorded */
     ech_step_profile *step_profile; /* NULL: nobody asked where the time goes */
@@ -45,6 +45,9 @@ ech_status ech_trainer_begin_step_profile(ech_trainer *t);
 ech_status ech_trainer_finish_step_profile(ech_trainer *t);
 /* From now on the rank is about that; nothing without --profile. */
 void ech_trainer_turn_to(ech_trainer *t, ech_errand errand);
+
+/* From now on batches of the next validation are read ahead, while training goes on. Not collective. */
+ech_status ech_trainer_begin_validation(ech_trainer *t);
 
 /* What the calendar calls besides training steps. Collective. */
 ech_status ech_trainer_validate(ech_trainer *t);

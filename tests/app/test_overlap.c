@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the compute lane never waits for. Shown by order, never by time: one side is held up until the other
+ * has done all that it can do alone, so where one waits for the other a test does not end. Saving:
+ * test_background_save.c; reduction: tests/schedule.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "app/grid_run.h"
+#include "app/train/train.h"
+#include "checkpoint/faults.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* ---- data ---- */
+
+enum { PREFETCH = 3, ROWS = 4, HELD = 2, LISTS = 9 };
+
+/* A run of LISTS steps; under the lock. Held amid step HELD until the loader has come as far as it may, which
+ * is then held before its next batch until all batches that it has read are computed with. */
+static struct {
+    bool holds;
+    int reads;          /* of samples, begun */
+    int steps;          /* trained */
+    double loss[LISTS]; /* of each */
+} load;
+
+static void at_read(const char *path)
+{
+    if (!ends_with(path, "one-train.bin")) return;
+    pthread_mutex_lock(&lock);
+    load.reads++;
+    pthread_cond_broadcast(&changed);
+    bool beyond = load.reads == (HELD + PREFETCH + 1) * ROWS + 1;
+    while (load.holds && beyond && load.steps < HELD + PREFETCH + 1)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+/* On the compute lane. While it is in step `steps`, the loader reads that many batches behind it, and no
+ * more. */
+static void at_step(void *context, ech_exec *exec, const ech_step *step)
+{
+    (void)context, (void)exec;
+    if (step->kind != ECH_STEP_FORWARD) return;
+    pthread_mutex_lock(&lock);
+    int most = (load.steps + PREFETCH + 1) * ROWS;
+    ECH_ASSERT(load.reads <= most);
+    while (load.holds && load.steps == HELD && load.reads < most)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static ech_status train_lists(void *context, int rank, ech_contestant *c)
+{
+    (void)context, (void)rank;
+    ech_exec_observe(c->session.exec, at_step, NULL);
+    for (int64_t step = 0; step < LISTS; step++) {
+        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, step));
+        pthread_mutex_lock(&lock);
+        load.loss[load.steps++] = ech_exec_readings(c->session.exec)->loss;
+        pthread_cond_broadcast(&changed);
+        pthread_mutex_unlock(&lock);
+    }
+    return ECH_OK;
+}
+
+/* Tokens of one document, so that a sample is one read. */
+static int setup(void **state)
+{
+    grid_setup(state);
+    char prefix[300];
+    ech_token_writer *writer;
+    snprintf(prefix, sizeof prefix, "%s/one-train", fixture_folder);
+    assert_int_equal(ech_token_writer_create(prefix, GRID_VOCABULARY, &writer), ECH_OK);
+    for (int32_t i = 0; i < GRID_TOKENS; i++) {
+        int32_t id = i * i % 251;
+        assert_int_equal(ech_token_writer_add(writer, &id, 1), ECH_OK);
+    }
+    assert_int_equal(ech_token_writer_end_document(writer), ECH_OK);
+    assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
+    return 0;
+}
+
+static void run_reading(grid_main main, bool holds)
+{
+    char words[600];
+    memset(&load, 0, sizeof load);
+    load.holds = holds;
+    snprintf(words, sizeof words,
+             "data.train=%s/one-train data.prefetch=%d training.steps=60 "
+             "training.global_batch_size=%d training.micro_batch_size=1",
+             fixture_folder, PREFETCH, ROWS);
+    faults_arm(fixture_folder, FAULTS_NONE, 0);
+    faults_watch_reads(at_read);
+    grid_run("gpt2", words, main, NULL);
+    faults_watch_reads(NULL);
+}
+
+static void run_lists(bool holds)
+{
+    run_reading(train_lists, holds);
+    assert_int_equal(load.steps, LISTS);
+    assert_true(load.reads >= LISTS * ROWS);
+}
+
+static void test_reading_and_training(void **state)
+{
+    (void)state;
+    double loss[LISTS];
+    run_lists(false);
+    memcpy(loss, load.loss, sizeof loss);
+    run_lists(true);
+    assert_memory_equal(loss, load.loss, sizeof loss);
+}
+
+static void wait_for_reads(int reads)
+{
+    pthread_mutex_lock(&lock);
+    while (load.reads < reads) pthread_cond_wait(&changed, &lock);
+    ECH_ASSERT(load.reads == reads);
+    pthread_mutex_unlock(&lock);
+}
+
+/* As validation does: the first batches of the next time are read while nobody asks for them. */
+static ech_status rewind_loader(void *context, int rank, ech_contestant *c)
+{
+    (void)context, (void)rank;
+    enum { TIMES = 3, MOST_TOKENS = ROWS * 24 };
+    static int32_t tokens[LISTS][MOST_TOKENS];
+    int reads = 0;
+    for (int time = 0; time < TIMES; time++) {
+        wait_for_reads(reads += (PREFETCH + 1) * ROWS);
+        for (int64_t step = 0; step < LISTS; step++) {
+            const ech_batch *batch;
+            ECH_TRY(ech_loader_next(c->loader, step, &batch));
+            if (time == 0) memcpy(tokens[step], batch->tokens, sizeof tokens[step]);
+            ECH_ASSERT(memcmp(batch->tokens, tokens[step], sizeof tokens[step]) == 0);
+        }
+        wait_for_reads(reads += (LISTS - 1) * ROWS);
+        ech_loader_rewind(c->loader, 0);
+    }
+    return ECH_OK;
+}
+
+static void test_reading_for_the_next_time(void **state)
+{
+    (void)state;
+    run_reading(rewind_loader, false);
+}
+
+/* ---- metrics ---- */
+
+enum { STEPS = 5, SAVE_EVERY = 3, SAVES = 2, RANKS = 2 };
+
+/* Metrics stand still from the first step on until all ranks have recorded their last one. */
+static struct {
+    int metrics;      /* writes of metrics.jsonl, begun: the first says that the run starts */
+    int lists[RANKS]; /* lists that a rank has recorded; its file's first write is none */
+    bool let_go;
+    int saves; /* calls for a checkpoint while they stood still */
+} told;
+
+static bool have_trained(void)
+{
+    for (int r = 0; r < RANKS; r++)
+        if (told.lists[r] < 1 + STEPS) return false;
+    return true;
+}
+
+static void at_write(int64_t number, const char *call, const char *path)
+{
+    (void)number;
+    bool writes = strcmp(call, "pwrite") == 0 || strcmp(call, "pwrite64") == 0;
+    pthread_mutex_lock(&lock);
+    for (int r = 0; r < RANKS; r++) {
+        char name[32];
+        snprintf(name, sizeof name, "trace/rank-%05d.jsonl", r);
+        told.lists[r] += writes && ends_with(path, name);
+    }
+    told.saves += strstr(path, "/step-") && !told.let_go;
+    if (writes && ends_with(path, "metrics.jsonl") && ++told.metrics == 2) {
+        while (!have_trained()) pthread_cond_wait(&changed, &lock);
+        told.let_go = true;
+    }
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static int count_lines(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++) n++;
+    return n;
+}
+
+/* Training does all its steps while no line of them can be written. No checkpoint comes before the metrics that
+ * lead to it; and in the end all is there. */
+static void test_metrics_stand_still(void **state)
+{
+    (void)state;
+    char words[400], path[400], *text;
+    size_t n;
+    snprintf(words, sizeof words,
+             "training.steps=%d checkpoint.every=%d log.trace=true log.trace_steps=%d "
+             "parallel.data=%d",
+             STEPS, SAVE_EVERY, STEPS, RANKS);
+    ech_config *config = grid_config_of("gpt2", "still", words);
+    assert_non_null(config);
+    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
+    faults_arm(fixture_folder, FAULTS_NONE, 0);
+    faults_watch(at_write);
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_run_ranks("local", RANKS, 300, ech_train_rank, &training), ECH_OK);
+    ech_log_set_quiet(quiet);
+    faults_watch(NULL);
+    ech_config_destroy(config);
+    assert_true(told.let_go);
+    assert_int_equal(told.saves, 0);
+    snprintf(path, sizeof path, "%s/still/metrics.jsonl", fixture_folder);
+    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    assert_int_equal(count_lines(text, "\"loss\":"), STEPS);
+    assert_int_equal(count_lines(text, "\"checkpoint\":"), SAVES);
+    free(text);
+    snprintf(path, sizeof path, "%s/still/checkpoints/step-%08d", fixture_folder, STEPS);
+    assert_true(ech_file_exists(path));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reading_and_training),
+        cmocka_unit_test(test_reading_for_the_next_time),
+        cmocka_unit_test(test_metrics_stand_still),
+    };
+    faults_skip_fsync();
+    return cmocka_run_group_tests(tests, setup, fixture_teardown);
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The thread that writes for others: in order, all of it, and with bounded room. It is held up by the test,
+ * never timed.
+ */
+#include "checkpoint/scratch.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "app/train/scribe.h"
+#include "base/log.h"
+
+enum { ROOM = 4, MOST = 1000 };
+
+typedef struct book {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool held;
+    int begun; /* records whose writing has begun */
+    int n;
+    int64_t at[MOST];
+} book;
+
+static void write_down(void *context, void *record)
+{
+    book *b = context;
+    pthread_mutex_lock(&b->lock);
+    b->begun++;
+    pthread_cond_broadcast(&b->changed);
+    while (b->held) pthread_cond_wait(&b->changed, &b->lock);
+    b->at[b->n++] = *(int64_t *)record;
+    pthread_mutex_unlock(&b->lock);
+}
+
+static book *make_book(bool held)
+{
+    book *b = ech_calloc(1, sizeof *b);
+    b->held = held;
+    pthread_mutex_init(&b->lock, NULL);
+    pthread_cond_init(&b->changed, NULL);
+    return b;
+}
+
+static void free_book(book *b)
+{
+    pthread_cond_destroy(&b->changed);
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+}
+
+static void let_go(book *b)
+{
+    pthread_mutex_lock(&b->lock);
+    b->held = false;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static ech_scribe *begin(book *b)
+{
+    const ech_scribe_setup setup = {.what = "a book",
+                                    .record_bytes = sizeof(int64_t),
+                                    .records = ROOM,
+                                    .write = write_down,
+                                    .context = b};
+    ech_scribe *scribe = NULL;
+    assert_int_equal(ech_scribe_begin(&setup, &scribe), ECH_OK);
+    return scribe;
+}
+
+static void hand(ech_scribe *scribe, int64_t value)
+{
+    *(int64_t *)ech_scribe_slot(scribe) = value;
+    ech_scribe_hand(scribe);
+}
+
+static void assert_holds(const book *b, int n)
+{
+    assert_int_equal(b->n, n);
+    for (int i = 0; i < n; i++) assert_int_equal(b->at[i], i);
+}
+
+static void all_in_order(void **state)
+{
+    (void)state;
+    book *b = make_book(false);
+    ech_scribe *scribe = begin(b);
+    for (int i = 0; i < MOST; i++) {
+        hand(scribe, i);
+        if (i % 100 != 99) continue;
+        ech_scribe_settle(scribe);
+        assert_holds(b, i + 1); /* nothing is under way */
+    }
+    ech_scribe_end(scribe);
+    assert_holds(b, MOST);
+    free_book(b);
+}
+
+static void none_at_all(void **state)
+{
+    (void)state;
+    book *b = make_book(false);
+    ech_scribe *scribe = begin(b);
+    ech_scribe_settle(scribe);
+    ech_scribe_end(scribe);
+    ech_scribe_end(NULL);
+    assert_holds(b, 0);
+    free_book(b);
+}
+
+/* What was handed over is written, though nobody waits for it but the end. */
+static void end_writes_the_rest(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= ROOM; n++) {
+        book *b = make_book(true);
+        ech_scribe *scribe = begin(b);
+        for (int i = 0; i < n; i++) hand(scribe, i);
+        let_go(b);
+        ech_scribe_end(scribe);
+        assert_holds(b, n);
+        free_book(b);
+    }
+}
+
+typedef struct handing {
+    ech_scribe *scribe;
+    atomic_int done;
+} handing;
+
+static void *hand_many(void *context)
+{
+    handing *h = context;
+    for (int i = 0; i < ROOM + 2; i++) {
+        hand(h->scribe, i);
+        atomic_fetch_add(&h->done, 1);
+    }
+    return NULL;
+}
+
+/* Polls, since standard error tells nobody. */
+static void wait_for_text(const char *path, const char *wanted)
+{
+    for (bool found = false; !found; usleep(1000)) {
+        char *text;
+        size_t n;
+        assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+        found = strstr(text, wanted) != NULL;
+        free(text);
+    }
+}
+
+/* While the first record cannot be written, as many are taken as there is room for. The next one waits and
+ * says so; nothing is lost. */
+static void waits_when_full(void **state)
+{
+    (void)state;
+    char *folder = scratch_make(), *path = ech_file_join(folder, "stderr");
+    int before = dup(STDERR_FILENO), file = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    assert_true(before >= 0 && file >= 0);
+    dup2(file, STDERR_FILENO);
+    close(file);
+    book *b = make_book(true);
+    handing h = {.scribe = begin(b)};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, hand_many, &h), 0);
+    wait_for_text(path, "echelon: warning: a book: 4 records are to be written, ");
+    assert_int_equal(atomic_load(&h.done), ROOM);
+    assert_int_equal(b->n, 0);
+    let_go(b);
+    pthread_join(thread, NULL);
+    ech_scribe_end(h.scribe);
+    wait_for_text(path, "echelon: a book: written again; training has waited for ");
+    dup2(before, STDERR_FILENO);
+    close(before);
+    assert_holds(b, ROOM + 2);
+    assert_int_equal(b->begun, ROOM + 2);
+    free_book(b);
+    free(path);
+    scratch_remove(folder);
+}
+
+/* Who settles waits for what was handed over before, and not for what comes behind it. */
+static void *settle(void *context)
+{
+    handing *h = context;
+    ech_scribe_settle(h->scribe);
+    atomic_store(&h->done, 1);
+    return NULL;
+}
+
+static void settles(void **state)
+{
+    (void)state;
+    book *b = make_book(true);
+    handing h = {.scribe = begin(b)};
+    pthread_t thread;
+    hand(h.scribe, 0);
+    hand(h.scribe, 1);
+    assert_int_equal(pthread_create(&thread, NULL, settle, &h), 0);
+    assert_int_equal(atomic_load(&h.done), 0);
+    let_go(b);
+    pthread_join(thread, NULL);
+    pthread_mutex_lock(&b->lock);
+    assert_true(b->n == 2);
+    pthread_mutex_unlock(&b->lock);
+    ech_scribe_end(h.scribe);
+    free_book(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_in_order),
+        cmocka_unit_test(none_at_all),
+        cmocka_unit_test(end_writes_the_rest),
+        cmocka_unit_test(waits_when_full),
+        cmocka_unit_test(settles),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
