@@ -65,7 +65,8 @@ ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, 
     memcpy(group->ranks, ranks, size * sizeof *group->ranks);
     group->tags = ech_calloc(size, sizeof *group->tags);
     if (index == 0) group->folds = ech_calloc(size * ECH_FOLD_VALUES, sizeof *group->folds);
-    for (int b = 0; b < 2; b++) group->batch[b].at = ech_calloc(2 * size, sizeof(ech_request));
+    for (int b = 0; b < ECH_BATCHES; b++)
+        group->batch[b].at = ech_calloc(2 * size, sizeof(ech_request));
 
     ech_comm_lock(comm);
     ech_status st = take_tags(comm, group);
@@ -86,7 +87,7 @@ void ech_group_destroy(ech_group *group)
         group->comm->backend->allreduce_forget(group->comm, group->library);
         ech_comm_unlock(group->comm);
     }
-    for (int b = 0; b < 2; b++) free(group->batch[b].at);
+    for (int b = 0; b < ECH_BATCHES; b++) free(group->batch[b].at);
     free(group->folds);
     free(group->tags);
     free(group->ranks);

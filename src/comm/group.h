@@ -24,13 +24,19 @@ typedef enum ech_call {
 
 const char *ech_call_name(ech_call call);
 
-/* Messages under way together. Two batches let the next ones start while the last ones end. */
+/* Messages that are waited for together. */
 typedef struct ech_batch {
     ech_request *at; /* [2 x members] */
     int n;
 } ech_batch;
 
-enum { ECH_FOLD_VALUES = 64 }; /* values folded at once */
+enum {
+    ECH_FOLD_VALUES = 64, /* values folded at once */
+    /* Segments of a sum under way at once. A link between machines idles while two sides agree on a
+     * message, and that agreement queues up behind what is on its way already. */
+    ECH_UNDER_WAY = 4,
+    ECH_BATCHES = 2 * ECH_UNDER_WAY
+};
 
 struct ech_group {
     ech_comm *comm;
@@ -44,7 +50,7 @@ struct ech_group {
     ech_call call; /* the collective that runs, and where its messages are counted */
     ech_comm_count *count;
     ech_comm_count reduce_count, collective_count, other_count;
-    ech_batch batch[2];
+    ech_batch batch[ECH_BATCHES];
 };
 
 /* Names the collective that starts and counts it. */

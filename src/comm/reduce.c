@@ -6,9 +6,10 @@
 
 #include <string.h>
 
-/* Bytes of one segment: small enough for caches, large enough to hide latency; of all segments that
- * a member receives at once, while that leaves them large enough. */
-enum { SEGMENT = 1 << 20, SEGMENT_LEAST = 1 << 16, SEGMENTS = 1 << 24 };
+/* Bytes of one segment: large enough to hide latency; small enough that several fit into caches, and
+ * that on a link of 1 Gbit, where 1 MiB takes 8 ms, what is said about the next one does not wait
+ * long behind it. Of all segments that a member receives at once, while that leaves them large enough. */
+enum { SEGMENT = 1 << 18, SEGMENT_LEAST = 1 << 14, SEGMENTS = (1 << 24) / ECH_UNDER_WAY };
 
 static const struct {
     const char *name;

@@ -42,7 +42,8 @@ int64_t ech_segment(size_t item, int N);
 /* Elements of the segment that starts `at` elements into `count`: at most `segment`, or 0. */
 int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment);
 
-/* A tensor as its members' pieces, which move segment by segment. */
+/* A tensor as its members' pieces, which move segment by segment: segment k of a piece lies
+ * k * segment elements into it, and may be empty. */
 typedef struct ech_pieces {
     ech_group *group;
     char *x;
@@ -51,22 +52,28 @@ typedef struct ech_pieces {
     int64_t segment; /* elements, >= 1 */
 } ech_pieces;
 
-/* The segment `at` elements into a member's piece; may be empty. */
+/* A segment of a member's piece. */
 typedef struct ech_part {
     char *x;
     size_t bytes;
 } ech_part;
 
 ech_pieces ech_pieces_of_sum(const ech_sum *sum);
-ech_part ech_pieces_part(const ech_pieces *p, int member, int64_t at);
+ech_part ech_pieces_part(const ech_pieces *p, int member, int64_t k);
+/* Segments of the longest piece. */
+int64_t ech_pieces_segments(const ech_pieces *p);
 
-/* Reduce-scatter of the segments at `at`: the sum of this member's lies in `mine` after it, which may
- * be its place in sum->x. N > 1. */
-ech_status ech_scatter_segment(const ech_sum *sum, ech_batch *batch, const ech_pieces *pieces,
-                               char *mine, int64_t at);
-/* Starts the all-gather of the segments at `at`: receives the others' in place, sends `mine`. */
-ech_status ech_gather_segment(const ech_pieces *pieces, ech_batch *batch, const char *mine,
-                              int64_t at);
+/* Elements of scratch of the two below. */
+int64_t ech_scatter_scratch(size_t item, int64_t n, int N);
+/* Reduce-scatter of all members' segments k, N > 1: begins; then ends, with the sum of this member's
+ * in `mine`, which may be its place in sum->x. Segments end in order, and up to ECH_UNDER_WAY may have
+ * begun and not ended. */
+ech_status ech_scatter_begin(const ech_sum *sum, const ech_pieces *pieces, int64_t k);
+ech_status ech_scatter_end(const ech_sum *sum, const ech_pieces *pieces, char *mine, int64_t k);
+/* Begins the all-gather of segments k: receives the others' in place, sends `mine`; as many may be
+ * under way, and end with their batch. */
+ech_status ech_gather_begin(const ech_pieces *pieces, const char *mine, int64_t k);
+ech_status ech_gather_end(ech_group *group, int64_t k);
 
 /* to[i] += from[i]; fp32 or fp64; no overlap. */
 void ech_add(ech_dtype dtype, void *to, const void *from, int64_t n);

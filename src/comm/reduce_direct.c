@@ -4,14 +4,14 @@
  * (reduce-scatter); the owner adds them in member order and sends the sum to all (all-gather). The
  * ring's bytes, and each element's sum is the serial one whatever the cut.
  *
- * It goes segment by segment; the all-gather of one overlaps the reduce-scatter of the next.
+ * It goes segment by segment, several under way at once: while the sum of one is handed out, the next
+ * ones are collected, so that a link carries something in both directions all the time.
  */
 #include "comm/reduce.h"
 
 static int64_t scratch(size_t item, int64_t n, int N)
 {
-    int64_t piece = ech_piece_count(n, N, 0);
-    return (N - 1) * ech_segment_count(piece, 0, ech_segment(item, N));
+    return ech_scatter_scratch(item, n, N);
 }
 
 static int64_t sent(int64_t n, int N, int index)
@@ -20,19 +20,25 @@ static int64_t sent(int64_t n, int N, int index)
     return n - own + (N - 1) * own;
 }
 
+static ech_status hand_out(const ech_sum *sum, const ech_pieces *pieces, int64_t k)
+{
+    char *mine = ech_pieces_part(pieces, sum->group->index, k).x;
+    ECH_TRY(ech_scatter_end(sum, pieces, mine, k));
+    if (k >= ECH_UNDER_WAY) ECH_TRY(ech_gather_end(sum->group, k - ECH_UNDER_WAY));
+    return ech_gather_begin(pieces, mine, k);
+}
+
 static ech_status run(const ech_sum *sum)
 {
-    ech_group *group = sum->group;
-    ech_batch *scattered = &group->batch[0], *gathered = &group->batch[1];
     ech_pieces pieces = ech_pieces_of_sum(sum);
-    int64_t longest = ech_piece_count(sum->n, group->size, 0);
-    for (int64_t at = 0; at < longest; at += pieces.segment) {
-        char *mine = ech_pieces_part(&pieces, group->index, at).x;
-        ECH_TRY(ech_scatter_segment(sum, scattered, &pieces, mine, at));
-        ECH_TRY(ech_batch_wait(group, gathered)); /* of the segment before */
-        ECH_TRY(ech_gather_segment(&pieces, gathered, mine, at));
+    int64_t segments = ech_pieces_segments(&pieces), ahead = ECH_UNDER_WAY - 1;
+    for (int64_t k = 0; k < segments + ahead; k++) {
+        if (k < segments) ECH_TRY(ech_scatter_begin(sum, &pieces, k));
+        if (k >= ahead) ECH_TRY(hand_out(sum, &pieces, k - ahead));
     }
-    return ech_batch_wait(group, gathered);
+    for (int64_t k = segments - ECH_UNDER_WAY; k < segments; k++)
+        if (k >= 0) ECH_TRY(ech_gather_end(sum->group, k));
+    return ECH_OK;
 }
 
 const ech_reduction_row ech_reduce_DIRECT = {.scratch = scratch, .sent = sent, .run = run};

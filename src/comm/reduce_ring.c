@@ -8,10 +8,10 @@
  */
 #include "comm/reduce.h"
 
-/* Two segments are under way, so that one is added while the next arrives. */
+/* Several segments are under way, so that one is added while the next ones arrive. */
 static int64_t scratch(size_t item, int64_t n, int N)
 {
-    return ech_segment_count(ech_piece_count(n, N, 0), 0, 2 * ech_segment(item, N));
+    return ech_segment_count(ech_piece_count(n, N, 0), 0, ECH_UNDER_WAY * ech_segment(item, N));
 }
 
 /* All pieces but index + 1 in the first half, all but index + 2 in the second. */
@@ -20,58 +20,56 @@ static int64_t sent(int64_t n, int N, int index)
     return 2 * n - ech_piece_count(n, N, (index + 1) % N) - ech_piece_count(n, N, (index + 2) % N);
 }
 
-/* A piece that arrives: straight in place, or by way of scratch to be added. */
-typedef struct arrival {
-    char *x;
-    int64_t count, segment;
+/* One piece goes to the next member while another comes from the previous one: straight in place, or by
+ * way of scratch to be added. */
+typedef struct turn {
+    int going, coming;
     bool adds;
-} arrival;
+} turn;
 
-static char *find_slot(const ech_sum *sum, const arrival *in, int64_t at)
+static char *find_slot(const ech_sum *sum, const ech_pieces *pieces, int64_t k)
 {
-    if (!in->adds) return in->x + (size_t)at * sum->item;
-    return sum->scratch + (size_t)(at / in->segment % 2 * in->segment) * sum->item;
+    return sum->scratch + (size_t)(k % ECH_UNDER_WAY * pieces->segment) * sum->item;
 }
 
-static ech_status finish(const ech_sum *sum, const arrival *in, int64_t at)
+static ech_status begin(const ech_sum *sum, const ech_pieces *pieces, const turn *t, int64_t k)
 {
-    ECH_TRY(ech_batch_wait(sum->group, &sum->group->batch[at / in->segment % 2]));
-    int64_t n = ech_segment_count(in->count, at, in->segment);
-    if (in->adds && n > 0)
-        ech_add(sum->dtype, in->x + (size_t)at * sum->item, find_slot(sum, in, at), n);
+    ech_group *group = sum->group;
+    ech_batch *batch = &group->batch[k % ECH_UNDER_WAY];
+    int N = group->size, next = (group->index + 1) % N, previous = (group->index + N - 1) % N;
+    ech_part out = ech_pieces_part(pieces, t->going, k), in = ech_pieces_part(pieces, t->coming, k);
+    char *to = t->adds ? find_slot(sum, pieces, k) : in.x;
+    ECH_TRY(ech_batch_receive(group, batch, previous, to, in.bytes));
+    return ech_batch_send(group, batch, next, out.x, out.bytes);
+}
+
+static ech_status end(const ech_sum *sum, const ech_pieces *pieces, const turn *t, int64_t k)
+{
+    ech_part in = ech_pieces_part(pieces, t->coming, k);
+    ECH_TRY(ech_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
+    if (t->adds)
+        ech_add(sum->dtype, in.x, find_slot(sum, pieces, k), (int64_t)(in.bytes / sum->item));
     return ECH_OK;
 }
 
-/* Sends one piece to the next member while another comes from the previous one. */
-static ech_status turn(const ech_sum *sum, int going, int coming, bool adds)
+static ech_status run_turn(const ech_sum *sum, turn t)
 {
-    ech_group *group = sum->group;
-    int N = group->size;
-    int next = (group->index + 1) % N, previous = (group->index + N - 1) % N;
-    int64_t out_count = ech_piece_count(sum->n, N, going);
-    char *out = sum->x + (size_t)ech_piece_first(sum->n, N, going) * sum->item;
-    arrival in = {.x = sum->x + (size_t)ech_piece_first(sum->n, N, coming) * sum->item,
-                  .count = ech_piece_count(sum->n, N, coming),
-                  .segment = ech_segment(sum->item, N),
-                  .adds = adds};
-    int64_t longest = out_count > in.count ? out_count : in.count;
-    int64_t at = 0;
-    for (; at < longest; at += in.segment) {
-        ech_batch *batch = &group->batch[at / in.segment % 2];
-        size_t in_bytes = (size_t)ech_segment_count(in.count, at, in.segment) * sum->item;
-        size_t out_bytes = (size_t)ech_segment_count(out_count, at, in.segment) * sum->item;
-        ECH_TRY(ech_batch_receive(group, batch, previous, find_slot(sum, &in, at), in_bytes));
-        ECH_TRY(ech_batch_send(group, batch, next, out + (size_t)at * sum->item, out_bytes));
-        if (at > 0) ECH_TRY(finish(sum, &in, at - in.segment));
+    ech_pieces pieces = ech_pieces_of_sum(sum);
+    int64_t segments = ech_pieces_segments(&pieces), ahead = ECH_UNDER_WAY - 1;
+    for (int64_t k = 0; k < segments + ahead; k++) {
+        if (k < segments) ECH_TRY(begin(sum, &pieces, &t, k));
+        if (k >= ahead) ECH_TRY(end(sum, &pieces, &t, k - ahead));
     }
-    return at > 0 ? finish(sum, &in, at - in.segment) : ECH_OK;
+    return ECH_OK;
 }
 
 static ech_status run(const ech_sum *sum)
 {
     int N = sum->group->size, r = sum->group->index;
-    for (int k = 0; k < N - 1; k++) ECH_TRY(turn(sum, (r - k + N) % N, (r - k - 1 + N) % N, true));
-    for (int k = 0; k < N - 1; k++) ECH_TRY(turn(sum, (r + 1 - k + N) % N, (r - k + N) % N, false));
+    for (int k = 0; k < N - 1; k++)
+        ECH_TRY(run_turn(sum, (turn){(r - k + N) % N, (r - k - 1 + N) % N, .adds = true}));
+    for (int k = 0; k < N - 1; k++)
+        ECH_TRY(run_turn(sum, (turn){(r + 1 - k + N) % N, (r - k + N) % N, .adds = false}));
     return ECH_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The reduce-scatter: every member sends each other one its share of that one's piece, and adds what
- * it gets in member order, segment by segment.
+ * it gets in member order, segment by segment, several of them under way.
  */
 #include <string.h>
 
@@ -16,43 +16,74 @@ ech_pieces ech_pieces_of_sum(const ech_sum *sum)
                         .segment = ech_segment(sum->item, sum->group->size)};
 }
 
-ech_part ech_pieces_part(const ech_pieces *p, int member, int64_t at)
+int64_t ech_pieces_segments(const ech_pieces *p)
+{
+    return (ech_piece_count(p->n, p->group->size, 0) + p->segment - 1) / p->segment;
+}
+
+ech_part ech_pieces_part(const ech_pieces *p, int member, int64_t k)
 {
     int N = p->group->size;
+    int64_t at = k * p->segment;
     int64_t count = ech_piece_count(p->n, N, member);
     int64_t first = ech_piece_first(p->n, N, member);
     return (ech_part){.x = p->x + (size_t)(first + at) * p->item,
                       .bytes = (size_t)ech_segment_count(count, at, p->segment) * p->item};
 }
 
+int64_t ech_scatter_scratch(size_t item, int64_t n, int N)
+{
+    int64_t piece = ech_piece_count(n, N, 0);
+    return (N - 1) * ech_segment_count(piece, 0, ECH_UNDER_WAY * ech_segment(item, N));
+}
+
+/* Where the others' addends of segment k arrive. */
+static char *find_slot(const ech_sum *sum, const ech_pieces *pieces, int64_t k)
+{
+    int64_t elements = pieces->segment * (sum->group->size - 1);
+    return sum->scratch + (size_t)(k % ECH_UNDER_WAY * elements) * sum->item;
+}
+
 /* Receives the others' addends for this rank's piece into scratch, in member order, and sends every
  * owner this rank's addends. */
-static ech_status start(const ech_sum *sum, ech_batch *batch, const ech_pieces *pieces, int64_t at)
+ech_status ech_scatter_begin(const ech_sum *sum, const ech_pieces *pieces, int64_t k)
 {
     ech_group *group = sum->group;
+    ech_batch *batch = &group->batch[k % ECH_UNDER_WAY];
     int N = group->size, index = group->index;
-    ech_part own = ech_pieces_part(pieces, index, at);
-    char *to = sum->scratch;
+    ech_part own = ech_pieces_part(pieces, index, k);
+    char *to = find_slot(sum, pieces, k);
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
         ECH_TRY(ech_batch_receive(group, batch, i, to, own.bytes));
         to += own.bytes;
     }
-    for (int k = 1; k < N; k++) { /* not all to member 0 first */
-        int owner = (index + k) % N;
-        ech_part p = ech_pieces_part(pieces, owner, at);
+    for (int d = 1; d < N; d++) { /* not all to member 0 first */
+        int owner = (index + d) % N;
+        ech_part p = ech_pieces_part(pieces, owner, k);
         ECH_TRY(ech_batch_send(group, batch, owner, p.x, p.bytes));
     }
     return ECH_OK;
 }
 
-ech_status ech_scatter_segment(const ech_sum *sum, ech_batch *batch, const ech_pieces *pieces,
-                               char *mine, int64_t at)
+ech_status ech_scatter_end(const ech_sum *sum, const ech_pieces *pieces, char *mine, int64_t k)
 {
-    ech_part own = ech_pieces_part(pieces, sum->group->index, at);
-    ECH_TRY(start(sum, batch, pieces, at));
-    ECH_TRY(ech_batch_wait(sum->group, batch));
-    ech_add_in_order(sum, mine, own.x, sum->scratch, (int64_t)(own.bytes / sum->item));
+    ech_part own = ech_pieces_part(pieces, sum->group->index, k);
+    ECH_TRY(ech_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
+    ech_add_in_order(sum, mine, own.x, find_slot(sum, pieces, k), (int64_t)(own.bytes / sum->item));
+    return ECH_OK;
+}
+
+static ech_status run(const ech_sum *sum, char *mine)
+{
+    ech_pieces pieces = ech_pieces_of_sum(sum);
+    int64_t segments = ech_pieces_segments(&pieces), ahead = ECH_UNDER_WAY - 1;
+    size_t step = (size_t)pieces.segment * sum->item;
+    for (int64_t k = 0; k < segments + ahead; k++) {
+        int64_t ends = k - ahead;
+        if (k < segments) ECH_TRY(ech_scatter_begin(sum, &pieces, k));
+        if (ends >= 0) ECH_TRY(ech_scatter_end(sum, &pieces, mine + (size_t)ends * step, ends));
+    }
     return ECH_OK;
 }
 
@@ -66,11 +97,5 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
         if (mine != sum.x) memcpy(mine, sum.x, (size_t)sum.n * sum.item);
         return ECH_OK;
     }
-    ech_pieces pieces = ech_pieces_of_sum(&sum);
-    int64_t longest = ech_piece_count(sum.n, group->size, 0);
-    char *to = mine;
-    for (int64_t at = 0; at < longest; at += pieces.segment)
-        ECH_TRY(
-            ech_scatter_segment(&sum, &group->batch[0], &pieces, to + (size_t)at * sum.item, at));
-    return ECH_OK;
+    return run(&sum, mine);
 }
