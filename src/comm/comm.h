@@ -151,6 +151,24 @@ ech_status ech_group_prepare(ech_group *group, ech_reduction reduction);
 ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,
                             void *scratch);
 
+/* The same in three parts, begin, run, end, where sums follow each other: the next one's begin, also over
+ * another group, may come before this one's end. Then its first messages are on their way behind the
+ * last ones of this one, and a slow link does not idle in between. */
+typedef struct ech_reduction_row ech_reduction_row;
+typedef struct ech_sum {
+    ech_group *group;
+    const ech_reduction_row *row;
+    char *x, *scratch; /* scratch: free again after run */
+    int64_t n;
+    size_t item; /* bytes of an element */
+    ech_dtype dtype;
+} ech_sum;
+/* Waits for nobody, but for a group's first ECH_REDUCTION_LIBRARY (ech_group_prepare). */
+ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_tensor *x,
+                         void *scratch, ech_sum *out);
+ech_status ech_sum_run(const ech_sum *sum);
+ech_status ech_sum_end(const ech_sum *sum);
+
 typedef enum ech_fold { ECH_FOLD_SUM, ECH_FOLD_MAX } ech_fold;
 /* values[n] in fp64, n small (counts, norms, flags): folded over the members in member order. A NaN
  * on any member gives NaN everywhere, for MAX too. */

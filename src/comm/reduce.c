@@ -77,8 +77,8 @@ int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype dtype, int64_t n,
     return table[reduction].row->sent(n, size, index) * (int64_t)ech_dtype_bytes(dtype);
 }
 
-ech_status ech_sum_begin(ech_group *group, ech_call call, const ech_tensor *x, void *scratch,
-                         ech_sum *out)
+ech_status ech_sum_make(ech_group *group, ech_call call, const ech_tensor *x, void *scratch,
+                        ech_sum *out)
 {
     if (x->dtype != ECH_F32 && x->dtype != ECH_F64)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s over group %s: %s is not summed, only fp32 and fp64",
@@ -110,21 +110,53 @@ ech_status ech_group_prepare(ech_group *group, ech_reduction reduction)
     return row->prepare && group->size > 1 ? row->prepare(group) : ECH_OK;
 }
 
-ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,
-                            void *scratch)
+static bool has_work(const ech_sum *sum)
+{
+    return sum->group->size > 1 && sum->n > 0;
+}
+
+static ech_status begin(ech_sum *sum, const ech_reduction_row *row)
+{
+    sum->row = row;
+    return has_work(sum) && row->begin ? row->begin(sum) : ECH_OK;
+}
+
+ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_tensor *x,
+                         void *scratch, ech_sum *out)
 {
     ech_sum sum;
     ECH_TRY(check(group, reduction));
     ECH_TRY(ech_group_prepare(group, reduction));
-    ECH_TRY(ech_sum_begin(group, ECH_CALL_REDUCE, x, scratch, &sum));
-    if (group->size == 1 || sum.n == 0) return ECH_OK;
-    return table[reduction].row->run(&sum);
+    ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE, x, scratch, &sum));
+    ECH_TRY(begin(&sum, table[reduction].row));
+    *out = sum;
+    return ECH_OK;
+}
+
+ech_status ech_sum_run(const ech_sum *sum)
+{
+    return has_work(sum) ? sum->row->run(sum) : ECH_OK;
+}
+
+ech_status ech_sum_end(const ech_sum *sum)
+{
+    return has_work(sum) && sum->row->end ? sum->row->end(sum) : ECH_OK;
+}
+
+ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,
+                            void *scratch)
+{
+    ech_sum sum;
+    ECH_TRY(ech_sum_begin(group, reduction, x, scratch, &sum));
+    ECH_TRY(ech_sum_run(&sum));
+    return ech_sum_end(&sum);
 }
 
 ech_status ech_group_all_reduce(ech_group *group, const ech_tensor *x, void *scratch)
 {
     ech_sum sum;
-    ECH_TRY(ech_sum_begin(group, ECH_CALL_ALL_REDUCE, x, scratch, &sum));
-    if (group->size == 1 || sum.n == 0) return ECH_OK;
-    return ech_reduce_DIRECT.run(&sum);
+    ECH_TRY(ech_sum_make(group, ECH_CALL_ALL_REDUCE, x, scratch, &sum));
+    ECH_TRY(begin(&sum, &ech_reduce_DIRECT));
+    ECH_TRY(ech_sum_run(&sum));
+    return ech_sum_end(&sum);
 }

@@ -12,30 +12,25 @@
 #include "comm/collective.h"
 #include "comm/group.h"
 
-/* A reduction under way. */
-typedef struct ech_sum {
-    ech_group *group;
-    char *x, *scratch;
-    int64_t n;
-    size_t item; /* bytes of an element */
-    ech_dtype dtype;
-} ech_sum;
-
-typedef struct ech_reduction_row {
+struct ech_reduction_row {
     /* Elements of scratch for N > 1 and n > 0. */
     int64_t (*scratch)(size_t item, int64_t n, int N);
     /* Elements that member `index` sends, N > 1. */
     int64_t (*sent)(int64_t n, int N, int index);
-    ech_status (*run)(const ech_sum *sum);   /* N > 1, n > 0 */
+    /* The parts of a sum, N > 1, n > 0; begin and end are optional. begin waits for nobody, and another
+     * sum may begin between run and end. */
+    ech_status (*begin)(const ech_sum *sum);
+    ech_status (*run)(const ech_sum *sum);
+    ech_status (*end)(const ech_sum *sum);
     ech_status (*prepare)(ech_group *group); /* optional: collective, N > 1 */
-} ech_reduction_row;
+};
 
 extern const ech_reduction_row ech_reduce_DIRECT, ech_reduce_RING, ech_reduce_NAIVE,
     ech_reduce_LIBRARY;
 
-/* Checks x, which is summed by `call`, counts the call and fills *out. */
-ech_status ech_sum_begin(ech_group *group, ech_call call, const ech_tensor *x, void *scratch,
-                         ech_sum *out);
+/* Checks x, which is summed by `call`, counts the call and fills *out but for its row. */
+ech_status ech_sum_make(ech_group *group, ech_call call, const ech_tensor *x, void *scratch,
+                        ech_sum *out);
 
 /* Elements of a segment, >= 1. */
 int64_t ech_segment(size_t item, int N);

@@ -91,7 +91,7 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
                                     void *scratch)
 {
     ech_sum sum;
-    ECH_TRY(ech_sum_begin(group, ECH_CALL_REDUCE_SCATTER, x, scratch, &sum));
+    ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE_SCATTER, x, scratch, &sum));
     if (sum.n == 0) return ECH_OK;
     if (group->size == 1) {
         if (mine != sum.x) memcpy(mine, sum.x, (size_t)sum.n * sum.item);

@@ -276,6 +276,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     exec->list = &exec->plan->list[kind];
     exec->step = step;
     exec->posted.n = 0;
+    exec->begun_step = NULL;
     atomic_store(&exec->awaited, -1);
     ech_ledger_begin(exec);
     exec->run++;

@@ -30,11 +30,36 @@ ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
                           &row[step->index], step->count);
 }
 
-ech_status ech_handle_REDUCE_GRADS(ech_exec *exec, const ech_step *step)
+/* ---- gradients ---- */
+
+static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_tensor gradients =
         ech_tensor_1d(ech_exec_address(exec, bucket->value), exec->plan->real, bucket->elements);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step->scratch);
-    return ech_group_reduce(exec->group[step->group], exec->plan->reduction, &gradients, scratch);
+    return ech_sum_begin(exec->group[step->group], exec->plan->reduction, &gradients, scratch, out);
+}
+
+/* The lane's next step, if it is a reduction, too, and need not wait; or NULL. */
+static const ech_step *find_next(ech_exec *exec, const ech_step *step)
+{
+    const ech_step *end = exec->list->step.at + exec->list->step.n;
+    do {
+        if (++step == end) return NULL;
+    } while (step->lane != ECH_LANE_REDUCE);
+    bool may = step->kind == ECH_STEP_REDUCE_GRADS && !ech_exec_has_failed(exec) &&
+               ech_exec_may_begin(exec, step);
+    return may ? step : NULL;
+}
+
+/* A bucket's last messages have those of the next bucket behind them, so that a slow link goes on. */
+ech_status ech_handle_REDUCE_GRADS(ech_exec *exec, const ech_step *step)
+{
+    ech_sum sum = exec->begun;
+    if (exec->begun_step != step) ECH_TRY(begin_sum(exec, step, &sum));
+    ECH_TRY(ech_sum_run(&sum));
+    exec->begun_step = find_next(exec, step);
+    if (exec->begun_step) ECH_TRY(begin_sum(exec, exec->begun_step, &exec->begun));
+    return ech_sum_end(&sum);
 }

@@ -133,6 +133,8 @@ struct ech_exec {
     ech_ledger ledger;
     ECH_LIST(ech_message) posted; /* the link lanes' messages under way */
     ech_comm_count messages;
+    ech_sum begun;              /* of the reduce lane's next step, */
+    const ech_step *begun_step; /* or NULL: no sum has begun ahead of its step */
     bool records;
     double *begins, *ends, *marks; /* of steps; of ticks */
     double began, ended;

@@ -169,6 +169,72 @@ static inline ech_status checks_long_reduction(ech_comm *comm, ech_reduction red
     return st;
 }
 
+typedef struct checks_open {
+    ech_sum sum;
+    float *x, *expected;
+    char *scratch;
+    int64_t n;
+} checks_open;
+
+static inline ech_status checks_begin(ech_group *group, ech_reduction reduction, checks_open *open)
+{
+    int N = ech_group_size(group);
+    ech_tensor view = ech_tensor_1d(open->x, ECH_F32, open->n);
+    checks_fill(open->x, ECH_F32, open->n, ech_group_index(group), true);
+    checks_serial_sum(open->expected, ECH_F32, open->n, N, true);
+    return ech_sum_begin(group, reduction, &view, open->scratch, &open->sum);
+}
+
+/* Each sum begins before the one in front of it ends, over two groups in turn. */
+static inline ech_status checks_chain(ech_group *const *groups, ech_reduction reduction,
+                                      checks_open *open, int sums)
+{
+    int64_t bytes = 0, expected = 0;
+    for (int i = 0; i < sums; i++) {
+        ech_group *group = groups[i % 2];
+        if (i == 0) ECH_TRY(checks_begin(group, reduction, &open[0]));
+        ECH_TRY(ech_sum_run(&open[i].sum));
+        if (i + 1 < sums) ECH_TRY(checks_begin(groups[(i + 1) % 2], reduction, &open[i + 1]));
+        ECH_TRY(ech_sum_end(&open[i].sum));
+        RANKS_CHECK(memcmp(open[i].x, open[i].expected, (size_t)open[i].n * 4) == 0);
+        expected += ech_reduction_bytes(reduction, ECH_F32, open[i].n, ech_group_size(group),
+                                        ech_group_index(group));
+    }
+    for (int g = 0; g < 2; g++) {
+        bytes += ech_group_reduce_count(groups[g]).bytes;
+        RANKS_CHECK(ech_group_reduce_count(groups[g]).calls == (sums + 1 - g) / 2);
+    }
+    RANKS_CHECK(bytes == expected);
+    return ECH_OK;
+}
+
+static inline ech_status checks_sums_in_a_row(ech_comm *comm, ech_reduction reduction)
+{
+    static const int64_t counts[] = {(1 << 20) + 5, 7, 0, 1 << 19, 100003, 1, 1};
+    enum { SUMS = 7 };
+    checks_open open[SUMS];
+    ech_group *groups[2] = {NULL};
+    int N = ech_comm_size(comm);
+    ech_status st = ECH_OK;
+    for (int g = 0; g < 2 && st == ECH_OK; g++) st = checks_world(comm, &groups[g]);
+    for (int i = 0; i < SUMS; i++) {
+        size_t bytes = (size_t)counts[i] * 4;
+        open[i] = (checks_open){
+            .x = malloc(bytes + 1),
+            .expected = malloc(bytes + 1),
+            .scratch = malloc(ech_reduction_scratch(reduction, ECH_F32, counts[i], N) + 1),
+            .n = counts[i]};
+    }
+    if (st == ECH_OK) st = checks_chain(groups, reduction, open, SUMS);
+    for (int i = 0; i < SUMS; i++) {
+        free(open[i].x);
+        free(open[i].expected);
+        free(open[i].scratch);
+    }
+    for (int g = 0; g < 2; g++) ech_group_destroy(groups[g]);
+    return st;
+}
+
 static inline ech_status checks_fold(ech_comm *comm)
 {
     int N = ech_comm_size(comm), rank = ech_comm_rank(comm);

@@ -67,6 +67,8 @@ static ech_status run_checks(ech_comm *comm)
     for (int i = 0; i < ECH_REDUCTIONS; i++) ECH_TRY(checks_reduction(comm, (ech_reduction)i));
     ECH_TRY(checks_long_reduction(comm, ECH_REDUCTION_DIRECT));
     ECH_TRY(checks_long_reduction(comm, ECH_REDUCTION_RING));
+    for (int i = 0; i < ECH_REDUCTIONS; i++)
+        if (i != ECH_REDUCTION_LIBRARY) ECH_TRY(checks_sums_in_a_row(comm, (ech_reduction)i));
     ECH_TRY(compare_with_local(comm, ECH_REDUCTION_DIRECT));
     ECH_TRY(compare_with_local(comm, ECH_REDUCTION_RING));
     ECH_TRY(checks_messages(comm));

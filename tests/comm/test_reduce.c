@@ -2,6 +2,7 @@
  *
  * Collectives over ranks as threads.
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,12 +25,19 @@ static ech_status run_long_reduction(ech_comm *comm, void *context)
     return checks_long_reduction(comm, *(ech_reduction *)context);
 }
 
+static ech_status run_in_a_row(ech_comm *comm, void *context)
+{
+    return checks_sums_in_a_row(comm, *(ech_reduction *)context);
+}
+
 static void check_reduction(ech_reduction reduction)
 {
     for (int n = 1; n <= MOST; n++)
         assert_int_equal(ranks_run(n, deadline, run_reduction, &reduction, NULL), ECH_OK);
     for (int n = 2; n <= 3; n++)
         assert_int_equal(ranks_run(n, deadline, run_long_reduction, &reduction, NULL), ECH_OK);
+    for (int n = 1; n <= 3; n++)
+        assert_int_equal(ranks_run(n, deadline, run_in_a_row, &reduction, NULL), ECH_OK);
 }
 
 static void test_direct(void **state)
@@ -81,6 +89,38 @@ static void test_cut_changes_no_bit(void **state)
     (void)state;
     for (int n = 2; n <= MOST; n++)
         assert_int_equal(ranks_run(n, deadline, reduce_cut, NULL, NULL), ECH_OK);
+}
+
+/* One member alone begins a sum, and already sends several segments of it: the others come later. */
+static ech_status begin_alone(ech_comm *comm, void *context)
+{
+    _Atomic bool *begun = context;
+    int64_t n = 1 << 22;
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    checks_open open = {.x = malloc((size_t)n * 4), .expected = malloc((size_t)n * 4), .n = n};
+    open.scratch = malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, n, 2));
+    while (ech_comm_rank(comm) == 1 && !*begun) sched_yield();
+    ech_status st = checks_begin(group, ECH_REDUCTION_DIRECT, &open);
+    bool several = ech_group_reduce_count(group).messages > 1;
+    *begun = true;
+    if (st == ECH_OK) st = ech_sum_run(&open.sum);
+    if (st == ECH_OK) st = ech_sum_end(&open.sum);
+    bool same = st == ECH_OK && memcmp(open.x, open.expected, (size_t)n * 4) == 0;
+    free(open.x);
+    free(open.expected);
+    free(open.scratch);
+    ech_group_destroy(group);
+    ECH_TRY(st);
+    RANKS_CHECK(several && same);
+    return ECH_OK;
+}
+
+static void test_beginning_waits_for_nobody(void **state)
+{
+    (void)state;
+    _Atomic bool begun = false;
+    assert_int_equal(ranks_run(2, deadline, begin_alone, &begun, NULL), ECH_OK);
 }
 
 static ech_status refuse(ech_comm *comm, void *context)
@@ -193,7 +233,7 @@ int main(void)
         cmocka_unit_test(test_naive),    cmocka_unit_test(test_cut_changes_no_bit),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_names),
         cmocka_unit_test(test_formulas), cmocka_unit_test(test_other_collectives),
-        cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_barrier),  cmocka_unit_test(test_beginning_waits_for_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
