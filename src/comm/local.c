@@ -17,15 +17,16 @@
 #include "base/memory.h"
 #include "comm/backend.h"
 
-enum { CHUNK = 128 * 1024, MOST_RANKS = 4096 };
+/* How many transfers are open at once depends on who comes first, so posts are made many at a time: a
+ * step that is not the first makes none. */
+enum { CHUNK = 128 * 1024, MOST_RANKS = 4096, SLAB = 64 };
 
 /* WAITING -> COPYING -> DONE, or WAITING -> MISFIT (other size), or WAITING -> WITHDRAWN.
  * Under the box's lock while it is in the box; later changed by the one who took it out. */
 enum { WAITING, COPYING, DONE, MISFIT, WITHDRAWN };
 
 typedef struct post {
-    struct post *next;     /* in a box's list or in the owner's free list */
-    struct post *next_own; /* in the owner's list of all its posts */
+    struct post *next; /* in a box's list or in the owner's free list */
     int source, destination, tag;
     size_t bytes, other_bytes;
     const char *from;
@@ -33,6 +34,11 @@ typedef struct post {
     atomic_int state;
     atomic_size_t claimed, copied; /* bytes of the copy */
 } post;
+
+typedef struct slab {
+    struct slab *next;
+    post post[SLAB];
+} slab;
 
 typedef struct box {
     pthread_mutex_t lock;
@@ -50,7 +56,8 @@ typedef struct job {
 
 typedef struct local_state {
     job *job;
-    post *all, *free;
+    slab *slabs; /* all posts of this endpoint */
+    post *free;
 } local_state;
 
 static const char *launcher(void)
@@ -84,42 +91,28 @@ static void close_board(job *shared)
         free(shared->board);
 }
 
-static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoints)
-{
-    if (size < 1 || size > MOST_RANKS)
-        ECH_FAIL(ECH_EUSAGE,
-                 "parallel.comm local runs ranks as threads: %d ranks is not between 1 "
-                 "and %d, give --ranks N",
-                 size, MOST_RANKS);
-    job *shared = ech_calloc(1, sizeof *shared + (size_t)size * sizeof(box));
-    shared->size = size;
-    atomic_store(&shared->open, size);
-    open_board(shared);
-    for (int rank = 0; rank < size; rank++) {
-        pthread_mutex_init(&shared->boxes[rank].lock, NULL);
-        local_state *state = ech_calloc(1, sizeof *state);
-        state->job = shared;
-        endpoints[rank] =
-            ech_comm_make(&ech_comm_local, rank, size, rank, size, deadline_seconds, shared->board);
-        endpoints[rank]->state = state;
-    }
-    return ECH_OK;
-}
-
 /* ---- posts ---- */
 
-/* A post of this endpoint, used again once done: posts exist for as many transfers as were ever
- * open at once. */
+static void add_slab(local_state *state)
+{
+    slab *more = ech_calloc(1, sizeof *more);
+    more->next = state->slabs;
+    state->slabs = more;
+    for (int i = SLAB - 1; i >= 0; i--) {
+        post *p = &more->post[i];
+        atomic_store_explicit(&p->state, DONE, memory_order_relaxed);
+        p->next = state->free;
+        state->free = p;
+    }
+}
+
+/* A post of this endpoint, used again once done: there are as many as transfers were ever open at
+ * once, and up to a slab more. */
 static post *new_post(local_state *state)
 {
+    if (!state->free) add_slab(state);
     post *p = state->free;
-    if (p) {
-        state->free = p->next;
-    } else {
-        p = ech_calloc(1, sizeof *p);
-        p->next_own = state->all;
-        state->all = p;
-    }
+    state->free = p->next;
     p->next = NULL;
     p->from = NULL;
     p->to = NULL;
@@ -258,7 +251,30 @@ static ech_status test(ech_comm *comm, ech_request *request)
     }
 }
 
-/* ---- the end ---- */
+/* ---- the beginning and the end ---- */
+
+static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoints)
+{
+    if (size < 1 || size > MOST_RANKS)
+        ECH_FAIL(ECH_EUSAGE,
+                 "parallel.comm local runs ranks as threads: %d ranks is not between 1 "
+                 "and %d, give --ranks N",
+                 size, MOST_RANKS);
+    job *shared = ech_calloc(1, sizeof *shared + (size_t)size * sizeof(box));
+    shared->size = size;
+    atomic_store(&shared->open, size);
+    open_board(shared);
+    for (int rank = 0; rank < size; rank++) {
+        pthread_mutex_init(&shared->boxes[rank].lock, NULL);
+        local_state *state = ech_calloc(1, sizeof *state);
+        state->job = shared;
+        add_slab(state);
+        endpoints[rank] =
+            ech_comm_make(&ech_comm_local, rank, size, rank, size, deadline_seconds, shared->board);
+        endpoints[rank]->state = state;
+    }
+    return ECH_OK;
+}
 
 /* Ends this post's transfer, if it is not over: unused posts are DONE. */
 static void withdraw_post(job *shared, post *p)
@@ -279,7 +295,8 @@ static void withdraw_post(job *shared, post *p)
 static void withdraw(ech_comm *comm)
 {
     local_state *state = comm->state;
-    for (post *p = state->all; p; p = p->next_own) withdraw_post(state->job, p);
+    for (slab *own = state->slabs; own; own = own->next)
+        for (int i = 0; i < SLAB; i++) withdraw_post(state->job, &own->post[i]);
 }
 
 static void abort_job(ech_comm *comm)
@@ -293,10 +310,10 @@ static void close_one(ech_comm *comm)
     job *shared = state->job;
     withdraw(comm);
     ech_board_leave(comm->board, comm->rank);
-    for (post *p = state->all; p;) {
-        post *next = p->next_own;
-        free(p);
-        p = next;
+    for (slab *own = state->slabs; own;) {
+        slab *next = own->next;
+        free(own);
+        own = next;
     }
     free(state);
     if (atomic_fetch_sub(&shared->open, 1) > 1) return;

@@ -17,7 +17,9 @@
 /* The launcher of the MPI that this was built with comes from CMake. */
 static const char mpiexec[] = ECH_MPIEXEC;
 
-enum { CUT = 1 << 30, NO_PART = -1 };
+/* PARTS: room made at once. How many are under way depends on time, and a step that is not the first is
+ * to allocate nothing. */
+enum { CUT = 1 << 30, NO_PART = -1, PARTS = 256 };
 
 const char *ech_mpi_launcher(void)
 {
@@ -62,6 +64,7 @@ static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoin
     state->groups = MPI_COMM_NULL;
     state->cut = CUT;
     state->free_part = NO_PART;
+    state->parts.at = ech_grow(NULL, &state->parts.capacity, PARTS, sizeof *state->parts.at);
     ech_status st = ech_mpi_join(state, size, deadline_seconds, &endpoints[0]);
     if (st != ECH_OK) ech_mpi_leave(state);
     return st;

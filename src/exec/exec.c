@@ -167,6 +167,21 @@ static void name_positions(ech_exec *exec)
     ech_text_free(&text);
 }
 
+/* How many are under way at once depends on time, so there is room for all of a list. */
+static size_t most_messages(const ech_plan *plan)
+{
+    size_t most = 1;
+    for (int l = 0; l < ECH_LIST_KINDS; l++) {
+        size_t n = 0;
+        for (size_t s = 0; s < plan->list[l].step.n; s++) {
+            const ech_step *step = &plan->list[l].step.at[s];
+            n += ech_step_sends(step) || ech_step_receives(step);
+        }
+        if (n > most) most = n;
+    }
+    return most;
+}
+
 /* What is kept of each step, in arrays as long as the longest list. */
 static void allot_records(ech_exec *exec)
 {
@@ -180,6 +195,8 @@ static void allot_records(ech_exec *exec)
     exec->begins = ech_calloc(steps, sizeof *exec->begins);
     exec->ends = ech_calloc(steps, sizeof *exec->ends);
     exec->marks = ech_calloc(ticks, sizeof *exec->marks);
+    exec->posted.at =
+        ech_grow(NULL, &exec->posted.capacity, most_messages(exec->plan), sizeof *exec->posted.at);
 }
 
 static ech_status setup_exec(ech_exec *exec)

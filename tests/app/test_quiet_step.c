@@ -35,6 +35,19 @@ static atomic_bool counting;
 static atomic_llong ours,
     theirs; /* allocations, of all threads: those of libraries are their own affair */
 
+static void *_Atomic culprit; /* who has allocated, of ours */
+
+/* Where in its file, for addr2line. */
+static void print_culprit(void)
+{
+    Dl_info info;
+    void *caller = atomic_load(&culprit);
+    if (dladdr(caller, &info) != 0)
+        print_message("    allocated by %s+0x%zx (%s)\n", info.dli_fname,
+                      (size_t)((char *)caller - (char *)info.dli_fbase),
+                      info.dli_sname ? info.dli_sname : "?");
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 /* oneDNN allocates small objects at each call, and so does the C++ library for it; GNU's OpenMP a small one
  * for each region of one thread. */
@@ -48,8 +61,12 @@ static bool is_theirs(void *caller)
 
 static void note_allocation(void *caller)
 {
-    if (atomic_load(&counting)) atomic_fetch_add(is_theirs(caller) ? &theirs : &ours, 1);
+    if (!atomic_load(&counting)) return;
+    bool is_ours = !is_theirs(caller);
+    atomic_fetch_add(is_ours ? &ours : &theirs, 1);
+    if (is_ours) atomic_store(&culprit, caller);
 }
+
 #define NOTE_ALLOCATION() note_allocation(__builtin_return_address(0))
 
 void *__libc_malloc(size_t bytes);
@@ -228,6 +245,7 @@ static void steps_allocate_nothing(void **state)
         print_message("%d steps of %d ranks, %s, %s: %lld allocations, %lld in libraries\n", STEPS,
                       shapes[s].ranks, shapes[s].architecture, shapes[s].more, (long long)all.ours,
                       (long long)all.theirs);
+        if (all.ours) print_culprit();
         assert_int_equal(all.ours, 0);
         for (int r = 0; r < shapes[s].ranks; r++) {
             print_message("    rank %d: %lld faults\n", r, (long long)all.rank[r].faults);
