@@ -247,11 +247,7 @@ static ech_status begin_progress(ech_trainer *t, const census *all)
     ech_text axes = {0};
     ech_print_axes(&t->design, &axes);
     ech_status status = open_progress(t, axes.n ? axes.at : "");
-    if (status == ECH_OK) {
-        say_what_runs(t, all, axes.n ? axes.at : "");
-        /* Who goes on from a checkpoint finds the metrics of all steps before it. */
-        ech_exec_gate_saves(t->session.exec, ech_progress_settle, t->progress);
-    }
+    if (status == ECH_OK) say_what_runs(t, all, axes.n ? axes.at : "");
     ech_text_free(&axes);
     return status;
 }
@@ -273,6 +269,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     census all;
     ECH_TRY(take_census(t, &all));
     ECH_TRY(begin_progress(t, &all));
+    ech_trainer_begin_saves(t);
     if (t->config->log.trace == 1)
         ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, t->step, &t->trace));
     ech_loader_options options =

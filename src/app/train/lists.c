@@ -148,9 +148,9 @@ static ech_status save_with(ech_trainer *t, const ech_checkpoint_info *info)
     return ECH_OK;
 }
 
-ech_status ech_trainer_save(ech_trainer *t)
+/* Made once: a vocabulary of many thousand words takes its time. */
+static ech_checkpoint_info make_texts(const ech_trainer *t)
 {
-    if (t->saved_step == t->step) return ECH_OK;
     ech_text yaml = {0}, config = {0}, tokenizer = {0}, tokenizer_config = {0};
     ech_config_print(t->config, &yaml);
     t->design.model->family->export_json(t->config,
@@ -158,22 +158,31 @@ ech_status ech_trainer_save(ech_trainer *t)
                                          ech_tokenizer_end_of_text(t->design.tokenizer),
                                          ech_exec_saved_dtype(t->session.exec), &config);
     ech_tokenizer_export(t->design.tokenizer, &tokenizer, &tokenizer_config);
-    ech_checkpoint_info info = {.step = t->step,
-                                .optimizer_count = ech_exec_updates(t->session.exec),
-                                .samples = t->step * t->config->training.global_batch_size,
-                                .skipped_steps = t->skipped,
-                                .loss = t->loss,
-                                .ranks = t->design.world,
-                                .run_yaml = yaml.at,
-                                .config_json = config.at,
-                                .tokenizer_json = tokenizer.at,
-                                .tokenizer_config_json = tokenizer_config.at};
-    ech_status status = save_with(t, &info);
-    ech_text_free(&yaml);
-    ech_text_free(&config);
-    ech_text_free(&tokenizer);
-    ech_text_free(&tokenizer_config);
-    return status;
+    return (ech_checkpoint_info){.run_yaml = yaml.at,
+                                 .config_json = config.at,
+                                 .tokenizer_json = tokenizer.at,
+                                 .tokenizer_config_json = tokenizer_config.at};
+}
+
+void ech_trainer_begin_saves(ech_trainer *t)
+{
+    if (!ech_trainer_is_first(t)) return;
+    t->texts = make_texts(t);
+    /* Who goes on from a checkpoint finds the metrics of all steps before it. */
+    ech_exec_gate_saves(t->session.exec, ech_progress_settle, t->progress);
+}
+
+ech_status ech_trainer_save(ech_trainer *t)
+{
+    if (t->saved_step == t->step) return ECH_OK;
+    ech_checkpoint_info info = t->texts;
+    info.step = t->step;
+    info.optimizer_count = ech_exec_updates(t->session.exec);
+    info.samples = t->step * t->config->training.global_batch_size;
+    info.skipped_steps = t->skipped;
+    info.loss = t->loss;
+    info.ranks = t->design.world;
+    return save_with(t, &info);
 }
 
 ech_status ech_trainer_check_ranks(ech_trainer *t)

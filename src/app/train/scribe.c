@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -60,6 +61,8 @@ static void *scribe_main(void *argument)
     ech_log_set_rank(scribe->rank);
     ech_log_set_quiet(scribe->quiet);
     ech_cores_release();
+    /* Who wakes up to write takes no core from who computes on it; a system that refuses is slower. */
+    sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     for (int64_t record = 0; wait_for_record(scribe); record++) {
         scribe->setup.write(scribe->setup.context, slot_of(scribe, record));
         pthread_mutex_lock(&scribe->lock);
@@ -152,8 +155,8 @@ void ech_scribe_hand(ech_scribe *scribe)
 {
     pthread_mutex_lock(&scribe->lock);
     scribe->handed++;
-    pthread_cond_broadcast(&scribe->changed);
     pthread_mutex_unlock(&scribe->lock);
+    pthread_cond_broadcast(&scribe->changed); /* so late that who wakes finds the lock free */
 }
 
 void ech_scribe_settle(ech_scribe *scribe)

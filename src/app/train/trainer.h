@@ -25,8 +25,9 @@ typedef struct ech_trainer {
     int lock[2];                    /* rank 0: of the folders it writes into, or -1 */
     int64_t step, saved_step, skipped, tokens;
     double loss, flops;
-    double stall_seconds; /* that training stood still for the checkpoint begun last */
-    double began_at;      /* seconds on the clock; what training.time_limit counts from */
+    ech_checkpoint_info texts; /* rank 0: of every checkpoint, with no numbers */
+    double stall_seconds;      /* that training stood still for the checkpoint begun last */
+    double began_at;           /* seconds on the clock; what training.time_limit counts from */
     bool stopped;
 } ech_trainer;
 
@@ -46,6 +47,8 @@ ech_status ech_trainer_finish_step_profile(ech_trainer *t);
 /* From now on the rank is about that; nothing without --profile. */
 void ech_trainer_turn_to(ech_trainer *t, ech_errand errand);
 
+/* Behind the beginning of progress: makes what is the same in all checkpoints. Not collective. */
+void ech_trainer_begin_saves(ech_trainer *t);
 /* From now on batches of the next validation are read ahead, while training goes on. Not collective. */
 ech_status ech_trainer_begin_validation(ech_trainer *t);
 
