@@ -12,25 +12,26 @@ typedef struct frame {
     const ech_step *step;
     const ech_block *block;
     ech_phase phase;
-    int call; /* index in the program */
+    int call;  /* index in the program */
+    int place; /* of the weights that the step sees */
     ech_rows rows;
 } frame;
 
-/* The tensor of a block's own value (`like`: whose geometry it has); absent where the list has no
- * such value. */
-static ech_tensor tensor_of(const frame *f, int local, int like)
+/* The tensor of a block's own value (`like`: whose geometry it has); *out is left as it is, absent, where the
+ * list has no such value. */
+static void set_tensor(const frame *f, int local, int like, ech_tensor *out)
 {
     const ech_block_value *v = local < 0 ? NULL : &f->block->value.at[local];
-    if (!v || !(v->purposes & 1u << f->exec->list->purpose)) return (ech_tensor){0};
+    if (!v || !(v->purposes & 1u << f->exec->list->purpose)) return;
     int value = ech_list_value_of(f->exec->list, f->block, local, f->step->micro);
     void *data = ech_exec_touch(f->exec, value);
-    return ech_exec_view(f->exec, f->block, like, data);
+    ech_exec_view(f->exec, f->block, like, data, out);
 }
 
 static void take_ports(const frame *f, const int *ports, int n, unsigned mask, ech_tensor *out)
 {
     for (int i = 0; i < n; i++)
-        if (mask & 1u << i) out[i] = tensor_of(f, ports[i], ports[i]);
+        if (mask & 1u << i) set_tensor(f, ports[i], ports[i], &out[i]);
 }
 
 /* Inputs as B and W see them. */
@@ -38,14 +39,14 @@ static void take_again(const frame *f, const ech_node *node, unsigned mask, ech_
 {
     for (int i = 0; i < node->ins; i++)
         if (mask & 1u << i)
-            out[i] = tensor_of(f, ech_block_again(f->block, node->in[i]), node->in[i]);
+            set_tensor(f, ech_block_again(f->block, node->in[i]), node->in[i], &out[i]);
 }
 
 /* Gradients have the geometry of the forward values they belong to. */
 static void take_gradients(const frame *f, const int *ports, const int *like, int n,
                            ech_tensor *out)
 {
-    for (int i = 0; i < n; i++) out[i] = tensor_of(f, ports[i], like[i]);
+    for (int i = 0; i < n; i++) set_tensor(f, ports[i], like[i], &out[i]);
 }
 
 static void take_params(const frame *f, const ech_node *node, bool again, ech_call *call)
@@ -57,10 +58,10 @@ static void take_params(const frame *f, const ech_node *node, bool again, ech_ca
         &f->exec->list->first_writer[(size_t)f->step->turn * f->exec->plan->model->param.n];
     for (int i = 0; i < node->params; i++) {
         const ech_param_plan *p = &f->exec->plan->param[node->param[i]];
-        call->param[i] = ech_exec_param_at(f->exec, node->param[i], f->step->version);
+        ech_exec_set_param(f->exec, node->param[i], f->place, &call->param[i]);
         if (!writes) continue;
         ech_exec_touch(f->exec, f->exec->plan->bucket.at[p->bucket].value);
-        call->dparam[i] = ech_exec_gradient_of(f->exec, node->param[i]);
+        ech_exec_set_gradient(f->exec, node->param[i], &call->dparam[i]);
         const ech_writer *first = &writers[node->param[i]];
         call->accumulate[i] = first->step != here || first->call != f->call;
     }
@@ -129,14 +130,17 @@ static void prepare_step(const frame *f, ech_call *call)
     call->loss_scale = &row[ECH_SCALAR_LOSS_SCALE];
 }
 
-/* A tensor without data is absent; what else it says does not matter, and clearing all of it takes as long as
- * everything else that a call is prepared with. */
+/* What the step's call before has set. A tensor without data is absent; what else it says does not matter,
+ * and clearing all of it takes as long as everything else that a call is prepared with. */
 static void clear_ports(ech_call *call)
 {
-    ech_tensor *const ports[] = {call->in,   call->out, call->keep, call->param,
-                                 call->dout, call->din, call->add,  call->dparam};
-    for (size_t k = 0; k < sizeof ports / sizeof *ports; k++)
-        for (int i = 0; i < ECH_MAX_PORTS; i++) ports[k][i].data = NULL;
+    const ech_node *node = call->node;
+    if (!node) return;
+    for (int i = 0; i < node->ins; i++)
+        call->in[i].data = call->din[i].data = call->add[i].data = NULL;
+    for (int i = 0; i < node->outs; i++) call->out[i].data = call->dout[i].data = NULL;
+    for (int i = 0; i < node->keeps; i++) call->keep[i].data = NULL;
+    for (int i = 0; i < node->params; i++) call->param[i].data = call->dparam[i].data = NULL;
     memset(call->accumulate, 0, sizeof call->accumulate);
 }
 
@@ -179,8 +183,10 @@ static void scan_call(const frame *f, const ech_block_call *c, const ech_call *c
 /* Where two gradients of one value meet. */
 static void run_sum(const frame *f, const ech_block_call *c)
 {
-    ech_tensor a = tensor_of(f, c->add[0], c->add[0]), b = tensor_of(f, c->dout[0], c->dout[0]);
-    ech_tensor y = tensor_of(f, c->din[0], c->din[0]);
+    ech_tensor a = {0}, b = {0}, y = {0};
+    set_tensor(f, c->add[0], c->add[0], &a);
+    set_tensor(f, c->dout[0], c->dout[0], &b);
+    set_tensor(f, c->din[0], c->din[0], &y);
     f->exec->plan->kernels->add(f->exec->context, &a, &b, &y);
     if (f->exec->scanning)
         ech_scan_tensor(f->exec, f->step, "sum", f->block->value.at[c->din[0]].name, &y);
@@ -209,6 +215,7 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
                .step = step,
                .block = exec->plan->model->block.at[step->block],
                .phase = step->phase,
+               .place = ech_exec_place(exec, step->version),
                .rows = ech_exec_rows(exec, step->micro)};
     ech_call call;
     prepare_step(&f, &call);

@@ -20,7 +20,9 @@ static ech_tensor tensor_of(const exchange *x, int local, int like)
 {
     void *data = ech_exec_address(
         x->exec, ech_list_value_of(x->exec->list, x->block, local, x->step->micro));
-    return ech_exec_view(x->exec, x->block, like, data);
+    ech_tensor tensor;
+    ech_exec_view(x->exec, x->block, like, data, &tensor);
+    return tensor;
 }
 
 static ech_tensor flat(const ech_tensor *x)

@@ -9,21 +9,31 @@
 #include "exec/state.h"
 
 /* What this rank has of it. */
-static ech_tensor param_view(const ech_exec *exec, int param, void *data)
+static void set_view(const ech_exec *exec, int param, void *data, ech_tensor *out)
 {
-    ech_tensor view = exec->param_view[param];
-    view.data = data;
-    return view;
+    *out = exec->param_view[param];
+    out->data = data;
 }
 
 /* Version k lies in place k mod versions; the version before the first is the last place's. */
-ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
+int ech_exec_place(const ech_exec *exec, int version)
 {
     int64_t places = exec->plan->versions;
-    int64_t place = ((exec->version + version) % places + places) % places;
+    return (int)(((exec->version + version) % places + places) % places);
+}
+
+void ech_exec_set_param(const ech_exec *exec, int param, int place, ech_tensor *out)
+{
     ECH_ASSERT(exec->plan->param[param].value >= 0);
-    int64_t value = exec->plan->param[param].value + place;
-    return param_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset);
+    int value = exec->plan->param[param].value + place;
+    set_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset, out);
+}
+
+ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
+{
+    ech_tensor view;
+    ech_exec_set_param(exec, param, ech_exec_place(exec, version), &view);
+    return view;
 }
 
 ech_tensor ech_exec_param(const ech_exec *exec, int param)
@@ -34,15 +44,24 @@ ech_tensor ech_exec_param(const ech_exec *exec, int param)
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
 {
     int value = exec->plan->param[param].state[state];
-    return param_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset);
+    ech_tensor view;
+    set_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset, &view);
+    return view;
+}
+
+void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)
+{
+    const ech_param_plan *p = &exec->plan->param[param];
+    char *bucket = ech_exec_address(exec, exec->plan->bucket.at[p->bucket].value);
+    set_view(exec, param, bucket + (size_t)p->bucket_offset * ech_dtype_bytes(exec->plan->real),
+             out);
 }
 
 ech_tensor ech_exec_gradient_of(const ech_exec *exec, int param)
 {
-    const ech_param_plan *p = &exec->plan->param[param];
-    char *bucket = ech_exec_address(exec, exec->plan->bucket.at[p->bucket].value);
-    return param_view(exec, param,
-                      bucket + (size_t)p->bucket_offset * ech_dtype_bytes(exec->plan->real));
+    ech_tensor view;
+    ech_exec_set_gradient(exec, param, &view);
+    return view;
 }
 
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param)

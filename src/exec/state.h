@@ -166,8 +166,15 @@ double *ech_exec_row(const ech_exec *exec, int turn);
 
 void ech_views_create(ech_exec *exec);
 void ech_views_destroy(ech_exec *exec);
+/* The copy that holds a version of the weights. */
+int ech_exec_place(const ech_exec *exec, int version);
+/* A parameter there and its gradient, as ech_exec_param_at and ech_exec_gradient_of, but written where they
+ * are used: a tensor that is returned and copied right away is read before its parts have been stored. */
+void ech_exec_set_param(const ech_exec *exec, int param, int place, ech_tensor *out);
+void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out);
 /* The tensor of a block's own value in the list that runs; data: of its base. */
-ech_tensor ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data);
+void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data,
+                   ech_tensor *out);
 
 /* Where records are kept: something of the compute lane ends now. */
 void ech_exec_mark(ech_exec *exec, int tick);

@@ -62,11 +62,11 @@ void ech_views_destroy(ech_exec *exec)
     free(exec->param_view);
 }
 
-ech_tensor ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data)
+void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data,
+                   ech_tensor *out)
 {
     const ech_list *list = exec->list;
     const ech_view *view = &exec->view[list->kind][list->first_local[block->index] + local];
-    ech_tensor tensor = view->tensor;
-    tensor.data = (char *)data + view->skip;
-    return tensor;
+    *out = view->tensor;
+    out->data = (char *)data + view->skip;
 }
