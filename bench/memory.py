@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of speed.py: memory of a training step besides weights, gradients and the optimizer's states:
-activations, logits, gradients of activations, scratch.
+activations, logits, gradients of activations, scratch. On both sides the most of it that is live at one time.
 
-Echelon's is what its plan has of it: the peaks of these kinds, added up, although not all of them come at
-the same time; the arena that a run needed (peak_bytes of its metrics.jsonl) must be the plan's.
+Echelon's is what its plan says (working memory of `echelon plan --json`); the arena that a run needed
+(peak_bytes of its metrics.jsonl) must be the plan's, and tests hold what lives as run to the plan.
 PyTorch's is the most that its allocator had handed out at any time of a forward and backward, above what
 it had before, without the blocks that are gradients of weights afterwards, as its profiler records it;
 buffers that libraries get behind the allocator's back are not counted. Compared is the least of
@@ -20,7 +20,6 @@ from common import torch
 
 MIB = 1 << 20
 WANTED = 0.5  # of PyTorch's
-NOT_COUNTED = ("parameters", "gradients", "optimizer", "snapshot")
 
 # ---- PyTorch ----
 
@@ -95,7 +94,7 @@ def run_torch(bench, shape, variant):
 
 
 def run_echelon(bench, shape, run):
-    """Returns (bytes by kind, bytes of those that count, bytes resident)."""
+    """Returns (the plan's working memory, bytes resident)."""
     threads, keys = train_step.THREADS, train_step.step_keys(shape, bench.folder, 3)
     keys += ["parallel.comm=local", f"log.directory={run}"]
     printed, _ = common.call_echelon(bench.echelon, ["plan", "--json"], 1, threads, keys,
@@ -106,22 +105,22 @@ def run_echelon(bench, shape, run):
     resident = common.together([(words, {})])["most_resident"]
     arenas = {line["peak_bytes"] for line in common.read_metrics(run)}
     assert arenas == {memory["arena_bytes"]}, f"the plan's arena is another: {arenas}"
-    kinds = memory["peak_bytes"]
-    return kinds, sum(bytes for kind, bytes in kinds.items() if kind not in NOT_COUNTED), resident
+    return memory["working"], resident
 
 
 def measure(bench, name):
     shape = train_step.shape_of(bench, name)
     common.write_tokens(shape, bench.folder)
-    kinds, ours, resident = run_echelon(bench, shape, bench.folder / f"memory-{name}")
+    working, resident = run_echelon(bench, shape, bench.folder / f"memory-{name}")
     theirs = {variant: run_torch(bench, shape, variant) for variant in torch_step.variants(bench.quick)}
-    print("Echelon's plan, MiB: " + ", ".join(f"{kind} {bytes / MIB:.1f}"
-                                              for kind, bytes in kinds.items() if bytes))
+    ours = working["bytes"]
+    print(f"Echelon's plan, MiB, at {working['step']} of a step: " +
+          ", ".join(f"{kind} {bytes / MIB:.1f}" for kind, bytes in working["by_kind"].items() if bytes))
     rows = [("Echelon", f"{ours / MIB:.1f}", f"{resident / MIB:,.0f}", "1")]
     rows += [(f"PyTorch {variant}", f"{seen['bytes'] / MIB:.1f}",
               f"{seen['resident'] / MIB:,.0f}", f"{seen['bytes'] / ours:.2f}")
              for variant, seen in theirs.items()]
-    report.table(("MiB", "activations, logits, scratch", "most resident", "over Echelon's"), rows)
+    report.table(("MiB", "live at a time", "most resident", "over Echelon's"), rows)
     for chunked in (False, True):
         least = min((seen["bytes"] for variant, seen in theirs.items()
                      if bool(torch_step.VARIANTS[variant]["rows"]) == chunked), default=None)

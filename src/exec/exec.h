@@ -140,6 +140,8 @@ ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *ou
 
 /* The most bytes of each kind that were ever live at once, as run: equal to the plan's. */
 void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
+/* The most working memory that was ever live at once, as run: equal to ech_plan_working's. */
+int64_t ech_exec_working(const ech_exec *exec);
 /* Gradient bytes, messages and calls that this rank sent so far. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
 ech_comm_count ech_exec_other_count(const ech_exec *exec);

@@ -89,9 +89,17 @@ void ech_ledger_begin(ech_exec *exec)
     memset(calls->live, 0, exec->list->value.n * sizeof *calls->live);
     memset(ledger->now, 0, sizeof ledger->now);
     ledger->next_death = ledger->next_birth = 0;
+    ledger->working = 0;
     if (POISON)
         exec->device->fill(exec->arena + exec->plan->persistent_bytes, 0xff,
                            (size_t)exec->list->bytes);
+}
+
+/* The value comes (1) or goes (-1). */
+static void count(ech_ledger *ledger, const ech_value *v, int sign)
+{
+    ledger->now[v->kind] += sign * ech_align(v->bytes);
+    if (ech_memory_is_working(v->kind)) ledger->working += sign * ech_align(v->bytes);
 }
 
 static void give_birth(ech_exec *exec, int value)
@@ -99,8 +107,9 @@ static void give_birth(ech_exec *exec, int value)
     ech_ledger *ledger = &exec->ledger;
     const ech_value *v = &exec->list->value.at[value];
     ledger->calls[exec->list->kind].live[value] = true;
-    ledger->now[v->kind] += ech_align(v->bytes);
+    count(ledger, v, 1);
     if (ledger->now[v->kind] > ledger->peak[v->kind]) ledger->peak[v->kind] = ledger->now[v->kind];
+    if (ledger->working > ledger->working_peak) ledger->working_peak = ledger->working;
 }
 
 void ech_ledger_advance(ech_exec *exec, int tick)
@@ -115,8 +124,9 @@ void ech_ledger_advance(ech_exec *exec, int tick)
         if (v->dies >= tick) break;
         if (!calls->live[value]) continue;
         calls->live[value] = false;
-        ledger->now[v->kind] -= ech_align(v->bytes);
-        if (POISON) exec->device->fill(exec->arena + v->offset, 0xff, (size_t)v->bytes);
+        count(ledger, v, -1);
+        if (POISON && v->heir < 0)
+            exec->device->fill(exec->arena + v->offset, 0xff, (size_t)v->bytes);
     }
     for (; ledger->next_birth < calls->births; ledger->next_birth++) {
         int value = calls->by_birth[ledger->next_birth];
@@ -130,9 +140,20 @@ void *ech_exec_touch(ech_exec *exec, int value)
     int own = value - (int)exec->plan->persistent.n;
     if (own < 0) return ech_exec_address(exec, value);
     const ech_value *v = &exec->list->value.at[own];
-    ECH_ASSERT(v->born <= exec->tick && exec->tick <= v->dies);
-    if (!exec->ledger.calls[exec->list->kind].live[own]) give_birth(exec, own);
+    ECH_ASSERT(v->born <= exec->tick && exec->tick <= ech_value_last(v));
+    bool live = exec->ledger.calls[exec->list->kind].live[own] || exec->tick > v->dies;
+    if (!live) give_birth(exec, own);
     return exec->arena + v->offset;
+}
+
+int64_t ech_exec_working(const ech_exec *exec)
+{
+    int64_t bytes = exec->ledger.working_peak;
+    for (size_t i = 0; i < exec->plan->persistent.n; i++) {
+        const ech_value *v = &exec->plan->persistent.at[i];
+        if (ech_memory_is_working(v->kind)) bytes += ech_align(v->bytes);
+    }
+    return bytes;
 }
 
 void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS])

@@ -62,6 +62,7 @@ typedef struct ech_ledger {
     ech_calls calls[ECH_LIST_KINDS];
     size_t next_death, next_birth;
     int64_t now[ECH_MEMORY_KINDS], peak[ECH_MEMORY_KINDS];
+    int64_t working, working_peak; /* of all working kinds together */
 } ech_ledger;
 
 /* What ech_exec_set_save was told. */

@@ -22,5 +22,8 @@ static void backward_input(const ech_call *call)
     call->kernels->gelu_backward(call->context, &call->dout[0], &call->in[0], &call->din[0]);
 }
 
-const ech_layer ech_layer_row_gelu = {
-    .name = "gelu", .forward = forward, .backward_input = backward_input, .cheap = true};
+const ech_layer ech_layer_row_gelu = {.name = "gelu",
+                                      .forward = forward,
+                                      .backward_input = backward_input,
+                                      .overwrites = 1,
+                                      .cheap = true};

@@ -282,6 +282,8 @@ struct ech_layer {
     /* Optional: multiply-adds of one run, for estimates of how long it takes. NULL: none worth counting. */
     double (*multiplies)(const ech_block *block, const ech_node *node, ech_extent extent,
                          ech_phase phase);
+    unsigned
+        overwrites; /* inputs whose gradient B may write where they lie: it reads each part first */
     bool passes_gradient; /* every input's gradient is the output's: nothing is computed */
     bool fuses_add;       /* backward_input adds call->add[i], which may be din[i] itself */
     bool joined;          /* training's F does nothing; B does the forward as well */

@@ -24,5 +24,8 @@ static void backward_input(const ech_call *call)
                                    &call->din[0], &call->din[1]);
 }
 
-const ech_layer ech_layer_row_swiglu = {
-    .name = "swiglu", .forward = forward, .backward_input = backward_input, .cheap = true};
+const ech_layer ech_layer_row_swiglu = {.name = "swiglu",
+                                        .forward = forward,
+                                        .backward_input = backward_input,
+                                        .overwrites = 3,
+                                        .cheap = true};

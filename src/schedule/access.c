@@ -20,7 +20,7 @@ typedef struct accessor {
 
 static int new_value(accessor *a, ech_value value)
 {
-    value.offset = -1;
+    value.offset = value.heir = -1;
     ECH_PUSH(a->list->value, value);
     return (int)(a->plan->persistent.n + a->list->value.n) - 1;
 }

@@ -222,6 +222,16 @@ static int ready_weights(const ech_block *block, int node)
     return end;
 }
 
+/* Whether of the calls of W before `end` one that is left to do makes a value again. */
+static bool makes_again(const ech_block_place *p, int end)
+{
+    const ech_block *block = block_of(p);
+    for (int call = 0; call < end; call++)
+        if (!p->weight_done.at[call] && block->program[ECH_BACKWARD_WEIGHT].at[call].again)
+            return true;
+    return false;
+}
+
 /* Calls of W from `call` on that make again what a collective behind them fetches: how many. */
 static int made_to_fetch(const ech_block_place *p, int call)
 {
@@ -255,6 +265,26 @@ static void add_weights(ech_block_place *p, int end)
     }
 }
 
+/* Calls [first, end) of B, behind which nothing is under way that W could run during, in turns with W: where W
+ * makes a value again, it and what else of W is ready go in front of the B of the node that reads it. So that
+ * value is gone before B makes its gradient, as large; and what B reads next is nobody else's any more, so that
+ * gradients can take over its place (inherit.c). The last of W stays behind all of B: with it the block is done. */
+static void add_in_turns(ech_block_place *p, int first, int end)
+{
+    const ech_block *block = block_of(p);
+    int begin = first, weights = (int)block->program[ECH_BACKWARD_WEIGHT].n;
+    for (int call = first; call < end; call++) {
+        int node = block->program[ECH_BACKWARD_INPUT].at[call].node;
+        int ready = node < 0 ? 0 : ready_weights(block, node - 1);
+        if (ready == weights || !makes_again(p, ready)) continue;
+        add_compute(p, ECH_BACKWARD_INPUT, begin, call);
+        add_weights(p, ready);
+        begin = call;
+    }
+    add_compute(p, ECH_BACKWARD_INPUT, begin, end);
+    add_weights(p, weights);
+}
+
 void ech_lower_backward(ech_block_place *p)
 {
     const ech_block *block = block_of(p);
@@ -263,18 +293,19 @@ void ech_lower_backward(ech_block_place *p)
     p->weight_done.n = 0;
     for (int i = 0; i < weights; i++) ECH_PUSH(p->weight_done, false);
     begin(p);
-    for (int call = 0; call <= n; call++) {
-        if (call < n && !exchanges(p, ECH_BACKWARD_INPUT, call)) continue;
-        bool back = call < n && !block->program[ECH_BACKWARD_INPUT].at[call].again;
-        int ready = call == n ? weights
-                    : back ? ready_weights(block, block->program[ECH_BACKWARD_INPUT].at[call].node)
-                           : 0;
+    for (int call = 0; call < n; call++) {
+        if (!exchanges(p, ECH_BACKWARD_INPUT, call)) continue;
+        bool back = !block->program[ECH_BACKWARD_INPUT].at[call].again;
+        int ready =
+            back ? ready_weights(block, block->program[ECH_BACKWARD_INPUT].at[call].node) : 0;
         fetch_for_weights(p, ready);
         add_compute(p, ECH_BACKWARD_INPUT, first, call);
-        if (call < n) add_collective(p, ECH_BACKWARD_INPUT, call);
+        add_collective(p, ECH_BACKWARD_INPUT, call);
         add_weights(p, ready);
         first = call + 1;
     }
+    fetch_for_weights(p, weights);
+    add_in_turns(p, first, n);
     end(p);
 }
 

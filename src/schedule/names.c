@@ -17,7 +17,13 @@ static const char *const steps[] = {
 };
 
 static const char *const memories[] = {
-#define X(name, text, meaning) text,
+#define X(name, text, working, meaning) text,
+#include "schedule/memory.def"
+#undef X
+};
+
+static const bool is_working[] = {
+#define X(name, text, working, meaning) working,
 #include "schedule/memory.def"
 #undef X
 };
@@ -47,6 +53,11 @@ const char *ech_step_name(ech_step_kind kind)
 const char *ech_memory_name(ech_memory_kind kind)
 {
     return memories[kind];
+}
+
+bool ech_memory_is_working(ech_memory_kind kind)
+{
+    return is_working[kind];
 }
 
 const char *ech_list_name(ech_list_kind kind)

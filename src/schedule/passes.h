@@ -51,8 +51,12 @@ void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);
 void ech_pass_access(ech_plan *plan, ech_list *list);
 /* Ticks of birth and death. */
 void ech_pass_lifetime(const ech_plan *plan, ech_list *list);
-/* Offsets, greedy by size; list->bytes, lower_bound, peak. `start`: where the transient part begins. */
+/* Gradients that take over the place of what the call that writes them reads last. */
+void ech_pass_inherit(const ech_plan *plan, ech_list *list);
+/* Offsets, greedy by size; list->bytes. `start`: where the transient part begins. */
 void ech_pass_place(ech_list *list, int64_t start);
+/* What is live at once: list->lower_bound, peak, working, working_tick. */
+void ech_pass_peaks(ech_list *list);
 
 /* The phase that a step of F, B or W runs. */
 ech_phase ech_step_phase(const ech_step *step);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The pass that gives every value an offset: largest first, each at the lowest offset where it meets
- * no value that lives at the same time. Deterministic.
+ * no value that lives at the same time. A value and its heirs are placed as one. Deterministic.
  *
  * The values that are placed are kept in two ways, and each search takes the shorter: by time (they live in
  * the slot of the value's birth, or are born in a later one of its life), which is short for a value that
@@ -54,11 +54,18 @@ static int by_key(const void *a, const void *b)
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
+/* Where a value's place is free again: when the last that takes it over has died. */
+static int end_of(const placer *p, const ech_value *v)
+{
+    while (v->heir >= 0) v = &p->list->value.at[v->heir];
+    return v->dies;
+}
+
 /* ---- by time ---- */
 
 static size_t count_near(const placer *p, const ech_value *v)
 {
-    int first = v->born / p->slot_ticks, last = v->dies / p->slot_ticks;
+    int first = v->born / p->slot_ticks, last = end_of(p, v) / p->slot_ticks;
     size_t n = p->living[first].n;
     for (int slot = first + 1; slot <= last; slot++) n += p->born[slot].n;
     return n;
@@ -68,14 +75,14 @@ static void add_near(placer *p, const ech_value *v, const slot_values *slot)
 {
     for (size_t i = 0; i < slot->n; i++) {
         const ech_value *o = &p->list->value.at[slot->at[i]];
-        if (o->dies < v->born || v->dies < o->born) continue;
+        if (end_of(p, o) < v->born || end_of(p, v) < o->born) continue;
         ECH_PUSH(p->near, (sort_item){o->offset, slot->at[i]});
     }
 }
 
 static int64_t search_by_time(placer *p, const ech_value *v, int64_t start)
 {
-    int first = v->born / p->slot_ticks, last = v->dies / p->slot_ticks;
+    int first = v->born / p->slot_ticks, last = end_of(p, v) / p->slot_ticks;
     int64_t offset = start;
     p->near.n = 0;
     add_near(p, v, &p->living[first]);
@@ -95,12 +102,13 @@ static int64_t search_by_time(placer *p, const ech_value *v, int64_t start)
 static int64_t search_by_offset(const placer *p, const ech_value *v, int64_t start)
 {
     int64_t offset = start, bytes = ech_align(v->bytes);
+    int end = end_of(p, v);
     for (size_t s = 0; s < p->shelves.n; s++) {
         const shelf *row = p->shelves.at[s];
-        if (row->dies < v->born || v->dies < row->born) continue;
+        if (row->dies < v->born || end < row->born) continue;
         for (int i = 0; i < row->n; i++) {
             const placed *o = &row->at[i];
-            if (o->dies < v->born || v->dies < o->born) continue;
+            if (o->dies < v->born || end < o->born) continue;
             if (offset + bytes <= o->offset) return offset;
             if (o->end > offset) offset = o->end;
         }
@@ -152,10 +160,10 @@ static void shelve(placer *p, const ech_value *v)
     int i = row->n;
     while (i > 0 && row->at[i - 1].offset > v->offset) i--;
     memmove(row->at + i + 1, row->at + i, (size_t)(row->n - i) * sizeof *row->at);
-    row->at[i] = (placed){v->offset, v->offset + ech_align(v->bytes), v->born, v->dies};
+    row->at[i] = (placed){v->offset, v->offset + ech_align(v->bytes), v->born, end_of(p, v)};
     row->n++;
     if (v->born < row->born) row->born = v->born;
-    if (v->dies > row->dies) row->dies = v->dies;
+    if (row->at[i].dies > row->dies) row->dies = row->at[i].dies;
     if (row->n == SHELF) split_shelf(p, s);
 }
 
@@ -169,35 +177,21 @@ static void place_value(placer *p, int value, int64_t start)
     int64_t used = v->offset + ech_align(v->bytes) - start;
     if (used > p->list->bytes) p->list->bytes = used;
     ECH_PUSH(p->born[v->born / p->slot_ticks], value);
-    for (int slot = v->born / p->slot_ticks; slot <= v->dies / p->slot_ticks; slot++)
+    for (int slot = v->born / p->slot_ticks; slot <= end_of(p, v) / p->slot_ticks; slot++)
         ECH_PUSH(p->living[slot], value);
     shelve(p, v);
     p->values++;
+    for (int heir = v->heir; heir >= 0; heir = p->list->value.at[heir].heir)
+        p->list->value.at[heir].offset = v->offset;
 }
 
-/* The most bytes of each kind, and of all, that live at one tick. */
-static void find_peaks(ech_list *list)
+/* By value: it has the place of another. */
+static bool *find_heirs(const ech_list *list)
 {
-    int64_t *change = ech_calloc((size_t)list->ticks + 2, sizeof *change);
-    for (int kind = 0; kind <= ECH_MEMORY_KINDS; kind++) {
-        int64_t live = 0, most = 0;
-        memset(change, 0, ((size_t)list->ticks + 2) * sizeof *change);
-        for (size_t i = 0; i < list->value.n; i++) {
-            const ech_value *v = &list->value.at[i];
-            if (kind < ECH_MEMORY_KINDS && (int)v->kind != kind) continue;
-            change[v->born] += ech_align(v->bytes);
-            change[v->dies + 1] -= ech_align(v->bytes);
-        }
-        for (int t = 0; t < list->ticks; t++) {
-            live += change[t];
-            if (live > most) most = live;
-        }
-        if (kind < ECH_MEMORY_KINDS)
-            list->peak[kind] = most;
-        else
-            list->lower_bound = most;
-    }
-    free(change);
+    bool *inherits = ech_calloc(list->value.n + 1, sizeof *inherits);
+    for (size_t i = 0; i < list->value.n; i++)
+        if (list->value.at[i].heir >= 0) inherits[list->value.at[i].heir] = true;
+    return inherits;
 }
 
 void ech_pass_place(ech_list *list, int64_t start)
@@ -212,8 +206,10 @@ void ech_pass_place(ech_list *list, int64_t start)
     for (size_t i = 0; i < n; i++) order[i] = (sort_item){-list->value.at[i].bytes, (int)i};
     qsort(order, n, sizeof *order, by_key);
     list->bytes = 0;
-    for (size_t i = 0; i < n; i++) place_value(&p, order[i].value, start);
-    find_peaks(list);
+    bool *inherits = find_heirs(list);
+    for (size_t i = 0; i < n; i++)
+        if (!inherits[order[i].value]) place_value(&p, order[i].value, start);
+    free(inherits);
     for (size_t i = 0; i < slots; i++) {
         free(p.living[i].at);
         free(p.born[i].at);

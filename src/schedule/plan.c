@@ -13,6 +13,7 @@ static int add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64
                        .local = -1,
                        .micro = -1,
                        .index = index,
+                       .heir = -1,
                        .bytes = bytes,
                        .offset = plan->persistent_bytes};
     ECH_PUSH(plan->persistent, value);
@@ -210,7 +211,9 @@ static ech_status finish_lists(ech_plan *plan)
         ech_list *list = &plan->list[i];
         ech_pass_access(plan, list);
         ech_pass_lifetime(plan, list);
+        ech_pass_inherit(plan, list);
         ech_pass_place(list, plan->persistent_bytes);
+        ech_pass_peaks(list);
         if (list->bytes > most) most = list->bytes;
     }
     plan->arena_bytes = plan->persistent_bytes + most;
@@ -349,17 +352,4 @@ int64_t ech_plan_sent_bytes(const ech_plan *plan, int64_t *messages)
         ++*messages;
     }
     return bytes;
-}
-
-void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS])
-{
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
-        int64_t always = 0, most = 0;
-        for (size_t i = 0; i < plan->persistent.n; i++)
-            if ((int)plan->persistent.at[i].kind == kind)
-                always += ech_align(plan->persistent.at[i].bytes);
-        for (int l = 0; l < ECH_LIST_KINDS; l++)
-            if (plan->list[l].peak[kind] > most) most = plan->list[l].peak[kind];
-        peak[kind] = always + most;
-    }
 }

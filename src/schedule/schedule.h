@@ -5,7 +5,8 @@
  *
  *     generator (order of F, B, W)  ->  version (of weights)
  *         ->  lower (per block, sends and receives)  ->  bucket  ->  frame (load, reduce, update)
- *         ->  access (which values each step touches)  ->  lifetime  ->  place (offsets)  ->  check
+ *         ->  access (which values each step touches)  ->  lifetime  ->  inherit  ->  place (offsets)
+ *         ->  peaks  ->  check
  *
  * A step names what it works on, the values it touches, and the steps it comes after. A lane begins
  * its steps in order; compute, reduce and collective also finish them in order, while many messages of the send
@@ -42,7 +43,7 @@ typedef enum ech_step_kind {
 } ech_step_kind;
 
 typedef enum ech_memory_kind {
-#define X(name, text, meaning) ECH_MEMORY_##name,
+#define X(name, text, working, meaning) ECH_MEMORY_##name,
 #include "schedule/memory.def"
 #undef X
     ECH_MEMORY_KINDS
@@ -65,6 +66,8 @@ typedef enum ech_scalar {
 const char *ech_lane_name(ech_lane lane);
 const char *ech_step_name(ech_step_kind kind);
 const char *ech_memory_name(ech_memory_kind kind);
+/* Whether it is there for the tokens under way: activations and their gradients, logits, scratch. */
+bool ech_memory_is_working(ech_memory_kind kind);
 const char *ech_list_name(ech_list_kind kind);
 const char *ech_scalar_name(ech_scalar scalar);
 
@@ -117,7 +120,16 @@ typedef struct ech_value {
     int64_t bytes, offset;
     int born,
         dies; /* first and last tick; under asynchronous lanes, of all time it may be touched */
+    /* The list's value i that takes over its place in the tick behind its last: the call of that tick reads
+     * this one and writes the heir. -1: none. */
+    int heir;
 } ech_value;
+
+/* The last tick in which it is read. */
+static inline int ech_value_last(const ech_value *value)
+{
+    return value->dies + (value->heir >= 0);
+}
 
 /* One call of a step. */
 typedef struct ech_writer {
@@ -145,6 +157,8 @@ typedef struct ech_list {
     int64_t bytes;              /* of the transient part of the arena */
     int64_t lower_bound;        /* the most that is ever live at once */
     int64_t peak[ECH_MEMORY_KINDS]; /* the most of each kind that is ever live at once */
+    int64_t working;                /* the most of all working kinds that is ever live at once, */
+    int working_tick;               /* and when first */
     int ticks;
 } ech_list;
 
@@ -243,6 +257,9 @@ const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int 
 /* The list's value of a block's own value. */
 int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro);
 
+/* The step that has the tick: each has ticks of its own, in the order of the list. */
+const ech_step *ech_list_step_at(const ech_list *list, int tick);
+
 /* The value of a batch slot that is loaded here for micro-batch `micro`: one each, or of whole samples one
  * for all pieces. */
 int ech_list_batch(const ech_list *list, ech_batch_slot slot, int micro);
@@ -278,6 +295,14 @@ void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES
 
 /* The peak of each kind over all lists, persistent parts included. */
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);
+
+/* When the most working memory is live at once: how much, of which kinds, in which step of which list. */
+typedef struct ech_working {
+    int64_t bytes, kind[ECH_MEMORY_KINDS]; /* persistent parts included */
+    const ech_list *list;
+    const ech_step *step;
+} ech_working;
+ech_working ech_plan_working(const ech_plan *plan);
 
 /* The phase of a block that steps of this kind run; -1: they run none. */
 int ech_step_kind_phase(ech_step_kind kind);

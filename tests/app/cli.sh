@@ -191,6 +191,7 @@ expect 0 "gpt2: [0-9,]+ parameters in 4 blocks" "$echelon" plan run.yaml
 expect 0 "F0.0 B0.0 F0.1 B0.1" "$echelon" plan run.yaml --ranks 2
 expect 0 "all lists of 2 ranks, and against each other" "$echelon" plan run.yaml --ranks 2
 expect 0 "lower bound" "$echelon" plan run.yaml --ranks 2
+expect 0 "working memory +[0-9.]+ [KM]iB  \(at once, at [FBW]0.*: activations" "$echelon" plan run.yaml --ranks 2
 expect 0 "update bucket 0" "$echelon" plan run.yaml --steps
 expect 0 "4 ranks" "$echelon" plan run.yaml parallel.data=4
 expect 0 "on local: 2 stages x 2 replicas x 2 tensor$" "$echelon" plan run.yaml --ranks 8 \

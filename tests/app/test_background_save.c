@@ -213,8 +213,8 @@ static void test_same_files(void **state)
     static const char *const layouts[] = {
         "parallel.data=2",
         "parallel.pipeline=2 parallel.tensor=2",
-        "parallel.pipeline=2 parallel.data=2 parallel.schedule=pipedream-2bw "
-        "model.tie_word_embeddings=false",
+        ("parallel.pipeline=2 parallel.data=2 parallel.schedule=pipedream-2bw "
+         "model.tie_word_embeddings=false"),
         "checkpoint.dtype=bf16",
     };
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {

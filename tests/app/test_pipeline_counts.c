@@ -18,6 +18,7 @@ enum { RANKS = 12, RUNS = 2 };
 /* Of one rank; messages and reductions of one run of the train list. */
 typedef struct rank_count {
     int64_t planned_peak[ECH_MEMORY_KINDS], peak[ECH_MEMORY_KINDS];
+    int64_t planned_working, working;
     int64_t planned_messages, planned_bytes, planned_reduced;
     ech_comm_count sent, reduced; /* of RUNS runs */
 } rank_count;
@@ -55,6 +56,8 @@ static ech_status count_rank(ech_comm *comm, void *context)
     ech_status status = run_lists(&c, comm, n);
     ech_plan_peaks(c.session.plan, n->planned_peak);
     ech_exec_peaks(c.session.exec, n->peak);
+    n->planned_working = ech_plan_working(c.session.plan).bytes;
+    n->working = ech_exec_working(c.session.exec);
     n->planned_bytes = ech_plan_sent_bytes(c.session.plan, &n->planned_messages);
     n->planned_reduced = ech_plan_reduced_bytes(c.session.plan);
     if (ech_comm_rank(comm) == 0) {
@@ -79,6 +82,9 @@ static void check_rank(const rank_count *n, int rank, const char *more)
             fail_msg("rank %d with %s: %s: %lld bytes, planned %lld", rank, more,
                      ech_memory_name((ech_memory_kind)kind), (long long)n->peak[kind],
                      (long long)n->planned_peak[kind]);
+    if (n->working != n->planned_working)
+        fail_msg("rank %d with %s: %lld bytes of working memory, planned %lld", rank, more,
+                 (long long)n->working, (long long)n->planned_working);
     assert_int_equal(n->sent.bytes, RUNS * n->planned_bytes);
     assert_int_equal(n->sent.calls, RUNS * n->planned_messages);
     assert_true(n->sent.messages >= n->sent.calls);

@@ -145,6 +145,24 @@ static void assert_axis(const json_t *traffic, ech_traffic_axis axis, const ech_
             counted->calls[kind]);
 }
 
+static void assert_working(const json_t *memory, const ech_plan *plan)
+{
+    ech_working most = ech_plan_working(plan);
+    const json_t *working = json_object_get(memory, "working"), *bytes;
+    const char *name;
+    json_int_t sum = 0;
+    json_object_foreach(json_object_get((json_t *)working, "by_kind"), name, bytes)
+    {
+        assert_string_not_equal(name, ech_memory_name(ECH_MEMORY_PARAMETERS));
+        sum += json_integer_value(bytes);
+    }
+    assert_int_equal(sum, most.bytes);
+    assert_int_equal(json_integer_value(json_object_get(working, "bytes")), most.bytes);
+    assert_string_equal(json_string_value(json_object_get(working, "list")), "train");
+    assert_true(most.bytes > 0 &&
+                most.bytes < json_integer_value(json_object_get(memory, "arena_bytes")));
+}
+
 /* The numbers of the plan, of one training step. */
 static void check_json(int ranks, const char *more)
 {
@@ -174,6 +192,7 @@ static void check_json(int ranks, const char *more)
             sum += step[axis].bytes;
         }
         assert_true(sum > 0);
+        assert_working(json_object_get(plan, "memory"), m.report.alike.at[k].plan);
         assert_int_equal(json_integer_value(json_object_get(plan, "sent_bytes_per_step")), sum);
     }
     json_decref(root);

@@ -132,7 +132,19 @@ static void check_activations(int64_t a, int64_t b, double range, bool alias)
     trial_tensor out = TRIAL_RESULT(TRIAL_2D(a, b)), over = dy;
     over.alias = alias ? 1 : 0;
     over.role = alias ? TRIAL_IN_OUT : TRIAL_OUT;
+    trial_tensor changed = x, second = x, third = x;
+    changed.role = second.role = third.role = TRIAL_IN_OUT;
+    second.alias = 2;
+    third.alias = 3;
     const trial trials[] = {
+        {.name = "gelu over x",
+         .op = ECH_OP_gelu_backward,
+         .call = call_gelu_backward,
+         .tensor = {dy, changed, second}},
+        {.name = "swiglu over gate and up",
+         .op = ECH_OP_swiglu_backward,
+         .call = call_swiglu_backward,
+         .tensor = {dy, changed, changed, second, third}},
         {.name = "gelu", .op = ECH_OP_gelu_forward, .call = call_gelu_forward, .tensor = {x, out}},
         {.name = "gelu",
          .op = ECH_OP_gelu_backward,

@@ -273,8 +273,8 @@ static void test_offers(void **state)
     const char *const more[] = {
         "model.num_key_value_heads=2",
         "parallel.context_method=ulysses training.micro_batch_size=4",
-        "parallel.sequence=true training.micro_batch_size=1 data.sequence_length=6 "
-        "model.num_key_value_heads=1",
+        ("parallel.sequence=true training.micro_batch_size=1 data.sequence_length=6 "
+         "model.num_key_value_heads=1"),
     };
     int offered = 0, elsewhere = 0;
     for (size_t m = 0; m < sizeof more / sizeof *more; m++)

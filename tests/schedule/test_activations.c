@@ -82,7 +82,8 @@ static int64_t most_bytes(const ech_list *list, const bool *kept)
 /* Peak of stage r with n micro-batches in flight: what backwards read of each, and where another stage is
  * behind, also each one's output, which must stay until that stage is known to have received it. Beyond that,
  * what forwards hand on and nobody keeps, and what is made again: of one layer at a time. The last stage has
- * no output, but the input of one more micro-batch is received ahead if there is one. */
+ * no output, but the input of one more micro-batch is received ahead if there is one; so it is in a stage between,
+ * where the first backward that waits for a send makes a value again before the output that was sent has died. */
 static void check_bytes(const fixture *f, int r, int n, int m)
 {
     const ech_list *list = fixture_list(f, r);
@@ -98,7 +99,8 @@ static void check_bytes(const fixture *f, int r, int n, int m)
     int64_t beyond = most_bytes(list, is_kept) - (last ? 0 : n * boundary);
     int64_t widest =
         2 * boundary * f->of.config->model.intermediate_size / f->of.config->model.hidden_size;
-    assert_in_range(list->peak[ECH_MEMORY_ACTIVATIONS], wanted, wanted + beyond);
+    int64_t ahead = !last && r > 0 && m > n ? boundary : 0;
+    assert_in_range(list->peak[ECH_MEMORY_ACTIVATIONS], wanted, wanted + beyond + ahead);
     assert_in_range(beyond, 0, 2 * boundary + widest);
     assert_int_equal(most_bytes(list, NULL), list->peak[ECH_MEMORY_ACTIVATIONS]);
     free(is_kept);

@@ -300,7 +300,7 @@ static int check_lives(const fixture *f, int rank)
         for (int i = 0; i < step->accesses; i++) {
             int value = list->access.at[step->first_access + i].value - (int)plan->persistent.n;
             ech_value *v = &list->value.at[value];
-            assert_true(v->born <= first && v->dies >= last);
+            assert_true(v->born <= first && ech_value_last(v) >= last);
             if (v->dies != last || tight++ % 8) continue;
             v->dies--;
             ech_log_set_quiet(true);

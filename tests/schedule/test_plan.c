@@ -11,10 +11,12 @@
 
 #include "schedule/fixture.h"
 
+/* Of a block's program that is done in parts, the first counts. */
 static int count(const ech_list *list, ech_step_kind kind)
 {
     int n = 0;
-    for (size_t s = 0; s < list->step.n; s++) n += list->step.at[s].kind == kind;
+    for (size_t s = 0; s < list->step.n; s++)
+        n += list->step.at[s].kind == kind && list->step.at[s].first_call == 0;
     return n;
 }
 

@@ -94,6 +94,13 @@ static bool overlap(const ech_list *list, int a, int b)
     return x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
+/* One call reads a value and writes its heir over it. */
+static bool hands_over(const ech_list *list, const touching *a, const touching *b)
+{
+    const ech_value *x = &list->value.at[a->value], *y = &list->value.at[b->value];
+    return a->tick == b->tick && (x->heir == b->value || y->heir == a->value);
+}
+
 /* Two steps of which neither is known to come first and whose bytes meet; or two values at one place
  * that take turns there. False: none. */
 static bool find_race(const ech_plan *plan, const ech_list *list, int race[2])
@@ -107,7 +114,7 @@ static bool find_race(const ech_plan *plan, const ech_list *list, int race[2])
     for (size_t i = 0; i < all.n && !found; i++)
         for (size_t j = i + 1; j < all.n && !found; j++) {
             const touching *a = &all.at[i], *b = &all.at[j];
-            if (!overlap(list, a->value, b->value)) continue;
+            if (!overlap(list, a->value, b->value) || hands_over(list, a, b)) continue;
             bool same = a->value == b->value, low = a->value < b->value;
             if (same && (a->step == b->step || !(a->write || b->write))) continue;
             bool first = is_before(&k, a, b);

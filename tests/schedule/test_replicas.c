@@ -35,7 +35,8 @@ static void note_work(const fixture *f, int rank, int *done)
         ech_layout_blocks(layout, rank, step->chunk, &first, &end);
         assert_true(step->block >= first && step->block < end);
         assert_int_equal(step->turn, step->micro / own);
-        if (step->block != (phase == ECH_FORWARD ? first : end - 1)) continue;
+        if (step->block != (phase == ECH_FORWARD ? first : end - 1) || step->first_call > 0)
+            continue;
         int stage = step->chunk * layout->stages + layout->place[rank].stage;
         int q = step->micro % own * r + replica;
         int *who = at(f, done, step->turn, stage, q, phase);

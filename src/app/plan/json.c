@@ -95,6 +95,22 @@ static json_t *buckets_json(const ech_plan *plan)
     return buckets;
 }
 
+static json_t *working_json(const ech_plan *plan)
+{
+    ech_working most = ech_plan_working(plan);
+    ech_text step = {0};
+    json_t *kinds = json_object();
+    ech_step_print(most.step, &step);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        if (ech_memory_is_working((ech_memory_kind)kind))
+            json_object_set_new(kinds, ech_memory_name((ech_memory_kind)kind),
+                                json_integer(most.kind[kind]));
+    json_t *working = json_pack("{s:I, s:o, s:s, s:s}", "bytes", (json_int_t)most.bytes, "by_kind",
+                                kinds, "list", ech_list_name(most.list->kind), "step", step.at);
+    ech_text_free(&step);
+    return working;
+}
+
 static json_t *memory_json(const ech_plan *plan)
 {
     int64_t peak[ECH_MEMORY_KINDS];
@@ -103,9 +119,9 @@ static json_t *memory_json(const ech_plan *plan)
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
         json_object_set_new(kinds, ech_memory_name((ech_memory_kind)kind),
                             json_integer(peak[kind]));
-    return json_pack("{s:o, s:I, s:I, s:I}", "peak_bytes", kinds, "persistent_bytes",
-                     (json_int_t)plan->persistent_bytes, "arena_bytes",
-                     (json_int_t)plan->arena_bytes, "lower_bound_bytes",
+    return json_pack("{s:o, s:o, s:I, s:I, s:I}", "peak_bytes", kinds, "working",
+                     working_json(plan), "persistent_bytes", (json_int_t)plan->persistent_bytes,
+                     "arena_bytes", (json_int_t)plan->arena_bytes, "lower_bound_bytes",
                      (json_int_t)ech_plan_lower_bound(plan));
 }
 

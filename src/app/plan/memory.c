@@ -42,14 +42,20 @@ static void print_bytes(const ech_plan_report *report, const ech_plan_class *ali
     ech_print_memory(plan, out);
 }
 
-/* Ranks that differ: a line each. The columns: kinds of memory, then the arena. The snapshot's only where there is one. */
+enum { WORKING = ECH_MEMORY_KINDS, ARENA, NUMBERS };
+
+/* Ranks that differ: a line each. The columns: kinds of memory, what is at work at once, the arena. The snapshot's
+ * only where there is one. */
 static const struct {
     const char *name;
-    int kind; /* ECH_MEMORY_KINDS: the arena */
-} memory_columns[] = {
-    {"parameters", ECH_MEMORY_PARAMETERS}, {"optimizer", ECH_MEMORY_OPTIMIZER},
-    {"gradients", ECH_MEMORY_GRADIENTS},   {"activations", ECH_MEMORY_ACTIVATIONS},
-    {"snapshot", ECH_MEMORY_SNAPSHOT},     {"arena", ECH_MEMORY_KINDS}};
+    int kind; /* or WORKING, ARENA */
+} memory_columns[] = {{"parameters", ECH_MEMORY_PARAMETERS},
+                      {"optimizer", ECH_MEMORY_OPTIMIZER},
+                      {"gradients", ECH_MEMORY_GRADIENTS},
+                      {"activations", ECH_MEMORY_ACTIVATIONS},
+                      {"snapshot", ECH_MEMORY_SNAPSHOT},
+                      {"working", WORKING},
+                      {"arena", ARENA}};
 enum { MEMORY_COLUMNS = sizeof memory_columns / sizeof *memory_columns };
 
 static bool has_snapshot(const ech_plan_report *report)
@@ -61,10 +67,11 @@ static bool has_snapshot(const ech_plan_report *report)
 
 static void print_memory_row(const ech_plan *plan, bool snapshot, ech_text *out)
 {
-    int64_t bytes[ECH_MEMORY_KINDS + 1];
+    int64_t bytes[NUMBERS];
     char text[32];
     ech_plan_peaks(plan, bytes);
-    bytes[ECH_MEMORY_KINDS] = plan->arena_bytes;
+    bytes[WORKING] = ech_plan_working(plan).bytes;
+    bytes[ARENA] = plan->arena_bytes;
     ech_text_append(out, "%*s%4d ", FIRST_COLUMN, "", plan->rank);
     for (int i = 0; i < MEMORY_COLUMNS; i++) {
         if (memory_columns[i].kind == ECH_MEMORY_SNAPSHOT && !snapshot) continue;

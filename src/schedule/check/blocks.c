@@ -57,6 +57,36 @@ static bool only_makes_again(const ech_plan *plan, const ech_step *step)
     return again;
 }
 
+/* How many calls of B a W of the node needs done: those of the nodes behind it, which make its gradient. */
+static int calls_behind(const ech_block *block, int node)
+{
+    int call = 0, n = (int)block->program[ECH_BACKWARD_INPUT].n, needed = 0;
+    for (; call < n; call++) {
+        const ech_block_call *c = &block->program[ECH_BACKWARD_INPUT].at[call];
+        if (c->again || ech_call_exchange(block, c, ECH_BACKWARD_INPUT)) continue;
+        if (c->node >= 0 && c->node <= node) break;
+        needed = call + 1;
+    }
+    return needed;
+}
+
+/* That the gradients that a step of W reads are there, made by the steps of B entered so far; that of the
+ * block's output is the block's behind. */
+static ech_status check_gradients(const ech_plan *plan, const ech_list *list, int s,
+                                  const ech_block_steps *b)
+{
+    const ech_step *step = &list->step.at[s];
+    const ech_block *block = plan->model->block.at[step->block];
+    int last = slot_of(b, step->chunk, step->micro, step->block, ECH_BACKWARD_INPUT)->last;
+    int done = last < 0 ? 0 : list->step.at[last].first_call + list->step.at[last].calls;
+    for (int c = step->first_call; c < step->first_call + step->calls; c++) {
+        const ech_block_call *call = &block->program[ECH_BACKWARD_WEIGHT].at[c];
+        if (call->again || calls_behind(block, call->node) <= done) continue;
+        return ech_list_reject(plan, list, s, "begins before its gradient is there");
+    }
+    return ECH_OK;
+}
+
 /* Compute steps do their calls in order and each once; collectives of W, and what makes their inputs again,
  * may be begun ahead of them. With as many calls in all as the program has, each is done once. */
 static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_block_steps *b)
@@ -85,7 +115,7 @@ static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_b
     }
     if (slot->first < 0) slot->first = s;
     slot->last = s;
-    return ECH_OK;
+    return phase == ECH_BACKWARD_WEIGHT ? check_gradients(plan, list, s, b) : ECH_OK;
 }
 
 ech_status ech_block_steps_create(const ech_plan *plan, const ech_list *list, ech_block_steps *out)
@@ -179,7 +209,7 @@ static int begin_of(const flow *f, int block, ech_phase phase)
     return ech_block_step_first(f->blocks, f->chunk, f->micro, block, phase);
 }
 
-/* A W may begin behind the first part of its B: that waits for it then. */
+/* Parts of a W may come before parts of its B (check_gradients). */
 static ech_status check_chunk(const flow *f)
 {
     int first = f->blocks->first[f->chunk], end = f->blocks->end[f->chunk];
@@ -191,12 +221,12 @@ static ech_status check_chunk(const flow *f)
         before = at(f, b, ECH_FORWARD);
     }
     for (int b = end - 1; b >= first; b--) {
-        int input = begin_of(f, b, ECH_BACKWARD_INPUT),
-            weight = begin_of(f, b, ECH_BACKWARD_WEIGHT);
+        int input = begin_of(f, b, ECH_BACKWARD_INPUT);
+        int weight = begin_of(f, b, ECH_BACKWARD_WEIGHT);
         ECH_TRY(check_behind(f, input, at(f, b, ECH_FORWARD), "forward"));
         ECH_TRY(check_behind(f, input, behind, "gradient"));
         ECH_TRY(check_behind(f, weight, at(f, b, ECH_FORWARD), "forward"));
-        ECH_TRY(check_behind(f, weight, input >= 0 ? input : behind, "gradient"));
+        ECH_TRY(check_behind(f, weight, behind, "gradient"));
         behind = at(f, b, ECH_BACKWARD_INPUT);
     }
     return ECH_OK;

@@ -62,7 +62,7 @@ static ech_status check_life(const ech_plan *plan, const ech_list *list, int s, 
         if (access->value < (int)plan->persistent.n) continue;
         const ech_value *v = ech_plan_value(plan, list, access->value);
         if (step->lane == ECH_LANE_COMPUTE) when = (window){access->tick, access->tick};
-        if (v->born <= when.first && v->dies >= when.last) continue;
+        if (v->born <= when.first && ech_value_last(v) >= when.last) continue;
         ech_text name = {0};
         ech_value_print(plan, list, access->value, &name);
         ech_status status = ech_list_reject(
@@ -181,9 +181,52 @@ static ech_status check_overlap(const ech_plan *plan, const ech_list *list)
     return status;
 }
 
+/* Whether the call of that tick reads `from` and may write `to` in its place, says the layer. */
+static bool may_overwrite(const ech_list *list, const ech_model *model, int tick, int from, int to)
+{
+    const ech_step *step = ech_list_step_at(list, tick);
+    if (step->kind != ECH_STEP_BACKWARD_INPUT) return false;
+    const ech_block *block = model->block.at[step->block];
+    const ech_block_call *call =
+        &block->program[step->phase].at[step->first_call + tick - step->tick];
+    const ech_node *node = call->node < 0 || call->again ? NULL : &block->node.at[call->node];
+    for (int i = 0; node && i < node->ins; i++) {
+        if (!(node->layer->overwrites & 1u << i) || call->din[i] < 0 || call->add[i] >= 0) continue;
+        int read = ech_block_again(block, node->in[i]);
+        if (ech_list_value_of(list, block, read, step->micro) == from &&
+            ech_list_value_of(list, block, call->din[i], step->micro) == to)
+            return true;
+    }
+    return false;
+}
+
+/* An heir begins behind its forerunner's last tick, on its bytes, written by a call that may do that. */
+static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
+{
+    int first = (int)plan->persistent.n;
+    for (size_t i = 0; i < list->value.n; i++) {
+        const ech_value *v = &list->value.at[i], *heir;
+        if (v->heir < 0) continue;
+        heir = &list->value.at[v->heir];
+        if (heir->offset == v->offset && heir->bytes == v->bytes && heir->born == v->dies + 1 &&
+            may_overwrite(list, plan->model, heir->born, first + (int)i, first + v->heir))
+            continue;
+        ech_text name = {0};
+        ech_value_print(plan, list, first + (int)i, &name);
+        ech_status status =
+            ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
+                        "schedule check of list %s, rank %d: %s has an heir that does not fit it",
+                        ech_list_name(list->kind), plan->rank, name.at);
+        ech_text_free(&name);
+        return status;
+    }
+    return ECH_OK;
+}
+
 ech_status ech_check_memory(const ech_plan *plan, const ech_list *list)
 {
     ECH_TRY(check_inside(plan, list));
     ECH_TRY(check_lives(plan, list));
+    ECH_TRY(check_heirs(plan, list));
     return check_overlap(plan, list);
 }

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pass that lets gradients take over the place of values: where a layer's backward may write the gradient of
+ * an input on the input (ech_layer.overwrites), and nobody reads that input later, the input ends its
+ * life a tick early and the gradient begins where it lay. Whether somebody reads it later, the order
+ * decides: a W that comes behind all of B does.
+ */
+#include "schedule/passes.h"
+
+static ech_value *own_value(const ech_plan *plan, ech_list *list, int value)
+{
+    int own = value - (int)plan->persistent.n;
+    return own < 0 ? NULL : &list->value.at[own];
+}
+
+/* The memory of a value of the block, if the value is all of it. */
+static ech_value *whole_value(const ech_plan *plan, ech_list *list, const ech_step *step, int local)
+{
+    const ech_block *block = plan->model->block.at[step->block];
+    if (local < 0 || ech_block_base(block, local) != local) return NULL;
+    return own_value(plan, list, ech_list_value_of(list, block, local, step->micro));
+}
+
+static bool can_inherit(const ech_value *input, const ech_value *gradient, int tick)
+{
+    return input && gradient && input->kind == ECH_MEMORY_ACTIVATIONS &&
+           gradient->kind == ECH_MEMORY_ACTIVATION_GRADIENTS && input->bytes == gradient->bytes &&
+           input->dies == tick && gradient->born == tick && input->born < tick &&
+           gradient->heir < 0;
+}
+
+static void inherit_call(const ech_plan *plan, ech_list *list, const ech_step *step, int index)
+{
+    const ech_block *block = plan->model->block.at[step->block];
+    const ech_block_call *call = &block->program[ECH_BACKWARD_INPUT].at[step->first_call + index];
+    if (call->node < 0 || call->again) return;
+    const ech_node *node = &block->node.at[call->node];
+    for (int i = 0; i < node->ins; i++) {
+        if (!(node->layer->overwrites & 1u << i) || call->add[i] >= 0) continue;
+        ech_value *input = whole_value(plan, list, step, ech_block_again(block, node->in[i]));
+        ech_value *gradient = whole_value(plan, list, step, call->din[i]);
+        if (!can_inherit(input, gradient, step->tick + index)) continue;
+        input->heir = (int)(gradient - list->value.at);
+        input->dies--;
+    }
+}
+
+void ech_pass_inherit(const ech_plan *plan, ech_list *list)
+{
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->kind != ECH_STEP_BACKWARD_INPUT) continue;
+        for (int i = 0; i < step->calls; i++) inherit_call(plan, list, step, i);
+    }
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Working memory: what a plan says is live at once, against a sum over its values at every tick.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "schedule/fixture.h"
+
+/* As large as the model, whatever the tokens; named here once more, on purpose. */
+static bool is_of_model(ech_memory_kind kind)
+{
+    return kind == ECH_MEMORY_PARAMETERS || kind == ECH_MEMORY_OPTIMIZER ||
+           kind == ECH_MEMORY_GRADIENTS || kind == ECH_MEMORY_SNAPSHOT;
+}
+
+static int64_t persistent_bytes(const ech_plan *plan)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < plan->persistent.n; i++)
+        if (!is_of_model(plan->persistent.at[i].kind))
+            bytes += ech_align(plan->persistent.at[i].bytes);
+    return bytes;
+}
+
+static int64_t bytes_at(const ech_list *list, int tick)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < list->value.n; i++) {
+        const ech_value *v = &list->value.at[i];
+        if (!is_of_model(v->kind) && v->born <= tick && tick <= v->dies)
+            bytes += ech_align(v->bytes);
+    }
+    return bytes;
+}
+
+/* The most over all ticks, and the first of these. */
+static int64_t most_bytes(const ech_list *list, int *when)
+{
+    int64_t most = 0;
+    for (int tick = 0; tick < list->ticks; tick++) {
+        if (bytes_at(list, tick) <= most) continue;
+        most = bytes_at(list, tick);
+        *when = tick;
+    }
+    return most;
+}
+
+static void check_list(const ech_list *list, int64_t *most)
+{
+    int when = 0;
+    int64_t bytes = most_bytes(list, &when), greatest = 0, sum = 0;
+    assert_int_equal(list->working, bytes);
+    assert_int_equal(list->working_tick, when);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
+        if (is_of_model((ech_memory_kind)kind)) continue;
+        if (list->peak[kind] > greatest) greatest = list->peak[kind];
+        sum += list->peak[kind];
+    }
+    assert_in_range(list->working, greatest, sum);
+    assert_true(list->working <= list->lower_bound && list->lower_bound <= list->bytes);
+    if (bytes > *most) *most = bytes;
+}
+
+static void check_plan(const ech_plan *plan)
+{
+    int64_t most = 0, sum = 0;
+    for (int l = 0; l < ECH_LIST_KINDS; l++) check_list(&plan->list[l], &most);
+    ech_working working = ech_plan_working(plan);
+    assert_int_equal(working.bytes, persistent_bytes(plan) + most);
+    assert_int_equal(working.list->working, most);
+    assert_in_range(working.list->working_tick, working.step->tick,
+                    working.step->tick + working.step->ticks - 1);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) sum += working.kind[kind];
+    assert_int_equal(sum, working.bytes);
+    assert_true(working.bytes < plan->arena_bytes);
+}
+
+static void check_shape(fixture_shape shape)
+{
+    fixture f = fixture_pipeline(shape);
+    for (int rank = 0; rank < f.ranks; rank++) check_plan(f.plan[rank]);
+    fixture_free(&f);
+}
+
+static void test_live_at_once(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"gpipe", "1f1b", "zero-bubble"};
+    for (int i = 0; i < 3; i++)
+        for (int stages = 1; stages <= 3; stages++) {
+            check_shape((fixture_shape){
+                .schedule = schedules[i], .stages = stages, .micro_batches = 4, .layers = 6});
+            check_shape((fixture_shape){.schedule = schedules[i],
+                                        .architecture = "llama",
+                                        .stages = stages,
+                                        .micro_batches = 4,
+                                        .layers = 6});
+        }
+    check_shape((fixture_shape){.schedule = "1f1b", .stages = 2, .tensor = 2, .micro_batches = 3});
+    check_shape((fixture_shape){.schedule = "1f1b",
+                                .architecture = "llama",
+                                .stages = 2,
+                                .context = 2,
+                                .micro_batches = 3});
+}
+
+/* Of twice the samples there is twice the working memory, of the model as much as before. */
+static void test_grows_with_tokens(void **state)
+{
+    (void)state;
+    int64_t bytes[2], parameters[2];
+    for (int i = 0; i < 2; i++) {
+        ech_config *config = sample_config("llama");
+        sample_set(config, i ? "training.micro_batch_size=4 training.global_batch_size=4"
+                             : "training.micro_batch_size=2 training.global_batch_size=2");
+        fixture f = fixture_plan(config, 1);
+        bytes[i] = f.plan[0]->list[ECH_LIST_TRAIN].working;
+        int64_t peak[ECH_MEMORY_KINDS];
+        ech_plan_peaks(f.plan[0], peak);
+        parameters[i] = peak[ECH_MEMORY_PARAMETERS];
+        fixture_free(&f);
+    }
+    assert_int_equal(parameters[0], parameters[1]);
+    assert_in_range(bytes[1], 2 * bytes[0] * 9 / 10, 2 * bytes[0]);
+}
+
+/* ---- heirs ---- */
+
+static int count_heirs(const ech_list *list)
+{
+    int n = 0;
+    for (size_t i = 0; i < list->value.n; i++) n += list->value.at[i].heir >= 0;
+    return n;
+}
+
+/* What the activation function reads is written over with its gradient, one value of each GPT-2 layer, two of
+ * each llama layer; not where a W that comes later makes the function's output again. */
+static void test_heirs(void **state)
+{
+    (void)state;
+    enum { LAYERS = 4, MICRO = 3 };
+    static const char *const architectures[] = {"gpt2", "llama"};
+    char *apart = fixture_write("F0.0 F0.1 F0.2 B0.0 B0.1 B0.2 W0.0 W0.1 W0.2\n");
+    for (int i = 0; i < 2; i++) {
+        fixture_shape shape = {.schedule = "gpipe",
+                               .architecture = architectures[i],
+                               .stages = 1,
+                               .micro_batches = MICRO,
+                               .layers = LAYERS};
+        fixture f = fixture_pipeline(shape);
+        assert_int_equal(count_heirs(fixture_list(&f, 0)), LAYERS * MICRO * (i + 1));
+        int64_t joined = fixture_list(&f, 0)->working;
+        fixture_free(&f);
+        shape.schedule = apart;
+        f = fixture_pipeline(shape);
+        assert_int_equal(count_heirs(fixture_list(&f, 0)), 0);
+        assert_true(fixture_list(&f, 0)->working > joined);
+        fixture_free(&f);
+    }
+    assert_int_equal(unlink(apart), 0);
+    free(apart);
+}
+
+static void refuse(const ech_plan *plan, const ech_list *list)
+{
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_list_check(plan, list), ECH_EINTERNAL);
+    ech_log_set_quiet(false);
+}
+
+/* The checker notices an heir at another place, of another time, and one that the call does not write. */
+static void test_wrong_heirs(void **state)
+{
+    (void)state;
+    fixture f = fixture_pipeline((fixture_shape){
+        .schedule = "gpipe", .architecture = "llama", .stages = 1, .micro_batches = 1});
+    ech_list *list = &f.plan[0]->list[ECH_LIST_TRAIN];
+    ech_value *first = NULL, *second = NULL;
+    for (size_t i = 0; i < list->value.n && !second; i++) { /* gate and up of one layer */
+        first = &list->value.at[i];
+        for (size_t j = i + 1; j < list->value.n && first->heir >= 0; j++)
+            if (list->value.at[j].heir >= 0 && list->value.at[j].dies == first->dies)
+                second = &list->value.at[j];
+    }
+    assert_non_null(first);
+    assert_non_null(second);
+    ech_value was = *first, other = *second;
+    assert_int_equal(ech_list_check(f.plan[0], list), ECH_OK);
+    first->heir = other.heir; /* gate's gradient and up's, changed over */
+    second->heir = was.heir;
+    refuse(f.plan[0], list);
+    *first = was;
+    *second = other;
+    first->heir = -1; /* read by the call, and dead */
+    refuse(f.plan[0], list);
+    *first = was;
+    first->offset = other.offset;
+    refuse(f.plan[0], list);
+    *first = was;
+    assert_int_equal(ech_list_check(f.plan[0], list), ECH_OK);
+    fixture_free(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_live_at_once), cmocka_unit_test(test_grows_with_tokens),
+        cmocka_unit_test(test_heirs), cmocka_unit_test(test_wrong_heirs)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
