@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <float.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

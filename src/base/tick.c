@@ -4,8 +4,6 @@
  */
 #include "base/tick.h"
 
-#include <stddef.h>
-
 static _Thread_local ech_tick_fn *listener;
 static _Thread_local void *listener_context;
 

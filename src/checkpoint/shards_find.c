@@ -3,7 +3,6 @@
  * Which folder of weights is meant.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"

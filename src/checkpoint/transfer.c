@@ -6,7 +6,6 @@
 #include "checkpoint/transfer.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"

@@ -4,7 +4,6 @@
  *
  * Most calls here wait for all processes without looking at a clock; a guard does.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

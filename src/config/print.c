@@ -3,8 +3,6 @@
  * Values and the resolved run file, out of the table.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

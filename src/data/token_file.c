@@ -6,7 +6,6 @@
 #include "data/token_file.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"

@@ -3,7 +3,6 @@
  * Byte-level BPE from files.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "data/bpe/coder.h"

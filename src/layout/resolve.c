@@ -3,7 +3,6 @@
  * From what a user wrote to whole numbers: depth, replicas, cuts, micro-batches.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "layout/cut.h"

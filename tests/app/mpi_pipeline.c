@@ -8,7 +8,6 @@
  *                buffers would stand still
  *   cut          the same, with messages cut into parts of 1,000 bytes
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "app/fixture.h"

@@ -11,8 +11,6 @@
 
 #include <cmocka.h>
 
-#include <unistd.h>
-
 #include "app/convert.h"
 #include "app/report/report.h"
 #include "app/runs.h"

@@ -6,8 +6,8 @@
  * eio, enospc, full, short, hold) and for hold ECH_FAULTS_HOLD, the file that holds them. FOLDER may be
  * the beginning of a path; open files have absolute ones.
  */
-#ifndef TESTS_CHECKPOINT_FAULTS_H
-#define TESTS_CHECKPOINT_FAULTS_H
+#ifndef ECH_TESTS_CHECKPOINT_FAULTS_H
+#define ECH_TESTS_CHECKPOINT_FAULTS_H
 
 #include <stdint.h>
 

@@ -2,8 +2,8 @@
  *
  * A small checkpoint whose every element is known, cut over ranks in several ways.
  */
-#ifndef TESTS_CHECKPOINT_FIXTURE_H
-#define TESTS_CHECKPOINT_FIXTURE_H
+#ifndef ECH_TESTS_CHECKPOINT_FIXTURE_H
+#define ECH_TESTS_CHECKPOINT_FIXTURE_H
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/scratch.h"

@@ -2,8 +2,8 @@
  *
  * A folder of its own for each test of this room, and whole files in one call.
  */
-#ifndef TESTS_CHECKPOINT_SCRATCH_H
-#define TESTS_CHECKPOINT_SCRATCH_H
+#ifndef ECH_TESTS_CHECKPOINT_SCRATCH_H
+#define ECH_TESTS_CHECKPOINT_SCRATCH_H
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * Byte-level BPE as it is defined: one merge at a time, of the lowest rank among all neighbours, the
  * leftmost of equals, found by looking through all merges. Quadratic, and plain to see.
  */
-#ifndef TESTS_DATA_BPE_NAIVE_H
-#define TESTS_DATA_BPE_NAIVE_H
+#ifndef ECH_TESTS_DATA_BPE_NAIVE_H
+#define ECH_TESTS_DATA_BPE_NAIVE_H
 
 #include <stdlib.h>
 #include <string.h>

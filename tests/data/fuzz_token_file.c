@@ -5,7 +5,6 @@
  * .idx, then .bin.
  */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

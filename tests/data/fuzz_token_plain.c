@@ -4,7 +4,6 @@
  * asked for or not, and documents that end where end-of-text is.
  */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,14 +4,12 @@
  * opens must keep. Ids are in its vocabulary, and what it exports opens again and gives the same ids and the
  * same export.
  */
-#ifndef TESTS_DATA_FUZZ_TOKENIZER_H
-#define TESTS_DATA_FUZZ_TOKENIZER_H
+#ifndef ECH_TESTS_DATA_FUZZ_TOKENIZER_H
+#define ECH_TESTS_DATA_FUZZ_TOKENIZER_H
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"

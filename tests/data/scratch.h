@@ -2,8 +2,8 @@
  *
  * For the tests of this room: a folder of the test's own, files in it, token files by hand.
  */
-#ifndef TESTS_DATA_SCRATCH_H
-#define TESTS_DATA_SCRATCH_H
+#ifndef ECH_TESTS_DATA_SCRATCH_H
+#define ECH_TESTS_DATA_SCRATCH_H
 
 #include <setjmp.h>
 #include <stdarg.h>

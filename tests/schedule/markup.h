@@ -2,8 +2,8 @@
  *
  * For tests of pictures and pages: a small check that markup is well formed, and counting.
  */
-#ifndef TEST_SCHEDULE_MARKUP_H
-#define TEST_SCHEDULE_MARKUP_H
+#ifndef ECH_TESTS_SCHEDULE_MARKUP_H
+#define ECH_TESTS_SCHEDULE_MARKUP_H
 
 #include <ctype.h>
 #include <stdbool.h>

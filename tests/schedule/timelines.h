@@ -2,8 +2,8 @@
  *
  * For tests of timelines: some to look at.
  */
-#ifndef TEST_SCHEDULE_TIMELINES_H
-#define TEST_SCHEDULE_TIMELINES_H
+#ifndef ECH_TESTS_SCHEDULE_TIMELINES_H
+#define ECH_TESTS_SCHEDULE_TIMELINES_H
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,6 @@
 #include "app/bench/kernels.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "device/device.h"

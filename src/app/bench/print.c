@@ -3,7 +3,6 @@
  * A bench's results as tables, and as JSON.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/bench/bench.h"
 #include "app/count.h"

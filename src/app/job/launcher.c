@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "comm/comm.h"
 #include "device/device.h"
 

@@ -4,7 +4,6 @@
  */
 #include "app/job/witness.h"
 
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>

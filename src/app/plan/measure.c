@@ -5,7 +5,6 @@
 #include "app/plan/measure.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 

@@ -2,8 +2,6 @@
  *
  * What ranks keep in memory, for people: of ranks alike all of it, otherwise a line each.
  */
-#include <inttypes.h>
-#include <stdio.h>
 
 #include "app/count.h"
 #include "app/plan/report.h"

@@ -5,7 +5,6 @@
 #include "app/report/report.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/report/parts.h"
 #include "app/setup/run_arguments.h"

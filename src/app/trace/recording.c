@@ -4,7 +4,6 @@
  */
 #include "app/trace/recording.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

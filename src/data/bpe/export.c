@@ -3,7 +3,6 @@
  * A vocabulary as Hugging Face's tokenizer.json and tokenizer_config.json. Equal ones give equal texts,
  * whatever files they came from.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "data/bpe/bpe.h"

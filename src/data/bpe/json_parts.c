@@ -2,7 +2,6 @@
  *
  * Parts of Hugging Face's tokenizer files: vocabulary, merges, added tokens.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "data/bpe/json.h"

@@ -5,7 +5,6 @@
  * were entered are put right when they come up.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "data/bpe/heap.h"
 #include "data/bpe/train.h"

@@ -25,11 +25,6 @@ static const struct {
 #undef X
 };
 
-const char *ech_bpe_pattern_name(ech_bpe_pattern pattern)
-{
-    return patterns[pattern].name;
-}
-
 const char *ech_bpe_pattern_expression(ech_bpe_pattern pattern)
 {
     return patterns[pattern].expression;

@@ -17,7 +17,6 @@ typedef enum ech_bpe_pattern {
     ECH_BPE_PATTERNS
 } ech_bpe_pattern;
 
-const char *ech_bpe_pattern_name(ech_bpe_pattern pattern);
 const char *ech_bpe_pattern_expression(ech_bpe_pattern pattern); /* as Hugging Face writes it */
 const char *ech_bpe_pattern_names(void);                         /* blank-separated */
 /* By name, or by expression. False, and *out as it was: not known. */
