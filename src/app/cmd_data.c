@@ -9,7 +9,7 @@
 #include "app/command.h"
 #include "app/count.h"
 #include "app/learn_tokens.h"
-#include "app/train/status_line.h"
+#include "app/status_line.h"
 #include "base/clock.h"
 #include "data/data.h"
 #include "device/device.h"

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "app/command.h"
-#include "app/train/status_line.h"
+#include "app/status_line.h"
 #include "app/train/trained.h"
 
 static const char about[] =

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "app/count.h"
-#include "app/train/status_line.h"
+#include "app/status_line.h"
 #include "data/data.h"
 
 /* The callbacks take no context. */

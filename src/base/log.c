@@ -32,6 +32,11 @@ bool ech_log_set_quiet(bool quiet)
     return before;
 }
 
+bool ech_log_is_quiet(void)
+{
+    return log_quiet;
+}
+
 /* A log that cannot be written has nobody to tell. */
 static void write_all(const char *bytes, size_t n)
 {

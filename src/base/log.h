@@ -14,6 +14,7 @@ int ech_log_rank(void);
 
 /* A quiet thread prints no lines; ech_last_error still works. Returns what it was before. */
 bool ech_log_set_quiet(bool quiet);
+bool ech_log_is_quiet(void);
 
 void ech_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void ech_log_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));

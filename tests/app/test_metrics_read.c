@@ -13,7 +13,7 @@
 
 #include "app/fixture.h"
 #include "app/report/metrics_read.h"
-#include "app/train/metrics.h"
+#include "app/metrics.h"
 #include "app/train/progress.h"
 #include "base/log.h"
 

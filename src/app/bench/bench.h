@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-#include "app/bench/median.h"
+#include "app/median.h"
 #include "app/bench/text.h"
 #include "base/text.h"
 #include "comm/comm.h"

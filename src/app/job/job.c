@@ -11,7 +11,7 @@
 
 #include "app/command.h"
 #include "app/job/supervise.h"
-#include "app/train/status_line.h"
+#include "app/status_line.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"

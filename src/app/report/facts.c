@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "app/bench/median.h"
+#include "app/median.h"
 #include "app/count.h"
 #include "app/plan/axes_text.h"
 #include "app/report/parts.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/train/metrics.h"
+#include "app/metrics.h"
 #include "base/file.h"
 #include "base/json.h"
 

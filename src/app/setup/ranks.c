@@ -39,8 +39,7 @@ static void *thread_main(void *argument)
 static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, void *context)
 {
     rank_thread *threads = ech_calloc((size_t)ranks, sizeof *threads);
-    bool quiet = ech_log_set_quiet(false);
-    ech_log_set_quiet(quiet);
+    bool quiet = ech_log_is_quiet();
     for (int r = 0; r < ranks; r++) {
         threads[r] =
             (rank_thread){.comm = comms[r], .main = main, .context = context, .quiet = quiet};

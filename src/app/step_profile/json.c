@@ -3,7 +3,7 @@
  * The step profile for programs.
  */
 #include "app/step_profile/step_profile.h"
-#include "app/train/metrics.h"
+#include "app/metrics.h"
 
 static const char *const group_name[ECH_ROW_GROUPS] = {
     [ECH_ROWS_COMPUTE] = "compute", [ECH_ROWS_BESIDE] = "beside", [ECH_ROWS_OUTSIDE] = "outside"};

@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "app/bench/median.h"
+#include "app/median.h"
 #include "app/trace/recording.h"
 
 typedef struct costing {

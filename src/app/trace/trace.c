@@ -12,8 +12,8 @@
 
 #include "app/trace/perfetto.h"
 #include "app/trace/recording.h"
-#include "app/train/metrics.h"
-#include "app/train/scribe.h"
+#include "app/metrics.h"
+#include "app/scribe.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/journal.h"

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 
 #include "app/count.h"
-#include "app/train/metrics.h"
+#include "app/metrics.h"
 
 void ech_pages_add(ech_pages *pages, ech_text *json)
 {

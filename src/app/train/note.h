@@ -8,7 +8,7 @@
 
 #include "app/train/event_file.h"
 #include "app/train/progress.h"
-#include "app/train/status_line.h"
+#include "app/status_line.h"
 #include "base/journal.h"
 
 typedef enum ech_note_kind {

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "app/train/metrics.h"
+#include "app/metrics.h"
 #include "app/train/note.h"
-#include "app/train/scribe.h"
+#include "app/scribe.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"

@@ -11,8 +11,8 @@
  *
  * One thread hands over; any may wait until what was handed over is written.
  */
-#ifndef ECH_APP_TRAIN_SCRIBE_H
-#define ECH_APP_TRAIN_SCRIBE_H
+#ifndef ECH_APP_SCRIBE_H
+#define ECH_APP_SCRIBE_H
 
 #include <stddef.h>
 #include <stdint.h>

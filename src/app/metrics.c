@@ -2,11 +2,10 @@
  *
  * Lines of metrics.jsonl: made, and cut back on resume.
  */
-#include "app/train/metrics.h"
+#include "app/metrics.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

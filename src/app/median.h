@@ -2,8 +2,8 @@
  *
  * What is typical of numbers some of which are far off.
  */
-#ifndef ECH_APP_BENCH_MEDIAN_H
-#define ECH_APP_BENCH_MEDIAN_H
+#ifndef ECH_APP_MEDIAN_H
+#define ECH_APP_MEDIAN_H
 
 #include "base/memory.h"
 

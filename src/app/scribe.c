@@ -7,7 +7,7 @@
  *   invariant  written <= handed <= written + records; the thread reads only slots of records in
  *              [written, handed), the other side writes only that of record `handed`
  */
-#include "app/train/scribe.h"
+#include "app/scribe.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -90,8 +90,7 @@ ech_status ech_scribe_begin(const ech_scribe_setup *setup, ech_scribe **out)
     scribe->setup.what = scribe->what = ech_strdup(setup->what);
     scribe->ring = ech_calloc((size_t)setup->records, setup->record_bytes);
     scribe->rank = ech_log_rank();
-    scribe->quiet = ech_log_set_quiet(false);
-    ech_log_set_quiet(scribe->quiet);
+    scribe->quiet = ech_log_is_quiet();
     pthread_mutex_init(&scribe->lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);

@@ -2,7 +2,7 @@
  *
  * Medians.
  */
-#include "app/bench/median.h"
+#include "app/median.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
  * Lines for people on standard error: on a terminal one line that is drawn over itself, with others
  * that stay above it; in a pipe plain lines.
  */
-#ifndef ECH_APP_TRAIN_STATUS_LINE_H
-#define ECH_APP_TRAIN_STATUS_LINE_H
+#ifndef ECH_APP_STATUS_LINE_H
+#define ECH_APP_STATUS_LINE_H
 
 #include <stdbool.h>
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For app: metrics.jsonl, one JSON object a line, each with "step" first.
+ * Lines of files that have one JSON object a line (metrics.jsonl, traces, step profiles), and cutting
+ * metrics.jsonl, where each begins with "step".
  */
-#ifndef ECH_APP_TRAIN_METRICS_H
-#define ECH_APP_TRAIN_METRICS_H
+#ifndef ECH_APP_METRICS_H
+#define ECH_APP_METRICS_H
 
 #include <stdint.h>
 
