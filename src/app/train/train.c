@@ -141,13 +141,23 @@ static const ech_readings *last_readings(const ech_trainer *t)
     return &ech_exec_readings(t->session.exec)[t->design.schedule->turns - 1];
 }
 
+static ech_status check_ranks(ech_trainer *t)
+{
+    ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_CHECK, t->step));
+    if (ech_exec_readings(t->session.exec)->hash_differs)
+        ECH_FAIL(ECH_EINTERNAL,
+                 "step %lld: parameters are no longer bit-identical across ranks; resume from a "
+                 "checkpoint, and suspect memory or the network of one machine",
+                 (long long)t->step);
+    return ECH_OK;
+}
+
 static ech_status run_due(ech_trainer *t)
 {
     const ech_readings *r = last_readings(t);
     bool stop = r->stop && t->step < t->config->training.steps;
     ech_trainer_turn_to(t, ECH_ERRAND_CHECK);
-    if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step))
-        ECH_TRY(ech_trainer_check_ranks(t));
+    if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step)) ECH_TRY(check_ranks(t));
     ech_trainer_turn_to(t, ECH_ERRAND_VALIDATION);
     if (ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step))
         ECH_TRY(ech_trainer_validate(t));

@@ -54,7 +54,6 @@ ech_status ech_trainer_begin_validation(ech_trainer *t);
 
 /* What the calendar calls besides training steps. Collective. */
 ech_status ech_trainer_validate(ech_trainer *t);
-ech_status ech_trainer_check_ranks(ech_trainer *t);
 ech_status ech_trainer_save(ech_trainer *t); /* unless this step is saved already */
 
 /* After training steps: tells of a checkpoint that is there by now; fails, on every rank, when one

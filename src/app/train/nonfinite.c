@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What follows a step whose update was withheld: where the first NaN or infinity was, and whether the run
+ * goes on.
+ */
+#include <string.h>
+
+#include "app/train/trainer.h"
+
+/* An asynchronous schedule has gone on by the time it is known: the step cannot be run again. */
+static ech_status explain_asynchronous(ech_trainer *t)
+{
+    t->skipped++;
+    if (strcmp(t->config->training.on_nonfinite, "skip") == 0) {
+        if (ech_trainer_is_first(t))
+            ech_progress_say(t->progress,
+                             "step %lld: NaN or infinity; stages where it showed skipped their "
+                             "update",
+                             (long long)t->step + 1);
+        return ECH_OK;
+    }
+    if (!ech_trainer_is_first(t)) return ECH_EABORTED;
+    ECH_FAIL(ECH_ENUMERIC,
+             "step %lld: NaN or infinity in the loss or in gradients; lower "
+             "optimizer.learning_rate, set training.on_nonfinite=skip, or find its place with a "
+             "synchronous schedule, such as parallel.schedule=1f1b",
+             (long long)t->step + 1);
+}
+
+static ech_text describe(const ech_trainer *t, const ech_finding *finding)
+{
+    ech_text what = {0};
+    if (finding->rank < 0)
+        ech_text_append(&what, "not found again when the step was repeated (a passing fault of the "
+                               "machine?)");
+    else if (finding->block < 0)
+        ech_text_append(&what, "in rank %d before the first micro-batch: %s", finding->rank,
+                        finding->what);
+    else
+        ech_text_append(&what, "first in rank %d, block %s, micro-batch %d: %s", finding->rank,
+                        t->design.model->block.at[finding->block]->name, finding->micro,
+                        finding->what);
+    return what;
+}
+
+/* The end of the run: how to begin anew depends on what the weights are by now. */
+static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const char *what)
+{
+    if (finding->rank >= 0 && finding->block < 0)
+        ECH_FAIL(ECH_ENUMERIC,
+                 "step %lld: NaN or infinity, %s; the weights have it already: begin with "
+                 "others (model.init_from, or an older checkpoint)",
+                 (long long)t->step + 1, what);
+    ECH_FAIL(ECH_ENUMERIC,
+             "step %lld: NaN or infinity, %s; the update was withheld. Lower "
+             "optimizer.learning_rate, or set training.on_nonfinite=skip",
+             (long long)t->step + 1, what);
+}
+
+ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
+{
+    ech_finding finding;
+    if (t->design.schedule->weights != ECH_WEIGHTS_FLUSHED) return explain_asynchronous(t);
+    ECH_TRY(ech_exec_find_nonfinite(t->session.exec, t->step, &finding));
+    bool skip = strcmp(t->config->training.on_nonfinite, "skip") == 0;
+    ech_status status = skip ? ECH_OK : ECH_EABORTED;
+    t->skipped++;
+    if (!ech_trainer_is_first(t)) return status;
+    ech_text what = describe(t, &finding);
+    if (skip)
+        ech_progress_say(t->progress, "step %lld: NaN or infinity, %s; update skipped",
+                         (long long)t->step + 1, what.at);
+    else
+        status = refuse(t, &finding, what.at);
+    ech_text_free(&what);
+    return status;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Saving, and telling of a checkpoint once it is there: its writing goes on beside training.
+ */
+#include <stdio.h>
+
+#include "app/train/trainer.h"
+#include "base/clock.h"
+
+/* Of the last checkpoint, if it is there since this was asked last. */
+static void tell_of_saved(ech_trainer *t)
+{
+    ech_saved saved;
+    if (!ech_exec_take_saved(t->session.exec, &saved) || !ech_trainer_is_first(t)) return;
+    ech_checkpoint_metrics metrics = {.step = saved.step,
+                                      .bytes = saved.bytes,
+                                      .seconds = saved.seconds,
+                                      .stall_seconds = t->stall_seconds,
+                                      .waited_seconds = saved.waited_seconds};
+    snprintf(metrics.name, sizeof metrics.name, "step-%08lld", (long long)saved.step);
+    ech_progress_checkpoint(t->progress, &metrics);
+}
+
+ech_status ech_trainer_follow_save(ech_trainer *t, bool failed)
+{
+    if (failed) {
+        ech_status status = ech_exec_finish_save(t->session.exec);
+        return status == ECH_OK ? ECH_EABORTED : status;
+    }
+    tell_of_saved(t);
+    return ECH_OK;
+}
+
+ech_status ech_trainer_finish_save(ech_trainer *t)
+{
+    double start = ech_clock_now();
+    ECH_TRY(ech_exec_finish_save(t->session.exec));
+    t->stall_seconds += ech_clock_now() - start;
+    tell_of_saved(t);
+    return ECH_OK;
+}
+
+/* The list may wait for the checkpoint before, which is told of then. */
+static ech_status save_with(ech_trainer *t, const ech_checkpoint_info *info)
+{
+    double start = ech_clock_now();
+    ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, info,
+                      t->config->checkpoint.keep);
+    ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_SAVE, t->step));
+    double stall = ech_clock_now() - start;
+    t->saved_step = t->step;
+    if (!t->session.plan->snapshots) t->stall_seconds = stall; /* it is this one that is there */
+    tell_of_saved(t);
+    t->stall_seconds = stall;
+    return ECH_OK;
+}
+
+/* Made once: a vocabulary of many thousand words takes its time. */
+static ech_checkpoint_info make_texts(const ech_trainer *t)
+{
+    ech_text yaml = {0}, config = {0}, tokenizer = {0}, tokenizer_config = {0};
+    ech_config_print(t->config, &yaml);
+    t->design.model->family->export_json(t->config,
+                                         ech_tokenizer_begin_of_text(t->design.tokenizer),
+                                         ech_tokenizer_end_of_text(t->design.tokenizer),
+                                         ech_exec_saved_dtype(t->session.exec), &config);
+    ech_tokenizer_export(t->design.tokenizer, &tokenizer, &tokenizer_config);
+    return (ech_checkpoint_info){.run_yaml = yaml.at,
+                                 .config_json = config.at,
+                                 .tokenizer_json = tokenizer.at,
+                                 .tokenizer_config_json = tokenizer_config.at};
+}
+
+void ech_trainer_begin_saves(ech_trainer *t)
+{
+    if (!ech_trainer_is_first(t)) return;
+    t->texts = make_texts(t);
+    /* Who goes on from a checkpoint finds the metrics of all steps before it. */
+    ech_exec_gate_saves(t->session.exec, ech_progress_settle, t->progress);
+}
+
+ech_status ech_trainer_save(ech_trainer *t)
+{
+    if (t->saved_step == t->step) return ECH_OK;
+    ech_checkpoint_info info = t->texts;
+    info.step = t->step;
+    info.optimizer_count = ech_exec_updates(t->session.exec);
+    info.samples = t->step * t->config->training.global_batch_size;
+    info.skipped_steps = t->skipped;
+    info.loss = t->loss;
+    info.ranks = t->design.world;
+    return save_with(t, &info);
+}
