@@ -155,6 +155,23 @@ static void translates_signals(void **state)
     ech_log_set_quiet(quiet);
 }
 
+/* What it says of a signal then ends nobody: the ranks have yet to save. */
+static void outlives_the_reader_of_its_log(void **state)
+{
+    (void)state;
+    int ends[2], before = dup(STDERR_FILENO);
+    assert_true(before >= 0 && pipe(ends) == 0);
+    close(ends[0]);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    int code = run_shell("trap 'exit 12' USR2; kill -TERM $PPID; while :; do sleep 0.01; done");
+    dup2(before, STDERR_FILENO);
+    close(before);
+    assert_int_equal(code, 12);
+    /* A child meets SIGPIPE as ever. */
+    assert_int_equal(run_shell("kill -PIPE $$; exit 0"), 128 + SIGPIPE);
+}
+
 /* A signal would end a child that is not ready for it; it gets it when it is. */
 static void waits_until_the_child_is_ready(void **state)
 {
@@ -194,6 +211,7 @@ int main(void)
         cmocka_unit_test(sees_who_started_it),
         cmocka_unit_test(passes_exit_codes_on),
         cmocka_unit_test(translates_signals),
+        cmocka_unit_test(outlives_the_reader_of_its_log),
         cmocka_unit_test(waits_until_the_child_is_ready),
         cmocka_unit_test(leaves_signals_as_they_were),
     };

@@ -34,7 +34,7 @@ static void choose_signals(sigset_t *out)
 }
 
 /* In the child. A group of its own: the terminal's Ctrl-C goes to the parent alone. No signal that
- * this process waits for is blocked there. */
+ * this process waits for is blocked or ignored there. */
 static void become(char *const *words, pid_t parent, const sigset_t *signals)
 {
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -43,6 +43,7 @@ static void become(char *const *words, pid_t parent, const sigset_t *signals)
     if (getppid() != parent) _exit(NOT_STARTED);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
     sigprocmask(SIG_UNBLOCK, signals, NULL);
+    signal(SIGPIPE, SIG_DFL);
     execvp(words[0], words);
     ech_fail_at(
         __FILE__, __LINE__, ECH_EIO,
@@ -164,6 +165,7 @@ ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_endin
     *ending = (ech_ending){.is_launcher = child->is_launcher};
     /* That a launcher is stopped or goes on is nobody's end. */
     sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP}, NULL);
+    signal(SIGPIPE, SIG_IGN); /* who reads the log may go; the ranks save all the same */
     choose_signals(&signals);
     fflush(NULL);
     int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
