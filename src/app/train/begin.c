@@ -91,7 +91,8 @@ static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest
                                own);
 }
 
-/* Where to go on from: NULL: nowhere. For rank 0. */
+/* Where to go on from: NULL: nowhere. For rank 0, which says what is wrong before others can know of it: who
+ * gives up in silence could end the job before. */
 static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
 {
     ech_checkpoint *own;
@@ -106,6 +107,7 @@ static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
         status = check_named(t, own);
     else if (!own && !resumes(t, "auto") && !resumes(t, "never"))
         status = ech_checkpoint_find(t->config->checkpoint.resume, true, &own);
+    if (status == ECH_OK && own) status = check_saved(t, own);
     if (status == ECH_OK)
         *out = own;
     else
@@ -116,11 +118,6 @@ static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
 static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
 {
     const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
-    /* All ranks find the same; one says it. */
-    bool quiet = ech_log_set_quiet(!ech_trainer_is_first(t));
-    ech_status status = check_saved(t, checkpoint);
-    ech_log_set_quiet(quiet);
-    ECH_TRY(status);
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_INIT, 0));
     ECH_TRY(ech_exec_restore(t->session.exec, checkpoint));
     t->step = info->step;
