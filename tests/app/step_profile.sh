@@ -16,14 +16,23 @@ export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
 make_tokens
 make_run training.steps=4 training.global_batch_size=4
 
+# has_row NAME: in the file, where all rows are. Those that took little time beside the others the table puts
+# together, and which ones do, is up to the machine.
+has_row() {
+    checks=$((checks + 1))
+    grep -Eq "\"row\":\"$1" run/step_profile.jsonl || complain "no row \"$1\""
+}
+
 # profiled RANKS WORD...: a run that shows the table and leaves a line of each rank.
 profiled() {
     local ranks=$1
     shift
     rm -rf run
     expect 0 "where the time of a step goes: mean of 3 steps" "$echelon" train --profile run.yaml "$@"
-    also "^  head_loss B |^  rank [0-9]+: head_loss B "
-    also "^  linear F [0-9]+x[0-9]+"
+    also "^compute lane  .* ms a step "
+    also "^  sum  .*[0-9]"
+    has_row "head_loss B "
+    has_row "linear F [0-9]+x[0-9]+"
     also "^a step takes [0-9.]+ ms; its work would take "
     checks=$((checks + 1))
     [ "$(grep -c '"steps":3,' run/step_profile.jsonl)" = "$ranks" ] ||
@@ -33,10 +42,10 @@ profiled() {
 profiled 1 parallel.comm=local
 profiled 2 parallel.comm=local --ranks 2 parallel.pipeline=2
 profiled 2 parallel.comm=mpi --ranks 2
-also "reduce_grads over data"
+has_row "reduce_grads over data"
 profiled 4 parallel.comm=mpi --ranks 4 parallel.pipeline=2 parallel.tensor=2
 also "rank 0 of 4"
-also "all_reduce over tensor"
+has_row "all_reduce over tensor"
 
 # A start that finds all steps done leaves the profile of the one before.
 rm -rf run
