@@ -58,7 +58,7 @@ build asan
 run asan -E '^app/(mpi_death|restarts_kills|signals|slurm)$'
 if [ "${1:-}" != --quick ]; then
     build tsan
-    run tsan -R '^(comm/(local|reduce|threads|collective)|data/(loader|corpus|import)|app/(train|verify|verify_pipeline|asynchronous|grid_counts)|checkpoint/save|app/background_save)$'
+    run tsan -R '^(comm/(local|reduce|threads|collective)|data/(loader|corpus|import)|app/(train|verify|verify_pipeline|asynchronous|grid_counts|background_save|scribe|overlap|witness)|checkpoint/save)$'
     build release
     run release -R '^(kernel/|app/|comm/mpi)'
     build fuzz fuzzers
