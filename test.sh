@@ -21,14 +21,18 @@ jobs=$(nproc)
 steady=()
 if setarch -R true 2> /dev/null; then steady=(setarch -R); fi
 passed=0 failed=0 skipped=0
+# What runs threads, for the thread sanitizer.
+threaded=(comm/{local,reduce,threads,collective} data/{loader,corpus,import} checkpoint/save
+    app/{train,verify,verify_pipeline,asynchronous,grid_counts,background_save,scribe,overlap,witness})
 
-# Configures and builds a preset (a target of it), quietly unless it fails.
+# Configures and builds a preset (targets of it), quietly unless it fails.
 build() {
-    local preset=$1 target=${2:-all} log
+    local preset=$1 log
+    shift
     log=$(mktemp)
     echo "== build $preset"
     if ! { cmake --preset "$preset" -DECH_TESTS=ON &&
-        cmake --build --preset "$preset" -j "$jobs" --target "$target"; } > "$log" 2>&1; then
+        cmake --build --preset "$preset" -j "$jobs" --target "${@:-all}"; } > "$log" 2>&1; then
         tail -n 60 "$log" >&2
         rm -f "$log"
         exit 1
@@ -57,8 +61,9 @@ build asan
 # What kills and signals processes is about time, not about memory: below, in the release build.
 run asan -E '^app/(mpi_death|restarts_kills|signals|slurm)$'
 if [ "${1:-}" != --quick ]; then
-    build tsan
-    run tsan -R '^(comm/(local|reduce|threads|collective)|data/(loader|corpus|import)|app/(train|verify|verify_pipeline|asynchronous|grid_counts|background_save|scribe|overlap|witness)|checkpoint/save)$'
+    programs=("${threaded[@]//\//_}")
+    build tsan "${programs[@]/#/test_}"
+    run tsan -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release
     run release -R '^(kernel/|app/|comm/mpi)'
     build fuzz fuzzers
