@@ -78,6 +78,6 @@ double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64
 {
     double warmup = (double)config->optimizer.warmup_steps, last = (double)config->training.steps;
     if ((double)count <= warmup) return config->optimizer.learning_rate * (double)count / warmup;
-    double steps = last - warmup, t = steps > 0 ? ((double)count - warmup) / steps : 1;
+    double steps = last - warmup, t = steps > 0 ? ((double)count - 1 - warmup) / steps : 1;
     return curve->rate(config, t < 1 ? t : 1, steps);
 }

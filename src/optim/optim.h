@@ -34,7 +34,7 @@ const char *ech_optimizer_names(void);                     /* blank-separated */
 typedef struct ech_curve {
     const char *name;
     const char *reads; /* as an optimizer's */
-    /* The rate at position t in [0, 1] of the way from the warmup's end to the last step; `steps`
+    /* The rate at position t in [0, 1] of the way from the warmup's end to the end of the run; `steps`
      * is the length of that way in steps. */
     double (*rate)(const ech_config *config, double t, double steps);
 } ech_curve;
@@ -46,8 +46,10 @@ const char *ech_curve_names(void);
 ech_status ech_optimizer_check_keys(const ech_config *config);
 ech_status ech_curve_check_keys(const ech_config *config);
 
-/* The learning rate of update number `count` (from 1): (count) / warmup_steps of the highest rate
- * during the warmup, then the curve, whose end is update number training.steps. */
+/* The learning rate of update number `count` (from 1): count / warmup_steps of the highest rate
+ * during the warmup, then the curve at the updates done before, as in PyTorch and transformers: the
+ * first update behind the warmup has the highest rate, and the last one, training.steps, is one
+ * step short of the curve's end, so that it moves parameters even where that end is 0. */
 double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64_t count);
 
 /* What a gradient of this norm is multiplied by so that its norm is at most `limit` (0: no limit):

@@ -17,7 +17,7 @@
 #include "app/fixture.h"
 #include "base/log.h"
 
-enum { STEPS = 3, VOCABULARY = 37, MAX_RANKS = 4 };
+enum { STEPS = 4, VOCABULARY = 37, MAX_RANKS = 4 };
 
 /* What counts as equal. */
 typedef struct tolerance {

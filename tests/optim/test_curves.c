@@ -42,14 +42,38 @@ static void test_curves(void **state)
         expect(all[i], 1, 0.1); /* warmup */
         expect(all[i], 5, 0.5);
         expect(all[i], 10, 1);
-        expect(all[i], 110, i == 0 ? 1 : 0.1);
-        expect(all[i], 200, i == 0 ? 1 : 0.1); /* past the end */
+        expect(all[i], 11, 1);
+        expect(all[i], 111, i == 0 ? 1 : 0.1); /* past the end */
+        expect(all[i], 200, i == 0 ? 1 : 0.1);
     }
-    expect("linear", 60, 0.55);
-    expect("cosine", 60, 0.55);
-    expect("cosine", 35, 0.1 + 0.9 * 0.5 * (1 + sqrt(0.5)));
-    expect("wsd", 90, 1);
-    expect("wsd", 100, 0.55);
+    expect("linear", 61, 0.55);
+    expect("linear", 110, 0.1 + 0.9 / 100);
+    expect("cosine", 61, 0.55);
+    expect("cosine", 36, 0.1 + 0.9 * 0.5 * (1 + sqrt(0.5)));
+    for (int i = 0; i <= 20; i++) expect("wsd", 91 + i, 1 - 0.9 * i / 20);
+}
+
+/* Down to 0, which is the default, no update is lost, however many there are. */
+static void test_every_update_counts(void **state)
+{
+    (void)state;
+    const char *const all[] = {"constant", "linear", "cosine", "wsd"};
+    ech_config *c = config();
+    c->optimizer.min_learning_rate = 0;
+    for (int steps = 1; steps < 40; steps++) {
+        for (int warmup = 0; warmup <= steps; warmup++) {
+            c->training.steps = steps, c->optimizer.warmup_steps = warmup;
+            c->optimizer.decay_steps = 1 + (steps - warmup) / 2;
+            for (int i = 0; i < 4; i++) {
+                const ech_curve *curve = ech_curve_find(all[i]);
+                for (int64_t count = 1; count <= steps; count++)
+                    if (!(ech_learning_rate(c, curve, count) > 0))
+                        fail_msg("%s: update %lld has rate 0", all[i], (long long)count);
+                assert_true(ech_learning_rate(c, curve, warmup + 1) == 1 || warmup == steps);
+            }
+        }
+    }
+    ech_config_destroy(c);
 }
 
 static void test_no_steps_after_warmup(void **state)
@@ -88,6 +112,7 @@ static void test_states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_curves),
+                                       cmocka_unit_test(test_every_update_counts),
                                        cmocka_unit_test(test_no_steps_after_warmup),
                                        cmocka_unit_test(test_clip), cmocka_unit_test(test_states)};
     return cmocka_run_group_tests(tests, NULL, NULL);

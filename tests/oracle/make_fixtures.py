@@ -32,7 +32,7 @@ except ImportError as error:
     print("skipped:", error)
     sys.exit(77)
 
-STEPS = 3
+STEPS = 4
 VOCABULARY = 37
 LENGTH = 11  # of a sample; one position of the table stays unused
 SAMPLES = 6
@@ -66,7 +66,7 @@ def run_file(model, optimizer, documents):
     return {
         "model": model | {"max_position_embeddings": LENGTH + 1},
         "data": {"sequence_length": LENGTH} | mask,
-        "training": {"steps": STEPS + 2, "global_batch_size": SAMPLES},
+        "training": {"steps": STEPS, "global_batch_size": SAMPLES},
         "optimizer": optimizer | {"schedule": "cosine", "warmup_steps": 2,
                                   "min_learning_rate": 0.001, "weight_decay": 0.1},
         "parallel": {"comm": "local", "threads": 1},
@@ -208,12 +208,13 @@ def build_optimizer(model, o):
 
 
 def build_curve(optimizer, o, steps):
-    """Warm-up to the full rate at update warmup_steps, then half a cosine to the last update."""
+    """Warm-up to the full rate at update warmup_steps, then half a cosine that would end one update
+    behind the last: the decay at an update is that of the updates before it."""
     warmup = o["warmup_steps"]
     rise = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warmup, total_iters=warmup - 1)
     fall = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps - warmup,
                                                       o["min_learning_rate"])
-    return torch.optim.lr_scheduler.SequentialLR(optimizer, [rise, fall], [warmup - 1])
+    return torch.optim.lr_scheduler.SequentialLR(optimizer, [rise, fall], [warmup])
 
 
 def compute(run, documents, seed):
