@@ -76,7 +76,7 @@ static ech_status write_rows(const ech_conversion *c, int fd, const char *path,
     ech_saved_add(&tensor, begin, &part);
     ECH_TRY(read_rows(c, &tensor, first, rows, room));
     ECH_TRY(check_range(&tensor, room, ech_tensor_count(&part)));
-    return ech_safetensors_write(fd, path, &tensor, offset);
+    return ech_safetensors_write(fd, path, &tensor, offset, NULL);
 }
 
 static ech_status write_tensor(const ech_conversion *c, int fd, const char *path,

@@ -57,13 +57,10 @@ typedef struct cover {
 
 enum { COVER_WORDS = sizeof(cover) / sizeof(double) };
 
-/* A number that looks random, of coordinate `at` in dimension d. (The finalizer of splitmix64.) */
+/* Of coordinate `at` in dimension d. */
 static uint64_t mark(int d, int64_t at)
 {
-    uint64_t x = (uint64_t)at * ECH_MAX_DIMS + (uint64_t)d + UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
+    return ech_hash_number((uint64_t)at * ECH_MAX_DIMS + (uint64_t)d);
 }
 
 /* An element's mark is the product of those of its coordinates. So those of a box sum up to the
@@ -131,6 +128,20 @@ ech_status ech_agree_on_hashes(ech_group *world, ech_hash *hashes, int64_t n)
     for (int64_t i = 0; i < n; i++) hash_to_words(hashes[i], words + i * HASH_WORDS);
     ech_status st = ech_group_fold(world, ECH_FOLD_SUM, words, (int)n * HASH_WORDS);
     for (int64_t i = 0; i < n; i++) hashes[i] = hash_from_words(words + i * HASH_WORDS);
+    free(words);
+    return st;
+}
+
+ech_status ech_agree_on_sums(ech_group *world, uint64_t *sums, int64_t n)
+{
+    double *words = ech_calloc((size_t)n + 1, 2 * sizeof *words); /* of 32 bits: sums are exact */
+    for (int64_t i = 0; i < n; i++) {
+        words[2 * i] = (double)(sums[i] >> 32);
+        words[2 * i + 1] = (double)(sums[i] & UINT32_MAX);
+    }
+    ech_status st = ech_group_fold(world, ECH_FOLD_SUM, words, (int)n * 2);
+    for (int64_t i = 0; i < n; i++)
+        sums[i] = ((uint64_t)words[2 * i] << 32) + (uint64_t)words[2 * i + 1];
     free(words);
     return st;
 }

@@ -16,5 +16,7 @@ ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored f
 ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors, int n);
 /* Each hash was made by one member and is zero on the others; then all have all. */
 ech_status ech_agree_on_hashes(ech_group *world, ech_hash *hashes, int64_t n);
+/* Adds up each member's, modulo 2^64. */
+ech_status ech_agree_on_sums(ech_group *world, uint64_t *sums, int64_t n);
 
 #endif

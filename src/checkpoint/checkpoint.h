@@ -136,8 +136,8 @@ ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_sa
 ech_status ech_safetensors_header(const ech_saved_tensor *tensors, int n, ech_text *out,
                                   int64_t *offsets, int64_t *file_bytes);
 /* Writes the tensor's boxes, and no byte beside them, into a file where the whole tensor begins at
- * `offset`. */
+ * `offset`. sums: of the file's ranges, to which what is written is added (ech_sum_bytes); may be NULL. */
 ech_status ech_safetensors_write(int fd, const char *path, const ech_saved_tensor *tensor,
-                                 int64_t offset);
+                                 int64_t offset, uint64_t *sums);
 
 #endif

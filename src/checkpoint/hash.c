@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <xxhash.h>
 
@@ -27,27 +28,28 @@ int64_t ech_hash_ranges(int64_t file_bytes)
 }
 
 static ech_status hash_span(int fd, const char *path, int64_t begin, int64_t end, char *buffer,
-                            XXH3_state_t *state)
+                            const ech_hash_witness *witness, XXH3_state_t *state)
 {
     XXH3_128bits_reset(state);
     while (begin < end) {
         size_t n = end - begin < CHUNK ? (size_t)(end - begin) : CHUNK;
         ECH_TRY(ech_file_read_at(fd, path, buffer, n, begin));
         XXH3_128bits_update(state, buffer, n);
+        if (witness) witness->see(witness->context, buffer, n, begin);
         begin += (int64_t)n;
     }
     return ECH_OK;
 }
 
 ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int64_t i,
-                               ech_hash *out)
+                               const ech_hash_witness *witness, ech_hash *out)
 {
     int64_t begin = i * ECH_HASH_RANGE;
     int64_t end = file_bytes - begin < ECH_HASH_RANGE ? file_bytes : begin + ECH_HASH_RANGE;
     XXH3_state_t *state = XXH3_createState();
     if (!state) ECH_FAIL(ECH_ENOMEM, "%s: no memory to hash it", path);
     char *buffer = ech_calloc(end - begin < CHUNK ? (size_t)(end - begin) : CHUNK, 1);
-    ech_status st = hash_span(fd, path, begin, end, buffer, state);
+    ech_status st = hash_span(fd, path, begin, end, buffer, witness, state);
     if (st == ECH_OK) {
         XXH128_hash_t hash = XXH3_128bits_digest(state);
         *out = (ech_hash){hash.high64, hash.low64};
@@ -55,6 +57,61 @@ ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int
     free(buffer);
     XXH3_freeState(state);
     return st;
+}
+
+/* ---- sums ---- */
+
+enum { WORD = 8 }; /* bytes */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a byte's weight is 256^(its place)");
+
+uint64_t ech_hash_number(uint64_t number)
+{
+    uint64_t x = number + UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* Odd, so that no difference of two words is lost. */
+static uint64_t factor_of(uint64_t word)
+{
+    return ech_hash_number(word) | 1;
+}
+
+/* Bytes of one word. */
+static uint64_t part_of_word(const char *bytes, size_t n, int64_t offset)
+{
+    uint64_t value = 0;
+    memcpy((char *)&value + offset % WORD, bytes, n);
+    return value * factor_of((uint64_t)(offset / WORD));
+}
+
+uint64_t ech_sum_part(const char *bytes, size_t n, int64_t offset)
+{
+    uint64_t sum = 0;
+    size_t head = (size_t)(-(uint64_t)offset % WORD);
+    if (head > n) head = n;
+    if (head) sum += part_of_word(bytes, head, offset);
+    size_t at = head;
+    for (; n - at >= WORD; at += WORD) {
+        uint64_t value;
+        memcpy(&value, bytes + at, WORD);
+        sum += value * factor_of(((uint64_t)offset + at) / WORD);
+    }
+    return at < n ? sum + part_of_word(bytes + at, n - at, offset + (int64_t)at) : sum;
+}
+
+void ech_sum_bytes(uint64_t *sums, const void *bytes, size_t n, int64_t offset)
+{
+    for (const char *from = bytes; n > 0;) {
+        size_t left = (size_t)(ECH_HASH_RANGE - offset % ECH_HASH_RANGE),
+               part = n < left ? n : left;
+        sums[offset / ECH_HASH_RANGE] += ech_sum_part(from, part, offset);
+        from += part;
+        offset += (int64_t)part;
+        n -= part;
+    }
 }
 
 bool ech_hash_equal(ech_hash a, ech_hash b)

@@ -22,9 +22,25 @@ ech_hash ech_hash_bytes(const void *bytes, size_t n);
 
 /* Ranges of a file; the last one may be shorter. */
 int64_t ech_hash_ranges(int64_t file_bytes);
-/* Reads and hashes range i of an open file of that size. */
+
+/* Sees the bytes of a range that are hashed, piece by piece; pieces begin at multiples of 8. */
+typedef struct ech_hash_witness {
+    void (*see)(void *context, const char *bytes, size_t n, int64_t offset);
+    void *context;
+} ech_hash_witness;
+/* Reads and hashes range i of an open file of that size. witness: NULL: none. */
 ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int64_t i,
-                               ech_hash *out);
+                               const ech_hash_witness *witness, ech_hash *out);
+
+/* Adds the bytes of a file that lie at `offset` to the sums of their ranges, modulo 2^64: of words of 8
+ * bytes, each times an odd number of its own. So sums do not depend on who adds which bytes and when,
+ * and another word gives another sum. */
+void ech_sum_bytes(uint64_t *sums, const void *bytes, size_t n, int64_t offset);
+/* The addend of bytes that all lie in one range. */
+uint64_t ech_sum_part(const char *bytes, size_t n, int64_t offset);
+
+/* A number that looks random, of each number. (The finalizer of splitmix64.) */
+uint64_t ech_hash_number(uint64_t number);
 
 bool ech_hash_equal(ech_hash a, ech_hash b);
 /* 32 lower-case hexadecimal digits, high half first, as xxhsum prints them; then a NUL. */

@@ -138,6 +138,12 @@ ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out)
 
 /* ---- reading ---- */
 
+bool ech_manifest_is_ours(const char *text, size_t n)
+{
+    return memmem(text, n, FORMAT, sizeof FORMAT - 1) ||
+           memmem(text, n, HASH_KEY, sizeof HASH_KEY - 1);
+}
+
 /* The text ends as it must and its hash is right. */
 static ech_status check_own_hash(const char *path, const char *text, size_t n)
 {

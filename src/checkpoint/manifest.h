@@ -45,6 +45,13 @@ ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out);
 ech_status ech_manifest_parse(const char *path, const char *text, size_t n, ech_manifest *out);
 void ech_manifest_free(ech_manifest *manifest);
 
+/* Whether a text is, or was before it was damaged, a manifest of ours: others use the name, too. */
+bool ech_manifest_is_ours(const char *text, size_t n);
+
+/* Compares a file below `folder` that the manifest has with it: its size, and its hashes if they are
+ * wanted. Errors name file and bytes. */
+ech_status ech_manifest_verify_file(const ech_manifest *manifest, const char *folder,
+                                    ech_checkpoint_file file, bool hashes);
 /* Compares the files below `folder` with the manifest: sizes, hashes of the texts, and those of tensors
  * too if `all`. Errors name file and bytes. */
 ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool all);

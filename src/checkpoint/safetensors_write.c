@@ -109,11 +109,11 @@ ech_status ech_safetensors_header(const ech_saved_tensor *tensors, int n, ech_te
 }
 
 ech_status ech_safetensors_write(int fd, const char *path, const ech_saved_tensor *tensor,
-                                 int64_t offset)
+                                 int64_t offset, uint64_t *sums)
 {
     ECH_TRY(ech_transfer_check(tensor));
     for (int b = 0; b < tensor->boxes; b++) {
-        ECH_TRY(ech_transfer_write(fd, path, tensor, b, offset));
+        ECH_TRY(ech_transfer_write(fd, path, tensor, b, offset, sums));
     }
     return ECH_OK;
 }

@@ -8,6 +8,9 @@
  *   3. Every phase ends on all ranks together (joint.h): one rank's failure is every rank's, before
  *      anyone goes on, so no rank waits for one that has left.
  *
+ *   4. What the manifest's hashes are of is what was handed over to be written: as it is handed over, it
+ *      is added up by range; what is read back, and hashed, must have the same sums.
+ *
  *   plan -> create (rank 0) -> write (all) -> hash (all, shared out) -> commit (rank 0)
  */
 #include <errno.h>
@@ -33,9 +36,11 @@ typedef struct save {
     const ech_checkpoint_info *info;
     const ech_saved_tensor *tensors;
     int n;
-    bool leads;             /* rank 0 */
-    char *temporary;        /* step-N.tmp */
-    ech_stored stored[2];   /* by ECH_FILE_MODEL and ECH_FILE_STATE */
+    bool leads;           /* rank 0 */
+    char *temporary;      /* step-N.tmp */
+    ech_stored stored[2]; /* by ECH_FILE_MODEL and ECH_FILE_STATE */
+    uint64_t
+        *sums[ECH_FILES];   /* of all files' ranges, as handed over; the first two are stored's */
     ech_manifest manifest;  /* its texts are info's */
     int64_t manifest_bytes; /* known to rank 0, then to all */
 } save;
@@ -140,7 +145,21 @@ static ech_status write_boxes(save *s)
     return ECH_OK;
 }
 
-/* All members learn which files there are and of what size. */
+/* Of what this rank has handed over: boxes, and rank 0 headers and texts. Then of all. */
+static ech_status share_sums(save *s, int f)
+{
+    ech_checkpoint_info texts = *s->info;
+    char **text = ech_checkpoint_file_text(&texts, (ech_checkpoint_file)f);
+    int64_t bytes = s->manifest.files[f].bytes, ranges = ech_hash_ranges(bytes);
+    if (text)
+        s->sums[f] = ech_calloc((size_t)ranges + 1, sizeof *s->sums[f]);
+    else
+        s->sums[f] = s->stored[f].sums;
+    if (text && s->leads) ech_sum_bytes(s->sums[f], *text, (size_t)bytes, 0);
+    return ech_agree_on_sums(s->world, s->sums[f], ranges);
+}
+
+/* All members learn which files there are, of what size, and what was handed over for them. */
 static ech_status share_sizes(save *s)
 {
     int64_t bytes[ECH_FILES];
@@ -151,8 +170,29 @@ static ech_status share_sizes(save *s)
         if (bytes[f] < 0) continue;
         s->manifest.files[f].hashes =
             ech_calloc((size_t)ech_hash_ranges(bytes[f]) + 1, sizeof(ech_hash));
+        ECH_TRY(share_sums(s, f));
     }
     return ECH_OK;
+}
+
+static void see_read_back(void *sum, const char *bytes, size_t n, int64_t offset)
+{
+    *(uint64_t *)sum += ech_sum_part(bytes, n, offset);
+}
+
+/* Range i, read back and hashed, must be what was handed over. */
+static ech_status hash_range(const save *s, int f, int fd, const char *path, int64_t i)
+{
+    uint64_t sum = 0;
+    const ech_hash_witness witness = {see_read_back, &sum};
+    int64_t bytes = s->manifest.files[f].bytes, begin = i * ECH_HASH_RANGE;
+    ECH_TRY(ech_hash_file_range(fd, path, bytes, i, &witness, &s->manifest.files[f].hashes[i]));
+    if (sum == s->sums[f][i]) return ECH_OK;
+    ECH_FAIL(ECH_EIO,
+             "%s: of bytes %" PRId64 "..%" PRId64
+             " others are read back than were written; suspect "
+             "this machine's memory or disk, or whoever else writes into the folder",
+             path, begin, bytes - begin < ECH_HASH_RANGE ? bytes : begin + ECH_HASH_RANGE);
 }
 
 /* Reads back and hashes this rank's ranges of one file: those whose number, over all files, is the
@@ -170,7 +210,7 @@ static ech_status hash_file(const save *s, int f, int64_t *number)
             st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot read it back: %s", path,
                              strerror(errno));
         } else {
-            st = ech_hash_file_range(fd, path, bytes, i, &s->manifest.files[f].hashes[i]);
+            st = hash_range(s, f, fd, path, i);
         }
     }
     if (fd >= 0) close(fd);
@@ -199,6 +239,18 @@ static ech_status share_hashes(const save *s)
 
 /* ---- commit: rank 0 ---- */
 
+static ech_status check_manifest(const char *path, const ech_text *text)
+{
+    char *back;
+    size_t n;
+    ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &back, &n));
+    bool same = n == text->n && memcmp(back, text->at, n) == 0;
+    free(back);
+    if (same) return ECH_OK;
+    ECH_FAIL(ECH_EIO, "%s: is read back otherwise than it was written; suspect memory or disk",
+             path);
+}
+
 static ech_status write_manifest(save *s)
 {
     s->manifest.info = *s->info;
@@ -210,6 +262,7 @@ static ech_status write_manifest(save *s)
     /* what the reader would refuse is not written */
     if (st == ECH_OK) st = ech_manifest_parse(path, text.at, text.n, &back);
     if (st == ECH_OK) st = ech_file_write(path, text.at, text.n);
+    if (st == ECH_OK) st = check_manifest(path, &text);
     s->manifest_bytes = (int64_t)text.n;
     ech_manifest_free(&back);
     ech_text_free(&text);
@@ -289,6 +342,7 @@ ech_status ech_checkpoint_save(ech_group *world, const char *directory,
     for (int f = 0; f < ECH_FILES; f++) {
         if (s.manifest.files[f].bytes > 0) sum += s.manifest.files[f].bytes;
         free(s.manifest.files[f].hashes);
+        if (f != ECH_FILE_MODEL && f != ECH_FILE_STATE) free(s.sums[f]);
     }
     ech_stored_free(&s.stored[0]);
     ech_stored_free(&s.stored[1]);

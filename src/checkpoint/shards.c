@@ -102,8 +102,10 @@ static ech_status open_all(ech_shards *weights)
              weights->folder);
 }
 
-ech_status ech_shards_open(const char *folder, const ech_shards_names *names, ech_shards **out)
+ech_status ech_shards_open(const char *folder, const ech_shards_names *names, bool verify,
+                           ech_shards **out)
 {
+    if (verify) ECH_TRY(ech_shards_verify(folder, true));
     ech_shards *weights = ech_calloc(1, sizeof *weights);
     weights->folder = ech_strdup(folder);
     weights->names = *names;

@@ -17,8 +17,8 @@ typedef struct ech_shards_names {
 } ech_shards_names;
 
 /* The folder with config.json that `path` means: itself, the model/ of a checkpoint, or that of the
- * newest checkpoint of a run directory (the weights' checksums are not looked at). New memory, released with
- * free(). */
+ * newest checkpoint of a run directory. Of a checkpoint's, sizes and texts must be those of its manifest.
+ * New memory, released with free(). */
 ech_status ech_shards_find(const char *path, char **folder);
 /* Whether it is a folder of Hugging Face's cache that holds versions of a model, each a folder. */
 bool ech_shards_is_cache(const char *path);
@@ -27,8 +27,10 @@ bool ech_shards_is_cache(const char *path);
 bool ech_shards_are_there(const char *folder);
 
 typedef struct ech_shards ech_shards;
-/* Opens what is in the folder and checks all headers. */
-ech_status ech_shards_open(const char *folder, const ech_shards_names *names, ech_shards **out);
+/* Opens what is in the folder and checks all headers; with `verify`, which is for those who read weights,
+ * also that those of a checkpoint are as they were saved, by its manifest's hashes. */
+ech_status ech_shards_open(const char *folder, const ech_shards_names *names, bool verify,
+                           ech_shards **out);
 void ech_shards_close(ech_shards *weights); /* accepts NULL */
 /* Tensors stored, buffers and the like included. */
 int ech_shards_count(const ech_shards *weights);

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/shards.h"
+#include "checkpoint/shards_parts.h"
 
 #define CONFIG "config.json"
 
@@ -44,7 +44,11 @@ ech_status ech_shards_find(const char *path, char **folder)
     else if (ech_file_has(model, CONFIG))
         found = ech_strdup(model);
     free(model);
-    if (!found) ECH_TRY(find_run(path, &found));
+    ech_status st = found ? ech_shards_verify(found, false) : find_run(path, &found);
+    if (st != ECH_OK) {
+        free(found);
+        return st;
+    }
     if (!found)
         ECH_FAIL(
             ECH_EUSAGE,

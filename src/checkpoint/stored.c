@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/tick.h"
 #include "checkpoint/box.h"
+#include "checkpoint/hash.h"
 #include "checkpoint/transfer.h"
 
 enum { LARGEST_ITEM = 8 }; /* bytes */
@@ -30,13 +31,16 @@ ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, bool is_state
             out->tensors[out->n++] = *t;
         }
     }
-    return ech_safetensors_header(out->tensors, out->n, &out->header, out->offsets, &out->bytes);
+    ECH_TRY(ech_safetensors_header(out->tensors, out->n, &out->header, out->offsets, &out->bytes));
+    out->sums = ech_calloc((size_t)ech_hash_ranges(out->bytes) + 1, sizeof *out->sums);
+    return ECH_OK;
 }
 
 void ech_stored_free(ech_stored *stored)
 {
     free(stored->tensors);
     free(stored->offsets);
+    free(stored->sums);
     ech_text_free(&stored->header);
     *stored = (ech_stored){0};
 }
@@ -76,6 +80,7 @@ ech_status ech_stored_create(const ech_stored *stored, const char *path)
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot create it: %s", path, strerror(errno));
     ech_status st = reserve(fd, path, stored->bytes);
+    ech_sum_bytes(stored->sums, stored->header.at, stored->header.n, 0);
     if (st == ECH_OK) st = ech_file_write_at(fd, path, stored->header.at, stored->header.n, 0);
     return finish(fd, path, st);
 }
@@ -103,7 +108,7 @@ ech_status ech_stored_write(const ech_stored *stored, const char *path)
     }
     ech_status st = ECH_OK;
     for (int i = 0; i < stored->n && st == ECH_OK; i++) {
-        st = ech_safetensors_write(fd, path, &stored->tensors[i], stored->offsets[i]);
+        st = ech_safetensors_write(fd, path, &stored->tensors[i], stored->offsets[i], stored->sums);
     }
     return finish(fd, path, st);
 }

@@ -13,7 +13,8 @@ typedef struct ech_stored {
     int n;
     int64_t *offsets; /* where each begins in the file */
     ech_text header;
-    int64_t bytes; /* of the file */
+    int64_t bytes;  /* of the file */
+    uint64_t *sums; /* of its ranges: what was handed over to be written (ech_sum_bytes) */
 } ech_stored;
 
 /* The file of those tensors of the list that are state, or that are not. Larger element types come

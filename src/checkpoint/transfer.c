@@ -10,10 +10,12 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/box.h"
+#include "checkpoint/hash.h"
 #include "tensor/convert.h"
 
 enum {
     BUFFER = 256 << 10, /* bytes */
+    PIECE = 4 << 20,    /* bytes that are added up and written at once, from where they lie */
     GAP = 16 << 10      /* bytes that are read to no use rather than calling once more */
 };
 
@@ -31,6 +33,7 @@ typedef struct transfer {
     size_t stored_bytes, wanted_bytes; /* of an element */
     ech_box_runs runs;
     char *data, *buffer;
+    uint64_t *sums; /* of what is written; NULL: none are wanted */
 } transfer;
 
 ech_status ech_transfer_check(const ech_saved_tensor *tensor)
@@ -99,18 +102,26 @@ static void take(const transfer *t, int64_t at, char *to, int64_t n)
     ech_convert(t->data + (size_t)at * t->wanted_bytes, t->wanted, to, t->stored, n);
 }
 
-/* A run alone: straight from its place, or converted piece by piece. */
+/* n elements as they are stored, which begin at element `at` of the whole tensor. What is added up is
+ * what the system is given. */
+static ech_status hand_over(const transfer *t, const char *from, int64_t n, int64_t at)
+{
+    size_t bytes = (size_t)n * t->stored_bytes;
+    if (t->sums) ech_sum_bytes(t->sums, from, bytes, file_at(t, at));
+    return ech_file_write_at(t->fd, t->path, from, bytes, file_at(t, at));
+}
+
+/* A run alone: straight from its place, or converted, piece by piece. */
 static ech_status write_run(const transfer *t, ech_box_place place)
 {
     bool same = t->stored == t->wanted;
-    int64_t most = same ? t->runs.length : BUFFER / (int64_t)t->stored_bytes, n;
+    int64_t most = (same ? PIECE : BUFFER) / (int64_t)t->stored_bytes, n;
     for (int64_t done = 0; done < t->runs.length; done += n) {
         n = t->runs.length - done < most ? t->runs.length - done : most;
         int64_t at = place.in_memory + done;
         const char *from = same ? t->data + (size_t)at * t->wanted_bytes : t->buffer;
         if (!same) take(t, at, t->buffer, n);
-        ECH_TRY(ech_file_write_at(t->fd, t->path, from, (size_t)n * t->stored_bytes,
-                                  file_at(t, place.in_whole + done)));
+        ECH_TRY(hand_over(t, from, n, place.in_whole + done));
     }
     return ECH_OK;
 }
@@ -122,13 +133,14 @@ static ech_status write_span(const transfer *t, span s)
     for (int64_t i = 0; i < s.n; i++)
         take(t, ech_box_run_at(&t->runs, s.first + i).in_memory, t->buffer + (size_t)i * bytes,
              t->runs.length);
-    return ech_file_write_at(t->fd, t->path, t->buffer, (size_t)s.n * bytes, file_at(t, s.begin));
+    return hand_over(t, t->buffer, s.n * t->runs.length, s.begin);
 }
 
 ech_status ech_transfer_write(int fd, const char *path, const ech_saved_tensor *tensor, int b,
-                              int64_t offset)
+                              int64_t offset, uint64_t *sums)
 {
     transfer t = begin_transfer(fd, path, ech_saved_dtype(tensor), tensor, b, offset);
+    t.sums = sums;
     ech_status st = ECH_OK;
     for (int64_t i = 0; i < t.runs.count && st == ECH_OK;) {
         span s = next_span(&t, i, 0);

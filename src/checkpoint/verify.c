@@ -13,7 +13,7 @@ static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const e
 {
     for (int64_t i = 0; i < ech_hash_ranges(bytes); i++) {
         ech_hash hash;
-        ECH_TRY(ech_hash_file_range(fd, path, bytes, i, &hash));
+        ECH_TRY(ech_hash_file_range(fd, path, bytes, i, NULL, &hash));
         if (ech_hash_equal(hash, hashes[i])) continue;
         int64_t begin = i * ECH_HASH_RANGE;
         int64_t end = bytes - begin < ECH_HASH_RANGE ? bytes : begin + ECH_HASH_RANGE;
@@ -43,17 +43,22 @@ static ech_status verify_file(const char *path, int64_t bytes, const ech_hash *h
     return st;
 }
 
+ech_status ech_manifest_verify_file(const ech_manifest *manifest, const char *folder,
+                                    ech_checkpoint_file file, bool hashes)
+{
+    if (manifest->files[file].bytes < 0) return ECH_OK;
+    char *path = ech_file_join(folder, ech_checkpoint_file_name(file));
+    ech_status st = verify_file(path, manifest->files[file].bytes,
+                                hashes ? manifest->files[file].hashes : NULL);
+    free(path);
+    return st;
+}
+
 ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool all)
 {
     for (int f = 0; f < ECH_FILES; f++) {
-        if (manifest->files[f].bytes < 0) continue;
-        bool looks = all || f == ECH_FILE_CONFIG || f == ECH_FILE_TOKENIZER ||
-                     f == ECH_FILE_TOKENIZER_CONFIG;
-        char *path = ech_file_join(folder, ech_checkpoint_file_name((ech_checkpoint_file)f));
-        ech_status st =
-            verify_file(path, manifest->files[f].bytes, looks ? manifest->files[f].hashes : NULL);
-        free(path);
-        ECH_TRY(st);
+        bool is_text = f != ECH_FILE_MODEL && f != ECH_FILE_STATE;
+        ECH_TRY(ech_manifest_verify_file(manifest, folder, (ech_checkpoint_file)f, all || is_text));
     }
     return ECH_OK;
 }

@@ -62,18 +62,19 @@ __attribute__((constructor)) static void arm_from_environment(void)
 {
     static const char *const names[] = {
         [FAULTS_KILL] = "kill", [FAULTS_EIO] = "eio",     [FAULTS_ENOSPC] = "enospc",
-        [FAULTS_FULL] = "full", [FAULTS_SHORT] = "short", [FAULTS_HOLD] = "hold"};
+        [FAULTS_FULL] = "full", [FAULTS_SHORT] = "short", [FAULTS_HOLD] = "hold",
+        [FAULTS_FLIP] = "flip"};
     const char *text = getenv("ECH_FAULTS");
     char below[PATH_BYTES], name[16];
     long long at;
     holder = getenv("ECH_FAULTS_HOLD");
     if (!text || sscanf(text, "%1023s %15s %lld", below, name, &at) != 3) return;
-    for (int kind = FAULTS_KILL; kind <= FAULTS_HOLD; kind++)
+    for (int kind = FAULTS_KILL; kind <= FAULTS_FLIP; kind++)
         if (strcmp(name, names[kind]) == 0) faults_arm(below, (faults_kind)kind, at);
 }
 
 /* What becomes of a call. */
-typedef enum fate { PASSES, FAILS, DIES, FALLS_SHORT } fate;
+typedef enum fate { PASSES, FAILS, DIES, FALLS_SHORT, FLIPS } fate;
 
 static bool is_below(const char *path)
 {
@@ -106,6 +107,8 @@ static fate fate_of(int64_t number, bool takes_space)
     case FAULTS_HOLD:
         if (number >= armed_at) wait_for_holder();
         return PASSES;
+    case FAULTS_FLIP:
+        return number == armed_at ? FLIPS : PASSES;
     default:
         return PASSES;
     }
@@ -175,11 +178,25 @@ ssize_t write(int fd, const void *bytes, size_t n)
     return done;
 }
 
+/* The middle bit of the bytes is another. */
+static ssize_t write_flipped(ssize_t (*next)(int, const void *, size_t, off_t), int fd,
+                             const void *bytes, size_t n, off_t offset)
+{
+    char *others = malloc(n + 1);
+    if (!others) abort();
+    memcpy(others, bytes, n);
+    others[n / 2] ^= 1;
+    ssize_t done = next(fd, others, n, offset);
+    free(others);
+    return done;
+}
+
 static ssize_t write_at(ssize_t (*next)(int, const void *, size_t, off_t), int fd,
                         const void *bytes, size_t n, off_t offset)
 {
     fate met = meet_open("pwrite", fd, true);
     if (met == FAILS) return -1;
+    if (met == FLIPS) return write_flipped(next, fd, bytes, n, offset);
     ssize_t done = next(fd, bytes, shortened(met, n), offset);
     if (met == DIES) die();
     return done;

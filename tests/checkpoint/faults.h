@@ -3,7 +3,7 @@
  * Faults of a disk: a library that stands before the C library's calls that change files below a
  * folder, counts them, and at a number kills the process, fails, does less than was asked or waits.
  * Tests link it; other programs get it by LD_PRELOAD, with ECH_FAULTS="FOLDER KIND NUMBER" (kind: kill,
- * eio, enospc, full, short, hold) and for hold ECH_FAULTS_HOLD, the file that holds them. FOLDER may be
+ * eio, enospc, full, short, hold, flip) and for hold ECH_FAULTS_HOLD, the file that holds them. FOLDER may be
  * the beginning of a path; open files have absolute ones.
  */
 #ifndef ECH_TESTS_CHECKPOINT_FAULTS_H
@@ -18,7 +18,8 @@ typedef enum faults_kind {
     FAULTS_ENOSPC, /* once */
     FAULTS_FULL,   /* ENOSPC, from that call on, of all that would take space */
     FAULTS_SHORT,  /* from that call on writes take a third of what they are given */
-    FAULTS_HOLD    /* from that call on all wait as long as the file ECH_FAULTS_HOLD is there */
+    FAULTS_HOLD,   /* from that call on all wait as long as the file ECH_FAULTS_HOLD is there */
+    FAULTS_FLIP    /* once: of what is written one bit is another; other calls pass */
 } faults_kind;
 
 /* From now on calls on files below the folder are counted, from 1, and call `at` is faulty. */

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "checkpoint/fixture.h"
+#include "checkpoint/shards.h"
 
 static const char *const files[] = {"manifest.json",           "model/config.json",
                                     "model/model.safetensors", "state/state.safetensors",
@@ -250,6 +251,86 @@ static void test_without_verify_sizes_are_checked(void **state)
     scratch_remove(directory);
 }
 
+/* Opens model/ of step 2 by one of its names. */
+static ech_status open_model(const char *folder, bool verify)
+{
+    const ech_shards_names names = {.prefix = "", .buffers = "", .head = "lm_head.weight"};
+    ech_shards *weights = NULL;
+    char *found;
+    bool quiet = ech_log_set_quiet(true);
+    ech_status st = ech_shards_find(folder, &found);
+    if (st == ECH_OK) {
+        st = ech_shards_open(found, &names, verify, &weights);
+        free(found);
+    }
+    ech_log_set_quiet(quiet);
+    ech_shards_close(weights);
+    return st;
+}
+
+/* Who names model/ itself gets the hashes that lie beside it: under any name, and without state/. */
+static void test_model_folders_named_directly(void **state)
+{
+    (void)state;
+    char *directory = make_two(), *step = newest_of(directory, ""),
+         *model = newest_of(directory, "model");
+    char *link = ech_file_join(directory, "best"), *dot = ech_file_join(model, ".");
+    char *state_folder = newest_of(directory, "state");
+    const char *const names[] = {step, model, link, dot};
+    assert_int_equal(symlink(model, link), 0);
+    assert_int_equal(ech_file_remove_all(state_folder), ECH_OK);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_int_equal(open_model(names[i], true), ECH_OK);
+    for (int f = 0; f < FILES; f++) {
+        if (f == 3) continue;
+        char *path = newest_of(directory, files[f]);
+        struct stat info;
+        assert_int_equal(stat(path, &info), 0);
+        int fd = open(path, O_RDWR);
+        for (size_t bit = 3; bit < 8 * (size_t)info.st_size; bit += 997) {
+            flip(fd, bit);
+            for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+                if (open_model(names[i], true) == ECH_OK)
+                    fail_msg("%s: taken, with bit %zu of %s flipped", names[i], bit, files[f]);
+            assert_error_has(files[f]);
+            flip(fd, bit);
+        }
+        close(fd);
+        free(path);
+    }
+    assert_int_equal(open_model(link, true), ECH_OK);
+    free(state_folder);
+    free(dot);
+    free(link);
+    free(model);
+    free(step);
+    scratch_remove(directory);
+}
+
+/* The name of a checkpoint without its manifest is one that was never finished; other folders have no
+ * hashes, and a manifest of somebody else's says nothing. */
+static void test_model_folders_of_others(void **state)
+{
+    (void)state;
+    char *directory = make_two(), *step = newest_of(directory, "");
+    char *manifest = newest_of(directory, "manifest.json"),
+         *other = ech_file_join(directory, "other");
+    assert_int_equal(unlink(manifest), 0);
+    assert_int_equal(open_model(step, false), ECH_EINPUT);
+    assert_error_has("no whole checkpoint");
+    step[strlen(step) - 1] = '\0'; /* the slash */
+    assert_int_equal(rename(step, other), 0);
+    assert_int_equal(open_model(other, true), ECH_OK);
+    free(scratch_write(other, "manifest.json", "{\"name\":\"a web page\"}", 21));
+    assert_int_equal(open_model(other, true), ECH_OK);
+    free(scratch_write(other, "manifest.json", "{\"format\":\"echelon checkpoint\"}", 31));
+    assert_int_equal(open_model(other, true), ECH_EINPUT);
+    free(other);
+    free(manifest);
+    free(step);
+    scratch_remove(directory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +341,8 @@ int main(void)
         cmocka_unit_test(test_mixed_steps),
         cmocka_unit_test(test_without_verify_texts_are_checked),
         cmocka_unit_test(test_without_verify_sizes_are_checked),
+        cmocka_unit_test(test_model_folders_named_directly),
+        cmocka_unit_test(test_model_folders_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

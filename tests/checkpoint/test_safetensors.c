@@ -269,14 +269,14 @@ static void test_boxes_round_trip(void **state)
     char *path = scratch_write(folder, "x.safetensors", text.at, text.n);
     ech_text_free(&text);
     int fd = open(path, O_WRONLY);
-    assert_int_equal(ech_safetensors_write(fd, path, &tensors[0], offsets[0]), ECH_OK);
+    assert_int_equal(ech_safetensors_write(fd, path, &tensors[0], offsets[0], NULL), ECH_OK);
     tensors[0].box[0].begin[1] = HALF;
     tensors[0].box[0].data = right;
-    assert_int_equal(ech_safetensors_write(fd, path, &tensors[0], offsets[0]), ECH_OK);
-    assert_int_equal(ech_safetensors_write(fd, path, &tensors[1], offsets[1]), ECH_OK);
+    assert_int_equal(ech_safetensors_write(fd, path, &tensors[0], offsets[0], NULL), ECH_OK);
+    assert_int_equal(ech_safetensors_write(fd, path, &tensors[1], offsets[1], NULL), ECH_OK);
     bool quiet = ech_log_set_quiet(true);
     tensors[0].box[0].begin[1] = HALF + 1;
-    assert_int_equal(ech_safetensors_write(fd, path, &tensors[0], offsets[0]), ECH_EINTERNAL);
+    assert_int_equal(ech_safetensors_write(fd, path, &tensors[0], offsets[0], NULL), ECH_EINTERNAL);
     ech_log_set_quiet(quiet);
     close(fd);
 

@@ -68,7 +68,7 @@ static ech_shards *open_as(const char *folder, const ech_shards_names *as, const
     const ech_saved_tensor wanted[] = {want("model.table.weight"), want("model.norm.weight")};
     ech_shards *weights = NULL;
     bool quiet = ech_log_set_quiet(part != NULL);
-    ech_status st = ech_shards_open(folder, as, &weights);
+    ech_status st = ech_shards_open(folder, as, true, &weights);
     if (st == ECH_OK) st = ech_shards_check(weights, wanted, 2);
     if (st == ECH_OK) st = ech_shards_check_head(weights);
     ech_log_set_quiet(quiet);

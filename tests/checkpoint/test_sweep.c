@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Faults at every single call that changes a file during a save: the process killed, a disk that is
- * full or broken, writes that take less than they are given. Whatever happens where: the newest whole
+ * full or broken, writes that take less than they are given, or store another bit than they were given. Whatever happens where: the newest whole
  * checkpoint is the last one or the one being saved, and the next save clears what was left.
  */
 #include <signal.h>
@@ -202,14 +202,48 @@ static void test_short_writes(void **state)
     scratch_remove(directory);
 }
 
+static bool writes;
+
+static void watch_writes(int64_t number, const char *call, const char *path)
+{
+    (void)path;
+    if (number == fault_at) writes = strcmp(call, "pwrite") == 0;
+}
+
+/* What was written wrongly is never taken for what was to be saved, whichever file it is. */
+static void test_flipped_at_every_write(void **state)
+{
+    (void)state;
+    int64_t calls = count_calls(false);
+    int flipped = 0;
+    for (int64_t at = 1; at <= calls; at++) {
+        char *directory = prepare(false);
+        trial t = {directory, false, FAULTS_FLIP, at};
+        fixture_job job;
+        int64_t ignored;
+        fault_at = at;
+        writes = false;
+        faults_watch(watch_writes);
+        bool saved = save_and_prune(&t, &job, &ignored);
+        faults_watch(NULL);
+        flipped += writes;
+        if (saved == writes) fail_msg("a bit flipped at call %lld was not seen", (long long)at);
+        if (writes && job.results[0] != ECH_EABORTED && !strstr(job.error, "read back"))
+            fail_msg("a bit flipped at call %lld says: %s", (long long)at, job.error);
+        assert_int_equal(newest(&t), saved ? 2 : 1);
+        save_again(&t);
+        scratch_remove(directory);
+    }
+    assert_true(flipped > 10);
+}
+
 int main(void)
 {
     faults_skip_fsync();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_at_every_call),
-        cmocka_unit_test(test_broken_at_every_call),
-        cmocka_unit_test(test_full_at_every_call),
-        cmocka_unit_test(test_short_writes),
+        cmocka_unit_test(test_killed_at_every_call),   cmocka_unit_test(test_broken_at_every_call),
+        cmocka_unit_test(test_full_at_every_call),     cmocka_unit_test(test_short_writes),
+        cmocka_unit_test(test_flipped_at_every_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

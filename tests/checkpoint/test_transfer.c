@@ -55,7 +55,7 @@ static void check_write(const matrix *m, int rank, const char *path)
     size_t own = lay_out(m, rank, ECH_F32, &t, &memory);
     for (size_t k = 0; k < own / 4; k++) ((float *)(void *)memory)[k] = (float)k;
     int fd = open(path, O_WRONLY);
-    assert_int_equal(ech_safetensors_write(fd, path, &t, OFFSET), ECH_OK);
+    assert_int_equal(ech_safetensors_write(fd, path, &t, OFFSET, NULL), ECH_OK);
     close(fd);
     for (int64_t r = 0; r < m->rows; r++) {
         for (int64_t c = 0; c < m->columns; c++) {

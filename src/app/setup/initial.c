@@ -58,7 +58,8 @@ static ech_status fill_from_checkpoint(ech_config *config, bool *filled)
     return st;
 }
 
-ech_status ech_initial_open(const ech_config *config, const char *folder, ech_shards **out)
+ech_status ech_initial_open(const ech_config *config, const char *folder, bool verify,
+                            ech_shards **out)
 {
     const ech_family *family = ech_family_find(config->model.architecture);
     const ech_shards_names names = {.prefix = family->prefix,
@@ -66,14 +67,14 @@ ech_status ech_initial_open(const ech_config *config, const char *folder, ech_sh
                                     .table = config->model.tie_word_embeddings == 1 ? family->table
                                                                                     : NULL,
                                     .head = ECH_MODEL_HEAD};
-    return ech_shards_open(folder, &names, out);
+    return ech_shards_open(folder, &names, verify, out);
 }
 
 ech_status ech_initial_check_layers(const ech_config *config, const char *folder)
 {
     ech_shards *weights;
     if (!ech_shards_are_there(folder)) return ECH_OK;
-    ECH_TRY(ech_initial_open(config, folder, &weights));
+    ECH_TRY(ech_initial_open(config, folder, false, &weights));
     int tensors = ech_shards_count(weights);
     ech_shards_close(weights);
     if (config->model.num_hidden_layers <= tensors) return ECH_OK;
@@ -149,21 +150,21 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
 
 /* ---- parameters ---- */
 
-static ech_status open_weights(const ech_config *config, ech_shards **out)
+static ech_status open_weights(const ech_config *config, bool verify, ech_shards **out)
 {
     char *folder;
     ECH_TRY(ech_shards_find(config->model.init_from, &folder));
-    ech_status st = ech_initial_open(config, folder, out);
+    ech_status st = ech_initial_open(config, folder, verify, out);
     free(folder);
     return st;
 }
 
-/* Closed again if something is wrong with them. */
+/* Closed again if something is wrong with them. Rank 0 reads the bytes for all. */
 static ech_status open_checked(const ech_session *session, const ech_config *config,
                                ech_shards **out)
 {
     ech_shards *weights;
-    ECH_TRY(open_weights(config, &weights));
+    ECH_TRY(open_weights(config, session->plan->rank == 0, &weights));
     ech_status st = ech_exec_check_weights(session->exec, weights);
     if (st == ECH_OK)
         *out = weights;

@@ -18,8 +18,9 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
 /* Whether the path is a Hugging Face model's own folder. */
 bool ech_initial_is_folder(const char *path);
 
-/* The weights of a folder, by the names of the model section's family. */
-ech_status ech_initial_open(const ech_config *config, const char *folder, ech_shards **out);
+/* The weights of a folder, by the names of the model section's family; verify: as ech_shards_open. */
+ech_status ech_initial_open(const ech_config *config, const char *folder, bool verify,
+                            ech_shards **out);
 
 /* Plans of as many layers as a stranger's config.json asks for could take hours: refused unless there is a
  * tensor for each. Without weights nothing is known, and nothing refused. */
