@@ -10,6 +10,7 @@
 #include "app/plan/measure.h"
 #include "app/setup/run_arguments.h"
 #include "base/file.h"
+#include "base/log.h"
 
 static const char about[] =
     "Measures what the blocks of a model cost on this machine: seconds of forward and backwards, "
@@ -53,6 +54,27 @@ static error_t parse(int key, char *text, struct argp_state *state)
     }
 }
 
+/* How far a block's quartiles are apart, in percent of its time. */
+static double spread_percent(const ech_block_cost *cost)
+{
+    double apart = 0, sum = 0;
+    for (int phase = 0; phase < ECH_PHASES; phase++) {
+        apart += cost->high[phase] - cost->low[phase];
+        sum += cost->seconds[phase];
+    }
+    return sum > 0 ? 100 * apart / sum : 0;
+}
+
+static void warn_of_others(const ech_profile *profile)
+{
+    if (profile->busy)
+        ech_log_warn("the machine did something else, too: quartiles are %.0f %% apart, and the "
+                     "compute lane had a processor for %.0f %% of the time; what is predicted from "
+                     "this profile will be off as much, so measure again when nothing else runs "
+                     "(or with fewer ranks and threads, if these have no core each)",
+                     100 * profile->spread, 100 * profile->processor_share);
+}
+
 /* Blocks one behind the other that cost about as much are still shown one by one: where a model's time
  * goes is what is asked. */
 static void print_profile(const ech_profile *profile, const ech_model *model, const char *path)
@@ -60,24 +82,25 @@ static void print_profile(const ech_profile *profile, const ech_model *model, co
     char update[ECH_COUNT_BYTES], kept[32], sent[32], held[32];
     double sums[ECH_PHASES] = {0};
     printf("%s\n", profile->model);
-    printf("%-28s %10s %10s %10s %12s %12s %12s\n", "a micro-batch, ms", "F", "B", "W", "kept",
-           "sent on", "parameters");
+    printf("%-28s %10s %10s %10s %8s %12s %12s %12s\n", "a micro-batch, ms", "F", "B", "W",
+           "spread", "kept", "sent on", "parameters");
     for (int b = 0; b < profile->blocks; b++) {
         const ech_block_cost *cost = &profile->block[b];
         for (int phase = 0; phase < ECH_PHASES; phase++) sums[phase] += cost->seconds[phase];
-        printf("%-28s %10.3f %10.3f %10.3f %12s %12s %12s\n", model->block.at[b]->name,
+        printf("%-28s %10.3f %10.3f %10.3f %6.1f %% %12s %12s %12s\n", model->block.at[b]->name,
                1e3 * cost->seconds[ECH_FORWARD], 1e3 * cost->seconds[ECH_BACKWARD_INPUT],
-               1e3 * cost->seconds[ECH_BACKWARD_WEIGHT],
+               1e3 * cost->seconds[ECH_BACKWARD_WEIGHT], spread_percent(cost),
                ech_text_from_bytes(cost->activation_bytes, kept, sizeof kept),
                ech_text_from_bytes(cost->boundary_bytes, sent, sizeof sent),
                ech_text_from_bytes(cost->param_bytes, held, sizeof held));
     }
-    printf("%-28s %10.3f %10.3f %10.3f\n", "all", 1e3 * sums[ECH_FORWARD],
-           1e3 * sums[ECH_BACKWARD_INPUT], 1e3 * sums[ECH_BACKWARD_WEIGHT]);
-    printf("norm and update: %s of parameters",
+    printf("%-28s %10.3f %10.3f %10.3f %6.1f %%\n", "all", 1e3 * sums[ECH_FORWARD],
+           1e3 * sums[ECH_BACKWARD_INPUT], 1e3 * sums[ECH_BACKWARD_WEIGHT], 100 * profile->spread);
+    printf("norm and update: %s of parameters; all else: %.3f ms a step",
            profile->update_seconds > 0
                ? ech_count_scaled(1 / profile->update_seconds, "B/s", update)
-               : "no time");
+               : "no time",
+           1e3 * profile->other_seconds);
     if (profile->bandwidth > 0)
         printf("; messages: %s, %.1f us", ech_count_scaled(profile->bandwidth, "B/s", update),
                1e6 * profile->latency);
@@ -93,6 +116,7 @@ static ech_status write_profile(const ech_profile *profile, const ech_config *co
     ech_status status = out ? ECH_OK : ech_file_make_folder(config->log.directory);
     if (status == ECH_OK) status = ech_profile_write(profile, path);
     if (status == ECH_OK) print_profile(profile, model, path);
+    if (status == ECH_OK) warn_of_others(profile);
     free(path);
     return status;
 }

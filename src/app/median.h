@@ -9,7 +9,10 @@
 
 typedef ECH_LIST(double) ech_numbers;
 
-/* The middle one, the upper of two; 0 of none. Sorts the numbers, which are finite. */
+/* The number that so many quarters of them are below, the upper of two; 0 of none. Sorts the numbers, which
+ * are finite. `quarters`: 0 to 3. */
+double ech_quartile(ech_numbers *numbers, int quarters);
+/* The middle one. */
 double ech_median(ech_numbers *numbers);
 
 #endif

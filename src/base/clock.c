@@ -22,3 +22,8 @@ double ech_clock_wall(void)
 {
     return read_clock(CLOCK_REALTIME);
 }
+
+double ech_clock_mine(void)
+{
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}

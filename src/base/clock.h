@@ -7,5 +7,6 @@
 
 double ech_clock_now(void);  /* on a clock that never goes back */
 double ech_clock_wall(void); /* since 1970; may be set, so never for a span */
+double ech_clock_mine(void); /* that a processor has spent on the calling thread */
 
 #endif

@@ -88,25 +88,38 @@ static bool append_string(const char *text, ech_text *out)
     return quoted != NULL;
 }
 
+static void append_times(const char *before, const ech_block_cost *cost, ech_phase phase,
+                         ech_text *out)
+{
+    append_real(before, cost->low[phase], out);
+    append_real(", ", cost->seconds[phase], out);
+    append_real(", ", cost->high[phase], out);
+}
+
 static void append_block(const ech_block_cost *cost, int block, ech_text *out)
 {
     ech_text_append(out, "%s\n{\"name\": \"block %d\"", block ? "," : "", block);
-    append_real(", \"forward\": ", cost->seconds[ECH_FORWARD], out);
-    append_real(", \"backward_input\": ", cost->seconds[ECH_BACKWARD_INPUT], out);
-    append_real(", \"backward_weight\": ", cost->seconds[ECH_BACKWARD_WEIGHT], out);
+    append_times(", \"forward\": [", cost, ECH_FORWARD, out);
+    append_times("], \"backward_input\": [", cost, ECH_BACKWARD_INPUT, out);
+    append_times("], \"backward_weight\": [", cost, ECH_BACKWARD_WEIGHT, out);
     ech_text_append(out,
-                    ", \"activation_bytes\": %" PRId64 ", \"boundary_bytes\": %" PRId64
+                    "], \"activation_bytes\": %" PRId64 ", \"boundary_bytes\": %" PRId64
                     ", \"parameter_bytes\": %" PRId64 "}",
                     cost->activation_bytes, cost->boundary_bytes, cost->param_bytes);
 }
 
 static bool print_profile(const ech_profile *profile, ech_text *out)
 {
-    ech_text_append(out, "{\"version\": 1, \"echelon\": \"%s\",\n\"model\": ", ECH_VERSION);
+    ech_text_append(out, "{\"version\": %d, \"echelon\": \"%s\",\n\"model\": ", ECH_PROFILE_VERSION,
+                    ECH_VERSION);
     if (!append_string(profile->model, out)) return false;
+    ech_text_append(out, ",\n\"busy\": %s", profile->busy ? "true" : "false");
+    append_real(", \"spread\": ", profile->spread, out);
+    append_real(", \"processor_share\": ", profile->processor_share, out);
     append_real(",\n\"bandwidth\": ", profile->bandwidth, out);
     append_real(", \"latency\": ", profile->latency, out);
     append_real(", \"update_seconds_per_byte\": ", profile->update_seconds, out);
+    append_real(", \"other_seconds\": ", profile->other_seconds, out);
     ech_text_append(out, ",\n\"blocks\": [");
     for (int i = 0; i < profile->blocks; i++) append_block(&profile->block[i], i, out);
     ech_text_append(out, "]}\n");

@@ -9,21 +9,29 @@
 #include "config/config.h"
 #include "model/model.h"
 
+enum { ECH_PROFILE_VERSION = 2 }; /* of the file; 1 had the times of fragments of blocks */
+
 /* One block and one micro-batch, on one rank. */
 typedef struct ech_block_cost {
-    double seconds[ECH_PHASES]; /* of F, B and W */
+    double seconds[ECH_PHASES]; /* of F, B and W: medians */
     int64_t activation_bytes;   /* kept from F to B and W */
     int64_t boundary_bytes;     /* of the block's outputs: what crosses to the next block */
     int64_t param_bytes;        /* of its parameters; a shared one counts at its first block */
+    double low[ECH_PHASES], high[ECH_PHASES]; /* seconds: the quartiles about the medians */
 } ech_block_cost;
 
 typedef struct ech_profile {
     int blocks;
     ech_block_cost *block; /* [blocks] */
     double update_seconds; /* of norm and update, per byte of parameters */
-    double bandwidth;      /* bytes per second between two ranks of one machine */
-    double latency;        /* seconds of a message without bytes */
-    char *model;           /* what was measured: one text that says all that costs depend on */
+    double
+        other_seconds; /* of whatever else a training step does: reading its batch, its scalars */
+    double bandwidth;  /* bytes per second between two ranks of one machine */
+    double latency;    /* seconds of a message without bytes */
+    double spread;     /* between the quartiles of all blocks together, over their medians */
+    double processor_share; /* of the time, in which the compute lane had a processor */
+    bool busy; /* the machine did something else meanwhile: the seconds are not to be relied upon */
+    char *model; /* what was measured: one text that says all that costs depend on */
 } ech_profile;
 
 /* "gpt2 C=384 L=12 ... b=4 T=256 fp32 threads=1": what a profile must agree in with a run. Resolved

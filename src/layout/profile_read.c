@@ -12,9 +12,9 @@
 #include "base/memory.h"
 #include "layout/profile.h"
 
-/* A block with short numbers and an empty name takes 121 bytes. */
-enum { VERSION = 1, LARGEST_FILE = 64 << 20, MOST_BLOCKS = 1000000, SHORTEST_BLOCK = 100 };
-enum { KEYS = 7, BLOCK_KEYS = 7 };
+/* A block with short numbers and an empty name takes 139 bytes. */
+enum { LARGEST_FILE = 64 << 20, MOST_BLOCKS = 1000000, SHORTEST_BLOCK = 100 };
+enum { KEYS = 11, BLOCK_KEYS = 7, BLOCK_COMMAS = BLOCK_KEYS + 2 * ECH_PHASES };
 
 static const double LONGEST = 1e9;  /* seconds */
 static const double FASTEST = 1e18; /* bytes per second */
@@ -44,17 +44,39 @@ static bool is_crowded(const char *text, size_t n)
             commas += c == ',';
         }
     }
-    return containers > blocks + 2 || commas > KEYS + BLOCK_KEYS * blocks;
+    return containers > (1 + ECH_PHASES) * blocks + 2 || commas > KEYS + BLOCK_COMMAS * blocks;
+}
+
+static ech_status take_number(const place *p, const json_t *number, const char *key, double most,
+                              double *out)
+{
+    double value = json_number_value(number);
+    if (!json_is_number(number) || !(value >= 0 && value <= most))
+        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no number from 0 to %g", p->file, p->in, key, most);
+    *out = value;
+    return ECH_OK;
 }
 
 static ech_status take_real(const place *p, const json_t *object, const char *key, double most,
                             double *out)
 {
-    const json_t *number = json_object_get(object, key);
-    double value = json_number_value(number);
-    if (!json_is_number(number) || !(value >= 0 && value <= most))
-        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no number from 0 to %g", p->file, p->in, key, most);
-    *out = value;
+    return take_number(p, json_object_get(object, key), key, most, out);
+}
+
+/* [quartile, median, quartile], none of which is below the one before. */
+static ech_status take_times(const place *p, const json_t *object, const char *key, ech_phase phase,
+                             ech_block_cost *out)
+{
+    const json_t *times = json_object_get(object, key);
+    double *into[] = {&out->low[phase], &out->seconds[phase], &out->high[phase]};
+    double before = 0;
+    if (json_array_size(times) != 3)
+        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no array of three numbers", p->file, p->in, key);
+    for (size_t i = 0; i < 3; before = *into[i++]) {
+        ECH_TRY(take_number(p, json_array_get(times, i), key, LONGEST, into[i]));
+        if (*into[i] < before)
+            ECH_FAIL(ECH_EINPUT, "%s: %s'%s' does not ascend", p->file, p->in, key);
+    }
     return ECH_OK;
 }
 
@@ -73,7 +95,7 @@ static ech_status check_keys(const place *p, const json_t *object, size_t keys, 
 {
     if (json_object_size(object) != keys)
         ECH_FAIL(ECH_EINPUT, "%s: %s%zu keys where version %d has %zu", p->file, p->in,
-                 json_object_size(object), VERSION, keys);
+                 json_object_size(object), ECH_PROFILE_VERSION, keys);
     if (!json_is_string(json_object_get(object, text)))
         ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no text", p->file, p->in, text);
     return ECH_OK;
@@ -82,9 +104,9 @@ static ech_status check_keys(const place *p, const json_t *object, size_t keys, 
 static ech_status take_block(const place *p, const json_t *object, ech_block_cost *out)
 {
     if (!json_is_object(object)) ECH_FAIL(ECH_EINPUT, "%s: %sis no object", p->file, p->in);
-    ECH_TRY(take_real(p, object, "forward", LONGEST, &out->seconds[ECH_FORWARD]));
-    ECH_TRY(take_real(p, object, "backward_input", LONGEST, &out->seconds[ECH_BACKWARD_INPUT]));
-    ECH_TRY(take_real(p, object, "backward_weight", LONGEST, &out->seconds[ECH_BACKWARD_WEIGHT]));
+    ECH_TRY(take_times(p, object, "forward", ECH_FORWARD, out));
+    ECH_TRY(take_times(p, object, "backward_input", ECH_BACKWARD_INPUT, out));
+    ECH_TRY(take_times(p, object, "backward_weight", ECH_BACKWARD_WEIGHT, out));
     ECH_TRY(take_bytes(p, object, "activation_bytes", &out->activation_bytes));
     ECH_TRY(take_bytes(p, object, "boundary_bytes", &out->boundary_bytes));
     ECH_TRY(take_bytes(p, object, "parameter_bytes", &out->param_bytes));
@@ -110,11 +132,11 @@ static ech_status check_version(const place *p, const json_t *root)
     const json_t *version = json_object_get(root, "version");
     if (!json_is_integer(version))
         ECH_FAIL(ECH_EINPUT, "%s: 'version' is no whole number: no profile", p->file);
-    if (json_integer_value(version) != VERSION)
+    if (json_integer_value(version) != ECH_PROFILE_VERSION)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: version %lld, this program reads version %d; measure again with `echelon "
                  "profile`",
-                 p->file, (long long)json_integer_value(version), VERSION);
+                 p->file, (long long)json_integer_value(version), ECH_PROFILE_VERSION);
     return ECH_OK;
 }
 
@@ -126,6 +148,12 @@ static ech_status take_all(const json_t *root, const char *name, ech_profile *ou
     ECH_TRY(take_real(&p, root, "bandwidth", FASTEST, &out->bandwidth));
     ECH_TRY(take_real(&p, root, "latency", LONGEST, &out->latency));
     ECH_TRY(take_real(&p, root, "update_seconds_per_byte", LONGEST, &out->update_seconds));
+    ECH_TRY(take_real(&p, root, "other_seconds", LONGEST, &out->other_seconds));
+    ECH_TRY(take_real(&p, root, "spread", LONGEST, &out->spread));
+    ECH_TRY(take_real(&p, root, "processor_share", 1, &out->processor_share));
+    const json_t *busy = json_object_get(root, "busy");
+    if (!json_is_boolean(busy)) ECH_FAIL(ECH_EINPUT, "%s: 'busy' is not true or false", name);
+    out->busy = json_is_true(busy);
     const char *model = json_string_value(json_object_get(root, "model"));
     if (!model) ECH_FAIL(ECH_EINPUT, "%s: 'model' is no text", name);
     out->model = ech_strdup(model);

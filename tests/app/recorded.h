@@ -33,6 +33,7 @@ static inline void recorded_costs(recorded *run)
     run->profile.blocks = (int)run->design.model->block.n;
     run->profile.block = ech_calloc((size_t)run->profile.blocks, sizeof *run->profile.block);
     run->profile.update_seconds = 3e-8;
+    run->profile.other_seconds = 25e-5;
     if (run->design.layout->tensor * run->design.layout->context > 1) {
         run->profile.latency = 4e-6;
         run->profile.bandwidth = 1e9;

@@ -114,6 +114,7 @@ static void assert_same_costs(const recorded *run, const ech_profile *profile)
                         runs(run, b, (ech_phase)phase) ? run->profile.block[b].seconds[phase] : 0,
                         cost_error(run));
     assert_near(profile->update_seconds, run->profile.update_seconds, 1e-11);
+    assert_near(profile->other_seconds, run->profile.other_seconds, 3e-9);
     assert_true(profile->bandwidth <= 0 && profile->latency <= 0);
 }
 

@@ -22,11 +22,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     ECH_ASSERT(isfinite(profile->bandwidth) && profile->bandwidth >= 0);
     ECH_ASSERT(isfinite(profile->latency) && profile->latency >= 0);
     ECH_ASSERT(isfinite(profile->update_seconds) && profile->update_seconds >= 0);
+    ECH_ASSERT(isfinite(profile->other_seconds) && profile->other_seconds >= 0);
+    ECH_ASSERT(isfinite(profile->spread) && profile->spread >= 0);
+    ECH_ASSERT(profile->processor_share >= 0 && profile->processor_share <= 1);
     int64_t sum = 0;
     for (int i = 0; i < profile->blocks; i++) {
         const ech_block_cost *cost = &profile->block[i];
         for (int p = 0; p < ECH_PHASES; p++)
-            ECH_ASSERT(isfinite(cost->seconds[p]) && cost->seconds[p] >= 0);
+            ECH_ASSERT(cost->low[p] >= 0 && cost->seconds[p] >= cost->low[p] &&
+                       cost->high[p] >= cost->seconds[p] && isfinite(cost->high[p]));
         ECH_ASSERT(cost->activation_bytes >= 0 && cost->boundary_bytes >= 0 &&
                    cost->param_bytes >= 0);
         /* Sums over all blocks are safe; the sanitizer watches. */

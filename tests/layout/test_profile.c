@@ -44,8 +44,16 @@ static char *make_path(void)
 }
 
 static ech_block_cost costs[] = {
-    {{1.0 / 3, 5e-324, 0}, 0, 1, 1000000000000},
-    {{1e9, 0.1, 1e-7}, 123456789, 0, 4},
+    {.seconds = {1.0 / 3, 5e-324, 0},
+     .boundary_bytes = 1,
+     .param_bytes = 1000000000000,
+     .low = {0.1, 0, 0},
+     .high = {1.0 / 3, 5e-324, 1e-7}},
+    {.seconds = {1e9, 0.1, 1e-7},
+     .activation_bytes = 123456789,
+     .param_bytes = 4,
+     .low = {1, 1.0 / 30, 1e-8},
+     .high = {1e9, 0.2, 1.0 / 3}},
 };
 
 static ech_profile make_profile(void)
@@ -53,6 +61,10 @@ static ech_profile make_profile(void)
     return (ech_profile){.blocks = 2,
                          .block = costs,
                          .update_seconds = 1e-10,
+                         .other_seconds = 1e-4 / 3,
+                         .spread = 0.1 / 3,
+                         .processor_share = 2.0 / 3,
+                         .busy = true,
                          .bandwidth = 12345678901.25,
                          .latency = 0.1 + 0.2,
                          .model = "gpt2 \"C\"=8 \\ \xc3\xa9"};
@@ -68,6 +80,8 @@ static void test_round_trip(void **state)
     assert_int_equal(have->blocks, 2);
     for (int i = 0; i < 2; i++) {
         assert_memory_equal(have->block[i].seconds, costs[i].seconds, sizeof costs[i].seconds);
+        assert_memory_equal(have->block[i].low, costs[i].low, sizeof costs[i].low);
+        assert_memory_equal(have->block[i].high, costs[i].high, sizeof costs[i].high);
         assert_int_equal(have->block[i].activation_bytes, costs[i].activation_bytes);
         assert_int_equal(have->block[i].boundary_bytes, costs[i].boundary_bytes);
         assert_int_equal(have->block[i].param_bytes, costs[i].param_bytes);
@@ -75,6 +89,10 @@ static void test_round_trip(void **state)
     assert_true(have->update_seconds == want.update_seconds);
     assert_true(have->bandwidth == want.bandwidth);
     assert_true(have->latency == want.latency);
+    assert_true(have->other_seconds == want.other_seconds);
+    assert_true(have->spread == want.spread);
+    assert_true(have->processor_share == want.processor_share);
+    assert_true(have->busy);
     assert_string_equal(have->model, want.model);
     ech_profile_destroy(have);
     unlink(path);
@@ -95,7 +113,14 @@ static void test_what_is_not_written(void **state)
         assert_int_equal(ech_profile_write(&bad, path), ECH_EINPUT);
         assert_error_has("'bandwidth' is no number from 0 to 1e+18");
     }
+    ech_block_cost block = costs[0];
     ech_profile bad = make_profile();
+    bad.blocks = 1;
+    bad.block = &block;
+    block.low[ECH_FORWARD] = 1;
+    assert_int_equal(ech_profile_write(&bad, path), ECH_EINPUT);
+    assert_error_has("'forward' does not ascend");
+    bad = make_profile();
     bad.model = "\xff";
     assert_int_equal(ech_profile_write(&bad, path), ECH_EINPUT);
     assert_error_has("not UTF-8");
@@ -109,9 +134,10 @@ static void test_what_is_not_written(void **state)
 }
 
 static const char whole[] =
-    "{\"version\": 1, \"echelon\": \"0.1.0\", \"model\": \"m\", \"bandwidth\": 2, "
-    "\"latency\": 1e-5, \"update_seconds_per_byte\": 0, \"blocks\": [{\"name\": \"a\", "
-    "\"forward\": 1, \"backward_input\": 2, \"backward_weight\": 3.5, \"activation_bytes\": 4, "
+    "{\"version\": 2, \"echelon\": \"0.1.0\", \"model\": \"m\", \"busy\": false, \"spread\": 0.5, "
+    "\"processor_share\": 1, \"bandwidth\": 2, \"latency\": 1e-5, \"update_seconds_per_byte\": 0, "
+    "\"other_seconds\": 7, \"blocks\": [{\"name\": \"a\", \"forward\": [1, 1, 1.5], "
+    "\"backward_input\": [0, 2, 3], \"backward_weight\": [2, 3.5, 1e9], \"activation_bytes\": 4, "
     "\"boundary_bytes\": 5, \"parameter_bytes\": 6}]}";
 
 static void test_what_is_read(void **state)
@@ -123,6 +149,10 @@ static void test_what_is_read(void **state)
     assert_true(have->block[0].seconds[ECH_FORWARD] == 1);
     assert_true(have->block[0].seconds[ECH_BACKWARD_INPUT] == 2);
     assert_true(have->block[0].seconds[ECH_BACKWARD_WEIGHT] == 3.5);
+    assert_true(have->block[0].low[ECH_BACKWARD_WEIGHT] == 2);
+    assert_true(have->block[0].high[ECH_BACKWARD_WEIGHT] == 1e9);
+    assert_true(have->other_seconds == 7 && have->spread == 0.5 && have->processor_share == 1);
+    assert_false(have->busy);
     assert_int_equal(have->block[0].activation_bytes, 4);
     assert_int_equal(have->block[0].boundary_bytes, 5);
     assert_int_equal(have->block[0].param_bytes, 6);
@@ -136,11 +166,11 @@ static const struct {
     ech_status status;
     const char *message;
 } changes[] = {
-    {"\"version\": 1", "\"version\": 2", ECH_EUNSUPPORTED, "p: version 2, this program reads"},
-    {"\"version\": 1, ", "", ECH_EINPUT, "'version' is no whole number"},
-    {"\"version\": 1", "\"version\": 1.0", ECH_EINPUT, "'version' is no whole number"},
+    {"\"version\": 2", "\"version\": 1", ECH_EUNSUPPORTED, "p: version 1, this program reads"},
+    {"\"version\": 2, ", "", ECH_EINPUT, "'version' is no whole number"},
+    {"\"version\": 2", "\"version\": 2.0", ECH_EINPUT, "'version' is no whole number"},
     {"\"echelon\": \"0.1.0\"", "\"echelon\": 1", ECH_EINPUT, "'echelon' is no text"},
-    {"\"echelon\": \"0.1.0\", ", "", ECH_EINPUT, "p: 6 keys where version 1 has 7"},
+    {"\"echelon\": \"0.1.0\", ", "", ECH_EINPUT, "p: 10 keys where version 2 has 11"},
     {"\"model\": \"m\"", "\"model\": [\"m\"]", ECH_EINPUT, "'model' is no text"},
     {"\"model\": \"m\"", "\"model\": \"\\u0000\"", ECH_EINPUT, "bad JSON"},
     {"\"bandwidth\": 2", "\"bandwidth\": -2", ECH_EINPUT, "p: 'bandwidth' is no number from 0"},
@@ -149,22 +179,30 @@ static const struct {
     {"\"bandwidth\": 2", "\"bandwidth\": NaN", ECH_EINPUT, "bad JSON"},
     {"\"bandwidth\": 2", "\"bandwidth\": null", ECH_EINPUT, "'bandwidth' is no number"},
     {"\"bandwidth\": 2", "\"bandwidth\": 2, \"bandwidth\": 2", ECH_EINPUT, "duplicate"},
-    {"\"bandwidth\": 2", "\"bandwidth\": 2, \"more\": 2", ECH_EINPUT, "p: 8 keys where"},
+    {"\"bandwidth\": 2", "\"bandwidth\": 2, \"more\": 2", ECH_EINPUT, "p: 12 keys where"},
     {"\"latency\": 1e-5, ", "", ECH_EINPUT, "'latency' is no number"},
     {"\"latency\": 1e-5", "\"latency\": 1e10", ECH_EINPUT, "'latency' is no number from 0 to 1e"},
     {"_per_byte\": 0", "_per_byte\": \"0\"", ECH_EINPUT, "'update_seconds_per_byte' is no number"},
     {"[{", "[[{", ECH_EINPUT, "bad JSON"},
     {"[{", "[1, {", ECH_EINPUT, "p: blocks[0]: is no object"},
-    {"\"blocks\": [{", "\"blocks\": [], \"x\": [{", ECH_EINPUT, "8 keys where"},
+    {"\"blocks\": [{", "\"blocks\": [], \"x\": [{", ECH_EINPUT, "12 keys where"},
     {"\"blocks\": [{", "\"x\": [{", ECH_EINPUT, "'blocks' is no array of 1 to 1000000"},
-    {"\"forward\": 1", "\"forward\": -1e-300", ECH_EINPUT, "blocks[0]: 'forward' is no number"},
-    {"\"backward_input\": 2, ", "", ECH_EINPUT, "blocks[0]: 'backward_input' is no number"},
-    {"\"backward_weight\": 3.5", "\"backward_weight\": 1e10", ECH_EINPUT, "'backward_weight' is"},
+    {"\"forward\": [1,", "\"forward\": [-1e-300,", ECH_EINPUT, "blocks[0]: 'forward' is no number"},
+    {"\"forward\": [1, 1, 1.5]", "\"forward\": 1", ECH_EINPUT, "'forward' is no array of three"},
+    {"\"forward\": [1, 1, 1.5]", "\"forward\": [1, 1]", ECH_EINPUT,
+     "'forward' is no array of three"},
+    {"\"forward\": [1, 1, 1.5]", "\"forward\": [1, 2, 1.5]", ECH_EINPUT, "does not ascend"},
+    {"\"backward_input\": [0, 2, 3], ", "", ECH_EINPUT, "'backward_input' is no array of three"},
+    {"3.5, 1e9]", "3.5, 1e10]", ECH_EINPUT, "blocks[0]: 'backward_weight' is no number from 0 to"},
+    {"\"busy\": false", "\"busy\": 0", ECH_EINPUT, "p: 'busy' is not true or false"},
+    {"\"spread\": 0.5", "\"spread\": -1", ECH_EINPUT, "p: 'spread' is no number"},
+    {"_share\": 1", "_share\": 1.1", ECH_EINPUT, "'processor_share' is no number from 0 to 1"},
+    {"\"other_seconds\": 7, ", "", ECH_EINPUT, "'other_seconds' is no number"},
     {"_bytes\": 4", "_bytes\": 4.0", ECH_EINPUT, "'activation_bytes' is no whole number from 0"},
     {"_bytes\": 5", "_bytes\": -5", ECH_EINPUT, "'boundary_bytes' is no whole number from 0"},
     {"_bytes\": 6", "_bytes\": 1000000000001", ECH_EINPUT, "from 0 to 1000000000000"},
     {"_bytes\": 6", "_bytes\": 99999999999999999999", ECH_EINPUT, "bad JSON"},
-    {"\"name\": \"a\", ", "", ECH_EINPUT, "blocks[0]: 6 keys where version 1 has 7"},
+    {"\"name\": \"a\", ", "", ECH_EINPUT, "blocks[0]: 6 keys where version 2 has 7"},
     {"\"name\": \"a\"", "\"name\": 1", ECH_EINPUT, "blocks[0]: 'name' is no text"},
     {"\"name\": \"a\"", "\"name\": \"\xff\"", ECH_EINPUT, "bad JSON"},
     {"}]}", "}]} x", ECH_EINPUT, "bad JSON"},
@@ -223,11 +261,14 @@ static void test_many_blocks(void **state)
 {
     (void)state;
     ech_text text = {0};
-    ech_text_append(&text, "{\"version\":1,\"echelon\":\"\",\"model\":\"\",\"bandwidth\":0,"
-                           "\"latency\":0,\"update_seconds_per_byte\":0,\"blocks\":[");
+    ech_text_append(&text,
+                    "{\"version\":2,\"echelon\":\"\",\"model\":\"\",\"busy\":true,\"spread\":0,"
+                    "\"processor_share\":0,\"bandwidth\":0,\"latency\":0,"
+                    "\"update_seconds_per_byte\":0,\"other_seconds\":0,\"blocks\":[");
     for (int i = 0; i < 1000; i++)
         ech_text_append(&text,
-                        "%s{\"name\":\"\",\"forward\":0,\"backward_input\":0,\"backward_weight\":0,"
+                        "%s{\"name\":\"\",\"forward\":[0,0,0],\"backward_input\":[0,0,0],"
+                        "\"backward_weight\":[0,0,0],"
                         "\"activation_bytes\":0,\"boundary_bytes\":0,\"parameter_bytes\":%d}",
                         i ? "," : "", i % 10);
     ech_text_append(&text, "]}");

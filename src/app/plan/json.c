@@ -170,10 +170,11 @@ static json_t *simulation_json(const ech_plan_report *report)
         json_array_append_new(bars, bar_json(&report->timeline.bar.at[i]));
     const ech_timeline *timeline = &report->timeline;
     double collectives = timeline->collective / timeline->ranks;
-    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "unit",
-                     simulation->seconds ? "seconds" : "block forwards", "turns", turns,
-                     "step_time", simulation->end / turns, "bubble", simulation->bubble,
-                     "collective_time", collectives / turns, "collective_wait",
+    bool others = simulation->seconds && report->design->profile->busy;
+    return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "unit",
+                     simulation->seconds ? "seconds" : "block forwards", "busy_profile", others,
+                     "turns", turns, "step_time", simulation->end / turns, "bubble",
+                     simulation->bubble, "collective_time", collectives / turns, "collective_wait",
                      timeline->waits * timeline->end / turns, "busy", busy, "in_flight", flight,
                      "links", links, "timeline", bars);
 }

@@ -6,11 +6,10 @@
 
 #include <stdlib.h>
 
+#include "app/block_times.h"
 #include "base/clock.h"
 
 enum { MICRO_BATCHES = 2, MESSAGE_TAG = 1, MESSAGES = 32, MESSAGE_BYTES = 4 << 20 };
-
-typedef ECH_LIST(double) samples;
 
 typedef struct measurement {
     ech_config *config; /* of one rank alone */
@@ -18,22 +17,10 @@ typedef struct measurement {
     ech_session session;
     ech_corpus *data;
     ech_loader *loader;
-    samples *phase; /* [blocks * ECH_PHASES] */
-    samples update; /* norms and updates of a step */
+    ech_block_times times;
+    double ran,
+        given; /* seconds of the lists, of these such in which the compute lane had a processor */
 } measurement;
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(samples *list)
-{
-    if (list->n == 0) return 0;
-    qsort(list->at, list->n, sizeof *list->at, by_value);
-    return list->at[list->n / 2];
-}
 
 /* ---- one rank alone ---- */
 
@@ -56,16 +43,13 @@ static ech_status open_alone(measurement *m, const ech_config *run, const ech_to
     ECH_TRY(ech_loader_create(m->data, &options, 0, &m->loader));
     ech_exec_set_loader(m->session.exec, ECH_TRAIN, m->loader);
     ech_exec_record(m->session.exec, true);
-    m->phase = ech_calloc(m->design.model->block.n * ECH_PHASES, sizeof *m->phase);
+    ech_block_times_create(m->design.model, &m->times);
     return ech_exec_run(m->session.exec, ECH_LIST_INIT, 0);
 }
 
 static void close_alone(measurement *m)
 {
-    for (size_t i = 0; m->phase && i < m->design.model->block.n * ECH_PHASES; i++)
-        free(m->phase[i].at);
-    free(m->phase);
-    free(m->update.at);
+    ech_block_times_free(&m->times);
     ech_loader_destroy(m->loader);
     ech_session_destroy(&m->session);
     ech_corpus_close(m->data);
@@ -73,28 +57,30 @@ static void close_alone(measurement *m)
     ech_config_destroy(m->config);
 }
 
-static void note_times(measurement *m)
+/* What LOAD waits for is no processor. */
+static double waited_for_data(const ech_list *list, const double *begin, const double *mark)
 {
-    const ech_list *list = &m->session.plan->list[ECH_LIST_TRAIN];
-    const double *begin = ech_exec_begins(m->session.exec), *end = ech_exec_ends(m->session.exec);
-    double update = 0;
-    for (size_t s = 0; s < list->step.n; s++) {
-        const ech_step *step = &list->step.at[s];
-        int phase = ech_step_kind_phase(step->kind);
-        if (phase >= 0)
-            ECH_PUSH(m->phase[step->block * ECH_PHASES + phase], end[s] - begin[s]);
-        else if (step->kind == ECH_STEP_NORM || step->kind == ECH_STEP_UPDATE)
-            update += end[s] - begin[s];
-    }
-    ECH_PUSH(m->update, update);
+    double waited = 0;
+    for (size_t s = 0; s < list->step.n; s++)
+        if (list->step.at[s].kind == ECH_STEP_LOAD)
+            waited += mark[list->step.at[s].tick] - begin[s];
+    return waited;
 }
 
 /* The first step pays for pages and caches, and does not count. */
 static ech_status time_steps(measurement *m, int64_t steps)
 {
+    ech_exec *exec = m->session.exec;
+    const ech_plan *plan = m->session.plan;
     for (int64_t step = 0; step <= steps; step++) {
-        ECH_TRY(ech_exec_run(m->session.exec, ECH_LIST_TRAIN, step));
-        if (step > 0) note_times(m);
+        double given = ech_clock_mine();
+        ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
+        if (step == 0) continue;
+        ech_block_times_add(&m->times, plan, ech_exec_begins(exec), ech_exec_ends(exec));
+        m->given += ech_clock_mine() - given;
+        m->ran += ech_exec_ended(exec) - ech_exec_began(exec) -
+                  waited_for_data(&plan->list[ECH_LIST_TRAIN], ech_exec_begins(exec),
+                                  ech_exec_marks(exec));
     }
     return ECH_OK;
 }
@@ -144,7 +130,7 @@ static void count_bytes(const ech_plan *plan, ech_profile *profile)
 static ech_status time_message(ech_comm *comm, void *buffer, size_t bytes, double *seconds)
 {
     int me = ech_comm_rank(comm);
-    samples times = {0};
+    ech_numbers times = {0};
     ech_status status = ECH_OK;
     for (int i = 0; i < MESSAGES && me < 2 && status == ECH_OK; i++) {
         ech_request request;
@@ -158,7 +144,7 @@ static ech_status time_message(ech_comm *comm, void *buffer, size_t bytes, doubl
         }
         ECH_PUSH(times, (ech_clock_now() - start) / 2);
     }
-    *seconds = median(&times);
+    *seconds = ech_median(&times);
     free(times.at);
     return status;
 }
@@ -181,43 +167,43 @@ static ech_status time_link(ech_comm *comm, ech_profile *profile)
 static ech_profile *summarize(measurement *m, const ech_config *run)
 {
     ech_text describes = {0};
-    ech_profile *profile = ech_calloc(1, sizeof *profile);
-    int64_t bytes = 0;
-    profile->blocks = (int)m->design.model->block.n;
-    profile->block = ech_calloc((size_t)profile->blocks, sizeof *profile->block);
-    for (int b = 0; b < profile->blocks; b++)
-        for (int phase = 0; phase < ECH_PHASES; phase++)
-            profile->block[b].seconds[phase] = median(&m->phase[b * ECH_PHASES + phase]);
+    ech_profile *profile = ech_block_times_profile(&m->times, ech_plan_ways(m->session.plan));
     count_bytes(m->session.plan, profile);
-    for (int b = 0; b < profile->blocks; b++) bytes += profile->block[b].param_bytes;
-    profile->update_seconds = median(&m->update) / (double)bytes;
+    if (m->given < m->ran) profile->processor_share = m->given / m->ran;
     ech_profile_describe(run, &describes);
     profile->model = ech_strdup(describes.at);
     ech_text_free(&describes);
     return profile;
 }
 
-/* The ranks' mean of every time; rank 0's link. */
+/* The ranks' mean of every time; rank 0's link; of spreads and shares the worst. */
 static ech_status average(ech_group *world, ech_profile *profile)
 {
-    int n = profile->blocks * ECH_PHASES + 3, at = 0;
-    double *all = ech_calloc((size_t)n, sizeof *all), share = 1.0 / ech_group_size(world);
-    bool first = ech_group_index(world) == 0;
+    int kinds = 3 * ECH_PHASES, n = profile->blocks * kinds + 4;
+    double *all = ech_calloc((size_t)n, sizeof *all), **time = ech_calloc((size_t)n, sizeof *time);
+    double size = ech_group_size(world), worst[] = {profile->spread, -profile->processor_share};
     for (int b = 0; b < profile->blocks; b++)
-        for (int phase = 0; phase < ECH_PHASES; phase++)
-            all[at++] = profile->block[b].seconds[phase] * share;
-    all[at] = profile->update_seconds * share;
-    all[at + 1] = first ? profile->bandwidth : 0;
-    all[at + 2] = first ? profile->latency : 0;
+        for (int phase = 0; phase < ECH_PHASES; phase++) {
+            ech_block_cost *cost = &profile->block[b];
+            double **at = &time[b * kinds + 3 * phase];
+            at[0] = &cost->low[phase];
+            at[1] = &cost->seconds[phase];
+            at[2] = &cost->high[phase];
+        }
+    time[n - 4] = &profile->update_seconds;
+    time[n - 3] = &profile->other_seconds;
+    time[n - 2] = &profile->bandwidth;
+    time[n - 1] = &profile->latency;
+    for (int i = 0; i < n - 2; i++) all[i] = *time[i] / size;
+    for (int i = n - 2; i < n; i++) all[i] = ech_group_index(world) == 0 ? *time[i] : 0;
     ech_status status = ech_group_fold(world, ECH_FOLD_SUM, all, n);
-    at = 0;
-    for (int b = 0; b < profile->blocks; b++)
-        for (int phase = 0; phase < ECH_PHASES; phase++)
-            profile->block[b].seconds[phase] = all[at++];
-    profile->update_seconds = all[at];
-    profile->bandwidth = all[at + 1];
-    profile->latency = all[at + 2];
+    if (status == ECH_OK) status = ech_group_fold(world, ECH_FOLD_MAX, worst, 2);
+    for (int i = 0; i < n; i++) *time[i] = all[i];
+    profile->spread = worst[0];
+    profile->processor_share = -worst[1];
+    ech_profile_judge(profile);
     free(all);
+    free(time);
     return status;
 }
 

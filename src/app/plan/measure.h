@@ -8,9 +8,9 @@
 #include "app/setup/setup.h"
 
 /* Every rank trains the whole model alone, all at the same time, so that they disturb each other as
- * in the run; the medians over steps and micro-batches are averaged over the ranks. Then ranks 0 and 1
- * send each other messages. `config`: resolved, of the run's ranks. Collective. *out: on every rank.
- * Nothing is read but random tokens, nothing is written. */
+ * in the run; medians and quartiles over steps and micro-batches are averaged over the ranks. Then ranks 0
+ * and 1 send each other messages. `config`: resolved, of the run's ranks. Collective. *out: on every rank.
+ * The run's data is read, nothing is written. */
 ech_status ech_measure_blocks(const ech_config *config, const ech_tokenizer *tokenizer,
                               ech_comm *comm, int64_t steps, ech_profile **out);
 

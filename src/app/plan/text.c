@@ -252,6 +252,11 @@ static void print_simulation(const ech_plan_report *report, ech_text *out)
                     simulation->seconds ? ""
                                         : "; without a profile (parallel.profile) blocks cost the "
                                           "same and messages nothing");
+    if (simulation->seconds && report->design->profile->busy)
+        ech_text_append(out,
+                        "%*sthe profile is of a machine that did something else, too: "
+                        "measure again\n",
+                        FIRST_COLUMN, "");
     print_collectives(report, out);
     print_in_flight(report, out);
     print_links(simulation, out);

@@ -90,6 +90,8 @@ static double seconds_of(const ech_profile *profile, const ech_plan *plan, const
         return profile->update_seconds * bucket_bytes(plan, step) / 3;
     case ECH_STEP_UPDATE:
         return profile->update_seconds * bucket_bytes(plan, step) * 2 / 3;
+    case ECH_STEP_LOAD: /* and what else a step does once */
+        return profile->other_seconds;
     default:
         return 0;
     }

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What blocks cost, from given times: a phase of a block is the sum of its steps, a simulation of what one
+ * rank did lasts as long as it did, and times that lie far apart tell of a busy machine.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <pthread.h>
+
+#include "app/block_times.h"
+#include "app/fixture.h"
+#include "app/plan/measure.h"
+#include "schedule/simulate/simulate.h"
+
+static void assert_near(double a, double b, double within)
+{
+    if (!(fabs(a - b) <= within)) fail_msg("%.12g is not %.12g", a, b);
+}
+
+/* ---- a plan of one rank, and times of its train list ---- */
+
+typedef struct timed {
+    ech_config *config;
+    ech_design design;
+    ech_plan *plan;
+    double *begin, *end, wall;
+} timed;
+
+static timed timed_create(const char *architecture, const char *more)
+{
+    timed t = {.config = fixture_config(architecture, more)};
+    assert_int_equal(ech_setup_resolve(t.config, fixture_tokenizer, 1, 1), ECH_OK);
+    assert_int_equal(ech_design_create(t.config, fixture_tokenizer, 1, &t.design), ECH_OK);
+    assert_int_equal(ech_design_plan(&t.design, 0, false, &t.plan), ECH_OK);
+    t.begin = ech_calloc(t.plan->list[ECH_LIST_TRAIN].step.n, sizeof *t.begin);
+    t.end = ech_calloc(t.plan->list[ECH_LIST_TRAIN].step.n, sizeof *t.end);
+    return t;
+}
+
+static void timed_destroy(timed *t)
+{
+    free(t->begin);
+    free(t->end);
+    ech_plan_destroy(t->plan);
+    ech_design_destroy(&t->design);
+    ech_config_destroy(t->config);
+}
+
+/* Seconds of a step: of every part of a block another number, of every micro-batch `slower` more. */
+static double seconds_of(const ech_step *step, double slower)
+{
+    double seconds = 1e-3 * (1 + step->kind);
+    if (ech_step_kind_phase(step->kind) >= 0)
+        seconds += 1e-4 * step->block + 1e-5 * step->first_call;
+    return seconds * (1 + slower * (step->micro > 0 ? step->micro : 0));
+}
+
+/* One step behind the other. */
+static void set_times(timed *t, double slower)
+{
+    const ech_list *list = &t->plan->list[ECH_LIST_TRAIN];
+    double clock = 100;
+    for (size_t s = 0; s < list->step.n; s++) {
+        t->begin[s] = clock;
+        t->end[s] = clock += seconds_of(&list->step.at[s], slower);
+    }
+    t->wall = clock - 100;
+}
+
+static ech_profile *profile_of(const timed *t)
+{
+    ech_block_times times;
+    ech_block_times_create(t->plan->model, &times);
+    ech_block_times_add(&times, t->plan, t->begin, t->end);
+    ech_profile *profile = ech_block_times_profile(&times, 1);
+    ech_block_times_free(&times);
+    return profile;
+}
+
+/* All steps of a phase of a block and a micro-batch; `parts`: how many these are. */
+static double sum_of(const timed *t, int block, int phase, int micro, int *parts)
+{
+    const ech_list *list = &t->plan->list[ECH_LIST_TRAIN];
+    double sum = 0;
+    *parts = 0;
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (ech_step_kind_phase(step->kind) != phase || step->block != block ||
+            step->micro != micro)
+            continue;
+        sum += t->end[s] - t->begin[s];
+        ++*parts;
+    }
+    return sum;
+}
+
+/* ---- the tests ---- */
+
+static const struct {
+    const char *architecture, *keys;
+} runs[] = {{"gpt2", "training.micro_batch_size=4"},
+            {"llama", "training.micro_batch_size=4"},
+            {"gpt2", "training.micro_batch_size=4 model.tie_word_embeddings=false "
+                     "model.resid_pdrop=0.1"}};
+
+/* Of three micro-batches the middle one is the median, and the quartiles are it and its neighbours. */
+static void test_sums(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        timed t = timed_create(runs[i].architecture, runs[i].keys);
+        int most = 0, parts;
+        set_times(&t, 0.5);
+        ech_profile *profile = profile_of(&t);
+        for (int b = 0; b < profile->blocks; b++)
+            for (int phase = 0; phase < ECH_PHASES; phase++) {
+                const ech_block_cost *cost = &profile->block[b];
+                assert_near(cost->low[phase], sum_of(&t, b, phase, 0, &parts), 1e-12);
+                assert_near(cost->seconds[phase], sum_of(&t, b, phase, 1, &parts), 1e-12);
+                assert_near(cost->high[phase], sum_of(&t, b, phase, 2, &parts), 1e-12);
+                if (parts > most) most = parts;
+            }
+        assert_true(most > 1); /* B and W take turns */
+        ech_profile_destroy(profile);
+        timed_destroy(&t);
+    }
+}
+
+/* The rank's own list, with what it has cost: nothing that takes time has been left out. */
+static void test_prediction(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        timed t = timed_create(runs[i].architecture, runs[i].keys);
+        set_times(&t, 0);
+        ech_profile *profile = profile_of(&t);
+        ech_costs costs = {.seconds = true, .profile = profile};
+        const ech_plan *plan = t.plan;
+        ech_simulation simulation;
+        assert_int_equal(ech_simulate(&plan, 1, ECH_LIST_TRAIN, &costs, &simulation), ECH_OK);
+        assert_near(simulation.end, t.wall, 1e-9);
+        ech_simulation_free(&simulation);
+        ech_profile_destroy(profile);
+        timed_destroy(&t);
+    }
+}
+
+static void test_busy(void **state)
+{
+    (void)state;
+    timed t = timed_create("gpt2", "training.micro_batch_size=4");
+    const struct {
+        double slower, share, spread;
+        bool busy;
+    } cases[] = {{0, 1, 0, false},
+                 {0, 0.96, 0, false},
+                 {0, 0.9, 0, true},
+                 {0.04, 1, 0.08 / 1.04, false},
+                 {0.06, 1, 0.12 / 1.06, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        set_times(&t, cases[i].slower);
+        ech_profile *profile = profile_of(&t);
+        assert_near(profile->spread, cases[i].spread, 1e-9);
+        assert_near(profile->processor_share, 1, 0);
+        profile->processor_share = cases[i].share;
+        ech_profile_judge(profile);
+        assert_int_equal(profile->busy, cases[i].busy);
+        ech_profile_destroy(profile);
+    }
+    timed_destroy(&t);
+}
+
+/* ---- measured: how much nobody can tell, but what of ---- */
+
+static ech_comm *endpoints[2];
+
+static void *measure_rank(void *argument)
+{
+    ech_comm *comm = argument;
+    ech_profile *profile = NULL;
+    ech_config *config = fixture_config("gpt2", "training.micro_batch_size=2");
+    ECH_ASSERT(ech_setup_resolve(config, fixture_tokenizer, 2, 2) == ECH_OK);
+    ECH_ASSERT(ech_measure_blocks(config, fixture_tokenizer, comm, 2, &profile) == ECH_OK);
+    ech_config_destroy(config);
+    return profile;
+}
+
+static void test_measured(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *profiles[2];
+    assert_int_equal(ech_comm_open(ech_comm_find("local"), 2, 60, endpoints), ECH_OK);
+    assert_int_equal(pthread_create(&thread, NULL, measure_rank, endpoints[1]), 0);
+    profiles[0] = measure_rank(endpoints[0]);
+    assert_int_equal(pthread_join(thread, &profiles[1]), 0);
+    ech_profile *first = profiles[0], *second = profiles[1];
+    assert_int_equal(first->blocks, 4);
+    for (int b = 0; b < first->blocks; b++)
+        for (int phase = 0; phase < ECH_PHASES; phase++) {
+            const ech_block_cost *cost = &first->block[b];
+            /* The embedding has no B, and the head's does all. */
+            bool computes = !(b == 0 && phase == ECH_BACKWARD_INPUT) &&
+                            !(b == 3 && phase == ECH_BACKWARD_WEIGHT);
+            assert_int_equal(cost->seconds[phase] > 0, computes);
+            assert_true(cost->low[phase] <= cost->seconds[phase]);
+            assert_true(cost->seconds[phase] <= cost->high[phase]);
+            assert_true(cost->high[phase] < 60);
+        }
+    assert_true(first->update_seconds > 0 && first->other_seconds > 0 && first->latency > 0);
+    assert_true(first->processor_share > 0 && first->processor_share <= 1);
+    assert_true(first->spread == second->spread);
+    assert_true(first->processor_share == second->processor_share);
+    assert_int_equal(first->busy, second->busy);
+    for (int r = 0; r < 2; r++) {
+        ech_profile_destroy(profiles[r]);
+        ech_comm_close(endpoints[r]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_prediction),
+        cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_measured),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
