@@ -27,3 +27,11 @@ double ech_clock_mine(void)
 {
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
+
+double ech_clock_take_gap(double *looked, double now)
+{
+    const double longest_look = 1;
+    double gap = now - *looked;
+    *looked = now;
+    return gap > longest_look ? gap : 0;
+}

@@ -24,6 +24,7 @@ static void on_tick(void *context)
     ech_joint *joint = context;
     if (joint->met != ECH_OK || ech_clock_now() < joint->next) return;
     meet(joint, false, true);
+    ech_group_show_life(joint->group); /* nobody meets in a group of one */
     joint->next = ech_clock_now() + joint->every;
 }
 

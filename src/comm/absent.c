@@ -9,21 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STATE_BYTES = 512, ENVIRONMENT_BYTES = 1 << 17 };
+#include "comm/life.h"
 
-/* 'T': stopped, 'R': runs ...; 0: not shown. */
-static char state_of(int process)
-{
-    char path[64], text[STATE_BYTES] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", process);
-    FILE *file = fopen(path, "re");
-    if (!file) return 0;
-    size_t n = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    const char *name_end = strrchr(text, ')');
-    return name_end && name_end[1] == ' ' ? name_end[2] : '\0';
-}
+enum { ENVIRONMENT_BYTES = 1 << 17 };
 
 /* What its launcher calls it, as a label only; -1: not shown. */
 static int label_of(int process)
@@ -46,7 +34,9 @@ static int label_of(int process)
 
 static void add_stopped(int process, int rank, ech_text *out)
 {
-    if (state_of(process) != 'T') return;
+    ech_life_signs signs;
+    ech_life_look(process, &signs);
+    if (signs.state != 'T') return;
     if (out->n) ech_text_append(out, ", ");
     if (rank >= 0) ech_text_append(out, "rank %d ", rank);
     ech_text_append(out, "(process %d) is stopped", process);

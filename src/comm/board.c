@@ -109,6 +109,25 @@ void ech_board_count_step(ech_board *board)
     atomic_fetch_add(&board->progress, 1);
 }
 
+/* FNV-1a, by words: of what ranks write while they do anything. */
+uint64_t ech_board_pulse(const ech_board *board)
+{
+    const uint64_t fnv_prime = UINT64_C(0x100000001b3);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (int i = 0; i < board->slots; i++) {
+        const ech_board_slot *at = &board->slot[i];
+        const uint64_t words[] = {
+            (uint64_t)atomic_load(&at->step),  (uint64_t)atomic_load(&at->waits_for),
+            atomic_load(&at->looked),          (uint64_t)atomic_load(&at->process),
+            (uint64_t)atomic_load(&at->saves), (uint64_t)atomic_load(&at->saver_waits_for),
+            atomic_load(&at->saver_looked)};
+        for (size_t w = 0; w < sizeof words / sizeof *words; w++)
+            hash = (hash ^ words[w]) * fnv_prime;
+        for (int w = 0; w < WORDS; w++) hash = (hash ^ atomic_load(&at->text[w])) * fnv_prime;
+    }
+    return (hash ^ (uint64_t)atomic_load(&board->progress)) * fnv_prime;
+}
+
 void ech_board_abort(ech_board *board, int rank)
 {
     int32_t none = -1;

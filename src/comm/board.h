@@ -72,6 +72,9 @@ bool ech_board_saver_waits(const ech_board *board, int rank);
 /* A training step is done. */
 void ech_board_count_step(ech_board *board);
 
+/* Another number whenever a rank has changed its position or its waits, or looked. */
+uint64_t ech_board_pulse(const ech_board *board);
+
 /* Raises the abort flag; the first rank to do so is remembered. */
 void ech_board_abort(ech_board *board, int rank);
 bool ech_board_aborted(const ech_board *board);

@@ -129,6 +129,8 @@ void ech_group_destroy(ech_group *group); /* accepts NULL */
 /* The group is of those who write a checkpoint while their ranks go on with other things: the board
  * shows its waits beside those of the ranks (ech_comm_set_saving). */
 void ech_group_set_saves(ech_group *group);
+/* Says on the board that such work goes on between two collectives. */
+void ech_group_show_life(ech_group *group);
 /* Seconds that a wait for other members may last. */
 double ech_group_deadline(const ech_group *group);
 int ech_group_size(const ech_group *group);

@@ -100,6 +100,11 @@ void ech_group_set_saves(ech_group *group)
     group->saves = true;
 }
 
+void ech_group_show_life(ech_group *group)
+{
+    if (group->saves) ech_board_set_saver_wait(group->comm->board, group->comm->local_rank, -1);
+}
+
 double ech_group_deadline(const ech_group *group)
 {
     return group->comm->deadline;

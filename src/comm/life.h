@@ -5,6 +5,7 @@
 #ifndef ECH_COMM_LIFE_H
 #define ECH_COMM_LIFE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -22,5 +23,16 @@ uint64_t ech_life_space(void);
 /* A descriptor that is closed by exec, of a process of that namespace; *fd stays as it is without one.
  * HIDDEN in another namespace. */
 ech_life ech_life_open(pid_t process, uint64_t space, int *fd);
+
+/* What the system shows of a process of this namespace. */
+typedef struct ech_life_signs {
+    char
+        state; /* proc(5): R runs, S sleeps, D in a call that cannot be interrupted, T stopped, t held
+                     * by a debugger, Z ended; 0: not shown */
+    bool is_frozen; /* with its control group, version 1 or 2 */
+    uint64_t ticks; /* of processor time that it has used */
+    int end;        /* Z: as waitpid tells it */
+} ech_life_signs;
+void ech_life_look(pid_t process, ech_life_signs *out);
 
 #endif

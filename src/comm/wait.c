@@ -102,7 +102,7 @@ static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const e
 static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *what,
                             int *mark)
 {
-    double progress_at = 0;
+    double progress_at = 0, looked_at = ech_clock_now();
     long nap_ns = FIRST_NAP_NS;
     int before = -1;
     for (;;) {
@@ -112,6 +112,7 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
         if (ech_comm_is_over(comm)) return ECH_EABORTED;
 
         double now = ech_clock_now();
+        progress_at += ech_clock_take_gap(&looked_at, now);
         if (left != before) {
             before = left;
             progress_at = now;

@@ -80,9 +80,9 @@ ech_status ech_handle_RECV_GRAD(ech_exec *exec, const ech_step *step)
 
 typedef struct link {
     ech_exec *exec;
-    int next[2]; /* the first step of each lane that has not begun, or -1 */
-    double progress_at;
-    int awaited; /* by the compute lane, and since when */
+    int next[2];                   /* the first step of each lane that has not begun, or -1 */
+    double progress_at, looked_at; /* when something moved, and when it was looked for */
+    int awaited;                   /* by the compute lane, and since when */
     double awaited_at;
     long nap_ns;
 } link;
@@ -172,7 +172,10 @@ static ech_status look_at_awaited(link *l)
 /* Nothing moved: gives way, more and more. */
 static ech_status rest(link *l)
 {
-    double idle = ech_clock_now() - l->progress_at;
+    double now = ech_clock_now(), gap = ech_clock_take_gap(&l->looked_at, now);
+    l->progress_at += gap;
+    l->awaited_at += gap;
+    double idle = now - l->progress_at;
     if (atomic_load(&l->exec->awaited) < 0) {
         ech_exec_nap(l->exec, IDLE_NAP_NS);
         return ECH_OK;
@@ -192,7 +195,7 @@ static void note_progress(link *l)
 {
     double now = ech_clock_now();
     if (now - l->progress_at > report_seconds) ech_comm_set_wait(l->exec->comm, -1);
-    l->progress_at = now;
+    l->progress_at = l->looked_at = now;
     l->nap_ns = FIRST_NAP_NS;
 }
 

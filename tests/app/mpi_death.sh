@@ -166,6 +166,44 @@ for layout in "2 0" "2 1" "3 0" "3 1" "3 2"; do
     stalls "$name" "$victim" "$n"
 done
 
+# Nobody waits any more: who started the launcher sees it.
+for who in "all ranks" "all ranks and the launcher"; do
+    name="kill -STOP of $who"
+    train 3 parallel.pipeline=3 parallel.deadline=$deadline
+    [ "$who" = "all ranks" ] || kill -STOP "$(below "$job" | head -1)"
+    kill -STOP "${ranks[@]}"
+    ended "$name" 1 $deadline
+    for r in 0 1 2; do
+        says "$name" "warning: rank $r \(process ${ranks[r]}\) is stopped: step [0-9]+, "
+    done
+    says "$name" "error: all ranks have stood still for $deadline s .*: rank 0 .* is stopped$"
+done
+
+name="kill -STOP of all ranks and the launcher, then SIGTERM"
+train 3 parallel.pipeline=3
+kill -STOP "$(below "$job" | head -1)" "${ranks[@]}"
+kill "$job"
+ended "$name" 75
+says "$name" "stopped after step [0-9]+, as it was asked to"
+
+# Processes of a frozen control group take no signal, in its first version not even SIGKILL.
+freezer=/sys/fs/cgroup/freezer/echelon-test-$$
+if mkdir "$freezer" 2>/dev/null; then
+    name="a frozen control group, then SIGTERM"
+    train 3 parallel.pipeline=3 parallel.deadline=$deadline
+    for r in 0 1 2; do echo "${ranks[r]}" >"$freezer/cgroup.procs"; done
+    echo FROZEN >"$freezer/freezer.state"
+    kill "$job"
+    wait_until 60 has_ended || complain "$name: does not end"
+    echo THAWED >"$freezer/freezer.state"
+    ended "$name" 1
+    says "$name" "error: the job was told to stop, but no rank can act.*frozen with its control group$"
+    says "$name" "warning: rank 2 .* was killed and has not ended yet"
+    wait_until 10 rmdir "$freezer" || complain "$name: processes are left"
+else
+    echo "SKIPPED: a frozen control group: none can be made here"
+fi
+
 name="an endless loop in rank 1 of 3"
 train 3 parallel.pipeline=3 parallel.deadline=$deadline
 "$freeze_thread" "${ranks[1]}" 2>/dev/null &

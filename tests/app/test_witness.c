@@ -24,7 +24,7 @@ typedef struct job {
 static void begin(job *j)
 {
     *j = (job){0};
-    assert_int_equal(ech_witness_create(RANKS, &j->witness), ECH_OK);
+    assert_int_equal(ech_witness_create(RANKS, 600, &j->witness), ECH_OK);
     assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board), ECH_OK);
     assert_string_equal(j->path, getenv(ECH_BOARD_VARIABLE));
 }
@@ -144,7 +144,7 @@ static void knows_a_job_without_ranks(void **state)
 {
     (void)state;
     ech_witness *witness = NULL;
-    assert_int_equal(ech_witness_create(RANKS, &witness), ECH_OK);
+    assert_int_equal(ech_witness_create(RANKS, 600, &witness), ECH_OK);
     job j = {.witness = witness};
     expect(&j, (ech_ending){.is_launcher = true, .code = 1}, NULL);
     expect(&j, (ech_ending){.is_launcher = true, .code = 127}, NULL);
@@ -165,7 +165,7 @@ static void sees_deaths_before_the_board(void **state)
     if (ech_life_open(getpid(), ech_life_space(), &life) != ECH_LIFE_SHOWN) skip();
     close(life);
     begin(&j);
-    ech_witness_follow(j.witness, getpid());
+    ech_witness_follow(j.witness, getpid(), true);
     assert_int_equal(pipe(never), 0);
     for (int i = 0; i < 2; i++) {
         process[i] = fork();
@@ -213,6 +213,100 @@ static void leaves_nobody_behind(void **state)
     end(&j);
 }
 
+/* ---- ranks that stand still ---- */
+
+/* Ranks that do nothing of themselves any more: stopped, or asleep without an end. */
+static void begin_idle(job *j, double deadline, pid_t process[RANKS], bool stopped)
+{
+    int ready[2];
+    char byte = 0;
+    *j = (job){0};
+    assert_int_equal(ech_witness_create(RANKS, deadline, &j->witness), ECH_OK);
+    assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board), ECH_OK);
+    assert_int_equal(pipe(ready), 0);
+    for (int i = 0; i < RANKS; i++) {
+        process[i] = fork();
+        if (process[i] == 0) {
+            ech_board_join(j->board, i, i);
+            ech_board_set_position(j->board, i, 7, "F0.1/2");
+            if (write(ready[1], &byte, 1) != 1) _exit(1);
+            if (stopped) raise(SIGSTOP);
+            if (stopped) _exit(5); /* it was let go on */
+            for (;;) pause();
+        }
+        int status = 0;
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        if (!stopped) continue;
+        assert_int_equal(waitpid(process[i], &status, WUNTRACED), process[i]);
+        assert_true(WIFSTOPPED(status));
+    }
+    close(ready[0]);
+    close(ready[1]);
+}
+
+static void expect_end(pid_t process, int signal, int code)
+{
+    int status;
+    assert_int_equal(waitpid(process, &status, 0), process);
+    if (signal)
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == signal);
+    else
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == code);
+}
+
+/* Nobody waits, so nobody knows the deadline but the witness. Its child is this process, which does not
+ * end when its ranks do: it is to be killed, and then to be given up. */
+static void ends_a_job_that_stands_still(void **state)
+{
+    (void)state;
+    for (int stopped = 0; stopped < 2; stopped++) {
+        job j;
+        int never[2], life = -1;
+        pid_t process[RANKS];
+        char wanted[256];
+        if (ech_life_open(getpid(), ech_life_space(), &life) != ECH_LIFE_SHOWN) skip();
+        close(life);
+        begin_idle(&j, 0.2, process, stopped);
+        assert_int_equal(pipe(never), 0);
+        bool quiet = ech_log_set_quiet(true);
+        assert_false(ech_witness_wait(j.witness, never[0]));
+        if (stopped) assert_false(ech_witness_wait(j.witness, never[0]));
+        ech_log_set_quiet(quiet);
+        for (int i = 0; i < RANKS; i++) expect_end(process[i], SIGKILL, 0);
+        snprintf(wanted, sizeof wanted,
+                 "all ranks have stood still for 0.2 s (parallel.deadline), and the job was ended: "
+                 "rank 0 (process %d) is %s",
+                 (int)process[0], stopped ? "stopped" : "asleep");
+        expect(&j, (ech_ending){.is_launcher = true, .code = 137, .signal = SIGKILL}, wanted);
+        assert_int_equal(ech_witness_is_over(j.witness), !stopped);
+        close(never[0]);
+        close(never[1]);
+        end(&j);
+    }
+}
+
+/* Who is to end has to act: stopped ranks are let go on. */
+static void lets_stopped_ranks_go_on(void **state)
+{
+    (void)state;
+    job j;
+    int ready[2], life = -1;
+    pid_t process[RANKS];
+    if (ech_life_open(getpid(), ech_life_space(), &life) != ECH_LIFE_SHOWN) skip();
+    close(life);
+    begin_idle(&j, 600, process, true);
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(write(ready[1], "", 1), 1);
+    assert_true(ech_witness_wait(j.witness, ready[0])); /* it meets them */
+    bool quiet = ech_log_set_quiet(true);
+    ech_witness_ask(j.witness);
+    ech_log_set_quiet(quiet);
+    for (int i = 0; i < RANKS; i++) expect_end(process[i], 0, 5);
+    close(ready[0]);
+    close(ready[1]);
+    end(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +316,8 @@ int main(void)
         cmocka_unit_test(knows_a_job_without_ranks),
         cmocka_unit_test(sees_deaths_before_the_board),
         cmocka_unit_test(leaves_nobody_behind),
+        cmocka_unit_test(ends_a_job_that_stands_still),
+        cmocka_unit_test(lets_stopped_ranks_go_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,6 +174,31 @@ static void test_flags(void **state)
     free(board);
 }
 
+/* Whatever a rank does shows; that time passes does not. */
+static void test_pulse(void **state)
+{
+    (void)state;
+    ech_board *board = make(2);
+    uint64_t before = ech_board_pulse(board), now;
+    assert_true(ech_board_pulse(board) == before);
+#define CHANGES(call)                                                                              \
+    call;                                                                                          \
+    now = ech_board_pulse(board);                                                                  \
+    assert_true(now != before);                                                                    \
+    before = now
+    CHANGES(ech_board_set_position(board, 1, 7, "backward pass of the fourth block"));
+    CHANGES(ech_board_set_position(board, 1, 7, "backward pass of the fourth bloc"));
+    CHANGES(ech_board_set_wait(board, 0, 11));
+    CHANGES(atomic_fetch_add(&board->slot[0].looked, 1));
+    CHANGES(ech_board_end_wait(board, 0, 11, -1));
+    CHANGES(ech_board_set_saving(board, 1, 7));
+    CHANGES(atomic_fetch_add(&board->slot[1].saver_looked, 1));
+    CHANGES(ech_board_count_step(board));
+    CHANGES(ech_board_leave(board, 1));
+#undef CHANGES
+    free(board);
+}
+
 static void test_file(void **state)
 {
     (void)state;
@@ -261,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_savers),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_pulse),
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_given_file),
     };

@@ -42,13 +42,14 @@ static ech_status run_once(const ech_job *job, ech_job_end *end)
                        .is_launcher = job->by_launcher,
                        .stop_signal = job->stop_signal};
     *end = (ech_job_end){.code = ECH_EXIT_USAGE}; /* what cannot be started is not started again */
-    ECH_TRY(ech_witness_create(job->ranks, &witness));
+    ECH_TRY(ech_witness_create(job->ranks, job->deadline, &witness));
     ech_status status = ech_supervise(&child, witness, &ending);
     if (status == ECH_OK) {
         status = ech_witness_report(witness, &ending);
         *end = (ech_job_end){.code = ending.code,
                              .killed = status != ECH_OK,
                              .asked = ending.asked,
+                             .stays = !ech_witness_is_over(witness),
                              .steps = ech_witness_progress(witness)};
     }
     ech_witness_destroy(witness);

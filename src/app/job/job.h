@@ -7,6 +7,7 @@
  * not repeated
  *   - when it did no training step and no rank was killed: data or machine are not as they should be,
  *     and the next start would see the same;
+ *   - when a process of it cannot be killed: it still has the run's folders;
  *   - when two in a row saved no new checkpoint: they would go round in circles;
  *   - when all restarts are used up.
  */
@@ -28,6 +29,7 @@ typedef struct ech_job {
     int ranks;
     bool by_launcher;
     int stop_signal;         /* asks a rank to stop; 0: ranks cannot be asked */
+    double deadline;         /* seconds that all ranks together may stand still */
     int restarts;            /* at most */
     const char *checkpoints; /* their folder, for restarts */
 } ech_job;
@@ -41,6 +43,7 @@ typedef struct ech_job_end {
     int code;
     bool killed; /* a rank or the launcher, without a word */
     bool asked;  /* somebody asked it to stop */
+    bool stays;  /* a process of it cannot be killed */
     int steps;   /* training steps done */
 } ech_job_end;
 

@@ -16,7 +16,9 @@ bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, int64_t 
         return false;
     restarts->idle = newest > restarts->saved ? 0 : restarts->idle + 1;
     restarts->saved = newest;
-    if (!end->killed && end->steps == 0)
+    if (end->stays)
+        *why = "a process of it has not ended, though it was killed";
+    else if (!end->killed && end->steps == 0)
         *why = "it failed before its first step, and would do so again";
     else if (restarts->used == restarts->most)
         *why = "all restarts are used up";

@@ -55,9 +55,11 @@ static void become(char *const *words, pid_t parent, const sigset_t *signals)
 /* The child, how it ends, and what it has still to be told. */
 typedef struct care {
     const ech_child *child;
+    ech_witness *witness;
     pid_t process;
     bool owes[NSIG]; /* signals for a rank, of which none has come so far yet that it awaits them */
     bool by_hand;    /* Ctrl-C was typed */
+    bool killed;     /* the child, since it hangs */
     ech_ending *ending;
 } care;
 
@@ -101,6 +103,7 @@ static void stop(care *c, int signal)
     int *stops = &c->ending->stops;
     bool again = signal == SIGINT && c->by_hand;
     c->by_hand |= signal == SIGINT;
+    ech_witness_ask(c->witness);
     if (c->child->stop_signal && !again) {
         if (*stops == 0)
             ech_log_info("stopping; Ctrl-C %s to stop without saving",
@@ -112,6 +115,7 @@ static void stop(care *c, int signal)
     if (*stops == 0) *stops = 1; /* nothing asks for a save */
     ech_log_info("stopping now");
     kill(c->process, c->child->is_launcher && *stops == 1 ? SIGTERM : SIGKILL);
+    ech_witness_hurry(c->witness);
     (*stops)++;
 }
 
@@ -135,20 +139,36 @@ static bool has_ended(const care *c)
     return true;
 }
 
+/* A child that cannot be killed is left alone: who asked for its end gets an answer. */
+static bool give_up(care *c)
+{
+    if (!c->killed) {
+        kill(c->process, SIGKILL);
+        c->killed = true;
+        return false;
+    }
+    c->ending->signal = SIGKILL;
+    c->ending->code = 128 + SIGKILL;
+    return true;
+}
+
 /* Until the child has ended. */
-static void watch(care *c, int fd, ech_witness *witness)
+static void watch(care *c, int fd)
 {
     for (;;) {
-        int got = next_signal(fd, witness);
+        int got = next_signal(fd, c->witness);
         if (got == SIGCHLD) {
             if (has_ended(c)) return;
         } else if (got == SIGALRM) {
             pay_debts(c);
         } else if (got == SIGUSR1 || got == SIGUSR2) {
-            if (got == SIGUSR2) c->ending->asked = true;
+            if (got == SIGUSR2) {
+                c->ending->asked = true;
+                ech_witness_ask(c->witness);
+            }
             hand_on(c, got);
         } else if (got == 0) {
-            kill(c->process, SIGKILL);
+            if (give_up(c)) return;
         } else {
             c->ending->asked = true;
             stop(c, got);
@@ -161,7 +181,7 @@ ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_endin
     sigset_t signals, before;
     pid_t parent = getpid();
     const char *program = child->words[0];
-    care c = {.child = child, .ending = ending};
+    care c = {.child = child, .witness = witness, .ending = ending};
     *ending = (ech_ending){.is_launcher = child->is_launcher};
     /* That a launcher is stopped or goes on is nobody's end. */
     sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP}, NULL);
@@ -179,8 +199,8 @@ ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_endin
         ECH_FAIL(ECH_EIO, "the system starts no further process for %s: %s", program,
                  strerror(errno));
     }
-    if (witness && child->is_launcher) ech_witness_follow(witness, c.process);
-    watch(&c, fd, witness);
+    if (witness) ech_witness_follow(witness, c.process, child->is_launcher);
+    watch(&c, fd);
     forget_alarm();
     close(fd);
     sigprocmask(SIG_SETMASK, &before, NULL);

@@ -2,9 +2,8 @@
  *
  * The ranks' processes and their board, seen from above.
  */
-#include "app/job/witness.h"
+#include "app/job/witness_state.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,49 +12,32 @@
 
 #include "app/command.h"
 #include "app/job/descendant.h"
-#include "app/job/newcomer.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "comm/board.h"
 #include "comm/life.h"
 
 /* Milliseconds between looks for ranks that have not come yet: one that dies between two of them is
  * not seen. */
-enum { COMING_MS = 25, LOOK_MS = 1000, PATH_BYTES = 256, NOT_STARTED = 127 };
+enum { COMING_MS = 25, NOT_STARTED = 127 };
 
 /* Seconds that a launcher has to end a job of which a rank has died, then for its own end, and that
  * ranks have to end after their launcher. Open MPI takes two, in all it must stay below ten. */
 static const double patience = 5, abort_patience = 5, last_patience = 1.5, stragglers_patience = 2;
+/* Then, until it is given up: frozen processes are not even killed. */
+static const double kill_patience = 5;
 
-/* What has been done so far because patience ended. */
-typedef enum phase { WATCHING, RANKS_KILLED, LAUNCHER_BLAMED } phase;
-
-struct ech_witness {
-    ech_board *board;
-    char path[PATH_BYTES];
-    int slots;
-    int32_t *known; /* process of each slot, once seen; 0: none yet */
-    int *life;      /* a descriptor that can be read when it has ended; -1: none */
-    struct pollfd *polled;
-    ech_newcomers newcomers; /* until all have come */
-    phase phase;
-    double ended_at; /* seconds on the clock: a rank's process ended that had not left; 0: none */
-    int first_dead;  /* the rank that died first; -1: none, or several at once */
-    bool has_dead;   /* before anybody raised the abort flag */
-    pid_t early;     /* the process that died before any had come; 0: none, or several at once */
-};
-
-ech_status ech_witness_create(int ranks, ech_witness **out)
+ech_status ech_witness_create(int ranks, double deadline, ech_witness **out)
 {
     ech_board *board = NULL;
-    char path[PATH_BYTES];
+    char path[ECH_WITNESS_PATH];
     ECH_TRY(ech_board_file_create(ranks, path, sizeof path, &board));
     atomic_store(&board->is_watched, 1);
     ech_witness *witness = ech_calloc(1, sizeof *witness);
     size_t n = (size_t)ranks;
     *witness = (ech_witness){.board = board,
                              .slots = ranks,
+                             .still = {.deadline = deadline},
                              .known = ech_calloc(n, sizeof *witness->known),
                              .life = ech_calloc(n, sizeof *witness->life),
                              .polled = ech_calloc(n + 1, sizeof *witness->polled),
@@ -67,9 +49,10 @@ ech_status ech_witness_create(int ranks, ech_witness **out)
     return ECH_OK;
 }
 
-void ech_witness_follow(ech_witness *witness, pid_t launcher)
+void ech_witness_follow(ech_witness *witness, pid_t child, bool is_launcher)
 {
-    witness->newcomers.launcher = launcher;
+    witness->child = child;
+    if (is_launcher) witness->newcomers.launcher = child;
 }
 
 static void forget(ech_witness *witness, int slot)
@@ -87,6 +70,7 @@ void ech_witness_destroy(ech_witness *witness)
     for (int i = 0; i < witness->slots; i++)
         if (witness->life[i] >= 0) forget(witness, i);
     ech_newcomers_forget(&witness->newcomers);
+    ech_text_free(&witness->how);
     free(witness->known);
     free(witness->life);
     free(witness->polled);
@@ -98,6 +82,12 @@ void ech_witness_destroy(ech_witness *witness)
 static int32_t process_of(const ech_witness *witness, int slot)
 {
     return atomic_load(&witness->board->slot[slot].process);
+}
+
+pid_t ech_witness_process(const ech_witness *witness, int slot)
+{
+    pid_t known = witness->known[slot];
+    return witness->life[slot] >= 0 || process_of(witness, slot) == known ? known : 0;
 }
 
 /* Descriptors of processes that have come to the board. True if all have. *deaths: of ranks that came
@@ -196,23 +186,46 @@ static void kill_ranks(const ech_witness *witness)
 /* Milliseconds until patience ends next; -1: it does not. */
 static int left_ms(const ech_witness *witness)
 {
-    if (witness->ended_at <= 0 || witness->phase == LAUNCHER_BLAMED) return -1;
+    if (witness->ended_at <= 0 || witness->phase == ECH_CHILD_LOST) return -1;
     double end = witness->ended_at + patience;
-    if (witness->phase == RANKS_KILLED) end += last_patience;
+    if (witness->phase >= ECH_RANKS_KILLED) end += last_patience;
+    if (witness->phase >= ECH_CHILD_BLAMED) end += kill_patience;
     double left = end - ech_clock_now();
     return left > 0 ? (int)(left * 1000) + 1 : 0;
 }
 
-static void end_patience(ech_witness *witness)
+/* True when the child is to be killed, or given up. */
+static bool end_patience(ech_witness *witness)
 {
-    if (witness->phase == WATCHING) {
-        ech_log_warn("a rank has ended, and the launcher has not ended the job: killing the ranks");
+    if (witness->phase == ECH_WATCHING) {
+        if (!witness->halted)
+            ech_log_warn("a rank has ended, or the job is to end, and the launcher has not ended "
+                         "it: killing the ranks");
         kill_ranks(witness);
-        witness->phase = RANKS_KILLED;
+        witness->phase = ECH_RANKS_KILLED;
+    } else if (witness->phase == ECH_RANKS_KILLED) {
+        if (!witness->halted) ech_log_warn("the launcher does not end: killing it");
+        witness->phase = ECH_CHILD_BLAMED;
     } else {
-        ech_log_warn("the launcher does not end: killing it");
-        witness->phase = LAUNCHER_BLAMED;
+        ech_log_warn(
+            "process %d does not end, though it was killed: its control group is frozen, or "
+            "a call of the system does not come back",
+            (int)witness->child);
+        witness->phase = ECH_CHILD_LOST;
     }
+    return witness->phase >= ECH_CHILD_BLAMED;
+}
+
+/* Ranks that stand still end without a launcher that does, mostly, too. */
+static void note_standstill(ech_witness *witness)
+{
+    if (witness->phase != ECH_WATCHING || !ech_witness_check_still(witness)) return;
+    witness->ended_at = ech_clock_now() - patience;
+}
+
+void ech_witness_hurry(ech_witness *witness)
+{
+    if (witness && witness->ended_at <= 0) witness->ended_at = ech_clock_now();
 }
 
 bool ech_witness_wait(ech_witness *witness, int fd)
@@ -228,13 +241,13 @@ bool ech_witness_wait(ech_witness *witness, int fd)
         else
             meet_newcomers(witness);
         note_abort(witness);
+        note_standstill(witness);
         int ms = left_ms(witness);
         if (ms == 0) {
-            end_patience(witness);
-            if (witness->phase == LAUNCHER_BLAMED) return false;
+            if (end_patience(witness)) return false;
             continue;
         }
-        int most = complete ? LOOK_MS : COMING_MS;
+        int most = complete ? (int)(ech_still_pace(&witness->still) * 1000) + 1 : COMING_MS;
         if (ms < 0 || ms > most) ms = most;
         if (!look(witness, fd, ms)) continue;
         note_ends(witness);
@@ -260,7 +273,27 @@ static void see_off(ech_witness *witness)
     meet(witness, &dead, &rank); /* what died with the launcher needs no further note */
     for (look(witness, -1, 0); are_alive(witness) && left > 0; left = end - ech_clock_now())
         look(witness, -1, (int)(left * 1000) + 1);
+    if (!are_alive(witness)) return;
     kill_ranks(witness);
+    end = ech_clock_now() + kill_patience;
+    for (left = kill_patience; are_alive(witness) && left > 0; left = end - ech_clock_now())
+        look(witness, -1, (int)(left * 1000) + 1);
+}
+
+bool ech_witness_is_over(const ech_witness *witness)
+{
+    bool alive = witness->phase == ECH_CHILD_LOST;
+    for (int i = 0; i < witness->slots; i++) alive |= witness->life[i] >= 0;
+    return !alive;
+}
+
+/* The next start would meet them, in the folders that they hold. */
+static void name_survivors(const ech_witness *witness)
+{
+    for (int i = 0; i < witness->slots; i++)
+        if (witness->life[i] >= 0)
+            ech_log_warn("rank %d (process %d) was killed and has not ended yet",
+                         atomic_load(&witness->board->slot[i].rank), (int)witness->known[i]);
 }
 
 /* ---- the report ---- */
@@ -281,6 +314,7 @@ int ech_witness_progress(const ech_witness *witness)
 static bool is_told(const ech_witness *witness, const ech_ending *ending)
 {
     bool came = atomic_load(&witness->board->members) > 0;
+    if (witness->halted) return false;
     if (ending->stops > 1 || ending->code == ECH_EXIT_DONE || ending->code == ECH_EXIT_USAGE ||
         ending->code == ECH_EXIT_STOPPED)
         return true;
@@ -329,7 +363,7 @@ static void name_culprit(const ech_witness *witness, const ech_ending *ending, e
         ech_text_append(out, "the job has died before a rank of this machine began");
         return;
     }
-    bool ours = witness->phase == LAUNCHER_BLAMED; /* who ended the launcher */
+    bool ours = witness->phase == ECH_CHILD_BLAMED; /* who ended the launcher */
     if (rank < 0 && (ours || !ending->signal)) rank = awaited(witness);
     if (rank < 0)
         ech_text_append(out, "the job has died");
@@ -343,7 +377,15 @@ static void name_culprit(const ech_witness *witness, const ech_ending *ending, e
 ech_status ech_witness_report(ech_witness *witness, const ech_ending *ending)
 {
     see_off(witness);
+    name_survivors(witness);
     if (is_told(witness, ending)) return ECH_OK;
+    if (witness->halted) {
+        ech_text what = {0};
+        ech_witness_describe_halt(witness, &what);
+        ech_status halted = ech_fail_at(__FILE__, __LINE__, ECH_ECOMM, "%s", what.at);
+        ech_text_free(&what);
+        return halted;
+    }
     if (ech_board_claim_report(witness->board)) ech_board_print(witness->board);
     ech_text who = {0}, how = {0};
     name_culprit(witness, ending, &who);

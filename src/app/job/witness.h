@@ -23,22 +23,33 @@ typedef struct ech_ending {
     bool asked; /* it was, or was to hand on that the ranks are to stop */
 } ech_ending;
 
-/* Makes a board for at most `ranks` ranks and puts its path into the environment. Errors: ECH_EIO. */
-ech_status ech_witness_create(int ranks, ech_witness **out);
+/* Makes a board for at most `ranks` ranks and puts its path into the environment. deadline: seconds
+ * that the ranks may stand still all together. Errors: ECH_EIO. */
+ech_status ech_witness_create(int ranks, double deadline, ech_witness **out);
 void ech_witness_destroy(ech_witness *witness); /* removes the file; accepts NULL */
 
-/* The launcher that was started: its ranks are watched before they come to the board. */
-void ech_witness_follow(ech_witness *witness, pid_t launcher);
+/* The process that was started. Ranks of a launcher are watched before they come to the board. */
+void ech_witness_follow(ech_witness *witness, pid_t child, bool is_launcher);
+
+/* The job was told to stop. Ranks that are stopped (SIGSTOP) go on, since they could not do so; and there
+ * is less patience then with ranks that do nothing. Accepts NULL. */
+void ech_witness_ask(ech_witness *witness);
+/* It was told to stop at once: who has not ended soon is killed. Accepts NULL. */
+void ech_witness_hurry(ech_witness *witness);
 
 /* Waits until `fd` can be read and watches the ranks meanwhile: true. When the launcher has not
- * ended the job some seconds after a rank's death, the ranks are killed, and a little later this
- * returns false, once: the launcher itself hangs. NULL: only waits. */
+ * ended the job some seconds after a rank's death, or when all ranks stand still, the ranks are
+ * killed, and a little later this returns false, once: the child itself hangs; and once more some
+ * seconds later: it cannot be killed either. NULL: only waits. */
 bool ech_witness_wait(ech_witness *witness, int fd);
 
 /* After the launcher's end. If ranks have ended without a word: all positions, then the likely
  * culprit as an error, ECH_ECOMM. Nothing to say (ECH_OK) where the job ended well, where a rank has
  * told why itself, and where the user wanted an end at once. */
 ech_status ech_witness_report(ech_witness *witness, const ech_ending *ending);
+
+/* Whether nobody of the job is left; after the report. */
+bool ech_witness_is_over(const ech_witness *witness);
 
 /* Training steps that the job has done. */
 int ech_witness_progress(const ech_witness *witness);

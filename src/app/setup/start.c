@@ -129,6 +129,7 @@ static ech_status start_job(const ech_start *start, int ranks, bool by_launcher,
                    .ranks = ranks,
                    .by_launcher = by_launcher,
                    .stop_signal = start->stop_signal,
+                   .deadline = start->run->config->parallel.deadline,
                    .restarts = start->restarts,
                    .checkpoints = checkpoints};
     int job_code = ECH_EXIT_FAILED;

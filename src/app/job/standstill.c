@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that stand still all together, as the system and their board show them.
+ */
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "app/job/witness_state.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/life.h"
+
+static bool is_stopped(const ech_life_signs *signs)
+{
+    return signs->state == 'T' || signs->state == 't';
+}
+
+static const char *state_name(const ech_life_signs *signs)
+{
+    if (signs->is_frozen) return "frozen with its control group";
+    switch (signs->state) {
+    case 'T':
+        return "stopped";
+    case 't':
+        return "held by a debugger";
+    case 'D':
+        return "in a call of the system that cannot be interrupted";
+    case 'R':
+        return "running";
+    case 'Z':
+    case 'X':
+        return "ended";
+    default:
+        return "asleep";
+    }
+}
+
+/* Adds a process to what is seen. False: the system does not show it. */
+static bool add(ech_sight *sight, pid_t process)
+{
+    ech_life_signs signs;
+    ech_life_look(process, &signs);
+    if (!signs.state) return false;
+    sight->ticks += signs.ticks;
+    sight->shown++;
+    sight->held += is_stopped(&signs) || signs.is_frozen;
+    return true;
+}
+
+/* Ranks before they have come to the board, too; before there is any: who is to start them. */
+static ech_sight look_at(const ech_witness *witness)
+{
+    ech_sight sight = {.pulse = ech_board_pulse(witness->board), .asked = witness->asked};
+    for (int i = 0; i < witness->slots; i++) {
+        pid_t process = ech_witness_process(witness, i);
+        bool comes = atomic_load(&witness->board->slot[i].process) > 0;
+        if (process ? add(&sight, process) : !comes) continue;
+        return (ech_sight){.pulse = sight.pulse, .asked = sight.asked};
+    }
+    for (size_t i = 0; i < witness->newcomers.seen.n; i++)
+        add(&sight, witness->newcomers.seen.at[i].process);
+    if (!sight.shown && witness->child) add(&sight, witness->child);
+    return sight;
+}
+
+static void describe(pid_t process, ech_text *out)
+{
+    ech_life_signs signs;
+    ech_life_look(process, &signs);
+    ech_text_append(out, "(process %d) is %s", (int)process, state_name(&signs));
+}
+
+/* A line a rank; the first is what an error says. */
+static void tell(ech_witness *witness)
+{
+    bool prints = ech_board_claim_report(witness->board);
+    for (int i = 0; i < witness->slots; i++) {
+        ech_text line = {0};
+        pid_t process = ech_witness_process(witness, i);
+        int rank = atomic_load(&witness->board->slot[i].rank);
+        if (!process) continue;
+        ech_text_append(&line, "rank %d ", rank);
+        describe(process, &line);
+        if (!witness->how.n) ech_text_append(&witness->how, "%s", line.at);
+        ech_text_append(&line, ": ");
+        ech_board_describe(witness->board, rank, &line);
+        if (prints) ech_log_warn("%s", line.at);
+        ech_text_free(&line);
+    }
+    for (size_t i = 0; i < witness->newcomers.seen.n && !witness->how.n; i++) {
+        ech_text_append(&witness->how, "a rank ");
+        describe(witness->newcomers.seen.at[i].process, &witness->how);
+    }
+    if (!witness->how.n) {
+        ech_text_append(&witness->how, "who starts them ");
+        describe(witness->child, &witness->how);
+    }
+}
+
+bool ech_witness_check_still(ech_witness *witness)
+{
+    double now = ech_clock_now(), seconds = now - witness->looked_at;
+    if (witness->looked_at > 0 && seconds < ech_still_pace(&witness->still)) return false;
+    ech_sight sight = look_at(witness);
+    bool first = witness->looked_at <= 0;
+    witness->looked_at = now;
+    witness->halted = ech_still_note(&witness->still, &sight, first ? 0 : seconds);
+    if (witness->halted) tell(witness);
+    return witness->halted != ECH_STILL_NOT;
+}
+
+void ech_witness_describe_halt(const ech_witness *witness, ech_text *out)
+{
+    double deadline = witness->still.deadline;
+    if (witness->halted == ECH_STILL_IDLE)
+        ech_text_append(out,
+                        "all ranks have stood still for %g s (parallel.deadline), and the job "
+                        "was ended: ",
+                        deadline);
+    else if (witness->halted == ECH_STILL_HELD)
+        ech_text_append(out,
+                        "the job was told to stop, but no rank can act; all were killed without "
+                        "a save: ");
+    else
+        ech_text_append(out,
+                        "the job was told to stop, but no rank has got any further for %g s "
+                        "(parallel.deadline); all were killed without a save: ",
+                        deadline);
+    ech_text_append(out, "%s", witness->how.at);
+}
+
+/* Sends SIGCONT to a process that is stopped. */
+static bool let_go_on(pid_t process)
+{
+    ech_life_signs signs;
+    ech_life_look(process, &signs);
+    return signs.state == 'T' && kill(process, SIGCONT) == 0;
+}
+
+void ech_witness_ask(ech_witness *witness)
+{
+    if (!witness) return;
+    int n = 0;
+    witness->asked = true;
+    for (int i = 0; i < witness->slots; i++) {
+        pid_t process = ech_witness_process(witness, i);
+        if (process) n += let_go_on(process);
+    }
+    for (size_t i = 0; i < witness->newcomers.seen.n; i++)
+        n += let_go_on(witness->newcomers.seen.at[i].process);
+    if (witness->child) n += let_go_on(witness->child);
+    if (n)
+        ech_log_info("processes of the job that were stopped go on now, so that it can end: %d", n);
+}
