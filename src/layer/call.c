@@ -15,6 +15,25 @@ const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_ca
     return exchange->kind == ECH_COLLECTIVE_NONE ? NULL : exchange;
 }
 
+double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
+                           ech_extent extent)
+{
+    if (call->node < 0) return 0;
+    const ech_node *node = &block->node.at[call->node];
+    ech_phase does = call->again ? ECH_FORWARD : phase;
+    return node->layer->multiplies ? node->layer->multiplies(block, node, extent, does) : 0;
+}
+
+double ech_block_multiplies(const ech_block *block, ech_extent extent)
+{
+    double sum = 0;
+    for (int phase = 0; phase < ECH_PHASES; phase++)
+        for (size_t c = 0; c < block->program[phase].n; c++)
+            sum +=
+                ech_call_multiplies(block, &block->program[phase].at[c], (ech_phase)phase, extent);
+    return sum;
+}
+
 typedef struct toucher {
     const ech_block *block;
     ech_purpose purpose;

@@ -217,6 +217,10 @@ int ech_block_base(const ech_block *block, int value);
 /* What the call has a group of ranks do; NULL: it computes. */
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
                                       ech_phase phase);
+/* Multiply-adds of a call of that phase's program, and of all three programs: a micro-batch of training. */
+double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
+                           ech_extent extent);
+double ech_block_multiplies(const ech_block *block, ech_extent extent);
 /* Calls `touch` for each value that the call reads or writes in lists of that purpose. */
 typedef void (*ech_touch)(void *context, int value, bool write);
 void ech_call_touches(const ech_block *block, const ech_block_call *call, ech_phase phase,

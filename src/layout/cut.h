@@ -6,10 +6,17 @@
 #define ECH_LAYOUT_CUT_H
 
 #include "config/config.h"
+#include "model/model.h"
 
-/* Of a model of `blocks` blocks, the first and last of which (embedding, head) are no transformer
- * layers; cut[stages + 1]. The configuration is resolved: "even" or a list. */
-void ech_cut_blocks(const ech_config *config, int blocks, int stages, int *cut);
+/* The model's first and last blocks (embedding, head) are no transformer layers; cut[stages + 1]. The
+ * configuration is resolved: a list, or "even" in multiply-adds. */
+void ech_cut_blocks(const ech_config *config, const ech_model *model, ech_extent extent, int stages,
+                    int *cut);
+/* Blocks of those weights, none below 0, into stages of at least one block each: the heaviest stage is as
+ * light as can be; of these cuts, the sum of the squares of the stages' weights is smallest; of
+ * these, the first stage has the fewest blocks, then the second, and so on. Weights are told apart to one
+ * part in 10^9 of all blocks together. */
+void ech_cut_evenly(const double *weight, int blocks, int stages, int *cut);
 /* The other way: the list of transformer layers for those cuts. */
 void ech_cut_print(const int *cut, int stages, ech_text *out);
 

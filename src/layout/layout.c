@@ -97,8 +97,8 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model, i
     layout->micro_batches = config->training.global_batch_size / layout->micro_batch;
     fill_replicas(config, layout);
     ECH_ASSERT(layout->first_rank[stages] == world);
-    ech_cut_blocks(config, (int)model->block.n, layout->stages * layout->chunks,
-                   layout->first_block);
+    ech_cut_blocks(config, model, ech_layout_extent(layout, config, model),
+                   layout->stages * layout->chunks, layout->first_block);
     fill_places(layout);
     find_users(layout, model);
     *out = layout;
@@ -201,6 +201,37 @@ bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int ran
     int holder = (place->data * layout->context + place->context) * copies + place->tensor % copies;
     int holders = layout->replicas[place->stage] * layout->context * copies;
     return place->stage == first && param % holders == holder;
+}
+
+/* ---- work ---- */
+
+ech_extent ech_layout_extent(const ech_layout *layout, const ech_config *config,
+                             const ech_model *model)
+{
+    int64_t T = config->data.sequence_length;
+    int pieces = model->ways.pieces > 1 ? model->ways.pieces : 1;
+    return (ech_extent){.batch = layout->micro_batch,
+                        .tokens = T / layout->context / pieces,
+                        .sequence = T,
+                        .cut = layout->cut};
+}
+
+double ech_layout_imbalance(const ech_layout *layout, const ech_model *model, ech_extent extent,
+                            int *stage)
+{
+    double *work = ech_calloc((size_t)layout->stages, sizeof *work), all = 0, ranks = 0;
+    for (int b = 0; b < (int)model->block.n; b++)
+        work[stage_of_block(layout, b)] += ech_block_multiplies(model->block.at[b], extent);
+    *stage = 0;
+    for (int s = 0; s < layout->stages; s++) {
+        all += work[s];
+        ranks += layout->replicas[s];
+        work[s] /= layout->replicas[s];
+        if (work[s] > work[*stage]) *stage = s;
+    }
+    double most = work[*stage];
+    free(work);
+    return all > 0 ? most * ranks / all : 1;
 }
 
 /* ---- micro-batches ---- */

@@ -92,6 +92,16 @@ bool ech_layout_is_first(const ech_layout *layout, const ech_model *model, int r
  * Ranks with the same slice share the parameters out. */
 bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int rank, int param);
 
+/* ---- work ---- */
+
+/* Of a micro-batch, or of a piece of one, on one rank. */
+ech_extent ech_layout_extent(const ech_layout *layout, const ech_config *config,
+                             const ech_model *model);
+/* How uneven the stages are: the most multiply-adds of a rank over the mean of all ranks, its micro-batches
+ * shared out over the replicas of its stage; 1: even. *stage: the first that has most. */
+double ech_layout_imbalance(const ech_layout *layout, const ech_model *model, ech_extent extent,
+                            int *stage);
+
 /* ---- micro-batches ---- */
 
 /* The rank's own micro-batches of a step. */

@@ -171,11 +171,7 @@ static void plan_save(ech_plan *plan, ech_list *list)
 static void begin_lists(ech_plan *plan, const ech_config *config)
 {
     int64_t T = config->data.sequence_length;
-    int pieces = plan->model->ways.pieces > 1 ? plan->model->ways.pieces : 1;
-    ech_extent extent = {.batch = plan->layout->micro_batch,
-                         .tokens = T / plan->layout->context / pieces,
-                         .sequence = T,
-                         .cut = plan->layout->cut};
+    ech_extent extent = ech_layout_extent(plan->layout, config, plan->model);
     /* Token by token, with the keys and values of those before. */
     ech_extent one = {.batch = 1, .tokens = 1, .sequence = T, .cut = plan->layout->cut};
     int m = ech_layout_micro_batches(plan->layout, plan->rank), turns = plan->schedule->turns;

@@ -69,8 +69,7 @@ ech_work ech_call_work(const ech_plan *plan, const ech_list *list, const ech_ste
         ech_phase does = of->again ? ECH_FORWARD : step->phase;
         if (ech_layer_idles(node->layer, does, list->purpose)) return work;
         count_params(&c, node, does, call);
-        if (node->layer->multiplies)
-            work.flops = 2 * node->layer->multiplies(block, node, list->extent, does);
+        work.flops = 2 * ech_call_multiplies(block, of, step->phase, list->extent);
     }
     work.bytes = c.bytes;
     return work;

@@ -196,7 +196,7 @@ expect 0 "update bucket 0" "$echelon" plan run.yaml --steps
 expect 0 "4 ranks" "$echelon" plan run.yaml parallel.data=4
 expect 0 "on local: 2 stages x 2 replicas x 2 tensor$" "$echelon" plan run.yaml --ranks 8 \
     parallel.pipeline=2 parallel.tensor=2
-expect 0 "^ +2 .. 3 +0 +1 +0 .. 1  0 .. 1 +1 3$" "$echelon" plan run.yaml --ranks 8 \
+expect 0 "^ +2 .. 3 +0 +1 +0 .. 1  0 .. 2 +1 3$" "$echelon" plan run.yaml --ranks 8 \
     parallel.pipeline=2 parallel.tensor=2
 expect 0 "^ +6 .. 7 +0 +1 +1 +0 .. 1  0 .. 3 +1 3$" "$echelon" plan run.yaml --ranks 8 \
     parallel.context=2 parallel.tensor=2

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+
 #include <jansson.h>
 
 #include "app/fixture.h"
@@ -246,12 +248,59 @@ static void test_traffic_table(void **state)
                  "ranks alike)\n");
 }
 
+/* ---- balance ---- */
+
+static void assert_balance(int ranks, const char *more, int stage, double most, const char *line)
+{
+    made m;
+    make(ranks, more, &m);
+    ech_text text = {0}, page = {0};
+    assert_int_equal(ech_plan_report_json(&m.report, &text), ECH_OK);
+    json_t *root = json_loads(text.at, 0, NULL);
+    const json_t *balance = json_object_get(root, "balance");
+    assert_int_equal(json_integer_value(json_object_get(balance, "stage")), stage);
+    double said = json_real_value(json_object_get(balance, "largest_over_mean"));
+    if (fabs(said - most) > 1e-9) fail_msg("%.12g, not %.12g", said, most);
+    ech_plan_report_text(&m.report, &page);
+    if (!strstr(page.at, line)) fail_msg("no \"%s\" in %s", line, page.at);
+    json_decref(root);
+    ech_text_free(&text);
+    ech_text_free(&page);
+    release(&m);
+}
+
+/* Multiply-adds of a token, forward and backward: of a layer three products with each of its 4 CC + 3 CF
+ * weights, and 3.5 T C of attention over causal halves; of the head with its VC. */
+static void test_balance(void **state)
+{
+    (void)state;
+    const double C = 64, F = 192, V = 257, T = 8;
+    const double layer = 3 * (4 * C * C + 3 * C * F) + 3.5 * T * C, head = 3 * V * C;
+#define SIZES                                                                                      \
+    GRID "model.hidden_size=64 model.num_attention_heads=4 model.num_key_value_heads=4 "           \
+         "model.intermediate_size=192 model.num_hidden_layers=4 "
+    const double mean = (4 * layer + head) / 2;
+    assert_balance(2, SIZES "parallel.pipeline=2", 1, (2 * layer + head) / mean,
+                   "uneven: ranks of stage 1 have 1.07 x the mean of FLOPs");
+    assert_balance(2, SIZES "parallel.pipeline=2 parallel.partition=[3,1]", 0, 3 * layer / mean,
+                   "uneven: ranks of stage 0 have 1.39 x the mean of FLOPs");
+    /* Chunks of a rank together; replicas share the micro-batches. */
+    assert_balance(
+        2, SIZES "parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved", 1,
+        (2 * layer + head) / mean, "uneven: ranks of stage 1");
+    assert_balance(3, SIZES "parallel.stage_replicas=[2,1] parallel.partition=[3,1]", 0,
+                   1.5 * layer / (mean * 2 / 3), "uneven: ranks of stage 0");
+    assert_balance(2, SIZES "parallel.pipeline=2 model.num_hidden_layers=64", 1,
+                   (32 * layer + head) / (32 * layer + head / 2), "even in FLOPs");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_alike),
         cmocka_unit_test(test_traffic_json),
         cmocka_unit_test(test_traffic_table),
+        cmocka_unit_test(test_balance),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

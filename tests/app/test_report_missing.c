@@ -92,7 +92,7 @@ static void test_other_clocks(void **state)
 static void test_profile(void **state)
 {
     (void)state;
-    train(PIPELINE " " TRACED, 2);
+    train(PIPELINE " parallel.partition=[1,1] " TRACED, 2);
     opened run = open_run(2);
     ech_profile *profile = ech_recording_profile(&run.recording, (const ech_plan *const *)run.plan);
     ech_text model = {0};

@@ -9,6 +9,10 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+
+#include "base/random.h"
+#include "layout/cut.h"
 #include "layout/sample.h"
 
 /* `keys`: assignments, as on a command line. */
@@ -29,31 +33,110 @@ static void expect_cut(const char *keys, int ranks, int stages, const int *cut)
     sample_free(&s);
 }
 
-/* Embedding and head count as blocks; what is left over goes to the middle. */
+/* An embedding multiplies nothing, and a head with as few words as here less than a layer. */
 static void test_even_cuts(void **state)
 {
     (void)state;
     expect_cut("model.num_hidden_layers=3", 1, 1, (int[]){0, 5});
     expect_cut("model.num_hidden_layers=4 parallel.pipeline=2", 2, 2, (int[]){0, 3, 6});
-    expect_cut("model.num_hidden_layers=3 parallel.pipeline=3", 3, 3, (int[]){0, 2, 4, 5});
-    expect_cut("model.num_hidden_layers=12 parallel.pipeline=4", 4, 4, (int[]){0, 3, 7, 11, 14});
+    expect_cut("model.num_hidden_layers=3 parallel.pipeline=3", 3, 3, (int[]){0, 2, 3, 5});
+    expect_cut("model.num_hidden_layers=12 parallel.pipeline=4", 4, 4, (int[]){0, 4, 7, 10, 14});
     expect_cut("model.num_hidden_layers=2 parallel.pipeline=4", 4, 4, (int[]){0, 1, 2, 3, 4});
     expect_cut("model.num_hidden_layers=6 parallel.pipeline=2 parallel.virtual_stages=2", 2, 4,
                (int[]){0, 2, 4, 6, 8});
-    for (int layers = 1; layers <= 20; layers++)
-        for (int stages = 1; stages <= layers + 2; stages++) {
-            char keys[128];
-            snprintf(keys, sizeof keys, "model.num_hidden_layers=%d parallel.pipeline=%d", layers,
-                     stages);
-            sample s = make("gpt2", stages, keys);
-            assert_int_equal(s.layout->first_block[0], 0);
-            assert_int_equal(s.layout->first_block[stages], layers + 2);
-            for (int i = 0; i < stages; i++) {
-                int n = s.layout->first_block[i + 1] - s.layout->first_block[i];
-                assert_true(n == (layers + 2) / stages || n == (layers + 2) / stages + 1);
-            }
-            sample_free(&s);
+    /* A head of two layers' work stands where one of one layer would. */
+    expect_cut("model.num_hidden_layers=6 parallel.pipeline=4 model.vocab_size=320", 4, 4,
+               (int[]){0, 3, 5, 7, 8});
+}
+
+/* The layers of each virtual stage, as a list would say it. */
+static void expect_layers(const char *keys, int ranks, int stages, int each, double imbalance)
+{
+    int stage;
+    sample s = make("gpt2", ranks, keys);
+    for (int i = 0; i < stages; i++) {
+        int blocks = s.layout->first_block[i + 1] - s.layout->first_block[i];
+        assert_int_equal(blocks - (i == 0) - (i == stages - 1), each);
+    }
+    ech_extent extent = ech_layout_extent(s.layout, s.config, s.model);
+    double most = ech_layout_imbalance(s.layout, s.model, extent, &stage);
+    if (fabs(most - imbalance) > 0.005) fail_msg("%g, not %g", most, imbalance);
+    assert_int_equal(stage, s.layout->stages - 1);
+    sample_free(&s);
+}
+
+/* Where the head weighs less than a layer, stages have as many layers, and chunks of stages, too. */
+static void test_even_layers(void **state)
+{
+    (void)state;
+#define BATCH "training.global_batch_size=64 training.micro_batch_size=1 data.sequence_length=2048 "
+#define WIDE  BATCH "model.hidden_size=12288 model.num_attention_heads=96 model.vocab_size=50257 "
+    expect_layers(WIDE "model.num_hidden_layers=96 parallel.pipeline=16", 16, 16, 6, 1.05);
+    expect_layers(WIDE "model.num_hidden_layers=96 parallel.pipeline=16 parallel.virtual_stages=2",
+                  16, 32, 3, 1.05);
+    expect_layers(WIDE "model.num_hidden_layers=96 parallel.pipeline=16 parallel.virtual_stages=6",
+                  16, 96, 1, 1.05);
+    /* A trillion parameters (Narayanan et al. 2021, Table 1). */
+    expect_layers(BATCH "model.hidden_size=25600 model.num_attention_heads=160 "
+                        "model.vocab_size=51200 model.num_hidden_layers=128 parallel.pipeline=64",
+                  64, 64, 2, 1.08);
+}
+
+/* Of all cuts: the lightest heaviest stage, then the smallest sum of squares, then the earliest. */
+typedef struct cuts {
+    const double *weight;
+    int blocks, stages;
+    int cut[9], best[9];
+    double most, squares; /* of the best */
+} cuts;
+
+static void try_cuts(cuts *c, int stage)
+{
+    c->cut[c->stages] = c->blocks;
+    if (stage < c->stages) {
+        for (int at = c->cut[stage - 1] + 1; at <= c->blocks - (c->stages - stage); at++) {
+            c->cut[stage] = at;
+            try_cuts(c, stage + 1);
         }
+        return;
+    }
+    double most = 0, squares = 0;
+    for (int s = 0; s < c->stages; s++) {
+        double own = 0;
+        for (int b = c->cut[s]; b < c->cut[s + 1]; b++) own += c->weight[b];
+        most = own > most ? own : most;
+        squares += own * own;
+    }
+    if (most > c->most || (most >= c->most && squares >= c->squares)) return;
+    c->most = most;
+    c->squares = squares;
+    memcpy(c->best, c->cut, sizeof c->best);
+}
+
+/* Weights of all kinds, zeros and ties among them. */
+static void test_best_cuts(void **state)
+{
+    (void)state;
+    for (uint32_t set = 0; set < 200; set++)
+        for (int blocks = 1; blocks <= 8; blocks++)
+            for (int stages = 1; stages <= blocks; stages++) {
+                double weight[8], all = 0;
+                int cut[9];
+                for (int b = 0; b < blocks; b++) {
+                    ech_random_key key = {.seed = 3, .stream = set};
+                    uint32_t word = ech_random_word(key, (uint64_t)b);
+                    weight[b] = set % 4 ? word % (1 + set % 7) : 1 + word % 64;
+                    all += weight[b];
+                }
+                /* A whole of a power of two is told apart exactly. */
+                double whole = 1;
+                while (whole < all) whole *= 2;
+                weight[blocks - 1] += whole - all;
+                cuts c = {.weight = weight, .blocks = blocks, .stages = stages, .most = INFINITY};
+                try_cuts(&c, 1);
+                ech_cut_evenly(weight, blocks, stages, cut);
+                for (int s = 0; s <= stages; s++) assert_int_equal(cut[s], c.best[s]);
+            }
 }
 
 static void test_lists_of_cuts(void **state)
@@ -249,7 +332,8 @@ static void test_writers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_even_cuts),     cmocka_unit_test(test_lists_of_cuts),
+        cmocka_unit_test(test_even_cuts),     cmocka_unit_test(test_even_layers),
+        cmocka_unit_test(test_best_cuts),     cmocka_unit_test(test_lists_of_cuts),
         cmocka_unit_test(test_blocks),        cmocka_unit_test(test_places),
         cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_groups),
         cmocka_unit_test(test_params),        cmocka_unit_test(test_writers),

@@ -38,6 +38,13 @@ static json_t *grid_json(const ech_design *design)
                      "sequence_chunks", ways->pieces > 1 ? ways->pieces : 1);
 }
 
+static json_t *balance_json(const ech_design *design)
+{
+    int stage;
+    double most = ech_plan_imbalance(design, &stage);
+    return json_pack("{s:f, s:i}", "largest_over_mean", most, "stage", stage);
+}
+
 static json_t *batch_json(const ech_design *design)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "global_batch_size",
@@ -246,14 +253,14 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
 {
     const ech_config *config = report->design->config;
     json_t *all = json_pack(
-        "{s:i, s:s, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:b}", "version",
-        VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
-        batch_json(report->design), "grid", grid_json(report->design), "world",
-        report->design->world, "threads", (json_int_t)config->parallel.threads, "comm",
-        config->parallel.comm, "schedule", config->parallel.schedule, "reduction",
-        config->parallel.reduction, "device_limit_bytes", (json_int_t)config->memory.device_limit,
-        "ranks", ranks_json(report), "plans", plans_json(report), "calendar", calendar_json(config),
-        "checked", report->checked);
+        "{s:i, s:s, s:o, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:b}",
+        "version", VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
+        batch_json(report->design), "grid", grid_json(report->design), "balance",
+        balance_json(report->design), "world", report->design->world, "threads",
+        (json_int_t)config->parallel.threads, "comm", config->parallel.comm, "schedule",
+        config->parallel.schedule, "reduction", config->parallel.reduction, "device_limit_bytes",
+        (json_int_t)config->memory.device_limit, "ranks", ranks_json(report), "plans",
+        plans_json(report), "calendar", calendar_json(config), "checked", report->checked);
     if (all && report->checked) {
         json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
         json_object_set_new(all, "simulation", simulation_json(report));

@@ -147,3 +147,10 @@ double ech_plan_step_flops(const ech_design *design)
     int64_t T = design->config->data.sequence_length;
     return ech_model_flops(design->model, design->config->training.global_batch_size * T, T);
 }
+
+double ech_plan_imbalance(const ech_design *design, int *stage)
+{
+    return ech_layout_imbalance(design->layout, design->model,
+                                ech_layout_extent(design->layout, design->config, design->model),
+                                stage);
+}

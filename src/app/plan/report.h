@@ -65,5 +65,7 @@ int64_t ech_plan_block_elements(const ech_plan *plan, int block);
 int64_t ech_plan_lower_bound(const ech_plan *plan);
 /* Floating-point operations of a step of all ranks. */
 double ech_plan_step_flops(const ech_design *design);
+/* ech_layout_imbalance of the design. */
+double ech_plan_imbalance(const ech_design *design, int *stage);
 
 #endif

@@ -110,6 +110,19 @@ static void print_place(const ech_layout *layout, int rank, ech_text *out)
     ech_text_append(out, "\n");
 }
 
+/* What is even to half a percent is not worth a line. */
+static void print_imbalance(const ech_design *design, ech_text *out)
+{
+    int stage;
+    double most = ech_plan_imbalance(design, &stage);
+    if (design->layout->stages == 1) return;
+    if (most < 1.005)
+        ech_text_append(out, "%*sstages are even in FLOPs\n", FIRST_COLUMN, "");
+    else
+        ech_text_append(out, "%*suneven: ranks of stage %d have %.2f x the mean of FLOPs\n",
+                        FIRST_COLUMN, "", stage, most);
+}
+
 static void print_layout(const ech_plan_report *report, ech_text *out)
 {
     const ech_layout *layout = report->design->layout;
@@ -137,6 +150,7 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     if (shown < rows)
         ech_text_append(out, "%*s... and %d more, to rank %d\n", FIRST_COLUMN, "",
                         layout->world - shown * layout->tensor, layout->world - 1);
+    print_imbalance(report->design, out);
 }
 
 /* ---- schedule ---- */

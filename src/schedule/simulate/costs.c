@@ -42,11 +42,9 @@ static double work_of(const ech_block *block, const ech_block_call *call, ech_ph
     if (ech_call_exchange(block, call, phase)) return 0;
     if (call->node < 0) return 3 * touch * elements(block, call->din, 1, extent);
     const ech_node *node = &block->node.at[call->node];
-    ech_phase does = call->again ? ECH_FORWARD : phase;
     double touched = elements(block, node->in, node->ins, extent) +
                      elements(block, node->out, node->outs, extent);
-    return touch * touched +
-           (node->layer->multiplies ? node->layer->multiplies(block, node, extent, does) : 0);
+    return touch * touched + ech_call_multiplies(block, call, phase, extent);
 }
 
 /* The step's share of its block's phase: blocks are measured whole, on one rank. Where layers are cut,
