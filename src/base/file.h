@@ -39,6 +39,10 @@ ech_status ech_file_make_folder(const char *path);
 /* Claims the folder for this process until *out is closed, or the process ends, however it ends.
  * Refused while another has it. A file system without locks gives everyone what they ask for. */
 ech_status ech_file_lock_folder(const char *path, int *out);
+/* The same, but waits so many seconds for who has it, and says so. */
+ech_status ech_file_await_folder(const char *path, double seconds, int *out);
+/* Whether the path leads to what was opened, not to something else by now, or to nothing. */
+bool ech_file_is_same(const char *path, int fd);
 /* Removes a file or a folder with all it holds; no error if it is not there. */
 ech_status ech_file_remove_all(const char *path);
 

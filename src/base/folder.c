@@ -10,9 +10,12 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/tick.h"
 
@@ -63,17 +66,41 @@ ech_status ech_file_make_folder(const char *path)
     return st;
 }
 
-ech_status ech_file_lock_folder(const char *path, int *out)
+ech_status ech_file_await_folder(const char *path, double seconds, int *out)
 {
+    const struct timespec between = {.tv_nsec = 20 * 1000 * 1000};
+    double end = ech_clock_now() + seconds;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        close(fd);
-        ECH_FAIL(ECH_EIO, "%s: another run writes into this folder; let it end, or choose another",
-                 path);
+    bool told = false;
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        if (ech_clock_now() >= end) {
+            close(fd);
+            ECH_FAIL(ECH_EIO,
+                     "%s: another run writes into this folder; let it end, or choose another",
+                     path);
+        }
+        if (!told)
+            ech_log_info("%s: another run writes into this folder; waiting for its end, at most %g "
+                         "s",
+                         path, seconds);
+        told = true;
+        nanosleep(&between, NULL);
     }
     *out = fd;
     return ECH_OK;
+}
+
+ech_status ech_file_lock_folder(const char *path, int *out)
+{
+    return ech_file_await_folder(path, 0, out);
+}
+
+bool ech_file_is_same(const char *path, int fd)
+{
+    struct stat there, here;
+    return stat(path, &there) == 0 && fstat(fd, &here) == 0 && there.st_dev == here.st_dev &&
+           there.st_ino == here.st_ino;
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)

@@ -181,8 +181,22 @@ expect 1 "/proc/.*cannot make the folder" "$echelon" train run.yaml log.director
     checkpoint.directory=/proc/echelon/x
 [ ! -e runs/nowhere/metrics.jsonl ] || complain "trained before it knew where to save"
 mkdir -p runs/taken
-expect 1 "runs/taken: another run writes" flock runs/taken "$echelon" train run.yaml \
-    log.directory=runs/taken
+expect 1 "error: runs/taken: another run writes" flock runs/taken "$echelon" train run.yaml \
+    log.directory=runs/taken parallel.deadline=0.2
+also "runs/taken: another run writes into this folder; waiting for its end, at most 0.1 s"
+# One folder by two names is one folder, and who has it may be about to end.
+flock runs/taken sh -c 'echo >ready; while [ ! -e end ]; do sleep 0.01; done' &
+holder=$!
+until [ -e ready ]; do sleep 0.01; done
+"$echelon" train run.yaml training.steps=1 log.directory=runs/taken \
+    checkpoint.directory=runs/../runs/taken >out 2>err </dev/null &
+late=$!
+until grep -q "waiting for its end, at most 10 s" err || ! kill -0 $late; do sleep 0.01; done
+: >end
+checks=$((checks + 1))
+wait $late || complain "a run that waits for its folders"
+[ -d runs/taken/step-00000001 ] || complain "a run that waits for its folders saves nothing"
+wait $holder
 expect_once 2 "model.vocab_size" "$echelon" train run.yaml model.vocab_size=100
 
 # ---- plan ----

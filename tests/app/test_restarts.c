@@ -4,10 +4,14 @@
  */
 #include "checkpoint/scratch.h"
 
+#include <signal.h>
+
 #include "app/command.h"
 #include "app/job/job.h"
 
-static const ech_job_end killed = {.code = 1, .killed = true, .steps = 3};
+/* By a fault of its own, and by somebody else. */
+static const ech_job_end killed = {.code = 1, .killed = true, .signal = SIGSEGV, .steps = 3};
+static const ech_job_end shot = {.code = 137, .killed = true, .signal = SIGKILL, .steps = 3};
 
 static void expect(ech_restarts *restarts, ech_job_end end, int64_t newest, bool goes_on,
                    const char *wanted)
@@ -62,6 +66,51 @@ static void gives_up_where_nothing_is_won(void **state)
     expect(&r, killed, 10, false, "no new checkpoint");
 }
 
+/* Kills from outside are no failures of the program, however many come before it has saved anything: it
+ * only begins more slowly. What else happens counts as ever. */
+static void outlives_kills_from_outside(void **state)
+{
+    (void)state;
+    ech_restarts r = {.most = 60, .saved = 20};
+    for (int i = 0; i < 59; i++) {
+        ech_job_end end = shot;
+        end.signal = i % 2 ? SIGKILL : SIGTERM;
+        end.steps = i % 3; /* also before the first step */
+        expect(&r, end, 20, true, NULL);
+        assert_int_equal(r.idle, 0);
+        assert_true(r.vain);
+    }
+    expect(&r, shot, 30, true, NULL);
+    assert_false(r.vain);
+    expect(&r, shot, 30, false, "all restarts are used up");
+
+    r = (ech_restarts){.most = 9, .saved = 20};
+    expect(&r, killed, 20, true, NULL);
+    expect(&r, shot, 20, true, NULL);
+    expect(&r, killed, 20, false, "no new checkpoint");
+    /* Nobody knows of what: its own doing. */
+    r = (ech_restarts){.most = 9, .saved = 20};
+    expect(&r, (ech_job_end){.code = 1, .killed = true, .steps = 3}, 20, true, NULL);
+    expect(&r, (ech_job_end){.code = 1, .steps = 3}, 20, false, "no new checkpoint");
+    /* What limits do to a program comes again. */
+    static const int own[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGXCPU, SIGSYS};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        r = (ech_restarts){.most = 9, .saved = 20, .idle = 1};
+        expect(&r, (ech_job_end){.code = 1, .killed = true, .signal = own[i], .steps = 3}, 20,
+               false, "no new checkpoint");
+    }
+}
+
+/* The next start would meet it in the run's folders. */
+static void does_not_start_beside_what_cannot_be_killed(void **state)
+{
+    (void)state;
+    ech_restarts r = {.most = 9, .saved = -1};
+    ech_job_end end = shot;
+    end.stays = true;
+    expect(&r, end, 30, false, "has not ended");
+}
+
 static void does_not_repeat_what_cannot_begin(void **state)
 {
     (void)state;
@@ -78,6 +127,8 @@ int main(void)
         cmocka_unit_test(leaves_ends_alone),
         cmocka_unit_test(goes_on_as_long_as_something_is_won),
         cmocka_unit_test(gives_up_where_nothing_is_won),
+        cmocka_unit_test(outlives_kills_from_outside),
+        cmocka_unit_test(does_not_start_beside_what_cannot_be_killed),
         cmocka_unit_test(does_not_repeat_what_cannot_begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

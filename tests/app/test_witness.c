@@ -92,6 +92,10 @@ static void names_whom_the_others_wait_for(void **state)
         "code is 1)");
     expect(&j, (ech_ending){.is_launcher = true, .code = 143, .signal = SIGTERM},
            "the job has died (the launcher was ended by signal 15 (Terminated))");
+    assert_int_equal(ech_witness_signal(j.witness, &(ech_ending){.code = 6, .signal = 6}), 6);
+    assert_int_equal(ech_witness_signal(j.witness, &(ech_ending){.code = 137}), 0);
+    assert_int_equal(ech_witness_signal(j.witness, &(ech_ending){.is_launcher = true, .code = 137}),
+                     9);
     expect(&j, (ech_ending){.code = 139, .signal = SIGSEGV},
            "the job has died (its process was ended by signal 11 (Segmentation fault))");
     expect(
@@ -171,15 +175,18 @@ static void sees_deaths_before_the_board(void **state)
         process[i] = fork();
         while (process[i] == 0) pause();
     }
-    kill(process[1], SIGKILL);
+    kill(process[1], SIGTERM);
     bool quiet = ech_log_set_quiet(true);
     assert_false(ech_witness_wait(j.witness, never[0]));
     ech_log_set_quiet(quiet);
     for (int i = 0; i < 2; i++) {
         int status;
         assert_int_equal(waitpid(process[i], &status, 0), process[i]);
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == (i == 1 ? SIGTERM : SIGKILL));
     }
+    /* What a launcher says that had to be killed is not what the rank died of. */
+    ech_ending ending = {.is_launcher = true, .code = 128 + SIGKILL, .signal = SIGKILL};
+    assert_int_equal(ech_witness_signal(j.witness, &ending), SIGTERM);
     ech_board_file_unmap(j.board);
     ech_witness_destroy(j.witness);
     close(never[0]);

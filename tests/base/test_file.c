@@ -149,6 +149,8 @@ static void test_folders(void **state)
     assert_non_null(strstr(ech_last_error(), "another run"));
     assert_int_equal(close(lock), 0);
     assert_int_equal(ech_file_lock_folder(deep, &second), ECH_OK);
+    assert_true(ech_file_is_same(deep, second));
+    assert_false(ech_file_is_same(folder, second));
     assert_int_equal(close(second), 0);
     char *file = ech_file_join(deep, "file");
     char *below = ech_file_join(file, "folder");

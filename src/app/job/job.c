@@ -48,6 +48,7 @@ static ech_status run_once(const ech_job *job, ech_job_end *end)
         status = ech_witness_report(witness, &ending);
         *end = (ech_job_end){.code = ending.code,
                              .killed = status != ECH_OK,
+                             .signal = ech_witness_signal(witness, &ending),
                              .asked = ending.asked,
                              .stays = !ech_witness_is_over(witness),
                              .steps = ech_witness_progress(witness)};
@@ -71,7 +72,7 @@ static int64_t newest_checkpoint(const char *directory)
 static bool pause_before(const ech_restarts *restarts)
 {
     sigset_t stops;
-    const struct timespec length = {.tv_sec = (time_t)restarts->idle * PAUSE_S};
+    const struct timespec length = {.tv_sec = restarts->vain ? PAUSE_S : 0};
     sigemptyset(&stops);
     sigaddset(&stops, SIGUSR2);
     sigaddset(&stops, SIGTERM);
@@ -84,7 +85,7 @@ static void announce(const ech_restarts *restarts)
     if (restarts->saved >= 0)
         snprintf(from, sizeof from, "step %lld, the newest checkpoint", (long long)restarts->saved);
     ech_log_info("restart %d of %d, from %s%s", restarts->used, restarts->most, from,
-                 restarts->idle ? ", in a few seconds: the last start has saved nothing" : "");
+                 restarts->vain ? ", in a few seconds: the last start has saved nothing" : "");
 }
 
 ech_status ech_job_run(const ech_job *job, int *code)

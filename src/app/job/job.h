@@ -8,7 +8,8 @@
  *   - when it did no training step and no rank was killed: data or machine are not as they should be,
  *     and the next start would see the same;
  *   - when a process of it cannot be killed: it still has the run's folders;
- *   - when two in a row saved no new checkpoint: they would go round in circles;
+ *   - when two failed of themselves and no start since the first of them has saved a new checkpoint: they
+ *     would go round in circles. A signal from outside (SIGKILL, SIGTERM) is no such failure;
  *   - when all restarts are used up.
  */
 #ifndef ECH_APP_JOB_JOB_H
@@ -42,6 +43,7 @@ ech_status ech_job_run(const ech_job *job, int *code);
 typedef struct ech_job_end {
     int code;
     bool killed; /* a rank or the launcher, without a word */
+    int signal;  /* that killed whoever died first; 0: none, or not known */
     bool asked;  /* somebody asked it to stop */
     bool stays;  /* a process of it cannot be killed */
     int steps;   /* training steps done */
@@ -50,7 +52,8 @@ typedef struct ech_job_end {
 /* What restarts have come to. Starts with {.most = K, .saved = newest checkpoint's step, or -1}. */
 typedef struct ech_restarts {
     int most, used;
-    int idle;      /* failed starts in a row that saved nothing new */
+    int idle;      /* starts that failed of themselves since one has saved something new */
+    bool vain;     /* the last start has saved nothing new */
     int64_t saved; /* newest checkpoint when the last start began */
 } ech_restarts;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ranks' processes and their board, seen from above.
+ * The ranks' processes and their board, watched from above until their end.
  */
 #include "app/job/witness_state.h"
 
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include "app/command.h"
 #include "app/job/descendant.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,7 +19,7 @@
 
 /* Milliseconds between looks for ranks that have not come yet: one that dies between two of them is
  * not seen. */
-enum { COMING_MS = 25, NOT_STARTED = 127 };
+enum { COMING_MS = 25 };
 
 /* Seconds that a launcher has to end a job of which a rank has died, then for its own end, and that
  * ranks have to end after their launcher. Open MPI takes two, in all it must stay below ten. */
@@ -79,15 +79,10 @@ void ech_witness_destroy(ech_witness *witness)
 
 /* ---- lives ---- */
 
-static int32_t process_of(const ech_witness *witness, int slot)
-{
-    return atomic_load(&witness->board->slot[slot].process);
-}
-
 pid_t ech_witness_process(const ech_witness *witness, int slot)
 {
     pid_t known = witness->known[slot];
-    return witness->life[slot] >= 0 || process_of(witness, slot) == known ? known : 0;
+    return witness->life[slot] >= 0 || ech_witness_present(witness, slot) == known ? known : 0;
 }
 
 /* Descriptors of processes that have come to the board. True if all have. *deaths: of ranks that came
@@ -96,13 +91,13 @@ static bool meet(ech_witness *witness, int *deaths, int *rank)
 {
     int known = 0, members = atomic_load(&witness->board->members);
     for (int i = 0; i < witness->slots; i++) {
-        int32_t process = process_of(witness, i);
+        int32_t process = ech_witness_present(witness, i);
         if (!witness->known[i] && process > 0) {
             uint64_t space = atomic_load(&witness->board->slot[i].space);
             ech_life life = ech_life_open(process, space, &witness->life[i]);
             if (life != ECH_LIFE_LATER) witness->known[i] = process;
             if (life == ECH_LIFE_SHOWN && !ech_descendant_is_ours(process)) forget(witness, i);
-            if (life == ECH_LIFE_OVER && process_of(witness, i) != 0) {
+            if (life == ECH_LIFE_OVER && ech_witness_present(witness, i) != 0) {
                 *rank = atomic_load(&witness->board->slot[i].rank);
                 ++*deaths;
             }
@@ -123,6 +118,15 @@ static void note_deaths(ech_witness *witness, int dead, int rank, bool alone)
     if (dead == 1 && !aborted && alone) witness->first_dead = rank;
 }
 
+/* Before anybody raised the flag, and as long as the launcher has not looked at it. */
+static void note_signal(ech_witness *witness, pid_t process)
+{
+    ech_life_signs signs;
+    if (witness->ended_at > 0 || witness->killed_by) return;
+    ech_life_look(process, &signs);
+    if (signs.state == 'Z' && WIFSIGNALED(signs.end)) witness->killed_by = WTERMSIG(signs.end);
+}
+
 /* What the last look has shown. */
 static void note_ends(ech_witness *witness)
 {
@@ -130,8 +134,9 @@ static void note_ends(ech_witness *witness)
     for (int i = 0; i < witness->slots; i++) {
         if (!witness->polled[i + 1].revents) continue;
         forget(witness, i);
-        if (process_of(witness, i) == 0) continue; /* it had left */
+        if (ech_witness_present(witness, i) == 0) continue; /* it had left */
         rank = atomic_load(&witness->board->slot[i].rank);
+        note_signal(witness, witness->known[i]);
         dead++;
     }
     note_deaths(witness, dead, rank, !witness->polled[0].revents);
@@ -140,7 +145,8 @@ static void note_ends(ech_witness *witness)
 static int rank_of(const ech_witness *witness, pid_t process)
 {
     for (int i = 0; i < witness->slots; i++)
-        if (process_of(witness, i) == process) return atomic_load(&witness->board->slot[i].rank);
+        if (ech_witness_present(witness, i) == process)
+            return atomic_load(&witness->board->slot[i].rank);
     return -1;
 }
 
@@ -153,6 +159,7 @@ static void meet_newcomers(ech_witness *witness)
     ech_newcomers_find(&witness->newcomers);
     while ((ended = ech_newcomers_next_end(&witness->newcomers)) != 0) {
         rank = rank_of(witness, last = ended);
+        note_signal(witness, ended);
         dead++;
     }
     if (dead == 1 && witness->ended_at <= 0) witness->early = last;
@@ -266,7 +273,7 @@ static bool are_alive(ech_witness *witness)
 }
 
 /* Ranks end with their launcher, those of a launcher that was killed a moment later. */
-static void see_off(ech_witness *witness)
+void ech_witness_see_off(ech_witness *witness)
 {
     double end = ech_clock_now() + stragglers_patience, left = stragglers_patience;
     int dead = 0, rank = -1;
@@ -278,120 +285,4 @@ static void see_off(ech_witness *witness)
     end = ech_clock_now() + kill_patience;
     for (left = kill_patience; are_alive(witness) && left > 0; left = end - ech_clock_now())
         look(witness, -1, (int)(left * 1000) + 1);
-}
-
-bool ech_witness_is_over(const ech_witness *witness)
-{
-    bool alive = witness->phase == ECH_CHILD_LOST;
-    for (int i = 0; i < witness->slots; i++) alive |= witness->life[i] >= 0;
-    return !alive;
-}
-
-/* The next start would meet them, in the folders that they hold. */
-static void name_survivors(const ech_witness *witness)
-{
-    for (int i = 0; i < witness->slots; i++)
-        if (witness->life[i] >= 0)
-            ech_log_warn("rank %d (process %d) was killed and has not ended yet",
-                         atomic_load(&witness->board->slot[i].rank), (int)witness->known[i]);
-}
-
-/* ---- the report ---- */
-
-static int count_present(const ech_witness *witness)
-{
-    int present = 0;
-    for (int i = 0; i < witness->slots; i++) present += process_of(witness, i) != 0;
-    return present;
-}
-
-int ech_witness_progress(const ech_witness *witness)
-{
-    return atomic_load(&witness->board->progress);
-}
-
-/* Whether nothing is to be added to what the launcher or the ranks have said. */
-static bool is_told(const ech_witness *witness, const ech_ending *ending)
-{
-    bool came = atomic_load(&witness->board->members) > 0;
-    if (witness->halted) return false;
-    if (ending->stops > 1 || ending->code == ECH_EXIT_DONE || ending->code == ECH_EXIT_USAGE ||
-        ending->code == ECH_EXIT_STOPPED)
-        return true;
-    if (!came) return ending->code == ECH_EXIT_FAILED || ending->code == NOT_STARTED;
-    if (count_present(witness) == 0) return true; /* all have come to their end */
-    return ech_board_aborted(witness->board) && !witness->has_dead;
-}
-
-/* Who the others wait for; -1 if nobody waits. */
-static int awaited(const ech_witness *witness)
-{
-    for (int i = 0; i < witness->slots; i++) {
-        int peer = atomic_load(&witness->board->slot[i].waits_for);
-        if (peer >= 0) return ech_board_culprit(witness->board, peer);
-    }
-    return -1;
-}
-
-static void describe_end(const ech_ending *ending, ech_text *out)
-{
-    int signal = ending->code - 128;
-    const char *who = ending->is_launcher ? "the launcher" : "its process";
-    if (ending->signal) {
-        ech_text_append(out, "%s was ended by signal %d (%s)", who, ending->signal,
-                        strsignal(ending->signal));
-        if (ending->is_launcher) return;
-    } else {
-        ech_text_append(out, "%s exit code is %d", ending->is_launcher ? "the launcher's" : "its",
-                        ending->code);
-    }
-    if (ending->is_launcher && signal > 0 && signal < NSIG)
-        ech_text_append(out, ", which means signal %d (%s)", signal, strsignal(signal));
-    if (signal == SIGKILL)
-        ech_text_append(out, "; if nobody sent it, memory may have run out: see dmesg");
-}
-
-static void name_culprit(const ech_witness *witness, const ech_ending *ending, ech_text *out)
-{
-    int rank = witness->first_dead;
-    if (witness->early && rank < 0) {
-        ech_text_append(out, "a rank (process %d) has died as it began, and the job with it",
-                        (int)witness->early);
-        return;
-    }
-    if (atomic_load(&witness->board->members) == 0) {
-        ech_text_append(out, "the job has died before a rank of this machine began");
-        return;
-    }
-    bool ours = witness->phase == ECH_CHILD_BLAMED; /* who ended the launcher */
-    if (rank < 0 && (ours || !ending->signal)) rank = awaited(witness);
-    if (rank < 0)
-        ech_text_append(out, "the job has died");
-    else if (rank == witness->first_dead)
-        ech_text_append(out, "rank %d has died, and the job with it: ", rank);
-    else
-        ech_text_append(out, "the job has died; likely for rank %d: ", rank);
-    if (rank >= 0) ech_board_describe(witness->board, rank, out);
-}
-
-ech_status ech_witness_report(ech_witness *witness, const ech_ending *ending)
-{
-    see_off(witness);
-    name_survivors(witness);
-    if (is_told(witness, ending)) return ECH_OK;
-    if (witness->halted) {
-        ech_text what = {0};
-        ech_witness_describe_halt(witness, &what);
-        ech_status halted = ech_fail_at(__FILE__, __LINE__, ECH_ECOMM, "%s", what.at);
-        ech_text_free(&what);
-        return halted;
-    }
-    if (ech_board_claim_report(witness->board)) ech_board_print(witness->board);
-    ech_text who = {0}, how = {0};
-    name_culprit(witness, ending, &who);
-    describe_end(ending, &how);
-    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_ECOMM, "%s (%s)", who.at, how.at);
-    ech_text_free(&who);
-    ech_text_free(&how);
-    return status;
 }

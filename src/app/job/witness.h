@@ -48,6 +48,9 @@ bool ech_witness_wait(ech_witness *witness, int fd);
  * told why itself, and where the user wanted an end at once. */
 ech_status ech_witness_report(ech_witness *witness, const ech_ending *ending);
 
+/* The signal that has ended who died first, the launcher or a rank; 0: none, or not known. */
+int ech_witness_signal(const ech_witness *witness, const ech_ending *ending);
+
 /* Whether nobody of the job is left; after the report. */
 bool ech_witness_is_over(const ech_witness *witness);
 

@@ -39,8 +39,9 @@ struct ech_witness {
     ech_text how;         /* and how they were found then */
     double ended_at; /* seconds on the clock: a rank's process ended that had not left; 0: none */
     int first_dead;  /* the rank that died first; -1: none, or several at once */
-    bool has_dead;   /* before anybody raised the abort flag */
-    pid_t early;     /* the process that died before any had come; 0: none, or several at once */
+    int killed_by; /* the signal that has ended it; 0: none, or the launcher has not left it to be seen */
+    bool has_dead; /* before anybody raised the abort flag */
+    pid_t early;   /* the process that died before any had come; 0: none, or several at once */
 };
 
 /* Looks at the ranks when that is due. True, once, when they stand still for too long: all positions
@@ -49,6 +50,15 @@ bool ech_witness_check_still(ech_witness *witness);
 
 /* The same as an error message. */
 void ech_witness_describe_halt(const ech_witness *witness, ech_text *out);
+
+/* The process that slot i names: its rank has come to the board and not left it; 0: none. */
+static inline int32_t ech_witness_present(const ech_witness *witness, int slot)
+{
+    return atomic_load(&witness->board->slot[slot].process);
+}
+
+/* Behind the child's end: waits a moment for the ranks', then kills who is left. */
+void ech_witness_see_off(ech_witness *witness);
 
 /* The process of slot i if it has come and not ended; 0: none, or not known. */
 pid_t ech_witness_process(const ech_witness *witness, int slot);

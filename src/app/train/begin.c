@@ -133,6 +133,14 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     return ECH_OK;
 }
 
+/* Seconds that a job which is dying has to let go of its folders: who restarts jobs does so at once. */
+static double lock_patience(const ech_trainer *t)
+{
+    const double most = 10;
+    double deadline = t->config->parallel.deadline; /* the other ranks wait */
+    return deadline / 2 < most ? deadline / 2 : most;
+}
+
 /* A folder that cannot be written must show now, not at the first save. Two runs at once would cut
  * each other's metrics and remove each other's unfinished checkpoints. */
 static ech_status claim_folders(ech_trainer *t)
@@ -141,8 +149,8 @@ static ech_status claim_folders(ech_trainer *t)
     if (!ech_trainer_is_first(t)) return ECH_OK;
     for (int i = 0; i < 2; i++) {
         ECH_TRY(ech_file_make_folder(folder[i]));
-        if (i == 0 || strcmp(folder[0], folder[1]) != 0)
-            ECH_TRY(ech_file_lock_folder(folder[i], &t->lock[i]));
+        if (i == 0 || !ech_file_is_same(folder[1], t->lock[0]))
+            ECH_TRY(ech_file_await_folder(folder[i], lock_patience(t), &t->lock[i]));
     }
     return ECH_OK;
 }
