@@ -9,7 +9,7 @@
 
 #include "base/divisor.h"
 
-enum { MOST_TURNS = 64 };
+enum { MOST_TURNS = 64, CHECK_EVERY = 100 };
 
 /* A list in a file, of which the name cannot be a generator's. */
 static bool is_file(const char *name)
@@ -103,12 +103,20 @@ static int64_t most_turns(const ech_layout *layout)
     return runs < ECH_MOST_BLOCK_RUNS ? ECH_MOST_BLOCK_RUNS / runs : 1;
 }
 
+/* At the end of a span only. */
+static void resolve_check(ech_config *config, int64_t flush)
+{
+    if (config->training.check_every == ECH_AUTO)
+        config->training.check_every = (CHECK_EVERY + flush - 1) / flush * flush;
+}
+
 static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
                                 ech_schedule *schedule)
 {
     int64_t steps = config->training.steps;
     int64_t all = ech_common_divisor(steps, config->training.validate_every);
-    all = ech_common_divisor(all, config->training.check_every);
+    if (config->training.check_every != ECH_AUTO)
+        all = ech_common_divisor(all, config->training.check_every);
     all = ech_common_divisor(all, config->checkpoint.every);
     int64_t most = most_turns(layout);
     if (config->parallel.flush_every == ECH_AUTO) {
@@ -121,6 +129,7 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
         return ech_config_complain(config, "parallel.flush_every",
                                    "%lld steps make a list too long to plan; at most %lld",
                                    (long long)config->parallel.flush_every, (long long)most);
+    resolve_check(config, config->parallel.flush_every);
     ECH_TRY(check_cadence(config, "training.steps", steps));
     ECH_TRY(check_cadence(config, "training.validate_every", config->training.validate_every));
     ECH_TRY(check_cadence(config, "training.check_every", config->training.check_every));
@@ -174,6 +183,7 @@ ech_status ech_schedule_create(ech_config *config, const ech_model *model, const
         status = check_asynchronous(config, model, layout);
         if (status == ECH_OK) status = resolve_flush(config, layout, schedule);
     }
+    if (status == ECH_OK) resolve_check(config, 1);
     if (status == ECH_OK)
         *out = schedule;
     else

@@ -175,7 +175,7 @@ typedef struct ech_schedule {
     int turns;          /* training steps of a span; 1: synchronous */
 } ech_schedule;
 
-/* Fills parallel.flush_every. Errors: an unknown name, an order file that does not fit, shapes that
+/* Fills parallel.flush_every and training.check_every. Errors: an unknown name, an order file that does not fit, shapes that
  * the generator refuses, what asynchronous schedules cannot do. */
 ech_status ech_schedule_create(ech_config *config, const ech_model *model, const ech_layout *layout,
                                ech_schedule **out);

@@ -141,6 +141,28 @@ static void test_flush(void **state)
     expect_turns("pipedream", "training.steps=60 parallel.weight_stashing=false", 60);
 }
 
+static void expect_checks(const char *schedule, const char *more, int64_t check_every)
+{
+    fixture_shape shape = {.schedule = schedule, .stages = 2, .micro_batches = 2, .more = more};
+    ech_config *config = fixture_shape_config(&shape);
+    fixture f;
+    assert_int_equal(fixture_try(config, 2, &f), ECH_OK);
+    assert_int_equal(config->training.check_every, check_every);
+    fixture_free(&f);
+}
+
+/* check_every = auto follows flush_every, given or found. */
+static void test_checks(void **state)
+{
+    (void)state;
+    expect_checks("1f1b", "training.steps=48 training.check_every=auto", 100);
+    expect_checks("pipedream",
+                  "training.steps=48 training.check_every=auto parallel.flush_every=16", 112);
+    expect_checks("pipedream", "training.steps=48 training.check_every=auto", 144);
+    expect_checks("pipedream", "training.steps=48 training.check_every=0", 0);
+    expect_checks("pipedream-2bw", "training.steps=50 training.check_every=auto", 100);
+}
+
 static void test_flags(void **state)
 {
     (void)state;
@@ -209,10 +231,11 @@ static void test_order_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_options), cmocka_unit_test(test_asynchronous),
-        cmocka_unit_test(test_cadence), cmocka_unit_test(test_flush),
-        cmocka_unit_test(test_flags),   cmocka_unit_test(test_order_files),
+        cmocka_unit_test(test_names),       cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_options),     cmocka_unit_test(test_asynchronous),
+        cmocka_unit_test(test_cadence),     cmocka_unit_test(test_flush),
+        cmocka_unit_test(test_checks),      cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_order_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
