@@ -48,10 +48,16 @@ static void add_again(ech_block *block, size_t index)
     ech_block_make_again(block, value, again);
 }
 
+/* With weights that are not those of the forward it would be something that no forward has made. */
+static bool can_be_made(const ech_block *block, const ech_node *node)
+{
+    return node->layer->cheap && !(block->ways.drifts && node->params > 0);
+}
+
 void ech_program_keep_less(ech_block *block)
 {
     for (size_t n = 0, own = block->node.n; n < own; n++)
-        if (block->node.at[n].layer->cheap && is_read_back(block, block->node.at[n].out[0]))
+        if (can_be_made(block, &block->node.at[n]) && is_read_back(block, block->node.at[n].out[0]))
             add_again(block, n);
     for (size_t n = 0; n < block->node.n; n++) {
         ech_node *node = &block->node.at[n];

@@ -147,6 +147,7 @@ typedef struct ech_ways {
     bool ulysses; /* context ranks exchange tokens for heads; otherwise keys and values go around */
     int pieces; /* in which a sequence is processed, with carried keys and values; 0 or 1: whole */
     bool documents; /* attention and positions stay inside of documents */
+    bool drifts;    /* weights change between a forward and its backward, which has those that are newer */
 } ech_ways;
 
 typedef struct ech_block {

@@ -95,7 +95,8 @@ static ech_ways ways_of(const ech_config *config)
                       .keep = strcmp(config->parallel.sequence, "keep") == 0,
                       .ulysses = strcmp(config->parallel.context_method, "ulysses") == 0,
                       .pieces = (int)config->memory.sequence_chunks,
-                      .documents = config->data.document_mask == 1};
+                      .documents = config->data.document_mask == 1,
+                      .drifts = config->parallel.weight_stashing == 0};
 }
 
 /* A layer that sees a share of the rows makes a share of its parameters' gradients. */

@@ -167,6 +167,34 @@ static void test_no_stashing(void **state)
     }
 }
 
+/* How many calls of backwards make again what a forward has made of weights. */
+static int count_again(const fixture *f)
+{
+    int found = 0;
+    for (size_t b = 0; b < f->of.model->block.n; b++) {
+        const ech_block *block = f->of.model->block.at[b];
+        for (int phase = ECH_BACKWARD_INPUT; phase < ECH_PHASES; phase++)
+            for (size_t c = 0; c < block->program[phase].n; c++) {
+                const ech_block_call *call = &block->program[phase].at[c];
+                found += call->again && block->node.at[call->node].params > 0;
+            }
+    }
+    return found;
+}
+
+/* A backward with other weights than its forward had reads what the forward has made. (Numbers:
+ * check_unstashed.py.) */
+static void test_forwards_are_kept(void **state)
+{
+    (void)state;
+    fixture f = make("pipedream", 3, 1, 6, NULL);
+    assert_true(count_again(&f) > 0);
+    fixture_free(&f);
+    f = make("pipedream", 3, 1, 6, "parallel.weight_stashing=false");
+    assert_int_equal(count_again(&f), 0);
+    fixture_free(&f);
+}
+
 /* Several micro-batches a step: micro-batch q (from 0) comes when q - (d - i) + 1 backwards are done,
  * and m of them make a version. */
 static void test_accumulation(void **state)
@@ -254,7 +282,7 @@ int main(void)
         cmocka_unit_test(test_stashing),         cmocka_unit_test(test_vertical_sync),
         cmocka_unit_test(test_no_stashing),      cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_double_buffering), cmocka_unit_test(test_synchronous),
-        cmocka_unit_test(test_replicas),
+        cmocka_unit_test(test_replicas),         cmocka_unit_test(test_forwards_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
