@@ -10,20 +10,23 @@
 
 static const char about[] =
     "Trains a few steps in fp64 under the run file's layout and beside it on one rank, on the same "
-    "micro-batches in order, and compares the loss, every gradient (after its reduction, before "
-    "clipping) and every updated weight."
+    "micro-batches in order, and compares step by step: the loss and every gradient (after its "
+    "reduction, before clipping); every weight and optimizer state, against the optimizer applied "
+    "by one rank to the layout's gradient; then both go on from the same weights. At last the loss "
+    "of a batch of validation."
     "\v" ECH_RUN_NOTE "\n\n"
-    "An error is max|a-b| / max(max|b|, 1e-3 x RMS of the whole gradient) of a tensor; weights "
-    "whose "
-    "gradient is nothing but rounding are left out and counted. Exit codes: 0 within the "
-    "tolerance, "
-    "1 not, 2 wrong usage or run file.";
+    "An error is max|a-b| / max|b| of a tensor, of a gradient at least over 1e-3 x RMS of the "
+    "whole gradient. A layout that must not change a bit is also compared in the run's own "
+    "precision, any other with --own-precision: what is fast is not what fp64 runs. Exit codes: 0 "
+    "within the tolerances, 1 not, 2 wrong usage or run file.";
 
-enum { OPTION_STEPS = 's', OPTION_TOLERANCE = 't', MOST_STEPS = 100000 };
+enum { OPTION_STEPS = 's', OPTION_TOLERANCE = 't', OPTION_OWN = 'o', MOST_STEPS = 100000 };
 
 static const struct argp_option options[] = {
     {"steps", OPTION_STEPS, "S", 0, "training steps to compare (2)", 0},
-    {"tolerance", OPTION_TOLERANCE, "E", 0, "largest error that passes (1e-10)", 0},
+    {"tolerance", OPTION_TOLERANCE, "E", 0, "largest error in fp64 that passes (1e-11)", 0},
+    {"own-precision", OPTION_OWN, 0, 0,
+     "then compare in the run's own precision, too (1e-5 in fp32)", 0},
     {0}};
 
 static const struct argp_child children[] = {{&ech_run_argp, 0, NULL, 0}, {0}};
@@ -32,6 +35,7 @@ typedef struct verify_arguments {
     ech_run_arguments run;
     int64_t steps;
     double tolerance;
+    bool own_precision;
 } verify_arguments;
 
 static error_t parse(int key, char *text, struct argp_state *state)
@@ -48,68 +52,96 @@ static error_t parse(int key, char *text, struct argp_state *state)
         in->tolerance = ech_option_real(state, "--tolerance", text);
         if (in->tolerance <= 0) argp_error(state, "--tolerance %s: must be above 0", text);
         return 0;
+    case OPTION_OWN:
+        in->own_precision = true;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-static void print_result(const ech_verification *v, const ech_comm *comm)
+static void print_main(const ech_verification *v, const ech_comm *comm)
 {
-    char compared[ECH_COUNT_BYTES], left_out[ECH_COUNT_BYTES];
+    char compared[ECH_COUNT_BYTES];
     int ranks = ech_comm_size(comm);
     printf("layout     %d rank%s (%s): %s\n", ranks, ranks > 1 ? "s" : "", ech_comm_name(comm),
            v->layout);
-    printf("against    1 rank, %s, in fp64\n", v->replayed
-                                                   ? "the serial replay of its delayed updates"
-                                                   : "the same micro-batches in order");
+    printf("against    1 rank, %s, in %s\n",
+           v->replayed ? "the serial replay of its delayed updates"
+                       : "the same micro-batches in order",
+           v->precision);
     printf("steps      %lld\n", (long long)v->steps);
     printf("errors     loss       %.1e\n", v->worst_loss);
-    if (!v->replayed) printf("           gradients  %.1e\n", v->worst_gradient);
-    printf("           weights    %.1e  (%s elements compared, %s left out: no gradient)\n",
-           v->worst_weight, ech_count_text(v->compared, compared),
-           ech_count_text(v->left_out, left_out));
+    printf("           gradients  %.1e\n", v->worst_gradient);
+    printf("           weights    %.1e\n", v->worst_weight);
+    printf("           states     %.1e\n", v->worst_state);
+    if (v->validated) printf("           validation %.1e\n", v->worst_validation);
+    printf("compared   %s elements\n", ech_count_text(v->compared, compared));
     if (v->worst_at[0]) printf("worst      %.1e  at %s\n", v->worst, v->worst_at);
-    if (v->bits_compared)
-        printf("bits       %s\n", v->bits_bad[0] ? v->bits_bad : "the same in the run's precision");
-    if (v->passed)
-        printf("PASSED     within %g\n", v->tolerance);
+}
+
+static void print_own(const ech_verification *v)
+{
+    printf("in %s    ", v->precision);
+    if (v->worst > 0)
+        printf("worst %.1e  at %s\n", v->worst, v->worst_at);
     else
-        printf("FAILED     not within %g, first at %s\n", v->tolerance,
-               v->first_bad[0] ? v->first_bad : v->bits_bad);
+        printf("the same bits\n");
+}
+
+/* One line: the verdict of the comparison that failed, or of both. */
+static void print_verdict(const ech_verification *v, const ech_verification *own)
+{
+    const ech_verification *bad = !v->passed ? v : own && !own->passed ? own : NULL;
+    if (bad && bad->tolerance > 0)
+        printf("FAILED     not within %g in %s, first at %s\n", bad->tolerance, bad->precision,
+               bad->first_bad);
+    else if (bad)
+        printf("FAILED     not the same bits in %s, first at %s\n", bad->precision, bad->first_bad);
+    else if (own && own->tolerance > 0)
+        printf("PASSED     within %g, and %g in %s\n", v->tolerance, own->tolerance,
+               own->precision);
+    else
+        printf("PASSED     within %g\n", v->tolerance);
     fflush(stdout);
 }
 
 /* The result is rank 0's; so is the exit code for it. */
 typedef struct verify_run {
-    ech_verification verification;
+    ech_verifications verifications;
     bool failed;
 } verify_run;
 
 static ech_status verify_rank(ech_comm *comm, void *context)
 {
     verify_run *run = context;
-    ECH_TRY(ech_verify_rank(comm, &run->verification));
+    ech_verifications *both = &run->verifications;
+    ECH_TRY(ech_verify_twice_rank(comm, both));
     if (ech_comm_rank(comm) != 0) return ECH_OK;
-    print_result(&run->verification, comm);
-    run->failed = !run->verification.passed;
+    const ech_verification *own = both->own_compared ? &both->own : NULL;
+    print_main(&both->main, comm);
+    if (own) print_own(own);
+    print_verdict(&both->main, own);
+    run->failed = !both->main.passed || (own && !own->passed);
     return ECH_OK;
 }
 
 static ech_status verify(const ech_run *given, const verify_arguments *in, int *code)
 {
-    verify_run run = {.verification = {.config = given->config,
-                                       .tokenizer = given->tokenizer,
-                                       .steps = in->steps,
-                                       .tolerance = in->tolerance,
-                                       .also_bits = true}};
-    char steps[40], tolerance[40], *words[] = {steps, tolerance};
+    verify_run run = {.verifications = {.main = {.config = given->config,
+                                                 .tokenizer = given->tokenizer,
+                                                 .steps = in->steps,
+                                                 .tolerance = in->tolerance},
+                                        .own = {.tolerance = ECH_TOLERANCE_FP32},
+                                        .own_precision = in->own_precision}};
+    char steps[40], tolerance[40], own[] = "--own-precision", *words[] = {steps, tolerance, own};
     snprintf(steps, sizeof steps, "--steps=%lld", (long long)in->steps);
     snprintf(tolerance, sizeof tolerance, "--tolerance=%.17g", in->tolerance);
     ech_start start = {.command = "verify",
                        .run = given,
                        .arguments = &in->run,
                        .options = words,
-                       .n = 2,
+                       .n = in->own_precision ? 3 : 2,
                        .main = verify_rank,
                        .context = &run};
     ech_status status = ech_start_ranks(&start, code);
@@ -124,7 +156,7 @@ ech_status ech_command_verify(int argc, char **argv, int *code)
                               .args_doc = ECH_RUN_USAGE,
                               .doc = about,
                               .children = children};
-    verify_arguments in = {.steps = 2, .tolerance = 1e-10};
+    verify_arguments in = {.steps = 2, .tolerance = ECH_TOLERANCE};
     ech_run run = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &in);
     ech_status status = ech_run_open(&in.run, &run);

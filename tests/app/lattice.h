@@ -187,7 +187,7 @@ static inline lattice_verdict lattice_verify_here(const cover_case *c)
     lattice_verdict verdict = {0};
     ech_config *config = lattice_config(c);
     ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = 2, .tolerance = 1e-10};
+        .config = config, .tokenizer = fixture_tokenizer, .steps = 2, .tolerance = ECH_TOLERANCE};
     ech_status status =
         ech_run_ranks("local", lattice_ranks(c), LATTICE_DEADLINE, ech_verify_rank, &v);
     verdict.passed = status == ECH_OK && v.passed;

@@ -71,7 +71,7 @@ static ech_status verify(ech_comm *comm, const shape *s, const char *architectur
 {
     ech_config *config = config_of(s, architecture);
     ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = 4, .tolerance = 1e-10};
+        .config = config, .tokenizer = fixture_tokenizer, .steps = 4, .tolerance = ECH_TOLERANCE};
     ech_status status = ech_verify_rank(comm, &v);
     ech_config_destroy(config);
     ECH_TRY(status);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The recurrences that the papers give for asynchronous pipelines, computed by hand for plain SGD from
- * gradients of one rank, against what a pipeline trained. (replay.c serves every optimizer and asks
- * the plan for versions; this asks nobody.)
+ * gradients of one rank, against what a pipeline trained. (replay.c serves every optimizer.)
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -19,7 +19,7 @@ static ech_verification verify(const char *architecture, int ranks, const char *
 {
     ech_config *config = fixture_config(architecture, more);
     ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .tolerance = 1e-10};
+        .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .tolerance = ECH_TOLERANCE};
     ech_status status = ech_run_ranks("local", ranks, 300, ech_verify_rank, &v);
     if (status != ECH_OK)
         fail_msg("%s on %d ranks with %s: %s", architecture, ranks, more, ech_last_error());
@@ -263,7 +263,7 @@ static void test_fails_when_it_should(void **state)
         .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .tolerance = 0};
     assert_int_equal(ech_run_ranks("local", 3, 300, ech_verify_rank, &v), ECH_OK);
     assert_false(v.passed || v.exact);
-    assert_true(v.first_bad[0] && v.worst > 0 && v.worst < 1e-10);
+    assert_true(v.first_bad[0] && v.worst > 0 && v.worst < ECH_TOLERANCE);
     ech_config_destroy(config);
 }
 

@@ -19,6 +19,33 @@ ech_status ech_contestant_open(ech_contestant *c, ech_comm *comm)
     return ech_session_initialise(&c->session, c->config);
 }
 
+/* The corpus's first samples, as many as a step has. */
+static ech_status validate(ech_contestant *c, const ech_corpus *valid, int rank)
+{
+    int64_t samples = ech_corpus_samples(valid), wanted = c->config->training.global_batch_size;
+    ech_loader_options options =
+        ech_design_reads(&c->design, rank, false, wanted < samples ? wanted : samples);
+    ech_loader *loader;
+    ECH_TRY(ech_loader_create(valid, &options, 0, &loader));
+    ech_exec_set_loader(c->session.exec, ECH_EVALUATE, loader);
+    ech_status status = ech_exec_run(c->session.exec, ECH_LIST_VALIDATE, 0);
+    ech_exec_set_loader(c->session.exec, ECH_EVALUATE, NULL);
+    ech_loader_destroy(loader);
+    return status;
+}
+
+ech_status ech_contestant_validate(ech_contestant *c, int rank, bool *validates, double *loss)
+{
+    ech_corpus *valid;
+    ECH_TRY(ech_design_open_data(&c->design, ECH_SHARE_VALID, &valid));
+    *validates = valid != NULL;
+    if (!valid) return ECH_OK;
+    ech_status status = validate(c, valid, rank);
+    if (status == ECH_OK) *loss = ech_exec_readings(c->session.exec)->loss;
+    ech_corpus_close(valid);
+    return status;
+}
+
 void ech_contestant_close(ech_contestant *c)
 {
     ech_loader_destroy(c->loader);

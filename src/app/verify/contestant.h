@@ -18,6 +18,10 @@ typedef struct ech_contestant {
 
 /* Design, session, loader, initial parameters. Collective over the ranks of `comm`. */
 ech_status ech_contestant_open(ech_contestant *contestant, ech_comm *comm);
+/* The loss of a batch of validation data under the newest weights; without such data *validates is false.
+ * Collective. */
+ech_status ech_contestant_validate(ech_contestant *contestant, int rank, bool *validates,
+                                   double *loss);
 void ech_contestant_close(ech_contestant *contestant);
 
 #endif

@@ -15,14 +15,11 @@ struct ech_replay {
     const ech_contestant *layout;
     ech_contestant *alone;
     double clip_norm;
-    int turns, stages;
-    int64_t micro_batches; /* of a step */
-    int *version[2];       /* of F and of B and W: [(turn * micro_batches + q) * stages + stage] */
-    int *stage_of;         /* [params] */
-    size_t *first;         /* [params + 1] bytes: where each begins in a whole copy */
-    history past;          /* whole copies; past.at[v]: version v of the run */
-    int64_t base;          /* the version that is 0 in the span */
-    int turn, loaded[2];   /* which micro-batch's weights are in place, and for what: F 0, B 1 */
+    int *stage_of;       /* [params] */
+    size_t *first;       /* [params + 1] bytes: where each begins in a whole copy */
+    history past;        /* whole copies; past.at[v]: version v of the run */
+    int64_t base;        /* the version that is 0 in the span */
+    int turn, loaded[2]; /* which micro-batch's weights are in place, and for what: F 0, B 1 */
 };
 
 static void copy_weights(ech_replay *r, void *to, const void *from, int param)
@@ -35,11 +32,16 @@ static void *weights_now(const ech_replay *r, int param)
     return ech_exec_param(r->alone->session.exec, param).data;
 }
 
-static void remember(ech_replay *r)
+static void keep(ech_replay *r, char *copy)
 {
-    int params = (int)r->alone->design.model->param.n;
-    char *copy = ech_calloc(1, r->first[params]);
-    for (int p = 0; p < params; p++) copy_weights(r, copy + r->first[p], weights_now(r, p), p);
+    for (int p = 0; p < (int)r->alone->design.model->param.n; p++)
+        copy_weights(r, copy + r->first[p], weights_now(r, p), p);
+}
+
+void ech_replay_remember(ech_replay *r)
+{
+    char *copy = ech_calloc(1, r->first[r->alone->design.model->param.n]);
+    keep(r, copy);
     ECH_PUSH(r->past, copy);
 }
 
@@ -53,24 +55,32 @@ static const void *recall(const ech_replay *r, int64_t version, int param)
 
 /* ---- which version ---- */
 
-/* The versions of one rank's items, put where its stage and its global micro-batches say. */
-static void tabulate(ech_replay *r, int rank)
+/* How many micro-batches a rank of the stage has begun, one behind the other, before its first backward
+ * ends: one for each worker from here on that waits for one, over the replicas that share them out
+ * (Narayanan et al. 2019, section 3.2: NOAM of the input stage; d - i of stage i of d). */
+static int64_t under_way(const ech_layout *layout, int stage)
 {
-    const ech_layout *layout = r->layout->design.layout;
-    const ech_schedule *schedule = r->layout->design.schedule;
-    int own = ech_layout_micro_batches(layout, rank);
-    ech_order order = {0};
-    ech_schedule_order(schedule, layout, rank, r->turns, false, &order);
-    int *version = ech_calloc(order.n + 1, sizeof *version);
-    ech_schedule_versions(schedule, layout, rank, &order, version);
-    for (size_t i = 0; i < order.n; i++) {
-        int turn = order.at[i].micro / own;
-        int64_t q = ech_layout_global_micro(layout, rank, order.at[i].micro % own);
-        r->version[order.at[i].action != ECH_F][(turn * r->micro_batches + q) * r->stages +
-                                                layout->place[rank].stage] = version[i];
-    }
-    free(version);
-    free(order.at);
+    double workers = 0;
+    for (int s = stage; s < layout->stages; s++) workers += layout->replicas[s];
+    return (int64_t)ceil(workers / layout->replicas[stage]);
+}
+
+/* The newest version when the stage begins the micro-batch, its replica's k-th: w_i(t - n + i). Updates
+ * come when all of a training step's micro-batches are through. */
+static int newest_at_forward(const ech_layout *layout, int turn, int64_t q, int stage)
+{
+    int64_t own = layout->micro_batches / layout->replicas[stage];
+    int64_t k = turn * own + q / layout->replicas[stage];
+    int64_t through = k - (under_way(layout, stage) - 1);
+    return through > 0 ? (int)(through / own) : 0;
+}
+
+int ech_replay_version(const ech_layout *layout, const ech_schedule *schedule, int turn, int64_t q,
+                       int stage, bool backward)
+{
+    if (schedule->weights == ECH_WEIGHTS_BUFFERED) return turn - 1; /* W(t - 1) */
+    if (backward && !schedule->stashing) return turn; /* all steps before it are through */
+    return newest_at_forward(layout, turn, q, schedule->vertical_sync ? 0 : stage);
 }
 
 static void find_stages(ech_replay *r)
@@ -83,22 +93,21 @@ static void find_stages(ech_replay *r)
             if (ech_layout_holds(layout, rank, p)) r->stage_of[p] = layout->place[rank].stage;
 }
 
-static void put_weights(ech_replay *r, int64_t q, int backward)
+static void put_weights(ech_replay *r, int64_t q, bool backward)
 {
-    const int *version = r->version[backward] + (r->turn * r->micro_batches + q) * r->stages;
-    for (int p = 0; p < (int)r->alone->design.model->param.n; p++)
-        copy_weights(r, weights_now(r, p), recall(r, r->base + version[r->stage_of[p]], p), p);
+    for (int p = 0; p < (int)r->alone->design.model->param.n; p++) {
+        int version = ech_replay_version(r->layout->design.layout, r->layout->design.schedule,
+                                         r->turn, q, r->stage_of[p], backward);
+        copy_weights(r, weights_now(r, p), recall(r, r->base + version, p), p);
+    }
     r->loaded[0] = (int)q;
     r->loaded[1] = backward;
 }
 
 /* ---- in between steps ---- */
 
-/* What the next step of the list needs. */
-static void prepare_next(ech_replay *r, const ech_list *list, const ech_step *step)
+void ech_replay_prepare(ech_replay *r, const ech_step *next)
 {
-    if (step + 1 == list->step.at + list->step.n) return;
-    const ech_step *next = step + 1;
     bool backward = next->kind == ECH_STEP_BACKWARD_INPUT || next->kind == ECH_STEP_BACKWARD_WEIGHT;
     if (next->kind != ECH_STEP_FORWARD && !backward) return;
     if (r->loaded[0] != next->micro || r->loaded[1] != (int)backward)
@@ -123,7 +132,7 @@ static double scale(const ech_tensor *x, int64_t i, double factor)
 static void clip_stages(ech_replay *r, ech_exec *exec)
 {
     int params = (int)r->alone->design.model->param.n;
-    double *squares = ech_calloc((size_t)r->stages, sizeof *squares);
+    double *squares = ech_calloc((size_t)r->layout->design.layout->stages, sizeof *squares);
     for (int p = 0; p < params; p++) {
         ech_tensor g = ech_exec_gradient(exec, p);
         for (int64_t i = 0; i < ech_tensor_count(&g); i++) {
@@ -139,19 +148,14 @@ static void clip_stages(ech_replay *r, ech_exec *exec)
     free(squares);
 }
 
-static void observe(void *context, ech_exec *exec, const ech_step *step)
+void ech_replay_finish(ech_replay *r, ech_exec *exec)
 {
-    ech_replay *r = context;
-    const ech_list *list = &r->alone->session.plan->list[ECH_LIST_TRAIN];
-    if (step < list->step.at || step >= list->step.at + list->step.n) return;
-    if (step->kind == ECH_STEP_CLIP) {
-        clip_stages(r, exec);
-        for (int p = 0; p < (int)r->alone->design.model->param.n; p++)
-            copy_weights(r, weights_now(r, p), recall(r, (int64_t)r->past.n - 1, p), p);
-        return;
-    }
-    prepare_next(r, list, step);
+    clip_stages(r, exec);
+    for (int p = 0; p < (int)r->alone->design.model->param.n; p++)
+        copy_weights(r, weights_now(r, p), recall(r, (int64_t)r->past.n - 1, p), p);
 }
+
+/* ---- the whole ---- */
 
 ech_replay *ech_replay_create(const ech_contestant *layout, ech_contestant *alone, double clip_norm)
 {
@@ -160,19 +164,12 @@ ech_replay *ech_replay_create(const ech_contestant *layout, ech_contestant *alon
     r->layout = layout;
     r->alone = alone;
     r->clip_norm = clip_norm;
-    r->turns = layout->design.schedule->turns;
-    r->stages = layout->design.layout->stages;
-    r->micro_batches = layout->design.layout->micro_batches;
     r->first = ech_calloc(model->param.n + 1, sizeof *r->first);
     for (size_t p = 0; p < model->param.n; p++)
         r->first[p + 1] = r->first[p] + (size_t)alone->session.plan->param[p].elements *
                                             ech_dtype_bytes(alone->session.plan->real);
-    size_t entries = (size_t)(r->turns * r->stages) * (size_t)r->micro_batches;
-    for (int i = 0; i < 2; i++) r->version[i] = ech_calloc(entries + 1, sizeof *r->version[i]);
-    for (int rank = 0; rank < layout->design.layout->world; rank++) tabulate(r, rank);
     find_stages(r);
-    remember(r);
-    ech_exec_observe(alone->session.exec, observe, r);
+    ech_replay_remember(r);
     return r;
 }
 
@@ -181,28 +178,25 @@ void ech_replay_destroy(ech_replay *r)
     if (!r) return;
     for (size_t i = 0; i < r->past.n; i++) free(r->past.at[i]);
     free(r->past.at);
-    for (int i = 0; i < 2; i++) free(r->version[i]);
     free(r->stage_of);
     free(r->first);
     free(r);
 }
 
-/* A span looks back to the version before its first at most. */
+/* A span begins with the weights that are in place, and looks back to the version before at most. */
 static void begin_span(ech_replay *r)
 {
     r->base = (int64_t)r->past.n - 1;
+    keep(r, r->past.at[r->base]);
     for (int64_t v = 0; v < r->base - 1; v++) {
         free(r->past.at[v]);
         r->past.at[v] = NULL;
     }
 }
 
-ech_status ech_replay_step(ech_replay *r, int64_t step, int turn)
+void ech_replay_begin(ech_replay *r, int turn)
 {
     if (turn == 0) begin_span(r);
     r->turn = turn;
     r->loaded[0] = -1;
-    ECH_TRY(ech_exec_run(r->alone->session.exec, ECH_LIST_TRAIN, step));
-    remember(r);
-    return ECH_OK;
 }

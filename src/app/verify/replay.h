@@ -21,7 +21,18 @@ ech_replay *ech_replay_create(const ech_contestant *layout, ech_contestant *alon
                               double clip_norm);
 void ech_replay_destroy(ech_replay *replay); /* accepts NULL */
 
-/* One training step: the turn `turn` of the span that begins at step - turn. */
-ech_status ech_replay_step(ech_replay *replay, int64_t step, int turn);
+/* One training step: the turn `turn` of a span. In front of the first the weights in place are the newest
+ * version; in front of each step of the list `prepare` puts those there that it must see; when the gradients
+ * are whole, `finish` clips them stage by stage and puts the newest back; behind the list, `remember`
+ * keeps what the update has made. */
+void ech_replay_begin(ech_replay *replay, int turn);
+void ech_replay_prepare(ech_replay *replay, const ech_step *next);
+void ech_replay_finish(ech_replay *replay, ech_exec *exec);
+void ech_replay_remember(ech_replay *replay);
+
+/* Which version of the weights, in updates since the span began, global micro-batch q of training step
+ * `turn` reads on a stage. From the papers' equations alone, not from orders or plans. */
+int ech_replay_version(const ech_layout *layout, const ech_schedule *schedule, int turn, int64_t q,
+                       int stage, bool backward);
 
 #endif

@@ -8,32 +8,46 @@
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
 
+/* A parameter as the first replica of a stage has it: where stages share one, each has its copy. */
+typedef struct ech_copy {
+    int stage, param;
+    int64_t at; /* in ech_verifier.gradients */
+} ech_copy;
+
 typedef struct ech_verifier {
     ech_verification *result; /* rank 0 */
     ech_comm *comm;
     ech_contestant layout, single;
     ech_replay *replay;
-    double *mine;      /* the layout's gradients, what this rank holds of them */
-    int64_t *own;      /* [params] where each begins in them */
-    double *gradients; /* rank 0: a stage's, all parameters one behind the other */
-    double *reference; /* rank 0: the single rank's */
-    int64_t *first;    /* [params + 1] where each begins in them */
-    double rms;        /* of the single rank's whole gradient */
+    ECH_LIST(ech_copy) copy;
+    double *mine; /* gradients that this rank holds of the layout's, one step behind the other */
+    int64_t *own; /* [params + 1] where each begins in a step's */
+    double *gradients; /* rank 0: of all copies, whole, of one step */
+    int64_t *first;    /* [params + 1] where each begins in the whole model */
+    int turn;          /* the step of the list that is compared */
+    bool taken;        /* it has been given the layout's gradient */
     int64_t step;
 } ech_verifier;
 
 int ech_verifier_params(const ech_verifier *v); /* of the model */
 bool ech_verifier_is_asynchronous(const ech_verifier *v);
+/* The copies, and memory for gradients. */
+void ech_verifier_prepare(ech_verifier *v);
+void ech_verifier_free(ech_verifier *v);
 
-/* For ech_exec_observe, `context` the verifier: keep the gradients of the layout's ranks, or of the single
- * one, before they are clipped. */
+/* For ech_exec_observe, `context` the verifier. The layout's: keeps each step's gradients before they are
+ * clipped. */
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step);
-void ech_verifier_observe_single(void *context, ech_exec *exec, const ech_step *step);
+/* The single rank's gradients are whole: compares them with the layout's, and puts those in their place, so
+ * that norms, clipping and the optimizer work on the same numbers on both sides. On rank 0. */
+void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec);
 
 /* Both sides' loss of a training step of the list, on rank 0. */
-void ech_verifier_compare_loss(ech_verifier *v, int turn);
-/* Gradients (of synchronous schedules) and weights of every stage: where stages share a parameter, each has
- * its copy. Collective. */
+void ech_verifier_compare_loss(ech_verifier *v);
+void ech_verifier_compare_validation(ech_verifier *v, double layout, double single);
+/* Brings the gradients of the turn to rank 0. Collective. */
+ech_status ech_verifier_bring_gradients(ech_verifier *v);
+/* Weights and states of every stage; the single rank goes on from the layout's. Collective. */
 ech_status ech_verifier_compare_tensors(ech_verifier *v);
 
 #endif

@@ -14,30 +14,56 @@
 
 /* ---- steps ---- */
 
-/* The single rank's steps of what the layout has just run. */
-static ech_status follow(ech_verifier *v, int turns)
+/* Between two steps of the single rank's list. */
+static void observe_single(void *context, ech_exec *exec, const ech_step *step)
 {
-    for (int turn = 0; turn < turns; turn++) {
-        if (v->replay)
-            ECH_TRY(ech_replay_step(v->replay, v->step, turn));
-        else
-            ECH_TRY(ech_exec_run(v->single.session.exec, ECH_LIST_TRAIN, v->step));
-        ech_verifier_compare_loss(v, turn);
-        v->step++;
-    }
-    v->step--; /* names the last one in what is compared now */
+    ech_verifier *v = context;
+    const ech_list *list = &v->single.session.plan->list[ECH_LIST_TRAIN];
+    const ech_step *first = list->step.at, *end = first + list->step.n, *next = step + 1;
+    if (step < first || next >= end) return;
+    if (v->replay) ech_replay_prepare(v->replay, next);
+    if (next->kind != ECH_STEP_NORM || v->taken) return;
+    ech_verifier_exchange_gradients(v, exec);
+    if (v->replay) ech_replay_finish(v->replay, exec);
+}
+
+/* The single rank's step of the turn that the layout has just run. */
+static ech_status follow(ech_verifier *v)
+{
+    v->taken = false;
+    if (v->replay) ech_replay_begin(v->replay, v->turn);
+    ECH_TRY(ech_exec_run(v->single.session.exec, ECH_LIST_TRAIN, v->step));
+    ECH_ASSERT(v->taken);
+    if (v->replay) ech_replay_remember(v->replay);
+    ech_verifier_compare_loss(v);
     return ECH_OK;
 }
 
-static ech_status verify_list(ech_verifier *v)
+/* The list of the steps from `done` on. */
+static ech_status verify_list(ech_verifier *v, int64_t done)
 {
     int turns = v->layout.design.schedule->turns;
-    int64_t step = v->step;
-    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, step));
-    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_CHECK, step));
+    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, done));
+    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_CHECK, done));
     if (ech_exec_readings(v->layout.session.exec)->hash_differs)
         ECH_FAIL(ECH_EINTERNAL, "step %lld: parameters differ between ranks",
-                 (long long)step + turns);
+                 (long long)done + turns);
+    for (v->turn = 0; v->turn < turns; v->turn++) {
+        v->step = done + v->turn;
+        ECH_TRY(ech_verifier_bring_gradients(v));
+        if (v->result) ECH_TRY(follow(v));
+    }
+    return ech_verifier_compare_tensors(v);
+}
+
+static ech_status validate(ech_verifier *v)
+{
+    bool validates;
+    double layout = 0, single = 0;
+    ECH_TRY(ech_contestant_validate(&v->layout, ech_comm_rank(v->comm), &validates, &layout));
+    if (!validates || !v->result) return ECH_OK;
+    ECH_TRY(ech_contestant_validate(&v->single, 0, &validates, &single));
+    ech_verifier_compare_validation(v, layout, single);
     return ECH_OK;
 }
 
@@ -55,23 +81,6 @@ static bool is_exact(const ech_verifier *v)
            layout->tensor == 1 && layout->context == 1 && v->layout.design.model->ways.pieces < 2;
 }
 
-static void prepare_gradients(ech_verifier *v)
-{
-    const ech_model *model = v->layout.design.model;
-    const ech_param_plan *plans = v->layout.session.plan->param;
-    int64_t own = 0;
-    v->first = ech_calloc(model->param.n + 1, sizeof *v->first);
-    for (size_t i = 0; i < model->param.n; i++)
-        v->first[i + 1] = v->first[i] + ech_shape_whole(&model->param.at[i].shape);
-    size_t elements = (size_t)v->first[model->param.n];
-    v->own = ech_calloc(model->param.n, sizeof *v->own);
-    for (size_t i = 0; i < model->param.n; own += plans[i++].elements) v->own[i] = own;
-    v->mine = ech_calloc((size_t)own, sizeof *v->mine);
-    if (!v->result) return;
-    v->gradients = ech_calloc(elements, sizeof *v->gradients);
-    v->reference = ech_calloc(elements, sizeof *v->reference);
-}
-
 static ech_status open_single(ech_verifier *v, ech_comm **alone)
 {
     ech_config *config = ech_config_copy(v->layout.config);
@@ -83,12 +92,16 @@ static ech_status open_single(ech_verifier *v, ech_comm **alone)
     ech_config_replace_text(&config->parallel.reduction, "direct");
     config->memory.device_limit = ECH_AUTO; /* the whole model on one rank */
     if (ech_verifier_is_asynchronous(v)) config->optimizer.clip_norm = 0;
+    if (!v->layout.design.schedule->stashing) { /* the replay's backwards see other weights, too */
+        config->parallel.weight_stashing = 0;
+        config->parallel.flush_every = 1;
+        ech_config_replace_text(&config->parallel.schedule, "pipedream");
+    }
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, config->parallel.deadline, alone));
     ECH_TRY(ech_contestant_open(&v->single, *alone));
     if (ech_verifier_is_asynchronous(v))
         v->replay = ech_replay_create(&v->layout, &v->single, clip_norm);
-    else
-        ech_exec_observe(v->single.session.exec, ech_verifier_observe_single, v);
+    ech_exec_observe(v->single.session.exec, observe_single, v);
     return ECH_OK;
 }
 
@@ -109,24 +122,20 @@ static ech_status run(ech_verifier *v, const ech_verification *request, ech_comm
     ECH_TRY(ech_setup_resolve(config, request->tokenizer, ech_comm_size(v->comm),
                               ech_comm_local_size(v->comm)));
     ech_config_replace_text(&config->parallel.profile, "");
-    if (!request->bits) ech_config_replace_text(&config->precision.compute, "fp64");
+    if (!request->own_precision) ech_config_replace_text(&config->precision.compute, "fp64");
     ECH_TRY(ech_contestant_open(&v->layout, v->comm));
-    prepare_gradients(v);
-    if (!ech_verifier_is_asynchronous(v))
-        ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
+    ech_verifier_prepare(v);
+    ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
     if (v->result) {
         v->result->replayed = ech_verifier_is_asynchronous(v);
         v->result->exact = is_exact(v);
+        v->result->precision = ech_dtype_name(v->layout.session.plan->real);
         describe_layout(v);
         ECH_TRY(open_single(v, alone));
     }
     int turns = v->layout.design.schedule->turns;
-    for (int64_t done = 0; done < request->steps; done += turns) {
-        v->step = done;
-        ECH_TRY(verify_list(v));
-        if (v->result) ECH_TRY(follow(v, turns));
-        ECH_TRY(ech_verifier_compare_tensors(v));
-    }
+    for (int64_t done = 0; done < request->steps; done += turns) ECH_TRY(verify_list(v, done));
+    ECH_TRY(validate(v));
     return ech_group_barrier(ech_exec_world(v->layout.session.exec));
 }
 
@@ -139,36 +148,35 @@ static ech_status compare(ech_comm *comm, ech_verification *request, bool *exact
         .comm = comm,
         .layout = {.config = ech_config_copy(request->config), .tokenizer = request->tokenizer}};
     v.layout.config->checkpoint.background = 0; /* nothing is saved: no memory for it */
-    if (v.result && request->bits) request->tolerance = 0;
     ech_status status = run(&v, request, &alone);
     *exact = status == ECH_OK && is_exact(&v);
     if (v.result) request->passed = status == ECH_OK && request->worst <= request->tolerance;
-    ech_replay_destroy(v.replay);
-    ech_contestant_close(&v.single);
-    ech_contestant_close(&v.layout);
+    ech_verifier_free(&v);
     ech_comm_close(alone);
-    free(v.mine);
-    free(v.own);
-    free(v.gradients);
-    free(v.reference);
-    free(v.first);
     return status;
 }
 
 ech_status ech_verify_rank(ech_comm *comm, void *context)
 {
-    ech_verification *request = context;
     bool exact;
-    ECH_TRY(compare(comm, request, &exact));
-    if (!request->also_bits || !exact) return ECH_OK;
-    ech_verification bits = {.config = request->config,
-                             .tokenizer = request->tokenizer,
-                             .steps = request->steps,
-                             .bits = true};
-    ECH_TRY(compare(comm, &bits, &exact));
-    if (ech_comm_rank(comm) != 0) return ECH_OK;
-    request->bits_compared = true;
-    request->passed &= bits.passed;
-    memcpy(request->bits_bad, bits.first_bad, sizeof bits.first_bad);
+    return compare(comm, context, &exact);
+}
+
+ech_status ech_verify_twice_rank(ech_comm *comm, void *context)
+{
+    ech_verifications *both = context;
+    bool exact, first = ech_comm_rank(comm) == 0;
+    bool same = strcmp(both->main.config->precision.compute, "fp64") == 0;
+    ECH_TRY(compare(comm, &both->main, &exact));
+    if (!exact && (same || !both->own_precision)) return ECH_OK;
+    ech_verification own = {.config = both->main.config,
+                            .tokenizer = both->main.tokenizer,
+                            .steps = both->main.steps,
+                            .tolerance = exact ? 0 : both->own.tolerance,
+                            .own_precision = true};
+    ECH_TRY(compare(comm, &own, &exact));
+    if (!first) return ECH_OK;
+    both->own = own;
+    both->own_compared = true;
     return ECH_OK;
 }

@@ -12,28 +12,45 @@ typedef struct ech_verification {
     /* in */
     const ech_config *config; /* checked, not resolved */
     const ech_tokenizer *tokenizer;
-    int64_t steps;    /* training steps to compare; asynchronous: rounded up to whole spans */
-    double tolerance; /* 1e-10; with `bits`, not looked at */
-    bool bits;        /* in the run's own precision, without any difference */
-    bool also_bits;   /* where the layout is `exact`, both */
+    int64_t steps;      /* training steps to compare; asynchronous: rounded up to whole spans */
+    double tolerance;   /* ECH_TOLERANCE; 0: without any difference */
+    bool own_precision; /* in the run's own precision instead of fp64 */
     /* out, on rank 0 */
     bool passed;
-    char layout[256];    /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
-    bool replayed;       /* asynchronous: against the serial replay; no gradients are compared */
-    bool exact;          /* the layout differs from one rank only in what must not change a bit */
-    double worst;        /* the largest error of all */
-    char worst_at[256];  /* "step 2, gradient of model.layers.1....": where it was */
-    char first_bad[256]; /* the first tensor out of tolerance, "" if there is none */
-    double worst_loss, worst_gradient, worst_weight;
-    bool bits_compared; /* with also_bits: the second comparison was made */
-    char bits_bad[256]; /* where it found a difference, "" if nowhere; also fails `passed` */
-    int64_t compared, left_out; /* elements of updated weights compared, and left out as noise */
+    char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
+    const char *precision; /* "fp64" */
+    bool replayed;         /* asynchronous: against the serial replay */
+    bool exact;            /* the layout differs from one rank only in what must not change a bit */
+    bool validated;        /* there is validation data */
+    double worst;          /* the largest error of all */
+    char worst_at[256];    /* "step 2, gradient of model.layers.1....": where it was */
+    char first_bad[256];   /* the first tensor out of tolerance, "" if there is none */
+    double worst_loss, worst_gradient, worst_weight, worst_state, worst_validation;
+    int64_t compared; /* elements of gradients, weights and states */
 } ech_verification;
 
-/* Runs the configuration's layout and one rank (same micro-batches, in order) and compares loss,
- * every gradient (after reduction, before clipping) and every updated weight after each step; an
- * asynchronous schedule with its serial replay, losses of each step and weights after each span.
- * Collective; an ech_rank_main over an ech_verification shared by the process's ranks. */
+/* Largest errors that pass: in fp64 ten times the worst of 2,000 random layouts and run files, rounded up
+ * (tests/app/test_verify_random.c measures it); in fp32. */
+#define ECH_TOLERANCE      1e-11
+#define ECH_TOLERANCE_FP32 1e-5
+
+/* Runs the configuration's layout and one rank (same micro-batches, in order), step by step, and compares
+ * the loss and every gradient (after reduction, before clipping); then the one rank takes over the layout's
+ * gradients, and what norms, clipping and optimizer make of them, weights and states, is compared; then it
+ * takes over these, too. So nothing that was allowed in one step adds up over others. An asynchronous
+ * schedule is compared with its serial replay: the gradients of each step of a span, weights and states at
+ * its end. At last a batch of validation. Collective; an ech_rank_main over an ech_verification shared by
+ * the process's ranks. */
 ech_status ech_verify_rank(ech_comm *comm, void *verification);
+
+/* In fp64, and then in the run's own precision where that is another: without any difference where the layout
+ * is exact, otherwise only if asked for. */
+typedef struct ech_verifications {
+    ech_verification main,
+        own;            /* in: what main needs; own.tolerance, of layouts that are not exact */
+    bool own_precision; /* in: asked for */
+    bool own_compared;  /* out, on rank 0 */
+} ech_verifications;
+ech_status ech_verify_twice_rank(ech_comm *comm, void *verifications);
 
 #endif
