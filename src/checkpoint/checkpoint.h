@@ -75,7 +75,7 @@ void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees the texts */
  * boxes; the boxes of all ranks have every element once, which is checked. Of `info`, member 0's counts, only the step must be the same
  * on all. A step-N that is there already is replaced: it is step-N.old until the new one has its
  * name. Collective over `world`. On failure on any rank every rank returns an error (ECH_EABORTED
- * where another rank failed) and member 0 removes the temporary folder; one that is left because
+ * where another rank failed; ECH_ENUMERIC where a tensor has a NaN or infinity) and member 0 removes the temporary folder; one that is left because
  * the process died is cleared by the next save. *bytes: of all files. */
 ech_status ech_checkpoint_save(ech_group *world, const char *directory,
                                const ech_checkpoint_info *info, const ech_saved_tensor *tensors,
@@ -84,7 +84,8 @@ ech_status ech_checkpoint_save(ech_group *world, const char *directory,
 typedef struct ech_checkpoint ech_checkpoint;
 
 /* Opens one checkpoint folder (…/step-00000100) and checks its manifest, all sizes and the checksums of
- * config.json and tokenizer, and every other checksum if `verify`. Not collective. Errors name file and byte range. */
+ * config.json and tokenizer, and if `verify` every other checksum, and that all tensors are finite. Not
+ * collective. Errors name file and byte range, or tensor and element. */
 ech_status ech_checkpoint_open(const char *path, bool verify, ech_checkpoint **out);
 void ech_checkpoint_close(ech_checkpoint *checkpoint); /* accepts NULL */
 const char *ech_checkpoint_path(const ech_checkpoint *checkpoint);
@@ -107,9 +108,11 @@ bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name
 ech_status ech_checkpoint_open_newest(const char *directory, bool verify, ech_checkpoint **out);
 /* Accepts a checkpoint folder, a checkpoints folder (its newest) or a run directory (likewise). */
 ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **out);
-/* Removes all but the newest `keep` (0: none is removed), and only if the newest one verifies. Not
- * collective. */
-ech_status ech_checkpoint_prune(const char *directory, int64_t keep);
+/* Removes what is older than the newest `keep` of those from the newest on that verifies (0: none is
+ * removed; an error if none verifies). proven: the
+ * last step from whose checkpoint training has gone on with finite numbers; the newest that is not behind
+ * it stays, whatever `keep` says, since weights that are finite may still be of no use. Not collective. */
+ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t proven);
 
 /* ---- safetensors: one file ---- */
 
@@ -125,6 +128,15 @@ int ech_safetensors_count(const ech_safetensors *file);
 /* Tensor i: name, dtype, dims, shape; no boxes yet. Names are borrowed. */
 ech_saved_tensor ech_safetensors_get(const ech_safetensors *file, int i);
 int ech_safetensors_find(const ech_safetensors *file, const char *name); /* -1: no such tensor */
+/* An element of a tensor. */
+typedef struct ech_safetensors_element {
+    const char *name; /* of the tensor; NULL: there is none */
+    int64_t index;
+    const char *value; /* "nan" */
+} ech_safetensors_element;
+/* The first NaN or infinity in n bytes of the file that lie at `offset`, of elements that are there whole. */
+ech_safetensors_element ech_safetensors_nonfinite(const ech_safetensors *file, const char *bytes,
+                                                  size_t n, int64_t offset);
 /* Reads the boxes of `tensor`, which are boxes of the file's tensor i. Its dtype is that of its
  * memory: floating-point types convert into each other, another difference is an error. */
 ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_saved_tensor *tensor);
@@ -136,7 +148,8 @@ ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_sa
 ech_status ech_safetensors_header(const ech_saved_tensor *tensors, int n, ech_text *out,
                                   int64_t *offsets, int64_t *file_bytes);
 /* Writes the tensor's boxes, and no byte beside them, into a file where the whole tensor begins at
- * `offset`. sums: of the file's ranges, to which what is written is added (ech_sum_bytes); may be NULL. */
+ * `offset`. sums: of the file's ranges, to which what is written is added (ech_sum_bytes), and then NaN and
+ * infinities are refused (ECH_ENUMERIC); may be NULL. */
 ech_status ech_safetensors_write(int fd, const char *path, const ech_saved_tensor *tensor,
                                  int64_t offset, uint64_t *sums);
 

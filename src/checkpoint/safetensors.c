@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "checkpoint/box.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/finite.h"
 #include "checkpoint/transfer.h"
 #include "tensor/convert.h"
 
@@ -264,6 +265,39 @@ int ech_safetensors_find(const ech_safetensors *file, const char *name)
     entry wanted = {.name = name}, *key = &wanted;
     entry **found = bsearch(&key, file->by_name, (size_t)file->n, sizeof *file->by_name, by_name);
     return found ? (int)(*found - file->entries) : -1;
+}
+
+/* The first entry that ends behind that byte of the data, or n. */
+static int entry_at(const ech_safetensors *file, int64_t at)
+{
+    int low = 0, high = file->n;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (file->entries[middle].end > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+ech_safetensors_element ech_safetensors_nonfinite(const ech_safetensors *file, const char *bytes,
+                                                  size_t n, int64_t offset)
+{
+    int64_t begin = offset - file->data_at, end = begin + (int64_t)n;
+    for (int i = entry_at(file, begin); i < file->n && file->entries[i].begin < end; i++) {
+        const entry *e = &file->entries[i];
+        int64_t item = (int64_t)ech_dtype_bytes(e->dtype), past = begin - e->begin;
+        int64_t first = past > 0 ? (past + item - 1) / item : 0;
+        int64_t last = ((e->end < end ? e->end : end) - e->begin) / item;
+        if (last <= first) continue;
+        const char *at = bytes + (e->begin + first * item - begin);
+        int64_t found = ech_find_nonfinite(e->dtype, at, last - first);
+        if (found >= 0)
+            return (ech_safetensors_element){e->name, first + found,
+                                             ech_nonfinite_name(e->dtype, at + found * item)};
+    }
+    return (ech_safetensors_element){0};
 }
 
 static bool is_convertible(ech_dtype a, ech_dtype b)

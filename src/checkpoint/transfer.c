@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/box.h"
+#include "checkpoint/finite.h"
 #include "checkpoint/hash.h"
 #include "tensor/convert.h"
 
@@ -27,7 +28,7 @@ typedef struct span {
 
 typedef struct transfer {
     int fd;
-    const char *path;
+    const char *path, *name;
     int64_t offset; /* of the whole tensor in the file */
     ech_dtype stored, wanted;
     size_t stored_bytes, wanted_bytes; /* of an element */
@@ -63,6 +64,7 @@ static transfer begin_transfer(int fd, const char *path, ech_dtype stored,
     const ech_saved_box *box = &tensor->box[b];
     return (transfer){.fd = fd,
                       .path = path,
+                      .name = tensor->name,
                       .offset = offset,
                       .stored = stored,
                       .wanted = tensor->dtype,
@@ -102,11 +104,24 @@ static void take(const transfer *t, int64_t at, char *to, int64_t n)
     ech_convert(t->data + (size_t)at * t->wanted_bytes, t->wanted, to, t->stored, n);
 }
 
-/* n elements as they are stored, which begin at element `at` of the whole tensor. What is added up is
- * what the system is given. */
+/* What a run would go on from for ever. What is infinite only as it is stored was too large for that. */
+static ech_status refuse(const transfer *t, const char *element, int64_t at)
+{
+    bool narrow = ech_dtype_bytes(t->stored) < ech_dtype_bytes(t->wanted);
+    ECH_FAIL(ECH_ENUMERIC,
+             "%s: tensor '%s', element %lld is %s: not saved, and the checkpoints before it stay; "
+             "lower optimizer.learning_rate and go on from the newest%s",
+             t->path, t->name, (long long)at, ech_nonfinite_name(t->stored, element),
+             narrow ? ", or save a type with a larger range (checkpoint.dtype)" : "");
+}
+
+/* n elements as they are stored, which begin at element `at` of the whole tensor. What is looked at and
+ * added up is what the system is given. */
 static ech_status hand_over(const transfer *t, const char *from, int64_t n, int64_t at)
 {
     size_t bytes = (size_t)n * t->stored_bytes;
+    int64_t bad = t->sums ? ech_find_nonfinite(t->stored, from, n) : -1;
+    if (bad >= 0) return refuse(t, from + (size_t)bad * t->stored_bytes, at + bad);
     if (t->sums) ech_sum_bytes(t->sums, from, bytes, file_at(t, at));
     return ech_file_write_at(t->fd, t->path, from, bytes, file_at(t, at));
 }

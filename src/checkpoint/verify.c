@@ -7,13 +7,15 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "checkpoint/manifest.h"
 
-static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const ech_hash *hashes)
+static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const ech_hash *hashes,
+                                const ech_hash_witness *witness)
 {
     for (int64_t i = 0; i < ech_hash_ranges(bytes); i++) {
         ech_hash hash;
-        ECH_TRY(ech_hash_file_range(fd, path, bytes, i, NULL, &hash));
+        ECH_TRY(ech_hash_file_range(fd, path, bytes, i, witness, &hash));
         if (ech_hash_equal(hash, hashes[i])) continue;
         int64_t begin = i * ECH_HASH_RANGE;
         int64_t end = bytes - begin < ECH_HASH_RANGE ? bytes : begin + ECH_HASH_RANGE;
@@ -28,7 +30,8 @@ static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const e
     return ECH_OK;
 }
 
-static ech_status verify_file(const char *path, int64_t bytes, const ech_hash *hashes)
+static ech_status verify_file(const char *path, int64_t bytes, const ech_hash *hashes,
+                              const ech_hash_witness *witness)
 {
     int fd;
     int64_t has;
@@ -38,18 +41,54 @@ static ech_status verify_file(const char *path, int64_t bytes, const ech_hash *h
         st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
                          "%s: has %" PRId64 " bytes, the manifest says %" PRId64, path, has, bytes);
     else if (hashes)
-        st = verify_hashes(fd, path, bytes, hashes);
+        st = verify_hashes(fd, path, bytes, hashes, witness);
     close(fd);
+    return st;
+}
+
+/* ---- tensors: finite as well ---- */
+
+typedef struct scan {
+    const ech_safetensors *file;
+    ech_safetensors_element found;
+} scan;
+
+static void see(void *context, const char *bytes, size_t n, int64_t offset)
+{
+    scan *s = context;
+    if (!s->found.name) s->found = ech_safetensors_nonfinite(s->file, bytes, n, offset);
+}
+
+/* One pass over the bytes. Where the header cannot be read, the hashes say where it is damaged. */
+static ech_status verify_tensors(const char *path, int64_t bytes, const ech_hash *hashes)
+{
+    ech_safetensors *file = NULL;
+    bool quiet = ech_log_set_quiet(true);
+    ech_status st = ech_safetensors_open(path, &file);
+    ech_log_set_quiet(quiet);
+    if (st != ECH_OK) return verify_file(path, bytes, hashes, NULL);
+    scan s = {.file = file};
+    st = verify_file(path, bytes, hashes, &(ech_hash_witness){see, &s});
+    if (st == ECH_OK && s.found.name)
+        st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
+                         "%s: tensor '%s', element %" PRId64
+                         " is %s: saved by a run that had gone wrong by then",
+                         path, s.found.name, s.found.index, s.found.value);
+    ech_safetensors_close(file);
     return st;
 }
 
 ech_status ech_manifest_verify_file(const ech_manifest *manifest, const char *folder,
                                     ech_checkpoint_file file, bool hashes)
 {
-    if (manifest->files[file].bytes < 0) return ECH_OK;
+    int64_t bytes = manifest->files[file].bytes;
+    if (bytes < 0) return ECH_OK;
+    bool is_text = file != ECH_FILE_MODEL && file != ECH_FILE_STATE;
     char *path = ech_file_join(folder, ech_checkpoint_file_name(file));
-    ech_status st = verify_file(path, manifest->files[file].bytes,
-                                hashes ? manifest->files[file].hashes : NULL);
+    ech_status st =
+        hashes && !is_text
+            ? verify_tensors(path, bytes, manifest->files[file].hashes)
+            : verify_file(path, bytes, hashes ? manifest->files[file].hashes : NULL, NULL);
     free(path);
     return st;
 }

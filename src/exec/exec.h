@@ -57,10 +57,10 @@ void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
  * snapshot, the list only copies into it, and training goes on meanwhile; otherwise the list ends when
  * the checkpoint is there. At most one is under way: the next one waits for it. */
 
-/* What the next checkpoint holds besides tensors, and how many are kept (ech_checkpoint_prune; 0:
- * all). Copied. */
+/* What the next checkpoint holds besides tensors, how many are kept (0: all) and which one stays
+ * (ech_checkpoint_prune). Copied. */
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
-                       int64_t keep);
+                       int64_t keep, int64_t proven);
 
 /* Called by the thread that writes a checkpoint before it begins, on this rank, which waits for its return:
  * for what must be there before the checkpoint is. NULL: nobody. */

@@ -160,11 +160,11 @@ static void free_tensors(tensors *t)
 /* ---- SNAPSHOT and SAVE ---- */
 
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
-                       int64_t keep)
+                       int64_t keep, int64_t proven)
 {
     ech_save_request_free(&exec->saver.next);
     exec->saver.next =
-        (ech_save_request){ech_strdup(directory), keep, ech_checkpoint_info_copy(info)};
+        (ech_save_request){ech_strdup(directory), keep, proven, ech_checkpoint_info_copy(info)};
 }
 
 void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context)

@@ -24,7 +24,7 @@ static ech_status prune(const ech_saver *saver)
     ech_status status = ECH_OK;
     ech_joint_begin(&joint, saver->group);
     if (ech_group_index(saver->group) == 0)
-        status = ech_checkpoint_prune(saver->now.directory, saver->now.keep);
+        status = ech_checkpoint_prune(saver->now.directory, saver->now.keep, saver->now.proven);
     return ech_joint_end(&joint, status);
 }
 

@@ -68,7 +68,7 @@ typedef struct ech_ledger {
 /* What ech_exec_set_save was told. */
 typedef struct ech_save_request {
     char *directory;
-    int64_t keep;
+    int64_t keep, proven;
     ech_checkpoint_info info;
 } ech_save_request;
 void ech_save_request_free(ech_save_request *request);

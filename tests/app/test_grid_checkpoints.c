@@ -67,7 +67,7 @@ static ech_status save(const part *p, ech_contestant *c)
                                 .ranks = c->design.world,
                                 .run_yaml = yaml,
                                 .config_json = json};
-    ech_exec_set_save(c->session.exec, p->folder, &info, 0);
+    ech_exec_set_save(c->session.exec, p->folder, &info, 0, -1);
     return ech_exec_run(c->session.exec, ECH_LIST_SAVE, HALF);
 }
 

@@ -253,7 +253,7 @@ static void source_is_gone(void **state)
     away("source");
     for (int step = 2; step <= 3; step++)
         assert_int_equal(train_from("run", "source", step, "checkpoint:\n  keep: 1\n"), ECH_OK);
-    assert_false(runs_has_checkpoint("run", 2));
+    assert_false(runs_has_checkpoint("run", 1));
     snprintf(run, sizeof run, "%s/run/run.yaml", fixture_folder);
     assert_int_equal(ech_file_read(run, 1 << 20, &text, &n), ECH_OK);
     assert_non_null(strstr(text, "tokenizer: auto"));

@@ -155,6 +155,41 @@ static void draws_over_one_line_on_a_terminal(void **state)
     scratch_remove(folder);
 }
 
+/* Named where they begin, with their factor, and counted at the end with the updates that were skipped. */
+static void names_spikes_and_counts_what_was_skipped(void **state)
+{
+    (void)state;
+    char *folder = scratch_make(), *text;
+    capture c = begin_capture(folder, "0");
+    ech_progress *progress = open_progress(folder, 0);
+    for (int64_t step = 1; step <= 33; step++) {
+        ech_step_metrics m = metrics_of(step);
+        m.loss = step < 30 ? 2 : step < 32 ? 5 : 2;
+        m.skipped = step == 33;
+        ech_progress_step(progress, &m);
+    }
+    ech_progress_end(progress, &(ech_end_metrics){33, 3});
+    ech_progress_destroy(progress);
+    end_capture(&c, &text);
+    const char *spike =
+        "step    30/2000 | loss spike: 5.0000 is 2.5 times the median of the losses "
+        "before it\n";
+    char *first = strstr(text, spike);
+    assert_non_null(first);
+    assert_null(strstr(first + strlen(spike), "loss spike:"));
+    assert_non_null(strstr(text,
+                           "updates skipped for a NaN or infinity: 3 of 33; loss spikes since "
+                           "this start: 1\n"));
+    free(text);
+    read_metrics(folder, &text);
+    assert_non_null(strstr(text, "{\"step\":33,\"skipped_steps\":3,\"loss_spikes\":1}\n"));
+    int high = 0;
+    for (char *at = text; (at = strstr(at, "\"skipped\":false,\"loss_spike\":2.5}")); at++) high++;
+    assert_int_equal(high, 2);
+    free(text);
+    scratch_remove(folder);
+}
+
 /* The first line of a start: "time" is the only thing in it that is not known. */
 static const char *behind_start(const char *text, int64_t step, int64_t start)
 {
@@ -296,6 +331,7 @@ int main(void)
         cmocka_unit_test(writes_plain_lines_into_a_pipe),
         cmocka_unit_test(draws_over_one_line_on_a_terminal),
         cmocka_unit_test(writes_json_with_null_for_what_is_no_number),
+        cmocka_unit_test(names_spikes_and_counts_what_was_skipped),
         cmocka_unit_test(drops_what_a_resumed_run_writes_again),
         cmocka_unit_test(goes_on_with_a_full_disk),
         cmocka_unit_test(fails_where_nothing_can_be_written),

@@ -250,20 +250,7 @@ static void test_repeats(void **state)
     for (int i = 0; i < 3; i++) assert_true(fabs(a.loss[i] - c.loss[i]) < 1e-4);
 }
 
-/* ---- NaN ---- */
-
-static void test_nonfinite(void **state)
-{
-    (void)state;
-    /* AdamW without eps: 0/0 for every token that never occurs, seen in the step after. */
-    const char *more = "optimizer.eps=0 training.micro_batch_size=6";
-    assert_int_equal(train(run_config("llama", "nan", more), 2), ECH_ENUMERIC);
-    remove_run("nan");
-    char skip[96];
-    snprintf(skip, sizeof skip, "%s training.on_nonfinite=skip", more);
-    assert_int_equal(train(run_config("llama", "nan", skip), 2), ECH_OK);
-    remove_run("nan");
-}
+/* ---- NaN (more in test_nonfinite.c) ---- */
 
 typedef struct poisoned {
     ech_config *config;
@@ -401,7 +388,6 @@ int main(void)
         cmocka_unit_test(test_keys_that_may_not_change),
         cmocka_unit_test(test_predicted_is_measured),
         cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_finding_names_the_place),
         cmocka_unit_test(test_passing_fault_updates_nothing),
         cmocka_unit_test(test_no_steps),

@@ -45,7 +45,7 @@ static void test_none_at_all(void **state)
     checkpoint = (ech_checkpoint *)directory;
     assert_int_equal(ech_checkpoint_open_newest(below, true, &checkpoint), ECH_OK);
     assert_null(checkpoint);
-    assert_int_equal(ech_checkpoint_prune(below, 1), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(below, 1, INT64_MAX), ECH_OK);
     bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_checkpoint_find(directory, true, &checkpoint), ECH_EUSAGE);
     assert_error_has(directory);
@@ -153,23 +153,46 @@ static void test_prune(void **state)
         assert_int_equal(ech_file_make_folder(path), ECH_OK);
         free(path);
     }
-    assert_int_equal(ech_checkpoint_prune(directory, 0), ECH_OK);
-    assert_int_equal(ech_checkpoint_prune(directory, 5), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(directory, 0, INT64_MAX), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(directory, 5, INT64_MAX), ECH_OK);
     for (int i = 0; i < 7; i++) assert_true(has(directory, names[i]));
 
-    assert_int_equal(ech_checkpoint_prune(directory, 3), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(directory, 3, INT64_MAX), ECH_OK);
     for (int i = 0; i < 7; i++) assert_int_equal(has(directory, names[i]), i >= 2);
 
-    damage(directory, names[4]); /* the newest is not whole: the older ones are all there is */
+    /* One that is not whole does not count, and stays until it is replaced. */
+    damage(directory, names[4]);
+    assert_int_equal(ech_checkpoint_prune(directory, 1, INT64_MAX), ECH_OK);
+    for (int i = 0; i < 7; i++) assert_int_equal(has(directory, names[i]), i >= 3);
+    damage(directory, names[3]);
+    fixture_save_one(directory, 1, 1);
+    damage(directory, names[0]);
     bool quiet = ech_log_set_quiet(true);
-    assert_int_equal(ech_checkpoint_prune(directory, 1), ECH_EINPUT);
+    assert_int_equal(ech_checkpoint_prune(directory, 1, INT64_MAX), ECH_EINPUT);
     ech_log_set_quiet(quiet);
-    for (int i = 0; i < 7; i++) assert_int_equal(has(directory, names[i]), i >= 2);
+    for (int i = 3; i < 5; i++) assert_true(has(directory, names[i]));
 
     fixture_save_one(directory, 5, 5);
-    assert_int_equal(ech_checkpoint_prune(directory, 1), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(directory, 1, INT64_MAX), ECH_OK);
     for (int i = 0; i < 5; i++) assert_int_equal(has(directory, names[i]), i == 4);
     fixture_assert_newest(directory, 5, 5);
+    scratch_remove(directory);
+}
+
+/* The newest checkpoint from which training has gone on stays, and all that are newer. */
+static void test_prune_leaves_what_is_proven(void **state)
+{
+    (void)state;
+    char *directory = scratch_make();
+    static const char *const names[] = {"step-00000001", "step-00000002", "step-00000003",
+                                        "step-00000004"};
+    static const int64_t proven[] = {-1, 0, 2, 3, 3, 4};
+    static const int left[] = {4, 4, 3, 2, 2, 1};
+    for (int step = 1; step <= 4; step++) fixture_save_one(directory, step, step);
+    for (int k = 0; k < 6; k++) {
+        assert_int_equal(ech_checkpoint_prune(directory, 1, proven[k]), ECH_OK);
+        for (int i = 0; i < 4; i++) assert_int_equal(has(directory, names[i]), i >= 4 - left[k]);
+    }
     scratch_remove(directory);
 }
 
@@ -227,9 +250,13 @@ static void test_several_ranges(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none_at_all),       cmocka_unit_test(test_find),
-        cmocka_unit_test(test_replace),           cmocka_unit_test(test_old_folders),
-        cmocka_unit_test(test_temporary_folders), cmocka_unit_test(test_prune),
+        cmocka_unit_test(test_none_at_all),
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_old_folders),
+        cmocka_unit_test(test_temporary_folders),
+        cmocka_unit_test(test_prune),
+        cmocka_unit_test(test_prune_leaves_what_is_proven),
         cmocka_unit_test(test_several_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,7 +161,7 @@ static ech_status restore(ech_trainer *t)
 {
     char path[4096] = "";
     ech_checkpoint *checkpoint = NULL;
-    t->saved_step = -1;
+    t->saved_step = t->proven = -1;
     if (ech_trainer_is_first(t)) {
         ECH_TRY(find_start(t, &checkpoint));
         if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));

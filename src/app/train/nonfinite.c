@@ -7,19 +7,42 @@
 
 #include "app/train/trainer.h"
 
+static bool skips(const ech_trainer *t)
+{
+    return strcmp(t->config->training.on_nonfinite, "skip") == 0;
+}
+
+/* More updates in a row were withheld than may be. */
+static bool is_beyond(const ech_trainer *t)
+{
+    int64_t most = t->config->training.nonfinite_limit;
+    return skips(t) && most > 0 && t->idle > most;
+}
+
+static ech_status refuse_more(const ech_trainer *t, const char *what)
+{
+    ECH_FAIL(ECH_ENUMERIC,
+             "step %lld: NaN or infinity, %s; update %lld in a row that was skipped, where "
+             "training.nonfinite_limit is %lld (%lld skipped in all); lower "
+             "optimizer.learning_rate and go on from the newest checkpoint",
+             (long long)t->step + 1, what, (long long)t->idle,
+             (long long)t->config->training.nonfinite_limit, (long long)t->skipped);
+}
+
 /* An asynchronous schedule has gone on by the time it is known: the step cannot be run again. */
 static ech_status explain_asynchronous(ech_trainer *t)
 {
-    t->skipped++;
-    if (strcmp(t->config->training.on_nonfinite, "skip") == 0) {
-        if (ech_trainer_is_first(t))
+    bool first = ech_trainer_is_first(t);
+    if (skips(t) && !is_beyond(t)) {
+        if (first)
             ech_progress_say(t->progress,
                              "step %lld: NaN or infinity; stages where it showed skipped their "
                              "update",
                              (long long)t->step + 1);
         return ECH_OK;
     }
-    if (!ech_trainer_is_first(t)) return ECH_EABORTED;
+    if (!first) return ECH_EABORTED;
+    if (skips(t)) return refuse_more(t, "in the loss or in gradients");
     ECH_FAIL(ECH_ENUMERIC,
              "step %lld: NaN or infinity in the loss or in gradients; lower "
              "optimizer.learning_rate, set training.on_nonfinite=skip, or find its place with a "
@@ -43,14 +66,22 @@ static ech_text describe(const ech_trainer *t, const ech_finding *finding)
     return what;
 }
 
+/* Weights that have it already: no later step can be right. */
+static bool is_lost(const ech_finding *finding)
+{
+    return finding->rank >= 0 && finding->block < 0;
+}
+
 /* The end of the run: how to begin anew depends on what the weights are by now. */
 static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const char *what)
 {
-    if (finding->rank >= 0 && finding->block < 0)
+    if (is_lost(finding))
         ECH_FAIL(ECH_ENUMERIC,
-                 "step %lld: NaN or infinity, %s; the weights have it already: begin with "
-                 "others (model.init_from, or an older checkpoint)",
+                 "step %lld: NaN or infinity, %s; the weights have it already, by an update of "
+                 "finite gradients, and no checkpoint has them: lower optimizer.learning_rate and "
+                 "go on from the newest checkpoint, or begin with other weights (model.init_from)",
                  (long long)t->step + 1, what);
+    if (is_beyond(t)) return refuse_more(t, what);
     ECH_FAIL(ECH_ENUMERIC,
              "step %lld: NaN or infinity, %s; the update was withheld. Lower "
              "optimizer.learning_rate, or set training.on_nonfinite=skip",
@@ -60,14 +91,15 @@ static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
 {
     ech_finding finding;
+    t->skipped++;
+    t->idle++;
     if (t->design.schedule->weights != ECH_WEIGHTS_FLUSHED) return explain_asynchronous(t);
     ECH_TRY(ech_exec_find_nonfinite(t->session.exec, t->step, &finding));
-    bool skip = strcmp(t->config->training.on_nonfinite, "skip") == 0;
-    ech_status status = skip ? ECH_OK : ECH_EABORTED;
-    t->skipped++;
+    bool goes_on = skips(t) && !is_beyond(t) && !is_lost(&finding);
+    ech_status status = goes_on ? ECH_OK : ECH_EABORTED;
     if (!ech_trainer_is_first(t)) return status;
     ech_text what = describe(t, &finding);
-    if (skip)
+    if (goes_on)
         ech_progress_say(t->progress, "step %lld: NaN or infinity, %s; update skipped",
                          (long long)t->step + 1, what.at);
     else

@@ -26,7 +26,8 @@ static double mfu(const ech_pages *pages, const ech_step_metrics *m)
     return pages->peak_flops > 0 && share <= 1 ? share : (double)NAN;
 }
 
-static void write_step(ech_pages *pages, const ech_step_metrics *m)
+/* spike: 0: the loss is none. */
+static void write_step(ech_pages *pages, const ech_step_metrics *m, double spike)
 {
     ech_text json = {0};
     ech_metrics_int(&json, "step", m->step);
@@ -42,6 +43,7 @@ static void write_step(ech_pages *pages, const ech_step_metrics *m)
     ech_metrics_int(&json, "bytes_sent", m->bytes_sent);
     ech_metrics_int(&json, "peak_bytes", m->peak_bytes);
     ech_text_append(&json, ",\"skipped\":%s", m->skipped ? "true" : "false");
+    if (spike > 0) ech_metrics_real(&json, "loss_spike", spike);
     ech_pages_add(pages, &json);
 }
 
@@ -103,9 +105,28 @@ static void smooth(ech_pages *pages, double seconds)
         pages->step_seconds += share * (seconds - pages->step_seconds);
 }
 
+/* Takes the text. */
+static void say(ech_pages *pages, ech_text *text)
+{
+    ech_status_line_say(&pages->line, text->at);
+    ech_text_free(text);
+}
+
+static void say_spike(ech_pages *pages, const ech_step_metrics *m, double spike)
+{
+    ech_text text = {0};
+    ech_text_append(&text,
+                    "step %5" PRId64 "/%" PRId64 " | loss spike: %.4f is %.1f times the median of "
+                    "the losses before it",
+                    m->step, pages->steps, m->loss, spike);
+    say(pages, &text);
+}
+
 static void step_note(ech_pages *pages, double at, const ech_step_metrics *m)
 {
-    write_step(pages, m);
+    bool begins;
+    double spike = ech_spikes_take(&pages->spikes, m->loss, &begins);
+    write_step(pages, m, spike);
     show_step(pages, at, m);
     smooth(pages, m->step_seconds);
     bool last = m->step == pages->steps;
@@ -118,13 +139,7 @@ static void step_note(ech_pages *pages, double at, const ech_step_metrics *m)
         ech_status_line_say(&pages->line, text.at);
     pages->any = true;
     ech_text_free(&text);
-}
-
-/* Takes the text. */
-static void say(ech_pages *pages, ech_text *text)
-{
-    ech_status_line_say(&pages->line, text->at);
-    ech_text_free(text);
+    if (begins) say_spike(pages, m, spike);
 }
 
 static void validation_note(ech_pages *pages, double at, const ech_validation_metrics *m)
@@ -171,6 +186,22 @@ static void checkpoint_note(ech_pages *pages, const ech_checkpoint_metrics *m)
     say(pages, &text);
 }
 
+static void end_note(ech_pages *pages, const ech_end_metrics *m)
+{
+    ech_text json = {0}, text = {0};
+    ech_metrics_int(&json, "step", m->step);
+    ech_metrics_int(&json, "skipped_steps", m->skipped_steps);
+    ech_metrics_int(&json, "loss_spikes", pages->spikes.count);
+    ech_pages_add(pages, &json);
+    if (m->skipped_steps)
+        ech_text_append(&text, "updates skipped for a NaN or infinity: %" PRId64 " of %" PRId64,
+                        m->skipped_steps, m->step);
+    if (pages->spikes.count)
+        ech_text_append(&text, "%sloss spikes since this start: %" PRId64, text.n ? "; " : "",
+                        pages->spikes.count);
+    if (text.n) say(pages, &text);
+}
+
 void ech_note_write(void *context, void *record)
 {
     ech_pages *pages = context;
@@ -184,6 +215,9 @@ void ech_note_write(void *context, void *record)
         return;
     case ECH_NOTE_CHECKPOINT:
         checkpoint_note(pages, &note->checkpoint);
+        return;
+    case ECH_NOTE_END:
+        end_note(pages, &note->end);
         return;
     case ECH_NOTE_LINE:
         ech_status_line_say(&pages->line, note->line);

@@ -8,6 +8,7 @@
 
 #include "app/train/event_file.h"
 #include "app/train/progress.h"
+#include "app/train/spikes.h"
 #include "app/status_line.h"
 #include "base/journal.h"
 
@@ -15,6 +16,7 @@ typedef enum ech_note_kind {
     ECH_NOTE_STEP,
     ECH_NOTE_VALIDATION,
     ECH_NOTE_CHECKPOINT,
+    ECH_NOTE_END,
     ECH_NOTE_LINE
 } ech_note_kind;
 
@@ -25,6 +27,7 @@ typedef struct ech_note {
         ech_step_metrics step;
         ech_validation_metrics validation;
         ech_checkpoint_metrics checkpoint;
+        ech_end_metrics end;
         char *line; /* owned; for people alone, stays above the status line */
     };
 } ech_note;
@@ -39,6 +42,7 @@ typedef struct ech_pages {
     ech_status_line line;
     double step_seconds; /* smoothed; below 0: no step so far */
     bool any;            /* a plain line of a step was printed */
+    ech_spikes spikes;
 } ech_pages;
 
 /* Ends the line of metrics, writes it and frees it. At once: whoever kills the run finds all lines that

@@ -148,6 +148,12 @@ void ech_progress_checkpoint(ech_progress *progress, const ech_checkpoint_metric
     ech_scribe_hand(progress->scribe);
 }
 
+void ech_progress_end(ech_progress *progress, const ech_end_metrics *metrics)
+{
+    begin_note(progress, ECH_NOTE_END)->end = *metrics;
+    ech_scribe_hand(progress->scribe);
+}
+
 void ech_progress_say(ech_progress *progress, const char *format, ...)
 {
     va_list arguments;

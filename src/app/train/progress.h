@@ -58,18 +58,27 @@ typedef struct ech_checkpoint_metrics {
     double waited_seconds; /* of these, for the checkpoint before */
 } ech_checkpoint_metrics;
 
+/* The end of a start. */
+typedef struct ech_end_metrics {
+    int64_t step;
+    int64_t skipped_steps; /* updates withheld since the run's start */
+} ech_end_metrics;
+
 /* Opens DIRECTORY/metrics.jsonl for appending, after dropping lines of steps > first_step (rewritten
  * atomically) and a torn last line, and an event file; both say that the run starts. */
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out);
 /* All is written then; ends the status line. Accepts NULL. */
 void ech_progress_destroy(ech_progress *progress);
 
-/* {"step":..,"loss":..,...,"mfu":..} and the status line / plain line with ETA. */
+/* {"step":..,"loss":..,...,"mfu":..} and the status line / plain line with ETA; of a loss that is a spike
+ * (app/train/spikes.h) also "loss_spike", and where spikes begin a line that stays. */
 void ech_progress_step(ech_progress *progress, const ech_step_metrics *metrics);
 /* {"step":..,"valid_loss":..,"valid_tokens":..,"seconds":..} and a line that stays. */
 void ech_progress_validation(ech_progress *progress, const ech_validation_metrics *metrics);
 /* {"step":..,"checkpoint":"step-00000100",...}, keys of the same names, and a line that stays. */
 void ech_progress_checkpoint(ech_progress *progress, const ech_checkpoint_metrics *metrics);
+/* {"step":..,"skipped_steps":..,"loss_spikes":..}, and a line that stays unless both are 0. */
+void ech_progress_end(ech_progress *progress, const ech_end_metrics *metrics);
 /* A line that stays above the status line. */
 void ech_progress_say(ech_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -45,7 +45,7 @@ static ech_status save_with(ech_trainer *t, const ech_checkpoint_info *info)
 {
     double start = ech_clock_now();
     ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, info,
-                      t->config->checkpoint.keep);
+                      t->config->checkpoint.keep, t->proven);
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_SAVE, t->step));
     double stall = ech_clock_now() - start;
     t->saved_step = t->step;

@@ -78,6 +78,10 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
 static ech_status finish_step(ech_trainer *t, ech_readings r, double seconds, int64_t sent)
 {
     if (r.withheld) ECH_TRY(ech_trainer_explain_nonfinite(t));
+    if (!r.withheld) {
+        t->idle = 0;
+        t->proven = t->saved_step;
+    }
     t->loss = r.loss;
     t->step++;
     ech_comm_count_step(t->comm);
@@ -190,6 +194,8 @@ static ech_status loop(ech_trainer *t)
     ECH_TRY(ech_trainer_finish_step_profile(t));
     ECH_TRY(ech_trainer_finish_save(t));
     ECH_TRY(finish_trace(t));
+    if (ech_trainer_is_first(t) && !done)
+        ech_progress_end(t->progress, &(ech_end_metrics){t->step, t->skipped});
     /* Nobody leaves before everyone is here: a launcher ends the job when one process exits. */
     return ech_group_barrier(ech_exec_world(t->session.exec));
 }

@@ -24,6 +24,8 @@ typedef struct ech_trainer {
     ech_step_profile *step_profile; /* NULL: nobody asked where the time goes */
     int lock[2];                    /* rank 0: of the folders it writes into, or -1 */
     int64_t step, saved_step, skipped, tokens;
+    int64_t proven; /* the last saved step that a finite step followed; -1: none */
+    int64_t idle;   /* updates in a row that were withheld */
     double loss, flops;
     ech_checkpoint_info texts; /* rank 0: of every checkpoint, with no numbers */
     double stall_seconds;      /* that training stood still for the checkpoint begun last */

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An exponent whose bits are all set means infinity, with other bits behind it NaN (IEEE 754).
+ */
+#include "checkpoint/finite.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { BLOCK = 4096 }; /* elements that are looked at together */
+
+/* The first of n words whose bits without the sign are at least the infinity's. The loop over a block has
+ * no exit, so that it runs at the rate of memory. */
+#define FIND(name, word)                                                                           \
+    static int64_t name(const char *bytes, int64_t n, word infinity)                               \
+    {                                                                                              \
+        const word magnitude = (word) ~((word)1 << (8 * sizeof(word) - 1));                        \
+        for (int64_t first = 0; first < n; first += BLOCK) {                                       \
+            int64_t end = n - first < BLOCK ? n : first + BLOCK;                                   \
+            word found = 0, value;                                                                 \
+            for (int64_t i = first; i < end; i++) {                                                \
+                memcpy(&value, bytes + (size_t)i * sizeof value, sizeof value);                    \
+                found |= (word)((value & magnitude) >= infinity);                                  \
+            }                                                                                      \
+            for (int64_t i = first; found && i < end; i++) {                                       \
+                memcpy(&value, bytes + (size_t)i * sizeof value, sizeof value);                    \
+                if ((value & magnitude) >= infinity) return i;                                     \
+            }                                                                                      \
+        }                                                                                          \
+        return -1;                                                                                 \
+    }
+
+FIND(find_16, uint16_t)
+FIND(find_32, uint32_t)
+FIND(find_64, uint64_t)
+#undef FIND
+
+static uint64_t infinity_of(ech_dtype dtype)
+{
+    switch (dtype) {
+    case ECH_F16:
+        return 0x7c00;
+    case ECH_BF16:
+        return 0x7f80;
+    case ECH_F32:
+        return 0x7f800000;
+    default:
+        return UINT64_C(0x7ff0000000000000);
+    }
+}
+
+int64_t ech_find_nonfinite(ech_dtype dtype, const void *bytes, int64_t n)
+{
+    switch (dtype) {
+    case ECH_F16:
+    case ECH_BF16:
+        return find_16(bytes, n, (uint16_t)infinity_of(dtype));
+    case ECH_F32:
+        return find_32(bytes, n, (uint32_t)infinity_of(dtype));
+    case ECH_F64:
+        return find_64(bytes, n, infinity_of(dtype));
+    default:
+        return -1;
+    }
+}
+
+const char *ech_nonfinite_name(ech_dtype dtype, const void *element)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, element, ech_dtype_bytes(dtype));
+    uint64_t sign = UINT64_C(1) << (8 * ech_dtype_bytes(dtype) - 1);
+    if ((bits & ~sign) != infinity_of(dtype)) return "nan";
+    return bits & sign ? "-inf" : "inf";
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs that go wrong: what is saved is finite, the last checkpoint that was of use stays, and skipping
+ * has an end.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/runs.h"
+#include "base/json.h"
+#include "checkpoint/folder.h"
+
+enum { MOST_LINES = 64 };
+
+/* Of each step in metrics.jsonl whether its update was skipped; returns the last step. */
+static int read_skipped(const char *name, bool skipped[MOST_LINES])
+{
+    char path[512], *text, *rest = NULL;
+    size_t n;
+    int last = 0;
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture_folder, name);
+    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        json_t *object = json_loads(line, 0, NULL);
+        if (json_object_get(object, "skipped")) {
+            last = (int)json_integer_value(json_object_get(object, "step"));
+            assert_in_range(last, 1, MOST_LINES - 1);
+            skipped[last] = json_is_true(json_object_get(object, "skipped"));
+        }
+        json_decref(object);
+    }
+    free(text);
+    return last;
+}
+
+/* Every checkpoint that is there is finite: it verifies. Returns how many. */
+static int check_folder(const char *name)
+{
+    char path[512];
+    ech_folder *folders;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s/checkpoints", fixture_folder, name);
+    assert_int_equal(ech_folder_list(path, &folders, &n), ECH_OK);
+    for (size_t i = 0; i < n; i++) {
+        ech_checkpoint *checkpoint;
+        assert_int_equal(folders[i].kind, ECH_FOLDER_FINAL);
+        assert_int_equal(ech_checkpoint_open(folders[i].path, true, &checkpoint), ECH_OK);
+        ech_checkpoint_close(checkpoint);
+    }
+    ech_folder_free(folders, n);
+    return (int)n;
+}
+
+/* AdamW without eps makes 0/0, in the first update already, of every token that never occurs: gradients are
+ * finite, weights are not. Whether training stops or skips, and on however many ranks. */
+static void nan_is_not_saved(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"", "training.on_nonfinite=skip",
+                                       "checkpoint.background=false checkpoint.dtype=bf16",
+                                       "training.on_nonfinite=skip training.nonfinite_limit=0"};
+    for (int i = 0; i < 4; i++) {
+        char more[256];
+        snprintf(more, sizeof more,
+                 "optimizer.eps=0 training.steps=6 checkpoint.every=1 checkpoint.keep=1 %s",
+                 ways[i]);
+        assert_int_equal(runs_try("llama", "nan", 1 + i % 2, more), ECH_ENUMERIC);
+        assert_int_equal(check_folder("nan"), 0);
+        runs_remove("nan");
+    }
+}
+
+/* What was saved before goes on to be there, and a start takes it. */
+static void the_last_good_one_stays(void **state)
+{
+    (void)state;
+    const char *calendar = "checkpoint.every=1 checkpoint.keep=1";
+    char more[256];
+    snprintf(more, sizeof more, "training.steps=3 %s", calendar);
+    runs_train("llama", "good", 2, more);
+    assert_true(runs_has_checkpoint("good", 3));
+    assert_true(runs_has_checkpoint("good", 2)); /* no step has followed 3 */
+    assert_int_equal(check_folder("good"), 2);
+    snprintf(more, sizeof more, "training.steps=6 optimizer.eps=0 %s", calendar);
+    assert_int_equal(runs_try("llama", "good", 2, more), ECH_ENUMERIC);
+    assert_true(runs_has_checkpoint("good", 3));
+    assert_int_equal(check_folder("good"), 2);
+    snprintf(more, sizeof more, "training.steps=6 %s", calendar);
+    runs_train("llama", "good", 2, more);
+    assert_true(runs_has_checkpoint("good", 6) && runs_has_checkpoint("good", 5));
+    assert_int_equal(check_folder("good"), 2);
+    runs_remove("good");
+}
+
+/* Weights that grow by 1e7 a step are finite at first where nothing that follows from them is. */
+static void what_no_finite_step_followed_prunes_nothing(void **state)
+{
+    (void)state;
+    enum { GOOD = 3, LIMIT = 4 };
+    bool skipped[MOST_LINES] = {0};
+    const char *calendar = "optimizer.name=sgd optimizer.schedule=constant checkpoint.every=1 "
+                           "checkpoint.keep=1 training.on_nonfinite=skip";
+    char more[400];
+    snprintf(more, sizeof more, "%s training.steps=%d", calendar, GOOD);
+    runs_train("gpt2", "growing", 1, more);
+    snprintf(more, sizeof more,
+             "%s training.steps=60 optimizer.learning_rate=1e6 optimizer.weight_decay=10 "
+             "training.nonfinite_limit=%d",
+             calendar, LIMIT);
+    assert_int_equal(runs_try("gpt2", "growing", 1, more), ECH_ENUMERIC);
+    int last = read_skipped("growing", skipped);
+    assert_int_equal(last, GOOD + 1 + LIMIT); /* one more ended the run */
+    for (int step = 1; step <= last; step++) assert_int_equal(skipped[step], step > GOOD + 1);
+    /* all that no finite step has followed, and the last that one has */
+    for (int step = 1; step <= last; step++)
+        assert_int_equal(runs_has_checkpoint("growing", step), step >= GOOD);
+    assert_int_equal(check_folder("growing"), LIMIT + 2);
+    runs_remove("growing");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nan_is_not_saved),
+        cmocka_unit_test(the_last_good_one_stays),
+        cmocka_unit_test(what_no_finite_step_followed_prunes_nothing),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
