@@ -79,12 +79,14 @@ typedef struct story {
     ech_ids ids;
     size_t base, fed;
     int64_t T, choices; /* ids below `choices` may be chosen */
+    bool begun;         /* something was written */
 } story;
 
-static ech_status write_token(const ech_tokenizer *tokenizer, int32_t id)
+static ech_status write_token(const ech_tokenizer *tokenizer, story *s, int32_t id)
 {
     ech_text text = {0};
-    ech_tokenizer_decode(tokenizer, id, &text);
+    ech_tokenizer_decode(tokenizer, id, !s->begun, &text);
+    s->begun = true;
     size_t written = text.n ? fwrite(text.at, 1, text.n, stdout) : 0;
     bool ok = written == text.n && fflush(stdout) == 0;
     ech_text_free(&text);
@@ -133,7 +135,7 @@ static ech_status begin(const ech_trained *trained, const sample_arguments *in, 
     s->T = trained->config->data.sequence_length;
     s->choices = V < ids ? V : ids;
     ECH_TRY(encode(tokenizer, in->prompt, &s->ids));
-    for (size_t i = 0; i < s->ids.n; i++) ECH_TRY(write_token(tokenizer, s->ids.at[i]));
+    for (size_t i = 0; i < s->ids.n; i++) ECH_TRY(write_token(tokenizer, s, s->ids.at[i]));
     if (s->ids.n > (size_t)s->T) s->base = s->ids.n - (size_t)s->T;
     if (s->ids.n == 0) ECH_PUSH(s->ids, ech_tokenizer_end_of_text(tokenizer));
     return ECH_OK;
@@ -148,7 +150,7 @@ static ech_status tell(const ech_trained *trained, const sample_arguments *in, s
         ECH_TRY(choose_next(trained->session.exec, in, s, number, &id));
         if (id == ech_tokenizer_end_of_text(tokenizer)) break;
         ECH_PUSH(s->ids, id);
-        ECH_TRY(write_token(tokenizer, id));
+        ECH_TRY(write_token(tokenizer, s, id));
     }
     if (isatty(STDOUT_FILENO)) putchar('\n');
     return ECH_OK;

@@ -48,10 +48,11 @@ int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer);
 /* What stands before a text in other people's programs; the end of text where there is no such token. */
 int32_t ech_tokenizer_begin_of_text(const ech_tokenizer *tokenizer);
 /* Appends the bytes of an id, which is in [0, vocabulary). End-of-text appends nothing, nor does an
- * id that no token has. */
-void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, ech_text *out);
-/* Appends the texts of a Hugging Face tokenizer.json and tokenizer_config.json with these ids. They
- * are equal for equal tokenizers, and open again as one. */
+ * id that no token has. `first`: of a text, which for some tokenizers has lost a blank that encoding put
+ * before it. */
+void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
+/* Appends the texts of a Hugging Face tokenizer.json, as it is where it was read from one, and of a
+ * tokenizer_config.json. They open again as the same tokenizer. */
 void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
                           ech_text *config_json);
 /* Where a long text may be cut: the largest k in (0, n] such that whatever follows these n bytes of
@@ -66,6 +67,8 @@ void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
 /* Appends the ids of n bytes, a whole text or what ech_tokenizer_cut left of one, without end-of-text
  * behind them. Any bytes have ids. */
 ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
+/* The same for what stands behind a cut. */
+ech_status ech_coder_continue(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
 
 /* ---- texts ---- */
 

@@ -18,7 +18,8 @@ static ech_status encode(const ech_piece_stretch *stretch, void *context)
     const encoding *e = context;
     ech_ids *ids = &e->piece->ids;
     size_t before = ids->n;
-    ECH_TRY(ech_coder_encode(e->coder, stretch->bytes, stretch->n, ids));
+    ECH_TRY((stretch->begins ? ech_coder_encode : ech_coder_continue)(e->coder, stretch->bytes,
+                                                                      stretch->n, ids));
     if (stretch->ends) ECH_PUSH(*ids, e->end_of_text);
     ECH_PUSH(e->piece->stretch, (ech_import_stretch){.n = ids->n - before,
                                                      .valid = stretch->valid,

@@ -54,7 +54,8 @@ void ech_piece_reader_close(ech_piece_reader *reader);
 typedef struct ech_piece_stretch {
     const void *bytes;
     size_t n;
-    bool valid; /* for the validation part */
+    bool valid;  /* for the validation part */
+    bool begins; /* a text, else it goes on with one */
     bool prompt;
     bool ends; /* a document */
 } ech_piece_stretch;

@@ -84,12 +84,13 @@ static ech_status check_length(const ech_piece_reader *reader, const ech_piece *
         ECH_FAIL(ECH_EINPUT, "%s:%lld: a line of more than %d MiB: is it one document a line?",
                  piece->path, (long long)reader->place.line, (int)(ECH_PIECE_LONGEST_LINE >> 20));
     if (have >= ECH_PIECE_LONGEST)
-        ECH_FAIL(
-            ECH_EINPUT,
-            "%s: the %d MiB from byte %lld on would have to be tokenized as one, which takes "
-            "too much memory: the tokenizer lets text be cut only behind a word, or (without a "
-            "pattern, or with NFC and normalized added tokens) nowhere; make it several files",
-            piece->path, (int)(ECH_PIECE_LONGEST >> 20), (long long)reader->place.at);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: the %d MiB from byte %lld on would have to be tokenized as one, which takes "
+                 "too much memory: the tokenizer lets text be cut only behind a word, or (with "
+                 "ignore_merges and no pattern, or with NFC and normalized added tokens) nowhere; "
+                 "make it "
+                 "several files",
+                 piece->path, (int)(ECH_PIECE_LONGEST >> 20), (long long)reader->place.at);
     return ECH_OK;
 }
 

@@ -37,6 +37,7 @@ static ech_status use_text(const walk *w)
     const ech_piece_stretch stretch = {.bytes = piece->bytes,
                                        .n = piece->n,
                                        .valid = piece->at >= piece->cut,
+                                       .begins = piece->at == 0 || piece->at == piece->cut,
                                        .ends = piece->ends};
     return w->use(&stretch, w->context);
 }
@@ -75,6 +76,7 @@ static ech_status use_string(const walk *w, const line *l, const json_t *string,
     const ech_piece_stretch stretch = {.bytes = json_string_value(string),
                                        .n = json_string_length(string),
                                        .valid = l->valid,
+                                       .begins = true,
                                        .prompt = prompt,
                                        .ends = !prompt};
     return w->use(&stretch, w->context);

@@ -67,10 +67,10 @@ int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer)
     return tokenizer->end_of_text;
 }
 
-void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, ech_text *out)
+void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out)
 {
     ECH_ASSERT(id >= 0 && id < tokenizer->vocabulary);
-    if (id != tokenizer->end_of_text) tokenizer->kind->decode(tokenizer, id, out);
+    if (id != tokenizer->end_of_text) tokenizer->kind->decode(tokenizer, id, first, out);
 }
 
 void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
@@ -101,5 +101,10 @@ void ech_coder_destroy(ech_coder *coder)
 
 ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out)
 {
-    return n > 0 ? coder->tokenizer->kind->encode(coder, bytes, n, out) : ECH_OK;
+    return n > 0 ? coder->tokenizer->kind->encode(coder, bytes, n, true, out) : ECH_OK;
+}
+
+ech_status ech_coder_continue(ech_coder *coder, const void *bytes, size_t n, ech_ids *out)
+{
+    return n > 0 ? coder->tokenizer->kind->encode(coder, bytes, n, false, out) : ECH_OK;
 }

@@ -16,8 +16,8 @@ typedef struct ech_tokenizer_kind {
     void (*close)(ech_tokenizer *tokenizer);        /* optional: nothing to free */
     void *(*begin)(const ech_tokenizer *tokenizer); /* optional: a coder needs no state */
     void (*end)(void *state);                       /* with `begin` */
-    ech_status (*encode)(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
-    void (*decode)(const ech_tokenizer *tokenizer, int32_t id, ech_text *out);
+    ech_status (*encode)(ech_coder *coder, const void *bytes, size_t n, bool begins, ech_ids *out);
+    void (*decode)(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
     void (*export_json)(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
                         ech_text *config_json);
     size_t (*cut)(const ech_tokenizer *tokenizer, const void *bytes, size_t n);

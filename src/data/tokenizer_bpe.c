@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Byte-level BPE from files.
+ * BPE from files.
  */
 #include <stdlib.h>
 
@@ -103,16 +103,14 @@ static void end(void *state)
     ech_bpe_coder_destroy(state);
 }
 
-static ech_status encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out)
+static ech_status encode(ech_coder *coder, const void *bytes, size_t n, bool begins, ech_ids *out)
 {
-    return ech_bpe_coder_encode(coder->state, bytes, n, out);
+    return ech_bpe_coder_encode(coder->state, bytes, n, begins, out);
 }
 
-static void decode(const ech_tokenizer *tokenizer, int32_t id, ech_text *out)
+static void decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out)
 {
-    const ech_bpe *bpe = tokenizer->state;
-    const ech_bpe_token *token = &bpe->token.at[id];
-    if (token->n > 0) ech_text_append_bytes(out, bpe->bytes.at + token->at, token->n);
+    ech_bpe_decode(tokenizer->state, id, first, out);
 }
 
 static void export_json(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,

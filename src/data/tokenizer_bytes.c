@@ -24,9 +24,9 @@ static ech_status open_bytes(const char *source, ech_tokenizer *out)
     return ECH_OK;
 }
 
-static ech_status encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out)
+static ech_status encode(ech_coder *coder, const void *bytes, size_t n, bool begins, ech_ids *out)
 {
-    (void)coder;
+    (void)coder, (void)begins;
     const unsigned char *from = bytes;
     out->at = ech_grow(out->at, &out->capacity, out->n + n, sizeof *out->at);
     for (size_t i = 0; i < n; i++) out->at[out->n + i] = from[i];
@@ -34,9 +34,9 @@ static ech_status encode(ech_coder *coder, const void *bytes, size_t n, ech_ids 
     return ECH_OK;
 }
 
-static void decode(const ech_tokenizer *tokenizer, int32_t id, ech_text *out)
+static void decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out)
 {
-    (void)tokenizer;
+    (void)tokenizer, (void)first;
     unsigned char byte = (unsigned char)id;
     ech_text_append_bytes(out, &byte, 1);
 }
@@ -51,7 +51,7 @@ static void export_json(const ech_tokenizer *tokenizer, ech_text *tokenizer_json
     for (int i = 0; i < BYTES; i++)
         ech_bpe_put(bpe, i, &(unsigned char){(unsigned char)i}, 1, true);
     ech_bpe_put(bpe, END_OF_TEXT, END_OF_TEXT_NAME, strlen(END_OF_TEXT_NAME), true);
-    ech_bpe_put_added(bpe, (ech_bpe_added){END_OF_TEXT, true, false});
+    ech_bpe_put_added(bpe, (ech_bpe_added){.id = END_OF_TEXT, .special = true});
     bpe->begin_of_text = bpe->end_of_text = END_OF_TEXT;
     ech_bpe_export(bpe, tokenizer_json, config_json);
     ech_bpe_destroy(bpe);

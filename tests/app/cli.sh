@@ -113,7 +113,7 @@ expect 0 "d/bpe/tokenizer.json: 264 tokens" "$echelon" data text.txt d/bpe --tra
 expect 0 "d/bpe2/tokenizer.json: 262 tokens" "$echelon" data text.txt d/bpe2 --train-bpe 262 \
     --pattern qwen2
 expect 1 "have [0-9]+ tokens to learn, not 9999" "$echelon" data text.txt d/bpe3 --train-bpe 9999
-expect 2 "pattern gpt3: not one of: gpt2 llama3 qwen2" "$echelon" data text.txt d/bpe3 \
+expect 2 "pattern gpt3: not one of: gpt2 llama3 cl100k qwen2" "$echelon" data text.txt d/bpe3 \
     --train-bpe 300 --pattern gpt3
 expect 2 "whole number, 257 to" "$echelon" data text.txt d/bpe3 --train-bpe 256
 expect 2 "goes with --train-bpe" "$echelon" data text.txt d/x --pattern gpt2

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Byte-level BPE as it is defined: one merge at a time, of the lowest rank among all neighbours, the
+ * BPE as it is defined: one merge at a time, of the lowest rank among all neighbours, the
  * leftmost of equals, found by looking through all merges. Quadratic, and plain to see.
  */
 #ifndef ECH_TESTS_DATA_BPE_NAIVE_H
 #define ECH_TESTS_DATA_BPE_NAIVE_H
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,11 +22,30 @@ static inline size_t naive_rank(const ech_bpe *bpe, int32_t left, int32_t right)
     return rank;
 }
 
+/* Over characters: those that are tokens, the bytes of the others. Returns how many ids there are. */
+static inline size_t naive_symbols(const ech_bpe *bpe, const unsigned char *word, size_t n,
+                                   int32_t *ids)
+{
+    size_t count = 0;
+    for (size_t i = 0, length; i < n; i += length) {
+        for (length = 1; i + length < n && (word[i + length] & 0xc0) == 0x80;) length++;
+        int32_t id = ech_bpe_find(bpe, word + i, length);
+        if (id != ECH_BPE_NONE) ids[count++] = id;
+        for (size_t b = 0; id == ECH_BPE_NONE && b < length; b++) {
+            char name[8];
+            snprintf(name, sizeof name, "<0x%02X>", (unsigned)word[i + b]);
+            ids[count++] = ech_bpe_find(bpe, name, 6);
+        }
+    }
+    return count;
+}
+
 /* `ids` has room for n. Returns how many there are. */
 static inline size_t naive_merge(const ech_bpe *bpe, const unsigned char *word, size_t n,
                                  int32_t *ids)
 {
-    for (size_t i = 0; i < n; i++) ids[i] = ech_bpe_find(bpe, word + i, 1);
+    for (size_t i = 0; i < n && !bpe->characters; i++) ids[i] = ech_bpe_find(bpe, word + i, 1);
+    if (bpe->characters) n = naive_symbols(bpe, word, n, ids);
     for (;;) {
         size_t best = bpe->merge.n, at = 0;
         for (size_t i = 0; i + 1 < n; i++) {
@@ -52,7 +72,27 @@ static inline ech_bpe *naive_bytes(ech_bpe_pattern pattern)
         ech_bpe_put(bpe, i, &byte, 1, true);
     }
     ech_bpe_put(bpe, 256, end, strlen(end), true);
-    ech_bpe_put_added(bpe, (ech_bpe_added){256, true, false});
+    ech_bpe_put_added(bpe, (ech_bpe_added){.id = 256, .special = true});
+    bpe->begin_of_text = bpe->end_of_text = 256;
+    return bpe;
+}
+
+/* Over a few characters, with bytes for the others; <|endoftext|> is 256 here, too. */
+static inline ech_bpe *naive_characters(void)
+{
+    static const char *const known[] = {"a", "b", "c",      "\u2581", "<",         "|",
+                                        "1", ".", "\u00e9", "\u6771", "\U0001f642"};
+    ech_bpe *bpe = ech_bpe_create();
+    bpe->characters = bpe->normal_blanks = true;
+    for (int i = 0; i < 256; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", (unsigned)i);
+        ech_bpe_put(bpe, i, name, 6, true);
+    }
+    ech_bpe_put(bpe, 256, "<|endoftext|>", 13, true);
+    ech_bpe_put_added(bpe, (ech_bpe_added){.id = 256, .special = true});
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        ech_bpe_put(bpe, 257 + (int32_t)i, known[i], strlen(known[i]), true);
     bpe->begin_of_text = bpe->end_of_text = 256;
     return bpe;
 }
@@ -61,7 +101,9 @@ static inline ech_bpe *naive_bytes(ech_bpe_pattern pattern)
  * already is left out. */
 static inline void naive_add(ech_bpe *bpe, uint32_t left, uint32_t right)
 {
-    int32_t a = (int32_t)(left % bpe->token.n), b = (int32_t)(right % bpe->token.n);
+    size_t first = bpe->characters ? 257 : 0,
+           n = bpe->token.n - first; /* no merge takes a byte's name */
+    int32_t a = (int32_t)(first + left % n), b = (int32_t)(first + right % n);
     if (a == 256 || b == 256 || naive_rank(bpe, a, b) < bpe->merge.n) return;
     ech_text both = {0};
     ech_text_append_bytes(&both, bpe->bytes.at + bpe->token.at[a].at, bpe->token.at[a].n);

@@ -10,11 +10,9 @@ import json
 import os
 import pathlib
 import random
-import struct
 import subprocess
 import sys
 import tempfile
-import unicodedata
 
 try:
     import tokenizers
@@ -23,90 +21,63 @@ except ImportError:
     print("skipped: no Python library `tokenizers` for", sys.executable)
     sys.exit(77)
 
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_start|>x", "<|im"]
-WORDS = ("the quick brown fox, don't DON'T we'Re I'LL 'sea it'ſ 1234567890 12 naïve Ærø Straße привет мир "
-         "東京都は日本の首都 안녕하세요 שלום مرحبا नमस्ते สวัสดี 🙂 👩‍👩‍👧‍👦 🇩🇪 e\u0301 o\u0308\u0323 \ud55c \u1112\u1161\u11ab "
-         "x=y+z; /* --- */ #!? ... ½ ² Ⅷ ٣٤ \u212b \u2126").split(" ")
-BLANKS = [" ", "  ", "   ", "\n", "\r\n", "\n\n", " \n", "\t", "\u00a0", "\u180e", "\u2028", "\u3000", "\u0085",
-          "\u200b", "\u202f", "\v", "\f", "\u1680", "\u2003 ", "", "", " "]
+from texts_of_tokenizers import SPECIAL, corpus, run, texts
 
-
-def corpus(random_, n):
-    return ["".join(random_.choice(WORDS) + random_.choice(BLANKS) for _ in range(random_.randint(1, 60)))
-            for _ in range(n)]
-
-
-def any_character(random_):
-    """A character that was assigned long ago: engines differ in what is new."""
-    while True:
-        c = chr(random_.choice([random_.randint(0, 0x2ff), random_.randint(0, 0x33ff),
-                                random_.randint(0x4e00, 0x9fa5), random_.randint(0xac00, 0xd7a3),
-                                random_.randint(0x10000, 0x1ffff), random_.randint(0x20, 0x7e)]))
-        if unicodedata.category(c) not in ("Cs", "Cn") and unicodedata.ucd_3_2_0.category(c) != "Cn":
-            return c
-
-
-def texts(random_, n):
-    out = ["", " ", "a", "'", "\n", "".join(map(chr, range(0x300))), "a" * 5000, "ab" * 3000 + "\n" * 700,
-           " " * 3000, " " * 3000 + "x", "\u00e9" * 900, "1" * 1000, "!" * 999 + "\r\n\r\n", "日" * 2000]
-    out += SPECIAL + ["a<|im_start|>xb <|im_start|> <|im <|endoftext|><|endoftext|>", "<|im_star" * 50]
-    out += corpus(random_, n)
-    for _ in range(n):
-        parts = random_.choices(WORDS + BLANKS + SPECIAL, k=random_.randint(0, 20))
-        parts += [any_character(random_) for _ in range(random_.randint(0, 30))]
-        random_.shuffle(parts)
-        out.append("".join(parts))
-    return out
+APOSTROPHES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+WHITE = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3 = APOSTROPHES + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + WHITE
+SMALL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+CAPITAL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+DEEPSEEK = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+            r'''[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^''' + "\r\n" + r"\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+            r"| ?[\p{P}\p{S}]+[" + "\r\n" + r"]*|\s*[" + "\r\n" + r"]+|\s+(?!\S)|\s+"]
+SPLITS = {
+    "llama3": [LLAMA3],
+    "cl100k": [r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
+               r"|\s*[\r\n]|\s+(?!\S)|\s"],
+    "qwen2": [LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")],
+    "qwen35": [APOSTROPHES + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + WHITE],
+    "o200k": [SMALL + APOSTROPHES + "?|" + CAPITAL + APOSTROPHES + r"?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + WHITE],
+    "tekken": [SMALL + "|" + CAPITAL + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + WHITE],
+    "deepseek": DEEPSEEK,
+}
+OWN = ("gpt2", "prefixed", "smollm", "digits")  # whose ByteLevel has its own expression
+NORMALIZERS = {"qwen2": ("NFC", normalizers.NFC), "o200k": ("NFKC", normalizers.NFKC)}
 
 
 def pattern_of(name):
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=name == "gpt2")
-    if name in ("gpt2", "whole"):
-        return level
-    split = pre_tokenizers.Split(Regex(LLAMA3 if name == "llama3" else QWEN2), "isolated")
-    return pre_tokenizers.Sequence([split, level])
+    steps = [pre_tokenizers.Split(Regex(e), "isolated") for e in SPLITS.get(name, [])]
+    if name in ("smollm", "digits"):
+        steps = [pre_tokenizers.Digits(individual_digits=name == "smollm")]
+    if name == "llama3":
+        steps = [pre_tokenizers.Split(Regex(LLAMA3), "removed", invert=True)]
+    level = pre_tokenizers.ByteLevel(add_prefix_space=name == "prefixed", use_regex=name in OWN)
+    return pre_tokenizers.Sequence(steps + [level]) if steps else level
 
 
 def train(name, lines):
     made = tokenizers.Tokenizer(models.BPE(ignore_merges=name == "llama3"))
     made.pre_tokenizer = pattern_of(name)
     made.decoder = decoders.ByteLevel()
-    if name == "qwen2":
-        made.normalizer = normalizers.NFC()
+    if name in NORMALIZERS:
+        made.normalizer = NORMALIZERS[name][1]()
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=SPECIAL[:2], show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     made.train_from_iterator(lines, trainer)
     made.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL[2:]])
-    made.add_tokens([AddedToken("quick brown", normalized=name != "qwen2")])
+    made.add_tokens([AddedToken("quick brown", normalized=name not in NORMALIZERS)])
     return made
 
 
-def run(use, source, how, inputs):
-    sent = b"".join(struct.pack("<I", len(t)) + t for t in inputs)
-    got = subprocess.run([use, source, *how], input=sent, stdout=subprocess.PIPE, check=True).stdout
-    at = 0
-    for _ in inputs:
-        n, = struct.unpack_from("<I", got, at)
-        ids = list(struct.unpack_from(f"<{n}i", got, at + 4))
-        m, = struct.unpack_from("<I", got, at + 4 + 4 * n)
-        at += 8 + 4 * n
-        yield ids, got[at:at + m]
-        at += m
-    assert at == len(got)
-
-
-def check_texts(use, source, theirs, inputs, end, nfc=False):
+def check_texts(use, source, theirs, inputs, end, exact=True):
+    """exact: what comes back is the text, not a normalized or prefixed one."""
     sent = [t.encode() for t in inputs]
     expected = [e.ids for e in theirs.encode_batch(inputs, add_special_tokens=False)]
     for how in (["encode"], ["pieces", "64"], ["pieces", "500"]):
         for text, ids, (got, back) in zip(inputs, expected, run(use, source, how, sent)):
             assert got == ids, (source, how, text, ids, got)
-            whole = unicodedata.normalize("NFC", text) if nfc and text.isascii() else text
-            if not nfc:
-                assert back == whole.replace(end, "").encode(), (text, back)
+            whole = text if exact else theirs.decode(ids, skip_special_tokens=False)
+            assert back == whole.replace(end, "").encode(), (text, back)
 
 
 def check_junk(use, source, random_, end):
@@ -118,9 +89,11 @@ def check_junk(use, source, random_, end):
 
 
 def check_export(use, source, theirs, inputs, folder):
-    """What we write loads there with the same ids, and here with the same text."""
+    """What we write loads there with the same ids; a tokenizer.json stays as it is, byte for byte."""
     folder.mkdir()
     subprocess.run([use, source, "export", folder], check=True)
+    if pathlib.Path(source).is_file():
+        assert (folder / "tokenizer.json").read_bytes() == pathlib.Path(source).read_bytes()
     again = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     for a, b in zip(theirs.encode_batch(inputs), again.encode_batch(inputs)):
         assert a.ids == b.ids
@@ -180,18 +153,20 @@ def main():
     lines, inputs, end = corpus(random_, 400), texts(random_, 1500), "<|endoftext|>"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for pattern in ("gpt2", "llama3", "qwen2", "whole"):
+        for pattern in ("gpt2", "prefixed", *SPLITS, "smollm", "digits", "whole"):
             theirs = train(pattern, [line[:40] for line in lines] if pattern == "whole" else lines)
             path = folder / f"{pattern}.json"
+            exact = pattern not in NORMALIZERS and pattern != "prefixed"
             theirs.save(str(path))
-            check_texts(use, str(path), theirs, inputs, end, pattern == "qwen2")
-            if pattern != "qwen2":
+            check_texts(use, str(path), theirs, inputs, end, exact)
+            if exact:
                 check_junk(use, str(path), random_, end)
-            check_export(use, str(path), theirs, inputs, folder / pattern)
-            with_string_merges(path, folder / "strings.json")
-            check_texts(use, str(folder / "strings.json"), theirs, inputs[:300], end, pattern == "qwen2")
-            print(pattern, len(inputs), "texts agree")
-            if pattern != "whole":
+            if pattern in ("gpt2", "qwen2", "deepseek"):
+                check_export(use, str(path), theirs, inputs[:500], folder / pattern)
+                with_string_merges(path, folder / "strings.json")
+                check_texts(use, str(folder / "strings.json"), theirs, inputs[:300], end, exact)
+            print(pattern, *NORMALIZERS.get(pattern, ())[:1], len(inputs), "texts agree")
+            if pattern in ("gpt2", "llama3", "qwen2", "deepseek", "smollm"):
                 check_training(use, folder, pattern, lines, 800)
         own = os.environ.get("ECHELON_GPT2") or str(pathlib.Path(__file__).parents[3] / "shared" / "data" / "gpt2")
         if not pathlib.Path(own).is_dir():

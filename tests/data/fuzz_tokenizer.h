@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * For targets that open a tokenizer from files: a folder for them in memory, and what any tokenizer that
- * opens must keep. Ids are in its vocabulary, and what it exports opens again and gives the same ids and the
- * same export.
+ * opens must keep. Ids are in its vocabulary and the same in pieces, and what it exports opens again and gives
+ * the same ids and the same export.
  */
 #ifndef ECH_TESTS_DATA_FUZZ_TOKENIZER_H
 #define ECH_TESTS_DATA_FUZZ_TOKENIZER_H
@@ -18,6 +18,24 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
+/* In pieces of at most `most` bytes where it may be cut. */
+static inline void check_pieces(const ech_tokenizer *tokenizer, ech_coder *coder,
+                                const uint8_t *bytes, size_t n, size_t most, const ech_ids *whole)
+{
+    ech_ids ids = {0};
+    for (size_t at = 0, piece; at < n; at += piece) {
+        piece = n - at > most ? ech_tokenizer_cut(tokenizer, bytes + at, most) : n - at;
+        if (piece > most) abort();
+        if (piece == 0) piece = n - at;
+        if ((at == 0 ? ech_coder_encode : ech_coder_continue)(coder, bytes + at, piece, &ids) !=
+            ECH_OK)
+            abort();
+    }
+    if (ids.n != whole->n) abort();
+    if (ids.n > 0 && memcmp(ids.at, whole->at, ids.n * sizeof *ids.at) != 0) abort();
+    free(ids.at);
+}
+
 static inline ech_ids encode(const ech_tokenizer *tokenizer, const uint8_t *bytes, size_t n)
 {
     ech_ids ids = {0};
@@ -26,9 +44,10 @@ static inline ech_ids encode(const ech_tokenizer *tokenizer, const uint8_t *byte
     if (ech_coder_encode(coder, bytes, n, &ids) != ECH_OK) abort();
     for (size_t i = 0; i < ids.n; i++) {
         if (ids.at[i] < 0 || ids.at[i] >= ech_tokenizer_vocabulary(tokenizer)) abort();
-        ech_tokenizer_decode(tokenizer, ids.at[i], &text);
+        ech_tokenizer_decode(tokenizer, ids.at[i], i == 0, &text);
     }
-    if (ech_tokenizer_cut(tokenizer, bytes, n) > n) abort();
+    check_pieces(tokenizer, coder, bytes, n, 16, &ids);
+    check_pieces(tokenizer, coder, bytes, n, 100, &ids);
     ech_coder_destroy(coder);
     ech_text_free(&text);
     return ids;

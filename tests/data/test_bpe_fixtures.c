@@ -5,8 +5,9 @@
  */
 #include "data/scratch.h"
 
-static const char *const names[] = {"gpt2", "llama3", "qwen2"};
-enum { NAMES = 3 };
+static const char *const names[] = {"gpt2",     "llama3", "qwen2",  "o200k",
+                                    "deepseek", "smollm", "llama2", "mistral"};
+enum { NAMES = sizeof names / sizeof *names };
 
 typedef struct text_case {
     const char *text, *normal;
@@ -59,8 +60,8 @@ static void check_whole(const ech_tokenizer *tokenizer, ech_coder *coder, const 
     assert_int_equal(ech_coder_encode(coder, c->text, c->n, &ids), ECH_OK);
     check_ids(c, &ids);
     for (size_t i = 0; i < ids.n; i++) {
-        if (ids.at[i] == end) ech_text_append(&back, "<|endoftext|>");
-        ech_tokenizer_decode(tokenizer, ids.at[i], &back);
+        if (ids.at[i] == end) ech_text_append(&back, "%s", end == 2 ? "</s>" : "<|endoftext|>");
+        ech_tokenizer_decode(tokenizer, ids.at[i], i == 0, &back);
     }
     assert_int_equal(back.n, c->normal_n);
     if (back.n > 0) assert_memory_equal(back.at, c->normal, back.n);
@@ -80,7 +81,9 @@ static void check_pieces(const ech_tokenizer *tokenizer, ech_coder *coder, const
             assert_true(n <= left && (window >= left || n <= window));
         }
         *cuts += at + n < c->n;
-        assert_int_equal(ech_coder_encode(coder, c->text + at, n, &ids), ECH_OK);
+        ech_status (*encode)(ech_coder *, const void *, size_t, ech_ids *) =
+            at == 0 ? ech_coder_encode : ech_coder_continue;
+        assert_int_equal(encode(coder, c->text + at, n, &ids), ECH_OK);
     }
     check_ids(c, &ids);
     free(ids.at);
@@ -101,8 +104,8 @@ static void check_fixture(const ech_tokenizer *tokenizer, const char *name)
         for (size_t most = 1; most < c.n && most < 40; most += 1 + most / 4)
             check_pieces(tokenizer, coder, &c, most, &cuts);
     }
-    assert_true(cases > 300);
-    assert_true(cuts > 1000);
+    assert_true(cases > 100);
+    assert_true(cuts > 300);
     ech_coder_destroy(coder);
     free(bytes);
 }
@@ -117,6 +120,18 @@ static void test_ids(void **state)
     }
 }
 
+/* What is exported of a tokenizer.json is that file. */
+static void check_unchanged(const char *name, const ech_text *exported)
+{
+    char path[4096], *bytes;
+    size_t n;
+    snprintf(path, sizeof path, "%s/bpe/%s.json", ECH_FIXTURES, name);
+    assert_int_equal(ech_file_read(path, 1 << 24, &bytes, &n), ECH_OK);
+    assert_int_equal(exported->n, n);
+    assert_memory_equal(exported->at, bytes, n);
+    free(bytes);
+}
+
 static void test_export(void **state)
 {
     (void)state;
@@ -124,6 +139,7 @@ static void test_export(void **state)
         ech_text tokens = {0}, config = {0}, again = {0}, again_config = {0};
         ech_tokenizer *tokenizer = open_fixture(names[i]), *second = NULL;
         ech_tokenizer_export(tokenizer, &tokens, &config);
+        check_unchanged(names[i], &tokens);
         write_file("tokenizer.json", tokens.at, tokens.n);
         write_file("tokenizer_config.json", config.at, config.n);
         assert_int_equal(ech_tokenizer_open(scratch, &second), ECH_OK);
@@ -147,8 +163,9 @@ static void test_any_bytes(void **state)
 {
     (void)state;
     uint64_t seed = 7;
-    for (int i = 0; i < 2; i++) { /* not qwen2: it composes */
+    for (int i = 0; i < NAMES; i++) {
         ech_tokenizer *tokenizer = open_fixture(names[i]);
+        bool exact = strcmp(names[i], "qwen2") != 0 && strcmp(names[i], "o200k") != 0;
         ech_coder *coder = ech_coder_create(tokenizer);
         for (int round = 0; round < 2000; round++) {
             char bytes[64];
@@ -162,9 +179,12 @@ static void test_any_bytes(void **state)
                     bytes[b] = "\xe2\x82\xac a\xf0\x9f\x99\x82'1\xff\n<z"[seed >> 60];
             }
             assert_int_equal(ech_coder_encode(coder, bytes, n, &ids), ECH_OK);
-            for (size_t k = 0; k < ids.n; k++) ech_tokenizer_decode(tokenizer, ids.at[k], &back);
-            assert_int_equal(back.n, n);
-            assert_memory_equal(back.at, bytes, n);
+            for (size_t k = 0; k < ids.n; k++)
+                ech_tokenizer_decode(tokenizer, ids.at[k], k == 0, &back);
+            /* Composed, or without the blank that Metaspace takes for the one it puts there. */
+            size_t lost = strcmp(names[i], "mistral") == 0 && bytes[0] == ' ';
+            assert_true(!exact || back.n == n - lost);
+            if (exact && n > lost) assert_memory_equal(back.at, bytes + lost, n - lost);
             ech_text_free(&back);
             free(ids.at);
         }
@@ -177,20 +197,22 @@ static void test_any_bytes(void **state)
 static void test_long_runs(void **state)
 {
     (void)state;
-    enum { BYTES = 4 << 20 };
+    enum { BYTES = 1 << 20 };
     char *text = ech_calloc(BYTES, 1);
     for (int i = 0; i < NAMES; i++) {
         ech_tokenizer *tokenizer = open_fixture(names[i]);
         ech_coder *coder = ech_coder_create(tokenizer);
-        for (const char *c = " a1!\n\xff'<"; *c; c++) {
+        for (const char *c = " aA1!\n\xff'<"; *c; c++) {
             ech_ids ids = {0};
             ech_text back = {0};
             memset(text, *c, BYTES - 1);
             text[BYTES - 1] = 'z';
             assert_int_equal(ech_coder_encode(coder, text, BYTES, &ids), ECH_OK);
-            for (size_t k = 0; k < ids.n; k++) ech_tokenizer_decode(tokenizer, ids.at[k], &back);
-            assert_int_equal(back.n, BYTES);
-            assert_int_equal(memcmp(back.at, text, BYTES), 0);
+            for (size_t k = 0; k < ids.n; k++)
+                ech_tokenizer_decode(tokenizer, ids.at[k], k == 0, &back);
+            size_t lost = strcmp(names[i], "mistral") == 0 && *c == ' ';
+            assert_int_equal(back.n, BYTES - lost);
+            assert_int_equal(memcmp(back.at, text + lost, BYTES - lost), 0);
             ech_text_free(&back);
             free(ids.at);
         }

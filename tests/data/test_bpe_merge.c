@@ -5,6 +5,7 @@
  */
 #include "data/scratch.h"
 
+#include "data/bpe/coder.h"
 #include "data/bpe_naive.h"
 
 static uint64_t seed = 1;
@@ -78,6 +79,78 @@ static void test_long_word(void **state)
     ech_bpe_destroy(bpe);
 }
 
+/* A text of letters, some of them no tokens; a merge may take a blank into the midst of a token. */
+static size_t any_text(char *text, size_t most)
+{
+    static const char *const letters[] = {"a", "b",      "c",      " ", " ",
+                                          "<", "\u00e9", "\u6771", "z", "\n"};
+    size_t n = 0;
+    while (n + 4 < most) {
+        const char *letter = letters[draw(10)];
+        memcpy(text + n, letter, strlen(letter));
+        n += strlen(letter);
+    }
+    return n;
+}
+
+static void check_characters(const ech_bpe *bpe, ech_bpe_coder *coder, const char *text, size_t n,
+                             size_t most, size_t *cuts)
+{
+    ech_text marked = {0}, back = {0};
+    ech_ids ids = {0};
+    int32_t expected[600];
+    ech_bpe_mark_blanks(text, n, &marked);
+    size_t count = naive_merge(bpe, (const unsigned char *)marked.at, marked.n, expected);
+    for (size_t at = 0, piece; at < n; at += piece) {
+        piece = n - at > most ? ech_bpe_cut(bpe, text + at, most) : n - at;
+        *cuts += piece > 0 && at > 0;
+        if (piece == 0) piece = n - at;
+        assert_int_equal(ech_bpe_coder_encode(coder, text + at, piece, at == 0, &ids), ECH_OK);
+    }
+    assert_int_equal(ids.n, count);
+    assert_memory_equal(ids.at, expected, count * sizeof *expected);
+    for (size_t i = 0; i < ids.n; i++) ech_bpe_decode(bpe, ids.at[i], i == 0, &back);
+    assert_int_equal(back.n, n);
+    assert_memory_equal(back.at, text, n);
+    free(ids.at);
+    ech_text_free(&marked);
+    ech_text_free(&back);
+}
+
+/* Over characters, without a pattern: the text is merged as one, though it is cut where no token reaches
+ * across. */
+static void test_characters(void **state)
+{
+    (void)state;
+    size_t cuts = 0;
+    for (int round = 0; round < 300; round++) {
+        char text[200];
+        ech_bpe *bpe = naive_characters();
+        for (uint32_t merges = draw(40); merges > 0; merges--)
+            naive_add(bpe, draw(3) ? draw(4) : draw(1000), draw(3) ? draw(4) : draw(1000));
+        assert_int_equal(ech_bpe_finish(bpe, "test"), ECH_OK);
+        ech_bpe_coder *coder = ech_bpe_coder_create(bpe);
+        for (int i = 0; i < 10; i++)
+            check_characters(bpe, coder, text, any_text(text, sizeof text), i % 2 ? 30 : SIZE_MAX,
+                             &cuts);
+        ech_bpe_coder_destroy(coder);
+        ech_bpe_destroy(bpe);
+    }
+    assert_true(cuts > 1000);
+}
+
+static void test_bytes_names(void **state)
+{
+    (void)state;
+    ech_bpe *bpe = naive_characters();
+    int32_t made = (int32_t)bpe->token.n;
+    ech_bpe_put(bpe, made, "<0x41>a", 7, true);
+    assert_true(ech_bpe_put_merge(bpe, 0x41, 257));
+    assert_int_equal(ech_bpe_finish(bpe, "test"), ECH_EUNSUPPORTED);
+    assert_error_has("merge 0 is of a byte's token");
+    ech_bpe_destroy(bpe);
+}
+
 static void test_ignored_merges(void **state)
 {
     (void)state;
@@ -126,10 +199,9 @@ static void test_visible_characters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_naive),
-        cmocka_unit_test(test_long_word),
-        cmocka_unit_test(test_ignored_merges),
-        cmocka_unit_test(test_visible_characters),
+        cmocka_unit_test(test_against_naive),  cmocka_unit_test(test_long_word),
+        cmocka_unit_test(test_characters),     cmocka_unit_test(test_bytes_names),
+        cmocka_unit_test(test_ignored_merges), cmocka_unit_test(test_visible_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,6 +105,8 @@ static void test_opens(void **state)
     assert_opens(WITH(merges, "[\"a\", \"b\"]"));
     assert_opens(WITH(merges, ""));
     assert_opens(WITH(normalizer, "{\"type\": \"NFC\"}"));
+    assert_opens(WITH(normalizer, "{\"type\": \"NFKC\"}"));
+    assert_opens(WITH(pre_tokenizer, "{\"type\": \"ByteLevel\"}"));
     assert_opens(WITH(normalizer, "{\"type\": \"Sequence\", \"normalizers\": []}"));
     assert_opens(
         WITH(normalizer, "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}]}"));
@@ -127,21 +129,86 @@ static void test_other_kinds(void **state)
                    "model.continuing_subword_prefix");
     assert_refused(WITH(more_model, ", \"end_of_word_suffix\": \"</w>\""),
                    "model.end_of_word_suffix");
-    assert_refused(WITH(normalizer, "{\"type\": \"NFKC\"}"), "normalizer: null and NFC work");
-    assert_refused(WITH(normalizer, "7"), "normalizer: null and NFC work");
+    assert_refused(WITH(normalizer, "{\"type\": \"NFD\"}"), "normalizer: null, NFC and NFKC work");
+    assert_refused(WITH(normalizer, "7"), "normalizer: null, NFC and NFKC work");
+    assert_refused(WITH(normalizer, "{\"type\": \"Sequence\"}"), "normalizer: null");
+    assert_refused(WITH(normalizer, "{\"type\": \"Prepend\", \"prepend\": \"\u2581\"}"),
+                   "normalizer: Prepend works with Replace");
+    assert_refused(WITH(normalizer, "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+                                    "\"content\": \"\u2581\"}"),
+                   "normalizer: Replace and Prepend do not work with ByteLevel");
     assert_refused(WITH(decoder, "{\"type\": \"Metaspace\"}"), "decoder: ByteLevel works");
     assert_refused(WITH(pre_tokenizer, "null"), "pre_tokenizer: neither ByteLevel");
     assert_refused(WITH(pre_tokenizer, "{\"type\": \"Metaspace\"}"), "pre_tokenizer: neither");
     assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": []}"),
                    "neither");
-    assert_refused(WITH(pre_tokenizer, "{\"type\": \"ByteLevel\"}"), "add_prefix_space");
-    assert_refused(WITH(pre_tokenizer, "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}"),
-                   "add_prefix_space is not supported; set it to false");
-    assert_refused(with_split("Isolated", "false", "true"), "its use_regex is false");
+    assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+                                       "\"Digits\"}, {\"type\": \"ByteLevel\"}]}"),
+                   "pre_tokenizer: add_prefix_space of a ByteLevel behind other steps");
+    assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+                                       "\"Whitespace\"}, {\"type\": \"ByteLevel\"}]}"),
+                   "pre_tokenizer: before ByteLevel work Split and Digits");
+    assert_refused(with_split("Isolated", "false", "true"), "is not known; the patterns are");
     assert_refused(with_split("MergedWithNext", "false", "false"), "behavior Isolated");
     assert_refused(with_split("Isolated", "true", "false"), "behavior Isolated");
     assert_refused(WITH(more_vocabulary, ", \"\xe2\x96\x81the\": 257"),
                    "model.vocab: \"\xe2\x96\x81the\" is not written in byte-level characters");
+}
+
+#define REPLACE "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\u2581\"}"
+#define DECODER                                                                                    \
+    "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "   \
+    "\"\u2581\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}%s]}"
+
+/* Over characters; of the bytes' tokens one may be missing. NULL for why: it opens. */
+static void check_fallback(const char *normalizer, const char *pre_tokenizer, const char *decoder,
+                           const char *model, int missing, const char *why)
+{
+    ech_text out = {0};
+    ech_text_append(&out,
+                    "{\"added_tokens\": [{\"id\": 0, \"content\": \"</s>\"}], \"normalizer\": %s, "
+                    "\"pre_tokenizer\": %s, \"decoder\": %s, \"model\": {\"type\": \"BPE\", "
+                    "\"merges\": [[\"a\", \"\u00e9\"]], %s, \"vocab\": {\"</s>\": 0, \"a\": 1, "
+                    "\"\u00e9\": 2, \"a\u00e9\": 3",
+                    normalizer, pre_tokenizer, decoder, model);
+    for (int i = 0; i < 256; i++)
+        if (i != missing) ech_text_append(&out, ", \"<0x%02X>\": %d", (unsigned)i, i + 4);
+    ech_text_append(&out, "}}}");
+    write_file("tokenizer.json", out.at, out.n);
+    ech_text_free(&out);
+    if (!why) {
+        if (open_written() != ECH_OK) fail_msg("%s", ech_last_error());
+        return;
+    }
+    assert_int_not_equal(open_written(), ECH_OK);
+    assert_error_has("tokenizer.json");
+    assert_error_has(why);
+}
+
+static void test_fallback(void **state)
+{
+    (void)state;
+    const char *model = "\"byte_fallback\": true",
+               *first = "{\"type\": \"Metaspace\", "
+                        "\"replacement\": \"\u2581\", \"prepend_scheme\": \"first\"%s}";
+    const char *split = "{\"type\": \"Split\", \"pattern\": {\"String\": \" \"}}";
+    char decoder[512], strips[512], metaspace[256], wrong[256];
+    snprintf(decoder, sizeof decoder, DECODER, "");
+    snprintf(strips, sizeof strips, DECODER,
+             ", {\"type\": \"Strip\", \"content\": \" \", \"start\": 2, \"stop\": 0}");
+    snprintf(metaspace, sizeof metaspace, first, "");
+    snprintf(wrong, sizeof wrong, first, ", \"add_prefix_space\": false");
+    check_fallback(REPLACE, "null", decoder, model, -1, NULL);
+    check_fallback("null", metaspace, decoder, model, -1, NULL);
+    check_fallback(REPLACE, split, decoder, model, -1, NULL);
+    check_fallback("null", "null", decoder, "\"byte_fallback\": false", -1, "neither ByteLevel");
+    check_fallback("null", "null", decoder, model, 0x1f, "no token <0x1F>; with byte fallback");
+    check_fallback("null", "null", strips, model, -1, "decoder: with byte_fallback");
+    check_fallback("null", "null", "{\"type\": \"ByteFallback\"}", model, -1, "decoder: with byte");
+    check_fallback("null", split, decoder, model, -1, "which no normalizer replaces");
+    check_fallback("null", wrong, decoder, model, -1, "contradict each other");
+    check_fallback("null", "{\"type\": \"Metaspace\", \"replacement\": \"_\"}", decoder, model, -1,
+                   "Metaspace works with replacement");
 }
 
 static void test_foreign_pattern(void **state)
@@ -156,7 +223,7 @@ static void test_foreign_pattern(void **state)
                  "\"add_prefix_space\": false, \"use_regex\": false}]}",
                  patterns[i]);
         assert_refused(WITH(pre_tokenizer, text),
-                       "is not known; the patterns are: gpt2 llama3 qwen2 (see docs/formats.md)");
+                       "is not known; the patterns are: gpt2 llama3 cl100k qwen2");
     }
 }
 
@@ -310,15 +377,11 @@ static void test_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_opens),
-        SCRATCH_TEST(test_other_kinds),
-        SCRATCH_TEST(test_foreign_pattern),
-        SCRATCH_TEST(test_ids),
-        SCRATCH_TEST(test_merges),
-        SCRATCH_TEST(test_added),
-        SCRATCH_TEST(test_no_tokenizer),
-        SCRATCH_TEST(test_bombs),
-        SCRATCH_TEST(test_ends),
+        SCRATCH_TEST(test_opens),    SCRATCH_TEST(test_other_kinds),
+        SCRATCH_TEST(test_fallback), SCRATCH_TEST(test_foreign_pattern),
+        SCRATCH_TEST(test_ids),      SCRATCH_TEST(test_merges),
+        SCRATCH_TEST(test_added),    SCRATCH_TEST(test_no_tokenizer),
+        SCRATCH_TEST(test_bombs),    SCRATCH_TEST(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,8 +40,8 @@ static void assert_round_trip(const unsigned char *bytes, size_t n, size_t first
     ech_text text = {0};
     for (size_t i = 0; i < ids.n; i++) {
         assert_in_range(ids.at[i], 0, (uintmax_t)ech_tokenizer_vocabulary(tokenizer) - 1);
-        ech_tokenizer_decode(tokenizer, ids.at[i], &text);
-        ech_tokenizer_decode(tokenizer, ech_tokenizer_end_of_text(tokenizer), &text);
+        ech_tokenizer_decode(tokenizer, ids.at[i], i == 0, &text);
+        ech_tokenizer_decode(tokenizer, ech_tokenizer_end_of_text(tokenizer), false, &text);
     }
     assert_int_equal(text.n, n);
     if (n > 0) assert_memory_equal(text.at, bytes, n);

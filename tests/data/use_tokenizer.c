@@ -43,14 +43,14 @@ static ech_status answer(const ech_tokenizer *tokenizer, ech_coder *coder, const
 {
     ech_ids ids = {0};
     ech_text back = {0};
-    while (n > 0) {
+    for (bool begins = true; n > 0; begins = false) {
         size_t piece = n > most ? ech_tokenizer_cut(tokenizer, text, most) : n;
         if (piece == 0) piece = n;
-        ECH_TRY(ech_coder_encode(coder, text, piece, &ids));
+        ECH_TRY((begins ? ech_coder_encode : ech_coder_continue)(coder, text, piece, &ids));
         text += piece;
         n -= piece;
     }
-    for (size_t i = 0; i < ids.n; i++) ech_tokenizer_decode(tokenizer, ids.at[i], &back);
+    for (size_t i = 0; i < ids.n; i++) ech_tokenizer_decode(tokenizer, ids.at[i], i == 0, &back);
     write_counted(ids.at, ids.n, sizeof *ids.at);
     write_counted(back.at, back.n, 1);
     ech_text_free(&back);

@@ -4,19 +4,31 @@
 ids it gives to texts. make_bpe_fixtures.py FOLDER
 
 NAME.json is a tokenizer.json. NAME.cases has, for each text: its length in bytes (u32), its UTF-8, the
-count of ids (u32), the ids (i32), and the length (u32) and bytes of the text as it is normalized.
+count of ids (u32), the ids (i32), and the length (u32) and bytes of the text that comes back.
 """
+import json
 import pathlib
 import random
 import struct
 import sys
-import unicodedata
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-PATTERNS = {"gpt2": None, "llama3": LLAMA3, "qwen2": LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")}
+SMALL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+CAPITAL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+# With carriage returns and newlines as they are.
+DEEPSEEK = (r'''[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^CN\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[CN]*'''
+            r"|\s*[CN]+|\s+(?!\S)|\s+").replace("CN", "\r\n")
+PATTERNS = {
+    "gpt2": [], "llama3": [LLAMA3], "qwen2": [LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")],
+    "o200k": [SMALL + "|" + CAPITAL + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
+    "deepseek": [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", DEEPSEEK],
+    "smollm": [], "llama2": [], "mistral": [],
+}
+FEW = ("o200k", "deepseek", "smollm", "llama2", "mistral")  # have fewer texts
+BLANK = "\u2581"
 PROSE = """It is not because things are difficult that we do not dare; it's because we don't dare that they're
 difficult. We'll see what we've seen, I'd say: 1, 22, 333, 4444, 55555. Der Äpfel Größe übt größere Übung.
 Привет, мир! Как дела, мир? Καλημέρα κόσμε. 東京都は日本の首都です。日本の東京。안녕하세요 세계. 🙂🙂 👩‍👩‍👧 🇩🇪
@@ -34,30 +46,59 @@ TEXTS = [
 ]
 
 
-def texts():
+def texts(few):
     random_ = random.Random(5)
     words = PROSE.split() + ["<|endoftext|>", "<|im_start|>", "new york", "'s", "'LL", "12345", "!!", "--"]
     out = TEXTS + [f"a{w}{v}b" for w in WHITE for v in WHITE[::3] + [""]] + [f"{w}1{w}!{w}" for w in WHITE]
     for _ in range(150):
         out.append("".join(random_.choice(words) + random_.choice(WHITE + ["", "", " ", " "])
                            for _ in range(random_.randint(1, 25))))
-    return out
+    more = [BLANK, f"a{BLANK}b {BLANK}", "<0x41>", "<s>a</s>b", "  two", "aAbB don't DON'T/x", "\ufb01\uff21\u3000\u00bd"]
+    return [t for t in out[::3] if len(t) < 300] + more if few else out
+
+
+def pre_tokenizer(name):
+    steps = [pre_tokenizers.Split(Regex(e), "isolated") for e in PATTERNS[name]]
+    if name == "smollm":
+        steps = [pre_tokenizers.Digits(individual_digits=True)]
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=name in ("gpt2", "smollm"))
+    return pre_tokenizers.Sequence(steps + [level]) if steps else level
 
 
 def train(name):
     made = Tokenizer(models.BPE(ignore_merges=name == "llama3"))
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=name == "gpt2")
-    made.pre_tokenizer = level if name == "gpt2" else pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(PATTERNS[name]), "isolated"), level])
+    made.pre_tokenizer = pre_tokenizer(name)
     made.decoder = decoders.ByteLevel()
-    if name == "qwen2":
-        made.normalizer = normalizers.NFC()
+    if name in ("qwen2", "o200k"):
+        made.normalizer = normalizers.NFC() if name == "qwen2" else normalizers.NFKC()
     made.train_from_iterator([PROSE], trainers.BpeTrainer(
         vocab_size=420, special_tokens=["<|endoftext|>"], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     made.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    if name != "qwen2":
+    if name not in ("qwen2", "o200k"):
         made.add_tokens([AddedToken("new york", normalized=True)])
+    return made
+
+
+def train_fallback(name):
+    """Over characters, with bytes for others: Llama 2's whole texts, Mistral's Metaspace."""
+    first = Tokenizer(models.BPE())
+    first.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=name == "llama2")
+    first.train_from_iterator([PROSE], trainers.BpeTrainer(vocab_size=200, show_progress=False))
+    learnt = json.loads(first.to_str())["model"]
+    names = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + list(learnt["vocab"])
+    merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in learnt["merges"]]
+    made = Tokenizer(models.BPE({t: i for i, t in enumerate(names)}, merges, byte_fallback=True, unk_token="<unk>",
+                                fuse_unk=True))
+    if name == "llama2":
+        made.normalizer = normalizers.Sequence([normalizers.Prepend(BLANK), normalizers.Replace(" ", BLANK)])
+    else:
+        made.pre_tokenizer = first.pre_tokenizer
+    made.decoder = decoders.Sequence([decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse(),
+                                      decoders.Strip(" ", 1, 0)])
+    made.add_special_tokens([AddedToken(t, normalized=False) for t in ("<unk>", "<s>", "</s>", "<|im_start|>")])
+    made.add_tokens([AddedToken("new york", normalized=True)])
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return made
 
 
@@ -69,14 +110,14 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
     for name in PATTERNS:
-        made = train(name)
+        made = train_fallback(name) if name in ("llama2", "mistral") else train(name)
         made.save(str(folder / f"{name}.json"), pretty=False)
         cases = b""
-        for text in texts():
+        for text in texts(name in FEW):
             ids = made.encode(text, add_special_tokens=False).ids
-            normal = unicodedata.normalize("NFC", text) if name == "qwen2" else text
+            back = text if name in ("gpt2", "llama3") else made.decode(ids, skip_special_tokens=False)
             cases += counted(text.encode()) + struct.pack("<I", len(ids)) + struct.pack(f"<{len(ids)}i", *ids)
-            cases += counted(normal.encode())
+            cases += counted(back.encode())
         (folder / f"{name}.cases").write_bytes(cases)
 
 

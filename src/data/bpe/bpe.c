@@ -4,6 +4,7 @@
  */
 #include "data/bpe/bpe.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ void ech_bpe_destroy(ech_bpe *bpe)
     if (!bpe) return;
     ech_bpe_splitter_destroy(bpe->splitter);
     ech_text_free(&bpe->bytes);
+    ech_text_free(&bpe->source);
     free(bpe->post_processor);
     free(bpe->token.at);
     free(bpe->merge.at);
@@ -30,6 +32,7 @@ void ech_bpe_destroy(ech_bpe *bpe)
     free(bpe->normalized.node.at);
     free(bpe->word);
     free(bpe->pair);
+    free(bpe->neighbours.pair);
     free(bpe);
 }
 
@@ -79,7 +82,7 @@ bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool pla
             ech_grow(bpe->token.at, &bpe->token.capacity, at + 1, sizeof *bpe->token.at);
         bpe->token.n = at + 1;
     }
-    bpe->token.at[at] = (ech_bpe_token){bpe->bytes.n, n, plain};
+    bpe->token.at[at] = (ech_bpe_token){.at = bpe->bytes.n, .n = n, .plain = plain};
     ech_text_append_bytes(&bpe->bytes, bytes, n);
     if (!plain) return true;
     make_room(bpe);
@@ -114,7 +117,8 @@ bool ech_bpe_put_merge(ech_bpe *bpe, int32_t left, int32_t right)
     int32_t made = ech_bpe_find(bpe, both.at, both.n);
     ech_text_free(&both);
     if (made == ECH_BPE_NONE) return false;
-    ECH_PUSH(bpe->merge, (ech_bpe_merge){left, right, made});
+    int32_t rank = (int32_t)bpe->merge.n;
+    ECH_PUSH(bpe->merge, (ech_bpe_merge){left, right, made, rank});
     return true;
 }
 
@@ -146,32 +150,54 @@ static ech_status index_pairs(ech_bpe *bpe, const char *file)
     for (size_t i = 0; i < places; i++) bpe->pair[i].rank = -1;
     for (size_t i = 0; i < bpe->merge.n; i++) {
         const ech_bpe_merge *merge = &bpe->merge.at[i];
+        if (bpe->token.at[merge->left].byte || bpe->token.at[merge->right].byte)
+            ECH_FAIL(ECH_EUNSUPPORTED,
+                     "%s: merge %zu is of a byte's token, which no merge may take", file, i);
         uint64_t key = key_of(merge->left, merge->right);
         ech_bpe_pair *pair = &bpe->pair[pair_place(bpe, key)];
         if (pair->rank >= 0)
             ECH_FAIL(ECH_EINPUT, "%s: merge %zu is merge %d again; each may come once", file, i,
                      (int)pair->rank);
-        *pair = (ech_bpe_pair){key, (int32_t)i, merge->made};
+        *pair = (ech_bpe_pair){key, merge->rank, merge->made};
     }
     return ECH_OK;
 }
 
 /* ---- the whole ---- */
 
+/* The token of a byte; over characters it has a name. */
+static int32_t find_byte(const ech_bpe *bpe, unsigned char byte)
+{
+    char name[8];
+    if (!bpe->characters) return ech_bpe_find(bpe, &byte, 1);
+    snprintf(name, sizeof name, ECH_BPE_BYTE_NAME, (unsigned)byte);
+    return ech_bpe_find(bpe, name, strlen(name));
+}
+
+static ech_status complain_of_byte(const ech_bpe *bpe, unsigned char byte, const char *file)
+{
+    ech_text shown = {0};
+    if (bpe->characters)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: the vocabulary has no token " ECH_BPE_BYTE_NAME
+                 "; with byte fallback it needs one for each of 256 bytes",
+                 file, (unsigned)byte);
+    ech_bpe_show(&byte, 1, &shown);
+    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
+                                    "%s: the vocabulary has no token for byte 0x%02x (\"%s\"); "
+                                    "train it with all 256 bytes as its alphabet",
+                                    file, (unsigned)byte, shown.at);
+    ech_text_free(&shown);
+    return status;
+}
+
 static ech_status index_bytes(ech_bpe *bpe, const char *file)
 {
     for (int i = 0; i < 256; i++) {
         unsigned char byte = (unsigned char)i;
-        ech_text shown = {0};
-        bpe->byte[i] = ech_bpe_find(bpe, &byte, 1);
-        if (bpe->byte[i] != ECH_BPE_NONE) continue;
-        ech_bpe_show(&byte, 1, &shown);
-        ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
-                                        "%s: the vocabulary has no token for byte 0x%02x (\"%s\"); "
-                                        "train it with all 256 bytes as its alphabet",
-                                        file, (unsigned)i, shown.at);
-        ech_text_free(&shown);
-        return status;
+        bpe->byte[i] = find_byte(bpe, byte);
+        if (bpe->byte[i] == ECH_BPE_NONE) return complain_of_byte(bpe, byte, file);
+        bpe->token.at[bpe->byte[i]].byte = bpe->characters;
     }
     return ECH_OK;
 }
@@ -179,14 +205,18 @@ static ech_status index_bytes(ech_bpe *bpe, const char *file)
 static ech_status index_added(ech_bpe *bpe, const char *file)
 {
     for (size_t i = 0; i < bpe->added.n; i++) {
-        const ech_bpe_added *added = &bpe->added.at[i];
-        const ech_bpe_token *token = &bpe->token.at[added->id];
-        const char *bytes = bpe->bytes.at + token->at;
-        if (!ech_bpe_trie_put(added->normalized ? &bpe->normalized : &bpe->raw, bytes, token->n,
+        ech_bpe_added *added = &bpe->added.at[i];
+        ech_bpe_token *token = &bpe->token.at[added->id];
+        added->at = token->at;
+        added->n = token->n;
+        if (added->normalized) ECH_TRY(ech_bpe_normalize_added(bpe, added));
+        token->searched = added->at != token->at;
+        const char *bytes = bpe->bytes.at + added->at;
+        if (!ech_bpe_trie_put(added->normalized ? &bpe->normalized : &bpe->raw, bytes, added->n,
                               added->id))
             ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" comes twice", file, i,
-                     (int)token->n, bytes);
-        if (token->n > bpe->longest_added) bpe->longest_added = token->n;
+                     (int)added->n, bytes);
+        if (added->n > bpe->longest_added) bpe->longest_added = added->n;
     }
     return ECH_OK;
 }
@@ -196,5 +226,6 @@ ech_status ech_bpe_finish(ech_bpe *bpe, const char *file)
     ECH_TRY(index_bytes(bpe, file));
     ECH_TRY(index_pairs(bpe, file));
     ECH_TRY(index_added(bpe, file));
+    ech_bpe_find_neighbours(bpe);
     return ech_bpe_splitter_create(bpe->pattern, &bpe->splitter);
 }

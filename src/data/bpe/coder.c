@@ -11,7 +11,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { PLACES = 1 << 15, KEPT_BYTES = 26, KEPT_IDS = 9 };
+enum { PLACES = 1 << 15, KEPT_BYTES = 26, KEPT_IDS = 9, BLANK = 0x2581 };
 
 /* A cache line: a word and its ids. */
 typedef struct kept {
@@ -24,7 +24,9 @@ struct ech_bpe_coder {
     const ech_bpe *bpe;
     ech_bpe_words *words;
     ech_bpe_merger *merger;
-    kept *kept; /* PLACES of them, aligned to cache lines */
+    kept *kept;            /* PLACES of them, aligned to cache lines */
+    ech_text normal, part; /* of a run and a part, where blanks are put in or written otherwise */
+    bool due;              /* before the next run */
     ech_ids *out;
 };
 
@@ -44,6 +46,8 @@ void ech_bpe_coder_destroy(ech_bpe_coder *coder)
     ech_bpe_words_destroy(coder->words);
     ech_bpe_merger_destroy(coder->merger);
     free(coder->kept);
+    ech_text_free(&coder->normal);
+    ech_text_free(&coder->part);
     free(coder);
 }
 
@@ -72,7 +76,7 @@ static ech_status merge(ech_bpe_coder *coder, const char *word, size_t n, kept *
 static ech_status encode_word(const char *word, size_t n, void *context)
 {
     ech_bpe_coder *coder = context;
-    if (n == 1) {
+    if (n == 1 && !coder->bpe->characters) {
         add_ids(coder->out, &coder->bpe->byte[(unsigned char)word[0]], 1);
         return ECH_OK;
     }
@@ -83,23 +87,97 @@ static ech_status encode_word(const char *word, size_t n, void *context)
     return ECH_OK;
 }
 
-/* A normalized run, with the added tokens that are looked for in such. */
-static ech_status encode_run(const char *run, size_t n, void *context)
+/* Whether what stands before the symbol and what begins with it have their ids each for itself. */
+static bool begins_word(const ech_bpe *bpe, uint32_t left, uint32_t symbol)
 {
-    ech_bpe_coder *coder = context;
+    if (bpe->cuts_at_blanks && symbol == BLANK) return true;
+    return !bpe->ignore_merges && !ech_bpe_are_neighbours(bpe, left, symbol);
+}
+
+/* Without a pattern. */
+static ech_status encode_symbols(ech_bpe_coder *coder, const char *part, size_t n)
+{
+    size_t begin = 0;
+    uint32_t left = 0, symbol;
+    for (size_t at = 0, length; at < n; at += length, left = symbol) {
+        length = ech_bpe_symbol(coder->bpe, part + at, n - at, &symbol);
+        if (at == 0 || !begins_word(coder->bpe, left, symbol)) continue;
+        ECH_TRY(encode_word(part + begin, at - begin, coder));
+        begin = at;
+    }
+    return encode_word(part + begin, n - begin, coder);
+}
+
+static bool begins_with(const char *text, size_t n, const char *with)
+{
+    return n >= strlen(with) && memcmp(text, with, strlen(with)) == 0;
+}
+
+/* A part between added tokens; `due`: a blank goes before it, if it has none. */
+static ech_status encode_part(ech_bpe_coder *coder, const char *part, size_t n, bool due)
+{
+    const ech_bpe *bpe = coder->bpe;
+    const char *blank = bpe->characters ? ECH_BPE_BLANK : " ";
+    ech_text *text = &coder->part;
+    if (due || bpe->word_blanks) {
+        text->n = 0;
+        if (due && !begins_with(part, n, " ") && !begins_with(part, n, blank))
+            ech_text_append_bytes(text, blank, strlen(blank));
+        if (bpe->word_blanks)
+            ech_bpe_mark_blanks(part, n, text);
+        else
+            ech_text_append_bytes(text, part, n);
+        part = text->at;
+        n = text->n;
+    }
+    if (bpe->pattern == ECH_BPE_whole) return encode_symbols(coder, part, n);
+    return ech_bpe_each_word(coder->words, part, n, encode_word, coder);
+}
+
+/* A normalized run, with the added tokens that are looked for in such. */
+static ech_status encode_normal(ech_bpe_coder *coder, const char *run, size_t n, bool due)
+{
     size_t begin, end;
     int32_t id;
     for (size_t at = 0; at < n; at = end) {
         bool found = ech_bpe_trie_find(&coder->bpe->normalized, run, n, at, &begin, &end, &id);
         if (!found) begin = end = n;
         if (begin > at)
-            ECH_TRY(ech_bpe_each_word(coder->words, run + at, begin - at, encode_word, coder));
+            ECH_TRY(encode_part(coder, run + at, begin - at,
+                                at == 0 ? due : coder->bpe->prefix == ECH_BPE_PREFIX_PARTS));
         if (found) add_ids(coder->out, &id, 1);
     }
     return ECH_OK;
 }
 
-ech_status ech_bpe_coder_encode(ech_bpe_coder *coder, const void *bytes, size_t n, ech_ids *out)
+/* The first run of a part has the blank before it. */
+static ech_status encode_run(const char *run, size_t n, void *context)
+{
+    ech_bpe_coder *coder = context;
+    const ech_bpe *bpe = coder->bpe;
+    bool due = coder->due, always = due && bpe->prefix == ECH_BPE_PREFIX_ALWAYS;
+    ech_text *text = &coder->normal;
+    coder->due = false;
+    if (n == 1 && (unsigned char)run[0] >= 0x80) { /* no UTF-8 */
+        add_ids(coder->out, &bpe->byte[(unsigned char)run[0]], 1);
+        return ECH_OK;
+    }
+    if (!always && !bpe->normal_blanks) return encode_normal(coder, run, n, due);
+    text->n = 0;
+    if (always) ech_text_append(text, ECH_BPE_BLANK);
+    ech_bpe_mark_blanks(run, n, text);
+    return encode_normal(coder, text->at, text->n, due && !always);
+}
+
+/* Whether a blank goes before a part that begins at `at`. */
+static bool is_due(const ech_bpe *bpe, bool begins, size_t at)
+{
+    if (bpe->prefix == ECH_BPE_NO_PREFIX) return false;
+    return at == 0 ? begins : bpe->prefix != ECH_BPE_PREFIX_FIRST;
+}
+
+ech_status ech_bpe_coder_encode(ech_bpe_coder *coder, const void *bytes, size_t n, bool begins,
+                                ech_ids *out)
 {
     const char *text = bytes;
     size_t begin, end;
@@ -108,7 +186,8 @@ ech_status ech_bpe_coder_encode(ech_bpe_coder *coder, const void *bytes, size_t 
     for (size_t at = 0; at < n; at = end) {
         bool found = ech_bpe_trie_find(&coder->bpe->raw, text, n, at, &begin, &end, &id);
         if (!found) begin = end = n;
-        ECH_TRY(ech_bpe_each_run(coder->bpe->nfc, text + at, begin - at, encode_run, coder));
+        coder->due = is_due(coder->bpe, begins, at);
+        ECH_TRY(ech_bpe_each_run(coder->bpe->form, text + at, begin - at, encode_run, coder));
         if (found) add_ids(out, &id, 1);
     }
     return ECH_OK;

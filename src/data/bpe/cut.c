@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a long text may be cut without another id: at ends of words that no pattern sees otherwise,
- * whatever stands before or follows.
+ * Where a long text may be cut without another id: without a pattern, between symbols that no token has
+ * next to each other; with one, at ends of words that no pattern sees otherwise, whatever stands before or
+ * follows.
  *
  * In every pattern a word that has a letter or a number has none but such behind it, so it ends before
  * a character that is neither; and such a word is not looked at again by what follows. White space
  * joins with what comes before it and after (\s+(?!\S), \s*[\r\n]+), punctuation with newlines; so
  * those are no places to cut, except before a blank that follows punctuation: it is the
- * beginning of the next word. Composition (NFC) does not go across the front of these characters.
+ * beginning of the next word. Composition (NFC, NFKC) does not go across the front of these characters,
+ * and leaves letters letters.
  */
 #include <string.h>
 
@@ -66,19 +68,42 @@ static bool ends_word(const char *text, size_t n, size_t at)
     unsigned next = (unsigned char)text[at];
     if (next >= 0x80 ? !is_cjk_stop(text, n, at) : is_digit(next) || is_ascii_letter(next))
         return false;
+    if (next == '\'') return false; /* o200k: don't is one word */
     uint32_t before = character_before(text, n, at);
     if (is_digit(before) || is_letter(before)) return true;
     return next == ' ' && before > ' ' && before < 0x7f;
 }
 
+/* Whether `at` lies between two characters that no token has next to each other (neighbours.c). What
+ * normalization does not change are ASCII's characters. */
+static bool parts_symbols(const ech_bpe *bpe, const char *text, size_t n, size_t at)
+{
+    uint32_t left, right;
+    const char *before = text + at - 1;
+    for (int back = 1; back < 4 && before > text && ((unsigned char)*before & 0xc0) == 0x80; back++)
+        before--;
+    size_t length = (size_t)(text + at - before);
+    if (ech_utf8_next(before, length, &left) != length) return false;
+    if (ech_utf8_next(text + at, n - at, &right) == 0) return false;
+    if (bpe->form != ECH_BPE_AS_IS && (left >= 0x80 || right >= 0x80)) return false;
+    ech_bpe_symbol(bpe, bpe->characters ? before : text + at - 1, length, &left);
+    ech_bpe_symbol(bpe, text + at, n - at, &right);
+    return !ech_bpe_are_neighbours(bpe, left, right);
+}
+
+static bool may_cut(const ech_bpe *bpe, const char *text, size_t n, size_t at)
+{
+    return bpe->pattern == ECH_BPE_whole ? parts_symbols(bpe, text, n, at) : ends_word(text, n, at);
+}
+
 size_t ech_bpe_cut(const ech_bpe *bpe, const void *bytes, size_t n)
 {
     const char *text = bytes;
-    /* Without a pattern a word is the whole text; composition may make an added token of what is none. */
-    if (bpe->pattern == ECH_BPE_whole && bpe->merge.n > 0) return 0;
-    if (bpe->nfc && bpe->normalized.node.n > 0) return 0;
+    /* A word that is the whole text may be a token; composition may make an added token of what is none. */
+    if (bpe->pattern == ECH_BPE_whole && bpe->ignore_merges) return 0;
+    if (bpe->form != ECH_BPE_AS_IS && bpe->normalized.node.n > 0) return 0;
     for (size_t at = n - 1; at > 0; at--)
-        if (ends_word(text, n, at) &&
+        if (may_cut(bpe, text, n, at) &&
             !ech_bpe_trie_reaches(&bpe->raw, text, at, bpe->longest_added) &&
             !ech_bpe_trie_reaches(&bpe->normalized, text, at, bpe->longest_added))
             return at;

@@ -48,7 +48,7 @@ static ech_status take_end(const json_t *root, const char *key, const char *file
 static ech_status take_config(const char *path, ech_bpe *bpe)
 {
     json_t *root;
-    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, true, &root));
+    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, true, NULL, &root));
     ech_status status = take_end(root, "eos_token", path, bpe, &bpe->end_of_text);
     if (status == ECH_OK) status = take_end(root, "bos_token", path, bpe, &bpe->begin_of_text);
     json_decref(root);
@@ -76,7 +76,7 @@ ech_status ech_bpe_check_gpt2(const char *config_path)
 {
     json_t *root;
     if (!ech_file_exists(config_path)) return ECH_OK;
-    ECH_TRY(ech_bpe_load_json(config_path, MOST_BYTES, true, &root));
+    ECH_TRY(ech_bpe_load_json(config_path, MOST_BYTES, true, NULL, &root));
     char name[64] = "GPT2";
     const char *class = json_string_value(json_object_get(root, "tokenizer_class"));
     if (class) snprintf(name, sizeof name, "%s", class);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A vocabulary as Hugging Face's tokenizer.json and tokenizer_config.json. Equal ones give equal texts,
- * whatever files they came from.
+ * A vocabulary as Hugging Face's tokenizer.json and tokenizer_config.json: the one that it was read from
+ * as it is, else a text that is the same for equal vocabularies over bytes.
  */
 #include <string.h>
 
@@ -59,18 +59,28 @@ static void append_byte_level(ech_text *out, bool use_regex)
                     use_regex ? "true" : "false");
 }
 
+static void append_split(ech_text *out, const char *expression)
+{
+    ech_text_append(out, "{\"type\": \"Split\", \"pattern\": {\"Regex\": ");
+    append_string(out, expression, strlen(expression));
+    ech_text_append(out, "}, \"behavior\": \"Isolated\", \"invert\": false},\n    ");
+}
+
+/* ByteLevel has an expression of its own, GPT-2's, which comes last. */
 static void append_pre_tokenizer(ech_text *out, ech_bpe_pattern pattern)
 {
-    bool split = pattern != ECH_BPE_gpt2 && pattern != ECH_BPE_whole;
-    const char *expression = ech_bpe_pattern_expression(pattern);
-    if (split) {
-        ech_text_append(out, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    {\"type\": "
-                             "\"Split\", \"pattern\": {\"Regex\": ");
-        append_string(out, expression, strlen(expression));
-        ech_text_append(out, "}, \"behavior\": \"Isolated\", \"invert\": false},\n    ");
+    const char *expression;
+    bool own = false;
+    int splits = 0;
+    for (int i = 0; (expression = ech_bpe_pattern_expression(pattern, i)) != NULL; i++) {
+        own = strcmp(expression, ech_bpe_gpt2_expression) == 0;
+        if (own) break;
+        if (splits++ == 0)
+            ech_text_append(out, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    ");
+        append_split(out, expression);
     }
-    append_byte_level(out, pattern == ECH_BPE_gpt2);
-    if (split) ech_text_append(out, "\n  ]}");
+    append_byte_level(out, own);
+    if (splits > 0) ech_text_append(out, "\n  ]}");
 }
 
 static void append_model(ech_text *out, const ech_bpe *bpe)
@@ -109,14 +119,26 @@ static void append_end(ech_text *out, const ech_bpe *bpe, const char *key, int32
     ech_text_append(out, ",\n");
 }
 
+static void append_config(ech_text *out, const ech_bpe *bpe)
+{
+    ech_text_append(out, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
+    append_end(out, bpe, "bos_token", bpe->begin_of_text);
+    append_end(out, bpe, "eos_token", bpe->end_of_text);
+    ech_text_append(out, "  \"clean_up_tokenization_spaces\": false\n}\n");
+}
+
 void ech_bpe_export(const ech_bpe *bpe, ech_text *tokenizer_json, ech_text *config_json)
 {
+    append_config(config_json, bpe);
     ech_text *out = tokenizer_json;
+    if (bpe->source.n > 0) {
+        ech_text_append_bytes(out, bpe->source.at, bpe->source.n);
+        return;
+    }
     ech_text_append(out, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n"
                          "  \"padding\": null,\n");
     append_added(out, bpe);
-    ech_text_append(out, "  \"normalizer\": %s,\n  \"pre_tokenizer\": ",
-                    bpe->nfc ? "{\"type\": \"NFC\"}" : "null");
+    ech_text_append(out, "  \"normalizer\": null,\n  \"pre_tokenizer\": ");
     append_pre_tokenizer(out, bpe->pattern);
     ech_text_append(out, ",\n  \"post_processor\": %s,\n  \"decoder\": ",
                     bpe->post_processor ? bpe->post_processor : "null");
@@ -124,9 +146,4 @@ void ech_bpe_export(const ech_bpe *bpe, ech_text *tokenizer_json, ech_text *conf
     ech_text_append(out, ",\n");
     append_model(out, bpe);
     ech_text_append(out, "}\n");
-
-    ech_text_append(config_json, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
-    append_end(config_json, bpe, "bos_token", bpe->begin_of_text);
-    append_end(config_json, bpe, "eos_token", bpe->end_of_text);
-    ech_text_append(config_json, "  \"clean_up_tokenization_spaces\": false\n}\n");
 }

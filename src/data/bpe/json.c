@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hugging Face's tokenizer.json. What is not byte-level BPE with a known pattern is refused by name, as
- * is what would make ids differ from the library's.
+ * Hugging Face's tokenizer.json. What is neither byte-level BPE with a known pattern nor BPE with byte
+ * fallback is refused by name, as is what would make ids differ from the library's.
  */
 #include "data/bpe/json.h"
 
@@ -16,7 +16,8 @@ enum { MOST_BYTES = 256 << 20 };
 /* jansson takes some 100 bytes for a value. Merges are arrays of two. */
 static const ech_json_limits limits = {.depth = 64, .containers = 2000000, .values = 6000000};
 
-ech_status ech_bpe_load_json(const char *path, size_t most, bool reals, json_t **out)
+ech_status ech_bpe_load_json(const char *path, size_t most, bool reals, ech_text *source,
+                             json_t **out)
 {
     char *text;
     size_t n;
@@ -24,7 +25,10 @@ ech_status ech_bpe_load_json(const char *path, size_t most, bool reals, json_t *
     most_values.reals = reals;
     ECH_TRY(ech_file_read(path, most, &text, &n));
     ech_status status = ech_json_parse(path, text, n, most_values, out);
-    free(text);
+    if (source && status == ECH_OK)
+        *source = (ech_text){.at = text, .n = n, .capacity = n + 1};
+    else
+        free(text);
     return status;
 }
 
@@ -41,13 +45,13 @@ static ech_status check_model(const json_t *model, const char *file)
     if (!json_is_object(model))
         ECH_FAIL(ECH_EINPUT, "%s: no object \"model\"; is it a tokenizer.json?", file);
     if (type && strcmp(type, "BPE") != 0)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.type is %s; byte-level BPE is read", file, type);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.type is %s; BPE is read", file, type);
     if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.dropout: ids would be random; set it to null", file);
     const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (int i = 0; i < 2; i++)
         if (!is_blank(json_object_get(model, affixes[i])))
-            ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.%s: byte-level BPE has none", file, affixes[i]);
+            ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.%s: works without", file, affixes[i]);
     return ECH_OK;
 }
 
@@ -97,8 +101,10 @@ static ech_status take_all(const json_t *root, const char *file, ech_bpe *bpe)
 ech_status ech_bpe_read_json(const char *path, ech_bpe **out)
 {
     json_t *root;
-    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, false, &root));
+    ech_text source;
+    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, false, &source, &root));
     ech_bpe *bpe = ech_bpe_create();
+    bpe->source = source;
     ech_status status = take_all(root, path, bpe);
     json_decref(root);
     if (status == ECH_OK)

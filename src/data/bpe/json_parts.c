@@ -36,12 +36,20 @@ static json_t *index_contents(const json_t *added)
     return ids;
 }
 
+/* The bytes of a name: over characters itself, else of visible characters. False: it has others. */
+static bool append_named(const ech_bpe *bpe, const char *name, size_t n, ech_text *out)
+{
+    if (!bpe->characters) return ech_bpe_unshow(name, n, out);
+    if (n > 0) ech_text_append_bytes(out, name, n);
+    return true;
+}
+
 static ech_status take_token(const char *name, const json_t *id, const json_t *added,
                              const char *file, const char *key, ech_bpe *bpe)
 {
     ech_text bytes = {0};
     int32_t number = (int32_t)json_integer_value(id);
-    bool shown = ech_bpe_unshow(name, strlen(name), &bytes) && bytes.n > 0;
+    bool shown = append_named(bpe, name, strlen(name), &bytes) && bytes.n > 0;
     bool put = shown && ech_bpe_put(bpe, number, bytes.at, bytes.n, true);
     ech_text_free(&bytes);
     if (put) return ECH_OK;
@@ -85,7 +93,8 @@ static ech_status find_part(const char *name, size_t n, const char *file, const 
 {
     ech_text bytes = {0};
     *id = ECH_BPE_NONE;
-    if (n > 0 && ech_bpe_unshow(name, n, &bytes)) *id = ech_bpe_find(bpe, bytes.at, bytes.n);
+    if (append_named(bpe, name, n, &bytes) && bytes.n > 0)
+        *id = ech_bpe_find(bpe, bytes.at, bytes.n);
     ech_text_free(&bytes);
     if (*id == ECH_BPE_NONE)
         ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" is not in the vocabulary", file, place,
@@ -135,7 +144,7 @@ static ech_status put_added(const json_t *token, const char *file, size_t i, ech
     int32_t id = (int32_t)json_integer_value(json_object_get(token, "id"));
     ech_text bytes = {0};
     int32_t known = ECH_BPE_NONE;
-    if (ech_bpe_unshow(text, n, &bytes)) known = ech_bpe_find(bpe, bytes.at, bytes.n);
+    if (append_named(bpe, text, n, &bytes)) known = ech_bpe_find(bpe, bytes.at, bytes.n);
     bool verbatim = bytes.n == n && memcmp(bytes.at, text, n) == 0;
     ech_text_free(&bytes);
     if (known != ECH_BPE_NONE && (known != id || !verbatim))
@@ -145,8 +154,10 @@ static ech_status put_added(const json_t *token, const char *file, size_t i, ech
     if (known == ECH_BPE_NONE && !ech_bpe_put(bpe, id, text, n, false))
         ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" has id %d, which another token has",
                  file, i, LONGEST_SHOWN, text, (int)id);
-    ech_bpe_put_added(bpe, (ech_bpe_added){id, json_is_true(json_object_get(token, "special")),
-                                           json_is_true(json_object_get(token, "normalized"))});
+    ech_bpe_put_added(
+        bpe, (ech_bpe_added){.id = id,
+                             .special = json_is_true(json_object_get(token, "special")),
+                             .normalized = json_is_true(json_object_get(token, "normalized"))});
     return ECH_OK;
 }
 

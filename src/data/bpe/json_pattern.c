@@ -6,7 +6,7 @@
 
 #include "data/bpe/json.h"
 
-enum { LONGEST_SHOWN = 120 };
+enum { LONGEST_SHOWN = 120, MOST_STEPS = 8 };
 
 static bool has_type(const json_t *object, const char *type)
 {
@@ -20,81 +20,222 @@ static bool has_text(const json_t *object, const char *key, const char *text)
     return have && strcmp(have, text) == 0;
 }
 
-static ech_status check_byte_level(const json_t *part, const char *file)
+/* The steps of a Sequence, else the part itself. */
+static size_t count_steps(const json_t *part, const char *key)
 {
-    const json_t *blank = json_object_get(part, "add_prefix_space");
-    /* The library takes true where nothing is said. */
-    if (!json_is_false(blank))
-        ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: add_prefix_space is not supported; set it to false", file);
-    return ECH_OK;
+    const json_t *steps = json_object_get(part, key);
+    if (!part || json_is_null(part)) return 0;
+    return has_type(part, "Sequence") && json_is_array(steps) ? json_array_size(steps) : 1;
 }
 
-/* Pieces between matches are words as well as matches are; as every text is covered by matches, both
- * spellings mean the same. */
-static bool isolates(const json_t *split)
+static const json_t *get_step(const json_t *part, const char *key, size_t i)
+{
+    return has_type(part, "Sequence") ? json_array_get(json_object_get(part, key), i) : part;
+}
+
+/* {"type": TYPE, "pattern": {"String": from}, "content": to} */
+static bool is_replacement(const json_t *step, const char *from, const char *to)
+{
+    return has_type(step, "Replace") && has_text(step, "content", to) &&
+           has_text(json_object_get(step, "pattern"), "String", from);
+}
+
+/* ---- words ---- */
+
+/* Pieces between matches are words as well as matches are; where every text is covered by matches, as with
+ * one Split, both spellings mean the same. */
+static bool isolates(const json_t *split, bool alone)
 {
     bool invert = json_is_true(json_object_get(split, "invert"));
-    return has_text(split, "behavior", invert ? "Removed" : "Isolated");
+    return invert ? alone && has_text(split, "behavior", "Removed")
+                  : has_text(split, "behavior", "Isolated");
 }
 
-static ech_status take_split(const json_t *split, const char *file, ech_bpe *bpe)
+static ech_status find_expression(const json_t *step, const char *file, bool alone,
+                                  const char **expression)
 {
-    const char *expression =
-        json_string_value(json_object_get(json_object_get(split, "pattern"), "Regex"));
-    if (!expression || !ech_bpe_pattern_match(expression, &bpe->pattern))
-        ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: the pattern %.*s is not known; the patterns are:%s (see "
-                 "docs/formats.md)",
-                 file, LONGEST_SHOWN, expression ? expression : "(no Regex)",
-                 strchr(ech_bpe_pattern_names(), ' '));
-    if (!isolates(split))
+    if (has_type(step, "Digits")) {
+        bool single = json_is_true(json_object_get(step, "individual_digits"));
+        *expression = single ? ech_bpe_digit_expression : ech_bpe_digits_expression;
+        return ECH_OK;
+    }
+    if (!has_type(step, "Split"))
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: before ByteLevel work Split and Digits",
+                 file);
+    *expression = json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
+    if (!*expression)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: a Split without a Regex", file);
+    if (!isolates(step, alone))
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: Split works with behavior Isolated", file);
     return ECH_OK;
 }
 
-/* ByteLevel, or Split and then ByteLevel without an expression of its own. */
-static ech_status take_pre_tokenizer(const json_t *part, const char *file, ech_bpe *bpe)
+static ech_status find_pattern(const char *const *expressions, int n, const char *file,
+                               ech_bpe_pattern *out)
 {
-    const json_t *steps = json_object_get(part, "pretokenizers");
-    bool sequence = has_type(part, "Sequence");
-    const json_t *last = sequence && json_array_size(steps) > 0
-                             ? json_array_get(steps, json_array_size(steps) - 1)
-                             : part;
-    if (!has_type(last, "ByteLevel") || json_array_size(steps) > 2)
+    ech_text all = {0};
+    if (n == 0) *out = ECH_BPE_whole;
+    if (n == 0 || ech_bpe_pattern_match(expressions, n, out)) return ECH_OK;
+    for (int i = 0; i < n; i++)
+        ech_text_append(&all, "%s%.*s", i > 0 ? ", then " : "", LONGEST_SHOWN, expressions[i]);
+    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED,
+                                    "%s: pre_tokenizer: the pattern %s is not known; the patterns "
+                                    "are:%s (see docs/formats.md)",
+                                    file, all.at, strchr(ech_bpe_pattern_names(), ' '));
+    ech_text_free(&all);
+    return status;
+}
+
+/* Splits and Digits, then ByteLevel, perhaps with an expression of its own. */
+static ech_status take_byte_level(const json_t *part, size_t steps, const char *file, ech_bpe *bpe)
+{
+    const char *expressions[MOST_STEPS];
+    int n = 0;
+    const json_t *level = get_step(part, "pretokenizers", steps - 1);
+    if (steps > MOST_STEPS)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: %zu steps; at most %d work", file, steps,
+                 MOST_STEPS);
+    for (size_t i = 0; i + 1 < steps; i++)
+        ECH_TRY(find_expression(get_step(part, "pretokenizers", i), file, steps == 2,
+                                &expressions[n++]));
+    /* The library takes true where nothing is said. */
+    if (!json_is_false(json_object_get(level, "use_regex")))
+        expressions[n++] = ech_bpe_gpt2_expression;
+    bool prefix = !json_is_false(json_object_get(level, "add_prefix_space"));
+    if (prefix && steps > 1)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: neither ByteLevel nor a sequence of Split and ByteLevel; "
-                 "byte-level BPE is read",
+                 "%s: pre_tokenizer: add_prefix_space of a ByteLevel behind other steps would put "
+                 "a blank before every word; set it to false",
                  file);
-    ECH_TRY(check_byte_level(last, file));
-    bool own = !json_is_false(json_object_get(last, "use_regex"));
-    bpe->pattern = own ? ECH_BPE_gpt2 : ECH_BPE_whole;
-    if (!sequence || json_array_size(steps) < 2) return ECH_OK;
-    if (own || !has_type(json_array_get(steps, 0), "Split"))
+    if (prefix) bpe->prefix = ECH_BPE_PREFIX_PARTS;
+    return find_pattern(expressions, n, file, &bpe->pattern);
+}
+
+static ech_status take_metaspace(const json_t *part, const char *file, ech_bpe *bpe)
+{
+    const json_t *scheme = json_object_get(part, "prepend_scheme");
+    const char *name = scheme ? json_string_value(scheme) : "always";
+    if (!has_text(part, "replacement", ECH_BPE_BLANK))
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: Metaspace works with replacement %s", file,
+                 ECH_BPE_BLANK);
+    if (name && strcmp(name, "first") == 0)
+        bpe->prefix = ECH_BPE_PREFIX_FIRST;
+    else if (name && strcmp(name, "always") == 0)
+        bpe->prefix = ECH_BPE_PREFIX_PARTS;
+    else if (!name || strcmp(name, "never") != 0)
+        ECH_FAIL(ECH_EINPUT, "%s: pre_tokenizer: prepend_scheme is none of always, first, never",
+                 file);
+    if (json_is_false(json_object_get(part, "add_prefix_space")) &&
+        bpe->prefix != ECH_BPE_NO_PREFIX)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: pre_tokenizer: add_prefix_space false and prepend_scheme %s contradict each "
+                 "other",
+                 file, name);
+    bpe->word_blanks = true;
+    bpe->cuts_at_blanks = !json_is_false(json_object_get(part, "split"));
+    return ECH_OK;
+}
+
+/* Where words are not over bytes. Gemma's Split cuts at blanks, of which its normalizer has left none. */
+static ech_status take_characters(const json_t *root, const json_t *part, size_t steps,
+                                  const char *file, ech_bpe *bpe)
+{
+    const json_t *first = steps > 0 ? get_step(part, "pretokenizers", 0) : NULL;
+    const json_t *model = json_object_get(root, "model");
+    bool blanks = first && has_type(first, "Split") &&
+                  has_text(json_object_get(first, "pattern"), "String", " ");
+    bool known = steps == 0 || (steps == 1 && (has_type(first, "Metaspace") || blanks));
+    if (!known || !json_is_true(json_object_get(model, "byte_fallback")))
+        ECH_FAIL(
+            ECH_EUNSUPPORTED,
+            "%s: pre_tokenizer: neither ByteLevel, alone or behind Split and Digits, nor (with "
+            "model.byte_fallback true) null or Metaspace",
+            file);
+    bpe->characters = true;
+    bpe->pattern = ECH_BPE_whole;
+    if (blanks && !bpe->normal_blanks)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: before ByteLevel works a Split, and then its use_regex is "
-                 "false",
+                 "%s: pre_tokenizer: Split at blanks, which no normalizer replaces", file);
+    return steps > 0 && !blanks ? take_metaspace(first, file, bpe) : ECH_OK;
+}
+
+static ech_status take_pre_tokenizer(const json_t *root, const char *file, ech_bpe *bpe)
+{
+    const json_t *part = json_object_get(root, "pre_tokenizer");
+    size_t steps = count_steps(part, "pretokenizers");
+    const json_t *last = steps > 0 ? get_step(part, "pretokenizers", steps - 1) : NULL;
+    if (!last || !has_type(last, "ByteLevel")) return take_characters(root, part, steps, file, bpe);
+    if (bpe->normal_blanks)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer: Replace and Prepend do not work with ByteLevel",
                  file);
-    return take_split(json_array_get(steps, 0), file, bpe);
+    return take_byte_level(part, steps, file, bpe);
+}
+
+/* ---- the normalizer ---- */
+
+/* NFC or NFKC, then Prepend and Replace, which make a text of blanks one of U+2581. */
+static ech_status take_step(const json_t *step, const char *file, ech_bpe *bpe)
+{
+    bool plain = bpe->form == ECH_BPE_AS_IS && !bpe->normal_blanks;
+    if (has_type(step, "NFC") && plain)
+        bpe->form = ECH_BPE_NFC;
+    else if (has_type(step, "NFKC") && plain)
+        bpe->form = ECH_BPE_NFKC;
+    else if (has_type(step, "Prepend") && has_text(step, "prepend", ECH_BPE_BLANK))
+        bpe->prefix = ECH_BPE_PREFIX_ALWAYS;
+    else if (is_replacement(step, " ", ECH_BPE_BLANK))
+        bpe->normal_blanks = true;
+    else
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: normalizer: null, NFC and NFKC work, and then Prepend of %s and Replace of a "
+                 "blank by %s",
+                 file, ECH_BPE_BLANK, ECH_BPE_BLANK);
+    return ECH_OK;
 }
 
 static ech_status take_normalizer(const json_t *part, const char *file, ech_bpe *bpe)
 {
-    const json_t *steps = json_object_get(part, "normalizers");
-    if (has_type(part, "Sequence") && json_array_size(steps) == 1) part = json_array_get(steps, 0);
-    bool none = !part || json_is_null(part) ||
-                (has_type(part, "Sequence") && json_is_array(steps) && !json_array_size(steps));
-    bpe->nfc = !none && has_type(part, "NFC");
-    if (!none && !bpe->nfc) ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer: null and NFC work", file);
+    for (size_t i = 0; i < count_steps(part, "normalizers"); i++)
+        ECH_TRY(take_step(get_step(part, "normalizers", i), file, bpe));
+    if (bpe->prefix != ECH_BPE_NO_PREFIX && !bpe->normal_blanks)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer: Prepend works with Replace of a blank by %s",
+                 file, ECH_BPE_BLANK);
+    return ECH_OK;
+}
+
+/* ---- the decoder ---- */
+
+/* Replace, ByteFallback, Fuse and, where a blank was put before the text, Strip. */
+static bool is_fallback(const json_t *decoder, bool *strips)
+{
+    const json_t *steps = json_object_get(decoder, "decoders");
+    size_t n = json_array_size(steps);
+    const json_t *strip = json_array_get(steps, 3);
+    if (!has_type(decoder, "Sequence") || n < 3 || n > 4) return false;
+    *strips = n == 4;
+    return is_replacement(json_array_get(steps, 0), ECH_BPE_BLANK, " ") &&
+           has_type(json_array_get(steps, 1), "ByteFallback") &&
+           has_type(json_array_get(steps, 2), "Fuse") &&
+           (!strip || (has_type(strip, "Strip") && has_text(strip, "content", " ") &&
+                       json_integer_value(json_object_get(strip, "start")) == 1 &&
+                       json_integer_value(json_object_get(strip, "stop")) == 0));
+}
+
+static ech_status take_decoder(const json_t *decoder, const char *file, ech_bpe *bpe)
+{
+    if (bpe->characters && !is_fallback(decoder, &bpe->strips))
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: decoder: with byte_fallback a Sequence works of Replace (%s by a blank), "
+                 "ByteFallback, Fuse and, if need be, Strip of one blank at the start",
+                 file, ECH_BPE_BLANK);
+    if (!bpe->characters && decoder && !json_is_null(decoder) && !has_type(decoder, "ByteLevel"))
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: decoder: ByteLevel works", file);
     return ECH_OK;
 }
 
 ech_status ech_bpe_take_pattern(const json_t *root, const char *file, ech_bpe *bpe)
 {
-    const json_t *decoder = json_object_get(root, "decoder");
     ECH_TRY(take_normalizer(json_object_get(root, "normalizer"), file, bpe));
-    ECH_TRY(take_pre_tokenizer(json_object_get(root, "pre_tokenizer"), file, bpe));
-    if (decoder && !json_is_null(decoder) && !has_type(decoder, "ByteLevel"))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: decoder: ByteLevel works", file);
-    return ECH_OK;
+    ECH_TRY(take_pre_tokenizer(root, file, bpe));
+    return take_decoder(json_object_get(root, "decoder"), file, bpe);
 }

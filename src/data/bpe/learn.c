@@ -166,7 +166,8 @@ static int32_t make_token(learner *l, const pair *p)
         ech_bpe_put(bpe, made, both.at, both.n, true);
     }
     ech_text_free(&both);
-    ECH_PUSH(bpe->merge, (ech_bpe_merge){p->left, p->right, made});
+    int32_t rank = (int32_t)bpe->merge.n;
+    ECH_PUSH(bpe->merge, (ech_bpe_merge){p->left, p->right, made, rank});
     return made;
 }
 

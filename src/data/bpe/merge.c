@@ -107,14 +107,15 @@ static void merge_at(ech_bpe_merger *m, uint32_t at, int32_t made)
     enter(m, at);
 }
 
-static void merge_long(ech_bpe_merger *m, const unsigned char *bytes, size_t n)
+static void merge_long(ech_bpe_merger *m)
 {
+    size_t n = m->ids.n;
     m->symbol.at = ech_grow(m->symbol.at, &m->symbol.capacity, n, sizeof *m->symbol.at);
     m->symbol.n = n;
-    m->heap.n = m->ids.n = 0;
     for (size_t i = 0; i < n; i++)
-        m->symbol.at[i] = (symbol){m->bpe->byte[bytes[i]], i > 0 ? (uint32_t)i - 1 : UINT32_MAX,
+        m->symbol.at[i] = (symbol){m->ids.at[i], i > 0 ? (uint32_t)i - 1 : UINT32_MAX,
                                    i + 1 < n ? (uint32_t)i + 1 : UINT32_MAX};
+    m->heap.n = m->ids.n = 0;
     for (size_t i = 0; i < n; i++) enter(m, (uint32_t)i);
     while (m->heap.n > 0) {
         ech_bpe_entry entry = ech_bpe_heap_pop(&m->heap);
@@ -125,21 +126,38 @@ static void merge_long(ech_bpe_merger *m, const unsigned char *bytes, size_t n)
         ECH_PUSH(m->ids, m->symbol.at[i].id);
 }
 
+/* ---- words ---- */
+
+/* A character that is no token is its bytes. */
+static void put_symbols(ech_bpe_merger *m, const unsigned char *bytes, size_t n)
+{
+    uint32_t code;
+    for (size_t at = 0, length; at < n; at += length) {
+        length = ech_bpe_symbol(m->bpe, (const char *)bytes + at, n - at, &code);
+        int32_t id = m->bpe->characters ? ech_bpe_find(m->bpe, bytes + at, length) : ECH_BPE_NONE;
+        if (id != ECH_BPE_NONE) {
+            ECH_PUSH(m->ids, id);
+            continue;
+        }
+        for (size_t i = 0; i < length; i++) ECH_PUSH(m->ids, m->bpe->byte[bytes[at + i]]);
+    }
+}
+
 ech_status ech_bpe_merger_run(ech_bpe_merger *m, const unsigned char *bytes, size_t n,
                               const int32_t **ids, size_t *count)
 {
     if (n >= UINT32_MAX)
         ECH_FAIL(ECH_EUNSUPPORTED, "a word of %zu bytes; below %u there is room", n, UINT32_MAX);
     m->ids.n = 0;
-    if (m->bpe->ignore_merges) {
-        int32_t whole = ech_bpe_find(m->bpe, bytes, n);
-        if (whole != ECH_BPE_NONE) ECH_PUSH(m->ids, whole);
-    }
-    if (m->ids.n == 0 && n <= SHORT) {
-        for (size_t i = 0; i < n; i++) ECH_PUSH(m->ids, m->bpe->byte[bytes[i]]);
-        m->ids.n = merge_short(m->bpe, m->ids.at, n);
-    } else if (m->ids.n == 0) {
-        merge_long(m, bytes, n);
+    int32_t whole = m->bpe->ignore_merges ? ech_bpe_find(m->bpe, bytes, n) : ECH_BPE_NONE;
+    if (whole != ECH_BPE_NONE) {
+        ECH_PUSH(m->ids, whole);
+    } else {
+        put_symbols(m, bytes, n);
+        if (m->ids.n <= SHORT)
+            m->ids.n = merge_short(m->bpe, m->ids.at, m->ids.n);
+        else
+            merge_long(m);
     }
     *ids = m->ids.at;
     *count = m->ids.n;

@@ -17,22 +17,33 @@
 
 #define WHITE "\\t-\\r\\x{20}\\x{85}\\p{Z}"
 
+#define ECH_GPT2                                                                                   \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+/* Words that end in small letters, and words of capitals. */
+#define ECH_CASED_1                                                                                \
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+#define ECH_CASED_2                                                                                \
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
+
+const char ech_bpe_gpt2_expression[] = ECH_GPT2;
+const char ech_bpe_digit_expression[] = "\\p{N}", ech_bpe_digits_expression[] = "\\p{N}+";
+
 static const struct {
-    const char *name, *expression;
+    const char *name, *expression[ECH_BPE_STAGES];
 } patterns[] = {
-#define X(name, expression, help) {#name, expression},
+#define X(name, help, ...) {#name, {__VA_ARGS__}},
 #include "data/bpe/pattern.def"
 #undef X
 };
 
-const char *ech_bpe_pattern_expression(ech_bpe_pattern pattern)
+const char *ech_bpe_pattern_expression(ech_bpe_pattern pattern, int stage)
 {
-    return patterns[pattern].expression;
+    return stage < ECH_BPE_STAGES ? patterns[pattern].expression[stage] : NULL;
 }
 
 const char *ech_bpe_pattern_names(void)
 {
-#define X(name, expression, help) " " #name
+#define X(name, help, ...) " " #name
     static const char names[] =
 #include "data/bpe/pattern.def"
         ;
@@ -50,10 +61,30 @@ bool ech_bpe_pattern_find(const char *name, ech_bpe_pattern *out)
     return false;
 }
 
-bool ech_bpe_pattern_match(const char *expression, ech_bpe_pattern *out)
+/* The same characters, of which some files have \r and \n as they are. */
+static bool is_same(const char *known, const char *expression)
+{
+    for (; *expression; known++, expression++) {
+        bool control = *expression == '\r' || *expression == '\n';
+        if (control && *known++ != '\\') return false;
+        if (*known != (control ? (*expression == '\r' ? 'r' : 'n') : *expression)) return false;
+    }
+    return *known == '\0';
+}
+
+static bool has_stages(ech_bpe_pattern pattern, const char *const *expressions, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const char *known = ech_bpe_pattern_expression(pattern, i);
+        if (!known || !is_same(known, expressions[i])) return false;
+    }
+    return !ech_bpe_pattern_expression(pattern, n);
+}
+
+bool ech_bpe_pattern_match(const char *const *expressions, int n, ech_bpe_pattern *out)
 {
     for (int i = 0; i < ECH_BPE_PATTERNS; i++) {
-        if (!expression[0] || strcmp(patterns[i].expression, expression) != 0) continue;
+        if (!has_stages((ech_bpe_pattern)i, expressions, n)) continue;
         *out = (ech_bpe_pattern)i;
         return true;
     }
@@ -61,7 +92,7 @@ bool ech_bpe_pattern_match(const char *expression, ech_bpe_pattern *out)
 }
 
 struct ech_bpe_splitter {
-    pcre2_code *code; /* NULL: no cuts */
+    pcre2_code *code[ECH_BPE_STAGES]; /* NULL: there are no more */
 };
 
 struct ech_bpe_words {
@@ -70,9 +101,11 @@ struct ech_bpe_words {
     pcre2_match_context *limits;
 };
 
-/* \s and \S of our own patterns, within [] and without. */
+/* \s and \S of our own patterns, within [] and without. What is possessive elsewhere Hugging Face's engine
+ * takes for a repetition behind {}. */
 static void spell_out(const char *expression, ech_text *out)
 {
+    static const char repeated[] = "{1,3}+";
     bool in_class = false;
     for (const char *at = expression; *at; at++) {
         if (at[0] == '\\' && at[1] == 's')
@@ -81,6 +114,8 @@ static void spell_out(const char *expression, ech_text *out)
             ech_text_append(out, "[^" WHITE "]");
         else if (at[0] == '\\')
             ech_text_append(out, "\\%c", at[1]);
+        else if (strncmp(at, repeated, strlen(repeated)) == 0)
+            at += strlen(repeated) - 2;
         else
             ech_text_append(out, "%c", at[0]);
         if (at[0] == '[') in_class = true;
@@ -89,32 +124,41 @@ static void spell_out(const char *expression, ech_text *out)
     }
 }
 
+static ech_status compile(const char *name, const char *spelt, pcre2_code **out)
+{
+    ech_text expression = {0};
+    int error;
+    PCRE2_SIZE place;
+    spell_out(spelt, &expression);
+    *out = pcre2_compile((PCRE2_SPTR)expression.at, expression.n, PCRE2_UTF | PCRE2_UCP, &error,
+                         &place, NULL);
+    ech_text_free(&expression);
+    if (!*out)
+        ECH_FAIL(ECH_EINTERNAL, "pattern %s: PCRE2 refuses it at byte %zu (error %d)", name, place,
+                 error);
+    /* Where the system allows no new code, PCRE2 interprets the pattern: slower, same words. */
+    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
+    return ECH_OK;
+}
+
 ech_status ech_bpe_splitter_create(ech_bpe_pattern pattern, ech_bpe_splitter **out)
 {
-    pcre2_code *code = NULL;
-    if (patterns[pattern].expression[0]) {
-        ech_text expression = {0};
-        int error;
-        PCRE2_SIZE place;
-        spell_out(patterns[pattern].expression, &expression);
-        code = pcre2_compile((PCRE2_SPTR)expression.at, expression.n, PCRE2_UTF | PCRE2_UCP, &error,
-                             &place, NULL);
-        ech_text_free(&expression);
-        if (!code)
-            ECH_FAIL(ECH_EINTERNAL, "pattern %s: PCRE2 refuses it at byte %zu (error %d)",
-                     patterns[pattern].name, place, error);
-        /* Where the system allows no new code, PCRE2 interprets the pattern: slower, same words. */
-        pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+    ech_bpe_splitter *splitter = ech_calloc(1, sizeof *splitter);
+    for (int i = 0; ech_bpe_pattern_expression(pattern, i); i++) {
+        ech_status status =
+            compile(patterns[pattern].name, patterns[pattern].expression[i], &splitter->code[i]);
+        if (status == ECH_OK) continue;
+        ech_bpe_splitter_destroy(splitter);
+        return status;
     }
-    *out = ech_calloc(1, sizeof **out);
-    (*out)->code = code;
+    *out = splitter;
     return ECH_OK;
 }
 
 void ech_bpe_splitter_destroy(ech_bpe_splitter *splitter)
 {
     if (!splitter) return;
-    pcre2_code_free(splitter->code);
+    for (int i = 0; i < ECH_BPE_STAGES; i++) pcre2_code_free(splitter->code[i]);
     free(splitter);
 }
 
@@ -124,7 +168,7 @@ ech_bpe_words *ech_bpe_words_create(const ech_bpe_splitter *splitter)
     words->splitter = splitter;
     words->match = pcre2_match_data_create(1, NULL);
     words->limits = pcre2_match_context_create(NULL);
-    /* The patterns go back over white space alone, once: no limit is needed. */
+    /* The patterns go back over white space or capitals alone, once: no limit is needed. */
     pcre2_set_match_limit(words->limits, UINT32_MAX);
     return words;
 }
@@ -137,18 +181,37 @@ void ech_bpe_words_destroy(ech_bpe_words *words)
     free(words);
 }
 
-ech_status ech_bpe_words_next(ech_bpe_words *words, const char *text, size_t n, size_t at,
-                              size_t *end)
+/* Where the first match in text[at, n) lies; *begin = n: nowhere. */
+static ech_status find_match(const ech_bpe_words *words, const pcre2_code *code, const char *text,
+                             size_t n, size_t at, size_t *begin, size_t *end)
 {
-    if (!words->splitter->code) {
-        *end = n;
-        return ECH_OK;
-    }
-    int found = pcre2_match(words->splitter->code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK,
-                            words->match, words->limits);
+    int found =
+        pcre2_match(code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, words->match, words->limits);
     const PCRE2_SIZE *place = pcre2_get_ovector_pointer(words->match);
-    if (found < 0 || place[0] != at || place[1] <= at)
+    if (found != PCRE2_ERROR_NOMATCH && (found < 0 || place[0] < at || place[1] <= place[0]))
         ECH_FAIL(ECH_EINTERNAL, "PCRE2 finds no word at byte %zu of %zu (error %d)", at, n, found);
-    *end = place[1];
+    *begin = found < 0 ? n : place[0];
+    *end = found < 0 ? n : place[1];
     return ECH_OK;
+}
+
+/* A piece that the stages before have left is the whole text to this one and those behind it. */
+static ech_status cut_from(ech_bpe_words *words, int stage, const char *text, size_t n,
+                           ech_bpe_use use, void *context)
+{
+    const pcre2_code *code = stage < ECH_BPE_STAGES ? words->splitter->code[stage] : NULL;
+    if (!code || n == 1) return use(text, n, context);
+    for (size_t at = 0, begin, end; at < n; at = end) {
+        ECH_TRY(find_match(words, code, text, n, at, &begin, &end));
+        if (begin > at) ECH_TRY(cut_from(words, stage + 1, text + at, begin - at, use, context));
+        if (end > begin)
+            ECH_TRY(cut_from(words, stage + 1, text + begin, end - begin, use, context));
+    }
+    return ECH_OK;
+}
+
+ech_status ech_bpe_each_word(ech_bpe_words *words, const char *run, size_t n, ech_bpe_use use,
+                             void *context)
+{
+    return cut_from(words, 0, run, n, use, context);
 }

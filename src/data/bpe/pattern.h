@@ -11,17 +11,26 @@
 #include "base/status.h"
 
 typedef enum ech_bpe_pattern {
-#define X(name, expression, help) ECH_BPE_##name,
+#define X(name, help, ...) ECH_BPE_##name,
 #include "data/bpe/pattern.def"
 #undef X
     ECH_BPE_PATTERNS
 } ech_bpe_pattern;
 
-const char *ech_bpe_pattern_expression(ech_bpe_pattern pattern); /* as Hugging Face writes it */
-const char *ech_bpe_pattern_names(void);                         /* blank-separated */
-/* By name, or by expression. False, and *out as it was: not known. */
+enum { ECH_BPE_STAGES = 3 }; /* expressions of a pattern, at most */
+
+typedef ech_status (*ech_bpe_use)(const char *text, size_t n, void *context);
+
+/* As Hugging Face writes it; NULL: it has no more than `stage`. */
+const char *ech_bpe_pattern_expression(ech_bpe_pattern pattern, int stage);
+/* What ByteLevel with use_regex and Digits stand for. */
+extern const char ech_bpe_gpt2_expression[], ech_bpe_digit_expression[],
+    ech_bpe_digits_expression[];
+const char *ech_bpe_pattern_names(void); /* blank-separated */
+/* By name, or by its n expressions; carriage return and newline may be themselves in them. False, and
+ * *out as it was: not known. */
 bool ech_bpe_pattern_find(const char *name, ech_bpe_pattern *out);
-bool ech_bpe_pattern_match(const char *expression, ech_bpe_pattern *out);
+bool ech_bpe_pattern_match(const char *const *expressions, int n, ech_bpe_pattern *out);
 
 /* A compiled pattern; may be used by many threads. */
 typedef struct ech_bpe_splitter ech_bpe_splitter;
@@ -32,8 +41,8 @@ void ech_bpe_splitter_destroy(ech_bpe_splitter *splitter); /* accepts NULL */
 typedef struct ech_bpe_words ech_bpe_words;
 ech_bpe_words *ech_bpe_words_create(const ech_bpe_splitter *splitter);
 void ech_bpe_words_destroy(ech_bpe_words *words); /* accepts NULL */
-/* The word of a valid UTF-8 text of n bytes that begins at `at` < n ends before *end. */
-ech_status ech_bpe_words_next(ech_bpe_words *words, const char *text, size_t n, size_t at,
-                              size_t *end);
+/* Calls `use` with each word of a run (coder.h), or of a piece of a run that is valid UTF-8. */
+ech_status ech_bpe_each_word(ech_bpe_words *words, const char *run, size_t n, ech_bpe_use use,
+                             void *context);
 
 #endif

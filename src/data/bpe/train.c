@@ -26,7 +26,7 @@ static ech_bpe *begin(ech_bpe_pattern pattern)
     ech_bpe *bpe = ech_bpe_create();
     bpe->pattern = pattern;
     ech_bpe_put(bpe, 0, END, strlen(END), true);
-    ech_bpe_put_added(bpe, (ech_bpe_added){0, true, false});
+    ech_bpe_put_added(bpe, (ech_bpe_added){.id = 0, .special = true});
     bpe->begin_of_text = bpe->end_of_text = 0;
     for (int hidden = 0; hidden < 2; hidden++)
         for (int i = 0; i < BYTES; i++) {
@@ -86,7 +86,7 @@ static ech_status count_run(const char *run, size_t n, void *context)
 
 ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size_t n)
 {
-    return ech_bpe_each_run(false, bytes, n, count_run, trainer);
+    return ech_bpe_each_run(ECH_BPE_AS_IS, bytes, n, count_run, trainer);
 }
 
 size_t ech_bpe_trainer_cut(const ech_bpe_trainer *trainer, const void *bytes, size_t n)

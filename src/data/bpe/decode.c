@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From ids to text. Over characters a blank is U+2581, bytes are tokens by name, and the blank that was
+ * put before a text is taken away again.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/bpe/bpe.h"
+
+static void append_blanks(const char *bytes, size_t n, ech_text *out)
+{
+    size_t blank = strlen(ECH_BPE_BLANK);
+    for (size_t at = 0; at < n;) {
+        const char *found = memmem(bytes + at, n - at, ECH_BPE_BLANK, blank);
+        size_t end = found ? (size_t)(found - bytes) : n;
+        if (end > at) ech_text_append_bytes(out, bytes + at, end - at);
+        if (found) ech_text_append_bytes(out, " ", 1);
+        at = found ? end + blank : n;
+    }
+}
+
+/* Where the bytes of a token are as it is looked for, if it is looked for otherwise than it is written. */
+static const ech_bpe_added *find_searched(const ech_bpe *bpe, int32_t id)
+{
+    for (size_t i = 0; i < bpe->added.n; i++)
+        if (bpe->added.at[i].id == id) return &bpe->added.at[i];
+    return NULL;
+}
+
+void ech_bpe_decode(const ech_bpe *bpe, int32_t id, bool first, ech_text *out)
+{
+    const ech_bpe_token *token = &bpe->token.at[id];
+    const ech_bpe_added *searched = token->searched ? find_searched(bpe, id) : NULL;
+    const char *bytes = bpe->bytes.at + (searched ? searched->at : token->at);
+    size_t n = searched ? searched->n : token->n, begin = out->n;
+    if (n == 0) return;
+    if (token->byte) {
+        unsigned char byte =
+            (unsigned char)strtoul((const char[]){bytes[3], bytes[4], 0}, NULL, 16);
+        ech_text_append_bytes(out, &byte, 1);
+    } else if (bpe->characters) {
+        append_blanks(bytes, n, out);
+    } else {
+        ech_text_append_bytes(out, bytes, n);
+    }
+    if (!first || !bpe->strips || out->at[begin] != ' ') return;
+    memmove(out->at + begin, out->at + begin + 1, out->n - begin); /* with the end */
+    out->n--;
+}
