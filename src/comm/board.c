@@ -30,6 +30,7 @@ void ech_board_init(ech_board *board, int slots)
     atomic_store(&board->members, 0);
     atomic_store(&board->progress, 0);
     atomic_store(&board->is_watched, 0);
+    atomic_store(&board->is_final, 0);
     board->slots = slots;
     board->magic = ECH_BOARD_MAGIC;
     for (int i = 0; i < slots; i++) {

@@ -44,7 +44,8 @@ typedef struct ech_board {
     uint32_t magic;
     _Atomic int32_t progress;   /* training steps done since the start, by the first rank here */
     _Atomic int32_t is_watched; /* who has made it sees deaths, and reports them */
-    int32_t padding[9];         /* slots start on a cache line */
+    _Atomic int32_t is_final;   /* it is not to be started again: that would not go on from here */
+    int32_t padding[8];         /* slots start on a cache line */
     ech_board_slot slot[];
 } ech_board;
 

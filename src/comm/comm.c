@@ -165,6 +165,11 @@ void ech_comm_set_saving(ech_comm *comm, int64_t step)
     ech_board_set_saving(comm->board, comm->local_rank, step);
 }
 
+void ech_comm_forbid_restart(ech_comm *comm)
+{
+    atomic_store(&comm->board->is_final, 1);
+}
+
 void ech_comm_count_step(ech_comm *comm)
 {
     if (comm->local_rank == 0) ech_board_count_step(comm->board);

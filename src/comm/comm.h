@@ -80,6 +80,8 @@ void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what);
 void ech_comm_set_saving(ech_comm *comm, int64_t step);
 /* A training step is done: whoever watches over the job sees that it gets on. */
 void ech_comm_count_step(ech_comm *comm);
+/* Starting the job again would not go on from where it is: whoever watches over it is not to do so. */
+void ech_comm_forbid_restart(ech_comm *comm);
 
 /* ---- point to point ---- */
 

@@ -62,9 +62,9 @@ void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
                        int64_t keep, int64_t proven);
 
-/* Called by the thread that writes a checkpoint before it begins, on this rank, which waits for its return:
- * for what must be there before the checkpoint is. NULL: nobody. */
-typedef void ech_save_gate(void *context);
+/* Called on this rank by the thread that writes a checkpoint, before it begins and before it removes older
+ * ones: for what must be so by then. An error is every rank's, and nothing is written. NULL: nobody. */
+typedef ech_status ech_save_gate(void *context);
 void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context);
 
 /* The type of the weights in model/: checkpoint.dtype. Where it is not that of the run's own weights,

@@ -17,11 +17,20 @@ void ech_save_request_free(ech_save_request *request)
     *request = (ech_save_request){0};
 }
 
+/* Whether rank 0 may go on; all learn it. */
+static ech_status pass_gate(const ech_saver *saver)
+{
+    ech_joint joint;
+    ech_joint_begin(&joint, saver->group);
+    return ech_joint_end(&joint, saver->gate ? saver->gate(saver->gate_context) : ECH_OK);
+}
+
 /* Rank 0 removes older checkpoints; whether that went well all learn. */
 static ech_status prune(const ech_saver *saver)
 {
     ech_joint joint;
     ech_status status = ECH_OK;
+    ECH_TRY(pass_gate(saver));
     ech_joint_begin(&joint, saver->group);
     if (ech_group_index(saver->group) == 0)
         status = ech_checkpoint_prune(saver->now.directory, saver->now.keep, saver->now.proven);
@@ -34,9 +43,10 @@ static void *saver_main(void *argument)
     ech_log_set_rank(saver->rank);
     ech_cores_release();
     ech_comm_set_saving(saver->comm, saver->now.info.step);
-    if (saver->gate) saver->gate(saver->gate_context);
-    ech_status status = ech_checkpoint_save(saver->group, saver->now.directory, &saver->now.info,
-                                            saver->tensors, saver->n, &saver->saved.bytes);
+    ech_status status = pass_gate(saver);
+    if (status == ECH_OK)
+        status = ech_checkpoint_save(saver->group, saver->now.directory, &saver->now.info,
+                                     saver->tensors, saver->n, &saver->saved.bytes);
     saver->saved.seconds = ech_clock_now() - saver->began;
     if (status == ECH_OK) status = prune(saver);
     saver->status = status;

@@ -103,6 +103,39 @@ if mkfifo gate && mkdir -p runs/five; then
     grep -q "^step  3000/3000 " err || complain "the run did not go on"
 fi
 
+# The run directory is moved, removed, or another one comes in its place: nothing is saved elsewhere, and
+# nothing of what is in its place is touched.
+rm -f gate
+if mkfifo gate; then
+    for what in moved removed replaced; do
+        checks=$((checks + 1))
+        timeout -k 5 120 "$echelon" train run.yaml --restarts 3 log.directory=runs/here training.steps=3000 \
+            checkpoint.every=1000 log.every=1 log.trace=false >out 2>gate </dev/null &
+        run=$!
+        { while read -r line; do
+            case $line in
+            "step     2/"*)
+                if [ $what = removed ]; then rm -rf runs/here; else mv runs/here runs/there; fi
+                [ $what != replaced ] || mkdir -p runs/here/checkpoints/step-00000500.tmp ;;
+            esac
+            echo "$line"
+        done; } <gate >err
+        wait $run
+        [ $? = 1 ] || complain "a run directory that was $what: not exit code 1"
+        grep -q "error: runs/here/checkpoints: not the folder any more" err ||
+            complain "a run directory that was $what: not said"
+        grep -q "not started again: another start would not go on" err ||
+            complain "a run directory that was $what: started again"
+        if [ $what = replaced ]; then
+            [ "$(find runs/here -type f | wc -l)$(ls runs/here/checkpoints)" = 0step-00000500.tmp ] ||
+                complain "a run directory that was replaced: its successor was touched"
+        elif [ -e runs/here ]; then
+            complain "a run directory that was $what: made anew"
+        fi
+        rm -rf runs/here runs/there
+    done
+fi
+
 # Nobody reads the log any more.
 checks=$((checks + 1))
 timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/six log.every=1 log.trace=false \

@@ -101,14 +101,16 @@ static void outlives_kills_from_outside(void **state)
     }
 }
 
-/* The next start would meet it in the run's folders. */
-static void does_not_start_beside_what_cannot_be_killed(void **state)
+/* Beside a process that still has the run's folders, or in folders that are not the run's any more. */
+static void does_not_start_where_it_could_not_go_on(void **state)
 {
     (void)state;
     ech_restarts r = {.most = 9, .saved = -1};
     ech_job_end end = shot;
     end.stays = true;
     expect(&r, end, 30, false, "has not ended");
+    r = (ech_restarts){.most = 9, .saved = -1};
+    expect(&r, (ech_job_end){.code = 1, .final = true, .steps = 9}, -1, false, "would not go on");
 }
 
 static void does_not_repeat_what_cannot_begin(void **state)
@@ -128,7 +130,7 @@ int main(void)
         cmocka_unit_test(goes_on_as_long_as_something_is_won),
         cmocka_unit_test(gives_up_where_nothing_is_won),
         cmocka_unit_test(outlives_kills_from_outside),
-        cmocka_unit_test(does_not_start_beside_what_cannot_be_killed),
+        cmocka_unit_test(does_not_start_where_it_could_not_go_on),
         cmocka_unit_test(does_not_repeat_what_cannot_begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

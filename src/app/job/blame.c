@@ -43,6 +43,11 @@ int ech_witness_signal(const ech_witness *witness, const ech_ending *ending)
     return !ours && told > 0 && told < NSIG ? told : 0;
 }
 
+bool ech_witness_forbids_restart(const ech_witness *witness)
+{
+    return atomic_load(&witness->board->is_final) != 0;
+}
+
 int ech_witness_progress(const ech_witness *witness)
 {
     return atomic_load(&witness->board->progress);

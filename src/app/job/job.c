@@ -50,6 +50,7 @@ static ech_status run_once(const ech_job *job, ech_job_end *end)
                              .killed = status != ECH_OK,
                              .signal = ech_witness_signal(witness, &ending),
                              .asked = ending.asked,
+                             .final = ech_witness_forbids_restart(witness),
                              .stays = !ech_witness_is_over(witness),
                              .steps = ech_witness_progress(witness)};
     }

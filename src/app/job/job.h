@@ -7,6 +7,7 @@
  * not repeated
  *   - when it did no training step and no rank was killed: data or machine are not as they should be,
  *     and the next start would see the same;
+ *   - when it has said that another start would not go on from its newest checkpoint;
  *   - when a process of it cannot be killed: it still has the run's folders;
  *   - when two failed of themselves and no start since the first of them has saved a new checkpoint: they
  *     would go round in circles. A signal from outside (SIGKILL, SIGTERM) is no such failure;
@@ -45,6 +46,7 @@ typedef struct ech_job_end {
     bool killed; /* a rank or the launcher, without a word */
     int signal;  /* that killed whoever died first; 0: none, or not known */
     bool asked;  /* somebody asked it to stop */
+    bool final;  /* it has said that another start would not go on from here */
     bool stays;  /* a process of it cannot be killed */
     int steps;   /* training steps done */
 } ech_job_end;

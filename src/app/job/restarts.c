@@ -35,7 +35,9 @@ bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, int64_t 
     else if (!end->killed || !is_from_outside(end->signal))
         restarts->idle++;
     restarts->saved = newest;
-    if (end->stays)
+    if (end->final)
+        *why = "another start would not go on from its newest checkpoint";
+    else if (end->stays)
         *why = "a process of it has not ended, though it was killed";
     else if (!end->killed && end->steps == 0)
         *why = "it failed before its first step, and would do so again";

@@ -54,6 +54,9 @@ int ech_witness_signal(const ech_witness *witness, const ech_ending *ending);
 /* Whether nobody of the job is left; after the report. */
 bool ech_witness_is_over(const ech_witness *witness);
 
+/* Whether a rank has said that starting the job again would not go on from here. */
+bool ech_witness_forbids_restart(const ech_witness *witness);
+
 /* Training steps that the job has done. */
 int ech_witness_progress(const ech_witness *witness);
 

@@ -166,7 +166,7 @@ void ech_progress_say(ech_progress *progress, const char *format, ...)
     ech_scribe_hand(progress->scribe);
 }
 
-void ech_progress_settle(void *progress)
+void ech_progress_settle(ech_progress *progress)
 {
-    ech_scribe_settle(((ech_progress *)progress)->scribe);
+    ech_scribe_settle(progress->scribe);
 }

@@ -82,7 +82,7 @@ void ech_progress_end(ech_progress *progress, const ech_end_metrics *metrics);
 /* A line that stays above the status line. */
 void ech_progress_say(ech_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Waits until all of these so far is written. From any thread; an ech_save_gate of an ech_progress. */
-void ech_progress_settle(void *progress);
+/* Waits until all of these so far is written. From any thread. */
+void ech_progress_settle(ech_progress *progress);
 
 #endif

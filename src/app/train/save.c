@@ -6,6 +6,8 @@
 
 #include "app/train/trainer.h"
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
 
 /* Of the last checkpoint, if it is there since this was asked last. */
 static void tell_of_saved(ech_trainer *t)
@@ -71,12 +73,43 @@ static ech_checkpoint_info make_texts(const ech_trainer *t)
                                  .tokenizer_config_json = tokenizer_config.at};
 }
 
+/* A folder that has another place by now would be made anew: the run would train on beside its own
+ * checkpoints, or among those of another run that has begun in its place, and starting it again would
+ * begin it anew. */
+static ech_status check_folders(ech_trainer *t)
+{
+    const ech_config *c = t->config;
+    bool one = t->lock[1] < 0; /* for both */
+    if (!ech_file_is_same(c->checkpoint.directory, t->lock[one ? 0 : 1])) {
+        ech_comm_forbid_restart(t->comm);
+        ECH_FAIL(ECH_EIO,
+                 "%s: not the folder any more that this run began with: it was moved, removed or "
+                 "replaced, and nothing is saved elsewhere; move it back, and the same command "
+                 "goes on from its newest checkpoint",
+                 c->checkpoint.directory);
+    }
+    if (!one && !t->told_moved && !ech_file_is_same(c->log.directory, t->lock[0])) {
+        t->told_moved = true;
+        ech_log_warn("%s: not the folder any more that this run began with: it was moved, removed "
+                     "or replaced; what is logged goes where it is now, or is lost",
+                     c->log.directory);
+    }
+    return ECH_OK;
+}
+
+/* Who goes on from a checkpoint finds the metrics of all steps before it. */
+static ech_status open_gate(void *context)
+{
+    ech_trainer *t = context;
+    ech_progress_settle(t->progress);
+    return check_folders(t);
+}
+
 void ech_trainer_begin_saves(ech_trainer *t)
 {
     if (!ech_trainer_is_first(t)) return;
     t->texts = make_texts(t);
-    /* Who goes on from a checkpoint finds the metrics of all steps before it. */
-    ech_exec_gate_saves(t->session.exec, ech_progress_settle, t->progress);
+    ech_exec_gate_saves(t->session.exec, open_gate, t);
 }
 
 ech_status ech_trainer_save(ech_trainer *t)

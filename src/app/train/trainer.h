@@ -23,6 +23,7 @@ typedef struct ech_trainer {
     ech_trace *trace;               /* NULL: nothing is recorded */
     ech_step_profile *step_profile; /* NULL: nobody asked where the time goes */
     int lock[2];                    /* rank 0: of the folders it writes into, or -1 */
+    bool told_moved; /* the run directory is not where it was; of the saving thread */
     int64_t step, saved_step, skipped, tokens;
     int64_t proven; /* the last saved step that a finite step followed; -1: none */
     int64_t idle;   /* updates in a row that were withheld */
