@@ -117,6 +117,14 @@ bool ech_text_to_bytes(const char *text, int64_t *out)
     return true;
 }
 
+char *ech_text_from_count(int64_t n, const char *noun, char *buffer, size_t size)
+{
+    size_t length = strlen(noun);
+    const char *several = length > 2 && strcmp(noun + length - 2, "ch") == 0 ? "es" : "s";
+    snprintf(buffer, size, "%lld %s%s", (long long)n, noun, n == 1 ? "" : several);
+    return buffer;
+}
+
 char *ech_text_from_bytes(int64_t bytes, char *buffer, size_t size)
 {
     static const char *const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -48,6 +48,14 @@ const char *ech_status_name(ech_status st);
         if (ech_try_status_ != ECH_OK) return ech_try_status_;                                     \
     } while (0)
 
+/* What is wrong beside each other is said at once: the expression is tried whatever failed before, and
+ * *first keeps the first failure. */
+#define ECH_ALSO(first, expr)                                                                      \
+    do {                                                                                           \
+        ech_status ech_also_status_ = (expr);                                                      \
+        if (*(first) == ECH_OK) *(first) = ech_also_status_;                                       \
+    } while (0)
+
 /* A programmer's error, never a user's: prints where, and aborts the process. Always active. */
 void ech_assert_failed(const char *file, int line, const char *what) __attribute__((noreturn));
 #define ECH_ASSERT(cond) ((cond) ? (void)0 : ech_assert_failed(__FILE__, __LINE__, #cond))

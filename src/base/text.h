@@ -42,6 +42,11 @@ bool ech_text_to_seconds(const char *text, double *out);
 /* 1536 -> "1.5 KiB". Returns `buffer`. */
 char *ech_text_from_bytes(int64_t bytes, char *buffer, size_t size);
 
+/* "1 layer", "3 layers". Returns `buffer`. */
+char *ech_text_from_count(int64_t n, const char *noun, char *buffer, size_t size);
+/* The same for as long as the block that it stands in. */
+#define ECH_COUNT(n, noun) ech_text_from_count((n), (noun), (char[64]){0}, 64)
+
 /* The candidate closest to `name` by edit distance, else the shortest one that it abbreviates
  * ("num_layers"), or NULL if none is close enough to be meant. */
 const char *ech_text_nearest(const char *name, const char *const *candidates, size_t n);

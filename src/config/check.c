@@ -15,7 +15,8 @@ static ech_status check_required(const ech_config *config)
     ech_text missing = {0};
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
-        if (strcmp(key->initial, "required") == 0 && !ech_config_origin_of(config, key)->place)
+        const ech_config_origin *origin = ech_config_origin_of(config, key);
+        if (strcmp(key->initial, "required") == 0 && !origin->place && !origin->tried)
             ech_text_append(&missing, " %s.%s", key->section, key->name);
     }
     if (missing.n == 0) return ECH_OK;
@@ -30,34 +31,38 @@ static ech_status check_required(const ech_config *config)
 /* Given names were checked when they were set; a default may name what this build lacks. */
 static ech_status check_default_names(const ech_config *config)
 {
+    ech_status st = ECH_OK;
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
         if (key->type != ECH_CONFIG_NAME || ech_config_origin_of(config, key)->place) continue;
         const char *name = *(char *const *)ech_config_field(config, key);
-        ECH_TRY(ech_config_check_name(config, key, name, "default"));
+        if (*name) ECH_ALSO(&st, ech_config_check_name(config, key, name, "default"));
     }
-    return ECH_OK;
+    return st;
 }
 
 ech_status ech_config_check(const ech_config *config)
 {
-    ECH_TRY(check_required(config));
-    return check_default_names(config);
+    ech_status st = check_required(config);
+    ECH_ALSO(&st, check_default_names(config));
+    return st;
 }
 
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader)
 {
     ech_status st = ECH_OK;
+    bool said[ECH_CONFIG_KEYS] = {false}; /* a key may be several rows' own */
     char *copy = ech_strdup(owned), *rest = NULL;
-    for (char *path = strtok_r(copy, " ", &rest); path && st == ECH_OK;
-         path = strtok_r(NULL, " ", &rest)) {
+    for (char *path = strtok_r(copy, " ", &rest); path; path = strtok_r(NULL, " ", &rest)) {
         const ech_config_key *key = ech_config_find_path(path);
         ECH_ASSERT(key);
         ech_config_origin *origin = ech_config_origin_of(config, key);
         origin->unread = !ech_text_has_word(read, path);
-        if (origin->unread && origin->place)
-            st = ech_config_complain(config, path, "not read by %s; remove it", reader);
+        bool *is_said = &said[key - ech_config_keys];
+        if (origin->unread && origin->place && !*is_said)
+            ECH_ALSO(&st, ech_config_complain(config, path, "not read by %s; remove it", reader));
+        *is_said = true;
     }
     free(copy);
     return st;

@@ -79,18 +79,25 @@ void ech_config_replace_text(char **field, const char *value)
     *field = copy;
 }
 
-/* The error for "section.key" that does not exist. */
-static ech_status fail_unknown(const char *path)
+void ech_config_mark_tried(ech_config *config, const bool meant[ECH_CONFIG_KEYS])
 {
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) config->source->keys[k].tried |= meant[k];
+}
+
+/* The error for "section.key" that does not exist. */
+static ech_status fail_unknown(ech_config *config, const char *path)
+{
+    bool meant[ECH_CONFIG_KEYS] = {false};
     const char *dot = strchr(path, '.');
     char *section_name = ech_strdup(path);
     if (dot) section_name[dot - path] = '\0';
     const ech_config_section *section = ech_config_find_section(section_name);
     ech_text hint = {0};
     if (section && dot)
-        ech_config_hint_key(section, dot + 1, &hint);
+        ech_config_hint_key(section, dot + 1, &hint, meant);
     else
-        ech_config_hint_section(section_name, &hint);
+        ech_config_hint_section(section_name, &hint, meant);
+    ech_config_mark_tried(config, meant);
     const char *what = dot ? (section ? "key" : "section") : "key; write section.key=value";
     ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                 "command line: %.120s: no such %s; %s", path, what, hint.at);
@@ -108,8 +115,9 @@ ech_status ech_config_set(ech_config *config, const char *assignment)
     char *path = ech_strdup(assignment);
     path[equals - assignment] = '\0';
     const ech_config_key *key = ech_config_find_path(path);
-    ech_status st =
-        key ? ech_config_set_value(config, key, equals + 1, "command line") : fail_unknown(path);
+    ech_status st = key ? ech_config_set_value(config, key, equals + 1, "command line")
+                        : fail_unknown(config, path);
+    if (key) ech_config_origin_of(config, key)->tried = true;
     free(path);
     return st;
 }
@@ -119,6 +127,14 @@ bool ech_config_is_set(const ech_config *config, const char *key)
     const ech_config_key *found = ech_config_find_path(key);
     ECH_ASSERT(found);
     return ech_config_origin_of(config, found)->place;
+}
+
+bool ech_config_is_named(const ech_config *config, const char *key)
+{
+    const ech_config_key *found = ech_config_find_path(key);
+    ECH_ASSERT(found);
+    const ech_config_origin *origin = ech_config_origin_of(config, found);
+    return origin->place || origin->tried;
 }
 
 ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)

@@ -67,24 +67,28 @@ ech_config *ech_config_copy(const ech_config *config);
 
 /* Reads YAML: a mapping of sections to mappings of keys to scalars, or for LIST keys sequences of
  * scalars. Errors (unknown section or key with the nearest known one, duplicate key, wrong type or
- * unit, out of bounds, bad YAML, a list where a value is due) name file:line:column. */
+ * unit, out of bounds, bad YAML, a list where a value is due) name file:line:column; all that a file
+ * has are logged, a line each, and nothing is set. */
 ech_status ech_config_read_file(ech_config *config, const char *path);
 /* The same from memory; `name` stands for the file in errors. */
 ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name);
 /* "section.key=value", as on the command line. */
 ech_status ech_config_set(ech_config *config, const char *assignment);
 
-/* Required keys are there. */
+/* Required keys are there. Those that a refused file or word has named are not called missing, so that this
+ * may be asked after an error, too, to say all that is wrong at once. */
 ech_status ech_config_check(const ech_config *config);
 
 /* Whether the user set the key ("model.rope_theta") in a file or on the command line. */
 bool ech_config_is_set(const ech_config *config, const char *key);
+/* The same, or a file or word that was refused has named it. */
+bool ech_config_is_named(const ech_config *config, const char *key);
 /* An error about a key, with the place where it was set ("run.yaml:7:16: model.hidden_size = 100:
  * ..." or "command line: ..."). The message says what would work. Returns ECH_EUSAGE, logged. */
 ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* For keys that belong to some rows of a table (a model's, an optimizer's), of which only the
- * chosen row, `reader`, reads its own: an error for the first key that is set, listed in `owned`
+ * chosen row, `reader`, reads its own: an error for each key that is set, listed in `owned`
  * (blank-separated "section.key" words), and not in `read`. Others not in `read` are left out of
  * prints from then on, so that a resolved run file can be run. */
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,

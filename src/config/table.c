@@ -80,39 +80,44 @@ const ech_config_key *ech_config_find_path(const char *path)
 }
 
 /* The sections that have a key of this name, as "optimizer.name"; false if none has. */
-static bool say_where_key_is(const char *name, ech_text *out)
+static bool say_where_key_is(const char *name, ech_text *out, bool *meant)
 {
     const char *before = "it is ";
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         if (strcmp(ech_config_keys[k].name, name) != 0) continue;
         ech_text_append(out, "%s%s.%s", before, ech_config_keys[k].section, name);
         before = " or ";
+        meant[k] = true;
     }
     return strcmp(before, "it is ") != 0;
 }
 
-void ech_config_hint_section(const char *name, ech_text *out)
+void ech_config_hint_section(const char *name, ech_text *out, bool meant[ECH_CONFIG_KEYS])
 {
     const char *names[ECH_CONFIG_SECTIONS];
     for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) names[s] = ech_config_sections[s].name;
     const char *nearest = ech_text_nearest(name, names, ECH_CONFIG_SECTIONS);
     if (nearest) {
+        const ech_config_section *section = ech_config_find_section(nearest);
+        for (size_t k = section->first; k < section->end; k++) meant[k] = true;
         ech_text_append(out, "did you mean %s?", nearest);
         return;
     }
-    if (say_where_key_is(name, out)) return;
+    if (say_where_key_is(name, out, meant)) return;
     ech_text_append(out, "the sections are");
     for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) ech_text_append(out, " %s", names[s]);
 }
 
-void ech_config_hint_key(const ech_config_section *section, const char *name, ech_text *out)
+void ech_config_hint_key(const ech_config_section *section, const char *name, ech_text *out,
+                         bool meant[ECH_CONFIG_KEYS])
 {
-    if (say_where_key_is(name, out)) return;
+    if (say_where_key_is(name, out, meant)) return;
     const char *names[ECH_CONFIG_KEYS];
     size_t n = 0;
     for (size_t k = section->first; k < section->end; k++) names[n++] = ech_config_keys[k].name;
     const char *nearest = ech_text_nearest(name, names, n);
     if (nearest) {
+        meant[ech_config_find_key(section, nearest) - ech_config_keys] = true;
         ech_text_append(out, "did you mean %s.%s?", section->name, nearest);
         return;
     }

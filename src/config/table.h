@@ -63,6 +63,7 @@ extern const ech_config_section ech_config_sections[ECH_CONFIG_SECTIONS];
 typedef struct ech_config_origin {
     char *place, *text;
     bool unread; /* ech_config_check_read found that this run does not read it */
+    bool tried;  /* named, or probably meant, by what was refused: nobody misses it */
 } ech_config_origin;
 
 struct ech_config_source {
@@ -77,9 +78,13 @@ const ech_config_key *ech_config_find_key(const ech_config_section *section, con
 /* "section.key"; NULL if there is none. */
 const ech_config_key *ech_config_find_path(const char *path);
 
-/* What to say, after a semicolon, about a name that nothing has. Never empty. */
-void ech_config_hint_section(const char *name, ech_text *out);
-void ech_config_hint_key(const ech_config_section *section, const char *name, ech_text *out);
+/* What to say, after a semicolon, about a name that nothing has. Never empty. The keys that may have
+ * been meant are marked in `meant`. */
+void ech_config_hint_section(const char *name, ech_text *out, bool meant[ECH_CONFIG_KEYS]);
+void ech_config_hint_key(const ech_config_section *section, const char *name, ech_text *out,
+                         bool meant[ECH_CONFIG_KEYS]);
+/* Marks the keys as tried. */
+void ech_config_mark_tried(ech_config *config, const bool meant[ECH_CONFIG_KEYS]);
 
 static inline void *ech_config_field(const ech_config *config, const ech_config_key *key)
 {

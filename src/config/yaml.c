@@ -13,7 +13,7 @@
 #include "base/memory.h"
 #include "config/table.h"
 
-enum { LARGEST_FILE = 1 << 20, SHOWN_BYTES = 60 };
+enum { LARGEST_FILE = 1 << 20, SHOWN_BYTES = 60, MOST_ERRORS = 20, DEEPEST = 8 };
 
 typedef struct reader {
     yaml_parser_t parser;
@@ -24,6 +24,10 @@ typedef struct reader {
     size_t n;
     /* Lines (from 1) where this text has given them; 0: not yet. */
     size_t key_line[ECH_CONFIG_KEYS], section_line[ECH_CONFIG_SECTIONS];
+    int depth;   /* mappings and sequences around what comes next */
+    bool broken; /* no YAML, or deeper than anything that could be meant: there is no reading on */
+    int errors;
+    bool meant[ECH_CONFIG_KEYS]; /* by what is wrong */
 } reader;
 
 #define FAIL_HERE(r, format, ...)                                                                  \
@@ -41,9 +45,10 @@ static bool has_leading_tab(const reader *r, size_t line)
 
 /* What libyaml says. It counts lines only once characters are decoded; before that it knows a byte
  * offset. */
-static ech_status fail_yaml(const reader *r)
+static ech_status fail_yaml(reader *r)
 {
     const yaml_parser_t *p = &r->parser;
+    r->broken = true;
     const char *problem = p->problem ? p->problem : "unreadable";
     if (p->error == YAML_READER_ERROR) {
         size_t line = 1;
@@ -66,11 +71,23 @@ static ech_status refuse_decorations(const reader *r, const yaml_char_t *anchor,
     return ECH_OK;
 }
 
-/* Goes on to the next event; anchors, aliases and tags are refused wherever they come. */
-static ech_status advance(reader *r)
+/* Goes on to the next event. */
+static ech_status step(reader *r)
 {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event)) return fail_yaml(r);
+    yaml_event_type_t type = r->event.type;
+    r->depth += type == YAML_MAPPING_START_EVENT || type == YAML_SEQUENCE_START_EVENT;
+    r->depth -= type == YAML_MAPPING_END_EVENT || type == YAML_SEQUENCE_END_EVENT;
+    if (r->depth <= DEEPEST) return ECH_OK;
+    r->broken = true; /* libyaml's time grows with the square of the depth */
+    FAIL_HERE(r, "%s", "lists in lists, too deep; a run file has sections, keys and flat lists");
+}
+
+/* Likewise; anchors, aliases and tags are refused wherever they come. */
+static ech_status advance(reader *r)
+{
+    ECH_TRY(step(r));
     const yaml_event_t *e = &r->event;
     switch (e->type) {
     case YAML_ALIAS_EVENT:
@@ -176,11 +193,31 @@ static ech_status read_value(reader *r, const ech_config_key *key)
     return st;
 }
 
-static ech_status fail_unknown_key(const reader *r, const ech_config_section *section,
-                                   const char *name)
+/* The rest of the node that is being looked at, in a mapping that is so deep. */
+static ech_status leave_node(reader *r, int depth)
+{
+    while (r->depth > depth) ECH_TRY(step(r));
+    return ECH_OK;
+}
+
+/* What is wrong with an entry of a mapping has been said. Goes on behind it, so that whatever else is wrong is
+ * said as well; an error is returned where that cannot be. in_key: the entry's value has not been looked at. */
+static ech_status pass_over(reader *r, int depth, bool in_key, ech_status st)
+{
+    r->errors++;
+    if (r->broken) return st;
+    if (r->errors == MOST_ERRORS)
+        ECH_FAIL(st, "%s: that makes %d errors; the rest of the file was not looked at", r->name,
+                 MOST_ERRORS);
+    ECH_TRY(leave_node(r, depth));
+    if (in_key) ECH_TRY(step(r));
+    return leave_node(r, depth);
+}
+
+static ech_status fail_unknown_key(reader *r, const ech_config_section *section, const char *name)
 {
     ech_text hint = {0};
-    ech_config_hint_key(section, name, &hint);
+    ech_config_hint_key(section, name, &hint, r->meant);
     ech_status st =
         ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s:%zu:%zu: %s.%.*s: no such key; %s", r->name,
                     r->event.start_mark.line + 1, r->event.start_mark.column + 1, section->name,
@@ -189,28 +226,41 @@ static ech_status fail_unknown_key(const reader *r, const ech_config_section *se
     return st;
 }
 
+/* The key that comes next; NULL: the section's end. */
+static ech_status read_key(reader *r, const ech_config_section *section, const ech_config_key **out)
+{
+    const char *name;
+    *out = NULL;
+    ECH_TRY(advance(r));
+    if (r->event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
+    ECH_TRY(look_at_scalar(r, section->name, &name));
+    const ech_config_key *key = ech_config_find_key(section, name);
+    if (!key) return fail_unknown_key(r, section, name);
+    size_t *line = &r->key_line[key - ech_config_keys];
+    if (*line)
+        FAIL_HERE(r, "%s.%s: given twice, first in line %zu; remove one", key->section, key->name,
+                  *line);
+    *line = r->event.start_mark.line + 1;
+    *out = key;
+    return ECH_OK;
+}
+
 static ech_status read_keys(reader *r, const ech_config_section *section)
 {
-    for (;;) {
-        ECH_TRY(advance(r));
-        if (r->event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
-        const char *name;
-        ECH_TRY(look_at_scalar(r, section->name, &name));
-        const ech_config_key *key = ech_config_find_key(section, name);
-        if (!key) return fail_unknown_key(r, section, name);
-        size_t *line = &r->key_line[key - ech_config_keys];
-        if (*line)
-            FAIL_HERE(r, "%s.%s: given twice, first in line %zu; remove one", key->section,
-                      key->name, *line);
-        *line = r->event.start_mark.line + 1;
-        ECH_TRY(read_value(r, key));
+    for (int depth = r->depth;;) {
+        const ech_config_key *key;
+        ech_status st = read_key(r, section, &key);
+        if (st == ECH_OK && !key) return ECH_OK;
+        bool in_key = st != ECH_OK;
+        if (st == ECH_OK) st = read_value(r, key);
+        if (st != ECH_OK) ECH_TRY(pass_over(r, depth, in_key, st));
     }
 }
 
-static ech_status fail_unknown_section(const reader *r, const char *name)
+static ech_status fail_unknown_section(reader *r, const char *name)
 {
     ech_text hint = {0};
-    ech_config_hint_section(name, &hint);
+    ech_config_hint_section(name, &hint, r->meant);
     ech_status st = ech_fail_at(
         __FILE__, __LINE__, ECH_EUSAGE, "%s:%zu:%zu: %.*s: no such section; %s", r->name,
         r->event.start_mark.line + 1, r->event.start_mark.column + 1, SHOWN_BYTES, name, hint.at);
@@ -218,25 +268,55 @@ static ech_status fail_unknown_section(const reader *r, const char *name)
     return st;
 }
 
+/* Of a section whose keys are not read nobody knows which it has. */
+static void give_up(reader *r, const ech_config_section *section)
+{
+    for (size_t k = section->first; k < section->end; k++) r->meant[k] = true;
+}
+
+/* The section that comes next; NULL: the end. */
+static ech_status read_section(reader *r, const ech_config_section **out)
+{
+    const char *name;
+    *out = NULL;
+    ECH_TRY(advance(r));
+    if (r->event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
+    ECH_TRY(look_at_scalar(r, "name of a section", &name));
+    const ech_config_section *section = ech_config_find_section(name);
+    if (!section) return fail_unknown_section(r, name);
+    size_t *line = &r->section_line[section - ech_config_sections];
+    if (*line) {
+        give_up(r, section);
+        FAIL_HERE(r, "%s: section given twice, first in line %zu; join them", section->name, *line);
+    }
+    *line = r->event.start_mark.line + 1;
+    *out = section;
+    return ECH_OK;
+}
+
+static ech_status open_section(reader *r, const ech_config_section *section)
+{
+    ECH_TRY(advance(r));
+    if (r->event.type == YAML_MAPPING_START_EVENT) return ECH_OK;
+    FAIL_HERE(r, "%s: %s where keys are due; indent \"key: value\" lines below it", section->name,
+              describe_event(r));
+}
+
 static ech_status read_sections(reader *r)
 {
-    for (;;) {
-        ECH_TRY(advance(r));
-        if (r->event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
-        const char *name;
-        ECH_TRY(look_at_scalar(r, "name of a section", &name));
-        const ech_config_section *section = ech_config_find_section(name);
-        if (!section) return fail_unknown_section(r, name);
-        size_t *line = &r->section_line[section - ech_config_sections];
-        if (*line)
-            FAIL_HERE(r, "%s: section given twice, first in line %zu; join them", section->name,
-                      *line);
-        *line = r->event.start_mark.line + 1;
-        ECH_TRY(advance(r));
-        if (r->event.type != YAML_MAPPING_START_EVENT)
-            FAIL_HERE(r, "%s: %s where keys are due; indent \"key: value\" lines below it",
-                      section->name, describe_event(r));
-        ECH_TRY(read_keys(r, section));
+    for (int depth = r->depth;;) {
+        const ech_config_section *section;
+        ech_status st = read_section(r, &section);
+        if (st == ECH_OK && !section) return ECH_OK;
+        bool in_key = st != ECH_OK;
+        if (st == ECH_OK) {
+            st = open_section(r, section);
+            if (st != ECH_OK) give_up(r, section);
+        }
+        if (st != ECH_OK)
+            ECH_TRY(pass_over(r, depth, in_key, st));
+        else
+            ECH_TRY(read_keys(r, section));
     }
 }
 
@@ -259,10 +339,18 @@ static ech_status read_stream(reader *r)
     return ECH_OK;
 }
 
+/* Nothing is known of what the file has. */
+static void miss_nothing(ech_config *config)
+{
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) config->source->keys[k].tried = true;
+}
+
 ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name)
 {
-    if (n > LARGEST_FILE)
+    if (n > LARGEST_FILE) {
+        miss_nothing(config);
         ECH_FAIL(ECH_EUSAGE, "%s: %zu bytes; a run file has at most %d", name, n, LARGEST_FILE);
+    }
     reader *r = ech_calloc(1, sizeof *r);
     if (!yaml_parser_initialize(&r->parser)) {
         free(r);
@@ -275,7 +363,13 @@ ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, 
     r->config = ech_config_copy(config);
     yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, n);
     ech_status st = read_stream(r);
-    if (st == ECH_OK) {
+    if (st != ECH_OK) {
+        miss_nothing(config);
+    } else if (r->errors) {
+        for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) r->meant[k] |= r->key_line[k] > 0;
+        ech_config_mark_tried(config, r->meant);
+        st = ECH_EUSAGE;
+    } else {
         ech_config filled = *r->config;
         *r->config = *config;
         *config = filled;
@@ -292,7 +386,10 @@ ech_status ech_config_read_file(ech_config *config, const char *path)
     char *text;
     size_t n;
     /* Whatever is wrong with a run file is wrong usage. */
-    if (ech_file_read(path, LARGEST_FILE, &text, &n) != ECH_OK) return ECH_EUSAGE;
+    if (ech_file_read(path, LARGEST_FILE, &text, &n) != ECH_OK) {
+        miss_nothing(config);
+        return ECH_EUSAGE;
+    }
     ech_status st = ech_config_read_text(config, text, n, path);
     free(text);
     return st;

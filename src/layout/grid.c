@@ -106,13 +106,11 @@ static bool rule_tensor(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
     number key_value = p->config->model.num_key_value_heads;
     number width = p->config->model.intermediate_size, vocabulary = p->config->model.vocab_size;
     if (heads % t)
-        return refuse(refusal, key, "%lld tensor ranks do not divide %lld attention heads", t,
-                      heads);
+        return refuse(refusal, key, "%lld tensor ranks do not divide %s", t,
+                      ECH_COUNT(heads, "attention head"));
     if (key_value % t && t % key_value)
-        return refuse(refusal, key,
-                      "%lld tensor ranks neither divide %lld key/value heads nor are a multiple of "
-                      "them",
-                      t, key_value);
+        return refuse(refusal, key, "%lld tensor ranks neither divide %s nor are a multiple of %s",
+                      t, ECH_COUNT(key_value, "key/value head"), key_value == 1 ? "it" : "them");
     if (width % t)
         return refuse(refusal, key, "%lld tensor ranks do not divide a feed-forward width of %lld",
                       t, width);
@@ -128,10 +126,11 @@ static bool shares_heads(const ech_grid_problem *p, const ech_grid *g, ech_grid_
     number key_value = p->config->model.num_key_value_heads;
     if (heads % replica_of(g) == 0 && key_value % replica_of(g) == 0) return true;
     return refuse(refusal, "parallel.context",
-                  "%lld context x %lld tensor ranks do not divide %lld %s heads, as "
-                  "parallel.context_method = ulysses needs",
-                  (number)g->context, (number)g->tensor, heads % replica_of(g) ? heads : key_value,
-                  heads % replica_of(g) ? "attention" : "key/value");
+                  "%lld context x %lld tensor ranks do not divide %s, as parallel.context_method = "
+                  "ulysses needs",
+                  (number)g->context, (number)g->tensor,
+                  heads % replica_of(g) ? ECH_COUNT(heads, "attention head")
+                                        : ECH_COUNT(key_value, "key/value head"));
 }
 
 static bool rule_context(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
@@ -140,8 +139,8 @@ static bool rule_context(const ech_grid_problem *p, const ech_grid *g, ech_grid_
     bool ring = strcmp(p->config->parallel.context_method, "ring") == 0;
     if (c == 1) return true;
     if (tokens % c)
-        return refuse(refusal, "parallel.context", "%lld context ranks do not divide %lld tokens",
-                      c, tokens);
+        return refuse(refusal, "parallel.context", "%lld context ranks do not divide %s", c,
+                      ECH_COUNT(tokens, "token"));
     if (ring && tokens % (2 * c))
         return refuse(refusal, "parallel.context",
                       "each of %lld context ranks of a ring has two pieces of a sequence, and "
@@ -197,15 +196,16 @@ static bool rule_replica(const ech_grid_problem *p, const ech_grid *g, ech_grid_
 {
     number c = g->context, t = g->tensor, world = p->world;
     if (world % t)
-        refuse(refusal, "parallel.tensor", "%lld tensor ranks do not divide %lld ranks", t, world);
+        refuse(refusal, "parallel.tensor", "%lld tensor ranks do not divide %s", t,
+               ECH_COUNT(world, "rank"));
     else if (world % (c * t) == 0)
         return true;
     else if (t == 1)
-        refuse(refusal, "parallel.context", "%lld context ranks do not divide %lld ranks", c,
-               world);
+        refuse(refusal, "parallel.context", "%lld context ranks do not divide %s", c,
+               ECH_COUNT(world, "rank"));
     else
-        refuse(refusal, "parallel.context",
-               "%lld context x %lld tensor ranks do not divide %lld ranks", c, t, world);
+        refuse(refusal, "parallel.context", "%lld context x %lld tensor ranks do not divide %s", c,
+               t, ECH_COUNT(world, "rank"));
     return refuse_ranks(p, NULL, refusal);
 }
 
@@ -223,28 +223,31 @@ static bool rule_ranks(const ech_grid_problem *p, const ech_grid *g, ech_grid_re
     number world = p->world, each = replica_of(g), stages = g->pipeline;
     if (g->data == ECH_AUTO) {
         if (each == 1)
-            refuse(refusal, "parallel.pipeline", "%lld stages do not divide %lld ranks", stages,
-                   world);
+            refuse(refusal, "parallel.pipeline", "%lld stages do not divide %s", stages,
+                   ECH_COUNT(world, "rank"));
         else
             refuse(refusal, "parallel.pipeline",
-                   "%lld stages of %lld ranks each (context x tensor) do not divide %lld ranks",
-                   stages, each, world);
+                   "%s of %lld ranks each (context x tensor) do not divide %s",
+                   ECH_COUNT(stages, "stage"), each, ECH_COUNT(world, "rank"));
         return refuse_ranks(p, NULL, refusal);
     }
     number ranks = ech_grid_ranks(p, g);
+    const char *were = world == 1 ? "was" : "were";
     if (ranks == world) return true;
     if (g->data == ECH_GRID_LISTED && each == 1)
-        refuse(refusal, longest_key(g), "needs %lld ranks, and %lld were started", ranks, world);
+        refuse(refusal, longest_key(g), "needs %s, and %lld %s started", ECH_COUNT(ranks, "rank"),
+               world, were);
     else if (g->data == ECH_GRID_LISTED)
         refuse(refusal, longest_key(g),
-               "%lld replicas of %lld ranks each (context x tensor) need %lld ranks, and %lld were "
+               "%s of %lld ranks each (context x tensor) need %lld ranks, and %lld %s "
                "started",
-               (number)p->sum, each, ranks, world);
+               ECH_COUNT(p->sum, "replica"), each, ranks, world, were);
     else
         refuse(refusal, longest_key(g),
-               "pipeline %lld x data %lld x context %lld x tensor %lld needs %lld ranks, and %lld "
-               "were started",
-               stages, (number)g->data, (number)g->context, (number)g->tensor, ranks, world);
+               "pipeline %lld x data %lld x context %lld x tensor %lld needs %s, and %lld %s "
+               "started",
+               stages, (number)g->data, (number)g->context, (number)g->tensor,
+               ECH_COUNT(ranks, "rank"), world, were);
     bool may_be_open = g->data != ECH_GRID_LISTED && world % (stages * each) == 0;
     return refuse_ranks(p, may_be_open ? "leave parallel.data out" : NULL, refusal);
 }
@@ -255,11 +258,14 @@ static bool rule_stages(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
 {
     number v = p->config->parallel.virtual_stages, stages = g->pipeline * v;
     if (stages <= p->blocks) return true;
-    return refuse(refusal, v > 1 ? "parallel.virtual_stages" : "parallel.pipeline",
-                  "%lld stages for %lld blocks (embedding, %lld layers, head): at most %lld %s",
-                  stages, (number)p->blocks, (number)p->config->model.num_hidden_layers,
-                  (number)(v > 1 ? p->blocks / g->pipeline : p->blocks),
-                  v > 1 ? "virtual stages" : "stages");
+    /* With more stages than blocks no number of virtual ones works, and the other way around. */
+    bool is_virtual = v > 1 && (g->pipeline <= p->blocks || v > p->blocks);
+    int64_t most = p->blocks / (is_virtual ? g->pipeline : v);
+    return refuse(refusal, is_virtual ? "parallel.virtual_stages" : "parallel.pipeline",
+                  "%lld stages%s for %lld blocks (embedding, %s, head): at most %s", stages,
+                  v > 1 ? " (pipeline x virtual_stages)" : "", (number)p->blocks,
+                  ECH_COUNT(p->config->model.num_hidden_layers, "layer"),
+                  ECH_COUNT(most > 1 ? most : 1, is_virtual ? "virtual stage" : "stage"));
 }
 
 static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
@@ -267,8 +273,8 @@ static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_gri
     int64_t list[ECH_CONFIG_LONGEST_LIST], v = p->config->parallel.virtual_stages;
     int n = ech_config_list(p->config->parallel.partition, list, ECH_CONFIG_LONGEST_LIST);
     if (n == 0 || n == g->pipeline * v) return true;
-    return refuse(refusal, "parallel.partition", "%d numbers for %lld stages%s: one each", n,
-                  (number)(g->pipeline * v), v > 1 ? " (pipeline x virtual_stages)" : "");
+    return refuse(refusal, "parallel.partition", "%s for %s%s: one each", ECH_COUNT(n, "number"),
+                  ECH_COUNT(g->pipeline * v, "stage"), v > 1 ? " (pipeline x virtual_stages)" : "");
 }
 
 /* ---- samples ---- */
@@ -298,9 +304,9 @@ static bool rule_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_re
                       (number)ech_nearest_multiple(samples, b));
     if (samples / b >= p->most) return true;
     return refuse(refusal, key,
-                  "makes %lld micro-batches of %lld samples for a stage of %lld replicas; at least "
-                  "%lld are needed",
-                  samples / b, b, (number)p->most, (number)p->most);
+                  "makes %s of %s for a stage of %lld replicas; at least %lld are needed",
+                  ECH_COUNT(samples / b, "micro-batch"), ECH_COUNT(b, "sample"), (number)p->most,
+                  (number)p->most);
 }
 
 static bool rule_rows(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
@@ -311,9 +317,9 @@ static bool rule_rows(const ech_grid_problem *p, const ech_grid *g, ech_grid_ref
         p->config->data.sequence_length / (g->context * p->config->memory.sequence_chunks);
     if (b * tokens % g->tensor == 0) return true;
     return refuse(refusal, "parallel.sequence",
-                  "%lld tensor ranks do not divide the %lld rows that a micro-batch has at a time "
-                  "(micro_batch_size %lld x %lld tokens)",
-                  (number)g->tensor, b * tokens, b, tokens);
+                  "%lld tensor ranks do not divide the %s that a micro-batch has at a time "
+                  "(micro_batch_size %lld x %s)",
+                  (number)g->tensor, ECH_COUNT(b * tokens, "row"), b, ECH_COUNT(tokens, "token"));
 }
 
 static bool rule_runs(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
@@ -324,9 +330,9 @@ static bool rule_runs(const ech_grid_problem *p, const ech_grid *g, ech_grid_ref
     int64_t own = (layers + g->pipeline - 1) / g->pipeline;
     if (each <= ECH_MOST_BLOCK_RUNS / own) return true;
     return refuse(refusal, "training.global_batch_size",
-                  "%lld micro-batches of %lld layers are more than a plan's %d block runs; use a "
-                  "larger training.micro_batch_size or more ranks",
-                  (number)each, (number)own, ECH_MOST_BLOCK_RUNS);
+                  "%s of %s are more than a plan's %d block runs; use a larger "
+                  "training.micro_batch_size or more ranks",
+                  ECH_COUNT(each, "micro-batch"), ECH_COUNT(own, "layer"), ECH_MOST_BLOCK_RUNS);
 }
 
 /* ---- all of them ---- */

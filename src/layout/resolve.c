@@ -32,8 +32,8 @@ static ech_status check_listed(const ech_config *config, int listed)
     if (!listed) return ECH_OK;
     if (stages != ECH_AUTO && stages != listed)
         return ech_config_complain(config, "parallel.stage_replicas",
-                                   "%d numbers for %lld stages (parallel.pipeline)", listed,
-                                   (long long)stages);
+                                   "%s for %s (parallel.pipeline)", ECH_COUNT(listed, "number"),
+                                   ECH_COUNT(stages, "stage"));
     if (data != ECH_AUTO && data != 1)
         return ech_config_complain(config, "parallel.data",
                                    "leave it out where parallel.stage_replicas says how many "
@@ -131,8 +131,8 @@ static ech_status find_node(const resolver *r, int64_t *node)
     if (ranks == ECH_AUTO || ranks > r->world) ranks = r->world;
     *node = ranks / each;
     if (r->world % ranks)
-        return ech_config_complain(r->config, "parallel.node_ranks", "does not divide %d ranks",
-                                   r->world);
+        return ech_config_complain(r->config, "parallel.node_ranks", "does not divide %s",
+                                   ECH_COUNT(r->world, "rank"));
     if (ranks % each)
         return ech_config_complain(r->config, "parallel.node_ranks",
                                    "does not divide by parallel.context x parallel.tensor = %lld "
@@ -229,7 +229,7 @@ static ech_status check_cut(const resolver *r)
     }
     if (n > 0 && sum != layers)
         return ech_config_complain(config, "parallel.partition",
-                                   "%lld layers in all, and the model has %lld", (long long)sum,
+                                   "%s in all, and the model has %lld", ECH_COUNT(sum, "layer"),
                                    (long long)layers);
     return ECH_OK;
 }

@@ -36,19 +36,23 @@ const char *ech_family_names(void)
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
 {
     const ech_family *family = ech_family_find(config->model.architecture);
+    ech_text owned = {0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ECH_TRY(ech_config_check_read(config, rows[i]->reads, family->reads, family->name));
+        ech_text_append(&owned, "%s ", rows[i]->reads);
+    ech_status status = ech_config_check_read(config, owned.at, family->reads, family->name);
+    ech_text_free(&owned);
     if (config->model.num_key_value_heads == ECH_AUTO)
         config->model.num_key_value_heads = config->model.num_attention_heads;
     if (config->model.max_position_embeddings == ECH_AUTO)
         config->model.max_position_embeddings = config->data.sequence_length;
     if (config->model.vocab_size == ECH_AUTO) config->model.vocab_size = tokenizer_vocabulary;
     if (config->model.vocab_size < tokenizer_vocabulary)
-        return ech_config_complain(config, "model.vocab_size",
-                                   "smaller than the vocabulary of tokenizer %s; use at least %lld",
-                                   config->data.tokenizer, (long long)tokenizer_vocabulary);
+        ECH_ALSO(&status, ech_config_complain(
+                              config, "model.vocab_size",
+                              "smaller than the vocabulary of tokenizer %s; use at least %lld",
+                              config->data.tokenizer, (long long)tokenizer_vocabulary));
     family->resolve(config);
-    return ECH_OK;
+    return status;
 }
 
 ech_cut ech_model_cut(const ech_config *config)
@@ -74,19 +78,22 @@ static ech_status check(const ech_config *config)
 {
     int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
     int64_t G = config->model.num_key_value_heads;
+    ech_status status = ECH_OK;
     if (C % H)
-        return ech_config_complain(config, "model.num_attention_heads",
-                                   "does not divide model.hidden_size = %lld; %lld would",
-                                   (long long)C, (long long)nearest_divisor(C, H));
+        ECH_ALSO(&status,
+                 ech_config_complain(config, "model.num_attention_heads",
+                                     "does not divide model.hidden_size = %lld; %lld would",
+                                     (long long)C, (long long)nearest_divisor(C, H)));
     if (G > H || H % G)
-        return ech_config_complain(config, "model.num_key_value_heads",
-                                   "does not divide model.num_attention_heads = %lld; %lld would",
-                                   (long long)H, (long long)nearest_divisor(H, G < H ? G : H));
+        ECH_ALSO(&status,
+                 ech_config_complain(config, "model.num_key_value_heads",
+                                     "does not divide model.num_attention_heads = %lld; %lld would",
+                                     (long long)H, (long long)nearest_divisor(H, G < H ? G : H)));
     if (config->data.sequence_length > config->model.max_position_embeddings)
-        return ech_config_complain(config, "data.sequence_length",
-                                   "longer than model.max_position_embeddings = %lld",
-                                   (long long)config->model.max_position_embeddings);
-    return ECH_OK;
+        ECH_ALSO(&status, ech_config_complain(config, "data.sequence_length",
+                                              "longer than model.max_position_embeddings = %lld",
+                                              (long long)config->model.max_position_embeddings));
+    return status;
 }
 
 static ech_ways ways_of(const ech_config *config)

@@ -31,9 +31,12 @@ const char *ech_optimizer_names(void)
 ech_status ech_optimizer_check_keys(const ech_config *config)
 {
     const ech_optimizer *own = ech_optimizer_find(config->optimizer.name);
+    ech_text owned = {0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ECH_TRY(ech_config_check_read(config, rows[i]->reads, own->reads, own->name));
-    return ECH_OK;
+        ech_text_append(&owned, "%s ", rows[i]->reads);
+    ech_status status = ech_config_check_read(config, owned.at, own->reads, own->name);
+    ech_text_free(&owned);
+    return status;
 }
 
 double ech_clip_factor(double norm, double limit)

@@ -127,8 +127,9 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
     }
     if (config->parallel.flush_every > most)
         return ech_config_complain(config, "parallel.flush_every",
-                                   "%lld steps make a list too long to plan; at most %lld",
-                                   (long long)config->parallel.flush_every, (long long)most);
+                                   "%s make a list too long to plan; at most %lld",
+                                   ECH_COUNT(config->parallel.flush_every, "step"),
+                                   (long long)most);
     resolve_check(config, config->parallel.flush_every);
     ECH_TRY(check_cadence(config, "training.steps", steps));
     ECH_TRY(check_cadence(config, "training.validate_every", config->training.validate_every));
@@ -161,10 +162,10 @@ static ech_status check_asynchronous(const ech_config *config, const ech_model *
     for (int s = 0; s < layout->stages; s++)
         if (layout->micro_batches % layout->replicas[s])
             return ech_config_complain(config, "training.global_batch_size",
-                                       "makes %lld micro-batches a step, which do not divide by "
-                                       "the %d replicas of stage %d, as an asynchronous schedule "
-                                       "needs; %lld would",
-                                       (long long)layout->micro_batches, layout->replicas[s], s,
+                                       "makes %s a step, not a multiple of the %d replicas of "
+                                       "stage %d, as an asynchronous schedule needs; %lld would",
+                                       ECH_COUNT(layout->micro_batches, "micro-batch"),
+                                       layout->replicas[s], s,
                                        (long long)(layout->micro_batch * common_multiple(layout)));
     return ECH_OK;
 }

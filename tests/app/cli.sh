@@ -162,6 +162,19 @@ for value in 3e-3x nan inf; do
 done
 changed 's/architecture: gpt2/architecture: gpt3/'
 expect 2 "changed.yaml:2:.*did you mean gpt2" "$echelon" train changed.yaml
+# All that is wrong is said at once: first of each key, then of keys together.
+changed 's/hidden_size: 16/hidden_size: 1_0/; s/^training:/trainings:/; /sequence_length/d'
+expect 2 "changed.yaml:3:" "$echelon" train changed.yaml log.every=x
+also "changed.yaml:9:1: trainings"
+also "command line: log.every = x"
+also "required but not set: data.sequence_length;"
+[ "$(grep -c error: err)" = 4 ] || complain "not four errors"
+expect 2 "num_attention_heads = 3" "$echelon" train run.yaml --ranks 2 model.num_attention_heads=3 \
+    model.rope_theta=3 optimizer.momentum=0.9 checkpoint.resume= training.steps=3
+also "model.rope_theta = 3: not read by gpt2"
+also "optimizer.momentum = 0.9: not read by adamw"
+also "checkpoint.resume = : empty"
+[ "$(grep -c error: err)" = 4 ] || complain "not four errors"
 changed 's/num_attention_heads: 2/num_attention_heads: 3/'
 expect_once 2 "changed.yaml:5:.*does not divide.*; [24] would" "$echelon" train changed.yaml --ranks 2
 expect 2 "command line: training.step.*steps" "$echelon" plan run.yaml training.step=3

@@ -82,7 +82,19 @@ static void test_stages(void **state)
     refuse("parallel.pipeline=6 parallel.data=1", 6,
            "parallel.pipeline = 6|6 stages for 5 blocks|3 layers|at most 5 stages");
     refuse("parallel.pipeline=2 parallel.virtual_stages=3 parallel.data=1", 2,
-           "parallel.virtual_stages = 3|6 stages for 5 blocks|at most 2 virtual stages");
+           "parallel.virtual_stages = 3|6 stages (pipeline x virtual_stages) for 5 blocks|at most "
+           "2 virtual stages");
+    /* What is offered is above 0, and one of a thing is one. */
+    refuse("parallel.pipeline=8 parallel.virtual_stages=2", 8,
+           "parallel.pipeline = 8|16 stages|at most 2 stages");
+    refuse("parallel.virtual_stages=6", 2, "parallel.virtual_stages = 6|at most 5 virtual stages");
+    refuse("parallel.pipeline=6 parallel.virtual_stages=6", 6, "at most 1 virtual stage");
+    refuse("parallel.pipeline=4 model.num_hidden_layers=1", 4, "(embedding, 1 layer, head)");
+    refuse("parallel.pipeline=2 parallel.partition=[3]", 2, "1 number for 2 stages");
+    refuse("parallel.stage_replicas=[3] parallel.pipeline=2", 3, "1 number for 2 stages");
+    refuse("parallel.context=2", 1, "2 context ranks do not divide 1 rank;");
+    refuse("parallel.tensor=3 model.num_attention_heads=1", 3, "do not divide 1 attention head;");
+    refuse("parallel.partition=[1]", 1, "1 layer in all, and the model has 3");
     refuse("parallel.stage_replicas=[1,1,1,1,1,1]", 6, "6 stages for 5 blocks");
 }
 

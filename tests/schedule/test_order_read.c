@@ -135,7 +135,7 @@ static void test_missing(void **state)
     refuse("F0.0 F0.1 B0.0", "run.order:1:15: stage 0: B0.1 is missing");
     refuse("F0.0 F0.1 B0.0 W0.0 B0.1", "run.order:1:25: stage 0: W0.1 is missing");
     refuse("", "run.order:1:1: the end, after 0 lines; there are 2 stages, a line each");
-    refuse(GOOD, "run.order:2:1: the end, after 1 lines; there are 2 stages, a line each");
+    refuse(GOOD, "run.order:2:1: the end, after 1 line; there are 2 stages, a line each");
     refuse(GOOD GOOD "# end\nF0.0",
            "run.order:4:1: F0.0: a line too many; there are 2 stages, a line each");
 }

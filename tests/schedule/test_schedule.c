@@ -205,7 +205,7 @@ static void test_order_files(void **state)
 {
     (void)state;
     const char *good = "F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1 B0.1\n";
-    refuse_order("F0.0 F0.1 B0.0 B0.1\n", NULL, "after 1 lines|2 stages, a line each");
+    refuse_order("F0.0 F0.1 B0.0 B0.1\n", NULL, "after 1 line|2 stages, a line each");
     refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1\n", NULL, ":2:|stage 1");
     refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1 B0.1\nF0.0\n", NULL, ":3:1: F0.0|too many");
     refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 F0.2 B0.0 B0.2\n", NULL, ":2:6: F0.2");

@@ -21,13 +21,15 @@ ech_status ech_setup_defaults(ech_config **out)
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
-/* The overrides, then the last look; takes the configuration. */
+/* The overrides, then the last look, which says what is missing beside what is wrong; takes the
+ * configuration. */
 static ech_status finish_config(ech_config *config, ech_status status, char *const *assignments,
                                 int n, bool fills, ech_config **out)
 {
-    for (int i = 0; i < n && status == ECH_OK; i++) status = ech_config_set(config, assignments[i]);
-    if (status == ECH_OK && fills) status = ech_setup_fill_model(config);
-    if (status == ECH_OK) status = ech_config_check(config);
+    for (int i = 0; i < n; i++) ECH_ALSO(&status, ech_config_set(config, assignments[i]));
+    bool is_filled = !fills || !ech_config_is_named(config, "model.init_from");
+    if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
+    if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK)
         *out = config;
     else
@@ -53,20 +55,35 @@ ech_status ech_setup_config_text(const char *text, const char *name, char *const
 
 static ech_status resolve_optimizer(ech_config *config)
 {
-    ECH_TRY(ech_optimizer_check_keys(config));
-    ECH_TRY(ech_curve_check_keys(config));
+    ech_status status = ech_optimizer_check_keys(config);
+    ECH_ALSO(&status, ech_curve_check_keys(config));
     if (config->optimizer.nesterov == 1 && config->optimizer.momentum == 0)
-        return ech_config_complain(config, "optimizer.nesterov",
-                                   "needs optimizer.momentum above 0, for example 0.9");
+        ECH_ALSO(&status, ech_config_complain(config, "optimizer.nesterov",
+                                              "needs optimizer.momentum above 0, for example 0.9"));
     if (config->optimizer.min_learning_rate > config->optimizer.learning_rate)
-        return ech_config_complain(config, "optimizer.min_learning_rate",
-                                   "above optimizer.learning_rate = %g",
-                                   config->optimizer.learning_rate);
+        ECH_ALSO(&status, ech_config_complain(config, "optimizer.min_learning_rate",
+                                              "above optimizer.learning_rate = %g",
+                                              config->optimizer.learning_rate));
     if (config->optimizer.decay_steps == ECH_AUTO) {
         int64_t tenth = config->training.steps / 10;
         config->optimizer.decay_steps = tenth > 0 ? tenth : 1;
     }
-    return ECH_OK;
+    return status;
+}
+
+static ech_status check_directories(const ech_config *config)
+{
+    ech_status status = ECH_OK;
+    if (!config->log.directory[0])
+        ECH_ALSO(&status,
+                 ech_config_complain(config, "log.directory", "empty; for example runs/first"));
+    if (!config->checkpoint.directory[0])
+        ECH_ALSO(&status, ech_config_complain(config, "checkpoint.directory",
+                                              "empty; leave it out for log.directory/checkpoints"));
+    if (!config->checkpoint.resume[0])
+        ECH_ALSO(&status, ech_config_complain(config, "checkpoint.resume",
+                                              "empty; auto, never, or the path of a checkpoint"));
+    return status;
 }
 
 static ech_status resolve_machine(ech_config *config, int local_ranks)
@@ -75,31 +92,24 @@ static ech_status resolve_machine(ech_config *config, int local_ranks)
     const ech_comm_backend *backend = ech_comm_find(config->parallel.comm);
     ech_reduction reduction;
     ech_reduction_from_name(config->parallel.reduction, &reduction);
+    ech_status status = check_directories(config);
     if (!ech_reduction_supported(backend, reduction))
-        return ech_config_complain(
-            config, "parallel.reduction",
-            "not available with parallel.comm = %s; use direct, ring or naive",
-            config->parallel.comm);
+        ECH_ALSO(&status, ech_config_complain(
+                              config, "parallel.reduction",
+                              "not available with parallel.comm = %s; use direct, ring or naive",
+                              config->parallel.comm));
     if (config->parallel.threads == ECH_AUTO) {
         int threads = device->cores() / local_ranks;
         config->parallel.threads = threads > 0 ? threads : 1;
     }
     if (config->memory.device_limit == ECH_AUTO)
         config->memory.device_limit = (int64_t)(device->memory_bytes() / (size_t)local_ranks);
-    if (!config->log.directory[0])
-        return ech_config_complain(config, "log.directory", "empty; for example runs/first");
-    if (!config->checkpoint.directory[0])
-        return ech_config_complain(config, "checkpoint.directory",
-                                   "empty; leave it out for log.directory/checkpoints");
-    if (!config->checkpoint.resume[0])
-        return ech_config_complain(config, "checkpoint.resume",
-                                   "empty; auto, never, or the path of a checkpoint");
     if (strcmp(config->checkpoint.directory, "auto") == 0) {
         char *directory = ech_file_join(config->log.directory, "checkpoints");
         ech_config_replace_text(&config->checkpoint.directory, directory);
         free(directory);
     }
-    return ECH_OK;
+    return status;
 }
 
 /* Degrees go up to 1e6 each; nothing needs to be told from the largest number. */
@@ -192,14 +202,15 @@ ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer,
                              int local_ranks)
 {
     ech_model *model = NULL;
-    ECH_TRY(check_split(config));
+    ech_status status = check_split(config);
     if (strcmp(config->data.tokenizer, "auto") == 0 && !config->model.init_from[0])
         ech_config_replace_text(&config->data.tokenizer, "bytes");
-    ECH_TRY(resolve_model(config, tokenizer));
-    ECH_TRY(resolve_optimizer(config));
-    ECH_TRY(resolve_machine(config, local_ranks));
-    ECH_TRY(ech_model_create_uncut(config, &model));
-    ech_status status = resolve_layout(config, model, world);
+    ECH_ALSO(&status, resolve_optimizer(config));
+    ECH_ALSO(&status, resolve_machine(config, local_ranks));
+    ECH_ALSO(&status, resolve_model(config, tokenizer));
+    if (config->model.vocab_size != ECH_AUTO)
+        ECH_ALSO(&status, ech_model_create_uncut(config, &model));
+    if (model) ECH_ALSO(&status, resolve_layout(config, model, world));
     ech_model_destroy(model);
     return status;
 }

@@ -153,14 +153,17 @@ static ech_status run_here(const ech_start *start, int ranks, ech_rank_main main
     return ech_run_ranks(config->parallel.comm, ranks, config->parallel.deadline, main, context);
 }
 
-/* The first rank whose preflight failed says why; ECH_EABORTED if that is another one. */
-static ech_status tell_once(ech_group *world, ech_status status)
+/* The first rank whose preflight failed says why, all of it, by failing once more; ECH_EABORTED if that is
+ * another one. */
+static ech_status tell_once(ech_group *world, const ech_run *run, ech_status status)
 {
     double first = status == ECH_OK ? 0 : ech_group_size(world) - ech_group_index(world);
     double mine = first;
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &first, 1));
     if (first == 0) return ECH_OK;
     if (first != mine) return ECH_EABORTED;
+    ech_status again = preflight(run, ech_group_size(world));
+    if (again != ECH_OK) return again;
     return ech_fail_at(__FILE__, __LINE__, status, "%s", ech_last_error());
 }
 
@@ -175,7 +178,7 @@ static ech_status preflight_together(ech_comm *comm, const ech_run *run)
     ech_status ready = preflight(run, size);
     ech_log_set_quiet(quiet);
     ech_status status = ech_group_create(comm, "start", members, size, &world);
-    if (status == ECH_OK) status = tell_once(world, ready);
+    if (status == ECH_OK) status = tell_once(world, run, ready);
     ech_group_destroy(world);
     free(members);
     return status;

@@ -35,9 +35,9 @@ static bool accepts(const ech_pipeline_shape *shape, const char **key, ech_text 
     if (m % p == 0) return true;
     *key = "training.global_batch_size";
     ech_text_append(why,
-                    "makes %d micro-batches a replica, and parallel.schedule = interleaved needs a "
-                    "multiple of the %d stages; use ",
-                    m, p);
+                    "makes %s a replica, and parallel.schedule = interleaved needs a multiple of "
+                    "the %d stages; use ",
+                    ECH_COUNT(m, "micro-batch"), p);
     if (m > p) ech_text_append(why, "%d or ", m / p * p);
     ech_text_append(why, "%lld x training.micro_batch_size x replicas", ((long long)m / p + 1) * p);
     return false;

@@ -13,10 +13,10 @@ static bool accepts(const ech_pipeline_shape *shape, const char **key, ech_text 
     if (shape->micro_batches >= shape->stages) return true;
     *key = "training.global_batch_size";
     ech_text_append(why,
-                    "makes %d micro-batches a replica, and parallel.schedule = pipedream-2bw needs "
-                    "as many as there are stages; use at least %d x training.micro_batch_size x "
-                    "replicas, or a smaller training.micro_batch_size",
-                    shape->micro_batches, shape->stages);
+                    "makes %s a replica, and parallel.schedule = pipedream-2bw needs as many as "
+                    "there are stages; use at least %d x training.micro_batch_size x replicas, or "
+                    "a smaller training.micro_batch_size",
+                    ECH_COUNT(shape->micro_batches, "micro-batch"), shape->stages);
     return false;
 }
 

@@ -174,16 +174,16 @@ static ech_status read_lines(reader *r, int stages, int chunks, int micro_batche
         word w;
         if (next_word(r, &w)) {
             if (stage == stages)
-                return refuse(r, w.at, "%s: a line too many; there are %d stages, a line each",
-                              w.shown, stages);
+                return refuse(r, w.at, "%s: a line too many; there %s %s, a line each", w.shown,
+                              stages == 1 ? "is" : "are", ECH_COUNT(stages, "stage"));
             ECH_TRY(read_line(r, &w, stage, chunks, micro_batches, &orders[stage]));
             stage++;
         }
         if (r->at == r->end) break;
     }
     if (stage == stages) return ECH_OK;
-    return refuse(r, r->at, "the end, after %d lines; there are %d stages, a line each", stage,
-                  stages);
+    return refuse(r, r->at, "the end, after %s; there %s %s, a line each", ECH_COUNT(stage, "line"),
+                  stages == 1 ? "is" : "are", ECH_COUNT(stages, "stage"));
 }
 
 /* Reading as text would stop at a NUL. */
