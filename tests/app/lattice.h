@@ -8,11 +8,8 @@
 #ifndef ECH_TESTS_APP_LATTICE_H
 #define ECH_TESTS_APP_LATTICE_H
 
-#include <fcntl.h>
-#include <sys/wait.h>
-
 #include "app/cover.h"
-#include "app/verify/verify.h"
+#include "app/verdict.h"
 
 enum lattice_axis {
     PIPELINE,
@@ -34,7 +31,7 @@ enum lattice_axis {
     LATTICE_AXES
 };
 
-enum { LATTICE_RANKS = 8, LATTICE_LAYERS = 2, LATTICE_DEADLINE = 120 };
+enum { LATTICE_RANKS = 8, LATTICE_LAYERS = 2 };
 
 /* The words of each level; the first is the simplest. Degrees and micro-batches are numbers. */
 static const char *const lattice_models[] = {
@@ -175,76 +172,13 @@ static inline bool lattice_is_feasible(const cover_case *c)
 
 /* ---- the verdict ---- */
 
-typedef struct lattice_verdict {
-    bool passed;
-    double worst;
-    int64_t compared;
-    char why[400];
-} lattice_verdict;
-
-static inline lattice_verdict lattice_verify_here(const cover_case *c)
+static inline verdict lattice_verify(const cover_case *c)
 {
-    lattice_verdict verdict = {0};
     ech_config *config = lattice_config(c);
-    ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = 2, .tolerance = ECH_TOLERANCE};
-    ech_status status =
-        ech_run_ranks("local", lattice_ranks(c), LATTICE_DEADLINE, ech_verify_rank, &v);
-    verdict.passed = status == ECH_OK && v.passed;
-    verdict.worst = v.worst;
-    verdict.compared = v.compared;
-    if (status == ECH_OK && !v.passed)
-        snprintf(verdict.why, sizeof verdict.why, "%.1e at %s", v.worst, v.first_bad);
+    verdict found =
+        verdict_of(&(verdict_request){.config = config, .ranks = lattice_ranks(c), .steps = 2});
     ech_config_destroy(config);
-    return verdict;
-}
-
-/* Its exit is an ordinary one, at which sanitizers say what they have found. */
-static inline void lattice_child(const cover_case *c, int out)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/log", fixture_folder);
-    int log = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (log >= 0) dup2(log, STDERR_FILENO);
-    lattice_verdict verdict = lattice_verify_here(c);
-    exit(write(out, &verdict, sizeof verdict) == (ssize_t)sizeof verdict ? 0 : 1);
-}
-
-/* The first error that the child has logged: ranks are threads, and each knows its own only. */
-static inline void lattice_read_error(lattice_verdict *verdict)
-{
-    char path[300], *text;
-    size_t n;
-    snprintf(path, sizeof path, "%s/log", fixture_folder);
-    if (ech_file_read(path, 1 << 24, &text, &n) != ECH_OK) return;
-    const char *error = strstr(text, "error: ");
-    if (error)
-        snprintf(verdict->why, sizeof verdict->why, "%.*s", (int)strcspn(error, "\n"), error);
-    free(text);
-}
-
-/* In a child; what it logs is in FOLDER/log until the next one. */
-static inline lattice_verdict lattice_verify(const cover_case *c)
-{
-    lattice_verdict verdict = {0};
-    int ends[2], status = 0;
-    ECH_ASSERT(pipe(ends) == 0);
-    fflush(NULL);
-    pid_t child = fork();
-    ECH_ASSERT(child >= 0);
-    if (child == 0) lattice_child(c, ends[1]);
-    close(ends[1]);
-    bool told = read(ends[0], &verdict, sizeof verdict) == (ssize_t)sizeof verdict;
-    close(ends[0]);
-    ECH_ASSERT(waitpid(child, &status, 0) == child);
-    if (!told || status != 0) {
-        verdict = (lattice_verdict){.passed = false};
-        snprintf(verdict.why, sizeof verdict.why, "the process ended with %s %d",
-                 WIFSIGNALED(status) ? "signal" : "code",
-                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    }
-    if (!verdict.passed && !verdict.why[0]) lattice_read_error(&verdict);
-    return verdict;
+    return found;
 }
 
 #endif

@@ -47,6 +47,10 @@ verify 4 1 parallel.pipeline=2 parallel.reduction=mpi model.tie_word_embeddings=
 verify 4 2 "parallel.stage_replicas=[3, 1]" model.architecture=gpt2 parallel.reduction=naive
 verify 4 1 "parallel.stage_replicas=[1,2,1]" parallel.schedule=gpipe parallel.reduction=mpi
 
+# In the run's own precision, too.
+verify 4 2 parallel.tensor=2 --own-precision
+also '^PASSED     within 1e-11, and 1e-05 in fp32$'
+
 # Asynchronous: against the replay.
 untied=model.tie_word_embeddings=false
 verify 2 1 parallel.pipeline=2 parallel.schedule=pipedream $untied

@@ -113,14 +113,14 @@ static void print_log(void)
     free(text);
 }
 
-static void explain(const cover_case *c, const lattice_verdict *verdict)
+static void explain(const cover_case *c, const verdict *found)
 {
     ech_text command = {0};
     shrinker s = {.factors = LATTICE_AXES, .feasible = lattice_is_feasible, .fails = verify_fails};
     lattice_print_command(c, &command);
-    print_error("FAILED: %s\n    %s\n", verdict->why, command.at);
+    print_error("FAILED: %s\n    %s\n", found->why, command.at);
     cover_case smallest = shrink(&s, *c);
-    lattice_verdict again = lattice_verify(&smallest);
+    verdict again = lattice_verify(&smallest);
     ech_text_free(&command);
     lattice_print_command(&smallest, &command);
     print_error("the simplest of its kind, after %d tries: %s\n    %s\n", s.tries, again.why,
@@ -136,10 +136,10 @@ typedef struct tally {
 /* Whether to go on. */
 static bool run_case(const cover_case *c, tally *n)
 {
-    lattice_verdict verdict = lattice_verify(c);
+    verdict found = lattice_verify(c);
     n->cases++;
-    if (verdict.passed && verdict.compared > 1000) return true;
-    explain(c, &verdict);
+    if (found.passed && found.compared > 1000) return true;
+    explain(c, &found);
     return ++n->failures < MOST_FAILURES;
 }
 

@@ -77,7 +77,8 @@ void ech_verifier_prepare(ech_verifier *v)
                 ECH_PUSH(v->copy, copy);
                 elements += v->first[p + 1] - v->first[p];
             }
-    v->mine = ech_calloc(turns * (size_t)v->own[params], sizeof *v->mine);
+    size_t sets = turns > 1 ? 2 * turns : 1;
+    v->mine = ech_calloc(sets * (size_t)v->own[params], sizeof *v->mine);
     if (v->result) v->gradients = ech_calloc((size_t)elements, sizeof *v->gradients);
 }
 
@@ -95,6 +96,12 @@ void ech_verifier_free(ech_verifier *v)
 
 /* ---- gradients ---- */
 
+/* The weights of the steps of a span lie behind all of its gradients. */
+static double *own_weights(const ech_verifier *v, int turn)
+{
+    return v->mine + (v->layout.design.schedule->turns + turn) * v->own[ech_verifier_params(v)];
+}
+
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step)
 {
     ech_verifier *v = context;
@@ -104,6 +111,9 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
         if (v->layout.session.plan->param[i].value < 0) continue;
         ech_tensor gradient = ech_exec_gradient(exec, i);
         ech_verifier_take(&gradient, v->mine + step->turn * v->own[params] + v->own[i]);
+        if (step->turn == 0) continue;
+        ech_tensor weight = ech_exec_param_at(exec, i, step->turn);
+        ech_verifier_take(&weight, own_weights(v, step->turn) + v->own[i]);
     }
 }
 
@@ -173,27 +183,43 @@ static void compare_tensor(ech_verifier *v, int param, int state, const double *
     free(b);
 }
 
-static ech_status bring_tensor(ech_verifier *v, const ech_copy *copy, int state)
+/* What each rank has in `mine` is compared with the single rank's, and given to it. */
+static ech_status exchange_tensor(ech_verifier *v, const ech_copy *copy, int state, double *mine)
 {
     int64_t n = v->first[copy->param + 1] - v->first[copy->param];
-    double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL, *mine = NULL;
+    double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
+    ech_status status = ech_verifier_bring(v, copy, mine, whole);
+    if (status == ECH_OK && v->result) compare_tensor(v, copy->param, state, whole);
+    free(whole);
+    return status;
+}
+
+static ech_status exchange_newest(ech_verifier *v, const ech_copy *copy, int state)
+{
+    double *mine = NULL;
     if (v->layout.session.plan->param[copy->param].value >= 0) {
         ech_tensor x = tensor_of(&v->layout, copy->param, state);
         mine = ech_calloc((size_t)ech_tensor_count(&x), sizeof *mine);
         ech_verifier_take(&x, mine);
     }
-    ech_status status = ech_verifier_bring(v, copy, mine, whole);
-    if (status == ECH_OK && v->result) compare_tensor(v, copy->param, state, whole);
+    ech_status status = exchange_tensor(v, copy, state, mine);
     free(mine);
-    free(whole);
     return status;
 }
 
-ech_status ech_verifier_compare_tensors(ech_verifier *v)
+ech_status ech_verifier_exchange_weights(ech_verifier *v)
+{
+    for (size_t i = 0; i < v->copy.n; i++)
+        ECH_TRY(exchange_tensor(v, &v->copy.at[i], -1,
+                                own_weights(v, v->turn) + v->own[v->copy.at[i].param]));
+    return ECH_OK;
+}
+
+ech_status ech_verifier_exchange_newest(ech_verifier *v)
 {
     for (size_t i = 0; i < v->copy.n; i++)
         for (int state = -1; state < v->layout.session.plan->states; state++)
-            ECH_TRY(bring_tensor(v, &v->copy.at[i], state));
+            ECH_TRY(exchange_newest(v, &v->copy.at[i], state));
     return ECH_OK;
 }
 

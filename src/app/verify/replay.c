@@ -183,11 +183,10 @@ void ech_replay_destroy(ech_replay *r)
     free(r);
 }
 
-/* A span begins with the weights that are in place, and looks back to the version before at most. */
+/* A span looks back to the version before its first at most. */
 static void begin_span(ech_replay *r)
 {
     r->base = (int64_t)r->past.n - 1;
-    keep(r, r->past.at[r->base]);
     for (int64_t v = 0; v < r->base - 1; v++) {
         free(r->past.at[v]);
         r->past.at[v] = NULL;
@@ -196,6 +195,7 @@ static void begin_span(ech_replay *r)
 
 void ech_replay_begin(ech_replay *r, int turn)
 {
+    keep(r, r->past.at[r->past.n - 1]);
     if (turn == 0) begin_span(r);
     r->turn = turn;
     r->loaded[0] = -1;

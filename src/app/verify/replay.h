@@ -21,10 +21,10 @@ ech_replay *ech_replay_create(const ech_contestant *layout, ech_contestant *alon
                               double clip_norm);
 void ech_replay_destroy(ech_replay *replay); /* accepts NULL */
 
-/* One training step: the turn `turn` of a span. In front of the first the weights in place are the newest
- * version; in front of each step of the list `prepare` puts those there that it must see; when the gradients
- * are whole, `finish` clips them stage by stage and puts the newest back; behind the list, `remember`
- * keeps what the update has made. */
+/* One training step: the turn `turn` of a span; its newest version are the weights in place. In front of
+ * each step of the list `prepare` puts those there that it must see; when the gradients are whole, `finish`
+ * clips them stage by stage and puts the newest back; behind the list, `remember` keeps what the update has
+ * made. */
 void ech_replay_begin(ech_replay *replay, int turn);
 void ech_replay_prepare(ech_replay *replay, const ech_step *next);
 void ech_replay_finish(ech_replay *replay, ech_exec *exec);

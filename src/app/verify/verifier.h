@@ -20,8 +20,9 @@ typedef struct ech_verifier {
     ech_contestant layout, single;
     ech_replay *replay;
     ECH_LIST(ech_copy) copy;
-    double *mine; /* gradients that this rank holds of the layout's, one step behind the other */
-    int64_t *own; /* [params + 1] where each begins in a step's */
+    double *
+        mine; /* this rank's of the layout's gradients, one step behind the other; then of weights */
+    int64_t *own;      /* [params + 1] where each begins in a step's */
     double *gradients; /* rank 0: of all copies, whole, of one step */
     int64_t *first;    /* [params + 1] where each begins in the whole model */
     int turn;          /* the step of the list that is compared */
@@ -36,7 +37,7 @@ void ech_verifier_prepare(ech_verifier *v);
 void ech_verifier_free(ech_verifier *v);
 
 /* For ech_exec_observe, `context` the verifier. The layout's: keeps each step's gradients before they are
- * clipped. */
+ * clipped, and within a span the weights that are updated by them. */
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step);
 /* The single rank's gradients are whole: compares them with the layout's, and puts those in their place, so
  * that norms, clipping and the optimizer work on the same numbers on both sides. On rank 0. */
@@ -47,7 +48,9 @@ void ech_verifier_compare_loss(ech_verifier *v);
 void ech_verifier_compare_validation(ech_verifier *v, double layout, double single);
 /* Brings the gradients of the turn to rank 0. Collective. */
 ech_status ech_verifier_bring_gradients(ech_verifier *v);
-/* Weights and states of every stage; the single rank goes on from the layout's. Collective. */
-ech_status ech_verifier_compare_tensors(ech_verifier *v);
+/* Compares with the single rank's, and gives it, the weights that the layout had at the turn's update; the
+ * newest weights and states. Collective. */
+ech_status ech_verifier_exchange_weights(ech_verifier *v);
+ech_status ech_verifier_exchange_newest(ech_verifier *v);
 
 #endif

@@ -38,8 +38,7 @@ typedef struct ech_verification {
  * the loss and every gradient (after reduction, before clipping); then the one rank takes over the layout's
  * gradients, and what norms, clipping and optimizer make of them, weights and states, is compared; then it
  * takes over these, too. So nothing that was allowed in one step adds up over others. An asynchronous
- * schedule is compared with its serial replay: the gradients of each step of a span, weights and states at
- * its end. At last a batch of validation. Collective; an ech_rank_main over an ech_verification shared by
+ * schedule is compared with its serial replay in the same way, states at the end of a span. At last a batch of validation. Collective; an ech_rank_main over an ech_verification shared by
  * the process's ranks. */
 ech_status ech_verify_rank(ech_comm *comm, void *verification);
 

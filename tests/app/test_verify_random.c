@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * verify on random run files: every key that decides what is computed, by whom and when. What is refused is
+ * asked for again as the error's hint says, a few times. None may fail, and the worst error of many is what
+ * ECH_TOLERANCE is ten times of. A few cases here; ECHELON_VERIFY_RANDOM=500 tries 500, and
+ * ECHELON_VERIFY_RANDOM=500,7 others.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "app/hints.h"
+#include "app/verdict.h"
+
+enum { CASES = 24, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 6, MOST_WORDS = 48 };
+
+/* ---- drawing ---- */
+
+/* Of one case, numbered. */
+typedef struct dice {
+    ech_random_key key;
+    uint64_t thrown;
+} dice;
+
+static int64_t from_to(dice *d, int64_t least, int64_t most)
+{
+    return least + (int64_t)(ech_random_word(d->key, d->thrown++) % (uint32_t)(most - least + 1));
+}
+
+static bool chance(dice *d, int percent)
+{
+    return from_to(d, 1, 100) <= percent;
+}
+
+#define ONE_OF(dice, names)                                                                        \
+    ((names)[from_to(dice, 0, (int64_t)(sizeof(names) / sizeof *(names)) - 1)])
+
+static void add(random_run *r, const char *key, const char *value)
+{
+    ech_text_append(&r->words, "%s%s=%s", r->words.n ? " " : "", key, value);
+}
+
+static void add_number(random_run *r, const char *key, int64_t value)
+{
+    ech_text_append(&r->words, "%s%s=%lld", r->words.n ? " " : "", key, (long long)value);
+}
+
+/* One of `names`, or as often as not nothing: the default. */
+#define ADD_ONE_OF(dice, run, key, names)                                                          \
+    do {                                                                                           \
+        if (chance(dice, 50)) add(run, key, ONE_OF(dice, names));                                  \
+    } while (0)
+
+static void draw_model(dice *d, random_run *r)
+{
+    static const char *const ranges[] = {"0.005", "0.05", "0.1", "0.2"};
+    static const char *const dropouts[] = {"0.1", "0.2", "0.5"};
+    static const char *const attention_dropouts[] = {"0.1", "0.5", "0.9"};
+    static const char *const bools[] = {"true", "false"};
+    static const char *const epsilons[] = {"1e-3", "1e-6"};
+    static const char *const thetas[] = {"100", "500000"};
+    bool llama = chance(d, 50);
+    int64_t heads = from_to(d, 1, 8), groups = from_to(d, 1, heads);
+    add(r, "model.architecture", llama ? "llama" : "gpt2");
+    add_number(r, "model.num_attention_heads", heads);
+    add_number(r, "model.hidden_size", heads * 2 * from_to(d, 1, 5));
+    if (llama && chance(d, 60)) add_number(r, "model.num_key_value_heads", groups);
+    r->layers = from_to(d, 1, 4);
+    add_number(r, "model.num_hidden_layers", r->layers);
+    add_number(r, "model.intermediate_size", from_to(d, 1, 12) * from_to(d, 1, 4));
+    add_number(r, "model.vocab_size", from_to(d, 257, 272));
+    ADD_ONE_OF(d, r, "model.tie_word_embeddings", bools);
+    ADD_ONE_OF(d, r, "model.initializer_range", ranges);
+    ADD_ONE_OF(d, r, "model.attn_pdrop", attention_dropouts);
+    ADD_ONE_OF(d, r, "model.resid_pdrop", dropouts);
+    ADD_ONE_OF(d, r, "model.embd_pdrop", dropouts);
+    ADD_ONE_OF(d, r, llama ? "model.rms_norm_eps" : "model.layer_norm_epsilon", epsilons);
+    if (llama) ADD_ONE_OF(d, r, "model.rope_theta", thetas);
+    if (llama && chance(d, 20)) add(r, "model.rope_scaling", "llama3");
+}
+
+static void draw_optimizer(dice *d, random_run *r)
+{
+    static const char *const rates[] = {"1e-4", "3e-3", "3e-2", "0.1"};
+    static const char *const curves[] = {"constant", "linear", "wsd"};
+    static const char *const clips[] = {"0", "0.01", "0.3"};
+    static const char *const epsilons[] = {"1e-6", "1e-12", "1e-16"};
+    static const char *const decays[] = {"0", "0.5"};
+    ADD_ONE_OF(d, r, "optimizer.learning_rate", rates);
+    ADD_ONE_OF(d, r, "optimizer.schedule", curves);
+    ADD_ONE_OF(d, r, "optimizer.clip_norm", clips);
+    ADD_ONE_OF(d, r, "optimizer.weight_decay", decays);
+    if (chance(d, 50)) add_number(r, "optimizer.warmup_steps", from_to(d, 0, 4));
+    if (chance(d, 65)) {
+        ADD_ONE_OF(d, r, "optimizer.eps", epsilons);
+        return;
+    }
+    add(r, "optimizer.name", "sgd");
+    if (chance(d, 60)) {
+        add(r, "optimizer.momentum", "0.9");
+        if (chance(d, 50)) add(r, "optimizer.nesterov", "true");
+    }
+}
+
+static void add_list(random_run *r, const char *key, const int64_t *numbers, int64_t n)
+{
+    ech_text list = {0};
+    for (int64_t i = 0; i < n; i++)
+        ech_text_append(&list, "%s%lld", i ? "," : "[", (long long)numbers[i]);
+    ech_text_append(&list, "]");
+    add(r, key, list.at);
+    ech_text_free(&list);
+}
+
+static void draw_partition(dice *d, random_run *r, int64_t stages)
+{
+    int64_t layers[2 * RANKS] = {0};
+    for (int64_t i = 0; i < r->layers; i++) layers[from_to(d, 0, stages - 1)]++;
+    add_list(r, "parallel.partition", layers, stages);
+}
+
+static void draw_replicas(dice *d, random_run *r, int64_t stages)
+{
+    int64_t replicas[RANKS];
+    for (int64_t i = 0; i < stages; i++) replicas[i] = from_to(d, 1, 2);
+    add_list(r, "parallel.stage_replicas", replicas, stages);
+    r->ranks = 0; /* as many as it says */
+}
+
+/* Not many ranks, whatever the rest is. */
+static void draw_grid(dice *d, random_run *r, const char *schedule)
+{
+    static const char *const sequences[] = {"true", "keep"};
+    static const char *const methods[] = {"ring", "ulysses"};
+    int64_t stages, data, context, tensor;
+    do {
+        stages = chance(d, 60) ? from_to(d, 1, 4) : 1;
+        data = chance(d, 50) ? from_to(d, 1, 4) : 1;
+        context = chance(d, 30) ? from_to(d, 2, 3) : 1;
+        tensor = chance(d, 40) ? from_to(d, 2, 4) : 1;
+    } while (stages * data * context * tensor > RANKS);
+    r->ranks = (int)(stages * data * context * tensor);
+    add_number(r, "parallel.pipeline", stages);
+    add_number(r, "parallel.context", context);
+    add_number(r, "parallel.tensor", tensor);
+    if (tensor > 1) ADD_ONE_OF(d, r, "parallel.sequence", sequences);
+    if (context > 1) ADD_ONE_OF(d, r, "parallel.context_method", methods);
+    if (context == 1 && chance(d, 20)) add_number(r, "memory.sequence_chunks", from_to(d, 2, 3));
+    if (stages > 1 && chance(d, 20) && strstr(schedule, "2bw") == NULL)
+        draw_replicas(d, r, stages);
+    else if (stages > 1 && chance(d, 25))
+        draw_partition(d, r, strstr(schedule, "virtual") ? 2 * stages : stages);
+}
+
+static void draw_schedule(dice *d, random_run *r)
+{
+    static const char *const schedules[] = {"1f1b",
+                                            "gpipe",
+                                            "naive",
+                                            "zero-bubble",
+                                            "interleaved parallel.virtual_stages=2",
+                                            "pipedream",
+                                            "pipedream",
+                                            "pipedream parallel.vertical_sync=true",
+                                            "pipedream parallel.weight_stashing=false",
+                                            "pipedream-2bw",
+                                            "pipedream-2bw"};
+    const char *schedule = ONE_OF(d, schedules);
+    add(r, "parallel.schedule", schedule);
+    draw_grid(d, r, schedule);
+    if (strncmp(schedule, "pipedream", 9) == 0 && chance(d, 50))
+        add_number(r, "parallel.flush_every", from_to(d, 1, 5));
+}
+
+static void draw_data(dice *d, random_run *r)
+{
+    static const char *const reductions[] = {"direct", "ring", "naive"};
+    static const char *const buckets[] = {"1", "500", "8KiB", "1GiB"};
+    int64_t micro = from_to(d, 1, 4);
+    add_number(r, "data.sequence_length",
+               chance(d, 50) ? 12 * from_to(d, 1, 3) : from_to(d, 1, 40));
+    if (chance(d, 30)) add(r, "data.document_mask", "true");
+    add_number(r, "training.micro_batch_size", micro);
+    add_number(r, "training.global_batch_size", micro * from_to(d, 1, 8));
+    add_number(r, "training.seed", from_to(d, 1, 1000));
+    if (chance(d, 30)) add_number(r, "training.check_every", from_to(d, 0, 5));
+    ADD_ONE_OF(d, r, "parallel.reduction", reductions);
+    ADD_ONE_OF(d, r, "parallel.bucket_bytes", buckets);
+    if (chance(d, 20)) add_number(r, "parallel.threads", 2);
+}
+
+static random_run draw(uint64_t seed, int64_t number, int64_t most_steps)
+{
+    random_run r = {.steps = 0};
+    dice d = {.key = {.seed = seed, .step = (uint32_t)number}};
+    draw_model(&d, &r);
+    draw_optimizer(&d, &r);
+    draw_schedule(&d, &r);
+    draw_data(&d, &r);
+    r.steps = from_to(&d, 1, most_steps);
+    add_number(&r, "training.steps", r.steps);
+    add(&r, "precision.compute", chance(&d, 85) ? "fp32" : "fp64");
+    return r;
+}
+
+/* ---- all ---- */
+
+/* What no case changes. */
+static void print_yaml(ech_text *out)
+{
+    ech_text_append(out,
+                    "data:\n  train: %s/all-train\n  valid: %s/all-valid\n"
+                    "optimizer:\n  learning_rate: 1e-2\n"
+                    "parallel:\n  comm: local\n  threads: 1\n"
+                    "log:\n  directory: %s/run\n",
+                    fixture_folder, fixture_folder, fixture_folder);
+}
+
+/* NULL: it is refused. */
+static ech_config *config_of(const random_run *r)
+{
+    char *words = strdup(r->words.at), *rest = NULL, *assignments[MOST_WORDS];
+    int n = 0;
+    ech_text yaml = {0};
+    ech_config *config = NULL;
+    print_yaml(&yaml);
+    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        assert_true(n < MOST_WORDS);
+        assignments[n++] = word;
+    }
+    if (ech_setup_config_text(yaml.at, "random.yaml", assignments, n, &config) != ECH_OK)
+        config = NULL;
+    ech_text_free(&yaml);
+    free(words);
+    return config;
+}
+
+typedef struct tally {
+    int64_t passed, failed, refused, hints;
+    double worst, worst_own;
+    char worst_at[256], worst_own_at[256];
+} tally;
+
+/* NULL: it can be had; else why not, until the next error. */
+static const char *refusal(random_run *r)
+{
+    ech_design design = {0};
+    bool quiet = ech_log_set_quiet(true);
+    ech_clear_error();
+    ech_config *config = config_of(r);
+    if (config && r->ranks == 0) r->ranks = grid_ranks(config);
+    ech_status status =
+        config ? ech_setup_resolve(config, fixture_tokenizer, r->ranks, r->ranks) : ECH_EUSAGE;
+    if (status == ECH_OK) status = ech_design_create(config, fixture_tokenizer, r->ranks, &design);
+    if (status == ECH_OK) ech_design_destroy(&design);
+    ech_config_destroy(config);
+    ech_log_set_quiet(quiet);
+    return status == ECH_OK ? NULL : ech_last_error();
+}
+
+static void judge(const random_run *r, tally *n)
+{
+    ech_config *config = config_of(r);
+    const verdict_request request = {
+        .config = config, .ranks = r->ranks, .steps = r->steps, .own_precision = true};
+    verdict found = verdict_of(&request);
+    ech_config_destroy(config);
+    if (found.passed)
+        n->passed++;
+    else if (found.refused)
+        n->refused++;
+    else
+        n->failed++;
+    if (!found.passed)
+        print_error("%s: %s\n    echelon verify %s/run.yaml --ranks %d --steps %lld "
+                    "--own-precision %s\n",
+                    found.refused ? "refused" : "FAILED", found.why, fixture_folder, r->ranks,
+                    (long long)r->steps, r->words.at);
+    if (found.worst > n->worst) {
+        n->worst = found.worst;
+        memcpy(n->worst_at, found.worst_at, sizeof n->worst_at);
+    }
+    if (found.worst_own > n->worst_own) {
+        n->worst_own = found.worst_own;
+        memcpy(n->worst_own_at, found.worst_own_at, sizeof n->worst_own_at);
+    }
+}
+
+static void run_case(random_run *r, tally *n)
+{
+    const char *why = refusal(r);
+    for (int i = 0; i < HINTS && why; i++) {
+        char error[2000];
+        snprintf(error, sizeof error, "%s", why);
+        if (!follow_hint(r, error)) break;
+        n->hints++;
+        why = refusal(r);
+    }
+    if (!why) {
+        judge(r, n);
+        return;
+    }
+    n->refused++;
+    if (getenv("ECHELON_VERIFY_RANDOM")) print_message("refused: %s\n", why);
+}
+
+static void write_run_file(void)
+{
+    char path[300];
+    ech_text yaml = {0};
+    snprintf(path, sizeof path, "%s/run.yaml", fixture_folder);
+    print_yaml(&yaml);
+    assert_int_equal(ech_file_write(path, yaml.at, yaml.n), ECH_OK);
+    ech_text_free(&yaml);
+}
+
+static bool keeps_folder; /* for the commands that failed */
+
+static void test_random(void **state)
+{
+    (void)state;
+    const char *asked = getenv("ECHELON_VERIFY_RANDOM"), *comma = asked ? strchr(asked, ',') : NULL;
+    int64_t cases = asked ? atoll(asked) : CASES;
+    uint64_t seed = comma ? strtoull(comma + 1, NULL, 10) : 1;
+    tally n = {0};
+    write_run_file();
+    for (int64_t i = 0; i < cases; i++) {
+        random_run r = draw(seed, i, asked ? LONG_STEPS : STEPS);
+        run_case(&r, &n);
+        ech_text_free(&r.words);
+    }
+    print_message("%lld cases: %lld passed, %lld failed, %lld refused, after %lld hints; worst "
+                  "%.1e in fp64 at %s, %.1e in fp32 at %s\n",
+                  (long long)cases, (long long)n.passed, (long long)n.failed, (long long)n.refused,
+                  (long long)n.hints, n.worst, n.worst_at, n.worst_own, n.worst_own_at);
+    keeps_folder = n.failed > 0;
+    assert_int_equal(n.failed, 0);
+    assert_true(n.passed > cases / 2);
+}
+
+static int teardown(void **state)
+{
+    return keeps_folder ? 0 : fixture_teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+    return cmocka_run_group_tests(tests, grid_setup, teardown);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The verdict of verify on a run, in a process of its own, so that one that crashes is one that fails. After
+ * fixture.h.
+ */
+#ifndef ECH_TESTS_APP_VERDICT_H
+#define ECH_TESTS_APP_VERDICT_H
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include "app/verify/verify.h"
+
+enum { VERDICT_DEADLINE = 120 };
+
+typedef struct verdict_request {
+    const ech_config *config;
+    int ranks;
+    int64_t steps;
+    bool own_precision; /* also in the run's own */
+} verdict_request;
+
+typedef struct verdict {
+    bool passed, refused;    /* refused: the run file cannot be had, and `why` says so */
+    double worst, worst_own; /* worst_own: in the run's own precision, where that was compared */
+    int64_t compared;
+    char why[400], worst_at[256], worst_own_at[256];
+} verdict;
+
+static inline verdict verdict_here(const verdict_request *request)
+{
+    verdict found = {0};
+    ech_verifications v = {.main = {.config = request->config,
+                                    .tokenizer = fixture_tokenizer,
+                                    .steps = request->steps,
+                                    .tolerance = ECH_TOLERANCE},
+                           .own = {.tolerance = ECH_TOLERANCE_FP32},
+                           .own_precision = request->own_precision};
+    ech_status status =
+        request->own_precision
+            ? ech_run_ranks("local", request->ranks, VERDICT_DEADLINE, ech_verify_twice_rank, &v)
+            : ech_run_ranks("local", request->ranks, VERDICT_DEADLINE, ech_verify_rank, &v.main);
+    const ech_verification *bad = v.main.passed ? &v.own : &v.main;
+    found.passed = status == ECH_OK && v.main.passed && (!v.own_compared || v.own.passed);
+    found.refused = status == ECH_EUSAGE;
+    found.worst = v.main.worst;
+    found.compared = v.main.compared;
+    memcpy(found.worst_at, v.main.worst_at, sizeof found.worst_at);
+    if (v.own_compared) {
+        found.worst_own = v.own.worst;
+        memcpy(found.worst_own_at, v.own.worst_at, sizeof found.worst_own_at);
+    }
+    if (status == ECH_OK && !found.passed)
+        snprintf(found.why, sizeof found.why, "%.1e at %s in %s", bad->worst, bad->first_bad,
+                 bad->precision);
+    return found;
+}
+
+/* Its exit is an ordinary one, at which sanitizers say what they have found. */
+static inline void verdict_child(const verdict_request *request, int out)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/log", fixture_folder);
+    int log = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (log >= 0) dup2(log, STDERR_FILENO);
+    verdict found = verdict_here(request);
+    exit(write(out, &found, sizeof found) == (ssize_t)sizeof found ? 0 : 1);
+}
+
+/* The first error that the child has logged: ranks are threads, and each knows its own only. */
+static inline void verdict_read_error(verdict *found)
+{
+    char path[300], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/log", fixture_folder);
+    if (ech_file_read(path, 1 << 24, &text, &n) != ECH_OK) return;
+    const char *error = strstr(text, "error: ");
+    if (error) snprintf(found->why, sizeof found->why, "%.*s", (int)strcspn(error, "\n"), error);
+    free(text);
+}
+
+/* In a child; what it logs is in FOLDER/log until the next one. */
+static inline verdict verdict_of(const verdict_request *request)
+{
+    verdict found = {0};
+    int ends[2], status = 0;
+    ECH_ASSERT(pipe(ends) == 0);
+    fflush(NULL);
+    pid_t child = fork();
+    ECH_ASSERT(child >= 0);
+    if (child == 0) verdict_child(request, ends[1]);
+    close(ends[1]);
+    bool told = read(ends[0], &found, sizeof found) == (ssize_t)sizeof found;
+    close(ends[0]);
+    ECH_ASSERT(waitpid(child, &status, 0) == child);
+    if (!told || status != 0) {
+        found = (verdict){.passed = false};
+        snprintf(found.why, sizeof found.why, "the process ended with %s %d",
+                 WIFSIGNALED(status) ? "signal" : "code",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    if (!found.passed && !found.why[0]) verdict_read_error(&found);
+    return found;
+}
+
+#endif
