@@ -51,6 +51,11 @@ void ech_pass_peaks(ech_list *list)
     list->lower_bound = find_peak(list, all_kinds(), change, NULL);
     list->working = find_peak(list, working_kinds(), change, &list->working_tick);
     free(change);
+    for (size_t i = 0; i < list->value.n; i++) {
+        const ech_value *v = &list->value.at[i];
+        if (v->born <= list->working_tick && list->working_tick <= v->dies)
+            list->working_kind[v->kind] += ech_align(v->bytes);
+    }
 }
 
 /* ---- of a plan ---- */
@@ -91,12 +96,8 @@ ech_working ech_plan_working(const ech_plan *plan)
         if (plan->list[l].working > most.list->working) most.list = &plan->list[l];
     const ech_list *list = most.list;
     most.step = ech_list_step_at(list, list->working_tick);
+    memcpy(most.kind, list->working_kind, sizeof most.kind);
     add_persistent(plan, most.kind);
-    for (size_t i = 0; i < list->value.n; i++) {
-        const ech_value *v = &list->value.at[i];
-        if (v->born <= list->working_tick && list->working_tick <= v->dies)
-            most.kind[v->kind] += ech_align(v->bytes);
-    }
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
         if (!ech_memory_is_working((ech_memory_kind)kind)) most.kind[kind] = 0;
         most.bytes += most.kind[kind];

@@ -51,6 +51,15 @@ static void plan_snapshot(ech_plan *plan, int index)
     }
 }
 
+int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < plan->model->param.n && plan->snapshots; i++)
+        if (plan->param[i].value >= 0 && ech_layout_writes(plan->layout, plan->model, rank, (int)i))
+            bytes += ech_align(plan->param[i].elements * (int64_t)ech_dtype_bytes(plan->real));
+    return bytes * plan->snapshots;
+}
+
 static int count_snapshots(const ech_plan *plan, const ech_plan_request *request)
 {
     ech_calendar calendar = ech_calendar_of(request->config);
@@ -261,15 +270,31 @@ ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
     return ECH_OK;
 }
 
-static void free_list(ech_list *list)
+static void forget_values(ech_list *list)
 {
-    free(list->step.at);
-    free(list->after.at);
     free(list->access.at);
     free(list->value.at);
     free(list->value_of);
     free(list->first_local);
     free(list->first_writer);
+    list->access.at = NULL;
+    list->access.n = list->access.capacity = 0;
+    list->value.at = NULL;
+    list->value.n = list->value.capacity = 0;
+    list->value_of = list->first_local = NULL;
+    list->first_writer = NULL;
+}
+
+void ech_plan_forget_values(ech_plan *plan)
+{
+    for (int i = 0; i < ECH_LIST_KINDS; i++) forget_values(&plan->list[i]);
+}
+
+static void free_list(ech_list *list)
+{
+    forget_values(list);
+    free(list->step.at);
+    free(list->after.at);
 }
 
 void ech_plan_destroy(ech_plan *plan)

@@ -158,7 +158,8 @@ typedef struct ech_list {
     int64_t lower_bound;        /* the most that is ever live at once */
     int64_t peak[ECH_MEMORY_KINDS]; /* the most of each kind that is ever live at once */
     int64_t working;                /* the most of all working kinds that is ever live at once, */
-    int working_tick;               /* and when first */
+    int working_tick;               /* and when first, */
+    int64_t working_kind[ECH_MEMORY_KINDS]; /* and how much of each kind lives then */
     int ticks;
 } ech_list;
 
@@ -252,6 +253,12 @@ typedef struct ech_plan_request {
 /* Builds and checks rank's plan. Model, layout and schedule are borrowed. */
 ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out);
 void ech_plan_destroy(ech_plan *plan); /* accepts NULL */
+/* Frees what only running the plan needs: values, and who touches them. Its steps, its buckets and all that is
+ * said of its memory stay. */
+void ech_plan_forget_values(ech_plan *plan);
+/* What a rank of the same stage as the plan's, with as many micro-batches, keeps in its snapshot: who writes
+ * what of a checkpoint is all in which their memory differs. */
+int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank);
 
 const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value);
 /* The list's value of a block's own value. */

@@ -15,6 +15,7 @@
 
 #include "app/fixture.h"
 #include "app/plan/report.h"
+#include "base/log.h"
 
 typedef struct made {
     ech_config *config;
@@ -248,6 +249,107 @@ static void test_traffic_table(void **state)
                  "ranks alike)\n");
 }
 
+/* ---- many ranks ---- */
+
+/* How often a line of the text begins so, behind blanks. */
+static int count_lines(const char *text, const char *begins)
+{
+    int n = 0;
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += strspn(line, " \n");
+        n += strncmp(line, begins, strlen(begins)) == 0;
+    }
+    return n;
+}
+
+/* Layers of 16 x 16 on stages, and a head of so many ids on the last. */
+#define DEEP                                                                                       \
+    "data.sequence_length=8 training.micro_batch_size=1 training.global_batch_size=2 "             \
+    "model.tie_word_embeddings=false "
+
+/* The last stage has the head, which is larger than all else: it is shown, and it is what a limit that all
+ * others keep refuses, below 64 ranks and above. */
+static void test_last_stage(void **state)
+{
+    (void)state;
+    const int worlds[] = {64, 80};
+    for (int i = 0; i < 2; i++) {
+        made m;
+        char keys[400], expected[100];
+        int last = worlds[i] - 1;
+        snprintf(keys, sizeof keys,
+                 DEEP "model.num_hidden_layers=%d parallel.pipeline=%d parallel.partition=even",
+                 worlds[i], worlds[i]);
+        make(worlds[i], keys, &m);
+        ech_text text = {0}, json = {0};
+        ech_plan_print_memory(&m.report, &text);
+        snprintf(expected, sizeof expected, "rank %d needs the most", last);
+        if (!strstr(text.at, expected)) fail_msg("no \"%s\" in %s", expected, text.at);
+        snprintf(expected, sizeof expected, "%d ", last);
+        assert_int_equal(count_lines(text.at, expected), 1);
+        assert_int_equal(count_lines(text.at, "... and"), 1);
+        assert_true(count_lines(text.at, "") <= 10);
+        assert_int_equal(ech_plan_report_json(&m.report, &json), ECH_OK);
+        json_t *root = json_loads(json.at, 0, NULL);
+        json_t *plans = json_object_get(root, "plans");
+        for (size_t k = 0; k < json_array_size(plans); k++)
+            assert_non_null(json_object_get(json_array_get(plans, k), "memory"));
+        json_decref(root);
+        int64_t most = 0;
+        for (size_t k = 0; k + 1 < m.report.alike.n; k++)
+            if (m.report.alike.at[k].plan->arena_bytes > most)
+                most = m.report.alike.at[k].plan->arena_bytes;
+        assert_true(m.report.alike.at[m.report.alike.n - 1].plan->arena_bytes > most);
+        m.config->memory.device_limit = most;
+        ech_plan_report report;
+        bool quiet = ech_log_set_quiet(true);
+        assert_int_equal(ech_plan_report_create(&m.design, &(ech_plan_options){0}, &report),
+                         ECH_EUSAGE);
+        ech_log_set_quiet(quiet);
+        snprintf(expected, sizeof expected, "rank %d needs", last);
+        if (!strstr(ech_last_error(), expected)) fail_msg("%s", ech_last_error());
+        ech_text_free(&text);
+        ech_text_free(&json);
+        release(&m);
+    }
+}
+
+/* Who writes most of a checkpoint has the largest snapshot, and stands for its kind. */
+static void test_snapshots(void **state)
+{
+    (void)state;
+    static const char *const grids[] = {"parallel.data=3", "parallel.data=3 parallel.pipeline=2",
+                                        "parallel.tensor=2 parallel.data=3"};
+    static const int ranks[] = {3, 6, 6};
+    bool other = false;
+    for (int i = 0; i < 3; i++) {
+        made m;
+        char keys[400];
+        snprintf(keys, sizeof keys,
+                 GRID "checkpoint.background=true checkpoint.every=2 "
+                      "model.tie_word_embeddings=false %s",
+                 grids[i]);
+        make(ranks[i], keys, &m);
+        assert_int_equal(m.report.plan.n, ranks[i]);
+        int64_t most[8] = {0};
+        for (int rank = 0; rank < ranks[i]; rank++) {
+            const ech_plan *plan = m.report.plan.at[rank];
+            int c = m.report.class_of[rank];
+            int64_t kept[ECH_MEMORY_KINDS];
+            ech_plan_peaks(plan, kept);
+            assert_true(plan->snapshots > 0);
+            assert_int_equal(ech_plan_snapshot_bytes(m.report.alike.at[c].plan, rank),
+                             kept[ECH_MEMORY_SNAPSHOT]);
+            if (plan->arena_bytes > most[c]) most[c] = plan->arena_bytes;
+            other |= plan->arena_bytes != m.report.alike.at[c].plan->arena_bytes;
+        }
+        for (size_t c = 0; c < m.report.alike.n; c++)
+            assert_int_equal(m.report.alike.at[c].plan->arena_bytes, most[c]);
+        release(&m);
+    }
+    assert_true(other);
+}
+
 /* ---- balance ---- */
 
 static void assert_balance(int ranks, const char *more, int stage, double most, const char *line)
@@ -297,10 +399,9 @@ static void test_balance(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks_alike),
-        cmocka_unit_test(test_traffic_json),
-        cmocka_unit_test(test_traffic_table),
-        cmocka_unit_test(test_balance),
+        cmocka_unit_test(test_ranks_alike),   cmocka_unit_test(test_traffic_json),
+        cmocka_unit_test(test_traffic_table), cmocka_unit_test(test_last_stage),
+        cmocka_unit_test(test_snapshots),     cmocka_unit_test(test_balance),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -227,7 +227,7 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
         (json_int_t)traffic[ECH_TRAFFIC_PIPELINE].bytes, "stage_messages_per_step",
         (json_int_t)traffic[ECH_TRAFFIC_PIPELINE].messages, "traffic", traffic_json(traffic));
     ech_text_free(&row);
-    if (alike->full) json_object_set_new(out, "memory", memory_json(plan));
+    json_object_set_new(out, "memory", memory_json(plan));
     if (report->options.steps) json_object_set_new(out, "train", steps_json(train));
     return out;
 }

@@ -59,7 +59,7 @@ enum { MEMORY_COLUMNS = sizeof memory_columns / sizeof *memory_columns };
 static bool has_snapshot(const ech_plan_report *report)
 {
     for (size_t c = 0; c < report->alike.n; c++)
-        if (report->alike.at[c].full && report->alike.at[c].plan->snapshots) return true;
+        if (report->alike.at[c].plan->snapshots) return true;
     return false;
 }
 
@@ -79,27 +79,47 @@ static void print_memory_row(const ech_plan *plan, bool snapshot, ech_text *out)
     ech_text_append(out, " %zu", plan->bucket.n);
 }
 
-static void print_table(const ech_plan_report *report, ech_text *out)
+/* The first of the kinds that need the most. */
+static size_t find_largest(const ech_plan_report *report)
+{
+    size_t largest = 0;
+    for (size_t c = 1; c < report->alike.n; c++)
+        if (report->alike.at[c].plan->arena_bytes > report->alike.at[largest].plan->arena_bytes)
+            largest = c;
+    return largest;
+}
+
+static void print_heading(const ech_plan_report *report, size_t largest, ech_text *out)
 {
     char text[32];
     bool snapshot = has_snapshot(report);
     ech_text_append(
-        out, "memory      by rank; limit %s\n%*srank ",
+        out, "memory      by rank; limit %s; rank %d needs the most\n%*srank ",
         ech_text_from_bytes(report->design->config->memory.device_limit, text, sizeof text),
-        FIRST_COLUMN, "");
+        report->alike.at[largest].rank, FIRST_COLUMN, "");
     for (int i = 0; i < MEMORY_COLUMNS; i++)
         if (memory_columns[i].kind != ECH_MEMORY_SNAPSHOT || snapshot)
             ech_text_append(out, "%12s ", memory_columns[i].name);
     ech_text_append(out, " buckets\n");
-    for (size_t c = 0; c < report->alike.n; c++) {
-        if ((c == MOST_ROWS - 1 && report->alike.n > MOST_ROWS) || !report->alike.at[c].full) {
-            ech_text_append(out, "%*s... and %zu more kinds of ranks\n", FIRST_COLUMN, "",
-                            report->alike.n - c);
-            break;
-        }
-        print_memory_row(report->alike.at[c].plan, snapshot, out);
-        if (report->alike.at[c].ranks > 1)
-            ech_text_append(out, "   (%d ranks alike)", report->alike.at[c].ranks);
+}
+
+/* The first kinds, the one that needs the most, and the last. */
+static void print_table(const ech_plan_report *report, ech_text *out)
+{
+    bool snapshot = has_snapshot(report);
+    size_t kinds = report->alike.n, largest = find_largest(report), left = 0;
+    print_heading(report, largest, out);
+    for (size_t c = 0; c < kinds; c++) {
+        const ech_plan_class *alike = &report->alike.at[c];
+        bool shown = kinds <= MOST_ROWS || c < MOST_ROWS - 4 || c == largest || c == kinds - 1;
+        left += !shown;
+        if (!shown) continue;
+        if (left)
+            ech_text_append(out, "%*s... and %zu more kind%s of ranks\n", FIRST_COLUMN, "", left,
+                            left == 1 ? "" : "s");
+        left = 0;
+        print_memory_row(alike->plan, snapshot, out);
+        if (alike->ranks > 1) ech_text_append(out, "   (%d ranks alike)", alike->ranks);
         ech_text_append(out, "\n");
     }
 }

@@ -20,12 +20,41 @@ static bool are_alike(const ech_layout *layout, int a, int b)
 static int find_class(const ech_plan_report *report, int rank)
 {
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
-        int other = report->alike.at[c].plan->rank;
+        int other = report->alike.at[c].rank;
         if (are_alike(report->design->layout, other, rank)) return c;
         if (report->design->layout->place[other].stage != report->design->layout->place[rank].stage)
             break;
     }
     return (int)report->alike.n;
+}
+
+/* Finds the kinds of ranks, and who of each kind stands for it. */
+static ech_status sort_ranks(ech_plan_report *report)
+{
+    ech_plan *outline = NULL; /* of the class that was last looked at */
+    int64_t most = 0;
+    int of = -1;
+    for (int rank = 0; rank < report->design->world; rank++) {
+        int c = find_class(report, rank);
+        if (c == (int)report->alike.n) ECH_PUSH(report->alike, (ech_plan_class){.rank = rank});
+        ech_plan_class *class = &report->alike.at[c];
+        if (c != of) {
+            ech_plan_destroy(outline);
+            outline = NULL;
+            of = c;
+            ECH_TRY(ech_design_outline(report->design, class->rank, &outline));
+            most = ech_plan_snapshot_bytes(outline, class->rank);
+        }
+        int64_t bytes = ech_plan_snapshot_bytes(outline, rank);
+        if (bytes > most) {
+            most = bytes;
+            class->rank = rank;
+        }
+        class->ranks++;
+        report->class_of[rank] = c;
+    }
+    ech_plan_destroy(outline);
+    return ECH_OK;
 }
 
 /* Whether all ranks can be looked at together. */
@@ -38,21 +67,18 @@ static bool is_small(const ech_design *design)
     return runs <= ECH_PLAN_CHECKED_RUNS;
 }
 
+/* All that is asked of a plan here are its steps and sums: values of thousands would not fit this machine. */
 static ech_status add_rank(ech_plan_report *report, int rank)
 {
-    int c = find_class(report, rank);
-    bool begins = c == (int)report->alike.n;
-    bool full =
-        report->design->world <= ECH_PLAN_FULL_RANKS || (begins && c < ECH_PLAN_FULL_CLASSES);
-    if (begins || is_small(report->design)) {
-        ech_plan *plan;
-        ECH_TRY(full ? ech_design_plan(report->design, rank, false, &plan)
-                     : ech_design_outline(report->design, rank, &plan));
-        ECH_PUSH(report->plan, plan);
-        if (begins) ECH_PUSH(report->alike, (ech_plan_class){.plan = plan, .full = full});
-    }
-    report->alike.at[c].ranks++;
-    report->class_of[rank] = c;
+    ech_plan_class *class = &report->alike.at[report->class_of[rank]];
+    bool stands = class->rank == rank, full = report->design->world <= ECH_PLAN_FULL_RANKS;
+    if (!stands && !is_small(report->design)) return ECH_OK;
+    ech_plan *plan;
+    ECH_TRY(full || stands ? ech_design_plan(report->design, rank, false, &plan)
+                           : ech_design_outline(report->design, rank, &plan));
+    ech_plan_forget_values(plan);
+    ECH_PUSH(report->plan, plan);
+    if (stands) class->plan = plan;
     return ECH_OK;
 }
 
@@ -77,8 +103,8 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
                                   ech_plan_report *out)
 {
     ech_plan_report report = {.design = design, .options = *options};
-    ech_status status = ECH_OK;
     report.class_of = ech_calloc((size_t)design->world, sizeof *report.class_of);
+    ech_status status = sort_ranks(&report);
     for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
         status = add_rank(&report, rank);
     if (status == ECH_OK) status = check_all(&report);

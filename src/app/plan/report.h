@@ -9,17 +9,18 @@
 #include "schedule/simulate/simulate.h"
 
 enum {
-    ECH_PLAN_FULL_RANKS = 64,  /* up to so many ranks all plans are made with values and memory, */
-    ECH_PLAN_FULL_CLASSES = 8, /* of more only the first ones that differ */
+    ECH_PLAN_FULL_RANKS =
+        64, /* up to so many ranks all plans are made with all lists and memory; of more
+                                 one of each kind, which needs the most */
     ECH_PLAN_CHECKED_RANKS = 1024, /* up to so many are checked against each other and simulated, */
     ECH_PLAN_CHECKED_RUNS = 1 << 23 /* and up to so many runs of a block, of all ranks */
 };
 
-/* Ranks that run the same blocks as often have the same lists, buckets and memory. */
+/* A kind of ranks: those that run the same blocks as often have the same lists, buckets and memory, but for
+ * what each writes of a checkpoint. */
 typedef struct ech_plan_class {
-    const ech_plan *plan; /* of its first rank; borrowed */
-    int ranks;
-    bool full; /* with values and memory */
+    const ech_plan *plan; /* of the first of its ranks that need the most memory; borrowed */
+    int rank, ranks;      /* that rank's number, and how many there are */
 } ech_plan_class;
 
 typedef struct ech_plan_options {
@@ -30,7 +31,7 @@ typedef struct ech_plan_options {
 typedef struct ech_plan_report {
     const ech_design *design;
     ech_plan_options options;
-    ECH_LIST(ech_plan *) plan; /* of every rank, or of the first of each class; owned */
+    ECH_LIST(ech_plan *) plan; /* of every rank, or of one of each class; without values; owned */
     ECH_LIST(ech_plan_class) alike;
     int *class_of;             /* [world] */
     bool checked;              /* plans of all ranks, against each other, and simulated */
@@ -57,7 +58,7 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out);
 void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
 /* The same of every kind of rank, as a table; of one rank alone nothing. */
 void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out);
-/* Gradient buckets and memory by kind, or, where ranks differ, a table. */
+/* Gradient buckets and memory by kind, or, where ranks differ, a table, in which who needs the most is. */
 void ech_plan_print_memory(const ech_plan_report *report, ech_text *out);
 /* Parameters of a block: elements. */
 int64_t ech_plan_block_elements(const ech_plan *plan, int block);

@@ -127,7 +127,7 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
 {
     const ech_layout *layout = report->design->layout;
     const ech_config *config = report->design->config;
-    int rows = layout->world / layout->tensor, shown = rows <= MOST_ROWS ? rows : MOST_ROWS - 1;
+    int rows = layout->world / layout->tensor, shown = rows <= MOST_ROWS ? rows : MOST_ROWS - 2;
     ech_text axes = {0};
     ech_text_append(out,
                     "batch       %" PRId64 " samples of %" PRId64 " tokens a step = %" PRId64
@@ -147,9 +147,11 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     ech_text_free(&axes);
     print_columns(layout, out);
     for (int row = 0; row < shown; row++) print_place(layout, row * layout->tensor, out);
-    if (shown < rows)
-        ech_text_append(out, "%*s... and %d more, to rank %d\n", FIRST_COLUMN, "",
-                        layout->world - shown * layout->tensor, layout->world - 1);
+    if (shown < rows) {
+        ech_text_append(out, "%*s... and %d more ranks\n", FIRST_COLUMN, "",
+                        layout->world - (shown + 1) * layout->tensor);
+        print_place(layout, layout->world - layout->tensor, out);
+    }
     print_imbalance(report->design, out);
 }
 

@@ -105,11 +105,14 @@ void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)
                     ech_reduction_name(report->plan.at[0]->reduction));
     ech_text_append(out, "%*s%4s  %-10s %12s %9s  collectives\n", FIRST_COLUMN, "", "rank", "axis",
                     "bytes", "messages");
-    size_t shown = senders.n > MOST_KINDS ? MOST_KINDS - 1 : senders.n;
-    for (size_t i = 0; i < shown; i++) print_sender(&senders.at[i], out);
-    if (shown < senders.n)
-        ech_text_append(out, "%*s... and %zu more kinds of ranks\n", FIRST_COLUMN, "",
-                        senders.n - shown);
+    for (size_t i = 0; i < senders.n; i++) {
+        if (i == MOST_KINDS - 2 && senders.n > MOST_KINDS) { /* the last is shown */
+            ech_text_append(out, "%*s... and %zu more kinds of ranks\n", FIRST_COLUMN, "",
+                            senders.n - 1 - i);
+            i = senders.n - 1;
+        }
+        print_sender(&senders.at[i], out);
+    }
     free(senders.at);
 }
 

@@ -164,19 +164,17 @@ static void add_bubble_facts(ech_report *report)
     }
 }
 
-/* The rank that needs most, of those that are known. */
+/* The rank that needs most. */
 static void add_memory_fact(ech_report *report)
 {
     const ech_plan *most = NULL;
     char need[32];
     for (size_t c = 0; c < report->plans.alike.n; c++) {
         const ech_plan_class *alike = &report->plans.alike.at[c];
-        if (alike->full && (!most || alike->plan->arena_bytes > most->arena_bytes))
-            most = alike->plan;
+        if (!most || alike->plan->arena_bytes > most->arena_bytes) most = alike->plan;
     }
-    if (most)
-        ADD_FACT(report, "peak memory", "%s (rank %d)",
-                 ech_text_from_bytes(most->arena_bytes, need, sizeof need), most->rank);
+    ADD_FACT(report, "peak memory", "%s (rank %d)",
+             ech_text_from_bytes(most->arena_bytes, need, sizeof need), most->rank);
 }
 
 void ech_report_add_facts(ech_report *report)

@@ -99,7 +99,7 @@ void ech_report_add_charts(ech_report *report)
              (ech_report_chart){.title = "learning rate", .training = m->learning_rate});
 }
 
-/* Of every rank, or nothing: some kinds of ranks have no plan with memory. */
+/* Of every rank. */
 static int64_t *count_memory(const ech_report *report, bool *used)
 {
     int world = report->design.world;
@@ -107,10 +107,6 @@ static int64_t *count_memory(const ech_report *report, bool *used)
     for (int rank = 0; rank < world; rank++) {
         const ech_plan_class *alike = &report->plans.alike.at[report->plans.class_of[rank]];
         int64_t *row = bytes + (size_t)rank * ECH_MEMORY_KINDS;
-        if (!alike->full) {
-            free(bytes);
-            return NULL;
-        }
         ech_plan_peaks(alike->plan, row);
         for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) used[kind] |= row[kind] > 0;
     }
@@ -122,10 +118,6 @@ void ech_report_add_memory(ech_report *report)
     bool used[ECH_MEMORY_KINDS] = {false};
     int world = report->design.world, kinds = 0;
     int64_t most = 0, *all = count_memory(report, used);
-    if (!all) {
-        ech_text_append(report->missing, "no memory: too many kinds of ranks to plan them all\n");
-        return;
-    }
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) kinds += used[kind];
     const char **name = ech_pool_alloc(report->pool, (size_t)kinds * sizeof *name);
     int64_t *bytes = ech_pool_alloc(report->pool, (size_t)world * (size_t)kinds * sizeof *bytes),
