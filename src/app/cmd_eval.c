@@ -26,10 +26,11 @@ static const struct argp_option options[] = {
      "only the third share of the documents: what data.split left for tests", 0},
     {"samples", 'n', "N", 0, "only the first N samples (0: all)", 0},
     {"batch", 'b', "B", 0, "samples at a time (8): costs memory, changes no result", 0},
+    {"tokenizer", 't', "SOURCE", 0, "that made the tokens, in place of the model's own", 0},
     {0}};
 
 typedef struct eval_arguments {
-    const char *directory, *data, *split;
+    const char *directory, *data, *split, *tokenizer;
     int64_t samples, batch;
 } eval_arguments;
 
@@ -48,6 +49,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case 'b':
         in->batch = ech_option_int(state, "--batch", text, 1, MOST_BATCH);
+        return 0;
+    case 't':
+        in->tokenizer = text;
         return 0;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0) argp_error(state, "%s: one word too many", text);
@@ -120,8 +124,9 @@ static ech_status evaluate(ech_trained *trained, void *context)
                                  .share = ECH_SHARE_TEST,
                                  .sequence_length = config->data.sequence_length,
                                  .document_mask = config->data.document_mask == 1,
-                                 .end_of_text =
-                                     ech_tokenizer_end_of_text(trained->design.tokenizer)};
+                                 .end_of_text = trained->ends.end,
+                                 .tokenizer = trained->tokenizer,
+                                 .vocabulary = config->model.vocab_size};
     ech_corpus *corpus;
     ECH_TRY(ech_corpus_open(&wanted, &corpus));
     ech_status status = evaluate_corpus(trained, in, corpus);
@@ -136,5 +141,7 @@ ech_status ech_command_eval(int argc, char **argv, int *code)
         .options = options, .parser = parse, .args_doc = "DIR --data SOURCES", .doc = about};
     eval_arguments in = {.batch = 8};
     argp_parse(&argp, argc, argv, 0, NULL, &in);
-    return ech_trained_run(in.directory, in.batch, evaluate, &in);
+    const ech_trained_options wanted = {
+        .path = in.directory, .samples = in.batch, .tokenizer = in.tokenizer, .ids_do = true};
+    return ech_trained_run(&wanted, evaluate, &in);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * echelon sample DIR [PROMPT] [--tokens N] [--temperature X] [--top-k K] [--top-p P] [--seed S]
+ * echelon sample DIR --ids "ID ..." ...
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +17,11 @@ static const char about[] =
     "written "
     "or the model ends the text. DIR is a run directory, a folder of checkpoints (the newest that "
     "verifies is taken), one checkpoint, or a Hugging Face model of a supported family."
-    "\vThe same checkpoint, prompt and options write the same text.";
+    "\vThe same checkpoint, prompt and options write the same text.\n\nA model whose tokenizer is "
+    "not "
+    "known takes --ids, and --tokenizer names one.";
 
-enum { OPTION_TOP_K = 256, OPTION_TOP_P };
+enum { OPTION_TOP_K = 256, OPTION_TOP_P, OPTION_IDS, OPTION_TOKENIZER };
 
 static const struct argp_option options[] = {
     {"tokens", 'n', "N", 0, "tokens to write (200)", 0},
@@ -26,10 +29,14 @@ static const struct argp_option options[] = {
     {"top-k", OPTION_TOP_K, "K", 0, "only the K likeliest tokens (0: all)", 0},
     {"top-p", OPTION_TOP_P, "P", 0, "only the likeliest tokens that make up a share P (1)", 0},
     {"seed", 's', "S", 0, "of the random numbers (1)", 0},
+    {"ids", OPTION_IDS, "IDS", 0,
+     "in place of PROMPT: its token ids, as in \"1 2 3\"; ids are written", 0},
+    {"tokenizer", OPTION_TOKENIZER, "SOURCE", 0, "in place of the model's own", 0},
     {0}};
 
 typedef struct sample_arguments {
     const char *directory, *prompt;
+    const char *ids, *tokenizer; /* NULL: not given */
     int64_t tokens, seed;
     ech_sampler sampler;
 } sample_arguments;
@@ -63,11 +70,18 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case 's':
         in->seed = ech_option_int(state, "--seed", text, 0, INT64_MAX);
         return 0;
+    case OPTION_IDS:
+        in->ids = text;
+        return 0;
+    case OPTION_TOKENIZER:
+        in->tokenizer = text;
+        return 0;
     case ARGP_KEY_ARG:
         take_word(in, text, state);
         return 0;
     case ARGP_KEY_END:
         if (!in->directory) argp_error(state, "which run directory or checkpoint?");
+        if (in->ids && in->prompt[0]) argp_error(state, "--ids stands in place of a prompt");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -78,17 +92,27 @@ static error_t parse(int key, char *text, struct argp_state *state)
 typedef struct story {
     ech_ids ids;
     size_t base, fed;
+    int64_t written;    /* tokens */
     int64_t T, choices; /* ids below `choices` may be chosen */
-    bool begun;         /* something was written */
 } story;
 
-static ech_status write_token(const ech_tokenizer *tokenizer, story *s, int32_t id)
+static void append_token(const ech_trained *trained, const sample_arguments *in, const story *s,
+                         int32_t id, ech_text *out)
+{
+    if (in->ids)
+        ech_text_append(out, "%s%d", s->written > 0 ? " " : "", (int)id);
+    else
+        ech_tokenizer_decode(trained->tokenizer, id, s->written == 0, out);
+}
+
+static ech_status write_token(const ech_trained *trained, const sample_arguments *in, story *s,
+                              int32_t id)
 {
     ech_text text = {0};
-    ech_tokenizer_decode(tokenizer, id, !s->begun, &text);
-    s->begun = true;
+    append_token(trained, in, s, id, &text);
     size_t written = text.n ? fwrite(text.at, 1, text.n, stdout) : 0;
     bool ok = written == text.n && fflush(stdout) == 0;
+    s->written++;
     ech_text_free(&text);
     return ok ? ECH_OK : ECH_EIO; /* it is said at the exit */
 }
@@ -128,31 +152,66 @@ static ech_status encode(const ech_tokenizer *tokenizer, const char *text, ech_i
     return status;
 }
 
+/* Ids with blanks or commas between. */
+static ech_status read_ids(const char *text, int64_t vocabulary, ech_ids *out)
+{
+    char *words = ech_strdup(text), *rest = NULL;
+    ech_status status = ECH_OK;
+    for (char *word = strtok_r(words, " ,\t\n", &rest); word && status == ECH_OK;
+         word = strtok_r(NULL, " ,\t\n", &rest)) {
+        int64_t id;
+        if (ech_text_to_int(word, &id) && id >= 0 && id < vocabulary)
+            ECH_PUSH(*out, (int32_t)id);
+        else
+            status = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                 "--ids: %s is no id of this model, 0 to %lld", word,
+                                 (long long)vocabulary - 1);
+    }
+    free(words);
+    return status;
+}
+
+static ech_status read_prompt(const ech_trained *trained, const sample_arguments *in, ech_ids *out)
+{
+    if (in->ids) return read_ids(in->ids, trained->config->model.vocab_size, out);
+    if (trained->tokenizer) return encode(trained->tokenizer, in->prompt, out);
+    ECH_FAIL(ECH_EUSAGE,
+             "%s: has no tokenizer, so its text cannot be written; give --tokenizer SOURCE, or "
+             "--ids \"1 2 3\" for ids in and out",
+             in->directory);
+}
+
 static ech_status begin(const ech_trained *trained, const sample_arguments *in, story *s)
 {
-    const ech_tokenizer *tokenizer = trained->design.tokenizer;
-    int64_t V = trained->config->model.vocab_size, ids = ech_tokenizer_vocabulary(tokenizer);
+    const ech_tokenizer *tokenizer = trained->tokenizer;
+    int64_t V = trained->config->model.vocab_size;
     s->T = trained->config->data.sequence_length;
-    s->choices = V < ids ? V : ids;
-    ECH_TRY(encode(tokenizer, in->prompt, &s->ids));
-    for (size_t i = 0; i < s->ids.n; i++) ECH_TRY(write_token(tokenizer, s, s->ids.at[i]));
+    s->choices = tokenizer ? ech_tokenizer_vocabulary(tokenizer) : V;
+    ECH_TRY(read_prompt(trained, in, &s->ids));
+    for (size_t i = 0; i < s->ids.n; i++) ECH_TRY(write_token(trained, in, s, s->ids.at[i]));
     if (s->ids.n > (size_t)s->T) s->base = s->ids.n - (size_t)s->T;
-    if (s->ids.n == 0) ECH_PUSH(s->ids, ech_tokenizer_end_of_text(tokenizer));
+    if (s->ids.n == 0) ECH_PUSH(s->ids, trained->ends.begin);
     return ECH_OK;
+}
+
+static bool stops_at(const ech_trained *trained, int32_t id)
+{
+    bool stops = false;
+    for (size_t i = 0; i < trained->stops.n; i++) stops = stops || trained->stops.at[i] == id;
+    return stops;
 }
 
 static ech_status tell(const ech_trained *trained, const sample_arguments *in, story *s)
 {
-    const ech_tokenizer *tokenizer = trained->design.tokenizer;
     ECH_TRY(begin(trained, in, s));
     for (int64_t number = 0; number < in->tokens; number++) {
         int32_t id;
         ECH_TRY(choose_next(trained->session.exec, in, s, number, &id));
-        if (id == ech_tokenizer_end_of_text(tokenizer)) break;
+        if (stops_at(trained, id)) break;
         ECH_PUSH(s->ids, id);
-        ECH_TRY(write_token(tokenizer, s, id));
+        ECH_TRY(write_token(trained, in, s, id));
     }
-    if (isatty(STDOUT_FILENO)) putchar('\n');
+    if (in->ids || isatty(STDOUT_FILENO)) putchar('\n');
     return ECH_OK;
 }
 
@@ -167,10 +226,14 @@ static ech_status sample(ech_trained *trained, void *context)
 ech_status ech_command_sample(int argc, char **argv, int *code)
 {
     (void)code;
-    const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR [PROMPT]", .doc = about};
+    const struct argp argp = {.options = options,
+                              .parser = parse,
+                              .args_doc = "DIR [PROMPT]\nDIR --ids IDS",
+                              .doc = about};
     sample_arguments in = {.prompt = "", .tokens = 200, .seed = 1, .sampler = {0.8, 0, 1}};
     argp_parse(&argp, argc, argv, 0, NULL, &in);
     ECH_TRY(ech_sampler_check(&in.sampler));
-    return ech_trained_run(in.directory, 1, sample, &in);
+    const ech_trained_options wanted = {
+        .path = in.directory, .samples = 1, .tokenizer = in.tokenizer, .ids_do = in.ids != NULL};
+    return ech_trained_run(&wanted, sample, &in);
 }

@@ -17,21 +17,8 @@
 
 enum {
     ELEMENTS = 1 << 20,     /* in memory at once, where rows are not longer */
-    COPY_LIMIT = 256 << 20, /* bytes of a tokenizer's file */
+    COPY_LIMIT = 256 << 20, /* bytes of a text */
 };
-
-/* What belongs to a model besides weights, and is the same in our form. */
-static const char *const companions[] = {"tokenizer.json",
-                                         "tokenizer_config.json",
-                                         "special_tokens_map.json",
-                                         "added_tokens.json",
-                                         "chat_template.jinja",
-                                         "tokenizer.model",
-                                         "generation_config.json",
-                                         "vocab.json",
-                                         "merges.txt",
-                                         "encoder.json",
-                                         "vocab.bpe"};
 
 /* The smallest magnitude that rounds to an infinity. */
 static double beyond(ech_dtype dtype)
@@ -132,46 +119,57 @@ static ech_status write_weights(const ech_conversion *c, const char *folder, ech
     return st;
 }
 
+static ech_status write_text(const char *folder, ech_checkpoint_file file, const void *bytes,
+                             size_t n)
+{
+    char *path = ech_file_join(folder, ech_checkpoint_text_name(file));
+    ech_status st = ech_file_write(path, bytes, n);
+    free(path);
+    return st;
+}
+
+/* What belongs to a model besides weights, and is the same in our form. */
+static ech_status copy_text(const ech_conversion *c, const char *folder, ech_checkpoint_file file)
+{
+    char *from = ech_file_join(c->folder, ech_checkpoint_text_name(file)), *bytes = NULL;
+    size_t n = 0;
+    ech_status st = ech_file_exists(from) ? ech_file_read(from, COPY_LIMIT, &bytes, &n) : ECH_OK;
+    if (st == ECH_OK && bytes) st = write_text(folder, file, bytes, n);
+    free(bytes);
+    free(from);
+    return st;
+}
+
 static ech_status write_config(const ech_conversion *c, const char *folder, ech_dtype dtype)
 {
     ech_text text = {0};
-    char *path = ech_file_join(folder, "config.json");
-    c->model->family->export_json(c->config, c->begin_of_text, c->end_of_text, dtype, &text);
-    ech_status st = ech_file_write(path, text.at, text.n);
-    free(path);
+    char *path = ech_file_join(c->folder ? c->folder : "", "config.json"), *carried = NULL;
+    const ech_text_ends ends = {c->begin_of_text, c->end_of_text};
+    size_t n = 0;
+    ech_status st = c->folder ? ech_file_read(path, COPY_LIMIT, &carried, &n) : ECH_OK;
+    const ech_model_export_options options = {
+        .dtype = dtype, .ends = c->folder ? NULL : &ends, .path = path, .text = carried, .n = n};
+    if (st == ECH_OK) st = ech_model_export(c->config, &options, &text);
+    if (st == ECH_OK) st = write_text(folder, ECH_FILE_CONFIG, text.at, text.n);
     ech_text_free(&text);
+    free(carried);
+    free(path);
     return st;
 }
 
-static ech_status copy_file(const char *from, const char *to)
+static ech_status write_texts(const ech_conversion *c, const char *folder, ech_dtype dtype)
 {
-    char *bytes;
-    size_t n;
-    ECH_TRY(ech_file_read(from, COPY_LIMIT, &bytes, &n));
-    ech_status st = ech_file_write(to, bytes, n);
-    free(bytes);
-    return st;
-}
-
-static ech_status copy_companions(const ech_conversion *c, const char *folder)
-{
-    ech_status st = ECH_OK;
-    for (size_t i = 0; c->folder && i < sizeof companions / sizeof *companions; i++) {
-        char *from = ech_file_join(c->folder, companions[i]);
-        char *to = ech_file_join(folder, companions[i]);
-        if (st == ECH_OK && ech_file_exists(from)) st = copy_file(from, to);
-        free(from);
-        free(to);
-    }
-    return st;
+    ECH_TRY(write_config(c, folder, dtype));
+    for (int f = ECH_FILE_CONFIG + 1; c->folder && f < ECH_FILES; f++)
+        ECH_TRY(copy_text(c, folder, (ech_checkpoint_file)f));
+    return ECH_OK;
 }
 
 static ech_status write_folder(const ech_conversion *c, const char *folder, ech_dtype dtype)
 {
     ECH_TRY(ech_file_make_folder(folder));
     ECH_TRY(write_weights(c, folder, dtype));
-    ECH_TRY(write_config(c, folder, dtype));
-    ECH_TRY(copy_companions(c, folder));
+    ECH_TRY(write_texts(c, folder, dtype));
     return ech_file_sync_folder(folder);
 }
 

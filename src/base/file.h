@@ -48,6 +48,7 @@ ech_status ech_file_remove_all(const char *path);
 
 bool ech_file_exists(const char *path);
 bool ech_file_is_folder(const char *path);
+bool ech_file_is_link(const char *path);
 bool ech_file_has(const char *folder, const char *name);
 
 /* "a" + "b" -> "a/b" in new memory, released with free(). */

@@ -127,6 +127,12 @@ bool ech_file_exists(const char *path)
     return stat(path, &info) == 0;
 }
 
+bool ech_file_is_link(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
 bool ech_file_has(const char *folder, const char *name)
 {
     char *path = ech_file_join(folder, name);

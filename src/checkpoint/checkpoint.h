@@ -55,17 +55,36 @@ void ech_saved_whole(ech_saved_tensor *tensor, void *data);
  * ech_tensor_columns(&local, n, n). */
 void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_tensor *part);
 
+/* The files a checkpoint may hold beside its manifest: two of tensors, then texts. */
+typedef enum ech_checkpoint_file {
+    ECH_FILE_MODEL,
+    ECH_FILE_STATE,
+#define X(NAME, file) ECH_FILE_##NAME,
+#include "checkpoint/texts.def"
+#undef X
+    ECH_FILES
+} ech_checkpoint_file;
+#define ECH_FIRST_TEXT ECH_FILE_CONFIG
+/* "model/model.safetensors"; of a text below model/: "config.json" */
+const char *ech_checkpoint_file_name(ech_checkpoint_file file);
+const char *ech_checkpoint_text_name(ech_checkpoint_file file);
+
+/* Bytes that a text may have. */
+enum { ECH_TEXT_LIMIT = 64 << 20 };
+
 /* What is saved besides tensors. */
 typedef struct ech_checkpoint_info {
     int64_t step;            /* steps done */
     int64_t optimizer_count; /* updates done: the curve's and the optimizer's position */
     int64_t samples;         /* data position g */
     int64_t skipped_steps;
-    double loss;                                  /* of the last step */
-    int ranks;                                    /* that saved it; set by ech_checkpoint_save */
-    char *run_yaml;                               /* the resolved run file */
-    char *config_json;                            /* Hugging Face's; written into model/ */
-    char *tokenizer_json, *tokenizer_config_json; /* likewise; NULL: none */
+    double loss;    /* of the last step */
+    int ranks;      /* that saved it; set by ech_checkpoint_save */
+    char *run_yaml; /* the resolved run file */
+    struct {
+        char *at; /* n bytes, and a NUL; NULL: no such file */
+        size_t n;
+    } text[ECH_FILES]; /* from ECH_FIRST_TEXT on */
 } ech_checkpoint_info;
 /* With texts of its own. */
 ech_checkpoint_info ech_checkpoint_info_copy(const ech_checkpoint_info *info);

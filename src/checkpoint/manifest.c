@@ -23,50 +23,43 @@ const char *ech_checkpoint_file_name(ech_checkpoint_file file)
     static const char *const names[ECH_FILES] = {
         [ECH_FILE_MODEL] = "model/model.safetensors",
         [ECH_FILE_STATE] = "state/state.safetensors",
-        [ECH_FILE_CONFIG] = "model/config.json",
-        [ECH_FILE_TOKENIZER] = "model/tokenizer.json",
-        [ECH_FILE_TOKENIZER_CONFIG] = "model/tokenizer_config.json",
+#define X(NAME, file) [ECH_FILE_##NAME] = "model/" file,
+#include "checkpoint/texts.def"
+#undef X
     };
     return names[file];
 }
 
-char **ech_checkpoint_file_text(ech_checkpoint_info *info, ech_checkpoint_file file)
+const char *ech_checkpoint_text_name(ech_checkpoint_file file)
 {
-    switch (file) {
-    case ECH_FILE_CONFIG:
-        return &info->config_json;
-    case ECH_FILE_TOKENIZER:
-        return &info->tokenizer_json;
-    case ECH_FILE_TOKENIZER_CONFIG:
-        return &info->tokenizer_config_json;
-    default:
-        return NULL;
-    }
+    return ech_checkpoint_file_name(file) + strlen("model/");
 }
 
-static char *copy_text(const char *text)
+static char *copy_bytes(const char *bytes, size_t n)
 {
-    return text ? ech_strdup(text) : NULL;
+    if (!bytes) return NULL;
+    char *copy = ech_calloc(n + 1, 1);
+    memcpy(copy, bytes, n);
+    return copy;
 }
 
 ech_checkpoint_info ech_checkpoint_info_copy(const ech_checkpoint_info *info)
 {
     ech_checkpoint_info copy = *info;
-    copy.run_yaml = copy_text(info->run_yaml);
-    copy.config_json = copy_text(info->config_json);
-    copy.tokenizer_json = copy_text(info->tokenizer_json);
-    copy.tokenizer_config_json = copy_text(info->tokenizer_config_json);
+    copy.run_yaml = info->run_yaml ? ech_strdup(info->run_yaml) : NULL;
+    for (int f = ECH_FIRST_TEXT; f < ECH_FILES; f++)
+        copy.text[f].at = copy_bytes(info->text[f].at, info->text[f].n);
     return copy;
 }
 
 void ech_checkpoint_info_free(ech_checkpoint_info *info)
 {
     free(info->run_yaml);
-    free(info->config_json);
-    free(info->tokenizer_json);
-    free(info->tokenizer_config_json);
-    info->run_yaml = info->config_json = NULL;
-    info->tokenizer_json = info->tokenizer_config_json = NULL;
+    info->run_yaml = NULL;
+    for (int f = ECH_FIRST_TEXT; f < ECH_FILES; f++) {
+        free(info->text[f].at);
+        info->text[f].at = NULL;
+    }
 }
 
 void ech_manifest_free(ech_manifest *manifest)

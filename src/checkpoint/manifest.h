@@ -14,22 +14,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hash.h"
 
-/* The files a checkpoint may hold beside its manifest. */
-typedef enum ech_checkpoint_file {
-    ECH_FILE_MODEL,
-    ECH_FILE_STATE,
-    ECH_FILE_CONFIG,
-    ECH_FILE_TOKENIZER,
-    ECH_FILE_TOKENIZER_CONFIG,
-    ECH_FILES
-} ech_checkpoint_file;
-/* "model/model.safetensors" */
-const char *ech_checkpoint_file_name(ech_checkpoint_file file);
-/* The text in `info` that is this file's content; NULL for the two of tensors. */
-char **ech_checkpoint_file_text(ech_checkpoint_info *info, ech_checkpoint_file file);
-
-/* Bytes that a manifest, and each of the other JSON files, may have. */
-enum { ECH_MANIFEST_LIMIT = 16 << 20, ECH_TEXT_LIMIT = 64 << 20 };
+enum { ECH_MANIFEST_LIMIT = 16 << 20 }; /* bytes */
 
 typedef struct ech_manifest {
     ech_checkpoint_info info; /* without the texts of files of their own */

@@ -22,10 +22,9 @@ static ech_status open_tensors(ech_checkpoint *checkpoint, ech_checkpoint_file f
 static ech_status read_text(ech_checkpoint *checkpoint, ech_checkpoint_file file)
 {
     if (checkpoint->manifest.files[file].bytes < 0) return ECH_OK;
-    char **text = ech_checkpoint_file_text(&checkpoint->manifest.info, file);
+    ech_checkpoint_info *info = &checkpoint->manifest.info;
     char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(file));
-    size_t n;
-    ech_status st = ech_file_read(path, ECH_TEXT_LIMIT, text, &n);
+    ech_status st = ech_file_read(path, ECH_TEXT_LIMIT, &info->text[file].at, &info->text[file].n);
     free(path);
     return st;
 }
@@ -55,9 +54,8 @@ static ech_status open_all(ech_checkpoint *checkpoint, bool verify)
     ECH_TRY(ech_manifest_verify(&checkpoint->manifest, checkpoint->path, verify));
     ECH_TRY(open_tensors(checkpoint, ECH_FILE_MODEL));
     ECH_TRY(open_tensors(checkpoint, ECH_FILE_STATE));
-    ECH_TRY(read_text(checkpoint, ECH_FILE_CONFIG));
-    ECH_TRY(read_text(checkpoint, ECH_FILE_TOKENIZER));
-    ECH_TRY(read_text(checkpoint, ECH_FILE_TOKENIZER_CONFIG));
+    for (int f = ECH_FIRST_TEXT; f < ECH_FILES; f++)
+        ECH_TRY(read_text(checkpoint, (ech_checkpoint_file)f));
     return ECH_OK;
 }
 

@@ -108,14 +108,13 @@ static ech_status make_folders(const save *s)
 static ech_status create_file(save *s, ech_checkpoint_file f)
 {
     char *path = ech_file_join(s->temporary, ech_checkpoint_file_name(f));
-    ech_checkpoint_info texts = *s->info;
-    char **text = ech_checkpoint_file_text(&texts, f);
+    bool is_text = f >= ECH_FIRST_TEXT;
     ech_status st = ECH_OK;
     int64_t bytes = -1;
-    if (text && *text) {
-        bytes = (int64_t)strlen(*text);
-        st = ech_file_write(path, *text, (size_t)bytes);
-    } else if (!text && (f == ECH_FILE_MODEL || s->stored[f].n)) {
+    if (is_text && s->info->text[f].at) {
+        bytes = (int64_t)s->info->text[f].n;
+        st = ech_file_write(path, s->info->text[f].at, (size_t)bytes);
+    } else if (!is_text && (f == ECH_FILE_MODEL || s->stored[f].n)) {
         bytes = s->stored[f].bytes;
         st = ech_stored_create(&s->stored[f], path);
     }
@@ -148,14 +147,13 @@ static ech_status write_boxes(save *s)
 /* Of what this rank has handed over: boxes, and rank 0 headers and texts. Then of all. */
 static ech_status share_sums(save *s, int f)
 {
-    ech_checkpoint_info texts = *s->info;
-    char **text = ech_checkpoint_file_text(&texts, (ech_checkpoint_file)f);
+    bool is_text = f >= (int)ECH_FIRST_TEXT;
     int64_t bytes = s->manifest.files[f].bytes, ranges = ech_hash_ranges(bytes);
-    if (text)
+    if (is_text)
         s->sums[f] = ech_calloc((size_t)ranges + 1, sizeof *s->sums[f]);
     else
         s->sums[f] = s->stored[f].sums;
-    if (text && s->leads) ech_sum_bytes(s->sums[f], *text, (size_t)bytes, 0);
+    if (is_text && s->leads) ech_sum_bytes(s->sums[f], s->info->text[f].at, (size_t)bytes, 0);
     return ech_agree_on_sums(s->world, s->sums[f], ranges);
 }
 

@@ -96,7 +96,7 @@ ech_status ech_manifest_verify_file(const ech_manifest *manifest, const char *fo
 ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool all)
 {
     for (int f = 0; f < ECH_FILES; f++) {
-        bool is_text = f != ECH_FILE_MODEL && f != ECH_FILE_STATE;
+        bool is_text = f >= (int)ECH_FIRST_TEXT;
         ECH_TRY(ech_manifest_verify_file(manifest, folder, (ech_checkpoint_file)f, all || is_text));
     }
     return ECH_OK;

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "data/token_origin.h"
+
 static const char *const share_names[] = {"training", "validation", "test"};
 
 /* Leaves of the source's documents those of the share. */
@@ -43,6 +45,7 @@ static ech_status add_source(const ech_corpus_options *options, const char *path
     ech_token_file *file;
     ECH_TRY(ech_token_file_open(path, &how, &file));
     ECH_PUSH(corpus->source, (ech_source){.file = file});
+    ECH_TRY(ech_token_origin_check(options, path, ech_token_file_tokens(file)));
     if (split) ECH_TRY(split_source(options, path, file));
     int64_t tokens = ech_token_file_tokens(file);
     int64_t samples = ech_data_samples(tokens, options->sequence_length);

@@ -43,6 +43,8 @@ typedef ECH_LIST(int32_t) ech_ids;
 ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out);
 void ech_tokenizer_close(ech_tokenizer *tokenizer);               /* accepts NULL */
 const char *ech_tokenizer_name(const ech_tokenizer *tokenizer);   /* for people: "bytes", a path */
+/* The folder of the files that it was opened from, in new memory; NULL: it has none. */
+char *ech_tokenizer_folder(const ech_tokenizer *tokenizer);
 int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer); /* ids are below this */
 int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer);
 /* What stands before a text in other people's programs; the end of text where there is no such token. */
@@ -55,6 +57,10 @@ void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first
  * tokenizer_config.json. They open again as the same tokenizer. */
 void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
                           ech_text *config_json);
+enum { ECH_TOKENIZER_HASH = 33 }; /* 32 hexadecimal digits and the NUL */
+/* A hash (XXH3-128) of what every id stands for: tokenizers with the same one mean the same by
+ * their ids, whatever files they come from and however they cut text. */
+void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH]);
 /* Where a long text may be cut: the largest k in (0, n] such that whatever follows these n bytes of
  * a text, its ids are those of the first k bytes and then those of the rest. 0: nowhere in sight. */
 size_t ech_tokenizer_cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
@@ -174,20 +180,21 @@ typedef struct ech_import_count {
     int64_t valid_tokens;            /* in `out`-valid */
 } ech_import_count;
 
-/* Tokenizes texts into `out`.bin/.idx; the folder of `out` is made if need be. A file is one document,
- * closed by end-of-text; of a .jsonl every line is, a prompt being a sequence that is not trained on.
- * Nothing makes no document: neither an empty file, nor a blank line, nor empty strings.
+/* Tokenizes texts into `out`.bin/.idx, and says in `out`.origin.json with what tokenizer; the
+ * folder of `out` is made if need be. A file is one document, closed by end-of-text; of a .jsonl
+ * every line is, a prompt being a sequence that is not trained on. Nothing makes no document:
+ * neither an empty file, nor a blank line, nor empty strings.
  *
  * With `valid` the last share of each file's bytes goes to `out`-valid and the rest to `out`-train
  * instead, cut between UTF-8 characters, or between the lines of a .jsonl.
  *
- * An import that was interrupted, however, is gone on with by the same call, and makes the same bytes:
- * until it is done its files lie in `out`.tmp, with a journal that knows inputs (paths, sizes, times),
- * tokenizer and options. If any of these has changed, it begins anew. Nothing appears under the final
- * names before all is done.
+ * An import that was interrupted, however, is gone on with by the same call, and makes the same
+ * bytes: until it is done its files lie in `out`.tmp, with a journal that knows inputs (paths,
+ * sizes, times), tokenizer and options. If any of these has changed, it begins anew. Nothing
+ * appears under the final names before all is done.
  *
- * Errors: those of the texts, no text or an empty part, an `out` that lies in the folder `in`, another
- * import into `out` under way. */
+ * Errors: those of the texts, no text or an empty part, an `out` that lies in the folder `in`,
+ * another import into `out` under way. */
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count);
 
 /* ---- corpora: token files, blended and split, as samples ---- */
@@ -207,6 +214,10 @@ typedef struct ech_corpus_options {
     int64_t sequence_length;
     bool document_mask;
     int32_t end_of_text;
+    /* Tokens that are known (PREFIX.origin.json) to be of another tokenizer are refused. NULL:
+     * it is not known; those of more ids than the vocabulary are. */
+    const ech_tokenizer *tokenizer;
+    int64_t vocabulary;
 } ech_corpus_options;
 
 /* `sources` is words divided by blanks (a blank in a path is written "\ "): a path as

@@ -123,6 +123,7 @@ static ech_status encode_texts(importing *im)
     for (int i = 0; i < im->parts; i++)
         ECH_TRY(ech_token_writer_resume(im->prefix[i], im->folder, vocabulary, &im->journal.part[i],
                                         &im->writer[i]));
+    for (int i = 0; i < im->parts; i++) im->writer[i]->tokenizer = im->options->tokenizer;
     ECH_TRY(ech_import_crew_create(im->options, &crew));
     ech_status st = run_rounds(im, crew);
     ech_import_crew_destroy(crew);

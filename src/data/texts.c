@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "data/token_index.h"
+#include "data/token_origin.h"
 
 enum { DEEPEST_FOLDER = 256 };
 
@@ -112,8 +113,9 @@ static ech_status check_outside(const char *in, const char *folder, const char *
 
 static ech_status check_not_same(const char *in, const char *out)
 {
-    static const char *const suffixes[] = {".bin",       ".idx",       "-train.bin",
-                                           "-train.idx", "-valid.bin", "-valid.idx"};
+    static const char *const suffixes[] = {".bin",       ".idx",       ECH_TOKEN_ORIGIN,
+                                           "-train.bin", "-train.idx", "-train" ECH_TOKEN_ORIGIN,
+                                           "-valid.bin", "-valid.idx", "-valid" ECH_TOKEN_ORIGIN};
     struct stat from, to;
     if (stat(in, &from) != 0) ECH_FAIL(ECH_EIO, "%s: cannot read it: %s", in, strerror(errno));
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "data/token_index.h"
+#include "data/token_origin.h"
 
 enum { FIRST_WIDE_VOCABULARY = 65500, PIECE = 4096 };
 
@@ -222,11 +223,23 @@ static ech_status put_index(ech_token_writer *writer)
     return ech_sink_flush(&writer->idx);
 }
 
+static ech_status put_origin(ech_token_writer *writer)
+{
+    ech_text text = {0};
+    ech_token_origin_print(writer->tokenizer, writer->state.tokens, &text);
+    ech_status st = open_sink(writer, ECH_TOKEN_ORIGIN, 0, &writer->origin);
+    if (st == ECH_OK) st = ech_sink_put(&writer->origin, text.at, text.n);
+    if (st == ECH_OK) st = ech_sink_flush(&writer->origin);
+    ech_text_free(&text);
+    return st;
+}
+
 ech_status ech_token_writer_seal(ech_token_writer *writer)
 {
     ECH_ASSERT(!writer->state.open);
     ECH_TRY(ech_sink_flush(&writer->bin));
     ECH_TRY(ech_sink_flush(&writer->sequences));
+    if (writer->tokenizer) ECH_TRY(put_origin(writer));
     ECH_TRY(open_sink(writer, ".idx", 0, &writer->idx));
     return put_index(writer);
 }
@@ -235,16 +248,21 @@ ech_status ech_token_writer_seal(ech_token_writer *writer)
 
 /* An older index goes first: a crash between the renames leaves no index, never that of another
  * .bin. */
-static ech_status remove_older(const char *idx)
+static ech_status remove_older(const char *prefix, const char *suffix)
 {
-    if (unlink(idx) != 0 && errno != ENOENT)
-        ECH_FAIL(ECH_EIO, "%s: cannot remove the older one: %s", idx, strerror(errno));
-    return ECH_OK;
+    char *path = ech_token_path(prefix, suffix);
+    ech_status st = ECH_OK;
+    if (unlink(path) != 0 && errno != ENOENT)
+        st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot remove the older one: %s", path,
+                         strerror(errno));
+    free(path);
+    return st;
 }
 
 static ech_status rename_writer(ech_token_writer *writer, const char *bin, const char *idx)
 {
-    ECH_TRY(remove_older(idx));
+    ECH_TRY(remove_older(writer->prefix, ".idx"));
+    ECH_TRY(remove_older(writer->prefix, ECH_TOKEN_ORIGIN)); /* which tells of the older .bin */
     ECH_TRY(ech_sink_rename(&writer->bin, bin));
     ECH_TRY(ech_sink_rename(&writer->idx, idx));
     return ech_file_sync_parent(idx);
@@ -254,6 +272,7 @@ ech_status ech_token_writer_finish(ech_token_writer *writer)
 {
     char *bin = ech_token_path(writer->prefix, ".bin"),
          *idx = ech_token_path(writer->prefix, ".idx");
+    ECH_ASSERT(!writer->tokenizer); /* who knows it has a folder */
     ech_status st = ech_token_writer_seal(writer);
     if (st == ECH_OK) st = rename_writer(writer, bin, idx);
     ech_token_writer_discard(writer);
@@ -272,18 +291,20 @@ static ech_status rename_one(const char *from, const char *to)
 /* The index goes last: where it is gone, all has been done. */
 ech_status ech_token_publish(const char *prefix, const char *folder)
 {
-    char *from_bin = path_of(prefix, folder, ".bin"), *from_idx = path_of(prefix, folder, ".idx");
-    char *bin = path_of(prefix, NULL, ".bin"), *idx = path_of(prefix, NULL, ".idx");
+    static const char *const suffixes[] = {".bin", ECH_TOKEN_ORIGIN, ".idx"};
+    char *idx = path_of(prefix, folder, ".idx");
     ech_status st = ECH_OK;
-    if (ech_file_exists(from_idx)) {
-        st = remove_older(idx);
-        if (st == ECH_OK) st = rename_one(from_bin, bin);
-        if (st == ECH_OK) st = rename_one(from_idx, idx);
-        if (st == ECH_OK) st = ech_file_sync_parent(idx);
+    if (ech_file_exists(idx)) {
+        st = remove_older(prefix, ".idx");
+        for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && st == ECH_OK; i++) {
+            char *from = path_of(prefix, folder, suffixes[i]);
+            char *to = path_of(prefix, NULL, suffixes[i]);
+            st = rename_one(from, to);
+            free(from);
+            free(to);
+        }
+        if (st == ECH_OK) st = ech_file_sync_parent(prefix);
     }
-    free(from_bin);
-    free(from_idx);
-    free(bin);
     free(idx);
     return st;
 }
@@ -299,7 +320,7 @@ bool ech_token_is_lost(const char *prefix, const char *folder)
 
 void ech_token_clear(const char *prefix, const char *folder)
 {
-    const char *const suffixes[] = {".bin", ".sequences", ".idx"};
+    const char *const suffixes[] = {".bin", ".sequences", ".idx", ECH_TOKEN_ORIGIN};
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
         char *path = path_of(prefix, folder, suffixes[i]);
         unlink(path);
@@ -313,6 +334,7 @@ void ech_token_writer_discard(ech_token_writer *writer)
     ech_sink_close(&writer->bin);
     ech_sink_close(&writer->sequences);
     ech_sink_close(&writer->idx);
+    ech_sink_close(&writer->origin);
     free(writer->folder);
     free(writer->prefix);
     free(writer);

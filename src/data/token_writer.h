@@ -2,9 +2,9 @@
  *
  * For data and its tests alone: what a writer of token files knows, and how it is interrupted.
  *
- * Three files grow: .bin, a list of its sequences, and at the end .idx, made of that list. A writer
- * with a folder keeps them there under fixed names, so that another process may go on from a state
- * that was synced, whatever was written since.
+ * Files grow: .bin, a list of its sequences, and at the end .idx, made of that list, and
+ * .origin.json. A writer with a folder keeps them there under fixed names, so that another
+ * process may go on from a state that was synced, whatever was written since.
  */
 #ifndef ECH_DATA_TOKEN_WRITER_H
 #define ECH_DATA_TOKEN_WRITER_H
@@ -25,10 +25,11 @@ struct ech_token_writer {
     char *prefix;
     char *folder; /* NULL: the files go with the writer */
     int64_t vocabulary;
+    const ech_tokenizer *tokenizer; /* that makes the ids, for .origin.json; NULL: not known */
     int dtype;
     int64_t width;   /* bytes of a token */
     int64_t longest; /* a longer document becomes several sequences: lengths are 32 bits wide */
-    ech_sink bin, sequences, idx;
+    ech_sink bin, sequences, idx, origin;
     ech_token_state state;
 };
 
@@ -37,7 +38,7 @@ ech_status ech_token_writer_resume(const char *prefix, const char *folder, int64
                                    const ech_token_state *state, ech_token_writer **out);
 /* Brings to disk what was added so far. */
 ech_status ech_token_writer_sync(ech_token_writer *writer, ech_token_state *state);
-/* Makes .idx and brings it to disk. Then nothing more can be added. */
+/* Makes .idx and .origin.json and brings them to disk. Then nothing more can be added. */
 ech_status ech_token_writer_seal(ech_token_writer *writer);
 /* Gives the sealed files of a folder their final names, as far as an earlier try has not. */
 ech_status ech_token_publish(const char *prefix, const char *folder);

@@ -4,7 +4,12 @@
  */
 #include "data/tokenizer.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <xxhash.h>
+
+#include "base/file.h"
 
 static const ech_tokenizer_kind *const kinds[] = {
 #define X(name, help) &ech_tokenizer_##name,
@@ -52,6 +57,13 @@ const char *ech_tokenizer_name(const ech_tokenizer *tokenizer)
     return tokenizer->name;
 }
 
+char *ech_tokenizer_folder(const ech_tokenizer *tokenizer)
+{
+    if (tokenizer->kind->built_in) return NULL;
+    bool is = ech_file_is_folder(tokenizer->name);
+    return is ? ech_strdup(tokenizer->name) : ech_file_parent(tokenizer->name);
+}
+
 int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer)
 {
     return tokenizer->vocabulary;
@@ -77,6 +89,25 @@ void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *tokenizer_js
                           ech_text *config_json)
 {
     tokenizer->kind->export_json(tokenizer, tokenizer_json, config_json);
+}
+
+void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH])
+{
+    XXH3_state_t *state = XXH3_createState();
+    ech_text bytes = {0};
+    ECH_ASSERT(state && XXH3_128bits_reset(state) == XXH_OK);
+    for (int32_t id = 0; id < tokenizer->vocabulary; id++) {
+        bytes.n = 0;
+        tokenizer->kind->decode(tokenizer, id, false, &bytes);
+        uint64_t n = bytes.n; /* so that none runs into the next */
+        XXH3_128bits_update(state, &n, sizeof n);
+        if (n > 0) XXH3_128bits_update(state, bytes.at, bytes.n);
+    }
+    XXH128_hash_t digest = XXH3_128bits_digest(state);
+    snprintf(hash, ECH_TOKENIZER_HASH, "%016" PRIx64 "%016" PRIx64, (uint64_t)digest.high64,
+             (uint64_t)digest.low64);
+    XXH3_freeState(state);
+    ech_text_free(&bytes);
 }
 
 size_t ech_tokenizer_cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n)

@@ -10,6 +10,7 @@
 
 typedef struct ech_tokenizer_kind {
     const char *name;
+    bool built_in; /* of no file */
     bool (*takes)(const char *source);
     /* Fills what is below `name` of a zeroed tokenizer. */
     ech_status (*open)(const char *source, ech_tokenizer *out);
@@ -17,6 +18,7 @@ typedef struct ech_tokenizer_kind {
     void *(*begin)(const ech_tokenizer *tokenizer); /* optional: a coder needs no state */
     void (*end)(void *state);                       /* with `begin` */
     ech_status (*encode)(ech_coder *coder, const void *bytes, size_t n, bool begins, ech_ids *out);
+    /* The bytes of any id; of the end of text its name. */
     void (*decode)(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
     void (*export_json)(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
                         ech_text *config_json);

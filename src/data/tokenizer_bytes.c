@@ -38,7 +38,10 @@ static void decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_t
 {
     (void)tokenizer, (void)first;
     unsigned char byte = (unsigned char)id;
-    ech_text_append_bytes(out, &byte, 1);
+    if (id == END_OF_TEXT) /* as in the exported files */
+        ech_text_append(out, "%s", END_OF_TEXT_NAME);
+    else
+        ech_text_append_bytes(out, &byte, 1);
 }
 
 /* Byte-level BPE without merges. The one difference from `encode`: where a text spells out
@@ -65,6 +68,7 @@ static size_t cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
 
 const ech_tokenizer_kind ech_tokenizer_bytes = {
     .name = "bytes",
+    .built_in = true,
     .takes = takes,
     .open = open_bytes,
     .encode = encode,

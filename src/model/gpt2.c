@@ -162,6 +162,7 @@ const ech_family ech_family_row_gpt2 = {.name = "gpt2",
                                         .build = build,
                                         .export_json = export_json,
                                         .import_json = import_json,
+                                        .replaces = "dtype",
                                         .prefix = "transformer.",
                                         .table = "transformer.wte.weight",
                                         .buffers = ".attn.bias .attn.masked_bias"};

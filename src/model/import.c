@@ -12,9 +12,11 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-enum { LARGEST = 4 << 20 }; /* bytes; a classifier's label names may take some */
-
-static const ech_json_limits limits = {.depth = 16, .containers = 4096, .values = 1 << 17};
+ech_status ech_import_parse(const char *path, const char *text, size_t n, json_t **out)
+{
+    const ech_json_limits limits = {.depth = 16, .containers = 4096, .values = 1 << 17};
+    return ech_json_parse(path, text, n, limits, out);
+}
 
 const json_t *ech_import_get(const ech_import *in, const char *name)
 {
@@ -146,11 +148,33 @@ static ech_text_ends read_ends(const ech_import *in)
     return (ech_text_ends){.begin = token_id(in, "bos_token_id", V, end), .end = end};
 }
 
+static void add_stop(const json_t *value, int64_t vocabulary, ech_stops *stops)
+{
+    int64_t id;
+    bool known = false;
+    if (!ech_json_to_int(value, 0, vocabulary - 1, &id)) return;
+    for (size_t i = 0; i < stops->n; i++) known = known || stops->at[i] == id;
+    if (!known) ECH_PUSH(*stops, (int32_t)id);
+}
+
+ech_status ech_model_read_stops(const char *path, const char *text, size_t n, int64_t vocabulary,
+                                ech_stops *stops)
+{
+    json_t *json;
+    ECH_TRY(ech_import_parse(path, text, n, &json));
+    const json_t *value = json_object_get(json, "eos_token_id");
+    size_t ids = json_is_array(value) ? json_array_size(value) : 0;
+    for (size_t i = 0; i < ids; i++) add_stop(json_array_get(value, i), vocabulary, stops);
+    if (value && !json_is_array(value)) add_stop(value, vocabulary, stops);
+    json_decref(json);
+    return ECH_OK;
+}
+
 ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
                                  ech_text_ends *ends)
 {
     json_t *json;
-    ECH_TRY(ech_json_parse(path, text, n, limits, &json));
+    ECH_TRY(ech_import_parse(path, text, n, &json));
     const ech_import in = {config, path, json};
     ech_status st = import_family(&in);
     if (st == ECH_OK && ends) *ends = read_ends(&in);
@@ -162,7 +186,7 @@ ech_status ech_model_import(ech_config *config, const char *path, ech_text_ends 
 {
     char *text;
     size_t n;
-    ECH_TRY(ech_file_read(path, LARGEST, &text, &n));
+    ECH_TRY(ech_file_read(path, ECH_IMPORT_LARGEST, &text, &n));
     ech_status st = ech_model_import_text(config, path, text, n, ends);
     free(text);
     return st;

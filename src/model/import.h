@@ -8,6 +8,11 @@
 #include "base/json.h"
 #include "model/model.h"
 
+/* Bytes of a file; a classifier's label names may take some. */
+enum { ECH_IMPORT_LARGEST = 4 << 20 };
+/* The tree of a config.json, or of one of its companions. */
+ech_status ech_import_parse(const char *path, const char *text, size_t n, json_t **out);
+
 struct ech_import {
     ech_config *config;
     const char *path;   /* of the file, for errors */

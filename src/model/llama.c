@@ -273,6 +273,7 @@ const ech_family ech_family_row_llama = {.name = "llama",
                                          .build = build,
                                          .export_json = export_json,
                                          .import_json = import_json,
+                                         .replaces = "dtype rope_parameters",
                                          .prefix = "model.",
                                          .table = "model.embed_tokens.weight",
                                          .buffers = ".rotary_emb.inv_freq"};

@@ -49,7 +49,8 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
     if (config->model.vocab_size < tokenizer_vocabulary)
         ECH_ALSO(&status, ech_config_complain(
                               config, "model.vocab_size",
-                              "smaller than the vocabulary of tokenizer %s; use at least %lld",
+                              "smaller than the vocabulary of tokenizer %s; use at least "
+                              "%lld, or of a model that is trained its own tokenizer",
                               config->data.tokenizer, (long long)tokenizer_vocabulary));
     family->resolve(config);
     return status;

@@ -29,11 +29,12 @@ struct ech_family {
     const char *reads;                   /* keys that not every family reads */
     void (*resolve)(ech_config *config); /* fills "auto" keys of the model section */
     ech_status (*build)(const ech_config *config, ech_model *model);
-    /* Hugging Face's config.json, of weights of that type. */
+    /* Hugging Face's config.json, of weights of that type (for others: ech_model_export). */
     void (*export_json)(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
                         ech_dtype dtype, ech_text *out);
     /* Fills keys from a config.json of this family (import.h); refuses what layers cannot do. */
     ech_status (*import_json)(const ech_import *import);
+    const char *replaces; /* blank-separated keys of config.json that say what ours do */
     /* Names of weights in other people's files: */
     const char *prefix;  /* "transformer.", which may be missing */
     const char *table;   /* the token table: what a tied head repeats */
@@ -55,6 +56,28 @@ ech_status ech_model_import(ech_config *config, const char *path, ech_text_ends 
 /* The same from memory; `path` stands for the file. */
 ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
                                  ech_text_ends *ends);
+/* The tokens that end a text in `text`, a config.json or generation_config.json: eos_token_id,
+ * one or several. Appends those below the vocabulary that `stops` has not yet. Nothing in the
+ * text is trusted. */
+typedef ECH_LIST(int32_t) ech_stops;
+ech_status ech_model_read_stops(const char *path, const char *text, size_t n, int64_t vocabulary,
+                                ech_stops *stops);
+
+/* What a config.json is made of besides the configuration. */
+typedef struct ech_model_export_options {
+    ech_dtype dtype;           /* of the weights beside it */
+    const ech_text_ends *ends; /* the tokenizer's; NULL: none is known */
+    /* The config.json that the run began with, a stranger's; NULL: there is none. What it says
+     * and we do not, it goes on saying; also what it says, or does not say, of begin and end
+     * where no tokenizer is known, or it came with it, or its ids are among them. */
+    const char *path, *text;
+    size_t n;
+    bool came_together;
+} ech_model_export_options;
+/* Appends a config.json. Errors: those of the text that was carried. */
+ech_status ech_model_export(const ech_config *config, const ech_model_export_options *options,
+                            ech_text *out);
+
 /* The name of the head's own table where it is not tied, in all families. */
 #define ECH_MODEL_HEAD "lm_head.weight"
 

@@ -9,6 +9,7 @@ positions, grouped queries, tied and untied tables, and under OpenAI's old GPT-2
     logits of `print_logits` on their folder equal theirs,
     a run under several layouts that starts from it has their loss, and saves the same weights,
     transformers' logits of what the run saved equal those of `print_logits` on it,
+    what a chat model's folder says besides weights is what transformers reads in the run's checkpoints,
     what is wrong with a folder is said.
 
 Exits 77 where a package is missing.
@@ -22,6 +23,7 @@ import tempfile
 
 try:
     import safetensors.torch
+    import tokenizers
     import torch
     import transformers
 except ImportError as error:
@@ -181,6 +183,66 @@ def check(name, folder):
     print(f"{name}: logits within {far:.1e}, and back within {back:.1e}")
 
 
+def make_chat(folder):
+    """A chat model's companions, saved by transformers itself."""
+    save(folder, LLAMA | {"eos_token_id": [256, 257], "pad_token_id": 258}, {})
+    vocabulary = {c: i for i, c in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    names = ["<|endoftext|>", "<|turn|>", "<|pad|>"]
+    inner.add_special_tokens(names)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token=names[0], bos_token=names[0], pad_token=names[2],
+        additional_special_tokens=[names[1]], model_max_length=50, padding_side="left")
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<|turn|>{% endfor %}")
+    tokenizer.save_pretrained(folder)
+    transformers.GenerationConfig(eos_token_id=[256, 257], bos_token_id=256, pad_token_id=258,
+                                  do_sample=True, top_p=0.7).save_pretrained(folder)
+
+
+def what_is_said(folder):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    talk = [{"role": "user", "content": "Is it so?"}, {"role": "assistant", "content": "Yes."}]
+    generation = transformers.GenerationConfig.from_pretrained(folder).to_dict()
+    config = transformers.AutoConfig.from_pretrained(folder).to_dict()
+    said = {key: getattr(tokenizer, key) for key in (
+        "chat_template", "pad_token", "eos_token", "bos_token", "model_max_length", "padding_side",
+        "all_special_tokens")}
+    return said | {"talk": tokenizer.apply_chat_template(talk, tokenize=False),
+                   "ids": tokenizer("naïve <|turn|> text")["input_ids"],
+                   "generation": generation, "config": {
+                       key: value for key, value in config.items() if key not in (
+                           "dtype", "torch_dtype", "_name_or_path", "transformers_version")}}
+
+
+def check_chat(folder):
+    make_chat(folder / "hf")
+    first = what_is_said(folder / "hf")
+    assert first["pad_token"] == "<|pad|>" and first["talk"].count("<|turn|>") == 2, first
+    assert first["generation"]["eos_token_id"] == [256, 257], first
+    (folder / "text.txt").write_text("some text to train on, " * 20)
+    run(sys.argv[1], "data", folder / "text.txt", folder / "text", "--tokenizer", folder / "hf")
+    (folder / "run.yaml").write_text(
+        f"model:\n  init_from: {folder}/hf\n"
+        f"data:\n  train: {folder}/text\n  sequence_length: {LENGTH}\n"
+        "training:\n  steps: 0\n  global_batch_size: 4\noptimizer:\n  learning_rate: 0.01\n"
+        f"parallel:\n  comm: local\n  threads: 1\nlog:\n  directory: {folder}/run\n")
+    for steps in (0, 1):
+        run(sys.argv[1], "train", folder / "run.yaml", f"training.steps={steps}")
+        saved = folder / f"run/checkpoints/step-{steps:08d}/model"
+        now = what_is_said(saved)
+        for key, value in first.items():
+            assert now[key] == value, (steps, key, value, now[key])
+        load(saved)
+        if steps == 0:
+            (folder / "hf").rename(folder / "away")
+    run(sys.argv[1], "convert", folder / "away", folder / "converted")
+    assert what_is_said(folder / "converted") == first
+    print("chat model: companions are the same")
+
+
 def check_refusals(folder):
     """What is wrong is said by name."""
     save(folder / "hf", *CASES["llama 3.1"])
@@ -223,8 +285,9 @@ def main():
     for name in CASES:
         with tempfile.TemporaryDirectory() as scratch:
             check(name, pathlib.Path(scratch))
-    with tempfile.TemporaryDirectory() as scratch:
-        check_refusals(pathlib.Path(scratch))
+    for check_more in (check_chat, check_refusals):
+        with tempfile.TemporaryDirectory() as scratch:
+            check_more(pathlib.Path(scratch))
 
 
 main()

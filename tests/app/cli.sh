@@ -301,6 +301,27 @@ expect 0 "^a prompt of more tokens than the model sees" "$echelon" sample runs/o
     "a prompt of more tokens than the model sees" --tokens 3 --temperature 0
 expect 0 "" "$echelon" sample runs/one --tokens 5 --top-k 1 --top-p 0.5
 expect 0 "^line$" "$echelon" sample runs/one "line" --tokens 0
+# A model without a tokenizer knows ids.
+mkdir bare && cp runs/one/checkpoints/step-00000008/model/{config.json,model.safetensors} bare
+expect 2 "bare: has no tokenizer.*--tokenizer SOURCE, or --ids" "$echelon" sample bare line
+expect 0 "^line" "$echelon" sample bare line --tokens 30 --tokenizer bytes
+cmp -s out first || complain "--tokenizer writes another text"
+expect 0 "^108 105 110 101( [0-9]+){20}$" "$echelon" sample bare --ids "108 105,110 101" --tokens 20
+# the last id that comes for the first time, and what comes before it
+read -r stop n < <(awk '{ for (i = 5; i <= NF; i++) if (!seen[$i]++) { id = $i; n = i - 1 } print id, n }' out)
+cut -d' ' "-f1-$n" out >start
+[ "$n" -gt 4 ] || complain "$stop is no good example"
+echo "{\"eos_token_id\": [1, $stop]}" >bare/generation_config.json
+expect 0 "" "$echelon" sample bare --ids "108 105 110 101" --tokens 20
+cmp -s out start || complain "did not stop at $stop, the second of generation_config.json"
+expect 2 "ids: 257 is no id of this model, 0 to 256" "$echelon" sample bare --ids "1 257"
+expect 2 "in place of a prompt" "$echelon" sample bare line --ids 1
+expect 0 "$loss" "$echelon" eval bare --data d/text-valid
+cmp -s out whole || complain "eval of a model without a tokenizer is another"
+mv d/text-valid.origin.json kept.json
+printf '{"format": "echelon tokens", "version": 1}' >d/text-valid.origin.json
+expect 1 "text-valid.origin.json: is damaged" "$echelon" eval bare --data d/text-valid
+mv kept.json d/text-valid.origin.json
 expect 2 "must be a number" "$echelon" sample runs/one --temperature warm
 expect 2 "temperature -1" "$echelon" sample runs/one --temperature=-1
 expect 2 "top-p 0" "$echelon" sample runs/one --top-p 0
@@ -339,6 +360,9 @@ expect 0 "vocab_size: 264" cat runs/bpe/run.yaml
 mv d/bpe d/moved
 expect 0 "step +7/7 " bpe data.tokenizer=d/moved/tokenizer.json training.steps=7
 expect 0 "step +8/8 " bpe data.tokenizer=runs/bpe/checkpoints/step-00000007/model training.steps=8
+expect_once 2 "data.train: d/sub-train was made with the tokenizer d/bpe, of 264 ids.* set data.tokenizer=d/bpe" \
+    bpe data.tokenizer=bytes training.steps=9
+rm d/sub-*.origin.json # as if another program had made them
 for other in bytes d/bpe2; do
     expect_once 2 "data.tokenizer = $other: another tokenizer than the checkpoint's; use .*/model" \
         bpe data.tokenizer=$other training.steps=9

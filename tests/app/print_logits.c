@@ -30,5 +30,6 @@ int main(int argc, char **argv)
 {
     if (argc < 3) return 2;
     wanted in = {argv + 2, argc - 2};
-    return ech_trained_run(argv[1], 1, print, &in) == ECH_OK ? 0 : 1;
+    const ech_trained_options options = {.path = argv[1], .samples = 1, .ids_do = true};
+    return ech_trained_run(&options, print, &in) == ECH_OK ? 0 : 1;
 }

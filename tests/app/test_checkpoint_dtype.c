@@ -154,7 +154,9 @@ static float first_weight(const char *run)
     char path[512];
     float weight = 0;
     snprintf(path, sizeof path, "%s/%s", fixture_folder, run);
-    assert_int_equal(ech_trained_run(path, 1, take_first_weight, &weight), ECH_OK);
+    assert_int_equal(ech_trained_run(&(ech_trained_options){.path = path, .samples = 1},
+                                     take_first_weight, &weight),
+                     ECH_OK);
     return weight;
 }
 

@@ -66,7 +66,7 @@ static ech_status save(const part *p, ech_contestant *c)
                                 .optimizer_count = ech_exec_updates(c->session.exec),
                                 .ranks = c->design.world,
                                 .run_yaml = yaml,
-                                .config_json = json};
+                                .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
     ech_exec_set_save(c->session.exec, p->folder, &info, 0, -1);
     return ech_exec_run(c->session.exec, ECH_LIST_SAVE, HALF);
 }

@@ -13,9 +13,8 @@
 
 #include "app/convert.h"
 #include "app/report/report.h"
-#include "app/runs.h"
-#include "app/setup/initial.h"
 #include "app/train/trained.h"
+#include "app/train_from.h"
 
 enum { VOCABULARY = 260, MOST_IDS = 16 };
 
@@ -67,7 +66,8 @@ static void check_logits(const char *folder, recorded *r)
 {
     r->worst = 0;
     ech_log_set_quiet(true);
-    assert_int_equal(ech_trained_run(folder, 1, compare, r), ECH_OK);
+    assert_int_equal(
+        ech_trained_run(&(ech_trained_options){.path = folder, .samples = 1}, compare, r), ECH_OK);
     ech_log_set_quiet(false);
     if (!(r->worst < 1e-4)) fail_msg("%s: logits %g apart", folder, r->worst);
 }
@@ -161,38 +161,6 @@ static void resumes_alone(void **state)
 
 /* ---- runs whose model and tokenizer come from init_from alone ---- */
 
-/* Trains as a run file says that names no model: `more` are lines of sections of it. */
-static ech_status train_from(const char *run, const char *from, int steps, const char *more)
-{
-    ech_text yaml = {0};
-    char path[300];
-    ech_config *config;
-    ech_text_append(&yaml,
-                    "model:\n  init_from: %s/%s\n"
-                    "data:\n  train: %s/train\n  sequence_length: 9\n"
-                    "training:\n  steps: %d\n  global_batch_size: 12\n"
-                    "optimizer:\n  learning_rate: 1e-2\n"
-                    "parallel:\n  comm: local\n  threads: 1\n"
-                    "log:\n  directory: %s/%s\n%s",
-                    fixture_folder, from, fixture_folder, steps, fixture_folder, run, more);
-    snprintf(path, sizeof path, "%s/from.yaml", fixture_folder);
-    assert_int_equal(ech_file_write(path, yaml.at, yaml.n), ECH_OK);
-    ech_text_free(&yaml);
-    ech_log_set_quiet(true);
-    ech_status status = ech_setup_config(path, NULL, 0, &config);
-    if (status == ECH_OK) {
-        ech_training training = {.config = config};
-        ech_tokenizer *tokenizer = NULL;
-        status = ech_initial_open_tokenizer(config, &tokenizer);
-        training.tokenizer = tokenizer;
-        if (status == ECH_OK) status = ech_run_ranks("local", 2, 300, ech_train_rank, &training);
-        ech_tokenizer_close(tokenizer);
-        ech_config_destroy(config);
-    }
-    ech_log_set_quiet(false);
-    return status;
-}
-
 /* One byte becomes another. */
 static void damage(const char *run, int step, const char *file)
 {
@@ -261,7 +229,9 @@ static void source_is_gone(void **state)
     snprintf(run, sizeof run, "%s/run", fixture_folder);
     if (ech_report_run(run, NULL, &words) != ECH_OK) fail_msg("report: %s", ech_last_error());
     ech_text_free(&words);
-    assert_int_equal(ech_trained_run(run, 1, count_tokens, &vocabulary), ECH_OK);
+    assert_int_equal(ech_trained_run(&(ech_trained_options){.path = run, .samples = 1},
+                                     count_tokens, &vocabulary),
+                     ECH_OK);
     assert_int_equal(vocabulary, 257);
     runs_remove("run");
     runs_remove("away");

@@ -218,13 +218,14 @@ static inline bool fixture_holds(const ech_checkpoint *checkpoint, int seed)
 
 static inline ech_checkpoint_info fixture_info(int64_t step)
 {
-    return (ech_checkpoint_info){.step = step,
-                                 .optimizer_count = step - 1,
-                                 .samples = 8 * step,
-                                 .skipped_steps = 1,
-                                 .loss = 0.7,
-                                 .run_yaml = (char *)(uintptr_t) "training:\n  steps: 9\n",
-                                 .config_json = (char *)(uintptr_t) "{\"model_type\":\"gpt2\"}"};
+    return (ech_checkpoint_info){
+        .step = step,
+        .optimizer_count = step - 1,
+        .samples = 8 * step,
+        .skipped_steps = 1,
+        .loss = 0.7,
+        .run_yaml = (char *)(uintptr_t) "training:\n  steps: 9\n",
+        .text[ECH_FILE_CONFIG] = {(char *)(uintptr_t) "{\"model_type\":\"gpt2\"}", 21}};
 }
 
 typedef struct fixture_job {

@@ -25,8 +25,10 @@ static char *newest_of(const char *directory, const char *name)
 static void add_tokenizer(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n)
 {
     (void)rank, (void)tensors, (void)n;
-    info->tokenizer_json = (char *)(uintptr_t) "{\"version\": \"1.0\"}";
-    info->tokenizer_config_json = (char *)(uintptr_t) "{}";
+    info->text[ECH_FILE_TOKENIZER].at = (char *)(uintptr_t) "{\"version\": \"1.0\"}";
+    info->text[ECH_FILE_TOKENIZER].n = 18;
+    info->text[ECH_FILE_TOKENIZER_CONFIG].at = (char *)(uintptr_t) "{}";
+    info->text[ECH_FILE_TOKENIZER_CONFIG].n = 2;
 }
 
 static char *make_two(void)

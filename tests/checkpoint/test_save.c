@@ -32,9 +32,9 @@ static void check_info(const ech_checkpoint *checkpoint, int64_t step, int ranks
     assert_true(have->loss == want.loss);
     assert_int_equal(have->ranks, ranks);
     assert_string_equal(have->run_yaml, want.run_yaml);
-    assert_string_equal(have->config_json, want.config_json);
-    assert_null(have->tokenizer_json);
-    assert_null(have->tokenizer_config_json);
+    assert_string_equal(have->text[ECH_FILE_CONFIG].at, want.text[ECH_FILE_CONFIG].at);
+    assert_null(have->text[ECH_FILE_TOKENIZER].at);
+    assert_null(have->text[ECH_FILE_TOKENIZER_CONFIG].at);
 }
 
 static void test_any_cut_to_any_cut(void **state)
@@ -344,7 +344,7 @@ static ech_status save_large(ech_comm *comm, void *context)
     ech_saved_tensor t = {.name = "w", .dtype = ECH_F32, .dims = 2, .shape = {ROWS, COLUMNS}};
     ech_saved_whole(&t, data);
     ech_checkpoint_info info = fixture_info(1);
-    info.run_yaml = info.config_json = NULL;
+    info.run_yaml = info.text[ECH_FILE_CONFIG].at = NULL;
     info.loss = (double)NAN;
     int64_t bytes;
     ech_status st = ech_checkpoint_save(world, context, &info, &t, 1, &bytes);
@@ -374,7 +374,7 @@ static void test_conversion_in_pieces(void **state)
     const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
     assert_true(isnan(info->loss));
     assert_string_equal(info->run_yaml, "");
-    assert_null(info->config_json);
+    assert_null(info->text[ECH_FILE_CONFIG].at);
     free(data);
     ech_checkpoint_close(checkpoint);
     scratch_remove(directory);

@@ -110,34 +110,68 @@ ech_status ech_setup_fill_model(ech_config *config)
 
 /* ---- the tokenizer ---- */
 
-/* Of whatever kind: one that we do not understand is an error, not bytes. */
+/* A link to nothing is told of, so that nobody wonders where the tokenizer is. */
+static bool is_there(const char *folder, const char *name)
+{
+    char *path = ech_file_join(folder, name);
+    bool is = ech_file_exists(path);
+    if (!is && ech_file_is_link(path)) ech_log_warn("%s: a link to what is not there", path);
+    free(path);
+    return is;
+}
+
+/* Of whatever kind: one that we do not understand is an error. */
 static bool has_tokenizer(const char *folder)
 {
     static const char *const files[] = {"tokenizer.json", "vocab.bpe", "merges.txt",
                                         "tokenizer.model"};
     bool found = false;
     for (size_t i = 0; i < sizeof files / sizeof *files && !found; i++)
-        found = ech_file_has(folder, files[i]);
+        found = is_there(folder, files[i]);
     return found;
 }
 
-/* Where data.tokenizer = auto looks with model.init_from; new memory. */
-static ech_status find_folder(const ech_config *config, char **folder)
+ech_status ech_initial_open_folder(const char *folder, ech_tokenizer **out)
+{
+    *out = NULL;
+    return has_tokenizer(folder) ? ech_tokenizer_open(folder, out) : ECH_OK;
+}
+
+/* What the run file of a checkpoint said. */
+static ech_status used_bytes(const ech_checkpoint *past, bool *out)
+{
+    ech_config *saved;
+    ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(past)->run_yaml,
+                                  ech_checkpoint_path(past), NULL, 0, &saved));
+    *out = strcmp(saved->data.tokenizer, "bytes") == 0;
+    ech_config_destroy(saved);
+    return ECH_OK;
+}
+
+/* The folder with config.json that the run has its model from: of the checkpoint that it goes on
+ * from, or what model.init_from means; NULL: none. *bytes: the checkpoint's tokens were bytes. */
+static ech_status find_folder(const ech_config *config, char **folder, bool *bytes)
 {
     ech_checkpoint *past;
+    *folder = NULL;
+    *bytes = false;
     ECH_TRY(find_past(config, &past));
-    if (!past) return ech_shards_find(config->model.init_from, folder);
-    *folder = ech_file_join(ech_checkpoint_path(past), "model");
+    if (!past)
+        return config->model.init_from[0] ? ech_shards_find(config->model.init_from, folder)
+                                          : ECH_OK;
+    ech_status st = used_bytes(past, bytes);
+    if (st == ECH_OK) *folder = ech_file_join(ech_checkpoint_path(past), "model");
     ech_checkpoint_close(past);
-    return ECH_OK;
+    return st;
 }
 
 static ech_status open_automatic(const ech_config *config, ech_tokenizer **out)
 {
     char *folder;
-    if (!config->model.init_from[0]) return ech_tokenizer_open("bytes", out);
-    ECH_TRY(find_folder(config, &folder));
-    ech_status st = ech_tokenizer_open(has_tokenizer(folder) ? folder : "bytes", out);
+    bool bytes;
+    ECH_TRY(find_folder(config, &folder, &bytes));
+    ech_status st =
+        folder && !bytes ? ech_initial_open_folder(folder, out) : ech_tokenizer_open("bytes", out);
     free(folder);
     return st;
 }
@@ -146,6 +180,34 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
 {
     if (strcmp(config->data.tokenizer, "auto") == 0) return open_automatic(config, out);
     return ech_tokenizer_open(config->data.tokenizer, out);
+}
+
+ech_status ech_initial_read_ends(const char *folder, ech_text_ends *out)
+{
+    ech_config *config;
+    ECH_TRY(ech_setup_defaults(&config));
+    char *path = ech_file_join(folder, "config.json");
+    ech_status st = ech_model_import(config, path, out);
+    free(path);
+    ech_config_destroy(config);
+    return st;
+}
+
+ech_status ech_initial_end_of_text(const ech_config *config, const ech_tokenizer *tokenizer,
+                                   int32_t *out)
+{
+    char *folder;
+    bool bytes;
+    ech_text_ends ends = {-1, -1};
+    if (tokenizer) ends.end = ech_tokenizer_end_of_text(tokenizer);
+    if (!tokenizer) {
+        ECH_TRY(find_folder(config, &folder, &bytes));
+        ech_status st = folder ? ech_initial_read_ends(folder, &ends) : ECH_OK;
+        free(folder);
+        ECH_TRY(st);
+    }
+    *out = ends.end;
+    return ECH_OK;
 }
 
 /* ---- parameters ---- */

@@ -194,7 +194,7 @@ static ech_status check_split(const ech_config *config)
 static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokenizer)
 {
     if (!tokenizer && config->model.vocab_size == ECH_AUTO)
-        return ech_config_complain(config, "model.vocab_size", "auto, and no tokenizer is at hand");
+        return ech_config_complain(config, "model.vocab_size", "auto, and no tokenizer is known");
     return ech_model_resolve(config, tokenizer ? ech_tokenizer_vocabulary(tokenizer) : 1);
 }
 
@@ -203,7 +203,8 @@ ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer,
 {
     ech_model *model = NULL;
     ech_status status = check_split(config);
-    if (strcmp(config->data.tokenizer, "auto") == 0 && !config->model.init_from[0])
+    if (tokenizer && strcmp(config->data.tokenizer, "auto") == 0 &&
+        strcmp(ech_tokenizer_name(tokenizer), "bytes") == 0)
         ech_config_replace_text(&config->data.tokenizer, "bytes");
     ECH_ALSO(&status, resolve_optimizer(config));
     ECH_ALSO(&status, resolve_machine(config, local_ranks));
@@ -270,9 +271,11 @@ ech_status ech_design_open_data(const ech_design *design, ech_share share, ech_c
                                   .share = share,
                                   .sequence_length = c->data.sequence_length,
                                   .document_mask = c->data.document_mask == 1,
-                                  .end_of_text = ech_tokenizer_end_of_text(design->tokenizer)};
+                                  .tokenizer = design->tokenizer,
+                                  .vocabulary = c->model.vocab_size};
     *out = NULL;
     if (share == ECH_SHARE_VALID && !ech_calendar_of(c).validates) return ECH_OK;
+    ECH_TRY(ech_initial_end_of_text(c, design->tokenizer, &options.end_of_text));
     return ech_corpus_open(&options, out);
 }
 

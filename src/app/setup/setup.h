@@ -33,7 +33,7 @@ ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer,
 /* What all ranks share: pure. */
 typedef struct ech_design {
     const ech_config *config;       /* resolved; borrowed */
-    const ech_tokenizer *tokenizer; /* borrowed; NULL: for plans, which read no data */
+    const ech_tokenizer *tokenizer; /* borrowed; NULL: none is known */
     ech_model *model;
     ech_layout *layout;
     ech_schedule *schedule;

@@ -20,17 +20,32 @@ static const char *fixed_by_schedule(const ech_config *saved, const ech_config *
     return same ? "parallel.flush_every parallel.vertical_sync parallel.weight_stashing" : "";
 }
 
-/* A checkpoint has the tokenizer itself, so its file may have moved, but ids must mean the same. */
+/* Whether two tokenizers are written alike. */
+static bool is_same(const ech_tokenizer *a, const ech_tokenizer *b)
+{
+    ech_text tokens[2] = {{0}}, config[2] = {{0}};
+    if (!a || !b) return a == b;
+    ech_tokenizer_export(a, &tokens[0], &config[0]);
+    ech_tokenizer_export(b, &tokens[1], &config[1]);
+    bool same = strcmp(tokens[0].at, tokens[1].at) == 0 && strcmp(config[0].at, config[1].at) == 0;
+    for (int i = 0; i < 2; i++) {
+        ech_text_free(&tokens[i]);
+        ech_text_free(&config[i]);
+    }
+    return same;
+}
+
+/* A checkpoint has the tokenizer itself, so its file may have moved, but ids must mean the same.
+ * Where none was known, one may be named now. */
 static ech_status check_same_tokenizer(const ech_trainer *t, const ech_checkpoint *checkpoint)
 {
-    const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
-    ech_text tokens = {0}, config = {0};
-    ech_tokenizer_export(t->design.tokenizer, &tokens, &config);
-    bool same = info->tokenizer_json && strcmp(tokens.at, info->tokenizer_json) == 0 &&
-                info->tokenizer_config_json && strcmp(config.at, info->tokenizer_config_json) == 0;
-    ech_text_free(&tokens);
-    ech_text_free(&config);
-    if (same) return ECH_OK;
+    char *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
+    ech_tokenizer *saved = NULL;
+    ech_status status = ech_initial_open_folder(folder, &saved);
+    bool same = status == ECH_OK && (!saved || is_same(t->design.tokenizer, saved));
+    ech_tokenizer_close(saved);
+    free(folder);
+    if (status != ECH_OK || same) return status;
     return ech_config_complain(t->config, "data.tokenizer",
                                "another tokenizer than the checkpoint's; use %s/model, or start a "
                                "run in another directory",
@@ -155,6 +170,16 @@ static ech_status claim_folders(ech_trainer *t)
     return ECH_OK;
 }
 
+/* Of the checkpoint, or what model.init_from means. */
+static ech_status find_model_folder(ech_trainer *t, const char *checkpoint)
+{
+    if (checkpoint[0])
+        t->model_folder = ech_file_join(checkpoint, "model");
+    else if (t->config->model.init_from[0])
+        return ech_shards_find(t->config->model.init_from, &t->model_folder);
+    return ECH_OK;
+}
+
 /* A checkpoint that verifies, or initial parameters. Rank 0 looks and checks; the others
  * open what it found. */
 static ech_status restore(ech_trainer *t)
@@ -166,6 +191,7 @@ static ech_status restore(ech_trainer *t)
         ECH_TRY(find_start(t, &checkpoint));
         if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));
     }
+    if (ech_trainer_is_first(t)) ECH_TRY(find_model_folder(t, path));
     ech_status status = ech_group_broadcast(ech_exec_world(t->session.exec), 0, path, sizeof path);
     if (status == ECH_OK && path[0] && !checkpoint)
         status = ech_checkpoint_open(path, false, &checkpoint);
@@ -274,7 +300,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     census all;
     ECH_TRY(take_census(t, &all));
     ECH_TRY(begin_progress(t, &all));
-    ech_trainer_begin_saves(t);
+    ECH_TRY(ech_trainer_begin_saves(t));
     if (t->config->log.trace == 1)
         ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, t->step, &t->trace));
     ech_loader_options options =

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 
+#include "app/setup/carried.h"
 #include "app/train/trainer.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -57,22 +58,6 @@ static ech_status save_with(ech_trainer *t, const ech_checkpoint_info *info)
     return ECH_OK;
 }
 
-/* Made once: a vocabulary of many thousand words takes its time. */
-static ech_checkpoint_info make_texts(const ech_trainer *t)
-{
-    ech_text yaml = {0}, config = {0}, tokenizer = {0}, tokenizer_config = {0};
-    ech_config_print(t->config, &yaml);
-    t->design.model->family->export_json(t->config,
-                                         ech_tokenizer_begin_of_text(t->design.tokenizer),
-                                         ech_tokenizer_end_of_text(t->design.tokenizer),
-                                         ech_exec_saved_dtype(t->session.exec), &config);
-    ech_tokenizer_export(t->design.tokenizer, &tokenizer, &tokenizer_config);
-    return (ech_checkpoint_info){.run_yaml = yaml.at,
-                                 .config_json = config.at,
-                                 .tokenizer_json = tokenizer.at,
-                                 .tokenizer_config_json = tokenizer_config.at};
-}
-
 /* A folder that has another place by now would be made anew: the run would train on beside its own
  * checkpoints, or among those of another run that has begun in its place, and starting it again would
  * begin it anew. */
@@ -105,11 +90,21 @@ static ech_status open_gate(void *context)
     return check_folders(t);
 }
 
-void ech_trainer_begin_saves(ech_trainer *t)
+/* Made once: a vocabulary of many thousand words takes its time. */
+ech_status ech_trainer_begin_saves(ech_trainer *t)
 {
-    if (!ech_trainer_is_first(t)) return;
-    t->texts = make_texts(t);
+    ech_text yaml = {0};
+    if (!ech_trainer_is_first(t)) return ECH_OK;
+    ech_config_print(t->config, &yaml);
+    t->texts.run_yaml = yaml.at;
+    ECH_TRY(ech_carried_read(t->config, t->design.tokenizer, t->model_folder,
+                             ech_exec_saved_dtype(t->session.exec), &t->texts));
+    if (!t->texts.text[ECH_FILE_TOKENIZER].at)
+        ech_progress_say(
+            t->progress,
+            "no tokenizer is known, so checkpoints have none; data.tokenizer names one");
     ech_exec_gate_saves(t->session.exec, open_gate, t);
+    return ECH_OK;
 }
 
 ech_status ech_trainer_save(ech_trainer *t)

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "app/train/trainer.h"
@@ -218,6 +219,7 @@ ech_status ech_train_rank(ech_comm *comm, void *context)
     ech_loader_destroy(t.valid_loader);
     ech_session_destroy(&t.session);
     ech_checkpoint_info_free(&t.texts);
+    free(t.model_folder);
     ech_progress_destroy(t.progress); /* what saves looks to it */
     for (int i = 0; i < 2; i++)       /* a checkpoint under way has ended */
         if (t.lock[i] >= 0) close(t.lock[i]);

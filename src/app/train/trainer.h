@@ -28,6 +28,7 @@ typedef struct ech_trainer {
     int64_t proven; /* the last saved step that a finite step followed; -1: none */
     int64_t idle;   /* updates in a row that were withheld */
     double loss, flops;
+    char *model_folder; /* rank 0: with config.json, that the model is from; NULL: it is new */
     ech_checkpoint_info texts; /* rank 0: of every checkpoint, with no numbers */
     double stall_seconds;      /* that training stood still for the checkpoint begun last */
     double began_at;           /* seconds on the clock; what training.time_limit counts from */
@@ -51,7 +52,7 @@ ech_status ech_trainer_finish_step_profile(ech_trainer *t);
 void ech_trainer_turn_to(ech_trainer *t, ech_errand errand);
 
 /* Behind the beginning of progress: makes what is the same in all checkpoints. Not collective. */
-void ech_trainer_begin_saves(ech_trainer *t);
+ech_status ech_trainer_begin_saves(ech_trainer *t);
 /* From now on batches of the next validation are read ahead, while training goes on. Not collective. */
 ech_status ech_trainer_begin_validation(ech_trainer *t);
 

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs whose model comes from model.init_from alone. After cmocka.h.
+ */
+#ifndef ECH_TESTS_APP_TRAIN_FROM_H
+#define ECH_TESTS_APP_TRAIN_FROM_H
+
+#include "app/runs.h"
+#include "app/setup/initial.h"
+
+/* Trains as a run file says that names no model: `more` are lines of sections of it. */
+static inline ech_status train_from(const char *run, const char *from, int steps, const char *more)
+{
+    ech_text yaml = {0};
+    char path[300];
+    ech_config *config;
+    ech_text_append(&yaml,
+                    "model:\n  init_from: %s/%s\n"
+                    "data:\n  train: %s/train\n  sequence_length: 9\n"
+                    "training:\n  steps: %d\n  global_batch_size: 12\n"
+                    "optimizer:\n  learning_rate: 1e-2\n"
+                    "parallel:\n  comm: local\n  threads: 1\n"
+                    "log:\n  directory: %s/%s\n%s",
+                    fixture_folder, from, fixture_folder, steps, fixture_folder, run, more);
+    snprintf(path, sizeof path, "%s/from.yaml", fixture_folder);
+    assert_int_equal(ech_file_write(path, yaml.at, yaml.n), ECH_OK);
+    ech_text_free(&yaml);
+    ech_log_set_quiet(true);
+    ech_status status = ech_setup_config(path, NULL, 0, &config);
+    if (status == ECH_OK) {
+        ech_training training = {.config = config};
+        ech_tokenizer *tokenizer = NULL;
+        status = ech_initial_open_tokenizer(config, &tokenizer);
+        training.tokenizer = tokenizer;
+        if (status == ECH_OK) status = ech_run_ranks("local", 2, 300, ech_train_rank, &training);
+        ech_tokenizer_close(tokenizer);
+        ech_config_destroy(config);
+    }
+    ech_log_set_quiet(false);
+    return status;
+}
+
+#endif
