@@ -43,19 +43,25 @@ static int64_t find_peak(const ech_list *list, unsigned kinds, int64_t *change, 
     return most;
 }
 
+static void count_live(const ech_list *list, int tick, int64_t bytes[ECH_MEMORY_KINDS])
+{
+    for (size_t i = 0; i < list->value.n; i++) {
+        const ech_value *v = &list->value.at[i];
+        if (v->born <= tick && tick <= v->dies) bytes[v->kind] += ech_align(v->bytes);
+    }
+}
+
 void ech_pass_peaks(ech_list *list)
 {
+    int full = 0;
     int64_t *change = ech_calloc((size_t)list->ticks + 2, sizeof *change);
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
         list->peak[kind] = find_peak(list, 1u << kind, change, NULL);
-    list->lower_bound = find_peak(list, all_kinds(), change, NULL);
+    list->lower_bound = find_peak(list, all_kinds(), change, &full);
     list->working = find_peak(list, working_kinds(), change, &list->working_tick);
     free(change);
-    for (size_t i = 0; i < list->value.n; i++) {
-        const ech_value *v = &list->value.at[i];
-        if (v->born <= list->working_tick && list->working_tick <= v->dies)
-            list->working_kind[v->kind] += ech_align(v->bytes);
-    }
+    count_live(list, list->working_tick, list->working_kind);
+    count_live(list, full, list->full_kind);
 }
 
 /* ---- of a plan ---- */
@@ -74,6 +80,18 @@ void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS])
             if (plan->list[l].peak[kind] > peak[kind]) peak[kind] = plan->list[l].peak[kind];
     }
     add_persistent(plan, peak);
+}
+
+ech_arena_use ech_plan_arena_use(const ech_plan *plan)
+{
+    ech_arena_use use = {.between = plan->arena_bytes};
+    const ech_list *largest = &plan->list[0];
+    for (int l = 1; l < ECH_LIST_KINDS; l++)
+        if (plan->list[l].bytes > largest->bytes) largest = &plan->list[l];
+    memcpy(use.kind, largest->full_kind, sizeof use.kind);
+    add_persistent(plan, use.kind);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) use.between -= use.kind[kind];
+    return use;
 }
 
 const ech_step *ech_list_step_at(const ech_list *list, int tick)

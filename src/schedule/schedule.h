@@ -155,10 +155,11 @@ typedef struct ech_list {
     int batch[ECH_BATCH_SLOTS]; /* first value (ech_list_batch), or -1: not loaded here */
     int logits;                 /* value, or -1 */
     int64_t bytes;              /* of the transient part of the arena */
-    int64_t lower_bound;        /* the most that is ever live at once */
-    int64_t peak[ECH_MEMORY_KINDS]; /* the most of each kind that is ever live at once */
-    int64_t working;                /* the most of all working kinds that is ever live at once, */
-    int working_tick;               /* and when first, */
+    int64_t lower_bound;        /* the most that is ever live at once, */
+    int64_t full_kind[ECH_MEMORY_KINDS]; /* and how much of each kind lives when it first is */
+    int64_t peak[ECH_MEMORY_KINDS];      /* the most of each kind that is ever live at once */
+    int64_t working;  /* the most of all working kinds that is ever live at once, */
+    int working_tick; /* and when first, */
     int64_t working_kind[ECH_MEMORY_KINDS]; /* and how much of each kind lives then */
     int ticks;
 } ech_list;
@@ -302,6 +303,13 @@ void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES
 
 /* The peak of each kind over all lists, persistent parts included. */
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);
+
+/* What the arena, which is as large as one of the lists wants it, is full of when most lives in that list; and how
+ * much is between values then. All of it together is arena_bytes. */
+typedef struct ech_arena_use {
+    int64_t kind[ECH_MEMORY_KINDS], between;
+} ech_arena_use;
+ech_arena_use ech_plan_arena_use(const ech_plan *plan);
 
 /* When the most working memory is live at once: how much, of which kinds, in which step of which list. */
 typedef struct ech_working {

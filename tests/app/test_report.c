@@ -105,6 +105,33 @@ static void assert_events(const opened *run)
     free(text);
 }
 
+/* ---- memory ---- */
+
+/* What the fact says, the bar of its rank and the table say, too, and it is what the rank's arena takes. */
+static void assert_one_peak(const made *page, const opened *run)
+{
+    char text[40], line[100];
+    const ech_plan *most = NULL;
+    for (int rank = 0; rank < run->design.world; rank++) {
+        ech_plan *plan;
+        assert_int_equal(ech_design_plan(&run->design, rank, false, &plan), ECH_OK);
+        snprintf(line, sizeof line, "<td>%lld</td></tr>", (long long)plan->arena_bytes);
+        assert_says(page->html, line);
+        if (most && most->arena_bytes >= plan->arena_bytes) {
+            ech_plan_destroy(plan);
+            continue;
+        }
+        ech_plan_destroy((ech_plan *)most);
+        most = plan;
+    }
+    ech_text_from_bytes(most->arena_bytes, text, sizeof text);
+    snprintf(line, sizeof line, "<dt>peak memory</dt><dd>%s (rank %d)</dd>", text, most->rank);
+    assert_says(page->html, line);
+    snprintf(line, sizeof line, ">%s</text>", text);
+    assert_says(page->html, line);
+    ech_plan_destroy((ech_plan *)most);
+}
+
 /* ---- whole runs ---- */
 
 static void test_pipeline(void **state)
@@ -133,7 +160,16 @@ static void test_pipeline(void **state)
         "<dt>ranks</dt><dd>2 of 1 thread</dd>",
         "<dt>compute type</dt><dd>fp32</dd>",
         "<dt>comm</dt><dd>local</dd>",
-        "<dt>batch</dt><dd>4 x 3 samples</dd>",
+        "<dt>batch</dt><dd>12 samples a step, as 4 micro-batches of 3 samples</dd>",
+        "<dt>sequence length</dt><dd>9 tokens</dd>",
+        "/train</dd>",
+        "/valid</dd>",
+        "<dt>tokenizer</dt><dd>bytes</dd>",
+        "<dt>optimizer</dt><dd>adamw, learning rate 0.01, cosine, 2 steps of warm-up, weight decay "
+        "0.1, clipped at 1</dd>",
+        "<dt>run file</dt>",
+        "/run/run.yaml</dd>",
+        "  num_hidden_layers: 2\n",
         "<dt>steps done</dt><dd>4 of 4</dd>",
         "<dt>last loss</dt>",
         "<dt>last validation loss</dt>",
@@ -145,6 +181,10 @@ static void test_pipeline(void **state)
         ">Memory of each rank</text>",
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) assert_says(page.html, facts[i]);
+    double loss = number_behind(page.html, "<dt>last validation loss</dt><dd>");
+    double perplexity = number_behind(page.html, "<dt>last validation perplexity</dt><dd>");
+    assert_true(fabs(perplexity / exp(loss) - 1) < 1e-3);
+    assert_one_peak(&page, &run);
     double predicted = number_behind(page.html, "<dt>bubble predicted</dt><dd>");
     double measured = number_behind(page.html, "<dt>bubble measured</dt><dd>");
     assert_true(fabs(measured - 100 * run.timeline.bubble) < 0.051);

@@ -147,14 +147,14 @@ static void text_is_escaped(void **state)
     (void)state;
     const char *evil = "</style><script>&\"'\001\377", *safe = "&lt;/style&gt;&lt;script&gt;&amp;";
     const int64_t bytes[] = {1};
-    ech_report_page page = {.title = evil, .memory = {1, 1, &evil, bytes, 0}};
+    ech_report_page page = {.title = evil, .memory = {1, 1, &evil, bytes, 0}, .run_file = evil};
     ech_report_chart chart = {.title = evil};
     add(&chart.training, 1, 1);
     ECH_PUSH(page.charts, chart);
     ECH_PUSH(page.facts, (ech_report_fact){evil, evil});
     ech_text out = draw_page(&page);
-    /* Title and heading, fact, chart's title twice, the piece's hint, legend, table. */
-    assert_int_equal(markup_count(out.at, safe), 2 + 2 + 2 + 1 + 1 + 1);
+    /* Title and heading, fact, chart's title twice, the piece's hint, legend, table, run file. */
+    assert_int_equal(markup_count(out.at, safe), 2 + 2 + 2 + 1 + 1 + 1 + 1);
     assert_null(strchr(out.at, '\001'));
     ech_text_free(&out);
     free(chart.training.at);

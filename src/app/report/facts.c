@@ -9,6 +9,7 @@
 #include "app/median.h"
 #include "app/count.h"
 #include "app/plan/axes_text.h"
+#include "app/report/mean.h"
 #include "app/report/parts.h"
 
 static const char *plural(int64_t n)
@@ -72,8 +73,42 @@ static void add_model_facts(ech_report *report)
              plural(config->parallel.threads));
     ADD_FACT(report, "compute type", "%s", config->precision.compute);
     ADD_FACT(report, "comm", "%s", config->parallel.comm);
-    ADD_FACT(report, "batch", "%" PRId64 " x %" PRId64 " sample%s", layout->micro_batches,
-             layout->micro_batch, plural(layout->micro_batch));
+    ADD_FACT(report, "batch",
+             "%" PRId64 " sample%s a step, as %" PRId64 " micro-batch%s of %" PRId64 " sample%s",
+             config->training.global_batch_size, plural(config->training.global_batch_size),
+             layout->micro_batches, layout->micro_batches == 1 ? "" : "es", layout->micro_batch,
+             plural(layout->micro_batch));
+    ADD_FACT(report, "sequence length", "%" PRId64 " tokens", config->data.sequence_length);
+}
+
+static void add_optimizer(ech_report *report)
+{
+    const ech_config *config = report->config;
+    int64_t warmup = config->optimizer.warmup_steps;
+    ech_text text = {0};
+    ech_text_append(&text, "%s, learning rate %g, %s", config->optimizer.name,
+                    config->optimizer.learning_rate, config->optimizer.schedule);
+    if (warmup > 0)
+        ech_text_append(&text, ", %" PRId64 " step%s of warm-up", warmup, plural(warmup));
+    if (config->optimizer.weight_decay > 0)
+        ech_text_append(&text, ", weight decay %g", config->optimizer.weight_decay);
+    if (config->optimizer.clip_norm > 0)
+        ech_text_append(&text, ", clipped at %g", config->optimizer.clip_norm);
+    add_fact(report, "optimizer", &text);
+}
+
+/* What it was trained on, and how. */
+static void add_training_facts(ech_report *report)
+{
+    const ech_config *config = report->config;
+    ADD_FACT(report, "data", "%s", config->data.train);
+    if (config->data.split[0])
+        ADD_FACT(report, "shares for training, validation, test", "%s", config->data.split);
+    ADD_FACT(report, "validation data", "%s", config->data.valid);
+    ADD_FACT(report, "tokenizer", "%s",
+             config->data.tokenizer[0] ? config->data.tokenizer : "none is known");
+    add_optimizer(report);
+    ADD_FACT(report, "run file", "%s/run.yaml", report->directory);
 }
 
 static double median_of(const ech_report_points *points)
@@ -102,6 +137,15 @@ static void add_loss(ech_report *report, const char *key, const ech_report_point
         ADD_FACT(report, key, "not finite");
 }
 
+static void add_perplexity(ech_report *report, const ech_report_points *losses)
+{
+    if (!losses->n) return;
+    double perplexity = exp(losses->at[losses->n - 1].value);
+    if (ech_report_is_drawn(perplexity))
+        ADD_FACT(report, "last validation perplexity", "%.*f", perplexity < 1e4 ? 2 : 0,
+                 perplexity);
+}
+
 static void add_metric_facts(ech_report *report)
 {
     const ech_metrics_series *metrics = &report->metrics;
@@ -115,6 +159,7 @@ static void add_metric_facts(ech_report *report)
     if (metrics->restarts.n) ADD_FACT(report, "restarts", "%zu", metrics->restarts.n);
     add_loss(report, "last loss", &metrics->loss);
     add_loss(report, "last validation loss", &metrics->valid_loss);
+    add_perplexity(report, &metrics->valid_loss);
     if (tokens > 0 && tokens < 1e15)
         ADD_FACT(report, "tokens per second (median)", "%s",
                  ech_count_text(llround(tokens), count));
@@ -181,6 +226,7 @@ void ech_report_add_facts(ech_report *report)
 {
     report->page.title = make_title(report);
     add_model_facts(report);
+    add_training_facts(report);
     add_metric_facts(report);
     add_bubble_facts(report);
     add_memory_fact(report);

@@ -4,6 +4,8 @@
  */
 #include "app/report/html.h"
 
+#include <string.h>
+
 #include "schedule/svg.h"
 
 /* Dark pages restyle what schedule/svg.h draws for white paper. */
@@ -35,6 +37,7 @@ static const char style[] =
     ".charts svg{width:100%}\n"
     "details{margin:0 14px 10px}\n"
     "summary{cursor:pointer;color:var(--faint)}\n"
+    "pre{font-size:13px;overflow-x:auto}\n"
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px;margin:8px}\n"
     "th,td{padding:4px 12px;text-align:right;border-bottom:1px solid var(--rule);"
     "white-space:nowrap}\n"
@@ -129,6 +132,23 @@ static void append_memory(const ech_report_page *page, ech_text *out)
     ech_text_append(out, "</tr>\n</table>\n</details>\n</div>\n");
 }
 
+static void append_run_file(const ech_report_page *page, ech_text *out)
+{
+    if (!page->run_file) return;
+    ech_text_append(out, "<h2>Run file</h2>\n<div class=\"card\">\n<details><summary>every key, as "
+                         "resolved</summary>\n<pre>");
+    for (const char *line = page->run_file; *line;) {
+        size_t n = strcspn(line, "\n");
+        ech_text words = {0};
+        ech_text_append_bytes(&words, line, n);
+        ech_svg_escape(out, words.at);
+        ech_text_append(out, "\n");
+        ech_text_free(&words);
+        line += n + (line[n] == '\n');
+    }
+    ech_text_append(out, "</pre>\n</details>\n</div>\n");
+}
+
 void ech_report_html(const ech_report_page *page, ech_text *out)
 {
     const char *title = page->title ? page->title : "";
@@ -144,5 +164,6 @@ void ech_report_html(const ech_report_page *page, ech_text *out)
     append_timelines(page, out);
     append_charts(page, out);
     append_memory(page, out);
+    append_run_file(page, out);
     ech_text_append(out, "<footer>Echelon " ECH_VERSION "</footer>\n</main>\n</body>\n</html>\n");
 }

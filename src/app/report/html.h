@@ -48,6 +48,7 @@ typedef struct ech_report_page {
     const ech_timeline *predicted, *measured; /* finished; both: above each other, on one scale */
     ECH_LIST(ech_report_chart) charts;
     ech_report_memory memory;
+    const char *run_file; /* all of it */
 } ech_report_page;
 
 /* Appends the page. The same page is the same bytes. */

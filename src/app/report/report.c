@@ -5,6 +5,7 @@
 #include "app/report/report.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "app/report/parts.h"
 #include "app/setup/run_arguments.h"
@@ -21,6 +22,7 @@ static ech_status parse_config(ech_report *report, const char *path)
     size_t n;
     ECH_TRY(ech_file_read(path, MOST_CONFIG, &text, &n));
     ech_status status = ech_setup_config_text(text, path, NULL, 0, &report->config);
+    report->page.run_file = ech_pool_format(report->pool, "%s", text);
     free(text);
     return status;
 }
@@ -99,38 +101,43 @@ void ech_report_add_charts(ech_report *report)
              (ech_report_chart){.title = "learning rate", .training = m->learning_rate});
 }
 
-/* Of every rank. */
-static int64_t *count_memory(const ech_report *report, bool *used)
+/* How much of a rank's arena each kind has when it is fullest, and what is between values: all of it is the
+ * rank's peak. */
+static void count_memory(const ech_report *report, int rank, int64_t bytes[ECH_MEMORY_KINDS + 1])
 {
-    int world = report->design.world;
-    int64_t *bytes = ech_calloc((size_t)world * ECH_MEMORY_KINDS, sizeof *bytes);
-    for (int rank = 0; rank < world; rank++) {
-        const ech_plan_class *alike = &report->plans.alike.at[report->plans.class_of[rank]];
-        int64_t *row = bytes + (size_t)rank * ECH_MEMORY_KINDS;
-        ech_plan_peaks(alike->plan, row);
-        for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) used[kind] |= row[kind] > 0;
-    }
-    return bytes;
+    const ech_plan *plan = report->plans.alike.at[report->plans.class_of[rank]].plan;
+    ech_arena_use use = ech_plan_arena_use(plan);
+    memcpy(bytes, use.kind, sizeof use.kind);
+    bytes[ECH_MEMORY_SNAPSHOT] = ech_plan_snapshot_bytes(plan, rank);
+    bytes[ECH_MEMORY_KINDS] = use.between;
 }
 
 void ech_report_add_memory(ech_report *report)
 {
-    bool used[ECH_MEMORY_KINDS] = {false};
+    enum { PIECES = ECH_MEMORY_KINDS + 1 };
+    bool used[PIECES] = {false};
     int world = report->design.world, kinds = 0;
-    int64_t most = 0, *all = count_memory(report, used);
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) kinds += used[kind];
-    const char **name = ech_pool_alloc(report->pool, (size_t)kinds * sizeof *name);
-    int64_t *bytes = ech_pool_alloc(report->pool, (size_t)world * (size_t)kinds * sizeof *bytes),
-            *at = bytes;
+    int64_t most = 0, *all = ech_calloc((size_t)world * PIECES, sizeof *all);
     for (int rank = 0; rank < world; rank++) {
-        int64_t total = 0;
-        for (int kind = 0, n = 0; kind < ECH_MEMORY_KINDS; kind++) {
-            if (!used[kind]) continue;
-            name[n++] = ech_memory_name((ech_memory_kind)kind);
-            *at = all[(size_t)rank * ECH_MEMORY_KINDS + (size_t)kind];
-            total += *at++;
+        int64_t *row = all + (size_t)rank * PIECES, total = 0;
+        count_memory(report, rank, row);
+        for (int kind = 0; kind < PIECES; kind++) {
+            used[kind] |= row[kind] > 0;
+            total += row[kind];
         }
         if (total > most) most = total;
+    }
+    for (int kind = 0; kind < PIECES; kind++) kinds += used[kind];
+    const char **name = ech_pool_alloc(report->pool, (size_t)kinds * sizeof *name);
+    int64_t *bytes = ech_pool_alloc(report->pool, (size_t)world * (size_t)kinds * sizeof *bytes);
+    for (int kind = 0, n = 0; kind < PIECES; kind++) {
+        if (!used[kind]) continue;
+        name[n] =
+            kind < ECH_MEMORY_KINDS ? ech_memory_name((ech_memory_kind)kind) : "between values";
+        for (int rank = 0; rank < world; rank++)
+            bytes[(size_t)rank * (size_t)kinds + (size_t)n] =
+                all[(size_t)rank * PIECES + (size_t)kind];
+        n++;
     }
     free(all);
     /* Beside a limit far away bars would be too small to see. */
