@@ -170,6 +170,16 @@ static void test_own_precision(void **state)
     assert_true(v.own.worst > 1e-9 && v.own.worst < ECH_TOLERANCE_FP32);
     v = verify_twice(2, true, "precision.compute=fp64");
     assert_false(v.own_compared);
+    /* It can fail. */
+    ech_config *config = fixture_config("llama", "");
+    ech_verification own = {.config = config,
+                            .tokenizer = fixture_tokenizer,
+                            .steps = 3,
+                            .tolerance = 1e-9,
+                            .own_precision = true};
+    assert_int_equal(ech_run_ranks("local", 2, 60, ech_verify_rank, &own), ECH_OK);
+    assert_true(!own.passed && own.first_bad[0]);
+    ech_config_destroy(config);
     /* What must not change a bit is always compared. */
     v = verify_twice(2, false, "parallel.pipeline=2");
     assert_true(v.own_compared && v.own.passed && v.own.worst == 0 && v.own.tolerance == 0);

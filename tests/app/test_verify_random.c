@@ -58,8 +58,7 @@ static void add_number(random_run *r, const char *key, int64_t value)
 static void draw_model(dice *d, random_run *r)
 {
     static const char *const ranges[] = {"0.005", "0.05", "0.1", "0.2"};
-    static const char *const dropouts[] = {"0.1", "0.2", "0.5"};
-    static const char *const attention_dropouts[] = {"0.1", "0.5", "0.9"};
+    static const char *const dropouts[] = {"0.1", "0.5", "0.9"};
     static const char *const bools[] = {"true", "false"};
     static const char *const epsilons[] = {"1e-3", "1e-6"};
     static const char *const thetas[] = {"100", "500000"};
@@ -75,7 +74,7 @@ static void draw_model(dice *d, random_run *r)
     add_number(r, "model.vocab_size", from_to(d, 257, 272));
     ADD_ONE_OF(d, r, "model.tie_word_embeddings", bools);
     ADD_ONE_OF(d, r, "model.initializer_range", ranges);
-    ADD_ONE_OF(d, r, "model.attn_pdrop", attention_dropouts);
+    ADD_ONE_OF(d, r, "model.attn_pdrop", dropouts);
     ADD_ONE_OF(d, r, "model.resid_pdrop", dropouts);
     ADD_ONE_OF(d, r, "model.embd_pdrop", dropouts);
     ADD_ONE_OF(d, r, llama ? "model.rms_norm_eps" : "model.layer_norm_epsilon", epsilons);

@@ -43,7 +43,8 @@ typedef struct ech_verification {
 ech_status ech_verify_rank(ech_comm *comm, void *verification);
 
 /* In fp64, and then in the run's own precision where that is another: without any difference where the layout
- * is exact, otherwise only if asked for. */
+ * is exact, otherwise only if asked for, within own.tolerance, or eight times the rounding that the errors in
+ * fp64 come to in fp32: a run that amplifies the one amplifies the other. */
 typedef struct ech_verifications {
     ech_verification main,
         own;            /* in: what main needs; own.tolerance, of layouts that are not exact */
