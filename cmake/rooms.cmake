@@ -19,17 +19,25 @@ target_link_libraries(ech_config PRIVATE PkgConfig::YAML)
 target_link_libraries(ech_comm PRIVATE MPI::MPI_C)
 set_source_files_properties(src/comm/mpi.c TARGET_DIRECTORY ech_comm PROPERTIES
                             COMPILE_DEFINITIONS "ECH_MPIEXEC=\"${MPIEXEC_EXECUTABLE}\"")
-target_link_libraries(ech_data PRIVATE PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH)
+target_link_libraries(ech_data PRIVATE PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH
+                      PkgConfig::PROTOBUF_C)
 target_link_libraries(ech_checkpoint PRIVATE PkgConfig::XXHASH)
 target_link_libraries(ech_exec PRIVATE PkgConfig::XXHASH)
 target_link_libraries(ech_app PRIVATE PkgConfig::ISAL PkgConfig::PROTOBUF_C)
-set(events ${CMAKE_CURRENT_BINARY_DIR}/generated/tensorboard.pb-c)
-add_custom_command(OUTPUT ${events}.c ${events}.h
-                   COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/generated
-                   COMMAND ${PROTOC_C} --c_out=${CMAKE_CURRENT_BINARY_DIR}/generated
-                           -I${PROJECT_SOURCE_DIR}/src/app/train tensorboard.proto
-                   DEPENDS ${PROJECT_SOURCE_DIR}/src/app/train/tensorboard.proto)
-target_sources(ech_app PRIVATE ${events}.c ${events}.h)
-target_include_directories(ech_app SYSTEM PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
-set_source_files_properties(${events}.c PROPERTIES COMPILE_OPTIONS -w) # not ours to mend
+
+# Protocol buffers: target has what protoc-c makes of src/FOLDER/NOUN.proto.
+function(ech_add_proto target folder noun)
+  set(generated ${CMAKE_CURRENT_BINARY_DIR}/generated)
+  set(made ${generated}/${noun}.pb-c)
+  add_custom_command(OUTPUT ${made}.c ${made}.h
+                     COMMAND ${CMAKE_COMMAND} -E make_directory ${generated}
+                     COMMAND ${PROTOC_C} --c_out=${generated}
+                             -I${PROJECT_SOURCE_DIR}/src/${folder} ${noun}.proto
+                     DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/${noun}.proto)
+  target_sources(${target} PRIVATE ${made}.c ${made}.h)
+  target_include_directories(${target} SYSTEM PRIVATE ${generated})
+  set_source_files_properties(${made}.c PROPERTIES COMPILE_OPTIONS -w) # not ours to mend
+endfunction()
+ech_add_proto(ech_app app/train tensorboard)
+ech_add_proto(ech_data data/bpe pieces)
 add_subdirectory(src/kernel)

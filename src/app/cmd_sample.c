@@ -144,14 +144,6 @@ static ech_status choose_next(ech_exec *exec, const sample_arguments *in, story 
                               ech_random_unit(ech_random_word(key, 0)), id);
 }
 
-static ech_status encode(const ech_tokenizer *tokenizer, const char *text, ech_ids *out)
-{
-    ech_coder *coder = ech_coder_create(tokenizer);
-    ech_status status = ech_coder_encode(coder, text, strlen(text), out);
-    ech_coder_destroy(coder);
-    return status;
-}
-
 /* Ids with blanks or commas between. */
 static ech_status read_ids(const char *text, int64_t vocabulary, ech_ids *out)
 {
@@ -171,10 +163,14 @@ static ech_status read_ids(const char *text, int64_t vocabulary, ech_ids *out)
     return status;
 }
 
-static ech_status read_prompt(const ech_trained *trained, const sample_arguments *in, ech_ids *out)
+/* *front of them are not the prompt's own. */
+static ech_status read_prompt(const ech_trained *trained, const sample_arguments *in, ech_ids *out,
+                              size_t *front)
 {
+    *front = 0;
     if (in->ids) return read_ids(in->ids, trained->config->model.vocab_size, out);
-    if (trained->tokenizer) return encode(trained->tokenizer, in->prompt, out);
+    if (trained->tokenizer)
+        return ech_sampler_prompt(trained->tokenizer, in->prompt, out, front);
     ECH_FAIL(ECH_EUSAGE,
              "%s: has no tokenizer, so its text cannot be written; give --tokenizer SOURCE, or "
              "--ids \"1 2 3\" for ids in and out",
@@ -187,8 +183,9 @@ static ech_status begin(const ech_trained *trained, const sample_arguments *in, 
     int64_t V = trained->config->model.vocab_size;
     s->T = trained->config->data.sequence_length;
     s->choices = tokenizer ? ech_tokenizer_vocabulary(tokenizer) : V;
-    ECH_TRY(read_prompt(trained, in, &s->ids));
-    for (size_t i = 0; i < s->ids.n; i++) ECH_TRY(write_token(trained, in, s, s->ids.at[i]));
+    size_t front;
+    ECH_TRY(read_prompt(trained, in, &s->ids, &front));
+    for (size_t i = front; i < s->ids.n; i++) ECH_TRY(write_token(trained, in, s, s->ids.at[i]));
     if (s->ids.n > (size_t)s->T) s->base = s->ids.n - (size_t)s->T;
     if (s->ids.n == 0) ECH_PUSH(s->ids, trained->ends.begin);
     return ECH_OK;

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 
@@ -100,4 +101,16 @@ ech_status ech_sampler_choose(const ech_sampler *sampler, const double *logits, 
     *out = draw(all, n, sum, unit);
     free(all);
     return ECH_OK;
+}
+
+ech_status ech_sampler_prompt(const ech_tokenizer *tokenizer, const char *text, ech_ids *out,
+                              size_t *front)
+{
+    const ech_ids *added = ech_tokenizer_front(tokenizer);
+    for (size_t i = 0; i < added->n; i++) ECH_PUSH(*out, added->at[i]);
+    *front = added->n;
+    ech_coder *coder = ech_coder_create(tokenizer);
+    ech_status status = ech_coder_encode(coder, text, strlen(text), out);
+    ech_coder_destroy(coder);
+    return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chooses the next token from logits. Pure.
+ * What a model reads before it writes, and the next token from logits. Pure.
  */
 #ifndef ECH_APP_SAMPLER_H
 #define ECH_APP_SAMPLER_H
@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/data.h"
 
 typedef struct ech_sampler {
     double temperature; /* logits are divided by it; 0: always the most likely token */
@@ -23,5 +24,10 @@ ech_status ech_sampler_check(const ech_sampler *sampler);
  * Errors: ECH_ENUMERIC for a NaN or +inf, or when no token has a probability. */
 ech_status ech_sampler_choose(const ech_sampler *sampler, const double *logits, int64_t V,
                               double unit, int32_t *out);
+
+/* Appends the ids of a prompt: what the tokenizer puts in front of a text, *front ids, then the text's. What
+ * it puts behind a text would end it, and is left out. */
+ech_status ech_sampler_prompt(const ech_tokenizer *tokenizer, const char *text, ech_ids *out,
+                              size_t *front);
 
 #endif

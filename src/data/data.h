@@ -37,8 +37,8 @@
 typedef struct ech_tokenizer ech_tokenizer;
 typedef ECH_LIST(int32_t) ech_ids;
 
-/* Opens `source`: "bytes", a tokenizer.json, or a folder that holds tokenizer.json, or encoder.json
- * and vocab.bpe, or vocab.json and merges.txt. What it opened may be used by many threads. Errors
+/* Opens `source`: "bytes", a tokenizer.json, a tokenizer.model, or a folder that holds tokenizer.json, or
+ * encoder.json and vocab.bpe, or vocab.json and merges.txt, or tokenizer.model. What it opened may be used by many threads. Errors
  * name the file and what is wrong with it. Not collective. */
 ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out);
 void ech_tokenizer_close(ech_tokenizer *tokenizer);               /* accepts NULL */
@@ -49,14 +49,19 @@ int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer); /* ids are bel
 int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer);
 /* What stands before a text in other people's programs; the end of text where there is no such token. */
 int32_t ech_tokenizer_begin_of_text(const ech_tokenizer *tokenizer);
+/* The ids that stand in front of a text that is encoded for itself, as a prompt is, and behind it: what
+ * the tokenizer's own rules add. Imports add none of them: there the end of the text before says the same. */
+const ech_ids *ech_tokenizer_front(const ech_tokenizer *tokenizer);
+const ech_ids *ech_tokenizer_back(const ech_tokenizer *tokenizer);
 /* Appends the bytes of an id, which is in [0, vocabulary). End-of-text appends nothing, nor does an
  * id that no token has. `first`: of a text, which for some tokenizers has lost a blank that encoding put
  * before it. */
 void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
-/* Appends the texts of a Hugging Face tokenizer.json, as it is where it was read from one, and of a
- * tokenizer_config.json. They open again as the same tokenizer. */
-void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
-                          ech_text *config_json);
+/* Under what name Hugging Face has its file: "tokenizer.json", or SentencePiece's "tokenizer.model". */
+const char *ech_tokenizer_file(const ech_tokenizer *tokenizer);
+/* Appends that file, as it is where it was read from one, and the text of a tokenizer_config.json. They open
+ * again as the same tokenizer. */
+void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json);
 enum { ECH_TOKENIZER_HASH = 33 }; /* 32 hexadecimal digits and the NUL */
 /* A hash (XXH3-128) of what every id stands for: tokenizers with the same one mean the same by
  * their ids, whatever files they come from and however they cut text. */

@@ -36,7 +36,8 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts, 
     ECH_ASSERT(state && XXH3_128bits_reset(state) == XXH_OK);
     hash_number(state, VERSION);
     ech_tokenizer_export(options->tokenizer, &tokenizer, &ends);
-    hash_text(state, tokenizer.at);
+    hash_number(state, (int64_t)tokenizer.n);
+    XXH3_128bits_update(state, tokenizer.at, tokenizer.n);
     hash_text(state, ends.at);
     hash_text(state, options->texts.text_key);
     hash_text(state, options->texts.prompt_key);

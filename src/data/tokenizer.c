@@ -29,8 +29,8 @@ ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out)
     const ech_tokenizer_kind *kind = find_kind(source);
     if (!kind)
         ECH_FAIL(ECH_EUSAGE,
-                 "tokenizer %s: no such tokenizer; say bytes, or name a tokenizer.json or a folder "
-                 "that holds one",
+                 "tokenizer %s: no such tokenizer; say bytes, or name a tokenizer.json, a "
+                 "tokenizer.model or a folder that holds one",
                  source);
     ech_tokenizer *tokenizer = ech_calloc(1, sizeof *tokenizer);
     tokenizer->kind = kind;
@@ -48,6 +48,8 @@ void ech_tokenizer_close(ech_tokenizer *tokenizer)
 {
     if (!tokenizer) return;
     if (tokenizer->kind->close) tokenizer->kind->close(tokenizer);
+    free(tokenizer->front.at);
+    free(tokenizer->back.at);
     free(tokenizer->name);
     free(tokenizer);
 }
@@ -79,16 +81,30 @@ int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer)
     return tokenizer->end_of_text;
 }
 
+const ech_ids *ech_tokenizer_front(const ech_tokenizer *tokenizer)
+{
+    return &tokenizer->front;
+}
+
+const ech_ids *ech_tokenizer_back(const ech_tokenizer *tokenizer)
+{
+    return &tokenizer->back;
+}
+
 void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out)
 {
     ECH_ASSERT(id >= 0 && id < tokenizer->vocabulary);
     if (id != tokenizer->end_of_text) tokenizer->kind->decode(tokenizer, id, first, out);
 }
 
-void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
-                          ech_text *config_json)
+const char *ech_tokenizer_file(const ech_tokenizer *tokenizer)
 {
-    tokenizer->kind->export_json(tokenizer, tokenizer_json, config_json);
+    return tokenizer->file;
+}
+
+void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json)
+{
+    tokenizer->kind->export_files(tokenizer, file, config_json);
 }
 
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH])

@@ -20,16 +20,17 @@ typedef struct ech_tokenizer_kind {
     ech_status (*encode)(ech_coder *coder, const void *bytes, size_t n, bool begins, ech_ids *out);
     /* The bytes of any id; of the end of text its name. */
     void (*decode)(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
-    void (*export_json)(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
-                        ech_text *config_json);
+    void (*export_files)(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json);
     size_t (*cut)(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
 } ech_tokenizer_kind;
 
 struct ech_tokenizer {
     const ech_tokenizer_kind *kind;
     char *name;
+    const char *file; /* see ech_tokenizer_file */
     int64_t vocabulary;
     int32_t begin_of_text, end_of_text;
+    ech_ids front, back;
     void *state; /* the kind's own */
 };
 

@@ -3,6 +3,7 @@
  * BPE from files.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "data/bpe/coder.h"
@@ -42,15 +43,15 @@ static ech_status open_folder(const char *folder, ech_bpe **out)
     for (int i = 0; i < 2; i++)
         if (ech_file_has(folder, pairs[i][0]) && ech_file_has(folder, pairs[i][1]))
             return open_pair(folder, i, out);
-    if (ech_file_has(folder, "tokenizer.model"))
-        ECH_FAIL(
-            ECH_EUNSUPPORTED,
-            "%s/tokenizer.model: SentencePiece is not read, only byte-level BPE; for tokens that "
-            "were made elsewhere say data.tokenizer=bytes",
-            folder);
+    if (ech_file_has(folder, "tokenizer.model")) {
+        char *path = ech_file_join(folder, "tokenizer.model");
+        ech_status status = ech_bpe_read_pieces(path, out);
+        free(path);
+        return status;
+    }
     ECH_FAIL(ECH_EUSAGE,
              "%s: holds no tokenizer: neither tokenizer.json, nor encoder.json and vocab.bpe, nor "
-             "vocab.json and merges.txt",
+             "vocab.json and merges.txt, nor tokenizer.model",
              folder);
 }
 
@@ -71,11 +72,17 @@ static ech_status read_ends(const char *source, ech_bpe *bpe)
     return status;
 }
 
+static ech_status open_file(const char *path, ech_bpe **out)
+{
+    size_t n = strlen(path), end = strlen(".model");
+    bool pieces = n > end && strcmp(path + n - end, ".model") == 0;
+    return pieces ? ech_bpe_read_pieces(path, out) : ech_bpe_read_json(path, out);
+}
+
 static ech_status open_bpe(const char *source, ech_tokenizer *out)
 {
     ech_bpe *bpe;
-    ECH_TRY(ech_file_is_folder(source) ? open_folder(source, &bpe)
-                                       : ech_bpe_read_json(source, &bpe));
+    ECH_TRY(ech_file_is_folder(source) ? open_folder(source, &bpe) : open_file(source, &bpe));
     ech_status status = read_ends(source, bpe);
     if (status != ECH_OK) {
         ech_bpe_destroy(bpe);
@@ -84,6 +91,9 @@ static ech_status open_bpe(const char *source, ech_tokenizer *out)
     out->vocabulary = (int64_t)bpe->token.n;
     out->begin_of_text = bpe->begin_of_text;
     out->end_of_text = bpe->end_of_text;
+    for (size_t i = 0; i < bpe->front.n; i++) ECH_PUSH(out->front, bpe->front.at[i]);
+    for (size_t i = 0; i < bpe->back.n; i++) ECH_PUSH(out->back, bpe->back.at[i]);
+    out->file = bpe->of_pieces ? "tokenizer.model" : "tokenizer.json";
     out->state = bpe;
     return ECH_OK;
 }
@@ -113,8 +123,8 @@ static void decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_t
     ech_bpe_decode(tokenizer->state, id, first, out);
 }
 
-static void export_json(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
-                        ech_text *config_json)
+static void export_files(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
+                         ech_text *config_json)
 {
     ech_bpe_export(tokenizer->state, tokenizer_json, config_json);
 }
@@ -133,6 +143,6 @@ const ech_tokenizer_kind ech_tokenizer_bpe = {
     .end = end,
     .encode = encode,
     .decode = decode,
-    .export_json = export_json,
+    .export_files = export_files,
     .cut = cut,
 };

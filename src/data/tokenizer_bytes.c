@@ -19,6 +19,7 @@ static bool takes(const char *source)
 static ech_status open_bytes(const char *source, ech_tokenizer *out)
 {
     (void)source;
+    out->file = "tokenizer.json";
     out->vocabulary = VOCABULARY;
     out->begin_of_text = out->end_of_text = END_OF_TEXT;
     return ECH_OK;
@@ -46,8 +47,8 @@ static void decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_t
 
 /* Byte-level BPE without merges. The one difference from `encode`: where a text spells out
  * <|endoftext|>, Hugging Face takes it for id 256, and so does who opens these files. */
-static void export_json(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
-                        ech_text *config_json)
+static void export_files(const ech_tokenizer *tokenizer, ech_text *tokenizer_json,
+                         ech_text *config_json)
 {
     ech_bpe *bpe = ech_bpe_create();
     (void)tokenizer;
@@ -73,6 +74,6 @@ const ech_tokenizer_kind ech_tokenizer_bytes = {
     .open = open_bytes,
     .encode = encode,
     .decode = decode,
-    .export_json = export_json,
+    .export_files = export_files,
     .cut = cut,
 };

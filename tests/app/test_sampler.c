@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "app/sampler.h"
@@ -159,6 +161,32 @@ static void checks_its_options(void **state)
     ech_log_set_quiet(quiet);
 }
 
+static void assert_prompt(const char *fixture, const char *text, size_t front, size_t n,
+                          const int32_t *expected)
+{
+    char path[4096];
+    ech_tokenizer *tokenizer;
+    ech_ids ids = {0};
+    size_t added;
+    snprintf(path, sizeof path, "%s/bpe/%s.json", ECH_FIXTURES, fixture);
+    assert_int_equal(ech_tokenizer_open(path, &tokenizer), ECH_OK);
+    assert_int_equal(ech_sampler_prompt(tokenizer, text, &ids, &added), ECH_OK);
+    assert_int_equal(added, front);
+    assert_int_equal(ids.n, n);
+    assert_memory_equal(ids.at, expected, n * sizeof *expected);
+    free(ids.at);
+    ech_tokenizer_close(tokenizer);
+}
+
+/* Mistral's post-processor puts <s>, 1, in front; GPT-2's nothing. */
+static void prompts_begin_as_the_tokenizer_says(void **state)
+{
+    (void)state;
+    assert_prompt("mistral", "\n", 1, 3, (const int32_t[]){1, 340, 260});
+    assert_prompt("mistral", "", 1, 1, (const int32_t[]){1});
+    assert_prompt("gpt2", "!", 0, 1, (const int32_t[]){1});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +199,7 @@ int main(void)
         cmocka_unit_test(never_takes_what_has_no_probability),
         cmocka_unit_test(refuses_what_is_no_number),
         cmocka_unit_test(checks_its_options),
+        cmocka_unit_test(prompts_begin_as_the_tokenizer_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

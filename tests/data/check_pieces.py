@@ -17,7 +17,7 @@ import tempfile
 try:
     import sentencepiece
     import tokenizers
-    from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 except ImportError as error:
     print("skipped:", error, "for", sys.executable)
     sys.exit(77)
@@ -25,15 +25,15 @@ except ImportError as error:
 from texts_of_tokenizers import corpus, run, texts
 
 BLANK = "\u2581"
-LLAMA2 = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "split_digits": True,
+LLAMA2 = {"vocab_size": 900, "normalization_rule_name": "identity", "remove_extra_whitespaces": False, "split_digits": True,
           "allow_whitespace_only_pieces": True, "byte_fallback": True, "character_coverage": 0.998}
 
 
-def learn(lines, size=900, **options):
+def learn(lines, **options):
     """A tokenizer.model."""
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=out, model_type="bpe", vocab_size=size, minloglevel=2,
+        sentence_iterator=iter(lines), model_writer=out, model_type="bpe", minloglevel=2,
         **{**LLAMA2, **options})
     return out.getvalue()
 
@@ -72,6 +72,10 @@ def family(name, tokens, merges):
     made.decoder = decoders.Sequence([decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
     made.add_special_tokens([AddedToken(t, normalized=name == "llama1") for t in ("<unk>", "<s>", "</s>")])
     made.add_special_tokens([AddedToken(t, normalized=False) for t in ("<|im_start|>", "<|im_start|>x", "<|im")])
+    template = processors.TemplateProcessing(single="<s> $A" if name == "first-whole" else "<s> $A </s>",
+                                             special_tokens=[("<s>", 1), ("</s>", 2)])
+    level = processors.ByteLevel(trim_offsets=False)
+    made.post_processor = processors.Sequence([level, template]) if name == "gemma" else template
     if name != "composed":
         made.add_tokens([AddedToken("quick brown", normalized=True)])
     return made
@@ -101,10 +105,40 @@ def check_family(use, folder, name, tokens, merges, inputs):
             assert got == ids, (name, how, text, ids, got)
             if name != "llama1":  # its end of text is decoded with a blank in front
                 assert back == theirs.decode(ids, skip_special_tokens=False).replace("</s>", "").encode(), (text, back)
+    check_around(use, path, theirs, inputs[:200])
     (folder / name).mkdir()
     subprocess.run([use, str(path), "export", folder / name], check=True)
     assert (folder / name / "tokenizer.json").read_bytes() == path.read_bytes()
     print(name, len(inputs), "texts agree")
+
+
+MODELS = {"llama2": {}, "gemma": {"add_dummy_prefix": False}, "digits": {"split_digits": False, "vocab_size": 700},
+          "symbols": {"user_defined_symbols": ["<|im_start|>", "<|im", "quick", f"{BLANK}{BLANK}", "\u20ac"],
+                      "control_symbols": ["<pad>", "<|im_end|>"]}}
+
+
+def check_model(use, folder, name, lines, inputs):
+    """tokenizer.model itself."""
+    path = folder / f"{name}.model"
+    path.write_bytes(learn(lines, **MODELS[name]))
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    for how in (["encode"], ["pieces", "64"], ["pieces", "500"]):
+        for text, (got, back) in zip(inputs, run(use, str(path), how, [t.encode() for t in inputs])):
+            ids = theirs.encode(text)
+            assert got == ids, (name, how, text, ids, got)
+            assert back == theirs.decode(ids).encode(), (name, text, back)
+    for text, (got, _) in zip(inputs[:50], run(use, str(path), ["around"], [t.encode() for t in inputs])):
+        assert got == theirs.encode(text, add_bos=True), (name, text, got)
+    (folder / f"{name}_model").mkdir()
+    subprocess.run([use, str(path), "export", folder / f"{name}_model"], check=True)
+    assert (folder / f"{name}_model" / "tokenizer.model").read_bytes() == path.read_bytes()
+    check_junk(use, str(folder / f"{name}_model"), random.Random(2), False)
+    print(name, "as tokenizer.model:", len(inputs), "texts agree")
+
+
+def check_around(use, path, theirs, inputs):
+    for text, (got, _) in zip(inputs, run(use, str(path), ["around"], [t.encode() for t in inputs])):
+        assert got == theirs.encode(text).ids, (path, text, got)
 
 
 def check_junk(use, path, random_, blank):
@@ -122,6 +156,8 @@ def main():
     inputs = all_texts(random_, 1000)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
+        for made in MODELS:
+            check_model(use, folder, made, lines, inputs)
         tokens, merges = vocabulary_of(learn(lines))
         for made in FAMILIES:
             check_family(use, folder, made, tokens, merges, inputs)

@@ -59,11 +59,12 @@ static inline void try_again(const ech_tokenizer *tokenizer, const uint8_t *byte
     ech_tokenizer *again;
     ech_text tokens = {0}, config = {0}, tokens_again = {0}, config_again = {0};
     ech_tokenizer_export(tokenizer, &tokens, &config);
-    write_source("tokenizer.json", tokens.at, tokens.n);
+    write_source(ech_tokenizer_file(tokenizer), tokens.at, tokens.n);
     write_source("tokenizer_config.json", config.at, config.n);
     if (ech_tokenizer_open(folder, &again) != ECH_OK) abort();
     ech_tokenizer_export(again, &tokens_again, &config_again);
-    if (strcmp(tokens.at, tokens_again.at) != 0 || strcmp(config.at, config_again.at) != 0) abort();
+    bool same = tokens.n == tokens_again.n && memcmp(tokens.at, tokens_again.at, tokens.n) == 0;
+    if (!same || strcmp(config.at, config_again.at) != 0) abort();
     ech_ids a = encode(tokenizer, bytes, n), b = encode(again, bytes, n);
     if (a.n != b.n || (a.n > 0 && memcmp(a.at, b.at, a.n * sizeof *a.at) != 0)) abort();
     free(a.at);

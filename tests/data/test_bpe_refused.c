@@ -319,8 +319,8 @@ static void test_no_tokenizer(void **state)
     assert_int_equal(open_written(), ECH_EUSAGE);
     assert_error_has("holds no tokenizer: neither tokenizer.json, nor encoder.json and vocab.bpe");
     write_file("tokenizer.model", "\n", 1);
-    assert_int_equal(open_written(), ECH_EUNSUPPORTED);
-    assert_error_has("tokenizer.model: SentencePiece is not read");
+    assert_int_equal(open_written(), ECH_EINPUT);
+    assert_error_has("tokenizer.model: is no tokenizer.model of SentencePiece, or is damaged");
 }
 
 /* A small file that would fill memory, or the stack, as a tree of values. */

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/fixtures/bpe: small vocabularies trained by Hugging Face's library `tokenizers`, and the
-ids it gives to texts. make_bpe_fixtures.py FOLDER
+"""Writes tests/fixtures/bpe: small vocabularies trained by Hugging Face's library `tokenizers` and by
+sentencepiece, and the ids they give to texts. make_bpe_fixtures.py FOLDER
 
-NAME.json is a tokenizer.json. NAME.cases has, for each text: its length in bytes (u32), its UTF-8, the
+NAME.json is a tokenizer.json, NAME.model a tokenizer.model. NAME.cases has, for each text: its length in bytes (u32), its UTF-8, the
 count of ids (u32), the ids (i32), and the length (u32) and bytes of the text that comes back.
 """
+import io
 import json
 import pathlib
 import random
 import struct
 import sys
 
+import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -102,6 +104,24 @@ def train_fallback(name):
     return made
 
 
+def make_pieces(folder):
+    """pieces.model: sentencepiece's own, with Llama 2's options and a symbol of a user's."""
+    made = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(PROSE.splitlines()), model_writer=made, model_type="bpe", vocab_size=440, minloglevel=2,
+        normalization_rule_name="identity", remove_extra_whitespaces=False, byte_fallback=True, split_digits=True,
+        allow_whitespace_only_pieces=True, character_coverage=0.99, user_defined_symbols=["<|im_start|>"])
+    (folder / "pieces.model").write_bytes(made.getvalue())
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
+    cases = [case(text, pieces.encode(text), pieces.decode(pieces.encode(text))) for text in texts(True)]
+    (folder / "pieces.cases").write_bytes(b"".join(cases))
+
+
+def case(text, ids, back):
+    return counted(text.encode()) + struct.pack("<I", len(ids)) + struct.pack(f"<{len(ids)}i", *ids) + counted(
+        back.encode())
+
+
 def counted(items):
     return struct.pack("<I", len(items)) + items
 
@@ -116,9 +136,9 @@ def main():
         for text in texts(name in FEW):
             ids = made.encode(text, add_special_tokens=False).ids
             back = text if name in ("gpt2", "llama3") else made.decode(ids, skip_special_tokens=False)
-            cases += counted(text.encode()) + struct.pack("<I", len(ids)) + struct.pack(f"<{len(ids)}i", *ids)
-            cases += counted(back.encode())
+            cases += case(text, ids, back)
         (folder / f"{name}.cases").write_bytes(cases)
+    make_pieces(folder)
 
 
 main()

@@ -43,13 +43,22 @@ static void put(ech_text text, ech_checkpoint_file file, ech_checkpoint_info *ou
     out->text[file].n = text.n;
 }
 
+/* Which of the files the tokenizer itself is. */
+static ech_checkpoint_file file_of(const ech_tokenizer *tokenizer)
+{
+    const char *sentencepiece = ech_checkpoint_text_name(ECH_FILE_SENTENCEPIECE);
+    bool is = strcmp(ech_tokenizer_file(tokenizer), sentencepiece) == 0;
+    return is ? ECH_FILE_SENTENCEPIECE : ECH_FILE_TOKENIZER;
+}
+
 /* In the place of files that it does not come from. */
 static void add_exported(const ech_tokenizer *tokenizer, ech_checkpoint_info *out)
 {
-    ech_text json = {0}, config = {0};
-    if (out->text[ECH_FILE_TOKENIZER].at && out->text[ECH_FILE_TOKENIZER_CONFIG].at) return;
-    ech_tokenizer_export(tokenizer, &json, &config);
-    put(json, ECH_FILE_TOKENIZER, out);
+    ech_text bytes = {0}, config = {0};
+    ech_checkpoint_file file = file_of(tokenizer);
+    if (out->text[file].at && out->text[ECH_FILE_TOKENIZER_CONFIG].at) return;
+    ech_tokenizer_export(tokenizer, &bytes, &config);
+    put(bytes, file, out);
     put(config, ECH_FILE_TOKENIZER_CONFIG, out);
 }
 
@@ -57,9 +66,12 @@ static ech_status read_tokenizer_of(const ech_tokenizer *tokenizer, const char *
                                     ech_checkpoint_info *out)
 {
     const char *name = ech_tokenizer_name(tokenizer);
-    if (!ech_file_is_folder(name)) ECH_TRY(read_text(name, ECH_FILE_TOKENIZER, out));
+    ech_checkpoint_file own = file_of(tokenizer);
+    if (!ech_file_is_folder(name)) ECH_TRY(read_text(name, own, out));
+    /* A tokenizer.json beside a tokenizer.model that was named would be taken in its place. */
     for (int f = ECH_FILE_TOKENIZER; f < ECH_FILES; f++)
-        if (!out->text[f].at) ECH_TRY(read_from(from, (ech_checkpoint_file)f, out));
+        if (!out->text[f].at && (f != ECH_FILE_TOKENIZER || own == ECH_FILE_TOKENIZER))
+            ECH_TRY(read_from(from, (ech_checkpoint_file)f, out));
     return ECH_OK;
 }
 

@@ -27,7 +27,9 @@ static bool is_same(const ech_tokenizer *a, const ech_tokenizer *b)
     if (!a || !b) return a == b;
     ech_tokenizer_export(a, &tokens[0], &config[0]);
     ech_tokenizer_export(b, &tokens[1], &config[1]);
-    bool same = strcmp(tokens[0].at, tokens[1].at) == 0 && strcmp(config[0].at, config[1].at) == 0;
+    bool same = tokens[0].n == tokens[1].n &&
+                memcmp(tokens[0].at, tokens[1].at, tokens[0].n) == 0 &&
+                strcmp(config[0].at, config[1].at) == 0;
     for (int i = 0; i < 2; i++) {
         ech_text_free(&tokens[i]);
         ech_text_free(&config[i]);

@@ -24,7 +24,8 @@ void ech_bpe_destroy(ech_bpe *bpe)
     ech_bpe_splitter_destroy(bpe->splitter);
     ech_text_free(&bpe->bytes);
     ech_text_free(&bpe->source);
-    free(bpe->post_processor);
+    free(bpe->front.at);
+    free(bpe->back.at);
     free(bpe->token.at);
     free(bpe->merge.at);
     free(bpe->added.at);
@@ -98,10 +99,10 @@ void ech_bpe_put_added(ech_bpe *bpe, ech_bpe_added added)
 
 int32_t ech_bpe_find_added(const ech_bpe *bpe, const void *bytes, size_t n)
 {
-    for (size_t i = 0; i < bpe->added.n; i++) {
-        const ech_bpe_token *token = &bpe->token.at[bpe->added.at[i].id];
-        if (token->n == n && memcmp(bpe->bytes.at + token->at, bytes, n) == 0)
-            return bpe->added.at[i].id;
+    for (size_t i = 0; i < bpe->token.n; i++) {
+        const ech_bpe_token *token = &bpe->token.at[i];
+        if (!token->plain && token->n == n && memcmp(bpe->bytes.at + token->at, bytes, n) == 0)
+            return (int32_t)i;
     }
     return ECH_BPE_NONE;
 }
@@ -209,7 +210,7 @@ static ech_status index_added(ech_bpe *bpe, const char *file)
         ech_bpe_token *token = &bpe->token.at[added->id];
         added->at = token->at;
         added->n = token->n;
-        if (added->normalized) ECH_TRY(ech_bpe_normalize_added(bpe, added));
+        if (added->normalized && !added->verbatim) ECH_TRY(ech_bpe_normalize_added(bpe, added));
         token->searched = added->at != token->at;
         const char *bytes = bpe->bytes.at + added->at;
         if (!ech_bpe_trie_put(added->normalized ? &bpe->normalized : &bpe->raw, bytes, added->n,

@@ -30,6 +30,7 @@ typedef struct ech_bpe_token {
     size_t at, n;  /* in ech_bpe.bytes; n = 0: no token has this id */
     bool plain;    /* of the model, not only added */
     bool byte;     /* over characters: a byte's name, which stands for the byte */
+    bool silent;   /* stands for no text */
     bool searched; /* added, and as looked for it is not as it is written */
 } ech_bpe_token;
 
@@ -42,8 +43,11 @@ typedef struct ech_bpe_merge {
 typedef struct ech_bpe_added {
     int32_t id;
     bool special, normalized;
-    size_t at, n; /* as it is looked for, in ech_bpe.bytes; by ech_bpe_finish */
+    bool verbatim; /* `normalized`, but looked for as it is written */
+    size_t at, n;  /* as it is looked for, in ech_bpe.bytes; by ech_bpe_finish */
 } ech_bpe_added;
+
+typedef ECH_LIST(int32_t) ech_bpe_around; /* ids */
 
 typedef enum ech_bpe_form { ECH_BPE_AS_IS, ECH_BPE_NFC, ECH_BPE_NFKC } ech_bpe_form;
 
@@ -94,8 +98,9 @@ typedef struct ech_bpe {
     ech_text bytes;
     int32_t byte[256]; /* the tokens of single bytes */
     int32_t begin_of_text, end_of_text;
-    ech_text source;      /* the tokenizer.json that it was read from; empty: from other files */
-    char *post_processor; /* JSON: what Hugging Face puts around a text; NULL: nothing */
+    ech_text source;            /* the file that it was read from; empty: from others than these: */
+    bool of_pieces;             /* a tokenizer.model, else a tokenizer.json */
+    ech_bpe_around front, back; /* what is put around a text that stands for itself */
     /* What follows is found from the above. */
     int32_t *word; /* plain tokens by hash */
     size_t words, word_places;
@@ -115,7 +120,7 @@ bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool pla
 void ech_bpe_put_added(ech_bpe *bpe, ech_bpe_added added);             /* its bytes are put */
 bool ech_bpe_put_merge(ech_bpe *bpe, int32_t left, int32_t right);     /* false: nothing is made */
 int32_t ech_bpe_find(const ech_bpe *bpe, const void *bytes, size_t n); /* a plain token */
-int32_t ech_bpe_find_added(const ech_bpe *bpe, const void *bytes, size_t n);
+int32_t ech_bpe_find_added(const ech_bpe *bpe, const void *bytes, size_t n); /* another one */
 /* Tables, tries and the pattern. `file` is for errors: a byte without a token, a merge twice. */
 ech_status ech_bpe_finish(ech_bpe *bpe, const char *file);
 const ech_bpe_pair *ech_bpe_find_pair(const ech_bpe *bpe, int32_t left, int32_t right);
@@ -156,6 +161,7 @@ ech_status ech_bpe_merger_run(ech_bpe_merger *merger, const unsigned char *bytes
                               const int32_t **ids, size_t *count);
 
 /* Files. Every error names the file and the key or the line. */
+ech_status ech_bpe_read_pieces(const char *path, ech_bpe **out); /* tokenizer.model */
 ech_status ech_bpe_read_json(const char *path, ech_bpe **out);
 ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe **out);
 /* Begin and end of text: from tokenizer_config.json if that is there, else by their usual names. */

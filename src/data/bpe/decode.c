@@ -34,7 +34,7 @@ void ech_bpe_decode(const ech_bpe *bpe, int32_t id, bool first, ech_text *out)
     const ech_bpe_added *searched = token->searched ? find_searched(bpe, id) : NULL;
     const char *bytes = bpe->bytes.at + (searched ? searched->at : token->at);
     size_t n = searched ? searched->n : token->n, begin = out->n;
-    if (n == 0) return;
+    if (n == 0 || token->silent) return;
     if (token->byte) {
         unsigned char byte =
             (unsigned char)strtoul((const char[]){bytes[3], bytes[4], 0}, NULL, 16);

@@ -45,12 +45,27 @@ static ech_status take_end(const json_t *root, const char *key, const char *file
     return ECH_OK;
 }
 
+/* "add_bos_token", "add_eos_token": where the class of the tokenizer looks at these, transformers puts them
+ * around a text, whatever the post-processor says. */
+static void take_around(const json_t *root, ech_bpe *bpe)
+{
+    const json_t *front = json_object_get(root, "add_bos_token");
+    const json_t *back = json_object_get(root, "add_eos_token");
+    if (!json_is_boolean(front) && !json_is_boolean(back)) return;
+    bpe->front.n = bpe->back.n = 0;
+    if (json_is_true(front) && bpe->begin_of_text != ECH_BPE_NONE)
+        ECH_PUSH(bpe->front, bpe->begin_of_text);
+    if (json_is_true(back) && bpe->end_of_text != ECH_BPE_NONE)
+        ECH_PUSH(bpe->back, bpe->end_of_text);
+}
+
 static ech_status take_config(const char *path, ech_bpe *bpe)
 {
     json_t *root;
     ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, true, NULL, &root));
     ech_status status = take_end(root, "eos_token", path, bpe, &bpe->end_of_text);
     if (status == ECH_OK) status = take_end(root, "bos_token", path, bpe, &bpe->begin_of_text);
+    if (status == ECH_OK) take_around(root, bpe);
     json_decref(root);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A vocabulary as Hugging Face's tokenizer.json and tokenizer_config.json: the one that it was read from
- * as it is, else a text that is the same for equal vocabularies over bytes.
+ * A vocabulary as Hugging Face's tokenizer.json and tokenizer_config.json: the file that it was read
+ * from as it is, else a text that is the same for equal vocabularies over bytes.
  */
 #include <string.h>
 
@@ -140,8 +140,7 @@ void ech_bpe_export(const ech_bpe *bpe, ech_text *tokenizer_json, ech_text *conf
     append_added(out, bpe);
     ech_text_append(out, "  \"normalizer\": null,\n  \"pre_tokenizer\": ");
     append_pre_tokenizer(out, bpe->pattern);
-    ech_text_append(out, ",\n  \"post_processor\": %s,\n  \"decoder\": ",
-                    bpe->post_processor ? bpe->post_processor : "null");
+    ech_text_append(out, ",\n  \"post_processor\": null,\n  \"decoder\": ");
     append_byte_level(out, bpe->pattern == ECH_BPE_gpt2);
     ech_text_append(out, ",\n");
     append_model(out, bpe);

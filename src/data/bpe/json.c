@@ -90,11 +90,10 @@ static ech_status take_model(const json_t *root, const char *file, ech_bpe *bpe)
 
 static ech_status take_all(const json_t *root, const char *file, ech_bpe *bpe)
 {
-    const json_t *around = json_object_get(root, "post_processor");
     ECH_TRY(ech_bpe_take_pattern(root, file, bpe));
     ECH_TRY(take_model(root, file, bpe));
     ECH_TRY(ech_bpe_take_added(root, file, bpe));
-    if (around && !json_is_null(around)) bpe->post_processor = json_dumps(around, JSON_ENCODE_ANY);
+    ECH_TRY(ech_bpe_take_around(root, file, bpe));
     return ech_bpe_finish(bpe, file);
 }
 

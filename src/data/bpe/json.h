@@ -24,6 +24,8 @@ ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right
                               const char *file, const char *place, ech_bpe *bpe);
 /* "pre_tokenizer", "normalizer", "decoder", and whether the model is over characters; comes first. */
 ech_status ech_bpe_take_pattern(const json_t *root, const char *file, ech_bpe *bpe);
+/* "post_processor", when all tokens are there. */
+ech_status ech_bpe_take_around(const json_t *root, const char *file, ech_bpe *bpe);
 /* "added_tokens" */
 ech_status ech_bpe_take_added(const json_t *root, const char *file, ech_bpe *bpe);
 

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SentencePiece's tokenizer.model, a protocol buffer: BPE with byte fallback. Any two neighbours whose text
+ * is a piece merge, the best score first; so each way to make a piece of two is a merge, and all of them
+ * have the piece's rank. Control symbols are not looked for in texts, user-defined ones are.
+ */
+#include <math.h>
+#include <pieces.pb-c.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/utf8.h"
+#include "data/bpe/bpe.h"
+
+enum { MOST_BYTES = 32 << 20, MOST_MEMORY = 1 << 30, LONGEST_PIECE = 256, LONGEST_SHOWN = 80 };
+enum { UNIGRAM = 1, BPE = 2 };
+enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
+
+/* ---- the file ---- */
+
+/* What a message says takes some hundred bytes a piece; more than is left is an error. */
+static void *allocate(void *left, size_t n)
+{
+    size_t *bytes = left;
+    if (n + 32 > *bytes) return NULL;
+    *bytes -= n + 32;
+    return malloc(n);
+}
+
+static void release(void *left, void *memory)
+{
+    (void)left;
+    free(memory);
+}
+
+static ech_status unpack(const char *file, const ech_text *text, ProtobufCAllocator *allocator,
+                         Pieces__Model **out)
+{
+    Pieces__Model *model = pieces__model__unpack(allocator, text->n, (const uint8_t *)text->at);
+    if (!model)
+        ECH_FAIL(ECH_EINPUT, "%s: is no tokenizer.model of SentencePiece, or is damaged", file);
+    *out = model;
+    return ECH_OK;
+}
+
+/* ---- what it says of itself ---- */
+
+static ech_status check_trainer(const Pieces__Trainer *trainer, const char *file)
+{
+    static const char *const types[] = {"unigram", "BPE", "word", "char"};
+    int type = trainer ? trainer->model_type : UNIGRAM;
+    if (type != BPE)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: a model of type %s; BPE is read", file,
+                 type >= UNIGRAM && type <= 4 ? types[type - 1] : "unknown");
+    if (!trainer->byte_fallback)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: without byte_fallback, characters that are no pieces would be lost", file);
+    if (trainer->treat_whitespace_as_suffix)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: treat_whitespace_as_suffix is not supported", file);
+    return ECH_OK;
+}
+
+static ech_status take_normalizer(const Pieces__Normalizer *normalizer, const char *file,
+                                  ech_bpe *bpe)
+{
+    Pieces__Normalizer usual = PIECES__NORMALIZER__INIT;
+    if (!normalizer) normalizer = &usual;
+    if (normalizer->precompiled_charsmap.len > 0)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer %.*s; identity works", file,
+                 normalizer->name.len < LONGEST_SHOWN ? (int)normalizer->name.len : LONGEST_SHOWN,
+                 normalizer->name.len > 0 ? (const char *)normalizer->name.data : "");
+    if (normalizer->remove_extra_whitespaces)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: remove_extra_whitespaces is true; false works", file);
+    if (!normalizer->escape_whitespaces)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: escape_whitespaces is false; true works", file);
+    bpe->normal_blanks = true;
+    bpe->strips = normalizer->add_dummy_prefix;
+    bpe->prefix = normalizer->add_dummy_prefix ? ECH_BPE_PREFIX_ALWAYS : ECH_BPE_NO_PREFIX;
+    return ECH_OK;
+}
+
+/* ---- pieces ---- */
+
+static ech_status check_piece(const Pieces__Piece *piece, const char *file, size_t id)
+{
+    size_t n = piece->piece.len;
+    int most = piece->type == USER_DEFINED ? ECH_BPE_LONGEST_ADDED : LONGEST_PIECE;
+    if (n == 0 || n > (size_t)most || ech_utf8_valid(piece->piece.data, n) != n)
+        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: 1 to %d bytes of UTF-8 are due", file, id, most);
+    if (!isfinite(piece->score))
+        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: its score is no finite number", file, id);
+    bool known = piece->type >= NORMAL && piece->type <= BYTE && piece->type != UNUSED;
+    if (!known)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: piece %zu: type %d; normal, unknown, control, user-defined and byte work",
+                 file, id, (int)piece->type);
+    return ECH_OK;
+}
+
+static ech_status take_piece(const Pieces__Piece *piece, const char *file, size_t id, ech_bpe *bpe)
+{
+    ECH_TRY(check_piece(piece, file, id));
+    bool plain = piece->type == NORMAL || piece->type == BYTE;
+    if (!ech_bpe_put(bpe, (int32_t)id, piece->piece.data, piece->piece.len, plain))
+        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: \"%.*s\" comes twice", file, id,
+                 piece->piece.len < LONGEST_SHOWN ? (int)piece->piece.len : LONGEST_SHOWN,
+                 (const char *)piece->piece.data);
+    bpe->token.at[id].silent = piece->type == CONTROL;
+    if (piece->type == USER_DEFINED)
+        ech_bpe_put_added(bpe,
+                          (ech_bpe_added){.id = (int32_t)id, .normalized = true, .verbatim = true});
+    return ECH_OK;
+}
+
+/* ---- merges ---- */
+
+typedef struct scored {
+    float score;
+    int32_t id;
+} scored;
+
+static int by_score(const void *a, const void *b)
+{
+    const scored *x = a, *y = b;
+    if (x->score < y->score) return 1;
+    if (x->score > y->score) return -1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static size_t character_bytes(const char *text, size_t n)
+{
+    uint32_t code;
+    return ech_utf8_next(text, n, &code);
+}
+
+/* A part of a piece that may merge: a piece itself, and no byte's name. */
+static int32_t find_part(const ech_bpe *bpe, const Pieces__Model *model, const char *text, size_t n)
+{
+    int32_t id = ech_bpe_find(bpe, text, n);
+    return id != ECH_BPE_NONE && model->pieces[id]->type == NORMAL ? id : ECH_BPE_NONE;
+}
+
+static ech_status take_merges_of(const Pieces__Model *model, int32_t id, int32_t rank,
+                                 const char *file, ech_bpe *bpe)
+{
+    const char *text = (const char *)model->pieces[id]->piece.data;
+    size_t n = model->pieces[id]->piece.len, first = character_bytes(text, n);
+    for (size_t at = 0, length; at < n && first < n; at += length) {
+        length = character_bytes(text + at, n - at);
+        if (find_part(bpe, model, text + at, length) == ECH_BPE_NONE)
+            ECH_FAIL(ECH_EUNSUPPORTED, "%s: piece %d: \"%.*s\" of \"%.*s\" is no piece", file,
+                     (int)id, (int)length, text + at, n < LONGEST_SHOWN ? (int)n : LONGEST_SHOWN,
+                     text);
+        if (at == 0) continue;
+        int32_t left = find_part(bpe, model, text, at);
+        int32_t right = find_part(bpe, model, text + at, n - at);
+        if (left == ECH_BPE_NONE || right == ECH_BPE_NONE) continue;
+        ECH_PUSH(bpe->merge, (ech_bpe_merge){left, right, id, rank});
+    }
+    return ECH_OK;
+}
+
+static ech_status take_merges(const Pieces__Model *model, const char *file, ech_bpe *bpe)
+{
+    ECH_LIST(scored) list = {0};
+    ech_status status = ECH_OK;
+    for (size_t i = 0; i < model->n_pieces; i++)
+        if (model->pieces[i]->type == NORMAL)
+            ECH_PUSH(list, (scored){model->pieces[i]->score, (int32_t)i});
+    if (list.n > 0) qsort(list.at, list.n, sizeof *list.at, by_score);
+    int32_t rank = 0;
+    for (size_t i = 0; i < list.n && status == ECH_OK; i++) {
+        if (i > 0 && list.at[i].score < list.at[i - 1].score) rank++;
+        status = take_merges_of(model, list.at[i].id, rank, file, bpe);
+    }
+    free(list.at);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static int32_t find_end(const ech_bpe *bpe, int32_t id)
+{
+    bool known = id >= 0 && (size_t)id < bpe->token.n && bpe->token.at[id].n > 0;
+    return known ? id : ECH_BPE_NONE;
+}
+
+static ech_status take_model(const Pieces__Model *model, const char *file, ech_bpe *bpe)
+{
+    ECH_TRY(check_trainer(model->trainer, file));
+    ECH_TRY(take_normalizer(model->normalizer, file, bpe));
+    bpe->characters = true;
+    bpe->pattern = ECH_BPE_whole;
+    for (size_t i = 0; i < model->n_pieces; i++)
+        ECH_TRY(take_piece(model->pieces[i], file, i, bpe));
+    ECH_TRY(take_merges(model, file, bpe));
+    bpe->begin_of_text = find_end(bpe, model->trainer->bos_id);
+    bpe->end_of_text = find_end(bpe, model->trainer->eos_id);
+    if (bpe->begin_of_text != ECH_BPE_NONE) ECH_PUSH(bpe->front, bpe->begin_of_text);
+    return ech_bpe_finish(bpe, file);
+}
+
+ech_status ech_bpe_read_pieces(const char *path, ech_bpe **out)
+{
+    size_t left = MOST_MEMORY;
+    ProtobufCAllocator allocator = {.alloc = allocate, .free = release, .allocator_data = &left};
+    Pieces__Model *model;
+    char *bytes;
+    size_t n;
+    ECH_TRY(ech_file_read(path, MOST_BYTES, &bytes, &n));
+    ech_bpe *bpe = ech_bpe_create();
+    bpe->source = (ech_text){.at = bytes, .n = n, .capacity = n + 1};
+    bpe->of_pieces = true;
+    ech_status status = unpack(path, &bpe->source, &allocator, &model);
+    if (status == ECH_OK) {
+        status = take_model(model, path, bpe);
+        pieces__model__free_unpacked(model, &allocator);
+    }
+    if (status == ECH_OK)
+        *out = bpe;
+    else
+        ech_bpe_destroy(bpe);
+    return status;
+}
