@@ -5,8 +5,8 @@
  *
  * The values that are placed are kept in two ways, and each search takes the shorter: by time (they live in
  * the slot of the value's birth, or are born in a later one of its life), which is short for a value that
- * lives shortly, but must be sorted by offset; and by offset, in shelves that are passed over where nobody lives at
- * that time.
+ * lives shortly, but must be sorted by offset; and by offset, in shelves, of which nothing is looked at where nobody
+ * lives at that time, and only the ends where all do and leave no gap that is wide enough.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +32,12 @@ typedef struct placed {
     int born, dies;
 } placed;
 
-/* Values by offset, and the span of time in which any of them lives. */
+/* Values by offset. */
 typedef struct shelf {
-    int n, born, dies;
+    int n;
+    int born, dies;            /* the span of time in which any of them lives */
+    int last_born, first_dies; /* all of them live at some time of a life that meets these two */
+    int64_t end, gap;          /* of all of them, and the widest gap between them */
     placed at[SHELF];
 } shelf;
 
@@ -106,6 +109,11 @@ static int64_t search_by_offset(const placer *p, const ech_value *v, int64_t sta
     for (size_t s = 0; s < p->shelves.n; s++) {
         const shelf *row = p->shelves.at[s];
         if (row->dies < v->born || end < row->born) continue;
+        if (row->first_dies >= v->born && end >= row->last_born && row->gap < bytes) {
+            if (offset + bytes <= row->at[0].offset) return offset;
+            if (row->end > offset) offset = row->end;
+            continue;
+        }
         for (int i = 0; i < row->n; i++) {
             const placed *o = &row->at[i];
             if (o->dies < v->born || end < o->born) continue;
@@ -126,11 +134,19 @@ static void add_shelf(placer *p, size_t at, shelf *row)
 
 static void find_span(shelf *row)
 {
-    row->born = row->at[0].born;
-    row->dies = row->at[0].dies;
+    const placed *first = &row->at[0];
+    row->born = row->last_born = first->born;
+    row->dies = row->first_dies = first->dies;
+    row->end = first->end;
+    row->gap = 0;
     for (int i = 1; i < row->n; i++) {
-        if (row->at[i].born < row->born) row->born = row->at[i].born;
-        if (row->at[i].dies > row->dies) row->dies = row->at[i].dies;
+        const placed *o = &row->at[i];
+        if (o->born < row->born) row->born = o->born;
+        if (o->born > row->last_born) row->last_born = o->born;
+        if (o->dies > row->dies) row->dies = o->dies;
+        if (o->dies < row->first_dies) row->first_dies = o->dies;
+        if (o->offset - row->end > row->gap) row->gap = o->offset - row->end;
+        if (o->end > row->end) row->end = o->end;
     }
 }
 
@@ -146,24 +162,31 @@ static void split_shelf(placer *p, size_t at)
     add_shelf(p, at + 1, rest);
 }
 
+/* The last that begins at the offset or before it; otherwise the first. */
+static size_t find_shelf(const placer *p, int64_t offset)
+{
+    size_t low = 0, high = p->shelves.n - 1;
+    while (low < high) {
+        size_t middle = (low + high + 1) / 2;
+        if (p->shelves.at[middle]->at[0].offset <= offset)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
 static void shelve(placer *p, const ech_value *v)
 {
-    if (!p->shelves.n) {
-        shelf *first = ech_calloc(1, sizeof *first);
-        first->born = p->list->ticks;
-        first->dies = -1;
-        add_shelf(p, 0, first);
-    }
-    size_t s = 0;
-    while (s + 1 < p->shelves.n && p->shelves.at[s + 1]->at[0].offset <= v->offset) s++;
+    if (!p->shelves.n) add_shelf(p, 0, ech_calloc(1, sizeof(shelf)));
+    size_t s = find_shelf(p, v->offset);
     shelf *row = p->shelves.at[s];
     int i = row->n;
     while (i > 0 && row->at[i - 1].offset > v->offset) i--;
     memmove(row->at + i + 1, row->at + i, (size_t)(row->n - i) * sizeof *row->at);
     row->at[i] = (placed){v->offset, v->offset + ech_align(v->bytes), v->born, end_of(p, v)};
     row->n++;
-    if (v->born < row->born) row->born = v->born;
-    if (row->at[i].dies > row->dies) row->dies = row->at[i].dies;
+    find_span(row);
     if (row->n == SHELF) split_shelf(p, s);
 }
 

@@ -188,7 +188,8 @@ expect_once 2 "log.directory.*empty" "$echelon" train run.yaml log.directory=
 expect_once 2 "checkpoint.directory.*empty" "$echelon" train run.yaml checkpoint.directory=
 expect_once 2 "more than a plan.s .*larger training.micro_batch_size" "$echelon" plan run.yaml \
     training.global_batch_size=1000000000
-expect 0 "checked" timeout 60 "$echelon" plan run.yaml model.num_hidden_layers=300
+expect 0 "checked" timeout 60 "$echelon" plan run.yaml model.num_hidden_layers=1000 \
+    training.global_batch_size=2
 # What cannot be saved shows before the first step, and two runs do not write into one folder.
 expect 1 "/proc/.*cannot make the folder" "$echelon" train run.yaml log.directory=runs/nowhere \
     checkpoint.directory=/proc/echelon/x

@@ -121,16 +121,87 @@ static ech_status fail_overlap(const ech_plan *plan, const ech_list *list, int a
     return status;
 }
 
-static ech_status check_against_live(const ech_plan *plan, const ech_list *list, const int *live,
-                                     size_t n, int value)
+/* The bytes that are taken at a time, between all the places where values begin and end: a binary tree over
+ * them, in which whoever takes some fills the highest nodes that lie within. Values are many, and many
+ * live at once. */
+typedef struct taken {
+    int64_t *place; /* ascending, each once; leaf i is the bytes place[i] .. place[i + 1] - 1 */
+    size_t places, leaves; /* leaves: a power of two */
+    bool *full;            /* [2 * leaves]: somebody has all of the node */
+    int *within; /* [2 * leaves]: how many nodes are full, of this one and those below it */
+} taken;
+
+static int by_size(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static taken begin_taken(const ech_list *list)
+{
+    size_t n = list->value.n;
+    taken t = {.place = ech_calloc(2 * n + 1, sizeof *t.place), .leaves = 1};
+    for (size_t i = 0; i < n; i++) {
+        t.place[2 * i] = list->value.at[i].offset;
+        t.place[2 * i + 1] = list->value.at[i].offset + list->value.at[i].bytes;
+    }
+    qsort(t.place, 2 * n, sizeof *t.place, by_size);
+    for (size_t i = 0; i < 2 * n; i++)
+        if (t.places == 0 || t.place[t.places - 1] < t.place[i]) t.place[t.places++] = t.place[i];
+    while (t.leaves < t.places) t.leaves *= 2;
+    t.full = ech_calloc(2 * t.leaves, sizeof *t.full);
+    t.within = ech_calloc(2 * t.leaves, sizeof *t.within);
+    return t;
+}
+
+static void end_taken(taken *t)
+{
+    free(t->place);
+    free(t->full);
+    free(t->within);
+}
+
+static size_t leaf_of(const taken *t, int64_t offset)
+{
+    const int64_t *found = bsearch(&offset, t->place, t->places, sizeof offset, by_size);
+    ECH_ASSERT(found);
+    return (size_t)(found - t->place) + t->leaves;
+}
+
+/* False: some of the node is another's. */
+static bool fill_node(taken *t, size_t node, bool fill)
+{
+    if (fill && t->within[node]) return false;
+    for (size_t above = node / 2; fill && above; above /= 2)
+        if (t->full[above]) return false;
+    t->full[node] = fill;
+    for (size_t above = node; above; above /= 2) t->within[above] += fill ? 1 : -1;
+    return true;
+}
+
+/* The value takes its bytes, or gives them back. False: another has some of them. */
+static bool take(taken *t, const ech_value *v, bool fill)
+{
+    size_t low = leaf_of(t, v->offset), end = leaf_of(t, v->offset + v->bytes);
+    bool is_free = true;
+    for (; low < end && is_free; low /= 2, end /= 2) {
+        if (low & 1) is_free &= fill_node(t, low++, fill);
+        if (end & 1 && is_free) is_free &= fill_node(t, --end, fill);
+    }
+    return is_free;
+}
+
+/* One that has bytes of the value's while it lives. */
+static ech_status find_overlap(const ech_plan *plan, const ech_list *list, int value)
 {
     const ech_value *v = &list->value.at[value];
-    for (size_t i = 0; i < n; i++) {
-        const ech_value *o = &list->value.at[live[i]];
-        if (v->offset < o->offset + o->bytes && o->offset < v->offset + v->bytes)
-            return fail_overlap(plan, list, value, live[i]);
+    for (size_t i = 0; i < list->value.n; i++) {
+        const ech_value *o = &list->value.at[i];
+        if ((int)i != value && o->born <= v->dies && v->born <= o->dies &&
+            v->offset < o->offset + o->bytes && o->offset < v->offset + v->bytes)
+            return fail_overlap(plan, list, value, (int)i);
     }
-    return ECH_OK;
+    ECH_FAIL(ECH_EINTERNAL, "two values overlap in memory, and none is found that does");
 }
 
 static ech_status fail_outside(const ech_plan *plan, const ech_list *list, int value)
@@ -155,12 +226,12 @@ static ech_status check_inside(const ech_plan *plan, const ech_list *list)
     return ECH_OK;
 }
 
-/* A sweep over time with the set of live values. */
+/* A sweep over time with the bytes of live values. */
 static ech_status check_overlap(const ech_plan *plan, const ech_list *list)
 {
-    size_t n = list->value.n, alive = 0;
+    size_t n = list->value.n;
     edge *edges = ech_calloc(2 * n + 1, sizeof *edges);
-    int *live = ech_calloc(n + 1, sizeof *live);
+    taken bytes = begin_taken(list);
     ech_status status = ECH_OK;
     for (size_t i = 0; i < n; i++) {
         edges[2 * i] = (edge){list->value.at[i].born, (int)i, true};
@@ -168,16 +239,11 @@ static ech_status check_overlap(const ech_plan *plan, const ech_list *list)
     }
     qsort(edges, 2 * n, sizeof *edges, by_tick);
     for (size_t e = 0; e < 2 * n && status == ECH_OK; e++) {
-        if (edges[e].birth) {
-            status = check_against_live(plan, list, live, alive, edges[e].value);
-            live[alive++] = edges[e].value;
-        } else {
-            for (size_t i = 0; i < alive; i++)
-                if (live[i] == edges[e].value) live[i] = live[--alive];
-        }
+        if (!take(&bytes, &list->value.at[edges[e].value], edges[e].birth))
+            status = find_overlap(plan, list, edges[e].value);
     }
     free(edges);
-    free(live);
+    end_taken(&bytes);
     return status;
 }
 
