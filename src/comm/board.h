@@ -97,13 +97,13 @@ int ech_board_culprit(const ech_board *board, int peer);
 /* The same for who writes a checkpoint and waits for another rank's writer. */
 int ech_board_saver_culprit(const ech_board *board, int peer);
 
-/* A board in a mapped file of this machine, of `slots` slots. create: a new file in /dev/shm,
- * $TMPDIR or /tmp, whose path is written to path[size]. take: the board that ECH_BOARD_VARIABLE names
- * if it is one of this machine that nobody has taken, otherwise a new one; take_given: or NULL. open: that of another
- * process, with at least as many slots. The file is needed until everybody has opened it, and best
- * removed then. Errors: ECH_EIO. */
-ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board **out);
-ech_status ech_board_file_take(int slots, char *path, size_t size, ech_board **out);
+/* A board in a mapped file of this machine, of `slots` slots. create: a new file, whose path is written to
+ * path[size], and which is nobody's to be swept (comm/transient.h) until *hold is closed. take: the board
+ * that ECH_BOARD_VARIABLE names if it is one of this machine that nobody has taken (*hold -1), otherwise
+ * a new one; take_given: or NULL. open: that of another process, with at least as many slots. The file is
+ * needed until everybody has opened it, and best removed then. Errors: ECH_EIO. */
+ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board **out, int *hold);
+ech_status ech_board_file_take(int slots, char *path, size_t size, ech_board **out, int *hold);
 ech_board *ech_board_file_take_given(int slots, char *path, size_t size);
 ech_status ech_board_file_open(const char *path, int slots, ech_board **out);
 void ech_board_file_unmap(ech_board *board);

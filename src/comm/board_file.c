@@ -4,15 +4,14 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "comm/board.h"
+#include "comm/transient.h"
 
 static ech_status map(int fd, const char *path, int slots, ech_board **out)
 {
@@ -22,26 +21,10 @@ static ech_status map(int fd, const char *path, int slots, ech_board **out)
     return ECH_OK;
 }
 
-/* Opens a new file whose name no other job has: user, process and nanoseconds. */
-static int create_in(const char *folder, char *path, size_t size)
+ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board **out, int *hold)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int n = snprintf(path, size, "%s/echelon-%u-%ld-%lld%09ld", folder, (unsigned)getuid(),
-                     (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
-    if (n < 0 || (size_t)n >= size) return -1;
-    return open(path, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
-}
-
-ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board **out)
-{
-    const char *folders[] = {"/dev/shm", getenv("TMPDIR"), "/tmp"};
-    int fd = -1;
-    for (size_t i = 0; i < sizeof folders / sizeof *folders && fd < 0; i++)
-        if (folders[i]) fd = create_in(folders[i], path, size);
-    if (fd < 0)
-        ECH_FAIL(ECH_EIO, "cannot create a file for the ranks' positions in /dev/shm, $TMPDIR or "
-                          "/tmp: make one of them writable");
+    int fd;
+    ECH_TRY(ech_transient_create(false, path, size, &fd));
 
     /* Reserved now: a full /dev/shm must be an error here, not a bus error later. */
     int error = posix_fallocate(fd, 0, (off_t)ech_board_bytes(slots));
@@ -51,11 +34,12 @@ ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board *
                          ech_board_bytes(slots), path, strerror(error));
     else
         st = map(fd, path, slots, out);
-    close(fd);
     if (st != ECH_OK) {
         unlink(path);
+        close(fd);
         return st;
     }
+    *hold = fd;
     ech_board_init(*out, slots);
     return ECH_OK;
 }
@@ -107,14 +91,15 @@ ech_board *ech_board_file_take_given(int slots, char *path, size_t size)
     return board;
 }
 
-ech_status ech_board_file_take(int slots, char *path, size_t size, ech_board **out)
+ech_status ech_board_file_take(int slots, char *path, size_t size, ech_board **out, int *hold)
 {
     ech_board *given = ech_board_file_take_given(slots, path, size);
     if (given) {
         *out = given;
+        *hold = -1; /* who has made it holds it */
         return ECH_OK;
     }
-    ECH_TRY(ech_board_file_create(slots, path, size, out));
+    ECH_TRY(ech_board_file_create(slots, path, size, out, hold));
     ech_board_take(*out, slots);
     return ECH_OK;
 }

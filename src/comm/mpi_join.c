@@ -100,10 +100,10 @@ static ech_status make_communicators(ech_mpi_state *state, MPI_Comm machine)
 
 /* The board's file: local rank 0 takes one (path "": it cannot), the others of this machine open it. */
 static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, char *path,
-                             ech_board **board)
+                             ech_board **board, int *hold)
 {
     ech_status st = ECH_OK;
-    if (local_rank == 0) st = ech_board_file_take(local_size, path, PATH_BYTES, board);
+    if (local_rank == 0) st = ech_board_file_take(local_size, path, PATH_BYTES, board, hold);
     if (st != ECH_OK) *path = '\0';
     ECH_TRY(ech_mpi_check(MPI_Bcast(path, PATH_BYTES, MPI_CHAR, 0, machine), "MPI_Bcast"));
     if (local_rank != 0) st = *path ? ech_board_file_open(path, local_size, board) : ECH_EABORTED;
@@ -119,8 +119,10 @@ static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, c
 static ech_status share_board(MPI_Comm machine, int local_rank, int local_size, ech_board **board)
 {
     char path[PATH_BYTES] = "";
-    ech_status st = open_board(machine, local_rank, local_size, path, board);
+    int hold = -1;
+    ech_status st = open_board(machine, local_rank, local_size, path, board, &hold);
     if (local_rank == 0 && *path) unlink(path);
+    if (hold >= 0) close(hold);
     return st;
 }
 

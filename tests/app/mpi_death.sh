@@ -17,7 +17,7 @@ fi
 . "$(dirname "$0")/jobs.sh"
 enter_for_job death
 export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
-code=0
+code=0 swept='' dens=''
 
 # Seconds that a job has from the death, and more of them on a machine that does other things too.
 limit=10 slack=20 deadline=3
@@ -80,7 +80,7 @@ ended() {
     [ -z "$left" ] || complain "$name: processes left:$left"
     for process in "$job" "${ranks[@]}"; do
         for file in {/dev/shm,"${TMPDIR:-/tmp}",/tmp}/echelon-*-"$process"-*; do
-            [ ! -e "$file" ] || complain "$name: left behind: $file"
+            [ ! -e "$file" ] || [ -n "$swept" ] || complain "$name: left behind: $file"
         done
     done
     no_sanitizer_speaks "$name"
@@ -133,19 +133,33 @@ for hangs in "" ", under a launcher that hangs"; do
     says "$name" "error: .*has died"
 done
 
-# A launcher that does not see that its ranks die. What its MPI leaves then is not ours.
+# The folders that MPI has for the job: its ranks have mapped what is in them.
+find_dens() {
+    local process
+    dens=$(for process in "${ranks[@]}"; do
+        sed -nE 's|.* (/[^ ]*/echelon-[0-9]+-[0-9]+-[0-9]+)/[^ ]*$|\1|p' "/proc/$process/maps"
+    done | sort -u)
+}
+
+# A launcher that does not see that its ranks die.
 name="kill -9 of rank 1 under a launcher that hangs"
 train 3 parallel.pipeline=3
 launcher=$(below "$job" | head -1)
-segments=$(sed -nE 's|.* (/dev/shm/vader_segment[^ ]*)$|\1|p' \
-    "/proc/${ranks[0]}/maps" "/proc/${ranks[1]}/maps" "/proc/${ranks[2]}/maps" | sort -u)
+find_dens
 kill -STOP "$launcher"
 kill -9 "${ranks[1]}"
 ended "$name" 1
 positions "$name" 3
 says "$name" "error: .*(rank 1 has died|likely for rank 1).*: step [0-9]+, "
 lives "$launcher" && complain "$name: the launcher is left"
-[ -z "$segments" ] || echo "$segments" | xargs rm -f
+[ "$(wc -w <<<"$dens")" = 1 ] && [ ! -e "$dens" ] || complain "$name: left behind: $dens"
+
+name="kill -9 of the launcher"
+train 3 parallel.pipeline=3
+find_dens
+kill -9 "$(below "$job" | head -1)"
+ended "$name" 1
+[ "$(wc -w <<<"$dens")" = 1 ] && [ ! -e "$dens" ] || complain "$name: left behind: $dens"
 
 # ---- standing still ----
 
@@ -220,10 +234,22 @@ fi
 
 # ---- nobody of ours above ----
 
-name="kill -9 of the process that started the launcher"
-train 3 parallel.pipeline=3
-kill -9 "$job"
-ended "$name" 137
+# The launcher ends with it, or not, and the next start of any job removes what is left.
+for also in "" " and the launcher"; do
+    name="kill -9 of the process that started the launcher$also"
+    train 3 parallel.pipeline=3
+    find_dens
+    launcher=$(below "$job" | head -1)
+    [ "$(wc -w <<<"$dens")" = 1 ] && [ -d "$dens" ] || complain "$name: no folder of MPI's"
+    kill -9 "$job" ${also:+"$launcher"}
+    swept=yes
+    ended "$name" 137
+    swept=
+    wait_until 60 eval '! lives "$launcher"' || complain "$name: the launcher is left"
+    "$echelon" train run.yaml --ranks 2 training.steps=1 >out 2>err </dev/null ||
+        complain "$name: the next start fails"
+    [ ! -e "$dens" ] || complain "$name: the next start leaves $dens"
+done
 
 # ---- launchers of the user's own: one of the other ranks sees it ----
 

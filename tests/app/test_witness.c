@@ -23,9 +23,10 @@ typedef struct job {
 
 static void begin(job *j)
 {
+    int hold;
     *j = (job){0};
     assert_int_equal(ech_witness_create(RANKS, 600, &j->witness), ECH_OK);
-    assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board), ECH_OK);
+    assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board, &hold), ECH_OK);
     assert_string_equal(j->path, getenv(ECH_BOARD_VARIABLE));
 }
 
@@ -225,11 +226,11 @@ static void leaves_nobody_behind(void **state)
 /* Ranks that do nothing of themselves any more: stopped, or asleep without an end. */
 static void begin_idle(job *j, double deadline, pid_t process[RANKS], bool stopped)
 {
-    int ready[2];
+    int ready[2], hold;
     char byte = 0;
     *j = (job){0};
     assert_int_equal(ech_witness_create(RANKS, deadline, &j->witness), ECH_OK);
-    assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board), ECH_OK);
+    assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board, &hold), ECH_OK);
     assert_int_equal(pipe(ready), 0);
     for (int i = 0; i < RANKS; i++) {
         process[i] = fork();

@@ -203,9 +203,10 @@ static void test_file(void **state)
 {
     (void)state;
     char path[256], other[256];
+    int hold[2];
     ech_board *made = NULL, *opened = NULL, *second = NULL;
-    assert_int_equal(ech_board_file_create(3, path, sizeof path, &made), ECH_OK);
-    assert_int_equal(ech_board_file_create(3, other, sizeof other, &second), ECH_OK);
+    assert_int_equal(ech_board_file_create(3, path, sizeof path, &made, &hold[0]), ECH_OK);
+    assert_int_equal(ech_board_file_create(3, other, sizeof other, &second, &hold[1]), ECH_OK);
     assert_string_not_equal(path, other);
     assert_int_equal(ech_board_file_open(path, 3, &opened), ECH_OK);
     ech_board_join(made, 2, 5);
@@ -223,12 +224,16 @@ static void test_file(void **state)
     ech_board_file_unmap(second);
     ech_board_file_unmap(opened);
     ech_board_file_unmap(NULL);
+    close(hold[0]);
+    close(hold[1]);
 }
 
 static ech_board *take(int slots, char *path, size_t size)
 {
     ech_board *board = NULL;
-    assert_int_equal(ech_board_file_take(slots, path, size, &board), ECH_OK);
+    int hold;
+    assert_int_equal(ech_board_file_take(slots, path, size, &board, &hold), ECH_OK);
+    if (hold >= 0) close(hold);
     assert_true(atomic_load(&board->members) == slots);
     return board;
 }
@@ -239,7 +244,8 @@ static void test_given_file(void **state)
     (void)state;
     char path[256], given[256], own[256];
     ech_board *made = NULL, *taken, *other;
-    assert_int_equal(ech_board_file_create(4, given, sizeof given, &made), ECH_OK);
+    int hold;
+    assert_int_equal(ech_board_file_create(4, given, sizeof given, &made, &hold), ECH_OK);
     setenv(ECH_BOARD_VARIABLE, given, 1);
 
     other = take(5, own, sizeof own); /* too small */
@@ -273,6 +279,7 @@ static void test_given_file(void **state)
     unsetenv(ECH_BOARD_VARIABLE);
     ech_board_file_unmap(taken);
     ech_board_file_unmap(made);
+    close(hold);
 }
 
 int main(void)

@@ -31,11 +31,22 @@ ech_status ech_witness_create(int ranks, double deadline, ech_witness **out)
 {
     ech_board *board = NULL;
     char path[ECH_WITNESS_PATH];
-    ECH_TRY(ech_board_file_create(ranks, path, sizeof path, &board));
+    ech_den *den = NULL;
+    int hold = -1;
+    ECH_TRY(ech_board_file_create(ranks, path, sizeof path, &board, &hold));
+    ech_status status = ech_den_create(&den);
+    if (status != ECH_OK) {
+        unlink(path);
+        close(hold);
+        ech_board_file_unmap(board);
+        return status;
+    }
     atomic_store(&board->is_watched, 1);
     ech_witness *witness = ech_calloc(1, sizeof *witness);
     size_t n = (size_t)ranks;
     *witness = (ech_witness){.board = board,
+                             .hold = hold,
+                             .den = den,
                              .slots = ranks,
                              .still = {.deadline = deadline},
                              .known = ech_calloc(n, sizeof *witness->known),
@@ -66,6 +77,8 @@ void ech_witness_destroy(ech_witness *witness)
     if (!witness) return;
     unsetenv(ECH_BOARD_VARIABLE);
     unlink(witness->path); /* the ranks have done so if they came that far */
+    close(witness->hold);
+    ech_den_destroy(witness->den);
     ech_board_file_unmap(witness->board);
     for (int i = 0; i < witness->slots; i++)
         if (witness->life[i] >= 0) forget(witness, i);

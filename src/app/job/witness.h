@@ -23,10 +23,11 @@ typedef struct ech_ending {
     bool asked; /* it was, or was to hand on that the ranks are to stop */
 } ech_ending;
 
-/* Makes a board for at most `ranks` ranks and puts its path into the environment. deadline: seconds
+/* Makes a board for at most `ranks` ranks, and a folder for the files of their MPI, and puts the paths into
+ * the environment. deadline: seconds
  * that the ranks may stand still all together. Errors: ECH_EIO. */
 ech_status ech_witness_create(int ranks, double deadline, ech_witness **out);
-void ech_witness_destroy(ech_witness *witness); /* removes the file; accepts NULL */
+void ech_witness_destroy(ech_witness *witness); /* removes both; accepts NULL */
 
 /* The process that was started. Ranks of a launcher are watched before they come to the board. */
 void ech_witness_follow(ech_witness *witness, pid_t child, bool is_launcher);

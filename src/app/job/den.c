@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Open MPI's settings for where its files lie, version 4 and from 5 on.
+ */
+#include "app/job/den.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "comm/transient.h"
+
+/* Shared memory only where the folder is memory. */
+static const struct setting {
+    const char *name;
+    bool shares;
+} settings[] = {
+    {"OMPI_MCA_orte_tmpdir_base", false},
+    {"PRTE_MCA_prte_tmpdir_base", false},
+    {"OMPI_MCA_btl_vader_backing_directory", true},
+    {"OMPI_MCA_btl_sm_backing_directory", true},
+};
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+struct ech_den {
+    char path[256];
+    int hold;
+    bool is_set[SETTINGS];
+};
+
+/* An allocation of which the launcher takes its machines. */
+static bool has_several_machines(void)
+{
+    static const char *const lists[] = {"PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE",
+                                        "OMPI_MCA_orte_default_hostfile"};
+    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
+    int64_t n;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (getenv(lists[i])) return true;
+    return nodes && (!ech_text_to_int(nodes, &n) || n > 1);
+}
+
+ech_status ech_den_create(ech_den **out)
+{
+    ech_den den = {.hold = -1};
+    *out = NULL;
+    if (has_several_machines()) return ECH_OK;
+    ECH_TRY(ech_transient_create(true, den.path, sizeof den.path, &den.hold));
+    bool is_memory = strncmp(den.path, "/dev/shm/", strlen("/dev/shm/")) == 0;
+    for (int i = 0; i < SETTINGS; i++) {
+        den.is_set[i] = !getenv(settings[i].name) && (is_memory || !settings[i].shares);
+        if (den.is_set[i]) setenv(settings[i].name, den.path, 1); /* otherwise the user knows better */
+    }
+    *out = ech_calloc(1, sizeof **out);
+    **out = den;
+    return ECH_OK;
+}
+
+void ech_den_destroy(ech_den *den)
+{
+    if (!den) return;
+    for (int i = 0; i < SETTINGS; i++)
+        if (den->is_set[i]) unsetenv(settings[i].name);
+    bool quiet = ech_log_set_quiet(true); /* what cannot be removed now the next start removes */
+    ech_file_remove_all(den->path);
+    ech_log_set_quiet(quiet);
+    close(den->hold);
+    free(den);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Locks on open files (flock) go with the file: children that inherit it keep it.
+ */
+#include "comm/transient.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+
+enum { FOLDERS = 3, TRIES = 8 };
+
+static void list_folders(const char *folders[FOLDERS])
+{
+    folders[0] = "/dev/shm";
+    folders[1] = getenv("TMPDIR");
+    folders[2] = "/tmp";
+}
+
+/* ---- what others have left ---- */
+
+static bool is_number(const char **at)
+{
+    size_t n = strspn(*at, "0123456789");
+    *at += n;
+    return n > 0;
+}
+
+/* Whether a name is one of this user's. */
+static bool is_ours(const char *name)
+{
+    char mine[64];
+    int n = snprintf(mine, sizeof mine, "echelon-%u-", (unsigned)geteuid());
+    if (strncmp(name, mine, (size_t)n) != 0) return false;
+    name += n;
+    return is_number(&name) && *name++ == '-' && is_number(&name) && *name == '\0';
+}
+
+static void sweep_one(const char *path)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    bool mine = fstat(fd, &info) == 0 && info.st_uid == geteuid() &&
+                (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode));
+    if (mine && flock(fd, LOCK_EX | LOCK_NB) == 0 && ech_file_is_same(path, fd))
+        ech_file_remove_all(path);
+    close(fd);
+}
+
+static void sweep_in(const char *folder)
+{
+    DIR *listing = opendir(folder);
+    if (!listing) return;
+    for (const struct dirent *at = readdir(listing); at; at = readdir(listing)) {
+        if (!is_ours(at->d_name)) continue;
+        char *path = ech_file_join(folder, at->d_name);
+        sweep_one(path);
+        free(path);
+    }
+    closedir(listing);
+}
+
+void ech_transient_sweep(void)
+{
+    const char *folders[FOLDERS];
+    bool quiet = ech_log_set_quiet(true);
+    list_folders(folders);
+    for (int i = 0; i < FOLDERS; i++)
+        if (folders[i]) sweep_in(folders[i]);
+    ech_log_set_quiet(quiet);
+}
+
+/* ---- one of one's own ---- */
+
+static int open_new(bool is_folder, const char *path)
+{
+    if (!is_folder) return open(path, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return mkdir(path, 0700) == 0 ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) : -1;
+}
+
+/* Somebody who sweeps may come between the making and the lock: then there is another name. */
+static int create_in(const char *folder, bool is_folder, char *path, size_t size)
+{
+    for (int i = 0; i < TRIES; i++) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        int n = snprintf(path, size, "%s/echelon-%u-%ld-%lld%09ld", folder, (unsigned)geteuid(),
+                         (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
+        if (n < 0 || (size_t)n >= size) return -1;
+        int fd = open_new(is_folder, path);
+        if (fd < 0) return -1;
+        /* A file system without locks has nobody who sweeps there, either. */
+        bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+        if (locked && ech_file_is_same(path, fd)) return fd;
+        close(fd);
+    }
+    return -1;
+}
+
+ech_status ech_transient_create(bool is_folder, char *path, size_t size, int *hold)
+{
+    const char *folders[FOLDERS];
+    int fd = -1;
+    ech_transient_sweep();
+    list_folders(folders);
+    for (int i = 0; i < FOLDERS && fd < 0; i++)
+        if (folders[i]) fd = create_in(folders[i], is_folder, path, size);
+    if (fd < 0)
+        ECH_FAIL(ECH_EIO, "cannot create a %s for the ranks in /dev/shm, $TMPDIR or /tmp: make one "
+                          "of them writable", is_folder ? "folder" : "file");
+    *hold = fd;
+    return ECH_OK;
+}

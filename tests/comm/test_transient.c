@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What killed jobs leave is removed by the next, and nothing else is.
+ */
+#include "checkpoint/scratch.h"
+
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+
+#include "comm/transient.h"
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static void keeps_what_somebody_holds(void **state)
+{
+    (void)state;
+    for (int is_folder = 0; is_folder < 2; is_folder++) {
+        char path[256], other[256];
+        int hold, second;
+        assert_int_equal(ech_transient_create(is_folder, path, sizeof path, &hold), ECH_OK);
+        assert_int_equal(ech_transient_create(is_folder, other, sizeof other, &second), ECH_OK);
+        assert_string_not_equal(path, other);
+        assert_int_equal(ech_file_is_folder(path), is_folder);
+        if (is_folder) {
+            char *inside = ech_file_join(path, "a");
+            assert_int_equal(ech_file_make_folder(inside), ECH_OK);
+            free(inside);
+        }
+        ech_transient_sweep();
+        assert_true(is_there(path) && is_there(other));
+        close(hold); /* as the system does for who is killed */
+        ech_transient_sweep();
+        assert_false(is_there(path));
+        assert_true(is_there(other));
+        close(second);
+        ech_transient_sweep();
+        assert_false(is_there(other));
+    }
+}
+
+/* A launcher that outlives who started it still needs its folder. */
+static void keeps_what_a_child_has_inherited(void **state)
+{
+    (void)state;
+    char path[256];
+    int told[2], hold = -1, status;
+    assert_int_equal(pipe(told), 0);
+    pid_t parent = fork();
+    if (parent == 0) {
+        if (ech_transient_create(true, path, sizeof path, &hold) != ECH_OK) _exit(1);
+        pid_t child = fork();
+        if (child == 0) {
+            execlp("sleep", "sleep", "1000", NULL);
+            _exit(1);
+        }
+        if (write(told[1], path, sizeof path) != (ssize_t)sizeof path) _exit(1);
+        if (write(told[1], &child, sizeof child) != (ssize_t)sizeof child) _exit(1);
+        raise(SIGKILL);
+    }
+    pid_t child;
+    assert_int_equal(read(told[0], path, sizeof path), sizeof path);
+    assert_int_equal(read(told[0], &child, sizeof child), sizeof child);
+    assert_int_equal(waitpid(parent, &status, 0), parent);
+    ech_transient_sweep();
+    assert_true(is_there(path));
+    int life = open(path, O_RDONLY | O_CLOEXEC);
+    kill(child, SIGKILL);
+    assert_int_equal(flock(life, LOCK_EX), 0); /* until it is gone */
+    close(life);
+    ech_transient_sweep();
+    assert_false(is_there(path));
+    close(told[0]);
+    close(told[1]);
+}
+
+/* Names that are almost ours, of another user, and files of other kinds. */
+static void touches_nothing_else(void **state)
+{
+    (void)state;
+    static const char *const endings[] = {"",        "-12",        "-12-",       "-12-34x",
+                                          "-x-34",   "-12-34-56",  "-12-34.tmp", "0-12-34",
+                                          "-12--34", "-links-here"};
+    char path[512], link[512], *scratch = scratch_make(), *before = getenv("TMPDIR");
+    if (before) before = ech_strdup(before);
+    assert_int_equal(setenv("TMPDIR", scratch, 1), 0);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        snprintf(path, sizeof path, "%s/echelon-%u%s", scratch, (unsigned)geteuid(), endings[i]);
+        assert_int_equal(ech_file_write(path, "mine", 4), ECH_OK);
+    }
+    snprintf(link, sizeof link, "%s/echelon-%u-12-34", scratch, (unsigned)geteuid());
+    assert_int_equal(symlink(path, link), 0);
+    ech_transient_sweep();
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        snprintf(path, sizeof path, "%s/echelon-%u%s", scratch, (unsigned)geteuid(), endings[i]);
+        assert_true(is_there(path));
+    }
+    assert_true(is_there(link));
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(ech_file_write(link, "left", 4), ECH_OK);
+    ech_transient_sweep();
+    assert_false(is_there(link));
+    unsetenv("TMPDIR");
+    if (before) setenv("TMPDIR", before, 1);
+    free(before);
+    scratch_remove(scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_what_somebody_holds),
+        cmocka_unit_test(keeps_what_a_child_has_inherited),
+        cmocka_unit_test(touches_nothing_else),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
