@@ -6,6 +6,7 @@
 
 #include "app/command.h"
 #include "app/report/report.h"
+#include "base/visible.h"
 
 static const char about[] =
     "One HTML page about a run, that needs nothing else to be read: what it was, how loss and "
@@ -48,10 +49,12 @@ ech_status ech_command_report(int argc, char **argv, int *code)
     const struct argp argp = {
         .options = options, .parser = parse, .args_doc = "RUNDIR", .doc = about};
     report_arguments in = {0};
-    ech_text words = {0};
+    ech_text words = {0}, shown = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &in);
     ech_status status = ech_report_run(in.directory, in.out, &words);
-    if (status == ECH_OK) fputs(words.at, stdout);
+    if (status == ECH_OK) ech_visible_append(&shown, words.at, words.n, true, true);
+    if (status == ECH_OK) fputs(shown.at, stdout); /* a stranger's run may have any names */
+    ech_text_free(&shown);
     ech_text_free(&words);
     return status;
 }

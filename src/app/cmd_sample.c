@@ -11,6 +11,7 @@
 #include "app/command.h"
 #include "app/sampler.h"
 #include "app/train/trained.h"
+#include "base/visible.h"
 
 static const char about[] =
     "Writes text with a trained model: PROMPT and what follows it, until --tokens tokens are "
@@ -94,7 +95,27 @@ typedef struct story {
     size_t base, fed;
     int64_t written;    /* tokens */
     int64_t T, choices; /* ids below `choices` may be chosen */
+    bool is_shown;      /* on a terminal, which would obey some characters */
+    ech_text part;      /* then: a character's first bytes, which the next token ends */
 } story;
+
+/* To standard output; on a terminal as it can be seen there. */
+static ech_status write_text(story *s, const ech_text *text, bool last)
+{
+    ech_text shown = {0};
+    const ech_text *put = text;
+    if (s->is_shown) {
+        ech_text_append_bytes(&s->part, text->at, text->n);
+        size_t used = ech_visible_append(&shown, s->part.at, s->part.n, true, last);
+        s->part.n -= used;
+        memmove(s->part.at, s->part.at + used, s->part.n);
+        put = &shown;
+    }
+    size_t written = put->n ? fwrite(put->at, 1, put->n, stdout) : 0;
+    bool ok = written == put->n && fflush(stdout) == 0;
+    ech_text_free(&shown);
+    return ok ? ECH_OK : ECH_EIO; /* it is said at the exit */
+}
 
 static void append_token(const ech_trained *trained, const sample_arguments *in, const story *s,
                          int32_t id, ech_text *out)
@@ -110,11 +131,10 @@ static ech_status write_token(const ech_trained *trained, const sample_arguments
 {
     ech_text text = {0};
     append_token(trained, in, s, id, &text);
-    size_t written = text.n ? fwrite(text.at, 1, text.n, stdout) : 0;
-    bool ok = written == text.n && fflush(stdout) == 0;
+    ech_status status = write_text(s, &text, false);
     s->written++;
     ech_text_free(&text);
-    return ok ? ECH_OK : ECH_EIO; /* it is said at the exit */
+    return status;
 }
 
 /* Token by token, the model carrying keys and values along. Where the text becomes longer than T, the
@@ -208,14 +228,16 @@ static ech_status tell(const ech_trained *trained, const sample_arguments *in, s
         ECH_PUSH(s->ids, id);
         ECH_TRY(write_token(trained, in, s, id));
     }
-    if (in->ids || isatty(STDOUT_FILENO)) putchar('\n');
+    ECH_TRY(write_text(s, &(ech_text){0}, true));
+    if (in->ids || s->is_shown) putchar('\n');
     return ECH_OK;
 }
 
 static ech_status sample(ech_trained *trained, void *context)
 {
-    story s = {0};
+    story s = {.is_shown = isatty(STDOUT_FILENO)};
     ech_status status = tell(trained, context, &s);
+    ech_text_free(&s.part);
     free(s.ids.at);
     return status;
 }

@@ -6,10 +6,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/visible.h"
 
 enum { FEWEST_COLUMNS = 20, USUAL_COLUMNS = 80, MOST_COLUMNS = 1000 };
 
@@ -50,7 +52,7 @@ void ech_status_line_draw(ech_status_line *line, const char *text, bool now)
     if (!now && line->drawn_at >= 0 && time - line->drawn_at < between_draws) return;
     line->drawn_at = time;
     line->text.n = 0;
-    ech_text_append(&line->text, "%s", text);
+    ech_visible_append(&line->text, text, strlen(text), false, true);
     redraw(line);
 }
 
@@ -58,7 +60,9 @@ void ech_status_line_say(ech_status_line *line, const char *text)
 {
     /* One write a line, so that lines of several processes do not mix. */
     ech_text whole = {0};
-    ech_text_append(&whole, "%s%s\n", line->is_shown ? "\r\033[K" : "", text);
+    if (line->is_shown) ech_text_append(&whole, "\r\033[K");
+    ech_visible_append(&whole, text, strlen(text), false, true);
+    ech_text_append(&whole, "\n");
     fwrite(whole.at, 1, whole.n, stderr);
     fflush(stderr);
     ech_text_free(&whole);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/line.h"
+#include "base/visible.h"
 
 static _Thread_local int log_rank = -1;
 static _Thread_local bool log_quiet;
@@ -59,7 +60,7 @@ static size_t format_prefix(const char *kind, char *out, size_t size)
     return n < 0 ? 0 : (size_t)n;
 }
 
-/* Works without the heap for all but very long lines, since memory may be what has run out. */
+/* Names and texts of strangers come along. Works without the heap for all but very long lines, since memory may be what has run out. */
 static void print_line(const char *kind, const char *format, va_list arguments)
 {
     if (log_quiet) return;
@@ -81,8 +82,14 @@ static void print_line(const char *kind, const char *format, va_list arguments)
         }
     }
     va_end(again);
-    line[length] = '\n';
-    write_all(line, length + 1);
+    char shown[2 * sizeof small];
+    char *visible = line;
+    if (!ech_visible_is(line, length, false)) {
+        length = ech_visible_print(line, length, shown, sizeof shown - 1);
+        visible = shown;
+    }
+    visible[length] = '\n';
+    write_all(visible, length + 1);
     if (line != small) free(line);
 }
 

@@ -117,8 +117,10 @@ ech_status ech_transient_create(bool is_folder, char *path, size_t size, int *ho
     for (int i = 0; i < FOLDERS && fd < 0; i++)
         if (folders[i]) fd = create_in(folders[i], is_folder, path, size);
     if (fd < 0)
-        ECH_FAIL(ECH_EIO, "cannot create a %s for the ranks in /dev/shm, $TMPDIR or /tmp: make one "
-                          "of them writable", is_folder ? "folder" : "file");
+        ECH_FAIL(ECH_EIO,
+                 "cannot create a %s for the ranks in /dev/shm, $TMPDIR or /tmp: make one "
+                 "of them writable",
+                 is_folder ? "folder" : "file");
     *hold = fd;
     return ECH_OK;
 }

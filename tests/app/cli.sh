@@ -323,6 +323,14 @@ mv d/text-valid.origin.json kept.json
 printf '{"format": "echelon tokens", "version": 1}' >d/text-valid.origin.json
 expect 1 "text-valid.origin.json: is damaged" "$echelon" eval bare --data d/text-valid
 mv kept.json d/text-valid.origin.json
+# A terminal does not get what it would obey; a pipe gets what the model says.
+told=$(printf 'a\033[2J\342\200\256b')
+[ "$("$echelon" sample runs/one "$told" --tokens 0 2>err)" = "$told" ] || complain "sample into a pipe"
+if script -qec true /dev/null >/dev/null 2>&1; then
+    expect 0 '^a\\x1b\[2J\\u202eb' script -qec "'$echelon' sample runs/one '$told' --tokens 0" /dev/null
+else
+    echo "SKIPPED: sample on a terminal: no script(1) here"
+fi
 expect 2 "must be a number" "$echelon" sample runs/one --temperature warm
 expect 2 "temperature -1" "$echelon" sample runs/one --temperature=-1
 expect 2 "top-p 0" "$echelon" sample runs/one --top-p 0

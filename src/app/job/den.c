@@ -53,7 +53,8 @@ ech_status ech_den_create(ech_den **out)
     bool is_memory = strncmp(den.path, "/dev/shm/", strlen("/dev/shm/")) == 0;
     for (int i = 0; i < SETTINGS; i++) {
         den.is_set[i] = !getenv(settings[i].name) && (is_memory || !settings[i].shares);
-        if (den.is_set[i]) setenv(settings[i].name, den.path, 1); /* otherwise the user knows better */
+        if (den.is_set[i])
+            setenv(settings[i].name, den.path, 1); /* otherwise the user knows better */
     }
     *out = ech_calloc(1, sizeof **out);
     **out = den;
