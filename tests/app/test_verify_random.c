@@ -84,7 +84,7 @@ static void draw_model(dice *d, random_run *r)
 
 static void draw_optimizer(dice *d, random_run *r)
 {
-    static const char *const rates[] = {"1e-4", "3e-3", "3e-2", "0.1"};
+    static const char *const rates[] = {"1e-4", "3e-3", "3e-2"};
     static const char *const curves[] = {"constant", "linear", "wsd"};
     static const char *const clips[] = {"0", "0.01", "0.3"};
     static const char *const epsilons[] = {"1e-6", "1e-12", "1e-16"};
