@@ -80,6 +80,7 @@ static ech_status train(const ech_run *run, const train_arguments *arguments, in
                              .elapsed = elapsed()};
     char *words[] = {"--profile"};
     ech_start start = {.command = "train",
+                       .reads_weights = true,
                        .run = run,
                        .arguments = &arguments->run,
                        .options = words,

@@ -140,6 +140,7 @@ static ech_status verify(const ech_run *given, const verify_arguments *in, int *
     snprintf(steps, sizeof steps, "--steps=%lld", (long long)in->steps);
     snprintf(tolerance, sizeof tolerance, "--tolerance=%.17g", in->tolerance);
     ech_start start = {.command = "verify",
+                       .reads_weights = true,
                        .run = given,
                        .arguments = &in->run,
                        .options = words,

@@ -21,7 +21,7 @@ static ech_status fill_from_folder(const char *in, ech_conversion *c)
     free(path);
     c->format = "Hugging Face folder";
     ECH_TRY(st);
-    return ech_initial_check_layers(c->config, c->folder);
+    return ech_initial_check_shapes(c->config, c->folder);
 }
 
 static ech_status fill_from_file(const char *in, ech_conversion *c)
@@ -34,36 +34,25 @@ static ech_status fill_from_file(const char *in, ech_conversion *c)
     return ECH_OK;
 }
 
-/* The whole model's tensors, none of them in memory. */
-static ech_saved_tensor describe(const ech_param *param)
-{
-    ech_saved_tensor tensor = {.name = param->name, .dims = param->shape.dims};
-    for (int d = 0; d < param->shape.dims; d++) tensor.shape[d] = param->shape.size[d];
-    return tensor;
-}
-
 static ech_status check_shards(ech_conversion *c)
 {
-    size_t n = c->model->param.n;
-    ech_saved_tensor *all = ech_calloc(n, sizeof *all);
-    for (size_t i = 0; i < n; i++) all[i] = describe(&c->model->param.at[i]);
-    ech_status st = ech_shards_check(c->shards, all, (int)n);
-    if (st == ECH_OK) st = ech_shards_check_head(c->shards);
-    if (st == ECH_OK) c->dtype = ech_shards_dtype(c->shards, all[0].name);
-    free(all);
-    return st;
+    ECH_TRY(ech_initial_check_model(c->model, c->shards));
+    ECH_TRY(ech_shards_check_head(c->shards));
+    c->dtype = ech_shards_dtype(c->shards, c->model->param.at[0].name);
+    return ECH_OK;
 }
 
 static ech_status check_raw(const ech_conversion *c)
 {
     for (size_t i = 0; i < c->model->param.n; i++) {
-        ech_saved_tensor want = describe(&c->model->param.at[i]);
-        const ech_raw_tensor *has = ech_raw_find(&c->raw, want.name);
-        bool same = has && has->dims == want.dims;
-        for (int d = 0; same && d < want.dims; d++) same = has->shape[d] == want.shape[d];
+        const ech_param *want = &c->model->param.at[i];
+        const ech_raw_tensor *has = ech_raw_find(&c->raw, want->name);
+        bool same = has && has->dims == want->shape.dims;
+        for (int d = 0; same && d < want->shape.dims; d++)
+            same = has->shape[d] == want->shape.size[d];
         if (!same)
             ECH_FAIL(ECH_EINTERNAL, "%s: a %s has no tensor '%s' of the model's shape", c->raw.path,
-                     c->format, want.name);
+                     c->format, want->name);
     }
     return ECH_OK;
 }

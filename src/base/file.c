@@ -18,13 +18,11 @@
 
 enum { PIECE = 64 << 20 }; /* bytes at most between two ticks */
 
-static ech_status read_open_file(int fd, const char *path, size_t limit, char **out, size_t *n)
+static ech_status read_open_file(int fd, const char *path, int64_t bytes_now, size_t limit,
+                                 char **out, size_t *n)
 {
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", path, strerror(errno));
-    size_t expected = info.st_size > 0 ? (size_t)info.st_size : 0;
-    /* The size is a hint (a pipe has none, a file may grow): one byte past the limit decides. */
+    size_t expected = bytes_now > 0 ? (size_t)bytes_now : 0;
+    /* The size is a hint (/proc says none, a file may grow): one byte past the limit decides. */
     size_t capacity = 0, used = 0;
     char *bytes = ech_grow(NULL, &capacity, (expected < limit ? expected : limit) + 2, 1);
     for (;;) {
@@ -51,10 +49,18 @@ static ech_status read_open_file(int fd, const char *path, size_t limit, char **
     return ECH_OK;
 }
 
+static const char *kind_of(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "a folder"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
+}
+
 ech_status ech_file_open(const char *path, int *out, int64_t *bytes)
 {
-    /* Not blocking, or a pipe of that name would wait for a writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    /* Not blocking, or a pipe of that name would wait for a writer; and a terminal is not to become ours. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         ECH_FAIL(ECH_EIO, "%s: cannot open: %s%s", path, strerror(errno),
                  errno == EMFILE ? "; `ulimit -n` may raise the limit" : "");
@@ -63,7 +69,9 @@ ech_status ech_file_open(const char *path, int *out, int64_t *bytes)
     int why = errno;
     if (!known || !S_ISREG(info.st_mode)) close(fd);
     if (!known) ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", path, strerror(why));
-    if (!S_ISREG(info.st_mode)) ECH_FAIL(ECH_EINPUT, "%s: not a regular file", path);
+    if (!S_ISREG(info.st_mode))
+        ECH_FAIL(ECH_EINPUT, "%s: is %s, not a regular file%s", path, kind_of(info.st_mode),
+                 S_ISDIR(info.st_mode) ? "" : "; what comes out of it goes into a file first");
     *out = fd;
     *bytes = info.st_size;
     return ECH_OK;
@@ -71,11 +79,10 @@ ech_status ech_file_open(const char *path, int *out, int64_t *bytes)
 
 ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n)
 {
-    /* A named pipe that nobody writes is empty; to open it must not wait for ever. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", path, strerror(errno));
-    ech_status st = read_open_file(fd, path, limit, out, n);
+    int fd;
+    int64_t bytes;
+    ECH_TRY(ech_file_open(path, &fd, &bytes));
+    ech_status st = read_open_file(fd, path, bytes, limit, out, n);
     close(fd);
     return st;
 }

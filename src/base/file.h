@@ -11,6 +11,9 @@
 
 #include "base/status.h"
 
+/* Readers open regular files, and links to such: never a pipe, a device or a socket, which may have no end,
+ * or something to do with being opened. A link in a stranger's folder thus leads to a file at most. */
+
 /* Reads a whole file of at most `limit` bytes; *out is terminated by a NUL not counted in *n and
  * is released with free(). */
 ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n);

@@ -41,11 +41,13 @@ expect 0 "bubble|written" "$echelon" report runs/one
 
 mkdir folder
 mkfifo pipe
-expect 2 "folder: cannot read: Is a directory" "$echelon" plan folder
-expect 2 "required but not set" "$echelon" plan pipe
-expect 2 "required but not set" "$echelon" plan /dev/null
-expect 2 "/dev/zero: larger than the 1048576 bytes" "$echelon" plan /dev/zero
-expect 0 "runs/one|gpt2" "$echelon" plan <(cat run.yaml)
+expect 2 "folder: is a folder, not a regular file" "$echelon" plan folder
+expect 2 "pipe: is a pipe, not a regular file" "$echelon" plan pipe
+expect 2 "/dev/null: is a device" "$echelon" plan /dev/null
+expect 2 "/dev/zero: is a device" "$echelon" plan /dev/zero
+ln -s /dev/tty terminal.yaml
+expect 2 "terminal.yaml: " "$echelon" train terminal.yaml
+expect 2 "is a pipe, not a regular file; what comes out of it goes into a file" "$echelon" plan <(cat run.yaml)
 head -c 2000000 /dev/zero | tr '\0' '#' >large.yaml
 expect 2 "large.yaml: larger than" "$echelon" plan large.yaml
 

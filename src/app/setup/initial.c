@@ -70,16 +70,56 @@ ech_status ech_initial_open(const ech_config *config, const char *folder, bool v
     return ech_shards_open(folder, &names, verify, out);
 }
 
-ech_status ech_initial_check_layers(const ech_config *config, const char *folder)
+/* The whole model's tensors, none of them in memory. */
+static ech_saved_tensor *describe(const ech_model *model)
+{
+    ech_saved_tensor *all = ech_calloc(model->param.n, sizeof *all);
+    for (size_t i = 0; i < model->param.n; i++) {
+        const ech_shape *shape = &model->param.at[i].shape;
+        all[i] = (ech_saved_tensor){.name = model->param.at[i].name, .dims = shape->dims};
+        for (int d = 0; d < shape->dims; d++) all[i].shape[d] = shape->size[d];
+    }
+    return all;
+}
+
+ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights)
+{
+    ech_saved_tensor *all = describe(model);
+    ech_status st = ech_shards_check(weights, all, (int)model->param.n);
+    free(all);
+    return st;
+}
+
+/* Plans of as many layers as a stranger's config.json asks for could take hours. */
+static ech_status check_layers(const ech_config *config, const char *folder, int tensors)
+{
+    if (config->model.num_hidden_layers <= tensors) return ECH_OK;
+    return ech_config_complain(config, "model.num_hidden_layers", "%s has only %d tensors", folder,
+                               tensors);
+}
+
+/* The configuration's own keys stay as they are. */
+static ech_status check_shapes(const ech_config *config, const ech_shards *weights)
+{
+    ech_config *copy = ech_config_copy(config);
+    ech_model *model = NULL;
+    ech_status st = ech_model_resolve(copy, 1);
+    if (st == ECH_OK) st = ech_model_create_uncut(copy, &model);
+    if (st == ECH_OK) st = ech_initial_check_model(model, weights);
+    ech_model_destroy(model);
+    ech_config_destroy(copy);
+    return st;
+}
+
+ech_status ech_initial_check_shapes(const ech_config *config, const char *folder)
 {
     ech_shards *weights;
     if (!ech_shards_are_there(folder)) return ECH_OK;
     ECH_TRY(ech_initial_open(config, folder, false, &weights));
-    int tensors = ech_shards_count(weights);
+    ech_status st = check_layers(config, folder, ech_shards_count(weights));
+    if (st == ECH_OK) st = check_shapes(config, weights);
     ech_shards_close(weights);
-    if (config->model.num_hidden_layers <= tensors) return ECH_OK;
-    return ech_config_complain(config, "model.num_hidden_layers", "%s has only %d tensors", folder,
-                               tensors);
+    return st;
 }
 
 static ech_status fill_from_folder(ech_config *config)
@@ -88,7 +128,7 @@ static ech_status fill_from_folder(ech_config *config)
     ECH_TRY(ech_shards_find(config->model.init_from, &folder));
     char *path = ech_file_join(folder, "config.json");
     ech_status st = ech_model_import(config, path, NULL);
-    if (st == ECH_OK) st = ech_initial_check_layers(config, folder);
+    if (st == ECH_OK) st = ech_initial_check_shapes(config, folder);
     free(path);
     free(folder);
     return st;
@@ -219,6 +259,19 @@ static ech_status open_weights(const ech_config *config, bool verify, ech_shards
     ech_status st = ech_initial_open(config, folder, verify, out);
     free(folder);
     return st;
+}
+
+ech_status ech_initial_expect(const ech_config *config)
+{
+    ech_checkpoint *past = NULL;
+    ech_shards *weights = NULL;
+    if (!config->model.init_from[0]) return ECH_OK;
+    ECH_TRY(find_past(config, &past));
+    ech_checkpoint_close(past);
+    if (past) return ECH_OK;
+    ECH_TRY(open_weights(config, false, &weights));
+    ech_shards_close(weights);
+    return ECH_OK;
 }
 
 /* Closed again if something is wrong with them. Rank 0 reads the bytes for all. */

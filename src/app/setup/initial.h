@@ -34,9 +34,14 @@ bool ech_initial_is_folder(const char *path);
 ech_status ech_initial_open(const ech_config *config, const char *folder, bool verify,
                             ech_shards **out);
 
-/* Plans of as many layers as a stranger's config.json asks for could take hours: refused unless there is a
- * tensor for each. Without weights nothing is known, and nothing refused. */
-ech_status ech_initial_check_layers(const ech_config *config, const char *folder);
+/* Exactly the model's tensors are there, in its shapes. */
+ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights);
+/* The same of a folder's headers and the model section that its config.json has filled: before anything is
+ * planned or allocated by a stranger's numbers. Without weights nothing is known, and nothing refused. */
+ech_status ech_initial_check_shapes(const ech_config *config, const char *folder);
+
+/* Weights to begin with are there, if model.init_from is to give them: known before memory is taken. */
+ech_status ech_initial_expect(const ech_config *config);
 
 /* Initial parameters: those of model.init_from, else random ones. Collective. */
 ech_status ech_session_initialise(ech_session *session, const ech_config *config);

@@ -48,8 +48,9 @@ typedef struct ech_start {
     void (*prepare)(void); /* NULL, or before the first rank, in processes that have ranks */
     ech_rank_main main;
     void *context;
-    int stop_signal; /* what ranks of a launcher are asked to stop with; 0: they are killed */
-    int restarts;    /* of the job after failures, at most */
+    bool reads_weights; /* of model.init_from, which a plan does without */
+    int stop_signal;    /* what ranks of a launcher are asked to stop with; 0: they are killed */
+    int restarts;       /* of the job after failures, at most */
 } ech_start;
 
 /* Runs main on every rank. With parallel.comm mpi and --ranks, and if no launcher started this

@@ -69,12 +69,14 @@ static ech_status check_tokens(const ech_design *design, ech_share share)
 }
 
 /* What can be refused without starting anything is refused once, not by every rank. */
-static ech_status preflight(const ech_run *run, int ranks)
+static ech_status preflight(const ech_start *start, int ranks)
 {
+    const ech_run *run = start->run;
     ech_config *copy = ech_config_copy(run->config);
     ech_design design = {0};
     ech_status status = ech_setup_resolve(copy, run->tokenizer, ranks, ranks);
     if (status == ECH_OK) status = ech_design_create(copy, run->tokenizer, ranks, &design);
+    if (status == ECH_OK && start->reads_weights) status = ech_initial_expect(run->config);
     if (status == ECH_OK) status = check_memory(run->config, &design);
     if (status == ECH_OK) status = check_tokens(&design, ECH_SHARE_TRAIN);
     if (status == ECH_OK) status = check_tokens(&design, ECH_SHARE_VALID);
@@ -155,30 +157,30 @@ static ech_status run_here(const ech_start *start, int ranks, ech_rank_main main
 
 /* The first rank whose preflight failed says why, all of it, by failing once more; ECH_EABORTED if that is
  * another one. */
-static ech_status tell_once(ech_group *world, const ech_run *run, ech_status status)
+static ech_status tell_once(ech_group *world, const ech_start *start, ech_status status)
 {
     double first = status == ECH_OK ? 0 : ech_group_size(world) - ech_group_index(world);
     double mine = first;
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &first, 1));
     if (first == 0) return ECH_OK;
     if (first != mine) return ECH_EABORTED;
-    ech_status again = preflight(run, ech_group_size(world));
+    ech_status again = preflight(start, ech_group_size(world));
     if (again != ECH_OK) return again;
     return ech_fail_at(__FILE__, __LINE__, status, "%s", ech_last_error());
 }
 
 /* Of ranks that somebody's launcher started nobody has had a preflight. Files may be missing on one
  * machine alone, so each rank looks. */
-static ech_status preflight_together(ech_comm *comm, const ech_run *run)
+static ech_status preflight_together(ech_comm *comm, const ech_start *start)
 {
     int size = ech_comm_size(comm), *members = ech_calloc((size_t)size, sizeof *members);
     ech_group *world = NULL;
     for (int i = 0; i < size; i++) members[i] = i;
     bool quiet = ech_log_set_quiet(true);
-    ech_status ready = preflight(run, size);
+    ech_status ready = preflight(start, size);
     ech_log_set_quiet(quiet);
     ech_status status = ech_group_create(comm, "start", members, size, &world);
-    if (status == ECH_OK) status = tell_once(world, run, ready);
+    if (status == ECH_OK) status = tell_once(world, start, ready);
     ech_group_destroy(world);
     free(members);
     return status;
@@ -187,7 +189,7 @@ static ech_status preflight_together(ech_comm *comm, const ech_run *run)
 static ech_status launched_main(ech_comm *comm, void *context)
 {
     const ech_start *start = context;
-    ECH_TRY(preflight_together(comm, start->run));
+    ECH_TRY(preflight_together(comm, start));
     return start->main(comm, start->context);
 }
 
@@ -201,7 +203,7 @@ static ech_status start_threads(const ech_start *start, const ech_launched *laun
                                    "parallel.comm=mpi, or no launcher",
                                    launched->by, (long long)launched->size);
     ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
-    ECH_TRY(preflight(start->run, ranks));
+    ECH_TRY(preflight(start, ranks));
     if (start->restarts) return start_job(start, ranks, false, code);
     return run_here(start, ranks, start->main, start->context);
 }
@@ -222,7 +224,7 @@ static ech_status start_processes(const ech_start *start, const ech_launched *la
         ECH_TRY(check_size(ranks, launched));
         return run_here(start, 0, launched_main, &copy);
     }
-    ECH_TRY(preflight(start->run, ranks ? ranks : 1));
+    ECH_TRY(preflight(start, ranks ? ranks : 1));
     if (ranks > 1) return start_job(start, ranks, true, code);
     if (start->restarts) return start_job(start, 1, false, code);
     return run_here(start, 0, start->main, start->context);

@@ -20,6 +20,16 @@ typedef struct trained_run {
     void *context;
 } trained_run;
 
+/* The run file comes with the checkpoint, from a stranger perhaps: no path in it is followed. */
+static void stay_inside(const trained_run *run, ech_config *config)
+{
+    ech_config_replace_text(&config->data.tokenizer, "auto");
+    ech_config_replace_text(&config->model.init_from, "");
+    ech_config_replace_text(&config->log.directory, run->options->path); /* nothing is written */
+    ech_config_replace_text(&config->checkpoint.directory, "auto");
+    ech_config_replace_text(&config->checkpoint.resume, "auto");
+}
+
 /* The run file of the checkpoint, with what belongs to one rank on this machine instead of the
  * layout that trained it. */
 static ech_status read_config(const trained_run *run, ech_config **out)
@@ -35,9 +45,11 @@ static ech_status read_config(const trained_run *run, ech_config **out)
              (long long)run->options->samples);
     snprintf(micro_batch, sizeof micro_batch, "training.micro_batch_size=%lld",
              (long long)run->options->samples);
-    return ech_setup_config_text(ech_checkpoint_get_info(run->checkpoint)->run_yaml,
-                                 ech_checkpoint_path(run->checkpoint), assignments,
-                                 sizeof assignments / sizeof *assignments, out);
+    ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(run->checkpoint)->run_yaml,
+                                  ech_checkpoint_path(run->checkpoint), assignments,
+                                  sizeof assignments / sizeof *assignments, out));
+    stay_inside(run, *out);
+    return ECH_OK;
 }
 
 static ech_status set_all(ech_config *config, char *const *assignments, size_t n)
@@ -54,6 +66,7 @@ static ech_status fill_config(const trained_run *run, ech_config *config)
                            (char[]){"optimizer.learning_rate=0"}, (char[]){"parallel.comm=local"}};
     ech_config_replace_text(&config->model.init_from, run->options->path);
     ECH_TRY(ech_setup_fill_model(config));
+    ECH_TRY(ech_initial_expect(config));
     int64_t T = config->model.max_position_embeddings;
     snprintf(batch, sizeof batch, "training.global_batch_size=%lld",
              (long long)run->options->samples);

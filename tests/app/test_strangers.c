@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Folders from strangers: their numbers are compared with what is there before anything is allocated by
+ * them, and their run files choose no path.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "app/convert.h"
+#include "app/runs.h"
+#include "app/train/trained.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/open.h"
+
+static char *folder_of(const char *name)
+{
+    char *path = ech_file_join(fixture_folder, name);
+    assert_int_equal(ech_file_make_folder(path), ECH_OK);
+    return path;
+}
+
+static void put(const char *folder, const char *name, const void *bytes, size_t n)
+{
+    char *path = ech_file_join(folder, name);
+    assert_int_equal(ech_file_write(path, bytes, n), ECH_OK);
+    free(path);
+}
+
+/* ---- sizes ---- */
+
+/* Some gigabytes of weights, by config.json. */
+static void put_config(const char *folder, int64_t layers, int64_t width, int64_t vocabulary)
+{
+    ech_text text = {0};
+    ech_text_append(
+        &text,
+        "{\"model_type\": \"llama\", \"num_hidden_layers\": %lld, \"hidden_size\": %lld, "
+        "\"vocab_size\": %lld, \"num_attention_heads\": 8, \"intermediate_size\": 64, "
+        "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, "
+        "\"tie_word_embeddings\": false}",
+        (long long)layers, (long long)width, (long long)vocabulary);
+    put(folder, "config.json", text.at, text.n);
+    ech_text_free(&text);
+}
+
+/* n tensors of one number each. */
+static void put_weights(const char *folder, int n)
+{
+    ech_text header = {0}, text = {0};
+    for (int i = 0; i < n; i++)
+        ech_text_append(&header,
+                        "%s\"model.t%d.weight\":{\"dtype\":\"F32\",\"shape\":[1],"
+                        "\"data_offsets\":[%d,%d]}",
+                        i ? "," : "{", i, 4 * i, 4 * i + 4);
+    ech_text_append(&header, "}");
+    uint64_t length = header.n;
+    ech_text_append_bytes(&text, (const char *)&length, sizeof length);
+    ech_text_append_bytes(&text, header.at, header.n);
+    char *zeros = ech_calloc((size_t)n, 4);
+    ech_text_append_bytes(&text, zeros, 4 * (size_t)n);
+    put(folder, "model.safetensors", text.at, text.n);
+    free(zeros);
+    ech_text_free(&header);
+    ech_text_free(&text);
+}
+
+static ech_status use(ech_trained *trained, void *context)
+{
+    (void)trained;
+    *(int *)context += 1;
+    return ECH_OK;
+}
+
+static ech_status init_from(const char *folder)
+{
+    char words[700];
+    snprintf(words, sizeof words, "model.init_from=%s data.train=nothing log.directory=%s/run",
+             folder, fixture_folder);
+    char *assignments[] = {words, strstr(words, "data."), strstr(words, "log.")};
+    assignments[1][-1] = assignments[2][-1] = '\0';
+    char *file = ech_file_join(fixture_folder, "run.yaml");
+    const char yaml[] = "data: {sequence_length: 8}\ntraining: {steps: 1, global_batch_size: 1}\n"
+                        "optimizer: {learning_rate: 1e-3}\nparallel: {comm: local}\n";
+    assert_int_equal(ech_file_write(file, yaml, sizeof yaml - 1), ECH_OK);
+    ech_config *config = NULL;
+    ech_status st = ech_setup_config(file, assignments, 3, &config);
+    ech_config_destroy(config);
+    free(file);
+    return st;
+}
+
+static int64_t most_bytes(void)
+{
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return 1024 * (int64_t)usage.ru_maxrss;
+}
+
+typedef ech_status (*reader)(const char *folder);
+
+static ech_status sample(const char *folder)
+{
+    int used = 0;
+    ech_status st = ech_trained_run(&(ech_trained_options){.path = folder, .samples = 1, .ids_do = true}, use,
+                                    &used);
+    assert_int_equal(used, st == ECH_OK);
+    return st;
+}
+
+static ech_status convert(const char *folder)
+{
+    ech_conversion conversion;
+    ECH_TRY(ech_conversion_open(folder, &conversion));
+    ech_conversion_close(&conversion);
+    return ECH_OK;
+}
+
+/* It does not read such a folder, says this about it, whatever thread does, and takes no memory for it. */
+static void expect_refusal(reader read, const char *folder, const char *says)
+{
+    char *path = ech_file_join(fixture_folder, "said"), *text;
+    size_t n;
+    int64_t before = most_bytes();
+    int kept = dup(STDERR_FILENO), file = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    assert_true(kept >= 0 && file >= 0);
+    dup2(file, STDERR_FILENO);
+    ech_status st = read(folder);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    close(file);
+    assert_int_equal(ech_file_read(path, 1 << 16, &text, &n), ECH_OK);
+    assert_int_not_equal(st, ECH_OK);
+    if (!strstr(text, says)) fail_msg("it says: %s", text);
+    int64_t taken = most_bytes() - before;
+    if (taken >= 64 << 20) fail_msg("%lld MiB", (long long)taken >> 20);
+    free(text);
+    free(path);
+}
+
+static void expect_refusals(const char *folder, const char *says)
+{
+    const reader readers[] = {sample, convert, init_from};
+    for (int i = 0; i < 3; i++) expect_refusal(readers[i], folder, says);
+}
+
+static void shapes_come_first(void **state)
+{
+    (void)state;
+    char *folder = folder_of("shapes");
+    put_weights(folder, 600);
+    put_config(folder, 2, 64, 4000000); /* 2 GB of tables, which would fit */
+    expect_refusals(folder, "no tensor 'model.embed_tokens.weight'");
+    put_config(folder, 600, 1024, 1000);
+    expect_refusals(folder, "no tensor 'model.embed_tokens.weight'");
+    put_config(folder, 4096, 64, 1000);
+    expect_refusals(folder, "has only 600 tensors");
+    runs_remove("shapes");
+    free(folder);
+}
+
+/* Without weights a plan is made, but nothing that would begin with them. */
+static void no_weights(void **state)
+{
+    (void)state;
+    char *folder = folder_of("none");
+    put_config(folder, 2, 64, 4000000);
+    assert_int_equal(init_from(folder), ECH_OK);
+    expect_refusal(sample, folder, "has neither model.safetensors nor");
+    expect_refusal(convert, folder, "has neither model.safetensors nor");
+    runs_remove("none");
+    free(folder);
+}
+
+/* ---- paths ---- */
+
+/* The checkpoint's run file, with other values. */
+static void rewrite_run_file(const char *step, const char *const changes[][2], size_t n)
+{
+    char *path = ech_file_join(step, "manifest.json"), *text;
+    size_t bytes;
+    ech_manifest manifest;
+    assert_int_equal(ech_file_read(path, 1 << 20, &text, &bytes), ECH_OK);
+    assert_int_equal(ech_manifest_parse(path, text, bytes, &manifest), ECH_OK);
+    free(text);
+    /* without a tokenizer of its own, whose place the run file would say */
+    manifest.files[ECH_FILE_TOKENIZER].bytes = manifest.files[ECH_FILE_TOKENIZER_CONFIG].bytes = -1;
+    for (size_t i = 0; i < n; i++) {
+        char *at = strstr(manifest.info.run_yaml, changes[i][0]);
+        assert_non_null(at);
+        size_t line = 1 + strcspn(at + 1, "\n");
+        ech_text yaml = {0};
+        ech_text_append(&yaml, "%.*s%s%s%s", (int)(at - manifest.info.run_yaml),
+                        manifest.info.run_yaml, changes[i][0], changes[i][1], at + line);
+        free(manifest.info.run_yaml);
+        manifest.info.run_yaml = yaml.at;
+    }
+    ech_text printed = {0};
+    assert_int_equal(ech_manifest_print(&manifest, &printed), ECH_OK);
+    assert_int_equal(ech_file_write(path, printed.at, printed.n), ECH_OK);
+    ech_text_free(&printed);
+    ech_manifest_free(&manifest);
+    free(path);
+}
+
+/* A pipe that nobody writes, a damaged tokenizer, folders that are not there: none of them matters. */
+static void run_files_choose_no_path(void **state)
+{
+    (void)state;
+    char step[512], pipe[512];
+    runs_train("gpt2", "theirs", 1, "training.steps=1 data.tokenizer=bytes");
+    runs_path(step, sizeof step, "theirs", 1, "");
+    snprintf(pipe, sizeof pipe, " %s/pipe", fixture_folder);
+    assert_int_equal(mkfifo(pipe + 1, 0600), 0);
+    const char *const changes[][2] = {
+        {"\n  tokenizer:", pipe}, {"\n  init_from:", " /nowhere/model"}, {"\n  schedule: 1f1b", ""},
+        {"\n  directory:", pipe}, {"\n  resume:", " /nowhere/else"},     {"\n  profile:", pipe}};
+    rewrite_run_file(step, changes, sizeof changes / sizeof *changes);
+    assert_int_equal(sample(step), ECH_OK);
+    assert_int_equal(unlink(pipe + 1), 0);
+    runs_remove("theirs");
+}
+
+/* Texts of a folder that are links to what is no file. */
+static void links_to_devices(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {"/dev/tty", "/dev/zero", "/dev/ptmx"};
+    char *folder = folder_of("links"), *link = ech_file_join(folder, "config.json");
+    put_weights(folder, 2);
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        assert_int_equal(symlink(targets[i], link), 0);
+        expect_refusals(folder, "config.json: ");
+        assert_int_equal(unlink(link), 0);
+    }
+    free(link);
+    free(folder);
+    runs_remove("links");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_come_first),
+        cmocka_unit_test(no_weights),
+        cmocka_unit_test(run_files_choose_no_path),
+        cmocka_unit_test(links_to_devices),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
