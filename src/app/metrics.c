@@ -4,15 +4,23 @@
  */
 #include "app/metrics.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 
-enum { FILE_LIMIT = 1 << 30, MOST_STARTS = 1000000 };
+enum {
+    MOST_STARTS = 1000000,
+    ROOM = 4 * ECH_METRICS_LONGEST_LINE, /* bytes of a file in memory at once, */
+    WINDOW = 1 << 20                     /* and of one that is read from its end */
+};
 
 static void append_name(ech_text *line, const char *name)
 {
@@ -43,32 +51,164 @@ void ech_metrics_text(ech_text *line, const char *name, const char *value)
     if (!ech_json_append_string(line, value)) ech_text_append(line, "null");
 }
 
-/* Whether the line is whole and belongs to a step that stays. */
-static bool stays(const char *line, size_t n, int64_t last_step, int64_t *starts)
+/* ---- lines ---- */
+
+ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t end,
+                             ech_metrics_line *take, void *context)
 {
-    if (n > ECH_METRICS_LONGEST_LINE) return false;
-    json_t *object = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
-    int64_t step;
-    ech_json_to_int(json_object_get(object, "start"), *starts, MOST_STARTS, starts);
-    bool kept = json_is_object(object) &&
-                ech_json_to_int(json_object_get(object, "step"), 0, last_step, &step);
+    char *room = ech_calloc(ROOM, 1);
+    size_t held = 0; /* bytes of a line whose end is to come */
+    bool is_long = false;
+    ech_status st = ECH_OK;
+    while (begin < end && st == ECH_OK) {
+        size_t n = ROOM - held, used = 0;
+        if ((int64_t)n > end - begin) n = (size_t)(end - begin);
+        st = ech_file_read_at(fd, path, room + held, n, begin);
+        if (st != ECH_OK) break;
+        begin += (int64_t)n;
+        held += n;
+        for (char *newline; (newline = memchr(room + used, '\n', held - used));) {
+            size_t length = (size_t)(newline - room) - used;
+            bool whole = !is_long && length <= ECH_METRICS_LONGEST_LINE;
+            if (st == ECH_OK) st = take(context, whole ? room + used : NULL, whole ? length : 0);
+            used += length + 1;
+            is_long = false;
+        }
+        held -= used;
+        memmove(room, room + used, held);
+        is_long |= held > ECH_METRICS_LONGEST_LINE;
+        if (is_long) held = 0;
+    }
+    free(room);
+    return st;
+}
+
+/* ---- cutting ---- */
+
+typedef struct cutting {
+    int fd;
+    const char *path;
+    int64_t size, last_step, starts;
+    bool has_start;
+    int64_t cut;   /* behind the last training step that stays; -1: not found yet */
+    int64_t kept;  /* the file's end, so far */
+    int writes_to; /* -1: nothing is written yet */
+} cutting;
+
+/* NULL: no object. */
+static json_t *parse(const char *line, size_t n)
+{
+    json_t *object = line ? json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (json_is_object(object)) return object;
     json_decref(object);
-    return kept;
+    return NULL;
+}
+
+static bool stays(const cutting *c, const json_t *object)
+{
+    int64_t step;
+    return ech_json_to_int(json_object_get(object, "step"), 0, c->last_step, &step);
+}
+
+/* A line, from the last on: only what is wanted of it is looked at. */
+static void look_at(cutting *c, const char *line, size_t n, int64_t behind)
+{
+    static const char start[] = "\"start\":";
+    if (n > ECH_METRICS_LONGEST_LINE) return;
+    bool may_start = !c->has_start && memmem(line, n, start, sizeof start - 1);
+    if (c->cut >= 0 && !may_start) return;
+    json_t *object = parse(line, n);
+    if (ech_json_to_int(json_object_get(object, "start"), c->starts, MOST_STARTS, &c->starts))
+        c->has_start = true;
+    if (c->cut < 0 && json_object_get(object, "loss") && stays(c, object)) c->cut = behind;
+    json_decref(object);
+}
+
+static bool is_done(const cutting *c)
+{
+    return c->cut >= 0 && c->has_start;
+}
+
+/* The lines that end in a window, from its end on. Returns where the first of them begins: n where
+ * none is whole. */
+static size_t look_through(cutting *c, const char *window, size_t n, int64_t begin)
+{
+    size_t stop = n;
+    while (stop > 0 && !is_done(c)) {
+        const char *before = memrchr(window, '\n', stop - 1);
+        size_t first = before ? (size_t)(before - window) + 1 : 0;
+        if (!before && begin > 0) break;
+        if (window[stop - 1] == '\n')
+            look_at(c, window + first, stop - 1 - first, begin + (int64_t)stop);
+        stop = first;
+    }
+    return stop;
+}
+
+/* From the end back, until it is known where to cut and which start was the last. Training steps are in
+ * order, and other lines are written behind those of their step: so what lies before a step that stays
+ * stays, too. */
+static ech_status look_back(cutting *c)
+{
+    char *window = ech_calloc(WINDOW, 1);
+    ech_status st = ECH_OK;
+    for (int64_t end = c->size; end > 0 && !is_done(c) && st == ECH_OK;) {
+        int64_t begin = end > WINDOW ? end - WINDOW : 0;
+        size_t n = (size_t)(end - begin);
+        st = ech_file_read_at(c->fd, c->path, window, n, begin);
+        if (st != ECH_OK) break;
+        size_t first = look_through(c, window, n, begin);
+        end = begin + (first < n ? (int64_t)first : 0);
+    }
+    free(window);
+    if (c->cut < 0) c->cut = 0;
+    return st;
+}
+
+static ech_status open_to_write(cutting *c)
+{
+    if (c->writes_to >= 0) return ECH_OK;
+    c->writes_to = open(c->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (c->writes_to >= 0) return ECH_OK;
+    ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", c->path, strerror(errno));
+}
+
+/* Lines move towards the beginning only: a kill leaves some twice, or a torn one, and no step's is lost. */
+static ech_status move_line(void *context, const char *line, size_t n)
+{
+    cutting *c = context;
+    json_t *object = parse(line, n);
+    bool kept = stays(c, object);
+    json_decref(object);
+    if (!kept) return ECH_OK;
+    ECH_TRY(open_to_write(c));
+    ECH_TRY(ech_file_write_at(c->writes_to, c->path, line, n, c->kept));
+    ECH_TRY(ech_file_write_at(c->writes_to, c->path, "\n", 1, c->kept + (int64_t)n));
+    c->kept += (int64_t)n + 1;
+    return ECH_OK;
+}
+
+static ech_status cut_behind(cutting *c)
+{
+    c->kept = c->cut;
+    ECH_TRY(ech_metrics_lines(c->fd, c->path, c->cut, c->size, move_line, c));
+    if (c->kept == c->size) return ECH_OK;
+    ECH_TRY(open_to_write(c));
+    if (ftruncate(c->writes_to, (off_t)c->kept) != 0 || fsync(c->writes_to) != 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot be cut: %s", c->path, strerror(errno));
+    return ECH_OK;
 }
 
 ech_status ech_metrics_cut(const char *path, int64_t last_step, int64_t *starts)
 {
-    char *all;
-    size_t n;
+    cutting c = {.path = path, .last_step = last_step, .cut = -1, .writes_to = -1};
     *starts = 0;
     if (!ech_file_exists(path)) return ECH_OK;
-    ECH_TRY(ech_file_read(path, FILE_LIMIT, &all, &n));
-    ech_text kept = {0};
-    for (const char *at = all, *end; (end = memchr(at, '\n', n - (size_t)(at - all))); at = end + 1)
-        if (stays(at, (size_t)(end - at), last_step, starts))
-            ech_text_append_bytes(&kept, at, (size_t)(end - at) + 1);
-    ech_status st = kept.n == n ? ECH_OK : ech_file_write(path, kept.n ? kept.at : "", kept.n);
-    ech_text_free(&kept);
-    free(all);
+    ECH_TRY(ech_file_open(path, &c.fd, &c.size));
+    ech_status st = look_back(&c);
+    if (st == ECH_OK) st = cut_behind(&c);
+    if (c.writes_to >= 0) close(c.writes_to);
+    close(c.fd);
+    *starts = c.starts;
     return st;
 }

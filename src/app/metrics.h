@@ -21,9 +21,17 @@ void ech_metrics_int(ech_text *line, const char *name, int64_t value);
 void ech_metrics_real(ech_text *line, const char *name, double value);
 void ech_metrics_text(ech_text *line, const char *name, const char *value);
 
-/* Drops the lines of steps > last_step, whatever is no such line, and a torn last line; the file is
- * rewritten atomically, or not at all where there is nothing to drop. No error if there is none.
- * *starts: the largest "start" of any line, dropped or not; 0: none has one. */
+/* A line without its newline; NULL: one that is longer than ECH_METRICS_LONGEST_LINE. */
+typedef ech_status ech_metrics_line(void *context, const char *line, size_t n);
+/* Hands over the lines that end in bytes [begin, end) of an open file, which is never in memory as a whole, until
+ * one fails. */
+ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t end,
+                             ech_metrics_line *take, void *context);
+
+/* Drops the lines of steps > last_step and a torn last line, from the file's end: behind the last training
+ * step that stays also whatever is no line of a step. The file may be of any size, and is changed in
+ * place. No error if there is none. *starts: the "start" of the last line that has one, dropped or not; 0:
+ * none has. */
 ech_status ech_metrics_cut(const char *path, int64_t last_step, int64_t *starts);
 
 #endif

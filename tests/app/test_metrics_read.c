@@ -9,7 +9,11 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <math.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "app/fixture.h"
 #include "app/report/metrics_read.h"
@@ -158,6 +162,83 @@ static void cut(void **state)
     ech_text_free(&text);
 }
 
+/* More than 1 GiB, most of which is a hole: one line that nobody reads, before the end or at it. Neither a
+ * start nor a report holds it in memory. */
+static void larger_than_memory(void **state)
+{
+    (void)state;
+    static const char head[] = "{\"step\":0,\"start\":7}\n{\"step\":1,\"loss\":4}\n";
+    static const char tail[] = "\n{\"step\":2,\"loss\":3}\n{\"step\":3,\"loss\":2}\n"
+                               "{\"step\":2,\"checkpoint\":\"step-00000002\"}\n{\"step\":4,";
+    const int64_t hole = (INT64_C(1) << 30) + 12345, size = hole + (int64_t)sizeof tail - 1;
+    char *path = ech_file_join(fixture_folder, "large.jsonl"), end[128] = "";
+    ech_metrics_series series = {0};
+    struct rusage before, after;
+    struct stat info;
+    int64_t starts;
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_int_equal(pwrite(fd, head, sizeof head - 1, 0), sizeof head - 1);
+    assert_int_equal(pwrite(fd, tail, sizeof tail - 1, hole), sizeof tail - 1);
+    assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
+    assert_int_equal(ech_metrics_series_read(path, &series), ECH_OK);
+    assert_int_equal(series.loss.n, 3);
+    assert_int_equal(series.skipped, 1);
+    ech_metrics_series_free(&series);
+    assert_int_equal(ech_metrics_cut(path, 2, &starts), ECH_OK);
+    assert_int_equal(starts, 7);
+    assert_int_equal(fstat(fd, &info), 0);
+    static const char kept[] =
+        "\n{\"step\":2,\"loss\":3}\n{\"step\":2,\"checkpoint\":\"step-00000002\"}\n";
+    assert_int_equal(info.st_size, hole + (int64_t)sizeof kept - 1);
+    assert_true(size > info.st_size);
+    assert_int_equal(pread(fd, end, sizeof end, hole), sizeof kept - 1);
+    assert_string_equal(end, kept);
+    assert_int_equal(ech_metrics_cut(path, 1, &starts), ECH_OK);
+    assert_int_equal(starts, 7);
+    assert_int_equal(fstat(fd, &info), 0);
+    assert_int_equal(info.st_size, sizeof head - 1);
+    assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
+    assert_true(after.ru_maxrss - before.ru_maxrss < 64 << 10); /* KiB */
+    close(fd);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
+/* By a plain reading of all lines: what is cut from the end is what would stay. */
+static void cut_anywhere(void **state)
+{
+    (void)state;
+    enum { STEPS = 9000, EVERY = 100 };
+    char *path = ech_file_join(fixture_folder, "long.jsonl"), *now;
+    ech_text text = {0};
+    int64_t starts;
+    size_t n;
+    for (int step = 0; step <= STEPS; step++) {
+        if (step % 4000 == 0)
+            ech_text_append(&text, "{\"step\":%d,\"start\":%d}\n", step, 1 + step / 4000);
+        ech_text_append(&text, "{\"step\":%d,\"loss\":%d,\"more\":\"%0*d\"}\n", step + 1, step,
+                        step % 371, 0);
+        if (step % EVERY == 3) /* a checkpoint is there three steps later */
+            ech_text_append(&text, "{\"step\":%d,\"checkpoint\":\"c\"}\n", step - 2);
+    }
+    assert_true(text.n > 1500000);
+    for (int last = STEPS; last >= 0; last -= last > 10 ? 700 : 1) {
+        ech_text wanted = {0};
+        for (const char *at = text.at, *end; (end = strchr(at, '\n')); at = end + 1)
+            if (atoi(at + 8) <= last) ech_text_append_bytes(&wanted, at, (size_t)(end - at) + 1);
+        assert_int_equal(ech_file_write(path, text.at, text.n), ECH_OK);
+        assert_int_equal(ech_metrics_cut(path, last, &starts), ECH_OK);
+        assert_int_equal(starts, 3);
+        assert_int_equal(ech_file_read(path, 1 << 26, &now, &n), ECH_OK);
+        if (n != wanted.n || memcmp(now, wanted.at ? wanted.at : "", n) != 0)
+            fail_msg("cut at %d", last);
+        free(now);
+        ech_text_free(&wanted);
+    }
+    ech_text_free(&text);
+    free(path);
+}
+
 static void nothing(void **state)
 {
     (void)state;
@@ -173,8 +254,10 @@ static void nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_written), cmocka_unit_test(skipped), cmocka_unit_test(restarts),
-        cmocka_unit_test(long_lines), cmocka_unit_test(cut),     cmocka_unit_test(nothing),
+        cmocka_unit_test(as_written),   cmocka_unit_test(skipped),
+        cmocka_unit_test(restarts),     cmocka_unit_test(long_lines),
+        cmocka_unit_test(cut),          cmocka_unit_test(larger_than_memory),
+        cmocka_unit_test(cut_anywhere), cmocka_unit_test(nothing),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -7,12 +7,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app/metrics.h"
 #include "base/file.h"
 #include "base/json.h"
 
-enum { LARGEST_FILE = 1 << 30 };
 static const int64_t LAST_STEP = INT64_C(1000000000000000);
 
 /* A number, a null, or no such key at all. */
@@ -70,13 +70,13 @@ static bool take(const json_t *object, ech_metrics_series *out)
     return true;
 }
 
-static bool take_line(const char *line, size_t n, ech_metrics_series *out)
+static ech_status take_line(void *context, const char *line, size_t n)
 {
-    if (n > ECH_METRICS_LONGEST_LINE) return false;
-    json_t *object = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
-    bool taken = object && take(object, out);
+    ech_metrics_series *out = context;
+    json_t *object = line ? json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    out->skipped += !(object && take(object, out));
     json_decref(object);
-    return taken;
+    return ECH_OK;
 }
 
 void ech_metrics_series_parse(const char *text, size_t n, ech_metrics_series *out)
@@ -85,18 +85,23 @@ void ech_metrics_series_parse(const char *text, size_t n, ech_metrics_series *ou
     const char *end;
     for (const char *at = text, *last = text + n;
          at < last && (end = memchr(at, '\n', (size_t)(last - at))); at = end + 1)
-        series.skipped += !take_line(at, (size_t)(end - at), &series);
+        take_line(&series, end - at > ECH_METRICS_LONGEST_LINE ? NULL : at, (size_t)(end - at));
     *out = series;
 }
 
 ech_status ech_metrics_series_read(const char *path, ech_metrics_series *out)
 {
-    char *text;
-    size_t n;
-    ECH_TRY(ech_file_read(path, LARGEST_FILE, &text, &n));
-    ech_metrics_series_parse(text, n, out);
-    free(text);
-    return ECH_OK;
+    ech_metrics_series series = {0};
+    int fd;
+    int64_t bytes;
+    ECH_TRY(ech_file_open(path, &fd, &bytes));
+    ech_status st = ech_metrics_lines(fd, path, 0, bytes, take_line, &series);
+    close(fd);
+    if (st == ECH_OK)
+        *out = series;
+    else
+        ech_metrics_series_free(&series);
+    return st;
 }
 
 void ech_metrics_series_free(ech_metrics_series *series)

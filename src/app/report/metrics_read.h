@@ -16,7 +16,7 @@ typedef struct ech_metrics_series {
 } ech_metrics_series;
 
 /* A null (a NaN or infinity) is a NaN. What follows the last newline was being written and is not
- * looked at. A file has at most 1 GiB. Errors: it cannot be read. */
+ * looked at. A file of any size is read line by line. Errors: it cannot be read. */
 ech_status ech_metrics_series_read(const char *path, ech_metrics_series *out);
 /* The same from memory. */
 void ech_metrics_series_parse(const char *text, size_t n, ech_metrics_series *out);
