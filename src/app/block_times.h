@@ -7,6 +7,7 @@
 #define ECH_APP_BLOCK_TIMES_H
 
 #include "app/median.h"
+#include "layout/profile.h"
 #include "schedule/schedule.h"
 
 typedef struct ech_block_times {

@@ -15,6 +15,14 @@ const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_ca
     return exchange->kind == ECH_COLLECTIVE_NONE ? NULL : exchange;
 }
 
+bool ech_block_uses(const ech_block *block, int param)
+{
+    for (size_t n = 0; n < block->node.n; n++)
+        for (int i = 0; i < block->node.at[n].params; i++)
+            if (block->node.at[n].param[i] == param) return true;
+    return false;
+}
+
 double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
                            ech_extent extent)
 {

@@ -218,6 +218,8 @@ int ech_block_base(const ech_block *block, int value);
 /* What the call has a group of ranks do; NULL: it computes. */
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
                                       ech_phase phase);
+/* Whether some layer of the block uses the parameter. */
+bool ech_block_uses(const ech_block *block, int param);
 /* Multiply-adds of a call of that phase's program, and of all three programs: a micro-batch of training. */
 double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
                            ech_extent extent);

@@ -17,15 +17,6 @@ static int count_uses(const ech_model *model)
     return uses;
 }
 
-/* Whether some layer of the block uses the parameter. */
-static bool uses(const ech_block *block, int param)
-{
-    for (size_t n = 0; n < block->node.n; n++)
-        for (int i = 0; i < block->node.at[n].params; i++)
-            if (block->node.at[n].param[i] == param) return true;
-    return false;
-}
-
 /* Parameters belong to the block that declared them; blocks behind it may use them, too. */
 static void find_users(ech_layout *layout, const ech_model *model)
 {
@@ -45,7 +36,7 @@ static void find_users(ech_layout *layout, const ech_model *model)
         int home = model->param.at[p].block;
         if (!shared[p]) layout->user[n++] = home;
         for (int b = 0; shared[p] && b < (int)blocks; b++)
-            if (b == home || uses(model->block.at[b], (int)p)) layout->user[n++] = b;
+            if (b == home || ech_block_uses(model->block.at[b], (int)p)) layout->user[n++] = b;
     }
     layout->first_user[params] = n;
     free(shared);

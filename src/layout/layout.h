@@ -18,7 +18,6 @@
 #define ECH_LAYOUT_LAYOUT_H
 
 #include "config/config.h"
-#include "layout/profile.h"
 #include "model/model.h"
 
 /* A plan lists every run of a block: with more it no longer fits into memory. */
@@ -62,11 +61,10 @@ typedef struct ech_layout {
     int *first_user, *user;
 } ech_layout;
 
-/* Fills the parallel keys that are "auto" and training.micro_batch_size, for `world` ranks.
- * `profile`: what blocks cost, needed by parallel.partition = auto; NULL: not known. Errors: degrees
- * that do not multiply to the ranks, batches that do not divide, more stages than blocks. */
-ech_status ech_layout_resolve(ech_config *config, const ech_model *model,
-                              const ech_profile *profile, int world);
+/* Fills the parallel keys that are "auto" and training.micro_batch_size, for `world` ranks; of
+ * parallel.partition something has been chosen. Errors: degrees that do not multiply to the ranks, batches
+ * that do not divide, more stages than blocks. */
+ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world);
 /* From a resolved configuration. */
 ech_status ech_layout_create(const ech_config *config, const ech_model *model, int world,
                              ech_layout **out);

@@ -1,199 +1,337 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Partition problems: checked, summed up, and handed to the search that fits.
+ * The partitioner: what stages cost, and the dynamic program over stages, workers and blocks.
  */
 #include "layout/partition.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/memory.h"
-#include "layout/partition_costs.h"
-
-/* Steps of the searches' inner loops, at some ns each, and bytes of their tables. */
-static const double MOST_STEPS = 5e10, MOST_BYTES = 4e9;
+/* Steps of the innermost loop, at about a nanosecond each. */
+static const double MOST_STEPS = 2e9;
 
 /* ---- costs ---- */
 
-static void sum_up_blocks(const ech_partition_problem *problem, ech_partition_costs *costs)
+/* Sums over the blocks before each: what a stage i .. j - 1 has is a difference. */
+typedef struct costs {
+    const ech_partition_problem *problem;
+    double *forward, *backward, *params, *activations; /* [blocks + 1] */
+} costs;
+
+static void sum_up_blocks(const ech_partition_problem *problem, costs *c)
 {
     size_t n = (size_t)problem->blocks + 1;
-    costs->blocks = problem->blocks;
-    costs->seconds = ech_calloc(n, sizeof *costs->seconds);
-    costs->params = ech_calloc(n, sizeof *costs->params);
-    costs->activations = ech_calloc(n, sizeof *costs->activations);
-    costs->crossing = ech_calloc(n, sizeof *costs->crossing);
-    for (int l = 0; l < problem->blocks; l++) {
-        const ech_block_cost *block = &problem->block[l];
-        double seconds = 0;
-        for (int p = 0; p < ECH_PHASES; p++) seconds += block->seconds[p];
-        ECH_ASSERT(seconds >= 0 && block->param_bytes >= 0 && block->activation_bytes >= 0);
-        costs->seconds[l + 1] = costs->seconds[l] + seconds;
-        costs->params[l + 1] = costs->params[l] + (double)block->param_bytes;
-        costs->activations[l + 1] = costs->activations[l] + (double)block->activation_bytes;
-        costs->crossing[l + 1] = 2.0 * (double)block->boundary_bytes;
+    *c = (costs){.problem = problem};
+    c->forward = ech_calloc(n, sizeof *c->forward);
+    c->backward = ech_calloc(n, sizeof *c->backward);
+    c->params = ech_calloc(n, sizeof *c->params);
+    c->activations = ech_calloc(n, sizeof *c->activations);
+    for (int b = 0; b < problem->blocks; b++) {
+        const ech_block_cost *block = &problem->block[b];
+        c->forward[b + 1] = c->forward[b] + block->seconds[ECH_FORWARD];
+        c->backward[b + 1] = c->backward[b] + block->seconds[ECH_BACKWARD_INPUT] +
+                             block->seconds[ECH_BACKWARD_WEIGHT];
+        c->params[b + 1] = c->params[b] + (double)block->param_bytes;
+        c->activations[b + 1] = c->activations[b] + (double)block->activation_bytes;
     }
 }
 
-/* A level of one component adds nothing to what is below it. */
-static void take_levels(const ech_partition_problem *problem, ech_partition_costs *costs)
+static void free_costs(costs *c)
 {
-    costs->all_workers = 1;
-    for (int k = 0; k < problem->levels; k++) {
-        costs->all_workers *= problem->workers[k];
-        if (problem->workers[k] == 1) continue;
-        costs->workers[costs->levels] = problem->workers[k];
-        costs->bandwidth[costs->levels++] = problem->bandwidth[k];
+    free(c->forward);
+    free(c->backward);
+    free(c->params);
+    free(c->activations);
+}
+
+static int64_t own_micro_batches(const costs *c, int q)
+{
+    return (c->problem->micro_batches + q - 1) / q;
+}
+
+static double sum_of(const double *before, int i, int j)
+{
+    return before[j] - before[i];
+}
+
+/* A message over the boundary behind block j - 1, between workers a and b at least. */
+static double crossing(const costs *c, int j, int a, int b)
+{
+    if (j == 0 || j == c->problem->blocks) return 0;
+    return ech_cost_message(&c->problem->rates, (double)c->problem->block[j - 1].boundary_bytes, a,
+                            b);
+}
+
+/* What the first block shares with the last one is its own; a stage with the last alone has a copy. */
+static double own_params(const costs *c, int i, int j)
+{
+    double copy = i > 0 && j == c->problem->blocks ? c->problem->tied_bytes : 0;
+    return sum_of(c->params, i, j) + copy;
+}
+
+/* Bytes of a worker of the stage, whose first worker is `first`. */
+static bool fits(const costs *c, int i, int j, int first, int q)
+{
+    const ech_partition_problem *p = c->problem;
+    if (p->memory == 0) return true;
+    int64_t n = own_micro_batches(c, q), in_flight = (p->workers - first + q - 1) / q;
+    int64_t versions = p->versions;
+    if (p->keeps_all || in_flight > n * p->turns) in_flight = p->keeps_all ? n : n * p->turns;
+    if (versions == 0) versions = 1 + (in_flight - 1 + n - 1) / n;
+    return (double)in_flight * sum_of(c->activations, i, j) +
+               (double)(p->states + versions) * own_params(c, i, j) <=
+           (double)p->memory;
+}
+
+/* What the stage i .. j - 1 of workers first .. first + q - 1 has left to do when a micro-batch has gone
+ * through all stages. */
+static double stage_cost(const costs *c, int i, int j, int first, int q)
+{
+    const ech_partition_problem *p = c->problem;
+    int last = first + q - 1;
+    double turns = p->turns, n = (double)own_micro_batches(c, q);
+    double forward = sum_of(c->forward, i, j), backward = sum_of(c->backward, i, j);
+    double bytes = own_params(c, i, j), both = forward + backward, tied = 0;
+    if ((i == 0) != (j == p->blocks)) tied = p->tied_bytes;
+    double sum = ech_cost_reduction(&p->rates, bytes - tied, q * p->copies, first, last);
+    double update = ech_cost_norm(&p->rates, bytes) + ech_cost_update(&p->rates, bytes);
+    if (p->versions != 1) update += ech_cost_stash(&p->rates, bytes);
+    double busy = (n - 1) * both + forward + fmax(backward, sum) + update;
+    /* Over both stages, when the first is done; of one rank of the other it is known that there is one. */
+    if (tied > 0)
+        busy += ech_cost_reduction(&p->rates, tied, (q + 1) * p->copies, 0, p->workers - 1);
+    double links = crossing(c, i, first - 1, last) + crossing(c, j, first, last + 1);
+    return fmax(turns * busy - both, (turns * n - 1) * links);
+}
+
+/* The least that it is, which no longer stage is below. */
+static double least_cost(const costs *c, int i, int j, int q)
+{
+    double runs = (double)c->problem->turns * (double)own_micro_batches(c, q) - 1;
+    return runs * (sum_of(c->forward, i, j) + sum_of(c->backward, i, j));
+}
+
+static double step_seconds(const costs *c, int stages, const int *cut, const int *replicas)
+{
+    const ech_partition_problem *p = c->problem;
+    double pass = c->forward[p->blocks] + c->backward[p->blocks], most = 0;
+    for (int s = 0, first = 0; s < stages; first += replicas[s++]) {
+        if (!fits(c, cut[s], cut[s + 1], first, replicas[s])) return (double)INFINITY;
+        most = fmax(most, stage_cost(c, cut[s], cut[s + 1], first, replicas[s]));
+        pass += 2 * crossing(c, cut[s + 1], first, first + replicas[s]);
     }
-    if (costs->levels > 0) return;
-    costs->levels = costs->workers[0] = 1;
-    costs->bandwidth[0] = problem->bandwidth[0];
+    return (pass + most) / p->turns + p->rates.other_seconds;
 }
 
-static void free_costs(ech_partition_costs *costs)
+double ech_partition_seconds(const ech_partition_problem *problem, int stages, const int *cut,
+                             const int *replicas)
 {
-    free(costs->seconds);
-    free(costs->params);
-    free(costs->activations);
-    free(costs->crossing);
+    costs c;
+    sum_up_blocks(problem, &c);
+    double seconds = step_seconds(&c, stages, cut, replicas);
+    free_costs(&c);
+    return seconds;
 }
 
-/* ---- checks ---- */
+/* ---- the search ---- */
 
-static ech_status check_levels(const ech_partition_problem *problem)
+/* A stage, and the worst of it and of what comes behind it. */
+typedef struct choice {
+    double most;
+    int cut, replicas;
+} choice;
+
+/* Partitions of up to `stages` stages, of `only` replicas each; 0: of any. */
+typedef struct table {
+    costs *costs;
+    int stages, only;
+    /* [stages][workers + 1, or 1 with `only`][blocks]: of so many stages + 1 on the last workers, for the
+     * blocks from one on. */
+    choice *best;
+} table;
+
+static size_t rows_of(const table *t)
 {
-    int64_t workers = 1;
-    ECH_ASSERT(problem->blocks > 0 && problem->levels > 0 && problem->levels <= ECH_MOST_LEVELS);
-    for (int k = 0; k < problem->levels; k++) {
-        ECH_ASSERT(problem->workers[k] > 0);
-        workers *= problem->workers[k];
-        ECH_ASSERT(workers <= INT32_MAX);
-        if (!(problem->bandwidth[k] >= 1))
-            ECH_FAIL(ECH_EUSAGE,
-                     "parallel.partition = auto: %g bytes per second between ranks; set "
-                     "parallel.node_bandwidth and parallel.network_bandwidth",
-                     problem->bandwidth[k]);
+    return t->only ? 1 : (size_t)t->costs->problem->workers + 1;
+}
+
+static choice *choice_of(const table *t, int stages, int workers, int block)
+{
+    const ech_partition_problem *p = t->costs->problem;
+    size_t row = (size_t)(stages - 1) * rows_of(t) + (t->only ? 0 : (size_t)workers);
+    return &t->best[row * (size_t)p->blocks + (size_t)block];
+}
+
+/* Whether a stage may have so many replicas. */
+static bool shares(const table *t, int q)
+{
+    const ech_partition_problem *p = t->costs->problem;
+    return q <= p->micro_batches && (p->micro_batches % q == 0 || !p->divides);
+}
+
+static void try_stage(const table *t, int stages, int workers, int i, int j, int q, choice *best)
+{
+    const costs *c = t->costs;
+    int first = c->problem->workers - workers;
+    double rest = stages > 1 ? choice_of(t, stages - 1, workers - q, j)->most : 0;
+    if (rest > best->most || !fits(c, i, j, first, q)) return;
+    double most = fmax(rest, stage_cost(c, i, j, first, q));
+    bool as_good = most <= best->most && isfinite(most);
+    if (!as_good || (most >= best->most && j >= best->cut && isfinite(best->most))) return;
+    *best = (choice){most, j, q};
+}
+
+static void find_stage(const table *t, int stages, int workers, int i)
+{
+    const costs *c = t->costs;
+    int blocks = c->problem->blocks;
+    choice best = {.most = (double)INFINITY};
+    int least = t->only ? t->only : 1, most = t->only ? t->only : workers - stages + 1;
+    if (stages == 1) least = workers;
+    for (int q = least; q <= most; q++) {
+        int j = stages == 1 ? blocks : i + 1, last = blocks - stages + 1;
+        for (; shares(t, q) && j <= last && least_cost(c, i, j, q) <= best.most; j++)
+            try_stage(t, stages, workers, i, j, q, &best);
     }
-    return ECH_OK;
+    *choice_of(t, stages, workers, i) = best;
 }
 
-static ech_status check_stages(const ech_partition_problem *problem, int64_t workers)
+static void fill(table *t)
 {
-    int stages = problem->stages;
-    if (stages > problem->blocks)
-        ECH_FAIL(ECH_EUSAGE,
-                 "parallel.partition = auto: %d stages of %d blocks; at most %d are "
-                 "possible",
-                 stages, problem->blocks, problem->blocks);
-    if (stages > workers)
-        ECH_FAIL(ECH_EUSAGE,
-                 "parallel.partition = auto: %d stages on %lld workers; use more ranks "
-                 "or fewer stages",
-                 stages, (long long)workers);
-    if (problem->uniform && stages > 0 && workers % stages)
-        ECH_FAIL(ECH_EUSAGE,
-                 "parallel.partition = auto: %d stages do not divide %lld workers, and all stages "
-                 "are to have as many replicas",
-                 stages, (long long)workers);
-    return ECH_OK;
-}
-
-/* The searches' loops, counted roughly. */
-static ech_status check_size(const ech_partition_problem *problem, const ech_partition_costs *costs)
-{
-    double N = costs->blocks, steps = 0, bytes = 0, tables = 1;
-    double size = (double)costs->all_workers; /* of a component of the level above */
-    for (int k = costs->levels - 1; k >= 0 && !problem->uniform; k--) {
-        double W = costs->workers[k], ends = k < costs->levels - 1 ? N : 1;
-        double layers = fmax(1, fmin(problem->stages, size));
-        /* On the innermost level the best cut is found without trying all. */
-        steps += tables * ends * N * W * W / 2 * layers * (k > 0 ? N * layers : 4);
-        bytes += 8 * layers * N * (W + (ends > 1 ? tables * N / 2 : 0));
-        tables *= isinf(costs->memory) ? W : W * W / 2;
-        size /= W;
-    }
-    if (problem->uniform) steps = N * N / 2 * fmin(N, size);
-    if (steps <= MOST_STEPS && bytes <= MOST_BYTES) return ECH_OK;
-    ECH_FAIL(ECH_EUNSUPPORTED,
-             "parallel.partition = auto: %d blocks on %lld workers are too many to search; %s",
-             costs->blocks, (long long)costs->all_workers,
-             problem->uniform ? "use parallel.partition = even"
-                              : "set parallel.pipeline and parallel.data");
-}
-
-/* ---- solving ---- */
-
-void ech_partition_add(ech_partition *partition, int end, int64_t replicas)
-{
-    partition->replicas[partition->stages++] = (int)replicas;
-    partition->cut[partition->stages] = end;
-}
-
-void ech_partition_free(ech_partition *partition)
-{
-    free(partition->cut);
-    free(partition->replicas);
-    *partition = (ech_partition){0};
-}
-
-static ech_partition make_partition(int blocks)
-{
-    return (ech_partition){.cut = ech_calloc((size_t)blocks + 1, sizeof(int)),
-                           .replicas = ech_calloc((size_t)blocks, sizeof(int))};
-}
-
-/* Of all numbers of stages that divide the workers, the best; the fewest of those that are as good. */
-static bool find_uniform(const ech_partition_costs *costs, int stages, ech_partition *best)
-{
-    bool found = false;
-    int first = stages ? stages : 1, last = stages ? stages : costs->blocks;
-    for (int p = first; p <= last && p <= costs->all_workers; p++) {
-        if (costs->all_workers % p) continue;
-        ech_partition partition = make_partition(costs->blocks);
-        if (!ech_partition_uniform(costs, p, &partition) ||
-            (found && partition.seconds >= best->seconds)) {
-            ech_partition_free(&partition);
-            continue;
+    const ech_partition_problem *p = t->costs->problem;
+    for (int stages = 1; stages <= t->stages; stages++)
+        for (int workers = 1; workers <= p->workers; workers++) {
+            if (workers < stages || (t->only && workers != stages * t->only)) continue;
+            for (int i = 0; i <= p->blocks - stages; i++) find_stage(t, stages, workers, i);
         }
-        ech_partition_free(best);
-        *best = partition;
-        found = true;
-    }
-    return found;
 }
 
-static ech_status search(const ech_partition_problem *problem, const ech_partition_costs *costs,
-                         ech_partition *out)
+/* Reads the best of that number of stages off the table, if there is one. */
+static void take(const table *t, int stages, ech_partitions *out)
 {
-    ECH_TRY(check_stages(problem, costs->all_workers));
-    ECH_TRY(check_size(problem, costs));
-    ech_partition found = make_partition(costs->blocks);
-    if (problem->uniform ? find_uniform(costs, problem->stages, &found)
-                         : ech_partition_levels(costs, problem->stages, &found)) {
-        *out = found;
-        return ECH_OK;
+    const ech_partition_problem *p = t->costs->problem;
+    ech_partition found = {.stages = stages};
+    if (!isfinite(choice_of(t, stages, p->workers, 0)->most)) return;
+    found.cut = ech_calloc((size_t)stages + 1, sizeof *found.cut);
+    found.replicas = ech_calloc((size_t)stages, sizeof *found.replicas);
+    for (int s = 0, workers = p->workers; s < stages; workers -= found.replicas[s++]) {
+        const choice *c = choice_of(t, stages - s, workers, found.cut[s]);
+        found.cut[s + 1] = c->cut;
+        found.replicas[s] = c->replicas;
     }
-    ech_partition_free(&found);
+    found.seconds = step_seconds(t->costs, stages, found.cut, found.replicas);
+    for (size_t i = 0; i < out->n; i++) { /* the same in another table */
+        const ech_partition *other = &out->at[i];
+        size_t n = (size_t)stages;
+        if (other->stages != stages || memcmp(other->cut, found.cut, n * sizeof *found.cut) ||
+            memcmp(other->replicas, found.replicas, n * sizeof *found.replicas))
+            continue;
+        free(found.cut);
+        free(found.replicas);
+        return;
+    }
+    ECH_PUSH(*out, found);
+}
+
+static void search(costs *c, int stages, int only, ech_partitions *out)
+{
+    const ech_partition_problem *p = c->problem;
+    table t = {.costs = c, .stages = stages, .only = only};
+    size_t cells = (size_t)stages * rows_of(&t) * (size_t)p->blocks;
+    if (stages == 0) return;
+    t.best = ech_calloc(cells, sizeof *t.best);
+    for (size_t i = 0; i < cells; i++) t.best[i].most = (double)INFINITY;
+    fill(&t);
+    for (int s = only ? stages : 1; s <= stages; s++) take(&t, s, out);
+    free(t.best);
+}
+
+/* How many stages of any replicas each there is time for. */
+static int most_stages(const ech_partition_problem *p)
+{
+    double W = p->workers, N = p->blocks, most = fmin(W, N);
+    return (int)fmin(most, MOST_STEPS / (W * W * N * N / 4));
+}
+
+/* ---- asking ---- */
+
+static ech_status check(const ech_partition_problem *p)
+{
+    ECH_ASSERT(p->blocks > 0 && p->workers > 0 && p->micro_batches > 0 && p->turns > 0);
+    bool known = p->rates.inside >= 1 && p->rates.between >= 1;
+    if (!known)
+        ECH_FAIL(ECH_EUSAGE,
+                 "parallel.partition = auto: %g and %g bytes per second between ranks of one "
+                 "machine and of two; set parallel.node_bandwidth and parallel.network_bandwidth",
+                 p->rates.inside, p->rates.between);
+    if (p->stages > p->blocks)
+        ECH_FAIL(ECH_EUSAGE,
+                 "parallel.partition = auto: %d stages of %d blocks; at most %d are possible",
+                 p->stages, p->blocks, p->blocks);
+    if (p->stages > 0 && p->workers % p->stages)
+        ECH_FAIL(
+            ECH_EUSAGE,
+            "parallel.partition = auto: %d stages do not divide %d workers, and all stages are "
+            "to have as many replicas",
+            p->stages, p->workers);
+    if ((double)p->blocks * p->blocks * fmin(p->workers, p->blocks) > 10 * MOST_STEPS)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "parallel.partition = auto: %d blocks on %d workers are too many to search; use "
+                 "parallel.partition = even",
+                 p->blocks, p->workers);
+    return ECH_OK;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const ech_partition *x = a, *y = b;
+    if (x->seconds < y->seconds || x->seconds > y->seconds) return x->seconds < y->seconds ? -1 : 1;
+    if (x->stages != y->stages) return x->stages - y->stages;
+    for (int s = 0; s < x->stages; s++) {
+        if (x->cut[s + 1] != y->cut[s + 1]) return x->cut[s + 1] - y->cut[s + 1];
+        if (x->replicas[s] != y->replicas[s]) return x->replicas[s] - y->replicas[s];
+    }
+    return 0;
+}
+
+ech_status ech_partition_search(const ech_partition_problem *problem, ech_partitions *out)
+{
+    ECH_TRY(check(problem));
+    costs c;
     char limit[32];
-    ECH_FAIL(ECH_EUSAGE,
-             "parallel.partition = auto: no partition%s fits into %s a worker; use more ranks, a "
-             "smaller training.micro_batch_size%s, or a higher memory.device_limit",
-             problem->stages ? " of that many stages" : "",
-             ech_text_from_bytes(problem->memory, limit, sizeof limit),
-             problem->stages ? ", another parallel.pipeline" : "");
+    ech_partitions found = {0};
+    int first = problem->stages ? problem->stages : 1;
+    int last = problem->stages ? problem->stages : problem->blocks;
+    sum_up_blocks(problem, &c);
+    if (!problem->stages) search(&c, most_stages(problem), 0, &found);
+    for (int p = first; p <= last && p <= problem->workers; p++)
+        if (problem->workers % p == 0) search(&c, p, problem->workers / p, &found);
+    free_costs(&c);
+    if (found.n == 0 && problem->memory == 0)
+        ECH_FAIL(ECH_EUSAGE,
+                 "parallel.partition = auto: %s of %s cannot be shared out over %s; use another "
+                 "training.global_batch_size or fewer ranks",
+                 ECH_COUNT(problem->micro_batches, "micro-batch"),
+                 ECH_COUNT(problem->blocks, "block"), ECH_COUNT(problem->workers, "worker"));
+    if (found.n == 0)
+        ECH_FAIL(ECH_EUSAGE,
+                 "parallel.partition = auto: no partition%s fits into %s a worker; use more ranks, "
+                 "a smaller training.micro_batch_size%s, or a higher memory.device_limit",
+                 problem->stages ? " of that many stages" : "",
+                 ech_text_from_bytes(problem->memory, limit, sizeof limit),
+                 problem->stages ? ", another parallel.pipeline" : "");
+    qsort(found.at, found.n, sizeof *found.at, by_seconds);
+    *out = found;
+    return ECH_OK;
 }
 
-ech_status ech_partition_solve(const ech_partition_problem *problem, ech_partition *out)
+void ech_partitions_free(ech_partitions *partitions)
 {
-    ECH_TRY(check_levels(problem));
-    ech_partition_costs costs = {
-        .memory = problem->memory > 0 ? (double)problem->memory : (double)INFINITY,
-        .states = problem->states,
-        .in_flight = problem->in_flight > 0 ? problem->in_flight : INT64_MAX,
-    };
-    sum_up_blocks(problem, &costs);
-    take_levels(problem, &costs);
-    ech_status st = search(problem, &costs, out);
-    free_costs(&costs);
-    return st;
+    for (size_t i = 0; i < partitions->n; i++) {
+        free(partitions->at[i].cut);
+        free(partitions->at[i].replicas);
+    }
+    free(partitions->at);
+    *partitions = (ech_partitions){0};
 }

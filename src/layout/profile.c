@@ -67,6 +67,13 @@ ech_status ech_profile_check(const ech_profile *profile, const ech_config *confi
     return st;
 }
 
+int64_t ech_profile_micro_batch(const ech_profile *profile)
+{
+    const char *at = profile->model ? strstr(profile->model, " b=") : NULL;
+    long long b = at ? strtoll(at + 3, NULL, 10) : 0;
+    return b > 0 ? (int64_t)b : ECH_AUTO;
+}
+
 /* ---- writing ---- */
 
 /* What JSON has no number for becomes null, which the reader refuses. */

@@ -38,6 +38,9 @@ typedef struct ech_profile {
  * model keys, sequence length, micro-batch size, compute type, threads. Appended to `out`. */
 void ech_profile_describe(const ech_config *config, ech_text *out);
 
+/* The size of micro-batches that its description names; ECH_AUTO: it names none. */
+int64_t ech_profile_micro_batch(const ech_profile *profile);
+
 /* Errors: not JSON, another version, missing or negative numbers (file and key are named). */
 ech_status ech_profile_read(const char *path, ech_profile **out);
 /* The same from memory; `name` stands for the file in errors. */

@@ -140,7 +140,7 @@ static void test_prediction(void **state)
         timed t = timed_create(runs[i].architecture, runs[i].keys);
         set_times(&t, 0);
         ech_profile *profile = profile_of(&t);
-        ech_costs costs = {.seconds = true, .profile = profile};
+        const ech_costs costs = ech_costs_of(NULL, profile);
         const ech_plan *plan = t.plan;
         ech_simulation simulation;
         assert_int_equal(ech_simulate(&plan, 1, ECH_LIST_TRAIN, &costs, &simulation), ECH_OK);

@@ -36,7 +36,7 @@ static void expect(const char *keys, int ranks, int pipeline, int data, int micr
     assert_int_equal(config->parallel.data, data);
     assert_int_equal(config->training.micro_batch_size, micro_batch_size);
     /* What was resolved resolves to itself. */
-    assert_int_equal(ech_layout_resolve(config, s.model, NULL, ranks), ECH_OK);
+    assert_int_equal(ech_layout_resolve(config, s.model, ranks), ECH_OK);
     assert_int_equal(config->parallel.pipeline, pipeline);
     assert_int_equal(config->parallel.data, data);
     assert_int_equal(config->training.micro_batch_size, micro_batch_size);
@@ -108,8 +108,6 @@ static void test_partition(void **state)
     refuse("parallel.pipeline=2 parallel.virtual_stages=2 parallel.partition=[2,1]", 2,
            "2 numbers for 4 stages (pipeline x virtual_stages)");
     refuse("parallel.pipeline=3 parallel.partition=[2,0,1]", 3, "stage 1 has no layer");
-    refuse("parallel.partition=auto", 2, "echelon profile|parallel.profile");
-    refuse("parallel.partition=auto parallel.stage_replicas=[1,1]", 2, "leave one of the two out");
 }
 
 static void test_batches(void **state)
@@ -125,65 +123,12 @@ static void test_batches(void **state)
            "more than a plan's|larger training.micro_batch_size");
 }
 
-/* ---- parallel.partition = auto ---- */
-
-/* Blocks: embedding, three layers, head. Seconds of all phases together, and bytes of parameters, over
- * links of a byte a second on which activations are free. */
-static void expect_partition(const char *keys, int ranks, const double seconds[5],
-                             const int64_t bytes[5], const char *partition, const char *replicas)
-{
-    ech_block_cost block[5];
-    ech_profile profile = {.blocks = 5, .block = block, .bandwidth = 1};
-    for (int b = 0; b < 5; b++)
-        block[b] = (ech_block_cost){.seconds = {seconds[b], 0, 0}, .param_bytes = bytes[b]};
-    ech_config *config = sample_config("gpt2");
-    config->training.micro_batch_size = 1;
-    sample_set(config, keys);
-    ech_model *model;
-    assert_int_equal(ech_model_resolve(config, 50), ECH_OK);
-    assert_int_equal(ech_model_create(config, &model), ECH_OK);
-    for (int again = 0; again < 2; again++) { /* what was found resolves to itself, without costs */
-        assert_int_equal(ech_layout_resolve(config, model, again ? NULL : &profile, ranks), ECH_OK);
-        assert_string_equal(config->parallel.partition, partition);
-        assert_string_equal(config->parallel.stage_replicas, replicas);
-    }
-    ech_layout *layout;
-    assert_int_equal(ech_layout_create(config, model, ranks, &layout), ECH_OK);
-    ech_layout_destroy(layout);
-    ech_model_destroy(model);
-    ech_config_destroy(config);
-}
-
-static void test_partition_auto(void **state)
-{
-    (void)state;
-    const double even[5] = {0, 2, 2, 2, 0}, front[5] = {0, 4, 1, 1, 0}, wide[5] = {0, 6, 3, 1, 1};
-    const int64_t none[5] = {0}, heavy[5] = {99, 99, 99, 99, 99}, end[5] = {0, 0, 0, 99, 99};
-    /* Nothing to sum up: replicas alone. Much to sum up: stages alone. */
-    expect_partition("parallel.partition=auto", 3, even, none, "[3]", "auto");
-    expect_partition("parallel.partition=auto", 3, even, heavy, "[1, 1, 1]", "auto");
-    expect_partition("parallel.partition=auto parallel.pipeline=2", 2, front, heavy, "[1, 2]",
-                     "auto");
-    /* What computes in replicas, what has parameters on one rank: PipeDream's "3-1". */
-    expect_partition("parallel.partition=auto", 4, wide, end, "[2, 1]", "[3, 1]");
-    /* Tensor ranks, or context ranks, are one worker together. */
-    expect_partition("parallel.partition=auto parallel.tensor=2", 8, wide, end, "[2, 1]", "[3, 1]");
-    expect_partition("parallel.partition=auto parallel.tensor=2 parallel.context=2 "
-                     "parallel.node_ranks=12",
-                     12, even, heavy, "[1, 1, 1]", "auto");
-    expect_partition("parallel.partition=auto parallel.tensor=2 parallel.data=1", 6, even, none,
-                     "[1, 1, 1]", "auto");
-    /* Chunks of a rank. */
-    expect_partition("parallel.partition=auto parallel.pipeline=2 parallel.virtual_stages=2", 2,
-                     even, heavy, "[0, 1, 1, 1]", "auto");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto),    cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_stages),  cmocka_unit_test(test_partition),
-        cmocka_unit_test(test_batches), cmocka_unit_test(test_partition_auto),
+        cmocka_unit_test(test_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,7 +191,7 @@ static timing time_of(const fixture *f, double work)
     for (int b = 0; b < 8; b++)
         for (int phase = 0; phase < ECH_PHASES; phase++) cost[b].seconds[phase] = work;
     ech_profile profile = {.blocks = (int)f->of.model->block.n, .block = cost, .latency = 1};
-    ech_costs costs = {.seconds = true, .profile = &profile};
+    const ech_costs costs = ech_costs_of(NULL, &profile);
     ech_simulation s;
     assert_in_range(f->of.model->block.n, 1, 8);
     assert_int_equal(ech_simulate(fixture_plans(f), f->ranks, ECH_LIST_TRAIN, &costs, &s), ECH_OK);

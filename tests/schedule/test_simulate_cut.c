@@ -116,14 +116,14 @@ static void test_parts_make_up_blocks(void **state)
         fixture f = plan(cuts[c].ways, cuts[c].keys);
         ech_block_cost cost[8];
         ech_profile profile = make_profile(&f, cost);
-        const ech_costs costs = {.seconds = true, .profile = &profile};
+        const ech_costs costs = ech_costs_of(NULL, &profile);
         const ech_list *list = fixture_list(&f, 0);
         double sum[8][ECH_PHASES] = {{0}};
         int parts = 0;
         for (size_t s = 0; s < list->step.n; s++) {
             const ech_step *step = &list->step.at[s];
             if (ech_step_kind_phase(step->kind) < 0 || step->micro != 1) continue;
-            double took = ech_cost_of(&costs, f.plan[0], step, 0);
+            double took = ech_cost_of(&costs, f.plan[0], step, (ech_party){1, 0, 0});
             assert_true(took > 0);
             sum[step->block][step->phase] += took;
             parts += step->is_part;
@@ -145,7 +145,7 @@ static void test_products_outweigh(void **state)
     fixture f = plan(2, "parallel.tensor=2 parallel.sequence=true model.hidden_size=512");
     ech_block_cost cost[8];
     ech_profile profile = make_profile(&f, cost);
-    const ech_costs costs = {.seconds = true, .profile = &profile};
+    const ech_costs costs = ech_costs_of(NULL, &profile);
     const ech_list *list = fixture_list(&f, 0);
     double norms = 0, products = 0;
     for (size_t s = 0; s < list->step.n; s++) {
@@ -156,7 +156,8 @@ static void test_products_outweigh(void **state)
         for (int i = step->first_call; i < step->first_call + step->calls; i++)
             multiplies |=
                 block->node.at[block->program[ECH_FORWARD].at[i].node].layer->multiplies != NULL;
-        *(multiplies ? &products : &norms) += ech_cost_of(&costs, f.plan[0], step, 0);
+        *(multiplies ? &products : &norms) +=
+            ech_cost_of(&costs, f.plan[0], step, (ech_party){1, 0, 0});
     }
     assert_true(norms > 0);
     assert_true(products > 20 * norms);
@@ -174,7 +175,7 @@ static void test_waits(void **state)
             fixture f = plan(stages_of(p) * cuts[c].ways, keys);
             ech_block_cost cost[8];
             ech_profile profile = make_profile(&f, cost);
-            const ech_costs costs = {.seconds = true, .profile = &profile};
+            const ech_costs costs = ech_costs_of(NULL, &profile);
             ech_timeline timeline;
             ech_simulation simulation = simulate(&f, &costs, &timeline);
             double collective = 0;
@@ -207,7 +208,7 @@ static void test_by_hand(void **state)
     fixture f = plan(2, "parallel.tensor=2 training.micro_batch_size=2");
     ech_block_cost cost[8];
     ech_profile profile = {.blocks = L + 2, .block = cost, .latency = 1};
-    const ech_costs costs = {.seconds = true, .profile = &profile};
+    const ech_costs costs = ech_costs_of(NULL, &profile);
     ech_timeline timeline;
     for (int seconds = 0; seconds < 2; seconds++) {
         for (int b = 0; b < L + 2; b++) /* a W far longer than a collective */

@@ -27,7 +27,7 @@ static void test_seconds(void **state)
     (void)state;
     ech_block_cost cost[] = {{.seconds = {3, 5, 7}}, {.seconds = {2, 4, 1}}};
     ech_profile profile = {.blocks = 2, .block = cost, .bandwidth = 100, .latency = 0.5};
-    ech_costs costs = {.seconds = true, .profile = &profile};
+    const ech_costs costs = ech_costs_of(NULL, &profile);
     lists all = lists_build((lists_spec){
         .schedule = "gpipe", .stages = 2, .micro_batches = 1, .bytes = 50, .bare = true});
     ech_simulation s = simulate(&all, &costs);
@@ -54,7 +54,7 @@ static void test_links_are_busy(void **state)
     (void)state;
     ech_block_cost cost[] = {{.seconds = {1, 1, 0}}, {.seconds = {1, 1, 0}}};
     ech_profile profile = {.blocks = 2, .block = cost, .bandwidth = 1};
-    ech_costs costs = {.seconds = true, .profile = &profile};
+    const ech_costs costs = ech_costs_of(NULL, &profile);
     lists all = lists_build((lists_spec){.schedule = "1f1b",
                                          .stages = 2,
                                          .micro_batches = 4,
@@ -83,7 +83,7 @@ static void test_rendezvous(void **state)
     (void)state;
     ech_block_cost cost[] = {{.seconds = {1, 0, 0}}, {.seconds = {20, 0, 0}}};
     ech_profile profile = {.blocks = 2, .block = cost, .latency = 3};
-    ech_costs costs = {.seconds = true, .profile = &profile};
+    const ech_costs costs = ech_costs_of(NULL, &profile);
     lists_spec spec = {
         .schedule = "gpipe", .stages = 2, .micro_batches = 2, .bare = true, .folded = true};
     for (int eager = 0; eager < 2; eager++) {
@@ -109,7 +109,7 @@ static void test_collectives(void **state)
     ech_block_cost cost[] = {{.seconds = {1, 1, 1}}};
     ech_profile profile = {
         .blocks = 1, .block = cost, .bandwidth = 10, .latency = 0.25, .update_seconds = 0.3};
-    ech_costs costs = {.seconds = true, .profile = &profile};
+    const ech_costs costs = ech_costs_of(NULL, &profile);
     lists all = lists_build(
         (lists_spec){.schedule = "1f1b", .stages = 1, .micro_batches = 4, .replicas = replicas});
     ech_simulation s = simulate(&all, &costs);
@@ -134,7 +134,7 @@ static void test_wrong_profile(void **state)
     (void)state;
     ech_block_cost cost[1] = {0};
     ech_profile profile = {.blocks = 1, .block = cost};
-    ech_costs costs = {.seconds = true, .profile = &profile};
+    const ech_costs costs = ech_costs_of(NULL, &profile);
     lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 1});
     ech_simulation s;
     ech_log_set_quiet(true);
@@ -150,7 +150,7 @@ static void test_timeline_updates(void **state)
     static const int replicas[] = {2};
     ech_block_cost cost[] = {{.seconds = {1, 1, 1}}};
     ech_profile profile = {.blocks = 1, .block = cost, .latency = 2, .update_seconds = 0.3};
-    ech_costs costs = {.seconds = true, .profile = &profile};
+    const ech_costs costs = ech_costs_of(NULL, &profile);
     lists all = lists_build(
         (lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 2, .replicas = replicas});
     ech_simulation s = simulate(&all, &costs);

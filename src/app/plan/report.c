@@ -90,8 +90,7 @@ static ech_status check_all(ech_plan_report *report)
     ECH_TRY(ech_plans_check(plans, n, ECH_LIST_TRAIN));
     for (int list = 0; list < ECH_LIST_KINDS && n <= ECH_PLAN_FULL_RANKS; list++)
         if (list != ECH_LIST_TRAIN) ECH_TRY(ech_plans_check(plans, n, (ech_list_kind)list));
-    ech_costs costs = {.seconds = report->design->profile != NULL,
-                       .profile = report->design->profile};
+    ech_costs costs = ech_costs_of(report->design->config, report->design->profile);
     ECH_TRY(ech_simulate(plans, n, ECH_LIST_TRAIN, &costs, &report->simulation));
     ech_simulation_timeline(&report->simulation, plans, ECH_LIST_TRAIN, &report->timeline);
     ech_timeline_finish(&report->timeline);

@@ -10,6 +10,7 @@
 #include "app/setup/initial.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "schedule/choose.h"
 
 ech_status ech_setup_defaults(ech_config **out)
 {
@@ -152,14 +153,27 @@ static ech_status read_profile(const ech_config *config, ech_profile **out)
     return config->parallel.profile[0] ? ech_profile_read(config->parallel.profile, out) : ECH_OK;
 }
 
+static ech_status find_kernels(const ech_config *config, const ech_kernels **out)
+{
+    ech_dtype dtype = ECH_F32;
+    ech_isa isa;
+    ECH_TRY(ech_isa_decide(&isa));
+    ech_dtype_from_name(config->precision.compute, &dtype);
+    *out = ech_kernels_fast(dtype);
+    return ECH_OK;
+}
+
 /* What needs the model: stages, replicas, micro-batches, spans. */
 static ech_status resolve_layout(ech_config *config, const ech_model *model, int world)
 {
     ech_profile *profile = NULL;
     ech_layout *layout = NULL;
     ech_schedule *schedule = NULL;
+    const ech_kernels *kernels;
+    ECH_TRY(find_kernels(config, &kernels));
     ECH_TRY(read_profile(config, &profile));
-    ech_status status = ech_layout_resolve(config, model, profile, world);
+    ech_status status = ech_schedule_choose(config, model, profile, kernels, world);
+    if (status == ECH_OK) status = ech_layout_resolve(config, model, world);
     if (status == ECH_OK && profile)
         status = ech_profile_check(profile, config, model, config->parallel.profile);
     if (status == ECH_OK) status = ech_layout_create(config, model, world, &layout);
@@ -234,11 +248,7 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
                              ech_design *out)
 {
     ech_design design = {.config = config, .tokenizer = tokenizer, .world = world};
-    ech_dtype dtype = ECH_F32;
-    ech_isa isa;
-    ECH_TRY(ech_isa_decide(&isa));
-    ech_dtype_from_name(config->precision.compute, &dtype);
-    design.kernels = ech_kernels_fast(dtype);
+    ECH_TRY(find_kernels(config, &design.kernels));
     ech_status status = read_profile(config, &design.profile);
     if (status == ECH_OK) status = ech_model_create(config, &design.model);
     if (status == ECH_OK) status = ech_layout_create(config, design.model, world, &design.layout);

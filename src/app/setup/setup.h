@@ -7,6 +7,7 @@
 #define ECH_APP_SETUP_SETUP_H
 
 #include "exec/exec.h"
+#include "layout/profile.h"
 
 /* A configuration that knows the names of all tables: defaults, then the run file, then the
  * command line's "section.key=value" words, checked. */

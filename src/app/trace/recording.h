@@ -7,6 +7,7 @@
 #define ECH_APP_TRACE_RECORDING_H
 
 #include "app/trace/read.h"
+#include "layout/profile.h"
 #include "schedule/timeline/timeline.h"
 
 typedef struct ech_recording {

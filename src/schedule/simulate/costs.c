@@ -5,9 +5,10 @@
 #include "schedule/passes.h"
 #include "schedule/simulate/rehearsal.h"
 
-static double transfer(const ech_profile *profile, double bytes)
+ech_costs ech_costs_of(const ech_config *config, const ech_profile *profile)
 {
-    return profile->bandwidth > 0 ? bytes / profile->bandwidth : 0;
+    if (!profile) return (ech_costs){.seconds = false};
+    return (ech_costs){.seconds = true, .profile = profile, .rates = ech_rates_of(config, profile)};
 }
 
 /* Rounds of a tree over so many ranks. */
@@ -63,33 +64,36 @@ static double share_of(const ech_plan *plan, const ech_step *step)
     return (all > 0 ? own / all : 1) / ech_plan_ways(plan);
 }
 
-static double seconds_of(const ech_profile *profile, const ech_plan *plan, const ech_step *step,
-                         int members)
+static double seconds_of(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                         ech_party party)
 {
-    double n = members;
+    const ech_rates *rates = &costs->rates;
     switch (step->kind) {
     case ECH_STEP_FORWARD:
     case ECH_STEP_BACKWARD_INPUT:
     case ECH_STEP_BACKWARD_WEIGHT:
-        return profile->block[step->block].seconds[step->phase] * share_of(plan, step);
+        return costs->profile->block[step->block].seconds[step->phase] * share_of(plan, step);
     case ECH_STEP_COLLECTIVE:
-        return profile->latency * rounds(members) + transfer(profile, (double)step->bytes);
+        return rates->latency * rounds(party.members) +
+               (double)step->bytes / ech_rates_between(rates, party.first, party.last);
     case ECH_STEP_SEND_ACT:
     case ECH_STEP_RECV_ACT:
     case ECH_STEP_SEND_GRAD:
     case ECH_STEP_RECV_GRAD:
-        return profile->latency + transfer(profile, (double)step->bytes);
+        return ech_cost_message(rates, (double)step->bytes, party.first, party.last);
     case ECH_STEP_REDUCE: /* a few numbers, gathered and sent out again */
-        return profile->latency * 2 * rounds(members);
-    case ECH_STEP_REDUCE_GRADS: /* every member sends and receives 2 (n - 1) / n of the bucket */
-        return profile->latency + transfer(profile, bucket_bytes(plan, step) * 2 * (n - 1) / n);
-    case ECH_STEP_NORM: /* reads once what the update reads and writes */
+        return rates->latency * 2 * rounds(party.members);
+    case ECH_STEP_REDUCE_GRADS:
+        return ech_cost_reduction(rates, bucket_bytes(plan, step), party.members, party.first,
+                                  party.last);
+    case ECH_STEP_NORM:
+        return ech_cost_norm(rates, bucket_bytes(plan, step));
     case ECH_STEP_STASH:
-        return profile->update_seconds * bucket_bytes(plan, step) / 3;
+        return ech_cost_stash(rates, bucket_bytes(plan, step));
     case ECH_STEP_UPDATE:
-        return profile->update_seconds * bucket_bytes(plan, step) * 2 / 3;
+        return ech_cost_update(rates, bucket_bytes(plan, step));
     case ECH_STEP_LOAD: /* and what else a step does once */
-        return profile->other_seconds;
+        return rates->other_seconds;
     default:
         return 0;
     }
@@ -120,9 +124,10 @@ static double unit_of(const ech_plan *plan, const ech_step *step)
     }
 }
 
-double ech_cost_of(const ech_costs *costs, const ech_plan *plan, const ech_step *step, int members)
+double ech_cost_of(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                   ech_party party)
 {
-    if (costs->seconds) return seconds_of(costs->profile, plan, step, members);
+    if (costs->seconds) return seconds_of(costs, plan, step, party);
     bool works = step->kind == ECH_STEP_FORWARD || step->kind == ECH_STEP_BACKWARD_INPUT ||
                  step->kind == ECH_STEP_BACKWARD_WEIGHT;
     return works ? unit_of(plan, step) * share_of(plan, step) : 0;

@@ -120,17 +120,3 @@ void ech_pairing_free(ech_pairing *pairing)
     free(pairing->link.at);
     *pairing = (ech_pairing){0};
 }
-
-int ech_pairing_link(const ech_pairing *pairing, int from, int to)
-{
-    int low = pairing->first_link[from], high = pairing->first_link[from + 1] - 1;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (pairing->link.at[middle].to < to)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    ECH_ASSERT(low == high && pairing->link.at[low].to == to);
-    return low;
-}

@@ -20,7 +20,5 @@ typedef struct ech_pairing {
 
 void ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list, ech_pairing *out);
 void ech_pairing_free(ech_pairing *pairing);
-/* The link from one rank to another, which must have been used. */
-int ech_pairing_link(const ech_pairing *pairing, int from, int to);
 
 #endif

@@ -19,18 +19,19 @@ typedef struct lane {
 } lane;
 
 typedef struct group {
-    int members, arrived;
+    ech_party party;
+    int arrived;
     int last; /* rank that arrived last; the others by engine.arrived_before */
 } group;
 
 typedef struct engine {
     ech_rehearsal *out;
     const ech_costs *costs;
-    lane (*lanes)[ECH_LANES]; /* [ranks] */
-    double *link_free;        /* [links] */
-    int *group_of;            /* [ranks * ECH_GROUPS]: 1 + group, or 0: not asked yet */
-    int *arrived_before;      /* [ranks * ECH_LANES] in the lane's open collective; -1: nobody */
-    int *members;             /* [ranks] */
+    lane (*lanes)[ECH_LANES];             /* [ranks] */
+    double *sends_until, *receives_until; /* [ranks] */
+    int *group_of;                        /* [ranks * ECH_GROUPS]: 1 + group, or 0: not asked yet */
+    int *arrived_before; /* [ranks * ECH_LANES] in the lane's open collective; -1: nobody */
+    int *members;        /* [ranks] */
     ECH_LIST(group) group;
     ECH_LIST(event) heap;
     double now;
@@ -111,11 +112,13 @@ static void begin_message(engine *e, int rank, int step)
         to = rank;
         send = partner;
     }
-    double *link_free = &e->link_free[ech_pairing_link(&e->out->pairing, from, to)];
-    double cost = ech_cost_of(e->costs, e->out->plans[from], step_of(e, from, send), 2);
-    double starts = *link_free > e->now ? *link_free : e->now;
-    *link_free = starts + cost;
-    push(e, (event){.time = *link_free, .rank = from, .step = send});
+    double cost = ech_cost_of(e->costs, e->out->plans[from], step_of(e, from, send),
+                              (ech_party){2, from, to});
+    double starts = e->now;
+    if (e->sends_until[from] > starts) starts = e->sends_until[from];
+    if (e->receives_until[to] > starts) starts = e->receives_until[to];
+    e->sends_until[from] = e->receives_until[to] = starts + cost;
+    push(e, (event){.time = starts + cost, .rank = from, .step = send});
 }
 
 /* The rank's group, made when it is first asked for; NULL: the rank is in none of that kind. */
@@ -125,13 +128,15 @@ static group *find_group(engine *e, int rank, ech_group_kind kind)
     if (!*slot) {
         const ech_plan *plan = e->out->plans[rank];
         int n = ech_layout_members(plan->layout, plan->model, rank, kind, e->members);
-        ECH_PUSH(e->group, (group){.members = n, .last = -1});
+        ech_party party = {.members = n};
+        if (n) party = (ech_party){n, e->members[0], e->members[n - 1]};
+        ECH_PUSH(e->group, (group){.party = party, .last = -1});
         *slot = (int)e->group.n;
         for (int i = 0; i < n; i++)
             e->group_of[e->members[i] * ECH_GROUPS + (int)kind] = (int)e->group.n;
     }
     group *g = &e->group.at[*slot - 1];
-    return g->members ? g : NULL;
+    return g->party.members ? g : NULL;
 }
 
 static void begin_collective(engine *e, int rank, int step)
@@ -141,10 +146,10 @@ static void begin_collective(engine *e, int rank, int step)
     if (!g) return;
     e->arrived_before[rank * ECH_LANES + (int)s->lane] = g->last;
     g->last = rank;
-    if (++g->arrived < g->members) return;
+    if (++g->arrived < g->party.members) return;
     g->arrived = 0;
     g->last = -1;
-    end_in(e, ech_cost_of(e->costs, e->out->plans[rank], s, g->members), rank, step);
+    end_in(e, ech_cost_of(e->costs, e->out->plans[rank], s, g->party), rank, step);
 }
 
 static void begin(engine *e, int rank, int step)
@@ -159,7 +164,8 @@ static void begin(engine *e, int rank, int step)
     if (ech_step_gathers(s))
         begin_collective(e, rank, step);
     else
-        end_in(e, ech_cost_of(e->costs, e->out->plans[rank], s, 1), rank, step);
+        end_in(e, ech_cost_of(e->costs, e->out->plans[rank], s, (ech_party){1, rank, rank}), rank,
+               step);
 }
 
 static bool is_ready(const engine *e, int rank, lane *l)
@@ -225,7 +231,8 @@ static void allocate(engine *e)
     out->begin = ech_calloc(ranks, sizeof *out->begin);
     out->finish = ech_calloc(ranks, sizeof *out->finish);
     e->lanes = ech_calloc(ranks, sizeof *e->lanes);
-    e->link_free = ech_calloc(out->pairing.link.n, sizeof *e->link_free);
+    e->sends_until = ech_calloc(ranks, sizeof *e->sends_until);
+    e->receives_until = ech_calloc(ranks, sizeof *e->receives_until);
     e->group_of = ech_calloc(ranks * ECH_GROUPS, sizeof *e->group_of);
     e->arrived_before = ech_calloc(ranks * ECH_LANES, sizeof *e->arrived_before);
     e->members = ech_calloc(ranks, sizeof *e->members);
@@ -254,7 +261,8 @@ void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const
         handle(&e, &ended);
     }
     free(e.lanes);
-    free(e.link_free);
+    free(e.sends_until);
+    free(e.receives_until);
     free(e.group_of);
     free(e.arrived_before);
     free(e.members);

@@ -7,8 +7,8 @@
  * Lanes follow the plan's rules. Compute, reduce, copy and disk: a step begins when the one before it
  * in its lane has ended and the steps it comes after have. Send and receive: a step begins when the one
  * before it in its lane has begun and the steps it comes after have ended; the message runs when both
- * ends have begun and the link (from one rank to another) is free of the messages before it; then
- * both end. A collective runs when all members have begun it.
+ * ends have begun, the sender sends no other and the receiver receives none; then both end. A collective
+ * runs when all members have begun it.
  */
 #ifndef ECH_SCHEDULE_SIMULATE_REHEARSAL_H
 #define ECH_SCHEDULE_SIMULATE_REHEARSAL_H
@@ -31,8 +31,13 @@ void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const
                   ech_rehearsal *out);
 void ech_rehearsal_free(ech_rehearsal *rehearsal);
 
-/* What a step takes once it runs; `members`: of a collective's group. */
-double ech_cost_of(const ech_costs *costs, const ech_plan *plan, const ech_step *step, int members);
+/* Who takes part in a step. */
+typedef struct ech_party {
+    int members, first, last; /* ranks */
+} ech_party;
+/* What a step takes once it runs. */
+double ech_cost_of(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                   ech_party party);
 
 /* A step that has not ended, and the one it waits for. */
 typedef struct ech_wait {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Plans in virtual time: all ranks' lists run step by step, with costs instead of work. Compute steps
- * take their cost; a message begins when both ends have begun it (rendezvous) and takes latency +
- * bytes / bandwidth; a collective begins when all members have. The same rules tell a deadlock.
+ * take their cost; a message begins when both ends have begun it (rendezvous), and no other is on its
+ * way from the one or to the other, and takes latency + bytes / bandwidth; a collective begins when all
+ * members have. The same rules tell a deadlock.
  */
 #ifndef ECH_SCHEDULE_SIMULATE_SIMULATE_H
 #define ECH_SCHEDULE_SIMULATE_SIMULATE_H
 
+#include "layout/cost.h"
 #include "schedule/schedule.h"
 #include "schedule/timeline/timeline.h"
 
@@ -14,7 +16,12 @@ typedef struct ech_costs {
     bool seconds; /* false: the unit is the forward of one block; backwards cost two units, half of
                      them B and half W where a block has both; all else costs nothing */
     const ech_profile *profile; /* with `seconds` */
+    ech_rates rates;            /* likewise */
 } ech_costs;
+
+/* In seconds, or where there is no profile in units. config: says which ranks are on one machine (see
+ * ech_rates_of). */
+ech_costs ech_costs_of(const ech_config *config, const ech_profile *profile);
 
 /* What crosses between a pair of ranks in one list. */
 typedef struct ech_link_use {

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a configuration to a problem for the partitioner, and from its answers to keys.
+ */
+#include "layout/propose.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layout/cut.h"
+#include "layout/grid.h"
+#include "layout/layout.h"
+#include "optim/optim.h"
+
+typedef struct proposer {
+    ech_config *config;
+    const ech_model *model;
+    const ech_profile *profile;
+    const ech_partition_needs *needs;
+    int world, chunks;
+    int ranks; /* that are one worker to the partitioner: they work on the same samples */
+    ech_block_cost *block; /* [blocks] of a worker */
+    ech_partition_problem problem;
+} proposer;
+
+/* ---- checks ---- */
+
+static ech_status check_keys(const proposer *p)
+{
+    const ech_config *config = p->config;
+    int64_t list[ECH_CONFIG_LONGEST_LIST];
+    if (ech_config_list(config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST))
+        return ech_config_complain(config, "parallel.stage_replicas",
+                                   "parallel.partition = auto chooses replicas, too: leave one of "
+                                   "the two out");
+    if (!p->profile)
+        return ech_config_complain(
+            config, "parallel.partition",
+            "needs to know what blocks cost: run `echelon profile RUN.yaml` first, and give its "
+            "file as parallel.profile");
+    if (p->profile->blocks != (int)p->model->block.n)
+        return ech_config_complain(
+            config, "parallel.profile",
+            "has %d blocks and the model %zu; run `echelon profile` on this run file",
+            p->profile->blocks, p->model->block.n);
+    if (config->parallel.pipeline == ECH_AUTO && config->parallel.virtual_stages > 1)
+        return ech_config_complain(config, "parallel.partition",
+                                   "with parallel.virtual_stages also needs parallel.pipeline");
+    return ECH_OK;
+}
+
+/* Of each size of micro-batches costs are others. */
+static ech_status take_micro_batch(proposer *p)
+{
+    ech_config *config = p->config;
+    if (config->training.micro_batch_size == ECH_AUTO)
+        config->training.micro_batch_size = ech_profile_micro_batch(p->profile);
+    if (config->training.micro_batch_size == ECH_AUTO)
+        return ech_config_complain(config, "training.micro_batch_size",
+                                   "needs to be given with parallel.partition = auto");
+    int64_t samples = config->training.global_batch_size, b = config->training.micro_batch_size;
+    if (samples % b)
+        return ech_config_complain(config, "training.global_batch_size",
+                                   "does not divide by micro_batch_size = %lld; %lld would",
+                                   (long long)b, (long long)ech_nearest_multiple(samples, b));
+    return ECH_OK;
+}
+
+static ech_status check_node(const proposer *p)
+{
+    int64_t ranks = p->config->parallel.node_ranks, each = p->ranks;
+    if (ranks == ECH_AUTO || ranks > p->world) ranks = p->world;
+    if (p->world % ranks)
+        return ech_config_complain(p->config, "parallel.node_ranks", "does not divide %s",
+                                   ECH_COUNT(p->world, "rank"));
+    if (ranks % each)
+        return ech_config_complain(p->config, "parallel.node_ranks",
+                                   "does not divide by parallel.context x parallel.tensor = %lld "
+                                   "ranks, which parallel.partition = auto keeps on one machine; "
+                                   "%lld would",
+                                   (long long)each, (long long)ech_nearest_multiple(ranks, each));
+    return ECH_OK;
+}
+
+/* A depth or data degree that is given fixes both: *stages of the pipeline; 0: none is. */
+static ech_status find_depth(const proposer *p, int64_t *stages)
+{
+    const ech_config *given = p->config;
+    ech_grid_problem grid = ech_grid_problem_of(given, (int64_t)p->model->block.n, p->world);
+    ECH_TRY(ech_grid_check(&grid, ech_grid_asked(&grid), ECH_GRID_REPLICA));
+    int64_t workers = p->world / p->ranks, data = given->parallel.data;
+    *stages = 0;
+    if (given->parallel.pipeline == ECH_AUTO && data == ECH_AUTO) return ECH_OK;
+    ech_config *config = ech_config_copy(given);
+    ech_config_replace_text(&config->parallel.partition, "even");
+    if (config->parallel.pipeline == ECH_AUTO && workers % data == 0)
+        config->parallel.pipeline = workers / data;
+    ech_status status = ech_layout_resolve(config, p->model, p->world);
+    if (status == ECH_OK) *stages = config->parallel.pipeline;
+    ech_config_destroy(config);
+    return status;
+}
+
+/* ---- the problem ---- */
+
+/* Of each byte of parameters besides the weights: its gradient and the optimizer's states. */
+static int states_of(const ech_config *config)
+{
+    const char *names[ECH_MAX_STATES];
+    return 1 + ech_optimizer_find(config->optimizer.name)->states(config, names);
+}
+
+/* The profile is of one rank that has all of a layer. */
+static void share_blocks(proposer *p)
+{
+    int tensor = (int)p->config->parallel.tensor;
+    p->block = ech_calloc((size_t)p->profile->blocks, sizeof *p->block);
+    for (int b = 0; b < p->profile->blocks; b++) {
+        ech_block_cost *block = &p->block[b];
+        *block = p->profile->block[b];
+        for (int phase = 0; phase < ECH_PHASES; phase++) block->seconds[phase] /= p->ranks;
+        block->activation_bytes /= p->ranks;
+        block->boundary_bytes /= p->ranks;
+        block->param_bytes /= tensor;
+    }
+}
+
+/* Bytes of the first block's parameters that the last one uses, too. */
+static double tied_bytes(const proposer *p)
+{
+    const ech_block *last = p->model->block.at[p->model->block.n - 1];
+    double all = 0, tied = 0;
+    for (size_t i = 0; i < p->model->param.n; i++) {
+        if (p->model->param.at[i].block != 0) continue;
+        double elements = (double)ech_shape_whole(&p->model->param.at[i].shape);
+        all += elements;
+        if (ech_block_uses(last, (int)i)) tied += elements;
+    }
+    return all > 0 ? tied / all * (double)p->block[0].param_bytes : 0;
+}
+
+/* Chunks of a rank are cut as if they were workers of their own. */
+static void pose(proposer *p, int64_t stages)
+{
+    const ech_config *config = p->config;
+    ech_rates rates = ech_rates_of(config, p->profile);
+    if (rates.node > p->world) rates.node = p->world;
+    rates.node = rates.node / p->ranks * p->chunks;
+    share_blocks(p);
+    p->problem = (ech_partition_problem){
+        .blocks = p->profile->blocks,
+        .block = p->block,
+        .workers = p->world / p->ranks * p->chunks,
+        .rates = rates,
+        .copies = (int)config->parallel.context,
+        .tied_bytes = p->profile->blocks > 1 ? tied_bytes(p) : 0,
+        .micro_batches = config->training.global_batch_size / config->training.micro_batch_size,
+        .turns = p->needs->turns,
+        .stages = (int)stages * p->chunks,
+        .divides = p->needs->divides,
+        /* What is left to itself is each machine's own, and the cut must be the same on all. */
+        .memory = ech_config_is_set(config, "memory.device_limit")
+                      ? config->memory.device_limit / p->chunks
+                      : 0,
+        .keeps_all = p->needs->keeps_all,
+        .states = states_of(config),
+        .versions = p->needs->versions};
+}
+
+/* ---- proposals ---- */
+
+static void propose_found(const proposer *p, const ech_partition *found, ech_proposals *out)
+{
+    ech_text cut = {0}, replicas = {0};
+    bool uniform = true;
+    if (found->stages > ECH_CONFIG_LONGEST_LIST) return;
+    ech_cut_print(found->cut, found->stages, &cut);
+    for (int s = 0; s < found->stages; s++) {
+        ech_text_append(&replicas, "%s%d", s ? ", " : "[", found->replicas[s]);
+        uniform &= found->replicas[s] == found->replicas[0];
+    }
+    /* A list may deal out what does not divide. */
+    if (p->problem.micro_batches % found->replicas[0]) uniform = false;
+    ech_text_append(&replicas, "]");
+    ech_proposal proposal = {.partition = ech_strdup(cut.at),
+                             .replicas = ech_strdup(uniform ? "auto" : replicas.at),
+                             .pipeline = found->stages / p->chunks,
+                             .data = uniform ? found->replicas[0] : ECH_AUTO,
+                             .seconds = found->seconds};
+    ECH_PUSH(*out, proposal);
+    ech_text_free(&cut);
+    ech_text_free(&replicas);
+}
+
+static void propose_even(const proposer *p, int stages, ech_proposals *out)
+{
+    size_t n = (size_t)stages * (size_t)p->chunks;
+    int64_t data = p->world / p->ranks / stages;
+    int *cut = ech_calloc(n + 1, sizeof *cut), *replicas = ech_calloc(n, sizeof *replicas);
+    ech_config *config = ech_config_copy(p->config);
+    ech_config_replace_text(&config->parallel.partition, "even");
+    int64_t T = config->data.sequence_length;
+    int64_t pieces = config->memory.sequence_chunks * config->parallel.context;
+    ech_extent extent = {.batch = config->training.micro_batch_size,
+                         .tokens = T / pieces,
+                         .sequence = T,
+                         .cut = ech_model_cut(config)};
+    ech_cut_blocks(config, p->model, extent, (int)n, cut);
+    for (size_t s = 0; s < n; s++) replicas[s] = (int)data;
+    ech_proposal proposal = {.partition = ech_strdup("even"),
+                             .replicas = ech_strdup("auto"),
+                             .pipeline = stages,
+                             .data = data,
+                             .seconds = ech_partition_seconds(&p->problem, (int)n, cut, replicas)};
+    ECH_PUSH(*out, proposal);
+    ech_config_destroy(config);
+    free(cut);
+    free(replicas);
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const ech_proposal *x = a, *y = b;
+    if (x->seconds < y->seconds || x->seconds > y->seconds) return x->seconds < y->seconds ? -1 : 1;
+    if (x->pipeline != y->pipeline) return x->pipeline < y->pipeline ? -1 : 1;
+    int order = strcmp(x->replicas, y->replicas);
+    return order ? order : strcmp(x->partition, y->partition);
+}
+
+static ech_status solve(proposer *p, int64_t stages, ech_proposals *out)
+{
+    ech_partitions found = {0};
+    int workers = p->world / p->ranks, first = stages ? (int)stages : 1;
+    int last = stages ? (int)stages : workers;
+    pose(p, stages);
+    ECH_TRY(ech_partition_search(&p->problem, &found));
+    for (size_t i = 0; i < found.n; i++) propose_found(p, &found.at[i], out);
+    ech_partitions_free(&found);
+    for (int s = first; s <= last && s * p->chunks <= p->problem.blocks; s++)
+        if (workers % s == 0) propose_even(p, s, out);
+    qsort(out->at, out->n, sizeof *out->at, by_seconds);
+    return ECH_OK;
+}
+
+ech_status ech_layout_propose(ech_config *config, const ech_model *model,
+                              const ech_profile *profile, const ech_partition_needs *needs,
+                              int world, ech_proposals *out)
+{
+    proposer p = {
+        .config = config,
+        .model = model,
+        .profile = profile,
+        .needs = needs,
+        .world = world,
+        .chunks = (int)config->parallel.virtual_stages,
+        .ranks = (int)ech_saturating_product(config->parallel.context, config->parallel.tensor)};
+    int64_t stages;
+    ECH_TRY(check_keys(&p));
+    ECH_TRY(take_micro_batch(&p));
+    ECH_TRY(find_depth(&p, &stages));
+    ECH_TRY(check_node(&p));
+    ech_status status = solve(&p, stages, out);
+    free(p.block);
+    return status;
+}
+
+void ech_layout_take(ech_config *config, const ech_proposal *proposal)
+{
+    ech_config_replace_text(&config->parallel.partition, proposal->partition);
+    ech_config_replace_text(&config->parallel.stage_replicas, proposal->replicas);
+    config->parallel.pipeline = proposal->pipeline;
+    config->parallel.data = proposal->data;
+}
+
+void ech_proposals_free(ech_proposals *proposals)
+{
+    for (size_t i = 0; i < proposals->n; i++) {
+        free(proposals->at[i].partition);
+        free(proposals->at[i].replicas);
+    }
+    free(proposals->at);
+    *proposals = (ech_proposals){0};
+}

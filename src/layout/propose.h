@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * parallel.partition = auto: which partitions are worth a closer look.
+ */
+#ifndef ECH_LAYOUT_PROPOSE_H
+#define ECH_LAYOUT_PROPOSE_H
+
+#include "layout/partition.h"
+
+/* What the schedule says of the problem (see ech_partition_problem). */
+typedef struct ech_partition_needs {
+    int turns, versions;
+    bool divides, keeps_all;
+} ech_partition_needs;
+
+/* A partition as keys of the parallel section. */
+typedef struct ech_proposal {
+    char *partition; /* "even", or "[6, 5, 1]": layers of each virtual stage */
+    char *replicas;  /* "auto", or "[3, 1]" */
+    int64_t pipeline, data;
+    double seconds; /* of a step, as the partitioner counts them */
+} ech_proposal;
+typedef ECH_LIST(ech_proposal) ech_proposals;
+
+/* What the partitioner finds for `world` ranks, and every grid of as many replicas at each stage that is
+ * cut evenly; the shortest step first. The model is uncut. Where training.micro_batch_size is "auto" it
+ * becomes the profile's. Errors: keys that `auto` does not go with; no profile, or one of another model; what
+ * the partitioner refuses. */
+ech_status ech_layout_propose(ech_config *config, const ech_model *model,
+                              const ech_profile *profile, const ech_partition_needs *needs,
+                              int world, ech_proposals *out);
+void ech_layout_take(ech_config *config, const ech_proposal *proposal);
+void ech_proposals_free(ech_proposals *proposals);
+
+#endif
