@@ -20,7 +20,7 @@ target_link_libraries(ech_comm PRIVATE MPI::MPI_C)
 set_source_files_properties(src/comm/mpi.c TARGET_DIRECTORY ech_comm PROPERTIES
                             COMPILE_DEFINITIONS "ECH_MPIEXEC=\"${MPIEXEC_EXECUTABLE}\"")
 target_link_libraries(ech_data PRIVATE PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH
-                      PkgConfig::PROTOBUF_C)
+                      PkgConfig::ISAL PkgConfig::PROTOBUF_C)
 target_link_libraries(ech_checkpoint PRIVATE PkgConfig::XXHASH)
 target_link_libraries(ech_exec PRIVATE PkgConfig::XXHASH)
 target_link_libraries(ech_app PRIVATE PkgConfig::ISAL PkgConfig::PROTOBUF_C)

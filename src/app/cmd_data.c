@@ -21,7 +21,7 @@ static const char about[] =
     "line "
     "is one: {\"text\": ...}, or {\"prompt\": ..., \"completion\": ...}, of which only the "
     "completion "
-    "is trained on."
+    "is trained on. What ends in .gz is unpacked; hidden files are left out."
     "\vWith --valid 0.1 the last tenth of each file goes to OUT-valid and the rest to OUT-train: "
     "tokens "
     "to measure the model with that it has not seen.\n\n"

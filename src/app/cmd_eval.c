@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon eval DIR --data SOURCES [--split SHARES] [--samples N] [--batch B]
+ * echelon eval DIR --data SOURCES [--split SHARES] [--samples N] [--batch B] [--tokenizer SOURCE]
+ *              [--logits FILE]
  */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "app/command.h"
+#include "app/logits.h"
 #include "app/status_line.h"
 #include "app/train/trained.h"
 
@@ -14,9 +17,12 @@ static const char about[] =
     "Loss of a trained model on token files: the prefix of a .bin and .idx (see `echelon data'), "
     "or whatever data.train may say. DIR is a run directory, a folder of checkpoints (the newest "
     "that verifies is taken), one checkpoint, or a Hugging Face model of a supported family."
-    "\vPrints one line: the mean loss per token in nats, the perplexity exp(loss), and how many "
-    "tokens "
-    "were predicted.";
+    "\vPrints one line: the mean loss per token in nats, the perplexity exp(loss), where the "
+    "tokenizer "
+    "is known the bits per byte of the text that was predicted, and how many tokens that was. "
+    "--logits "
+    "writes safetensors: logits F32 (samples, tokens, ids), tokens and targets I32 and weights F32 "
+    "(samples, tokens), at most 16 GiB, token by token, which takes longer.";
 
 enum { MOST_BATCH = 1 << 20 };
 
@@ -26,11 +32,12 @@ static const struct argp_option options[] = {
      "only the third share of the documents: what data.split left for tests", 0},
     {"samples", 'n', "N", 0, "only the first N samples (0: all)", 0},
     {"batch", 'b', "B", 0, "samples at a time (8): costs memory, changes no result", 0},
+    {"logits", 'l', "FILE", 0, "write what the model says at each position into a new file", 0},
     {"tokenizer", 't', "SOURCE", 0, "that made the tokens, in place of the model's own", 0},
     {0}};
 
 typedef struct eval_arguments {
-    const char *directory, *data, *split, *tokenizer;
+    const char *directory, *data, *split, *tokenizer, *logits;
     int64_t samples, batch;
 } eval_arguments;
 
@@ -50,6 +57,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case 'b':
         in->batch = ech_option_int(state, "--batch", text, 1, MOST_BATCH);
         return 0;
+    case 'l':
+        in->logits = text;
+        return 0;
     case 't':
         in->tokenizer = text;
         return 0;
@@ -68,6 +78,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 typedef struct eval_sums {
     double loss, tokens;
+    double bytes; /* of text; 0: not known */
 } eval_sums;
 
 /* All batches; the last one is filled up with samples of weight 0. */
@@ -89,6 +100,51 @@ static ech_status run_batches(ech_exec *exec, const eval_arguments *in, int64_t 
     return status;
 }
 
+/* Of every id of the model; the end of text has none. */
+static int64_t *measure_ids(const ech_trained *trained)
+{
+    int64_t V = trained->config->model.vocab_size;
+    int64_t ids = ech_tokenizer_vocabulary(trained->tokenizer);
+    int64_t *bytes = ech_calloc((size_t)V, sizeof *bytes);
+    ech_text text = {0};
+    for (int32_t id = 0; id < ids; id++) {
+        text.n = 0;
+        ech_tokenizer_decode(trained->tokenizer, id, false, &text);
+        bytes[id] = (int64_t)text.n;
+    }
+    ech_text_free(&text);
+    return bytes;
+}
+
+/* The bytes of the text that was predicted: that of the targets that count. */
+static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corpus,
+                              const ech_loader_options *wanted, double *bytes)
+{
+    ech_loader *loader;
+    ech_status status = ECH_OK;
+    ECH_TRY(ech_loader_create(corpus, wanted, 0, &loader));
+    int64_t *of_id = measure_ids(trained), n = wanted->micro_batch_size * wanted->sequence_length;
+    int64_t batches =
+        (wanted->last_position + wanted->micro_batch_size - 1) / wanted->micro_batch_size;
+    for (int64_t step = 0; step < batches && status == ECH_OK; step++) {
+        const ech_batch *batch;
+        status = ech_loader_next(loader, step, &batch);
+        for (int64_t i = 0; i < n && status == ECH_OK; i++)
+            if (batch->weights[i] > 0) *bytes += (double)of_id[batch->targets[i]];
+    }
+    free(of_id);
+    ech_loader_destroy(loader);
+    return status;
+}
+
+static void print_sums(const eval_sums *sums)
+{
+    double loss = sums->loss / sums->tokens;
+    printf("loss %.6f  perplexity %.6f  ", loss, exp(loss));
+    if (sums->bytes > 0) printf("bits per byte %.6f  ", sums->loss / log(2) / sums->bytes);
+    printf("tokens %.0f\n", sums->tokens);
+}
+
 static ech_status evaluate_corpus(const ech_trained *trained, const eval_arguments *in,
                                   const ech_corpus *corpus)
 {
@@ -108,10 +164,12 @@ static ech_status evaluate_corpus(const ech_trained *trained, const eval_argumen
     ech_exec_set_loader(trained->session.exec, ECH_EVALUATE, loader);
     ech_status status = run_batches(trained->session.exec, in, samples, &sums);
     ech_loader_destroy(loader);
-    ECH_TRY(status);
-    double loss = sums.loss / sums.tokens;
-    printf("loss %.4f  perplexity %.2f  tokens %.0f\n", loss, exp(loss), sums.tokens);
-    return ECH_OK;
+    if (status == ECH_OK && trained->tokenizer)
+        status = count_bytes(trained, corpus, &wanted, &sums.bytes);
+    if (status == ECH_OK && in->logits)
+        status = ech_logits_write(trained, corpus, samples, in->logits);
+    if (status == ECH_OK) print_sums(&sums);
+    return status;
 }
 
 static ech_status evaluate(ech_trained *trained, void *context)

@@ -8,6 +8,7 @@
 #define ECH_DATA_PIECE_H
 
 #include "data/data.h"
+#include "data/gunzip.h"
 #include "data/texts.h"
 
 /* LONGEST: of text that nowhere may be cut. */
@@ -41,8 +42,9 @@ typedef struct ech_piece_reader {
     size_t (*cut_at)(const void *context, const void *bytes, size_t n);
     const void *context;
     ech_piece_place place;
-    int fd;      /* of the place's file; -1: not open */
-    int64_t cut; /* of that file */
+    int fd;             /* of the place's file; -1: not open, or packed: */
+    ech_gunzip *gunzip; /* NULL: likewise */
+    int64_t cut;        /* of that file */
 } ech_piece_reader;
 
 /* The next piece; *found: whether there was one. */

@@ -18,8 +18,18 @@ static bool is_inside_character(unsigned char byte)
 
 static bool has_lines(const char *path)
 {
-    size_t n = strlen(path);
-    return n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
+    static const char ending[] = ".jsonl";
+    size_t n = strlen(path), m = sizeof ending - 1;
+    if (ech_gunzip_is_packed(path)) n -= strlen(".gz");
+    return n >= m && strncmp(path + n - m, ending, m) == 0;
+}
+
+/* n bytes of the text of the place's file; none before `keep` will be asked for again. */
+static ech_status read_bytes(ech_piece_reader *reader, const char *path, int64_t keep, int64_t at,
+                             size_t n, void *bytes)
+{
+    if (reader->gunzip) return ech_gunzip_read(reader->gunzip, keep, at, n, bytes);
+    return ech_file_read_at(reader->fd, path, bytes, n, at);
 }
 
 /* Where the validation part of a text begins: the last share of its bytes, from the start of the
@@ -27,9 +37,10 @@ static bool has_lines(const char *path)
 static ech_status find_cut(ech_piece_reader *reader, const ech_text_file *file)
 {
     int64_t cut = file->bytes - (int64_t)((double)file->bytes * reader->valid);
+    int64_t first = cut < LONGEST_CHARACTER ? 0 : cut - LONGEST_CHARACTER;
     for (int back = 0; back < LONGEST_CHARACTER - 1 && cut > 0 && cut < file->bytes; back++) {
         unsigned char byte;
-        ECH_TRY(ech_file_read_at(reader->fd, file->path, &byte, 1, cut));
+        ECH_TRY(read_bytes(reader, file->path, first, cut, 1, &byte));
         if (!is_inside_character(byte)) break;
         cut--;
     }
@@ -40,8 +51,11 @@ static ech_status find_cut(ech_piece_reader *reader, const ech_text_file *file)
 static ech_status open_file(ech_piece_reader *reader, const ech_text_file *file)
 {
     int64_t bytes;
-    ECH_TRY(ech_file_open(file->path, &reader->fd, &bytes));
-    if (bytes != file->bytes)
+    if (ech_gunzip_is_packed(file->path))
+        ECH_TRY(ech_gunzip_open(file->path, &reader->gunzip, &bytes));
+    else
+        ECH_TRY(ech_file_open(file->path, &reader->fd, &bytes));
+    if (bytes != file->stored)
         ECH_FAIL(ECH_EINPUT,
                  "%s: its size has changed since it was first looked at: begin again when nothing "
                  "writes to it",
@@ -53,6 +67,8 @@ void ech_piece_reader_close(ech_piece_reader *reader)
 {
     if (reader->fd >= 0) close(reader->fd);
     reader->fd = -1;
+    ech_gunzip_close(reader->gunzip);
+    reader->gunzip = NULL;
 }
 
 /* Where the first n bytes of a text can be cut so as not to go through a character. */
@@ -103,8 +119,8 @@ static ech_status read_piece(ech_piece_reader *reader, int64_t end, ech_piece *p
     for (piece->n = 0; piece->n == 0; wanted *= 2) {
         if (wanted > left) wanted = left;
         piece->bytes = ech_grow(piece->bytes, &piece->capacity, wanted, 1);
-        ECH_TRY(ech_file_read_at(reader->fd, piece->path, piece->bytes + have, wanted - have,
-                                 at + (int64_t)have));
+        ECH_TRY(read_bytes(reader, piece->path, at, at + (int64_t)have, wanted - have,
+                           piece->bytes + have));
         have = wanted;
         piece->n = have == left ? have : cut_piece(reader, piece, have);
         if (piece->n == 0) ECH_TRY(check_length(reader, piece, have));
@@ -124,7 +140,7 @@ static int64_t count_lines(const ech_piece *piece)
 
 static ech_status read_file(ech_piece_reader *reader, const ech_text_file *file, ech_piece *piece)
 {
-    if (reader->fd < 0) ECH_TRY(open_file(reader, file));
+    if (reader->fd < 0 && !reader->gunzip) ECH_TRY(open_file(reader, file));
     ech_piece_place *place = &reader->place;
     piece->path = file->path;
     piece->at = place->at;

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/log.h"
+#include "data/gunzip.h"
 #include "data/token_index.h"
 #include "data/token_origin.h"
 
@@ -25,13 +27,14 @@ static ech_status add_path(ech_texts *texts, char *path, int depth)
 {
     struct stat info, link;
     ech_status st = ECH_OK;
-    if (stat(path, &info) != 0 || lstat(path, &link) != 0) {
+    if (depth > 0 && !ech_file_exists(path) && ech_file_is_link(path)) {
+        ech_log_warn("%s: a link to what is not there; left out", path);
+    } else if (stat(path, &info) != 0 || lstat(path, &link) != 0) {
         st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot read it: %s", path,
                          strerror(errno));
     } else if (S_ISREG(info.st_mode)) {
-        ECH_PUSH(texts->file,
-                 (ech_text_file){path, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec});
-        texts->bytes += info.st_size;
+        ECH_PUSH(texts->file, (ech_text_file){path, info.st_size, info.st_size, info.st_mtim.tv_sec,
+                                              info.st_mtim.tv_nsec});
         return ECH_OK;
     } else if (!S_ISDIR(info.st_mode)) {
         st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
@@ -56,7 +59,7 @@ static ech_status add_entries(ech_texts *texts, const char *path, DIR *folder, i
         if (!entry && errno != 0) ECH_FAIL(ECH_EIO, "%s: cannot list: %s", path, strerror(errno));
         if (!entry) return ECH_OK;
         const char *name = entry->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
+        if (name[0] == '.') continue;
         ECH_TRY(add_path(texts, ech_file_join(path, name), depth));
     }
 }
@@ -77,10 +80,24 @@ static int compare_paths(const void *a, const void *b)
     return strcmp(((const ech_text_file *)a)->path, ((const ech_text_file *)b)->path);
 }
 
+static ech_status measure(ech_text_file *file)
+{
+    ech_gunzip *gunzip;
+    if (!ech_gunzip_is_packed(file->path)) return ECH_OK;
+    ECH_TRY(ech_gunzip_open(file->path, &gunzip, &file->stored));
+    ech_status st = ech_gunzip_count(gunzip, &file->bytes);
+    ech_gunzip_close(gunzip);
+    return st;
+}
+
 ech_status ech_texts_find(const char *in, ech_texts *out)
 {
     ech_texts texts = {0};
     ech_status st = add_path(&texts, ech_strdup(in), 0);
+    for (size_t i = 0; i < texts.file.n && st == ECH_OK; i++) {
+        st = measure(&texts.file.at[i]);
+        texts.bytes += texts.file.at[i].bytes;
+    }
     if (st != ECH_OK) {
         ech_texts_free(&texts);
         return st;

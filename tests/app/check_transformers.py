@@ -101,7 +101,12 @@ def check(name, folder, model, dtype, text):
     tokens = tokenizer(text)["input_ids"] + [tokenizer.eos_token_id]
     assert tokenizer.decode(tokens[:-1]) == text
     theirs = loss_of(load(saved, TORCH[dtype]), tokens)
-    line = echelon("eval", run, "--data", folder / "text-valid")
+    line = echelon("eval", run, "--data", folder / "text-valid", "--logits", folder / "logits")
+    said = safetensors.torch.load_file(folder / "logits")
+    with torch.no_grad():
+        logits = load(saved, TORCH[dtype])(said["tokens"].long()).logits.float()
+    far = (logits - said["logits"])[said["weights"] > 0].abs().max().item()
+    assert far < 1e-3, f"logits are {far} apart"
     ours, count = re.search(r"loss ([\d.]+).* tokens (\d+)", line).groups()
     print(f"{name}: transformers {theirs:.6f}, echelon {ours}, {count} tokens")
     assert int(count) == len(tokens) - 1

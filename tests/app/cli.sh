@@ -282,7 +282,7 @@ expect 1 "FAILED.*first at step 1, " "$echelon" verify run.yaml --ranks 2 --tole
 expect 2 "must be above 0" "$echelon" verify run.yaml --tolerance 0
 expect 2 "whole number, 1 to" "$echelon" verify run.yaml --steps 0
 
-loss='^loss [0-9.]+  perplexity [0-9.]+  tokens [0-9]+$'
+loss='^loss [0-9]+\.[0-9]{6}  perplexity [0-9]+\.[0-9]{6}  (bits per byte [0-9]+\.[0-9]{6}  )?tokens [0-9]+$'
 expect 0 "$loss" "$echelon" eval runs/one --data d/text-valid
 cp out whole
 expect 0 "$loss" "$echelon" eval runs/one/checkpoints/step-00000008 --data d/text-valid --batch 3
@@ -318,7 +318,13 @@ cmp -s out start || complain "did not stop at $stop, the second of generation_co
 expect 2 "ids: 257 is no id of this model, 0 to 256" "$echelon" sample bare --ids "1 257"
 expect 2 "in place of a prompt" "$echelon" sample bare line --ids 1
 expect 0 "$loss" "$echelon" eval bare --data d/text-valid
-cmp -s out whole || complain "eval of a model without a tokenizer is another"
+sed 's/bits per byte [0-9.]*  //' whole | cmp -s - out || complain "eval without a tokenizer is another"
+expect 0 "$loss" "$echelon" eval bare --data d/text-valid --tokenizer bytes --logits logits
+cmp -s out whole || complain "eval with --tokenizer is another"
+expect 2 "logits: is there already" "$echelon" eval bare --data d/text-valid --logits logits
+# a byte a token, but for the end of text, which is no text
+awk '{ want = $2 * $10 / log(2) / ($10 - 1); exit !(want - $8 < 2e-6 && $8 - want < 2e-6) }' whole ||
+    complain "bits per byte are not those of the loss"
 mv d/text-valid.origin.json kept.json
 printf '{"format": "echelon tokens", "version": 1}' >d/text-valid.origin.json
 expect 1 "text-valid.origin.json: is damaged" "$echelon" eval bare --data d/text-valid
