@@ -108,7 +108,8 @@ int64_t ech_shape_count(const ech_shape *shape, ech_extent extent)
 {
     int64_t sizes[ECH_MAX_DIMS], count = 1;
     ech_shape_resolve(shape, extent, sizes);
-    for (int i = 0; i < shape->dims; i++) count *= sizes[i];
+    for (int i = 0; i < shape->dims; i++)
+        ECH_ASSERT(!__builtin_mul_overflow(count, sizes[i], &count));
     return count;
 }
 

@@ -322,12 +322,25 @@ static bool rule_rows(const ech_grid_problem *p, const ech_grid *g, ech_grid_ref
                   (number)g->tensor, ECH_COUNT(b * tokens, "row"), b, ECH_COUNT(tokens, "token"));
 }
 
+/* Libraries count rows in 32 bits. */
+static bool rule_counts(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    number b = ech_grid_micro_batch(p, g);
+    number tokens =
+        p->config->data.sequence_length / (g->context * p->config->memory.sequence_chunks);
+    if (tokens == 0 || b <= INT32_MAX / tokens) return true;
+    return refuse(
+        refusal, "training.micro_batch_size",
+        "%s of %s each are more than the %d rows that kernels can count; use at most %lld",
+        ECH_COUNT(b, "sample"), ECH_COUNT(tokens, "token"), INT32_MAX, INT32_MAX / tokens);
+}
+
 static bool rule_runs(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     int64_t micro = p->config->training.global_batch_size / ech_grid_micro_batch(p, g);
     int64_t least = g->data == ECH_GRID_LISTED ? p->least : g->data;
     int64_t each = (micro + least - 1) / least, layers = p->config->model.num_hidden_layers;
-    int64_t own = (layers + g->pipeline - 1) / g->pipeline;
+    int64_t own = (layers + g->pipeline - 1) / g->pipeline * p->config->memory.sequence_chunks;
     if (each <= ECH_MOST_BLOCK_RUNS / own) return true;
     return refuse(refusal, "training.global_batch_size",
                   "%s of %s are more than a plan's %d block runs; use a larger "

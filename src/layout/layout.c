@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "layout/cut.h"
+#include "optim/optim.h"
 
 static int count_uses(const ech_model *model)
 {
@@ -69,6 +70,50 @@ static void fill_places(ech_layout *layout)
                         .role = ECH_ROLE_WORKER, .stage = s, .data = d, .context = c, .tensor = t};
 }
 
+static double bytes_of(const ech_shape *shape, ech_extent extent)
+{
+    int64_t sizes[ECH_MAX_DIMS];
+    double bytes = sizeof(double);
+    ech_shape_resolve(shape, extent, sizes);
+    for (int d = 0; d < shape->dims; d++) bytes *= (double)sizes[d];
+    return bytes;
+}
+
+/* Every key is within its bounds, and the product of several is more than 64 bits hold. What a rank could keep
+ * or send at most, were it to have the whole model and all micro-batches at once, stays well below that; so
+ * nobody who counts bytes behind this has to look. */
+static ech_status check_bytes(const ech_config *config, const ech_model *model,
+                              const ech_layout *layout)
+{
+    const double most = 0x1p60, turns = 64;
+    ech_extent extent = ech_layout_extent(layout, config, model);
+    double ways = (double)layout->context * layout->tensor, params = 0, values = 0;
+    double runs = (double)layout->micro_batches * (double)config->memory.sequence_chunks * turns;
+    for (size_t i = 0; i < model->param.n; i++)
+        params += bytes_of(&model->param.at[i].shape, ech_extent_of_params(layout->cut));
+    for (size_t b = 0; b < model->block.n; b++)
+        for (size_t v = 0; v < model->block.at[b]->value.n; v++)
+            values += bytes_of(&model->block.at[b]->value.at[v].shape, extent);
+    params *= ways * (2 * (1 + ECH_MAX_STATES) + layout->stages);
+    values *= ways * runs;
+    if (params > most)
+        return ech_config_complain(config, "model.hidden_size",
+                                   "with %lld layers and a vocabulary of %lld makes more bytes of "
+                                   "parameters and states than "
+                                   "any machine has; use smaller ones",
+                                   (long long)config->model.num_hidden_layers,
+                                   (long long)config->model.vocab_size);
+    if (values > most)
+        return ech_config_complain(
+            config, "training.micro_batch_size",
+            "of %s in each of %s, %s each, makes more bytes of activations than any machine has; "
+            "use a smaller one, fewer samples a step, or a shorter data.sequence_length",
+            ECH_COUNT(layout->micro_batch, "sample"),
+            ECH_COUNT(layout->micro_batches, "micro-batch"),
+            ECH_COUNT(config->data.sequence_length, "token"));
+    return ECH_OK;
+}
+
 ech_status ech_layout_create(const ech_config *config, const ech_model *model, int world,
                              ech_layout **out)
 {
@@ -88,6 +133,11 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model, i
     layout->micro_batches = config->training.global_batch_size / layout->micro_batch;
     fill_replicas(config, layout);
     ECH_ASSERT(layout->first_rank[stages] == world);
+    ech_status status = check_bytes(config, model, layout);
+    if (status != ECH_OK) {
+        ech_layout_destroy(layout);
+        return status;
+    }
     ech_cut_blocks(config, model, ech_layout_extent(layout, config, model),
                    layout->stages * layout->chunks, layout->first_block);
     fill_places(layout);

@@ -65,7 +65,7 @@ typedef struct ech_layout {
  * parallel.partition something has been chosen. Errors: degrees that do not multiply to the ranks, batches
  * that do not divide, more stages than blocks. */
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world);
-/* From a resolved configuration. */
+/* From a resolved configuration. An error: more bytes than any machine has. */
 ech_status ech_layout_create(const ech_config *config, const ech_model *model, int world,
                              ech_layout **out);
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/divisor.h"
+#include "base/file.h"
 
 enum { MOST_TURNS = 64, CHECK_EVERY = 100 };
 
@@ -56,6 +57,10 @@ static ech_status read_orders(const ech_config *config, const ech_layout *layout
         return ech_config_complain(config, "parallel.stage_replicas",
                                    "an order written by hand is for equal replicas with as many "
                                    "micro-batches; use parallel.data");
+    if (!ech_file_exists(config->parallel.schedule))
+        return ech_config_complain(config, "parallel.schedule",
+                                   "no such file with an order, and no schedule; one of: %s",
+                                   ech_generator_names());
     int m = ech_layout_micro_batches(layout, 0);
     schedule->written = ech_calloc((size_t)layout->stages, sizeof *schedule->written);
     return ech_order_read(config->parallel.schedule, layout->stages, layout->chunks, m,
@@ -126,10 +131,9 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
         config->parallel.flush_every = flush;
     }
     if (config->parallel.flush_every > most)
-        return ech_config_complain(config, "parallel.flush_every",
-                                   "%s make a list too long to plan; at most %lld",
-                                   ECH_COUNT(config->parallel.flush_every, "step"),
-                                   (long long)most);
+        return ech_config_complain(
+            config, "parallel.flush_every", "%s make a list too long to plan; at most %lld",
+            ECH_COUNT(config->parallel.flush_every, "step"), (long long)most);
     resolve_check(config, config->parallel.flush_every);
     ECH_TRY(check_cadence(config, "training.steps", steps));
     ECH_TRY(check_cadence(config, "training.validate_every", config->training.validate_every));

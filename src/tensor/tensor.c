@@ -123,7 +123,8 @@ ech_tensor ech_tensor_matrix(const ech_tensor *x)
 int64_t ech_tensor_count(const ech_tensor *x)
 {
     int64_t count = 1;
-    for (int d = 0; d < x->dims; d++) count *= x->shape[d];
+    for (int d = 0; d < x->dims; d++)
+        ECH_ASSERT(!__builtin_mul_overflow(count, x->shape[d], &count));
     return count;
 }
 

@@ -190,6 +190,23 @@ expect_once 2 "more than a plan.s .*larger training.micro_batch_size" "$echelon"
     training.global_batch_size=1000000000
 expect 0 "checked" timeout 60 "$echelon" plan run.yaml model.num_hidden_layers=1000 \
     training.global_batch_size=2
+# Within the bounds of each key, and yet too much together.
+expect_once 2 "micro_batch_size = 4194304: 4194304 samples of 1024 tokens .* at most 2097151" \
+    "$echelon" plan run.yaml data.sequence_length=1024 training.global_batch_size=4194304 \
+    training.micro_batch_size=4194304
+expect_once 2 "model.hidden_size = 1000000: .*more bytes of parameters" "$echelon" plan run.yaml \
+    model.hidden_size=1000000 model.intermediate_size=10000000 model.num_hidden_layers=4096
+expect_once 2 "micro_batch_size.*more bytes of activations" "$echelon" plan run.yaml \
+    model.hidden_size=1000000 model.intermediate_size=10000000 training.global_batch_size=100000000 \
+    training.micro_batch_size=100000000
+expect 2 "training.steps = 1000000000000: .*fewer steps" "$echelon" plan run.yaml \
+    training.steps=1000000000000 training.global_batch_size=1000000000 training.micro_batch_size=1000 \
+    data.sequence_length=100000
+# A file that is not there is asked for wrongly.
+expect_once 2 "parallel.profile = nix.json: no such file" "$echelon" plan run.yaml \
+    parallel.profile=nix.json
+expect_once 2 "parallel.schedule = nix.order: no such file" "$echelon" plan run.yaml \
+    parallel.schedule=nix.order
 # What cannot be saved shows before the first step, and two runs do not write into one folder.
 expect 1 "/proc/.*cannot make the folder" "$echelon" train run.yaml log.directory=runs/nowhere \
     checkpoint.directory=/proc/echelon/x

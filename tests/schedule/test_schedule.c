@@ -211,9 +211,9 @@ static void test_order_files(void **state)
     refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 F0.2 B0.0 B0.2\n", NULL, ":2:6: F0.2");
     refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 X0.1 B0.0 B0.1\n", NULL, ":2:6: X0.1|not an item");
     refuse_order(good, "[3,1]", "parallel.stage_replicas = [3,1]|by hand|parallel.data");
-    refuse_as(ECH_EIO,
+    refuse_as(ECH_EUSAGE,
               (fixture_shape){.schedule = "./no-such-order.txt", .stages = 2, .micro_batches = 2},
-              "no-such-order.txt");
+              "no-such-order.txt: no such file");
 
     char *path = fixture_write(good);
     fixture f = fixture_pipeline(

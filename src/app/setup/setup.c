@@ -150,6 +150,9 @@ void ech_setup_alone(ech_config *config)
 static ech_status read_profile(const ech_config *config, ech_profile **out)
 {
     *out = NULL;
+    if (config->parallel.profile[0] && !ech_file_exists(config->parallel.profile))
+        return ech_config_complain(config, "parallel.profile",
+                                   "no such file; `echelon profile` makes one");
     return config->parallel.profile[0] ? ech_profile_read(config->parallel.profile, out) : ECH_OK;
 }
 
@@ -182,6 +185,25 @@ static ech_status resolve_layout(ech_config *config, const ech_model *model, int
     ech_layout_destroy(layout);
     ech_profile_destroy(profile);
     return status;
+}
+
+/* Samples and tokens of a run are counted in 64 bits, with room for those that are read ahead. */
+static ech_status check_counts(const ech_config *config)
+{
+    int64_t tokens = times(config->data.sequence_length, 4);
+    if (times(times(config->training.global_batch_size, tokens), config->training.steps + 1) ==
+        INT64_MAX)
+        return ech_config_complain(config, "training.steps",
+                                   "of %lld samples of %lld tokens are more tokens than can be "
+                                   "counted; use fewer steps",
+                                   (long long)config->training.global_batch_size,
+                                   (long long)config->data.sequence_length);
+    if (times(config->training.validate_samples, tokens) == INT64_MAX)
+        return ech_config_complain(config, "training.validate_samples",
+                                   "of %lld tokens each are more than can be counted; use fewer, "
+                                   "or 0 for the whole set",
+                                   (long long)config->data.sequence_length);
+    return ECH_OK;
 }
 
 /* A split without a second share leaves nothing to validate on, unless data.valid does. */
@@ -217,6 +239,7 @@ ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer,
 {
     ech_model *model = NULL;
     ech_status status = check_split(config);
+    ECH_ALSO(&status, check_counts(config));
     if (tokenizer && strcmp(config->data.tokenizer, "auto") == 0 &&
         strcmp(ech_tokenizer_name(tokenizer), "bytes") == 0)
         ech_config_replace_text(&config->data.tokenizer, "bytes");
