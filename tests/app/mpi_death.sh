@@ -84,6 +84,9 @@ ended() {
         done
     done
     no_sanitizer_speaks "$name"
+    # Behind whatever the launcher says stands what matters; and ours is not to say anything.
+    [ "$wanted" = any ] || [ "$wanted" = 137 ] || ! grep -q '^----' err ||
+        complain "$name: the launcher's noise"
     job=
 }
 

@@ -47,19 +47,19 @@ static void prints_what_a_user_could_type(void **state)
                          .n = 2};
     environment = (const char *const[]){NULL};
     expect_line(&launch, "OMPI_MCA_rmaps_base_oversubscribe=1 /usr/bin/mpirun -n 4 --bind-to none "
-                         "/opt/echelon train 'my run.yaml'");
+                         "--quiet /opt/echelon train 'my run.yaml'");
     launch.ranks = 9;
     launch.is_root = true;
     launch.n = 4;
     expect_line(&launch, "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
                          "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 "
-                         "/usr/bin/mpirun -n 9 --bind-to none /opt/echelon train 'my run.yaml' "
+                         "/usr/bin/mpirun -n 9 --bind-to none --quiet /opt/echelon train 'my run.yaml' "
                          "'log.directory=it'\\''s' ''");
     environment = (const char *const[]){"OMPI_MCA_mpi_yield_when_idle=0",
                                         "OMPI_MCA_rmaps_base_oversubscribe=0", NULL};
     launch.is_root = false;
     launch.n = 1;
-    expect_line(&launch, "/usr/bin/mpirun -n 9 --bind-to none /opt/echelon train");
+    expect_line(&launch, "/usr/bin/mpirun -n 9 --bind-to none --quiet /opt/echelon train");
     launch.version = "MPICH 4.0.2";
     expect_line(&launch, "/usr/bin/mpirun -n 9 /opt/echelon train");
     launch.launcher = NULL;

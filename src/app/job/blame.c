@@ -61,7 +61,8 @@ static bool is_told(const ech_witness *witness, const ech_ending *ending)
     if (ending->stops > 1 || ending->code == ECH_EXIT_DONE || ending->code == ECH_EXIT_USAGE ||
         ending->code == ECH_EXIT_STOPPED)
         return true;
-    if (!came) return ending->code == ECH_EXIT_FAILED || ending->code == NOT_STARTED;
+    if (!came && ending->code == NOT_STARTED) return true;
+    if (!came) return ending->code == ECH_EXIT_FAILED && (witness->any || !ending->is_launcher);
     if (count_present(witness) == 0) return true; /* all have come to their end */
     return ech_board_aborted(witness->board) && !witness->has_dead;
 }
@@ -100,6 +101,11 @@ static void name_culprit(const ech_witness *witness, const ech_ending *ending, e
     if (witness->early && rank < 0) {
         ech_text_append(out, "a rank (process %d) has died as it began, and the job with it",
                         (int)witness->early);
+        return;
+    }
+    if (atomic_load(&witness->board->members) == 0 && !witness->any && ending->is_launcher) {
+        ech_text_append(out, "the launcher has ended before it started a rank; give the line above "
+                             "to a shell without --quiet, if it has that: then it says why");
         return;
     }
     if (atomic_load(&witness->board->members) == 0) {

@@ -67,6 +67,7 @@ static void add_open_mpi(const ech_launch *launch, ech_launcher_lookup lookup, e
     if (launch->ranks > launch->cores) set(out, lookup, "OMPI_MCA_mpi_yield_when_idle");
     add(out, "--bind-to");
     add(out, "none");
+    add(out, "--quiet"); /* its words about an end bury the ranks' and say less */
 }
 
 static void add_launcher(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)

@@ -170,6 +170,7 @@ static void meet_newcomers(ech_witness *witness)
     int dead = 0, rank = -1;
     pid_t ended, last = 0;
     ech_newcomers_find(&witness->newcomers);
+    witness->any |= witness->newcomers.seen.n > 0;
     while ((ended = ech_newcomers_next_end(&witness->newcomers)) != 0) {
         rank = rank_of(witness, last = ended);
         note_signal(witness, ended);

@@ -33,6 +33,7 @@ struct ech_witness {
     int *life;      /* a descriptor that can be read when it has ended; -1: none */
     struct pollfd *polled;
     ech_newcomers newcomers; /* until all have come */
+    bool any;                /* a rank's process was seen, at least at its beginning */
     ech_witness_phase phase;
     pid_t child;          /* the launcher, or the process of all ranks; 0: not known */
     bool asked;           /* the job was told to stop */
