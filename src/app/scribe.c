@@ -100,8 +100,8 @@ ech_status ech_scribe_begin(const ech_scribe_setup *setup, ech_scribe **out)
     int why = pthread_create(&scribe->thread, NULL, scribe_main, scribe);
     if (why) {
         release(scribe);
-        ECH_FAIL(ECH_EIO, "%s: the system starts no further thread to write them: %s", setup->what,
-                 strerror(why));
+        ECH_FAIL(ECH_EIO, "%s: the system starts no further thread to write them: " ECH_NO_THREAD,
+                 setup->what);
     }
     *out = scribe;
     return ECH_OK;

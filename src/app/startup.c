@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Room for OpenBLAS under a limit on address space, and what malloc does with freed memory.
+ * Stacks, room for OpenBLAS under a limit on address space, and what malloc does with freed memory.
  */
 #include "app/startup.h"
 
@@ -54,21 +54,40 @@ BARE static void say(const char *text)
     if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody listens */
 }
 
-BARE void ech_startup_check(int argc, char **argv, char **environment)
+BARE static void refuse(const char *text)
 {
-    (void)argc, (void)argv;
+    say("echelon: error: ");
+    say(text);
+    _exit(ECH_EXIT_FAILED);
+}
+
+/* A thread's stack is as large as the limit on the first one's; libraries use 100 KiB of it. */
+static const rlim_t least_stack = (rlim_t)256 << 10;
+
+BARE static void check_stack(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= least_stack) return;
+    refuse("the limit on stacks (ulimit -s) is below the 256 KiB that threads need; raise it\n");
+}
+
+BARE static void check_addresses(char **environment)
+{
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
     size_t bytes = count_threads(environment) * buffer_bytes + other_bytes;
     void *room = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room != MAP_FAILED) {
-        munmap(room, bytes);
-        return;
-    }
-    say("echelon: error: the limit on address space (ulimit -v) is too small for the linear "
-        "algebra "
-        "library, which takes 130 MiB a thread; raise it, or set OMP_NUM_THREADS=1\n");
-    _exit(ECH_EXIT_FAILED);
+    if (room == MAP_FAILED)
+        refuse("the limit on address space (ulimit -v) is too small for the linear algebra "
+               "library, which takes 130 MiB a thread; raise it, or set OMP_NUM_THREADS=1\n");
+    munmap(room, bytes);
+}
+
+BARE void ech_startup_check(int argc, char **argv, char **environment)
+{
+    (void)argc, (void)argv;
+    check_stack();
+    check_addresses(environment);
 }
 
 /* glibc's largest threshold for mappings of their own; and so much is kept at a heap's end. */

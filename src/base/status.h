@@ -22,6 +22,10 @@ typedef enum ech_status {
     ECH_EINTERNAL = -9     /* a promise of this program to itself is broken */
 } ech_status;
 
+/* The hint where a thread cannot be started. */
+#define ECH_NO_THREAD                                                                              \
+    "raise the limit on processes and threads (ulimit -u, or pids.max of a container)"
+
 /* Logs the message once, with this thread's rank, remembers it for ech_last_error, returns st. */
 ech_status ech_fail_at(const char *file, int line, ech_status st, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -221,7 +221,8 @@ ech_status ech_guard_start(double deadline_seconds, ech_guard **out)
         pthread_mutex_destroy(&guard->lock);
         free(guard->polled);
         free(guard);
-        ECH_FAIL(ECH_EIO, "the system starts no further thread: %s", strerror(error));
+        ECH_FAIL(ECH_EIO, "the system starts no further thread (%s): " ECH_NO_THREAD,
+                 strerror(error));
     }
     *out = guard;
     return ECH_OK;

@@ -105,7 +105,8 @@ static ech_status start_engine(ech_exec *exec, ech_engine_kind kind)
     engine->exec = exec;
     engine->kind = kind;
     if (pthread_create(&engine->thread, NULL, engine_main, engine) != 0)
-        ECH_FAIL(ECH_EIO, "the system starts no further thread for the lanes of rank %d",
+        ECH_FAIL(ECH_EIO,
+                 "the system starts no further thread for the lanes of rank %d: " ECH_NO_THREAD,
                  exec->plan->rank);
     engine->started = true;
     return ECH_OK;

@@ -62,7 +62,8 @@ ech_status ech_saver_start(ech_saver *saver)
     saver->began = ech_clock_now();
     atomic_store(&saver->ended, false);
     if (pthread_create(&saver->thread, NULL, saver_main, saver) != 0)
-        ECH_FAIL(ECH_EIO, "the system starts no further thread to write a checkpoint");
+        ECH_FAIL(ECH_EIO,
+                 "the system starts no further thread to write a checkpoint: " ECH_NO_THREAD);
     saver->under_way = true;
     return ECH_OK;
 }

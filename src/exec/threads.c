@@ -5,6 +5,7 @@
  * moves leaves its caches, and one that shares a core holds up all others at the end of each loop. A job that
  * takes no more than half of the cores is left to the system, as are threads that move messages and files.
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,8 +67,35 @@ static const char *bind(ech_exec *exec, const neighbours *others)
     return exec->is_bound ? NULL : "not pinned: there is room for another job";
 }
 
+static void *pass(void *hold)
+{
+    pthread_mutex_lock(hold);
+    pthread_mutex_unlock(hold);
+    return NULL;
+}
+
+/* OpenMP ends the process where it cannot start its threads. So as many are started here first, to be
+ * there at once. */
+static ech_status try_threads(const ech_exec *exec)
+{
+    int most = (int)exec->config->parallel.threads - 1, n = 0;
+    pthread_t *threads = ech_calloc((size_t)most + 1, sizeof *threads);
+    pthread_mutex_t hold = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&hold);
+    while (n < most && pthread_create(&threads[n], NULL, pass, &hold) == 0) n++;
+    pthread_mutex_unlock(&hold);
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    free(threads);
+    if (n == most) return ECH_OK;
+    ECH_FAIL(ECH_EIO,
+             "the system starts no further thread for kernels: " ECH_NO_THREAD
+             ", or take fewer parallel.threads than %d",
+             most + 1);
+}
+
 ech_status ech_threads_bind(ech_exec *exec)
 {
+    ECH_TRY(try_threads(exec));
     int size = ech_comm_size(exec->comm);
     exec->binding = "not pinned: parallel.pin is false";
     if (strcmp(exec->config->parallel.pin, "false") == 0) return ECH_OK;

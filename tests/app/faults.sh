@@ -147,6 +147,34 @@ timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/six log.every=1 lo
 
 # ---- memory ----
 
+# Threads would overrun a stack of 64 KiB.
+checks=$((checks + 1))
+(ulimit -s 64 && exec "$echelon" train run.yaml log.directory=runs/eight) >out 2>err
+[ $? = 1 ] || complain "stacks of 64 KiB"
+grep -q "error: the limit on stacks (ulimit -s) is below the 256 KiB" err || complain "no word of stacks"
+
+# A limit on processes holds for users only.
+as_nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+if [ "$(id -u)" = 0 ] && "${as_nobody[@]}" "$echelon" --version >/dev/null 2>&1 && chmod 755 . &&
+    ! pgrep -u 65534 >/dev/null; then
+    for most in 1 2 3 4 5 6; do
+        checks=$((checks + 1))
+        mkdir runs/nobody && chmod 777 runs/nobody
+        (ulimit -u $most && exec "${as_nobody[@]}" "$echelon" train run.yaml parallel.threads=2 \
+            log.directory=runs/nobody log.trace=false) >out 2>err </dev/null
+        code=$?
+        if [ $code != 0 ]; then
+            [ $code = 1 ] && grep -q "^echelon: .*error: .*no further thread.*ulimit -u" err ||
+                complain "at most $most processes: exit code $code, or no word of it"
+        elif [ $most -lt 4 ]; then
+            complain "at most $most processes are enough"
+        fi
+        rm -rf runs/nobody
+    done
+else
+    echo "SKIPPED: limits on processes: only root can become nobody, who has processes, or cannot read this"
+fi
+
 # A sanitizer's own shadow does not fit.
 if (ulimit -v 4000000 && timeout 20 "$echelon" --version >/dev/null 2>&1); then
     checks=$((checks + 1))
