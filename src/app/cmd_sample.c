@@ -104,8 +104,8 @@ static ech_status write_text(story *s, const ech_text *text, bool last)
 {
     ech_text shown = {0};
     const ech_text *put = text;
-    if (s->is_shown) {
-        ech_text_append_bytes(&s->part, text->at, text->n);
+    if (s->is_shown && s->part.n + text->n > 0) {
+        if (text->n) ech_text_append_bytes(&s->part, text->at, text->n);
         size_t used = ech_visible_append(&shown, s->part.at, s->part.n, true, last);
         s->part.n -= used;
         memmove(s->part.at, s->part.at + used, s->part.n);
