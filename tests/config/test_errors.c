@@ -9,40 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "config/capture.h"
 #include "config/sample.h"
-
-/* What goes to standard error meanwhile. */
-typedef struct capture {
-    int before;
-    FILE *file;
-} capture;
-
-static capture begin_capture(void)
-{
-    capture c = {.before = dup(STDERR_FILENO), .file = tmpfile()};
-    assert_true(c.before >= 0 && c.file);
-    dup2(fileno(c.file), STDERR_FILENO);
-    return c;
-}
-
-/* New memory. */
-static char *end_capture(capture *c)
-{
-    enum { MOST = 1 << 16 };
-    char *text = calloc(1, MOST);
-    dup2(c->before, STDERR_FILENO);
-    close(c->before);
-    rewind(c->file);
-    assert_non_null(text);
-    assert_true(fread(text, 1, MOST - 1, c->file) < MOST - 1);
-    fclose(c->file);
-    return text;
-}
 
 /* As a command does it: the file, the words, then what is missing. */
 static char *errors_of(const char *text, const char *const *words)
