@@ -6,12 +6,14 @@
 #   ./test.sh            address and undefined-behaviour sanitizers, then the thread sanitizer on
 #                        what runs threads, then the release binary over MPI, then short fuzzing
 #   ./test.sh --quick    the first of these alone
+#   ./test.sh --long [SEED]   random cases by the hundred instead, of the release build (under an hour):
+#                        layouts verified, kills, damaged checkpoints, run files; another seed draws others
 set -euo pipefail
 cd "$(dirname "$0")"
 
 case "${1:-}" in
-    "" | --quick) ;;
-    *) echo "usage: ./test.sh [--quick]" >&2; exit 2 ;;
+    "" | --quick | --long) ;;
+    *) echo "usage: ./test.sh [--quick | --long [SEED]]" >&2; exit 2 ;;
 esac
 
 tools/install_dependencies.sh --tests
@@ -57,6 +59,34 @@ run() {
     rm -f "$log"
 }
 
+# Runs a command, counts it, and shows the end of what it said: the whole if it failed.
+try() {
+    local log lines=3
+    log=$(mktemp)
+    echo "== $*"
+    if "$@" > "$log" 2>&1; then passed=$((passed + 1)); else failed=$((failed + 1)) lines=+1; fi
+    tail -n "$lines" "$log"
+    rm -f "$log"
+}
+
+# Says what came of all, and succeeds if all did.
+conclude() {
+    echo
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+}
+
+if [ "${1:-}" = --long ]; then
+    seed=${2:-1} echelon=$PWD/build/release/echelon tests=build/release/tests
+    build release
+    try env ECHELON_VERIFY_RANDOM="500,$seed" "$tests/test_app_verify_random"
+    try bash tests/app/restarts.sh "$echelon" 60 "$seed"
+    try bash tests/app/corruptions.sh "$echelon" 60 "$seed"
+    try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"
+    conclude
+    exit
+fi
+
 build asan
 # What kills and signals processes is about time, not about memory: below, in the release build.
 run asan -E '^app/(mpi_death|restarts_kills|signals|slurm)$'
@@ -69,7 +99,4 @@ if [ "${1:-}" != --quick ]; then
     build fuzz fuzzers
     run fuzz -R '/fuzz_'
 fi
-
-echo
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+conclude
