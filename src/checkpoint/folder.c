@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -59,7 +60,9 @@ ech_status ech_folder_list(const char *directory, ech_folder **folders, size_t *
 {
     ECH_LIST(ech_folder) list = {0};
     DIR *dir = opendir(directory);
-    if (!dir && errno != ENOENT) {
+    /* Below a file there is nothing; that nothing can be made there is said by who wants to. */
+    bool below_file = !dir && errno == ENOTDIR && access(directory, F_OK) != 0;
+    if (!dir && errno != ENOENT && !below_file) {
         ECH_FAIL(ECH_EIO, "%s: cannot list it: %s", directory, strerror(errno));
     }
     errno = 0;

@@ -121,8 +121,8 @@ static ech_status unpack(ech_gunzip *g, bool *some)
 static void drop(ech_gunzip *g, int64_t keep)
 {
     int64_t n = keep - g->begin;
-    if (n <= 0) return;
     if (n > (int64_t)g->n) n = (int64_t)g->n;
+    if (n <= 0) return;
     g->n -= (size_t)n;
     g->begin += n;
     memmove(g->window, g->window + n, g->n);
@@ -151,6 +151,6 @@ ech_status ech_gunzip_read(ech_gunzip *gunzip, int64_t keep, int64_t at, size_t 
             ECH_FAIL(ECH_EINPUT, "%s: its text has become shorter than it was", gunzip->path);
         drop(gunzip, keep);
     }
-    memcpy(bytes, gunzip->window + (at - gunzip->begin), n);
+    if (n > 0) memcpy(bytes, gunzip->window + (at - gunzip->begin), n);
     return ECH_OK;
 }

@@ -275,7 +275,7 @@ static void test_second_file_changes(void **state)
         void (*progress)(int64_t before, int64_t done, int64_t all);
         const char *why;
     } cases[] = {{append_to_second, "in/b: its size has changed"},
-                 {replace_second, "in/b: not a regular file"}};
+                 {replace_second, "in/b: is a pipe, not a regular file"}};
     ech_import_count count;
     ech_tokenizer *tokenizer;
     assert_int_equal(ech_tokenizer_open("bytes", &tokenizer), ECH_OK);
