@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Euclid's algorithm.
+ * Divisors of whole numbers.
  */
 #ifndef ECH_BASE_DIVISOR_H
 #define ECH_BASE_DIVISOR_H
 
 #include <stdint.h>
 
-/* The greatest common divisor of two numbers, neither below 0; of 0 and a number, that number. */
+/* By Euclid's algorithm: the greatest common divisor of two numbers, neither below 0; of 0 and a number, that number. */
 static inline int64_t ech_common_divisor(int64_t a, int64_t b)
 {
     while (b) {
@@ -16,6 +16,18 @@ static inline int64_t ech_common_divisor(int64_t a, int64_t b)
         b = rest;
     }
     return a;
+}
+
+/* The largest divisor of n that is not above `most`; both above 0. */
+static inline int64_t ech_largest_divisor(int64_t n, int64_t most)
+{
+    int64_t largest = 1;
+    for (int64_t d = 1; d <= n / d; d++) {
+        if (n % d) continue;
+        if (d <= most && d > largest) largest = d;
+        if (n / d <= most && n / d > largest) largest = n / d;
+    }
+    return largest;
 }
 
 #endif

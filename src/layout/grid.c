@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layout/layout.h"
+#include "base/divisor.h"
 
 int64_t ech_nearest_multiple(int64_t n, int64_t step)
 {
@@ -25,10 +25,11 @@ int64_t ech_saturating_product(int64_t a, int64_t b)
 
 /* ---- grids ---- */
 
-ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world)
+ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world,
+                                     const ech_layout_taker *taker)
 {
     int64_t list[ECH_CONFIG_LONGEST_LIST];
-    ech_grid_problem p = {.config = config, .blocks = blocks, .world = world};
+    ech_grid_problem p = {.config = config, .blocks = blocks, .world = world, .taker = taker};
     p.listed = ech_config_list(config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
     p.most = p.least = p.listed ? list[0] : 0;
     for (int s = 0; s < p.listed; s++) {
@@ -74,8 +75,7 @@ int64_t ech_grid_micro_batch(const ech_grid_problem *p, const ech_grid *g)
     int64_t b = p->config->training.micro_batch_size;
     if (b != ECH_AUTO) return b;
     if (g->data != ECH_GRID_LISTED) return samples / g->data;
-    for (b = samples / p->most > 0 ? samples / p->most : 1; samples % b;) b--;
-    return b;
+    return ech_largest_divisor(samples, samples / p->most > 0 ? samples / p->most : 1);
 }
 
 /* ---- rules ---- */
@@ -174,7 +174,7 @@ static int64_t fitting_world(const ech_grid_problem *problem)
         ech_grid grid = asked;
         if (open) grid.data = d;
         p.world = ech_grid_ranks(&p, &grid);
-        if (!ech_grid_works(&p, &grid, ECH_GRID_WHOLE, NULL)) continue;
+        if (!ech_grid_is_offered(&p, &grid)) continue;
         if (!found || llabs(p.world - problem->world) < llabs(found - problem->world))
             found = p.world;
     }
@@ -248,7 +248,11 @@ static bool rule_ranks(const ech_grid_problem *p, const ech_grid *g, ech_grid_re
                "started",
                stages, (number)g->data, (number)g->context, (number)g->tensor,
                ECH_COUNT(ranks, "rank"), world, were);
-    bool may_be_open = g->data != ECH_GRID_LISTED && world % (stages * each) == 0;
+    ech_grid open = *g;
+    open.data = ECH_AUTO;
+    open = ech_grid_fill(p, open);
+    bool may_be_open =
+        g->data != ECH_GRID_LISTED && open.data != ECH_AUTO && ech_grid_is_offered(p, &open);
     return refuse_ranks(p, may_be_open ? "leave parallel.data out" : NULL, refusal);
 }
 
@@ -279,18 +283,26 @@ static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_gri
 
 /* ---- samples ---- */
 
+/* Always false. */
+static bool refuse_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    int64_t samples = refusal ? ech_grid_nearest_batch(p, g) : 0;
+    if (samples) ech_text_append(&refusal->why, "; %lld would", (number)samples);
+    return false;
+}
+
 static bool shares_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     const char *key = "training.global_batch_size";
     number samples = p->config->training.global_batch_size, data = g->data;
-    if (samples % data)
-        return refuse(refusal, key, "does not divide by parallel.data = %lld; %lld would", data,
-                      (number)ech_nearest_multiple(samples, data));
+    if (samples % data) {
+        refuse(refusal, key, "does not divide by parallel.data = %lld", data);
+        return refuse_batch(p, g, refusal);
+    }
     number b = ech_grid_micro_batch(p, g);
     if (samples % (b * data) == 0) return true;
-    return refuse(refusal, key,
-                  "does not divide by micro_batch_size x data = %lld x %lld; %lld would", b, data,
-                  (number)ech_nearest_multiple(samples, b * data));
+    refuse(refusal, key, "does not divide by micro_batch_size x data = %lld x %lld", b, data);
+    return refuse_batch(p, g, refusal);
 }
 
 /* Loads of replicas may differ by one micro-batch; everyone needs at least one. */
@@ -300,13 +312,15 @@ static bool rule_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_re
     if (g->data != ECH_GRID_LISTED) return shares_batch(p, g, refusal);
     number samples = p->config->training.global_batch_size, b = ech_grid_micro_batch(p, g);
     if (samples % b)
-        return refuse(refusal, key, "does not divide by micro_batch_size = %lld; %lld would", b,
-                      (number)ech_nearest_multiple(samples, b));
-    if (samples / b >= p->most) return true;
-    return refuse(refusal, key,
-                  "makes %s of %s for a stage of %lld replicas; at least %lld are needed",
-                  ECH_COUNT(samples / b, "micro-batch"), ECH_COUNT(b, "sample"), (number)p->most,
-                  (number)p->most);
+        refuse(refusal, key, "does not divide by micro_batch_size = %lld", b);
+    else if (samples / b >= p->most)
+        return true;
+    else
+        refuse(refusal, key,
+               "makes %s of %s for a stage of %lld replicas; at least %lld are needed",
+               ECH_COUNT(samples / b, "micro-batch"), ECH_COUNT(b, "sample"), (number)p->most,
+               (number)p->most);
+    return refuse_batch(p, g, refusal);
 }
 
 static bool rule_rows(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)

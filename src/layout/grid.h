@@ -6,7 +6,7 @@
 #ifndef ECH_LAYOUT_GRID_H
 #define ECH_LAYOUT_GRID_H
 
-#include "config/config.h"
+#include "layout/layout.h"
 
 typedef struct ech_grid {
     int64_t pipeline;
@@ -20,11 +20,13 @@ enum { ECH_GRID_LISTED = 0 };
 typedef struct ech_grid_problem {
     const ech_config *config;
     int64_t blocks, world;
-    int listed;               /* entries of parallel.stage_replicas; 0: not given */
-    int64_t sum, most, least; /* of them */
+    int listed;                    /* entries of parallel.stage_replicas; 0: not given */
+    int64_t sum, most, least;      /* of them */
+    const ech_layout_taker *taker; /* NULL: none is asked */
 } ech_grid_problem;
 
-ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world);
+ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world,
+                                     const ech_layout_taker *taker);
 /* What the configuration asks for: one stage where it does not say how many. */
 ech_grid ech_grid_asked(const ech_grid_problem *problem);
 /* The same with its data degree, if there is one for these ranks; otherwise still ECH_AUTO. */
@@ -46,7 +48,9 @@ typedef struct ech_grid_refusal {
 /* Whether a filled grid works. `refusal`: filled if it does not; NULL: nobody asks why. */
 bool ech_grid_works(const ech_grid_problem *problem, const ech_grid *grid, ech_grid_scope scope,
                     ech_grid_refusal *refusal);
-/* The same as one error, with the nearest grids that do work. */
+/* Whether a filled grid may be offered: it works, and the taker takes it. */
+bool ech_grid_is_offered(const ech_grid_problem *problem, const ech_grid *grid);
+/* ech_grid_works as one error, with the nearest grids that do work. */
 ech_status ech_grid_check(const ech_grid_problem *problem, ech_grid grid, ech_grid_scope scope);
 
 /* "; grids that work on 8 ranks: pipeline 1 x data 4 x context 1 x tensor 2, ...", of all grids of so
@@ -55,6 +59,9 @@ ech_status ech_grid_check(const ech_grid_problem *problem, ech_grid grid, ech_gr
  * small; of those as near, fewer stages, then fewer context ranks, then fewer tensor ranks come first.
  * A data degree that was left open is as near as any. */
 void ech_grid_print_nearest(const ech_grid_problem *problem, ech_grid wanted, ech_text *out);
+
+/* The samples of a step nearest to the asked ones with which the grid may be offered; 0: none is near. */
+int64_t ech_grid_nearest_batch(const ech_grid_problem *problem, const ech_grid *grid);
 
 int64_t ech_nearest_multiple(int64_t n, int64_t step); /* of `step`, above 0 */
 /* Degrees are up to 1e6 each; what is larger than any number of ranks need not be told apart. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Of all grids that work on some number of ranks, those nearest to one that does not.
+ * Of all grids that may be offered on some number of ranks, those nearest to one that does not work; and the
+ * nearest batch.
  */
 #include <stdlib.h>
 
@@ -8,9 +9,31 @@
 #include "layout/grid.h"
 
 enum {
-    MOST_GRIDS = 4,  /* shown */
-    MOST_TRIES = 512 /* other numbers of ranks, on either side */
+    MOST_GRIDS = 4,            /* shown */
+    MOST_SAMPLES = 1000000000, /* of a step, as keys.def has it */
+    MOST_TRIES = 512           /* other numbers of ranks, on either side */
 };
+
+static ech_layout_shape shape_of(const ech_grid_problem *p, const ech_grid *g)
+{
+    int64_t list[ECH_CONFIG_LONGEST_LIST];
+    int64_t micro = p->config->training.global_batch_size / ech_grid_micro_batch(p, g);
+    int n = ech_config_list(p->config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
+    ech_layout_shape shape = {.stages = (int)g->pipeline,
+                              .chunks = (int)p->config->parallel.virtual_stages,
+                              .micro_batches = (int)(micro / (n ? p->most : g->data)),
+                              .divides = true};
+    for (int s = 0; s < n; s++) shape.divides &= micro % list[s] == 0;
+    shape.uniform = shape.divides && p->most == p->least;
+    return shape;
+}
+
+bool ech_grid_is_offered(const ech_grid_problem *problem, const ech_grid *grid)
+{
+    if (!ech_grid_works(problem, grid, ECH_GRID_WHOLE, NULL)) return false;
+    ech_layout_shape shape = shape_of(problem, grid);
+    return !problem->taker || problem->taker->takes(problem->taker->context, &shape);
+}
 
 typedef struct candidate {
     ech_grid grid;
@@ -57,8 +80,7 @@ static int by_distance(const void *a, const void *b)
 
 static void consider(search *s, ech_grid grid)
 {
-    if (ech_grid_works(s->problem, &grid, ECH_GRID_WHOLE, NULL))
-        ECH_PUSH(s->found, measure(s, grid));
+    if (ech_grid_is_offered(s->problem, &grid)) ECH_PUSH(s->found, measure(s, grid));
 }
 
 static void find_divisors(search *s)
@@ -143,4 +165,26 @@ void ech_grid_print_nearest(const ech_grid_problem *problem, ech_grid wanted, ec
     print_grids(&s, out);
     free(s.found.at);
     free(s.divisor.at);
+}
+
+/* Larger and smaller multiples of what must divide it, the nearest first; fewer before more. */
+int64_t ech_grid_nearest_batch(const ech_grid_problem *problem, const ech_grid *grid)
+{
+    ech_config config = *problem->config;
+    ech_grid_problem tried = *problem;
+    int64_t samples = config.training.global_batch_size, b = config.training.micro_batch_size;
+    int64_t step = (b == ECH_AUTO ? 1 : b) * (grid->data == ECH_GRID_LISTED ? 1 : grid->data);
+    int64_t low = samples / step * step, high = low + step;
+    tried.config = &config;
+    for (int i = 0; i < MOST_TRIES; i++) {
+        bool down = low > 0 && (samples - low <= high - samples || high > MOST_SAMPLES);
+        if (!down && high > MOST_SAMPLES) return 0;
+        config.training.global_batch_size = down ? low : high;
+        if (ech_grid_is_offered(&tried, grid)) return config.training.global_batch_size;
+        if (down)
+            low -= step;
+        else
+            high += step;
+    }
+    return 0;
 }

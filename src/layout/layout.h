@@ -61,10 +61,26 @@ typedef struct ech_layout {
     int *first_user, *user;
 } ech_layout;
 
+/* What a schedule must know of a grid to take it. */
+typedef struct ech_layout_shape {
+    int stages, chunks;
+    int micro_batches; /* of a rank and step; the fewest of any rank */
+    bool uniform;      /* as in a layout */
+    bool divides;      /* a step's micro-batches divide by the replicas of every stage */
+} ech_layout_shape;
+
+/* Rules of a room below: a grid that they do not take is not offered. */
+typedef struct ech_layout_taker {
+    bool (*takes)(void *context, const ech_layout_shape *shape);
+    void *context;
+} ech_layout_taker;
+
 /* Fills the parallel keys that are "auto" and training.micro_batch_size, for `world` ranks; of
  * parallel.partition something has been chosen. Errors: degrees that do not multiply to the ranks, batches
- * that do not divide, more stages than blocks. */
-ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world);
+ * that do not divide, more stages than blocks. Errors offer what works and what `taker` takes; NULL: it takes
+ * all. */
+ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
+                              const ech_layout_taker *taker);
 /* From a resolved configuration. An error: more bytes than any machine has. */
 ech_status ech_layout_create(const ech_config *config, const ech_model *model, int world,
                              ech_layout **out);

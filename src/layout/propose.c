@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/divisor.h"
 #include "layout/cut.h"
 #include "layout/grid.h"
 #include "layout/layout.h"
@@ -60,10 +61,12 @@ static ech_status take_micro_batch(proposer *p)
         return ech_config_complain(config, "training.micro_batch_size",
                                    "needs to be given with parallel.partition = auto");
     int64_t samples = config->training.global_batch_size, b = config->training.micro_batch_size;
+    int64_t data = config->parallel.data == ECH_AUTO ? 1 : config->parallel.data;
     if (samples % b)
         return ech_config_complain(config, "training.global_batch_size",
                                    "does not divide by micro_batch_size = %lld; %lld would",
-                                   (long long)b, (long long)ech_nearest_multiple(samples, b));
+                                   (long long)b,
+                                   (long long)ech_nearest_multiple(samples, b * data));
     return ECH_OK;
 }
 
@@ -75,11 +78,13 @@ static ech_status check_node(const proposer *p)
         return ech_config_complain(p->config, "parallel.node_ranks", "does not divide %s",
                                    ECH_COUNT(p->world, "rank"));
     if (ranks % each)
-        return ech_config_complain(p->config, "parallel.node_ranks",
-                                   "does not divide by parallel.context x parallel.tensor = %lld "
-                                   "ranks, which parallel.partition = auto keeps on one machine; "
-                                   "%lld would",
-                                   (long long)each, (long long)ech_nearest_multiple(ranks, each));
+        return ech_config_complain(
+            p->config, "parallel.node_ranks",
+            "does not divide by parallel.context x parallel.tensor = %lld "
+            "ranks, which parallel.partition = auto keeps on one machine; "
+            "%lld would",
+            (long long)each,
+            (long long)(each * ech_largest_divisor(p->world / each, ranks / each + 1)));
     return ECH_OK;
 }
 
@@ -87,7 +92,8 @@ static ech_status check_node(const proposer *p)
 static ech_status find_depth(const proposer *p, int64_t *stages)
 {
     const ech_config *given = p->config;
-    ech_grid_problem grid = ech_grid_problem_of(given, (int64_t)p->model->block.n, p->world);
+    ech_grid_problem grid =
+        ech_grid_problem_of(given, (int64_t)p->model->block.n, p->world, p->needs->taker);
     ECH_TRY(ech_grid_check(&grid, ech_grid_asked(&grid), ECH_GRID_REPLICA));
     int64_t workers = p->world / p->ranks, data = given->parallel.data;
     *stages = 0;
@@ -96,7 +102,7 @@ static ech_status find_depth(const proposer *p, int64_t *stages)
     ech_config_replace_text(&config->parallel.partition, "even");
     if (config->parallel.pipeline == ECH_AUTO && workers % data == 0)
         config->parallel.pipeline = workers / data;
-    ech_status status = ech_layout_resolve(config, p->model, p->world);
+    ech_status status = ech_layout_resolve(config, p->model, p->world, p->needs->taker);
     if (status == ECH_OK) *stages = config->parallel.pipeline;
     ech_config_destroy(config);
     return status;

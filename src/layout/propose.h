@@ -5,12 +5,14 @@
 #ifndef ECH_LAYOUT_PROPOSE_H
 #define ECH_LAYOUT_PROPOSE_H
 
+#include "layout/layout.h"
 #include "layout/partition.h"
 
 /* What the schedule says of the problem (see ech_partition_problem). */
 typedef struct ech_partition_needs {
     int turns, versions;
     bool divides, keeps_all;
+    const ech_layout_taker *taker; /* of ech_layout_resolve */
 } ech_partition_needs;
 
 /* A partition as keys of the parallel section. */

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/divisor.h"
 #include "layout/cut.h"
 #include "layout/grid.h"
 #include "layout/layout.h"
@@ -12,11 +13,12 @@ typedef struct resolver {
     ech_config *config;
     const ech_model *model;
     int world;
+    const ech_layout_taker *taker;
 } resolver;
 
 static ech_grid_problem problem_of(const resolver *r)
 {
-    return ech_grid_problem_of(r->config, (int64_t)r->model->block.n, r->world);
+    return ech_grid_problem_of(r->config, (int64_t)r->model->block.n, r->world, r->taker);
 }
 
 /* ---- stages and replicas ---- */
@@ -37,16 +39,33 @@ static ech_status check_listed(const ech_config *config, int listed)
     return ECH_OK;
 }
 
-/* Pieces of a sequence in time are as long, whatever the grid. */
-static ech_status check_chunks(const ech_config *config)
+/* Whether the grid that is asked for works with so many pieces of a sequence. */
+static bool takes_chunks(const resolver *r, int64_t chunks)
 {
-    int64_t tokens = config->data.sequence_length, n = config->memory.sequence_chunks, below = n;
+    ech_config config = *r->config;
+    ech_grid_problem problem = problem_of(r);
+    ech_grid grid = ech_grid_fill(&problem, ech_grid_asked(&problem));
+    config.memory.sequence_chunks = chunks;
+    problem.config = &config;
+    return ech_grid_is_offered(&problem, &grid);
+}
+
+/* Pieces of a sequence in time are as long, whatever the grid. What is offered stands in for what was asked,
+ * so that the grid is held against that. */
+static ech_status check_chunks(const resolver *r)
+{
+    ech_config *config = r->config;
+    int64_t tokens = config->data.sequence_length, n = config->memory.sequence_chunks;
     if (tokens % n == 0) return ECH_OK;
-    if (below > tokens) below = tokens;
-    while (tokens % below) below--;
-    return ech_config_complain(config, "memory.sequence_chunks",
-                               "does not divide data.sequence_length = %lld; %lld would",
-                               (long long)tokens, (long long)below);
+    int64_t largest = ech_largest_divisor(tokens, n), offered = largest;
+    while (offered > 1 && !takes_chunks(r, offered))
+        offered = ech_largest_divisor(tokens, offered - 1);
+    if (!takes_chunks(r, offered)) offered = largest;
+    ech_status status = ech_config_complain(
+        config, "memory.sequence_chunks", "does not divide data.sequence_length = %lld; %lld would",
+        (long long)tokens, (long long)offered);
+    config->memory.sequence_chunks = offered;
+    return status;
 }
 
 static ech_status resolve_grid(resolver *r)
@@ -64,7 +83,7 @@ static ech_status resolve_grid(resolver *r)
 
 /* ---- which blocks a stage has ---- */
 
-/* The list of layers of each virtual stage; that it has as many entries is checked with the grid. */
+/* The list of layers of each virtual stage, apart from whether it has as many entries. */
 static ech_status check_cut(const resolver *r)
 {
     const ech_config *config = r->config;
@@ -85,13 +104,15 @@ static ech_status check_cut(const resolver *r)
     return ECH_OK;
 }
 
-ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world)
+ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
+                              const ech_layout_taker *taker)
 {
-    resolver r = {.config = config, .model = model, .world = world};
-    ECH_TRY(check_chunks(config));
+    resolver r = {.config = config, .model = model, .world = world, .taker = taker};
     ECH_ASSERT(strcmp(config->parallel.partition, "auto") != 0);
-    ECH_TRY(resolve_grid(&r));
-    ECH_TRY(check_cut(&r));
+    ech_status status = check_chunks(&r);
+    ECH_ALSO(&status, check_cut(&r));
+    ECH_ALSO(&status, resolve_grid(&r));
+    ECH_TRY(status);
     ech_grid_problem problem = problem_of(&r);
     ech_grid grid = ech_grid_asked(&problem);
     config->training.micro_batch_size = ech_grid_micro_batch(&problem, &grid);

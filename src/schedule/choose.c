@@ -28,6 +28,7 @@ typedef struct chooser {
     const ech_profile *profile;
     const ech_kernels *kernels;
     int world;
+    const ech_layout_taker *taker;
     bool simulates;
 } chooser;
 
@@ -90,7 +91,7 @@ static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, t
     ech_config *config = ech_config_copy(c->config);
     *t = (trial){.config = config, .seconds = proposal->seconds};
     ech_layout_take(config, proposal);
-    ECH_TRY(ech_layout_resolve(config, c->model, c->world));
+    ECH_TRY(ech_layout_resolve(config, c->model, c->world, c->taker));
     ECH_TRY(ech_model_create(config, &t->model));
     ECH_TRY(ech_layout_create(config, t->model, c->world, &t->layout));
     ECH_TRY(ech_schedule_create(config, t->model, t->layout, &t->schedule));
@@ -231,12 +232,18 @@ static ech_partition_needs needs_of(const ech_config *config)
 }
 
 ech_status ech_schedule_choose(ech_config *config, const ech_model *model,
-                               const ech_profile *profile, const ech_kernels *kernels, int world)
+                               const ech_profile *profile, const ech_kernels *kernels, int world,
+                               const ech_layout_taker *taker)
 {
-    chooser c = {
-        .config = config, .model = model, .profile = profile, .kernels = kernels, .world = world};
+    chooser c = {.config = config,
+                 .model = model,
+                 .profile = profile,
+                 .kernels = kernels,
+                 .world = world,
+                 .taker = taker};
     ech_partition_needs needs = needs_of(config);
     ech_proposals all = {0};
+    needs.taker = taker;
     if (strcmp(config->parallel.partition, "auto") != 0) return ECH_OK;
     ECH_TRY(ech_layout_propose(config, model, profile, &needs, world, &all));
     c.simulates = can_simulate(&c, &needs, all.n);

@@ -9,6 +9,7 @@
 
 #include "base/divisor.h"
 #include "base/file.h"
+#include "base/log.h"
 
 enum { MOST_TURNS = 64, CHECK_EVERY = 100 };
 
@@ -43,8 +44,13 @@ static ech_status find_generator(const ech_config *config, const ech_layout *lay
     const char *key = NULL;
     ech_text why = {0};
     ech_status status = ECH_OK;
-    if (!ech_generator_accepts(schedule->generator, &shape, &key, &why))
+    if (!ech_generator_accepts(schedule->generator, &shape, &key, &why)) {
+        bool batch = strcmp(key, "training.global_batch_size") == 0;
+        if (batch && !ech_config_is_set(config, "training.micro_batch_size"))
+            ech_text_append(&why, "; give training.micro_batch_size, too: left out, each replica "
+                                  "has one micro-batch");
         status = ech_config_complain(config, key, "%s", why.at);
+    }
     ech_text_free(&why);
     schedule->weights = schedule->generator->weights;
     return status;
@@ -152,8 +158,27 @@ static int64_t common_multiple(const ech_layout *layout)
     return all;
 }
 
-static ech_status check_asynchronous(const ech_config *config, const ech_model *model,
-                                     const ech_layout *layout)
+/* Where micro-batches were left to the batch, another one has others. */
+static ech_status refuse_batch(const ech_config *config, const ech_layout *layout, int stage)
+{
+    const char *key = "training.micro_batch_size";
+    long long b = layout->micro_batch, samples = b * common_multiple(layout);
+    ech_text offer = {0};
+    if (ech_config_is_set(config, key))
+        ech_text_append(&offer, "%lld would", samples);
+    else
+        ech_text_append(&offer, "use %s=%lld training.global_batch_size=%lld", key, b, samples);
+    ech_status status = ech_config_complain(
+        config, "training.global_batch_size",
+        "makes %s a step, not a multiple of the %d replicas of stage %d, as an asynchronous "
+        "schedule needs; %s",
+        ECH_COUNT(layout->micro_batches, "micro-batch"), layout->replicas[stage], stage, offer.at);
+    ech_text_free(&offer);
+    return status;
+}
+
+static ech_status check_tied(const ech_config *config, const ech_model *model,
+                             const ech_layout *layout)
 {
     for (int p = 0; p < (int)model->param.n; p++)
         if (ech_layout_addends(layout, model, p) == ECH_GROUP_TIED)
@@ -163,14 +188,13 @@ static ech_status check_asynchronous(const ech_config *config, const ech_model *
                 "asynchronous schedule does not; use model.tie_word_embeddings = false, or a "
                 "synchronous schedule",
                 model->param.at[p].name);
+    return ECH_OK;
+}
+
+static ech_status check_shares(const ech_config *config, const ech_layout *layout)
+{
     for (int s = 0; s < layout->stages; s++)
-        if (layout->micro_batches % layout->replicas[s])
-            return ech_config_complain(config, "training.global_batch_size",
-                                       "makes %s a step, not a multiple of the %d replicas of "
-                                       "stage %d, as an asynchronous schedule needs; %lld would",
-                                       ECH_COUNT(layout->micro_batches, "micro-batch"),
-                                       layout->replicas[s], s,
-                                       (long long)(layout->micro_batch * common_multiple(layout)));
+        if (layout->micro_batches % layout->replicas[s]) return refuse_batch(config, layout, s);
     return ECH_OK;
 }
 
@@ -183,11 +207,12 @@ ech_status ech_schedule_create(ech_config *config, const ech_model *model, const
     ech_status status = is_file(config->parallel.schedule)
                             ? read_orders(config, layout, schedule)
                             : find_generator(config, layout, schedule);
-    if (status == ECH_OK) status = check_options(config, schedule);
-    if (status == ECH_OK && schedule->weights != ECH_WEIGHTS_FLUSHED) {
-        status = check_asynchronous(config, model, layout);
-        if (status == ECH_OK) status = resolve_flush(config, layout, schedule);
-    }
+    bool is_known = schedule->generator || schedule->written;
+    bool asynchronous = schedule->weights != ECH_WEIGHTS_FLUSHED;
+    if (is_known) ECH_ALSO(&status, check_options(config, schedule));
+    if (asynchronous) ECH_ALSO(&status, check_tied(config, model, layout));
+    if (asynchronous && status == ECH_OK) status = check_shares(config, layout);
+    if (asynchronous && status == ECH_OK) status = resolve_flush(config, layout, schedule);
     if (status == ECH_OK) resolve_check(config, 1);
     if (status == ECH_OK)
         *out = schedule;
@@ -202,6 +227,50 @@ void ech_schedule_destroy(ech_schedule *schedule)
     for (int s = 0; schedule->written && s < schedule->stages; s++) free(schedule->written[s].at);
     free(schedule->written);
     free(schedule);
+}
+
+/* ---- before there is a layout ---- */
+
+/* Reads the file once. */
+static bool takes_written(ech_schedule_rules *rules, const ech_layout_shape *shape)
+{
+    if (!rules->is_read) {
+        bool quiet = ech_log_set_quiet(true);
+        ech_status status = ech_order_measure(rules->config->parallel.schedule, shape->chunks,
+                                              &rules->stages, &rules->micro_batches);
+        ech_log_set_quiet(quiet);
+        if (status != ECH_OK) rules->stages = 0;
+        rules->is_read = true;
+    }
+    return shape->uniform && shape->stages == rules->stages &&
+           shape->micro_batches == rules->micro_batches;
+}
+
+/* Whether the last block uses a parameter of an earlier one. */
+static bool has_tied(const ech_model *model)
+{
+    const ech_block *last = model->block.at[model->block.n - 1];
+    for (int p = 0; p < (int)model->param.n; p++)
+        if (model->param.at[p].block != (int)model->block.n - 1 && ech_block_uses(last, p))
+            return true;
+    return false;
+}
+
+bool ech_schedule_takes(void *context, const ech_layout_shape *shape)
+{
+    ech_schedule_rules *rules = context;
+    const char *name = rules->config->parallel.schedule, *key;
+    if (is_file(name)) return takes_written(rules, shape);
+    const ech_generator *generator = ech_generator_find(name);
+    ech_pipeline_shape pipeline = {.stages = shape->stages,
+                                   .chunks = shape->chunks,
+                                   .uniform = shape->uniform,
+                                   .micro_batches = shape->micro_batches};
+    ech_text why = {0};
+    bool takes = generator && ech_generator_accepts(generator, &pipeline, &key, &why);
+    ech_text_free(&why);
+    if (!takes || generator->weights == ECH_WEIGHTS_FLUSHED) return takes;
+    return shape->divides && !(shape->stages > 1 && has_tied(rules->model));
 }
 
 /* ---- orders ---- */

@@ -177,6 +177,17 @@ typedef struct ech_schedule {
     int turns;          /* training steps of a span; 1: synchronous */
 } ech_schedule;
 
+/* What is known of a schedule before there is a layout: all that is begun with are the first two. */
+typedef struct ech_schedule_rules {
+    const ech_config *config;
+    const ech_model *model; /* uncut */
+    bool is_read; /* the order that parallel.schedule names, written by hand: it is for these */
+    int stages, micro_batches;
+} ech_schedule_rules;
+/* Whether ech_schedule_create would take such a grid; for an ech_layout_taker. `rules`: ech_schedule_rules.
+ * What no grid changes is not asked, but of an order that cannot be read none is taken. */
+bool ech_schedule_takes(void *rules, const ech_layout_shape *shape);
+
 /* Fills parallel.flush_every and training.check_every. Errors: an unknown name, an order file that does not fit, shapes that
  * the generator refuses, what asynchronous schedules cannot do. */
 ech_status ech_schedule_create(ech_config *config, const ech_model *model, const ech_layout *layout,

@@ -74,6 +74,34 @@ static inline bool follow_assignments(random_run *r, const char *hint)
     return found;
 }
 
+/* What the run has for a key, or 1. */
+static inline int64_t number_of(const random_run *r, const char *key)
+{
+    const char *at = strstr(r->words.at, key);
+    return at ? atoll(at + strlen(key)) : 1;
+}
+
+/* "parallel.stage_replicas x context 1 x tensor 2, ...", of which the first is taken. */
+static inline bool follow_listed(random_run *r, const char *hint)
+{
+    int context, tensor, ranks = 0;
+    char word[60];
+    hint = strstr(hint, "parallel.stage_replicas x ");
+    if (!hint ||
+        sscanf(hint, "parallel.stage_replicas x context %d x tensor %d", &context, &tensor) != 2)
+        return false;
+    const char *list = strstr(r->words.at, "parallel.stage_replicas=[");
+    if (!list) return false;
+    for (list = strchr(list, '['); *list && *list != ']'; list += 1 + strcspn(list + 1, ",]"))
+        ranks += atoi(list + 1);
+    snprintf(word, sizeof word, "parallel.context=%d", context);
+    set(r, word);
+    snprintf(word, sizeof word, "parallel.tensor=%d", tensor);
+    set(r, word);
+    r->ranks = ranks * context * tensor;
+    return r->ranks <= HINTS_MOST_RANKS;
+}
+
 /* "pipeline 1 x data 3 x context 2 x tensor 1, ...": one of the grids that are offered. */
 static inline bool follow_grid(random_run *r, const char *hint)
 {
@@ -111,36 +139,36 @@ static inline bool follow_number(random_run *r, const char *error, const char *s
     return true;
 }
 
-/* What the run has for a key, or 1. */
-static inline int64_t number_of(const random_run *r, const char *key)
+/* "use at least 4 x training.micro_batch_size x replicas". */
+static inline bool follow_batches(random_run *r, const char *error)
 {
-    const char *at = strstr(r->words.at, key);
-    return at ? atoll(at + strlen(key)) : 1;
+    const char *number = strstr(error, " x training.micro_batch_size x replicas");
+    if (!number) return false;
+    while (number > error && isdigit((unsigned char)number[-1])) number--;
+    char word[80];
+    int64_t replicas =
+        r->ranks / (number_of(r, "parallel.pipeline=") * number_of(r, "parallel.context=") *
+                    number_of(r, "parallel.tensor="));
+    if (!strstr(r->words.at, "training.micro_batch_size=")) set(r, "training.micro_batch_size=1");
+    snprintf(word, sizeof word, "training.global_batch_size=%lld",
+             (long long)(atoll(number) * number_of(r, "training.micro_batch_size=") * replicas));
+    set(r, word);
+    return true;
 }
 
 /* Does as the error says. False: it offers nothing that could be written down. */
 static inline bool follow_hint(random_run *r, const char *error)
 {
     const char *sign = strstr(error, " = "), *use = strstr(error, "use ");
-    const char *ranks = strstr(error, "use --ranks "), *batches = strstr(error, "use at least ");
+    const char *ranks = strstr(error, "use --ranks ");
     r->hints++;
     if (!sign) return false;
     if (ranks) {
         r->ranks = atoi(ranks + strlen("use --ranks "));
         return r->ranks <= HINTS_MOST_RANKS;
     }
-    if (batches && strstr(error, " x training.micro_batch_size x replicas")) {
-        char word[80];
-        int64_t replicas =
-            r->ranks / (number_of(r, "parallel.pipeline=") * number_of(r, "parallel.context=") *
-                        number_of(r, "parallel.tensor="));
-        snprintf(word, sizeof word, "training.global_batch_size=%lld",
-                 (long long)(atoll(batches + strlen("use at least ")) *
-                             number_of(r, "training.micro_batch_size=") * replicas));
-        set(r, word);
-        return true;
-    }
-    return follow_grid(r, sign) || follow_number(r, error, sign) ||
+    if (follow_batches(r, error)) return true;
+    return follow_grid(r, sign) || follow_listed(r, sign) || follow_number(r, error, sign) ||
            follow_assignments(r, use ? use : strchr(sign, ':'));
 }
 

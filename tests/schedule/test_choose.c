@@ -39,7 +39,7 @@ static ech_status choose(ech_config *config, const ech_profile *profile, int ran
     ech_status status = ech_model_resolve(config, 50);
     if (status == ECH_OK) status = ech_model_create_uncut(config, &model);
     if (status == ECH_OK)
-        status = ech_schedule_choose(config, model, profile, ech_kernels_ref(ECH_F32), ranks);
+        status = ech_schedule_choose(config, model, profile, ech_kernels_ref(ECH_F32), ranks, NULL);
     ech_model_destroy(model);
     return status;
 }

@@ -175,8 +175,10 @@ static ech_status resolve_layout(ech_config *config, const ech_model *model, int
     const ech_kernels *kernels;
     ECH_TRY(find_kernels(config, &kernels));
     ECH_TRY(read_profile(config, &profile));
-    ech_status status = ech_schedule_choose(config, model, profile, kernels, world);
-    if (status == ECH_OK) status = ech_layout_resolve(config, model, world);
+    ech_schedule_rules rules = {.config = config, .model = model};
+    const ech_layout_taker taker = {.takes = ech_schedule_takes, .context = &rules};
+    ech_status status = ech_schedule_choose(config, model, profile, kernels, world, &taker);
+    if (status == ECH_OK) status = ech_layout_resolve(config, model, world, &taker);
     if (status == ECH_OK && profile)
         status = ech_profile_check(profile, config, model, config->parallel.profile);
     if (status == ECH_OK) status = ech_layout_create(config, model, world, &layout);

@@ -230,3 +230,33 @@ ech_status ech_order_read(const char *path, int stages, int chunks, int micro_ba
     free(text);
     return st;
 }
+
+/* By the lines, and the forwards of the first. */
+static void count_items(const char *text, size_t n, int *lines, int *forwards)
+{
+    reader r = {.at = text, .end = text + n, .line_begin = text};
+    *lines = *forwards = 0;
+    for (;; next_line(&r)) {
+        word w;
+        bool any = next_word(&r, &w);
+        *lines += any;
+        for (; any; any = next_word(&r, &w)) *forwards += *lines == 1 && *w.at == 'F';
+        if (r.at == r.end) break;
+    }
+}
+
+ech_status ech_order_measure(const char *path, int chunks, int *stages, int *micro_batches)
+{
+    char *text;
+    size_t n;
+    int forwards;
+    ECH_TRY(ech_file_read(path, LARGEST_TEXT, &text, &n));
+    count_items(text, n, stages, &forwards);
+    *micro_batches = forwards / chunks;
+    ech_order *orders = ech_calloc((size_t)*stages + 1, sizeof *orders);
+    ech_status st = ech_order_parse(text, n, path, *stages, chunks, *micro_batches, orders);
+    for (int stage = 0; stage < *stages; stage++) free(orders[stage].at);
+    free(orders);
+    free(text);
+    return st;
+}

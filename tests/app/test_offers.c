@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Random run files that their grid, batch, micro-batch or schedule is refused for: whatever grid, number of ranks
+ * or number of samples the error offers is followed, each by itself, and nothing is refused then.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/fixture.h"
+#include "app/hints.h"
+#include "app/setup/setup.h"
+#include "base/log.h"
+#include "base/random.h"
+
+enum { CASES = 600, MOST_GRIDS = 4, MOST_WORDS = 24 };
+
+static const char run_file[] =
+    "model: {architecture: llama, hidden_size: 48, num_hidden_layers: 4, num_attention_heads: 12,\n"
+    "  num_key_value_heads: 6, intermediate_size: 96, vocab_size: 300}\n"
+    "data: {train: x, sequence_length: 24}\n"
+    "training: {steps: 60, global_batch_size: 8}\n"
+    "optimizer: {learning_rate: 3e-3}\n"
+    "parallel: {comm: local, threads: 1}\n"
+    "log: {directory: runs/x}\n";
+
+/* Below n, the next of a fixed series. */
+static int below(int n)
+{
+    static uint64_t at;
+    return (int)(ech_random_word((ech_random_key){.seed = 11}, at++) % (uint32_t)n);
+}
+
+/* All forwards, then all backwards. */
+static void write_order(int stages, int micro_batches)
+{
+    char path[300];
+    ech_text text = {0};
+    for (int s = 0; s < stages; s++) {
+        for (int q = 0; q < micro_batches; q++) ech_text_append(&text, "F0.%d ", q);
+        for (int q = 0; q < micro_batches; q++) ech_text_append(&text, "B0.%d ", q);
+        ech_text_append(&text, "\n");
+    }
+    snprintf(path, sizeof path, "%s/%d-%d.order", fixture_folder, stages, micro_batches);
+    assert_int_equal(ech_file_write(path, text.at, text.n), ECH_OK);
+    ech_text_free(&text);
+}
+
+static void draw_schedule(random_run *r)
+{
+    static const char *const schedules[] = {"1f1b",
+                                            "gpipe",
+                                            "naive",
+                                            "zero-bubble",
+                                            "interleaved parallel.virtual_stages=2",
+                                            "pipedream",
+                                            "pipedream",
+                                            "pipedream-2bw"};
+    int i = below(10);
+    if (i < 8) {
+        ech_text_append(&r->words, " parallel.schedule=%s", schedules[i]);
+        return;
+    }
+    int stages = 1 + below(3), micro_batches = 1 + below(4);
+    write_order(stages, micro_batches);
+    ech_text_append(&r->words, " parallel.schedule=%s/%d-%d.order", fixture_folder, stages,
+                    micro_batches);
+}
+
+static random_run draw(void)
+{
+    static const char *const sequences[] = {"false", "true", "keep"},
+                             *methods[] = {"ring", "ulysses"};
+    random_run r = {.ranks = 1 + below(12)};
+    ech_text_append(&r.words, "model.tie_word_embeddings=%s", below(2) ? "true" : "false");
+    draw_schedule(&r);
+    if (below(5) == 0)
+        ech_text_append(&r.words, " parallel.stage_replicas=[%d,%d]", 1 + below(3), 1 + below(3));
+    else if (below(3))
+        ech_text_append(&r.words, " parallel.pipeline=%d", 1 + below(4));
+    if (below(2) && !strstr(r.words.at, "replicas"))
+        ech_text_append(&r.words, " parallel.data=%d", 1 + below(4));
+    if (below(3) == 0)
+        ech_text_append(&r.words, " parallel.context=%d parallel.context_method=%s", 1 + below(4),
+                        methods[below(2)]);
+    if (below(3) == 0)
+        ech_text_append(&r.words, " parallel.tensor=%d parallel.sequence=%s", 1 + below(5),
+                        sequences[below(3)]);
+    if (below(8) == 0) ech_text_append(&r.words, " memory.sequence_chunks=%d", 2 + below(6));
+    ech_text_append(&r.words, " training.global_batch_size=%d", 1 + below(32));
+    if (below(3)) ech_text_append(&r.words, " training.micro_batch_size=%d", 1 + below(4));
+    if (below(4) && !strstr(r.words.at, "replicas"))
+        r.ranks = (int)(number_of(&r, "parallel.pipeline=") * number_of(&r, "parallel.context=") *
+                        number_of(&r, "parallel.tensor=") * number_of(&r, "parallel.data="));
+    return r;
+}
+
+/* NULL: it can be had; else why not, until the next error. */
+static const char *refusal(const random_run *r)
+{
+    char *words = strdup(r->words.at), *rest = NULL, *assignments[MOST_WORDS];
+    int n = 0;
+    ech_config *config = NULL;
+    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        assert_true(n < MOST_WORDS);
+        assignments[n++] = word;
+    }
+    ech_clear_error();
+    ech_status status = ech_setup_config_text(run_file, "offers.yaml", assignments, n, &config);
+    if (status == ECH_OK) status = ech_setup_resolve(config, NULL, r->ranks, r->ranks);
+    if (status == ECH_OK) ech_config_destroy(config);
+    free(words);
+    return status == ECH_OK ? NULL : ech_last_error();
+}
+
+/* Whether pieces of a sequence are wrong and something beside them, which is said at once. */
+static bool is_beside_another(const random_run *r)
+{
+    if (number_of(r, "memory.sequence_chunks=") < 5) return false;
+    random_run whole = *r;
+    whole.words = (ech_text){0};
+    ech_text_append(&whole.words, "%s", r->words.at);
+    set(&whole, "memory.sequence_chunks=1");
+    bool another = refusal(&whole);
+    ech_text_free(&whole.words);
+    return another;
+}
+
+typedef bool follower(random_run *r, const char *error);
+
+static bool take_ranks(random_run *r, const char *error)
+{
+    const char *ranks = strstr(error, "use --ranks ");
+    if (ranks) r->ranks = atoi(ranks + strlen("use --ranks "));
+    return ranks;
+}
+
+static bool take_grid(random_run *r, const char *error)
+{
+    const char *grids = strstr(error, "work");
+    return grids && (follow_grid(r, grids) || follow_listed(r, grids));
+}
+
+static bool take_number(random_run *r, const char *error)
+{
+    return follow_number(r, error, strstr(error, " = "));
+}
+
+static bool take_batches(random_run *r, const char *error)
+{
+    return follow_batches(r, error);
+}
+
+/* Whether the error has that offer. */
+static bool follow(const random_run *refused, const char *error, follower *take, int which)
+{
+    random_run r = *refused;
+    char again[2000];
+    r.words = (ech_text){0};
+    r.hints = which;
+    ech_text_append(&r.words, "%s", refused->words.at);
+    bool offered = take(&r, error);
+    const char *why = offered ? refusal(&r) : NULL;
+    if (why) {
+        snprintf(again, sizeof again, "%s", why);
+        fail_msg("%s, %d ranks:\n  %s\nof which\n  %s, %d ranks:\n  %s", refused->words.at,
+                 refused->ranks, error, r.words.at, r.ranks, again);
+    }
+    ech_text_free(&r.words);
+    return offered;
+}
+
+static void test_nothing_offered_is_refused(void **state)
+{
+    (void)state;
+    static follower *const followers[] = {take_grid, take_ranks, take_number, take_batches};
+    enum { FOLLOWERS = sizeof followers / sizeof *followers };
+    int refused = 0, followed[FOLLOWERS] = {0};
+    bool quiet = ech_log_set_quiet(true);
+    for (int i = 0; i < CASES; i++) {
+        random_run r = draw();
+        char error[2000];
+        const char *why = refusal(&r);
+        snprintf(error, sizeof error, "%s", why ? why : "");
+        refused += why != NULL;
+        if (why && is_beside_another(&r)) why = NULL;
+        for (int f = 0; f < FOLLOWERS && why; f++)
+            for (int which = 0; which < (f == 0 ? MOST_GRIDS : 1); which++)
+                followed[f] += follow(&r, error, followers[f], which);
+        ech_text_free(&r.words);
+    }
+    ech_log_set_quiet(quiet);
+    print_message("%d of %d are refused; followed: %d grids, %d numbers of ranks, %d numbers of "
+                  "samples, %d of micro-batches\n",
+                  refused, CASES, followed[0], followed[1], followed[2], followed[3]);
+    for (int f = 0; f < FOLLOWERS; f++) assert_true(followed[f] > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_offered_is_refused)};
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
