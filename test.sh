@@ -83,6 +83,7 @@ if [ "${1:-}" = --long ]; then
     try bash tests/app/restarts.sh "$echelon" 60 "$seed"
     try bash tests/app/corruptions.sh "$echelon" 60 "$seed"
     try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"
+    try env ECHELON_RUN_FILES=3000 "$tests/test_config_bad_run_files"
     conclude
     exit
 fi
