@@ -110,8 +110,10 @@ static const char *refusal(const random_run *r)
     }
     ech_clear_error();
     ech_status status = ech_setup_config_text(run_file, "offers.yaml", assignments, n, &config);
-    if (status == ECH_OK) status = ech_setup_resolve(config, NULL, r->ranks, r->ranks);
-    if (status == ECH_OK) ech_config_destroy(config);
+    if (status == ECH_OK) {
+        status = ech_setup_resolve(config, NULL, r->ranks, r->ranks);
+        ech_config_destroy(config);
+    }
     free(words);
     return status == ECH_OK ? NULL : ech_last_error();
 }
