@@ -349,17 +349,33 @@ static bool rule_counts(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
         ECH_COUNT(b, "sample"), ECH_COUNT(tokens, "token"), INT32_MAX, INT32_MAX / tokens);
 }
 
+/* The least multiple of b that makes at most `most` of `each` micro-batches. */
+static number larger_micro_batch(int64_t b, int64_t each, int64_t most)
+{
+    int64_t k = (each + most - 1) / most;
+    while (each % k) k++;
+    return k * b;
+}
+
 static bool rule_runs(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
-    int64_t micro = p->config->training.global_batch_size / ech_grid_micro_batch(p, g);
+    int64_t b = ech_grid_micro_batch(p, g), pieces = p->config->memory.sequence_chunks;
     int64_t least = g->data == ECH_GRID_LISTED ? p->least : g->data;
-    int64_t each = (micro + least - 1) / least, layers = p->config->model.num_hidden_layers;
-    int64_t own = (layers + g->pipeline - 1) / g->pipeline * p->config->memory.sequence_chunks;
+    int64_t each = (p->config->training.global_batch_size / b + least - 1) / least;
+    int64_t own = (p->blocks + g->pipeline - 1) / g->pipeline;
+    if (pieces > ECH_MOST_BLOCK_RUNS / own)
+        return refuse(refusal, "memory.sequence_chunks",
+                      "%s of %s make more runs of blocks than the %d that a rank's plan can hold; "
+                      "use at most %lld, or more stages",
+                      ECH_COUNT(pieces, "piece"), ECH_COUNT(own, "block"), ECH_MOST_BLOCK_RUNS,
+                      (number)(ECH_MOST_BLOCK_RUNS / own));
+    own *= pieces;
     if (each <= ECH_MOST_BLOCK_RUNS / own) return true;
     return refuse(refusal, "training.global_batch_size",
-                  "%s of %s are more than a plan's %d block runs; use a larger "
-                  "training.micro_batch_size or more ranks",
-                  ECH_COUNT(each, "micro-batch"), ECH_COUNT(own, "layer"), ECH_MOST_BLOCK_RUNS);
+                  "%s x %s on a rank are more than the %d that its plan can hold; use "
+                  "training.micro_batch_size = %lld, or more ranks",
+                  ECH_COUNT(each, "micro-batch"), ECH_COUNT(own, "block run"), ECH_MOST_BLOCK_RUNS,
+                  larger_micro_batch(b, each, ECH_MOST_BLOCK_RUNS / own));
 }
 
 /* ---- all of them ---- */

@@ -114,6 +114,31 @@ static ech_status check_bytes(const ech_config *config, const ech_model *model,
     return ECH_OK;
 }
 
+int64_t ech_layout_block_runs(const ech_layout *layout, const ech_config *config)
+{
+    int64_t most = 0;
+    for (int s = 0; s < layout->stages; s++) {
+        int64_t blocks = 0, micro = ech_layout_micro_batches(layout, layout->first_rank[s]);
+        for (int v = s; v < layout->stages * layout->chunks; v += layout->stages)
+            blocks += layout->first_block[v + 1] - layout->first_block[v];
+        if (blocks * micro > most) most = blocks * micro;
+    }
+    return most * config->memory.sequence_chunks;
+}
+
+/* That stages of equal size are not too long is a rule of grids. */
+static ech_status check_runs(const ech_config *config, const ech_layout *layout)
+{
+    int64_t runs = ech_layout_block_runs(layout, config);
+    if (runs <= ECH_MOST_BLOCK_RUNS) return ECH_OK;
+    return ech_config_complain(
+        config, "parallel.partition",
+        "makes %lld runs of blocks a step on one rank, more than the %d that "
+        "a plan can hold; use a more even one, or a larger "
+        "training.micro_batch_size",
+        (long long)runs, ECH_MOST_BLOCK_RUNS);
+}
+
 ech_status ech_layout_create(const ech_config *config, const ech_model *model, int world,
                              ech_layout **out)
 {
@@ -142,8 +167,12 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model, i
                    layout->stages * layout->chunks, layout->first_block);
     fill_places(layout);
     find_users(layout, model);
-    *out = layout;
-    return ECH_OK;
+    status = check_runs(config, layout);
+    if (status == ECH_OK)
+        *out = layout;
+    else
+        ech_layout_destroy(layout);
+    return status;
 }
 
 void ech_layout_destroy(ech_layout *layout)

@@ -20,8 +20,9 @@
 #include "config/config.h"
 #include "model/model.h"
 
-/* A plan lists every run of a block: with more it no longer fits into memory. */
-enum { ECH_MOST_BLOCK_RUNS = 1 << 20 };
+/* A rank's plan lists every run of a block, in some 16 KiB: with so many it takes 2 GiB while it is made. 96 layers
+ * on one rank may have 1,300 micro-batches. */
+enum { ECH_MOST_BLOCK_RUNS = 1 << 17 };
 
 typedef enum ech_role { ECH_ROLE_WORKER } ech_role;
 
@@ -81,7 +82,7 @@ typedef struct ech_layout_taker {
  * all. */
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
                               const ech_layout_taker *taker);
-/* From a resolved configuration. An error: more bytes than any machine has. */
+/* From a resolved configuration. Errors: more bytes than any machine has, more runs of blocks than a plan holds. */
 ech_status ech_layout_create(const ech_config *config, const ech_model *model, int world,
                              ech_layout **out);
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
@@ -118,6 +119,8 @@ double ech_layout_imbalance(const ech_layout *layout, const ech_model *model, ec
 
 /* ---- micro-batches ---- */
 
+/* Runs of blocks in a step of the rank that has most of them, of every piece of a sequence. */
+int64_t ech_layout_block_runs(const ech_layout *layout, const ech_config *config);
 /* The rank's own micro-batches of a step. */
 int ech_layout_micro_batches(const ech_layout *layout, int rank);
 /* The global number q of the rank's k-th micro-batch. */

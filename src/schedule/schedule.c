@@ -103,15 +103,9 @@ static ech_status check_cadence(const ech_config *config, const char *key, int64
 }
 
 /* So many training steps of the busiest rank a plan can hold. */
-static int64_t most_turns(const ech_layout *layout)
+static int64_t most_turns(const ech_config *config, const ech_layout *layout)
 {
-    int64_t runs = 1;
-    for (int s = 0; s < layout->stages; s++) {
-        int64_t own = (int64_t)ech_layout_micro_batches(layout, layout->first_rank[s]) *
-                      (layout->first_block[s + 1] - layout->first_block[s]);
-        if (own > runs) runs = own;
-    }
-    return runs < ECH_MOST_BLOCK_RUNS ? ECH_MOST_BLOCK_RUNS / runs : 1;
+    return ECH_MOST_BLOCK_RUNS / ech_layout_block_runs(layout, config);
 }
 
 /* At the end of a span only. */
@@ -129,7 +123,7 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
     if (config->training.check_every != ECH_AUTO)
         all = ech_common_divisor(all, config->training.check_every);
     all = ech_common_divisor(all, config->checkpoint.every);
-    int64_t most = most_turns(layout);
+    int64_t most = most_turns(config, layout);
     if (config->parallel.flush_every == ECH_AUTO) {
         int64_t flush = most < MOST_TURNS ? most : MOST_TURNS;
         if (all > 0 && all < flush) flush = all;

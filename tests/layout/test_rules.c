@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -305,13 +306,44 @@ static void test_offers(void **state)
     assert_true(offered > 10 && elsewhere > 5);
 }
 
+/* Runs of blocks of a step on one rank: its plan lists them. 5 blocks with 3 layers. */
+static void test_runs(void **state)
+{
+    (void)state;
+    const char *runs =
+        "command line: training.global_batch_size = 26216: 26216 micro-batches x 5 block runs on a "
+        "rank are more than the 131072 that its plan can hold; use training.micro_batch_size = 2, "
+        "or more ranks";
+    accept("gpt2", "training.global_batch_size=26214 training.micro_batch_size=1", 1);
+    assert_int_equal(
+        try_keys("gpt2", "training.global_batch_size=26216 training.micro_batch_size=1", 1),
+        ECH_EUSAGE);
+    assert_memory_equal(ech_last_error(), runs, strlen(runs));
+    accept("gpt2", "training.global_batch_size=26216 training.micro_batch_size=2", 1);
+    /* Of the longest stage, and of pieces. */
+    accept("gpt2",
+           "parallel.pipeline=2 parallel.partition=[2,1] training.global_batch_size=43690"
+           " training.micro_batch_size=1",
+           2);
+    assert_int_equal(try_keys("gpt2",
+                              "parallel.pipeline=2 parallel.partition=[3,0]"
+                              " training.global_batch_size=43690 training.micro_batch_size=1",
+                              2),
+                     ECH_EUSAGE);
+    assert_int_equal(try_keys("gpt2",
+                              "memory.sequence_chunks=2 training.global_batch_size=26214"
+                              " training.micro_batch_size=1",
+                              1),
+                     ECH_EUSAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensor),  cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_context), cmocka_unit_test(test_sequences),
-        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_no_grid),
-        cmocka_unit_test(test_offers),
+        cmocka_unit_test(test_runs),       cmocka_unit_test(test_tensor),
+        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_context),
+        cmocka_unit_test(test_sequences),  cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_no_grid),    cmocka_unit_test(test_offers),
     };
     return cmocka_run_group_tests(tests, be_quiet, NULL);
 }
