@@ -352,9 +352,7 @@ static bool rule_counts(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
 /* The least multiple of b that makes at most `most` of `each` micro-batches. */
 static number larger_micro_batch(int64_t b, int64_t each, int64_t most)
 {
-    int64_t k = (each + most - 1) / most;
-    while (each % k) k++;
-    return k * b;
+    return each / ech_largest_divisor(each, most) * b;
 }
 
 static bool rule_runs(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
