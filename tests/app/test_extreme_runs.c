@@ -16,6 +16,8 @@
 #include "base/log.h"
 #include "base/random.h"
 
+enum { SMALL_RUNS = 256 }; /* whose plans are made as well */
+
 static const char smallest[] =
     "model: {architecture: gpt2, hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2,"
     " vocab_size: 300}\n"
@@ -77,7 +79,7 @@ static void test_designed_or_refused(void **state)
 {
     (void)state;
     const char *wanted = getenv("ECHELON_RUN_FILES");
-    int tries = wanted ? atoi(wanted) : 300, designed = 0;
+    int tries = wanted ? atoi(wanted) : 300, designed = 0, planned = 0;
     const int worlds[] = {1, 2, 8, 64};
     ech_log_set_quiet(true);
     for (int i = 0; i < tries; i++) {
@@ -89,11 +91,20 @@ static void test_designed_or_refused(void **state)
         if (status != ECH_OK && status != ECH_EUSAGE)
             fail_msg("case %d: %s: %s", i, ech_status_name(status), ech_last_error());
         designed += status == ECH_OK;
+        if (status == ECH_OK && ech_layout_block_runs(design.layout, config) <= SMALL_RUNS &&
+            design.schedule->turns == 1) {
+            ech_plan *plan = NULL;
+            ech_status made = ech_design_plan(&design, world - 1, false, &plan);
+            if (made != ECH_OK && made != ECH_EUSAGE)
+                fail_msg("case %d: plan: %s: %s", i, ech_status_name(made), ech_last_error());
+            planned += made == ECH_OK;
+            if (made == ECH_OK) ech_plan_destroy(plan);
+        }
         ech_design_destroy(&design);
         ech_config_destroy(config);
     }
-    print_message("%d of %d were designed\n", designed, tries);
-    assert_true(designed > 0 && designed < tries);
+    print_message("%d of %d were designed, %d planned\n", designed, tries, planned);
+    assert_true(planned > 0 && designed > 0 && designed < tries);
 }
 
 int main(void)
