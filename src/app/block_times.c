@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+#include "layout/cost.h"
+
 /* Where nothing else runs, quartiles are 1 to 4% apart, and a thread that computes always has a core. */
 static const double widest_spread = 0.1, smallest_share = 0.95;
 
@@ -30,15 +32,17 @@ void ech_block_times_free(ech_block_times *times)
     *times = (ech_block_times){0};
 }
 
-/* How simulations share out what a profile says of norm and update together (schedule/simulate/costs.c). */
+/* How simulations share out what a profile says of norm and update together. */
 static double share_of(ech_step_kind kind)
 {
+    const ech_rates one = {.update_seconds = 1};
     switch (kind) {
     case ECH_STEP_NORM:
+        return ech_cost_norm(&one, 1);
     case ECH_STEP_STASH:
-        return 1.0 / 3;
+        return ech_cost_stash(&one, 1);
     case ECH_STEP_UPDATE:
-        return 2.0 / 3;
+        return ech_cost_update(&one, 1);
     default:
         return 0;
     }
