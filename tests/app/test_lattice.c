@@ -3,7 +3,8 @@
  * The whole grid against one rank, in fp64, on the local backend: pipeline x data x context x tensor up
  * to 8 ranks, with everything else that decides who does what. Every pair of levels of two axes that can
  * occur together occurs in some case; ECHELON_LATTICE=grids runs every grid with every model and schedule,
- * ECHELON_LATTICE=all every case there is (CONTRIBUTING.md). A case that fails is made as simple as it can be and still fails, and printed as a command.
+ * ECHELON_LATTICE=all every case there is (CONTRIBUTING.md). A case that fails is made as simple as it can be and still
+ * fails, and printed as a command. ECHELON_LATTICE=print runs none: it prints what tools/same_bits.sh trains.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +19,8 @@
 
 enum {
     CASES = 100,
+    SAME_BITS_LOCAL = 40,
+    SAME_BITS_MPI = 20,
     MOST_FAILURES = 5,
     MOST_DRAWS = 30,
     STRIDE = 1000003, /* a prime that divides no number of points */
@@ -208,6 +211,28 @@ static void run_points(int axes, tally *n)
     }
 }
 
+/* ---- what tools/same_bits.sh trains ---- */
+
+static bool is_two_ranks(const cover_case *c)
+{
+    return lattice_ranks(c) == 2 && lattice_is_feasible(c);
+}
+
+/* The first `n` cases of a cover, which meet most pairs: ranks, backend and words, a line each. */
+static void print_cases(bool (*feasible)(const cover_case *), const char *backend, size_t n)
+{
+    cover *c = cover_make(LATTICE_AXES, lattice_levels, feasible, n);
+    for (size_t i = 0; i < n; i++) {
+        ech_text line = {0};
+        lattice_print_words(&c->cases.at[i], &line);
+        printf("%d parallel.comm=%s %s precision.compute=%s %s\n", lattice_ranks(&c->cases.at[i]),
+               backend, line.at, i % 2 ? "fp64" : "fp32",
+               i % 4 < 2 ? "optimizer.eps=1e-6" : "optimizer.name=sgd optimizer.momentum=0.9");
+        ech_text_free(&line);
+    }
+    cover_free(c);
+}
+
 static void test_lattice(void **state)
 {
     (void)state;
@@ -230,6 +255,13 @@ static int teardown(void **state)
 
 int main(void)
 {
+    const char *which = getenv("ECHELON_LATTICE");
+    if (which && strcmp(which, "print") == 0) {
+        grid_setup(NULL);
+        print_cases(lattice_is_feasible, "local", SAME_BITS_LOCAL);
+        print_cases(is_two_ranks, "mpi", SAME_BITS_MPI);
+        return fixture_teardown(NULL);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shrinks),
         cmocka_unit_test(test_shrinks_in_rounds),
