@@ -72,11 +72,13 @@ ech_rows ech_exec_rows(const ech_exec *exec, int micro)
 {
     const ech_list *list = exec->list;
     const ech_plan *plan = exec->plan;
-    int k = micro % (list->micro_batches / list->turns) / list->pieces;
-    int64_t sample = ech_layout_global_micro(plan->layout, plan->rank, k) * list->extent.batch;
+    ech_micro at = ech_micro_at(list->numbering, micro);
+    int64_t q = ech_layout_global_micro(plan->layout, plan->rank, at.micro_batch);
+    int64_t sample = q * list->extent.batch;
     ech_rows rows = ech_context_rows(&plan->model->ways, list->extent, sample,
                                      plan->layout->place[plan->rank].context);
-    if (list->pieces > 1) rows.start[0] = micro % list->pieces * list->extent.tokens;
+    if (list->numbering.sequence_chunks > 1)
+        rows.start[0] = at.sequence_chunk * list->extent.tokens;
     if (list->purpose == ECH_GENERATE) rows.start[0] = exec->position;
     return rows;
 }

@@ -70,7 +70,7 @@ static int value_of(accessor *a, int block_index, int local, int micro)
     const ech_block *block = a->plan->model->block.at[block_index];
     local = ech_block_base(block, local);
     const ech_block_value *v = &block->value.at[local];
-    if (v->carried) micro -= micro % a->list->pieces;
+    if (v->carried) micro -= ech_micro_at(a->list->numbering, micro).sequence_chunk;
     int *slot = slot_of(a, block_index, local, micro);
     if (*slot >= 0) return *slot;
 
@@ -225,8 +225,8 @@ static void access_collective(accessor *a)
 static void make_batch(accessor *a, int block, int local)
 {
     const ech_block_value *v = &a->plan->model->block.at[block]->value.at[local];
-    int pieces = v->carried ? a->list->pieces : 1;
-    for (int micro = 0; micro < a->list->micro_batches; micro += pieces) {
+    int chunks = v->carried ? a->list->numbering.sequence_chunks : 1;
+    for (int micro = 0; micro < a->list->micro_batches; micro += chunks) {
         int value = new_value(a, (ech_value){.kind = ECH_MEMORY_BATCH,
                                              .block = block,
                                              .local = local,
@@ -242,7 +242,7 @@ static void make_batch(accessor *a, int block, int local)
 /* LOAD writes what this rank's blocks declare, for the micro-batches of its turn. */
 static void access_load(accessor *a)
 {
-    int each = a->list->micro_batches / a->list->turns, first = a->step->turn * each;
+    const ech_numbering *numbering = &a->list->numbering;
     for (int b = 0; b < (int)a->plan->model->block.n; b++) {
         const ech_block *block = a->plan->model->block.at[b];
         for (int local = 0; a->list->first_local[b] >= 0 && local < (int)block->value.n; local++) {
@@ -252,9 +252,12 @@ static void access_load(accessor *a)
         }
     }
     for (ech_batch_slot slot = 0; slot < ECH_BATCH_SLOTS; slot++) {
-        int pieces = ech_batch_is_whole(slot) ? a->list->pieces : 1;
-        for (int k = first; a->list->batch[slot] >= 0 && k < first + each; k += pieces)
-            touch(a, ech_list_batch(a->list, slot, k), true);
+        int chunks = ech_batch_is_whole(slot) ? 1 : numbering->sequence_chunks;
+        for (int k = 0; a->list->batch[slot] >= 0 && k < numbering->micro_batches; k++)
+            for (int c = 0; c < chunks; c++) {
+                ech_micro at = {a->step->turn, k, c};
+                touch(a, ech_list_batch(a->list, slot, ech_micro_number(*numbering, at)), true);
+            }
     }
 }
 

@@ -20,7 +20,7 @@
 
 /* A neighbour's order, seen from here. */
 typedef struct neighbour {
-    int rank, micro_batches; /* its own, of a turn */
+    int rank, micro_batches; /* its own, as of a list */
     int *item;               /* of its F and B by chunk and micro-batch */
     int *returns[2]; /* [its items]: my first item that needs an activation (F) or a gradient
                                 (B) which it made after that item; -1: none */
@@ -32,8 +32,7 @@ typedef struct lowering {
     ech_list *list;
     const ech_order *order;
     bool forwards;
-    int rank, micro_batches; /* of a turn; pieces count */
-    int pieces;
+    int rank;
     int *item;          /* of my F and B by chunk and micro-batch */
     const int *version; /* [items], or NULL: all 0 */
     int *received;      /* [items] the receive that the item waits for, or -1 */
@@ -64,15 +63,21 @@ static int find_item(const int *item, ech_action action, int chunks, int micro_b
     return item[((int)action * chunks + chunk) * micro_batches + micro];
 }
 
-/* A rank's micro-batch k of all turns as the k of the rank that does another virtual stage of it. */
-static int translate(const lowering *l, int from, int from_each, int k, int stage, int *rank)
+/* How the list numbers a rank's micro-batches. */
+static ech_numbering numbering_of(const lowering *l, int rank)
 {
-    int turn = k / from_each, within = k % from_each;
-    int64_t q = ech_layout_global_micro(l->layout, from, within / l->pieces);
+    return (ech_numbering){.micro_batches = ech_layout_micro_batches(l->layout, rank),
+                           .sequence_chunks = l->list->numbering.sequence_chunks};
+}
+
+/* The number of a rank's micro-batch as that of the rank that does another virtual stage of it. */
+static int translate(const lowering *l, int from, int number, int stage, int *rank)
+{
+    ech_micro at = ech_micro_at(numbering_of(l, from), number);
+    int64_t q = ech_layout_global_micro(l->layout, from, at.micro_batch);
     *rank = ech_layout_rank_of(l->layout, stage, q, from);
-    int replicas = l->layout->replicas[stage % l->layout->stages];
-    int theirs = turn * ech_layout_micro_batches(l->layout, *rank) + (int)(q / replicas);
-    return theirs * l->pieces + within % l->pieces;
+    at.micro_batch = (int)(q / l->layout->replicas[stage % l->layout->stages]);
+    return ech_micro_number(numbering_of(l, *rank), at);
 }
 
 /* ---- neighbours ---- */
@@ -84,7 +89,7 @@ static int fed_by(const lowering *l, const neighbour *n, const ech_order_item *t
     int stage = ech_layout_virtual_stage(l->layout, n->rank, theirs->chunk);
     int mine = theirs->action == ECH_F ? stage + 1 : stage - 1;
     if (theirs->action == ECH_W || mine < 0 || mine >= stages) return -1;
-    int k = translate(l, n->rank, n->micro_batches, theirs->micro, mine, &rank);
+    int k = translate(l, n->rank, theirs->micro, mine, &rank);
     if (rank != l->rank) return -1;
     return find_item(l->item, theirs->action, l->layout->chunks, l->list->micro_batches,
                      mine / l->layout->stages, k);
@@ -94,10 +99,11 @@ static void look_at(lowering *l, neighbour *n)
 {
     ech_order order = {0};
     int turns = l->list->turns;
-    n->micro_batches = ech_layout_micro_batches(l->layout, n->rank) * l->pieces;
+    ech_numbering numbering = numbering_of(l, n->rank);
+    n->micro_batches = turns * numbering.micro_batches * numbering.sequence_chunks;
     ech_schedule_order(l->plan->schedule, l->layout, n->rank, turns, l->forwards, &order);
-    ech_order_cut(&order, l->pieces, NULL);
-    n->item = index_items(&order, l->layout->chunks, turns * n->micro_batches);
+    ech_order_cut(&order, numbering, NULL);
+    n->item = index_items(&order, l->layout->chunks, n->micro_batches);
     int next[2] = {-1, -1};
     for (int a = 0; a < 2; a++) n->returns[a] = ech_calloc(order.n + 1, sizeof *n->returns[a]);
     for (size_t i = order.n; i-- > 0;) {
@@ -149,7 +155,7 @@ static int safe_item(lowering *l, int i, int peer, int stage, int their_micro)
         return along && i + 2 < (int)l->order->n ? i + 2 : -1;
     }
     const neighbour *n = find_neighbour(l, peer);
-    int theirs = find_item(n->item, action, l->layout->chunks, l->list->turns * n->micro_batches,
+    int theirs = find_item(n->item, action, l->layout->chunks, n->micro_batches,
                            stage / l->layout->stages, their_micro);
     int mine = theirs < 0 ? -1 : n->returns[action == ECH_F ? ECH_B : ECH_F][theirs];
     return mine > i ? mine : -1;
@@ -163,7 +169,7 @@ static int add_message(lowering *l, ech_step_kind kind, int i, int block, int pe
     step->block = block;
     step->chunk = item->chunk;
     step->micro = item->micro;
-    step->turn = item->micro / l->micro_batches;
+    step->turn = ech_micro_at(l->list->numbering, item->micro).turn;
     step->peer = peer;
     step->bytes = bytes_of(l, step);
     if (l->place.last >= 0) ech_list_add_after(l->list, l->place.last);
@@ -180,7 +186,7 @@ static void send(lowering *l, int i, int stage)
     if (stage < 0 || stage >= l->layout->stages * l->layout->chunks || l->layout->stages == 1)
         return;
     ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
-    int theirs = translate(l, l->rank, l->micro_batches, item->micro, stage, &peer);
+    int theirs = translate(l, l->rank, item->micro, stage, &peer);
     bool forward = item->action == ECH_F;
     int step = add_message(l, forward ? ECH_STEP_SEND_ACT : ECH_STEP_SEND_GRAD, i,
                            forward ? end - 1 : first, peer);
@@ -199,7 +205,7 @@ static void post(lowering *l, int i)
     if (item->action == ECH_W || stage < 0 || stage >= l->layout->stages * l->layout->chunks)
         return;
     ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
-    translate(l, l->rank, l->micro_batches, item->micro, stage, &peer);
+    translate(l, l->rank, item->micro, stage, &peer);
     l->received[i] = add_message(l, forward ? ECH_STEP_RECV_ACT : ECH_STEP_RECV_GRAD, i,
                                  forward ? first : end - 1, peer);
 }
@@ -213,7 +219,7 @@ static ech_block_place *place_at(lowering *l, int block, int i)
     l->place.block = block;
     l->place.chunk = item->chunk;
     l->place.micro = item->micro;
-    l->place.turn = item->micro / l->micro_batches;
+    l->place.turn = ech_micro_at(l->list->numbering, item->micro).turn;
     l->place.version = l->version ? l->version[i] : 0;
     return &l->place;
 }
@@ -291,8 +297,6 @@ void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order
         .order = order,
         .forwards = list->purpose != ECH_TRAIN,
         .rank = plan->rank,
-        .micro_batches = list->micro_batches / list->turns,
-        .pieces = list->pieces,
         .item = index_items(order, plan->layout->chunks, list->micro_batches),
         .version = version,
         .received = ech_calloc(n, sizeof *l.received),

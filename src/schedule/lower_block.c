@@ -309,21 +309,23 @@ void ech_lower_backward(ech_block_place *p)
     end(p);
 }
 
-/* ---- pieces ---- */
+/* ---- sequence chunks ---- */
 
-void ech_order_cut(ech_order *order, int pieces, int **version)
+void ech_order_cut(ech_order *order, ech_numbering numbering, int **version)
 {
+    ech_numbering whole = {numbering.micro_batches, 1};
     ech_order cut = {0};
-    int *versions = NULL, n = 0;
-    if (pieces < 2) return;
-    if (version) versions = ech_calloc(order->n * (size_t)pieces + 1, sizeof *versions);
+    int *versions = NULL, n = 0, chunks = numbering.sequence_chunks;
+    if (chunks < 2) return;
+    if (version) versions = ech_calloc(order->n * (size_t)chunks + 1, sizeof *versions);
     for (size_t i = 0; i < order->n; i++) {
         bool joined = i + 1 < order->n && ech_order_is_weight_of(&order->at[i], &order->at[i + 1]);
-        for (int piece = 0; piece < pieces; piece++)
+        for (int c = 0; c < chunks; c++)
             for (size_t k = i; k <= i + joined; k++) {
                 ech_order_item item = order->at[k];
-                item.micro =
-                    item.micro * pieces + (item.action == ECH_F ? piece : pieces - 1 - piece);
+                ech_micro at = ech_micro_at(whole, item.micro);
+                at.sequence_chunk = item.action == ECH_F ? c : chunks - 1 - c;
+                item.micro = ech_micro_number(numbering, at);
                 ECH_PUSH(cut, item);
                 if (version) versions[n++] = (*version)[k];
             }

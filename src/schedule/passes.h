@@ -38,9 +38,9 @@ void ech_lower_backward(ech_block_place *place);
 int ech_lower_whole(ech_block_place *place, bool backward, int received);
 /* Whether w is the W of b, a B. */
 bool ech_order_is_weight_of(const ech_order_item *b, const ech_order_item *w);
-/* The order with each micro-batch in pieces: forwards first to last, backwards last to first. version
- * (optional) gets as many entries as items. */
-void ech_order_cut(ech_order *order, int pieces, int **version);
+/* An order of whole micro-batches, with each in its sequence chunks: forwards first to last, backwards last to
+ * first. version (optional) gets as many entries as items. */
+void ech_order_cut(ech_order *order, ech_numbering numbering, int **version);
 
 /* Which parameters go into which bucket, from the lowered steps. */
 void ech_pass_bucket(ech_plan *plan, const ech_list *list, int64_t bucket_bytes);

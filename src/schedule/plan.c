@@ -103,13 +103,14 @@ static void begin(ech_plan *plan, ech_list_kind kind, ech_purpose purpose, ech_e
                   int turns, int micro_batches)
 {
     ech_list *list = &plan->list[kind];
-    list->pieces = (int)(extent.sequence / extent.tokens / plan->layout->context);
-    if (purpose == ECH_GENERATE) list->pieces = 1;
+    int64_t chunks = extent.sequence / extent.tokens / plan->layout->context;
+    list->numbering = (ech_numbering){.micro_batches = micro_batches,
+                                      .sequence_chunks = purpose == ECH_GENERATE ? 1 : (int)chunks};
     list->kind = kind;
     list->purpose = purpose;
     list->extent = extent;
     list->turns = turns;
-    list->micro_batches = micro_batches * list->pieces;
+    list->micro_batches = turns * micro_batches * list->numbering.sequence_chunks;
 }
 
 /* The order of the train list, and the version of the weights that each item reads. */
@@ -130,7 +131,7 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
 {
     ech_order order = {0};
     ech_schedule_order(plan->schedule, plan->layout, plan->rank, 1, true, &order);
-    ech_order_cut(&order, list->pieces, NULL);
+    ech_order_cut(&order, list->numbering, NULL);
     if (list->purpose == ECH_GENERATE) /* one sample, on ranks that have all blocks */
         for (size_t i = order.n = 0; i < (size_t)plan->layout->chunks; i++)
             order.at[order.n++] = (ech_order_item){.action = ECH_F, .chunk = (int)i};
@@ -185,7 +186,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     ech_extent one = {.batch = 1, .tokens = 1, .sequence = T, .cut = plan->layout->cut};
     int m = ech_layout_micro_batches(plan->layout, plan->rank), turns = plan->schedule->turns;
     begin(plan, ECH_LIST_INIT, ECH_TRAIN, extent, 1, 1);
-    begin(plan, ECH_LIST_TRAIN, ECH_TRAIN, extent, turns, turns * m);
+    begin(plan, ECH_LIST_TRAIN, ECH_TRAIN, extent, turns, m);
     begin(plan, ECH_LIST_VALIDATE, ECH_EVALUATE, extent, 1, m);
     begin(plan, ECH_LIST_CHECK, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_SAVE, ECH_TRAIN, extent, 1, 1);
@@ -234,7 +235,7 @@ static void order_training(ech_plan *plan, ordered *train)
     train->version = ech_calloc(train->order.n + 1, sizeof *train->version);
     plan->versions = ech_schedule_versions(plan->schedule, plan->layout, plan->rank, &train->order,
                                            train->version);
-    ech_order_cut(&train->order, plan->model->ways.pieces, &train->version);
+    ech_order_cut(&train->order, plan->list[ECH_LIST_TRAIN].numbering, &train->version);
 }
 
 ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
@@ -252,10 +253,10 @@ ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
     plan->versions = 1;
     ech_reduction_from_name(request->config->parallel.reduction, &plan->reduction);
     ordered train = {0};
+    begin_lists(plan, request->config);
     if (!request->forward_only) order_training(plan, &train);
     plan->snapshots = count_snapshots(plan, request);
     plan_persistent(plan, request->forward_only);
-    begin_lists(plan, request->config);
     if (samples(request)) plan_caches(plan, plan->list[ECH_LIST_GENERATE].extent);
     plan_lists(plan, request, &train);
     free(train.order.at);
@@ -317,13 +318,15 @@ const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int 
 int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro)
 {
     int base = ech_block_base(block, local);
-    if (block->value.at[base].carried) micro -= micro % list->pieces;
+    if (block->value.at[base].carried) micro -= ech_micro_at(list->numbering, micro).sequence_chunk;
     return list->value_of[(list->first_local[block->index] + base) * list->micro_batches + micro];
 }
 
 int ech_list_batch(const ech_list *list, ech_batch_slot slot, int micro)
 {
-    return list->batch[slot] + (ech_batch_is_whole(slot) ? micro / list->pieces : micro);
+    ech_micro at = ech_micro_at(list->numbering, micro);
+    return list->batch[slot] +
+           (ech_batch_is_whole(slot) ? ech_micro_whole(list->numbering, at) : micro);
 }
 
 int ech_plan_ways(const ech_plan *plan)

@@ -24,6 +24,7 @@
 #include "layout/layout.h"
 #include "model/model.h"
 #include "optim/optim.h"
+#include "schedule/numbering.h"
 #include "schedule/order/order.h"
 
 /* ---- steps ---- */
@@ -74,7 +75,7 @@ const char *ech_scalar_name(ech_scalar scalar);
 typedef struct ech_step {
     ech_step_kind kind;
     ech_lane lane;
-    int chunk, micro, block; /* F, B, W, messages; -1 elsewhere. micro: of all turns together */
+    int chunk, micro, block; /* F, B, W, messages; -1 elsewhere. micro: see ech_numbering */
     int turn;                /* training step within the list */
     int version;             /* of weights, in updates since the list began: read by F, B, W and
                                    STASH, written by UPDATE. One version back may be -1 */
@@ -141,9 +142,9 @@ typedef struct ech_list {
     ech_purpose purpose;
     ech_extent extent; /* of a micro-batch */
     int turns;
-    int pieces;        /* in which each micro-batch is processed, one after the other */
-    int micro_batches; /* of this rank, over all turns; each piece counts as one */
-    int updates;       /* versions that the list adds to the weights */
+    ech_numbering numbering; /* of its micro-batches */
+    int micro_batches;       /* of this rank, over all turns; each sequence chunk counts as one */
+    int updates;             /* versions that the list adds to the weights */
     ECH_LIST(ech_step) step;
     ECH_LIST(int) after;
     ECH_LIST(ech_access) access;

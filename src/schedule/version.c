@@ -13,26 +13,34 @@
 
 #include "schedule/schedule.h"
 
+/* Orders are of whole micro-batches. */
+static ech_numbering numbering_of(const ech_layout *layout, int rank)
+{
+    return (ech_numbering){ech_layout_micro_batches(layout, rank), 1};
+}
+
 /* turn_ends[i]: the number of the update that comes after item i, or -1. */
-static void find_updates(const ech_order *order, int per_turn, int *turn_ends)
+static void find_updates(const ech_order *order, ech_numbering numbering, int *turn_ends)
 {
     int turns = 0, *last;
     for (size_t i = 0; i < order->n; i++) {
+        int turn = ech_micro_at(numbering, order->at[i].micro).turn;
         turn_ends[i] = -1;
-        if (order->at[i].micro / per_turn >= turns) turns = order->at[i].micro / per_turn + 1;
+        if (turn >= turns) turns = turn + 1;
     }
     last = ech_calloc((size_t)turns + 1, sizeof *last);
     for (size_t i = 0; i < order->n; i++)
-        if (order->at[i].action != ECH_F) last[order->at[i].micro / per_turn] = (int)i;
+        if (order->at[i].action != ECH_F)
+            last[ech_micro_at(numbering, order->at[i].micro).turn] = (int)i;
     for (int t = 0; t < turns; t++) turn_ends[last[t]] = t;
     free(last);
 }
 
 /* What forwards read if each takes the newest: by_micro[chunk 0's micro-batch]. */
-static void newest_at_forward(const ech_order *order, int per_turn, int *by_micro)
+static void newest_at_forward(const ech_order *order, ech_numbering numbering, int *by_micro)
 {
     int *turn_ends = ech_calloc(order->n + 1, sizeof *turn_ends), newest = 0;
-    find_updates(order, per_turn, turn_ends);
+    find_updates(order, numbering, turn_ends);
     for (size_t i = 0; i < order->n; i++) {
         if (order->at[i].action == ECH_F) by_micro[order->at[i].micro] = newest;
         newest += turn_ends[i] >= 0;
@@ -45,20 +53,23 @@ static void newest_at_forward(const ech_order *order, int per_turn, int *by_micr
 static void newest_at_input(const ech_schedule *schedule, const ech_layout *layout, int rank,
                             int micro_batches, int *by_micro)
 {
-    int own = ech_layout_micro_batches(layout, rank), turns = micro_batches / own;
+    ech_numbering own = numbering_of(layout, rank);
+    int turns = ech_micro_at(own, micro_batches - 1).turn + 1;
     int replicas = layout->replicas[0];
     const ech_place *place = &layout->place[rank];
     for (int data = 0; data < replicas; data++) {
         int input = ech_layout_rank_at(layout, 0, data, place->context, place->tensor);
-        int theirs = ech_layout_micro_batches(layout, input);
-        int *at_input = ech_calloc((size_t)(theirs * turns), sizeof *at_input);
+        ech_numbering theirs = numbering_of(layout, input);
+        int *at_input = ech_calloc((size_t)(theirs.micro_batches * turns), sizeof *at_input);
         ech_order order = {0};
         ech_schedule_order(schedule, layout, input, turns, false, &order);
         newest_at_forward(&order, theirs, at_input);
         for (int i = 0; i < micro_batches; i++) {
-            int64_t q = ech_layout_global_micro(layout, rank, i % own);
-            if (ech_layout_rank_of(layout, 0, q, rank) == input)
-                by_micro[i] = at_input[i / own * theirs + (int)(q / replicas)];
+            ech_micro at = ech_micro_at(own, i);
+            int64_t q = ech_layout_global_micro(layout, rank, at.micro_batch);
+            if (ech_layout_rank_of(layout, 0, q, rank) != input) continue;
+            at.micro_batch = (int)(q / replicas);
+            by_micro[i] = at_input[ech_micro_number(theirs, at)];
         }
         free(at_input);
         free(order.at);
@@ -84,7 +95,8 @@ int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout
 {
     for (size_t i = 0; i < order->n; i++) version[i] = 0;
     if (schedule->weights == ECH_WEIGHTS_FLUSHED) return 1;
-    int own = ech_layout_micro_batches(layout, rank), micro_batches = 0, newest = 0;
+    ech_numbering own = numbering_of(layout, rank);
+    int micro_batches = 0, newest = 0;
     for (size_t i = 0; i < order->n; i++)
         if (order->at[i].micro >= micro_batches) micro_batches = order->at[i].micro + 1;
     int *turn_ends = ech_calloc(order->n + 1, sizeof *turn_ends);
@@ -97,7 +109,7 @@ int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout
     for (size_t i = 0; i < order->n; i++) {
         const ech_order_item *item = &order->at[i];
         if (schedule->weights == ECH_WEIGHTS_BUFFERED)
-            version[i] = item->micro / own - 1;
+            version[i] = ech_micro_at(own, item->micro).turn - 1;
         else
             version[i] =
                 item->action == ECH_F || schedule->stashing ? forward[item->micro] : newest;

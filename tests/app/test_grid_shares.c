@@ -81,7 +81,7 @@ static void test_messages_are_shared_out(void **state)
                 assert_int_equal(list->step.at[s].bytes * cases[i].shares,
                                  B * T * C * (int)sizeof(double));
             }
-            assert_int_equal(messages, M * list->pieces);
+            assert_int_equal(messages, M * list->numbering.sequence_chunks);
         }
         grid_plans_free(&g);
     }

@@ -258,7 +258,7 @@ static void test_numbers_of_pieces(void **state)
                                    "memory.sequence_chunks=2 data.sequence_length=8 "
                                    "training.micro_batch_size=2",
                                    3);
-    assert_int_equal(run.timeline.pieces, 2);
+    assert_int_equal(run.timeline.sequence_chunks, 2);
     ech_recording_number(run.design.layout, &run.timeline);
     int seen[3][12] = {{0}};
     for (size_t i = 0; i < run.timeline.bar.n; i++) {

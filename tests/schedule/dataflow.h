@@ -61,7 +61,7 @@ static inline int64_t dataflow_value(const dataflow *d, int block, int local, in
         if (b->doutput.at[i] == local && dataflow_here(d, block + 1))
             return dataflow_value(d, block + 1, d->plan->model->block.at[block + 1]->dinput.at[i],
                                   micro);
-    if (v->carried) micro -= micro % d->list->pieces;
+    if (v->carried) micro -= micro % d->list->numbering.sequence_chunks;
     return (block * d->locals + local) * d->list->micro_batches + micro;
 }
 

@@ -65,8 +65,8 @@ static inline ech_plan *lists_plan(lists *all, int rank)
     list->kind = ECH_LIST_TRAIN;
     list->purpose = ECH_TRAIN;
     list->turns = all->spec.turns;
-    list->pieces = 1;
-    list->micro_batches = list->turns * ech_layout_micro_batches(all->layout, rank);
+    list->numbering = (ech_numbering){ech_layout_micro_batches(all->layout, rank), 1};
+    list->micro_batches = list->turns * list->numbering.micro_batches;
     lists_buckets(all, plan);
 
     size_t items = (size_t)(all->spec.chunks * list->micro_batches);
@@ -74,11 +74,11 @@ static inline ech_plan *lists_plan(lists *all, int rank)
     w.version = ech_calloc(items, sizeof *w.version);
     w.left = ech_calloc((size_t)list->turns, sizeof *w.left);
     for (int t = 0; t < list->turns; t++)
-        w.left[t] = 2 * all->spec.chunks * list->micro_batches / list->turns;
+        w.left[t] = 2 * all->spec.chunks * list->numbering.micro_batches;
     ech_order order = {0};
     lists_order(all, list, rank, &order);
     for (size_t i = 0; i < order.n; i++) {
-        int turn = order.at[i].micro / ech_list_micro_of_turn(list);
+        int turn = order.at[i].micro / list->numbering.micro_batches;
         lists_item(&w, &order.at[i]);
         if (order.at[i].action != ECH_F && --w.left[turn] == 0 && !all->spec.bare)
             lists_update(&w, turn);

@@ -108,12 +108,12 @@ static inline void lists_message(lists_writer *w, ech_step_kind kind, const ech_
 static inline int lists_input_version(const lists_writer *w, int micro)
 {
     const ech_layout *layout = w->all->layout;
-    int of_turn = ech_list_micro_of_turn(w->list), turn = micro / of_turn;
+    int of_turn = w->list->numbering.micro_batches, turn = micro / of_turn;
     int64_t q = ech_list_global_micro(w->plan, w->list, micro);
     int input = ech_layout_rank_of(layout, 0, q, w->plan->rank), r = layout->replicas[0];
     if (input == w->plan->rank) return w->updates;
     const ech_list *theirs = &w->all->plan[input]->list[ECH_LIST_TRAIN];
-    int k = turn * ech_list_micro_of_turn(theirs) + (int)(q / r);
+    int k = turn * theirs->numbering.micro_batches + (int)(q / r);
     for (size_t s = 0; s < theirs->step.n; s++)
         if (theirs->step.at[s].kind == ECH_STEP_FORWARD && theirs->step.at[s].micro == k)
             return theirs->step.at[s].version;
@@ -125,7 +125,7 @@ static inline int lists_version(lists_writer *w, ech_action action, int chunk, i
     const lists_spec *spec = &w->all->spec;
     int *read = &w->version[chunk * w->list->micro_batches + micro];
     if (spec->weights == ECH_WEIGHTS_FLUSHED) return 0;
-    if (spec->weights == ECH_WEIGHTS_BUFFERED) return micro / ech_list_micro_of_turn(w->list) - 1;
+    if (spec->weights == ECH_WEIGHTS_BUFFERED) return micro / w->list->numbering.micro_batches - 1;
     if (action == ECH_F) *read = spec->vertical_sync ? lists_input_version(w, micro) : w->updates;
     return action == ECH_F || !spec->no_stashing ? *read : w->updates;
 }
@@ -139,7 +139,7 @@ static inline void lists_item(lists_writer *w, const ech_order_item *item)
     ech_layout_blocks(layout, w->plan->rank, item->chunk, &first, &end);
     ech_step step = {.chunk = item->chunk,
                      .micro = item->micro,
-                     .turn = item->micro / ech_list_micro_of_turn(w->list),
+                     .turn = item->micro / w->list->numbering.micro_batches,
                      .version = lists_version(w, item->action, item->chunk, item->micro),
                      .peer = -1,
                      .index = -1};

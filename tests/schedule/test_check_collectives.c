@@ -417,7 +417,7 @@ static void test_pieces_of_samples(void **state)
                                          .layers = 2,
                                          .more = "memory.sequence_chunks=2"});
     ech_list *list = train_of(&f, 0);
-    assert_int_equal(list->pieces, 2);
+    assert_int_equal(list->numbering.sequence_chunks, 2);
     expect_fine(&f);
     swap_pieces(list, ECH_FORWARD);
     expect_refusal(&f, 0, "(F0.1/0", "begins before its piece before is there");

@@ -26,7 +26,7 @@ static void note_work(const fixture *f, int rank, int *done)
 {
     const ech_layout *layout = f->of.layout;
     const ech_list *list = fixture_list(f, rank);
-    int own = list->micro_batches / list->turns, replica = layout->place[rank].data;
+    int own = list->numbering.micro_batches, replica = layout->place[rank].data;
     int r = layout->replicas[layout->place[rank].stage];
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];

@@ -165,7 +165,7 @@ static void waits_are_a_strip(void **state)
 static void pieces_have_numbers(void **state)
 {
     (void)state;
-    ech_timeline timeline = {.ranks = 1, .chunks = 1, .pieces = 2};
+    ech_timeline timeline = {.ranks = 1, .chunks = 1, .sequence_chunks = 2};
     add(&timeline, 0, ECH_BAR_FORWARD, 5, 0, 1);
     ech_timeline_finish(&timeline);
     ech_text out = draw(&timeline, "pieces");

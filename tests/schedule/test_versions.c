@@ -102,14 +102,14 @@ static int unstashed(const ech_list *list, bool forward, int q, int ahead)
 
 static int accumulated(const ech_list *list, bool forward, int q, int ahead)
 {
-    return stashed(list, forward, q, ahead) / (list->micro_batches / list->turns);
+    return stashed(list, forward, q, ahead) / (list->numbering.micro_batches);
 }
 
 static int buffered(const ech_list *list, bool forward, int q, int ahead)
 {
     (void)forward;
     (void)ahead;
-    return q / (list->micro_batches / list->turns) - 1;
+    return q / (list->numbering.micro_batches) - 1;
 }
 
 static int flushed(const ech_list *list, bool forward, int q, int ahead)
@@ -260,7 +260,7 @@ static void test_replicas(void **state)
                 const ech_list *list = fixture_list(&f, rank);
                 for (size_t s = 0; s < list->step.n; s++) {
                     const ech_step *step = &list->step.at[s];
-                    int own = list->micro_batches / list->turns,
+                    int own = list->numbering.micro_batches,
                         stage = rank >= f.of.layout->replicas[0];
                     if (step->kind != ECH_STEP_FORWARD && !fixture_is_backward(step)) continue;
                     int q = step->turn * 4 + (step->micro % own) * f.of.layout->replicas[stage] +

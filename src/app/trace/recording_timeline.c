@@ -43,7 +43,8 @@ void ech_recording_timeline(const ech_recording *recording, const ech_plan *cons
     double start = first_begin(recording, last);
     ech_timeline timeline = {.ranks = recording->ranks,
                              .chunks = plans[0]->layout->chunks,
-                             .pieces = plans[0]->list[ECH_LIST_TRAIN].pieces,
+                             .sequence_chunks =
+                                 plans[0]->list[ECH_LIST_TRAIN].numbering.sequence_chunks,
                              .seconds = true};
     for (int rank = 0; rank < recording->ranks; rank++)
         add_rank(&recording->trace[rank], last, start, &plans[rank]->list[ECH_LIST_TRAIN],
@@ -54,14 +55,15 @@ void ech_recording_timeline(const ech_recording *recording, const ech_plan *cons
 
 void ech_recording_number(const ech_layout *layout, ech_timeline *timeline)
 {
-    int pieces = timeline->pieces > 1 ? timeline->pieces : 1;
+    int chunks = timeline->sequence_chunks > 1 ? timeline->sequence_chunks : 1;
+    ech_numbering all = {(int)layout->micro_batches, chunks};
     if (layout->uniform) return;
     for (size_t i = 0; i < timeline->bar.n; i++) {
         ech_bar *bar = &timeline->bar.at[i];
-        int own = ech_layout_micro_batches(layout, bar->rank), micro = bar->micro / pieces;
         if (bar->micro < 0) continue;
-        int64_t number = micro / own * layout->micro_batches +
-                         ech_layout_global_micro(layout, bar->rank, micro % own);
-        bar->micro = (int)number * pieces + bar->micro % pieces;
+        ech_numbering own = {ech_layout_micro_batches(layout, bar->rank), chunks};
+        ech_micro at = ech_micro_at(own, bar->micro);
+        at.micro_batch = (int)ech_layout_global_micro(layout, bar->rank, at.micro_batch);
+        bar->micro = ech_micro_number(all, at);
     }
 }

@@ -69,10 +69,10 @@ static int64_t under_way(const ech_layout *layout, int stage)
  * come when all of a training step's micro-batches are through. */
 static int newest_at_forward(const ech_layout *layout, int turn, int64_t q, int stage)
 {
-    int64_t own = layout->micro_batches / layout->replicas[stage];
-    int64_t k = turn * own + q / layout->replicas[stage];
+    ech_numbering own = {(int)(layout->micro_batches / layout->replicas[stage]), 1};
+    int k = ech_micro_number(own, (ech_micro){turn, (int)(q / layout->replicas[stage]), 0});
     int64_t through = k - (under_way(layout, stage) - 1);
-    return through > 0 ? (int)(through / own) : 0;
+    return through > 0 ? ech_micro_at(own, (int)through).turn : 0;
 }
 
 int ech_replay_version(const ech_layout *layout, const ech_schedule *schedule, int turn, int64_t q,

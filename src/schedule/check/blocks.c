@@ -97,7 +97,7 @@ static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_b
         return ech_list_reject(plan, list, s, "is of a block that this chunk does not have");
     if (step->micro < 0 || step->micro >= b->micro_batches)
         return ech_list_reject(plan, list, s, "is of a micro-batch that this rank does not have");
-    if (step->turn != step->micro / ech_list_micro_of_turn(list))
+    if (step->turn != ech_micro_at(list->numbering, step->micro).turn)
         return ech_list_reject(plan, list, s, "is counted to turn %d", step->turn);
     int phase = ech_step_kind_phase(step->kind);
     if (phase >= 0 && phase != (int)step->phase)
@@ -236,7 +236,7 @@ static ech_status check_chunk(const flow *f)
 static ech_status check_piece(const flow *f)
 {
     flow before = *f;
-    if (f->list->pieces < 2 || f->micro % f->list->pieces == 0) return ECH_OK;
+    if (ech_micro_at(f->list->numbering, f->micro).sequence_chunk == 0) return ECH_OK;
     before.micro--;
     for (int b = f->blocks->first[f->chunk]; b < f->blocks->end[f->chunk]; b++) {
         ECH_TRY(check_behind(f, begin_of(f, b, ECH_FORWARD), at(&before, b, ECH_FORWARD),

@@ -59,15 +59,10 @@ bool ech_list_has_blocks(const ech_list *list)
                                 list->kind == ECH_LIST_GENERATE);
 }
 
-int ech_list_micro_of_turn(const ech_list *list)
-{
-    return list->turns > 1 ? list->micro_batches / list->turns : list->micro_batches;
-}
-
 int64_t ech_list_global_micro(const ech_plan *plan, const ech_list *list, int micro)
 {
-    int micro_batch = micro % ech_list_micro_of_turn(list) / (list->pieces > 1 ? list->pieces : 1);
-    return ech_layout_global_micro(plan->layout, plan->rank, micro_batch);
+    return ech_layout_global_micro(plan->layout, plan->rank,
+                                   ech_micro_at(list->numbering, micro).micro_batch);
 }
 
 static ech_status check_after(const ech_plan *plan, const ech_list *list)

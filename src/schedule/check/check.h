@@ -16,8 +16,6 @@ ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marke
 /* A list of F, B and W: training's have all three, others F alone. */
 bool ech_list_has_blocks(const ech_list *list);
 bool ech_list_trains(const ech_list *list);
-/* Micro-batches of a turn. */
-int ech_list_micro_of_turn(const ech_list *list);
 /* The number of a rank's micro-batch over all ranks, within its turn. */
 int64_t ech_list_global_micro(const ech_plan *plan, const ech_list *list, int micro);
 

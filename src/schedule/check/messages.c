@@ -64,7 +64,7 @@ static ech_status enter(mail *m, int s)
         return ech_list_reject(m->plan, m->list, s, "is of no micro-batch of this rank");
     if (step->block != (goes_on(step->kind) ? b->end[step->chunk] - 1 : b->first[step->chunk]))
         return ech_list_reject(m->plan, m->list, s, "is of a block that has no neighbour there");
-    if (step->turn != step->micro / ech_list_micro_of_turn(m->list))
+    if (step->turn != ech_micro_at(m->list->numbering, step->micro).turn)
         return ech_list_reject(m->plan, m->list, s, "is counted to turn %d", step->turn);
     int peer = find_peer(m, step->kind, step->chunk, step->micro);
     if (peer != step->peer)

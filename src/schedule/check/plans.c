@@ -168,7 +168,7 @@ static ech_status check_messages(const plans *p, const ech_pairing *pairing)
 static int64_t number_of(const plans *p, int rank, const ech_step *step)
 {
     const ech_list *list = list_of(p, rank);
-    int64_t turn = step->micro / ech_list_micro_of_turn(list);
+    int64_t turn = ech_micro_at(list->numbering, step->micro).turn;
     return turn * p->at[rank]->layout->micro_batches +
            ech_list_global_micro(p->at[rank], list, step->micro);
 }

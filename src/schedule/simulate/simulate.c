@@ -110,7 +110,7 @@ void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *c
 {
     ech_timeline timeline = {.ranks = simulation->ranks,
                              .chunks = plans[0]->layout->chunks,
-                             .pieces = plans[0]->list[list].pieces,
+                             .sequence_chunks = plans[0]->list[list].numbering.sequence_chunks,
                              .end = simulation->end,
                              .seconds = simulation->seconds,
                              .bubble = simulation->bubble};

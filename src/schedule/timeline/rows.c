@@ -6,11 +6,13 @@
  */
 #include "schedule/timeline/rows.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/numbering.h"
 #include "schedule/svg.h"
 #include "schedule/timeline/boxes.h"
 
@@ -78,9 +80,10 @@ static void append_hint(const ech_timeline *timeline, const ech_bar *bar, ech_te
 {
     ech_text_append(out, "<title>");
     ech_svg_escape(out, ech_bar_kind_meaning(bar->kind));
-    int pieces = timeline->pieces > 1 ? timeline->pieces : 1;
-    if (bar->micro >= 0) ech_text_append(out, ", micro-batch %d", bar->micro / pieces);
-    if (bar->micro >= 0 && pieces > 1) ech_text_append(out, ", piece %d", bar->micro % pieces);
+    int chunks = timeline->sequence_chunks > 1 ? timeline->sequence_chunks : 1;
+    ech_micro at = ech_micro_at((ech_numbering){INT_MAX, chunks}, bar->micro); /* turns are one */
+    if (bar->micro >= 0) ech_text_append(out, ", micro-batch %d", at.micro_batch);
+    if (bar->micro >= 0 && chunks > 1) ech_text_append(out, ", piece %d", at.sequence_chunk);
     if (timeline->chunks > 1 && bar->kind <= ECH_BAR_WEIGHT)
         ech_text_append(out, ", chunk %d", bar->chunk);
     ech_text_append(out, ": ");

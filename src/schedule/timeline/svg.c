@@ -153,7 +153,7 @@ static double draw_legend(const drawing *picture, double y, ech_text *out)
         const ech_panel *panel = &picture->panel[p];
         if (panel->timeline->chunks > chunks) chunks = panel->timeline->chunks;
         numbers |= panel->numbers;
-        pieces |= panel->timeline->pieces > 1;
+        pieces |= panel->timeline->sequence_chunks > 1;
         together |= panel->together;
     }
     char colours[SHADES][8];

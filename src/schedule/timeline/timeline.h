@@ -33,7 +33,7 @@ typedef struct ech_bar {
 typedef struct ech_timeline {
     int ranks;
     int chunks;            /* of a rank: shades of a colour */
-    int pieces;            /* of a micro-batch, each of which has a number; 0 or 1: it is whole */
+    int sequence_chunks;   /* of a micro-batch, each of which has a number; 0 or 1: it is whole */
     double end;            /* when the last rank is done */
     bool seconds;          /* the unit: seconds, or forwards of one block */
     double bubble;         /* share of ranks x end in which no F, B or W runs; 0 of nothing */

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a rank's list numbers its micro-batches: one training step (turn) after the other, in each its own
+ * micro-batches, and of each micro-batch the sequence chunks in which it is processed. Steps, values and
+ * orders carry this one number; nobody else takes it apart.
+ */
+#ifndef ECH_SCHEDULE_NUMBERING_H
+#define ECH_SCHEDULE_NUMBERING_H
+
+typedef struct ech_numbering {
+    int micro_batches;   /* of a rank and turn */
+    int sequence_chunks; /* of a micro-batch; 1: it is whole */
+} ech_numbering;
+
+/* What a number stands for; each counts from 0. */
+typedef struct ech_micro {
+    int turn, micro_batch, sequence_chunk;
+} ech_micro;
+
+static inline ech_micro ech_micro_at(ech_numbering numbering, int number)
+{
+    int whole = number / numbering.sequence_chunks;
+    return (ech_micro){.turn = whole / numbering.micro_batches,
+                       .micro_batch = whole % numbering.micro_batches,
+                       .sequence_chunk = number % numbering.sequence_chunks};
+}
+
+/* The number of micro-batches alone, over all turns: as if each were whole. */
+static inline int ech_micro_whole(ech_numbering numbering, ech_micro at)
+{
+    return at.turn * numbering.micro_batches + at.micro_batch;
+}
+
+/* The inverse of ech_micro_at. */
+static inline int ech_micro_number(ech_numbering numbering, ech_micro at)
+{
+    return ech_micro_whole(numbering, at) * numbering.sequence_chunks + at.sequence_chunk;
+}
+
+#endif
