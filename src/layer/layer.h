@@ -11,7 +11,7 @@
  *     int n = ech_layer_rmsnorm(block, x, weight, eps);        // layers.h: one builder a layer
  *     int y = ech_layer_linear(block, n, ...);
  *     ech_block_output(block, ech_layer_residual(block, x, y));
- *     ech_block_finish(block);
+ *     ech_block_finish(block, params);
  *
  * Everything up to ech_call is a declaration: pure structs that the schedule room turns into steps,
  * lifetimes and memory offsets. A layer never knows ranks, schedules, recomputation or offload.
@@ -42,11 +42,13 @@ typedef struct ech_param {
     const char *name; /* as on disk in Hugging Face checkpoints */
     ech_shape shape;  /* whole, with named axes */
     ech_initializer initializer;
-    double std;   /* of ECH_INIT_NORMAL */
-    bool decay;   /* takes part in weight decay: matrices do, norms and biases do not */
-    bool partial; /* its gradient on a tensor rank is a share of the sum: sequence parallelism */
-    int block;    /* the block that declared it */
-    int site;     /* which parameter of that block: its random stream */
+    double std; /* of ECH_INIT_NORMAL */
+    bool decay; /* takes part in weight decay: matrices do, norms and biases do not */
+    /* Along which axes of the mesh its gradient is summed: of ranks that differ in these coordinates alone each
+     * makes a share of the sum. Ranks that differ in another have another slice, or the same gradient. */
+    ech_mesh addends;
+    int block; /* the block that declared it */
+    int site;  /* which parameter of that block: its random stream */
 } ech_param;
 
 /* ---- values of a block ---- */
@@ -109,9 +111,10 @@ typedef struct ech_node {
     int outs, out[ECH_MAX_PORTS];
     int keeps, keep[ECH_MAX_PORTS];
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
-    ech_reads b, w;                   /* what B and W read besides gradients */
-    unsigned passes;                  /* inputs whose gradient is the output's as it is */
-    uint32_t site;                    /* which dropout of the block: its random stream */
+    unsigned added;       /* parameters that are no more than added to the output */
+    ech_reads b, w;       /* what B and W read besides gradients */
+    unsigned passes;      /* inputs whose gradient is the output's as it is */
+    uint32_t site;        /* which dropout of the block: its random stream */
     bool only_again;      /* no part of the forward pass: makes `again` values for the backward */
     bool shares_rows;     /* input 0 has the rows of ech_call.shard, not of ech_call.rows */
     bool shares_gradient; /* of input 0's gradient it makes a share, which a spread sums */
@@ -176,8 +179,9 @@ void ech_block_output(ech_block *block, int value);
 /* `count` columns of `value` from `first` on, read as `shape`. A value with views is read through
  * them only, each by one layer. */
 int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
-/* Derives the three programs. */
-void ech_block_finish(ech_block *block);
+/* Derives the three programs, and the addends of the parameters that its nodes use: of the model's, which are
+ * all declared (NULL: there are none). Nodes that share a parameter must agree. */
+void ech_block_finish(ech_block *block, ech_param *params);
 
 /* What crosses block boundaries: (B,T',C), or under sequence parallelism this rank's share of its rows. */
 ech_shape ech_block_stream(const ech_block *block, int64_t C);

@@ -247,8 +247,9 @@ static void begin_early(ech_block *block, ech_phase phase)
     }
 }
 
-void ech_block_finish(ech_block *block)
+void ech_block_finish(ech_block *block, ech_param *params)
 {
+    ech_program_find_addends(block, params);
     ech_program_keep_less(block);
     find_row_shares(block);
     size_t values = block->value.n;

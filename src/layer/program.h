@@ -7,6 +7,9 @@
 
 #include "layer/layer.h"
 
+/* The addends of the parameters that the block's nodes use. */
+void ech_program_find_addends(const ech_block *block, ech_param *params);
+
 /* A call of nothing. */
 extern const ech_block_call ech_no_call;
 

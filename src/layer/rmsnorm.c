@@ -2,6 +2,7 @@
  *
  * RMSNorm. Zhang and Sennrich 2019, arXiv:1910.07467. The gain's gradient is finished in B.
  */
+#include "base/status.h"
 #include "layer/layers.h"
 
 typedef struct rmsnorm_options {
@@ -11,6 +12,8 @@ typedef struct rmsnorm_options {
 int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps)
 {
     rmsnorm_options options = {eps};
+    ech_axis last = block->value.at[x].shape.axis[block->value.at[x].shape.dims - 1];
+    ECH_ASSERT(!ech_block_cuts(block, last)); /* each rank would normalize by its own share */
     ech_node *node = ech_block_node(block, &ech_layer_row_rmsnorm, &options, sizeof options);
     ech_node_in(node, x);
     ech_node_param(node, gain);

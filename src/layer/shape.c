@@ -40,10 +40,10 @@ ech_shape ech_shape_of_rows(const ech_shape *x)
 }
 
 static const struct {
-    ech_cutting cutting;
+    ech_mesh mesh;
     int parts;
 } rules[ECH_AXES] = {
-#define X(name, cut, parts, meaning) [ECH_AXIS_##name] = {ECH_CUT_##cut, parts},
+#define X(name, mesh, parts, meaning) [ECH_AXIS_##name] = {ECH_MESH_##mesh, parts},
 #include "layer/axes.def"
 #undef X
 };
@@ -53,14 +53,26 @@ static int at_least_one(int n)
     return n > 1 ? n : 1;
 }
 
+ech_mesh ech_axis_mesh(ech_axis axis)
+{
+    return rules[axis].mesh;
+}
+
+bool ech_shape_has(const ech_shape *shape, ech_axis axis)
+{
+    for (int d = 0; d < shape->dims; d++)
+        if (shape->axis[d] == axis) return true;
+    return false;
+}
+
 int ech_axis_shares(ech_axis axis, ech_cut cut)
 {
-    switch (rules[axis].cutting) {
-    case ECH_CUT_TENSOR:
+    switch (rules[axis].mesh) {
+    case ECH_MESH_TENSOR:
         return at_least_one(cut.tensor);
-    case ECH_CUT_KEY_VALUE:
+    case ECH_MESH_KEY_VALUE:
         return at_least_one(cut.key_value);
-    case ECH_CUT_TENSOR_CONTEXT:
+    case ECH_MESH_TENSOR_CONTEXT:
         return at_least_one(cut.tensor) * at_least_one(cut.context);
     default:
         return 1;

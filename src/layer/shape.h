@@ -14,20 +14,26 @@
 #include "tensor/tensor.h"
 
 typedef enum ech_axis {
-#define X(name, cut, parts, meaning) ECH_AXIS_##name,
+#define X(name, mesh, parts, meaning) ECH_AXIS_##name,
 #include "layer/axes.def"
 #undef X
     ECH_AXES
 } ech_axis;
 
-/* How an axis is shared out. */
-typedef enum ech_cutting {
-    ECH_CUT_WHOLE,     /* everyone has all of it */
-    ECH_CUT_EXTENT,    /* as the extent says */
-    ECH_CUT_TENSOR,    /* over tensor ranks */
-    ECH_CUT_KEY_VALUE, /* over tensor ranks; with fewer heads than ranks, several have the same */
-    ECH_CUT_TENSOR_CONTEXT /* over tensor ranks, each share over context ranks */
-} ech_cutting;
+/* Sets of axes of the device mesh; a rank has a coordinate along each. Where there are fewer key/value heads
+ * than tensor ranks, these are two axes: KEY_VALUE, whose ranks have different key/value heads, and QUERY,
+ * whose ranks have the same and share out the queries that read them. */
+typedef enum ech_mesh {
+    ECH_MESH_NONE = 0,
+    ECH_MESH_STAGE = 1 << 0,   /* stages of the pipeline */
+    ECH_MESH_DATA = 1 << 1,    /* replicas, which share out the samples */
+    ECH_MESH_CONTEXT = 1 << 2, /* context ranks, which share out the tokens of each sample */
+    ECH_MESH_KEY_VALUE = 1 << 3,
+    ECH_MESH_QUERY = 1 << 4,
+    ECH_MESH_TENSOR = ECH_MESH_KEY_VALUE | ECH_MESH_QUERY,
+    ECH_MESH_TENSOR_CONTEXT = ECH_MESH_TENSOR | ECH_MESH_CONTEXT,
+    ECH_MESH_ROWS = ECH_MESH_DATA | ECH_MESH_CONTEXT | ECH_MESH_TENSOR
+} ech_mesh;
 
 typedef struct ech_shape {
     int dims;
@@ -68,7 +74,9 @@ ech_shape ech_shape_tokens(void);
 /* One number a row of x: its shape without the last axis. */
 ech_shape ech_shape_of_rows(const ech_shape *x);
 
-/* How many shares of an axis there are. */
+/* Along which axes of the mesh ranks share the axis out. */
+ech_mesh ech_axis_mesh(ech_axis axis);
+/* How many shares of a parameter's axis there are. */
 int ech_axis_shares(ech_axis axis, ech_cut cut);
 /* The axis' size on a rank: of `size` in all. Shares that do not come out even are padded. */
 int64_t ech_axis_local(ech_axis axis, int64_t size, ech_cut cut);
@@ -100,5 +108,7 @@ ech_slice_runs ech_slice_split(const ech_shape *shape, ech_cut cut, const ech_sl
 /* Whether some of the parameter's axes is cut; into how many shares: *shares, which may be fewer than there
  * are tensor ranks. */
 bool ech_shape_is_cut(const ech_shape *shape, ech_cut cut, int *shares);
+/* Whether it has the axis. */
+bool ech_shape_has(const ech_shape *shape, ech_axis axis);
 
 #endif

@@ -460,20 +460,12 @@ int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int 
     return n;
 }
 
-static bool has_key_value_heads(const ech_shape *shape)
-{
-    for (int d = 0; d < shape->dims; d++)
-        if (shape->axis[d] == ECH_AXIS_KV_HEADS) return true;
-    return false;
-}
-
 ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param)
 {
-    const ech_param *p = &model->param.at[param];
     int first, last, heads = ech_axis_shares(ECH_AXIS_KV_HEADS, layout->cut);
-    bool partial = p->partial && layout->tensor > 1;
-    /* Of tensor ranks with the same key/value heads each knows what its own queries make of them. */
-    bool key_value = has_key_value_heads(&p->shape) && heads < layout->tensor;
+    ech_mesh over = model->param.at[param].addends & ECH_MESH_TENSOR;
+    bool partial = over == ECH_MESH_TENSOR && layout->tensor > 1;
+    bool key_value = over == ECH_MESH_QUERY && heads < layout->tensor;
     bool tied = is_tied(layout, param, &first, &last);
     ECH_ASSERT(partial + key_value + tied <= 1);
     if (tied) return ECH_GROUP_TIED;

@@ -107,16 +107,6 @@ static ech_ways ways_of(const ech_config *config)
                       .drifts = config->parallel.weight_stashing == 0};
 }
 
-/* A layer that sees a share of the rows makes a share of its parameters' gradients. */
-static void mark_partial(ech_model *model, const ech_block *block)
-{
-    for (size_t n = 0; n < block->node.n; n++) {
-        const ech_node *node = &block->node.at[n];
-        for (int i = 0; i < node->params; i++)
-            model->param.at[node->param[i]].partial |= node->shares_rows;
-    }
-}
-
 static ech_status create(const ech_config *config, ech_ways ways, ech_model **out)
 {
     ECH_TRY(check(config));
@@ -133,10 +123,8 @@ static ech_status create(const ech_config *config, ech_ways ways, ech_model **ou
         ech_model_destroy(model);
         return status;
     }
-    for (size_t i = 0; i < model->block.n; i++) {
-        ech_block_finish(model->block.at[i]);
-        mark_partial(model, model->block.at[i]);
-    }
+    for (size_t i = 0; i < model->block.n; i++)
+        ech_block_finish(model->block.at[i], model->param.at);
     *out = model;
     return ECH_OK;
 }

@@ -31,7 +31,7 @@ static void build_first(ech_model *model)
     int x = ech_layer_embedding(block, ech_block_batch(block, ECH_TOKENS), table, C);
     ech_block_output(block, x);
     ech_block_output(block, product(model, block, "first.wide", x, C, F, ECH_AXIS_FFN));
-    ech_block_finish(block);
+    ech_block_finish(block, model->param.at);
 }
 
 /* (x, wide) -> (x + down(gelu(wide)), up(that)): both go on. */
@@ -46,7 +46,7 @@ static void build_middle(ech_model *model, const char *name)
     y = ech_layer_residual(block, x, y);
     ech_block_output(block, y);
     ech_block_output(block, product(model, block, up, y, C, F, ECH_AXIS_FFN));
-    ech_block_finish(block);
+    ech_block_finish(block, model->param.at);
 }
 
 static void build_last(ech_model *model)
@@ -60,7 +60,7 @@ static void build_last(ech_model *model)
                                 ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), 0.2);
     model->logits = ech_layer_head_loss(block, y, ech_block_batch(block, ECH_TARGETS),
                                         ech_block_batch(block, ECH_WEIGHTS), head, V);
-    ech_block_finish(block);
+    ech_block_finish(block, model->param.at);
 }
 
 /* What a family's file does. */

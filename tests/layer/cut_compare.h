@@ -33,55 +33,33 @@ static inline void cut_compare_value(const cut_side *whole, int a, const cut_sid
     }
 }
 
-static inline bool cut_has_axis(const ech_shape *shape, ech_axis axis)
+/* Whether two ranks add up a gradient: their coordinates agree along all axes but `addends`. */
+static inline bool cut_add_up(const cut_side *s, int x, int y, ech_mesh addends)
 {
-    for (int d = 0; d < shape->dims; d++)
-        if (shape->axis[d] == axis) return true;
-    return false;
+    int copies = s->tensor / cut_at_least_one(s->extent.cut.key_value);
+    int a = x % s->tensor, b = y % s->tensor;
+    return (addends & ECH_MESH_CONTEXT || x / s->tensor == y / s->tensor) &&
+           (addends & ECH_MESH_KEY_VALUE || a / copies == b / copies) &&
+           (addends & ECH_MESH_QUERY || a % copies == b % copies);
 }
 
-/* Whether tensor ranks that hold the same of a parameter have shares of its gradient: they see some of the
- * rows, or know what some of the queries make of a key/value head. Else all have all of it. */
-static inline bool cut_shares_gradient(const cut_side *s, const ech_param *p)
-{
-    bool key_value = cut_has_axis(&p->shape, ECH_AXIS_KV_HEADS);
-    return p->partial || (key_value && cut_at_least_one(s->extent.cut.key_value) < s->tensor);
-}
-
-/* Adds what the rank knows of the gradient to `sum`, of the uncut parameter. Padding stays 0. */
-static inline void cut_add_gradient(const cut_side *s, int rank, int p, double *sum)
-{
-    int64_t n, *place = cut_places(s, rank, &s->param[p].shape, &n);
-    const double *x = s->rank[rank].dparam[p];
-    assert_true(s->rank[rank].written[p]);
-    for (int64_t i = 0; i < n; i++) {
-        if (place[i] >= 0)
-            sum[place[i]] += x[i];
-        else if (x[i] < 0 || x[i] > 0 || isnan(x[i]))
-            fail_msg("%s: padding has gradient %g on rank %d", s->param[p].name, x[i], rank);
-    }
-    free(place);
-}
-
+/* Every rank's slice of the gradient is the sum of what the ranks make that add it up. Padding stays 0. */
 static inline void cut_compare_param(const cut_side *whole, const cut_side *s, int p)
 {
     const ech_param *param = &s->param[p];
-    int64_t n = ech_shape_whole(&param->shape);
-    int shares;
-    bool cut = ech_shape_is_cut(&param->shape, s->extent.cut, &shares);
-    bool alike = !cut && !cut_shares_gradient(s, param);
-    double *sum = ech_calloc((size_t)n, sizeof *sum);
+    assert_true(param->addends & ECH_MESH_DATA);
     for (int rank = 0; rank < s->ranks; rank++) {
-        if (!alike || rank % s->tensor == 0) {
-            cut_add_gradient(s, rank, p, sum);
-            continue;
+        int64_t n, *place = cut_places(s, rank, &param->shape, &n);
+        assert_true(s->rank[rank].written[p]);
+        for (int64_t i = 0; i < n; i++) {
+            double sum = 0;
+            for (int other = 0; other < s->ranks; other++)
+                if (cut_add_up(s, rank, other, param->addends)) sum += s->rank[other].dparam[p][i];
+            double wanted = place[i] < 0 ? 0 : whole->rank[0].dparam[p][place[i]];
+            cut_assert_near(s, rank, param->name, place[i], sum, wanted);
         }
-        const double *x = s->rank[rank].dparam[p], *first = s->rank[rank - 1].dparam[p];
-        for (int64_t i = 0; i < n; i++) cut_assert_near(s, rank, param->name, i, x[i], first[i]);
+        free(place);
     }
-    for (int64_t i = 0; i < n; i++)
-        cut_assert_near(s, 0, param->name, i, sum[i], whole->rank[0].dparam[p][i]);
-    free(sum);
 }
 
 /* Tensor ranks know the loss of all their rows, context ranks that of different tokens. */

@@ -75,7 +75,9 @@ static inline int32_t runner_start(int64_t sample, int64_t position)
 /* Memory for everything; inputs are drawn, ids count up, weights alternate 1 and 0.5. */
 static inline void runner_finish(runner *r)
 {
-    ech_block_finish(r->block);
+    ech_param params[RUNNER_PARAMS] = {{0}};
+    for (int p = 0; p < r->params; p++) params[p].shape = r->param_shape[p];
+    ech_block_finish(r->block, params);
     for (int v = 0; v < (int)r->block->value.n; v++) {
         const ech_block_value *value = &r->block->value.at[v];
         if (value->base >= 0) continue;

@@ -7,6 +7,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -48,10 +51,7 @@ static graph make(const char *name, build builder, ech_ways ways, int64_t G, dou
     graph g = {.pool = ech_pool_create(), .G = G, .p = p};
     g.block = ech_block_create(g.pool, name, 3, ways);
     builder(&g);
-    ech_block_finish(g.block);
-    for (size_t n = 0; n < g.block->node.n; n++)
-        for (int i = 0; i < g.block->node.at[n].params; i++)
-            g.param.at[g.block->node.at[n].param[i]].partial |= g.block->node.at[n].shares_rows;
+    ech_block_finish(g.block, g.param.at);
     return g;
 }
 
@@ -186,7 +186,7 @@ static void compare_head(int64_t samples, int64_t tokens, int64_t ids, int t, in
         int weights = ech_block_batch(of->block, ECH_WEIGHTS);
         ech_layer_head_loss(of->block, input(of), targets, weights,
                             matrix(of, ECH_AXIS_VOCAB, ids, ECH_AXIS_MODEL, C), ids);
-        ech_block_finish(of->block);
+        ech_block_finish(of->block, of->param.at);
     }
     cut_side whole = cut_open(g.block, g.param.at, 1, samples, tokens, ids);
     cut_side s = cut_open(cut.block, cut.param.at, 1, samples, tokens, ids);
@@ -254,6 +254,31 @@ static void build_grouped(graph *g)
     ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));
 }
 
+/* The same with norms inside of heads, of queries and of keys, and biases of keys and values. */
+static void build_normed(graph *g)
+{
+    int x = input(g), starts = ech_block_starts(g->block);
+    const ech_rope rope = {.theta = 100};
+    ech_shape query = ech_shape_heads(ECH_AXIS_HEADS, H, D);
+    ech_shape key = ech_shape_heads(ECH_AXIS_KV_HEADS, g->G, D);
+    int q = project(g, x, ECH_AXIS_HEADS, C), kv[2];
+    for (int i = 0; i < 2; i++) {
+        int w = matrix(g, ECH_AXIS_KV_HEADS, g->G * D, ECH_AXIS_MODEL, C);
+        int b = vector(g, ECH_AXIS_KV_HEADS, g->G * D);
+        kv[i] = ech_layer_linear(g->block, x, w, b, false, ECH_AXIS_KV_HEADS, g->G * D);
+        kv[i] = ech_block_view(g->block, kv[i], 0, key);
+    }
+    q = ech_block_view(g->block, q, 0, query);
+    q = ech_layer_rmsnorm(g->block, q, vector(g, ECH_AXIS_HEAD_DIM, D), 1e-5);
+    kv[0] = ech_layer_rmsnorm(g->block, kv[0], vector(g, ECH_AXIS_HEAD_DIM, D), 1e-5);
+    q = ech_layer_rotary(g->block, q, &rope, starts);
+    kv[0] = ech_layer_rotary(g->block, kv[0], &rope, starts);
+    int y = ech_layer_attention(g->block, q, kv[0], kv[1], starts, g->p);
+    y = ech_block_view(g->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
+    int w = matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_HEADS, C);
+    ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));
+}
+
 static void test_attention(void **state)
 {
     (void)state;
@@ -269,8 +294,9 @@ static void test_grouped_heads(void **state)
         for (int t = 1; t <= 4; t *= 2)
             for (int c = 1; c <= 2; c++)
                 for (int sequence = 0; sequence < 3; sequence++)
-                    compare("grouped attention", build_grouped, grid(t, c, G, sequence, false), G,
-                            0.2);
+                    for (int normed = 0; normed < 2; normed++)
+                        compare("grouped attention", normed ? build_normed : build_grouped,
+                                grid(t, c, G, sequence, false), G, 0.2);
 }
 
 static void test_ring(void **state)
@@ -291,8 +317,9 @@ static void test_ulysses(void **state)
             for (int sequence = 0; sequence < 3; sequence++) {
                 compare("ulysses", build_attention, grid(t, c, H, sequence, true), H, 0.3);
                 if (t * c <= 4)
-                    compare("grouped ulysses", build_grouped, grid(t, c, 4, sequence, true), 4,
-                            0.3);
+                    for (int normed = 0; normed < 2; normed++)
+                        compare("grouped ulysses", normed ? build_normed : build_grouped,
+                                grid(t, c, 4, sequence, true), 4, 0.3);
             }
 }
 
@@ -310,6 +337,90 @@ static void test_pieces(void **state)
                 compare("embedding in pieces", build_embedding, ways, H, 0.3);
                 compare("head in pieces", build_head, ways, H, 0.3);
             }
+}
+
+/* ---- who adds up gradients ---- */
+
+enum { TOKENS_ARE = ECH_MESH_DATA | ECH_MESH_CONTEXT };
+
+/* What is said of each parameter, in the order of their declaration. That it is true is what `compare` finds. */
+static void assert_addends(build builder, ech_ways ways, const ech_mesh *wanted, size_t params)
+{
+    graph g = make("addends", builder, ways, 2, 0);
+    assert_int_equal(g.param.n, params);
+    for (size_t p = 0; p < params; p++)
+        assert_int_equal(g.param.at[p].addends, TOKENS_ARE | wanted[p]);
+    drop(&g);
+}
+
+static void test_addends(void **state)
+{
+    (void)state;
+    const ech_mesh none = ECH_MESH_NONE, all = ECH_MESH_TENSOR, query = ECH_MESH_QUERY;
+    for (int t = 2; t <= 4; t *= 2)
+        for (int sequence = 0; sequence < 3; sequence++) {
+            ech_ways ways = grid(t, 1, 2, sequence, false);
+            ech_mesh rows = sequence ? all : none;
+            assert_addends(build_pair, ways, (ech_mesh[]){none, none, none, none}, 4);
+            assert_addends(build_gate, ways, (ech_mesh[]){rows, none, none, none}, 4);
+            assert_addends(build_embedding, ways, (ech_mesh[]){none, rows}, 2);
+            assert_addends(build_head, ways, (ech_mesh[]){rows, rows, none}, 3);
+            assert_addends(build_attention, ways, (ech_mesh[]){none, none, none, none}, 4);
+            assert_addends(build_normed, ways,
+                           (ech_mesh[]){none, query, query, query, query, all, all, none}, 8);
+        }
+}
+
+/* Whether the program stops: it would get wrong gradients. */
+static bool is_refused(build builder, ech_ways ways)
+{
+    int status = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        fclose(stderr);
+        graph g = make("refused", builder, ways, H, 0);
+        drop(&g);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return !WIFEXITED(status);
+}
+
+/* One gain for the residual stream, whose rows are shared out, and for what is gathered of it. */
+static void build_two_uses(graph *g)
+{
+    int gain = vector(g, ECH_AXIS_MODEL, C);
+    int x = ech_layer_rmsnorm(g->block, input(g), gain, 1e-5);
+    x = ech_layer_rmsnorm(g->block, ech_block_whole(g->block, x, false), gain, 1e-5);
+    ech_block_output(g->block, x);
+}
+
+/* A norm over all heads together, of which a rank has some. */
+static void build_norm_of_shares(graph *g)
+{
+    int x = project(g, input(g), ECH_AXIS_HEADS, C);
+    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_HEADS, C), 1e-5);
+    ech_block_output(g->block, x);
+}
+
+/* A product's weight has its columns cut as heads, what it is multiplied with as the feed-forward. */
+static void build_other_name(graph *g)
+{
+    int w = matrix(g, ECH_AXIS_FFN, C, ECH_AXIS_MODEL, C);
+    ech_block_output(g->block,
+                     ech_layer_linear(g->block, input(g), w, -1, false, ECH_AXIS_HEADS, C));
+}
+
+static void test_contradictions(void **state)
+{
+    (void)state;
+    const build builders[] = {build_two_uses, build_norm_of_shares, build_other_name};
+    for (int i = 0; i < 3; i++) {
+        assert_false(is_refused(builders[i], grid(1, 1, H, 0, false)));
+        assert_true(is_refused(builders[i], grid(2, 1, H, 1, false)));
+    }
+    assert_false(is_refused(build_pair, grid(2, 1, H, 1, false)));
 }
 
 /* ---- tokens ---- */
@@ -345,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_head),          cmocka_unit_test(test_attention),
         cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_ring),
         cmocka_unit_test(test_ulysses),       cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_addends),       cmocka_unit_test(test_contradictions),
         cmocka_unit_test(test_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -289,7 +289,8 @@ static ech_block *one_layer(ech_pool *pool, ech_shape shape, int which)
     int x = ech_block_input(block, "x", shape);
     x = which == 1 ? ech_layer_position(block, x, 0, -1) : ech_layer_dropout(block, x, 0.3);
     ech_block_output(block, x);
-    ech_block_finish(block);
+    ech_param table = {.shape = ech_shape_2d(ECH_AXIS_POSITION, 9, ECH_AXIS_MODEL, 3)};
+    ech_block_finish(block, &table);
     return block;
 }
 

@@ -70,21 +70,12 @@ static int world_of(int g)
     return replicas * grids[g].context * grids[g].tensor;
 }
 
-/* Norms are what sequence parallelism makes partial: the vectors of the model's width. */
-static bool is_norm(const ech_param *param)
-{
-    return param->shape.dims == 1 && param->shape.axis[0] == ECH_AXIS_MODEL;
-}
-
 static sample make(int g, bool tied)
 {
     ech_config *config = sample_config(grids[g].architecture);
     config->model.tie_word_embeddings = tied;
     sample_set(config, grids[g].keys);
-    sample s = sample_create(config, world_of(g));
-    for (size_t p = 0; p < s.model->param.n; p++)
-        s.model->param.at[p].partial = s.layout->cut.sequence && is_norm(&s.model->param.at[p]);
-    return s;
+    return sample_create(config, world_of(g));
 }
 
 /* ---- numbers ---- */
@@ -288,6 +279,13 @@ static void test_writers(void **state)
     sample_free(&s);
 }
 
+/* Of what sequence parallelism has shares of the rows: norms, and the positions' table. */
+static bool sees_rows(const ech_param *param)
+{
+    return strstr(param->name, "ln_") || strstr(param->name, "norm") ||
+           param->shape.axis[0] == ECH_AXIS_POSITION;
+}
+
 static bool has_heads(const ech_param *param)
 {
     return strstr(param->name, "k_proj") || strstr(param->name, "v_proj");
@@ -306,7 +304,7 @@ static void test_addends(void **state)
                 const ech_param *param = &s.model->param.at[p];
                 ech_group_kind expected = ECH_GROUP_DATA;
                 if (tied && p == 0 && grids[g].stages > 1) expected = ECH_GROUP_TIED;
-                if (is_norm(param) && s.layout->cut.sequence) expected = ECH_GROUP_PARTIAL;
+                if (sees_rows(param) && s.layout->cut.sequence) expected = ECH_GROUP_PARTIAL;
                 if (has_heads(param) && grids[g].key_value < grids[g].tensor)
                     expected = ECH_GROUP_KEY_VALUE;
                 assert_int_equal(ech_layout_addends(s.layout, s.model, p), expected);

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which ranks add up the gradient of a parameter. It is a sum over the axes that the node's inputs and
+ * outputs have and the parameter lacks. Where ranks share such an axis out, each has a share of the sum: rows
+ * of gains and biases, and heads of a norm inside of heads.
+ *
+ * Values with key/value heads have, on each of the ranks with the same heads, the gradient that its own queries
+ * make of them: gradients of all that makes such values are shares of a sum over these ranks, too, even of
+ * parameters that have the axis (Ainslie et al. 2023, arXiv:2305.13245, with fewer heads than tensor ranks).
+ */
+#include "base/status.h"
+#include "layer/program.h"
+
+static ech_mesh addends_of(ech_axis axis, const ech_shape *param)
+{
+    ech_mesh mesh = ech_axis_mesh(axis);
+    ech_mesh alike = mesh == ECH_MESH_KEY_VALUE ? ECH_MESH_QUERY : ECH_MESH_NONE;
+    return ech_shape_has(param, axis) ? alike : alike | mesh;
+}
+
+/* The values whose axes count for the gradient of the node's parameter i: its outputs, and its inputs unless the
+ * parameter is only added. So a row-parallel product, whose inputs are cut and whose outputs are whole, has its
+ * bias' gradient whole on each rank. Returns how many. */
+static int find_taking_part(const ech_node *node, int i, int *value)
+{
+    int n = 0;
+    for (int k = 0; k < node->outs; k++) value[n++] = node->out[k];
+    for (int k = 0; k < node->ins && !(node->added & 1u << i); k++) value[n++] = node->in[k];
+    return n;
+}
+
+/* A parameter that is cut along an axis works on values that are cut along it, or is looked up in. */
+static void check_axes(const ech_block *block, const ech_node *node, const ech_shape *param,
+                       const int *value, int values)
+{
+    for (int d = 0; d < param->dims && !node->layer->looks_up; d++) {
+        bool found = !ech_block_cuts(block, param->axis[d]);
+        for (int k = 0; k < values; k++)
+            found |= ech_shape_has(&block->value.at[value[k]].shape, param->axis[d]);
+        ECH_ASSERT(found);
+    }
+}
+
+static ech_mesh find_addends(const ech_block *block, const ech_node *node, int i,
+                             const ech_shape *param)
+{
+    int value[2 * ECH_MAX_PORTS], values = find_taking_part(node, i, value);
+    ech_mesh addends = ECH_MESH_NONE;
+    for (int k = 0; k < values; k++) {
+        const ech_shape *shape = &block->value.at[value[k]].shape;
+        for (int d = 0; d < shape->dims; d++) addends |= addends_of(shape->axis[d], param);
+    }
+    check_axes(block, node, param, value, values);
+    return addends;
+}
+
+void ech_program_find_addends(const ech_block *block, ech_param *params)
+{
+    for (size_t n = 0; n < block->node.n; n++) {
+        const ech_node *node = &block->node.at[n];
+        for (int i = 0; i < node->params; i++) {
+            ech_param *param = &params[node->param[i]];
+            ech_mesh addends = find_addends(block, node, i, &param->shape);
+            ECH_ASSERT(param->addends == ECH_MESH_NONE || param->addends == addends);
+            param->addends = addends;
+        }
+    }
+}
