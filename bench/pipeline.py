@@ -106,15 +106,14 @@ def simulate(bench, keys):
 def read_trace(run):
     """Bubble of every list that was recorded: {its first step: share}."""
     begins, ends, work = {}, {}, {}
-    paths = sorted((run / "trace").glob("rank-*.jsonl"))
-    assert len(paths) == RANKS
-    for path in paths:
-        for line in path.read_text().splitlines()[1:]:
-            step = json.loads(line)
-            key, begin, end = step["list"], step["begin"], step["end"]
-            begins[key] = min(begin, begins.get(key, begin))
-            ends[key] = max(end, ends.get(key, end))
-            work[key] = work.get(key, 0) + (end - begin if step["kind"] in WORK else 0)
+    events = json.loads((run / "trace.json").read_text())["traceEvents"]
+    steps = [event for event in events if event["ph"] == "X"]
+    assert len({step["pid"] for step in steps}) == RANKS
+    for step in steps:
+        key, begin, end = step["args"]["list"], step["ts"], step["ts"] + step["dur"]
+        begins[key] = min(begin, begins.get(key, begin))
+        ends[key] = max(end, ends.get(key, end))
+        work[key] = work.get(key, 0) + (step["dur"] if step["cat"] in WORK else 0)
     return {key: 1 - work[key] / (RANKS * (ends[key] - begins[key])) for key in begins}
 
 

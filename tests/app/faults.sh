@@ -76,18 +76,18 @@ expect 1 "text.txt: cannot be a folder" "$echelon" train run.yaml log.directory=
 mkdir -p runs/two/metrics.jsonl
 expect 1 "runs/two/metrics.jsonl: " "$echelon" train run.yaml log.directory=runs/two
 mkdir -p runs/three/trace
-mkdir runs/three/trace/rank-00000.jsonl
-expect 1 "rank-00000.jsonl: cannot be written" "$echelon" train run.yaml log.directory=runs/three
+mkdir runs/three/trace/rank-00000.json
+expect 1 "rank-00000.json: cannot be written" "$echelon" train run.yaml log.directory=runs/three
 
 # Files of at most 8 KiB stand for a disk that fills up: the trace does not fit, the checkpoint would not.
 checks=$((checks + 1))
 (ulimit -f 8 2>/dev/null || exit 77
  exec timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/four \
      training.steps=4 log.trace_steps=100) >out 2>err </dev/null
-grep -q "warning: runs/four/trace/rank-00000.jsonl: cannot be written: File too large; the run goes on" err ||
+grep -q "warning: runs/four/trace/rank-00000.json: cannot be written: File too large; the run goes on" err ||
     complain "no warning of the trace"
 grep -q '"step":4,' runs/four/metrics.jsonl || complain "the run did not go on"
-[ "$(grep -c "warning: .*rank-00000.jsonl: cannot" err)" = 1 ] || complain "the warning came more than once"
+[ "$(grep -c "warning: .*rank-00000.json: cannot" err)" = 1 ] || complain "the warning came more than once"
 
 # The folder vanishes while the run goes on.
 if mkfifo gate && mkdir -p runs/five; then

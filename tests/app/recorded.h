@@ -8,6 +8,7 @@
 #include <stdarg.h>
 
 #include "app/fixture.h"
+#include "app/trace/events.h"
 #include "app/trace/recording.h"
 #include "schedule/simulate/simulate.h"
 
@@ -78,58 +79,53 @@ static inline void recorded_destroy(recorded *run)
     ech_config_destroy(run->config);
 }
 
-static inline char *recorded_path(const recorded *run, int rank)
-{
-    char name[32];
-    snprintf(name, sizeof name, "rank-%05d.jsonl", rank);
-    return ech_file_join(run->folder, name);
-}
-
 /* Seconds by which rank 0's clock is ahead of this rank's: every rank has a clock of its own. */
 static inline double recorded_offset(int rank)
 {
     return rank % 2 ? 100.5 * rank : -17.25 * rank;
 }
 
-static inline void recorded_step(const recorded *run, int rank, size_t s, int64_t list,
-                                 double start, ech_text *out)
+/* Appends list `l` of a rank's file, that began at `start` seconds on rank 0's clock; it ends behind `steps` of
+ * its steps, if that is not negative. */
+static inline void recorded_list(const recorded *run, int rank, int64_t step, int steps,
+                                 double start, ech_trace_events *events, ech_text *text)
 {
-    const ech_step *step = &run->plan[rank]->list[ECH_LIST_TRAIN].step.at[s];
-    ech_text_append(out, "{\"list\":%lld,\"step\":%lld,\"lane\":\"%s\",\"kind\":\"%s\",\"name\":\"",
-                    (long long)list, (long long)list + step->turn, ech_lane_name(step->lane),
-                    ech_step_name(step->kind));
-    ech_step_print(step, out);
-    ech_text_append(out, "\"");
-    if (step->block >= 0)
-        ech_text_append(out, ",\"chunk\":%d,\"micro\":%d,\"block\":%d", step->chunk, step->micro,
-                        step->block);
-    if (step->peer >= 0) ech_text_append(out, ",\"peer\":%d", step->peer);
-    start -= recorded_offset(rank);
-    ech_text_append(out, ",\"begin\":%.9f,\"end\":%.9f}\n", start + run->simulation.begin[rank][s],
-                    start + run->simulation.finish[rank][s]);
+    static const char event[] = "\"ph\":\"X\"";
+    size_t n = run->plan[rank]->list[ECH_LIST_TRAIN].step.n, from = text->n;
+    double *at = ech_calloc(2 * n, sizeof *at);
+    for (size_t s = 0; s < n; s++) {
+        at[s] = start - recorded_offset(rank) + run->simulation.begin[rank][s];
+        at[n + s] = start - recorded_offset(rank) + run->simulation.finish[rank][s];
+    }
+    ech_trace_events_list(events, step, at, at + n, text);
+    const char *cut = text->at + from;
+    for (int s = 0; s < steps; s++) cut = strstr(cut, event) + 1;
+    if (steps >= 0) text->n = (size_t)(strchr(cut, '\n') + 1 - text->at);
+    free(at);
 }
 
 /* A rank's file of so many lists from `first_step` on, the first of which began at `start` seconds; the
  * last one ends behind `steps` of its steps, if that is not negative. */
+static inline ech_text recorded_text(const recorded *run, int rank, int64_t first_step, int lists,
+                                     int steps, double start)
+{
+    const ech_clock_offset clock = {.seconds = recorded_offset(rank), .error = 0.001};
+    ech_trace_events *events = ech_trace_events_create(run->plan[rank], clock);
+    ech_text text = {0};
+    ech_trace_events_head(events, first_step, &text);
+    for (int l = 0; l < lists; l++)
+        recorded_list(run, rank, first_step + l * run->design.schedule->turns,
+                      l == lists - 1 ? steps : -1, start + l * 2 * run->simulation.end, events,
+                      &text);
+    ech_trace_events_destroy(events);
+    return text;
+}
+
 static inline void recorded_write(const recorded *run, int rank, int64_t first_step, int lists,
                                   int steps, double start)
 {
-    const ech_list *train = &run->plan[rank]->list[ECH_LIST_TRAIN];
-    const ech_place *place = &run->design.layout->place[rank];
-    ech_text text = {0};
-    ech_text_append(&text,
-                    "{\"version\":3,\"rank\":%d,\"world\":%d,\"stage\":%d,\"data\":%d,"
-                    "\"context\":%d,\"tensor\":%d,\"first_step\":%lld,"
-                    "\"clock_offset\":%.9f,\"clock_error\":0.001}\n",
-                    rank, run->design.world, place->stage, place->data, place->context,
-                    place->tensor, (long long)first_step, recorded_offset(rank));
-    for (int l = 0; l < lists; l++) {
-        size_t n = steps >= 0 && l == lists - 1 ? (size_t)steps : train->step.n;
-        for (size_t s = 0; s < n; s++)
-            recorded_step(run, rank, s, first_step + l * train->turns,
-                          start + l * 2 * run->simulation.end, &text);
-    }
-    char *path = recorded_path(run, rank);
+    ech_text text = recorded_text(run, rank, first_step, lists, steps, start);
+    char *path = ech_trace_path(run->folder, rank);
     ECH_ASSERT(ech_file_write(path, text.at, text.n) == ECH_OK);
     free(path);
     ech_text_free(&text);

@@ -189,7 +189,7 @@ static void at_write(int64_t number, const char *call, const char *path)
     pthread_mutex_lock(&lock);
     for (int r = 0; r < RANKS; r++) {
         char name[32];
-        snprintf(name, sizeof name, "trace/rank-%05d.jsonl", r);
+        snprintf(name, sizeof name, "trace/rank-%05d.json", r);
         told.lists[r] += writes && ends_with(path, name);
     }
     told.saves += strstr(path, "/step-") && !told.let_go;

@@ -15,31 +15,31 @@
 #include "app/recorded.h"
 #include "base/log.h"
 
+static ech_status read_recording(const recorded *run, ech_recording *out, ech_text *why)
+{
+    return ech_recording_read(run->folder, recorded_plans(run), run->design.world, out, why);
+}
+
 static ech_recording read_all(const recorded *run)
 {
     ech_recording recording;
     ech_text why = {0};
-    assert_int_equal(ech_recording_read(run->folder, &recording, &why), ECH_OK);
-    assert_int_equal(why.n, 0);
+    assert_int_equal(read_recording(run, &recording, &why), ECH_OK);
+    if (why.n) fail_msg("%s", why.at);
     assert_int_equal(recording.ranks, run->design.world);
-    bool fits = ech_recording_fits(&recording, recorded_plans(run), run->design.world, &why);
-    if (!fits) fail_msg("%s", why.at);
-    assert_int_equal(why.n, 0);
     return recording;
 }
 
-/* Reading fails, or what was read does not fit; a sentence with these words says why. */
+/* A sentence with these words says why there is nothing. */
 static void assert_unusable(const recorded *run, const char *words)
 {
     ech_recording recording;
     ech_text why = {0};
-    assert_int_equal(ech_recording_read(run->folder, &recording, &why), ECH_OK);
-    if (recording.ranks)
-        assert_false(ech_recording_fits(&recording, recorded_plans(run), run->design.world, &why));
-    assert_true(why.n > 0);
-    if (!strstr(why.at, words)) fail_msg("no \"%s\" in \"%s\"", words, why.at);
+    assert_int_equal(read_recording(run, &recording, &why), ECH_OK);
+    assert_int_equal(recording.ranks, 0);
+    if (!why.n || !strstr(why.at, words))
+        fail_msg("no \"%s\" in \"%s\"", words, why.n ? why.at : "");
     ech_text_free(&why);
-    ech_recording_free(&recording);
 }
 
 /* ---- what was put in ---- */
@@ -164,17 +164,16 @@ static void test_what_was_put_in(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof runs_of / sizeof *runs_of; i++) {
         recorded run = recorded_create(runs_of[i].keys, runs_of[i].ranks);
-        int turns = run.design.schedule->turns;
         recorded_write_all(&run, 8, 3);
         ech_recording recording = read_all(&run);
-        assert_int_equal(ech_recording_lists(&recording, recorded_plans(&run)), 3);
-        assert_int_equal(recording.trace[0].list.at[2].step, 8 + 2 * turns);
-        assert_true(ech_recording_has_one_clock(&recording, recorded_plans(&run)));
+        assert_int_equal(recording.lists, 3);
+        assert_int_equal(recording.rank[0].first_step, 8);
+        assert_true(ech_recording_has_one_clock(&recording));
         ech_timeline timeline;
-        ech_recording_timeline(&recording, recorded_plans(&run), &timeline);
+        ech_recording_timeline(&recording, &timeline);
         assert_same_timeline(&timeline, &run.timeline);
         assert_int_equal(timeline.waits > 0, is_cut(&run));
-        ech_profile *profile = ech_recording_profile(&recording, recorded_plans(&run));
+        ech_profile *profile = ech_recording_profile(&recording);
         assert_same_costs(&run, profile);
         ech_profile_destroy(profile);
         ech_timeline_free(&timeline);
@@ -191,10 +190,11 @@ static void test_cut_off(void **state)
     recorded_write_all(&run, 0, 3);
     recorded_write(&run, 1, 0, 3, 5, 4000);
     ech_recording recording = read_all(&run);
-    assert_int_equal(recording.trace[1].list.n, 3);
-    assert_int_equal(ech_recording_lists(&recording, recorded_plans(&run)), 2);
+    assert_int_equal(recording.rank[1].end.n,
+                     2 * run.plan[1]->list[ECH_LIST_TRAIN].step.n + 5);
+    assert_int_equal(recording.lists, 2);
     ech_timeline timeline;
-    ech_recording_timeline(&recording, recorded_plans(&run), &timeline);
+    ech_recording_timeline(&recording, &timeline);
     assert_same_timeline(&timeline, &run.timeline);
     ech_timeline_free(&timeline);
     ech_recording_free(&recording);
@@ -210,10 +210,9 @@ static void test_medians(void **state)
     recorded run = recorded_create("training.micro_batch_size=4", 1);
     recorded_write_all(&run, 0, 3);
     ech_recording recording = read_all(&run);
-    ech_rank_trace *trace = &recording.trace[0];
-    for (size_t s = trace->list.at[1].first; s < trace->list.at[1].first + 12; s++)
-        trace->step.at[s].end += 1;
-    ech_profile *profile = ech_recording_profile(&recording, recorded_plans(&run));
+    size_t steps = recording.rank[0].end.n / 3;
+    for (size_t s = steps; s < steps + 12; s++) recording.rank[0].end.at[s] += 1;
+    ech_profile *profile = ech_recording_profile(&recording);
     assert_same_costs(&run, profile);
     ech_profile_destroy(profile);
     ech_recording_free(&recording);
@@ -231,7 +230,7 @@ static void test_numbers(void **state)
     recorded_write_all(&run, 0, 1);
     ech_recording recording = read_all(&run);
     ech_timeline timeline;
-    ech_recording_timeline(&recording, recorded_plans(&run), &timeline);
+    ech_recording_timeline(&recording, &timeline);
     ech_recording_number(run.design.layout, &timeline);
     int seen[3][6] = {{0}}; /* forwards: 12 samples are 6 micro-batches */
     for (size_t i = 0; i < timeline.bar.n; i++) {
@@ -305,12 +304,12 @@ static void test_missing(void **state)
 {
     (void)state;
     recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 2);
-    assert_unusable(&run, "rank-00000.jsonl is not there");
+    assert_unusable(&run, "rank-00000.json is not there");
     recorded_write(&run, 0, 0, 2, -1, 4000);
-    assert_unusable(&run, "rank-00001.jsonl is not there; run again with log.trace=true");
-    char *path = recorded_path(&run, 1);
+    assert_unusable(&run, "rank-00001.json is not there; run again with log.trace=true");
+    char *path = ech_trace_path(run.folder, 1);
     assert_int_equal(ech_file_write(path, "", 0), ECH_OK);
-    assert_unusable(&run, "rank-00001.jsonl is empty");
+    assert_unusable(&run, "rank-00001.json is empty");
     free(path);
     recorded_write(&run, 1, 0, 0, -1, 4000);
     assert_unusable(&run, "to its end");
@@ -338,17 +337,26 @@ static void test_of_another_run(void **state)
     recorded_destroy(&run);
 }
 
+/* The first line with these words. */
+static const char *line_of(const char *text, const char *words)
+{
+    const char *at = strstr(text, words);
+    assert_non_null(at);
+    while (at > text && at[-1] != '\n') at--;
+    return at;
+}
+
 /* A list in the middle that is not whole, or that is missing. */
 static void test_holes(void **state)
 {
     (void)state;
     recorded run = recorded_create("training.micro_batch_size=6", 1);
     recorded_write_all(&run, 0, 3);
-    char *path = recorded_path(&run, 0), *text;
+    char *path = ech_trace_path(run.folder, 0), *text;
     size_t n;
     assert_int_equal(ech_file_read(path, 1 << 24, &text, &n), ECH_OK);
-    char *line = strstr(text, "{\"list\":1,"), *next = strchr(line, '\n') + 1;
-    char *end = strstr(text, "{\"list\":2,");
+    const char *line = line_of(text, "{\"list\":1,"), *next = strchr(line, '\n') + 1;
+    const char *end = line_of(text, "{\"list\":2,");
     for (int all = 0; all < 2; all++) {
         ech_text holed = {0};
         ech_text_append_bytes(&holed, text, (size_t)(line - text));
@@ -362,26 +370,124 @@ static void test_holes(void **state)
     recorded_destroy(&run);
 }
 
+static ech_status parse(const ech_text *text, const ech_plan *plan, ech_recorded_rank *out,
+                        bool *fits)
+{
+    ech_clear_error();
+    bool quiet = ech_log_set_quiet(true);
+    ech_status status = ech_recording_parse(text->at, text->n, "t.json", plan, out, fits);
+    ech_log_set_quiet(quiet);
+    return status;
+}
+
+/* Wherever a file is torn, what is whole is what was written. */
+static void test_torn(void **state)
+{
+    (void)state;
+    recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=6", 2);
+    ech_text text = recorded_text(&run, 1, 4, 1, -1, 4000);
+    for (size_t last = 0, n = 0; text.n; text.n--) {
+        ech_recorded_rank rank;
+        bool fits;
+        assert_int_equal(parse(&text, run.plan[1], &rank, &fits), ECH_OK);
+        assert_true(fits);
+        assert_int_equal(rank.begin.n, rank.end.n);
+        if (n++) assert_in_range(last - rank.begin.n, 0, 1);
+        last = rank.begin.n;
+        ech_recorded_rank_free(&rank);
+    }
+    ech_text_free(&text);
+    recorded_destroy(&run);
+}
+
+static void assert_refused(const recorded *run, const char *from, const char *to, ech_status wanted,
+                           const char *words)
+{
+    ech_text text = recorded_text(run, 1, 4, 1, -1, 4000), changed = {0};
+    ech_recorded_rank rank;
+    bool fits;
+    const char *at = strstr(text.at, from);
+    assert_non_null(at);
+    ech_text_append_bytes(&changed, text.at, (size_t)(at - text.at));
+    ech_text_append(&changed, "%s%s", to, at + strlen(from));
+    if (parse(&changed, run->plan[1], &rank, &fits) != wanted)
+        fail_msg("%s: %s", to, ech_last_error());
+    if (!strstr(ech_last_error(), words)) fail_msg("no \"%s\" in %s", words, ech_last_error());
+    ech_text_free(&text);
+    ech_text_free(&changed);
+}
+
 static void test_damaged(void **state)
 {
     (void)state;
-    recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 2);
-    recorded_write_all(&run, 0, 1);
-    char *path = recorded_path(&run, 1), *text;
-    size_t n;
-    ech_recording recording;
-    ech_text why = {0};
-    assert_int_equal(ech_file_read(path, 1 << 24, &text, &n), ECH_OK);
-    char *end = strstr(text, "\"end\":");
-    end[6] = '-';
-    assert_int_equal(ech_file_write(path, text, n), ECH_OK);
-    bool quiet = ech_log_set_quiet(true);
-    assert_int_equal(ech_recording_read(run.folder, &recording, &why), ECH_EINPUT);
-    ech_log_set_quiet(quiet);
-    assert_non_null(strstr(ech_last_error(), "rank-00001.jsonl:2"));
-    ech_text_free(&why);
-    free(text);
-    free(path);
+    recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=6", 2);
+    const struct {
+        const char *from, *to, *words;
+    } cases[] = {
+        {"\"pid\":1", "\"pid\":-1", "t.json:1: 'pid' is no whole number from 0 to"},
+        {"\"pid\":1", "\"pid\":0.5", "t.json:1: 'pid'"},
+        {",\"world\":2", "", "t.json:1: 'world'"},
+        {"\"world\":2", "\"world\":0", "t.json:1: 'world'"},
+        {"\"first_step\":4", "\"first_step\":-4", "t.json:1: 'first_step'"},
+        {"\"version\":4,", "", "t.json:1: 'version'"},
+        {"[{\"name\"", "{\"name\"", "t.json:1:1: bad JSON: no event"},
+        {"[{\"name\"", "[[\"name\"", "t.json:1:"},
+        {"[{\"name\"", "[[7]\n,{\"name\"", "t.json:1: 'version'"},
+        {",{\"name\":\"process_sort", "{\"name\":\"process_sort", "t.json:2:1: bad JSON: no event"},
+        {",{\"name\":\"process_sort", "\n,{\"name\":\"process_sort", "t.json:2:1: bad JSON"},
+        {",{\"name\":\"process_sort", ",{\"name\":\"a\",\"name\":\"process_sort", "t.json:2:"},
+        {"\"process_sort", "\"\377", "t.json:2:"},
+        {"\"tid\":0,\"ts\":", "\"tid\":\"0\",\"ts\":", ": 'tid'"},
+        {"\"tid\":0,\"ts\":", "\"tid\":-1,\"ts\":", ": 'tid'"},
+        {"\"ts\":", "\"ts\":-", ": 'ts' is no number of microseconds from 0 to 1e+15"},
+        {"\"ts\":", "\"ts\":1000000", ": 'ts'"},
+        {"\"ts\":", "\"t\":", ": 'ts'"},
+        {"\"ts\":", "\"ts\":NaN,\"t\":", ": bad JSON"},
+        {"\"dur\":", "\"dur\":-1,\"d\":", ": 'dur'"},
+        {"\"dur\":", "\"dur\":1e400,\"d\":", ": bad JSON"},
+        {"\"dur\":", "\"dur\":null,\"d\":", ": 'dur'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(&run, cases[i].from, cases[i].to, ECH_EINPUT, cases[i].words);
+    assert_refused(&run, "\"version\":4", "\"version\":3", ECH_EUNSUPPORTED, "version 3");
+    ech_text deep = {0}, line = {0}; /* no stack is deep enough for a reader that follows */
+    for (int i = 0; i < 4000; i++) ech_text_append(&deep, "[");
+    ech_text_append(&line, ",%5000s", "");
+    assert_refused(&run, "{", deep.at, ECH_EINPUT, "t.json:1:");
+    assert_refused(&run, ",{\"name\":\"process_sort", line.at, ECH_EINPUT, "t.json:2: longer than");
+    ech_text_free(&deep);
+    ech_text_free(&line);
+    recorded_destroy(&run);
+}
+
+/* An event that is whole, but another one than the plan's. */
+static void test_other_events(void **state)
+{
+    (void)state;
+    recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=6", 2);
+    const char *const cases[][2] = {
+        {"\"pid\":1", "\"pid\":0"},
+        {"\"name\":\"load\"", "\"name\":\"lode\""},
+        {"\"name\":\"load\"", "\"nome\":\"load\""},
+        {"\"cat\":\"load\"", "\"cat\":\"F\""},
+        {"\"tid\":0,\"ts\"", "\"tid\":32,\"ts\""},
+        {"\"args\":{\"list\":4", "\"args\":{\"list\":5"},
+        {"\"step\":4", "\"step\":5"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_text text = recorded_text(&run, 1, 4, 1, -1, 4000), changed = {0};
+        const char *at = strstr(text.at, cases[i][0]);
+        assert_non_null(at);
+        ech_text_append_bytes(&changed, text.at, (size_t)(at - text.at));
+        ech_text_append(&changed, "%s%s", cases[i][1], at + strlen(cases[i][0]));
+        ech_recorded_rank rank;
+        bool fits = true;
+        assert_int_equal(parse(&changed, run.plan[1], &rank, &fits), ECH_OK);
+        assert_false(fits);
+        ech_recorded_rank_free(&rank);
+        ech_text_free(&changed);
+        ech_text_free(&text);
+    }
     recorded_destroy(&run);
 }
 
@@ -393,11 +499,11 @@ static void test_clocks(void **state)
         recorded_write_all(&run, 0, 2);
         recorded_write(&run, late, 0, 2, -1, 4000 + 1.01 * run.simulation.end);
         ech_recording recording = read_all(&run);
-        assert_false(ech_recording_has_one_clock(&recording, recorded_plans(&run)));
+        assert_false(ech_recording_has_one_clock(&recording));
         ech_recording_free(&recording);
         recorded_write(&run, late, 0, 2, -1, 4000 - 1.01 * run.simulation.end);
         recording = read_all(&run);
-        assert_false(ech_recording_has_one_clock(&recording, recorded_plans(&run)));
+        assert_false(ech_recording_has_one_clock(&recording));
         ech_recording_free(&recording);
     }
     recorded_destroy(&run);
@@ -415,7 +521,9 @@ int main(void)
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_of_another_run),
         cmocka_unit_test(test_holes),
+        cmocka_unit_test(test_torn),
         cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_other_events),
         cmocka_unit_test(test_clocks),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

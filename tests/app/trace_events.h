@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/trace/read.h"
-
 typedef struct trace_events {
     json_t *root;
     size_t steps; /* events that take time */

@@ -176,10 +176,9 @@ static double step_time(const ech_report *report, const ech_timeline *timeline)
 static void append_measured_steps(const ech_report *report, ech_text *out)
 {
     int turns = report->design.schedule->turns;
-    int lists =
-        ech_recording_lists(&report->recording, (const ech_plan *const *)report->plans.plan.at);
-    int64_t first =
-        report->recording.trace[0].list.at[lists - 1].step + 1; /* people count from 1 */
+    const ech_recording *recording = &report->recording;
+    int64_t first = recording->rank[0].first_step + (int64_t)(recording->lists - 1) * turns +
+                    1; /* people count from 1 */
     if (turns == 1)
         ech_text_append(out, "step %" PRId64, first);
     else

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "app/report/parts.h"
-#include "app/trace/perfetto.h"
+#include "app/trace/events.h"
 #include "base/file.h"
 
 static const ech_plan *const *plans_of(const ech_report *report)
@@ -22,10 +22,8 @@ static ech_status read_recording(ech_report *report)
     if (!ech_file_is_folder(folder))
         ech_text_append(&why, "no steps were recorded; train with log.trace=true");
     else
-        status = ech_recording_read(folder, &report->recording, &why);
-    if (report->recording.ranks &&
-        !ech_recording_fits(&report->recording, plans_of(report), (int)report->plans.plan.n, &why))
-        ech_recording_free(&report->recording);
+        status = ech_recording_read(folder, plans_of(report), (int)report->plans.plan.n,
+                                    &report->recording, &why);
     if (status == ECH_OK && why.n)
         ech_text_append(report->missing, "no measured timeline: %s\n", why.at);
     ech_text_free(&why);
@@ -37,7 +35,7 @@ static ech_status read_recording(ech_report *report)
 static ech_status predict_again(ech_report *report)
 {
     ech_simulation simulation;
-    ech_profile *own = ech_recording_profile(&report->recording, plans_of(report));
+    ech_profile *own = ech_recording_profile(&report->recording);
     ech_costs costs = ech_costs_of(report->config, own);
     ech_status status = ech_simulate(plans_of(report), report->recording.ranks, ECH_LIST_TRAIN,
                                      &costs, &simulation);
@@ -69,9 +67,11 @@ static ech_status predict(ech_report *report)
 
 static ech_status write_trace(const ech_report *report)
 {
+    char *folder = ech_file_join(report->directory, "trace");
     char *path = ech_file_join(report->directory, "trace.json");
-    ech_status status = ech_perfetto_write(report->recording.trace, report->recording.ranks, path);
+    ech_status status = ech_trace_merge(folder, report->recording.ranks, path);
     free(path);
+    free(folder);
     return status;
 }
 
@@ -89,13 +89,13 @@ ech_status ech_report_add_timelines(ech_report *report, bool *traced)
     ech_recording_number(layout, &report->predicted);
     report->page.predicted = &report->predicted;
     if (!report->recording.ranks) return ECH_OK;
-    if (!ech_recording_has_one_clock(&report->recording, plans_of(report))) {
+    if (!ech_recording_has_one_clock(&report->recording)) {
         ech_text_append(report->missing,
                         "no measured timeline and no trace.json: the ranks' clocks differ by "
                         "more than was measured at the start; record fewer steps\n");
         return ECH_OK;
     }
-    ech_recording_timeline(&report->recording, plans_of(report), &report->measured);
+    ech_recording_timeline(&report->recording, &report->measured);
     ech_recording_number(layout, &report->measured);
     report->has_measured = true;
     report->page.measured = &report->measured;

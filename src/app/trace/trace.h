@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Traces of real runs (log.trace): when every step of every rank began and ended, a file a rank in the
- * run directory, trace/rank-00000.jsonl, which `echelon report` reads. docs/formats.md has its keys.
+ * run directory, trace/rank-00000.json, which ui.perfetto.dev loads, and all ranks' in trace.json. `echelon report` reads
+ * them. docs/formats.md has their keys.
  */
 #ifndef ECH_APP_TRACE_TRACE_H
 #define ECH_APP_TRACE_TRACE_H
