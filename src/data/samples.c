@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "layout/layout.h"
 
 int64_t ech_data_samples(int64_t tokens, int64_t sequence_length)
 {
@@ -16,14 +17,14 @@ int64_t ech_data_samples(int64_t tokens, int64_t sequence_length)
 
 int64_t ech_sample_micro_batches(const ech_loader_options *options)
 {
-    int64_t all = options->global_batch_size / options->micro_batch_size;
-    return all / options->data_degree + (options->data_rank < all % options->data_degree);
+    return ech_replica_micro_batches(options->global_batch_size / options->micro_batch_size,
+                                     options->data_degree, options->data_rank);
 }
 
 int64_t ech_sample_place(const ech_loader_options *options, int64_t row)
 {
     int64_t b = options->micro_batch_size;
-    int64_t q = row / b * options->data_degree + options->data_rank; /* global micro-batch */
+    int64_t q = ech_replica_global_micro(options->data_degree, options->data_rank, row / b);
     return q * b + row % b;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "layout/cut.h"
+#include "layout/virtual_stage.h"
 #include "optim/optim.h"
 
 static int count_uses(const ech_model *model)
@@ -119,8 +120,8 @@ int64_t ech_layout_block_runs(const ech_layout *layout, const ech_config *config
     int64_t most = 0;
     for (int s = 0; s < layout->stages; s++) {
         int64_t blocks = 0, micro = ech_layout_micro_batches(layout, layout->first_rank[s]);
-        for (int v = s; v < layout->stages * layout->chunks; v += layout->stages)
-            blocks += layout->first_block[v + 1] - layout->first_block[v];
+        for (int c = 0, first, end; c < layout->chunks; c++, blocks += end - first)
+            ech_layout_blocks(layout, layout->first_rank[s], c, &first, &end);
         if (blocks * micro > most) most = blocks * micro;
     }
     return most * config->memory.sequence_chunks;
@@ -139,8 +140,8 @@ static ech_status check_runs(const ech_config *config, const ech_layout *layout)
         (long long)runs, ECH_MOST_BLOCK_RUNS);
 }
 
-ech_status ech_layout_create(const ech_config *config, const ech_model *model, int world,
-                             ech_layout **out)
+ech_status ech_layout_create(const ech_config *config, const ech_model *model,
+                             ech_placement placement, int world, ech_layout **out)
 {
     ech_layout *layout = ech_calloc(1, sizeof *layout);
     size_t stages = (size_t)config->parallel.pipeline;
@@ -166,6 +167,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model, i
     ech_cut_blocks(config, model, ech_layout_extent(layout, config, model),
                    layout->stages * layout->chunks, layout->first_block);
     fill_places(layout);
+    ech_layout_fill_virtual_stages(layout, placement);
     find_users(layout, model);
     status = check_runs(config, layout);
     if (status == ECH_OK)
@@ -180,6 +182,8 @@ void ech_layout_destroy(ech_layout *layout)
     if (!layout) return;
     free(layout->replicas);
     free(layout->first_rank);
+    free(layout->virtual_stage);
+    free(layout->virtual_of);
     free(layout->first_block);
     free(layout->place);
     free(layout->first_user);
@@ -188,11 +192,6 @@ void ech_layout_destroy(ech_layout *layout)
 }
 
 /* ---- blocks ---- */
-
-int ech_layout_virtual_stage(const ech_layout *layout, int rank, int chunk)
-{
-    return chunk * layout->stages + layout->place[rank].stage;
-}
 
 void ech_layout_blocks(const ech_layout *layout, int rank, int chunk, int *first, int *end)
 {
@@ -204,7 +203,7 @@ void ech_layout_blocks(const ech_layout *layout, int rank, int chunk, int *first
 /* The stage (of the pipeline, not virtual) that has the block. */
 static int stage_of_block(const ech_layout *layout, int block)
 {
-    int low = 0, high = layout->stages * layout->chunks - 1;
+    int low = 0, high = ech_layout_virtual_stages(layout) - 1;
     while (low < high) {
         int middle = (low + high + 1) / 2;
         if (layout->first_block[middle] <= block)
@@ -212,7 +211,7 @@ static int stage_of_block(const ech_layout *layout, int block)
         else
             high = middle - 1;
     }
-    return low % layout->stages;
+    return layout->virtual_stage[low].stage;
 }
 
 bool ech_layout_has_block(const ech_layout *layout, int rank, int block)
@@ -302,31 +301,6 @@ double ech_layout_imbalance(const ech_layout *layout, const ech_model *model, ec
     double most = work[*stage];
     free(work);
     return all > 0 ? most * ranks / all : 1;
-}
-
-/* ---- micro-batches ---- */
-
-int ech_layout_micro_batches(const ech_layout *layout, int rank)
-{
-    int r = layout->replicas[layout->place[rank].stage];
-    return (int)((layout->micro_batches - layout->place[rank].data + r - 1) / r);
-}
-
-int64_t ech_layout_global_micro(const ech_layout *layout, int rank, int64_t k)
-{
-    return k * layout->replicas[layout->place[rank].stage] + layout->place[rank].data;
-}
-
-int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q, int rank)
-{
-    int stage = virtual_stage % layout->stages;
-    return ech_layout_rank_at(layout, stage, (int)(q % layout->replicas[stage]),
-                              layout->place[rank].context, layout->place[rank].tensor);
-}
-
-int ech_layout_rank_at(const ech_layout *layout, int stage, int data, int context, int tensor)
-{
-    return layout->first_rank[stage] + (data * layout->context + context) * layout->tensor + tensor;
 }
 
 /* ---- groups ---- */

@@ -4,8 +4,8 @@
  * coordinates; all ask here.
  *
  * The model's blocks are cut into p x v VIRTUAL STAGES, p the depth of the pipeline and v the chunks
- * of a rank: virtual stage s is chunk s / p of the ranks at stage s mod p (Narayanan et al. 2021,
- * arXiv:2104.04473, §2.2). Each stage has its own number r of REPLICAS; the M micro-batches of a step
+ * of a rank. Which stage has which is the PLACEMENT, a row of placements.def that the schedule asks for.
+ * Each stage has its own number r of REPLICAS; the M micro-batches of a step
  * are numbered q = 0 .. M-1 over all of them, and micro-batch q is replica q mod r's, its
  * k = q / r-th, for forward and backward (Narayanan et al. 2019, 1F1B-RR). With as many replicas
  * everywhere, r is the data-parallel degree, and ranks of one replica number are one pipeline.
@@ -35,6 +35,16 @@ typedef enum ech_group_kind {
 
 const char *ech_group_kind_name(ech_group_kind kind);
 
+typedef enum ech_placement {
+#define X(name, stage, meaning) ECH_PLACEMENT_##name,
+#include "layout/placements.def"
+#undef X
+} ech_placement;
+
+typedef struct ech_virtual_stage {
+    int stage, chunk;
+} ech_virtual_stage;
+
 typedef struct ech_place {
     ech_role role;
     int stage;   /* which column of the pipeline */
@@ -45,13 +55,15 @@ typedef struct ech_place {
 
 typedef struct ech_layout {
     int world;
-    int stages;      /* p */
-    int chunks;      /* v, of every rank */
-    int context;     /* c, of every replica */
-    int tensor;      /* t, of every replica */
-    ech_cut cut;     /* what those two do to layers */
-    int *replicas;   /* [stages] r */
-    int *first_rank; /* [stages + 1] */
+    int stages;                       /* p */
+    int chunks;                       /* v, of every rank */
+    int context;                      /* c, of every replica */
+    int tensor;                       /* t, of every replica */
+    ech_cut cut;                      /* what those two do to layers */
+    int *replicas;                    /* [stages] r */
+    int *first_rank;                  /* [stages + 1] */
+    ech_virtual_stage *virtual_stage; /* [stages * chunks]: where each is */
+    int *virtual_of; /* [stages * chunks]: of chunk c of stage s at s * chunks + c */
     /* [stages * chunks + 1]: virtual stage s is blocks first_block[s] .. first_block[s + 1] - 1 */
     int *first_block;
     ech_place *place;      /* [world] */
@@ -83,14 +95,25 @@ typedef struct ech_layout_taker {
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
                               const ech_layout_taker *taker);
 /* From a resolved configuration. Errors: more bytes than any machine has, more runs of blocks than a plan holds. */
-ech_status ech_layout_create(const ech_config *config, const ech_model *model, int world,
-                             ech_layout **out);
+ech_status ech_layout_create(const ech_config *config, const ech_model *model,
+                             ech_placement placement, int world, ech_layout **out);
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
+
+/* ---- virtual stages ---- */
+
+/* Puts virtual stage s on stage[s], in place of what the placement said; each stage gets v of them. */
+void ech_layout_place(ech_layout *layout, const int *stage);
+/* Whether the model's first and last blocks are on one stage, of however many. */
+bool ech_placement_joins_ends(ech_placement placement, int stages, int chunks);
+/* How many there are: p x v. */
+int ech_layout_virtual_stages(const ech_layout *layout);
+/* The virtual stage of a rank's chunk. */
+int ech_layout_virtual_stage(const ech_layout *layout, int rank, int chunk);
+/* The virtual stage after a rank's chunk, or before it; -1: none. It may be the rank's own. */
+int ech_layout_neighbour(const ech_layout *layout, int rank, int chunk, bool after);
 
 /* ---- blocks ---- */
 
-/* The virtual stage of a rank's chunk. */
-int ech_layout_virtual_stage(const ech_layout *layout, int rank, int chunk);
 /* The blocks of a rank's chunk: *first .. *end - 1. */
 void ech_layout_blocks(const ech_layout *layout, int rank, int chunk, int *first, int *end);
 /* Whether the rank has the block. */
@@ -125,8 +148,14 @@ int64_t ech_layout_block_runs(const ech_layout *layout, const ech_config *config
 int ech_layout_micro_batches(const ech_layout *layout, int rank);
 /* The global number q of the rank's k-th micro-batch. */
 int64_t ech_layout_global_micro(const ech_layout *layout, int rank, int64_t k);
+/* Which of a rank's own a global micro-batch of its is: the other way around. */
+int64_t ech_layout_own_micro(const ech_layout *layout, int rank, int64_t q);
 /* The rank that does virtual stage s of micro-batch q and has `rank`'s context and tensor place. */
 int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q, int rank);
+/* How `micro_batches` are dealt out to replicas, for who has no layout: how many are a replica's, and the global
+ * number of its k-th. */
+int64_t ech_replica_micro_batches(int64_t micro_batches, int replicas, int replica);
+int64_t ech_replica_global_micro(int replicas, int replica, int64_t k);
 /* The rank at a place. */
 int ech_layout_rank_at(const ech_layout *layout, int stage, int data, int context, int tensor);
 

@@ -146,10 +146,15 @@ static double tied_bytes(const proposer *p)
     return all > 0 ? tied / all * (double)p->block[0].param_bytes : 0;
 }
 
-/* Chunks of a rank are cut as if they were workers of their own. */
+/* Chunks of a rank are cut as if they were workers of their own. Where the first and the last are on one rank, it
+ * keeps what they share once, and how much each may keep is not known of one alone: only the plan is held
+ * against the limit. */
 static void pose(proposer *p, int64_t stages)
 {
     const ech_config *config = p->config;
+    bool joined =
+        stages > 1 && ech_placement_joins_ends(p->needs->placement, (int)stages, p->chunks);
+    bool limited = ech_config_is_set(config, "memory.device_limit") && !joined;
     ech_rates rates = ech_rates_of(config, p->profile);
     if (rates.node > p->world) rates.node = p->world;
     rates.node = rates.node / p->ranks * p->chunks;
@@ -160,15 +165,13 @@ static void pose(proposer *p, int64_t stages)
         .workers = p->world / p->ranks * p->chunks,
         .rates = rates,
         .copies = (int)config->parallel.context,
-        .tied_bytes = p->profile->blocks > 1 ? tied_bytes(p) : 0,
+        .tied_bytes = p->profile->blocks > 1 && !joined ? tied_bytes(p) : 0,
         .micro_batches = config->training.global_batch_size / config->training.micro_batch_size,
         .turns = p->needs->turns,
         .stages = (int)stages * p->chunks,
         .divides = p->needs->divides,
         /* What is left to itself is each machine's own, and the cut must be the same on all. */
-        .memory = ech_config_is_set(config, "memory.device_limit")
-                      ? config->memory.device_limit / p->chunks
-                      : 0,
+        .memory = limited ? config->memory.device_limit / p->chunks : 0,
         .keeps_all = p->needs->keeps_all,
         .states = states_of(config),
         .versions = p->needs->versions};

@@ -12,6 +12,7 @@
 typedef struct ech_partition_needs {
     int turns, versions;
     bool divides, keeps_all;
+    ech_placement placement;
     const ech_layout_taker *taker; /* of ech_layout_resolve */
 } ech_partition_needs;
 

@@ -45,8 +45,7 @@ static int port_of(const int *ports, size_t n, int local)
 }
 
 /* Whether what crosses the boundary at this block, from before (forward) or from behind, comes from
- * another rank: where there is more than one stage, virtual stages one behind the other never share
- * a rank. */
+ * another rank: what the rank's own neighbouring block makes is there. */
 static bool is_received(const accessor *a, int block_index, bool forward)
 {
     int neighbour = forward ? block_index - 1 : block_index + 1;

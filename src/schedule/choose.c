@@ -93,7 +93,8 @@ static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, t
     ech_layout_take(config, proposal);
     ECH_TRY(ech_layout_resolve(config, c->model, c->world, c->taker));
     ECH_TRY(ech_model_create(config, &t->model));
-    ECH_TRY(ech_layout_create(config, t->model, c->world, &t->layout));
+    ECH_TRY(
+        ech_layout_create(config, t->model, ech_schedule_placement(config), c->world, &t->layout));
     ECH_TRY(ech_schedule_create(config, t->model, t->layout, &t->schedule));
     return c->simulates ? simulate(c, t) : ECH_OK;
 }
@@ -218,7 +219,8 @@ static bool keeps_all(const ech_generator *generator)
 static ech_partition_needs needs_of(const ech_config *config)
 {
     const ech_generator *generator = ech_generator_find(config->parallel.schedule);
-    ech_partition_needs needs = {.turns = 1, .versions = 1};
+    ech_partition_needs needs = {
+        .turns = 1, .versions = 1, .placement = ech_schedule_placement(config)};
     if (!generator) return needs;
     needs.keeps_all = keeps_all(generator);
     needs.divides = generator->weights != ECH_WEIGHTS_FLUSHED;

@@ -76,7 +76,7 @@ static int translate(const lowering *l, int from, int number, int stage, int *ra
     ech_micro at = ech_micro_at(numbering_of(l, from), number);
     int64_t q = ech_layout_global_micro(l->layout, from, at.micro_batch);
     *rank = ech_layout_rank_of(l->layout, stage, q, from);
-    at.micro_batch = (int)(q / l->layout->replicas[stage % l->layout->stages]);
+    at.micro_batch = (int)ech_layout_own_micro(l->layout, *rank, q);
     return ech_micro_number(numbering_of(l, *rank), at);
 }
 
@@ -85,14 +85,13 @@ static int translate(const lowering *l, int from, int number, int stage, int *ra
 /* The item of mine that needs what the neighbour's item makes; -1: none. */
 static int fed_by(const lowering *l, const neighbour *n, const ech_order_item *theirs)
 {
-    int stages = l->layout->stages * l->layout->chunks, rank;
-    int stage = ech_layout_virtual_stage(l->layout, n->rank, theirs->chunk);
-    int mine = theirs->action == ECH_F ? stage + 1 : stage - 1;
-    if (theirs->action == ECH_W || mine < 0 || mine >= stages) return -1;
+    bool forward = theirs->action == ECH_F;
+    int mine = ech_layout_neighbour(l->layout, n->rank, theirs->chunk, forward), rank;
+    if (theirs->action == ECH_W || mine < 0) return -1;
     int k = translate(l, n->rank, theirs->micro, mine, &rank);
     if (rank != l->rank) return -1;
     return find_item(l->item, theirs->action, l->layout->chunks, l->list->micro_batches,
-                     mine / l->layout->stages, k);
+                     l->layout->virtual_stage[mine].chunk, k);
 }
 
 static void look_at(lowering *l, neighbour *n)
@@ -145,18 +144,18 @@ static void wait_at(lowering *l, int item, int step)
 }
 
 /* The item at which the receiver is known to have received what item i has sent; -1: at the end. */
-static int safe_item(lowering *l, int i, int peer, int stage, int their_micro)
+static int safe_item(lowering *l, int i, int peer, int their_chunk, int their_micro)
 {
     ech_action action = l->order->at[i].action;
     if (l->forwards) {
-        /* Along the pipeline, orders are the same and nobody waits for the one behind; around its end
-         * to the next chunk, wait at the end. */
-        bool along = l->layout->place[peer].stage > l->layout->place[l->rank].stage;
-        return along && i + 2 < (int)l->order->n ? i + 2 : -1;
+        /* Through one chunk orders are the same, and nobody waits for who comes after; for the next chunk,
+         * wait at the end. */
+        bool same = their_chunk == l->order->at[i].chunk;
+        return same && i + 2 < (int)l->order->n ? i + 2 : -1;
     }
     const neighbour *n = find_neighbour(l, peer);
-    int theirs = find_item(n->item, action, l->layout->chunks, n->micro_batches,
-                           stage / l->layout->stages, their_micro);
+    int theirs =
+        find_item(n->item, action, l->layout->chunks, n->micro_batches, their_chunk, their_micro);
     int mine = theirs < 0 ? -1 : n->returns[action == ECH_F ? ECH_B : ECH_F][theirs];
     return mine > i ? mine : -1;
 }
@@ -178,34 +177,33 @@ static int add_message(lowering *l, ech_step_kind kind, int i, int block, int pe
     return added;
 }
 
-/* What item i makes goes to `stage`, whose rank is another. */
-static void send(lowering *l, int i, int stage)
+/* What item i, an F or B, makes goes to the next virtual stage, if that is another rank's. */
+static void send(lowering *l, int i)
 {
     const ech_order_item *item = &l->order->at[i];
-    int first, end, peer;
-    if (stage < 0 || stage >= l->layout->stages * l->layout->chunks || l->layout->stages == 1)
-        return;
-    ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
-    int theirs = translate(l, l->rank, item->micro, stage, &peer);
     bool forward = item->action == ECH_F;
+    int stage = ech_layout_neighbour(l->layout, l->rank, item->chunk, forward), first, end, peer;
+    if (stage < 0) return;
+    int theirs = translate(l, l->rank, item->micro, stage, &peer);
+    if (peer == l->rank) return;
+    ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
     int step = add_message(l, forward ? ECH_STEP_SEND_ACT : ECH_STEP_SEND_GRAD, i,
                            forward ? end - 1 : first, peer);
-    int safe = safe_item(l, i, peer, stage, theirs);
+    int safe = safe_item(l, i, peer, l->layout->virtual_stage[stage].chunk, theirs);
     if (safe >= 0) wait_at(l, safe, step);
 }
 
 /* What item i needs comes from another rank. */
 static void post(lowering *l, int i)
 {
-    if (i >= (int)l->order->n || l->layout->stages == 1) return;
+    if (i >= (int)l->order->n || l->order->at[i].action == ECH_W) return;
     const ech_order_item *item = &l->order->at[i];
     bool forward = item->action == ECH_F;
-    int own = ech_layout_virtual_stage(l->layout, l->rank, item->chunk);
-    int stage = forward ? own - 1 : own + 1, first, end, peer;
-    if (item->action == ECH_W || stage < 0 || stage >= l->layout->stages * l->layout->chunks)
-        return;
-    ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
+    int stage = ech_layout_neighbour(l->layout, l->rank, item->chunk, !forward), first, end, peer;
+    if (stage < 0) return;
     translate(l, l->rank, item->micro, stage, &peer);
+    if (peer == l->rank) return;
+    ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
     l->received[i] = add_message(l, forward ? ECH_STEP_RECV_ACT : ECH_STEP_RECV_GRAD, i,
                                  forward ? first : end - 1, peer);
 }
@@ -248,14 +246,14 @@ static int lower_item(lowering *l, int i)
 {
     const ech_order_item *item = &l->order->at[i];
     bool joined = i + 1 < (int)l->order->n && ech_order_is_weight_of(item, item + 1);
-    int stage = ech_layout_virtual_stage(l->layout, l->rank, item->chunk), first, end;
+    int first, end;
     ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
     await_received(l, i, item->action == ECH_F ? first : end - 1);
     for (int w = l->first_wait[i]; w >= 0; w = l->next.at[w])
         ECH_PUSH(l->place.pending, l->waits.at[w]);
     if (item->action == ECH_F) {
         for (int b = first; b < end; b++) ech_lower_phase(place_at(l, b, i), ECH_FORWARD);
-        send(l, i, stage + 1);
+        send(l, i);
         return 1;
     }
     for (int b = end - 1; b >= first; b--) {
@@ -266,7 +264,7 @@ static int lower_item(lowering *l, int i)
             ech_lower_phase(place,
                             item->action == ECH_B ? ECH_BACKWARD_INPUT : ECH_BACKWARD_WEIGHT);
     }
-    if (item->action == ECH_B) send(l, i, stage - 1);
+    if (item->action == ECH_B) send(l, i);
     return joined ? 2 : 1;
 }
 

@@ -225,6 +225,12 @@ void ech_schedule_destroy(ech_schedule *schedule)
 
 /* ---- before there is a layout ---- */
 
+ech_placement ech_schedule_placement(const ech_config *config)
+{
+    const ech_generator *generator = ech_generator_find(config->parallel.schedule);
+    return generator ? generator->placement : ECH_PLACEMENT_LOOP;
+}
+
 /* Reads the file once. */
 static bool takes_written(ech_schedule_rules *rules, const ech_layout_shape *shape)
 {

@@ -189,6 +189,9 @@ typedef struct ech_schedule_rules {
  * What no grid changes is not asked, but of an order that cannot be read none is taken. */
 bool ech_schedule_takes(void *rules, const ech_layout_shape *shape);
 
+/* Where the schedule that parallel.schedule names wants virtual stages; of an order written by hand: LOOP. */
+ech_placement ech_schedule_placement(const ech_config *config);
+
 /* Fills parallel.flush_every and training.check_every. Errors: an unknown name, an order file that does not fit, shapes that
  * the generator refuses, what asynchronous schedules cannot do. */
 ech_status ech_schedule_create(ech_config *config, const ech_model *model, const ech_layout *layout,

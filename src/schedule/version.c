@@ -55,10 +55,10 @@ static void newest_at_input(const ech_schedule *schedule, const ech_layout *layo
 {
     ech_numbering own = numbering_of(layout, rank);
     int turns = ech_micro_at(own, micro_batches - 1).turn + 1;
-    int replicas = layout->replicas[0];
+    int first = layout->virtual_stage[0].stage;
     const ech_place *place = &layout->place[rank];
-    for (int data = 0; data < replicas; data++) {
-        int input = ech_layout_rank_at(layout, 0, data, place->context, place->tensor);
+    for (int data = 0; data < layout->replicas[first]; data++) {
+        int input = ech_layout_rank_at(layout, first, data, place->context, place->tensor);
         ech_numbering theirs = numbering_of(layout, input);
         int *at_input = ech_calloc((size_t)(theirs.micro_batches * turns), sizeof *at_input);
         ech_order order = {0};
@@ -68,7 +68,7 @@ static void newest_at_input(const ech_schedule *schedule, const ech_layout *layo
             ech_micro at = ech_micro_at(own, i);
             int64_t q = ech_layout_global_micro(layout, rank, at.micro_batch);
             if (ech_layout_rank_of(layout, 0, q, rank) != input) continue;
-            at.micro_batch = (int)(q / replicas);
+            at.micro_batch = (int)ech_layout_own_micro(layout, input, q);
             by_micro[i] = at_input[ech_micro_number(theirs, at)];
         }
         free(at_input);

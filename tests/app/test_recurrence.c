@@ -85,7 +85,7 @@ static ech_status find_stages(by_hand *h, const ech_model *model)
     ech_config *config = ech_config_copy(h->config);
     ech_layout *layout;
     ECH_TRY(ech_setup_resolve(config, fixture_tokenizer, h->ranks, h->ranks));
-    ECH_TRY(ech_layout_create(config, model, h->ranks, &layout));
+    ECH_TRY(ech_layout_create(config, model, ECH_PLACEMENT_LOOP, h->ranks, &layout));
     ECH_ASSERT(model->param.n < MOST_PARAMS);
     for (int p = 0; p < (int)model->param.n; p++) {
         int s = 0;

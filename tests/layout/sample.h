@@ -45,7 +45,8 @@ typedef struct sample {
 } sample;
 
 /* Takes the configuration. Whatever comes of it, sample_free. */
-static inline ech_status sample_try(ech_config *config, int ranks, sample *s)
+static inline ech_status sample_try(ech_config *config, ech_placement placement, int ranks,
+                                    sample *s)
 {
     *s = (sample){.config = config};
     ech_status status = ech_model_resolve(config, 50);
@@ -54,14 +55,15 @@ static inline ech_status sample_try(ech_config *config, int ranks, sample *s)
     ech_model_destroy(s->model);
     s->model = NULL;
     if (status == ECH_OK) status = ech_model_create(config, &s->model);
-    if (status == ECH_OK) status = ech_layout_create(config, s->model, ranks, &s->layout);
+    if (status == ECH_OK)
+        status = ech_layout_create(config, s->model, placement, ranks, &s->layout);
     return status;
 }
 
 static inline sample sample_create(ech_config *config, int ranks)
 {
     sample s;
-    ECH_ASSERT(sample_try(config, ranks, &s) == ECH_OK);
+    ECH_ASSERT(sample_try(config, ECH_PLACEMENT_LOOP, ranks, &s) == ECH_OK);
     return s;
 }
 

@@ -19,7 +19,7 @@ static void refuse(const char *keys, int ranks, const char *words)
     sample_set(config, keys);
     ech_clear_error();
     bool quiet = ech_log_set_quiet(true);
-    ech_status status = sample_try(config, ranks, &s);
+    ech_status status = sample_try(config, ECH_PLACEMENT_LOOP, ranks, &s);
     ech_log_set_quiet(quiet);
     assert_int_equal(status, ECH_EUSAGE);
     assert_true(sample_error_has(words));

@@ -25,7 +25,7 @@ static ech_status try_keys(const char *architecture, const char *keys, int ranks
     sample s;
     sample_set(config, keys);
     ech_clear_error();
-    ech_status status = sample_try(config, ranks, &s);
+    ech_status status = sample_try(config, ECH_PLACEMENT_LOOP, ranks, &s);
     sample_free(&s);
     return status;
 }

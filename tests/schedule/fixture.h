@@ -30,7 +30,7 @@ static inline void fixture_free(fixture *f)
 static inline ech_status fixture_try(ech_config *config, int ranks, fixture *f)
 {
     *f = (fixture){.ranks = ranks};
-    ech_status status = sample_try(config, ranks, &f->of);
+    ech_status status = sample_try(config, ech_schedule_placement(config), ranks, &f->of);
     if (status == ECH_OK)
         status = ech_schedule_create(config, f->of.model, f->of.layout, &f->schedule);
     return status;

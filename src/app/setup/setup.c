@@ -181,7 +181,8 @@ static ech_status resolve_layout(ech_config *config, const ech_model *model, int
     if (status == ECH_OK) status = ech_layout_resolve(config, model, world, &taker);
     if (status == ECH_OK && profile)
         status = ech_profile_check(profile, config, model, config->parallel.profile);
-    if (status == ECH_OK) status = ech_layout_create(config, model, world, &layout);
+    if (status == ECH_OK)
+        status = ech_layout_create(config, model, ech_schedule_placement(config), world, &layout);
     if (status == ECH_OK) status = ech_schedule_create(config, model, layout, &schedule);
     ech_schedule_destroy(schedule);
     ech_layout_destroy(layout);
@@ -276,7 +277,9 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
     ECH_TRY(find_kernels(config, &design.kernels));
     ech_status status = read_profile(config, &design.profile);
     if (status == ECH_OK) status = ech_model_create(config, &design.model);
-    if (status == ECH_OK) status = ech_layout_create(config, design.model, world, &design.layout);
+    if (status == ECH_OK)
+        status = ech_layout_create(config, design.model, ech_schedule_placement(config), world,
+                                   &design.layout);
     if (status == ECH_OK)
         status = ech_schedule_create(config, design.model, design.layout, &design.schedule);
     if (status == ECH_OK && design.schedule->written) status = check_written(&design);

@@ -196,10 +196,13 @@ static ech_status check_behind(const flow *f, int step, int source, const char *
                            source);
 }
 
-/* With one stage the neighbouring chunk is on the same rank. */
-static int neighbour(const flow *f, int chunk, ech_phase phase)
+/* The step that the chunk's first in that direction needs, where the neighbouring virtual stage is on the same rank. */
+static int neighbour(const flow *f, ech_phase phase)
 {
-    if (f->plan->layout->stages > 1 || chunk < 0 || chunk >= f->blocks->chunks) return -1;
+    const ech_layout *layout = f->plan->layout;
+    int s = ech_layout_neighbour(layout, f->plan->rank, f->chunk, phase != ECH_FORWARD);
+    if (s < 0 || layout->virtual_stage[s].stage != layout->place[f->plan->rank].stage) return -1;
+    int chunk = layout->virtual_stage[s].chunk;
     int block = phase == ECH_FORWARD ? f->blocks->end[chunk] - 1 : f->blocks->first[chunk];
     return ech_block_step(f->blocks, chunk, f->micro, block, phase);
 }
@@ -213,8 +216,8 @@ static int begin_of(const flow *f, int block, ech_phase phase)
 static ech_status check_chunk(const flow *f)
 {
     int first = f->blocks->first[f->chunk], end = f->blocks->end[f->chunk];
-    int before = neighbour(f, f->chunk - 1, ECH_FORWARD);
-    int behind = neighbour(f, f->chunk + 1, ECH_BACKWARD_INPUT);
+    int before = neighbour(f, ECH_FORWARD);
+    int behind = neighbour(f, ECH_BACKWARD_INPUT);
     for (int b = first; b < end; b++) {
         ECH_TRY(check_complete(f, b));
         ECH_TRY(check_behind(f, begin_of(f, b, ECH_FORWARD), before, "input"));

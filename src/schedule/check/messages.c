@@ -31,8 +31,8 @@ static bool goes_on(ech_step_kind kind) /* to or from the virtual stage behind *
 static int find_peer(const mail *m, ech_step_kind kind, int chunk, int micro)
 {
     const ech_layout *layout = m->plan->layout;
-    int stage = ech_layout_virtual_stage(layout, m->plan->rank, chunk) + (goes_on(kind) ? 1 : -1);
-    if (stage < 0 || stage >= layout->stages * layout->chunks) return -1;
+    int stage = ech_layout_neighbour(layout, m->plan->rank, chunk, goes_on(kind));
+    if (stage < 0) return -1;
     int peer = ech_layout_rank_of(layout, stage, ech_list_global_micro(m->plan, m->list, micro),
                                   m->plan->rank);
     return peer == m->plan->rank ? -1 : peer;

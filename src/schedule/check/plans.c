@@ -198,7 +198,8 @@ static ech_status check_versions(const plans *p)
     if (!ech_list_trains(list_of(p, 0)) || !p->at[0]->schedule->vertical_sync) return ECH_OK;
     size_t micro_batches = (size_t)layout->micro_batches * (size_t)list_of(p, 0)->turns;
     int *wanted = ech_calloc(micro_batches, sizeof *wanted);
-    for (int rank = 0; rank < layout->first_rank[1]; rank++) {
+    int first = layout->virtual_stage[0].stage;
+    for (int rank = layout->first_rank[first]; rank < layout->first_rank[first + 1]; rank++) {
         const ech_list *list = list_of(p, rank);
         for (size_t s = 0; s < list->step.n; s++) {
             const ech_step *step = &list->step.at[s];

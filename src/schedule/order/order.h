@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "layout/layout.h"
 
 typedef enum ech_action { ECH_F, ECH_B, ECH_W } ech_action;
 
@@ -53,6 +54,7 @@ typedef struct ech_pipeline_shape {
 typedef struct ech_generator {
     const char *name;
     ech_weights weights;
+    ech_placement placement; /* of virtual stages: which one its order is for */
     /* False where the shape cannot be scheduled; `why` then says which key is wrong and what would
      * work ("training.global_batch_size ..."). *key: the key to blame. Optional: NULL accepts shapes of one
      * chunk and nothing else. */

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to this room: a layout's virtual stages are put where the placement says.
+ */
+#ifndef ECH_LAYOUT_VIRTUAL_STAGE_H
+#define ECH_LAYOUT_VIRTUAL_STAGE_H
+
+#include "layout/layout.h"
+
+void ech_layout_fill_virtual_stages(ech_layout *layout, ech_placement placement);
+
+#endif
