@@ -22,6 +22,7 @@ int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C);
 /* (B,T,C), or (rows,C) of ECH_AXIS_ROWS, plus the rows of table (P,C) that belong to its positions.
  * `starts` here and below: ech_block_starts. */
 int ech_layer_position(ech_block *block, int x, int table, int starts);
+/* Over the last axis of x, which is whole; gain and bias have its size. Of (B,T,heads,D) each head by itself. */
 int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps);
 int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps);
 

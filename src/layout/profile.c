@@ -36,6 +36,8 @@ void ech_profile_describe(const ech_config *config, ech_text *out)
                     config->model.architecture, config->model.hidden_size,
                     config->model.num_hidden_layers, config->model.num_attention_heads,
                     config->model.num_key_value_heads);
+    if (config->model.hidden_size != config->model.num_attention_heads * config->model.head_dim)
+        ech_text_append(out, " D=%" PRId64, config->model.head_dim);
     ech_text_append(out, " F=%" PRId64 " P=%" PRId64 " V=%" PRId64 " %s",
                     config->model.intermediate_size, config->model.max_position_embeddings,
                     config->model.vocab_size, tables);

@@ -8,18 +8,18 @@
 
 #include "model/model.h"
 
+/* Adds a part to the block and returns the output's value; parameters are called NAME.something. std: of the product
+ * that ends in the residual stream. */
+typedef int (*ech_decoder_part)(const ech_config *config, ech_model *model, ech_block *block,
+                                const char *name, int x, double std);
+
 typedef struct ech_decoder {
     const char *layers;                   /* "transformer.h": layer i is "transformer.h.i" */
     const char *first_norm, *second_norm; /* of a layer: "ln_1" is "transformer.h.i.ln_1" */
     const char *last_norm;                /* "transformer.ln_f" */
-    /* Each adds its part to the block and returns the output's value; parameters are called
-     * NAME.something. std: of the product that ends in the residual stream. */
     int (*norm)(ech_model *model, ech_block *block, const ech_config *config, const char *name,
                 int x);
-    int (*attention)(const ech_config *config, ech_model *model, ech_block *block, const char *name,
-                     int x, double std);
-    int (*mlp)(const ech_config *config, ech_model *model, ech_block *block, const char *name,
-               int x, double std);
+    ech_decoder_part attention, mlp;
 } ech_decoder;
 
 /* The layers, and the head: with the embedding's table if that is tied, else with lm_head.weight. */

@@ -77,16 +77,33 @@ static ech_status refuse(const ech_import *in, const char *name, const char *wha
     return st;
 }
 
-ech_status ech_import_only(const ech_import *in, const char *name, const char *words)
+static bool is_one_of(const json_t *value, const char *words)
 {
-    const json_t *value = ech_import_get(in, name);
-    if (!value) return ECH_OK;
-    if (json_is_string(value) && ech_text_has_word(words, json_string_value(value))) return ECH_OK;
+    return json_is_string(value) && ech_text_has_word(words, json_string_value(value));
+}
+
+static ech_status refuse_but(const ech_import *in, const char *name, const char *words)
+{
     char what[128];
     size_t n = strlen(words);
     while (n > 0 && words[n - 1] == ' ') n--;
     snprintf(what, sizeof what, "not supported; only: %.*s", (int)n, words);
     return refuse(in, name, what);
+}
+
+ech_status ech_import_only(const ech_import *in, const char *name, const char *words)
+{
+    const json_t *value = ech_import_get(in, name);
+    return !value || is_one_of(value, words) ? ECH_OK : refuse_but(in, name, words);
+}
+
+ech_status ech_import_only_all(const ech_import *in, const char *name, const char *words)
+{
+    const json_t *value = ech_import_get(in, name);
+    bool all = !value || json_is_array(value);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        all = all && is_one_of(json_array_get(value, i), words);
+    return all ? ECH_OK : refuse_but(in, name, words);
 }
 
 ech_status ech_import_only_bool(const ech_import *in, const char *name, bool value)

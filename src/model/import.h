@@ -37,6 +37,8 @@ bool ech_import_int(const ech_import *in, const char *name, int64_t *out);
 
 /* Refuses, by name, what the layers cannot do: */
 ech_status ech_import_only(const ech_import *in, const char *name, const char *words); /* a text */
+ech_status ech_import_only_all(const ech_import *in, const char *name,
+                               const char *words); /* a list of texts */
 ech_status ech_import_only_bool(const ech_import *in, const char *name, bool value);
 ech_status ech_import_only_one(const ech_import *in, const char *name); /* the number 1 */
 ech_status ech_import_never(const ech_import *in, const char *name);    /* must be absent or null */

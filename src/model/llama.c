@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. Parameters under Hugging Face's names,
- * whose weights are (out,in); rotary pairs are (i, i + D/2).
+ * whose weights are (out,in); rotary pairs are (i, i + D/2). Families that descend from it share all of it but
+ * what llama.h names.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "layer/layers.h"
-#include "model/decoder.h"
-#include "model/import.h"
+#include "model/llama.h"
 
-static void resolve(ech_config *config)
+void ech_llama_resolve(ech_config *config)
 {
     /* 8/3 of the width, rounded up to a multiple of 64: three matrices cost what GPT-2's two do. */
     if (config->model.intermediate_size == ECH_AUTO)
@@ -63,27 +63,43 @@ static ech_rope rope_of(const ech_config *config)
                           (double)config->model.rope_scaling_original_max_position_embeddings};
 }
 
-static int attention(const ech_config *config, ech_model *model, ech_block *block,
-                     const char *prefix, int x, double std)
+/* A product's columns as heads of that shape, turned to their positions; normalized before by PREFIX.NORM, one gain for
+ * all heads (NULL: not at all). */
+static int turn(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
+                const char *norm, int x, ech_shape shape, int starts)
 {
-    int64_t C = config->model.hidden_size, H = config->model.num_attention_heads, D = C / H;
-    int64_t G = config->model.num_key_value_heads;
     const ech_rope rope = rope_of(config);
+    x = ech_block_view(block, x, 0, shape);
+    if (norm) {
+        char *weight = ech_pool_format(model->pool, "%s.%s.weight", prefix, norm);
+        int gain = ech_model_vector(model, block, weight, ECH_AXIS_HEAD_DIM, config->model.head_dim,
+                                    ECH_INIT_ONE);
+        x = ech_layer_rmsnorm(block, x, gain, config->model.rms_norm_eps);
+    }
+    return ech_layer_rotary(block, x, &rope, starts);
+}
+
+int ech_llama_attention(const ech_config *config, ech_model *model, ech_block *block,
+                        const char *prefix, int x, double std, bool norms_heads)
+{
+    int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
+    int64_t G = config->model.num_key_value_heads, D = config->model.head_dim;
     int starts = ech_block_starts(block);
     ech_shape query = ech_shape_heads(ECH_AXIS_HEADS, H, D);
     ech_shape key = ech_shape_heads(ECH_AXIS_KV_HEADS, G, D);
     char *at = ech_pool_format(model->pool, "%s.self_attn", prefix);
-    int q = linear(model, block, at, "q_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_HEADS, C, model->std);
+    int q =
+        linear(model, block, at, "q_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_HEADS, H * D, model->std);
     int k = linear(model, block, at, "k_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_KV_HEADS, G * D,
                    model->std);
     int v = linear(model, block, at, "v_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_KV_HEADS, G * D,
                    model->std);
-    q = ech_layer_rotary(block, ech_block_view(block, q, 0, query), &rope, starts);
-    k = ech_layer_rotary(block, ech_block_view(block, k, 0, key), &rope, starts);
+    q = turn(config, model, block, at, norms_heads ? "q_norm" : NULL, q, query, starts);
+    k = turn(config, model, block, at, norms_heads ? "k_norm" : NULL, k, key, starts);
     v = ech_block_view(block, v, 0, key);
     int y = ech_layer_attention(block, q, k, v, starts, config->model.attn_pdrop);
-    y = ech_block_view(block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
-    y = linear(model, block, at, "o_proj", y, ECH_AXIS_HEADS, C, ECH_AXIS_MODEL, C, std);
+    y = ech_block_view(block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, H * D));
+    y = linear(model, block, at, "o_proj", y, ECH_AXIS_HEADS, H * D, ECH_AXIS_MODEL, C, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
@@ -100,14 +116,6 @@ static int mlp(const ech_config *config, ech_model *model, ech_block *block, con
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
-static const ech_decoder decoder = {.layers = "model.layers",
-                                    .first_norm = "input_layernorm",
-                                    .second_norm = "post_attention_layernorm",
-                                    .last_norm = "model.norm",
-                                    .norm = norm,
-                                    .attention = attention,
-                                    .mlp = mlp};
-
 static ech_status check_scaling(const ech_config *config)
 {
     static const char keys[] = "model.rope_scaling_factor model.rope_scaling_low_freq_factor "
@@ -122,14 +130,29 @@ static ech_status check_scaling(const ech_config *config)
                                config->model.rope_scaling_high_freq_factor);
 }
 
-static ech_status build(const ech_config *config, ech_model *model)
+static ech_status check_head_width(const ech_config *config)
 {
-    int64_t D = config->model.hidden_size / config->model.num_attention_heads;
-    if (D % 2)
-        return ech_config_complain(config, "model.num_attention_heads",
-                                   "rotary positions need an even head width; hidden_size / heads "
-                                   "is %lld",
-                                   (long long)D);
+    int64_t D = config->model.head_dim;
+    if (D % 2 == 0) return ECH_OK;
+    if (ech_config_is_set(config, "model.head_dim"))
+        return ech_config_complain(config, "model.head_dim",
+                                   "rotary positions need an even head width");
+    return ech_config_complain(config, "model.num_attention_heads",
+                               "rotary positions need an even head width; hidden_size / heads "
+                               "is %lld",
+                               (long long)D);
+}
+
+ech_status ech_llama_build(const ech_config *config, ech_model *model, ech_decoder_part attention)
+{
+    const ech_decoder decoder = {.layers = "model.layers",
+                                 .first_norm = "input_layernorm",
+                                 .second_norm = "post_attention_layernorm",
+                                 .last_norm = "model.norm",
+                                 .norm = norm,
+                                 .attention = attention,
+                                 .mlp = mlp};
+    ECH_TRY(check_head_width(config));
     ECH_TRY(check_scaling(config));
     ech_decoder_build(config, model, &decoder, build_embedding(config, model));
     return ECH_OK;
@@ -150,41 +173,40 @@ static void export_scaling(const ech_config *config, ech_text *out)
                     (long long)config->model.rope_scaling_original_max_position_embeddings);
 }
 
-static void export_json(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
-                        ech_dtype dtype, ech_text *out)
+void ech_llama_export(const ech_llama *kind, const ech_config *config, int32_t begin_of_text,
+                      int32_t end_of_text, ech_dtype dtype, ech_text *out)
 {
     ech_text_append(
         out,
-        "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\",\n"
+        "{\"architectures\": [\"%sForCausalLM\"], \"model_type\": \"%s\",\n"
         " \"vocab_size\": %lld, \"hidden_size\": %lld, \"intermediate_size\": %lld,\n"
         " \"num_hidden_layers\": %lld, \"num_attention_heads\": %lld,\n"
         " \"num_key_value_heads\": %lld, \"head_dim\": %lld,\n"
         " \"max_position_embeddings\": %lld, \"hidden_act\": \"silu\",\n",
-        (long long)config->model.vocab_size, (long long)config->model.hidden_size,
-        (long long)config->model.intermediate_size, (long long)config->model.num_hidden_layers,
-        (long long)config->model.num_attention_heads, (long long)config->model.num_key_value_heads,
-        (long long)(config->model.hidden_size / config->model.num_attention_heads),
+        kind->name, config->model.architecture, (long long)config->model.vocab_size,
+        (long long)config->model.hidden_size, (long long)config->model.intermediate_size,
+        (long long)config->model.num_hidden_layers, (long long)config->model.num_attention_heads,
+        (long long)config->model.num_key_value_heads, (long long)config->model.head_dim,
         (long long)config->model.max_position_embeddings);
     ech_text_append(out, " \"rope_theta\": %.17g, \"rope_scaling\": ", config->model.rope_theta);
     export_scaling(config, out);
-    ech_text_append(
-        out,
-        " \"rms_norm_eps\": %.17g,\n"
-        " \"attention_bias\": false, \"mlp_bias\": false, \"attention_dropout\": %.17g,\n"
-        " \"initializer_range\": %.17g, \"tie_word_embeddings\": %s,\n"
-        " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"%s\"}\n",
-        config->model.rms_norm_eps, config->model.attn_pdrop, config->model.initializer_range,
-        config->model.tie_word_embeddings ? "true" : "false", begin_of_text, end_of_text,
-        ech_model_torch_dtype(dtype));
+    ech_text_append(out,
+                    " \"rms_norm_eps\": %.17g,\n"
+                    " \"attention_bias\": false, \"%s\": false, \"attention_dropout\": %.17g,\n"
+                    " \"initializer_range\": %.17g, \"tie_word_embeddings\": %s,\n"
+                    " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"%s\"}\n",
+                    config->model.rms_norm_eps, kind->off, config->model.attn_pdrop,
+                    config->model.initializer_range,
+                    config->model.tie_word_embeddings ? "true" : "false", begin_of_text,
+                    end_of_text, ech_model_torch_dtype(dtype));
 }
 
-/* Where a file is silent, transformers' LlamaConfig speaks. */
+/* Where a file is silent, transformers' configuration classes speak. */
 static const ech_import_row rows[] = {
     {"hidden_size", "model.hidden_size", NULL, false},
     {"num_hidden_layers", "model.num_hidden_layers", NULL, false},
     {"num_attention_heads", "model.num_attention_heads", NULL, false},
     {"intermediate_size", "model.intermediate_size", NULL, false},
-    {"max_position_embeddings", "model.max_position_embeddings", "2048", false},
     {"vocab_size", "model.vocab_size", NULL, false},
     {"rms_norm_eps", "model.rms_norm_eps", "1e-6", false},
     {"initializer_range", "model.initializer_range", "0.02", true},
@@ -232,44 +254,60 @@ static ech_status import_rope(const ech_import *in)
     return st;
 }
 
-static ech_status check_head_width(const ech_import *in)
+ech_status ech_llama_import(const ech_llama *kind, const ech_import *in)
 {
-    int64_t width, C = in->config->model.hidden_size, H = in->config->model.num_attention_heads;
-    if (!ech_import_get(in, "head_dim")) return ECH_OK;
-    if (ech_import_int(in, "head_dim", &width) && C % H == 0 && width == C / H) return ECH_OK;
-    ECH_FAIL(ECH_EUNSUPPORTED,
-             "%s: head_dim: must be hidden_size / num_attention_heads = %lld / %lld", in->path,
-             (long long)C, (long long)H);
+    char heads[32], width[32];
+    ECH_TRY(ech_import_only(in, "hidden_act", "silu swish"));
+    ECH_TRY(ech_import_only_bool(in, "attention_bias", false));
+    ECH_TRY(ech_import_only_bool(in, kind->off, false));
+    ECH_TRY(ech_import_only_one(in, "partial_rotary_factor"));
+    ECH_TRY(ech_import_rows(in, rows, sizeof rows / sizeof *rows));
+    int64_t C = in->config->model.hidden_size, H = in->config->model.num_attention_heads;
+    snprintf(heads, sizeof heads, "%lld", (long long)H);
+    snprintf(width, sizeof width, "%lld", (long long)(C / H));
+    const ech_import_row more[] = {
+        {"max_position_embeddings", "model.max_position_embeddings", kind->positions, false},
+        {"num_key_value_heads", "model.num_key_value_heads", heads, false},
+        {"head_dim", "model.head_dim", kind->head_dim ? kind->head_dim : width, false}};
+    ECH_TRY(ech_import_rows(in, more, sizeof more / sizeof *more));
+    return import_rope(in);
+}
+
+/* ---- Llama itself ---- */
+
+static const ech_llama llama = {.name = "Llama", .off = "mlp_bias", .positions = "2048"};
+
+static int attention(const ech_config *config, ech_model *model, ech_block *block,
+                     const char *prefix, int x, double std)
+{
+    return ech_llama_attention(config, model, block, prefix, x, std, false);
+}
+
+/* transformers loads no Llama whose heads do not divide its width, also where heads have another width. */
+static ech_status build(const ech_config *config, ech_model *model)
+{
+    if (config->model.hidden_size % config->model.num_attention_heads)
+        return ech_config_complain(config, "model.num_attention_heads",
+                                   "does not divide model.hidden_size = %lld; use qwen3 for that",
+                                   (long long)config->model.hidden_size);
+    return ech_llama_build(config, model, attention);
+}
+
+static void export_json(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
+                        ech_dtype dtype, ech_text *out)
+{
+    ech_llama_export(&llama, config, begin_of_text, end_of_text, dtype, out);
 }
 
 static ech_status import_json(const ech_import *in)
 {
-    char heads[32];
-    ECH_TRY(ech_import_only(in, "hidden_act", "silu swish"));
-    ECH_TRY(ech_import_only_bool(in, "attention_bias", false));
-    ECH_TRY(ech_import_only_bool(in, "mlp_bias", false));
     ECH_TRY(ech_import_never(in, "sliding_window"));
-    ECH_TRY(ech_import_only_one(in, "partial_rotary_factor"));
-    ECH_TRY(ech_import_rows(in, rows, sizeof rows / sizeof *rows));
-    snprintf(heads, sizeof heads, "%lld", (long long)in->config->model.num_attention_heads);
-    const ech_import_row groups = {"num_key_value_heads", "model.num_key_value_heads", heads,
-                                   false};
-    ECH_TRY(ech_import_rows(in, &groups, 1));
-    ECH_TRY(check_head_width(in));
-    return import_rope(in);
+    return ech_llama_import(&llama, in);
 }
 
 const ech_family ech_family_row_llama = {.name = "llama",
-                                         .reads =
-                                             "model.rope_theta model.rope_scaling "
-                                             "model.rope_scaling_factor "
-                                             "model.rope_scaling_low_freq_factor "
-                                             "model.rope_scaling_high_freq_factor "
-                                             "model.rope_scaling_original_max_position_embeddings "
-                                             "model.rms_norm_eps "
-                                             "model.embd_pdrop model.resid_pdrop "
-                                             "model.attn_pdrop model.num_key_value_heads",
-                                         .resolve = resolve,
+                                         .reads = ECH_LLAMA_READS,
+                                         .resolve = ech_llama_resolve,
                                          .build = build,
                                          .export_json = export_json,
                                          .import_json = import_json,

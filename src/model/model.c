@@ -33,6 +33,29 @@ const char *ech_family_names(void)
         ;
 }
 
+/* The divisor of `whole` nearest to `wanted`. */
+static int64_t nearest_divisor(int64_t whole, int64_t wanted)
+{
+    for (int64_t d = 0; d < whole; d++) {
+        if (wanted - d > 0 && whole % (wanted - d) == 0) return wanted - d;
+        if (wanted + d <= whole && whole % (wanted + d) == 0) return wanted + d;
+    }
+    return 1;
+}
+
+static ech_status resolve_heads(ech_config *config)
+{
+    int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
+    if (config->model.num_key_value_heads == ECH_AUTO) config->model.num_key_value_heads = H;
+    if (config->model.head_dim != ECH_AUTO) return ECH_OK;
+    if (C % H)
+        return ech_config_complain(config, "model.num_attention_heads",
+                                   "does not divide model.hidden_size = %lld; %lld would",
+                                   (long long)C, (long long)nearest_divisor(C, H));
+    config->model.head_dim = C / H;
+    return ECH_OK;
+}
+
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
 {
     const ech_family *family = ech_family_find(config->model.architecture);
@@ -41,17 +64,16 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
         ech_text_append(&owned, "%s ", rows[i]->reads);
     ech_status status = ech_config_check_read(config, owned.at, family->reads, family->name);
     ech_text_free(&owned);
-    if (config->model.num_key_value_heads == ECH_AUTO)
-        config->model.num_key_value_heads = config->model.num_attention_heads;
+    ECH_ALSO(&status, resolve_heads(config));
     if (config->model.max_position_embeddings == ECH_AUTO)
         config->model.max_position_embeddings = config->data.sequence_length;
     if (config->model.vocab_size == ECH_AUTO) config->model.vocab_size = tokenizer_vocabulary;
     if (config->model.vocab_size < tokenizer_vocabulary)
-        ECH_ALSO(&status, ech_config_complain(
-                              config, "model.vocab_size",
-                              "smaller than the vocabulary of tokenizer %s; use at least "
-                              "%lld, or of a model that is trained its own tokenizer",
-                              config->data.tokenizer, (long long)tokenizer_vocabulary));
+        ECH_ALSO(&status,
+                 ech_config_complain(config, "model.vocab_size",
+                                     "smaller than the vocabulary of tokenizer %s; use at least "
+                                     "%lld, or of a model that is trained its own tokenizer",
+                                     config->data.tokenizer, (long long)tokenizer_vocabulary));
     family->resolve(config);
     return status;
 }
@@ -65,26 +87,16 @@ ech_cut ech_model_cut(const ech_config *config)
                      .sequence = tensor > 1 && strcmp(config->parallel.sequence, "false") != 0};
 }
 
-/* The divisor of `whole` nearest to `wanted`. */
-static int64_t nearest_divisor(int64_t whole, int64_t wanted)
-{
-    for (int64_t d = 0; d < whole; d++) {
-        if (wanted - d > 0 && whole % (wanted - d) == 0) return wanted - d;
-        if (wanted + d <= whole && whole % (wanted + d) == 0) return wanted + d;
-    }
-    return 1;
-}
-
 static ech_status check(const ech_config *config)
 {
-    int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
-    int64_t G = config->model.num_key_value_heads;
+    enum { WIDEST = 10000000 }; /* as model.intermediate_size */
+    int64_t H = config->model.num_attention_heads, G = config->model.num_key_value_heads;
     ech_status status = ECH_OK;
-    if (C % H)
-        ECH_ALSO(&status,
-                 ech_config_complain(config, "model.num_attention_heads",
-                                     "does not divide model.hidden_size = %lld; %lld would",
-                                     (long long)C, (long long)nearest_divisor(C, H)));
+    if (config->model.head_dim > WIDEST / H)
+        ECH_ALSO(&status, ech_config_complain(
+                              config, "model.head_dim",
+                              "%s of that width are wider than %d; use at most %lld",
+                              ECH_COUNT(H, "attention head"), WIDEST, (long long)(WIDEST / H)));
     if (G > H || H % G)
         ECH_ALSO(&status,
                  ech_config_complain(config, "model.num_key_value_heads",
@@ -115,7 +127,7 @@ static ech_status create(const ech_config *config, ech_ways ways, ech_model **ou
     model->pool = ech_pool_create();
     model->vocabulary = config->model.vocab_size;
     model->layers = config->model.num_hidden_layers;
-    model->width = config->model.hidden_size;
+    model->width = config->model.num_attention_heads * config->model.head_dim;
     model->std = config->model.initializer_range;
     model->ways = ways;
     ech_status status = model->family->build(config, model);

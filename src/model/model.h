@@ -19,7 +19,7 @@ typedef struct ech_model {
     ECH_LIST(ech_param) param; /* in the model's order; a tied table is one parameter */
     int logits;                /* the last block's value that ECH_GENERATE fills */
     int64_t vocabulary;
-    int64_t layers, width; /* L, C: for FLOPs */
+    int64_t layers, width; /* L, and H D of attention: for FLOPs */
     double std;            /* of initial weights */
     ech_ways ways;         /* how it is cut */
 } ech_model;
@@ -81,12 +81,13 @@ ech_status ech_model_export(const ech_config *config, const ech_model_export_opt
 /* The name of the head's own table where it is not tied, in all families. */
 #define ECH_MODEL_HEAD "lm_head.weight"
 
-/* Fills the model section's "auto" keys: what the family says, positions and vocabulary. */
+/* Fills the model section's "auto" keys: what the family says, heads, positions and vocabulary. Errors: keys that
+ * the family does not read; heads that do not divide the width; a vocabulary smaller than the tokenizer's. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
 /* In how many ways the configuration cuts layers; its key/value heads are known. */
 ech_cut ech_model_cut(const ech_config *config);
-/* Builds the blocks of a resolved configuration. Errors: heads that do not divide the width,
- * sequence longer than the positions, and what the family refuses. */
+/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or not divided by those of
+ * keys and values; a sequence longer than the positions; what the family refuses. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);
 /* The same, as if nothing were cut: for who asks for blocks and parameters before the layout has said
  * that the model can be cut so. */
@@ -98,7 +99,7 @@ ech_cut ech_model_cut(const ech_config *config);
 
 int64_t ech_model_params(const ech_model *model); /* elements of all parameters */
 /* Floating-point operations of one training step on that many tokens, in sequences of T:
- * 6 N tokens + 6 L T C tokens, N without tables that are only looked up (Narayanan et al. 2021). */
+ * 6 N tokens + 6 L T H D tokens, N without tables that are only looked up (Narayanan et al. 2021). */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
 /* "bfloat16": as config.json says it. Of floating-point types. */

@@ -40,6 +40,9 @@ static const char *const lattice_models[] = {
     "model.architecture=llama model.num_key_value_heads=2",
     "model.architecture=llama model.num_key_value_heads=1",
     "model.architecture=llama model.num_key_value_heads=4 model.tie_word_embeddings=true",
+    "model.architecture=qwen3 model.num_key_value_heads=2 model.head_dim=6",
+    "model.architecture=qwen3 model.num_key_value_heads=4 model.head_dim=2 "
+    "model.tie_word_embeddings=true",
 };
 static const char *const lattice_schedules[] = {
     "gpipe",       "1f1b",      "naive",         "interleaved parallel.virtual_stages=2",

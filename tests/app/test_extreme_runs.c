@@ -30,10 +30,11 @@ static const char smallest[] =
 static const struct {
     const char *key, *values[8];
 } keys[] = {
-    {"model.architecture", {"llama", "gpt2"}},
+    {"model.architecture", {"llama", "gpt2", "qwen3"}},
     {"model.hidden_size", {"1", "64", "4096", "1000000"}},
     {"model.num_hidden_layers", {"1", "3", "96"}},
     {"model.num_attention_heads", {"1", "8", "100000"}},
+    {"model.head_dim", {"auto", "1", "2", "1000000"}},
     {"model.intermediate_size", {"1", "10000000"}},
     {"model.vocab_size", {"300", "65536", "2000000000"}},
     {"data.sequence_length", {"1", "7", "1024", "100000000"}},

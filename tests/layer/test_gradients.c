@@ -136,6 +136,21 @@ static void test_norms(void **state)
     check_block(&r);
 }
 
+/* Of each head of a product's columns by itself, with one gain. */
+static void test_norms_of_heads(void **state)
+{
+    (void)state;
+    enum { H = 4, D = 6 };
+    runner r = runner_open(B, T);
+    int gain = runner_param(&r, ech_shape_1d(ECH_AXIS_HEAD_DIM, D));
+    int x = ech_layer_linear(r.block, input(&r), matrix(&r, H * D, C), -1, false, ECH_AXIS_HEADS,
+                             H * D);
+    x = ech_block_view(r.block, x, 0, ech_shape_heads(ECH_AXIS_HEADS, H, D));
+    x = ech_layer_rmsnorm(r.block, x, gain, 1e-2);
+    ech_block_output(r.block, ech_layer_rotary(r.block, x, &(ech_rope){.theta = 100}, -1));
+    check_block(&r);
+}
+
 static void test_linear(void **state)
 {
     (void)state;
@@ -285,17 +300,12 @@ static void test_every_layer_is_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_position),
-        cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_pointwise),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_meeting),
-        cmocka_unit_test(test_head),
-        cmocka_unit_test(test_weights_apart),
-        cmocka_unit_test(test_every_layer_is_here),
+        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_position),
+        cmocka_unit_test(test_norms),         cmocka_unit_test(test_norms_of_heads),
+        cmocka_unit_test(test_linear),        cmocka_unit_test(test_pointwise),
+        cmocka_unit_test(test_attention),     cmocka_unit_test(test_views),
+        cmocka_unit_test(test_meeting),       cmocka_unit_test(test_head),
+        cmocka_unit_test(test_weights_apart), cmocka_unit_test(test_every_layer_is_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,17 +68,33 @@ static void test_gpt2(void **state)
 }
 
 /* With as many key/value heads as ranks, with more, and with fewer. */
+static void compare_grouped(const char *architecture, const char *width)
+{
+    static const int heads[] = {8, 2, 1};
+    for (int i = 0; i < 3; i++) {
+        ech_text shape = {0};
+        ech_text_append(&shape, "model.num_key_value_heads=%d %s", heads[i], width);
+        for (int t = 1; t <= 4; t *= 2)
+            for (int c = 1; c <= 3; c++) compare_grid(architecture, shape.at, t, c, "ring");
+        for (int t = 1; t * 2 <= heads[i]; t *= 2)
+            compare_grid(architecture, shape.at, t, 2, "ulysses");
+        ech_text_free(&shape);
+    }
+}
+
 static void test_llama(void **state)
 {
     (void)state;
-    static const char *const heads[] = {"model.num_key_value_heads=8",
-                                        "model.num_key_value_heads=2",
-                                        "model.num_key_value_heads=1"};
-    for (int G = 0; G < 3; G++)
-        for (int t = 1; t <= 4; t *= 2)
-            for (int c = 1; c <= 3; c++) compare_grid("llama", heads[G], t, c, "ring");
-    for (int t = 1; t <= 4; t *= 2) compare_grid("llama", heads[0], t, 2, "ulysses");
-    compare_grid("llama", heads[1], 1, 2, "ulysses");
+    compare_grouped("llama", "");
+}
+
+/* Heads wider and narrower than their share of the model's width. */
+static void test_qwen3(void **state)
+{
+    (void)state;
+    compare_grouped("qwen3", "model.head_dim=6");
+    compare_grid("qwen3", "model.head_dim=2 model.hidden_size=24", 2, 2, "ring");
+    compare_grid("llama", "model.head_dim=6", 2, 2, "ring");
 }
 
 static void test_pieces(void **state)
@@ -94,6 +110,7 @@ static void test_pieces(void **state)
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         compare("gpt2", "", pieces[i]);
         compare("llama", "model.num_key_value_heads=2", pieces[i]);
+        compare("qwen3", "model.num_key_value_heads=2 model.head_dim=4", pieces[i]);
     }
 }
 
@@ -102,6 +119,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,9 @@
 #define LLAMA                                                                                      \
     "\"model_type\": \"llama\", \"hidden_size\": 32, \"num_hidden_layers\": 2, "                   \
     "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300"
+#define QWEN3                                                                                      \
+    "\"model_type\": \"qwen3\", \"hidden_size\": 20, \"num_hidden_layers\": 2, "                   \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300"
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
     "\"original_max_position_embeddings\": 8192"
@@ -109,6 +112,33 @@ static void llama_fills(void **state)
     ech_config_destroy(config);
 }
 
+/* A width of heads may be set, also to another than the model's over their number. */
+static void check_width(const char *json, int64_t width)
+{
+    ech_config *config = imported(json);
+    assert_int_equal(config->model.head_dim, width);
+    ech_config_destroy(config);
+}
+
+static void heads_have_a_width(void **state)
+{
+    (void)state;
+    check_width("{" LLAMA "}", 8);
+    check_width("{" LLAMA ", \"head_dim\": null}", 8);
+    check_width("{" LLAMA ", \"head_dim\": 16}", 16);
+    check_width("{" QWEN3 "}", 128);
+    check_width(
+        "{" QWEN3 ", \"head_dim\": 6, \"use_sliding_window\": false, \"sliding_window\": 4096, "
+        "\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", \"full_attention\"]}",
+        6);
+    ech_config *config = imported("{" QWEN3 "}");
+    assert_string_equal(config->model.architecture, "qwen3");
+    assert_true(config->model.rms_norm_eps == 1e-6 && config->model.rope_theta == 10000);
+    assert_int_equal(config->model.max_position_embeddings, 32768);
+    assert_int_equal(config->model.tie_word_embeddings, 0);
+    ech_config_destroy(config);
+}
+
 /* What is exported is imported as the same section. */
 static void there_and_back(void **state)
 {
@@ -116,8 +146,9 @@ static void there_and_back(void **state)
     static const char *const texts[] = {
         "{" GPT2 ", \"tie_word_embeddings\": false}",
         "{" LLAMA ", \"num_key_value_heads\": 2, \"rope_scaling\": {\"rope_type\": \"llama3\", "
-        "" SCALING "}}"};
-    for (int i = 0; i < 2; i++) {
+        "" SCALING "}}",
+        "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         ech_config *config = imported(texts[i]);
         ech_text json = {0}, before = {0}, after = {0};
         assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
@@ -181,7 +212,7 @@ static void refuses(void **state)
         {"{" LLAMA ", \"attention_bias\": true}", "attention_bias"},
         {"{" LLAMA ", \"mlp_bias\": true}", "mlp_bias"},
         {"{" LLAMA ", \"sliding_window\": 4096}", "sliding_window"},
-        {"{" LLAMA ", \"head_dim\": 16}", "head_dim"},
+        {"{" LLAMA ", \"head_dim\": 0}", "model.head_dim = 0: out of bounds"},
         {"{" LLAMA ", \"head_dim\": \"8\"}", "head_dim"},
         {"{" LLAMA ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor"},
         {"{" LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\"}}",
@@ -193,6 +224,13 @@ static void refuses(void **state)
          "quantized weights (gptq) are not read"},
         {"{" LLAMA ", \"num_key_value_heads\": 0}", "num_key_value_heads"},
         {"{" LLAMA ", \"num_key_value_heads\": 1e99}", "num_key_value_heads"},
+        {"{" QWEN3 ", \"attention_bias\": true}", "attention_bias"},
+        {"{" QWEN3 ", \"use_sliding_window\": true}", "use_sliding_window = true"},
+        {"{" QWEN3 ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+         "layer_types = [\"full_attention\",\"sliding_attention\"]: not supported; only: "
+         "full_attention"},
+        {"{" QWEN3 ", \"layer_types\": \"full_attention\"}", "layer_types"},
+        {"{" QWEN3 ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}}", "yarn"},
         {"{" LLAMA "", "bad JSON"}};
     bool quiet = ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -209,8 +247,9 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_of_text),     cmocka_unit_test(gpt2_fills),
-        cmocka_unit_test(llama_fills),      cmocka_unit_test(there_and_back),
-        cmocka_unit_test(says_both_values), cmocka_unit_test(refuses)};
+        cmocka_unit_test(ends_of_text),   cmocka_unit_test(gpt2_fills),
+        cmocka_unit_test(llama_fills),    cmocka_unit_test(heads_have_a_width),
+        cmocka_unit_test(there_and_back), cmocka_unit_test(says_both_values),
+        cmocka_unit_test(refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -81,6 +82,30 @@ static void test_llama_8b(void **state)
     ech_config_destroy(c);
 }
 
+/* Qwen3 0.6B: 596,049,920 parameters; 16 heads of 128 on a width of 1,024. */
+static void test_qwen3_small(void **state)
+{
+    (void)state;
+    ech_config *c = config("qwen3");
+    c->model.hidden_size = 1024;
+    c->model.num_hidden_layers = 28;
+    c->model.num_attention_heads = 16;
+    c->model.num_key_value_heads = 8;
+    c->model.head_dim = 128;
+    c->model.intermediate_size = 3072;
+    c->model.vocab_size = 151936;
+    c->model.tie_word_embeddings = true;
+    ech_model *model = create(c);
+    assert_int_equal(ech_model_params(model), 596049920);
+    assert_true(has(model, "model.layers.27.self_attn.q_norm.weight"));
+    assert_true(has(model, "model.layers.0.self_attn.k_norm.weight"));
+    /* Attention is 16 x 128 wide. */
+    double flops = 6 * (596049920 + 28.0 * 1024 * 2048) * 1000;
+    assert_true(fabs(ech_model_flops(model, 1000, 1024) - flops) < 1);
+    ech_model_destroy(model);
+    ech_config_destroy(c);
+}
+
 static void refuse(ech_config *c, const char *why)
 {
     ech_model *model = NULL;
@@ -93,6 +118,39 @@ static void refuse(ech_config *c, const char *why)
     assert_null(model);
     if (!strstr(ech_last_error(), why)) fail_msg("'%s' is not in: %s", why, ech_last_error());
     ech_config_destroy(c);
+}
+
+/* A width of heads that is set. */
+static void test_head_widths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *architecture, *set, *why; /* NULL: it is none */
+    } cases[] = {
+        {"llama", "model.head_dim=6", NULL},
+        {"qwen3", "model.head_dim=6 model.num_attention_heads=5", NULL},
+        {"qwen3", "model.num_attention_heads=5", "does not divide model.hidden_size = 12; 4 would"},
+        {"qwen3", "model.head_dim=5", "model.head_dim = 5: rotary positions need an even"},
+        {"qwen3", "model.head_dim=1000000 model.num_attention_heads=100000",
+         "100000 attention heads of that width are wider than 10000000; use at most 100"},
+        {"llama", "model.head_dim=6 model.num_attention_heads=5", "use qwen3"},
+        {"gpt2", "model.head_dim=6", "model.head_dim = 6: not read by gpt2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_config *c = config(cases[i].architecture);
+        c->model.hidden_size = 12;
+        c->model.num_hidden_layers = 1;
+        c->model.num_attention_heads = 2;
+        char *words = ech_strdup(cases[i].set), *rest = words, *word;
+        while ((word = strsep(&rest, " "))) assert_int_equal(ech_config_set(c, word), ECH_OK);
+        free(words);
+        if (cases[i].why) {
+            refuse(c, cases[i].why);
+            continue;
+        }
+        ech_model_destroy(create(c));
+        ech_config_destroy(c);
+    }
 }
 
 static void test_refusals(void **state)
@@ -117,8 +175,9 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2_small),
-                                       cmocka_unit_test(test_llama_8b),
-                                       cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpt2_small), cmocka_unit_test(test_llama_8b),
+        cmocka_unit_test(test_qwen3_small), cmocka_unit_test(test_head_widths),
+        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

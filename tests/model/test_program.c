@@ -14,7 +14,8 @@
 
 enum { EMBEDDING, LAYER, HEAD };
 
-static const char *const families[] = {"gpt2", "llama"};
+static const char *const families[] = {"gpt2", "llama", "qwen3"};
+enum { FAMILIES = sizeof families / sizeof *families };
 
 /* ---- how many ---- */
 
@@ -57,7 +58,7 @@ static void assert_counts(const ech_block *block, counts wanted)
 static void test_tensor(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < FAMILIES; i++) {
         ech_model *model = cut_model(families[i], "parallel.tensor=2");
         assert_counts(model->block.at[EMBEDDING], (counts){.at = {[F][SUMS] = 1}});
         assert_counts(model->block.at[LAYER], (counts){.at = {[F][SUMS] = 2, [B][SUMS] = 2}});
@@ -71,7 +72,7 @@ static void test_tensor(void **state)
 static void test_sequence(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2 * FAMILIES; i++) {
         bool keep = i & 1;
         ech_model *model =
             cut_model(families[i / 2], keep ? "parallel.tensor=4 parallel.sequence=keep"
@@ -92,7 +93,7 @@ static void test_sequence(void **state)
 static void test_context(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < FAMILIES; i++)
         for (int c = 2; c <= 4; c++) {
             ech_text ring = {0};
             ech_text_append(&ring, "parallel.context=%d", c);
@@ -111,7 +112,7 @@ static void test_context(void **state)
             ech_model_destroy(model);
             ech_text_free(&ring);
         }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < FAMILIES; i++) {
         ech_model *model =
             cut_model(families[i], "parallel.context=2 parallel.context_method=ulysses");
         assert_counts(model->block.at[LAYER],
@@ -181,8 +182,8 @@ static void test_sums(void **state)
 {
     (void)state;
     int sums = 0;
-    for (int i = 0; i < 2 * GRIDS; i++) {
-        ech_model *model = cut_model(families[i % 2], grids[i / 2]);
+    for (int i = 0; i < FAMILIES * GRIDS; i++) {
+        ech_model *model = cut_model(families[i % FAMILIES], grids[i / FAMILIES]);
         for (size_t b = 0; b < model->block.n; b++)
             for (int phase = 0; phase < ECH_PHASES; phase++)
                 for (size_t c = 0; c < model->block.at[b]->program[phase].n; c++) {
@@ -224,8 +225,8 @@ static void test_again(void **state)
 {
     (void)state;
     int made = 0;
-    for (int i = 0; i < 2 * GRIDS; i++) {
-        ech_model *model = cut_model(families[i % 2], grids[i / 2]);
+    for (int i = 0; i < FAMILIES * GRIDS; i++) {
+        ech_model *model = cut_model(families[i % FAMILIES], grids[i / FAMILIES]);
         for (size_t b = 0; b < model->block.n; b++) {
             const ech_block *block = model->block.at[b];
             for (int phase = 0; phase < ECH_PHASES; phase++)
@@ -260,7 +261,7 @@ static void assert_same_calls(const ech_block *a, const ech_block *b, int phase)
 static void test_uncut(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < FAMILIES; i++) {
         ech_model *plain = cut_model(families[i], "");
         ech_model *one =
             cut_model(families[i], "parallel.tensor=1 parallel.context=1 parallel.sequence=true "

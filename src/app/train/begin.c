@@ -67,6 +67,7 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
     ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(checkpoint)->run_yaml,
                                   "the checkpoint's run file", NULL, 0, &saved));
     ech_status status = check_same_tokenizer(t, checkpoint); /* a vocabulary that follows from it */
+    if (status == ECH_OK) status = ech_model_resolve(saved, 1); /* keys that are newer than it */
     if (status == ECH_OK)
         status = ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t->config));
     ech_config_destroy(saved);

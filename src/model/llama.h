@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What Llama shares with families that descend from it. Private to this room.
+ */
+#ifndef ECH_MODEL_LLAMA_H
+#define ECH_MODEL_LLAMA_H
+
+#include "model/decoder.h"
+#include "model/import.h"
+
+#define ECH_LLAMA_READS                                                                            \
+    "model.rope_theta model.rope_scaling model.rope_scaling_factor "                               \
+    "model.rope_scaling_low_freq_factor model.rope_scaling_high_freq_factor "                      \
+    "model.rope_scaling_original_max_position_embeddings model.rms_norm_eps model.embd_pdrop "     \
+    "model.resid_pdrop model.attn_pdrop model.num_key_value_heads model.head_dim"
+
+/* How a family's config.json differs from those of the others. */
+typedef struct ech_llama {
+    const char *name; /* "Llama": architectures is LlamaForCausalLM */
+    const char *off;  /* a key that must be false, besides attention_bias */
+    const char *positions,
+        *head_dim; /* where the file is silent; head_dim NULL: hidden_size / heads */
+} ech_llama;
+
+void ech_llama_resolve(ech_config *config);
+/* Attention of a layer, an ech_decoder_part. norms_heads: queries and keys are normalized head by head, before
+ * they are turned to their positions (q_norm, k_norm). */
+int ech_llama_attention(const ech_config *config, ech_model *model, ech_block *block,
+                        const char *name, int x, double std, bool norms_heads);
+/* All blocks, with that attention. */
+ech_status ech_llama_build(const ech_config *config, ech_model *model, ech_decoder_part attention);
+void ech_llama_export(const ech_llama *kind, const ech_config *config, int32_t begin_of_text,
+                      int32_t end_of_text, ech_dtype dtype, ech_text *out);
+ech_status ech_llama_import(const ech_llama *kind, const ech_import *in);
+
+#endif
