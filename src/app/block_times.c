@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "layout/cost.h"
+#include "schedule/costs.h"
 
 /* Where nothing else runs, quartiles are 1 to 4% apart, and a thread that computes always has a core. */
 static const double widest_spread = 0.1, smallest_share = 0.95;
@@ -32,20 +32,12 @@ void ech_block_times_free(ech_block_times *times)
     *times = (ech_block_times){0};
 }
 
-/* How simulations share out what a profile says of norm and update together. */
-static double share_of(ech_step_kind kind)
+/* Bytes of parameters that simulations count for the step at the rate that a profile gives for norm and update
+ * together; 0: it is none of these. */
+static double updated_bytes(const ech_plan *plan, const ech_step *step)
 {
-    const ech_rates one = {.update_seconds = 1};
-    switch (kind) {
-    case ECH_STEP_NORM:
-        return ech_cost_norm(&one, 1);
-    case ECH_STEP_STASH:
-        return ech_cost_stash(&one, 1);
-    case ECH_STEP_UPDATE:
-        return ech_cost_update(&one, 1);
-    default:
-        return 0;
-    }
+    const ech_costs costs = {.seconds = true, .rates = {.update_seconds = 1}};
+    return ech_cost_of(&costs, plan, step, (ech_party){1, plan->rank, plan->rank});
 }
 
 static void close_phase(ech_block_times *times, int slot)
@@ -69,17 +61,16 @@ void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const dou
     double update = 0, bytes = 0, other = 0;
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        double took = end[s] - begin[s], share = share_of(step->kind);
+        double took = end[s] - begin[s];
         int phase = ech_step_kind_phase(step->kind);
+        if (step->lane != ECH_LANE_COMPUTE) continue;
         if (phase >= 0) {
             add_to_phase(times, step->block * ECH_PHASES + phase, step->micro, took);
-        } else if (share > 0) {
-            update += took;
-            bytes += share * (double)plan->bucket.at[step->index].elements *
-                     (double)ech_dtype_bytes(plan->real);
-        } else if (step->lane == ECH_LANE_COMPUTE) {
-            other += took;
+            continue;
         }
+        double updated = updated_bytes(plan, step);
+        bytes += updated;
+        *(updated > 0 ? &update : &other) += took;
     }
     for (int i = 0; i < times->blocks * ECH_PHASES; i++) close_phase(times, i);
     if (bytes > 0) ECH_PUSH(times->update, update / bytes);

@@ -13,7 +13,7 @@
 typedef ech_status (*handler)(ech_exec *exec, const ech_step *step);
 
 static const handler handlers[ECH_STEPS] = {
-#define X(name, text, lane, meaning) [ECH_STEP_##name] = ech_handle_##name,
+#define X(name, ...) [ECH_STEP_##name] = ech_handle_##name,
 #include "schedule/steps.def"
 #undef X
 };

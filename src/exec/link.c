@@ -20,8 +20,8 @@ enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 50000, IDLE_NAP_NS = 500000 };
 /* Messages across one boundary in one direction keep their order; all others are told apart. */
 static int tag_of(const ech_step *step, int port)
 {
-    bool gradient = step->kind == ECH_STEP_SEND_GRAD || step->kind == ECH_STEP_RECV_GRAD;
-    return (ech_step_boundary(step) * ECH_MAX_PORTS + port) * 2 + gradient;
+    return (ech_step_boundary(step) * ECH_MAX_PORTS + port) * 2 +
+           ech_step_kind_is_gradient(step->kind);
 }
 
 static ech_status start_port(ech_exec *exec, const ech_step *step, int port, int local,

@@ -154,8 +154,7 @@ struct ech_exec {
 };
 
 /* One handler a row of steps.def. */
-#define X(name, text, lane, meaning)                                                               \
-    ech_status ech_handle_##name(ech_exec *exec, const ech_step *step);
+#define X(name, ...) ech_status ech_handle_##name(ech_exec *exec, const ech_step *step);
 #include "schedule/steps.def"
 #undef X
 

@@ -14,10 +14,9 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
     for (size_t i = 0; i < params * (size_t)list->turns; i++) last[i] = -1;
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (step->kind != ECH_STEP_BACKWARD_INPUT && step->kind != ECH_STEP_BACKWARD_WEIGHT)
-            continue;
+        int phase = ech_step_kind_phase(step->kind);
+        if (phase <= ECH_FORWARD) continue;
         const ech_block *block = plan->model->block.at[step->block];
-        ech_phase phase = ech_step_phase(step);
         for (int c = step->first_call; c < step->first_call + step->calls; c++) {
             int index = block->program[phase].at[c].node;
             if (index < 0 || block->program[phase].at[c].again) continue;

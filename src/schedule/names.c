@@ -10,12 +10,6 @@ static const char *const lanes[] = {
 #undef X
 };
 
-static const char *const steps[] = {
-#define X(name, text, lane, meaning) text,
-#include "schedule/steps.def"
-#undef X
-};
-
 static const char *const memories[] = {
 #define X(name, text, working, meaning) text,
 #include "schedule/memory.def"
@@ -43,11 +37,6 @@ static const char *const scalars[] = {
 const char *ech_lane_name(ech_lane lane)
 {
     return lanes[lane];
-}
-
-const char *ech_step_name(ech_step_kind kind)
-{
-    return steps[kind];
 }
 
 const char *ech_memory_name(ech_memory_kind kind)

@@ -37,7 +37,7 @@ typedef enum ech_lane {
 } ech_lane;
 
 typedef enum ech_step_kind {
-#define X(name, text, lane, meaning) ECH_STEP_##name,
+#define X(name, ...) ECH_STEP_##name,
 #include "schedule/steps.def"
 #undef X
     ECH_STEPS
@@ -340,10 +340,18 @@ int ech_step_kind_phase(ech_step_kind kind);
 /* Messages: the block behind the boundary that the step's message crosses, in either direction. Of the
  * messages of one kind (activations, gradients) from one rank to another across one boundary, the n-th sent is the n-th received. */
 int ech_step_boundary(const ech_step *step);
-bool ech_step_sends(const ech_step *step);    /* SEND_ACT, SEND_GRAD */
-bool ech_step_receives(const ech_step *step); /* RECV_ACT, RECV_GRAD */
+bool ech_step_sends(const ech_step *step);
+bool ech_step_receives(const ech_step *step);
+/* Likewise, of a kind; and of a message's: whether it carries gradients, and whether the boundary is at its block's
+ * outputs, not at its inputs. */
+bool ech_step_kind_sends(ech_step_kind kind);
+bool ech_step_kind_receives(ech_step_kind kind);
+bool ech_step_kind_is_gradient(ech_step_kind kind);
+bool ech_step_kind_is_at_output(ech_step_kind kind);
 /* Needs all members of a group: reduce and collective lanes. */
 bool ech_step_gathers(const ech_step *step);
+/* Works on one bucket: step->index. */
+bool ech_step_has_bucket(const ech_step *step);
 
 /* The values of `block` that the message carries, or that a COLLECTIVE makes whole, -1 where a port has none. Returns how many. */
 size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);

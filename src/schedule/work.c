@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FLOPs and bytes of steps and their calls.
+ * FLOPs and bytes of calls.
  */
 #include "schedule/work.h"
 
@@ -73,53 +73,4 @@ ech_work ech_call_work(const ech_plan *plan, const ech_list *list, const ech_ste
     }
     work.bytes = c.bytes;
     return work;
-}
-
-static double bytes_of_bucket(const ech_plan *plan, const ech_step *step)
-{
-    return (double)plan->bucket.at[step->index].elements * (double)ech_dtype_bytes(plan->real);
-}
-
-static double bytes_reduced(const ech_plan *plan, const ech_step *step)
-{
-    int *members = ech_calloc((size_t)plan->layout->world, sizeof *members);
-    int n = ech_layout_members(plan->layout, plan->model, plan->rank, step->group, members), me = 0;
-    while (members[me] != plan->rank) me++;
-    free(members);
-    return (double)ech_reduction_bytes(plan->reduction, plan->real,
-                                       plan->bucket.at[step->index].elements, n, me);
-}
-
-/* A batch is copied: read and written. */
-static double bytes_loaded(const ech_plan *plan, const ech_list *list, const ech_step *step)
-{
-    double bytes = 0;
-    for (int i = 0; i < step->accesses; i++) {
-        const ech_access *access = &list->access.at[step->first_access + i];
-        bool is_own = access->value >= (int)plan->persistent.n;
-        if (is_own) bytes += 2 * (double)ech_plan_value(plan, list, access->value)->bytes;
-    }
-    return bytes;
-}
-
-ech_work ech_step_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
-{
-    switch (step->kind) {
-    case ECH_STEP_LOAD:
-        return (ech_work){.bytes = bytes_loaded(plan, list, step)};
-    case ECH_STEP_NORM:
-        return (ech_work){.bytes = bytes_of_bucket(plan, step)};
-    case ECH_STEP_STASH:
-        return (ech_work){.bytes = 2 * bytes_of_bucket(plan, step)};
-    case ECH_STEP_UPDATE: /* reads the gradient; reads and writes the weight and each state */
-        return (ech_work){.bytes = (3 + 2 * plan->states) * bytes_of_bucket(plan, step)};
-    case ECH_STEP_REDUCE_GRADS:
-        return (ech_work){.bytes = bytes_reduced(plan, step)};
-    case ECH_STEP_SEND_ACT:
-    case ECH_STEP_SEND_GRAD:
-    case ECH_STEP_COLLECTIVE:
-        return (ech_work){.bytes = (double)step->bytes};
-    default:
-        return (ech_work){0};
-    }
 }

@@ -38,7 +38,7 @@ typedef struct lists {
 static inline int lists_add(ech_list *list, ech_step step)
 {
     static const ech_lane lane_of[ECH_STEPS] = {
-#define X(name, text, lane, meaning) [ECH_STEP_##name] = ECH_LANE_##lane,
+#define X(name, text, lane, ...) [ECH_STEP_##name] = ECH_LANE_##lane,
 #include "schedule/steps.def"
 #undef X
     };

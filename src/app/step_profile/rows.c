@@ -112,9 +112,8 @@ static void add_calls(const builder *b, const ech_step *step)
 static void print_step(const ech_step *step, char *out, size_t size)
 {
     const char *kind = ech_step_name(step->kind), *group = ech_group_kind_name(step->group);
-    if (step->kind == ECH_STEP_COLLECTIVE)
-        snprintf(out, size, "%s over %s", ech_collective_name(step->collective), group);
-    else if (step->kind == ECH_STEP_REDUCE_GRADS || step->kind == ECH_STEP_REDUCE)
+    if (step->collective != ECH_COLLECTIVE_NONE) kind = ech_collective_name(step->collective);
+    if (ech_step_gathers(step))
         snprintf(out, size, "%s over %s", kind, group);
     else
         snprintf(out, size, "%s", kind);
@@ -133,7 +132,7 @@ static void add_step(const builder *b, const ech_step *step)
 
 static const char *waited_name(const ech_step *step)
 {
-    return step->kind == ECH_STEP_COLLECTIVE ? "collectives" : ech_step_name(step->kind);
+    return step->collective != ECH_COLLECTIVE_NONE ? "collectives" : ech_step_name(step->kind);
 }
 
 ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_rates rates)

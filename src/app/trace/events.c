@@ -131,7 +131,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 static int64_t number_message(ech_trace_events *events, const ech_step *step)
 {
     bool sends = ech_step_sends(step);
-    bool gradient = step->kind == ECH_STEP_SEND_GRAD || step->kind == ECH_STEP_RECV_GRAD;
+    bool gradient = ech_step_kind_is_gradient(step->kind);
     size_t boundaries = events->plan->model->block.n + 1,
            boundary = (size_t)ech_step_boundary(step);
     size_t row = (((size_t)step->peer * boundaries + boundary) * 2 + gradient) * 2 + sends;

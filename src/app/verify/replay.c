@@ -108,8 +108,9 @@ static void put_weights(ech_replay *r, int64_t q, bool backward)
 
 void ech_replay_prepare(ech_replay *r, const ech_step *next)
 {
-    bool backward = next->kind == ECH_STEP_BACKWARD_INPUT || next->kind == ECH_STEP_BACKWARD_WEIGHT;
-    if (next->kind != ECH_STEP_FORWARD && !backward) return;
+    int phase = ech_step_kind_phase(next->kind);
+    bool backward = phase > ECH_FORWARD;
+    if (phase < 0) return;
     if (r->loaded[0] != next->micro || r->loaded[1] != (int)backward)
         put_weights(r, next->micro, backward);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "schedule/check/check.h"
+#include "schedule/step/step.h"
 
 typedef struct bucket_state {
     int turn;                 /* that it is in: updates so far */
@@ -85,10 +86,9 @@ static ech_status write_bucket(audit *a, int s, int bucket)
 static ech_status write_by_model(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
-    if (step->kind != ECH_STEP_BACKWARD_INPUT && step->kind != ECH_STEP_BACKWARD_WEIGHT)
-        return ECH_OK;
+    int phase = ech_step_kind_phase(step->kind);
+    if (phase <= ECH_FORWARD) return ECH_OK;
     const ech_block *block = a->plan->model->block.at[step->block];
-    ech_phase phase = ech_step_phase(step);
     for (int c = step->first_call; c < step->first_call + step->calls; c++) {
         int index = block->program[phase].at[c].node;
         if (index < 0 || block->program[phase].at[c].again) continue;
@@ -103,11 +103,11 @@ static ech_status write_by_model(audit *a, int s)
 static ech_status write_by_access(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
-    for (int i = 0; i < step->accesses; i++) {
+    bool sums = ech_step_row_of(step->kind)->params == ECH_PARAMS_SUM;
+    for (int i = 0; i < step->accesses && !sums; i++) {
         const ech_access *access = &a->list->access.at[step->first_access + i];
         int value = access->value - (int)a->plan->persistent.n;
-        if (!access->write || value < 0 || step->kind == ECH_STEP_REDUCE_GRADS) continue;
-        if (a->list->value.at[value].kind == ECH_MEMORY_GRADIENTS)
+        if (access->write && value >= 0 && a->list->value.at[value].kind == ECH_MEMORY_GRADIENTS)
             ECH_TRY(write_bucket(a, s, a->list->value.at[value].index));
     }
     return ECH_OK;
@@ -144,15 +144,26 @@ static ech_status update(audit *a, int s, bucket_state *b)
 static ech_status use_bucket(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
-    bool reduces = step->kind == ECH_STEP_REDUCE_GRADS, norms = step->kind == ECH_STEP_NORM;
-    if (!reduces && !norms && step->kind != ECH_STEP_UPDATE) return ECH_OK;
+    if (!ech_step_has_bucket(step)) return ECH_OK;
     if (step->index < 0 || step->index >= (int)a->plan->bucket.n)
         return reject(a, s, "is of a bucket that this rank does not have");
     bucket_state *b = &a->bucket[step->index];
     if (step->turn != b->turn)
         return ech_list_reject(a->plan, a->list, s, "is of turn %d; its bucket is in turn %d",
                                step->turn, b->turn);
-    return reduces ? reduce(a, s, b) : norms ? norm(a, s, b) : update(a, s, b);
+    switch (ech_step_row_of(step->kind)->params) {
+    case ECH_PARAMS_SUM:
+        return reduce(a, s, b);
+    case ECH_PARAMS_NORM:
+        return norm(a, s, b);
+    case ECH_PARAMS_UPDATE:
+        return update(a, s, b);
+    case ECH_PARAMS_COPY: /* is of weights: check/versions.c */
+    case ECH_PARAMS_NOTHING:
+    case ECH_PARAMS_READ:
+        break;
+    }
+    return ECH_OK;
 }
 
 /* Both lanes end their steps in order: who knows of one step knows of those before it. */

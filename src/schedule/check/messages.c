@@ -7,8 +7,6 @@
 
 #include "schedule/check/check.h"
 
-enum { MESSAGES = 4 }; /* kinds, in the order of steps.def from SEND_ACT on: first activations */
-
 typedef struct mail {
     const ech_plan *plan;
     const ech_list *list;
@@ -17,21 +15,17 @@ typedef struct mail {
     int *waiter;  /* [steps] the first compute step that waits for it, or the list's length */
 } mail;
 
-static int *message_of(const mail *m, int kind, int chunk, int micro)
+static int *message_of(const mail *m, ech_step_kind kind, int chunk, int micro)
 {
-    return &m->message[(kind * m->blocks->chunks + chunk) * m->blocks->micro_batches + micro];
-}
-
-static bool goes_on(ech_step_kind kind) /* to or from the virtual stage behind */
-{
-    return kind == ECH_STEP_SEND_ACT || kind == ECH_STEP_RECV_GRAD;
+    return &m->message[((int)kind * m->blocks->chunks + chunk) * m->blocks->micro_batches + micro];
 }
 
 /* The rank at the other end; -1: there is none, or it is this one. */
 static int find_peer(const mail *m, ech_step_kind kind, int chunk, int micro)
 {
     const ech_layout *layout = m->plan->layout;
-    int stage = ech_layout_neighbour(layout, m->plan->rank, chunk, goes_on(kind));
+    int stage =
+        ech_layout_neighbour(layout, m->plan->rank, chunk, ech_step_kind_is_at_output(kind));
     if (stage < 0) return -1;
     int peer = ech_layout_rank_of(layout, stage, ech_list_global_micro(m->plan, m->list, micro),
                                   m->plan->rank);
@@ -42,9 +36,8 @@ static int find_peer(const mail *m, ech_step_kind kind, int chunk, int micro)
 static int find_user(const mail *m, ech_step_kind kind, int chunk, int micro)
 {
     const ech_block_steps *b = m->blocks;
-    int block = goes_on(kind) ? b->end[chunk] - 1 : b->first[chunk];
-    bool sends = kind == ECH_STEP_SEND_ACT || kind == ECH_STEP_SEND_GRAD;
-    bool forward = kind == ECH_STEP_SEND_ACT || kind == ECH_STEP_RECV_ACT;
+    int block = ech_step_kind_is_at_output(kind) ? b->end[chunk] - 1 : b->first[chunk];
+    bool sends = ech_step_kind_sends(kind), forward = !ech_step_kind_is_gradient(kind);
     ech_phase phase = forward ? ECH_FORWARD : ECH_BACKWARD_INPUT;
     int step = sends ? ech_block_step(b, chunk, micro, block, phase)
                      : ech_block_step_first(b, chunk, micro, block, phase);
@@ -56,13 +49,13 @@ static ech_status enter(mail *m, int s)
 {
     const ech_step *step = &m->list->step.at[s];
     const ech_block_steps *b = m->blocks;
-    bool forward = step->kind == ECH_STEP_SEND_ACT || step->kind == ECH_STEP_RECV_ACT;
-    if (!forward && !ech_list_trains(m->list))
+    if (ech_step_kind_is_gradient(step->kind) && !ech_list_trains(m->list))
         return ech_list_reject(m->plan, m->list, s, "has nothing to carry in this list");
     if (step->chunk < 0 || step->chunk >= b->chunks || step->micro < 0 ||
         step->micro >= b->micro_batches)
         return ech_list_reject(m->plan, m->list, s, "is of no micro-batch of this rank");
-    if (step->block != (goes_on(step->kind) ? b->end[step->chunk] - 1 : b->first[step->chunk]))
+    if (step->block !=
+        (ech_step_kind_is_at_output(step->kind) ? b->end[step->chunk] - 1 : b->first[step->chunk]))
         return ech_list_reject(m->plan, m->list, s, "is of a block that has no neighbour there");
     if (step->turn != ech_micro_at(m->list->numbering, step->micro).turn)
         return ech_list_reject(m->plan, m->list, s, "is counted to turn %d", step->turn);
@@ -71,7 +64,7 @@ static ech_status enter(mail *m, int s)
         return ech_list_reject(m->plan, m->list, s, "has peer %d; its micro-batch is rank %d's",
                                step->peer, peer);
     if (step->bytes <= 0) return ech_list_reject(m->plan, m->list, s, "has no bytes");
-    int *slot = message_of(m, (int)step->kind - ECH_STEP_SEND_ACT, step->chunk, step->micro);
+    int *slot = message_of(m, step->kind, step->chunk, step->micro);
     if (*slot >= 0)
         return ech_list_reject(m->plan, m->list, s, "is the same message as step %d", *slot);
     *slot = s;
@@ -106,10 +99,10 @@ static bool is_behind(const ech_list *list, const ech_step *step, int other)
 
 static ech_status check_message(const mail *m, ech_step_kind kind, int chunk, int micro)
 {
-    int s = *message_of(m, (int)kind - ECH_STEP_SEND_ACT, chunk, micro);
+    int s = *message_of(m, kind, chunk, micro);
     int user = find_user(m, kind, chunk, micro), last = (int)m->list->step.n - 1;
     if (find_peer(m, kind, chunk, micro) < 0) return ECH_OK;
-    bool sends = kind == ECH_STEP_SEND_ACT || kind == ECH_STEP_SEND_GRAD;
+    bool sends = ech_step_kind_sends(kind);
     if (s < 0)
         return ech_list_reject(m->plan, m->list, user < 0 ? last : user, "has no %s",
                                ech_step_name(kind));
@@ -128,22 +121,24 @@ static ech_status check_message(const mail *m, ech_step_kind kind, int chunk, in
 
 static ech_status check_all(mail *m)
 {
-    int kinds = ech_list_trains(m->list) ? MESSAGES : 2;
     for (int s = 0; s < (int)m->list->step.n; s++) {
         const ech_step *step = &m->list->step.at[s];
         if (ech_step_sends(step) || ech_step_receives(step)) ECH_TRY(enter(m, s));
     }
-    for (int kind = 0; kind < kinds; kind++)
+    for (ech_step_kind kind = 0; kind < ECH_STEPS; kind++) {
+        bool message = ech_step_kind_sends(kind) || ech_step_kind_receives(kind);
+        if (!message || (ech_step_kind_is_gradient(kind) && !ech_list_trains(m->list))) continue;
         for (int chunk = 0; chunk < m->blocks->chunks; chunk++)
             for (int micro = 0; micro < m->blocks->micro_batches; micro++)
-                ECH_TRY(check_message(m, (ech_step_kind)(ECH_STEP_SEND_ACT + kind), chunk, micro));
+                ECH_TRY(check_message(m, kind, chunk, micro));
+    }
     return ECH_OK;
 }
 
 ech_status ech_check_messages(const ech_plan *plan, const ech_list *list,
                               const ech_block_steps *blocks)
 {
-    size_t slots = (size_t)MESSAGES * (size_t)blocks->chunks * (size_t)blocks->micro_batches;
+    size_t slots = (size_t)ECH_STEPS * (size_t)blocks->chunks * (size_t)blocks->micro_batches;
     mail m = {.plan = plan,
               .list = list,
               .blocks = blocks,

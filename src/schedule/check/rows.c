@@ -8,26 +8,9 @@
 
 #include "base/log.h"
 #include "schedule/check/check.h"
+#include "schedule/step/step.h"
 
 enum { MOST_ROWS = 8, COLUMNS = 100 };
-
-static char letter_of(ech_step_kind kind)
-{
-    switch (kind) {
-    case ECH_STEP_FORWARD:
-    case ECH_STEP_SEND_ACT:
-    case ECH_STEP_RECV_ACT:
-        return 'F';
-    case ECH_STEP_BACKWARD_INPUT:
-    case ECH_STEP_SEND_GRAD:
-    case ECH_STEP_RECV_GRAD:
-        return 'B';
-    case ECH_STEP_BACKWARD_WEIGHT:
-        return 'W';
-    default:
-        return 0;
-    }
-}
 
 /* Where "F0.3" stands in a row as a whole word; its length: *n. NULL: nowhere. */
 static const char *find_word(const char *row, char letter, const ech_step *step, size_t *n)
@@ -43,8 +26,9 @@ static const char *find_word(const char *row, char letter, const ech_step *step,
 /* The word of a row that a step belongs to. Rows may fold a W into its B. */
 static const char *find_marked(const char *row, const ech_step *step, size_t *n)
 {
-    char letter = letter_of(step->kind);
-    if (!letter) return NULL;
+    int phase = ech_step_row_of(step->kind)->phase;
+    if (phase < 0) return NULL;
+    char letter = "FBW"[phase];
     const char *at = find_word(row, letter, step, n);
     return at || letter != 'W' ? at : find_word(row, 'B', step, n);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "schedule/check/check.h"
+#include "schedule/step/step.h"
 
 enum { NOTHING = -1000000000 }; /* a place whose version is being made, or not read any more */
 
@@ -98,21 +99,20 @@ static ech_status update(shelf *v, int s)
 static ech_status check_step(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
-    switch (step->kind) {
-    case ECH_STEP_FORWARD:
-    case ECH_STEP_BACKWARD_INPUT:
-    case ECH_STEP_BACKWARD_WEIGHT:
+    switch (ech_step_row_of(step->kind)->params) {
+    case ECH_PARAMS_READ:
         ECH_TRY(check_promise(v, s));
         return check_there(v, s);
-    case ECH_STEP_STASH:
-    case ECH_STEP_UPDATE:
-        if (step->index < 0 || step->index >= (int)v->plan->bucket.n)
-            return ech_list_reject(v->plan, v->list, s,
-                                   "is of a bucket that this rank does not have");
-        return step->kind == ECH_STEP_STASH ? stash(v, s) : update(v, s);
-    default:
-        return ECH_OK;
+    case ECH_PARAMS_COPY:
+        return stash(v, s);
+    case ECH_PARAMS_UPDATE:
+        return update(v, s);
+    case ECH_PARAMS_NOTHING:
+    case ECH_PARAMS_SUM:
+    case ECH_PARAMS_NORM:
+        break;
     }
+    return ECH_OK;
 }
 
 ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)

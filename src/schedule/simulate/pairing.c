@@ -30,11 +30,6 @@ static int by_channel_and_step(const void *a, const void *b)
     return x->step < y->step ? -1 : x->step > y->step;
 }
 
-static bool is_gradient(const ech_step *step)
-{
-    return step->kind == ECH_STEP_SEND_GRAD || step->kind == ECH_STEP_RECV_GRAD;
-}
-
 static void collect(const ech_list *list, int rank, int ranks, ends *sent, ends *received)
 {
     for (int s = 0; s < (int)list->step.n; s++) {
@@ -43,7 +38,7 @@ static void collect(const ech_list *list, int rank, int ranks, ends *sent, ends 
         if ((!sends && !ech_step_receives(step)) || step->peer < 0 || step->peer >= ranks) continue;
         end here = {.from = sends ? rank : step->peer,
                     .to = sends ? step->peer : rank,
-                    .kind = is_gradient(step),
+                    .kind = ech_step_kind_is_gradient(step->kind),
                     .boundary = ech_step_boundary(step),
                     .step = s};
         if (sends)

@@ -31,14 +31,6 @@ void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const
                   ech_rehearsal *out);
 void ech_rehearsal_free(ech_rehearsal *rehearsal);
 
-/* Who takes part in a step. */
-typedef struct ech_party {
-    int members, first, last; /* ranks */
-} ech_party;
-/* What a step takes once it runs. */
-double ech_cost_of(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                   ech_party party);
-
 /* A step that has not ended, and the one it waits for. */
 typedef struct ech_wait {
     int rank, step;

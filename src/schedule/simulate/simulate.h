@@ -8,20 +8,8 @@
 #ifndef ECH_SCHEDULE_SIMULATE_SIMULATE_H
 #define ECH_SCHEDULE_SIMULATE_SIMULATE_H
 
-#include "layout/cost.h"
-#include "schedule/schedule.h"
+#include "schedule/costs.h"
 #include "schedule/timeline/timeline.h"
-
-typedef struct ech_costs {
-    bool seconds; /* false: the unit is the forward of one block; backwards cost two units, half of
-                     them B and half W where a block has both; all else costs nothing */
-    const ech_profile *profile; /* with `seconds` */
-    ech_rates rates;            /* likewise */
-} ech_costs;
-
-/* In seconds, or where there is no profile in units. config: says which ranks are on one machine (see
- * ech_rates_of). */
-ech_costs ech_costs_of(const ech_config *config, const ech_profile *profile);
 
 /* What crosses between a pair of ranks in one list. */
 typedef struct ech_link_use {
@@ -47,8 +35,6 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         const ech_costs *costs, ech_simulation *out);
 void ech_simulation_free(ech_simulation *simulation);
 
-/* What a step of the compute lane is drawn as. */
-ech_bar_kind ech_step_kind_bar(ech_step_kind kind);
 /* Adds a rank's compute lane, from the times at which the list's steps began and ended: a bar for the
  * steps of a chunk and micro-batch of one kind, a W behind its own B being part of it; and a bar of its
  * own, within such a bar or before it, wherever compute waited for a collective. Ranks come in any

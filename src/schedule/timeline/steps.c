@@ -5,26 +5,7 @@
 #include <math.h>
 
 #include "schedule/simulate/simulate.h"
-
-ech_bar_kind ech_step_kind_bar(ech_step_kind kind)
-{
-    switch (kind) {
-    case ECH_STEP_FORWARD:
-        return ECH_BAR_FORWARD;
-    case ECH_STEP_BACKWARD_INPUT:
-        return ECH_BAR_BACKWARD;
-    case ECH_STEP_BACKWARD_WEIGHT:
-        return ECH_BAR_WEIGHT;
-    case ECH_STEP_NORM:
-    case ECH_STEP_NORM_SUM:
-    case ECH_STEP_CLIP:
-    case ECH_STEP_STASH:
-    case ECH_STEP_UPDATE:
-        return ECH_BAR_UPDATE;
-    default:
-        return ECH_BAR_OTHER;
-    }
-}
+#include "schedule/step/step.h"
 
 static bool is_backward(ech_bar_kind kind)
 {
@@ -86,7 +67,7 @@ void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *lis
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         ech_bar bar = {.rank = rank,
-                       .kind = ech_step_kind_bar(step->kind),
+                       .kind = ech_step_row_of(step->kind)->bar,
                        .chunk = step->chunk,
                        .micro = step->micro,
                        .begin = begin[s],

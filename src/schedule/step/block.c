@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls of a block's program: FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT.
+ */
+#include "schedule/step/step.h"
+
+static void touch(ech_accessor *a)
+{
+    size_t scratch = 0;
+    a->step->ticks = a->step->calls;
+    for (int c = 0; c < a->step->ticks; c++) {
+        int call = a->step->first_call + c;
+        size_t bytes = ech_access_call_scratch(a, call);
+        if (bytes > scratch) scratch = bytes;
+        a->tick = a->step->tick + c;
+        ech_access_call(a, call);
+    }
+    ech_access_scratch(a, scratch);
+}
+
+void ech_step_print_calls(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, "[%d", step->first_call);
+    if (step->calls > 1) ech_text_append(out, "-%d", step->first_call + step->calls - 1);
+    ech_text_append(out, "]");
+}
+
+static void print(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, "%d.%d/%d", step->chunk, step->micro, step->block);
+    if (step->is_part) ech_step_print_calls(step, out);
+}
+
+static ech_work work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    ech_work sum = {0};
+    for (int i = 0; i < step->calls; i++) {
+        ech_work one = ech_call_work(plan, list, step, step->first_call + i);
+        sum.flops += one.flops;
+        sum.bytes += one.bytes;
+    }
+    return sum;
+}
+
+/* ---- what it costs ---- */
+
+/* Multiply-adds that take as long as touching one number in memory, about. */
+static const double touching = 16;
+
+static double elements(const ech_block *block, const int *values, int n, ech_extent extent)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        if (values[i] >= 0)
+            sum += (double)ech_shape_count(&block->value.at[values[i]].shape, extent);
+    return sum;
+}
+
+/* How long a call takes, in multiply-adds: products and attention by these, all else by what it touches. */
+static double effort_of(const ech_block *block, const ech_block_call *call, ech_phase phase,
+                        ech_extent extent)
+{
+    if (ech_call_exchange(block, call, phase)) return 0;
+    if (call->node < 0) return 3 * touching * elements(block, call->din, 1, extent);
+    const ech_node *node = &block->node.at[call->node];
+    double touched = elements(block, node->in, node->ins, extent) +
+                     elements(block, node->out, node->outs, extent);
+    return touching * touched + ech_call_multiplies(block, call, phase, extent);
+}
+
+/* The step's share of its block's phase: blocks are measured whole, on one rank. Where layers are cut,
+ * or samples processed in pieces, a rank's steps are the smaller for it. */
+static double share_of(const ech_plan *plan, const ech_step *step)
+{
+    const ech_block *block = plan->model->block.at[step->block];
+    int calls = (int)block->program[step->phase].n;
+    double all = 0, own = 0;
+    for (int c = 0; c < calls && step->calls < calls; c++) {
+        double work = effort_of(block, &block->program[step->phase].at[c], step->phase,
+                                plan->list[ECH_LIST_TRAIN].extent);
+        all += work;
+        if (c >= step->first_call && c < step->first_call + step->calls) own += work;
+    }
+    return (all > 0 ? own / all : 1) / ech_plan_ways(plan);
+}
+
+static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                      ech_party party)
+{
+    (void)party;
+    return costs->profile->block[step->block].seconds[step->phase] * share_of(plan, step);
+}
+
+/* Whether a phase of the block computes anything, besides what groups of ranks do. */
+static bool computes(const ech_block *block, ech_phase phase)
+{
+    for (size_t c = 0; c < block->program[phase].n; c++)
+        if (!ech_call_exchange(block, &block->program[phase].at[c], phase)) return true;
+    return false;
+}
+
+/* Of a block's backward, which costs two units in all: a block that has only one of B and W (an embedding
+ * has no input that wants a gradient) does everything in that one. */
+static double units_of(const ech_block *block, ech_phase phase)
+{
+    if (phase == ECH_FORWARD) return 1;
+    bool input = phase == ECH_BACKWARD_INPUT;
+    return computes(block, input ? ECH_BACKWARD_WEIGHT : ECH_BACKWARD_INPUT) ? 1 : 2;
+}
+
+double ech_block_units(const ech_plan *plan, const ech_step *step)
+{
+    return units_of(plan->model->block.at[step->block], step->phase) * share_of(plan, step);
+}
+
+/* ---- what it sends ---- */
+
+/* Layers that exchange something in their own loop: in training in F, or where all is done in B there. */
+static void count(ech_traffic_count *c, const ech_step *step)
+{
+    const ech_block *block = c->plan->model->block.at[step->block];
+    ech_traffic *traffic = &c->traffic[ECH_TRAFFIC_VOCABULARY];
+    for (int i = step->first_call; i < step->first_call + step->calls; i++) {
+        const ech_block_call *call = &block->program[step->phase].at[i];
+        if (call->node < 0 || call->again) continue;
+        const ech_node *node = &block->node.at[call->node];
+        int64_t bytes = 0;
+        if (!node->layer->exchanges ||
+            step->phase != (node->layer->joined ? ECH_BACKWARD_INPUT : ECH_FORWARD))
+            continue;
+        int calls = node->layer->exchanges(block, node, c->list->extent, c->plan->real, &bytes);
+        traffic->bytes += bytes;
+        traffic->messages += (int64_t)calls * (c->of[ECH_GROUP_VOCABULARY].size - 1);
+        ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_GATHER, ECH_GROUP_VOCABULARY, calls);
+    }
+}
+
+const ech_step_methods ech_block_methods = {touch, print, work, seconds, count};

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is done bucket by bucket: REDUCE_GRADS, NORM, STASH, UPDATE.
+ */
+#include <stdlib.h>
+
+#include "schedule/step/step.h"
+
+static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
+{
+    return &plan->bucket.at[step->index];
+}
+
+static double bytes_of(const ech_plan *plan, const ech_step *step)
+{
+    return (double)bucket_of(plan, step)->elements * (double)ech_dtype_bytes(plan->real);
+}
+
+static void print(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, " bucket %d", step->index);
+}
+
+static void read_gradients(ech_accessor *a)
+{
+    ech_access_value(a, bucket_of(a->plan, a->step)->value, false);
+}
+
+/* ---- REDUCE_GRADS ---- */
+
+static void touch_sum(ech_accessor *a)
+{
+    const ech_bucket *bucket = bucket_of(a->plan, a->step);
+    int members =
+        ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
+    ech_access_value(a, bucket->value, true);
+    ech_access_scratch(
+        a, ech_reduction_scratch(a->plan->reduction, a->plan->real, bucket->elements, members));
+}
+
+static void print_sum(const ech_step *step, ech_text *out)
+{
+    print(step, out);
+    ech_text_append(out, " over %s", ech_group_kind_name(step->group));
+}
+
+static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_membership *m)
+{
+    return ech_reduction_bytes(plan->reduction, plan->real, bucket_of(plan, step)->elements,
+                               m->size, m->index);
+}
+
+static ech_work sum_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    (void)list;
+    ech_membership m = ech_traffic_membership(plan, step->group);
+    return (ech_work){.bytes = (double)sent_bytes(plan, step, &m)};
+}
+
+static double sum_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                          ech_party party)
+{
+    return ech_cost_reduction(&costs->rates, bytes_of(plan, step), party.members, party.first,
+                              party.last);
+}
+
+static void count_sum(ech_traffic_count *c, const ech_step *step)
+{
+    ech_traffic *traffic = &c->traffic[ECH_TRAFFIC_DATA];
+    const ech_membership *m = &c->of[step->group];
+    traffic->bytes += sent_bytes(c->plan, step, m);
+    if (c->plan->reduction != ECH_REDUCTION_DIRECT)
+        traffic->messages = -1;
+    else
+        traffic->messages +=
+            ech_collective_messages(ECH_COLLECTIVE_ALL_REDUCE, c->plan->real,
+                                    bucket_of(c->plan, step)->elements, m->size, m->index);
+    ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_REDUCE, step->group, 1);
+}
+
+const ech_step_methods ech_reduce_grads_methods = {touch_sum, print_sum, sum_work, sum_seconds,
+                                                   count_sum};
+
+/* ---- NORM ---- */
+
+static ech_work norm_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    (void)list;
+    return (ech_work){.bytes = bytes_of(plan, step)};
+}
+
+static double norm_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                           ech_party party)
+{
+    (void)party;
+    return ech_cost_norm(&costs->rates, bytes_of(plan, step));
+}
+
+const ech_step_methods ech_norm_methods = {read_gradients, print, norm_work, norm_seconds,
+                                           ech_step_sends_nothing};
+
+/* ---- STASH ---- */
+
+static ech_work stash_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    (void)list;
+    return (ech_work){.bytes = 2 * bytes_of(plan, step)};
+}
+
+static double stash_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                            ech_party party)
+{
+    (void)party;
+    return ech_cost_stash(&costs->rates, bytes_of(plan, step));
+}
+
+const ech_step_methods ech_stash_methods = {ech_step_touches_nothing, print, stash_work,
+                                            stash_seconds, ech_step_sends_nothing};
+
+/* ---- UPDATE ---- */
+
+/* Reads the gradient; reads and writes the weight and each state. */
+static ech_work update_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    (void)list;
+    return (ech_work){.bytes = (3 + 2 * plan->states) * bytes_of(plan, step)};
+}
+
+static double update_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                             ech_party party)
+{
+    (void)party;
+    return ech_cost_update(&costs->rates, bytes_of(plan, step));
+}
+
+const ech_step_methods ech_update_methods = {read_gradients, print, update_work, update_seconds,
+                                             ech_step_sends_nothing};

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a group of tensor or context ranks does inside of a block: COLLECTIVE.
+ */
+#include "schedule/step/step.h"
+
+/* What came in pieces is read and written in place. */
+static void touch_whole(ech_accessor *a)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    const int *ports;
+    size_t n = ech_step_ports(a->step, block, &ports);
+    for (size_t i = 0; i < n; i++)
+        if (ports[i] >= 0) ech_access_local(a, ports[i], true);
+}
+
+/* All to all packs what goes and what comes, piece by piece. */
+static size_t exchange_scratch(ech_collective collective, ech_dtype real, int64_t elements,
+                               int members)
+{
+    size_t packed = 2 * (size_t)elements * ech_dtype_bytes(real);
+    size_t own = ech_collective_scratch(collective, real, elements, members);
+    return collective == ECH_COLLECTIVE_ALL_TO_ALL ? packed : own;
+}
+
+static void touch(ech_accessor *a)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    if (!a->step->calls) {
+        touch_whole(a);
+        return;
+    }
+    const ech_block_call *call = &block->program[a->step->phase].at[a->step->first_call];
+    int64_t elements = ech_exchange_elements(block, call, a->list->extent);
+    int members =
+        ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
+    ech_access_call(a, a->step->first_call);
+    ech_access_scratch(a, exchange_scratch(a->step->collective, a->plan->real, elements, members));
+}
+
+static void print(const ech_step *step, ech_text *out)
+{
+    static const char letters[ECH_PHASES + 1] = "FBW";
+    ech_text_append(out, " %c%d.%d/%d", letters[step->phase], step->chunk, step->micro,
+                    step->block);
+    if (step->calls)
+        ech_step_print_calls(step, out);
+    else
+        ech_text_append(out, "[received]");
+    ech_text_append(out, " %s over %s", ech_collective_name(step->collective),
+                    ech_group_kind_name(step->group));
+}
+
+static ech_work work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    (void)plan;
+    (void)list;
+    return (ech_work){.bytes = (double)step->bytes};
+}
+
+static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                      ech_party party)
+{
+    (void)plan;
+    return costs->rates.latency * ech_cost_rounds(party.members) +
+           (double)step->bytes / ech_rates_between(&costs->rates, party.first, party.last);
+}
+
+static void count_one(ech_traffic_count *c, const ech_step *step, int64_t elements,
+                      ech_traffic *traffic)
+{
+    const ech_membership *m = &c->of[step->group];
+    traffic->messages +=
+        ech_collective_messages(step->collective, c->plan->real, elements, m->size, m->index);
+    ech_traffic_add_calls(traffic, step->collective, step->group, 1);
+}
+
+/* What came from another stage in pieces: a collective a tensor. */
+static void count_whole(ech_traffic_count *c, const ech_step *step, ech_traffic *traffic)
+{
+    const ech_block *block = c->plan->model->block.at[step->block];
+    const int *ports;
+    size_t n = ech_step_ports(step, block, &ports);
+    for (size_t i = 0; i < n; i++) {
+        if (ports[i] < 0) continue;
+        const ech_shape *shape = &block->value.at[ports[i]].shape;
+        count_one(c, step, ech_shape_count(shape, c->list->extent), traffic);
+    }
+}
+
+static void count(ech_traffic_count *c, const ech_step *step)
+{
+    const ech_block *block = c->plan->model->block.at[step->block];
+    ech_traffic *traffic =
+        &c->traffic[step->group == ECH_GROUP_CONTEXT ? ECH_TRAFFIC_CONTEXT : ECH_TRAFFIC_TENSOR];
+    traffic->bytes += step->bytes;
+    if (step->calls == 0) {
+        count_whole(c, step, traffic);
+        return;
+    }
+    const ech_block_call *call = &block->program[step->phase].at[step->first_call];
+    count_one(c, step, ech_exchange_elements(block, call, c->list->extent), traffic);
+}
+
+const ech_step_methods ech_collective_methods = {touch, print, work, seconds, count};

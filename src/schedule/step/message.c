@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages between stages: SEND_ACT, RECV_ACT, SEND_GRAD, RECV_GRAD.
+ */
+#include "schedule/step/step.h"
+
+bool ech_step_kind_is_gradient(ech_step_kind kind)
+{
+    return ech_step_row_of(kind)->phase == ECH_BACKWARD_INPUT;
+}
+
+bool ech_step_kind_is_at_output(ech_step_kind kind)
+{
+    return ech_step_kind_sends(kind) != ech_step_kind_is_gradient(kind);
+}
+
+int ech_step_boundary(const ech_step *step)
+{
+    return step->block + ech_step_kind_is_at_output(step->kind);
+}
+
+size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports)
+{
+    int phase = ech_step_row_of(step->kind)->phase; /* a COLLECTIVE has its own */
+    bool forward = (phase < 0 ? (int)step->phase : phase) == ECH_FORWARD;
+    if (ech_step_sends(step)) {
+        *ports = forward ? block->output.at : block->dinput.at;
+        return forward ? block->output.n : block->dinput.n;
+    }
+    *ports = forward ? block->input.at : block->doutput.at;
+    return forward ? block->input.n : block->doutput.n;
+}
+
+static void touch(ech_accessor *a)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    const int *ports;
+    size_t n = ech_step_ports(a->step, block, &ports);
+    for (size_t i = 0; i < n; i++)
+        if (ports[i] >= 0) ech_access_local(a, ports[i], ech_step_receives(a->step));
+}
+
+static void print(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, " %d.%d/%d %s rank %d", step->chunk, step->micro, step->block,
+                    ech_step_sends(step) ? "to" : "from", step->peer);
+}
+
+static ech_work work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    (void)plan;
+    (void)list;
+    return (ech_work){.bytes = ech_step_sends(step) ? (double)step->bytes : 0};
+}
+
+static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                      ech_party party)
+{
+    (void)plan;
+    return ech_cost_message(&costs->rates, (double)step->bytes, party.first, party.last);
+}
+
+static void count(ech_traffic_count *c, const ech_step *step)
+{
+    ech_traffic *traffic = &c->traffic[ECH_TRAFFIC_PIPELINE];
+    const int *ports;
+    if (!ech_step_sends(step)) return;
+    size_t n = ech_step_ports(step, c->plan->model->block.at[step->block], &ports);
+    for (size_t i = 0; i < n; i++) traffic->messages += ports[i] >= 0;
+    traffic->bytes += step->bytes;
+    traffic->calls[ECH_COLLECTIVE_NONE]++;
+}
+
+const ech_step_methods ech_message_methods = {touch, print, work, seconds, count};

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Steps: made, and what their kinds say of them.
+ */
+#include "schedule/step/step.h"
+
+enum {
+    PHASE_NO = -1,
+    PHASE_FORWARD = ECH_FORWARD,
+    PHASE_BACKWARD_INPUT = ECH_BACKWARD_INPUT,
+    PHASE_BACKWARD_WEIGHT = ECH_BACKWARD_WEIGHT
+};
+
+static const ech_step_row rows[ECH_STEPS] = {
+#define X(name, text, lane, methods, phase, params, bar, meaning)                                  \
+    {text,          ECH_LANE_##lane,     &ech_##methods##_methods,                                 \
+     PHASE_##phase, ECH_PARAMS_##params, ECH_BAR_##bar},
+#include "schedule/steps.def"
+#undef X
+};
+
+const ech_step_row *ech_step_row_of(ech_step_kind kind)
+{
+    return &rows[kind];
+}
+
+int ech_list_add(ech_list *list, ech_step_kind kind)
+{
+    ech_step step = {.kind = kind,
+                     .lane = rows[kind].lane,
+                     .chunk = -1,
+                     .micro = -1,
+                     .block = -1,
+                     .peer = -1,
+                     .index = -1,
+                     .first_after = (int)list->after.n,
+                     .scratch = -1};
+    ECH_PUSH(list->step, step);
+    return (int)list->step.n - 1;
+}
+
+void ech_list_add_after(ech_list *list, int step)
+{
+    ECH_PUSH(list->after, step);
+    list->step.at[list->step.n - 1].afters++;
+}
+
+/* ---- what a row says ---- */
+
+const char *ech_step_name(ech_step_kind kind)
+{
+    return rows[kind].text;
+}
+
+/* Messages only carry what a phase makes. */
+int ech_step_kind_phase(ech_step_kind kind)
+{
+    return rows[kind].lane == ECH_LANE_COMPUTE ? rows[kind].phase : -1;
+}
+
+ech_phase ech_step_phase(const ech_step *step)
+{
+    int phase = ech_step_kind_phase(step->kind);
+    ECH_ASSERT(phase >= 0);
+    return (ech_phase)phase;
+}
+
+bool ech_step_kind_sends(ech_step_kind kind)
+{
+    return rows[kind].lane == ECH_LANE_SEND;
+}
+
+bool ech_step_kind_receives(ech_step_kind kind)
+{
+    return rows[kind].lane == ECH_LANE_RECEIVE;
+}
+
+bool ech_step_sends(const ech_step *step)
+{
+    return ech_step_kind_sends(step->kind);
+}
+
+bool ech_step_receives(const ech_step *step)
+{
+    return ech_step_kind_receives(step->kind);
+}
+
+bool ech_step_gathers(const ech_step *step)
+{
+    return step->lane == ECH_LANE_REDUCE || step->lane == ECH_LANE_COLLECTIVE;
+}
+
+bool ech_step_has_bucket(const ech_step *step)
+{
+    return rows[step->kind].params >= ECH_PARAMS_SUM;
+}
+
+void ech_step_print(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, "%s", rows[step->kind].text);
+    rows[step->kind].methods->print(step, out);
+}
+
+ech_work ech_step_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    return rows[step->kind].methods->work(plan, list, step);
+}
+
+/* ---- what others leave out, and kinds that leave out everything ---- */
+
+void ech_step_touches_nothing(ech_accessor *a)
+{
+    (void)a;
+}
+
+void ech_step_prints_nothing(const ech_step *step, ech_text *out)
+{
+    (void)step;
+    (void)out;
+}
+
+ech_work ech_step_has_no_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    (void)plan;
+    (void)list;
+    (void)step;
+    return (ech_work){0};
+}
+
+double ech_step_takes_no_time(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                              ech_party party)
+{
+    (void)costs;
+    (void)plan;
+    (void)step;
+    (void)party;
+    return 0;
+}
+
+void ech_step_sends_nothing(ech_traffic_count *count, const ech_step *step)
+{
+    (void)count;
+    (void)step;
+}
+
+const ech_step_methods ech_plain_methods = {ech_step_touches_nothing, ech_step_prints_nothing,
+                                            ech_step_has_no_work, ech_step_takes_no_time,
+                                            ech_step_sends_nothing};

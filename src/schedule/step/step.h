@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a kind of step is: one row of steps.def, and the methods that the row names. Whoever must know something of
+ * a kind asks its row; nobody lists kinds. Private to this room.
+ */
+#ifndef ECH_SCHEDULE_STEP_STEP_H
+#define ECH_SCHEDULE_STEP_STEP_H
+
+#include "schedule/access.h"
+#include "schedule/costs.h"
+#include "schedule/passes.h"
+#include "schedule/timeline/timeline.h"
+#include "schedule/traffic.h"
+#include "schedule/work.h"
+
+/* What kinds that work on the same things have in common. Every set of methods has all of them, in this order. */
+typedef struct ech_step_methods {
+    /* Says which of the list's values it touches, call by call, and its ticks and scratch where it has them. */
+    void (*touch)(ech_accessor *a);
+    /* Behind the kind's text: " bucket 3". */
+    void (*print)(const ech_step *step, ech_text *out);
+    /* What it has to do at least. */
+    ech_work (*work)(const ech_plan *plan, const ech_list *list, const ech_step *step);
+    /* How long it takes once it runs, at the rates of a profile. */
+    double (*seconds)(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                      ech_party party);
+    /* Adds what this rank sends. */
+    void (*count)(ech_traffic_count *count, const ech_step *step);
+} ech_step_methods;
+
+#define X(name, text, lane, methods, phase, params, bar, meaning)                                  \
+    extern const ech_step_methods ech_##methods##_methods;
+#include "schedule/steps.def"
+#undef X
+
+/* What a step does with parameters and their gradients. All but the first two work on one bucket. */
+typedef enum ech_params_use {
+    ECH_PARAMS_NOTHING,
+    ECH_PARAMS_READ,  /* computes with a version of the weights */
+    ECH_PARAMS_SUM,   /* gradients, over ranks */
+    ECH_PARAMS_NORM,  /* gradients */
+    ECH_PARAMS_COPY,  /* the newest version to the place of the next */
+    ECH_PARAMS_UPDATE /* makes the next version */
+} ech_params_use;
+
+typedef struct ech_step_row {
+    const char *text;
+    ech_lane lane;
+    const ech_step_methods *methods;
+    int phase; /* ech_phase, or -1 */
+    ech_params_use params;
+    ech_bar_kind bar;
+} ech_step_row;
+
+const ech_step_row *ech_step_row_of(ech_step_kind kind);
+
+/* For methods of kinds that touch no value of the list, have nothing to print, and so on. */
+void ech_step_touches_nothing(ech_accessor *a);
+void ech_step_prints_nothing(const ech_step *step, ech_text *out);
+ech_work ech_step_has_no_work(const ech_plan *plan, const ech_list *list, const ech_step *step);
+double ech_step_takes_no_time(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                              ech_party party);
+void ech_step_sends_nothing(ech_traffic_count *count, const ech_step *step);
+
+/* "[4-9]", "[4]". */
+void ech_step_print_calls(const ech_step *step, ech_text *out);
+/* Where costs are in units: what a step F, B or W takes. */
+double ech_block_units(const ech_plan *plan, const ech_step *step);
+/* Rounds of a tree over so many ranks. */
+int ech_cost_rounds(int members);
+
+#endif
