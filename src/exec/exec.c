@@ -129,8 +129,8 @@ static ech_status start_engines(ech_exec *exec)
 /* Groups that buckets of gradients are reduced over. */
 static bool sums_gradients(ech_group_kind kind)
 {
-    return kind == ECH_GROUP_DATA || kind == ECH_GROUP_TIED || kind == ECH_GROUP_PARTIAL ||
-           kind == ECH_GROUP_KEY_VALUE;
+    ech_mesh axes = ech_group_axes(kind);
+    return axes & ECH_MESH_DATA && !(axes & ECH_MESH_STAGE);
 }
 
 static ech_status make_groups(ech_exec *exec)

@@ -10,33 +10,33 @@
 #include "layer/layers.h"
 
 const ech_layer ech_layer_row_sum = {
-    .name = "sum", .exchange = {ECH_COLLECTIVE_ALL_REDUCE, ECH_OVER_TENSOR, 0}, .in_place = true};
+    .name = "sum", .exchange = {ECH_COLLECTIVE_ALL_REDUCE, ECH_MESH_TENSOR, 0}, .in_place = true};
 const ech_layer ech_layer_row_spread = {
     .name = "spread",
-    .exchange_back = {ECH_COLLECTIVE_ALL_REDUCE, ECH_OVER_TENSOR, 0},
+    .exchange_back = {ECH_COLLECTIVE_ALL_REDUCE, ECH_MESH_TENSOR, 0},
     .in_place = true};
 const ech_layer ech_layer_row_gather = {
     .name = "gather",
-    .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_OVER_TENSOR, 0},
-    .exchange_back = {ECH_COLLECTIVE_REDUCE_SCATTER, ECH_OVER_TENSOR, 0}};
+    .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0},
+    .exchange_back = {ECH_COLLECTIVE_REDUCE_SCATTER, ECH_MESH_TENSOR, 0}};
 const ech_layer ech_layer_row_scatter = {
     .name = "scatter",
-    .exchange = {ECH_COLLECTIVE_REDUCE_SCATTER, ECH_OVER_TENSOR, 0},
-    .exchange_back = {ECH_COLLECTIVE_ALL_GATHER, ECH_OVER_TENSOR, 0}};
+    .exchange = {ECH_COLLECTIVE_REDUCE_SCATTER, ECH_MESH_TENSOR, 0},
+    .exchange_back = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0}};
 const ech_layer ech_layer_row_shift = {
     .name = "shift",
-    .exchange = {ECH_COLLECTIVE_SHIFT, ECH_OVER_CONTEXT, 1},
-    .exchange_back = {ECH_COLLECTIVE_SHIFT, ECH_OVER_CONTEXT, -1}};
+    .exchange = {ECH_COLLECTIVE_SHIFT, ECH_MESH_CONTEXT, 1},
+    .exchange_back = {ECH_COLLECTIVE_SHIFT, ECH_MESH_CONTEXT, -1}};
 const ech_layer ech_layer_row_unshift = {.name = "unshift",
-                                         .exchange = {ECH_COLLECTIVE_SHIFT, ECH_OVER_CONTEXT, -1}};
+                                         .exchange = {ECH_COLLECTIVE_SHIFT, ECH_MESH_CONTEXT, -1}};
 const ech_layer ech_layer_row_to_heads = {
     .name = "to_heads",
-    .exchange = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_OVER_CONTEXT, 1},
-    .exchange_back = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_OVER_CONTEXT, -1}};
+    .exchange = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_MESH_CONTEXT, 1},
+    .exchange_back = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_MESH_CONTEXT, -1}};
 const ech_layer ech_layer_row_to_tokens = {
     .name = "to_tokens",
-    .exchange = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_OVER_CONTEXT, -1},
-    .exchange_back = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_OVER_CONTEXT, 1}};
+    .exchange = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_MESH_CONTEXT, -1},
+    .exchange_back = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_MESH_CONTEXT, 1}};
 
 /* A node of x; its output is new, of that shape, or (dims 0) x itself. */
 static int add_node(ech_block *block, const ech_layer *layer, int x, const ech_shape *shape)

@@ -120,12 +120,10 @@ typedef struct ech_node {
     bool shares_gradient; /* of input 0's gradient it makes a share, which a spread sums */
 } ech_node;
 
-/* What a collective node has a group of ranks do. */
-typedef enum ech_over { ECH_OVER_TENSOR, ECH_OVER_CONTEXT } ech_over;
-
+/* What a collective node has the ranks along some axes of the mesh do. */
 typedef struct ech_exchange {
     ech_collective kind;
-    ech_over over;
+    ech_mesh over;
     int distance; /* of SHIFT */
 } ech_exchange;
 

@@ -26,10 +26,11 @@ typedef enum ech_axis {
 typedef enum ech_mesh {
     ECH_MESH_NONE = 0,
     ECH_MESH_STAGE = 1 << 0,   /* stages of the pipeline */
-    ECH_MESH_DATA = 1 << 1,    /* replicas, which share out the samples */
-    ECH_MESH_CONTEXT = 1 << 2, /* context ranks, which share out the tokens of each sample */
-    ECH_MESH_KEY_VALUE = 1 << 3,
-    ECH_MESH_QUERY = 1 << 4,
+    ECH_MESH_TIED = 1 << 1,    /* those of them that hold a parameter which several share */
+    ECH_MESH_DATA = 1 << 2,    /* replicas, which share out the samples */
+    ECH_MESH_CONTEXT = 1 << 3, /* context ranks, which share out the tokens of each sample */
+    ECH_MESH_KEY_VALUE = 1 << 4,
+    ECH_MESH_QUERY = 1 << 5,
     ECH_MESH_TENSOR = ECH_MESH_KEY_VALUE | ECH_MESH_QUERY,
     ECH_MESH_TENSOR_CONTEXT = ECH_MESH_TENSOR | ECH_MESH_CONTEXT,
     ECH_MESH_ROWS = ECH_MESH_DATA | ECH_MESH_CONTEXT | ECH_MESH_TENSOR

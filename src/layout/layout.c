@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "layout/cut.h"
+#include "layout/groups.h"
 #include "layout/virtual_stage.h"
 #include "optim/optim.h"
 
@@ -219,8 +220,8 @@ bool ech_layout_has_block(const ech_layout *layout, int rank, int block)
     return stage_of_block(layout, block) == layout->place[rank].stage;
 }
 
-/* Whether a stage holds the parameter, and the first and last stage that do. */
-static bool stages_of_param(const ech_layout *layout, int param, int stage, int *first, int *last)
+bool ech_layout_stages_of_param(const ech_layout *layout, int param, int stage, int *first,
+                                int *last)
 {
     bool holds = false;
     *first = layout->stages;
@@ -237,7 +238,7 @@ static bool stages_of_param(const ech_layout *layout, int param, int stage, int 
 bool ech_layout_holds(const ech_layout *layout, int rank, int param)
 {
     int first, last;
-    return stages_of_param(layout, param, layout->place[rank].stage, &first, &last);
+    return ech_layout_stages_of_param(layout, param, layout->place[rank].stage, &first, &last);
 }
 
 /* The tensor ranks that have the same slice of the parameter; they are neighbours. */
@@ -257,7 +258,7 @@ bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int ran
 {
     int first, last;
     const ech_place *place = &layout->place[rank];
-    stages_of_param(layout, param, place->stage, &first, &last);
+    ech_layout_stages_of_param(layout, param, place->stage, &first, &last);
     return place->stage == first && place->data == 0 && place->context == 0 &&
            ech_layout_is_first(layout, model, rank, param);
 }
@@ -266,7 +267,7 @@ bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int ran
 {
     int first, last, copies = tensor_copies(layout, model, param);
     const ech_place *place = &layout->place[rank];
-    stages_of_param(layout, param, place->stage, &first, &last);
+    ech_layout_stages_of_param(layout, param, place->stage, &first, &last);
     int holder = (place->data * layout->context + place->context) * copies + place->tensor % copies;
     int holders = layout->replicas[place->stage] * layout->context * copies;
     return place->stage == first && param % holders == holder;
@@ -301,147 +302,4 @@ double ech_layout_imbalance(const ech_layout *layout, const ech_model *model, ec
     double most = work[*stage];
     free(work);
     return all > 0 ? most * ranks / all : 1;
-}
-
-/* ---- groups ---- */
-
-static const char *const group_names[ECH_GROUPS] = {
-#define X(name, text, meaning) [ECH_GROUP_##name] = text,
-#include "layout/groups.def"
-#undef X
-};
-
-const char *ech_group_kind_name(ech_group_kind kind)
-{
-    return group_names[kind];
-}
-
-/* A range of coordinates. */
-typedef struct range {
-    int first, end;
-} range;
-
-/* Who is in a group, of the replicas and grids of each of its stages. */
-typedef struct selection {
-    bool all_data; /* all replicas, or only the rank's own */
-    range context, tensor;
-} selection;
-
-/* With fewer key/value heads than tensor ranks, neighbours have the same ones. */
-static range same_heads(const ech_layout *layout, int tensor)
-{
-    int each = layout->tensor / ech_axis_shares(ECH_AXIS_KV_HEADS, layout->cut);
-    int first = tensor / each * each;
-    return (range){first, first + each};
-}
-
-static selection select_ranks(const ech_layout *layout, int rank, ech_group_kind kind)
-{
-    const ech_place *place = &layout->place[rank];
-    range contexts = {0, layout->context}, own_context = {place->context, place->context + 1};
-    range tensors = {0, layout->tensor}, own_tensor = {place->tensor, place->tensor + 1};
-    switch (kind) {
-    case ECH_GROUP_DATA:
-    case ECH_GROUP_TIED:
-        return (selection){true, contexts, own_tensor};
-    case ECH_GROUP_KEY_VALUE:
-        return (selection){true, contexts, same_heads(layout, place->tensor)};
-    case ECH_GROUP_TENSOR:
-    case ECH_GROUP_VOCABULARY:
-    case ECH_GROUP_SHARDS:
-        return (selection){false, own_context, tensors};
-    case ECH_GROUP_CONTEXT:
-        return (selection){false, contexts, own_tensor};
-    default:
-        return (selection){true, contexts, tensors};
-    }
-}
-
-static bool is_tied(const ech_layout *layout, int param, int *first, int *last)
-{
-    if (layout->first_user[param + 1] - layout->first_user[param] < 2) return false;
-    stages_of_param(layout, param, 0, first, last);
-    return *first < *last;
-}
-
-/* stage[s]: whether it belongs to the group of TIED. Parameters that several stages share are all
- * shared by the same stages. */
-static void find_tied(const ech_layout *layout, const ech_model *model, bool *stage)
-{
-    for (int s = 0; s < layout->stages; s++) stage[s] = false;
-    for (int p = 0; p < (int)model->param.n; p++) {
-        int first, last;
-        if (!is_tied(layout, p, &first, &last)) continue;
-        for (int s = first; s <= last; s++) {
-            int any_first, any_last;
-            stage[s] |= stages_of_param(layout, p, s, &any_first, &any_last);
-        }
-    }
-}
-
-static bool is_whole(ech_group_kind kind)
-{
-    return kind == ECH_GROUP_WORLD || kind == ECH_GROUP_SAVERS;
-}
-
-/* The stages of the group. Returns how many; 0: the rank's own is not among them. */
-static int find_stages(const ech_layout *layout, const ech_model *model, int rank,
-                       ech_group_kind kind, bool *in)
-{
-    int own = layout->place[rank].stage, n = 0;
-    if (kind == ECH_GROUP_TIED)
-        find_tied(layout, model, in);
-    else
-        for (int s = 0; s < layout->stages; s++) in[s] = is_whole(kind) || s == own;
-    for (int s = 0; s < layout->stages; s++) n += in[s];
-    return in[own] ? n : 0;
-}
-
-/* Those of one replica, to ranks[n] on. Returns how many there are then. */
-static int add_members(const ech_layout *layout, int stage, int data, const selection *of,
-                       int *ranks, int n)
-{
-    for (int c = of->context.first; c < of->context.end; c++)
-        for (int t = of->tensor.first; t < of->tensor.end; t++)
-            ranks[n++] = ech_layout_rank_at(layout, stage, data, c, t);
-    return n;
-}
-
-int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
-                       ech_group_kind kind, int *ranks)
-{
-    selection of = select_ranks(layout, rank, kind);
-    int own = layout->place[rank].data, n = 0;
-    bool *in = ech_calloc((size_t)layout->stages, sizeof *in);
-    int stages = find_stages(layout, model, rank, kind, in);
-    for (int s = 0; s < layout->stages && stages > 0; s++)
-        for (int d = 0; in[s] && d < layout->replicas[s]; d++)
-            if (of.all_data || d == own) n = add_members(layout, s, d, &of, ranks, n);
-    free(in);
-    return n;
-}
-
-int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int rank,
-                          ech_group_kind kind)
-{
-    selection of = select_ranks(layout, rank, kind);
-    int each = (of.context.end - of.context.first) * (of.tensor.end - of.tensor.first), n = 0;
-    bool *in = ech_calloc((size_t)layout->stages, sizeof *in);
-    int stages = find_stages(layout, model, rank, kind, in);
-    for (int s = 0; s < layout->stages && stages > 0; s++)
-        if (in[s]) n += of.all_data ? layout->replicas[s] * each : each;
-    free(in);
-    return n;
-}
-
-ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param)
-{
-    int first, last, heads = ech_axis_shares(ECH_AXIS_KV_HEADS, layout->cut);
-    ech_mesh over = model->param.at[param].addends & ECH_MESH_TENSOR;
-    bool partial = over == ECH_MESH_TENSOR && layout->tensor > 1;
-    bool key_value = over == ECH_MESH_QUERY && heads < layout->tensor;
-    bool tied = is_tied(layout, param, &first, &last);
-    ECH_ASSERT(partial + key_value + tied <= 1);
-    if (tied) return ECH_GROUP_TIED;
-    return partial ? ECH_GROUP_PARTIAL : key_value ? ECH_GROUP_KEY_VALUE : ECH_GROUP_DATA;
 }

@@ -104,15 +104,12 @@ static void add_compute(ech_block_place *p, ech_phase phase, int first, int end)
     if (begin < end) add_part(p, phase, begin, end, wait);
 }
 
-static int64_t sent_bytes(const ech_block_place *p, const ech_step *step, const ech_exchange *does,
-                          int64_t elements)
+static int64_t sent_bytes(const ech_block_place *p, const ech_step *step, int64_t elements)
 {
-    const ech_layout *layout = p->plan->layout;
-    bool tensor = does->over == ECH_OVER_TENSOR;
-    const ech_place *place = &layout->place[p->plan->rank];
-    return ech_collective_bytes(step->collective, p->plan->real, elements,
-                                tensor ? layout->tensor : layout->context,
-                                tensor ? place->tensor : place->context);
+    const ech_plan *plan = p->plan;
+    int size = ech_layout_group_size(plan->layout, plan->model, plan->rank, step->group);
+    int index = ech_layout_group_index(plan->layout, plan->model, plan->rank, step->group);
+    return ech_collective_bytes(step->collective, plan->real, elements, size, index);
 }
 
 static int begin_collective(ech_block_place *p, ech_phase phase, const ech_exchange *does)
@@ -120,7 +117,7 @@ static int begin_collective(ech_block_place *p, ech_phase phase, const ech_excha
     int added = add_step(p, ECH_STEP_COLLECTIVE, phase);
     ech_step *step = &p->list->step.at[added];
     step->collective = does->kind;
-    step->group = does->over == ECH_OVER_TENSOR ? ECH_GROUP_TENSOR : ECH_GROUP_CONTEXT;
+    step->group = ech_group_over(does->over);
     if (p->last >= 0) ech_list_add_after(p->list, p->last);
     return added;
 }
@@ -146,7 +143,7 @@ static void add_collective(ech_block_place *p, ech_phase phase, int call)
     ech_step *step = &p->list->step.at[added];
     step->first_call = call;
     step->calls = 1;
-    step->bytes = sent_bytes(p, step, does, ech_exchange_elements(block_of(p), c, p->list->extent));
+    step->bytes = sent_bytes(p, step, ech_exchange_elements(block_of(p), c, p->list->extent));
     /* What a collective before it made is there: the lane keeps its order. What has been received for
      * the block's first call must be waited for here if this is the first. */
     for (size_t i = 0; i < p->pending.n; i++) ech_list_add_after(p->list, p->pending.at[i]);
@@ -162,14 +159,14 @@ bool ech_plan_cuts_messages(const ech_plan *plan)
 
 int ech_lower_whole(ech_block_place *p, bool backward, int received)
 {
-    static const ech_exchange does = {ECH_COLLECTIVE_ALL_GATHER, ECH_OVER_TENSOR, 0};
+    static const ech_exchange does = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0};
     int added = begin_collective(p, backward ? ECH_BACKWARD_INPUT : ECH_FORWARD, &does);
     ech_list_add_after(p->list, received);
     ech_step *step = &p->list->step.at[added];
     const int *ports;
     size_t n = ech_step_ports(step, block_of(p), &ports);
     for (size_t i = 0; i < n; i++)
-        if (ports[i] >= 0) step->bytes += sent_bytes(p, step, &does, elements_of(p, ports[i]));
+        if (ports[i] >= 0) step->bytes += sent_bytes(p, step, elements_of(p, ports[i]));
     return added;
 }
 

@@ -292,7 +292,7 @@ static inline void cut_collective(cut_side *s, ech_phase phase, const ech_block_
                                   const ech_exchange *does)
 {
     const ech_node *node = &s->block->node.at[c->node];
-    bool forward = phase == ECH_FORWARD || c->again, tensor = does->over == ECH_OVER_TENSOR;
+    bool forward = phase == ECH_FORWARD || c->again, tensor = does->over == ECH_MESH_TENSOR;
     int groups = tensor ? s->context : s->tensor, n = tensor ? s->tensor : s->context;
     int from = forward ? node->in[0] : c->dout[0], to = forward ? node->out[0] : c->din[0];
     int like = forward ? node->in[0] : node->out[0], as = forward ? node->out[0] : node->in[0];

@@ -157,6 +157,7 @@ static bool is_member(const sample *s, int of, ech_group_kind kind, int rank)
 {
     int members[MOST], n = ech_layout_members(s->layout, s->model, of, kind, members);
     assert_int_equal(n, ech_layout_group_size(s->layout, s->model, of, kind));
+    if (n) assert_int_equal(members[ech_layout_group_index(s->layout, s->model, of, kind)], of);
     for (int i = 1; i < n; i++) assert_true(members[i] > members[i - 1]);
     for (int i = 0; i < n; i++)
         if (members[i] == rank) return true;
@@ -168,9 +169,10 @@ typedef struct agreement {
     bool ends; /* both are at the first or the last stage */
 } agreement;
 
-static agreement compare(int g, const ech_place *a, const ech_place *b)
+static agreement compare(const ech_layout *layout, int x, int y)
 {
-    int last = grids[g].stages - 1, t = grids[g].tensor, shares = grids[g].key_value;
+    const ech_place *a = &layout->place[x], *b = &layout->place[y];
+    int last = layout->stages - 1, t = layout->tensor, shares = layout->cut.key_value;
     return (agreement){.stage = a->stage == b->stage,
                        .data = a->data == b->data,
                        .context = a->context == b->context,
@@ -180,34 +182,91 @@ static agreement compare(int g, const ech_place *a, const ech_place *b)
                                (b->stage == 0 || b->stage == last)};
 }
 
+static void compare_groups(const sample *s, bool tied)
+{
+    bool shared = tied && s->layout->stages > 1;
+    for (int x = 0; x < s->layout->world; x++)
+        for (int y = 0; y < s->layout->world; y++) {
+            agreement a = compare(s->layout, x, y);
+            bool replica = a.stage && a.data;
+            const bool expected[ECH_GROUPS] = {
+                [ECH_GROUP_WORLD] = true,
+                [ECH_GROUP_SAVERS] = true,
+                [ECH_GROUP_DATA] = a.stage && a.tensor,
+                [ECH_GROUP_TIED] = shared && a.ends && a.tensor,
+                [ECH_GROUP_PARTIAL] = a.stage,
+                [ECH_GROUP_KEY_VALUE] = a.stage && a.heads,
+                [ECH_GROUP_TENSOR] = replica && a.context,
+                [ECH_GROUP_VOCABULARY] = replica && a.context,
+                [ECH_GROUP_SHARDS] = replica && a.context,
+                [ECH_GROUP_CONTEXT] = replica && a.tensor,
+            };
+            for (int kind = 0; kind < ECH_GROUPS; kind++)
+                assert_int_equal(is_member(s, x, (ech_group_kind)kind, y), expected[kind]);
+        }
+}
+
 static void test_groups(void **state)
 {
     (void)state;
     for (int g = 0; g < GRIDS; g++)
         for (int tied = 0; tied < 2; tied++) {
             sample s = make(g, tied);
-            bool shared = tied && grids[g].stages > 1;
-            for (int x = 0; x < s.layout->world; x++)
-                for (int y = 0; y < s.layout->world; y++) {
-                    agreement a = compare(g, &s.layout->place[x], &s.layout->place[y]);
-                    bool replica = a.stage && a.data;
-                    const bool expected[ECH_GROUPS] = {
-                        [ECH_GROUP_WORLD] = true,
-                        [ECH_GROUP_SAVERS] = true,
-                        [ECH_GROUP_DATA] = a.stage && a.tensor,
-                        [ECH_GROUP_TIED] = shared && a.ends && a.tensor,
-                        [ECH_GROUP_PARTIAL] = a.stage,
-                        [ECH_GROUP_KEY_VALUE] = a.stage && a.heads,
-                        [ECH_GROUP_TENSOR] = replica && a.context,
-                        [ECH_GROUP_VOCABULARY] = replica && a.context,
-                        [ECH_GROUP_SHARDS] = replica && a.context,
-                        [ECH_GROUP_CONTEXT] = replica && a.tensor,
-                    };
-                    for (int kind = 0; kind < ECH_GROUPS; kind++)
-                        assert_int_equal(is_member(&s, x, (ech_group_kind)kind, y), expected[kind]);
-                }
+            compare_groups(&s, tied);
             sample_free(&s);
         }
+}
+
+typedef struct drawing {
+    ech_random_key key;
+    uint64_t at;
+} drawing;
+
+/* Of 1 to `most`. */
+static int draw(drawing *d, int most)
+{
+    return 1 + (int)(ech_random_word(d->key, d->at++) % (uint32_t)most);
+}
+
+/* Returns how many ranks it has. */
+static int draw_grid(drawing *d, ech_config *config)
+{
+    int context = 1 << (draw(d, 3) - 1), tensor = 1 << (draw(d, 3) - 1);
+    int heads = 1 << (draw(d, 3) - 1), stages = draw(d, 4), replicas = 0;
+    ech_text keys = {0};
+    config->model.tie_word_embeddings = draw(d, 2) == 2;
+    ech_text_append(&keys,
+                    "model.num_key_value_heads=%d parallel.context=%d parallel.tensor=%d "
+                    "parallel.stage_replicas=[",
+                    heads, context, tensor);
+    for (int k = 0; k < stages; k++) {
+        int own = draw(d, 3);
+        ech_text_append(&keys, "%s%d", k ? "," : "", own);
+        replicas += own;
+    }
+    ech_text_append(&keys, "]");
+    sample_set(config, keys.at);
+    ech_text_free(&keys);
+    return replicas * context * tensor;
+}
+
+/* Grids as they come, of which some are refused; stages have as many replicas each as they like. */
+static void test_random_groups(void **state)
+{
+    (void)state;
+    drawing d = {.key = {.seed = 14}};
+    int compared = 0;
+    for (int i = 0; i < 200; i++) {
+        ech_config *config = sample_config("llama");
+        int ranks = draw_grid(&d, config);
+        sample s = {.config = config};
+        if (ranks <= MOST && sample_try(config, ranks, &s) == ECH_OK) {
+            compare_groups(&s, config->model.tie_word_embeddings == 1);
+            compared++;
+        }
+        sample_free(&s);
+    }
+    assert_in_range(compared, 100, 200);
 }
 
 /* ---- parameters ---- */
@@ -344,10 +403,15 @@ static void test_addends_hold_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_slices),        cmocka_unit_test(test_writers),
-        cmocka_unit_test(test_addends),       cmocka_unit_test(test_addends_hold_the_same),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_random_groups),
+        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_writers),
+        cmocka_unit_test(test_addends),
+        cmocka_unit_test(test_addends_hold_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

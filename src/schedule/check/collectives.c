@@ -274,13 +274,13 @@ static ech_status check_whole(const checking *c, int s)
 static ech_status check_collective(const checking *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
-    ech_exchange does = {ECH_COLLECTIVE_ALL_GATHER, ECH_OVER_TENSOR, 0};
+    ech_exchange does = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0};
     if (step->calls) {
         const ech_block *block = c->plan->model->block.at[step->block];
         does = *ech_call_exchange(block, &block->program[step->phase].at[step->first_call],
                                   step->phase);
     }
-    ech_group_kind group = does.over == ECH_OVER_TENSOR ? ECH_GROUP_TENSOR : ECH_GROUP_CONTEXT;
+    ech_group_kind group = ech_group_over(does.over);
     if (step->collective == does.kind && step->group == group)
         return step->calls ? check_calls(c, s) : check_whole(c, s);
     return ech_list_reject(c->plan, c->list, s, "should be %s over %s",
