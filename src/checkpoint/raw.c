@@ -5,7 +5,6 @@
 #include "checkpoint/raw.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,73 +15,57 @@
 #include "checkpoint/transfer.h"
 #include "tensor/convert.h"
 
-#define X(name, meaning) extern const ech_raw_format ech_raw_format_##name;
-#include "checkpoint/raw.def"
-#undef X
+/* ---- tensors ---- */
 
-static const ech_raw_format *const formats[] = {
-#define X(name, meaning) &ech_raw_format_##name,
-#include "checkpoint/raw.def"
-#undef X
-};
-
-/* ---- for the formats ---- */
-
-int32_t ech_raw_number(const void *header, size_t n, int i)
+int32_t ech_raw_at(const ech_raw_header *header, int i)
 {
     int32_t value = 0;
-    if (4 * (size_t)i + 4 <= n) memcpy(&value, (const char *)header + 4 * i, sizeof value);
+    if (4 * (size_t)i + 4 <= header->n) memcpy(&value, header->at + 4 * i, sizeof value);
     return value;
 }
 
-ech_status ech_raw_fill(const ech_raw *raw, ech_config *config, const char *key, int64_t value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%" PRId64, value);
-    return ech_config_fill(config, key, text, raw->path, false);
-}
-
 /* Sizes have the bounds of keys.def, at most 2e9 and 1e8, and one file at most 4096 layers; so nothing
- * overflows but sums, which stop at the top. */
-static void add_bytes(ech_raw *raw, int64_t elements)
+ * overflows but sums, which stop at the top. `counts`: only those are wanted. */
+static void add(ech_raw *raw, const ech_raw_row *row, const int64_t *size, int64_t layer,
+                bool counts)
 {
-    int64_t bytes = elements * (int64_t)ech_dtype_bytes(raw->dtype);
+    int64_t rows = size[row->rows], columns = size[row->columns];
+    ech_raw_tensor tensor = {.dims = row->columns == ECH_RAW_1 ? 1 : 2,
+                             .shape = {rows, columns},
+                             .order = row->order,
+                             .heads =
+                                 row->order == ECH_RAW_INTERLEAVED ? rows / size[ECH_RAW_D] : 0,
+                             .offset = raw->bytes};
+    int64_t bytes = rows * columns * (int64_t)ech_dtype_bytes(raw->dtype);
     if (__builtin_add_overflow(raw->bytes, bytes, &raw->bytes)) raw->bytes = INT64_MAX;
-}
-
-static void add(ech_raw *raw, ech_raw_tensor tensor, int64_t elements, const char *format,
-                va_list arguments)
-{
-    char name[256];
-    tensor.offset = raw->bytes;
-    add_bytes(raw, elements);
-    if (raw->counts) return;
-    vsnprintf(name, sizeof name, format, arguments);
-    tensor.name = ech_pool_format(raw->pool, "%s", name);
+    if (counts || !row->name) return;
+    tensor.name = ech_pool_format(raw->pool, row->name, (long long)layer);
     ECH_PUSH(raw->tensor, tensor);
 }
 
-void ech_raw_vector(ech_raw *raw, int64_t size, const char *format, ...)
+static void list(ech_raw *raw, const ech_raw_format *format, const ech_config *config, bool counts)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    add(raw, (ech_raw_tensor){.dims = 1, .shape = {size}}, size, format, arguments);
-    va_end(arguments);
-}
-
-void ech_raw_matrix(ech_raw *raw, int64_t rows, int64_t columns, ech_raw_order order, int64_t heads,
-                    const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    add(raw, (ech_raw_tensor){.dims = 2, .shape = {rows, columns}, .order = order, .heads = heads},
-        rows * columns, format, arguments);
-    va_end(arguments);
-}
-
-void ech_raw_skip(ech_raw *raw, int64_t rows, int64_t columns)
-{
-    add_bytes(raw, rows * columns);
+    int64_t C = config->model.hidden_size, D = C / config->model.num_attention_heads;
+    const int64_t size[ECH_RAW_SIZES] = {[ECH_RAW_1] = 1,
+                                         [ECH_RAW_C] = C,
+                                         [ECH_RAW_3C] = 3 * C,
+                                         [ECH_RAW_4C] = 4 * C,
+                                         [ECH_RAW_F] = config->model.intermediate_size,
+                                         [ECH_RAW_GD] = config->model.num_key_value_heads * D,
+                                         [ECH_RAW_D] = D,
+                                         [ECH_RAW_V] = config->model.vocab_size,
+                                         [ECH_RAW_PADDING] = raw->padding,
+                                         [ECH_RAW_P] = config->model.max_position_embeddings};
+    raw->bytes = format->bytes;
+    for (size_t r = 0; r < format->rows; r++) {
+        const ech_raw_row *row = &format->row[r];
+        bool head = row->name && strcmp(row->name, ECH_RAW_HEAD) == 0;
+        bool layered = row->name && strchr(row->name, '%');
+        int64_t n = head && config->model.tie_word_embeddings ? 0
+                    : layered                                 ? config->model.num_hidden_layers
+                                                              : 1;
+        for (int64_t l = 0; l < n; l++) add(raw, row, size, l, counts);
+    }
 }
 
 /* ---- opening ---- */
@@ -108,17 +91,42 @@ static ech_status fail_size(const ech_raw *raw, int64_t file_bytes)
              raw->path, file_bytes, raw->format, raw->bytes);
 }
 
-/* The format's list twice: first for its size alone. */
-static ech_status read_as(const ech_raw_format *format, const void *header, size_t n,
+static ech_status fill_key(const ech_raw *raw, const char *key, int64_t value, ech_config *config)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    return ech_config_fill(config, key, text, raw->path, false);
+}
+
+static ech_status fill(const ech_raw *raw, const ech_raw_format *format,
+                       const ech_raw_header *header, bool tied, ech_config *config)
+{
+    const char *family = format->llama ? "llama" : "gpt2", *shared = tied ? "true" : "false";
+    ECH_TRY(ech_config_fill(config, "model.architecture", family, raw->path, false));
+    ECH_TRY(ech_config_fill(config, "model.tie_word_embeddings", shared, raw->path, false));
+    for (int i = 0; format->key[i]; i++) {
+        int64_t value = ech_raw_at(header, format->first + i);
+        bool sign = format->llama && strcmp(format->key[i], "model.vocab_size") == 0;
+        ECH_TRY(fill_key(raw, format->key[i], sign && value < 0 ? -value : value, config));
+    }
+    int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
+    if (!format->llama) return fill_key(raw, "model.num_key_value_heads", H, config);
+    if (C % H == 0 && C / H % 2 == 0) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT, "%s: %lld heads do not fit a width of %lld", raw->path, (long long)H,
+             (long long)C);
+}
+
+/* The tensors are listed twice: first for their size alone. */
+static ech_status read_as(const ech_raw_format *format, const ech_raw_header *header,
                           int64_t file_bytes, ech_config *config, ech_raw *raw)
 {
+    bool tied = false;
     raw->format = format->meaning;
-    raw->counts = true;
-    ECH_TRY(format->fill(raw, header, n, config));
-    ECH_TRY(format->list(raw, header, config));
+    ECH_TRY(format->read(raw, header, &tied));
+    ECH_TRY(fill(raw, format, header, tied, config));
+    list(raw, format, config, true);
     if (raw->bytes != file_bytes) return fail_size(raw, file_bytes);
-    raw->counts = false;
-    ECH_TRY(format->list(raw, header, config));
+    list(raw, format, config, false);
     qsort(raw->tensor.at, raw->tensor.n, sizeof *raw->tensor.at, by_name);
     return ECH_OK;
 }
@@ -126,11 +134,11 @@ static ech_status read_as(const ech_raw_format *format, const void *header, size
 ech_status ech_raw_read(const char *path, const void *header, size_t n, int64_t file_bytes,
                         ech_config *config, ech_raw *out)
 {
+    const ech_raw_header head = {header, n};
     *out = (ech_raw){.pool = ech_pool_create(), .fd = -1};
     out->path = ech_pool_format(out->pool, "%s", path);
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (formats[i]->claims(header, n))
-            return read_as(formats[i], header, n, file_bytes, config, out);
+    for (const ech_raw_format *format = ech_raw_formats; format->meaning; format++)
+        if (format->claims(&head)) return read_as(format, &head, file_bytes, config, out);
     ECH_FAIL(ECH_EUNSUPPORTED,
              "%s: neither a Hugging Face folder nor a model file of llm.c or llama2.c", path);
 }

@@ -35,8 +35,8 @@ typedef struct ech_raw {
     ech_dtype dtype;
     int32_t begin_of_text, end_of_text;
     ECH_LIST(ech_raw_tensor) tensor; /* sorted by name */
-    int64_t bytes; /* that the tensors need, and the header; while it is read: so far */
-    bool counts;   /* only those are wanted; private */
+    int64_t bytes;   /* that the tensors need, and the header; while it is read: so far */
+    int64_t padding; /* rows of the vocabulary that are of no use */
 } ech_raw;
 
 /* Whether a file is one of these; fills the model section of `config`, lists the tensors and keeps the
@@ -53,26 +53,55 @@ const ech_raw_tensor *ech_raw_find(const ech_raw *raw, const char *name); /* NUL
 ech_status ech_raw_rows(const ech_raw *raw, const ech_raw_tensor *tensor, int64_t first,
                         int64_t rows, double *to);
 
-/* ---- for the formats ---- */
+/* ---- formats: a row each of a table; private to this room ---- */
+
+/* Lengths of rows and columns. */
+typedef enum ech_raw_size {
+    ECH_RAW_1,  /* columns of a vector */
+    ECH_RAW_C,  /* width */
+    ECH_RAW_3C, /* three times that */
+    ECH_RAW_4C,
+    ECH_RAW_F,       /* width of the feed-forward */
+    ECH_RAW_GD,      /* of all key/value heads */
+    ECH_RAW_D,       /* of one head */
+    ECH_RAW_V,       /* vocabulary */
+    ECH_RAW_PADDING, /* raw->padding */
+    ECH_RAW_P,       /* positions */
+    ECH_RAW_SIZES
+} ech_raw_size;
+
+/* The head, left out where it is the table of tokens. */
+#define ECH_RAW_HEAD "lm_head.weight"
+
+typedef struct ech_raw_row {
+    const char *name; /* with a "%lld": of all layers, one behind the other; NULL: of no use */
+    ech_raw_size rows, columns;
+    ech_raw_order order;
+} ech_raw_row;
+
+typedef struct ech_raw_header {
+    const uint8_t *at;
+    size_t n;
+} ech_raw_header;
 
 typedef struct ech_raw_format {
-    const char *meaning;
-    bool (*claims)(const void *header, size_t n);
-    /* Fills the model section, and says of each tensor in the file's order where it is. */
-    ech_status (*fill)(const ech_raw *raw, const void *header, size_t n, ech_config *config);
-    ech_status (*list)(ech_raw *raw, const void *header, const ech_config *config);
+    const char *meaning; /* for people; the last: NULL */
+    bool llama;          /* and no GPT-2. The sign of its vocabulary says something else */
+    int64_t bytes;       /* of the header */
+    bool (*claims)(const ech_raw_header *header);
+    /* Checks what is particular, and sets raw's dtype, texts' ends and padding. *tied: the head is the table. */
+    ech_status (*read)(ech_raw *raw, const ech_raw_header *header, bool *tied);
+    const char *const
+        *key; /* of the model section, one behind the other from number `first` of the header */
+    int first;
+    const ech_raw_row *row; /* in the file's order */
+    size_t rows;
 } ech_raw_format;
 
+/* The first that claims a file reads it. */
+extern const ech_raw_format ech_raw_formats[];
+
 /* The i-th 32-bit number of a header; 0 behind its end. */
-int32_t ech_raw_number(const void *header, size_t n, int i);
-/* A key of the model section from a number of the header. */
-ech_status ech_raw_fill(const ech_raw *raw, ech_config *config, const char *key, int64_t value);
-/* The next tensor of the file, named by the format; heads 0: not interleaved. */
-void ech_raw_vector(ech_raw *raw, int64_t size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-void ech_raw_matrix(ech_raw *raw, int64_t rows, int64_t columns, ech_raw_order order, int64_t heads,
-                    const char *format, ...) __attribute__((format(printf, 6, 7)));
-/* Elements that are of no use. */
-void ech_raw_skip(ech_raw *raw, int64_t rows, int64_t columns);
+int32_t ech_raw_at(const ech_raw_header *header, int i);
 
 #endif
