@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "app/setup/setup.h"
+#include "config/rules.h"
 
 typedef struct command {
     const char *name, *arguments, *help;
@@ -34,6 +35,7 @@ static void print_tour(FILE *out)
     fprintf(out, "\n"
                  "  echelon COMMAND --help   what a command takes\n"
                  "  echelon help keys        every key of a run file\n"
+                 "  echelon help together    what does not go together, and why\n"
                  "  echelon --version        what this program was built with\n\n"
                  "For example:\n\n"
                  "  echelon data book.txt book --valid 0.1\n"
@@ -65,6 +67,48 @@ static ech_status print_keys(void)
     return ECH_OK;
 }
 
+/* Of each name of a table of choices the keys that not every one reads. */
+static void print_reads(const char *key, const char *names, const char *(*reads)(const char *))
+{
+    char *copy = ech_strdup(names), *rest = NULL;
+    for (char *name = strtok_r(copy, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+        if (*reads(name)) printf("  %s = %s:\n      %s\n", key, name, reads(name));
+    free(copy);
+}
+
+static const char *family_reads(const char *name)
+{
+    return ech_family_find(name)->reads;
+}
+
+static const char *optimizer_reads(const char *name)
+{
+    return ech_optimizer_find(name)->reads;
+}
+
+static const char *curve_reads(const char *name)
+{
+    return ech_curve_find(name)->reads;
+}
+
+static ech_status print_together(void)
+{
+    ech_text text = {0};
+    ech_rules_help(&text);
+    printf("Every two features go together, but for these pairs:\n\n%s", text.at);
+    printf("\nSome keys are not read by every choice; these read:\n\n");
+    print_reads("model.architecture", ech_family_names(), family_reads);
+    print_reads("optimizer.name", ech_optimizer_names(), optimizer_reads);
+    print_reads("optimizer.schedule", ech_curve_names(), curve_reads);
+    printf("\nAnd numbers must fit:\n\n");
+#define X(name, scope, meaning)                                                                    \
+    if (strcmp(#name, "together") != 0) printf("  %s\n", meaning);
+#include "layout/grid_rules.def"
+#undef X
+    ech_text_free(&text);
+    return ECH_OK;
+}
+
 static const command *find_command(const char *name)
 {
     for (int i = 0; i < COMMANDS; i++)
@@ -91,11 +135,12 @@ static ech_status run_command(const command *chosen, int argc, char **argv, int 
     return chosen->run(argc, argv, code);
 }
 
-/* echelon help, echelon help keys, echelon help COMMAND. */
+/* echelon help, echelon help keys, echelon help together, echelon help COMMAND. */
 static ech_status help(int argc, char **argv, int *code)
 {
-    if (argc > 2) ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, or keys");
+    if (argc > 2) ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, keys or together");
     if (argc == 2 && strcmp(argv[1], "keys") == 0) return print_keys();
+    if (argc == 2 && strcmp(argv[1], "together") == 0) return print_together();
     if (argc == 2) {
         const command *chosen = find_command(argv[1]);
         char option[] = "--help", *words[] = {NULL, option, NULL};

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/divisor.h"
+#include "config/rules.h"
 
 int64_t ech_nearest_multiple(int64_t n, int64_t step)
 {
@@ -149,13 +150,17 @@ static bool rule_context(const ech_grid_problem *p, const ech_grid *g, ech_grid_
     return ring || shares_heads(p, g, refusal);
 }
 
-static bool rule_chunks(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+static bool rule_together(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
-    if (p->config->memory.sequence_chunks == 1 || g->context == 1) return true;
-    return refuse(refusal, "memory.sequence_chunks",
-                  "sequences in pieces are not also shared out over %lld context ranks "
-                  "(parallel.context); use one of the two",
-                  (number)g->context);
+    ech_config config = *p->config; /* its texts are the other's */
+    config.parallel.pipeline = g->pipeline;
+    config.parallel.context = g->context;
+    config.training.micro_batch_size = ech_grid_micro_batch(p, g);
+    const ech_rule *broken = ech_rule_broken(&config, ECH_RULES_OF_GRID);
+    if (!broken || !refusal) return !broken;
+    refusal->key = ech_feature_key(broken->feature);
+    ech_rule_explain(broken, &config, &refusal->why);
+    return false;
 }
 
 /* ---- ranks ---- */
@@ -383,7 +388,7 @@ static const struct {
     ech_grid_scope scope;
 } rules[] = {
 #define X(name, scope, meaning) {rule_##name, ECH_GRID_##scope},
-#include "layout/rules.def"
+#include "layout/grid_rules.def"
 #undef X
 };
 

@@ -36,7 +36,7 @@ int64_t ech_grid_micro_batch(const ech_grid_problem *problem, const ech_grid *gr
 /* Ranks of a grid whose data degree is known. */
 int64_t ech_grid_ranks(const ech_grid_problem *problem, const ech_grid *grid);
 
-/* Which rules of rules.def: those of context x tensor ranks alone, or all. */
+/* Which rules of grid_rules.def: those of context x tensor ranks alone, or all. */
 typedef enum ech_grid_scope { ECH_GRID_REPLICA, ECH_GRID_WHOLE } ech_grid_scope;
 
 /* Why a grid does not work. */

@@ -24,7 +24,6 @@ static ech_layout_shape shape_of(const ech_grid_problem *p, const ech_grid *g)
                               .micro_batches = (int)(micro / (n ? p->most : g->data)),
                               .divides = true};
     for (int s = 0; s < n; s++) shape.divides &= micro % list[s] == 0;
-    shape.uniform = shape.divides && p->most == p->least;
     return shape;
 }
 

@@ -81,7 +81,6 @@ typedef struct ech_layout {
 typedef struct ech_layout_shape {
     int stages, chunks;
     int micro_batches; /* of a rank and step; the fewest of any rank */
-    bool uniform;      /* as in a layout */
     bool divides;      /* a step's micro-batches divide by the replicas of every stage */
 } ech_layout_shape;
 

@@ -30,11 +30,6 @@ typedef struct proposer {
 static ech_status check_keys(const proposer *p)
 {
     const ech_config *config = p->config;
-    int64_t list[ECH_CONFIG_LONGEST_LIST];
-    if (ech_config_list(config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST))
-        return ech_config_complain(config, "parallel.stage_replicas",
-                                   "parallel.partition = auto chooses replicas, too: leave one of "
-                                   "the two out");
     if (!p->profile)
         return ech_config_complain(
             config, "parallel.partition",
@@ -45,9 +40,6 @@ static ech_status check_keys(const proposer *p)
             config, "parallel.profile",
             "has %d blocks and the model %zu; run `echelon profile` on this run file",
             p->profile->blocks, p->model->block.n);
-    if (config->parallel.pipeline == ECH_AUTO && config->parallel.virtual_stages > 1)
-        return ech_config_complain(config, "parallel.partition",
-                                   "with parallel.virtual_stages also needs parallel.pipeline");
     return ECH_OK;
 }
 

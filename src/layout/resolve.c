@@ -23,20 +23,13 @@ static ech_grid_problem problem_of(const resolver *r)
 
 /* ---- stages and replicas ---- */
 
-/* What may not stand beside a list of replicas. */
+/* A list of replicas has an entry for every stage. */
 static ech_status check_listed(const ech_config *config, int listed)
 {
-    int64_t stages = config->parallel.pipeline, data = config->parallel.data;
-    if (!listed) return ECH_OK;
-    if (stages != ECH_AUTO && stages != listed)
-        return ech_config_complain(config, "parallel.stage_replicas",
-                                   "%s for %s (parallel.pipeline)", ECH_COUNT(listed, "number"),
-                                   ECH_COUNT(stages, "stage"));
-    if (data != ECH_AUTO && data != 1)
-        return ech_config_complain(config, "parallel.data",
-                                   "leave it out where parallel.stage_replicas says how many "
-                                   "replicas each stage has");
-    return ECH_OK;
+    int64_t stages = config->parallel.pipeline;
+    if (!listed || stages == ECH_AUTO || stages == listed) return ECH_OK;
+    return ech_config_complain(config, "parallel.stage_replicas", "%s for %s (parallel.pipeline)",
+                               ECH_COUNT(listed, "number"), ECH_COUNT(stages, "stage"));
 }
 
 /* Whether the grid that is asked for works with so many pieces of a sequence. */

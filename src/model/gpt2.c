@@ -95,10 +95,6 @@ static const ech_decoder decoder = {.layers = "transformer.h",
 
 static ech_status build(const ech_config *config, ech_model *model)
 {
-    if (config->model.num_key_value_heads != config->model.num_attention_heads)
-        return ech_config_complain(config, "model.num_key_value_heads",
-                                   "gpt2 has as many key/value heads as query heads; use llama for "
-                                   "grouped queries");
     ech_decoder_build(config, model, &decoder, build_embedding(config, model));
     return ECH_OK;
 }

@@ -95,7 +95,7 @@ static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, t
     ECH_TRY(ech_model_create(config, &t->model));
     ECH_TRY(
         ech_layout_create(config, t->model, ech_schedule_placement(config), c->world, &t->layout));
-    ECH_TRY(ech_schedule_create(config, t->model, t->layout, &t->schedule));
+    ECH_TRY(ech_schedule_create(config, t->layout, &t->schedule));
     return c->simulates ? simulate(c, t) : ECH_OK;
 }
 

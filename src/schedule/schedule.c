@@ -10,14 +10,9 @@
 #include "base/divisor.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "config/rules.h"
 
 enum { MOST_TURNS = 64, CHECK_EVERY = 100 };
-
-/* A list in a file, of which the name cannot be a generator's. */
-static bool is_file(const char *name)
-{
-    return strchr(name, '/') || strchr(name, '.');
-}
 
 static int fewest_micro_batches(const ech_layout *layout)
 {
@@ -38,18 +33,14 @@ static ech_status find_generator(const ech_config *config, const ech_layout *lay
                                    "a slash) with an order written by hand",
                                    ech_generator_names());
     ech_pipeline_shape shape = {.stages = layout->stages,
-                                .chunks = layout->chunks,
-                                .uniform = layout->uniform,
                                 .micro_batches = fewest_micro_batches(layout)};
-    const char *key = NULL;
     ech_text why = {0};
     ech_status status = ECH_OK;
-    if (!ech_generator_accepts(schedule->generator, &shape, &key, &why)) {
-        bool batch = strcmp(key, "training.global_batch_size") == 0;
-        if (batch && !ech_config_is_set(config, "training.micro_batch_size"))
+    if (!ech_generator_accepts(schedule->generator, &shape, &why)) {
+        if (!ech_config_is_set(config, "training.micro_batch_size"))
             ech_text_append(&why, "; give training.micro_batch_size, too: left out, each replica "
                                   "has one micro-batch");
-        status = ech_config_complain(config, key, "%s", why.at);
+        status = ech_config_complain(config, "training.global_batch_size", "%s", why.at);
     }
     ech_text_free(&why);
     schedule->weights = schedule->generator->weights;
@@ -59,10 +50,6 @@ static ech_status find_generator(const ech_config *config, const ech_layout *lay
 static ech_status read_orders(const ech_config *config, const ech_layout *layout,
                               ech_schedule *schedule)
 {
-    if (!layout->uniform)
-        return ech_config_complain(config, "parallel.stage_replicas",
-                                   "an order written by hand is for equal replicas with as many "
-                                   "micro-batches; use parallel.data");
     if (!ech_file_exists(config->parallel.schedule))
         return ech_config_complain(config, "parallel.schedule",
                                    "no such file with an order, and no schedule; one of: %s",
@@ -71,23 +58,6 @@ static ech_status read_orders(const ech_config *config, const ech_layout *layout
     schedule->written = ech_calloc((size_t)layout->stages, sizeof *schedule->written);
     return ech_order_read(config->parallel.schedule, layout->stages, layout->chunks, m,
                           schedule->written);
-}
-
-static ech_status check_options(const ech_config *config, ech_schedule *schedule)
-{
-    bool stashed = schedule->weights == ECH_WEIGHTS_STASHED;
-    schedule->stashing = config->parallel.weight_stashing == 1;
-    schedule->vertical_sync = config->parallel.vertical_sync == 1;
-    if (!schedule->stashing && !stashed)
-        return ech_config_complain(config, "parallel.weight_stashing",
-                                   "false is an option of parallel.schedule = pipedream alone");
-    if (schedule->vertical_sync && !stashed)
-        return ech_config_complain(config, "parallel.vertical_sync",
-                                   "an option of parallel.schedule = pipedream alone");
-    if (schedule->vertical_sync && !schedule->stashing)
-        return ech_config_complain(config, "parallel.vertical_sync",
-                                   "needs the weights that weight_stashing = false throws away");
-    return ECH_OK;
 }
 
 /* ---- asynchronous schedules ---- */
@@ -171,20 +141,6 @@ static ech_status refuse_batch(const ech_config *config, const ech_layout *layou
     return status;
 }
 
-static ech_status check_tied(const ech_config *config, const ech_model *model,
-                             const ech_layout *layout)
-{
-    for (int p = 0; p < (int)model->param.n; p++)
-        if (ech_layout_addends(layout, model, p) == ECH_GROUP_TIED)
-            return ech_config_complain(
-                config, "parallel.schedule",
-                "first and last stage share %s and would have to update it together, which an "
-                "asynchronous schedule does not; use model.tie_word_embeddings = false, or a "
-                "synchronous schedule",
-                model->param.at[p].name);
-    return ECH_OK;
-}
-
 static ech_status check_shares(const ech_config *config, const ech_layout *layout)
 {
     for (int s = 0; s < layout->stages; s++)
@@ -192,19 +148,19 @@ static ech_status check_shares(const ech_config *config, const ech_layout *layou
     return ECH_OK;
 }
 
-ech_status ech_schedule_create(ech_config *config, const ech_model *model, const ech_layout *layout,
-                               ech_schedule **out)
+ech_status ech_schedule_create(ech_config *config, const ech_layout *layout, ech_schedule **out)
 {
+    ECH_ASSERT(!ech_rule_broken(config, ECH_RULES_OF_RUN));
+    ECH_ASSERT(!ech_rule_broken(config, ECH_RULES_OF_GRID));
     ech_schedule *schedule = ech_calloc(1, sizeof *schedule);
     schedule->stages = layout->stages;
     schedule->turns = 1;
-    ech_status status = is_file(config->parallel.schedule)
+    schedule->stashing = config->parallel.weight_stashing == 1;
+    schedule->vertical_sync = config->parallel.vertical_sync == 1;
+    ech_status status = ech_feature_is_on(config, ECH_FEATURE_written)
                             ? read_orders(config, layout, schedule)
                             : find_generator(config, layout, schedule);
-    bool is_known = schedule->generator || schedule->written;
     bool asynchronous = schedule->weights != ECH_WEIGHTS_FLUSHED;
-    if (is_known) ECH_ALSO(&status, check_options(config, schedule));
-    if (asynchronous) ECH_ALSO(&status, check_tied(config, model, layout));
     if (asynchronous && status == ECH_OK) status = check_shares(config, layout);
     if (asynchronous && status == ECH_OK) status = resolve_flush(config, layout, schedule);
     if (status == ECH_OK) resolve_check(config, 1);
@@ -242,35 +198,19 @@ static bool takes_written(ech_schedule_rules *rules, const ech_layout_shape *sha
         if (status != ECH_OK) rules->stages = 0;
         rules->is_read = true;
     }
-    return shape->uniform && shape->stages == rules->stages &&
-           shape->micro_batches == rules->micro_batches;
-}
-
-/* Whether the last block uses a parameter of an earlier one. */
-static bool has_tied(const ech_model *model)
-{
-    const ech_block *last = model->block.at[model->block.n - 1];
-    for (int p = 0; p < (int)model->param.n; p++)
-        if (model->param.at[p].block != (int)model->block.n - 1 && ech_block_uses(last, p))
-            return true;
-    return false;
+    return shape->stages == rules->stages && shape->micro_batches == rules->micro_batches;
 }
 
 bool ech_schedule_takes(void *context, const ech_layout_shape *shape)
 {
     ech_schedule_rules *rules = context;
-    const char *name = rules->config->parallel.schedule, *key;
-    if (is_file(name)) return takes_written(rules, shape);
-    const ech_generator *generator = ech_generator_find(name);
-    ech_pipeline_shape pipeline = {.stages = shape->stages,
-                                   .chunks = shape->chunks,
-                                   .uniform = shape->uniform,
-                                   .micro_batches = shape->micro_batches};
+    if (ech_feature_is_on(rules->config, ECH_FEATURE_written)) return takes_written(rules, shape);
+    const ech_generator *generator = ech_generator_find(rules->config->parallel.schedule);
+    ech_pipeline_shape pipeline = {.stages = shape->stages, .micro_batches = shape->micro_batches};
     ech_text why = {0};
-    bool takes = generator && ech_generator_accepts(generator, &pipeline, &key, &why);
+    bool takes = generator && ech_generator_accepts(generator, &pipeline, &why);
     ech_text_free(&why);
-    if (!takes || generator->weights == ECH_WEIGHTS_FLUSHED) return takes;
-    return shape->divides && !(shape->stages > 1 && has_tied(rules->model));
+    return takes && (generator->weights == ECH_WEIGHTS_FLUSHED || shape->divides);
 }
 
 /* ---- orders ---- */

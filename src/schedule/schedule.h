@@ -178,10 +178,9 @@ typedef struct ech_schedule {
     int turns;          /* training steps of a span; 1: synchronous */
 } ech_schedule;
 
-/* What is known of a schedule before there is a layout: all that is begun with are the first two. */
+/* What is known of a schedule before there is a layout: all that is begun with is the first. */
 typedef struct ech_schedule_rules {
     const ech_config *config;
-    const ech_model *model; /* uncut */
     bool is_read; /* the order that parallel.schedule names, written by hand: it is for these */
     int stages, micro_batches;
 } ech_schedule_rules;
@@ -192,10 +191,10 @@ bool ech_schedule_takes(void *rules, const ech_layout_shape *shape);
 /* Where the schedule that parallel.schedule names wants virtual stages; of an order written by hand: LOOP. */
 ech_placement ech_schedule_placement(const ech_config *config);
 
-/* Fills parallel.flush_every and training.check_every. Errors: an unknown name, an order file that does not fit, shapes that
- * the generator refuses, what asynchronous schedules cannot do. */
-ech_status ech_schedule_create(ech_config *config, const ech_model *model, const ech_layout *layout,
-                               ech_schedule **out);
+/* Fills parallel.flush_every and training.check_every. The configuration breaks no rule (config/rules.h). Errors: an
+ * unknown name, an order file that does not fit, numbers of micro-batches that the generator refuses, steps that
+ * spans do not divide. */
+ech_status ech_schedule_create(ech_config *config, const ech_layout *layout, ech_schedule **out);
 void ech_schedule_destroy(ech_schedule *schedule); /* accepts NULL */
 
 /* The order of a rank over a list of `turns` training steps; forwards: without backwards. */

@@ -60,6 +60,9 @@ for command in train plan verify; do
     expect 0 "--ranks" "$echelon" $command --help
 done
 expect 0 "training.global_batch_size" "$echelon" help keys
+expect 0 "memory.sequence_chunks above 1, with parallel.context above 1:" "$echelon" help together
+expect_once 2 "nesterov = true: not with optimizer.momentum = 0: .*for example 0.9" "$echelon" plan run.yaml \
+    optimizer.name=sgd optimizer.nesterov=true
 expect 0 "echelon [0-9]+\.[0-9]+\.[0-9]+" "$echelon" --version
 expect 0 "MPI: +[A-Z]" "$echelon" --version
 expect 0 "kernels: " "$echelon" --version
@@ -377,7 +380,7 @@ expect 0 "validation loss" mixed other d/lines data.split=9,0,1 data.valid=d/tex
 expect_once 2 "data.split = 99,1,0: .*make that share 0" mixed no d/lines data.split=99,1,0 \
     data.valid=d/text-valid
 expect_once 2 "leaves none of the 40 documents of d/lines for validation" mixed no d/lines data.split=99,1,0
-expect_once 2 "validate_every = 1: on nothing" mixed no d/lines data.split=1,0,0 training.validate_every=1
+expect_once 2 "validate_every = 1: .* it would be on nothing" mixed no d/lines data.split=1,0,0 training.validate_every=1
 expect_once 2 "command line: data.split = 1,2,3,4: must be up to three" mixed no d/lines \
     data.split=1,2,3,4
 expect 0 "^calendar +6 steps; validate after the last;" "$echelon" plan run.yaml data.valid= data.split=9,1,0

@@ -72,8 +72,6 @@ static void test_ranks(void **state)
     refuse("parallel.pipeline=4", 3, "4 stages do not divide 3 ranks|--ranks 4");
     refuse("parallel.stage_replicas=[3,1]", 3, "stage_replicas = [3,1]|needs 4 ranks|--ranks 4");
     refuse("parallel.stage_replicas=[3,1] parallel.pipeline=3", 4, "2 numbers for 3 stages");
-    refuse("parallel.stage_replicas=[3,1] parallel.data=2", 4,
-           "parallel.data = 2|leave it out|parallel.stage_replicas");
 }
 
 static void test_stages(void **state)

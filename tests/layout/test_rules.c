@@ -132,9 +132,10 @@ static void test_sequences(void **state)
            "command line: memory.sequence_chunks = 16: does not divide data.sequence_length = 8; 8 "
            "would");
     refuse("gpt2", "memory.sequence_chunks=2 parallel.context=2 parallel.data=1", 2,
-           "command line: memory.sequence_chunks = 2: sequences in pieces are not also shared out "
-           "over 2 context ranks (parallel.context); use one of the two; grids that work on 2 "
-           "ranks: pipeline 1 x data 2 x context 1 x tensor 1, pipeline 1 x data 1 x context 1 x "
+           "command line: memory.sequence_chunks = 2: not with parallel.context = 2: a sequence is "
+           "cut into chunks in time or shared out over context ranks, not both; use one of the "
+           "two; grids that work on 2 ranks: pipeline 1 x data 2 x context 1 x tensor 1, pipeline "
+           "1 x data 1 x context 1 x "
            "tensor 2, pipeline 2 x data 1 x context 1 x tensor 1");
     accept("gpt2", "parallel.sequence=true", 2); /* of one tensor rank: without effect */
     accept("gpt2", "parallel.sequence=keep parallel.tensor=4 training.micro_batch_size=1", 4);

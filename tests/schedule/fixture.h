@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "config/rules.h"
 #include "layout/sample.h"
 #include "schedule/passes.h"
 
@@ -30,9 +31,11 @@ static inline void fixture_free(fixture *f)
 static inline ech_status fixture_try(ech_config *config, int ranks, fixture *f)
 {
     *f = (fixture){.ranks = ranks};
-    ech_status status = sample_try(config, ech_schedule_placement(config), ranks, &f->of);
+    f->of.config = config;
+    ech_status status = ech_rules_check(config);
     if (status == ECH_OK)
-        status = ech_schedule_create(config, f->of.model, f->of.layout, &f->schedule);
+        status = sample_try(config, ech_schedule_placement(config), ranks, &f->of);
+    if (status == ECH_OK) status = ech_schedule_create(config, f->of.layout, &f->schedule);
     return status;
 }
 

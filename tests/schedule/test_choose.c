@@ -36,7 +36,8 @@ static ech_config *make(const char *keys)
 static ech_status choose(ech_config *config, const ech_profile *profile, int ranks)
 {
     ech_model *model = NULL;
-    ech_status status = ech_model_resolve(config, 50);
+    ech_status status = ech_rules_check(config);
+    if (status == ECH_OK) status = ech_model_resolve(config, 50);
     if (status == ECH_OK) status = ech_model_create_uncut(config, &model);
     if (status == ECH_OK)
         status = ech_schedule_choose(config, model, profile, ech_kernels_ref(ECH_F32), ranks, NULL);
@@ -286,7 +287,7 @@ static void test_refusals(void **state)
     costs of = costs_of("", 1e9);
     of.profile.block = of.block;
     refuse("", NULL, 2, "echelon profile|parallel.profile");
-    refuse("parallel.stage_replicas=[1,1]", NULL, 2, "leave one of the two out");
+    refuse("parallel.stage_replicas=[1,1]", NULL, 2, "parallel.partition = auto|leave one of the two out");
     refuse("model.num_hidden_layers=4", &of, 2, "parallel.profile|has 5 blocks and the model 6");
     refuse("parallel.virtual_stages=2", &of, 2, "also needs parallel.pipeline");
     refuse("training.micro_batch_size=5", &of, 2, "global_batch_size = 24|25 would");

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "config/rules.h"
 #include "schedule/virtual_time.h"
 
 enum { P = 6, M = 12, V = 3 };
@@ -28,6 +29,21 @@ static int makespan(const char *schedule, int p, int v, int m, bool merged)
     return time;
 }
 
+static bool takes(const char *schedule, int p, int v, int m)
+{
+    ech_config *config;
+    ech_text why = {0};
+    ech_pipeline_shape shape = {.stages = p, .micro_batches = m};
+    assert_int_equal(ech_config_create(NULL, 0, &config), ECH_OK);
+    ech_config_replace_text(&config->parallel.schedule, schedule);
+    config->parallel.virtual_stages = v;
+    bool takes = !ech_rule_broken(config, ECH_RULES_OF_RUN) &&
+                 ech_generator_accepts(ech_generator_find(schedule), &shape, &why);
+    ech_text_free(&why);
+    ech_config_destroy(config);
+    return takes;
+}
+
 /* Calls `check` for every schedule with every shape that it accepts. */
 static void for_all(void (*check)(const char *schedule, int p, int v, int m))
 {
@@ -38,16 +54,9 @@ static void for_all(void (*check)(const char *schedule, int p, int v, int m))
         for (int p = 1; p <= P; p++)
             for (int v = 1; v <= V; v++)
                 for (int m = 1; m <= M; m++) {
-                    ech_pipeline_shape shape = {
-                        .stages = p, .chunks = v, .uniform = true, .micro_batches = m};
-                    const char *key = NULL;
-                    ech_text why = {0};
-                    const ech_generator *generator = ech_generator_find(names[n]);
-                    if (ech_generator_accepts(generator, &shape, &key, &why)) {
-                        check(names[n], p, v, m);
-                        runs++;
-                    }
-                    ech_text_free(&why);
+                    if (!takes(names[n], p, v, m)) continue;
+                    check(names[n], p, v, m);
+                    runs++;
                 }
     /* naive and gpipe all; three with one chunk; 2bw of m >= p; interleaved of multiples of p. */
     assert_int_equal(runs, 2 * P * V * M + 3 * P * M + (12 + 11 + 10 + 9 + 8 + 7) +

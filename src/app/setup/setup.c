@@ -10,6 +10,7 @@
 #include "app/setup/initial.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "config/rules.h"
 #include "schedule/choose.h"
 
 ech_status ech_setup_defaults(ech_config **out)
@@ -58,9 +59,6 @@ static ech_status resolve_optimizer(ech_config *config)
 {
     ech_status status = ech_optimizer_check_keys(config);
     ECH_ALSO(&status, ech_curve_check_keys(config));
-    if (config->optimizer.nesterov == 1 && config->optimizer.momentum == 0)
-        ECH_ALSO(&status, ech_config_complain(config, "optimizer.nesterov",
-                                              "needs optimizer.momentum above 0, for example 0.9"));
     if (config->optimizer.min_learning_rate > config->optimizer.learning_rate)
         ECH_ALSO(&status, ech_config_complain(config, "optimizer.min_learning_rate",
                                               "above optimizer.learning_rate = %g",
@@ -90,15 +88,7 @@ static ech_status check_directories(const ech_config *config)
 static ech_status resolve_machine(ech_config *config, int local_ranks)
 {
     const ech_device *device = ech_device_find("cpu");
-    const ech_comm_backend *backend = ech_comm_find(config->parallel.comm);
-    ech_reduction reduction;
-    ech_reduction_from_name(config->parallel.reduction, &reduction);
     ech_status status = check_directories(config);
-    if (!ech_reduction_supported(backend, reduction))
-        ECH_ALSO(&status, ech_config_complain(
-                              config, "parallel.reduction",
-                              "not available with parallel.comm = %s; use direct, ring or naive",
-                              config->parallel.comm));
     if (config->parallel.threads == ECH_AUTO) {
         int threads = device->cores() / local_ranks;
         config->parallel.threads = threads > 0 ? threads : 1;
@@ -175,7 +165,7 @@ static ech_status resolve_layout(ech_config *config, const ech_model *model, int
     const ech_kernels *kernels;
     ECH_TRY(find_kernels(config, &kernels));
     ECH_TRY(read_profile(config, &profile));
-    ech_schedule_rules rules = {.config = config, .model = model};
+    ech_schedule_rules rules = {.config = config};
     const ech_layout_taker taker = {.takes = ech_schedule_takes, .context = &rules};
     ech_status status = ech_schedule_choose(config, model, profile, kernels, world, &taker);
     if (status == ECH_OK) status = ech_layout_resolve(config, model, world, &taker);
@@ -183,7 +173,7 @@ static ech_status resolve_layout(ech_config *config, const ech_model *model, int
         status = ech_profile_check(profile, config, model, config->parallel.profile);
     if (status == ECH_OK)
         status = ech_layout_create(config, model, ech_schedule_placement(config), world, &layout);
-    if (status == ECH_OK) status = ech_schedule_create(config, model, layout, &schedule);
+    if (status == ECH_OK) status = ech_schedule_create(config, layout, &schedule);
     ech_schedule_destroy(schedule);
     ech_layout_destroy(layout);
     ech_profile_destroy(profile);
@@ -209,25 +199,13 @@ static ech_status check_counts(const ech_config *config)
     return ECH_OK;
 }
 
-/* A split without a second share leaves nothing to validate on, unless data.valid does. */
 static ech_status check_split(const ech_config *config)
 {
     int64_t bound[4];
-    if (!config->data.split[0]) return ECH_OK;
-    if (!ech_text_to_shares(config->data.split, bound))
-        return ech_config_complain(config, "data.split",
-                                   "must be up to three shares, not all 0, for training, "
-                                   "validation and test, such as 969,30,1");
-    bool validates = bound[1] < bound[2];
-    if (validates && config->data.valid[0])
-        return ech_config_complain(config, "data.split",
-                                   "its second share of data.train is what is validated on; leave "
-                                   "data.valid out, or make that share 0");
-    if (!validates && !config->data.valid[0] && config->training.validate_every > 0)
-        return ech_config_complain(config, "training.validate_every",
-                                   "on nothing: the second share of data.split is 0; give it a "
-                                   "larger one, or data.valid, or leave this key out");
-    return ECH_OK;
+    if (!config->data.split[0] || ech_text_to_shares(config->data.split, bound)) return ECH_OK;
+    return ech_config_complain(config, "data.split",
+                               "must be up to three shares, not all 0, for training, validation "
+                               "and test, such as 969,30,1");
 }
 
 static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokenizer)
@@ -241,7 +219,8 @@ ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer,
                              int local_ranks)
 {
     ech_model *model = NULL;
-    ech_status status = check_split(config);
+    ech_status together = ech_rules_check(config), status = together;
+    ECH_ALSO(&status, check_split(config));
     ECH_ALSO(&status, check_counts(config));
     if (tokenizer && strcmp(config->data.tokenizer, "auto") == 0 &&
         strcmp(ech_tokenizer_name(tokenizer), "bytes") == 0)
@@ -251,7 +230,7 @@ ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer,
     ECH_ALSO(&status, resolve_model(config, tokenizer));
     if (config->model.vocab_size != ECH_AUTO)
         ECH_ALSO(&status, ech_model_create_uncut(config, &model));
-    if (model) ECH_ALSO(&status, resolve_layout(config, model, world));
+    if (model && together == ECH_OK) ECH_ALSO(&status, resolve_layout(config, model, world));
     ech_model_destroy(model);
     return status;
 }
@@ -280,8 +259,7 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
     if (status == ECH_OK)
         status = ech_layout_create(config, design.model, ech_schedule_placement(config), world,
                                    &design.layout);
-    if (status == ECH_OK)
-        status = ech_schedule_create(config, design.model, design.layout, &design.schedule);
+    if (status == ECH_OK) status = ech_schedule_create(config, design.layout, &design.schedule);
     if (status == ECH_OK && design.schedule->written) status = check_written(&design);
     if (status == ECH_OK)
         *out = design;

@@ -15,15 +15,4 @@ void ech_order_add_backward(ech_order *order, int chunk, int micro);
  * turns. Each W comes behind the B that is `delay` micro-batches after its own. */
 void ech_generate_1f1b(const ech_pipe *pipe, int delay, ech_order *order);
 
-/* Refusals that several schedules share; `schedule` is the name of who refuses. */
-bool ech_shape_has_one_chunk(const ech_pipeline_shape *shape, const char *schedule,
-                             const char **key, ech_text *why);
-/* `instead`: a schedule that takes unequal replicas. */
-bool ech_shape_is_uniform(const ech_pipeline_shape *shape, const char *schedule,
-                          const char *instead, const char **key, ech_text *why);
-/* Several chunks or unequal replicas, not both: the forwards of an evaluation (ech_order_forwards)
- * could wait for each other in a circle. */
-bool ech_shape_has_chunks_or_replicas(const ech_pipeline_shape *shape, const char *schedule,
-                                      const char **key, ech_text *why);
-
 #endif

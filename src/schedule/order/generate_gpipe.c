@@ -9,11 +9,6 @@
  */
 #include "schedule/order/generate.h"
 
-static bool accepts(const ech_pipeline_shape *shape, const char **key, ech_text *why)
-{
-    return ech_shape_has_chunks_or_replicas(shape, "gpipe", key, why);
-}
-
 static void generate(const ech_pipe *pipe, ech_order *order)
 {
     for (int chunk = 0; chunk < pipe->chunks; chunk++)
@@ -25,4 +20,4 @@ static void generate(const ech_pipe *pipe, ech_order *order)
 }
 
 const ech_generator ech_generator_row_gpipe = {
-    .name = "gpipe", .weights = ECH_WEIGHTS_FLUSHED, .accepts = accepts, .generate = generate};
+    .name = "gpipe", .weights = ECH_WEIGHTS_FLUSHED, .generate = generate};

@@ -27,13 +27,10 @@ static int count_ahead(const ech_pipe *pipe)
     return ahead < all ? ahead : all;
 }
 
-static bool accepts(const ech_pipeline_shape *shape, const char **key, ech_text *why)
+static bool accepts(const ech_pipeline_shape *shape, ech_text *why)
 {
-    if (!ech_shape_is_uniform(shape, "interleaved", "1f1b and one virtual stage", key, why))
-        return false;
     int p = shape->stages, m = shape->micro_batches;
     if (m % p == 0) return true;
-    *key = "training.global_batch_size";
     ech_text_append(why,
                     "makes %s a replica, and parallel.schedule = interleaved needs a multiple of "
                     "the %d stages; use ",

@@ -6,11 +6,6 @@
  */
 #include "schedule/order/generate.h"
 
-static bool accepts(const ech_pipeline_shape *shape, const char **key, ech_text *why)
-{
-    return ech_shape_has_chunks_or_replicas(shape, "naive", key, why);
-}
-
 static void generate(const ech_pipe *pipe, ech_order *order)
 {
     for (int micro = 0; micro < pipe->micro_batches; micro++) {
@@ -21,4 +16,4 @@ static void generate(const ech_pipe *pipe, ech_order *order)
 }
 
 const ech_generator ech_generator_row_naive = {
-    .name = "naive", .weights = ECH_WEIGHTS_FLUSHED, .accepts = accepts, .generate = generate};
+    .name = "naive", .weights = ECH_WEIGHTS_FLUSHED, .generate = generate};

@@ -6,12 +6,9 @@
  */
 #include "schedule/order/generate.h"
 
-static bool accepts(const ech_pipeline_shape *shape, const char **key, ech_text *why)
+static bool accepts(const ech_pipeline_shape *shape, ech_text *why)
 {
-    if (!ech_shape_has_one_chunk(shape, "pipedream-2bw", key, why)) return false;
-    if (!ech_shape_is_uniform(shape, "pipedream-2bw", "pipedream", key, why)) return false;
     if (shape->micro_batches >= shape->stages) return true;
-    *key = "training.global_batch_size";
     ech_text_append(why,
                     "makes %s a replica, and parallel.schedule = pipedream-2bw needs as many as "
                     "there are stages; use at least %d x training.micro_batch_size x replicas, or "

@@ -9,18 +9,10 @@
  */
 #include "schedule/order/generate.h"
 
-static bool accepts(const ech_pipeline_shape *shape, const char **key, ech_text *why)
-{
-    return ech_shape_has_one_chunk(shape, "zero-bubble", key, why) &&
-           ech_shape_is_uniform(shape, "zero-bubble", "1f1b", key, why);
-}
-
 static void generate(const ech_pipe *pipe, ech_order *order)
 {
     ech_generate_1f1b(pipe, pipe->stage, order);
 }
 
-const ech_generator ech_generator_row_zero_bubble = {.name = "zero-bubble",
-                                                     .weights = ECH_WEIGHTS_FLUSHED,
-                                                     .accepts = accepts,
-                                                     .generate = generate};
+const ech_generator ech_generator_row_zero_bubble = {
+    .name = "zero-bubble", .weights = ECH_WEIGHTS_FLUSHED, .generate = generate};

@@ -33,47 +33,9 @@ const char *ech_generator_names(void)
 }
 
 bool ech_generator_accepts(const ech_generator *generator, const ech_pipeline_shape *shape,
-                           const char **key, ech_text *why)
+                           ech_text *why)
 {
-    if (!generator->accepts) return ech_shape_has_one_chunk(shape, generator->name, key, why);
-    return generator->accepts(shape, key, why);
-}
-
-bool ech_shape_has_one_chunk(const ech_pipeline_shape *shape, const char *schedule,
-                             const char **key, ech_text *why)
-{
-    if (shape->chunks == 1) return true;
-    *key = "parallel.virtual_stages";
-    ech_text_append(why,
-                    "parallel.schedule = %s has one virtual stage a rank; use 1, or "
-                    "parallel.schedule = interleaved",
-                    schedule);
-    return false;
-}
-
-bool ech_shape_is_uniform(const ech_pipeline_shape *shape, const char *schedule,
-                          const char *instead, const char **key, ech_text *why)
-{
-    if (shape->uniform) return true;
-    *key = "parallel.stage_replicas";
-    ech_text_append(why,
-                    "parallel.schedule = %s needs as many replicas of every stage; give all %d "
-                    "stages the same number, or use parallel.schedule = %s",
-                    schedule, shape->stages, instead);
-    return false;
-}
-
-bool ech_shape_has_chunks_or_replicas(const ech_pipeline_shape *shape, const char *schedule,
-                                      const char **key, ech_text *why)
-{
-    if (shape->chunks == 1 || shape->uniform) return true;
-    *key = "parallel.stage_replicas";
-    ech_text_append(why,
-                    "parallel.schedule = %s with %d virtual stages a rank needs as many replicas "
-                    "of every stage; give all %d stages the same number, or set "
-                    "parallel.virtual_stages = 1",
-                    schedule, shape->chunks, shape->stages);
-    return false;
+    return !generator->accepts || generator->accepts(shape, why);
 }
 
 void ech_order_add(ech_order *order, ech_action action, int chunk, int micro)

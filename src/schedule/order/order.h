@@ -46,8 +46,7 @@ typedef enum ech_weights {
 
 /* What a generator needs to know of a run to accept or refuse it. */
 typedef struct ech_pipeline_shape {
-    int stages, chunks;
-    bool uniform;      /* every stage has as many replicas */
+    int stages;
     int micro_batches; /* of a rank and step; the fewest of any rank */
 } ech_pipeline_shape;
 
@@ -55,10 +54,10 @@ typedef struct ech_generator {
     const char *name;
     ech_weights weights;
     ech_placement placement; /* of virtual stages: which one its order is for */
-    /* False where the shape cannot be scheduled; `why` then says which key is wrong and what would
-     * work ("training.global_batch_size ..."). *key: the key to blame. Optional: NULL accepts shapes of one
-     * chunk and nothing else. */
-    bool (*accepts)(const ech_pipeline_shape *shape, const char **key, ech_text *why);
+    /* False where so many micro-batches cannot be scheduled; `why` then says what is wrong with
+     * training.global_batch_size and what would work. Optional: NULL accepts all. What a schedule does not go
+     * with whatever the numbers are is rows of config/rules.def. */
+    bool (*accepts)(const ech_pipeline_shape *shape, ech_text *why);
     void (*generate)(const ech_pipe *pipe, ech_order *order);
 } ech_generator;
 
@@ -66,7 +65,7 @@ const ech_generator *ech_generator_find(const char *name); /* NULL: none of that
 const char *ech_generator_names(void);                     /* blank-separated */
 /* generator->accepts, or its default. */
 bool ech_generator_accepts(const ech_generator *generator, const ech_pipeline_shape *shape,
-                           const char **key, ech_text *why);
+                           ech_text *why);
 
 /* F only, for evaluation: virtual stage by virtual stage in groups of p micro-batches (the order of
  * interleaved forwards); with one chunk simply 0 .. m-1. */

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The walk through the table of features that do not go together.
+ */
+#include "config/rules.h"
+
+#include <string.h>
+
+#include "config/table.h"
+
+/* ---- conditions ---- */
+
+static bool is_one_of(const char *value, const char *words)
+{
+    return ech_text_has_word(words, value);
+}
+
+static bool is_list(const char *value)
+{
+    return value[0] == '[';
+}
+
+/* Whether stages have other numbers of replicas, or replicas of one stage other numbers of micro-batches. */
+static bool are_unequal(const ech_config *c)
+{
+    int64_t list[ECH_CONFIG_LONGEST_LIST], micro = c->training.micro_batch_size;
+    int n = ech_config_list(c->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
+    for (int s = 0; s < n; s++) {
+        if (list[s] != list[0]) return true;
+        if (micro != ECH_AUTO && c->training.global_batch_size / micro % list[s]) return true;
+    }
+    return false;
+}
+
+/* What data.split keeps for validation; -1: it is not given. */
+static int64_t second_share(const ech_config *c)
+{
+    int64_t bound[4];
+    return c->data.split[0] && ech_text_to_shares(c->data.split, bound) ? bound[2] - bound[1] : -1;
+}
+
+/* ---- the table ---- */
+
+static const struct {
+    const char *key, *value;
+    ech_rule_scope scope;
+} features[ECH_FEATURES] = {
+#define FEATURE(name, key, value, scope, condition) {key, value, ECH_RULES_OF_##scope},
+#define RULE(...)
+#include "config/rules.def"
+#undef FEATURE
+#undef RULE
+};
+
+bool ech_feature_is_on(const ech_config *c, ech_feature feature)
+{
+    switch (feature) {
+#define FEATURE(name, key, value, scope, condition)                                                \
+    case ECH_FEATURE_##name:                                                                       \
+        return condition;
+#define RULE(...)
+#include "config/rules.def"
+#undef FEATURE
+#undef RULE
+    case ECH_FEATURES:
+        break;
+    }
+    return false;
+}
+
+const char *ech_feature_key(ech_feature feature)
+{
+    return features[feature].key;
+}
+
+const ech_rule ech_rules[ECH_RULES] = {
+#define FEATURE(...)
+#define RULE(feature, other, reason, hint)                                                         \
+    {ECH_FEATURE_##feature, ECH_FEATURE_##other, reason, hint},
+#include "config/rules.def"
+#undef FEATURE
+#undef RULE
+};
+
+/* ---- the walk ---- */
+
+static ech_rule_scope scope_of(const ech_rule *rule)
+{
+    ech_rule_scope a = features[rule->feature].scope, b = features[rule->other].scope;
+    return a > b ? a : b;
+}
+
+static bool is_broken(const ech_rule *rule, const ech_config *config, ech_rule_scope scope)
+{
+    return scope_of(rule) == scope && ech_feature_is_on(config, rule->feature) &&
+           ech_feature_is_on(config, rule->other);
+}
+
+const ech_rule *ech_rule_broken(const ech_config *config, ech_rule_scope scope)
+{
+    for (int r = 0; r < ECH_RULES; r++)
+        if (is_broken(&ech_rules[r], config, scope)) return &ech_rules[r];
+    return NULL;
+}
+
+void ech_rule_explain(const ech_rule *rule, const ech_config *config, ech_text *out)
+{
+    const char *key = features[rule->other].key;
+    ech_text_append(out, "not with %s = ", key);
+    ech_config_format_value(config, ech_config_find_path(key), out);
+    ech_text_append(out, ": %s; %s", rule->reason, rule->hint);
+}
+
+ech_status ech_rules_check(const ech_config *config)
+{
+    ech_status status = ECH_OK;
+    bool said[ECH_FEATURES] = {false};
+    for (int r = 0; r < ECH_RULES; r++) {
+        const ech_rule *rule = &ech_rules[r];
+        ech_text why = {0};
+        if (said[rule->feature] || !is_broken(rule, config, ECH_RULES_OF_RUN)) continue;
+        said[rule->feature] = true;
+        ech_rule_explain(rule, config, &why);
+        ECH_ALSO(&status, ech_config_complain(config, features[rule->feature].key, "%s", why.at));
+        ech_text_free(&why);
+    }
+    return status;
+}
+
+void ech_rules_help(ech_text *out)
+{
+    for (int r = 0; r < ECH_RULES; r++) {
+        const ech_rule *rule = &ech_rules[r];
+        ech_text_append(out, "  %s %s, with %s %s:\n      %s; %s\n", features[rule->feature].key,
+                        features[rule->feature].value, features[rule->other].key,
+                        features[rule->other].value, rule->reason, rule->hint);
+    }
+}

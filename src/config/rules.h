@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What goes with what: the table of features that do not go together (rules.def).
+ */
+#ifndef ECH_CONFIG_RULES_H
+#define ECH_CONFIG_RULES_H
+
+#include "config/config.h"
+
+typedef enum ech_feature {
+#define FEATURE(name, ...) ECH_FEATURE_##name,
+#define RULE(...)
+#include "config/rules.def"
+#undef FEATURE
+#undef RULE
+    ECH_FEATURES
+} ech_feature;
+
+enum {
+#define FEATURE(...)
+#define RULE(feature, other, ...) ECH_RULE_##feature##_##other,
+#include "config/rules.def"
+#undef FEATURE
+#undef RULE
+    ECH_RULES
+};
+
+/* Whether the run file says that a feature is on, or the degrees of a grid, too. */
+typedef enum ech_rule_scope { ECH_RULES_OF_RUN, ECH_RULES_OF_GRID } ech_rule_scope;
+
+typedef struct ech_rule {
+    ech_feature feature, other; /* that do not go together; the first one's key is to blame */
+    const char *reason, *hint;
+} ech_rule;
+
+extern const ech_rule ech_rules[ECH_RULES];
+
+bool ech_feature_is_on(const ech_config *config, ech_feature feature);
+const char *ech_feature_key(ech_feature feature); /* "parallel.context" */
+
+/* The first rule of that scope that the configuration breaks; NULL: none. */
+const ech_rule *ech_rule_broken(const ech_config *config, ech_rule_scope scope);
+/* "not with parallel.context = 2: REASON; HINT". */
+void ech_rule_explain(const ech_rule *rule, const ech_config *config, ech_text *out);
+/* The rules of the run's scope: an error for each feature that breaks some. */
+ech_status ech_rules_check(const ech_config *config);
+/* Help: all pairs that do not go together, and why. */
+void ech_rules_help(ech_text *out);
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Features that do not go together: each rule is broken by a run file with its two features, by none with
+ * one of them, and the error names key, value, what it does not go with, why, and what would.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "config/capture.h"
+#include "config/rules.h"
+#include "config/sample.h"
+
+/* Assignments that turn both on; the other feature alone; the first alone (NULL: there is no such run file). */
+typedef struct trial {
+    const char *both, *other, *feature;
+} trial;
+
+static const trial trials[ECH_RULES] = {
+#define SCHEDULE "parallel.schedule="
+#define UNEQUAL  "parallel.stage_replicas=[2,1]"
+    [ECH_RULE_virtual_stages_one_virtual_stage] = {"parallel.virtual_stages=2 " SCHEDULE "1f1b", "",
+                                                   "parallel.virtual_stages=2 " SCHEDULE
+                                                   "interleaved"},
+    [ECH_RULE_unequal_replicas_interleaved] = {UNEQUAL " " SCHEDULE "interleaved",
+                                               SCHEDULE "interleaved", UNEQUAL},
+    [ECH_RULE_unequal_replicas_zero_bubble] = {UNEQUAL " " SCHEDULE "zero-bubble",
+                                               SCHEDULE "zero-bubble", UNEQUAL},
+    [ECH_RULE_unequal_replicas_buffered] = {UNEQUAL " " SCHEDULE "pipedream-2bw",
+                                            SCHEDULE "pipedream-2bw", UNEQUAL},
+    [ECH_RULE_unequal_replicas_written] =
+        {"parallel.stage_replicas=[3,3] "
+         "training.micro_batch_size=1 " SCHEDULE "my.order",
+         SCHEDULE "my.order", "parallel.stage_replicas=[3,3] training.micro_batch_size=1"},
+    [ECH_RULE_unequal_replicas_virtual_stages] = {UNEQUAL " parallel.virtual_stages=2 " SCHEDULE
+                                                          "gpipe",
+                                                  "parallel.virtual_stages=2 " SCHEDULE "gpipe",
+                                                  UNEQUAL " " SCHEDULE "gpipe"},
+    [ECH_RULE_vertical_sync_not_stashed] = {"parallel.vertical_sync=true", "",
+                                            "parallel.vertical_sync=true " SCHEDULE "pipedream"},
+    [ECH_RULE_vertical_sync_newest_weights] = {"parallel.vertical_sync=true "
+                                               "parallel.weight_stashing=false " SCHEDULE
+                                               "pipedream",
+                                               "parallel.weight_stashing=false " SCHEDULE
+                                               "pipedream",
+                                               "parallel.vertical_sync=true " SCHEDULE "pipedream"},
+    [ECH_RULE_newest_weights_not_stashed] = {"parallel.weight_stashing=false " SCHEDULE
+                                             "pipedream-2bw",
+                                             SCHEDULE "pipedream-2bw",
+                                             "parallel.weight_stashing=false " SCHEDULE
+                                             "pipedream"},
+    [ECH_RULE_asynchronous_tied_stages] = {SCHEDULE "pipedream model.tie_word_embeddings=true "
+                                                    "parallel.pipeline=2",
+                                           "model.tie_word_embeddings=true parallel.pipeline=2",
+                                           SCHEDULE "pipedream model.tie_word_embeddings=true"},
+    [ECH_RULE_sequence_chunks_context] = {"memory.sequence_chunks=2 parallel.context=2",
+                                          "parallel.context=2", "memory.sequence_chunks=2"},
+    [ECH_RULE_data_replicas] = {"parallel.data=2 parallel.stage_replicas=[1,1]",
+                                "parallel.stage_replicas=[1,1]", "parallel.data=2"},
+    [ECH_RULE_replicas_found_partition] = {"parallel.stage_replicas=[1,1] parallel.partition=auto",
+                                           "parallel.partition=auto",
+                                           "parallel.stage_replicas=[1,1]"},
+    [ECH_RULE_found_partition_found_chunks] = {SCHEDULE "gpipe parallel.partition=auto "
+                                                        "parallel.virtual_stages=2",
+                                               SCHEDULE "gpipe parallel.virtual_stages=2",
+                                               SCHEDULE "gpipe parallel.partition=auto "
+                                                        "parallel.virtual_stages=2 "
+                                                        "parallel.pipeline=2"},
+    [ECH_RULE_mpi_reduction_not_mpi] = {"parallel.reduction=mpi parallel.comm=local",
+                                        "parallel.comm=local", "parallel.reduction=mpi"},
+    [ECH_RULE_grouped_heads_gpt2] = {"model.num_key_value_heads=2", "",
+                                     "model.num_key_value_heads=2 model.architecture=llama"},
+    [ECH_RULE_nesterov_no_momentum] = {"optimizer.nesterov=true", "",
+                                       "optimizer.nesterov=true optimizer.momentum=0.9"},
+    [ECH_RULE_split_valid_valid] = {"data.split=9,1 data.valid=x", "data.valid=x data.split=9",
+                                    "data.split=9,1"},
+    [ECH_RULE_validation_split_train] = {"training.validate_every=1 data.split=9", "data.split=9",
+                                         "training.validate_every=1 data.split=9 data.valid=x"},
+};
+
+static ech_config *make(const char *assignments)
+{
+    ech_config *config;
+    const ech_config_names names[] = {{"models", "gpt2 llama"},
+                                      {"optimizers", "adamw sgd"},
+                                      {"curves", "cosine"},
+                                      {"comms", "local mpi"},
+                                      {"reductions", "direct ring mpi"}};
+    char *words = ech_strdup(assignments), *rest = NULL;
+    assert_int_equal(ech_config_create(names, sizeof names / sizeof *names, &config), ECH_OK);
+    assert_int_equal(sample_read(config, sample_run), ECH_OK);
+    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        assert_int_equal(ech_config_set(config, word), ECH_OK);
+    free(words);
+    return config;
+}
+
+static const ech_rule *broken(const ech_config *config)
+{
+    const ech_rule *of_run = ech_rule_broken(config, ECH_RULES_OF_RUN);
+    return of_run ? of_run : ech_rule_broken(config, ECH_RULES_OF_GRID);
+}
+
+static void test_each(void **state)
+{
+    (void)state;
+    for (int r = 0; r < ECH_RULES; r++) {
+        const ech_rule *rule = &ech_rules[r];
+        assert_non_null(trials[r].both);
+        ech_config *both = make(trials[r].both), *other = make(trials[r].other),
+                   *feature = make(trials[r].feature);
+        assert_ptr_equal(broken(both), rule);
+        assert_true(ech_feature_is_on(other, rule->other));
+        assert_false(ech_feature_is_on(other, rule->feature));
+        assert_true(ech_feature_is_on(feature, rule->feature));
+        assert_false(ech_feature_is_on(feature, rule->other));
+        assert_null(broken(other));
+        assert_null(broken(feature));
+        ech_config_destroy(both);
+        ech_config_destroy(other);
+        ech_config_destroy(feature);
+    }
+}
+
+static void test_error(void **state)
+{
+    (void)state;
+    ech_config *config = make("parallel.virtual_stages=3");
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_equal(ech_rules_check(config), ECH_EUSAGE);
+    ech_log_set_quiet(quiet);
+    assert_string_equal(ech_last_error(),
+                        "command line: parallel.virtual_stages = 3: not with parallel.schedule = "
+                        "1f1b: the schedule has one virtual stage a rank; use 1, or "
+                        "parallel.schedule = interleaved");
+    ech_config_destroy(config);
+}
+
+/* One error a feature, and the features of other keys beside it. */
+static void test_all_at_once(void **state)
+{
+    (void)state;
+    ech_config *config = make("parallel.vertical_sync=true parallel.weight_stashing=false "
+                              "optimizer.nesterov=true");
+    capture log = begin_capture();
+    ech_status status = ech_rules_check(config);
+    char *lines = end_capture(&log);
+    assert_int_equal(status, ECH_EUSAGE);
+    assert_string_equal(
+        lines,
+        "echelon: error: command line: parallel.vertical_sync = true: not with parallel.schedule = "
+        "1f1b: it is an option of parallel.schedule = pipedream alone; leave it out\n"
+        "echelon: error: command line: parallel.weight_stashing = false: not with "
+        "parallel.schedule = 1f1b: it is an option of parallel.schedule = pipedream alone; leave "
+        "it out\n"
+        "echelon: error: command line: optimizer.nesterov = true: not with optimizer.momentum = "
+        "0: it looks ahead along the momentum; set optimizer.momentum above 0, for example 0.9\n");
+    free(lines);
+    ech_config_destroy(config);
+}
+
+/* Help has a line for each rule, and its reason. */
+static void test_help(void **state)
+{
+    (void)state;
+    ech_text text = {0};
+    ech_rules_help(&text);
+    for (int r = 0; r < ECH_RULES; r++) {
+        ech_text line = {0};
+        ech_text_append(&line, "      %s; %s\n", ech_rules[r].reason, ech_rules[r].hint);
+        assert_non_null(strstr(text.at, line.at));
+        ech_text_free(&line);
+    }
+    assert_non_null(
+        strstr(text.at, "  memory.sequence_chunks above 1, with parallel.context above 1:\n"));
+    ech_text_free(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each),
+        cmocka_unit_test(test_error),
+        cmocka_unit_test(test_all_at_once),
+        cmocka_unit_test(test_help),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
