@@ -260,7 +260,7 @@ static void test_random_groups(void **state)
         ech_config *config = sample_config("llama");
         int ranks = draw_grid(&d, config);
         sample s = {.config = config};
-        if (ranks <= MOST && sample_try(config, ranks, &s) == ECH_OK) {
+        if (ranks <= MOST && sample_try(config, ECH_PLACEMENT_LOOP, ranks, &s) == ECH_OK) {
             compare_groups(&s, config->model.tie_word_embeddings == 1);
             compared++;
         }
