@@ -12,7 +12,7 @@
 static const char about[] =
     "Turns a model file of llm.c (versions 3 and 5) or llama2.c (version 1, and legacy), or a "
     "folder of "
-    "Hugging Face with GPT-2 or Llama, in one file or in shards, into the folder OUT with "
+    "Hugging Face with GPT-2, Llama or Qwen3, in one file or in shards, into the folder OUT with "
     "config.json and "
     "one model.safetensors. Hugging Face's transformers read it, and so do model.init_from, "
     "'echelon sample' and 'echelon eval'."

@@ -4,7 +4,8 @@
     check_init_from.py ECHELON PRINT_LOGITS
 
 transformers saves small random models: single files and shards, fp32, bf16 and fp16, with Llama-3
-positions, grouped queries, tied and untied tables, and under OpenAI's old GPT-2 names. Then
+positions, grouped queries, heads of a width of their own, tied and untied tables, and under OpenAI's old
+GPT-2 names. Then
 
     logits of `print_logits` on their folder equal theirs,
     a run under several layouts that starts from it has their loss, and saves the same weights,
@@ -14,6 +15,7 @@ positions, grouped queries, tied and untied tables, and under OpenAI's old GPT-2
 
 Exits 77 where a package is missing.
 """
+import functools
 import json
 import pathlib
 import random
@@ -38,6 +40,8 @@ GPT2 = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 40, "layer_norm_
 LLAMA = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
          "intermediate_size": 56, "max_position_embeddings": 50, "rms_norm_eps": 0.002,
          "rope_theta": 700.0, "bos_token_id": 256, "eos_token_id": 256}
+QWEN3 = LLAMA | {"hidden_size": 28, "num_key_value_heads": 2, "head_dim": 12,
+                 "use_sliding_window": False}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 CASES = {
@@ -51,6 +55,11 @@ CASES = {
     "llama v4": (LLAMA | {"num_key_value_heads": 2, "rope_scaling": SCALING}, {"v4": True}),
     "llama bf16": (LLAMA | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16, "max_shard_size": "10KB"}),
+    "llama wide": (LLAMA | {"head_dim": 10}, {}),
+    "qwen3": (QWEN3, {"max_shard_size": "15KB"}),
+    "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
+    "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
+                   {"dtype": torch.bfloat16}),
 }
 LAYOUTS = {
     "alone": [],
@@ -98,9 +107,9 @@ def load(folder):
 def save(folder, options, how):
     """A model whose weights are large enough to matter; as loaded again, computing in fp64."""
     torch.manual_seed(7)
-    kind = (transformers.GPT2LMHeadModel, transformers.GPT2Config) if "n_embd" in options else (
-        transformers.LlamaForCausalLM, transformers.LlamaConfig)
-    model = kind[0](kind[1](vocab_size=VOCABULARY, **options))
+    kind = "n_embd" in options and transformers.GPT2Config or (
+        "use_sliding_window" in options and transformers.Qwen3Config or transformers.LlamaConfig)
+    model = transformers.AutoModelForCausalLM.from_config(kind(vocab_size=VOCABULARY, **options))
     for name, x in model.named_parameters():
         x.data.normal_(1.0 if x.dim() == 1 and "bias" not in name else 0.0, 0.25)
     model.to(how.get("dtype", torch.float32)).save_pretrained(
@@ -172,23 +181,39 @@ def check(name, folder):
         "training:\n  steps: 0\n  global_batch_size: 4\noptimizer:\n  learning_rate: 0.01\n"
         "parallel:\n  comm: local\n  threads: 1\nlog:\n  directory: unused\n")
     run(sys.argv[1], "plan", folder / "run.yaml")
-    layouts = {"gpt2": ["alone", "tensor", "pipeline", "all"], "llama 3.1": LAYOUTS}.get(
+    layouts = {"gpt2": ["alone", "tensor", "pipeline", "all"], "llama 3.1": LAYOUTS,
+               "qwen3": LAYOUTS}.get(
         name, ["tensor"])
     for layout in layouts:
         saved = check_layout(folder, layout, model, tokens)
     back = apart(ours(saved, ids), theirs(load(saved), ids))
     assert back < TOLERANCE, (name, back)
-    if name in ("gpt2", "llama 3.1"):
+    if name in ("gpt2", "llama 3.1", "qwen3"):
         run(sys.argv[1], "verify", folder / "run.yaml", "parallel.tensor=2", "parallel.pipeline=2")
     print(f"{name}: logits within {far:.1e}, and back within {back:.1e}")
 
 
-def make_chat(folder):
+QWEN_WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+              r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def words_of(options):
+    """How the family's tokenizers cut texts into words."""
+    pieces = tokenizers.pre_tokenizers
+    if options is not QWEN3:
+        return pieces.ByteLevel(add_prefix_space=False)
+    return pieces.Sequence([pieces.Split(tokenizers.Regex(QWEN_WORDS), "isolated"),
+                            pieces.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def make_chat(folder, options):
     """A chat model's companions, saved by transformers itself."""
-    save(folder, LLAMA | {"eos_token_id": [256, 257], "pad_token_id": 258}, {})
+    save(folder, options | {"eos_token_id": [256, 257], "pad_token_id": 258}, {})
     vocabulary = {c: i for i, c in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
     inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.pre_tokenizer = words_of(options)
+    if options is QWEN3:
+        inner.normalizer = tokenizers.normalizers.NFC()
     inner.decoder = tokenizers.decoders.ByteLevel()
     names = ["<|endoftext|>", "<|turn|>", "<|pad|>"]
     inner.add_special_tokens(names)
@@ -217,8 +242,8 @@ def what_is_said(folder):
                            "dtype", "torch_dtype", "_name_or_path", "transformers_version")}}
 
 
-def check_chat(folder):
-    make_chat(folder / "hf")
+def check_chat(family, folder):
+    make_chat(folder / "hf", {"llama": LLAMA, "qwen3": QWEN3}[family])
     first = what_is_said(folder / "hf")
     assert first["pad_token"] == "<|pad|>" and first["talk"].count("<|turn|>") == 2, first
     assert first["generation"]["eos_token_id"] == [256, 257], first
@@ -240,7 +265,7 @@ def check_chat(folder):
             (folder / "hf").rename(folder / "away")
     run(sys.argv[1], "convert", folder / "away", folder / "converted")
     assert what_is_said(folder / "converted") == first
-    print("chat model: companions are the same")
+    print(f"{family} chat model: companions are the same")
 
 
 def check_refusals(folder):
@@ -268,7 +293,7 @@ def check_refusals(folder):
     refused("model.extra.weight", index={"weight_map": shards | {"model.extra.weight": shard}})
     refused("hidden_act", config=config | {"hidden_act": "relu"})
     refused("attention_bias", config=config | {"attention_bias": True})
-    refused("head_dim", config=config | {"head_dim": 16})
+    refused("it is [64, 32]", config=config | {"head_dim": 16})
     refused("mistral", config=config | {"model_type": "mistral"})
     refused("yarn", config=config | {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}})
     refused("[270, 32]", config=config | {"vocab_size": 280})
@@ -285,7 +310,8 @@ def main():
     for name in CASES:
         with tempfile.TemporaryDirectory() as scratch:
             check(name, pathlib.Path(scratch))
-    for check_more in (check_chat, check_refusals):
+    for check_more in (functools.partial(check_chat, "llama"),
+                       functools.partial(check_chat, "qwen3"), check_refusals):
         with tempfile.TemporaryDirectory() as scratch:
             check_more(pathlib.Path(scratch))
 

@@ -30,6 +30,7 @@ GPT2 = {"architecture": "gpt2", "hidden_size": 32, "num_hidden_layers": 2, "num_
 LLAMA = {"architecture": "llama", "hidden_size": 32, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40,
          "rope_theta": 300, "rms_norm_eps": 0.01}
+QWEN3 = LLAMA | {"architecture": "qwen3", "head_dim": 12}
 CASES = {
     "gpt2": (GPT2, "auto"),
     "gpt2 untied": (GPT2 | {"tie_word_embeddings": "false"}, "auto"),
@@ -37,6 +38,9 @@ CASES = {
     "llama": (LLAMA, "auto"),
     "llama tied": (LLAMA | {"tie_word_embeddings": "true"}, "auto"),
     "llama in bf16": (LLAMA, "bf16"),
+    "llama with wide heads": (LLAMA | {"head_dim": 6}, "auto"),
+    "qwen3": (QWEN3, "auto"),
+    "qwen3 tied": (QWEN3 | {"hidden_size": 30, "tie_word_embeddings": "true"}, "auto"),
 }
 TORCH = {"auto": torch.float32, "bf16": torch.bfloat16}
 

@@ -44,7 +44,7 @@ enum factor {
     FACTORS
 };
 
-static const char *const architectures[] = {"gpt2", "llama"};
+static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
 static const char *const schedules[] = {"pipedream-2bw", "pipedream",
                                         "pipedream parallel.vertical_sync=true",
                                         "pipedream parallel.weight_stashing=false"};
@@ -56,7 +56,7 @@ static const char *const dropouts[] = {"0", "0.1"};
 static const char *const lengths[] = {"9", "37"};
 static const char *const buckets[] = {"8KiB", "1"};
 static const int levels[FACTORS] = {
-    [ARCHITECTURE] = 2, [SCHEDULE] = 4, [DEPTH] = 4, [MICRO_BATCHES] = 5,
+    [ARCHITECTURE] = 3, [SCHEDULE] = 4, [DEPTH] = 4, [MICRO_BATCHES] = 5,
     [DATA] = 2,         [FLUSH] = 7,    [CLIP] = 2,  [OPTIMIZER] = 4,
     [DROPOUT] = 2,      [LENGTH] = 2,   [BUCKET] = 2};
 

@@ -292,8 +292,8 @@ static void test_tensor_collectives(void **state)
                                 {ECH_COLLECTIVE_REDUCE_SCATTER, 2, 2}};
     static const cost again[] = {{ECH_COLLECTIVE_ALL_GATHER, 2, 4},
                                  {ECH_COLLECTIVE_REDUCE_SCATTER, 2, 2}};
-    static const char *const families[] = {"gpt2", "llama"};
-    for (int f = 0; f < 2; f++)
+    static const char *const families[] = {"gpt2", "llama", "qwen3"};
+    for (int f = 0; f < 3; f++)
         for (int t = 2; t <= 8; t *= 2) {
             char words[3][80];
             int64_t unit = (int64_t)B * T * C * (t - 1) / t;

@@ -26,12 +26,13 @@ static int64_t elements_of(const grid_plans *g, int rank, const char *part)
 static void test_parameters_are_shared_out(void **state)
 {
     (void)state;
-    static const char *const parts[2][8] = {
+    static const char *const parts[][8] = {
         {"attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight",
          "attn.c_attn.bias", "mlp.c_fc.bias"},
+        {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"},
         {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}};
-    static const char *const families[] = {"gpt2", "llama"};
-    for (int f = 0; f < 2; f++) {
+    static const char *const families[] = {"gpt2", "llama", "qwen3"};
+    for (int f = 0; f < 3; f++) {
         grid_plans one = grid_plan(families[f], "");
         for (int t = 2; t <= 8; t *= 2) {
             char words[80];

@@ -75,8 +75,8 @@ static void check_logits(const char *folder, recorded *r)
 static void as_transformers(void **state)
 {
     (void)state;
-    static const char *const names[] = {"gpt2_openai", "llama31"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[] = {"gpt2_openai", "llama31", "qwen3"};
+    for (int i = 0; i < 3; i++) {
         char folder[512], converted[512];
         recorded r;
         ech_conversion conversion;
@@ -85,7 +85,7 @@ static void as_transformers(void **state)
         read_recorded(names[i], &r);
         check_logits(folder, &r);
         assert_int_equal(ech_conversion_open(folder, &conversion), ECH_OK);
-        assert_int_equal(conversion.dtype, i == 0 ? ECH_F32 : ECH_BF16);
+        assert_int_equal(conversion.dtype, i == 1 ? ECH_BF16 : ECH_F32);
         assert_int_equal(conversion.end_of_text, 256);
         assert_int_equal(ech_conversion_write(&conversion, converted, conversion.dtype), ECH_OK);
         ech_log_set_quiet(true);
@@ -124,8 +124,9 @@ static void under_any_layout(void **state)
                    {2, "parallel.pipeline=2 parallel.schedule=pipedream"},
                    {2, "parallel.pipeline=2 parallel.schedule=pipedream-2bw "
                        "training.micro_batch_size=3"}};
-    for (int f = 0; f < 2; f++) {
-        const char *architecture = f ? "llama" : "gpt2";
+    static const char *const families[] = {"gpt2", "llama", "qwen3"};
+    for (int f = 0; f < 3; f++) {
+        const char *architecture = families[f];
         runs_train(architecture, "first", 1, "training.steps=2 data.sequence_length=8");
         for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
             char words[600];

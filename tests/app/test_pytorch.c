@@ -372,6 +372,12 @@ static void test_llama_tied(void **state)
     check_layouts("llama_tied");
 }
 
+static void test_qwen3(void **state)
+{
+    (void)state;
+    check_layouts("qwen3");
+}
+
 static void test_documents(void **state)
 {
     (void)state;
@@ -391,13 +397,10 @@ static void test_fails_when_it_should(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_gpt2_untied),
-        cmocka_unit_test(test_gpt2_sgd),
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_llama_tied),
-        cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_fails_when_it_should),
+        cmocka_unit_test(test_gpt2),       cmocka_unit_test(test_gpt2_untied),
+        cmocka_unit_test(test_gpt2_sgd),   cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_llama_tied), cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_documents),  cmocka_unit_test(test_fails_when_it_should),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

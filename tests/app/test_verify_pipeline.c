@@ -90,7 +90,7 @@ enum factor {
     FACTORS
 };
 
-static const char *const architectures[] = {"gpt2", "llama"};
+static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
 static const char *const schedules[] = {"interleaved", "gpipe", "1f1b", "zero-bubble", "naive"};
 static const char *const dropouts[] = {
     "", "model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
@@ -101,7 +101,7 @@ static const char *const optimizers[] = {
     "optimizer.name=adamw", "optimizer.name=sgd optimizer.momentum=0.9 optimizer.clip_norm=0.5",
     "optimizer.clip_norm=0 optimizer.schedule=linear"};
 static const int levels[FACTORS] = {
-    [ARCHITECTURE] = 2,  [SCHEDULE] = 5,  [DEPTH] = 4,   [CHUNKS] = 3,   [DATA] = 3,
+    [ARCHITECTURE] = 3,  [SCHEDULE] = 5,  [DEPTH] = 4,   [CHUNKS] = 3,   [DATA] = 3,
     [MICRO_BATCHES] = 8, [TIED] = 2,      [DROPOUT] = 2, [SAMPLES] = 2,  [LENGTH] = 2,
     [PARTITION] = 2,     [REDUCTION] = 3, [BUCKET] = 3,  [OPTIMIZER] = 3};
 

@@ -62,9 +62,12 @@ static void draw_model(dice *d, random_run *r)
     static const char *const bools[] = {"true", "false"};
     static const char *const epsilons[] = {"1e-3", "1e-6"};
     static const char *const thetas[] = {"100", "500000"};
-    bool llama = chance(d, 50);
+    static const char *const widths[] = {"2", "4", "6"};
+    static const char *const families[] = {"gpt2", "gpt2", "llama", "qwen3"};
+    const char *family = ONE_OF(d, families);
+    bool llama = strcmp(family, "gpt2") != 0; /* or what descends from it */
     int64_t heads = from_to(d, 1, 8), groups = from_to(d, 1, heads);
-    add(r, "model.architecture", llama ? "llama" : "gpt2");
+    add(r, "model.architecture", family);
     add_number(r, "model.num_attention_heads", heads);
     add_number(r, "model.hidden_size", heads * 2 * from_to(d, 1, 5));
     if (llama && chance(d, 60)) add_number(r, "model.num_key_value_heads", groups);
@@ -79,6 +82,7 @@ static void draw_model(dice *d, random_run *r)
     ADD_ONE_OF(d, r, "model.embd_pdrop", dropouts);
     ADD_ONE_OF(d, r, llama ? "model.rms_norm_eps" : "model.layer_norm_epsilon", epsilons);
     if (llama) ADD_ONE_OF(d, r, "model.rope_theta", thetas);
+    if (llama) ADD_ONE_OF(d, r, "model.head_dim", widths);
     if (llama && chance(d, 20)) add(r, "model.rope_scaling", "llama3");
 }
 

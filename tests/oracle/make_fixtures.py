@@ -16,7 +16,7 @@ CASE.safetensors are
     weight.NAME       F64: after STEPS steps
     loss, grad_norm, learning_rate   (STEPS) F64: of every step; the norm before clipping
 
-What runs is Hugging Face transformers' GPT2LMHeadModel and LlamaForCausalLM with PyTorch's own
+What runs is Hugging Face transformers' GPT2LMHeadModel and LlamaForCausalLM, and for qwen3 its Qwen3ForCausalLM, with PyTorch's own
 clip_grad_norm_, AdamW, SGD, LinearLR and CosineAnnealingLR. Exits 77 where a package is missing.
 """
 import pathlib
@@ -43,6 +43,7 @@ GPT2 = {"architecture": "gpt2", "hidden_size": 16, "num_hidden_layers": 2, "num_
 LLAMA = {"architecture": "llama", "hidden_size": 16, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24,
          "rope_theta": 500.0, "rms_norm_eps": 1e-5}
+QWEN3 = LLAMA | {"architecture": "qwen3", "head_dim": 6}
 ADAMW = {"name": "adamw", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "learning_rate": 0.01}
 SGD = {"name": "sgd", "momentum": 0.9, "nesterov": True, "learning_rate": 0.05}
 # Parts of documents in samples of 11 tokens: several, one, one token; borders at those of samples.
@@ -57,6 +58,7 @@ CASES = {
     "gpt2_documents": (GPT2 | {"tie_word_embeddings": True}, ADAMW | {"clip_norm": 0.5}, DOCUMENTS),
     "llama_documents": (LLAMA | {"tie_word_embeddings": False}, ADAMW | {"clip_norm": 0.5},
                         DOCUMENTS),
+    "qwen3": (QWEN3 | {"tie_word_embeddings": True}, ADAMW | {"clip_norm": 0.5}, None),
 }
 
 
@@ -98,14 +100,17 @@ def build_gpt2(m):
 
 
 def build_llama(m):
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+    own = {"head_dim": m["head_dim"]} if "head_dim" in m else {}
+    kind = (transformers.Qwen3ForCausalLM, transformers.Qwen3Config) if own else (
+        transformers.LlamaForCausalLM, transformers.LlamaConfig)
+    return kind[0](kind[1](
         vocab_size=VOCABULARY, max_position_embeddings=m["max_position_embeddings"],
         hidden_size=m["hidden_size"], num_hidden_layers=m["num_hidden_layers"],
         num_attention_heads=m["num_attention_heads"],
         num_key_value_heads=m["num_key_value_heads"], intermediate_size=m["intermediate_size"],
         rope_parameters={"rope_type": "default", "rope_theta": m["rope_theta"]},
         rms_norm_eps=m["rms_norm_eps"], tie_word_embeddings=m["tie_word_embeddings"],
-        attn_implementation="sdpa"))
+        attn_implementation="sdpa", **own))
 
 
 class Rotary64(torch.nn.Module):
@@ -122,14 +127,15 @@ class Rotary64(torch.nn.Module):
 
 
 def widen_llama(model, m):
-    """LlamaForCausalLM computes norms and angles in fp32 even where its weights are fp64: they are
-    replaced here, and the logits must stay the same within fp32."""
+    """LlamaForCausalLM and Qwen3ForCausalLM compute norms and angles in fp32 even where their weights
+    are fp64: they are replaced here, and the logits must stay the same within fp32."""
     ids = torch.arange(LENGTH)[None]
     before = model(ids).logits.detach()
-    model.model.rotary_emb = Rotary64(m["rope_theta"], m["hidden_size"] // m["num_attention_heads"])
+    model.model.rotary_emb = Rotary64(
+        m["rope_theta"], m.get("head_dim", m["hidden_size"] // m["num_attention_heads"]))
 
     def widen(norm):
-        wide = torch.nn.RMSNorm(m["hidden_size"], m["rms_norm_eps"])
+        wide = torch.nn.RMSNorm(norm.weight.shape, m["rms_norm_eps"])
         wide.weight = norm.weight
         return wide
 
@@ -137,6 +143,9 @@ def widen_llama(model, m):
     for layer in model.model.layers:
         layer.input_layernorm = widen(layer.input_layernorm)
         layer.post_attention_layernorm = widen(layer.post_attention_layernorm)
+        if "head_dim" in m:
+            layer.self_attn.q_norm = widen(layer.self_attn.q_norm)
+            layer.self_attn.k_norm = widen(layer.self_attn.k_norm)
     assert torch.allclose(model(ids).logits, before, rtol=1e-5, atol=1e-5)
 
 
@@ -153,7 +162,7 @@ def build(m, generator):
     model = (build_gpt2 if m["architecture"] == "gpt2" else build_llama)(m)
     fill(model, generator)
     model = model.double().eval()
-    if m["architecture"] == "llama":
+    if m["architecture"] != "gpt2":
         widen_llama(model, m)
     return model
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small models as Hugging Face transformers saves them, and their logits, for tests without Python.
 
-    make_logits.py FOLDER            writes FOLDER/gpt2_openai/, FOLDER/llama31/ and their logits
+    make_logits.py FOLDER            writes FOLDER/gpt2_openai/, llama31/ and qwen3/, and their logits
     make_logits.py --check FOLDER    the logits there are those of the models there
 
 gpt2_openai has OpenAI's old names and masks in one file; llama31 has shards in bf16, grouped queries and
-the positions of Llama 3.1. NAME.safetensors has `ids` and `logits`, computed in fp64. Exits 77 where a
+the positions of Llama 3.1; qwen3 has heads wider than their share of the width. NAME.safetensors has `ids` and `logits`, computed in fp64. Exits 77 where a
 package is missing.
 """
 import pathlib
@@ -27,6 +27,10 @@ LLAMA = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
          "rms_norm_eps": 0.02, "rope_theta": 300.0,
          "rope_scaling": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0,
                           "high_freq_factor": 4.0, "original_max_position_embeddings": 8}}
+
+QWEN3 = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 20,
+         "max_position_embeddings": 12, "rms_norm_eps": 0.02, "rope_theta": 300.0}
 
 
 def fill(model):
@@ -54,6 +58,12 @@ def save_llama(folder):
         folder, max_shard_size="9KB")
 
 
+def save_qwen3(folder):
+    config = transformers.Qwen3Config(vocab_size=VOCABULARY, bos_token_id=256, eos_token_id=256,
+                                      **QWEN3)
+    fill(transformers.Qwen3ForCausalLM(config)).save_pretrained(folder)
+
+
 @torch.no_grad()
 def logits_of(folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -65,7 +75,8 @@ def main():
     transformers.logging.disable_progress_bar()
     torch.manual_seed(20)
     parent = pathlib.Path(sys.argv[-1])
-    for name, save in ("gpt2_openai", save_gpt2), ("llama31", save_llama):
+    for name, save in ("gpt2_openai", save_gpt2), ("llama31", save_llama), (
+            "qwen3", save_qwen3):
         recorded = parent / f"{name}.safetensors"
         if sys.argv[1] == "--check":
             logits = safetensors.torch.load_file(recorded)["logits"]

@@ -109,8 +109,8 @@ static void check_bytes(const fixture *f, int r, int n, int m)
 static void test_bytes(void **state)
 {
     (void)state;
-    static const char *const architectures[] = {"gpt2", "llama"};
-    for (int i = 0; i < 2; i++)
+    static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
+    for (int i = 0; i < 3; i++)
         for (int p = 1; p <= 4; p++)
             for (int m = 1; m <= 8; m++) {
                 fixture_shape shape = {.schedule = "gpipe",

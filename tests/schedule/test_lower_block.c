@@ -235,8 +235,8 @@ static void test_tensor_overlap(void **state)
 static void test_ring_overlap(void **state)
 {
     (void)state;
-    static const char *const architectures[] = {"gpt2", "llama"};
-    for (int i = 0; i < 2; i++)
+    static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
+    for (int i = 0; i < 3; i++)
         for (int c = 2; c <= 4; c++) {
             fixture f = one_stage("gpipe", architectures[i], 1, c, 2,
                                   c == 3 ? "data.sequence_length=12" : NULL);

@@ -96,8 +96,8 @@ static void test_buckets(void **state)
 static void test_hidden_reductions(void **state)
 {
     (void)state;
-    const char *const models[] = {"gpt2", "llama"};
-    for (int m = 0; m < 2; m++) {
+    const char *const models[] = {"gpt2", "llama", "qwen3"};
+    for (int m = 0; m < 3; m++) {
         fixture f = fixture_plan(sample_config(models[m]), 3);
         const ech_list *list = &f.plan[0]->list[ECH_LIST_TRAIN];
         int norms = 0;

@@ -139,21 +139,22 @@ static int count_heirs(const ech_list *list)
 }
 
 /* What the activation function reads is written over with its gradient, one value of each GPT-2 layer, two of
- * each llama layer; not where a W that comes later makes the function's output again. */
+ * each llama or qwen3 layer; not where a W that comes later makes the function's output again. */
 static void test_heirs(void **state)
 {
     (void)state;
     enum { LAYERS = 4, MICRO = 3 };
-    static const char *const architectures[] = {"gpt2", "llama"};
+    static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
+    static const int heirs[] = {1, 2, 2};
     char *apart = fixture_write("F0.0 F0.1 F0.2 B0.0 B0.1 B0.2 W0.0 W0.1 W0.2\n");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         fixture_shape shape = {.schedule = "gpipe",
                                .architecture = architectures[i],
                                .stages = 1,
                                .micro_batches = MICRO,
                                .layers = LAYERS};
         fixture f = fixture_pipeline(shape);
-        assert_int_equal(count_heirs(fixture_list(&f, 0)), LAYERS * MICRO * (i + 1));
+        assert_int_equal(count_heirs(fixture_list(&f, 0)), LAYERS * MICRO * heirs[i]);
         int64_t joined = fixture_list(&f, 0)->working;
         fixture_free(&f);
         shape.schedule = apart;
