@@ -15,57 +15,10 @@ typedef struct frame {
     int call;  /* index in the program */
     int place; /* of the weights that the step sees */
     ech_rows rows;
+    void *scratch;
+    size_t scratch_bytes;
+    const ech_block_call *last; /* whose tensors stand in the ech_call; NULL: nobody's */
 } frame;
-
-/* The tensor of a block's own value (`like`: whose geometry it has); *out is left as it is, absent, where the
- * list has no such value. */
-static void set_tensor(const frame *f, int local, int like, ech_tensor *out)
-{
-    const ech_block_value *v = local < 0 ? NULL : &f->block->value.at[local];
-    if (!v || !(v->purposes & 1u << f->exec->list->purpose)) return;
-    int value = ech_list_value_of(f->exec->list, f->block, local, f->step->micro);
-    void *data = ech_exec_touch(f->exec, value);
-    ech_exec_view(f->exec, f->block, like, data, out);
-}
-
-static void take_ports(const frame *f, const int *ports, int n, unsigned mask, ech_tensor *out)
-{
-    for (int i = 0; i < n; i++)
-        if (mask & 1u << i) set_tensor(f, ports[i], ports[i], &out[i]);
-}
-
-/* Inputs as B and W see them. */
-static void take_again(const frame *f, const ech_node *node, unsigned mask, ech_tensor *out)
-{
-    for (int i = 0; i < node->ins; i++)
-        if (mask & 1u << i)
-            set_tensor(f, ech_block_again(f->block, node->in[i]), node->in[i], &out[i]);
-}
-
-/* Gradients have the geometry of the forward values they belong to. */
-static void take_gradients(const frame *f, const int *ports, const int *like, int n,
-                           ech_tensor *out)
-{
-    for (int i = 0; i < n; i++) set_tensor(f, ports[i], like[i], &out[i]);
-}
-
-static void take_params(const frame *f, const ech_node *node, bool again, ech_call *call)
-{
-    bool writes = !again && (f->phase == ECH_BACKWARD_WEIGHT ||
-                             (f->phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b));
-    int here = (int)(f->step - f->exec->list->step.at);
-    const ech_writer *writers =
-        &f->exec->list->first_writer[(size_t)f->step->turn * f->exec->plan->model->param.n];
-    for (int i = 0; i < node->params; i++) {
-        const ech_param_plan *p = &f->exec->plan->param[node->param[i]];
-        ech_exec_set_param(f->exec, node->param[i], f->place, &call->param[i]);
-        if (!writes) continue;
-        ech_exec_touch(f->exec, f->exec->plan->bucket.at[p->bucket].value);
-        ech_exec_set_gradient(f->exec, node->param[i], &call->dparam[i]);
-        const ech_writer *first = &writers[node->param[i]];
-        call->accumulate[i] = first->step != here || first->call != f->call;
-    }
-}
 
 /* Global micro-batch q begins with sample q b. */
 ech_rows ech_exec_rows(const ech_exec *exec, int micro)
@@ -81,15 +34,6 @@ ech_rows ech_exec_rows(const ech_exec *exec, int micro)
         rows.start[0] = at.sequence_chunk * list->extent.tokens;
     if (list->purpose == ECH_GENERATE) rows.start[0] = exec->position;
     return rows;
-}
-
-/* What is kept of gradients is the backward's. */
-static unsigned kept_by_forward(const ech_block *block, const ech_node *node)
-{
-    unsigned mask = 0;
-    for (int i = 0; i < node->keeps; i++)
-        if (block->value.at[node->keep[i]].role == ECH_ROLE_ACTIVATION) mask |= 1u << i;
-    return mask;
 }
 
 static ech_status exchange(void *context, const void *mine, size_t bytes, void *all)
@@ -115,7 +59,7 @@ static void set_place(const frame *f, ech_call *call)
 }
 
 /* What is the same for all calls of a step. */
-static void prepare_step(const frame *f, ech_call *call)
+static void prepare_step(frame *f, ech_call *call)
 {
     ech_exec *exec = f->exec;
     memset(call, 0, sizeof *call);
@@ -127,89 +71,105 @@ static void prepare_step(const frame *f, ech_call *call)
     call->step = (uint32_t)(exec->step + f->step->turn);
     call->layer = (uint32_t)f->block->index;
     set_place(f, call);
+    if (f->step->scratch >= 0) {
+        f->scratch = ech_exec_touch(exec, f->step->scratch);
+        f->scratch_bytes = (size_t)ech_plan_value(exec->plan, exec->list, f->step->scratch)->bytes;
+    }
     double *row = ech_exec_row(exec, f->step->turn);
     call->loss_sums = &row[ECH_SCALAR_LOSS];
     call->loss_scale = &row[ECH_SCALAR_LOSS_SCALE];
 }
 
+/* ---- a call ---- */
+
 /* What the step's call before has set. A tensor without data is absent; what else it says does not matter,
  * and clearing all of it takes as long as everything else that a call is prepared with. */
-static void clear_ports(ech_call *call)
+static void clear_ports(const frame *f, ech_call *call)
 {
-    const ech_node *node = call->node;
-    if (!node) return;
-    for (int i = 0; i < node->ins; i++)
-        call->in[i].data = call->din[i].data = call->add[i].data = NULL;
-    for (int i = 0; i < node->outs; i++) call->out[i].data = call->dout[i].data = NULL;
-    for (int i = 0; i < node->keeps; i++) call->keep[i].data = NULL;
-    for (int i = 0; i < node->params; i++) call->param[i].data = call->dparam[i].data = NULL;
-    memset(call->accumulate, 0, sizeof call->accumulate);
+    if (!f->last) return;
+    const ech_operand *o = f->block->operand.at + f->last->first_operand;
+    for (const ech_operand *end = o + f->last->operands; o < end; o++)
+        if (o->port < ECH_TENSOR_PORTS) call->port[o->port][o->index].data = NULL;
 }
 
-static void prepare(const frame *f, const ech_block_call *c, ech_call *call)
+static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
 {
-    const ech_node *node = &f->block->node.at[c->node];
-    clear_ports(call);
-    call->node = node;
-    take_params(f, node, c->again, call);
-    if (f->phase == ECH_FORWARD || c->again) {
-        take_ports(f, node->in, node->ins, ~0u, call->in);
-        take_ports(f, node->out, node->outs, ~0u, call->out);
-        take_ports(f, node->keep, node->keeps, kept_by_forward(f->block, node), call->keep);
-        return;
+    const ech_plan *plan = f->exec->plan;
+    ech_exec_touch(f->exec, plan->bucket.at[plan->param[o->value].bucket].value);
+    ech_exec_set_gradient(f->exec, o->value, &call->dparam[o->index]);
+    call->accumulate[o->index] =
+        !ech_list_writes_first(plan, f->exec->list, f->step, f->call, o->value);
+}
+
+static void take_value(const frame *f, const ech_operand *o, ech_call *call)
+{
+    int value = ech_list_value_of(f->exec->list, f->block, o->value, f->step->micro);
+    void *data = ech_exec_touch(f->exec, value);
+    ech_exec_view(f->exec, f->block, o->like, data, &call->port[o->port][o->index]);
+}
+
+static void prepare(frame *f, const ech_block_call *c, ech_call *call)
+{
+    ech_exec *exec = f->exec;
+    clear_ports(f, call);
+    f->last = c;
+    call->node = c->node < 0 ? NULL : &f->block->node.at[c->node];
+    exec->context->scratch = NULL;
+    exec->context->scratch_bytes = 0;
+    const ech_operand *o = f->block->operand.at + c->first_operand, *end = o + c->operands;
+    for (unsigned purpose = 1u << exec->list->purpose; o < end; o++) {
+        if (!(o->purposes & purpose)) continue;
+        if (ech_operand_is_value(o)) {
+            take_value(f, o, call);
+        } else if (o->port == ECH_PORT_PARAM) {
+            ech_exec_set_param(exec, o->value, f->place, &call->param[o->index]);
+        } else if (o->port == ECH_PORT_DPARAM) {
+            take_gradient(f, o, call);
+        } else {
+            exec->context->scratch = f->scratch;
+            exec->context->scratch_bytes = f->scratch_bytes;
+        }
     }
-    const ech_reads *reads = f->phase == ECH_BACKWARD_INPUT ? &node->b : &node->w;
-    take_again(f, node, reads->in, call->in);
-    take_ports(f, node->out, node->outs, reads->out, call->out);
-    take_ports(f, node->keep, node->keeps, reads->keep, call->keep);
-    take_gradients(f, c->dout, node->out, node->outs, call->dout);
-    take_gradients(f, c->din, node->in, node->ins, call->din);
-    take_gradients(f, c->add, node->in, node->ins, call->add);
 }
 
 static void scan_call(const frame *f, const ech_block_call *c, const ech_call *call)
 {
-    const ech_node *node = &f->block->node.at[c->node];
+    const ech_block_value *values = f->block->value.at;
     const ech_param *params = f->exec->plan->model->param.at;
-    for (int i = 0; f->phase == ECH_FORWARD && i < node->outs; i++)
-        ech_scan_tensor(f->exec, f->step, "output", f->block->value.at[node->out[i]].name,
-                        &call->out[i]);
-    for (int i = 0; i < node->ins; i++)
-        ech_scan_tensor(f->exec, f->step, "gradient of", f->block->value.at[node->in[i]].name,
-                        &call->din[i]);
-    for (int i = 0; i < node->params; i++)
-        ech_scan_tensor(f->exec, f->step, "gradient of", params[node->param[i]].name,
-                        &call->dparam[i]);
+    for (const ech_operand *o = NULL;
+         (o = ech_call_next(f->block, c, f->exec->list->purpose, o));) {
+        if (o->mode == ECH_READ) continue;
+        if (o->port == ECH_PORT_OUT)
+            ech_scan_tensor(f->exec, f->step, "output", values[o->like].name, &call->out[o->index]);
+        if (o->port == ECH_PORT_DIN)
+            ech_scan_tensor(f->exec, f->step, c->node < 0 ? "sum" : "gradient of",
+                            values[o->like].name, &call->din[o->index]);
+        if (o->port == ECH_PORT_DPARAM)
+            ech_scan_tensor(f->exec, f->step, "gradient of", params[o->value].name,
+                            &call->dparam[o->index]);
+    }
 }
 
-/* Where two gradients of one value meet. */
-static void run_sum(const frame *f, const ech_block_call *c)
+/* Without a node it is where two gradients of one value meet. */
+static ech_status run_call(frame *f, const ech_block_call *c, ech_call *call)
 {
-    ech_tensor a = {0}, b = {0}, y = {0};
-    set_tensor(f, c->add[0], c->add[0], &a);
-    set_tensor(f, c->dout[0], c->dout[0], &b);
-    set_tensor(f, c->din[0], c->din[0], &y);
-    f->exec->plan->kernels->add(f->exec->context, &a, &b, &y);
-    if (f->exec->scanning)
-        ech_scan_tensor(f->exec, f->step, "sum", f->block->value.at[c->din[0]].name, &y);
-}
-
-static ech_status run_layer(const frame *f, const ech_block_call *c, ech_call *call)
-{
-    const ech_layer *layer = f->block->node.at[c->node].layer;
     ech_status status = ECH_OK;
-    if (ech_layer_idles(layer, f->phase, f->exec->list->purpose)) return ECH_OK;
+    if (!(c->purposes & 1u << f->exec->list->purpose)) return ECH_OK;
     prepare(f, c, call);
     call->status = &status;
-    if (f->phase == ECH_FORWARD || c->again)
-        layer->forward(call);
+    if (!call->node)
+        call->kernels->add(call->context, &call->add[0], &call->dout[0], &call->din[0]);
+    else if (f->phase == ECH_FORWARD || c->again)
+        call->node->layer->forward(call);
     else if (f->phase == ECH_BACKWARD_INPUT)
-        layer->backward_input(call);
+        call->node->layer->backward_input(call);
     else
-        layer->backward_weight(call);
+        call->node->layer->backward_weight(call);
     if (f->exec->scanning && !c->again) scan_call(f, c, call);
     return status;
 }
+
+/* ---- a step ---- */
 
 static ech_status run_block(ech_exec *exec, const ech_step *step)
 {
@@ -223,17 +183,8 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
     prepare_step(&f, &call);
     for (int i = 0; i < step->calls; i++) {
         f.call = step->first_call + i;
-        const ech_block_call *c = &f.block->program[step->phase].at[f.call];
         ech_ledger_advance(exec, step->tick + i);
-        exec->context->scratch = step->scratch < 0 ? NULL : ech_exec_touch(exec, step->scratch);
-        exec->context->scratch_bytes =
-            step->scratch < 0
-                ? 0
-                : (size_t)ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
-        if (c->node < 0)
-            run_sum(&f, c);
-        else
-            ECH_TRY(run_layer(&f, c, &call));
+        ECH_TRY(run_call(&f, &f.block->program[step->phase].at[f.call], &call));
         ech_exec_mark(exec, step->tick + i);
     }
     return ECH_OK;

@@ -121,11 +121,7 @@ ech_status ech_handle_COLLECTIVE(ech_exec *exec, const ech_step *step)
                   .scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step->scratch)};
     if (!step->calls) return make_whole(&x);
     const ech_block_call *call = &x.block->program[step->phase].at[step->first_call];
-    const ech_node *node = &x.block->node.at[call->node];
-    bool forward = step->phase == ECH_FORWARD || call->again;
-    x.from = forward ? tensor_of(&x, node->in[0], node->in[0])
-                     : tensor_of(&x, call->dout[0], node->out[0]);
-    x.to = forward ? tensor_of(&x, node->out[0], node->out[0])
-                   : tensor_of(&x, call->din[0], node->in[0]);
+    for (const ech_operand *o = NULL; (o = ech_call_next(x.block, call, exec->list->purpose, o));)
+        *(o->mode == ECH_READ ? &x.from : &x.to) = tensor_of(&x, o->value, o->like);
     return run(&x, ech_call_exchange(x.block, call, step->phase));
 }

@@ -24,6 +24,7 @@ void ech_block_destroy(ech_block *block)
     free(block->value.at);
     free(block->node.at);
     for (int i = 0; i < ECH_PHASES; i++) free(block->program[i].at);
+    free(block->operand.at);
     free(block->input.at);
     free(block->output.at);
     free(block->dinput.at);

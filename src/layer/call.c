@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the calls of a block's programs do, as far as plans must know: which values they touch, and what they
+ * What the calls of a block's programs do, as far as plans must know: what they read and write, and what they
  * have a group of ranks do.
  */
-#include "layer/layer.h"
+#include "layer/program.h"
 
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
                                       ech_phase phase)
@@ -42,70 +42,134 @@ double ech_block_multiplies(const ech_block *block, ech_extent extent)
     return sum;
 }
 
-typedef struct toucher {
-    const ech_block *block;
-    ech_purpose purpose;
-    ech_touch touch;
-    void *context;
-} toucher;
+/* ---- operands ---- */
 
-static void touch_one(const toucher *t, int value, bool write)
+typedef struct lister {
+    ech_block *block;
+    ech_block_call *call;
+} lister;
+
+static ech_operand *add_operand(lister *l, ech_port port, int index, int value, ech_mode mode)
 {
-    if (value >= 0 && t->block->value.at[value].purposes & 1u << t->purpose)
-        t->touch(t->context, value, write);
+    ech_operand operand = {.port = (uint8_t)port,
+                           .index = (uint8_t)index,
+                           .mode = (uint8_t)mode,
+                           .purposes = (uint8_t)(l->call->purposes & ((1u << ECH_PURPOSES) - 1)),
+                           .value = value,
+                           .like = value};
+    ECH_PUSH(l->block->operand, operand);
+    l->call->operands++;
+    return &l->block->operand.at[l->block->operand.n - 1];
 }
 
-static void touch_ports(const toucher *t, const int *ports, int n, unsigned mask, bool write)
+/* `like`: whose geometry the value has. */
+static ech_operand *add_value(lister *l, ech_port port, int index, int value, int like,
+                              ech_mode mode)
 {
-    for (int i = 0; i < n; i++)
-        if (mask & 1u << i) touch_one(t, ports[i], write);
+    if (value < 0) return NULL;
+    ech_operand *operand = add_operand(l, port, index, ech_block_base(l->block, value), mode);
+    operand->purposes &= (uint8_t)l->block->value.at[value].purposes;
+    operand->like = like;
+    return operand;
 }
 
-/* Inputs as B and W see them: as they are made again, where they are. */
-static void touch_ins(const toucher *t, const ech_node *node, unsigned mask)
+static bool is_gradient(const lister *l, int value)
 {
+    return l->block->value.at[value].role == ECH_ROLE_GRADIENT;
+}
+
+/* What is kept of gradients is the backward's. What is carried has other pieces' rows beside the call's. */
+static void list_forward(lister *l, const ech_node *node)
+{
+    ech_mode mode = node->goes_on ? ECH_ADD : ECH_WRITE;
     for (int i = 0; i < node->ins; i++)
-        if (mask & 1u << i) touch_one(t, ech_block_again(t->block, node->in[i]), false);
-}
-
-static void touch_keeps(const toucher *t, const ech_node *node, unsigned mask)
-{
+        add_value(l, ECH_PORT_IN, i, node->in[i], node->in[i], ECH_READ);
+    for (int i = 0; i < node->outs; i++)
+        add_value(l, ECH_PORT_OUT, i, node->out[i], node->out[i], mode);
     for (int i = 0; i < node->keeps; i++) {
-        bool gradient = t->block->value.at[node->keep[i]].role == ECH_ROLE_GRADIENT;
-        if (mask & 1u << i) touch_one(t, node->keep[i], gradient);
+        int kept = node->keep[i];
+        bool carried = l->block->value.at[kept].carried;
+        if (!is_gradient(l, kept))
+            add_value(l, ECH_PORT_KEEP, i, kept, kept, carried ? ECH_ADD : mode);
     }
+    for (int i = 0; i < node->params; i++)
+        add_operand(l, ECH_PORT_PARAM, i, node->param[i], ECH_READ);
 }
 
-static void touch_forward(const toucher *t, const ech_node *node)
+/* The gradient of input i may take over the place of what is read of that input, if both are all of their
+ * memory and nothing is added. */
+static bool may_overwrite(const lister *l, const ech_node *node, unsigned reads, int i)
 {
-    if (ech_layer_idles(node->layer, ECH_FORWARD, t->purpose)) return;
-    touch_ports(t, node->in, node->ins, ~0u, false);
-    touch_ports(t, node->out, node->outs, ~0u, true);
-    for (int i = 0; i < node->keeps; i++)
-        if (t->block->value.at[node->keep[i]].role == ECH_ROLE_ACTIVATION)
-            touch_one(t, node->keep[i], true);
+    int read = ech_block_again(l->block, node->in[i]);
+    return node->layer->overwrites & reads & 1u << i && l->call->add[i] < 0 &&
+           ech_block_base(l->block, read) == read;
 }
 
-void ech_call_touches(const ech_block *block, const ech_block_call *call, ech_phase phase,
-                      ech_purpose purpose, ech_touch touch, void *context)
+/* Inputs as they are made again, where they are. */
+static void list_backward(lister *l, const ech_node *node, ech_phase phase)
 {
-    toucher t = {block, purpose, touch, context};
-    if (call->node < 0) {
-        touch_one(&t, call->add[0], false);
-        touch_one(&t, call->dout[0], false);
-        touch_one(&t, call->din[0], true);
-        return;
-    }
-    const ech_node *node = &block->node.at[call->node];
-    if (phase == ECH_FORWARD || call->again) {
-        touch_forward(&t, node);
-        return;
-    }
     const ech_reads *reads = phase == ECH_BACKWARD_INPUT ? &node->b : &node->w;
-    touch_ins(&t, node, reads->in);
-    touch_ports(&t, node->out, node->outs, reads->out, false);
-    touch_keeps(&t, node, reads->keep);
-    touch_ports(&t, call->dout, node->outs, ~0u, false);
-    touch_ports(&t, call->add, node->ins, ~0u, false);
-    touch_ports(&t, call->din, node->ins, ~0u, true);
+    const ech_block_call *call = l->call;
+    for (int i = 0; i < node->ins; i++)
+        if (reads->in & 1u << i)
+            add_value(l, ECH_PORT_IN, i, ech_block_again(l->block, node->in[i]), node->in[i],
+                      ECH_READ);
+    for (int i = 0; i < node->outs; i++)
+        if (reads->out & 1u << i)
+            add_value(l, ECH_PORT_OUT, i, node->out[i], node->out[i], ECH_READ);
+    for (int i = 0; i < node->keeps; i++)
+        if (reads->keep & 1u << i)
+            add_value(l, ECH_PORT_KEEP, i, node->keep[i], node->keep[i],
+                      is_gradient(l, node->keep[i]) ? ECH_ADD : ECH_READ);
+    for (int i = 0; i < node->outs; i++)
+        add_value(l, ECH_PORT_DOUT, i, call->dout[i], node->out[i], ECH_READ);
+    for (int i = 0; i < node->ins; i++)
+        add_value(l, ECH_PORT_ADD, i, call->add[i], node->in[i], ECH_READ);
+    for (int i = 0; i < node->ins; i++) {
+        ech_operand *din = add_value(l, ECH_PORT_DIN, i, call->din[i], node->in[i], ECH_WRITE);
+        if (din) din->overwrites = may_overwrite(l, node, reads->in, i);
+    }
+    for (int i = 0; i < node->params; i++)
+        if (reads->param & 1u << i) add_operand(l, ECH_PORT_PARAM, i, node->param[i], ECH_READ);
+    if (phase == ECH_BACKWARD_WEIGHT || node->layer->finishes_in_b)
+        for (int i = 0; i < node->params; i++)
+            add_operand(l, ECH_PORT_DPARAM, i, node->param[i], ECH_ADD);
+}
+
+static void list_call(lister *l, ech_phase phase)
+{
+    ech_block_call *call = l->call;
+    const ech_node *node = call->node < 0 ? NULL : &l->block->node.at[call->node];
+    call->first_operand = (int)l->block->operand.n;
+    call->purposes = phase == ECH_FORWARD ? ~0u : 1u << ECH_TRAIN;
+    if (!node) {
+        add_value(l, ECH_PORT_ADD, 0, call->add[0], call->add[0], ECH_READ);
+        add_value(l, ECH_PORT_DOUT, 0, call->dout[0], call->dout[0], ECH_READ);
+        add_value(l, ECH_PORT_DIN, 0, call->din[0], call->din[0], ECH_WRITE);
+        return;
+    }
+    if (phase == ECH_FORWARD && node->layer->joined) call->purposes &= ~(1u << ECH_TRAIN);
+    if (phase == ECH_FORWARD || call->again)
+        list_forward(l, node);
+    else
+        list_backward(l, node, phase);
+    if (node->layer->scratch) add_operand(l, ECH_PORT_SCRATCH, 0, -1, ECH_WRITE);
+}
+
+void ech_program_list_operands(ech_block *block)
+{
+    for (int phase = 0; phase < ECH_PHASES; phase++)
+        for (size_t i = 0; i < block->program[phase].n; i++) {
+            lister l = {block, &block->program[phase].at[i]};
+            list_call(&l, (ech_phase)phase);
+        }
+}
+
+int ech_operand_overwrites(const ech_block *block, const ech_block_call *call,
+                           const ech_operand *operand)
+{
+    const ech_operand *o = NULL;
+    while (operand->overwrites && (o = ech_call_next(block, call, ECH_TRAIN, o)))
+        if (o->port == ECH_PORT_IN && o->index == operand->index) return o->value;
+    return -1;
 }

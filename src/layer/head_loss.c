@@ -27,7 +27,7 @@ int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int w
     ech_node_in(node, targets);
     ech_node_in(node, weights);
     ech_node_param(node, weight);
-    node->b.in = 7;
+    node->b = (ech_reads){.in = 7, .param = 1};
     node->shares_gradient = ech_block_shares_gradient(block, ECH_AXIS_VOCAB);
     ech_shape shape = {.dims = 2, .axis = {ECH_AXIS_BATCH, ECH_AXIS_VOCAB}, .size = {0, V}};
     int logits = ech_node_out(block, node, "logits", shape);
@@ -204,7 +204,6 @@ static size_t scratch(const ech_scratch_query *query)
     int64_t C = x->size[x->dims - 1];
     if (query->purpose == ECH_GENERATE)
         return ech_query_matmul(query, 1, o->V, C, false, true, false, false);
-    if (query->purpose == ECH_TRAIN && query->phase == ECH_FORWARD) return 0;
     chunking c = chunk(query->node, query->extent, query->kernels->dtype);
     if (c.R == 0) return 0;
     /* The last chunk may be shorter, the share of the last rank that has any smaller, and other shapes

@@ -102,6 +102,7 @@ typedef struct ech_layer ech_layer;
 /* Bit i of a mask speaks of port i. */
 typedef struct ech_reads {
     unsigned in, out, keep; /* values of the forward pass that are read */
+    unsigned param;         /* parameters */
 } ech_reads;
 
 typedef struct ech_node {
@@ -111,13 +112,14 @@ typedef struct ech_node {
     int outs, out[ECH_MAX_PORTS];
     int keeps, keep[ECH_MAX_PORTS];
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
-    unsigned added;       /* parameters that are no more than added to the output */
-    ech_reads b, w;       /* what B and W read besides gradients */
-    unsigned passes;      /* inputs whose gradient is the output's as it is */
-    uint32_t site;        /* which dropout of the block: its random stream */
+    unsigned added;                   /* parameters that are no more than added to the output */
+    ech_reads b, w;                   /* what B and W read besides gradients */
+    unsigned passes;                  /* inputs whose gradient is the output's as it is */
+    uint32_t site;                    /* which dropout of the block: its random stream */
     bool only_again;      /* no part of the forward pass: makes `again` values for the backward */
     bool shares_rows;     /* input 0 has the rows of ech_call.shard, not of ech_call.rows */
     bool shares_gradient; /* of input 0's gradient it makes a share, which a spread sums */
+    bool goes_on;         /* F adds to outputs and kept values, which a node before it has made */
 } ech_node;
 
 /* What a collective node has the ranks along some axes of the mesh do. */
@@ -127,11 +129,44 @@ typedef struct ech_exchange {
     int distance; /* of SHIFT */
 } ech_exchange;
 
+/* Where a call finds an operand: in which array of ech_call. */
+typedef enum ech_port {
+    ECH_PORT_IN, /* values of the block, up to ADD */
+    ECH_PORT_OUT,
+    ECH_PORT_KEEP,
+    ECH_PORT_DOUT,
+    ECH_PORT_DIN,
+    ECH_PORT_ADD,
+    ECH_PORT_PARAM,
+    ECH_PORT_DPARAM,
+    ECH_TENSOR_PORTS,
+    ECH_PORT_SCRATCH = ECH_TENSOR_PORTS /* ech_call.context's */
+} ech_port;
+
+typedef enum ech_mode {
+    ECH_READ,
+    ECH_WRITE, /* all of it (of a view, its columns), whatever was there */
+    ECH_ADD /* adds to what is there, or writes a part and reads the rest. Of parameters' gradients: the
+                  first of a training step writes (ech_list_writes_first) */
+} ech_mode;
+
+/* What a call reads or writes, in lists of some purposes: the same for every micro-batch. */
+typedef struct ech_operand {
+    uint8_t port, index; /* ech_port; place in its array */
+    uint8_t mode;        /* ech_mode */
+    uint8_t purposes;    /* bit 1 << purpose */
+    bool overwrites;     /* DIN: may be written where the IN of that index lies, which ends here */
+    int value; /* of the block, none that is a view; PARAM, DPARAM: the model's parameter; SCRATCH: -1 */
+    int like; /* the block's value whose geometry it has there: a view, or what it is the gradient of */
+} ech_operand;
+
 /* One call of one layer in a program. Gradient ports are block values or -1. */
 typedef struct ech_block_call {
     int node;   /* -1: din[0] = add[0] + dout[0], where gradients meet */
     bool again; /* in B or W: the node's forward, whose outputs backward needs */
     int dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS];
+    unsigned purposes;           /* in other lists it does nothing, and has no operands */
+    int first_operand, operands; /* in block.operand: values, then parameters, then scratch */
 } ech_block_call;
 
 typedef enum ech_phase {
@@ -148,7 +183,8 @@ typedef struct ech_ways {
     bool ulysses; /* context ranks exchange tokens for heads; otherwise keys and values go around */
     int pieces; /* in which a sequence is processed, with carried keys and values; 0 or 1: whole */
     bool documents; /* attention and positions stay inside of documents */
-    bool drifts;    /* weights change between a forward and its backward, which has those that are newer */
+    bool
+        drifts; /* weights change between a forward and its backward, which has those that are newer */
 } ech_ways;
 
 typedef struct ech_block {
@@ -158,6 +194,7 @@ typedef struct ech_block {
     ECH_LIST(ech_block_value) value;
     ECH_LIST(ech_node) node;
     ECH_LIST(ech_block_call) program[ECH_PHASES];
+    ECH_LIST(ech_operand) operand;
     ECH_LIST(int) input, output;   /* what crosses the boundary: forward values */
     ECH_LIST(int) dinput, doutput; /* their gradients, port by port; dinput -1: none is wanted */
     int sites;                     /* dropouts so far */
@@ -177,8 +214,8 @@ void ech_block_output(ech_block *block, int value);
 /* `count` columns of `value` from `first` on, read as `shape`. A value with views is read through
  * them only, each by one layer. */
 int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
-/* Derives the three programs, and the addends of the parameters that its nodes use: of the model's, which are
- * all declared (NULL: there are none). Nodes that share a parameter must agree. */
+/* Derives the three programs, the operands of their calls, and the addends of the parameters that its nodes
+ * use: of the model's, which are all declared (NULL: there are none). Nodes that share a parameter must agree. */
 void ech_block_finish(ech_block *block, ech_param *params);
 
 /* What crosses block boundaries: (B,T',C), or under sequence parallelism this rank's share of its rows. */
@@ -226,10 +263,24 @@ bool ech_block_uses(const ech_block *block, int param);
 double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
                            ech_extent extent);
 double ech_block_multiplies(const ech_block *block, ech_extent extent);
-/* Calls `touch` for each value that the call reads or writes in lists of that purpose. */
-typedef void (*ech_touch)(void *context, int value, bool write);
-void ech_call_touches(const ech_block *block, const ech_block_call *call, ech_phase phase,
-                      ech_purpose purpose, ech_touch touch, void *context);
+/* The call's operands in lists of that purpose, one after the other: the one behind `last` (NULL: the first);
+ * NULL: there are no more. */
+static inline const ech_operand *ech_call_next(const ech_block *block, const ech_block_call *call,
+                                               ech_purpose purpose, const ech_operand *last)
+{
+    const ech_operand *next = last ? last + 1 : block->operand.at + call->first_operand;
+    const ech_operand *end = block->operand.at + call->first_operand + call->operands;
+    while (next < end && !(next->purposes & 1u << purpose)) next++;
+    return next < end ? next : NULL;
+}
+/* Whether it is a value of the block. */
+static inline bool ech_operand_is_value(const ech_operand *operand)
+{
+    return operand->port < ECH_PORT_PARAM;
+}
+/* The value whose place `operand`, of that call, may take over; -1: none's. */
+int ech_operand_overwrites(const ech_block *block, const ech_block_call *call,
+                           const ech_operand *operand);
 
 size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent extent, ech_dtype real);
 /* The view of `value` over `data`, which holds its base value, or its gradient. */
@@ -245,8 +296,14 @@ typedef struct ech_call {
     ech_kernel_context *context; /* scratch holds what the layer's scratch function asked for */
     ech_extent extent;
     ech_purpose purpose;
-    ech_tensor in[ECH_MAX_PORTS], out[ECH_MAX_PORTS], keep[ECH_MAX_PORTS], param[ECH_MAX_PORTS];
-    ech_tensor dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS], dparam[ECH_MAX_PORTS];
+    union {
+        struct { /* in the order of ech_port */
+            ech_tensor in[ECH_MAX_PORTS], out[ECH_MAX_PORTS], keep[ECH_MAX_PORTS];
+            ech_tensor dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS];
+            ech_tensor param[ECH_MAX_PORTS], dparam[ECH_MAX_PORTS];
+        };
+        ech_tensor port[ECH_TENSOR_PORTS][ECH_MAX_PORTS];
+    };
     bool accumulate[ECH_MAX_PORTS]; /* dparam holds a sum already */
     uint64_t seed;
     uint32_t step, layer;
@@ -303,12 +360,6 @@ struct ech_layer {
     ech_exchange exchange, exchange_back;
     bool in_place; /* a collective's output is its input */
 };
-
-/* Whether a run of the layer is none: a joined layer's F in training. */
-static inline bool ech_layer_idles(const ech_layer *layer, ech_phase phase, ech_purpose purpose)
-{
-    return layer->joined && phase == ECH_FORWARD && purpose == ECH_TRAIN;
-}
 
 /* Where the rows of a call's input 0, and of the output that has its shape, lie. */
 static inline const ech_rows *ech_call_rows(const ech_call *call)

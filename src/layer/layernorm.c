@@ -20,7 +20,7 @@ int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps)
     ech_node_param(node, bias);
     ech_node_keep(block, node, "mean", ech_shape_of_rows(&block->value.at[x].shape));
     ech_node_keep(block, node, "rstd", ech_shape_of_rows(&block->value.at[x].shape));
-    node->b = (ech_reads){.in = 1, .keep = 3};
+    node->b = (ech_reads){.in = 1, .keep = 3, .param = 1};
     return ech_node_out(block, node, "out", block->value.at[x].shape);
 }
 

@@ -28,6 +28,7 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
     ech_node_param(node, weight);
     if (bias >= 0) ech_node_param(node, bias);
     node->added = 1u << 1;
+    node->b.param = 1;
     node->w.in = 1;
     node->shares_gradient = ech_block_shares_gradient(block, axis);
     int y = ech_node_out(block, node, "out", ech_shape_rows(axis, out));

@@ -197,39 +197,29 @@ static void find_row_shares(ech_block *block)
 
 /* ---- collectives begin early ---- */
 
-typedef struct meeting {
-    const ech_block *block;
-    bool *touched; /* by value: what the collective touches */
-    bool meets;
-} meeting;
-
-static void note_touched(void *context, int value, bool write)
+/* Marks what the call touches. Returns whether some of it was marked. */
+static bool mark_touched(const ech_block *block, const ech_block_call *call, bool *touched,
+                         bool mark)
 {
-    meeting *m = context;
-    (void)write;
-    m->touched[ech_block_base(m->block, value)] = true;
-}
-
-static void look_for_touched(void *context, int value, bool write)
-{
-    meeting *m = context;
-    (void)write;
-    m->meets |= m->touched[ech_block_base(m->block, value)];
+    bool meets = false;
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));) {
+        if (!ech_operand_is_value(o)) continue;
+        bool *value = &touched[o->value];
+        meets |= *value;
+        *value |= mark;
+    }
+    return meets;
 }
 
 /* The earliest place for call i: behind the last call that touches what it touches. */
 static size_t earliest(const ech_block *block, ech_phase phase, size_t i)
 {
-    meeting m = {.block = block, .touched = ech_calloc(block->value.n, sizeof *m.touched)};
+    bool *touched = ech_calloc(block->value.n, sizeof *touched);
     const ech_block_call *calls = block->program[phase].at;
-    ech_call_touches(block, &calls[i], phase, ECH_TRAIN, note_touched, &m);
+    mark_touched(block, &calls[i], touched, true);
     size_t place = i;
-    while (place > 0) {
-        ech_call_touches(block, &calls[place - 1], phase, ECH_TRAIN, look_for_touched, &m);
-        if (m.meets) break;
-        place--;
-    }
-    free(m.touched);
+    while (place > 0 && !mark_touched(block, &calls[place - 1], touched, false)) place--;
+    free(touched);
     return place;
 }
 
@@ -271,6 +261,7 @@ void ech_block_finish(ech_block *block, ech_param *params)
         ECH_PUSH(block->dinput, gradient);
     }
     ech_program_make_again(block);
+    ech_program_list_operands(block);
     begin_early(block, ECH_BACKWARD_INPUT);
     free(g.value);
     free(g.exclusive);

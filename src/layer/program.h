@@ -18,5 +18,7 @@ extern const ech_block_call ech_no_call;
 void ech_program_keep_less(ech_block *block);
 /* Into the derived programs of B and W: the calls that make `again` values, each once. */
 void ech_program_make_again(ech_block *block);
+/* Of the calls of the derived programs: what each reads and writes. */
+void ech_program_list_operands(ech_block *block);
 
 #endif

@@ -199,6 +199,7 @@ static void add_part(ech_block *block, const attend_options *options, int q, int
     } else {
         node->keep[node->keeps++] = *lse;
         ech_node_out_again(node, *out);
+        node->goes_on = true;
     }
 }
 

@@ -18,7 +18,7 @@ int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps)
     ech_node_in(node, x);
     ech_node_param(node, gain);
     ech_node_keep(block, node, "rstd", ech_shape_of_rows(&block->value.at[x].shape));
-    node->b = (ech_reads){.in = 1, .keep = 1};
+    node->b = (ech_reads){.in = 1, .keep = 1, .param = 1};
     return ech_node_out(block, node, "out", block->value.at[x].shape);
 }
 

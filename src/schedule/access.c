@@ -94,11 +94,6 @@ void ech_access_local(ech_accessor *a, int local, bool write)
     ech_access_value(a, ech_access_value_of(a, a->step->block, local, a->step->micro), write);
 }
 
-static void touch_local(void *context, int local, bool write)
-{
-    ech_access_local(context, local, write);
-}
-
 static void touch_gradient(ech_accessor *a, int param, int call)
 {
     const ech_param_plan *p = &a->plan->param[param];
@@ -117,21 +112,8 @@ static void touch_gradient(ech_accessor *a, int param, int call)
     ech_access_value(a, bucket->value, true);
 }
 
-void ech_access_call(ech_accessor *a, int index)
-{
-    const ech_block *block = a->plan->model->block.at[a->step->block];
-    ech_phase phase = a->step->phase;
-    const ech_block_call *call = &block->program[phase].at[index];
-    ech_call_touches(block, call, phase, a->list->purpose, touch_local, a);
-    if (call->node < 0 || call->again || phase == ECH_FORWARD) return;
-    const ech_node *node = &block->node.at[call->node];
-    if (phase == ECH_BACKWARD_WEIGHT || node->layer->finishes_in_b)
-        for (int i = 0; i < node->params; i++) touch_gradient(a, node->param[i], index);
-}
-
 static size_t ask_scratch(const ech_accessor *a, const ech_block *block, const ech_block_call *call)
 {
-    if (call->node < 0 || !block->node.at[call->node].layer->scratch) return 0;
     ech_scratch_query query = {.block = block,
                                .node = &block->node.at[call->node],
                                .kernels = a->plan->kernels,
@@ -142,14 +124,26 @@ static size_t ask_scratch(const ech_accessor *a, const ech_block *block, const e
     return query.node->layer->scratch(&query);
 }
 
-size_t ech_access_call_scratch(const ech_accessor *a, int index)
+static size_t scratch_of(const ech_accessor *a, const ech_block *block, int index)
 {
-    const ech_block *block = a->plan->model->block.at[a->step->block];
     size_t **known = &a->scratch[a->step->phase][a->step->block];
     if (!*known) *known = ech_calloc(block->program[a->step->phase].n, sizeof **known);
     if (!(*known)[index])
         (*known)[index] = 1 + ask_scratch(a, block, &block->program[a->step->phase].at[index]);
     return (*known)[index] - 1;
+}
+
+size_t ech_access_call(ech_accessor *a, int index)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    const ech_block_call *call = &block->program[a->step->phase].at[index];
+    size_t scratch = 0;
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, call, a->list->purpose, o));) {
+        if (ech_operand_is_value(o)) ech_access_local(a, o->value, o->mode != ECH_READ);
+        if (o->port == ECH_PORT_DPARAM) touch_gradient(a, o->value, index);
+        if (o->port == ECH_PORT_SCRATCH) scratch = scratch_of(a, block, index);
+    }
+    return scratch;
 }
 
 void ech_access_scratch(ech_accessor *a, size_t bytes)
@@ -161,10 +155,11 @@ void ech_access_scratch(ech_accessor *a, size_t bytes)
                                                      .micro = a->step->micro,
                                                      .index = a->step->index,
                                                      .bytes = (int64_t)bytes});
-    for (int i = 0; i < a->step->ticks; i++) {
-        a->tick = a->step->tick + i;
-        ech_access_value(a, a->step->scratch, true);
-    }
+    a->tick = a->step->tick;
+    ech_access_value(a, a->step->scratch, true);
+    if (a->step->ticks == 1) return;
+    a->tick += a->step->ticks - 1;
+    ech_access_value(a, a->step->scratch, true);
 }
 
 /* Slots for the values of the rank's own blocks, of those only. */

@@ -25,10 +25,10 @@ void ech_access_value(ech_accessor *a, int value, bool write);
 int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
 /* A value of the step's own block and micro-batch. */
 void ech_access_local(ech_accessor *a, int local, bool write);
-/* What call `call` of the program of the step's block touches; and the scratch that it asks for, in bytes. */
-void ech_access_call(ech_accessor *a, int call);
-size_t ech_access_call_scratch(const ech_accessor *a, int call);
-/* The step has so many bytes of scratch, in all of its ticks. */
+/* The operands of call `call` of the program of the step's block. Returns the bytes of scratch that it asks
+ * for. */
+size_t ech_access_call(ech_accessor *a, int call);
+/* The step has so many bytes of scratch, which its calls share: from its first tick to its last. */
 void ech_access_scratch(ech_accessor *a, size_t bytes);
 
 #endif

@@ -13,14 +13,6 @@ static ech_value *own_value(const ech_plan *plan, ech_list *list, int value)
     return own < 0 ? NULL : &list->value.at[own];
 }
 
-/* The memory of a value of the block, if the value is all of it. */
-static ech_value *whole_value(const ech_plan *plan, ech_list *list, const ech_step *step, int local)
-{
-    const ech_block *block = plan->model->block.at[step->block];
-    if (local < 0 || ech_block_base(block, local) != local) return NULL;
-    return own_value(plan, list, ech_list_value_of(list, block, local, step->micro));
-}
-
 static bool can_inherit(const ech_value *input, const ech_value *gradient, int tick)
 {
     return input && gradient && input->kind == ECH_MEMORY_ACTIVATIONS &&
@@ -33,12 +25,12 @@ static void inherit_call(const ech_plan *plan, ech_list *list, const ech_step *s
 {
     const ech_block *block = plan->model->block.at[step->block];
     const ech_block_call *call = &block->program[ECH_BACKWARD_INPUT].at[step->first_call + index];
-    if (call->node < 0 || call->again) return;
-    const ech_node *node = &block->node.at[call->node];
-    for (int i = 0; i < node->ins; i++) {
-        if (!(node->layer->overwrites & 1u << i) || call->add[i] >= 0) continue;
-        ech_value *input = whole_value(plan, list, step, ech_block_again(block, node->in[i]));
-        ech_value *gradient = whole_value(plan, list, step, call->din[i]);
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, call, list->purpose, o));) {
+        int read = ech_operand_overwrites(block, call, o);
+        if (read < 0) continue;
+        ech_value *input = own_value(plan, list, ech_list_value_of(list, block, read, step->micro));
+        ech_value *gradient =
+            own_value(plan, list, ech_list_value_of(list, block, o->value, step->micro));
         if (!can_inherit(input, gradient, step->tick + index)) continue;
         input->heir = (int)(gradient - list->value.at);
         input->dies--;

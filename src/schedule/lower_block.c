@@ -36,37 +36,27 @@ static int add_step(ech_block_place *p, ech_step_kind kind, ech_phase phase)
 
 /* ---- who waits for whom ---- */
 
-typedef struct touches {
-    ech_block_place *p;
-    int step;   /* that touches: entered; -1: asked for */
-    int latest; /* collective that must have ended */
-} touches;
-
-static void touch(void *context, int value, bool write)
+/* Notes the collective, `step`, as what touches the call's operands. */
+static void enter_collective(ech_block_place *p, ech_phase phase, int call, int step)
 {
-    touches *t = context;
-    int base = ech_block_base(block_of(t->p), value);
-    int *writer = &t->p->writer[base], *reader = &t->p->reader[base];
-    if (t->step >= 0) {
-        *(write ? writer : reader) = t->step;
-        return;
-    }
-    if (*writer > t->latest) t->latest = *writer;
-    if (write && *reader > t->latest) t->latest = *reader;
-}
-
-static void touch_call(touches *t, ech_phase phase, int call)
-{
-    const ech_block *block = block_of(t->p);
-    ech_call_touches(block, &block->program[phase].at[call], phase, t->p->list->purpose, touch, t);
+    const ech_block *block = block_of(p);
+    const ech_block_call *of = &block->program[phase].at[call];
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, of, p->list->purpose, o));)
+        if (ech_operand_is_value(o)) (o->mode == ECH_READ ? p->reader : p->writer)[o->value] = step;
 }
 
 /* The collective that a call of the compute lane must wait for and no call before it has; -1: none. */
 static int find_wait(ech_block_place *p, ech_phase phase, int call)
 {
-    touches ask = {.p = p, .step = -1, .latest = -1};
-    touch_call(&ask, phase, call);
-    return ask.latest > p->awaited ? ask.latest : -1;
+    const ech_block *block = block_of(p);
+    const ech_block_call *of = &block->program[phase].at[call];
+    int latest = -1;
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, of, p->list->purpose, o));) {
+        if (!ech_operand_is_value(o)) continue;
+        if (p->writer[o->value] > latest) latest = p->writer[o->value];
+        if (o->mode != ECH_READ && p->reader[o->value] > latest) latest = p->reader[o->value];
+    }
+    return latest > p->awaited ? latest : -1;
 }
 
 static void wait_here(ech_block_place *p, int step)
@@ -147,8 +137,7 @@ static void add_collective(ech_block_place *p, ech_phase phase, int call)
     /* What a collective before it made is there: the lane keeps its order. What has been received for
      * the block's first call must be waited for here if this is the first. */
     for (size_t i = 0; i < p->pending.n; i++) ech_list_add_after(p->list, p->pending.at[i]);
-    touches enter = {.p = p, .step = added};
-    touch_call(&enter, phase, call);
+    enter_collective(p, phase, call, added);
     p->outstanding = added;
 }
 

@@ -317,9 +317,17 @@ const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int 
 
 int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro)
 {
-    int base = ech_block_base(block, local);
-    if (block->value.at[base].carried) micro -= ech_micro_at(list->numbering, micro).sequence_chunk;
-    return list->value_of[(list->first_local[block->index] + base) * list->micro_batches + micro];
+    if (block->value.at[local].carried)
+        micro -= ech_micro_at(list->numbering, micro).sequence_chunk;
+    return list->value_of[(list->first_local[block->index] + local) * list->micro_batches + micro];
+}
+
+bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                           int call, int param)
+{
+    size_t turn = (size_t)step->turn * plan->model->param.n;
+    const ech_writer *first = &list->first_writer[turn + (size_t)param];
+    return &list->step.at[first->step] == step && first->call == call;
 }
 
 int ech_list_batch(const ech_list *list, ech_batch_slot slot, int micro)

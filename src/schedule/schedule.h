@@ -276,8 +276,12 @@ void ech_plan_forget_values(ech_plan *plan);
 int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank);
 
 const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value);
-/* The list's value of a block's own value. */
+/* The list's value of a block's own value, none that is a view; -1: the list has none. */
 int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro);
+
+/* Whether that call is the first of a turn that writes the parameter's gradient. Everyone else adds. */
+bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                           int call, int param);
 
 /* The step that has the tick: each has ticks of its own, in the order of the list. */
 const ech_step *ech_list_step_at(const ech_list *list, int tick);

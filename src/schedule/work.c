@@ -11,14 +11,13 @@ typedef struct counter {
     const ech_list *list;
     const ech_step *step;
     const ech_block *block;
-    double bytes;
+    const ech_node *node;
+    int call;
 } counter;
 
-static void count_value(void *context, int value, bool write)
+static double bytes_of_value(const counter *c, int value)
 {
-    counter *c = context;
-    (void)write;
-    c->bytes += (double)ech_block_value_bytes(c->block, value, c->list->extent, c->plan->real);
+    return (double)ech_block_value_bytes(c->block, value, c->list->extent, c->plan->real);
 }
 
 static double bytes_of_param(const counter *c, int param)
@@ -27,33 +26,33 @@ static double bytes_of_param(const counter *c, int param)
 }
 
 /* Of a table rows are read, at most as many as there are tokens. */
-static double bytes_read(const counter *c, const ech_node *node, int param)
+static double bytes_read(const counter *c, int param)
 {
     double all = bytes_of_param(c, param);
-    if (!node->layer->looks_up) return all;
-    double rows =
-        (double)ech_block_value_bytes(c->block, node->out[0], c->list->extent, c->plan->real);
+    if (!c->node->layer->looks_up) return all;
+    double rows = bytes_of_value(c, c->node->out[0]);
     return rows < all ? rows : all;
 }
 
 /* The first writer writes all of a gradient; everyone else adds to what is there. */
-static double bytes_of_gradient(const counter *c, const ech_node *node, int param, int call)
+static double bytes_of_gradient(const counter *c, int param)
 {
-    const ech_writer *first =
-        &c->list->first_writer[(size_t)c->step->turn * c->plan->model->param.n + (size_t)param];
-    bool adds = &c->list->step.at[first->step] != c->step || first->call != call;
-    if (adds) return 2 * bytes_read(c, node, param);
-    return bytes_of_param(c, param) + (node->layer->looks_up ? 2 * bytes_read(c, node, param) : 0);
+    if (!ech_list_writes_first(c->plan, c->list, c->step, c->call, param))
+        return 2 * bytes_read(c, param);
+    return bytes_of_param(c, param) + (c->node->layer->looks_up ? 2 * bytes_read(c, param) : 0);
 }
 
-static void count_params(counter *c, const ech_node *node, ech_phase phase, int call)
+static double bytes_of_operand(const counter *c, const ech_operand *operand)
 {
-    bool reads = phase != ECH_BACKWARD_WEIGHT;
-    bool writes =
-        phase == ECH_BACKWARD_WEIGHT || (phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b);
-    for (int i = 0; i < node->params; i++) {
-        if (reads) c->bytes += bytes_read(c, node, node->param[i]);
-        if (writes) c->bytes += bytes_of_gradient(c, node, node->param[i], call);
+    switch (operand->port) {
+    case ECH_PORT_PARAM:
+        return bytes_read(c, operand->value);
+    case ECH_PORT_DPARAM:
+        return bytes_of_gradient(c, operand->value);
+    case ECH_PORT_SCRATCH:
+        return 0;
+    default:
+        return bytes_of_value(c, operand->value);
     }
 }
 
@@ -61,16 +60,12 @@ ech_work ech_call_work(const ech_plan *plan, const ech_list *list, const ech_ste
 {
     const ech_block *block = plan->model->block.at[step->block];
     const ech_block_call *of = &block->program[step->phase].at[call];
-    counter c = {.plan = plan, .list = list, .step = step, .block = block};
+    counter c = {.plan = plan, .list = list, .step = step, .block = block, .call = call};
     ech_work work = {0};
-    ech_call_touches(block, of, step->phase, list->purpose, count_value, &c);
-    if (of->node >= 0) {
-        const ech_node *node = &block->node.at[of->node];
-        ech_phase does = of->again ? ECH_FORWARD : step->phase;
-        if (ech_layer_idles(node->layer, does, list->purpose)) return work;
-        count_params(&c, node, does, call);
-        work.flops = 2 * ech_call_multiplies(block, of, step->phase, list->extent);
-    }
-    work.bytes = c.bytes;
+    if (!(of->purposes & 1u << list->purpose)) return work;
+    if (of->node >= 0) c.node = &block->node.at[of->node];
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, of, list->purpose, o));)
+        work.bytes += bytes_of_operand(&c, o);
+    work.flops = 2 * ech_call_multiplies(block, of, step->phase, list->extent);
     return work;
 }

@@ -9,12 +9,10 @@
 
 #include "layer/cut_side.h"
 
-static inline ech_tensor cut_tensor(const cut_side *s, int rank, int local, int like)
+/* `value`: whose memory; `like`: whose geometry. */
+static inline ech_tensor cut_tensor(const cut_side *s, int rank, int value, int like)
 {
-    if (local < 0 || !(s->block->value.at[local].purposes & 1u << s->purpose))
-        return (ech_tensor){0};
-    return ech_block_tensor(s->block, like, s->extent, ECH_F64,
-                            *cut_value(s, rank, ech_block_base(s->block, local)));
+    return ech_block_tensor(s->block, like, s->extent, ECH_F64, *cut_value(s, rank, value));
 }
 
 /* ---- what a layer exchanges in a loop of its own ---- */
@@ -54,45 +52,27 @@ static inline ech_status cut_exchange(void *context, const void *mine, size_t by
 
 /* ---- one call of one layer on one rank ---- */
 
-static inline void cut_params(cut_side *s, int rank, const ech_node *node, bool writes,
-                              ech_call *call)
+static inline void cut_param(const cut_side *s, int rank, const ech_operand *o, ech_call *call)
 {
-    cut_rank *r = &s->rank[rank];
-    for (int i = 0; i < node->params; i++) {
-        int p = node->param[i];
-        const ech_shape *shape = &s->param[p].shape;
-        int64_t sizes[ECH_MAX_DIMS];
-        ech_shape_resolve(shape, ech_extent_of_params(s->extent.cut), sizes);
-        call->param[i] = ech_tensor_view(r->param[p], ECH_F64, shape->dims, sizes);
-        if (!writes) continue;
-        call->dparam[i] = ech_tensor_view(r->dparam[p], ECH_F64, shape->dims, sizes);
-        call->accumulate[i] = r->written[p];
-    }
+    const cut_rank *r = &s->rank[rank];
+    const ech_shape *shape = &s->param[o->value].shape;
+    bool gradient = o->port == ECH_PORT_DPARAM;
+    int64_t sizes[ECH_MAX_DIMS];
+    ech_shape_resolve(shape, ech_extent_of_params(s->extent.cut), sizes);
+    call->port[o->port][o->index] = ech_tensor_view(
+        gradient ? r->dparam[o->value] : r->param[o->value], ECH_F64, shape->dims, sizes);
+    if (gradient) call->accumulate[o->index] = r->written[o->value];
 }
 
-static inline void cut_ports(const cut_side *s, int rank, ech_phase phase, const ech_block_call *c,
-                             ech_call *call)
+static inline void cut_operands(const cut_side *s, int rank, const ech_block_call *c,
+                                ech_call *call)
 {
-    const ech_node *node = &s->block->node.at[c->node];
-    bool forward = phase == ECH_FORWARD || c->again;
-    const ech_reads reads = forward                       ? (ech_reads){~0u, ~0u, ~0u}
-                            : phase == ECH_BACKWARD_INPUT ? node->b
-                                                          : node->w;
-    for (int i = 0; i < node->ins; i++) {
-        int in = forward ? node->in[i] : ech_block_again(s->block, node->in[i]);
-        if (reads.in & 1u << i) call->in[i] = cut_tensor(s, rank, in, node->in[i]);
-        if (forward) continue;
-        call->din[i] = cut_tensor(s, rank, c->din[i], node->in[i]);
-        call->add[i] = cut_tensor(s, rank, c->add[i], node->in[i]);
+    for (const ech_operand *o = NULL; (o = ech_call_next(s->block, c, s->purpose, o));) {
+        if (ech_operand_is_value(o))
+            call->port[o->port][o->index] = cut_tensor(s, rank, o->value, o->like);
+        else if (o->port != ECH_PORT_SCRATCH)
+            cut_param(s, rank, o, call);
     }
-    for (int i = 0; i < node->outs; i++) {
-        if (reads.out & 1u << i) call->out[i] = cut_tensor(s, rank, node->out[i], node->out[i]);
-        if (!forward) call->dout[i] = cut_tensor(s, rank, c->dout[i], node->out[i]);
-    }
-    for (int i = 0; i < node->keeps; i++) /* of gradients, what is kept is the backward's */
-        if (reads.keep & 1u << i &&
-            !(forward && s->block->value.at[node->keep[i]].role == ECH_ROLE_GRADIENT))
-            call->keep[i] = cut_tensor(s, rank, node->keep[i], node->keep[i]);
 }
 
 static inline void cut_dispatch(cut_side *s, ech_phase phase, const ech_block_call *c,
@@ -149,17 +129,15 @@ static inline bool cut_layer(cut_side *s, int rank, ech_phase phase, const ech_b
                      .status = &status,
                      .loss_sums = r->sums,
                      .loss_scale = &s->scale};
-    bool writes = !c->again && (phase == ECH_BACKWARD_WEIGHT ||
-                                (phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b));
     memcpy(sums, r->sums, sizeof sums);
-    cut_ports(s, rank, phase, c, &call);
-    cut_params(s, rank, node, writes, &call);
+    cut_operands(s, rank, c, &call);
     cut_dispatch(s, phase, c, &call);
     if (status != ECH_OK) {
         memcpy(r->sums, sums, sizeof sums);
         return false;
     }
-    for (int i = 0; i < node->params && writes; i++) r->written[node->param[i]] = true;
+    for (int i = 0; i < node->params; i++)
+        r->written[node->param[i]] |= call.dparam[i].data != NULL;
     return true;
 }
 
@@ -188,10 +166,9 @@ static inline void cut_layers(cut_side *s, int first, ech_phase phase, const ech
 /* Where two gradients of one value meet. */
 static inline void cut_meet(cut_side *s, int rank, const ech_block_call *c)
 {
-    ech_tensor a = cut_tensor(s, rank, c->add[0], c->add[0]),
-               b = cut_tensor(s, rank, c->dout[0], c->dout[0]),
-               y = cut_tensor(s, rank, c->din[0], c->din[0]);
-    s->kernels->add(s->compute, &a, &b, &y);
+    ech_call call = {0};
+    cut_operands(s, rank, c, &call);
+    s->kernels->add(s->compute, &call.add[0], &call.dout[0], &call.din[0]);
 }
 
 /* ---- what groups do ---- */
@@ -291,17 +268,15 @@ static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
 static inline void cut_collective(cut_side *s, ech_phase phase, const ech_block_call *c,
                                   const ech_exchange *does)
 {
-    const ech_node *node = &s->block->node.at[c->node];
-    bool forward = phase == ECH_FORWARD || c->again, tensor = does->over == ECH_MESH_TENSOR;
+    bool tensor = does->over == ECH_MESH_TENSOR;
     int groups = tensor ? s->context : s->tensor, n = tensor ? s->tensor : s->context;
-    int from = forward ? node->in[0] : c->dout[0], to = forward ? node->out[0] : c->din[0];
-    int like = forward ? node->in[0] : node->out[0], as = forward ? node->out[0] : node->in[0];
     for (int k = 0; k < groups; k++) {
         cut_group g = {.n = n};
         for (int m = 0; m < n; m++) {
             int rank = tensor ? k * s->tensor + m : m * s->tensor + k;
-            g.from[m] = cut_tensor(s, rank, from, like);
-            g.to[m] = cut_tensor(s, rank, to, as);
+            for (const ech_operand *o = NULL; (o = ech_call_next(s->block, c, s->purpose, o));)
+                *(o->mode == ECH_READ ? &g.from[m] : &g.to[m]) =
+                    cut_tensor(s, rank, o->value, o->like);
         }
         cut_group_does(&g, does);
     }
@@ -313,8 +288,7 @@ static inline void cut_collective(cut_side *s, ech_phase phase, const ech_block_
 static inline void cut_call(cut_side *s, ech_phase phase, const ech_block_call *c)
 {
     const ech_exchange *does = ech_call_exchange(s->block, c, phase);
-    bool joined = c->node >= 0 && s->block->node.at[c->node].layer->joined;
-    if (phase == ECH_FORWARD && joined && s->purpose == ECH_TRAIN) return;
+    if (!(c->purposes & 1u << s->purpose)) return;
     if (does) {
         cut_collective(s, phase, c, does);
         return;

@@ -110,12 +110,10 @@ static inline void runner_close(runner *r)
     ech_pool_destroy(r->pool);
 }
 
-static inline ech_tensor runner_tensor(const runner *r, int local, int like)
+/* `value`: whose memory; `like`: whose geometry. */
+static inline ech_tensor runner_tensor(const runner *r, int value, int like)
 {
-    if (local < 0 || !(r->block->value.at[local].purposes & 1u << r->purpose))
-        return (ech_tensor){0};
-    return ech_block_tensor(r->block, like, r->extent, ECH_F64,
-                            r->value[ech_block_base(r->block, local)]);
+    return ech_block_tensor(r->block, like, r->extent, ECH_F64, r->value[value]);
 }
 
 /* All of the sample's rows: nothing is cut. */
@@ -125,16 +123,23 @@ static inline ech_rows runner_rows(const runner *r)
     return (ech_rows){.first_sample = 4, .whole = T, .tokens = T, .split = T};
 }
 
+static inline void runner_operand(runner *r, const ech_operand *o, ech_call *call)
+{
+    ech_tensor *port = &call->port[o->port][o->index];
+    if (ech_operand_is_value(o)) *port = runner_tensor(r, o->value, o->like);
+    if (ech_operand_is_value(o)) return;
+    const ech_shape *shape = &r->param_shape[o->value];
+    *port = ech_tensor_view(r->param[o->value], ECH_F64, shape->dims, shape->size);
+    if (o->port == ECH_PORT_DPARAM) {
+        *port = ech_tensor_view(r->dparam[o->value], ECH_F64, shape->dims, shape->size);
+        call->accumulate[o->index] = r->written[o->value];
+        r->written[o->value] = true;
+    }
+}
+
 static inline void runner_call(runner *r, ech_phase phase, const ech_block_call *c)
 {
-    if (c->node < 0) {
-        ech_tensor a = runner_tensor(r, c->add[0], c->add[0]),
-                   b = runner_tensor(r, c->dout[0], c->dout[0]);
-        ech_tensor y = runner_tensor(r, c->din[0], c->din[0]);
-        r->kernels->add(r->context, &a, &b, &y);
-        return;
-    }
-    const ech_node *node = &r->block->node.at[c->node];
+    const ech_node *node = c->node < 0 ? NULL : &r->block->node.at[c->node];
     ech_call call = {.node = node,
                      .kernels = r->kernels,
                      .context = r->context,
@@ -148,31 +153,11 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
                      .loss_sums = r->sums,
                      .loss_scale = &r->scale};
     bool forward = phase == ECH_FORWARD || c->again;
-    const ech_reads reads = forward                       ? (ech_reads){~0u, ~0u, ~0u}
-                            : phase == ECH_BACKWARD_INPUT ? node->b
-                                                          : node->w;
-    for (int i = 0; i < node->ins; i++) {
-        int in = forward ? node->in[i] : ech_block_again(r->block, node->in[i]);
-        if (reads.in & 1u << i) call.in[i] = runner_tensor(r, in, node->in[i]);
-        call.din[i] = runner_tensor(r, c->din[i], node->in[i]);
-        call.add[i] = runner_tensor(r, c->add[i], node->in[i]);
-    }
-    for (int i = 0; i < node->outs; i++) {
-        if (reads.out & 1u << i) call.out[i] = runner_tensor(r, node->out[i], node->out[i]);
-        call.dout[i] = runner_tensor(r, c->dout[i], node->out[i]);
-    }
-    for (int i = 0; i < node->keeps; i++)
-        if (reads.keep & 1u << i) call.keep[i] = runner_tensor(r, node->keep[i], node->keep[i]);
-    for (int i = 0; i < node->params; i++) {
-        int p = node->param[i];
-        const ech_shape *shape = &r->param_shape[p];
-        call.param[i] = ech_tensor_view(r->param[p], ECH_F64, shape->dims, shape->size);
-        bool writes = !c->again && (phase == ECH_BACKWARD_WEIGHT ||
-                                    (phase == ECH_BACKWARD_INPUT && node->layer->finishes_in_b));
-        if (!writes) continue;
-        call.dparam[i] = ech_tensor_view(r->dparam[p], ECH_F64, shape->dims, shape->size);
-        call.accumulate[i] = r->written[p];
-        r->written[p] = true;
+    for (const ech_operand *o = NULL; (o = ech_call_next(r->block, c, r->purpose, o));)
+        if (o->port != ECH_PORT_SCRATCH) runner_operand(r, o, &call);
+    if (!node) {
+        r->kernels->add(r->context, &call.add[0], &call.dout[0], &call.din[0]);
+        return;
     }
     ech_scratch_query query = {.block = r->block,
                                .node = node,
@@ -196,8 +181,7 @@ static inline void runner_run(runner *r, ech_phase phase)
 {
     for (size_t i = 0; i < r->block->program[phase].n; i++) {
         const ech_block_call *c = &r->block->program[phase].at[i];
-        bool joined = c->node >= 0 && r->block->node.at[c->node].layer->joined;
-        if (phase == ECH_FORWARD && joined && r->purpose == ECH_TRAIN) continue;
+        if (!(c->purposes & 1u << r->purpose)) continue;
         runner_call(r, phase, c);
         r->calls[phase]++;
     }

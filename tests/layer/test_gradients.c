@@ -246,10 +246,10 @@ static void test_head(void **state)
     check_block(&r);
 }
 
-static void note_read(void *context, int value, bool write)
+static void note_reads(const ech_block *block, const ech_block_call *call, bool *read)
 {
-    bool *read = context;
-    if (!write) read[value] = true;
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));)
+        if (ech_operand_is_value(o) && o->mode != ECH_WRITE) read[o->value] = true;
 }
 
 /* A second W reads only what the declaration says: everything else is spoiled in between. */
@@ -267,8 +267,7 @@ static void test_weights_apart(void **state)
     runner_run(&r, ECH_BACKWARD_INPUT);
     bool read[RUNNER_VALUES] = {false};
     for (size_t i = 0; i < r.block->program[ECH_BACKWARD_WEIGHT].n; i++)
-        ech_call_touches(r.block, &r.block->program[ECH_BACKWARD_WEIGHT].at[i], ECH_BACKWARD_WEIGHT,
-                         ECH_TRAIN, note_read, read);
+        note_reads(r.block, &r.block->program[ECH_BACKWARD_WEIGHT].at[i], read);
     int spoiled = 0;
     for (int v = 0; v < (int)r.block->value.n; v++) {
         if (!r.value[v] || read[v]) continue;

@@ -137,24 +137,19 @@ static const char *const grids[] = {
 enum { GRIDS = sizeof grids / sizeof *grids };
 
 typedef struct asked {
-    const ech_block *block;
-    int value;
     bool reads, writes;
 } asked;
-
-static void look(void *context, int value, bool write)
-{
-    asked *a = context;
-    if (ech_block_base(a->block, value) != a->value) return;
-    a->reads |= !write;
-    a->writes |= write;
-}
 
 /* What a call does to a value. */
 static asked ask(const ech_block *block, ech_phase phase, size_t call, int value)
 {
-    asked a = {.block = block, .value = ech_block_base(block, value)};
-    ech_call_touches(block, &block->program[phase].at[call], phase, ECH_TRAIN, look, &a);
+    asked a = {false, false};
+    const ech_block_call *of = &block->program[phase].at[call];
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, of, ECH_TRAIN, o));) {
+        if (!ech_operand_is_value(o) || o->value != ech_block_base(block, value)) continue;
+        a.reads |= o->mode == ECH_READ;
+        a.writes |= o->mode != ECH_READ;
+    }
     return a;
 }
 

@@ -30,7 +30,6 @@ typedef struct dataflow {
     ECH_LIST(dataflow_touch) touch;
     int step; /* being done, or -1: nobody looks for races */
     uint64_t hash;
-    int block, micro;
 } dataflow;
 
 static inline uint64_t dataflow_mix(uint64_t a, uint64_t b)
@@ -71,21 +70,6 @@ static inline void dataflow_note(dataflow *d, int64_t value, bool write)
     if (d->step >= 0) ECH_PUSH(d->touch, t);
 }
 
-static inline void dataflow_meet(void *context, int local, bool write)
-{
-    dataflow *d = context;
-    int64_t value = dataflow_value(d, d->block, local, d->micro);
-    dataflow_note(d, value, write);
-    d->hash = dataflow_mix(d->hash, d->content[value]);
-}
-
-static inline void dataflow_make(void *context, int local, bool write)
-{
-    dataflow *d = context;
-    int64_t value = dataflow_value(d, d->block, local, d->micro);
-    if (write) d->content[value] = dataflow_mix(d->hash, (uint64_t)local);
-}
-
 static inline uint64_t *dataflow_slot(const dataflow *d, uint64_t *of, int block, int phase,
                                       int call, int micro)
 {
@@ -99,11 +83,17 @@ static inline void dataflow_call(dataflow *d, uint64_t *met, int block, ech_phas
     const ech_block *b = d->plan->model->block.at[block];
     const ech_block_call *c = &b->program[phase].at[call];
     uint64_t *slot = dataflow_slot(d, met, block, (int)phase, call, micro);
-    d->block = block;
-    d->micro = micro;
     d->hash = dataflow_mix((uint64_t)block * 64 + (uint64_t)phase, (uint64_t)call);
-    ech_call_touches(b, c, phase, d->list->purpose, dataflow_meet, d);
-    ech_call_touches(b, c, phase, d->list->purpose, dataflow_make, d);
+    for (const ech_operand *o = NULL; (o = ech_call_next(b, c, d->list->purpose, o));) {
+        if (!ech_operand_is_value(o)) continue;
+        int64_t value = dataflow_value(d, block, o->value, micro);
+        dataflow_note(d, value, o->mode != ECH_READ);
+        d->hash = dataflow_mix(d->hash, d->content[value]);
+    }
+    for (const ech_operand *o = NULL; (o = ech_call_next(b, c, d->list->purpose, o));)
+        if (ech_operand_is_value(o) && o->mode != ECH_READ)
+            d->content[dataflow_value(d, block, o->value, micro)] =
+                dataflow_mix(d->hash, (uint64_t)o->value);
     *slot = dataflow_mix(*slot, d->hash); /* twice is something else than once */
 }
 

@@ -87,11 +87,11 @@ static int row_of_call(const builder *b, const ech_step *step, int call)
     const ech_block_call *of = &block->program[step->phase].at[call];
     const char *letter = phase_letter[step->phase];
     char name[sizeof(ech_step_profile_row){0}.name], shape[40] = "";
+    if (!(of->purposes & 1u << b->list->purpose)) return b->rows->between;
     if (of->node < 0) {
         snprintf(name, sizeof name, "sum of gradients %s", letter);
     } else {
         const ech_node *node = &block->node.at[of->node];
-        if (ech_layer_idles(node->layer, step->phase, b->list->purpose)) return b->rows->between;
         print_shape(b, node, shape, sizeof shape);
         snprintf(name, sizeof name, "%s %s%s%s", node->layer->name, letter,
                  of->again ? " again" : "", shape);

@@ -53,36 +53,32 @@ typedef struct checking {
         *waiter)[ECH_LANES]; /* [steps] the first step of each lane that waits for it, or INT_MAX */
 } checking;
 
-typedef struct counting {
-    const ech_block *block;
-    block_uses *uses;
-} counting;
-
-static void count(void *context, int value, bool write)
+static void count_call(const checking *c, const ech_block *block, const ech_block_call *call,
+                       block_uses *uses)
 {
-    counting *c = context;
-    int local = ech_block_base(c->block, value);
-    const ech_block_value *v = &c->block->value.at[local];
-    if (v->source == ECH_FROM_BATCH || v->carried) return;
-    use u = {local, write, c->uses->writes[local]};
-    ECH_PUSH(c->uses->use, u);
-    c->uses->writes[local] += write;
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, call, c->list->purpose, o));) {
+        if (!ech_operand_is_value(o)) continue;
+        const ech_block_value *v = &block->value.at[o->value];
+        if (v->source == ECH_FROM_BATCH || v->carried) continue;
+        use u = {o->value, o->mode != ECH_READ, uses->writes[o->value]};
+        ECH_PUSH(uses->use, u);
+        uses->writes[o->value] += u.write;
+    }
 }
 
 static void count_block(const checking *c, int index)
 {
     const ech_block *block = c->plan->model->block.at[index];
-    counting at = {block, &c->uses[index]};
-    at.uses->writes = ech_calloc(block->value.n + 1, sizeof *at.uses->writes);
+    block_uses *uses = &c->uses[index];
+    uses->writes = ech_calloc(block->value.n + 1, sizeof *uses->writes);
     for (int phase = 0; phase < ECH_PHASES; phase++) {
         size_t n = block->program[phase].n;
-        int *first = at.uses->first[phase] = ech_calloc(n + 1, sizeof *first);
+        int *first = uses->first[phase] = ech_calloc(n + 1, sizeof *first);
         for (size_t call = 0; call < n; call++) {
-            first[call] = (int)at.uses->use.n;
-            ech_call_touches(block, &block->program[phase].at[call], (ech_phase)phase,
-                             c->list->purpose, count, &at);
+            first[call] = (int)uses->use.n;
+            count_call(c, block, &block->program[phase].at[call], uses);
         }
-        first[n] = (int)at.uses->use.n;
+        first[n] = (int)uses->use.n;
     }
 }
 

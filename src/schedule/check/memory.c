@@ -255,12 +255,10 @@ static bool may_overwrite(const ech_list *list, const ech_model *model, int tick
     const ech_block *block = model->block.at[step->block];
     const ech_block_call *call =
         &block->program[step->phase].at[step->first_call + tick - step->tick];
-    const ech_node *node = call->node < 0 || call->again ? NULL : &block->node.at[call->node];
-    for (int i = 0; node && i < node->ins; i++) {
-        if (!(node->layer->overwrites & 1u << i) || call->din[i] < 0 || call->add[i] >= 0) continue;
-        int read = ech_block_again(block, node->in[i]);
-        if (ech_list_value_of(list, block, read, step->micro) == from &&
-            ech_list_value_of(list, block, call->din[i], step->micro) == to)
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, call, list->purpose, o));) {
+        int read = ech_operand_overwrites(block, call, o);
+        if (read >= 0 && ech_list_value_of(list, block, read, step->micro) == from &&
+            ech_list_value_of(list, block, o->value, step->micro) == to)
             return true;
     }
     return false;

@@ -9,11 +9,9 @@ static void touch(ech_accessor *a)
     size_t scratch = 0;
     a->step->ticks = a->step->calls;
     for (int c = 0; c < a->step->ticks; c++) {
-        int call = a->step->first_call + c;
-        size_t bytes = ech_access_call_scratch(a, call);
-        if (bytes > scratch) scratch = bytes;
         a->tick = a->step->tick + c;
-        ech_access_call(a, call);
+        size_t bytes = ech_access_call(a, a->step->first_call + c);
+        if (bytes > scratch) scratch = bytes;
     }
     ech_access_scratch(a, scratch);
 }
