@@ -12,7 +12,7 @@ set(ECH_SANITIZE "" CACHE STRING "sanitizers: empty, address (with undefined), o
 option(ECH_POISON "fill memory outside of values' lifetimes with NaN patterns" OFF)
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
-                    -Wmissing-prototypes -Werror -fno-math-errno -fstack-protector-strong)
+                    -Wmissing-prototypes -Wswitch-enum -Werror -fno-math-errno -fstack-protector-strong)
 add_compile_definitions(_GNU_SOURCE ECH_VERSION="${PROJECT_VERSION}")
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g1")
 # Against files that overflow something after all: position-independent, no writable relocation tables, and checks in libc

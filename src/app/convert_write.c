@@ -23,16 +23,9 @@ enum {
 /* The smallest magnitude that rounds to an infinity. */
 static double beyond(ech_dtype dtype)
 {
-    switch (dtype) {
-    case ECH_F16:
-        return 65520;
-    case ECH_BF16:
-        return 0x1.ffp127;
-    case ECH_F32:
-        return 0x1.ffffffp127;
-    default:
-        return INFINITY;
-    }
+    if (dtype == ECH_F16) return 65520;
+    if (dtype == ECH_BF16) return 0x1.ffp127;
+    return dtype == ECH_F32 ? 0x1.ffffffp127 : (double)INFINITY;
 }
 
 static ech_status check_range(const ech_saved_tensor *tensor, const double *rows, int64_t n)

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "tensor/convert.h"
+
 enum { BLOCK = 4096 }; /* elements that are looked at together */
 
 /* The first of n words whose bits without the sign are at least the infinity's. The loop over a block has
@@ -37,31 +39,20 @@ FIND(find_64, uint64_t)
 
 static uint64_t infinity_of(ech_dtype dtype)
 {
-    switch (dtype) {
-    case ECH_F16:
-        return 0x7c00;
-    case ECH_BF16:
-        return 0x7f80;
-    case ECH_F32:
-        return 0x7f800000;
-    default:
-        return UINT64_C(0x7ff0000000000000);
-    }
+    static const uint64_t infinity[ECH_DTYPES] = {[ECH_F16] = 0x7c00,
+                                                  [ECH_BF16] = 0x7f80,
+                                                  [ECH_F32] = 0x7f800000,
+                                                  [ECH_F64] = UINT64_C(0x7ff0000000000000)};
+    return infinity[dtype];
 }
 
 int64_t ech_find_nonfinite(ech_dtype dtype, const void *bytes, int64_t n)
 {
-    switch (dtype) {
-    case ECH_F16:
-    case ECH_BF16:
-        return find_16(bytes, n, (uint16_t)infinity_of(dtype));
-    case ECH_F32:
-        return find_32(bytes, n, (uint32_t)infinity_of(dtype));
-    case ECH_F64:
-        return find_64(bytes, n, infinity_of(dtype));
-    default:
-        return -1;
-    }
+    uint64_t infinity = infinity_of(dtype);
+    if (!ech_dtype_is_real(dtype)) return -1;
+    if (ech_dtype_bytes(dtype) == 2) return find_16(bytes, n, (uint16_t)infinity);
+    if (ech_dtype_bytes(dtype) == 4) return find_32(bytes, n, (uint32_t)infinity);
+    return find_64(bytes, n, infinity);
 }
 
 const char *ech_nonfinite_name(ech_dtype dtype, const void *element)

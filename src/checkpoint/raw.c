@@ -231,7 +231,8 @@ ech_status ech_raw_rows(const ech_raw *raw, const ech_raw_tensor *tensor, int64_
         return read_transposed(raw, tensor, first, rows, to);
     case ECH_RAW_INTERLEAVED:
         return read_interleaved(raw, tensor, first, rows, to);
-    default:
-        return read_plain(raw, tensor, first, rows, to);
+    case ECH_RAW_PLAIN:
+        break;
     }
+    return read_plain(raw, tensor, first, rows, to);
 }

@@ -51,9 +51,11 @@ int64_t ech_collective_bytes(ech_collective collective, ech_dtype dtype, int64_t
         return (n - own) * item;
     case ECH_COLLECTIVE_SHIFT:
         return n * item;
-    default:
-        return 0;
+    case ECH_COLLECTIVE_NONE:
+    case ECH_COLLECTIVES:
+        break;
     }
+    return 0;
 }
 
 /* Segments of a piece that is summed. */
@@ -89,7 +91,9 @@ int64_t ech_collective_messages(ech_collective collective, ech_dtype dtype, int6
         return others;
     case ECH_COLLECTIVE_SHIFT:
         return 1;
-    default:
-        return 0;
+    case ECH_COLLECTIVE_NONE:
+    case ECH_COLLECTIVES:
+        break;
     }
+    return 0;
 }

@@ -89,32 +89,23 @@ static ech_status advance(reader *r)
 {
     ECH_TRY(step(r));
     const yaml_event_t *e = &r->event;
-    switch (e->type) {
-    case YAML_ALIAS_EVENT:
+    if (e->type == YAML_ALIAS_EVENT)
         FAIL_HERE(r, "alias *%.40s: not supported; write values out", (char *)e->data.alias.anchor);
-    case YAML_SCALAR_EVENT:
+    if (e->type == YAML_SCALAR_EVENT)
         return refuse_decorations(r, e->data.scalar.anchor, e->data.scalar.tag);
-    case YAML_SEQUENCE_START_EVENT:
+    if (e->type == YAML_SEQUENCE_START_EVENT)
         return refuse_decorations(r, e->data.sequence_start.anchor, e->data.sequence_start.tag);
-    case YAML_MAPPING_START_EVENT:
+    if (e->type == YAML_MAPPING_START_EVENT)
         return refuse_decorations(r, e->data.mapping_start.anchor, e->data.mapping_start.tag);
-    default:
-        return ECH_OK;
-    }
+    return ECH_OK;
 }
 
 static const char *describe_event(const reader *r)
 {
-    switch (r->event.type) {
-    case YAML_SEQUENCE_START_EVENT:
-        return "a list";
-    case YAML_MAPPING_START_EVENT:
-        return "a mapping";
-    case YAML_SCALAR_EVENT:
-        return r->event.data.scalar.length ? "a value" : "nothing";
-    default:
-        return "the end";
-    }
+    if (r->event.type == YAML_SEQUENCE_START_EVENT) return "a list";
+    if (r->event.type == YAML_MAPPING_START_EVENT) return "a mapping";
+    if (r->event.type != YAML_SCALAR_EVENT) return "the end";
+    return r->event.data.scalar.length ? "a value" : "nothing";
 }
 
 /* The scalar being looked at, as a C string of the event's; `what` names it in errors. */

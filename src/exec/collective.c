@@ -89,9 +89,11 @@ static ech_status run(const exchange *x, const ech_exchange *does)
     case ECH_COLLECTIVE_SHIFT:
         return ech_group_shift(x->group, does->distance, from.data, to.data,
                                ech_tensor_bytes(&from));
-    default:
-        ECH_FAIL(ECH_EINTERNAL, "a collective step without a collective");
+    case ECH_COLLECTIVE_NONE:
+    case ECH_COLLECTIVES:
+        break;
     }
+    ECH_FAIL(ECH_EINTERNAL, "a collective step without a collective");
 }
 
 /* What has come from another stage in pieces, one a tensor rank. */

@@ -54,18 +54,11 @@ static bool has_avx512(void)
 
 bool ech_isa_works(ech_isa isa)
 {
-    switch (isa) {
-    case ECH_ISA_PORTABLE:
-        return true;
 #ifdef ECH_KERNEL_X86
-    case ECH_ISA_AVX2:
-        return has_avx2();
-    case ECH_ISA_AVX512:
-        return has_avx512();
+    if (isa == ECH_ISA_AVX2) return has_avx2();
+    if (isa == ECH_ISA_AVX512) return has_avx512();
 #endif
-    default:
-        return false;
-    }
+    return isa == ECH_ISA_PORTABLE;
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -51,16 +51,9 @@ static const ech_kernels *const fast_f32[ECH_ISAS] = {
 
 const ech_kernels *ech_kernels_ref(ech_dtype dtype)
 {
-    switch (dtype) {
-    case ECH_F32:
-        return &ref_f32;
-    case ECH_F64:
-        return &ref_f64;
-    case ECH_BF16:
-        return &ref_bf16;
-    default:
-        return NULL;
-    }
+    static const ech_kernels *const ref[ECH_DTYPES] = {
+        [ECH_F32] = &ref_f32, [ECH_F64] = &ref_f64, [ECH_BF16] = &ref_bf16};
+    return ref[dtype];
 }
 
 const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)
@@ -97,9 +90,10 @@ bool ech_kernels_have(const ech_kernels *kernels, ech_op op)
         return kernels->name != NULL;
 #include "kernel/kernel.def"
 #undef X
-    default:
-        return false;
+    case ECH_OPS:
+        break;
     }
+    return false;
 }
 
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims)

@@ -67,16 +67,12 @@ bool ech_shape_has(const ech_shape *shape, ech_axis axis)
 
 int ech_axis_shares(ech_axis axis, ech_cut cut)
 {
-    switch (rules[axis].mesh) {
-    case ECH_MESH_TENSOR:
-        return at_least_one(cut.tensor);
-    case ECH_MESH_KEY_VALUE:
-        return at_least_one(cut.key_value);
-    case ECH_MESH_TENSOR_CONTEXT:
+    ech_mesh mesh = rules[axis].mesh;
+    if (mesh == ECH_MESH_TENSOR) return at_least_one(cut.tensor);
+    if (mesh == ECH_MESH_KEY_VALUE) return at_least_one(cut.key_value);
+    if (mesh == ECH_MESH_TENSOR_CONTEXT)
         return at_least_one(cut.tensor) * at_least_one(cut.context);
-    default:
-        return 1;
-    }
+    return 1;
 }
 
 int64_t ech_axis_local(ech_axis axis, int64_t size, ech_cut cut)
@@ -95,19 +91,12 @@ static int share_of(ech_axis axis, ech_cut cut, int index)
 
 static int64_t resolve_axis(ech_axis axis, int64_t size, ech_extent extent)
 {
-    switch (axis) {
-    case ECH_AXIS_BATCH:
-        return extent.batch;
-    case ECH_AXIS_TOKENS:
-        return extent.tokens;
-    case ECH_AXIS_SEQUENCE:
-        return extent.sequence;
-    case ECH_AXIS_ROWS:
-        return extent.batch * extent.tokens /
-               (extent.cut.sequence ? at_least_one(extent.cut.tensor) : 1);
-    default:
-        return ech_axis_local(axis, size, extent.cut);
-    }
+    int shares = extent.cut.sequence ? at_least_one(extent.cut.tensor) : 1;
+    if (axis == ECH_AXIS_BATCH) return extent.batch;
+    if (axis == ECH_AXIS_TOKENS) return extent.tokens;
+    if (axis == ECH_AXIS_SEQUENCE) return extent.sequence;
+    if (axis == ECH_AXIS_ROWS) return extent.batch * extent.tokens / shares;
+    return ech_axis_local(axis, size, extent.cut);
 }
 
 void ech_shape_resolve(const ech_shape *shape, ech_extent extent, int64_t *out)

@@ -63,38 +63,28 @@ static uint16_t narrow(double value, int exponent_bits, int kept)
 static void widen(const void *from, ech_dtype dtype, double *to, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        switch (dtype) {
-        case ECH_F64:
+        if (dtype == ECH_F64)
             to[i] = ((const double *)from)[i];
-            break;
-        case ECH_F32:
+        else if (dtype == ECH_F32)
             to[i] = (double)((const float *)from)[i];
-            break;
-        case ECH_BF16:
+        else if (dtype == ECH_BF16)
             to[i] = from_bf16(((const uint16_t *)from)[i]);
-            break;
-        default:
+        else
             to[i] = from_f16(((const uint16_t *)from)[i]);
-        }
     }
 }
 
 static void put(const double *from, void *to, ech_dtype dtype, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        switch (dtype) {
-        case ECH_F64:
+        if (dtype == ECH_F64)
             ((double *)to)[i] = from[i];
-            break;
-        case ECH_F32:
+        else if (dtype == ECH_F32)
             ((float *)to)[i] = (float)from[i];
-            break;
-        case ECH_BF16:
+        else if (dtype == ECH_BF16)
             ((uint16_t *)to)[i] = narrow(from[i], 8, 7);
-            break;
-        default:
+        else
             ((uint16_t *)to)[i] = narrow(from[i], 5, 10);
-        }
     }
 }
 
