@@ -49,7 +49,7 @@ static void compare_lists(const ech_list *without, const ech_list *with, bool re
     bool learns = with->kind == ECH_LIST_TRAIN || with->kind == ECH_LIST_VALIDATE;
     if (reads && learns)
         starts =
-            with->micro_batches / with->pieces * with->extent.batch * T * (int64_t)sizeof(int32_t);
+            with->micro_batches / with->numbering.sequence_chunks * with->extent.batch * T * (int64_t)sizeof(int32_t);
     add_bytes(without, before);
     add_bytes(with, after);
     assert_int_equal(without->batch[ECH_STARTS], -1);
@@ -64,7 +64,7 @@ static void compare_lists(const ech_list *without, const ech_list *with, bool re
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
         assert_int_equal(after[kind] - before[kind], kind == ECH_MEMORY_BATCH ? starts : 0);
     assert_int_equal(with->value.n - without->value.n,
-                     starts ? with->micro_batches / with->pieces : 0);
+                     starts ? with->micro_batches / with->numbering.sequence_chunks : 0);
 }
 
 static const char *const grids[] = {
