@@ -115,11 +115,9 @@ static ech_status print_report(const ech_design *design, const plan_arguments *i
 static ech_status plan(const ech_run *run, const plan_arguments *in)
 {
     int ranks = 1, local_ranks = 1;
-    ech_config *config = run->config;
     ech_design design;
-    ECH_TRY(find_ranks(config, in, &ranks, &local_ranks));
-    ECH_TRY(ech_setup_resolve(config, run->tokenizer, ranks, local_ranks));
-    ECH_TRY(ech_design_create(config, run->tokenizer, ranks, &design));
+    ECH_TRY(find_ranks(run->config, in, &ranks, &local_ranks));
+    ECH_TRY(ech_design_create(run->config, run->tokenizer, ranks, local_ranks, &design));
     ech_status status = print_report(&design, in);
     ech_design_destroy(&design);
     return status;

@@ -121,46 +121,25 @@ static ech_status write_profile(const ech_profile *profile, const ech_config *co
     return status;
 }
 
-typedef struct profile_run {
-    const ech_run *of;
-    const profile_arguments *in;
-} profile_run;
-
-/* The layout may ask for the very profile that is to be made. */
-static ech_status resolve(ech_config *config, const ech_tokenizer *tokenizer, ech_comm *comm)
+static ech_status profile_rank(ech_comm *comm, const ech_design *design, void *context)
 {
-    ech_config_replace_text(&config->parallel.profile, "");
-    if (strcmp(config->parallel.partition, "auto") == 0)
-        ech_config_replace_text(&config->parallel.partition, "even");
-    return ech_setup_resolve(config, tokenizer, ech_comm_size(comm), ech_comm_local_size(comm));
-}
-
-static ech_status profile_rank(ech_comm *comm, void *context)
-{
-    const profile_run *run = context;
-    ech_config *config = ech_config_copy(run->of->config);
-    const ech_tokenizer *tokenizer = run->of->tokenizer;
-    ech_profile *profile = NULL;
-    ech_model *model = NULL;
-    ech_status status = resolve(config, tokenizer, comm);
-    if (status == ECH_OK)
-        status = ech_measure_blocks(config, tokenizer, comm, run->in->steps, &profile);
-    if (status == ECH_OK) status = ech_model_create(config, &model);
-    if (status == ECH_OK && ech_comm_rank(comm) == 0)
-        status = write_profile(profile, config, model, run->in->out);
-    ech_model_destroy(model);
+    const profile_arguments *in = context;
+    ech_profile *profile;
+    ECH_TRY(ech_measure_blocks(design, comm, in->steps, &profile));
+    ech_status status = ECH_OK;
+    if (ech_comm_rank(comm) == 0)
+        status = write_profile(profile, design->config, design->model, in->out);
     ech_profile_destroy(profile);
-    ech_config_destroy(config);
     return status;
 }
 
-static ech_status profile(const ech_run *given, const profile_arguments *in, int *code)
+static ech_status profile(const ech_run *given, profile_arguments *in, int *code)
 {
     ech_config *config = given->config;
-    profile_run run = {given, in};
     char steps[40], out[4200], *words[] = {steps, out};
     snprintf(steps, sizeof steps, "--steps=%lld", (long long)in->steps);
     snprintf(out, sizeof out, "--out=%s", in->out ? in->out : "");
+    /* The layout may ask for the very profile that is to be made. */
     ech_config_replace_text(&config->parallel.profile, "");
     if (strcmp(config->parallel.partition, "auto") == 0)
         ech_config_replace_text(&config->parallel.partition, "even");
@@ -170,7 +149,7 @@ static ech_status profile(const ech_run *given, const profile_arguments *in, int
                        .options = words,
                        .n = in->out ? 2 : 1,
                        .main = profile_rank,
-                       .context = &run};
+                       .context = in};
     return ech_start_ranks(&start, code);
 }
 

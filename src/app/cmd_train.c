@@ -74,10 +74,7 @@ static double elapsed(void)
 
 static ech_status train(const ech_run *run, const train_arguments *arguments, int *code)
 {
-    ech_training training = {.config = run->config,
-                             .tokenizer = run->tokenizer,
-                             .profile = arguments->profile,
-                             .elapsed = elapsed()};
+    ech_training training = {.profile = arguments->profile, .elapsed = elapsed()};
     char *words[] = {"--profile"};
     ech_start start = {.command = "train",
                        .reads_weights = true,

@@ -114,11 +114,11 @@ typedef struct verify_run {
     bool failed;
 } verify_run;
 
-static ech_status verify_rank(ech_comm *comm, void *context)
+static ech_status verify_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     verify_run *run = context;
     ech_verifications *both = &run->verifications;
-    ECH_TRY(ech_verify_twice_rank(comm, both));
+    ECH_TRY(ech_verify_twice_rank(comm, design, both));
     if (ech_comm_rank(comm) != 0) return ECH_OK;
     const ech_verification *own = both->own_compared ? &both->own : NULL;
     print_main(&both->main, comm);
@@ -130,10 +130,7 @@ static ech_status verify_rank(ech_comm *comm, void *context)
 
 static ech_status verify(const ech_run *given, const verify_arguments *in, int *code)
 {
-    verify_run run = {.verifications = {.main = {.config = given->config,
-                                                 .tokenizer = given->tokenizer,
-                                                 .steps = in->steps,
-                                                 .tolerance = in->tolerance},
+    verify_run run = {.verifications = {.main = {.steps = in->steps, .tolerance = in->tolerance},
                                         .own = {.tolerance = ECH_TOLERANCE_FP32},
                                         .own_precision = in->own_precision}};
     char steps[40], tolerance[40], own[] = "--own-precision", *words[] = {steps, tolerance, own};

@@ -88,4 +88,17 @@ static inline ech_config *fixture_config(const char *architecture, const char *m
     return config;
 }
 
+/* Runs `main` on every rank of what the configuration makes, which stays as it is. */
+static inline ech_status fixture_run(const ech_config *config, int ranks, ech_design_main main,
+                                     void *context)
+{
+    ech_config *copy = ech_config_copy(config);
+    ech_design design = {0};
+    ech_status status = ech_design_create(copy, fixture_tokenizer, ranks, ranks, &design);
+    if (status == ECH_OK) status = ech_design_run(&design, main, context);
+    ech_design_destroy(&design);
+    ech_config_destroy(copy);
+    return status;
+}
+
 #endif

@@ -63,8 +63,7 @@ static void plan(ech_config *config)
     int world = asked == 0 ? 2 : (int)(asked > MOST_RANKS ? MOST_RANKS + 1 : asked);
     if (world > MOST_RANKS || !is_small(config)) return;
     ech_design design;
-    ech_status status = ech_setup_resolve(config, NULL, world, world);
-    if (status == ECH_OK) status = ech_design_create(config, NULL, world, &design);
+    ech_status status = ech_design_create(config, NULL, world, world, &design);
     expect(status);
     if (status != ECH_OK) return;
     if (is_short(&design)) expect(print_plans(&design));

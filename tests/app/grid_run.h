@@ -110,9 +110,7 @@ static inline grid_plans grid_plan(const char *family, const char *more)
     grid_plans g = {.config = grid_config(family, more)};
     g.ranks = grid_ranks(g.config);
     g.plan = ech_calloc((size_t)g.ranks, sizeof(ech_plan *));
-    ech_status status = ech_setup_resolve(g.config, fixture_tokenizer, g.ranks, g.ranks);
-    if (status == ECH_OK)
-        status = ech_design_create(g.config, fixture_tokenizer, g.ranks, &g.design);
+    ech_status status = ech_design_create(g.config, fixture_tokenizer, g.ranks, g.ranks, &g.design);
     for (int r = 0; r < g.ranks && status == ECH_OK; r++)
         status = ech_design_plan(&g.design, r, false, &g.plan[r]);
     if (status != ECH_OK) fail_msg("%s with %s: %s", family, more, ech_last_error());
@@ -159,15 +157,14 @@ static inline void grid_each_element(const ech_design *design, int rank, int par
 typedef ech_status (*grid_main)(void *context, int rank, ech_contestant *contestant);
 
 typedef struct grid_job {
-    const ech_config *config;
     grid_main main;
     void *context;
 } grid_job;
 
-static inline ech_status grid_rank(ech_comm *comm, void *context)
+static inline ech_status grid_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     const grid_job *job = context;
-    ech_contestant c = {.config = ech_config_copy(job->config), .tokenizer = fixture_tokenizer};
+    ech_contestant c = {.design = design};
     ech_status status = ech_contestant_open(&c, comm);
     if (status == ECH_OK) status = job->main(job->context, ech_comm_rank(comm), &c);
     ech_contestant_close(&c);
@@ -177,8 +174,8 @@ static inline ech_status grid_rank(ech_comm *comm, void *context)
 static inline void grid_run(const char *family, const char *more, grid_main run, void *context)
 {
     ech_config *config = grid_config(family, more);
-    grid_job job = {config, run, context};
-    ech_status status = ech_run_ranks("local", grid_ranks(config), 300, grid_rank, &job);
+    grid_job job = {run, context};
+    ech_status status = fixture_run(config, grid_ranks(config), grid_rank, &job);
     if (status != ECH_OK) fail_msg("%s with %s: %s", family, more, ech_last_error());
     ech_config_destroy(config);
 }

@@ -162,11 +162,9 @@ static inline bool lattice_is_feasible(const cover_case *c)
     if (lattice_ranks(c) > LATTICE_RANKS) return false;
     bool quiet = ech_log_set_quiet(true);
     ech_config *config = lattice_config(c);
-    ech_status status =
-        config ? ech_setup_resolve(config, fixture_tokenizer, lattice_ranks(c), lattice_ranks(c))
-               : ECH_EUSAGE;
-    if (status == ECH_OK)
-        status = ech_design_create(config, fixture_tokenizer, lattice_ranks(c), &design);
+    ech_status status = config ? ech_design_create(config, fixture_tokenizer, lattice_ranks(c),
+                                                   lattice_ranks(c), &design)
+                               : ECH_EUSAGE;
     if (status == ECH_OK) ech_design_destroy(&design);
     ech_config_destroy(config);
     ech_log_set_quiet(quiet);

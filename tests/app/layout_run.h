@@ -27,10 +27,10 @@ static inline int64_t layout_run_elements(const ech_model *model, int param)
 
 static inline void layout_run_take_weights(const layout_run *run, const ech_contestant *c, int rank)
 {
-    const ech_model *model = c->design.model;
+    const ech_model *model = c->design->model;
     double *to = run->weights;
     for (int p = 0; p < (int)model->param.n; p++) {
-        if (ech_layout_counts(c->design.layout, c->design.model, rank, p)) {
+        if (ech_layout_counts(c->design->layout, c->design->model, rank, p)) {
             ech_tensor x = ech_exec_param(c->session.exec, p);
             memcpy(to, x.data, ech_tensor_bytes(&x));
         }
@@ -38,17 +38,17 @@ static inline void layout_run_take_weights(const layout_run *run, const ech_cont
     }
 }
 
-static inline ech_status layout_run_rank(ech_comm *comm, void *context)
+static inline ech_status layout_run_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     layout_run *run = context;
     int rank = ech_comm_rank(comm);
-    ech_contestant c = {.config = ech_config_copy(run->config), .tokenizer = fixture_tokenizer};
+    ech_contestant c = {.design = design};
     ECH_TRY(ech_contestant_open(&c, comm));
     if (run->begin) run->begin(run->context, rank, &c);
     ech_status status = ECH_OK;
     for (int span = 0; span < run->spans && status == ECH_OK; span++) {
         if (run->begin_span) run->begin_span(run->context, rank, span);
-        status = ech_exec_run(c.session.exec, ECH_LIST_TRAIN, span * c.design.schedule->turns);
+        status = ech_exec_run(c.session.exec, ECH_LIST_TRAIN, span * c.design->schedule->turns);
     }
     if (status == ECH_OK) layout_run_take_weights(run, &c, rank);
     if (run->end) run->end(run->context, rank, &c);
@@ -68,7 +68,7 @@ static inline void layout_run_start(layout_run *run, const char *architecture, i
              more);
     run->config = fixture_config(architecture, words);
     run->weights = ech_calloc(1 << 16, sizeof *run->weights);
-    assert_int_equal(ech_run_ranks("local", ranks, 300, layout_run_rank, run), ECH_OK);
+    assert_int_equal(fixture_run(run->config, ranks, layout_run_rank, run), ECH_OK);
 }
 
 static inline void layout_run_free(layout_run *run)

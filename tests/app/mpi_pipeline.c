@@ -66,13 +66,23 @@ static ech_config *config_of(const shape *s, const char *architecture)
     return fixture_config(architecture, more);
 }
 
+/* On this process's rank. */
+static ech_status run_on(ech_comm *comm, ech_config *config, ech_design_main main, void *context)
+{
+    ech_design design = {0};
+    ech_status status = ech_design_create(config, fixture_tokenizer, ech_comm_size(comm),
+                                          ech_comm_local_size(comm), &design);
+    if (status == ECH_OK) status = main(comm, &design, context);
+    ech_design_destroy(&design);
+    return status;
+}
+
 /* True where it went wrong, on rank 0. */
 static ech_status verify(ech_comm *comm, const shape *s, const char *architecture, bool *wrong)
 {
     ech_config *config = config_of(s, architecture);
-    ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = 4, .tolerance = ECH_TOLERANCE};
-    ech_status status = ech_verify_rank(comm, &v);
+    ech_verification v = {.steps = 4, .tolerance = ECH_TOLERANCE};
+    ech_status status = run_on(comm, config, ech_verify_rank, &v);
     ech_config_destroy(config);
     ECH_TRY(status);
     if (ech_comm_rank(comm) != 0 || (v.passed && v.compared > 1000)) return ECH_OK;
@@ -86,9 +96,9 @@ static ech_status train(ech_comm *comm, const shape *s, const char *architecture
 {
     ech_config *config = config_of(s, architecture);
     config->training.validate_every = config->checkpoint.every = 2;
-    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
+    ech_training training = {0};
     bool before = ech_log_set_quiet(true);
-    ech_status status = ech_train_rank(comm, &training);
+    ech_status status = run_on(comm, config, ech_train_rank, &training);
     ech_log_set_quiet(before);
     if (status == ECH_OK && ech_comm_rank(comm) == 0)
         status = ech_file_remove_all(config->log.directory);

@@ -50,8 +50,8 @@ static inline void recorded_costs(recorded *run)
 static inline recorded recorded_create(const char *more, int ranks)
 {
     recorded run = {.config = fixture_config("gpt2", more)};
-    ECH_ASSERT(ech_setup_resolve(run.config, fixture_tokenizer, ranks, ranks) == ECH_OK);
-    ECH_ASSERT(ech_design_create(run.config, fixture_tokenizer, ranks, &run.design) == ECH_OK);
+    ECH_ASSERT(ech_design_create(run.config, fixture_tokenizer, ranks, ranks, &run.design) ==
+               ECH_OK);
     run.plan = ech_calloc((size_t)ranks, sizeof(ech_plan *));
     for (int rank = 0; rank < ranks; rank++)
         ECH_ASSERT(ech_design_outline(&run.design, rank, &run.plan[rank]) == ECH_OK);

@@ -24,10 +24,8 @@ static inline void train(const char *keys, int ranks)
     assert_int_equal(ech_file_remove_all(run_folder), ECH_OK);
     snprintf(words, sizeof words, "%s checkpoint.keep=1", keys);
     ech_config *config = fixture_config("gpt2", words);
-    training.config = config;
-    training.tokenizer = fixture_tokenizer;
     bool quiet = ech_log_set_quiet(true);
-    assert_int_equal(ech_run_ranks("local", ranks, 60, ech_train_rank, &training), ECH_OK);
+    assert_int_equal(fixture_run(config, ranks, ech_train_rank, &training), ECH_OK);
     ech_log_set_quiet(quiet);
     ech_config_destroy(config);
 }
@@ -157,8 +155,8 @@ static inline opened open_run(int ranks)
     char *file = path_of("run.yaml"), *folder = path_of("trace");
     ech_text why = {0};
     assert_int_equal(ech_setup_config(file, NULL, 0, &run.config), ECH_OK);
-    assert_int_equal(ech_setup_resolve(run.config, fixture_tokenizer, ranks, ranks), ECH_OK);
-    assert_int_equal(ech_design_create(run.config, fixture_tokenizer, ranks, &run.design), ECH_OK);
+    assert_int_equal(ech_design_create(run.config, fixture_tokenizer, ranks, ranks, &run.design),
+                     ECH_OK);
     run.plan = ech_calloc((size_t)ranks, sizeof(ech_plan *));
     for (int rank = 0; rank < ranks; rank++)
         assert_int_equal(ech_design_outline(&run.design, rank, &run.plan[rank]), ECH_OK);

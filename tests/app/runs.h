@@ -27,9 +27,9 @@ static inline ech_status runs_try(const char *architecture, const char *name, in
                                   const char *more)
 {
     ech_config *config = runs_config(architecture, name, more);
-    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
+    ech_training training = {0};
     ech_log_set_quiet(true);
-    ech_status status = ech_run_ranks("local", ranks, 300, ech_train_rank, &training);
+    ech_status status = fixture_run(config, ranks, ech_train_rank, &training);
     ech_log_set_quiet(false);
     ech_config_destroy(config);
     return status;

@@ -18,9 +18,8 @@ static ech_verification verify(const char *architecture, int ranks, int64_t step
                                const char *more)
 {
     ech_config *config = fixture_config(architecture, more);
-    ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = steps, .tolerance = tolerance};
-    ech_status status = ech_run_ranks("local", ranks, 300, ech_verify_rank, &v);
+    ech_verification v = {.steps = steps, .tolerance = tolerance};
+    ech_status status = fixture_run(config, ranks, ech_verify_rank, &v);
     if (status != ECH_OK)
         fail_msg("%s on %d ranks with %s: %s", architecture, ranks, more, ech_last_error());
     ech_config_destroy(config);
@@ -180,11 +179,8 @@ static void test_bits(void **state)
                      "model.tie_word_embeddings=false",
                      schedules[s], all[o]);
             ech_config *config = fixture_config("llama", more);
-            ech_verification v = {.config = config,
-                                  .tokenizer = fixture_tokenizer,
-                                  .steps = 8,
-                                  .own_precision = true};
-            assert_int_equal(ech_run_ranks("local", 2, 300, ech_verify_rank, &v), ECH_OK);
+            ech_verification v = {.steps = 8, .own_precision = true};
+            assert_int_equal(fixture_run(config, 2, ech_verify_rank, &v), ECH_OK);
             if (!v.passed || !v.replayed) fail_msg("%s: %g at %s", more, v.worst, v.first_bad);
             assert_true(v.compared > 1000);
             ech_config_destroy(config);

@@ -66,7 +66,7 @@ typedef struct job {
 
 static ech_status train_lists(ech_contestant *c, int from, int lists)
 {
-    int turns = c->design.schedule->turns;
+    int turns = c->design->schedule->turns;
     for (int i = from; i < from + lists; i++)
         ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, (int64_t)i * turns));
     return ECH_OK;

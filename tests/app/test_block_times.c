@@ -35,8 +35,7 @@ typedef struct timed {
 static timed timed_create(const char *architecture, const char *more)
 {
     timed t = {.config = fixture_config(architecture, more)};
-    assert_int_equal(ech_setup_resolve(t.config, fixture_tokenizer, 1, 1), ECH_OK);
-    assert_int_equal(ech_design_create(t.config, fixture_tokenizer, 1, &t.design), ECH_OK);
+    assert_int_equal(ech_design_create(t.config, fixture_tokenizer, 1, 1, &t.design), ECH_OK);
     assert_int_equal(ech_design_plan(&t.design, 0, false, &t.plan), ECH_OK);
     t.begin = ech_calloc(t.plan->list[ECH_LIST_TRAIN].step.n, sizeof *t.begin);
     t.end = ech_calloc(t.plan->list[ECH_LIST_TRAIN].step.n, sizeof *t.end);
@@ -185,8 +184,10 @@ static void *measure_rank(void *argument)
     ech_comm *comm = argument;
     ech_profile *profile = NULL;
     ech_config *config = fixture_config("gpt2", "training.micro_batch_size=2");
-    ECH_ASSERT(ech_setup_resolve(config, fixture_tokenizer, 2, 2) == ECH_OK);
-    ECH_ASSERT(ech_measure_blocks(config, fixture_tokenizer, comm, 2, &profile) == ECH_OK);
+    ech_design design;
+    ECH_ASSERT(ech_design_create(config, fixture_tokenizer, 2, 2, &design) == ECH_OK);
+    ECH_ASSERT(ech_measure_blocks(&design, comm, 2, &profile) == ECH_OK);
+    ech_design_destroy(&design);
     ech_config_destroy(config);
     return profile;
 }

@@ -96,8 +96,7 @@ static ech_status run(ech_comm *comm, void *context)
     ech_session session = {0};
     ech_corpus *data = NULL;
     ech_loader *loader = NULL;
-    ECH_TRY(ech_setup_resolve(config, fixture_tokenizer, ranks, ranks));
-    ECH_TRY(ech_design_create(config, fixture_tokenizer, ranks, &design));
+    ECH_TRY(ech_design_create(config, fixture_tokenizer, ranks, ranks, &design));
     ech_layout_destroy(design.layout);
     ech_model_destroy(design.model);
     design.model = build();

@@ -240,8 +240,11 @@ static void too_large(void **state)
     ech_config *config;
     ech_tokenizer *opened;
     assert_int_equal(ech_setup_config(yaml, NULL, 0, &config), ECH_OK);
-    assert_int_equal(ech_initial_open_tokenizer(config, &opened), ECH_OK);
-    assert_int_equal(ech_setup_resolve(config, opened, 2, 2), ECH_EUSAGE);
+    ech_design design;
+    int32_t end;
+    assert_int_equal(ech_initial_open_tokenizer(config, &opened, &end), ECH_OK);
+    assert_int_equal(end, 256);
+    assert_int_equal(ech_design_create(config, opened, 2, 2, &design), ECH_EUSAGE);
     if (!strstr(ech_last_error(), "257") || !strstr(ech_last_error(), "301"))
         fail_msg("says no numbers: %s", ech_last_error());
     ech_tokenizer_close(opened);

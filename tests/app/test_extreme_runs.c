@@ -87,8 +87,7 @@ static void test_designed_or_refused(void **state)
         ech_config *config = draw();
         int world = worlds[below(4)];
         ech_design design = {0};
-        ech_status status = ech_setup_resolve(config, NULL, world, world);
-        if (status == ECH_OK) status = ech_design_create(config, NULL, world, &design);
+        ech_status status = ech_design_create(config, NULL, world, world, &design);
         if (status != ECH_OK && status != ECH_EUSAGE)
             fail_msg("case %d: %s: %s", i, ech_status_name(status), ech_last_error());
         designed += status == ECH_OK;

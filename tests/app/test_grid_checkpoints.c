@@ -64,7 +64,7 @@ static ech_status save(const part *p, ech_contestant *c)
     char yaml[] = "none", json[] = "{}";
     ech_checkpoint_info info = {.step = HALF,
                                 .optimizer_count = ech_exec_updates(c->session.exec),
-                                .ranks = c->design.world,
+                                .ranks = c->design->world,
                                 .run_yaml = yaml,
                                 .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
     ech_exec_set_save(c->session.exec, p->folder, &info, 0, -1);
@@ -75,7 +75,7 @@ static ech_status save(const part *p, ech_contestant *c)
 static ech_status go_on(part *p, int rank, ech_contestant *c)
 {
     ech_loader *loader;
-    ech_loader_options options = ech_design_reads(&c->design, rank, true, INT64_MAX);
+    ech_loader_options options = ech_design_reads(c->design, rank, true, INT64_MAX);
     ECH_TRY(ech_loader_create(c->data, &options, HALF, &loader));
     ech_exec_set_loader(c->session.exec, ECH_TRAIN, loader);
     ech_status status = train_to(p, rank, c, HALF, WHOLE);

@@ -84,8 +84,8 @@ static ech_status validate(ech_contestant *c, int rank)
 {
     ech_corpus *data;
     ech_loader *loader;
-    ECH_TRY(ech_design_open_data(&c->design, ECH_SHARE_VALID, &data));
-    ech_loader_options options = ech_design_reads(&c->design, rank, false, 50);
+    ECH_TRY(ech_design_open_data(c->design, ECH_SHARE_VALID, &data));
+    ech_loader_options options = ech_design_reads(c->design, rank, false, 50);
     ECH_TRY(ech_loader_create(data, &options, 0, &loader));
     ech_exec_set_loader(c->session.exec, ECH_EVALUATE, loader);
     ech_status status = ech_exec_run(c->session.exec, ECH_LIST_VALIDATE, 0);
@@ -98,7 +98,7 @@ static ech_status count_rank(void *context, int rank, ech_contestant *c)
 {
     counted *n = context;
     const ech_plan *plan = c->session.plan;
-    int turns = c->design.schedule->turns;
+    int turns = c->design->schedule->turns;
     if (rank == 0) n->steps = turns;
     for (int run = 0; run < RUNS; run++)
         ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, run * turns));
@@ -177,10 +177,9 @@ static int64_t logged_bytes(const char *more)
     size_t n;
     print_words(more, 1, words, sizeof words);
     ech_config *config = grid_config("gpt2", words);
-    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
+    ech_training training = {0};
     bool quiet = ech_log_set_quiet(true);
-    assert_int_equal(ech_run_ranks("local", grid_ranks(config), 300, ech_train_rank, &training),
-                     ECH_OK);
+    assert_int_equal(fixture_run(config, grid_ranks(config), ech_train_rank, &training), ECH_OK);
     ech_log_set_quiet(quiet);
     snprintf(path, sizeof path, "%s/metrics.jsonl", config->log.directory);
     assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);

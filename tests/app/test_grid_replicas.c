@@ -55,16 +55,16 @@ static void copy_element(void *context, int64_t local, int64_t whole)
 static void look(looked *l, int look_at, int rank, const ech_contestant *c)
 {
     int64_t first = 0;
-    for (int p = 0; p < (int)c->design.model->param.n; p++) {
-        if (ech_layout_holds(c->design.layout, rank, p))
+    for (int p = 0; p < (int)c->design->model->param.n; p++) {
+        if (ech_layout_holds(c->design->layout, rank, p))
             for (int t = 0; t < TENSORS; t++) {
                 ech_tensor x = t == 0 ? ech_exec_param(c->session.exec, p)
                                       : ech_exec_state(c->session.exec, p, t - 1);
                 copier copy = {&x, &l->at[look_at][rank][t][first], &l->has[rank][first]};
                 ECH_ASSERT(x.dtype == ECH_F32);
-                grid_each_element(&c->design, rank, p, copy_element, &copy);
+                grid_each_element(c->design, rank, p, copy_element, &copy);
             }
-        first += ech_shape_whole(&c->design.model->param.at[p].shape);
+        first += ech_shape_whole(&c->design->model->param.at[p].shape);
     }
     ECH_ASSERT(first <= ALL);
     if (rank == 0) l->elements = first;

@@ -111,7 +111,9 @@ static const char *refusal(const random_run *r)
     ech_clear_error();
     ech_status status = ech_setup_config_text(run_file, "offers.yaml", assignments, n, &config);
     if (status == ECH_OK) {
-        status = ech_setup_resolve(config, NULL, r->ranks, r->ranks);
+        ech_design design = {0};
+        status = ech_design_create(config, NULL, r->ranks, r->ranks, &design);
+        if (status == ECH_OK) ech_design_destroy(&design);
         ech_config_destroy(config);
     }
     free(words);

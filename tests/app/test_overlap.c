@@ -221,11 +221,11 @@ static void test_metrics_stand_still(void **state)
              STEPS, SAVE_EVERY, STEPS, RANKS);
     ech_config *config = grid_config_of("gpt2", "still", words);
     assert_non_null(config);
-    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
+    ech_training training = {0};
     faults_arm(fixture_folder, FAULTS_NONE, 0);
     faults_watch(at_write);
     bool quiet = ech_log_set_quiet(true);
-    assert_int_equal(ech_run_ranks("local", RANKS, 300, ech_train_rank, &training), ECH_OK);
+    assert_int_equal(fixture_run(config, RANKS, ech_train_rank, &training), ECH_OK);
     ech_log_set_quiet(quiet);
     faults_watch(NULL);
     ech_config_destroy(config);

@@ -23,11 +23,11 @@ typedef struct watched {
     ech_core_set before[MOST], during[MOST], after[MOST];
 } watched;
 
-static ech_status watch_rank(ech_comm *comm, void *context)
+static ech_status watch_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     watched *all = context;
     int me = ech_comm_rank(comm);
-    ech_contestant c = {.config = ech_config_copy(all->config), .tokenizer = fixture_tokenizer};
+    ech_contestant c = {.design = design};
     all->before[me] = ech_cores_mine();
     ECH_TRY(ech_contestant_open(&c, comm));
     snprintf(all->binding[me], sizeof all->binding[me], "%s", ech_exec_binding(c.session.exec));
@@ -41,8 +41,8 @@ static ech_status watch_rank(ech_comm *comm, void *context)
 static watched watch(int ranks, const char *more)
 {
     ech_config *config = fixture_config("gpt2", more);
-    watched all = {.config = config};
-    assert_int_equal(ech_run_ranks("local", ranks, 300, watch_rank, &all), ECH_OK);
+    watched all = {0};
+    assert_int_equal(fixture_run(config, ranks, watch_rank, &all), ECH_OK);
     for (int r = 0; r < ranks; r++) assert_true(ech_cores_are_same(&all.before[r], &all.after[r]));
     ech_config_destroy(config);
     return all;

@@ -16,9 +16,8 @@
 static ech_verification verify_bits(const char *architecture, int ranks, const char *more)
 {
     ech_config *config = fixture_config(architecture, more);
-    ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .own_precision = true};
-    assert_int_equal(ech_run_ranks("local", ranks, 300, ech_verify_rank, &v), ECH_OK);
+    ech_verification v = {.steps = 3, .own_precision = true};
+    assert_int_equal(fixture_run(config, ranks, ech_verify_rank, &v), ECH_OK);
     ech_config_destroy(config);
     return v;
 }

@@ -35,10 +35,10 @@ static ech_status run_lists(const ech_contestant *c, ech_comm *comm, rank_count 
     ech_exec *exec = c->session.exec;
     ech_loader *loader;
     for (int run = 0; run < RUNS; run++)
-        ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, run * c->design.schedule->turns));
+        ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, run * c->design->schedule->turns));
     n->sent = ech_exec_message_count(exec);
     n->reduced = ech_exec_reduce_count(exec);
-    ech_loader_options options = ech_design_reads(&c->design, ech_comm_rank(comm), false, 50);
+    ech_loader_options options = ech_design_reads(c->design, ech_comm_rank(comm), false, 50);
     ECH_TRY(ech_loader_create(c->data, &options, 0, &loader));
     ech_exec_set_loader(exec, ECH_EVALUATE, loader);
     ech_status status = ech_exec_run(exec, ECH_LIST_VALIDATE, 0);
@@ -47,11 +47,11 @@ static ech_status run_lists(const ech_contestant *c, ech_comm *comm, rank_count 
     return ech_exec_run(exec, ECH_LIST_CHECK, 0);
 }
 
-static ech_status count_rank(ech_comm *comm, void *context)
+static ech_status count_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     counted *all = context;
     rank_count *n = &all->rank[ech_comm_rank(comm)];
-    ech_contestant c = {.config = ech_config_copy(all->config), .tokenizer = fixture_tokenizer};
+    ech_contestant c = {.design = design};
     ECH_TRY(ech_contestant_open(&c, comm));
     ech_status status = run_lists(&c, comm, n);
     ech_plan_peaks(c.session.plan, n->planned_peak);
@@ -61,9 +61,9 @@ static ech_status count_rank(ech_comm *comm, void *context)
     n->planned_bytes = ech_plan_sent_bytes(c.session.plan, &n->planned_messages);
     n->planned_reduced = ech_plan_reduced_bytes(c.session.plan);
     if (ech_comm_rank(comm) == 0) {
-        all->turns = c.design.schedule->turns;
-        all->boundary_bytes = c.design.layout->micro_batch * c.config->data.sequence_length *
-                              c.config->model.hidden_size * (int64_t)sizeof(float);
+        all->turns = c.design->schedule->turns;
+        all->boundary_bytes = c.design->layout->micro_batch * design->config->data.sequence_length *
+                              design->config->model.hidden_size * (int64_t)sizeof(float);
     }
     ech_contestant_close(&c);
     return status;
@@ -101,7 +101,7 @@ static counted check(const char *architecture, const shape *s)
              s->more);
     counted all = {.config = fixture_config(architecture, more)};
     assert_true(s->ranks <= RANKS);
-    assert_int_equal(ech_run_ranks("local", s->ranks, 300, count_rank, &all), ECH_OK);
+    assert_int_equal(fixture_run(all.config, s->ranks, count_rank, &all), ECH_OK);
     ech_config_destroy((ech_config *)all.config);
     int64_t messages = 0, bytes = 0;
     for (int r = 0; r < s->ranks; r++) {

@@ -26,8 +26,8 @@ typedef struct made {
 static void make(int ranks, const char *more, made *m)
 {
     m->config = fixture_config("llama", more);
-    assert_int_equal(ech_setup_resolve(m->config, fixture_tokenizer, ranks, ranks), ECH_OK);
-    assert_int_equal(ech_design_create(m->config, fixture_tokenizer, ranks, &m->design), ECH_OK);
+    assert_int_equal(ech_design_create(m->config, fixture_tokenizer, ranks, ranks, &m->design),
+                     ECH_OK);
     assert_int_equal(ech_plan_report_create(&m->design, &(ech_plan_options){0}, &m->report),
                      ECH_OK);
 }

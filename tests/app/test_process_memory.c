@@ -42,8 +42,7 @@ static int64_t planned_arena(const ech_config *given)
     ech_config *config = ech_config_copy(given);
     ech_design design;
     ech_plan *plan;
-    assert_int_equal(ech_setup_resolve(config, fixture_tokenizer, 1, 1), ECH_OK);
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, 1, &design), ECH_OK);
+    assert_int_equal(ech_design_create(config, fixture_tokenizer, 1, 1, &design), ECH_OK);
     assert_int_equal(ech_design_plan(&design, 0, false, &plan), ECH_OK);
     int64_t bytes = plan->arena_bytes;
     ech_plan_destroy(plan);
@@ -61,8 +60,8 @@ static void test_process_minus_arena(void **state)
                  "data.sequence_length=128 training.global_batch_size=16 "
                  "training.micro_batch_size=8 parallel.bucket_bytes=4MiB");
     int64_t arena = planned_arena(config);
-    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
-    assert_int_equal(ech_run_ranks("local", 1, 60, ech_train_rank, &training), ECH_OK);
+    ech_training training = {0};
+    assert_int_equal(fixture_run(config, 1, ech_train_rank, &training), ECH_OK);
     int64_t beside = resident_peak() - arena;
     print_message("arena %lld MiB, process %lld MiB more; allowed %d MiB\n",
                   (long long)(arena >> 20), (long long)(beside >> 20), ALLOWANCE_MIB);

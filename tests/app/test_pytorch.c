@@ -198,9 +198,8 @@ static void take_weights(runner *r)
 static ech_status open_runner(runner *r, const ech_corpus *data, ech_comm *comm)
 {
     int ranks = ech_comm_size(comm);
-    ECH_TRY(ech_setup_resolve(r->config, fixture_tokenizer, ranks, ranks));
     r->config->model.vocab_size = VOCABULARY; /* the fixture's ids are no tokenizer's */
-    ECH_TRY(ech_design_create(r->config, fixture_tokenizer, ranks, &r->design));
+    ECH_TRY(ech_design_create(r->config, NULL, ranks, ranks, &r->design));
     ECH_TRY(ech_session_create(&r->design, comm, false, &r->session));
     ech_loader_options options = {.sequence_length = r->config->data.sequence_length,
                                   .global_batch_size = r->config->training.global_batch_size,

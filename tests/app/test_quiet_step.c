@@ -167,10 +167,10 @@ static ech_status count_steps(ech_exec *exec, rank_count *out)
     return status;
 }
 
-static ech_status count_rank(ech_comm *comm, void *context)
+static ech_status count_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     counted *all = context;
-    ech_contestant c = {.config = ech_config_copy(all->config), .tokenizer = fixture_tokenizer};
+    ech_contestant c = {.design = design};
     ECH_TRY(ech_contestant_open(&c, comm));
     ech_status status = count_steps(c.session.exec, &all->rank[ech_comm_rank(comm)]);
     ECH_TRY(ech_group_barrier(ech_exec_world(c.session.exec)));
@@ -183,10 +183,10 @@ static counted count(int ranks, const char *architecture, const char *more)
     char words[600];
     snprintf(words, sizeof words, "training.steps=100 training.check_every=0 %s", more);
     ech_config *config = fixture_config(architecture, words);
-    counted all = {.config = config};
+    counted all = {0};
     atomic_store(&ours, 0);
     atomic_store(&theirs, 0);
-    assert_int_equal(ech_run_ranks("local", ranks, 300, count_rank, &all), ECH_OK);
+    assert_int_equal(fixture_run(config, ranks, count_rank, &all), ECH_OK);
     all.ours = atomic_load(&ours);
     all.theirs = atomic_load(&theirs);
     ech_config_destroy(config);

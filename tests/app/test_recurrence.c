@@ -83,17 +83,16 @@ static void take_gradient(void *context, ech_exec *exec, const ech_step *step)
 static ech_status find_stages(by_hand *h, const ech_model *model)
 {
     ech_config *config = ech_config_copy(h->config);
-    ech_layout *layout;
-    ECH_TRY(ech_setup_resolve(config, fixture_tokenizer, h->ranks, h->ranks));
-    ECH_TRY(ech_layout_create(config, model, ECH_PLACEMENT_LOOP, h->ranks, &layout));
+    ech_design design;
+    ECH_TRY(ech_design_create(config, fixture_tokenizer, h->ranks, h->ranks, &design));
     ECH_ASSERT(model->param.n < MOST_PARAMS);
     for (int p = 0; p < (int)model->param.n; p++) {
         int s = 0;
-        while (model->param.at[p].block >= layout->first_block[s + 1]) s++;
+        while (model->param.at[p].block >= design.layout->first_block[s + 1]) s++;
         h->stage_of[p] = s;
         h->first[p + 1] = h->first[p] + layout_run_elements(model, p);
     }
-    ech_layout_destroy(layout);
+    ech_design_destroy(&design);
     ech_config_destroy(config);
     return ECH_OK;
 }
@@ -113,13 +112,12 @@ static ech_status step_by_hand(by_hand *h, ech_exec *exec, int64_t t, int params
     return ECH_OK;
 }
 
-static ech_status run_by_hand(ech_comm *comm, void *context)
+static ech_status run_by_hand(ech_comm *comm, const ech_design *design, void *context)
 {
     by_hand *h = context;
-    ech_contestant c = {.config = ech_config_copy(h->config), .tokenizer = fixture_tokenizer};
-    ech_setup_alone(c.config);
+    ech_contestant c = {.design = design};
     ECH_TRY(ech_contestant_open(&c, comm));
-    const ech_model *model = c.design.model;
+    const ech_model *model = design->model;
     int params = (int)model->param.n;
     ECH_TRY(find_stages(h, model));
     h->gradient = ech_calloc((size_t)h->first[params], sizeof(double));
@@ -152,7 +150,10 @@ static double apart(const char *architecture, int stages, int data, int flush, d
                  .ranks = stages * data,
                  .version = version};
     assert_true(h.steps <= MOST_STEPS);
-    assert_int_equal(ech_run_ranks("local", 1, 300, run_by_hand, &h), ECH_OK);
+    ech_config *alone = ech_config_copy(run.config);
+    ech_setup_alone(alone);
+    assert_int_equal(fixture_run(alone, 1, run_by_hand, &h), ECH_OK);
+    ech_config_destroy(alone);
     double worst = 0;
     for (int p = 0; h.first[p + 1] > 0; p++) {
         double most = 0, size = 0;

@@ -22,8 +22,7 @@ typedef struct table {
 static table make(int ranks, const char *more)
 {
     table t = {.config = fixture_config("llama", more), .ranks = ranks};
-    ech_status status = ech_setup_resolve(t.config, fixture_tokenizer, ranks, ranks);
-    if (status == ECH_OK) status = ech_design_create(t.config, fixture_tokenizer, ranks, &t.design);
+    ech_status status = ech_design_create(t.config, fixture_tokenizer, ranks, ranks, &t.design);
     if (status != ECH_OK) fail_msg("%s: %s", more, ech_last_error());
     return t;
 }

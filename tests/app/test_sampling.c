@@ -72,8 +72,7 @@ static ech_status run_rank(ech_comm *comm, void *context)
     ech_session session;
     ech_token_file *file;
     ech_corpus *data;
-    ECH_TRY(ech_setup_resolve(config, fixture_tokenizer, 1, 1));
-    ECH_TRY(ech_design_create(config, fixture_tokenizer, 1, &design));
+    ECH_TRY(ech_design_create(config, fixture_tokenizer, 1, 1, &design));
     ECH_TRY(ech_session_create(&design, comm, true, &session));
     ECH_TRY(ech_token_file_open(config->data.train, &(ech_token_options){0}, &file));
     ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &data));

@@ -66,8 +66,8 @@ static void run_child(const char *name, const trial *t)
     snprintf(more, sizeof more, "%s %s checkpoint.background=%s", tiny, t->layout,
              t->background ? "true" : "false");
     ech_config *config = runs_config("llama", name, more);
-    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
-    ech_status status = ech_run_ranks("local", RANKS, 300, ech_train_rank, &training);
+    ech_training training = {0};
+    ech_status status = fixture_run(config, RANKS, ech_train_rank, &training);
     fprintf(stderr, "calls %lld\n", (long long)faults_count());
     fflush(NULL);
     _exit(status == ECH_OK ? EXIT_SAVED : EXIT_FAILED);

@@ -36,8 +36,8 @@ typedef struct timed {
 static timed timed_create(const char *architecture, const char *more, int ranks, int rank)
 {
     timed t = {.config = fixture_config(architecture, more)};
-    assert_int_equal(ech_setup_resolve(t.config, fixture_tokenizer, ranks, ranks), ECH_OK);
-    assert_int_equal(ech_design_create(t.config, fixture_tokenizer, ranks, &t.design), ECH_OK);
+    assert_int_equal(ech_design_create(t.config, fixture_tokenizer, ranks, ranks, &t.design),
+                     ECH_OK);
     assert_int_equal(ech_design_plan(&t.design, rank, false, &t.plan), ECH_OK);
     const ech_list *list = &t.plan->list[ECH_LIST_TRAIN];
     t.begins = ech_calloc(list->step.n, sizeof(double));
@@ -282,9 +282,9 @@ static void check_line(const json_t *line, checked *c)
 static void check_run(const char *architecture, const char *more, int ranks)
 {
     ech_config *config = fixture_config(architecture, more);
-    ech_training training = {.config = config, .tokenizer = fixture_tokenizer, .profile = true};
+    ech_training training = {.profile = true};
     ech_log_set_quiet(true);
-    ech_status status = ech_run_ranks("local", ranks, 60, ech_train_rank, &training);
+    ech_status status = fixture_run(config, ranks, ech_train_rank, &training);
     ech_log_set_quiet(false);
     assert_int_equal(status, ECH_OK);
     char *path = ech_file_join(fixture_folder, "run/step_profile.jsonl"), *text;

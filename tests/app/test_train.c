@@ -18,9 +18,9 @@
 
 static ech_status train(ech_config *config, int ranks)
 {
-    ech_training training = {.config = config, .tokenizer = fixture_tokenizer};
+    ech_training training = {0};
     ech_log_set_quiet(true);
-    ech_status status = ech_run_ranks("local", ranks, 60, ech_train_rank, &training);
+    ech_status status = fixture_run(config, ranks, ech_train_rank, &training);
     ech_log_set_quiet(false);
     ech_config_destroy(config);
     return status;
@@ -157,21 +157,16 @@ typedef struct measured {
     bool hash_differs;
 } measured;
 
-static ech_status measure(ech_comm *comm, void *context)
+static ech_status measure(ech_comm *comm, const ech_design *design, void *context)
 {
     measured *m = context;
-    ech_config *config = ech_config_copy(m->config);
-    ech_design design;
     ech_session session;
     ech_corpus *data;
     ech_loader *loader;
     int rank = ech_comm_rank(comm);
-    ECH_TRY(ech_setup_resolve(config, fixture_tokenizer, ech_comm_size(comm),
-                              ech_comm_local_size(comm)));
-    ECH_TRY(ech_design_create(config, fixture_tokenizer, ech_comm_size(comm), &design));
-    ECH_TRY(ech_session_create(&design, comm, false, &session));
-    ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &data));
-    ech_loader_options options = ech_design_reads(&design, ech_comm_rank(comm), true, INT64_MAX);
+    ECH_TRY(ech_session_create(design, comm, false, &session));
+    ECH_TRY(ech_design_open_data(design, ECH_SHARE_TRAIN, &data));
+    ech_loader_options options = ech_design_reads(design, ech_comm_rank(comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(data, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
@@ -202,15 +197,13 @@ static ech_status measure(ech_comm *comm, void *context)
     ech_loader_destroy(loader);
     ech_corpus_close(data);
     ech_session_destroy(&session);
-    ech_design_destroy(&design);
-    ech_config_destroy(config);
     return ECH_OK;
 }
 
 static measured run_measured(const char *architecture, int ranks, const char *more)
 {
     measured m = {.config = fixture_config(architecture, more)};
-    assert_int_equal(ech_run_ranks("local", ranks, 60, measure, &m), ECH_OK);
+    assert_int_equal(fixture_run(m.config, ranks, measure, &m), ECH_OK);
     ech_config_destroy(m.config);
     return m;
 }
@@ -262,25 +255,20 @@ typedef struct poisoned {
 } poisoned;
 
 /* A step with an infinity in one weight of one rank, then the search for it. */
-static ech_status run_poisoned(ech_comm *comm, void *context)
+static ech_status run_poisoned(ech_comm *comm, const ech_design *design, void *context)
 {
     poisoned *p = context;
-    ech_config *config = ech_config_copy(p->config);
-    ech_design design;
     ech_session session;
     ech_corpus *corpus;
     ech_loader *loader;
-    ECH_TRY(ech_setup_resolve(config, fixture_tokenizer, ech_comm_size(comm),
-                              ech_comm_local_size(comm)));
-    ECH_TRY(ech_design_create(config, fixture_tokenizer, ech_comm_size(comm), &design));
-    ECH_TRY(ech_session_create(&design, comm, false, &session));
-    ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &corpus));
-    ech_loader_options options = ech_design_reads(&design, ech_comm_rank(comm), true, INT64_MAX);
+    ECH_TRY(ech_session_create(design, comm, false, &session));
+    ECH_TRY(ech_design_open_data(design, ECH_SHARE_TRAIN, &corpus));
+    ech_loader_options options = ech_design_reads(design, ech_comm_rank(comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(corpus, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
     int weight = 0;
-    while (!strstr(design.model->param.at[weight].name, "h.1.mlp.c_fc.weight")) weight++;
+    while (!strstr(design->model->param.at[weight].name, "h.1.mlp.c_fc.weight")) weight++;
     float *data = ech_exec_param(session.exec, weight).data;
     float healthy = data[5];
     if (ech_comm_rank(comm) == 1) data[5] = INFINITY;
@@ -301,8 +289,6 @@ static ech_status run_poisoned(ech_comm *comm, void *context)
     ech_loader_destroy(loader);
     ech_corpus_close(corpus);
     ech_session_destroy(&session);
-    ech_design_destroy(&design);
-    ech_config_destroy(config);
     return ECH_OK;
 }
 
@@ -310,7 +296,7 @@ static void test_finding_names_the_place(void **state)
 {
     (void)state;
     poisoned p = {.config = fixture_config("gpt2", "training.micro_batch_size=3")};
-    assert_int_equal(ech_run_ranks("local", 2, 60, run_poisoned, &p), ECH_OK);
+    assert_int_equal(fixture_run(p.config, 2, run_poisoned, &p), ECH_OK);
     ech_config_destroy(p.config);
     assert_true(p.withheld);
     assert_int_equal(p.updates, 0); /* a withheld step advances nothing */
@@ -326,7 +312,7 @@ static void test_passing_fault_updates_nothing(void **state)
 {
     (void)state;
     poisoned p = {.config = fixture_config("gpt2", "training.micro_batch_size=3"), .passes = true};
-    assert_int_equal(ech_run_ranks("local", 2, 60, run_poisoned, &p), ECH_OK);
+    assert_int_equal(fixture_run(p.config, 2, run_poisoned, &p), ECH_OK);
     ech_config_destroy(p.config);
     assert_true(p.withheld);
     assert_int_equal(p.finding.rank, -1);

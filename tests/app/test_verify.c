@@ -16,9 +16,8 @@
 static ech_verification verify(const char *architecture, int ranks, const char *more)
 {
     ech_config *config = fixture_config(architecture, more);
-    ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .tolerance = ECH_TOLERANCE};
-    assert_int_equal(ech_run_ranks("local", ranks, 60, ech_verify_rank, &v), ECH_OK);
+    ech_verification v = {.steps = 3, .tolerance = ECH_TOLERANCE};
+    assert_int_equal(fixture_run(config, ranks, ech_verify_rank, &v), ECH_OK);
     ech_config_destroy(config);
     return v;
 }
@@ -94,9 +93,8 @@ static void test_fails_when_it_should(void **state)
 {
     (void)state;
     ech_config *config = fixture_config("gpt2", "");
-    ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .tolerance = 0};
-    assert_int_equal(ech_run_ranks("local", 3, 60, ech_verify_rank, &v), ECH_OK);
+    ech_verification v = {.steps = 3, .tolerance = 0};
+    assert_int_equal(fixture_run(config, 3, ech_verify_rank, &v), ECH_OK);
     assert_false(v.passed);
     assert_true(v.first_bad[0] && v.worst > 0 && v.worst < ECH_TOLERANCE);
     ech_config_destroy(config);
@@ -107,11 +105,8 @@ static void test_fails_when_it_should(void **state)
 static void assert_steps(const char *architecture, int ranks, int64_t steps, const char *more)
 {
     ech_config *config = fixture_config(architecture, more);
-    ech_verification v = {.config = config,
-                          .tokenizer = fixture_tokenizer,
-                          .steps = steps,
-                          .tolerance = ECH_TOLERANCE};
-    assert_int_equal(ech_run_ranks("local", ranks, 60, ech_verify_rank, &v), ECH_OK);
+    ech_verification v = {.steps = steps, .tolerance = ECH_TOLERANCE};
+    assert_int_equal(fixture_run(config, ranks, ech_verify_rank, &v), ECH_OK);
     if (!v.passed) fail_msg("%s with %s: %g at %s", architecture, more, v.worst, v.first_bad);
     assert_true(v.validated);
     ech_config_destroy(config);
@@ -146,13 +141,10 @@ static void test_many_steps(void **state)
 static ech_verifications verify_twice(int ranks, bool asked, const char *more)
 {
     ech_config *config = fixture_config("llama", more);
-    ech_verifications v = {.main = {.config = config,
-                                    .tokenizer = fixture_tokenizer,
-                                    .steps = 3,
-                                    .tolerance = ECH_TOLERANCE},
+    ech_verifications v = {.main = {.steps = 3, .tolerance = ECH_TOLERANCE},
                            .own = {.tolerance = ECH_TOLERANCE_FP32},
                            .own_precision = asked};
-    assert_int_equal(ech_run_ranks("local", ranks, 60, ech_verify_twice_rank, &v), ECH_OK);
+    assert_int_equal(fixture_run(config, ranks, ech_verify_twice_rank, &v), ECH_OK);
     assert_true(v.main.passed);
     assert_string_equal(v.main.precision, "fp64");
     ech_config_destroy(config);
@@ -172,12 +164,8 @@ static void test_own_precision(void **state)
     assert_false(v.own_compared);
     /* It can fail. */
     ech_config *config = fixture_config("llama", "");
-    ech_verification own = {.config = config,
-                            .tokenizer = fixture_tokenizer,
-                            .steps = 3,
-                            .tolerance = 1e-9,
-                            .own_precision = true};
-    assert_int_equal(ech_run_ranks("local", 2, 60, ech_verify_rank, &own), ECH_OK);
+    ech_verification own = {.steps = 3, .tolerance = 1e-9, .own_precision = true};
+    assert_int_equal(fixture_run(config, 2, ech_verify_rank, &own), ECH_OK);
     assert_true(!own.passed && own.first_bad[0]);
     ech_config_destroy(config);
     /* What must not change a bit is always compared. */

@@ -18,9 +18,8 @@
 static ech_verification verify(const char *architecture, int ranks, const char *more)
 {
     ech_config *config = fixture_config(architecture, more);
-    ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .tolerance = ECH_TOLERANCE};
-    ech_status status = ech_run_ranks("local", ranks, 300, ech_verify_rank, &v);
+    ech_verification v = {.steps = 3, .tolerance = ECH_TOLERANCE};
+    ech_status status = fixture_run(config, ranks, ech_verify_rank, &v);
     if (status != ECH_OK)
         fail_msg("%s on %d ranks with %s: %s", architecture, ranks, more, ech_last_error());
     ech_config_destroy(config);
@@ -259,9 +258,8 @@ static void test_fails_when_it_should(void **state)
     (void)state;
     ech_config *config = fixture_config(
         "gpt2", "parallel.pipeline=3 training.micro_batch_size=2 model.tie_word_embeddings=true");
-    ech_verification v = {
-        .config = config, .tokenizer = fixture_tokenizer, .steps = 3, .tolerance = 0};
-    assert_int_equal(ech_run_ranks("local", 3, 300, ech_verify_rank, &v), ECH_OK);
+    ech_verification v = {.steps = 3, .tolerance = 0};
+    assert_int_equal(fixture_run(config, 3, ech_verify_rank, &v), ECH_OK);
     assert_false(v.passed || v.exact);
     assert_true(v.first_bad[0] && v.worst > 0 && v.worst < ECH_TOLERANCE);
     ech_config_destroy(config);

@@ -257,8 +257,8 @@ static const char *refusal(random_run *r)
     ech_config *config = config_of(r);
     if (config && r->ranks == 0) r->ranks = grid_ranks(config);
     ech_status status =
-        config ? ech_setup_resolve(config, fixture_tokenizer, r->ranks, r->ranks) : ECH_EUSAGE;
-    if (status == ECH_OK) status = ech_design_create(config, fixture_tokenizer, r->ranks, &design);
+        config ? ech_design_create(config, fixture_tokenizer, r->ranks, r->ranks, &design)
+               : ECH_EUSAGE;
     if (status == ECH_OK) ech_design_destroy(&design);
     ech_config_destroy(config);
     ech_log_set_quiet(quiet);

@@ -28,11 +28,15 @@ static inline ech_status train_from(const char *run, const char *from, int steps
     ech_log_set_quiet(true);
     ech_status status = ech_setup_config(path, NULL, 0, &config);
     if (status == ECH_OK) {
-        ech_training training = {.config = config};
+        ech_training training = {0};
         ech_tokenizer *tokenizer = NULL;
-        status = ech_initial_open_tokenizer(config, &tokenizer);
-        training.tokenizer = tokenizer;
-        if (status == ECH_OK) status = ech_run_ranks("local", 2, 300, ech_train_rank, &training);
+        ech_design design = {0};
+        int32_t end = -1;
+        status = ech_initial_open_tokenizer(config, &tokenizer, &end);
+        if (status == ECH_OK) status = ech_design_create(config, tokenizer, 2, 2, &design);
+        design.end_of_text = end;
+        if (status == ECH_OK) status = ech_design_run(&design, ech_train_rank, &training);
+        ech_design_destroy(&design);
         ech_tokenizer_close(tokenizer);
         ech_config_destroy(config);
     }

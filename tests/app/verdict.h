@@ -30,16 +30,15 @@ typedef struct verdict {
 static inline verdict verdict_here(const verdict_request *request)
 {
     verdict found = {0};
-    ech_verifications v = {.main = {.config = request->config,
-                                    .tokenizer = fixture_tokenizer,
-                                    .steps = request->steps,
-                                    .tolerance = ECH_TOLERANCE},
+    ech_verifications v = {.main = {.steps = request->steps, .tolerance = ECH_TOLERANCE},
                            .own = {.tolerance = ECH_TOLERANCE_FP32},
                            .own_precision = request->own_precision};
-    ech_status status =
-        request->own_precision
-            ? ech_run_ranks("local", request->ranks, VERDICT_DEADLINE, ech_verify_twice_rank, &v)
-            : ech_run_ranks("local", request->ranks, VERDICT_DEADLINE, ech_verify_rank, &v.main);
+    ech_config *config = ech_config_copy(request->config);
+    config->parallel.deadline = VERDICT_DEADLINE;
+    ech_status status = request->own_precision
+                            ? fixture_run(config, request->ranks, ech_verify_twice_rank, &v)
+                            : fixture_run(config, request->ranks, ech_verify_rank, &v.main);
+    ech_config_destroy(config);
     const ech_verification *bad = v.main.passed ? &v.own : &v.main;
     found.passed = status == ECH_OK && v.main.passed && (!v.own_compared || v.own.passed);
     found.refused = status == ECH_EUSAGE;

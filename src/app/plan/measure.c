@@ -24,19 +24,18 @@ typedef struct measurement {
 
 /* ---- one rank alone ---- */
 
-static ech_status open_alone(measurement *m, const ech_config *run, const ech_tokenizer *tokenizer,
-                             ech_comm *alone, bool alone_of_many)
+static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *alone,
+                             bool alone_of_many)
 {
-    m->config = ech_config_copy(run);
+    m->config = ech_config_copy(run->config);
     ech_setup_alone(m->config);
-    m->config->training.global_batch_size = MICRO_BATCHES * run->training.micro_batch_size;
+    m->config->training.global_batch_size = MICRO_BATCHES * m->config->training.micro_batch_size;
     m->config->training.check_every = 0;
     ech_config_replace_text(&m->config->parallel.comm, "local");
     ech_config_replace_text(&m->config->parallel.reduction, "direct");
     /* Ranks that are threads do not know of each other here, and would take the same cores. */
     if (alone_of_many) ech_config_replace_text(&m->config->parallel.pin, "false");
-    ECH_TRY(ech_setup_resolve(m->config, tokenizer, 1, 1));
-    ECH_TRY(ech_design_create(m->config, tokenizer, 1, &m->design));
+    ECH_TRY(ech_design_create_alone(run, m->config, &m->design));
     ECH_TRY(ech_design_open_data(&m->design, ECH_SHARE_TRAIN, &m->data));
     ECH_TRY(ech_session_create(&m->design, alone, false, &m->session));
     ech_loader_options options = ech_design_reads(&m->design, 0, true, INT64_MAX);
@@ -207,15 +206,14 @@ static ech_status average(ech_group *world, ech_profile *profile)
     return status;
 }
 
-static ech_status measure(measurement *m, const ech_config *run, const ech_tokenizer *tokenizer,
-                          ech_comm *alone, ech_comm *comm, ech_group *world, int64_t steps,
-                          ech_profile **out)
+static ech_status measure(measurement *m, const ech_design *run, ech_comm *alone, ech_comm *comm,
+                          ech_group *world, int64_t steps, ech_profile **out)
 {
-    ECH_TRY(open_alone(m, run, tokenizer, alone, ech_comm_size(comm) > 1));
+    ECH_TRY(open_alone(m, run, alone, ech_comm_size(comm) > 1));
     ECH_TRY(ech_group_barrier(world));
     ECH_TRY(time_steps(m, steps));
     ECH_TRY(ech_group_barrier(world));
-    ech_profile *profile = summarize(m, run);
+    ech_profile *profile = summarize(m, run->config);
     ech_status status = time_link(comm, profile);
     if (status == ECH_OK) status = average(world, profile);
     if (status == ECH_OK)
@@ -225,8 +223,8 @@ static ech_status measure(measurement *m, const ech_config *run, const ech_token
     return status;
 }
 
-ech_status ech_measure_blocks(const ech_config *config, const ech_tokenizer *tokenizer,
-                              ech_comm *comm, int64_t steps, ech_profile **out)
+ech_status ech_measure_blocks(const ech_design *design, ech_comm *comm, int64_t steps,
+                              ech_profile **out)
 {
     measurement m = {0};
     ech_comm *alone = NULL;
@@ -235,8 +233,9 @@ ech_status ech_measure_blocks(const ech_config *config, const ech_tokenizer *tok
     for (int i = 0; i < n; i++) ranks[i] = i;
     ech_status status = ech_group_create(comm, "world", ranks, n, &world);
     if (status == ECH_OK)
-        status = ech_comm_open(ech_comm_find("local"), 1, config->parallel.deadline, &alone);
-    if (status == ECH_OK) status = measure(&m, config, tokenizer, alone, comm, world, steps, out);
+        status =
+            ech_comm_open(ech_comm_find("local"), 1, design->config->parallel.deadline, &alone);
+    if (status == ECH_OK) status = measure(&m, design, alone, comm, world, steps, out);
     close_alone(&m);
     ech_comm_close(alone);
     ech_group_destroy(world);

@@ -9,9 +9,9 @@
 
 /* Every rank trains the whole model alone, all at the same time, so that they disturb each other as
  * in the run; medians and quartiles over steps and micro-batches are averaged over the ranks. Then ranks 0
- * and 1 send each other messages. `config`: resolved, of the run's ranks. Collective. *out: on every rank.
+ * and 1 send each other messages. `design`: of the run's ranks. Collective. *out: on every rank.
  * The run's data is read, nothing is written. */
-ech_status ech_measure_blocks(const ech_config *config, const ech_tokenizer *tokenizer,
-                              ech_comm *comm, int64_t steps, ech_profile **out);
+ech_status ech_measure_blocks(const ech_design *design, ech_comm *comm, int64_t steps,
+                              ech_profile **out);
 
 #endif

@@ -59,8 +59,7 @@ static ech_status open_design(ech_report *report)
     ECH_TRY(read_config(report));
     check_profile(report);
     ECH_TRY(ech_run_ranks_of(report->config, 0, &ranks));
-    ECH_TRY(ech_setup_resolve(report->config, NULL, ranks, ranks));
-    ECH_TRY(ech_design_create(report->config, NULL, ranks, &report->design));
+    ECH_TRY(ech_design_create(report->config, NULL, ranks, ranks, &report->design));
     return ech_plan_report_create(&report->design, &(ech_plan_options){0}, &report->plans);
 }
 

@@ -205,21 +205,28 @@ static ech_status find_folder(const ech_config *config, char **folder, bool *byt
     return st;
 }
 
-static ech_status open_automatic(const ech_config *config, ech_tokenizer **out)
+static ech_status open_automatic(const ech_config *config, ech_tokenizer **out, ech_text_ends *ends)
 {
     char *folder;
     bool bytes;
     ECH_TRY(find_folder(config, &folder, &bytes));
     ech_status st =
         folder && !bytes ? ech_initial_open_folder(folder, out) : ech_tokenizer_open("bytes", out);
+    if (st == ECH_OK && !*out) st = ech_initial_read_ends(folder, ends);
     free(folder);
     return st;
 }
 
-ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **out)
+ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **out,
+                                      int32_t *end_of_text)
 {
-    if (strcmp(config->data.tokenizer, "auto") == 0) return open_automatic(config, out);
-    return ech_tokenizer_open(config->data.tokenizer, out);
+    ech_text_ends ends = {-1, -1};
+    if (strcmp(config->data.tokenizer, "auto") == 0)
+        ECH_TRY(open_automatic(config, out, &ends));
+    else
+        ECH_TRY(ech_tokenizer_open(config->data.tokenizer, out));
+    *end_of_text = *out ? ech_tokenizer_end_of_text(*out) : ends.end;
+    return ECH_OK;
 }
 
 ech_status ech_initial_read_ends(const char *folder, ech_text_ends *out)
@@ -231,23 +238,6 @@ ech_status ech_initial_read_ends(const char *folder, ech_text_ends *out)
     free(path);
     ech_config_destroy(config);
     return st;
-}
-
-ech_status ech_initial_end_of_text(const ech_config *config, const ech_tokenizer *tokenizer,
-                                   int32_t *out)
-{
-    char *folder;
-    bool bytes;
-    ech_text_ends ends = {-1, -1};
-    if (tokenizer) ends.end = ech_tokenizer_end_of_text(tokenizer);
-    if (!tokenizer) {
-        ECH_TRY(find_folder(config, &folder, &bytes));
-        ech_status st = folder ? ech_initial_read_ends(folder, &ends) : ECH_OK;
-        free(folder);
-        ECH_TRY(st);
-    }
-    *out = ends.end;
-    return ECH_OK;
 }
 
 /* ---- parameters ---- */

@@ -15,17 +15,15 @@ ech_status ech_setup_fill_model(ech_config *config);
  * of model.init_from's folder, and bytes where there is neither. A folder without one knows
  * none: *out = NULL, and the run knows its tokens by their ids alone. auto stays auto in
  * resolved run files unless it is bytes: checkpoints come and go, and the next start finds its
- * own. */
-ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **out);
+ * own. *end_of_text: the token that ends a text in the run's data: the tokenizer's, or where none is known what the
+ * folder's config.json says; -1: nobody says. */
+ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **out,
+                                      int32_t *end_of_text);
 /* That of a folder; NULL: it has none. */
 ech_status ech_initial_open_folder(const char *folder, ech_tokenizer **out);
 
 /* The ids of begin and end that the folder's config.json says. */
 ech_status ech_initial_read_ends(const char *folder, ech_text_ends *out);
-/* The token that ends a text in the run's data: the tokenizer's, or without one (NULL) what the
- * config.json says. */
-ech_status ech_initial_end_of_text(const ech_config *config, const ech_tokenizer *tokenizer,
-                                   int32_t *out);
 
 /* Whether the path is a Hugging Face model's own folder. */
 bool ech_initial_is_folder(const char *path);

@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "app/setup/setup.h"
 #include "base/log.h"
@@ -75,4 +76,25 @@ ech_status ech_run_ranks(const char *comm, int ranks, double deadline, ech_rank_
                            : run_rank(comms[0], main, context);
     free(comms);
     return status;
+}
+
+typedef struct designed {
+    const ech_design *design;
+    ech_design_main main;
+    void *context;
+} designed;
+
+static ech_status designed_main(ech_comm *comm, void *context)
+{
+    const designed *of = context;
+    return of->main(comm, of->design, of->context);
+}
+
+ech_status ech_design_run(const ech_design *design, ech_design_main main, void *context)
+{
+    const ech_config *config = design->config;
+    bool is_local = strcmp(config->parallel.comm, "local") == 0;
+    designed of = {design, main, context};
+    return ech_run_ranks(config->parallel.comm, is_local ? design->world : 0,
+                         config->parallel.deadline, designed_main, &of);
 }

@@ -29,8 +29,9 @@ void ech_run_arguments_free(ech_run_arguments *arguments);
 /* A run as its commands begin with it. The tokenizer is opened once a process, which may take its time:
  * all ranks of the process read it. */
 typedef struct ech_run {
-    ech_config *config; /* the run file and the keys, checked, not resolved: ranks resolve copies */
-    ech_tokenizer *tokenizer;
+    ech_config *config;       /* the run file and the keys, checked, not resolved */
+    ech_tokenizer *tokenizer; /* NULL: none is known */
+    int32_t end_of_text;      /* the token that ends a text; -1: none is known */
 } ech_run;
 ech_status ech_run_open(const ech_run_arguments *arguments, ech_run *out);
 void ech_run_close(ech_run *run);
@@ -46,14 +47,14 @@ typedef struct ech_start {
     char *const *options; /* the command's own, to be handed on */
     int n;
     void (*prepare)(void); /* NULL, or before the first rank, in processes that have ranks */
-    ech_rank_main main;
+    ech_design_main main;
     void *context;
     bool reads_weights; /* of model.init_from, which a plan does without */
     int stop_signal;    /* what ranks of a launcher are asked to stop with; 0: they are killed */
     int restarts;       /* of the job after failures, at most */
 } ech_start;
 
-/* Runs main on every rank. With parallel.comm mpi and --ranks, and if no launcher started this
+/* Runs main on every rank, with the design that the run file makes. With parallel.comm mpi and --ranks, and if no launcher started this
  * process, it runs a launcher instead, whose exit code goes to *code. What a run file asks for
  * wrongly is refused before. */
 ech_status ech_start_ranks(const ech_start *start, int *code);

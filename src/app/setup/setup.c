@@ -146,38 +146,37 @@ static ech_status read_profile(const ech_config *config, ech_profile **out)
     return config->parallel.profile[0] ? ech_profile_read(config->parallel.profile, out) : ECH_OK;
 }
 
-static ech_status find_kernels(const ech_config *config, const ech_kernels **out)
+static ech_dtype dtype_of(const ech_config *config)
 {
     ech_dtype dtype = ECH_F32;
+    ech_dtype_from_name(config->precision.compute, &dtype);
+    return dtype;
+}
+
+static ech_status find_kernels(const ech_config *config, const ech_kernels **out)
+{
     ech_isa isa;
     ECH_TRY(ech_isa_decide(&isa));
-    ech_dtype_from_name(config->precision.compute, &dtype);
-    *out = ech_kernels_fast(dtype);
+    *out = ech_kernels_fast(dtype_of(config));
     return ECH_OK;
 }
 
-/* What needs the model: stages, replicas, micro-batches, spans. */
-static ech_status resolve_layout(ech_config *config, const ech_model *model, int world)
+/* What needs the whole model (`uncut`): stages, replicas, micro-batches, spans. Then the model is cut by them. */
+static ech_status make_design(ech_config *config, const ech_model *uncut, ech_design *design)
 {
-    ech_profile *profile = NULL;
-    ech_layout *layout = NULL;
-    ech_schedule *schedule = NULL;
-    const ech_kernels *kernels;
-    ECH_TRY(find_kernels(config, &kernels));
-    ECH_TRY(read_profile(config, &profile));
+    ECH_TRY(find_kernels(config, &design->kernels));
+    ECH_TRY(read_profile(config, &design->profile));
     ech_schedule_rules rules = {.config = config};
     const ech_layout_taker taker = {.takes = ech_schedule_takes, .context = &rules};
-    ech_status status = ech_schedule_choose(config, model, profile, kernels, world, &taker);
-    if (status == ECH_OK) status = ech_layout_resolve(config, model, world, &taker);
-    if (status == ECH_OK && profile)
-        status = ech_profile_check(profile, config, model, config->parallel.profile);
-    if (status == ECH_OK)
-        status = ech_layout_create(config, model, ech_schedule_placement(config), world, &layout);
-    if (status == ECH_OK) status = ech_schedule_create(config, layout, &schedule);
-    ech_schedule_destroy(schedule);
-    ech_layout_destroy(layout);
-    ech_profile_destroy(profile);
-    return status;
+    ECH_TRY(ech_schedule_choose(config, uncut, design->profile, design->kernels, design->world,
+                                &taker));
+    ECH_TRY(ech_layout_resolve(config, uncut, design->world, &taker));
+    if (design->profile)
+        ECH_TRY(ech_profile_check(design->profile, config, uncut, config->parallel.profile));
+    ECH_TRY(ech_model_create(config, &design->model));
+    ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(config), design->world,
+                              &design->layout));
+    return ech_schedule_create(config, design->layout, &design->schedule);
 }
 
 /* Samples and tokens of a run are counted in 64 bits, with room for those that are read ahead. */
@@ -215,10 +214,10 @@ static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokeniz
     return ech_model_resolve(config, tokenizer ? ech_tokenizer_vocabulary(tokenizer) : 1);
 }
 
-ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer, int world,
-                             int local_ranks)
+static ech_status resolve(ech_config *config, int local_ranks, ech_design *design)
 {
-    ech_model *model = NULL;
+    const ech_tokenizer *tokenizer = design->tokenizer;
+    ech_model *uncut = NULL;
     ech_status together = ech_rules_check(config), status = together;
     ECH_ALSO(&status, check_split(config));
     ECH_ALSO(&status, check_counts(config));
@@ -229,9 +228,9 @@ ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer,
     ECH_ALSO(&status, resolve_machine(config, local_ranks));
     ECH_ALSO(&status, resolve_model(config, tokenizer));
     if (config->model.vocab_size != ECH_AUTO)
-        ECH_ALSO(&status, ech_model_create_uncut(config, &model));
-    if (model && together == ECH_OK) ECH_ALSO(&status, resolve_layout(config, model, world));
-    ech_model_destroy(model);
+        ECH_ALSO(&status, ech_model_create_uncut(config, &uncut));
+    if (uncut && together == ECH_OK) ECH_ALSO(&status, make_design(config, uncut, design));
+    ech_model_destroy(uncut);
     return status;
 }
 
@@ -250,22 +249,34 @@ static ech_status check_written(const ech_design *design)
 }
 
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int world,
-                             ech_design *out)
+                             int local_ranks, ech_design *out)
 {
-    ech_design design = {.config = config, .tokenizer = tokenizer, .world = world};
-    ECH_TRY(find_kernels(config, &design.kernels));
-    ech_status status = read_profile(config, &design.profile);
-    if (status == ECH_OK) status = ech_model_create(config, &design.model);
-    if (status == ECH_OK)
-        status = ech_layout_create(config, design.model, ech_schedule_placement(config), world,
-                                   &design.layout);
-    if (status == ECH_OK) status = ech_schedule_create(config, design.layout, &design.schedule);
+    ech_design design = {.config = config,
+                         .tokenizer = tokenizer,
+                         .end_of_text = tokenizer ? ech_tokenizer_end_of_text(tokenizer) : -1,
+                         .world = world};
+    ech_status status = resolve(config, local_ranks, &design);
     if (status == ECH_OK && design.schedule->written) status = check_written(&design);
     if (status == ECH_OK)
         *out = design;
     else
         ech_design_destroy(&design);
     return status;
+}
+
+ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out)
+{
+    ECH_TRY(ech_design_create(config, other->tokenizer, 1, 1, out));
+    out->end_of_text = other->end_of_text;
+    return ECH_OK;
+}
+
+ech_design ech_design_with(const ech_design *other, const ech_config *config)
+{
+    ech_design design = *other;
+    design.config = config;
+    design.kernels = ech_kernels_fast(dtype_of(config));
+    return design;
 }
 
 void ech_design_destroy(ech_design *design)
@@ -287,11 +298,11 @@ ech_status ech_design_open_data(const ech_design *design, ech_share share, ech_c
                                   .share = share,
                                   .sequence_length = c->data.sequence_length,
                                   .document_mask = c->data.document_mask == 1,
+                                  .end_of_text = design->end_of_text,
                                   .tokenizer = design->tokenizer,
                                   .vocabulary = c->model.vocab_size};
     *out = NULL;
     if (share == ECH_SHARE_VALID && !ech_calendar_of(c).validates) return ECH_OK;
-    ECH_TRY(ech_initial_end_of_text(c, design->tokenizer, &options.end_of_text));
     return ech_corpus_open(&options, out);
 }
 

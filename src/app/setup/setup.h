@@ -25,16 +25,11 @@ int64_t ech_setup_ranks(const ech_config *config);
  * on the same micro-batches. Before it is resolved, or after. */
 void ech_setup_alone(ech_config *config);
 
-/* Fills everything that is "auto", for `world` ranks, `local_ranks` of them on this machine, and
- * refuses what no room accepts. tokenizer NULL: of a run file that is resolved already, its vocabulary
- * is known. */
-ech_status ech_setup_resolve(ech_config *config, const ech_tokenizer *tokenizer, int world,
-                             int local_ranks);
-
-/* What all ranks share: pure. */
+/* What all ranks share: pure. Made once a process, and only read by its ranks. */
 typedef struct ech_design {
     const ech_config *config;       /* resolved; borrowed */
     const ech_tokenizer *tokenizer; /* borrowed; NULL: none is known */
+    int32_t end_of_text;            /* the token that ends a text; -1: none is known */
     ech_model *model;
     ech_layout *layout;
     ech_schedule *schedule;
@@ -43,9 +38,18 @@ typedef struct ech_design {
     int world;
 } ech_design;
 
+/* Resolves the configuration (fills everything that is "auto", for `world` ranks, `local_ranks` of them on
+ * this machine, and refuses what no room accepts), and makes model, layout and schedule of it. tokenizer NULL: of a run
+ * file that is resolved already, its vocabulary is known. */
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int world,
-                             ech_design *out);
-void ech_design_destroy(ech_design *design); /* frees what it points to, not itself */
+                             int local_ranks, ech_design *out);
+/* The design of one rank alone beside another design, on the same data. The configuration is a copy of the
+ * other's, which was changed to ech_setup_alone. */
+ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out);
+/* The same design with a configuration that differs in what no model, layout or schedule depends on: precision.compute, and
+ * keys of one rank's plan. Borrows all that the other owns: not to be destroyed. */
+ech_design ech_design_with(const ech_design *other, const ech_config *config);
+void ech_design_destroy(ech_design *design); /* frees what it owns, not itself */
 /* Opens the tokens to train on or to validate on; NULL where there is no validation. */
 ech_status ech_design_open_data(const ech_design *design, ech_share share, ech_corpus **out);
 /* How a rank reads them: training shuffles; validation ends at position `last`. */
@@ -71,5 +75,8 @@ void ech_session_destroy(ech_session *session);
 typedef ech_status (*ech_rank_main)(ech_comm *comm, void *context);
 ech_status ech_run_ranks(const char *comm, int ranks, double deadline, ech_rank_main main,
                          void *context);
+/* The same over a design, which is shared by the ranks of this process. */
+typedef ech_status (*ech_design_main)(ech_comm *comm, const ech_design *design, void *context);
+ech_status ech_design_run(const ech_design *design, ech_design_main main, void *context);
 
 #endif

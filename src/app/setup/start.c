@@ -33,7 +33,8 @@ ech_status ech_run_open(const ech_run_arguments *arguments, ech_run *out)
     bool quiet = hush();
     ech_status status = ech_setup_config(arguments->file, arguments->assignment.at,
                                          (int)arguments->assignment.n, &run.config);
-    if (status == ECH_OK) status = ech_initial_open_tokenizer(run.config, &run.tokenizer);
+    if (status == ECH_OK)
+        status = ech_initial_open_tokenizer(run.config, &run.tokenizer, &run.end_of_text);
     ech_log_set_quiet(quiet);
     if (status == ECH_OK)
         *out = run;
@@ -68,20 +69,41 @@ static ech_status check_tokens(const ech_design *design, ech_share share)
     return status;
 }
 
+/* What a process makes once for all of its ranks. */
+typedef struct prepared {
+    const ech_start *start;
+    ech_config *config;
+    ech_design design;
+} prepared;
+
+static void release(prepared *p)
+{
+    ech_design_destroy(&p->design);
+    ech_config_destroy(p->config);
+    *p = (prepared){0};
+}
+
 /* What can be refused without starting anything is refused once, not by every rank. */
-static ech_status preflight(const ech_start *start, int ranks)
+static ech_status check_start(const ech_start *start, const ech_design *design)
+{
+    const ech_config *given = start->run->config;
+    if (start->reads_weights) ECH_TRY(ech_initial_expect(given));
+    ECH_TRY(check_memory(given, design));
+    ECH_TRY(check_tokens(design, ECH_SHARE_TRAIN));
+    return check_tokens(design, ECH_SHARE_VALID);
+}
+
+static ech_status prepare(const ech_start *start, int ranks, int local_ranks, prepared *out)
 {
     const ech_run *run = start->run;
-    ech_config *copy = ech_config_copy(run->config);
-    ech_design design = {0};
-    ech_status status = ech_setup_resolve(copy, run->tokenizer, ranks, ranks);
-    if (status == ECH_OK) status = ech_design_create(copy, run->tokenizer, ranks, &design);
-    if (status == ECH_OK && start->reads_weights) status = ech_initial_expect(run->config);
-    if (status == ECH_OK) status = check_memory(run->config, &design);
-    if (status == ECH_OK) status = check_tokens(&design, ECH_SHARE_TRAIN);
-    if (status == ECH_OK) status = check_tokens(&design, ECH_SHARE_VALID);
-    ech_design_destroy(&design);
-    ech_config_destroy(copy);
+    prepared p = {.start = start, .config = ech_config_copy(run->config)};
+    ech_status status = ech_design_create(p.config, run->tokenizer, ranks, local_ranks, &p.design);
+    p.design.end_of_text = run->end_of_text;
+    if (status == ECH_OK) status = check_start(start, &p.design);
+    if (status == ECH_OK)
+        *out = p;
+    else
+        release(&p);
     return status;
 }
 
@@ -92,16 +114,6 @@ ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
         return ech_config_complain(config, "parallel.data", "at most %d ranks", ECH_MOST_RANKS);
     *ranks = asked ? (int)asked : 1;
     return ECH_OK;
-}
-
-/* Where the run's checkpoints are, in new memory. */
-static ech_status find_checkpoints(const ech_run *run, int ranks, char **out)
-{
-    ech_config *copy = ech_config_copy(run->config);
-    ech_status status = ech_setup_resolve(copy, run->tokenizer, ranks, ranks);
-    if (status == ECH_OK) *out = ech_strdup(copy->checkpoint.directory);
-    ech_config_destroy(copy);
-    return status;
 }
 
 typedef ECH_LIST(char *) word_list;
@@ -121,19 +133,19 @@ static void add_words(const ech_start *start, bool by_launcher, word_list *out)
 }
 
 /* This program again: below a launcher, or as the process of all ranks. */
-static ech_status start_job(const ech_start *start, int ranks, bool by_launcher, int *code)
+static ech_status start_job(const prepared *p, bool by_launcher, int *code)
 {
+    const ech_start *start = p->start;
+    int ranks = p->design.world;
     ech_launch_line line = {0};
     word_list words = {0};
-    char *checkpoints = NULL;
-    if (start->restarts) ECH_TRY(find_checkpoints(start->run, ranks, &checkpoints));
     ech_job job = {.line = &line,
                    .ranks = ranks,
                    .by_launcher = by_launcher,
                    .stop_signal = start->stop_signal,
                    .deadline = start->run->config->parallel.deadline,
                    .restarts = start->restarts,
-                   .checkpoints = checkpoints};
+                   .checkpoints = start->restarts ? p->config->checkpoint.directory : NULL};
     int job_code = ECH_EXIT_FAILED;
     add_words(start, by_launcher, &words);
     ech_status status = ech_launch_self(ranks, by_launcher, words.at, (int)words.n, &line);
@@ -144,43 +156,46 @@ static ech_status start_job(const ech_start *start, int ranks, bool by_launcher,
     ech_launch_line_free(&line);
     for (size_t i = 0; i < words.n; i++) free(words.at[i]);
     free(words.at);
-    free(checkpoints);
     return status;
 }
 
-static ech_status run_here(const ech_start *start, int ranks, ech_rank_main main, void *context)
+static ech_status run_here(const prepared *p)
 {
-    const ech_config *config = start->run->config;
+    const ech_start *start = p->start;
     if (start->prepare) start->prepare();
-    return ech_run_ranks(config->parallel.comm, ranks, config->parallel.deadline, main, context);
+    return ech_design_run(&p->design, start->main, start->context);
 }
 
-/* The first rank whose preflight failed says why, all of it, by failing once more; ECH_EABORTED if that is
+/* The first rank whose preparation failed says why, all of it, by failing once more; ECH_EABORTED if that is
  * another one. */
-static ech_status tell_once(ech_group *world, const ech_start *start, ech_status status)
+static ech_status tell_once(ech_group *world, const ech_start *start, int local_ranks,
+                            ech_status status)
 {
     double first = status == ECH_OK ? 0 : ech_group_size(world) - ech_group_index(world);
     double mine = first;
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &first, 1));
     if (first == 0) return ECH_OK;
     if (first != mine) return ECH_EABORTED;
-    ech_status again = preflight(start, ech_group_size(world));
+    prepared p = {0};
+    ech_status again = prepare(start, ech_group_size(world), local_ranks, &p);
+    release(&p);
     if (again != ECH_OK) return again;
     return ech_fail_at(__FILE__, __LINE__, status, "%s", ech_last_error());
 }
 
-/* Of ranks that somebody's launcher started nobody has had a preflight. Files may be missing on one
- * machine alone, so each rank looks. */
-static ech_status preflight_together(ech_comm *comm, const ech_start *start)
+/* For ranks that somebody's launcher started nobody has looked. Files may be missing on one machine
+ * alone, so each rank looks. */
+static ech_status prepare_together(ech_comm *comm, const ech_start *start, prepared *out)
 {
     int size = ech_comm_size(comm), *members = ech_calloc((size_t)size, sizeof *members);
+    int local_ranks = ech_comm_local_size(comm);
     ech_group *world = NULL;
     for (int i = 0; i < size; i++) members[i] = i;
     bool quiet = ech_log_set_quiet(true);
-    ech_status ready = preflight(start, size);
+    ech_status ready = prepare(start, size, local_ranks, out);
     ech_log_set_quiet(quiet);
     ech_status status = ech_group_create(comm, "start", members, size, &world);
-    if (status == ECH_OK) status = tell_once(world, start, ready);
+    if (status == ECH_OK) status = tell_once(world, start, local_ranks, ready);
     ech_group_destroy(world);
     free(members);
     return status;
@@ -189,8 +204,11 @@ static ech_status preflight_together(ech_comm *comm, const ech_start *start)
 static ech_status launched_main(ech_comm *comm, void *context)
 {
     const ech_start *start = context;
-    ECH_TRY(preflight_together(comm, start));
-    return start->main(comm, start->context);
+    prepared p = {0};
+    ech_status status = prepare_together(comm, start, &p);
+    if (status == ECH_OK) status = start->main(comm, &p.design, start->context);
+    release(&p);
+    return status;
 }
 
 static ech_status start_threads(const ech_start *start, const ech_launched *launched, int *code)
@@ -203,9 +221,11 @@ static ech_status start_threads(const ech_start *start, const ech_launched *laun
                                    "parallel.comm=mpi, or no launcher",
                                    launched->by, (long long)launched->size);
     ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
-    ECH_TRY(preflight(start, ranks));
-    if (start->restarts) return start_job(start, ranks, false, code);
-    return run_here(start, ranks, start->main, start->context);
+    prepared p;
+    ECH_TRY(prepare(start, ranks, ranks, &p));
+    ech_status status = start->restarts ? start_job(&p, false, code) : run_here(&p);
+    release(&p);
+    return status;
 }
 
 static ech_status check_size(int ranks, const ech_launched *launched)
@@ -220,14 +240,20 @@ static ech_status start_processes(const ech_start *start, const ech_launched *la
 {
     int ranks = start->arguments->ranks;
     if (launched) {
+        const ech_config *config = start->run->config;
         ech_start copy = *start;
         ECH_TRY(check_size(ranks, launched));
-        return run_here(start, 0, launched_main, &copy);
+        if (start->prepare) start->prepare();
+        return ech_run_ranks(config->parallel.comm, 0, config->parallel.deadline, launched_main,
+                             &copy);
     }
-    ECH_TRY(preflight(start, ranks ? ranks : 1));
-    if (ranks > 1) return start_job(start, ranks, true, code);
-    if (start->restarts) return start_job(start, 1, false, code);
-    return run_here(start, 0, start->main, start->context);
+    prepared p;
+    int world = ranks ? ranks : 1;
+    ECH_TRY(prepare(start, world, world, &p));
+    bool is_job = world > 1 || start->restarts;
+    ech_status status = is_job ? start_job(&p, world > 1, code) : run_here(&p);
+    release(&p);
+    return status;
 }
 
 ech_status ech_start_ranks(const ech_start *start, int *code)

@@ -44,7 +44,7 @@ static ech_status check_same_tokenizer(const ech_trainer *t, const ech_checkpoin
     char *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
     ech_tokenizer *saved = NULL;
     ech_status status = ech_initial_open_folder(folder, &saved);
-    bool same = status == ECH_OK && (!saved || is_same(t->design.tokenizer, saved));
+    bool same = status == ECH_OK && (!saved || is_same(t->design->tokenizer, saved));
     ech_tokenizer_close(saved);
     free(folder);
     if (status != ECH_OK || same) return status;
@@ -58,7 +58,7 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
 {
     ech_config *saved;
     int64_t step = ech_checkpoint_get_info(checkpoint)->step;
-    int turns = t->design.schedule->turns;
+    int turns = t->design->schedule->turns;
     if (step % turns)
         return ech_config_complain(t->config, "parallel.flush_every",
                                    "%s is of step %lld, within a span of %d steps; use a number "
@@ -221,9 +221,9 @@ typedef struct census {
 
 static bool is_far(const ech_trainer *t)
 {
-    const ech_layout *layout = t->design.layout;
+    const ech_layout *layout = t->design->layout;
     int *members = ech_calloc((size_t)layout->world, sizeof *members);
-    int n = ech_layout_members(layout, t->design.model, ech_comm_rank(t->comm), ECH_GROUP_TENSOR,
+    int n = ech_layout_members(layout, t->design->model, ech_comm_rank(t->comm), ECH_GROUP_TENSOR,
                                members);
     bool near = ech_comm_is_near(t->comm, members, n);
     free(members);
@@ -242,13 +242,13 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
 {
     ech_text yaml = {0};
     ech_config_print(t->config, &yaml);
-    double peak = ech_peak_flops(t->design.kernels, (int)t->config->parallel.threads);
+    double peak = ech_peak_flops(t->design->kernels, (int)t->config->parallel.threads);
     ech_progress_setup setup = {.directory = t->config->log.directory,
                                 .steps = t->config->training.steps,
                                 .first_step = t->step,
                                 .every = t->config->log.every,
-                                .peak_flops = peak * t->design.world,
-                                .ranks = t->design.world,
+                                .peak_flops = peak * t->design->world,
+                                .ranks = t->design->world,
                                 .layout = axes,
                                 .run_yaml = yaml.at,
                                 .tensorboard = t->config->log.tensorboard == 1};
@@ -263,11 +263,11 @@ static void say_what_runs(const ech_trainer *t, const census *all, const char *a
     char bytes[32];
     ech_progress_say(
         t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s",
-        t->design.model->family->name, (long long)ech_model_params(t->design.model),
-        t->design.world, t->design.world > 1 ? "s" : "", (long long)t->config->parallel.threads,
+        t->design->model->family->name, (long long)ech_model_params(t->design->model),
+        t->design->world, t->design->world > 1 ? "s" : "", (long long)t->config->parallel.threads,
         t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
         ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
-        t->design.world > 1 ? "at most " : "",
+        t->design->world > 1 ? "at most " : "",
         ech_text_from_bytes((int64_t)all->most_bytes, bytes, sizeof bytes));
     if (all->far > 0)
         ech_progress_say(t->progress,
@@ -279,7 +279,7 @@ static ech_status begin_progress(ech_trainer *t, const census *all)
 {
     if (!ech_trainer_is_first(t)) return ECH_OK;
     ech_text axes = {0};
-    ech_print_axes(&t->design, &axes);
+    ech_print_axes(t->design, &axes);
     ech_status status = open_progress(t, axes.n ? axes.at : "");
     if (status == ECH_OK) say_what_runs(t, all, axes.n ? axes.at : "");
     ech_text_free(&axes);
@@ -288,15 +288,12 @@ static ech_status begin_progress(ech_trainer *t, const census *all)
 
 ech_status ech_trainer_begin(ech_trainer *t)
 {
-    int world = ech_comm_size(t->comm);
-    ECH_TRY(ech_setup_resolve(t->config, t->tokenizer, world, ech_comm_local_size(t->comm)));
-    ECH_TRY(ech_design_create(t->config, t->tokenizer, world, &t->design));
-    ECH_TRY(ech_design_open_data(&t->design, ECH_SHARE_TRAIN, &t->train));
-    ECH_TRY(ech_design_open_data(&t->design, ECH_SHARE_VALID, &t->valid));
-    ECH_TRY(ech_session_create(&t->design, t->comm, false, &t->session));
+    ECH_TRY(ech_design_open_data(t->design, ECH_SHARE_TRAIN, &t->train));
+    ECH_TRY(ech_design_open_data(t->design, ECH_SHARE_VALID, &t->valid));
+    ECH_TRY(ech_session_create(t->design, t->comm, false, &t->session));
     t->calendar = ech_calendar_of(t->config);
     t->flops = ech_model_flops(
-        t->design.model, t->config->training.global_batch_size * t->config->data.sequence_length,
+        t->design->model, t->config->training.global_batch_size * t->config->data.sequence_length,
         t->config->data.sequence_length);
     ECH_TRY(claim_folders(t));
     ECH_TRY(restore(t));
@@ -307,7 +304,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     if (t->config->log.trace == 1)
         ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, t->step, &t->trace));
     ech_loader_options options =
-        ech_design_reads(&t->design, ech_comm_rank(t->comm), true, INT64_MAX);
+        ech_design_reads(t->design, ech_comm_rank(t->comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(t->train, &options, t->step, &t->loader));
     ech_exec_set_loader(t->session.exec, ECH_TRAIN, t->loader);
     return ech_trainer_begin_validation(t);

@@ -61,7 +61,7 @@ static ech_text describe(const ech_trainer *t, const ech_finding *finding)
                         finding->what);
     else
         ech_text_append(&what, "first in rank %d, block %s, micro-batch %d: %s", finding->rank,
-                        t->design.model->block.at[finding->block]->name, finding->micro,
+                        t->design->model->block.at[finding->block]->name, finding->micro,
                         finding->what);
     return what;
 }
@@ -93,7 +93,7 @@ ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
     ech_finding finding;
     t->skipped++;
     t->idle++;
-    if (t->design.schedule->weights != ECH_WEIGHTS_FLUSHED) return explain_asynchronous(t);
+    if (t->design->schedule->weights != ECH_WEIGHTS_FLUSHED) return explain_asynchronous(t);
     ECH_TRY(ech_exec_find_nonfinite(t->session.exec, t->step, &finding));
     bool goes_on = skips(t) && !is_beyond(t) && !is_lost(&finding);
     ech_status status = goes_on ? ECH_OK : ECH_EABORTED;

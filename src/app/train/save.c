@@ -97,7 +97,7 @@ ech_status ech_trainer_begin_saves(ech_trainer *t)
     if (!ech_trainer_is_first(t)) return ECH_OK;
     ech_config_print(t->config, &yaml);
     t->texts.run_yaml = yaml.at;
-    ECH_TRY(ech_carried_read(t->config, t->design.tokenizer, t->model_folder,
+    ECH_TRY(ech_carried_read(t->config, t->design->tokenizer, t->model_folder,
                              ech_exec_saved_dtype(t->session.exec), &t->texts));
     if (!t->texts.text[ECH_FILE_TOKENIZER].at)
         ech_progress_say(
@@ -116,6 +116,6 @@ ech_status ech_trainer_save(ech_trainer *t)
     info.samples = t->step * t->config->training.global_batch_size;
     info.skipped_steps = t->skipped;
     info.loss = t->loss;
-    info.ranks = t->design.world;
+    info.ranks = t->design->world;
     return save_with(t, &info);
 }

@@ -21,7 +21,7 @@ ech_status ech_trainer_begin_step_profile(ech_trainer *t)
     int threads = (int)t->config->parallel.threads;
     ech_group *world = ech_exec_world(t->session.exec);
     ECH_TRY(ech_group_barrier(world));
-    ech_rates rates = {.flops = ech_peak_flops(t->design.kernels, threads)};
+    ech_rates rates = {.flops = ech_peak_flops(t->design->kernels, threads)};
     ECH_TRY(ech_group_barrier(world));
     rates.bytes = ech_stream_bytes(threads);
     ECH_TRY(ech_group_barrier(world));
@@ -35,8 +35,8 @@ static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
 {
     char *path = ech_file_join(t->config->log.directory, "step_profile.jsonl");
     ech_text lines = {0}, table = {0};
-    ech_step_profile_print_json(all, t->design.world, &lines);
-    ech_step_profile_print(all, t->design.world, &table);
+    ech_step_profile_print_json(all, t->design->world, &lines);
+    ech_step_profile_print(all, t->design->world, &table);
     if (all->steps < 1)
         table.at[--table.n] = '\0'; /* its line's end */
     else if (ech_file_write(path, lines.at, lines.n) == ECH_OK)
@@ -52,7 +52,7 @@ static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
 ech_status ech_trainer_finish_step_profile(ech_trainer *t)
 {
     if (!t->step_profile) return ECH_OK;
-    int world = t->design.world;
+    int world = t->design->world;
     ech_step_profile_table own = ech_step_profile_end(t->step_profile, ech_clock_now());
     ech_step_profile_table *all = ech_calloc((size_t)world, sizeof *all);
     ech_status status = ech_step_profile_gather(ech_exec_world(t->session.exec), &own, all);

@@ -125,7 +125,7 @@ static void take_times(ech_trainer *t)
 static ech_status train_list(ech_trainer *t)
 {
     ech_exec *exec = t->session.exec;
-    int turns = t->design.schedule->turns;
+    int turns = t->design->schedule->turns;
     double start = ech_clock_now();
     int64_t sent = ech_exec_sent_bytes(exec);
     ech_exec_ask(exec, asked_to_stop || is_overdue(t), atomic_exchange(&asked_to_save, false));
@@ -143,7 +143,7 @@ static ech_status train_list(ech_trainer *t)
 
 static const ech_readings *last_readings(const ech_trainer *t)
 {
-    return &ech_exec_readings(t->session.exec)[t->design.schedule->turns - 1];
+    return &ech_exec_readings(t->session.exec)[t->design->schedule->turns - 1];
 }
 
 static ech_status check_ranks(ech_trainer *t)
@@ -201,12 +201,12 @@ static ech_status loop(ech_trainer *t)
     return ech_group_barrier(ech_exec_world(t->session.exec));
 }
 
-ech_status ech_train_rank(ech_comm *comm, void *context)
+ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     ech_training *training = context;
     ech_trainer t = {.comm = comm,
-                     .config = ech_config_copy(training->config),
-                     .tokenizer = training->tokenizer,
+                     .design = design,
+                     .config = design->config,
                      .lock = {-1, -1},
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
@@ -225,7 +225,5 @@ ech_status ech_train_rank(ech_comm *comm, void *context)
         if (t.lock[i] >= 0) close(t.lock[i]);
     ech_corpus_close(t.train);
     ech_corpus_close(t.valid);
-    ech_design_destroy(&t.design);
-    ech_config_destroy(t.config);
     return status;
 }

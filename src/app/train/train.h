@@ -9,16 +9,14 @@
 
 /* What a training run is started with; the same on all ranks. */
 typedef struct ech_training {
-    const ech_config *config; /* checked, not yet resolved: ranks resolve their own copy */
-    const ech_tokenizer *tokenizer;
     bool profile;   /* measures where the time of steps goes (app/step_profile/step_profile.h) */
     double elapsed; /* seconds of training.time_limit that earlier starts have taken */
     bool stopped;   /* out, rank 0: ended early after a signal or at the limit, saved: exit 75 */
 } ech_training;
 
-/* Trains from start or newest checkpoint to the last step. Collective. An ech_rank_main over an
+/* Trains from start or newest checkpoint to the last step. Collective. An ech_design_main over an
  * ech_training. */
-ech_status ech_train_rank(ech_comm *comm, void *training);
+ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *training);
 
 /* Keeps SIGUSR1, SIGUSR2 and SIGTERM back until this process knows whether it has ranks, so that none
  * ends it at the start. */

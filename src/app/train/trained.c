@@ -157,9 +157,8 @@ static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const train
     ECH_TRY(open_tokenizer(trained, run->options));
     ech_config_replace_text(&trained->config->log.directory, run->options->path); /* not written */
     ech_setup_alone(trained->config);
-    ECH_TRY(ech_setup_resolve(trained->config, trained->tokenizer, 1, 1));
+    ECH_TRY(ech_design_create(trained->config, trained->tokenizer, 1, 1, &trained->design));
     ECH_TRY(find_ends(trained));
-    ECH_TRY(ech_design_create(trained->config, trained->tokenizer, 1, &trained->design));
     ECH_TRY(ech_session_create(&trained->design, comm, true, &trained->session));
     if (run->checkpoint)
         ECH_TRY(ech_exec_restore(trained->session.exec, run->checkpoint));

@@ -12,9 +12,8 @@
 
 typedef struct ech_trainer {
     ech_comm *comm;
-    ech_config *config; /* resolved */
-    const ech_tokenizer *tokenizer;
-    ech_design design;
+    const ech_design *design;
+    const ech_config *config; /* the design's */
     ech_session session;
     ech_calendar calendar;
     ech_corpus *train, *valid; /* valid: NULL without validation */

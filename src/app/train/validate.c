@@ -16,7 +16,7 @@ ech_status ech_trainer_begin_validation(ech_trainer *t)
 {
     if (!t->calendar.validates) return ECH_OK;
     ech_loader_options options =
-        ech_design_reads(&t->design, ech_comm_rank(t->comm), false, count_samples(t));
+        ech_design_reads(t->design, ech_comm_rank(t->comm), false, count_samples(t));
     ECH_TRY(ech_loader_create(t->valid, &options, 0, &t->valid_loader));
     ech_exec_set_loader(t->session.exec, ECH_EVALUATE, t->valid_loader);
     return ECH_OK;

@@ -50,8 +50,8 @@ static ech_status bring(ech_verifier *v, int rank, double *x, int64_t n, double 
 static void put_slices(const ech_verifier *v, int param, int index, const double *from,
                        double *whole)
 {
-    const ech_shape *shape = &v->layout.design.model->param.at[param].shape;
-    ech_cut cut = v->layout.design.layout->cut;
+    const ech_shape *shape = &v->layout.design->model->param.at[param].shape;
+    ech_cut cut = v->layout.design->layout->cut;
     ech_slice slices[ECH_MOST_SLICES];
     int n = ech_shape_slices(shape, cut, index, slices);
     for (int i = 0; i < n; i++) {
@@ -66,16 +66,16 @@ static void put_slices(const ech_verifier *v, int param, int index, const double
 static int holders_of(const ech_verifier *v, int param)
 {
     int shares;
-    const ech_layout *layout = v->layout.design.layout;
-    return ech_shape_is_cut(&v->layout.design.model->param.at[param].shape, layout->cut, &shares)
+    const ech_layout *layout = v->layout.design->layout;
+    return ech_shape_is_cut(&v->layout.design->model->param.at[param].shape, layout->cut, &shares)
                ? layout->tensor
                : 1;
 }
 
 ech_status ech_verifier_bring(ech_verifier *v, const ech_copy *copy, double *mine, double *whole)
 {
-    const ech_layout *layout = v->layout.design.layout;
-    const ech_shape *shape = &v->layout.design.model->param.at[copy->param].shape;
+    const ech_layout *layout = v->layout.design->layout;
+    const ech_shape *shape = &v->layout.design->model->param.at[copy->param].shape;
     int64_t n = ech_shape_count(shape, ech_extent_of_params(layout->cut));
     double *slice = v->result ? ech_calloc((size_t)n, sizeof *slice) : NULL;
     ech_status status = ECH_OK;

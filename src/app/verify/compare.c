@@ -12,18 +12,18 @@
 
 int ech_verifier_params(const ech_verifier *v)
 {
-    return (int)v->layout.design.model->param.n;
+    return (int)v->layout.design->model->param.n;
 }
 
 bool ech_verifier_is_asynchronous(const ech_verifier *v)
 {
-    return v->layout.design.schedule->weights != ECH_WEIGHTS_FLUSHED;
+    return v->layout.design->schedule->weights != ECH_WEIGHTS_FLUSHED;
 }
 
 static void note(ech_verifier *v, const char *what, int param, double error, double *worst)
 {
     ech_verification *r = v->result;
-    const ech_model *model = v->single.design.model;
+    const ech_model *model = v->single.design->model;
     char at[256];
     if (param < 0)
         snprintf(at, sizeof at, "step %lld, %s", (long long)v->step + 1, what);
@@ -59,10 +59,10 @@ static double smallest(const ech_verifier *v)
 
 void ech_verifier_prepare(ech_verifier *v)
 {
-    const ech_model *model = v->layout.design.model;
-    const ech_layout *layout = v->layout.design.layout;
+    const ech_model *model = v->layout.design->model;
+    const ech_layout *layout = v->layout.design->layout;
     const ech_plan *plan = v->layout.session.plan;
-    size_t params = model->param.n, turns = (size_t)v->layout.design.schedule->turns;
+    size_t params = model->param.n, turns = (size_t)v->layout.design->schedule->turns;
     int64_t elements = 0;
     v->first = ech_calloc(params + 1, sizeof *v->first);
     v->own = ech_calloc(params + 1, sizeof *v->own);
@@ -87,6 +87,8 @@ void ech_verifier_free(ech_verifier *v)
     ech_replay_destroy(v->replay);
     ech_contestant_close(&v->single);
     ech_contestant_close(&v->layout);
+    ech_design_destroy(&v->reference);
+    for (int i = 0; i < 2; i++) ech_config_destroy(v->config[i]);
     free(v->copy.at);
     free(v->mine);
     free(v->own);
@@ -99,7 +101,7 @@ void ech_verifier_free(ech_verifier *v)
 /* The weights of the steps of a span lie behind all of its gradients. */
 static double *own_weights(const ech_verifier *v, int turn)
 {
-    return v->mine + (v->layout.design.schedule->turns + turn) * v->own[ech_verifier_params(v)];
+    return v->mine + (v->layout.design->schedule->turns + turn) * v->own[ech_verifier_params(v)];
 }
 
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step)

@@ -8,23 +8,21 @@
 
 ech_status ech_contestant_open(ech_contestant *c, ech_comm *comm)
 {
-    int world = ech_comm_size(comm);
-    ECH_TRY(ech_setup_resolve(c->config, c->tokenizer, world, ech_comm_local_size(comm)));
-    ECH_TRY(ech_design_create(c->config, c->tokenizer, world, &c->design));
-    ECH_TRY(ech_session_create(&c->design, comm, false, &c->session));
-    ech_loader_options options = ech_design_reads(&c->design, ech_comm_rank(comm), true, INT64_MAX);
-    ECH_TRY(ech_design_open_data(&c->design, ECH_SHARE_TRAIN, &c->data));
+    ECH_TRY(ech_session_create(c->design, comm, false, &c->session));
+    ech_loader_options options = ech_design_reads(c->design, ech_comm_rank(comm), true, INT64_MAX);
+    ECH_TRY(ech_design_open_data(c->design, ECH_SHARE_TRAIN, &c->data));
     ECH_TRY(ech_loader_create(c->data, &options, 0, &c->loader));
     ech_exec_set_loader(c->session.exec, ECH_TRAIN, c->loader);
-    return ech_session_initialise(&c->session, c->config);
+    return ech_session_initialise(&c->session, c->design->config);
 }
 
 /* The corpus's first samples, as many as a step has. */
 static ech_status validate(ech_contestant *c, const ech_corpus *valid, int rank)
 {
-    int64_t samples = ech_corpus_samples(valid), wanted = c->config->training.global_batch_size;
+    int64_t samples = ech_corpus_samples(valid),
+            wanted = c->design->config->training.global_batch_size;
     ech_loader_options options =
-        ech_design_reads(&c->design, rank, false, wanted < samples ? wanted : samples);
+        ech_design_reads(c->design, rank, false, wanted < samples ? wanted : samples);
     ech_loader *loader;
     ECH_TRY(ech_loader_create(valid, &options, 0, &loader));
     ech_exec_set_loader(c->session.exec, ECH_EVALUATE, loader);
@@ -37,7 +35,7 @@ static ech_status validate(ech_contestant *c, const ech_corpus *valid, int rank)
 ech_status ech_contestant_validate(ech_contestant *c, int rank, bool *validates, double *loss)
 {
     ech_corpus *valid;
-    ECH_TRY(ech_design_open_data(&c->design, ECH_SHARE_VALID, &valid));
+    ECH_TRY(ech_design_open_data(c->design, ECH_SHARE_VALID, &valid));
     *validates = valid != NULL;
     if (!valid) return ECH_OK;
     ech_status status = validate(c, valid, rank);
@@ -51,7 +49,5 @@ void ech_contestant_close(ech_contestant *c)
     ech_loader_destroy(c->loader);
     ech_corpus_close(c->data);
     ech_session_destroy(&c->session);
-    ech_design_destroy(&c->design);
-    ech_config_destroy(c->config);
     *c = (ech_contestant){0};
 }

@@ -8,15 +8,13 @@
 #include "app/setup/setup.h"
 
 typedef struct ech_contestant {
-    ech_config *config; /* resolved when it is opened */
-    const ech_tokenizer *tokenizer;
-    ech_design design;
+    const ech_design *design; /* borrowed */
     ech_session session;
     ech_corpus *data;
     ech_loader *loader;
 } ech_contestant;
 
-/* Design, session, loader, initial parameters. Collective over the ranks of `comm`. */
+/* Session, loader, initial parameters. Collective over the ranks of `comm`. */
 ech_status ech_contestant_open(ech_contestant *contestant, ech_comm *comm);
 /* The loss of a batch of validation data under the newest weights; without such data *validates is false.
  * Collective. */

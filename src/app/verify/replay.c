@@ -34,13 +34,13 @@ static void *weights_now(const ech_replay *r, int param)
 
 static void keep(ech_replay *r, char *copy)
 {
-    for (int p = 0; p < (int)r->alone->design.model->param.n; p++)
+    for (int p = 0; p < (int)r->alone->design->model->param.n; p++)
         copy_weights(r, copy + r->first[p], weights_now(r, p), p);
 }
 
 void ech_replay_remember(ech_replay *r)
 {
-    char *copy = ech_calloc(1, r->first[r->alone->design.model->param.n]);
+    char *copy = ech_calloc(1, r->first[r->alone->design->model->param.n]);
     keep(r, copy);
     ECH_PUSH(r->past, copy);
 }
@@ -85,8 +85,8 @@ int ech_replay_version(const ech_layout *layout, const ech_schedule *schedule, i
 
 static void find_stages(ech_replay *r)
 {
-    const ech_layout *layout = r->layout->design.layout;
-    const ech_model *model = r->layout->design.model;
+    const ech_layout *layout = r->layout->design->layout;
+    const ech_model *model = r->layout->design->model;
     r->stage_of = ech_calloc(model->param.n + 1, sizeof *r->stage_of);
     for (int rank = 0; rank < layout->world; rank++)
         for (int p = 0; p < (int)model->param.n; p++)
@@ -95,8 +95,8 @@ static void find_stages(ech_replay *r)
 
 static void put_weights(ech_replay *r, int64_t q, bool backward)
 {
-    for (int p = 0; p < (int)r->alone->design.model->param.n; p++) {
-        int version = ech_replay_version(r->layout->design.layout, r->layout->design.schedule,
+    for (int p = 0; p < (int)r->alone->design->model->param.n; p++) {
+        int version = ech_replay_version(r->layout->design->layout, r->layout->design->schedule,
                                          r->turn, q, r->stage_of[p], backward);
         copy_weights(r, weights_now(r, p), recall(r, r->base + version, p), p);
     }
@@ -132,8 +132,8 @@ static double scale(const ech_tensor *x, int64_t i, double factor)
 /* Each stage's gradients by its own norm. */
 static void clip_stages(ech_replay *r, ech_exec *exec)
 {
-    int params = (int)r->alone->design.model->param.n;
-    double *squares = ech_calloc((size_t)r->layout->design.layout->stages, sizeof *squares);
+    int params = (int)r->alone->design->model->param.n;
+    double *squares = ech_calloc((size_t)r->layout->design->layout->stages, sizeof *squares);
     for (int p = 0; p < params; p++) {
         ech_tensor g = ech_exec_gradient(exec, p);
         for (int64_t i = 0; i < ech_tensor_count(&g); i++) {
@@ -152,7 +152,7 @@ static void clip_stages(ech_replay *r, ech_exec *exec)
 void ech_replay_finish(ech_replay *r, ech_exec *exec)
 {
     clip_stages(r, exec);
-    for (int p = 0; p < (int)r->alone->design.model->param.n; p++)
+    for (int p = 0; p < (int)r->alone->design->model->param.n; p++)
         copy_weights(r, weights_now(r, p), recall(r, (int64_t)r->past.n - 1, p), p);
 }
 
@@ -160,7 +160,7 @@ void ech_replay_finish(ech_replay *r, ech_exec *exec)
 
 ech_replay *ech_replay_create(const ech_contestant *layout, ech_contestant *alone, double clip_norm)
 {
-    const ech_model *model = alone->design.model;
+    const ech_model *model = alone->design->model;
     ech_replay *r = ech_calloc(1, sizeof *r);
     r->layout = layout;
     r->alone = alone;

@@ -18,6 +18,8 @@ typedef struct ech_verifier {
     ech_verification *result; /* rank 0 */
     ech_comm *comm;
     ech_contestant layout, single;
+    ech_config *config[2];          /* of the two; NULL: there is none yet */
+    ech_design compared, reference; /* likewise; `compared` shares what the run's design owns */
     ech_replay *replay;
     ECH_LIST(ech_copy) copy;
     double *

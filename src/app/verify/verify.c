@@ -43,7 +43,7 @@ static ech_status follow(ech_verifier *v)
 /* The list of the steps from `done` on. */
 static ech_status verify_list(ech_verifier *v, int64_t done)
 {
-    int turns = v->layout.design.schedule->turns;
+    int turns = v->layout.design->schedule->turns;
     ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, done));
     ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_CHECK, done));
     if (ech_exec_readings(v->layout.session.exec)->hash_differs)
@@ -75,31 +75,31 @@ static ech_status validate(ech_verifier *v)
  * several blocks share is a sum in the order in which they come. */
 static bool is_exact(const ech_verifier *v)
 {
-    const ech_layout *layout = v->layout.design.layout;
-    bool whole = layout->stages * layout->chunks == 1 && !v->layout.design.schedule->written;
+    const ech_layout *layout = v->layout.design->layout;
+    bool whole = layout->stages * layout->chunks == 1 && !v->layout.design->schedule->written;
     for (int p = 0; p < ech_verifier_params(v) && !whole; p++)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
     return !ech_verifier_is_asynchronous(v) && layout->uniform && layout->replicas[0] == 1 &&
-           layout->tensor == 1 && layout->context == 1 && v->layout.design.model->ways.pieces < 2;
+           layout->tensor == 1 && layout->context == 1 && v->layout.design->model->ways.pieces < 2;
 }
 
 static ech_status open_single(ech_verifier *v, ech_comm **alone)
 {
-    ech_config *config = ech_config_copy(v->layout.config);
+    ech_config *config = v->config[1] = ech_config_copy(v->config[0]);
     double clip_norm = config->optimizer.clip_norm;
-    v->single.config = config;
-    v->single.tokenizer = v->layout.tokenizer;
     ech_setup_alone(config);
     ech_config_replace_text(&config->parallel.comm, "local");
     ech_config_replace_text(&config->parallel.reduction, "direct");
     config->memory.device_limit = ECH_AUTO; /* the whole model on one rank */
     if (ech_verifier_is_asynchronous(v)) config->optimizer.clip_norm = 0;
-    if (!v->layout.design.schedule->stashing) { /* the replay's backwards see other weights, too */
+    if (!v->layout.design->schedule->stashing) { /* the replay's backwards see other weights, too */
         config->parallel.weight_stashing = 0;
         config->parallel.flush_every = 1;
         ech_config_replace_text(&config->parallel.schedule, "pipedream");
     }
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, config->parallel.deadline, alone));
+    ECH_TRY(ech_design_create_alone(&v->compared, config, &v->reference));
+    v->single.design = &v->reference;
     ECH_TRY(ech_contestant_open(&v->single, *alone));
     if (ech_verifier_is_asynchronous(v))
         v->replay = ech_replay_create(&v->layout, &v->single, clip_norm);
@@ -110,21 +110,21 @@ static ech_status open_single(ech_verifier *v, ech_comm **alone)
 static void describe_layout(ech_verifier *v)
 {
     ech_text text = {0};
-    ech_print_axes(&v->layout.design, &text);
-    if (v->layout.design.layout->stages > 1)
-        ech_text_append(&text, ", %s", v->layout.config->parallel.schedule);
+    ech_print_axes(v->layout.design, &text);
+    if (v->layout.design->layout->stages > 1)
+        ech_text_append(&text, ", %s", v->layout.design->config->parallel.schedule);
     snprintf(v->result->layout, sizeof v->result->layout, "%s", text.n ? text.at : "alone");
     ech_text_free(&text);
 }
 
-static ech_status run(ech_verifier *v, const ech_verification *request, ech_comm **alone)
+static ech_status run(ech_verifier *v, const ech_verification *request, const ech_design *design,
+                      ech_comm **alone)
 {
-    ech_config *config = v->layout.config;
-    /* A profile is of the run's own precision: what it decides is decided before that changes. */
-    ECH_TRY(ech_setup_resolve(config, request->tokenizer, ech_comm_size(v->comm),
-                              ech_comm_local_size(v->comm)));
-    ech_config_replace_text(&config->parallel.profile, "");
+    ech_config *config = v->config[0] = ech_config_copy(design->config);
+    config->checkpoint.background = 0; /* nothing is saved: no memory for it */
     if (!request->own_precision) ech_config_replace_text(&config->precision.compute, "fp64");
+    v->compared = ech_design_with(design, config);
+    v->layout.design = &v->compared;
     ECH_TRY(ech_contestant_open(&v->layout, v->comm));
     ech_verifier_prepare(v);
     ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
@@ -135,22 +135,19 @@ static ech_status run(ech_verifier *v, const ech_verification *request, ech_comm
         describe_layout(v);
         ECH_TRY(open_single(v, alone));
     }
-    int turns = v->layout.design.schedule->turns;
+    int turns = v->layout.design->schedule->turns;
     for (int64_t done = 0; done < request->steps; done += turns) ECH_TRY(verify_list(v, done));
     ECH_TRY(validate(v));
     return ech_group_barrier(ech_exec_world(v->layout.session.exec));
 }
 
 /* One comparison. *exact: on every rank. */
-static ech_status compare(ech_comm *comm, ech_verification *request, bool *exact)
+static ech_status compare(ech_comm *comm, const ech_design *design, ech_verification *request,
+                          bool *exact)
 {
     ech_comm *alone = NULL;
-    ech_verifier v = {
-        .result = ech_comm_rank(comm) == 0 ? request : NULL,
-        .comm = comm,
-        .layout = {.config = ech_config_copy(request->config), .tokenizer = request->tokenizer}};
-    v.layout.config->checkpoint.background = 0; /* nothing is saved: no memory for it */
-    ech_status status = run(&v, request, &alone);
+    ech_verifier v = {.result = ech_comm_rank(comm) == 0 ? request : NULL, .comm = comm};
+    ech_status status = run(&v, request, design, &alone);
     *exact = status == ECH_OK && is_exact(&v);
     if (v.result) request->passed = status == ECH_OK && request->worst <= request->tolerance;
     ech_verifier_free(&v);
@@ -158,10 +155,10 @@ static ech_status compare(ech_comm *comm, ech_verification *request, bool *exact
     return status;
 }
 
-ech_status ech_verify_rank(ech_comm *comm, void *context)
+ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     bool exact;
-    return compare(comm, context, &exact);
+    return compare(comm, design, context, &exact);
 }
 
 /* What passes in fp32. Where the run amplifies rounding (gradients that cancel, weights that a high learning
@@ -173,19 +170,17 @@ static double own_tolerance(const ech_verifications *both)
     return isfinite(amplified) && amplified > both->own.tolerance ? amplified : both->own.tolerance;
 }
 
-ech_status ech_verify_twice_rank(ech_comm *comm, void *context)
+ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     ech_verifications *both = context;
     bool exact, first = ech_comm_rank(comm) == 0;
-    bool same = strcmp(both->main.config->precision.compute, "fp64") == 0;
-    ECH_TRY(compare(comm, &both->main, &exact));
+    bool same = design->kernels->dtype == ECH_F64;
+    ECH_TRY(compare(comm, design, &both->main, &exact));
     if (!exact && (same || !both->own_precision)) return ECH_OK;
-    ech_verification own = {.config = both->main.config,
-                            .tokenizer = both->main.tokenizer,
-                            .steps = both->main.steps,
+    ech_verification own = {.steps = both->main.steps,
                             .tolerance = exact ? 0 : own_tolerance(both),
                             .own_precision = true};
-    ECH_TRY(compare(comm, &own, &exact));
+    ECH_TRY(compare(comm, design, &own, &exact));
     if (!first) return ECH_OK;
     both->own = own;
     both->own_compared = true;

@@ -10,8 +10,6 @@
 /* What was compared and how far apart it was. */
 typedef struct ech_verification {
     /* in */
-    const ech_config *config; /* checked, not resolved */
-    const ech_tokenizer *tokenizer;
     int64_t steps;      /* training steps to compare; asynchronous: rounded up to whole spans */
     double tolerance;   /* ECH_TOLERANCE; 0: without any difference */
     bool own_precision; /* in the run's own precision instead of fp64 */
@@ -34,13 +32,13 @@ typedef struct ech_verification {
 #define ECH_TOLERANCE      1e-11
 #define ECH_TOLERANCE_FP32 1e-5
 
-/* Runs the configuration's layout and one rank (same micro-batches, in order), step by step, and compares
+/* Runs the design and one rank (same micro-batches, in order), step by step, and compares
  * the loss and every gradient (after reduction, before clipping); then the one rank takes over the layout's
  * gradients, and what norms, clipping and optimizer make of them, weights and states, is compared; then it
  * takes over these, too. So nothing that was allowed in one step adds up over others. An asynchronous
- * schedule is compared with its serial replay in the same way, states at the end of a span. At last a batch of validation. Collective; an ech_rank_main over an ech_verification shared by
+ * schedule is compared with its serial replay in the same way, states at the end of a span. At last a batch of validation. Collective; an ech_design_main over an ech_verification shared by
  * the process's ranks. */
-ech_status ech_verify_rank(ech_comm *comm, void *verification);
+ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *verification);
 
 /* In fp64, and then in the run's own precision where that is another: without any difference where the layout
  * is exact, otherwise only if asked for, within own.tolerance, or eight times the rounding that the errors in
@@ -51,6 +49,6 @@ typedef struct ech_verifications {
     bool own_precision; /* in: asked for */
     bool own_compared;  /* out, on rank 0 */
 } ech_verifications;
-ech_status ech_verify_twice_rank(ech_comm *comm, void *verifications);
+ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void *verifications);
 
 #endif

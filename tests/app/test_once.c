@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A process makes model, layout and schedule once, and reads each file that they come from once, however many
+ * ranks it has: calls are counted where they cross from one file of the program to another (ld --wrap).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/command.h"
+#include "app/fixture.h"
+#include "base/log.h"
+
+/* RANKS ranks: two stages of two replicas. */
+#define ORDER "F0.0 F0.1 B0.0 W0.0 B0.1 W0.1"
+enum { RANKS = 4 };
+
+static atomic_int models, uncut_models, layouts, schedules, profiles, tokenizers, orders;
+
+ech_status __real_ech_model_create(const ech_config *config, ech_model **out);
+ech_status __wrap_ech_model_create(const ech_config *config, ech_model **out);
+ech_status __wrap_ech_model_create(const ech_config *config, ech_model **out)
+{
+    models++;
+    return __real_ech_model_create(config, out);
+}
+
+ech_status __real_ech_model_create_uncut(const ech_config *config, ech_model **out);
+ech_status __wrap_ech_model_create_uncut(const ech_config *config, ech_model **out);
+ech_status __wrap_ech_model_create_uncut(const ech_config *config, ech_model **out)
+{
+    uncut_models++;
+    return __real_ech_model_create_uncut(config, out);
+}
+
+ech_status __real_ech_layout_create(const ech_config *config, const ech_model *model,
+                                    ech_placement placement, int world, ech_layout **out);
+ech_status __wrap_ech_layout_create(const ech_config *config, const ech_model *model,
+                                    ech_placement placement, int world, ech_layout **out);
+ech_status __wrap_ech_layout_create(const ech_config *config, const ech_model *model,
+                                    ech_placement placement, int world, ech_layout **out)
+{
+    layouts++;
+    return __real_ech_layout_create(config, model, placement, world, out);
+}
+
+ech_status __real_ech_schedule_create(ech_config *config, const ech_layout *layout,
+                                      ech_schedule **out);
+ech_status __wrap_ech_schedule_create(ech_config *config, const ech_layout *layout,
+                                      ech_schedule **out);
+ech_status __wrap_ech_schedule_create(ech_config *config, const ech_layout *layout,
+                                      ech_schedule **out)
+{
+    schedules++;
+    return __real_ech_schedule_create(config, layout, out);
+}
+
+ech_status __real_ech_profile_read(const char *path, ech_profile **out);
+ech_status __wrap_ech_profile_read(const char *path, ech_profile **out);
+ech_status __wrap_ech_profile_read(const char *path, ech_profile **out)
+{
+    profiles++;
+    return __real_ech_profile_read(path, out);
+}
+
+ech_status __real_ech_tokenizer_open(const char *name, ech_tokenizer **out);
+ech_status __wrap_ech_tokenizer_open(const char *name, ech_tokenizer **out);
+ech_status __wrap_ech_tokenizer_open(const char *name, ech_tokenizer **out)
+{
+    tokenizers++;
+    return __real_ech_tokenizer_open(name, out);
+}
+
+ech_status __real_ech_file_read(const char *path, size_t limit, char **out, size_t *n);
+ech_status __wrap_ech_file_read(const char *path, size_t limit, char **out, size_t *n);
+ech_status __wrap_ech_file_read(const char *path, size_t limit, char **out, size_t *n)
+{
+    orders += strstr(path, "order.txt") != NULL;
+    return __real_ech_file_read(path, limit, out, n);
+}
+
+/* ---- commands ---- */
+
+static char run_file[300];
+
+static void write_files(void)
+{
+    char path[300];
+    const char *order = ORDER "\n" ORDER "\n";
+    snprintf(path, sizeof path, "%s/order.txt", fixture_folder);
+    assert_int_equal(ech_file_write(path, order, strlen(order)), ECH_OK);
+    snprintf(run_file, sizeof run_file, "%s/run.yaml", fixture_folder);
+    char words[900];
+    snprintf(words, sizeof words,
+             "parallel.pipeline=2 parallel.data=2 training.micro_batch_size=3 data.tokenizer=bytes "
+             "parallel.schedule=%s/order.txt log.directory=%s/once log.tensorboard=false",
+             fixture_folder, fixture_folder);
+    ech_config *config = fixture_config("gpt2", words);
+    ech_design design;
+    ech_text yaml = {0};
+    assert_int_equal(ech_design_create(config, fixture_tokenizer, RANKS, RANKS, &design), ECH_OK);
+    ech_design_destroy(&design);
+    ech_config_print(config, &yaml);
+    assert_int_equal(ech_file_write(run_file, yaml.at, yaml.n), ECH_OK);
+    ech_text_free(&yaml);
+    ech_config_destroy(config);
+}
+
+typedef ech_status (*command_main)(int argc, char **argv, int *code);
+
+/* Runs it and forgets what was counted before. */
+static void run(command_main command, const char *name, const char *word)
+{
+    char words[2][400],
+        *argv[] = {words[0], run_file, words[1], NULL}; /* argp changes their order */
+    int code = 0;
+    snprintf(words[0], sizeof words[0], "%s", name);
+    snprintf(words[1], sizeof words[1], "%s", word);
+    models = uncut_models = layouts = schedules = profiles = tokenizers = orders = 0;
+    bool quiet = ech_log_set_quiet(true);
+    if (command(3, argv, &code) != ECH_OK) fail_msg("%s: %s", name, ech_last_error());
+    ech_log_set_quiet(quiet);
+    assert_int_equal(code, 0);
+}
+
+static void assert_once(void)
+{
+    assert_int_equal(models, 1);
+    assert_int_equal(uncut_models, 1); /* asked what a grid must divide, before there is a grid */
+    assert_int_equal(layouts, 1);
+    assert_int_equal(schedules, 1);
+    assert_int_equal(profiles, 1);
+    assert_int_equal(tokenizers, 1);
+    assert_int_equal(orders, 1);
+}
+
+static void commands_make_each_once(void **state)
+{
+    (void)state;
+    char profile[300], word[400];
+    write_files();
+    snprintf(profile, sizeof profile, "%s/profile.json", fixture_folder);
+    snprintf(word, sizeof word, "--out=%s", profile);
+    run(ech_command_profile, "profile", word);
+    assert_int_equal(tokenizers, 1);
+    assert_int_equal(schedules, 1 + RANKS); /* each rank measures a model of its own */
+    snprintf(word, sizeof word, "parallel.profile=%s", profile);
+    run(ech_command_plan, "plan", word);
+    assert_once();
+    run(ech_command_train, "train", word);
+    assert_once();
+}
+
+static void verify_makes_one_beside_it(void **state)
+{
+    (void)state;
+    run(ech_command_verify, "verify", "training.seed=2");
+    assert_int_equal(orders, 1);
+    assert_int_equal(tokenizers, 1);
+    assert_true(schedules >= 2 &&
+                schedules <= 3); /* one rank alone, in fp64 and in the run's own precision */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commands_make_each_once),
+        cmocka_unit_test(verify_makes_one_beside_it),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
