@@ -228,6 +228,20 @@ static void run_files_choose_no_path(void **state)
     runs_remove("theirs");
 }
 
+/* A checkpoint that was written before there was a key, which today follows from others. */
+static void older_than_a_key(void **state)
+{
+    (void)state;
+    char step[512];
+    const char *const changes[][2] = {{"\n  head_dim:", " auto"}};
+    runs_train("llama", "older", 1, "training.steps=1 data.tokenizer=bytes");
+    runs_path(step, sizeof step, "older", 1, "");
+    rewrite_run_file(step, changes, 1);
+    runs_train("llama", "older", 1, "training.steps=2 data.tokenizer=bytes");
+    assert_true(runs_has_checkpoint("older", 2));
+    runs_remove("older");
+}
+
 /* Texts of a folder that are links to what is no file. */
 static void links_to_devices(void **state)
 {
@@ -251,6 +265,7 @@ int main(void)
         cmocka_unit_test(shapes_come_first),
         cmocka_unit_test(no_weights),
         cmocka_unit_test(run_files_choose_no_path),
+        cmocka_unit_test(older_than_a_key),
         cmocka_unit_test(links_to_devices),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
