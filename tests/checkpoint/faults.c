@@ -109,9 +109,10 @@ static fate fate_of(int64_t number, bool takes_space)
         return PASSES;
     case FAULTS_FLIP:
         return number == armed_at ? FLIPS : PASSES;
-    default:
-        return PASSES;
+    case FAULTS_NONE:
+        break;
     }
+    return PASSES;
 }
 
 static fate meet(const char *call, const char *path, bool takes_space)

@@ -117,20 +117,14 @@ static inline int64_t fixture_value(const ech_saved_tensor *t, const ech_saved_b
 
 static inline void fixture_put(ech_dtype dtype, void *to, int64_t value)
 {
-    switch (dtype) {
-    case ECH_F32:
+    if (dtype == ECH_F32)
         *(float *)to = (float)value;
-        break;
-    case ECH_F64:
+    else if (dtype == ECH_F64)
         *(double *)to = (double)value;
-        break;
-    case ECH_I64:
+    else if (dtype == ECH_I64)
         *(int64_t *)to = value;
-        break;
-    default:
+    else
         *(uint16_t *)to = (uint16_t)value;
-        break;
-    }
 }
 
 static inline bool fixture_has(ech_dtype dtype, const void *at, int64_t value)

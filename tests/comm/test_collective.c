@@ -183,7 +183,8 @@ static ech_status call(ech_group *group, ech_collective collective, int64_t n)
     case ECH_COLLECTIVE_SHIFT:
         st = ech_group_shift(group, 1, in, out, (size_t)n * sizeof *in);
         break;
-    default:
+    case ECH_COLLECTIVE_NONE:
+    case ECH_COLLECTIVES:
         break;
     }
     free(in);

@@ -78,34 +78,20 @@ typedef struct trial_run {
 static inline double trial_get(const ech_tensor *x, int64_t at)
 {
     double value;
-    switch (x->dtype) {
-    case ECH_F32:
-        return (double)((const float *)x->data)[at];
-    case ECH_F64:
-        return ((const double *)x->data)[at];
-    case ECH_BF16:
-        ech_convert((const uint16_t *)x->data + at, ECH_BF16, &value, ECH_F64, 1);
-        return value;
-    default:
-        return ((const int32_t *)x->data)[at];
-    }
+    if (x->dtype == ECH_I32) return ((const int32_t *)x->data)[at];
+    const char *element = (const char *)x->data + (size_t)at * ech_dtype_bytes(x->dtype);
+    ech_convert(element, x->dtype, &value, ECH_F64, 1);
+    return value;
 }
 
 static inline void trial_set(const ech_tensor *x, int64_t at, double value)
 {
-    switch (x->dtype) {
-    case ECH_F32:
-        ((float *)x->data)[at] = (float)value;
-        break;
-    case ECH_F64:
-        ((double *)x->data)[at] = value;
-        break;
-    case ECH_BF16:
-        ech_convert(&value, ECH_F64, (uint16_t *)x->data + at, ECH_BF16, 1);
-        break;
-    default:
+    if (x->dtype == ECH_I32) {
         ((int32_t *)x->data)[at] = (int32_t)floor(value);
+        return;
     }
+    char *element = (char *)x->data + (size_t)at * ech_dtype_bytes(x->dtype);
+    ech_convert(&value, ECH_F64, element, x->dtype, 1);
 }
 
 /* Where element i, counted without gaps, lies. */

@@ -259,9 +259,12 @@ static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
     case ECH_COLLECTIVE_ALL_TO_ALL:
         cut_all_to_all(g, does->distance > 0);
         break;
-    default:
-        ECH_ASSERT(does->kind == ECH_COLLECTIVE_SHIFT);
+    case ECH_COLLECTIVE_SHIFT:
         cut_shift(g, does->distance);
+        break;
+    case ECH_COLLECTIVE_NONE:
+    case ECH_COLLECTIVES:
+        ECH_ASSERT(false);
     }
 }
 

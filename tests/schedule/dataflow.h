@@ -127,26 +127,14 @@ static inline void dataflow_step(dataflow *d, int s)
     const ech_step *step = &d->list->step.at[s];
     bool forward = step->phase == ECH_FORWARD;
     d->step = s;
-    switch (step->kind) {
-    case ECH_STEP_RECV_ACT:
-    case ECH_STEP_RECV_GRAD:
+    if (step->kind == ECH_STEP_RECV_ACT || step->kind == ECH_STEP_RECV_GRAD)
         dataflow_receive(d, step->block, step->kind == ECH_STEP_RECV_ACT, step->micro, false);
-        break;
-    case ECH_STEP_SEND_ACT:
-    case ECH_STEP_SEND_GRAD:
+    if (step->kind == ECH_STEP_SEND_ACT || step->kind == ECH_STEP_SEND_GRAD)
         dataflow_send(d, step->block, step->kind == ECH_STEP_SEND_ACT, step->micro);
-        break;
-    case ECH_STEP_FORWARD:
-    case ECH_STEP_BACKWARD_INPUT:
-    case ECH_STEP_BACKWARD_WEIGHT:
-    case ECH_STEP_COLLECTIVE:
-        if (!step->calls) dataflow_receive(d, step->block, forward, step->micro, true);
-        for (int c = 0; c < step->calls; c++)
-            dataflow_call(d, d->met, step->block, step->phase, step->first_call + c, step->micro);
-        break;
-    default:
-        break;
-    }
+    if (step->kind == ECH_STEP_COLLECTIVE && !step->calls)
+        dataflow_receive(d, step->block, forward, step->micro, true);
+    for (int c = 0; c < step->calls; c++)
+        dataflow_call(d, d->met, step->block, step->phase, step->first_call + c, step->micro);
 }
 
 /* F of all micro-batches, then B from the last on, then W: all programs from beginning to end. */
