@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every call of every family's blocks is said to read and write (ech_operand), against what the layer's
+ * functions do. A function is handed all that its node has, whatever is said of it; memory that changes must
+ * be of a written operand; with everything that it is not said to read spoiled, it must write the same bits;
+ * and with something spoiled that it is said to read, it must not.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+
+#include "layer/layers.h"
+#include "model/cut_model.h"
+
+enum { BATCH = 2, MOST_PARAMS = 64, POSITION = 5 };
+
+static const char *const families[] = {
+#define X(name, meaning) #name,
+#include "model/models.def"
+#undef X
+};
+static const char *const grids[] = {
+    "",
+    "model.embd_pdrop=0 model.resid_pdrop=0 model.attn_pdrop=0",
+    "data.document_mask=true",
+    "parallel.schedule=pipedream",
+    "parallel.tensor=2",
+    "parallel.tensor=2 parallel.sequence=true",
+    "parallel.tensor=4 parallel.sequence=keep",
+    "parallel.context=2 data.document_mask=true",
+    "parallel.context=3 parallel.tensor=2",
+    "parallel.context=2 parallel.context_method=ulysses data.document_mask=true",
+    "memory.sequence_chunks=2 data.document_mask=true",
+};
+enum {
+    FAMILIES = sizeof families / sizeof *families,
+    GRIDS = sizeof grids / sizeof *grids,
+    MOST_LAYERS = 64
+};
+
+/* ---- memory ---- */
+
+/* A value of the block, a parameter or its gradient. */
+typedef struct region {
+    char *data, *drawn, *before, *result; /* NULL: the list has none */
+    bool *read, *written;                 /* [n] as the operands say */
+    int64_t n;
+    size_t item;
+    ech_dtype dtype;
+    int64_t starts; /* of ECH_STARTS: T; 0: none */
+} region;
+
+typedef struct bench {
+    const char *family, *grid;
+    const ech_model *model;
+    const ech_block *block;
+    ech_extent extent;
+    ech_purpose purpose;
+    ech_phase phase;
+    const ech_block_call *call;
+    bool accumulate;
+    region *value, *param, *dparam; /* [values], [params], [params] */
+    double sums[ECH_LOSS_SUMS], first_sums[ECH_LOSS_SUMS], scale;
+    ech_kernel_context *context;
+} bench;
+
+static bool seen[MOST_LAYERS][ECH_PHASES];
+
+static void draw(const region *r, uint32_t stream)
+{
+    double drawn[4];
+    for (int64_t i = 0; i < r->n; i++) {
+        if (r->dtype == ECH_F64) {
+            if (i % 4 == 0)
+                ech_random_normals((ech_random_key){.seed = 3, .stream = stream}, (uint64_t)i / 4,
+                                   drawn);
+            ((double *)(void *)r->drawn)[i] = drawn[i % 4];
+        } else if (r->dtype == ECH_F32) {
+            ((float *)(void *)r->drawn)[i] = i % 2 ? 0.5f : 1;
+        } else if (!r->starts) {
+            ((int32_t *)(void *)r->drawn)[i] = (int32_t)(7 * i % CUT_MODEL_IDS);
+        }
+    }
+}
+
+static region make_region(int64_t n, ech_dtype dtype, int64_t starts, uint32_t stream)
+{
+    region r = {.n = n, .dtype = dtype, .item = ech_dtype_bytes(dtype), .starts = starts};
+    r.data = ech_calloc((size_t)n + 1, r.item);
+    r.drawn = ech_calloc((size_t)n + 1, r.item);
+    r.before = ech_calloc((size_t)n + 1, r.item);
+    r.result = ech_calloc((size_t)n + 1, r.item);
+    r.read = ech_calloc((size_t)n + 1, sizeof *r.read);
+    r.written = ech_calloc((size_t)n + 1, sizeof *r.written);
+    draw(&r, stream);
+    return r;
+}
+
+static void free_region(region *r)
+{
+    free(r->data);
+    free(r->drawn);
+    free(r->before);
+    free(r->result);
+    free(r->read);
+    free(r->written);
+}
+
+/* Not a number, another token, another beginning of its document. */
+static void spoil(const region *r, int64_t i)
+{
+    if (r->dtype == ECH_F64)
+        ((double *)(void *)r->data)[i] = (double)NAN;
+    else if (r->dtype == ECH_F32)
+        ((float *)(void *)r->data)[i] = NAN;
+    else if (r->starts)
+        ((int32_t *)(void *)r->data)[i] = (int32_t)(i % r->starts);
+    else
+        ((int32_t *)(void *)r->data)[i] = (int32_t)((7 * i + 1) % CUT_MODEL_IDS);
+}
+
+static int regions(const bench *b)
+{
+    return (int)b->block->value.n + 2 * (int)b->model->param.n;
+}
+
+static region *region_at(const bench *b, int i)
+{
+    int values = (int)b->block->value.n, params = (int)b->model->param.n;
+    if (i < values) return &b->value[i];
+    return i < values + params ? &b->param[i - values] : &b->dparam[i - values - params];
+}
+
+static region *region_of(const bench *b, const ech_operand *o)
+{
+    if (ech_operand_is_value(o)) return &b->value[o->value];
+    return o->port == ECH_PORT_PARAM ? &b->param[o->value] : &b->dparam[o->value];
+}
+
+static void open_regions(bench *b)
+{
+    b->value = ech_calloc(b->block->value.n, sizeof *b->value);
+    b->param = ech_calloc(b->model->param.n, sizeof *b->param);
+    b->dparam = ech_calloc(b->model->param.n, sizeof *b->dparam);
+    for (size_t v = 0; v < b->block->value.n; v++) {
+        const ech_block_value *value = &b->block->value.at[v];
+        if (value->base >= 0 || !(value->purposes & 1u << b->purpose)) continue;
+        bool starts = value->source == ECH_FROM_BATCH && value->slot == ECH_STARTS;
+        b->value[v] = make_region(ech_shape_count(&value->shape, b->extent),
+                                  value->is_real ? ECH_F64 : value->dtype,
+                                  starts ? b->extent.sequence : 0, (uint32_t)v);
+    }
+    for (size_t p = 0; p < b->model->param.n; p++) {
+        int64_t n =
+            ech_shape_count(&b->model->param.at[p].shape, ech_extent_of_params(b->extent.cut));
+        if (!ech_block_uses(b->block, (int)p)) continue;
+        b->param[p] = make_region(n, ECH_F64, 0, 1000 + (uint32_t)p);
+        b->dparam[p] = make_region(n, ECH_F64, 0, 2000 + (uint32_t)p);
+    }
+}
+
+static void close_regions(bench *b)
+{
+    for (int i = 0; i < regions(b); i++) free_region(region_at(b, i));
+    free(b->value);
+    free(b->param);
+    free(b->dparam);
+}
+
+/* ---- a call with all ports ---- */
+
+static ech_tensor tensor_of(const bench *b, int value, int like)
+{
+    if (value < 0) return (ech_tensor){0};
+    char *data = b->value[ech_block_base(b->block, value)].data;
+    return data ? ech_block_tensor(b->block, like, b->extent, ECH_F64, data) : (ech_tensor){0};
+}
+
+static ech_tensor param_tensor(const bench *b, const region *r, int param)
+{
+    const ech_shape *shape = &b->model->param.at[param].shape;
+    int64_t sizes[ECH_MAX_DIMS];
+    ech_shape_resolve(shape, ech_extent_of_params(b->extent.cut), sizes);
+    return ech_tensor_view(r->data, ECH_F64, shape->dims, sizes);
+}
+
+static bool is_forward(const bench *b)
+{
+    return b->phase == ECH_FORWARD || b->call->again;
+}
+
+static void take_all(const bench *b, const ech_node *node, ech_call *call)
+{
+    const ech_block_call *c = b->call;
+    for (int i = 0; i < node->ins; i++) {
+        int in = is_forward(b) ? node->in[i] : ech_block_again(b->block, node->in[i]);
+        call->in[i] = tensor_of(b, in, node->in[i]);
+        call->din[i] = tensor_of(b, c->din[i], node->in[i]);
+        call->add[i] = tensor_of(b, c->add[i], node->in[i]);
+    }
+    for (int i = 0; i < node->outs; i++) {
+        call->out[i] = tensor_of(b, node->out[i], node->out[i]);
+        call->dout[i] = tensor_of(b, c->dout[i], node->out[i]);
+    }
+    for (int i = 0; i < node->keeps; i++)
+        call->keep[i] = tensor_of(b, node->keep[i], node->keep[i]);
+    for (int i = 0; i < node->params; i++) {
+        int p = node->param[i];
+        call->param[i] = param_tensor(b, &b->param[p], p);
+        if (!is_forward(b)) call->dparam[i] = param_tensor(b, &b->dparam[p], p);
+        call->accumulate[i] = b->accumulate;
+    }
+}
+
+/* Every tensor rank says what this one says. */
+static ech_status say_all(void *context, const void *mine, size_t bytes, void *all)
+{
+    const bench *b = context;
+    for (int i = 0; i < b->extent.cut.tensor; i++)
+        memcpy((char *)all + (size_t)i * bytes, mine, bytes);
+    return ECH_OK;
+}
+
+/* The piece in whose F what is carried has rows of others before, in whose B rows behind. */
+static ech_rows rows_of(const bench *b)
+{
+    const ech_ways *ways = &b->model->ways;
+    ech_rows rows = ech_context_rows(ways, b->extent, 4, 0);
+    if (ways->pieces > 1 && b->phase == ECH_FORWARD) rows.start[0] = b->extent.tokens;
+    if (b->purpose == ECH_GENERATE) rows.start[0] = POSITION;
+    return rows;
+}
+
+static ech_call make_call(bench *b)
+{
+    const ech_cut *cut = &b->extent.cut;
+    return (ech_call){.kernels = ech_kernels_ref(ECH_F64),
+                      .context = b->context,
+                      .extent = b->extent,
+                      .purpose = b->purpose,
+                      .seed = 11,
+                      .step = 2,
+                      .layer = 3,
+                      .ways = &b->model->ways,
+                      .rows = rows_of(b),
+                      .shard = rows_of(b),
+                      .tensor_size = cut->tensor > 1 ? cut->tensor : 1,
+                      .context_size = cut->context > 1 ? cut->context : 1,
+                      .exchange = say_all,
+                      .exchange_context = b,
+                      .loss_sums = b->sums,
+                      .loss_scale = &b->scale};
+}
+
+static size_t scratch_of(const bench *b, const ech_node *node)
+{
+    ech_scratch_query query = {.block = b->block,
+                               .node = node,
+                               .kernels = ech_kernels_ref(ECH_F64),
+                               .threads = 1,
+                               .extent = b->extent,
+                               .phase = is_forward(b) ? ECH_FORWARD : b->phase,
+                               .purpose = b->purpose};
+    const ech_operand *o = NULL;
+    while ((o = ech_call_next(b->block, b->call, b->purpose, o)))
+        if (o->port == ECH_PORT_SCRATCH) return node->layer->scratch(&query);
+    return 0;
+}
+
+static void dispatch(bench *b, const ech_call *call)
+{
+    const ech_layer *layer = call->node->layer;
+    size_t bytes = scratch_of(b, call->node), held = (bytes + 127) / 64 * 64;
+    b->context->scratch = bytes ? aligned_alloc(64, held) : NULL;
+    b->context->scratch_bytes = bytes;
+    if (bytes) memset(b->context->scratch, 0xff, held); /* not numbers */
+    if (is_forward(b))
+        layer->forward(call);
+    else if (b->phase == ECH_BACKWARD_INPUT)
+        layer->backward_input(call);
+    else
+        layer->backward_weight(call);
+    free(b->context->scratch);
+}
+
+/* On memory as it is now. `over`: an operand that is written where the input of its index lies, or NULL. */
+static void run(bench *b, const ech_operand *over)
+{
+    ech_call call = make_call(b);
+    ech_status status = ECH_OK;
+    call.status = &status;
+    memset(b->sums, 0, sizeof b->sums);
+    b->scale = 0.25;
+    if (b->call->node < 0) {
+        call.add[0] = tensor_of(b, b->call->add[0], b->call->add[0]);
+        call.dout[0] = tensor_of(b, b->call->dout[0], b->call->dout[0]);
+        call.din[0] = tensor_of(b, b->call->din[0], b->call->din[0]);
+        call.kernels->add(call.context, &call.add[0], &call.dout[0], &call.din[0]);
+        return;
+    }
+    call.node = &b->block->node.at[b->call->node];
+    take_all(b, call.node, &call);
+    if (over) call.din[over->index].data = call.in[over->index].data;
+    dispatch(b, &call);
+    assert_int_equal(status, ECH_OK);
+}
+
+/* ---- what is said ---- */
+
+static void mark(const region *r, bool *marks, const ech_tensor *x)
+{
+    int64_t first = ((char *)x->data - r->data) / (int64_t)r->item, count = ech_tensor_count(x);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = first, left = i;
+        for (int d = x->dims - 1; d >= 0; d--) {
+            at += left % x->shape[d] * x->stride[d];
+            left /= x->shape[d];
+        }
+        marks[at] = true;
+    }
+}
+
+static void mark_operand(const bench *b, const ech_operand *o)
+{
+    region *r = region_of(b, o);
+    ech_tensor x =
+        ech_operand_is_value(o) ? tensor_of(b, o->value, o->like) : param_tensor(b, r, o->value);
+    bool adds = o->mode == ECH_ADD && (o->port != ECH_PORT_DPARAM || b->accumulate);
+    if (o->mode == ECH_READ || adds) mark(r, r->read, &x);
+    if (o->mode != ECH_READ) mark(r, r->written, &x);
+}
+
+static void mark_all(const bench *b)
+{
+    for (int i = 0; i < regions(b); i++) {
+        region *r = region_at(b, i);
+        if (!r->data) continue;
+        memset(r->read, 0, (size_t)r->n * sizeof *r->read);
+        memset(r->written, 0, (size_t)r->n * sizeof *r->written);
+    }
+    for (const ech_operand *o = NULL; (o = ech_call_next(b->block, b->call, b->purpose, o));)
+        if (o->port != ECH_PORT_SCRATCH) mark_operand(b, o);
+}
+
+/* ---- what is done ---- */
+
+static void complain(const bench *b, int at, const char *what)
+{
+    int values = (int)b->block->value.n, params = (int)b->model->param.n;
+    const char *name = at < 0        ? "the loss"
+                       : at < values ? b->block->value.at[at].name
+                                     : b->model->param.at[(at - values) % params].name;
+    fail_msg("%s %s, %s, purpose %d, phase %d, call %d (%s%s): %s %s%s", b->family, b->grid,
+             b->block->name, (int)b->purpose, (int)b->phase,
+             (int)(b->call - b->block->program[b->phase].at),
+             b->call->node < 0 ? "a sum" : b->block->node.at[b->call->node].layer->name,
+             b->call->again ? " again" : "", what, at >= values + params ? "the gradient of " : "",
+             name);
+}
+
+/* Memory as drawn; spoiled: all that is not said to be read, or with `only`, all of that region. */
+static void prepare(const bench *b, bool spoiled, const region *only)
+{
+    for (int i = 0; i < regions(b); i++) {
+        region *r = region_at(b, i);
+        if (!r->data) continue;
+        memcpy(r->data, r->drawn, (size_t)r->n * r->item);
+        for (int64_t k = 0; (spoiled || r == only) && k < r->n; k++)
+            if (r == only || !r->read[k]) spoil(r, k);
+        memcpy(r->before, r->data, (size_t)r->n * r->item);
+    }
+}
+
+static bool differs(const region *r, int64_t k, const char *other)
+{
+    return memcmp(r->data + (size_t)k * r->item, other + (size_t)k * r->item, r->item) != 0;
+}
+
+/* Whether what was written differs from the first result; *at: where. */
+static bool is_other_result(const bench *b, int *at)
+{
+    *at = -1;
+    if (memcmp(b->sums, b->first_sums, sizeof b->sums) != 0) return true;
+    for (*at = 0; *at < regions(b); ++*at) {
+        const region *r = region_at(b, *at);
+        for (int64_t k = 0; r->data && k < r->n; k++)
+            if (r->written[k] && differs(r, k, r->result)) return true;
+    }
+    return false;
+}
+
+static void check_unwritten(const bench *b)
+{
+    for (int i = 0; i < regions(b); i++) {
+        const region *r = region_at(b, i);
+        for (int64_t k = 0; r->data && k < r->n; k++)
+            if (!r->written[k] && differs(r, k, r->before)) complain(b, i, "writes");
+    }
+}
+
+static void keep_result(bench *b)
+{
+    for (int i = 0; i < regions(b); i++) {
+        region *r = region_at(b, i);
+        bool written = false, changed = false;
+        for (int64_t k = 0; r->data && k < r->n; k++) {
+            written |= r->written[k];
+            changed |= differs(r, k, r->before);
+        }
+        if (written && !changed) complain(b, i, "does not write");
+        if (r->data) memcpy(r->result, r->data, (size_t)r->n * r->item);
+    }
+    memcpy(b->first_sums, b->sums, sizeof b->sums);
+}
+
+static bool is_read(const region *r)
+{
+    bool read = false;
+    for (int64_t k = 0; r->data && k < r->n; k++) read |= r->read[k];
+    return read;
+}
+
+/* The gradient where the input lies, of which the call reads each part before it writes it. */
+static void check_overwriting(bench *b, const ech_operand *o)
+{
+    int from = ech_operand_overwrites(b->block, b->call, o);
+    if (from < 0) return;
+    prepare(b, false, NULL);
+    run(b, o);
+    const region *there = &b->value[from], *gradient = &b->value[o->value];
+    int at;
+    assert_int_equal(there->n, gradient->n);
+    memcpy(gradient->data, there->data, (size_t)there->n * there->item);
+    if (is_other_result(b, &at)) complain(b, from, "cannot overwrite");
+}
+
+static void check_call(bench *b)
+{
+    int at;
+    mark_all(b);
+    prepare(b, false, NULL);
+    run(b, NULL);
+    check_unwritten(b);
+    keep_result(b);
+    prepare(b, true, NULL);
+    run(b, NULL);
+    check_unwritten(b);
+    if (is_other_result(b, &at)) complain(b, at, "reads something else for");
+    for (int i = 0; i < regions(b); i++) {
+        if (!is_read(region_at(b, i))) continue;
+        prepare(b, false, region_at(b, i));
+        run(b, NULL);
+        if (!is_other_result(b, &at)) complain(b, i, "does not read");
+    }
+    for (const ech_operand *o = NULL; (o = ech_call_next(b->block, b->call, b->purpose, o));)
+        if (o->overwrites) check_overwriting(b, o);
+}
+
+/* ---- all calls ---- */
+
+/* Of a collective: from one value to another, or in place. */
+static void check_collective(const bench *b)
+{
+    const ech_operand *from = ech_call_next(b->block, b->call, b->purpose, NULL), *to, *end;
+    to = ech_call_next(b->block, b->call, b->purpose, from);
+    end = ech_call_next(b->block, b->call, b->purpose, to);
+    assert_true(from && to && !end);
+    assert_int_equal(from->mode, ECH_READ);
+    assert_int_equal(to->mode, ECH_WRITE);
+    bool in_place = b->block->node.at[b->call->node].layer->in_place;
+    assert_int_equal(from->value == to->value, in_place);
+}
+
+static void note_seen(const bench *b)
+{
+    for (int i = 0; b->call->node >= 0 && i < ech_layers_count; i++)
+        if (b->block->node.at[b->call->node].layer == ech_layers[i])
+            seen[i][is_forward(b) ? ECH_FORWARD : b->phase] = true;
+}
+
+static void check_program(bench *b)
+{
+    for (size_t i = 0; i < b->block->program[b->phase].n; i++) {
+        b->call = &b->block->program[b->phase].at[i];
+        if (ech_call_exchange(b->block, b->call, b->phase)) {
+            check_collective(b);
+            continue;
+        }
+        for (int accumulate = 0; accumulate <= (b->phase != ECH_FORWARD); accumulate++) {
+            b->accumulate = accumulate;
+            check_call(b);
+        }
+        note_seen(b);
+    }
+}
+
+static ech_extent extent_of(const ech_model *model, ech_purpose purpose)
+{
+    const ech_ways *ways = &model->ways;
+    int shares =
+        (ways->cut.context > 1 ? ways->cut.context : 1) * (ways->pieces > 1 ? ways->pieces : 1);
+    return (ech_extent){.batch = purpose == ECH_GENERATE ? 1 : BATCH,
+                        .tokens = purpose == ECH_GENERATE ? 1 : CUT_MODEL_TOKENS / shares,
+                        .sequence = CUT_MODEL_TOKENS,
+                        .cut = ways->cut};
+}
+
+/* Tokens are generated one at a time where nothing is cut. */
+static bool has_lists(const ech_model *model, ech_purpose purpose)
+{
+    const ech_ways *ways = &model->ways;
+    return purpose != ECH_GENERATE ||
+           (ways->cut.tensor < 2 && ways->cut.context < 2 && ways->pieces < 2);
+}
+
+static void check_model(const char *family, const char *grid)
+{
+    ech_model *model = cut_model(family, grid);
+    bench b = {.family = family, .grid = grid, .model = model};
+    assert_int_equal(ech_kernel_context_create(1, &b.context), ECH_OK);
+    for (b.purpose = 0; b.purpose < ECH_PURPOSES; b.purpose++) {
+        if (!has_lists(model, b.purpose)) continue;
+        b.extent = extent_of(model, b.purpose);
+        for (size_t k = 0; k < model->block.n; k++) {
+            b.block = model->block.at[k];
+            open_regions(&b);
+            int phases = b.purpose == ECH_TRAIN ? ECH_PHASES : 1;
+            for (b.phase = 0; (int)b.phase < phases; b.phase++) check_program(&b);
+            close_regions(&b);
+        }
+    }
+    ech_kernel_context_destroy(b.context);
+    ech_model_destroy(model);
+}
+
+static void test_operands(void **state)
+{
+    (void)state;
+    assert_true(ech_layers_count <= MOST_LAYERS);
+    for (int f = 0; f < FAMILIES; f++)
+        for (int g = 0; g < GRIDS; g++) check_model(families[f], grids[g]);
+    for (int i = 0; i < ech_layers_count; i++) {
+        const ech_layer *layer = ech_layers[i];
+        bool has[ECH_PHASES] = {layer->forward != NULL, layer->backward_input != NULL,
+                                layer->backward_weight != NULL};
+        for (int phase = 0; phase < ECH_PHASES; phase++)
+            if (has[phase] && !seen[i][phase])
+                fail_msg("no call of phase %d of layer %s was looked at", phase, layer->name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_operands)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
