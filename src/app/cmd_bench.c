@@ -7,6 +7,7 @@
 #include "app/bench/bench.h"
 #include "app/command.h"
 #include "app/job/launcher.h"
+#include "app/options.h"
 #include "app/setup/setup.h"
 #include "base/log.h"
 #include "kernel/isa.h"
@@ -20,41 +21,31 @@ static const char about[] =
     "all_reduce). Ranks are threads; under mpirun or srun they are its processes, and "
     "only collectives are measured, beside MPI's own all-reduce.";
 
-enum { OPTION_THREADS = 't', OPTION_RANKS = 'n', OPTION_SECONDS = 's', OPTION_JSON = 'j' };
 enum { MOST_RANKS = 64, DEADLINE = 60 };
 static const double most_seconds = 3600;
 
-static const struct argp_option options[] = {
-    {"threads", OPTION_THREADS, "N", 0, "threads of the kernels (one a core)", 0},
-    {"ranks", OPTION_RANKS, "N", 0, "ranks of the collectives (2)", 0},
-    {"seconds", OPTION_SECONDS, "S", 0, "time to measure in all, about (20)", 0},
-    {"json", OPTION_JSON, NULL, 0, "as one JSON object", 0},
+static const ech_option options[] = {
+    ECH_INT(ech_bench_options, threads, "threads", 't', "N", 1, ECH_MAX_THREADS,
+            "threads of the kernels (one a core)"),
+    ECH_INT(ech_bench_options, ranks, "ranks", 'n', "N", 1, MOST_RANKS,
+            "ranks of the collectives (2)"),
+    ECH_REAL(ech_bench_options, seconds, "seconds", 's', "S", "time to measure in all, about (20)"),
+    ECH_FLAG(ech_bench_options, json, "json", 'j', "as one JSON object"),
     {0}};
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static void take_name(void *arguments, char *word, const struct argp_state *state)
 {
-    ech_bench_options *in = state->input;
-    switch (key) {
-    case OPTION_THREADS:
-        in->threads = (int)ech_option_int(state, "--threads", text, 1, ECH_MAX_THREADS);
-        return 0;
-    case OPTION_RANKS:
-        in->ranks = (int)ech_option_int(state, "--ranks", text, 1, MOST_RANKS);
-        return 0;
-    case OPTION_SECONDS:
-        in->seconds = ech_option_real(state, "--seconds", text);
-        if (!(in->seconds > 0) || in->seconds > most_seconds)
-            argp_error(state, "--seconds %s: must be above 0, and at most %g", text, most_seconds);
-        return 0;
-    case OPTION_JSON:
-        in->json = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        ECH_PUSH(in->name, text);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    (void)state;
+    ech_bench_options *in = arguments;
+    ECH_PUSH(in->name, word);
+}
+
+static void check(void *arguments, const struct argp_state *state)
+{
+    const ech_bench_options *in = arguments;
+    if (!(in->seconds > 0) || in->seconds > most_seconds)
+        argp_error(state, "--seconds %g: must be above 0, and at most %g", in->seconds,
+                   most_seconds);
 }
 
 static const char *look_up(const char *name)
@@ -83,10 +74,13 @@ static ech_status bench(ech_bench_options *in)
 ech_status ech_command_bench(int argc, char **argv, int *code)
 {
     (void)code;
-    const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "[NAME ...]", .doc = about};
+    const ech_command_line line = {.usage = "[NAME ...]",
+                                   .about = about,
+                                   .option = options,
+                                   .take = take_name,
+                                   .check = check};
     ech_bench_options in = {.threads = ech_device_find("cpu")->cores(), .ranks = 2, .seconds = 20};
-    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    ech_command_line_parse(&line, argc, argv, &in);
     ech_status status = bench(&in);
     free(in.name.at);
     return status;

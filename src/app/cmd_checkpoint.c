@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "app/command.h"
+#include "app/options.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -31,23 +32,15 @@ typedef struct checkpoint_arguments {
     const char *action, *directory;
 } checkpoint_arguments;
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static const ech_word words[] = {
+    {offsetof(checkpoint_arguments, action), "list or verify?"},
+    {offsetof(checkpoint_arguments, directory), "which run directory or checkpoint?"}};
+
+static void check(void *arguments, const struct argp_state *state)
 {
-    checkpoint_arguments *in = state->input;
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 1) argp_error(state, "%s: one word too many", text);
-        if (state->arg_num == 0 && strcmp(text, "list") != 0 && strcmp(text, "verify") != 0)
-            argp_error(state, "%s: list or verify", text);
-        *(state->arg_num == 0 ? &in->action : &in->directory) = text;
-        return 0;
-    case ARGP_KEY_END:
-        if (!in->action) argp_error(state, "list or verify?");
-        if (!in->directory) argp_error(state, "which run directory or checkpoint?");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    const checkpoint_arguments *in = arguments;
+    if (strcmp(in->action, "list") != 0 && strcmp(in->action, "verify") != 0)
+        argp_error(state, "%s: list or verify", in->action);
 }
 
 static const char *name_of(const char *path)
@@ -135,11 +128,12 @@ static ech_status verify(const ech_folder *folders, size_t n, int *code)
 
 ech_status ech_command_checkpoint(int argc, char **argv, int *code)
 {
-    const struct argp argp = {.parser = parse, .args_doc = "list|verify DIR", .doc = about};
+    const ech_command_line line = {
+        .usage = "list|verify DIR", .about = about, .word = words, .words = 2, .check = check};
     checkpoint_arguments in = {0};
     ech_folder *folders;
     size_t n;
-    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    ech_command_line_parse(&line, argc, argv, &in);
     ECH_TRY(ech_folder_find(in.directory, &folders, &n));
     ech_status status =
         strcmp(in.action, "list") == 0 ? list(folders, n) : verify(folders, n, code);

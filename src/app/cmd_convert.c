@@ -7,6 +7,7 @@
 #include "app/command.h"
 #include "app/convert.h"
 #include "app/count.h"
+#include "app/options.h"
 #include "tensor/convert.h"
 
 static const char about[] =
@@ -20,48 +21,42 @@ static const char about[] =
     "memory: "
     "rows are read, converted and written one after the other.";
 
-static const struct argp_option options[] = {
-    {"dtype", 't', "TYPE", 0,
-     "type of the weights in OUT: fp32, bf16, fp16 or fp64 (default: as in IN)", 0},
-    {0}};
-
 typedef struct convert_arguments {
-    const char *in, *out;
+    const char *in, *out, *type;
     ech_dtype dtype;
-    bool typed;
 } convert_arguments;
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static const ech_option options[] = {
+    ECH_TEXT(convert_arguments, type, "dtype", 't', "TYPE",
+             "type of the weights in OUT: fp32, bf16, fp16 or fp64 (default: as in IN)"),
+    {0}};
+
+static const ech_word words[] = {
+    {offsetof(convert_arguments, in), "which model?"},
+    {offsetof(convert_arguments, out), "where to? OUT is a new folder"}};
+
+static void check(void *arguments, const struct argp_state *state)
 {
-    convert_arguments *in = state->input;
-    switch (key) {
-    case 't':
-        in->typed = ech_dtype_from_name(text, &in->dtype) && ech_dtype_is_real(in->dtype);
-        if (!in->typed) argp_error(state, "--dtype %s: fp32, bf16, fp16 or fp64", text);
-        return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 1) argp_error(state, "%s: one word too many", text);
-        *(state->arg_num == 0 ? &in->in : &in->out) = text;
-        return 0;
-    case ARGP_KEY_END:
-        if (!in->in) argp_error(state, "which model?");
-        if (!in->out || !*in->out) argp_error(state, "where to? OUT is a new folder");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    convert_arguments *in = arguments;
+    if (!*in->out) argp_error(state, "%s", words[1].missing);
+    if (in->type && (!ech_dtype_from_name(in->type, &in->dtype) || !ech_dtype_is_real(in->dtype)))
+        argp_error(state, "--dtype %s: fp32, bf16, fp16 or fp64", in->type);
 }
 
 ech_status ech_command_convert(int argc, char **argv, int *code)
 {
     (void)code;
-    const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "IN OUT", .doc = about};
+    const ech_command_line line = {.usage = "IN OUT",
+                                   .about = about,
+                                   .option = options,
+                                   .word = words,
+                                   .words = 2,
+                                   .check = check};
     convert_arguments in = {0};
     ech_conversion conversion;
-    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    ech_command_line_parse(&line, argc, argv, &in);
     ECH_TRY(ech_conversion_open(in.in, &conversion));
-    ech_dtype dtype = in.typed ? in.dtype : conversion.dtype;
+    ech_dtype dtype = in.type ? in.dtype : conversion.dtype;
     ech_status status = ech_conversion_write(&conversion, in.out, dtype);
     if (status == ECH_OK) {
         char count[ECH_COUNT_BYTES];

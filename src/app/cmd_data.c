@@ -9,6 +9,7 @@
 #include "app/command.h"
 #include "app/count.h"
 #include "app/learn_tokens.h"
+#include "app/options.h"
 #include "app/status_line.h"
 #include "base/clock.h"
 #include "data/data.h"
@@ -33,26 +34,7 @@ static const char about[] =
     "An import that was interrupted goes on where it was (OUT.tmp knows) when the same command is "
     "given again.";
 
-enum { MOST_WORKERS = 1024, OPTION_TRAIN_BPE = 256, OPTION_PATTERN };
-
-static const struct argp_option options[] = {
-    {NULL, 0, NULL, 0, "How texts are read:", 1},
-    {"binary", 'b', NULL, 0, "take bytes of text files as they are, UTF-8 or not", 1},
-    {"text-key", 'k', "KEY", 0, "key of a text in .jsonl lines (default: text)", 1},
-    {"prompt-key", 'p', "KEY", 0, "key of a prompt in .jsonl lines (default: prompt)", 1},
-    {"completion-key", 'c', "KEY", 0, "key of a completion in .jsonl lines (default: completion)",
-     1},
-    {NULL, 0, NULL, 0, "How they become tokens:", 2},
-    {"tokenizer", 't', "SOURCE", 0,
-     "bytes, a tokenizer.json, or a folder with one or with GPT-2's files (default: bytes)", 2},
-    {"valid", 'v', "SHARE", 0, "share of each file for validation, 0 to below 1 (default: 0)", 2},
-    {"workers", 'w', "N", 0, "threads; they change no result (default: one a core)", 2},
-    {NULL, 0, NULL, 0, "Or to learn a tokenizer from them:", 3},
-    {"train-bpe", OPTION_TRAIN_BPE, "N", 0, "write OUT/tokenizer.json with N tokens", 3},
-    {"pattern", OPTION_PATTERN, "NAME", 0,
-     "how it cuts texts into words: as gpt2, llama3 or qwen2 do (default: gpt2)", 3},
-    {NULL, 0, NULL, 0, "Other options:", -1},
-    {0}};
+enum { MOST_WORKERS = 1024 };
 
 typedef struct data_arguments {
     const char *tokenizer, *pattern;
@@ -60,68 +42,48 @@ typedef struct data_arguments {
     ech_import_options import;
 } data_arguments;
 
+static const ech_option options[] = {
+    ECH_HEADING("How texts are read:"),
+    ECH_FLAG(data_arguments, import.texts.binary, "binary", 'b',
+             "take bytes of text files as they are, UTF-8 or not"),
+    ECH_TEXT(data_arguments, import.texts.text_key, "text-key", 'k', "KEY",
+             "key of a text in .jsonl lines (default: text)"),
+    ECH_TEXT(data_arguments, import.texts.prompt_key, "prompt-key", 'p', "KEY",
+             "key of a prompt in .jsonl lines (default: prompt)"),
+    ECH_TEXT(data_arguments, import.texts.completion_key, "completion-key", 'c', "KEY",
+             "key of a completion in .jsonl lines (default: completion)"),
+    ECH_HEADING("How they become tokens:"),
+    ECH_TEXT(data_arguments, tokenizer, "tokenizer", 't', "SOURCE",
+             "bytes, a tokenizer.json, or a folder with one or with GPT-2's files (default: "
+             "bytes)"),
+    ECH_REAL(data_arguments, import.valid, "valid", 'v', "SHARE",
+             "share of each file for validation, 0 to below 1 (default: 0)"),
+    ECH_INT(data_arguments, import.workers, "workers", 'w', "N", 1, MOST_WORKERS,
+            "threads; they change no result (default: one a core)"),
+    ECH_HEADING("Or to learn a tokenizer from them:"),
+    ECH_INT(data_arguments, train_bpe, "train-bpe", 0, "N", 257, 10000000,
+            "write OUT/tokenizer.json with N tokens"),
+    ECH_TEXT(data_arguments, pattern, "pattern", 0, "NAME",
+             "how it cuts texts into words: as gpt2, llama3 or qwen2 do (default: gpt2)"),
+    {0}};
+
+static const ech_word words[] = {
+    {offsetof(data_arguments, import.texts.in), "which text, and where to?"},
+    {offsetof(data_arguments, import.out), "where to? OUT is a path without .bin"}};
+
 /* Options of the one way that the other does not read. */
-static void check_training(const data_arguments *in, const struct argp_state *state)
+static void check(void *arguments, const struct argp_state *state)
 {
+    const data_arguments *in = arguments;
+    if (in->import.valid < 0 || in->import.valid >= 1)
+        argp_error(state, "--valid %g: must be 0 or more, and below 1", in->import.valid);
     if (in->pattern && !in->train_bpe) argp_error(state, "--pattern goes with --train-bpe");
     if (in->train_bpe && (in->tokenizer || in->import.valid > 0))
         argp_error(state, "--train-bpe learns a tokenizer; --tokenizer and --valid make tokens");
 }
 
-static error_t parse_word(data_arguments *in, char *text, struct argp_state *state)
-{
-    if (state->arg_num > 1) argp_error(state, "%s: one word too many", text);
-    *(state->arg_num == 0 ? &in->import.texts.in : &in->import.out) = text;
-    return 0;
-}
-
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-    data_arguments *in = state->input;
-    switch (key) {
-    case 't':
-        in->tokenizer = text;
-        return 0;
-    case 'v':
-        in->import.valid = ech_option_real(state, "--valid", text);
-        if (in->import.valid < 0 || in->import.valid >= 1)
-            argp_error(state, "--valid %s: must be 0 or more, and below 1", text);
-        return 0;
-    case 'w':
-        in->import.workers = (int)ech_option_int(state, "--workers", text, 1, MOST_WORKERS);
-        return 0;
-    case 'b':
-        in->import.texts.binary = true;
-        return 0;
-    case 'k':
-        in->import.texts.text_key = text;
-        return 0;
-    case 'p':
-        in->import.texts.prompt_key = text;
-        return 0;
-    case 'c':
-        in->import.texts.completion_key = text;
-        return 0;
-    case OPTION_TRAIN_BPE:
-        in->train_bpe = ech_option_int(state, "--train-bpe", text, 257, 10000000);
-        return 0;
-    case OPTION_PATTERN:
-        in->pattern = text;
-        return 0;
-    case ARGP_KEY_ARG:
-        return parse_word(in, text, state);
-    case ARGP_KEY_END:
-        if (!in->import.texts.in) argp_error(state, "which text, and where to?");
-        if (!in->import.out) argp_error(state, "where to? OUT is a path without .bin");
-        check_training(in, state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 /* The import's callback takes no context. */
-static ech_status_line line;
+static ech_status_line progress;
 static double began_at;
 
 /* What is left, by the pace so far; nothing in the first second. */
@@ -146,7 +108,7 @@ static void show_progress(int64_t before, int64_t done, int64_t all)
              ech_text_from_bytes(done, so_far, sizeof so_far),
              ech_text_from_bytes(all, whole, sizeof whole));
     append_rest(text, sizeof text, done - before, all - done);
-    ech_status_line_draw(&line, text, done >= all);
+    ech_status_line_draw(&progress, text, done >= all);
 }
 
 static void print_part(const char *prefix, const char *part, int64_t tokens)
@@ -185,22 +147,26 @@ static void print_result(const data_arguments *in, const ech_import_count *count
 ech_status ech_command_data(int argc, char **argv, int *code)
 {
     (void)code;
-    const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "IN OUT", .doc = about};
+    const ech_command_line line = {.usage = "IN OUT",
+                                   .about = about,
+                                   .option = options,
+                                   .word = words,
+                                   .words = 2,
+                                   .check = check};
     data_arguments in = {
         .import = {.workers = ech_device_find("cpu")->cores(), .progress = show_progress}};
     ech_import_count count;
     ech_tokenizer *tokenizer;
-    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    ech_command_line_parse(&line, argc, argv, &in);
     if (in.train_bpe)
         return ech_learn_tokens(&in.import.texts, in.import.out, in.train_bpe, in.pattern);
     if (!in.tokenizer) in.tokenizer = "bytes";
     ECH_TRY(ech_tokenizer_open(in.tokenizer, &tokenizer));
     in.import.tokenizer = tokenizer;
     began_at = ech_clock_now();
-    ech_status_line_begin(&line);
+    ech_status_line_begin(&progress);
     ech_status status = ech_data_import(&in.import, &count);
-    ech_status_line_end(&line);
+    ech_status_line_end(&progress);
     ech_tokenizer_close(tokenizer);
     if (status == ECH_OK) print_result(&in, &count);
     return status;

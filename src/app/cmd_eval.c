@@ -10,6 +10,7 @@
 
 #include "app/command.h"
 #include "app/logits.h"
+#include "app/options.h"
 #include "app/status_line.h"
 #include "app/train/trained.h"
 
@@ -26,54 +27,33 @@ static const char about[] =
 
 enum { MOST_BATCH = 1 << 20 };
 
-static const struct argp_option options[] = {
-    {"data", 'd', "SOURCES", 0, "tokens to evaluate on, as data.train names them", 0},
-    {"split", 's', "SHARES", 0,
-     "only the third share of the documents: what data.split left for tests", 0},
-    {"samples", 'n', "N", 0, "only the first N samples (0: all)", 0},
-    {"batch", 'b', "B", 0, "samples at a time (8): costs memory, changes no result", 0},
-    {"logits", 'l', "FILE", 0, "write what the model says at each position into a new file", 0},
-    {"tokenizer", 't', "SOURCE", 0, "that made the tokens, in place of the model's own", 0},
-    {0}};
-
 typedef struct eval_arguments {
     const char *directory, *data, *split, *tokenizer, *logits;
     int64_t samples, batch;
 } eval_arguments;
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static const ech_option options[] = {
+    ECH_TEXT(eval_arguments, data, "data", 'd', "SOURCES",
+             "tokens to evaluate on, as data.train names them"),
+    ECH_TEXT(eval_arguments, split, "split", 's', "SHARES",
+             "only the third share of the documents: what data.split left for tests"),
+    ECH_INT(eval_arguments, samples, "samples", 'n', "N", 0, INT64_MAX,
+            "only the first N samples (0: all)"),
+    ECH_INT(eval_arguments, batch, "batch", 'b', "B", 1, MOST_BATCH,
+            "samples at a time (8): costs memory, changes no result"),
+    ECH_TEXT(eval_arguments, logits, "logits", 'l', "FILE",
+             "write what the model says at each position into a new file"),
+    ECH_TEXT(eval_arguments, tokenizer, "tokenizer", 't', "SOURCE",
+             "that made the tokens, in place of the model's own"),
+    {0}};
+
+static const ech_word words[] = {
+    {offsetof(eval_arguments, directory), "which run directory or checkpoint?"}};
+
+static void check(void *arguments, const struct argp_state *state)
 {
-    eval_arguments *in = state->input;
-    switch (key) {
-    case 'd':
-        in->data = text;
-        return 0;
-    case 's':
-        in->split = text;
-        return 0;
-    case 'n':
-        in->samples = ech_option_int(state, "--samples", text, 0, INT64_MAX);
-        return 0;
-    case 'b':
-        in->batch = ech_option_int(state, "--batch", text, 1, MOST_BATCH);
-        return 0;
-    case 'l':
-        in->logits = text;
-        return 0;
-    case 't':
-        in->tokenizer = text;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0) argp_error(state, "%s: one word too many", text);
-        in->directory = text;
-        return 0;
-    case ARGP_KEY_END:
-        if (!in->directory) argp_error(state, "which run directory or checkpoint?");
-        if (!in->data) argp_error(state, "on what? --data PREFIX, without .bin");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    const eval_arguments *in = arguments;
+    if (!in->data) argp_error(state, "on what? --data PREFIX, without .bin");
 }
 
 typedef struct eval_sums {
@@ -195,10 +175,14 @@ static ech_status evaluate(ech_trained *trained, void *context)
 ech_status ech_command_eval(int argc, char **argv, int *code)
 {
     (void)code;
-    const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "DIR --data SOURCES", .doc = about};
+    const ech_command_line line = {.usage = "DIR --data SOURCES",
+                                   .about = about,
+                                   .option = options,
+                                   .word = words,
+                                   .words = 1,
+                                   .check = check};
     eval_arguments in = {.batch = 8};
-    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    ech_command_line_parse(&line, argc, argv, &in);
     const ech_trained_options wanted = {
         .path = in.directory, .samples = in.batch, .tokenizer = in.tokenizer, .ids_do = true};
     return ech_trained_run(&wanted, evaluate, &in);

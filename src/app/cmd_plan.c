@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/command.h"
 #include "app/plan/report.h"
 #include "app/setup/run_arguments.h"
 #include "base/file.h"
@@ -17,27 +18,6 @@ static const char about[] =
     "that does not fit is refused with the table of what takes the bytes."
     "\v" ECH_RUN_NOTE;
 
-enum {
-    OPTION_STEPS = 's',
-    OPTION_JSON = 'j',
-    OPTION_PER_MACHINE = 'm',
-    OPTION_SIMULATE = 't',
-    OPTION_SVG = 'g'
-};
-
-static const struct argp_option options[] = {
-    {"per-machine", OPTION_PER_MACHINE, "M", 0,
-     "ranks on one machine, which share its cores and memory (all, but not more than cores)", 0},
-    {"steps", OPTION_STEPS, NULL, 0, "every step of a training step, too", 0},
-    {"simulate", OPTION_SIMULATE, NULL, 0,
-     "step time, bubble, micro-batches in flight, bytes per link; in seconds with parallel.profile",
-     0},
-    {"json", OPTION_JSON, NULL, 0, "as one JSON object", 0},
-    {"svg", OPTION_SVG, "FILE", 0, "draws the timeline into FILE as well", 0},
-    {0}};
-
-static const struct argp_child children[] = {{&ech_run_argp, 0, NULL, 0}, {0}};
-
 typedef struct plan_arguments {
     ech_run_arguments run;
     int per_machine; /* 0: not given */
@@ -46,32 +26,18 @@ typedef struct plan_arguments {
     ech_plan_options options;
 } plan_arguments;
 
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-    plan_arguments *in = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &in->run;
-        return 0;
-    case OPTION_PER_MACHINE:
-        in->per_machine = (int)ech_option_int(state, "--per-machine", text, 1, ECH_MOST_RANKS);
-        return 0;
-    case OPTION_STEPS:
-        in->options.steps = true;
-        return 0;
-    case OPTION_SIMULATE:
-        in->options.simulate = true;
-        return 0;
-    case OPTION_SVG:
-        in->svg = text;
-        return 0;
-    case OPTION_JSON:
-        in->json = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+static const ech_option options[] = {
+    ECH_RUN_RANKS,
+    ECH_INT(plan_arguments, per_machine, "per-machine", 'm', "M", 1, ECH_MOST_RANKS,
+            "ranks on one machine, which share its cores and memory (all, but not more than "
+            "cores)"),
+    ECH_FLAG(plan_arguments, options.steps, "steps", 's', "every step of a training step, too"),
+    ECH_FLAG(plan_arguments, options.simulate, "simulate", 't',
+             "step time, bubble, micro-batches in flight, bytes per link; in seconds with "
+             "parallel.profile"),
+    ECH_FLAG(plan_arguments, json, "json", 'j', "as one JSON object"),
+    ECH_TEXT(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
+    {0}};
 
 static ech_status find_ranks(const ech_config *config, const plan_arguments *in, int *ranks,
                              int *local_ranks)
@@ -112,8 +78,10 @@ static ech_status print_report(const ech_design *design, const plan_arguments *i
     return status;
 }
 
-static ech_status plan(const ech_run *run, const plan_arguments *in)
+static ech_status plan(const ech_run *run, void *arguments, int *code)
 {
+    (void)code;
+    const plan_arguments *in = arguments;
     int ranks = 1, local_ranks = 1;
     ech_design design;
     ECH_TRY(find_ranks(run->config, in, &ranks, &local_ranks));
@@ -125,18 +93,7 @@ static ech_status plan(const ech_run *run, const plan_arguments *in)
 
 ech_status ech_command_plan(int argc, char **argv, int *code)
 {
-    (void)code;
-    const struct argp argp = {.options = options,
-                              .parser = parse,
-                              .args_doc = ECH_RUN_USAGE,
-                              .doc = about,
-                              .children = children};
+    const ech_command_line line = {ECH_RUN_LINE, .about = about, .option = options};
     plan_arguments in = {0};
-    ech_run run = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &in);
-    ech_status status = ech_run_open(&in.run, &run);
-    if (status == ECH_OK) status = plan(&run, &in);
-    ech_run_close(&run);
-    ech_run_arguments_free(&in.run);
-    return status;
+    return ech_run_command(&line, argc, argv, &in.run, plan, code);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/command.h"
 #include "app/count.h"
 #include "app/plan/measure.h"
 #include "app/setup/run_arguments.h"
@@ -21,38 +22,20 @@ static const char about[] =
     "parallel.partition=auto knows where to cut."
     "\v" ECH_RUN_NOTE;
 
-enum { OPTION_STEPS = 's', OPTION_OUT = 'o', MOST_STEPS = 10000 };
-
-static const struct argp_option options[] = {
-    {"steps", OPTION_STEPS, "K", 0, "steps to measure (5)", 0},
-    {"out", OPTION_OUT, "FILE", 0, "where it is written (profile.json in log.directory)", 0},
-    {0}};
-
-static const struct argp_child children[] = {{&ech_run_argp, 0, NULL, 0}, {0}};
+enum { MOST_STEPS = 10000 };
 
 typedef struct profile_arguments {
     ech_run_arguments run;
     int64_t steps;
-    char *out;
+    const char *out;
 } profile_arguments;
 
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-    profile_arguments *in = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &in->run;
-        return 0;
-    case OPTION_STEPS:
-        in->steps = ech_option_int(state, "--steps", text, 1, MOST_STEPS);
-        return 0;
-    case OPTION_OUT:
-        in->out = text;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+static const ech_option options[] = {
+    ECH_RUN_RANKS,
+    ECH_INT(profile_arguments, steps, "steps", 's', "K", 1, MOST_STEPS, "steps to measure (5)"),
+    ECH_TEXT(profile_arguments, out, "out", 'o', "FILE",
+             "where it is written (profile.json in log.directory)"),
+    {0}};
 
 /* How far a block's quartiles are apart, in percent of its time. */
 static double spread_percent(const ech_block_cost *cost)
@@ -133,8 +116,9 @@ static ech_status profile_rank(ech_comm *comm, const ech_design *design, void *c
     return status;
 }
 
-static ech_status profile(const ech_run *given, profile_arguments *in, int *code)
+static ech_status profile(const ech_run *given, void *arguments, int *code)
 {
+    profile_arguments *in = arguments;
     ech_config *config = given->config;
     char steps[40], out[4200], *words[] = {steps, out};
     snprintf(steps, sizeof steps, "--steps=%lld", (long long)in->steps);
@@ -155,17 +139,7 @@ static ech_status profile(const ech_run *given, profile_arguments *in, int *code
 
 ech_status ech_command_profile(int argc, char **argv, int *code)
 {
-    const struct argp argp = {.options = options,
-                              .parser = parse,
-                              .args_doc = ECH_RUN_USAGE,
-                              .doc = about,
-                              .children = children};
+    const ech_command_line line = {ECH_RUN_LINE, .about = about, .option = options};
     profile_arguments in = {.steps = 5};
-    ech_run run = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &in);
-    ech_status status = ech_run_open(&in.run, &run);
-    if (status == ECH_OK) status = profile(&run, &in, code);
-    ech_run_close(&run);
-    ech_run_arguments_free(&in.run);
-    return status;
+    return ech_run_command(&line, argc, argv, &in.run, profile, code);
 }

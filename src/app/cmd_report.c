@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "app/command.h"
+#include "app/options.h"
 #include "app/report/report.h"
 #include "base/visible.h"
 
@@ -17,44 +18,28 @@ static const char about[] =
     "RUNDIR/trace.json, for ui.perfetto.dev. Predicted is what the simulator makes of the costs of "
     "blocks: from parallel.profile if the run file has it, otherwise from the recorded steps.";
 
-static const struct argp_option options[] = {
-    {"out", 'o', "FILE", 0, "where the page is written (RUNDIR/report.html)", 0}, {0}};
-
 typedef struct report_arguments {
     const char *directory, *out;
 } report_arguments;
 
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-    report_arguments *in = state->input;
-    switch (key) {
-    case 'o':
-        in->out = text;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0) argp_error(state, "%s: one word too many", text);
-        in->directory = text;
-        return 0;
-    case ARGP_KEY_END:
-        if (!in->directory) argp_error(state, "which run directory?");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+static const ech_option options[] = {ECH_TEXT(report_arguments, out, "out", 'o', "FILE",
+                                              "where the page is written (RUNDIR/report.html)"),
+                                     {0}};
+
+static const ech_word words[] = {{offsetof(report_arguments, directory), "which run directory?"}};
 
 ech_status ech_command_report(int argc, char **argv, int *code)
 {
     (void)code;
-    const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "RUNDIR", .doc = about};
+    const ech_command_line line = {
+        .usage = "RUNDIR", .about = about, .option = options, .word = words, .words = 1};
     report_arguments in = {0};
-    ech_text words = {0}, shown = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &in);
-    ech_status status = ech_report_run(in.directory, in.out, &words);
-    if (status == ECH_OK) ech_visible_append(&shown, words.at, words.n, true, true);
+    ech_text text = {0}, shown = {0};
+    ech_command_line_parse(&line, argc, argv, &in);
+    ech_status status = ech_report_run(in.directory, in.out, &text);
+    if (status == ECH_OK) ech_visible_append(&shown, text.at, text.n, true, true);
     if (status == ECH_OK) fputs(shown.at, stdout); /* a stranger's run may have any names */
     ech_text_free(&shown);
-    ech_text_free(&words);
+    ech_text_free(&text);
     return status;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "app/command.h"
+#include "app/options.h"
 #include "app/sampler.h"
 #include "app/train/trained.h"
 #include "base/visible.h"
@@ -22,19 +23,6 @@ static const char about[] =
     "not "
     "known takes --ids, and --tokenizer names one.";
 
-enum { OPTION_TOP_K = 256, OPTION_TOP_P, OPTION_IDS, OPTION_TOKENIZER };
-
-static const struct argp_option options[] = {
-    {"tokens", 'n', "N", 0, "tokens to write (200)", 0},
-    {"temperature", 't', "X", 0, "below 1 likely tokens gain; 0 takes the likeliest (0.8)", 0},
-    {"top-k", OPTION_TOP_K, "K", 0, "only the K likeliest tokens (0: all)", 0},
-    {"top-p", OPTION_TOP_P, "P", 0, "only the likeliest tokens that make up a share P (1)", 0},
-    {"seed", 's', "S", 0, "of the random numbers (1)", 0},
-    {"ids", OPTION_IDS, "IDS", 0,
-     "in place of PROMPT: its token ids, as in \"1 2 3\"; ids are written", 0},
-    {"tokenizer", OPTION_TOKENIZER, "SOURCE", 0, "in place of the model's own", 0},
-    {0}};
-
 typedef struct sample_arguments {
     const char *directory, *prompt;
     const char *ids, *tokenizer; /* NULL: not given */
@@ -42,51 +30,28 @@ typedef struct sample_arguments {
     ech_sampler sampler;
 } sample_arguments;
 
-static void take_word(sample_arguments *in, const char *word, const struct argp_state *state)
-{
-    if (state->arg_num == 0)
-        in->directory = word;
-    else if (state->arg_num == 1)
-        in->prompt = word;
-    else
-        argp_error(state, "%s: one word too many; put the prompt in quotes", word);
-}
+static const ech_option options[] = {
+    ECH_INT(sample_arguments, tokens, "tokens", 'n', "N", 0, INT32_MAX, "tokens to write (200)"),
+    ECH_REAL(sample_arguments, sampler.temperature, "temperature", 't', "X",
+             "below 1 likely tokens gain; 0 takes the likeliest (0.8)"),
+    ECH_INT(sample_arguments, sampler.top_k, "top-k", 0, "K", 0, INT32_MAX,
+            "only the K likeliest tokens (0: all)"),
+    ECH_REAL(sample_arguments, sampler.top_p, "top-p", 0, "P",
+             "only the likeliest tokens that make up a share P (1)"),
+    ECH_INT(sample_arguments, seed, "seed", 's', "S", 0, INT64_MAX, "of the random numbers (1)"),
+    ECH_TEXT(sample_arguments, ids, "ids", 0, "IDS",
+             "in place of PROMPT: its token ids, as in \"1 2 3\"; ids are written"),
+    ECH_TEXT(sample_arguments, tokenizer, "tokenizer", 0, "SOURCE", "in place of the model's own"),
+    {0}};
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static const ech_word words[] = {
+    {offsetof(sample_arguments, directory), "which run directory or checkpoint?"},
+    {offsetof(sample_arguments, prompt), NULL}};
+
+static void check(void *arguments, const struct argp_state *state)
 {
-    sample_arguments *in = state->input;
-    switch (key) {
-    case 'n':
-        in->tokens = ech_option_int(state, "--tokens", text, 0, INT32_MAX);
-        return 0;
-    case 't':
-        in->sampler.temperature = ech_option_real(state, "--temperature", text);
-        return 0;
-    case OPTION_TOP_K:
-        in->sampler.top_k = ech_option_int(state, "--top-k", text, 0, INT32_MAX);
-        return 0;
-    case OPTION_TOP_P:
-        in->sampler.top_p = ech_option_real(state, "--top-p", text);
-        return 0;
-    case 's':
-        in->seed = ech_option_int(state, "--seed", text, 0, INT64_MAX);
-        return 0;
-    case OPTION_IDS:
-        in->ids = text;
-        return 0;
-    case OPTION_TOKENIZER:
-        in->tokenizer = text;
-        return 0;
-    case ARGP_KEY_ARG:
-        take_word(in, text, state);
-        return 0;
-    case ARGP_KEY_END:
-        if (!in->directory) argp_error(state, "which run directory or checkpoint?");
-        if (in->ids && in->prompt[0]) argp_error(state, "--ids stands in place of a prompt");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    const sample_arguments *in = arguments;
+    if (in->ids && in->prompt[0]) argp_error(state, "--ids stands in place of a prompt");
 }
 
 /* The text so far. The model sees ids [base, ids.n), of which it has been given the first `fed`. */
@@ -167,9 +132,9 @@ static ech_status choose_next(ech_exec *exec, const sample_arguments *in, story 
 /* Ids with blanks or commas between. */
 static ech_status read_ids(const char *text, int64_t vocabulary, ech_ids *out)
 {
-    char *words = ech_strdup(text), *rest = NULL;
+    char *copy = ech_strdup(text), *rest = NULL;
     ech_status status = ECH_OK;
-    for (char *word = strtok_r(words, " ,\t\n", &rest); word && status == ECH_OK;
+    for (char *word = strtok_r(copy, " ,\t\n", &rest); word && status == ECH_OK;
          word = strtok_r(NULL, " ,\t\n", &rest)) {
         int64_t id;
         if (ech_text_to_int(word, &id) && id >= 0 && id < vocabulary)
@@ -179,7 +144,7 @@ static ech_status read_ids(const char *text, int64_t vocabulary, ech_ids *out)
                                  "--ids: %s is no id of this model, 0 to %lld", word,
                                  (long long)vocabulary - 1);
     }
-    free(words);
+    free(copy);
     return status;
 }
 
@@ -189,8 +154,7 @@ static ech_status read_prompt(const ech_trained *trained, const sample_arguments
 {
     *front = 0;
     if (in->ids) return read_ids(in->ids, trained->config->model.vocab_size, out);
-    if (trained->tokenizer)
-        return ech_sampler_prompt(trained->tokenizer, in->prompt, out, front);
+    if (trained->tokenizer) return ech_sampler_prompt(trained->tokenizer, in->prompt, out, front);
     ECH_FAIL(ECH_EUSAGE,
              "%s: has no tokenizer, so its text cannot be written; give --tokenizer SOURCE, or "
              "--ids \"1 2 3\" for ids in and out",
@@ -245,12 +209,15 @@ static ech_status sample(ech_trained *trained, void *context)
 ech_status ech_command_sample(int argc, char **argv, int *code)
 {
     (void)code;
-    const struct argp argp = {.options = options,
-                              .parser = parse,
-                              .args_doc = "DIR [PROMPT]\nDIR --ids IDS",
-                              .doc = about};
+    const ech_command_line line = {.usage = "DIR [PROMPT]\nDIR --ids IDS",
+                                   .about = about,
+                                   .option = options,
+                                   .word = words,
+                                   .words = 2,
+                                   .surplus = "; put the prompt in quotes",
+                                   .check = check};
     sample_arguments in = {.prompt = "", .tokens = 200, .seed = 1, .sampler = {0.8, 0, 1}};
-    argp_parse(&argp, argc, argv, 0, NULL, &in);
+    ech_command_line_parse(&line, argc, argv, &in);
     ECH_TRY(ech_sampler_check(&in.sampler));
     const ech_trained_options wanted = {
         .path = in.directory, .samples = 1, .tokenizer = in.tokenizer, .ids_do = in.ids != NULL};

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "app/command.h"
 #include "app/job/job.h"
 #include "app/setup/run_arguments.h"
 #include "app/train/train.h"
@@ -31,14 +32,7 @@ static const char about[] =
     "Exit codes: 0 all steps are done; 1 failed; 2 wrong usage or run file; 75 saved "
     "after a signal or the time limit, and the same command goes on.";
 
-enum { RESTARTS = 256, PROFILE, MOST_RESTARTS = 1000000 };
-
-static const struct argp_option options[] = {
-    {"restarts", RESTARTS, "K", 0, "start again after a failure, at most K times", 0},
-    {"profile", PROFILE, NULL, 0,
-     "show where the time of a step goes, against what this machine can do", 0},
-    {0}};
-static const struct argp_child children[] = {{&ech_run_argp, 0, NULL, 0}, {0}};
+enum { MOST_RESTARTS = 1000000 };
 
 typedef struct train_arguments {
     ech_run_arguments run;
@@ -46,23 +40,13 @@ typedef struct train_arguments {
     bool profile;
 } train_arguments;
 
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-    train_arguments *in = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &in->run;
-        return 0;
-    case RESTARTS:
-        in->restarts = (int)ech_option_int(state, "--restarts", text, 0, MOST_RESTARTS);
-        return 0;
-    case PROFILE:
-        in->profile = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
+static const ech_option options[] = {
+    ECH_RUN_RANKS,
+    ECH_INT(train_arguments, restarts, "restarts", 0, "K", 0, MOST_RESTARTS,
+            "start again after a failure, at most K times"),
+    ECH_FLAG(train_arguments, profile, "profile", 0,
+             "show where the time of a step goes, against what this machine can do"),
+    {0}};
 
 /* What earlier starts of a job have taken. */
 static double elapsed(void)
@@ -72,8 +56,9 @@ static double elapsed(void)
     return text && ech_text_to_real(text, &seconds) && seconds > 0 ? seconds : 0;
 }
 
-static ech_status train(const ech_run *run, const train_arguments *arguments, int *code)
+static ech_status train(const ech_run *run, void *given, int *code)
 {
+    const train_arguments *arguments = given;
     ech_training training = {.profile = arguments->profile, .elapsed = elapsed()};
     char *words[] = {"--profile"};
     ech_start start = {.command = "train",
@@ -94,18 +79,8 @@ static ech_status train(const ech_run *run, const train_arguments *arguments, in
 
 ech_status ech_command_train(int argc, char **argv, int *code)
 {
-    const struct argp argp = {.options = options,
-                              .parser = parse,
-                              .args_doc = ECH_RUN_USAGE,
-                              .doc = about,
-                              .children = children};
+    const ech_command_line line = {ECH_RUN_LINE, .about = about, .option = options};
     train_arguments arguments = {0};
-    ech_run run = {0};
     ech_train_hold_signals();
-    argp_parse(&argp, argc, argv, 0, NULL, &arguments);
-    ech_status status = ech_run_open(&arguments.run, &run);
-    if (status == ECH_OK) status = train(&run, &arguments, code);
-    ech_run_close(&run);
-    ech_run_arguments_free(&arguments.run);
-    return status;
+    return ech_run_command(&line, argc, argv, &arguments.run, train, code);
 }

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 
+#include "app/command.h"
 #include "app/count.h"
 #include "app/setup/run_arguments.h"
 #include "app/verify/verify.h"
@@ -20,18 +21,7 @@ static const char about[] =
     "precision, any other with --own-precision: what is fast is not what fp64 runs. Exit codes: 0 "
     "within the tolerances, 1 not, 2 wrong usage or run file.";
 
-enum { OPTION_STEPS = 's', OPTION_TOLERANCE = 't', OPTION_OWN = 'o', MOST_STEPS = 100000 };
-
-static const struct argp_option options[] = {
-    {"steps", OPTION_STEPS, "S", 0, "training steps to compare (2)", 0},
-    {"tolerance", OPTION_TOLERANCE, "E", 0, "largest error in fp64 that passes (1e-11)", 0},
-    {"own-precision", OPTION_OWN, 0, 0,
-     "then compare in the run's own precision, too (1e-5 in fp32; more where fp64 shows that the "
-     "run amplifies rounding)",
-     0},
-    {0}};
-
-static const struct argp_child children[] = {{&ech_run_argp, 0, NULL, 0}, {0}};
+enum { MOST_STEPS = 100000 };
 
 typedef struct verify_arguments {
     ech_run_arguments run;
@@ -40,26 +30,21 @@ typedef struct verify_arguments {
     bool own_precision;
 } verify_arguments;
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static const ech_option options[] = {
+    ECH_RUN_RANKS,
+    ECH_INT(verify_arguments, steps, "steps", 's', "S", 1, MOST_STEPS,
+            "training steps to compare (2)"),
+    ECH_REAL(verify_arguments, tolerance, "tolerance", 't', "E",
+             "largest error in fp64 that passes (1e-11)"),
+    ECH_FLAG(verify_arguments, own_precision, "own-precision", 'o',
+             "then compare in the run's own precision, too (1e-5 in fp32; more where fp64 shows "
+             "that the run amplifies rounding)"),
+    {0}};
+
+static void check(void *arguments, const struct argp_state *state)
 {
-    verify_arguments *in = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &in->run;
-        return 0;
-    case OPTION_STEPS:
-        in->steps = ech_option_int(state, "--steps", text, 1, MOST_STEPS);
-        return 0;
-    case OPTION_TOLERANCE:
-        in->tolerance = ech_option_real(state, "--tolerance", text);
-        if (in->tolerance <= 0) argp_error(state, "--tolerance %s: must be above 0", text);
-        return 0;
-    case OPTION_OWN:
-        in->own_precision = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    const verify_arguments *in = arguments;
+    if (in->tolerance <= 0) argp_error(state, "--tolerance %g: must be above 0", in->tolerance);
 }
 
 static void print_main(const ech_verification *v, const ech_comm *comm)
@@ -128,8 +113,9 @@ static ech_status verify_rank(ech_comm *comm, const ech_design *design, void *co
     return ECH_OK;
 }
 
-static ech_status verify(const ech_run *given, const verify_arguments *in, int *code)
+static ech_status verify(const ech_run *given, void *arguments, int *code)
 {
+    const verify_arguments *in = arguments;
     verify_run run = {.verifications = {.main = {.steps = in->steps, .tolerance = in->tolerance},
                                         .own = {.tolerance = ECH_TOLERANCE_FP32},
                                         .own_precision = in->own_precision}};
@@ -151,17 +137,7 @@ static ech_status verify(const ech_run *given, const verify_arguments *in, int *
 
 ech_status ech_command_verify(int argc, char **argv, int *code)
 {
-    const struct argp argp = {.options = options,
-                              .parser = parse,
-                              .args_doc = ECH_RUN_USAGE,
-                              .doc = about,
-                              .children = children};
+    const ech_command_line line = {ECH_RUN_LINE, .about = about, .option = options, .check = check};
     verify_arguments in = {.steps = 2, .tolerance = ECH_TOLERANCE};
-    ech_run run = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &in);
-    ech_status status = ech_run_open(&in.run, &run);
-    if (status == ECH_OK) status = verify(&run, &in, code);
-    ech_run_close(&run);
-    ech_run_arguments_free(&in.run);
-    return status;
+    return ech_run_command(&line, argc, argv, &in.run, verify, code);
 }

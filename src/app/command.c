@@ -4,6 +4,7 @@
  */
 #include "app/command.h"
 
+#include <argp.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -184,22 +185,4 @@ int ech_command_run(int argc, char **argv)
     ech_status status = dispatch(argc, argv, &code);
     if (status == ECH_OK) return code;
     return status == ECH_EUSAGE ? ECH_EXIT_USAGE : ECH_EXIT_FAILED;
-}
-
-int64_t ech_option_int(const struct argp_state *state, const char *option, const char *text,
-                       int64_t low, int64_t high)
-{
-    int64_t value;
-    if (!ech_text_to_int(text, &value) || value < low || value > high)
-        argp_error(state, "%s %s: must be a whole number, %lld to %lld", option, text,
-                   (long long)low, (long long)high);
-    return value;
-}
-
-double ech_option_real(const struct argp_state *state, const char *option, const char *text)
-{
-    double value;
-    if (!ech_text_to_real(text, &value))
-        argp_error(state, "%s %s: must be a number, like 0.5 or 1e-5", option, text);
-    return value;
 }

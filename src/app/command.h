@@ -5,9 +5,6 @@
 #ifndef ECH_APP_COMMAND_H
 #define ECH_APP_COMMAND_H
 
-#include <argp.h>
-#include <stdint.h>
-
 #include "base/status.h"
 
 /* What the process tells its caller. */
@@ -26,10 +23,5 @@ int ech_command_run(int argc, char **argv);
 #define X(name, arguments, help) ech_status ech_command_##name(int argc, char **argv, int *code);
 #include "app/commands.def"
 #undef X
-
-/* An option's value, or the end of the process with a message and ECH_EXIT_USAGE. */
-int64_t ech_option_int(const struct argp_state *state, const char *option, const char *text,
-                       int64_t low, int64_t high);
-double ech_option_real(const struct argp_state *state, const char *option, const char *text);
 
 #endif

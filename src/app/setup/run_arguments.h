@@ -5,7 +5,7 @@
 #ifndef ECH_APP_SETUP_RUN_ARGUMENTS_H
 #define ECH_APP_SETUP_RUN_ARGUMENTS_H
 
-#include "app/command.h"
+#include "app/options.h"
 #include "app/setup/setup.h"
 
 enum { ECH_MOST_RANKS = 65536 };
@@ -16,15 +16,20 @@ typedef struct ech_run_arguments {
     ECH_LIST(char *) assignment;
 } ech_run_arguments;
 
-/* A child for a command's own argp; its input is an ech_run_arguments. */
-extern const struct argp ech_run_argp;
-/* For a command's argp: its usage line and the text behind its options. */
-#define ECH_RUN_USAGE "RUN.yaml [section.key=value ...]"
+/* A row of a command's options, whose arguments begin with an ech_run_arguments. */
+#define ECH_RUN_RANKS                                                                              \
+    ECH_INT(ech_run_arguments, ranks, "ranks", 'n', "N", 1, ECH_MOST_RANKS,                        \
+            "ranks; with parallel.comm=mpi this starts mpirun itself")
+/* The rest of its line. */
+#define ECH_RUN_LINE                                                                               \
+    .usage = "RUN.yaml [section.key=value ...]", .word = &ech_run_file, .words = 1,                \
+    .take = ech_run_take_word
+extern const ech_word ech_run_file;
+void ech_run_take_word(void *arguments, char *word, const struct argp_state *state);
+/* The text behind its options. */
 #define ECH_RUN_NOTE                                                                               \
     "Words like training.steps=100 set keys in place of the run file. "                            \
     "'echelon help keys' lists every key with its bounds, default and meaning."
-
-void ech_run_arguments_free(ech_run_arguments *arguments);
 
 /* A run as its commands begin with it. The tokenizer is opened once a process, which may take its time:
  * all ranks of the process read it. */
@@ -33,8 +38,11 @@ typedef struct ech_run {
     ech_tokenizer *tokenizer; /* NULL: none is known */
     int32_t end_of_text;      /* the token that ends a text; -1: none is known */
 } ech_run;
-ech_status ech_run_open(const ech_run_arguments *arguments, ech_run *out);
-void ech_run_close(ech_run *run);
+/* Parses the line into `arguments`, opens the run that they name, and has `main` do the command's part. */
+ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
+                           ech_run_arguments *arguments,
+                           ech_status (*main)(const ech_run *run, void *arguments, int *code),
+                           int *code);
 
 /* --ranks if it is given (not 0), else what the parallel section asks for, else 1. */
 ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks);

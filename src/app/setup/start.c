@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/command.h"
 #include "app/job/job.h"
 #include "app/setup/initial.h"
 #include "app/setup/run_arguments.h"
+#include "base/file.h"
 #include "base/log.h"
 
 static const char *look_up(const char *name)
@@ -27,27 +29,48 @@ static bool hush(void)
     return quiet;
 }
 
-ech_status ech_run_open(const ech_run_arguments *arguments, ech_run *out)
+static ech_status open_run(const ech_run_arguments *arguments, ech_run *run)
 {
-    ech_run run = {0};
     bool quiet = hush();
     ech_status status = ech_setup_config(arguments->file, arguments->assignment.at,
-                                         (int)arguments->assignment.n, &run.config);
+                                         (int)arguments->assignment.n, &run->config);
     if (status == ECH_OK)
-        status = ech_initial_open_tokenizer(run.config, &run.tokenizer, &run.end_of_text);
+        status = ech_initial_open_tokenizer(run->config, &run->tokenizer, &run->end_of_text);
     ech_log_set_quiet(quiet);
-    if (status == ECH_OK)
-        *out = run;
-    else
-        ech_run_close(&run);
     return status;
 }
 
-void ech_run_close(ech_run *run)
+const ech_word ech_run_file = {offsetof(ech_run_arguments, file), "which run file?"};
+
+/* The first word is the run file, the others set keys. */
+void ech_run_take_word(void *arguments, char *word, const struct argp_state *state)
 {
-    ech_tokenizer_close(run->tokenizer);
-    ech_config_destroy(run->config);
-    *run = (ech_run){0};
+    ech_run_arguments *in = arguments;
+    bool sets_key = strchr(word, '=') != NULL;
+    if (!in->file && (!sets_key || ech_file_exists(word)))
+        in->file = word;
+    else if (sets_key)
+        ECH_PUSH(in->assignment, word);
+    else
+        argp_error(state,
+                   "%s: not understood; the run file is %s, and keys are set with "
+                   "section.key=value",
+                   word, in->file);
+}
+
+ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
+                           ech_run_arguments *arguments,
+                           ech_status (*main)(const ech_run *run, void *arguments, int *code),
+                           int *code)
+{
+    ech_run run = {0};
+    ech_command_line_parse(line, argc, argv, arguments);
+    ech_status status = open_run(arguments, &run);
+    if (status == ECH_OK) status = main(&run, arguments, code);
+    ech_tokenizer_close(run.tokenizer);
+    ech_config_destroy(run.config);
+    free(arguments->assignment.at);
+    return status;
 }
 
 /* Whether the plan fits, where that does not depend on how many ranks share a machine. */
