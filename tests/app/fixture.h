@@ -63,15 +63,26 @@ static inline int fixture_teardown(void **state)
     return 0;
 }
 
-/* A checked configuration of a tiny model; `more`: further assignments, divided by blanks. */
+/* A run file with further assignments, divided by blanks. NULL: it is refused. */
+static inline ech_config *fixture_config_of(const char *yaml, const char *more)
+{
+    enum { MOST_WORDS = 48 };
+    char *words = strdup(more), *rest = NULL, *assignments[MOST_WORDS];
+    int n = 0;
+    ech_config *config = NULL;
+    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        ECH_ASSERT(n < MOST_WORDS);
+        assignments[n++] = word;
+    }
+    ech_status status = ech_setup_config_text(yaml, "run.yaml", assignments, n, &config);
+    free(words);
+    return status == ECH_OK ? config : NULL;
+}
+
+/* A checked configuration of a tiny model. */
 static inline ech_config *fixture_config(const char *architecture, const char *more)
 {
     ech_text yaml = {0};
-    ech_config *config = NULL;
-    char *words = strdup(more), *assignments[32];
-    int n = 0;
-    for (char *word = strtok(words, " "); word && n < 32; word = strtok(NULL, " "))
-        assignments[n++] = word;
     ech_text_append(&yaml,
                     "model:\n  architecture: %s\n  hidden_size: 16\n  num_hidden_layers: 2\n"
                     "  num_attention_heads: 4\n  vocab_size: 257\n"
@@ -81,10 +92,9 @@ static inline ech_config *fixture_config(const char *architecture, const char *m
                     "parallel:\n  comm: local\n  threads: 1\n  bucket_bytes: 8KiB\n"
                     "log:\n  directory: %s/run\n",
                     architecture, fixture_folder, fixture_folder, fixture_folder);
-    ech_status status = ech_setup_config_text(yaml.at, "fixture.yaml", assignments, n, &config);
-    ECH_ASSERT(status == ECH_OK);
+    ech_config *config = fixture_config_of(yaml.at, more);
+    ECH_ASSERT(config != NULL);
     ech_text_free(&yaml);
-    free(words);
     return config;
 }
 

@@ -64,20 +64,10 @@ static inline void grid_print_yaml(const char *family, const char *name, ech_tex
 /* A checked configuration; `more`: further assignments, divided by blanks. NULL: it is refused. */
 static inline ech_config *grid_config_of(const char *family, const char *name, const char *more)
 {
-    enum { MOST = 48 };
     ech_text yaml = {0};
-    ech_config *config = NULL;
-    char *words = strdup(more), *assignments[MOST];
-    int n = 0;
-    for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) {
-        ECH_ASSERT(n < MOST);
-        assignments[n++] = word;
-    }
     grid_print_yaml(family, name, &yaml);
-    if (ech_setup_config_text(yaml.at, "grid.yaml", assignments, n, &config) != ECH_OK)
-        config = NULL;
+    ech_config *config = fixture_config_of(yaml.at, more);
     ech_text_free(&yaml);
-    free(words);
     return config;
 }
 

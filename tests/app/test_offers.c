@@ -10,13 +10,9 @@
 
 #include <cmocka.h>
 
-#include "app/fixture.h"
-#include "app/hints.h"
-#include "app/setup/setup.h"
-#include "base/log.h"
-#include "base/random.h"
+#include "app/random_run.h"
 
-enum { CASES = 600, MOST_GRIDS = 4, MOST_WORDS = 24 };
+enum { CASES = 600, MOST_GRIDS = 4 };
 
 static const char run_file[] =
     "model: {architecture: llama, hidden_size: 48, num_hidden_layers: 4, num_attention_heads: 12,\n"
@@ -26,13 +22,6 @@ static const char run_file[] =
     "optimizer: {learning_rate: 3e-3}\n"
     "parallel: {comm: local, threads: 1}\n"
     "log: {directory: runs/x}\n";
-
-/* Below n, the next of a fixed series. */
-static int below(int n)
-{
-    static uint64_t at;
-    return (int)(ech_random_word((ech_random_key){.seed = 11}, at++) % (uint32_t)n);
-}
 
 /* All forwards, then all backwards. */
 static void write_order(int stages, int micro_batches)
@@ -49,75 +38,47 @@ static void write_order(int stages, int micro_batches)
     ech_text_free(&text);
 }
 
-static void draw_schedule(random_run *r)
+static void draw_schedule(dice *d, random_run *r)
 {
-    static const char *const schedules[] = {"1f1b",
-                                            "gpipe",
-                                            "naive",
-                                            "zero-bubble",
-                                            "interleaved parallel.virtual_stages=2",
-                                            "pipedream",
-                                            "pipedream",
-                                            "pipedream-2bw"};
-    int i = below(10);
-    if (i < 8) {
-        ech_text_append(&r->words, " parallel.schedule=%s", schedules[i]);
+    if (chance(d, 80)) {
+        add(r, "parallel.schedule", ONE_OF(d, random_schedules));
         return;
     }
-    int stages = 1 + below(3), micro_batches = 1 + below(4);
+    int stages = (int)from_to(d, 1, 3), micro_batches = (int)from_to(d, 1, 4);
     write_order(stages, micro_batches);
     ech_text_append(&r->words, " parallel.schedule=%s/%d-%d.order", fixture_folder, stages,
                     micro_batches);
 }
 
-static random_run draw(void)
+static random_run draw(dice *d)
 {
-    static const char *const sequences[] = {"false", "true", "keep"},
-                             *methods[] = {"ring", "ulysses"};
-    random_run r = {.ranks = 1 + below(12)};
-    ech_text_append(&r.words, "model.tie_word_embeddings=%s", below(2) ? "true" : "false");
-    draw_schedule(&r);
-    if (below(5) == 0)
-        ech_text_append(&r.words, " parallel.stage_replicas=[%d,%d]", 1 + below(3), 1 + below(3));
-    else if (below(3))
-        ech_text_append(&r.words, " parallel.pipeline=%d", 1 + below(4));
-    if (below(2) && !strstr(r.words.at, "replicas"))
-        ech_text_append(&r.words, " parallel.data=%d", 1 + below(4));
-    if (below(3) == 0)
-        ech_text_append(&r.words, " parallel.context=%d parallel.context_method=%s", 1 + below(4),
-                        methods[below(2)]);
-    if (below(3) == 0)
-        ech_text_append(&r.words, " parallel.tensor=%d parallel.sequence=%s", 1 + below(5),
-                        sequences[below(3)]);
-    if (below(8) == 0) ech_text_append(&r.words, " memory.sequence_chunks=%d", 2 + below(6));
-    ech_text_append(&r.words, " training.global_batch_size=%d", 1 + below(32));
-    if (below(3)) ech_text_append(&r.words, " training.micro_batch_size=%d", 1 + below(4));
-    if (below(4) && !strstr(r.words.at, "replicas"))
+    static const char *const bools[] = {"true", "false"}, *counts[] = {"1", "2", "3"};
+    random_run r = {.ranks = (int)from_to(d, 1, 12)};
+    add(&r, "model.tie_word_embeddings", ONE_OF(d, bools));
+    draw_schedule(d, &r);
+    bool replicas = chance(d, 20);
+    if (replicas) {
+        const char *first = ONE_OF(d, counts), *second = ONE_OF(d, counts);
+        ech_text_append(&r.words, " parallel.stage_replicas=[%s,%s]", first, second);
+    } else if (chance(d, 67)) {
+        add_number(&r, "parallel.pipeline", from_to(d, 1, 4));
+    }
+    if (!replicas && chance(d, 50)) add_number(&r, "parallel.data", from_to(d, 1, 4));
+    if (chance(d, 33)) {
+        add_number(&r, "parallel.context", from_to(d, 1, 4));
+        add(&r, "parallel.context_method", ONE_OF(d, random_methods));
+    }
+    if (chance(d, 33)) {
+        add_number(&r, "parallel.tensor", from_to(d, 1, 5));
+        if (chance(d, 67)) add(&r, "parallel.sequence", ONE_OF(d, random_sequences));
+    }
+    if (chance(d, 12)) add_number(&r, "memory.sequence_chunks", from_to(d, 2, 7));
+    add_number(&r, "training.global_batch_size", from_to(d, 1, 32));
+    if (chance(d, 67)) add_number(&r, "training.micro_batch_size", from_to(d, 1, 4));
+    if (!replicas && chance(d, 75))
         r.ranks = (int)(number_of(&r, "parallel.pipeline=") * number_of(&r, "parallel.context=") *
                         number_of(&r, "parallel.tensor=") * number_of(&r, "parallel.data="));
     return r;
-}
-
-/* NULL: it can be had; else why not, until the next error. */
-static const char *refusal(const random_run *r)
-{
-    char *words = strdup(r->words.at), *rest = NULL, *assignments[MOST_WORDS];
-    int n = 0;
-    ech_config *config = NULL;
-    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-        assert_true(n < MOST_WORDS);
-        assignments[n++] = word;
-    }
-    ech_clear_error();
-    ech_status status = ech_setup_config_text(run_file, "offers.yaml", assignments, n, &config);
-    if (status == ECH_OK) {
-        ech_design design = {0};
-        status = ech_design_create(config, NULL, r->ranks, r->ranks, &design);
-        if (status == ECH_OK) ech_design_destroy(&design);
-        ech_config_destroy(config);
-    }
-    free(words);
-    return status == ECH_OK ? NULL : ech_last_error();
 }
 
 /* Whether pieces of a sequence are wrong and something beside them, which is said at once. */
@@ -128,7 +89,7 @@ static bool is_beside_another(const random_run *r)
     whole.words = (ech_text){0};
     ech_text_append(&whole.words, "%s", r->words.at);
     set(&whole, "memory.sequence_chunks=1");
-    bool another = refusal(&whole);
+    bool another = refusal(run_file, NULL, &whole);
     ech_text_free(&whole.words);
     return another;
 }
@@ -167,7 +128,7 @@ static bool follow(const random_run *refused, const char *error, follower *take,
     r.hints = which;
     ech_text_append(&r.words, "%s", refused->words.at);
     bool offered = take(&r, error);
-    const char *why = offered ? refusal(&r) : NULL;
+    const char *why = offered ? refusal(run_file, NULL, &r) : NULL;
     if (why) {
         snprintf(again, sizeof again, "%s", why);
         fail_msg("%s, %d ranks:\n  %s\nof which\n  %s, %d ranks:\n  %s", refused->words.at,
@@ -183,11 +144,11 @@ static void test_nothing_offered_is_refused(void **state)
     static follower *const followers[] = {take_grid, take_ranks, take_number, take_batches};
     enum { FOLLOWERS = sizeof followers / sizeof *followers };
     int refused = 0, followed[FOLLOWERS] = {0};
-    bool quiet = ech_log_set_quiet(true);
+    dice d = {.key = {.seed = 11}};
     for (int i = 0; i < CASES; i++) {
-        random_run r = draw();
+        random_run r = draw(&d);
         char error[2000];
-        const char *why = refusal(&r);
+        const char *why = refusal(run_file, NULL, &r);
         snprintf(error, sizeof error, "%s", why ? why : "");
         refused += why != NULL;
         if (why && is_beside_another(&r)) why = NULL;
@@ -196,7 +157,6 @@ static void test_nothing_offered_is_refused(void **state)
                 followed[f] += follow(&r, error, followers[f], which);
         ech_text_free(&r.words);
     }
-    ech_log_set_quiet(quiet);
     print_message("%d of %d are refused; followed: %d grids, %d numbers of ranks, %d numbers of "
                   "samples, %d of micro-batches\n",
                   refused, CASES, followed[0], followed[1], followed[2], followed[3]);

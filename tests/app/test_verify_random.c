@@ -13,41 +13,12 @@
 #include <cmocka.h>
 
 #include "app/grid_run.h"
-#include "app/hints.h"
+#include "app/random_run.h"
 #include "app/verdict.h"
 
-enum { CASES = 24, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 6, MOST_WORDS = 48 };
+enum { CASES = 24, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 6 };
 
 /* ---- drawing ---- */
-
-/* Of one case, numbered. */
-typedef struct dice {
-    ech_random_key key;
-    uint64_t thrown;
-} dice;
-
-static int64_t from_to(dice *d, int64_t least, int64_t most)
-{
-    return least + (int64_t)(ech_random_word(d->key, d->thrown++) % (uint32_t)(most - least + 1));
-}
-
-static bool chance(dice *d, int percent)
-{
-    return from_to(d, 1, 100) <= percent;
-}
-
-#define ONE_OF(dice, names)                                                                        \
-    ((names)[from_to(dice, 0, (int64_t)(sizeof(names) / sizeof *(names)) - 1)])
-
-static void add(random_run *r, const char *key, const char *value)
-{
-    ech_text_append(&r->words, "%s%s=%s", r->words.n ? " " : "", key, value);
-}
-
-static void add_number(random_run *r, const char *key, int64_t value)
-{
-    ech_text_append(&r->words, "%s%s=%lld", r->words.n ? " " : "", key, (long long)value);
-}
 
 /* One of `names`, or as often as not nothing: the default. */
 #define ADD_ONE_OF(dice, run, key, names)                                                          \
@@ -137,8 +108,6 @@ static void draw_replicas(dice *d, random_run *r, int64_t stages)
 /* Not many ranks, whatever the rest is. */
 static void draw_grid(dice *d, random_run *r, const char *schedule)
 {
-    static const char *const sequences[] = {"true", "keep"};
-    static const char *const methods[] = {"ring", "ulysses"};
     int64_t stages, data, context, tensor;
     do {
         stages = chance(d, 60) ? from_to(d, 1, 4) : 1;
@@ -150,8 +119,8 @@ static void draw_grid(dice *d, random_run *r, const char *schedule)
     add_number(r, "parallel.pipeline", stages);
     add_number(r, "parallel.context", context);
     add_number(r, "parallel.tensor", tensor);
-    if (tensor > 1) ADD_ONE_OF(d, r, "parallel.sequence", sequences);
-    if (context > 1) ADD_ONE_OF(d, r, "parallel.context_method", methods);
+    if (tensor > 1) ADD_ONE_OF(d, r, "parallel.sequence", random_sequences);
+    if (context > 1) ADD_ONE_OF(d, r, "parallel.context_method", random_methods);
     if (context == 1 && chance(d, 20)) add_number(r, "memory.sequence_chunks", from_to(d, 2, 3));
     if (stages > 1 && chance(d, 20) && strstr(schedule, "2bw") == NULL)
         draw_replicas(d, r, stages);
@@ -161,18 +130,7 @@ static void draw_grid(dice *d, random_run *r, const char *schedule)
 
 static void draw_schedule(dice *d, random_run *r)
 {
-    static const char *const schedules[] = {"1f1b",
-                                            "gpipe",
-                                            "naive",
-                                            "zero-bubble",
-                                            "interleaved parallel.virtual_stages=2",
-                                            "pipedream",
-                                            "pipedream",
-                                            "pipedream parallel.vertical_sync=true",
-                                            "pipedream parallel.weight_stashing=false",
-                                            "pipedream-2bw",
-                                            "pipedream-2bw"};
-    const char *schedule = ONE_OF(d, schedules);
+    const char *schedule = ONE_OF(d, random_schedules);
     add(r, "parallel.schedule", schedule);
     draw_grid(d, r, schedule);
     if (strncmp(schedule, "pipedream", 9) == 0 && chance(d, 50))
@@ -223,51 +181,15 @@ static void print_yaml(ech_text *out)
                     fixture_folder, fixture_folder, fixture_folder);
 }
 
-/* NULL: it is refused. */
-static ech_config *config_of(const random_run *r)
-{
-    char *words = strdup(r->words.at), *rest = NULL, *assignments[MOST_WORDS];
-    int n = 0;
-    ech_text yaml = {0};
-    ech_config *config = NULL;
-    print_yaml(&yaml);
-    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-        assert_true(n < MOST_WORDS);
-        assignments[n++] = word;
-    }
-    if (ech_setup_config_text(yaml.at, "random.yaml", assignments, n, &config) != ECH_OK)
-        config = NULL;
-    ech_text_free(&yaml);
-    free(words);
-    return config;
-}
-
 typedef struct tally {
     int64_t passed, failed, refused, hints;
     double worst, worst_own;
     char worst_at[256], worst_own_at[256];
 } tally;
 
-/* NULL: it can be had; else why not, until the next error. */
-static const char *refusal(random_run *r)
+static void judge(const char *yaml, const random_run *r, tally *n)
 {
-    ech_design design = {0};
-    bool quiet = ech_log_set_quiet(true);
-    ech_clear_error();
-    ech_config *config = config_of(r);
-    if (config && r->ranks == 0) r->ranks = grid_ranks(config);
-    ech_status status =
-        config ? ech_design_create(config, fixture_tokenizer, r->ranks, r->ranks, &design)
-               : ECH_EUSAGE;
-    if (status == ECH_OK) ech_design_destroy(&design);
-    ech_config_destroy(config);
-    ech_log_set_quiet(quiet);
-    return status == ECH_OK ? NULL : ech_last_error();
-}
-
-static void judge(const random_run *r, tally *n)
-{
-    ech_config *config = config_of(r);
+    ech_config *config = fixture_config_of(yaml, r->words.at);
     const verdict_request request = {
         .config = config, .ranks = r->ranks, .steps = r->steps, .own_precision = true};
     verdict found = verdict_of(&request);
@@ -293,32 +215,29 @@ static void judge(const random_run *r, tally *n)
     }
 }
 
-static void run_case(random_run *r, tally *n)
+static void run_case(const char *yaml, random_run *r, tally *n)
 {
-    const char *why = refusal(r);
+    const char *why = refusal(yaml, fixture_tokenizer, r);
     for (int i = 0; i < HINTS && why; i++) {
         char error[2000];
         snprintf(error, sizeof error, "%s", why);
         if (!follow_hint(r, error)) break;
         n->hints++;
-        why = refusal(r);
+        why = refusal(yaml, fixture_tokenizer, r);
     }
     if (!why) {
-        judge(r, n);
+        judge(yaml, r, n);
         return;
     }
     n->refused++;
     if (getenv("ECHELON_VERIFY_RANDOM")) print_message("refused: %s\n", why);
 }
 
-static void write_run_file(void)
+static void write_run_file(const ech_text *yaml)
 {
     char path[300];
-    ech_text yaml = {0};
     snprintf(path, sizeof path, "%s/run.yaml", fixture_folder);
-    print_yaml(&yaml);
-    assert_int_equal(ech_file_write(path, yaml.at, yaml.n), ECH_OK);
-    ech_text_free(&yaml);
+    assert_int_equal(ech_file_write(path, yaml->at, yaml->n), ECH_OK);
 }
 
 static bool keeps_folder; /* for the commands that failed */
@@ -330,12 +249,15 @@ static void test_random(void **state)
     int64_t cases = asked ? atoll(asked) : CASES;
     uint64_t seed = comma ? strtoull(comma + 1, NULL, 10) : 1;
     tally n = {0};
-    write_run_file();
+    ech_text yaml = {0};
+    print_yaml(&yaml);
+    write_run_file(&yaml);
     for (int64_t i = 0; i < cases; i++) {
         random_run r = draw(seed, i, asked ? LONG_STEPS : STEPS);
-        run_case(&r, &n);
+        run_case(yaml.at, &r, &n);
         ech_text_free(&r.words);
     }
+    ech_text_free(&yaml);
     print_message("%lld cases: %lld passed, %lld failed, %lld refused, after %lld hints; worst "
                   "%.1e in fp64 at %s, %.1e in fp32 at %s\n",
                   (long long)cases, (long long)n.passed, (long long)n.failed, (long long)n.refused,
