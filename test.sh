@@ -42,14 +42,15 @@ build() {
     rm -f "$log"
 }
 
-# Runs a preset's tests (further words go to ctest) and adds up what came of them.
+# run PRESET SHARE WORD ...: a preset's tests (words go to ctest), of tests with many cases that share of them
+# (tests/share.h); adds up what came of them.
 run() {
-    local preset=$1 log status=0 bad
-    shift
+    local preset=$1 share=$2 log status=0 bad
+    shift 2
     log=$(mktemp)
     echo "== test $preset"
-    TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" OMP_WAIT_POLICY=passive "${steady[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
-        -j "$jobs" "$@" > "$log" 2>&1 || status=$?
+    ECHELON_SHARE=$share TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" OMP_WAIT_POLICY=passive "${steady[@]}" \
+        ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$jobs" "$@" > "$log" 2>&1 || status=$?
     grep -vE "^ +Start +[0-9]+:" "$log"
     bad=$(grep -cE "^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)" "$log" || true)
     if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi # ctest itself could not go on
@@ -90,14 +91,14 @@ fi
 
 build asan
 # What kills and signals processes is about time, not about memory: below, in the release build.
-run asan -E '^app/(mpi_death|restarts_kills|signals|slurm)$'
+run asan 0/2 -E '^app/(mpi_death|restarts_kills|signals|slurm)$'
 if [ "${1:-}" != --quick ]; then
     programs=("${threaded[@]//\//_}")
     build tsan "${programs[@]/#/test_}"
-    run tsan -R "^($(IFS='|' && echo "${threaded[*]}"))$"
+    run tsan 0/3 -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release
-    run release -R '^(kernel/|app/|comm/mpi)'
+    run release 1/2 -R '^(kernel/|app/|comm/mpi)'
     build fuzz fuzzers
-    run fuzz -R '/fuzz_'
+    run fuzz 0/1 -R '/fuzz_'
 fi
 conclude

@@ -13,6 +13,7 @@
 #include "app/cover.h"
 #include "app/runs.h"
 #include "app/verify/verify.h"
+#include "share.h"
 
 static ech_verification verify(const char *architecture, int ranks, int64_t steps, double tolerance,
                                const char *more)
@@ -66,6 +67,7 @@ static bool is_feasible(const cover_case *c)
 
 static void verify_case(const cover_case *c)
 {
+    if (!share_takes()) return;
     const int *x = c->level;
     int p = x[DEPTH] + 1, m = x[MICRO_BATCHES] + 1, data = x[DATA] + 1, flush = x[FLUSH] + 2;
     const char *architecture = architectures[x[ARCHITECTURE]];
@@ -108,6 +110,7 @@ static void test_stage_replicas(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int s = 1; s < 4; s++)
             for (int times = 1; times <= 2; times++) {
+                if (!share_takes()) continue;
                 char more[500];
                 snprintf(more, sizeof more,
                          "model.tie_word_embeddings=false parallel.schedule=%s "
@@ -172,6 +175,7 @@ static void test_bits(void **state)
     static const char *const all[] = {"name=sgd", "name=sgd optimizer.momentum=0.9", "name=adamw"};
     for (int s = 0; s < 4; s++)
         for (int o = 0; o < 3; o++) {
+            if (!share_takes()) continue;
             char more[400];
             snprintf(more, sizeof more,
                      "parallel.pipeline=2 parallel.schedule=%s optimizer.%s optimizer.clip_norm=0 "

@@ -20,6 +20,7 @@
 #include "app/runs.h"
 #include "checkpoint/faults.h"
 #include "checkpoint/folder.h"
+#include "share.h"
 
 enum { RANKS = 2, STEPS = 2, EXIT_SAVED = 0, EXIT_FAILED = 1 };
 
@@ -158,6 +159,7 @@ static void kill_at_every_call(const char *layout, bool background)
     trial t = {.layout = layout, .background = background};
     int64_t calls = begin(&t);
     for (t.at = 1, t.kind = FAULTS_KILL; t.at <= calls; t.at += sweeps_all() ? 1 : STRIDE) {
+        if (!share_takes()) continue;
         int ended = train("disturbed", &t);
         if (!WIFSIGNALED(ended) || WTERMSIG(ended) != SIGKILL)
             fail_msg("call %lld: it was not killed", (long long)t.at);
@@ -193,6 +195,7 @@ static void fail_at_calls(faults_kind kind, const char *says, bool background, i
     trial t = {.layout = "", .background = background};
     int64_t calls = begin(&t), step;
     for (t.at = 1, t.kind = kind; t.at <= calls; t.at += stride) {
+        if (!share_takes()) continue;
         int ended = train("disturbed", &t);
         assert_true(WIFEXITED(ended)); /* neither a crash nor a hang */
         bool failed = WEXITSTATUS(ended) == EXIT_FAILED;

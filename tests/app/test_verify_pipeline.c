@@ -14,6 +14,7 @@
 #include "app/cover.h"
 #include "app/fixture.h"
 #include "app/verify/verify.h"
+#include "share.h"
 
 static ech_verification verify(const char *architecture, int ranks, const char *more)
 {
@@ -29,6 +30,7 @@ static ech_verification verify(const char *architecture, int ranks, const char *
 /* `exact`: nothing that may change a bit differs from one rank, so none has. */
 static void assert_passes(const char *architecture, int ranks, const char *more, bool exact)
 {
+    if (!share_takes()) return;
     ech_verification v = verify(architecture, ranks, more);
     if (!v.passed)
         fail_msg("%s on %d ranks with %s: %g at %s", architecture, ranks, more, v.worst,
