@@ -8,11 +8,12 @@
  * All waits are test loops with backoff under a deadline. They also watch the job's abort flag:
  * when one rank fails, the others return ECH_EABORTED instead of hanging.
  *
- * Several threads of a rank may use its endpoint at once, each with groups and requests of its own:
- * two groups, or a group and messages, never disturb each other. One thread at a time may use a
- * group or a request. Groups are created in the same order on all members, hence best before the
- * threads part. A group's first ECH_REDUCTION_LIBRARY keeps the rank's other threads out until all
- * members have come, so such reductions belong to one thread of a rank.
+ * Several threads of a rank may use its endpoint at once, each with channels and requests of its own. A
+ * channel is a set of ranks on a lane: two channels, also of the same ranks, or a channel and messages
+ * never disturb each other. One thread at a time may use a channel or a request. Groups are created in the
+ * same order on all members, hence best before the threads part. A channel's first ECH_REDUCTION_LIBRARY
+ * keeps the rank's other threads out until all members have come, so such reductions belong to one thread of
+ * a rank.
  */
 #ifndef ECH_COMM_COMM_H
 #define ECH_COMM_COMM_H
@@ -113,7 +114,9 @@ ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n);
 
 /* ---- groups ---- */
 
+/* A channel: a set of ranks, the group, on one of its lanes. */
 typedef struct ech_group ech_group;
+enum { ECH_GROUP_LANES = 8 };
 
 /* What is counted, per group. Bytes are payload bytes this rank sent. */
 typedef struct ech_comm_count {
@@ -124,9 +127,12 @@ typedef struct ech_comm_count {
 
 /* The members, ascending and the same on all of them; this rank is one. `name` ("data", "world")
  * labels counters and errors. Collective over the members by convention: same calls, same order,
- * which also gives each group its tag space. */
+ * which also gives each group its tag space. The channel is lane 0. */
 ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
                             ech_group **out);
+/* The same members on another lane, below ECH_GROUP_LANES, each once. Not collective: the tags follow from
+ * the group's and the lane. Each channel is destroyed by itself, in any order. */
+ech_group *ech_group_open(const ech_group *group, int lane);
 void ech_group_destroy(ech_group *group); /* accepts NULL */
 /* The group is of those who write a checkpoint while their ranks go on with other things: the board
  * shows its waits beside those of the ranks (ech_comm_set_saving). */

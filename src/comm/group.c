@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups: their members, their tags, their counters, and batches of messages.
+ * Groups: their members, their channels, tags, their counters, and batches of messages.
  *
  * Tags: two ranks count the groups that they share in the order of creation, which is the same on
- * both; the n-th gets the n-th block of tags between these two. So members agree without a message,
- * and no two groups, nor a group and the caller's own messages, ever meet.
+ * both; the n-th gets the n-th block of tags between these two, of which each lane has its part. So
+ * members agree without a message, and no two channels, nor a channel and the caller's own messages, ever
+ * meet. MPI's communicators are two for all groups (mpi.c), and one more for each LIBRARY reduction.
  */
 #include "comm/group.h"
 
@@ -14,7 +15,8 @@
 
 #include "base/memory.h"
 
-enum { MOST_SHARED = (INT_MAX - ECH_COMM_TAGS) / ECH_CALLS };
+/* Of a group, for all of its lanes; and the most groups that two ranks can share. */
+enum { TAGS = ECH_GROUP_LANES * ECH_CALLS, MOST_SHARED = (INT_MAX - ECH_COMM_TAGS) / TAGS };
 
 /* This rank's place among the members; -1 and a message if the list is not what comm.h asks for. */
 static int find_index(const ech_comm *comm, const char *name, const int *ranks, int n)
@@ -39,15 +41,30 @@ static int find_index(const ech_comm *comm, const char *name, const int *ranks, 
 }
 
 /* The next block of tags with each member, or none taken. */
-static ech_status take_tags(ech_comm *comm, ech_group *group)
+static ech_status take_tags(ech_comm *comm, ech_members *of, int size)
 {
-    for (int i = 0; i < group->size; i++)
-        if (comm->shared[group->ranks[i]] >= MOST_SHARED)
-            ECH_FAIL(ECH_EINTERNAL, "group %s: more than %d groups with rank %d", group->name,
-                     MOST_SHARED, group->ranks[i]);
-    for (int i = 0; i < group->size; i++)
-        group->tags[i] = ECH_COMM_TAGS + (int)comm->shared[group->ranks[i]]++ * ECH_CALLS;
+    for (int i = 0; i < size; i++)
+        if (comm->shared[of->ranks[i]] >= MOST_SHARED)
+            ECH_FAIL(ECH_EINTERNAL, "group %s: more than %d groups with rank %d", of->name,
+                     MOST_SHARED, of->ranks[i]);
+    for (int i = 0; i < size; i++)
+        of->tags[i] = ECH_COMM_TAGS + (int)comm->shared[of->ranks[i]]++ * TAGS;
     return ECH_OK;
+}
+
+static ech_group *add_channel(ech_comm *comm, ech_members *of, int size, int index, int lane)
+{
+    ech_group *group = ech_calloc(1, sizeof *group);
+    *group = (ech_group){.comm = comm, .of = of, .lane = lane, .size = size, .index = index};
+    if (index == 0) group->folds = ech_calloc((size_t)size * ECH_FOLD_VALUES, sizeof(double));
+    for (int b = 0; b < ECH_BATCHES; b++)
+        group->batch[b].at = ech_calloc(2 * (size_t)size, sizeof(ech_request));
+    ech_comm_lock(comm);
+    ECH_ASSERT(lane >= 0 && lane < ECH_GROUP_LANES && !(of->lanes & 1u << lane));
+    of->lanes |= 1u << lane;
+    of->channels++;
+    ech_comm_unlock(comm);
+    return group;
 }
 
 ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
@@ -55,21 +72,15 @@ ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, 
 {
     int index = find_index(comm, name, ranks, n);
     if (index < 0) return ECH_EINTERNAL;
-    size_t size = (size_t)n;
-    ech_group *group = ech_calloc(1, sizeof *group);
-    group->comm = comm;
-    group->name = ech_strdup(name);
-    group->size = n;
-    group->index = index;
-    group->ranks = ech_calloc(size, sizeof *group->ranks);
-    memcpy(group->ranks, ranks, size * sizeof *group->ranks);
-    group->tags = ech_calloc(size, sizeof *group->tags);
-    if (index == 0) group->folds = ech_calloc(size * ECH_FOLD_VALUES, sizeof *group->folds);
-    for (int b = 0; b < ECH_BATCHES; b++)
-        group->batch[b].at = ech_calloc(2 * size, sizeof(ech_request));
+    ech_members *of = ech_calloc(1, sizeof *of);
+    of->name = ech_strdup(name);
+    of->ranks = ech_calloc((size_t)n, sizeof *of->ranks);
+    memcpy(of->ranks, ranks, (size_t)n * sizeof *of->ranks);
+    of->tags = ech_calloc((size_t)n, sizeof *of->tags);
+    ech_group *group = add_channel(comm, of, n, index, 0);
 
     ech_comm_lock(comm);
-    ech_status st = take_tags(comm, group);
+    ech_status st = take_tags(comm, of, n);
     ech_comm_unlock(comm);
     if (st != ECH_OK) {
         ech_group_destroy(group);
@@ -79,19 +90,29 @@ ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, 
     return ECH_OK;
 }
 
+ech_group *ech_group_open(const ech_group *group, int lane)
+{
+    return add_channel(group->comm, group->of, group->size, group->index, lane);
+}
+
+static void free_members(ech_members *of)
+{
+    free(of->tags);
+    free(of->ranks);
+    free(of->name);
+    free(of);
+}
+
 void ech_group_destroy(ech_group *group)
 {
     if (!group) return;
-    if (group->library) {
-        ech_comm_lock(group->comm);
-        group->comm->backend->allreduce_forget(group->comm, group->library);
-        ech_comm_unlock(group->comm);
-    }
+    ech_comm_lock(group->comm);
+    if (group->library) group->comm->backend->allreduce_forget(group->comm, group->library);
+    bool last = --group->of->channels == 0;
+    ech_comm_unlock(group->comm);
+    if (last) free_members(group->of);
     for (int b = 0; b < ECH_BATCHES; b++) free(group->batch[b].at);
     free(group->folds);
-    free(group->tags);
-    free(group->ranks);
-    free(group->name);
     free(group);
 }
 
@@ -122,7 +143,7 @@ int ech_group_index(const ech_group *group)
 
 const char *ech_group_name(const ech_group *group)
 {
-    return group->name;
+    return group->of->name;
 }
 
 ech_comm_count ech_group_reduce_count(const ech_group *group)
@@ -170,10 +191,11 @@ static ech_status start(ech_group *group, ech_batch *batch, int member, const vo
 {
     ECH_ASSERT(batch->n < 2 * group->size);
     ech_request *request = &batch->at[batch->n];
-    *request = (ech_request){.peer = group->ranks[member],
-                             .tag = group->tags[member] + (int)group->call,
-                             .bytes = bytes,
-                             .sends = sends};
+    *request =
+        (ech_request){.peer = group->of->ranks[member],
+                      .tag = group->of->tags[member] + group->lane * ECH_CALLS + (int)group->call,
+                      .bytes = bytes,
+                      .sends = sends};
     ECH_TRY(ech_transfer_start(group->comm, request, from, to));
     batch->n++;
     if (sends) {
@@ -209,6 +231,6 @@ ech_status ech_batch_wait(ech_group *group, ech_batch *batch)
 {
     int n = batch->n;
     batch->n = 0;
-    ech_wait_for what = {group->name, ech_call_name(group->call), group->saves};
+    ech_wait_for what = {group->of->name, ech_call_name(group->call), group->saves};
     return ech_wait_all(group->comm, batch->at, n, &what);
 }

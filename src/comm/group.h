@@ -19,7 +19,7 @@ typedef enum ech_call {
     ECH_CALL_REDUCE_SCATTER,
     ECH_CALL_ALL_TO_ALL,
     ECH_CALL_SHIFT,
-    ECH_CALLS = 16 /* tags kept for each group */
+    ECH_CALLS = 16 /* tags kept for each channel */
 } ech_call;
 
 const char *ech_call_name(ech_call call);
@@ -38,11 +38,19 @@ enum {
     ECH_BATCHES = 2 * ECH_UNDER_WAY
 };
 
+/* What the channels of a group share. */
+typedef struct ech_members {
+    char *name;
+    int *ranks;     /* [size], ascending */
+    int *tags;      /* [size]: first tag of the messages between this rank and that member */
+    unsigned lanes; /* bit i: lane i has been opened */
+    int channels;   /* how many are open: under the endpoint's lock */
+} ech_members;
+
 struct ech_group {
     ech_comm *comm;
-    char *name;
-    int *ranks;    /* [size], ascending */
-    int *tags;     /* [size]: first tag of the messages between this rank and that member */
+    ech_members *of;
+    int lane;
     double *folds; /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
     void *library; /* the backend's, for LIBRARY */
     bool saves;    /* its members write a checkpoint */

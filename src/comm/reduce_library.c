@@ -23,13 +23,13 @@ static ech_status run(const ech_sum *sum)
     ech_batch *batch = &group->batch[0];
     ech_request *request = &batch->at[batch->n];
     /* An error names the next member, for want of knowing whom the library waits for. */
-    *request = (ech_request){.peer = group->ranks[(group->index + 1) % group->size],
+    *request = (ech_request){.peer = group->of->ranks[(group->index + 1) % group->size],
                              .bytes = (size_t)sum->n * sum->item};
     ech_comm *comm = group->comm;
     ech_status st = ECH_EABORTED;
     ech_comm_lock(comm);
     if (!comm->dead)
-        st = comm->backend->allreduce_start(comm, group->ranks, group->size, &group->library,
+        st = comm->backend->allreduce_start(comm, group->of->ranks, group->size, &group->library,
                                             sum->x, sum->n, sum->dtype, request);
     ech_comm_unlock(comm);
     ECH_TRY(st);
@@ -49,7 +49,7 @@ static ech_status prepare(ech_group *group)
     ech_status st = ECH_EABORTED;
     ech_comm_lock(comm);
     if (!comm->dead)
-        st = comm->backend->allreduce_start(comm, group->ranks, group->size, &group->library, NULL,
+        st = comm->backend->allreduce_start(comm, group->of->ranks, group->size, &group->library, NULL,
                                             0, ECH_F32, &none);
     ech_comm_unlock(comm);
     return st;

@@ -55,7 +55,7 @@ static void set_place(const frame *f, ech_call *call)
     call->context_size = layout->context;
     call->shard.first = place->tensor * (call->extent.batch * call->extent.tokens / layout->tensor);
     if (layout->tensor > 1) call->exchange = exchange;
-    call->exchange_context = exec->group[ECH_GROUP_VOCABULARY];
+    call->exchange_context = exec->channel[ECH_GROUP_TENSOR][ECH_LANE_COMPUTE];
 }
 
 /* What is the same for all calls of a step. */

@@ -119,7 +119,7 @@ ech_status ech_handle_COLLECTIVE(ech_exec *exec, const ech_step *step)
     exchange x = {.exec = exec,
                   .step = step,
                   .block = exec->plan->model->block.at[step->block],
-                  .group = exec->group[step->group],
+                  .group = exec->channel[step->group][step->lane],
                   .scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step->scratch)};
     if (!step->calls) return make_whole(&x);
     const ech_block_call *call = &x.block->program[step->phase].at[step->first_call];

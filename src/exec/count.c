@@ -8,9 +8,10 @@
 static ech_comm_count add_counts(const ech_exec *exec, ech_comm_count (*count)(const ech_group *))
 {
     ech_comm_count sum = {0};
-    for (int i = 0; i < ECH_GROUPS; i++) {
-        if (!exec->group[i] || i == ECH_GROUP_SAVERS) continue;
-        ech_comm_count one = count(exec->group[i]);
+    for (int i = 0; i < ECH_CHANNELS; i++) {
+        const ech_group *channel = exec->channel[i / ECH_LANES][i % ECH_LANES];
+        if (!channel || i % ECH_LANES == ECH_LANE_DISK) continue;
+        ech_comm_count one = count(channel);
         sum.calls += one.calls;
         sum.messages += one.messages;
         sum.bytes += one.bytes;
@@ -33,10 +34,10 @@ ech_comm_count ech_exec_message_count(const ech_exec *exec)
     return exec->messages;
 }
 
-ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind group)
+ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind group, ech_lane lane)
 {
-    return exec->group[group] ? ech_group_collective_count(exec->group[group])
-                              : (ech_comm_count){0};
+    const ech_group *channel = exec->channel[group][lane];
+    return channel ? ech_group_collective_count(channel) : (ech_comm_count){0};
 }
 
 int64_t ech_exec_sent_bytes(const ech_exec *exec)

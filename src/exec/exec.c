@@ -133,6 +133,36 @@ static bool sums_gradients(ech_group_kind kind)
     return axes & ECH_MESH_DATA && !(axes & ECH_MESH_STAGE);
 }
 
+/* Lanes on which this rank uses the group: those of steps, of the rank's own thread between lists and of the
+ * loss's exchange, of the thread that writes checkpoints. Bit by lane. */
+static unsigned find_lanes(const ech_plan *plan, ech_group_kind kind)
+{
+    unsigned lanes = 0;
+    if (kind == ECH_GROUP_WORLD || kind == ECH_GROUP_TENSOR) lanes |= 1u << ECH_LANE_COMPUTE;
+    if (kind == ECH_GROUP_WORLD) lanes |= 1u << ECH_LANE_DISK;
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        for (size_t s = 0; s < plan->list[l].step.n; s++) {
+            const ech_step *step = &plan->list[l].step.at[s];
+            if (ech_step_gathers(step) && step->group == kind) lanes |= 1u << step->lane;
+        }
+    return lanes;
+}
+
+/* Lane l has the group's channel l + 1: what made the group is closed again. */
+static ech_status make_group(ech_exec *exec, ech_group_kind kind, const int *members, int n)
+{
+    ech_group *group;
+    unsigned lanes = find_lanes(exec->plan, kind);
+    ECH_TRY(ech_group_create(exec->comm, ech_group_kind_name(kind), members, n, &group));
+    for (int lane = 0; lane < ECH_LANES; lane++)
+        if (lanes & 1u << lane) exec->channel[kind][lane] = ech_group_open(group, lane + 1);
+    ech_group_destroy(group);
+    ech_group *reduces = exec->channel[kind][ECH_LANE_REDUCE];
+    return reduces && sums_gradients(kind) ? ech_group_prepare(reduces, exec->plan->reduction)
+                                           : ECH_OK;
+}
+_Static_assert((int)ECH_LANES < (int)ECH_GROUP_LANES, "a channel for each lane");
+
 static ech_status make_groups(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
@@ -141,14 +171,10 @@ static ech_status make_groups(ech_exec *exec)
     for (int kind = 0; kind < ECH_GROUPS && status == ECH_OK; kind++) {
         int n = ech_layout_members(plan->layout, plan->model, plan->rank, (ech_group_kind)kind,
                                    members);
-        if (n > 0)
-            status = ech_group_create(exec->comm, ech_group_kind_name((ech_group_kind)kind),
-                                      members, n, &exec->group[kind]);
-        if (n > 0 && status == ECH_OK && sums_gradients((ech_group_kind)kind))
-            status = ech_group_prepare(exec->group[kind], plan->reduction);
+        if (n > 0) status = make_group(exec, (ech_group_kind)kind, members, n);
     }
     free(members);
-    if (status == ECH_OK) ech_group_set_saves(exec->group[ECH_GROUP_SAVERS]);
+    if (status == ECH_OK) ech_group_set_saves(exec->channel[ECH_GROUP_WORLD][ECH_LANE_DISK]);
     return status;
 }
 
@@ -257,7 +283,8 @@ void ech_exec_destroy(ech_exec *exec)
     for (int i = 0; i < ECH_ENGINES; i++)
         if (exec->engine[i].started) pthread_join(exec->engine[i].thread, NULL);
     ech_saver_free(&exec->saver);
-    for (int i = 0; i < ECH_GROUPS; i++) ech_group_destroy(exec->group[i]);
+    for (int i = 0; i < ECH_CHANNELS; i++)
+        ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
     ech_kernel_context_destroy(exec->context);
     ech_threads_unbind(exec);
     ech_ledger_destroy(exec);
@@ -398,5 +425,5 @@ double *ech_exec_row(const ech_exec *exec, int turn)
 
 ech_group *ech_exec_world(ech_exec *exec)
 {
-    return exec->group[ECH_GROUP_WORLD];
+    return exec->channel[ECH_GROUP_WORLD][ECH_LANE_COMPUTE];
 }

@@ -53,7 +53,7 @@ void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
 /* ---- saving ----
  *
  * ECH_LIST_SAVE begins a checkpoint. Another thread of every rank writes, verifies and commits it, and
- * then removes those that are not kept; these threads have a group of their own. Where the plan has a
+ * then removes those that are not kept; these threads have a channel of their own. Where the plan has a
  * snapshot, the list only copies into it, and training goes on meanwhile; otherwise the list ends when
  * the checkpoint is there. At most one is under way: the next one waits for it. */
 
@@ -148,8 +148,9 @@ ech_comm_count ech_exec_other_count(const ech_exec *exec);
 /* Messages between stages that this rank sent so far; calls: steps. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 
-/* What tensor and context ranks exchange inside of blocks: groups TENSOR, CONTEXT and VOCABULARY. */
-ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind group);
+/* What ranks exchange inside of blocks over a channel: tensor and context ranks on the lane of collectives, tensor
+ * ranks inside of the loss on the lane that computes. */
+ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind group, ech_lane lane);
 /* Payload bytes of all of these together. */
 int64_t ech_exec_sent_bytes(const ech_exec *exec);
 

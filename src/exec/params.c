@@ -234,7 +234,7 @@ static bool is_hashed(const ech_plan *plan, ech_group_kind group, int param)
 {
     int shares;
     if (group == ECH_GROUP_DATA) return true;
-    if (group == ECH_GROUP_SHARDS)
+    if (group == ECH_GROUP_TENSOR)
         return !ech_shape_is_cut(&plan->model->param.at[param].shape, plan->layout->cut, &shares);
     return ech_layout_addends(plan->layout, plan->model, param) == group;
 }

@@ -26,8 +26,9 @@ ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
                   step->index + step->count > ECH_SCALAR_LOSS;
     if (counts) keep_own_loss(exec, row);
     if (step->index + step->count > ECH_SCALARS) keep_own_squares(exec, row + ECH_SCALARS);
-    return ech_group_fold(exec->group[step->group], step->maximum ? ECH_FOLD_MAX : ECH_FOLD_SUM,
-                          &row[step->index], step->count);
+    return ech_group_fold(exec->channel[step->group][step->lane],
+                          step->maximum ? ECH_FOLD_MAX : ECH_FOLD_SUM, &row[step->index],
+                          step->count);
 }
 
 /* ---- gradients ---- */
@@ -38,7 +39,8 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
     ech_tensor gradients =
         ech_tensor_1d(ech_exec_address(exec, bucket->value), exec->plan->real, bucket->elements);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step->scratch);
-    return ech_sum_begin(exec->group[step->group], exec->plan->reduction, &gradients, scratch, out);
+    return ech_sum_begin(exec->channel[step->group][step->lane], exec->plan->reduction, &gradients,
+                         scratch, out);
 }
 
 /* The lane's next step, if it is a reduction, too, and need not wait; or NULL. */

@@ -219,7 +219,7 @@ static void fill_saver(ech_exec *exec)
     saver->tensors = t.list.at;
     saver->n = (int)t.list.n;
     saver->comm = exec->comm;
-    saver->group = exec->group[ECH_GROUP_SAVERS];
+    saver->group = exec->channel[ECH_GROUP_WORLD][ECH_LANE_DISK];
     saver->rank = exec->plan->layout->world > 1 ? exec->plan->rank : -1;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The thread that writes a checkpoint. It shares with its rank's other threads only memory that
- * nobody changes until it has ended, and a group that nobody else uses.
+ * nobody changes until it has ended, and a channel that nobody else uses.
  */
 #include <stdlib.h>
 

@@ -87,7 +87,7 @@ ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *ou
 
     /* The first place over all ranks, the lowest rank among equals. */
     int world = exec->plan->layout->world;
-    ech_group *all = exec->group[ECH_GROUP_WORLD];
+    ech_group *all = ech_exec_world(exec);
     double place = exec->finding.rank < 0 ? -INFINITY : -place_of(exec), first = place;
     ECH_TRY(ech_group_fold(all, ECH_FOLD_MAX, &first, 1));
     bool tied = isfinite(first) && place >= first;

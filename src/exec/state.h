@@ -102,7 +102,7 @@ struct ech_exec {
     const ech_device *device;
     ech_comm *comm;
     const ech_curve *curve;
-    ech_group *group[ECH_GROUPS];
+    ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: none of its steps is in a list */
     ech_kernel_context *context;
     const char *binding;       /* what has become of parallel.pin */
     ech_core_set cores_before; /* of the rank's thread; all are in it where none was bound */

@@ -101,7 +101,7 @@ ech_status ech_threads_bind(ech_exec *exec)
     if (strcmp(exec->config->parallel.pin, "false") == 0) return ECH_OK;
     ech_core_set *sets = ech_calloc((size_t)size, sizeof *sets);
     exec->cores_before = ech_cores_mine();
-    ech_status status = ech_group_all_gather(exec->group[ECH_GROUP_WORLD], sets,
+    ech_status status = ech_group_all_gather(ech_exec_world(exec), sets,
                                              &exec->cores_before, sizeof *sets, size);
     if (status == ECH_OK) {
         neighbours others = look_around(exec, sets);

@@ -144,7 +144,7 @@ static void add_update(framing *f)
     int summed = add(f, ECH_STEP_NORM_SUM, -1, folded);
     /* Of a stage alone: its tensor ranks have shares. */
     if (!is_synchronous(f))
-        folded = add_reduce_over(f, ECH_GROUP_SHARDS, ECH_SCALAR_SQUARES, 1, summed);
+        folded = add_reduce_over(f, ECH_GROUP_TENSOR, ECH_SCALAR_SQUARES, 1, summed);
     add(f, ECH_STEP_CLIP, -1, is_synchronous(f) ? -1 : folded);
     for (size_t b = 0; b < buckets; b++) {
         if (f->plan->versions > 1) {

@@ -162,8 +162,8 @@ static void check_group(ech_plan *plan, ech_list *list, ech_group_kind group)
 static void plan_check(ech_plan *plan, ech_list *list)
 {
     check_group(plan, list, ECH_GROUP_DATA);
-    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_SHARDS) > 1)
-        check_group(plan, list, ECH_GROUP_SHARDS);
+    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_TENSOR) > 1)
+        check_group(plan, list, ECH_GROUP_TENSOR);
     int sharers = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_KEY_VALUE);
     if (sharers > ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_DATA))
         check_group(plan, list, ECH_GROUP_KEY_VALUE);

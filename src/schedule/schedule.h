@@ -98,6 +98,17 @@ typedef struct ech_step {
     int tick, ticks; /* its time in lifetimes: one tick a call of a layer, at least one */
 } ech_step;
 
+/* A channel is a group on a lane: its collectives follow each other; those of two may be under way at once. */
+enum { ECH_CHANNELS = ECH_GROUPS * ECH_LANES };
+static inline int ech_step_channel(const ech_step *step)
+{
+    return (int)step->group * ECH_LANES + (int)step->lane;
+}
+static inline ech_group_kind ech_channel_group(int channel)
+{
+    return (ech_group_kind)(channel / ECH_LANES);
+}
+
 /* A step's call touches a value. */
 typedef struct ech_access {
     int value, tick;

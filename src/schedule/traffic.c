@@ -21,12 +21,9 @@ const char *ech_traffic_axis_name(ech_traffic_axis axis)
 
 ech_membership ech_traffic_membership(const ech_plan *plan, ech_group_kind group)
 {
-    ech_membership m = {0};
-    int *ranks = ech_calloc((size_t)plan->layout->world, sizeof *ranks);
-    m.size = ech_layout_members(plan->layout, plan->model, plan->rank, group, ranks);
-    while (m.index < m.size && ranks[m.index] != plan->rank) m.index++;
-    free(ranks);
-    return m;
+    return (ech_membership){
+        .size = ech_layout_group_size(plan->layout, plan->model, plan->rank, group),
+        .index = ech_layout_group_index(plan->layout, plan->model, plan->rank, group)};
 }
 
 void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_group_kind group,

@@ -17,9 +17,14 @@
 
 enum { RANKS = 8, RUNS = 2, B = 2, T = 24, C = 32, H = 8, D = C / H, L = 2, M = 3 };
 
-/* The groups that blocks' collectives use. */
-static const ech_group_kind groups[] = {ECH_GROUP_TENSOR, ECH_GROUP_CONTEXT, ECH_GROUP_VOCABULARY};
-enum { GROUPS = sizeof groups / sizeof *groups };
+/* The channels that blocks' collectives use, and the loss. */
+static const struct {
+    ech_group_kind group;
+    ech_lane lane;
+} channels[] = {{ECH_GROUP_TENSOR, ECH_LANE_COLLECTIVE},
+                {ECH_GROUP_CONTEXT, ECH_LANE_COLLECTIVE},
+                {ECH_GROUP_TENSOR, ECH_LANE_COMPUTE}};
+enum { CHANNELS = sizeof channels / sizeof *channels };
 
 static const char sizes[] = "training.micro_batch_size=2 model.num_hidden_layers=2 "
                             "model.resid_pdrop=0.1 model.attn_pdrop=0.1 training.steps=4 "
@@ -57,14 +62,16 @@ static void add_loss(const ech_plan *plan, const ech_list *list, const ech_step 
 }
 
 /* What has come in pieces is made whole tensor by tensor; blocks have one. */
-static ech_comm_count planned(const ech_plan *plan, ech_list_kind kind, ech_group_kind group)
+static ech_comm_count planned(const ech_plan *plan, ech_list_kind kind, int channel)
 {
     const ech_list *list = &plan->list[kind];
     ech_comm_count sum = {0};
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (group == ECH_GROUP_VOCABULARY) add_loss(plan, list, step, &sum);
-        if (step->kind != ECH_STEP_COLLECTIVE || step->group != group) continue;
+        if (channels[channel].lane == ECH_LANE_COMPUTE) add_loss(plan, list, step, &sum);
+        if (step->kind != ECH_STEP_COLLECTIVE || step->lane != channels[channel].lane ||
+            step->group != channels[channel].group)
+            continue;
         ECH_ASSERT(plan->model->block.at[step->block]->input.n <= 1);
         sum.calls++;
         sum.bytes += step->bytes;
@@ -75,7 +82,7 @@ static ech_comm_count planned(const ech_plan *plan, ech_list_kind kind, ech_grou
 /* ---- what happens ---- */
 
 typedef struct counted {
-    ech_comm_count wanted[RANKS][GROUPS], sent[RANKS][GROUPS];
+    ech_comm_count wanted[RANKS][CHANNELS], sent[RANKS][CHANNELS];
     int64_t messages[RANKS], wanted_messages[RANKS];
     int steps; /* training steps of a run of the train list */
 } counted;
@@ -106,12 +113,13 @@ static ech_status count_rank(void *context, int rank, ech_contestant *c)
     int64_t calls;
     n->wanted_messages[rank] = RUNS * ech_plan_sent_bytes(plan, &calls);
     ECH_TRY(validate(c, rank));
-    for (int g = 0; g < GROUPS; g++) {
-        ech_comm_count train = planned(plan, ECH_LIST_TRAIN, groups[g]);
-        ech_comm_count once = planned(plan, ECH_LIST_VALIDATE, groups[g]);
+    for (int g = 0; g < CHANNELS; g++) {
+        ech_comm_count train = planned(plan, ECH_LIST_TRAIN, g);
+        ech_comm_count once = planned(plan, ECH_LIST_VALIDATE, g);
         n->wanted[rank][g].calls = RUNS * train.calls + once.calls;
         n->wanted[rank][g].bytes = RUNS * train.bytes + once.bytes;
-        n->sent[rank][g] = ech_exec_collective_count(c->session.exec, groups[g]);
+        n->sent[rank][g] =
+            ech_exec_collective_count(c->session.exec, channels[g].group, channels[g].lane);
     }
     return ECH_OK;
 }
@@ -144,14 +152,15 @@ static void check_counters(const char *family, const char *more)
     print_words(more, strstr(more, "data=2") ? 2 : 1, words, sizeof words);
     grid_run(family, words, count_rank, &n);
     for (int r = 0; r < RANKS; r++) {
-        for (int g = 0; g < GROUPS; g++)
+        for (int g = 0; g < CHANNELS; g++)
             if (n.sent[r][g].bytes != n.wanted[r][g].bytes ||
                 n.sent[r][g].calls != n.wanted[r][g].calls)
                 fail_msg("%s with %s: rank %d sends %lld bytes in %lld collectives over its %s "
-                         "group, planned were %lld in %lld",
+                         "group on lane %s, planned were %lld in %lld",
                          family, more, r, (long long)n.sent[r][g].bytes,
-                         (long long)n.sent[r][g].calls, ech_group_kind_name(groups[g]),
-                         (long long)n.wanted[r][g].bytes, (long long)n.wanted[r][g].calls);
+                         (long long)n.sent[r][g].calls, ech_group_kind_name(channels[g].group),
+                         ech_lane_name(channels[g].lane), (long long)n.wanted[r][g].bytes,
+                         (long long)n.wanted[r][g].calls);
         assert_int_equal(n.messages[r], n.wanted_messages[r]);
     }
     assert_true(n.sent[0][0].bytes + n.sent[0][1].bytes > 0);
@@ -203,8 +212,8 @@ static void test_metrics_count_collectives(void **state)
         print_words(shapes[i], 1, words, sizeof words);
         grid_plans g = grid_plan("gpt2", words);
         int64_t wanted = ech_plan_reduced_bytes(g.plan[0]), logged = logged_bytes(shapes[i]);
-        for (int k = 0; k < GROUPS; k++)
-            wanted += planned(g.plan[0], ECH_LIST_TRAIN, groups[k]).bytes;
+        for (int k = 0; k < CHANNELS; k++)
+            wanted += planned(g.plan[0], ECH_LIST_TRAIN, k).bytes;
         assert_true(logged >= wanted && logged < wanted + wanted / 10);
         grid_plans_free(&g);
     }
@@ -266,7 +275,8 @@ static ech_status count_tensor(void *context, int rank, ech_contestant *c)
 {
     int64_t *bytes = context;
     ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
-    bytes[rank] = ech_exec_collective_count(c->session.exec, ECH_GROUP_TENSOR).bytes;
+    bytes[rank] =
+        ech_exec_collective_count(c->session.exec, ECH_GROUP_TENSOR, ECH_LANE_COLLECTIVE).bytes;
     return ECH_OK;
 }
 

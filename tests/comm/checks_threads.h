@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What holds when two threads of every rank use its endpoint at once, over any backend: one reduces
- * and folds over a group, the other sends messages or uses a group of its own. Run by test_threads.c
+ * and folds over a group, the other sends messages, or uses a group or a lane of its own. Run by test_threads.c
  * and mpi_reduce.c.
  */
 #ifndef ECH_TESTS_COMM_CHECKS_THREADS_H
@@ -192,10 +192,14 @@ static inline ech_status checks_threads(ech_comm *comm)
     ech_group *one, *other;
     ECH_TRY(checks_world(comm, &one));
     ECH_TRY(checks_world(comm, &other));
+    ech_group *lane = ech_group_open(one, ECH_GROUP_LANES - 1);
     ech_status st = checks_both(comm, checks_use_group, one, checks_use_messages, NULL);
     if (st == ECH_OK) st = checks_both(comm, checks_use_group, one, checks_use_group, other);
+    if (st == ECH_OK) st = checks_both(comm, checks_use_group, one, checks_use_group, lane);
     ech_group_destroy(other);
-    ech_group_destroy(one);
+    ech_group_destroy(one); /* its lane goes on */
+    if (st == ECH_OK) st = ech_group_barrier(lane);
+    ech_group_destroy(lane);
     return st;
 }
 

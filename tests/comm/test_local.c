@@ -305,14 +305,17 @@ static void test_deadline_withdraws(void **state)
     ech_comm_close(c[1]);
 }
 
-/* Two groups of the same members: a call on one and a call on the other never meet. */
+/* Two groups of the same members, or two lanes of one: a call on one and a call on the other never meet. */
 static ech_status call_other_group(ech_comm *comm, void *context)
 {
-    (void)context;
+    bool lanes = context != NULL;
     ech_log_set_quiet(true);
     ech_group *groups[2];
-    for (int g = 0; g < 2; g++)
-        ECH_TRY(ech_group_create(comm, "pair", (int[]){0, 1}, 2, &groups[g]));
+    ECH_TRY(ech_group_create(comm, "pair", (int[]){0, 1}, 2, &groups[0]));
+    if (lanes)
+        groups[1] = ech_group_open(groups[0], 1);
+    else
+        ECH_TRY(ech_group_create(comm, "pair", (int[]){0, 1}, 2, &groups[1]));
     double value = 1;
     ech_status st = ech_group_fold(groups[ech_comm_rank(comm)], ECH_FOLD_SUM, &value, 1);
     for (int g = 0; g < 2; g++) ech_group_destroy(groups[g]);
@@ -323,6 +326,7 @@ static void test_groups_never_meet(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(2, 0.05, call_other_group, NULL, NULL), ECH_ECOMM);
+    assert_int_equal(ranks_run(2, 0.05, call_other_group, "lanes", NULL), ECH_ECOMM);
 }
 
 /* A group must be ascending, within the job, and contain the caller. */

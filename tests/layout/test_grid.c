@@ -191,14 +191,11 @@ static void compare_groups(const sample *s, bool tied)
             bool replica = a.stage && a.data;
             const bool expected[ECH_GROUPS] = {
                 [ECH_GROUP_WORLD] = true,
-                [ECH_GROUP_SAVERS] = true,
                 [ECH_GROUP_DATA] = a.stage && a.tensor,
                 [ECH_GROUP_TIED] = shared && a.ends && a.tensor,
                 [ECH_GROUP_PARTIAL] = a.stage,
                 [ECH_GROUP_KEY_VALUE] = a.stage && a.heads,
                 [ECH_GROUP_TENSOR] = replica && a.context,
-                [ECH_GROUP_VOCABULARY] = replica && a.context,
-                [ECH_GROUP_SHARDS] = replica && a.context,
                 [ECH_GROUP_CONTEXT] = replica && a.tensor,
             };
             for (int kind = 0; kind < ECH_GROUPS; kind++)

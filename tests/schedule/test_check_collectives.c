@@ -178,8 +178,8 @@ static void test_other_collective(void **state)
     step->collective = ECH_COLLECTIVE_ALL_GATHER;
     expect_refusal(&f, 0, "all_gather over tensor)", "should be all_reduce over tensor");
     step->collective = ECH_COLLECTIVE_ALL_REDUCE;
-    step->group = ECH_GROUP_VOCABULARY;
-    expect_refusal(&f, 0, "all_reduce over vocabulary)", "should be all_reduce over tensor");
+    step->group = ECH_GROUP_CONTEXT;
+    expect_refusal(&f, 0, "all_reduce over context)", "should be all_reduce over tensor");
     step->group = ECH_GROUP_TENSOR;
     step->calls = 0;
     expect_refusal(&f, 0, "(F0.0/1", "calls, of which");

@@ -210,6 +210,24 @@ static void test_collectives_in_other_order(void **state)
     lists_free(&all);
 }
 
+/* A group's collectives on two lanes are two channels: their order among each other is each rank's own. */
+static void test_two_lanes_of_a_group(void **state)
+{
+    (void)state;
+    static const int replicas[] = {2, 2};
+    lists all = lists_build((lists_spec){
+        .schedule = "gpipe", .stages = 2, .blocks = 4, .micro_batches = 4, .replicas = replicas});
+    ech_list *list = lists_of(&all, 3);
+    int first = lists_find(list, ECH_STEP_REDUCE_GRADS, -1), second = first + 1;
+    while (list->step.at[second].kind != ECH_STEP_REDUCE_GRADS) second++;
+    assert_true(lists_move(list, second, first));
+    expect_refused(&all, "rank 3: reduce_grads bucket 1 over data", "meets another collective");
+    for (int rank = 2; rank < 4; rank++)
+        bucket_step(&all, rank, ECH_STEP_REDUCE_GRADS, 1, 0)->lane = ECH_LANE_COLLECTIVE;
+    assert_int_equal(ech_plans_check(lists_plans(&all), all.ranks, ECH_LIST_TRAIN), ECH_OK);
+    lists_free(&all);
+}
+
 /* Each stage waits until what it sends is received, as if nothing could be sent beside computing. */
 static void test_circle(void **state)
 {
@@ -260,6 +278,7 @@ int main(void)
         cmocka_unit_test(test_message_twice),
         cmocka_unit_test(test_channels),
         cmocka_unit_test(test_collectives_in_other_order),
+        cmocka_unit_test(test_two_lanes_of_a_group),
         cmocka_unit_test(test_circle),
         cmocka_unit_test(test_orders_against_each_other),
     };

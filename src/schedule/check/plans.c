@@ -28,12 +28,12 @@ static ech_status reject(const plans *p, int rank, int step, ech_text *why)
 
 /* ---- collectives ---- */
 
-/* The next collective from step *s on over that kind of group, *s behind it; -1 at the end. */
-static int next_collective(const ech_list *list, ech_group_kind group, int *s)
+/* The next collective from step *s on over that channel, *s behind it; -1 at the end. */
+static int next_collective(const ech_list *list, int channel, int *s)
 {
     for (; *s < (int)list->step.n; (*s)++) {
         const ech_step *step = &list->step.at[*s];
-        if (ech_step_gathers(step) && step->group == group) return (*s)++;
+        if (ech_step_gathers(step) && ech_step_channel(step) == channel) return (*s)++;
     }
     return -1;
 }
@@ -65,13 +65,13 @@ static bool is_same_collective(const plans *p, ech_wait a, ech_wait b)
     return x->index == y->index && x->count == y->count && x->maximum == y->maximum;
 }
 
-/* Two members of a group: all their collectives over it, side by side. */
-static ech_status check_pair(const plans *p, int rank_a, int rank_b, ech_group_kind group)
+/* Two members of a channel: all their collectives over it, side by side. */
+static ech_status check_pair(const plans *p, int rank_a, int rank_b, int channel)
 {
     int i = 0, j = 0;
     for (;;) {
-        ech_wait a = {rank_a, next_collective(list_of(p, rank_a), group, &i)};
-        ech_wait b = {rank_b, next_collective(list_of(p, rank_b), group, &j)};
+        ech_wait a = {rank_a, next_collective(list_of(p, rank_a), channel, &i)};
+        ech_wait b = {rank_b, next_collective(list_of(p, rank_b), channel, &j)};
         if (a.step < 0 && b.step < 0) return ECH_OK;
         if (is_same_collective(p, a, b)) continue;
         ech_wait at = b.step < 0 ? a : b, met = b.step < 0 ? b : a;
@@ -84,37 +84,38 @@ static ech_status check_pair(const plans *p, int rank_a, int rank_b, ech_group_k
 }
 
 /* All members compare with the first. */
-static ech_status check_group(const plans *p, int rank, ech_group_kind group, int *members)
+static ech_status check_channel(const plans *p, int rank, int channel, int *members)
 {
     const ech_plan *plan = p->at[rank];
-    int n = ech_layout_members(plan->layout, plan->model, rank, group, members), s = 0;
-    int step = next_collective(list_of(p, rank), group, &s);
+    int s = 0, step = next_collective(list_of(p, rank), channel, &s);
+    int n =
+        ech_layout_members(plan->layout, plan->model, rank, ech_channel_group(channel), members);
     if (n == 0 && step >= 0) {
         ech_text why = {0};
         ech_text_append(&why, "is over a group that this rank is not in");
         return reject(p, rank, step, &why);
     }
-    return n == 0 || members[0] == rank ? ECH_OK : check_pair(p, members[0], rank, group);
+    return n == 0 || members[0] == rank ? ECH_OK : check_pair(p, members[0], rank, channel);
 }
 
-static void find_groups(const plans *p, bool *used)
+static void find_channels(const plans *p, bool *used)
 {
     for (int rank = 0; rank < p->n; rank++)
         for (size_t s = 0; s < list_of(p, rank)->step.n; s++) {
             const ech_step *step = &list_of(p, rank)->step.at[s];
-            if (ech_step_gathers(step)) used[step->group] = true;
+            if (ech_step_gathers(step)) used[ech_step_channel(step)] = true;
         }
 }
 
 static ech_status check_collectives(const plans *p)
 {
-    bool used[ECH_GROUPS] = {false};
+    bool used[ECH_CHANNELS] = {false};
     int *members = ech_calloc((size_t)p->n, sizeof *members);
     ech_status status = ECH_OK;
-    find_groups(p, used);
+    find_channels(p, used);
     for (int rank = 0; rank < p->n && status == ECH_OK; rank++)
-        for (int group = 0; group < ECH_GROUPS && status == ECH_OK; group++)
-            if (used[group]) status = check_group(p, rank, (ech_group_kind)group, members);
+        for (int channel = 0; channel < ECH_CHANNELS && status == ECH_OK; channel++)
+            if (used[channel]) status = check_channel(p, rank, channel, members);
     free(members);
     return status;
 }

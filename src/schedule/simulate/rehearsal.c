@@ -18,21 +18,21 @@ typedef struct lane {
     int running; /* of a lane that works one by one: step that has begun and not ended, or -1 */
 } lane;
 
-typedef struct group {
+typedef struct channel {
     ech_party party;
     int arrived;
     int last; /* rank that arrived last; the others by engine.arrived_before */
-} group;
+} channel;
 
 typedef struct engine {
     ech_rehearsal *out;
     const ech_costs *costs;
     lane (*lanes)[ECH_LANES];             /* [ranks] */
     double *sends_until, *receives_until; /* [ranks] */
-    int *group_of;                        /* [ranks * ECH_GROUPS]: 1 + group, or 0: not asked yet */
+    int *channel_of;     /* [ranks * ECH_CHANNELS]: 1 + which of `channel`, or 0: not asked yet */
     int *arrived_before; /* [ranks * ECH_LANES] in the lane's open collective; -1: nobody */
     int *members;        /* [ranks] */
-    ECH_LIST(group) group;
+    ECH_LIST(channel) channel;
     ECH_LIST(event) heap;
     double now;
 } engine;
@@ -121,35 +121,35 @@ static void begin_message(engine *e, int rank, int step)
     push(e, (event){.time = starts + cost, .rank = from, .step = send});
 }
 
-/* The rank's group, made when it is first asked for; NULL: the rank is in none of that kind. */
-static group *find_group(engine *e, int rank, ech_group_kind kind)
+/* The rank's channel for a step, made when it is first asked for; NULL: the rank is in no such group. */
+static channel *find_channel(engine *e, int rank, const ech_step *step)
 {
-    int *slot = &e->group_of[rank * ECH_GROUPS + (int)kind];
+    int which = ech_step_channel(step), *slot = &e->channel_of[rank * ECH_CHANNELS + which];
     if (!*slot) {
         const ech_plan *plan = e->out->plans[rank];
-        int n = ech_layout_members(plan->layout, plan->model, rank, kind, e->members);
+        int n = ech_layout_members(plan->layout, plan->model, rank, step->group, e->members);
         ech_party party = {.members = n};
         if (n) party = (ech_party){n, e->members[0], e->members[n - 1]};
-        ECH_PUSH(e->group, (group){.party = party, .last = -1});
-        *slot = (int)e->group.n;
+        ECH_PUSH(e->channel, (channel){.party = party, .last = -1});
+        *slot = (int)e->channel.n;
         for (int i = 0; i < n; i++)
-            e->group_of[e->members[i] * ECH_GROUPS + (int)kind] = (int)e->group.n;
+            e->channel_of[e->members[i] * ECH_CHANNELS + which] = (int)e->channel.n;
     }
-    group *g = &e->group.at[*slot - 1];
-    return g->party.members ? g : NULL;
+    channel *c = &e->channel.at[*slot - 1];
+    return c->party.members ? c : NULL;
 }
 
 static void begin_collective(engine *e, int rank, int step)
 {
     const ech_step *s = step_of(e, rank, step);
-    group *g = find_group(e, rank, s->group);
-    if (!g) return;
-    e->arrived_before[rank * ECH_LANES + (int)s->lane] = g->last;
-    g->last = rank;
-    if (++g->arrived < g->party.members) return;
-    g->arrived = 0;
-    g->last = -1;
-    end_in(e, ech_cost_of(e->costs, e->out->plans[rank], s, g->party), rank, step);
+    channel *c = find_channel(e, rank, s);
+    if (!c) return;
+    e->arrived_before[rank * ECH_LANES + (int)s->lane] = c->last;
+    c->last = rank;
+    if (++c->arrived < c->party.members) return;
+    c->arrived = 0;
+    c->last = -1;
+    end_in(e, ech_cost_of(e->costs, e->out->plans[rank], s, c->party), rank, step);
 }
 
 static void begin(engine *e, int rank, int step)
@@ -233,7 +233,7 @@ static void allocate(engine *e)
     e->lanes = ech_calloc(ranks, sizeof *e->lanes);
     e->sends_until = ech_calloc(ranks, sizeof *e->sends_until);
     e->receives_until = ech_calloc(ranks, sizeof *e->receives_until);
-    e->group_of = ech_calloc(ranks * ECH_GROUPS, sizeof *e->group_of);
+    e->channel_of = ech_calloc(ranks * ECH_CHANNELS, sizeof *e->channel_of);
     e->arrived_before = ech_calloc(ranks * ECH_LANES, sizeof *e->arrived_before);
     e->members = ech_calloc(ranks, sizeof *e->members);
     for (int rank = 0; rank < out->ranks; rank++) {
@@ -263,10 +263,10 @@ void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const
     free(e.lanes);
     free(e.sends_until);
     free(e.receives_until);
-    free(e.group_of);
+    free(e.channel_of);
     free(e.arrived_before);
     free(e.members);
-    free(e.group.at);
+    free(e.channel.at);
     free(e.heap.at);
 }
 

@@ -38,12 +38,12 @@ static int head_of(const ech_rehearsal *r, int rank, ech_lane lane)
     return -1;
 }
 
-/* The n-th collective (from 1) of that group in a rank's list, or -1. */
-static int find_collective(const ech_list *list, ech_group_kind group, int n)
+/* The n-th collective (from 1) of that channel in a rank's list, or -1. */
+static int find_collective(const ech_list *list, int channel, int n)
 {
     for (int s = 0; s < (int)list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (ech_step_gathers(step) && step->group == group && --n == 0) return s;
+        if (ech_step_gathers(step) && ech_step_channel(step) == channel && --n == 0) return s;
     }
     return -1;
 }
@@ -53,14 +53,16 @@ static ech_wait absent_member(const ech_rehearsal *r, ech_wait at)
 {
     const ech_plan *plan = r->plans[at.rank];
     const ech_list *list = list_of(r, at.rank);
-    ech_group_kind group = step_of(r, at)->group;
+    int channel = ech_step_channel(step_of(r, at));
     int *members = ech_calloc((size_t)r->ranks, sizeof *members), place = 0;
-    int n = ech_layout_members(plan->layout, plan->model, at.rank, group, members);
+    int n =
+        ech_layout_members(plan->layout, plan->model, at.rank, ech_channel_group(channel), members);
     for (int s = 0; s <= at.step; s++)
-        place += ech_step_gathers(&list->step.at[s]) && list->step.at[s].group == group;
+        place +=
+            ech_step_gathers(&list->step.at[s]) && ech_step_channel(&list->step.at[s]) == channel;
     ech_wait absent = {.rank = at.rank, .step = -1};
     for (int i = 0; i < n; i++) {
-        int step = find_collective(list_of(r, members[i]), group, place);
+        int step = find_collective(list_of(r, members[i]), channel, place);
         if (step >= 0 && r->begin[members[i]][step] >= 0) continue;
         absent = (ech_wait){.rank = members[i], .step = step};
         break;

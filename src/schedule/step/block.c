@@ -128,8 +128,8 @@ static void count(ech_traffic_count *c, const ech_step *step)
             continue;
         int calls = node->layer->exchanges(block, node, c->list->extent, c->plan->real, &bytes);
         traffic->bytes += bytes;
-        traffic->messages += (int64_t)calls * (c->of[ECH_GROUP_VOCABULARY].size - 1);
-        ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_GATHER, ECH_GROUP_VOCABULARY, calls);
+        traffic->messages += (int64_t)calls * (c->of[ECH_GROUP_TENSOR].size - 1);
+        ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_GATHER, ECH_GROUP_TENSOR, calls);
     }
 }
 
