@@ -4,6 +4,9 @@
  */
 #include "checkpoint/box.h"
 
+#include <inttypes.h>
+#include <string.h>
+
 bool ech_box_elements(int dims, const int64_t *shape, int64_t *out)
 {
     int64_t product = 1;
@@ -88,4 +91,41 @@ ech_box_place ech_box_run_at(const ech_box_runs *runs, int64_t i)
         i /= runs->size[d];
     }
     return place;
+}
+
+/* ---- which boxes of a tensor are where ---- */
+
+ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor)
+{
+    return tensor->narrowed ? tensor->narrow : tensor->dtype;
+}
+
+void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_tensor *part)
+{
+    ECH_ASSERT(tensor->boxes < ECH_MOST_BOXES);
+    ECH_ASSERT(part->dims == tensor->dims && part->dtype == tensor->dtype);
+    size_t bytes = (size_t)tensor->dims * sizeof *begin;
+    ech_saved_box *box = &tensor->box[tensor->boxes++];
+    *box = (ech_saved_box){.data = part->data};
+    memcpy(box->begin, begin, bytes);
+    memcpy(box->size, part->shape, bytes);
+    memcpy(box->stride, part->stride, bytes);
+}
+
+void ech_saved_whole(ech_saved_tensor *tensor, void *data)
+{
+    const int64_t origin[ECH_MAX_DIMS] = {0};
+    int64_t elements;
+    tensor->boxes = 0;
+    /* a file may have a shape whose strides cannot be counted, if it has no element */
+    if (!ech_box_elements(tensor->dims, tensor->shape, &elements) || elements == 0) return;
+    ech_tensor all = ech_tensor_view(data, tensor->dtype, tensor->dims, tensor->shape);
+    ech_saved_add(tensor, origin, &all);
+}
+
+void ech_shape_print(int dims, const int64_t *shape, ech_text *out)
+{
+    ech_text_append(out, "[");
+    for (int d = 0; d < dims; d++) ech_text_append(out, "%s%" PRId64, d ? ", " : "", shape[d]);
+    ech_text_append(out, "]");
 }

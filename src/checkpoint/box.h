@@ -37,4 +37,7 @@ bool ech_box_is_apart(int dims, const ech_saved_box *box);
 ech_box_runs ech_box_split(int dims, const int64_t *shape, const ech_saved_box *box);
 ech_box_place ech_box_run_at(const ech_box_runs *runs, int64_t i);
 
+/* Appends "[3, 4]". */
+void ech_shape_print(int dims, const int64_t *shape, ech_text *out);
+
 #endif

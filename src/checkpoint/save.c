@@ -5,7 +5,7 @@
  *   1. What bears a final name is whole: names are given by rename, after every fsync.
  *   2. While step N is replaced, either step-N or step-N.old is whole (the latter when step-N is
  *      not there).
- *   3. Every phase ends on all ranks together (joint.h): one rank's failure is every rank's, before
+ *   3. Every phase ends on all ranks together (agree.h): one rank's failure is every rank's, before
  *      anyone goes on, so no rank waits for one that has left.
  *
  *   4. What the manifest's hashes are of is what was handed over to be written: as it is handed over, it
@@ -25,7 +25,6 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/open.h"
-#include "checkpoint/joint.h"
 #include "checkpoint/stored.h"
 
 static const int64_t LAST_STEP = INT64_C(1) << 53; /* that the manifest can hold */

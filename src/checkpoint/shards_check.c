@@ -8,16 +8,9 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "checkpoint/box.h"
 #include "checkpoint/shards_parts.h"
 #include "tensor/convert.h"
-
-static void print_shape(const ech_saved_tensor *tensor, ech_text *out)
-{
-    ech_text_append(out, "[");
-    for (int d = 0; d < tensor->dims; d++)
-        ech_text_append(out, "%s%" PRId64, d ? ", " : "", tensor->shape[d]);
-    ech_text_append(out, "]");
-}
 
 static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *stored,
                             const ech_saved_tensor *want)
@@ -30,8 +23,8 @@ static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *s
         memcmp(stored->shape, want->shape, (size_t)want->dims * sizeof *want->shape) == 0)
         return ECH_OK;
     ech_text is = {0}, must = {0};
-    print_shape(stored, &is);
-    print_shape(want, &must);
+    ech_shape_print(stored->dims, stored->shape, &is);
+    ech_shape_print(want->dims, want->shape, &must);
     ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
                                 "%s: tensor '%s' has shape %s; by the model section it is %s",
                                 weights->folder, stored->name, is.at, must.at);

@@ -3,11 +3,68 @@
  * Which folder of weights is meant.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/open.h"
 #include "checkpoint/shards_parts.h"
+
+/* ---- whether one that belongs to a checkpoint is as it was saved ---- */
+
+static const char *last_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* What is below state/ is of no use here, and may be gone. */
+static ech_status verify_model(const char *path, const char *checkpoint, bool all)
+{
+    char *text;
+    size_t n;
+    ech_manifest manifest;
+    ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &text, &n));
+    bool is_ours = ech_manifest_is_ours(text, n);
+    ech_status st = is_ours ? ech_manifest_parse(path, text, n, &manifest) : ECH_OK;
+    free(text);
+    if (!is_ours || st != ECH_OK) return st;
+    for (int f = 0; f < ECH_FILES && st == ECH_OK; f++)
+        if (f != ECH_FILE_STATE)
+            st = ech_manifest_verify_file(&manifest, checkpoint, (ech_checkpoint_file)f,
+                                          all || f != ECH_FILE_MODEL);
+    ech_manifest_free(&manifest);
+    return st;
+}
+
+/* A folder with a checkpoint's name has a manifest, unless it was never finished. */
+static ech_status verify_below(const char *checkpoint, bool all)
+{
+    int64_t step;
+    ech_folder_kind kind;
+    if (!ech_file_has(checkpoint, ECH_MANIFEST_NAME)) {
+        if (!ech_folder_parse(last_name(checkpoint), &step, &kind)) return ECH_OK;
+        ECH_FAIL(ECH_EINPUT, "%s: has no " ECH_MANIFEST_NAME ": no whole checkpoint", checkpoint);
+    }
+    char *path = ech_file_join(checkpoint, ECH_MANIFEST_NAME);
+    ech_status st = verify_model(path, checkpoint, all);
+    free(path);
+    return st;
+}
+
+ech_status ech_shards_verify(const char *folder, bool all)
+{
+    char *real = realpath(folder, NULL); /* links and "." are other names of the same */
+    ech_status st = ECH_OK;
+    if (real && strcmp(last_name(real), "model") == 0) {
+        char *checkpoint = ech_file_parent(real);
+        st = verify_below(checkpoint, all);
+        free(checkpoint);
+    }
+    free(real);
+    return st;
+}
 
 #define CONFIG "config.json"
 

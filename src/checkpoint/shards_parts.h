@@ -25,7 +25,7 @@ ech_shards_spot ech_shards_find_exactly(const ech_shards *weights, const char *n
 /* By our name, or by that without the family's prefix. */
 ech_shards_spot ech_shards_find_tensor(const ech_shards *weights, const char *name);
 
-/* ---- shards_verify.c ---- */
+/* ---- shards_find.c ---- */
 
 /* Compares a folder that is the model/ of a checkpoint with the manifest beside it: sizes and texts, and
  * the weights' hashes if `all`. Other folders have no hashes, and are taken as they are. */

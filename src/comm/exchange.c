@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives that only move bytes from member to member: all-to-all and shift.
+ * Collectives that move bytes from member to member: all-to-all, shift, barrier, broadcast, and the fold.
  */
+#include <math.h>
 #include <string.h>
 
 #include "comm/group.h"
@@ -41,4 +42,96 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
     ECH_TRY(ech_batch_receive(group, batch, (index + N - far) % N, to_receive, bytes));
     ECH_TRY(ech_batch_send(group, batch, (index + far) % N, to_send, bytes));
     return ech_batch_wait(group, batch);
+}
+
+/* ---- barrier ----
+ *
+ * In round k every member signals the one 2^k further on, and after ceil(log2 N)
+ * rounds each has heard of all.
+ * Source: Hensgen, Finkel, Manber 1988, "Two algorithms for barrier synchronization". */
+
+ech_status ech_group_barrier(ech_group *group)
+{
+    ech_group_begin(group, ECH_CALL_BARRIER);
+    ech_batch *batch = &group->batch[0];
+    int N = group->size;
+    for (int far = 1; far < N; far *= 2) {
+        ECH_TRY(ech_batch_receive_signal(group, batch, (group->index - far + N) % N));
+        ECH_TRY(ech_batch_send_signal(group, batch, (group->index + far) % N));
+        ECH_TRY(ech_batch_wait(group, batch));
+    }
+    return ECH_OK;
+}
+
+/* ---- broadcast ----
+ *
+ * A binomial tree from the root. Places are counted from the root on; in the round
+ * with reach `far`, places below `far` have the bytes and send them to the place `far` further on. */
+
+ech_status ech_group_spread(ech_group *group, int root, void *data, size_t bytes)
+{
+    ech_batch *batch = &group->batch[0];
+    int N = group->size;
+    int place = (group->index - root + N) % N;
+    int far = 1;
+    if (place > 0) {
+        while (far * 2 <= place) far *= 2;
+        ECH_TRY(ech_batch_receive(group, batch, (place - far + root) % N, data, bytes));
+        ECH_TRY(ech_batch_wait(group, batch));
+        far *= 2;
+    }
+    for (; place + far < N; far *= 2)
+        ECH_TRY(ech_batch_send(group, batch, (place + far + root) % N, data, bytes));
+    return ech_batch_wait(group, batch);
+}
+
+ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t bytes)
+{
+    ECH_ASSERT(root >= 0 && root < group->size);
+    ech_group_begin(group, ECH_CALL_BROADCAST);
+    return ech_group_spread(group, root, data, bytes);
+}
+
+/* ---- fold ----
+ *
+ * Of a few fp64 values: member 0 gathers, folds in member order, and the result goes back
+ * down the tree of broadcast, so all have the same bits. */
+
+static double fold_two(ech_fold fold, double a, double b)
+{
+    if (fold == ECH_FOLD_SUM) return a + b;
+    if (isnan(a) || isnan(b)) return (double)NAN;
+    return a > b ? a : b;
+}
+
+static ech_status gather(ech_group *group, double *values, int n)
+{
+    ech_batch *batch = &group->batch[0];
+    size_t bytes = (size_t)n * sizeof *values;
+    if (group->index == 0)
+        for (int i = 1; i < group->size; i++)
+            ECH_TRY(ech_batch_receive(group, batch, i, group->folds + i * ECH_FOLD_VALUES, bytes));
+    else
+        ECH_TRY(ech_batch_send(group, batch, 0, values, bytes));
+    return ech_batch_wait(group, batch);
+}
+
+static ech_status fold_some(ech_group *group, ech_fold fold, double *values, int n)
+{
+    ECH_TRY(gather(group, values, n));
+    if (group->index == 0)
+        for (int i = 1; i < group->size; i++)
+            for (int v = 0; v < n; v++)
+                values[v] = fold_two(fold, values[v], group->folds[i * ECH_FOLD_VALUES + v]);
+    return ech_group_spread(group, 0, values, (size_t)n * sizeof *values);
+}
+
+ech_status ech_group_fold(ech_group *group, ech_fold fold, double *values, int n)
+{
+    ech_group_begin(group, ECH_CALL_FOLD);
+    for (int at = 0; at < n; at += ECH_FOLD_VALUES) {
+        int some = n - at < ECH_FOLD_VALUES ? n - at : ECH_FOLD_VALUES;
+        ECH_TRY(fold_some(group, fold, values + at, some));
+    }
+    return ECH_OK;
 }

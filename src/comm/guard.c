@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -15,8 +16,76 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "comm/absent.h"
+#include "comm/board.h"
 #include "comm/life.h"
+
+/* ---- who does not come ----
+ *
+ * Ranks that do not come, as far as this machine shows them. */
+
+enum { ENVIRONMENT_BYTES = 1 << 17 };
+
+/* What its launcher calls it, as a label only; -1: not shown. */
+static int label_of(int process)
+{
+    char path[64];
+    int label = -1;
+    char *text = malloc(ENVIRONMENT_BYTES);
+    snprintf(path, sizeof path, "/proc/%d/environ", process);
+    FILE *file = text ? fopen(path, "re") : NULL;
+    size_t n = file ? fread(text, 1, ENVIRONMENT_BYTES - 1, file) : 0;
+    if (file) fclose(file);
+    if (text) text[n] = '\0';
+    for (size_t at = 0; at < n && label < 0; at += strlen(text + at) + 1)
+        if (sscanf(text + at, "PMIX_RANK=%d", &label) != 1 &&
+            sscanf(text + at, "PMI_RANK=%d", &label) != 1)
+            label = -1;
+    free(text);
+    return label;
+}
+
+static void add_stopped(int process, int rank, ech_text *out)
+{
+    ech_life_signs signs;
+    ech_life_look(process, &signs);
+    if (signs.state != 'T') return;
+    if (out->n) ech_text_append(out, ", ");
+    if (rank >= 0) ech_text_append(out, "rank %d ", rank);
+    ech_text_append(out, "(process %d) is stopped", process);
+}
+
+/* Of the processes that this one's launcher has started. */
+static void find_stopped(ech_text *out)
+{
+    char path[64];
+    int child, parent = (int)getppid();
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", parent, parent);
+    FILE *file = fopen(path, "re");
+    if (!file) return;
+    while (fscanf(file, "%d", &child) == 1) add_stopped(child, label_of(child), out);
+    fclose(file);
+}
+
+/* Of a job at its end: who has not left the board. */
+static void find_present(const ech_board *board, ech_text *out)
+{
+    for (int i = 0; i < board->slots; i++) {
+        if (atomic_load(&board->slot[i].process) == 0) continue;
+        int rank = atomic_load(&board->slot[i].rank);
+        ech_text_append(out, "%srank %d: ", out->n ? "; " : "", rank);
+        ech_board_describe(board, rank, out);
+    }
+}
+
+/* "rank 2 (process 4711) is stopped", or what else can be said. board NULL: there is none yet. */
+static void absent_describe(const ech_board *board, ech_text *out)
+{
+    find_stopped(out);
+    if (!out->n && board) find_present(board, out);
+    if (!out->n)
+        ech_text_append(out, "none of this machine is stopped; see whether all processes and "
+                             "machines of the job are up");
+}
 
 /* Milliseconds between looks for ranks that have not come to the board yet, and until a death is
  * reported: a launcher that ends all ranks at once is no death to be explained. */
@@ -90,7 +159,7 @@ static void check_call(ech_guard *guard)
     pthread_mutex_unlock(&guard->lock);
     if (!late) return;
     ech_text who = {0};
-    ech_absent_describe(board, &who);
+    absent_describe(board, &who);
     ech_fail_at(__FILE__, __LINE__, ECH_ECOMM,
                 "%s has waited %g s for the other ranks: %s; if they may take that long, raise "
                 "parallel.deadline",

@@ -5,10 +5,41 @@
 #ifndef ECH_DATA_CORPUS_H
 #define ECH_DATA_CORPUS_H
 
+#include <stdint.h>
+
 #include "base/memory.h"
-#include "data/blend.h"
+#include "base/status.h"
 #include "data/data.h"
 #include "data/token_file.h"
+
+/* ---- in which order a blend takes from its sources (the rules are in data.h) ---- */
+
+enum { ECH_BLEND_MOST = 1024, ECH_BLEND_PERIOD = 1 << 20 };
+
+typedef struct ech_blend {
+    int sources;
+    int64_t *share;   /* [sources]: n_k */
+    int64_t period;   /* P, at most `longest` + sources */
+    uint16_t *source; /* [P] */
+    uint32_t *before; /* [P]: how often that source came earlier in the period */
+} ech_blend;
+
+/* Weights are above 0, and their sum is below 2^63. 0 < sources <= ECH_BLEND_MOST. `longest` (corpora
+ * have ECH_BLEND_PERIOD, at most): of a longer period weights are rounded. */
+void ech_blend_create(const int64_t *weights, int sources, int64_t longest, ech_blend *out);
+void ech_blend_free(ech_blend *blend); /* accepts {0} */
+
+/* Position g's source and which of its samples, counted from 0. */
+static inline int ech_blend_at(const ech_blend *blend, int64_t g, int64_t *sample)
+{
+    int64_t r = g % blend->period;
+    int k = blend->source[r];
+    *sample = g / blend->period * blend->share[k] + blend->before[r];
+    return k;
+}
+
+/* The first position that asks source k for its sample j; INT64_MAX if that is past it. */
+int64_t ech_blend_position(const ech_blend *blend, int k, int64_t j);
 
 typedef struct ech_source {
     ech_token_file *file;

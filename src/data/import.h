@@ -29,13 +29,11 @@ typedef struct ech_import_piece {
     char *message;
 } ech_import_piece;
 
-/* ---- import_encode.c ---- */
+/* ---- import_crew.c ---- */
 
 /* Fills ids and stretches, or status and message. Logs nothing. */
 void ech_import_encode(const ech_import_options *options, ech_coder *coder,
                        ech_import_piece *piece);
-
-/* ---- import_crew.c ---- */
 
 /* Threads that encode. */
 typedef struct ech_import_crew ech_import_crew;

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "checkpoint/joint.h"
+#include "checkpoint/agree.h"
 #include "exec/state.h"
 
 void ech_save_request_free(ech_save_request *request)

@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 #include "base/tick.h"
-#include "checkpoint/joint.h"
+#include "checkpoint/agree.h"
 #include "comm/ranks.h"
 
 enum { RANKS = 3, TICKS = 8 };
