@@ -97,7 +97,7 @@ if [ "${1:-}" != --quick ]; then
     build tsan "${programs[@]/#/test_}"
     run tsan 0/3 -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release
-    run release 1/2 -R '^(kernel/|app/|comm/mpi)'
+    run release 1/2 -j $((jobs + 2)) -R '^(kernel/|app/|comm/mpi)'
     build fuzz fuzzers
     run fuzz 0/1 -R '/fuzz_'
 fi

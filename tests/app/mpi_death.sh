@@ -20,7 +20,7 @@ export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0
 code=0 swept='' dens=''
 
 # Seconds that a job has from the death, and more of them on a machine that does other things too.
-limit=10 slack=20 deadline=3
+limit=10 slack=20 deadline=5
 
 make_tokens
 seq -s ' and then ' 1 400000 >long.txt
