@@ -22,8 +22,7 @@
 typedef struct neighbour {
     int rank, micro_batches; /* its own, as of a list */
     int *item;               /* of its F and B by chunk and micro-batch */
-    int *returns[2]; /* [its items]: my first item that needs an activation (F) or a gradient
-                                (B) which it made after that item; -1: none */
+    int *returns; /* [its items]: my first item that needs what it made after that item; -1: none */
 } neighbour;
 
 typedef struct lowering {
@@ -103,12 +102,12 @@ static void look_at(lowering *l, neighbour *n)
     ech_schedule_order(l->plan->schedule, l->layout, n->rank, turns, l->forwards, &order);
     ech_order_cut(&order, numbering, NULL);
     n->item = index_items(&order, l->layout->chunks, n->micro_batches);
-    int next[2] = {-1, -1};
-    for (int a = 0; a < 2; a++) n->returns[a] = ech_calloc(order.n + 1, sizeof *n->returns[a]);
+    int next = -1;
+    n->returns = ech_calloc(order.n + 1, sizeof *n->returns);
     for (size_t i = order.n; i-- > 0;) {
         int mine = fed_by(l, n, &order.at[i]);
-        for (int a = 0; a < 2; a++) n->returns[a][i] = next[a];
-        if (mine >= 0) next[order.at[i].action] = mine;
+        n->returns[i] = next;
+        if (mine >= 0 && (next < 0 || mine < next)) next = mine;
     }
     free(order.at);
 }
@@ -156,7 +155,7 @@ static int safe_item(lowering *l, int i, int peer, int their_chunk, int their_mi
     const neighbour *n = find_neighbour(l, peer);
     int theirs =
         find_item(n->item, action, l->layout->chunks, n->micro_batches, their_chunk, their_micro);
-    int mine = theirs < 0 ? -1 : n->returns[action == ECH_F ? ECH_B : ECH_F][theirs];
+    int mine = theirs < 0 ? -1 : n->returns[theirs];
     return mine > i ? mine : -1;
 }
 
@@ -272,7 +271,7 @@ static void release(lowering *l)
 {
     for (size_t i = 0; i < l->near.n; i++) {
         free(l->near.at[i].item);
-        for (int a = 0; a < 2; a++) free(l->near.at[i].returns[a]);
+        free(l->near.at[i].returns);
     }
     free(l->near.at);
     free(l->item);
