@@ -30,7 +30,7 @@ TINY = FULL | dict(hidden_size=64, num_hidden_layers=4, num_attention_heads=2,
                    num_key_value_heads=2, intermediate_size=256, length=32)
 RANKS = 2
 # Schedule: keys besides parallel.schedule.
-SCHEDULES = {"gpipe": [], "1f1b": [], "zero-bubble": [], "pipedream-2bw": [],
+SCHEDULES = {"gpipe": [], "1f1b": [], "zero-bubble": [], "zero-bubble-v": [], "pipedream-2bw": [],
              "interleaved": ["parallel.virtual_stages=2"]}
 ASYNCHRONOUS = ("pipedream-2bw",)
 IN_PYTORCH = ("gpipe", "1f1b")

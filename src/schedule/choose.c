@@ -204,13 +204,14 @@ static ech_status choose(const chooser *c, const ech_proposals *all)
 /* ---- asking ---- */
 
 /* Whether stages begin all their forwards before the first backward. */
-static bool keeps_all(const ech_generator *generator)
+static bool keeps_all(const ech_generator *generator, int chunks)
 {
     enum { MICRO_BATCHES = 8 };
-    const ech_pipe pipe = {.stages = 2, .chunks = 1, .micro_batches = MICRO_BATCHES, .depth = 2};
+    const ech_pipe pipe = {
+        .stages = 2, .chunks = chunks, .micro_batches = MICRO_BATCHES, .depth = 2};
     ech_order order = {0};
     generator->generate(&pipe, &order);
-    bool all = ech_order_in_flight(&order) == MICRO_BATCHES;
+    bool all = ech_order_in_flight(&order) == chunks * MICRO_BATCHES;
     free(order.at);
     return all;
 }
@@ -222,7 +223,8 @@ static ech_partition_needs needs_of(const ech_config *config)
     ech_partition_needs needs = {
         .turns = 1, .versions = 1, .placement = ech_schedule_placement(config)};
     if (!generator) return needs;
-    needs.keeps_all = keeps_all(generator);
+    int chunks = generator->chunks ? generator->chunks : (int)config->parallel.virtual_stages;
+    needs.keeps_all = keeps_all(generator, chunks);
     needs.divides = generator->weights != ECH_WEIGHTS_FLUSHED;
     if (needs.divides)
         needs.turns =

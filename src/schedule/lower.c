@@ -3,7 +3,8 @@
  * The first pass: an order of F, B and W per chunk becomes steps per block, with messages where the
  * neighbouring virtual stage is another rank's. A W that directly follows its B is interleaved with
  * it block by block, so that gradients of activations die early; the two are one backward then, as the
- * papers count it, and what it makes is sent when it has ended.
+ * papers count it, and what it makes is sent when it has ended. Not so where the schedule splits them: there the
+ * next rank gets its gradient before W.
  *
  * Messages. A receive is posted one item of the order ahead of the one that needs it, so that it can
  * arrive while another computes. A send begins when its values are there; they must live until it has
@@ -100,7 +101,7 @@ static void look_at(lowering *l, neighbour *n)
     ech_numbering numbering = numbering_of(l, n->rank);
     n->micro_batches = turns * numbering.micro_batches * numbering.sequence_chunks;
     ech_schedule_order(l->plan->schedule, l->layout, n->rank, turns, l->forwards, &order);
-    ech_order_cut(&order, numbering, NULL);
+    ech_order_cut(l->plan->schedule, &order, numbering, NULL);
     n->item = index_items(&order, l->layout->chunks, n->micro_batches);
     int next = -1;
     n->returns = ech_calloc(order.n + 1, sizeof *n->returns);
@@ -235,8 +236,10 @@ static void await_received(lowering *l, int i, int block)
     ECH_PUSH(l->place.pending, whole);
 }
 
-bool ech_order_is_weight_of(const ech_order_item *b, const ech_order_item *w)
+bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, size_t i)
 {
+    if (i + 1 >= order->n || (schedule->generator && schedule->generator->splits)) return false;
+    const ech_order_item *b = &order->at[i], *w = b + 1;
     return b->action == ECH_B && w->action == ECH_W && w->chunk == b->chunk && w->micro == b->micro;
 }
 
@@ -244,7 +247,7 @@ bool ech_order_is_weight_of(const ech_order_item *b, const ech_order_item *w)
 static int lower_item(lowering *l, int i)
 {
     const ech_order_item *item = &l->order->at[i];
-    bool joined = i + 1 < (int)l->order->n && ech_order_is_weight_of(item, item + 1);
+    bool joined = ech_order_is_joined(l->plan->schedule, l->order, (size_t)i);
     int first, end;
     ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
     await_received(l, i, item->action == ECH_F ? first : end - 1);
@@ -302,8 +305,7 @@ void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order
     for (size_t i = 0; i < n; i++) l.received[i] = l.first_wait[i] = -1;
     post(&l, 0);
     for (int i = 0; i < (int)order->n;) {
-        bool joined =
-            i + 1 < (int)order->n && ech_order_is_weight_of(&order->at[i], &order->at[i + 1]);
+        bool joined = ech_order_is_joined(plan->schedule, order, (size_t)i);
         post(&l, i + 1 + joined);
         i += lower_item(&l, i);
     }

@@ -297,7 +297,8 @@ void ech_lower_backward(ech_block_place *p)
 
 /* ---- sequence chunks ---- */
 
-void ech_order_cut(ech_order *order, ech_numbering numbering, int **version)
+void ech_order_cut(const ech_schedule *schedule, ech_order *order, ech_numbering numbering,
+                   int **version)
 {
     ech_numbering whole = {numbering.micro_batches, 1};
     ech_order cut = {0};
@@ -305,7 +306,7 @@ void ech_order_cut(ech_order *order, ech_numbering numbering, int **version)
     if (chunks < 2) return;
     if (version) versions = ech_calloc(order->n * (size_t)chunks + 1, sizeof *versions);
     for (size_t i = 0; i < order->n; i++) {
-        bool joined = i + 1 < order->n && ech_order_is_weight_of(&order->at[i], &order->at[i + 1]);
+        bool joined = ech_order_is_joined(schedule, order, i);
         for (int c = 0; c < chunks; c++)
             for (size_t k = i; k <= i + joined; k++) {
                 ech_order_item item = order->at[k];

@@ -36,11 +36,12 @@ void ech_lower_backward(ech_block_place *place);
 /* A COLLECTIVE that makes the block's inputs (or, backward, the gradients of its outputs) whole, which
  * came in pieces with step `received`. Returns the step. */
 int ech_lower_whole(ech_block_place *place, bool backward, int received);
-/* Whether w is the W of b, a B. */
-bool ech_order_is_weight_of(const ech_order_item *b, const ech_order_item *w);
+/* Whether item i is a B that is one backward with its W, the next item. */
+bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, size_t i);
 /* An order of whole micro-batches, with each in its sequence chunks: forwards first to last, backwards last to
  * first. version (optional) gets as many entries as items. */
-void ech_order_cut(ech_order *order, ech_numbering numbering, int **version);
+void ech_order_cut(const ech_schedule *schedule, ech_order *order, ech_numbering numbering,
+                   int **version);
 
 /* Which parameters go into which bucket, from the lowered steps. */
 void ech_pass_bucket(ech_plan *plan, const ech_list *list, int64_t bucket_bytes);

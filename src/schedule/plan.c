@@ -131,7 +131,7 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
 {
     ech_order order = {0};
     ech_schedule_order(plan->schedule, plan->layout, plan->rank, 1, true, &order);
-    ech_order_cut(&order, list->numbering, NULL);
+    ech_order_cut(plan->schedule, &order, list->numbering, NULL);
     if (list->purpose == ECH_GENERATE) /* one sample, on ranks that have all blocks */
         for (size_t i = order.n = 0; i < (size_t)plan->layout->chunks; i++)
             order.at[order.n++] = (ech_order_item){.action = ECH_F, .chunk = (int)i};
@@ -235,7 +235,8 @@ static void order_training(ech_plan *plan, ordered *train)
     train->version = ech_calloc(train->order.n + 1, sizeof *train->version);
     plan->versions = ech_schedule_versions(plan->schedule, plan->layout, plan->rank, &train->order,
                                            train->version);
-    ech_order_cut(&train->order, plan->list[ECH_LIST_TRAIN].numbering, &train->version);
+    ech_order_cut(plan->schedule, &train->order, plan->list[ECH_LIST_TRAIN].numbering,
+                  &train->version);
 }
 
 ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)

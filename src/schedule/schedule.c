@@ -187,6 +187,13 @@ ech_placement ech_schedule_placement(const ech_config *config)
     return generator ? generator->placement : ECH_PLACEMENT_LOOP;
 }
 
+void ech_schedule_fill_chunks(ech_config *config)
+{
+    const ech_generator *generator = ech_generator_find(config->parallel.schedule);
+    if (config->parallel.virtual_stages != ECH_AUTO) return;
+    config->parallel.virtual_stages = generator && generator->chunks ? generator->chunks : 1;
+}
+
 /* Reads the file once. */
 static bool takes_written(ech_schedule_rules *rules, const ech_layout_shape *shape)
 {

@@ -202,6 +202,9 @@ bool ech_schedule_takes(void *rules, const ech_layout_shape *shape);
 /* Where the schedule that parallel.schedule names wants virtual stages; of an order written by hand: LOOP. */
 ech_placement ech_schedule_placement(const ech_config *config);
 
+/* Fills parallel.virtual_stages: as many as the schedule needs, or 1. */
+void ech_schedule_fill_chunks(ech_config *config);
+
 /* Fills parallel.flush_every and training.check_every. The configuration breaks no rule (config/rules.h). Errors: an
  * unknown name, an order file that does not fit, numbers of micro-batches that the generator refuses, steps that
  * spans do not divide. */

@@ -46,7 +46,7 @@ static const char *const lattice_models[] = {
 };
 static const char *const lattice_schedules[] = {
     "gpipe",       "1f1b",      "naive",         "interleaved parallel.virtual_stages=2",
-    "zero-bubble", "pipedream", "pipedream-2bw",
+    "zero-bubble", "pipedream", "pipedream-2bw", "zero-bubble-v",
 };
 static const int lattice_degrees[] = {1, 2, 3, 4, 8};
 /* Of a data rank, and samples in each. */
@@ -97,7 +97,8 @@ static inline bool lattice_is_idle(const cover_case *c)
 /* As many layers as the stages need: embedding and head are blocks, too. */
 static inline int lattice_layers(const cover_case *c)
 {
-    bool chunks = strstr(lattice_schedules[c->level[SCHEDULE]], "virtual_stages") != NULL;
+    const char *schedule = lattice_schedules[c->level[SCHEDULE]];
+    bool chunks = strstr(schedule, "virtual_stages") || strstr(schedule, "bubble-v");
     int stages = lattice_degrees[c->level[PIPELINE]] * (chunks ? 2 : 1);
     return stages - 2 > LATTICE_LAYERS ? stages - 2 : LATTICE_LAYERS;
 }

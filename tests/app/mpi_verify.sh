@@ -43,6 +43,8 @@ verify 4 1 parallel.pipeline=4 parallel.schedule=naive model.architecture=gpt2
 verify 2 2 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
 verify 4 2 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2 \
     parallel.reduction=ring model.architecture=gpt2
+verify 4 3 parallel.pipeline=4 parallel.schedule=zero-bubble-v model.num_hidden_layers=6 model.architecture=gpt2
+verify 4 2 parallel.pipeline=2 parallel.schedule=zero-bubble-v model.tie_word_embeddings=true model.attn_pdrop=0.1
 verify 4 1 parallel.pipeline=2 parallel.reduction=mpi model.tie_word_embeddings=true
 verify 4 2 "parallel.stage_replicas=[3, 1]" model.architecture=gpt2 parallel.reduction=naive
 verify 4 1 "parallel.stage_replicas=[1,2,1]" parallel.schedule=gpipe parallel.reduction=mpi

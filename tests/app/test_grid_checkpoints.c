@@ -22,6 +22,7 @@ static const char *const grids[] = {
     "",
     "parallel.data=4 parallel.reduction=ring",
     "parallel.pipeline=3 parallel.schedule=zero-bubble",
+    "parallel.pipeline=2 parallel.tensor=2 parallel.schedule=zero-bubble-v",
     "parallel.tensor=2",
     "parallel.tensor=4 parallel.sequence=true parallel.data=2",
     "parallel.tensor=8 parallel.bucket_bytes=1",

@@ -126,6 +126,8 @@ static void test_synchronous(void **state)
         {3, 2, 6, "parallel.pipeline=3 parallel.schedule=zero-bubble"},
         {4, 3, 3, "parallel.pipeline=4 parallel.schedule=zero-bubble"},
         {3, 2, 4, "parallel.pipeline=3 parallel.schedule=naive"},
+        {2, 2, 4, "parallel.pipeline=2 parallel.schedule=zero-bubble-v"},
+        {3, 4, 7, "parallel.pipeline=3 parallel.schedule=zero-bubble-v data.document_mask=true"},
         {2, 3, 4, "parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2"},
         {2, 5, 6, "parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=3"},
         {4, 7, 8, "parallel.pipeline=4 parallel.schedule=interleaved parallel.virtual_stages=2"},

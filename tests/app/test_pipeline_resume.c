@@ -51,6 +51,7 @@ static void test_resumes(void **state)
         {2, "parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved"},
         {4, "parallel.pipeline=4 parallel.schedule=zero-bubble"},
         {4, "parallel.pipeline=2 parallel.schedule=naive"},
+        {2, "parallel.pipeline=2 parallel.schedule=zero-bubble-v"},
         {4, "parallel.pipeline=2 parallel.data=2 model.tie_word_embeddings=true"},
         {4, "parallel.stage_replicas=[1,3] optimizer.name=sgd optimizer.momentum=0.9"},
     };
@@ -87,6 +88,7 @@ static const shape synchronous[] = {
     {2, "parallel.pipeline=2 parallel.virtual_stages=3 parallel.schedule=interleaved"},
     {4, "parallel.stage_replicas=[1,3] parallel.partition=[3,1]"},
     {3, "parallel.pipeline=3 parallel.schedule=zero-bubble"},
+    {3, "parallel.pipeline=3 parallel.schedule=zero-bubble-v"},
     {4, "parallel.pipeline=4 parallel.schedule=naive parallel.partition=[0,1,3,0]"},
     {6, "parallel.pipeline=3 parallel.data=2 parallel.virtual_stages=2 "
         "parallel.schedule=interleaved"},

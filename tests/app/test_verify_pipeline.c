@@ -92,7 +92,8 @@ enum factor {
 };
 
 static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
-static const char *const schedules[] = {"interleaved", "gpipe", "1f1b", "zero-bubble", "naive"};
+static const char *const schedules[] = {"interleaved", "gpipe", "1f1b",
+                                        "zero-bubble", "naive", "zero-bubble-v"};
 static const char *const dropouts[] = {
     "", "model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
 static const char *const lengths[] = {"9", "37"}; /* 37: the last of 27 samples is padded */
@@ -102,7 +103,7 @@ static const char *const optimizers[] = {
     "optimizer.name=adamw", "optimizer.name=sgd optimizer.momentum=0.9 optimizer.clip_norm=0.5",
     "optimizer.clip_norm=0 optimizer.schedule=linear"};
 static const int levels[FACTORS] = {
-    [ARCHITECTURE] = 3,  [SCHEDULE] = 5,  [DEPTH] = 4,   [CHUNKS] = 3,   [DATA] = 3,
+    [ARCHITECTURE] = 3,  [SCHEDULE] = 6,  [DEPTH] = 4,   [CHUNKS] = 3,   [DATA] = 3,
     [MICRO_BATCHES] = 8, [TIED] = 2,      [DROPOUT] = 2, [SAMPLES] = 2,  [LENGTH] = 2,
     [PARTITION] = 2,     [REDUCTION] = 3, [BUCKET] = 3,  [OPTIMIZER] = 3};
 
@@ -111,6 +112,7 @@ static bool is_feasible(const cover_case *c)
     const int *x = c->level;
     int p = x[DEPTH] + 1, v = x[CHUNKS] + 1, m = x[MICRO_BATCHES] + 1;
     if (x[SCHEDULE] == 0) return m % p == 0;
+    if (x[SCHEDULE] == 5) return v == 2;
     return v == 1;
 }
 
@@ -243,8 +245,9 @@ static void test_wraps_over_a_padded_sample(void **state)
         "parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved",
         "parallel.pipeline=4 parallel.schedule=zero-bubble",
         "parallel.stage_replicas=[2,1,1] parallel.schedule=1f1b",
+        "parallel.pipeline=2 parallel.data=2 parallel.schedule=zero-bubble-v",
     };
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         char more[300];
         snprintf(more, sizeof more,
                  "%s data.sequence_length=60 training.global_batch_size=8 "

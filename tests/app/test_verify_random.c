@@ -125,7 +125,9 @@ static void draw_grid(dice *d, random_run *r, const char *schedule)
     if (stages > 1 && chance(d, 20) && strstr(schedule, "2bw") == NULL)
         draw_replicas(d, r, stages);
     else if (stages > 1 && chance(d, 25))
-        draw_partition(d, r, strstr(schedule, "virtual") ? 2 * stages : stages);
+        draw_partition(d, r,
+                       strstr(schedule, "virtual") || strstr(schedule, "bubble-v") ? 2 * stages
+                                                                                   : stages);
 }
 
 static void draw_schedule(dice *d, random_run *r)

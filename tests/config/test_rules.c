@@ -33,6 +33,13 @@ static const trial trials[ECH_RULES] = {
                                                SCHEDULE "interleaved", UNEQUAL},
     [ECH_RULE_unequal_replicas_zero_bubble] = {UNEQUAL " " SCHEDULE "zero-bubble",
                                                SCHEDULE "zero-bubble", UNEQUAL},
+    [ECH_RULE_not_two_virtual_stages_zero_bubble_v] = {"parallel.virtual_stages=1 " SCHEDULE
+                                                       "zero-bubble-v",
+                                                       SCHEDULE "zero-bubble-v",
+                                                       "parallel.virtual_stages=3 " SCHEDULE
+                                                       "gpipe"},
+    [ECH_RULE_unequal_replicas_zero_bubble_v] = {UNEQUAL " " SCHEDULE "zero-bubble-v",
+                                                 SCHEDULE "zero-bubble-v", UNEQUAL},
     [ECH_RULE_unequal_replicas_buffered] = {UNEQUAL " " SCHEDULE "pipedream-2bw",
                                             SCHEDULE "pipedream-2bw", UNEQUAL},
     [ECH_RULE_unequal_replicas_written] =

@@ -26,6 +26,7 @@ static inline ech_config *sample_config(const char *architecture)
     config->training.micro_batch_size = 2;
     config->optimizer.learning_rate = 0.1;
     config->parallel.bucket_bytes = 4096;
+    config->parallel.virtual_stages = 1;
     return config;
 }
 

@@ -123,9 +123,16 @@ static inline fixture fixture_pipeline(fixture_shape shape)
     return fixture_plan(fixture_shape_config(&shape), fixture_world(&shape));
 }
 
-static const char *const fixture_schedules[] = {
-    "naive", "gpipe", "1f1b", "interleaved", "zero-bubble", "pipedream", "pipedream-2bw"};
+static const char *const fixture_schedules[] = {"naive",       "gpipe",        "1f1b",
+                                                "interleaved", "zero-bubble",  "zero-bubble-v",
+                                                "pipedream",   "pipedream-2bw"};
 enum { FIXTURE_SCHEDULES = sizeof fixture_schedules / sizeof *fixture_schedules };
+
+/* Chunks of a rank to try the schedule with. */
+static inline int fixture_chunks(const char *schedule)
+{
+    return strcmp(schedule, "interleaved") == 0 || strcmp(schedule, "zero-bubble-v") == 0 ? 2 : 1;
+}
 
 /* Whether a schedule keeps several versions of the weights. */
 static inline bool fixture_is_asynchronous(const char *schedule)

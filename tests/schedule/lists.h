@@ -98,8 +98,9 @@ static inline lists lists_build(lists_spec spec)
     if (!spec.blocks) spec.blocks = spec.stages * spec.chunks;
     if (!spec.bytes) spec.bytes = 64;
     lists all = {.spec = spec, .model = lists_model(spec.blocks, spec.folded)};
+    bool vee = spec.schedule && ech_generator_find(spec.schedule)->placement == ECH_PLACEMENT_VEE;
     all.layout =
-        lists_layout(spec.stages, spec.chunks, spec.replicas, spec.micro_batches, all.model);
+        lists_layout(spec.stages, spec.chunks, spec.replicas, vee, spec.micro_batches, all.model);
     all.schedule = ech_calloc(1, sizeof *all.schedule);
     *all.schedule = (ech_schedule){.stages = spec.stages,
                                    .weights = spec.weights,

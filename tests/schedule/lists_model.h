@@ -33,7 +33,7 @@ static inline ech_model *lists_model(int blocks, bool folded)
     return model;
 }
 
-static inline ech_layout *lists_layout(int stages, int chunks, const int *replicas,
+static inline ech_layout *lists_layout(int stages, int chunks, const int *replicas, bool vee,
                                        int micro_batches, const ech_model *model)
 {
     ech_layout *layout = ech_calloc(1, sizeof *layout);
@@ -51,7 +51,7 @@ static inline ech_layout *lists_layout(int stages, int chunks, const int *replic
     }
     layout->world = layout->first_rank[p];
     int *stage = ech_calloc(p * v, sizeof *stage);
-    for (size_t s = 0; s < p * v; s++) stage[s] = (int)(s % p);
+    for (size_t s = 0; s < p * v; s++) stage[s] = (int)(vee && s / p % 2 ? p - 1 - s % p : s % p);
     ech_layout_place(layout, stage);
     free(stage);
     layout->first_block = ech_calloc(p * v + 1, sizeof *layout->first_block);

@@ -91,13 +91,14 @@ static inline void lists_message(lists_writer *w, ech_step_kind kind, const ech_
     const ech_layout *layout = w->all->layout;
     bool grad = kind == ECH_STEP_SEND_GRAD || kind == ECH_STEP_RECV_GRAD;
     bool sends = kind == ECH_STEP_SEND_ACT || kind == ECH_STEP_SEND_GRAD;
-    if (stage < 0 || stage >= layout->stages * layout->chunks || layout->stages == 1) return;
+    if (stage < 0 || stage >= layout->stages * layout->chunks) return;
     ech_step step = *of;
     step.kind = kind;
     step.version = 0;
     step.bytes = w->all->spec.bytes + grad;
     int64_t q = ech_list_global_micro(w->plan, w->list, of->micro);
     step.peer = ech_layout_rank_of(layout, stage, q, w->plan->rank);
+    if (step.peer == w->plan->rank) return;
     int added = lists_add(w->list, step);
     if (sends || !w->all->spec.eager) lists_after(w->list, w->last);
     for (size_t i = 0; i < w->pending.n; i++) lists_after(w->list, w->pending.at[i]);

@@ -166,6 +166,7 @@ static int wanted_in_flight(const char *schedule, int p, int v, int r, int m)
     if (strcmp(schedule, "naive") == 0) return v;
     if (strcmp(schedule, "gpipe") == 0) return v * m;
     if (strcmp(schedule, "zero-bubble") == 0) return least(p, m);
+    if (strcmp(schedule, "zero-bubble-v") == 0) return 2 * p; /* of m >= 2p - 1 */
     if (strcmp(schedule, "interleaved") != 0) return least(p - r, m);
     return m == p ? v * m : least(2 * (p - r - 1) + (v - 1) * p + 1, v * m);
 }
@@ -193,6 +194,7 @@ static void test_in_flight(void **state)
     for (int p = 2; p <= 4; p++) {
         for (size_t i = 0; i < sizeof one / sizeof *one; i++)
             for (int m = p; m <= 2 * p; m += p - 1) check_in_flight(one[i], p, 1, m);
+        for (int m = 2 * p - 1; m <= 2 * p + 1; m++) check_in_flight("zero-bubble-v", p, 2, m);
         for (int v = 1; v <= 3; v++) {
             for (int m = p; m <= 3 * p; m += p) check_in_flight("interleaved", p, v, m);
             check_in_flight("gpipe", p, v, 3);

@@ -76,10 +76,9 @@ static void test_a_rank_needs_no_other(void **state)
 {
     (void)state;
     for (int i = 0; i < FIXTURE_SCHEDULES; i++) {
-        bool interleaved = strcmp(fixture_schedules[i], "interleaved") == 0;
         fixture_shape shape = {.schedule = fixture_schedules[i],
                                .stages = 3,
-                               .chunks = interleaved ? 2 : 1,
+                               .chunks = fixture_chunks(fixture_schedules[i]),
                                .data = 2,
                                .micro_batches = 6,
                                .turns = fixture_is_asynchronous(fixture_schedules[i]) ? 3 : 0};

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -35,19 +36,21 @@ static void random_order(uint64_t *state, int chunks, int micro_batches, ech_ord
 
 static lists random_lists(uint64_t *state)
 {
-    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "zero-bubble"};
+    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "zero-bubble",
+                                            "zero-bubble-v"};
     static const int replicas[][MOST_STAGES] = {{1, 1, 1, 1}, {2, 2, 2, 2}, {1, 2, 1, 3}};
     int stages = 1 + draw(state, MOST_STAGES), each = draw(state, 3);
     lists_spec spec = {.stages = stages,
                        .chunks = 1,
                        .micro_batches = 6,
                        .replicas = replicas[each],
-                       .schedule = schedules[draw(state, 4)],
+                       .schedule = schedules[draw(state, each < 2 ? 5 : 4)],
                        .late = draw(state, 4) == 0,
                        .bare = draw(state, 3) == 0,
                        .eager = draw(state, 2),
                        .blocking = draw(state, 4) == 0};
     ech_order orders[MOST_STAGES] = {{0}};
+    if (strcmp(spec.schedule, "zero-bubble-v") == 0) spec.chunks = 2;
     if (each < 2 && draw(state, 2)) {
         spec.schedule = NULL;
         spec.order = orders;

@@ -156,6 +156,8 @@ static void test_shapes(void **state)
     /* Chunks of a rank. */
     expect("parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved", 2, even,
            slow, "even", 2, "auto");
+    expect("parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=zero-bubble-v", 2, even,
+           slow, "[0, 1, 1, 1]", 2, "auto");
 }
 
 /* GPT-2 of 12 layers: seconds of a micro-batch as one thread takes them. */
@@ -223,9 +225,12 @@ static void test_never_slower(void **state)
         /* Six micro-batches divide by one, two, three and six replicas only. */
         {"parallel.schedule=pipedream training.global_batch_size=6 training.check_every=0", 5},
         {"parallel.schedule=pipedream-2bw training.check_every=0", 4},
+        {"parallel.schedule=zero-bubble-v parallel.virtual_stages=2 parallel.pipeline=2 "
+         "model.num_hidden_layers=5 model.tie_word_embeddings=true",
+         4},
     };
-    for (uint32_t set = 0; set < 45; set++) {
-        const char *keys = runs[set % 9].keys;
+    for (uint32_t set = 0; set < 50; set++) {
+        const char *keys = runs[set % 10].keys;
         costs of = costs_of(keys, 300 * pow(1000, draw(set, 0)));
         of.profile.block = of.block;
         of.profile.latency = 0.1 * draw(set, 1);
@@ -233,7 +238,7 @@ static void test_never_slower(void **state)
             for (int p = 0; p < ECH_PHASES; p++)
                 of.block[b].seconds[p] = draw(set, 2 + b * ECH_PHASES + p);
         double even;
-        assert_fastest(keys, &of, runs[set % 9].ranks, &even);
+        assert_fastest(keys, &of, runs[set % 10].ranks, &even);
     }
 }
 
@@ -265,6 +270,45 @@ static void test_memory(void **state)
         fixture_free(&f);
     }
     assert_true(need[1] < need[0]);
+}
+
+/* In a V each rank has an early chunk, which keeps much, and a late one, which keeps little: only their plan says
+ * whether they fit, to the byte. */
+static void test_memory_of_a_vee(void **state)
+{
+    (void)state;
+    const char *keys = "parallel.schedule=zero-bubble-v parallel.virtual_stages=2 "
+                       "parallel.pipeline=2 model.num_hidden_layers=6 data.sequence_length=64 "
+                       "parallel.partition=auto";
+    costs of = costs_of("model.num_hidden_layers=6", 1e9);
+    of.profile.block = of.block;
+    for (int b = 1; b < 7; b++) {
+        of.block[b].seconds[0] = 1;
+        of.block[b].activation_bytes = 64 * 16 * 4 * 16;
+    }
+    ech_config *config = make(keys);
+    assert_int_equal(choose(config, &of.profile, 2), ECH_OK);
+    fixture f = fixture_plan(config, 2);
+    int64_t need = f.plan[0]->arena_bytes > f.plan[1]->arena_bytes ? f.plan[0]->arena_bytes
+                                                                   : f.plan[1]->arena_bytes;
+    fixture_free(&f);
+    for (int short_of = 0; short_of < 2; short_of++) {
+        config = make(keys);
+        char limit[64];
+        snprintf(limit, sizeof limit, "memory.device_limit=%lld", (long long)need - short_of);
+        sample_set(config, limit);
+        bool quiet = ech_log_set_quiet(true);
+        ech_status status = choose(config, &of.profile, 2);
+        ech_log_set_quiet(quiet);
+        if (!short_of) assert_int_equal(status, ECH_OK);
+        if (short_of && status == ECH_OK) { /* another cut */
+            f = fixture_plan(config, 2);
+            assert_true(f.plan[0]->arena_bytes < need && f.plan[1]->arena_bytes < need);
+            fixture_free(&f);
+        } else {
+            ech_config_destroy(config);
+        }
+    }
 }
 
 /* ---- what is refused ---- */
@@ -306,7 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),       cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_never_slower), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_memory_of_a_vee),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,10 +20,10 @@ static void test_table(void **state)
     static const struct {
         const char *name;
         ech_weights weights;
-    } rows[] = {{"naive", ECH_WEIGHTS_FLUSHED},         {"gpipe", ECH_WEIGHTS_FLUSHED},
-                {"1f1b", ECH_WEIGHTS_FLUSHED},          {"interleaved", ECH_WEIGHTS_FLUSHED},
-                {"zero-bubble", ECH_WEIGHTS_FLUSHED},   {"pipedream", ECH_WEIGHTS_STASHED},
-                {"pipedream-2bw", ECH_WEIGHTS_BUFFERED}};
+    } rows[] = {{"naive", ECH_WEIGHTS_FLUSHED},       {"gpipe", ECH_WEIGHTS_FLUSHED},
+                {"1f1b", ECH_WEIGHTS_FLUSHED},        {"interleaved", ECH_WEIGHTS_FLUSHED},
+                {"zero-bubble", ECH_WEIGHTS_FLUSHED}, {"zero-bubble-v", ECH_WEIGHTS_FLUSHED},
+                {"pipedream", ECH_WEIGHTS_STASHED},   {"pipedream-2bw", ECH_WEIGHTS_BUFFERED}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const ech_generator *generator = ech_generator_find(rows[i].name);
         assert_non_null(generator);
@@ -49,6 +49,8 @@ static void test_rules(void **state)
                          weights != ECH_WEIGHTS_FLUSHED);
         assert_int_equal(ech_feature_is_on(config, ECH_FEATURE_not_stashed),
                          weights != ECH_WEIGHTS_STASHED);
+        assert_int_equal(ech_feature_is_on(config, ECH_FEATURE_zero_bubble_v),
+                         ech_generator_find(name)->chunks == 2);
         assert_false(ech_feature_is_on(config, ECH_FEATURE_written));
     }
     ech_config_destroy(config);
@@ -90,6 +92,7 @@ static void test_micro_batches(void **state)
     shape.micro_batches = 1;
     accept("pipedream", shape);
     accept("zero-bubble", shape);
+    accept("zero-bubble-v", shape);
 }
 
 int main(void)

@@ -57,7 +57,6 @@ static void test_all(void **state)
         for (int s = 0; s < FIXTURE_SCHEDULES; s++)
             for (int stages = 1; stages <= 2; stages++) {
                 const char *schedule = fixture_schedules[s];
-                bool interleaved = strcmp(schedule, "interleaved") == 0;
                 bool grouped = (g + s) % 3 == 2 && !strstr(grids[g].more, "ulysses");
                 int gpt2 = (g + s) % 3 == 0;
                 ech_text more = {0};
@@ -68,7 +67,7 @@ static void test_all(void **state)
                 fixture_shape shape = {.schedule = schedule,
                                        .architecture = gpt2 ? "gpt2" : "llama",
                                        .stages = stages,
-                                       .chunks = interleaved ? 2 : 1,
+                                       .chunks = fixture_chunks(schedule),
                                        .data = (g + stages) % 2 + 1,
                                        .context = grids[g].context,
                                        .tensor = grids[g].tensor,

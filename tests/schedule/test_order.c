@@ -47,8 +47,9 @@ static bool takes(const char *schedule, int p, int v, int m)
 /* Calls `check` for every schedule with every shape that it accepts. */
 static void for_all(void (*check)(const char *schedule, int p, int v, int m))
 {
-    static const char *const names[] = {"naive",       "gpipe",     "1f1b",         "interleaved",
-                                        "zero-bubble", "pipedream", "pipedream-2bw"};
+    static const char *const names[] = {"naive",       "gpipe",        "1f1b",
+                                        "interleaved", "zero-bubble",  "zero-bubble-v",
+                                        "pipedream",   "pipedream-2bw"};
     int runs = 0;
     for (size_t n = 0; n < sizeof names / sizeof *names; n++)
         for (int p = 1; p <= P; p++)
@@ -58,8 +59,8 @@ static void for_all(void (*check)(const char *schedule, int p, int v, int m))
                     check(names[n], p, v, m);
                     runs++;
                 }
-    /* naive and gpipe all; three with one chunk; 2bw of m >= p; interleaved of multiples of p. */
-    assert_int_equal(runs, 2 * P * V * M + 3 * P * M + (12 + 11 + 10 + 9 + 8 + 7) +
+    /* naive and gpipe all; three with one chunk and one with two; 2bw of m >= p; interleaved of multiples of p. */
+    assert_int_equal(runs, 2 * P * V * M + 4 * P * M + (12 + 11 + 10 + 9 + 8 + 7) +
                                V * (12 + 6 + 4 + 3 + 2 + 2));
 }
 
@@ -94,7 +95,9 @@ static void has_in_flight(const char *schedule, int p, int v, int m)
                              m == p ? m * v : smaller(2 * (p - r - 1) + (v - 1) * p + 1, m * v));
         else if (strcmp(schedule, "zero-bubble") == 0)
             assert_int_equal(found, smaller(p, m)); /* no more than 1f1b's first stage */
-        else                                        /* 1f1b, pipedream, pipedream-2bw */
+        else if (strcmp(schedule, "zero-bubble-v") == 0)
+            assert_true(m < 2 * p - 1 ? found <= smaller(2 * p, 2 * m) : found == 2 * p);
+        else /* 1f1b, pipedream, pipedream-2bw */
             assert_int_equal(found, smaller(p - r, m));
     }
     virtual_end(run);
@@ -164,6 +167,35 @@ static void test_zero_bubble(void **state)
         }
 }
 
+/* Qi et al. 2024, arXiv:2401.10241: with F, B, W of one length ZB-V has a bubble rate of 0 and the activations of 1F1B
+ * (p micro-batches of two chunks each, has_in_flight). The bubble is what a stage waits between its first F and its
+ * last W; so the step is longer than work by the p - 1 forwards until the last stage begins. In units of a chunk,
+ * which is half of what the others have of a micro-batch, 1F1B idles 6 (p - 1), ZB-H1 2 (p - 1), and interleaved
+ * 1F1B with as many chunks 3 (p - 1). */
+static void test_zero_bubble_v(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= P; p++)
+        for (int m = 1; m <= M; m++) {
+            int work = 6 * m;
+            virtual_run *run = virtual_begin("zero-bubble-v", p, NULL, 2, m);
+            int time = virtual_makespan(run, false);
+            bool full = m >= 2 * p - 1;
+            for (int r = 0; r < p; r++) {
+                const virtual_rank *rank = &run->rank[r][0];
+                assert_int_equal(rank->begun, r);
+                assert_int_equal(rank->busy, work);
+                if (full) assert_int_equal(rank->time - rank->begun, work);
+            }
+            virtual_end(run);
+            if (full) assert_int_equal(time, work + p - 1);
+            assert_true(time <= 2 * makespan("zero-bubble", p, 1, m, false));
+            assert_true(time <= 2 * makespan("1f1b", p, 1, m, true));
+            if (full && m % p == 0)
+                assert_int_equal(makespan("interleaved", p, 2, m, true) - time, 2 * (p - 1));
+        }
+}
+
 /* Every rank works the same time, whatever it waits. */
 static void test_work(void **state)
 {
@@ -196,6 +228,14 @@ static void test_known_orders(void **state)
     expect_order("1f1b", last, "F0.0 B0.0 W0.0 F0.1 B0.1 W0.1 F0.2 B0.2 W0.2");
     expect_order("zero-bubble", first, "F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2 W0.2");
     expect_order("zero-bubble", last, "F0.0 B0.0 F0.1 B0.1 W0.0 F0.2 B0.2 W0.1 W0.2");
+    ech_pipe down = {.stages = 2, .stage = 0, .chunks = 2, .micro_batches = 3, .depth = 2};
+    ech_pipe turn = {.stages = 2, .stage = 1, .chunks = 2, .micro_batches = 3, .depth = 1};
+    expect_order("zero-bubble-v", down,
+                 "F0.0 F0.1 F0.2 F1.0 B1.0 W1.0 F1.1 B1.1 W1.1 B0.0 W0.0 F1.2 B1.2 W1.2 "
+                 "B0.1 W0.1 B0.2 W0.2");
+    expect_order("zero-bubble-v", turn,
+                 "F0.0 F1.0 F0.1 F1.1 B1.0 W1.0 F0.2 B0.0 W0.0 F1.2 B1.1 W1.1 B0.1 B1.2 "
+                 "B0.2 W0.1 W1.2 W0.2");
     expect_order("pipedream", first, "F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2 W0.2");
     ech_pipe chunks = {.stages = 2, .stage = 1, .chunks = 2, .micro_batches = 4, .depth = 1};
     expect_order("interleaved", chunks,
@@ -285,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_no_deadlock),
         cmocka_unit_test(test_bubbles),
         cmocka_unit_test(test_zero_bubble),
+        cmocka_unit_test(test_zero_bubble_v),
         cmocka_unit_test(test_work),
         cmocka_unit_test(test_known_orders),
         cmocka_unit_test(test_unequal_replicas),

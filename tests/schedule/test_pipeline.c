@@ -18,6 +18,7 @@ static bool is_possible(const fixture_shape *shape)
     const char *name = shape->schedule;
     bool chunks = strcmp(name, "naive") == 0 || strcmp(name, "gpipe") == 0 ||
                   strcmp(name, "interleaved") == 0;
+    if (strcmp(name, "zero-bubble-v") == 0) return shape->chunks == 2;
     if (shape->chunks > 1 && !chunks) return false;
     if (strcmp(name, "interleaved") == 0) return shape->micro_batches % shape->stages == 0;
     if (strcmp(name, "pipedream-2bw") == 0) return shape->micro_batches >= shape->stages;
@@ -38,12 +39,19 @@ static int count_messages(const ech_list *list, bool sends, int64_t *bytes)
     return n;
 }
 
+static bool is_vee(const fixture_shape *shape)
+{
+    return strcmp(shape->schedule, "zero-bubble-v") == 0;
+}
+
 /* A rank of m micro-batches a list sends an activation behind each of its chunks but the model's last,
- * and a gradient before each but the model's first. */
+ * and a gradient before each but the model's first; in a V from the first chunk to the next stage, and from the second
+ * back. */
 static int messages_of(const fixture_shape *shape, int stage, int m, bool trains)
 {
     bool first = stage == 0, last = stage == shape->stages - 1;
     if (shape->stages == 1) return 0;
+    if (is_vee(shape)) return m * (!first + !last) * (trains ? 2 : 1);
     return m * (shape->chunks - last + (trains ? shape->chunks - first : 0));
 }
 
@@ -71,8 +79,8 @@ static void check_messages(const fixture *f, const fixture_shape *shape)
         validated[1] += count_messages(list, false, &unused);
     }
     /* Of a pipeline and step: v times those of one chunk, and 2 m on the way around from the last
-     * stage to the first for every chunk but one. */
-    int each = p == 1 ? 0 : v * 2 * m * (p - 1) + (v - 1) * 2 * m;
+     * stage to the first for every chunk but one; a V turns around on a stage. */
+    int each = p == 1 ? 0 : v * 2 * m * (p - 1) + (is_vee(shape) ? 0 : (v - 1) * 2 * m);
     assert_int_equal(all[0], shape->data * turns * each);
     assert_int_equal(all[1], all[0]);
     assert_int_equal(bytes, all[0] * fixture_boundary_bytes(f));

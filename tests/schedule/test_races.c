@@ -151,14 +151,15 @@ static void check(fixture_shape shape)
 static void test_synchronous(void **state)
 {
     (void)state;
-    static const char *const names[] = {"naive", "gpipe", "1f1b", "zero-bubble", "interleaved"};
+    static const char *const names[] = {"naive",       "gpipe",       "1f1b",
+                                        "zero-bubble", "interleaved", "zero-bubble-v"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int p = 1; p <= 3; p++)
             for (int data = 1; data <= 2; data++)
                 check((fixture_shape){.schedule = names[i],
                                       .architecture = p % 2 ? "llama" : "gpt2",
                                       .stages = p,
-                                      .chunks = i == 4 ? 2 : 1,
+                                      .chunks = i >= 4 ? 2 : 1,
                                       .data = data,
                                       .micro_batches = 6});
 }

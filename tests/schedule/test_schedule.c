@@ -32,10 +32,9 @@ static void refuse(fixture_shape shape, const char *words)
 static void test_names(void **state)
 {
     (void)state;
-    refuse(
-        (fixture_shape){.schedule = "1b1f", .stages = 2, .micro_batches = 4},
-        "parallel.schedule = 1b1f|no such schedule|naive gpipe interleaved zero-bubble pipedream "
-        "pipedream-2bw|or a file");
+    refuse((fixture_shape){.schedule = "1b1f", .stages = 2, .micro_batches = 4},
+           "parallel.schedule = 1b1f|no such schedule|naive gpipe interleaved zero-bubble "
+           "zero-bubble-v pipedream pipedream-2bw|or a file");
     refuse((fixture_shape){.schedule = "GPipe", .stages = 1, .micro_batches = 1},
            "no such schedule");
 }
@@ -53,6 +52,11 @@ static void test_shapes(void **state)
            "training.global_batch_size = 3|as many as there are stages|at least 4 x");
     refuse((fixture_shape){.schedule = "1f1b", .stages = 2, .chunks = 2, .micro_batches = 4},
            "parallel.virtual_stages = 2|one virtual stage|parallel.schedule = interleaved");
+    for (int chunks = 1; chunks <= 3; chunks += 2)
+        refuse(
+            (fixture_shape){
+                .schedule = "zero-bubble-v", .stages = 2, .chunks = chunks, .micro_batches = 4},
+            "parallel.virtual_stages = |two virtual stages a rank|use 2, or leave it out");
     refuse(
         (fixture_shape){
             .schedule = "zero-bubble", .stages = 2, .replicas = "[3,1]", .micro_batches = 4},

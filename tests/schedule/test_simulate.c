@@ -71,6 +71,19 @@ static void test_early_gradients(void **state)
             }
 }
 
+/* ZB-V (the same paper): from 2p - 1 micro-batches on nobody waits but for the first forward; in units of a chunk's. */
+static void test_zero_bubble_v(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 5; p++)
+        for (int m = 2 * p - 1; m <= 2 * p + 3; m += 2) {
+            lists_spec spec = {
+                .schedule = "zero-bubble-v", .stages = p, .chunks = 2, .micro_batches = m};
+            double end = 6.0 * m + p - 1;
+            expect_end(spec, end, 1 - 6.0 * m / end);
+        }
+}
+
 /* Narayanan et al. 2021, §2.2: v chunks divide the bubble by v; in units of a chunk's forward the step
  * takes 3 (v m + p - 1). */
 static void test_interleaved(void **state)
@@ -271,17 +284,12 @@ static void test_nobody_joins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bubbles),
-        cmocka_unit_test(test_early_gradients),
-        cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_naive),
-        cmocka_unit_test(test_one_stage),
-        cmocka_unit_test(test_in_flight),
-        cmocka_unit_test(test_links),
-        cmocka_unit_test(test_timeline),
-        cmocka_unit_test(test_timeline_weights),
-        cmocka_unit_test(test_deadlock),
-        cmocka_unit_test(test_nobody_sends),
+        cmocka_unit_test(test_bubbles),       cmocka_unit_test(test_early_gradients),
+        cmocka_unit_test(test_zero_bubble_v), cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_naive),         cmocka_unit_test(test_one_stage),
+        cmocka_unit_test(test_in_flight),     cmocka_unit_test(test_links),
+        cmocka_unit_test(test_timeline),      cmocka_unit_test(test_timeline_weights),
+        cmocka_unit_test(test_deadlock),      cmocka_unit_test(test_nobody_sends),
         cmocka_unit_test(test_nobody_joins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

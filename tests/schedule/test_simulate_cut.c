@@ -53,6 +53,7 @@ static const char *const pipelines[] = {
     "parallel.pipeline=2 parallel.schedule=gpipe",
     "parallel.pipeline=2 parallel.schedule=zero-bubble",
     "parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved",
+    "parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=zero-bubble-v",
 };
 enum { PIPELINES = sizeof pipelines / sizeof *pipelines };
 

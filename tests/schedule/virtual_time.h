@@ -18,11 +18,12 @@ typedef struct virtual_rank {
     ech_pipe pipe;
     ech_order order;
     size_t done;
-    int time, busy;
+    int begun, time, busy;
 } virtual_rank;
 
 typedef struct virtual_run {
     int stages, chunks, micro_batches; /* of all replicas together */
+    bool vee;                          /* down the stages and back up, again and again */
     int replicas[MOST_STAGES];
     virtual_rank rank[MOST_STAGES][MOST_REPLICAS];
     int *end; /* [(virtual stage * micro_batches + q) * 3 + action]; 0: not yet */
@@ -36,6 +37,7 @@ static inline virtual_run *virtual_begin(const char *schedule, int stages, const
     run->stages = stages;
     run->chunks = chunks;
     run->micro_batches = micro_batches;
+    run->vee = schedule && ech_generator_find(schedule)->placement == ECH_PLACEMENT_VEE;
     run->end = ech_calloc((size_t)(stages * chunks * micro_batches * 3), sizeof *run->end);
     int behind = 0;
     for (int s = stages; s-- > 0;) {
@@ -65,6 +67,12 @@ static inline void virtual_end(virtual_run *run)
     free(run);
 }
 
+static inline int virtual_stage_of(const virtual_run *run, int stage, int chunk)
+{
+    bool back = run->vee && chunk % 2;
+    return chunk * run->stages + (back ? run->stages - 1 - stage : stage);
+}
+
 static inline int *virtual_at(const virtual_run *run, int virtual_stage, int q, ech_action action)
 {
     return &run->end[(virtual_stage * run->micro_batches + q) * 3 + (int)action];
@@ -92,10 +100,11 @@ static inline bool virtual_advance(virtual_run *run, int stage, int replica, boo
     for (; rank->done < rank->order.n; rank->done++) {
         const ech_order_item *item = &rank->order.at[rank->done];
         int q = item->micro * run->replicas[stage] + replica;
-        int virtual_stage = item->chunk * run->stages + stage;
+        int virtual_stage = virtual_stage_of(run, stage, item->chunk);
         int ready = virtual_ready(run, virtual_stage, q, item->action, merged);
         if (ready == DEADLOCK) break;
         rank->time = (ready > rank->time ? ready : rank->time) + 1;
+        if (rank->done == 0) rank->begun = rank->time - 1;
         rank->busy++;
         *virtual_at(run, virtual_stage, q, item->action) = rank->time;
     }

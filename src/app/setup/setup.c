@@ -218,6 +218,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
 {
     const ech_tokenizer *tokenizer = design->tokenizer;
     ech_model *uncut = NULL;
+    ech_schedule_fill_chunks(config);
     ech_status together = ech_rules_check(config), status = together;
     ECH_ALSO(&status, check_split(config));
     ECH_ALSO(&status, check_counts(config));

@@ -54,6 +54,10 @@ typedef struct ech_generator {
     const char *name;
     ech_weights weights;
     ech_placement placement; /* of virtual stages: which one its order is for */
+    int chunks;              /* virtual stages of a rank, if it needs a number of its own; else 0 */
+    /* A B sends what it makes before its W begins, even where that comes next. Otherwise the two are one backward
+     * then, block by block. */
+    bool splits;
     /* False where so many micro-batches cannot be scheduled; `why` then says what is wrong with
      * training.global_batch_size and what would work. Optional: NULL accepts all. What a schedule does not go
      * with whatever the numbers are is rows of config/rules.def. */
