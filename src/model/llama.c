@@ -63,10 +63,10 @@ static ech_rope rope_of(const ech_config *config)
                           (double)config->model.rope_scaling_original_max_position_embeddings};
 }
 
-/* A product's columns as heads of that shape, turned to their positions; normalized before by PREFIX.NORM, one gain for
- * all heads (NULL: not at all). */
-static int turn(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
-                const char *norm, int x, ech_shape shape, int starts)
+/* A product's columns as heads of that shape, rotated by their positions. norm: the parameter of an RMSNorm of each
+ * head before that, one gain (D) for all heads; NULL: there is none. */
+static int rotate_heads(const ech_config *config, ech_model *model, ech_block *block,
+                        const char *prefix, const char *norm, int x, ech_shape shape, int starts)
 {
     const ech_rope rope = rope_of(config);
     x = ech_block_view(block, x, 0, shape);
@@ -94,8 +94,8 @@ int ech_llama_attention(const ech_config *config, ech_model *model, ech_block *b
                    model->std);
     int v = linear(model, block, at, "v_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_KV_HEADS, G * D,
                    model->std);
-    q = turn(config, model, block, at, norms_heads ? "q_norm" : NULL, q, query, starts);
-    k = turn(config, model, block, at, norms_heads ? "k_norm" : NULL, k, key, starts);
+    q = rotate_heads(config, model, block, at, norms_heads ? "q_norm" : NULL, q, query, starts);
+    k = rotate_heads(config, model, block, at, norms_heads ? "k_norm" : NULL, k, key, starts);
     v = ech_block_view(block, v, 0, key);
     int y = ech_layer_attention(block, q, k, v, starts, config->model.attn_pdrop);
     y = ech_block_view(block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, H * D));

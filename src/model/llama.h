@@ -14,17 +14,17 @@
     "model.rope_scaling_original_max_position_embeddings model.rms_norm_eps model.embd_pdrop "     \
     "model.resid_pdrop model.attn_pdrop model.num_key_value_heads model.head_dim"
 
-/* How a family's config.json differs from those of the others. */
+/* What the config.json of such a family has of its own. */
 typedef struct ech_llama {
-    const char *name; /* "Llama": architectures is LlamaForCausalLM */
-    const char *off;  /* a key that must be false, besides attention_bias */
-    const char *positions,
-        *head_dim; /* where the file is silent; head_dim NULL: hidden_size / heads */
+    const char *name;      /* "Llama": architectures is LlamaForCausalLM */
+    const char *off;       /* a key that must be false, besides attention_bias */
+    const char *positions; /* max_position_embeddings where the file has none */
+    const char *head_dim;  /* likewise; NULL: hidden_size / num_attention_heads */
 } ech_llama;
 
 void ech_llama_resolve(ech_config *config);
-/* Attention of a layer, an ech_decoder_part. norms_heads: queries and keys are normalized head by head, before
- * they are turned to their positions (q_norm, k_norm). */
+/* Attention of a layer, an ech_decoder_part. norms_heads: RMSNorm of each head's queries and keys before their
+ * rotation (q_norm, k_norm). */
 int ech_llama_attention(const ech_config *config, ech_model *model, ech_block *block,
                         const char *name, int x, double std, bool norms_heads);
 /* All blocks, with that attention. */

@@ -52,6 +52,8 @@ verify 4 1 "parallel.stage_replicas=[1,2,1]" parallel.schedule=gpipe parallel.re
 # In the run's own precision, too.
 verify 4 2 parallel.tensor=2 --own-precision
 also '^PASSED     within 1e-11, and [0-9.e-]+ in fp32$'
+verify 4 1 parallel.tensor=4 parallel.sequence=true model.architecture=qwen3 \
+    model.num_key_value_heads=2 model.head_dim=6
 
 # Asynchronous: against the replay.
 untied=model.tie_word_embeddings=false

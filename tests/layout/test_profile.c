@@ -321,6 +321,12 @@ static void test_description(void **state)
                                  "fp32 threads=3");
     ech_text_free(&text);
     ech_config_destroy(config);
+    config = make_config("model.architecture=qwen3");
+    config->model.head_dim = 6; /* where it is not C / H */
+    ech_profile_describe(config, &text);
+    assert_non_null(strstr(text.at, "qwen3 C=16 L=2 H=4 G=4 D=6 F="));
+    ech_text_free(&text);
+    ech_config_destroy(config);
 }
 
 /* Whatever costs depend on is told apart; what they do not depend on is not. */
