@@ -19,7 +19,7 @@ typedef struct exchange {
 static ech_tensor tensor_of(const exchange *x, int local, int like)
 {
     void *data = ech_exec_address(
-        x->exec, ech_list_value_of(x->exec->list, x->block, local, x->step->micro));
+        x->exec, x->step, ech_list_value_of(x->exec->list, x->block, local, x->step->micro));
     ech_tensor tensor;
     ech_exec_view(x->exec, x->block, like, data, &tensor);
     return tensor;
@@ -120,7 +120,8 @@ ech_status ech_handle_COLLECTIVE(ech_exec *exec, const ech_step *step)
                   .step = step,
                   .block = exec->plan->model->block.at[step->block],
                   .group = exec->channel[step->group][step->lane],
-                  .scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step->scratch)};
+                  .scratch =
+                      step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch)};
     if (!step->calls) return make_whole(&x);
     const ech_block_call *call = &x.block->program[step->phase].at[step->first_call];
     for (const ech_operand *o = NULL; (o = ech_call_next(x.block, call, exec->list->purpose, o));)

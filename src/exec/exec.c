@@ -20,6 +20,7 @@ static const handler handlers[ECH_STEPS] = {
 
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step)
 {
+    if (step->lane != ECH_LANE_COMPUTE) ech_ledger_enter(exec, step);
     return handlers[step->kind](exec, step);
 }
 
@@ -239,7 +240,7 @@ static ech_status setup_exec(ech_exec *exec)
     ech_threads_touch(exec);
     ech_snapshot_prepare(exec);
     exec->list = &plan->list[ECH_LIST_INIT];
-    exec->scalars = ech_exec_address(exec, plan->scalars);
+    exec->scalars = ech_exec_look(exec, plan->scalars);
     exec->updates = exec->scalars + plan->persistent.at[plan->scalars].bytes / 8 - 1;
     exec->readings = ech_calloc(turns, sizeof *exec->readings);
     ech_ledger_create(exec);
@@ -339,11 +340,6 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     if (exec->records) exec->ended = ech_clock_now();
     exec->version += exec->list->updates;
     return (ech_status)atomic_load(&exec->failed);
-}
-
-void *ech_exec_address(const ech_exec *exec, int value)
-{
-    return exec->arena + ech_plan_value(exec->plan, exec->list, value)->offset;
 }
 
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader)

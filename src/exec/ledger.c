@@ -2,7 +2,7 @@
  *
  * The ledger: which values live, as run. A value is born when a step first touches it and dies when
  * the compute lane has passed its last tick; the peaks are then compared with the plan's. A touch
- * outside of the planned life is a broken promise and ends the process. With ECH_POISON the bytes of
+ * outside of the planned life is a broken promise and ends the process, on every lane. With ECH_POISON the bytes of
  * the dead are NaN patterns, so that a read of them shows in the result.
  */
 #include <stdlib.h>
@@ -89,6 +89,7 @@ void ech_ledger_begin(ech_exec *exec)
     memset(calls->live, 0, exec->list->value.n * sizeof *calls->live);
     memset(ledger->now, 0, sizeof ledger->now);
     ledger->next_death = ledger->next_birth = 0;
+    exec->tick = 0;
     ledger->working = 0;
     if (POISON)
         exec->device->fill(exec->arena + exec->plan->persistent_bytes, 0xff,
@@ -112,12 +113,17 @@ static void give_birth(ech_exec *exec, int value)
     if (ledger->working > ledger->working_peak) ledger->working_peak = ledger->working;
 }
 
+static int now(const ech_exec *exec)
+{
+    return atomic_load_explicit(&exec->tick, memory_order_relaxed);
+}
+
 void ech_ledger_advance(ech_exec *exec, int tick)
 {
     ech_ledger *ledger = &exec->ledger;
     const ech_list *list = exec->list;
     ech_calls *calls = &ledger->calls[list->kind];
-    exec->tick = tick;
+    atomic_store_explicit(&exec->tick, tick, memory_order_relaxed);
     for (; ledger->next_death < calls->deaths; ledger->next_death++) {
         int value = calls->by_death[ledger->next_death];
         const ech_value *v = &list->value.at[value];
@@ -138,12 +144,74 @@ void ech_ledger_advance(ech_exec *exec, int tick)
 void *ech_exec_touch(ech_exec *exec, int value)
 {
     int own = value - (int)exec->plan->persistent.n;
-    if (own < 0) return ech_exec_address(exec, value);
+    if (own < 0) return ech_exec_look(exec, value);
     const ech_value *v = &exec->list->value.at[own];
-    ECH_ASSERT(v->born <= exec->tick && exec->tick <= ech_value_last(v));
-    bool live = exec->ledger.calls[exec->list->kind].live[own] || exec->tick > v->dies;
+    int tick = now(exec);
+    ECH_ASSERT(v->born <= tick && tick <= ech_value_last(v));
+    bool live = exec->ledger.calls[exec->list->kind].live[own] || tick > v->dies;
     if (!live) give_birth(exec, own);
     return exec->arena + v->offset;
+}
+
+void *ech_exec_look(const ech_exec *exec, int value)
+{
+    return exec->arena + ech_plan_value(exec->plan, exec->list, value)->offset;
+}
+
+/* ---- other lanes: what a step may touch is in its plan, which nobody changes; the time is the compute lane's ---- */
+
+static _Noreturn void refuse(const ech_exec *exec, const ech_step *step, int value, const char *why)
+{
+    ech_text text = {0};
+    ech_step_print(step, &text);
+    ech_text_append(&text, " touches a value %s: ", why);
+    ech_value_print(exec->plan, exec->list, value, &text);
+    ech_assert_failed(__FILE__, __LINE__, text.at);
+}
+
+static bool declares(const ech_exec *exec, const ech_step *step, int value)
+{
+    const ech_access *access = exec->list->access.at + step->first_access;
+    for (int i = 0; i < step->accesses; i++)
+        if (access[i].value == value) return true;
+    return false;
+}
+
+void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value)
+{
+    int own = value - (int)exec->plan->persistent.n, end = step->tick + step->ticks - 1;
+    if (!declares(exec, step, value)) refuse(exec, step, value, "that it does not declare");
+    if (own < 0) return ech_exec_look(exec, value);
+    const ech_value *v = &exec->list->value.at[own];
+    if (step->tick < v->born || end > ech_value_last(v))
+        refuse(exec, step, value, "outside of its planned life");
+    return exec->arena + v->offset;
+}
+
+/* The compute lane is at this tick or at a later one when a step begins that comes after that lane's; at this one or at an
+ * earlier one when a step ends that it will wait for. What lives to the list's end lives until all lanes have ended. */
+static void look_at(const ech_exec *exec, const ech_step *step, bool begins)
+{
+    int tick = now(exec), persistent = (int)exec->plan->persistent.n;
+    for (int i = 0; i < step->accesses; i++) {
+        int value = exec->list->access.at[step->first_access + i].value;
+        if (value < persistent) continue;
+        const ech_value *v = &exec->list->value.at[value - persistent];
+        int last = ech_value_last(v);
+        if (begins && tick < v->born) refuse(exec, step, value, "before its life begins");
+        if (tick > last && last < exec->list->ticks - 1)
+            refuse(exec, step, value, "after its life has ended");
+    }
+}
+
+void ech_ledger_enter(const ech_exec *exec, const ech_step *step)
+{
+    look_at(exec, step, true);
+}
+
+void ech_ledger_leave(const ech_exec *exec, const ech_step *step)
+{
+    look_at(exec, step, false);
 }
 
 int64_t ech_exec_working(const ech_exec *exec)

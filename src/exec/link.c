@@ -28,7 +28,8 @@ static ech_status start_port(ech_exec *exec, const ech_step *step, int port, int
                              ech_request *request)
 {
     const ech_block *block = exec->plan->model->block.at[step->block];
-    void *data = ech_exec_address(exec, ech_list_value_of(exec->list, block, local, step->micro));
+    void *data =
+        ech_exec_address(exec, step, ech_list_value_of(exec->list, block, local, step->micro));
     int64_t first;
     size_t bytes = (size_t)ech_plan_message_part(exec->plan, exec->list, block, local, &first);
     data = (char *)data + (size_t)first * ech_dtype_bytes(exec->plan->real);

@@ -52,7 +52,7 @@ ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)
 {
     const ech_param_plan *p = &exec->plan->param[param];
-    char *bucket = ech_exec_address(exec, exec->plan->bucket.at[p->bucket].value);
+    char *bucket = ech_exec_look(exec, exec->plan->bucket.at[p->bucket].value);
     set_view(exec, param, bucket + (size_t)p->bucket_offset * ech_dtype_bytes(exec->plan->real),
              out);
 }
@@ -131,7 +131,7 @@ static const int *bucket_params(const ech_exec *exec, const ech_step *step, int 
 ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
-    double *partials = ech_exec_address(exec, plan->partials);
+    double *partials = ech_exec_touch(exec, plan->partials);
     double *squares = ech_exec_row(exec, step->turn) + ECH_SCALARS;
     int n;
     const int *params = bucket_params(exec, step, &n);

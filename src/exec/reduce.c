@@ -21,7 +21,8 @@ static void keep_own_loss(const ech_exec *exec, double *row)
 
 ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
 {
-    double *row = ech_exec_row(exec, step->turn);
+    double *row = (double *)ech_exec_address(exec, step, exec->plan->scalars) +
+                  (size_t)step->turn * (size_t)ech_plan_row(exec->plan);
     bool counts = step->group == ECH_GROUP_WORLD && step->index <= ECH_SCALAR_LOSS &&
                   step->index + step->count > ECH_SCALAR_LOSS;
     if (counts) keep_own_loss(exec, row);
@@ -36,9 +37,9 @@ ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
 static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    ech_tensor gradients =
-        ech_tensor_1d(ech_exec_address(exec, bucket->value), exec->plan->real, bucket->elements);
-    void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step->scratch);
+    ech_tensor gradients = ech_tensor_1d(ech_exec_address(exec, step, bucket->value),
+                                         exec->plan->real, bucket->elements);
+    void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
     return ech_sum_begin(exec->channel[step->group][step->lane], exec->plan->reduction, &gradients,
                          scratch, out);
 }

@@ -16,7 +16,6 @@ static const char master_name[] = "master";
 typedef struct tensors {
     const ech_exec *exec;
     ech_pool *pool; /* of the names */
-    bool mine;      /* boxes only of what this rank writes; otherwise whole */
     ECH_LIST(ech_saved_tensor) list;
 } tensors;
 
@@ -54,9 +53,8 @@ static ech_saved_tensor *add_tensor(tensors *t, int param, const char *state, ec
                               .is_state = state != NULL,
                               .dtype = plan->real,
                               .dims = p->shape.dims};
-    bool writes = !t->mine || ech_layout_writes(plan->layout, plan->model, plan->rank, param);
     for (int d = 0; d < p->shape.dims; d++) saved.shape[d] = p->shape.size[d];
-    if (writes && x.data) ech_exec_add_slices(plan, p, &x, &saved);
+    if (x.data) ech_exec_add_slices(plan, p, &x, &saved);
     ECH_PUSH(t->list, saved);
     return &t->list.at[t->list.n - 1];
 }
@@ -96,31 +94,47 @@ static const char *copy_name(const ech_exec *exec, int i)
     return i <= exec->plan->states ? exec->plan->state_name[i - 1] : previous_name;
 }
 
-/* As training has it; of a parameter that this rank holds. */
-static ech_tensor copy_at(const ech_exec *exec, int param, int i)
-{
-    if (i == 0) return ech_exec_param(exec, param);
-    return i <= exec->plan->states ? ech_exec_state(exec, param, i - 1)
-                                   : ech_exec_param_at(exec, param, -1);
-}
-
-/* As it is written: in the snapshot if there is one. Without data where this rank writes nothing. */
-static ech_tensor written_at(const ech_exec *exec, int param, int i)
+/* Where training has it; of a parameter that this rank holds. */
+static int copy_value(const ech_exec *exec, int param, int i)
 {
     const ech_param_plan *p = &exec->plan->param[param];
-    if (p->value < 0) return (ech_tensor){0};
-    ech_tensor x = copy_at(exec, param, i);
-    if (p->snapshot >= 0) x.data = exec->arena + exec->plan->persistent.at[p->snapshot + i].offset;
+    if (i > 0 && i <= exec->plan->states) return p->state[i - 1];
+    return p->value + ech_exec_place(exec, i == 0 ? 0 : -1);
+}
+
+static ech_tensor copy_at(const ech_exec *exec, int param, int i)
+{
+    ech_tensor x = exec->param_view[param];
+    x.data = ech_exec_look(exec, copy_value(exec, param, i));
     return x;
 }
 
-/* All ranks list the same when they save, also what they do not hold. */
-static tensors list_to_save(const ech_exec *exec)
+/* Likewise, or its copy in the snapshot; for a step. */
+static ech_tensor saved_at(const ech_exec *exec, const ech_step *step, int param, int i,
+                           bool snapshot)
 {
-    tensors t = {.exec = exec, .pool = ech_pool_create(), .mine = true};
+    ech_tensor x = exec->param_view[param];
+    int value = snapshot ? exec->plan->param[param].snapshot + i : copy_value(exec, param, i);
+    x.data = ech_exec_address(exec, step, value);
+    return x;
+}
+
+static bool is_written(const ech_exec *exec, int param)
+{
+    const ech_plan *plan = exec->plan;
+    return plan->param[param].value >= 0 &&
+           ech_layout_writes(plan->layout, plan->model, plan->rank, param);
+}
+
+/* All ranks list the same when they save, also what they do not write. */
+static tensors list_to_save(const ech_exec *exec, const ech_step *step)
+{
+    tensors t = {.exec = exec, .pool = ech_pool_create()};
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         for (int i = 0; i < count_copies(exec); i++) {
-            ech_tensor x = written_at(exec, param, i);
+            ech_tensor x = {0};
+            if (is_written(exec, param))
+                x = saved_at(exec, step, param, i, exec->plan->snapshots > 0);
             if (i == 0)
                 add_weights(&t, param, x);
             else
@@ -194,22 +208,21 @@ void ech_snapshot_prepare(ech_exec *exec)
 
 ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
 {
-    (void)step;
     ECH_TRY(wait_for_last(exec));
-    for (int param = 0; param < (int)exec->plan->model->param.n; param++) {
-        for (int i = 0; exec->plan->param[param].snapshot >= 0 && i < count_copies(exec); i++) {
-            ech_tensor from = copy_at(exec, param, i), to = written_at(exec, param, i);
+    for (int param = 0; param < (int)exec->plan->model->param.n; param++)
+        for (int i = 0; is_written(exec, param) && i < count_copies(exec); i++) {
+            ech_tensor from = saved_at(exec, step, param, i, false);
+            ech_tensor to = saved_at(exec, step, param, i, true);
             exec->device->copy(to.data, from.data, ech_tensor_bytes(&from));
         }
-    }
     return ECH_OK;
 }
 
 /* Hands the saver what it works on. */
-static void fill_saver(ech_exec *exec)
+static void fill_saver(ech_exec *exec, const ech_step *step)
 {
     ech_saver *saver = &exec->saver;
-    tensors t = list_to_save(exec);
+    tensors t = list_to_save(exec, step);
     ech_pool_destroy(saver->pool);
     free(saver->tensors);
     ech_save_request_free(&saver->now);
@@ -225,10 +238,9 @@ static void fill_saver(ech_exec *exec)
 
 ech_status ech_handle_SAVE(ech_exec *exec, const ech_step *step)
 {
-    (void)step;
     ECH_ASSERT(exec->saver.next.directory);
     if (!exec->plan->snapshots) ECH_TRY(wait_for_last(exec));
-    fill_saver(exec);
+    fill_saver(exec, step);
     ECH_TRY(ech_saver_start(&exec->saver));
     return exec->plan->snapshots ? ECH_OK : ech_saver_join(&exec->saver);
 }

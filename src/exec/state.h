@@ -120,8 +120,8 @@ struct ech_exec {
     /* The list that runs. */
     const ech_list *list;
     int64_t step;
-    int tick;     /* of the compute lane's call */
-    uint64_t run; /* number of this run: a step is complete when done[step] == run */
+    _Atomic int tick; /* of the compute lane's call */
+    uint64_t run;     /* number of this run: a step is complete when done[step] == run */
     _Atomic uint64_t *done;
     _Atomic int failed; /* ech_status of the first failure */
     pthread_mutex_t lock;
@@ -217,11 +217,13 @@ void ech_saver_free(ech_saver *saver); /* waits for its end */
 /* The send and receive lanes of the list that runs, to their end. */
 ech_status ech_link_run(ech_exec *exec);
 
-/* Where a value of the list that runs lies. On the compute lane this also enters it into the ledger,
- * and refuses a value outside of its life. */
+/* Where a value of the list that runs lies, for a step of the compute lane: enters it into the ledger, and refuses a
+ * value outside of its life. */
 void *ech_exec_touch(ech_exec *exec, int value);
-/* Likewise from other lanes: no ledger. */
-void *ech_exec_address(const ech_exec *exec, int value);
+/* Likewise for a step of another lane: refuses a value that the step does not declare, or that does not live then. */
+void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value);
+/* Likewise for who looks on from outside of steps: refuses nothing. */
+void *ech_exec_look(const ech_exec *exec, int value);
 /* The gradient of a parameter in the list that runs. */
 ech_tensor ech_exec_gradient_of(const ech_exec *exec, int param);
 
@@ -235,6 +237,9 @@ void ech_ledger_destroy(ech_exec *exec);
 void ech_ledger_begin(ech_exec *exec);
 /* The compute lane arrives at a tick: values whose life ended before it die. */
 void ech_ledger_advance(ech_exec *exec, int tick);
+/* A step of another lane begins; or has ended, and nobody has been told yet. What it declares must live. */
+void ech_ledger_enter(const ech_exec *exec, const ech_step *step);
+void ech_ledger_leave(const ech_exec *exec, const ech_step *step);
 
 /* In a scan: looks at a tensor that a call wrote, and remembers the first finding. */
 void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, const char *name,

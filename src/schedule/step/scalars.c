@@ -4,6 +4,11 @@
  */
 #include "schedule/step/step.h"
 
+static void touch(ech_accessor *a)
+{
+    ech_access_value(a, a->plan->scalars, true);
+}
+
 static void print(const ech_step *step, ech_text *out)
 {
     ech_text_append(out, " %s", ech_scalar_name((ech_scalar)step->index));
@@ -26,5 +31,5 @@ static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_st
 }
 
 /* Traffic leaves scalars out. */
-const ech_step_methods ech_scalars_methods = {ech_step_touches_nothing, print, ech_step_has_no_work,
-                                              seconds, ech_step_sends_nothing};
+const ech_step_methods ech_scalars_methods = {touch, print, ech_step_has_no_work, seconds,
+                                              ech_step_sends_nothing};
