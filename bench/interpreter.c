@@ -212,8 +212,7 @@ static ech_status run_real(const bench *b)
     ech_exec *exec = NULL;
     ECH_TRY(ech_setup_config_text(run_file, "bench", words, 5, &real.config));
     real.design = (ech_design){0};
-    ech_status status = ech_setup_resolve(real.config, NULL, 1, 1);
-    if (status == ECH_OK) status = ech_design_create(real.config, NULL, 1, &real.design);
+    ech_status status = ech_design_create(real.config, NULL, 1, 1, &real.design);
     if (status == ECH_OK) status = ech_design_plan(&real.design, 0, false, &plan);
     if (status == ECH_OK) {
         int calls = prepare_real(plan);
@@ -236,8 +235,7 @@ static ech_status run_real(const bench *b)
 static ech_status open_bench(bench *b)
 {
     ECH_TRY(ech_setup_config_text(run_file, "bench", NULL, 0, &b->config));
-    ECH_TRY(ech_setup_resolve(b->config, NULL, 1, 1));
-    ECH_TRY(ech_design_create(b->config, NULL, 1, &b->design));
+    ECH_TRY(ech_design_create(b->config, NULL, 1, 1, &b->design));
     return ech_comm_open(ech_comm_find("local"), 1, b->config->parallel.deadline, &b->comm);
 }
 
