@@ -137,8 +137,7 @@ int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int 
     return ech_layout_members(layout, model, rank, kind, NULL);
 }
 
-int ech_layout_group_index(const ech_layout *layout, const ech_model *model, int rank,
-                           ech_group_kind kind)
+static int index_of(const ech_layout *layout, const ech_model *model, int rank, ech_group_kind kind)
 {
     ech_mesh axes = ech_group_axes(kind);
     const ech_place *place = &layout->place[rank];
@@ -152,6 +151,13 @@ int ech_layout_group_index(const ech_layout *layout, const ech_model *model, int
     at = at * size_of(own.context) + place->context - own.context.first;
     at = at * size_of(own.key_value) + place->tensor / alike - own.key_value.first;
     return index + at * size_of(own.query) + place->tensor % alike - own.query.first;
+}
+
+ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *model, int rank,
+                                     ech_group_kind kind)
+{
+    int size = ech_layout_group_size(layout, model, rank, kind);
+    return (ech_membership){size, size ? index_of(layout, model, rank, kind) : 0};
 }
 
 /* ---- gradients ---- */

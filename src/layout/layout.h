@@ -169,9 +169,12 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
                        ech_group_kind kind, int *ranks);
 int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int rank,
                           ech_group_kind kind);
-/* The rank's own place among them. */
-int ech_layout_group_index(const ech_layout *layout, const ech_model *model, int rank,
-                           ech_group_kind kind);
+/* How many members its group has, and which of them the rank is. */
+typedef struct ech_membership {
+    int size, index;
+} ech_membership;
+ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *model, int rank,
+                                     ech_group_kind kind);
 /* The ranks whose gradients of a parameter are added up: along its addends, without axes along which there
  * is but one rank, and over all stages that hold it. */
 ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param);

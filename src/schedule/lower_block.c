@@ -97,9 +97,8 @@ static void add_compute(ech_block_place *p, ech_phase phase, int first, int end)
 static int64_t sent_bytes(const ech_block_place *p, const ech_step *step, int64_t elements)
 {
     const ech_plan *plan = p->plan;
-    int size = ech_layout_group_size(plan->layout, plan->model, plan->rank, step->group);
-    int index = ech_layout_group_index(plan->layout, plan->model, plan->rank, step->group);
-    return ech_collective_bytes(step->collective, plan->real, elements, size, index);
+    ech_membership of = ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
+    return ech_collective_bytes(step->collective, plan->real, elements, of.size, of.index);
 }
 
 static int begin_collective(ech_block_place *p, ech_phase phase, const ech_exchange *does)

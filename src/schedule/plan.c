@@ -348,17 +348,14 @@ int64_t ech_plan_reduced_bytes(const ech_plan *plan)
 {
     int64_t bytes = 0;
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    int *members = ech_calloc((size_t)plan->layout->world, sizeof *members);
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (step->kind != ECH_STEP_REDUCE_GRADS) continue;
-        int n = ech_layout_members(plan->layout, plan->model, plan->rank, step->group, members);
-        int me = 0;
-        while (members[me] != plan->rank) me++;
+        ech_membership of =
+            ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
         bytes += ech_reduction_bytes(plan->reduction, plan->real,
-                                     plan->bucket.at[step->index].elements, n, me);
+                                     plan->bucket.at[step->index].elements, of.size, of.index);
     }
-    free(members);
     return bytes;
 }
 

@@ -19,13 +19,6 @@ const char *ech_traffic_axis_name(ech_traffic_axis axis)
     return axes[axis].text;
 }
 
-ech_membership ech_traffic_membership(const ech_plan *plan, ech_group_kind group)
-{
-    return (ech_membership){
-        .size = ech_layout_group_size(plan->layout, plan->model, plan->rank, group),
-        .index = ech_layout_group_index(plan->layout, plan->model, plan->rank, group)};
-}
-
 void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_group_kind group,
                            int64_t calls)
 {
@@ -38,7 +31,8 @@ void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES
     ech_traffic_count c = {.plan = plan, .list = &plan->list[ECH_LIST_TRAIN], .traffic = traffic};
     for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) traffic[axis] = (ech_traffic){0};
     for (int kind = 0; kind < ECH_GROUPS; kind++)
-        c.of[kind] = ech_traffic_membership(plan, (ech_group_kind)kind);
+        c.of[kind] =
+            ech_layout_membership(plan->layout, plan->model, plan->rank, (ech_group_kind)kind);
     for (size_t s = 0; s < c.list->step.n; s++) {
         const ech_step *step = &c.list->step.at[s];
         ech_step_row_of(step->kind)->methods->count(&c, step);

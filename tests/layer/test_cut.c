@@ -165,11 +165,23 @@ static void build_head(graph *g)
                         matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), V);
 }
 
+/* One table for both ends. */
+static void build_tied(graph *g)
+{
+    int table = matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C);
+    int x = ech_layer_embedding(g->block, ech_block_batch(g->block, ECH_TOKENS), table, C);
+    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 1e-5);
+    int targets = ech_block_batch(g->block, ECH_TARGETS);
+    int weights = ech_block_batch(g->block, ECH_WEIGHTS);
+    ech_layer_head_loss(g->block, x, targets, weights, table, V);
+}
+
 static void test_vocabulary(void **state)
 {
     (void)state;
     compare_tensor("embedding", build_embedding);
     compare_tensor("head", build_head);
+    compare_tensor("tied head", build_tied);
 }
 
 /* Rows come in several chunks, of which ranks tell each other each; and five ids for four ranks: shares of
@@ -365,6 +377,7 @@ static void test_addends(void **state)
             assert_addends(build_gate, ways, (ech_mesh[]){rows, none, none, none}, 4);
             assert_addends(build_embedding, ways, (ech_mesh[]){none, rows}, 2);
             assert_addends(build_head, ways, (ech_mesh[]){rows, rows, none}, 3);
+            assert_addends(build_tied, ways, (ech_mesh[]){none, rows}, 2);
             assert_addends(build_attention, ways, (ech_mesh[]){none, none, none, none}, 4);
             assert_addends(build_normed, ways,
                            (ech_mesh[]){none, query, query, query, query, all, all, none}, 8);

@@ -157,7 +157,9 @@ static bool is_member(const sample *s, int of, ech_group_kind kind, int rank)
 {
     int members[MOST], n = ech_layout_members(s->layout, s->model, of, kind, members);
     assert_int_equal(n, ech_layout_group_size(s->layout, s->model, of, kind));
-    if (n) assert_int_equal(members[ech_layout_group_index(s->layout, s->model, of, kind)], of);
+    ech_membership own = ech_layout_membership(s->layout, s->model, of, kind);
+    assert_int_equal(n, own.size);
+    if (n) assert_int_equal(members[own.index], of);
     for (int i = 1; i < n; i++) assert_true(members[i] > members[i - 1]);
     for (int i = 0; i < n; i++)
         if (members[i] == rank) return true;

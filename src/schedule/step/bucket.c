@@ -53,7 +53,7 @@ static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_
 static ech_work sum_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
     (void)list;
-    ech_membership m = ech_traffic_membership(plan, step->group);
+    ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
     return (ech_work){.bytes = (double)sent_bytes(plan, step, &m)};
 }
 

@@ -91,8 +91,8 @@ static void count_whole(ech_traffic_count *c, const ech_step *step, ech_traffic 
 static void count(ech_traffic_count *c, const ech_step *step)
 {
     const ech_block *block = c->plan->model->block.at[step->block];
-    ech_traffic *traffic =
-        &c->traffic[step->group == ECH_GROUP_CONTEXT ? ECH_TRAFFIC_CONTEXT : ECH_TRAFFIC_TENSOR];
+    bool tensor = ech_group_axes(step->group) & ECH_MESH_TENSOR;
+    ech_traffic *traffic = &c->traffic[tensor ? ECH_TRAFFIC_TENSOR : ECH_TRAFFIC_CONTEXT];
     traffic->bytes += step->bytes;
     if (step->calls == 0) {
         count_whole(c, step, traffic);
