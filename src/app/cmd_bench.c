@@ -68,7 +68,7 @@ static ech_status bench(ech_bench_options *in)
     if (status == ECH_OK) status = ech_isa_decide(&isa);
     ech_log_set_quiet(quiet);
     ECH_TRY(status);
-    return is_rank ? ech_run_ranks("mpi", 0, DEADLINE, rank_main, in) : ech_bench_run(in);
+    return is_rank ? ech_run_ranks(ECH_COMM_mpi, 0, DEADLINE, rank_main, in) : ech_bench_run(in);
 }
 
 ech_status ech_command_bench(int argc, char **argv, int *code)

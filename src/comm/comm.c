@@ -23,6 +23,11 @@ const ech_comm_backend *ech_comm_find(const char *name)
     return NULL;
 }
 
+const ech_comm_backend *ech_comm_of_kind(ech_comm_kind kind)
+{
+    return backends[kind];
+}
+
 const char *ech_comm_names(void)
 {
     static const char names[] =

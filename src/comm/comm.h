@@ -31,8 +31,17 @@ typedef struct ech_comm ech_comm;
 
 /* ---- endpoints ---- */
 
-/* A backend's row (comm.def): how ranks find each other. */
+/* Backends: rows of comm.def. */
+typedef enum ech_comm_kind {
+#define X(name, help) ECH_COMM_##name,
+#include "comm/comm.def"
+#undef X
+    ECH_COMM_KINDS
+} ech_comm_kind;
+
+/* A backend's row: how ranks find each other. */
 typedef struct ech_comm_backend ech_comm_backend;
+const ech_comm_backend *ech_comm_of_kind(ech_comm_kind kind);
 /* NULL if this build has no such backend. */
 const ech_comm_backend *ech_comm_find(const char *name);
 /* Space-separated names of the backends in this build. */

@@ -35,8 +35,9 @@ static ech_status check_default_names(const ech_config *config)
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
         if (key->type != ECH_CONFIG_NAME || ech_config_origin_of(config, key)->place) continue;
-        const char *name = *(char *const *)ech_config_field(config, key);
-        if (*name) ECH_ALSO(&st, ech_config_check_name(config, key, name, "default"));
+        int row;
+        if (strcmp(key->initial, "required") != 0)
+            ECH_ALSO(&st, ech_config_read_name(config, key, key->initial, "default", &row));
     }
     return st;
 }

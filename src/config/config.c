@@ -22,11 +22,29 @@ static void copy_names(ech_config_source *source, const ech_config_names *names,
     }
 }
 
+/* Each NAME key's choices, taken apart. */
+static void split_choices(ech_config *config)
+{
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
+        const ech_config_key *key = &ech_config_keys[k];
+        const char *choices = key->type == ECH_CONFIG_NAME ? ech_config_choices(config, key) : NULL;
+        if (!choices) continue;
+        char *to = config->source->keys[k].names = ech_calloc(strlen(choices) + 2, 1);
+        for (const char *at = choices; *at; at += strspn(at, " ")) {
+            size_t n = strcspn(at, " ");
+            memcpy(to, at, n);
+            to += n + 1;
+            at += n;
+        }
+    }
+}
+
 ech_status ech_config_create(const ech_config_names *names, size_t n, ech_config **out)
 {
     ech_config *config = ech_calloc(1, sizeof *config);
     config->source = ech_calloc(1, sizeof *config->source);
     copy_names(config->source, names, n);
+    split_choices(config);
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++)
         ech_config_set_default(config, &ech_config_keys[k]);
     *out = config;
@@ -41,6 +59,7 @@ void ech_config_destroy(ech_config *config)
         if (ech_config_is_text(key)) free(*(char **)ech_config_field(config, key));
         free(config->source->keys[k].place);
         free(config->source->keys[k].text);
+        free(config->source->keys[k].names);
     }
     for (size_t t = 0; t < config->source->n; t++) {
         free((char *)config->source->names[t].table);
@@ -57,6 +76,7 @@ ech_config *ech_config_copy(const ech_config *config)
     *copy = *config;
     copy->source = ech_calloc(1, sizeof *copy->source);
     copy_names(copy->source, config->source->names, config->source->n);
+    split_choices(copy);
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
         const ech_config_origin *origin = ech_config_origin_of(config, key);

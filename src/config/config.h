@@ -22,9 +22,10 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "config/choices.h"
 
-/* What "auto" is until it is resolved, for INT, SIZE and BOOL keys. (REAL and TIME keys have no auto; TEXT,
- * NAME and LIST keys hold the text "auto".) */
+/* What "auto" is until it is resolved, for INT, SIZE and BOOL keys. (REAL and TIME keys have no auto; TEXT
+ * keys hold the text "auto"; of NAME and LIST keys it is one of the choices.) */
 enum { ECH_AUTO = -1 };
 
 #define ECH_CONFIG_FIELD_INT  int64_t
@@ -33,7 +34,7 @@ enum { ECH_AUTO = -1 };
 #define ECH_CONFIG_FIELD_TIME double /* seconds */
 #define ECH_CONFIG_FIELD_BOOL int
 #define ECH_CONFIG_FIELD_TEXT char *
-#define ECH_CONFIG_FIELD_NAME char *
+#define ECH_CONFIG_FIELD_NAME int    /* which of its choices, from 0; -1: none of them */
 #define ECH_CONFIG_FIELD_LIST char * /* "[3, 1]", or a word */
 
 enum { ECH_CONFIG_LONGEST_LIST = 4096 };
@@ -53,7 +54,8 @@ typedef struct ech_config {
     ech_config_source *source;
 } ech_config;
 
-/* The names behind a choice "@table": blank-separated, handed in by the application. */
+/* The names behind a choice "@table": blank-separated, in the order of the table's rows, handed in by the
+ * application. */
 typedef struct ech_config_names {
     const char *table; /* "models" */
     const char *names; /* "gpt2 llama" */
@@ -103,7 +105,10 @@ ech_status ech_config_fill(ech_config *config, const char *key, const char *text
 ech_status ech_config_fill_section(ech_config *config, const ech_config *from, const char *section,
                                    const char *place);
 
-/* Gives a TEXT, NAME or LIST key another value (copied), as if resolved. */
+/* The name that a NAME key ("model.architecture") has, as its file wrote it: for people. */
+const char *ech_config_name(const ech_config *config, const char *key);
+
+/* Gives a TEXT or LIST key another value (copied), as if resolved. */
 void ech_config_replace_text(char **field, const char *value);
 
 /* The whole numbers of a LIST key's value: returns how many, of which the first `most` are stored

@@ -47,6 +47,22 @@ static void format_whole(const ech_config_key *key, int64_t value, ech_text *out
         ech_text_append(out, "%" PRId64, value);
 }
 
+static const char *name_of(const ech_config *config, const ech_config_key *key)
+{
+    const char *name = ech_config_origin_of(config, key)->names;
+    int row = *(const int *)ech_config_field(config, key);
+    if (row < 0) return strcmp(key->initial, "required") == 0 ? "" : key->initial;
+    for (; row > 0; row--) name += strlen(name) + 1;
+    return name;
+}
+
+const char *ech_config_name(const ech_config *config, const char *path)
+{
+    const ech_config_key *key = ech_config_find_path(path);
+    ECH_ASSERT(key && key->type == ECH_CONFIG_NAME);
+    return name_of(config, key);
+}
+
 void ech_config_format_value(const ech_config *config, const ech_config_key *key, ech_text *out)
 {
     const void *field = ech_config_field(config, key);
@@ -64,8 +80,10 @@ void ech_config_format_value(const ech_config *config, const ech_config_key *key
         ech_text_append(out, value == ECH_AUTO ? "auto" : value ? "true" : "false");
         break;
     }
-    case ECH_CONFIG_TEXT:
     case ECH_CONFIG_NAME:
+        ech_text_append(out, "%s", name_of(config, key));
+        break;
+    case ECH_CONFIG_TEXT:
     case ECH_CONFIG_LIST:
         ech_text_append(out, "%s", *(char *const *)field);
         break;
@@ -114,11 +132,12 @@ static void append_yaml_value(const ech_config *config, const ech_config_key *ke
 {
     ech_text value = {0};
     ech_config_format_value(config, key, &value);
+    bool is_word = ech_config_is_text(key) || key->type == ECH_CONFIG_NAME;
     bool is_list = key->type == ECH_CONFIG_LIST && value.at[0] == '[';
     /* Names among which are these two mean them. */
     bool is_truth = key->type == ECH_CONFIG_NAME &&
                     (strcmp(value.at, "true") == 0 || strcmp(value.at, "false") == 0);
-    if (ech_config_is_text(key) && !is_list && !is_truth && !is_plain(value.at))
+    if (is_word && !is_list && !is_truth && !is_plain(value.at))
         append_quoted(value.at, out);
     else
         ech_text_append_bytes(out, value.at, value.n);

@@ -15,6 +15,12 @@ static bool is_one_of(const char *value, const char *words)
     return ech_text_has_word(words, value);
 }
 
+/* Of a name that a room below has handed in. */
+static bool is_named(const ech_config *config, const char *key, const char *name)
+{
+    return strcmp(ech_config_name(config, key), name) == 0;
+}
+
 static bool is_list(const char *value)
 {
     return value[0] == '[';

@@ -62,6 +62,7 @@ extern const ech_config_section ech_config_sections[ECH_CONFIG_SECTIONS];
 /* Where a key was set ("run.yaml:3:5", "command line") and as what; NULL both if it was not. */
 typedef struct ech_config_origin {
     char *place, *text;
+    char *names; /* of a NAME key: its choices, one string behind the other, and an empty one */
     bool unread; /* ech_config_check_read found that this run does not read it */
     bool tried;  /* named, or probably meant, by what was refused: nobody misses it */
 } ech_config_origin;
@@ -100,8 +101,7 @@ static inline ech_config_origin *ech_config_origin_of(const ech_config *config,
 /* Whether the struct has an allocated string for the key. */
 static inline bool ech_config_is_text(const ech_config_key *key)
 {
-    return key->type == ECH_CONFIG_TEXT || key->type == ECH_CONFIG_NAME ||
-           key->type == ECH_CONFIG_LIST;
+    return key->type == ECH_CONFIG_TEXT || key->type == ECH_CONFIG_LIST;
 }
 
 /* The names that a NAME or LIST key may have; NULL if the application handed none in for its table. */
@@ -123,9 +123,9 @@ ech_status ech_config_read_entry(const ech_config_key *key, const char *text, co
 /* The whole value of a LIST key; *out is replaced by it in the form "[3, 1]". */
 ech_status ech_config_read_list(const ech_config *config, const ech_config_key *key,
                                 const char *text, const char *place, char **out);
-/* A NAME key's value is among its choices; `place` as above. */
-ech_status ech_config_check_name(const ech_config *config, const ech_config_key *key,
-                                 const char *text, const char *place);
+/* Which of a NAME key's choices the text is; `place` as above. */
+ech_status ech_config_read_name(const ech_config *config, const ech_config_key *key,
+                                const char *text, const char *place, int *out);
 
 /* The present value as a user would write it on the command line. */
 void ech_config_format_value(const ech_config *config, const ech_config_key *key, ech_text *out);

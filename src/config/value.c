@@ -173,14 +173,30 @@ void ech_config_suggest_choice(const char *name, const char *choices, ech_text *
     free(copy);
 }
 
-ech_status ech_config_check_name(const ech_config *config, const ech_config_key *key,
-                                 const char *text, const char *place)
+/* Which of the blank-separated words it is; -1: none. */
+static int find_word(const char *words, const char *text)
+{
+    size_t length = strlen(text);
+    for (int i = 0; *words; i++) {
+        size_t n = strcspn(words, " ");
+        if (n == length && memcmp(words, text, n) == 0) return i;
+        words += n + strspn(words + n, " ");
+    }
+    return -1;
+}
+
+ech_status ech_config_read_name(const ech_config *config, const ech_config_key *key,
+                                const char *text, const char *place, int *out)
 {
     const char *choices = ech_config_choices(config, key);
     if (!choices)
         ECH_FAIL(ECH_EINTERNAL, "%s.%s: nobody handed in the names of %s", key->section, key->name,
                  key->choices + 1);
-    if (ech_text_has_word(choices, text)) return ECH_OK;
+    int row = find_word(choices, text);
+    if (row >= 0) {
+        *out = row;
+        return ECH_OK;
+    }
     ech_text reason = {0};
     ech_text_append(&reason, "not one of: %s", choices);
     ech_config_suggest_choice(text, choices, &reason);
@@ -214,9 +230,7 @@ static ech_status read_value(ech_config *config, const attempt *a)
     case ECH_CONFIG_TEXT:
         return read_text(a, field);
     case ECH_CONFIG_NAME:
-        ECH_TRY(ech_config_check_name(config, a->key, a->text, a->place));
-        ech_config_replace_text(field, a->text);
-        return ECH_OK;
+        return ech_config_read_name(config, a->key, a->text, a->place, field);
     case ECH_CONFIG_LIST:
         return ech_config_read_list(config, a->key, a->text, a->place, field);
     }
@@ -242,6 +256,11 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key)
     bool required = strcmp(key->initial, "required") == 0;
     if (ech_config_is_text(key)) {
         ech_config_replace_text(field, required ? "" : key->initial);
+        return;
+    }
+    if (key->type == ECH_CONFIG_NAME) { /* it may name what this build lacks */
+        const char *choices = ech_config_choices(config, key);
+        *(int *)field = choices ? find_word(choices, key->initial) : -1;
         return;
     }
     if (required) return; /* zero until it is set */

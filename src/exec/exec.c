@@ -258,7 +258,7 @@ ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
     exec->plan = setup->plan;
     exec->device = setup->device;
     exec->comm = setup->comm;
-    exec->curve = ech_curve_find(setup->config->optimizer.schedule);
+    exec->curve = ech_curve_of(setup->config);
     pthread_mutex_init(&exec->lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);

@@ -61,9 +61,14 @@ static ech_saved_tensor *add_tensor(tensors *t, int param, const char *state, ec
 
 ech_dtype ech_exec_saved_dtype(const ech_exec *exec)
 {
-    ech_dtype dtype = exec->plan->real;
-    ech_dtype_from_name(exec->config->checkpoint.dtype, &dtype); /* "auto" is no type's name */
-    return dtype;
+    switch (exec->config->checkpoint.dtype) {
+    case ECH_SAVED_FP32:
+        return ECH_F32;
+    case ECH_SAVED_BF16:
+        return ECH_BF16;
+    default: /* auto */
+        return exec->plan->real;
+    }
 }
 
 /* The weights, into model/ and where they are rounded there also in full. */

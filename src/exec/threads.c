@@ -98,7 +98,7 @@ ech_status ech_threads_bind(ech_exec *exec)
     ECH_TRY(try_threads(exec));
     int size = ech_comm_size(exec->comm);
     exec->binding = "not pinned: parallel.pin is false";
-    if (strcmp(exec->config->parallel.pin, "false") == 0) return ECH_OK;
+    if (exec->config->parallel.pin == ECH_PIN_FALSE) return ECH_OK;
     ech_core_set *sets = ech_calloc((size_t)size, sizeof *sets);
     exec->cores_before = ech_cores_mine();
     ech_status status = ech_group_all_gather(ech_exec_world(exec), sets,

@@ -137,7 +137,7 @@ static bool shares_heads(const ech_grid_problem *p, const ech_grid *g, ech_grid_
 static bool rule_context(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     number c = g->context, tokens = p->config->data.sequence_length;
-    bool ring = strcmp(p->config->parallel.context_method, "ring") == 0;
+    bool ring = p->config->parallel.context_method == ECH_CONTEXT_RING;
     if (c == 1) return true;
     if (tokens % c)
         return refuse(refusal, "parallel.context", "%lld context ranks do not divide %s", c,
@@ -330,7 +330,7 @@ static bool rule_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_re
 
 static bool rule_rows(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
-    if (g->tensor == 1 || strcmp(p->config->parallel.sequence, "false") == 0) return true;
+    if (g->tensor == 1 || p->config->parallel.sequence == ECH_SEQUENCE_FALSE) return true;
     number b = ech_grid_micro_batch(p, g);
     number tokens =
         p->config->data.sequence_length / (g->context * p->config->memory.sequence_chunks);

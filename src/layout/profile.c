@@ -33,7 +33,7 @@ void ech_profile_describe(const ech_config *config, ech_text *out)
 {
     const char *tables = config->model.tie_word_embeddings ? "tied" : "untied";
     ech_text_append(out, "%s C=%" PRId64 " L=%" PRId64 " H=%" PRId64 " G=%" PRId64,
-                    config->model.architecture, config->model.hidden_size,
+                    ech_family_of(config)->name, config->model.hidden_size,
                     config->model.num_hidden_layers, config->model.num_attention_heads,
                     config->model.num_key_value_heads);
     if (config->model.hidden_size != config->model.num_attention_heads * config->model.head_dim)
@@ -46,7 +46,7 @@ void ech_profile_describe(const ech_config *config, ech_text *out)
     append_dropout("attn_pdrop", config->model.attn_pdrop, out);
     ech_text_append(out, " b=%" PRId64 " T=%" PRId64 " %s threads=%" PRId64,
                     config->training.micro_batch_size, config->data.sequence_length,
-                    config->precision.compute, config->parallel.threads);
+                    ech_config_name(config, "precision.compute"), config->parallel.threads);
 }
 
 ech_status ech_profile_check(const ech_profile *profile, const ech_config *config,

@@ -106,7 +106,7 @@ static ech_status find_depth(const proposer *p, int64_t *stages)
 static int states_of(const ech_config *config)
 {
     const char *names[ECH_MAX_STATES];
-    return 1 + ech_optimizer_find(config->optimizer.name)->states(config, names);
+    return 1 + ech_optimizer_of(config)->states(config, names);
 }
 
 /* The profile is of one rank that has all of a layer. */

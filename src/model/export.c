@@ -79,7 +79,7 @@ static ech_status export_over(const ech_family *family, const ech_model_export_o
 ech_status ech_model_export(const ech_config *config, const ech_model_export_options *options,
                             ech_text *out)
 {
-    const ech_family *family = ech_family_find(config->model.architecture);
+    const ech_family *family = ech_family_of(config);
     ech_text_ends ends = options->ends ? *options->ends : (ech_text_ends){0};
     ech_text own = {0};
     family->export_json(config, ends.begin, ends.end, options->dtype, &own);

@@ -49,7 +49,7 @@ static int build_embedding(const ech_config *config, ech_model *model)
 
 static bool is_scaled(const ech_config *config)
 {
-    return strcmp(config->model.rope_scaling, "llama3") == 0;
+    return config->model.rope_scaling == ECH_ROPE_SCALING_LLAMA3;
 }
 
 static ech_rope rope_of(const ech_config *config)
@@ -183,7 +183,7 @@ void ech_llama_export(const ech_llama *kind, const ech_config *config, int32_t b
         " \"num_hidden_layers\": %lld, \"num_attention_heads\": %lld,\n"
         " \"num_key_value_heads\": %lld, \"head_dim\": %lld,\n"
         " \"max_position_embeddings\": %lld, \"hidden_act\": \"silu\",\n",
-        kind->name, config->model.architecture, (long long)config->model.vocab_size,
+        kind->name, ech_family_of(config)->name, (long long)config->model.vocab_size,
         (long long)config->model.hidden_size, (long long)config->model.intermediate_size,
         (long long)config->model.num_hidden_layers, (long long)config->model.num_attention_heads,
         (long long)config->model.num_key_value_heads, (long long)config->model.head_dim,

@@ -24,6 +24,11 @@ const ech_family *ech_family_find(const char *name)
     return NULL;
 }
 
+const ech_family *ech_family_of(const ech_config *config)
+{
+    return rows[config->model.architecture];
+}
+
 const char *ech_family_names(void)
 {
     return
@@ -58,7 +63,7 @@ static ech_status resolve_heads(ech_config *config)
 
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
 {
-    const ech_family *family = ech_family_find(config->model.architecture);
+    const ech_family *family = ech_family_of(config);
     ech_text owned = {0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         ech_text_append(&owned, "%s ", rows[i]->reads);
@@ -84,7 +89,7 @@ ech_cut ech_model_cut(const ech_config *config)
     return (ech_cut){.tensor = (int)tensor,
                      .key_value = (int)(tensor < heads ? tensor : heads),
                      .context = (int)config->parallel.context,
-                     .sequence = tensor > 1 && strcmp(config->parallel.sequence, "false") != 0};
+                     .sequence = tensor > 1 && config->parallel.sequence != ECH_SEQUENCE_FALSE};
 }
 
 static ech_status check(const ech_config *config)
@@ -112,8 +117,8 @@ static ech_status check(const ech_config *config)
 static ech_ways ways_of(const ech_config *config)
 {
     return (ech_ways){.cut = ech_model_cut(config),
-                      .keep = strcmp(config->parallel.sequence, "keep") == 0,
-                      .ulysses = strcmp(config->parallel.context_method, "ulysses") == 0,
+                      .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
+                      .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
                       .pieces = (int)config->memory.sequence_chunks,
                       .documents = config->data.document_mask == 1,
                       .drifts = config->parallel.weight_stashing == 0};
@@ -123,7 +128,7 @@ static ech_status create(const ech_config *config, ech_ways ways, ech_model **ou
 {
     ECH_TRY(check(config));
     ech_model *model = ech_calloc(1, sizeof *model);
-    model->family = ech_family_find(config->model.architecture);
+    model->family = ech_family_of(config);
     model->pool = ech_pool_create();
     model->vocabulary = config->model.vocab_size;
     model->layers = config->model.num_hidden_layers;

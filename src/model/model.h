@@ -42,7 +42,8 @@ struct ech_family {
 };
 
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
-const char *ech_family_names(void);                  /* blank-separated */
+const ech_family *ech_family_of(const ech_config *config);
+const char *ech_family_names(void); /* blank-separated */
 
 /* Tokens at the beginning and at the end of a text, below the vocabulary. */
 typedef struct ech_text_ends {

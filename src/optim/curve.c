@@ -57,6 +57,11 @@ const ech_curve *ech_curve_find(const char *name)
     return NULL;
 }
 
+const ech_curve *ech_curve_of(const ech_config *config)
+{
+    return rows[config->optimizer.schedule];
+}
+
 const char *ech_curve_names(void)
 {
     return
@@ -68,7 +73,7 @@ const char *ech_curve_names(void)
 
 ech_status ech_curve_check_keys(const ech_config *config)
 {
-    const ech_curve *own = ech_curve_find(config->optimizer.schedule);
+    const ech_curve *own = ech_curve_of(config);
     ech_text owned = {0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         ech_text_append(&owned, "%s ", rows[i]->reads);

@@ -29,7 +29,8 @@ typedef struct ech_optimizer {
 } ech_optimizer;
 
 const ech_optimizer *ech_optimizer_find(const char *name); /* NULL: none of that name */
-const char *ech_optimizer_names(void);                     /* blank-separated */
+const ech_optimizer *ech_optimizer_of(const ech_config *config);
+const char *ech_optimizer_names(void); /* blank-separated */
 
 typedef struct ech_curve {
     const char *name;
@@ -40,6 +41,7 @@ typedef struct ech_curve {
 } ech_curve;
 
 const ech_curve *ech_curve_find(const char *name);
+const ech_curve *ech_curve_of(const ech_config *config);
 const char *ech_curve_names(void);
 
 /* Refuses keys that are set but read by other rows only than the configuration's own. */

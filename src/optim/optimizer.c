@@ -19,6 +19,11 @@ const ech_optimizer *ech_optimizer_find(const char *name)
     return NULL;
 }
 
+const ech_optimizer *ech_optimizer_of(const ech_config *config)
+{
+    return rows[config->optimizer.name];
+}
+
 const char *ech_optimizer_names(void)
 {
     return
@@ -30,7 +35,7 @@ const char *ech_optimizer_names(void)
 
 ech_status ech_optimizer_check_keys(const ech_config *config)
 {
-    const ech_optimizer *own = ech_optimizer_find(config->optimizer.name);
+    const ech_optimizer *own = ech_optimizer_of(config);
     ech_text owned = {0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         ech_text_append(&owned, "%s ", rows[i]->reads);

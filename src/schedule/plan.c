@@ -249,10 +249,10 @@ ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
     plan->kernels = request->kernels;
     plan->real = request->kernels->dtype;
     plan->threads = request->threads;
-    plan->optimizer = ech_optimizer_find(request->config->optimizer.name);
+    plan->optimizer = ech_optimizer_of(request->config);
     plan->states = plan->optimizer->states(request->config, plan->state_name);
     plan->versions = 1;
-    ech_reduction_from_name(request->config->parallel.reduction, &plan->reduction);
+    plan->reduction = (ech_reduction)request->config->parallel.reduction;
     ordered train = {0};
     begin_lists(plan, request->config);
     if (!request->forward_only) order_training(plan, &train);

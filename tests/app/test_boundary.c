@@ -134,7 +134,7 @@ static ech_status run(ech_comm *comm, void *context)
 static training train(int ranks, const char *more)
 {
     training t = {.more = more};
-    assert_int_equal(ech_run_ranks("local", ranks, 60, run, &t), ECH_OK);
+    assert_int_equal(ech_run_ranks(ECH_COMM_local, ranks, 60, run, &t), ECH_OK);
     return t;
 }
 

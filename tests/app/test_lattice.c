@@ -92,7 +92,7 @@ static void test_prints_a_command(void **state)
     assert_int_equal(grid_ranks(config), 4);
     assert_int_equal(config->parallel.tensor, 2);
     assert_int_equal(config->parallel.virtual_stages, 2);
-    assert_string_equal(config->parallel.sequence, "keep");
+    assert_int_equal(config->parallel.sequence, ECH_SEQUENCE_KEEP);
     assert_string_equal(config->parallel.schedule, "interleaved");
     ech_config_destroy(config);
     ech_text_free(&command);

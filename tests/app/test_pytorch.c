@@ -313,7 +313,7 @@ static void train(const char *name, int ranks, int64_t micro_batch_size, const c
                                   .document_mask = config->data.document_mask == 1};
     assert_int_equal(ech_corpus_open(&options, &data), ECH_OK);
     *out = (trial){.config = config, .data = data, .file = file, .tolerance = limits};
-    assert_int_equal(ech_run_ranks("local", ranks, 60, run_rank, out), ECH_OK);
+    assert_int_equal(ech_run_ranks(ECH_COMM_local, ranks, 60, run_rank, out), ECH_OK);
     ech_config_destroy(config);
     ech_corpus_close(data);
     ech_safetensors_close(file);

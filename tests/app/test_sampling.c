@@ -92,7 +92,7 @@ static void check(const char *architecture, const char *more)
              "precision.compute=fp64 training.global_batch_size=1 model.initializer_range=0.3 %s",
              more);
     sampling s = {.architecture = architecture, .more = words};
-    assert_int_equal(ech_run_ranks("local", 1, 300, run_rank, &s), ECH_OK);
+    assert_int_equal(ech_run_ranks(ECH_COMM_local, 1, 300, run_rank, &s), ECH_OK);
     assert_true(s.whole > 1);
     assert_true(fabs(s.whole - s.tokens) < 1e-12 * s.whole);
     assert_true(s.again);

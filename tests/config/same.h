@@ -41,9 +41,9 @@ static inline bool same_TEXT(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
-static inline bool same_NAME(const char *a, const char *b)
+static inline bool same_NAME(int a, int b)
 {
-    return strcmp(a, b) == 0;
+    return a == b;
 }
 
 static inline bool same_LIST(const char *a, const char *b)

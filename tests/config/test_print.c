@@ -196,13 +196,13 @@ static void test_truths(void **state)
         ech_text_append(&run, "parallel:\n  sequence: %s\n", names[i]);
         ech_text_append(&line, "\n  sequence: %s\n", names[i]);
         assert_int_equal(sample_read(config, run.at), ECH_OK);
-        assert_string_equal(config->parallel.sequence, names[i]);
+        assert_string_equal(ech_config_name(config, "parallel.sequence"), names[i]);
         assert_round_trip(config, &text);
         assert_non_null(strstr(text.at, line.at));
         ech_text_free(&run);
         ech_text_append(&run, "parallel.sequence=%s", names[(i + 1) % 3]);
         assert_int_equal(ech_config_set(config, run.at), ECH_OK);
-        assert_string_equal(config->parallel.sequence, names[(i + 1) % 3]);
+        assert_string_equal(ech_config_name(config, "parallel.sequence"), names[(i + 1) % 3]);
         ech_text_free(&run);
         ech_text_free(&text);
         ech_text_free(&line);

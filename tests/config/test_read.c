@@ -30,7 +30,7 @@ static void test_a_good_file(void **state)
     ech_config *config = sample_create();
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_int_equal(ech_config_check(config), ECH_OK);
-    assert_string_equal(config->model.architecture, "gpt2");
+    assert_string_equal(ech_config_name(config, "model.architecture"), "gpt2");
     assert_int_equal(config->model.hidden_size, 64);
     assert_string_equal(config->data.train, "corpus/train");
     assert_true(config->optimizer.learning_rate == 1e-3);
@@ -272,7 +272,8 @@ static const struct {
     {"model:\r  hidden_size: x\r", "run.yaml:2:16: model.hidden_size = x: not a whole"},
     /* what makes other programs run code or out of memory */
     {"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "run.yaml:3:1: c: no such section"},
-    {"model: {hidden_size: &a [1, 1], vocab_size: [*a, *a]}\n", "run.yaml:1:45: model.vocab_size: a list"},
+    {"model: {hidden_size: &a [1, 1], vocab_size: [*a, *a]}\n",
+     "run.yaml:1:45: model.vocab_size: a list"},
     {"model:\n  hidden_size: !!python/object/apply:os.system [x]\n", "run.yaml:2:16: tag tag:yaml"},
     {"model:\n  <<: *base\n", "run.yaml:2:3: model.<<: no such key"},
     {"%TAG ! tag:x,2000:\n---\nmodel: !a {}\n", "run.yaml:3:8: tag tag:x,2000:a: not supported"},

@@ -318,7 +318,7 @@ static void test_copies_are_apart(void **state)
     assert_int_equal(ech_config_set(copy, "parallel.partition=[1, 1]"), ECH_OK);
     assert_string_equal(config->parallel.partition, "even");
     assert_string_equal(config->checkpoint.directory, "auto");
-    assert_string_equal(config->model.architecture, "gpt2");
+    assert_string_equal(ech_config_name(config, "model.architecture"), "gpt2");
     ech_config_destroy(config);
     assert_string_equal(copy->data.train, "corpus/train");
     ech_config_complain(copy, "model.hidden_size", "odd");

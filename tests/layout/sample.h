@@ -10,13 +10,22 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "comm/comm.h"
 #include "layout/layout.h"
+#include "optim/optim.h"
 
 static inline ech_config *sample_config(const char *architecture)
 {
+    const ech_config_names names[] = {{"models", ech_family_names()},
+                                      {"optimizers", ech_optimizer_names()},
+                                      {"curves", ech_curve_names()},
+                                      {"comms", ech_comm_names()},
+                                      {"reductions", ech_reduction_names()}};
     ech_config *config;
-    ECH_ASSERT(ech_config_create(NULL, 0, &config) == ECH_OK);
-    ech_config_replace_text(&config->model.architecture, architecture);
+    char word[100];
+    ECH_ASSERT(ech_config_create(names, sizeof names / sizeof *names, &config) == ECH_OK);
+    snprintf(word, sizeof word, "model.architecture=%s", architecture);
+    ECH_ASSERT(ech_config_set(config, word) == ECH_OK);
     config->model.hidden_size = 16;
     config->model.num_hidden_layers = 3;
     config->model.num_attention_heads = 4;

@@ -354,7 +354,7 @@ static void test_match_with_a_run(void **state)
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         bool llama = strstr(others[i], "llama") != NULL;
         ech_config *other = llama ? ech_config_copy(config) : make_config(others[i]);
-        if (llama) ech_config_replace_text(&other->model.architecture, "llama");
+        if (llama) assert_int_equal(ech_config_set(other, others[i]), ECH_OK);
         assert_int_equal(ech_profile_check(&profile, other, model, "p.json"), ECH_EUSAGE);
         assert_error_has("p.json: measured with \"gpt2 C=16");
         assert_error_has("run `echelon profile`");

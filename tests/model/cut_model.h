@@ -6,6 +6,7 @@
 #ifndef ECH_TESTS_MODEL_CUT_MODEL_H
 #define ECH_TESTS_MODEL_CUT_MODEL_H
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,10 +26,13 @@ static inline void cut_model_set(ech_config *config, const char *assignments)
 /* One layer of width 16 with 8 heads; dropout everywhere. */
 static inline ech_model *cut_model(const char *architecture, const char *assignments)
 {
+    const ech_config_names names[] = {{"models", ech_family_names()}};
     ech_config *config;
     ech_model *model;
-    assert_int_equal(ech_config_create(NULL, 0, &config), ECH_OK);
-    ech_config_replace_text(&config->model.architecture, architecture);
+    char word[100];
+    assert_int_equal(ech_config_create(names, 1, &config), ECH_OK);
+    snprintf(word, sizeof word, "model.architecture=%s", architecture);
+    cut_model_set(config, word);
     config->model.hidden_size = 16;
     config->model.num_attention_heads = 8;
     config->model.num_hidden_layers = 1;

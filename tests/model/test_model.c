@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +19,12 @@
 
 static ech_config *config(const char *architecture)
 {
+    const ech_config_names names[] = {{"models", ech_family_names()}};
     ech_config *c;
-    assert_int_equal(ech_config_create(NULL, 0, &c), ECH_OK);
-    ech_config_replace_text(&c->model.architecture, architecture);
+    char word[100];
+    assert_int_equal(ech_config_create(names, 1, &c), ECH_OK);
+    snprintf(word, sizeof word, "model.architecture=%s", architecture);
+    assert_int_equal(ech_config_set(c, word), ECH_OK);
     c->data.sequence_length = 1024;
     return c;
 }

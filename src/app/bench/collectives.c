@@ -183,7 +183,7 @@ ech_status ech_bench_measure_collectives(ech_bench *bench)
     for (int r = 0; r < ROWS; r++)
         wanted |= ech_bench_wants(bench->options, ECH_BENCH_collectives, rows[r].name);
     if (!wanted || bench->options->ranks < 2) return ECH_OK;
-    return ech_run_ranks("local", bench->options->ranks, DEADLINE, thread_rank, bench);
+    return ech_run_ranks(ECH_COMM_local, bench->options->ranks, DEADLINE, thread_rank, bench);
 }
 
 void ech_bench_collective_names(void (*row)(const char *name, void *context), void *context)

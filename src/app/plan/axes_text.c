@@ -46,7 +46,7 @@ void ech_print_axes(const ech_design *design, ech_text *out)
         ech_text_append(out, "%s%d replicas", between(out, from, " x "), layout->replicas[0]);
     if (layout->context > 1)
         ech_text_append(out, "%s%d context (%s)", between(out, from, " x "), layout->context,
-                        design->config->parallel.context_method);
+                        ech_config_name(design->config, "parallel.context_method"));
     if (layout->tensor > 1)
         ech_text_append(out, "%s%d tensor", between(out, from, " x "), layout->tensor);
     if (layout->cut.sequence) ech_text_append(out, "%ssequence parallel", between(out, from, ", "));

@@ -19,7 +19,7 @@ static json_t *model_json(const ech_plan_report *report)
                               (json_int_t)ech_plan_block_elements(report->alike.at[0].plan, b)));
     return json_pack("{s:s, s:I, s:s, s:f, s:o}", "architecture", model->family->name, "parameters",
                      (json_int_t)ech_model_params(model), "compute",
-                     report->design->config->precision.compute, "flops_per_step",
+                     ech_config_name(report->design->config, "precision.compute"), "flops_per_step",
                      ech_plan_step_flops(report->design), "blocks", blocks);
 }
 
@@ -33,9 +33,10 @@ static json_t *grid_json(const ech_design *design)
         json_array_append_new(replicas, json_integer(layout->replicas[s]));
     return json_pack("{s:i, s:i, s:o, s:i, s:s, s:i, s:s, s:i}", "stages", layout->stages, "chunks",
                      layout->chunks, "replicas", replicas, "context", layout->context,
-                     "context_method", design->config->parallel.context_method, "tensor",
-                     layout->tensor, "sequence", design->config->parallel.sequence,
-                     "sequence_chunks", ways->pieces > 1 ? ways->pieces : 1);
+                     "context_method", ech_config_name(design->config, "parallel.context_method"),
+                     "tensor", layout->tensor, "sequence",
+                     ech_config_name(design->config, "parallel.sequence"), "sequence_chunks",
+                     ways->pieces > 1 ? ways->pieces : 1);
 }
 
 static json_t *balance_json(const ech_design *design)
@@ -257,8 +258,9 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
         "version", VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
         batch_json(report->design), "grid", grid_json(report->design), "balance",
         balance_json(report->design), "world", report->design->world, "threads",
-        (json_int_t)config->parallel.threads, "comm", config->parallel.comm, "schedule",
-        config->parallel.schedule, "reduction", config->parallel.reduction, "device_limit_bytes",
+        (json_int_t)config->parallel.threads, "comm", ech_config_name(config, "parallel.comm"),
+        "schedule", config->parallel.schedule, "reduction",
+        ech_config_name(config, "parallel.reduction"), "device_limit_bytes",
         (json_int_t)config->memory.device_limit, "ranks", ranks_json(report), "plans",
         plans_json(report), "calendar", calendar_json(config), "checked", report->checked);
     if (all && report->checked) {

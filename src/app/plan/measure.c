@@ -31,10 +31,10 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
     ech_setup_alone(m->config);
     m->config->training.global_batch_size = MICRO_BATCHES * m->config->training.micro_batch_size;
     m->config->training.check_every = 0;
-    ech_config_replace_text(&m->config->parallel.comm, "local");
-    ech_config_replace_text(&m->config->parallel.reduction, "direct");
+    m->config->parallel.comm = ECH_COMM_local;
+    m->config->parallel.reduction = ECH_REDUCTION_DIRECT;
     /* Ranks that are threads do not know of each other here, and would take the same cores. */
-    if (alone_of_many) ech_config_replace_text(&m->config->parallel.pin, "false");
+    if (alone_of_many) m->config->parallel.pin = ECH_PIN_FALSE;
     ECH_TRY(ech_design_create_alone(run, m->config, &m->design));
     ECH_TRY(ech_design_open_data(&m->design, ECH_SHARE_TRAIN, &m->data));
     ECH_TRY(ech_session_create(&m->design, alone, false, &m->session));

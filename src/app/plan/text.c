@@ -50,7 +50,7 @@ static void print_model(const ech_plan_report *report, ech_text *out)
     ech_text_append(out, "model       %s: %s parameters in %zu blocks, %s; %s a step\n",
                     design->model->family->name,
                     ech_count_text(ech_model_params(design->model), params), design->model->block.n,
-                    design->config->precision.compute,
+                    ech_config_name(design->config, "precision.compute"),
                     ech_count_scaled(ech_plan_step_flops(design), "FLOP", flops));
     print_blocks(report->alike.at[0].plan, out);
 }
@@ -140,7 +140,7 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
                         report->design->model->ways.pieces);
     ech_text_append(out, "\nlayout      %d rank%s of %" PRId64 " thread%s, on %s", layout->world,
                     plural(layout->world), config->parallel.threads,
-                    plural(config->parallel.threads), config->parallel.comm);
+                    plural(config->parallel.threads), ech_config_name(config, "parallel.comm"));
     ech_print_axes(report->design, &axes);
     if (axes.n) ech_text_append(out, ": %s", axes.at);
     ech_text_append(out, "\n");

@@ -71,8 +71,8 @@ static void add_model_facts(ech_report *report)
     add_fact(report, "schedule", &text);
     ADD_FACT(report, "ranks", "%d of %" PRId64 " thread%s", layout->world, config->parallel.threads,
              plural(config->parallel.threads));
-    ADD_FACT(report, "compute type", "%s", config->precision.compute);
-    ADD_FACT(report, "comm", "%s", config->parallel.comm);
+    ADD_FACT(report, "compute type", "%s", ech_config_name(config, "precision.compute"));
+    ADD_FACT(report, "comm", "%s", ech_config_name(config, "parallel.comm"));
     ADD_FACT(report, "batch",
              "%" PRId64 " sample%s a step, as %" PRId64 " micro-batch%s of %" PRId64 " sample%s",
              config->training.global_batch_size, plural(config->training.global_batch_size),
@@ -86,8 +86,8 @@ static void add_optimizer(ech_report *report)
     const ech_config *config = report->config;
     int64_t warmup = config->optimizer.warmup_steps;
     ech_text text = {0};
-    ech_text_append(&text, "%s, learning rate %g, %s", config->optimizer.name,
-                    config->optimizer.learning_rate, config->optimizer.schedule);
+    ech_text_append(&text, "%s, learning rate %g, %s", ech_config_name(config, "optimizer.name"),
+                    config->optimizer.learning_rate, ech_config_name(config, "optimizer.schedule"));
     if (warmup > 0)
         ech_text_append(&text, ", %" PRId64 " step%s of warm-up", warmup, plural(warmup));
     if (config->optimizer.weight_decay > 0)

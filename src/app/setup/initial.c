@@ -61,7 +61,7 @@ static ech_status fill_from_checkpoint(ech_config *config, bool *filled)
 ech_status ech_initial_open(const ech_config *config, const char *folder, bool verify,
                             ech_shards **out)
 {
-    const ech_family *family = ech_family_find(config->model.architecture);
+    const ech_family *family = ech_family_of(config);
     const ech_shards_names names = {.prefix = family->prefix,
                                     .buffers = family->buffers,
                                     .table = config->model.tie_word_embeddings == 1 ? family->table

@@ -4,7 +4,6 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/setup/setup.h"
 #include "base/log.h"
@@ -65,10 +64,10 @@ static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, v
     return first;
 }
 
-ech_status ech_run_ranks(const char *comm, int ranks, double deadline, ech_rank_main main,
+ech_status ech_run_ranks(ech_comm_kind comm, int ranks, double deadline, ech_rank_main main,
                          void *context)
 {
-    const ech_comm_backend *backend = ech_comm_find(comm);
+    const ech_comm_backend *backend = ech_comm_of_kind(comm);
     ech_comm **comms = ech_calloc((size_t)(ranks > 0 ? ranks : 1), sizeof *comms);
     ech_status status = ech_comm_open(backend, ranks, deadline, comms);
     if (status == ECH_OK)
@@ -93,8 +92,8 @@ static ech_status designed_main(ech_comm *comm, void *context)
 ech_status ech_design_run(const ech_design *design, ech_design_main main, void *context)
 {
     const ech_config *config = design->config;
-    bool is_local = strcmp(config->parallel.comm, "local") == 0;
+    ech_comm_kind comm = (ech_comm_kind)config->parallel.comm;
     designed of = {design, main, context};
-    return ech_run_ranks(config->parallel.comm, is_local ? design->world : 0,
+    return ech_run_ranks(comm, comm == ECH_COMM_local ? design->world : 0,
                          config->parallel.deadline, designed_main, &of);
 }

@@ -130,7 +130,7 @@ void ech_setup_alone(ech_config *config)
     config->checkpoint.background = 0;
     config->parallel.weight_stashing = 1;
     config->parallel.flush_every = ECH_AUTO;
-    ech_config_replace_text(&config->parallel.sequence, "false");
+    config->parallel.sequence = ECH_SEQUENCE_FALSE;
     ech_config_replace_text(&config->parallel.stage_replicas, "auto");
     ech_config_replace_text(&config->parallel.partition, "even");
     ech_config_replace_text(&config->parallel.schedule, "1f1b");
@@ -148,9 +148,7 @@ static ech_status read_profile(const ech_config *config, ech_profile **out)
 
 static ech_dtype dtype_of(const ech_config *config)
 {
-    ech_dtype dtype = ECH_F32;
-    ech_dtype_from_name(config->precision.compute, &dtype);
-    return dtype;
+    return config->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64 : ECH_F32;
 }
 
 static ech_status find_kernels(const ech_config *config, const ech_kernels **out)

@@ -73,7 +73,7 @@ void ech_session_destroy(ech_session *session);
 /* Runs `main` on every rank: on one thread per rank for `local`, on this process's own rank for
  * `mpi`. Returns the first failure of a rank of this process. */
 typedef ech_status (*ech_rank_main)(ech_comm *comm, void *context);
-ech_status ech_run_ranks(const char *comm, int ranks, double deadline, ech_rank_main main,
+ech_status ech_run_ranks(ech_comm_kind comm, int ranks, double deadline, ech_rank_main main,
                          void *context);
 /* The same over a design, which is shared by the ranks of this process. */
 typedef ech_status (*ech_design_main)(ech_comm *comm, const ech_design *design, void *context);

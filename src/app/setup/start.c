@@ -77,7 +77,7 @@ ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
 static ech_status check_memory(const ech_config *config, const ech_design *design)
 {
     bool is_known =
-        config->memory.device_limit != ECH_AUTO || strcmp(config->parallel.comm, "local") == 0;
+        config->memory.device_limit != ECH_AUTO || config->parallel.comm == ECH_COMM_local;
     ech_plan *plan = NULL;
     ech_status status = is_known ? ech_design_plan(design, 0, false, &plan) : ECH_OK;
     ech_plan_destroy(plan);
@@ -267,8 +267,7 @@ static ech_status start_processes(const ech_start *start, const ech_launched *la
         ech_start copy = *start;
         ECH_TRY(check_size(ranks, launched));
         if (start->prepare) start->prepare();
-        return ech_run_ranks(config->parallel.comm, 0, config->parallel.deadline, launched_main,
-                             &copy);
+        return ech_run_ranks(ECH_COMM_mpi, 0, config->parallel.deadline, launched_main, &copy);
     }
     prepared p;
     int world = ranks ? ranks : 1;
@@ -283,7 +282,7 @@ ech_status ech_start_ranks(const ech_start *start, int *code)
 {
     ech_launched seen;
     const ech_launched *launched = ech_launcher_seen(look_up, &seen) ? &seen : NULL;
-    bool is_local = strcmp(start->run->config->parallel.comm, "local") == 0;
+    bool is_local = start->run->config->parallel.comm == ECH_COMM_local;
     if (launched && start->restarts)
         ECH_FAIL(ECH_EUSAGE,
                  "--restarts %d: %s started this process as a rank, which cannot start the job "

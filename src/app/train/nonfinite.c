@@ -9,7 +9,7 @@
 
 static bool skips(const ech_trainer *t)
 {
-    return strcmp(t->config->training.on_nonfinite, "skip") == 0;
+    return t->config->training.on_nonfinite == ECH_ON_NONFINITE_SKIP;
 }
 
 /* More updates in a row were withheld than may be. */

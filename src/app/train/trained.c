@@ -192,7 +192,7 @@ ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use u
                  path);
     if (!ech_initial_is_folder(path)) ECH_TRY(ech_checkpoint_find(path, true, &checkpoint));
     trained_run run = {options, checkpoint, use, context};
-    ech_status status = ech_run_ranks("local", 1, deadline, run_rank, &run);
+    ech_status status = ech_run_ranks(ECH_COMM_local, 1, deadline, run_rank, &run);
     ech_checkpoint_close(checkpoint);
     return status;
 }

@@ -88,8 +88,8 @@ static ech_status open_single(ech_verifier *v, ech_comm **alone)
     ech_config *config = v->config[1] = ech_config_copy(v->config[0]);
     double clip_norm = config->optimizer.clip_norm;
     ech_setup_alone(config);
-    ech_config_replace_text(&config->parallel.comm, "local");
-    ech_config_replace_text(&config->parallel.reduction, "direct");
+    config->parallel.comm = ECH_COMM_local;
+    config->parallel.reduction = ECH_REDUCTION_DIRECT;
     config->memory.device_limit = ECH_AUTO; /* the whole model on one rank */
     if (ech_verifier_is_asynchronous(v)) config->optimizer.clip_norm = 0;
     if (!v->layout.design->schedule->stashing) { /* the replay's backwards see other weights, too */
@@ -122,7 +122,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
 {
     ech_config *config = v->config[0] = ech_config_copy(design->config);
     config->checkpoint.background = 0; /* nothing is saved: no memory for it */
-    if (!request->own_precision) ech_config_replace_text(&config->precision.compute, "fp64");
+    if (!request->own_precision) config->precision.compute = ECH_COMPUTE_FP64;
     v->compared = ech_design_with(design, config);
     v->layout.design = &v->compared;
     ECH_TRY(ech_contestant_open(&v->layout, v->comm));

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What NAME and LIST keys may be that have choices of their own: enumerations, and in the same order their
+ * names in keys.def. Choices that rooms below hand in ("@models") are rows of their tables, and count from 0.
+ */
+#ifndef ECH_CONFIG_CHOICES_H
+#define ECH_CONFIG_CHOICES_H
+
+#define ECH_ROPE_SCALINGS(X) X(ECH_ROPE_SCALING_NONE, "none") X(ECH_ROPE_SCALING_LLAMA3, "llama3")
+
+/* After a NaN or infinity. */
+#define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
+
+#define ECH_COMPUTES(X) X(ECH_COMPUTE_FP32, "fp32") X(ECH_COMPUTE_FP64, "fp64")
+
+/* Sequence parallelism; KEEP: gathered inputs are kept for the backward. */
+#define ECH_SEQUENCES(X)                                                                           \
+    X(ECH_SEQUENCE_FALSE, "false") X(ECH_SEQUENCE_TRUE, "true") X(ECH_SEQUENCE_KEEP, "keep")
+
+#define ECH_CONTEXT_METHODS(X) X(ECH_CONTEXT_RING, "ring") X(ECH_CONTEXT_ULYSSES, "ulysses")
+
+#define ECH_PINS(X) X(ECH_PIN_AUTO, "auto") X(ECH_PIN_FALSE, "false")
+
+#define ECH_SAVED_DTYPES(X)                                                                        \
+    X(ECH_SAVED_AUTO, "auto") X(ECH_SAVED_FP32, "fp32") X(ECH_SAVED_BF16, "bf16")
+
+/* Of LIST keys, where they are no list. */
+#define ECH_STAGE_REPLICAS(X) X(ECH_REPLICAS_AUTO, "auto")
+#define ECH_PARTITIONS(X)     X(ECH_PARTITION_EVEN, "even") X(ECH_PARTITION_AUTO, "auto")
+
+#define ECH_CHOICE(enumerator, name) enumerator,
+enum { ECH_ROPE_SCALINGS(ECH_CHOICE) };
+enum { ECH_ON_NONFINITES(ECH_CHOICE) };
+enum { ECH_COMPUTES(ECH_CHOICE) };
+enum { ECH_SEQUENCES(ECH_CHOICE) };
+enum { ECH_CONTEXT_METHODS(ECH_CHOICE) };
+enum { ECH_PINS(ECH_CHOICE) };
+enum { ECH_SAVED_DTYPES(ECH_CHOICE) };
+enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };
+enum { ECH_PARTITIONS(ECH_CHOICE) };
+#undef ECH_CHOICE
+
+/* Their names, divided by blanks. */
+#define ECH_CHOICE_NAME(enumerator, name) " " name
+#define ECH_CHOICES(list)                 (list(ECH_CHOICE_NAME) + 1)
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Names are read once: a key holds which of its choices it is, for each choice, and prints as its name again.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "config/sample.h"
+
+static void set(ech_config *config, const char *key, const char *name)
+{
+    ech_text word = {0};
+    ech_text_append(&word, "%s=%s", key, name);
+    assert_int_equal(ech_config_set(config, word.at), ECH_OK);
+    assert_string_equal(ech_config_name(config, key), name);
+    ech_text_free(&word);
+}
+
+static void names_are_enumerators(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+#define CHECK(field, enumerator, name)                                                             \
+    set(config, #field, name);                                                                     \
+    assert_int_equal(config->field, enumerator);
+#define X(enumerator, name) CHECK(model.rope_scaling, enumerator, name)
+    ECH_ROPE_SCALINGS(X)
+#undef X
+#define X(enumerator, name) CHECK(training.on_nonfinite, enumerator, name)
+    ECH_ON_NONFINITES(X)
+#undef X
+#define X(enumerator, name) CHECK(precision.compute, enumerator, name)
+    ECH_COMPUTES(X)
+#undef X
+#define X(enumerator, name) CHECK(parallel.sequence, enumerator, name)
+    ECH_SEQUENCES(X)
+#undef X
+#define X(enumerator, name) CHECK(parallel.context_method, enumerator, name)
+    ECH_CONTEXT_METHODS(X)
+#undef X
+#define X(enumerator, name) CHECK(parallel.pin, enumerator, name)
+    ECH_PINS(X)
+#undef X
+#define X(enumerator, name) CHECK(checkpoint.dtype, enumerator, name)
+    ECH_SAVED_DTYPES(X)
+#undef X
+    ech_config_destroy(config);
+}
+
+/* sample_create hands in two models, two comms and so on. */
+static void handed_in_names_are_rows(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    assert_int_equal(config->model.architecture, -1);
+    assert_string_equal(ech_config_name(config, "model.architecture"), "");
+    assert_int_equal(config->optimizer.name, 0);
+    set(config, "model.architecture", "llama");
+    assert_int_equal(config->model.architecture, 1);
+    set(config, "optimizer.schedule", "linear");
+    assert_int_equal(config->optimizer.schedule, 1);
+    ech_config *copy = ech_config_copy(config);
+    ech_config_destroy(config);
+    assert_string_equal(ech_config_name(copy, "model.architecture"), "llama");
+    assert_string_equal(ech_config_name(copy, "parallel.comm"), "mpi");
+    ech_config_destroy(copy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_enumerators),
+        cmocka_unit_test(handed_in_names_are_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
