@@ -102,13 +102,13 @@ static void touch_gradient(ech_accessor *a, int param, int call)
     if (a->list->first_writer[writer].step < 0)
         a->list->first_writer[writer] = (ech_writer){(int)(a->step - a->list->step.at), call};
     if (bucket->value < 0)
-        bucket->value = ech_access_new(
-            a, (ech_value){.kind = ECH_MEMORY_GRADIENTS,
-                           .block = -1,
-                           .local = -1,
-                           .micro = -1,
-                           .index = p->bucket,
-                           .bytes = bucket->elements * (int64_t)ech_dtype_bytes(a->plan->real)});
+        bucket->value =
+            ech_access_new(a, (ech_value){.kind = ECH_MEMORY_GRADIENTS,
+                                          .block = -1,
+                                          .local = -1,
+                                          .micro = -1,
+                                          .index = p->bucket,
+                                          .bytes = ech_plan_bucket_bytes(a->plan, p->bucket)});
     ech_access_value(a, bucket->value, true);
 }
 

@@ -32,9 +32,9 @@ static void put(ech_plan *plan, int param, int64_t bucket_bytes)
 {
     ech_param_plan *p = &plan->param[param];
     ech_group_kind group = ech_layout_addends(plan->layout, plan->model, param);
-    ech_bucket *bucket = plan->bucket.n ? &plan->bucket.at[plan->bucket.n - 1] : NULL;
-    int64_t bytes = (int64_t)ech_dtype_bytes(plan->real);
-    if (!bucket || bucket->group != group || bucket->elements * bytes >= bucket_bytes) {
+    int last = (int)plan->bucket.n - 1;
+    ech_bucket *bucket = last < 0 ? NULL : &plan->bucket.at[last];
+    if (!bucket || bucket->group != group || ech_plan_bucket_bytes(plan, last) >= bucket_bytes) {
         ECH_PUSH(
             plan->bucket,
             (ech_bucket){.first_param = (int)plan->bucket_param.n, .group = group, .value = -1});

@@ -29,7 +29,7 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
     *p = (ech_param_plan){.value = -1, .bucket = -1, .snapshot = -1};
     if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
     p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->cut));
-    int64_t bytes = p->elements * (int64_t)ech_dtype_bytes(plan->real);
+    int64_t bytes = ech_plan_param_bytes(plan, index);
     p->value = add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
     for (int v = 1; v < plan->versions; v++)
         add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
@@ -44,7 +44,7 @@ static void plan_snapshot(ech_plan *plan, int index)
 {
     ech_param_plan *p = &plan->param[index];
     if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, plan->rank, index)) return;
-    int64_t bytes = p->elements * (int64_t)ech_dtype_bytes(plan->real);
+    int64_t bytes = ech_plan_param_bytes(plan, index);
     for (int i = 0; i < plan->snapshots; i++) {
         int value = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
         if (i == 0) p->snapshot = value;
@@ -56,7 +56,7 @@ int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank)
     int64_t bytes = 0;
     for (size_t i = 0; i < plan->model->param.n && plan->snapshots; i++)
         if (plan->param[i].value >= 0 && ech_layout_writes(plan->layout, plan->model, rank, (int)i))
-            bytes += ech_align(plan->param[i].elements * (int64_t)ech_dtype_bytes(plan->real));
+            bytes += ech_align(ech_plan_param_bytes(plan, (int)i));
     return bytes * plan->snapshots;
 }
 
@@ -344,19 +344,14 @@ int ech_plan_ways(const ech_plan *plan)
     return plan->layout->tensor * plan->layout->context * pieces;
 }
 
-int64_t ech_plan_reduced_bytes(const ech_plan *plan)
+int64_t ech_plan_param_bytes(const ech_plan *plan, int param)
 {
-    int64_t bytes = 0;
-    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    for (size_t s = 0; s < list->step.n; s++) {
-        const ech_step *step = &list->step.at[s];
-        if (step->kind != ECH_STEP_REDUCE_GRADS) continue;
-        ech_membership of =
-            ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
-        bytes += ech_reduction_bytes(plan->reduction, plan->real,
-                                     plan->bucket.at[step->index].elements, of.size, of.index);
-    }
-    return bytes;
+    return plan->param[param].elements * (int64_t)ech_dtype_bytes(plan->real);
+}
+
+int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)
+{
+    return plan->bucket.at[bucket].elements * (int64_t)ech_dtype_bytes(plan->real);
 }
 
 int64_t ech_plan_message_part(const ech_plan *plan, const ech_list *list, const ech_block *block,
@@ -369,17 +364,4 @@ int64_t ech_plan_message_part(const ech_plan *plan, const ech_list *list, const 
     int index = cuts ? plan->layout->place[plan->rank].tensor : 0;
     if (first) *first = ech_piece_first(whole, members, index);
     return ech_piece_count(whole, members, index) * item;
-}
-
-int64_t ech_plan_sent_bytes(const ech_plan *plan, int64_t *messages)
-{
-    int64_t bytes = 0;
-    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    *messages = 0;
-    for (size_t s = 0; s < list->step.n; s++) {
-        if (!ech_step_sends(&list->step.at[s])) continue;
-        bytes += list->step.at[s].bytes;
-        ++*messages;
-    }
-    return bytes;
 }

@@ -306,10 +306,9 @@ int ech_list_batch(const ech_list *list, ech_batch_slot slot, int micro);
 
 /* Numbers in a row of scalars: ECH_SCALARS, and the squares behind them. */
 int ech_plan_row(const ech_plan *plan);
-/* Bytes of gradients that this rank sends to its addend groups in one run of the train list, and bytes
- * and messages of activations and their gradients that it sends to other stages. */
-int64_t ech_plan_reduced_bytes(const ech_plan *plan);
-int64_t ech_plan_sent_bytes(const ech_plan *plan, int64_t *messages);
+/* Bytes of what this rank has of a parameter, and of a bucket's gradients. */
+int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
+int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
 
 /* ---- traffic: what a rank sends, by the axis that makes it necessary ---- */
 
@@ -332,6 +331,8 @@ typedef struct ech_traffic {
 /* What this rank sends in one run of the train list, counted from its steps; of an outline, too. Scalars
  * that are folded over all ranks (REDUCE) are left out. */
 void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
+/* Along one axis. */
+ech_traffic ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis);
 
 /* The peak of each kind over all lists, persistent parts included. */
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);

@@ -26,6 +26,13 @@ void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_group_
     traffic->groups[group] += calls;
 }
 
+ech_traffic ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis)
+{
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    ech_plan_traffic(plan, traffic);
+    return traffic[axis];
+}
+
 void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES])
 {
     ech_traffic_count c = {.plan = plan, .list = &plan->list[ECH_LIST_TRAIN], .traffic = traffic};

@@ -22,7 +22,7 @@ static double bytes_of_value(const counter *c, int value)
 
 static double bytes_of_param(const counter *c, int param)
 {
-    return (double)c->plan->param[param].elements * (double)ech_dtype_bytes(c->plan->real);
+    return (double)ech_plan_param_bytes(c->plan, param);
 }
 
 /* Of a table rows are read, at most as many as there are tokens. */

@@ -58,8 +58,10 @@ static ech_status count_rank(ech_comm *comm, const ech_design *design, void *con
     ech_exec_peaks(c.session.exec, n->peak);
     n->planned_working = ech_plan_working(c.session.plan).bytes;
     n->working = ech_exec_working(c.session.exec);
-    n->planned_bytes = ech_plan_sent_bytes(c.session.plan, &n->planned_messages);
-    n->planned_reduced = ech_plan_reduced_bytes(c.session.plan);
+    ech_traffic sent = ech_plan_traffic_along(c.session.plan, ECH_TRAFFIC_PIPELINE);
+    n->planned_bytes = sent.bytes;
+    n->planned_messages = sent.calls[ECH_COLLECTIVE_NONE];
+    n->planned_reduced = ech_plan_traffic_along(c.session.plan, ECH_TRAFFIC_DATA).bytes;
     if (ech_comm_rank(comm) == 0) {
         all->turns = c.design->schedule->turns;
         all->boundary_bytes = c.design->layout->micro_batch * design->config->data.sequence_length *

@@ -175,7 +175,7 @@ static ech_status measure(ech_comm *comm, const ech_design *design, void *contex
         if (rank == 0) m->loss[step] = ech_exec_readings(session.exec)->loss;
     }
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_CHECK, 0));
-    m->planned_bytes[rank] = ech_plan_reduced_bytes(session.plan);
+    m->planned_bytes[rank] = ech_plan_traffic_along(session.plan, ECH_TRAFFIC_DATA).bytes;
     m->sent_bytes[rank] = ech_exec_reduce_count(session.exec).bytes;
     if (rank == 0) {
         /* The peaks of the lists that have run. */

@@ -238,9 +238,9 @@ static void test_one_of_4096(void **state)
     printf("model and layout of 4096 ranks: %.3f s; the plan of rank 1234: %.3f s\n",
            middle - begin, ech_clock_now() - middle);
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    int64_t messages, bytes = ech_plan_sent_bytes(plan, &messages);
-    assert_int_equal(messages, 2 * 1024);
-    assert_int_equal(bytes, messages * fixture_boundary_bytes(&f));
+    ech_traffic sent = ech_plan_traffic_along(plan, ECH_TRAFFIC_PIPELINE);
+    assert_int_equal(sent.calls[ECH_COLLECTIVE_NONE], 2 * 1024);
+    assert_int_equal(sent.bytes, 2 * 1024 * fixture_boundary_bytes(&f));
     int blocks = 0, first, end;
     ech_layout_blocks(f.of.layout, 1234, 0, &first, &end);
     for (size_t s = 0; s < list->step.n; s++) {

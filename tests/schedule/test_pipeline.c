@@ -62,12 +62,13 @@ static void check_messages(const fixture *f, const fixture_shape *shape)
     int64_t bytes = 0, unused = 0;
     for (int rank = 0; rank < f->ranks; rank++) {
         const ech_list *list = fixture_list(f, rank);
-        int64_t sent = 0, messages;
+        int64_t sent = 0;
         int n = count_messages(list, true, &sent), stage = rank / shape->data;
         assert_int_equal(n, messages_of(shape, stage, m * turns, true));
         assert_int_equal(sent, n * fixture_boundary_bytes(f));
-        assert_int_equal(ech_plan_sent_bytes(f->plan[rank], &messages), sent);
-        assert_int_equal(messages, n);
+        ech_traffic planned = ech_plan_traffic_along(f->plan[rank], ECH_TRAFFIC_PIPELINE);
+        assert_int_equal(planned.bytes, sent);
+        assert_int_equal(planned.calls[ECH_COLLECTIVE_NONE], n);
         bytes += sent;
         all[0] += n;
         all[1] += count_messages(list, false, &unused);

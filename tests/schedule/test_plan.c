@@ -136,7 +136,8 @@ static void test_bucket_geometry(void **state)
         assert_int_equal(next, bucket->elements);
     }
     int64_t sent = 0, all = ech_model_params(f.of.model) * 4;
-    for (int rank = 0; rank < 2; rank++) sent += ech_plan_reduced_bytes(f.plan[rank]);
+    for (int rank = 0; rank < 2; rank++)
+        sent += ech_plan_traffic_along(f.plan[rank], ECH_TRAFFIC_DATA).bytes;
     assert_int_equal(sent, 2 * (2 - 1) * all); /* 2 (N-1)/N S per rank */
     fixture_free(&f);
 }

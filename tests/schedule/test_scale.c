@@ -77,8 +77,7 @@ static void test_512_stages(void **state)
     for (int rank = 0; rank < P; rank++) {
         assert_int_equal(s.in_flight[rank], P - rank);
         assert_near(s.busy[rank], 3.0 * M, 1e-9);
-        int64_t messages;
-        bytes += ech_plan_sent_bytes(plans[rank], &messages);
+        bytes += ech_plan_traffic_along(plans[rank], ECH_TRAFFIC_PIPELINE).bytes;
     }
     assert_int_equal(s.link.n, 2 * (P - 1));
     for (size_t i = 0; i < s.link.n; i++) {

@@ -151,9 +151,9 @@ static void test_activations(void **state)
 
 static int64_t sent_bytes(const fixture *f)
 {
-    int64_t bytes = 0, messages;
+    int64_t bytes = 0;
     for (int rank = 0; rank < f->ranks; rank++)
-        bytes += ech_plan_sent_bytes(f->plan[rank], &messages);
+        bytes += ech_plan_traffic_along(f->plan[rank], ECH_TRAFFIC_PIPELINE).bytes;
     return bytes;
 }
 

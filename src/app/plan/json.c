@@ -95,10 +95,9 @@ static json_t *buckets_json(const ech_plan *plan)
             json_array_append_new(names, json_string(plan->model->param.at[param].name));
         }
         json_array_append_new(
-            buckets,
-            json_pack("{s:I, s:I, s:s, s:o}", "elements", (json_int_t)bucket->elements, "bytes",
-                      (json_int_t)(bucket->elements * (int64_t)ech_dtype_bytes(plan->real)),
-                      "group", ech_group_kind_name(bucket->group), "parameters", names));
+            buckets, json_pack("{s:I, s:I, s:s, s:o}", "elements", (json_int_t)bucket->elements,
+                               "bytes", (json_int_t)ech_plan_bucket_bytes(plan, (int)b), "group",
+                               ech_group_kind_name(bucket->group), "parameters", names));
     }
     return buckets;
 }

@@ -119,7 +119,7 @@ static void count_bytes(const ech_plan *plan, ech_profile *profile)
     }
     for (size_t p = 0; p < plan->model->param.n; p++)
         profile->block[plan->model->param.at[p].block].param_bytes +=
-            plan->param[p].elements * (int64_t)ech_dtype_bytes(plan->real);
+            ech_plan_param_bytes(plan, (int)p);
     count_activations(plan, profile);
 }
 

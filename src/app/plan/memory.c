@@ -15,7 +15,7 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
                     plan->bucket.n);
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
-        int64_t size = bucket->elements * (int64_t)ech_dtype_bytes(plan->real);
+        int64_t size = ech_plan_bucket_bytes(plan, (int)b);
         if (b == MOST_ROWS - 1 && plan->bucket.n > MOST_ROWS) {
             ech_text_append(out, "%*s... and %zu more\n", FIRST_COLUMN, "", plan->bucket.n - b);
             return;

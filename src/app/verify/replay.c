@@ -167,8 +167,7 @@ ech_replay *ech_replay_create(const ech_contestant *layout, ech_contestant *alon
     r->clip_norm = clip_norm;
     r->first = ech_calloc(model->param.n + 1, sizeof *r->first);
     for (size_t p = 0; p < model->param.n; p++)
-        r->first[p + 1] = r->first[p] + (size_t)alone->session.plan->param[p].elements *
-                                            ech_dtype_bytes(alone->session.plan->real);
+        r->first[p + 1] = r->first[p] + (size_t)ech_plan_param_bytes(alone->session.plan, (int)p);
     find_stages(r);
     ech_replay_remember(r);
     return r;

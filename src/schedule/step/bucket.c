@@ -13,7 +13,7 @@ static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
 
 static double bytes_of(const ech_plan *plan, const ech_step *step)
 {
-    return (double)bucket_of(plan, step)->elements * (double)ech_dtype_bytes(plan->real);
+    return (double)ech_plan_bucket_bytes(plan, step->index);
 }
 
 static void print(const ech_step *step, ech_text *out)
