@@ -54,11 +54,10 @@ static void print_time(const char *path, char *out, size_t size)
 {
     struct stat info;
     struct tm local;
-    char *manifest = ech_file_join(path, "manifest.json");
+    ECH_FREED char *manifest = ech_file_join(path, "manifest.json");
     snprintf(out, size, "-");
     if (stat(manifest, &info) == 0 && localtime_r(&info.st_mtime, &local))
         strftime(out, size, "%Y-%m-%d %H:%M:%S", &local);
-    free(manifest);
 }
 
 /* Opened without a word: *why is the reason if it cannot be. */

@@ -86,13 +86,12 @@ static int64_t *measure_ids(const ech_trained *trained)
     int64_t V = trained->config->model.vocab_size;
     int64_t ids = ech_tokenizer_vocabulary(trained->tokenizer);
     int64_t *bytes = ech_calloc((size_t)V, sizeof *bytes);
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     for (int32_t id = 0; id < ids; id++) {
         text.n = 0;
         ech_tokenizer_decode(trained->tokenizer, id, false, &text);
         bytes[id] = (int64_t)text.n;
     }
-    ech_text_free(&text);
     return bytes;
 }
 

@@ -54,17 +54,15 @@ static ech_status find_ranks(const ech_config *config, const plan_arguments *in,
 
 static ech_status write_svg(const ech_plan_report *report, const char *path)
 {
-    ech_text svg = {0};
-    ech_status status = ech_plan_report_svg(report, &svg);
-    if (status == ECH_OK) status = ech_file_write(path, svg.at, svg.n);
-    ech_text_free(&svg);
-    return status;
+    ECH_FREED_TEXT svg = {0};
+    ECH_TRY(ech_plan_report_svg(report, &svg));
+    return ech_file_write(path, svg.at, svg.n);
 }
 
 static ech_status print_report(const ech_design *design, const plan_arguments *in)
 {
     ech_plan_report report;
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     ECH_TRY(ech_plan_report_create(design, &in->options, &report));
     ech_status status = ECH_OK;
     if (in->json)
@@ -73,7 +71,6 @@ static ech_status print_report(const ech_design *design, const plan_arguments *i
         ech_plan_report_text(&report, &text);
     if (status == ECH_OK) fwrite(text.at, 1, text.n, stdout);
     if (status == ECH_OK && in->svg) status = write_svg(&report, in->svg);
-    ech_text_free(&text);
     ech_plan_report_destroy(&report);
     return status;
 }

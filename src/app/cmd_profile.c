@@ -95,12 +95,12 @@ static void print_profile(const ech_profile *profile, const ech_model *model, co
 static ech_status write_profile(const ech_profile *profile, const ech_config *config,
                                 const ech_model *model, const char *out)
 {
-    char *path = out ? ech_strdup(out) : ech_file_join(config->log.directory, "profile.json");
+    ECH_FREED char *path =
+        out ? ech_strdup(out) : ech_file_join(config->log.directory, "profile.json");
     ech_status status = out ? ECH_OK : ech_file_make_folder(config->log.directory);
     if (status == ECH_OK) status = ech_profile_write(profile, path);
     if (status == ECH_OK) print_profile(profile, model, path);
     if (status == ECH_OK) warn_of_others(profile);
-    free(path);
     return status;
 }
 

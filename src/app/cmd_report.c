@@ -34,12 +34,10 @@ ech_status ech_command_report(int argc, char **argv, int *code)
     const ech_command_line line = {
         .usage = "RUNDIR", .about = about, .option = options, .word = words, .words = 1};
     report_arguments in = {0};
-    ech_text text = {0}, shown = {0};
+    ECH_FREED_TEXT text = {0}, shown = {0};
     ech_command_line_parse(&line, argc, argv, &in);
     ech_status status = ech_report_run(in.directory, in.out, &text);
     if (status == ECH_OK) ech_visible_append(&shown, text.at, text.n, true, true);
     if (status == ECH_OK) fputs(shown.at, stdout); /* a stranger's run may have any names */
-    ech_text_free(&shown);
-    ech_text_free(&text);
     return status;
 }

@@ -67,7 +67,7 @@ typedef struct story {
 /* To standard output; on a terminal as it can be seen there. */
 static ech_status write_text(story *s, const ech_text *text, bool last)
 {
-    ech_text shown = {0};
+    ECH_FREED_TEXT shown = {0};
     const ech_text *put = text;
     if (s->is_shown && s->part.n + text->n > 0) {
         if (text->n) ech_text_append_bytes(&s->part, text->at, text->n);
@@ -78,7 +78,6 @@ static ech_status write_text(story *s, const ech_text *text, bool last)
     }
     size_t written = put->n ? fwrite(put->at, 1, put->n, stdout) : 0;
     bool ok = written == put->n && fflush(stdout) == 0;
-    ech_text_free(&shown);
     return ok ? ECH_OK : ECH_EIO; /* it is said at the exit */
 }
 
@@ -94,11 +93,10 @@ static void append_token(const ech_trained *trained, const sample_arguments *in,
 static ech_status write_token(const ech_trained *trained, const sample_arguments *in, story *s,
                               int32_t id)
 {
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     append_token(trained, in, s, id, &text);
     ech_status status = write_text(s, &text, false);
     s->written++;
-    ech_text_free(&text);
     return status;
 }
 

@@ -59,11 +59,10 @@ static ech_status print_version(void)
 static ech_status print_keys(void)
 {
     ech_config *config;
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     ECH_TRY(ech_setup_defaults(&config));
     ech_config_help(config, &text);
     fputs(text.at, stdout);
-    ech_text_free(&text);
     ech_config_destroy(config);
     return ECH_OK;
 }
@@ -94,7 +93,7 @@ static const char *curve_reads(const char *name)
 
 static ech_status print_together(void)
 {
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     ech_rules_help(&text);
     printf("Every two features go together, but for these pairs:\n\n%s", text.at);
     printf("\nSome keys are not read by every choice; these read:\n\n");
@@ -106,7 +105,6 @@ static ech_status print_together(void)
     if (strcmp(#name, "together") != 0) printf("  %s\n", meaning);
 #include "layout/grid_rules.def"
 #undef X
-    ech_text_free(&text);
     return ECH_OK;
 }
 

@@ -13,12 +13,11 @@
 static ech_status fill_from_folder(const char *in, ech_conversion *c)
 {
     ECH_TRY(ech_shards_find(in, &c->folder));
-    char *path = ech_file_join(c->folder, "config.json");
+    ECH_FREED char *path = ech_file_join(c->folder, "config.json");
     ech_text_ends ends = {0};
     ech_status st = ech_model_import(c->config, path, &ends);
     c->begin_of_text = ends.begin;
     c->end_of_text = ends.end;
-    free(path);
     c->format = "Hugging Face folder";
     ECH_TRY(st);
     return ech_initial_check_shapes(c->config, c->folder);

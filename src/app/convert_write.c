@@ -65,12 +65,11 @@ static ech_status write_tensor(const ech_conversion *c, int fd, const char *path
     int64_t rows = tensor->dims > 1 ? tensor->shape[0] : 1;
     int64_t width = tensor->shape[tensor->dims - 1], most = width < ELEMENTS ? ELEMENTS / width : 1;
     if (most > rows) most = rows;
-    double *room = ech_calloc((size_t)(most * width), sizeof *room);
+    ECH_FREED double *room = ech_calloc((size_t)(most * width), sizeof *room);
     ech_status st = ECH_OK;
     for (int64_t first = 0; first < rows && st == ECH_OK; first += most)
         st = write_rows(c, fd, path, tensor, offset, first,
                         rows - first < most ? rows - first : most, room);
-    free(room);
     return st;
 }
 
@@ -92,7 +91,7 @@ static ech_status write_tensors(const ech_conversion *c, const char *path, const
 static ech_status write_weights(const ech_conversion *c, const char *folder, ech_dtype dtype)
 {
     size_t n = c->model->param.n;
-    ech_saved_tensor *tensors = ech_calloc(n, sizeof *tensors);
+    ECH_FREED ech_saved_tensor *tensors = ech_calloc(n, sizeof *tensors);
     for (size_t i = 0; i < n; i++) {
         const ech_param *param = &c->model->param.at[i];
         tensors[i] = (ech_saved_tensor){.name = param->name,
@@ -103,39 +102,33 @@ static ech_status write_weights(const ech_conversion *c, const char *folder, ech
         for (int d = 0; d < param->shape.dims; d++) tensors[i].shape[d] = param->shape.size[d];
     }
     ech_stored stored;
-    char *path = ech_file_join(folder, "model.safetensors");
+    ECH_FREED char *path = ech_file_join(folder, "model.safetensors");
     ech_status st = ech_stored_plan(tensors, (int)n, false, &stored);
     if (st == ECH_OK) st = write_tensors(c, path, &stored);
     ech_stored_free(&stored);
-    free(path);
-    free(tensors);
     return st;
 }
 
 static ech_status write_text(const char *folder, ech_checkpoint_file file, const void *bytes,
                              size_t n)
 {
-    char *path = ech_file_join(folder, ech_checkpoint_text_name(file));
-    ech_status st = ech_file_write(path, bytes, n);
-    free(path);
-    return st;
+    ECH_FREED char *path = ech_file_join(folder, ech_checkpoint_text_name(file));
+    return ech_file_write(path, bytes, n);
 }
 
 /* What belongs to a model besides weights, and is the same in our form. */
 static ech_status copy_text(const ech_conversion *c, const char *folder, ech_checkpoint_file file)
 {
-    char *from = ech_file_join(c->folder, ech_checkpoint_text_name(file)), *bytes = NULL;
+    ECH_FREED char *from = ech_file_join(c->folder, ech_checkpoint_text_name(file)), *bytes = NULL;
     size_t n = 0;
     ech_status st = ech_file_exists(from) ? ech_file_read(from, COPY_LIMIT, &bytes, &n) : ECH_OK;
     if (st == ECH_OK && bytes) st = write_text(folder, file, bytes, n);
-    free(bytes);
-    free(from);
     return st;
 }
 
 static ech_status write_config(const ech_conversion *c, const char *folder, ech_dtype dtype)
 {
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     char *path = ech_file_join(c->folder ? c->folder : "", "config.json"), *carried = NULL;
     const ech_text_ends ends = {c->begin_of_text, c->end_of_text};
     size_t n = 0;
@@ -144,7 +137,6 @@ static ech_status write_config(const ech_conversion *c, const char *folder, ech_
         .dtype = dtype, .ends = c->folder ? NULL : &ends, .path = path, .text = carried, .n = n};
     if (st == ECH_OK) st = ech_model_export(c->config, &options, &text);
     if (st == ECH_OK) st = write_text(folder, ECH_FILE_CONFIG, text.at, text.n);
-    ech_text_free(&text);
     free(carried);
     free(path);
     return st;
@@ -180,10 +172,9 @@ ech_status ech_conversion_write(const ech_conversion *conversion, const char *ou
 {
     if (ech_file_exists(out))
         ECH_FAIL(ECH_EUSAGE, "%s: is there already; name a new folder, or remove it", out);
-    char *temporary = temporary_name(out);
+    ECH_FREED char *temporary = temporary_name(out);
     ech_status st = write_folder(conversion, temporary, dtype);
     if (st == ECH_OK) st = ech_folder_rename(temporary, out);
     if (st != ECH_OK) ech_file_remove_all(temporary);
-    free(temporary);
     return st;
 }

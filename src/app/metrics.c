@@ -56,7 +56,7 @@ void ech_metrics_text(ech_text *line, const char *name, const char *value)
 ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t end,
                              ech_metrics_line *take, void *context)
 {
-    char *room = ech_calloc(ROOM, 1);
+    ECH_FREED char *room = ech_calloc(ROOM, 1);
     size_t held = 0; /* bytes of a line whose end is to come */
     bool is_long = false;
     ech_status st = ECH_OK;
@@ -79,7 +79,6 @@ ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t en
         is_long |= held > ECH_METRICS_LONGEST_LINE;
         if (is_long) held = 0;
     }
-    free(room);
     return st;
 }
 
@@ -150,7 +149,7 @@ static size_t look_through(cutting *c, const char *window, size_t n, int64_t beg
  * stays, too. */
 static ech_status look_back(cutting *c)
 {
-    char *window = ech_calloc(WINDOW, 1);
+    ECH_FREED char *window = ech_calloc(WINDOW, 1);
     ech_status st = ECH_OK;
     for (int64_t end = c->size; end > 0 && !is_done(c) && st == ECH_OK;) {
         int64_t begin = end > WINDOW ? end - WINDOW : 0;
@@ -160,7 +159,6 @@ static ech_status look_back(cutting *c)
         size_t first = look_through(c, window, n, begin);
         end = begin + (first < n ? (int64_t)first : 0);
     }
-    free(window);
     if (c->cut < 0) c->cut = 0;
     return st;
 }

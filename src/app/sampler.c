@@ -94,12 +94,11 @@ ech_status ech_sampler_choose(const ech_sampler *sampler, const double *logits, 
         *out = greatest;
         return ECH_OK;
     }
-    candidate *all = ech_calloc((size_t)V, sizeof *all);
+    ECH_FREED candidate *all = ech_calloc((size_t)V, sizeof *all);
     for (int64_t i = 0; i < V; i++) all[i] = (candidate){logits[i], (int32_t)i};
     double sum;
     int64_t n = narrow(sampler, all, V, &sum);
     *out = draw(all, n, sum, unit);
-    free(all);
     return ECH_OK;
 }
 

@@ -59,13 +59,12 @@ void ech_status_line_draw(ech_status_line *line, const char *text, bool now)
 void ech_status_line_say(ech_status_line *line, const char *text)
 {
     /* One write a line, so that lines of several processes do not mix. */
-    ech_text whole = {0};
+    ECH_FREED_TEXT whole = {0};
     if (line->is_shown) ech_text_append(&whole, "\r\033[K");
     ech_visible_append(&whole, text, strlen(text), true, true);
     ech_text_append(&whole, "\n");
     fwrite(whole.at, 1, whole.n, stderr);
     fflush(stderr);
-    ech_text_free(&whole);
     if (line->is_shown) redraw(line);
 }
 

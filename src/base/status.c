@@ -86,3 +86,10 @@ void ech_assert_failed(const char *file, int line, const char *what)
     ech_line_print("", "%s:%d: broken promise: %s", file, line, what);
     abort();
 }
+
+void ech_free_at(void *pointer)
+{
+    void *at;
+    memcpy(&at, pointer, sizeof at);
+    free(at);
+}

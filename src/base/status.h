@@ -52,6 +52,11 @@ const char *ech_status_name(ech_status st);
         if (ech_try_status_ != ECH_OK) return ech_try_status_;                                     \
     } while (0)
 
+/* Before the declaration of a pointer, which gives it a value: what it points to then is freed wherever its block
+ * is left, by ECH_TRY too. */
+#define ECH_FREED __attribute__((cleanup(ech_free_at)))
+void ech_free_at(void *pointer);
+
 /* What is wrong beside each other is said at once: the expression is tried whatever failed before, and
  * *first keeps the first failure. */
 #define ECH_ALSO(first, expr)                                                                      \

@@ -21,6 +21,8 @@ void ech_text_append(ech_text *text, const char *format, ...) __attribute__((for
 char *ech_text_from_real(double value, int precision, char *buffer, size_t size);
 void ech_text_append_bytes(ech_text *text, const void *bytes, size_t n);
 void ech_text_free(ech_text *text);
+/* Declares a text, which must begin with {0} and is freed wherever its block is left. */
+#define ECH_FREED_TEXT __attribute__((cleanup(ech_text_free))) ech_text
 
 /* Whole-string numbers: no blanks, no trailing characters ("4x"), no underscores, no nan or inf.
  * Return false and leave *out alone if the text is anything else or out of range. */

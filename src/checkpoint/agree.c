@@ -103,7 +103,7 @@ static int find_uncovered(const ech_saved_tensor *tensors, int n, const cover *c
 
 ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors, int n)
 {
-    cover *covered = ech_calloc((size_t)n + 1, sizeof *covered);
+    ECH_FREED cover *covered = ech_calloc((size_t)n + 1, sizeof *covered);
     for (int i = 0; i < n; i++) {
         const ech_saved_tensor *t = &tensors[i];
         for (int b = 0; b < t->boxes; b++) {
@@ -120,23 +120,22 @@ ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors,
                          tensors[at].name, covered[at].elements,
                          ech_box_count(tensors[at].dims, tensors[at].shape));
     }
-    free(covered);
     return st;
 }
 
 ech_status ech_agree_on_hashes(ech_group *world, ech_hash *hashes, int64_t n)
 {
-    double *words = ech_calloc((size_t)n + 1, HASH_WORDS * sizeof *words);
+    ECH_FREED double *words = ech_calloc((size_t)n + 1, HASH_WORDS * sizeof *words);
     for (int64_t i = 0; i < n; i++) hash_to_words(hashes[i], words + i * HASH_WORDS);
     ech_status st = ech_group_fold(world, ECH_FOLD_SUM, words, (int)n * HASH_WORDS);
     for (int64_t i = 0; i < n; i++) hashes[i] = hash_from_words(words + i * HASH_WORDS);
-    free(words);
     return st;
 }
 
 ech_status ech_agree_on_sums(ech_group *world, uint64_t *sums, int64_t n)
 {
-    double *words = ech_calloc((size_t)n + 1, 2 * sizeof *words); /* of 32 bits: sums are exact */
+    ECH_FREED double *words =
+        ech_calloc((size_t)n + 1, 2 * sizeof *words); /* of 32 bits: sums are exact */
     for (int64_t i = 0; i < n; i++) {
         words[2 * i] = (double)(sums[i] >> 32);
         words[2 * i + 1] = (double)(sums[i] & UINT32_MAX);
@@ -144,7 +143,6 @@ ech_status ech_agree_on_sums(ech_group *world, uint64_t *sums, int64_t n)
     ech_status st = ech_group_fold(world, ECH_FOLD_SUM, words, (int)n * 2);
     for (int64_t i = 0; i < n; i++)
         sums[i] = ((uint64_t)words[2 * i] << 32) + (uint64_t)words[2 * i + 1];
-    free(words);
     return st;
 }
 

@@ -48,13 +48,12 @@ ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int
     int64_t end = file_bytes - begin < ECH_HASH_RANGE ? file_bytes : begin + ECH_HASH_RANGE;
     XXH3_state_t *state = XXH3_createState();
     if (!state) ECH_FAIL(ECH_ENOMEM, "%s: no memory to hash it", path);
-    char *buffer = ech_calloc(end - begin < CHUNK ? (size_t)(end - begin) : CHUNK, 1);
+    ECH_FREED char *buffer = ech_calloc(end - begin < CHUNK ? (size_t)(end - begin) : CHUNK, 1);
     ech_status st = hash_span(fd, path, begin, end, buffer, witness, state);
     if (st == ECH_OK) {
         XXH128_hash_t hash = XXH3_128bits_digest(state);
         *out = (ech_hash){hash.high64, hash.low64};
     }
-    free(buffer);
     XXH3_freeState(state);
     return st;
 }

@@ -15,26 +15,22 @@
 static ech_status open_tensors(ech_checkpoint *checkpoint, ech_checkpoint_file file)
 {
     if (checkpoint->manifest.files[file].bytes < 0) return ECH_OK;
-    char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(file));
-    ech_status st = ech_safetensors_open(path, &checkpoint->tensors[file]);
-    free(path);
-    return st;
+    ECH_FREED char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(file));
+    return ech_safetensors_open(path, &checkpoint->tensors[file]);
 }
 
 static ech_status read_text(ech_checkpoint *checkpoint, ech_checkpoint_file file)
 {
     if (checkpoint->manifest.files[file].bytes < 0) return ECH_OK;
     ech_checkpoint_info *info = &checkpoint->manifest.info;
-    char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(file));
-    ech_status st = ech_file_read(path, ECH_TEXT_LIMIT, &info->text[file].at, &info->text[file].n);
-    free(path);
-    return st;
+    ECH_FREED char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(file));
+    return ech_file_read(path, ECH_TEXT_LIMIT, &info->text[file].at, &info->text[file].n);
 }
 
 static ech_status read_manifest(ech_checkpoint *checkpoint)
 {
-    char *path = ech_file_join(checkpoint->path, ECH_MANIFEST_NAME);
-    char *text = NULL;
+    ECH_FREED char *path = ech_file_join(checkpoint->path, ECH_MANIFEST_NAME);
+    ECH_FREED char *text = NULL;
     size_t n;
     ech_status st;
     if (ech_file_exists(path)) {
@@ -45,8 +41,6 @@ static ech_status read_manifest(ech_checkpoint *checkpoint)
     }
     if (st == ECH_OK) st = ech_manifest_parse(path, text, n, &checkpoint->manifest);
     if (st == ECH_OK) checkpoint->manifest_bytes = (int64_t)n;
-    free(text);
-    free(path);
     return st;
 }
 
@@ -140,16 +134,13 @@ static ech_status check_shape(const char *where, const ech_saved_tensor *have,
 {
     size_t bytes = (size_t)want->dims * sizeof *want->shape;
     if (have->dims == want->dims && memcmp(have->shape, want->shape, bytes) == 0) return ECH_OK;
-    ech_text is = {0}, must = {0};
+    ECH_FREED_TEXT is = {0}, must = {0};
     ech_shape_print(have->dims, have->shape, &is);
     ech_shape_print(want->dims, want->shape, &must);
-    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
-                                "%s: tensor '%s' has shape %s, the run needs %s: saved by a run "
-                                "with another model section",
-                                where, want->name, is.at, must.at);
-    ech_text_free(&is);
-    ech_text_free(&must);
-    return st;
+    return ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
+                       "%s: tensor '%s' has shape %s, the run needs %s: saved by a run "
+                       "with another model section",
+                       where, want->name, is.at, must.at);
 }
 
 static ech_status load_one(const ech_checkpoint *checkpoint, const ech_saved_tensor *want)

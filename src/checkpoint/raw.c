@@ -197,12 +197,11 @@ static ech_status read_transposed(const ech_raw *raw, const ech_raw_tensor *t, i
                                   int64_t rows, double *to)
 {
     const int64_t stored[] = {t->shape[1], t->shape[0]};
-    double *columns = ech_calloc((size_t)(rows * t->shape[1]), sizeof *columns);
+    ECH_FREED double *columns = ech_calloc((size_t)(rows * t->shape[1]), sizeof *columns);
     ech_status st = read_box(raw, t, stored, (const int64_t[]){0, first},
                              (const int64_t[]){stored[0], rows}, columns);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < t->shape[1]; c++) to[r * t->shape[1] + c] = columns[c * rows + r];
-    free(columns);
     return st;
 }
 
@@ -211,7 +210,7 @@ static ech_status read_interleaved(const ech_raw *raw, const ech_raw_tensor *t, 
 {
     int64_t D = t->shape[0] / t->heads, C = t->shape[1];
     size_t item = ech_dtype_bytes(raw->dtype), bytes = (size_t)C * item;
-    void *row = ech_calloc(bytes, 1);
+    ECH_FREED void *row = ech_calloc(bytes, 1);
     ech_status st = ECH_OK;
     for (int64_t r = first; r < first + rows && st == ECH_OK; r++) {
         int64_t j = r % D, half = j >= D / 2;
@@ -219,7 +218,6 @@ static ech_status read_interleaved(const ech_raw *raw, const ech_raw_tensor *t, 
         st = ech_file_read_at(raw->fd, raw->path, row, bytes, t->offset + from * (int64_t)bytes);
         if (st == ECH_OK) ech_convert(row, raw->dtype, to + (r - first) * C, ECH_F64, C);
     }
-    free(row);
     return st;
 }
 

@@ -85,10 +85,8 @@ static ech_status clear_remains(const char *directory)
 static ech_status apply_below(const char *folder, const char *name,
                               ech_status (*apply)(const char *path))
 {
-    char *path = ech_file_join(folder, name);
-    ech_status st = apply(path);
-    free(path);
-    return st;
+    ECH_FREED char *path = ech_file_join(folder, name);
+    return apply(path);
 }
 
 static ech_status make_folders(const save *s)
@@ -106,7 +104,7 @@ static ech_status make_folders(const save *s)
 
 static ech_status create_file(save *s, ech_checkpoint_file f)
 {
-    char *path = ech_file_join(s->temporary, ech_checkpoint_file_name(f));
+    ECH_FREED char *path = ech_file_join(s->temporary, ech_checkpoint_file_name(f));
     bool is_text = f >= ECH_FIRST_TEXT;
     ech_status st = ECH_OK;
     int64_t bytes = -1;
@@ -118,7 +116,6 @@ static ech_status create_file(save *s, ech_checkpoint_file f)
         st = ech_stored_create(&s->stored[f], path);
     }
     s->manifest.files[f].bytes = bytes;
-    free(path);
     return st;
 }
 
@@ -197,7 +194,8 @@ static ech_status hash_range(const save *s, int f, int fd, const char *path, int
 static ech_status hash_file(const save *s, int f, int64_t *number)
 {
     int64_t bytes = s->manifest.files[f].bytes;
-    char *path = ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
+    ECH_FREED char *path =
+        ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
     int fd = -1;
     ech_status st = ECH_OK;
     for (int64_t i = 0; i < ech_hash_ranges(bytes) && st == ECH_OK; i++) {
@@ -211,7 +209,6 @@ static ech_status hash_file(const save *s, int f, int64_t *number)
         }
     }
     if (fd >= 0) close(fd);
-    free(path);
     return st;
 }
 
@@ -238,11 +235,10 @@ static ech_status share_hashes(const save *s)
 
 static ech_status check_manifest(const char *path, const ech_text *text)
 {
-    char *back;
+    ECH_FREED char *back = NULL;
     size_t n;
     ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &back, &n));
     bool same = n == text->n && memcmp(back, text->at, n) == 0;
-    free(back);
     if (same) return ECH_OK;
     ECH_FAIL(ECH_EIO, "%s: is read back otherwise than it was written; suspect memory or disk",
              path);
@@ -252,8 +248,8 @@ static ech_status write_manifest(save *s)
 {
     s->manifest.info = *s->info;
     s->manifest.info.ranks = ech_group_size(s->world);
-    char *path = ech_file_join(s->temporary, ECH_MANIFEST_NAME);
-    ech_text text = {0};
+    ECH_FREED char *path = ech_file_join(s->temporary, ECH_MANIFEST_NAME);
+    ECH_FREED_TEXT text = {0};
     ech_manifest back = {0};
     ech_status st = ech_manifest_print(&s->manifest, &text);
     /* what the reader would refuse is not written */
@@ -262,8 +258,6 @@ static ech_status write_manifest(save *s)
     if (st == ECH_OK) st = check_manifest(path, &text);
     s->manifest_bytes = (int64_t)text.n;
     ech_manifest_free(&back);
-    ech_text_free(&text);
-    free(path);
     return st;
 }
 
@@ -287,12 +281,9 @@ static ech_status commit(save *s)
         ECH_TRY(apply_below(s->temporary, "state", ech_file_sync_folder));
     }
     ECH_TRY(ech_file_sync_folder(s->temporary));
-    char *final = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_FINAL);
-    char *old = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_OLD);
-    ech_status st = rename_into_place(s, final, old);
-    free(final);
-    free(old);
-    return st;
+    ECH_FREED char *final = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_FINAL);
+    ECH_FREED char *old = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_OLD);
+    return rename_into_place(s, final, old);
 }
 
 /* ---- all of it ---- */

@@ -69,10 +69,8 @@ ech_status ech_checkpoint_open_run(const char *path, bool verify, ech_checkpoint
 {
     ECH_TRY(ech_checkpoint_open_newest(path, verify, out));
     if (*out) return ECH_OK;
-    char *below = ech_file_join(path, "checkpoints");
-    ech_status st = ech_checkpoint_open_newest(below, verify, out);
-    free(below);
-    return st;
+    ECH_FREED char *below = ech_file_join(path, "checkpoints");
+    return ech_checkpoint_open_newest(below, verify, out);
 }
 
 ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **out)
@@ -91,12 +89,10 @@ ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **o
  * folder, not half a checkpoint. */
 static ech_status remove_folder(const char *directory, const ech_folder *folder)
 {
-    char *temporary = ech_folder_path(directory, folder->step, ECH_FOLDER_TEMPORARY);
-    ech_status st = ech_file_remove_all(temporary);
-    if (st == ECH_OK) st = ech_folder_rename(folder->path, temporary);
-    if (st == ECH_OK) st = ech_file_remove_all(temporary);
-    free(temporary);
-    return st;
+    ECH_FREED char *temporary = ech_folder_path(directory, folder->step, ECH_FOLDER_TEMPORARY);
+    ECH_TRY(ech_file_remove_all(temporary));
+    ECH_TRY(ech_folder_rename(folder->path, temporary));
+    return ech_file_remove_all(temporary);
 }
 
 /* The newest that is not behind that step; n: none. */

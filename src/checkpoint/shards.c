@@ -14,9 +14,8 @@
 static ech_status open_file(ech_shards *weights, const char *name)
 {
     ech_safetensors *file;
-    char *path = ech_file_join(weights->folder, name);
+    ECH_FREED char *path = ech_file_join(weights->folder, name);
     ech_status st = ech_safetensors_open(path, &file);
-    free(path);
     ECH_TRY(st);
     ECH_PUSH(weights->file, file);
     return ECH_OK;
@@ -46,12 +45,11 @@ static ech_status check_shard(const char *path, const ech_shards_index *index, i
 static ech_status check_shards(const ech_shards *weights, const char *path,
                                const ech_shards_index *index)
 {
-    int *listed = ech_calloc(index->shard.n, sizeof *listed);
+    ECH_FREED int *listed = ech_calloc(index->shard.n, sizeof *listed);
     ech_status st = ECH_OK;
     for (size_t i = 0; i < index->tensor.n; i++) listed[index->shard_of[i]]++;
     for (size_t s = 0; s < index->shard.n && st == ECH_OK; s++)
         st = check_shard(path, index, (int)s, listed[s], weights->file.at[s]);
-    free(listed);
     return st;
 }
 

@@ -22,15 +22,12 @@ static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *s
     if (stored->dims == want->dims &&
         memcmp(stored->shape, want->shape, (size_t)want->dims * sizeof *want->shape) == 0)
         return ECH_OK;
-    ech_text is = {0}, must = {0};
+    ECH_FREED_TEXT is = {0}, must = {0};
     ech_shape_print(stored->dims, stored->shape, &is);
     ech_shape_print(want->dims, want->shape, &must);
-    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
-                                "%s: tensor '%s' has shape %s; by the model section it is %s",
-                                weights->folder, stored->name, is.at, must.at);
-    ech_text_free(&is);
-    ech_text_free(&must);
-    return st;
+    return ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
+                       "%s: tensor '%s' has shape %s; by the model section it is %s",
+                       weights->folder, stored->name, is.at, must.at);
 }
 
 static ech_status fail_missing(const ech_shards *weights, const char *name)
@@ -153,11 +150,10 @@ ech_status ech_shards_check_head(const ech_shards *weights)
     ECH_TRY(check_one(weights, &is, &must));
     int64_t V = must.shape[0], width = must.shape[1];
     int64_t rows = width < ELEMENTS ? ELEMENTS / width : 1;
-    double *room = ech_calloc((size_t)(2 * rows * width), sizeof *room);
+    ECH_FREED double *room = ech_calloc((size_t)(2 * rows * width), sizeof *room);
     ech_status st = ECH_OK;
     for (int64_t first = 0; first < V && st == ECH_OK; first += rows)
         st = compare_rows(weights, head, table, first, V - first < rows ? V - first : rows, width,
                           room);
-    free(room);
     return st;
 }

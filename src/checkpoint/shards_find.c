@@ -22,13 +22,12 @@ static const char *last_name(const char *path)
 /* What is below state/ is of no use here, and may be gone. */
 static ech_status verify_model(const char *path, const char *checkpoint, bool all)
 {
-    char *text;
+    ECH_FREED char *text = NULL;
     size_t n;
     ech_manifest manifest;
     ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &text, &n));
     bool is_ours = ech_manifest_is_ours(text, n);
     ech_status st = is_ours ? ech_manifest_parse(path, text, n, &manifest) : ECH_OK;
-    free(text);
     if (!is_ours || st != ECH_OK) return st;
     for (int f = 0; f < ECH_FILES && st == ECH_OK; f++)
         if (f != ECH_FILE_STATE)
@@ -47,22 +46,19 @@ static ech_status verify_below(const char *checkpoint, bool all)
         if (!ech_folder_parse(last_name(checkpoint), &step, &kind)) return ECH_OK;
         ECH_FAIL(ECH_EINPUT, "%s: has no " ECH_MANIFEST_NAME ": no whole checkpoint", checkpoint);
     }
-    char *path = ech_file_join(checkpoint, ECH_MANIFEST_NAME);
-    ech_status st = verify_model(path, checkpoint, all);
-    free(path);
-    return st;
+    ECH_FREED char *path = ech_file_join(checkpoint, ECH_MANIFEST_NAME);
+    return verify_model(path, checkpoint, all);
 }
 
 ech_status ech_shards_verify(const char *folder, bool all)
 {
-    char *real = realpath(folder, NULL); /* links and "." are other names of the same */
+    ECH_FREED char *real = realpath(folder, NULL); /* links and "." are other names of the same */
     ech_status st = ECH_OK;
     if (real && strcmp(last_name(real), "model") == 0) {
         char *checkpoint = ech_file_parent(real);
         st = verify_below(checkpoint, all);
         free(checkpoint);
     }
-    free(real);
     return st;
 }
 

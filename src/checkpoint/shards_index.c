@@ -83,12 +83,10 @@ ech_status ech_shards_index_parse(const char *path, const char *text, size_t n,
 
 ech_status ech_shards_index_read(const char *path, ech_shards_index *out)
 {
-    char *text;
+    ECH_FREED char *text = NULL;
     size_t n;
     ECH_TRY(ech_file_read(path, LARGEST, &text, &n));
-    ech_status st = ech_shards_index_parse(path, text, n, out);
-    free(text);
-    return st;
+    return ech_shards_index_parse(path, text, n, out);
 }
 
 void ech_shards_index_free(ech_shards_index *index)

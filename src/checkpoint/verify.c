@@ -84,12 +84,11 @@ ech_status ech_manifest_verify_file(const ech_manifest *manifest, const char *fo
     int64_t bytes = manifest->files[file].bytes;
     if (bytes < 0) return ECH_OK;
     bool is_text = file != ECH_FILE_MODEL && file != ECH_FILE_STATE;
-    char *path = ech_file_join(folder, ech_checkpoint_file_name(file));
+    ECH_FREED char *path = ech_file_join(folder, ech_checkpoint_file_name(file));
     ech_status st =
         hashes && !is_text
             ? verify_tensors(path, bytes, manifest->files[file].hashes)
             : verify_file(path, bytes, hashes ? manifest->files[file].hashes : NULL, NULL);
-    free(path);
     return st;
 }
 

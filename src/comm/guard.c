@@ -30,7 +30,7 @@ static int label_of(int process)
 {
     char path[64];
     int label = -1;
-    char *text = malloc(ENVIRONMENT_BYTES);
+    ECH_FREED char *text = malloc(ENVIRONMENT_BYTES);
     snprintf(path, sizeof path, "/proc/%d/environ", process);
     FILE *file = text ? fopen(path, "re") : NULL;
     size_t n = file ? fread(text, 1, ENVIRONMENT_BYTES - 1, file) : 0;
@@ -40,7 +40,6 @@ static int label_of(int process)
         if (sscanf(text + at, "PMIX_RANK=%d", &label) != 1 &&
             sscanf(text + at, "PMI_RANK=%d", &label) != 1)
             label = -1;
-    free(text);
     return label;
 }
 
@@ -158,13 +157,12 @@ static void check_call(ech_guard *guard)
     const ech_board *board = guard->board;
     pthread_mutex_unlock(&guard->lock);
     if (!late) return;
-    ech_text who = {0};
+    ECH_FREED_TEXT who = {0};
     absent_describe(board, &who);
     ech_fail_at(__FILE__, __LINE__, ECH_ECOMM,
                 "%s has waited %g s for the other ranks: %s; if they may take that long, raise "
                 "parallel.deadline",
                 call, guard->deadline, who.at);
-    ech_text_free(&who);
     _exit(1);
 }
 

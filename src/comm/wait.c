@@ -76,7 +76,7 @@ static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const e
     bool saves = why && why->saves;
     int culprit = saves ? ech_board_saver_culprit(comm->board, open->peer)
                         : ech_board_culprit(comm->board, open->peer);
-    ech_text what = {0}, where = {0};
+    ECH_FREED_TEXT what = {0}, where = {0};
     if (why)
         ech_text_append(&what, "%s over group %s", why->call, why->group);
     else
@@ -89,8 +89,6 @@ static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const e
         comm->rank, comm->deadline, open->sends ? "send to" : "receive from", open->peer,
         open->bytes, what.at, culprit, where.at,
         saves ? "a disk may stand still" : "a step may take");
-    ech_text_free(&what);
-    ech_text_free(&where);
     ech_comm_withdraw(comm);
     /* The mark stays, whoever else of this rank has set it meanwhile: reports of other ranks follow
      * it to the culprit. */

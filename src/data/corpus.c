@@ -56,13 +56,12 @@ void ech_blend_create(const int64_t *weights, int sources, int64_t longest, ech_
     find_shares(weights, longest, &blend);
     blend.source = ech_calloc((size_t)blend.period, sizeof *blend.source);
     blend.before = ech_calloc((size_t)blend.period, sizeof *blend.before);
-    int64_t *had = ech_calloc((size_t)sources, sizeof *had);
+    ECH_FREED int64_t *had = ech_calloc((size_t)sources, sizeof *had);
     for (int64_t t = 0; t < blend.period; t++) {
         int k = choose(&blend, had, t);
         blend.source[t] = (uint16_t)k;
         blend.before[t] = (uint32_t)had[k]++;
     }
-    free(had);
     *out = blend;
 }
 

@@ -32,7 +32,7 @@ static void hash_number(XXH3_state_t *state, int64_t number)
 void ech_import_hash(const ech_import_options *options, const ech_texts *texts, char hash[33])
 {
     XXH3_state_t *state = XXH3_createState();
-    ech_text tokenizer = {0}, ends = {0};
+    ECH_FREED_TEXT tokenizer = {0}, ends = {0};
     ECH_ASSERT(state && XXH3_128bits_reset(state) == XXH_OK);
     hash_number(state, VERSION);
     ech_tokenizer_export(options->tokenizer, &tokenizer, &ends);
@@ -55,8 +55,6 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts, 
     snprintf(hash, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)digest.high64,
              (uint64_t)digest.low64);
     XXH3_freeState(state);
-    ech_text_free(&tokenizer);
-    ech_text_free(&ends);
 }
 
 /* ---- the file ---- */
@@ -122,15 +120,13 @@ static char *unfinished_path(const char *folder)
 static ech_status replace_journal(const char *folder, const char *text)
 {
     ech_sink sink = {0};
-    char *path = journal_path(folder), *unfinished = unfinished_path(folder);
+    ECH_FREED char *path = journal_path(folder), *unfinished = unfinished_path(folder);
     ech_status st = ech_sink_resume(unfinished, 0, &sink);
     if (st == ECH_OK) st = ech_sink_put(&sink, text, strlen(text));
     if (st == ECH_OK) st = ech_sink_flush(&sink);
     if (st == ECH_OK) st = ech_sink_rename(&sink, path);
     if (st == ECH_OK) st = ech_file_sync_folder(folder);
     ech_sink_close(&sink);
-    free(path);
-    free(unfinished);
     return st;
 }
 
@@ -144,10 +140,9 @@ ech_status ech_import_journal_write(const char *folder, const ech_import_journal
                                pack_state(&journal->part[0]), pack_state(&journal->part[1]));
     for (int i = 0; i < FIELDS; i++)
         json_object_set_new(object, fields[i].name, json_integer((json_int_t)*fields[i].number));
-    char *text = json_dumps(object, JSON_INDENT(1));
+    ECH_FREED char *text = json_dumps(object, JSON_INDENT(1));
     ech_status st = replace_journal(folder, text);
     json_decref(object);
-    free(text);
     return st;
 }
 
@@ -183,7 +178,7 @@ static const char *unpack(json_t *object, const char *hash, ech_import_journal *
 ech_status ech_import_journal_read(const char *folder, const char *hash, bool *found,
                                    ech_import_journal *out)
 {
-    char *path = journal_path(folder), *text = NULL;
+    ECH_FREED char *path = journal_path(folder), *text = NULL;
     size_t n;
     *found = false;
     ech_status st = ECH_OK;
@@ -195,16 +190,12 @@ ech_status ech_import_journal_read(const char *folder, const char *hash, bool *f
         *found = st == ECH_OK && !why;
         if (st == ECH_OK && why) ech_log_warn("%s: %s; the import begins anew", path, why);
     }
-    free(text);
-    free(path);
     return st;
 }
 
 void ech_import_journal_remove(const char *folder)
 {
-    char *path = journal_path(folder), *unfinished = unfinished_path(folder);
+    ECH_FREED char *path = journal_path(folder), *unfinished = unfinished_path(folder);
     unlink(path);
     unlink(unfinished);
-    free(path);
-    free(unfinished);
 }

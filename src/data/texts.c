@@ -147,7 +147,7 @@ static ech_status check_not_same(const char *in, const char *out)
 
 ech_status ech_texts_check_output(const char *in, const char *out)
 {
-    char *place = ech_file_parent(out);
+    ECH_FREED char *place = ech_file_parent(out);
     const char *slash = strrchr(out, '/');
     ech_status st = ECH_OK;
     if (*out == '\0' || (slash && slash[1] == '\0'))
@@ -158,7 +158,6 @@ ech_status ech_texts_check_output(const char *in, const char *out)
         st = check_outside(in, place, out);
     else if (st == ECH_OK)
         st = check_not_same(in, out);
-    free(place);
     return st;
 }
 

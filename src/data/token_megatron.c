@@ -35,9 +35,8 @@ static ech_status fail_missing(const char *prefix)
                  prefix, prefix);
     if (ends_with(prefix, ".bin") || ends_with(prefix, ".idx"))
         ECH_FAIL(ECH_EUSAGE, "%s: no such file", prefix);
-    char *train = ech_token_path(prefix, "-train.idx");
+    ECH_FREED char *train = ech_token_path(prefix, "-train.idx");
     bool split = ech_file_exists(train);
-    free(train);
     if (split)
         ECH_FAIL(ECH_EUSAGE, "%s.idx: no such file, but %s-train.idx is there: give %s-train",
                  prefix, prefix, prefix);
@@ -74,8 +73,6 @@ static ech_status open_halves(const char *prefix, const char *idx, ech_token_fil
 
 ech_status ech_token_open_megatron(const char *prefix, ech_token_file *file)
 {
-    char *idx = ech_token_path(prefix, ".idx");
-    ech_status st = ech_file_exists(idx) ? open_halves(prefix, idx, file) : fail_missing(prefix);
-    free(idx);
-    return st;
+    ECH_FREED char *idx = ech_token_path(prefix, ".idx");
+    return ech_file_exists(idx) ? open_halves(prefix, idx, file) : fail_missing(prefix);
 }

@@ -122,7 +122,7 @@ static ech_status compare(const ech_corpus_options *options, const char *prefix,
 ech_status ech_token_origin_check(const ech_corpus_options *options, const char *prefix,
                                   int64_t tokens)
 {
-    char *path = ech_token_path(prefix, ECH_TOKEN_ORIGIN), *text = NULL;
+    ECH_FREED char *path = ech_token_path(prefix, ECH_TOKEN_ORIGIN), *text = NULL;
     ech_token_origin origin = {0};
     size_t n;
     ech_status st = ECH_OK;
@@ -132,7 +132,5 @@ ech_status ech_token_origin_check(const ech_corpus_options *options, const char 
         if (st == ECH_OK) st = compare(options, prefix, tokens, &origin);
     }
     ech_token_origin_free(&origin);
-    free(text);
-    free(path);
     return st;
 }

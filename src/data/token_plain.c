@@ -26,11 +26,10 @@ static const struct {
 
 static bool has_index(const char *prefix, size_t n)
 {
-    char *idx = ech_calloc(n + sizeof ".idx", 1);
+    ECH_FREED char *idx = ech_calloc(n + sizeof ".idx", 1);
     memcpy(idx, prefix, n);
     memcpy(idx + n, ".idx", sizeof ".idx");
     bool is = ech_file_exists(idx);
-    free(idx);
     return is;
 }
 
@@ -104,7 +103,7 @@ static ech_status find_documents(const ech_token_part *part, int64_t n, int32_t 
 {
     ech_status st = ECH_OK;
     int64_t begin = 0;
-    int64_t *tokens = ech_calloc(PIECE, sizeof *tokens);
+    ECH_FREED int64_t *tokens = ech_calloc(PIECE, sizeof *tokens);
     for (int64_t at = 0; at < n && st == ECH_OK; at += PIECE) {
         int64_t take = n - at < PIECE ? n - at : PIECE;
         st = ech_token_part_read(part, at, take, tokens);
@@ -115,7 +114,6 @@ static ech_status find_documents(const ech_token_part *part, int64_t n, int32_t 
             *opens = true;
         }
     }
-    free(tokens);
     if (st != ECH_OK || begin == n) return st;
     ech_token_runs_add(runs, begin, n - begin, *opens, false);
     *opens = false;

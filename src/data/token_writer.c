@@ -24,19 +24,16 @@ static const uint64_t LENGTH = UINT32_MAX, PROMPT = UINT64_C(1) << 32, LAST = UI
 static char *path_of(const char *prefix, const char *folder, const char *suffix)
 {
     const char *slash = strrchr(prefix, '/');
-    char *name = ech_token_path(folder && slash ? slash + 1 : prefix, suffix);
+    ECH_FREED char *name = ech_token_path(folder && slash ? slash + 1 : prefix, suffix);
     char *path = folder ? ech_file_join(folder, name) : ech_strdup(name);
-    free(name);
     return path;
 }
 
 static ech_status open_sink(const ech_token_writer *writer, const char *suffix, int64_t bytes,
                             ech_sink *out)
 {
-    char *path = path_of(writer->prefix, writer->folder, suffix);
-    ech_status st = writer->folder ? ech_sink_resume(path, bytes, out) : ech_sink_open(path, out);
-    free(path);
-    return st;
+    ECH_FREED char *path = path_of(writer->prefix, writer->folder, suffix);
+    return writer->folder ? ech_sink_resume(path, bytes, out) : ech_sink_open(path, out);
 }
 
 static ech_status open_writer(const char *prefix, const char *folder, int64_t vocabulary,
@@ -225,13 +222,11 @@ static ech_status put_index(ech_token_writer *writer)
 
 static ech_status put_origin(ech_token_writer *writer)
 {
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     ech_token_origin_print(writer->tokenizer, writer->state.tokens, &text);
-    ech_status st = open_sink(writer, ECH_TOKEN_ORIGIN, 0, &writer->origin);
-    if (st == ECH_OK) st = ech_sink_put(&writer->origin, text.at, text.n);
-    if (st == ECH_OK) st = ech_sink_flush(&writer->origin);
-    ech_text_free(&text);
-    return st;
+    ECH_TRY(open_sink(writer, ECH_TOKEN_ORIGIN, 0, &writer->origin));
+    ECH_TRY(ech_sink_put(&writer->origin, text.at, text.n));
+    return ech_sink_flush(&writer->origin);
 }
 
 ech_status ech_token_writer_seal(ech_token_writer *writer)
@@ -250,12 +245,11 @@ ech_status ech_token_writer_seal(ech_token_writer *writer)
  * .bin. */
 static ech_status remove_older(const char *prefix, const char *suffix)
 {
-    char *path = ech_token_path(prefix, suffix);
+    ECH_FREED char *path = ech_token_path(prefix, suffix);
     ech_status st = ECH_OK;
     if (unlink(path) != 0 && errno != ENOENT)
         st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot remove the older one: %s", path,
                          strerror(errno));
-    free(path);
     return st;
 }
 
@@ -292,7 +286,7 @@ static ech_status rename_one(const char *from, const char *to)
 ech_status ech_token_publish(const char *prefix, const char *folder)
 {
     static const char *const suffixes[] = {".bin", ECH_TOKEN_ORIGIN, ".idx"};
-    char *idx = path_of(prefix, folder, ".idx");
+    ECH_FREED char *idx = path_of(prefix, folder, ".idx");
     ech_status st = ECH_OK;
     if (ech_file_exists(idx)) {
         st = remove_older(prefix, ".idx");
@@ -305,16 +299,13 @@ ech_status ech_token_publish(const char *prefix, const char *folder)
         }
         if (st == ECH_OK) st = ech_file_sync_parent(prefix);
     }
-    free(idx);
     return st;
 }
 
 bool ech_token_is_lost(const char *prefix, const char *folder)
 {
-    char *from = path_of(prefix, folder, ".idx"), *to = path_of(prefix, NULL, ".idx");
+    ECH_FREED char *from = path_of(prefix, folder, ".idx"), *to = path_of(prefix, NULL, ".idx");
     bool lost = !ech_file_exists(from) && !ech_file_exists(to);
-    free(from);
-    free(to);
     return lost;
 }
 

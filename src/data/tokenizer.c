@@ -110,7 +110,7 @@ void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *file, ech_te
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH])
 {
     XXH3_state_t *state = XXH3_createState();
-    ech_text bytes = {0};
+    ECH_FREED_TEXT bytes = {0};
     ECH_ASSERT(state && XXH3_128bits_reset(state) == XXH_OK);
     for (int32_t id = 0; id < tokenizer->vocabulary; id++) {
         bytes.n = 0;
@@ -123,7 +123,6 @@ void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_
     snprintf(hash, ECH_TOKENIZER_HASH, "%016" PRIx64 "%016" PRIx64, (uint64_t)digest.high64,
              (uint64_t)digest.low64);
     XXH3_freeState(state);
-    ech_text_free(&bytes);
 }
 
 size_t ech_tokenizer_cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n)

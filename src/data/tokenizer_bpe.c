@@ -21,15 +21,11 @@ static const char *const pairs[][2] = {{"encoder.json", "vocab.bpe"}, {"vocab.js
 
 static ech_status open_pair(const char *folder, int i, ech_bpe **out)
 {
-    char *vocabulary = ech_file_join(folder, pairs[i][0]);
-    char *merges = ech_file_join(folder, pairs[i][1]);
-    char *config = ech_file_join(folder, CONFIG);
-    ech_status status = ech_bpe_check_gpt2(config);
-    if (status == ECH_OK) status = ech_bpe_read_gpt2(vocabulary, merges, out);
-    free(vocabulary);
-    free(merges);
-    free(config);
-    return status;
+    ECH_FREED char *vocabulary = ech_file_join(folder, pairs[i][0]);
+    ECH_FREED char *merges = ech_file_join(folder, pairs[i][1]);
+    ECH_FREED char *config = ech_file_join(folder, CONFIG);
+    ECH_TRY(ech_bpe_check_gpt2(config));
+    return ech_bpe_read_gpt2(vocabulary, merges, out);
 }
 
 static ech_status open_folder(const char *folder, ech_bpe **out)
@@ -58,18 +54,16 @@ static ech_status open_folder(const char *folder, ech_bpe **out)
 /* tokenizer_config.json of the folder, or beside the file. */
 static char *config_path(const char *source)
 {
-    char *folder = ech_file_is_folder(source) ? ech_strdup(source) : ech_file_parent(source);
+    ECH_FREED char *folder =
+        ech_file_is_folder(source) ? ech_strdup(source) : ech_file_parent(source);
     char *path = ech_file_join(folder, CONFIG);
-    free(folder);
     return path;
 }
 
 static ech_status read_ends(const char *source, ech_bpe *bpe)
 {
-    char *config = config_path(source);
-    ech_status status = ech_bpe_read_ends(source, config, bpe);
-    free(config);
-    return status;
+    ECH_FREED char *config = config_path(source);
+    return ech_bpe_read_ends(source, config, bpe);
 }
 
 static ech_status open_file(const char *path, ech_bpe **out)

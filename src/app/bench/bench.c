@@ -149,14 +149,13 @@ double ech_bench_bound(const ech_bench *bench, const ech_bench_result *result)
 
 static ech_status print(const ech_bench *bench)
 {
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     ech_status status = ECH_OK;
     if (bench->options->json)
         status = ech_bench_print_json(bench, &text);
     else
         ech_bench_print_text(bench, &text);
     if (status == ECH_OK) fwrite(text.at, 1, text.n, stdout);
-    ech_text_free(&text);
     return status;
 }
 

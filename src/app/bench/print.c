@@ -138,10 +138,9 @@ ech_status ech_bench_print_json(const ech_bench *bench, ech_text *out)
                 json_array_append_new(list, result_json(bench, &bench->result.at[r]));
         json_object_set_new(all, ech_bench_group_name((ech_bench_group)g), list);
     }
-    char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    ECH_FREED char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(all);
     if (!text) ECH_FAIL(ECH_EIO, "the results cannot be written as JSON");
     ech_text_append(out, "%s\n", text);
-    free(text);
     return ECH_OK;
 }

@@ -84,7 +84,7 @@ static void *work(void *argument)
 /* With as many threads as the system starts. */
 static void measure(stream *s, int threads)
 {
-    worker *workers = ech_calloc((size_t)threads, sizeof *workers);
+    ECH_FREED worker *workers = ech_calloc((size_t)threads, sizeof *workers);
     for (int i = 0; i < threads; i++) workers[i] = (worker){.of = s, .index = i};
     pthread_mutex_init(&s->gate, NULL);
     pthread_mutex_lock(&s->gate);
@@ -98,7 +98,6 @@ static void measure(stream *s, int threads)
     for (int i = 1; i < s->threads; i++) pthread_join(workers[i].thread, NULL);
     pthread_barrier_destroy(&s->barrier);
     pthread_mutex_destroy(&s->gate);
-    free(workers);
 }
 
 static size_t array_bytes(const ech_device *device, int threads)

@@ -136,11 +136,8 @@ ech_status ech_witness_report(ech_witness *witness, const ech_ending *ending)
         return halted;
     }
     if (ech_board_claim_report(witness->board)) ech_board_print(witness->board);
-    ech_text who = {0}, how = {0};
+    ECH_FREED_TEXT who = {0}, how = {0};
     name_culprit(witness, ending, &who);
     describe_end(ending, &how);
-    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_ECOMM, "%s (%s)", who.at, how.at);
-    ech_text_free(&who);
-    ech_text_free(&how);
-    return status;
+    return ech_fail_at(__FILE__, __LINE__, ECH_ECOMM, "%s (%s)", who.at, how.at);
 }

@@ -93,11 +93,10 @@ ech_status ech_job_run(const ech_job *job, int *code)
 {
     double began_at = ech_clock_now();
     const char *why;
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     ech_restarts restarts = {.most = job->restarts, .saved = newest_checkpoint(job->checkpoints)};
     ech_launch_line_print(job->line, &text);
     ech_log_info("%s", text.at);
-    ech_text_free(&text);
     for (;;) {
         ech_job_end end;
         set_environment(job, restarts.used, ech_clock_now() - began_at);

@@ -105,7 +105,7 @@ static json_t *buckets_json(const ech_plan *plan)
 static json_t *working_json(const ech_plan *plan)
 {
     ech_working most = ech_plan_working(plan);
-    ech_text step = {0};
+    ECH_FREED_TEXT step = {0};
     json_t *kinds = json_object();
     ech_step_print(most.step, &step);
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
@@ -114,7 +114,6 @@ static json_t *working_json(const ech_plan *plan)
                                 json_integer(most.kind[kind]));
     json_t *working = json_pack("{s:I, s:o, s:s, s:s}", "bytes", (json_int_t)most.bytes, "by_kind",
                                 kinds, "list", ech_list_name(most.list->kind), "step", step.at);
-    ech_text_free(&step);
     return working;
 }
 
@@ -214,7 +213,7 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
 {
     const ech_plan *plan = alike->plan;
     const ech_list *train = &plan->list[ECH_LIST_TRAIN];
-    ech_text row = {0};
+    ECH_FREED_TEXT row = {0};
     ech_list_print_row(train, &row);
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     int64_t sent = 0;
@@ -226,7 +225,6 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
         plan->versions, "sent_bytes_per_step", (json_int_t)sent, "stage_bytes_per_step",
         (json_int_t)traffic[ECH_TRAFFIC_PIPELINE].bytes, "stage_messages_per_step",
         (json_int_t)traffic[ECH_TRAFFIC_PIPELINE].messages, "traffic", traffic_json(traffic));
-    ech_text_free(&row);
     json_object_set_new(out, "memory", memory_json(plan));
     if (report->options.steps) json_object_set_new(out, "train", steps_json(train));
     return out;
@@ -266,10 +264,9 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
         json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
         json_object_set_new(all, "simulation", simulation_json(report));
     }
-    char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
+    ECH_FREED char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
     json_decref(all);
     if (!text) ECH_FAIL(ECH_EINTERNAL, "the plan cannot be written as JSON: a name is not UTF-8");
     ech_text_append(out, "%s\n", text);
-    free(text);
     return ECH_OK;
 }

@@ -90,7 +90,7 @@ static ech_status time_steps(measurement *m, int64_t steps)
 static void count_activations(const ech_plan *plan, ech_profile *profile)
 {
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    int *forward_ends = ech_calloc(plan->model->block.n, sizeof *forward_ends);
+    ECH_FREED int *forward_ends = ech_calloc(plan->model->block.n, sizeof *forward_ends);
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (step->kind == ECH_STEP_FORWARD && step->micro == 0)
@@ -105,7 +105,6 @@ static void count_activations(const ech_plan *plan, ech_profile *profile)
         if (value->dies >= last && value->born < forward_ends[value->block])
             profile->block[value->block].activation_bytes += value->bytes;
     }
-    free(forward_ends);
 }
 
 static void count_bytes(const ech_plan *plan, ech_profile *profile)
@@ -152,10 +151,9 @@ static ech_status time_link(ech_comm *comm, ech_profile *profile)
 {
     double small = 0, large = 0;
     if (ech_comm_size(comm) < 2) return ECH_OK;
-    void *buffer = ech_calloc(1, MESSAGE_BYTES);
+    ECH_FREED void *buffer = ech_calloc(1, MESSAGE_BYTES);
     ech_status status = time_message(comm, buffer, 8, &small);
     if (status == ECH_OK) status = time_message(comm, buffer, MESSAGE_BYTES, &large);
-    free(buffer);
     profile->latency = small;
     profile->bandwidth = large > small ? MESSAGE_BYTES / (large - small) : 0;
     return status;
@@ -165,13 +163,12 @@ static ech_status time_link(ech_comm *comm, ech_profile *profile)
 
 static ech_profile *summarize(measurement *m, const ech_config *run)
 {
-    ech_text describes = {0};
+    ECH_FREED_TEXT describes = {0};
     ech_profile *profile = ech_block_times_profile(&m->times, ech_plan_ways(m->session.plan));
     count_bytes(m->session.plan, profile);
     if (m->given < m->ran) profile->processor_share = m->given / m->ran;
     ech_profile_describe(run, &describes);
     profile->model = ech_strdup(describes.at);
-    ech_text_free(&describes);
     return profile;
 }
 

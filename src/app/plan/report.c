@@ -129,7 +129,7 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out)
 {
     const ech_config *config = report->design->config;
     const ech_layout *layout = report->design->layout;
-    ech_text title = {0}, axes = {0};
+    ECH_FREED_TEXT title = {0}, axes = {0};
     if (!report->checked)
         return ech_config_complain(config, "parallel.pipeline",
                                    "%d ranks of %lld micro-batches are too many to simulate; draw "
@@ -140,13 +140,11 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out)
     ech_print_axes(report->design, &axes);
     if (layout->world == 1) ech_text_append(&title, "one rank%s", axes.n ? ", " : "");
     if (axes.n) ech_text_append(&title, "%s", axes.at);
-    ech_text_free(&axes);
     ech_text_append(&title, ", %lld micro-batch%s a step", (long long)layout->micro_batches,
                     layout->micro_batches == 1 ? "" : "es");
     if (report->design->schedule->turns > 1)
         ech_text_append(&title, ", %d steps", report->design->schedule->turns);
     ech_timeline_svg(&report->timeline, title.at, out);
-    ech_text_free(&title);
     return ECH_OK;
 }
 

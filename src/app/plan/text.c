@@ -95,7 +95,7 @@ static void print_place(const ech_layout *layout, int rank, ech_text *out)
 {
     const ech_place *place = &layout->place[rank];
     int micro_batches = ech_layout_micro_batches(layout, rank);
-    ech_text blocks = {0};
+    ECH_FREED_TEXT blocks = {0};
     print_blocks_of(layout, rank, &blocks);
     ech_text_append(out, "%*s", FIRST_COLUMN, "");
     print_range(rank, layout->tensor, rank_width(layout), out);
@@ -103,7 +103,6 @@ static void print_place(const ech_layout *layout, int rank, ech_text *out)
     if (layout->context > 1) ech_text_append(out, "  %7d", place->context);
     if (layout->tensor > 1) print_range(0, layout->tensor, 10, out);
     ech_text_append(out, "  %-*s ", layout->chunks > 1 ? 20 : 10, blocks.at);
-    ech_text_free(&blocks);
     for (int k = 0; k < micro_batches && k < MOST_MICRO_BATCHES; k++)
         ech_text_append(out, " %" PRId64, ech_layout_global_micro(layout, rank, k));
     if (micro_batches > MOST_MICRO_BATCHES) ech_text_append(out, " ...");
@@ -128,7 +127,7 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     const ech_layout *layout = report->design->layout;
     const ech_config *config = report->design->config;
     int rows = layout->world / layout->tensor, shown = rows <= MOST_ROWS ? rows : MOST_ROWS - 2;
-    ech_text axes = {0};
+    ECH_FREED_TEXT axes = {0};
     ech_text_append(out,
                     "batch       %" PRId64 " samples of %" PRId64 " tokens a step = %" PRId64
                     " micro-batch%s of %" PRId64,
@@ -144,7 +143,6 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     ech_print_axes(report->design, &axes);
     if (axes.n) ech_text_append(out, ": %s", axes.at);
     ech_text_append(out, "\n");
-    ech_text_free(&axes);
     print_columns(layout, out);
     for (int row = 0; row < shown; row++) print_place(layout, row * layout->tensor, out);
     if (shown < rows) {
@@ -160,13 +158,12 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
 /* The row, cut between two of its words. */
 static void print_row(const ech_list *list, ech_text *out)
 {
-    ech_text row = {0};
+    ECH_FREED_TEXT row = {0};
     ech_list_print_row(list, &row);
     size_t n = row.n;
     if (n > MOST_COLUMNS)
         for (n = MOST_COLUMNS; n > 0 && row.at[n] != ' ';) n--;
     ech_text_append(out, "%.*s%s", (int)n, row.n ? row.at : "", n < row.n ? " ..." : "");
-    ech_text_free(&row);
 }
 
 /* Without a pipeline time says nothing that the order does not. */
@@ -185,13 +182,12 @@ static void print_rows(const ech_plan_report *report, ech_text *out)
 
 static void print_grid(const ech_plan_report *report, ech_text *out)
 {
-    ech_text grid = {0};
+    ECH_FREED_TEXT grid = {0};
     ech_timeline_text(&report->timeline, MOST_COLUMNS, MOST_GRID_ROWS, &grid);
     for (const char *at = grid.at, *end; at && *at; at = *end ? end + 1 : end) {
         for (end = at; *end && *end != '\n';) end++;
         ech_text_append(out, "%*s%.*s\n", FIRST_COLUMN, "", (int)(end - at), at);
     }
-    ech_text_free(&grid);
 }
 
 static void print_schedule(const ech_plan_report *report, ech_text *out)
@@ -248,10 +244,9 @@ static void print_in_flight(const ech_plan_report *report, ech_text *out)
 
 static void print_collectives(const ech_plan_report *report, ech_text *out)
 {
-    ech_text words = {0};
+    ECH_FREED_TEXT words = {0};
     ech_timeline_collectives(&report->timeline, report->design->schedule->turns, &words);
     if (words.n) ech_text_append(out, "%*scollectives: %s\n", FIRST_COLUMN, "", words.at);
-    ech_text_free(&words);
 }
 
 static void print_simulation(const ech_plan_report *report, ech_text *out)

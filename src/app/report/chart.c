@@ -113,13 +113,12 @@ static void draw_levels(const chart_frame *frame, ech_text *out)
         return;
     }
     double step = ech_svg_tick(frame->high - frame->low, 6);
-    ech_text label = {0};
+    ECH_FREED_TEXT label = {0};
     for (int64_t k = (int64_t)ceil(frame->low / step); (double)k * step <= frame->high; k++) {
         label.n = 0;
         ech_svg_tick_text(&label, k, step);
         draw_level(frame, (double)k * step, label.at, out);
     }
-    ech_text_free(&label);
 }
 
 static void draw_steps(const chart_frame *frame, ech_text *out)

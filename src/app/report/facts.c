@@ -20,7 +20,7 @@ static const char *plural(int64_t n)
 static const char *make_title(const ech_report *report)
 {
     const ech_layout *layout = report->design.layout;
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     ech_text_append(&text, "%s on %d rank%s", report->design.model->family->name, layout->world,
                     plural(layout->world));
     if (layout->world > 1) {
@@ -29,7 +29,6 @@ static const char *make_title(const ech_report *report)
     }
     if (layout->stages > 1) ech_text_append(&text, ", %s", report->config->parallel.schedule);
     const char *title = ech_pool_format(report->pool, "%s", text.at);
-    ech_text_free(&text);
     return title;
 }
 

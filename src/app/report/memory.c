@@ -131,7 +131,7 @@ static double draw_legend(const ech_report_memory *memory, const bars_layout *la
 
 static void draw_title(const ech_report_memory *memory, const bars_layout *layout, ech_text *out)
 {
-    ech_text line = {0};
+    ECH_FREED_TEXT line = {0};
     ech_svg_words(out, margin, margin + 14,
                   "class=\"ech-ink\" fill=\"" ECH_SVG_INK
                   "\" font-size=\"15\" font-weight=\"bold\"",
@@ -141,14 +141,13 @@ static void draw_title(const ech_report_memory *memory, const bars_layout *layou
         ech_text_append(&line, ", of which %d are drawn", layout->rows);
     ech_svg_words(out, margin, margin + 32, "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT "\"",
                   line.at);
-    ech_text_free(&line);
 }
 
 void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out)
 {
     bars_layout layout = lay_out(memory);
     double bottom = top + layout.rows * layout.row_step;
-    ech_text body = {0};
+    ECH_FREED_TEXT body = {0};
     draw_title(memory, &layout, &body);
     draw_limit(memory, &layout, bottom, &body);
     for (int row = 0; row < layout.rows; row++)
@@ -161,5 +160,4 @@ void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out)
     ech_svg_begin(out, width, height, "Memory of each rank");
     ech_text_append_bytes(out, body.at, body.n);
     ech_text_append(out, "</svg>\n");
-    ech_text_free(&body);
 }

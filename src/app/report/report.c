@@ -18,18 +18,17 @@ enum { MOST_CONFIG = 1 << 20 }; /* bytes */
 /* The resolved run file stands for itself: what it was filled from, weights and tokenizers, may be gone. */
 static ech_status parse_config(ech_report *report, const char *path)
 {
-    char *text;
+    ECH_FREED char *text = NULL;
     size_t n;
     ECH_TRY(ech_file_read(path, MOST_CONFIG, &text, &n));
     ech_status status = ech_setup_config_text(text, path, NULL, 0, &report->config);
     report->page.run_file = ech_pool_format(report->pool, "%s", text);
-    free(text);
     return status;
 }
 
 static ech_status read_config(ech_report *report)
 {
-    char *path = ech_file_join(report->directory, "run.yaml");
+    ECH_FREED char *path = ech_file_join(report->directory, "run.yaml");
     ech_status status = ECH_OK;
     if (ech_file_exists(path))
         status = parse_config(report, path);
@@ -38,7 +37,6 @@ static ech_status read_config(ech_report *report)
                              "%s: not there; a run directory is what a run file names as "
                              "log.directory",
                              path);
-    free(path);
     return status;
 }
 
@@ -65,7 +63,7 @@ static ech_status open_design(ech_report *report)
 
 static ech_status read_metrics(ech_report *report)
 {
-    char *path = ech_file_join(report->directory, "metrics.jsonl");
+    ECH_FREED char *path = ech_file_join(report->directory, "metrics.jsonl");
     ech_status status = ECH_OK;
     if (ech_file_exists(path))
         status = ech_metrics_series_read(path, &report->metrics);
@@ -78,7 +76,6 @@ static ech_status read_metrics(ech_report *report)
         ech_text_append(report->missing, "%s: %lld line%s left out that cannot be read\n", path,
                         (long long)report->metrics.skipped,
                         report->metrics.skipped == 1 ? "" : "s");
-    free(path);
     return status;
 }
 
@@ -149,11 +146,9 @@ void ech_report_add_memory(ech_report *report)
 
 static ech_status write_page(const ech_report *report, const char *path)
 {
-    ech_text html = {0};
+    ECH_FREED_TEXT html = {0};
     ech_report_html(&report->page, &html);
-    ech_status status = ech_file_write(path, html.at, html.n);
-    ech_text_free(&html);
-    return status;
+    return ech_file_write(path, html.at, html.n);
 }
 
 static ech_status make(ech_report *report, const char *path, ech_text *words)
@@ -193,12 +188,10 @@ static void release(ech_report *report)
 
 ech_status ech_report_run(const char *directory, const char *out, ech_text *words)
 {
-    ech_text missing = {0};
+    ECH_FREED_TEXT missing = {0};
     ech_report report = {.directory = directory, .pool = ech_pool_create(), .missing = &missing};
-    char *path = out ? ech_strdup(out) : ech_file_join(directory, "report.html");
+    ECH_FREED char *path = out ? ech_strdup(out) : ech_file_join(directory, "report.html");
     ech_status status = make(&report, path, words);
     release(&report);
-    free(path);
-    ech_text_free(&missing);
     return status;
 }

@@ -16,8 +16,8 @@ static const ech_plan *const *plans_of(const ech_report *report)
 /* The recording, or a sentence why there is none. */
 static ech_status read_recording(ech_report *report)
 {
-    ech_text why = {0};
-    char *folder = ech_file_join(report->directory, "trace");
+    ECH_FREED_TEXT why = {0};
+    ECH_FREED char *folder = ech_file_join(report->directory, "trace");
     ech_status status = ECH_OK;
     if (!ech_file_is_folder(folder))
         ech_text_append(&why, "no steps were recorded; train with log.trace=true");
@@ -26,8 +26,6 @@ static ech_status read_recording(ech_report *report)
                                     &report->recording, &why);
     if (status == ECH_OK && why.n)
         ech_text_append(report->missing, "no measured timeline: %s\n", why.at);
-    ech_text_free(&why);
-    free(folder);
     return status;
 }
 
@@ -67,12 +65,9 @@ static ech_status predict(ech_report *report)
 
 static ech_status write_trace(const ech_report *report)
 {
-    char *folder = ech_file_join(report->directory, "trace");
-    char *path = ech_file_join(report->directory, "trace.json");
-    ech_status status = ech_trace_merge(folder, report->recording.ranks, path);
-    free(path);
-    free(folder);
-    return status;
+    ECH_FREED char *folder = ech_file_join(report->directory, "trace");
+    ECH_FREED char *path = ech_file_join(report->directory, "trace.json");
+    return ech_trace_merge(folder, report->recording.ranks, path);
 }
 
 ech_status ech_report_add_timelines(ech_report *report, bool *traced)

@@ -17,10 +17,8 @@ static ech_status read_text(const char *path, ech_checkpoint_file file, ech_chec
 
 static ech_status read_from(const char *folder, ech_checkpoint_file file, ech_checkpoint_info *out)
 {
-    char *path = ech_file_join(folder, ech_checkpoint_text_name(file));
-    ech_status status = read_text(path, file, out);
-    free(path);
-    return status;
+    ECH_FREED char *path = ech_file_join(folder, ech_checkpoint_text_name(file));
+    return read_text(path, file, out);
 }
 
 /* ---- the tokenizer's ---- */
@@ -84,10 +82,9 @@ static ech_status read_tokenizer(const ech_tokenizer *tokenizer, const char *fol
                 ECH_TRY(read_from(folder, (ech_checkpoint_file)f, out));
         return ECH_OK;
     }
-    char *from = ech_tokenizer_folder(tokenizer);
+    ECH_FREED char *from = ech_tokenizer_folder(tokenizer);
     ech_status status = from ? read_tokenizer_of(tokenizer, from, out) : ECH_OK;
     if (status == ECH_OK) add_exported(tokenizer, out);
-    free(from);
     return status;
 }
 

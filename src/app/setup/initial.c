@@ -84,10 +84,8 @@ static ech_saved_tensor *describe(const ech_model *model)
 
 ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights)
 {
-    ech_saved_tensor *all = describe(model);
-    ech_status st = ech_shards_check(weights, all, (int)model->param.n);
-    free(all);
-    return st;
+    ECH_FREED ech_saved_tensor *all = describe(model);
+    return ech_shards_check(weights, all, (int)model->param.n);
 }
 
 /* Plans of as many layers as a stranger's config.json asks for could take hours. */
@@ -124,14 +122,11 @@ ech_status ech_initial_check_shapes(const ech_config *config, const char *folder
 
 static ech_status fill_from_folder(ech_config *config)
 {
-    char *folder;
+    ECH_FREED char *folder = NULL;
     ECH_TRY(ech_shards_find(config->model.init_from, &folder));
-    char *path = ech_file_join(folder, "config.json");
-    ech_status st = ech_model_import(config, path, NULL);
-    if (st == ECH_OK) st = ech_initial_check_shapes(config, folder);
-    free(path);
-    free(folder);
-    return st;
+    ECH_FREED char *path = ech_file_join(folder, "config.json");
+    ECH_TRY(ech_model_import(config, path, NULL));
+    return ech_initial_check_shapes(config, folder);
 }
 
 bool ech_initial_is_folder(const char *path)
@@ -153,10 +148,9 @@ ech_status ech_setup_fill_model(ech_config *config)
 /* A link to nothing is told of, so that nobody wonders where the tokenizer is. */
 static bool is_there(const char *folder, const char *name)
 {
-    char *path = ech_file_join(folder, name);
+    ECH_FREED char *path = ech_file_join(folder, name);
     bool is = ech_file_exists(path);
     if (!is && ech_file_is_link(path)) ech_log_warn("%s: a link to what is not there", path);
-    free(path);
     return is;
 }
 
@@ -207,13 +201,12 @@ static ech_status find_folder(const ech_config *config, char **folder, bool *byt
 
 static ech_status open_automatic(const ech_config *config, ech_tokenizer **out, ech_text_ends *ends)
 {
-    char *folder;
+    ECH_FREED char *folder = NULL;
     bool bytes;
     ECH_TRY(find_folder(config, &folder, &bytes));
     ech_status st =
         folder && !bytes ? ech_initial_open_folder(folder, out) : ech_tokenizer_open("bytes", out);
     if (st == ECH_OK && !*out) st = ech_initial_read_ends(folder, ends);
-    free(folder);
     return st;
 }
 
@@ -233,9 +226,8 @@ ech_status ech_initial_read_ends(const char *folder, ech_text_ends *out)
 {
     ech_config *config;
     ECH_TRY(ech_setup_defaults(&config));
-    char *path = ech_file_join(folder, "config.json");
+    ECH_FREED char *path = ech_file_join(folder, "config.json");
     ech_status st = ech_model_import(config, path, out);
-    free(path);
     ech_config_destroy(config);
     return st;
 }
@@ -244,11 +236,9 @@ ech_status ech_initial_read_ends(const char *folder, ech_text_ends *out)
 
 static ech_status open_weights(const ech_config *config, bool verify, ech_shards **out)
 {
-    char *folder;
+    ECH_FREED char *folder = NULL;
     ECH_TRY(ech_shards_find(config->model.init_from, &folder));
-    ech_status st = ech_initial_open(config, folder, verify, out);
-    free(folder);
-    return st;
+    return ech_initial_open(config, folder, verify, out);
 }
 
 ech_status ech_initial_expect(const ech_config *config)

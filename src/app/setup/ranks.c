@@ -38,7 +38,7 @@ static void *thread_main(void *argument)
 
 static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, void *context)
 {
-    rank_thread *threads = ech_calloc((size_t)ranks, sizeof *threads);
+    ECH_FREED rank_thread *threads = ech_calloc((size_t)ranks, sizeof *threads);
     bool quiet = ech_log_is_quiet();
     for (int r = 0; r < ranks; r++) {
         threads[r] =
@@ -60,7 +60,6 @@ static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, v
         bool tells_more = first == ECH_OK || first == ECH_EABORTED;
         if (threads[r].status != ECH_OK && tells_more) first = threads[r].status;
     }
-    free(threads);
     return first;
 }
 

@@ -337,13 +337,12 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
 /* The table line by line, then the error in one. */
 static ech_status refuse(const ech_design *design, const ech_plan *plan)
 {
-    ech_text table = {0};
+    ECH_FREED_TEXT table = {0};
     char need[32], limit[32], *rest = NULL;
     ech_print_memory(plan, &table);
     ech_log_info("what rank %d would keep in memory:", plan->rank);
     for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         ech_log_info("%s", line);
-    ech_text_free(&table);
     return ech_config_complain(
         design->config, "memory.device_limit",
         "rank %d needs %s and may use %s; what would help: a smaller training.micro_batch_size "

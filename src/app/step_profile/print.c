@@ -158,14 +158,13 @@ static ech_step_profile_row append_group(const printer *p, ech_row_group group, 
 {
     size_t n;
     ech_step_profile_row sum = {.group = group};
-    ech_step_profile_row *rows = take_rows(&p->all[0], group, lane, &n);
+    ECH_FREED ech_step_profile_row *rows = take_rows(&p->all[0], group, lane, &n);
     if (n > 0) {
         append_heading(p, title);
         sum = append_rows(p, rows, n);
         sum.calls = 0;
         append_row(p, &sum);
     }
-    free(rows);
     return sum;
 }
 

@@ -45,14 +45,13 @@ void ech_trace_events_destroy(ech_trace_events *events)
 static void print_name(int rank, int thread, const char *name, const char *more, ech_text *out)
 {
     const char *what = thread < 0 ? "process" : "thread";
-    ech_text whose = {0};
+    ECH_FREED_TEXT whose = {0};
     ech_text_append(&whose, "\"ph\":\"M\",\"pid\":%d", rank);
     if (thread >= 0) ech_text_append(&whose, ",\"tid\":%d", thread);
     ech_text_append(out, "{\"name\":\"%s_name\",%s,\"args\":{\"name\":\"%s\"%s}}\n", what, whose.at,
                     name, more);
     ech_text_append(out, ",{\"name\":\"%s_sort_index\",%s,\"args\":{\"sort_index\":%d}}\n", what,
                     whose.at, thread < 0 ? rank : thread);
-    ech_text_free(&whose);
 }
 
 /* "rank 3 (stage 0, replica 1, tensor 1)": axes along which no rank is the second are left out. */
@@ -71,7 +70,7 @@ static void print_place(const ech_layout *layout, int rank, ech_text *out)
 void ech_trace_events_head(const ech_trace_events *events, int64_t first_step, ech_text *out)
 {
     const ech_plan *plan = events->plan;
-    ech_text place = {0}, more = {0};
+    ECH_FREED_TEXT place = {0}, more = {0};
     print_place(plan->layout, plan->rank, &place);
     ech_text_append(&more, ",\"version\":%d,\"world\":%d,\"first_step\":%" PRId64,
                     ECH_TRACE_VERSION, plan->layout->world, first_step);
@@ -83,8 +82,6 @@ void ech_trace_events_head(const ech_trace_events *events, int64_t first_step, e
             ",{\"name\":\"process_labels\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"labels\":"
             "\"clock within %.1f us of rank 0's\"}}\n",
             plan->rank, 1e6 * events->clock.error);
-    ech_text_free(&place);
-    ech_text_free(&more);
 }
 
 /* ---- steps ---- */
@@ -158,7 +155,7 @@ static void print_arrow(ech_trace_events *events, const ech_step *step, int64_t 
 static void print_step(ech_trace_events *events, const ech_step *step, int64_t list, int64_t begin,
                        int64_t end, ech_text *out)
 {
-    ech_text name = {0};
+    ECH_FREED_TEXT name = {0};
     int thread = find_thread(events, step->lane, begin, end, out);
     ech_step_print(step, &name);
     ech_text_append(out, ",{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d",
@@ -168,7 +165,6 @@ static void print_step(ech_trace_events *events, const ech_step *step, int64_t l
     ech_text_append(out, ",\"args\":{\"list\":%" PRId64 ",\"step\":%" PRId64 "}}\n", list,
                     list + step->turn);
     if (step->peer >= 0) print_arrow(events, step, begin, end, thread, out);
-    ech_text_free(&name);
 }
 
 void ech_trace_events_list(ech_trace_events *events, int64_t step, const double *begin,
@@ -192,21 +188,20 @@ char *ech_trace_path(const char *folder, int rank)
 /* Behind the last newline something was being written. */
 static ech_status append_file(const char *path, bool first, ech_text *out)
 {
-    char *text;
+    ECH_FREED char *text = NULL;
     size_t n;
     ECH_TRY(ech_file_read(path, LARGEST_FILE, &text, &n));
     while (n > 0 && text[n - 1] != '\n') n--;
     bool begun = n > 0 && text[0] == '[';
     if (begun && !first) ech_text_append(out, ",");
     if (begun) ech_text_append_bytes(out, text + 1, n - 1);
-    free(text);
     if (begun) return ECH_OK;
     ECH_FAIL(ECH_EINPUT, "%s: no array of trace events", path);
 }
 
 ech_status ech_trace_merge(const char *folder, int ranks, const char *path)
 {
-    ech_text all = {0};
+    ECH_FREED_TEXT all = {0};
     ech_status status = ECH_OK;
     ech_text_append(&all, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     for (int rank = 0; rank < ranks && status == ECH_OK; rank++) {
@@ -216,6 +211,5 @@ ech_status ech_trace_merge(const char *folder, int ranks, const char *path)
     }
     ech_text_append(&all, "]}\n");
     if (status == ECH_OK) status = ech_file_write(path, all.at, all.n);
-    ech_text_free(&all);
     return status;
 }

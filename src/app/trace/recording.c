@@ -89,14 +89,13 @@ static bool is_next(const reader *r, const json_t *event, int64_t thread)
     const ech_step *step = &list->step.at[done % list->step.n];
     int64_t first = r->out->first_step + (int64_t)(done / list->step.n) * list->turns;
     const json_t *args = json_object_get(event, "args");
-    ech_text name = {0};
+    ECH_FREED_TEXT name = {0};
     ech_step_print(step, &name);
     bool same = is_text(event, "name", name.at) &&
                 is_text(event, "cat", ech_step_name(step->kind)) &&
                 thread / ECH_TRACE_THREADS == step->lane &&
                 json_integer_value(json_object_get(args, "list")) == first &&
                 json_integer_value(json_object_get(args, "step")) == first + step->turn;
-    ech_text_free(&name);
     return same;
 }
 
@@ -169,7 +168,7 @@ static const char again[] = "run again with log.trace=true";
 static ech_status read_rank(const char *path, int r, ech_recording *recording, ech_text *why)
 {
     const ech_recorded_rank *first = &recording->rank[0], *rank = &recording->rank[r];
-    char *text;
+    ECH_FREED char *text = NULL;
     size_t n;
     bool fits;
     if (!ech_file_exists(path)) {
@@ -179,7 +178,6 @@ static ech_status read_rank(const char *path, int r, ech_recording *recording, e
     ECH_TRY(ech_file_read(path, LARGEST_FILE, &text, &n));
     ech_status status =
         ech_recording_parse(text, n, path, recording->plans[r], &recording->rank[r], &fits);
-    free(text);
     ECH_TRY(status);
     if (rank->world == 0)
         ech_text_append(why, "%s is empty: no step was recorded yet", path);

@@ -43,12 +43,11 @@ static void write_record(ech_trace *trace, ech_text *record)
 
 static ech_status open_file(ech_trace *trace)
 {
-    char *path = ech_trace_path(trace->folder, trace->plan->rank);
+    ECH_FREED char *path = ech_trace_path(trace->folder, trace->plan->rank);
     ech_status status = ech_file_make_folder(trace->folder);
     if (status == ECH_OK) status = ech_journal_open(path, true, &trace->journal);
     /* What is there tells of another start. */
     if (status == ECH_OK && trace->plan->rank == 0) status = ech_file_remove_all(trace->merged);
-    free(path);
     return status;
 }
 

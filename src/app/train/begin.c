@@ -41,12 +41,11 @@ static bool is_same(const ech_tokenizer *a, const ech_tokenizer *b)
  * Where none was known, one may be named now. */
 static ech_status check_same_tokenizer(const ech_trainer *t, const ech_checkpoint *checkpoint)
 {
-    char *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
+    ECH_FREED char *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
     ech_tokenizer *saved = NULL;
     ech_status status = ech_initial_open_folder(folder, &saved);
     bool same = status == ECH_OK && (!saved || is_same(t->design->tokenizer, saved));
     ech_tokenizer_close(saved);
-    free(folder);
     if (status != ECH_OK || same) return status;
     return ech_config_complain(t->config, "data.tokenizer",
                                "another tokenizer than the checkpoint's; use %s/model, or start a "
@@ -82,11 +81,9 @@ static bool resumes(const ech_trainer *t, const char *how)
 /* Whether a path is, or lies in, the folder; links are followed. */
 static bool lies_in(const char *path, const char *folder)
 {
-    char *a = realpath(path, NULL), *b = realpath(folder, NULL);
+    ECH_FREED char *a = realpath(path, NULL), *b = realpath(folder, NULL);
     size_t n = b ? strlen(b) : 0;
     bool lies = a && b && strncmp(a, b, n) == 0 && (a[n] == '/' || a[n] == '\0');
-    free(a);
-    free(b);
     return lies;
 }
 
@@ -207,10 +204,8 @@ static ech_status restore(ech_trainer *t)
 
 static ech_status write_run_file(const ech_trainer *t, const char *yaml)
 {
-    char *path = ech_file_join(t->config->log.directory, "run.yaml");
-    ech_status status = ech_file_write(path, yaml, strlen(yaml));
-    free(path);
-    return status;
+    ECH_FREED char *path = ech_file_join(t->config->log.directory, "run.yaml");
+    return ech_file_write(path, yaml, strlen(yaml));
 }
 
 /* What rank 0 says of all ranks. */
@@ -222,11 +217,10 @@ typedef struct census {
 static bool is_far(const ech_trainer *t)
 {
     const ech_layout *layout = t->design->layout;
-    int *members = ech_calloc((size_t)layout->world, sizeof *members);
+    ECH_FREED int *members = ech_calloc((size_t)layout->world, sizeof *members);
     int n = ech_layout_members(layout, t->design->model, ech_comm_rank(t->comm), ECH_GROUP_TENSOR,
                                members);
     bool near = ech_comm_is_near(t->comm, members, n);
-    free(members);
     return !near;
 }
 
@@ -240,7 +234,7 @@ static ech_status take_census(const ech_trainer *t, census *out)
 
 static ech_status open_progress(ech_trainer *t, const char *axes)
 {
-    ech_text yaml = {0};
+    ECH_FREED_TEXT yaml = {0};
     ech_config_print(t->config, &yaml);
     double peak = ech_peak_flops(t->design->kernels, (int)t->config->parallel.threads);
     ech_progress_setup setup = {.directory = t->config->log.directory,
@@ -252,10 +246,8 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .layout = axes,
                                 .run_yaml = yaml.at,
                                 .tensorboard = t->config->log.tensorboard == 1};
-    ech_status status = write_run_file(t, yaml.at);
-    if (status == ECH_OK) status = ech_progress_create(&setup, &t->progress);
-    ech_text_free(&yaml);
-    return status;
+    ECH_TRY(write_run_file(t, yaml.at));
+    return ech_progress_create(&setup, &t->progress);
 }
 
 static void say_what_runs(const ech_trainer *t, const census *all, const char *axes)
@@ -278,12 +270,11 @@ static void say_what_runs(const ech_trainer *t, const census *all, const char *a
 static ech_status begin_progress(ech_trainer *t, const census *all)
 {
     if (!ech_trainer_is_first(t)) return ECH_OK;
-    ech_text axes = {0};
+    ECH_FREED_TEXT axes = {0};
     ech_print_axes(t->design, &axes);
-    ech_status status = open_progress(t, axes.n ? axes.at : "");
-    if (status == ECH_OK) say_what_runs(t, all, axes.n ? axes.at : "");
-    ech_text_free(&axes);
-    return status;
+    ECH_TRY(open_progress(t, axes.n ? axes.at : ""));
+    say_what_runs(t, all, axes.n ? axes.at : "");
+    return ECH_OK;
 }
 
 ech_status ech_trainer_begin(ech_trainer *t)

@@ -28,21 +28,19 @@ static void add(ech_events *events, ech_text *record)
 static char *name_file(const char *folder, int64_t start)
 {
     struct utsname machine;
-    ech_text name = {0};
+    ECH_FREED_TEXT name = {0};
     if (uname(&machine) != 0 || !machine.nodename[0]) machine.nodename[0] = '\0';
     ech_text_append(&name, "events.out.tfevents.%lld.%s.%05" PRId64, (long long)time(NULL),
                     machine.nodename[0] ? machine.nodename : "echelon", start);
     char *path = ech_file_join(folder, name.at);
-    ech_text_free(&name);
     return path;
 }
 
 ech_status ech_events_open(const char *folder, int64_t first_step, int64_t start, ech_events **out)
 {
     ech_events *events = ech_calloc(1, sizeof *events);
-    char *path = name_file(folder, start);
+    ECH_FREED char *path = name_file(folder, start);
     ech_status status = ech_journal_open(path, true, &events->journal);
-    free(path);
     if (status != ECH_OK) {
         free(events);
         return status;

@@ -32,13 +32,12 @@ static void append_little(uint64_t value, int bytes, ech_text *out)
 static void append_record(const Tb__Event *event, ech_text *out)
 {
     size_t n = tb__event__get_packed_size(event), head = out->n;
-    uint8_t *packed = ech_calloc(n + 1, 1);
+    ECH_FREED uint8_t *packed = ech_calloc(n + 1, 1);
     tb__event__pack(event, packed);
     append_little(n, 8, out);
     append_little(masked_crc(out->at + head, 8), 4, out);
     ech_text_append_bytes(out, packed, n);
     append_little(masked_crc(packed, n), 4, out);
-    free(packed);
 }
 
 static Tb__Event event_at(double wall_time)

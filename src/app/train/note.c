@@ -131,14 +131,13 @@ static void step_note(ech_pages *pages, double at, const ech_step_metrics *m)
     smooth(pages, m->step_seconds);
     bool last = m->step == pages->steps;
     bool due = last || !pages->any || m->step % pages->every == 0;
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     format_step(pages, m, &text);
     if (pages->line.columns)
         ech_status_line_draw(&pages->line, text.at, last);
     else if (due)
         ech_status_line_say(&pages->line, text.at);
     pages->any = true;
-    ech_text_free(&text);
     if (begins) say_spike(pages, m, spike);
 }
 

@@ -51,7 +51,7 @@ static void append_code(const char *text, ech_text *out)
 static ech_status open_events(ech_pages *pages, const ech_progress_setup *setup)
 {
     const int64_t step = setup->first_step;
-    ech_text words = {0};
+    ECH_FREED_TEXT words = {0};
     ECH_TRY(ech_events_open(setup->directory, step, pages->start, &pages->events));
     ech_text_append(&words, "start %" PRId64 " behind step %" PRId64 ", on %d rank%s", pages->start,
                     step, setup->ranks, setup->ranks == 1 ? "" : "s");
@@ -60,17 +60,15 @@ static ech_status open_events(ech_pages *pages, const ech_progress_setup *setup)
     words.n = 0;
     append_code(setup->run_yaml ? setup->run_yaml : "", &words);
     if (words.n) ech_events_text(pages->events, step, "run file", words.at);
-    ech_text_free(&words);
     return ECH_OK;
 }
 
 static ech_status open_files(ech_pages *pages, const ech_progress_setup *setup)
 {
-    char *path = ech_file_join(setup->directory, "metrics.jsonl");
+    ECH_FREED char *path = ech_file_join(setup->directory, "metrics.jsonl");
     ech_status status = ech_file_make_folder(setup->directory);
     if (status == ECH_OK) status = ech_metrics_cut(path, setup->first_step, &pages->start);
     if (status == ECH_OK) status = ech_journal_open(path, false, &pages->metrics);
-    free(path);
     ECH_TRY(status);
     pages->start++;
     if (setup->tensorboard) ECH_TRY(open_events(pages, setup));
@@ -80,16 +78,14 @@ static ech_status open_files(ech_pages *pages, const ech_progress_setup *setup)
 
 static ech_status begin_scribe(ech_progress *progress, const ech_progress_setup *setup)
 {
-    ech_text what = {0};
+    ECH_FREED_TEXT what = {0};
     ech_text_append(&what, "%s: metrics and lines of the log", setup->directory);
     const ech_scribe_setup scribe = {.what = what.at,
                                      .record_bytes = sizeof(ech_note),
                                      .records = MOST_NOTES,
                                      .write = ech_note_write,
                                      .context = &progress->pages};
-    ech_status status = ech_scribe_begin(&scribe, &progress->scribe);
-    ech_text_free(&what);
-    return status;
+    return ech_scribe_begin(&scribe, &progress->scribe);
 }
 
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out)

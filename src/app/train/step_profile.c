@@ -33,8 +33,8 @@ ech_status ech_trainer_begin_step_profile(ech_trainer *t)
  * of the one before. */
 static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
 {
-    char *path = ech_file_join(t->config->log.directory, "step_profile.jsonl");
-    ech_text lines = {0}, table = {0};
+    ECH_FREED char *path = ech_file_join(t->config->log.directory, "step_profile.jsonl");
+    ECH_FREED_TEXT lines = {0}, table = {0};
     ech_step_profile_print_json(all, t->design->world, &lines);
     ech_step_profile_print(all, t->design->world, &table);
     if (all->steps < 1)
@@ -44,9 +44,6 @@ static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
     else
         ech_text_append(&table, "the rows could not be written to %s", path);
     ech_progress_say(t->progress, "%s", table.at);
-    ech_text_free(&lines);
-    ech_text_free(&table);
-    free(path);
 }
 
 ech_status ech_trainer_finish_step_profile(ech_trainer *t)
@@ -54,11 +51,10 @@ ech_status ech_trainer_finish_step_profile(ech_trainer *t)
     if (!t->step_profile) return ECH_OK;
     int world = t->design->world;
     ech_step_profile_table own = ech_step_profile_end(t->step_profile, ech_clock_now());
-    ech_step_profile_table *all = ech_calloc((size_t)world, sizeof *all);
+    ECH_FREED ech_step_profile_table *all = ech_calloc((size_t)world, sizeof *all);
     ech_status status = ech_step_profile_gather(ech_exec_world(t->session.exec), &own, all);
     if (status == ECH_OK && ech_trainer_is_first(t)) write_table(t, all);
     for (int r = 0; r < world; r++) ech_step_profile_table_free(&all[r]);
     ech_step_profile_table_free(&own);
-    free(all);
     return status;
 }

@@ -113,7 +113,7 @@ static ech_status open_tokenizer(ech_trained *trained, const ech_trained_options
 
 static ech_status add_stops(ech_trained *trained, const char *name)
 {
-    char *path = ech_file_join(trained->folder, name), *text = NULL;
+    ECH_FREED char *path = ech_file_join(trained->folder, name), *text = NULL;
     size_t n;
     ech_status status = ECH_OK;
     if (ech_file_exists(path)) {
@@ -122,8 +122,6 @@ static ech_status add_stops(ech_trained *trained, const char *name)
             status = ech_model_read_stops(path, text, n, trained->config->model.vocab_size,
                                           &trained->stops);
     }
-    free(text);
-    free(path);
     return status;
 }
 

@@ -77,12 +77,11 @@ ech_status ech_verifier_bring(ech_verifier *v, const ech_copy *copy, double *min
     const ech_layout *layout = v->layout.design->layout;
     const ech_shape *shape = &v->layout.design->model->param.at[copy->param].shape;
     int64_t n = ech_shape_count(shape, ech_extent_of_params(layout->cut));
-    double *slice = v->result ? ech_calloc((size_t)n, sizeof *slice) : NULL;
+    ECH_FREED double *slice = v->result ? ech_calloc((size_t)n, sizeof *slice) : NULL;
     ech_status status = ECH_OK;
     for (int k = 0; k < holders_of(v, copy->param) && status == ECH_OK; k++) {
         status = bring(v, ech_layout_rank_at(layout, copy->stage, 0, 0, k), mine, n, slice);
         if (status == ECH_OK && v->result) put_slices(v, copy->param, k, slice, whole);
     }
-    free(slice);
     return status;
 }

@@ -129,7 +129,7 @@ static double rms_of(const double *x, int64_t n)
 void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
 {
     int params = ech_verifier_params(v);
-    double *reference = ech_calloc((size_t)v->first[params], sizeof *reference);
+    ECH_FREED double *reference = ech_calloc((size_t)v->first[params], sizeof *reference);
     for (int p = 0; p < params; p++) {
         ech_tensor gradient = ech_exec_gradient(exec, p);
         ech_verifier_take(&gradient, reference + v->first[p]);
@@ -146,7 +146,6 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
         v->result->compared += v->first[p + 1] - v->first[p];
     }
     v->taken = true;
-    free(reference);
 }
 
 ech_status ech_verifier_bring_gradients(ech_verifier *v)
@@ -174,7 +173,7 @@ static void compare_tensor(ech_verifier *v, int param, int state, const double *
     const ech_plan *plan = v->single.session.plan;
     int64_t n = v->first[param + 1] - v->first[param];
     ech_tensor single = tensor_of(&v->single, param, state);
-    double *b = ech_calloc((size_t)n, sizeof *b);
+    ECH_FREED double *b = ech_calloc((size_t)n, sizeof *b);
     char what[80] = "weight";
     if (state >= 0) snprintf(what, sizeof what, "state %s of", plan->state_name[state]);
     ech_verifier_take(&single, b);
@@ -182,17 +181,15 @@ static void compare_tensor(ech_verifier *v, int param, int state, const double *
          state < 0 ? &v->result->worst_weight : &v->result->worst_state);
     ech_verifier_give(&single, a);
     v->result->compared += n;
-    free(b);
 }
 
 /* What each rank has in `mine` is compared with the single rank's, and given to it. */
 static ech_status exchange_tensor(ech_verifier *v, const ech_copy *copy, int state, double *mine)
 {
     int64_t n = v->first[copy->param + 1] - v->first[copy->param];
-    double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
+    ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
     ech_status status = ech_verifier_bring(v, copy, mine, whole);
     if (status == ECH_OK && v->result) compare_tensor(v, copy->param, state, whole);
-    free(whole);
     return status;
 }
 

@@ -133,7 +133,8 @@ static double scale(const ech_tensor *x, int64_t i, double factor)
 static void clip_stages(ech_replay *r, ech_exec *exec)
 {
     int params = (int)r->alone->design->model->param.n;
-    double *squares = ech_calloc((size_t)r->layout->design->layout->stages, sizeof *squares);
+    ECH_FREED double *squares =
+        ech_calloc((size_t)r->layout->design->layout->stages, sizeof *squares);
     for (int p = 0; p < params; p++) {
         ech_tensor g = ech_exec_gradient(exec, p);
         for (int64_t i = 0; i < ech_tensor_count(&g); i++) {
@@ -146,7 +147,6 @@ static void clip_stages(ech_replay *r, ech_exec *exec)
         double factor = ech_clip_factor(sqrt(squares[r->stage_of[p]]), r->clip_norm);
         for (int64_t i = 0; i < ech_tensor_count(&g); i++) scale(&g, i, factor);
     }
-    free(squares);
 }
 
 void ech_replay_finish(ech_replay *r, ech_exec *exec)

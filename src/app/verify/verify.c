@@ -109,12 +109,11 @@ static ech_status open_single(ech_verifier *v, ech_comm **alone)
 
 static void describe_layout(ech_verifier *v)
 {
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     ech_print_axes(v->layout.design, &text);
     if (v->layout.design->layout->stages > 1)
         ech_text_append(&text, ", %s", v->layout.design->config->parallel.schedule);
     snprintf(v->result->layout, sizeof v->result->layout, "%s", text.n ? text.at : "alone");
-    ech_text_free(&text);
 }
 
 static ech_status run(ech_verifier *v, const ech_verification *request, const ech_design *design,

@@ -54,7 +54,7 @@ static size_t find_place(const ech_bpe *bpe, const void *bytes, size_t n)
 static void make_room(ech_bpe *bpe)
 {
     if (2 * (bpe->words + 1) <= bpe->word_places) return;
-    int32_t *old = bpe->word;
+    ECH_FREED int32_t *old = bpe->word;
     size_t places = bpe->word_places;
     bpe->word_places = places ? 2 * places : 1024;
     bpe->word = ech_calloc(bpe->word_places, sizeof *bpe->word);
@@ -64,7 +64,6 @@ static void make_room(ech_bpe *bpe)
         const ech_bpe_token *token = &bpe->token.at[old[i]];
         bpe->word[find_place(bpe, bpe->bytes.at + token->at, token->n)] = old[i];
     }
-    free(old);
 }
 
 int32_t ech_bpe_find(const ech_bpe *bpe, const void *bytes, size_t n)
@@ -112,11 +111,10 @@ int32_t ech_bpe_find_added(const ech_bpe *bpe, const void *bytes, size_t n)
 bool ech_bpe_put_merge(ech_bpe *bpe, int32_t left, int32_t right)
 {
     const ech_bpe_token *a = &bpe->token.at[left], *b = &bpe->token.at[right];
-    ech_text both = {0};
+    ECH_FREED_TEXT both = {0};
     ech_text_append_bytes(&both, bpe->bytes.at + a->at, a->n);
     ech_text_append_bytes(&both, bpe->bytes.at + b->at, b->n);
     int32_t made = ech_bpe_find(bpe, both.at, both.n);
-    ech_text_free(&both);
     if (made == ECH_BPE_NONE) return false;
     int32_t rank = (int32_t)bpe->merge.n;
     ECH_PUSH(bpe->merge, (ech_bpe_merge){left, right, made, rank});
@@ -177,19 +175,17 @@ static int32_t find_byte(const ech_bpe *bpe, unsigned char byte)
 
 static ech_status complain_of_byte(const ech_bpe *bpe, unsigned char byte, const char *file)
 {
-    ech_text shown = {0};
+    ECH_FREED_TEXT shown = {0};
     if (bpe->characters)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: the vocabulary has no token " ECH_BPE_BYTE_NAME
                  "; with byte fallback it needs one for each of 256 bytes",
                  file, (unsigned)byte);
     ech_bpe_show(&byte, 1, &shown);
-    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
-                                    "%s: the vocabulary has no token for byte 0x%02x (\"%s\"); "
-                                    "train it with all 256 bytes as its alphabet",
-                                    file, (unsigned)byte, shown.at);
-    ech_text_free(&shown);
-    return status;
+    return ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
+                       "%s: the vocabulary has no token for byte 0x%02x (\"%s\"); "
+                       "train it with all 256 bytes as its alphabet",
+                       file, (unsigned)byte, shown.at);
 }
 
 static ech_status index_bytes(ech_bpe *bpe, const char *file)

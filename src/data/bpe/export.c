@@ -26,13 +26,12 @@ static void append_string(ech_text *out, const char *bytes, size_t n)
 static void append_name(ech_text *out, const ech_bpe *bpe, int32_t id)
 {
     const ech_bpe_token *token = &bpe->token.at[id];
-    ech_text name = {0};
+    ECH_FREED_TEXT name = {0};
     if (token->plain)
         ech_bpe_show(bpe->bytes.at + token->at, token->n, &name);
     else
         ech_text_append_bytes(&name, bpe->bytes.at + token->at, token->n);
     append_string(out, name.at, name.n);
-    ech_text_free(&name);
 }
 
 static void append_added(ech_text *out, const ech_bpe *bpe)

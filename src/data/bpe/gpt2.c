@@ -54,12 +54,10 @@ static ech_status take_vocabulary(const char *path, ech_bpe *bpe)
 
 static ech_status take_merges(const char *path, ech_bpe *bpe)
 {
-    char *text;
+    ECH_FREED char *text = NULL;
     size_t n;
     ECH_TRY(ech_file_read(path, MOST_BYTES, &text, &n));
-    ech_status status = take_lines(text, n, path, bpe);
-    free(text);
-    return status;
+    return take_lines(text, n, path, bpe);
 }
 
 ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe **out)

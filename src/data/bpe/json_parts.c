@@ -47,11 +47,10 @@ static bool append_named(const ech_bpe *bpe, const char *name, size_t n, ech_tex
 static ech_status take_token(const char *name, const json_t *id, const json_t *added,
                              const char *file, const char *key, ech_bpe *bpe)
 {
-    ech_text bytes = {0};
+    ECH_FREED_TEXT bytes = {0};
     int32_t number = (int32_t)json_integer_value(id);
     bool shown = append_named(bpe, name, strlen(name), &bytes) && bytes.n > 0;
     bool put = shown && ech_bpe_put(bpe, number, bytes.at, bytes.n, true);
-    ech_text_free(&bytes);
     if (put) return ECH_OK;
     if (shown)
         ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" has id %d, which another token has", file, key,
@@ -91,11 +90,10 @@ ech_status ech_bpe_take_vocabulary(const json_t *vocabulary, const json_t *added
 static ech_status find_part(const char *name, size_t n, const char *file, const char *place,
                             const ech_bpe *bpe, int32_t *id)
 {
-    ech_text bytes = {0};
+    ECH_FREED_TEXT bytes = {0};
     *id = ECH_BPE_NONE;
     if (append_named(bpe, name, n, &bytes) && bytes.n > 0)
         *id = ech_bpe_find(bpe, bytes.at, bytes.n);
-    ech_text_free(&bytes);
     if (*id == ECH_BPE_NONE)
         ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" is not in the vocabulary", file, place,
                  n < LONGEST_SHOWN ? (int)n : LONGEST_SHOWN, name);
@@ -142,11 +140,10 @@ static ech_status put_added(const json_t *token, const char *file, size_t i, ech
     const char *text = json_string_value(content);
     size_t n = json_string_length(content);
     int32_t id = (int32_t)json_integer_value(json_object_get(token, "id"));
-    ech_text bytes = {0};
+    ECH_FREED_TEXT bytes = {0};
     int32_t known = ECH_BPE_NONE;
     if (append_named(bpe, text, n, &bytes)) known = ech_bpe_find(bpe, bytes.at, bytes.n);
     bool verbatim = bytes.n == n && memcmp(bytes.at, text, n) == 0;
-    ech_text_free(&bytes);
     if (known != ECH_BPE_NONE && (known != id || !verbatim))
         ECH_FAIL(ECH_EINPUT,
                  "%s: added_tokens[%zu]: \"%.*s\" has id %d here and %d in the vocabulary", file, i,

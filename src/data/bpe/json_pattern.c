@@ -73,17 +73,15 @@ static ech_status find_expression(const json_t *step, const char *file, bool alo
 static ech_status find_pattern(const char *const *expressions, int n, const char *file,
                                ech_bpe_pattern *out)
 {
-    ech_text all = {0};
+    ECH_FREED_TEXT all = {0};
     if (n == 0) *out = ECH_BPE_whole;
     if (n == 0 || ech_bpe_pattern_match(expressions, n, out)) return ECH_OK;
     for (int i = 0; i < n; i++)
         ech_text_append(&all, "%s%.*s", i > 0 ? ", then " : "", LONGEST_SHOWN, expressions[i]);
-    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED,
-                                    "%s: pre_tokenizer: the pattern %s is not known; the patterns "
-                                    "are:%s (see docs/formats.md)",
-                                    file, all.at, strchr(ech_bpe_pattern_names(), ' '));
-    ech_text_free(&all);
-    return status;
+    return ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED,
+                       "%s: pre_tokenizer: the pattern %s is not known; the patterns "
+                       "are:%s (see docs/formats.md)",
+                       file, all.at, strchr(ech_bpe_pattern_names(), ' '));
 }
 
 /* Splits and Digits, then ByteLevel, perhaps with an expression of its own. */

@@ -157,7 +157,7 @@ static int32_t make_token(learner *l, const pair *p)
 {
     ech_bpe *bpe = l->bpe;
     const ech_bpe_token *a = &bpe->token.at[p->left], *b = &bpe->token.at[p->right];
-    ech_text both = {0};
+    ECH_FREED_TEXT both = {0};
     ech_text_append_bytes(&both, bpe->bytes.at + a->at, a->n);
     ech_text_append_bytes(&both, bpe->bytes.at + b->at, b->n);
     int32_t made = ech_bpe_find(bpe, both.at, both.n);
@@ -165,7 +165,6 @@ static int32_t make_token(learner *l, const pair *p)
         made = (int32_t)bpe->token.n;
         ech_bpe_put(bpe, made, both.at, both.n, true);
     }
-    ech_text_free(&both);
     int32_t rank = (int32_t)bpe->merge.n;
     ECH_PUSH(bpe->merge, (ech_bpe_merge){p->left, p->right, made, rank});
     return made;

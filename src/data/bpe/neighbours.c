@@ -50,13 +50,12 @@ static size_t find_place(const ech_bpe_neighbours *set, uint64_t key)
 static void make_room(ech_bpe_neighbours *set)
 {
     if (2 * (set->n + 1) <= set->places) return;
-    uint64_t *old = set->pair;
+    ECH_FREED uint64_t *old = set->pair;
     size_t places = set->places;
     set->places = places ? 2 * places : 1024;
     set->pair = ech_calloc(set->places, sizeof *set->pair);
     for (size_t i = 0; i < places; i++)
         if (old[i]) set->pair[find_place(set, old[i])] = old[i];
-    free(old);
 }
 
 static void put(ech_bpe_neighbours *set, uint64_t key)

@@ -126,13 +126,12 @@ static void spell_out(const char *expression, ech_text *out)
 
 static ech_status compile(const char *name, const char *spelt, pcre2_code **out)
 {
-    ech_text expression = {0};
+    ECH_FREED_TEXT expression = {0};
     int error;
     PCRE2_SIZE place;
     spell_out(spelt, &expression);
     *out = pcre2_compile((PCRE2_SPTR)expression.at, expression.n, PCRE2_UTF | PCRE2_UCP, &error,
                          &place, NULL);
-    ech_text_free(&expression);
     if (!*out)
         ECH_FAIL(ECH_EINTERNAL, "pattern %s: PCRE2 refuses it at byte %zu (error %d)", name, place,
                  error);

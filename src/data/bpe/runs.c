@@ -31,7 +31,7 @@ static size_t valid_run(ech_bpe_form form, const char *text, size_t n, size_t at
 static ech_status normalize(ech_bpe_form form, const char *text, size_t n, ech_bpe_use use,
                             void *context)
 {
-    utf8proc_uint8_t *composed = NULL;
+    ECH_FREED utf8proc_uint8_t *composed = NULL;
     utf8proc_option_t options =
         UTF8PROC_STABLE | UTF8PROC_COMPOSE | (form == ECH_BPE_NFKC ? UTF8PROC_COMPAT : 0);
     utf8proc_ssize_t length =
@@ -39,9 +39,7 @@ static ech_status normalize(ech_bpe_form form, const char *text, size_t n, ech_b
     if (length < 0)
         ECH_FAIL(ECH_ENOMEM, "%zu bytes of text cannot be normalized: %s", n,
                  utf8proc_errmsg(length));
-    ech_status status = use((const char *)composed, (size_t)length, context);
-    free(composed);
-    return status;
+    return use((const char *)composed, (size_t)length, context);
 }
 
 ech_status ech_bpe_each_run(ech_bpe_form form, const char *text, size_t n, ech_bpe_use use,
@@ -69,7 +67,7 @@ static ech_status append_run(const char *run, size_t n, void *text)
 ech_status ech_bpe_normalize_added(ech_bpe *bpe, ech_bpe_added *added)
 {
     const ech_bpe_token *token = &bpe->token.at[added->id];
-    ech_text formed = {0}, text = {0};
+    ECH_FREED_TEXT formed = {0}, text = {0};
     ECH_TRY(ech_bpe_each_run(bpe->form, bpe->bytes.at + token->at, token->n, append_run, &formed));
     if (bpe->prefix == ECH_BPE_PREFIX_ALWAYS) ech_text_append(&text, ECH_BPE_BLANK);
     if (bpe->normal_blanks)
@@ -82,7 +80,5 @@ ech_status ech_bpe_normalize_added(ech_bpe *bpe, ech_bpe_added *added)
         added->n = text.n;
         ech_text_append_bytes(&bpe->bytes, text.at, text.n);
     }
-    ech_text_free(&formed);
-    ech_text_free(&text);
     return ECH_OK;
 }

@@ -49,22 +49,18 @@ static ech_status count_texts(const ech_bpe_training *training, ech_bpe_trainer 
 
 static ech_status write_file(const char *folder, const char *name, const ech_text *text)
 {
-    char *path = ech_file_join(folder, name);
-    ech_status status = ech_file_write(path, text->at, text->n);
-    free(path);
-    return status;
+    ECH_FREED char *path = ech_file_join(folder, name);
+    return ech_file_write(path, text->at, text->n);
 }
 
 static ech_status learn_and_write(const ech_bpe_training *training, const ech_bpe_trainer *trainer)
 {
-    ech_text tokens = {0}, config = {0};
+    ECH_FREED_TEXT tokens = {0}, config = {0};
     ech_status status =
         ech_bpe_trainer_finish(trainer, training->vocabulary, training->learnt, &tokens, &config);
     if (status == ECH_OK) status = ech_file_make_folder(training->out);
     if (status == ECH_OK) status = write_file(training->out, "tokenizer_config.json", &config);
     if (status == ECH_OK) status = write_file(training->out, "tokenizer.json", &tokens);
-    ech_text_free(&tokens);
-    ech_text_free(&config);
     return status;
 }
 
