@@ -4,6 +4,7 @@
  */
 #include "schedule/schedule.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,10 +17,12 @@ enum { MOST_TURNS = 64, CHECK_EVERY = 100 };
 
 static int fewest_micro_batches(const ech_layout *layout)
 {
-    int64_t most = 1;
-    for (int s = 0; s < layout->stages; s++)
-        if (layout->replicas[s] > most) most = layout->replicas[s];
-    return (int)(layout->micro_batches / most);
+    int fewest = INT_MAX;
+    for (int s = 0; s < layout->stages; s++) { /* a stage's last replica has the fewest */
+        int own = ech_layout_micro_batches(layout, layout->first_rank[s + 1] - 1);
+        if (own < fewest) fewest = own;
+    }
+    return fewest;
 }
 
 static ech_status find_generator(const ech_config *config, const ech_layout *layout,

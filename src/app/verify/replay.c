@@ -69,8 +69,9 @@ static int64_t under_way(const ech_layout *layout, int stage)
  * come when all of a training step's micro-batches are through. */
 static int newest_at_forward(const ech_layout *layout, int turn, int64_t q, int stage)
 {
-    ech_numbering own = {(int)(layout->micro_batches / layout->replicas[stage]), 1};
-    int k = ech_micro_number(own, (ech_micro){turn, (int)(q / layout->replicas[stage]), 0});
+    int rank = layout->first_rank[stage]; /* of the stage's replicas any does as many */
+    ech_numbering own = {ech_layout_micro_batches(layout, rank), 1};
+    int k = ech_micro_number(own, (ech_micro){turn, (int)ech_layout_own_micro(layout, rank, q), 0});
     int64_t through = k - (under_way(layout, stage) - 1);
     return through > 0 ? ech_micro_at(own, (int)through).turn : 0;
 }
