@@ -61,6 +61,7 @@ static void append_type(const ech_config *config, const ech_config_key *key, ech
         break;
     case ECH_CONFIG_TEXT:
         ech_text_append(out, "text");
+        if (key->choices) append_choices(", such as", choices, out);
         break;
     case ECH_CONFIG_NAME:
         append_choices("one of", choices, out);

@@ -24,7 +24,7 @@ typedef struct ech_config_key {
     size_t offset; /* bytes from the start of ech_config */
     const char *initial;
     double low, high;
-    const char *choices; /* NULL, or for NAME and LIST */
+    const char *choices; /* NULL, or for NAME and LIST; of TEXT some of those that may be */
     bool fixed;          /* may not change on resume */
     const char *help;
 } ech_config_key;

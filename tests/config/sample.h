@@ -34,6 +34,7 @@ static inline ech_config *sample_create(void)
         {"curves", "constant linear cosine"},
         {"comms", "local mpi"},
         {"reductions", "direct ring"},
+        {"schedules", "1f1b gpipe"},
     };
     ech_config *config = NULL;
     if (ech_config_create(names, sizeof names / sizeof names[0], &config) != ECH_OK) return NULL;

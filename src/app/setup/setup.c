@@ -15,11 +15,10 @@
 
 ech_status ech_setup_defaults(ech_config **out)
 {
-    const ech_config_names names[] = {{"models", ech_family_names()},
-                                      {"optimizers", ech_optimizer_names()},
-                                      {"curves", ech_curve_names()},
-                                      {"comms", ech_comm_names()},
-                                      {"reductions", ech_reduction_names()}};
+    const ech_config_names names[] = {
+        {"models", ech_family_names()},        {"optimizers", ech_optimizer_names()},
+        {"curves", ech_curve_names()},         {"comms", ech_comm_names()},
+        {"reductions", ech_reduction_names()}, {"schedules", ech_generator_names()}};
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
