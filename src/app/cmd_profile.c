@@ -125,8 +125,8 @@ static ech_status profile(const ech_run *given, void *arguments, int *code)
     snprintf(out, sizeof out, "--out=%s", in->out ? in->out : "");
     /* The layout may ask for the very profile that is to be made. */
     ech_config_replace_text(&config->parallel.profile, "");
-    if (strcmp(config->parallel.partition, "auto") == 0)
-        ech_config_replace_text(&config->parallel.partition, "even");
+    if (config->parallel.partition.word == ECH_PARTITION_AUTO)
+        config->parallel.partition.word = ECH_PARTITION_EVEN;
     ech_start start = {.command = "profile",
                        .run = given,
                        .arguments = &in->run,

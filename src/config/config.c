@@ -22,12 +22,12 @@ static void copy_names(ech_config_source *source, const ech_config_names *names,
     }
 }
 
-/* Each NAME key's choices, taken apart. */
+/* The choices of each NAME and LIST key, taken apart. */
 static void split_choices(ech_config *config)
 {
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
-        const char *choices = key->type == ECH_CONFIG_NAME ? ech_config_choices(config, key) : NULL;
+        const char *choices = key->choices ? ech_config_choices(config, key) : NULL;
         if (!choices) continue;
         char *to = config->source->keys[k].names = ech_calloc(strlen(choices) + 2, 1);
         for (const char *at = choices; *at; at += strspn(at, " ")) {
@@ -56,7 +56,9 @@ void ech_config_destroy(ech_config *config)
     if (!config) return;
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
-        if (ech_config_is_text(key)) free(*(char **)ech_config_field(config, key));
+        if (key->type == ECH_CONFIG_TEXT) free(*(char **)ech_config_field(config, key));
+        if (key->type == ECH_CONFIG_LIST)
+            free(((ech_config_list *)ech_config_field(config, key))->at);
         free(config->source->keys[k].place);
         free(config->source->keys[k].text);
         free(config->source->keys[k].names);
@@ -70,6 +72,18 @@ void ech_config_destroy(ech_config *config)
     free(config);
 }
 
+/* A field that is as the original's yet gets memory of its own. */
+static void copy_field(ech_config *copy, const ech_config_key *key)
+{
+    void *field = ech_config_field(copy, key);
+    if (key->type == ECH_CONFIG_TEXT) *(char **)field = ech_strdup(*(char **)field);
+    if (key->type == ECH_CONFIG_LIST) {
+        ech_config_list list = *(ech_config_list *)field;
+        *(ech_config_list *)field = (ech_config_list){0};
+        ech_config_replace_list(field, list.word, list.at, list.n);
+    }
+}
+
 ech_config *ech_config_copy(const ech_config *config)
 {
     ech_config *copy = ech_calloc(1, sizeof *copy);
@@ -80,10 +94,7 @@ ech_config *ech_config_copy(const ech_config *config)
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
         const ech_config_origin *origin = ech_config_origin_of(config, key);
-        if (ech_config_is_text(key)) {
-            char **field = ech_config_field(copy, key);
-            *field = ech_strdup(*field);
-        }
+        copy_field(copy, key);
         copy->source->keys[k].unread = origin->unread;
         if (!origin->place) continue;
         copy->source->keys[k].place = ech_strdup(origin->place);
@@ -97,6 +108,17 @@ void ech_config_replace_text(char **field, const char *value)
     char *copy = ech_strdup(value); /* first: the value may be the field's own */
     free(*field);
     *field = copy;
+}
+
+void ech_config_replace_list(ech_config_list *field, int word, const int64_t *at, int n)
+{
+    int64_t *copy = NULL; /* first: the numbers may be the field's own */
+    if (n) {
+        copy = ech_calloc((size_t)n, sizeof *copy);
+        memcpy(copy, at, (size_t)n * sizeof *copy);
+    }
+    free(field->at);
+    *field = (ech_config_list){.word = n ? -1 : word, .n = n, .at = copy};
 }
 
 void ech_config_mark_tried(ech_config *config, const bool meant[ECH_CONFIG_KEYS])

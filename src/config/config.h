@@ -34,10 +34,17 @@ enum { ECH_AUTO = -1 };
 #define ECH_CONFIG_FIELD_TIME double /* seconds */
 #define ECH_CONFIG_FIELD_BOOL int
 #define ECH_CONFIG_FIELD_TEXT char *
-#define ECH_CONFIG_FIELD_NAME int    /* which of its choices, from 0; -1: none of them */
-#define ECH_CONFIG_FIELD_LIST char * /* "[3, 1]", or a word */
+#define ECH_CONFIG_FIELD_NAME int /* which of its choices, from 0; -1: none of them */
+#define ECH_CONFIG_FIELD_LIST ech_config_list
 
 enum { ECH_CONFIG_LONGEST_LIST = 4096 };
+
+/* Whole numbers, or one of the key's choices in their place. */
+typedef struct ech_config_list {
+    int word;    /* which of the choices; -1: it is a list */
+    int n;       /* 0: it is a word */
+    int64_t *at; /* [n] */
+} ech_config_list;
 
 typedef struct ech_config_source ech_config_source; /* where each key was set; private */
 
@@ -108,12 +115,10 @@ ech_status ech_config_fill_section(ech_config *config, const ech_config *from, c
 /* The name that a NAME key ("model.architecture") has, as its file wrote it: for people. */
 const char *ech_config_name(const ech_config *config, const char *key);
 
-/* Gives a TEXT or LIST key another value (copied), as if resolved. */
+/* Gives a TEXT key another value (copied), as if resolved. */
 void ech_config_replace_text(char **field, const char *value);
-
-/* The whole numbers of a LIST key's value: returns how many, of which the first `most` are stored
- * in `out`; 0 if it is a word. Values of a configuration have been checked. */
-int ech_config_list(const char *value, int64_t *out, int most);
+/* Likewise a LIST key; n 0: the word. */
+void ech_config_replace_list(ech_config_list *field, int word, const int64_t *at, int n);
 
 /* The whole configuration as YAML that reads back to the same struct; sections and keys in the
  * table's order, floats printed so that they read back to the same bits. Required keys without a

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values of LIST keys: "[3, 1]" or a word, kept as text in one form.
+ * Values of LIST keys: "[3, 1]" or a word.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,10 +31,12 @@ static char *trim(char *text)
     return text;
 }
 
+typedef ECH_LIST(int64_t) numbers;
+
 /* `entries` is what follows the opening bracket, and is overwritten. */
-static ech_status read_entries(const attempt *a, char *entries, ech_text *out)
+static ech_status read_entries(const attempt *a, char *entries, numbers *out)
 {
-    size_t n = strlen(entries), count = 0;
+    size_t n = strlen(entries);
     if (n == 0 || entries[n - 1] != ']') return refuse(a, "a list without its closing bracket");
     entries[n - 1] = '\0';
     if (entries[strspn(entries, " ")] == '\0') return refuse(a, "an empty list");
@@ -43,17 +44,20 @@ static ech_status read_entries(const attempt *a, char *entries, ech_text *out)
         int64_t value;
         const char *entry = trim(strsep(&rest, ","));
         ECH_TRY(ech_config_read_entry(a->key, entry, a->place, &value));
-        if (count == ECH_CONFIG_LONGEST_LIST) return refuse(a, "too many entries");
-        ech_text_append(out, "%s%" PRId64, count++ ? ", " : "[", value);
+        if (out->n == ECH_CONFIG_LONGEST_LIST) return refuse(a, "too many entries");
+        ECH_PUSH(*out, value);
     }
-    ech_text_append(out, "]");
     return ECH_OK;
 }
 
-static ech_status check_word(const ech_config *config, const attempt *a)
+static ech_status read_word(const ech_config *config, const attempt *a, ech_config_list *out)
 {
     const char *choices = ech_config_choices(config, a->key);
-    if (ech_text_has_word(choices, a->text)) return ECH_OK;
+    int word = ech_config_find_choice(choices, a->text);
+    if (word >= 0) {
+        ech_config_replace_list(out, word, NULL, 0);
+        return ECH_OK;
+    }
     ech_text reason = {0};
     ech_text_append(&reason, "neither a list like [3, 1] nor one of: %s", choices);
     ech_config_suggest_choice(a->text, choices, &reason);
@@ -61,32 +65,15 @@ static ech_status check_word(const ech_config *config, const attempt *a)
 }
 
 ech_status ech_config_read_list(const ech_config *config, const ech_config_key *key,
-                                const char *text, const char *place, char **out)
+                                const char *text, const char *place, ech_config_list *out)
 {
     const attempt a = {key, text, place};
-    if (text[0] != '[') {
-        ECH_TRY(check_word(config, &a));
-        ech_config_replace_text(out, text);
-        return ECH_OK;
-    }
-    ech_text canonical = {0};
+    if (text[0] != '[') return read_word(config, &a, out);
+    numbers read = {0};
     char *entries = ech_strdup(text + 1);
-    ech_status st = read_entries(&a, entries, &canonical);
-    if (st == ECH_OK) ech_config_replace_text(out, canonical.at);
-    ech_text_free(&canonical);
+    ech_status st = read_entries(&a, entries, &read);
+    if (st == ECH_OK) ech_config_replace_list(out, -1, read.at, (int)read.n);
+    free(read.at);
     free(entries);
     return st;
-}
-
-int ech_config_list(const char *value, int64_t *out, int most)
-{
-    int n = 0;
-    while (*value == '[' || *value == ',') {
-        char *end;
-        int64_t number = strtoll(value + 1, &end, 10);
-        if (n < most) out[n] = number;
-        n++;
-        value = end;
-    }
-    return n;
 }

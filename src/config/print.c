@@ -47,10 +47,13 @@ static void format_whole(const ech_config_key *key, int64_t value, ech_text *out
         ech_text_append(out, "%" PRId64, value);
 }
 
+/* Of NAME and LIST keys. */
 static const char *name_of(const ech_config *config, const ech_config_key *key)
 {
     const char *name = ech_config_origin_of(config, key)->names;
-    int row = *(const int *)ech_config_field(config, key);
+    const void *field = ech_config_field(config, key);
+    int row =
+        key->type == ECH_CONFIG_LIST ? ((const ech_config_list *)field)->word : *(const int *)field;
     if (row < 0) return strcmp(key->initial, "required") == 0 ? "" : key->initial;
     for (; row > 0; row--) name += strlen(name) + 1;
     return name;
@@ -83,8 +86,15 @@ void ech_config_format_value(const ech_config *config, const ech_config_key *key
     case ECH_CONFIG_NAME:
         ech_text_append(out, "%s", name_of(config, key));
         break;
+    case ECH_CONFIG_LIST: {
+        const ech_config_list *list = field;
+        if (list->n == 0) ech_text_append(out, "%s", name_of(config, key));
+        for (int i = 0; i < list->n; i++)
+            ech_text_append(out, "%s%" PRId64, i ? ", " : "[", list->at[i]);
+        if (list->n) ech_text_append(out, "]");
+        break;
+    }
     case ECH_CONFIG_TEXT:
-    case ECH_CONFIG_LIST:
         ech_text_append(out, "%s", *(char *const *)field);
         break;
     }
@@ -132,7 +142,7 @@ static void append_yaml_value(const ech_config *config, const ech_config_key *ke
 {
     ech_text value = {0};
     ech_config_format_value(config, key, &value);
-    bool is_word = ech_config_is_text(key) || key->type == ECH_CONFIG_NAME;
+    bool is_word = key->type == ECH_CONFIG_TEXT || key->choices;
     bool is_list = key->type == ECH_CONFIG_LIST && value.at[0] == '[';
     /* Names among which are these two mean them. */
     bool is_truth = key->type == ECH_CONFIG_NAME &&

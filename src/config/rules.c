@@ -21,19 +21,14 @@ static bool is_named(const ech_config *config, const char *key, const char *name
     return strcmp(ech_config_name(config, key), name) == 0;
 }
 
-static bool is_list(const char *value)
-{
-    return value[0] == '[';
-}
-
 /* Whether stages have other numbers of replicas, or replicas of one stage other numbers of micro-batches. */
 static bool are_unequal(const ech_config *c)
 {
-    int64_t list[ECH_CONFIG_LONGEST_LIST], micro = c->training.micro_batch_size;
-    int n = ech_config_list(c->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
-    for (int s = 0; s < n; s++) {
-        if (list[s] != list[0]) return true;
-        if (micro != ECH_AUTO && c->training.global_batch_size / micro % list[s]) return true;
+    const ech_config_list *list = &c->parallel.stage_replicas;
+    int64_t micro = c->training.micro_batch_size;
+    for (int s = 0; s < list->n; s++) {
+        if (list->at[s] != list->at[0]) return true;
+        if (micro != ECH_AUTO && c->training.global_batch_size / micro % list->at[s]) return true;
     }
     return false;
 }

@@ -62,7 +62,7 @@ extern const ech_config_section ech_config_sections[ECH_CONFIG_SECTIONS];
 /* Where a key was set ("run.yaml:3:5", "command line") and as what; NULL both if it was not. */
 typedef struct ech_config_origin {
     char *place, *text;
-    char *names; /* of a NAME key: its choices, one string behind the other, and an empty one */
+    char *names; /* of a NAME or LIST key: its choices, one string behind the other */
     bool unread; /* ech_config_check_read found that this run does not read it */
     bool tried;  /* named, or probably meant, by what was refused: nobody misses it */
 } ech_config_origin;
@@ -98,12 +98,6 @@ static inline ech_config_origin *ech_config_origin_of(const ech_config *config,
     return &config->source->keys[key - ech_config_keys];
 }
 
-/* Whether the struct has an allocated string for the key. */
-static inline bool ech_config_is_text(const ech_config_key *key)
-{
-    return key->type == ECH_CONFIG_TEXT || key->type == ECH_CONFIG_LIST;
-}
-
 /* The names that a NAME or LIST key may have; NULL if the application handed none in for its table. */
 const char *ech_config_choices(const ech_config *config, const ech_config_key *key);
 
@@ -120,9 +114,11 @@ void ech_config_suggest_choice(const char *name, const char *choices, ech_text *
 /* One entry of a LIST key's list. */
 ech_status ech_config_read_entry(const ech_config_key *key, const char *text, const char *place,
                                  int64_t *out);
-/* The whole value of a LIST key; *out is replaced by it in the form "[3, 1]". */
+/* The whole value of a LIST key; *out is replaced by it. */
 ech_status ech_config_read_list(const ech_config *config, const ech_config_key *key,
-                                const char *text, const char *place, char **out);
+                                const char *text, const char *place, ech_config_list *out);
+/* Which of the blank-separated choices it is; -1: none. */
+int ech_config_find_choice(const char *choices, const char *text);
 /* Which of a NAME key's choices the text is; `place` as above. */
 ech_status ech_config_read_name(const ech_config *config, const ech_config_key *key,
                                 const char *text, const char *place, int *out);

@@ -173,14 +173,13 @@ void ech_config_suggest_choice(const char *name, const char *choices, ech_text *
     free(copy);
 }
 
-/* Which of the blank-separated words it is; -1: none. */
-static int find_word(const char *words, const char *text)
+int ech_config_find_choice(const char *choices, const char *text)
 {
     size_t length = strlen(text);
-    for (int i = 0; *words; i++) {
-        size_t n = strcspn(words, " ");
-        if (n == length && memcmp(words, text, n) == 0) return i;
-        words += n + strspn(words + n, " ");
+    for (int i = 0; *choices; i++) {
+        size_t n = strcspn(choices, " ");
+        if (n == length && memcmp(choices, text, n) == 0) return i;
+        choices += n + strspn(choices + n, " ");
     }
     return -1;
 }
@@ -192,7 +191,7 @@ ech_status ech_config_read_name(const ech_config *config, const ech_config_key *
     if (!choices)
         ECH_FAIL(ECH_EINTERNAL, "%s.%s: nobody handed in the names of %s", key->section, key->name,
                  key->choices + 1);
-    int row = find_word(choices, text);
+    int row = ech_config_find_choice(choices, text);
     if (row >= 0) {
         *out = row;
         return ECH_OK;
@@ -254,13 +253,13 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key)
 {
     void *field = ech_config_field(config, key);
     bool required = strcmp(key->initial, "required") == 0;
-    if (ech_config_is_text(key)) {
+    if (key->type == ECH_CONFIG_TEXT) {
         ech_config_replace_text(field, required ? "" : key->initial);
         return;
     }
     if (key->type == ECH_CONFIG_NAME) { /* it may name what this build lacks */
         const char *choices = ech_config_choices(config, key);
-        *(int *)field = choices ? find_word(choices, key->initial) : -1;
+        *(int *)field = choices ? ech_config_find_choice(choices, key->initial) : -1;
         return;
     }
     if (required) return; /* zero until it is set */

@@ -105,21 +105,17 @@ static void cut_by_work(const ech_model *model, ech_extent extent, int stages, i
 void ech_cut_blocks(const ech_config *config, const ech_model *model, ech_extent extent, int stages,
                     int *cut)
 {
-    int64_t list[ECH_CONFIG_LONGEST_LIST];
-    int n = ech_config_list(config->parallel.partition, list, ECH_CONFIG_LONGEST_LIST);
-    if (n == 0) {
+    const ech_config_list *list = &config->parallel.partition;
+    if (list->n == 0) {
         cut_by_work(model, extent, stages, cut);
         return;
     }
     cut[0] = 0;
     for (int s = 0; s < stages; s++)
-        cut[s + 1] = cut[s] + (int)list[s] + (s == 0) + (s == stages - 1);
+        cut[s + 1] = cut[s] + (int)list->at[s] + (s == 0) + (s == stages - 1);
 }
 
-void ech_cut_print(const int *cut, int stages, ech_text *out)
+void ech_cut_layers(const int *cut, int stages, int64_t *layers)
 {
-    for (int s = 0; s < stages; s++)
-        ech_text_append(out, "%s%d", s ? ", " : "[",
-                        cut[s + 1] - cut[s] - (s == 0) - (s == stages - 1));
-    ech_text_append(out, "]");
+    for (int s = 0; s < stages; s++) layers[s] = cut[s + 1] - cut[s] - (s == 0) - (s == stages - 1);
 }

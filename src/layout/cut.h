@@ -17,7 +17,7 @@ void ech_cut_blocks(const ech_config *config, const ech_model *model, ech_extent
  * these, the first stage has the fewest blocks, then the second, and so on. Weights are told apart to one
  * part in 10^9 of all blocks together. */
 void ech_cut_evenly(const double *weight, int blocks, int stages, int *cut);
-/* The other way: the list of transformer layers for those cuts. */
-void ech_cut_print(const int *cut, int stages, ech_text *out);
+/* The other way: layers[stages], the transformer layers between those cuts. */
+void ech_cut_layers(const int *cut, int stages, int64_t *layers);
 
 #endif

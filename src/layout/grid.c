@@ -29,14 +29,14 @@ int64_t ech_saturating_product(int64_t a, int64_t b)
 ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world,
                                      const ech_layout_taker *taker)
 {
-    int64_t list[ECH_CONFIG_LONGEST_LIST];
+    const ech_config_list *list = &config->parallel.stage_replicas;
     ech_grid_problem p = {.config = config, .blocks = blocks, .world = world, .taker = taker};
-    p.listed = ech_config_list(config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
-    p.most = p.least = p.listed ? list[0] : 0;
+    p.listed = list->n;
+    p.most = p.least = p.listed ? list->at[0] : 0;
     for (int s = 0; s < p.listed; s++) {
-        p.sum += list[s];
-        if (list[s] > p.most) p.most = list[s];
-        if (list[s] < p.least) p.least = list[s];
+        p.sum += list->at[s];
+        if (list->at[s] > p.most) p.most = list->at[s];
+        if (list->at[s] < p.least) p.least = list->at[s];
     }
     return p;
 }
@@ -279,8 +279,8 @@ static bool rule_stages(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
 
 static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
-    int64_t list[ECH_CONFIG_LONGEST_LIST], v = p->config->parallel.virtual_stages;
-    int n = ech_config_list(p->config->parallel.partition, list, ECH_CONFIG_LONGEST_LIST);
+    int64_t v = p->config->parallel.virtual_stages;
+    int n = p->config->parallel.partition.n;
     if (n == 0 || n == g->pipeline * v) return true;
     return refuse(refusal, "parallel.partition", "%s for %s%s: one each", ECH_COUNT(n, "number"),
                   ECH_COUNT(g->pipeline * v, "stage"), v > 1 ? " (pipeline x virtual_stages)" : "");

@@ -16,14 +16,13 @@ enum {
 
 static ech_layout_shape shape_of(const ech_grid_problem *p, const ech_grid *g)
 {
-    int64_t list[ECH_CONFIG_LONGEST_LIST];
+    const ech_config_list *list = &p->config->parallel.stage_replicas;
     int64_t micro = p->config->training.global_batch_size / ech_grid_micro_batch(p, g);
-    int n = ech_config_list(p->config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
     ech_layout_shape shape = {.stages = (int)g->pipeline,
                               .chunks = (int)p->config->parallel.virtual_stages,
-                              .micro_batches = (int)(micro / (n ? p->most : g->data)),
+                              .micro_batches = (int)(micro / (list->n ? p->most : g->data)),
                               .divides = true};
-    for (int s = 0; s < n; s++) shape.divides &= micro % list[s] == 0;
+    for (int s = 0; s < list->n; s++) shape.divides &= micro % list->at[s] == 0;
     return shape;
 }
 

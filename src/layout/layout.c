@@ -47,11 +47,10 @@ static void find_users(ech_layout *layout, const ech_model *model)
 
 static void fill_replicas(const ech_config *config, ech_layout *layout)
 {
-    int64_t list[ECH_CONFIG_LONGEST_LIST];
-    int n = ech_config_list(config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
+    const ech_config_list *list = &config->parallel.stage_replicas;
     layout->uniform = true;
     for (int s = 0; s < layout->stages; s++) {
-        layout->replicas[s] = n ? (int)list[s] : (int)config->parallel.data;
+        layout->replicas[s] = list->n ? (int)list->at[s] : (int)config->parallel.data;
         layout->first_rank[s + 1] =
             layout->first_rank[s] + layout->replicas[s] * layout->context * layout->tensor;
         layout->uniform &= layout->replicas[s] == layout->replicas[0] &&

@@ -91,7 +91,7 @@ static ech_status find_depth(const proposer *p, int64_t *stages)
     *stages = 0;
     if (given->parallel.pipeline == ECH_AUTO && data == ECH_AUTO) return ECH_OK;
     ech_config *config = ech_config_copy(given);
-    ech_config_replace_text(&config->parallel.partition, "even");
+    ech_config_replace_list(&config->parallel.partition, ECH_PARTITION_EVEN, NULL, 0);
     if (config->parallel.pipeline == ECH_AUTO && workers % data == 0)
         config->parallel.pipeline = workers / data;
     ech_status status = ech_layout_resolve(config, p->model, p->world, p->needs->taker);
@@ -173,25 +173,23 @@ static void pose(proposer *p, int64_t stages)
 
 static void propose_found(const proposer *p, const ech_partition *found, ech_proposals *out)
 {
-    ech_text cut = {0}, replicas = {0};
+    int64_t layers[ECH_CONFIG_LONGEST_LIST], replicas[ECH_CONFIG_LONGEST_LIST];
     bool uniform = true;
     if (found->stages > ECH_CONFIG_LONGEST_LIST) return;
-    ech_cut_print(found->cut, found->stages, &cut);
+    ech_cut_layers(found->cut, found->stages, layers);
     for (int s = 0; s < found->stages; s++) {
-        ech_text_append(&replicas, "%s%d", s ? ", " : "[", found->replicas[s]);
+        replicas[s] = found->replicas[s];
         uniform &= found->replicas[s] == found->replicas[0];
     }
     /* A list may deal out what does not divide. */
     if (p->problem.micro_batches % found->replicas[0]) uniform = false;
-    ech_text_append(&replicas, "]");
-    ech_proposal proposal = {.partition = ech_strdup(cut.at),
-                             .replicas = ech_strdup(uniform ? "auto" : replicas.at),
-                             .pipeline = found->stages / p->chunks,
+    ech_proposal proposal = {.pipeline = found->stages / p->chunks,
                              .data = uniform ? found->replicas[0] : ECH_AUTO,
                              .seconds = found->seconds};
+    ech_config_replace_list(&proposal.partition, -1, layers, found->stages);
+    ech_config_replace_list(&proposal.replicas, ECH_REPLICAS_AUTO, replicas,
+                            uniform ? 0 : found->stages);
     ECH_PUSH(*out, proposal);
-    ech_text_free(&cut);
-    ech_text_free(&replicas);
 }
 
 static void propose_even(const proposer *p, int stages, ech_proposals *out)
@@ -200,7 +198,7 @@ static void propose_even(const proposer *p, int stages, ech_proposals *out)
     int64_t data = p->world / p->ranks / stages;
     int *cut = ech_calloc(n + 1, sizeof *cut), *replicas = ech_calloc(n, sizeof *replicas);
     ech_config *config = ech_config_copy(p->config);
-    ech_config_replace_text(&config->parallel.partition, "even");
+    ech_config_replace_list(&config->parallel.partition, ECH_PARTITION_EVEN, NULL, 0);
     int64_t T = config->data.sequence_length;
     int64_t pieces = config->memory.sequence_chunks * config->parallel.context;
     ech_extent extent = {.batch = config->training.micro_batch_size,
@@ -209,8 +207,8 @@ static void propose_even(const proposer *p, int stages, ech_proposals *out)
                          .cut = ech_model_cut(config)};
     ech_cut_blocks(config, p->model, extent, (int)n, cut);
     for (size_t s = 0; s < n; s++) replicas[s] = (int)data;
-    ech_proposal proposal = {.partition = ech_strdup("even"),
-                             .replicas = ech_strdup("auto"),
+    ech_proposal proposal = {.partition = {.word = ECH_PARTITION_EVEN},
+                             .replicas = {.word = ECH_REPLICAS_AUTO},
                              .pipeline = stages,
                              .data = data,
                              .seconds = ech_partition_seconds(&p->problem, (int)n, cut, replicas)};
@@ -220,13 +218,21 @@ static void propose_even(const proposer *p, int stages, ech_proposals *out)
     free(replicas);
 }
 
+/* Lists come before words. */
+static int compare_lists(const ech_config_list *x, const ech_config_list *y)
+{
+    for (int i = 0; i < x->n && i < y->n; i++)
+        if (x->at[i] != y->at[i]) return x->at[i] < y->at[i] ? -1 : 1;
+    return y->n - x->n;
+}
+
 static int by_seconds(const void *a, const void *b)
 {
     const ech_proposal *x = a, *y = b;
     if (x->seconds < y->seconds || x->seconds > y->seconds) return x->seconds < y->seconds ? -1 : 1;
     if (x->pipeline != y->pipeline) return x->pipeline < y->pipeline ? -1 : 1;
-    int order = strcmp(x->replicas, y->replicas);
-    return order ? order : strcmp(x->partition, y->partition);
+    int order = compare_lists(&x->replicas, &y->replicas);
+    return order ? order : compare_lists(&x->partition, &y->partition);
 }
 
 static ech_status solve(proposer *p, int64_t stages, ech_proposals *out)
@@ -268,8 +274,10 @@ ech_status ech_layout_propose(ech_config *config, const ech_model *model,
 
 void ech_layout_take(ech_config *config, const ech_proposal *proposal)
 {
-    ech_config_replace_text(&config->parallel.partition, proposal->partition);
-    ech_config_replace_text(&config->parallel.stage_replicas, proposal->replicas);
+    const ech_config_list *cut = &proposal->partition, *replicas = &proposal->replicas;
+    ech_config_replace_list(&config->parallel.partition, cut->word, cut->at, cut->n);
+    ech_config_replace_list(&config->parallel.stage_replicas, replicas->word, replicas->at,
+                            replicas->n);
     config->parallel.pipeline = proposal->pipeline;
     config->parallel.data = proposal->data;
 }
@@ -277,8 +285,8 @@ void ech_layout_take(ech_config *config, const ech_proposal *proposal)
 void ech_proposals_free(ech_proposals *proposals)
 {
     for (size_t i = 0; i < proposals->n; i++) {
-        free(proposals->at[i].partition);
-        free(proposals->at[i].replicas);
+        free(proposals->at[i].partition.at);
+        free(proposals->at[i].replicas.at);
     }
     free(proposals->at);
     *proposals = (ech_proposals){0};

@@ -18,8 +18,8 @@ typedef struct ech_partition_needs {
 
 /* A partition as keys of the parallel section. */
 typedef struct ech_proposal {
-    char *partition; /* "even", or "[6, 5, 1]": layers of each virtual stage */
-    char *replicas;  /* "auto", or "[3, 1]" */
+    ech_config_list partition; /* even, or layers of each virtual stage */
+    ech_config_list replicas;  /* auto, or of each stage */
     int64_t pipeline, data;
     double seconds; /* of a step, as the partitioner counts them */
 } ech_proposal;

@@ -80,17 +80,17 @@ static ech_status resolve_grid(resolver *r)
 static ech_status check_cut(const resolver *r)
 {
     const ech_config *config = r->config;
-    int64_t list[ECH_CONFIG_LONGEST_LIST], sum = 0, layers = config->model.num_hidden_layers;
-    int n = ech_config_list(config->parallel.partition, list, ECH_CONFIG_LONGEST_LIST);
-    for (int s = 0; s < n; s++) {
-        sum += list[s];
-        if (list[s] == 0 && s > 0 && s < n - 1)
+    const ech_config_list *list = &config->parallel.partition;
+    int64_t sum = 0, layers = config->model.num_hidden_layers;
+    for (int s = 0; s < list->n; s++) {
+        sum += list->at[s];
+        if (list->at[s] == 0 && s > 0 && s < list->n - 1)
             return ech_config_complain(config, "parallel.partition",
                                        "stage %d has no layer; only the first (embedding) and the "
                                        "last (head) may have none",
                                        s);
     }
-    if (n > 0 && sum != layers)
+    if (list->n > 0 && sum != layers)
         return ech_config_complain(config, "parallel.partition",
                                    "%s in all, and the model has %lld", ECH_COUNT(sum, "layer"),
                                    (long long)layers);
@@ -101,7 +101,7 @@ ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int wo
                               const ech_layout_taker *taker)
 {
     resolver r = {.config = config, .model = model, .world = world, .taker = taker};
-    ECH_ASSERT(strcmp(config->parallel.partition, "auto") != 0);
+    ECH_ASSERT(config->parallel.partition.word != ECH_PARTITION_AUTO);
     ech_status status = check_chunks(&r);
     ECH_ALSO(&status, check_cut(&r));
     ECH_ALSO(&status, resolve_grid(&r));

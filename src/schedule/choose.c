@@ -122,7 +122,7 @@ static ech_status check_memory(const chooser *c, const ech_proposal *proposal)
 /* Whether it is worth a simulation: all that is cut evenly is, so that nothing simpler is faster. */
 static bool is_worth(const ech_proposals *all, size_t i, int *found)
 {
-    if (strcmp(all->at[i].partition, "even") == 0) return true;
+    if (all->at[i].partition.word == ECH_PARTITION_EVEN) return true;
     return all->at[i].seconds <= WORTH * all->at[0].seconds && ++*found <= MOST_FOUND;
 }
 
@@ -248,7 +248,7 @@ ech_status ech_schedule_choose(ech_config *config, const ech_model *model,
     ech_partition_needs needs = needs_of(config);
     ech_proposals all = {0};
     needs.taker = taker;
-    if (strcmp(config->parallel.partition, "auto") != 0) return ECH_OK;
+    if (config->parallel.partition.word != ECH_PARTITION_AUTO) return ECH_OK;
     ECH_TRY(ech_layout_propose(config, model, profile, &needs, world, &all));
     c.simulates = can_simulate(&c, &needs, all.n);
     ech_status status = choose(&c, &all);

@@ -46,9 +46,10 @@ static inline bool same_NAME(int a, int b)
     return a == b;
 }
 
-static inline bool same_LIST(const char *a, const char *b)
+static inline bool same_LIST(ech_config_list a, ech_config_list b)
 {
-    return strcmp(a, b) == 0;
+    return a.word == b.word && a.n == b.n &&
+           (a.n == 0 || memcmp(a.at, b.at, (size_t)a.n * sizeof *a.at) == 0);
 }
 
 /* The first key that differs, NULL if none does. */

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "config/config.h"
+#include "config/table.h"
 
 static const char sample_run[] = "model:\n"
                                  "  architecture: gpt2\n"
@@ -39,6 +39,16 @@ static inline ech_config *sample_create(void)
     ech_config *config = NULL;
     if (ech_config_create(names, sizeof names / sizeof names[0], &config) != ECH_OK) return NULL;
     return config;
+}
+
+/* Whether the key's value prints as the text. */
+static inline bool sample_prints(const ech_config *config, const char *key, const char *text)
+{
+    ech_text value = {0};
+    ech_config_format_value(config, ech_config_find_path(key), &value);
+    bool same = strcmp(value.at, text) == 0;
+    ech_text_free(&value);
+    return same;
 }
 
 static inline ech_status sample_read(ech_config *config, const char *text)

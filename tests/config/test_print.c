@@ -171,17 +171,15 @@ static void test_lists(void **state)
 {
     (void)state;
     ech_config *config = sample_create();
-    ech_text text = {0}, list = {0};
+    ech_text text = {0};
+    static int64_t list[ECH_CONFIG_LONGEST_LIST];
     assert_int_equal(ech_config_set(config, "parallel.stage_replicas=[3,1]"), ECH_OK);
     assert_round_trip(config, &text);
     assert_non_null(strstr(text.at, "\n  stage_replicas: [3, 1]\n  partition: even\n"));
     ech_text_free(&text);
-    ech_text_append(&list, "[1000000");
-    for (int i = 1; i < ECH_CONFIG_LONGEST_LIST; i++) ech_text_append(&list, ", %d", 1000000 - i);
-    ech_text_append(&list, "]");
-    ech_config_replace_text(&config->parallel.partition, list.at);
+    for (int i = 0; i < ECH_CONFIG_LONGEST_LIST; i++) list[i] = 1000000 - i;
+    ech_config_replace_list(&config->parallel.partition, -1, list, ECH_CONFIG_LONGEST_LIST);
     assert_round_trip(config, NULL);
-    ech_text_free(&list);
     ech_config_destroy(config);
 }
 

@@ -108,8 +108,8 @@ static void test_wrong_overrides(void **state)
         assert_last_error(cases[i].message);
     }
     assert_false(ech_config_is_set(config, "training.steps"));
-    assert_string_equal(config->parallel.stage_replicas, "auto");
-    assert_string_equal(config->parallel.partition, "even");
+    assert_int_equal(config->parallel.stage_replicas.word, ECH_REPLICAS_AUTO);
+    assert_int_equal(config->parallel.partition.word, ECH_PARTITION_EVEN);
     ech_config_destroy(config);
 }
 
@@ -129,22 +129,22 @@ static void test_lists(void **state)
         ech_text assignment = {0};
         ech_text_append(&assignment, "parallel.stage_replicas=%s", cases[i].given);
         assert_int_equal(ech_config_set(config, assignment.at), ECH_OK);
-        assert_string_equal(config->parallel.stage_replicas, cases[i].stored);
+        assert_true(sample_prints(config, "parallel.stage_replicas", cases[i].stored));
         ech_text_free(&assignment);
     }
     /* Errors and complaints show what was written. */
     assert_int_equal(ech_config_set(config, "parallel.partition=[2,0,5]"), ECH_OK);
     ech_config_complain(config, "parallel.partition", "odd");
     assert_string_equal(ech_last_error(), "command line: parallel.partition = [2,0,5]: odd");
-    int64_t list[4] = {-1, -1, -1, -1};
-    assert_int_equal(ech_config_list(config->parallel.partition, list, 4), 3);
-    assert_true(list[0] == 2 && list[1] == 0 && list[2] == 5 && list[3] == -1);
-    list[1] = -1;
-    assert_int_equal(ech_config_list(config->parallel.partition, list, 1), 3);
-    assert_int_equal(list[1], -1);
-    assert_int_equal(ech_config_list("even", list, 4), 0);
-    assert_int_equal(ech_config_list("[12]", list, 4), 1);
-    assert_int_equal(list[0], 12);
+    const ech_config_list *list = &config->parallel.partition;
+    assert_int_equal(list->n, 3);
+    assert_true(list->at[0] == 2 && list->at[1] == 0 && list->at[2] == 5);
+    assert_int_equal(list->word, -1);
+    ech_config_replace_list(&config->parallel.partition, -1, list->at + 1, 2); /* of its own */
+    assert_true(list->n == 2 && list->at[0] == 0 && list->at[1] == 5);
+    assert_int_equal(ech_config_set(config, "parallel.partition=auto"), ECH_OK);
+    assert_int_equal(list->n, 0);
+    assert_int_equal(list->word, ECH_PARTITION_AUTO);
     ech_config_destroy(config);
 }
 
@@ -158,10 +158,9 @@ static void test_longest_list(void **state)
     size_t n = assignment.n;
     ech_text_append(&assignment, "]");
     assert_int_equal(ech_config_set(config, assignment.at), ECH_OK);
-    static int64_t list[ECH_CONFIG_LONGEST_LIST];
-    assert_int_equal(ech_config_list(config->parallel.partition, list, ECH_CONFIG_LONGEST_LIST),
-                     ECH_CONFIG_LONGEST_LIST);
-    for (int i = 0; i < ECH_CONFIG_LONGEST_LIST; i++) assert_int_equal(list[i], i);
+    assert_int_equal(config->parallel.partition.n, ECH_CONFIG_LONGEST_LIST);
+    for (int i = 0; i < ECH_CONFIG_LONGEST_LIST; i++)
+        assert_int_equal(config->parallel.partition.at[i], i);
     assignment.n = n;
     ech_text_append(&assignment, ",1]");
     assert_int_equal(ech_config_set(config, assignment.at), ECH_EUSAGE);
@@ -316,7 +315,7 @@ static void test_copies_are_apart(void **state)
     ech_config_replace_text(&copy->data.train, copy->data.train);
     assert_int_equal(ech_config_set(copy, "model.architecture=llama"), ECH_OK);
     assert_int_equal(ech_config_set(copy, "parallel.partition=[1, 1]"), ECH_OK);
-    assert_string_equal(config->parallel.partition, "even");
+    assert_int_equal(config->parallel.partition.word, ECH_PARTITION_EVEN);
     assert_string_equal(config->checkpoint.directory, "auto");
     assert_string_equal(ech_config_name(config, "model.architecture"), "gpt2");
     ech_config_destroy(config);

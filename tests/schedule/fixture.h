@@ -83,10 +83,9 @@ typedef struct fixture_shape {
 
 static inline int fixture_world(const fixture_shape *shape)
 {
-    int64_t list[FIXTURE_MOST_RANKS];
-    int n = shape->replicas ? ech_config_list(shape->replicas, list, FIXTURE_MOST_RANKS) : 0;
-    int world = n ? 0 : shape->stages * (shape->data ? shape->data : 1);
-    for (int s = 0; s < n; s++) world += (int)list[s];
+    int world = shape->replicas ? 0 : shape->stages * (shape->data ? shape->data : 1);
+    for (const char *at = shape->replicas; at && *at != ']'; at += strcspn(at, ",]"))
+        world += (int)strtol(++at, NULL, 10);
     return world * (shape->context ? shape->context : 1) * (shape->tensor ? shape->tensor : 1);
 }
 

@@ -71,6 +71,19 @@ static double simulate(ech_config *config, const ech_profile *profile, int ranks
     return seconds;
 }
 
+/* As a run file has it; `word`: the first of the choices. */
+static const char *print(const ech_config_list *list, const char *word, char *text, size_t size)
+{
+    size_t n = 0;
+    assert_true(list->n > 0 || list->word == 0);
+    if (list->n == 0) return word;
+    for (int i = 0; i < list->n && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%lld", i ? ", " : "[", (long long)list->at[i]);
+    assert_true(n + 2 < size);
+    memcpy(text + n, "]", 2);
+    return text;
+}
+
 /* What is chosen is no slower than any even grid of those keys, and is not refused. Returns its time and in
  * *even that of the fastest such grid. */
 static double assert_fastest(const char *keys, const costs *of, int ranks, double *even)
@@ -78,9 +91,11 @@ static double assert_fastest(const char *keys, const costs *of, int ranks, doubl
     ech_config *chosen = make(keys);
     sample_set(chosen, "parallel.partition=auto");
     assert_int_equal(choose(chosen, &of->profile, ranks), ECH_OK);
-    char what[256];
-    snprintf(what, sizeof what, "%s, pipeline %lld, replicas %s", chosen->parallel.partition,
-             (long long)chosen->parallel.pipeline, chosen->parallel.stage_replicas);
+    char what[256], cut[100], replicas[100];
+    snprintf(what, sizeof what, "%s, pipeline %lld, replicas %s",
+             print(&chosen->parallel.partition, "even", cut, sizeof cut),
+             (long long)chosen->parallel.pipeline,
+             print(&chosen->parallel.stage_replicas, "auto", replicas, sizeof replicas));
     double seconds = simulate(chosen, &of->profile, ranks);
     if (seconds < 0) fail_msg("%s: %s is refused", keys, what);
     *even = (double)INFINITY;
@@ -129,8 +144,10 @@ static void expect(const char *keys, int ranks, const double seconds[5], double 
     ech_config *config = make(keys);
     sample_set(config, "parallel.partition=auto");
     assert_int_equal(choose(config, &of.profile, ranks), ECH_OK);
-    assert_string_equal(config->parallel.partition, partition);
-    assert_string_equal(config->parallel.stage_replicas, replicas);
+    char text[100];
+    assert_string_equal(print(&config->parallel.partition, "even", text, sizeof text), partition);
+    assert_string_equal(print(&config->parallel.stage_replicas, "auto", text, sizeof text),
+                        replicas);
     assert_int_equal(config->parallel.pipeline, pipeline);
     assert_true(simulate(ech_config_copy(config), &of.profile, ranks) > 0);
     ech_config_destroy(config);
@@ -331,7 +348,8 @@ static void test_refusals(void **state)
     costs of = costs_of("", 1e9);
     of.profile.block = of.block;
     refuse("", NULL, 2, "echelon profile|parallel.profile");
-    refuse("parallel.stage_replicas=[1,1]", NULL, 2, "parallel.partition = auto|leave one of the two out");
+    refuse("parallel.stage_replicas=[1,1]", NULL, 2,
+           "parallel.partition = auto|leave one of the two out");
     refuse("model.num_hidden_layers=4", &of, 2, "parallel.profile|has 5 blocks and the model 6");
     refuse("parallel.virtual_stages=2", &of, 2, "also needs parallel.pipeline");
     refuse("training.micro_batch_size=5", &of, 2, "global_batch_size = 24|25 would");

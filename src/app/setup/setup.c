@@ -110,11 +110,11 @@ static int64_t times(int64_t a, int64_t b)
 
 int64_t ech_setup_ranks(const ech_config *config)
 {
-    int64_t list[ECH_CONFIG_LONGEST_LIST], ranks = 0;
-    int n = ech_config_list(config->parallel.stage_replicas, list, ECH_CONFIG_LONGEST_LIST);
+    const ech_config_list *list = &config->parallel.stage_replicas;
+    int64_t ranks = 0;
     int64_t each = config->parallel.context * config->parallel.tensor; /* of a replica */
-    for (int s = 0; s < n; s++) ranks += list[s];
-    if (n) return times(ranks, each);
+    for (int s = 0; s < list->n; s++) ranks += list->at[s];
+    if (list->n) return times(ranks, each);
     int64_t stages = config->parallel.pipeline, data = config->parallel.data;
     if (data == ECH_AUTO && stages == ECH_AUTO && each == 1) return 0;
     return times(times(data == ECH_AUTO ? 1 : data, stages == ECH_AUTO ? 1 : stages), each);
@@ -130,8 +130,8 @@ void ech_setup_alone(ech_config *config)
     config->parallel.weight_stashing = 1;
     config->parallel.flush_every = ECH_AUTO;
     config->parallel.sequence = ECH_SEQUENCE_FALSE;
-    ech_config_replace_text(&config->parallel.stage_replicas, "auto");
-    ech_config_replace_text(&config->parallel.partition, "even");
+    ech_config_replace_list(&config->parallel.stage_replicas, ECH_REPLICAS_AUTO, NULL, 0);
+    ech_config_replace_list(&config->parallel.partition, ECH_PARTITION_EVEN, NULL, 0);
     ech_config_replace_text(&config->parallel.schedule, "1f1b");
     ech_config_replace_text(&config->parallel.profile, "");
 }
