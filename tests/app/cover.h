@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A cover of a lattice: cases drawn from a few factors with a few levels each, so that every pair of
- * levels of two factors that can occur together does occur in some case. Drawn by counter, so always
- * the same cases. Mistakes that need three factors at once are mostly met by the chance of many cases.
+ * A cover of a lattice: cases drawn from a few factors with a few levels each, so that every two features
+ * that can occur together do occur in some case. A feature is a level of a factor or several of them, perhaps
+ * with another factor, without which it does nothing, above its first level. Drawn by counter, so always the
+ * same cases. Mistakes that need three factors at once are mostly met by the chance of many cases.
  */
 #ifndef ECH_TESTS_APP_COVER_H
 #define ECH_TESTS_APP_COVER_H
@@ -13,108 +14,168 @@
 #include "base/memory.h"
 #include "base/random.h"
 
-enum { COVER_FACTORS = 15, COVER_LEVELS = 8, COVER_DRAWS = 20000, COVER_CANDIDATES = 100 };
+enum {
+    COVER_FACTORS = 19,
+    COVER_FEATURES = 128,
+    COVER_DRAWS = 500,     /* feasible cases that show what can occur */
+    COVER_TRIES = 20,      /* for two features that none of those has */
+    COVER_CANDIDATES = 40, /* of which the one with most that is new becomes a case */
+};
 
 typedef struct cover_case {
     int level[COVER_FACTORS];
 } cover_case;
 
-/* A pair of levels of two factors. */
-typedef struct cover_pair {
-    int a, level_a, b, level_b;
-} cover_pair;
+typedef struct cover_feature {
+    int factor, low, high; /* its levels low .. high */
+    int needs;             /* a factor that is not at its first level; -1: none */
+} cover_feature;
+
+typedef int cover_pairs[COVER_FEATURES][COVER_FEATURES]; /* [a][b], a < b: in how many cases */
 
 typedef struct cover {
-    int factors;
-    const int *levels;                    /* [factors] how many */
+    int factors, features;
+    const int *dear; /* factors whose higher levels take long; ends with -1 */
+    int strict;      /* the first of the factors: higher levels of these make cases infeasible */
+    const int *levels; /* [factors] how many */
+    const cover_feature *feature;
     bool (*feasible)(const cover_case *); /* whether such a run may be asked for */
     uint64_t drawn;
-    bool possible[COVER_FACTORS][COVER_LEVELS][COVER_FACTORS][COVER_LEVELS];
-    bool met[COVER_FACTORS][COVER_LEVELS][COVER_FACTORS][COVER_LEVELS];
+    cover_pairs possible, met;
     ECH_LIST(cover_case) cases;
 } cover;
 
-static inline void cover_draw(cover *c, cover_case *out)
+static inline bool cover_has(const cover_case *x, const cover_feature *f)
 {
-    ech_random_key key = {.seed = 17};
-    for (int f = 0; f < c->factors; f++)
-        out->level[f] = (int)(ech_random_word(key, c->drawn++) % (uint32_t)c->levels[f]);
+    return x->level[f->factor] >= f->low && x->level[f->factor] <= f->high &&
+           (f->needs < 0 || x->level[f->needs] > 0);
 }
 
-/* A feasible case; with `pair`, one that has it. */
-static inline void cover_draw_feasible(cover *c, const cover_pair *pair, cover_case *out)
+static inline int cover_number(cover *c, int below)
 {
-    do {
-        cover_draw(c, out);
-        if (!pair) continue;
-        out->level[pair->a] = pair->level_a;
-        out->level[pair->b] = pair->level_b;
-    } while (!c->feasible(out));
+    return (int)(ech_random_word((ech_random_key){.seed = 17}, c->drawn++) % (uint32_t)below);
 }
 
-/* Marks the case's pairs in `table`; returns how many are new. NULL: in c->met, counting only. */
-static inline int cover_mark(cover *c, const cover_case *x,
-                             bool (*table)[COVER_LEVELS][COVER_FACTORS][COVER_LEVELS])
+static inline void cover_turn_on(cover *c, const cover_feature *f, cover_case *out)
 {
-    int fresh = 0;
-    for (int a = 0; a < c->factors; a++)
-        for (int b = a + 1; b < c->factors; b++) {
-            bool *pair = &(table ? table : c->met)[a][x->level[a]][b][x->level[b]];
-            fresh += !*pair;
-            if (table) *pair = true;
-        }
-    return fresh;
+    out->level[f->factor] = f->low + cover_number(c, f->high - f->low + 1);
+    if (f->needs >= 0 && out->level[f->needs] == 0)
+        out->level[f->needs] = 1 + cover_number(c, c->levels[f->needs] - 1);
 }
 
-/* A pair that can occur and has not. */
-static inline bool cover_find_missing(const cover *c, cover_pair *out)
+/* Lowers a strict factor, if that is possible; with `a` and `b`, so that both stay on. */
+static inline bool cover_lower(cover *c, const cover_feature *a, const cover_feature *b,
+                               cover_case *x)
 {
-    for (int a = 0; a < c->factors; a++)
-        for (int b = a + 1; b < c->factors; b++)
-            for (int i = 0; i < c->levels[a]; i++)
-                for (int j = 0; j < c->levels[b]; j++)
-                    if (c->possible[a][i][b][j] && !c->met[a][i][b][j]) {
-                        *out = (cover_pair){a, i, b, j};
-                        return true;
-                    }
+    int first = cover_number(c, c->strict);
+    for (int i = 0; i < c->strict; i++) {
+        int f = (first + i) % c->strict;
+        cover_case y = *x;
+        if (x->level[f] == 0) continue;
+        y.level[f] = cover_number(c, x->level[f]);
+        if (a && !(cover_has(&y, a) && cover_has(&y, b))) continue;
+        *x = y;
+        return true;
+    }
     return false;
 }
 
-/* Until every pair that can occur has occurred, and there are `at_least` cases: of many candidates
- * the one with most new pairs. */
-static inline void cover_fill(cover *c, size_t at_least)
+/* A feasible case; with `a`, one that has both features. False: none is found from a random one downwards. */
+static inline bool cover_draw(cover *c, const cover_feature *a, const cover_feature *b,
+                              cover_case *out)
+{
+    for (int f = 0; f < c->factors; f++) out->level[f] = cover_number(c, c->levels[f]);
+    if (a) cover_turn_on(c, a, out);
+    if (b) cover_turn_on(c, b, out);
+    if (a && !(cover_has(out, a) && cover_has(out, b))) return false;
+    while (!c->feasible(out))
+        if (!cover_lower(c, a, b, out)) return false;
+    return true;
+}
+
+/* Adds `times` to each of the case's pairs; returns how many of them no other case has. */
+static inline int cover_mark(cover *c, const cover_case *x, cover_pairs *table, int times)
+{
+    int on[COVER_FEATURES], n = 0, alone = 0;
+    for (int f = 0; f < c->features; f++)
+        if (cover_has(x, &c->feature[f])) on[n++] = f;
+    for (int i = 0; i < n; i++)
+        for (int j = i + 1; j < n; j++) {
+            int *pair = &(*table)[on[i]][on[j]];
+            alone += *pair == 0;
+            *pair += times;
+        }
+    return alone;
+}
+
+/* What can occur: as many draws show, and some more with two features that they do not show. */
+static inline void cover_find_possible(cover *c)
+{
+    cover_case x;
+    for (int i = 0; i < COVER_DRAWS; i++)
+        if (cover_draw(c, NULL, NULL, &x)) cover_mark(c, &x, &c->possible, 1);
+    for (int a = 0; a < c->features; a++)
+        for (int b = a + 1; b < c->features; b++)
+            for (int i = 0; i < COVER_TRIES && !c->possible[a][b]; i++)
+                if (cover_draw(c, &c->feature[a], &c->feature[b], &x))
+                    cover_mark(c, &x, &c->possible, 1);
+}
+
+/* The next two features that can occur together and have not; a < 0: none. */
+static inline void cover_find_missing(const cover *c, int *a, int *b)
+{
+    for (*a = 0; *a < c->features; ++*a)
+        for (*b = *a + 1; *b < c->features; ++*b)
+            if (c->possible[*a][*b] && !c->met[*a][*b]) return;
+    *a = -1;
+}
+
+static inline void cover_add_best(cover *c, const cover_feature *a, const cover_feature *b)
 {
     cover_case x, best = {{0}};
-    cover_pair missing;
-    for (int i = 0; i < COVER_DRAWS; i++) {
-        cover_draw_feasible(c, NULL, &x);
-        cover_mark(c, &x, c->possible);
+    int most = -1;
+    for (int i = 0; i < (a ? COVER_CANDIDATES : 1); i++) {
+        while (!cover_draw(c, a, b, &x)) continue;
+        int fresh = cover_mark(c, &x, &c->met, 0);
+        if (fresh <= most) continue;
+        most = fresh;
+        best = x;
     }
-    for (bool some = true; some || c->cases.n < at_least;) {
-        int most = -1;
-        some = cover_find_missing(c, &missing);
-        for (int i = 0; i < COVER_CANDIDATES && (some || i == 0); i++) {
-            cover_draw_feasible(c, some ? &missing : NULL, &x);
-            int fresh = cover_mark(c, &x, NULL);
-            if (fresh <= most) continue;
-            most = fresh;
-            best = x;
+    cover_mark(c, &best, &c->met, 1);
+    ECH_PUSH(c->cases, best);
+}
+
+/* Lowers dear factors where other cases have all that the case alone would not have then. */
+static inline void cover_save(cover *c, cover_case *x)
+{
+    for (const int *dear = c->dear; *dear >= 0; dear++) {
+        cover_case cheap = *x;
+        cheap.level[*dear] = 0;
+        if (x->level[*dear] == 0 || !c->feasible(&cheap)) continue;
+        cover_mark(c, x, &c->met, -1);
+        cover_mark(c, &cheap, &c->met, 1);
+        if (cover_mark(c, x, &c->met, 0) == 0) {
+            *x = cheap;
+        } else {
+            cover_mark(c, &cheap, &c->met, -1);
+            cover_mark(c, x, &c->met, 1);
         }
-        if (!some && c->cases.n >= at_least) break;
-        cover_mark(c, &best, c->met);
-        ECH_PUSH(c->cases, best);
     }
 }
 
-/* Released with cover_free. */
-static inline cover *cover_make(int factors, const int *levels,
-                                bool (*feasible)(const cover_case *), size_t at_least)
+/* Cases until every two features that can occur together have, and there are `at_least`. Released with
+ * cover_free. */
+static inline cover *cover_make(const cover *kind, size_t at_least)
 {
     cover *c = ech_calloc(1, sizeof *c);
-    c->factors = factors;
-    c->levels = levels;
-    c->feasible = feasible;
-    cover_fill(c, at_least);
+    *c = *kind;
+    cover_find_possible(c);
+    for (int a = 0, b; a >= 0;) {
+        cover_find_missing(c, &a, &b);
+        if (a >= 0) cover_add_best(c, &c->feature[a], &c->feature[b]);
+    }
+    while (c->cases.n < at_least) cover_add_best(c, NULL, NULL);
+    for (size_t i = 0; i < c->cases.n; i++) cover_save(c, &c->cases.at[i]);
     return c;
 }
 

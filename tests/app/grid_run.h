@@ -54,7 +54,7 @@ static inline void grid_print_yaml(const char *family, const char *name, ech_tex
                     "  num_attention_heads: 8\n  intermediate_size: 48\n"
                     "data:\n  train: %s/all-train\n  valid: %s/all-valid\n  sequence_length: 24\n"
                     "training:\n  steps: 2\n  global_batch_size: 4\n  check_every: 0\n"
-                    "optimizer:\n  learning_rate: 1e-2\n  weight_decay: 0.1\n  eps: 1e-6\n"
+                    "optimizer:\n  learning_rate: 1e-2\n  weight_decay: 0.1\n"
                     "precision:\n  compute: fp64\n"
                     "parallel:\n  comm: local\n  threads: 1\n  bucket_bytes: 8KiB\n"
                     "log:\n  directory: %s/%s\n",
@@ -73,8 +73,11 @@ static inline ech_config *grid_config_of(const char *family, const char *name, c
 
 static inline ech_config *grid_config(const char *family, const char *more)
 {
-    ech_config *config = grid_config_of(family, "run", more);
+    ech_text words = {0};
+    ech_text_append(&words, "optimizer.eps=1e-6 %s", more);
+    ech_config *config = grid_config_of(family, "run", words.at);
     if (!config) fail_msg("%s with %s: %s", family, more, ech_last_error());
+    ech_text_free(&words);
     return config;
 }
 

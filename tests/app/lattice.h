@@ -2,14 +2,16 @@
  *
  * The lattice of runs over the grid: its axes, a case as the words of a command line, whether a run of
  * that kind may be asked for (the layout is asked, no rule is written down again here), and the verdict
- * of verify on it, in a process of its own, so that a case that crashes is a case that fails. After
- * grid_run.h.
+ * on it, in a process of its own, so that a case that crashes is a case that fails: verify passes, and a
+ * resumed run leaves the same bits. After grid_run.h.
  */
 #ifndef ECH_TESTS_APP_LATTICE_H
 #define ECH_TESTS_APP_LATTICE_H
 
 #include "app/cover.h"
+#include "app/made_up_profile.h"
 #include "app/verdict.h"
+#include "config/rules.h"
 
 enum lattice_axis {
     PIPELINE,
@@ -28,6 +30,11 @@ enum lattice_axis {
     REDUCTION,
     BUCKET,
     DOCUMENTS,
+    LATTICE_LONG_AXES, /* of the longest form of the test, which draws the others */
+    PARTITION = LATTICE_LONG_AXES,
+    OPTIMIZER,
+    PRECISION,
+    SAVES,
     LATTICE_AXES
 };
 
@@ -45,15 +52,34 @@ static const char *const lattice_models[] = {
     "model.tie_word_embeddings=true",
 };
 static const char *const lattice_schedules[] = {
-    "gpipe",       "1f1b",      "naive",         "interleaved parallel.virtual_stages=2",
-    "zero-bubble", "pipedream", "pipedream-2bw", "zero-bubble-v",
+    "gpipe",
+    "1f1b",
+    "naive",
+    "interleaved parallel.virtual_stages=2",
+    "zero-bubble",
+    "pipedream",
+    "pipedream-2bw",
+    "zero-bubble-v",
+    "pipedream parallel.vertical_sync=true",
+    "pipedream parallel.weight_stashing=false",
 };
 static const int lattice_degrees[] = {1, 2, 3, 4, 8};
+enum { DEGREES = sizeof lattice_degrees / sizeof *lattice_degrees };
+enum { UNEQUAL = DEGREES }; /* DATA: two replicas of the first stage, one of the others */
 /* Of a data rank, and samples in each. */
 static const int lattice_micro_batches[][2] = {{1, 2}, {2, 1}, {3, 2}, {4, 1}};
 static const char *const lattice_sequences[] = {"false", "true", "keep"};
 static const char *const lattice_methods[] = {"ring", "ulysses"};
 static const char *const lattice_pieces[] = {"1", "2"};
+static const char *const lattice_partitions[] = {"even", "list", "auto"};
+static const char *const lattice_optimizers[] = {
+    "optimizer.eps=1e-6", "optimizer.name=sgd optimizer.momentum=0.9",
+    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true"};
+static const char *const lattice_precisions[] = {"fp64", "fp32"};
+/* Those of the first are not resumed. */
+static const char *const lattice_saves[] = {"checkpoint.keep=0", "checkpoint.background=true",
+                                            "checkpoint.background=false checkpoint.dtype=bf16",
+                                            "checkpoint.background=true checkpoint.dtype=fp32"};
 static const char *const lattice_dropouts[] = {
     "", " model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
 static const char *const lattice_vocabularies[] = {"264", "257"};
@@ -63,16 +89,20 @@ static const char *const lattice_documents[] = {"", " data.document_mask=true"};
 
 #define LATTICE_LEVELS(names) (int)(sizeof(names) / sizeof *(names))
 static const int lattice_levels[LATTICE_AXES] = {
-    [PIPELINE] = LATTICE_LEVELS(lattice_degrees),
-    [DATA] = LATTICE_LEVELS(lattice_degrees),
-    [CONTEXT] = LATTICE_LEVELS(lattice_degrees),
-    [TENSOR] = LATTICE_LEVELS(lattice_degrees),
+    [PIPELINE] = DEGREES,
+    [DATA] = DEGREES + 1,
+    [CONTEXT] = DEGREES,
+    [TENSOR] = DEGREES,
     [SEQUENCE] = LATTICE_LEVELS(lattice_sequences),
     [METHOD] = LATTICE_LEVELS(lattice_methods),
     [PIECES] = LATTICE_LEVELS(lattice_pieces),
     [SCHEDULE] = LATTICE_LEVELS(lattice_schedules),
     [MICRO_BATCHES] = LATTICE_LEVELS(lattice_micro_batches),
     [MODEL] = LATTICE_LEVELS(lattice_models),
+    [PARTITION] = LATTICE_LEVELS(lattice_partitions),
+    [OPTIMIZER] = LATTICE_LEVELS(lattice_optimizers),
+    [PRECISION] = LATTICE_LEVELS(lattice_precisions),
+    [SAVES] = LATTICE_LEVELS(lattice_saves),
     [DROPOUT] = LATTICE_LEVELS(lattice_dropouts),
     [VOCABULARY] = LATTICE_LEVELS(lattice_vocabularies),
     [REDUCTION] = LATTICE_LEVELS(lattice_reductions),
@@ -80,56 +110,170 @@ static const int lattice_levels[LATTICE_AXES] = {
     [DOCUMENTS] = LATTICE_LEVELS(lattice_documents),
 };
 
+/* ---- features ---- */
+
+/* Without which an axis does nothing. */
+static inline int lattice_needs(int axis, int level)
+{
+    if (axis == METHOD) return CONTEXT;
+    if (axis == SCHEDULE) return PIPELINE;
+    if (axis == SEQUENCE && level > 0) return TENSOR;
+    if ((axis == PARTITION && level > 0) || (axis == DATA && level == UNEQUAL)) return PIPELINE;
+    return -1;
+}
+
+static inline bool lattice_is_degree(int axis)
+{
+    return axis == PIPELINE || axis == DATA || axis == CONTEXT || axis == TENSOR ||
+           axis == MICRO_BATCHES;
+}
+
+/* What a user turns on: of a degree and of micro-batches "several", of other axes each level. */
+static inline int lattice_list_features(cover_feature *out)
+{
+    int n = 0;
+    for (int axis = 0; axis < LATTICE_AXES; axis++) {
+        bool degree = lattice_is_degree(axis);
+        int high = axis == DATA ? DEGREES - 1 : lattice_levels[axis] - 1;
+        if (degree) out[n++] = (cover_feature){axis, 1, high, -1};
+        for (int i = degree ? high + 1 : 0; i < lattice_levels[axis]; i++)
+            out[n++] = (cover_feature){axis, i, i, lattice_needs(axis, i)};
+    }
+    return n;
+}
+
+/* The same, and behind them each level of the degrees. */
+static inline int lattice_list_levels(cover_feature *out)
+{
+    int n = lattice_list_features(out);
+    for (int axis = 0; axis < LATTICE_AXES; axis++)
+        for (int i = 0; lattice_is_degree(axis) && i < lattice_levels[axis]; i++)
+            out[n++] = (cover_feature){axis, i, i, -1};
+    ECH_ASSERT(n <= COVER_FEATURES);
+    return n;
+}
+
+/* Released with cover_free. */
+static inline cover *lattice_cover(bool (*feasible)(const cover_case *), size_t at_least)
+{
+    static cover_feature features[COVER_FEATURES];
+    static const int dear[] = {SAVES, PRECISION, -1};
+    const cover kind = {.factors = LATTICE_AXES,
+                        .dear = dear,
+                        .strict = LATTICE_GRID_AXES,
+                        .features = lattice_list_levels(features),
+                        .levels = lattice_levels,
+                        .feature = features,
+                        .feasible = feasible};
+    return cover_make(&kind, at_least);
+}
+
+/* ---- a case ---- */
+
+static inline int lattice_stages(const cover_case *c)
+{
+    return lattice_degrees[c->level[PIPELINE]];
+}
+
 static inline int lattice_ranks(const cover_case *c)
 {
-    int ranks = 1;
-    for (int axis = PIPELINE; axis <= TENSOR; axis++) ranks *= lattice_degrees[c->level[axis]];
-    return ranks;
+    int stages = lattice_stages(c), data = c->level[DATA];
+    int each = lattice_degrees[c->level[CONTEXT]] * lattice_degrees[c->level[TENSOR]];
+    return (data == UNEQUAL ? stages + 1 : stages * lattice_degrees[data]) * each;
 }
 
 /* Whether some axis is not at its first level although that changes nothing. */
 static inline bool lattice_is_idle(const cover_case *c)
 {
-    return (c->level[TENSOR] == 0 && c->level[SEQUENCE] > 0) ||
-           (c->level[CONTEXT] == 0 && c->level[METHOD] > 0);
+    for (int axis = 0; axis < LATTICE_AXES; axis++) {
+        int needs = lattice_needs(axis, c->level[axis]);
+        if (axis != SCHEDULE && c->level[axis] > 0 && needs >= 0 && c->level[needs] == 0)
+            return true;
+    }
+    return false;
+}
+
+static inline int lattice_virtual_stages(const cover_case *c)
+{
+    const char *schedule = lattice_schedules[c->level[SCHEDULE]];
+    bool chunks = strstr(schedule, "virtual_stages") || strstr(schedule, "bubble-v");
+    return lattice_stages(c) * (chunks ? 2 : 1);
 }
 
 /* As many layers as the stages need: embedding and head are blocks, too. */
 static inline int lattice_layers(const cover_case *c)
 {
-    const char *schedule = lattice_schedules[c->level[SCHEDULE]];
-    bool chunks = strstr(schedule, "virtual_stages") || strstr(schedule, "bubble-v");
-    int stages = lattice_degrees[c->level[PIPELINE]] * (chunks ? 2 : 1);
+    int stages = lattice_virtual_stages(c);
     return stages - 2 > LATTICE_LAYERS ? stages - 2 : LATTICE_LAYERS;
+}
+
+/* None on the first stage, one on those between, the others on the last. */
+static inline void lattice_print_list(const cover_case *c, ech_text *out)
+{
+    int stages = lattice_virtual_stages(c), left = lattice_layers(c);
+    for (int s = 0; s < stages; s++) {
+        int layers = s == stages - 1 ? left : s > 0;
+        ech_text_append(out, "%s%d", s ? "," : "[", layers);
+        left -= layers;
+    }
+    ech_text_append(out, "]");
+}
+
+static inline void lattice_print_partition(const cover_case *c, ech_text *out)
+{
+    const char *name = lattice_partitions[c->level[PARTITION]];
+    ech_text_append(out, " parallel.partition=");
+    if (strcmp(name, "list") == 0)
+        lattice_print_list(c, out);
+    else
+        ech_text_append(out, "%s", name);
+    if (strcmp(name, "auto") != 0) return;
+    ech_text_append(out, " parallel.profile=%s/profile-", fixture_folder);
+    for (int axis = 0; axis < LATTICE_AXES; axis++) ech_text_append(out, "%x", c->level[axis]);
+}
+
+static inline void lattice_print_data(const cover_case *c, ech_text *out)
+{
+    int data = c->level[DATA], stages = lattice_stages(c);
+    const int *micro = lattice_micro_batches[c->level[MICRO_BATCHES]];
+    if (data == UNEQUAL) {
+        ech_text_append(out, " parallel.stage_replicas=[2");
+        for (int s = 1; s < stages; s++) ech_text_append(out, ",1");
+        ech_text_append(out, "]");
+    } else {
+        ech_text_append(out, " parallel.data=%d", lattice_degrees[data]);
+    }
+    ech_text_append(out, " training.micro_batch_size=%d training.global_batch_size=%d", micro[1],
+                    micro[0] * micro[1] * (data == UNEQUAL ? 2 : lattice_degrees[data]));
 }
 
 /* Assignments, divided by blanks. */
 static inline void lattice_print_words(const cover_case *c, ech_text *out)
 {
-    const int *x = c->level, *micro = lattice_micro_batches[x[MICRO_BATCHES]];
+    const int *x = c->level;
     ech_text_append(out, "%s model.num_hidden_layers=%d model.vocab_size=%s%s",
                     lattice_models[x[MODEL]], lattice_layers(c),
                     lattice_vocabularies[x[VOCABULARY]], lattice_dropouts[x[DROPOUT]]);
-    ech_text_append(out, " parallel.pipeline=%d parallel.data=%d parallel.context=%d",
-                    lattice_degrees[x[PIPELINE]], lattice_degrees[x[DATA]],
-                    lattice_degrees[x[CONTEXT]]);
-    ech_text_append(out, " parallel.tensor=%d parallel.sequence=%s parallel.context_method=%s",
-                    lattice_degrees[x[TENSOR]], lattice_sequences[x[SEQUENCE]],
-                    lattice_methods[x[METHOD]]);
+    ech_text_append(out, " parallel.pipeline=%d parallel.context=%d parallel.tensor=%d",
+                    lattice_stages(c), lattice_degrees[x[CONTEXT]], lattice_degrees[x[TENSOR]]);
+    ech_text_append(out, " parallel.sequence=%s parallel.context_method=%s",
+                    lattice_sequences[x[SEQUENCE]], lattice_methods[x[METHOD]]);
     ech_text_append(out, " memory.sequence_chunks=%s parallel.schedule=%s",
                     lattice_pieces[x[PIECES]], lattice_schedules[x[SCHEDULE]]);
-    ech_text_append(out, " training.micro_batch_size=%d training.global_batch_size=%d", micro[1],
-                    micro[0] * micro[1] * lattice_degrees[x[DATA]]);
+    lattice_print_data(c, out);
+    lattice_print_partition(c, out);
     ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s",
                     lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]],
                     lattice_documents[x[DOCUMENTS]]);
+    ech_text_append(out, " %s precision.compute=%s %s", lattice_optimizers[x[OPTIMIZER]],
+                    lattice_precisions[x[PRECISION]], lattice_saves[x[SAVES]]);
 }
 
 /* "echelon verify FOLDER/run.yaml --ranks 4 ...". */
 static inline void lattice_print_command(const cover_case *c, ech_text *out)
 {
-    ech_text_append(out, "echelon verify %s/run.yaml --ranks %d ", fixture_folder,
-                    lattice_ranks(c));
+    ech_text_append(out, "echelon verify %s/run.yaml --ranks %d %s", fixture_folder,
+                    lattice_ranks(c), c->level[PRECISION] ? "--own-precision " : "");
     lattice_print_words(c, out);
 }
 
@@ -144,41 +288,102 @@ static inline void lattice_write_run_file(void)
     ech_text_free(&yaml);
 }
 
-/* NULL: refused. */
+/* The run file's configuration, with some steps, validations and checkpoints. NULL: refused. */
 static inline ech_config *lattice_config(const cover_case *c)
 {
+    static ech_config *base;
+    if (!base)
+        base = grid_config_of("gpt2", "run",
+                              "training.steps=4 training.validate_every=2 "
+                              "training.validate_samples=4 checkpoint.every=2");
     ech_text words = {0};
+    char *rest = NULL;
+    ech_config *config = ech_config_copy(base);
     lattice_print_words(c, &words);
-    ech_config *config = grid_config_of("gpt2", "run", words.at);
+    for (char *word = strtok_r(words.at, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        if (ech_config_set(config, word) == ECH_OK) continue;
+        ech_config_destroy(config);
+        config = NULL;
+        break;
+    }
     ech_text_free(&words);
     return config;
 }
 
 /* ---- what may be asked for ---- */
 
-/* Whether there are not too many ranks, and the layout makes a design of it. */
+typedef struct lattice_made {
+    ech_config *config; /* the design's */
+    ech_design design;
+} lattice_made;
+
+static inline void lattice_free(lattice_made *made)
+{
+    ech_design_destroy(&made->design);
+    ech_config_destroy(made->config);
+}
+
+/* False: refused, and ech_last_error says why. Otherwise released with lattice_free. */
+static inline bool lattice_make(const cover_case *c, lattice_made *out)
+{
+    int ranks = lattice_ranks(c);
+    *out = (lattice_made){.config = lattice_config(c)};
+    if (out->config &&
+        ech_design_create(out->config, fixture_tokenizer, ranks, ranks, &out->design) == ECH_OK)
+        return true;
+    ech_config_destroy(out->config);
+    return false;
+}
+
+/* Whether no two features meet that do not go together. */
+static inline bool lattice_goes_together(const cover_case *c)
+{
+    ech_config *config = lattice_config(c);
+    bool together = config && ech_rules_check(config) == ECH_OK;
+    ech_config_destroy(config);
+    return together;
+}
+
+/* Whether there are not too many ranks, and the layout makes a design of it. Of partitions that are found
+ * by simulation only the even one is tried. */
 static inline bool lattice_is_feasible(const cover_case *c)
 {
-    ech_design design = {0};
+    cover_case tried = *c;
     if (lattice_ranks(c) > LATTICE_RANKS) return false;
     bool quiet = ech_log_set_quiet(true);
-    ech_config *config = lattice_config(c);
-    ech_status status = config ? ech_design_create(config, fixture_tokenizer, lattice_ranks(c),
-                                                   lattice_ranks(c), &design)
-                               : ECH_EUSAGE;
-    if (status == ECH_OK) ech_design_destroy(&design);
-    ech_config_destroy(config);
+    bool feasible = lattice_goes_together(c);
+    if (strcmp(lattice_partitions[c->level[PARTITION]], "auto") == 0) tried.level[PARTITION] = 0;
+    lattice_made made;
+    feasible = feasible && lattice_make(&tried, &made);
+    if (feasible) lattice_free(&made);
     ech_log_set_quiet(quiet);
-    return status == ECH_OK;
+    return feasible;
 }
 
 /* ---- the verdict ---- */
 
+/* What partition = auto reads. */
+static inline void lattice_write_profile(const cover_case *c)
+{
+    cover_case even = *c;
+    lattice_made made;
+    ech_config *config = lattice_config(c);
+    even.level[PARTITION] = 0;
+    ECH_ASSERT(lattice_make(&even, &made) && config);
+    made_up_profile_write(&made.design, config->parallel.profile);
+    ech_config_destroy(config);
+    lattice_free(&made);
+}
+
 static inline verdict lattice_verify(const cover_case *c)
 {
+    if (strcmp(lattice_partitions[c->level[PARTITION]], "auto") == 0) lattice_write_profile(c);
     ech_config *config = lattice_config(c);
-    verdict found =
-        verdict_of(&(verdict_request){.config = config, .ranks = lattice_ranks(c), .steps = 2});
+    verdict found = verdict_of(&(verdict_request){.config = config,
+                                                  .ranks = lattice_ranks(c),
+                                                  .steps = 2,
+                                                  .own_precision = c->level[PRECISION] > 0,
+                                                  .resumes = c->level[SAVES] > 0});
     ech_config_destroy(config);
     return found;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The whole grid against one rank, in fp64, on the local backend: pipeline x data x context x tensor up
- * to 8 ranks, with everything else that decides who does what. Every pair of levels of two axes that can
- * occur together occurs in some case; ECHELON_LATTICE=grids runs every grid with every model and schedule,
- * ECHELON_LATTICE=all every case there is (CONTRIBUTING.md). A case that fails is made as simple as it can be and still
- * fails, and printed as a command. ECHELON_LATTICE=print runs none: it prints what tools/same_bits.sh trains.
+ * to 8 ranks, with everything else that decides who does what. Every two features that can occur together do in
+ * some case, and two that cannot are refused by a row of config/rules.def. ECHELON_LATTICE=grids runs every grid with
+ * every model and schedule, ECHELON_LATTICE=all almost every case there is (CONTRIBUTING.md). A case that fails is made
+ * as simple as it can be and still fails, and printed as a command. ECHELON_LATTICE=print runs none: it prints what
+ * tools/same_bits.sh trains.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +17,7 @@
 #include "app/grid_run.h"
 #include "app/lattice.h"
 #include "app/shrink.h"
+#include "config/rules.h"
 #include "share.h"
 
 enum {
@@ -94,6 +96,7 @@ static void test_prints_a_command(void **state)
     assert_int_equal(config->parallel.virtual_stages, 2);
     assert_int_equal(config->parallel.sequence, ECH_SEQUENCE_KEEP);
     assert_string_equal(config->parallel.schedule, "interleaved");
+    assert_int_equal(config->optimizer.eps * 1e6, 1);
     ech_config_destroy(config);
     ech_text_free(&command);
 }
@@ -160,12 +163,99 @@ static void conclude(const tally *n)
     print_message("%lld cases\n", (long long)n->cases);
 }
 
+static cover *all_pairs; /* NULL: not drawn yet */
+
+static void draw_pairs(void)
+{
+    if (!all_pairs) all_pairs = lattice_cover(lattice_is_feasible, CASES);
+}
+
 static void run_cover(tally *n)
 {
-    cover *c = cover_make(LATTICE_AXES, lattice_levels, lattice_is_feasible, CASES);
-    for (size_t i = 0; i < c->cases.n; i++)
-        if (!run_case(&c->cases.at[i], n)) break;
-    cover_free(c);
+    draw_pairs();
+    for (size_t i = 0; i < all_pairs->cases.n; i++)
+        if (!run_case(&all_pairs->cases.at[i], n)) break;
+}
+
+/* ---- what goes with what ---- */
+
+/* The simplest case that has them. */
+static cover_case simplest_with(const cover_feature *a, const cover_feature *b)
+{
+    const cover_feature *const features[] = {a, b};
+    cover_case c = {{0}};
+    for (int i = 0; i < 2 && features[i]; i++) {
+        if (features[i]->low > c.level[features[i]->factor])
+            c.level[features[i]->factor] = features[i]->low;
+        if (features[i]->needs >= 0 && c.level[features[i]->needs] == 0)
+            c.level[features[i]->needs] = 1;
+    }
+    return c;
+}
+
+/* The rule that a case breaks; NULL: none. */
+static const ech_rule *rule_of(const cover_case *c)
+{
+    ech_config *config = lattice_config(c);
+    const ech_rule *rule = ech_rule_broken(config, ECH_RULES_OF_RUN);
+    if (!rule) rule = ech_rule_broken(config, ECH_RULES_OF_GRID);
+    ech_config_destroy(config);
+    return rule;
+}
+
+/* Whether the case is refused with that rule's words. */
+static bool is_refused_by(const cover_case *c, const ech_rule *rule)
+{
+    ech_text words = {0};
+    ech_config *config = lattice_config(c);
+    ech_rule_explain(rule, config, &words);
+    bool quiet = ech_log_set_quiet(true);
+    ech_clear_error();
+    lattice_made made;
+    bool is_made = lattice_make(c, &made);
+    ech_log_set_quiet(quiet);
+    bool refused = !is_made && strstr(ech_last_error(), words.at);
+    if (is_made) lattice_free(&made);
+    ech_config_destroy(config);
+    ech_text_free(&words);
+    return refused;
+}
+
+/* Two features that no case has: neither alone breaks a rule, both do, and that is what the error says. */
+static void check_refused(const cover_feature *a, const cover_feature *b)
+{
+    cover_case alone[] = {simplest_with(a, NULL), simplest_with(b, NULL)};
+    cover_case both = simplest_with(a, b);
+    const ech_rule *rule = rule_of(&both);
+    for (int i = 0; i < 2; i++)
+        if (rule_of(&alone[i])) rule = NULL;
+    if (rule && is_refused_by(&both, rule)) return;
+    ech_text command = {0};
+    lattice_print_command(&both, &command);
+    fail_msg(
+        "neither verified nor refused by a rule: levels %d of axis %d and %d of axis %d, as in\n"
+        "    %s\n    %s",
+        a->low, a->factor, b->low, b->factor, command.at, ech_last_error());
+}
+
+static void test_goes_together_or_is_refused(void **state)
+{
+    (void)state;
+    cover_feature feature[COVER_FEATURES];
+    int n = lattice_list_features(feature), verified = 0, refused = 0;
+    draw_pairs();
+    for (int a = 0; a < n; a++)
+        for (int b = a + 1; b < n; b++) {
+            if (feature[a].factor == feature[b].factor) continue; /* one or the other */
+            if (all_pairs->met[a][b]) {
+                verified++;
+                continue;
+            }
+            check_refused(&feature[a], &feature[b]);
+            refused++;
+        }
+    print_message("%d pairs are verified, %d refused\n", verified, refused);
+    assert_true(verified > 1000 && refused > 20);
 }
 
 /* Point `at` of the lattice of the axes below `axes`; the others are at their first level. */
@@ -189,7 +279,6 @@ static bool draw_rest(cover_case *c, int axes, int64_t at)
 {
     ech_random_key key = {.seed = (uint64_t)at};
     uint64_t drawn = 0;
-    if (axes == LATTICE_AXES) return lattice_is_feasible(c);
     for (int tries = 0; tries < MOST_DRAWS; tries++) {
         for (int axis = axes; axis < LATTICE_AXES; axis++)
             c->level[axis] = (int)(ech_random_word(key, drawn++) % (uint32_t)lattice_levels[axis]);
@@ -215,21 +304,26 @@ static void run_points(int axes, tally *n)
 
 /* ---- what tools/same_bits.sh trains ---- */
 
+/* Without a profile, which is a file of this test's. */
+static bool is_trained(const cover_case *c)
+{
+    bool found = strcmp(lattice_partitions[c->level[PARTITION]], "auto") == 0;
+    return !found && lattice_is_feasible(c);
+}
+
 static bool is_two_ranks(const cover_case *c)
 {
-    return lattice_ranks(c) == 2 && lattice_is_feasible(c);
+    return lattice_ranks(c) == 2 && is_trained(c);
 }
 
 /* The first `n` cases of a cover, which meet most pairs: ranks, backend and words, a line each. */
 static void print_cases(bool (*feasible)(const cover_case *), const char *backend, size_t n)
 {
-    cover *c = cover_make(LATTICE_AXES, lattice_levels, feasible, n);
+    cover *c = lattice_cover(feasible, n);
     for (size_t i = 0; i < n; i++) {
         ech_text line = {0};
         lattice_print_words(&c->cases.at[i], &line);
-        printf("%d parallel.comm=%s %s precision.compute=%s %s\n", lattice_ranks(&c->cases.at[i]),
-               backend, line.at, i % 2 ? "fp64" : "fp32",
-               i % 4 < 2 ? "optimizer.eps=1e-6" : "optimizer.name=sgd optimizer.momentum=0.9");
+        printf("%d parallel.comm=%s %s\n", lattice_ranks(&c->cases.at[i]), backend, line.at);
         ech_text_free(&line);
     }
     cover_free(c);
@@ -242,7 +336,7 @@ static void test_lattice(void **state)
     const char *which = getenv("ECHELON_LATTICE");
     lattice_write_run_file();
     if (which && strcmp(which, "all") == 0)
-        run_points(LATTICE_AXES, &n);
+        run_points(LATTICE_LONG_AXES, &n);
     else if (which && strcmp(which, "grids") == 0)
         run_points(LATTICE_GRID_AXES, &n);
     else
@@ -252,6 +346,7 @@ static void test_lattice(void **state)
 
 static int teardown(void **state)
 {
+    if (all_pairs) cover_free(all_pairs);
     return keeps_folder ? 0 : fixture_teardown(state);
 }
 
@@ -260,14 +355,13 @@ int main(void)
     const char *which = getenv("ECHELON_LATTICE");
     if (which && strcmp(which, "print") == 0) {
         grid_setup(NULL);
-        print_cases(lattice_is_feasible, "local", SAME_BITS_LOCAL);
+        print_cases(is_trained, "local", SAME_BITS_LOCAL);
         print_cases(is_two_ranks, "mpi", SAME_BITS_MPI);
         return fixture_teardown(NULL);
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shrinks),
-        cmocka_unit_test(test_shrinks_in_rounds),
-        cmocka_unit_test(test_prints_a_command),
+        cmocka_unit_test(test_shrinks),          cmocka_unit_test(test_shrinks_in_rounds),
+        cmocka_unit_test(test_prints_a_command), cmocka_unit_test(test_goes_together_or_is_refused),
         cmocka_unit_test(test_lattice),
     };
     return cmocka_run_group_tests(tests, grid_setup, teardown);

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
+#include "app/resumed.h"
 #include "app/verify/verify.h"
 
 enum { VERDICT_DEADLINE = 120 };
@@ -18,6 +19,7 @@ typedef struct verdict_request {
     int ranks;
     int64_t steps;
     bool own_precision; /* also in the run's own */
+    bool resumes;       /* also: trained, and resumed amid it, it leaves the same bits */
 } verdict_request;
 
 typedef struct verdict {
@@ -52,6 +54,9 @@ static inline verdict verdict_here(const verdict_request *request)
     if (status == ECH_OK && !found.passed)
         snprintf(found.why, sizeof found.why, "%.1e at %s in %s", bad->worst, bad->first_bad,
                  bad->precision);
+    if (found.passed && request->resumes)
+        found.passed =
+            resumed_is_same(request->config, request->ranks, found.why, sizeof found.why);
     return found;
 }
 

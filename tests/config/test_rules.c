@@ -69,6 +69,11 @@ static const trial trials[ECH_RULES] = {
                                            SCHEDULE "pipedream model.tie_word_embeddings=true"},
     [ECH_RULE_sequence_chunks_context] = {"memory.sequence_chunks=2 parallel.context=2",
                                           "parallel.context=2", "memory.sequence_chunks=2"},
+    [ECH_RULE_ulysses_one_key_value_head] =
+        {"model.architecture=llama "
+         "model.num_key_value_heads=1 parallel.context_method=ulysses parallel.context=2",
+         "model.architecture=llama model.num_key_value_heads=1 parallel.context_method=ulysses",
+         "parallel.context_method=ulysses parallel.context=2"},
     [ECH_RULE_data_replicas] = {"parallel.data=2 parallel.stage_replicas=[1,1]",
                                 "parallel.stage_replicas=[1,1]", "parallel.data=2"},
     [ECH_RULE_replicas_found_partition] = {"parallel.stage_replicas=[1,1] parallel.partition=auto",
