@@ -3,17 +3,59 @@
  * echelon data IN OUT [--tokenizer SOURCE] [--valid SHARE] [--workers N] [--binary] [--text-key KEY]
  * echelon data IN OUT --train-bpe N [--pattern NAME]
  */
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "app/command.h"
 #include "app/count.h"
-#include "app/learn_tokens.h"
 #include "app/options.h"
 #include "app/status_line.h"
 #include "base/clock.h"
 #include "data/data.h"
 #include "device/device.h"
+
+/* ---- a vocabulary from texts, with a line that says how far it is ---- */
+
+/* The callbacks take no context. */
+static ech_status_line progress;
+
+static void show_read(int64_t done, int64_t all)
+{
+    char text[160], so_far[32], whole[32];
+    snprintf(text, sizeof text, "%s of %s read", ech_text_from_bytes(done, so_far, sizeof so_far),
+             ech_text_from_bytes(all, whole, sizeof whole));
+    ech_status_line_draw(&progress, text, done >= all);
+}
+
+static void show_learnt(int64_t done, int64_t all)
+{
+    char text[160], so_far[ECH_COUNT_BYTES], whole[ECH_COUNT_BYTES];
+    snprintf(text, sizeof text, "%s of %s tokens learnt", ech_count_text(done, so_far),
+             ech_count_text(all, whole));
+    ech_status_line_draw(&progress, text, done >= all);
+}
+
+/* Learns a vocabulary from the texts, writes it into the folder `out`, and says what follows.
+ * `pattern` NULL: gpt2. */
+static ech_status learn_tokens(const ech_text_source *texts, const char *out, int64_t vocabulary,
+                               const char *pattern)
+{
+    char count[ECH_COUNT_BYTES];
+    const ech_bpe_training training = {.texts = *texts,
+                                       .out = out,
+                                       .pattern = pattern ? pattern : "gpt2",
+                                       .vocabulary = vocabulary,
+                                       .progress = show_read,
+                                       .learnt = show_learnt};
+    ech_status_line_begin(&progress);
+    ech_status status = ech_data_train_bpe(&training);
+    ech_status_line_end(&progress);
+    ECH_TRY(status);
+    printf("%s/tokenizer.json: %s tokens\nnext: echelon data %s TOKENS --tokenizer %s\n", out,
+           ech_count_text(vocabulary, count), texts->in, out);
+    return ECH_OK;
+}
 
 static const char about[] =
     "Turns the text file IN, or every file below the folder IN, into tokens to train on: OUT.bin "
@@ -82,9 +124,7 @@ static void check(void *arguments, const struct argp_state *state)
         argp_error(state, "--train-bpe learns a tokenizer; --tokenizer and --valid make tokens");
 }
 
-/* The import's callback takes no context. */
-static ech_status_line progress;
-static double began_at;
+static double began_at; /* of an import */
 
 /* What is left, by the pace so far; nothing in the first second. */
 static void append_rest(char *text, size_t size, int64_t read, int64_t left)
@@ -159,7 +199,7 @@ ech_status ech_command_data(int argc, char **argv, int *code)
     ech_tokenizer *tokenizer;
     ech_command_line_parse(&line, argc, argv, &in);
     if (in.train_bpe)
-        return ech_learn_tokens(&in.import.texts, in.import.out, in.train_bpe, in.pattern);
+        return learn_tokens(&in.import.texts, in.import.out, in.train_bpe, in.pattern);
     if (!in.tokenizer) in.tokenizer = "bytes";
     ECH_TRY(ech_tokenizer_open(in.tokenizer, &tokenizer));
     in.import.tokenizer = tokenizer;

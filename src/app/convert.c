@@ -4,11 +4,19 @@
  */
 #include "app/convert.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "app/setup/initial.h"
 #include "app/setup/setup.h"
 #include "base/file.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/stored.h"
 
 static ech_status fill_from_folder(const char *in, ech_conversion *c)
 {
@@ -88,4 +96,170 @@ void ech_conversion_close(ech_conversion *conversion)
     ech_model_destroy(conversion->model);
     ech_config_destroy(conversion->config);
     free(conversion->folder);
+}
+
+/* ---- a Hugging Face folder, written row by row ---- */
+
+enum {
+    ELEMENTS = 1 << 20,     /* in memory at once, where rows are not longer */
+    COPY_LIMIT = 256 << 20, /* bytes of a text */
+};
+
+/* The smallest magnitude that rounds to an infinity. */
+static double beyond(ech_dtype dtype)
+{
+    if (dtype == ECH_F16) return 65520;
+    if (dtype == ECH_BF16) return 0x1.ffp127;
+    return dtype == ECH_F32 ? 0x1.ffffffp127 : (double)INFINITY;
+}
+
+static ech_status check_range(const ech_saved_tensor *tensor, const double *rows, int64_t n)
+{
+    double limit = beyond(tensor->narrow);
+    for (int64_t i = 0; i < n; i++)
+        if (fabs(rows[i]) >= limit && !isinf(rows[i]))
+            ECH_FAIL(ECH_EUSAGE, "tensor '%s' has the value %g, too large for %s; use --dtype fp32",
+                     tensor->name, rows[i], ech_dtype_name(tensor->narrow));
+    return ECH_OK;
+}
+
+static ech_status read_rows(const ech_conversion *c, const ech_saved_tensor *tensor, int64_t first,
+                            int64_t rows, double *to)
+{
+    if (c->shards) return ech_shards_load(c->shards, tensor, 1);
+    return ech_raw_rows(&c->raw, ech_raw_find(&c->raw, tensor->name), first, rows, to);
+}
+
+static ech_status write_rows(const ech_conversion *c, int fd, const char *path,
+                             const ech_saved_tensor *whole, int64_t offset, int64_t first,
+                             int64_t rows, double *room)
+{
+    const int64_t begin[ECH_MAX_DIMS] = {whole->dims > 1 ? first : 0};
+    ech_saved_tensor tensor = *whole;
+    ech_tensor part = whole->dims > 1 ? ech_tensor_2d(room, ECH_F64, rows, whole->shape[1])
+                                      : ech_tensor_1d(room, ECH_F64, whole->shape[0]);
+    ech_saved_add(&tensor, begin, &part);
+    ECH_TRY(read_rows(c, &tensor, first, rows, room));
+    ECH_TRY(check_range(&tensor, room, ech_tensor_count(&part)));
+    return ech_safetensors_write(fd, path, &tensor, offset, NULL);
+}
+
+static ech_status write_tensor(const ech_conversion *c, int fd, const char *path,
+                               const ech_saved_tensor *tensor, int64_t offset)
+{
+    int64_t rows = tensor->dims > 1 ? tensor->shape[0] : 1;
+    int64_t width = tensor->shape[tensor->dims - 1], most = width < ELEMENTS ? ELEMENTS / width : 1;
+    if (most > rows) most = rows;
+    ECH_FREED double *room = ech_calloc((size_t)(most * width), sizeof *room);
+    ech_status st = ECH_OK;
+    for (int64_t first = 0; first < rows && st == ECH_OK; first += most)
+        st = write_rows(c, fd, path, tensor, offset, first,
+                        rows - first < most ? rows - first : most, room);
+    return st;
+}
+
+static ech_status write_tensors(const ech_conversion *c, const char *path, const ech_stored *stored)
+{
+    ECH_TRY(ech_stored_create(stored, path));
+    int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), why = 0;
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it again: %s", path, strerror(errno));
+    ech_status st = ECH_OK;
+    for (int i = 0; i < stored->n && st == ECH_OK; i++)
+        st = write_tensor(c, fd, path, &stored->tensors[i], stored->offsets[i]);
+    if (st == ECH_OK && fsync(fd) != 0) why = errno;
+    if (close(fd) != 0 && !why) why = errno;
+    ECH_TRY(st);
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot bring it to disk: %s", path, strerror(why));
+    return ECH_OK;
+}
+
+static ech_status write_weights(const ech_conversion *c, const char *folder, ech_dtype dtype)
+{
+    size_t n = c->model->param.n;
+    ECH_FREED ech_saved_tensor *tensors = ech_calloc(n, sizeof *tensors);
+    for (size_t i = 0; i < n; i++) {
+        const ech_param *param = &c->model->param.at[i];
+        tensors[i] = (ech_saved_tensor){.name = param->name,
+                                        .dtype = ECH_F64,
+                                        .narrowed = true,
+                                        .narrow = dtype,
+                                        .dims = param->shape.dims};
+        for (int d = 0; d < param->shape.dims; d++) tensors[i].shape[d] = param->shape.size[d];
+    }
+    ech_stored stored;
+    ECH_FREED char *path = ech_file_join(folder, "model.safetensors");
+    ech_status st = ech_stored_plan(tensors, (int)n, false, &stored);
+    if (st == ECH_OK) st = write_tensors(c, path, &stored);
+    ech_stored_free(&stored);
+    return st;
+}
+
+static ech_status write_text(const char *folder, ech_checkpoint_file file, const void *bytes,
+                             size_t n)
+{
+    ECH_FREED char *path = ech_file_join(folder, ech_checkpoint_text_name(file));
+    return ech_file_write(path, bytes, n);
+}
+
+/* What belongs to a model besides weights, and is the same in our form. */
+static ech_status copy_text(const ech_conversion *c, const char *folder, ech_checkpoint_file file)
+{
+    ECH_FREED char *from = ech_file_join(c->folder, ech_checkpoint_text_name(file)), *bytes = NULL;
+    size_t n = 0;
+    ech_status st = ech_file_exists(from) ? ech_file_read(from, COPY_LIMIT, &bytes, &n) : ECH_OK;
+    if (st == ECH_OK && bytes) st = write_text(folder, file, bytes, n);
+    return st;
+}
+
+static ech_status write_config(const ech_conversion *c, const char *folder, ech_dtype dtype)
+{
+    ECH_FREED_TEXT text = {0};
+    char *path = ech_file_join(c->folder ? c->folder : "", "config.json"), *carried = NULL;
+    const ech_text_ends ends = {c->begin_of_text, c->end_of_text};
+    size_t n = 0;
+    ech_status st = c->folder ? ech_file_read(path, COPY_LIMIT, &carried, &n) : ECH_OK;
+    const ech_model_export_options options = {
+        .dtype = dtype, .ends = c->folder ? NULL : &ends, .path = path, .text = carried, .n = n};
+    if (st == ECH_OK) st = ech_model_export(c->config, &options, &text);
+    if (st == ECH_OK) st = write_text(folder, ECH_FILE_CONFIG, text.at, text.n);
+    free(carried);
+    free(path);
+    return st;
+}
+
+static ech_status write_texts(const ech_conversion *c, const char *folder, ech_dtype dtype)
+{
+    ECH_TRY(write_config(c, folder, dtype));
+    for (int f = ECH_FILE_CONFIG + 1; c->folder && f < ECH_FILES; f++)
+        ECH_TRY(copy_text(c, folder, (ech_checkpoint_file)f));
+    return ECH_OK;
+}
+
+static ech_status write_folder(const ech_conversion *c, const char *folder, ech_dtype dtype)
+{
+    ECH_TRY(ech_file_make_folder(folder));
+    ECH_TRY(write_weights(c, folder, dtype));
+    ECH_TRY(write_texts(c, folder, dtype));
+    return ech_file_sync_folder(folder);
+}
+
+/* OUT, without the slashes at its end, and what is beside it until it is whole. */
+static char *temporary_name(const char *out)
+{
+    ech_text name = {0};
+    size_t n = strlen(out);
+    while (n > 1 && out[n - 1] == '/') n--;
+    ech_text_append(&name, "%.*s.tmp-%ld", (int)n, out, (long)getpid());
+    return name.at;
+}
+
+ech_status ech_conversion_write(const ech_conversion *conversion, const char *out, ech_dtype dtype)
+{
+    if (ech_file_exists(out))
+        ECH_FAIL(ECH_EUSAGE, "%s: is there already; name a new folder, or remove it", out);
+    ECH_FREED char *temporary = temporary_name(out);
+    ech_status st = write_folder(conversion, temporary, dtype);
+    if (st == ECH_OK) st = ech_folder_rename(temporary, out);
+    if (st != ECH_OK) ech_file_remove_all(temporary);
+    return st;
 }

@@ -53,7 +53,7 @@ struct ech_corpus {
     bool document_mask;
 };
 
-/* ---- corpus_text.c ---- */
+/* ---- corpus.c ---- */
 
 typedef struct ech_corpus_words {
     ECH_LIST(char *) path;

@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <math.h>
 
-#include "app/train/event_record.h"
 #include "app/train/event_file.h"
 
 static void assert_hex(const ech_text *text, const char *wanted)

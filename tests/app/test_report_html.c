@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "app/report/html.h"
-#include "app/report/mean.h"
 #include "schedule/markup.h"
 
 /* Well formed, needs nothing from elsewhere, and numbers are numbers. */

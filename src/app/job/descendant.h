@@ -25,4 +25,28 @@ bool ech_descendant_awaits(pid_t process, int signal);
 /* Whether a process runs the same program as this one. */
 bool ech_descendant_is_ours(pid_t process);
 
+/* ---- newcomers ----
+ *
+ * Ranks' processes from their start on, as the system shows them below a launcher: who dies before it
+ * has come to the board is not seen there. */
+
+typedef struct ech_newcomer {
+    pid_t process;
+    int life; /* a descriptor that can be read when it has ended */
+} ech_newcomer;
+
+typedef struct ech_newcomers {
+    pid_t launcher; /* 0: none */
+    ECH_LIST(ech_newcomer) seen;
+} ech_newcomers;
+
+/* Looks below the launcher for further ones. */
+void ech_newcomers_find(ech_newcomers *list);
+
+/* One that has ended, which is forgotten then; 0: none. */
+pid_t ech_newcomers_next_end(ech_newcomers *list);
+
+void ech_newcomers_kill(const ech_newcomers *list);
+void ech_newcomers_forget(ech_newcomers *list); /* all of them */
+
 #endif

@@ -8,7 +8,7 @@
 #include <poll.h>
 
 #include "app/job/den.h"
-#include "app/job/newcomer.h"
+#include "app/job/descendant.h"
 #include "app/job/still.h"
 #include "app/job/witness.h"
 #include "comm/board.h"

@@ -9,7 +9,7 @@
 #include "app/median.h"
 #include "app/count.h"
 #include "app/plan/axes_text.h"
-#include "app/report/mean.h"
+#include "app/report/html.h"
 #include "app/report/parts.h"
 
 static const char *plural(int64_t n)

@@ -60,4 +60,15 @@ void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out);
 /* One bar a rank, of pieces in the order of kinds; of more than ECH_TIMELINE_ROWS evenly spaced ones. */
 void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out);
 
+/* ---- for charts of reports: running means ---- */
+
+/* Whether a value has a place on a chart: NaN, infinity and what is past 1e100 have none. */
+bool ech_report_is_drawn(double value);
+
+/* The mean around each `every`-th point and around the last, over `reach` points before and as many
+ * behind it. The first points, where values fall steeply, take as many behind as there are before; the
+ * last take all there are. Values without a place are left out; where there are no others the mean is
+ * NaN. Release `at` with free(). */
+ech_report_points ech_report_mean(const ech_report_points *points, size_t reach, size_t every);
+
 #endif

@@ -5,14 +5,18 @@
 #include "app/train/event_file.h"
 
 #include <inttypes.h>
+#include <isa-l/crc.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/utsname.h>
+#include <tensorboard.pb-c.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/journal.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 struct ech_events {
     ech_journal *journal;
@@ -74,4 +78,122 @@ void ech_events_close(ech_events *events)
     if (!events) return;
     ech_journal_close(events->journal);
     free(events);
+}
+
+/* ---- events through protobuf-c, checksums through ISA-L ---- */
+
+enum { SESSION_START = 1, DATA_CLASS_TENSOR = 2, DT_STRING = 7 };
+
+/* The mask keeps a checksum from being that of data which contains checksums. */
+static uint32_t masked_crc(const void *bytes, size_t n)
+{
+    /* ISA-L does not write to what it reads, though it does not say so. */
+    uint32_t crc = ~crc32_iscsi((unsigned char *)(uintptr_t)bytes, (int)n, UINT32_MAX);
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+static void append_little(uint64_t value, int bytes, ech_text *out)
+{
+    unsigned char at[8];
+    for (int i = 0; i < bytes; i++) at[i] = (unsigned char)(value >> 8 * i);
+    ech_text_append_bytes(out, at, (size_t)bytes);
+}
+
+static void append_record(const Tb__Event *event, ech_text *out)
+{
+    size_t n = tb__event__get_packed_size(event), head = out->n;
+    ECH_FREED uint8_t *packed = ech_calloc(n + 1, 1);
+    tb__event__pack(event, packed);
+    append_little(n, 8, out);
+    append_little(masked_crc(out->at + head, 8), 4, out);
+    ech_text_append_bytes(out, packed, n);
+    append_little(masked_crc(packed, n), 4, out);
+}
+
+static Tb__Event event_at(double wall_time)
+{
+    Tb__Event event = TB__EVENT__INIT;
+    event.has_wall_time = 1;
+    event.wall_time = wall_time;
+    return event;
+}
+
+static Tb__Event event_of(double wall_time, int64_t step)
+{
+    Tb__Event event = event_at(wall_time);
+    event.has_step = 1;
+    event.step = step;
+    return event;
+}
+
+void ech_event_version(double wall_time, ech_text *out)
+{
+    Tb__Event event = event_at(wall_time);
+    char version[] = "brain.Event:2";
+    event.file_version = version;
+    append_record(&event, out);
+}
+
+void ech_event_start(double wall_time, int64_t step, ech_text *out)
+{
+    Tb__Event event = event_of(wall_time, step);
+    Tb__SessionLog log = TB__SESSION_LOG__INIT;
+    log.has_status = 1;
+    log.status = SESSION_START;
+    event.session_log = &log;
+    append_record(&event, out);
+}
+
+static void append_summary(Tb__Event *event, Tb__Value **values, size_t n, ech_text *out)
+{
+    Tb__Summary summary = TB__SUMMARY__INIT;
+    summary.n_value = n;
+    summary.value = values;
+    event->summary = &summary;
+    append_record(event, out);
+}
+
+void ech_event_scalars(double wall_time, int64_t step, const ech_event_scalar *scalars, int n,
+                       ech_text *out)
+{
+    Tb__Event event = event_of(wall_time, step);
+    Tb__Value value[ECH_EVENT_SCALARS], *at[ECH_EVENT_SCALARS];
+    ECH_ASSERT(n <= ECH_EVENT_SCALARS);
+    for (int i = 0; i < n; i++) {
+        value[i] = (Tb__Value)TB__VALUE__INIT;
+        value[i].tag = ech_strdup(scalars[i].tag);
+        value[i].has_simple_value = 1;
+        value[i].simple_value = (float)scalars[i].value;
+        at[i] = &value[i];
+    }
+    append_summary(&event, at, (size_t)n, out);
+    for (int i = 0; i < n; i++) free(value[i].tag);
+}
+
+void ech_event_text(double wall_time, int64_t step, const char *tag, const char *text,
+                    ech_text *out)
+{
+    Tb__Event event = event_of(wall_time, step);
+    Tb__PluginData plugin = TB__PLUGIN_DATA__INIT;
+    Tb__SummaryMetadata metadata = TB__SUMMARY_METADATA__INIT;
+    Tb__TensorShape shape = TB__TENSOR_SHAPE__INIT;
+    Tb__Tensor tensor = TB__TENSOR__INIT;
+    Tb__Value value = TB__VALUE__INIT, *at = &value;
+    char name[] = "text", *bytes = ech_strdup(text);
+    ProtobufCBinaryData string = {.len = strlen(bytes), .data = (uint8_t *)bytes};
+    plugin.plugin_name = name;
+    metadata.plugin_data = &plugin;
+    metadata.has_data_class = 1;
+    metadata.data_class = DATA_CLASS_TENSOR;
+    tensor.has_dtype = 1;
+    tensor.dtype = DT_STRING;
+    tensor.shape = &shape;
+    tensor.n_string_val = 1;
+    tensor.string_val = &string;
+    value.tag = ech_strdup(tag);
+    value.tensor = &tensor;
+    value.metadata = &metadata;
+    append_summary(&event, &at, 1, out);
+    free(value.tag);
+    free(bytes);
 }

@@ -71,7 +71,7 @@ ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **o
 void ech_progress_destroy(ech_progress *progress);
 
 /* {"step":..,"loss":..,...,"mfu":..} and the status line / plain line with ETA; of a loss that is a spike
- * (app/train/spikes.h) also "loss_spike", and where spikes begin a line that stays. */
+ * (app/train/note.h) also "loss_spike", and where spikes begin a line that stays. */
 void ech_progress_step(ech_progress *progress, const ech_step_metrics *metrics);
 /* {"step":..,"valid_loss":..,"valid_tokens":..,"seconds":..} and a line that stays. */
 void ech_progress_validation(ech_progress *progress, const ech_validation_metrics *metrics);

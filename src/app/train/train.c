@@ -9,8 +9,99 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "app/bench/peak.h"
+#include "app/bench/stream.h"
 #include "app/train/trainer.h"
 #include "base/clock.h"
+#include "base/file.h"
+
+/* ---- the step profile ---- */
+
+void ech_trainer_turn_to(ech_trainer *t, ech_errand errand)
+{
+    if (t->step_profile) ech_step_profile_turn_to(t->step_profile, errand, ech_clock_now());
+}
+
+/* All ranks at once: those of one machine share its memory, and its clock rates. */
+ech_status ech_trainer_begin_step_profile(ech_trainer *t)
+{
+    int threads = (int)t->config->parallel.threads;
+    ech_group *world = ech_exec_world(t->session.exec);
+    ECH_TRY(ech_group_barrier(world));
+    ech_rates rates = {.flops = ech_peak_flops(t->design->kernels, threads)};
+    ECH_TRY(ech_group_barrier(world));
+    rates.bytes = ech_stream_bytes(threads);
+    ECH_TRY(ech_group_barrier(world));
+    t->step_profile = ech_step_profile_create(t->session.plan, rates);
+    return ECH_OK;
+}
+
+/* The run goes on without the file where it cannot be written. A start that has nothing to show leaves that
+ * of the one before. */
+static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
+{
+    ECH_FREED char *path = ech_file_join(t->config->log.directory, "step_profile.jsonl");
+    ECH_FREED_TEXT lines = {0}, table = {0};
+    ech_step_profile_print_json(all, t->design->world, &lines);
+    ech_step_profile_print(all, t->design->world, &table);
+    if (all->steps < 1)
+        table.at[--table.n] = '\0'; /* its line's end */
+    else if (ech_file_write(path, lines.at, lines.n) == ECH_OK)
+        ech_text_append(&table, "all rows, of all ranks: %s", path);
+    else
+        ech_text_append(&table, "the rows could not be written to %s", path);
+    ech_progress_say(t->progress, "%s", table.at);
+}
+
+ech_status ech_trainer_finish_step_profile(ech_trainer *t)
+{
+    if (!t->step_profile) return ECH_OK;
+    int world = t->design->world;
+    ech_step_profile_table own = ech_step_profile_end(t->step_profile, ech_clock_now());
+    ECH_FREED ech_step_profile_table *all = ech_calloc((size_t)world, sizeof *all);
+    ech_status status = ech_step_profile_gather(ech_exec_world(t->session.exec), &own, all);
+    if (status == ECH_OK && ech_trainer_is_first(t)) write_table(t, all);
+    for (int r = 0; r < world; r++) ech_step_profile_table_free(&all[r]);
+    ech_step_profile_table_free(&own);
+    return status;
+}
+
+/* ---- validation ---- */
+
+/* Samples of each validation. */
+static int64_t count_samples(const ech_trainer *t)
+{
+    int64_t all = ech_corpus_samples(t->valid), wanted = t->config->training.validate_samples;
+    return wanted > 0 && wanted < all ? wanted : all;
+}
+
+ech_status ech_trainer_begin_validation(ech_trainer *t)
+{
+    if (!t->calendar.validates) return ECH_OK;
+    ech_loader_options options =
+        ech_design_reads(t->design, ech_comm_rank(t->comm), false, count_samples(t));
+    ECH_TRY(ech_loader_create(t->valid, &options, 0, &t->valid_loader));
+    ech_exec_set_loader(t->session.exec, ECH_EVALUATE, t->valid_loader);
+    return ECH_OK;
+}
+
+ech_status ech_trainer_validate(ech_trainer *t)
+{
+    double start = ech_clock_now(), loss = 0, tokens = 0;
+    int64_t G = t->config->training.global_batch_size, samples = count_samples(t);
+    for (int64_t step = 0; step * G < samples; step++) {
+        ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_VALIDATE, step));
+        loss += ech_exec_readings(t->session.exec)->loss_sum;
+        tokens += ech_exec_readings(t->session.exec)->tokens;
+    }
+    ech_loader_rewind(t->valid_loader, 0); /* the next one's first batches will be there */
+    const ech_validation_metrics metrics = {.step = t->step,
+                                            .loss = tokens > 0 ? loss / tokens : 0,
+                                            .tokens = (int64_t)tokens,
+                                            .seconds = ech_clock_now() - start};
+    if (ech_trainer_is_first(t)) ech_progress_validation(t->progress, &metrics);
+    return ECH_OK;
+}
 
 /* Lock-free, so that handlers may set them, and ranks that are threads may read them. */
 static atomic_bool asked_to_stop, asked_to_save, asked_by_hand;

@@ -8,7 +8,91 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/verify/bring.h"
+#include "app/verify/verifier.h"
+
+/* ---- from the ranks to rank 0 ---- */
+
+enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
+
+/* Between a tensor of fp32 or fp64 and numbers: from fp32, and back, no bit is lost. */
+static void verifier_take(const ech_tensor *x, double *to)
+{
+    int64_t n = ech_tensor_count(x);
+    for (int64_t i = 0; i < n; i++)
+        to[i] = x->dtype == ECH_F64 ? ((const double *)x->data)[i]
+                                    : (double)((const float *)x->data)[i];
+}
+
+static void verifier_give(const ech_tensor *x, const double *from)
+{
+    int64_t n = ech_tensor_count(x);
+    for (int64_t i = 0; i < n; i++)
+        if (x->dtype == ECH_F64)
+            ((double *)x->data)[i] = from[i];
+        else
+            ((float *)x->data)[i] = (float)from[i];
+}
+
+/* What `rank` has in `x` (n numbers) is in `to` on rank 0 afterwards. */
+static ech_status bring(ech_verifier *v, int rank, double *x, int64_t n, double *to)
+{
+    size_t bytes = (size_t)n * sizeof *x;
+    int me = ech_comm_rank(v->comm);
+    ech_request request;
+    if (rank == 0) {
+        if (me == 0) memmove(to, x, bytes);
+        return ECH_OK;
+    }
+    if (me == rank)
+        ECH_TRY(ech_comm_send_start(v->comm, 0, TAG, x, bytes, &request));
+    else if (me == 0)
+        ECH_TRY(ech_comm_receive_start(v->comm, rank, TAG, to, bytes, &request));
+    else
+        return ECH_OK;
+    return ech_comm_wait(v->comm, &request, 1);
+}
+
+/* What tensor rank `index` has of a parameter, to its place in the whole. */
+static void put_slices(const ech_verifier *v, int param, int index, const double *from,
+                       double *whole)
+{
+    const ech_shape *shape = &v->layout.design->model->param.at[param].shape;
+    ech_cut cut = v->layout.design->layout->cut;
+    ech_slice slices[ECH_MOST_SLICES];
+    int n = ech_shape_slices(shape, cut, index, slices);
+    for (int i = 0; i < n; i++) {
+        ech_slice_runs r = ech_slice_split(shape, cut, &slices[i]);
+        for (int64_t run = 0; run < r.runs; run++)
+            memcpy(whole + r.whole + run * r.whole_step, from + r.local + run * r.local_step,
+                   (size_t)r.length * sizeof *whole);
+    }
+}
+
+/* The tensor ranks whose slices make up the parameter: all, or of an uncut one the first. */
+static int holders_of(const ech_verifier *v, int param)
+{
+    int shares;
+    const ech_layout *layout = v->layout.design->layout;
+    return ech_shape_is_cut(&v->layout.design->model->param.at[param].shape, layout->cut, &shares)
+               ? layout->tensor
+               : 1;
+}
+
+/* A stage's slices of a parameter, or of what has its shape, make up `whole` on rank 0. `mine`: this rank's
+ * (NULL where it holds none). Collective. */
+static ech_status verifier_bring(ech_verifier *v, const ech_copy *copy, double *mine, double *whole)
+{
+    const ech_layout *layout = v->layout.design->layout;
+    const ech_shape *shape = &v->layout.design->model->param.at[copy->param].shape;
+    int64_t n = ech_shape_count(shape, ech_extent_of_params(layout->cut));
+    ECH_FREED double *slice = v->result ? ech_calloc((size_t)n, sizeof *slice) : NULL;
+    ech_status status = ECH_OK;
+    for (int k = 0; k < holders_of(v, copy->param) && status == ECH_OK; k++) {
+        status = bring(v, ech_layout_rank_at(layout, copy->stage, 0, 0, k), mine, n, slice);
+        if (status == ECH_OK && v->result) put_slices(v, copy->param, k, slice, whole);
+    }
+    return status;
+}
 
 int ech_verifier_params(const ech_verifier *v)
 {
@@ -112,10 +196,10 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
     for (int i = 0; i < params; i++) {
         if (v->layout.session.plan->param[i].value < 0) continue;
         ech_tensor gradient = ech_exec_gradient(exec, i);
-        ech_verifier_take(&gradient, v->mine + step->turn * v->own[params] + v->own[i]);
+        verifier_take(&gradient, v->mine + step->turn * v->own[params] + v->own[i]);
         if (step->turn == 0) continue;
         ech_tensor weight = ech_exec_param_at(exec, i, step->turn);
-        ech_verifier_take(&weight, own_weights(v, step->turn) + v->own[i]);
+        verifier_take(&weight, own_weights(v, step->turn) + v->own[i]);
     }
 }
 
@@ -132,7 +216,7 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
     ECH_FREED double *reference = ech_calloc((size_t)v->first[params], sizeof *reference);
     for (int p = 0; p < params; p++) {
         ech_tensor gradient = ech_exec_gradient(exec, p);
-        ech_verifier_take(&gradient, reference + v->first[p]);
+        verifier_take(&gradient, reference + v->first[p]);
     }
     double floor_ = 1e-3 * rms_of(reference, v->first[params]);
     for (size_t i = 0; i < v->copy.n; i++) {
@@ -142,7 +226,7 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
              error_of(v->gradients + v->copy.at[i].at, reference + v->first[p],
                       v->first[p + 1] - v->first[p], floor_),
              &v->result->worst_gradient);
-        ech_verifier_give(&gradient, v->gradients + v->copy.at[i].at);
+        verifier_give(&gradient, v->gradients + v->copy.at[i].at);
         v->result->compared += v->first[p + 1] - v->first[p];
     }
     v->taken = true;
@@ -153,8 +237,8 @@ ech_status ech_verifier_bring_gradients(ech_verifier *v)
     double *mine = v->mine + v->turn * v->own[ech_verifier_params(v)];
     for (size_t i = 0; i < v->copy.n; i++) {
         const ech_copy *copy = &v->copy.at[i];
-        ECH_TRY(ech_verifier_bring(v, copy, mine + v->own[copy->param],
-                                   v->result ? v->gradients + copy->at : NULL));
+        ECH_TRY(verifier_bring(v, copy, mine + v->own[copy->param],
+                               v->result ? v->gradients + copy->at : NULL));
     }
     return ECH_OK;
 }
@@ -176,10 +260,10 @@ static void compare_tensor(ech_verifier *v, int param, int state, const double *
     ECH_FREED double *b = ech_calloc((size_t)n, sizeof *b);
     char what[80] = "weight";
     if (state >= 0) snprintf(what, sizeof what, "state %s of", plan->state_name[state]);
-    ech_verifier_take(&single, b);
+    verifier_take(&single, b);
     note(v, what, param, error_of(a, b, n, smallest(v)),
          state < 0 ? &v->result->worst_weight : &v->result->worst_state);
-    ech_verifier_give(&single, a);
+    verifier_give(&single, a);
     v->result->compared += n;
 }
 
@@ -188,7 +272,7 @@ static ech_status exchange_tensor(ech_verifier *v, const ech_copy *copy, int sta
 {
     int64_t n = v->first[copy->param + 1] - v->first[copy->param];
     ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
-    ech_status status = ech_verifier_bring(v, copy, mine, whole);
+    ech_status status = verifier_bring(v, copy, mine, whole);
     if (status == ECH_OK && v->result) compare_tensor(v, copy->param, state, whole);
     return status;
 }
@@ -199,7 +283,7 @@ static ech_status exchange_newest(ech_verifier *v, const ech_copy *copy, int sta
     if (v->layout.session.plan->param[copy->param].value >= 0) {
         ech_tensor x = tensor_of(&v->layout, copy->param, state);
         mine = ech_calloc((size_t)ech_tensor_count(&x), sizeof *mine);
-        ech_verifier_take(&x, mine);
+        verifier_take(&x, mine);
     }
     ech_status status = exchange_tensor(v, copy, state, mine);
     free(mine);
