@@ -127,7 +127,7 @@ static void run(const problem *p, bool backward)
     const ech_kernels *k = ech_kernels_fast(ECH_F32);
     const ech_tensor *x = p->x;
     ech_rows rows = {.whole = p->T, .tokens = p->T, .split = p->T};
-    ech_attention_place at = {.query = rows, .key = rows, .heads = H};
+    ech_attention_shard at = {.query = rows, .key = rows, .heads = H};
     ech_dropout dropout = {.p = 0};
     if (backward)
         k->attention_backward(p->context, &x[DOUT], &x[Q], &x[K], &x[V], &x[OUT], &p->lse, 0.125,

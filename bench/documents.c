@@ -58,7 +58,7 @@ static double run(const problem *p, bool backward, const ech_tensor *starts)
     const ech_kernels *k = ech_kernels_fast(ECH_F32);
     const ech_tensor *x = p->x;
     ech_rows rows = {.whole = p->T, .tokens = p->T, .split = p->T};
-    ech_attention_place at = {.query = rows, .key = rows, .heads = H};
+    ech_attention_shard at = {.query = rows, .key = rows, .heads = H};
     ech_dropout dropout = {.p = 0};
     double begin = now();
     if (backward)

@@ -39,7 +39,7 @@ static ech_status encode_all(const ech_tokenizer *tokenizer, const char *text, i
     *tokens = 0;
     for (size_t at = 0, n; at < BYTES && status == ECH_OK; at += n) {
         size_t left = BYTES - at, most = left < PIECE ? left : PIECE;
-        n = most == left ? left : ech_tokenizer_cut(tokenizer, text + at, most);
+        n = most == left ? left : ech_tokenizer_split(tokenizer, text + at, most);
         if (n == 0) n = left;
         ids.n = 0;
         status = (at == 0 ? ech_coder_encode : ech_coder_continue)(coder, text + at, n, &ids);

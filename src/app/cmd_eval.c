@@ -297,7 +297,7 @@ static ech_status evaluate(ech_trained *trained, void *context)
     ech_corpus_options wanted = {.key = "--data",
                                  .sources = in->data,
                                  .split = in->split ? in->split : "",
-                                 .share = ECH_SHARE_TEST,
+                                 .part = ECH_SPLIT_TEST,
                                  .sequence_length = config->data.sequence_length,
                                  .document_mask = config->data.document_mask == 1,
                                  .end_of_text = trained->ends.end,

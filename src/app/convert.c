@@ -72,7 +72,7 @@ static ech_status open_all(const char *in, ech_conversion *c)
     else
         ECH_TRY(fill_from_file(in, c));
     ECH_TRY(ech_model_resolve(c->config, 1));
-    ECH_TRY(ech_model_create_uncut(c->config, &c->model));
+    ECH_TRY(ech_model_create_whole(c->config, &c->model));
     if (!c->folder) return check_raw(c);
     ECH_TRY(ech_initial_open(c->config, c->folder, true, &c->shards));
     return check_shards(c);

@@ -35,7 +35,7 @@ bool ech_text_to_bytes(const char *text, int64_t *out);
 bool ech_text_to_weight(const char *text, size_t n, int64_t *out);
 /* Up to three weights with commas between, "969,30,1", missing ones 0, not all 0: share i is from bound[i] to
  * bound[i + 1], of bound[3]. */
-bool ech_text_to_shares(const char *text, int64_t bound[4]);
+bool ech_text_to_bounds(const char *text, int64_t bound[4]);
 
 /* Seconds: "90", "0.5", with a unit "90s", "1.5h", "2d", "15m"; "MM:SS", "H:MM:SS", "D-H",
  * "D-H:MM", "D-H:MM:SS". */

@@ -81,16 +81,16 @@ ech_box_runs ech_box_split(int dims, const int64_t *shape, const ech_saved_box *
     return runs;
 }
 
-ech_box_place ech_box_run_at(const ech_box_runs *runs, int64_t i)
+ech_box_offset ech_box_run_at(const ech_box_runs *runs, int64_t i)
 {
-    ech_box_place place = {.in_whole = runs->first};
+    ech_box_offset offset = {.in_whole = runs->first};
     for (int d = runs->outer - 1; d >= 0; d--) {
         int64_t index = i % runs->size[d];
-        place.in_whole += index * runs->in_whole[d];
-        place.in_memory += index * runs->in_memory[d];
+        offset.in_whole += index * runs->in_whole[d];
+        offset.in_memory += index * runs->in_memory[d];
         i /= runs->size[d];
     }
-    return place;
+    return offset;
 }
 
 /* ---- which boxes of a tensor are where ---- */

@@ -19,9 +19,9 @@ typedef struct ech_box_runs {
 } ech_box_runs;
 
 /* Where a run begins: which element of the whole tensor, and behind how many of the memory. */
-typedef struct ech_box_place {
+typedef struct ech_box_offset {
     int64_t in_whole, in_memory;
-} ech_box_place;
+} ech_box_offset;
 
 /* False if the elements of the shape cannot be counted. */
 bool ech_box_elements(int dims, const int64_t *shape, int64_t *out);
@@ -35,7 +35,7 @@ bool ech_box_is_apart(int dims, const ech_saved_box *box);
 
 /* The runs of a box that is inside; they ascend in the whole tensor. */
 ech_box_runs ech_box_split(int dims, const int64_t *shape, const ech_saved_box *box);
-ech_box_place ech_box_run_at(const ech_box_runs *runs, int64_t i);
+ech_box_offset ech_box_run_at(const ech_box_runs *runs, int64_t i);
 
 /* Appends "[3, 4]". */
 void ech_shape_print(int dims, const int64_t *shape, ech_text *out);

@@ -28,28 +28,28 @@ int64_t ech_hash_ranges(int64_t file_bytes)
 }
 
 static ech_status hash_span(int fd, const char *path, int64_t begin, int64_t end, char *buffer,
-                            const ech_hash_witness *witness, XXH3_state_t *state)
+                            const ech_hash_visitor *visitor, XXH3_state_t *state)
 {
     XXH3_128bits_reset(state);
     while (begin < end) {
         size_t n = end - begin < CHUNK ? (size_t)(end - begin) : CHUNK;
         ECH_TRY(ech_file_read_at(fd, path, buffer, n, begin));
         XXH3_128bits_update(state, buffer, n);
-        if (witness) witness->see(witness->context, buffer, n, begin);
+        if (visitor) visitor->visit(visitor->context, buffer, n, begin);
         begin += (int64_t)n;
     }
     return ECH_OK;
 }
 
 ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int64_t i,
-                               const ech_hash_witness *witness, ech_hash *out)
+                               const ech_hash_visitor *visitor, ech_hash *out)
 {
     int64_t begin = i * ECH_HASH_RANGE;
     int64_t end = file_bytes - begin < ECH_HASH_RANGE ? file_bytes : begin + ECH_HASH_RANGE;
     XXH3_state_t *state = XXH3_createState();
     if (!state) ECH_FAIL(ECH_ENOMEM, "%s: no memory to hash it", path);
     ECH_FREED char *buffer = ech_calloc(end - begin < CHUNK ? (size_t)(end - begin) : CHUNK, 1);
-    ech_status st = hash_span(fd, path, begin, end, buffer, witness, state);
+    ech_status st = hash_span(fd, path, begin, end, buffer, visitor, state);
     if (st == ECH_OK) {
         XXH128_hash_t hash = XXH3_128bits_digest(state);
         *out = (ech_hash){hash.high64, hash.low64};

@@ -24,13 +24,13 @@ ech_hash ech_hash_bytes(const void *bytes, size_t n);
 int64_t ech_hash_ranges(int64_t file_bytes);
 
 /* Sees the bytes of a range that are hashed, piece by piece; pieces begin at multiples of 8. */
-typedef struct ech_hash_witness {
-    void (*see)(void *context, const char *bytes, size_t n, int64_t offset);
+typedef struct ech_hash_visitor {
+    void (*visit)(void *context, const char *bytes, size_t n, int64_t offset);
     void *context;
-} ech_hash_witness;
-/* Reads and hashes range i of an open file of that size. witness: NULL: none. */
+} ech_hash_visitor;
+/* Reads and hashes range i of an open file of that size. visitor: NULL: none. */
 ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int64_t i,
-                               const ech_hash_witness *witness, ech_hash *out);
+                               const ech_hash_visitor *visitor, ech_hash *out);
 
 /* Adds the bytes of a file that lie at `offset` to the sums of their ranges, modulo 2^64: of words of 8
  * bytes, each times an odd number of its own. So sums do not depend on who adds which bytes and when,

@@ -11,7 +11,7 @@
  *   4. What the manifest's hashes are of is what was handed over to be written: as it is handed over, it
  *      is added up by range; what is read back, and hashed, must have the same sums.
  *
- *   plan -> create (rank 0) -> write (all) -> hash (all, shared out) -> commit (rank 0)
+ *   plan -> create (rank 0) -> write (all) -> hash (all, divided) -> commit (rank 0)
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -141,7 +141,7 @@ static ech_status write_boxes(save *s)
 }
 
 /* Of what this rank has handed over: boxes, and rank 0 headers and texts. Then of all. */
-static ech_status share_sums(save *s, int f)
+static ech_status exchange_sums(save *s, int f)
 {
     bool is_text = f >= (int)ECH_FIRST_TEXT;
     int64_t bytes = s->manifest.files[f].bytes, ranges = ech_hash_ranges(bytes);
@@ -154,7 +154,7 @@ static ech_status share_sums(save *s, int f)
 }
 
 /* All members learn which files there are, of what size, and what was handed over for them. */
-static ech_status share_sizes(save *s)
+static ech_status exchange_sizes(save *s)
 {
     int64_t bytes[ECH_FILES];
     for (int f = 0; f < ECH_FILES; f++) bytes[f] = s->manifest.files[f].bytes;
@@ -164,7 +164,7 @@ static ech_status share_sizes(save *s)
         if (bytes[f] < 0) continue;
         s->manifest.files[f].hashes =
             ech_calloc((size_t)ech_hash_ranges(bytes[f]) + 1, sizeof(ech_hash));
-        ECH_TRY(share_sums(s, f));
+        ECH_TRY(exchange_sums(s, f));
     }
     return ECH_OK;
 }
@@ -178,9 +178,9 @@ static void see_read_back(void *sum, const char *bytes, size_t n, int64_t offset
 static ech_status hash_range(const save *s, int f, int fd, const char *path, int64_t i)
 {
     uint64_t sum = 0;
-    const ech_hash_witness witness = {see_read_back, &sum};
+    const ech_hash_visitor visitor = {see_read_back, &sum};
     int64_t bytes = s->manifest.files[f].bytes, begin = i * ECH_HASH_RANGE;
-    ECH_TRY(ech_hash_file_range(fd, path, bytes, i, &witness, &s->manifest.files[f].hashes[i]));
+    ECH_TRY(ech_hash_file_range(fd, path, bytes, i, &visitor, &s->manifest.files[f].hashes[i]));
     if (sum == s->sums[f][i]) return ECH_OK;
     ECH_FAIL(ECH_EIO,
              "%s: of bytes %" PRId64 "..%" PRId64
@@ -221,7 +221,7 @@ static ech_status hash_files(save *s)
     return ECH_OK;
 }
 
-static ech_status share_hashes(const save *s)
+static ech_status exchange_hashes(const save *s)
 {
     for (int f = 0; f < ECH_FILES; f++) {
         if (s->manifest.files[f].bytes < 0) continue;
@@ -307,9 +307,9 @@ static ech_status put_together(save *s)
 {
     ECH_TRY(together(s, create));
     ECH_TRY(together(s, write_boxes));
-    ECH_TRY(share_sizes(s));
+    ECH_TRY(exchange_sizes(s));
     ECH_TRY(together(s, hash_files));
-    ECH_TRY(share_hashes(s));
+    ECH_TRY(exchange_hashes(s));
     ECH_TRY(together(s, commit));
     return ech_group_broadcast(s->world, 0, &s->manifest_bytes, sizeof s->manifest_bytes);
 }

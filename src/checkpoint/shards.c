@@ -134,19 +134,19 @@ int ech_shards_count(const ech_shards *weights)
 
 /* ---- names ---- */
 
-ech_shards_spot ech_shards_find_exactly(const ech_shards *weights, const char *name)
+ech_shards_location ech_shards_find_exactly(const ech_shards *weights, const char *name)
 {
     for (size_t f = 0; f < weights->file.n; f++) {
         int t = ech_safetensors_find(weights->file.at[f], name);
-        if (t >= 0) return (ech_shards_spot){(int)f, t};
+        if (t >= 0) return (ech_shards_location){(int)f, t};
     }
-    return (ech_shards_spot){-1, -1};
+    return (ech_shards_location){-1, -1};
 }
 
-ech_shards_spot ech_shards_find_tensor(const ech_shards *weights, const char *name)
+ech_shards_location ech_shards_find_tensor(const ech_shards *weights, const char *name)
 {
     size_t n = strlen(weights->names.prefix);
-    ech_shards_spot at = ech_shards_find_exactly(weights, name);
+    ech_shards_location at = ech_shards_find_exactly(weights, name);
     if (at.file < 0 && strncmp(name, weights->names.prefix, n) == 0)
         at = ech_shards_find_exactly(weights, name + n);
     return at;
@@ -154,7 +154,7 @@ ech_shards_spot ech_shards_find_tensor(const ech_shards *weights, const char *na
 
 ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name)
 {
-    ech_shards_spot at = ech_shards_find_tensor(weights, name);
+    ech_shards_location at = ech_shards_find_tensor(weights, name);
     ECH_ASSERT(at.file >= 0);
     return ech_safetensors_get(weights->file.at[at.file], at.tensor).dtype;
 }
@@ -164,7 +164,7 @@ ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name)
 ech_status ech_shards_load(const ech_shards *weights, const ech_saved_tensor *tensors, int n)
 {
     for (int i = 0; i < n; i++) {
-        ech_shards_spot at;
+        ech_shards_location at;
         ECH_TRY(ech_shards_demand(weights, &tensors[i], &at));
         ECH_TRY(ech_safetensors_read(weights->file.at[at.file], at.tensor, &tensors[i]));
     }

@@ -46,9 +46,9 @@ static ech_status fail_missing(const ech_shards *weights, const char *name)
 }
 
 ech_status ech_shards_demand(const ech_shards *weights, const ech_saved_tensor *want,
-                             ech_shards_spot *out)
+                             ech_shards_location *out)
 {
-    ech_shards_spot at = ech_shards_find_tensor(weights, want->name);
+    ech_shards_location at = ech_shards_find_tensor(weights, want->name);
     if (at.file < 0) return fail_missing(weights, want->name);
     ech_saved_tensor stored = ech_safetensors_get(weights->file.at[at.file], at.tensor);
     ECH_TRY(check_one(weights, &stored, want));
@@ -91,7 +91,7 @@ static ech_status check_tensors(const ech_shards *weights, const ech_saved_tenso
                                 bool *const *used)
 {
     for (int i = 0; i < n; i++) {
-        ech_shards_spot at;
+        ech_shards_location at;
         ECH_TRY(ech_shards_demand(weights, &tensors[i], &at));
         used[at.file][at.tensor] = true;
     }
@@ -112,7 +112,7 @@ ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *t
 /* ---- a tied head ---- */
 
 /* Rows [first, first + rows) of a matrix, as fp64. */
-static ech_status read_rows(const ech_shards *weights, ech_shards_spot at, int64_t first,
+static ech_status read_rows(const ech_shards *weights, ech_shards_location at, int64_t first,
                             int64_t rows, double *to)
 {
     const ech_safetensors *file = weights->file.at[at.file];
@@ -123,9 +123,9 @@ static ech_status read_rows(const ech_shards *weights, ech_shards_spot at, int64
     return ech_safetensors_read(file, at.tensor, &tensor);
 }
 
-static ech_status compare_rows(const ech_shards *weights, ech_shards_spot head,
-                               ech_shards_spot table, int64_t first, int64_t rows, int64_t width,
-                               double *room)
+static ech_status compare_rows(const ech_shards *weights, ech_shards_location head,
+                               ech_shards_location table, int64_t first, int64_t rows,
+                               int64_t width, double *room)
 {
     ECH_TRY(read_rows(weights, head, first, rows, room));
     ECH_TRY(read_rows(weights, table, first, rows, room + rows * width));
@@ -142,9 +142,9 @@ ech_status ech_shards_check_head(const ech_shards *weights)
 {
     enum { ELEMENTS = 1 << 16 };
     if (!weights->names.table) return ECH_OK;
-    ech_shards_spot head = ech_shards_find_exactly(weights, weights->names.head);
+    ech_shards_location head = ech_shards_find_exactly(weights, weights->names.head);
     if (head.file < 0) return ECH_OK;
-    ech_shards_spot table = ech_shards_find_tensor(weights, weights->names.table);
+    ech_shards_location table = ech_shards_find_tensor(weights, weights->names.table);
     ech_saved_tensor is = ech_safetensors_get(weights->file.at[head.file], head.tensor);
     ech_saved_tensor must = ech_safetensors_get(weights->file.at[table.file], table.tensor);
     ECH_TRY(check_one(weights, &is, &must));

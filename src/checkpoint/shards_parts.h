@@ -15,15 +15,15 @@ struct ech_shards {
 };
 
 /* Where a tensor is; file -1: nowhere. */
-typedef struct ech_shards_spot {
+typedef struct ech_shards_location {
     int file, tensor;
-} ech_shards_spot;
+} ech_shards_location;
 
 /* ---- shards.c ---- */
 
-ech_shards_spot ech_shards_find_exactly(const ech_shards *weights, const char *name);
+ech_shards_location ech_shards_find_exactly(const ech_shards *weights, const char *name);
 /* By our name, or by that without the family's prefix. */
-ech_shards_spot ech_shards_find_tensor(const ech_shards *weights, const char *name);
+ech_shards_location ech_shards_find_tensor(const ech_shards *weights, const char *name);
 
 /* ---- shards_find.c ---- */
 
@@ -35,6 +35,6 @@ ech_status ech_shards_verify(const char *folder, bool all);
 
 /* Where this tensor is, in this shape and of a floating-point type; else an error. */
 ech_status ech_shards_demand(const ech_shards *weights, const ech_saved_tensor *want,
-                             ech_shards_spot *out);
+                             ech_shards_location *out);
 
 #endif

@@ -127,7 +127,7 @@ static ech_status hand_over(const transfer *t, const char *from, int64_t n, int6
 }
 
 /* A run alone: straight from its place, or converted, piece by piece. */
-static ech_status write_run(const transfer *t, ech_box_place place)
+static ech_status write_run(const transfer *t, ech_box_offset place)
 {
     bool same = t->stored == t->wanted;
     int64_t most = (same ? PIECE : BUFFER) / (int64_t)t->stored_bytes, n;
@@ -175,7 +175,7 @@ static void put(const transfer *t, int64_t at, const char *from, int64_t n)
 }
 
 /* A run alone: straight to its place, or converted piece by piece. */
-static ech_status read_run(const transfer *t, ech_box_place place)
+static ech_status read_run(const transfer *t, ech_box_offset place)
 {
     bool same = t->stored == t->wanted;
     int64_t most = same ? t->runs.length : BUFFER / (int64_t)t->stored_bytes, n;
@@ -196,7 +196,7 @@ static ech_status read_span(const transfer *t, span s)
     ECH_TRY(ech_file_read_at(t->fd, t->path, t->buffer, (size_t)(s.end - s.begin) * t->stored_bytes,
                              file_at(t, s.begin)));
     for (int64_t i = s.first; i < s.first + s.n; i++) {
-        ech_box_place place = ech_box_run_at(&t->runs, i);
+        ech_box_offset place = ech_box_run_at(&t->runs, i);
         const char *from = t->buffer + (size_t)(place.in_whole - s.begin) * t->stored_bytes;
         put(t, place.in_memory, from, t->runs.length);
     }

@@ -11,11 +11,11 @@
 #include "checkpoint/manifest.h"
 
 static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const ech_hash *hashes,
-                                const ech_hash_witness *witness)
+                                const ech_hash_visitor *visitor)
 {
     for (int64_t i = 0; i < ech_hash_ranges(bytes); i++) {
         ech_hash hash;
-        ECH_TRY(ech_hash_file_range(fd, path, bytes, i, witness, &hash));
+        ECH_TRY(ech_hash_file_range(fd, path, bytes, i, visitor, &hash));
         if (ech_hash_equal(hash, hashes[i])) continue;
         int64_t begin = i * ECH_HASH_RANGE;
         int64_t end = bytes - begin < ECH_HASH_RANGE ? bytes : begin + ECH_HASH_RANGE;
@@ -31,7 +31,7 @@ static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const e
 }
 
 static ech_status verify_file(const char *path, int64_t bytes, const ech_hash *hashes,
-                              const ech_hash_witness *witness)
+                              const ech_hash_visitor *visitor)
 {
     int fd;
     int64_t has;
@@ -41,7 +41,7 @@ static ech_status verify_file(const char *path, int64_t bytes, const ech_hash *h
         st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
                          "%s: has %" PRId64 " bytes, the manifest says %" PRId64, path, has, bytes);
     else if (hashes)
-        st = verify_hashes(fd, path, bytes, hashes, witness);
+        st = verify_hashes(fd, path, bytes, hashes, visitor);
     close(fd);
     return st;
 }
@@ -68,7 +68,7 @@ static ech_status verify_tensors(const char *path, int64_t bytes, const ech_hash
     ech_log_set_quiet(quiet);
     if (st != ECH_OK) return verify_file(path, bytes, hashes, NULL);
     scan s = {.file = file};
-    st = verify_file(path, bytes, hashes, &(ech_hash_witness){see, &s});
+    st = verify_file(path, bytes, hashes, &(ech_hash_visitor){see, &s});
     if (st == ECH_OK && s.found.name)
         st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
                          "%s: tensor '%s', element %" PRId64

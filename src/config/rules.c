@@ -37,7 +37,7 @@ static bool are_unequal(const ech_config *c)
 static int64_t second_share(const ech_config *c)
 {
     int64_t bound[4];
-    return c->data.split[0] && ech_text_to_shares(c->data.split, bound) ? bound[2] - bound[1] : -1;
+    return c->data.split[0] && ech_text_to_bounds(c->data.split, bound) ? bound[2] - bound[1] : -1;
 }
 
 /* ---- the table ---- */

@@ -98,7 +98,7 @@ void ech_corpus_words_free(ech_corpus_words *words)
 
 /* ---- the table of a blend's period ---- */
 
-static void find_shares(const int64_t *weights, int64_t longest, ech_blend *blend)
+static void find_counts(const int64_t *weights, int64_t longest, ech_blend *blend)
 {
     int64_t sum = 0, divisor = 0;
     for (int k = 0; k < blend->sources; k++) {
@@ -108,8 +108,8 @@ static void find_shares(const int64_t *weights, int64_t longest, ech_blend *blen
     bool exact = sum / divisor <= longest;
     for (int k = 0; k < blend->sources; k++) {
         double part = (double)weights[k] / (double)sum * (double)longest;
-        blend->share[k] = exact ? weights[k] / divisor : part < 1 ? 1 : llround(part);
-        blend->period += blend->share[k];
+        blend->count[k] = exact ? weights[k] / divisor : part < 1 ? 1 : llround(part);
+        blend->period += blend->count[k];
     }
 }
 
@@ -121,10 +121,10 @@ static int choose(const ech_blend *blend, const int64_t *had, int64_t t)
     int64_t whole = blend->sources > 1 ? 2 * blend->sources - 2 : 1; /* 1 / e */
     int best = -1;
     for (int k = 0; k < blend->sources; k++) {
-        int64_t lacks = blend->share[k] * (t + 1) - had[k] * blend->period;
+        int64_t lacks = blend->count[k] * (t + 1) - had[k] * blend->period;
         if (lacks * whole < blend->period) continue;
-        if (best < 0 || ((had[k] + 1) * whole - 1) * blend->share[best] <
-                            ((had[best] + 1) * whole - 1) * blend->share[k])
+        if (best < 0 || ((had[k] + 1) * whole - 1) * blend->count[best] <
+                            ((had[best] + 1) * whole - 1) * blend->count[k])
             best = k;
     }
     ECH_ASSERT(best >= 0);
@@ -136,8 +136,8 @@ void ech_blend_create(const int64_t *weights, int sources, int64_t longest, ech_
     ECH_ASSERT(sources > 0 && sources <= ECH_BLEND_MOST);
     ECH_ASSERT(longest > 0 && longest <= ECH_BLEND_PERIOD);
     ech_blend blend = {.sources = sources};
-    blend.share = ech_calloc((size_t)sources, sizeof *blend.share);
-    find_shares(weights, longest, &blend);
+    blend.count = ech_calloc((size_t)sources, sizeof *blend.count);
+    find_counts(weights, longest, &blend);
     blend.source = ech_calloc((size_t)blend.period, sizeof *blend.source);
     blend.before = ech_calloc((size_t)blend.period, sizeof *blend.before);
     ECH_FREED int64_t *had = ech_calloc((size_t)sources, sizeof *had);
@@ -151,7 +151,7 @@ void ech_blend_create(const int64_t *weights, int sources, int64_t longest, ech_
 
 void ech_blend_free(ech_blend *blend)
 {
-    free(blend->share);
+    free(blend->count);
     free(blend->source);
     free(blend->before);
     *blend = (ech_blend){0};
@@ -160,37 +160,37 @@ void ech_blend_free(ech_blend *blend)
 int64_t ech_blend_position(const ech_blend *blend, int k, int64_t j)
 {
     int64_t position, r = 0;
-    while (blend->source[r] != k || blend->before[r] != j % blend->share[k]) r++;
-    if (__builtin_mul_overflow(j / blend->share[k], blend->period, &position) ||
+    while (blend->source[r] != k || blend->before[r] != j % blend->count[k]) r++;
+    if (__builtin_mul_overflow(j / blend->count[k], blend->period, &position) ||
         __builtin_add_overflow(position, r, &position))
         return INT64_MAX;
     return position;
 }
 
-static const char *const share_names[] = {"training", "validation", "test"};
+static const char *const split_names[] = {"training", "validation", "test"};
 
 /* Leaves of the source's documents those of the share. */
 static ech_status split_source(const ech_corpus_options *options, const char *path,
                                ech_token_file *file)
 {
     int64_t bound[4], all = ech_token_runs_documents(&file->runs);
-    if (!ech_text_to_shares(options->split, bound))
-        ECH_FAIL(
-            ECH_EUSAGE,
-            "the split \"%s\": must be up to three shares, not all 0, for training, validation "
-            "and test, such as 969,30,1",
-            options->split);
-    int64_t from = bound[options->share], to = bound[options->share + 1];
+    if (!ech_text_to_bounds(options->split, bound))
+        ECH_FAIL(ECH_EUSAGE,
+                 "the split \"%s\": must be up to three proportions, not all 0, for training, "
+                 "validation "
+                 "and test, such as 969,30,1",
+                 options->split);
+    int64_t from = bound[options->part], to = bound[options->part + 1];
     double scale = (double)all / (double)bound[3];
     int64_t first = (int64_t)nearbyint((double)from * scale);
     int64_t end = to == bound[3] ? all : (int64_t)nearbyint((double)to * scale);
     if (first >= end)
         ECH_FAIL(ECH_EUSAGE,
                  "the split \"%s\" leaves none of the %lld documents of %s for %s; give it a "
-                 "larger share%s",
-                 options->split, (long long)all, path, share_names[options->share],
-                 options->share == ECH_SHARE_VALID ? ", or 0 for no validation" : "");
-    ech_token_file_keep(file, first, end, options->document_mask);
+                 "larger proportion%s",
+                 options->split, (long long)all, path, split_names[options->part],
+                 options->part == ECH_SPLIT_VALID ? ", or 0 for no validation" : "");
+    ech_token_file_select(file, first, end, options->document_mask);
     return ECH_OK;
 }
 
@@ -209,7 +209,7 @@ static ech_status add_source(const ech_corpus_options *options, const char *path
     int64_t samples = ech_data_samples(tokens, options->sequence_length);
     if (samples == 0)
         ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two", options->key,
-                 path, (long long)tokens, split ? " in this share of the split" : "");
+                 path, (long long)tokens, split ? " in this part of the split" : "");
     corpus->source.at[corpus->source.n - 1].samples = samples;
     return ECH_OK;
 }

@@ -18,7 +18,7 @@ enum { ECH_BLEND_MOST = 1024, ECH_BLEND_PERIOD = 1 << 20 };
 
 typedef struct ech_blend {
     int sources;
-    int64_t *share;   /* [sources]: n_k */
+    int64_t *count;   /* [sources]: n_k */
     int64_t period;   /* P, at most `longest` + sources */
     uint16_t *source; /* [P] */
     uint32_t *before; /* [P]: how often that source came earlier in the period */
@@ -34,7 +34,7 @@ static inline int ech_blend_at(const ech_blend *blend, int64_t g, int64_t *sampl
 {
     int64_t r = g % blend->period;
     int k = blend->source[r];
-    *sample = g / blend->period * blend->share[k] + blend->before[r];
+    *sample = g / blend->period * blend->count[k] + blend->before[r];
     return k;
 }
 

@@ -68,14 +68,14 @@ enum { ECH_TOKENIZER_HASH = 33 }; /* 32 hexadecimal digits and the NUL */
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH]);
 /* Where a long text may be cut: the largest k in (0, n] such that whatever follows these n bytes of
  * a text, its ids are those of the first k bytes and then those of the rest. 0: nowhere in sight. */
-size_t ech_tokenizer_cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
+size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
 
 /* What one thread encodes with; remembers what it has met. */
 typedef struct ech_coder ech_coder;
 /* Borrows the tokenizer. */
 ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
 void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
-/* Appends the ids of n bytes, a whole text or what ech_tokenizer_cut left of one, without end-of-text
+/* Appends the ids of n bytes, a whole text or what ech_tokenizer_split left of one, without end-of-text
  * behind them. Any bytes have ids. */
 ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
 /* The same for what stands behind a cut. */
@@ -103,9 +103,9 @@ typedef struct ech_bpe_trainer ech_bpe_trainer;
 ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out);
 void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer); /* accepts NULL */
 const char *ech_bpe_trainer_patterns(void);             /* blank-separated */
-/* Counts the words of a whole text, or of what ech_bpe_trainer_cut (as ech_tokenizer_cut) left of one. */
+/* Counts the words of a whole text, or of what ech_bpe_trainer_split (as ech_tokenizer_split) left of one. */
 ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size_t n);
-size_t ech_bpe_trainer_cut(const ech_bpe_trainer *trainer, const void *bytes, size_t n);
+size_t ech_bpe_trainer_split(const ech_bpe_trainer *trainer, const void *bytes, size_t n);
 /* Learns a vocabulary of `vocabulary` tokens, <|endoftext|> (id 0) and the 256 bytes among them, and
  * appends its files. The same texts in any order give the same. `progress` (optional) is called with
  * tokens learnt. Errors: the texts have not so many. */
@@ -209,13 +209,13 @@ int64_t ech_data_samples(int64_t tokens, int64_t sequence_length);
 typedef struct ech_corpus ech_corpus;
 
 /* Which share of a split. */
-typedef enum ech_share { ECH_SHARE_TRAIN, ECH_SHARE_VALID, ECH_SHARE_TEST } ech_share;
+typedef enum ech_split { ECH_SPLIT_TRAIN, ECH_SPLIT_VALID, ECH_SPLIT_TEST } ech_split;
 
 typedef struct ech_corpus_options {
     const char *key;     /* "data.train": what errors call the text */
     const char *sources; /* what data.train says, see below */
     const char *split;   /* what data.split says; "": all documents */
-    ech_share share;     /* with a split: whose documents */
+    ech_split part;      /* with a split: whose documents */
     int64_t sequence_length;
     bool document_mask;
     int32_t end_of_text;

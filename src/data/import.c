@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From texts to token files: rounds of reading pieces, encoding them and writing what they became, and
+ * From texts to token files: rounds of reading chunks, encoding them and writing what they became, and
  * from time to time a journal from which an interrupted import goes on.
  */
 #include "data/import.h"
@@ -14,7 +14,7 @@
 #include "data/token_index.h"
 
 /* Of a round, for each thread. */
-enum { ROUND_PIECES = 64, ROUND_BYTES = 4 << 20 };
+enum { ROUND_CHUNKS = 64, ROUND_BYTES = 4 << 20 };
 static const int64_t SAVE_BYTES = 256 << 20;
 
 typedef struct importing {
@@ -24,36 +24,36 @@ typedef struct importing {
     int parts;
     char *prefix[2];
     ech_token_writer *writer[2];
-    ech_piece_reader reader;
+    ech_text_chunk_reader reader;
     ech_import_journal journal; /* how far it has come; on disk: how far it had come */
     int64_t before, saved;      /* bytes done when it began, and when it was saved last */
-    bool kept;                  /* there is a journal on disk */
-    ECH_LIST(ech_import_piece) piece;
+    bool resumable;             /* there is a journal on disk */
+    ECH_LIST(ech_import_chunk) chunk;
 } importing;
 
 /* ---- rounds ---- */
 
-/* The n pieces of the next round. */
+/* The n chunks of the next round. */
 static ech_status read_round(importing *im, size_t *n)
 {
-    size_t most = ROUND_PIECES * (size_t)im->options->workers;
+    size_t most = ROUND_CHUNKS * (size_t)im->options->workers;
     int64_t bytes = 0, limit = (int64_t)ROUND_BYTES * im->options->workers;
     if (limit > im->options->save_bytes) limit = im->options->save_bytes;
     bool found = true;
     for (*n = 0; found && *n < most && bytes < limit; *n += found) {
-        if (*n == im->piece.n) ECH_PUSH(im->piece, (ech_import_piece){0});
-        ECH_TRY(ech_piece_read(&im->reader, &im->piece.at[*n].read, &found));
-        if (found) bytes += (int64_t)im->piece.at[*n].read.n;
+        if (*n == im->chunk.n) ECH_PUSH(im->chunk, (ech_import_chunk){0});
+        ECH_TRY(ech_text_chunk_read(&im->reader, &im->chunk.at[*n].read, &found));
+        if (found) bytes += (int64_t)im->chunk.at[*n].read.n;
     }
     return ECH_OK;
 }
 
-static ech_status write_piece(importing *im, const ech_import_piece *piece)
+static ech_status write_chunk(importing *im, const ech_import_chunk *chunk)
 {
-    if (piece->status != ECH_OK) ECH_FAIL(piece->status, "%s", piece->message);
-    const int32_t *ids = piece->ids.at;
-    for (size_t i = 0; i < piece->stretch.n; i++) {
-        ech_import_stretch s = piece->stretch.at[i];
+    if (chunk->status != ECH_OK) ECH_FAIL(chunk->status, "%s", chunk->message);
+    const int32_t *ids = chunk->ids.at;
+    for (size_t i = 0; i < chunk->segment.n; i++) {
+        ech_import_segment s = chunk->segment.at[i];
         bool held = s.valid && im->parts > 1;
         ech_token_writer *writer = im->writer[held];
         ECH_TRY(s.prompt ? ech_token_writer_add_prompt(writer, ids, s.n)
@@ -63,7 +63,7 @@ static ech_status write_piece(importing *im, const ech_import_piece *piece)
         *(held ? &im->journal.count.valid_tokens : &im->journal.count.tokens) += (int64_t)s.n;
         ids += s.n;
     }
-    im->journal.done += (int64_t)piece->read.n;
+    im->journal.done += (int64_t)chunk->read.n;
     if (im->options->progress)
         im->options->progress(im->before, im->journal.done, im->texts->bytes);
     return ECH_OK;
@@ -74,10 +74,10 @@ static ech_status save(importing *im)
 {
     for (int i = 0; i < im->parts; i++)
         ECH_TRY(ech_token_writer_sync(im->writer[i], &im->journal.part[i]));
-    im->journal.place = im->reader.place;
+    im->journal.position = im->reader.position;
     ECH_TRY(ech_import_journal_write(im->folder, &im->journal));
     im->saved = im->journal.done;
-    im->kept = true;
+    im->resumable = true;
     return ECH_OK;
 }
 
@@ -86,8 +86,8 @@ static ech_status run_rounds(importing *im, ech_import_crew *crew)
     size_t n;
     ECH_TRY(read_round(im, &n));
     while (n > 0) {
-        ech_import_crew_encode(crew, im->piece.at, n);
-        for (size_t i = 0; i < n; i++) ECH_TRY(write_piece(im, &im->piece.at[i]));
+        ech_import_crew_encode(crew, im->chunk.at, n);
+        for (size_t i = 0; i < n; i++) ECH_TRY(write_chunk(im, &im->chunk.at[i]));
         if (im->journal.done - im->saved >= im->options->save_bytes) ECH_TRY(save(im));
         ECH_TRY(read_round(im, &n));
     }
@@ -146,9 +146,9 @@ static void clear(const importing *im)
     rmdir(im->folder);
 }
 
-static size_t cut_at(const void *tokenizer, const void *bytes, size_t n)
+static size_t split_at(const void *tokenizer, const void *bytes, size_t n)
 {
-    return ech_tokenizer_cut(tokenizer, bytes, n);
+    return ech_tokenizer_split(tokenizer, bytes, n);
 }
 
 /* From where the journal says, or from the beginning. */
@@ -157,7 +157,7 @@ static ech_status begin(importing *im)
     char hash[33];
     bool found;
     ech_import_hash(im->options, im->texts, hash);
-    im->kept = true; /* what cannot be read now may be there */
+    im->resumable = true; /* what cannot be read now may be there */
     ECH_TRY(ech_import_journal_read(im->folder, hash, &found, &im->journal));
     for (int i = 0; i < im->parts && found && im->journal.sealed; i++) {
         found = !ech_token_is_lost(im->prefix[i], im->folder);
@@ -175,18 +175,18 @@ static ech_status begin(importing *im)
         for (int i = 0; i < im->parts; i++) ech_token_clear(im->prefix[i], im->folder);
         ech_import_journal_remove(im->folder);
         memcpy(im->journal.hash, hash, sizeof hash);
-        im->journal.place.line = 1;
+        im->journal.position.line = 1;
         im->journal.count.files = (int64_t)im->texts->file.n;
         im->journal.count.bytes = im->texts->bytes;
     }
-    im->kept = found;
+    im->resumable = found;
     im->before = im->saved = im->journal.done;
-    im->reader = (ech_piece_reader){.texts = im->texts,
-                                    .valid = im->options->valid,
-                                    .cut_at = cut_at,
-                                    .context = im->options->tokenizer,
-                                    .place = im->journal.place,
-                                    .fd = -1};
+    im->reader = (ech_text_chunk_reader){.texts = im->texts,
+                                         .valid = im->options->valid,
+                                         .split_at = split_at,
+                                         .context = im->options->tokenizer,
+                                         .position = im->journal.position,
+                                         .fd = -1};
     return ECH_OK;
 }
 
@@ -196,7 +196,7 @@ static ech_status import_texts(importing *im)
     ech_status st = ECH_OK;
     if (!im->journal.sealed) st = encode_texts(im);
     if (st == ECH_OK && !im->journal.sealed) st = seal(im);
-    ech_piece_reader_close(&im->reader);
+    ech_text_chunk_reader_close(&im->reader);
     close_writers(im);
     for (int i = 0; i < im->parts && st == ECH_OK; i++)
         st = ech_token_publish(im->prefix[i], im->folder);
@@ -207,11 +207,11 @@ static ech_status import_texts(importing *im)
 static ech_status import_locked(importing *im)
 {
     ech_status st = import_texts(im);
-    if (st == ECH_EIO && im->kept) {
+    if (st == ECH_EIO && im->resumable) {
         ech_log_info("%s keeps what is done; the same command goes on from there", im->folder);
         return st;
     }
-    if (st != ECH_OK && im->kept)
+    if (st != ECH_OK && im->resumable)
         ech_log_info("%s is removed; the next import begins anew", im->folder);
     clear(im);
     return st;
@@ -233,13 +233,13 @@ static ech_status import_found(const ech_import_options *options, const ech_text
         close(lock);
     }
     if (st == ECH_OK) *count = im.journal.count;
-    for (size_t i = 0; i < im.piece.n; i++) {
-        free(im.piece.at[i].read.bytes);
-        free(im.piece.at[i].ids.at);
-        free(im.piece.at[i].stretch.at);
-        free(im.piece.at[i].message);
+    for (size_t i = 0; i < im.chunk.n; i++) {
+        free(im.chunk.at[i].read.bytes);
+        free(im.chunk.at[i].ids.at);
+        free(im.chunk.at[i].segment.at);
+        free(im.chunk.at[i].message);
     }
-    free(im.piece.at);
+    free(im.chunk.at);
     free(im.prefix[0]);
     free(im.prefix[1]);
     free(folder);

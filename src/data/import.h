@@ -1,53 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: how an import is divided up. Text is read in pieces, in order; threads encode
- * pieces; what they made is written in order. Pieces are cut where no id depends on it.
+ * For data alone: how an import is divided up. Text is read in chunks, in order; threads encode
+ * chunks; what they made is written in order. Chunks are cut where no id depends on it.
  */
 #ifndef ECH_DATA_IMPORT_H
 #define ECH_DATA_IMPORT_H
 
 #include "base/memory.h"
 #include "data/data.h"
-#include "data/piece.h"
+#include "data/text_chunk.h"
 #include "data/texts.h"
 #include "data/token_writer.h"
 
-/* What a stretch of a piece's ids is. */
-typedef struct ech_import_stretch {
+/* What a segment of a chunk's ids is. */
+typedef struct ech_import_segment {
     size_t n;   /* ids */
     bool valid; /* for the validation part */
     bool prompt;
     bool ends; /* a document */
-} ech_import_stretch;
+} ech_import_segment;
 
-typedef struct ech_import_piece {
-    ech_piece read;
+typedef struct ech_import_chunk {
+    ech_text_chunk read;
     /* As encoded. */
     ech_ids ids;
-    ECH_LIST(ech_import_stretch) stretch;
+    ECH_LIST(ech_import_segment) segment;
     ech_status status;
     char *message;
-} ech_import_piece;
+} ech_import_chunk;
 
 /* ---- import_crew.c ---- */
 
-/* Fills ids and stretches, or status and message. Logs nothing. */
+/* Fills ids and segments, or status and message. Logs nothing. */
 void ech_import_encode(const ech_import_options *options, ech_coder *coder,
-                       ech_import_piece *piece);
+                       ech_import_chunk *chunk);
 
 /* Threads that encode. */
 typedef struct ech_import_crew ech_import_crew;
 ech_status ech_import_crew_create(const ech_import_options *options, ech_import_crew **out);
 void ech_import_crew_destroy(ech_import_crew *crew); /* accepts NULL */
-/* Encodes the n pieces, together with the caller's thread. */
-void ech_import_crew_encode(ech_import_crew *crew, ech_import_piece *piece, size_t n);
+/* Encodes the n chunks, together with the caller's thread. */
+void ech_import_crew_encode(ech_import_crew *crew, ech_import_chunk *chunk, size_t n);
 
 /* ---- import_journal.c ---- */
 
 typedef struct ech_import_journal {
     char hash[33]; /* of all that the result depends on */
     bool sealed;   /* all is written but the final names */
-    ech_piece_place place;
+    ech_text_position position;
     int64_t done; /* bytes read */
     ech_import_count count;
     ech_token_state part[2]; /* training or all; validation */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads that encode pieces: each takes the next one that nobody has, until all are taken; then all
- * wait for the next pieces. Who takes which does not matter.
+ * Threads that encode chunks: each takes the next one that nobody has, until all are taken; then all
+ * wait for the next chunks. Who takes which does not matter.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,33 +13,33 @@
 typedef struct encoding {
     ech_coder *coder;
     int32_t end_of_text;
-    ech_import_piece *piece;
+    ech_import_chunk *chunk;
 } encoding;
 
-static ech_status encode(const ech_piece_stretch *stretch, void *context)
+static ech_status encode(const ech_text_segment *segment, void *context)
 {
     const encoding *e = context;
-    ech_ids *ids = &e->piece->ids;
+    ech_ids *ids = &e->chunk->ids;
     size_t before = ids->n;
-    ECH_TRY((stretch->begins ? ech_coder_encode : ech_coder_continue)(e->coder, stretch->bytes,
-                                                                      stretch->n, ids));
-    if (stretch->ends) ECH_PUSH(*ids, e->end_of_text);
-    ECH_PUSH(e->piece->stretch, (ech_import_stretch){.n = ids->n - before,
-                                                     .valid = stretch->valid,
-                                                     .prompt = stretch->prompt,
-                                                     .ends = stretch->ends});
+    ECH_TRY((segment->begins ? ech_coder_encode : ech_coder_continue)(e->coder, segment->bytes,
+                                                                      segment->n, ids));
+    if (segment->ends) ECH_PUSH(*ids, e->end_of_text);
+    ECH_PUSH(e->chunk->segment, (ech_import_segment){.n = ids->n - before,
+                                                     .valid = segment->valid,
+                                                     .prompt = segment->prompt,
+                                                     .ends = segment->ends});
     return ECH_OK;
 }
 
-void ech_import_encode(const ech_import_options *options, ech_coder *coder, ech_import_piece *piece)
+void ech_import_encode(const ech_import_options *options, ech_coder *coder, ech_import_chunk *chunk)
 {
-    encoding e = {coder, ech_tokenizer_end_of_text(options->tokenizer), piece};
+    encoding e = {coder, ech_tokenizer_end_of_text(options->tokenizer), chunk};
     bool quiet = ech_log_set_quiet(true);
-    piece->ids.n = piece->stretch.n = 0;
-    free(piece->message);
-    piece->message = NULL;
-    piece->status = ech_piece_each(&options->texts, &piece->read, encode, &e);
-    if (piece->status != ECH_OK) piece->message = ech_strdup(ech_last_error());
+    chunk->ids.n = chunk->segment.n = 0;
+    free(chunk->message);
+    chunk->message = NULL;
+    chunk->status = ech_text_chunk_each(&options->texts, &chunk->read, encode, &e);
+    if (chunk->status != ECH_OK) chunk->message = ech_strdup(ech_last_error());
     ech_log_set_quiet(quiet);
 }
 
@@ -50,23 +50,23 @@ struct ech_import_crew {
     int threads;          /* that run */
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
-    ech_import_piece *piece;
+    ech_import_chunk *chunk;
     size_t n, taken, done;
     bool stop;
 };
 
-/* The next piece that nobody has; NULL: none. Holds the lock. */
-static ech_import_piece *take(ech_import_crew *crew)
+/* The next chunk that nobody has; NULL: none. Holds the lock. */
+static ech_import_chunk *take(ech_import_crew *crew)
 {
-    return crew->taken < crew->n ? &crew->piece[crew->taken++] : NULL;
+    return crew->taken < crew->n ? &crew->chunk[crew->taken++] : NULL;
 }
 
-/* Encodes pieces as long as there are any. Holds the lock, but not meanwhile. */
+/* Encodes chunks as long as there are any. Holds the lock, but not meanwhile. */
 static void work(ech_import_crew *crew, ech_coder *coder)
 {
-    for (ech_import_piece *piece; (piece = take(crew));) {
+    for (ech_import_chunk *chunk; (chunk = take(crew));) {
         pthread_mutex_unlock(&crew->lock);
-        ech_import_encode(crew->options, coder, piece);
+        ech_import_encode(crew->options, coder, chunk);
         pthread_mutex_lock(&crew->lock);
         if (++crew->done == crew->n) pthread_cond_broadcast(&crew->changed);
     }
@@ -120,10 +120,10 @@ void ech_import_crew_destroy(ech_import_crew *crew)
     free(crew);
 }
 
-void ech_import_crew_encode(ech_import_crew *crew, ech_import_piece *piece, size_t n)
+void ech_import_crew_encode(ech_import_crew *crew, ech_import_chunk *chunk, size_t n)
 {
     pthread_mutex_lock(&crew->lock);
-    crew->piece = piece;
+    crew->chunk = chunk;
     crew->n = n;
     crew->taken = crew->done = 0;
     pthread_cond_broadcast(&crew->changed);

@@ -69,9 +69,9 @@ enum { FIELDS = 9, STATE_FIELDS = 6 };
 
 static void list_fields(ech_import_journal *j, field out[FIELDS])
 {
-    const field fields[FIELDS] = {{"file", &j->place.file},
-                                  {"at", &j->place.at},
-                                  {"line", &j->place.line},
+    const field fields[FIELDS] = {{"file", &j->position.file},
+                                  {"at", &j->position.at},
+                                  {"line", &j->position.line},
                                   {"done", &j->done},
                                   {"files", &j->count.files},
                                   {"documents", &j->count.documents},

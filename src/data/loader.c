@@ -48,7 +48,7 @@ static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t r
 {
     const ech_loader_options *options = &loader->options;
     int64_t position;
-    ECH_TRY(ech_sample_position(options, batch->step, ech_sample_place(options, row), &position));
+    ECH_TRY(ech_sample_position(options, batch->step, ech_sample_index(options, row), &position));
     if (position >= options->last_position) {
         ech_sample_clear(options, batch, row);
         return ECH_OK;

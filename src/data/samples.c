@@ -21,7 +21,7 @@ int64_t ech_sample_micro_batches(const ech_loader_options *options)
                                      options->data_degree, options->data_rank);
 }
 
-int64_t ech_sample_place(const ech_loader_options *options, int64_t row)
+int64_t ech_sample_index(const ech_loader_options *options, int64_t row)
 {
     int64_t b = options->micro_batch_size;
     int64_t q = ech_replica_global_micro(options->data_degree, options->data_rank, row / b);

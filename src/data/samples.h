@@ -11,7 +11,7 @@
 int64_t ech_sample_micro_batches(const ech_loader_options *options);
 
 /* The place i < M b, among all samples of a step, of sample `row` < m b of this rank's share. */
-int64_t ech_sample_place(const ech_loader_options *options, int64_t row);
+int64_t ech_sample_index(const ech_loader_options *options, int64_t row);
 
 /* The position g of place i of a step. Errors: past 2^63. */
 ech_status ech_sample_position(const ech_loader_options *options, int64_t step, int64_t i,

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-enum { PIECE = 4096 }; /* tokens read at a time */
+enum { BUFFER = 4096 }; /* tokens read at a time */
 
 ech_status ech_token_file_open(const char *path, const ech_token_options *options,
                                ech_token_file **out)
@@ -40,26 +40,26 @@ void ech_token_file_close(ech_token_file *file)
 }
 
 /* The documents are counted by where they open, so that none is empty. */
-void ech_token_file_keep(ech_token_file *file, int64_t first, int64_t end, bool documents)
+void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, bool documents)
 {
-    ech_token_runs kept = {.documents = documents};
+    ech_token_runs selected = {.documents = documents};
     int64_t document = -1;
     size_t p = 0;
     for (size_t i = 0; i < file->runs.run.n; i++) {
         ech_token_run run = file->runs.run.at[i];
         for (; p < file->part.n && file->part.at[p].first <= run.first; p++) {
-            file->part.at[p].first = kept.tokens;
-            ech_token_runs_part(&kept);
+            file->part.at[p].first = selected.tokens;
+            ech_token_runs_part(&selected);
         }
         document += ech_token_run_opens(run);
         if (document < first || document >= end) continue;
-        ech_token_runs_add(&kept, ech_token_run_at(run),
+        ech_token_runs_add(&selected, ech_token_run_at(run),
                            ech_token_run_end(&file->runs, i) - run.first, ech_token_run_opens(run),
                            ech_token_run_is_silent(run));
     }
-    for (; p < file->part.n; p++) file->part.at[p].first = kept.tokens;
+    for (; p < file->part.n; p++) file->part.at[p].first = selected.tokens;
     ech_token_runs_free(&file->runs);
-    file->runs = kept;
+    file->runs = selected;
     file->documents = end - first;
 }
 
@@ -96,15 +96,15 @@ static ech_status copy_ids(const ech_token_part *part, const void *tokens, int64
     return ECH_OK;
 }
 
-/* n tokens that lie in one piece, from the part's token `at` on. */
+/* n tokens that lie in one buffer, from the part's token `at` on. */
 static ech_status read_run(const ech_token_part *part, int64_t at, int64_t position, int64_t n,
                            int64_t vocabulary, int32_t *ids)
 {
-    int64_t piece[PIECE]; /* aligned for every width */
-    for (int64_t done = 0; done < n; done += PIECE) {
-        int64_t take = n - done < PIECE ? n - done : PIECE;
-        ECH_TRY(ech_token_part_read(part, at + done, take, piece));
-        ECH_TRY(copy_ids(part, piece, position + done, take, vocabulary, ids + done));
+    int64_t buffer[BUFFER]; /* aligned for every width */
+    for (int64_t done = 0; done < n; done += BUFFER) {
+        int64_t take = n - done < BUFFER ? n - done : BUFFER;
+        ECH_TRY(ech_token_part_read(part, at + done, take, buffer));
+        ECH_TRY(copy_ids(part, buffer, position + done, take, vocabulary, ids + done));
     }
     return ECH_OK;
 }

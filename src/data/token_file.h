@@ -53,6 +53,6 @@ bool ech_token_is_plain(const char *path);
 
 /* Keeps the documents first .. end - 1 of a file that was opened with `documents`, which are told
  * apart from then on only if asked for. */
-void ech_token_file_keep(ech_token_file *file, int64_t first, int64_t end, bool documents);
+void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, bool documents);
 
 #endif

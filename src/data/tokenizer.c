@@ -125,9 +125,9 @@ void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_
     XXH3_freeState(state);
 }
 
-size_t ech_tokenizer_cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
+size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
 {
-    return n > 0 ? tokenizer->kind->cut(tokenizer, bytes, n) : 0;
+    return n > 0 ? tokenizer->kind->split(tokenizer, bytes, n) : 0;
 }
 
 ech_coder *ech_coder_create(const ech_tokenizer *tokenizer)

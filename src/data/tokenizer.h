@@ -21,7 +21,7 @@ typedef struct ech_tokenizer_kind {
     /* The bytes of any id; of the end of text its name. */
     void (*decode)(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
     void (*export_files)(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json);
-    size_t (*cut)(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
+    size_t (*split)(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
 } ech_tokenizer_kind;
 
 struct ech_tokenizer {

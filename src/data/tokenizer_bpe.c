@@ -41,7 +41,7 @@ static ech_status open_folder(const char *folder, ech_bpe **out)
             return open_pair(folder, i, out);
     if (ech_file_has(folder, "tokenizer.model")) {
         char *path = ech_file_join(folder, "tokenizer.model");
-        ech_status status = ech_bpe_read_pieces(path, out);
+        ech_status status = ech_bpe_read_sentencepiece(path, out);
         free(path);
         return status;
     }
@@ -70,7 +70,7 @@ static ech_status open_file(const char *path, ech_bpe **out)
 {
     size_t n = strlen(path), end = strlen(".model");
     bool pieces = n > end && strcmp(path + n - end, ".model") == 0;
-    return pieces ? ech_bpe_read_pieces(path, out) : ech_bpe_read_json(path, out);
+    return pieces ? ech_bpe_read_sentencepiece(path, out) : ech_bpe_read_json(path, out);
 }
 
 static ech_status open_bpe(const char *source, ech_tokenizer *out)
@@ -87,7 +87,7 @@ static ech_status open_bpe(const char *source, ech_tokenizer *out)
     out->end_of_text = bpe->end_of_text;
     for (size_t i = 0; i < bpe->front.n; i++) ECH_PUSH(out->front, bpe->front.at[i]);
     for (size_t i = 0; i < bpe->back.n; i++) ECH_PUSH(out->back, bpe->back.at[i]);
-    out->file = bpe->of_pieces ? "tokenizer.model" : "tokenizer.json";
+    out->file = bpe->sentencepiece ? "tokenizer.model" : "tokenizer.json";
     out->state = bpe;
     return ECH_OK;
 }
@@ -123,9 +123,9 @@ static void export_files(const ech_tokenizer *tokenizer, ech_text *tokenizer_jso
     ech_bpe_export(tokenizer->state, tokenizer_json, config_json);
 }
 
-static size_t cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
+static size_t split(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
 {
-    return ech_bpe_cut(tokenizer->state, bytes, n);
+    return ech_bpe_split(tokenizer->state, bytes, n);
 }
 
 const ech_tokenizer_kind ech_tokenizer_bpe = {
@@ -138,5 +138,5 @@ const ech_tokenizer_kind ech_tokenizer_bpe = {
     .encode = encode,
     .decode = decode,
     .export_files = export_files,
-    .cut = cut,
+    .split = split,
 };

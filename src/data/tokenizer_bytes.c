@@ -61,7 +61,7 @@ static void export_files(const ech_tokenizer *tokenizer, ech_text *tokenizer_jso
     ech_bpe_destroy(bpe);
 }
 
-static size_t cut(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
+static size_t split(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
 {
     (void)tokenizer, (void)bytes;
     return n;
@@ -75,5 +75,5 @@ const ech_tokenizer_kind ech_tokenizer_bytes = {
     .encode = encode,
     .decode = decode,
     .export_files = export_files,
-    .cut = cut,
+    .split = split,
 };

@@ -97,11 +97,11 @@ static inline int64_t ech_row_in_document(const ech_rows *rows, const ech_tensor
 
 /* Where queries, keys and heads of one attention call lie: two sets of rows of the same samples, and a
  * share of the heads. */
-typedef struct ech_attention_place {
+typedef struct ech_attention_shard {
     ech_rows query, key;
     int64_t first_head; /* the first local query head's number */
     int64_t heads;      /* query heads of the uncut tensor */
-} ech_attention_place;
+} ech_attention_shard;
 
 /* Which elements a dropout drops. Element i of the uncut logical tensor is dropped where
  * ech_random_unit(ech_random_word(key, i)) < p; the others are scaled by 1/(1-p). */

@@ -102,7 +102,7 @@ static bool has_carried(const ech_call *call)
 /* The keys and values that the call's queries may see, and where they lie. */
 typedef struct seen {
     ech_tensor k, v;
-    ech_attention_place place;
+    ech_attention_shard place;
 } seen;
 
 static seen find_seen(const ech_call *call)

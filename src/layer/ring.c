@@ -110,11 +110,11 @@ typedef struct attend_options {
     int part, starts;
 } attend_options;
 
-static ech_attention_place place_of(const ech_call *call)
+static ech_attention_shard place_of(const ech_call *call)
 {
     const attend_options *o = call->node->options;
     int owner = (call->context_index - o->part + call->context_size) % call->context_size;
-    return (ech_attention_place){
+    return (ech_attention_shard){
         .query = call->rows,
         .key = ech_context_rows(call->ways, call->extent, call->rows.first_sample, owner),
         .first_head = ech_call_first_head(call, ECH_AXIS_HEADS, o->H),
@@ -125,7 +125,7 @@ static void attend_forward(const ech_call *call)
 {
     const attend_options *o = call->node->options;
     ech_dropout dropout = ech_call_dropout(call, o->p, ECH_SITE_ATTENTION);
-    ech_attention_place place = place_of(call);
+    ech_attention_shard place = place_of(call);
     ech_tensor k = half_of(&call->in[1], 0), v = half_of(&call->in[1], 1);
     call->kernels->attention_forward(call->context, &call->in[0], &k, &v, o->scale, &place,
                                      ech_optional(&call->in[2]), &dropout, o->part > 0,
@@ -136,7 +136,7 @@ static void attend_backward(const ech_call *call)
 {
     const attend_options *o = call->node->options;
     ech_dropout dropout = ech_call_dropout(call, o->p, ECH_SITE_ATTENTION);
-    ech_attention_place place = place_of(call);
+    ech_attention_shard place = place_of(call);
     ech_tensor k = half_of(&call->in[1], 0), v = half_of(&call->in[1], 1);
     ech_tensor dk = half_of(&call->din[1], 0), dv = half_of(&call->din[1], 1);
     /* What is added to is the gradient itself. */

@@ -151,7 +151,7 @@ ech_status ech_model_create(const ech_config *config, ech_model **out)
     return create(config, ways_of(config), out);
 }
 
-ech_status ech_model_create_uncut(const ech_config *config, ech_model **out)
+ech_status ech_model_create_whole(const ech_config *config, ech_model **out)
 {
     return create(config, (ech_ways){.documents = config->data.document_mask == 1}, out);
 }

@@ -92,7 +92,7 @@ ech_cut ech_model_cut(const ech_config *config);
 ech_status ech_model_create(const ech_config *config, ech_model **out);
 /* The same, as if nothing were cut: for who asks for blocks and parameters before the layout has said
  * that the model can be cut so. */
-ech_status ech_model_create_uncut(const ech_config *config, ech_model **out);
+ech_status ech_model_create_whole(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
 
 /* How parallel and memory keys cut the model's layers. */

@@ -9,7 +9,7 @@ static bool validates(const ech_config *config)
 {
     int64_t bound[4];
     return config->data.valid[0] != '\0' ||
-           (ech_text_to_shares(config->data.split, bound) && bound[1] < bound[2]);
+           (ech_text_to_bounds(config->data.split, bound) && bound[1] < bound[2]);
 }
 
 ech_calendar ech_calendar_of(const ech_config *config)

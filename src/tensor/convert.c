@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { PIECE = 256 }; /* elements that go by way of fp64 at a time */
+enum { BUFFER = 256 }; /* elements that go by way of fp64 at a time */
 
 bool ech_dtype_is_real(ech_dtype dtype)
 {
@@ -35,7 +35,7 @@ static double from_f16(uint16_t half)
 }
 
 /* A double as the bits of a type with so many bits of exponent and of significand behind the point. */
-static uint16_t narrow(double value, int exponent_bits, int kept)
+static uint16_t narrow(double value, int exponent_bits, int significand_bits)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -43,11 +43,12 @@ static uint16_t narrow(double value, int exponent_bits, int kept)
     uint64_t significand = bits & ((UINT64_C(1) << 52) - 1);
     int exponent = (int)(bits >> 52 & 2047);
     if (exponent == 2047 && significand)
-        return (uint16_t)(sign | infinite << kept | 1u << (kept - 1)); /* NaN */
+        return (uint16_t)(sign | infinite << significand_bits |
+                          1u << (significand_bits - 1)); /* NaN */
     if (exponent > 0) significand |= UINT64_C(1) << 52;
     exponent -= 1023 - (1 << (exponent_bits - 1)) + 1;
-    if (exponent >= (int)infinite) return (uint16_t)(sign | infinite << kept);
-    int dropped = 52 - kept;
+    if (exponent >= (int)infinite) return (uint16_t)(sign | infinite << significand_bits);
+    int dropped = 52 - significand_bits;
     if (exponent < 1) { /* a subnormal number: its last bit is worth as much as the smallest's */
         dropped += 1 - exponent;
         exponent = 1;
@@ -57,7 +58,7 @@ static uint16_t narrow(double value, int exponent_bits, int kept)
     uint64_t half = UINT64_C(1) << (dropped - 1);
     number += rest > half || (rest == half && (number & 1));
     /* the leading bit counts as one of the exponent, and so does a carry into it */
-    return (uint16_t)(sign | (((uint32_t)(exponent - 1) << kept) + (uint32_t)number));
+    return (uint16_t)(sign | (((uint32_t)(exponent - 1) << significand_bits) + (uint32_t)number));
 }
 
 static void widen(const void *from, ech_dtype dtype, double *to, int64_t n)
@@ -96,10 +97,10 @@ void ech_convert(const void *from, ech_dtype from_dtype, void *to, ech_dtype to_
         memmove(to, from, (size_t)n * in);
         return;
     }
-    double piece[PIECE];
-    for (int64_t done = 0; done < n; done += PIECE) {
-        int64_t count = n - done < PIECE ? n - done : PIECE;
-        widen((const char *)from + (size_t)done * in, from_dtype, piece, count);
-        put(piece, (char *)to + (size_t)done * out, to_dtype, count);
+    double buffer[BUFFER];
+    for (int64_t done = 0; done < n; done += BUFFER) {
+        int64_t count = n - done < BUFFER ? n - done : BUFFER;
+        widen((const char *)from + (size_t)done * in, from_dtype, buffer, count);
+        put(buffer, (char *)to + (size_t)done * out, to_dtype, count);
     }
 }

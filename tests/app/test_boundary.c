@@ -103,7 +103,7 @@ static ech_status run(ech_comm *comm, void *context)
     ECH_TRY(ech_layout_create(config, design.model, ech_schedule_placement(config), ranks,
                               &design.layout));
     ECH_TRY(ech_session_create(&design, comm, false, &session));
-    ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &data));
+    ECH_TRY(ech_design_open_data(&design, ECH_SPLIT_TRAIN, &data));
     ech_loader_options options = ech_design_reads(&design, rank, true, INT64_MAX);
     ECH_TRY(ech_loader_create(data, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);

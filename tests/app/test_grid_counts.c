@@ -91,7 +91,7 @@ static ech_status validate(ech_contestant *c, int rank)
 {
     ech_corpus *data;
     ech_loader *loader;
-    ECH_TRY(ech_design_open_data(c->design, ECH_SHARE_VALID, &data));
+    ECH_TRY(ech_design_open_data(c->design, ECH_SPLIT_VALID, &data));
     ech_loader_options options = ech_design_reads(c->design, rank, false, 50);
     ECH_TRY(ech_loader_create(data, &options, 0, &loader));
     ech_exec_set_loader(c->session.exec, ECH_EVALUATE, loader);

@@ -29,12 +29,12 @@ ech_status __wrap_ech_model_create(const ech_config *config, ech_model **out)
     return __real_ech_model_create(config, out);
 }
 
-ech_status __real_ech_model_create_uncut(const ech_config *config, ech_model **out);
-ech_status __wrap_ech_model_create_uncut(const ech_config *config, ech_model **out);
-ech_status __wrap_ech_model_create_uncut(const ech_config *config, ech_model **out)
+ech_status __real_ech_model_create_whole(const ech_config *config, ech_model **out);
+ech_status __wrap_ech_model_create_whole(const ech_config *config, ech_model **out);
+ech_status __wrap_ech_model_create_whole(const ech_config *config, ech_model **out)
 {
     uncut_models++;
-    return __real_ech_model_create_uncut(config, out);
+    return __real_ech_model_create_whole(config, out);
 }
 
 ech_status __real_ech_layout_create(const ech_config *config, const ech_model *model,

@@ -75,7 +75,7 @@ static ech_status run_rank(ech_comm *comm, void *context)
     ECH_TRY(ech_design_create(config, fixture_tokenizer, 1, 1, &design));
     ECH_TRY(ech_session_create(&design, comm, true, &session));
     ECH_TRY(ech_token_file_open(config->data.train, &(ech_token_options){0}, &file));
-    ECH_TRY(ech_design_open_data(&design, ECH_SHARE_TRAIN, &data));
+    ECH_TRY(ech_design_open_data(&design, ECH_SPLIT_TRAIN, &data));
     ech_status status = compare(s, &design, session.exec, data, file);
     ech_token_file_close(file);
     ech_corpus_close(data);

@@ -165,7 +165,7 @@ static ech_status measure(ech_comm *comm, const ech_design *design, void *contex
     ech_loader *loader;
     int rank = ech_comm_rank(comm);
     ECH_TRY(ech_session_create(design, comm, false, &session));
-    ECH_TRY(ech_design_open_data(design, ECH_SHARE_TRAIN, &data));
+    ECH_TRY(ech_design_open_data(design, ECH_SPLIT_TRAIN, &data));
     ech_loader_options options = ech_design_reads(design, ech_comm_rank(comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(data, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);
@@ -262,7 +262,7 @@ static ech_status run_poisoned(ech_comm *comm, const ech_design *design, void *c
     ech_corpus *corpus;
     ech_loader *loader;
     ECH_TRY(ech_session_create(design, comm, false, &session));
-    ECH_TRY(ech_design_open_data(design, ECH_SHARE_TRAIN, &corpus));
+    ECH_TRY(ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus));
     ech_loader_options options = ech_design_reads(design, ech_comm_rank(comm), true, INT64_MAX);
     ECH_TRY(ech_loader_create(corpus, &options, 0, &loader));
     ech_exec_set_loader(session.exec, ECH_TRAIN, loader);

@@ -57,7 +57,7 @@ static void check_runs(int dims, const int64_t *shape, const ech_saved_box *box)
     assert_true(count == 0 || ech_box_is_apart(dims, box));
     assert_int_equal(runs.count * runs.length, count);
     for (int64_t k = 0; k < count; k++) {
-        ech_box_place at = ech_box_run_at(&runs, k / runs.length);
+        ech_box_offset at = ech_box_run_at(&runs, k / runs.length);
         assert_int_equal(at.in_whole + k % runs.length,
                          element(dims, shape, box->begin, box->size, k));
         assert_int_equal(at.in_memory + k % runs.length, in_memory(dims, box, k));

@@ -64,7 +64,7 @@ static void encode_pieces(const ech_bpe *bpe, const char *text, size_t n, size_t
 {
     ech_bpe_coder *coder = ech_bpe_coder_create(bpe);
     for (bool begins = true; n > 0; begins = false) {
-        size_t piece = n > most ? ech_bpe_cut(bpe, text, most) : n;
+        size_t piece = n > most ? ech_bpe_split(bpe, text, most) : n;
         if (piece == 0) piece = n;
         if (ech_bpe_coder_encode(coder, text, piece, begins, ids) != ECH_OK) abort();
         text += piece;

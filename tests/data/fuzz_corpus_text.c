@@ -28,7 +28,7 @@ static void check_blend(const int64_t *weights, int sources)
         int k = ech_blend_at(&blend, g, &sample);
         if (sample != had[k]++) abort();
         for (int i = 0; i < sources; i++)
-            if (llabs(blend.share[i] * (g + 1) - had[i] * P) >= P && sources > 1) abort();
+            if (llabs(blend.count[i] * (g + 1) - had[i] * P) >= P && sources > 1) abort();
     }
     ech_blend_free(&blend);
 }
@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
             check_blend(words.weight.at, (int)words.path.n);
         ech_corpus_words_free(&words);
     }
-    if (ech_text_to_shares(text, bound)) {
+    if (ech_text_to_bounds(text, bound)) {
         if (bound[0] != 0 || bound[3] <= 0) abort();
         for (int i = 0; i < 3; i++)
             if (bound[i] > bound[i + 1]) abort();

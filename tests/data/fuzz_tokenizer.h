@@ -24,7 +24,7 @@ static inline void check_pieces(const ech_tokenizer *tokenizer, ech_coder *coder
 {
     ech_ids ids = {0};
     for (size_t at = 0, piece; at < n; at += piece) {
-        piece = n - at > most ? ech_tokenizer_cut(tokenizer, bytes + at, most) : n - at;
+        piece = n - at > most ? ech_tokenizer_split(tokenizer, bytes + at, most) : n - at;
         if (piece > most) abort();
         if (piece == 0) piece = n - at;
         if ((at == 0 ? ech_coder_encode : ech_coder_continue)(coder, bytes + at, piece, &ids) !=

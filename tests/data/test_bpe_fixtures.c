@@ -85,7 +85,7 @@ static void check_pieces(const ech_tokenizer *tokenizer, ech_coder *coder, const
     for (size_t at = 0, n; at < c->n; at += n) {
         size_t left = c->n - at, window = most;
         for (n = 0; n == 0; window *= 2) {
-            n = window < left ? ech_tokenizer_cut(tokenizer, c->text + at, window) : left;
+            n = window < left ? ech_tokenizer_split(tokenizer, c->text + at, window) : left;
             assert_true(n <= left && (window >= left || n <= window));
         }
         *cuts += at + n < c->n;

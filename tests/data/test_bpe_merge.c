@@ -102,7 +102,7 @@ static void check_characters(const ech_bpe *bpe, ech_bpe_coder *coder, const cha
     ech_bpe_mark_blanks(text, n, &marked);
     size_t count = naive_merge(bpe, (const unsigned char *)marked.at, marked.n, expected);
     for (size_t at = 0, piece; at < n; at += piece) {
-        piece = n - at > most ? ech_bpe_cut(bpe, text + at, most) : n - at;
+        piece = n - at > most ? ech_bpe_split(bpe, text + at, most) : n - at;
         *cuts += piece > 0 && at > 0;
         if (piece == 0) piece = n - at;
         assert_int_equal(ech_bpe_coder_encode(coder, text + at, piece, at == 0, &ids), ECH_OK);

@@ -25,28 +25,28 @@ static void write_counting(const char *name, int64_t samples, int32_t from)
     assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
 }
 
-static ech_corpus_options options_of(const char *sources, const char *split, ech_share share)
+static ech_corpus_options options_of(const char *sources, const char *split, ech_split part)
 {
     return (ech_corpus_options){.key = "data.train",
                                 .sources = sources,
                                 .split = split,
-                                .share = share,
+                                .part = part,
                                 .sequence_length = T};
 }
 
-static ech_corpus *open_corpus(const char *sources, const char *split, ech_share share)
+static ech_corpus *open_corpus(const char *sources, const char *split, ech_split part)
 {
     ech_corpus *corpus;
-    ech_corpus_options options = options_of(sources, split, share);
+    ech_corpus_options options = options_of(sources, split, part);
     assert_int_equal(ech_corpus_open(&options, &corpus), ECH_OK);
     return corpus;
 }
 
-static void assert_refused(const char *sources, const char *split, ech_share share, ech_status why,
+static void assert_refused(const char *sources, const char *split, ech_split part, ech_status why,
                            const char *says)
 {
     ech_corpus *corpus = NULL;
-    ech_corpus_options options = options_of(sources, split, share);
+    ech_corpus_options options = options_of(sources, split, part);
     assert_int_equal(ech_corpus_open(&options, &corpus), why);
     assert_error_has(says);
     assert_null(corpus);
@@ -66,7 +66,7 @@ static void check_blend(const ech_blend *blend)
         assert_int_equal(sample, had[k]++);
         assert_int_equal(ech_blend_position(blend, k, sample), g);
         for (int i = 0; i < blend->sources; i++) {
-            int64_t away = llabs(blend->share[i] * (g + 1) - had[i] * P);
+            int64_t away = llabs(blend->count[i] * (g + 1) - had[i] * P);
             assert_true(away * slack <= P * (slack - 1) && away < P);
         }
     }
@@ -86,7 +86,7 @@ static void test_proportions(void **state)
         ech_blend blend;
         ech_blend_create(weights, n, ECH_BLEND_PERIOD, &blend);
         for (int k = 0; k < n; k++)
-            assert_int_equal(blend.share[k] * weights[0], blend.share[0] * weights[k]);
+            assert_int_equal(blend.count[k] * weights[0], blend.count[0] * weights[k]);
         check_blend(&blend);
         ech_blend_free(&blend);
     }
@@ -102,12 +102,12 @@ static void test_rounded_proportions(void **state)
     ech_blend_create(weights, 4, ECH_BLEND_PERIOD, &blend);
     assert_in_range(blend.period, ECH_BLEND_PERIOD - 4, ECH_BLEND_PERIOD + 4);
     for (int k = 0; k < 4; k++) {
-        double away = (double)blend.share[k] / (double)blend.period - (double)weights[k] / sum;
-        assert_true(away < 2e-6 && away > -2e-6 && blend.share[k] >= 1);
+        double away = (double)blend.count[k] / (double)blend.period - (double)weights[k] / sum;
+        assert_true(away < 2e-6 && away > -2e-6 && blend.count[k] >= 1);
     }
     int64_t had[4] = {0};
     for (int64_t g = 0; g < blend.period; g++) had[blend.source[g]]++;
-    for (int k = 0; k < 4; k++) assert_int_equal(had[k], blend.share[k]);
+    for (int k = 0; k < 4; k++) assert_int_equal(had[k], blend.count[k]);
     ech_blend_free(&blend);
 }
 
@@ -165,7 +165,7 @@ static void read_step(const ech_corpus *corpus, int degree, int64_t step, int32_
         if (rank == 0) tokens = batch->step_tokens;
         assert_true(batch->step_tokens == tokens && tokens == BATCH * T);
         for (int64_t row = 0; row < batch->micro_batches * 2; row++)
-            firsts[ech_sample_place(&options, row)] = batch->tokens[row * T];
+            firsts[ech_sample_index(&options, row)] = batch->tokens[row * T];
         ech_loader_destroy(loader);
     }
 }
@@ -177,7 +177,7 @@ static void test_samples_of_a_blend(void **state)
     char text[13000];
     const int64_t sizes[] = {10, 7, 25}, weights[] = {5, 2, 3};
     make_sources(text, sizeof text, "0.5 %s 0.2 %s .3 %s");
-    ech_corpus *corpus = open_corpus(text, "", ECH_SHARE_TRAIN);
+    ech_corpus *corpus = open_corpus(text, "", ECH_SPLIT_TRAIN);
     assert_int_equal(ech_corpus_tokens(corpus), 42 * T + 3);
     int seen[3][25] = {{0}}, had[3] = {0};
     for (int64_t step = 0; step < STEPS; step++) {
@@ -214,7 +214,7 @@ static void test_validation_on_a_blend(void **state)
     } cases[] = {{"%s %s %s", 42}, {"1 %s 1 %s 1 %s", 21}, {"0.5 %s 0.1 %s 0.4 %s", 20}};
     for (size_t i = 0; i < 3; i++) {
         make_sources(text, sizeof text, cases[i].format);
-        ech_corpus *corpus = open_corpus(text, "", ECH_SHARE_TRAIN);
+        ech_corpus *corpus = open_corpus(text, "", ECH_SPLIT_TRAIN);
         assert_in_range(ech_corpus_samples(corpus), cases[i].samples, cases[i].samples + 2);
         bool seen[3][25] = {{false}};
         ech_loader_options options = reading(false);
@@ -239,7 +239,7 @@ static void test_permutations_differ(void **state)
     write_counting("a", 25, 0);
     write_counting("b", 25, APART);
     snprintf(text, sizeof text, "%s %s", in_scratch("a"), in_scratch("b"));
-    ech_corpus *corpus = open_corpus(text, "", ECH_SHARE_TRAIN);
+    ech_corpus *corpus = open_corpus(text, "", ECH_SPLIT_TRAIN);
     ech_loader_options options = reading(true);
     int same = 0;
     for (int64_t j = 0; j < 25; j++) {
@@ -279,12 +279,12 @@ static int64_t write_documents(const char *name, int documents, bool plain, int6
     return n;
 }
 
-/* The shares of a split are documents [first, end), each as they lie in the file, and documents are
+/* The parts of a split are documents [first, end), each as they lie in the file, and documents are
  * told apart where asked for. */
-static void check_share(const char *name, const char *split, ech_share share, bool mask,
-                        const int64_t *begins, int first, int end)
+static void check_part(const char *name, const char *split, ech_split part, bool mask,
+                       const int64_t *begins, int first, int end)
 {
-    ech_corpus_options options = options_of(in_scratch(name), split, share);
+    ech_corpus_options options = options_of(in_scratch(name), split, part);
     ech_corpus *corpus;
     options.document_mask = mask;
     options.end_of_text = 1;
@@ -323,14 +323,14 @@ static void test_splits(void **state)
         for (int plain = 0; plain < 2; plain++) {
             const char *name = plain ? "p.bin" : "m";
             write_documents(name, cases[i].documents, plain, begins);
-            for (int share = 0; share < 3; share++) {
-                const int *bound = &cases[i].bound[share];
+            for (int part = 0; part < 3; part++) {
+                const int *bound = &cases[i].bound[part];
                 if (bound[0] == bound[1])
-                    assert_refused(in_scratch(name), cases[i].split, (ech_share)share, ECH_EUSAGE,
+                    assert_refused(in_scratch(name), cases[i].split, (ech_split)part, ECH_EUSAGE,
                                    "leaves none of the");
                 for (int mask = 0; mask < 2 && bound[0] < bound[1]; mask++)
-                    check_share(name, cases[i].split, (ech_share)share, mask, begins, bound[0],
-                                bound[1]);
+                    check_part(name, cases[i].split, (ech_split)part, mask, begins, bound[0],
+                               bound[1]);
             }
         }
     }
@@ -365,12 +365,13 @@ static void test_texts_that_are_no_blend(void **state)
             snprintf(text + strlen(text), sizeof text - strlen(text), "%.*s%s", (int)(hole - at),
                      at, a);
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s", at);
-        assert_refused(text, "", ECH_SHARE_TRAIN, ECH_EUSAGE, cases[i].says);
+        assert_refused(text, "", ECH_SPLIT_TRAIN, ECH_EUSAGE, cases[i].says);
     }
     const char *const splits[] = {",",    "a",    "1,2,3,4", "1;2", "-1,2",
                                   "1,,2", "1,2,", "0,0,0",   " 1"};
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
-        assert_refused(a, splits[i], ECH_SHARE_TRAIN, ECH_EUSAGE, "must be up to three shares");
+        assert_refused(a, splits[i], ECH_SPLIT_TRAIN, ECH_EUSAGE,
+                       "must be up to three proportions");
 }
 
 static void test_paths_with_blanks(void **state)
@@ -380,7 +381,7 @@ static void test_paths_with_blanks(void **state)
     write_counting("a b\\", 3, 0);
     write_counting("1", 4, APART);
     snprintf(text, sizeof text, "  %s/a\\ b\\\\ %s/1 ", scratch, scratch);
-    ech_corpus *corpus = open_corpus(text, "", ECH_SHARE_TRAIN);
+    ech_corpus *corpus = open_corpus(text, "", ECH_SPLIT_TRAIN);
     assert_int_equal(ech_corpus_tokens(corpus), 7 * T + 2);
     ech_corpus_close(corpus);
 }
@@ -392,12 +393,12 @@ static void test_too_little(void **state)
     char text[13000];
     write_file("one.bin", &one, sizeof one);
     write_counting("a", 3, 0);
-    assert_refused(in_scratch("one.bin"), "", ECH_SHARE_TRAIN, ECH_EINPUT,
+    assert_refused(in_scratch("one.bin"), "", ECH_SPLIT_TRAIN, ECH_EINPUT,
                    "has 1 tokens; a sample needs at least two");
     snprintf(text, sizeof text, "0.9 %s 0.1 %s", in_scratch("a"), in_scratch("one.bin"));
-    assert_refused(text, "", ECH_SHARE_TRAIN, ECH_EINPUT, "one.bin has 1 tokens;");
+    assert_refused(text, "", ECH_SPLIT_TRAIN, ECH_EINPUT, "one.bin has 1 tokens;");
     snprintf(text, sizeof text, "0.9 %s 0.1 %s", in_scratch("a"), in_scratch("missing"));
-    assert_refused(text, "", ECH_SHARE_TRAIN, ECH_EUSAGE, "missing.idx: no such file");
+    assert_refused(text, "", ECH_SPLIT_TRAIN, ECH_EUSAGE, "missing.idx: no such file");
 }
 
 int main(void)

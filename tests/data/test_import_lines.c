@@ -119,7 +119,7 @@ static void test_bad_lines(void **state)
     assert_bad_line(TWO "{\"prompt\": null, \"completion\": \"1\"}\n", "\"prompt\" must be");
 }
 
-/* Many pieces in, the line number is still right; and a line without an end is not read for ever. */
+/* Many chunks in, the line number is still right; and a line without an end is not read for ever. */
 static void test_lines_are_counted_over_pieces(void **state)
 {
     (void)state;
@@ -140,7 +140,8 @@ static void test_lines_are_counted_over_pieces(void **state)
     assert_non_null(file);
     fputs(TWO, file);
     assert_int_equal(fclose(file), 0);
-    assert_int_equal(truncate(in_scratch("long.jsonl"), ECH_PIECE_LONGEST_LINE + (3 << 20)), 0);
+    assert_int_equal(truncate(in_scratch("long.jsonl"), ECH_TEXT_CHUNK_LONGEST_LINE + (3 << 20)),
+                     0);
     assert_int_equal(import("long.jsonl", "t", 0, &count), ECH_EINPUT);
     assert_error_has("long.jsonl:3: a line of more than 64 MiB");
 }
@@ -155,20 +156,21 @@ static size_t cut_nowhere(const void *context, const void *bytes, size_t n)
 static void test_text_without_a_place_to_cut(void **state)
 {
     (void)state;
-    const int64_t sizes[] = {ECH_PIECE_LONGEST, ECH_PIECE_LONGEST + 1};
+    const int64_t sizes[] = {ECH_TEXT_CHUNK_LONGEST, ECH_TEXT_CHUNK_LONGEST + 1};
     write_text("in", "");
     for (int i = 0; i < 2; i++) {
         ech_texts texts;
-        ech_piece piece = {0};
+        ech_text_chunk chunk = {0};
         bool found;
         assert_int_equal(truncate(in_scratch("in"), sizes[i]), 0);
         assert_int_equal(ech_texts_find(in_scratch("in"), &texts), ECH_OK);
-        ech_piece_reader reader = {.texts = &texts, .cut_at = cut_nowhere, .fd = -1};
-        assert_int_equal(ech_piece_read(&reader, &piece, &found), i == 0 ? ECH_OK : ECH_EINPUT);
-        if (i == 0) assert_int_equal(piece.n, ECH_PIECE_LONGEST);
+        ech_text_chunk_reader reader = {.texts = &texts, .split_at = cut_nowhere, .fd = -1};
+        assert_int_equal(ech_text_chunk_read(&reader, &chunk, &found),
+                         i == 0 ? ECH_OK : ECH_EINPUT);
+        if (i == 0) assert_int_equal(chunk.n, ECH_TEXT_CHUNK_LONGEST);
         if (i == 1) assert_error_has("in: the 256 MiB from byte 0 on");
-        ech_piece_reader_close(&reader);
-        free(piece.bytes);
+        ech_text_chunk_reader_close(&reader);
+        free(chunk.bytes);
         ech_texts_free(&texts);
     }
 }

@@ -65,7 +65,7 @@ static void test_bytes(void **state)
     ech_tokenizer *tokenizer = open_tokenizer("bytes");
     assert_int_equal(ech_tokenizer_vocabulary(tokenizer), 257);
     assert_int_equal(ech_tokenizer_end_of_text(tokenizer), 256);
-    for (size_t n = 0; n < 4; n++) assert_int_equal(ech_tokenizer_cut(tokenizer, "abc", n), n);
+    for (size_t n = 0; n < 4; n++) assert_int_equal(ech_tokenizer_split(tokenizer, "abc", n), n);
     ech_coder *coder = ech_coder_create(tokenizer);
     ech_ids ids = {0};
     assert_int_equal(ech_coder_encode(coder, "a\0\xff", 3, &ids), ECH_OK);

@@ -51,7 +51,7 @@ static ech_status answer(const ech_tokenizer *tokenizer, ech_coder *coder, const
     ech_text back = {0};
     put_all(ech_tokenizer_front(tokenizer), around, &ids);
     for (bool begins = true; n > 0; begins = false) {
-        size_t piece = n > most ? ech_tokenizer_cut(tokenizer, text, most) : n;
+        size_t piece = n > most ? ech_tokenizer_split(tokenizer, text, most) : n;
         if (piece == 0) piece = n;
         ECH_TRY((begins ? ech_coder_encode : ech_coder_continue)(coder, text, piece, &ids));
         text += piece;

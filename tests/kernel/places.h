@@ -50,10 +50,10 @@ static inline ech_tensor starts_of(int64_t B, int64_t T, const int64_t *lengths,
 }
 
 /* All H heads, queries and keys of the same rows. */
-static inline ech_attention_place place_uncut(int64_t first_sample, int64_t T, int64_t H)
+static inline ech_attention_shard place_uncut(int64_t first_sample, int64_t T, int64_t H)
 {
     ech_rows rows = rows_uncut(first_sample, T);
-    return (ech_attention_place){.query = rows, .key = rows, .heads = H};
+    return (ech_attention_shard){.query = rows, .key = rows, .heads = H};
 }
 
 #endif

@@ -8,7 +8,7 @@
 
 /* What a call is told besides its tensors. */
 typedef struct attention_case {
-    ech_attention_place at;
+    ech_attention_shard at;
     ech_dropout dropout;
     const ech_tensor *starts;
 } attention_case;
@@ -202,7 +202,7 @@ static void samples_do_not_mix(void **state)
     static float q[2 * N], out[2 * N], alone[N], lse[2 * T * H];
     for (int64_t i = 0; i < 2 * N; i++) q[i] = (float)value_at(1, i, -1, 1);
     ech_dropout dropout = {.p = 0.2, .key = {1, 2, 3}};
-    ech_attention_place first = place_uncut(4, T, H), second = place_uncut(5, T, H);
+    ech_attention_shard first = place_uncut(4, T, H), second = place_uncut(5, T, H);
     const int64_t both[] = {2, T, H, D}, one[] = {1, T, H, D}, dims[] = {2, T, T, H, H, D};
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);

@@ -83,7 +83,7 @@ typedef enum operand { Q, K, V, DOUT, OUT, DQ, DK, DV, LSE, OPERANDS } operand;
 
 typedef struct attention {
     ech_tensor x[OPERANDS];
-    ech_attention_place at;
+    ech_attention_shard at;
     ech_dropout dropout;
 } attention;
 

@@ -250,7 +250,7 @@ static void attention_forward(subject *s)
 {
     const int64_t *q = s->input[0].shape;
     ech_tensor lse = ech_tensor_view(s->kept[0], ECH_F64, 3, (int64_t[]){q[0], q[2], q[1]});
-    ech_attention_place at = place_uncut(2, q[1], q[2]);
+    ech_attention_shard at = place_uncut(2, q[1], q[2]);
     s->kernels->attention_forward(s->context, &s->input[0], &s->input[1], &s->input[2], 0.7, &at,
                                   NULL, &s->dropout, false, &s->output, &lse);
 }
@@ -259,7 +259,7 @@ static void attention_backward(subject *s)
 {
     const int64_t *q = s->input[0].shape;
     ech_tensor lse = ech_tensor_view(s->kept[0], ECH_F64, 3, (int64_t[]){q[0], q[2], q[1]});
-    ech_attention_place at = place_uncut(2, q[1], q[2]);
+    ech_attention_shard at = place_uncut(2, q[1], q[2]);
     s->kernels->attention_backward(s->context, &s->doutput, &s->input[0], &s->input[1],
                                    &s->input[2], &s->output, &lse, 0.7, &at, NULL, &s->dropout,
                                    false, false, &s->gradient[0], &s->gradient[1], &s->gradient[2]);

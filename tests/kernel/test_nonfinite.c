@@ -182,7 +182,7 @@ static void call_attention(const ech_kernels *kernels, ech_kernel_context *conte
                            const ech_tensor *const *t, const void *options)
 {
     const ech_dropout *dropout = options;
-    ech_attention_place at = place_uncut(0, t[0]->shape[1], t[0]->shape[2]);
+    ech_attention_shard at = place_uncut(0, t[0]->shape[1], t[0]->shape[2]);
     kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &at, NULL, dropout, false, t[3],
                                t[4]);
     kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &at, NULL,
@@ -253,7 +253,7 @@ static void call_attention_forward(const ech_kernels *kernels, ech_kernel_contex
                                    const ech_tensor *const *t, const void *options)
 {
     const ech_dropout *dropout = options;
-    ech_attention_place at = place_uncut(0, t[0]->shape[1], t[0]->shape[2]);
+    ech_attention_shard at = place_uncut(0, t[0]->shape[1], t[0]->shape[2]);
     kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &at, NULL, dropout, false, t[3],
                                t[4]);
 }

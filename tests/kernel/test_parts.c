@@ -42,7 +42,7 @@ static int64_t count_of(operand x)
 /* One call's tensors, of some rows of queries and keys and a share of the heads. */
 typedef struct part {
     const ech_kernels *kernels;
-    ech_attention_place at;
+    ech_attention_shard at;
     int64_t H, G; /* of this share */
     ech_tensor x[OPERANDS];
 } part;

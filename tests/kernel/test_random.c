@@ -5,7 +5,7 @@
  */
 #include <float.h>
 
-#include "kernel/cpu/dropped.h"
+#include "kernel/cpu/dropout.h"
 #include "kernel/places.h"
 #include "kernel/trial.h"
 

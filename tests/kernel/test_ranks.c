@@ -36,7 +36,7 @@ static void compute(rank *r)
     ech_tensor lse = ech_tensor_view(memory + N * N, k->dtype, 3, (const int64_t[]){1, 2, T});
     y.data = r->attended;
     ech_dropout dropout = {.p = 0.1, .key = {1, 2, 3}};
-    ech_attention_place at = place_uncut(0, T, 2);
+    ech_attention_shard at = place_uncut(0, T, 2);
     for (int round = 0; round < ROUNDS; round++) {
         k->matmul(context, &a, false, &a, true, NULL, NULL, &c);
         k->attention_forward(context, &q, &q, &q, 0.3, &at, NULL, &dropout, false, &y, &lse);

@@ -60,7 +60,7 @@ static inline ech_status sample_try(ech_config *config, ech_placement placement,
 {
     *s = (sample){.config = config};
     ech_status status = ech_model_resolve(config, 50);
-    if (status == ECH_OK) status = ech_model_create_uncut(config, &s->model);
+    if (status == ECH_OK) status = ech_model_create_whole(config, &s->model);
     if (status == ECH_OK) status = ech_layout_resolve(config, s->model, ranks, NULL);
     ech_model_destroy(s->model);
     s->model = NULL;

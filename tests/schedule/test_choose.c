@@ -38,7 +38,7 @@ static ech_status choose(ech_config *config, const ech_profile *profile, int ran
     ech_model *model = NULL;
     ech_status status = ech_rules_check(config);
     if (status == ECH_OK) status = ech_model_resolve(config, 50);
-    if (status == ECH_OK) status = ech_model_create_uncut(config, &model);
+    if (status == ECH_OK) status = ech_model_create_whole(config, &model);
     if (status == ECH_OK)
         status = ech_schedule_choose(config, model, profile, ech_kernels_ref(ECH_F32), ranks, NULL);
     ech_model_destroy(model);
@@ -118,7 +118,7 @@ static costs costs_of(const char *keys, double bandwidth)
     ech_config *config = make(keys);
     ech_model *model;
     assert_int_equal(ech_model_resolve(config, 50), ECH_OK);
-    assert_int_equal(ech_model_create_uncut(config, &model), ECH_OK);
+    assert_int_equal(ech_model_create_whole(config, &model), ECH_OK);
     of.profile.blocks = (int)model->block.n;
     assert_true(of.profile.blocks <= MOST_BLOCKS);
     for (int i = 0; i < (int)model->param.n; i++)

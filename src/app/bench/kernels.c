@@ -89,7 +89,7 @@ static void place_rows(ech_bench_call *c, double *frequency)
     const int64_t *of = c->sizes->of;
     int64_t T = of['T' - 'A'], D = of['D' - 'A'];
     c->rows = (ech_rows){.whole = T, .tokens = T, .split = T};
-    c->place = (ech_attention_place){.query = c->rows, .key = c->rows, .heads = of['H' - 'A']};
+    c->place = (ech_attention_shard){.query = c->rows, .key = c->rows, .heads = of['H' - 'A']};
     ech_rope rope = {.theta = 10000};
     ECH_ASSERT(D <= MOST_WIDTH);
     if (D > 0) ech_rope_frequencies(&rope, D, frequency);

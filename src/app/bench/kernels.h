@@ -14,7 +14,7 @@ typedef struct ech_bench_call {
     const ech_bench_sizes *sizes;
     ech_tensor t[ECH_BENCH_TENSORS];
     ech_rows rows; /* all B x T of them */
-    ech_attention_place place;
+    ech_attention_shard place;
     const double *frequency; /* (D/2), of rotary */
 } ech_bench_call;
 

@@ -36,7 +36,7 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
     /* Ranks that are threads do not know of each other here, and would take the same cores. */
     if (alone_of_many) m->config->parallel.pin = ECH_PIN_FALSE;
     ECH_TRY(ech_design_create_alone(run, m->config, &m->design));
-    ECH_TRY(ech_design_open_data(&m->design, ECH_SHARE_TRAIN, &m->data));
+    ECH_TRY(ech_design_open_data(&m->design, ECH_SPLIT_TRAIN, &m->data));
     ECH_TRY(ech_session_create(&m->design, alone, false, &m->session));
     ech_loader_options options = ech_design_reads(&m->design, 0, true, INT64_MAX);
     ECH_TRY(ech_loader_create(m->data, &options, 0, &m->loader));

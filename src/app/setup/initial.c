@@ -102,7 +102,7 @@ static ech_status check_shapes(const ech_config *config, const ech_shards *weigh
     ech_config *copy = ech_config_copy(config);
     ech_model *model = NULL;
     ech_status st = ech_model_resolve(copy, 1);
-    if (st == ECH_OK) st = ech_model_create_uncut(copy, &model);
+    if (st == ECH_OK) st = ech_model_create_whole(copy, &model);
     if (st == ECH_OK) st = ech_initial_check_model(model, weights);
     ech_model_destroy(model);
     ech_config_destroy(copy);

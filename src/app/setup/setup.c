@@ -198,9 +198,9 @@ static ech_status check_counts(const ech_config *config)
 static ech_status check_split(const ech_config *config)
 {
     int64_t bound[4];
-    if (!config->data.split[0] || ech_text_to_shares(config->data.split, bound)) return ECH_OK;
+    if (!config->data.split[0] || ech_text_to_bounds(config->data.split, bound)) return ECH_OK;
     return ech_config_complain(config, "data.split",
-                               "must be up to three shares, not all 0, for training, validation "
+                               "must be up to three proportions, not all 0, for training, validation "
                                "and test, such as 969,30,1");
 }
 
@@ -226,7 +226,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ECH_ALSO(&status, resolve_machine(config, local_ranks));
     ECH_ALSO(&status, resolve_model(config, tokenizer));
     if (config->model.vocab_size != ECH_AUTO)
-        ECH_ALSO(&status, ech_model_create_uncut(config, &uncut));
+        ECH_ALSO(&status, ech_model_create_whole(config, &uncut));
     if (uncut && together == ECH_OK) ECH_ALSO(&status, make_design(config, uncut, design));
     ech_model_destroy(uncut);
     return status;
@@ -286,21 +286,21 @@ void ech_design_destroy(ech_design *design)
     *design = (ech_design){0};
 }
 
-ech_status ech_design_open_data(const ech_design *design, ech_share share, ech_corpus **out)
+ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_corpus **out)
 {
     const ech_config *c = design->config;
-    bool own = share == ECH_SHARE_VALID && c->data.valid[0] != '\0';
+    bool own = split == ECH_SPLIT_VALID && c->data.valid[0] != '\0';
     ech_corpus_options options = {.key = own ? "data.valid" : "data.train",
                                   .sources = own ? c->data.valid : c->data.train,
                                   .split = own ? "" : c->data.split,
-                                  .share = share,
+                                  .part = split,
                                   .sequence_length = c->data.sequence_length,
                                   .document_mask = c->data.document_mask == 1,
                                   .end_of_text = design->end_of_text,
                                   .tokenizer = design->tokenizer,
                                   .vocabulary = c->model.vocab_size};
     *out = NULL;
-    if (share == ECH_SHARE_VALID && !ech_calendar_of(c).validates) return ECH_OK;
+    if (split == ECH_SPLIT_VALID && !ech_calendar_of(c).validates) return ECH_OK;
     return ech_corpus_open(&options, out);
 }
 

@@ -51,7 +51,7 @@ ech_status ech_design_create_alone(const ech_design *other, ech_config *config, 
 ech_design ech_design_with(const ech_design *other, const ech_config *config);
 void ech_design_destroy(ech_design *design); /* frees what it owns, not itself */
 /* Opens the tokens to train on or to validate on; NULL where there is no validation. */
-ech_status ech_design_open_data(const ech_design *design, ech_share share, ech_corpus **out);
+ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_corpus **out);
 /* How a rank reads them: training shuffles; validation ends at position `last`. */
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);
 /* A rank's plan, refused with the table of what takes the bytes if it exceeds memory.device_limit. */

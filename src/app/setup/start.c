@@ -84,10 +84,10 @@ static ech_status check_memory(const ech_config *config, const ech_design *desig
     return status;
 }
 
-static ech_status check_tokens(const ech_design *design, ech_share share)
+static ech_status check_tokens(const ech_design *design, ech_split split)
 {
     ech_corpus *corpus = NULL;
-    ech_status status = ech_design_open_data(design, share, &corpus);
+    ech_status status = ech_design_open_data(design, split, &corpus);
     ech_corpus_close(corpus);
     return status;
 }
@@ -112,8 +112,8 @@ static ech_status check_start(const ech_start *start, const ech_design *design)
     const ech_config *given = start->run->config;
     if (start->reads_weights) ECH_TRY(ech_initial_expect(given));
     ECH_TRY(check_memory(given, design));
-    ECH_TRY(check_tokens(design, ECH_SHARE_TRAIN));
-    return check_tokens(design, ECH_SHARE_VALID);
+    ECH_TRY(check_tokens(design, ECH_SPLIT_TRAIN));
+    return check_tokens(design, ECH_SPLIT_VALID);
 }
 
 static ech_status prepare(const ech_start *start, int ranks, int local_ranks, prepared *out)

@@ -279,8 +279,8 @@ static ech_status begin_progress(ech_trainer *t, const census *all)
 
 ech_status ech_trainer_begin(ech_trainer *t)
 {
-    ECH_TRY(ech_design_open_data(t->design, ECH_SHARE_TRAIN, &t->train));
-    ECH_TRY(ech_design_open_data(t->design, ECH_SHARE_VALID, &t->valid));
+    ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_TRAIN, &t->train));
+    ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_VALID, &t->valid));
     ECH_TRY(ech_session_create(t->design, t->comm, false, &t->session));
     t->calendar = ech_calendar_of(t->config);
     t->flops = ech_model_flops(

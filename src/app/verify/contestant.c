@@ -10,7 +10,7 @@ ech_status ech_contestant_open(ech_contestant *c, ech_comm *comm)
 {
     ECH_TRY(ech_session_create(c->design, comm, false, &c->session));
     ech_loader_options options = ech_design_reads(c->design, ech_comm_rank(comm), true, INT64_MAX);
-    ECH_TRY(ech_design_open_data(c->design, ECH_SHARE_TRAIN, &c->data));
+    ECH_TRY(ech_design_open_data(c->design, ECH_SPLIT_TRAIN, &c->data));
     ECH_TRY(ech_loader_create(c->data, &options, 0, &c->loader));
     ech_exec_set_loader(c->session.exec, ECH_TRAIN, c->loader);
     return ech_session_initialise(&c->session, c->design->config);
@@ -35,7 +35,7 @@ static ech_status validate(ech_contestant *c, const ech_corpus *valid, int rank)
 ech_status ech_contestant_validate(ech_contestant *c, int rank, bool *validates, double *loss)
 {
     ech_corpus *valid;
-    ECH_TRY(ech_design_open_data(c->design, ECH_SHARE_VALID, &valid));
+    ECH_TRY(ech_design_open_data(c->design, ECH_SPLIT_VALID, &valid));
     *validates = valid != NULL;
     if (!valid) return ECH_OK;
     ech_status status = validate(c, valid, rank);

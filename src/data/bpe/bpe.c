@@ -39,36 +39,36 @@ void ech_bpe_destroy(ech_bpe *bpe)
 
 /* ---- tokens by their bytes ---- */
 
-/* The place of a token in the table, or the free one where it would be. */
-static size_t find_place(const ech_bpe *bpe, const void *bytes, size_t n)
+/* The slot of a token in the table, or the free one where it would be. */
+static size_t find_slot(const ech_bpe *bpe, const void *bytes, size_t n)
 {
-    size_t mask = bpe->word_places - 1, place = (size_t)XXH3_64bits(bytes, n) & mask;
-    for (;; place = (place + 1) & mask) {
-        int32_t id = bpe->word[place];
-        if (id == ECH_BPE_NONE) return place;
+    size_t mask = bpe->word_slots - 1, slot = (size_t)XXH3_64bits(bytes, n) & mask;
+    for (;; slot = (slot + 1) & mask) {
+        int32_t id = bpe->word[slot];
+        if (id == ECH_BPE_NONE) return slot;
         const ech_bpe_token *token = &bpe->token.at[id];
-        if (token->n == n && memcmp(bpe->bytes.at + token->at, bytes, n) == 0) return place;
+        if (token->n == n && memcmp(bpe->bytes.at + token->at, bytes, n) == 0) return slot;
     }
 }
 
 static void make_room(ech_bpe *bpe)
 {
-    if (2 * (bpe->words + 1) <= bpe->word_places) return;
+    if (2 * (bpe->words + 1) <= bpe->word_slots) return;
     ECH_FREED int32_t *old = bpe->word;
-    size_t places = bpe->word_places;
-    bpe->word_places = places ? 2 * places : 1024;
-    bpe->word = ech_calloc(bpe->word_places, sizeof *bpe->word);
-    memset(bpe->word, 0xff, bpe->word_places * sizeof *bpe->word); /* ECH_BPE_NONE everywhere */
-    for (size_t i = 0; i < places; i++) {
+    size_t slots = bpe->word_slots;
+    bpe->word_slots = slots ? 2 * slots : 1024;
+    bpe->word = ech_calloc(bpe->word_slots, sizeof *bpe->word);
+    memset(bpe->word, 0xff, bpe->word_slots * sizeof *bpe->word); /* ECH_BPE_NONE everywhere */
+    for (size_t i = 0; i < slots; i++) {
         if (old[i] == ECH_BPE_NONE) continue;
         const ech_bpe_token *token = &bpe->token.at[old[i]];
-        bpe->word[find_place(bpe, bpe->bytes.at + token->at, token->n)] = old[i];
+        bpe->word[find_slot(bpe, bpe->bytes.at + token->at, token->n)] = old[i];
     }
 }
 
 int32_t ech_bpe_find(const ech_bpe *bpe, const void *bytes, size_t n)
 {
-    return bpe->word_places ? bpe->word[find_place(bpe, bytes, n)] : ECH_BPE_NONE;
+    return bpe->word_slots ? bpe->word[find_slot(bpe, bytes, n)] : ECH_BPE_NONE;
 }
 
 bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool plain)
@@ -86,7 +86,7 @@ bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool pla
     ech_text_append_bytes(&bpe->bytes, bytes, n);
     if (!plain) return true;
     make_room(bpe);
-    bpe->word[find_place(bpe, bytes, n)] = id;
+    bpe->word[find_slot(bpe, bytes, n)] = id;
     bpe->words++;
     return true;
 }
@@ -126,34 +126,34 @@ static uint64_t key_of(int32_t left, int32_t right)
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-static size_t pair_place(const ech_bpe *bpe, uint64_t key)
+static size_t pair_slot(const ech_bpe *bpe, uint64_t key)
 {
-    size_t place = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & bpe->pair_mask;
-    while (bpe->pair[place].rank >= 0 && bpe->pair[place].key != key)
-        place = (place + 1) & bpe->pair_mask;
-    return place;
+    size_t slot = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & bpe->pair_mask;
+    while (bpe->pair[slot].rank >= 0 && bpe->pair[slot].key != key)
+        slot = (slot + 1) & bpe->pair_mask;
+    return slot;
 }
 
 const ech_bpe_pair *ech_bpe_find_pair(const ech_bpe *bpe, int32_t left, int32_t right)
 {
-    const ech_bpe_pair *pair = &bpe->pair[pair_place(bpe, key_of(left, right))];
+    const ech_bpe_pair *pair = &bpe->pair[pair_slot(bpe, key_of(left, right))];
     return pair->rank >= 0 ? pair : NULL;
 }
 
 static ech_status index_pairs(ech_bpe *bpe, const char *file)
 {
-    size_t places = 1024;
-    while (places < 4 * bpe->merge.n) places *= 2;
-    bpe->pair = ech_calloc(places, sizeof *bpe->pair);
-    bpe->pair_mask = places - 1;
-    for (size_t i = 0; i < places; i++) bpe->pair[i].rank = -1;
+    size_t slots = 1024;
+    while (slots < 4 * bpe->merge.n) slots *= 2;
+    bpe->pair = ech_calloc(slots, sizeof *bpe->pair);
+    bpe->pair_mask = slots - 1;
+    for (size_t i = 0; i < slots; i++) bpe->pair[i].rank = -1;
     for (size_t i = 0; i < bpe->merge.n; i++) {
         const ech_bpe_merge *merge = &bpe->merge.at[i];
         if (bpe->token.at[merge->left].byte || bpe->token.at[merge->right].byte)
             ECH_FAIL(ECH_EUNSUPPORTED,
                      "%s: merge %zu is of a byte's token, which no merge may take", file, i);
         uint64_t key = key_of(merge->left, merge->right);
-        ech_bpe_pair *pair = &bpe->pair[pair_place(bpe, key)];
+        ech_bpe_pair *pair = &bpe->pair[pair_slot(bpe, key)];
         if (pair->rank >= 0)
             ECH_FAIL(ECH_EINPUT, "%s: merge %zu is merge %d again; each may come once", file, i,
                      (int)pair->rank);

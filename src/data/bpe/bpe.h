@@ -61,16 +61,16 @@ typedef enum ech_bpe_prefix {
 
 /* Which characters (over bytes: bytes) stand next to each other within tokens: a set of pairs. */
 typedef struct ech_bpe_neighbours {
-    uint64_t *pair; /* 0: a free place */
-    size_t n, places;
+    uint64_t *pair; /* 0: a free slot */
+    size_t n, slots;
 } ech_bpe_neighbours;
 
 typedef struct ech_bpe_pair {
     uint64_t key;       /* left and right */
-    int32_t rank, made; /* made = 0 and rank = -1: a free place */
+    int32_t rank, made; /* made = 0 and rank = -1: a free slot */
 } ech_bpe_pair;
 
-/* A place in a trie of added tokens; place 0 is the root. */
+/* A node in a trie of added tokens; node 0 is the root. */
 typedef struct ech_bpe_trie_node {
     int32_t id; /* of the token that ends here */
     uint32_t child, sibling;
@@ -90,7 +90,7 @@ typedef struct ech_bpe {
     bool characters;               /* not over bytes */
     bool normal_blanks;            /* the normalizer makes blanks U+2581, */
     bool word_blanks;              /* or what cuts words does, */
-    bool cuts_at_blanks;           /* before each of which a word begins */
+    bool splits_at_blanks;         /* before each of which a word begins */
     bool strips;                   /* a blank at the front of a text that is decoded */
     ECH_LIST(ech_bpe_token) token; /* by id */
     ECH_LIST(ech_bpe_merge) merge; /* by rank */
@@ -99,11 +99,11 @@ typedef struct ech_bpe {
     int32_t byte[256]; /* the tokens of single bytes */
     int32_t begin_of_text, end_of_text;
     ech_text source;            /* the file that it was read from; empty: from others than these: */
-    bool of_pieces;             /* a tokenizer.model, else a tokenizer.json */
+    bool sentencepiece;         /* a tokenizer.model, else a tokenizer.json */
     ech_bpe_around front, back; /* what is put around a text that stands for itself */
     /* What follows is found from the above. */
     int32_t *word; /* plain tokens by hash */
-    size_t words, word_places;
+    size_t words, word_slots;
     ech_bpe_pair *pair; /* merges by hash */
     size_t pair_mask;
     ech_bpe_trie raw, normalized; /* added tokens */
@@ -144,7 +144,7 @@ ech_status ech_bpe_normalize_added(ech_bpe *bpe, ech_bpe_added *added);
 void ech_bpe_show(const void *bytes, size_t n, ech_text *out);
 bool ech_bpe_unshow(const char *text, size_t n, ech_text *out); /* false: another character */
 
-/* The longest token of a trie at the first place that has one, in [at, n). False: there is none. */
+/* The longest token of a trie at the first byte that has one, in [at, n). False: there is none. */
 bool ech_bpe_trie_find(const ech_bpe_trie *trie, const char *text, size_t n, size_t at,
                        size_t *begin, size_t *end, int32_t *id);
 /* Whether a token of the trie may begin before `at` and reach it, or beyond. */
@@ -161,7 +161,7 @@ ech_status ech_bpe_merger_run(ech_bpe_merger *merger, const unsigned char *bytes
                               const int32_t **ids, size_t *count);
 
 /* Files. Every error names the file and the key or the line. */
-ech_status ech_bpe_read_pieces(const char *path, ech_bpe **out); /* tokenizer.model */
+ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe **out); /* tokenizer.model */
 ech_status ech_bpe_read_json(const char *path, ech_bpe **out);
 ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe **out);
 /* Begin and end of text: from tokenizer_config.json if that is there, else by their usual names. */

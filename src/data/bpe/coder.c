@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From bytes to ids: added tokens first, then runs, words and merges. Most words of a text come again
- * and again, so the ids of short ones are kept, as many as there are places.
+ * and again, so the ids of short ones are cached, as many as there are slots.
  */
 #include "data/bpe/coder.h"
 
@@ -11,20 +11,20 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { PLACES = 1 << 15, KEPT_BYTES = 26, KEPT_IDS = 9, BLANK = 0x2581 };
+enum { SLOTS = 1 << 15, CACHED_BYTES = 26, CACHED_IDS = 9, BLANK = 0x2581 };
 
 /* A cache line: a word and its ids. */
-typedef struct kept {
-    int32_t id[KEPT_IDS];
+typedef struct cached_word {
+    int32_t id[CACHED_IDS];
     unsigned char n, ids; /* n = 0: free */
-    char word[KEPT_BYTES];
-} kept;
+    char word[CACHED_BYTES];
+} cached_word;
 
 struct ech_bpe_coder {
     const ech_bpe *bpe;
     ech_bpe_words *words;
     ech_bpe_merger *merger;
-    kept *kept;            /* PLACES of them, aligned to cache lines */
+    cached_word *cache;    /* SLOTS of them, aligned to cache lines */
     ech_text normal, part; /* of a run and a part, where blanks are put in or written otherwise */
     bool due;              /* before the next run */
     ech_ids *out;
@@ -36,7 +36,7 @@ ech_bpe_coder *ech_bpe_coder_create(const ech_bpe *bpe)
     coder->bpe = bpe;
     coder->words = ech_bpe_words_create(bpe->splitter);
     coder->merger = ech_bpe_merger_create(bpe);
-    coder->kept = ech_calloc(PLACES, sizeof *coder->kept);
+    coder->cache = ech_calloc(SLOTS, sizeof *coder->cache);
     return coder;
 }
 
@@ -45,7 +45,7 @@ void ech_bpe_coder_destroy(ech_bpe_coder *coder)
     if (!coder) return;
     ech_bpe_words_destroy(coder->words);
     ech_bpe_merger_destroy(coder->merger);
-    free(coder->kept);
+    free(coder->cache);
     ech_text_free(&coder->normal);
     ech_text_free(&coder->part);
     free(coder);
@@ -59,17 +59,17 @@ static void add_ids(ech_ids *out, const int32_t *ids, size_t n)
     out->n += n;
 }
 
-static ech_status merge(ech_bpe_coder *coder, const char *word, size_t n, kept *place)
+static ech_status merge(ech_bpe_coder *coder, const char *word, size_t n, cached_word *slot)
 {
     const int32_t *ids;
     size_t count;
     ECH_TRY(ech_bpe_merger_run(coder->merger, (const unsigned char *)word, n, &ids, &count));
     add_ids(coder->out, ids, count);
-    if (!place || count > KEPT_IDS) return ECH_OK;
-    place->n = (unsigned char)n;
-    place->ids = (unsigned char)count;
-    memcpy(place->word, word, n);
-    memcpy(place->id, ids, count * sizeof *ids);
+    if (!slot || count > CACHED_IDS) return ECH_OK;
+    slot->n = (unsigned char)n;
+    slot->ids = (unsigned char)count;
+    memcpy(slot->word, word, n);
+    memcpy(slot->id, ids, count * sizeof *ids);
     return ECH_OK;
 }
 
@@ -80,17 +80,17 @@ static ech_status encode_word(const char *word, size_t n, void *context)
         add_ids(coder->out, &coder->bpe->byte[(unsigned char)word[0]], 1);
         return ECH_OK;
     }
-    if (n > KEPT_BYTES) return merge(coder, word, n, NULL);
-    kept *place = &coder->kept[XXH3_64bits(word, n) % PLACES];
-    if (place->n != n || memcmp(place->word, word, n) != 0) return merge(coder, word, n, place);
-    add_ids(coder->out, place->id, place->ids);
+    if (n > CACHED_BYTES) return merge(coder, word, n, NULL);
+    cached_word *slot = &coder->cache[XXH3_64bits(word, n) % SLOTS];
+    if (slot->n != n || memcmp(slot->word, word, n) != 0) return merge(coder, word, n, slot);
+    add_ids(coder->out, slot->id, slot->ids);
     return ECH_OK;
 }
 
 /* Whether what stands before the symbol and what begins with it have their ids each for itself. */
 static bool begins_word(const ech_bpe *bpe, uint32_t left, uint32_t symbol)
 {
-    if (bpe->cuts_at_blanks && symbol == BLANK) return true;
+    if (bpe->splits_at_blanks && symbol == BLANK) return true;
     return !bpe->ignore_merges && !ech_bpe_are_neighbours(bpe, left, symbol);
 }
 

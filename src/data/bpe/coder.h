@@ -14,8 +14,8 @@ void ech_bpe_coder_destroy(ech_bpe_coder *coder); /* accepts NULL */
 /* `begins`: the bytes are the first of a text. */
 ech_status ech_bpe_coder_encode(ech_bpe_coder *coder, const void *bytes, size_t n, bool begins,
                                 ech_ids *out);
-/* See ech_tokenizer_cut. */
-size_t ech_bpe_cut(const ech_bpe *bpe, const void *bytes, size_t n);
+/* See ech_tokenizer_split. */
+size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n);
 
 /* Calls `use` with each run of a text: valid UTF-8, normalized to a form, or one byte that belongs to
  * none. */

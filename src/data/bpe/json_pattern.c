@@ -130,7 +130,7 @@ static ech_status take_metaspace(const json_t *part, const char *file, ech_bpe *
                  "other",
                  file, name);
     bpe->word_blanks = true;
-    bpe->cuts_at_blanks = !json_is_false(json_object_get(part, "split"));
+    bpe->splits_at_blanks = !json_is_false(json_object_get(part, "split"));
     return ECH_OK;
 }
 

@@ -27,42 +27,42 @@ typedef struct learner {
     ECH_LIST(word) word;
     ECH_LIST(int32_t) ids;
     ECH_LIST(pair) pair;
-    uint32_t *place; /* hash table: index + 1 of a pair; 0: free */
-    size_t places;
+    uint32_t *slot; /* hash table: index + 1 of a pair; 0: free */
+    size_t slots;
     ech_bpe_heap heap;
     ECH_LIST(uint32_t) risen; /* pairs */
 } learner;
 
 /* ---- pairs by their tokens ---- */
 
-static size_t find_place(const learner *l, int32_t left, int32_t right)
+static size_t find_slot(const learner *l, int32_t left, int32_t right)
 {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t mask = l->places - 1, place = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & mask;
-    for (;; place = (place + 1) & mask) {
-        if (l->place[place] == 0) return place;
-        const pair *have = &l->pair.at[l->place[place] - 1];
-        if (have->left == left && have->right == right) return place;
+    size_t mask = l->slots - 1, slot = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & mask;
+    for (;; slot = (slot + 1) & mask) {
+        if (l->slot[slot] == 0) return slot;
+        const pair *have = &l->pair.at[l->slot[slot] - 1];
+        if (have->left == left && have->right == right) return slot;
     }
 }
 
 static void make_room(learner *l)
 {
-    if (2 * (l->pair.n + 1) <= l->places) return;
-    free(l->place);
-    l->places = l->places ? 2 * l->places : 1 << 16;
-    l->place = ech_calloc(l->places, sizeof *l->place);
+    if (2 * (l->pair.n + 1) <= l->slots) return;
+    free(l->slot);
+    l->slots = l->slots ? 2 * l->slots : 1 << 16;
+    l->slot = ech_calloc(l->slots, sizeof *l->slot);
     for (size_t i = 0; i < l->pair.n; i++)
-        l->place[find_place(l, l->pair.at[i].left, l->pair.at[i].right)] = (uint32_t)i + 1;
+        l->slot[find_slot(l, l->pair.at[i].left, l->pair.at[i].right)] = (uint32_t)i + 1;
 }
 
 static uint32_t pair_of(learner *l, int32_t left, int32_t right)
 {
     make_room(l);
-    size_t place = find_place(l, left, right);
-    if (l->place[place] > 0) return l->place[place] - 1;
+    size_t slot = find_slot(l, left, right);
+    if (l->slot[slot] > 0) return l->slot[slot] - 1;
     ECH_PUSH(l->pair, (pair){.left = left, .right = right});
-    l->place[place] = (uint32_t)l->pair.n;
+    l->slot[slot] = (uint32_t)l->pair.n;
     return (uint32_t)l->pair.n - 1;
 }
 
@@ -102,7 +102,7 @@ static bool pop_commonest(learner *l, uint32_t *out)
 {
     while (l->heap.n > 0) {
         ech_bpe_entry top = ech_bpe_heap_pop(&l->heap);
-        *out = l->place[find_place(l, (int32_t)(top.what >> 32), (int32_t)top.what)] - 1;
+        *out = l->slot[find_slot(l, (int32_t)(top.what >> 32), (int32_t)top.what)] - 1;
         int64_t count = l->pair.at[*out].count;
         if (count <= 0) continue;
         if (count == -top.order) return true;
@@ -174,7 +174,7 @@ static void merge_pair(learner *l, uint32_t number)
 {
     pair p = l->pair.at[number]; /* the list may move */
     int32_t made = make_token(l, &p);
-    /* What is made is longer than its parts, so this pair comes in no new place meanwhile. */
+    /* What is made is longer than its parts, so this pair comes in no new slot meanwhile. */
     for (size_t i = 0; i < p.words.n; i++) merge_word(l, p.words.at[i], p.left, p.right, made);
     free(p.words.at);
     l->pair.at[number] = (pair){.left = p.left, .right = p.right};
@@ -187,7 +187,7 @@ static void end(learner *l)
     free(l->pair.at);
     free(l->word.at);
     free(l->ids.at);
-    free(l->place);
+    free(l->slot);
     free(l->heap.at);
     free(l->risen.at);
 }

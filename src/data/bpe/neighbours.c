@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which symbols stand next to each other within tokens. A merge across a place in a text makes a token
- * that has the two symbols around that place; so where no token has them, the text may be cut, and is,
+ * Which symbols stand next to each other within tokens. A merge across a boundary in a text makes a token
+ * that has the two symbols around that boundary; so where no token has them, the text may be cut, and is,
  * however long it has to be merged as one.
  */
 #include <stdlib.h>
@@ -39,37 +39,37 @@ static uint64_t key_of(uint32_t left, uint32_t right)
     return ((uint64_t)left << 32 | right) + 1;
 }
 
-/* Where a pair is, or the free place where it would be. */
-static size_t find_place(const ech_bpe_neighbours *set, uint64_t key)
+/* Where a pair is, or the free slot where it would be. */
+static size_t find_slot(const ech_bpe_neighbours *set, uint64_t key)
 {
-    size_t place = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & (set->places - 1);
-    while (set->pair[place] && set->pair[place] != key) place = (place + 1) & (set->places - 1);
-    return place;
+    size_t slot = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & (set->slots - 1);
+    while (set->pair[slot] && set->pair[slot] != key) slot = (slot + 1) & (set->slots - 1);
+    return slot;
 }
 
 static void make_room(ech_bpe_neighbours *set)
 {
-    if (2 * (set->n + 1) <= set->places) return;
+    if (2 * (set->n + 1) <= set->slots) return;
     ECH_FREED uint64_t *old = set->pair;
-    size_t places = set->places;
-    set->places = places ? 2 * places : 1024;
-    set->pair = ech_calloc(set->places, sizeof *set->pair);
-    for (size_t i = 0; i < places; i++)
-        if (old[i]) set->pair[find_place(set, old[i])] = old[i];
+    size_t slots = set->slots;
+    set->slots = slots ? 2 * slots : 1024;
+    set->pair = ech_calloc(set->slots, sizeof *set->pair);
+    for (size_t i = 0; i < slots; i++)
+        if (old[i]) set->pair[find_slot(set, old[i])] = old[i];
 }
 
 static void put(ech_bpe_neighbours *set, uint64_t key)
 {
     make_room(set);
-    size_t place = find_place(set, key);
-    set->n += set->pair[place] == 0;
-    set->pair[place] = key;
+    size_t slot = find_slot(set, key);
+    set->n += set->pair[slot] == 0;
+    set->pair[slot] = key;
 }
 
 bool ech_bpe_are_neighbours(const ech_bpe *bpe, uint32_t left, uint32_t right)
 {
     const ech_bpe_neighbours *set = &bpe->neighbours;
-    return set->places > 0 && set->pair[find_place(set, key_of(left, right))] != 0;
+    return set->slots > 0 && set->pair[find_slot(set, key_of(left, right))] != 0;
 }
 
 static void put_all(ech_bpe *bpe, const char *text, size_t n)

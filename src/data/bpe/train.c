@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "data/bpe/coder.h"
 #include "data/data.h"
-#include "data/piece.h"
+#include "data/text_chunk.h"
 
 enum { BYTES = 256, MOST_TOKENS = 10000000 };
 #define END "<|endoftext|>"
@@ -91,9 +91,9 @@ ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size
     return ech_bpe_each_run(ECH_BPE_AS_IS, bytes, n, count_run, trainer);
 }
 
-size_t ech_bpe_trainer_cut(const ech_bpe_trainer *trainer, const void *bytes, size_t n)
+size_t ech_bpe_trainer_split(const ech_bpe_trainer *trainer, const void *bytes, size_t n)
 {
-    return n > 0 ? ech_bpe_cut(trainer->bytes, bytes, n) : 0;
+    return n > 0 ? ech_bpe_split(trainer->bytes, bytes, n) : 0;
 }
 
 ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabulary,
@@ -118,27 +118,27 @@ ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabu
 
 /* ---- texts to learn from ---- */
 
-static size_t cut_at(const void *trainer, const void *bytes, size_t n)
+static size_t split_at(const void *trainer, const void *bytes, size_t n)
 {
-    return ech_bpe_trainer_cut(trainer, bytes, n);
+    return ech_bpe_trainer_split(trainer, bytes, n);
 }
 
-static ech_status count(const ech_piece_stretch *stretch, void *trainer)
+static ech_status count(const ech_text_segment *segment, void *trainer)
 {
-    return ech_bpe_trainer_add(trainer, stretch->bytes, stretch->n);
+    return ech_bpe_trainer_add(trainer, segment->bytes, segment->n);
 }
 
-static ech_status count_pieces(const ech_bpe_training *training, ech_bpe_trainer *trainer,
-                               ech_piece_reader *reader, ech_piece *piece)
+static ech_status count_chunks(const ech_bpe_training *training, ech_bpe_trainer *trainer,
+                               ech_text_chunk_reader *reader, ech_text_chunk *chunk)
 {
     const ech_text_source source = ech_text_source_complete(training->texts);
     bool found;
-    ECH_TRY(ech_piece_read(reader, piece, &found));
+    ECH_TRY(ech_text_chunk_read(reader, chunk, &found));
     for (int64_t done = 0; found;) {
-        ECH_TRY(ech_piece_each(&source, piece, count, trainer));
-        done += (int64_t)piece->n;
+        ECH_TRY(ech_text_chunk_each(&source, chunk, count, trainer));
+        done += (int64_t)chunk->n;
         if (training->progress) training->progress(done, reader->texts->bytes);
-        ECH_TRY(ech_piece_read(reader, piece, &found));
+        ECH_TRY(ech_text_chunk_read(reader, chunk, &found));
     }
     return ECH_OK;
 }
@@ -146,13 +146,13 @@ static ech_status count_pieces(const ech_bpe_training *training, ech_bpe_trainer
 static ech_status count_texts(const ech_bpe_training *training, ech_bpe_trainer *trainer)
 {
     ech_texts texts;
-    ech_piece piece = {0};
+    ech_text_chunk chunk = {0};
     ECH_TRY(ech_texts_find(training->texts.in, &texts));
-    ech_piece_reader reader = {
-        .texts = &texts, .cut_at = cut_at, .context = trainer, .place.line = 1, .fd = -1};
-    ech_status status = count_pieces(training, trainer, &reader, &piece);
-    ech_piece_reader_close(&reader);
-    free(piece.bytes);
+    ech_text_chunk_reader reader = {
+        .texts = &texts, .split_at = split_at, .context = trainer, .position.line = 1, .fd = -1};
+    ech_status status = count_chunks(training, trainer, &reader, &chunk);
+    ech_text_chunk_reader_close(&reader);
+    free(chunk.bytes);
     ech_texts_free(&texts);
     return status;
 }

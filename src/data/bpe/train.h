@@ -18,8 +18,8 @@ typedef struct ech_bpe_counted {
 typedef struct ech_bpe_counter {
     ECH_LIST(ech_bpe_counted) word;
     ech_text bytes;
-    uint32_t *place; /* hash table: index + 1 of a word; 0: free */
-    size_t places;
+    uint32_t *slot; /* hash table: index + 1 of a word; 0: free */
+    size_t slots;
 } ech_bpe_counter;
 
 void ech_bpe_counter_add(ech_bpe_counter *counter, const char *word, size_t n);

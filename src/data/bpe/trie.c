@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Added tokens in text: of those that begin at the first possible place, the longest.
+ * Added tokens in text: of those that begin at the first possible byte, the longest.
  */
 #include "data/bpe/bpe.h"
 
@@ -13,23 +13,23 @@ static uint32_t find_child(const ech_bpe_trie *trie, uint32_t parent, unsigned c
 
 bool ech_bpe_trie_put(ech_bpe_trie *trie, const char *bytes, size_t n, int32_t id)
 {
-    uint32_t place = 0;
+    uint32_t node = 0;
     if (trie->node.n == 0) ECH_PUSH(trie->node, (ech_bpe_trie_node){.id = ECH_BPE_NONE});
     trie->begins[(unsigned char)bytes[0]] = true;
     for (size_t i = 0; i < n; i++) {
         unsigned char byte = (unsigned char)bytes[i];
-        uint32_t child = find_child(trie, place, byte);
+        uint32_t child = find_child(trie, node, byte);
         if (!child) {
             child = (uint32_t)trie->node.n;
             ECH_PUSH(trie->node, (ech_bpe_trie_node){.id = ECH_BPE_NONE,
-                                                     .sibling = trie->node.at[place].child,
+                                                     .sibling = trie->node.at[node].child,
                                                      .byte = byte});
-            trie->node.at[place].child = child;
+            trie->node.at[node].child = child;
         }
-        place = child;
+        node = child;
     }
-    if (trie->node.at[place].id != ECH_BPE_NONE) return false;
-    trie->node.at[place].id = id;
+    if (trie->node.at[node].id != ECH_BPE_NONE) return false;
+    trie->node.at[node].id = id;
     return true;
 }
 
@@ -37,12 +37,12 @@ bool ech_bpe_trie_put(ech_bpe_trie *trie, const char *bytes, size_t n, int32_t i
 static size_t longest(const ech_bpe_trie *trie, const char *text, size_t n, size_t at, int32_t *id)
 {
     size_t end = 0;
-    uint32_t place = 0;
-    while (at < n && (place = find_child(trie, place, (unsigned char)text[at])) != 0) {
+    uint32_t node = 0;
+    while (at < n && (node = find_child(trie, node, (unsigned char)text[at])) != 0) {
         at++;
-        if (trie->node.at[place].id == ECH_BPE_NONE) continue;
+        if (trie->node.at[node].id == ECH_BPE_NONE) continue;
         end = at;
-        *id = trie->node.at[place].id;
+        *id = trie->node.at[node].id;
     }
     return end;
 }
@@ -66,10 +66,10 @@ bool ech_bpe_trie_reaches(const ech_bpe_trie *trie, const char *text, size_t at,
 {
     if (trie->node.n == 0) return false;
     for (size_t back = 1; back <= most && back <= at; back++) {
-        uint32_t place = 0;
+        uint32_t node = 0;
         size_t i = at - back;
         if (!trie->begins[(unsigned char)text[i]]) continue;
-        while (i < at && (place = find_child(trie, place, (unsigned char)text[i])) != 0) i++;
+        while (i < at && (node = find_child(trie, node, (unsigned char)text[i])) != 0) i++;
         if (i == at) return true;
     }
     return false;

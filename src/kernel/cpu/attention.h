@@ -8,7 +8,7 @@
 #ifndef ECH_KERNEL_CPU_ATTENTION_H
 #define ECH_KERNEL_CPU_ATTENTION_H
 
-#include "kernel/cpu/dropped.h"
+#include "kernel/cpu/dropout.h"
 #include "kernel/cpu/tile.h"
 #include "kernel/shape.h"
 
@@ -23,11 +23,11 @@ typedef struct ech_attention {
     int64_t parts; /* in how many parts a (sample, key/value head) is worked on */
     const ech_tensor *q, *k, *v;
     float scale, scale2; /* of scores, and of their exponents of two */
-    const ech_attention_place *place;
+    const ech_attention_shard *shard;
     const ech_tensor *starts;
     const ech_dropout *dropout;
     uint32_t threshold; /* random words below it are dropped; 0: no dropout */
-    float kept_scale;
+    float dropout_scale;
 } ech_attention;
 
 /* Tokens [first, first + count), at positions from `position` on. */
@@ -59,22 +59,22 @@ ECH_INLINE ech_span ech_attention_span(const ech_rows *rows, int64_t T, int64_t 
 
 ECH_INLINE ech_span ech_attention_queries(const ech_attention *at, int64_t tile)
 {
-    return ech_attention_span(&at->place->query, at->Tq, tile);
+    return ech_attention_span(&at->shard->query, at->Tq, tile);
 }
 
 ECH_INLINE ech_span ech_attention_keys(const ech_attention *at, int64_t tile)
 {
-    return ech_attention_span(&at->place->key, at->Tk, tile);
+    return ech_attention_span(&at->shard->key, at->Tk, tile);
 }
 
 /* Which of the keys the query of sample b at `position` sees: from where its document begins up to its own
  * position. */
-ECH_INLINE ech_seen ech_span_seen(const ech_attention *at, int64_t b, const ech_span *keys,
-                                  int64_t position)
+ECH_INLINE ech_interval ech_span_seen(const ech_attention *at, int64_t b, const ech_span *keys,
+                                      int64_t position)
 {
     int64_t start = ech_document_start(at->starts, b, position);
     int64_t end = ech_clamp(position - keys->position + 1, 0, keys->count);
-    return (ech_seen){ech_clamp(start - keys->position, 0, end), end};
+    return (ech_interval){ech_clamp(start - keys->position, 0, end), end};
 }
 
 /* Does any of the queries see any of the keys? */
@@ -96,33 +96,33 @@ ECH_INLINE bool ech_span_sees_all(const ech_attention *at, int64_t b, const ech_
 
 /* What a tile of queries sees of a tile of keys. Queries see runs of keys, and both ends of these ascend
  * from query to query. */
-typedef struct ech_sight {
+typedef struct ech_tile_mask {
     bool masked;                            /* some query does not see some key, or is padding */
     int32_t first[ECH_TILE], end[ECH_TILE]; /* the keys that each query sees */
-    ech_seen keys[ECH_TILE_BLOCKS];         /* what each block of rows of queries sees, */
-    ech_seen queries[ECH_TILE_BLOCKS];      /* and which queries see some of a block of keys */
-} ech_sight;
+    ech_interval keys[ECH_TILE_BLOCKS];     /* what each block of rows of queries sees, */
+    ech_interval queries[ECH_TILE_BLOCKS];  /* and which queries see some of a block of keys */
+} ech_tile_mask;
 
-ECH_INLINE void ech_sight_fill(const ech_attention *at, int64_t b, const ech_span *queries,
-                               const ech_span *keys, ech_sight *sight)
+ECH_INLINE void ech_tile_mask_fill(const ech_attention *at, int64_t b, const ech_span *queries,
+                                   const ech_span *keys, ech_tile_mask *mask)
 {
-    sight->masked = queries->count < ECH_TILE || !ech_span_sees_all(at, b, queries, keys);
+    mask->masked = queries->count < ECH_TILE || !ech_span_sees_all(at, b, queries, keys);
     for (int64_t i = 0; i < ECH_TILE; i++) {
-        ech_seen seen = {0, ECH_TILE};
-        if (sight->masked && i < queries->count)
+        ech_interval seen = {0, ECH_TILE};
+        if (mask->masked && i < queries->count)
             seen = ech_span_seen(at, b, keys, queries->position + i);
-        else if (sight->masked) /* padding behind the last query sees nothing */
-            seen.first = seen.end = sight->end[i - 1];
-        sight->first[i] = (int32_t)seen.first;
-        sight->end[i] = (int32_t)seen.end;
+        else if (mask->masked) /* padding behind the last query sees nothing */
+            seen.first = seen.end = mask->end[i - 1];
+        mask->first[i] = (int32_t)seen.first;
+        mask->end[i] = (int32_t)seen.end;
     }
     for (int64_t block = 0; block < ECH_TILE_BLOCKS; block++) {
         int64_t from = block * ECH_TILE_ROWS, to = from + ECH_TILE_ROWS;
-        ech_seen seers = {0, queries->count};
-        while (seers.first < seers.end && sight->end[seers.first] <= from) seers.first++;
-        while (seers.first < seers.end && sight->first[seers.end - 1] >= to) seers.end--;
-        sight->queries[block] = seers;
-        sight->keys[block] = (ech_seen){sight->first[from], sight->end[to - 1]};
+        ech_interval seers = {0, queries->count};
+        while (seers.first < seers.end && mask->end[seers.first] <= from) seers.first++;
+        while (seers.first < seers.end && mask->first[seers.end - 1] >= to) seers.end--;
+        mask->queries[block] = seers;
+        mask->keys[block] = (ech_interval){mask->first[from], mask->end[to - 1]};
     }
 }
 
@@ -134,7 +134,7 @@ ECH_INLINE ech_wide_int ech_wide_within(ech_wide_int first, ech_wide_int at, ech
 
 static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_tensor *k,
                                                 const ech_tensor *v, double scale,
-                                                const ech_attention_place *place,
+                                                const ech_attention_shard *shard,
                                                 const ech_tensor *starts,
                                                 const ech_dropout *dropout)
 {
@@ -144,39 +144,39 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     ECH_SHAPE_STRIDED(q, ECH_F32, at.B, at.Tq, at.H, at.D);
     ECH_SHAPE_STRIDED(k, ECH_F32, at.B, at.Tk, at.G, at.D);
     ECH_SHAPE_STRIDED(v, ECH_F32, at.B, at.Tk, at.G, at.D);
-    ECH_SAMPLES(&place->query, at.Tq);
-    ECH_SAMPLES(&place->key, at.Tk);
-    ECH_DOCUMENTS(starts, &place->query, at.B * at.Tq);
-    ECH_ASSERT(place->query.whole == place->key.whole);
-    ECH_ASSERT(place->first_head >= 0 && place->first_head + at.H <= place->heads);
+    ECH_SAMPLES(&shard->query, at.Tq);
+    ECH_SAMPLES(&shard->key, at.Tk);
+    ECH_DOCUMENTS(starts, &shard->query, at.B * at.Tq);
+    ECH_ASSERT(shard->query.whole == shard->key.whole);
+    ECH_ASSERT(shard->first_head >= 0 && shard->first_head + at.H <= shard->heads);
     ECH_ASSERT(at.G > 0 && at.H % at.G == 0 && dropout->p < 1);
     at.group = at.H / at.G;
     at.width = ech_tile_width(at.D);
-    at.query_tiles = ech_attention_tiles(&place->query, at.Tq);
-    at.key_tiles = ech_attention_tiles(&place->key, at.Tk);
+    at.query_tiles = ech_attention_tiles(&shard->query, at.Tq);
+    at.key_tiles = ech_attention_tiles(&shard->key, at.Tk);
     at.q = q;
     at.k = k;
     at.v = v;
     at.scale = (float)scale;
     at.scale2 = (float)(scale * ECH_LOG2_E);
-    at.place = place;
+    at.shard = shard;
     at.starts = starts;
     at.dropout = dropout;
     at.threshold = dropout->p > 0 ? ech_drop_threshold(dropout->p) : 0;
-    at.kept_scale = (float)(1 / (1 - dropout->p));
+    at.dropout_scale = (float)(1 / (1 - dropout->p));
     return at;
 }
 
 /* What dropout multiplies ECH_TILE probabilities by: of the query at `position`, from key position
  * `first` on. */
-ECH_INLINE void ech_attention_kept(const ech_attention *at, int64_t b, int64_t h, int64_t position,
-                                   int64_t first, float kept[ECH_TILE])
+ECH_INLINE void ech_attention_dropout_mask(const ech_attention *at, int64_t b, int64_t h,
+                                           int64_t position, int64_t first, float factor[ECH_TILE])
 {
-    const ech_rows *rows = &at->place->query;
-    int64_t head = (rows->first_sample + b) * at->place->heads + at->place->first_head + h;
+    const ech_rows *rows = &at->shard->query;
+    int64_t head = (rows->first_sample + b) * at->shard->heads + at->shard->first_head + h;
     int64_t row = head * rows->whole + position;
-    ech_draw_kept(at->dropout->key, at->threshold, at->kept_scale,
-                  (uint64_t)(row * rows->whole + first), ECH_TILE, kept);
+    ech_dropout_mask(at->dropout->key, at->threshold, at->dropout_scale,
+                     (uint64_t)(row * rows->whole + first), ECH_TILE, factor);
 }
 
 #endif

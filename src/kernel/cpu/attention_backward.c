@@ -105,8 +105,8 @@ ECH_INLINE void begin_head(const ech_attention *at, const gradients *from, const
 
 /* A query's row: from scores p and dout·v in ds, p becomes the (dropped) probability, ds the score's gradient
  * probability (m dout·v - delta), m what dropout multiplies by; both zero where the query does not see. */
-ECH_INLINE void softmax_row(float *p, float *ds, const float *kept, const ech_seen *seen, float lse,
-                            float delta)
+ECH_INLINE void softmax_row(float *p, float *ds, const float *factor, const ech_interval *seen,
+                            float lse, float delta)
 {
     ech_wide_int first = (ech_wide_int){0}, at = first, end = first;
     for (int l = 0; seen && l < ECH_WIDE; l++) at[l] = l;
@@ -119,9 +119,9 @@ ECH_INLINE void softmax_row(float *p, float *ds, const float *kept, const ech_se
         ech_wide exponent = ech_wide_load(p + j) - lse; /* above 0 by rounding alone */
         ech_wide probability = ech_wide_exp2(ech_wide_min(ech_wide_all(128.0F), exponent));
         ech_wide gradient = ech_wide_load(ds + j), weight = probability;
-        if (kept) {
-            gradient *= ech_wide_load(kept + j);
-            weight *= ech_wide_load(kept + j);
+        if (factor) {
+            gradient *= ech_wide_load(factor + j);
+            weight *= ech_wide_load(factor + j);
         }
         gradient = probability * (gradient - delta);
         if (seen) {
@@ -136,12 +136,12 @@ ECH_INLINE void softmax_row(float *p, float *ds, const float *kept, const ech_se
 
 /* All rows of a tile of queries, the first of which is row `row` of the head's. */
 ECH_INLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
-                             const ech_sight *sight, const ech_span *queries, const ech_span *keys,
-                             int64_t row)
+                             const ech_tile_mask *mask, const ech_span *queries,
+                             const ech_span *keys, int64_t row)
 {
     for (int64_t i = 0; i < ECH_TILE; i++) {
-        const ech_seen seen = {sight->first[i], sight->end[i]};
-        float *p = w->p + i * ECH_TILE, *ds = w->ds + i * ECH_TILE, kept[ECH_TILE];
+        const ech_interval seen = {mask->first[i], mask->end[i]};
+        float *p = w->p + i * ECH_TILE, *ds = w->ds + i * ECH_TILE, factor[ECH_TILE];
         float lse = w->lse[row + i], delta = w->delta[row + i];
         if (seen.first >= seen.end) {
             clear(p, ECH_TILE);
@@ -149,9 +149,9 @@ ECH_INLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_
             continue;
         }
         if (at->threshold) {
-            ech_attention_kept(at, b, h, queries->position + i, keys->position, kept);
-            softmax_row(p, ds, kept, &seen, lse, delta);
-        } else if (sight->masked) {
+            ech_attention_dropout_mask(at, b, h, queries->position + i, keys->position, factor);
+            softmax_row(p, ds, factor, &seen, lse, delta);
+        } else if (mask->masked) {
             softmax_row(p, ds, NULL, &seen, lse, delta);
         } else {
             softmax_row(p, ds, NULL, NULL, lse, delta);
@@ -159,25 +159,25 @@ ECH_INLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_
     }
 }
 
-/* A tile of queries with tile `key_tile` of the keys, packed at `place` of the chunk. */
+/* A tile of queries with tile `key_tile` of the keys, packed at `slot` of the chunk. */
 ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float *dq, int64_t b,
-                             int64_t h, int64_t query_tile, int64_t key_tile, int64_t place)
+                             int64_t h, int64_t query_tile, int64_t key_tile, int64_t slot)
 {
     const ech_span queries = ech_attention_queries(at, query_tile);
     const ech_span keys = ech_attention_keys(at, key_tile);
     if (!ech_span_meets(at, b, &queries, &keys)) return;
     int64_t width = at->width, row = query_tile * ECH_TILE, first = row * width;
-    int64_t own = key_tile * ECH_TILE * width, packed = place * ECH_TILE * width;
+    int64_t own = key_tile * ECH_TILE * width, packed = slot * ECH_TILE * width;
     const float *query = w->query + first, *dout = w->dout + first;
     const ech_factor p_turned = {w->p, 1, ECH_TILE}, ds_turned = {w->ds, 1, ECH_TILE};
-    ech_sight sight;
-    ech_sight_fill(at, b, &queries, &keys, &sight);
-    ech_tile_scores(sight.keys, at->D, (ech_factor){query, width, 1}, w->key_t + packed, w->p);
-    ech_tile_scores(sight.keys, at->D, (ech_factor){dout, width, 1}, w->value_t + packed, w->ds);
-    softmax_rows(at, w, b, h, &sight, &queries, &keys, row);
-    ech_tile_sums(sight.queries, width, p_turned, dout, NULL, w->dv + own);
-    ech_tile_sums(sight.queries, width, ds_turned, query, NULL, w->dk + own);
-    ech_tile_sums(sight.keys, width, (ech_factor){w->ds, ECH_TILE, 1}, w->key + packed, NULL,
+    ech_tile_mask mask;
+    ech_tile_mask_fill(at, b, &queries, &keys, &mask);
+    ech_tile_scores(mask.keys, at->D, (ech_factor){query, width, 1}, w->key_t + packed, w->p);
+    ech_tile_scores(mask.keys, at->D, (ech_factor){dout, width, 1}, w->value_t + packed, w->ds);
+    softmax_rows(at, w, b, h, &mask, &queries, &keys, row);
+    ech_tile_sums(mask.queries, width, p_turned, dout, NULL, w->dv + own);
+    ech_tile_sums(mask.queries, width, ds_turned, query, NULL, w->dk + own);
+    ech_tile_sums(mask.keys, width, (ech_factor){w->ds, ECH_TILE, 1}, w->key + packed, NULL,
                   dq + first);
 }
 
@@ -205,10 +205,10 @@ ECH_INLINE void write_queries(const ech_attention *at, const gradients *from, in
 }
 
 ECH_INLINE void pack_keys(const ech_attention *at, const workspace *w, int64_t b, int64_t g,
-                          int64_t key_tile, int64_t place)
+                          int64_t key_tile, int64_t slot)
 {
     const ech_span keys = ech_attention_keys(at, key_tile);
-    int64_t to = place * ECH_TILE * at->width;
+    int64_t to = slot * ECH_TILE * at->width;
     ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->key + to);
     ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, 1.0F, w->key_t + to);
     ech_tile_pack_transposed(at->v, b, g, keys.first, keys.count, 1.0F, w->value_t + to);
@@ -266,11 +266,11 @@ static void add_parts(const ech_attention *at, const gradients *from, int64_t un
 void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *dout,
                                  const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
                                  const ech_tensor *out, const ech_tensor *lse, double scale,
-                                 const ech_attention_place *place, const ech_tensor *starts,
+                                 const ech_attention_shard *shard, const ech_tensor *starts,
                                  const ech_dropout *dropout, bool add_q, bool add_kv,
                                  const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
 {
-    ech_attention at = ech_attention_check(q, k, v, scale, place, starts, dropout);
+    ech_attention at = ech_attention_check(q, k, v, scale, shard, starts, dropout);
     ECH_SHAPE(dout, ECH_F32, at.B, at.Tq, at.H, at.D);
     ECH_SHAPE(out, ECH_F32, at.B, at.Tq, at.H, at.D);
     ECH_SHAPE(lse, ECH_F32, at.B, at.H, at.Tq);

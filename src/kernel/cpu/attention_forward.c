@@ -42,16 +42,16 @@ static workspace cut_workspace(const ech_attention *at, float *memory)
 
 /* A vector of queries from `query` on: turns their scores into 2^(score - max), and finds what corrects
  * what was summed under a smaller max. */
-ECH_INLINE void softmax_columns(const workspace *w, const ech_sight *sight, bool masked,
+ECH_INLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, bool masked,
                                 int64_t query)
 {
     enum { CHAINS = 4 };
     float *scores = w->scores + query;
-    int64_t begin = sight->first[query], end = sight->end[query + ECH_WIDE - 1], j = begin;
+    int64_t begin = mask->first[query], end = mask->end[query + ECH_WIDE - 1], j = begin;
     ech_wide old = ech_wide_load(w->max + query), max[CHAINS] = {old, old, old, old};
     if (masked) {
-        ech_wide_int first = *(const ech_wide_int *)(sight->first + query);
-        ech_wide_int last = *(const ech_wide_int *)(sight->end + query);
+        ech_wide_int first = *(const ech_wide_int *)(mask->first + query);
+        ech_wide_int last = *(const ech_wide_int *)(mask->end + query);
         for (int64_t key = begin; key < end; key++) {
             ech_wide_int seen = ech_wide_within(first, (ech_wide_int){0} + (int32_t)key, last);
             ech_wide score = ech_wide_load(scores + key * ECH_TILE);
@@ -81,23 +81,23 @@ ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b
                           const ech_span *queries, int64_t tile)
 {
     const ech_span keys = ech_attention_keys(at, tile);
-    int64_t place = tile * ECH_TILE * at->width;
-    ech_sight sight;
-    ech_sight_fill(at, b, queries, &keys, &sight);
-    ech_tile_scores(sight.queries, at->D, (ech_factor){w->keys + place, at->width, 1}, w->query,
+    int64_t offset = tile * ECH_TILE * at->width;
+    ech_tile_mask mask;
+    ech_tile_mask_fill(at, b, queries, &keys, &mask);
+    ech_tile_scores(mask.queries, at->D, (ech_factor){w->keys + offset, at->width, 1}, w->query,
                     w->scores);
     for (int64_t i = 0; i < queries->count; i += ECH_WIDE)
-        if (sight.masked)
-            softmax_columns(w, &sight, true, i);
+        if (mask.masked)
+            softmax_columns(w, &mask, true, i);
         else
-            softmax_columns(w, &sight, false, i);
+            softmax_columns(w, &mask, false, i);
     for (int64_t i = 0; at->threshold && i < queries->count; i++) {
-        float kept[ECH_TILE];
-        ech_attention_kept(at, b, h, queries->position + i, keys.position, kept);
-        for (int64_t j = sight.first[i]; j < sight.end[i]; j++)
-            w->scores[j * ECH_TILE + i] *= kept[j];
+        float factor[ECH_TILE];
+        ech_attention_dropout_mask(at, b, h, queries->position + i, keys.position, factor);
+        for (int64_t j = mask.first[i]; j < mask.end[i]; j++)
+            w->scores[j * ECH_TILE + i] *= factor[j];
     }
-    ech_tile_sums(sight.keys, at->width, (ech_factor){w->scores, 1, ECH_TILE}, w->values + place,
+    ech_tile_sums(mask.keys, at->width, (ech_factor){w->scores, 1, ECH_TILE}, w->values + offset,
                   w->correction, w->out);
 }
 
@@ -133,10 +133,10 @@ ECH_INLINE void store_row(int64_t D, const float *from, float max, float sum, bo
 
 /* The tiles of keys that a tile of queries meets: none where the first is behind the end. Those of a later
  * one begin and end no earlier. */
-ECH_INLINE ech_seen tiles_met(const ech_attention *at, int64_t b, const ech_span *queries)
+ECH_INLINE ech_interval tiles_met(const ech_attention *at, int64_t b, const ech_span *queries)
 {
     int64_t start = ech_document_start(at->starts, b, queries->position);
-    ech_seen met = {0, 0};
+    ech_interval met = {0, 0};
     for (int64_t n = 0; n < at->key_tiles; n++) {
         const ech_span keys = ech_attention_keys(at, n);
         met.first += keys.position + keys.count <= start;
@@ -150,7 +150,7 @@ static bool sees_some(const ech_attention *at, int64_t b, int64_t position)
 {
     for (int64_t tile = 0; tile < at->key_tiles; tile++) {
         const ech_span keys = ech_attention_keys(at, tile);
-        ech_seen seen = ech_span_seen(at, b, &keys, position);
+        ech_interval seen = ech_span_seen(at, b, &keys, position);
         if (seen.first < seen.end) return true;
     }
     return false;
@@ -166,7 +166,7 @@ ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_
         w->sum[i] = 0;
         w->correction[i] = 1;
     }
-    const ech_seen met = tiles_met(at, b, queries);
+    const ech_interval met = tiles_met(at, b, queries);
     for (int64_t tile = met.first; tile < met.end; tile++) meet_keys(at, w, b, h, queries, tile);
     for (int64_t i = 0; i < queries->count; i++) {
         int64_t t = queries->first + i;
@@ -188,9 +188,9 @@ static void forward_unit(const ech_attention *at, const workspace *w, int64_t un
     int64_t end = tiles_met(at, b, &last).end;
     for (int64_t tile = tiles_met(at, b, &first).first; tile < end; tile++) {
         const ech_span keys = ech_attention_keys(at, tile);
-        int64_t place = tile * ECH_TILE * at->width;
-        ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->keys + place);
-        ech_tile_pack(at->v, b, g, keys.first, keys.count, 1.0F, at->width, w->values + place);
+        int64_t offset = tile * ECH_TILE * at->width;
+        ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->keys + offset);
+        ech_tile_pack(at->v, b, g, keys.first, keys.count, 1.0F, at->width, w->values + offset);
     }
     for (int64_t h = g * at->group; h < (g + 1) * at->group; h++)
         for (int64_t tile = part; tile < at->query_tiles; tile += at->parts) {
@@ -201,11 +201,11 @@ static void forward_unit(const ech_attention *at, const workspace *w, int64_t un
 
 void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q,
                                 const ech_tensor *k, const ech_tensor *v, double scale,
-                                const ech_attention_place *place, const ech_tensor *starts,
+                                const ech_attention_shard *shard, const ech_tensor *starts,
                                 const ech_dropout *dropout, bool merge, const ech_tensor *out,
                                 const ech_tensor *lse)
 {
-    ech_attention at = ech_attention_check(q, k, v, scale, place, starts, dropout);
+    ech_attention at = ech_attention_check(q, k, v, scale, shard, starts, dropout);
     ECH_SHAPE(out, ECH_F32, at.B, at.Tq, at.H, at.D);
     ECH_SHAPE(lse, ECH_F32, at.B, at.H, at.Tq);
     int threads = context->threads;

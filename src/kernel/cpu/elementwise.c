@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "kernel/cpu/dropped.h"
+#include "kernel/cpu/dropout.h"
 #include "kernel/cpu/rows.h"
 #include "kernel/shape.h"
 
@@ -31,13 +31,14 @@ static void dropout_chunk(ech_random_key key, uint32_t threshold, float scale, u
                           int64_t n, const float *x, float *y)
 {
     enum { PART = 256 };
-    float kept[PART];
+    float factor[PART];
     for (int64_t i = 0; i < n; i += PART) {
         int64_t count = n - i < PART ? n - i : PART;
-        ech_draw_kept(key, threshold, scale, first + (uint64_t)i, count, kept);
+        ech_dropout_mask(key, threshold, scale, first + (uint64_t)i, count, factor);
         /* A dropped element is 0 even where x is no number. */
 #pragma omp simd
-        for (int64_t j = 0; j < count; j++) y[i + j] = kept[j] == 0.0F ? 0.0F : x[i + j] * kept[j];
+        for (int64_t j = 0; j < count; j++)
+            y[i + j] = factor[j] == 0.0F ? 0.0F : x[i + j] * factor[j];
     }
 }
 

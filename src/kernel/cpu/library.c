@@ -21,18 +21,18 @@ static const int dnnl_names[OPERANDS] = {
 
 typedef struct entry {
     ech_product key;
-    dnnl_primitive_t primitive;      /* NULL: a free place */
+    dnnl_primitive_t primitive;      /* NULL: a free slot */
     dnnl_memory_t operand[OPERANDS]; /* handles without memory: set at each call */
     size_t scratch_bytes;
 } entry;
 
-enum { PLACES = 512, MAX_ENTRIES = PLACES / 2 };
+enum { SLOTS = 512, MAX_ENTRIES = SLOTS / 2 };
 
 typedef struct library {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     int entries;
-    entry place[PLACES];
+    entry slot[SLOTS];
 } library;
 
 /* oneDNN fails here only on wrong arguments or without memory for small structures. */
@@ -124,8 +124,8 @@ static void make_entry(library *lib, entry *made, const ech_product *key)
 
 static void destroy_entries(library *lib)
 {
-    for (int e = 0; e < PLACES; e++) {
-        entry *made = &lib->place[e];
+    for (int e = 0; e < SLOTS; e++) {
+        entry *made = &lib->slot[e];
         if (!made->primitive) continue;
         for (int o = 0; o < OPERANDS; o++) dnnl_memory_destroy(made->operand[o]);
         dnnl_primitive_destroy(made->primitive);
@@ -166,16 +166,16 @@ static unsigned hash(const ech_product *key)
 
 static entry *find_entry(library *lib, const ech_product *key)
 {
-    unsigned at = hash(key) % PLACES;
-    for (; lib->place[at].primitive; at = (at + 1) % PLACES)
-        if (memcmp(&lib->place[at].key, key, sizeof *key) == 0) return &lib->place[at];
+    unsigned at = hash(key) % SLOTS;
+    for (; lib->slot[at].primitive; at = (at + 1) % SLOTS)
+        if (memcmp(&lib->slot[at].key, key, sizeof *key) == 0) return &lib->slot[at];
     if (lib->entries == MAX_ENTRIES) {
         destroy_entries(lib);
-        at = hash(key) % PLACES;
+        at = hash(key) % SLOTS;
     }
-    make_entry(lib, &lib->place[at], key);
+    make_entry(lib, &lib->slot[at], key);
     lib->entries++;
-    return &lib->place[at];
+    return &lib->slot[at];
 }
 
 void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,

@@ -26,9 +26,9 @@ enum { ECH_TILE_ROWS = 4, ECH_TILE_VECTORS = 2 };
 enum { ECH_TILE_BLOCKS = ECH_TILE / ECH_TILE_ROWS };
 
 /* [first, end): keys of a tile, tiles of keys, columns, ... */
-typedef struct ech_seen {
+typedef struct ech_interval {
     int64_t first, end;
-} ech_seen;
+} ech_interval;
 
 ECH_INLINE int64_t ech_clamp(int64_t x, int64_t low, int64_t high)
 {
@@ -53,9 +53,10 @@ typedef struct ech_factor {
 } ech_factor;
 
 /* ROWS x `vectors` vectors of c = a b, summed over the k that `over` names; with `add` c += a b; with
- * `keep` (ROWS: a factor a row) c = c keep + a b. */
-ECH_INLINE void ech_tile_block(int vectors, ech_seen over, ech_factor a, const float *b,
-                               int64_t b_row, bool add, const float *keep, float *c, int64_t c_row)
+ * `rescale` (ROWS: a factor a row) c = c rescale + a b. */
+ECH_INLINE void ech_tile_block(int vectors, ech_interval over, ech_factor a, const float *b,
+                               int64_t b_row, bool add, const float *rescale, float *c,
+                               int64_t c_row)
 {
     ech_wide sum[ECH_TILE_ROWS][ECH_TILE_VECTORS], row[ECH_TILE_VECTORS];
 #pragma GCC unroll 8
@@ -63,8 +64,8 @@ ECH_INLINE void ech_tile_block(int vectors, ech_seen over, ech_factor a, const f
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
             sum[i][v] = (ech_wide){0};
-            if (add || keep) sum[i][v] = ech_wide_load(c + i * c_row + v * ECH_WIDE);
-            if (keep) sum[i][v] *= keep[i];
+            if (add || rescale) sum[i][v] = ech_wide_load(c + i * c_row + v * ECH_WIDE);
+            if (rescale) sum[i][v] *= rescale[i];
         }
     for (int64_t k = over.first; k < over.end; k++) {
 #pragma GCC unroll 4
@@ -83,32 +84,32 @@ ECH_INLINE void ech_tile_block(int vectors, ech_seen over, ech_factor a, const f
 }
 
 /* The same of as many vectors as the columns are: at most VECTORS. */
-ECH_INLINE void ech_tile_columns(ech_seen columns, ech_seen over, ech_factor a, const float *b,
-                                 int64_t b_row, bool add, const float *keep, float *c,
-                                 int64_t c_row)
+ECH_INLINE void ech_tile_columns(ech_interval columns, ech_interval over, ech_factor a,
+                                 const float *b, int64_t b_row, bool add, const float *rescale,
+                                 float *c, int64_t c_row)
 {
     int64_t vectors = (columns.end - columns.first) / ECH_WIDE;
     b += columns.first;
     c += columns.first;
     if (vectors == ECH_TILE_VECTORS)
-        ech_tile_block(ECH_TILE_VECTORS, over, a, b, b_row, add, keep, c, c_row);
+        ech_tile_block(ECH_TILE_VECTORS, over, a, b, b_row, add, rescale, c, c_row);
     else if (ECH_TILE_VECTORS > 2 && vectors == 2)
-        ech_tile_block(2, over, a, b, b_row, add, keep, c, c_row);
+        ech_tile_block(2, over, a, b, b_row, add, rescale, c, c_row);
     else if (vectors == 1)
-        ech_tile_block(1, over, a, b, b_row, add, keep, c, c_row);
+        ech_tile_block(1, over, a, b, b_row, add, rescale, c, c_row);
 }
 
 /* c (ECH_TILE, ECH_TILE) = a b over K, of each block of rows no more than the columns that `needed` names
  * and what shares their vectors. */
-ECH_INLINE void ech_tile_scores(const ech_seen needed[ECH_TILE_BLOCKS], int64_t K, ech_factor a,
+ECH_INLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int64_t K, ech_factor a,
                                 const float *b, float *c)
 {
-    const ech_seen all = {0, K};
+    const ech_interval all = {0, K};
     for (int64_t n = 0; n < ECH_TILE; n += ECH_TILE_VECTORS * ECH_WIDE)
         for (int64_t block = 0; block < ECH_TILE_BLOCKS; block++) {
             int64_t m = block * ECH_TILE_ROWS, end = n + ECH_TILE_VECTORS * ECH_WIDE;
-            ech_seen columns = {needed[block].first / ECH_WIDE * ECH_WIDE,
-                                (needed[block].end + ECH_WIDE - 1) / ECH_WIDE * ECH_WIDE};
+            ech_interval columns = {needed[block].first / ECH_WIDE * ECH_WIDE,
+                                    (needed[block].end + ECH_WIDE - 1) / ECH_WIDE * ECH_WIDE};
             columns.first = columns.first < n ? n : columns.first;
             columns.end = columns.end > end ? end : columns.end;
             if (needed[block].first >= needed[block].end || columns.first >= columns.end) continue;
@@ -119,17 +120,17 @@ ECH_INLINE void ech_tile_scores(const ech_seen needed[ECH_TILE_BLOCKS], int64_t 
 }
 
 /* c (ECH_TILE, width) += a b, of each block of rows summed over `needed` alone: outside of it a must be
- * zero. keep (ECH_TILE, or NULL): c's rows are multiplied by it first; 1 where nothing is needed. */
-ECH_INLINE void ech_tile_sums(const ech_seen needed[ECH_TILE_BLOCKS], int64_t width, ech_factor a,
-                              const float *b, const float *keep, float *c)
+ * zero. rescale (ECH_TILE, or NULL): c's rows are multiplied by it first; 1 where nothing is needed. */
+ECH_INLINE void ech_tile_sums(const ech_interval needed[ECH_TILE_BLOCKS], int64_t width,
+                              ech_factor a, const float *b, const float *rescale, float *c)
 {
     for (int64_t n = 0; n < width; n += ECH_TILE_VECTORS * ECH_WIDE)
         for (int64_t block = 0; block < ECH_TILE_BLOCKS; block++) {
             int64_t m = block * ECH_TILE_ROWS, end = n + ECH_TILE_VECTORS * ECH_WIDE;
             if (needed[block].first >= needed[block].end) continue;
             const ech_factor rows = {a.x + m * a.row, a.row, a.column};
-            ech_tile_columns((ech_seen){n, end > width ? width : end}, needed[block], rows, b,
-                             width, true, keep ? keep + m : NULL, c + m * width, width);
+            ech_tile_columns((ech_interval){n, end > width ? width : end}, needed[block], rows, b,
+                             width, true, rescale ? rescale + m : NULL, c + m * width, width);
         }
 }
 

@@ -12,7 +12,7 @@ typedef struct problem {
     int64_t B, Tq, Tk, H, G, D, group;
     const ech_tensor *q, *k, *v;
     double scale;
-    const ech_attention_place *at;
+    const ech_attention_shard *at;
     const ech_tensor *starts;
     const ech_dropout *dropout;
 } problem;
@@ -66,7 +66,7 @@ static double kept(const problem *p, int64_t b, int64_t h, int64_t query, int64_
 }
 
 static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor *v, double scale,
-                     const ech_attention_place *at, const ech_tensor *starts,
+                     const ech_attention_shard *at, const ech_tensor *starts,
                      const ech_dropout *dropout)
 {
     problem p = {.B = q->shape[0],
@@ -137,7 +137,7 @@ static void store(int64_t D, const double *row, double row_lse, bool merge, real
 
 void ECH_REF(attention_forward)(ech_kernel_context *context, const ech_tensor *q,
                                 const ech_tensor *k, const ech_tensor *v, double scale,
-                                const ech_attention_place *at, const ech_tensor *starts,
+                                const ech_attention_shard *at, const ech_tensor *starts,
                                 const ech_dropout *dropout, bool merge, const ech_tensor *out,
                                 const ech_tensor *lse)
 {
@@ -218,7 +218,7 @@ static void key_gradient(const problem *p, const gradients *from, int64_t b, int
 void ECH_REF(attention_backward)(ech_kernel_context *context, const ech_tensor *dout,
                                  const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
                                  const ech_tensor *out, const ech_tensor *lse, double scale,
-                                 const ech_attention_place *at, const ech_tensor *starts,
+                                 const ech_attention_shard *at, const ech_tensor *starts,
                                  const ech_dropout *dropout, bool add_q, bool add_kv,
                                  const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as a piece of text and as lines of JSON: refused with a place in the file, or as
- * many ids as the stretches say. What is UTF-8 is what utf8proc takes for it.
+ * Arbitrary bytes as a chunk of text and as lines of JSON: refused with a position in the file, or as
+ * many ids as the segments say. What is UTF-8 is what utf8proc takes for it.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,16 +25,16 @@ static size_t check_slowly(const uint8_t *bytes, size_t n)
     return at;
 }
 
-static void encode(const ech_import_options *options, ech_coder *coder, ech_import_piece *piece)
+static void encode(const ech_import_options *options, ech_coder *coder, ech_import_chunk *chunk)
 {
     size_t sum = 0;
-    ech_import_encode(options, coder, piece);
-    if (piece->status != ECH_OK) {
-        if (!strstr(piece->message, piece->read.lines ? "FILE:" : "FILE: byte ")) abort();
+    ech_import_encode(options, coder, chunk);
+    if (chunk->status != ECH_OK) {
+        if (!strstr(chunk->message, chunk->read.lines ? "FILE:" : "FILE: byte ")) abort();
         return;
     }
-    for (size_t i = 0; i < piece->stretch.n; i++) sum += piece->stretch.at[i].n;
-    if (sum != piece->ids.n) abort();
+    for (size_t i = 0; i < chunk->segment.n; i++) sum += chunk->segment.at[i].n;
+    if (sum != chunk->ids.n) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
@@ -44,18 +44,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     ech_import_options options = {.tokenizer = tokenizer,
                                   .texts = ech_text_source_complete((ech_text_source){0})};
     ech_coder *coder = ech_coder_create(tokenizer);
-    ech_import_piece piece = {
-        .read = {.path = "FILE", .line = 1, .cut = INT64_MAX, .ends = true, .n = n}};
-    piece.read.bytes = ech_calloc(n + 1, 1);
-    memcpy(piece.read.bytes, bytes, n);
+    ech_import_chunk chunk = {
+        .read = {.path = "FILE", .line = 1, .valid_from = INT64_MAX, .ends = true, .n = n}};
+    chunk.read.bytes = ech_calloc(n + 1, 1);
+    memcpy(chunk.read.bytes, bytes, n);
     if (ech_utf8_valid(bytes, n) != check_slowly(bytes, n)) abort();
-    encode(&options, coder, &piece);
-    piece.read.lines = true;
-    encode(&options, coder, &piece);
-    free(piece.read.bytes);
-    free(piece.ids.at);
-    free(piece.stretch.at);
-    free(piece.message);
+    encode(&options, coder, &chunk);
+    chunk.read.lines = true;
+    encode(&options, coder, &chunk);
+    free(chunk.read.bytes);
+    free(chunk.ids.at);
+    free(chunk.segment.at);
+    free(chunk.message);
     ech_coder_destroy(coder);
     return 0;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a piece to its stretches: all of its bytes, or the strings of its lines of JSON.
+ * From a chunk to its segments: all of its bytes, or the strings of its lines of JSON.
  */
 #include <string.h>
 
 #include "base/json.h"
 #include "base/utf8.h"
-#include "data/piece.h"
+#include "data/text_chunk.h"
 
 ech_text_source ech_text_source_complete(ech_text_source source)
 {
@@ -16,30 +16,30 @@ ech_text_source ech_text_source_complete(ech_text_source source)
     return source;
 }
 
-/* Whose stretches, and for what. */
+/* Whose segments, and for what. */
 typedef struct walk {
     const ech_text_source *source;
-    const ech_piece *piece;
-    ech_piece_use use;
+    const ech_text_chunk *chunk;
+    ech_text_segment_use use;
     void *context;
 } walk;
 
 static ech_status use_text(const walk *w)
 {
-    const ech_piece *piece = w->piece;
-    size_t good = w->source->binary ? piece->n : ech_utf8_valid(piece->bytes, piece->n);
-    if (good < piece->n)
+    const ech_text_chunk *chunk = w->chunk;
+    size_t good = w->source->binary ? chunk->n : ech_utf8_valid(chunk->bytes, chunk->n);
+    if (good < chunk->n)
         ECH_FAIL(
             ECH_EINPUT,
             "%s: byte %lld (0x%02x) is no UTF-8 text; convert the file with iconv, or take its "
             "bytes as they are with --binary",
-            piece->path, (long long)piece->at + (long long)good, (unsigned)piece->bytes[good]);
-    const ech_piece_stretch stretch = {.bytes = piece->bytes,
-                                       .n = piece->n,
-                                       .valid = piece->at >= piece->cut,
-                                       .begins = piece->at == 0 || piece->at == piece->cut,
-                                       .ends = piece->ends};
-    return w->use(&stretch, w->context);
+            chunk->path, (long long)chunk->at + (long long)good, (unsigned)chunk->bytes[good]);
+    const ech_text_segment segment = {.bytes = chunk->bytes,
+                                      .n = chunk->n,
+                                      .valid = chunk->at >= chunk->valid_from,
+                                      .begins = chunk->at == 0 || chunk->at == chunk->valid_from,
+                                      .ends = chunk->ends};
+    return w->use(&segment, w->context);
 }
 
 /* ---- lines ---- */
@@ -73,13 +73,13 @@ static ech_status find_string(const line *l, const json_t *object, const char *k
 
 static ech_status use_string(const walk *w, const line *l, const json_t *string, bool prompt)
 {
-    const ech_piece_stretch stretch = {.bytes = json_string_value(string),
-                                       .n = json_string_length(string),
-                                       .valid = l->valid,
-                                       .begins = true,
-                                       .prompt = prompt,
-                                       .ends = !prompt};
-    return w->use(&stretch, w->context);
+    const ech_text_segment segment = {.bytes = json_string_value(string),
+                                      .n = json_string_length(string),
+                                      .valid = l->valid,
+                                      .begins = true,
+                                      .prompt = prompt,
+                                      .ends = !prompt};
+    return w->use(&segment, w->context);
 }
 
 static ech_status use_object(const walk *w, const line *l, const json_t *object)
@@ -124,37 +124,37 @@ static ech_status use_line(const walk *w, const line *l)
     return st;
 }
 
-/* Bytes of the mark with which some editors begin a file; JSON has no place for it (RFC 8259, section 8.1). */
-static size_t mark_bytes(const ech_piece *piece)
+/* Bytes of the mark with which some editors begin a file; JSON does not allow it (RFC 8259, section 8.1). */
+static size_t mark_bytes(const ech_text_chunk *chunk)
 {
     static const unsigned char mark[] = {0xef, 0xbb, 0xbf};
     bool has =
-        piece->at == 0 && piece->n >= sizeof mark && memcmp(piece->bytes, mark, sizeof mark) == 0;
+        chunk->at == 0 && chunk->n >= sizeof mark && memcmp(chunk->bytes, mark, sizeof mark) == 0;
     return has ? sizeof mark : 0;
 }
 
 static ech_status use_lines(const walk *w)
 {
-    const ech_piece *piece = w->piece;
-    line l = {.path = piece->path, .number = piece->line};
-    const char *end = (const char *)piece->bytes + piece->n;
-    const char *at = (const char *)piece->bytes + mark_bytes(piece);
+    const ech_text_chunk *chunk = w->chunk;
+    line l = {.path = chunk->path, .number = chunk->line};
+    const char *end = (const char *)chunk->bytes + chunk->n;
+    const char *at = (const char *)chunk->bytes + mark_bytes(chunk);
     for (; at < end; at += l.n, l.number++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         l.text = at;
         l.n = (size_t)((newline ? newline + 1 : end) - at);
-        l.valid = piece->at + (at - (const char *)piece->bytes) >= piece->cut;
-        if (l.n > ECH_PIECE_LONGEST_LINE)
+        l.valid = chunk->at + (at - (const char *)chunk->bytes) >= chunk->valid_from;
+        if (l.n > ECH_TEXT_CHUNK_LONGEST_LINE)
             ECH_FAIL(ECH_EINPUT, "%s:%lld: a line of more than %d MiB", l.path, (long long)l.number,
-                     (int)(ECH_PIECE_LONGEST_LINE >> 20));
+                     (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20));
         ECH_TRY(use_line(w, &l));
     }
     return ECH_OK;
 }
 
-ech_status ech_piece_each(const ech_text_source *source, const ech_piece *piece, ech_piece_use use,
-                          void *context)
+ech_status ech_text_chunk_each(const ech_text_source *source, const ech_text_chunk *chunk,
+                               ech_text_segment_use use, void *context)
 {
-    const walk w = {source, piece, use, context};
-    return piece->lines ? use_lines(&w) : use_text(&w);
+    const walk w = {source, chunk, use, context};
+    return chunk->lines ? use_lines(&w) : use_text(&w);
 }

@@ -3,8 +3,8 @@
  * Dropout's numbers, many at a time: base/random.h's Philox4x32-10 in lanes, so that the compiler
  * can run the rounds of 16 counters at once. Tests compare it with base/random.h word by word.
  */
-#ifndef ECH_KERNEL_CPU_DROPPED_H
-#define ECH_KERNEL_CPU_DROPPED_H
+#ifndef ECH_KERNEL_CPU_DROPOUT_H
+#define ECH_KERNEL_CPU_DROPOUT_H
 
 #include <math.h>
 
@@ -52,9 +52,9 @@ static inline uint32_t ech_drop_threshold(double p)
     return t >= 0xffffffffu ? 0xffffffffu : (uint32_t)t;
 }
 
-/* kept[i] = 0 where element first + i is dropped, else `scale`. */
-ECH_INLINE void ech_draw_kept(ech_random_key key, uint32_t threshold, float scale, uint64_t first,
-                              int64_t n, float *kept)
+/* factor[i] = 0 where element first + i is dropped, else `scale`. */
+ECH_INLINE void ech_dropout_mask(ech_random_key key, uint32_t threshold, float scale,
+                                 uint64_t first, int64_t n, float *factor)
 {
     uint32_t words[4 * ECH_DRAWS];
     for (int64_t done = 0; done < n;) {
@@ -63,7 +63,7 @@ ECH_INLINE void ech_draw_kept(ech_random_key key, uint32_t threshold, float scal
         if (count > n - done) count = n - done;
         ech_lane_words(key, element / 4, words);
         for (int64_t i = 0; i < count; i++)
-            kept[done + i] = words[skip + i] < threshold ? 0.0F : scale;
+            factor[done + i] = words[skip + i] < threshold ? 0.0F : scale;
         done += count;
     }
 }

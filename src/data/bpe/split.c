@@ -96,7 +96,7 @@ static bool may_cut(const ech_bpe *bpe, const char *text, size_t n, size_t at)
     return bpe->pattern == ECH_BPE_whole ? parts_symbols(bpe, text, n, at) : ends_word(text, n, at);
 }
 
-size_t ech_bpe_cut(const ech_bpe *bpe, const void *bytes, size_t n)
+size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n)
 {
     const char *text = bytes;
     /* A word that is the whole text may be a token; composition may make an added token of what is none. */

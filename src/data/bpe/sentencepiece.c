@@ -201,7 +201,7 @@ static ech_status take_model(const Pieces__Model *model, const char *file, ech_b
     return ech_bpe_finish(bpe, file);
 }
 
-ech_status ech_bpe_read_pieces(const char *path, ech_bpe **out)
+ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe **out)
 {
     size_t left = MOST_MEMORY;
     ProtobufCAllocator allocator = {.alloc = allocate, .free = release, .allocator_data = &left};
@@ -211,7 +211,7 @@ ech_status ech_bpe_read_pieces(const char *path, ech_bpe **out)
     ECH_TRY(ech_file_read(path, MOST_BYTES, &bytes, &n));
     ech_bpe *bpe = ech_bpe_create();
     bpe->source = (ech_text){.at = bytes, .n = n, .capacity = n + 1};
-    bpe->of_pieces = true;
+    bpe->sentencepiece = true;
     ech_status status = unpack(path, &bpe->source, &allocator, &model);
     if (status == ECH_OK) {
         status = take_model(model, path, bpe);

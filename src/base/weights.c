@@ -26,7 +26,7 @@ bool ech_text_to_weight(const char *text, size_t n, int64_t *out)
     return true;
 }
 
-bool ech_text_to_shares(const char *text, int64_t bound[4])
+bool ech_text_to_bounds(const char *text, int64_t bound[4])
 {
     int64_t at[4] = {0};
     for (int i = 0; i < 3; i++) {

@@ -58,7 +58,7 @@ static void reads_shares(void **state)
                  {"0.9,0.1", {9, 10, 10}},          {"1", {10, 10, 10}}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int64_t bound[4] = {-1, -1, -1, -1};
-        assert_true(ech_text_to_shares(cases[i].text, bound));
+        assert_true(ech_text_to_bounds(cases[i].text, bound));
         assert_int_equal(bound[0], 0);
         for (int k = 0; k < 3; k++) assert_int_equal(bound[k + 1], cases[i].bound[k] * 100000000);
     }
@@ -72,7 +72,7 @@ static void refuses_other_shares(void **state)
                                  " 1",   "1, 2", "1,2,a", "1 ,2"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int64_t bound[4] = {-7, -7, -7, -7};
-        assert_false(ech_text_to_shares(cases[i], bound));
+        assert_false(ech_text_to_bounds(cases[i], bound));
         for (int k = 0; k < 4; k++) assert_int_equal(bound[k], -7);
     }
 }

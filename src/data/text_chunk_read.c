@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading texts chunk by chunk, cut where it does not matter: of a .jsonl behind a line, of a text where
+ * the reader's user says.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "data/text_chunk.h"
+
+enum { LONGEST_CHARACTER = 4 };
+
+static bool is_inside_character(unsigned char byte)
+{
+    return (byte & 0xc0) == 0x80;
+}
+
+static bool has_lines(const char *path)
+{
+    static const char ending[] = ".jsonl";
+    size_t n = strlen(path), m = sizeof ending - 1;
+    if (ech_gunzip_is_packed(path)) n -= strlen(".gz");
+    return n >= m && strncmp(path + n - m, ending, m) == 0;
+}
+
+/* n bytes of the text of the position's file; none before `keep` will be asked for again. */
+static ech_status read_bytes(ech_text_chunk_reader *reader, const char *path, int64_t keep,
+                             int64_t at, size_t n, void *bytes)
+{
+    if (reader->gunzip) return ech_gunzip_read(reader->gunzip, keep, at, n, bytes);
+    return ech_file_read_at(reader->fd, path, bytes, n, at);
+}
+
+/* Where the validation part of a text begins: the last share of its bytes, from the start of the
+ * UTF-8 character that the cut would go through. */
+static ech_status find_valid(ech_text_chunk_reader *reader, const ech_text_file *file)
+{
+    int64_t cut = file->bytes - (int64_t)((double)file->bytes * reader->valid);
+    int64_t first = cut < LONGEST_CHARACTER ? 0 : cut - LONGEST_CHARACTER;
+    for (int back = 0; back < LONGEST_CHARACTER - 1 && cut > 0 && cut < file->bytes; back++) {
+        unsigned char byte;
+        ECH_TRY(read_bytes(reader, file->path, first, cut, 1, &byte));
+        if (!is_inside_character(byte)) break;
+        cut--;
+    }
+    reader->valid_from = cut;
+    return ECH_OK;
+}
+
+static ech_status open_file(ech_text_chunk_reader *reader, const ech_text_file *file)
+{
+    int64_t bytes;
+    if (ech_gunzip_is_packed(file->path))
+        ECH_TRY(ech_gunzip_open(file->path, &reader->gunzip, &bytes));
+    else
+        ECH_TRY(ech_file_open(file->path, &reader->fd, &bytes));
+    if (bytes != file->stored)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: its size has changed since it was first looked at: begin again when nothing "
+                 "writes to it",
+                 file->path);
+    return find_valid(reader, file);
+}
+
+void ech_text_chunk_reader_close(ech_text_chunk_reader *reader)
+{
+    if (reader->fd >= 0) close(reader->fd);
+    reader->fd = -1;
+    ech_gunzip_close(reader->gunzip);
+    reader->gunzip = NULL;
+}
+
+/* Where the first n bytes of a text can be cut so as not to go through a character. */
+static size_t before_character(const unsigned char *bytes, size_t n)
+{
+    for (size_t back = 1; back < LONGEST_CHARACTER && back < n; back++) {
+        unsigned char first = bytes[n - back];
+        if (is_inside_character(first)) continue;
+        size_t length = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+        return length > back ? n - back : n;
+    }
+    return n;
+}
+
+/* How much of the n bytes that were read is a chunk; 0: none, more must be read. More text follows. */
+static size_t split_chunk(const ech_text_chunk_reader *reader, const ech_text_chunk *chunk,
+                          size_t n)
+{
+    if (chunk->lines) {
+        const unsigned char *newline = memrchr(chunk->bytes, '\n', n);
+        return newline ? (size_t)(newline - chunk->bytes) + 1 : 0;
+    }
+    return before_character(chunk->bytes, reader->split_at(reader->context, chunk->bytes, n));
+}
+
+/* Of `have` bytes none is a chunk, and more follow. */
+static ech_status check_length(const ech_text_chunk_reader *reader, const ech_text_chunk *chunk,
+                               size_t have)
+{
+    if (chunk->lines && have > ECH_TEXT_CHUNK_LONGEST_LINE)
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: a line of more than %d MiB: is it one document a line?",
+                 chunk->path, (long long)reader->position.line,
+                 (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20));
+    if (have >= ECH_TEXT_CHUNK_LONGEST)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: the %d MiB from byte %lld on would have to be tokenized as one, which takes "
+                 "too much memory: the tokenizer lets text be cut only behind a word, or (with "
+                 "ignore_merges and no pattern, or with NFC and normalized added tokens) nowhere; "
+                 "make it "
+                 "several files",
+                 chunk->path, (int)(ECH_TEXT_CHUNK_LONGEST >> 20), (long long)reader->position.at);
+    return ECH_OK;
+}
+
+/* Reads on from the reader's position, at most to `end`. Where a chunk as long as usual cannot be cut, it
+ * becomes longer. */
+static ech_status read_chunk(ech_text_chunk_reader *reader, int64_t end, ech_text_chunk *chunk)
+{
+    int64_t at = reader->position.at;
+    size_t have = 0, wanted = ECH_TEXT_CHUNK_BYTES, left = (size_t)(end - at);
+    for (chunk->n = 0; chunk->n == 0; wanted *= 2) {
+        if (wanted > left) wanted = left;
+        chunk->bytes = ech_grow(chunk->bytes, &chunk->capacity, wanted, 1);
+        ECH_TRY(read_bytes(reader, chunk->path, at, at + (int64_t)have, wanted - have,
+                           chunk->bytes + have));
+        have = wanted;
+        chunk->n = have == left ? have : split_chunk(reader, chunk, have);
+        if (chunk->n == 0) ECH_TRY(check_length(reader, chunk, have));
+    }
+    chunk->ends = !chunk->lines && chunk->n == left;
+    return ECH_OK;
+}
+
+static int64_t count_lines(const ech_text_chunk *chunk)
+{
+    int64_t lines = 0;
+    const unsigned char *end = chunk->bytes + chunk->n;
+    for (const unsigned char *at = chunk->bytes; (at = memchr(at, '\n', (size_t)(end - at))); at++)
+        lines++;
+    return lines;
+}
+
+static ech_status read_file(ech_text_chunk_reader *reader, const ech_text_file *file,
+                            ech_text_chunk *chunk)
+{
+    if (reader->fd < 0 && !reader->gunzip) ECH_TRY(open_file(reader, file));
+    ech_text_position *position = &reader->position;
+    chunk->path = file->path;
+    chunk->at = position->at;
+    chunk->line = position->line;
+    chunk->valid_from = reader->valid_from;
+    chunk->lines = has_lines(file->path);
+    int64_t end =
+        !chunk->lines && position->at < reader->valid_from ? reader->valid_from : file->bytes;
+    ECH_TRY(read_chunk(reader, end, chunk));
+    position->at += (int64_t)chunk->n;
+    if (chunk->lines) position->line += count_lines(chunk);
+    return ECH_OK;
+}
+
+ech_status ech_text_chunk_read(ech_text_chunk_reader *reader, ech_text_chunk *chunk, bool *found)
+{
+    ech_text_position *position = &reader->position;
+    *found = false;
+    while (position->file < (int64_t)reader->texts->file.n) {
+        const ech_text_file *file = &reader->texts->file.at[position->file];
+        if (position->at < file->bytes) {
+            *found = true;
+            return read_file(reader, file, chunk);
+        }
+        ech_text_chunk_reader_close(reader);
+        *position = (ech_text_position){.file = position->file + 1, .line = 1};
+    }
+    return ECH_OK;
+}
