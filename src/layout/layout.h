@@ -103,8 +103,8 @@ void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
 
 /* ---- virtual stages ---- */
 
-/* Puts virtual stage s on stage[s], in place of what the placement said; each stage gets v of them. */
-void ech_layout_place(ech_layout *layout, const int *stage);
+/* Virtual stage s is on stage[s], instead of where the placement says; each stage has v of them. */
+void ech_layout_assign(ech_layout *layout, const int *stage);
 /* Whether the model's first and last blocks are on one stage, of however many. */
 bool ech_placement_joins_ends(ech_placement placement, int stages, int chunks);
 /* How many there are: p x v. */

@@ -25,7 +25,7 @@ bool ech_placement_joins_ends(ech_placement placement, int stages, int chunks)
     return stage_of(placement, 0, stages) == stage_of(placement, stages * chunks - 1, stages);
 }
 
-void ech_layout_place(ech_layout *layout, const int *stage)
+void ech_layout_assign(ech_layout *layout, const int *stage)
 {
     int n = ech_layout_virtual_stages(layout);
     int *chunks = ech_calloc((size_t)layout->stages, sizeof *chunks);
@@ -47,7 +47,7 @@ void ech_layout_fill_virtual_stages(ech_layout *layout, ech_placement placement)
     int n = ech_layout_virtual_stages(layout);
     int *stage = ech_calloc((size_t)n, sizeof *stage);
     for (int s = 0; s < n; s++) stage[s] = stage_of(placement, s, layout->stages);
-    ech_layout_place(layout, stage);
+    ech_layout_assign(layout, stage);
     free(stage);
 }
 

@@ -190,7 +190,7 @@ static void test_any(void **state)
         int p = 1 + (int)(seed % 5), v = 1 + (int)(seed / 5 % 4), stage[LONGEST];
         sample s = make(p, v, ties[seed % 2]);
         draw(seed, p, v, stage);
-        ech_layout_place(s.layout, stage);
+        ech_layout_assign(s.layout, stage);
         for (int i = 0; i < p * v; i++)
             assert_int_equal(s.layout->virtual_stage[i].stage, stage[i]);
         check(&s);

@@ -52,7 +52,7 @@ static inline ech_layout *lists_layout(int stages, int chunks, const int *replic
     layout->world = layout->first_rank[p];
     int *stage = ech_calloc(p * v, sizeof *stage);
     for (size_t s = 0; s < p * v; s++) stage[s] = (int)(vee && s / p % 2 ? p - 1 - s % p : s % p);
-    ech_layout_place(layout, stage);
+    ech_layout_assign(layout, stage);
     free(stage);
     layout->first_block = ech_calloc(p * v + 1, sizeof *layout->first_block);
     for (size_t s = 0; s <= p * v; s++) layout->first_block[s] = (int)(s * blocks / (p * v));

@@ -49,7 +49,7 @@ static void check(uint64_t seed, const char *schedule, int p, int v, int data)
                                           : "memory.sequence_chunks=2 training.validate_every=1"});
     assert_int_equal(fixture_try(config, p * data, &f), ECH_OK);
     draw(seed, p, v, stage);
-    ech_layout_place(f.of.layout, stage);
+    ech_layout_assign(f.of.layout, stage);
     for (int rank = 0; rank < f.ranks; rank++) f.plan[rank] = fixture_plan_rank(&f, rank);
     for (int s = 1; s < p * v; s++) between += stage[s] != stage[s - 1];
     between *= MICRO_BATCHES * data * (seed % 2 ? 1 : 2);
