@@ -258,7 +258,7 @@ expect 0 "tensor +[0-9.]+ [KM]iB +[0-9]+  [0-9]+ all_gather, [0-9]+ reduce_scatt
 expect 0 "data +[0-9.]+ [KM]iB +[0-9]+  [0-9]+ reductions? over " "$echelon" plan run.yaml --ranks 2
 expect 0 "data +[0-9.]+ [KM]iB +-  [0-9]+ reductions? over " "$echelon" plan run.yaml --ranks 2 \
     parallel.reduction=ring
-expect 0 "rank 0 .. 1  F0.0" "$echelon" plan run.yaml --ranks 4 parallel.pipeline=2 parallel.tensor=2
+expect 0 "stage 0, 2 tensor ranks  F0.0" "$echelon" plan run.yaml --ranks 4 parallel.pipeline=2 parallel.tensor=2
 expect 0 "^ +[0-9]+  collective C F0.0/1.[0-9]+. all_reduce over tensor  after " "$echelon" plan \
     run.yaml --ranks 2 parallel.tensor=2 --steps
 expect 0 "in flight at most: 2 1 micro-batches, stage by stage" "$echelon" plan run.yaml --ranks 4 \

@@ -143,7 +143,7 @@ static void test_wrong_profile(void **state)
     lists_free(&all);
 }
 
-/* Updates have bars of their own where they take time, and a gap ends a bar. */
+/* Updates and sums have bars of their own where they take time, and a gap ends a bar. */
 static void test_timeline_updates(void **state)
 {
     (void)state;
@@ -156,12 +156,18 @@ static void test_timeline_updates(void **state)
     ech_simulation s = simulate(&all, &costs);
     ech_timeline t = {0};
     ech_simulation_timeline(&s, lists_plans(&all), ECH_LIST_TRAIN, &t);
-    assert_int_equal(t.bar.n, 8); /* F; B with W; NORM; UPDATE behind the fold of scalars */
-    assert_int_equal(t.bar.at[2].kind, ECH_BAR_UPDATE);
-    assert_near(t.bar.at[2].begin, 5, 1e-12);
-    assert_near(t.bar.at[2].end, 5 + 40 * 0.1, 1e-12);
+    /* F; B with W; the sum of their gradients; NORM; UPDATE behind the fold of scalars. */
+    assert_int_equal(t.bar.n, 10);
+    assert_int_equal(t.bar.at[1].kind, ECH_BAR_BACKWARD);
+    assert_near(t.bar.at[1].weight, 1, 1e-12);
+    assert_int_equal(t.bar.at[2].kind, ECH_BAR_REDUCTION);
+    assert_near(t.bar.at[2].begin, 3, 1e-12);
+    assert_near(t.bar.at[2].end, 5, 1e-12);
     assert_int_equal(t.bar.at[3].kind, ECH_BAR_UPDATE);
-    assert_near(t.bar.at[3].begin, 9 + 4, 1e-12);
+    assert_near(t.bar.at[3].begin, 5, 1e-12);
+    assert_near(t.bar.at[3].end, 5 + 40 * 0.1, 1e-12);
+    assert_int_equal(t.bar.at[4].kind, ECH_BAR_UPDATE);
+    assert_near(t.bar.at[4].begin, 9 + 4, 1e-12);
     assert_true(t.seconds);
     ech_timeline_free(&t);
     ech_simulation_free(&s);

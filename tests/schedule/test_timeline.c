@@ -4,7 +4,10 @@
  */
 #include "schedule/timelines.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "layout/sample.h"
 
 /* ---- numbers ---- */
 
@@ -129,13 +132,11 @@ static void text_of_two_stages(void **state)
     check_text(&timeline, 52, 8, expected.at); /* just fits */
     expected.n = 0;
     ech_text_append(&expected,
-                    "rank 0  F0.0 F0.1 .    .    B0.0 W0.0 .    B0.1 ...\n"
+                    "rank 0  F0.0 F0.1 .    .    B0.0\n\n"
+                    "rank 0  W0.0 .    B0.1 W0.1\n"
                     "... and 1 more rank\n%s",
                     last);
-    check_text(&timeline, 51, 1, expected.at);
-    expected.n = 0;
-    ech_text_append(&expected, "rank 0  F0.0 ...\nrank 1  .    ...\n%s", last);
-    check_text(&timeline, 1, 8, expected.at); /* one column is the least */
+    check_text(&timeline, 51, 1, expected.at); /* in lines of one length */
     ech_text_free(&expected);
     ech_timeline_free(&timeline);
 }
@@ -144,7 +145,7 @@ static void text_shows_how_long_bars_are(void **state)
 {
     (void)state;
     ech_timeline timeline = {.ranks = 11, .chunks = 2, .seconds = true};
-    ECH_PUSH(timeline.bar, (ech_bar){0, ECH_BAR_FORWARD, 1, 10, 0, 2e-3});
+    ECH_PUSH(timeline.bar, (ech_bar){0, ECH_BAR_FORWARD, 1, 10, 0, 2e-3, 0});
     add(&timeline, 0, ECH_BAR_BACKWARD, 3, 2.1e-3, 6.1e-3);
     add(&timeline, 0, ECH_BAR_UPDATE, -1, 8e-3, 12e-3);
     add(&timeline, 0, ECH_BAR_OTHER, -1, 7.1e-3, 7.2e-3); /* between two middles: has no cell */
@@ -206,23 +207,124 @@ static void text_of_ranks_alike(void **state)
     ech_timeline_free(&timeline);
 }
 
+/* The cells of a rank's row, which may go on below; of the last one in a line not the blank behind it. */
+static void take_cells(const char *text, const char *label, int cell, int width, ech_text *cells)
+{
+    size_t begin = strlen(label) + 2;
+    for (const char *at = text; (at = strstr(at, label)); at++) {
+        size_t length = strcspn(at, "\n");
+        assert_true(width < 0 || length <= (size_t)width);
+        for (size_t c = begin; c < length; c += (size_t)cell)
+            for (size_t k = c; k < c + (size_t)cell - 1; k++)
+                ech_text_append(cells, "%c", k < length ? at[k] : ' ');
+    }
+}
+
 static void text_of_all_widths_keeps_to_them(void **state)
 {
     (void)state;
     ech_timeline timeline = make_1f1b(&usual);
-    for (int width = 20; width < 200; width++) {
+    const char *const labels[] = {"rank 0", "rank 1", "rank 2", "rank 3"};
+    ech_text whole = {0};
+    ech_timeline_text(&timeline, 1000, 4, &whole);
+    for (int width = 22; width < 200; width++) {
         ech_text out = {0};
         ech_timeline_text(&timeline, width, 4, &out);
-        const char *row = out.at;
-        for (int rank = 0; rank < 4; rank++, row = strchr(row, '\n') + 1) {
-            size_t length = strcspn(row, "\n");
-            assert_true(length <= (size_t)width);
-            bool is_cut = memcmp(row + length - 3, "...", 3) == 0;
-            assert_int_equal(is_cut, width < 8 + 33 * 5 - 1);
+        assert_null(strstr(out.at, "..."));
+        for (int rank = 0; rank < 4; rank++) {
+            ech_text wanted = {0}, cells = {0};
+            take_cells(whole.at, labels[rank], 5, -1, &wanted);
+            take_cells(out.at, labels[rank], 5, width, &cells);
+            assert_int_equal(wanted.n, 33 * 4);
+            assert_string_equal(cells.at, wanted.at);
+            ech_text_free(&wanted);
+            ech_text_free(&cells);
         }
         ech_text_free(&out);
     }
+    ech_text_free(&whole);
     ech_timeline_free(&timeline);
+}
+
+/* Not without end. */
+static void text_of_much_is_cut(void **state)
+{
+    (void)state;
+    const pipeline_shape long_one = {4, 64, 1, 1};
+    ech_timeline timeline = make_1f1b(&long_one);
+    ech_text out = {0};
+    ech_timeline_text(&timeline, 80, 4, &out);
+    int lines = 0, cut = 0;
+    for (const char *at = out.at; *at; at = strchr(at, '\n') + 1) {
+        size_t length = strcspn(at, "\n");
+        assert_true(length <= 80 || strncmp(at, "a column", 8) == 0);
+        lines += strncmp(at, "rank ", 5) == 0;
+        cut += length > 4 && strncmp(at + length - 4, " ...", 4) == 0;
+    }
+    assert_int_equal(lines, 48);
+    assert_int_equal(cut, 4);
+    ech_text_free(&out);
+    ech_timeline_free(&timeline);
+}
+
+/* Block by block B and W take turns. */
+static void text_tells_b_from_w(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 1, .chunks = 1};
+    add(&timeline, 0, ECH_BAR_BACKWARD, 0, 0, 1);
+    add(&timeline, 0, ECH_BAR_WEIGHT, 0, 1, 2);
+    ECH_PUSH(timeline.bar, (ech_bar){0, ECH_BAR_BACKWARD, 0, 1, 2, 4, 1});
+    add(&timeline, 0, ECH_BAR_REDUCTION, -1, 3, 5); /* beside it: has no cell */
+    ech_timeline_finish(&timeline);
+    check_text(&timeline, 80, 8,
+               "rank 0  B0.0  W0.0  BW0.1------ .\n"
+               "a column is 1 block forward, all 5 block forwards; bubble 20.0 %\n");
+    ech_timeline_free(&timeline);
+}
+
+/* ---- names of rows ---- */
+
+static void assert_named(const ech_layout *layout, int rank, int ranks, const char *wanted)
+{
+    char name[80];
+    ech_timeline timeline = {.ranks = layout->world, .layout = layout};
+    int n = ech_timeline_name_row(&timeline, &(ech_timeline_row){.rank = rank, .ranks = ranks},
+                                  name, sizeof name);
+    assert_string_equal(name, wanted);
+    assert_int_equal(n, strlen(wanted));
+}
+
+static void rows_say_who_they_are(void **state)
+{
+    (void)state;
+    static const struct {
+        int world;
+        const char *grid;
+        int rank, ranks;
+        const char *name;
+    } cases[] = {
+        {1, "", 0, 1, "rank 0"},
+        {4, "parallel.pipeline=4", 2, 1, "stage 2"},
+        {2, "parallel.tensor=2", 0, 2, "2 tensor ranks"},
+        {2, "parallel.tensor=2", 1, 1, "tensor rank 1"},
+        {8, "parallel.pipeline=2 parallel.tensor=2", 4, 4, "stage 1, 2 replicas, 2 tensor ranks"},
+        {8, "parallel.pipeline=2 parallel.tensor=2", 2, 2, "stage 0, replica 1, 2 tensor ranks"},
+        {8, "parallel.pipeline=2 parallel.tensor=2", 7, 1, "stage 1, replica 1, tensor rank 1"},
+        {8, "parallel.pipeline=2 parallel.tensor=2", 1, 2, "rank 1 .. 2"}, /* no box of the grid */
+        {4, "parallel.tensor=2 parallel.context=2", 2, 2, "context rank 1, 2 tensor ranks"},
+        {4, "", 1, 2, "replica 1 .. 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_config *config = sample_config("gpt2");
+        char words[200];
+        snprintf(words, sizeof words, "model.num_hidden_layers=4 model.num_attention_heads=4 %s",
+                 cases[i].grid);
+        sample_set(config, words);
+        sample of = sample_create(config, cases[i].world);
+        assert_named(of.layout, cases[i].rank, cases[i].ranks, cases[i].name);
+        sample_free(&of);
+    }
 }
 
 static void text_of_little(void **state)
@@ -255,7 +357,10 @@ int main(void)
         cmocka_unit_test(text_without_waits),
         cmocka_unit_test(text_of_ranks_alike),
         cmocka_unit_test(text_of_all_widths_keeps_to_them),
+        cmocka_unit_test(text_of_much_is_cut),
+        cmocka_unit_test(text_tells_b_from_w),
         cmocka_unit_test(text_of_little),
+        cmocka_unit_test(rows_say_who_they_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

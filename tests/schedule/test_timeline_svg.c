@@ -80,7 +80,7 @@ static void later_chunks_are_paler(void **state)
     (void)state;
     ech_timeline timeline = {.ranks = 1, .chunks = 2};
     for (int chunk = 0; chunk < 3; chunk++) /* one more than told: as pale as the last */
-        ECH_PUSH(timeline.bar, (ech_bar){0, ECH_BAR_FORWARD, chunk, 0, chunk, chunk + 1});
+        ECH_PUSH(timeline.bar, (ech_bar){0, ECH_BAR_FORWARD, chunk, 0, chunk, chunk + 1, 0});
     ech_timeline_finish(&timeline);
     ech_text out = draw(&timeline, "chunks");
     assert_int_equal(markup_count(out.at, "<g fill=\"#56b4e9\">"), 1);
@@ -161,6 +161,57 @@ static void waits_are_a_strip(void **state)
     ech_timeline_free(&timeline);
 }
 
+/* A strip at the head of the row; and a backward whose lower part is W, as high as its share. */
+static void sums_and_weights_are_parts_of_rows(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 1, .chunks = 1};
+    ECH_PUSH(timeline.bar, (ech_bar){0, ECH_BAR_BACKWARD, 0, 0, 0, 8, 2});
+    add(&timeline, 0, ECH_BAR_REDUCTION, -1, 4, 8);
+    ech_timeline_finish(&timeline);
+    ech_text out = draw(&timeline, "parts");
+    const char *sum = strstr(out.at, "<g fill=\"#d55e00\">"), *weight;
+    double x, y, width, height;
+    assert_non_null(sum);
+    assert_int_equal(sscanf(sum,
+                            "<g fill=\"#d55e00\">\n<rect x=\"%lf\" width=\"%lf\" height=\"%lf\"",
+                            &x, &width, &height),
+                     3); /* y 0 is left out */
+    assert_near(x, width, 0.011);
+    assert_true(height > 2 && height < 10);
+    weight = strstr(out.at, "<path fill=\"#f0e442\" stroke=\"none\" d=\"M0 ");
+    assert_non_null(weight);
+    assert_int_equal(sscanf(strchr(weight, 'M'), "M0 %lfh%lfv%lf", &y, &width, &height), 3);
+    assert_near(y, 30 * 0.75, 0.011);
+    assert_near(width, 2 * x, 0.011);
+    assert_near(height, 30 * 0.25, 0.011);
+    assert_int_equal(markup_count(out.at, ">backward of the weights</text>"), 1); /* the legend */
+    assert_int_equal(markup_count(out.at, "<title>backward of the inputs and weights, "), 1);
+    assert_near(timeline.bubble, 0, 1e-12);
+    ech_text_free(&out);
+    ech_timeline_free(&timeline);
+}
+
+/* What is too wide for its numbers goes on below: every box has one, and time goes on. */
+static void wide_pictures_break(void **state)
+{
+    (void)state;
+    const pipeline_shape wide = {4, 64, 1, 1};
+    ech_timeline timeline = make_1f1b(&wide);
+    ech_text out = draw(&timeline, "wide");
+    int lines = markup_count(out.at, ">time in block forwards</text>");
+    assert_in_range(lines, 3, 8);
+    assert_int_equal(markup_count(out.at, ">wide</text>"), 1);
+    assert_int_equal(markup_count(out.at, ">rank 3</text>"), lines);
+    assert_int_equal(markup_count(out.at, ">idle</text>"), 1);
+    int boxes = markup_count(out.at, "<title>"), all = 3 * 4 * 64;
+    assert_in_range(boxes, all, all + 4 * (lines - 1)); /* those at a line's end go on */
+    assert_in_range(markup_count(out.at, ">63</text>"), 3 * 4, 3 * 4 + 4);
+    assert_null(strstr(out.at, "too narrow"));
+    ech_text_free(&out);
+    ech_timeline_free(&timeline);
+}
+
 /* Where sequences are processed in pieces the numbers are theirs. */
 static void pieces_have_numbers(void **state)
 {
@@ -234,7 +285,9 @@ static void pictures_of_the_worst_bars_stay_small(void **state)
     ech_timeline timeline = {.ranks = 64, .chunks = 4};
     for (int rank = 0; rank < 64; rank++)
         for (int i = 0; i < 900; i++) {
-            ech_bar bar = {rank, ECH_BAR_FORWARD, i % 4, 100000 + i, 2 * i, 2 * i + 1.13};
+            double late = 1e-6 * rank; /* no two do the same */
+            ech_bar bar = {rank,         ECH_BAR_FORWARD,     i % 4, 100000 + i,
+                           2 * i + late, 2 * i + late + 1.13, 0};
             ECH_PUSH(timeline.bar, bar);
             for (int k = 0; k < 3; k++)
                 add(&timeline, rank, (ech_bar_kind)(k + 1), i, 2 * i + 1.14 + 0.2 * k,
@@ -278,10 +331,10 @@ static void narrow_bars_are_drawn_together(void **state)
     const double ends[N] = {3, 3.5, 4, 4.5, 5, 5.5, 6, 6, 9, 9.25, 9.75, 12, 30};
     ech_bar bars[N];
     for (int i = 0; i < N; i++)
-        bars[i] = (ech_bar){0, (ech_bar_kind)(i % 3), 0, i, i ? ends[i - 1] : 0, ends[i]};
+        bars[i] = (ech_bar){0, (ech_bar_kind)(i % 3), 0, i, i ? ends[i - 1] : 0, ends[i], 0};
     bars[12].begin = 14;
     ech_boxes boxes = {0};
-    ech_boxes_make(bars, N, 20, 1, &boxes);
+    ech_boxes_make(bars, N, 0, 20, 1, &boxes);
     assert_int_equal(boxes.n, 6);
     assert_ptr_equal(boxes.at[0].bar, &bars[0]);
     assert_null(boxes.at[1].bar);
@@ -303,19 +356,19 @@ static void gaps_between_narrow_bars_show(void **state)
     (void)state;
     ech_bar bars[64];
     for (int i = 0; i < 64; i++)
-        bars[i] = (ech_bar){0, ECH_BAR_FORWARD, 0, i, i * 0.25, i * 0.25 + 0.125};
+        bars[i] = (ech_bar){0, ECH_BAR_FORWARD, 0, i, i * 0.25, i * 0.25 + 0.125, 0};
     ech_boxes boxes = {0};
-    ech_boxes_make(bars, 64, 16, 4, &boxes);
+    ech_boxes_make(bars, 64, 0, 16, 4, &boxes);
     for (size_t i = 0; i < boxes.n; i++) {
         assert_null(boxes.at[i].bar);
         assert_near(boxes.at[i].share[ECH_BAR_FORWARD], 0.5, 0.03);
     }
     assert_in_range(boxes.n, 5, 7);
     boxes.n = 0;
-    ech_boxes_make(bars, 64, 16, 7.9, &boxes); /* gaps just below a pixel */
+    ech_boxes_make(bars, 64, 0, 16, 7.9, &boxes); /* gaps just below a pixel */
     assert_true(boxes.n < 20);
     boxes.n = 0;
-    ech_boxes_make(bars, 64, 16, 8.1, &boxes); /* bars are a pixel wide */
+    ech_boxes_make(bars, 64, 0, 16, 8.1, &boxes); /* bars are a pixel wide */
     assert_int_equal(boxes.n, 64);
     free(boxes.at);
 }
@@ -329,6 +382,8 @@ int main(void)
         cmocka_unit_test(later_chunks_are_paler),
         cmocka_unit_test(pairs_share_a_scale),
         cmocka_unit_test(waits_are_a_strip),
+        cmocka_unit_test(sums_and_weights_are_parts_of_rows),
+        cmocka_unit_test(wide_pictures_break),
         cmocka_unit_test(pieces_have_numbers),
         cmocka_unit_test(narrow_waits_are_drawn_together),
         cmocka_unit_test(ranks_alike_share_a_row),

@@ -23,7 +23,7 @@
 static inline void add(ech_timeline *timeline, int rank, ech_bar_kind kind, int micro, double begin,
                        double end)
 {
-    ECH_PUSH(timeline->bar, (ech_bar){rank, kind, 0, micro, begin, end});
+    ECH_PUSH(timeline->bar, (ech_bar){rank, kind, 0, micro, begin, end, 0});
 }
 
 typedef struct pipeline_shape {

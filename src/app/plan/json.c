@@ -150,9 +150,9 @@ static json_t *steps_json(const ech_list *list)
 
 static json_t *bar_json(const ech_bar *bar)
 {
-    return json_pack("{s:i, s:s, s:i, s:i, s:f, s:f}", "rank", bar->rank, "kind",
+    return json_pack("{s:i, s:s, s:i, s:i, s:f, s:f, s:f}", "rank", bar->rank, "kind",
                      ech_bar_kind_text(bar->kind), "chunk", bar->chunk, "micro", bar->micro,
-                     "begin", bar->begin, "end", bar->end);
+                     "begin", bar->begin, "end", bar->end, "weight", bar->weight);
 }
 
 /* The train list in virtual time. */

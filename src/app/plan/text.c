@@ -186,7 +186,7 @@ static void print_grid(const ech_plan_report *report, ech_text *out)
     ech_timeline_text(&report->timeline, MOST_COLUMNS, MOST_GRID_ROWS, &grid);
     for (const char *at = grid.at, *end; at && *at; at = *end ? end + 1 : end) {
         for (end = at; *end && *end != '\n';) end++;
-        ech_text_append(out, "%*s%.*s\n", FIRST_COLUMN, "", (int)(end - at), at);
+        ech_text_append(out, "%*s%.*s\n", end > at ? FIRST_COLUMN : 0, "", (int)(end - at), at);
     }
 }
 

@@ -265,6 +265,7 @@ void ech_recording_timeline(const ech_recording *recording, ech_timeline *out)
 {
     double start = first_compute(recording);
     ech_timeline timeline = {.ranks = recording->ranks,
+                             .layout = recording->plans[0]->layout,
                              .chunks = recording->plans[0]->layout->chunks,
                              .sequence_chunks =
                                  list_of(recording->plans[0])->numbering.sequence_chunks,

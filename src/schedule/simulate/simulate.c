@@ -109,6 +109,7 @@ void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *c
                              ech_list_kind list, ech_timeline *out)
 {
     ech_timeline timeline = {.ranks = simulation->ranks,
+                             .layout = plans[0]->layout,
                              .chunks = plans[0]->layout->chunks,
                              .sequence_chunks = plans[0]->list[list].numbering.sequence_chunks,
                              .end = simulation->end,

@@ -36,8 +36,8 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
 void ech_simulation_free(ech_simulation *simulation);
 
 /* Adds a rank's compute lane, from the times at which the list's steps began and ended: a bar for the
- * steps of a chunk and micro-batch of one kind, a W behind its own B being part of it; and a bar of its
- * own, within such a bar or before it, wherever compute waited for a collective. Ranks come in any
+ * steps of a chunk and micro-batch of one kind, a W beside its own B being part of it; a bar of its own, within such a
+ * bar or before it, wherever compute waited for a collective; and one for each sum of the reduce lane. Ranks come in any
  * order, and ech_timeline_finish behind the last. */
 void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *list,
                            const double *begin, const double *end);

@@ -36,24 +36,29 @@ static void add_to_run(bar_run *run, const ech_bar *bar, double begin, double en
         run->begin = run->end = begin;
         run->longest = bar;
     }
-    if (end > run->end) run->time[bar->kind] += end - fmax(begin, run->end);
+    double adds = fmax(0, end - fmax(begin, run->end));
+    double weight = bar->kind == ECH_BAR_BACKWARD ? bar->weight / (bar->end - bar->begin) : 0;
+    run->time[bar->kind] += adds * (1 - weight);
+    run->time[ECH_BAR_WEIGHT] += adds * weight;
     run->end = fmax(run->end, end);
     if (bar->end - bar->begin > run->longest->end - run->longest->begin) run->longest = bar;
 }
 
-void ech_boxes_make(const ech_bar *bar, size_t n, double end, double scale, ech_boxes *out)
+void ech_boxes_make(const ech_bar *bar, size_t n, double from, double end, double scale,
+                    ech_boxes *out)
 {
     bar_run run = {0};
     for (size_t i = 0; i < n; i++) {
-        double from = fmax(0, bar[i].begin) * scale, to = fmin(end, bar[i].end) * scale;
-        if (!(to > from)) continue;
-        bool is_narrow = to - from < pixel;
-        bool joins = from - run.end < pixel && run.end - run.begin < together;
+        double x = (fmax(from, bar[i].begin) - from) * scale;
+        double width = (fmin(end, bar[i].end) - from) * scale - x;
+        if (!(width > 0)) continue;
+        bool is_narrow = width < pixel;
+        bool joins = x - run.end < pixel && run.end - run.begin < together;
         if (!is_narrow || !joins) finish_run(&run, out);
         if (is_narrow)
-            add_to_run(&run, &bar[i], from, to);
+            add_to_run(&run, &bar[i], x, x + width);
         else
-            ECH_PUSH(*out, (ech_box){.bar = &bar[i], .x = from, .width = to - from});
+            ECH_PUSH(*out, (ech_box){.bar = &bar[i], .x = x, .width = width});
     }
     finish_run(&run, out);
 }

@@ -31,8 +31,7 @@ char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer)
 void ech_panel_choose_rows(ech_panel *panel)
 {
     const ech_timeline *timeline = panel->timeline;
-    bool many = timeline->ranks > ECH_TIMELINE_ROWS;
-    ech_timeline_find_rows(timeline, many, &panel->drawn);
+    ech_timeline_find_rows(timeline, true, &panel->drawn);
     if (panel->drawn.n > ECH_TIMELINE_ROWS) {
         ech_timeline_rows all = {0};
         ech_timeline_find_rows(timeline, false, &all);
@@ -48,13 +47,6 @@ void ech_panel_free(ech_panel *panel)
 {
     free(panel->drawn.at);
     *panel = (ech_panel){0};
-}
-
-int ech_panel_name_row(const ech_timeline_row *row, char *name, size_t size)
-{
-    return row->ranks == 1
-               ? snprintf(name, size, "rank %d", row->rank)
-               : snprintf(name, size, "rank %d .. %d", row->rank, row->rank + row->ranks - 1);
 }
 
 void ech_panel_measure(ech_panel *panel, double scale)
@@ -80,6 +72,7 @@ static void append_hint(const ech_timeline *timeline, const ech_bar *bar, ech_te
 {
     ech_text_append(out, "<title>");
     ech_svg_escape(out, ech_bar_kind_meaning(bar->kind));
+    if (bar->kind == ECH_BAR_BACKWARD && bar->weight > 0) ech_text_append(out, " and weights");
     int chunks = timeline->sequence_chunks > 1 ? timeline->sequence_chunks : 1;
     ech_micro at = ech_micro_at((ech_numbering){INT_MAX, chunks}, bar->micro); /* turns are one */
     if (bar->micro >= 0) ech_text_append(out, ", micro-batch %d", at.micro_batch);
@@ -145,6 +138,16 @@ static void add_to_layer(const ech_panel *panel, const ech_box *box, ech_bar_kin
         append_box(panel, box, 0, panel->row_height, &layer->boxes);
 }
 
+/* Of a backward whose B and W take turns the lower part is W, as high as its share of the time. */
+static void add_weight(const ech_panel *panel, const ech_box *box, colour_layer *layer)
+{
+    double height = box->bar->weight / (box->bar->end - box->bar->begin) * panel->row_height;
+    double top = panel->row_height - height;
+    if (height >= 0.05)
+        append_filled(&layer->shares, "M# #h#v#h#z",
+                      (double[]){box->x, top, box->width, height, -box->width});
+}
+
 static void append_layer(const ech_panel *panel, const char *colour, const colour_layer *layer,
                          ech_text *out)
 {
@@ -170,7 +173,10 @@ static void append_colour(const ech_panel *panel, const ech_boxes *boxes, ech_ba
     for (size_t i = 0; i < boxes->n; i++) {
         const ech_box *box = &boxes->at[i];
         bool is_kind = !box->bar || box->bar->kind == kind;
-        if (is_kind && chunk_of(box, chunks) == chunk) add_to_layer(panel, box, kind, &layer);
+        if (chunk_of(box, chunks) != chunk) continue;
+        if (is_kind) add_to_layer(panel, box, kind, &layer);
+        if (kind == ECH_BAR_WEIGHT && box->bar && box->bar->kind == ECH_BAR_BACKWARD)
+            add_weight(panel, box, &layer);
     }
     append_layer(panel, ech_panel_colour(kind, chunk, chunks, colour), &layer, out);
     ech_text_free(&layer.boxes);
@@ -193,13 +199,14 @@ static void append_numbers(ech_panel *panel, const ech_boxes *boxes, ech_text *o
     }
 }
 
-/* ---- waits ---- */
+/* ---- strips: waits at the foot of the row, sums at its head ---- */
 
 /* Of several bars the height shows their share of the time. */
-static void append_wait(const ech_panel *panel, const ech_box *box, colour_layer *layer)
+static void append_part(const ech_panel *panel, const ech_box *box, ech_bar_kind kind,
+                        colour_layer *layer)
 {
-    double height = strip * panel->row_height * (box->bar ? 1 : box->share[ECH_BAR_COLLECTIVE]);
-    double top = panel->row_height - height;
+    double height = strip * panel->row_height * (box->bar ? 1 : box->share[kind]);
+    double top = kind == ECH_BAR_COLLECTIVE ? panel->row_height - height : 0;
     if (height < 0.05) return;
     if (box->bar && box->width >= narrow)
         append_box(panel, box, top, height, &layer->boxes);
@@ -208,14 +215,14 @@ static void append_wait(const ech_panel *panel, const ech_box *box, colour_layer
                       (double[]){box->x, top, box->width, height, -box->width});
 }
 
-static void append_waits(ech_panel *panel, const ech_boxes *boxes, ech_text *out)
+static void append_strip(ech_panel *panel, const ech_boxes *boxes, ech_bar_kind kind, ech_text *out)
 {
     colour_layer layer = {0};
     for (size_t i = 0; i < boxes->n; i++) {
-        append_wait(panel, &boxes->at[i], &layer);
+        append_part(panel, &boxes->at[i], kind, &layer);
         panel->together |= !boxes->at[i].bar;
     }
-    append_layer(panel, ech_bar_kind_colour(ECH_BAR_COLLECTIVE), &layer, out);
+    append_layer(panel, ech_bar_kind_colour(kind), &layer, out);
     ech_text_free(&layer.boxes);
     ech_text_free(&layer.shares);
 }
@@ -224,34 +231,32 @@ static void append_waits(ech_panel *panel, const ech_boxes *boxes, ech_text *out
 
 /* A row's bars apart, and their boxes. */
 typedef struct row_bars {
-    ech_bar *work, *wait;
-    ech_boxes works, waits;
+    ech_bar *bar[3]; /* work, waits, sums */
+    ech_boxes boxes[3];
 } row_bars;
 
 static row_bars take_row(const ech_panel *panel, const ech_timeline_row *row)
 {
-    const ech_timeline *timeline = panel->timeline;
-    row_bars bars = {.work = ech_calloc(row->bars, sizeof *bars.work),
-                     .wait = ech_calloc(row->bars, sizeof *bars.wait)};
-    size_t works = 0, waits = 0;
-    for (size_t i = row->first_bar; i < row->first_bar + row->bars; i++) {
-        const ech_bar *bar = &timeline->bar.at[i];
-        if (bar->kind == ECH_BAR_COLLECTIVE)
-            bars.wait[waits++] = *bar;
-        else
-            bars.work[works++] = *bar;
+    row_bars bars = {0};
+    for (int part = 0; part < 3; part++) {
+        size_t n = 0;
+        bars.bar[part] = ech_calloc(row->bars, sizeof *bars.bar[part]);
+        for (size_t i = row->first_bar; i < row->first_bar + row->bars; i++) {
+            const ech_bar *bar = &panel->timeline->bar.at[i];
+            int of = bar->kind < ECH_BAR_COLLECTIVE ? 0 : bar->kind == ECH_BAR_COLLECTIVE ? 1 : 2;
+            if (of == part) bars.bar[part][n++] = *bar;
+        }
+        ech_boxes_make(bars.bar[part], n, panel->from, panel->end, panel->scale, &bars.boxes[part]);
     }
-    ech_boxes_make(bars.work, works, timeline->end, panel->scale, &bars.works);
-    ech_boxes_make(bars.wait, waits, timeline->end, panel->scale, &bars.waits);
     return bars;
 }
 
 static void free_row(row_bars *bars)
 {
-    free(bars->work);
-    free(bars->wait);
-    free(bars->works.at);
-    free(bars->waits.at);
+    for (int part = 0; part < 3; part++) {
+        free(bars->bar[part]);
+        free(bars->boxes[part].at);
+    }
 }
 
 static void append_row(ech_panel *panel, const ech_timeline_row *row, const row_bars *bars,
@@ -259,7 +264,7 @@ static void append_row(ech_panel *panel, const ech_timeline_row *row, const row_
 {
     char text[80];
     int chunks = panel->timeline->chunks > 1 ? panel->timeline->chunks : 1;
-    ech_panel_name_row(row, text, sizeof text);
+    ech_timeline_name_row(panel->timeline, row, text, sizeof text);
     ech_svg_words(out, left - 10, y + panel->row_height / 2 + 4,
                   "class=\"ech-ink\" fill=\"" ECH_SVG_INK "\" text-anchor=\"end\"", text);
     ech_text_append(out, "<g transform=\"translate(");
@@ -267,18 +272,19 @@ static void append_row(ech_panel *panel, const ech_timeline_row *row, const row_
     ech_text_append(out, " ");
     ech_svg_number(out, y);
     ech_text_append(out, ")\">\n");
-    ech_svg_rect(out, 0, 0, panel->timeline->end * panel->scale, panel->row_height,
+    ech_svg_rect(out, 0, 0, (panel->end - panel->from) * panel->scale, panel->row_height,
                  "class=\"ech-idle\" fill=\"" ECH_SVG_IDLE "\"");
     ech_text_append(out, "<g class=\"ech-edge\" stroke=\"" ECH_SVG_PAPER "\">\n");
     for (int kind = 0; kind < ECH_BAR_COLLECTIVE; kind++)
         for (int chunk = 0; chunk < (kind <= ECH_BAR_WEIGHT ? chunks : 1); chunk++)
-            append_colour(panel, &bars->works, (ech_bar_kind)kind, chunk, out);
+            append_colour(panel, &bars->boxes[0], (ech_bar_kind)kind, chunk, out);
     ech_text_append(out, "</g>\n");
-    append_waits(panel, &bars->waits, out);
+    append_strip(panel, &bars->boxes[1], ECH_BAR_COLLECTIVE, out);
+    append_strip(panel, &bars->boxes[2], ECH_BAR_REDUCTION, out);
     ech_text_append(out, "<g font-size=\"");
     ech_svg_number(out, panel->font_size);
     ech_text_append(out, "\" text-anchor=\"middle\" pointer-events=\"none\">\n");
-    append_numbers(panel, &bars->works, out);
+    append_numbers(panel, &bars->boxes[0], out);
     ech_text_append(out, "</g>\n</g>\n");
 }
 

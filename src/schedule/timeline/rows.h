@@ -9,7 +9,8 @@
 
 typedef struct ech_panel {
     const ech_timeline *timeline;
-    const char *title;
+    const char *title; /* NULL: the panel goes on where the one above it ends */
+    double from, end;  /* the time that it shows */
     ech_timeline_rows drawn;
     double scale;               /* pixels a unit */
     int rows;                   /* that are drawn */
@@ -19,13 +20,10 @@ typedef struct ech_panel {
     bool numbers, together;     /* what was drawn: numbers, boxes of several bars */
 } ech_panel;
 
-/* Chooses the rows: a rank each; of more than ECH_TIMELINE_ROWS those that do the same share one, and if
- * that is no help, some are left out. */
+/* Chooses the rows: ranks that do the same share one; of more than ECH_TIMELINE_ROWS some are left out. */
 void ech_panel_choose_rows(ech_panel *panel);
 void ech_panel_free(ech_panel *panel);
-/* "rank 3", or "rank 4 .. 7". Returns its length. */
-int ech_panel_name_row(const ech_timeline_row *row, char *name, size_t size);
-/* Sets all but the last from timeline, rows and scale. */
+/* Sets what depends on timeline, rows and scale. */
 void ech_panel_measure(ech_panel *panel, double scale);
 void ech_panel_draw_rows(ech_panel *panel, double left, double top, ech_text *out);
 

@@ -15,7 +15,7 @@ static bool is_backward(ech_bar_kind kind)
 /* Blocks of a chunk and micro-batch, and the parts of each, follow each other without a wait but for
  * collectives, which have bars of their own; what else is between two of them is the interpreter at work. A W
  * beside its own B is of the same work, as they come block by block (W in front only makes again what a
- * collective fetches): the two are one backward. Other steps go together where nothing is between them. */
+ * collective fetches): the two are one bar, which says how much of it is W. Other steps go together where nothing is between them. */
 static bool continues(const ech_bar *last, const ech_bar *bar)
 {
     bool same = last->chunk == bar->chunk && last->micro == bar->micro;
@@ -72,15 +72,20 @@ void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *lis
                        .micro = step->micro,
                        .begin = begin[s],
                        .end = end[s]};
+        bool works = bar.end > bar.begin;
+        if (bar.kind == ECH_BAR_WEIGHT) bar.weight = bar.end - bar.begin;
+        if (bar.kind == ECH_BAR_REDUCTION && works) ECH_PUSH(timeline->bar, bar);
         if (step->lane == ECH_LANE_COLLECTIVE) timeline->collective += end[s] - begin[s];
         if (step->lane != ECH_LANE_COMPUTE) continue;
         bool within = last != SIZE_MAX && continues(&timeline->bar.at[last], &bar);
         add_waits(timeline, &(placed){list, step, begin, end, bar, idle, within});
         idle = fmax(idle, bar.end);
-        if (bar.end <= bar.begin) continue;
+        if (!works) continue;
         if (within) {
-            timeline->bar.at[last].end = bar.end;
-            if (bar.kind == ECH_BAR_BACKWARD) timeline->bar.at[last].kind = bar.kind;
+            ech_bar *grows = &timeline->bar.at[last];
+            grows->end = bar.end;
+            grows->weight += bar.weight;
+            if (bar.kind == ECH_BAR_BACKWARD) grows->kind = bar.kind;
         } else {
             last = timeline->bar.n;
             ECH_PUSH(timeline->bar, bar);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timelines as pictures: panels of title, rows and axis one above the other, and one legend. How rows
- * are drawn is in rows.c.
+ * Timelines as pictures: panels of title, rows and axis one above the other, and one legend. A timeline that is too wide
+ * is several panels, of which the first has the title. How rows are drawn is in rows.c.
  */
 #include "schedule/timeline/timeline.h"
 
@@ -14,8 +14,10 @@
 static const double margin = 20, label_gap = 10, title_height = 54, axis_height = 50,
                     panel_gap = 26, legend_line = 22, swatch = 14, narrowest = 760, widest = 1600;
 
+enum { MOST_PANELS = 8 };
+
 typedef struct drawing {
-    ech_panel panel[2];
+    ech_panel panel[MOST_PANELS];
     int panels;
     double left, plot; /* where time 0 is, and the pixels of the longest timeline */
 } drawing;
@@ -30,8 +32,23 @@ static double wanted_plot(const ech_timeline *timeline)
     for (size_t i = 0; i < timeline->bar.n; i++)
         if (timeline->bar.at[i].micro > most) most = timeline->bar.at[i].micro;
     double box = 16 + 8 * (double)snprintf(digits, sizeof digits, "%d", most);
-    double wanted = timeline->forward > 0 ? timeline->end / timeline->forward * box : 0;
-    return fmin(widest, fmax(narrowest, wanted));
+    return timeline->forward > 0 ? timeline->end / timeline->forward * box : 0;
+}
+
+/* A timeline alone: in as many panels as it wants, where there are few rows. */
+static void break_panel(drawing *picture)
+{
+    ech_panel *first = &picture->panel[0];
+    double wanted = ceil(wanted_plot(first->timeline) / widest), end = first->timeline->end;
+    double most = first->rows ? ECH_TIMELINE_ROWS / first->rows : 1;
+    picture->panels = (int)fmax(1, fmin(wanted, fmin(most, MOST_PANELS)));
+    for (int i = 0; i < picture->panels; i++) {
+        ech_panel *panel = &picture->panel[i];
+        *panel = *first;
+        if (i > 0) panel->title = NULL;
+        panel->from = end * i / picture->panels;
+        panel->end = end * (i + 1) / picture->panels;
+    }
 }
 
 static void lay_out(drawing *picture)
@@ -41,24 +58,30 @@ static void lay_out(drawing *picture)
     for (int i = 0; i < picture->panels; i++) {
         const ech_timeline *timeline = picture->panel[i].timeline;
         for (int row = 0; row < picture->panel[i].rows; row++) {
-            char label[40];
-            ech_panel_name_row(&picture->panel[i].drawn.at[row], label, sizeof label);
+            char label[80];
+            ech_timeline_name_row(timeline, &picture->panel[i].drawn.at[row], label, sizeof label);
             picture->left = fmax(picture->left, margin + ech_svg_width(label, 12) + label_gap);
         }
-        picture->plot = fmax(picture->plot, ceil(wanted_plot(timeline)));
-        longest = fmax(longest, timeline->end);
+        double plot = fmin(widest, fmax(narrowest, wanted_plot(timeline)));
+        picture->plot = fmax(picture->plot, ceil(plot));
+        longest = fmax(longest, picture->panel[i].end - picture->panel[i].from);
     }
     bool common = picture->panel[0].timeline->seconds ==
                   picture->panel[picture->panels - 1].timeline->seconds;
     for (int i = 0; i < picture->panels; i++) {
-        double span = common ? longest : picture->panel[i].timeline->end;
+        double span = common ? longest : picture->panel[i].end;
         ech_panel_measure(&picture->panel[i], span > 0 ? picture->plot / span : 0);
     }
 }
 
+static double head_of(const ech_panel *panel)
+{
+    return panel->title ? title_height : 0;
+}
+
 static double panel_height(const ech_panel *panel)
 {
-    return title_height + panel->rows * (panel->row_height + panel->row_gap) + axis_height;
+    return head_of(panel) + panel->rows * (panel->row_height + panel->row_gap) + axis_height;
 }
 
 /* ---- title and axis ---- */
@@ -92,10 +115,11 @@ static void draw_axis(const drawing *picture, const ech_panel *panel, double y, 
 {
     const ech_timeline *timeline = panel->timeline;
     if (timeline->end <= 0) return;
+    double length = (panel->end - panel->from) * panel->scale;
     bool milli = timeline->seconds && timeline->end < 1;
     bool micro = timeline->seconds && timeline->end < 1e-3;
     double unit = micro ? 1e6 : milli ? 1e3 : 1, scale = panel->scale / unit;
-    ech_svg_axis(out, picture->left, y, timeline->end * panel->scale, 0, scale,
+    ech_svg_axis(out, picture->left, y, length, panel->from * unit, scale,
                  ech_svg_tick(picture->plot / scale, 14),
                  !timeline->seconds ? "time in block forwards"
                  : micro            ? "time in µs"
@@ -137,7 +161,9 @@ static bool has_kind(const drawing *picture, ech_bar_kind kind)
     for (int p = 0; p < picture->panels; p++) {
         const ech_timeline *timeline = picture->panel[p].timeline;
         for (size_t i = 0; i < timeline->bar.n; i++)
-            if (timeline->bar.at[i].kind == kind) return true;
+            if (timeline->bar.at[i].kind == kind ||
+                (kind == ECH_BAR_WEIGHT && timeline->bar.at[i].weight > 0))
+                return true;
     }
     return false;
 }
@@ -181,39 +207,46 @@ static double draw_legend(const drawing *picture, double y, ech_text *out)
 
 static void draw(drawing *picture, ech_text *out)
 {
-    for (int i = 0; i < picture->panels; i++) ech_panel_choose_rows(&picture->panel[i]);
     lay_out(picture);
     ech_text body = {0}, name = {0};
     double y = margin;
     for (int i = 0; i < picture->panels; i++) {
         ech_panel *panel = &picture->panel[i];
-        if (i > 0) y += panel_gap;
-        draw_title(picture, panel, y, &body);
-        ech_panel_draw_rows(panel, picture->left, y + title_height, &body);
+        if (i > 0) y += panel->title ? panel_gap : 0;
+        if (panel->title) draw_title(picture, panel, y, &body);
+        ech_panel_draw_rows(panel, picture->left, y + head_of(panel), &body);
         y += panel_height(panel);
         draw_axis(picture, panel, y - axis_height + 4, &body);
-        ech_text_append(&name, "%s%s", i > 0 ? "; " : "", panel->title);
+        if (panel->title) ech_text_append(&name, "%s%s", i > 0 ? "; " : "", panel->title);
     }
     y = draw_legend(picture, y, &body);
     ech_svg_begin(out, picture->left + picture->plot + margin, y + margin / 2, name.at);
     ech_text_append_bytes(out, body.at, body.n);
     ech_text_append(out, "</svg>\n");
-    for (int i = 0; i < picture->panels; i++) ech_panel_free(&picture->panel[i]);
     ech_text_free(&body);
     ech_text_free(&name);
 }
 
+static ech_panel begin_panel(const ech_timeline *timeline, const char *title)
+{
+    ech_panel panel = {.timeline = timeline, .title = title, .end = timeline->end};
+    ech_panel_choose_rows(&panel);
+    return panel;
+}
+
 void ech_timeline_svg(const ech_timeline *timeline, const char *title, ech_text *out)
 {
-    drawing picture = {.panel = {{.timeline = timeline, .title = title}}, .panels = 1};
+    drawing picture = {.panel = {begin_panel(timeline, title)}};
+    break_panel(&picture);
     draw(&picture, out);
+    ech_panel_free(&picture.panel[0]); /* the others' rows are the same */
 }
 
 void ech_timeline_svg_pair(const ech_timeline *above, const char *above_title,
                            const ech_timeline *below, const char *below_title, ech_text *out)
 {
-    drawing picture = {.panel = {{.timeline = above, .title = above_title},
-                                 {.timeline = below, .title = below_title}},
+    drawing picture = {.panel = {begin_panel(above, above_title), begin_panel(below, below_title)},
                        .panels = 2};
     draw(&picture, out);
+    for (int i = 0; i < 2; i++) ech_panel_free(&picture.panel[i]);
 }

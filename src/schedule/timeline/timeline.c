@@ -5,6 +5,7 @@
 #include "schedule/timeline/timeline.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +52,8 @@ static int compare_bars(const void *left, const void *right)
     if (!order) order = compare_reals(a->end, b->end);
     if (!order) order = (int)a->kind - (int)b->kind;
     if (!order) order = a->chunk - b->chunk;
-    return order ? order : a->micro - b->micro;
+    if (!order) order = a->micro - b->micro;
+    return order ? order : compare_reals(a->weight, b->weight);
 }
 
 static int compare_durations(const void *left, const void *right)
@@ -122,6 +124,12 @@ static bool are_same_bars(const ech_bar *a, const ech_bar *b, size_t n)
     return true;
 }
 
+static bool is_one_stage(const ech_timeline *timeline, int a, int b)
+{
+    const ech_layout *layout = timeline->layout;
+    return !layout || layout->place[a].stage == layout->place[b].stage;
+}
+
 void ech_timeline_find_rows(const ech_timeline *timeline, bool shared, ech_timeline_rows *rows)
 {
     const ech_bar *bar = timeline->bar.at;
@@ -130,13 +138,57 @@ void ech_timeline_find_rows(const ech_timeline *timeline, bool shared, ech_timel
         size_t end = from;
         while (end < timeline->bar.n && bar[end].rank == rank) end++;
         ech_timeline_row *last = rows->n ? &rows->at[rows->n - 1] : NULL;
-        if (shared && last && last->bars == end - from &&
+        if (shared && last && is_one_stage(timeline, last->rank, rank) &&
+            last->bars == end - from &&
             (end == from || are_same_bars(bar + last->first_bar, bar + from, end - from)))
             last->ranks++;
         else
             ECH_PUSH(*rows, (ech_timeline_row){rank, 1, from, end - from});
         from = end;
     }
+}
+
+/* ---- names ---- */
+
+/* Along one axis of a stage's ranks: those from first to last, of `all`. */
+static int name_range(ech_text *out, const char *one, const char *many, int first, int last,
+                      int all)
+{
+    const char *comma = out->n ? ", " : "";
+    if (all > 1 && last - first + 1 == all)
+        ech_text_append(out, "%s%d %s", comma, all, many);
+    else if (all > 1 && first == last)
+        ech_text_append(out, "%s%s %d", comma, one, first);
+    else if (all > 1)
+        ech_text_append(out, "%s%s %d .. %d", comma, one, first, last);
+    return last - first + 1;
+}
+
+/* Whether the ranks are a box in the stage's grid; then it is named. */
+static bool name_places(const ech_layout *layout, int first, int last, ech_text *out)
+{
+    const ech_place *a = &layout->place[first], *b = &layout->place[last];
+    int n = 1;
+    if (layout->stages > 1) ech_text_append(out, "stage %d", a->stage);
+    n *= name_range(out, "replica", "replicas", a->data, b->data, layout->replicas[a->stage]);
+    n *= name_range(out, "context rank", "context ranks", a->context, b->context, layout->context);
+    n *= name_range(out, "tensor rank", "tensor ranks", a->tensor, b->tensor, layout->tensor);
+    return out->n && n == last - first + 1;
+}
+
+int ech_timeline_name_row(const ech_timeline *timeline, const ech_timeline_row *row, char *name,
+                          size_t size)
+{
+    ech_text text = {0};
+    int last = row->rank + row->ranks - 1, n;
+    if (timeline->layout && name_places(timeline->layout, row->rank, last, &text))
+        n = snprintf(name, size, "%s", text.at);
+    else if (row->ranks == 1)
+        n = snprintf(name, size, "rank %d", row->rank);
+    else
+        n = snprintf(name, size, "rank %d .. %d", row->rank, last);
+    ech_text_free(&text);
+    return n;
 }
 
 /* ---- times ---- */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Timelines: who did what from when to when, simulated or measured, and pictures of them as the
- * papers draw schedules: a row a rank, a box a micro-batch, idle time grey.
+ * papers draw schedules: a row a rank or for ranks that do the same, a box a micro-batch, idle time grey.
  */
 #ifndef ECH_SCHEDULE_TIMELINE_TIMELINE_H
 #define ECH_SCHEDULE_TIMELINE_TIMELINE_H
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "layout/layout.h"
 #include "schedule/order/order.h"
 
 /* Kinds of boxes. X(name, text, colour, meaning): colours are safe for colour-blind readers. */
@@ -28,11 +29,13 @@ typedef struct ech_bar {
     int chunk;         /* of F, B, W */
     int micro;         /* the number in the box; -1: none */
     double begin, end; /* in the timeline's unit */
+    double weight; /* of this time, in W: where B and W take turns, they are one bar, a BACKWARD */
 } ech_bar;
 
 typedef struct ech_timeline {
     int ranks;
-    int chunks;            /* of a rank: shades of a colour */
+    const ech_layout *layout; /* who the ranks are; borrowed. NULL: not known */
+    int chunks;               /* of a rank: shades of a colour */
     int sequence_chunks;   /* of a micro-batch, each of which has a number; 0 or 1: it is whole */
     double end;            /* when the last rank is done */
     bool seconds;          /* the unit: seconds, or forwards of one block */
@@ -65,21 +68,25 @@ typedef struct ech_timeline_row {
 } ech_timeline_row;
 typedef ECH_LIST(ech_timeline_row) ech_timeline_rows;
 
-/* A row for each rank; `shared`: one for neighbours with the same bars. Free rows->at. */
+/* A row for each rank; `shared`: one for neighbours of a stage with the same bars. Free rows->at. */
 void ech_timeline_find_rows(const ech_timeline *timeline, bool shared, ech_timeline_rows *rows);
+/* "stage 1, 2 replicas, tensor rank 0", or where the layout is not known "rank 4 .. 7". Returns its length. */
+int ech_timeline_name_row(const ech_timeline *timeline, const ech_timeline_row *row, char *name,
+                          size_t size);
 
-/* One row a rank, or neighbours with the same bars, of columns one forward (the shortest F, B or W) wide: "F0.3" (chunk.micro) where a
- * bar begins, "-" while it goes on, "." idle; waits for collectives are not shown apart. At most `width` characters a row, cut with "..."; ranks
- * beyond `most_rows` are left out with a line that says so. The last line says how much a column is,
- * how long all takes and the bubble. */
+/* One row a rank, or neighbours with the same bars, of columns one forward (the shortest F, B or W) wide: "F0.3"
+ * (chunk.micro) where a bar begins, "BW0.3" where B and W take turns, "-" while it goes on, "." idle; waits and sums are
+ * not shown apart. At most `width` characters a row: where that is not enough all rows go on below, and after 48 lines
+ * they are cut with "...". Ranks beyond `most_rows` are left out with a line that says so. The last line says how much a
+ * column is, how long all takes and the bubble. */
 void ech_timeline_text(const ech_timeline *timeline, int width, int most_rows, ech_text *out);
 
-/* The most rows of a picture. Of more ranks those that do the same share a row; where that is no help the
+/* The most rows of a picture. Ranks that do the same share a row; where that is no help the
  * first, the last and evenly spaced ones between are drawn, and the picture says so. */
 enum { ECH_TIMELINE_ROWS = 64 };
 int ech_timeline_rank_of_row(int ranks, int row);
 
-/* A whole SVG document; `title` above it. Boxes too narrow for a number have none, and those narrower
+/* A whole SVG document; `title` above it. What is too wide for its numbers goes on below. Boxes too narrow for a number have none, and those narrower
  * than a pixel are drawn together. */
 void ech_timeline_svg(const ech_timeline *timeline, const char *title, ech_text *out);
 /* Two timelines one above the other on one scale, in one SVG element for a file or an HTML page. Where
