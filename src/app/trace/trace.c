@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/scribe.h"
+#include "app/record_writer.h"
 #include "app/trace/events.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -26,8 +26,8 @@ typedef struct trace_times {
 struct ech_trace {
     const ech_plan *plan;
     char *folder, *merged; /* RUNDIR/trace, RUNDIR/trace.json */
-    ech_scribe *scribe;
-    ech_trace_events *events; /* the scribe's, and so are the next two */
+    ech_record_writer *writer;
+    ech_trace_events *events; /* the record writer's, and so are the next two */
     ech_journal *journal;
     bool broken;
     int64_t first_step, steps;
@@ -56,7 +56,7 @@ static size_t steps_of(const ech_trace *trace)
     return trace->plan->list[ECH_LIST_TRAIN].step.n;
 }
 
-/* On the scribe's thread. */
+/* On the record writer's thread. */
 static void write_list(void *context, void *record)
 {
     ech_trace *trace = context;
@@ -67,15 +67,15 @@ static void write_list(void *context, void *record)
     write_record(trace, &lines);
 }
 
-static ech_status begin_scribe(ech_trace *trace)
+static ech_status begin_writer(ech_trace *trace)
 {
-    const ech_scribe_setup setup = {.what = trace->folder,
-                                    .record_bytes =
-                                        sizeof(trace_times) + 2 * steps_of(trace) * sizeof(double),
-                                    .records = MOST_LISTS,
-                                    .write = write_list,
-                                    .context = trace};
-    return ech_scribe_begin(&setup, &trace->scribe);
+    const ech_record_writer_setup setup = {.what = trace->folder,
+                                           .record_bytes = sizeof(trace_times) +
+                                                           2 * steps_of(trace) * sizeof(double),
+                                           .records = MOST_LISTS,
+                                           .write = write_list,
+                                           .context = trace};
+    return ech_record_writer_begin(&setup, &trace->writer);
 }
 
 static double read_clock(const void *context)
@@ -101,7 +101,7 @@ ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_co
         ech_text head = {0};
         ech_trace_events_head(trace->events, first_step, &head);
         write_record(trace, &head);
-        status = begin_scribe(trace);
+        status = begin_writer(trace);
     }
     if (status != ECH_OK) {
         ech_trace_close(trace);
@@ -114,7 +114,7 @@ ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_co
 void ech_trace_close(ech_trace *trace)
 {
     if (!trace) return;
-    ech_scribe_end(trace->scribe);
+    ech_record_writer_end(trace->writer);
     ech_journal_close(trace->journal);
     ech_trace_events_destroy(trace->events);
     free(trace->folder);
@@ -131,11 +131,11 @@ void ech_trace_take(ech_trace *trace, const ech_exec *exec, int64_t step)
 {
     if (!ech_trace_wants(trace, step)) return;
     size_t steps = steps_of(trace), bytes = steps * sizeof(double);
-    trace_times *times = ech_scribe_slot(trace->scribe);
+    trace_times *times = ech_record_writer_slot(trace->writer);
     times->step = step;
     memcpy(times->at, ech_exec_begins(exec), bytes);
     memcpy(times->at + steps, ech_exec_ends(exec), bytes);
-    ech_scribe_hand(trace->scribe);
+    ech_record_writer_submit(trace->writer);
 }
 
 /* Ranks of other machines may have written where this one does not look. */
@@ -159,7 +159,7 @@ ech_status ech_trace_finish(ech_trace *trace, ech_group *world, bool *written)
     *written = false;
     if (!trace || trace->finished) return ECH_OK;
     trace->finished = true;
-    ech_scribe_settle(trace->scribe);
+    ech_record_writer_flush(trace->writer);
     ECH_TRY(ech_group_barrier(world)); /* all files are whole */
     if (trace->plan->rank == 0) *written = merge(trace);
     return ECH_OK;

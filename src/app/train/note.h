@@ -66,7 +66,7 @@ typedef struct ech_pages {
 /* Ends the line of metrics, writes it and frees it. At once: whoever kills the run finds all lines that
  * were written, but a torn last one. */
 void ech_pages_add(ech_pages *pages, ech_text *json);
-/* As ech_scribe_setup wants it: writes the note (an ech_note) on the pages (ech_pages). */
+/* As ech_record_writer_setup wants it: writes the note (an ech_note) on the pages (ech_pages). */
 void ech_note_write(void *pages, void *note);
 
 #endif

@@ -14,7 +14,7 @@
 
 #include "app/metrics.h"
 #include "app/train/note.h"
-#include "app/scribe.h"
+#include "app/record_writer.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -24,7 +24,7 @@ enum { MOST_NOTES = 256 };
 
 struct ech_progress {
     ech_pages pages;
-    ech_scribe *scribe;
+    ech_record_writer *writer;
 };
 
 static void write_start(ech_pages *pages, const ech_progress_setup *setup)
@@ -76,16 +76,16 @@ static ech_status open_files(ech_pages *pages, const ech_progress_setup *setup)
     return ECH_OK;
 }
 
-static ech_status begin_scribe(ech_progress *progress, const ech_progress_setup *setup)
+static ech_status begin_writer(ech_progress *progress, const ech_progress_setup *setup)
 {
     ECH_FREED_TEXT what = {0};
     ech_text_append(&what, "%s: metrics and lines of the log", setup->directory);
-    const ech_scribe_setup scribe = {.what = what.at,
-                                     .record_bytes = sizeof(ech_note),
-                                     .records = MOST_NOTES,
-                                     .write = ech_note_write,
-                                     .context = &progress->pages};
-    return ech_scribe_begin(&scribe, &progress->scribe);
+    const ech_record_writer_setup writer = {.what = what.at,
+                                            .record_bytes = sizeof(ech_note),
+                                            .records = MOST_NOTES,
+                                            .write = ech_note_write,
+                                            .context = &progress->pages};
+    return ech_record_writer_begin(&writer, &progress->writer);
 }
 
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out)
@@ -97,7 +97,7 @@ ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **o
                                   .step_seconds = -1};
     ech_status_line_begin(&progress->pages.line);
     ech_status status = open_files(&progress->pages, setup);
-    if (status == ECH_OK) status = begin_scribe(progress, setup);
+    if (status == ECH_OK) status = begin_writer(progress, setup);
     if (status != ECH_OK) {
         ech_progress_destroy(progress);
         return status;
@@ -109,7 +109,7 @@ ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **o
 void ech_progress_destroy(ech_progress *progress)
 {
     if (!progress) return;
-    ech_scribe_end(progress->scribe);
+    ech_record_writer_end(progress->writer);
     ech_status_line_end(&progress->pages.line);
     ech_journal_close(progress->pages.metrics);
     ech_events_close(progress->pages.events);
@@ -120,7 +120,7 @@ void ech_progress_destroy(ech_progress *progress)
 
 static ech_note *begin_note(ech_progress *progress, ech_note_kind kind)
 {
-    ech_note *note = ech_scribe_slot(progress->scribe);
+    ech_note *note = ech_record_writer_slot(progress->writer);
     note->kind = kind;
     note->wall_time = ech_clock_wall();
     return note;
@@ -129,25 +129,25 @@ static ech_note *begin_note(ech_progress *progress, ech_note_kind kind)
 void ech_progress_step(ech_progress *progress, const ech_step_metrics *metrics)
 {
     begin_note(progress, ECH_NOTE_STEP)->step = *metrics;
-    ech_scribe_hand(progress->scribe);
+    ech_record_writer_submit(progress->writer);
 }
 
 void ech_progress_validation(ech_progress *progress, const ech_validation_metrics *metrics)
 {
     begin_note(progress, ECH_NOTE_VALIDATION)->validation = *metrics;
-    ech_scribe_hand(progress->scribe);
+    ech_record_writer_submit(progress->writer);
 }
 
 void ech_progress_checkpoint(ech_progress *progress, const ech_checkpoint_metrics *metrics)
 {
     begin_note(progress, ECH_NOTE_CHECKPOINT)->checkpoint = *metrics;
-    ech_scribe_hand(progress->scribe);
+    ech_record_writer_submit(progress->writer);
 }
 
 void ech_progress_end(ech_progress *progress, const ech_end_metrics *metrics)
 {
     begin_note(progress, ECH_NOTE_END)->end = *metrics;
-    ech_scribe_hand(progress->scribe);
+    ech_record_writer_submit(progress->writer);
 }
 
 void ech_progress_say(ech_progress *progress, const char *format, ...)
@@ -159,10 +159,10 @@ void ech_progress_say(ech_progress *progress, const char *format, ...)
     va_end(arguments);
     if (!text) return;
     begin_note(progress, ECH_NOTE_LINE)->line = text;
-    ech_scribe_hand(progress->scribe);
+    ech_record_writer_submit(progress->writer);
 }
 
 void ech_progress_settle(ech_progress *progress)
 {
-    ech_scribe_settle(progress->scribe);
+    ech_record_writer_flush(progress->writer);
 }

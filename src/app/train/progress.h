@@ -4,7 +4,7 @@
  * metrics.jsonl and TensorBoard's events. Rank 0 only. Once open, no file of these can end the run: see base/journal.h.
  *
  * A thread of its own formats and writes all of it, in the order of the calls, at once; callers only hand
- * numbers over (app/scribe.h). Files that stand still hold training up once some hundred calls wait,
+ * numbers over (app/record_writer.h). Files that stand still hold training up once some hundred calls wait,
  * since none is dropped.
  */
 #ifndef ECH_APP_TRAIN_PROGRESS_H

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "app/scribe.h"
+#include "app/record_writer.h"
 #include "base/log.h"
 
 enum { ROOM = 4, MOST = 1000 };
@@ -59,22 +59,22 @@ static void let_go(book *b)
     pthread_mutex_unlock(&b->lock);
 }
 
-static ech_scribe *begin(book *b)
+static ech_record_writer *begin(book *b)
 {
-    const ech_scribe_setup setup = {.what = "a book",
-                                    .record_bytes = sizeof(int64_t),
-                                    .records = ROOM,
-                                    .write = write_down,
-                                    .context = b};
-    ech_scribe *scribe = NULL;
-    assert_int_equal(ech_scribe_begin(&setup, &scribe), ECH_OK);
-    return scribe;
+    const ech_record_writer_setup setup = {.what = "a book",
+                                           .record_bytes = sizeof(int64_t),
+                                           .records = ROOM,
+                                           .write = write_down,
+                                           .context = b};
+    ech_record_writer *writer = NULL;
+    assert_int_equal(ech_record_writer_begin(&setup, &writer), ECH_OK);
+    return writer;
 }
 
-static void hand(ech_scribe *scribe, int64_t value)
+static void hand(ech_record_writer *writer, int64_t value)
 {
-    *(int64_t *)ech_scribe_slot(scribe) = value;
-    ech_scribe_hand(scribe);
+    *(int64_t *)ech_record_writer_slot(writer) = value;
+    ech_record_writer_submit(writer);
 }
 
 static void assert_holds(const book *b, int n)
@@ -87,14 +87,14 @@ static void all_in_order(void **state)
 {
     (void)state;
     book *b = make_book(false);
-    ech_scribe *scribe = begin(b);
+    ech_record_writer *writer = begin(b);
     for (int i = 0; i < MOST; i++) {
-        hand(scribe, i);
+        hand(writer, i);
         if (i % 100 != 99) continue;
-        ech_scribe_settle(scribe);
+        ech_record_writer_flush(writer);
         assert_holds(b, i + 1); /* nothing is under way */
     }
-    ech_scribe_end(scribe);
+    ech_record_writer_end(writer);
     assert_holds(b, MOST);
     free_book(b);
 }
@@ -103,10 +103,10 @@ static void none_at_all(void **state)
 {
     (void)state;
     book *b = make_book(false);
-    ech_scribe *scribe = begin(b);
-    ech_scribe_settle(scribe);
-    ech_scribe_end(scribe);
-    ech_scribe_end(NULL);
+    ech_record_writer *writer = begin(b);
+    ech_record_writer_flush(writer);
+    ech_record_writer_end(writer);
+    ech_record_writer_end(NULL);
     assert_holds(b, 0);
     free_book(b);
 }
@@ -117,17 +117,17 @@ static void end_writes_the_rest(void **state)
     (void)state;
     for (int n = 1; n <= ROOM; n++) {
         book *b = make_book(true);
-        ech_scribe *scribe = begin(b);
-        for (int i = 0; i < n; i++) hand(scribe, i);
+        ech_record_writer *writer = begin(b);
+        for (int i = 0; i < n; i++) hand(writer, i);
         let_go(b);
-        ech_scribe_end(scribe);
+        ech_record_writer_end(writer);
         assert_holds(b, n);
         free_book(b);
     }
 }
 
 typedef struct handing {
-    ech_scribe *scribe;
+    ech_record_writer *writer;
     book *book;
     atomic_int done; /* records handed over, or found written */
 } handing;
@@ -136,7 +136,7 @@ static void *hand_many(void *context)
 {
     handing *h = context;
     for (int i = 0; i < ROOM + 2; i++) {
-        hand(h->scribe, i);
+        hand(h->writer, i);
         atomic_fetch_add(&h->done, 1);
     }
     return NULL;
@@ -165,7 +165,7 @@ static void waits_when_full(void **state)
     dup2(file, STDERR_FILENO);
     close(file);
     book *b = make_book(true);
-    handing h = {.scribe = begin(b)};
+    handing h = {.writer = begin(b)};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, hand_many, &h), 0);
     wait_for_text(path, "echelon: warning: a book: 4 records are to be written, ");
@@ -173,7 +173,7 @@ static void waits_when_full(void **state)
     assert_int_equal(b->n, 0);
     let_go(b);
     pthread_join(thread, NULL);
-    ech_scribe_end(h.scribe);
+    ech_record_writer_end(h.writer);
     wait_for_text(path, "echelon: a book: written again; training has waited for ");
     dup2(before, STDERR_FILENO);
     close(before);
@@ -188,7 +188,7 @@ static void *settle(void *context)
 {
     handing *h = context;
     book *b = h->book;
-    ech_scribe_settle(h->scribe);
+    ech_record_writer_flush(h->writer);
     pthread_mutex_lock(&b->lock);
     atomic_store(&h->done, b->n);
     pthread_mutex_unlock(&b->lock);
@@ -200,15 +200,15 @@ static void settles(void **state)
 {
     (void)state;
     book *b = make_book(true);
-    handing h = {.scribe = begin(b), .book = b};
+    handing h = {.writer = begin(b), .book = b};
     pthread_t thread;
-    hand(h.scribe, 0);
-    hand(h.scribe, 1);
+    hand(h.writer, 0);
+    hand(h.writer, 1);
     assert_int_equal(pthread_create(&thread, NULL, settle, &h), 0);
     let_go(b);
     pthread_join(thread, NULL);
     assert_int_equal(atomic_load(&h.done), 2);
-    ech_scribe_end(h.scribe);
+    ech_record_writer_end(h.writer);
     free_book(b);
 }
 
