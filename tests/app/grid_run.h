@@ -9,7 +9,7 @@
 #define ECH_TESTS_APP_GRID_RUN_H
 
 #include "app/fixture.h"
-#include "app/verify/contestant.h"
+#include "app/verify/compared_run.h"
 #include "base/log.h"
 
 enum { GRID_VOCABULARY = 257, GRID_TOKENS = 1200 };
@@ -147,7 +147,7 @@ static inline void grid_each_element(const ech_design *design, int rank, int par
 /* ---- runs ---- */
 
 /* What every rank of a run does between its begin (initial parameters) and its end, on its own thread. */
-typedef ech_status (*grid_main)(void *context, int rank, ech_contestant *contestant);
+typedef ech_status (*grid_main)(void *context, int rank, ech_compared_run *run);
 
 typedef struct grid_job {
     grid_main main;
@@ -157,10 +157,10 @@ typedef struct grid_job {
 static inline ech_status grid_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     const grid_job *job = context;
-    ech_contestant c = {.design = design};
-    ech_status status = ech_contestant_open(&c, comm);
+    ech_compared_run c = {.design = design};
+    ech_status status = ech_compared_run_open(&c, comm);
     if (status == ECH_OK) status = job->main(job->context, ech_comm_rank(comm), &c);
-    ech_contestant_close(&c);
+    ech_compared_run_close(&c);
     return status;
 }
 

@@ -7,15 +7,15 @@
 #define ECH_TESTS_APP_LAYOUT_RUN_H
 
 #include "app/fixture.h"
-#include "app/verify/contestant.h"
+#include "app/verify/compared_run.h"
 
 typedef struct layout_run {
     ech_config *config; /* as written; ranks resolve their copies */
     int spans;
     /* Called on every rank's own thread. Optional. */
-    void (*begin)(void *context, int rank, const ech_contestant *contestant);
+    void (*begin)(void *context, int rank, const ech_compared_run *run);
     void (*begin_span)(void *context, int rank, int span);
-    void (*end)(void *context, int rank, const ech_contestant *contestant);
+    void (*end)(void *context, int rank, const ech_compared_run *run);
     void *context;
     double *weights; /* out: all parameters in the model's order */
 } layout_run;
@@ -25,7 +25,8 @@ static inline int64_t layout_run_elements(const ech_model *model, int param)
     return ech_shape_whole(&model->param.at[param].shape);
 }
 
-static inline void layout_run_take_weights(const layout_run *run, const ech_contestant *c, int rank)
+static inline void layout_run_take_weights(const layout_run *run, const ech_compared_run *c,
+                                           int rank)
 {
     const ech_model *model = c->design->model;
     double *to = run->weights;
@@ -42,8 +43,8 @@ static inline ech_status layout_run_rank(ech_comm *comm, const ech_design *desig
 {
     layout_run *run = context;
     int rank = ech_comm_rank(comm);
-    ech_contestant c = {.design = design};
-    ECH_TRY(ech_contestant_open(&c, comm));
+    ech_compared_run c = {.design = design};
+    ECH_TRY(ech_compared_run_open(&c, comm));
     if (run->begin) run->begin(run->context, rank, &c);
     ech_status status = ECH_OK;
     for (int span = 0; span < run->spans && status == ECH_OK; span++) {
@@ -52,7 +53,7 @@ static inline ech_status layout_run_rank(ech_comm *comm, const ech_design *desig
     }
     if (status == ECH_OK) layout_run_take_weights(run, &c, rank);
     if (run->end) run->end(run->context, rank, &c);
-    ech_contestant_close(&c);
+    ech_compared_run_close(&c);
     return status;
 }
 

@@ -64,7 +64,7 @@ typedef struct job {
     int64_t snapshot[RANKS]; /* bytes that the plan has for it */
 } job;
 
-static ech_status train_lists(ech_contestant *c, int from, int lists)
+static ech_status train_lists(ech_compared_run *c, int from, int lists)
 {
     int turns = c->design->schedule->turns;
     for (int i = from; i < from + lists; i++)
@@ -72,7 +72,7 @@ static ech_status train_lists(ech_contestant *c, int from, int lists)
     return ECH_OK;
 }
 
-static ech_status begin_save(const job *j, ech_contestant *c, int64_t step)
+static ech_status begin_save(const job *j, ech_compared_run *c, int64_t step)
 {
     char yaml[] = "none", json[] = "{}";
     ech_checkpoint_info info = {.step = step,
@@ -85,7 +85,7 @@ static ech_status begin_save(const job *j, ech_contestant *c, int64_t step)
 }
 
 /* Trains on while the save stands still. */
-static ech_status train_meanwhile(ech_contestant *c, int rank)
+static ech_status train_meanwhile(ech_compared_run *c, int rank)
 {
     ech_saved saved;
     wait_until_held();
@@ -105,7 +105,7 @@ static int64_t planned_snapshot(const ech_plan *plan)
     return bytes;
 }
 
-static ech_status save_and_train(void *context, int rank, ech_contestant *c)
+static ech_status save_and_train(void *context, int rank, ech_compared_run *c)
 {
     job *j = context;
     j->snapshot[rank] = planned_snapshot(c->session.plan);
@@ -230,7 +230,7 @@ static void test_same_files(void **state)
 
 /* ---- one behind the other ---- */
 
-static ech_status save_often(void *context, int rank, ech_contestant *c)
+static ech_status save_often(void *context, int rank, ech_compared_run *c)
 {
     job *j = context;
     for (int step = 1; step <= 4; step++) {
@@ -262,7 +262,7 @@ static void test_one_at_a_time(void **state)
 /* ---- failures ---- */
 
 /* Until it is known of the save that it failed: all ranks learn of it behind the same list. */
-static ech_status fail_meanwhile(void *context, int rank, ech_contestant *c)
+static ech_status fail_meanwhile(void *context, int rank, ech_compared_run *c)
 {
     job *j = context;
     ECH_TRY(train_lists(c, 0, BEFORE));

@@ -43,7 +43,7 @@ typedef struct part {
     double loss[RANKS][WHOLE];
 } part;
 
-static ech_status train_to(part *p, int rank, ech_contestant *c, int first, int end)
+static ech_status train_to(part *p, int rank, ech_compared_run *c, int first, int end)
 {
     for (int step = first; step < end; step++) {
         ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, step));
@@ -52,7 +52,7 @@ static ech_status train_to(part *p, int rank, ech_contestant *c, int first, int 
     return ECH_OK;
 }
 
-static ech_status restore(const part *p, ech_contestant *c)
+static ech_status restore(const part *p, ech_compared_run *c)
 {
     ech_checkpoint *checkpoint;
     ECH_TRY(ech_checkpoint_open(p->from, true, &checkpoint));
@@ -61,7 +61,7 @@ static ech_status restore(const part *p, ech_contestant *c)
     return status;
 }
 
-static ech_status save(const part *p, ech_contestant *c)
+static ech_status save(const part *p, ech_compared_run *c)
 {
     char yaml[] = "none", json[] = "{}";
     ech_checkpoint_info info = {.step = HALF,
@@ -74,7 +74,7 @@ static ech_status save(const part *p, ech_contestant *c)
 }
 
 /* Batches from step HALF on. */
-static ech_status go_on(part *p, int rank, ech_contestant *c)
+static ech_status go_on(part *p, int rank, ech_compared_run *c)
 {
     ech_loader *loader;
     ech_loader_options options = ech_design_reads(c->design, rank, true, INT64_MAX);
@@ -85,7 +85,7 @@ static ech_status go_on(part *p, int rank, ech_contestant *c)
     return status;
 }
 
-static ech_status run_part(void *context, int rank, ech_contestant *c)
+static ech_status run_part(void *context, int rank, ech_compared_run *c)
 {
     part *p = context;
     ECH_TRY(p->from ? restore(p, c) : train_to(p, rank, c, 0, HALF));

@@ -87,7 +87,7 @@ typedef struct counted {
     int steps; /* training steps of a run of the train list */
 } counted;
 
-static ech_status validate(ech_contestant *c, int rank)
+static ech_status validate(ech_compared_run *c, int rank)
 {
     ech_corpus *data;
     ech_loader *loader;
@@ -101,7 +101,7 @@ static ech_status validate(ech_contestant *c, int rank)
     return status;
 }
 
-static ech_status count_rank(void *context, int rank, ech_contestant *c)
+static ech_status count_rank(void *context, int rank, ech_compared_run *c)
 {
     counted *n = context;
     const ech_plan *plan = c->session.plan;
@@ -270,7 +270,7 @@ static void check_layers(const char *family, const char *more, const cost *costs
 
 /* Bytes that a rank sends over its tensor group in one training step: layers, and beside them the
  * embedding's sum and the head's. */
-static ech_status count_tensor(void *context, int rank, ech_contestant *c)
+static ech_status count_tensor(void *context, int rank, ech_compared_run *c)
 {
     int64_t *bytes = context;
     ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));

@@ -52,7 +52,7 @@ static void copy_element(void *context, int64_t local, int64_t whole)
     c->has[whole] = true;
 }
 
-static void look(looked *l, int look_at, int rank, const ech_contestant *c)
+static void look(looked *l, int look_at, int rank, const ech_compared_run *c)
 {
     int64_t first = 0;
     for (int p = 0; p < (int)c->design->model->param.n; p++) {
@@ -70,7 +70,7 @@ static void look(looked *l, int look_at, int rank, const ech_contestant *c)
     if (rank == 0) l->elements = first;
 }
 
-static ech_status train_and_look(void *context, int rank, ech_contestant *c)
+static ech_status train_and_look(void *context, int rank, ech_compared_run *c)
 {
     looked *l = context;
     for (int step = 0; step < STEPS; step++) {
@@ -161,7 +161,7 @@ typedef struct readings {
     double loss[RANKS][FEW], norm[RANKS][FEW], clip[RANKS][FEW], tokens[RANKS][FEW];
 } readings;
 
-static ech_status train_and_read(void *context, int rank, ech_contestant *c)
+static ech_status train_and_read(void *context, int rank, ech_compared_run *c)
 {
     readings *out = context;
     for (int step = 0; step < FEW; step++) {

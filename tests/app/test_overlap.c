@@ -65,7 +65,7 @@ static void at_step(void *context, ech_exec *exec, const ech_step *step)
     pthread_mutex_unlock(&lock);
 }
 
-static ech_status train_lists(void *context, int rank, ech_contestant *c)
+static ech_status train_lists(void *context, int rank, ech_compared_run *c)
 {
     (void)context, (void)rank;
     ech_exec_observe(c->session.exec, at_step, NULL);
@@ -137,7 +137,7 @@ static void wait_for_reads(int reads)
 }
 
 /* As validation does: the first batches of the next time are read while nobody asks for them. */
-static ech_status rewind_loader(void *context, int rank, ech_contestant *c)
+static ech_status rewind_loader(void *context, int rank, ech_compared_run *c)
 {
     (void)context, (void)rank;
     enum { TIMES = 3, MOST_TOKENS = ROWS * 24 };

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "app/fixture.h"
-#include "app/verify/contestant.h"
+#include "app/verify/compared_run.h"
 #include "base/log.h"
 #include "device/cores.h"
 
@@ -27,13 +27,13 @@ static ech_status watch_rank(ech_comm *comm, const ech_design *design, void *con
 {
     watched *all = context;
     int me = ech_comm_rank(comm);
-    ech_contestant c = {.design = design};
+    ech_compared_run c = {.design = design};
     all->before[me] = ech_cores_mine();
-    ECH_TRY(ech_contestant_open(&c, comm));
+    ECH_TRY(ech_compared_run_open(&c, comm));
     snprintf(all->binding[me], sizeof all->binding[me], "%s", ech_exec_binding(c.session.exec));
     ech_status status = ech_exec_run(c.session.exec, ECH_LIST_TRAIN, 0);
     all->during[me] = ech_cores_mine();
-    ech_contestant_close(&c);
+    ech_compared_run_close(&c);
     all->after[me] = ech_cores_mine();
     return status;
 }

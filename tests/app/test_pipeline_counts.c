@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "app/fixture.h"
-#include "app/verify/contestant.h"
+#include "app/verify/compared_run.h"
 
 enum { RANKS = 12, RUNS = 2 };
 
@@ -30,7 +30,7 @@ typedef struct counted {
     rank_count rank[RANKS];
 } counted;
 
-static ech_status run_lists(const ech_contestant *c, ech_comm *comm, rank_count *n)
+static ech_status run_lists(const ech_compared_run *c, ech_comm *comm, rank_count *n)
 {
     ech_exec *exec = c->session.exec;
     ech_loader *loader;
@@ -51,8 +51,8 @@ static ech_status count_rank(ech_comm *comm, const ech_design *design, void *con
 {
     counted *all = context;
     rank_count *n = &all->rank[ech_comm_rank(comm)];
-    ech_contestant c = {.design = design};
-    ECH_TRY(ech_contestant_open(&c, comm));
+    ech_compared_run c = {.design = design};
+    ECH_TRY(ech_compared_run_open(&c, comm));
     ech_status status = run_lists(&c, comm, n);
     ech_plan_peaks(c.session.plan, n->planned_peak);
     ech_exec_peaks(c.session.exec, n->peak);
@@ -67,7 +67,7 @@ static ech_status count_rank(ech_comm *comm, const ech_design *design, void *con
         all->boundary_bytes = c.design->layout->micro_batch * design->config->data.sequence_length *
                               design->config->model.hidden_size * (int64_t)sizeof(float);
     }
-    ech_contestant_close(&c);
+    ech_compared_run_close(&c);
     return status;
 }
 

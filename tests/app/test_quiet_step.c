@@ -22,7 +22,7 @@
 
 #include "app/fixture.h"
 #include "app/startup.h"
-#include "app/verify/contestant.h"
+#include "app/verify/compared_run.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(ECH_POISON)
 enum { COUNTS = false };
@@ -170,11 +170,11 @@ static ech_status count_steps(ech_exec *exec, rank_count *out)
 static ech_status count_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     counted *all = context;
-    ech_contestant c = {.design = design};
-    ECH_TRY(ech_contestant_open(&c, comm));
+    ech_compared_run c = {.design = design};
+    ECH_TRY(ech_compared_run_open(&c, comm));
     ech_status status = count_steps(c.session.exec, &all->rank[ech_comm_rank(comm)]);
     ECH_TRY(ech_group_barrier(ech_exec_world(c.session.exec)));
-    ech_contestant_close(&c);
+    ech_compared_run_close(&c);
     return status;
 }
 

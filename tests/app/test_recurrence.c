@@ -115,8 +115,8 @@ static ech_status step_by_hand(by_hand *h, ech_exec *exec, int64_t t, int params
 static ech_status run_by_hand(ech_comm *comm, const ech_design *design, void *context)
 {
     by_hand *h = context;
-    ech_contestant c = {.design = design};
-    ECH_TRY(ech_contestant_open(&c, comm));
+    ech_compared_run c = {.design = design};
+    ECH_TRY(ech_compared_run_open(&c, comm));
     const ech_model *model = design->model;
     int params = (int)model->param.n;
     ECH_TRY(find_stages(h, model));
@@ -128,7 +128,7 @@ static ech_status run_by_hand(ech_comm *comm, const ech_design *design, void *co
     }
     ech_exec_observe(c.session.exec, take_gradient, h);
     for (int64_t t = 0; t < h->steps; t++) ECH_TRY(step_by_hand(h, c.session.exec, t, params));
-    ech_contestant_close(&c);
+    ech_compared_run_close(&c);
     return ECH_OK;
 }
 

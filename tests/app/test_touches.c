@@ -60,7 +60,7 @@ static void harm(ech_plan *plan, const broken *b)
         list->value.at[access->value - (int)plan->persistent.n].dies = access->tick - 1;
 }
 
-static ech_status run_lists(void *context, int rank, ech_contestant *c)
+static ech_status run_lists(void *context, int rank, ech_compared_run *c)
 {
     const broken *b = context;
     char yaml[] = "none", json[] = "{}";

@@ -59,7 +59,7 @@ static void observe(void *context, ech_exec *exec, const ech_step *step)
     if (late > w->most_late) w->most_late = late;
 }
 
-static void begin(void *context, int rank, const ech_contestant *c)
+static void begin(void *context, int rank, const ech_compared_run *c)
 {
     witness *w = (witness *)context + rank;
     w->plan = c->session.plan;
@@ -77,7 +77,7 @@ static void begin_span(void *context, int rank, int span)
     ((witness *)context)[rank].updates = 0;
 }
 
-static void end(void *context, int rank, const ech_contestant *c)
+static void end(void *context, int rank, const ech_compared_run *c)
 {
     (void)c;
     free(((witness *)context)[rank].seen);

@@ -169,8 +169,8 @@ void ech_verifier_prepare(ech_verifier *v)
 void ech_verifier_free(ech_verifier *v)
 {
     ech_replay_destroy(v->replay);
-    ech_contestant_close(&v->single);
-    ech_contestant_close(&v->layout);
+    ech_compared_run_close(&v->single);
+    ech_compared_run_close(&v->layout);
     ech_design_destroy(&v->reference);
     for (int i = 0; i < 2; i++) ech_config_destroy(v->config[i]);
     free(v->copy.at);
@@ -246,7 +246,7 @@ ech_status ech_verifier_bring_gradients(ech_verifier *v)
 /* ---- weights and states ---- */
 
 /* The weight, or a state. */
-static ech_tensor tensor_of(const ech_contestant *c, int param, int state)
+static ech_tensor tensor_of(const ech_compared_run *c, int param, int state)
 {
     return state < 0 ? ech_exec_param(c->session.exec, param)
                      : ech_exec_state(c->session.exec, param, state);

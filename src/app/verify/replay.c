@@ -12,8 +12,8 @@
 typedef ECH_LIST(char *) history;
 
 struct ech_replay {
-    const ech_contestant *layout;
-    ech_contestant *alone;
+    const ech_compared_run *layout;
+    ech_compared_run *alone;
     double clip_norm;
     int *stage_of;       /* [params] */
     size_t *first;       /* [params + 1] bytes: where each begins in a whole copy */
@@ -159,7 +159,8 @@ void ech_replay_finish(ech_replay *r, ech_exec *exec)
 
 /* ---- the whole ---- */
 
-ech_replay *ech_replay_create(const ech_contestant *layout, ech_contestant *alone, double clip_norm)
+ech_replay *ech_replay_create(const ech_compared_run *layout, ech_compared_run *alone,
+                              double clip_norm)
 {
     const ech_model *model = alone->design->model;
     ech_replay *r = ech_calloc(1, sizeof *r);

@@ -11,13 +11,13 @@
 #ifndef ECH_APP_VERIFY_REPLAY_H
 #define ECH_APP_VERIFY_REPLAY_H
 
-#include "app/verify/contestant.h"
+#include "app/verify/compared_run.h"
 
 typedef struct ech_replay ech_replay;
 
 /* `alone` plays for `layout`: opened, of one rank, with clip_norm 0 (a stage clips by its own norm, which
  * the replay does for it) and at its initial parameters, in the same precision. Both are borrowed. */
-ech_replay *ech_replay_create(const ech_contestant *layout, ech_contestant *alone,
+ech_replay *ech_replay_create(const ech_compared_run *layout, ech_compared_run *alone,
                               double clip_norm);
 void ech_replay_destroy(ech_replay *replay); /* accepts NULL */
 

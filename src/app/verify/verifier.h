@@ -17,7 +17,7 @@ typedef struct ech_copy {
 typedef struct ech_verifier {
     ech_verification *result; /* rank 0 */
     ech_comm *comm;
-    ech_contestant layout, single;
+    ech_compared_run layout, single;
     ech_config *config[2];          /* of the two; NULL: there is none yet */
     ech_design compared, reference; /* likewise; `compared` shares what the run's design owns */
     ech_replay *replay;

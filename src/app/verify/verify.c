@@ -62,9 +62,9 @@ static ech_status validate(ech_verifier *v)
 {
     bool validates;
     double layout = 0, single = 0;
-    ECH_TRY(ech_contestant_validate(&v->layout, ech_comm_rank(v->comm), &validates, &layout));
+    ECH_TRY(ech_compared_run_validate(&v->layout, ech_comm_rank(v->comm), &validates, &layout));
     if (!validates || !v->result) return ECH_OK;
-    ECH_TRY(ech_contestant_validate(&v->single, 0, &validates, &single));
+    ECH_TRY(ech_compared_run_validate(&v->single, 0, &validates, &single));
     ech_verifier_compare_validation(v, layout, single);
     return ECH_OK;
 }
@@ -100,7 +100,7 @@ static ech_status open_single(ech_verifier *v, ech_comm **alone)
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, config->parallel.deadline, alone));
     ECH_TRY(ech_design_create_alone(&v->compared, config, &v->reference));
     v->single.design = &v->reference;
-    ECH_TRY(ech_contestant_open(&v->single, *alone));
+    ECH_TRY(ech_compared_run_open(&v->single, *alone));
     if (ech_verifier_is_asynchronous(v))
         v->replay = ech_replay_create(&v->layout, &v->single, clip_norm);
     ech_exec_observe(v->single.session.exec, observe_single, v);
@@ -124,7 +124,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     if (!request->own_precision) config->precision.compute = ECH_COMPUTE_FP64;
     v->compared = ech_design_with(design, config);
     v->layout.design = &v->compared;
-    ECH_TRY(ech_contestant_open(&v->layout, v->comm));
+    ECH_TRY(ech_compared_run_open(&v->layout, v->comm));
     ech_verifier_prepare(v);
     ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
     if (v->result) {

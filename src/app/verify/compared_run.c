@@ -2,11 +2,11 @@
  *
  * A training run to compare with.
  */
-#include "app/verify/contestant.h"
+#include "app/verify/compared_run.h"
 
 #include "app/setup/initial.h"
 
-ech_status ech_contestant_open(ech_contestant *c, ech_comm *comm)
+ech_status ech_compared_run_open(ech_compared_run *c, ech_comm *comm)
 {
     ECH_TRY(ech_session_create(c->design, comm, false, &c->session));
     ech_loader_options options = ech_design_reads(c->design, ech_comm_rank(comm), true, INT64_MAX);
@@ -17,7 +17,7 @@ ech_status ech_contestant_open(ech_contestant *c, ech_comm *comm)
 }
 
 /* The corpus's first samples, as many as a step has. */
-static ech_status validate(ech_contestant *c, const ech_corpus *valid, int rank)
+static ech_status validate(ech_compared_run *c, const ech_corpus *valid, int rank)
 {
     int64_t samples = ech_corpus_samples(valid),
             wanted = c->design->config->training.global_batch_size;
@@ -32,7 +32,7 @@ static ech_status validate(ech_contestant *c, const ech_corpus *valid, int rank)
     return status;
 }
 
-ech_status ech_contestant_validate(ech_contestant *c, int rank, bool *validates, double *loss)
+ech_status ech_compared_run_validate(ech_compared_run *c, int rank, bool *validates, double *loss)
 {
     ech_corpus *valid;
     ECH_TRY(ech_design_open_data(c->design, ECH_SPLIT_VALID, &valid));
@@ -44,10 +44,10 @@ ech_status ech_contestant_validate(ech_contestant *c, int rank, bool *validates,
     return status;
 }
 
-void ech_contestant_close(ech_contestant *c)
+void ech_compared_run_close(ech_compared_run *c)
 {
     ech_loader_destroy(c->loader);
     ech_corpus_close(c->data);
     ech_session_destroy(&c->session);
-    *c = (ech_contestant){0};
+    *c = (ech_compared_run){0};
 }
