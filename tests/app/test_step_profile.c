@@ -115,24 +115,24 @@ static double beside_of(const timed *t)
     return sum;
 }
 
-/* Three lists, of which the first does not count, and errands between them. */
+/* Three lists, of which the first does not count, and activities between them. */
 static void check_sums(const char *architecture, const char *more, int ranks, int rank)
 {
     timed t = timed_create(architecture, more, ranks, rank);
     ech_step_profile *p = ech_step_profile_create(t.plan, (ech_rates){1e9, 1e9});
     double now = 10, inside = 0, beside = 0, began = 0;
     for (int list = 0; list < 3; list++) {
-        ech_step_profile_turn_to(p, ECH_ERRAND_STEPS, now);
+        ech_step_profile_switch_to(p, ECH_ACTIVITY_STEPS, now);
         invent_times(&t, now + 0.25);
         now = t.times.ended + 0.5;
-        ech_step_profile_turn_to(p, ECH_ERRAND_OTHER, now);
+        ech_step_profile_switch_to(p, ECH_ACTIVITY_OTHER, now);
         ech_step_profile_take(p, &t.times, now);
         if (list == 0) began = now;
         if (list > 0) inside += t.times.ended - t.times.began;
         if (list > 0) beside += beside_of(&t);
-        ech_step_profile_turn_to(p, ECH_ERRAND_METRICS, now);
-        ech_step_profile_turn_to(p, ECH_ERRAND_VALIDATION, now += 2);
-        ech_step_profile_turn_to(p, ECH_ERRAND_OTHER, now += 3);
+        ech_step_profile_switch_to(p, ECH_ACTIVITY_METRICS, now);
+        ech_step_profile_switch_to(p, ECH_ACTIVITY_VALIDATION, now += 2);
+        ech_step_profile_switch_to(p, ECH_ACTIVITY_OTHER, now += 3);
         now += 4;
     }
     ech_step_profile_table table = ech_step_profile_end(p, now);

@@ -13,12 +13,12 @@
 
 static const char *const phase_letter[ECH_PHASES] = {"F", "B", "W"};
 
-static const char *const errand_name[ECH_ERRANDS] = {[ECH_ERRAND_METRICS] = "metrics and status",
-                                                     [ECH_ERRAND_CHECK] = "comparing ranks",
-                                                     [ECH_ERRAND_VALIDATION] = "validation",
-                                                     [ECH_ERRAND_SAVING] = "saving",
-                                                     [ECH_ERRAND_OTHER] =
-                                                         "anything else, and this table"};
+static const char *const activity_name[ECH_ACTIVITIES] = {
+    [ECH_ACTIVITY_METRICS] = "metrics and status",
+    [ECH_ACTIVITY_CHECK] = "comparing ranks",
+    [ECH_ACTIVITY_VALIDATION] = "validation",
+    [ECH_ACTIVITY_SAVING] = "saving",
+    [ECH_ACTIVITY_OTHER] = "anything else, and this table"};
 
 typedef struct builder {
     const ech_plan *plan;
@@ -154,10 +154,10 @@ ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_rates r
         if (step->lane != ECH_LANE_COMPUTE)
             rows.waits_for[step->kind] = waiting_row(&rows, waited_name(step));
     }
-    for (int errand = ECH_ERRAND_STEPS + 1; errand < ECH_ERRANDS; errand++)
-        rows.outside[errand] =
-            find_row(&rows, errand_name[errand], ECH_ROWS_OUTSIDE, ECH_LANE_COMPUTE);
-    rows.outside[ECH_ERRAND_STEPS] = rows.outside[ECH_ERRAND_OTHER];
+    for (int activity = ECH_ACTIVITY_STEPS + 1; activity < ECH_ACTIVITIES; activity++)
+        rows.outside[activity] =
+            find_row(&rows, activity_name[activity], ECH_ROWS_OUTSIDE, ECH_LANE_COMPUTE);
+    rows.outside[ECH_ACTIVITY_STEPS] = rows.outside[ECH_ACTIVITY_OTHER];
     return rows;
 }
 

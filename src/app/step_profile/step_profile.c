@@ -13,8 +13,8 @@ struct ech_step_profile {
     ech_step_profile_rows rows;
     int64_t lists; /* measured */
     bool begun;    /* the first list is over */
-    ech_errand errand;
-    double began, since; /* of the measurement, and of the errand */
+    ech_activity activity;
+    double began, since; /* of the measurement, and of the activity */
     double listed;       /* seconds of the measured lists, which are in the compute lane's rows */
 };
 
@@ -39,18 +39,18 @@ static void add(ech_step_profile *p, int row, double seconds)
     p->rows.row.at[row].seconds += seconds;
 }
 
-/* What was spent on the errand so far; of training, lists are counted elsewhere. */
+/* What was spent on the activity so far; of training, lists are counted elsewhere. */
 static void settle(ech_step_profile *p, double now)
 {
-    add(p, p->rows.outside[p->errand], now - p->since);
+    add(p, p->rows.outside[p->activity], now - p->since);
     p->since = now;
 }
 
-void ech_step_profile_turn_to(ech_step_profile *profile, ech_errand errand, double now)
+void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity, double now)
 {
     if (!profile) return;
     if (profile->begun) settle(profile, now);
-    profile->errand = errand;
+    profile->activity = activity;
 }
 
 /* The compute lane did nothing from `last` on until `now`: it waited for the one of these steps that ended
@@ -138,7 +138,7 @@ ech_step_profile_table ech_step_profile_end(ech_step_profile *profile, double no
     ech_step_profile_table table = {0};
     if (!profile) return table;
     const ech_plan *plan = profile->plan;
-    ech_step_profile_turn_to(profile, ECH_ERRAND_OTHER, now);
+    ech_step_profile_switch_to(profile, ECH_ACTIVITY_OTHER, now);
     table = (ech_step_profile_table){.rank = plan->rank,
                                      .threads = plan->threads,
                                      .steps = profile->lists * plan->list[ECH_LIST_TRAIN].turns,
@@ -151,7 +151,7 @@ ech_step_profile_table ech_step_profile_end(ech_step_profile *profile, double no
         row.flops *= lists;
         row.bytes *= lists;
         row.bound *= lists;
-        if ((int)i == profile->rows.outside[ECH_ERRAND_OTHER]) row.seconds -= profile->listed;
+        if ((int)i == profile->rows.outside[ECH_ACTIVITY_OTHER]) row.seconds -= profile->listed;
         ECH_PUSH(table.row, row);
     }
     return table;

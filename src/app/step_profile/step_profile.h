@@ -22,20 +22,20 @@ typedef struct ech_rates {
 } ech_rates;
 
 /* What a rank does between training lists. */
-typedef enum ech_errand {
-    ECH_ERRAND_STEPS, /* none: it trains */
-    ECH_ERRAND_METRICS,
-    ECH_ERRAND_CHECK,
-    ECH_ERRAND_VALIDATION,
-    ECH_ERRAND_SAVING,
-    ECH_ERRAND_OTHER,
-    ECH_ERRANDS
-} ech_errand;
+typedef enum ech_activity {
+    ECH_ACTIVITY_STEPS, /* none: it trains */
+    ECH_ACTIVITY_METRICS,
+    ECH_ACTIVITY_CHECK,
+    ECH_ACTIVITY_VALIDATION,
+    ECH_ACTIVITY_SAVING,
+    ECH_ACTIVITY_OTHER,
+    ECH_ACTIVITIES
+} ech_activity;
 
 typedef enum ech_row_group {
     ECH_ROWS_COMPUTE, /* the compute lane's calls, steps and waits */
     ECH_ROWS_BESIDE,  /* other lanes */
-    ECH_ROWS_OUTSIDE, /* errands */
+    ECH_ROWS_OUTSIDE, /* activities */
     ECH_ROW_GROUPS
 } ech_row_group;
 
@@ -77,7 +77,7 @@ void ech_step_profile_destroy(ech_step_profile *profile); /* accepts NULL */
 /* All that follow accept NULL, and do nothing then. */
 
 /* From `now` on, seconds on the clock, the rank is about that. */
-void ech_step_profile_turn_to(ech_step_profile *profile, ech_errand errand, double now);
+void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity, double now);
 /* A train list has ended; the first one begins the measurement, at `now`. */
 void ech_step_profile_take(ech_step_profile *profile, const ech_step_profile_times *times,
                            double now);
@@ -101,7 +101,7 @@ typedef struct ech_step_profile_rows {
     int *of_tick;                       /* [ticks of the train list]: the row of a call or step */
     int waits_for[ECH_STEPS];           /* by what is waited for; -1: never */
     int data, between;                  /* waiting for the batch; between steps: the interpreter */
-    int outside[ECH_ERRANDS];
+    int outside[ECH_ACTIVITIES];
 } ech_step_profile_rows;
 ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_rates rates);
 void ech_step_profile_rows_free(ech_step_profile_rows *rows);

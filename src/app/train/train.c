@@ -17,9 +17,9 @@
 
 /* ---- the step profile ---- */
 
-void ech_trainer_turn_to(ech_trainer *t, ech_errand errand)
+void ech_trainer_switch_to(ech_trainer *t, ech_activity activity)
 {
-    if (t->step_profile) ech_step_profile_turn_to(t->step_profile, errand, ech_clock_now());
+    if (t->step_profile) ech_step_profile_switch_to(t->step_profile, activity, ech_clock_now());
 }
 
 /* All ranks at once: those of one machine share its memory, and its clock rates. */
@@ -161,9 +161,9 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                                 .bytes_sent = sent,
                                 .peak_bytes = t->session.plan->arena_bytes,
                                 .skipped = r->withheld};
-    ech_trainer_turn_to(t, ECH_ERRAND_METRICS);
+    ech_trainer_switch_to(t, ECH_ACTIVITY_METRICS);
     ech_progress_step(t->progress, &metrics);
-    ech_trainer_turn_to(t, ECH_ERRAND_OTHER);
+    ech_trainer_switch_to(t, ECH_ACTIVITY_OTHER);
 }
 
 /* `r`: a copy; what explains a withheld step runs it again and reads anew. */
@@ -208,7 +208,7 @@ static void take_times(ech_trainer *t)
                                     .begins = ech_exec_begins(exec),
                                     .ends = ech_exec_ends(exec),
                                     .marks = ech_exec_marks(exec)};
-    ech_trainer_turn_to(t, ECH_ERRAND_OTHER);
+    ech_trainer_switch_to(t, ECH_ACTIVITY_OTHER);
     if (t->step_profile) ech_step_profile_take(t->step_profile, &times, ech_clock_now());
 }
 
@@ -221,7 +221,7 @@ static ech_status train_list(ech_trainer *t)
     int64_t sent = ech_exec_sent_bytes(exec);
     ech_exec_ask(exec, asked_to_stop || is_overdue(t), atomic_exchange(&asked_to_save, false));
     ech_exec_record(exec, t->step_profile || ech_trace_wants(t->trace, t->step));
-    ech_trainer_turn_to(t, ECH_ERRAND_STEPS);
+    ech_trainer_switch_to(t, ECH_ACTIVITY_STEPS);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, t->step));
     double seconds = (ech_clock_now() - start) / turns;
     take_times(t);
@@ -252,12 +252,12 @@ static ech_status run_due(ech_trainer *t)
 {
     const ech_readings *r = last_readings(t);
     bool stop = r->stop && t->step < t->config->training.steps;
-    ech_trainer_turn_to(t, ECH_ERRAND_CHECK);
+    ech_trainer_switch_to(t, ECH_ACTIVITY_CHECK);
     if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step)) ECH_TRY(check_ranks(t));
-    ech_trainer_turn_to(t, ECH_ERRAND_VALIDATION);
+    ech_trainer_switch_to(t, ECH_ACTIVITY_VALIDATION);
     if (ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step))
         ECH_TRY(ech_trainer_validate(t));
-    ech_trainer_turn_to(t, ECH_ERRAND_SAVING);
+    ech_trainer_switch_to(t, ECH_ACTIVITY_SAVING);
     if (ech_calendar_due(&t->calendar, ECH_LIST_SAVE, t->step) || r->save_now || stop)
         ECH_TRY(ech_trainer_save(t));
     if (stop) ECH_TRY(ech_trainer_finish_save(t)); /* what is said next is true then */
@@ -266,7 +266,7 @@ static ech_status run_due(ech_trainer *t)
                          (long long)t->step,
                          is_overdue(t) ? "as training.time_limit says" : "as it was asked to");
     t->stopped = stop;
-    ech_trainer_turn_to(t, ECH_ERRAND_OTHER);
+    ech_trainer_switch_to(t, ECH_ACTIVITY_OTHER);
     return ECH_OK;
 }
 

@@ -48,7 +48,7 @@ ech_status ech_trainer_begin(ech_trainer *t);
 ech_status ech_trainer_begin_step_profile(ech_trainer *t);
 ech_status ech_trainer_finish_step_profile(ech_trainer *t);
 /* From now on the rank is about that; nothing without --profile. */
-void ech_trainer_turn_to(ech_trainer *t, ech_errand errand);
+void ech_trainer_switch_to(ech_trainer *t, ech_activity activity);
 
 /* Behind the beginning of progress: makes what is the same in all checkpoints. Not collective. */
 ech_status ech_trainer_begin_saves(ech_trainer *t);
