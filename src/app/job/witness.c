@@ -31,10 +31,10 @@ ech_status ech_witness_create(int ranks, double deadline, ech_witness **out)
 {
     ech_board *board = NULL;
     char path[ECH_WITNESS_PATH];
-    ech_den *den = NULL;
+    ech_job_folder *folder = NULL;
     int hold = -1;
     ECH_TRY(ech_board_file_create(ranks, path, sizeof path, &board, &hold));
-    ech_status status = ech_den_create(&den);
+    ech_status status = ech_job_folder_create(&folder);
     if (status != ECH_OK) {
         unlink(path);
         close(hold);
@@ -46,7 +46,7 @@ ech_status ech_witness_create(int ranks, double deadline, ech_witness **out)
     size_t n = (size_t)ranks;
     *witness = (ech_witness){.board = board,
                              .hold = hold,
-                             .den = den,
+                             .folder = folder,
                              .slots = ranks,
                              .still = {.deadline = deadline},
                              .known = ech_calloc(n, sizeof *witness->known),
@@ -78,7 +78,7 @@ void ech_witness_destroy(ech_witness *witness)
     unsetenv(ECH_BOARD_VARIABLE);
     unlink(witness->path); /* the ranks have done so if they came that far */
     close(witness->hold);
-    ech_den_destroy(witness->den);
+    ech_job_folder_destroy(witness->folder);
     ech_board_file_unmap(witness->board);
     for (int i = 0; i < witness->slots; i++)
         if (witness->life[i] >= 0) forget(witness, i);

@@ -7,7 +7,7 @@
 
 #include <poll.h>
 
-#include "app/job/den.h"
+#include "app/job/folder.h"
 #include "app/job/descendant.h"
 #include "app/job/still.h"
 #include "app/job/witness.h"
@@ -27,7 +27,7 @@ struct ech_witness {
     ech_board *board;
     char path[ECH_WITNESS_PATH];
     int hold; /* on its file */
-    ech_den *den;
+    ech_job_folder *folder;
     int slots;
     int32_t *known; /* process of each slot, once seen; 0: none yet */
     int *life;      /* a descriptor that can be read when it has ended; -1: none */

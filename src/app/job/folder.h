@@ -5,16 +5,16 @@
  * watches over the job removes it at the end of each start; if that one is killed too, the next start of
  * any job does.
  */
-#ifndef ECH_APP_JOB_DEN_H
-#define ECH_APP_JOB_DEN_H
+#ifndef ECH_APP_JOB_FOLDER_H
+#define ECH_APP_JOB_FOLDER_H
 
 #include "base/status.h"
 
-typedef struct ech_den ech_den;
+typedef struct ech_job_folder ech_job_folder;
 
 /* Makes one and tells MPI by the environment. *out NULL: a job on several machines, of which the others
  * would not have the folder. */
-ech_status ech_den_create(ech_den **out);
-void ech_den_destroy(ech_den *den); /* with all it holds; accepts NULL */
+ech_status ech_job_folder_create(ech_job_folder **out);
+void ech_job_folder_destroy(ech_job_folder *folder); /* with all it holds; accepts NULL */
 
 #endif

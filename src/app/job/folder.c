@@ -2,7 +2,7 @@
  *
  * Open MPI's settings for where its files lie, version 4 and from 5 on.
  */
-#include "app/job/den.h"
+#include "app/job/folder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static const struct setting {
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
-struct ech_den {
+struct ech_job_folder {
     char path[256];
     int hold;
     bool is_set[SETTINGS];
@@ -44,31 +44,31 @@ static bool has_several_machines(void)
     return nodes && (!ech_text_to_int(nodes, &n) || n > 1);
 }
 
-ech_status ech_den_create(ech_den **out)
+ech_status ech_job_folder_create(ech_job_folder **out)
 {
-    ech_den den = {.hold = -1};
+    ech_job_folder folder = {.hold = -1};
     *out = NULL;
     if (has_several_machines()) return ECH_OK;
-    ECH_TRY(ech_transient_create(true, den.path, sizeof den.path, &den.hold));
-    bool is_memory = strncmp(den.path, "/dev/shm/", strlen("/dev/shm/")) == 0;
+    ECH_TRY(ech_transient_create(true, folder.path, sizeof folder.path, &folder.hold));
+    bool is_memory = strncmp(folder.path, "/dev/shm/", strlen("/dev/shm/")) == 0;
     for (int i = 0; i < SETTINGS; i++) {
-        den.is_set[i] = !getenv(settings[i].name) && (is_memory || !settings[i].shares);
-        if (den.is_set[i])
-            setenv(settings[i].name, den.path, 1); /* otherwise the user knows better */
+        folder.is_set[i] = !getenv(settings[i].name) && (is_memory || !settings[i].shares);
+        if (folder.is_set[i])
+            setenv(settings[i].name, folder.path, 1); /* otherwise the user knows better */
     }
     *out = ech_calloc(1, sizeof **out);
-    **out = den;
+    **out = folder;
     return ECH_OK;
 }
 
-void ech_den_destroy(ech_den *den)
+void ech_job_folder_destroy(ech_job_folder *folder)
 {
-    if (!den) return;
+    if (!folder) return;
     for (int i = 0; i < SETTINGS; i++)
-        if (den->is_set[i]) unsetenv(settings[i].name);
+        if (folder->is_set[i]) unsetenv(settings[i].name);
     bool quiet = ech_log_set_quiet(true); /* what cannot be removed now the next start removes */
-    ech_file_remove_all(den->path);
+    ech_file_remove_all(folder->path);
     ech_log_set_quiet(quiet);
-    close(den->hold);
-    free(den);
+    close(folder->hold);
+    free(folder);
 }
