@@ -58,8 +58,8 @@ static ech_sight look_at(const ech_witness *witness)
         if (process ? add(&sight, process) : !comes) continue;
         return (ech_sight){.pulse = sight.pulse, .asked = sight.asked};
     }
-    for (size_t i = 0; i < witness->newcomers.seen.n; i++)
-        add(&sight, witness->newcomers.seen.at[i].process);
+    for (size_t i = 0; i < witness->processes.seen.n; i++)
+        add(&sight, witness->processes.seen.at[i].process);
     if (!sight.shown && witness->child) add(&sight, witness->child);
     return sight;
 }
@@ -88,9 +88,9 @@ static void tell(ech_witness *witness)
         if (prints) ech_log_warn("%s", line.at);
         ech_text_free(&line);
     }
-    for (size_t i = 0; i < witness->newcomers.seen.n && !witness->how.n; i++) {
+    for (size_t i = 0; i < witness->processes.seen.n && !witness->how.n; i++) {
         ech_text_append(&witness->how, "a rank ");
-        describe(witness->newcomers.seen.at[i].process, &witness->how);
+        describe(witness->processes.seen.at[i].process, &witness->how);
     }
     if (!witness->how.n) {
         ech_text_append(&witness->how, "who starts them ");
@@ -147,8 +147,8 @@ void ech_witness_ask(ech_witness *witness)
         pid_t process = ech_witness_process(witness, i);
         if (process) n += let_go_on(process);
     }
-    for (size_t i = 0; i < witness->newcomers.seen.n; i++)
-        n += let_go_on(witness->newcomers.seen.at[i].process);
+    for (size_t i = 0; i < witness->processes.seen.n; i++)
+        n += let_go_on(witness->processes.seen.at[i].process);
     if (witness->child) n += let_go_on(witness->child);
     if (n)
         ech_log_info("processes of the job that were stopped go on now, so that it can end: %d", n);

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "app/command.h"
-#include "app/job/descendant.h"
+#include "app/job/rank_process.h"
 #include "app/job/job.h"
 #include "base/log.h"
 
@@ -121,8 +121,8 @@ static void pay_debts(care *c)
         if (!c->owes[s]) continue;
         pid_t rank = c->process;
         if (c->child->is_launcher)
-            rank = ech_descendant_find(c->process, s);
-        else if (!ech_descendant_awaits(rank, s))
+            rank = ech_rank_process_find(c->process, s);
+        else if (!ech_rank_process_catches(rank, s))
             rank = 0;
         c->owes[s] = rank == 0 || kill(rank, s) != 0;
         owes |= c->owes[s];

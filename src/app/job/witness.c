@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "app/job/descendant.h"
+#include "app/job/rank_process.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -63,7 +63,7 @@ ech_status ech_witness_create(int ranks, double deadline, ech_witness **out)
 void ech_witness_follow(ech_witness *witness, pid_t child, bool is_launcher)
 {
     witness->child = child;
-    if (is_launcher) witness->newcomers.launcher = child;
+    if (is_launcher) witness->processes.launcher = child;
 }
 
 static void forget(ech_witness *witness, int slot)
@@ -82,7 +82,7 @@ void ech_witness_destroy(ech_witness *witness)
     ech_board_file_unmap(witness->board);
     for (int i = 0; i < witness->slots; i++)
         if (witness->life[i] >= 0) forget(witness, i);
-    ech_newcomers_forget(&witness->newcomers);
+    ech_rank_processes_clear(&witness->processes);
     ech_text_free(&witness->how);
     free(witness->known);
     free(witness->life);
@@ -109,7 +109,7 @@ static bool meet(ech_witness *witness, int *deaths, int *rank)
             uint64_t space = atomic_load(&witness->board->slot[i].space);
             ech_life life = ech_life_open(process, space, &witness->life[i]);
             if (life != ECH_LIFE_LATER) witness->known[i] = process;
-            if (life == ECH_LIFE_SHOWN && !ech_descendant_is_ours(process)) forget(witness, i);
+            if (life == ECH_LIFE_SHOWN && !ech_rank_process_is_ours(process)) forget(witness, i);
             if (life == ECH_LIFE_OVER && ech_witness_present(witness, i) != 0) {
                 *rank = atomic_load(&witness->board->slot[i].rank);
                 ++*deaths;
@@ -165,13 +165,13 @@ static int rank_of(const ech_witness *witness, pid_t process)
 
 /* A launcher may lose its way when a rank dies that has just begun (Open MPI 4 does), and no board
  * shows that one. A rank that is done and ends before all were seen to come ends with the others. */
-static void meet_newcomers(ech_witness *witness)
+static void watch_processes(ech_witness *witness)
 {
     int dead = 0, rank = -1;
     pid_t ended, last = 0;
-    ech_newcomers_find(&witness->newcomers);
-    witness->any |= witness->newcomers.seen.n > 0;
-    while ((ended = ech_newcomers_next_end(&witness->newcomers)) != 0) {
+    ech_rank_processes_update(&witness->processes);
+    witness->any |= witness->processes.seen.n > 0;
+    while ((ended = ech_rank_processs_next_end(&witness->processes)) != 0) {
         rank = rank_of(witness, last = ended);
         note_signal(witness, ended);
         dead++;
@@ -198,7 +198,7 @@ static bool look(ech_witness *witness, int fd, int ms)
 
 static void kill_ranks(const ech_witness *witness)
 {
-    ech_newcomers_kill(&witness->newcomers);
+    ech_rank_processs_kill(&witness->processes);
     for (int i = 0; i < witness->slots; i++)
         if (witness->life[i] >= 0)
             syscall(SYS_pidfd_send_signal, witness->life[i], SIGKILL, NULL, 0);
@@ -258,9 +258,9 @@ bool ech_witness_wait(ech_witness *witness, int fd)
         if (dead)
             note_deaths(witness, dead, rank, poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 0);
         if (complete)
-            ech_newcomers_forget(&witness->newcomers);
+            ech_rank_processes_clear(&witness->processes);
         else
-            meet_newcomers(witness);
+            watch_processes(witness);
         note_abort(witness);
         note_standstill(witness);
         int ms = left_ms(witness);

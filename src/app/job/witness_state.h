@@ -8,7 +8,7 @@
 #include <poll.h>
 
 #include "app/job/folder.h"
-#include "app/job/descendant.h"
+#include "app/job/rank_process.h"
 #include "app/job/still.h"
 #include "app/job/witness.h"
 #include "comm/board.h"
@@ -32,8 +32,8 @@ struct ech_witness {
     int32_t *known; /* process of each slot, once seen; 0: none yet */
     int *life;      /* a descriptor that can be read when it has ended; -1: none */
     struct pollfd *polled;
-    ech_newcomers newcomers; /* until all have come */
-    bool any;                /* a rank's process was seen, at least at its beginning */
+    ech_rank_processs processes; /* until all have come */
+    bool any;                    /* a rank's process was seen, at least at its beginning */
     ech_witness_phase phase;
     pid_t child;          /* the launcher, or the process of all ranks; 0: not known */
     bool asked;           /* the job was told to stop */

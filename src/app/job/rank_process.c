@@ -2,7 +2,7 @@
  *
  * Processes and their children, out of /proc.
  */
-#include "app/job/descendant.h"
+#include "app/job/rank_process.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 #include "comm/life.h"
 
 /* Launchers start processes from their first thread. */
-static void add_children(ech_processes *list, pid_t parent)
+static void add_children(ech_process_ids *list, pid_t parent)
 {
     char path[64];
     int child;
@@ -68,13 +68,13 @@ static bool find_own(char *program, size_t size)
     return find_program("/proc/self/exe", program, size);
 }
 
-bool ech_descendant_is_ours(pid_t process)
+bool ech_rank_process_is_ours(pid_t process)
 {
     char program[PATH_MAX];
     return find_own(program, sizeof program) && runs(process, program);
 }
 
-bool ech_descendant_awaits(pid_t process, int signal)
+bool ech_rank_process_catches(pid_t process, int signal)
 {
     char path[64], line[128];
     unsigned long long caught = 0;
@@ -89,10 +89,10 @@ bool ech_descendant_awaits(pid_t process, int signal)
     return state != 'Z' && (caught >> (signal - 1) & 1);
 }
 
-void ech_descendant_list(pid_t root, ech_processes *out)
+void ech_rank_process_list(pid_t root, ech_process_ids *out)
 {
     char program[PATH_MAX];
-    ech_processes below = {0};
+    ech_process_ids below = {0};
     if (!find_own(program, sizeof program)) return;
     add_children(&below, root);
     for (size_t i = 0; i < below.n; i++) {
@@ -102,20 +102,20 @@ void ech_descendant_list(pid_t root, ech_processes *out)
     free(below.at);
 }
 
-pid_t ech_descendant_find(pid_t root, int signal)
+pid_t ech_rank_process_find(pid_t root, int signal)
 {
-    ech_processes ours = {0};
+    ech_process_ids ours = {0};
     pid_t found = 0;
-    ech_descendant_list(root, &ours);
+    ech_rank_process_list(root, &ours);
     for (size_t i = 0; i < ours.n && !found; i++)
-        if (ech_descendant_awaits(ours.at[i], signal)) found = ours.at[i];
+        if (ech_rank_process_catches(ours.at[i], signal)) found = ours.at[i];
     free(ours.at);
     return found;
 }
 
 /* ---- descriptors of processes below a launcher ---- */
 
-static bool is_seen(const ech_newcomers *list, pid_t process)
+static bool is_seen(const ech_rank_processs *list, pid_t process)
 {
     for (size_t i = 0; i < list->seen.n; i++)
         if (list->seen.at[i].process == process) return true;
@@ -123,32 +123,32 @@ static bool is_seen(const ech_newcomers *list, pid_t process)
 }
 
 /* One that cannot be followed now may be the next time. */
-static void add(ech_newcomers *list, pid_t process)
+static void add(ech_rank_processs *list, pid_t process)
 {
     int life = -1;
     if (is_seen(list, process)) return;
     if (ech_life_open(process, ech_life_space(), &life) != ECH_LIFE_SHOWN) return;
-    ECH_PUSH(list->seen, (ech_newcomer){process, life});
+    ECH_PUSH(list->seen, (ech_rank_process){process, life});
 }
 
-void ech_newcomers_find(ech_newcomers *list)
+void ech_rank_processes_update(ech_rank_processs *list)
 {
-    ech_processes found = {0};
+    ech_process_ids found = {0};
     if (!list->launcher) return;
-    ech_descendant_list(list->launcher, &found);
+    ech_rank_process_list(list->launcher, &found);
     for (size_t i = 0; i < found.n; i++) add(list, found.at[i]);
     free(found.at);
 }
 
-static bool has_ended(const ech_newcomer *newcomer)
+static bool has_ended(const ech_rank_process *process)
 {
-    return poll(&(struct pollfd){.fd = newcomer->life, .events = POLLIN}, 1, 0) > 0;
+    return poll(&(struct pollfd){.fd = process->life, .events = POLLIN}, 1, 0) > 0;
 }
 
-pid_t ech_newcomers_next_end(ech_newcomers *list)
+pid_t ech_rank_processs_next_end(ech_rank_processs *list)
 {
     for (size_t i = 0; i < list->seen.n; i++) {
-        ech_newcomer ended = list->seen.at[i];
+        ech_rank_process ended = list->seen.at[i];
         if (!has_ended(&ended)) continue;
         close(ended.life);
         list->seen.at[i] = list->seen.at[--list->seen.n];
@@ -157,13 +157,13 @@ pid_t ech_newcomers_next_end(ech_newcomers *list)
     return 0;
 }
 
-void ech_newcomers_kill(const ech_newcomers *list)
+void ech_rank_processs_kill(const ech_rank_processs *list)
 {
     for (size_t i = 0; i < list->seen.n; i++)
         syscall(SYS_pidfd_send_signal, list->seen.at[i].life, SIGKILL, NULL, 0);
 }
 
-void ech_newcomers_forget(ech_newcomers *list)
+void ech_rank_processes_clear(ech_rank_processs *list)
 {
     for (size_t i = 0; i < list->seen.n; i++) close(list->seen.at[i].life);
     free(list->seen.at);
