@@ -48,7 +48,7 @@ ech_status ech_witness_create(int ranks, double deadline, ech_witness **out)
                              .hold = hold,
                              .folder = folder,
                              .slots = ranks,
-                             .still = {.deadline = deadline},
+                             .stall = {.deadline = deadline},
                              .known = ech_calloc(n, sizeof *witness->known),
                              .life = ech_calloc(n, sizeof *witness->life),
                              .polled = ech_calloc(n + 1, sizeof *witness->polled),
@@ -238,9 +238,9 @@ static bool end_patience(ech_witness *witness)
 }
 
 /* Ranks that stand still end without a launcher that does, mostly, too. */
-static void note_standstill(ech_witness *witness)
+static void note_stall(ech_witness *witness)
 {
-    if (witness->phase != ECH_WATCHING || !ech_witness_check_still(witness)) return;
+    if (witness->phase != ECH_WATCHING || !ech_witness_check_stall(witness)) return;
     witness->ended_at = ech_clock_now() - patience;
 }
 
@@ -262,13 +262,13 @@ bool ech_witness_wait(ech_witness *witness, int fd)
         else
             watch_processes(witness);
         note_abort(witness);
-        note_standstill(witness);
+        note_stall(witness);
         int ms = left_ms(witness);
         if (ms == 0) {
             if (end_patience(witness)) return false;
             continue;
         }
-        int most = complete ? (int)(ech_still_pace(&witness->still) * 1000) + 1 : COMING_MS;
+        int most = complete ? (int)(ech_stall_interval(&witness->stall) * 1000) + 1 : COMING_MS;
         if (ms < 0 || ms > most) ms = most;
         if (!look(witness, fd, ms)) continue;
         note_ends(witness);

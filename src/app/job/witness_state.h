@@ -9,7 +9,7 @@
 
 #include "app/job/folder.h"
 #include "app/job/rank_process.h"
-#include "app/job/still.h"
+#include "app/job/stall.h"
 #include "app/job/witness.h"
 #include "comm/board.h"
 
@@ -35,12 +35,12 @@ struct ech_witness {
     ech_rank_processs processes; /* until all have come */
     bool any;                    /* a rank's process was seen, at least at its beginning */
     ech_witness_phase phase;
-    pid_t child;          /* the launcher, or the process of all ranks; 0: not known */
-    bool asked;           /* the job was told to stop */
-    ech_still still;      /* and when it was looked at last: */
-    double looked_at;     /* seconds on the clock; 0: never */
-    ech_still_why halted; /* why the ranks were killed */
-    ech_text how;         /* and how they were found then */
+    pid_t child;           /* the launcher, or the process of all ranks; 0: not known */
+    bool asked;            /* the job was told to stop */
+    ech_stall stall;       /* and when it was looked at last: */
+    double looked_at;      /* seconds on the clock; 0: never */
+    ech_stall_kind halted; /* why the ranks were killed */
+    ech_text how;          /* and how they were found then */
     double ended_at; /* seconds on the clock: a rank's process ended that had not left; 0: none */
     int first_dead;  /* the rank that died first; -1: none, or several at once */
     int killed_by; /* the signal that has ended it; 0: none, or the launcher has not left it to be seen */
@@ -50,7 +50,7 @@ struct ech_witness {
 
 /* Looks at the ranks when that is due. True, once, when they stand still for too long: all positions
  * were printed then. */
-bool ech_witness_check_still(ech_witness *witness);
+bool ech_witness_check_stall(ech_witness *witness);
 
 /* The same as an error message. */
 void ech_witness_describe_halt(const ech_witness *witness, ech_text *out);

@@ -37,31 +37,31 @@ static const char *state_name(const ech_life_signs *signs)
 }
 
 /* Adds a process to what is seen. False: the system does not show it. */
-static bool add(ech_sight *sight, pid_t process)
+static bool add(ech_observation *seen, pid_t process)
 {
     ech_life_signs signs;
     ech_life_look(process, &signs);
     if (!signs.state) return false;
-    sight->ticks += signs.ticks;
-    sight->shown++;
-    sight->held += is_stopped(&signs) || signs.is_frozen;
+    seen->ticks += signs.ticks;
+    seen->shown++;
+    seen->suspended += is_stopped(&signs) || signs.is_frozen;
     return true;
 }
 
 /* Ranks before they have come to the board, too; before there is any: who is to start them. */
-static ech_sight look_at(const ech_witness *witness)
+static ech_observation look_at(const ech_witness *witness)
 {
-    ech_sight sight = {.pulse = ech_board_pulse(witness->board), .asked = witness->asked};
+    ech_observation seen = {.pulse = ech_board_pulse(witness->board), .asked = witness->asked};
     for (int i = 0; i < witness->slots; i++) {
         pid_t process = ech_witness_process(witness, i);
         bool comes = atomic_load(&witness->board->slot[i].process) > 0;
-        if (process ? add(&sight, process) : !comes) continue;
-        return (ech_sight){.pulse = sight.pulse, .asked = sight.asked};
+        if (process ? add(&seen, process) : !comes) continue;
+        return (ech_observation){.pulse = seen.pulse, .asked = seen.asked};
     }
     for (size_t i = 0; i < witness->processes.seen.n; i++)
-        add(&sight, witness->processes.seen.at[i].process);
-    if (!sight.shown && witness->child) add(&sight, witness->child);
-    return sight;
+        add(&seen, witness->processes.seen.at[i].process);
+    if (!seen.shown && witness->child) add(&seen, witness->child);
+    return seen;
 }
 
 static void describe(pid_t process, ech_text *out)
@@ -98,27 +98,27 @@ static void tell(ech_witness *witness)
     }
 }
 
-bool ech_witness_check_still(ech_witness *witness)
+bool ech_witness_check_stall(ech_witness *witness)
 {
     double now = ech_clock_now(), seconds = now - witness->looked_at;
-    if (witness->looked_at > 0 && seconds < ech_still_pace(&witness->still)) return false;
-    ech_sight sight = look_at(witness);
+    if (witness->looked_at > 0 && seconds < ech_stall_interval(&witness->stall)) return false;
+    ech_observation seen = look_at(witness);
     bool first = witness->looked_at <= 0;
     witness->looked_at = now;
-    witness->halted = ech_still_note(&witness->still, &sight, first ? 0 : seconds);
+    witness->halted = ech_stall_update(&witness->stall, &seen, first ? 0 : seconds);
     if (witness->halted) tell(witness);
-    return witness->halted != ECH_STILL_NOT;
+    return witness->halted != ECH_STALL_NONE;
 }
 
 void ech_witness_describe_halt(const ech_witness *witness, ech_text *out)
 {
-    double deadline = witness->still.deadline;
-    if (witness->halted == ECH_STILL_IDLE)
+    double deadline = witness->stall.deadline;
+    if (witness->halted == ECH_STALL_IDLE)
         ech_text_append(out,
                         "all ranks have stood still for %g s (parallel.deadline), and the job "
                         "was ended: ",
                         deadline);
-    else if (witness->halted == ECH_STILL_HELD)
+    else if (witness->halted == ECH_STALL_SUSPENDED)
         ech_text_append(out,
                         "the job was told to stop, but no rank can act; all were killed without "
                         "a save: ");
