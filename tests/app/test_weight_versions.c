@@ -15,7 +15,7 @@
 enum { RANKS = 8 };
 
 /* What a rank saw. */
-typedef struct witness {
+typedef struct observed {
     const ech_plan *plan;
     int stage, versions;
     int updates;          /* of this span so far */
@@ -24,7 +24,7 @@ typedef struct witness {
     int newest_moved;     /* backwards before which an update came since their forward */
     uint64_t *seen;       /* [block * micro_batches + micro] */
     int *seen_at;         /* likewise: updates then */
-} witness;
+} observed;
 
 static uint64_t hash_block(ech_exec *exec, const ech_plan *plan, const ech_step *step)
 {
@@ -40,7 +40,7 @@ static uint64_t hash_block(ech_exec *exec, const ech_plan *plan, const ech_step 
 
 static void observe(void *context, ech_exec *exec, const ech_step *step)
 {
-    witness *w = context;
+    observed *w = context;
     if (step->kind == ECH_STEP_UPDATE && step->index == 0) w->updates++;
     bool forward = step->kind == ECH_STEP_FORWARD;
     if (!forward && step->kind != ECH_STEP_BACKWARD_INPUT && step->kind != ECH_STEP_BACKWARD_WEIGHT)
@@ -61,7 +61,7 @@ static void observe(void *context, ech_exec *exec, const ech_step *step)
 
 static void begin(void *context, int rank, const ech_compared_run *c)
 {
-    witness *w = (witness *)context + rank;
+    observed *w = (observed *)context + rank;
     w->plan = c->session.plan;
     w->stage = c->design->layout->place[rank].stage;
     w->versions = w->plan->versions;
@@ -74,18 +74,18 @@ static void begin(void *context, int rank, const ech_compared_run *c)
 static void begin_span(void *context, int rank, int span)
 {
     (void)span;
-    ((witness *)context)[rank].updates = 0;
+    ((observed *)context)[rank].updates = 0;
 }
 
 static void end(void *context, int rank, const ech_compared_run *c)
 {
     (void)c;
-    free(((witness *)context)[rank].seen);
-    free(((witness *)context)[rank].seen_at);
+    free(((observed *)context)[rank].seen);
+    free(((observed *)context)[rank].seen_at);
 }
 
 /* Two spans. */
-static void watch(const char *architecture, int ranks, const char *more, witness *w)
+static void watch(const char *architecture, int ranks, const char *more, observed *w)
 {
     memset(w, 0, RANKS * sizeof *w);
     layout_run run = {
@@ -100,7 +100,7 @@ static void watch(const char *architecture, int ranks, const char *more, witness
 static void test_stashed(void **state)
 {
     (void)state;
-    witness w[RANKS];
+    observed w[RANKS];
     for (int p = 2; p <= 4; p++)
         for (int vertical = 0; vertical < 2; vertical++)
             for (int m = 1; m <= 3; m++) {
@@ -125,7 +125,7 @@ static void test_stashed(void **state)
 static void test_stashed_with_replicas(void **state)
 {
     (void)state;
-    witness w[RANKS];
+    observed w[RANKS];
     watch("llama", 3,
           "parallel.schedule=pipedream parallel.stage_replicas=[2,1] "
           "training.global_batch_size=2 parallel.flush_every=8",
@@ -140,7 +140,7 @@ static void test_stashed_with_replicas(void **state)
 static void test_without_stashing(void **state)
 {
     (void)state;
-    witness w[RANKS];
+    observed w[RANKS];
     for (int p = 2; p <= 4; p++) {
         char more[300];
         snprintf(more, sizeof more,
@@ -161,7 +161,7 @@ static void test_without_stashing(void **state)
 static void test_buffered(void **state)
 {
     (void)state;
-    witness w[RANKS];
+    observed w[RANKS];
     for (int p = 1; p <= 4; p++)
         for (int m = p; m <= p + 2; m++)
             for (int data = 1; data <= 2; data++) {

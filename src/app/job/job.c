@@ -36,25 +36,25 @@ static void set_environment(const ech_job *job, int restart, double elapsed)
 
 static ech_status run_once(const ech_job *job, ech_job_end *end)
 {
-    ech_witness *witness = NULL;
+    ech_monitor *monitor = NULL;
     ech_ending ending = {0};
     ech_child child = {.words = job->line->word.at,
                        .is_launcher = job->by_launcher,
                        .stop_signal = job->stop_signal};
     *end = (ech_job_end){.code = ECH_EXIT_USAGE}; /* what cannot be started is not started again */
-    ECH_TRY(ech_witness_create(job->ranks, job->deadline, &witness));
-    ech_status status = ech_supervise(&child, witness, &ending);
+    ECH_TRY(ech_monitor_create(job->ranks, job->deadline, &monitor));
+    ech_status status = ech_supervise(&child, monitor, &ending);
     if (status == ECH_OK) {
-        status = ech_witness_report(witness, &ending);
+        status = ech_monitor_report(monitor, &ending);
         *end = (ech_job_end){.code = ending.code,
                              .killed = status != ECH_OK,
-                             .signal = ech_witness_signal(witness, &ending),
+                             .signal = ech_monitor_signal(monitor, &ending),
                              .asked = ending.asked,
-                             .final = ech_witness_forbids_restart(witness),
-                             .stays = !ech_witness_is_over(witness),
-                             .steps = ech_witness_progress(witness)};
+                             .final = ech_monitor_forbids_restart(monitor),
+                             .stays = !ech_monitor_is_over(monitor),
+                             .steps = ech_monitor_progress(monitor)};
     }
-    ech_witness_destroy(witness);
+    ech_monitor_destroy(monitor);
     return status;
 }
 

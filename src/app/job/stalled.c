@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "app/job/witness_state.h"
+#include "app/job/monitor_state.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "comm/life.h"
@@ -49,18 +49,18 @@ static bool add(ech_observation *seen, pid_t process)
 }
 
 /* Ranks before they have come to the board, too; before there is any: who is to start them. */
-static ech_observation look_at(const ech_witness *witness)
+static ech_observation look_at(const ech_monitor *monitor)
 {
-    ech_observation seen = {.pulse = ech_board_pulse(witness->board), .asked = witness->asked};
-    for (int i = 0; i < witness->slots; i++) {
-        pid_t process = ech_witness_process(witness, i);
-        bool comes = atomic_load(&witness->board->slot[i].process) > 0;
+    ech_observation seen = {.pulse = ech_board_pulse(monitor->board), .asked = monitor->asked};
+    for (int i = 0; i < monitor->slots; i++) {
+        pid_t process = ech_monitor_process(monitor, i);
+        bool comes = atomic_load(&monitor->board->slot[i].process) > 0;
         if (process ? add(&seen, process) : !comes) continue;
         return (ech_observation){.pulse = seen.pulse, .asked = seen.asked};
     }
-    for (size_t i = 0; i < witness->processes.seen.n; i++)
-        add(&seen, witness->processes.seen.at[i].process);
-    if (!seen.shown && witness->child) add(&seen, witness->child);
+    for (size_t i = 0; i < monitor->processes.seen.n; i++)
+        add(&seen, monitor->processes.seen.at[i].process);
+    if (!seen.shown && monitor->child) add(&seen, monitor->child);
     return seen;
 }
 
@@ -72,53 +72,53 @@ static void describe(pid_t process, ech_text *out)
 }
 
 /* A line a rank; the first is what an error says. */
-static void tell(ech_witness *witness)
+static void tell(ech_monitor *monitor)
 {
-    bool prints = ech_board_claim_report(witness->board);
-    for (int i = 0; i < witness->slots; i++) {
+    bool prints = ech_board_claim_report(monitor->board);
+    for (int i = 0; i < monitor->slots; i++) {
         ech_text line = {0};
-        pid_t process = ech_witness_process(witness, i);
-        int rank = atomic_load(&witness->board->slot[i].rank);
+        pid_t process = ech_monitor_process(monitor, i);
+        int rank = atomic_load(&monitor->board->slot[i].rank);
         if (!process) continue;
         ech_text_append(&line, "rank %d ", rank);
         describe(process, &line);
-        if (!witness->how.n) ech_text_append(&witness->how, "%s", line.at);
+        if (!monitor->how.n) ech_text_append(&monitor->how, "%s", line.at);
         ech_text_append(&line, ": ");
-        ech_board_describe(witness->board, rank, &line);
+        ech_board_describe(monitor->board, rank, &line);
         if (prints) ech_log_warn("%s", line.at);
         ech_text_free(&line);
     }
-    for (size_t i = 0; i < witness->processes.seen.n && !witness->how.n; i++) {
-        ech_text_append(&witness->how, "a rank ");
-        describe(witness->processes.seen.at[i].process, &witness->how);
+    for (size_t i = 0; i < monitor->processes.seen.n && !monitor->how.n; i++) {
+        ech_text_append(&monitor->how, "a rank ");
+        describe(monitor->processes.seen.at[i].process, &monitor->how);
     }
-    if (!witness->how.n) {
-        ech_text_append(&witness->how, "who starts them ");
-        describe(witness->child, &witness->how);
+    if (!monitor->how.n) {
+        ech_text_append(&monitor->how, "who starts them ");
+        describe(monitor->child, &monitor->how);
     }
 }
 
-bool ech_witness_check_stall(ech_witness *witness)
+bool ech_monitor_check_stall(ech_monitor *monitor)
 {
-    double now = ech_clock_now(), seconds = now - witness->looked_at;
-    if (witness->looked_at > 0 && seconds < ech_stall_interval(&witness->stall)) return false;
-    ech_observation seen = look_at(witness);
-    bool first = witness->looked_at <= 0;
-    witness->looked_at = now;
-    witness->halted = ech_stall_update(&witness->stall, &seen, first ? 0 : seconds);
-    if (witness->halted) tell(witness);
-    return witness->halted != ECH_STALL_NONE;
+    double now = ech_clock_now(), seconds = now - monitor->looked_at;
+    if (monitor->looked_at > 0 && seconds < ech_stall_interval(&monitor->stall)) return false;
+    ech_observation seen = look_at(monitor);
+    bool first = monitor->looked_at <= 0;
+    monitor->looked_at = now;
+    monitor->halted = ech_stall_update(&monitor->stall, &seen, first ? 0 : seconds);
+    if (monitor->halted) tell(monitor);
+    return monitor->halted != ECH_STALL_NONE;
 }
 
-void ech_witness_describe_halt(const ech_witness *witness, ech_text *out)
+void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out)
 {
-    double deadline = witness->stall.deadline;
-    if (witness->halted == ECH_STALL_IDLE)
+    double deadline = monitor->stall.deadline;
+    if (monitor->halted == ECH_STALL_IDLE)
         ech_text_append(out,
                         "all ranks have stood still for %g s (parallel.deadline), and the job "
                         "was ended: ",
                         deadline);
-    else if (witness->halted == ECH_STALL_SUSPENDED)
+    else if (monitor->halted == ECH_STALL_SUSPENDED)
         ech_text_append(out,
                         "the job was told to stop, but no rank can act; all were killed without "
                         "a save: ");
@@ -127,7 +127,7 @@ void ech_witness_describe_halt(const ech_witness *witness, ech_text *out)
                         "the job was told to stop, but no rank has got any further for %g s "
                         "(parallel.deadline); all were killed without a save: ",
                         deadline);
-    ech_text_append(out, "%s", witness->how.at);
+    ech_text_append(out, "%s", monitor->how.at);
 }
 
 /* Sends SIGCONT to a process that is stopped. */
@@ -138,18 +138,18 @@ static bool let_go_on(pid_t process)
     return signs.state == 'T' && kill(process, SIGCONT) == 0;
 }
 
-void ech_witness_ask(ech_witness *witness)
+void ech_monitor_note_stop(ech_monitor *monitor)
 {
-    if (!witness) return;
+    if (!monitor) return;
     int n = 0;
-    witness->asked = true;
-    for (int i = 0; i < witness->slots; i++) {
-        pid_t process = ech_witness_process(witness, i);
+    monitor->asked = true;
+    for (int i = 0; i < monitor->slots; i++) {
+        pid_t process = ech_monitor_process(monitor, i);
         if (process) n += let_go_on(process);
     }
-    for (size_t i = 0; i < witness->processes.seen.n; i++)
-        n += let_go_on(witness->processes.seen.at[i].process);
-    if (witness->child) n += let_go_on(witness->child);
+    for (size_t i = 0; i < monitor->processes.seen.n; i++)
+        n += let_go_on(monitor->processes.seen.at[i].process);
+    if (monitor->child) n += let_go_on(monitor->child);
     if (n)
         ech_log_info("processes of the job that were stopped go on now, so that it can end: %d", n);
 }

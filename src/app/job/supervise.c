@@ -104,7 +104,7 @@ static void become(char *const *words, pid_t parent, const sigset_t *signals)
 /* The child, how it ends, and what it has still to be told. */
 typedef struct care {
     const ech_child *child;
-    ech_witness *witness;
+    ech_monitor *monitor;
     pid_t process;
     bool owes[NSIG]; /* signals for a rank, of which none has come so far yet that it awaits them */
     bool by_hand;    /* Ctrl-C was typed */
@@ -152,7 +152,7 @@ static void stop(care *c, int signal)
     int *stops = &c->ending->stops;
     bool again = signal == SIGINT && c->by_hand;
     c->by_hand |= signal == SIGINT;
-    ech_witness_ask(c->witness);
+    ech_monitor_note_stop(c->monitor);
     if (c->child->stop_signal && !again) {
         if (*stops == 0)
             ech_log_info("stopping; Ctrl-C %s to stop without saving",
@@ -164,16 +164,16 @@ static void stop(care *c, int signal)
     if (*stops == 0) *stops = 1; /* nothing asks for a save */
     ech_log_info("stopping now");
     kill(c->process, c->child->is_launcher && *stops == 1 ? SIGTERM : SIGKILL);
-    ech_witness_hurry(c->witness);
+    ech_monitor_note_stop_now(c->monitor);
     (*stops)++;
 }
 
 /* The next signal; 0: the child hangs. */
-static int next_signal(int fd, ech_witness *witness)
+static int next_signal(int fd, ech_monitor *monitor)
 {
     for (;;) {
         struct signalfd_siginfo got;
-        if (!ech_witness_wait(witness, fd)) return 0;
+        if (!ech_monitor_wait(monitor, fd)) return 0;
         if (read(fd, &got, sizeof got) == (ssize_t)sizeof got) return (int)got.ssi_signo;
     }
 }
@@ -205,7 +205,7 @@ static bool give_up(care *c)
 static void watch(care *c, int fd)
 {
     for (;;) {
-        int got = next_signal(fd, c->witness);
+        int got = next_signal(fd, c->monitor);
         if (got == SIGCHLD) {
             if (has_ended(c)) return;
         } else if (got == SIGALRM) {
@@ -213,7 +213,7 @@ static void watch(care *c, int fd)
         } else if (got == SIGUSR1 || got == SIGUSR2) {
             if (got == SIGUSR2) {
                 c->ending->asked = true;
-                ech_witness_ask(c->witness);
+                ech_monitor_note_stop(c->monitor);
             }
             hand_on(c, got);
         } else if (got == 0) {
@@ -225,12 +225,12 @@ static void watch(care *c, int fd)
     }
 }
 
-ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_ending *ending)
+ech_status ech_supervise(const ech_child *child, ech_monitor *monitor, ech_ending *ending)
 {
     sigset_t signals, before;
     pid_t parent = getpid();
     const char *program = child->words[0];
-    care c = {.child = child, .witness = witness, .ending = ending};
+    care c = {.child = child, .monitor = monitor, .ending = ending};
     *ending = (ech_ending){.is_launcher = child->is_launcher};
     /* That a launcher is stopped or goes on is nobody's end. */
     sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP}, NULL);
@@ -248,7 +248,7 @@ ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_endin
         ECH_FAIL(ECH_EIO, "the system starts no further process for %s: %s", program,
                  strerror(errno));
     }
-    if (witness) ech_witness_follow(witness, c.process, child->is_launcher);
+    if (monitor) ech_monitor_follow(monitor, c.process, child->is_launcher);
     watch(&c, fd);
     forget_alarm();
     close(fd);

@@ -10,7 +10,7 @@
 #ifndef ECH_APP_JOB_SUPERVISE_H
 #define ECH_APP_JOB_SUPERVISE_H
 
-#include "app/job/witness.h"
+#include "app/job/monitor.h"
 #include "base/status.h"
 
 typedef struct ech_child {
@@ -25,7 +25,7 @@ typedef struct ech_child {
  * however often. The second SIGINT becomes SIGTERM to a launcher, which kills its ranks; all further
  * ones, and for other children the second too, are SIGKILL. Without a stop_signal the first of all of
  * them counts as the second. If this process dies, the child gets SIGTERM, and SIGKILL if
- * `witness` (or NULL) says that it hangs. One that cannot be killed counts as ended by SIGKILL. */
-ech_status ech_supervise(const ech_child *child, ech_witness *witness, ech_ending *ending);
+ * `monitor` (or NULL) says that it hangs. One that cannot be killed counts as ended by SIGKILL. */
+ech_status ech_supervise(const ech_child *child, ech_monitor *monitor, ech_ending *ending);
 
 #endif

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a witness knows, shared by the files that watch. Private to them.
+ * What a monitor knows, shared by the files that watch. Private to them.
  */
-#ifndef ECH_APP_JOB_WITNESS_STATE_H
-#define ECH_APP_JOB_WITNESS_STATE_H
+#ifndef ECH_APP_JOB_MONITOR_STATE_H
+#define ECH_APP_JOB_MONITOR_STATE_H
 
 #include <poll.h>
 
 #include "app/job/folder.h"
 #include "app/job/rank_process.h"
 #include "app/job/stall.h"
-#include "app/job/witness.h"
+#include "app/job/monitor.h"
 #include "comm/board.h"
 
-enum { ECH_WITNESS_PATH = 256 };
+enum { ECH_MONITOR_PATH = 256 };
 
 /* What has been done so far because patience ended. */
-typedef enum ech_witness_phase {
+typedef enum ech_monitor_phase {
     ECH_WATCHING,
     ECH_RANKS_KILLED,
-    ECH_CHILD_BLAMED, /* who was started hangs */
-    ECH_CHILD_LOST    /* nor does it end when it is killed */
-} ech_witness_phase;
+    ECH_CHILD_HANGS,     /* who was started hangs */
+    ECH_CHILD_UNKILLABLE /* nor does it end when it is killed */
+} ech_monitor_phase;
 
-struct ech_witness {
+struct ech_monitor {
     ech_board *board;
-    char path[ECH_WITNESS_PATH];
+    char path[ECH_MONITOR_PATH];
     int hold; /* on its file */
     ech_job_folder *folder;
     int slots;
@@ -34,7 +34,7 @@ struct ech_witness {
     struct pollfd *polled;
     ech_rank_processs processes; /* until all have come */
     bool any;                    /* a rank's process was seen, at least at its beginning */
-    ech_witness_phase phase;
+    ech_monitor_phase phase;
     pid_t child;           /* the launcher, or the process of all ranks; 0: not known */
     bool asked;            /* the job was told to stop */
     ech_stall stall;       /* and when it was looked at last: */
@@ -50,21 +50,21 @@ struct ech_witness {
 
 /* Looks at the ranks when that is due. True, once, when they stand still for too long: all positions
  * were printed then. */
-bool ech_witness_check_stall(ech_witness *witness);
+bool ech_monitor_check_stall(ech_monitor *monitor);
 
 /* The same as an error message. */
-void ech_witness_describe_halt(const ech_witness *witness, ech_text *out);
+void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out);
 
 /* The process that slot i names: its rank has come to the board and not left it; 0: none. */
-static inline int32_t ech_witness_present(const ech_witness *witness, int slot)
+static inline int32_t ech_monitor_present(const ech_monitor *monitor, int slot)
 {
-    return atomic_load(&witness->board->slot[slot].process);
+    return atomic_load(&monitor->board->slot[slot].process);
 }
 
 /* Behind the child's end: waits a moment for the ranks', then kills who is left. */
-void ech_witness_see_off(ech_witness *witness);
+void ech_monitor_end_ranks(ech_monitor *monitor);
 
 /* The process of slot i if it has come and not ended; 0: none, or not known. */
-pid_t ech_witness_process(const ech_witness *witness, int slot);
+pid_t ech_monitor_process(const ech_monitor *monitor, int slot);
 
 #endif

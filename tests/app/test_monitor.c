@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "app/job/witness.h"
+#include "app/job/monitor.h"
 #include "comm/board.h"
 #include "comm/life.h"
 
@@ -16,7 +16,7 @@ enum { RANKS = 3 };
 
 /* A job of ranks that this process starts itself. */
 typedef struct job {
-    ech_witness *witness;
+    ech_monitor *monitor;
     ech_board *board; /* as a rank sees it */
     char path[256];
 } job;
@@ -25,7 +25,7 @@ static void begin(job *j)
 {
     int hold;
     *j = (job){0};
-    assert_int_equal(ech_witness_create(RANKS, 600, &j->witness), ECH_OK);
+    assert_int_equal(ech_monitor_create(RANKS, 600, &j->monitor), ECH_OK);
     assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board, &hold), ECH_OK);
     assert_string_equal(j->path, getenv(ECH_BOARD_VARIABLE));
 }
@@ -34,7 +34,7 @@ static void end(job *j)
 {
     assert_int_equal(access(j->path, F_OK), 0);
     ech_board_file_unmap(j->board);
-    ech_witness_destroy(j->witness);
+    ech_monitor_destroy(j->monitor);
     assert_int_equal(access(j->path, F_OK), -1);
     assert_null(getenv(ECH_BOARD_VARIABLE));
 }
@@ -68,7 +68,7 @@ static void expect(const job *j, ech_ending ending, const char *said)
 {
     bool quiet = ech_log_set_quiet(true);
     ech_clear_error();
-    assert_int_equal(ech_witness_report(j->witness, &ending), said ? ECH_ECOMM : ECH_OK);
+    assert_int_equal(ech_monitor_report(j->monitor, &ending), said ? ECH_ECOMM : ECH_OK);
     ech_log_set_quiet(quiet);
     assert_string_equal(ech_last_error(), said ? said : "");
 }
@@ -93,9 +93,9 @@ static void names_whom_the_others_wait_for(void **state)
         "code is 1)");
     expect(&j, (ech_ending){.is_launcher = true, .code = 143, .signal = SIGTERM},
            "the job has died (the launcher was ended by signal 15 (Terminated))");
-    assert_int_equal(ech_witness_signal(j.witness, &(ech_ending){.code = 6, .signal = 6}), 6);
-    assert_int_equal(ech_witness_signal(j.witness, &(ech_ending){.code = 137}), 0);
-    assert_int_equal(ech_witness_signal(j.witness, &(ech_ending){.is_launcher = true, .code = 137}),
+    assert_int_equal(ech_monitor_signal(j.monitor, &(ech_ending){.code = 6, .signal = 6}), 6);
+    assert_int_equal(ech_monitor_signal(j.monitor, &(ech_ending){.code = 137}), 0);
+    assert_int_equal(ech_monitor_signal(j.monitor, &(ech_ending){.is_launcher = true, .code = 137}),
                      9);
     expect(&j, (ech_ending){.code = 139, .signal = SIGSEGV},
            "the job has died (its process was ended by signal 11 (Segmentation fault))");
@@ -134,7 +134,7 @@ static void sees_deaths_that_it_has_missed(void **state)
     run_ranks(&j, false);
     assert_int_equal(pipe(ready), 0);
     assert_int_equal(write(ready[1], "", 1), 1);
-    assert_true(ech_witness_wait(j.witness, ready[0]));
+    assert_true(ech_monitor_wait(j.monitor, ready[0]));
     ech_board_abort(j.board, 2);
     expect(
         &j, (ech_ending){.is_launcher = true, .code = 1},
@@ -148,16 +148,16 @@ static void sees_deaths_that_it_has_missed(void **state)
 static void knows_a_job_without_ranks(void **state)
 {
     (void)state;
-    ech_witness *witness = NULL;
-    assert_int_equal(ech_witness_create(RANKS, 600, &witness), ECH_OK);
-    job j = {.witness = witness};
+    ech_monitor *monitor = NULL;
+    assert_int_equal(ech_monitor_create(RANKS, 600, &monitor), ECH_OK);
+    job j = {.monitor = monitor};
     expect(&j, (ech_ending){.is_launcher = true, .code = 127}, NULL);
     expect(&j, (ech_ending){.code = 1}, NULL); /* it was the rank itself, and has said why */
     expect(
         &j, (ech_ending){.is_launcher = true, .code = 1},
         "the launcher has ended before it started a rank; give the line above to a shell without "
         "--quiet, if it has that: then it says why (the launcher's exit code is 1)");
-    ech_witness_destroy(witness);
+    ech_monitor_destroy(monitor);
 }
 
 /* A job of which ranks die before they come: nobody is on the board, and their launcher (here: this
@@ -171,7 +171,7 @@ static void sees_deaths_before_the_board(void **state)
     if (ech_life_open(getpid(), ech_life_space(), &life) != ECH_LIFE_SHOWN) skip();
     close(life);
     begin(&j);
-    ech_witness_follow(j.witness, getpid(), true);
+    ech_monitor_follow(j.monitor, getpid(), true);
     assert_int_equal(pipe(never), 0);
     for (int i = 0; i < 2; i++) {
         process[i] = fork();
@@ -179,7 +179,7 @@ static void sees_deaths_before_the_board(void **state)
     }
     kill(process[1], SIGTERM);
     bool quiet = ech_log_set_quiet(true);
-    assert_false(ech_witness_wait(j.witness, never[0]));
+    assert_false(ech_monitor_wait(j.monitor, never[0]));
     ech_log_set_quiet(quiet);
     for (int i = 0; i < 2; i++) {
         int status;
@@ -188,9 +188,9 @@ static void sees_deaths_before_the_board(void **state)
     }
     /* What a launcher says that had to be killed is not what the rank died of. */
     ech_ending ending = {.is_launcher = true, .code = 128 + SIGKILL, .signal = SIGKILL};
-    assert_int_equal(ech_witness_signal(j.witness, &ending), SIGTERM);
+    assert_int_equal(ech_monitor_signal(j.monitor, &ending), SIGTERM);
     ech_board_file_unmap(j.board);
-    ech_witness_destroy(j.witness);
+    ech_monitor_destroy(j.monitor);
     close(never[0]);
     close(never[1]);
 }
@@ -210,7 +210,7 @@ static void leaves_nobody_behind(void **state)
         if (write(ready[1], &byte, 1) != 1) _exit(1);
         for (;;) pause();
     }
-    assert_true(ech_witness_wait(j.witness, ready[0]));
+    assert_true(ech_monitor_wait(j.monitor, ready[0]));
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_int_equal(waitpid(process, &status, WNOHANG), 0);
     expect(&j, (ech_ending){.is_launcher = true, .code = 137, .signal = SIGKILL},
@@ -230,7 +230,7 @@ static void begin_idle(job *j, double deadline, pid_t process[RANKS], bool stopp
     int ready[2], hold;
     char byte = 0;
     *j = (job){0};
-    assert_int_equal(ech_witness_create(RANKS, deadline, &j->witness), ECH_OK);
+    assert_int_equal(ech_monitor_create(RANKS, deadline, &j->monitor), ECH_OK);
     assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board, &hold), ECH_OK);
     assert_int_equal(pipe(ready), 0);
     for (int i = 0; i < RANKS; i++) {
@@ -263,7 +263,7 @@ static void expect_end(pid_t process, int signal, int code)
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == code);
 }
 
-/* Nobody waits, so nobody knows the deadline but the witness. Its child is this process, which does not
+/* Nobody waits, so nobody knows the deadline but the monitor. Its child is this process, which does not
  * end when its ranks do: it is to be killed, and then to be given up. */
 static void ends_a_job_that_stands_still(void **state)
 {
@@ -278,8 +278,8 @@ static void ends_a_job_that_stands_still(void **state)
         begin_idle(&j, 0.2, process, stopped);
         assert_int_equal(pipe(never), 0);
         bool quiet = ech_log_set_quiet(true);
-        assert_false(ech_witness_wait(j.witness, never[0]));
-        if (stopped) assert_false(ech_witness_wait(j.witness, never[0]));
+        assert_false(ech_monitor_wait(j.monitor, never[0]));
+        if (stopped) assert_false(ech_monitor_wait(j.monitor, never[0]));
         ech_log_set_quiet(quiet);
         for (int i = 0; i < RANKS; i++) expect_end(process[i], SIGKILL, 0);
         snprintf(wanted, sizeof wanted,
@@ -287,7 +287,7 @@ static void ends_a_job_that_stands_still(void **state)
                  "rank 0 (process %d) is %s",
                  (int)process[0], stopped ? "stopped" : "asleep");
         expect(&j, (ech_ending){.is_launcher = true, .code = 137, .signal = SIGKILL}, wanted);
-        assert_int_equal(ech_witness_is_over(j.witness), !stopped);
+        assert_int_equal(ech_monitor_is_over(j.monitor), !stopped);
         close(never[0]);
         close(never[1]);
         end(&j);
@@ -306,9 +306,9 @@ static void lets_stopped_ranks_go_on(void **state)
     begin_idle(&j, 600, process, true);
     assert_int_equal(pipe(ready), 0);
     assert_int_equal(write(ready[1], "", 1), 1);
-    assert_true(ech_witness_wait(j.witness, ready[0])); /* it meets them */
+    assert_true(ech_monitor_wait(j.monitor, ready[0])); /* it meets them */
     bool quiet = ech_log_set_quiet(true);
-    ech_witness_ask(j.witness);
+    ech_monitor_note_stop(j.monitor);
     ech_log_set_quiet(quiet);
     for (int i = 0; i < RANKS; i++) expect_end(process[i], 0, 5);
     close(ready[0]);

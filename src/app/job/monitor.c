@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ranks' processes and their board, watched from above until their end.
+ */
+#include "app/job/monitor_state.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "app/job/rank_process.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "comm/life.h"
+
+/* Milliseconds between looks for ranks that have not come yet: one that dies between two of them is
+ * not seen. */
+enum { COMING_MS = 25 };
+
+/* Seconds that a launcher has to end a job of which a rank has died, then for its own end, and that
+ * ranks have to end after their launcher. Open MPI takes two, in all it must stay below ten. */
+static const double patience = 5, abort_patience = 5, last_patience = 1.5, stragglers_patience = 2;
+/* Then, until it is given up: frozen processes are not even killed. */
+static const double kill_patience = 5;
+
+ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out)
+{
+    ech_board *board = NULL;
+    char path[ECH_MONITOR_PATH];
+    ech_job_folder *folder = NULL;
+    int hold = -1;
+    ECH_TRY(ech_board_file_create(ranks, path, sizeof path, &board, &hold));
+    ech_status status = ech_job_folder_create(&folder);
+    if (status != ECH_OK) {
+        unlink(path);
+        close(hold);
+        ech_board_file_unmap(board);
+        return status;
+    }
+    atomic_store(&board->is_watched, 1);
+    ech_monitor *monitor = ech_calloc(1, sizeof *monitor);
+    size_t n = (size_t)ranks;
+    *monitor = (ech_monitor){.board = board,
+                             .hold = hold,
+                             .folder = folder,
+                             .slots = ranks,
+                             .stall = {.deadline = deadline},
+                             .known = ech_calloc(n, sizeof *monitor->known),
+                             .life = ech_calloc(n, sizeof *monitor->life),
+                             .polled = ech_calloc(n + 1, sizeof *monitor->polled),
+                             .first_dead = -1};
+    memcpy(monitor->path, path, sizeof path);
+    for (size_t i = 0; i < n; i++) monitor->life[i] = -1;
+    setenv(ECH_BOARD_VARIABLE, path, 1);
+    *out = monitor;
+    return ECH_OK;
+}
+
+void ech_monitor_follow(ech_monitor *monitor, pid_t child, bool is_launcher)
+{
+    monitor->child = child;
+    if (is_launcher) monitor->processes.launcher = child;
+}
+
+static void forget(ech_monitor *monitor, int slot)
+{
+    close(monitor->life[slot]);
+    monitor->life[slot] = -1;
+}
+
+void ech_monitor_destroy(ech_monitor *monitor)
+{
+    if (!monitor) return;
+    unsetenv(ECH_BOARD_VARIABLE);
+    unlink(monitor->path); /* the ranks have done so if they came that far */
+    close(monitor->hold);
+    ech_job_folder_destroy(monitor->folder);
+    ech_board_file_unmap(monitor->board);
+    for (int i = 0; i < monitor->slots; i++)
+        if (monitor->life[i] >= 0) forget(monitor, i);
+    ech_rank_processes_clear(&monitor->processes);
+    ech_text_free(&monitor->how);
+    free(monitor->known);
+    free(monitor->life);
+    free(monitor->polled);
+    free(monitor);
+}
+
+/* ---- lives ---- */
+
+pid_t ech_monitor_process(const ech_monitor *monitor, int slot)
+{
+    pid_t known = monitor->known[slot];
+    return monitor->life[slot] >= 0 || ech_monitor_present(monitor, slot) == known ? known : 0;
+}
+
+/* Descriptors of processes that have come to the board. True if all have. *deaths: of ranks that came
+ * and died between two looks, without having left; *rank: the last of them. */
+static bool meet(ech_monitor *monitor, int *deaths, int *rank)
+{
+    int known = 0, members = atomic_load(&monitor->board->members);
+    for (int i = 0; i < monitor->slots; i++) {
+        int32_t process = ech_monitor_present(monitor, i);
+        if (!monitor->known[i] && process > 0) {
+            uint64_t space = atomic_load(&monitor->board->slot[i].space);
+            ech_life life = ech_life_open(process, space, &monitor->life[i]);
+            if (life != ECH_LIFE_LATER) monitor->known[i] = process;
+            if (life == ECH_LIFE_SHOWN && !ech_rank_process_is_ours(process)) forget(monitor, i);
+            if (life == ECH_LIFE_OVER && ech_monitor_present(monitor, i) != 0) {
+                *rank = atomic_load(&monitor->board->slot[i].rank);
+                ++*deaths;
+            }
+        }
+        known += monitor->known[i] != 0;
+    }
+    return members > 0 && known >= members;
+}
+
+/* Deaths that one look has shown. Together with a signal they may be the launcher's doing: nobody is
+ * first then. */
+static void note_deaths(ech_monitor *monitor, int dead, int rank, bool alone)
+{
+    bool aborted = ech_board_aborted(monitor->board);
+    if (dead == 0 || monitor->ended_at > 0) return;
+    monitor->ended_at = ech_clock_now();
+    monitor->has_dead = !aborted;
+    if (dead == 1 && !aborted && alone) monitor->first_dead = rank;
+}
+
+/* Before anybody raised the flag, and as long as the launcher has not looked at it. */
+static void note_signal(ech_monitor *monitor, pid_t process)
+{
+    ech_life_signs signs;
+    if (monitor->ended_at > 0 || monitor->killed_by) return;
+    ech_life_look(process, &signs);
+    if (signs.state == 'Z' && WIFSIGNALED(signs.end)) monitor->killed_by = WTERMSIG(signs.end);
+}
+
+/* What the last look has shown. */
+static void note_ends(ech_monitor *monitor)
+{
+    int dead = 0, rank = -1;
+    for (int i = 0; i < monitor->slots; i++) {
+        if (!monitor->polled[i + 1].revents) continue;
+        forget(monitor, i);
+        if (ech_monitor_present(monitor, i) == 0) continue; /* it had left */
+        rank = atomic_load(&monitor->board->slot[i].rank);
+        note_signal(monitor, monitor->known[i]);
+        dead++;
+    }
+    note_deaths(monitor, dead, rank, !monitor->polled[0].revents);
+}
+
+static int rank_of(const ech_monitor *monitor, pid_t process)
+{
+    for (int i = 0; i < monitor->slots; i++)
+        if (ech_monitor_present(monitor, i) == process)
+            return atomic_load(&monitor->board->slot[i].rank);
+    return -1;
+}
+
+/* A launcher may lose its way when a rank dies that has just begun (Open MPI 4 does), and no board
+ * shows that one. A rank that is done and ends before all were seen to come ends with the others. */
+static void watch_processes(ech_monitor *monitor)
+{
+    int dead = 0, rank = -1;
+    pid_t ended, last = 0;
+    ech_rank_processes_update(&monitor->processes);
+    monitor->any |= monitor->processes.seen.n > 0;
+    while ((ended = ech_rank_processs_next_end(&monitor->processes)) != 0) {
+        rank = rank_of(monitor, last = ended);
+        note_signal(monitor, ended);
+        dead++;
+    }
+    if (dead == 1 && monitor->ended_at <= 0) monitor->early = last;
+    note_deaths(monitor, dead, rank, true);
+}
+
+/* A rank that gives up ends the job through the launcher, which may not answer. */
+static void note_abort(ech_monitor *monitor)
+{
+    if (monitor->ended_at <= 0 && ech_board_aborted(monitor->board))
+        monitor->ended_at = ech_clock_now() + abort_patience;
+}
+
+/* Up to `ms` for fd (-1: none) or a death. */
+static bool look(ech_monitor *monitor, int fd, int ms)
+{
+    monitor->polled[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+    for (int i = 0; i < monitor->slots; i++)
+        monitor->polled[i + 1] = (struct pollfd){.fd = monitor->life[i], .events = POLLIN};
+    return poll(monitor->polled, (nfds_t)monitor->slots + 1, ms) > 0;
+}
+
+static void kill_ranks(const ech_monitor *monitor)
+{
+    ech_rank_processs_kill(&monitor->processes);
+    for (int i = 0; i < monitor->slots; i++)
+        if (monitor->life[i] >= 0)
+            syscall(SYS_pidfd_send_signal, monitor->life[i], SIGKILL, NULL, 0);
+}
+
+/* Milliseconds until patience ends next; -1: it does not. */
+static int left_ms(const ech_monitor *monitor)
+{
+    if (monitor->ended_at <= 0 || monitor->phase == ECH_CHILD_UNKILLABLE) return -1;
+    double end = monitor->ended_at + patience;
+    if (monitor->phase >= ECH_RANKS_KILLED) end += last_patience;
+    if (monitor->phase >= ECH_CHILD_HANGS) end += kill_patience;
+    double left = end - ech_clock_now();
+    return left > 0 ? (int)(left * 1000) + 1 : 0;
+}
+
+/* True when the child is to be killed, or given up. */
+static bool end_patience(ech_monitor *monitor)
+{
+    if (monitor->phase == ECH_WATCHING) {
+        if (!monitor->halted)
+            ech_log_warn("a rank has ended, or the job is to end, and the launcher has not ended "
+                         "it: killing the ranks");
+        kill_ranks(monitor);
+        monitor->phase = ECH_RANKS_KILLED;
+    } else if (monitor->phase == ECH_RANKS_KILLED) {
+        if (!monitor->halted) ech_log_warn("the launcher does not end: killing it");
+        monitor->phase = ECH_CHILD_HANGS;
+    } else {
+        ech_log_warn(
+            "process %d does not end, though it was killed: its control group is frozen, or "
+            "a call of the system does not come back",
+            (int)monitor->child);
+        monitor->phase = ECH_CHILD_UNKILLABLE;
+    }
+    return monitor->phase >= ECH_CHILD_HANGS;
+}
+
+/* Ranks that stand still end without a launcher that does, mostly, too. */
+static void note_stall(ech_monitor *monitor)
+{
+    if (monitor->phase != ECH_WATCHING || !ech_monitor_check_stall(monitor)) return;
+    monitor->ended_at = ech_clock_now() - patience;
+}
+
+void ech_monitor_note_stop_now(ech_monitor *monitor)
+{
+    if (monitor && monitor->ended_at <= 0) monitor->ended_at = ech_clock_now();
+}
+
+bool ech_monitor_wait(ech_monitor *monitor, int fd)
+{
+    if (!monitor) return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1) >= 0;
+    for (;;) {
+        int dead = 0, rank = -1;
+        bool complete = meet(monitor, &dead, &rank);
+        if (dead)
+            note_deaths(monitor, dead, rank, poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 0);
+        if (complete)
+            ech_rank_processes_clear(&monitor->processes);
+        else
+            watch_processes(monitor);
+        note_abort(monitor);
+        note_stall(monitor);
+        int ms = left_ms(monitor);
+        if (ms == 0) {
+            if (end_patience(monitor)) return false;
+            continue;
+        }
+        int most = complete ? (int)(ech_stall_interval(&monitor->stall) * 1000) + 1 : COMING_MS;
+        if (ms < 0 || ms > most) ms = most;
+        if (!look(monitor, fd, ms)) continue;
+        note_ends(monitor);
+        if (monitor->polled[0].revents) return true;
+    }
+}
+
+static bool are_alive(ech_monitor *monitor)
+{
+    bool alive = false;
+    for (int i = 0; i < monitor->slots; i++) {
+        if (monitor->life[i] >= 0 && monitor->polled[i + 1].revents) forget(monitor, i);
+        alive |= monitor->life[i] >= 0;
+    }
+    return alive;
+}
+
+/* Ranks end with their launcher, those of a launcher that was killed a moment later. */
+void ech_monitor_end_ranks(ech_monitor *monitor)
+{
+    double end = ech_clock_now() + stragglers_patience, left = stragglers_patience;
+    int dead = 0, rank = -1;
+    meet(monitor, &dead, &rank); /* what died with the launcher needs no further note */
+    for (look(monitor, -1, 0); are_alive(monitor) && left > 0; left = end - ech_clock_now())
+        look(monitor, -1, (int)(left * 1000) + 1);
+    if (!are_alive(monitor)) return;
+    kill_ranks(monitor);
+    end = ech_clock_now() + kill_patience;
+    for (left = kill_patience; are_alive(monitor) && left > 0; left = end - ech_clock_now())
+        look(monitor, -1, (int)(left * 1000) + 1);
+}
