@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/status.h"
 
 enum {
     COVER_FACTORS = 19,
@@ -35,8 +36,8 @@ typedef int cover_pairs[COVER_FEATURES][COVER_FEATURES]; /* [a][b], a < b: in ho
 
 typedef struct cover {
     int factors, features;
-    const int *dear; /* factors whose higher levels take long; ends with -1 */
-    int strict;      /* the first of the factors: higher levels of these make cases infeasible */
+    const int *dear;   /* factors whose higher levels take long; ends with -1 */
+    int strict;        /* the first of the factors: higher levels of these make cases infeasible */
     const int *levels; /* [factors] how many */
     const cover_feature *feature;
     bool (*feasible)(const cover_case *); /* whether such a run may be asked for */
@@ -176,6 +177,28 @@ static inline cover *cover_make(const cover *kind, size_t at_least)
     }
     while (c->cases.n < at_least) cover_add_best(c, NULL, NULL);
     for (size_t i = 0; i < c->cases.n; i++) cover_save(c, &c->cases.at[i]);
+    return c;
+}
+
+/* The same where each level of each factor is a feature, and any of the factors may make a case infeasible. */
+static inline cover *cover_make_of_levels(int factors, const int *levels,
+                                          bool (*feasible)(const cover_case *), size_t at_least)
+{
+    static const int dear[] = {-1};
+    cover_feature feature[COVER_FEATURES];
+    cover kind = {.factors = factors,
+                  .strict = factors,
+                  .dear = dear,
+                  .levels = levels,
+                  .feature = feature,
+                  .feasible = feasible};
+    for (int f = 0; f < factors; f++)
+        for (int level = 0; level < levels[f]; level++) {
+            ECH_ASSERT(kind.features < COVER_FEATURES);
+            feature[kind.features++] = (cover_feature){f, level, level, -1};
+        }
+    cover *c = cover_make(&kind, at_least);
+    c->feature = NULL;
     return c;
 }
 

@@ -92,7 +92,7 @@ static void verify_case(const cover_case *c)
 static void test_cover(void **state)
 {
     (void)state;
-    cover *c = cover_make(FACTORS, levels, is_feasible, 90);
+    cover *c = cover_make_of_levels(FACTORS, levels, is_feasible, 90);
     for (size_t i = 0; i < c->cases.n; i++) verify_case(&c->cases.at[i]);
     cover_free(c);
 }
