@@ -103,6 +103,11 @@ ech_config *ech_config_copy(const ech_config *config)
     return copy;
 }
 
+bool ech_config_is_auto(const char *value)
+{
+    return strcmp(value, "auto") == 0;
+}
+
 void ech_config_replace_text(char **field, const char *value)
 {
     char *copy = ech_strdup(value); /* first: the value may be the field's own */

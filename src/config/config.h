@@ -115,6 +115,8 @@ ech_status ech_config_fill_section(ech_config *config, const ech_config *from, c
 /* The name that a NAME key ("model.architecture") has, as its file wrote it: for people. */
 const char *ech_config_name(const ech_config *config, const char *key);
 
+/* Whether a TEXT key's value is left to the program: "auto". */
+bool ech_config_is_auto(const char *value);
 /* Gives a TEXT key another value (copied), as if resolved. */
 void ech_config_replace_text(char **field, const char *value);
 /* Likewise a LIST key; n 0: the word. */

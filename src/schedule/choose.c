@@ -28,7 +28,8 @@ typedef struct chooser {
     const ech_profile *profile;
     const ech_kernels *kernels;
     int world;
-    const ech_layout_taker *taker;
+    ech_schedule_choice *choice;
+    ech_layout_taker taker;
     bool simulates;
 } chooser;
 
@@ -91,11 +92,11 @@ static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, t
     ech_config *config = ech_config_copy(c->config);
     *t = (trial){.config = config, .seconds = proposal->seconds};
     ech_layout_take(config, proposal);
-    ECH_TRY(ech_layout_resolve(config, c->model, c->world, c->taker));
+    ECH_TRY(ech_layout_resolve(config, c->model, c->world, &c->taker));
     ECH_TRY(ech_model_create(config, &t->model));
-    ECH_TRY(
-        ech_layout_create(config, t->model, ech_schedule_placement(config), c->world, &t->layout));
-    ECH_TRY(ech_schedule_create(config, t->layout, &t->schedule));
+    ECH_TRY(ech_layout_create(config, t->model, ech_schedule_placement(c->choice), c->world,
+                              &t->layout));
+    ECH_TRY(ech_schedule_create(config, c->choice, t->layout, &t->schedule));
     return c->simulates ? simulate(c, t) : ECH_OK;
 }
 
@@ -217,11 +218,14 @@ static bool keeps_all(const ech_generator *generator, int chunks)
 }
 
 /* Of an order written by hand that it is synchronous is all that is known. */
-static ech_partition_needs needs_of(const ech_config *config)
+static ech_partition_needs needs_of(const chooser *c)
 {
-    const ech_generator *generator = ech_generator_find(config->parallel.schedule);
-    ech_partition_needs needs = {
-        .turns = 1, .versions = 1, .placement = ech_schedule_placement(config)};
+    const ech_config *config = c->config;
+    const ech_generator *generator = c->choice->generator;
+    ech_partition_needs needs = {.turns = 1,
+                                 .versions = 1,
+                                 .placement = ech_schedule_placement(c->choice),
+                                 .taker = &c->taker};
     if (!generator) return needs;
     int chunks = generator->chunks ? generator->chunks : (int)config->parallel.virtual_stages;
     needs.keeps_all = keeps_all(generator, chunks);
@@ -237,17 +241,17 @@ static ech_partition_needs needs_of(const ech_config *config)
 
 ech_status ech_schedule_choose(ech_config *config, const ech_model *model,
                                const ech_profile *profile, const ech_kernels *kernels, int world,
-                               const ech_layout_taker *taker)
+                               ech_schedule_choice *choice)
 {
     chooser c = {.config = config,
                  .model = model,
                  .profile = profile,
                  .kernels = kernels,
                  .world = world,
-                 .taker = taker};
-    ech_partition_needs needs = needs_of(config);
+                 .choice = choice,
+                 .taker = {.takes = ech_schedule_takes, .context = choice}};
+    ech_partition_needs needs = needs_of(&c);
     ech_proposals all = {0};
-    needs.taker = taker;
     if (config->parallel.partition.word != ECH_PARTITION_AUTO) return ECH_OK;
     ECH_TRY(ech_layout_propose(config, model, profile, &needs, world, &all));
     c.simulates = can_simulate(&c, &needs, all.n);

@@ -13,10 +13,10 @@
  * whatever the schedule refuses left out, and what does not fit a memory.device_limit that is set. Where
  * ranks and micro-batches are too many to simulate all that in seconds, the partitioner's own count of
  * seconds decides. Another parallel.partition is left as it is.
- * `model` is uncut; `profile`: what blocks cost (NULL: not known); `kernels`: of the run's type. `taker`: of
- * ech_layout_resolve. Errors: those of ech_layout_propose; nothing that is proposed can be run. */
+ * `model` is uncut; `profile`: what blocks cost (NULL: not known); `kernels`: of the run's type; `choice`: of
+ * parallel.schedule. Errors: those of ech_layout_propose; nothing that is proposed can be run. */
 ech_status ech_schedule_choose(ech_config *config, const ech_model *model,
                                const ech_profile *profile, const ech_kernels *kernels, int world,
-                               const ech_layout_taker *taker);
+                               ech_schedule_choice *choice);
 
 #endif

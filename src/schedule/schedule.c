@@ -25,11 +25,10 @@ static int fewest_micro_batches(const ech_layout *layout)
     return fewest;
 }
 
-static ech_status find_generator(const ech_config *config, const ech_layout *layout,
-                                 ech_schedule *schedule)
+static ech_status take_generator(const ech_config *config, const ech_schedule_choice *choice,
+                                 const ech_layout *layout, ech_schedule *schedule)
 {
-    const char *name = config->parallel.schedule;
-    schedule->generator = ech_generator_find(name);
+    schedule->generator = choice->generator;
     if (!schedule->generator)
         return ech_config_complain(config, "parallel.schedule",
                                    "no such schedule; one of: %s- or a file (a name with a dot or "
@@ -50,17 +49,24 @@ static ech_status find_generator(const ech_config *config, const ech_layout *lay
     return status;
 }
 
-static ech_status read_orders(const ech_config *config, const ech_layout *layout,
-                              ech_schedule *schedule)
+/* The first time, the file. */
+static ech_status read_text(ech_schedule_choice *choice)
 {
-    if (!ech_file_exists(config->parallel.schedule))
+    return choice->text ? ECH_OK : ech_order_read(choice->name, &choice->text, &choice->n);
+}
+
+static ech_status take_orders(const ech_config *config, ech_schedule_choice *choice,
+                              const ech_layout *layout, ech_schedule *schedule)
+{
+    if (!choice->text && !ech_file_exists(choice->name))
         return ech_config_complain(config, "parallel.schedule",
                                    "no such file with an order, and no schedule; one of: %s",
                                    ech_generator_names());
     int m = ech_layout_micro_batches(layout, 0);
+    ECH_TRY(read_text(choice));
     schedule->written = ech_calloc((size_t)layout->stages, sizeof *schedule->written);
-    return ech_order_read(config->parallel.schedule, layout->stages, layout->chunks, m,
-                          schedule->written);
+    return ech_order_parse(choice->text, choice->n, choice->name, layout->stages, layout->chunks, m,
+                           schedule->written);
 }
 
 /* ---- asynchronous schedules ---- */
@@ -151,7 +157,8 @@ static ech_status check_shares(const ech_config *config, const ech_layout *layou
     return ECH_OK;
 }
 
-ech_status ech_schedule_create(ech_config *config, const ech_layout *layout, ech_schedule **out)
+ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
+                               const ech_layout *layout, ech_schedule **out)
 {
     ECH_ASSERT(!ech_rule_broken(config, ECH_RULES_OF_RUN));
     ECH_ASSERT(!ech_rule_broken(config, ECH_RULES_OF_GRID));
@@ -160,9 +167,8 @@ ech_status ech_schedule_create(ech_config *config, const ech_layout *layout, ech
     schedule->turns = 1;
     schedule->stashing = config->parallel.weight_stashing == 1;
     schedule->vertical_sync = config->parallel.vertical_sync == 1;
-    ech_status status = ech_feature_is_on(config, ECH_FEATURE_written)
-                            ? read_orders(config, layout, schedule)
-                            : find_generator(config, layout, schedule);
+    ech_status status = choice->is_written ? take_orders(config, choice, layout, schedule)
+                                           : take_generator(config, choice, layout, schedule);
     bool asynchronous = schedule->weights != ECH_WEIGHTS_FLUSHED;
     if (asynchronous && status == ECH_OK) status = check_shares(config, layout);
     if (asynchronous && status == ECH_OK) status = resolve_flush(config, layout, schedule);
@@ -184,38 +190,51 @@ void ech_schedule_destroy(ech_schedule *schedule)
 
 /* ---- before there is a layout ---- */
 
-ech_placement ech_schedule_placement(const ech_config *config)
+ech_schedule_choice ech_schedule_find(const ech_config *config)
 {
-    const ech_generator *generator = ech_generator_find(config->parallel.schedule);
-    return generator ? generator->placement : ECH_PLACEMENT_LOOP;
+    return (ech_schedule_choice){.name = config->parallel.schedule,
+                                 .generator = ech_generator_find(config->parallel.schedule),
+                                 .is_written = ech_feature_is_on(config, ECH_FEATURE_written)};
 }
 
-void ech_schedule_fill_chunks(ech_config *config)
+void ech_schedule_choice_free(ech_schedule_choice *choice)
 {
-    const ech_generator *generator = ech_generator_find(config->parallel.schedule);
+    free(choice->text);
+    *choice = (ech_schedule_choice){0};
+}
+
+ech_placement ech_schedule_placement(const ech_schedule_choice *choice)
+{
+    return choice->generator ? choice->generator->placement : ECH_PLACEMENT_LOOP;
+}
+
+void ech_schedule_fill_chunks(ech_config *config, const ech_schedule_choice *choice)
+{
+    const ech_generator *generator = choice->generator;
     if (config->parallel.virtual_stages != ECH_AUTO) return;
     config->parallel.virtual_stages = generator && generator->chunks ? generator->chunks : 1;
 }
 
-/* Reads the file once. */
-static bool takes_written(ech_schedule_rules *rules, const ech_layout_shape *shape)
+static bool takes_written(ech_schedule_choice *choice, const ech_layout_shape *shape)
 {
-    if (!rules->is_read) {
+    if (!choice->is_measured) {
         bool quiet = ech_log_set_quiet(true);
-        ech_status status = ech_order_measure(rules->config->parallel.schedule, shape->chunks,
-                                              &rules->stages, &rules->micro_batches);
+        ech_status status = read_text(choice);
+        if (status == ECH_OK)
+            status = ech_order_measure(choice->text, choice->n, choice->name, shape->chunks,
+                                       &choice->stages, &choice->micro_batches);
         ech_log_set_quiet(quiet);
-        if (status != ECH_OK) rules->stages = 0;
-        rules->is_read = true;
+        if (status != ECH_OK) choice->stages = 0;
+        choice->is_measured = true;
     }
-    return shape->stages == rules->stages && shape->micro_batches == rules->micro_batches;
+    return shape->stages == choice->stages && shape->micro_batches == choice->micro_batches;
 }
 
 bool ech_schedule_takes(void *context, const ech_layout_shape *shape)
 {
-    ech_schedule_rules *rules = context;
-    if (ech_feature_is_on(rules->config, ECH_FEATURE_written)) return takes_written(rules, shape);
-    const ech_generator *generator = ech_generator_find(rules->config->parallel.schedule);
+    ech_schedule_choice *choice = context;
+    if (choice->is_written) return takes_written(choice, shape);
+    const ech_generator *generator = choice->generator;
     ech_pipeline_shape pipeline = {.stages = shape->stages, .micro_batches = shape->micro_batches};
     ech_text why = {0};
     bool takes = generator && ech_generator_accepts(generator, &pipeline, &why);

@@ -189,26 +189,33 @@ typedef struct ech_schedule {
     int turns;          /* training steps of a span; 1: synchronous */
 } ech_schedule;
 
-/* What is known of a schedule before there is a layout: all that is begun with is the first. */
-typedef struct ech_schedule_rules {
-    const ech_config *config;
-    bool is_read; /* the order that parallel.schedule names, written by hand: it is for these */
+/* What parallel.schedule names, found once; begun with ech_schedule_find. */
+typedef struct ech_schedule_choice {
+    const char *name; /* borrowed */
+    const ech_generator
+        *generator; /* NULL: an order written by hand, or no schedule of that name */
+    bool is_written;
+    char *text; /* of the order's file, from the first time on that it is needed */
+    size_t n;
+    bool is_measured; /* the order is for these; 0: it is none */
     int stages, micro_batches;
-} ech_schedule_rules;
-/* Whether ech_schedule_create would take such a grid; for an ech_layout_taker. `rules`: ech_schedule_rules.
+} ech_schedule_choice;
+ech_schedule_choice ech_schedule_find(const ech_config *config);
+void ech_schedule_choice_free(ech_schedule_choice *choice);
+
+/* Whether ech_schedule_create would take such a grid; for an ech_layout_taker. `choice`: an ech_schedule_choice.
  * What no grid changes is not asked, but of an order that cannot be read none is taken. */
-bool ech_schedule_takes(void *rules, const ech_layout_shape *shape);
-
-/* Where the schedule that parallel.schedule names wants virtual stages; of an order written by hand: LOOP. */
-ech_placement ech_schedule_placement(const ech_config *config);
-
+bool ech_schedule_takes(void *choice, const ech_layout_shape *shape);
+/* Where it wants virtual stages; of an order written by hand: LOOP. */
+ech_placement ech_schedule_placement(const ech_schedule_choice *choice);
 /* Fills parallel.virtual_stages: as many as the schedule needs, or 1. */
-void ech_schedule_fill_chunks(ech_config *config);
+void ech_schedule_fill_chunks(ech_config *config, const ech_schedule_choice *choice);
 
 /* Fills parallel.flush_every and training.check_every. The configuration breaks no rule (config/rules.h). Errors: an
  * unknown name, an order file that does not fit, numbers of micro-batches that the generator refuses, steps that
  * spans do not divide. */
-ech_status ech_schedule_create(ech_config *config, const ech_layout *layout, ech_schedule **out);
+ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
+                               const ech_layout *layout, ech_schedule **out);
 void ech_schedule_destroy(ech_schedule *schedule); /* accepts NULL */
 
 /* The order of a rank over a list of `turns` training steps; forwards: without backwards. */

@@ -100,8 +100,7 @@ static ech_status run(ech_comm *comm, void *context)
     ech_layout_destroy(design.layout);
     ech_model_destroy(design.model);
     design.model = build();
-    ECH_TRY(ech_layout_create(config, design.model, ech_schedule_placement(config), ranks,
-                              &design.layout));
+    ECH_TRY(ech_layout_create(config, design.model, ECH_PLACEMENT_LOOP, ranks, &design.layout));
     ECH_TRY(ech_session_create(&design, comm, false, &session));
     ECH_TRY(ech_design_open_data(&design, ECH_SPLIT_TRAIN, &data));
     ech_loader_options options = ech_design_reads(&design, rank, true, INT64_MAX);

@@ -48,15 +48,15 @@ ech_status __wrap_ech_layout_create(const ech_config *config, const ech_model *m
     return __real_ech_layout_create(config, model, placement, world, out);
 }
 
-ech_status __real_ech_schedule_create(ech_config *config, const ech_layout *layout,
-                                      ech_schedule **out);
-ech_status __wrap_ech_schedule_create(ech_config *config, const ech_layout *layout,
-                                      ech_schedule **out);
-ech_status __wrap_ech_schedule_create(ech_config *config, const ech_layout *layout,
-                                      ech_schedule **out)
+ech_status __real_ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
+                                      const ech_layout *layout, ech_schedule **out);
+ech_status __wrap_ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
+                                      const ech_layout *layout, ech_schedule **out);
+ech_status __wrap_ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
+                                      const ech_layout *layout, ech_schedule **out)
 {
     schedules++;
-    return __real_ech_schedule_create(config, layout, out);
+    return __real_ech_schedule_create(config, choice, layout, out);
 }
 
 ech_status __real_ech_profile_read(const char *path, ech_profile **out);
@@ -113,18 +113,17 @@ static void write_files(void)
 typedef ech_status (*command_main)(int argc, char **argv, int *code);
 
 /* Runs it and forgets what was counted before. */
-static void run(command_main command, const char *name, const char *word)
+static void run(command_main command, const char *name, const char *word, const char *more)
 {
-    char words[2][400],
-        *argv[] = {words[0], run_file, words[1], NULL}; /* argp changes their order */
+    char *words[] = {ech_strdup(name), ech_strdup(word), ech_strdup(more ? more : "")};
+    char *argv[] = {words[0], run_file, words[1], words[2], NULL}; /* argp changes their order */
     int code = 0;
-    snprintf(words[0], sizeof words[0], "%s", name);
-    snprintf(words[1], sizeof words[1], "%s", word);
     models = uncut_models = layouts = schedules = profiles = tokenizers = orders = 0;
     bool quiet = ech_log_set_quiet(true);
-    if (command(3, argv, &code) != ECH_OK) fail_msg("%s: %s", name, ech_last_error());
+    if (command(more ? 4 : 3, argv, &code) != ECH_OK) fail_msg("%s: %s", name, ech_last_error());
     ech_log_set_quiet(quiet);
     assert_int_equal(code, 0);
+    for (int i = 0; i < 3; i++) free(words[i]);
 }
 
 static void assert_once(void)
@@ -145,20 +144,24 @@ static void commands_make_each_once(void **state)
     write_files();
     snprintf(profile, sizeof profile, "%s/profile.json", fixture_folder);
     snprintf(word, sizeof word, "--out=%s", profile);
-    run(ech_command_profile, "profile", word);
+    run(ech_command_profile, "profile", word, NULL);
     assert_int_equal(tokenizers, 1);
     assert_int_equal(schedules, 1 + RANKS); /* each rank measures a model of its own */
     snprintf(word, sizeof word, "parallel.profile=%s", profile);
-    run(ech_command_plan, "plan", word);
+    run(ech_command_plan, "plan", word, NULL);
     assert_once();
-    run(ech_command_train, "train", word);
+    run(ech_command_train, "train", word, NULL);
     assert_once();
+    run(ech_command_plan, "plan", word, "parallel.partition=auto");
+    assert_true(schedules > 1); /* of what is tried */
+    assert_int_equal(profiles, 1);
+    assert_int_equal(orders, 1);
 }
 
 static void verify_makes_one_beside_it(void **state)
 {
     (void)state;
-    run(ech_command_verify, "verify", "training.seed=2");
+    run(ech_command_verify, "verify", "training.seed=2", NULL);
     assert_int_equal(orders, 1);
     assert_int_equal(tokenizers, 1);
     assert_true(schedules >= 2 &&

@@ -32,10 +32,12 @@ static inline ech_status fixture_try(ech_config *config, int ranks, fixture *f)
 {
     *f = (fixture){.ranks = ranks};
     f->of.config = config;
+    ech_schedule_choice choice = ech_schedule_find(config);
     ech_status status = ech_rules_check(config);
     if (status == ECH_OK)
-        status = sample_try(config, ech_schedule_placement(config), ranks, &f->of);
-    if (status == ECH_OK) status = ech_schedule_create(config, f->of.layout, &f->schedule);
+        status = sample_try(config, ech_schedule_placement(&choice), ranks, &f->of);
+    if (status == ECH_OK) status = ech_schedule_create(config, &choice, f->of.layout, &f->schedule);
+    ech_schedule_choice_free(&choice);
     return status;
 }
 

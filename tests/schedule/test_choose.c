@@ -36,12 +36,15 @@ static ech_config *make(const char *keys)
 static ech_status choose(ech_config *config, const ech_profile *profile, int ranks)
 {
     ech_model *model = NULL;
+    ech_schedule_choice choice = ech_schedule_find(config);
     ech_status status = ech_rules_check(config);
     if (status == ECH_OK) status = ech_model_resolve(config, 50);
     if (status == ECH_OK) status = ech_model_create_whole(config, &model);
     if (status == ECH_OK)
-        status = ech_schedule_choose(config, model, profile, ech_kernels_ref(ECH_F32), ranks, NULL);
+        status =
+            ech_schedule_choose(config, model, profile, ech_kernels_ref(ECH_F32), ranks, &choice);
     ech_model_destroy(model);
+    ech_schedule_choice_free(&choice);
     return status;
 }
 

@@ -147,6 +147,16 @@ static void test_nul(void **state)
     refuse_bytes(text, sizeof text - 1, "run.order:2:6: a byte of value 0: not a text file");
 }
 
+static ech_status read_file(const char *path, int stages, ech_order *orders)
+{
+    char *text;
+    size_t n;
+    ECH_TRY(ech_order_read(path, &text, &n));
+    ech_status status = ech_order_parse(text, n, path, stages, 1, 2, orders);
+    free(text);
+    return status;
+}
+
 static void test_file(void **state)
 {
     (void)state;
@@ -155,18 +165,18 @@ static void test_file(void **state)
     assert_true(fd >= 0);
     ech_order orders[2] = {0};
     assert_int_equal(ech_file_write_at(fd, path, GOOD GOOD, strlen(GOOD GOOD), 0), ECH_OK);
-    assert_int_equal(ech_order_read(path, 2, 1, 2, orders), ECH_OK);
+    assert_int_equal(read_file(path, 2, orders), ECH_OK);
     expect_order(&orders[0], "F0.0 F0.1 B0.0 W0.0 B0.1 W0.1");
     expect_order(&orders[1], "F0.0 F0.1 B0.0 W0.0 B0.1 W0.1");
-    assert_int_equal(ech_order_read(path, 3, 1, 2, orders), ECH_EINPUT);
+    assert_int_equal(read_file(path, 3, orders), ECH_EINPUT);
     assert_ptr_equal(strstr(ech_last_error(), path), ech_last_error());
 
     assert_int_equal(ftruncate(fd, (64 << 20) + 1), 0);
-    assert_int_equal(ech_order_read(path, 2, 1, 2, orders), ECH_EINPUT);
+    assert_int_equal(read_file(path, 2, orders), ECH_EINPUT);
     assert_non_null(strstr(ech_last_error(), "larger than the 67108864 bytes"));
     close(fd);
     unlink(path);
-    assert_int_equal(ech_order_read(path, 2, 1, 2, orders), ECH_EIO);
+    assert_int_equal(read_file(path, 2, orders), ECH_EIO);
     assert_null(orders[0].at);
 }
 

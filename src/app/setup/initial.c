@@ -21,10 +21,11 @@ static ech_status fill_from_run_file(ech_config *config, const char *run_yaml, c
     return st;
 }
 
-static bool resumes_from_path(const ech_config *config)
+ech_resume ech_initial_resume(const ech_config *config)
 {
     const char *resume = config->checkpoint.resume;
-    return *resume && strcmp(resume, "auto") != 0 && strcmp(resume, "never") != 0;
+    if (ech_config_is_auto(resume)) return ECH_RESUME_AUTO;
+    return strcmp(resume, "never") == 0 ? ECH_RESUME_NEVER : ECH_RESUME_PATH;
 }
 
 /* The checkpoint to go on from: the run's own, or for its beginning checkpoint.resume; NULL: none. Its
@@ -33,13 +34,14 @@ static bool resumes_from_path(const ech_config *config)
 static ech_status find_past(const ech_config *config, ech_checkpoint **out)
 {
     ech_checkpoint *past = NULL;
-    char *directory = strcmp(config->checkpoint.directory, "auto") == 0
+    char *directory = ech_config_is_auto(config->checkpoint.directory)
                           ? ech_file_join(config->log.directory, "checkpoints")
                           : ech_strdup(config->checkpoint.directory);
     ech_status st = ECH_OK;
     if (config->log.directory[0]) st = ech_checkpoint_open_newest(directory, false, &past);
     free(directory);
-    if (st == ECH_OK && !past && resumes_from_path(config))
+    if (st == ECH_OK && !past && config->checkpoint.resume[0] &&
+        ech_initial_resume(config) == ECH_RESUME_PATH)
         st = ech_checkpoint_find(config->checkpoint.resume, false, &past);
     if (st == ECH_OK) *out = past;
     return st;
@@ -214,7 +216,7 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
                                       int32_t *end_of_text)
 {
     ech_text_ends ends = {-1, -1};
-    if (strcmp(config->data.tokenizer, "auto") == 0)
+    if (ech_config_is_auto(config->data.tokenizer))
         ECH_TRY(open_automatic(config, out, &ends));
     else
         ECH_TRY(ech_tokenizer_open(config->data.tokenizer, out));

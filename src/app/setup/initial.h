@@ -25,6 +25,14 @@ ech_status ech_initial_open_folder(const char *folder, ech_tokenizer **out);
 /* The ids of begin and end that the folder's config.json says. */
 ech_status ech_initial_read_ends(const char *folder, ech_text_ends *out);
 
+/* What checkpoint.resume asks for. */
+typedef enum ech_resume {
+    ECH_RESUME_AUTO,  /* the run's newest checkpoint, if it has one */
+    ECH_RESUME_NEVER, /* none may be there */
+    ECH_RESUME_PATH   /* that one to begin with, later the run's newest */
+} ech_resume;
+ech_resume ech_initial_resume(const ech_config *config);
+
 /* Whether the path is a Hugging Face model's own folder. */
 bool ech_initial_is_folder(const char *path);
 

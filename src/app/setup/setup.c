@@ -94,7 +94,7 @@ static ech_status resolve_machine(ech_config *config, int local_ranks)
     }
     if (config->memory.device_limit == ECH_AUTO)
         config->memory.device_limit = (int64_t)(device->memory_bytes() / (size_t)local_ranks);
-    if (strcmp(config->checkpoint.directory, "auto") == 0) {
+    if (ech_config_is_auto(config->checkpoint.directory)) {
         char *directory = ech_file_join(config->log.directory, "checkpoints");
         ech_config_replace_text(&config->checkpoint.directory, directory);
         free(directory);
@@ -159,21 +159,21 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
 }
 
 /* What needs the whole model (`uncut`): stages, replicas, micro-batches, spans. Then the model is cut by them. */
-static ech_status make_design(ech_config *config, const ech_model *uncut, ech_design *design)
+static ech_status make_design(ech_config *config, const ech_model *uncut,
+                              ech_schedule_choice *choice, ech_design *design)
 {
     ECH_TRY(find_kernels(config, &design->kernels));
     ECH_TRY(read_profile(config, &design->profile));
-    ech_schedule_rules rules = {.config = config};
-    const ech_layout_taker taker = {.takes = ech_schedule_takes, .context = &rules};
+    const ech_layout_taker taker = {.takes = ech_schedule_takes, .context = choice};
     ECH_TRY(ech_schedule_choose(config, uncut, design->profile, design->kernels, design->world,
-                                &taker));
+                                choice));
     ECH_TRY(ech_layout_resolve(config, uncut, design->world, &taker));
     if (design->profile)
         ECH_TRY(ech_profile_check(design->profile, config, uncut, config->parallel.profile));
     ECH_TRY(ech_model_create(config, &design->model));
-    ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(config), design->world,
+    ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(choice), design->world,
                               &design->layout));
-    return ech_schedule_create(config, design->layout, &design->schedule);
+    return ech_schedule_create(config, choice, design->layout, &design->schedule);
 }
 
 /* Samples and tokens of a run are counted in 64 bits, with room for those that are read ahead. */
@@ -199,9 +199,10 @@ static ech_status check_split(const ech_config *config)
 {
     int64_t bound[4];
     if (!config->data.split[0] || ech_text_to_bounds(config->data.split, bound)) return ECH_OK;
-    return ech_config_complain(config, "data.split",
-                               "must be up to three proportions, not all 0, for training, validation "
-                               "and test, such as 969,30,1");
+    return ech_config_complain(
+        config, "data.split",
+        "must be up to three proportions, not all 0, for training, validation "
+        "and test, such as 969,30,1");
 }
 
 static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokenizer)
@@ -215,11 +216,12 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
 {
     const ech_tokenizer *tokenizer = design->tokenizer;
     ech_model *uncut = NULL;
-    ech_schedule_fill_chunks(config);
+    ech_schedule_choice choice = ech_schedule_find(config);
+    ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
     ECH_ALSO(&status, check_split(config));
     ECH_ALSO(&status, check_counts(config));
-    if (tokenizer && strcmp(config->data.tokenizer, "auto") == 0 &&
+    if (tokenizer && ech_config_is_auto(config->data.tokenizer) &&
         strcmp(ech_tokenizer_name(tokenizer), "bytes") == 0)
         ech_config_replace_text(&config->data.tokenizer, "bytes");
     ECH_ALSO(&status, resolve_optimizer(config));
@@ -227,8 +229,9 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ECH_ALSO(&status, resolve_model(config, tokenizer));
     if (config->model.vocab_size != ECH_AUTO)
         ECH_ALSO(&status, ech_model_create_whole(config, &uncut));
-    if (uncut && together == ECH_OK) ECH_ALSO(&status, make_design(config, uncut, design));
+    if (uncut && together == ECH_OK) ECH_ALSO(&status, make_design(config, uncut, &choice, design));
     ech_model_destroy(uncut);
+    ech_schedule_choice_free(&choice);
     return status;
 }
 

@@ -73,11 +73,6 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
     return status;
 }
 
-static bool resumes(const ech_trainer *t, const char *how)
-{
-    return strcmp(t->config->checkpoint.resume, how) == 0;
-}
-
 /* Whether a path is, or lies in, the folder; links are followed. */
 static bool lies_in(const char *path, const char *folder)
 {
@@ -112,15 +107,16 @@ static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
 {
     ech_checkpoint *own;
     ECH_TRY(ech_checkpoint_open_newest(t->config->checkpoint.directory, true, &own));
+    ech_resume how = ech_initial_resume(t->config);
     ech_status status = ECH_OK;
-    if (own && resumes(t, "never"))
+    if (own && how == ECH_RESUME_NEVER)
         status = ech_config_complain(t->config, "checkpoint.resume",
                                      "%s is there; remove it, choose another checkpoint.directory, "
                                      "or set checkpoint.resume to auto",
                                      ech_checkpoint_path(own));
-    else if (own && !resumes(t, "auto"))
+    else if (own && how == ECH_RESUME_PATH)
         status = check_named(t, own);
-    else if (!own && !resumes(t, "auto") && !resumes(t, "never"))
+    else if (!own && how == ECH_RESUME_PATH)
         status = ech_checkpoint_find(t->config->checkpoint.resume, true, &own);
     if (status == ECH_OK && own) status = check_saved(t, own);
     if (status == ECH_OK)

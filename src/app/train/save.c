@@ -114,7 +114,7 @@ static ech_status make_config(const ech_config *config, const ech_tokenizer *tok
                                               .text = carried.text[ECH_FILE_CONFIG].at,
                                               .n = carried.text[ECH_FILE_CONFIG].n,
                                               .came_together =
-                                                  strcmp(config->data.tokenizer, "auto") == 0};
+                                                  ech_config_is_auto(config->data.tokenizer)};
     if (status == ECH_OK) status = ech_model_export(config, &options, &text);
     if (status == ECH_OK) put(text, ECH_FILE_CONFIG, out);
     ech_checkpoint_info_free(&carried);

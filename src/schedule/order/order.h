@@ -84,10 +84,11 @@ void ech_order_forwards(const ech_pipe *pipe, ech_order *order);
  * order. orders[stages] are filled. */
 ech_status ech_order_parse(const char *text, size_t n, const char *name, int stages, int chunks,
                            int micro_batches, ech_order *orders);
-ech_status ech_order_read(const char *path, int stages, int chunks, int micro_batches,
-                          ech_order *orders);
-/* The stages and micro-batches that an order in a file is for, if it is one. */
-ech_status ech_order_measure(const char *path, int chunks, int *stages, int *micro_batches);
+/* The text of such a file, in new memory. */
+ech_status ech_order_read(const char *path, char **text, size_t *n);
+/* The stages and micro-batches that such a text is for, if it is one. */
+ech_status ech_order_measure(const char *text, size_t n, const char *name, int chunks, int *stages,
+                             int *micro_batches);
 /* What ech_order_parse checks of one order, for any order. Errors name `name` and the item. */
 ech_status ech_order_check(const ech_order *order, int chunks, int micro_batches, const char *name);
 /* "F0.0 F0.1 B0.0 W0.0": reads back to the same order. */

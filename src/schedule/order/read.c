@@ -220,15 +220,9 @@ ech_status ech_order_parse(const char *text, size_t n, const char *name, int sta
     return st;
 }
 
-ech_status ech_order_read(const char *path, int stages, int chunks, int micro_batches,
-                          ech_order *orders)
+ech_status ech_order_read(const char *path, char **text, size_t *n)
 {
-    char *text;
-    size_t n;
-    ECH_TRY(ech_file_read(path, LARGEST_TEXT, &text, &n));
-    ech_status st = ech_order_parse(text, n, path, stages, chunks, micro_batches, orders);
-    free(text);
-    return st;
+    return ech_file_read(path, LARGEST_TEXT, text, n);
 }
 
 /* By the lines, and the forwards of the first. */
@@ -245,18 +239,15 @@ static void count_items(const char *text, size_t n, int *lines, int *forwards)
     }
 }
 
-ech_status ech_order_measure(const char *path, int chunks, int *stages, int *micro_batches)
+ech_status ech_order_measure(const char *text, size_t n, const char *name, int chunks, int *stages,
+                             int *micro_batches)
 {
-    char *text;
-    size_t n;
     int forwards;
-    ECH_TRY(ech_file_read(path, LARGEST_TEXT, &text, &n));
     count_items(text, n, stages, &forwards);
     *micro_batches = forwards / chunks;
     ech_order *orders = ech_calloc((size_t)*stages + 1, sizeof *orders);
-    ech_status st = ech_order_parse(text, n, path, *stages, chunks, *micro_batches, orders);
+    ech_status st = ech_order_parse(text, n, name, *stages, chunks, *micro_batches, orders);
     for (int stage = 0; stage < *stages; stage++) free(orders[stage].at);
     free(orders);
-    free(text);
     return st;
 }
