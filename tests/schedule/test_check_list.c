@@ -47,6 +47,41 @@ static void test_work(void **state)
     lists_free(&all);
 }
 
+/* The step of that kind, chunk and micro-batch 0. */
+static int find_of_chunk(const ech_list *list, ech_step_kind kind, int chunk)
+{
+    int s = 0;
+    while (list->step.at[s].kind != kind || list->step.at[s].chunk != chunk ||
+           list->step.at[s].micro != 0)
+        s++;
+    return s;
+}
+
+/* In a V the last stage's second chunk goes on where its first ends, and backward the other way around, without a
+ * message; on the first stage the two are far apart. */
+static void test_neighbours_on_one_rank(void **state)
+{
+    (void)state;
+    for (int back = 0; back < 2; back++) {
+        ech_step_kind kind = back ? ECH_STEP_BACKWARD_INPUT : ECH_STEP_FORWARD;
+        lists all = lists_build((lists_spec){
+            .schedule = "zero-bubble-v", .stages = 2, .chunks = 2, .micro_batches = 3});
+        ech_list *list = lists_of(&all, 1);
+        expect_sound(&all);
+        int earlier = find_of_chunk(list, kind, back), later = find_of_chunk(list, kind, !back);
+        assert_true(earlier < later);
+        ech_step was = list->step.at[earlier];
+        list->step.at[earlier].chunk = list->step.at[later].chunk;
+        list->step.at[earlier].block = list->step.at[later].block;
+        list->step.at[later].chunk = was.chunk;
+        list->step.at[later].block = was.block;
+        expect_list_refused(&all, 1, back ? "(B0.0/1)" : "(F1.0/2)",
+                            back ? "begins before its gradient is there"
+                                 : "begins before its input is there");
+        lists_free(&all);
+    }
+}
+
 /* ---- buckets ---- */
 
 static void test_reductions(void **state)
@@ -275,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work),
+        cmocka_unit_test(test_neighbours_on_one_rank),
         cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_reduction_before_last_writer),
         cmocka_unit_test(test_versions),
