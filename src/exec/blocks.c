@@ -36,12 +36,6 @@ ech_rows ech_exec_rows(const ech_exec *exec, int micro)
     return rows;
 }
 
-static ech_status exchange(void *context, const void *mine, size_t bytes, void *all)
-{
-    ech_group *group = context;
-    return ech_group_all_gather(group, all, mine, 1, (int64_t)bytes * ech_group_size(group));
-}
-
 static void set_place(const frame *f, ech_call *call)
 {
     ech_exec *exec = f->exec;
@@ -54,8 +48,6 @@ static void set_place(const frame *f, ech_call *call)
     call->context_index = place->context;
     call->context_size = layout->context;
     call->shard.first = place->tensor * (call->extent.batch * call->extent.tokens / layout->tensor);
-    if (layout->tensor > 1) call->exchange = exchange;
-    call->exchange_context = exec->channel[ECH_GROUP_TENSOR][ECH_LANE_COMPUTE];
 }
 
 /* What is the same for all calls of a step. */
@@ -151,12 +143,10 @@ static void scan_call(const frame *f, const ech_block_call *c, const ech_call *c
 }
 
 /* Without a node it is where two gradients of one value meet. */
-static ech_status run_call(frame *f, const ech_block_call *c, ech_call *call)
+static void run_call(frame *f, const ech_block_call *c, ech_call *call)
 {
-    ech_status status = ECH_OK;
-    if (!(c->purposes & 1u << f->exec->list->purpose)) return ECH_OK;
+    if (!(c->purposes & 1u << f->exec->list->purpose)) return;
     prepare(f, c, call);
-    call->status = &status;
     if (!call->node)
         call->kernels->add(call->context, &call->add[0], &call->dout[0], &call->din[0]);
     else if (f->phase == ECH_FORWARD || c->again)
@@ -166,7 +156,6 @@ static ech_status run_call(frame *f, const ech_block_call *c, ech_call *call)
     else
         call->node->layer->backward_weight(call);
     if (f->exec->scanning && !c->again) scan_call(f, c, call);
-    return status;
 }
 
 /* ---- a step ---- */
@@ -184,7 +173,7 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < step->calls; i++) {
         f.call = step->first_call + i;
         ech_ledger_advance(exec, step->tick + i);
-        ECH_TRY(run_call(&f, &f.block->program[step->phase].at[f.call], &call));
+        run_call(&f, &f.block->program[step->phase].at[f.call], &call);
         ech_exec_mark(exec, step->tick + i);
     }
     return ECH_OK;

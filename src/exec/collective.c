@@ -126,5 +126,5 @@ ech_status ech_handle_COLLECTIVE(ech_exec *exec, const ech_step *step)
     const ech_block_call *call = &x.block->program[step->phase].at[step->first_call];
     for (const ech_operand *o = NULL; (o = ech_call_next(x.block, call, exec->list->purpose, o));)
         *(o->mode == ECH_READ ? &x.from : &x.to) = tensor_of(&x, o->value, o->like);
-    return run(&x, ech_call_exchange(x.block, call, step->phase));
+    return run(&x, ech_call_exchange(x.block, call, step->phase, exec->list->purpose));
 }

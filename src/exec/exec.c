@@ -134,13 +134,12 @@ static bool sums_gradients(ech_group_kind kind)
     return axes & ECH_MESH_DATA && !(axes & ECH_MESH_STAGE);
 }
 
-/* Lanes on which this rank uses the group: those of steps, of the rank's own thread between lists and of the
- * loss's exchange, of the thread that writes checkpoints. Bit by lane. */
+/* Lanes on which this rank uses the group: those of steps, of the rank's own thread between lists, of the thread
+ * that writes checkpoints. Bit by lane. */
 static unsigned find_lanes(const ech_plan *plan, ech_group_kind kind)
 {
     unsigned lanes = 0;
-    if (kind == ECH_GROUP_WORLD || kind == ECH_GROUP_TENSOR) lanes |= 1u << ECH_LANE_COMPUTE;
-    if (kind == ECH_GROUP_WORLD) lanes |= 1u << ECH_LANE_DISK;
+    if (kind == ECH_GROUP_WORLD) lanes = 1u << ECH_LANE_COMPUTE | 1u << ECH_LANE_DISK;
     for (int l = 0; l < ECH_LIST_KINDS; l++)
         for (size_t s = 0; s < plan->list[l].step.n; s++) {
             const ech_step *step = &plan->list[l].step.at[s];

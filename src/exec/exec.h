@@ -148,8 +148,7 @@ ech_comm_count ech_exec_other_count(const ech_exec *exec);
 /* Messages between stages that this rank sent so far; calls: steps. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 
-/* What ranks exchange inside of blocks over a channel: tensor and context ranks on the lane of collectives, tensor
- * ranks inside of the loss on the lane that computes. */
+/* What ranks exchange inside of blocks over a channel: tensor and context ranks on the lane of collectives. */
 ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind group, ech_lane lane);
 /* Payload bytes of all of these together. */
 int64_t ech_exec_sent_bytes(const ech_exec *exec);

@@ -128,7 +128,8 @@ static size_t next_layer(const ech_block *block, ech_phase phase, size_t at)
     size_t n = block->program[phase].n;
     const ech_block_call *calls = block->program[phase].at;
     do at++;
-    while (at < n && (calls[at].node < 0 || ech_call_exchange(block, &calls[at], phase)));
+    while (at < n &&
+           (calls[at].node < 0 || ech_call_exchange(block, &calls[at], phase, ECH_TRAIN)));
     return at;
 }
 

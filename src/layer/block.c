@@ -113,7 +113,7 @@ int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape)
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes)
 {
-    ech_node node = {.layer = layer};
+    ech_node node = {.layer = layer, .purposes = ~0u};
     if (options) {
         void *copy = ech_pool_alloc(block->pool, options_bytes);
         memcpy(copy, options, options_bytes);
@@ -142,29 +142,39 @@ void ech_node_out_again(ech_node *node, int value)
     node->out[node->outs++] = value;
 }
 
-static int add_real(ech_block *block, const ech_node *node, const char *name, ech_shape shape)
+static int add_real(ech_block *block, const char *name, ech_shape shape, ech_value_role role)
 {
-    return add_value(
-        block, (ech_block_value){.name = ech_pool_format(block->pool, "%s%zu.%s", node->layer->name,
-                                                         block->node.n - 1, name),
-                                 .shape = shape,
-                                 .source = ECH_FROM_NODE,
-                                 .role = ECH_ROLE_ACTIVATION,
-                                 .is_real = true,
-                                 .purposes = ~0u,
-                                 .base = -1});
+    return add_value(block, (ech_block_value){.name = name,
+                                              .shape = shape,
+                                              .source = ECH_FROM_NODE,
+                                              .role = role,
+                                              .is_real = true,
+                                              .purposes = ~0u,
+                                              .base = -1});
+}
+
+int ech_block_scratch(ech_block *block, const char *name, ech_shape shape)
+{
+    return add_real(block, name, shape, ECH_ROLE_SCRATCH);
+}
+
+/* An activation that the block's last node makes. */
+static int add_made(ech_block *block, const ech_node *node, const char *name, ech_shape shape)
+{
+    name = ech_pool_format(block->pool, "%s%zu.%s", node->layer->name, block->node.n - 1, name);
+    return add_real(block, name, shape, ECH_ROLE_ACTIVATION);
 }
 
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape)
 {
     ECH_ASSERT(node->outs < ECH_MAX_PORTS);
-    return node->out[node->outs++] = add_real(block, node, name, shape);
+    return node->out[node->outs++] = add_made(block, node, name, shape);
 }
 
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape)
 {
     ECH_ASSERT(node->keeps < ECH_MAX_PORTS);
-    return node->keep[node->keeps++] = add_real(block, node, name, shape);
+    return node->keep[node->keeps++] = add_made(block, node, name, shape);
 }
 
 void ech_node_param(ech_node *node, int param)

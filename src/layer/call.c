@@ -6,9 +6,9 @@
 #include "layer/program.h"
 
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
-                                      ech_phase phase)
+                                      ech_phase phase, ech_purpose purpose)
 {
-    if (call->node < 0) return NULL;
+    if (call->node < 0 || !(call->purposes & 1u << purpose)) return NULL;
     const ech_layer *layer = block->node.at[call->node].layer;
     const ech_exchange *exchange =
         phase == ECH_FORWARD || call->again ? &layer->exchange : &layer->exchange_back;
@@ -36,9 +36,11 @@ double ech_block_multiplies(const ech_block *block, ech_extent extent)
 {
     double sum = 0;
     for (int phase = 0; phase < ECH_PHASES; phase++)
-        for (size_t c = 0; c < block->program[phase].n; c++)
-            sum +=
-                ech_call_multiplies(block, &block->program[phase].at[c], (ech_phase)phase, extent);
+        for (size_t c = 0; c < block->program[phase].n; c++) {
+            const ech_block_call *call = &block->program[phase].at[c];
+            if (call->purposes & 1u << ECH_TRAIN)
+                sum += ech_call_multiplies(block, call, (ech_phase)phase, extent);
+        }
     return sum;
 }
 
@@ -83,7 +85,9 @@ static void list_forward(lister *l, const ech_node *node)
 {
     ech_mode mode = node->goes_on ? ECH_ADD : ECH_WRITE;
     for (int i = 0; i < node->ins; i++)
-        add_value(l, ECH_PORT_IN, i, node->in[i], node->in[i], ECH_READ);
+        add_value(l, ECH_PORT_IN, i,
+                  l->call->again ? ech_block_again(l->block, node->in[i]) : node->in[i],
+                  node->in[i], ECH_READ);
     for (int i = 0; i < node->outs; i++)
         add_value(l, ECH_PORT_OUT, i, node->out[i], node->out[i], mode);
     for (int i = 0; i < node->keeps; i++) {
@@ -126,7 +130,8 @@ static void list_backward(lister *l, const ech_node *node, ech_phase phase)
     for (int i = 0; i < node->ins; i++)
         add_value(l, ECH_PORT_ADD, i, call->add[i], node->in[i], ECH_READ);
     for (int i = 0; i < node->ins; i++) {
-        ech_operand *din = add_value(l, ECH_PORT_DIN, i, call->din[i], node->in[i], ECH_WRITE);
+        ech_operand *din = add_value(l, ECH_PORT_DIN, i, call->din[i], node->in[i],
+                                     node->is_part ? ECH_ADD : ECH_WRITE);
         if (din) din->overwrites = may_overwrite(l, node, reads->in, i);
     }
     for (int i = 0; i < node->params; i++)
@@ -141,14 +146,13 @@ static void list_call(lister *l, ech_phase phase)
     ech_block_call *call = l->call;
     const ech_node *node = call->node < 0 ? NULL : &l->block->node.at[call->node];
     call->first_operand = (int)l->block->operand.n;
-    call->purposes = phase == ECH_FORWARD ? ~0u : 1u << ECH_TRAIN;
+    call->purposes = phase == ECH_FORWARD ? node->purposes : 1u << ECH_TRAIN;
     if (!node) {
         add_value(l, ECH_PORT_ADD, 0, call->add[0], call->add[0], ECH_READ);
         add_value(l, ECH_PORT_DOUT, 0, call->dout[0], call->dout[0], ECH_READ);
         add_value(l, ECH_PORT_DIN, 0, call->din[0], call->din[0], ECH_WRITE);
         return;
     }
-    if (phase == ECH_FORWARD && node->layer->joined) call->purposes &= ~(1u << ECH_TRAIN);
     if (phase == ECH_FORWARD || call->again)
         list_forward(l, node);
     else

@@ -1,168 +1,311 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vocabulary projection joined with the cross-entropy loss. Logits exist for one chunk of rows at a
- * time, in scratch: in training, B computes per chunk the logits, the loss, dx and dW; without a
- * backward, F computes the loss. So neither logits nor their gradient of size (B·T, V) live, and
- * nothing is computed twice.
+ * Vocabulary projection and cross-entropy loss, a chunk of rows at a time: all chunks' logits lie in the same
+ * memory, one after the other. Neither logits nor their gradient of size (B·T, V) live, and nothing is computed
+ * twice: in training B does the forward of a chunk, turns its logits into their gradient where they lie, and
+ * makes dx and dW of it; without a backward, F computes the loss.
  *
  * Of a vocabulary that is shared out over tensor ranks each has the logits of some ids: per chunk the
- * ranks tell each other three numbers a row, and dx is this rank's part of a sum. Shares are padded to
+ * ranks gather three numbers a row, and dx is this rank's part of a sum. Shares are padded to
  * one length; the padding takes no part. Shoeybi et al. 2019, "Megatron-LM", section 3.
  */
 #include "layer/layers.h"
 
+/* Rows [first, first + n) of a micro-batch's B·T'. */
 typedef struct head_options {
-    int64_t V;
+    int64_t V, first;
 } head_options;
 
 /* Logits of a chunk take about this many bytes, but a chunk is at least CHUNK_ROWS rows. */
-enum { CHUNK_BYTES = 4 << 20, CHUNK_ROWS = 256, ALIGN = 64 };
+enum { CHUNK_BYTES = 4 << 20, CHUNK_ROWS = 256 };
 
-int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V)
+/* ---- the nodes ---- */
+
+typedef struct builder {
+    ech_block *block;
+    int x, targets, weights, weight;
+    int64_t V, rows; /* rows: of a chunk; 0: all there are, where nobody says how many */
+    int logits;      /* (rows,V): every chunk's */
+} builder;
+
+/* (rows,columns), which all ranks hold alike unless the axis is cut. */
+static ech_shape shape_of(int64_t rows, ech_axis axis, int64_t columns)
 {
-    head_options options = {V};
-    if (ech_block_cuts(block, ECH_AXIS_VOCAB)) x = ech_block_whole(block, x, true);
-    ech_node *node = ech_block_node(block, &ech_layer_row_head_loss, &options, sizeof options);
-    ech_node_in(node, x);
-    ech_node_in(node, targets);
-    ech_node_in(node, weights);
-    ech_node_param(node, weight);
-    node->b = (ech_reads){.in = 7, .param = 1};
+    return rows ? ech_shape_2d(ECH_AXIS_NONE, rows, axis, columns) : ech_shape_rows(axis, columns);
+}
+
+/* Statistics of `rows` rows, of `shares` shares of the vocabulary. */
+static ech_shape shape_of_stats(int64_t rows, int shares)
+{
+    ech_shape one = shape_of(rows, ECH_AXIS_NONE, ECH_LOSS_STATS);
+    if (shares == 1) return one;
+    ech_shape all = {.dims = one.dims + 1, .axis = {ECH_AXIS_NONE}, .size = {shares}};
+    for (int d = 0; d < one.dims; d++) {
+        all.axis[d + 1] = one.axis[d];
+        all.size[d + 1] = one.size[d];
+    }
+    return all;
+}
+
+static int add_stats(builder *b, ech_node *node, const char *name, int64_t rows, int shares)
+{
+    int stats = ech_node_out(b->block, node, name, shape_of_stats(rows, shares));
+    ech_block_value *value = &b->block->value.at[stats];
+    value->role = ECH_ROLE_SCRATCH;
+    value->is_real = false;
+    value->dtype = ECH_F64;
+    return stats;
+}
+
+static void add_chunk(builder *b, int64_t first, int64_t rows)
+{
+    ech_block *block = b->block;
+    head_options options = {b->V, first};
+    int shares = ech_axis_shares(ECH_AXIS_VOCAB, block->ways.cut), logits = b->logits;
+    if (rows < b->rows)
+        logits = ech_block_view(block, logits, 0, shape_of(rows, ECH_AXIS_VOCAB, b->V));
+
+    ech_node *node = ech_block_node(block, &ech_layer_row_head_logits, &options, sizeof options);
+    ech_node_in(node, b->x);
+    ech_node_in(node, b->targets);
+    ech_node_param(node, b->weight);
+    ech_node_out_again(node, logits);
+    int stats = add_stats(b, node, "statistics", rows, 1);
+    node->b = (ech_reads){.in = 1, .param = 1};
+    node->purposes = 1u << ECH_EVALUATE;
     node->shares_gradient = ech_block_shares_gradient(block, ECH_AXIS_VOCAB);
-    ech_shape shape = {.dims = 2, .axis = {ECH_AXIS_BATCH, ECH_AXIS_VOCAB}, .size = {0, V}};
-    int logits = ech_node_out(block, node, "logits", shape);
-    block->value.at[logits].purposes = 1u << ECH_GENERATE;
+    node->is_part = rows < block->ways.rows;
+
+    if (shares > 1) {
+        node = ech_block_node(block, &ech_layer_row_head_gather, NULL, 0);
+        ech_node_in(node, stats);
+        node->purposes = 1u << ECH_EVALUATE;
+        stats = add_stats(b, node, "out", rows, shares);
+    }
+
+    node = ech_block_node(block, &ech_layer_row_head_loss, &options, sizeof options);
+    ech_node_in(node, logits);
+    ech_node_in(node, stats);
+    ech_node_in(node, b->targets);
+    ech_node_in(node, b->weights);
+    node->b.in = 15;
+    node->purposes = 1u << ECH_EVALUATE;
+}
+
+/* The logits of the next token, of whole rows. */
+static int add_next(builder *b)
+{
+    ech_shape shape = ech_shape_2d(ECH_AXIS_BATCH, 0, ECH_AXIS_VOCAB, b->V);
+    ech_node *node = ech_block_node(b->block, &ech_layer_row_head_next, NULL, 0);
+    ech_node_in(node, b->x);
+    ech_node_param(node, b->weight);
+    node->purposes = 1u << ECH_GENERATE;
+    int logits = ech_node_out(b->block, node, "logits", shape);
+    b->block->value.at[logits].purposes = 1u << ECH_GENERATE;
     return logits;
 }
 
-/* How a rank's share of the vocabulary is worked on: R rows, `rows` at a time, which is the same on all
- * tensor ranks, whatever the last one's share holds. */
-typedef struct chunking {
-    int64_t R, rows;
-    int64_t share;                    /* ids of a share with its padding */
-    size_t logits, stats, all, bytes; /* bytes of each part of the scratch, and of them together */
-} chunking;
-
-static size_t aligned(int64_t n, size_t bytes)
+int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V)
 {
-    return ((size_t)n * bytes + ALIGN - 1) / ALIGN * ALIGN;
+    const ech_ways *ways = &block->ways;
+    if (ech_block_cuts(block, ECH_AXIS_VOCAB)) x = ech_block_whole(block, x, true);
+    builder b = {block, x, targets, weights, weight, V, .rows = ways->rows};
+    int64_t row =
+        ech_axis_local(ECH_AXIS_VOCAB, V, ways->cut) * (int64_t)ech_dtype_bytes(ways->real);
+    int64_t most = CHUNK_BYTES / row > CHUNK_ROWS ? CHUNK_BYTES / row : CHUNK_ROWS;
+    if (b.rows > most) b.rows = most;
+    b.logits = ech_block_scratch(block, "logits", shape_of(b.rows, ECH_AXIS_VOCAB, V));
+    int64_t first = 0;
+    do {
+        int64_t left = ways->rows - first;
+        add_chunk(&b, first, left < b.rows ? left : b.rows);
+        first += b.rows;
+    } while (first < ways->rows);
+    return add_next(&b);
 }
 
-static chunking chunk(const ech_node *node, ech_extent extent, ech_dtype real)
-{
-    const head_options *options = node->options;
-    int t = ech_axis_shares(ECH_AXIS_VOCAB, extent.cut);
-    chunking c = {.R = extent.batch * extent.tokens,
-                  .share = ech_axis_local(ECH_AXIS_VOCAB, options->V, extent.cut)};
-    c.rows = CHUNK_BYTES / (c.share * (int64_t)ech_dtype_bytes(real));
-    if (c.rows < CHUNK_ROWS) c.rows = CHUNK_ROWS;
-    if (c.rows > c.R) c.rows = c.R;
-    c.logits = aligned(c.rows * c.share, ech_dtype_bytes(real));
-    c.stats = aligned(c.rows * ECH_LOSS_STATS, sizeof(double));
-    c.all = t > 1 ? aligned(t * c.rows * ECH_LOSS_STATS, sizeof(double)) : 0;
-    c.bytes = c.logits + c.stats + c.all;
-    return c;
-}
+/* ---- a chunk ---- */
 
-int ech_head_loss_exchanges(const ech_block *block, const ech_node *node, ech_extent extent,
-                            ech_dtype real, int64_t *bytes)
-{
-    (void)block;
-    chunking c = chunk(node, extent, real);
-    int64_t others = ech_axis_shares(ECH_AXIS_VOCAB, extent.cut) - 1;
-    *bytes = others * c.R * ECH_LOSS_STATS * (int64_t)sizeof(double);
-    return others > 0 && c.rows > 0 ? (int)((c.R + c.rows - 1) / c.rows) : 0;
-}
+/* This rank's share of the vocabulary: ids [first_id, first_id + valid). */
+typedef struct head_share {
+    int64_t first_id, valid, padded;
+} head_share;
 
-/* One call, and its scratch cut up. Ids [first_id, first_id + valid) are this rank's. */
-typedef struct head {
-    const ech_call *call;
-    chunking chunk;
-    int64_t first_id, valid;
-    ech_tensor weight, dweight, x, dx;
-    char *logits, *stats, *all;
-    ech_kernel_context context; /* with what is left of the scratch */
-} head;
-
-static head open_head(const ech_call *call)
+static head_share share_of(const ech_call *call)
 {
     const head_options *options = call->node->options;
-    head h = {.call = call, .chunk = chunk(call->node, call->extent, call->kernels->dtype)};
-    h.first_id = call->tensor_index * h.chunk.share;
-    h.valid = options->V - h.first_id;
-    if (h.valid < 0) h.valid = 0;
-    if (h.valid > h.chunk.share) h.valid = h.chunk.share;
-    h.weight = ech_tensor_rows(&call->param[0], 0, h.valid);
-    h.x = ech_tensor_matrix(&call->in[0]);
-    if (call->dparam[0].data) {
-        h.dweight = ech_tensor_rows(&call->dparam[0], 0, h.valid);
-        h.dx = ech_tensor_matrix(&call->din[0]);
-    }
-    h.context = *call->context;
-    h.logits = h.context.scratch;
-    h.stats = h.logits + h.chunk.logits;
-    h.all = h.stats + h.chunk.stats;
-    h.context.scratch = h.logits + h.chunk.bytes;
-    h.context.scratch_bytes -= h.chunk.bytes;
-    return h;
+    head_share s = {.padded = ech_axis_local(ECH_AXIS_VOCAB, options->V, call->extent.cut)};
+    s.first_id = call->tensor_index * s.padded;
+    s.valid = options->V - s.first_id;
+    if (s.valid < 0) s.valid = 0;
+    if (s.valid > s.padded) s.valid = s.padded;
+    return s;
 }
 
-/* From the stats of this rank's share to those of whole rows. */
-static ech_status share_stats(const head *h, int64_t rows)
+/* The chunk's n rows of a tensor of all rows. */
+static ech_tensor rows_of(const ech_call *call, const ech_tensor *x, int64_t n)
 {
-    const ech_call *call = h->call;
-    if (call->tensor_size <= 1) return ECH_OK;
-    size_t bytes = (size_t)rows * ECH_LOSS_STATS * sizeof(double);
-    ECH_TRY(call->exchange(call->exchange_context, h->stats, bytes, h->all));
-    ech_loss_combine((const double *)(void *)h->all, call->tensor_size, rows,
-                     (double *)(void *)h->stats);
-    return ECH_OK;
+    const head_options *options = call->node->options;
+    ech_tensor matrix = ech_tensor_matrix(x);
+    return ech_tensor_rows(&matrix, options->first, n);
 }
 
-/* The logits and loss of rows [first, first + n); with `gradient` also dx and dW. */
-static ech_status run_chunk(head *h, int64_t first, int64_t n, bool gradient)
+static ech_tensor numbers_of(const ech_call *call, const ech_tensor *x, int64_t n)
 {
-    const ech_call *call = h->call;
+    const head_options *options = call->node->options;
+    char *first = (char *)x->data + (size_t)options->first * ech_dtype_bytes(x->dtype);
+    return ech_tensor_1d(first, x->dtype, n);
+}
+
+static void logits_forward(const ech_call *call)
+{
     const ech_kernels *kernels = call->kernels;
-    ech_tensor logits = ech_tensor_2d(h->logits, kernels->dtype, n, h->valid);
-    ech_tensor stats = ech_tensor_2d(h->stats, ECH_F64, n, ECH_LOSS_STATS);
-    ech_tensor targets = ech_tensor_1d((int32_t *)call->in[1].data + first, ECH_I32, n);
-    ech_tensor weights = ech_tensor_1d((float *)call->in[2].data + first, ECH_F32, n);
+    head_share s = share_of(call);
+    int64_t n = ech_tensor_count(&call->out[1]) / ECH_LOSS_STATS;
+    ech_tensor x = rows_of(call, &call->in[0], n), targets = numbers_of(call, &call->in[1], n);
+    ech_tensor weight = ech_tensor_rows(&call->param[0], 0, s.valid);
+    ech_tensor logits = ech_tensor_2d(call->out[0].data, kernels->dtype, n, s.valid);
+    ech_tensor stats = ech_tensor_2d(call->out[1].data, ECH_F64, n, ECH_LOSS_STATS);
+    int64_t held = n * s.valid, padding = n * s.padded - held;
+    ech_tensor rest =
+        ech_tensor_1d((char *)call->out[0].data + (size_t)held * ech_dtype_bytes(kernels->dtype),
+                      kernels->dtype, padding);
+    kernels->matmul(call->context, &x, false, &weight, true, NULL, NULL, &logits);
+    if (padding) kernels->fill(call->context, &rest, 0);
+    kernels->loss_statistics(call->context, &logits, &targets, s.first_id, &stats);
+}
+
+static void logits_backward(const ech_call *call)
+{
+    const ech_kernels *kernels = call->kernels;
+    head_share s = share_of(call);
+    int64_t n = ech_tensor_count(&call->dout[0]) / s.padded;
+    ech_tensor x = rows_of(call, &call->in[0], n), dx = rows_of(call, &call->din[0], n);
+    ech_tensor weight = ech_tensor_rows(&call->param[0], 0, s.valid);
+    ech_tensor dweight = ech_tensor_rows(&call->dparam[0], 0, s.valid);
+    ech_tensor dlogits = ech_tensor_2d(call->dout[0].data, kernels->dtype, n, s.valid);
+    kernels->matmul(call->context, &dlogits, false, &weight, false, NULL, NULL, &dx);
+    kernels->matmul(call->context, &dlogits, true, &x, false, NULL,
+                    call->accumulate[0] ? &dweight : NULL, &dweight);
+    if (call->accumulate[0]) return;
+    ech_tensor padding = ech_tensor_rows(&call->dparam[0], s.valid, s.padded - s.valid);
+    kernels->fill(call->context, &padding, 0);
+}
+
+/* The most that the products of n rows with `ids` ids ask for. */
+static size_t product_scratch(const ech_scratch_query *query, int64_t n, int64_t ids, int64_t C)
+{
+    if (query->phase == ECH_FORWARD)
+        return ech_query_matmul(query, n, ids, C, false, true, false, false);
+    size_t most = 0;
+    size_t products[] = {ech_query_matmul(query, n, C, ids, false, false, false, false),
+                         ech_query_matmul(query, ids, C, n, true, false, false, false),
+                         ech_query_matmul(query, ids, C, n, true, false, false, true)};
+    for (int i = 0; i < 3; i++)
+        if (products[i] > most) most = products[i];
+    return most;
+}
+
+static int64_t width_of(const ech_block *block, const ech_node *node)
+{
+    const ech_shape *x = &block->value.at[node->in[0]].shape;
+    return x->size[x->dims - 1];
+}
+
+static int64_t count_rows(const ech_block *block, const ech_node *node, ech_extent extent)
+{
+    return ech_shape_count(&block->value.at[node->out[1]].shape, extent) / ECH_LOSS_STATS;
+}
+
+/* The share of the last rank that has any may be smaller, and other shapes may ask for more. */
+static size_t logits_scratch(const ech_scratch_query *query)
+{
+    const head_options *o = query->node->options;
+    int64_t C = width_of(query->block, query->node);
+    int64_t n = count_rows(query->block, query->node, query->extent);
+    int64_t ids = ech_axis_local(ECH_AXIS_VOCAB, o->V, query->extent.cut);
+    size_t even = product_scratch(query, n, ids, C);
+    size_t last = product_scratch(query, n, o->V % ids, C);
+    return even > last ? even : last;
+}
+
+static double logits_multiplies(const ech_block *block, const ech_node *node, ech_extent extent,
+                                ech_phase phase)
+{
+    const head_options *o = node->options;
+    int64_t x = count_rows(block, node, extent) * width_of(block, node);
+    double product = (double)x * (double)ech_axis_local(ECH_AXIS_VOCAB, o->V, extent.cut);
+    return phase == ECH_FORWARD ? product : 2 * product;
+}
+
+const ech_layer ech_layer_row_head_logits = {.name = "head_logits",
+                                             .forward = logits_forward,
+                                             .backward_input = logits_backward,
+                                             .scratch = logits_scratch,
+                                             .multiplies = logits_multiplies,
+                                             .joined = true,
+                                             .finishes_in_b = true};
+
+const ech_layer ech_layer_row_head_gather = {
+    .name = "head_gather",
+    .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0},
+    .joined = true};
+
+/* From the statistics of shares to those of whole rows, in scratch; uncut they are that. */
+static ech_tensor combine(const ech_call *call, int64_t n)
+{
+    double *stats = call->in[1].data;
+    if (call->tensor_size > 1) {
+        stats = call->context->scratch;
+        ech_loss_combine(call->in[1].data, call->tensor_size, n, stats);
+    }
+    return ech_tensor_2d(stats, ECH_F64, n, ECH_LOSS_STATS);
+}
+
+/* With `gradient` the logits become it. */
+static void find_loss(const ech_call *call, bool gradient)
+{
+    head_share s = share_of(call);
+    int64_t n = ech_tensor_count(&call->in[0]) / s.padded;
+    ech_tensor stats = combine(call, n);
+    ech_tensor logits = ech_tensor_2d(call->in[0].data, call->kernels->dtype, n, s.valid);
+    ech_tensor targets = numbers_of(call, &call->in[2], n);
+    ech_tensor weights = numbers_of(call, &call->in[3], n);
     ech_tensor scale = ech_tensor_1d(call->loss_scale, ECH_F64, 1);
     ech_tensor sums = ech_tensor_1d(call->loss_sums, ECH_F64, ECH_LOSS_SUMS);
-    ech_tensor x = ech_tensor_rows(&h->x, first, n);
-
-    kernels->matmul(&h->context, &x, false, &h->weight, true, NULL, NULL, &logits);
-    kernels->loss_statistics(&h->context, &logits, &targets, h->first_id, &stats);
-    ECH_TRY(share_stats(h, n));
-    kernels->loss_gradient(&h->context, &logits, &targets, &weights, h->first_id, &stats, &scale,
-                           gradient, &sums);
-    if (!gradient) return ECH_OK;
-    ech_tensor dx = ech_tensor_rows(&h->dx, first, n);
-    kernels->matmul(&h->context, &logits, false, &h->weight, false, NULL, NULL, &dx);
-    kernels->matmul(&h->context, &logits, true, &x, false, NULL,
-                    first > 0 || call->accumulate[0] ? &h->dweight : NULL, &h->dweight);
-    return ECH_OK;
+    call->kernels->loss_gradient(call->context, &logits, &targets, &weights, s.first_id, &stats,
+                                 &scale, gradient, &sums);
 }
 
-static void run_chunks(const ech_call *call, bool gradient)
+static void loss_forward(const ech_call *call)
 {
-    head h = open_head(call);
-    ech_status status = ECH_OK;
-    for (int64_t first = 0; status == ECH_OK && first < h.chunk.R; first += h.chunk.rows) {
-        int64_t left = h.chunk.R - first;
-        status = run_chunk(&h, first, left < h.chunk.rows ? left : h.chunk.rows, gradient);
-    }
-    if (gradient && !call->accumulate[0]) {
-        ech_tensor padding = ech_tensor_rows(&call->dparam[0], h.valid, h.chunk.share - h.valid);
-        call->kernels->fill(&h.context, &padding, 0);
-    }
-    call->context->library = h.context.library; /* opened by a rank's first product */
-    if (status != ECH_OK) *call->status = status;
+    find_loss(call, false);
 }
+
+static void loss_backward(const ech_call *call)
+{
+    ECH_ASSERT(call->din[0].data == call->in[0].data);
+    find_loss(call, true);
+}
+
+static size_t loss_scratch(const ech_scratch_query *query)
+{
+    int shares = ech_axis_shares(ECH_AXIS_VOCAB, query->extent.cut);
+    const ech_shape *stats = &query->block->value.at[query->node->in[1]].shape;
+    if (shares == 1) return 0;
+    return (size_t)(ech_shape_count(stats, query->extent) / shares) * sizeof(double);
+}
+
+const ech_layer ech_layer_row_head_loss = {.name = "head_loss",
+                                           .forward = loss_forward,
+                                           .backward_input = loss_backward,
+                                           .scratch = loss_scratch,
+                                           .joined = true};
+
+/* ---- sampling ---- */
 
 /* Logits (B,V) of the last token of every sample. */
-static void generate(const ech_call *call)
+static void next_forward(const ech_call *call)
 {
     ECH_ASSERT(call->tensor_size <= 1);
     ech_tensor rows = ech_tensor_matrix(&call->in[0]);
@@ -173,65 +316,12 @@ static void generate(const ech_call *call)
     }
 }
 
-static void forward(const ech_call *call)
+static size_t next_scratch(const ech_scratch_query *query)
 {
-    if (call->purpose == ECH_EVALUATE) run_chunks(call, false);
-    if (call->purpose == ECH_GENERATE) generate(call);
+    const ech_shape *logits = &query->block->value.at[query->node->out[0]].shape;
+    return ech_query_matmul(query, 1, logits->size[1], width_of(query->block, query->node), false,
+                            true, false, false);
 }
 
-static void backward_input(const ech_call *call)
-{
-    run_chunks(call, true);
-}
-
-/* The most that the products of `rows` rows with `ids` ids ask for. */
-static size_t product_scratch(const ech_scratch_query *query, int64_t rows, int64_t ids, int64_t C)
-{
-    size_t most = 0;
-    size_t products[] = {ech_query_matmul(query, rows, ids, C, false, true, false, false),
-                         ech_query_matmul(query, rows, C, ids, false, false, false, false),
-                         ech_query_matmul(query, ids, C, rows, true, false, false, false),
-                         ech_query_matmul(query, ids, C, rows, true, false, false, true)};
-    for (int i = 0; i < 4; i++)
-        if (products[i] > most) most = products[i];
-    return most;
-}
-
-static size_t scratch(const ech_scratch_query *query)
-{
-    const head_options *o = query->node->options;
-    const ech_shape *x = &query->block->value.at[query->node->in[0]].shape;
-    int64_t C = x->size[x->dims - 1];
-    if (query->purpose == ECH_GENERATE)
-        return ech_query_matmul(query, 1, o->V, C, false, true, false, false);
-    chunking c = chunk(query->node, query->extent, query->kernels->dtype);
-    if (c.R == 0) return 0;
-    /* The last chunk may be shorter, the share of the last rank that has any smaller, and other shapes
-     * may ask for more. */
-    int64_t rows[] = {c.rows, c.R % c.rows}, ids[] = {c.share, o->V % c.share};
-    size_t most = 0;
-    for (int i = 0; i < 4; i++) {
-        size_t bytes = product_scratch(query, rows[i % 2], ids[i / 2], C);
-        if (bytes > most) most = bytes;
-    }
-    return c.bytes + most;
-}
-
-/* In training F does nothing, and B three products. */
-static double multiplies(const ech_block *block, const ech_node *node, ech_extent extent,
-                         ech_phase phase)
-{
-    const head_options *o = node->options;
-    int64_t x = ech_shape_count(&block->value.at[node->in[0]].shape, extent);
-    double product = (double)x * (double)ech_axis_local(ECH_AXIS_VOCAB, o->V, extent.cut);
-    return phase == ECH_FORWARD ? 0 : 3 * product;
-}
-
-const ech_layer ech_layer_row_head_loss = {.name = "head_loss",
-                                           .forward = forward,
-                                           .backward_input = backward_input,
-                                           .scratch = scratch,
-                                           .exchanges = ech_head_loss_exchanges,
-                                           .multiplies = multiplies,
-                                           .joined = true,
-                                           .finishes_in_b = true};
+const ech_layer ech_layer_row_head_next = {
+    .name = "head_next", .forward = next_forward, .scratch = next_scratch};

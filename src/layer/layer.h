@@ -71,7 +71,8 @@ typedef enum ech_batch_slot {
 typedef enum ech_value_role {
     ECH_ROLE_ACTIVATION,
     ECH_ROLE_GRADIENT,
-    ECH_ROLE_BATCH
+    ECH_ROLE_BATCH,
+    ECH_ROLE_SCRATCH /* for calls of one program: no other program reads it */
 } ech_value_role;
 
 /* What a list of steps is run for. */
@@ -120,6 +121,8 @@ typedef struct ech_node {
     bool shares_rows;     /* input 0 has the rows of ech_call.shard, not of ech_call.rows */
     bool shares_gradient; /* of input 0's gradient it makes a share, which a spread sums */
     bool goes_on;         /* F adds to outputs and kept values, which a node before it has made */
+    bool is_part;         /* B writes some rows of its input's gradient, other nodes the rest */
+    unsigned purposes;    /* of the lists in which F does something: bit 1 << purpose */
 } ech_node;
 
 /* What a collective node has the ranks along some axes of the mesh do. */
@@ -183,6 +186,8 @@ typedef struct ech_ways {
     bool ulysses; /* context ranks exchange tokens for heads; otherwise keys and values go around */
     int pieces; /* in which a sequence is processed, with carried keys and values; 0 or 1: whole */
     bool documents; /* attention and positions stay inside of documents */
+    int64_t rows;   /* B·T' of a micro-batch; 0: not known yet */
+    ech_dtype real; /* of activations */
     bool
         drifts; /* weights change between a forward and its backward, which has those that are newer */
 } ech_ways;
@@ -243,6 +248,8 @@ unsigned ech_node_starts(ech_node *node, int starts);
 /* An output that another node has made, and this one works on in place. */
 void ech_node_out_again(ech_node *node, int value);
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape);
+/* A value of ECH_ROLE_SCRATCH, which nodes write one after the other (ech_node_out_again). */
+int ech_block_scratch(ech_block *block, const char *name, ech_shape shape);
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape);
 void ech_node_param(ech_node *node, int param);
 
@@ -254,9 +261,9 @@ static inline int ech_block_again(const ech_block *block, int value)
 }
 /* The value's memory owner (itself or its base). */
 int ech_block_base(const ech_block *block, int value);
-/* What the call has a group of ranks do; NULL: it computes. */
+/* What the call has a group of ranks do in lists of that purpose; NULL: it computes, or does nothing. */
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
-                                      ech_phase phase);
+                                      ech_phase phase, ech_purpose purpose);
 /* Whether some layer of the block uses the parameter. */
 bool ech_block_uses(const ech_block *block, int param);
 /* Multiply-adds of a call of that phase's program, and of all three programs: a micro-batch of training. */
@@ -313,11 +320,6 @@ typedef struct ech_call {
     int tensor_index,
         tensor_size; /* this rank's place among its tensor ranks; size 0 or 1: alone */
     int context_index, context_size;
-    /* All-gather of small arrays over the tensor ranks, in a layer's own loop: all[tensor_size][bytes].
-     * NULL where the rank is alone. A failure goes to *status. */
-    ech_status (*exchange)(void *context, const void *mine, size_t bytes, void *all);
-    void *exchange_context;
-    ech_status *status;
     double *loss_sums;  /* ECH_LOSS_SUMS in fp64, added to */
     double *loss_scale; /* 1 / global token count */
 } ech_call;
@@ -341,10 +343,6 @@ struct ech_layer {
     /* Optional: NULL where there are no parameters, or where B finishes their gradients. */
     void (*backward_weight)(const ech_call *call);
     size_t (*scratch)(const ech_scratch_query *query); /* optional: NULL needs none */
-    /* Optional: how often one run of the node all-gathers over the other tensor ranks inside of its own
-     * loop (ech_call.exchange), and the bytes that this rank sends in doing so. NULL: never. */
-    int (*exchanges)(const ech_block *block, const ech_node *node, ech_extent extent,
-                     ech_dtype real, int64_t *bytes);
     /* Optional: multiply-adds of one run, for estimates of how long it takes. NULL: none worth counting. */
     double (*multiplies)(const ech_block *block, const ech_node *node, ech_extent extent,
                          ech_phase phase);
@@ -352,8 +350,10 @@ struct ech_layer {
         overwrites; /* inputs whose gradient B may write where they lie: it reads each part first */
     bool passes_gradient; /* every input's gradient is the output's: nothing is computed */
     bool fuses_add;       /* backward_input adds call->add[i], which may be din[i] itself */
-    bool joined;          /* training's F does nothing; B does the forward as well */
-    bool finishes_in_b;   /* B writes the parameters' gradients */
+    bool
+        joined; /* of a loop over chunks of rows: where there is a backward, B does F as well. The last node
+                    of each chunk has no outputs, and turns its input 0 into the gradient of that */
+    bool finishes_in_b; /* B writes the parameters' gradients */
     bool cheap;    /* its one output is made again for B and W, by F from F's inputs, not kept */
     bool looks_up; /* reads rows of its parameters and multiplies nothing */
     /* Of collectives: what F and B have a group do; both functions are NULL. */

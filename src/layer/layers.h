@@ -44,13 +44,9 @@ int ech_layer_swiglu(ech_block *block, int gate, int up);
 int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if p is 0 */
 int ech_layer_residual(ech_block *block, int x, int y);
 
-/* The last layer: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets and
- * weights. Joined: logits exist for a chunk of rows at a time, in B; nothing of size T·V lives.
- * Returns the logits' value, (B,V), which exists in ECH_GENERATE only. */
+/* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets and
+ * weights, a chunk of the micro-batch's rows (ech_ways.rows) at a time; nothing of size T·V lives.
+ * Returns the value of the next token's logits, (B,V), which exists in ECH_GENERATE only. */
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V);
-/* How often one run of a head_loss node exchanges statistics with the other tensor ranks (0 where the
- * vocabulary is not shared out), and the bytes that this rank sends in doing so. */
-int ech_head_loss_exchanges(const ech_block *block, const ech_node *node, ech_extent extent,
-                            ech_dtype real, int64_t *bytes);
 
 #endif

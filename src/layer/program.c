@@ -19,6 +19,7 @@ typedef struct gradients {
 } gradients;
 
 const ech_block_call ech_no_call = {.node = -1,
+                                    .purposes = ~0u, /* until operands are listed */
                                     .dout = {-1, -1, -1, -1, -1, -1},
                                     .din = {-1, -1, -1, -1, -1, -1},
                                     .add = {-1, -1, -1, -1, -1, -1}};
@@ -170,11 +171,57 @@ static void emit_forward(ech_block *block)
     }
 }
 
+/* Where the nodes of a chunk begin whose last is `last`. */
+static int begin_of_chunk(const ech_block *block, int last)
+{
+    while (last > 0 && block->node.at[last - 1].layer->joined && block->node.at[last - 1].outs > 0)
+        last--;
+    return last;
+}
+
+/* A chunk's F, then its B: the last node turns its input into its own gradient. *gradient: of what the first
+ * node reads, of all chunks; -1: there is none yet. */
+static void emit_chunk(ech_block *block, gradients *g, int first, int last, int *gradient)
+{
+    const ech_node *begin = &block->node.at[first];
+    int slot = slot_of(g, block, begin, 0), joint = ech_block_base(block, begin->out[0]);
+    ech_block_call call = ech_no_call;
+    call.again = true;
+    for (call.node = first; call.node < last; call.node++)
+        ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
+    call.again = false;
+    call.din[0] = joint;
+    ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
+    if (*gradient < 0) {
+        ECH_ASSERT(g->value[slot] < 0 && wants_gradient(block, begin->in[0]));
+        *gradient = new_gradient(block, begin->in[0], ECH_FROM_NODE);
+        g->value[slot] = *gradient;
+        g->exclusive[slot] = true;
+    }
+    call.node = first;
+    call.dout[0] = joint;
+    call.din[0] = *gradient;
+    ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
+}
+
+/* Chunks first to last. Returns the first node of them all. */
+static int emit_chunks(ech_block *block, gradients *g, int last)
+{
+    int first = last, gradient = -1;
+    while (first > 0 && block->node.at[first - 1].layer->joined) first--;
+    for (int end = first; end <= last; end++)
+        if (block->node.at[end].outs == 0)
+            emit_chunk(block, g, begin_of_chunk(block, end), end, &gradient);
+    return first;
+}
+
 static void emit_backward(ech_block *block, gradients *g)
 {
     for (int i = (int)block->node.n - 1; i >= 0; i--) {
         const ech_node *node = &block->node.at[i];
-        if (node->only_again) continue;
+        if (node->layer->joined) i = emit_chunks(block, g, i);
+        if (node->layer->joined || node->only_again || !(node->purposes & 1u << ECH_TRAIN))
+            continue;
         emit_backward_weight(block, g, i);
         pass_gradient(block, g, i, node->passes);
         if (node->layer->in_place)
@@ -229,7 +276,7 @@ static void begin_early(ech_block *block, ech_phase phase)
 {
     for (size_t i = 0; i < block->program[phase].n; i++) {
         ech_block_call call = block->program[phase].at[i];
-        if (call.again || !ech_call_exchange(block, &call, phase)) continue;
+        if (call.again || !ech_call_exchange(block, &call, phase, ECH_TRAIN)) continue;
         size_t place = earliest(block, phase, i);
         for (size_t k = i; k > place; k--)
             block->program[phase].at[k] = block->program[phase].at[k - 1];

@@ -114,6 +114,14 @@ static ech_status check(const ech_config *config)
     return status;
 }
 
+/* B·T' of a micro-batch, whose size may not be known yet. */
+static int64_t rows_of(const ech_config *config)
+{
+    int64_t parts = config->parallel.context * config->memory.sequence_chunks;
+    int64_t micro_batch = config->training.micro_batch_size;
+    return micro_batch > 0 ? micro_batch * (config->data.sequence_length / parts) : 0;
+}
+
 static ech_ways ways_of(const ech_config *config)
 {
     return (ech_ways){.cut = ech_model_cut(config),
@@ -121,6 +129,8 @@ static ech_ways ways_of(const ech_config *config)
                       .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
                       .pieces = (int)config->memory.sequence_chunks,
                       .documents = config->data.document_mask == 1,
+                      .rows = rows_of(config),
+                      .real = config->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64 : ECH_F32,
                       .drifts = config->parallel.weight_stashing == 0};
 }
 

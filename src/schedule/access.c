@@ -53,6 +53,13 @@ static int cache_of(const ech_accessor *a, int block, int local)
     return -1;
 }
 
+static ech_memory_kind kind_of(const ech_block_value *value)
+{
+    if (value->carried) return ECH_MEMORY_CARRIED;
+    if (value->role == ECH_ROLE_GRADIENT) return ECH_MEMORY_ACTIVATION_GRADIENTS;
+    return value->role == ECH_ROLE_SCRATCH ? ECH_MEMORY_SCRATCH : ECH_MEMORY_ACTIVATIONS;
+}
+
 /* The list's value of a block's own value, made if it is new. */
 int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
 {
@@ -76,9 +83,7 @@ int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
     } else if (v->carried && a->list->purpose == ECH_GENERATE) {
         *slot = cache_of(a, block_index, local);
     } else {
-        *slot = ech_access_new(a, (ech_value){.kind = v->carried ? ECH_MEMORY_CARRIED
-                                                      : gradient ? ECH_MEMORY_ACTIVATION_GRADIENTS
-                                                                 : ECH_MEMORY_ACTIVATIONS,
+        *slot = ech_access_new(a, (ech_value){.kind = kind_of(v),
                                               .block = block_index,
                                               .local = local,
                                               .micro = micro,

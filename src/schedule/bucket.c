@@ -18,12 +18,10 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
         if (phase <= ECH_FORWARD) continue;
         const ech_block *block = plan->model->block.at[step->block];
         for (int c = step->first_call; c < step->first_call + step->calls; c++) {
-            int index = block->program[phase].at[c].node;
-            if (index < 0 || block->program[phase].at[c].again) continue;
-            const ech_node *node = &block->node.at[index];
-            if (phase == ECH_BACKWARD_INPUT && !node->layer->finishes_in_b) continue;
-            for (int i = 0; i < node->params; i++)
-                last[(size_t)step->turn * params + (size_t)node->param[i]] = (int)s;
+            const ech_block_call *call = &block->program[phase].at[c];
+            for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));)
+                if (o->port == ECH_PORT_DPARAM)
+                    last[(size_t)step->turn * params + (size_t)o->value] = (int)s;
         }
     }
 }

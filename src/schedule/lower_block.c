@@ -94,11 +94,12 @@ static void add_compute(ech_block_place *p, ech_phase phase, int first, int end)
     if (begin < end) add_part(p, phase, begin, end, wait);
 }
 
-static int64_t sent_bytes(const ech_block_place *p, const ech_step *step, int64_t elements)
+static int64_t sent_bytes(const ech_block_place *p, const ech_step *step, ech_dtype dtype,
+                          int64_t elements)
 {
     const ech_plan *plan = p->plan;
     ech_membership of = ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
-    return ech_collective_bytes(step->collective, plan->real, elements, of.size, of.index);
+    return ech_collective_bytes(step->collective, dtype, elements, of.size, of.index);
 }
 
 static int begin_collective(ech_block_place *p, ech_phase phase, const ech_exchange *does)
@@ -116,6 +117,12 @@ static int64_t elements_of(const ech_block_place *p, int value)
     return ech_shape_count(&block_of(p)->value.at[value].shape, p->list->extent);
 }
 
+ech_dtype ech_exchange_dtype(const ech_block *block, const ech_block_call *call, ech_dtype real)
+{
+    const ech_block_value *in = &block->value.at[block->node.at[call->node].in[0]];
+    return in->is_real ? real : in->dtype;
+}
+
 int64_t ech_exchange_elements(const ech_block *block, const ech_block_call *call, ech_extent extent)
 {
     const ech_node *node = &block->node.at[call->node];
@@ -127,12 +134,13 @@ int64_t ech_exchange_elements(const ech_block *block, const ech_block_call *call
 static void add_collective(ech_block_place *p, ech_phase phase, int call)
 {
     const ech_block_call *c = &block_of(p)->program[phase].at[call];
-    const ech_exchange *does = ech_call_exchange(block_of(p), c, phase);
+    const ech_exchange *does = ech_call_exchange(block_of(p), c, phase, p->list->purpose);
     int added = begin_collective(p, phase, does);
     ech_step *step = &p->list->step.at[added];
     step->first_call = call;
     step->calls = 1;
-    step->bytes = sent_bytes(p, step, ech_exchange_elements(block_of(p), c, p->list->extent));
+    step->bytes = sent_bytes(p, step, ech_exchange_dtype(block_of(p), c, p->plan->real),
+                             ech_exchange_elements(block_of(p), c, p->list->extent));
     /* What a collective before it made is there: the lane keeps its order. What has been received for
      * the block's first call must be waited for here if this is the first. */
     for (size_t i = 0; i < p->pending.n; i++) ech_list_add_after(p->list, p->pending.at[i]);
@@ -154,7 +162,8 @@ int ech_lower_whole(ech_block_place *p, bool backward, int received)
     const int *ports;
     size_t n = ech_step_ports(step, block_of(p), &ports);
     for (size_t i = 0; i < n; i++)
-        if (ports[i] >= 0) step->bytes += sent_bytes(p, step, elements_of(p, ports[i]));
+        if (ports[i] >= 0)
+            step->bytes += sent_bytes(p, step, p->plan->real, elements_of(p, ports[i]));
     return added;
 }
 
@@ -163,7 +172,8 @@ int ech_lower_whole(ech_block_place *p, bool backward, int received)
 static bool exchanges(const ech_block_place *p, ech_phase phase, int call)
 {
     const ech_block *block = block_of(p);
-    return ech_call_exchange(block, &block->program[phase].at[call], phase) != NULL;
+    return ech_call_exchange(block, &block->program[phase].at[call], phase, p->list->purpose) !=
+           NULL;
 }
 
 static void begin(ech_block_place *p)

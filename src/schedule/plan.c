@@ -185,6 +185,8 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     /* Token by token, with the keys and values of those before. */
     ech_extent one = {.batch = 1, .tokens = 1, .sequence = T, .cut = plan->layout->cut};
     int m = ech_layout_micro_batches(plan->layout, plan->rank), turns = plan->schedule->turns;
+    int64_t rows = plan->model->ways.rows;
+    ECH_ASSERT(rows == 0 || rows == extent.batch * extent.tokens);
     begin(plan, ECH_LIST_INIT, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_TRAIN, ECH_TRAIN, extent, turns, m);
     begin(plan, ECH_LIST_VALIDATE, ECH_EVALUATE, extent, 1, m);

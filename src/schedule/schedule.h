@@ -390,6 +390,7 @@ int ech_plan_ways(const ech_plan *plan);
 /* Elements, whole, of what a call's collective works on. */
 int64_t ech_exchange_elements(const ech_block *block, const ech_block_call *call,
                               ech_extent extent);
+ech_dtype ech_exchange_dtype(const ech_block *block, const ech_block_call *call, ech_dtype real);
 
 /* "F0.3/5", or "F0.3/5[4-9]" of a step that does calls 4 to 9 of the block's program only. */
 void ech_step_print(const ech_step *step, ech_text *out);

@@ -17,14 +17,9 @@
 
 enum { RANKS = 8, RUNS = 2, B = 2, T = 24, C = 32, H = 8, D = C / H, L = 2, M = 3 };
 
-/* The channels that blocks' collectives use, and the loss. */
-static const struct {
-    ech_group_kind group;
-    ech_lane lane;
-} channels[] = {{ECH_GROUP_TENSOR, ECH_LANE_COLLECTIVE},
-                {ECH_GROUP_CONTEXT, ECH_LANE_COLLECTIVE},
-                {ECH_GROUP_TENSOR, ECH_LANE_COMPUTE}};
-enum { CHANNELS = sizeof channels / sizeof *channels };
+/* The groups that blocks' collectives use. */
+static const ech_group_kind groups[] = {ECH_GROUP_TENSOR, ECH_GROUP_CONTEXT};
+enum { GROUPS = sizeof groups / sizeof *groups };
 
 static const char sizes[] = "training.micro_batch_size=2 model.num_hidden_layers=2 "
                             "model.resid_pdrop=0.1 model.attn_pdrop=0.1 training.steps=4 "
@@ -38,40 +33,14 @@ static void print_words(const char *more, int data, char *words, size_t n)
 
 /* ---- what a list promises ---- */
 
-static bool is_head_loss(const ech_block *block, const ech_block_call *call)
-{
-    return call->node >= 0 && !call->again &&
-           block->node.at[call->node].layer == &ech_layer_row_head_loss;
-}
-
-/* The loss's exchanges: in B, or without a backward in F. */
-static void add_loss(const ech_plan *plan, const ech_list *list, const ech_step *step,
-                     ech_comm_count *sum)
-{
-    bool trains = list->purpose == ECH_TRAIN;
-    if (step->kind != (trains ? ECH_STEP_BACKWARD_INPUT : ECH_STEP_FORWARD)) return;
-    const ech_block *block = plan->model->block.at[step->block];
-    for (int c = step->first_call; c < step->first_call + step->calls; c++) {
-        const ech_block_call *call = &block->program[step->phase].at[c];
-        if (!is_head_loss(block, call)) continue;
-        int64_t bytes;
-        sum->calls += ech_head_loss_exchanges(block, &block->node.at[call->node], list->extent,
-                                              plan->real, &bytes);
-        sum->bytes += bytes;
-    }
-}
-
 /* What has come in pieces is made whole tensor by tensor; blocks have one. */
-static ech_comm_count planned(const ech_plan *plan, ech_list_kind kind, int channel)
+static ech_comm_count planned(const ech_plan *plan, ech_list_kind kind, ech_group_kind group)
 {
     const ech_list *list = &plan->list[kind];
     ech_comm_count sum = {0};
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (channels[channel].lane == ECH_LANE_COMPUTE) add_loss(plan, list, step, &sum);
-        if (step->kind != ECH_STEP_COLLECTIVE || step->lane != channels[channel].lane ||
-            step->group != channels[channel].group)
-            continue;
+        if (step->kind != ECH_STEP_COLLECTIVE || step->group != group) continue;
         ECH_ASSERT(plan->model->block.at[step->block]->input.n <= 1);
         sum.calls++;
         sum.bytes += step->bytes;
@@ -82,7 +51,7 @@ static ech_comm_count planned(const ech_plan *plan, ech_list_kind kind, int chan
 /* ---- what happens ---- */
 
 typedef struct counted {
-    ech_comm_count wanted[RANKS][CHANNELS], sent[RANKS][CHANNELS];
+    ech_comm_count wanted[RANKS][GROUPS], sent[RANKS][GROUPS];
     int64_t messages[RANKS], wanted_messages[RANKS];
     int steps; /* training steps of a run of the train list */
 } counted;
@@ -112,13 +81,13 @@ static ech_status count_rank(void *context, int rank, ech_compared_run *c)
     n->messages[rank] = ech_exec_message_count(c->session.exec).bytes;
     n->wanted_messages[rank] = RUNS * ech_plan_traffic_along(plan, ECH_TRAFFIC_PIPELINE).bytes;
     ECH_TRY(validate(c, rank));
-    for (int g = 0; g < CHANNELS; g++) {
-        ech_comm_count train = planned(plan, ECH_LIST_TRAIN, g);
-        ech_comm_count once = planned(plan, ECH_LIST_VALIDATE, g);
+    for (int g = 0; g < GROUPS; g++) {
+        ech_comm_count train = planned(plan, ECH_LIST_TRAIN, groups[g]);
+        ech_comm_count once = planned(plan, ECH_LIST_VALIDATE, groups[g]);
         n->wanted[rank][g].calls = RUNS * train.calls + once.calls;
         n->wanted[rank][g].bytes = RUNS * train.bytes + once.bytes;
         n->sent[rank][g] =
-            ech_exec_collective_count(c->session.exec, channels[g].group, channels[g].lane);
+            ech_exec_collective_count(c->session.exec, groups[g], ECH_LANE_COLLECTIVE);
     }
     return ECH_OK;
 }
@@ -151,15 +120,14 @@ static void check_counters(const char *family, const char *more)
     print_words(more, strstr(more, "data=2") ? 2 : 1, words, sizeof words);
     grid_run(family, words, count_rank, &n);
     for (int r = 0; r < RANKS; r++) {
-        for (int g = 0; g < CHANNELS; g++)
+        for (int g = 0; g < GROUPS; g++)
             if (n.sent[r][g].bytes != n.wanted[r][g].bytes ||
                 n.sent[r][g].calls != n.wanted[r][g].calls)
                 fail_msg("%s with %s: rank %d sends %lld bytes in %lld collectives over its %s "
-                         "group on lane %s, planned were %lld in %lld",
+                         "group, planned were %lld in %lld",
                          family, more, r, (long long)n.sent[r][g].bytes,
-                         (long long)n.sent[r][g].calls, ech_group_kind_name(channels[g].group),
-                         ech_lane_name(channels[g].lane), (long long)n.wanted[r][g].bytes,
-                         (long long)n.wanted[r][g].calls);
+                         (long long)n.sent[r][g].calls, ech_group_kind_name(groups[g]),
+                         (long long)n.wanted[r][g].bytes, (long long)n.wanted[r][g].calls);
         assert_int_equal(n.messages[r], n.wanted_messages[r]);
     }
     assert_true(n.sent[0][0].bytes + n.sent[0][1].bytes > 0);
@@ -212,7 +180,8 @@ static void test_metrics_count_collectives(void **state)
         grid_plans g = grid_plan("gpt2", words);
         int64_t wanted = ech_plan_traffic_along(g.plan[0], ECH_TRAFFIC_DATA).bytes,
                 logged = logged_bytes(shapes[i]);
-        for (int k = 0; k < CHANNELS; k++) wanted += planned(g.plan[0], ECH_LIST_TRAIN, k).bytes;
+        for (int k = 0; k < GROUPS; k++)
+            wanted += planned(g.plan[0], ECH_LIST_TRAIN, groups[k]).bytes;
         assert_true(logged >= wanted && logged < wanted + wanted / 10);
         grid_plans_free(&g);
     }
@@ -269,7 +238,7 @@ static void check_layers(const char *family, const char *more, const cost *costs
 }
 
 /* Bytes that a rank sends over its tensor group in one training step: layers, and beside them the
- * embedding's sum and the head's. */
+ * embedding's sum, the head's, and the loss's three numbers a row to every other rank. */
 static ech_status count_tensor(void *context, int rank, ech_compared_run *c)
 {
     int64_t *bytes = context;
@@ -286,7 +255,9 @@ static void check_step(const char *family, const char *more, int t, int64_t a_la
     print_words(more, 1, words, sizeof words);
     grid_run(family, words, count_tensor, bytes);
     for (int r = 0; r < t; r++)
-        assert_int_equal(bytes[r], M * (L * a_layer + 4) * unit * (int64_t)sizeof(double));
+        assert_int_equal(bytes[r],
+                         M * ((L * a_layer + 4) * unit + B * T * ECH_LOSS_STATS * (t - 1)) *
+                             (int64_t)sizeof(double));
 }
 
 /* Without sequence parallelism two all-reduces forward and two backward; with it as many pairs of an

@@ -237,9 +237,8 @@ static void test_traffic_table(void **state)
         "(2 ranks alike)\n"
         "                  pipeline        3.0 KiB         6  to other stages\n"
         "                  data              128 B         4  2 reductions over data x tensor\n"
-        "               2  tensor         36.0 KiB        72  42 all_gather, 30 reduce_scatter   "
+        "               2  tensor         38.2 KiB        78  48 all_gather, 30 reduce_scatter   "
         "(2 ranks alike)\n"
-        "                  vocabulary      2.2 KiB         6  6 all_gather\n"
         "                  pipeline        3.0 KiB         6  to other stages\n"
         "                  data              192 B         6  3 reductions over data x tensor\n");
     assert_table(2, GRID "parallel.reduction=ring",

@@ -93,7 +93,7 @@ static bool runs(const recorded *run, int block, ech_phase phase)
 {
     const ech_block *b = run->design.model->block.at[block];
     for (size_t c = 0; c < b->program[phase].n; c++)
-        if (!ech_call_exchange(b, &b->program[phase].at[c], phase)) return true;
+        if (!ech_call_exchange(b, &b->program[phase].at[c], phase, ECH_TRAIN)) return true;
     return false;
 }
 
@@ -190,8 +190,7 @@ static void test_cut_off(void **state)
     recorded_write_all(&run, 0, 3);
     recorded_write(&run, 1, 0, 3, 5, 4000);
     ech_recording recording = read_all(&run);
-    assert_int_equal(recording.rank[1].end.n,
-                     2 * run.plan[1]->list[ECH_LIST_TRAIN].step.n + 5);
+    assert_int_equal(recording.rank[1].end.n, 2 * run.plan[1]->list[ECH_LIST_TRAIN].step.n + 5);
     assert_int_equal(recording.lists, 2);
     ech_timeline timeline;
     ech_recording_timeline(&recording, &timeline);

@@ -15,41 +15,6 @@ static inline ech_tensor cut_tensor(const cut_side *s, int rank, int value, int 
     return ech_block_tensor(s->block, like, s->extent, ECH_F64, *cut_value(s, rank, value));
 }
 
-/* ---- what a layer exchanges in a loop of its own ---- */
-
-/* A layer's function runs on one rank after the other, and cannot wait in the middle for those that come
- * later. So who asks for what is not there yet is stopped, and runs again from its beginning when all have
- * said theirs. */
-enum { CUT_MOST_TALKS = 8 };
-typedef struct cut_talk {
-    int known; /* rounds that all have answered */
-    char *said[CUT_MOST_TALKS][CUT_MOST_RANKS];
-    size_t bytes[CUT_MOST_TALKS];
-} cut_talk;
-
-typedef struct cut_talker {
-    cut_talk *talk;
-    int index, size, round;
-} cut_talker;
-
-static inline ech_status cut_exchange(void *context, const void *mine, size_t bytes, void *all)
-{
-    cut_talker *talker = context;
-    cut_talk *talk = talker->talk;
-    int round = talker->round++;
-    ECH_ASSERT(round < CUT_MOST_TALKS);
-    if (round == talk->known) {
-        ECH_ASSERT(talker->index == 0 || bytes == talk->bytes[round]);
-        talk->bytes[round] = bytes;
-        talk->said[round][talker->index] = ech_calloc(bytes + 1, 1);
-        memcpy(talk->said[round][talker->index], mine, bytes);
-        return ECH_EINTERNAL;
-    }
-    for (int i = 0; i < talker->size; i++)
-        memcpy((char *)all + (size_t)i * bytes, talk->said[round][i], bytes);
-    return ECH_OK;
-}
-
 /* ---- one call of one layer on one rank ---- */
 
 static inline void cut_param(const cut_side *s, int rank, const ech_operand *o, ech_call *call)
@@ -100,15 +65,10 @@ static inline void cut_dispatch(cut_side *s, ech_phase phase, const ech_block_ca
     free(s->compute->scratch);
 }
 
-/* Whether it came to its end. */
-static inline bool cut_layer(cut_side *s, int rank, ech_phase phase, const ech_block_call *c,
-                             cut_talk *talk)
+static inline void cut_layer(cut_side *s, int rank, ech_phase phase, const ech_block_call *c)
 {
     const ech_node *node = &s->block->node.at[c->node];
     cut_rank *r = &s->rank[rank];
-    cut_talker talker = {talk, rank % s->tensor, s->tensor, 0};
-    ech_status status = ECH_OK;
-    double sums[ECH_LOSS_SUMS];
     ech_call call = {.node = node,
                      .kernels = s->kernels,
                      .context = s->compute,
@@ -124,43 +84,12 @@ static inline bool cut_layer(cut_side *s, int rank, ech_phase phase, const ech_b
                      .tensor_size = s->tensor,
                      .context_index = rank / s->tensor,
                      .context_size = s->context,
-                     .exchange = s->tensor > 1 ? cut_exchange : NULL,
-                     .exchange_context = &talker,
-                     .status = &status,
                      .loss_sums = r->sums,
                      .loss_scale = &s->scale};
-    memcpy(sums, r->sums, sizeof sums);
     cut_operands(s, rank, c, &call);
     cut_dispatch(s, phase, c, &call);
-    if (status != ECH_OK) {
-        memcpy(r->sums, sums, sizeof sums);
-        return false;
-    }
     for (int i = 0; i < node->params; i++)
         r->written[node->param[i]] |= call.dparam[i].data != NULL;
-    return true;
-}
-
-/* On the tensor ranks from `first` on. */
-static inline void cut_layers(cut_side *s, int first, ech_phase phase, const ech_block_call *c)
-{
-    cut_talk talk = {0};
-    bool done[CUT_MOST_RANKS] = {false};
-    for (int left = s->tensor; left;) {
-        int ended = 0, said = 0;
-        for (int i = 0; i < s->tensor; i++) {
-            done[i] = cut_layer(s, first + i, phase, c, &talk);
-            ended += done[i];
-            said += talk.said[talk.known][i] != NULL;
-        }
-        ECH_ASSERT(ended == 0 || ended == s->tensor); /* all talk as often */
-        ECH_ASSERT(ended + said == s->tensor);
-        left = s->tensor - ended;
-        talk.known += left > 0;
-    }
-    s->talks += talk.known;
-    for (int k = 0; k < talk.known; k++)
-        for (int i = 0; i < s->tensor; i++) free(talk.said[k][i]);
 }
 
 /* Where two gradients of one value meet. */
@@ -290,17 +219,17 @@ static inline void cut_collective(cut_side *s, ech_phase phase, const ech_block_
 
 static inline void cut_call(cut_side *s, ech_phase phase, const ech_block_call *c)
 {
-    const ech_exchange *does = ech_call_exchange(s->block, c, phase);
+    const ech_exchange *does = ech_call_exchange(s->block, c, phase, s->purpose);
     if (!(c->purposes & 1u << s->purpose)) return;
     if (does) {
         cut_collective(s, phase, c, does);
         return;
     }
-    for (int rank = 0; rank < s->ranks; rank += s->tensor) {
+    for (int rank = 0; rank < s->ranks; rank++) {
         if (c->node >= 0)
-            cut_layers(s, rank, phase, c);
+            cut_layer(s, rank, phase, c);
         else
-            for (int i = 0; i < s->tensor; i++) cut_meet(s, rank + i, c);
+            cut_meet(s, rank, c);
     }
 }
 

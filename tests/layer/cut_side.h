@@ -35,7 +35,7 @@ typedef struct cut_side {
     const ech_kernels *kernels;
     ech_kernel_context *compute;
     cut_rank rank[CUT_MOST_RANKS]; /* context rank by context rank; tensor ranks are neighbours */
-    int collectives[ECH_PHASES], talks;
+    int collectives[ECH_PHASES];
 } cut_side;
 
 static inline int cut_at_least_one(int n)

@@ -11,7 +11,6 @@
 #include "schedule/schedule.h"
 
 static const ech_layer lists_layer = {.name = "made up"};
-static const ech_layer lists_layer_folded = {.name = "made up", .finishes_in_b = true};
 
 static inline ech_model *lists_model(int blocks, bool folded)
 {
@@ -20,12 +19,18 @@ static inline ech_model *lists_model(int blocks, bool folded)
     for (int b = 0; b < blocks; b++) {
         ech_block *block = ech_block_create(
             model->pool, ech_pool_format(model->pool, "block %d", b), b, (ech_ways){0});
-        ECH_PUSH(block->node, (ech_node){.layer = folded ? &lists_layer_folded : &lists_layer,
-                                         .params = 1,
-                                         .param = {b}});
+        ECH_PUSH(block->node, (ech_node){.layer = &lists_layer, .params = 1, .param = {b}});
+        ECH_PUSH(block->operand, (ech_operand){.port = ECH_PORT_DPARAM,
+                                               .mode = ECH_ADD,
+                                               .purposes = 1u << ECH_TRAIN,
+                                               .value = b});
         for (int phase = 0; phase < ECH_PHASES; phase++)
             if (!folded || phase != ECH_BACKWARD_WEIGHT)
-                ECH_PUSH(block->program[phase], (ech_block_call){.node = 0});
+                ECH_PUSH(block->program[phase],
+                         (ech_block_call){.node = 0,
+                                          .purposes = ~0u,
+                                          .operands = phase == (folded ? ECH_BACKWARD_INPUT
+                                                                       : ECH_BACKWARD_WEIGHT)});
         ECH_PUSH(model->block, block);
         ECH_PUSH(model->param,
                  (ech_param){.name = ech_pool_format(model->pool, "weight %d", b), .block = b});

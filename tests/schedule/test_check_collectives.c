@@ -239,7 +239,7 @@ static void test_not_waited_for(void **state)
             refused++;
         }
         /* Of embedding, two layers, head. */
-        static const int collectives[] = {1 + 2 * 4 + 1, 2 + 2 * 10 + 2, 2 + 2 * 8 + 2};
+        static const int collectives[] = {1 + 2 * 4 + 2, 2 + 2 * 10 + 3, 2 + 2 * 8 + 3};
         assert_int_equal(refused, collectives[i]);
         expect_fine(&f);
         fixture_free(&f);

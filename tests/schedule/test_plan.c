@@ -286,15 +286,17 @@ static void test_text_of_parts(void **state)
                         "    3  compute    scale\n"
                         "    4  compute    F0.0/2  after 0 1\n"
                         "    5  compute    B0.0/2[0-1]\n"
-                        "    6  collective C B0.0/2[2] all_reduce over tensor  after 5\n"
-                        "    7  compute    B0.0/2[3]  after 6\n"
-                        "    8  compute    norm bucket 0\n"
-                        "    9  reduce     reduce STOP..squares sum over world  after 8\n"
-                        "   10  compute    norm_sum  after 9\n"
-                        "   11  compute    clip\n"
-                        "   12  compute    update bucket 0\n"
-                        "   13  send       send_grad 0.0/2 to rank 0  after 7\n"
-                        "   14  compute    read\n");
+                        "    6  collective C B0.0/2[2] all_gather over tensor  after 5\n"
+                        "    7  compute    B0.0/2[3-4]  after 6\n"
+                        "    8  collective C B0.0/2[5] all_reduce over tensor  after 7\n"
+                        "    9  compute    B0.0/2[6]  after 8\n"
+                        "   10  compute    norm bucket 0\n"
+                        "   11  reduce     reduce STOP..squares sum over world  after 10\n"
+                        "   12  compute    norm_sum  after 11\n"
+                        "   13  compute    clip\n"
+                        "   14  compute    update bucket 0\n"
+                        "   15  send       send_grad 0.0/2 to rank 0  after 9\n"
+                        "   16  compute    read\n");
     text.n = 0;
     ech_list_print_row(second, &text);
     assert_string_equal(text.at, "F0.0 B0.0");

@@ -64,15 +64,12 @@ static void check_tensor(int t)
         ech_plan_traffic(f.plan[rank], traffic);
         const ech_traffic *tensor = &traffic[ECH_TRAFFIC_TENSOR];
         check(tensor, ECH_COLLECTIVE_ALL_REDUCE, calls);
-        check(tensor, ECH_COLLECTIVE_ALL_GATHER, 0);
-        assert_int_equal(tensor->groups[ECH_GROUP_TENSOR], calls);
-        assert_int_equal(tensor->bytes, calls * 2 * (t - 1) * R * C * ITEM / t);
-        assert_int_equal(tensor->messages, calls * 2 * (t - 1));
-        /* Three numbers in fp64 of every row to every other rank. */
-        const ech_traffic *vocabulary = &traffic[ECH_TRAFFIC_VOCABULARY];
-        check(vocabulary, ECH_COLLECTIVE_ALL_GATHER, M);
-        assert_int_equal(vocabulary->bytes, M * (t - 1) * R * 3 * 8);
-        assert_int_equal(vocabulary->messages, M * (t - 1));
+        /* The loss: three numbers in fp64 of every row to every other rank. */
+        check(tensor, ECH_COLLECTIVE_ALL_GATHER, M);
+        assert_int_equal(tensor->groups[ECH_GROUP_TENSOR], calls + M);
+        assert_int_equal(tensor->bytes,
+                         calls * 2 * (t - 1) * R * C * ITEM / t + M * (t - 1) * R * 3 * 8);
+        assert_int_equal(tensor->messages, calls * 2 * (t - 1) + M * (t - 1));
         assert_silent(&traffic[ECH_TRAFFIC_CONTEXT]);
         assert_silent(&traffic[ECH_TRAFFIC_PIPELINE]);
         assert_silent(&traffic[ECH_TRAFFIC_DATA]);
@@ -100,10 +97,10 @@ static void check_sequence(bool keep)
         ech_plan_traffic(f.plan[rank], traffic);
         const ech_traffic *tensor = &traffic[ECH_TRAFFIC_TENSOR];
         check(tensor, ECH_COLLECTIVE_ALL_REDUCE, 0);
-        check(tensor, ECH_COLLECTIVE_ALL_GATHER, gathers);
+        check(tensor, ECH_COLLECTIVE_ALL_GATHER, gathers + M); /* the loss's, too */
         check(tensor, ECH_COLLECTIVE_REDUCE_SCATTER, scatters);
-        assert_int_equal(tensor->bytes, (gathers + scatters) * R * C * ITEM / 2);
-        assert_int_equal(tensor->messages, gathers + scatters);
+        assert_int_equal(tensor->bytes, (gathers + scatters) * R * C * ITEM / 2 + M * R * 3 * 8);
+        assert_int_equal(tensor->messages, gathers + scatters + M);
         /* Gains of norms: each rank has a share of their gradients' sum. */
         const ech_traffic *data = &traffic[ECH_TRAFFIC_DATA];
         assert_int_equal(data->groups[ECH_GROUP_PARTIAL], data->calls[ECH_COLLECTIVE_ALL_REDUCE]);
@@ -136,7 +133,6 @@ static void test_ring(void **state)
         assert_int_equal(context->bytes, calls * 2 * B * T / c * C * ITEM);
         assert_int_equal(context->messages, calls);
         assert_silent(&traffic[ECH_TRAFFIC_TENSOR]);
-        assert_silent(&traffic[ECH_TRAFFIC_VOCABULARY]);
     }
     fixture_free(&f);
 }
@@ -172,14 +168,14 @@ static void test_pipeline(void **state)
         const ech_traffic *pipeline = &traffic[ECH_TRAFFIC_PIPELINE];
         assert_int_equal(pipeline->bytes, M * R * C * ITEM / 2);
         assert_int_equal(pipeline->messages, M);
-        int stage = f.of.layout->place[rank].stage, first, end, layers;
+        int loss = f.of.layout->place[rank].stage == 1 ? M : 0, first, end, layers;
         ech_layout_blocks(f.of.layout, rank, 0, &first, &end);
         layers = end - first - 1; /* the embedding, or the head */
         const ech_traffic *tensor = &traffic[ECH_TRAFFIC_TENSOR];
-        check(tensor, ECH_COLLECTIVE_ALL_GATHER, M);
+        check(tensor, ECH_COLLECTIVE_ALL_GATHER, M + loss);
         check(tensor, ECH_COLLECTIVE_ALL_REDUCE, M * (4 * layers + 1));
-        assert_int_equal(tensor->bytes, (M + 2 * M * (4 * layers + 1)) * R * C * ITEM / 2);
-        check(&traffic[ECH_TRAFFIC_VOCABULARY], ECH_COLLECTIVE_ALL_GATHER, stage == 1 ? M : 0);
+        assert_int_equal(tensor->bytes,
+                         (M + 2 * M * (4 * layers + 1)) * R * C * ITEM / 2 + loss * R * 3 * 8);
     }
     fixture_free(&f);
 }

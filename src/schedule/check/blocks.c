@@ -33,7 +33,7 @@ int ech_block_step_first(const ech_block_steps *steps, int chunk, int micro, int
 
 /* Whether the step's calls are what its kind says: a collective is one that a group does together, and
  * compute steps have none of these. */
-static bool has_fitting_calls(const ech_plan *plan, const ech_step *step)
+static bool has_fitting_calls(const ech_plan *plan, const ech_step *step, ech_purpose purpose)
 {
     const ech_block *block = plan->model->block.at[step->block];
     int n = (int)block->program[step->phase].n, end = step->first_call + step->calls;
@@ -42,7 +42,8 @@ static bool has_fitting_calls(const ech_plan *plan, const ech_step *step)
         return false;
     for (int c = step->first_call; c < end; c++) {
         const ech_block_call *call = &block->program[step->phase].at[c];
-        if ((ech_call_exchange(block, call, step->phase) != NULL) != collective) return false;
+        if ((ech_call_exchange(block, call, step->phase, purpose) != NULL) != collective)
+            return false;
     }
     return true;
 }
@@ -63,7 +64,7 @@ static int calls_behind(const ech_block *block, int node)
     int call = 0, n = (int)block->program[ECH_BACKWARD_INPUT].n, needed = 0;
     for (; call < n; call++) {
         const ech_block_call *c = &block->program[ECH_BACKWARD_INPUT].at[call];
-        if (c->again || ech_call_exchange(block, c, ECH_BACKWARD_INPUT)) continue;
+        if (c->again || ech_call_exchange(block, c, ECH_BACKWARD_INPUT, ECH_TRAIN)) continue;
         if (c->node >= 0 && c->node <= node) break;
         needed = call + 1;
     }
@@ -102,7 +103,7 @@ static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_b
     int phase = ech_step_kind_phase(step->kind);
     if (phase >= 0 && phase != (int)step->phase)
         return ech_list_reject(plan, list, s, "is of phase %d", (int)step->phase);
-    if (!has_fitting_calls(plan, step))
+    if (!has_fitting_calls(plan, step, list->purpose))
         return ech_list_reject(plan, list, s, "does calls %d to %d, which are none for it",
                                step->first_call, step->first_call + step->calls - 1);
     struct ech_block_step *slot = slot_of(b, step->chunk, step->micro, step->block, step->phase);

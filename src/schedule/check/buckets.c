@@ -90,12 +90,10 @@ static ech_status write_by_model(audit *a, int s)
     if (phase <= ECH_FORWARD) return ECH_OK;
     const ech_block *block = a->plan->model->block.at[step->block];
     for (int c = step->first_call; c < step->first_call + step->calls; c++) {
-        int index = block->program[phase].at[c].node;
-        if (index < 0 || block->program[phase].at[c].again) continue;
-        const ech_node *node = &block->node.at[index];
-        if (phase == ECH_BACKWARD_INPUT && !node->layer->finishes_in_b) continue;
-        for (int i = 0; i < node->params; i++)
-            ECH_TRY(write_bucket(a, s, a->plan->param[node->param[i]].bucket));
+        const ech_block_call *call = &block->program[phase].at[c];
+        for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));)
+            if (o->port == ECH_PORT_DPARAM)
+                ECH_TRY(write_bucket(a, s, a->plan->param[o->value].bucket));
     }
     return ECH_OK;
 }

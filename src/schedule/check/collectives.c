@@ -274,7 +274,7 @@ static ech_status check_collective(const checking *c, int s)
     if (step->calls) {
         const ech_block *block = c->plan->model->block.at[step->block];
         does = *ech_call_exchange(block, &block->program[step->phase].at[step->first_call],
-                                  step->phase);
+                                  step->phase, c->list->purpose);
     }
     ech_group_kind group = ech_group_over(does.over);
     if (step->collective == does.kind && step->group == group)

@@ -58,7 +58,8 @@ static double elements(const ech_block *block, const int *values, int n, ech_ext
 static double effort_of(const ech_block *block, const ech_block_call *call, ech_phase phase,
                         ech_extent extent)
 {
-    if (ech_call_exchange(block, call, phase)) return 0;
+    bool idles = !(call->purposes & 1u << ECH_TRAIN);
+    if (idles || ech_call_exchange(block, call, phase, ECH_TRAIN)) return 0;
     if (call->node < 0) return 3 * touching * elements(block, call->din, 1, extent);
     const ech_node *node = &block->node.at[call->node];
     double touched = elements(block, node->in, node->ins, extent) +
@@ -93,7 +94,7 @@ static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_st
 static bool computes(const ech_block *block, ech_phase phase)
 {
     for (size_t c = 0; c < block->program[phase].n; c++)
-        if (!ech_call_exchange(block, &block->program[phase].at[c], phase)) return true;
+        if (!ech_call_exchange(block, &block->program[phase].at[c], phase, ECH_TRAIN)) return true;
     return false;
 }
 
@@ -111,26 +112,4 @@ double ech_block_units(const ech_plan *plan, const ech_step *step)
     return units_of(plan->model->block.at[step->block], step->phase) * share_of(plan, step);
 }
 
-/* ---- what it sends ---- */
-
-/* Layers that exchange something in their own loop: in training in F, or where all is done in B there. */
-static void count(ech_traffic_count *c, const ech_step *step)
-{
-    const ech_block *block = c->plan->model->block.at[step->block];
-    ech_traffic *traffic = &c->traffic[ECH_TRAFFIC_VOCABULARY];
-    for (int i = step->first_call; i < step->first_call + step->calls; i++) {
-        const ech_block_call *call = &block->program[step->phase].at[i];
-        if (call->node < 0 || call->again) continue;
-        const ech_node *node = &block->node.at[call->node];
-        int64_t bytes = 0;
-        if (!node->layer->exchanges ||
-            step->phase != (node->layer->joined ? ECH_BACKWARD_INPUT : ECH_FORWARD))
-            continue;
-        int calls = node->layer->exchanges(block, node, c->list->extent, c->plan->real, &bytes);
-        traffic->bytes += bytes;
-        traffic->messages += (int64_t)calls * (c->of[ECH_GROUP_TENSOR].size - 1);
-        ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_GATHER, ECH_GROUP_TENSOR, calls);
-    }
-}
-
-const ech_step_methods ech_block_methods = {touch, print, work, seconds, count};
+const ech_step_methods ech_block_methods = {touch, print, work, seconds, ech_step_sends_nothing};

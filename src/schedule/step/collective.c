@@ -15,11 +15,11 @@ static void touch_whole(ech_accessor *a)
 }
 
 /* All to all packs what goes and what comes, piece by piece. */
-static size_t exchange_scratch(ech_collective collective, ech_dtype real, int64_t elements,
+static size_t exchange_scratch(ech_collective collective, ech_dtype dtype, int64_t elements,
                                int members)
 {
-    size_t packed = 2 * (size_t)elements * ech_dtype_bytes(real);
-    size_t own = ech_collective_scratch(collective, real, elements, members);
+    size_t packed = 2 * (size_t)elements * ech_dtype_bytes(dtype);
+    size_t own = ech_collective_scratch(collective, dtype, elements, members);
     return collective == ECH_COLLECTIVE_ALL_TO_ALL ? packed : own;
 }
 
@@ -32,10 +32,11 @@ static void touch(ech_accessor *a)
     }
     const ech_block_call *call = &block->program[a->step->phase].at[a->step->first_call];
     int64_t elements = ech_exchange_elements(block, call, a->list->extent);
+    ech_dtype dtype = ech_exchange_dtype(block, call, a->plan->real);
     int members =
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     ech_access_call(a, a->step->first_call);
-    ech_access_scratch(a, exchange_scratch(a->step->collective, a->plan->real, elements, members));
+    ech_access_scratch(a, exchange_scratch(a->step->collective, dtype, elements, members));
 }
 
 static void print(const ech_step *step, ech_text *out)
@@ -66,12 +67,12 @@ static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_st
            (double)step->bytes / ech_rates_between(&costs->rates, party.first, party.last);
 }
 
-static void count_one(ech_traffic_count *c, const ech_step *step, int64_t elements,
+static void count_one(ech_traffic_count *c, const ech_step *step, ech_dtype dtype, int64_t elements,
                       ech_traffic *traffic)
 {
     const ech_membership *m = &c->of[step->group];
     traffic->messages +=
-        ech_collective_messages(step->collective, c->plan->real, elements, m->size, m->index);
+        ech_collective_messages(step->collective, dtype, elements, m->size, m->index);
     ech_traffic_add_calls(traffic, step->collective, step->group, 1);
 }
 
@@ -84,7 +85,7 @@ static void count_whole(ech_traffic_count *c, const ech_step *step, ech_traffic 
     for (size_t i = 0; i < n; i++) {
         if (ports[i] < 0) continue;
         const ech_shape *shape = &block->value.at[ports[i]].shape;
-        count_one(c, step, ech_shape_count(shape, c->list->extent), traffic);
+        count_one(c, step, c->plan->real, ech_shape_count(shape, c->list->extent), traffic);
     }
 }
 
@@ -99,7 +100,8 @@ static void count(ech_traffic_count *c, const ech_step *step)
         return;
     }
     const ech_block_call *call = &block->program[step->phase].at[step->first_call];
-    count_one(c, step, ech_exchange_elements(block, call, c->list->extent), traffic);
+    count_one(c, step, ech_exchange_dtype(block, call, c->plan->real),
+              ech_exchange_elements(block, call, c->list->extent), traffic);
 }
 
 const ech_step_methods ech_collective_methods = {touch, print, work, seconds, count};
