@@ -79,7 +79,7 @@ static void find_waiters(mail *m)
     for (size_t s = list->step.n; s-- > 0;) {
         const ech_step *step = &list->step.at[s];
         int waiter = step->lane == ECH_LANE_COMPUTE ? (int)s : m->waiter[s];
-        bool counts = step->lane == ECH_LANE_COMPUTE || step->kind == ECH_STEP_COLLECTIVE;
+        bool counts = step->lane == ECH_LANE_COMPUTE || step->lane == ECH_LANE_COLLECTIVE;
         for (int i = 0; i < step->afters && counts; i++) {
             int *waited = &m->waiter[list->after.at[step->first_after + i]];
             if (waiter < *waited) *waited = waiter;

@@ -57,12 +57,12 @@ static bool is_same_collective(const plans *p, ech_wait a, ech_wait b)
     if (a.step < 0 || b.step < 0) return false;
     const ech_step *x = &list_of(p, a.rank)->step.at[a.step];
     const ech_step *y = &list_of(p, b.rank)->step.at[b.step];
-    if (x->kind != y->kind || x->turn != y->turn) return false;
-    if (x->kind == ECH_STEP_COLLECTIVE)
-        return x->collective == y->collective && x->block == y->block && x->phase == y->phase &&
-               x->first_call == y->first_call && x->calls == y->calls && x->micro == y->micro;
-    if (x->kind == ECH_STEP_REDUCE_GRADS) return is_same_bucket(p->at[a.rank], x, p->at[b.rank], y);
-    return x->index == y->index && x->count == y->count && x->maximum == y->maximum;
+    bool same = x->kind == y->kind && x->turn == y->turn && x->collective == y->collective &&
+                x->block == y->block && x->phase == y->phase && x->first_call == y->first_call &&
+                x->calls == y->calls && x->micro == y->micro && x->count == y->count &&
+                x->maximum == y->maximum;
+    return same && (ech_step_has_bucket(x) ? is_same_bucket(p->at[a.rank], x, p->at[b.rank], y)
+                                           : x->index == y->index);
 }
 
 /* Two members of a channel: all their collectives over it, side by side. */
