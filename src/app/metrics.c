@@ -116,11 +116,10 @@ static void look_at(cutting *c, const char *line, size_t n, int64_t behind)
     if (n > ECH_METRICS_LONGEST_LINE) return;
     bool may_start = !c->has_start && memmem(line, n, start, sizeof start - 1);
     if (c->cut >= 0 && !may_start) return;
-    json_t *object = parse(line, n);
+    json_auto_t *object = parse(line, n);
     if (ech_json_to_int(json_object_get(object, "start"), c->starts, MOST_STARTS, &c->starts))
         c->has_start = true;
     if (c->cut < 0 && json_object_get(object, "loss") && stays(c, object)) c->cut = behind;
-    json_decref(object);
 }
 
 static bool is_done(const cutting *c)
@@ -175,9 +174,8 @@ static ech_status open_to_write(cutting *c)
 static ech_status move_line(void *context, const char *line, size_t n)
 {
     cutting *c = context;
-    json_t *object = parse(line, n);
+    json_auto_t *object = parse(line, n);
     bool kept = stays(c, object);
-    json_decref(object);
     if (!kept) return ECH_OK;
     ECH_TRY(open_to_write(c));
     ECH_TRY(ech_file_write_at(c->writes_to, c->path, line, n, c->kept));

@@ -273,12 +273,11 @@ ech_status ech_manifest_parse(const char *path, const char *text, size_t n, ech_
     ECH_TRY(check_own_hash(path, text, n));
     ech_json_limits limits = {
         .depth = 4, .containers = 2 + 2 * ECH_FILES, .values = n / ECH_HASH_DIGITS + 64};
-    json_t *root;
+    json_auto_t *root = NULL;
     ECH_TRY(ech_json_parse(path, text, n, limits, &root));
     ech_manifest manifest = {0};
     for (int f = 0; f < ECH_FILES; f++) manifest.files[f].bytes = -1;
     ech_status st = take_all(path, root, &manifest);
-    json_decref(root);
     if (st != ECH_OK) {
         ech_manifest_free(&manifest);
         return st;

@@ -207,15 +207,13 @@ static ech_status read_header(ech_safetensors *file, int64_t file_bytes)
     file->data_at = 8 + header_bytes;
     size_t n = (size_t)header_bytes;
     ECH_FREED char *text = ech_calloc(n + 1, 1);
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     ech_json_limits limits = {.depth = 3,
                               .containers = 3 * (n / ENTRY_BYTES) + 16,
                               .values = (3 + ECH_MAX_DIMS) * (n / ENTRY_BYTES) + 64};
-    ech_status st = ech_file_read_at(file->fd, file->path, text, n, 8);
-    if (st == ECH_OK) st = ech_json_parse(file->path, text, n, limits, &root);
-    if (st == ECH_OK) st = fill_entries(file, root, file_bytes - file->data_at);
-    json_decref(root);
-    return st;
+    ECH_TRY(ech_file_read_at(file->fd, file->path, text, n, 8));
+    ECH_TRY(ech_json_parse(file->path, text, n, limits, &root));
+    return fill_entries(file, root, file_bytes - file->data_at);
 }
 
 ech_status ech_safetensors_open(const char *path, ech_safetensors **out)

@@ -36,14 +36,13 @@ static ech_status find_shard(const char *path, const char *name, json_t *known,
 
 static ech_status fill_shards(const char *path, const json_t *map, ech_shards_index *index)
 {
-    json_t *known = json_object();
+    json_auto_t *known = json_object();
     ech_status st = ECH_OK;
     index->shard_of = ech_calloc(index->tensor.n, sizeof *index->shard_of);
     for (size_t i = 0; i < index->tensor.n && st == ECH_OK; i++) {
         const char *name = json_string_value(json_object_get(map, index->tensor.at[i]));
         st = find_shard(path, name, known, index, &index->shard_of[i]);
     }
-    json_decref(known);
     return st;
 }
 
@@ -73,12 +72,10 @@ ech_status ech_shards_index_parse(const char *path, const char *text, size_t n,
                                   ech_shards_index *out)
 {
     const ech_json_limits limits = {.depth = 4, .containers = 64, .values = n / ENTRY_BYTES + 64};
-    json_t *root;
+    json_auto_t *root = NULL;
     *out = (ech_shards_index){.pool = ech_pool_create()};
     ECH_TRY(ech_json_parse(path, text, n, limits, &root));
-    ech_status st = fill(path, json_object_get(root, "weight_map"), out);
-    json_decref(root);
-    return st;
+    return fill(path, json_object_get(root, "weight_map"), out);
 }
 
 ech_status ech_shards_index_read(const char *path, ech_shards_index *out)

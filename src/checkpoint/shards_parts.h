@@ -25,8 +25,6 @@ ech_shards_location ech_shards_find_exactly(const ech_shards *weights, const cha
 /* By our name, or by that without the family's prefix. */
 ech_shards_location ech_shards_find_tensor(const ech_shards *weights, const char *name);
 
-/* ---- shards_find.c ---- */
-
 /* Compares a folder that is the model/ of a checkpoint with the manifest beside it: sizes and texts, and
  * the weights' hashes if `all`. Other folders have no hashes, and are taken as they are. */
 ech_status ech_shards_verify(const char *folder, bool all);

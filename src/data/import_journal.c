@@ -135,15 +135,13 @@ ech_status ech_import_journal_write(const char *folder, const ech_import_journal
     ech_import_journal copy = *journal;
     field fields[FIELDS];
     list_fields(&copy, fields);
-    json_t *object = json_pack("{s:i, s:s, s:b, s:[o, o]}", "version", (int)VERSION, "hash",
-                               journal->hash, "sealed", journal->sealed, "parts",
-                               pack_state(&journal->part[0]), pack_state(&journal->part[1]));
+    json_auto_t *object = json_pack("{s:i, s:s, s:b, s:[o, o]}", "version", (int)VERSION, "hash",
+                                    journal->hash, "sealed", journal->sealed, "parts",
+                                    pack_state(&journal->part[0]), pack_state(&journal->part[1]));
     for (int i = 0; i < FIELDS; i++)
         json_object_set_new(object, fields[i].name, json_integer((json_int_t)*fields[i].number));
     ECH_FREED char *text = json_dumps(object, JSON_INDENT(1));
-    ech_status st = replace_journal(folder, text);
-    json_decref(object);
-    return st;
+    return replace_journal(folder, text);
 }
 
 /* NULL: a journal of this version and import; or why it is none. */

@@ -114,14 +114,12 @@ static ech_status use_line(const walk *w, const line *l)
                  "%s:%lld: more than 2^20 values, or deeper than 64: keep the text alone", l->path,
                  (long long)l->number);
     /* Numbers may be of any size; nobody looks at them. */
-    json_t *object = json_loadb(
+    json_auto_t *object = json_loadb(
         l->text, l->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
     if (!object)
         ECH_FAIL(ECH_EINPUT, "%s:%lld:%d: no JSON: %s", l->path, (long long)l->number, why.column,
                  why.text);
-    ech_status st = use_object(w, l, object);
-    json_decref(object);
-    return st;
+    return use_object(w, l, object);
 }
 
 /* Bytes of the mark with which some editors begin a file; JSON does not allow it (RFC 8259, section 8.1). */

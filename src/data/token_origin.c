@@ -66,12 +66,11 @@ ech_status ech_token_origin_parse(const char *path, const char *text, size_t n,
 {
     const ech_json_limits limits = {.depth = 2, .containers = 4, .values = 16};
     ech_token_origin origin = {0};
-    json_t *root;
+    json_auto_t *root = NULL;
     ECH_TRY(ech_json_parse(path, text, n, limits, &root));
-    ech_status st = unpack(path, root, &origin);
-    json_decref(root);
-    if (st == ECH_OK) *out = origin;
-    return st;
+    ECH_TRY(unpack(path, root, &origin));
+    *out = origin;
+    return ECH_OK;
 }
 
 void ech_token_origin_free(ech_token_origin *origin)

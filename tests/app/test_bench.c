@@ -118,7 +118,7 @@ static void every_fast_kernel_has_a_row(void **state)
         for (int r = 0; r < ech_bench_kernel_count; r++)
             found |= (int)ech_bench_kernel_rows[r].op == op;
         if (is_fast[op] && !found)
-            fail_msg("%s has a fast version, but no row in bench/kernel_rows.c",
+            fail_msg("%s has a fast version, but no row in bench/kernels.c",
                      ech_op_name((ech_op)op));
     }
 }

@@ -127,7 +127,7 @@ static json_t *result_json(const ech_bench *bench, const ech_bench_result *r)
 
 ech_status ech_bench_print_json(const ech_bench *bench, ech_text *out)
 {
-    json_t *all =
+    json_auto_t *all =
         json_pack("{s:i, s:i, s:i, s:s}", "version", VERSION, "threads", bench->options->threads,
                   "ranks", bench->ranks, "ranks_are", bench->processes ? "processes" : "threads");
     if (bench->machine.flops > 0) json_object_set_new(all, "machine", machine_json(bench));
@@ -139,7 +139,6 @@ ech_status ech_bench_print_json(const ech_bench *bench, ech_text *out)
         json_object_set_new(all, ech_bench_group_name((ech_bench_group)g), list);
     }
     ECH_FREED char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    json_decref(all);
     if (!text) ECH_FAIL(ECH_EIO, "the results cannot be written as JSON");
     ech_text_append(out, "%s\n", text);
     return ECH_OK;

@@ -250,7 +250,7 @@ static json_t *calendar_json(const ech_config *config)
 ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
 {
     const ech_config *config = report->design->config;
-    json_t *all = json_pack(
+    json_auto_t *all = json_pack(
         "{s:i, s:s, s:o, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:b}",
         "version", VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
         batch_json(report->design), "grid", grid_json(report->design), "balance",
@@ -265,7 +265,6 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
         json_object_set_new(all, "simulation", simulation_json(report));
     }
     ECH_FREED char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
-    json_decref(all);
     if (!text) ECH_FAIL(ECH_EINTERNAL, "the plan cannot be written as JSON: a name is not UTF-8");
     ech_text_append(out, "%s\n", text);
     return ECH_OK;

@@ -73,9 +73,8 @@ static bool take(const json_t *object, ech_metrics_series *out)
 static ech_status take_line(void *context, const char *line, size_t n)
 {
     ech_metrics_series *out = context;
-    json_t *object = line ? json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    json_auto_t *object = line ? json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
     out->skipped += !(object && take(object, out));
-    json_decref(object);
     return ECH_OK;
 }
 

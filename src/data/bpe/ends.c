@@ -61,12 +61,11 @@ static void take_around(const json_t *root, ech_bpe *bpe)
 
 static ech_status take_config(const char *path, ech_bpe *bpe)
 {
-    json_t *root;
+    json_auto_t *root = NULL;
     ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, true, NULL, &root));
     ech_status status = take_end(root, "eos_token", path, bpe, &bpe->end_of_text);
     if (status == ECH_OK) status = take_end(root, "bos_token", path, bpe, &bpe->begin_of_text);
     if (status == ECH_OK) take_around(root, bpe);
-    json_decref(root);
     return status;
 }
 
@@ -89,13 +88,12 @@ ech_status ech_bpe_read_ends(const char *path, const char *config_path, ech_bpe 
 
 ech_status ech_bpe_check_gpt2(const char *config_path)
 {
-    json_t *root;
+    json_auto_t *root = NULL;
     if (!ech_file_exists(config_path)) return ECH_OK;
     ECH_TRY(ech_bpe_load_json(config_path, MOST_BYTES, true, NULL, &root));
     char name[64] = "GPT2";
     const char *class = json_string_value(json_object_get(root, "tokenizer_class"));
     if (class) snprintf(name, sizeof name, "%s", class);
-    json_decref(root);
     if (strncmp(name, "GPT2", 4) == 0) return ECH_OK;
     ECH_FAIL(ECH_EUNSUPPORTED,
              "%s: tokenizer_class is %s, and vocabulary and merges alone do not say how that cuts "

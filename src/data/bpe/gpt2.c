@@ -42,10 +42,9 @@ static ech_status take_lines(const char *text, size_t n, const char *file, ech_b
 
 static ech_status take_vocabulary(const char *path, ech_bpe *bpe)
 {
-    json_t *root;
+    json_auto_t *root = NULL;
     ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, false, NULL, &root));
     ech_status status = ech_bpe_take_vocabulary(root, NULL, path, "the vocabulary", bpe);
-    json_decref(root);
     ECH_TRY(status);
     int32_t end = ech_bpe_find(bpe, END, strlen(END));
     if (end != ECH_BPE_NONE) ech_bpe_put_added(bpe, (ech_bpe_added){.id = end, .special = true});

@@ -99,13 +99,12 @@ static ech_status take_all(const json_t *root, const char *file, ech_bpe *bpe)
 
 ech_status ech_bpe_read_json(const char *path, ech_bpe **out)
 {
-    json_t *root;
+    json_auto_t *root = NULL;
     ech_text source;
     ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, false, &source, &root));
     ech_bpe *bpe = ech_bpe_create();
     bpe->source = source;
     ech_status status = take_all(root, path, bpe);
-    json_decref(root);
     if (status == ECH_OK)
         *out = bpe;
     else
