@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Seconds.
+ * Clocks and CPU time, in seconds.
  */
 #ifndef ECH_BASE_CLOCK_H
 #define ECH_BASE_CLOCK_H
 
-double ech_clock_now(void);  /* on a clock that never goes back */
-double ech_clock_wall(void); /* since 1970; may be set, so never for a span */
-double ech_clock_mine(void); /* that a processor has spent on the calling thread */
+double ech_clock_now(void);  /* monotonic clock */
+double ech_clock_wall(void); /* since 1970; the system may set this clock: not for durations */
+double ech_clock_mine(void); /* CPU time of the calling thread */
 
-/* For who looks at the clock over and over while he waits, *looked being when he did so last, which
- * becomes now: seconds in which the process itself stood still (stopped, or frozen), and which are
- * nobody's delay. */
+/* For a waiting loop that reads the clock often. *looked: the time of its previous reading; set to `now`.
+ * Returns the seconds since then if they are more than 1, otherwise 0: so long a gap means that the whole
+ * process was stopped or frozen, and must not count against a deadline. */
 double ech_clock_take_gap(double *looked, double now);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* By Euclid's algorithm: the greatest common divisor of two numbers, neither below 0; of 0 and a number, that number. */
+/* Greatest common divisor of a, b >= 0 (Euclid's algorithm). The divisor of 0 and n is n. */
 static inline int64_t ech_common_divisor(int64_t a, int64_t b)
 {
     while (b) {
@@ -18,7 +18,7 @@ static inline int64_t ech_common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* The largest divisor of n that is not above `most`; both above 0. */
+/* The largest divisor of n that is at most `most`. n, most > 0. */
 static inline int64_t ech_largest_divisor(int64_t n, int64_t most)
 {
     int64_t largest = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files and folders. Every error names the path and what the system said.
+ * Files and folders. Errors (ECH_EIO, ECH_EINPUT) name the path and the system's reason.
  */
 #ifndef ECH_BASE_FILE_H
 #define ECH_BASE_FILE_H
@@ -11,48 +11,48 @@
 
 #include "base/status.h"
 
-/* Readers open regular files, and links to such: never a pipe, a device or a socket, which may have no end,
- * or something to do with being opened. A link in a stranger's folder thus leads to a file at most. */
+/* Functions that read open regular files, and links to regular files. They refuse pipes, devices and sockets:
+ * these may have no end, and opening one can have an effect. So a link in an untrusted folder is harmless. */
 
-/* Reads a whole file of at most `limit` bytes; *out is terminated by a NUL not counted in *n and
- * is released with free(). */
+/* Reads a whole file; a file of more than `limit` bytes is an error. *out has *n bytes and then a NUL;
+ * release it with free(). */
 ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n);
 
-/* Writes all bytes to a temporary name beside `path`, fsyncs, renames over `path`, fsyncs the
- * folder: the file is either the old or the new one, whole. A device or a pipe is written into. */
+/* Replaces a file atomically: writes a temporary file beside `path`, fsyncs it, renames it to `path` and
+ * fsyncs the folder. A device or a pipe is written directly. */
 ech_status ech_file_write(const char *path, const void *bytes, size_t n);
 
-/* Opens a regular file of *bytes bytes for reading. */
+/* Opens a regular file for reading; *bytes: its size. */
 ech_status ech_file_open(const char *path, int *out, int64_t *bytes);
 
-/* A new file beside `path` under a name that nobody else has, for reading and writing; *name is released
- * with free(). */
+/* Creates a file with a unique name in the folder of `path`, open for reading and writing. Release *name with
+ * free(). */
 ech_status ech_file_create_beside(const char *path, char **name, int *out);
 
-/* pread and pwrite of exactly n bytes, retried when interrupted or short. */
+/* pread and pwrite of exactly n bytes; interrupted and short calls are repeated. */
 ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int64_t offset);
 ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t n, int64_t offset);
 
+/* fsync of a folder, and of the folder that a file is in. */
 ech_status ech_file_sync_folder(const char *path);
-/* Of the folder that the file is in. */
 ech_status ech_file_sync_parent(const char *path);
 
-/* Makes the folder and its parents; no error if it is there. It must be possible to write into it. */
+/* Makes the folder and its parents; an existing folder is no error. Errors: it is not writable. */
 ech_status ech_file_make_folder(const char *path);
-/* Claims the folder for this process until *out is closed, or the process ends, however it ends.
- * Refused while another has it. A file system without locks gives everyone what they ask for. */
+/* Locks the folder for this process until *out is closed or the process ends. An error if another process has
+ * the lock. On a file system without locks every process gets it. */
 ech_status ech_file_lock_folder(const char *path, int *out);
-/* The same, but waits so many seconds for who has it, and says so. */
+/* The same, but waits up to `seconds` for the lock, and logs that it waits. */
 ech_status ech_file_await_folder(const char *path, double seconds, int *out);
-/* Whether the path leads to what was opened, not to something else by now, or to nothing. */
+/* Whether `path` still names the open file fd; false if it was replaced or removed. */
 bool ech_file_is_same(const char *path, int fd);
-/* Removes a file or a folder with all it holds; no error if it is not there. */
+/* Removes a file, or a folder with all its contents; a missing path is no error. */
 ech_status ech_file_remove_all(const char *path);
 
 bool ech_file_exists(const char *path);
 bool ech_file_is_folder(const char *path);
 bool ech_file_is_link(const char *path);
-bool ech_file_has(const char *folder, const char *name);
+bool ech_file_has(const char *folder, const char *name); /* FOLDER/NAME exists */
 
 /* "a" + "b" -> "a/b" in new memory, released with free(). */
 char *ech_file_join(const char *folder, const char *name);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files that tell of a run while it goes on: metrics, events, traces. Records are added whole or not at
- * all. What is told must not end what it tells of: once open, a journal that cannot be written says so
- * by name, loses records, counts them, and tries again with the next one.
+ * Log files of a run: metrics, events, traces. A record is appended whole or not at all. A failed write
+ * never ends the run: it logs a warning with the path, the record is dropped and counted, and the next
+ * record tries again.
  */
 #ifndef ECH_BASE_JOURNAL_H
 #define ECH_BASE_JOURNAL_H
@@ -15,13 +15,14 @@
 
 typedef struct ech_journal ech_journal;
 
-/* Goes on behind what is there, or (`anew`) begins the file again. One process at a time. Errors: the
- * file cannot be opened for writing. */
+/* Opens the file to append; `anew` truncates it first. One process at a time. Errors: the file cannot be opened
+ * for writing. */
 ech_status ech_journal_open(const char *path, bool anew, ech_journal **out);
-/* One write. False: the record is lost. The first loss of a row is said, and so is its end. */
+/* Appends a record with one write. False: the record is dropped. Logs the first of consecutive losses, and the
+ * first success after them. */
 bool ech_journal_add(ech_journal *journal, const void *record, size_t n);
-int64_t ech_journal_lost(const ech_journal *journal); /* records since it was opened */
-/* Says how many records were lost at the end. Accepts NULL. */
+int64_t ech_journal_lost(const ech_journal *journal); /* records dropped since it was opened */
+/* Logs how many records were dropped, if the last ones were. Accepts NULL. */
 void ech_journal_close(ech_journal *journal);
 
 #endif

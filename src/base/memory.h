@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Host memory for plans and other small structures. Running out of it ends the process with a
- * message: nothing useful can be done, and no plan is half built. What trains (tensors, buckets,
- * states) never comes from here but from arenas whose size the plan knows (device/device.h).
+ * Host memory for plans and other small structures. If it runs out, the process ends with a message.
+ * Tensors, buckets and optimizer states never come from here but from arenas whose size the plan knows
+ * (device/device.h).
  */
 #ifndef ECH_BASE_MEMORY_H
 #define ECH_BASE_MEMORY_H
@@ -14,23 +14,24 @@
 void *ech_calloc(size_t n, size_t bytes);
 char *ech_strdup(const char *s);
 
-/* `items` (of *capacity items) moved to where at least `count` fit; new items are zeroed. */
+/* Reallocates `items`, of *capacity items, so that at least `count` fit, and updates *capacity. New items are
+ * zeroed. Returns the new address. */
 void *ech_grow(void *items, size_t *capacity, size_t count, size_t item_bytes);
 
-/* A list of T with room that grows: declare with ECH_LIST(T), add with ECH_PUSH. */
+/* A growing array of T: {0} is empty; append with ECH_PUSH; release with free(list.at). */
 #define ECH_LIST(T)                                                                                \
     struct {                                                                                       \
         T *at;                                                                                     \
         size_t n, capacity;                                                                        \
     }
-/* Appends a value to the list; its index is list.n - 1 afterwards. */
+/* Appends a value. */
 #define ECH_PUSH(list, ...)                                                                        \
     do {                                                                                           \
         (list).at = ech_grow((list).at, &(list).capacity, (list).n + 1, sizeof *(list).at);        \
         (list).at[(list).n++] = __VA_ARGS__;                                                       \
     } while (0)
 
-/* Small things that die together (a plan's names, a model's blocks): a chain of chunks. */
+/* An allocator of small objects that are freed together (a plan's names, a model's blocks). */
 typedef struct ech_pool ech_pool;
 ech_pool *ech_pool_create(void);
 void ech_pool_destroy(ech_pool *pool); /* accepts NULL */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Long work tells now and then that it goes on, whoever does it and for whomever: what reads, writes
- * and removes files does so piece by piece, and after each piece there is a tick.
+ * Progress callbacks of long file operations: functions that read, write, hash or remove files call ech_tick
+ * after each block of work.
  */
 #ifndef ECH_BASE_TICK_H
 #define ECH_BASE_TICK_H
 
 typedef void ech_tick_fn(void *context);
 
-/* From now on called at every tick of this thread. NULL: nobody is. */
+/* Sets the function that ech_tick calls on this thread. NULL: none. */
 void ech_tick_set(ech_tick_fn *call, void *context);
 void ech_tick(void);
 

@@ -8,11 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the character that the n bytes begin with, its code point into *code; 0: with none (they end
- * within it, or it is overlong, a surrogate or past U+10FFFF). */
+/* Decodes the first character of n bytes: returns its length, *code: its code point. 0: the bytes are no
+ * well-formed character (incomplete, overlong, a surrogate or above U+10FFFF). */
 size_t ech_utf8_next(const void *text, size_t n, uint32_t *code);
 
-/* How many of the n bytes, from the first on, are whole characters. */
+/* The length of the longest prefix of well-formed characters. */
 size_t ech_utf8_valid(const void *text, size_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For device alone: each row of device.def promises one ech_device in its file.
+ * Private to device: declares the ech_device of each row of device.def.
  */
 #ifndef ECH_DEVICE_BACKEND_H
 #define ECH_DEVICE_BACKEND_H

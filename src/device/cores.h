@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which cores a thread may run on: sharing them out, and binding threads to them.
+ * CPU affinity: which cores a thread may run on, and binding threads to cores.
  */
 #ifndef ECH_DEVICE_CORES_H
 #define ECH_DEVICE_CORES_H
@@ -8,29 +8,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Cores as the system numbers them. Machines with more are left alone: the set is empty then. */
+/* A set of cores, as the system numbers them. Empty on machines with more than ECH_MOST_CORES. */
 enum { ECH_MOST_CORES = 4096 };
 typedef struct ech_core_set {
     uint64_t word[ECH_MOST_CORES / 64];
 } ech_core_set;
 
-/* Those of the calling thread: what taskset, mpirun, Slurm or a binding before left it. */
+/* The calling thread's affinity, as taskset, mpirun, Slurm or an earlier binding set it. */
 ech_core_set ech_cores_mine(void);
 int ech_cores_count(const ech_core_set *set);
 bool ech_cores_overlap(const ech_core_set *a, const ech_core_set *b);
 bool ech_cores_are_same(const ech_core_set *a, const ech_core_set *b);
 
-/* The cores of a set in the order in which `wanted` threads take them: one of each physical core, if that is
- * enough, otherwise the threads of a physical core behind each other. Returns how many are in `core`, which
- * has room for ECH_MOST_CORES: at least `wanted`, or all. */
+/* Lists the cores of a set for `wanted` threads to be bound to, in order: one hardware thread of each physical
+ * core if these suffice, otherwise all, siblings next to each other. Returns how many it wrote to `core`, which
+ * has room for ECH_MOST_CORES; fewer than `wanted` only if the set has fewer. */
 int ech_cores_order(const ech_core_set *set, int wanted, int *core);
 
-/* From now on the calling thread runs on these cores alone, as threads that it starts do. A system that
- * refuses is slower, not wrong. */
+/* Binds the calling thread, and threads that it starts from now on, to these cores. A failure is ignored: it
+ * costs speed alone. */
 void ech_cores_bind(const int *core, int n);
 void ech_cores_bind_set(const ech_core_set *set);
-/* A thread that a bound one has started, and that is to take whatever core is idle: the cores are those that
- * the process had before its first thread was bound. */
+/* Undoes the inherited binding of the calling thread: it may run on all cores that the process had before its
+ * first thread was bound. */
 void ech_cores_release(void);
 
 #endif

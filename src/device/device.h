@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One kind of device: its memory, and copies within it and to the host. A backend is a file and a
- * row in device.def; an absent backend is an absent row.
+ * row of device.def; a build without it lacks the row.
  */
 #ifndef ECH_DEVICE_DEVICE_H
 #define ECH_DEVICE_DEVICE_H
@@ -12,14 +12,14 @@
 
 typedef struct ech_device {
     const char *name;
-    /* Memory aligned to 4,096 bytes, readable as zero. */
+    /* Zeroed memory, aligned to 4,096 bytes. Errors: ECH_ENOMEM. */
     ech_status (*alloc)(size_t bytes, void **out);
     void (*release)(void *memory, size_t bytes); /* accepts NULL */
     void (*copy)(void *to, const void *from, size_t bytes);
     void (*fill)(void *to, unsigned char byte, size_t bytes);
-    /* Bytes of memory a rank may use on this machine when the run file sets no limit. */
+    /* Bytes of memory of this machine, or of its control group if that has less: for all ranks on it. */
     size_t (*memory_bytes)(void);
-    int (*cores)(void); /* cores this process may run on */
+    int (*cores)(void); /* how many cores this process may run on */
 } ech_device;
 
 /* NULL if this build has no such device. */

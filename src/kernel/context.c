@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank's kernels run with, and the libraries behind them.
+ * Creating the context of kernel calls, and setting the libraries' threads.
  */
 #include <omp.h>
 #include <stdlib.h>

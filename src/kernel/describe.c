@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernels stand on, for logs.
+ * Names of libraries and instruction sets, for logs.
  */
 #include <cblas.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the machine has, and what the user lets it use.
+ * Choosing the instruction set: what the machine has, and what the user allows.
  */
 #include "kernel/isa.h"
 
@@ -37,7 +37,7 @@ static bool has_small_ones(void)
     return __get_cpuid(0x80000001, &a, &b, &c, &d) && c & bit_LZCNT;
 }
 
-/* The builtin also asks whether the operating system keeps the registers. */
+/* The builtin also checks that the operating system saves the registers. */
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -100,8 +100,8 @@ static void follow(const char *wanted)
         refuse(wanted, "this machine or this build does not have it");
 }
 
-/* Before the library's first product, which fixes what it uses. */
-static void hold_library_down(void)
+/* To be called before the library's first product, which fixes its instruction set. */
+static void limit_library(void)
 {
 #ifdef ECH_KERNEL_X86
     static const dnnl_cpu_isa_t most[] = {
@@ -121,7 +121,7 @@ static void decide(void)
         follow(wanted);
     else
         decided = best();
-    if (!*refused) hold_library_down();
+    if (!*refused) limit_library();
 }
 
 ech_status ech_isa_decide(ech_isa *out)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which instructions the fast kernels may use. They are compiled once per set (kernel/CMakeLists.txt);
- * which set's functions run is decided once a process: the best that the machine has, or the one that
- * the environment variable ECHELON_ISA names.
+ * Instruction sets of the fast kernels. Kernels are compiled once per set (kernel/CMakeLists.txt). Each process
+ * uses one set: the best that the machine has, or the one that the environment variable ECHELON_ISA names.
  */
 #ifndef ECH_KERNEL_ISA_H
 #define ECH_KERNEL_ISA_H
@@ -11,8 +10,8 @@
 
 #include "base/status.h"
 
-/* Portable is what any machine of this architecture has; avx2 is x86-64-v3 (with FMA), avx512 is
- * x86-64-v4 of the x86-64 psABI. Others than x86-64 have the first alone. */
+/* portable: the baseline of the architecture; avx2: x86-64-v3 (with FMA); avx512: x86-64-v4 of the x86-64 psABI.
+ * Other architectures have portable alone. */
 typedef enum ech_isa {
 #define X(constant, name) constant,
 #include "kernel/isa.def"
@@ -20,14 +19,13 @@ typedef enum ech_isa {
     ECH_ISAS
 } ech_isa;
 
-/* "portable", "avx2" or "avx512", as ECHELON_ISA has them. */
+/* "portable", "avx2" or "avx512": the values of ECHELON_ISA. */
 const char *ech_isa_name(ech_isa isa);
-/* Whether this build has kernels for the set and this machine runs them. */
+/* Whether this build has kernels for the set and this machine can run them. */
 bool ech_isa_works(ech_isa isa);
-/* The process's set. Holds the library for products down to it as well: oneDNN takes nothing above AVX2
- * beside avx2, and nothing above SSE4.1, its lowest, beside portable. (fp64 products are OpenBLAS's,
- * which looks at OPENBLAS_CORETYPE.) ECH_EUSAGE: ECHELON_ISA names no set, or one that does not work
- * here. The first call decides for all. */
+/* The process's instruction set; the first call decides. It also limits oneDNN: to AVX2 with avx2, to SSE4.1, its
+ * lowest, with portable. (fp64 products are OpenBLAS's, which has OPENBLAS_CORETYPE.) ECH_EUSAGE: ECHELON_ISA
+ * names no set, or one that does not work here. */
 ech_status ech_isa_decide(ech_isa *out);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks that hold shares of the vocabulary know of the same rows, put together. A few numbers a
- * row, the same on every kind of device.
+ * Combining the loss statistics of vocabulary shards. A few numbers a row, so there is one version for all
+ * devices.
  */
 #include <math.h>
 
 #include "kernel/kernel.h"
 
-/* A share without columns has sum 0, and counts for nothing. */
+/* A shard without columns has sum 0 and adds nothing. */
 static void combine_row(const double *part, int N, int64_t stride, double *out)
 {
     double max = -INFINITY, sum = 0, target = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scratch bytes of the definition's rows. dims are those of the row's third column in kernel.def.
+ * Scratch bytes of the reference kernels. dims are those of the row's third column in kernel.def.
  */
 #include "kernel/ref/rows.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast the pairs of a head turn.
+ * Frequencies of rotary position embeddings.
  */
 #include "kernel/rope.h"
 

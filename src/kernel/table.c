@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One table of kernels per type: the definition, and per instruction set the definition overridden by
- * what is fast.
+ * The tables of kernels: the reference per dtype, and per instruction set the reference overridden by fast
+ * versions.
  */
 
 #include "kernel/kernel.h"

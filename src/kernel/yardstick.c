@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The yardsticks of the instruction set in use. Builds without fast kernels do multiply-adds one by one, and
- * have no library to compare with.
+ * Reference speeds with the instruction set in use. Builds without fast kernels do scalar multiply-adds, and have
+ * no library to compare with.
  */
 #include "kernel/yardstick.h"
 
@@ -29,12 +29,12 @@ double ech_yardstick_multiply_adds(const ech_kernel_context *context, int64_t ro
 #else
 double ech_yardstick_multiply_adds(const ech_kernel_context *context, int64_t rounds)
 {
-    volatile float a = 0.5F, b = 0.5F, kept = 0;
+    volatile float a = 0.5F, b = 0.5F, sink = 0;
     float x = 1, factor = a, term = b;
     (void)context;
     for (int64_t r = 0; r < rounds; r++) x = x * factor + term;
-    kept = x;
-    (void)kept;
+    sink = x;
+    (void)sink;
     return 2.0 * (double)rounds;
 }
 

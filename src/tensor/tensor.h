@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tensor is a view: a shape, strides and a type over memory that somebody else owns. It never
- * frees. Views are made on the stack, passed by pointer, and copied freely.
+ * A tensor is a view: shape, strides and dtype over memory that it does not own. Views are made on the stack,
+ * passed by pointer, and copied freely.
  */
 #ifndef ECH_TENSOR_TENSOR_H
 #define ECH_TENSOR_TENSOR_H
@@ -24,7 +24,7 @@ typedef enum ech_dtype {
 size_t ech_dtype_bytes(ech_dtype dtype);
 const char *ech_dtype_name(ech_dtype dtype);    /* "fp32": in run files and prints */
 const char *ech_dtype_on_disk(ech_dtype dtype); /* "F32": in safetensors */
-/* False, *out untouched, if no type has that name. */
+/* False, *out unchanged: no type has that name. */
 bool ech_dtype_from_name(const char *name, ech_dtype *out);
 bool ech_dtype_from_disk(const char *name, ech_dtype *out);
 
@@ -32,8 +32,8 @@ typedef struct ech_tensor {
     void *data;
     ech_dtype dtype;
     int dims;                     /* 0 (a scalar) to ECH_MAX_DIMS */
-    int64_t shape[ECH_MAX_DIMS];  /* elements */
-    int64_t stride[ECH_MAX_DIMS]; /* elements; the last is 1 in every tensor kernels take */
+    int64_t shape[ECH_MAX_DIMS];
+    int64_t stride[ECH_MAX_DIMS]; /* in elements; the last is 1 in all tensors that kernels take */
 } ech_tensor;
 
 /* A contiguous row-major view with `dims` dimensions of the sizes in `shape`. */
@@ -45,11 +45,11 @@ ech_tensor ech_tensor_2d(void *data, ech_dtype dtype, int64_t rows, int64_t colu
 ech_tensor ech_tensor_columns(const ech_tensor *x, int64_t first, int64_t count);
 /* Rows [first, first + count) of the first dimension. */
 ech_tensor ech_tensor_rows(const ech_tensor *x, int64_t first, int64_t count);
-/* All but the last dimension folded into one: (B, T, C) -> (B·T, C). Leading strides must fold. */
+/* Flattens all but the last dimension: (B, T, C) -> (B·T, C). The strides must allow it. */
 ech_tensor ech_tensor_matrix(const ech_tensor *x);
 
 int64_t ech_tensor_count(const ech_tensor *x); /* elements */
-size_t ech_tensor_bytes(const ech_tensor *x);  /* elements x size of one */
+size_t ech_tensor_bytes(const ech_tensor *x);  /* elements x bytes of one */
 bool ech_tensor_is_contiguous(const ech_tensor *x);
 
 #endif

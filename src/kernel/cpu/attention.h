@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the forward and backward of the tiled attention share. Queries and keys are cut in tiles of up to
- * ECH_TILE tokens; a tile lies within one of the two runs of positions that a view may have, so what a
- * tile of queries sees of a tile of keys follows from their first positions and from where the documents of
- * its first and last query begin.
+ * Common code of tiled attention's forward and backward. Queries and keys are divided into tiles of up to
+ * ECH_TILE tokens. The positions of a tile are contiguous: it is within one of the two ranges that a view may
+ * have (ech_rows). So which keys of a tile a tile of queries attends to follows from the tiles' first positions
+ * and the starts of the documents of its first and last query.
  */
 #ifndef ECH_KERNEL_CPU_ATTENTION_H
 #define ECH_KERNEL_CPU_ATTENTION_H
@@ -12,17 +12,17 @@
 #include "kernel/cpu/tile.h"
 #include "kernel/shape.h"
 
-/* e^x = 2^(x log2 e). Scores are held times log2 e, so that their exponentials are powers of two. */
+/* e^x = 2^(x log2 e). Scores are stored multiplied by log2 e, so that exponentials are powers of two. */
 #define ECH_LOG2_E 1.4426950408889634
 #define ECH_LN_2   0.6931471805599453
 
 typedef struct ech_attention {
     int64_t B, Tq, Tk, H, G, D, group; /* heads h with h / group = g read key/value head g */
-    int64_t width;                     /* D with its padding */
+    int64_t width;                     /* D, padded */
     int64_t query_tiles, key_tiles;
-    int64_t parts; /* in how many parts a (sample, key/value head) is worked on */
+    int64_t parts; /* units of work per (sample, key/value head) */
     const ech_tensor *q, *k, *v;
-    float scale, scale2; /* of scores, and of their exponents of two */
+    float scale, scale2; /* of scores; scale2 = scale log2 e */
     const ech_attention_shard *shard;
     const ech_tensor *starts;
     const ech_dropout *dropout;
@@ -41,13 +41,13 @@ static inline int64_t ech_attention_tiles(const ech_rows *rows, int64_t T)
     return ech_tile_count(early) + ech_tile_count(T - early);
 }
 
-/* The most tiles that T tokens may make, wherever they are split. */
+/* The most tiles of T tokens, for any split. */
 static inline int64_t ech_attention_most_tiles(int64_t T)
 {
     return T < 2 ? T : (T - 2) / ECH_TILE + 2;
 }
 
-/* A tile of T tokens. Tiles ascend in tokens and positions. */
+/* Tile number `tile` of T tokens. Tiles ascend in tokens and positions. */
 ECH_INLINE ech_span ech_attention_span(const ech_rows *rows, int64_t T, int64_t tile)
 {
     int64_t early = ech_clamp(rows->split, 0, T), tiles = ech_tile_count(early);
@@ -67,8 +67,8 @@ ECH_INLINE ech_span ech_attention_keys(const ech_attention *at, int64_t tile)
     return ech_attention_span(&at->shard->key, at->Tk, tile);
 }
 
-/* Which of the keys the query of sample b at `position` sees: from where its document begins up to its own
- * position. */
+/* The keys, as indices in the tile, that the query of sample b at `position` attends to: from the start of its
+ * document to its own position. */
 ECH_INLINE ech_interval ech_span_seen(const ech_attention *at, int64_t b, const ech_span *keys,
                                       int64_t position)
 {
@@ -77,7 +77,7 @@ ECH_INLINE ech_interval ech_span_seen(const ech_attention *at, int64_t b, const 
     return (ech_interval){ech_clamp(start - keys->position, 0, end), end};
 }
 
-/* Does any of the queries see any of the keys? */
+/* Whether any of the queries attends to any of the keys. */
 ECH_INLINE bool ech_span_meets(const ech_attention *at, int64_t b, const ech_span *queries,
                                const ech_span *keys)
 {
@@ -85,7 +85,7 @@ ECH_INLINE bool ech_span_meets(const ech_attention *at, int64_t b, const ech_spa
            keys->position + keys->count > ech_document_start(at->starts, b, queries->position);
 }
 
-/* Do all queries see all keys of a full tile? Padding behind the last key must be masked. */
+/* Whether all queries attend to all keys, and the tile of keys is full: padding must be masked. */
 ECH_INLINE bool ech_span_sees_all(const ech_attention *at, int64_t b, const ech_span *queries,
                                   const ech_span *keys)
 {
@@ -94,13 +94,13 @@ ECH_INLINE bool ech_span_sees_all(const ech_attention *at, int64_t b, const ech_
            ech_document_start(at->starts, b, last) <= keys->position;
 }
 
-/* What a tile of queries sees of a tile of keys. Queries see runs of keys, and both ends of these ascend
- * from query to query. */
+/* The attention mask of a tile of queries and a tile of keys. Each query attends to an interval of keys; both ends
+ * of the intervals ascend from query to query. */
 typedef struct ech_tile_mask {
-    bool masked;                            /* some query does not see some key, or is padding */
-    int32_t first[ECH_TILE], end[ECH_TILE]; /* the keys that each query sees */
-    ech_interval keys[ECH_TILE_BLOCKS];     /* what each block of rows of queries sees, */
-    ech_interval queries[ECH_TILE_BLOCKS];  /* and which queries see some of a block of keys */
+    bool masked; /* some query does not attend to some key, or is padding */
+    int32_t first[ECH_TILE], end[ECH_TILE]; /* the keys of each query */
+    ech_interval keys[ECH_TILE_BLOCKS];     /* those of each block of query rows, */
+    ech_interval queries[ECH_TILE_BLOCKS];  /* and the queries that attend to a block of keys */
 } ech_tile_mask;
 
 ECH_INLINE void ech_tile_mask_fill(const ech_attention *at, int64_t b, const ech_span *queries,
@@ -126,7 +126,7 @@ ECH_INLINE void ech_tile_mask_fill(const ech_attention *at, int64_t b, const ech
     }
 }
 
-/* Ones in the lanes of numbers `at` that are in [first, end). */
+/* All ones in the lanes whose `at` is in [first, end), else zero. */
 ECH_INLINE ech_wide_int ech_wide_within(ech_wide_int first, ech_wide_int at, ech_wide_int end)
 {
     return (first <= at) & (at < end);
@@ -167,7 +167,7 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     return at;
 }
 
-/* What dropout multiplies ECH_TILE probabilities by: of the query at `position`, from key position
+/* The factors by which dropout multiplies ECH_TILE probabilities: of the query at `position`, from key position
  * `first` on. */
 ECH_INLINE void ech_attention_dropout_mask(const ech_attention *at, int64_t b, int64_t h,
                                            int64_t position, int64_t first, float factor[ECH_TILE])

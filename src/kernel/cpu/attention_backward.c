@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causal attention, backward: for each tile of keys, tiles of queries, the probabilities computed
- * again from the rows' log sum exp (Dao et al. 2022, algorithm 4). A unit of work owns the
- * gradients of its keys and values; where few heads exist, a head's tiles of keys are dealt to
- * several units, and their shares of dq are added up in a fixed order. How many units there are
- * depends on the shapes alone, so the result is the same for any number of threads.
+ * Causal attention, backward: for each tile of keys, tiles of queries; probabilities are recomputed from the rows'
+ * log sum exp (Dao et al. 2022, algorithm 4). A unit of work owns the gradients of its keys and values. With few
+ * heads, a head's tiles of keys are distributed over several units, whose partial sums of dq are added in a fixed
+ * order. The number of units depends on the shapes alone, so the result is the same for any number of threads.
  */
 #include <omp.h>
 
@@ -33,8 +32,8 @@ typedef struct workspace {
     float *p, *ds;                /* (ECH_TILE, ECH_TILE) */
 } workspace;
 
-/* In how many parts to work on each of so many key/value heads. A part packs the queries again, and its
- * share of dq must be added: so heads are cut only where there are few, or a number that does not even
+/* Units of work per key/value head. Each unit packs the queries once more, and its partial dq must be
+ * added: so heads are split only where there are few, or a number that does not even
  * fill two threads. */
 static int64_t parts_of(int64_t heads, int64_t Tk)
 {
@@ -248,7 +247,7 @@ static void backward_unit(const ech_attention *at, const gradients *from, const 
     }
 }
 
-/* dq of one tile of queries: the parts' shares added in ascending order. */
+/* dq of one tile of queries: the parts' partial sums added in ascending order. */
 static void add_parts(const ech_attention *at, const gradients *from, int64_t unit)
 {
     int64_t tiles = at->query_tiles, tile = unit % tiles, h = unit / tiles % at->H;
@@ -305,6 +304,6 @@ size_t ECH_CPU(scratch_attention_backward)(ech_dtype dtype, int threads, const i
     int64_t B = dims[0], Tq = dims[1], Tk = dims[2], H = dims[3], G = dims[4], D = dims[5];
     int64_t parts = parts_of(B * G, Tk);
     int64_t head = ech_attention_most_tiles(Tq) * ECH_TILE * ech_tile_width(D);
-    int64_t shares = parts > 1 ? parts * B * H * head : 0;
-    return (size_t)(threads * workspace_floats(Tq, Tk, D) + shares) * sizeof(float);
+    int64_t partials = parts > 1 ? parts * B * H * head : 0;
+    return (size_t)(threads * workspace_floats(Tq, Tk, D) + partials) * sizeof(float);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Causal attention, forward: for each tile of queries, tiles of keys with the online softmax (Dao
- * et al. 2022, algorithm 1). A row's result does not depend on how rows are dealt to threads.
+ * et al. 2022, algorithm 1). A row's result does not depend on the distribution of rows over threads.
  */
 #include <float.h>
 #include <math.h>
@@ -108,30 +108,30 @@ typedef struct results {
 } results;
 
 /* The row `from` (D), whose exponentials add up to `sum` under max, to out and lse. The softmax over two
- * sets of keys weighs each set's result by its share of the sum of exponentials. A row that saw no key
+ * sets of keys weighs each result by its fraction of the sum of exponentials. A row that saw no key
  * has sum 0; what padded products left in it is not read. */
 ECH_INLINE void store_row(int64_t D, const float *from, float max, float sum, bool merge,
                           float *out, float *lse)
 {
     bool none = sum == 0.0F, alone = !merge || *lse == -INFINITY;
-    float whole = (max + log2f(sum)) * (float)ECH_LN_2, share = 1.0F / sum;
+    float whole = (max + log2f(sum)) * (float)ECH_LN_2, weight = 1.0F / sum;
     if (none) {
         for (int64_t d = 0; d < D && !merge; d++) out[d] = 0;
         if (!merge) *lse = -INFINITY;
     } else if (alone) {
-        for (int64_t d = 0; d < D; d++) out[d] = from[d] * share;
+        for (int64_t d = 0; d < D; d++) out[d] = from[d] * weight;
         *lse = whole;
     } else {
         float before = *lse, top = before > whole || isnan(before) ? before : whole;
         float both = top + logf(expf(before - top) + expf(whole - top));
-        float old_share = expf(before - both);
-        share *= expf(whole - both);
-        for (int64_t d = 0; d < D; d++) out[d] = out[d] * old_share + from[d] * share;
+        float old_weight = expf(before - both);
+        weight *= expf(whole - both);
+        for (int64_t d = 0; d < D; d++) out[d] = out[d] * old_weight + from[d] * weight;
         *lse = both;
     }
 }
 
-/* The tiles of keys that a tile of queries meets: none where the first is behind the end. Those of a later
+/* The tiles of keys that a tile of queries meets: none if first > end. Those of a later
  * one begin and end no earlier. */
 ECH_INLINE ech_interval tiles_met(const ech_attention *at, int64_t b, const ech_span *queries)
 {
@@ -212,7 +212,7 @@ void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q
     int64_t heads = at.B * at.G, room = workspace_floats(at.Tk, at.D);
     float *memory = ech_scratch(context, (size_t)(threads * room) * sizeof *memory);
     const results to = {out->data, lse->data, merge};
-    /* Parts pack keys and values again: only where threads would stand idle. */
+    /* Each part packs keys and values once more: worth it only if threads would be idle. */
     at.parts = 1;
     if (heads % threads && heads < 8 * threads) at.parts = (8 * threads + heads - 1) / heads;
     if (at.parts > at.query_tiles) at.parts = at.query_tiles;

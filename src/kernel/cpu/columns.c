@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums over rows: the bias gradient, and the gradients of tables that are read by row. Threads own
- * columns and walk all rows in order, so nothing depends on their number.
+ * Sums over rows: the bias gradient, and the gradients of embedding and position tables. Each thread owns columns
+ * and adds all rows in order, so the result is the same for any number of threads.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropout's numbers, many at a time: base/random.h's Philox4x32-10 in lanes, so that the compiler
- * can run the rounds of 16 counters at once. Tests compare it with base/random.h word by word.
+ * Vectorized random numbers of dropout: base/random.h's Philox4x32-10 for 16 counters at once. Tests compare it
+ * with base/random.h word by word.
  */
 #ifndef ECH_KERNEL_CPU_DROPOUT_H
 #define ECH_KERNEL_CPU_DROPOUT_H
@@ -52,7 +52,7 @@ static inline uint32_t ech_drop_threshold(double p)
     return t >= 0xffffffffu ? 0xffffffffu : (uint32_t)t;
 }
 
-/* factor[i] = 0 where element first + i is dropped, else `scale`. */
+/* factor[i] = 0 if element first + i is dropped, else `scale`; i < n. */
 ECH_INLINE void ech_dropout_mask(ech_random_key key, uint32_t threshold, float scale,
                                  uint64_t first, int64_t n, float *factor)
 {

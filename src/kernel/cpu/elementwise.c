@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums, dropout, copies, fills and table reads: elements are independent, chunks go to threads.
+ * Sums, dropout, copies, fills and table reads: elements are independent; threads take chunks.
  */
 #include <string.h>
 
@@ -26,7 +26,7 @@ void ECH_CPU(add)(ech_kernel_context *context, const ech_tensor *a, const ech_te
                   (const float *)b->data + i, (float *)y->data + i);
 }
 
-/* `first` is the index of x[0] in the uncut tensor. */
+/* `first` is the index of x[0] in the whole tensor. */
 static void dropout_chunk(ech_random_key key, uint32_t threshold, float scale, uint64_t first,
                           int64_t n, const float *x, float *y)
 {
@@ -42,13 +42,13 @@ static void dropout_chunk(ech_random_key key, uint32_t threshold, float scale, u
     }
 }
 
-/* How many rows from `row` on, at most `most`, lie side by side in the uncut tensor as well. */
+/* How many rows from `row` on, at most `most`, are contiguous in the whole tensor as well. */
 static int64_t rows_together(const ech_rows *rows, int64_t row, int64_t most)
 {
     int64_t t = (rows->first + row) % rows->tokens;
     int64_t end = t < rows->split && rows->split < rows->tokens ? rows->split : rows->tokens;
-    bool uncut = rows->split >= rows->tokens && rows->start[0] == 0 && rows->tokens == rows->whole;
-    return uncut || end - t > most ? most : end - t;
+    bool whole = rows->split >= rows->tokens && rows->start[0] == 0 && rows->tokens == rows->whole;
+    return whole || end - t > most ? most : end - t;
 }
 
 /* Rows [first, first + n) of x (R,C). */
@@ -89,15 +89,15 @@ void ECH_CPU(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_t
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
     ECH_SHAPE_STRIDED(x, ECH_F32, B, T, H, D);
     ECH_SHAPE_STRIDED(y, ECH_F32, B, T, H, D);
-    /* Heads side by side in both are one piece. */
+    /* Heads that are contiguous in both are copied as one block. */
     bool side_by_side = (x->stride[2] == D && y->stride[2] == D) || H == 1;
-    int64_t pieces = side_by_side ? 1 : H, width = side_by_side ? H * D : D;
+    int64_t blocks = side_by_side ? 1 : H, width = side_by_side ? H * D : D;
 #pragma omp parallel for num_threads(context->threads) if (B * T * H * D > ECH_CHUNK)
     for (int64_t row = 0; row < B * T; row++) {
         int64_t b = row / T, t = row % T;
         const float *from = (const float *)x->data + b * x->stride[0] + t * x->stride[1];
         float *to = (float *)y->data + b * y->stride[0] + t * y->stride[1];
-        for (int64_t h = 0; h < pieces; h++)
+        for (int64_t h = 0; h < blocks; h++)
             memcpy(to + h * y->stride[2], from + h * x->stride[2], (size_t)width * sizeof *to);
     }
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * oneDNN's matmul primitives, made once a shape and kept in a hash table; their scratchpads come from
- * the caller. Shapes are fixed per list of steps, so there are few; should the table fill up
- * nevertheless, it starts anew.
+ * oneDNN's matmul primitives, created once per shape and cached in a hash table; their scratchpads come from
+ * the caller. A plan has few shapes; if the table is full nevertheless, it is emptied.
  */
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * oneDNN's objects of one rank: engine, stream and the primitives of the matrix products made so far.
- * They live in ech_kernel_context.library and are made at first use.
+ * oneDNN's objects of one kernel context (ech_kernel_context.library), created at first use: engine, stream, and
+ * a cache of matmul primitives by shape.
  */
 #ifndef ECH_KERNEL_CPU_LIBRARY_H
 #define ECH_KERNEL_CPU_LIBRARY_H
 
 #include "kernel/kernel.h"
 
-/* What is added to a product: nothing, what c holds, or another dense tensor. */
+/* What is added to a product: nothing, the old content of c, or another dense tensor. */
 typedef enum ech_product_add { ECH_ADD_NOTHING, ECH_ADD_C, ECH_ADD_OTHER } ech_product_add;
 
-/* What makes a product another one; strides are those between rows in memory, in elements; `add` is an
- * ech_product_add. Compared as bytes: all of one type, so that there are none between. */
+/* The cache's key: shapes and options of a product. Strides are between rows, in elements; `add` is an
+ * ech_product_add. Keys are compared as bytes: all fields have one type, so that there is no padding. */
 typedef struct ech_product {
     int64_t M, N, K, a_stride, b_stride, c_stride;
     int64_t a_transposed, b_transposed, has_bias, add;
@@ -23,7 +23,7 @@ typedef struct ech_operands {
     void *a, *b, *bias, *add, *c; /* bias and add NULL where the product has none */
 } ech_operands;
 
-/* c by oneDNN's matmul primitive. It takes all of the context's threads. */
+/* Computes c by oneDNN's matmul primitive, with all of the context's threads. */
 void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,
                        const ech_operands *operands);
 size_t ech_cpu_primitive_scratch(int threads, const ech_product *product);

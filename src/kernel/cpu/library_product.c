@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * oneDNN's plain product: what the fast one is held against.
+ * oneDNN's plain product, as a reference speed for the fast one.
  */
 #include <oneapi/dnnl/dnnl.h>
 

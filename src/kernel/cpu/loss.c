@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loss of rows of logits, and its gradient in their place. What statistics reads twice, once for
- * the maximum and once for the exponentials, is in the cache the second time.
+ * The loss of rows of logits, and its gradient in place. The statistics read a row twice, for the maximum and for
+ * the exponentials; the second time it is in the cache.
  */
 #include <math.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static double exp_sum(int64_t V, const float *logits, float max)
     return total;
 }
 
-/* Leaves exp(logit - max) factor in the logits' place. */
+/* Overwrites the logits with exp(logit - max) factor. */
 static void scaled_exp(int64_t V, float *logits, float max, float factor)
 {
 #pragma omp simd

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix product by oneDNN: which of its implementations multiplies what.
+ * Matrix products by oneDNN: choosing its implementation by shape.
  */
 #include <oneapi/dnnl/dnnl.h>
 #include <math.h>
@@ -11,17 +11,17 @@
 #include "kernel/cpu/vector.h"
 #include "kernel/shape.h"
 
-/* Parts are cut between columns and rows of whole vectors, and are worth it from this side on: smaller
+/* Parts are split between columns and rows of whole vectors, and are worth it from this side on: smaller
  * ones would pack more than they multiply. */
 enum { VECTOR = 16, LEAST_SIDE = 64 };
 
-/* How c is cut into parts, one a thread. */
+/* The grid of parts of c, one a thread. */
 typedef struct grid {
     int rows, columns;
 } grid;
 
-/* The cut by which threads read least: each packs its part's rows of a and columns of b. */
-static grid cut(const ech_product *p, int threads)
+/* The grid with which threads read least: each packs its part's rows of a and columns of b. */
+static grid split(const ech_product *p, int threads)
 {
     grid best = {threads, 1};
     double least = INFINITY;
@@ -48,7 +48,7 @@ static grid cut(const ech_product *p, int threads)
 static bool in_parts(const ech_product *p, int threads)
 {
     bool plain = !p->has_bias && (p->a_transposed || !p->b_transposed);
-    grid g = cut(p, threads);
+    grid g = split(p, threads);
     return plain && p->K >= LEAST_SIDE && p->M / g.rows >= LEAST_SIDE &&
            p->N / g.columns >= LEAST_SIDE;
 }
@@ -76,12 +76,12 @@ static void multiply_part(const ech_product *p, const ech_operands *at, grid g, 
 /* Inside of a parallel region sgemm takes the calling thread alone. */
 static void multiply_in_parts(int threads, const ech_product *p, const ech_operands *at)
 {
-    grid g = cut(p, threads);
+    grid g = split(p, threads);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int part = 0; part < threads; part++) multiply_part(p, at, g, part);
 }
 
-/* A matrix of one row may carry any stride; its width is the one that oneDNN knows best. */
+/* A matrix of one row may have any stride; its width is the one that oneDNN knows best. */
 static int64_t row_stride(const ech_tensor *x)
 {
     return x->shape[0] > 1 ? x->stride[0] : x->shape[1];
@@ -142,7 +142,7 @@ void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_tra
     if (add) ECH_SHAPE_STRIDED(add, ECH_F32, M, N);
     if (M == 0 || N == 0) return;
     ech_product p = describe(a, a_transposed, b, b_transposed, add, c);
-    /* oneDNN's version for spaced rows keeps a copy of c where it adds anything but c itself. */
+    /* oneDNN's version for strided rows makes a copy of c if it adds anything but c itself. */
     bool dense = p.a_stride == a->shape[1] && p.b_stride == b->shape[1] && p.c_stride == N &&
                  (!add || row_stride(add) == N);
     p.has_bias = bias && dense && K > 0;

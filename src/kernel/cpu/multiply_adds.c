@@ -23,11 +23,11 @@ static float multiply_add(int64_t rounds, float a, float b)
 
 double ECH_CPU(multiply_adds)(const ech_kernel_context *context, int64_t rounds)
 {
-    volatile float a = 0.5F, b = 0.5F, kept = 0;
+    volatile float a = 0.5F, b = 0.5F, sink = 0;
     float factor = a, term = b, sum = 0;
 #pragma omp parallel num_threads(context->threads) reduction(+ : sum)
     sum += multiply_add(rounds, factor, term);
-    kept = sum;
-    (void)kept;
+    sink = sum;
+    (void)sink;
     return 2.0 * ECH_WIDE * CHAINS * (double)rounds * context->threads;
 }

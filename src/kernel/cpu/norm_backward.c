@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backward of LayerNorm and RMSNorm, in one pass over the rows: four at a time, which are read for their
- * means and again, from the nearest cache, for dx and the gradients of gain and bias. These are summed in
- * fp64 by blocks of rows, and the blocks in order, so nothing depends on the number of threads.
+ * The backward of LayerNorm and RMSNorm, in one pass over the rows, four at a time: they are read for their means,
+ * then, from the L1 cache, for dx and the gradients of gain and bias. The latter are summed in fp64 by blocks of
+ * rows, and the blocks in order, so the result is the same for any number of threads.
  */
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/vector.h"
@@ -67,7 +67,7 @@ ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
 }
 
 /* `n` rows, at most ROWS, from row r on: dx = rstd (e - mean(e) - n mean(e n)) + add, of RMSNorm without
- * mean(e); their share of dgain and dbias is added to the sums. */
+ * mean(e); their terms of dgain and dbias are added to the sums. */
 ECH_INLINE void norm_group(const norm_rows *at, int64_t r, int n, bool centered, bool adds,
                            double *gain_sum, double *bias_sum)
 {
@@ -133,7 +133,7 @@ static void fold(const double *sums, int64_t blocks, int64_t columns, int64_t fi
     }
 }
 
-/* All blocks; sums (blocks, C or 2 C): of gain, and of bias behind them. */
+/* All blocks; sums (blocks, C or 2 C): of gain, followed by those of bias. */
 static void norm_blocks(const ech_kernel_context *context, const norm_rows *at, int64_t R,
                         int64_t columns, double *sums)
 {

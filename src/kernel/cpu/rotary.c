@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotary positions. Angles are exact at every BLOCK-th position; between them cosine and sine
- * advance by one rotation a position, in fp64, which costs them less than 1e-13. What a position
- * gets depends on the position in its document alone.
+ * Rotary position embeddings. Cosine and sine are computed exactly at every BLOCK-th position; between these they
+ * are rotated by one position at a time, in fp64, with an error below 1e-13. A row's angle depends on its
+ * position in its document alone.
  */
 #include <math.h>
 #include <omp.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fast fp32 functions for CPUs, as rows.def lists them, and their scratch needs. Files with loops
- * are compiled once per instruction set, with ECH_ISA its name: ECH_CPU(add) is ech_cpu_add_avx2. Their
- * functions run on machines of that set alone, so nothing that they share with other objects may be
- * compiled with them: what headers bring in is static inline.
+ * The fast fp32 functions for CPUs that rows.def lists, and their scratch functions. Files with loops are
+ * compiled once per instruction set, with ECH_ISA its name: ECH_CPU(add) is ech_cpu_add_avx2. Their code runs only
+ * on machines with that set, so they may define no symbol that other objects use too: functions in headers are
+ * static inline.
  */
 #ifndef ECH_KERNEL_CPU_ROWS_H
 #define ECH_KERNEL_CPU_ROWS_H
@@ -14,7 +14,7 @@
 #define ECH_CPU_EXPAND(name, isa) ECH_CPU_JOIN(name, isa)
 #define ECH_CPU(name)             ECH_CPU_EXPAND(name, ECH_ISA)
 
-/* Compiled once: the library's products. */
+/* Compiled once: products by the library. */
 void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
                     const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
                     const ech_tensor *add, const ech_tensor *c);
@@ -28,7 +28,7 @@ extern const ech_kernels ECH_CPU(kernels);
 #include "kernel/kernel.def"
 #undef X
 
-/* Of kernel/yardstick.h, for its set. */
+/* ech_yardstick_multiply_adds for this instruction set. */
 double ECH_CPU(multiply_adds)(const ech_kernel_context *context, int64_t rounds);
 size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_rmsnorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * This instruction set's table: all of ref first; rows.def then replaces its rows, as initializers may
- * in C.
+ * This instruction set's table: first all reference kernels; then rows.def overrides its rows (in C a later
+ * initializer wins).
  */
 #include "kernel/cpu/rows.h"
 #include "kernel/ref/rows.h"

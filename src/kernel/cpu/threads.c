@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The OpenMP threads of a context: where they run, and which memory is near them.
+ * The OpenMP threads of a context: binding to cores, and first touch of memory.
  */
 #include <omp.h>
 #include <stdint.h>
@@ -10,8 +10,8 @@
 
 enum { PAGE = 4096 };
 
-/* The calling thread keeps all of the cores: the library sometimes asks OpenMP for fewer threads, whereupon
- * GNU's ends the others and later starts new ones, which inherit the calling thread's cores. */
+/* The calling thread is bound to all of the cores: the library sometimes asks OpenMP for fewer threads, whereupon
+ * GNU's ends the others and later starts new ones, which inherit the calling thread's binding. */
 void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
 {
     ech_cores_bind(core, context->threads);

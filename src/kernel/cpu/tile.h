@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small matrix products on packed tiles, for attention. All tiles have ECH_TILE rows or columns,
- * padded with zeros, so no loop has a remainder.
+ * Small matrix products of packed tiles, for attention. All tiles have ECH_TILE rows or columns, padded with
+ * zeros, so that no loop has a remainder.
  */
 #ifndef ECH_KERNEL_CPU_TILE_H
 #define ECH_KERNEL_CPU_TILE_H
@@ -9,12 +9,12 @@
 #include "kernel/cpu/wide.h"
 #include "tensor/tensor.h"
 
-/* A tile's rows, and what its widths are multiples of: the same for all instruction sets, so that plans are. */
+/* The rows of a tile, and the alignment of its width. The same for all instruction sets, so that scratch sizes,
+ * and thus plans, are equal. */
 enum { ECH_TILE = 64, ECH_TILE_ALIGN = 16 };
 
-/* The register block, ROWS x VECTORS of them: sums, a row of b, and an element of a in all lanes must fit
- * in the registers; there must be as many sums as hide the latency of a multiply-add. ECH_TILE is a
- * multiple of ROWS. */
+/* The register block of ROWS x VECTORS sums. These, a row of b and a broadcast element of a must fit in the
+ * registers; the sums must be enough to hide the latency of a multiply-add. ECH_TILE is a multiple of ROWS. */
 #if defined(__AVX512F__)
 enum { ECH_TILE_ROWS = 8, ECH_TILE_VECTORS = 2 };
 #elif defined(__AVX2__)
@@ -25,7 +25,7 @@ enum { ECH_TILE_ROWS = 4, ECH_TILE_VECTORS = 2 };
 
 enum { ECH_TILE_BLOCKS = ECH_TILE / ECH_TILE_ROWS };
 
-/* [first, end): keys of a tile, tiles of keys, columns, ... */
+/* [first, end), of keys in a tile, of tiles, of columns, ... */
 typedef struct ech_interval {
     int64_t first, end;
 } ech_interval;
@@ -35,7 +35,7 @@ ECH_INLINE int64_t ech_clamp(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* A head's width with its padding. */
+/* A head's width, padded. */
 static inline int64_t ech_tile_width(int64_t n)
 {
     return (n + ECH_TILE_ALIGN - 1) / ECH_TILE_ALIGN * ECH_TILE_ALIGN;
@@ -46,7 +46,7 @@ static inline int64_t ech_tile_count(int64_t n)
     return (n + ECH_TILE - 1) / ECH_TILE;
 }
 
-/* A matrix as a factor: element (i, k) at x[i row + k column]. */
+/* A strided matrix: element (i, k) is x[i row + k column]. */
 typedef struct ech_factor {
     const float *x;
     int64_t row, column;
@@ -83,7 +83,7 @@ ECH_INLINE void ech_tile_block(int vectors, ech_interval over, ech_factor a, con
         for (int v = 0; v < vectors; v++) ech_wide_store(c + i * c_row + v * ECH_WIDE, sum[i][v]);
 }
 
-/* The same of as many vectors as the columns are: at most VECTORS. */
+/* The same for an interval of at most VECTORS vectors of columns. */
 ECH_INLINE void ech_tile_columns(ech_interval columns, ech_interval over, ech_factor a,
                                  const float *b, int64_t b_row, bool add, const float *rescale,
                                  float *c, int64_t c_row)
@@ -99,8 +99,8 @@ ECH_INLINE void ech_tile_columns(ech_interval columns, ech_interval over, ech_fa
         ech_tile_block(1, over, a, b, b_row, add, rescale, c, c_row);
 }
 
-/* c (ECH_TILE, ECH_TILE) = a b over K, of each block of rows no more than the columns that `needed` names
- * and what shares their vectors. */
+/* c (ECH_TILE, ECH_TILE) = a b, summed over K. Of each block of rows it computes only the columns in `needed`,
+ * rounded outwards to whole vectors. */
 ECH_INLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int64_t K, ech_factor a,
                                 const float *b, float *c)
 {
@@ -119,8 +119,8 @@ ECH_INLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int6
         }
 }
 
-/* c (ECH_TILE, width) += a b, of each block of rows summed over `needed` alone: outside of it a must be
- * zero. rescale (ECH_TILE, or NULL): c's rows are multiplied by it first; 1 where nothing is needed. */
+/* c (ECH_TILE, width) += a b, each block of rows summed over `needed` alone: a is zero outside of it.
+ * rescale (ECH_TILE, or NULL): c's rows are first multiplied by it; must be 1 for blocks whose `needed` is empty. */
 ECH_INLINE void ech_tile_sums(const ech_interval needed[ECH_TILE_BLOCKS], int64_t width,
                               ech_factor a, const float *b, const float *rescale, float *c)
 {
@@ -139,8 +139,8 @@ ECH_INLINE const float *ech_tile_row(const ech_tensor *x, int64_t b, int64_t t, 
     return (const float *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
 }
 
-/* Asks for the row that is AHEAD of row r of the tile: a head's rows lie apart, which the machine does not
- * foresee. */
+/* Prefetches the row AHEAD rows after row r of the tile: rows of a head are far apart in memory, which hardware
+ * prefetchers do not predict. */
 ECH_INLINE void ech_tile_prefetch(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
                                   int64_t r, int64_t rows)
 {
@@ -150,8 +150,8 @@ ECH_INLINE void ech_tile_prefetch(const ech_tensor *x, int64_t b, int64_t h, int
     for (int64_t d = 0; d < x->shape[3]; d += LINE) __builtin_prefetch(row + d);
 }
 
-/* Rows [first, first + rows) of x's sample b and head h times `factor`, to (ECH_TILE, width). Rows beyond
- * them and columns beyond the head's are zero. */
+/* Packs rows [first, first + rows) of x's sample b and head h, times `factor`, into (ECH_TILE, width). The other
+ * rows and the columns past D are zero. */
 ECH_INLINE void ech_tile_pack(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
                               int64_t rows, float factor, int64_t width, float *to)
 {
@@ -169,7 +169,7 @@ ECH_INLINE void ech_tile_pack(const ech_tensor *x, int64_t b, int64_t h, int64_t
 
 typedef float ech_quad __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* 4 x 4 elements of four rows, transposed. */
+/* Transposes 4 x 4 elements of four rows, times `factor`. */
 ECH_INLINE void ech_tile_turn(const float *const from[4], int64_t d, float factor, float *to)
 {
     ech_quad a = *(const ech_quad *)(from[0] + d), b = *(const ech_quad *)(from[1] + d);
@@ -185,7 +185,7 @@ ECH_INLINE void ech_tile_turn(const float *const from[4], int64_t d, float facto
     *(ech_quad *)(to + 3 * ECH_TILE) = __builtin_shufflevector(ab2, ce2, 2, 3, 6, 7) * factor;
 }
 
-/* The same rows transposed, to (D, ECH_TILE). */
+/* Packs the same rows transposed, into (D, ECH_TILE). */
 ECH_INLINE void ech_tile_pack_transposed(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
                                          int64_t rows, float factor, float *to)
 {

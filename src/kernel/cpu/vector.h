@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the fast fp32 loops share: an exponential that vectorizes, and how work is cut into chunks.
+ * Helpers of the fast fp32 loops: vectorizable exponentials, and the chunk size of element-wise work.
  */
 #ifndef ECH_KERNEL_CPU_VECTOR_H
 #define ECH_KERNEL_CPU_VECTOR_H
@@ -8,10 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Helpers of the loops, part of them at every optimization level. */
+/* Functions that are inlined at every optimization level. */
 #define ECH_INLINE static inline __attribute__((always_inline))
 
-/* Elements of one chunk of element-wise work; below one chunk a region is not worth its start. */
+/* Elements of one chunk of element-wise work. Less than a chunk is not worth an OpenMP region. */
 enum { ECH_CHUNK = 16384 };
 
 ECH_INLINE float ech_float_of_bits(uint32_t bits)
@@ -46,7 +46,7 @@ ECH_INLINE float ech_exp_of_rest(float x, float *shifted)
 }
 
 /* e^x with a relative error below 2e-7, for every x: 0 and infinity where fp32 under- or overflows
- * (subnormal results are kept), NaN for NaN. */
+ * (results may be subnormal), NaN for NaN. */
 ECH_INLINE float ech_exp(float x)
 {
     float shifted;
@@ -60,7 +60,7 @@ ECH_INLINE float ech_exp(float x)
            ech_float_of_bits((uint32_t)(i - half + 127) << 23);
 }
 
-/* Likewise for |x| below 87.3, where n can be added to the exponent; of NaN it makes anything. */
+/* The same for |x| < 87.3, where n can be added to the exponent. Undefined for NaN. */
 ECH_INLINE float ech_exp_bounded(float x)
 {
     float shifted, p = ech_exp_of_rest(x, &shifted);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine's vectors of fp32, for loops that must keep them in registers: as wide as the instruction
- * set's that this is compiled for.
+ * SIMD vectors of fp32, as wide as those of the instruction set that the file is compiled for. For loops whose
+ * values must stay in registers.
  */
 #ifndef ECH_KERNEL_CPU_WIDE_H
 #define ECH_KERNEL_CPU_WIDE_H
@@ -47,7 +47,7 @@ ECH_INLINE ech_wide ech_wide_select(ech_wide_int mask, ech_wide a, ech_wide b)
     return (ech_wide)((mask & (ech_wide_int)a) | (~mask & (ech_wide_int)b));
 }
 
-/* a > b ? a : b, and so b where either is NaN. */
+/* a > b ? a : b; thus b if either is NaN. */
 ECH_INLINE ech_wide ech_wide_max(ech_wide a, ech_wide b)
 {
 #if defined(__AVX512F__)
@@ -61,7 +61,7 @@ ECH_INLINE ech_wide ech_wide_max(ech_wide a, ech_wide b)
 #endif
 }
 
-/* a < b ? a : b, and so b where either is NaN. */
+/* a < b ? a : b; thus b if either is NaN. */
 ECH_INLINE ech_wide ech_wide_min(ech_wide a, ech_wide b)
 {
 #if defined(__AVX512F__)
@@ -75,10 +75,9 @@ ECH_INLINE ech_wide ech_wide_min(ech_wide a, ech_wide b)
 #endif
 }
 
-/* 2^x for x below 128.5, with a relative error below 2e-7: infinity from 127.5 on, 0 below the smallest
- * normal number (what is below vanishes beside a softmax's largest term), NaN for NaN. x = n + r, and 2^r
- * is the polynomial with the least largest relative error, 2e-9, on [-1/2, 1/2] (Lawson's iteration,
- * coefficients rounded). */
+/* 2^x for x below 128.5, with a relative error below 2e-7: infinity from 127.5 on, 0 where 2^x
+ * is subnormal (negligible in a softmax), NaN for NaN. x = n + r; 2^r is the minimax polynomial of relative error
+ * 2e-9 on [-1/2, 1/2] (Lawson's iteration, coefficients rounded). */
 ECH_INLINE ech_wide ech_wide_exp2(ech_wide x)
 {
     const float round =
@@ -92,7 +91,7 @@ ECH_INLINE ech_wide ech_wide_exp2(ech_wide x)
     p = p * r + 2.4022646248340607e-1F;
     p = p * r + 6.931471824645996e-1F;
     p = p * r + 1.0F;
-    /* n + 127 is in shifted's low bits, from where it moves to the exponent's place. */
+    /* n + 127 is in shifted's low bits, and is shifted to the exponent's bits. */
     return p * (ech_wide)((ech_wide_int)shifted << 23);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causal attention, one query row at a time: any queries over any keys, which see each other by their
- * positions in the uncut sample and by where the query's document begins.
+ * Causal attention, one query row at a time, of any queries over any keys. A query attends to keys by their
+ * positions in the whole sample and by the start of its document.
  */
 #include <math.h>
 
@@ -53,7 +53,7 @@ static bool sees(const problem *p, int64_t b, int64_t query, int64_t key)
 }
 
 /* What dropout multiplies the probability of (query, key) by: 0 or 1/(1-p). */
-static double kept(const problem *p, int64_t b, int64_t h, int64_t query, int64_t key)
+static double dropout_factor(const problem *p, int64_t b, int64_t h, int64_t query, int64_t key)
 {
     const ech_dropout *dropout = p->dropout;
     if (!(dropout->p > 0)) return 1;
@@ -111,7 +111,7 @@ static double attend(const problem *p, int64_t b, int64_t h, int64_t query, doub
     for (int64_t key = seen.first; key < seen.end; key++) sum += exp(scores[key] - max);
     double lse = max + log(sum);
     for (int64_t key = seen.first; key < seen.end; key++) {
-        double weight = exp(scores[key] - lse) * kept(p, b, h, query, key);
+        double weight = exp(scores[key] - lse) * dropout_factor(p, b, h, query, key);
         const real *v = row_of(p->v, b, key, h / p->group);
         for (int64_t d = 0; d < p->D; d++) out[d] += weight * v[d];
     }
@@ -119,19 +119,19 @@ static double attend(const problem *p, int64_t b, int64_t h, int64_t query, doub
 }
 
 /* Writes a row and its log sum exp, or merges them with what is there: the softmax over two sets of
- * keys weighs each set's result by its share of the sum of exponentials. */
+ * keys weighs each result by its fraction of the sum of exponentials. */
 static void store(int64_t D, const double *row, double row_lse, bool merge, real *out, real *lse)
 {
-    double before = merge ? *lse : -INFINITY, old_share = 0, share = 1, both = row_lse;
+    double before = merge ? *lse : -INFINITY, old_weight = 0, weight = 1, both = row_lse;
     if (merge && row_lse == -INFINITY) return;
     if (before != -INFINITY) {
         double top = before > row_lse || isnan(before) ? before : row_lse;
         both = top + log(exp(before - top) + exp(row_lse - top));
-        old_share = exp(before - both);
-        share = exp(row_lse - both);
+        old_weight = exp(before - both);
+        weight = exp(row_lse - both);
     }
     for (int64_t d = 0; d < D; d++)
-        out[d] = (real)(share * row[d] + (before != -INFINITY ? old_share * out[d] : 0));
+        out[d] = (real)(weight * row[d] + (before != -INFINITY ? old_weight * out[d] : 0));
     *lse = (real)both;
 }
 
@@ -168,7 +168,7 @@ static void score(const problem *p, const gradients *from, int64_t b, int64_t h,
 {
     const real *q = row_of(p->q, b, query, h), *dout = row_of(from->dout, b, query, h);
     int64_t row = (b * p->H + h) * p->Tq + query;
-    double m = kept(p, b, h, query, key), lse = ((const real *)from->lse->data)[row];
+    double m = dropout_factor(p, b, h, query, key), lse = ((const real *)from->lse->data)[row];
     double P = exp(p->scale * dot(p->D, q, row_of(p->k, b, key, h / p->group)) - lse);
     double dP = m * dot(p->D, dout, row_of(p->v, b, key, h / p->group));
     *probability = P * m;

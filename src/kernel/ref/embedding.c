@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a table by token id, and rows added by position.
+ * Token embedding, and learned position embedding.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cross-entropy of rows of logits, or of a share of the vocabulary's columns: what is known of each
- * row, and from that of whole rows the loss and its gradient.
+ * The cross-entropy of rows of logits, whole or of a vocabulary shard: statistics of each row; and the loss and its
+ * gradient from the statistics of whole rows.
  */
 #include <math.h>
 

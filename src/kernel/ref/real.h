@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The definition's number type. Every file of ref/ is compiled once with ECH_REAL_F32 and once with
- * ECH_REAL_F64, those with rows of bf16.def also with ECH_REAL_BF16; tensors hold `real`, arithmetic is done
- * in double and rounded once, to the nearest even, where a result is stored.
+ * The real type of the reference kernels. Every file of ref/ is compiled with ECH_REAL_F32 and with ECH_REAL_F64,
+ * those with rows of bf16.def also with ECH_REAL_BF16. Tensors hold `real`; arithmetic is in double, rounded once,
+ * to nearest even, when a result is stored.
  */
 #ifndef ECH_KERNEL_REF_REAL_H
 #define ECH_KERNEL_REF_REAL_H
@@ -25,7 +25,7 @@ typedef float real;
 #define ECH_REF(op) ech_ref_##op##_f32
 #endif
 
-/* The number that is stored, and how a number is stored. */
+/* Conversion from and to the stored type. */
 #ifdef ECH_REAL_BF16
 static inline double ech_value(real x)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotary positions.
+ * Rotary position embeddings.
  */
 #include <math.h>
 

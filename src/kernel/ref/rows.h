@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The definition's functions, ech_ref_NAME_f32 and ech_ref_NAME_f64 (and those of bf16.def
- * ech_ref_NAME_bf16), and their scratch needs.
+ * The reference kernels, ech_ref_NAME_f32, _f64 and, for the rows of bf16.def, _bf16, and their scratch
+ * functions.
  */
 #ifndef ECH_KERNEL_REF_ROWS_H
 #define ECH_KERNEL_REF_ROWS_H
@@ -15,7 +15,7 @@
 #include "kernel/kernel.def"
 #undef X
 
-/* Sums over rows are kept in fp64 beside the result; attention keeps a row of probabilities. */
+/* Scratch bytes: fp64 accumulators of sums over rows; for attention a row of probabilities. */
 size_t ech_ref_scratch_bias_backward(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ech_ref_scratch_layernorm_backward(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ech_ref_scratch_rmsnorm_backward(ech_dtype dtype, int threads, const int64_t *dims);
