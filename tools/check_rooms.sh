@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Proves the order of the rooms (docs/design.md), which CMakeLists.txt lists in ECH_ROOMS:
-#   - a file of src/ROOM includes only headers of its own room and of rooms before it;
+#   - a file of src/ROOM includes only headers of its own room and public ones of rooms before it
+#     (ECH_PUBLIC_HEADERS); so do tests, of any room and with all headers of the room that they are of;
+#   - a header that is listed as public is included by another room;
+#   - what public headers declare is named ech_NOUN...: no noun belongs to two rooms;
 #   - mpi.h stands in src/comm/mpi*.[ch] alone, oneDNN's and BLAS's headers in src/kernel alone;
 #   - pure rooms reach no header of device or comm, not even through others, except pure ones;
 #   - every header compiles alone, and twice.
@@ -19,8 +22,12 @@ pure_headers="comm/reduction.h comm/reduction.def comm/collective.h comm/collect
 offenders=$(mktemp)
 trap 'rm -f "$offenders"' EXIT
 
-rooms=$(sed -n '/^set(ECH_ROOMS/,/)/p' CMakeLists.txt | tr -d '()\n' | tr -s ' ' |
-    sed 's/^setECH_ROOMS //')
+# The words of a list of CMakeLists.txt.
+list() {
+    sed -n "/^set($1\$/,/)/p; /^set($1 /,/)/p" CMakeLists.txt | tr -d '()\n' | tr -s ' ' | sed "s/^set$1 //"
+}
+rooms=$(list ECH_ROOMS)
+public=$(list ECH_PUBLIC_HEADERS)
 if [ -z "$rooms" ]; then
     echo "CMakeLists.txt:1: no list ECH_ROOMS" >&2
     exit 1
@@ -29,8 +36,11 @@ fi
 check_includes() {
     find src -type f \( -name '*.[ch]' -o -name '*.def' \) -print0 | sort -z |
         xargs -0 -r grep -HnE '^[[:space:]]*#[[:space:]]*include' |
-        awk -v rooms="$rooms" '
-        BEGIN { n = split(rooms, list, " "); for (i = 1; i <= n; i++) place[list[i]] = i }
+        awk -v rooms="$rooms" -v public="$public" '
+        BEGIN {
+            n = split(rooms, list, " "); for (i = 1; i <= n; i++) place[list[i]] = i
+            n = split(public, list, " "); for (i = 1; i <= n; i++) is_public[list[i]] = 1
+        }
         {
             match($0, /^[^:]*:[0-9]+:/)
             where = substr($0, 1, RLENGTH)
@@ -45,11 +55,55 @@ check_includes() {
                     print where " \"" name "\" does not begin with a room"
                 else if (place[part[1]] > place[room])
                     print where " " room " comes before " part[1] ": \"" name "\""
+                else if (part[1] != room && !(name in is_public))
+                    print where " \"" name "\" is private to " part[1] ": not in ECH_PUBLIC_HEADERS"
+                else if (part[1] != room)
+                    is_used[name] = 1
             }
             if (text ~ /[<"]([^>"]*\/)?mpi\.h[>"]/ && at[1] !~ /^src\/comm\/mpi[a-z_]*\.[ch]$/)
                 print where " mpi.h belongs in src/comm/mpi*.[ch] alone"
             if (room != "kernel" && text ~ /[<"](oneapi\/|dnnl|([^>"]*\/)?(open|c)blas[^>"]*\.h)/)
                 print where " the libraries of kernels belong in src/kernel alone"
+        }
+        END {
+            for (name in is_public)
+                if (!(name in is_used))
+                    print "CMakeLists.txt:1: " name " is in ECH_PUBLIC_HEADERS, but no other room includes it"
+        }'
+}
+
+# Tests may include headers of tests, too.
+check_tests() {
+    local where name room
+    [ -d tests ] || return 0
+    find tests -type f -name '*.[ch]' -print0 | sort -z |
+        xargs -0 -r grep -HnoE '^[[:space:]]*#[[:space:]]*include "[^"]+"' |
+        sed -E 's/^([^:]*:[0-9]+):.*"(.*)"$/\1 \2/' | while read -r where name; do
+        room=${where#tests/}
+        [ "${room%%/*}" = "${name%%/*}" ] || [ ! -f "src/$name" ] && continue
+        case " $public " in *" $name "*) continue ;; esac
+        echo "$where: \"$name\" is private to ${name%%/*}: not in ECH_PUBLIC_HEADERS"
+    done
+}
+
+# NOUN ROOM HEADER NAME for every function and type that a public header declares.
+declared() {
+    local header
+    for header in $public; do
+        [ -f "src/$header" ] && [ "${header##*.}" = h ] || continue
+        # Without comments; then ends of typedefs, and functions, whose lines begin with their type.
+        sed -E 's,/\*([^*]|\*[^/])*\*/,,g' "src/$header" | awk '/\/\*/ { inside = 1 } !inside; /\*\// { inside = 0 }' |
+            grep -oE '^\} ech_[a-z0-9_]+;|^typedef [^;(]*\(\*ech_[a-z0-9_]+\)|^typedef (struct|enum|union) ech_[a-z0-9_]+ ech_[a-z0-9_]+;|^[a-z][a-zA-Z0-9_ *]*[ *]ech_[a-z0-9_]+\(' |
+            grep -oE 'ech_[a-z0-9_]+[;()]$' | tr -d ';()' | sed -E "s,^ech_([a-z0-9]+).*,\1 ${header%%/*} $header &," || true
+    done | sort -u
+}
+
+check_names() {
+    declared | awk '
+        {
+            if ($1 in room && room[$1] != $2)
+                print "src/" $3 ":1: " $4 ": the noun " $1 " belongs to " room[$1] " (" name[$1] ")"
+            else { room[$1] = $2; name[$1] = $4 }
         }'
 }
 
@@ -81,6 +135,8 @@ check_headers() {
 
 {
     check_includes
+    check_tests
+    check_names
     check_purity
     check_headers
 } > "$offenders"

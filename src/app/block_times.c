@@ -37,7 +37,7 @@ void ech_block_times_free(ech_block_times *times)
 static double updated_bytes(const ech_plan *plan, const ech_step *step)
 {
     const ech_costs costs = {.seconds = true, .rates = {.update_seconds = 1}};
-    return ech_cost_of(&costs, plan, step, (ech_party){1, plan->rank, plan->rank});
+    return ech_costs_of_step(&costs, plan, step, (ech_party){1, plan->rank, plan->rank});
 }
 
 static void close_phase(ech_block_times *times, int slot)
@@ -83,7 +83,7 @@ static double spread_of(const ech_profile *profile)
     double apart = 0, sum = 0;
     for (int b = 0; b < profile->blocks; b++)
         for (int phase = 0; phase < ECH_PHASES; phase++) {
-            const ech_block_cost *cost = &profile->block[b];
+            const ech_profile_block *cost = &profile->block[b];
             apart += cost->high[phase] - cost->low[phase];
             sum += cost->seconds[phase];
         }
@@ -96,7 +96,7 @@ ech_profile *ech_block_times_profile(ech_block_times *times, int ways)
     profile->blocks = times->blocks;
     profile->block = ech_calloc((size_t)times->blocks, sizeof *profile->block);
     for (int i = 0; i < times->blocks * ECH_PHASES; i++) {
-        ech_block_cost *cost = &profile->block[i / ECH_PHASES];
+        ech_profile_block *cost = &profile->block[i / ECH_PHASES];
         int phase = i % ECH_PHASES;
         cost->low[phase] = ech_quartile(&times->phase[i], 1) * ways;
         cost->seconds[phase] = ech_quartile(&times->phase[i], 2) * ways;

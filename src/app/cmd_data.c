@@ -38,8 +38,8 @@ static void show_learnt(int64_t done, int64_t all)
 
 /* Learns a vocabulary from the texts, writes it into the folder `out`, and says what follows.
  * `pattern` NULL: gpt2. */
-static ech_status learn_tokens(const ech_text_source *texts, const char *out, int64_t vocabulary,
-                               const char *pattern)
+static ech_status learn_tokens(const ech_data_text_source *texts, const char *out,
+                               int64_t vocabulary, const char *pattern)
 {
     char count[ECH_COUNT_BYTES];
     const ech_bpe_training training = {.texts = *texts,

@@ -38,7 +38,7 @@ static const ech_option options[] = {
     {0}};
 
 /* How far a block's quartiles are apart, in percent of its time. */
-static double spread_percent(const ech_block_cost *cost)
+static double spread_percent(const ech_profile_block *cost)
 {
     double apart = 0, sum = 0;
     for (int phase = 0; phase < ECH_PHASES; phase++) {
@@ -68,7 +68,7 @@ static void print_profile(const ech_profile *profile, const ech_model *model, co
     printf("%-28s %10s %10s %10s %8s %12s %12s %12s\n", "a micro-batch, ms", "F", "B", "W",
            "spread", "kept", "sent on", "parameters");
     for (int b = 0; b < profile->blocks; b++) {
-        const ech_block_cost *cost = &profile->block[b];
+        const ech_profile_block *cost = &profile->block[b];
         for (int phase = 0; phase < ECH_PHASES; phase++) sums[phase] += cost->seconds[phase];
         printf("%-28s %10.3f %10.3f %10.3f %6.1f %% %12s %12s %12s\n", model->block.at[b]->name,
                1e3 * cost->seconds[ECH_FORWARD], 1e3 * cost->seconds[ECH_BACKWARD_INPUT],

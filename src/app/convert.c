@@ -22,7 +22,7 @@ static ech_status fill_from_folder(const char *in, ech_conversion *c)
 {
     ECH_TRY(ech_shards_find(in, &c->folder));
     ECH_FREED char *path = ech_file_join(c->folder, "config.json");
-    ech_text_ends ends = {0};
+    ech_model_text_ends ends = {0};
     ech_status st = ech_model_import(c->config, path, &ends);
     c->begin_of_text = ends.begin;
     c->end_of_text = ends.end;
@@ -215,7 +215,7 @@ static ech_status write_config(const ech_conversion *c, const char *folder, ech_
 {
     ECH_FREED_TEXT text = {0};
     char *path = ech_file_join(c->folder ? c->folder : "", "config.json"), *carried = NULL;
-    const ech_text_ends ends = {c->begin_of_text, c->end_of_text};
+    const ech_model_text_ends ends = {c->begin_of_text, c->end_of_text};
     size_t n = 0;
     ech_status st = c->folder ? ech_file_read(path, COPY_LIMIT, &carried, &n) : ECH_OK;
     const ech_model_export_options options = {

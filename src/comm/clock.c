@@ -43,7 +43,7 @@ ech_machine ech_machine_of(const ech_comm *comm)
 
 /* ---- rank 0 ---- */
 
-static ech_status ask(ech_comm *comm, int peer, const watch *clock, ech_clock_offset *out)
+static ech_status ask(ech_comm *comm, int peer, const watch *clock, ech_comm_clock_offset *out)
 {
     for (int round = 0; round < ROUNDS; round++) {
         double theirs, begin = read_clock(clock);
@@ -51,7 +51,7 @@ static ech_status ask(ech_comm *comm, int peer, const watch *clock, ech_clock_of
         ECH_TRY(receive(comm, peer, &theirs, sizeof theirs));
         double end = read_clock(clock), error = (end - begin) / 2;
         if (round == 0 || error < out->error)
-            *out = (ech_clock_offset){.seconds = begin + error - theirs, .error = error};
+            *out = (ech_comm_clock_offset){.seconds = begin + error - theirs, .error = error};
     }
     return ECH_OK;
 }
@@ -60,7 +60,7 @@ static ech_status ask_all(ech_comm *comm, ech_machine machine, const watch *cloc
 {
     int ranks = machine.ranks;
     for (int peer = ranks; peer < ech_comm_size(comm); peer += ranks) {
-        ech_clock_offset offset;
+        ech_comm_clock_offset offset;
         ECH_TRY(receive(comm, peer, &ranks, sizeof ranks));
         ECH_ASSERT(ranks > 0);
         ECH_TRY(ask(comm, peer, clock, &offset));
@@ -72,7 +72,7 @@ static ech_status ask_all(ech_comm *comm, ech_machine machine, const watch *cloc
 /* ---- other machines ---- */
 
 static ech_status answer(ech_comm *comm, ech_machine machine, const watch *clock,
-                         ech_clock_offset *out)
+                         ech_comm_clock_offset *out)
 {
     ECH_TRY(send(comm, 0, &machine.ranks, sizeof machine.ranks));
     for (int round = 0; round < ROUNDS; round++) {
@@ -86,11 +86,12 @@ static ech_status answer(ech_comm *comm, ech_machine machine, const watch *clock
     return ECH_OK;
 }
 
-ech_status ech_clock_agree(ech_comm *comm, ech_machine machine, double (*now)(const void *context),
-                           const void *context, ech_clock_offset *out)
+ech_status ech_comm_clock_agree(ech_comm *comm, ech_machine machine,
+                                double (*now)(const void *context), const void *context,
+                                ech_comm_clock_offset *out)
 {
     const watch clock = {now, context};
-    ech_clock_offset offset = {0};
+    ech_comm_clock_offset offset = {0};
     int rank = ech_comm_rank(comm);
     if (rank == 0)
         ECH_TRY(ask_all(comm, machine, &clock));

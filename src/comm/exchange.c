@@ -9,7 +9,7 @@
 
 ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, size_t bytes)
 {
-    ech_batch *batch = &group->batch[0];
+    ech_comm_batch *batch = &group->batch[0];
     const char *out = to;
     char *in = from;
     size_t N = (size_t)group->size, index = (size_t)group->index;
@@ -17,20 +17,21 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
     if (bytes == 0) return ECH_OK;
     for (size_t k = 1; k < N; k++) {
         size_t source = (index + N - k) % N;
-        ECH_TRY(ech_batch_receive(group, batch, (int)source, in + source * bytes, bytes));
+        ECH_TRY(ech_comm_batch_receive(group, batch, (int)source, in + source * bytes, bytes));
     }
     for (size_t k = 1; k < N; k++) { /* not all to member 0 first */
         size_t destination = (index + k) % N;
-        ECH_TRY(ech_batch_send(group, batch, (int)destination, out + destination * bytes, bytes));
+        ECH_TRY(
+            ech_comm_batch_send(group, batch, (int)destination, out + destination * bytes, bytes));
     }
     memcpy(in + index * bytes, out + index * bytes, bytes);
-    return ech_batch_wait(group, batch);
+    return ech_comm_batch_wait(group, batch);
 }
 
 ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, void *to_receive,
                            size_t bytes)
 {
-    ech_batch *batch = &group->batch[0];
+    ech_comm_batch *batch = &group->batch[0];
     int N = group->size, index = group->index;
     int far = (distance % N + N) % N;
     ech_group_begin(group, ECH_CALL_SHIFT);
@@ -39,9 +40,9 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
         memcpy(to_receive, to_send, bytes);
         return ECH_OK;
     }
-    ECH_TRY(ech_batch_receive(group, batch, (index + N - far) % N, to_receive, bytes));
-    ECH_TRY(ech_batch_send(group, batch, (index + far) % N, to_send, bytes));
-    return ech_batch_wait(group, batch);
+    ECH_TRY(ech_comm_batch_receive(group, batch, (index + N - far) % N, to_receive, bytes));
+    ECH_TRY(ech_comm_batch_send(group, batch, (index + far) % N, to_send, bytes));
+    return ech_comm_batch_wait(group, batch);
 }
 
 /* ---- barrier ----
@@ -53,12 +54,12 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
 ech_status ech_group_barrier(ech_group *group)
 {
     ech_group_begin(group, ECH_CALL_BARRIER);
-    ech_batch *batch = &group->batch[0];
+    ech_comm_batch *batch = &group->batch[0];
     int N = group->size;
     for (int far = 1; far < N; far *= 2) {
-        ECH_TRY(ech_batch_receive_signal(group, batch, (group->index - far + N) % N));
-        ECH_TRY(ech_batch_send_signal(group, batch, (group->index + far) % N));
-        ECH_TRY(ech_batch_wait(group, batch));
+        ECH_TRY(ech_comm_batch_receive_signal(group, batch, (group->index - far + N) % N));
+        ECH_TRY(ech_comm_batch_send_signal(group, batch, (group->index + far) % N));
+        ECH_TRY(ech_comm_batch_wait(group, batch));
     }
     return ECH_OK;
 }
@@ -70,19 +71,19 @@ ech_status ech_group_barrier(ech_group *group)
 
 ech_status ech_group_spread(ech_group *group, int root, void *data, size_t bytes)
 {
-    ech_batch *batch = &group->batch[0];
+    ech_comm_batch *batch = &group->batch[0];
     int N = group->size;
     int place = (group->index - root + N) % N;
     int far = 1;
     if (place > 0) {
         while (far * 2 <= place) far *= 2;
-        ECH_TRY(ech_batch_receive(group, batch, (place - far + root) % N, data, bytes));
-        ECH_TRY(ech_batch_wait(group, batch));
+        ECH_TRY(ech_comm_batch_receive(group, batch, (place - far + root) % N, data, bytes));
+        ECH_TRY(ech_comm_batch_wait(group, batch));
         far *= 2;
     }
     for (; place + far < N; far *= 2)
-        ECH_TRY(ech_batch_send(group, batch, (place + far + root) % N, data, bytes));
-    return ech_batch_wait(group, batch);
+        ECH_TRY(ech_comm_batch_send(group, batch, (place + far + root) % N, data, bytes));
+    return ech_comm_batch_wait(group, batch);
 }
 
 ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t bytes)
@@ -106,14 +107,15 @@ static double fold_two(ech_fold fold, double a, double b)
 
 static ech_status gather(ech_group *group, double *values, int n)
 {
-    ech_batch *batch = &group->batch[0];
+    ech_comm_batch *batch = &group->batch[0];
     size_t bytes = (size_t)n * sizeof *values;
     if (group->index == 0)
         for (int i = 1; i < group->size; i++)
-            ECH_TRY(ech_batch_receive(group, batch, i, group->folds + i * ECH_FOLD_VALUES, bytes));
+            ECH_TRY(
+                ech_comm_batch_receive(group, batch, i, group->folds + i * ECH_FOLD_VALUES, bytes));
     else
-        ECH_TRY(ech_batch_send(group, batch, 0, values, bytes));
-    return ech_batch_wait(group, batch);
+        ECH_TRY(ech_comm_batch_send(group, batch, 0, values, bytes));
+    return ech_comm_batch_wait(group, batch);
 }
 
 static ech_status fold_some(ech_group *group, ech_fold fold, double *values, int n)

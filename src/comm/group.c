@@ -161,7 +161,7 @@ ech_comm_count ech_group_other_count(const ech_group *group)
     return group->other_count;
 }
 
-const char *ech_call_name(ech_call call)
+const char *ech_comm_call_name(ech_comm_call call)
 {
     static const char *const names[] = {[ECH_CALL_REDUCE] = "reduce",
                                         [ECH_CALL_FOLD] = "fold",
@@ -175,7 +175,7 @@ const char *ech_call_name(ech_call call)
     return names[call];
 }
 
-void ech_group_begin(ech_group *group, ech_call call)
+void ech_group_begin(ech_group *group, ech_comm_call call)
 {
     group->call = call;
     group->count = call == ECH_CALL_REDUCE       ? &group->reduce_count
@@ -186,8 +186,8 @@ void ech_group_begin(ech_group *group, ech_call call)
 
 /* ---- batches ---- */
 
-static ech_status start(ech_group *group, ech_batch *batch, int member, const void *from, void *to,
-                        size_t bytes, bool sends)
+static ech_status start(ech_group *group, ech_comm_batch *batch, int member, const void *from,
+                        void *to, size_t bytes, bool sends)
 {
     ECH_ASSERT(batch->n < 2 * group->size);
     ech_request *request = &batch->at[batch->n];
@@ -205,32 +205,32 @@ static ech_status start(ech_group *group, ech_batch *batch, int member, const vo
     return ECH_OK;
 }
 
-ech_status ech_batch_send(ech_group *group, ech_batch *batch, int member, const void *data,
-                          size_t bytes)
+ech_status ech_comm_batch_send(ech_group *group, ech_comm_batch *batch, int member,
+                               const void *data, size_t bytes)
 {
     return bytes ? start(group, batch, member, data, NULL, bytes, true) : ECH_OK;
 }
 
-ech_status ech_batch_receive(ech_group *group, ech_batch *batch, int member, void *data,
-                             size_t bytes)
+ech_status ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int member, void *data,
+                                  size_t bytes)
 {
     return bytes ? start(group, batch, member, NULL, data, bytes, false) : ECH_OK;
 }
 
-ech_status ech_batch_send_signal(ech_group *group, ech_batch *batch, int member)
+ech_status ech_comm_batch_send_signal(ech_group *group, ech_comm_batch *batch, int member)
 {
     return start(group, batch, member, NULL, NULL, 0, true);
 }
 
-ech_status ech_batch_receive_signal(ech_group *group, ech_batch *batch, int member)
+ech_status ech_comm_batch_receive_signal(ech_group *group, ech_comm_batch *batch, int member)
 {
     return start(group, batch, member, NULL, NULL, 0, false);
 }
 
-ech_status ech_batch_wait(ech_group *group, ech_batch *batch)
+ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch)
 {
     int n = batch->n;
     batch->n = 0;
-    ech_wait_for what = {group->of->name, ech_call_name(group->call), group->saves};
+    ech_wait_for what = {group->of->name, ech_comm_call_name(group->call), group->saves};
     return ech_wait_all(group->comm, batch->at, n, &what);
 }

@@ -141,12 +141,12 @@ int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype dtype, int64_t n,
     return table[reduction].row->sent(n, size, index) * (int64_t)ech_dtype_bytes(dtype);
 }
 
-ech_status ech_sum_make(ech_group *group, ech_call call, const ech_tensor *x, void *scratch,
+ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *x, void *scratch,
                         ech_sum *out)
 {
     if (x->dtype != ECH_F32 && x->dtype != ECH_F64)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s over group %s: %s is not summed, only fp32 and fp64",
-                 ech_call_name(call), group->of->name, ech_dtype_name(x->dtype));
+                 ech_comm_call_name(call), group->of->name, ech_dtype_name(x->dtype));
     ECH_ASSERT(ech_tensor_is_contiguous(x));
     *out = (ech_sum){.group = group,
                      .x = x->data,

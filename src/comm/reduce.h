@@ -29,7 +29,7 @@ extern const ech_reduction_row ech_reduce_DIRECT, ech_reduce_RING, ech_reduce_NA
     ech_reduce_LIBRARY;
 
 /* Checks x, which is summed by `call`, counts the call and fills *out but for its row. */
-ech_status ech_sum_make(ech_group *group, ech_call call, const ech_tensor *x, void *scratch,
+ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *x, void *scratch,
                         ech_sum *out);
 
 /* Elements of a segment, >= 1. */

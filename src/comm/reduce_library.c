@@ -20,7 +20,7 @@ static int64_t sent(int64_t n, int N, int index)
 static ech_status run(const ech_sum *sum)
 {
     ech_group *group = sum->group;
-    ech_batch *batch = &group->batch[0];
+    ech_comm_batch *batch = &group->batch[0];
     ech_request *request = &batch->at[batch->n];
     /* An error names the next member, for want of knowing whom the library waits for. */
     *request = (ech_request){.peer = group->of->ranks[(group->index + 1) % group->size],
@@ -35,7 +35,7 @@ static ech_status run(const ech_sum *sum)
     ECH_TRY(st);
     batch->n++;
     group->count->bytes += (int64_t)request->bytes;
-    return ech_batch_wait(group, batch);
+    return ech_comm_batch_wait(group, batch);
 }
 
 /* The library makes a group of its own, which waits for all members and lets no other thread of this
@@ -49,8 +49,8 @@ static ech_status prepare(ech_group *group)
     ech_status st = ECH_EABORTED;
     ech_comm_lock(comm);
     if (!comm->dead)
-        st = comm->backend->allreduce_start(comm, group->of->ranks, group->size, &group->library, NULL,
-                                            0, ECH_F32, &none);
+        st = comm->backend->allreduce_start(comm, group->of->ranks, group->size, &group->library,
+                                            NULL, 0, ECH_F32, &none);
     ech_comm_unlock(comm);
     return st;
 }

@@ -19,7 +19,7 @@ static int64_t sent(int64_t n, int N, int index)
 static ech_status run(const ech_sum *sum)
 {
     ech_group *group = sum->group;
-    ech_batch *batch = &group->batch[0];
+    ech_comm_batch *batch = &group->batch[0];
     int64_t segment = ech_segment(sum->item, group->size);
     for (int64_t at = 0; at < sum->n; at += segment) {
         int64_t n = ech_segment_count(sum->n, at, segment);
@@ -28,11 +28,11 @@ static ech_status run(const ech_sum *sum)
         char *to = sum->scratch;
         for (int i = 0; i < group->size; i++) {
             if (i == group->index) continue;
-            ECH_TRY(ech_batch_receive(group, batch, i, to, bytes));
-            ECH_TRY(ech_batch_send(group, batch, i, x, bytes));
+            ECH_TRY(ech_comm_batch_receive(group, batch, i, to, bytes));
+            ECH_TRY(ech_comm_batch_send(group, batch, i, x, bytes));
             to += bytes;
         }
-        ECH_TRY(ech_batch_wait(group, batch));
+        ECH_TRY(ech_comm_batch_wait(group, batch));
         ech_add_in_order(sum, x, x, sum->scratch, n);
     }
     return ECH_OK;

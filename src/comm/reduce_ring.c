@@ -35,18 +35,18 @@ static char *find_slot(const ech_sum *sum, const ech_pieces *pieces, int64_t k)
 static ech_status begin(const ech_sum *sum, const ech_pieces *pieces, const turn *t, int64_t k)
 {
     ech_group *group = sum->group;
-    ech_batch *batch = &group->batch[k % ECH_UNDER_WAY];
+    ech_comm_batch *batch = &group->batch[k % ECH_UNDER_WAY];
     int N = group->size, next = (group->index + 1) % N, previous = (group->index + N - 1) % N;
     ech_part out = ech_pieces_part(pieces, t->going, k), in = ech_pieces_part(pieces, t->coming, k);
     char *to = t->adds ? find_slot(sum, pieces, k) : in.x;
-    ECH_TRY(ech_batch_receive(group, batch, previous, to, in.bytes));
-    return ech_batch_send(group, batch, next, out.x, out.bytes);
+    ECH_TRY(ech_comm_batch_receive(group, batch, previous, to, in.bytes));
+    return ech_comm_batch_send(group, batch, next, out.x, out.bytes);
 }
 
 static ech_status end(const ech_sum *sum, const ech_pieces *pieces, const turn *t, int64_t k)
 {
     ech_part in = ech_pieces_part(pieces, t->coming, k);
-    ECH_TRY(ech_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
+    ECH_TRY(ech_comm_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
     if (t->adds)
         ech_add(sum->dtype, in.x, find_slot(sum, pieces, k), (int64_t)(in.bytes / sum->item));
     return ECH_OK;

@@ -49,19 +49,19 @@ static char *find_slot(const ech_sum *sum, const ech_pieces *pieces, int64_t k)
 ech_status ech_scatter_begin(const ech_sum *sum, const ech_pieces *pieces, int64_t k)
 {
     ech_group *group = sum->group;
-    ech_batch *batch = &group->batch[k % ECH_UNDER_WAY];
+    ech_comm_batch *batch = &group->batch[k % ECH_UNDER_WAY];
     int N = group->size, index = group->index;
     ech_part own = ech_pieces_part(pieces, index, k);
     char *to = find_slot(sum, pieces, k);
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
-        ECH_TRY(ech_batch_receive(group, batch, i, to, own.bytes));
+        ECH_TRY(ech_comm_batch_receive(group, batch, i, to, own.bytes));
         to += own.bytes;
     }
     for (int d = 1; d < N; d++) { /* not all to member 0 first */
         int owner = (index + d) % N;
         ech_part p = ech_pieces_part(pieces, owner, k);
-        ECH_TRY(ech_batch_send(group, batch, owner, p.x, p.bytes));
+        ECH_TRY(ech_comm_batch_send(group, batch, owner, p.x, p.bytes));
     }
     return ECH_OK;
 }
@@ -69,7 +69,7 @@ ech_status ech_scatter_begin(const ech_sum *sum, const ech_pieces *pieces, int64
 ech_status ech_scatter_end(const ech_sum *sum, const ech_pieces *pieces, char *mine, int64_t k)
 {
     ech_part own = ech_pieces_part(pieces, sum->group->index, k);
-    ECH_TRY(ech_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
+    ECH_TRY(ech_comm_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
     ech_add_in_order(sum, mine, own.x, find_slot(sum, pieces, k), (int64_t)(own.bytes / sum->item));
     return ECH_OK;
 }
@@ -105,7 +105,7 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
  * The all-gather: every member sends its piece to each other one, which receives it in place. */
 
 /* The first batches are the reduce-scatter's. */
-static ech_batch *batch_of(ech_group *group, int64_t k)
+static ech_comm_batch *batch_of(ech_group *group, int64_t k)
 {
     return &group->batch[ECH_UNDER_WAY + k % ECH_UNDER_WAY];
 }
@@ -113,21 +113,22 @@ static ech_batch *batch_of(ech_group *group, int64_t k)
 ech_status ech_gather_begin(const ech_pieces *pieces, const char *mine, int64_t k)
 {
     ech_group *group = pieces->group;
-    ech_batch *batch = batch_of(group, k);
+    ech_comm_batch *batch = batch_of(group, k);
     int N = group->size, index = group->index;
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
         ech_part p = ech_pieces_part(pieces, i, k);
-        ECH_TRY(ech_batch_receive(group, batch, i, p.x, p.bytes));
+        ECH_TRY(ech_comm_batch_receive(group, batch, i, p.x, p.bytes));
     }
     size_t bytes = ech_pieces_part(pieces, index, k).bytes;
-    for (int d = 1; d < N; d++) ECH_TRY(ech_batch_send(group, batch, (index + d) % N, mine, bytes));
+    for (int d = 1; d < N; d++)
+        ECH_TRY(ech_comm_batch_send(group, batch, (index + d) % N, mine, bytes));
     return ECH_OK;
 }
 
 ech_status ech_gather_end(ech_group *group, int64_t k)
 {
-    return ech_batch_wait(group, batch_of(group, k));
+    return ech_comm_batch_wait(group, batch_of(group, k));
 }
 
 /* Nothing is added, so no scratch bounds a segment: a piece is one. */

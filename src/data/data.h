@@ -41,8 +41,8 @@ typedef ECH_LIST(int32_t) ech_ids;
  * encoder.json and vocab.bpe, or vocab.json and merges.txt, or tokenizer.model. What it opened may be used by many threads. Errors
  * name the file and what is wrong with it. Not collective. */
 ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out);
-void ech_tokenizer_close(ech_tokenizer *tokenizer);               /* accepts NULL */
-const char *ech_tokenizer_name(const ech_tokenizer *tokenizer);   /* for people: "bytes", a path */
+void ech_tokenizer_close(ech_tokenizer *tokenizer);             /* accepts NULL */
+const char *ech_tokenizer_name(const ech_tokenizer *tokenizer); /* for people: "bytes", a path */
 /* The folder of the files that it was opened from, in new memory; NULL: it has none. */
 char *ech_tokenizer_folder(const ech_tokenizer *tokenizer);
 int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer); /* ids are below this */
@@ -88,12 +88,12 @@ ech_status ech_coder_continue(ech_coder *coder, const void *bytes, size_t n, ech
  * line is an object with a string `text`, or with strings `prompt` and `completion`; others are one
  * text. Errors name file and line, or file and byte: what is no file or folder, text that is no UTF-8,
  * lines that are no such objects or have more than 64 MiB. */
-typedef struct ech_text_source {
+typedef struct ech_data_text_source {
     const char *in;
     bool
         binary; /* bytes that are no UTF-8 are taken as they are (not in .jsonl); otherwise an error */
     const char *text_key, *prompt_key, *completion_key; /* of .jsonl; NULL: "text", ... */
-} ech_text_source;
+} ech_data_text_source;
 
 /* ---- learning a vocabulary (byte-level BPE) ---- */
 
@@ -116,7 +116,7 @@ ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabu
  * OUT/tokenizer_config.json. `progress` is called with bytes read, `learnt` with tokens; both are
  * optional. */
 typedef struct ech_bpe_training {
-    ech_text_source texts;
+    ech_data_text_source texts;
     const char *out, *pattern;
     int64_t vocabulary;
     void (*progress)(int64_t done, int64_t all), (*learnt)(int64_t done, int64_t all);
@@ -168,7 +168,7 @@ void ech_token_writer_discard(ech_token_writer *writer);      /* removes what wa
 
 /* What to import and how. */
 typedef struct ech_import_options {
-    ech_text_source texts;
+    ech_data_text_source texts;
     const char *out;
     const ech_tokenizer *tokenizer;
     double valid; /* share for validation, 0 to below 1 */

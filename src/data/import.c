@@ -254,7 +254,7 @@ ech_status ech_data_import(const ech_import_options *options, ech_import_count *
         ECH_FAIL(ECH_EUSAGE, "a validation share of %g: it must be at least 0 and below 1",
                  o.valid);
     ECH_ASSERT(o.workers > 0);
-    o.texts = ech_text_source_complete(o.texts);
+    o.texts = ech_data_text_source_complete(o.texts);
     if (o.save_bytes == 0) o.save_bytes = SAVE_BYTES;
     ECH_TRY(ech_texts_find(o.texts.in, &texts));
     ech_status st = ech_texts_check_output(o.texts.in, o.out);

@@ -45,7 +45,7 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts, 
     hash_number(state, options->texts.binary);
     XXH3_128bits_update(state, &options->valid, sizeof options->valid);
     for (size_t i = 0; i < texts->file.n; i++) {
-        const ech_text_file *file = &texts->file.at[i];
+        const ech_data_text_file *file = &texts->file.at[i];
         hash_text(state, file->path);
         hash_number(state, file->bytes);
         hash_number(state, file->seconds);

@@ -65,10 +65,10 @@ typedef struct ech_text_segment {
 typedef ech_status (*ech_text_segment_use)(const ech_text_segment *segment, void *context);
 
 /* Calls `use` for every segment, in order. Errors name file and line, or file and byte: no UTF-8, a
- * line that is no such object or too long. Sources have all their keys (ech_text_source_complete). */
-ech_status ech_text_chunk_each(const ech_text_source *source, const ech_text_chunk *chunk,
+ * line that is no such object or too long. Sources have all their keys (ech_data_text_source_complete). */
+ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_text_chunk *chunk,
                                ech_text_segment_use use, void *context);
 /* With the usual keys of a .jsonl where none are given. */
-ech_text_source ech_text_source_complete(ech_text_source source);
+ech_data_text_source ech_data_text_source_complete(ech_data_text_source source);
 
 #endif

@@ -34,7 +34,7 @@ static ech_status read_bytes(ech_text_chunk_reader *reader, const char *path, in
 
 /* Where the validation part of a text begins: the last share of its bytes, from the start of the
  * UTF-8 character that the cut would go through. */
-static ech_status find_valid(ech_text_chunk_reader *reader, const ech_text_file *file)
+static ech_status find_valid(ech_text_chunk_reader *reader, const ech_data_text_file *file)
 {
     int64_t cut = file->bytes - (int64_t)((double)file->bytes * reader->valid);
     int64_t first = cut < LONGEST_CHARACTER ? 0 : cut - LONGEST_CHARACTER;
@@ -48,7 +48,7 @@ static ech_status find_valid(ech_text_chunk_reader *reader, const ech_text_file 
     return ECH_OK;
 }
 
-static ech_status open_file(ech_text_chunk_reader *reader, const ech_text_file *file)
+static ech_status open_file(ech_text_chunk_reader *reader, const ech_data_text_file *file)
 {
     int64_t bytes;
     if (ech_gunzip_is_packed(file->path))
@@ -141,7 +141,7 @@ static int64_t count_lines(const ech_text_chunk *chunk)
     return lines;
 }
 
-static ech_status read_file(ech_text_chunk_reader *reader, const ech_text_file *file,
+static ech_status read_file(ech_text_chunk_reader *reader, const ech_data_text_file *file,
                             ech_text_chunk *chunk)
 {
     if (reader->fd < 0 && !reader->gunzip) ECH_TRY(open_file(reader, file));
@@ -164,7 +164,7 @@ ech_status ech_text_chunk_read(ech_text_chunk_reader *reader, ech_text_chunk *ch
     ech_text_position *position = &reader->position;
     *found = false;
     while (position->file < (int64_t)reader->texts->file.n) {
-        const ech_text_file *file = &reader->texts->file.at[position->file];
+        const ech_data_text_file *file = &reader->texts->file.at[position->file];
         if (position->at < file->bytes) {
             *found = true;
             return read_file(reader, file, chunk);

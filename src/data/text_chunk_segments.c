@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "data/text_chunk.h"
 
-ech_text_source ech_text_source_complete(ech_text_source source)
+ech_data_text_source ech_data_text_source_complete(ech_data_text_source source)
 {
     if (!source.text_key) source.text_key = "text";
     if (!source.prompt_key) source.prompt_key = "prompt";
@@ -18,7 +18,7 @@ ech_text_source ech_text_source_complete(ech_text_source source)
 
 /* Whose segments, and for what. */
 typedef struct walk {
-    const ech_text_source *source;
+    const ech_data_text_source *source;
     const ech_text_chunk *chunk;
     ech_text_segment_use use;
     void *context;
@@ -84,7 +84,7 @@ static ech_status use_string(const walk *w, const line *l, const json_t *string,
 
 static ech_status use_object(const walk *w, const line *l, const json_t *object)
 {
-    const ech_text_source *source = w->source;
+    const ech_data_text_source *source = w->source;
     const json_t *text, *prompt, *completion;
     if (!json_is_object(object))
         ECH_FAIL(ECH_EINPUT, "%s:%lld: must be an object, as in {\"text\": \"...\"}", l->path,
@@ -150,7 +150,7 @@ static ech_status use_lines(const walk *w)
     return ECH_OK;
 }
 
-ech_status ech_text_chunk_each(const ech_text_source *source, const ech_text_chunk *chunk,
+ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_text_chunk *chunk,
                                ech_text_segment_use use, void *context)
 {
     const walk w = {source, chunk, use, context};

@@ -33,8 +33,8 @@ static ech_status add_path(ech_texts *texts, char *path, int depth)
         st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot read it: %s", path,
                          strerror(errno));
     } else if (S_ISREG(info.st_mode)) {
-        ECH_PUSH(texts->file, (ech_text_file){path, info.st_size, info.st_size, info.st_mtim.tv_sec,
-                                              info.st_mtim.tv_nsec});
+        ECH_PUSH(texts->file, (ech_data_text_file){path, info.st_size, info.st_size,
+                                                   info.st_mtim.tv_sec, info.st_mtim.tv_nsec});
         return ECH_OK;
     } else if (!S_ISDIR(info.st_mode)) {
         st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
@@ -77,10 +77,10 @@ static ech_status add_folder(ech_texts *texts, const char *path, int depth)
 
 static int compare_paths(const void *a, const void *b)
 {
-    return strcmp(((const ech_text_file *)a)->path, ((const ech_text_file *)b)->path);
+    return strcmp(((const ech_data_text_file *)a)->path, ((const ech_data_text_file *)b)->path);
 }
 
-static ech_status measure(ech_text_file *file)
+static ech_status measure(ech_data_text_file *file)
 {
     ech_gunzip *gunzip;
     if (!ech_gunzip_is_packed(file->path)) return ECH_OK;

@@ -10,15 +10,15 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-typedef struct ech_text_file {
+typedef struct ech_data_text_file {
     char *path;
     int64_t bytes;                /* of its text */
     int64_t stored;               /* of the file: less where it is packed */
     int64_t seconds, nanoseconds; /* when it was changed last */
-} ech_text_file;
+} ech_data_text_file;
 
 typedef struct ech_texts {
-    ECH_LIST(ech_text_file) file;
+    ECH_LIST(ech_data_text_file) file;
     int64_t bytes; /* of all together */
 } ech_texts;
 

@@ -22,13 +22,13 @@ static void load_rows(ech_exec *exec, int micro, char *to, const char *from, siz
 }
 
 /* Micro-batches of a turn, by sequence chunks or of whole samples, copied to their values. */
-static void load_slot(ech_exec *exec, int turn, ech_batch_slot slot, const void *from)
+static void load_slot(ech_exec *exec, int turn, ech_slot slot, const void *from)
 {
     const ech_list *list = exec->list;
     if (list->batch[slot] < 0) return;
     size_t item = ech_dtype_bytes(slot == ECH_WEIGHTS ? ECH_F32 : ECH_I32);
     size_t samples = (size_t)(list->extent.batch * list->extent.sequence) * item;
-    bool whole = ech_batch_is_whole(slot);
+    bool whole = ech_slot_is_whole(slot);
     for (int k = 0; k < list->numbering.micro_batches; k++) {
         const char *read = (const char *)from + (size_t)k * samples;
         for (int c = 0; c < (whole ? 1 : list->numbering.sequence_chunks); c++) {

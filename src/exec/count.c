@@ -34,7 +34,8 @@ ech_comm_count ech_exec_message_count(const ech_exec *exec)
     return exec->messages;
 }
 
-ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind group, ech_lane lane)
+ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_layout_group group,
+                                         ech_lane lane)
 {
     const ech_group *channel = exec->channel[group][lane];
     return channel ? ech_group_collective_count(channel) : (ech_comm_count){0};

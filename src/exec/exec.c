@@ -128,15 +128,15 @@ static ech_status start_engines(ech_exec *exec)
 }
 
 /* Groups that buckets of gradients are reduced over. */
-static bool sums_gradients(ech_group_kind kind)
+static bool sums_gradients(ech_layout_group kind)
 {
-    ech_mesh axes = ech_group_axes(kind);
+    ech_mesh axes = ech_layout_group_axes(kind);
     return axes & ECH_MESH_DATA && !(axes & ECH_MESH_STAGE);
 }
 
 /* Lanes on which this rank uses the group: those of steps, of the rank's own thread between lists, of the thread
  * that writes checkpoints. Bit by lane. */
-static unsigned find_lanes(const ech_plan *plan, ech_group_kind kind)
+static unsigned find_lanes(const ech_plan *plan, ech_layout_group kind)
 {
     unsigned lanes = 0;
     if (kind == ECH_GROUP_WORLD) lanes = 1u << ECH_LANE_COMPUTE | 1u << ECH_LANE_DISK;
@@ -149,11 +149,11 @@ static unsigned find_lanes(const ech_plan *plan, ech_group_kind kind)
 }
 
 /* Lane l has the group's channel l + 1: what made the group is closed again. */
-static ech_status make_group(ech_exec *exec, ech_group_kind kind, const int *members, int n)
+static ech_status make_group(ech_exec *exec, ech_layout_group kind, const int *members, int n)
 {
     ech_group *group;
     unsigned lanes = find_lanes(exec->plan, kind);
-    ECH_TRY(ech_group_create(exec->comm, ech_group_kind_name(kind), members, n, &group));
+    ECH_TRY(ech_group_create(exec->comm, ech_layout_group_name(kind), members, n, &group));
     for (int lane = 0; lane < ECH_LANES; lane++)
         if (lanes & 1u << lane) exec->channel[kind][lane] = ech_group_open(group, lane + 1);
     ech_group_destroy(group);
@@ -169,9 +169,9 @@ static ech_status make_groups(ech_exec *exec)
     int *members = ech_calloc((size_t)plan->layout->world, sizeof *members);
     ech_status status = ECH_OK;
     for (int kind = 0; kind < ECH_GROUPS && status == ECH_OK; kind++) {
-        int n = ech_layout_members(plan->layout, plan->model, plan->rank, (ech_group_kind)kind,
+        int n = ech_layout_members(plan->layout, plan->model, plan->rank, (ech_layout_group)kind,
                                    members);
-        if (n > 0) status = make_group(exec, (ech_group_kind)kind, members, n);
+        if (n > 0) status = make_group(exec, (ech_layout_group)kind, members, n);
     }
     free(members);
     if (status == ECH_OK) ech_group_set_saves(exec->channel[ECH_GROUP_WORLD][ECH_LANE_DISK]);

@@ -72,13 +72,13 @@ void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context);
 ech_dtype ech_exec_saved_dtype(const ech_exec *exec);
 
 /* A checkpoint that is there. */
-typedef struct ech_saved {
+typedef struct ech_exec_saved {
     int64_t step, bytes;   /* bytes: of its files, over all ranks */
     double seconds;        /* from the beginning of its writing until it was committed */
     double waited_seconds; /* that its list waited for the checkpoint before */
-} ech_saved;
+} ech_exec_saved;
 /* Whether a checkpoint has been written that was not told of yet. Never waits; not collective. */
-bool ech_exec_take_saved(ech_exec *exec, ech_saved *out);
+bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out);
 /* Waits for the checkpoint under way, if there is one. If it could not be written, every rank gets
  * an error (ECH_EABORTED where another one failed), here or from the next ECH_LIST_SAVE. */
 ech_status ech_exec_finish_save(ech_exec *exec);
@@ -149,7 +149,8 @@ ech_comm_count ech_exec_other_count(const ech_exec *exec);
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 
 /* What ranks exchange inside of blocks over a channel: tensor and context ranks on the lane of collectives. */
-ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_group_kind group, ech_lane lane);
+ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_layout_group group,
+                                         ech_lane lane);
 /* Payload bytes of all of these together. */
 int64_t ech_exec_sent_bytes(const ech_exec *exec);
 

@@ -51,7 +51,7 @@ ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
 
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)
 {
-    const ech_param_plan *p = &exec->plan->param[param];
+    const ech_plan_param *p = &exec->plan->param[param];
     char *bucket = ech_exec_look(exec, exec->plan->bucket.at[p->bucket].value);
     set_view(exec, param, bucket + (size_t)p->bucket_offset * ech_dtype_bytes(exec->plan->real),
              out);
@@ -137,7 +137,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     const int *params = bucket_params(exec, step, &n);
     ech_exec_touch(exec, plan->bucket.at[step->index].value);
     for (int i = 0; i < n; i++) {
-        const ech_param_plan *p = &plan->param[params[i]];
+        const ech_plan_param *p = &plan->param[params[i]];
         int64_t blocks = (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
         ech_tensor gradient = ech_exec_gradient_of(exec, params[i]);
         ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64, blocks);
@@ -230,7 +230,7 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
 }
 
 /* Whether all members of the group hold the same of the parameter. */
-static bool is_hashed(const ech_plan *plan, ech_group_kind group, int param)
+static bool is_hashed(const ech_plan *plan, ech_layout_group group, int param)
 {
     int shares;
     if (group == ECH_GROUP_DATA) return true;

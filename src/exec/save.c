@@ -102,7 +102,7 @@ static const char *copy_name(const ech_exec *exec, int i)
 /* Where training has it; of a parameter that this rank holds. */
 static int copy_value(const ech_exec *exec, int param, int i)
 {
-    const ech_param_plan *p = &exec->plan->param[param];
+    const ech_plan_param *p = &exec->plan->param[param];
     if (i > 0 && i <= exec->plan->states) return p->state[i - 1];
     return p->value + ech_exec_place(exec, i == 0 ? 0 : -1);
 }

@@ -58,7 +58,7 @@ static void *saver_main(void *argument)
 ech_status ech_saver_start(ech_saver *saver)
 {
     ECH_ASSERT(!saver->under_way);
-    saver->saved = (ech_saved){.step = saver->now.info.step, .waited_seconds = saver->waited};
+    saver->saved = (ech_exec_saved){.step = saver->now.info.step, .waited_seconds = saver->waited};
     saver->began = ech_clock_now();
     atomic_store(&saver->ended, false);
     if (pthread_create(&saver->thread, NULL, saver_main, saver) != 0)
@@ -92,7 +92,7 @@ void ech_saver_free(ech_saver *saver)
     free(saver->tensors);
 }
 
-bool ech_exec_take_saved(ech_exec *exec, ech_saved *out)
+bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out)
 {
     ech_saver *saver = &exec->saver;
     if (saver->under_way && atomic_load(&saver->ended)) ech_saver_join(saver);

@@ -79,8 +79,8 @@ typedef struct ech_saver {
     pthread_t thread;
     atomic_bool ended; /* the thread has nothing left to do: what follows stands */
     ech_status status;
-    ech_saved saved;
-    ech_saved last;       /* of the threads that have been joined */
+    ech_exec_saved saved;
+    ech_exec_saved last;  /* of the threads that have been joined */
     bool news;            /* nobody has asked for it yet */
     double began, waited; /* waited: by the list that runs, for the checkpoint before */
 

@@ -63,7 +63,7 @@ typedef struct ech_rows {
 } ech_rows;
 
 /* The position of token t of T'. */
-static inline int64_t ech_token_position(const ech_rows *rows, int64_t t)
+static inline int64_t ech_rows_token_position(const ech_rows *rows, int64_t t)
 {
     return t < rows->split ? rows->start[0] + t : rows->start[1] + t - rows->split;
 }
@@ -71,7 +71,7 @@ static inline int64_t ech_token_position(const ech_rows *rows, int64_t t)
 /* The position within its sample of a view's row. */
 static inline int64_t ech_row_position(const ech_rows *rows, int64_t row)
 {
-    return ech_token_position(rows, (rows->first + row) % rows->tokens);
+    return ech_rows_token_position(rows, (rows->first + row) % rows->tokens);
 }
 
 /* The index of a view's row among the whole tensor's rows (samples x T). */
@@ -135,7 +135,7 @@ typedef enum ech_op {
 #undef X
 
 /* Scratch bytes of a row for these dimensions (in the order of the row's third column). */
-typedef size_t (*ech_scratch_fn)(ech_dtype dtype, int threads, const int64_t *dims);
+typedef size_t (*ech_kernel_scratch_fn)(ech_dtype dtype, int threads, const int64_t *dims);
 
 typedef struct ech_kernels {
     const char *name; /* "ref", "cpu" */
@@ -143,7 +143,7 @@ typedef struct ech_kernels {
 #define X(op, arguments, scratch_dims) ech_##op##_fn op;
 #include "kernel/kernel.def"
 #undef X
-    ech_scratch_fn scratch[ECH_OPS]; /* NULL: the row needs none */
+    ech_kernel_scratch_fn scratch[ECH_OPS]; /* NULL: the row needs none */
 } ech_kernels;
 
 /* The reference kernels, for fp32, fp64 and bf16 (some rows; not used by runs yet); NULL for other types. */

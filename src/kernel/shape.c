@@ -70,7 +70,7 @@ void ech_rows_check(const char *file, int line, const ech_rows *rows, int64_t co
 {
     char message[3 * TEXT_BYTES];
     if (count == 0) return;
-    if (ascending(rows) && ech_token_position(rows, rows->tokens - 1) < rows->whole) return;
+    if (ascending(rows) && ech_rows_token_position(rows, rows->tokens - 1) < rows->whole) return;
     snprintf(message, sizeof message,
              "%lld of %lld tokens from row %lld on, %lld from position %lld, the others from %lld: "
              "expected ascending positions",

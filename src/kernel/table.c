@@ -99,6 +99,6 @@ bool ech_kernels_have(const ech_kernels *kernels, ech_op op)
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims)
 {
     ECH_ASSERT(ech_kernels_have(kernels, op) && threads >= 1);
-    ech_scratch_fn scratch = kernels->scratch[op];
+    ech_kernel_scratch_fn scratch = kernels->scratch[op];
     return scratch ? scratch(kernels->dtype, threads, dims) : 0;
 }

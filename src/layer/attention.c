@@ -25,7 +25,7 @@ enum { LSE, KEYS, VALUES, KEYS_BACK, VALUES_BACK };
 
 /* Keys or values of all pieces, or (`back`) the gradients of them. */
 static void keep_carried(ech_block *block, ech_node *node, const char *name, int like,
-                         ech_value_role role, unsigned purposes)
+                         ech_block_value_role role, unsigned purposes)
 {
     ech_shape shape = block->value.at[like].shape;
     shape.axis[1] = ECH_AXIS_SEQUENCE;

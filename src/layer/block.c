@@ -65,7 +65,7 @@ static const struct {
     [ECH_STARTS] = {"starts", ECH_I32, true, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
 };
 
-int ech_block_batch(ech_block *block, ech_batch_slot slot)
+int ech_block_batch(ech_block *block, ech_slot slot)
 {
     ech_shape shape = ech_shape_tokens();
     if (batch_slots[slot].whole) shape.axis[1] = ECH_AXIS_SEQUENCE;
@@ -80,7 +80,7 @@ int ech_block_batch(ech_block *block, ech_batch_slot slot)
                                               .carried = batch_slots[slot].whole});
 }
 
-bool ech_batch_is_whole(ech_batch_slot slot)
+bool ech_slot_is_whole(ech_slot slot)
 {
     return batch_slots[slot].whole;
 }
@@ -142,7 +142,7 @@ void ech_node_out_again(ech_node *node, int value)
     node->out[node->outs++] = value;
 }
 
-static int add_real(ech_block *block, const char *name, ech_shape shape, ech_value_role role)
+static int add_real(ech_block *block, const char *name, ech_shape shape, ech_block_value_role role)
 {
     return add_value(block, (ech_block_value){.name = name,
                                               .shape = shape,

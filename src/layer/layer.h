@@ -53,27 +53,27 @@ typedef struct ech_param {
 
 /* ---- values of a block ---- */
 
-typedef enum ech_value_source {
+typedef enum ech_block_value_source {
     ECH_FROM_NODE,  /* a layer of this block writes it */
     ECH_FROM_BLOCK, /* the previous block's output; for gradients: the next block's */
     ECH_FROM_BATCH  /* LOAD writes it */
-} ech_value_source;
+} ech_block_value_source;
 
 /* What LOAD provides. */
-typedef enum ech_batch_slot {
+typedef enum ech_slot {
     ECH_TOKENS,
     ECH_TARGETS,
     ECH_WEIGHTS,
     ECH_STARTS, /* of whole samples, whoever has their tokens: by position, where its document begins */
     ECH_BATCH_SLOTS
-} ech_batch_slot;
+} ech_slot;
 
-typedef enum ech_value_role {
+typedef enum ech_block_value_role {
     ECH_ROLE_ACTIVATION,
     ECH_ROLE_GRADIENT,
     ECH_ROLE_BATCH,
     ECH_ROLE_SCRATCH /* for calls of one program: no other program reads it */
-} ech_value_role;
+} ech_block_value_role;
 
 /* What a list of steps is run for. */
 typedef enum ech_purpose { ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE, ECH_PURPOSES } ech_purpose;
@@ -81,12 +81,12 @@ typedef enum ech_purpose { ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE, ECH_PURPOSES }
 typedef struct ech_block_value {
     const char *name;
     ech_shape shape;
-    ech_value_source source;
-    ech_value_role role;
+    ech_block_value_source source;
+    ech_block_value_role role;
     bool is_real; /* of the run's compute type; otherwise of `dtype` */
     ech_dtype dtype;
-    ech_batch_slot slot; /* of ECH_FROM_BATCH */
-    unsigned purposes;   /* bit 1 << purpose: lists in which the value exists */
+    ech_slot slot;     /* of ECH_FROM_BATCH */
+    unsigned purposes; /* bit 1 << purpose: lists in which the value exists */
     /* A view: columns [first, first + its own) of the base value's last dimension, under another
      * shape. base < 0: a value with memory of its own. */
     int base;
@@ -210,9 +210,9 @@ ech_block *ech_block_create(ech_pool *pool, const char *name, int index, ech_way
 void ech_block_destroy(ech_block *block); /* accepts NULL */
 
 int ech_block_input(ech_block *block, const char *name, ech_shape shape);
-int ech_block_batch(ech_block *block, ech_batch_slot slot);
+int ech_block_batch(ech_block *block, ech_slot slot);
 /* Whether what the slot provides is of whole samples: one value for all pieces of a micro-batch. */
-bool ech_batch_is_whole(ech_batch_slot slot);
+bool ech_slot_is_whole(ech_slot slot);
 /* Where documents begin, for the layers that ask for positions; -1: a sample is one document. */
 int ech_block_starts(ech_block *block);
 void ech_block_output(ech_block *block, int value);

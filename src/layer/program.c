@@ -25,7 +25,7 @@ const ech_block_call ech_no_call = {.node = -1,
                                     .add = {-1, -1, -1, -1, -1, -1}};
 _Static_assert(ECH_MAX_PORTS == 6, "a number for each port above");
 
-static int new_gradient(ech_block *block, int like, ech_value_source source)
+static int new_gradient(ech_block *block, int like, ech_block_value_source source)
 {
     ech_block_value value = block->value.at[like];
     ECH_ASSERT(value.base < 0);

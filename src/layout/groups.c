@@ -15,22 +15,22 @@ static const struct {
 #undef X
 };
 
-const char *ech_group_kind_name(ech_group_kind kind)
+const char *ech_layout_group_name(ech_layout_group kind)
 {
     return groups[kind].text;
 }
 
-ech_mesh ech_group_axes(ech_group_kind kind)
+ech_mesh ech_layout_group_axes(ech_layout_group kind)
 {
     return groups[kind].axes;
 }
 
-ech_group_kind ech_group_over(ech_mesh axes)
+ech_layout_group ech_layout_group_over(ech_mesh axes)
 {
     int kind = 0;
     while (kind < ECH_GROUPS && groups[kind].axes != axes) kind++;
     ECH_ASSERT(kind < ECH_GROUPS);
-    return (ech_group_kind)kind;
+    return (ech_layout_group)kind;
 }
 
 /* ---- coordinates ---- */
@@ -118,9 +118,9 @@ static bool has_stage(const ech_layout *layout, const ech_model *model, int rank
 }
 
 int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
-                       ech_group_kind kind, int *ranks)
+                       ech_layout_group kind, int *ranks)
 {
-    ech_mesh axes = ech_group_axes(kind);
+    ech_mesh axes = ech_layout_group_axes(kind);
     int n = 0;
     if (!has_stage(layout, model, rank, axes, layout->place[rank].stage)) return 0;
     for (int s = 0; s < layout->stages; s++) {
@@ -132,14 +132,15 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
 }
 
 int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int rank,
-                          ech_group_kind kind)
+                          ech_layout_group kind)
 {
     return ech_layout_members(layout, model, rank, kind, NULL);
 }
 
-static int index_of(const ech_layout *layout, const ech_model *model, int rank, ech_group_kind kind)
+static int index_of(const ech_layout *layout, const ech_model *model, int rank,
+                    ech_layout_group kind)
 {
-    ech_mesh axes = ech_group_axes(kind);
+    ech_mesh axes = ech_layout_group_axes(kind);
     const ech_place *place = &layout->place[rank];
     int alike = ranks_alike(layout), index = 0;
     for (int s = 0; s < place->stage; s++) {
@@ -154,7 +155,7 @@ static int index_of(const ech_layout *layout, const ech_model *model, int rank, 
 }
 
 ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *model, int rank,
-                                     ech_group_kind kind)
+                                     ech_layout_group kind)
 {
     int size = ech_layout_group_size(layout, model, rank, kind);
     return (ech_membership){size, size ? index_of(layout, model, rank, kind) : 0};
@@ -162,11 +163,12 @@ ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *
 
 /* ---- gradients ---- */
 
-ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param)
+ech_layout_group ech_layout_addends(const ech_layout *layout, const ech_model *model, int param)
 {
     int first, last;
     ech_mesh axes = model->param.at[param].addends, tensor = axes & ECH_MESH_TENSOR;
     bool alone = tensor == ECH_MESH_QUERY ? ranks_alike(layout) == 1 : layout->tensor == 1;
     if (alone) axes &= ~tensor;
-    return ech_group_over(is_tied(layout, param, &first, &last) ? axes | ECH_MESH_TIED : axes);
+    return ech_layout_group_over(is_tied(layout, param, &first, &last) ? axes | ECH_MESH_TIED
+                                                                       : axes);
 }

@@ -26,17 +26,17 @@ enum { ECH_MOST_BLOCK_RUNS = 1 << 17 };
 
 typedef enum ech_role { ECH_ROLE_WORKER } ech_role;
 
-typedef enum ech_group_kind {
+typedef enum ech_layout_group {
 #define X(name, axes, text, meaning) ECH_GROUP_##name,
 #include "layout/groups.def"
 #undef X
     ECH_GROUPS
-} ech_group_kind;
+} ech_layout_group;
 
-const char *ech_group_kind_name(ech_group_kind kind);
+const char *ech_layout_group_name(ech_layout_group kind);
 /* The axes of the mesh that the group runs over, and the first group over just these; there must be one. */
-ech_mesh ech_group_axes(ech_group_kind kind);
-ech_group_kind ech_group_over(ech_mesh axes);
+ech_mesh ech_layout_group_axes(ech_layout_group kind);
+ech_layout_group ech_layout_group_over(ech_mesh axes);
 
 typedef enum ech_placement {
 #define X(name, stage, meaning) ECH_PLACEMENT_##name,
@@ -166,17 +166,17 @@ int ech_layout_rank_at(const ech_layout *layout, int stage, int data, int contex
 /* The members of `rank`'s group of that kind, ascending, into ranks[world]. Returns how many; 0: the
  * rank is in no such group. ranks NULL: they are only counted. */
 int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
-                       ech_group_kind kind, int *ranks);
+                       ech_layout_group kind, int *ranks);
 int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int rank,
-                          ech_group_kind kind);
+                          ech_layout_group kind);
 /* How many members its group has, and which of them the rank is. */
 typedef struct ech_membership {
     int size, index;
 } ech_membership;
 ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *model, int rank,
-                                     ech_group_kind kind);
+                                     ech_layout_group kind);
 /* The ranks whose gradients of a parameter are added up: along its addends, without axes along which there
  * is but one rank, and over all stages that hold it. */
-ech_group_kind ech_layout_addends(const ech_layout *layout, const ech_model *model, int param);
+ech_layout_group ech_layout_addends(const ech_layout *layout, const ech_model *model, int param);
 
 #endif

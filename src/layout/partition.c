@@ -28,7 +28,7 @@ static void sum_up_blocks(const ech_partition_problem *problem, costs *c)
     c->params = ech_calloc(n, sizeof *c->params);
     c->activations = ech_calloc(n, sizeof *c->activations);
     for (int b = 0; b < problem->blocks; b++) {
-        const ech_block_cost *block = &problem->block[b];
+        const ech_profile_block *block = &problem->block[b];
         c->forward[b + 1] = c->forward[b] + block->seconds[ECH_FORWARD];
         c->backward[b + 1] = c->backward[b] + block->seconds[ECH_BACKWARD_INPUT] +
                              block->seconds[ECH_BACKWARD_WEIGHT];

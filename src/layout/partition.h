@@ -30,7 +30,7 @@
 
 typedef struct ech_partition_problem {
     int blocks;
-    const ech_block_cost *block; /* [blocks] of a worker, and what it sends */
+    const ech_profile_block *block; /* [blocks] of a worker, and what it sends */
     int workers;
     ech_rates rates; /* its `node` counts workers */
     int copies;      /* ranks of a worker that sum the same gradients: context ranks */

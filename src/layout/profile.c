@@ -97,7 +97,7 @@ static bool append_string(const char *text, ech_text *out)
     return quoted != NULL;
 }
 
-static void append_times(const char *before, const ech_block_cost *cost, ech_phase phase,
+static void append_times(const char *before, const ech_profile_block *cost, ech_phase phase,
                          ech_text *out)
 {
     append_real(before, cost->low[phase], out);
@@ -105,7 +105,7 @@ static void append_times(const char *before, const ech_block_cost *cost, ech_pha
     append_real(", ", cost->high[phase], out);
 }
 
-static void append_block(const ech_block_cost *cost, int block, ech_text *out)
+static void append_block(const ech_profile_block *cost, int block, ech_text *out)
 {
     ech_text_append(out, "%s\n{\"name\": \"block %d\"", block ? "," : "", block);
     append_times(", \"forward\": [", cost, ECH_FORWARD, out);

@@ -12,18 +12,18 @@
 enum { ECH_PROFILE_VERSION = 2 }; /* of the file; 1 had the times of fragments of blocks */
 
 /* One block and one micro-batch, on one rank. */
-typedef struct ech_block_cost {
+typedef struct ech_profile_block {
     double seconds[ECH_PHASES]; /* of F, B and W: medians */
     int64_t activation_bytes;   /* kept from F to B and W */
     int64_t boundary_bytes;     /* of the block's outputs: what crosses to the next block */
     int64_t param_bytes;        /* of its parameters; a shared one counts at its first block */
     double low[ECH_PHASES], high[ECH_PHASES]; /* seconds: the quartiles about the medians */
-} ech_block_cost;
+} ech_profile_block;
 
 typedef struct ech_profile {
     int blocks;
-    ech_block_cost *block; /* [blocks] */
-    double update_seconds; /* of norm and update, per byte of parameters */
+    ech_profile_block *block; /* [blocks] */
+    double update_seconds;    /* of norm and update, per byte of parameters */
     double
         other_seconds; /* of whatever else a training step does: reading its batch, its scalars */
     double bandwidth;  /* bytes per second between two ranks of one machine */

@@ -65,7 +65,7 @@ static ech_status take_real(const place *p, const json_t *object, const char *ke
 
 /* [quartile, median, quartile], none of which is below the one before. */
 static ech_status take_times(const place *p, const json_t *object, const char *key, ech_phase phase,
-                             ech_block_cost *out)
+                             ech_profile_block *out)
 {
     const json_t *times = json_object_get(object, key);
     double *into[] = {&out->low[phase], &out->seconds[phase], &out->high[phase]};
@@ -101,7 +101,7 @@ static ech_status check_keys(const place *p, const json_t *object, size_t keys, 
     return ECH_OK;
 }
 
-static ech_status take_block(const place *p, const json_t *object, ech_block_cost *out)
+static ech_status take_block(const place *p, const json_t *object, ech_profile_block *out)
 {
     if (!json_is_object(object)) ECH_FAIL(ECH_EINPUT, "%s: %sis no object", p->file, p->in);
     ECH_TRY(take_times(p, object, "forward", ECH_FORWARD, out));

@@ -21,7 +21,7 @@ typedef struct proposer {
     const ech_partition_needs *needs;
     int world, chunks;
     int ranks; /* that are one worker to the partitioner: they work on the same samples */
-    ech_block_cost *block; /* [blocks] of a worker */
+    ech_profile_block *block; /* [blocks] of a worker */
     ech_partition_problem problem;
 } proposer;
 
@@ -115,7 +115,7 @@ static void share_blocks(proposer *p)
     int tensor = (int)p->config->parallel.tensor;
     p->block = ech_calloc((size_t)p->profile->blocks, sizeof *p->block);
     for (int b = 0; b < p->profile->blocks; b++) {
-        ech_block_cost *block = &p->block[b];
+        ech_profile_block *block = &p->block[b];
         *block = p->profile->block[b];
         for (int phase = 0; phase < ECH_PHASES; phase++) block->seconds[phase] /= p->ranks;
         block->activation_bytes /= p->ranks;

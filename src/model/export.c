@@ -47,7 +47,7 @@ static void remove_replaced(const ech_family *family, json_t *carried)
 
 /* Ours into the carried one, whose order stays. */
 static void merge(const ech_family *family, const ech_model_export_options *options,
-                  ech_text_ends ends, json_t *carried, json_t *ours)
+                  ech_model_text_ends ends, json_t *carried, json_t *ours)
 {
     settle_id(options, carried, "bos_token_id", ends.begin, ours);
     settle_id(options, carried, "eos_token_id", ends.end, ours);
@@ -56,13 +56,13 @@ static void merge(const ech_family *family, const ech_model_export_options *opti
 }
 
 static ech_status export_over(const ech_family *family, const ech_model_export_options *options,
-                              ech_text_ends ends, const ech_text *own, ech_text *out)
+                              ech_model_text_ends ends, const ech_text *own, ech_text *out)
 {
     json_t *carried = NULL, *ours;
-    ECH_TRY(ech_import_parse("config.json", own->at, own->n, &ours));
-    ech_status st = options->text
-                        ? ech_import_parse(options->path, options->text, options->n, &carried)
-                        : ECH_OK;
+    ECH_TRY(ech_family_import_parse("config.json", own->at, own->n, &ours));
+    ech_status st =
+        options->text ? ech_family_import_parse(options->path, options->text, options->n, &carried)
+                      : ECH_OK;
     if (st == ECH_OK) {
         if (!carried) carried = json_object();
         merge(family, options, ends, carried, ours);
@@ -80,7 +80,7 @@ ech_status ech_model_export(const ech_config *config, const ech_model_export_opt
                             ech_text *out)
 {
     const ech_family *family = ech_family_of(config);
-    ech_text_ends ends = options->ends ? *options->ends : (ech_text_ends){0};
+    ech_model_text_ends ends = options->ends ? *options->ends : (ech_model_text_ends){0};
     ech_text own = {0};
     family->export_json(config, ends.begin, ends.end, options->dtype, &own);
     ech_status st = export_over(family, options, ends, &own, out);

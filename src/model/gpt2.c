@@ -123,7 +123,7 @@ static void export_json(const ech_config *config, int32_t begin_of_text, int32_t
 }
 
 /* Where a file is silent, transformers' GPT2Config speaks. */
-static const ech_import_row rows[] = {
+static const ech_family_import_row rows[] = {
     {"n_embd", "model.hidden_size", NULL, false},
     {"n_layer", "model.num_hidden_layers", NULL, false},
     {"n_head", "model.num_attention_heads", NULL, false},
@@ -137,17 +137,17 @@ static const ech_import_row rows[] = {
     {"resid_pdrop", "model.resid_pdrop", "0.1", true},
     {"attn_pdrop", "model.attn_pdrop", "0.1", true}};
 
-static ech_status import_json(const ech_import *in)
+static ech_status import_json(const ech_family_import *in)
 {
     char inner[32];
-    ECH_TRY(ech_import_only(in, "activation_function", "gelu_new gelu_pytorch_tanh"));
-    ECH_TRY(ech_import_only_bool(in, "scale_attn_weights", true));
-    ECH_TRY(ech_import_only_bool(in, "scale_attn_by_inverse_layer_idx", false));
-    ECH_TRY(ech_import_only_bool(in, "add_cross_attention", false));
-    ECH_TRY(ech_import_rows(in, rows, sizeof rows / sizeof *rows));
+    ECH_TRY(ech_family_import_only(in, "activation_function", "gelu_new gelu_pytorch_tanh"));
+    ECH_TRY(ech_family_import_only_bool(in, "scale_attn_weights", true));
+    ECH_TRY(ech_family_import_only_bool(in, "scale_attn_by_inverse_layer_idx", false));
+    ECH_TRY(ech_family_import_only_bool(in, "add_cross_attention", false));
+    ECH_TRY(ech_family_import_rows(in, rows, sizeof rows / sizeof *rows));
     snprintf(inner, sizeof inner, "%lld", 4 * (long long)in->config->model.hidden_size);
-    const ech_import_row width = {"n_inner", "model.intermediate_size", inner, false};
-    return ech_import_rows(in, &width, 1);
+    const ech_family_import_row width = {"n_inner", "model.intermediate_size", inner, false};
+    return ech_family_import_rows(in, &width, 1);
 }
 
 const ech_family ech_family_row_gpt2 = {.name = "gpt2",

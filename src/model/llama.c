@@ -202,7 +202,7 @@ void ech_llama_export(const ech_llama *kind, const ech_config *config, int32_t b
 }
 
 /* Where a file is silent, transformers' configuration classes speak. */
-static const ech_import_row rows[] = {
+static const ech_family_import_row rows[] = {
     {"hidden_size", "model.hidden_size", NULL, false},
     {"num_hidden_layers", "model.num_hidden_layers", NULL, false},
     {"num_attention_heads", "model.num_attention_heads", NULL, false},
@@ -213,63 +213,65 @@ static const ech_import_row rows[] = {
     {"tie_word_embeddings", "model.tie_word_embeddings", "false", false},
     {"attention_dropout", "model.attn_pdrop", "0", true}};
 
-static const ech_import_row scaling_rows[] = {
+static const ech_family_import_row scaling_rows[] = {
     {"factor", "model.rope_scaling_factor", NULL, false},
     {"low_freq_factor", "model.rope_scaling_low_freq_factor", NULL, false},
     {"high_freq_factor", "model.rope_scaling_high_freq_factor", NULL, false}};
 
 /* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions of 4
  * call the type "type". */
-static ech_status import_rope_from(const ech_import *in, const ech_import *inner)
+static ech_status import_rope_from(const ech_family_import *in, const ech_family_import *inner)
 {
-    ECH_TRY(ech_import_only_one(inner, "partial_rotary_factor"));
-    const ech_import *of_theta = ech_import_get(inner, "rope_theta") ? inner : in;
-    const ech_import_row theta = {"rope_theta", "model.rope_theta", "10000", false};
-    ECH_TRY(ech_import_rows(of_theta, &theta, 1));
-    const char *key = ech_import_get(inner, "rope_type") ? "rope_type" : "type";
-    ECH_TRY(ech_import_only(inner, key, "default llama3"));
-    const char *type = json_string_value(ech_import_get(inner, key));
+    ECH_TRY(ech_family_import_only_one(inner, "partial_rotary_factor"));
+    const ech_family_import *of_theta = ech_family_import_get(inner, "rope_theta") ? inner : in;
+    const ech_family_import_row theta = {"rope_theta", "model.rope_theta", "10000", false};
+    ECH_TRY(ech_family_import_rows(of_theta, &theta, 1));
+    const char *key = ech_family_import_get(inner, "rope_type") ? "rope_type" : "type";
+    ECH_TRY(ech_family_import_only(inner, key, "default llama3"));
+    const char *type = json_string_value(ech_family_import_get(inner, key));
     if (!type || strcmp(type, "llama3") != 0)
-        return ech_import_set(in, "model.rope_scaling", "none");
+        return ech_family_import_set(in, "model.rope_scaling", "none");
     const char *positions = "original_max_position_embeddings";
-    const bool has = ech_import_get(inner, positions) != NULL;
-    const ech_import_row original = {has ? positions : "max_position_embeddings",
-                                     "model.rope_scaling_original_max_position_embeddings", NULL,
-                                     false};
-    ECH_TRY(ech_import_set(in, "model.rope_scaling", "llama3"));
-    ECH_TRY(ech_import_rows(inner, scaling_rows, sizeof scaling_rows / sizeof *scaling_rows));
-    return ech_import_rows(has ? inner : in, &original, 1);
+    const bool has = ech_family_import_get(inner, positions) != NULL;
+    const ech_family_import_row original = {has ? positions : "max_position_embeddings",
+                                            "model.rope_scaling_original_max_position_embeddings",
+                                            NULL, false};
+    ECH_TRY(ech_family_import_set(in, "model.rope_scaling", "llama3"));
+    ECH_TRY(
+        ech_family_import_rows(inner, scaling_rows, sizeof scaling_rows / sizeof *scaling_rows));
+    return ech_family_import_rows(has ? inner : in, &original, 1);
 }
 
-static ech_status import_rope(const ech_import *in)
+static ech_status import_rope(const ech_family_import *in)
 {
-    const char *name = ech_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
-    const json_t *rope = ech_import_get(in, name);
+    const char *name =
+        ech_family_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
+    const json_t *rope = ech_family_import_get(in, name);
     ech_text path = {0};
     if (rope && !json_is_object(rope))
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be an object, or null", in->path, name);
     ech_text_append(&path, "%s: %s", in->path, name);
-    ech_status st = import_rope_from(in, &(ech_import){in->config, path.at, rope});
+    ech_status st = import_rope_from(in, &(ech_family_import){in->config, path.at, rope});
     ech_text_free(&path);
     return st;
 }
 
-ech_status ech_llama_import(const ech_llama *kind, const ech_import *in)
+ech_status ech_llama_import(const ech_llama *kind, const ech_family_import *in)
 {
     char heads[32], width[32];
-    ECH_TRY(ech_import_only(in, "hidden_act", "silu swish"));
-    ECH_TRY(ech_import_only_bool(in, "attention_bias", false));
-    ECH_TRY(ech_import_only_bool(in, kind->off, false));
-    ECH_TRY(ech_import_only_one(in, "partial_rotary_factor"));
-    ECH_TRY(ech_import_rows(in, rows, sizeof rows / sizeof *rows));
+    ECH_TRY(ech_family_import_only(in, "hidden_act", "silu swish"));
+    ECH_TRY(ech_family_import_only_bool(in, "attention_bias", false));
+    ECH_TRY(ech_family_import_only_bool(in, kind->off, false));
+    ECH_TRY(ech_family_import_only_one(in, "partial_rotary_factor"));
+    ECH_TRY(ech_family_import_rows(in, rows, sizeof rows / sizeof *rows));
     int64_t C = in->config->model.hidden_size, H = in->config->model.num_attention_heads;
     snprintf(heads, sizeof heads, "%lld", (long long)H);
     snprintf(width, sizeof width, "%lld", (long long)(C / H));
-    const ech_import_row more[] = {
+    const ech_family_import_row more[] = {
         {"max_position_embeddings", "model.max_position_embeddings", kind->positions, false},
         {"num_key_value_heads", "model.num_key_value_heads", heads, false},
         {"head_dim", "model.head_dim", kind->head_dim ? kind->head_dim : width, false}};
-    ECH_TRY(ech_import_rows(in, more, sizeof more / sizeof *more));
+    ECH_TRY(ech_family_import_rows(in, more, sizeof more / sizeof *more));
     return import_rope(in);
 }
 
@@ -299,9 +301,9 @@ static void export_json(const ech_config *config, int32_t begin_of_text, int32_t
     ech_llama_export(&llama, config, begin_of_text, end_of_text, dtype, out);
 }
 
-static ech_status import_json(const ech_import *in)
+static ech_status import_json(const ech_family_import *in)
 {
-    ECH_TRY(ech_import_never(in, "sliding_window"));
+    ECH_TRY(ech_family_import_never(in, "sliding_window"));
     return ech_llama_import(&llama, in);
 }
 

@@ -31,6 +31,6 @@ int ech_llama_attention(const ech_config *config, ech_model *model, ech_block *b
 ech_status ech_llama_build(const ech_config *config, ech_model *model, ech_decoder_part attention);
 void ech_llama_export(const ech_llama *kind, const ech_config *config, int32_t begin_of_text,
                       int32_t end_of_text, ech_dtype dtype, ech_text *out);
-ech_status ech_llama_import(const ech_llama *kind, const ech_import *in);
+ech_status ech_llama_import(const ech_llama *kind, const ech_family_import *in);
 
 #endif

@@ -10,7 +10,7 @@
 #include "layer/layer.h"
 
 typedef struct ech_family ech_family;
-typedef struct ech_import ech_import; /* a config.json that is read; private */
+typedef struct ech_family_import ech_family_import; /* a config.json that is read; private */
 
 typedef struct ech_model {
     const ech_family *family;
@@ -33,7 +33,7 @@ struct ech_family {
     void (*export_json)(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
                         ech_dtype dtype, ech_text *out);
     /* Fills keys from a config.json of this family (import.h); refuses what layers cannot do. */
-    ech_status (*import_json)(const ech_import *import);
+    ech_status (*import_json)(const ech_family_import *import);
     const char *replaces; /* blank-separated keys of config.json that say what ours do */
     /* Names of weights in other people's files: */
     const char *prefix;  /* "transformer.", which may be missing */
@@ -46,17 +46,17 @@ const ech_family *ech_family_of(const ech_config *config);
 const char *ech_family_names(void); /* blank-separated */
 
 /* Tokens at the beginning and at the end of a text, below the vocabulary. */
-typedef struct ech_text_ends {
+typedef struct ech_model_text_ends {
     int32_t begin, end;
-} ech_text_ends;
+} ech_model_text_ends;
 
 /* Fills the model section from a Hugging Face config.json at `path`, whose model_type names the family.
  * Nothing in the file is trusted. Errors name the file and its key. *ends (NULL: not wanted): of several
  * ids the first; where the file has none the last token is the end, and the end is the begin. */
-ech_status ech_model_import(ech_config *config, const char *path, ech_text_ends *ends);
+ech_status ech_model_import(ech_config *config, const char *path, ech_model_text_ends *ends);
 /* The same from memory; `path` stands for the file. */
 ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
-                                 ech_text_ends *ends);
+                                 ech_model_text_ends *ends);
 /* The tokens that end a text in `text`, a config.json or generation_config.json: eos_token_id,
  * one or several. Appends those below the vocabulary that `stops` has not yet. Nothing in the
  * text is trusted. */
@@ -66,8 +66,8 @@ ech_status ech_model_read_stops(const char *path, const char *text, size_t n, in
 
 /* What a config.json is made of besides the configuration. */
 typedef struct ech_model_export_options {
-    ech_dtype dtype;           /* of the weights beside it */
-    const ech_text_ends *ends; /* the tokenizer's; NULL: none is known */
+    ech_dtype dtype;                 /* of the weights beside it */
+    const ech_model_text_ends *ends; /* the tokenizer's; NULL: none is known */
     /* The config.json that the run began with, a stranger's; NULL: there is none. What it says
      * and we do not, it goes on saying; also what it says, or does not say, of begin and end
      * where no tokenizer is known, or it came with it, or its ids are among them. */

@@ -25,9 +25,9 @@ static void export_json(const ech_config *config, int32_t begin_of_text, int32_t
     ech_llama_export(&qwen3, config, begin_of_text, end_of_text, dtype, out);
 }
 
-static ech_status import_json(const ech_import *in)
+static ech_status import_json(const ech_family_import *in)
 {
-    ECH_TRY(ech_import_only_all(in, "layer_types", "full_attention"));
+    ECH_TRY(ech_family_import_only_all(in, "layer_types", "full_attention"));
     return ech_llama_import(&qwen3, in);
 }
 

@@ -101,7 +101,7 @@ void ech_access_local(ech_accessor *a, int local, bool write)
 
 static void touch_gradient(ech_accessor *a, int param, int call)
 {
-    const ech_param_plan *p = &a->plan->param[param];
+    const ech_plan_param *p = &a->plan->param[param];
     ech_bucket *bucket = &a->plan->bucket.at[p->bucket];
     size_t writer = (size_t)a->step->turn * a->plan->model->param.n + (size_t)param;
     if (a->list->first_writer[writer].step < 0)

@@ -28,8 +28,8 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
 
 static void put(ech_plan *plan, int param, int64_t bucket_bytes)
 {
-    ech_param_plan *p = &plan->param[param];
-    ech_group_kind group = ech_layout_addends(plan->layout, plan->model, param);
+    ech_plan_param *p = &plan->param[param];
+    ech_layout_group group = ech_layout_addends(plan->layout, plan->model, param);
     int last = (int)plan->bucket.n - 1;
     ech_bucket *bucket = last < 0 ? NULL : &plan->bucket.at[last];
     if (!bucket || bucket->group != group || ech_plan_bucket_bytes(plan, last) >= bucket_bytes) {

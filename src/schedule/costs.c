@@ -17,8 +17,8 @@ int ech_cost_rounds(int members)
     return n;
 }
 
-double ech_cost_of(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                   ech_party party)
+double ech_costs_of_step(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                         ech_party party)
 {
     if (costs->seconds)
         return ech_step_row_of(step->kind)->methods->seconds(costs, plan, step, party);

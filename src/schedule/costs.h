@@ -25,7 +25,7 @@ typedef struct ech_party {
 } ech_party;
 
 /* What a step takes once it runs. */
-double ech_cost_of(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                   ech_party party);
+double ech_costs_of_step(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
+                         ech_party party);
 
 #endif

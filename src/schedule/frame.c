@@ -25,7 +25,7 @@ typedef struct framing {
     int loaded;   /* turns that are loaded */
 } framing;
 
-static bool is_shared(const ech_plan *plan, ech_group_kind group)
+static bool is_shared(const ech_plan *plan, ech_layout_group group)
 {
     return ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1;
 }
@@ -45,7 +45,8 @@ static int add(framing *f, ech_step_kind kind, int index, int after)
 }
 
 /* REDUCE of `count` scalars of this turn over a group, after `after`. Returns its index, or -1. */
-static int add_reduce_over(framing *f, ech_group_kind group, ech_scalar first, int count, int after)
+static int add_reduce_over(framing *f, ech_layout_group group, ech_scalar first, int count,
+                           int after)
 {
     if (!is_shared(f->plan, group)) return -1;
     int reduce = add(f, ECH_STEP_REDUCE, (int)first, after);
@@ -128,7 +129,7 @@ static void load_turns(framing *f, const ech_step *step)
 
 static void add_reduction(framing *f, size_t bucket, int after)
 {
-    ech_group_kind group = f->plan->bucket.at[bucket].group;
+    ech_layout_group group = f->plan->bucket.at[bucket].group;
     f->reduced[bucket] = -1;
     if (!is_shared(f->plan, group)) return;
     f->reduced[bucket] = add(f, ECH_STEP_REDUCE_GRADS, (int)bucket, after);

@@ -107,7 +107,7 @@ static int begin_collective(ech_block_place *p, ech_phase phase, const ech_excha
     int added = add_step(p, ECH_STEP_COLLECTIVE, phase);
     ech_step *step = &p->list->step.at[added];
     step->collective = does->kind;
-    step->group = ech_group_over(does->over);
+    step->group = ech_layout_group_over(does->over);
     if (p->last >= 0) ech_list_add_after(p->list, p->last);
     return added;
 }
@@ -117,13 +117,15 @@ static int64_t elements_of(const ech_block_place *p, int value)
     return ech_shape_count(&block_of(p)->value.at[value].shape, p->list->extent);
 }
 
-ech_dtype ech_exchange_dtype(const ech_block *block, const ech_block_call *call, ech_dtype real)
+ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
+                                  ech_dtype real)
 {
     const ech_block_value *in = &block->value.at[block->node.at[call->node].in[0]];
     return in->is_real ? real : in->dtype;
 }
 
-int64_t ech_exchange_elements(const ech_block *block, const ech_block_call *call, ech_extent extent)
+int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
+                                   ech_extent extent)
 {
     const ech_node *node = &block->node.at[call->node];
     int64_t in = ech_shape_count(&block->value.at[node->in[0]].shape, extent);
@@ -139,8 +141,8 @@ static void add_collective(ech_block_place *p, ech_phase phase, int call)
     ech_step *step = &p->list->step.at[added];
     step->first_call = call;
     step->calls = 1;
-    step->bytes = sent_bytes(p, step, ech_exchange_dtype(block_of(p), c, p->plan->real),
-                             ech_exchange_elements(block_of(p), c, p->list->extent));
+    step->bytes = sent_bytes(p, step, ech_step_exchange_dtype(block_of(p), c, p->plan->real),
+                             ech_step_exchange_elements(block_of(p), c, p->list->extent));
     /* What a collective before it made is there: the lane keeps its order. What has been received for
      * the block's first call must be waited for here if this is the first. */
     for (size_t i = 0; i < p->pending.n; i++) ech_list_add_after(p->list, p->pending.at[i]);

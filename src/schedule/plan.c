@@ -24,9 +24,9 @@ static int add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64
 /* Weights in as many versions as are kept, and states; of what this rank holds. */
 static void plan_param(ech_plan *plan, int index, bool forward_only)
 {
-    ech_param_plan *p = &plan->param[index];
+    ech_plan_param *p = &plan->param[index];
     const ech_shape *shape = &plan->model->param.at[index].shape;
-    *p = (ech_param_plan){.value = -1, .bucket = -1, .snapshot = -1};
+    *p = (ech_plan_param){.value = -1, .bucket = -1, .snapshot = -1};
     if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
     p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->cut));
     int64_t bytes = ech_plan_param_bytes(plan, index);
@@ -42,7 +42,7 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
 /* Behind everything else, so that it moves nothing. */
 static void plan_snapshot(ech_plan *plan, int index)
 {
-    ech_param_plan *p = &plan->param[index];
+    ech_plan_param *p = &plan->param[index];
     if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, plan->rank, index)) return;
     int64_t bytes = ech_plan_param_bytes(plan, index);
     for (int i = 0; i < plan->snapshots; i++) {
@@ -141,7 +141,7 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
 }
 
 /* The hash of what a group's members all hold, compared. */
-static void check_group(ech_plan *plan, ech_list *list, ech_group_kind group)
+static void check_group(ech_plan *plan, ech_list *list, ech_layout_group group)
 {
     int hash = ech_list_add(list, ECH_STEP_HASH);
     list->step.at[hash].group = group;
@@ -333,11 +333,11 @@ bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech
     return &list->step.at[first->step] == step && first->call == call;
 }
 
-int ech_list_batch(const ech_list *list, ech_batch_slot slot, int micro)
+int ech_list_batch(const ech_list *list, ech_slot slot, int micro)
 {
     ech_micro at = ech_micro_at(list->numbering, micro);
     return list->batch[slot] +
-           (ech_batch_is_whole(slot) ? ech_micro_whole(list->numbering, at) : micro);
+           (ech_slot_is_whole(slot) ? ech_micro_whole(list->numbering, at) : micro);
 }
 
 int ech_plan_ways(const ech_plan *plan)

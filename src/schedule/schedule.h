@@ -82,9 +82,9 @@ typedef struct ech_step {
     int peer;                /* rank at the other end of a message; -1 elsewhere */
     int64_t bytes;           /* of a message, all its tensors together; of COLLECTIVE, what this
                                 rank sends */
-    int index;            /* bucket of REDUCE_GRADS, STASH, NORM, UPDATE; first scalar of REDUCE */
-    int count;            /* scalars of REDUCE */
-    ech_group_kind group; /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
+    int index; /* bucket of REDUCE_GRADS, STASH, NORM, UPDATE; first scalar of REDUCE */
+    int count; /* scalars of REDUCE */
+    ech_layout_group group; /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
     /* Calls of the block's program of that phase: F, B and W do those between two collectives. A
      * COLLECTIVE is one call; calls 0: it makes what has come from another stage in pieces whole. */
     ech_phase phase;
@@ -104,9 +104,9 @@ static inline int ech_step_channel(const ech_step *step)
 {
     return (int)step->group * ECH_LANES + (int)step->lane;
 }
-static inline ech_group_kind ech_channel_group(int channel)
+static inline ech_layout_group ech_channel_group(int channel)
 {
-    return (ech_group_kind)(channel / ECH_LANES);
+    return (ech_layout_group)(channel / ECH_LANES);
 }
 
 /* A step's call touches a value. */
@@ -232,11 +232,11 @@ int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout
 typedef struct ech_bucket {
     int first_param, params; /* in plan.bucket_param */
     int64_t elements;
-    ech_group_kind group;
+    ech_layout_group group;
     int value; /* of the train list */
 } ech_bucket;
 
-typedef struct ech_param_plan {
+typedef struct ech_plan_param {
     int64_t elements;          /* 0: this rank does not hold it */
     int value;                 /* persistent: of weight version 0; the others' follow; or -1 */
     int state[ECH_MAX_STATES]; /* persistent */
@@ -245,7 +245,7 @@ typedef struct ech_param_plan {
     int bucket;   /* -1: none */
     int64_t bucket_offset; /* elements */
     int64_t norm_first;    /* first of its partial sums */
-} ech_param_plan;
+} ech_plan_param;
 
 typedef struct ech_plan {
     int rank;
@@ -260,7 +260,7 @@ typedef struct ech_plan {
     int states; /* of the optimizer */
     const char *state_name[ECH_MAX_STATES];
     ECH_LIST(ech_value) persistent;
-    ech_param_plan *param; /* [model.param.n] */
+    ech_plan_param *param; /* [model.param.n] */
     ECH_LIST(ech_bucket) bucket;
     ECH_LIST(int) bucket_param;
     int64_t norm_partials;
@@ -309,7 +309,7 @@ const ech_step *ech_list_step_at(const ech_list *list, int tick);
 
 /* The value of a batch slot that is loaded here for micro-batch `micro`: one each, or of whole samples one
  * for all pieces. */
-int ech_list_batch(const ech_list *list, ech_batch_slot slot, int micro);
+int ech_list_batch(const ech_list *list, ech_slot slot, int micro);
 
 /* Numbers in a row of scalars: ECH_SCALARS, and the squares behind them. */
 int ech_plan_row(const ech_plan *plan);
@@ -388,9 +388,10 @@ int64_t ech_plan_message_part(const ech_plan *plan, const ech_list *list, const 
 /* In how many shares, of tensor and context ranks and of pieces in time, a block is computed. */
 int ech_plan_ways(const ech_plan *plan);
 /* Elements, whole, of what a call's collective works on. */
-int64_t ech_exchange_elements(const ech_block *block, const ech_block_call *call,
-                              ech_extent extent);
-ech_dtype ech_exchange_dtype(const ech_block *block, const ech_block_call *call, ech_dtype real);
+int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
+                                   ech_extent extent);
+ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
+                                  ech_dtype real);
 
 /* "F0.3/5", or "F0.3/5[4-9]" of a step that does calls 4 to 9 of the block's program only. */
 void ech_step_print(const ech_step *step, ech_text *out);

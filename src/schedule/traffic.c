@@ -19,7 +19,7 @@ const char *ech_traffic_axis_name(ech_traffic_axis axis)
     return axes[axis].text;
 }
 
-void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_group_kind group,
+void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_layout_group group,
                            int64_t calls)
 {
     traffic->calls[kind] += calls;
@@ -39,7 +39,7 @@ void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES
     for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) traffic[axis] = (ech_traffic){0};
     for (int kind = 0; kind < ECH_GROUPS; kind++)
         c.of[kind] =
-            ech_layout_membership(plan->layout, plan->model, plan->rank, (ech_group_kind)kind);
+            ech_layout_membership(plan->layout, plan->model, plan->rank, (ech_layout_group)kind);
     for (size_t s = 0; s < c.list->step.n; s++) {
         const ech_step *step = &c.list->step.at[s];
         ech_step_row_of(step->kind)->methods->count(&c, step);

@@ -15,7 +15,7 @@ typedef struct ech_traffic_count {
 } ech_traffic_count;
 
 /* So many calls of a collective over a group. */
-void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_group_kind group,
+void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_layout_group group,
                            int64_t calls);
 
 #endif

@@ -56,7 +56,8 @@ static double bytes_of_operand(const counter *c, const ech_operand *operand)
     }
 }
 
-ech_work ech_call_work(const ech_plan *plan, const ech_list *list, const ech_step *step, int call)
+ech_work ech_work_of_call(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                          int call)
 {
     const ech_block *block = plan->model->block.at[step->block];
     const ech_block_call *of = &block->program[step->phase].at[call];

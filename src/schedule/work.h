@@ -14,7 +14,8 @@ typedef struct ech_work {
 } ech_work;
 
 /* Call number `call` of the block's program, of a step F, B or W. */
-ech_work ech_call_work(const ech_plan *plan, const ech_list *list, const ech_step *step, int call);
+ech_work ech_work_of_call(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                          int call);
 /* Any other step; messages that are received are the sender's work. */
 ech_work ech_step_work(const ech_plan *plan, const ech_list *list, const ech_step *step);
 

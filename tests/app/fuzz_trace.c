@@ -19,7 +19,7 @@ static const char run_file[] = "model: {architecture: gpt2, hidden_size: 16, num
                                "optimizer: {learning_rate: 1e-3}\n"
                                "parallel: {comm: local, threads: 1, pipeline: 2}\n"
                                "memory: {device_limit: 1GiB}\n"
-    "log: {directory: r}\n";
+                               "log: {directory: r}\n";
 
 /* Of rank 1. */
 static const ech_plan *outline(void)
@@ -45,7 +45,7 @@ static ech_status parse(const char *text, size_t n, ech_recorded_rank *out, bool
 static void print_again(const ech_recorded_rank *rank)
 {
     const ech_list *list = &outline()->list[ECH_LIST_TRAIN];
-    ech_trace_events *events = ech_trace_events_create(outline(), (ech_clock_offset){0});
+    ech_trace_events *events = ech_trace_events_create(outline(), (ech_comm_clock_offset){0});
     ech_recorded_rank back;
     ech_text text = {0};
     bool fits;

@@ -14,7 +14,7 @@
 #include "app/train/train.h"
 #include "app/verify/verify.h"
 #include "base/log.h"
-#include "comm/backend.h"
+#include "comm/comm.h"
 
 typedef struct shape {
     int ranks, micro_batches;

@@ -109,7 +109,7 @@ static inline void recorded_list(const recorded *run, int rank, int64_t step, in
 static inline ech_text recorded_text(const recorded *run, int rank, int64_t first_step, int lists,
                                      int steps, double start)
 {
-    const ech_clock_offset clock = {.seconds = recorded_offset(rank), .error = 0.001};
+    const ech_comm_clock_offset clock = {.seconds = recorded_offset(rank), .error = 0.001};
     ech_trace_events *events = ech_trace_events_create(run->plan[rank], clock);
     ech_text text = {0};
     ech_trace_events_head(events, first_step, &text);

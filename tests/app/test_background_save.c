@@ -60,7 +60,7 @@ typedef struct job {
     int64_t fault_at;
     int failed_after[RANKS]; /* lists behind the save */
     ech_status result[RANKS];
-    ech_saved saved[RANKS];
+    ech_exec_saved saved[RANKS];
     int64_t snapshot[RANKS]; /* bytes that the plan has for it */
 } job;
 
@@ -87,7 +87,7 @@ static ech_status begin_save(const job *j, ech_compared_run *c, int64_t step)
 /* Trains on while the save stands still. */
 static ech_status train_meanwhile(ech_compared_run *c, int rank)
 {
-    ech_saved saved;
+    ech_exec_saved saved;
     wait_until_held();
     ECH_TRY(train_lists(c, BEFORE, MEANWHILE));
     ECH_ASSERT(!ech_exec_take_saved(c->session.exec, &saved));

@@ -119,7 +119,7 @@ static void test_sums(void **state)
         ech_profile *profile = profile_of(&t);
         for (int b = 0; b < profile->blocks; b++)
             for (int phase = 0; phase < ECH_PHASES; phase++) {
-                const ech_block_cost *cost = &profile->block[b];
+                const ech_profile_block *cost = &profile->block[b];
                 assert_near(cost->low[phase], sum_of(&t, b, phase, 0, &parts), 1e-12);
                 assert_near(cost->seconds[phase], sum_of(&t, b, phase, 1, &parts), 1e-12);
                 assert_near(cost->high[phase], sum_of(&t, b, phase, 2, &parts), 1e-12);
@@ -205,7 +205,7 @@ static void test_measured(void **state)
     assert_int_equal(first->blocks, 4);
     for (int b = 0; b < first->blocks; b++)
         for (int phase = 0; phase < ECH_PHASES; phase++) {
-            const ech_block_cost *cost = &first->block[b];
+            const ech_profile_block *cost = &first->block[b];
             /* The embedding has no B, and the head's does all. */
             bool computes = !(b == 0 && phase == ECH_BACKWARD_INPUT) &&
                             !(b == 3 && phase == ECH_BACKWARD_WEIGHT);

@@ -18,7 +18,7 @@
 enum { RANKS = 8, RUNS = 2, B = 2, T = 24, C = 32, H = 8, D = C / H, L = 2, M = 3 };
 
 /* The groups that blocks' collectives use. */
-static const ech_group_kind groups[] = {ECH_GROUP_TENSOR, ECH_GROUP_CONTEXT};
+static const ech_layout_group groups[] = {ECH_GROUP_TENSOR, ECH_GROUP_CONTEXT};
 enum { GROUPS = sizeof groups / sizeof *groups };
 
 static const char sizes[] = "training.micro_batch_size=2 model.num_hidden_layers=2 "
@@ -34,7 +34,7 @@ static void print_words(const char *more, int data, char *words, size_t n)
 /* ---- what a list promises ---- */
 
 /* What has come in pieces is made whole tensor by tensor; blocks have one. */
-static ech_comm_count planned(const ech_plan *plan, ech_list_kind kind, ech_group_kind group)
+static ech_comm_count planned(const ech_plan *plan, ech_list_kind kind, ech_layout_group group)
 {
     const ech_list *list = &plan->list[kind];
     ech_comm_count sum = {0};
@@ -126,7 +126,7 @@ static void check_counters(const char *family, const char *more)
                 fail_msg("%s with %s: rank %d sends %lld bytes in %lld collectives over its %s "
                          "group, planned were %lld in %lld",
                          family, more, r, (long long)n.sent[r][g].bytes,
-                         (long long)n.sent[r][g].calls, ech_group_kind_name(groups[g]),
+                         (long long)n.sent[r][g].calls, ech_layout_group_name(groups[g]),
                          (long long)n.wanted[r][g].bytes, (long long)n.wanted[r][g].calls);
         assert_int_equal(n.messages[r], n.wanted_messages[r]);
     }

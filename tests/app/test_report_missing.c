@@ -95,8 +95,8 @@ static void test_profile(void **state)
     /* A second for each forward, and nothing for backwards: 4 forwards one behind the other on each of
      * two stages take 5 times two blocks, of which each rank idles one in five. */
     for (int b = 0; b < profile->blocks; b++) {
-        ech_block_cost *cost = &profile->block[b];
-        *cost = (ech_block_cost){0};
+        ech_profile_block *cost = &profile->block[b];
+        *cost = (ech_profile_block){0};
         cost->low[ECH_FORWARD] = cost->seconds[ECH_FORWARD] = cost->high[ECH_FORWARD] = 1;
     }
     profile->update_seconds = profile->other_seconds = 0;

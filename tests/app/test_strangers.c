@@ -17,8 +17,7 @@
 #include "app/convert.h"
 #include "app/runs.h"
 #include "app/train/trained.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/open.h"
+#include "checkpoint/rewrite.h"
 
 static char *folder_of(const char *name)
 {
@@ -109,8 +108,8 @@ typedef ech_status (*reader)(const char *folder);
 static ech_status sample(const char *folder)
 {
     int used = 0;
-    ech_status st = ech_trained_run(&(ech_trained_options){.path = folder, .samples = 1, .ids_do = true}, use,
-                                    &used);
+    ech_status st = ech_trained_run(
+        &(ech_trained_options){.path = folder, .samples = 1, .ids_do = true}, use, &used);
     assert_int_equal(used, st == ECH_OK);
     return st;
 }
@@ -181,35 +180,6 @@ static void no_weights(void **state)
 
 /* ---- paths ---- */
 
-/* The checkpoint's run file, with other values. */
-static void rewrite_run_file(const char *step, const char *const changes[][2], size_t n)
-{
-    char *path = ech_file_join(step, "manifest.json"), *text;
-    size_t bytes;
-    ech_manifest manifest;
-    assert_int_equal(ech_file_read(path, 1 << 20, &text, &bytes), ECH_OK);
-    assert_int_equal(ech_manifest_parse(path, text, bytes, &manifest), ECH_OK);
-    free(text);
-    /* without a tokenizer of its own, whose place the run file would say */
-    manifest.files[ECH_FILE_TOKENIZER].bytes = manifest.files[ECH_FILE_TOKENIZER_CONFIG].bytes = -1;
-    for (size_t i = 0; i < n; i++) {
-        char *at = strstr(manifest.info.run_yaml, changes[i][0]);
-        assert_non_null(at);
-        size_t line = 1 + strcspn(at + 1, "\n");
-        ech_text yaml = {0};
-        ech_text_append(&yaml, "%.*s%s%s%s", (int)(at - manifest.info.run_yaml),
-                        manifest.info.run_yaml, changes[i][0], changes[i][1], at + line);
-        free(manifest.info.run_yaml);
-        manifest.info.run_yaml = yaml.at;
-    }
-    ech_text printed = {0};
-    assert_int_equal(ech_manifest_print(&manifest, &printed), ECH_OK);
-    assert_int_equal(ech_file_write(path, printed.at, printed.n), ECH_OK);
-    ech_text_free(&printed);
-    ech_manifest_free(&manifest);
-    free(path);
-}
-
 /* A pipe that nobody writes, a damaged tokenizer, folders that are not there: none of them matters. */
 static void run_files_choose_no_path(void **state)
 {
@@ -222,7 +192,7 @@ static void run_files_choose_no_path(void **state)
     const char *const changes[][2] = {
         {"\n  tokenizer:", pipe}, {"\n  init_from:", " /nowhere/model"}, {"\n  schedule: 1f1b", ""},
         {"\n  directory:", pipe}, {"\n  resume:", " /nowhere/else"},     {"\n  profile:", pipe}};
-    rewrite_run_file(step, changes, sizeof changes / sizeof *changes);
+    checkpoint_rewrite_run_file(step, changes, sizeof changes / sizeof *changes);
     assert_int_equal(sample(step), ECH_OK);
     assert_int_equal(unlink(pipe + 1), 0);
     runs_remove("theirs");
@@ -236,7 +206,7 @@ static void older_than_a_key(void **state)
     const char *const changes[][2] = {{"\n  head_dim:", " auto"}};
     runs_train("llama", "older", 1, "training.steps=1 data.tokenizer=bytes");
     runs_path(step, sizeof step, "older", 1, "");
-    rewrite_run_file(step, changes, 1);
+    checkpoint_rewrite_run_file(step, changes, 1);
     runs_train("llama", "older", 1, "training.steps=2 data.tokenizer=bytes");
     assert_true(runs_has_checkpoint("older", 2));
     runs_remove("older");
@@ -262,10 +232,8 @@ static void links_to_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_come_first),
-        cmocka_unit_test(no_weights),
-        cmocka_unit_test(run_files_choose_no_path),
-        cmocka_unit_test(older_than_a_key),
+        cmocka_unit_test(shapes_come_first),        cmocka_unit_test(no_weights),
+        cmocka_unit_test(run_files_choose_no_path), cmocka_unit_test(older_than_a_key),
         cmocka_unit_test(links_to_devices),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

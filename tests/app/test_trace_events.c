@@ -17,7 +17,7 @@
 #include "app/trace_events.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "schedule/passes.h"
+#include "schedule/schedule.h"
 
 enum { RANKS = 4, BLOCKS = 8, STEPS = 8 };
 
@@ -28,7 +28,7 @@ typedef struct ranks {
     ech_model model;
     ech_plan plan[RANKS];
     double begin[RANKS][STEPS], end[RANKS][STEPS];
-    ech_clock_offset clock[RANKS];
+    ech_comm_clock_offset clock[RANKS];
 } ranks;
 
 static void ranks_create(ranks *all, int world)
@@ -42,6 +42,12 @@ static void ranks_create(ranks *all, int world)
     }
 }
 
+static const ech_lane lanes[] = {
+#define X(name, text, lane, ...) [ECH_STEP_##name] = ECH_LANE_##lane,
+#include "schedule/steps.def"
+#undef X
+};
+
 static ech_step *add(ranks *all, int rank, ech_step_kind kind, double begin, double end)
 {
     ech_list *list = &all->plan[rank].list[ECH_LIST_TRAIN];
@@ -49,7 +55,14 @@ static ech_step *add(ranks *all, int rank, ech_step_kind kind, double begin, dou
     assert_true(s < STEPS);
     all->begin[rank][s] = begin;
     all->end[rank][s] = end;
-    ech_list_add(list, kind);
+    ECH_PUSH(list->step, ((ech_step){.kind = kind,
+                                     .lane = lanes[kind],
+                                     .chunk = -1,
+                                     .micro = -1,
+                                     .block = -1,
+                                     .peer = -1,
+                                     .index = -1,
+                                     .scratch = -1}));
     return &list->step.at[s];
 }
 
@@ -129,7 +142,7 @@ static void two_ranks(void **state)
     ranks all;
     ranks_create(&all, 2);
     all.place[1].stage = 1;
-    all.clock[1] = (ech_clock_offset){.seconds = 100, .error = 25e-6};
+    all.clock[1] = (ech_comm_clock_offset){.seconds = 100, .error = 25e-6};
     add(&all, 0, ECH_STEP_LOAD, 50.25, 50.5)->turn = 1;
     add_message(&all, 0, ECH_STEP_RECV_GRAD, 3, 50.250001, 50.25000725);
     add(&all, 1, ECH_STEP_READ, 1.125, 1.125);

@@ -19,7 +19,7 @@
 typedef struct pretence {
     int machines, first[RANKS_MOST]; /* of each machine; ranks in all at the end */
     double ahead[RANKS_MOST];        /* seconds by which the machine's clock is ahead of rank 0's */
-    ech_clock_offset found[RANKS_MOST];
+    ech_comm_clock_offset found[RANKS_MOST];
 } pretence;
 
 static double read_ahead(const void *context)
@@ -41,7 +41,7 @@ static ech_status agree(ech_comm *comm, void *context)
     ech_machine machine = {p->first[m], p->first[m + 1] - p->first[m]};
     /* Twice: nothing of the first time is left under way. */
     for (int i = 0; i < 2; i++)
-        ECH_TRY(ech_clock_agree(comm, machine, read_ahead, &p->ahead[m], &p->found[rank]));
+        ECH_TRY(ech_comm_clock_agree(comm, machine, read_ahead, &p->ahead[m], &p->found[rank]));
     return ECH_OK;
 }
 
@@ -51,7 +51,7 @@ static void check(pretence p)
     assert_int_equal(ranks_run(ranks, 60, agree, &p, NULL), ECH_OK);
     for (int rank = 0; rank < ranks; rank++) {
         int m = machine_of(&p, rank);
-        const ech_clock_offset *found = &p.found[rank];
+        const ech_comm_clock_offset *found = &p.found[rank];
         /* The clock was read within the round trip, so that its middle is no further off. */
         assert_true(fabs(found->seconds + p.ahead[m]) <= found->error + 1e-9);
         assert_true(m == 0 ? found->error <= 0 && fabs(found->seconds) <= 0 : found->error > 0);

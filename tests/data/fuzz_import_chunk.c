@@ -41,8 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     static ech_tokenizer *tokenizer;
     if (!tokenizer && ech_tokenizer_open("bytes", &tokenizer) != ECH_OK) abort();
-    ech_import_options options = {.tokenizer = tokenizer,
-                                  .texts = ech_text_source_complete((ech_text_source){0})};
+    ech_import_options options = {
+        .tokenizer = tokenizer, .texts = ech_data_text_source_complete((ech_data_text_source){0})};
     ech_coder *coder = ech_coder_create(tokenizer);
     ech_import_chunk chunk = {
         .read = {.path = "FILE", .line = 1, .valid_from = INT64_MAX, .ends = true, .n = n}};

@@ -126,7 +126,7 @@ static void test_files(void **state)
 }
 
 /* The merges that are learnt from `in` of the folder. */
-static ech_status learn_file(ech_text_source source, const char *in, int64_t vocabulary,
+static ech_status learn_file(ech_data_text_source source, const char *in, int64_t vocabulary,
                              ech_text *tokens)
 {
     source.in = in_scratch(in);
@@ -141,7 +141,7 @@ static ech_status learn_file(ech_text_source source, const char *in, int64_t voc
     return ECH_OK;
 }
 
-static void assert_learns(ech_text_source source, const char *in, int64_t learnt,
+static void assert_learns(ech_data_text_source source, const char *in, int64_t learnt,
                           const char *merges)
 {
     ech_text tokens = {0};
@@ -159,14 +159,15 @@ static void test_lines(void **state)
     static const char keyed[] = "{\"q\": \"mn\", \"a\": \"mn\"}\n{\"content\": \"op\"}\n";
     write_file("a.jsonl", lines, sizeof lines - 1);
     /* xyxy, xyx, yxy: x-y 4; then y-xy, xy-x and xy-xy 1 each: the lowest ids first. */
-    assert_learns((ech_text_source){0}, "a.jsonl", 2, "[[\"x\",\"y\"],[\"y\",\"xy\"]]}}");
+    assert_learns((ech_data_text_source){0}, "a.jsonl", 2, "[[\"x\",\"y\"],[\"y\",\"xy\"]]}}");
     write_file("b.jsonl", keyed, sizeof keyed - 1);
-    const ech_text_source keys = {.text_key = "content", .prompt_key = "q", .completion_key = "a"};
+    const ech_data_text_source keys = {
+        .text_key = "content", .prompt_key = "q", .completion_key = "a"};
     assert_learns(keys, "b.jsonl", 2, "[[\"m\",\"n\"],[\"o\",\"p\"]]}}");
     ech_text tokens = {0};
     assert_int_equal(learn_file(keys, "b.jsonl", BYTES_AND_END + 3, &tokens), ECH_EINPUT);
     assert_error_has("have 259 tokens to learn");
-    assert_int_equal(learn_file((ech_text_source){0}, "b.jsonl", 300, &tokens), ECH_EINPUT);
+    assert_int_equal(learn_file((ech_data_text_source){0}, "b.jsonl", 300, &tokens), ECH_EINPUT);
     assert_error_has("b.jsonl:1: has neither \"text\" nor");
 }
 
@@ -182,7 +183,7 @@ static void test_many_lines(void **state)
     assert_true(lines.n > 2 << 20);
     write_file("a.jsonl", lines.at, lines.n);
     write_file("a.txt", plain.at, plain.n);
-    const ech_text_source source = {0};
+    const ech_data_text_source source = {0};
     assert_int_equal(learn_file(source, "a.jsonl", 320, &from_lines), ECH_OK);
     assert_int_equal(learn_file(source, "a.txt", 320, &from_plain), ECH_OK);
     assert_string_equal(from_lines.at, from_plain.at);
@@ -199,7 +200,7 @@ static void test_refused_texts(void **state)
 {
     (void)state;
     ech_text tokens = {0};
-    const ech_text_source source = {0}, binary = {.binary = true};
+    const ech_data_text_source source = {0}, binary = {.binary = true};
     write_text("a.txt", "ab \xff ab");
     assert_int_equal(learn_file(source, "a.txt", 258, &tokens), ECH_EINPUT);
     assert_error_has("a.txt: byte 3 (0xff) is no UTF-8 text");

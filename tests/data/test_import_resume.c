@@ -187,8 +187,8 @@ static void hash_import(const char *tokenizer, char hash[33])
     ech_tokenizer *open;
     assert_int_equal(ech_tokenizer_open(tokenizer, &open), ECH_OK);
     assert_int_equal(ech_texts_find(in_scratch("in"), &texts), ECH_OK);
-    const ech_import_options options = {.texts = ech_text_source_complete((ech_text_source){0}),
-                                        .tokenizer = open};
+    const ech_import_options options = {
+        .texts = ech_data_text_source_complete((ech_data_text_source){0}), .tokenizer = open};
     ech_import_hash(&options, &texts, hash);
     ech_texts_free(&texts);
     ech_tokenizer_close(open);

@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     ECH_ASSERT(profile->processor_share >= 0 && profile->processor_share <= 1);
     int64_t sum = 0;
     for (int i = 0; i < profile->blocks; i++) {
-        const ech_block_cost *cost = &profile->block[i];
+        const ech_profile_block *cost = &profile->block[i];
         for (int p = 0; p < ECH_PHASES; p++)
             ECH_ASSERT(cost->low[p] >= 0 && cost->seconds[p] >= cost->low[p] &&
                        cost->high[p] >= cost->seconds[p] && isfinite(cost->high[p]));

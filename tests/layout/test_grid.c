@@ -153,7 +153,7 @@ static void test_micro_batches(void **state)
 
 /* ---- groups ---- */
 
-static bool is_member(const sample *s, int of, ech_group_kind kind, int rank)
+static bool is_member(const sample *s, int of, ech_layout_group kind, int rank)
 {
     int members[MOST], n = ech_layout_members(s->layout, s->model, of, kind, members);
     assert_int_equal(n, ech_layout_group_size(s->layout, s->model, of, kind));
@@ -201,7 +201,7 @@ static void compare_groups(const sample *s, bool tied)
                 [ECH_GROUP_CONTEXT] = replica && a.tensor,
             };
             for (int kind = 0; kind < ECH_GROUPS; kind++)
-                assert_int_equal(is_member(s, x, (ech_group_kind)kind, y), expected[kind]);
+                assert_int_equal(is_member(s, x, (ech_layout_group)kind, y), expected[kind]);
         }
 }
 
@@ -360,7 +360,7 @@ static void test_addends(void **state)
             sample s = make(g, tied);
             for (int p = 0; p < (int)s.model->param.n; p++) {
                 const ech_param *param = &s.model->param.at[p];
-                ech_group_kind expected = ECH_GROUP_DATA;
+                ech_layout_group expected = ECH_GROUP_DATA;
                 if (tied && p == 0 && grids[g].stages > 1) expected = ECH_GROUP_TIED;
                 if (sees_rows(param) && s.layout->cut.sequence) expected = ECH_GROUP_PARTIAL;
                 if (has_heads(param) && grids[g].key_value < grids[g].tensor)
@@ -381,7 +381,7 @@ static void test_addends_hold_the_same(void **state)
     for (int g = 0; g < GRIDS; g++) {
         sample s = make(g, true);
         for (int p = 0; p < (int)s.model->param.n; p++) {
-            ech_group_kind kind = ech_layout_addends(s.layout, s.model, p);
+            ech_layout_group kind = ech_layout_addends(s.layout, s.model, p);
             for (int rank = 0; rank < s.layout->world; rank++) {
                 int members[MOST], mine[256] = {0};
                 if (!ech_layout_holds(s.layout, rank, p)) continue;

@@ -247,7 +247,7 @@ static void test_micro_batches(void **state)
 
 /* ---- groups and parameters ---- */
 
-static bool is_member(const sample *s, int of, ech_group_kind kind, int rank)
+static bool is_member(const sample *s, int of, ech_layout_group kind, int rank)
 {
     int members[16], n = ech_layout_members(s->layout, s->model, of, kind, members);
     assert_int_equal(n, ech_layout_group_size(s->layout, s->model, of, kind));

@@ -198,16 +198,16 @@ static int draw(uint32_t stream, int i, int n)
 }
 
 /* All equal, few values (many ties), wide, with heavy or light parameters, with blocks that cost nothing. */
-static void make_costs(int set, ech_block_cost *block)
+static void make_costs(int set, ech_profile_block *block)
 {
     static const int seconds[] = {1, 3, 3, 1000, 1000, 2}, params[] = {1, 2, 50, 10, 1000, 3};
     static const int boundary[] = {1, 2, 5, 1000, 10, 3};
     for (int l = 0; l < MOST_BLOCKS; l++) {
         uint32_t stream = (uint32_t)(set * 8);
         int kind = set % 6;
-        block[l] = (ech_block_cost){.activation_bytes = draw(stream, l, 5),
-                                    .boundary_bytes = draw(stream + 1, l, boundary[kind]),
-                                    .param_bytes = draw(stream + 2, l, params[kind])};
+        block[l] = (ech_profile_block){.activation_bytes = draw(stream, l, 5),
+                                       .boundary_bytes = draw(stream + 1, l, boundary[kind]),
+                                       .param_bytes = draw(stream + 2, l, params[kind])};
         for (uint32_t p = 0; p < ECH_PHASES; p++)
             block[l].seconds[p] = draw(stream + 3 + p, l, seconds[kind]) + (kind == 0);
     }
@@ -217,7 +217,7 @@ static void test_brute_force(void **state)
 {
     (void)state;
     for (int set = 0; set < 600; set++) {
-        ech_block_cost block[MOST_BLOCKS];
+        ech_profile_block block[MOST_BLOCKS];
         uint32_t stream = 5000 + (uint32_t)set;
         make_costs(set, block);
         ech_partition_problem problem = {
@@ -267,9 +267,10 @@ static void assert_first(const ech_partition_problem *problem, int stages, const
 static void test_equal_blocks(void **state)
 {
     (void)state;
-    ech_block_cost block[8];
+    ech_profile_block block[8];
     for (int l = 0; l < 8; l++)
-        block[l] = (ech_block_cost){.seconds = {1, 1, 1}, .param_bytes = 100, .boundary_bytes = 1};
+        block[l] =
+            (ech_profile_block){.seconds = {1, 1, 1}, .param_bytes = 100, .boundary_bytes = 1};
     ech_partition_problem problem = {.blocks = 8,
                                      .block = block,
                                      .workers = 4,
@@ -294,7 +295,7 @@ static void test_equal_blocks(void **state)
  * some, and three fully connected layers, on images of 224 x 224; each layer's bias included. In batches of 64,
  * of which one worker computes one in 0.28 s, shared out by multiply-adds; the backward is twice the
  * forward. */
-static void make_vgg(ech_block_cost *block)
+static void make_vgg(ech_profile_block *block)
 {
     static const struct {
         int in, out, side; /* channels; pixels along each side of what it puts out */
@@ -313,9 +314,10 @@ static void make_vgg(ech_block_cost *block)
         all += work[l];
         params += weights + layer[l].out;
         double out = layer[l].out * pixels / (layer[l].pools ? 4 : 1);
-        block[l] = (ech_block_cost){.param_bytes = (int64_t)(4 * (weights + layer[l].out)),
-                                    .boundary_bytes = (int64_t)(4 * 64 * out),
-                                    .activation_bytes = (int64_t)(4 * 64 * layer[l].out * pixels)};
+        block[l] =
+            (ech_profile_block){.param_bytes = (int64_t)(4 * (weights + layer[l].out)),
+                                .boundary_bytes = (int64_t)(4 * 64 * out),
+                                .activation_bytes = (int64_t)(4 * 64 * layer[l].out * pixels)};
     }
     assert_true(fabs(all / 1e9 - 15.47) < 0.005 && fabs(params / 1e6 - 138.36) < 0.005);
     for (int l = 0; l < 16; l++)
@@ -328,7 +330,7 @@ static void make_vgg(ech_block_cost *block)
 static void test_vgg(void **state)
 {
     (void)state;
-    ech_block_cost block[16];
+    ech_profile_block block[16];
     make_vgg(block);
     ech_partition_problem problem = {.blocks = 16,
                                      .block = block,
@@ -356,9 +358,10 @@ static void test_vgg(void **state)
 static void test_two_machines(void **state)
 {
     (void)state;
-    ech_block_cost block[4];
+    ech_profile_block block[4];
     for (int l = 0; l < 4; l++)
-        block[l] = (ech_block_cost){.seconds = {1, 1, 1}, .param_bytes = 1000, .boundary_bytes = 1};
+        block[l] =
+            (ech_profile_block){.seconds = {1, 1, 1}, .param_bytes = 1000, .boundary_bytes = 1};
     ech_partition_problem problem = {.blocks = 4,
                                      .block = block,
                                      .workers = 8,
@@ -374,9 +377,9 @@ static void test_two_machines(void **state)
 static void test_versions(void **state)
 {
     (void)state;
-    ech_block_cost block[4];
+    ech_profile_block block[4];
     for (int l = 0; l < 4; l++)
-        block[l] = (ech_block_cost){.seconds = {1, 1, 1}, .param_bytes = 10};
+        block[l] = (ech_profile_block){.seconds = {1, 1, 1}, .param_bytes = 10};
     ech_partition_problem problem = {.blocks = 4,
                                      .block = block,
                                      .workers = 4,
@@ -409,11 +412,11 @@ static void test_large(void **state)
 {
     (void)state;
     enum { BLOCKS = 100 };
-    static ech_block_cost block[BLOCKS];
+    static ech_profile_block block[BLOCKS];
     for (int l = 0; l < BLOCKS; l++)
-        block[l] = (ech_block_cost){.seconds = {1 + draw(90, l, 9), 1, 1},
-                                    .param_bytes = draw(91, l, 1000),
-                                    .boundary_bytes = draw(92, l, 100)};
+        block[l] = (ech_profile_block){.seconds = {1 + draw(90, l, 9), 1, 1},
+                                       .param_bytes = draw(91, l, 1000),
+                                       .boundary_bytes = draw(92, l, 100)};
     ech_partition_problem problem = {.blocks = BLOCKS,
                                      .block = block,
                                      .workers = 32,
@@ -445,7 +448,7 @@ static void test_large(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    ech_block_cost block[3] = {{.seconds = {1, 1, 1}, .activation_bytes = 1000}};
+    ech_profile_block block[3] = {{.seconds = {1, 1, 1}, .activation_bytes = 1000}};
     const ech_partition_problem good = {.blocks = 3,
                                         .block = block,
                                         .workers = 4,

@@ -43,7 +43,7 @@ static char *make_path(void)
     return path;
 }
 
-static ech_block_cost costs[] = {
+static ech_profile_block costs[] = {
     {.seconds = {1.0 / 3, 5e-324, 0},
      .boundary_bytes = 1,
      .param_bytes = 1000000000000,
@@ -113,7 +113,7 @@ static void test_what_is_not_written(void **state)
         assert_int_equal(ech_profile_write(&bad, path), ECH_EINPUT);
         assert_error_has("'bandwidth' is no number from 0 to 1e+18");
     }
-    ech_block_cost block = costs[0];
+    ech_profile_block block = costs[0];
     ech_profile bad = make_profile();
     bad.blocks = 1;
     bad.block = &block;

@@ -34,7 +34,7 @@ static void carry(ech_config *config, const char *text, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     ech_log_set_quiet(true);
-    ech_text_ends ends = {-1, -1};
+    ech_model_text_ends ends = {-1, -1};
     ech_config *config = import_config(), *back = import_config();
     if (ech_model_import_text(config, "config.json", (const char *)bytes, n, &ends) == ECH_OK) {
         if (ends.begin < 0 || ends.begin >= config->model.vocab_size) abort();

@@ -36,7 +36,7 @@ static ech_status import(ech_config *config, const char *json)
 static void assert_ends(const char *keys, int32_t begin, int32_t end)
 {
     char json[400];
-    ech_text_ends ends;
+    ech_model_text_ends ends;
     ech_config *config = import_config();
     snprintf(json, sizeof json, "{" GPT2 "%s}", keys);
     assert_int_equal(ech_model_import_text(config, "config.json", json, strlen(json), &ends),

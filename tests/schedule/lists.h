@@ -21,7 +21,7 @@ static inline void lists_buckets(const lists *all, ech_plan *plan)
         int first, end;
         ech_layout_blocks(all->layout, plan->rank, chunk, &first, &end);
         for (int b = end - 1; b >= first; b--) {
-            ech_param_plan *p = &plan->param[b];
+            ech_plan_param *p = &plan->param[b];
             p->elements = 10 + b;
             p->bucket = (int)plan->bucket.n;
             ECH_PUSH(plan->bucket, (ech_bucket){.first_param = (int)plan->bucket_param.n,

@@ -101,7 +101,7 @@ static inline bool naive_deliver(naive *n, int from, int s)
     return true;
 }
 
-static inline bool naive_in_group(const ech_layout *layout, ech_group_kind group, int a, int b)
+static inline bool naive_in_group(const ech_layout *layout, ech_layout_group group, int a, int b)
 {
     const ech_place *x = &layout->place[a], *y = &layout->place[b];
     bool replica = x->data == y->data, context = x->context == y->context;

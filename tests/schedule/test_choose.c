@@ -21,7 +21,7 @@ enum { MOST_BLOCKS = 16 };
 
 typedef struct costs {
     ech_profile profile;
-    ech_block_cost block[MOST_BLOCKS];
+    ech_profile_block block[MOST_BLOCKS];
 } costs;
 
 static ech_config *make(const char *keys)

@@ -185,7 +185,7 @@ typedef struct timing {
 
 static timing time_of(const fixture *f, double work)
 {
-    ech_block_cost cost[8];
+    ech_profile_block cost[8];
     memset(cost, 0, sizeof cost);
     for (int b = 0; b < 8; b++)
         for (int phase = 0; phase < ECH_PHASES; phase++) cost[b].seconds[phase] = work;

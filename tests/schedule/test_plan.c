@@ -129,7 +129,7 @@ static void test_bucket_geometry(void **state)
         const ech_bucket *bucket = &plan->bucket.at[b];
         int64_t next = 0;
         for (int i = 0; i < bucket->params; i++) {
-            const ech_param_plan *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
+            const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
             assert_int_equal(p->bucket_offset, next);
             next += p->elements;
         }

@@ -100,11 +100,12 @@ static void test_units(void **state)
 
 /* ---- seconds ---- */
 
-static ech_profile make_profile(const fixture *f, ech_block_cost *cost)
+static ech_profile make_profile(const fixture *f, ech_profile_block *cost)
 {
     int blocks = (int)f->of.model->block.n;
     for (int b = 0; b < blocks; b++)
-        cost[b] = (ech_block_cost){.seconds = {1e-3 + 1e-4 * b, 2e-3 + 1e-4 * b, 15e-4 + 1e-5 * b}};
+        cost[b] =
+            (ech_profile_block){.seconds = {1e-3 + 1e-4 * b, 2e-3 + 1e-4 * b, 15e-4 + 1e-5 * b}};
     return (ech_profile){
         .blocks = blocks, .block = cost, .latency = 1e-5, .bandwidth = 1e8, .update_seconds = 1e-9};
 }
@@ -124,7 +125,7 @@ static void test_parts_make_up_blocks(void **state)
     (void)state;
     for (int c = 0; c < CUTS; c++) {
         fixture f = plan(cuts[c].ways, cuts[c].keys);
-        ech_block_cost cost[8];
+        ech_profile_block cost[8];
         ech_profile profile = make_profile(&f, cost);
         const ech_costs costs = ech_costs_of(NULL, &profile);
         const ech_list *list = fixture_list(&f, 0);
@@ -133,7 +134,7 @@ static void test_parts_make_up_blocks(void **state)
         for (size_t s = 0; s < list->step.n; s++) {
             const ech_step *step = &list->step.at[s];
             if (ech_step_kind_phase(step->kind) < 0 || step->micro != 1) continue;
-            double took = ech_cost_of(&costs, f.plan[0], step, (ech_party){1, 0, 0});
+            double took = ech_costs_of_step(&costs, f.plan[0], step, (ech_party){1, 0, 0});
             assert_true(took > 0 || idles(f.of.model->block.at[step->block], step));
             sum[step->block][step->phase] += took;
             parts += step->is_part;
@@ -153,7 +154,7 @@ static void test_products_outweigh(void **state)
 {
     (void)state;
     fixture f = plan(2, "parallel.tensor=2 parallel.sequence=true model.hidden_size=512");
-    ech_block_cost cost[8];
+    ech_profile_block cost[8];
     ech_profile profile = make_profile(&f, cost);
     const ech_costs costs = ech_costs_of(NULL, &profile);
     const ech_list *list = fixture_list(&f, 0);
@@ -167,7 +168,7 @@ static void test_products_outweigh(void **state)
             multiplies |=
                 block->node.at[block->program[ECH_FORWARD].at[i].node].layer->multiplies != NULL;
         *(multiplies ? &products : &norms) +=
-            ech_cost_of(&costs, f.plan[0], step, (ech_party){1, 0, 0});
+            ech_costs_of_step(&costs, f.plan[0], step, (ech_party){1, 0, 0});
     }
     assert_true(norms > 0);
     assert_true(products > 20 * norms);
@@ -183,7 +184,7 @@ static void test_waits(void **state)
             char keys[300];
             snprintf(keys, sizeof keys, "%s %s", pipelines[p], cuts[c].keys);
             fixture f = plan(stages_of(p) * cuts[c].ways, keys);
-            ech_block_cost cost[8];
+            ech_profile_block cost[8];
             ech_profile profile = make_profile(&f, cost);
             const ech_costs costs = ech_costs_of(NULL, &profile);
             ech_timeline timeline;
@@ -216,13 +217,13 @@ static void test_by_hand(void **state)
     (void)state;
     enum { M = 4, L = 3 };
     fixture f = plan(2, "parallel.tensor=2 training.micro_batch_size=2");
-    ech_block_cost cost[8];
+    ech_profile_block cost[8];
     ech_profile profile = {.blocks = L + 2, .block = cost, .latency = 1};
     const ech_costs costs = ech_costs_of(NULL, &profile);
     ech_timeline timeline;
     for (int seconds = 0; seconds < 2; seconds++) {
         for (int b = 0; b < L + 2; b++) /* a W far longer than a collective */
-            cost[b] = (ech_block_cost){.seconds = {0, 0, 100.0 * seconds}};
+            cost[b] = (ech_profile_block){.seconds = {0, 0, 100.0 * seconds}};
         ech_simulation simulation = simulate(&f, &costs, &timeline);
         double calls = M * (4 * L + 3), waited = timeline.waits * timeline.end;
         assert_near(timeline.collective / 2, calls, 1e-9);

@@ -25,7 +25,7 @@ static ech_simulation simulate(const lists *all, const ech_costs *costs)
 static void test_seconds(void **state)
 {
     (void)state;
-    ech_block_cost cost[] = {{.seconds = {3, 5, 7}}, {.seconds = {2, 4, 1}}};
+    ech_profile_block cost[] = {{.seconds = {3, 5, 7}}, {.seconds = {2, 4, 1}}};
     ech_profile profile = {.blocks = 2, .block = cost, .bandwidth = 100, .latency = 0.5};
     const ech_costs costs = ech_costs_of(NULL, &profile);
     lists all = lists_build((lists_spec){
@@ -52,7 +52,7 @@ static void test_seconds(void **state)
 static void test_links_are_busy(void **state)
 {
     (void)state;
-    ech_block_cost cost[] = {{.seconds = {1, 1, 0}}, {.seconds = {1, 1, 0}}};
+    ech_profile_block cost[] = {{.seconds = {1, 1, 0}}, {.seconds = {1, 1, 0}}};
     ech_profile profile = {.blocks = 2, .block = cost, .bandwidth = 1};
     const ech_costs costs = ech_costs_of(NULL, &profile);
     lists all = lists_build((lists_spec){.schedule = "1f1b",
@@ -81,7 +81,7 @@ static void test_links_are_busy(void **state)
 static void test_rendezvous(void **state)
 {
     (void)state;
-    ech_block_cost cost[] = {{.seconds = {1, 0, 0}}, {.seconds = {20, 0, 0}}};
+    ech_profile_block cost[] = {{.seconds = {1, 0, 0}}, {.seconds = {20, 0, 0}}};
     ech_profile profile = {.blocks = 2, .block = cost, .latency = 3};
     const ech_costs costs = ech_costs_of(NULL, &profile);
     lists_spec spec = {
@@ -106,7 +106,7 @@ static void test_collectives(void **state)
 {
     (void)state;
     static const int replicas[] = {3};
-    ech_block_cost cost[] = {{.seconds = {1, 1, 1}}};
+    ech_profile_block cost[] = {{.seconds = {1, 1, 1}}};
     ech_profile profile = {
         .blocks = 1, .block = cost, .bandwidth = 10, .latency = 0.25, .update_seconds = 0.3};
     const ech_costs costs = ech_costs_of(NULL, &profile);
@@ -132,7 +132,7 @@ static void test_collectives(void **state)
 static void test_wrong_profile(void **state)
 {
     (void)state;
-    ech_block_cost cost[1] = {0};
+    ech_profile_block cost[1] = {0};
     ech_profile profile = {.blocks = 1, .block = cost};
     const ech_costs costs = ech_costs_of(NULL, &profile);
     lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 1});
@@ -148,7 +148,7 @@ static void test_timeline_updates(void **state)
 {
     (void)state;
     static const int replicas[] = {2};
-    ech_block_cost cost[] = {{.seconds = {1, 1, 1}}};
+    ech_profile_block cost[] = {{.seconds = {1, 1, 1}}};
     ech_profile profile = {.blocks = 1, .block = cost, .latency = 2, .update_seconds = 0.3};
     const ech_costs costs = ech_costs_of(NULL, &profile);
     lists all = lists_build(

@@ -45,7 +45,7 @@ static fixture plan(const char *schedule, int p, int m)
 
 static ech_simulation simulate(const fixture *f)
 {
-    ech_block_cost cost[MOST_BLOCKS] = {0};
+    ech_profile_block cost[MOST_BLOCKS] = {0};
     ech_profile profile = {.blocks = (int)f->of.model->block.n, .block = cost};
     for (int b = 1; b < profile.blocks - 1; b++)
         for (int phase = 0; phase < ECH_PHASES; phase++) cost[b].seconds[phase] = 1;

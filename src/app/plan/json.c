@@ -97,7 +97,7 @@ static json_t *buckets_json(const ech_plan *plan)
         json_array_append_new(
             buckets, json_pack("{s:I, s:I, s:s, s:o}", "elements", (json_int_t)bucket->elements,
                                "bytes", (json_int_t)ech_plan_bucket_bytes(plan, (int)b), "group",
-                               ech_group_kind_name(bucket->group), "parameters", names));
+                               ech_layout_group_name(bucket->group), "parameters", names));
     }
     return buckets;
 }
@@ -198,7 +198,7 @@ static json_t *traffic_json(const ech_traffic traffic[ECH_TRAFFIC_AXES])
                                     json_integer(t->calls[kind]));
         for (int group = 0; group < ECH_GROUPS; group++)
             if (t->groups[group])
-                json_object_set_new(groups, ech_group_kind_name((ech_group_kind)group),
+                json_object_set_new(groups, ech_layout_group_name((ech_layout_group)group),
                                     json_integer(t->groups[group]));
         json_object_set_new(axes, ech_traffic_axis_name((ech_traffic_axis)axis),
                             json_pack("{s:I, s:o, s:o, s:o}", "bytes", (json_int_t)t->bytes,

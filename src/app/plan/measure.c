@@ -180,7 +180,7 @@ static ech_status average(ech_group *world, ech_profile *profile)
     double size = ech_group_size(world), worst[] = {profile->spread, -profile->processor_share};
     for (int b = 0; b < profile->blocks; b++)
         for (int phase = 0; phase < ECH_PHASES; phase++) {
-            ech_block_cost *cost = &profile->block[b];
+            ech_profile_block *cost = &profile->block[b];
             double **at = &time[b * kinds + 3 * phase];
             at[0] = &cost->low[phase];
             at[1] = &cost->seconds[phase];

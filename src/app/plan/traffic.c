@@ -60,7 +60,7 @@ static void print_reductions(const ech_traffic *traffic, ech_text *out)
                         *before ? ""
                         : n > 1 ? " reductions"
                                 : " reduction",
-                        ech_group_kind_name((ech_group_kind)group));
+                        ech_layout_group_name((ech_layout_group)group));
         before = ", ";
     }
 }

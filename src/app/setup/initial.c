@@ -201,7 +201,8 @@ static ech_status find_folder(const ech_config *config, char **folder, bool *byt
     return st;
 }
 
-static ech_status open_automatic(const ech_config *config, ech_tokenizer **out, ech_text_ends *ends)
+static ech_status open_automatic(const ech_config *config, ech_tokenizer **out,
+                                 ech_model_text_ends *ends)
 {
     ECH_FREED char *folder = NULL;
     bool bytes;
@@ -215,7 +216,7 @@ static ech_status open_automatic(const ech_config *config, ech_tokenizer **out, 
 ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **out,
                                       int32_t *end_of_text)
 {
-    ech_text_ends ends = {-1, -1};
+    ech_model_text_ends ends = {-1, -1};
     if (ech_config_is_auto(config->data.tokenizer))
         ECH_TRY(open_automatic(config, out, &ends));
     else
@@ -224,7 +225,7 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
     return ECH_OK;
 }
 
-ech_status ech_initial_read_ends(const char *folder, ech_text_ends *out)
+ech_status ech_initial_read_ends(const char *folder, ech_model_text_ends *out)
 {
     ech_config *config;
     ECH_TRY(ech_setup_defaults(&config));

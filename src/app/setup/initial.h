@@ -23,7 +23,7 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
 ech_status ech_initial_open_folder(const char *folder, ech_tokenizer **out);
 
 /* The ids of begin and end that the folder's config.json says. */
-ech_status ech_initial_read_ends(const char *folder, ech_text_ends *out);
+ech_status ech_initial_read_ends(const char *folder, ech_model_text_ends *out);
 
 /* What checkpoint.resume asks for. */
 typedef enum ech_resume {

@@ -104,14 +104,15 @@ static void add_calls(const builder *b, const ech_step *step)
     for (int i = 0; i < step->calls; i++) {
         int call = step->first_call + i, row = row_of_call(b, step, call);
         b->rows->of_tick[step->tick + i] = row;
-        if (row != b->rows->between) add_work(b, row, ech_call_work(b->plan, b->list, step, call));
+        if (row != b->rows->between)
+            add_work(b, row, ech_work_of_call(b->plan, b->list, step, call));
     }
 }
 
 /* "all_reduce over tensor", "reduce_grads over data"; of steps that no group shares the kind alone. */
 static void print_step(const ech_step *step, char *out, size_t size)
 {
-    const char *kind = ech_step_name(step->kind), *group = ech_group_kind_name(step->group);
+    const char *kind = ech_step_name(step->kind), *group = ech_layout_group_name(step->group);
     if (step->collective != ECH_COLLECTIVE_NONE) kind = ech_collective_name(step->collective);
     if (ech_step_gathers(step))
         snprintf(out, size, "%s over %s", kind, group);

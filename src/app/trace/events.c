@@ -17,13 +17,13 @@ enum { LARGEST_FILE = 1 << 30 };
 
 struct ech_trace_events {
     const ech_plan *plan;
-    ech_clock_offset clock;
+    ech_comm_clock_offset clock;
     int64_t free[ECH_LANES][ECH_TRACE_THREADS]; /* nanosecond from which on the thread is free */
     int used[ECH_LANES];                        /* threads */
     uint32_t *messages; /* so far: [ranks][blocks + 1][gradients, or not][sends, or receives] */
 };
 
-ech_trace_events *ech_trace_events_create(const ech_plan *plan, ech_clock_offset clock)
+ech_trace_events *ech_trace_events_create(const ech_plan *plan, ech_comm_clock_offset clock)
 {
     ech_trace_events *events = ech_calloc(1, sizeof *events);
     size_t rows = (size_t)plan->layout->world * (plan->model->block.n + 1);

@@ -18,7 +18,7 @@ enum { ECH_TRACE_THREADS = 32 };
 typedef struct ech_trace_events ech_trace_events;
 
 /* `clock`: what makes this rank's times rank 0's. The plan must outlive the events; an outline will do. */
-ech_trace_events *ech_trace_events_create(const ech_plan *plan, ech_clock_offset clock);
+ech_trace_events *ech_trace_events_create(const ech_plan *plan, ech_comm_clock_offset clock);
 void ech_trace_events_destroy(ech_trace_events *events); /* accepts NULL */
 
 /* Appends what a file begins with: an array's bracket, and whose it is; `first_step`: of this start of the run. */

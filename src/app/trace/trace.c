@@ -87,8 +87,8 @@ static double read_clock(const void *context)
 ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_comm *comm,
                           int64_t first_step, ech_trace **out)
 {
-    ech_clock_offset clock;
-    ECH_TRY(ech_clock_agree(comm, ech_machine_of(comm), read_clock, NULL, &clock));
+    ech_comm_clock_offset clock;
+    ECH_TRY(ech_comm_clock_agree(comm, ech_machine_of(comm), read_clock, NULL, &clock));
     ech_trace *trace = ech_calloc(1, sizeof *trace);
     *trace = (ech_trace){.plan = plan,
                          .folder = ech_file_join(config->log.directory, "trace"),

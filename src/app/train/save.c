@@ -102,7 +102,7 @@ static ech_status make_config(const ech_config *config, const ech_tokenizer *tok
     ech_text text = {0};
     ech_checkpoint_info carried = {0};
     char *path = ech_file_join(folder ? folder : "", "config.json");
-    ech_text_ends ends = {0};
+    ech_model_text_ends ends = {0};
     if (tokenizer) {
         ends.begin = ech_tokenizer_begin_of_text(tokenizer);
         ends.end = ech_tokenizer_end_of_text(tokenizer);
@@ -138,7 +138,7 @@ static ech_status carried_read(const ech_config *config, const ech_tokenizer *to
 /* Of the last checkpoint, if it is there since this was asked last. */
 static void tell_of_saved(ech_trainer *t)
 {
-    ech_saved saved;
+    ech_exec_saved saved;
     if (!ech_exec_take_saved(t->session.exec, &saved) || !ech_trainer_is_first(t)) return;
     ech_checkpoint_metrics metrics = {.step = saved.step,
                                       .bytes = saved.bytes,

@@ -11,7 +11,7 @@ typedef struct ech_trained {
     ech_config *config;       /* the checkpoint's run file, resolved for one rank */
     char *folder;             /* where its config.json is */
     ech_tokenizer *tokenizer; /* NULL: none is known, or needed */
-    ech_text_ends
+    ech_model_text_ends
         ends; /* begin and end of a text: the tokenizer's, without one what config.json says */
     ech_stops stops; /* ends of text: the tokenizer's, config.json's, generation_config.json's */
     ech_design design;

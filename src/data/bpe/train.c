@@ -131,7 +131,7 @@ static ech_status count(const ech_text_segment *segment, void *trainer)
 static ech_status count_chunks(const ech_bpe_training *training, ech_bpe_trainer *trainer,
                                ech_text_chunk_reader *reader, ech_text_chunk *chunk)
 {
-    const ech_text_source source = ech_text_source_complete(training->texts);
+    const ech_data_text_source source = ech_data_text_source_complete(training->texts);
     bool found;
     ECH_TRY(ech_text_chunk_read(reader, chunk, &found));
     for (int64_t done = 0; found;) {

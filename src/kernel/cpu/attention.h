@@ -54,7 +54,8 @@ ECH_INLINE ech_span ech_attention_span(const ech_rows *rows, int64_t T, int64_t 
     bool late = tile >= tiles;
     int64_t first = late ? early + (tile - tiles) * ECH_TILE : tile * ECH_TILE;
     int64_t left = (late ? T : early) - first;
-    return (ech_span){first, left < ECH_TILE ? left : ECH_TILE, ech_token_position(rows, first)};
+    return (ech_span){first, left < ECH_TILE ? left : ECH_TILE,
+                      ech_rows_token_position(rows, first)};
 }
 
 ECH_INLINE ech_span ech_attention_queries(const ech_attention *at, int64_t tile)

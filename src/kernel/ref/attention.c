@@ -36,19 +36,20 @@ typedef struct run {
 
 static run keys_seen(const problem *p, int64_t b, int64_t query)
 {
-    int64_t position = ech_token_position(&p->at->query, query);
+    int64_t position = ech_rows_token_position(&p->at->query, query);
     int64_t start = ech_document_start(p->starts, b, position);
     run seen = {0, 0};
-    while (seen.end < p->Tk && ech_token_position(&p->at->key, seen.end) <= position) seen.end++;
-    while (seen.first < seen.end && ech_token_position(&p->at->key, seen.first) < start)
+    while (seen.end < p->Tk && ech_rows_token_position(&p->at->key, seen.end) <= position)
+        seen.end++;
+    while (seen.first < seen.end && ech_rows_token_position(&p->at->key, seen.first) < start)
         seen.first++;
     return seen;
 }
 
 static bool sees(const problem *p, int64_t b, int64_t query, int64_t key)
 {
-    int64_t position = ech_token_position(&p->at->query, query);
-    int64_t there = ech_token_position(&p->at->key, key);
+    int64_t position = ech_rows_token_position(&p->at->query, query);
+    int64_t there = ech_rows_token_position(&p->at->key, key);
     return there <= position && there >= ech_document_start(p->starts, b, position);
 }
 
@@ -59,8 +60,8 @@ static double dropout_factor(const problem *p, int64_t b, int64_t h, int64_t que
     if (!(dropout->p > 0)) return 1;
     const ech_rows *rows = &p->at->query;
     int64_t head = (rows->first_sample + b) * p->at->heads + p->at->first_head + h;
-    int64_t row = head * rows->whole + ech_token_position(rows, query);
-    uint64_t element = (uint64_t)(row * rows->whole + ech_token_position(&p->at->key, key));
+    int64_t row = head * rows->whole + ech_rows_token_position(rows, query);
+    uint64_t element = (uint64_t)(row * rows->whole + ech_rows_token_position(&p->at->key, key));
     bool dropped = ech_random_unit(ech_random_word(dropout->key, element)) < dropout->p;
     return dropped ? 0 : 1 / (1 - dropout->p);
 }

@@ -202,7 +202,7 @@ ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
                .reduce_knows = -1,
                .compute_knows = -1};
     for (size_t b = 0; b < plan->bucket.n; b++) {
-        ech_group_kind group = plan->bucket.at[b].group;
+        ech_layout_group group = plan->bucket.at[b].group;
         a.bucket[b] = (bucket_state){.writer = -1, .reduce = -1, .norm = -1};
         a.bucket[b].shared =
             ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1;

@@ -276,11 +276,11 @@ static ech_status check_collective(const checking *c, int s)
         does = *ech_call_exchange(block, &block->program[step->phase].at[step->first_call],
                                   step->phase, c->list->purpose);
     }
-    ech_group_kind group = ech_group_over(does.over);
+    ech_layout_group group = ech_layout_group_over(does.over);
     if (step->collective == does.kind && step->group == group)
         return step->calls ? check_calls(c, s) : check_whole(c, s);
     return ech_list_reject(c->plan, c->list, s, "should be %s over %s",
-                           ech_collective_name(does.kind), ech_group_kind_name(group));
+                           ech_collective_name(does.kind), ech_layout_group_name(group));
 }
 
 static ech_status check_step(const checking *c, int s)

@@ -112,8 +112,8 @@ static void begin_message(engine *e, int rank, int step)
         to = rank;
         send = partner;
     }
-    double cost = ech_cost_of(e->costs, e->out->plans[from], step_of(e, from, send),
-                              (ech_party){2, from, to});
+    double cost = ech_costs_of_step(e->costs, e->out->plans[from], step_of(e, from, send),
+                                    (ech_party){2, from, to});
     double starts = e->now;
     if (e->sends_until[from] > starts) starts = e->sends_until[from];
     if (e->receives_until[to] > starts) starts = e->receives_until[to];
@@ -149,7 +149,7 @@ static void begin_collective(engine *e, int rank, int step)
     if (++c->arrived < c->party.members) return;
     c->arrived = 0;
     c->last = -1;
-    end_in(e, ech_cost_of(e->costs, e->out->plans[rank], s, c->party), rank, step);
+    end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, c->party), rank, step);
 }
 
 static void begin(engine *e, int rank, int step)
@@ -164,8 +164,8 @@ static void begin(engine *e, int rank, int step)
     if (ech_step_gathers(s))
         begin_collective(e, rank, step);
     else
-        end_in(e, ech_cost_of(e->costs, e->out->plans[rank], s, (ech_party){1, rank, rank}), rank,
-               step);
+        end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, (ech_party){1, rank, rank}),
+               rank, step);
 }
 
 static bool is_ready(const engine *e, int rank, lane *l)

@@ -34,8 +34,8 @@ static void touch_batch(ech_accessor *a)
             if (v->purposes & 1u << a->list->purpose) make_batch(a, b, local);
         }
     }
-    for (ech_batch_slot slot = 0; slot < ECH_BATCH_SLOTS; slot++) {
-        int chunks = ech_batch_is_whole(slot) ? 1 : numbering->sequence_chunks;
+    for (ech_slot slot = 0; slot < ECH_BATCH_SLOTS; slot++) {
+        int chunks = ech_slot_is_whole(slot) ? 1 : numbering->sequence_chunks;
         for (int k = 0; a->list->batch[slot] >= 0 && k < numbering->micro_batches; k++)
             for (int c = 0; c < chunks; c++) {
                 ech_micro at = {a->step->turn, k, c};

@@ -33,7 +33,7 @@ static ech_work work(const ech_plan *plan, const ech_list *list, const ech_step 
 {
     ech_work sum = {0};
     for (int i = 0; i < step->calls; i++) {
-        ech_work one = ech_call_work(plan, list, step, step->first_call + i);
+        ech_work one = ech_work_of_call(plan, list, step, step->first_call + i);
         sum.flops += one.flops;
         sum.bytes += one.bytes;
     }

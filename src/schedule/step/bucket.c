@@ -41,7 +41,7 @@ static void touch_sum(ech_accessor *a)
 static void print_sum(const ech_step *step, ech_text *out)
 {
     print(step, out);
-    ech_text_append(out, " over %s", ech_group_kind_name(step->group));
+    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
 }
 
 static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_membership *m)

@@ -31,8 +31,8 @@ static void touch(ech_accessor *a)
         return;
     }
     const ech_block_call *call = &block->program[a->step->phase].at[a->step->first_call];
-    int64_t elements = ech_exchange_elements(block, call, a->list->extent);
-    ech_dtype dtype = ech_exchange_dtype(block, call, a->plan->real);
+    int64_t elements = ech_step_exchange_elements(block, call, a->list->extent);
+    ech_dtype dtype = ech_step_exchange_dtype(block, call, a->plan->real);
     int members =
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     ech_access_call(a, a->step->first_call);
@@ -49,7 +49,7 @@ static void print(const ech_step *step, ech_text *out)
     else
         ech_text_append(out, "[received]");
     ech_text_append(out, " %s over %s", ech_collective_name(step->collective),
-                    ech_group_kind_name(step->group));
+                    ech_layout_group_name(step->group));
 }
 
 static ech_work work(const ech_plan *plan, const ech_list *list, const ech_step *step)
@@ -92,7 +92,7 @@ static void count_whole(ech_traffic_count *c, const ech_step *step, ech_traffic 
 static void count(ech_traffic_count *c, const ech_step *step)
 {
     const ech_block *block = c->plan->model->block.at[step->block];
-    bool tensor = ech_group_axes(step->group) & ECH_MESH_TENSOR;
+    bool tensor = ech_layout_group_axes(step->group) & ECH_MESH_TENSOR;
     ech_traffic *traffic = &c->traffic[tensor ? ECH_TRAFFIC_TENSOR : ECH_TRAFFIC_CONTEXT];
     traffic->bytes += step->bytes;
     if (step->calls == 0) {
@@ -100,8 +100,8 @@ static void count(ech_traffic_count *c, const ech_step *step)
         return;
     }
     const ech_block_call *call = &block->program[step->phase].at[step->first_call];
-    count_one(c, step, ech_exchange_dtype(block, call, c->plan->real),
-              ech_exchange_elements(block, call, c->list->extent), traffic);
+    count_one(c, step, ech_step_exchange_dtype(block, call, c->plan->real),
+              ech_step_exchange_elements(block, call, c->list->extent), traffic);
 }
 
 const ech_step_methods ech_collective_methods = {touch, print, work, seconds, count};

@@ -18,7 +18,7 @@ static void print(const ech_step *step, ech_text *out)
     else if (step->count > 1)
         ech_text_append(out, "..%s", ech_scalar_name((ech_scalar)last));
     ech_text_append(out, " %s over %s", step->maximum ? "maximum" : "sum",
-                    ech_group_kind_name(step->group));
+                    ech_layout_group_name(step->group));
 }
 
 /* A few numbers, gathered and sent out again. */
