@@ -4,8 +4,6 @@
  */
 #include "comm/reduce.h"
 
-#include <string.h>
-
 /* ---- the additions of reductions ---- */
 
 enum { BLOCK_BYTES = 8192 }; /* of each addend: what is added up stays in the fastest cache */
@@ -83,16 +81,6 @@ static const struct {
 #include "comm/reduction.def"
 #undef X
 };
-
-bool ech_reduction_from_name(const char *name, ech_reduction *out)
-{
-    for (int i = 0; i < ECH_REDUCTIONS; i++) {
-        if (strcmp(table[i].name, name) != 0) continue;
-        *out = (ech_reduction)i;
-        return true;
-    }
-    return false;
-}
 
 const char *ech_reduction_name(ech_reduction reduction)
 {

@@ -20,9 +20,8 @@ typedef enum ech_reduction {
     ECH_REDUCTIONS
 } ech_reduction;
 
-bool ech_reduction_from_name(const char *name, ech_reduction *out);
 const char *ech_reduction_name(ech_reduction reduction);
-const char *ech_reduction_names(void); /* blank-separated */
+const char *ech_reduction_names(void); /* blank-separated, in the order of the enumerators */
 
 /* Bytes of scratch that ech_group_reduce needs for n elements, and bytes that member `index` of
  * `size` sends. */
