@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/comm: what an endpoint is made of, and what a backend must do for comm.c. A
- * backend moves messages between two ranks and nothing else; waits, collectives and counters are
- * shared.
+ * Private to src/comm: the struct behind an endpoint, and the functions that a backend provides. A
+ * backend only moves messages between two ranks; waits, collectives and counters are common to all
+ * backends.
  *
  * To add a backend: a file with one `const ech_comm_backend ech_comm_NAME`, and a row in comm.def.
  */
@@ -21,42 +21,43 @@ enum { ECH_COMM_TAGS = 1 << 20 };
 struct ech_comm {
     const ech_comm_backend *backend;
     void *state;      /* the backend's */
-    ech_board *board; /* of this machine; this rank's slot is local_rank */
+    ech_board *board; /* this machine's; this rank's slot is local_rank */
     int rank, size;
-    int local_rank, local_size; /* the ranks of a machine follow each other */
+    int local_rank, local_size; /* the ranks of a machine are consecutive */
     double deadline;            /* seconds */
-    bool crowded;               /* more ranks than cores here: never spin */
+    bool crowded;               /* more ranks than cores on this machine: never spin */
     atomic_int polled;          /* the peer of ech_comm_set_wait */
 
-    /* Held by who is in the backend, and for what follows; never while waiting. */
+    /* Held during every call of a backend's function and for the fields below; never while waiting. */
     pthread_mutex_t lock;
-    atomic_bool dead; /* transfers were withdrawn: under the lock, none is started or tested then */
-    uint32_t *shared; /* [size]: groups made so far that this rank shares with rank r */
+    atomic_bool dead; /* transfers were withdrawn: no further one is started or tested */
+    uint32_t *shared; /* [size]: groups created so far that have this rank and rank r */
 };
 
-/* Messages between a pair of ranks with one tag arrive in the order of their starts. The functions
- * of a backend get checked arguments, and are called by one thread at a time (comm->lock). */
+/* Messages between two ranks with one tag arrive in the order in which they were started. The functions
+ * get checked arguments and are called by one thread at a time (under comm->lock). */
 struct ech_comm_backend {
     const char *name;
     const char *(*launcher)(void); /* path of the program that starts ranks, or NULL */
     const char *(*version)(void);
-    /* size 0: as many as were started. Fills endpoints[] with what ech_comm_make made. */
+    /* See ech_comm_open. Fills endpoints[] by ech_comm_make. */
     ech_status (*open)(int size, double deadline_seconds, ech_comm **endpoints);
     void (*close)(ech_comm *comm); /* releases comm->state and the board */
     ech_status (*send_start)(ech_comm *comm, const void *data, ech_request *request);
     ech_status (*receive_start)(ech_comm *comm, void *data, ech_request *request);
     ech_status (*test)(ech_comm *comm, ech_request *request);
-    /* When this returns, no transfer of this endpoint touches a buffer any more, or the process is
-     * about to end. */
+    /* Cancels all transfers of this endpoint: afterwards none touches a buffer, or the process is about
+     * to end. */
     void (*withdraw)(ech_comm *comm);
-    /* The flag is up, for grace_ms milliseconds already. */
+    /* Ends the job. Called grace_ms milliseconds after the abort flag was raised. */
     void (*abort)(ech_comm *comm);
     int grace_ms;
-    /* Optional, NULL: no reduction of its own. Starts x (n elements of dtype) = the sum over
-     * `ranks`; *handle, NULL at first, is kept by the caller for the group's next call. */
+    /* Optional; NULL: the library has no all-reduce. Starts x (n elements of dtype) = the sum over
+     * `ranks`, in place. The first call of a group, with *handle NULL, makes the library's communicator and
+     * waits for all members; with n = 0 it does only that. The caller stores *handle for the next ones. */
     ech_status (*allreduce_start)(ech_comm *comm, const int *ranks, int size, void **handle,
                                   void *x, int64_t n, ech_dtype dtype, ech_request *request);
-    void (*allreduce_forget)(ech_comm *comm, void *handle); /* with allreduce_start */
+    void (*allreduce_forget)(ech_comm *comm, void *handle); /* frees a handle of allreduce_start */
 };
 
 /* The rows of comm.def. */
@@ -64,40 +65,40 @@ struct ech_comm_backend {
 #include "comm/comm.def"
 #undef X
 
-/* Around every call of a backend's function and every use of `shared`. */
+/* comm->lock: around every call of a backend's function and every use of `shared`. */
 void ech_comm_lock(ech_comm *comm);
 void ech_comm_unlock(ech_comm *comm);
 
-/* Whether nothing goes on here: the flag is up, or the transfers are withdrawn. */
+/* Whether the abort flag is raised or this endpoint's transfers are withdrawn. */
 bool ech_comm_is_over(const ech_comm *comm);
 
-/* Makes an endpoint and joins the board. */
+/* Allocates an endpoint and enters its rank on the board. */
 ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int local_rank,
                         int local_size, double deadline_seconds, ech_board *board);
 
-/* send_start and receive_start for any tag, the caller's or a group's. */
+/* Starts the send or receive that `request` describes, with a tag of the caller or of a group. Errors:
+ * ECH_EABORTED. */
 ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *from, void *to);
 
-/* Looks once whether a request is done; after a withdrawal it is left as it is. */
+/* Tests a request once and sets request->done; after a withdrawal does nothing. */
 ech_status ech_transfer_test(ech_comm *comm, ech_request *request);
 
-/* What a wait is for ("data", "reduce"), as an error says. */
+/* Which collective a wait belongs to, for error messages. */
 typedef struct ech_wait_for {
-    const char *group, *call;
-    bool saves; /* it is one of those who write a checkpoint */
+    const char *group, *call; /* "data", "reduce" */
+    bool saves;               /* the group's members write a checkpoint */
 } ech_wait_for;
 
-/* Waits for all requests. what NULL: point to point. Errors: ECH_EABORTED when the flag is up,
- * ECH_ECOMM past the deadline. In both cases everything that this endpoint had started is
- * withdrawn. */
+/* Waits for all requests. what NULL: they are point to point. Errors: ECH_EABORTED when the abort flag is
+ * raised, ECH_ECOMM past the deadline; all transfers of this endpoint are withdrawn then. */
 ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *what);
 void ech_comm_withdraw(ech_comm *comm);
 
-/* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are cut into
- * parts of cut_bytes. The same on all ranks, before any message. */
-void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t cut_bytes);
-/* For tests of `mpi`: the process with rank r in MPI_COMM_WORLD is taken to be on machine
- * r mod `machines`. The same on all ranks, before ech_comm_open. */
+/* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are sent in parts of
+ * part_bytes. The same on all ranks, before any message. */
+void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t part_bytes);
+/* For tests of `mpi`: treats the process with rank r in MPI_COMM_WORLD as one of machine r mod `machines`.
+ * The same on all ranks, before ech_comm_open. */
 void ech_mpi_pretend_machines(int machines);
 
 #endif

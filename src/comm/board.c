@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Positions of ranks and the abort flag, and how they read in a report.
+ * The board: positions, marks, the abort flag, and their text in a report.
  */
 #include "comm/board.h"
 
@@ -116,7 +116,7 @@ void ech_board_count_step(ech_board *board)
     atomic_fetch_add(&board->progress, 1);
 }
 
-/* FNV-1a, by words: of what ranks write while they do anything. */
+/* FNV-1a by words, over all that ranks write while they run. */
 uint64_t ech_board_pulse(const ech_board *board)
 {
     const uint64_t fnv_prime = UINT64_C(0x100000001b3);
@@ -162,8 +162,8 @@ static const ech_board_slot *find_slot(const ech_board *board, int rank)
     return NULL;
 }
 
-/* Whom a slot's rank waits for, and when it looked; of its saver, if it has one and that is asked for.
- * -1: nobody. */
+/* A slot's mark (-1: none) and heartbeat; saver: those of its thread that writes a checkpoint, if it has
+ * one. */
 static int wait_of(const ech_board_slot *at, bool saver, uint32_t *looked)
 {
     saver = saver && atomic_load(&at->saves) >= 0;
@@ -237,8 +237,8 @@ void ech_board_print(const ech_board *board)
     }
 }
 
-/* From `rank` along the waits, at least once around a circle. Returns where they end; in a circle:
- * who has not looked for longest if that is stale, else -1. */
+/* Follows the marks from `rank`, at least once around a cycle. Returns the rank at which they end; in a
+ * cycle the one with the oldest heartbeat if that is stale, else -1. */
 static int follow(const ech_board *board, int rank, bool saver)
 {
     uint32_t looked = 0, oldest = 0, newest = 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The board of a job on one machine: the abort flag and each rank's last position. Under `local` it
- * lies in the process, under `mpi` in a small mapped file: of whoever started the launcher, who then
- * still has the positions when the ranks are dead, or of the ranks' own. All fields are lock-free
- * atomics; a text read while it changes may mix two positions, which is harmless in a report.
+ * The board: memory that the ranks of a job on one machine share. It holds the abort flag and, for each
+ * rank, where it is and which rank it waits for, so that a report can name the rank that holds up or ended
+ * the job. Under `local` it is ordinary memory, under `mpi` a small mapped file. The process that started
+ * the launcher may make that file: it can then read the positions after the ranks have died. All fields are
+ * lock-free atomics; a text that is read while it changes may mix two positions, harmless in a report.
  */
 #ifndef ECH_COMM_BOARD_H
 #define ECH_COMM_BOARD_H
@@ -18,90 +19,93 @@
 
 enum { ECH_BOARD_TEXT = 40, ECH_BOARD_MAGIC = 0x45434843 };
 
-/* In the environment of ranks: the path of a board for them. */
+/* Environment variable of ranks: the path of a board made for them. */
 #define ECH_BOARD_VARIABLE "ECHELON_BOARD"
 
 typedef struct ech_board_slot {
-    _Atomic int64_t step;      /* -1: outside of any step */
-    _Atomic int32_t rank;      /* in the job; -1 until the rank has joined */
+    _Atomic int64_t step;      /* training step; -1: outside of any */
+    _Atomic int32_t rank;      /* in the job; -1 until it has joined */
     _Atomic int32_t waits_for; /* the rank it waits for; -1: it does not wait */
-    _Atomic uint32_t looked; /* milliseconds, wrapping: when it last looked for the end of a wait */
-    _Atomic int32_t process; /* its id while it is on the board; 0: not yet, or it has left */
+    _Atomic uint32_t looked;   /* heartbeat: milliseconds, wrapping, when it last polled a wait */
+    _Atomic int32_t process;   /* process id from join to leave; 0: before and after */
     _Atomic uint64_t text[ECH_BOARD_TEXT / sizeof(uint64_t)];
-    /* Of the thread that writes its checkpoint meanwhile. */
+    /* The same of the thread that writes this rank's part of a checkpoint. */
     _Atomic int64_t saves; /* the checkpoint's step; -1: none is being written */
     _Atomic int32_t saver_waits_for;
     _Atomic uint32_t saver_looked;
-    _Atomic uint64_t space; /* of the process' id (ech_life_space) */
+    _Atomic uint64_t space; /* namespace of the process id (ech_life_space) */
     int64_t padding[5];     /* to a cache line */
 } ech_board_slot;
 
 typedef struct ech_board {
     _Atomic int32_t aborted_by; /* the first rank that raised the abort flag; -1: none */
-    _Atomic int32_t reported;   /* a rank has printed all positions */
+    _Atomic int32_t reported;   /* all positions have been printed */
     int32_t slots;
-    _Atomic int32_t members; /* ranks that share the board, as its taker said; 0: nobody has it */
+    _Atomic int32_t members; /* ranks that use the board; 0: not taken yet (ech_board_take) */
     uint32_t magic;
-    _Atomic int32_t progress;   /* training steps done since the start, by the first rank here */
-    _Atomic int32_t is_watched; /* who has made it sees deaths, and reports them */
-    _Atomic int32_t is_final;   /* it is not to be started again: that would not go on from here */
-    int32_t padding[8];         /* slots start on a cache line */
+    _Atomic int32_t progress; /* training steps since the start, counted by local rank 0 */
+    _Atomic int32_t
+        is_watched; /* the process that made the board detects and reports deaths of ranks */
+    _Atomic int32_t is_final; /* no restart: it would not resume where this job has come to */
+    int32_t padding[8];       /* slots start on a cache line */
     ech_board_slot slot[];
 } ech_board;
 
 size_t ech_board_bytes(int slots);
 void ech_board_init(ech_board *board, int slots);
 
-/* True for one caller only: the board is its machine's, for `members` ranks. */
+/* Takes the board for the `members` ranks of a machine. True for the first caller only. */
 bool ech_board_take(ech_board *board, int members);
 
+/* Enters a rank and its process; clears the process when the rank ends as it should (its position stays). A
+ * process that ends between the two has died. */
 void ech_board_join(ech_board *board, int slot, int rank);
-/* The rank has done what it had to; its position stays. */
 void ech_board_leave(ech_board *board, int slot);
 void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what);
+/* Sets the mark, the rank that this rank waits for, and the heartbeat. */
 void ech_board_set_wait(ech_board *board, int slot, int peer);
-/* Replaces a mark by `next`, another peer or -1, unless the mark has become another one: that is of
- * another thread of the rank, which still waits. */
+/* Changes the mark from `peer` to `next` (a rank, or -1). Does nothing if the mark is not `peer`: then
+ * another thread of the rank has set it, and still waits. */
 void ech_board_end_wait(ech_board *board, int slot, int peer, int next);
 bool ech_board_waits(const ech_board *board, int rank);
-/* The same of the rank's thread that writes a checkpoint; peer -1: it does not wait. A rank that
- * writes none at the moment counts as its other threads do. */
+/* The same for the thread that writes a rank's checkpoint: its step (-1: none is being written), its mark
+ * and heartbeat. ech_board_saver_waits of a rank that writes none is ech_board_waits. */
 void ech_board_set_saving(ech_board *board, int slot, int64_t step);
 void ech_board_set_saver_wait(ech_board *board, int slot, int peer);
 bool ech_board_saver_waits(const ech_board *board, int rank);
 
-/* A training step is done. */
+/* Adds one to the training steps done. */
 void ech_board_count_step(ech_board *board);
 
-/* Another number whenever a rank has changed its position or its waits, or looked. */
+/* A hash of all positions, marks and heartbeats: it changes whenever a rank does anything. */
 uint64_t ech_board_pulse(const ech_board *board);
 
-/* Raises the abort flag; the first rank to do so is remembered. */
+/* Raises the abort flag; the first rank to do so stays in aborted_by. */
 void ech_board_abort(ech_board *board, int rank);
 bool ech_board_aborted(const ech_board *board);
 
-/* True for one caller only: that one prints the positions for all. */
+/* True for the first caller only, which prints the positions for all. */
 bool ech_board_claim_report(ech_board *board);
 
-/* Where `rank` is, for people: "step 3, forward 0, waits for rank 1"; or "step 3, forward 0, writing
+/* Appends a rank's position as text: "step 3, forward 0, waits for rank 1", or "step 3, forward 0, writing
  * checkpoint 2, does not wait". */
 void ech_board_describe(const ech_board *board, int rank, ech_text *out);
 
-/* All positions as warnings, a line a rank. */
+/* Logs all positions as warnings, one line per rank. */
 void ech_board_print(const ech_board *board);
 
-/* Whom the job waits for when the caller waits for `peer`: from there along the waits to a rank that
- * does not wait or is not on this board. If they go in a circle, then the rank that has not looked
- * for longest, since who is stopped amid a wait keeps its mark; `peer` itself if all look. */
+/* The rank that holds up a caller waiting for `peer`: follows the marks from `peer` to a rank that does not
+ * wait or is not on this board. If the marks form a cycle: the rank with the oldest heartbeat, since a
+ * rank that was stopped during a wait keeps its mark; `peer` if all heartbeats are recent. */
 int ech_board_culprit(const ech_board *board, int peer);
-/* The same for who writes a checkpoint and waits for another rank's writer. */
+/* The same along the marks of the threads that write checkpoints. */
 int ech_board_saver_culprit(const ech_board *board, int peer);
 
-/* A board in a mapped file of this machine, of `slots` slots. create: a new file, whose path is written to
- * path[size], and which is nobody's to be swept (comm/transient.h) until *hold is closed. take: the board
- * that ECH_BOARD_VARIABLE names if it is one of this machine that nobody has taken (*hold -1), otherwise
- * a new one; take_given: or NULL. open: that of another process, with at least as many slots. The file is
- * needed until everybody has opened it, and best removed then. Errors: ECH_EIO. */
+/* Boards in mapped files. All write the path to path[size]; remove the file once every rank has opened it.
+ * create: a new file of `slots` slots; while *hold is open no other job's cleanup removes it
+ * (comm/transient.h). take_given: takes the board that ECH_BOARD_VARIABLE names; NULL if there is none on
+ * this machine, or it is taken. take: the same (*hold -1), else creates and takes one. open: maps the file
+ * that another process has made, with at least `slots` slots. Errors: ECH_EIO. */
 ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board **out, int *hold);
 ech_status ech_board_file_take(int slots, char *path, size_t size, ech_board **out, int *hold);
 ech_board *ech_board_file_take_given(int slots, char *path, size_t size);

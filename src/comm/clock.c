@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Clocks compared by messages there and back.
+ * Clock offsets by round trips between rank 0 and the first rank of each machine.
  */
 #include "comm/clock.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the collectives will send: each line here says what a run function of this room does.
+ * What the collectives send, computed without sending it: each case repeats the arithmetic of a function
+ * of this room.
  */
 #include "comm/collective.h"
 
@@ -17,15 +18,15 @@ const char *ech_collective_name(ech_collective collective)
     return names[collective];
 }
 
-int64_t ech_piece_count(int64_t n, int N, int piece)
+int64_t ech_collective_shard_count(int64_t n, int N, int member)
 {
-    return n / N + (piece < n % N);
+    return n / N + (member < n % N);
 }
 
-int64_t ech_piece_first(int64_t n, int N, int piece)
+int64_t ech_collective_shard_first(int64_t n, int N, int member)
 {
     int64_t longer = n % N;
-    return n / N * piece + (piece < longer ? piece : longer);
+    return n / N * member + (member < longer ? member : longer);
 }
 
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size)
@@ -39,7 +40,8 @@ int64_t ech_collective_bytes(ech_collective collective, ech_dtype dtype, int64_t
                              int index)
 {
     if (size < 2) return 0;
-    int64_t item = (int64_t)ech_dtype_bytes(dtype), own = ech_piece_count(n, size, index);
+    int64_t item = (int64_t)ech_dtype_bytes(dtype),
+            own = ech_collective_shard_count(n, size, index);
     switch (collective) {
     case ECH_COLLECTIVE_ALL_REDUCE:
         return ech_reduction_bytes(ECH_REDUCTION_DIRECT, dtype, n, size, index);
@@ -58,14 +60,14 @@ int64_t ech_collective_bytes(ech_collective collective, ech_dtype dtype, int64_t
     return 0;
 }
 
-/* Segments of a piece that is summed. */
-static int64_t count_segments(ech_dtype dtype, int64_t n, int size, int piece)
+/* Segments of a member's shard of a sum. */
+static int64_t count_segments(ech_dtype dtype, int64_t n, int size, int member)
 {
-    int64_t segment = ech_segment(ech_dtype_bytes(dtype), size);
-    return (ech_piece_count(n, size, piece) + segment - 1) / segment;
+    int64_t segment = ech_segment_elements(ech_dtype_bytes(dtype), size);
+    return (ech_collective_shard_count(n, size, member) + segment - 1) / segment;
 }
 
-/* Messages of the reduce-scatter: every segment of everybody else's piece. */
+/* Messages of the reduce-scatter: every segment of the other members' shards. */
 static int64_t count_scattered(ech_dtype dtype, int64_t n, int size, int index)
 {
     int64_t longer = n % size;
@@ -84,7 +86,7 @@ int64_t ech_collective_messages(ech_collective collective, ech_dtype dtype, int6
         return count_scattered(dtype, n, size, index) +
                others * count_segments(dtype, n, size, index);
     case ECH_COLLECTIVE_ALL_GATHER:
-        return ech_piece_count(n, size, index) > 0 ? others : 0;
+        return ech_collective_shard_count(n, size, index) > 0 ? others : 0;
     case ECH_COLLECTIVE_REDUCE_SCATTER:
         return count_scattered(dtype, n, size, index);
     case ECH_COLLECTIVE_ALL_TO_ALL:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The collectives of tensor, sequence and context parallelism, as far as plans must know them:
- * names, pieces, scratch, messages and bytes. Pure.
+ * The collectives of tensor, sequence and context parallelism as plans need them: names, shards, scratch,
+ * and how many messages and bytes a member sends. Pure: nothing is sent here.
  */
 #ifndef ECH_COMM_COLLECTIVE_H
 #define ECH_COMM_COLLECTIVE_H
@@ -21,19 +21,19 @@ typedef enum ech_collective {
 
 const char *ech_collective_name(ech_collective collective);
 
-/* Piece `piece` of n elements cut for N members: contiguous, in member order, the first n mod N of
- * them one longer than the others. Empty where n < N leaves nothing. */
-int64_t ech_piece_first(int64_t n, int N, int piece);
-int64_t ech_piece_count(int64_t n, int N, int piece);
+/* First element and element count of a member's shard of n elements over N members: contiguous, in member
+ * order; the first n mod N shards are one element longer. With n < N the last ones are empty. */
+int64_t ech_collective_shard_first(int64_t n, int N, int member);
+int64_t ech_collective_shard_count(int64_t n, int N, int member);
 
-/* n: elements of the WHOLE tensor (summed or gathered); for ALL_TO_ALL of the member's own whole
- * buffer, a multiple of size; for SHIFT of its buffer. Of a SHIFT it is taken that the distance is no
- * multiple of `size`, which would send nothing. */
+/* In the next three, n counts elements: of the unsharded tensor that is summed or gathered; for ALL_TO_ALL
+ * of the member's send buffer, a multiple of `size`; for SHIFT of the buffer, whose distance is taken not
+ * to be a multiple of `size` (such a shift sends nothing). */
 
-/* Bytes of scratch that the call needs; 0 for those that add nothing. */
+/* Bytes of scratch that the collective needs; 0 for those that sum nothing. */
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size);
-/* Payload bytes that member `index` of `size` sends, and in how many messages: what
- * ech_group_collective_count counts. */
+/* Payload bytes that member `index` of `size` sends, and in how many messages. ech_group_collective_count
+ * counts the same. */
 int64_t ech_collective_bytes(ech_collective collective, ech_dtype dtype, int64_t n, int size,
                              int index);
 int64_t ech_collective_messages(ech_collective collective, ech_dtype dtype, int64_t n, int size,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Endpoints: the table of backends, and the calls that check their arguments and hand over.
+ * Endpoints: the table of backends, and the calls that check their arguments and call the backend.
  */
 #include <stdlib.h>
 #include <string.h>

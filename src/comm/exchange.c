@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives that move bytes from member to member: all-to-all, shift, barrier, broadcast, and the fold.
+ * All-to-all, ring shift, barrier, broadcast, and the all-reduce of scalars (fold).
  */
 #include <math.h>
 #include <string.h>
@@ -47,8 +47,8 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
 
 /* ---- barrier ----
  *
- * In round k every member signals the one 2^k further on, and after ceil(log2 N)
- * rounds each has heard of all.
+ * In round k every member signals member index + 2^k; after ceil(log2 N) rounds each has heard, directly or
+ * not, from all.
  * Source: Hensgen, Finkel, Manber 1988, "Two algorithms for barrier synchronization". */
 
 ech_status ech_group_barrier(ech_group *group)
@@ -66,23 +66,23 @@ ech_status ech_group_barrier(ech_group *group)
 
 /* ---- broadcast ----
  *
- * A binomial tree from the root. Places are counted from the root on; in the round
- * with reach `far`, places below `far` have the bytes and send them to the place `far` further on. */
+ * A binomial tree. Indices are relative to the root: in the round of distance `far`, members below `far`
+ * have the data and send it to relative + far. */
 
 ech_status ech_group_spread(ech_group *group, int root, void *data, size_t bytes)
 {
     ech_comm_batch *batch = &group->batch[0];
     int N = group->size;
-    int place = (group->index - root + N) % N;
+    int relative = (group->index - root + N) % N;
     int far = 1;
-    if (place > 0) {
-        while (far * 2 <= place) far *= 2;
-        ECH_TRY(ech_comm_batch_receive(group, batch, (place - far + root) % N, data, bytes));
+    if (relative > 0) {
+        while (far * 2 <= relative) far *= 2;
+        ECH_TRY(ech_comm_batch_receive(group, batch, (relative - far + root) % N, data, bytes));
         ECH_TRY(ech_comm_batch_wait(group, batch));
         far *= 2;
     }
-    for (; place + far < N; far *= 2)
-        ECH_TRY(ech_comm_batch_send(group, batch, (place + far + root) % N, data, bytes));
+    for (; relative + far < N; far *= 2)
+        ECH_TRY(ech_comm_batch_send(group, batch, (relative + far + root) % N, data, bytes));
     return ech_comm_batch_wait(group, batch);
 }
 
@@ -95,8 +95,8 @@ ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t by
 
 /* ---- fold ----
  *
- * Of a few fp64 values: member 0 gathers, folds in member order, and the result goes back
- * down the tree of broadcast, so all have the same bits. */
+ * Member 0 gathers the values, sums them or takes the maximum in member order, and broadcasts the result, so
+ * all have the same bits. */
 
 static double fold_two(ech_fold fold, double a, double b)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups: their members, their channels, tags, their counters, and batches of messages.
+ * Groups: their members, channels, tags and counters, and batches of messages.
  *
- * Tags: two ranks count the groups that they share in the order of creation, which is the same on
- * both; the n-th gets the n-th block of tags between these two, of which each lane has its part. So
- * members agree without a message, and no two channels, nor a channel and the caller's own messages, ever
- * meet. MPI's communicators are two for all groups (mpi.c), and one more for each LIBRARY reduction.
+ * Tags: two ranks number the groups that have both of them in order of creation, which is the same on both;
+ * the n-th such group has the n-th block of tags between these two, and each lane a part of that block. So
+ * members agree on tags without a message, and no two channels use the same, nor do point-to-point messages.
+ * All groups use one communicator of MPI (mpi.c); LIBRARY reductions have one more each.
  */
 #include "comm/group.h"
 
@@ -15,10 +15,10 @@
 
 #include "base/memory.h"
 
-/* Of a group, for all of its lanes; and the most groups that two ranks can share. */
+/* Tags of a group, for all of its lanes; and the most groups that two ranks can be in together. */
 enum { TAGS = ECH_GROUP_LANES * ECH_CALLS, MOST_SHARED = (INT_MAX - ECH_COMM_TAGS) / TAGS };
 
-/* This rank's place among the members; -1 and a message if the list is not what comm.h asks for. */
+/* This rank's index among the members; -1 and a message if the list is not as comm.h asks. */
 static int find_index(const ech_comm *comm, const char *name, const int *ranks, int n)
 {
     int index = -1;
@@ -40,7 +40,7 @@ static int find_index(const ech_comm *comm, const char *name, const int *ranks, 
     return index;
 }
 
-/* The next block of tags with each member, or none taken. */
+/* Takes the next block of tags with each member; on error takes none. */
 static ech_status take_tags(ech_comm *comm, ech_members *of, int size)
 {
     for (int i = 0; i < size; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread beside a rank.
+ * The guard: its thread, and what it says of ranks that hang or have died.
  */
 #include "comm/guard.h"
 
@@ -19,13 +19,11 @@
 #include "comm/board.h"
 #include "comm/life.h"
 
-/* ---- who does not come ----
- *
- * Ranks that do not come, as far as this machine shows them. */
+/* ---- ranks that a call of MPI waits for, as far as this machine shows them ---- */
 
 enum { ENVIRONMENT_BYTES = 1 << 17 };
 
-/* What its launcher calls it, as a label only; -1: not shown. */
+/* The rank that a process's launcher has given it, for messages only; -1: unknown. */
 static int label_of(int process)
 {
     char path[64];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/comm: a thread beside a rank that sees what the rank cannot, since it is in a call of
- * its library that does not come back: that such a call (start, end) takes longer than the deadline,
- * and that another rank of the machine has died, whose position it still prints before the launcher
- * ends the job. The first needs nobody; for the second the ranks share a board.
+ * Private to src/comm: the guard, a thread beside a rank of `mpi` for the times in which the rank hangs in
+ * a call of MPI. It ends the process when such a call (MPI_Init, MPI_Finalize) takes longer than the
+ * deadline, and it reports the death of another rank of the machine, with all positions on the board,
+ * before the launcher ends the job.
  */
 #ifndef ECH_COMM_GUARD_H
 #define ECH_COMM_GUARD_H
@@ -15,14 +15,16 @@ typedef struct ech_guard ech_guard;
 ech_status ech_guard_start(double deadline_seconds, ech_guard **out);
 void ech_guard_stop(ech_guard *guard); /* accepts NULL */
 
-/* A call begins that waits for other ranks without looking at the deadline, and it has ended. One that
- * is not over within the deadline, but at least 20 seconds, ends the process with exit code 1, and a line that says what `call` waits for. */
+/* Around a call of MPI that waits for other ranks without a deadline; `call` names it in the error. If
+ * leave does not follow within the deadline (at least 20 s), the guard prints an error, with the stopped
+ * ranks that it finds, and ends the process with exit code 1. */
 void ech_guard_enter(ech_guard *guard, const char *call);
 void ech_guard_leave(ech_guard *guard);
 
-/* From here on deaths show: of the ranks of `board`, beside this one's slot. A rank that dies without
- * having left the board, or having raised the flag, is reported once with all positions, and raises
- * the flag; a process that does not unwind then is ended. Silent where somebody else watches. */
+/* Starts watching the processes of the other ranks on `board`; `slot` is this rank's. When one ends
+ * without ech_board_leave, and the abort flag is not raised, the guard prints all positions (once per
+ * machine), raises the flag, and ends this process if that has not ended within 5 s. Does nothing on a
+ * board that the job monitor watches (is_watched). */
 void ech_guard_watch(ech_guard *guard, ech_board *board, int slot);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What launchers leave in the environment of the processes that they start.
+ * Environment variables by which launchers are recognized.
  */
 #include "comm/launch.h"
 

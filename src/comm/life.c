@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pidfd_open and what its errors mean, and /proc.
+ * pidfd_open, what its errors mean, and states of processes out of /proc and control groups.
  */
 #include "comm/life.h"
 

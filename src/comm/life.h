@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lives of processes of this machine, as descriptors.
+ * Whether a process of this machine lives, and its state: by pidfd_open(2) and /proc.
  */
 #ifndef ECH_COMM_LIFE_H
 #define ECH_COMM_LIFE_H
@@ -10,28 +10,26 @@
 #include <sys/types.h>
 
 typedef enum ech_life {
-    ECH_LIFE_SHOWN,  /* *fd can be read when the process has ended */
-    ECH_LIFE_OVER,   /* it has ended, and its parent knows */
-    ECH_LIFE_HIDDEN, /* the kernel (before 5.3) has no such descriptors, or none of this process */
-    ECH_LIFE_LATER   /* it has none left at the moment: to be asked again */
+    ECH_LIFE_SHOWN,  /* *fd becomes readable when the process ends */
+    ECH_LIFE_OVER,   /* it has ended and its parent has waited for it */
+    ECH_LIFE_HIDDEN, /* no descriptor: kernel before 5.3, another namespace, or forbidden */
+    ECH_LIFE_LATER   /* no descriptor free at the moment: try later */
 } ech_life;
 
-/* The namespace that numbers of processes are of here, those of containers being others; 0: not
- * shown. */
+/* This process's pid namespace (containers have others); 0: unknown. */
 uint64_t ech_life_space(void);
 
-/* A descriptor that is closed by exec, of a process of that namespace; *fd stays as it is without one.
- * HIDDEN in another namespace. */
+/* Opens a pidfd (close-on-exec) of a process of namespace `space`; sets *fd only if SHOWN. */
 ech_life ech_life_open(pid_t process, uint64_t space, int *fd);
 
-/* What the system shows of a process of this namespace. */
+/* A process's state; all zero if /proc does not show it. */
 typedef struct ech_life_signs {
-    char
-        state; /* proc(5): R runs, S sleeps, D in a call that cannot be interrupted, T stopped, t held
-                     * by a debugger, Z ended; 0: not shown */
-    bool is_frozen; /* with its control group, version 1 or 2 */
-    uint64_t ticks; /* of processor time that it has used */
-    int end;        /* Z: as waitpid tells it */
+    /* proc(5): R running, S asleep, D in an uninterruptible call, T stopped, t stopped by a debugger, Z
+     * ended; 0: unknown */
+    char state;
+    bool is_frozen; /* by its control group, version 1 or 2 */
+    uint64_t ticks; /* clock ticks of processor time that it has used */
+    int end;        /* of a Z: the status that waitpid gives */
 } ech_life_signs;
 void ech_life_look(pid_t process, ech_life_signs *out);
 

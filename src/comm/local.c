@@ -2,10 +2,10 @@
  *
  * The backend `local`: ranks are threads of one process, messages are copies between their buffers.
  *
- * Each rank has a box of posts: sends and receives that concern messages to it and have not met
- * yet. Whoever comes first leaves a post; whoever comes second takes it out of the box and copies
- * from the sender's buffer straight to the receiver's, in chunks that the first helps with while it
- * waits. Nothing is buffered, so a send never completes before its receive is there.
+ * Each rank has a box of posts: the sends to it and its receives that have no counterpart yet. The side that
+ * comes first leaves a post; the second takes it out of the box and copies from the sender's buffer
+ * straight to the receiver's, in chunks, some of which the first copies while it waits. Nothing is buffered,
+ * so a send never completes before its receive is started.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -17,8 +17,8 @@
 #include "base/memory.h"
 #include "comm/backend.h"
 
-/* How many transfers are open at once depends on who comes first, so posts are made many at a time: a
- * step that is not the first makes none. */
+/* How many transfers are open at once depends on timing, but only the first training step may allocate: so
+ * posts are allocated SLAB at a time. */
 enum { CHUNK = 128 * 1024, MOST_RANKS = 4096, SLAB = 64 };
 
 /* WAITING -> COPYING -> DONE, or WAITING -> MISFIT (other size), or WAITING -> WITHDRAWN.
@@ -50,7 +50,7 @@ typedef struct job {
     atomic_int open;
     int size;
     ech_board *board;
-    bool board_is_given; /* by who watches over this process: mapped; else in memory */
+    bool board_is_given; /* mapped, from the job monitor; else in memory */
     box boxes[];         /* [size], by destination */
 } job;
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `mpi`: a process a rank. It and mpi_join.c alone know MPI (3.1), whose errors end here.
+ * The backend `mpi`: one process per rank. Only this file and mpi_join.c call MPI (3.1).
  *
- * Ranks are numbered machine by machine, so that neighbours share one as far as they can. Two
- * communicators of all ranks keep the caller's tags and the groups' apart. A message is one or
- * more parts of at most `cut` bytes, since MPI counts in int; all parts are posted at once, so
- * their order is the order of messages.
+ * Ranks are numbered machine by machine, so that neighbours are on one machine as far as possible. Two
+ * communicators of all ranks separate the caller's tags from the groups'. A message is sent in parts of at
+ * most part_bytes, since MPI counts in int; all parts are posted at once, so messages keep their order.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -17,9 +16,9 @@
 /* The launcher of the MPI that this was built with comes from CMake. */
 static const char mpiexec[] = ECH_MPIEXEC;
 
-/* PARTS: room made at once. How many are under way depends on time, and a step that is not the first is
- * to allocate nothing. */
-enum { CUT = 1 << 30, NO_PART = -1, PARTS = 256 };
+/* PARTS: allocated in advance. How many are in flight depends on timing, but only the first training step
+ * may allocate. */
+enum { PART_BYTES = 1 << 30, NO_PART = -1, PARTS = 256 };
 
 const char *ech_mpi_launcher(void)
 {
@@ -62,7 +61,7 @@ static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoin
     ech_mpi_state *state = ech_calloc(1, sizeof *state);
     state->points = MPI_COMM_NULL;
     state->groups = MPI_COMM_NULL;
-    state->cut = CUT;
+    state->part_bytes = PART_BYTES;
     state->free_part = NO_PART;
     state->parts.at = ech_grow(NULL, &state->parts.capacity, PARTS, sizeof *state->parts.at);
     ech_status st = ech_mpi_join(state, size, deadline_seconds, &endpoints[0]);
@@ -114,7 +113,7 @@ static ech_status start(ech_comm *comm, ech_request *request, const char *from, 
     size_t at = 0;
     do {
         size_t left = request->bytes - at;
-        size_t bytes = left < state->cut ? left : state->cut;
+        size_t bytes = left < state->part_bytes ? left : state->part_bytes;
         int p = new_part(state);
         if (last == NO_PART)
             request->id = (uint64_t)p;
@@ -137,7 +136,7 @@ static ech_status receive_start(ech_comm *comm, void *data, ech_request *request
     return start(comm, request, NULL, data);
 }
 
-/* MPI takes a shorter message for a longer receive without a word. */
+/* MPI accepts a message that is shorter than its receive. */
 static ech_status check_bytes(const ech_comm *comm, const ech_request *request,
                               const ech_mpi_part *p, MPI_Status *status)
 {
@@ -206,15 +205,15 @@ static ech_status allreduce_start(ech_comm *comm, const int *ranks, int size, vo
         ech_status st = make_group(comm, ranks, size, &in);
         ech_guard_leave(state->guard);
         ECH_TRY(st);
-        MPI_Comm *kept = ech_calloc(1, sizeof *kept);
-        *kept = in;
-        *handle = kept;
+        MPI_Comm *made = ech_calloc(1, sizeof *made);
+        *made = in;
+        *handle = made;
     }
     MPI_Datatype type = dtype == ECH_F32 ? MPI_FLOAT : MPI_DOUBLE;
-    int64_t item = (int64_t)ech_dtype_bytes(dtype), cut = (int64_t)state->cut / item;
+    int64_t item = (int64_t)ech_dtype_bytes(dtype), most = (int64_t)state->part_bytes / item;
     int last = NO_PART;
-    for (int64_t at = 0; at < n; at += cut) {
-        int some = (int)(n - at < cut ? n - at : cut);
+    for (int64_t at = 0; at < n; at += most) {
+        int some = (int)(n - at < most ? n - at : most);
         int p = new_part(state);
         state->parts.at[p].bytes = -1;
         state->parts.at[p].next = NO_PART;
@@ -233,9 +232,9 @@ static ech_status allreduce_start(ech_comm *comm, const int *ranks, int size, vo
 
 static void allreduce_forget(ech_comm *comm, void *handle)
 {
-    MPI_Comm *kept = handle;
-    if (!comm->dead) MPI_Comm_free(kept);
-    free(kept);
+    MPI_Comm *made = handle;
+    if (!comm->dead) MPI_Comm_free(made);
+    free(made);
 }
 
 /* ---- the end ---- */
@@ -263,11 +262,11 @@ static void close_own(ech_comm *comm)
     ech_board_file_unmap(comm->board);
 }
 
-void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t cut_bytes)
+void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t part_bytes)
 {
     ech_mpi_state *state = comm->state;
     state->synchronous = synchronous;
-    state->cut = cut_bytes;
+    state->part_bytes = part_bytes;
 }
 
 const ech_comm_backend ech_comm_mpi = {

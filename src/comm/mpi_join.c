@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `mpi`: how a process becomes a rank, and how it ends.
- *
- * Most calls here wait for all processes without looking at a clock; a guard does.
+ * The backend `mpi`: how a process joins and leaves. Most calls of MPI here wait for all processes without
+ * a deadline; the guard has one.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -51,7 +50,7 @@ static ech_status check_size(int wanted)
     return ECH_OK;
 }
 
-/* 0: machines are what they are. */
+/* ech_mpi_pretend_machines; 0: the real machines. */
 static int pretended_machines;
 
 void ech_mpi_pretend_machines(int machines)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the backend `mpi`: what an endpoint keeps, and how it begins and ends.
+ * Private to the backend `mpi`: the state of an endpoint, and how a process joins and leaves MPI.
  */
 #ifndef ECH_COMM_MPI_STATE_H
 #define ECH_COMM_MPI_STATE_H
@@ -11,18 +11,19 @@
 #include "comm/backend.h"
 #include "comm/guard.h"
 
+/* One MPI request of a message, which may need several (part_bytes). */
 typedef struct ech_mpi_part {
     MPI_Request request;
-    int bytes; /* expected by a receive; -1: not counted */
-    int next;  /* of the message, or of the free list */
+    int bytes; /* that a receive expects; -1: not checked */
+    int next;  /* part of the same message, or of the free list; -1: the last */
 } ech_mpi_part;
 
 typedef struct ech_mpi_state {
-    MPI_Comm points, groups;
-    int tag_limit;
-    bool synchronous;
-    size_t cut;
-    bool finalizes; /* this endpoint has called MPI_Init */
+    MPI_Comm points, groups; /* of all ranks: for point-to-point messages, and for groups */
+    int tag_limit;           /* the largest tag of this MPI */
+    bool synchronous;        /* send by MPI_Issend (ech_mpi_tune) */
+    size_t part_bytes;       /* at most so many bytes per MPI request */
+    bool finalizes;          /* this endpoint has called MPI_Init */
     ECH_LIST(ech_mpi_part) parts;
     int free_part;
     ech_guard *guard;
@@ -32,13 +33,13 @@ typedef struct ech_mpi_state {
 const char *ech_mpi_version(void);
 const char *ech_mpi_launcher(void);
 
-/* The error that `code` of the function `what` is; ECH_OK for success. */
+/* ECH_OK for MPI_SUCCESS, else ECH_ECOMM with MPI's text; `what` names the function. */
 ech_status ech_mpi_check(int code, const char *what);
 
-/* Starts the library, finds the ranks of this machine and their board, and makes the endpoint of
- * this process. Collective over all processes. `wanted`: how many there must be, or 0. */
+/* Initializes MPI, finds the ranks of this machine, maps their board, and makes the endpoint of this
+ * process. Collective over all processes, which must be `wanted` (0: any number). */
 ech_status ech_mpi_join(ech_mpi_state *state, int wanted, double deadline_seconds, ech_comm **out);
-/* Leaves MPI as it was found, and frees the state. Collective. */
+/* Finalizes MPI if ech_mpi_join has initialized it, and frees the state. Collective. */
 void ech_mpi_leave(ech_mpi_state *state);
 
 #endif

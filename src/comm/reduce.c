@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reductions' table, and what they share.
+ * The table of reductions, their segments, and ech_group_reduce.
  */
 #include "comm/reduce.h"
 
@@ -69,8 +69,8 @@ void ech_add_in_order(const ech_sum *sum, char *to, const char *own, char *parts
 }
 
 /* Bytes of one segment: large enough to hide latency; small enough that several fit into caches, and
- * that on a link of 1 Gbit, where 1 MiB takes 8 ms, what is said about the next one does not wait
- * long behind it. Of all segments that a member receives at once, while that leaves them large enough. */
+ * that on a link of 1 Gbit/s, where 1 MiB takes 8 ms, the next one's handshake is not queued for long.
+ * SEGMENTS: of all segments that a member receives at once, unless they would fall below SEGMENT_LEAST. */
 enum { SEGMENT = 1 << 18, SEGMENT_LEAST = 1 << 14, SEGMENTS = (1 << 24) / ECH_UNDER_WAY };
 
 static const struct {
@@ -101,7 +101,7 @@ bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction redu
     return reduction != ECH_REDUCTION_LIBRARY || backend->allreduce_start != NULL;
 }
 
-int64_t ech_segment(size_t item, int N)
+int64_t ech_segment_elements(size_t item, int N)
 {
     int64_t bytes = SEGMENTS / (N > 1 ? N - 1 : 1);
     if (bytes > SEGMENT) bytes = SEGMENT;

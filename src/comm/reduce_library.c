@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reduction of the backend's library, for comparison: its order of additions is its own.
+ * The all-reduce of the backend's library, for comparison. Its order of additions is not known here.
  */
 #include "comm/reduce.h"
 
@@ -10,7 +10,7 @@ static int64_t scratch(size_t item, int64_t n, int N)
     return 0;
 }
 
-/* What is handed over; what the library sends of it, nobody says. */
+/* The elements of x: how many the library sends is not known. */
 static int64_t sent(int64_t n, int N, int index)
 {
     (void)N, (void)index;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The naive reduction: everyone sends everything to everyone, and each adds in member order. It is
- * the control that the others are measured against.
+ * The naive reduction: every member sends its whole tensor to every other, and each adds in member order.
+ * It is the control that the others are measured against.
  */
 #include "comm/reduce.h"
 
 static int64_t scratch(size_t item, int64_t n, int N)
 {
-    return (N - 1) * ech_segment_count(n, 0, ech_segment(item, N));
+    return (N - 1) * ech_segment_count(n, 0, ech_segment_elements(item, N));
 }
 
 static int64_t sent(int64_t n, int N, int index)
@@ -20,7 +20,7 @@ static ech_status run(const ech_sum *sum)
 {
     ech_group *group = sum->group;
     ech_comm_batch *batch = &group->batch[0];
-    int64_t segment = ech_segment(sum->item, group->size);
+    int64_t segment = ech_segment_elements(sum->item, group->size);
     for (int64_t at = 0; at < sum->n; at += segment) {
         int64_t n = ech_segment_count(sum->n, at, segment);
         size_t bytes = (size_t)n * sum->item;

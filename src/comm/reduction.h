@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ways of summing a tensor over a group, as far as plans must know them: names, scratch, bytes.
- * Pure.
+ * The algorithms that all-reduce gradients over a group, as plans need them: names, scratch, and the bytes
+ * that a member sends. Pure: nothing is sent here.
  */
 #ifndef ECH_COMM_REDUCTION_H
 #define ECH_COMM_REDUCTION_H
@@ -23,8 +23,8 @@ typedef enum ech_reduction {
 const char *ech_reduction_name(ech_reduction reduction);
 const char *ech_reduction_names(void); /* blank-separated, in the order of the enumerators */
 
-/* Bytes of scratch that ech_group_reduce needs for n elements, and bytes that member `index` of
- * `size` sends. */
+/* For an ech_group_reduce of n elements over `size` members: bytes of scratch that it needs, and payload
+ * bytes that member `index` sends. */
 size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype dtype, int64_t n, int size);
 int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype dtype, int64_t n, int size,
                             int index);

@@ -1,58 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reduce-scatter: every member sends each other one its share of that one's piece, and adds what
- * it gets in member order, segment by segment, several of them under way.
+ * Reduce-scatter: every member sends to each other one its addends of that one's shard, and adds those that
+ * it receives in member order; segment by segment, several in flight. All-gather of the same shards.
  */
 #include <string.h>
 
 #include "comm/reduce.h"
 
-ech_pieces ech_pieces_of_sum(const ech_sum *sum)
+ech_sharded ech_sharded_of_sum(const ech_sum *sum)
 {
-    return (ech_pieces){.group = sum->group,
-                        .x = sum->x,
-                        .n = sum->n,
-                        .item = sum->item,
-                        .segment = ech_segment(sum->item, sum->group->size)};
+    return (ech_sharded){.group = sum->group,
+                         .x = sum->x,
+                         .n = sum->n,
+                         .item = sum->item,
+                         .segment = ech_segment_elements(sum->item, sum->group->size)};
 }
 
-int64_t ech_pieces_segments(const ech_pieces *p)
+int64_t ech_sharded_segment_count(const ech_sharded *p)
 {
-    return (ech_piece_count(p->n, p->group->size, 0) + p->segment - 1) / p->segment;
+    return (ech_collective_shard_count(p->n, p->group->size, 0) + p->segment - 1) / p->segment;
 }
 
-ech_part ech_pieces_part(const ech_pieces *p, int member, int64_t k)
+ech_segment ech_sharded_segment(const ech_sharded *p, int member, int64_t k)
 {
     int N = p->group->size;
     int64_t at = k * p->segment;
-    int64_t count = ech_piece_count(p->n, N, member);
-    int64_t first = ech_piece_first(p->n, N, member);
-    return (ech_part){.x = p->x + (size_t)(first + at) * p->item,
-                      .bytes = (size_t)ech_segment_count(count, at, p->segment) * p->item};
+    int64_t count = ech_collective_shard_count(p->n, N, member);
+    int64_t first = ech_collective_shard_first(p->n, N, member);
+    return (ech_segment){.x = p->x + (size_t)(first + at) * p->item,
+                         .bytes = (size_t)ech_segment_count(count, at, p->segment) * p->item};
 }
 
 int64_t ech_scatter_scratch(size_t item, int64_t n, int N)
 {
-    int64_t piece = ech_piece_count(n, N, 0);
-    return (N - 1) * ech_segment_count(piece, 0, ECH_UNDER_WAY * ech_segment(item, N));
+    int64_t shard = ech_collective_shard_count(n, N, 0);
+    return (N - 1) * ech_segment_count(shard, 0, ECH_UNDER_WAY * ech_segment_elements(item, N));
 }
 
 /* Where the others' addends of segment k arrive. */
-static char *find_slot(const ech_sum *sum, const ech_pieces *pieces, int64_t k)
+static char *find_slot(const ech_sum *sum, const ech_sharded *sharded, int64_t k)
 {
-    int64_t elements = pieces->segment * (sum->group->size - 1);
+    int64_t elements = sharded->segment * (sum->group->size - 1);
     return sum->scratch + (size_t)(k % ECH_UNDER_WAY * elements) * sum->item;
 }
 
-/* Receives the others' addends for this rank's piece into scratch, in member order, and sends every
- * owner this rank's addends. */
-ech_status ech_scatter_begin(const ech_sum *sum, const ech_pieces *pieces, int64_t k)
+/* Receives the others' addends of this rank's shard into scratch, in member order, and sends every owner
+ * this rank's addends. */
+ech_status ech_scatter_begin(const ech_sum *sum, const ech_sharded *sharded, int64_t k)
 {
     ech_group *group = sum->group;
     ech_comm_batch *batch = &group->batch[k % ECH_UNDER_WAY];
     int N = group->size, index = group->index;
-    ech_part own = ech_pieces_part(pieces, index, k);
-    char *to = find_slot(sum, pieces, k);
+    ech_segment own = ech_sharded_segment(sharded, index, k);
+    char *to = find_slot(sum, sharded, k);
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
         ECH_TRY(ech_comm_batch_receive(group, batch, i, to, own.bytes));
@@ -60,29 +60,30 @@ ech_status ech_scatter_begin(const ech_sum *sum, const ech_pieces *pieces, int64
     }
     for (int d = 1; d < N; d++) { /* not all to member 0 first */
         int owner = (index + d) % N;
-        ech_part p = ech_pieces_part(pieces, owner, k);
+        ech_segment p = ech_sharded_segment(sharded, owner, k);
         ECH_TRY(ech_comm_batch_send(group, batch, owner, p.x, p.bytes));
     }
     return ECH_OK;
 }
 
-ech_status ech_scatter_end(const ech_sum *sum, const ech_pieces *pieces, char *mine, int64_t k)
+ech_status ech_scatter_end(const ech_sum *sum, const ech_sharded *sharded, char *mine, int64_t k)
 {
-    ech_part own = ech_pieces_part(pieces, sum->group->index, k);
+    ech_segment own = ech_sharded_segment(sharded, sum->group->index, k);
     ECH_TRY(ech_comm_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
-    ech_add_in_order(sum, mine, own.x, find_slot(sum, pieces, k), (int64_t)(own.bytes / sum->item));
+    ech_add_in_order(sum, mine, own.x, find_slot(sum, sharded, k),
+                     (int64_t)(own.bytes / sum->item));
     return ECH_OK;
 }
 
 static ech_status run(const ech_sum *sum, char *mine)
 {
-    ech_pieces pieces = ech_pieces_of_sum(sum);
-    int64_t segments = ech_pieces_segments(&pieces), ahead = ECH_UNDER_WAY - 1;
-    size_t step = (size_t)pieces.segment * sum->item;
+    ech_sharded sharded = ech_sharded_of_sum(sum);
+    int64_t segments = ech_sharded_segment_count(&sharded), ahead = ECH_UNDER_WAY - 1;
+    size_t step = (size_t)sharded.segment * sum->item;
     for (int64_t k = 0; k < segments + ahead; k++) {
         int64_t ends = k - ahead;
-        if (k < segments) ECH_TRY(ech_scatter_begin(sum, &pieces, k));
-        if (ends >= 0) ECH_TRY(ech_scatter_end(sum, &pieces, mine + (size_t)ends * step, ends));
+        if (k < segments) ECH_TRY(ech_scatter_begin(sum, &sharded, k));
+        if (ends >= 0) ECH_TRY(ech_scatter_end(sum, &sharded, mine + (size_t)ends * step, ends));
     }
     return ECH_OK;
 }
@@ -100,9 +101,7 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
     return run(&sum, mine);
 }
 
-/* ---- all-gather ----
- *
- * The all-gather: every member sends its piece to each other one, which receives it in place. */
+/* ---- all-gather: every member sends its shard to each other one, which receives it in place ---- */
 
 /* The first batches are the reduce-scatter's. */
 static ech_comm_batch *batch_of(ech_group *group, int64_t k)
@@ -110,17 +109,17 @@ static ech_comm_batch *batch_of(ech_group *group, int64_t k)
     return &group->batch[ECH_UNDER_WAY + k % ECH_UNDER_WAY];
 }
 
-ech_status ech_gather_begin(const ech_pieces *pieces, const char *mine, int64_t k)
+ech_status ech_gather_begin(const ech_sharded *sharded, const char *mine, int64_t k)
 {
-    ech_group *group = pieces->group;
+    ech_group *group = sharded->group;
     ech_comm_batch *batch = batch_of(group, k);
     int N = group->size, index = group->index;
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
-        ech_part p = ech_pieces_part(pieces, i, k);
+        ech_segment p = ech_sharded_segment(sharded, i, k);
         ECH_TRY(ech_comm_batch_receive(group, batch, i, p.x, p.bytes));
     }
-    size_t bytes = ech_pieces_part(pieces, index, k).bytes;
+    size_t bytes = ech_sharded_segment(sharded, index, k).bytes;
     for (int d = 1; d < N; d++)
         ECH_TRY(ech_comm_batch_send(group, batch, (index + d) % N, mine, bytes));
     return ECH_OK;
@@ -131,15 +130,15 @@ ech_status ech_gather_end(ech_group *group, int64_t k)
     return ech_comm_batch_wait(group, batch_of(group, k));
 }
 
-/* Nothing is added, so no scratch bounds a segment: a piece is one. */
+/* Nothing is added and scratch is not needed, so a shard is one segment. */
 ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine, size_t item,
                                 int64_t n)
 {
-    ech_pieces pieces = {.group = group, .x = whole, .n = n, .item = item, .segment = n};
+    ech_sharded sharded = {.group = group, .x = whole, .n = n, .item = item, .segment = n};
     ech_group_begin(group, ECH_CALL_ALL_GATHER);
     if (n == 0) return ECH_OK;
-    ECH_TRY(ech_gather_begin(&pieces, mine, 0));
-    ech_part own = ech_pieces_part(&pieces, group->index, 0);
+    ECH_TRY(ech_gather_begin(&sharded, mine, 0));
+    ech_segment own = ech_sharded_segment(&sharded, group->index, 0);
     if (own.bytes > 0 && mine != own.x) memcpy(own.x, mine, own.bytes);
     return ech_gather_end(group, 0);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Locks on open files (flock) go with the file: children that inherit it keep it.
+ * A lock of flock(2) belongs to the open file: children that inherit the descriptor hold it, too.
  */
 #include "comm/transient.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiting: test loops that give way more and more, watch the abort flag, and end at the deadline
- * with an error that says who holds up the job.
+ * Waits: polling loops that spin, then yield, then sleep. They watch the abort flag and end at the deadline
+ * with an error that names the rank that holds up the job.
  */
 #include <sched.h>
 #include <time.h>
@@ -38,7 +38,7 @@ static ech_status test_all(ech_comm *comm, ech_request *requests, int n, int *le
     return ECH_OK;
 }
 
-/* The open request that says most: one whose peer does not wait itself, else the first. */
+/* The request to report: the first that is not done and whose peer does not wait, else the first not done. */
 static const ech_request *find_open(const ech_comm *comm, const ech_request *requests, int n,
                                     bool saves)
 {
@@ -53,7 +53,7 @@ static const ech_request *find_open(const ech_comm *comm, const ech_request *req
     return open;
 }
 
-/* Puts on the board whom this rank waits for, or in the group `why` its writer of checkpoints. */
+/* Puts on the board whom this rank, or its thread that writes a checkpoint (why->saves), waits for. */
 static void set_mark(ech_comm *comm, int peer, const ech_wait_for *why)
 {
     if (why && why->saves)
@@ -96,7 +96,7 @@ static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const e
     return st;
 }
 
-/* The loop of ech_wait_all, which cleans up behind it: *mark is the peer put on the board, if any. */
+/* The loop of ech_wait_all. *mark: the peer that it has put on the board, if any; the caller clears it. */
 static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *what,
                             int *mark)
 {

@@ -364,6 +364,6 @@ int64_t ech_plan_message_part(const ech_plan *plan, const ech_list *list, const 
     bool cuts = ech_plan_cuts_messages(plan);
     int members = cuts ? plan->layout->tensor : 1;
     int index = cuts ? plan->layout->place[plan->rank].tensor : 0;
-    if (first) *first = ech_piece_first(whole, members, index);
-    return ech_piece_count(whole, members, index) * item;
+    if (first) *first = ech_collective_shard_first(whole, members, index);
+    return ech_collective_shard_count(whole, members, index) * item;
 }

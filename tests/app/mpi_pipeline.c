@@ -6,7 +6,7 @@
  *   plain        as a user runs them
  *   synchronous  with sends that complete only when received: an order that needs a library's
  *                buffers would stand still
- *   cut          the same, with messages cut into parts of 1,000 bytes
+ *   split        the same, with messages split into parts of 1,000 bytes
  */
 #include <string.h>
 
@@ -152,7 +152,7 @@ int main(int argc, char **argv)
     bool wrong = false;
     ech_status status = ECH_EUSAGE;
     if (strcmp(mode, "synchronous") == 0) ech_mpi_tune(comm, true, 1 << 30);
-    if (strcmp(mode, "cut") == 0) ech_mpi_tune(comm, true, 1000);
+    if (strcmp(mode, "split") == 0) ech_mpi_tune(comm, true, 1000);
     if (mode[0]) status = run(comm, &wrong);
     if (status != ECH_OK) ech_comm_abort(comm);
     ech_comm_close(comm);

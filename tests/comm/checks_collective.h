@@ -12,7 +12,7 @@
 /* ---- buffers with canaries ---- */
 
 typedef struct checks_buffer {
-    char *at; /* [bytes], canaries before and behind */
+    char *at; /* [bytes], canaries before and after */
     size_t bytes;
 } checks_buffer;
 
@@ -59,7 +59,7 @@ typedef struct checks_sum {
     ech_dtype dtype;
     int64_t n;
     checks_buffer x, mine, scratch;
-    char *serial, *kept; /* the sum; x as it was */
+    char *serial, *before; /* the sum; x as it was */
 } checks_sum;
 
 static inline checks_sum checks_sum_new(ech_group *group, ech_collective collective,
@@ -69,12 +69,12 @@ static inline checks_sum checks_sum_new(ech_group *group, ech_collective collect
     int N = ech_group_size(group), index = ech_group_index(group);
     checks_sum s = {.group = group, .dtype = dtype, .n = n};
     s.x = checks_buffer_new(bytes);
-    s.mine = checks_buffer_new((size_t)ech_piece_count(n, N, index) * item);
+    s.mine = checks_buffer_new((size_t)ech_collective_shard_count(n, N, index) * item);
     s.scratch = checks_buffer_new(ech_collective_scratch(collective, dtype, n, N));
     s.serial = malloc(bytes + 1);
-    s.kept = malloc(bytes + 1);
+    s.before = malloc(bytes + 1);
     checks_fill(s.x.at, dtype, n, index, false);
-    checks_fill(s.kept, dtype, n, index, false);
+    checks_fill(s.before, dtype, n, index, false);
     checks_serial_sum(s.serial, dtype, n, N, false);
     return s;
 }
@@ -85,7 +85,7 @@ static inline bool checks_sum_end(checks_sum *s)
     intact &= checks_buffer_end(&s->mine);
     intact &= checks_buffer_end(&s->scratch);
     free(s->serial);
-    free(s->kept);
+    free(s->before);
     return intact;
 }
 
@@ -101,15 +101,16 @@ static inline ech_status checks_all_reduce(ech_group *group, ech_dtype dtype, in
     return checks_counted(group, ECH_COLLECTIVE_ALL_REDUCE, dtype, n, &before);
 }
 
-/* Whether x is as it was, but for this member's piece when that was summed in place. */
+/* Whether x is as it was, but for this member's shard when that was summed in place. */
 static inline bool checks_kept(const checks_sum *s, bool in_place)
 {
     size_t item = ech_dtype_bytes(s->dtype);
     int N = ech_group_size(s->group), index = ech_group_index(s->group);
-    size_t first = (size_t)ech_piece_first(s->n, N, index) * item, behind = first + s->mine.bytes;
-    if (!in_place) return memcmp(s->x.at, s->kept, s->x.bytes) == 0;
-    return memcmp(s->x.at, s->kept, first) == 0 &&
-           memcmp(s->x.at + behind, s->kept + behind, s->x.bytes - behind) == 0;
+    size_t first = (size_t)ech_collective_shard_first(s->n, N, index) * item,
+           after = first + s->mine.bytes;
+    if (!in_place) return memcmp(s->x.at, s->before, s->x.bytes) == 0;
+    return memcmp(s->x.at, s->before, first) == 0 &&
+           memcmp(s->x.at + after, s->before + after, s->x.bytes - after) == 0;
 }
 
 static inline ech_status checks_reduce_scatter(ech_group *group, ech_dtype dtype, int64_t n,
@@ -117,15 +118,15 @@ static inline ech_status checks_reduce_scatter(ech_group *group, ech_dtype dtype
 {
     ech_comm_count before = ech_group_collective_count(group);
     checks_sum s = checks_sum_new(group, ECH_COLLECTIVE_REDUCE_SCATTER, dtype, n);
-    int64_t piece = ech_piece_first(n, ech_group_size(group), ech_group_index(group));
-    size_t first = (size_t)piece * ech_dtype_bytes(dtype);
+    int64_t shard = ech_collective_shard_first(n, ech_group_size(group), ech_group_index(group));
+    size_t first = (size_t)shard * ech_dtype_bytes(dtype);
     char *mine = in_place ? s.x.at + first : s.mine.at;
     ech_tensor x = ech_tensor_1d(s.x.at, dtype, n);
     ech_status st = ech_group_reduce_scatter(group, &x, mine, s.scratch.at);
     bool right = memcmp(mine, s.serial + first, s.mine.bytes) == 0;
-    bool kept = checks_kept(&s, in_place), intact = checks_sum_end(&s);
+    bool unchanged = checks_kept(&s, in_place), intact = checks_sum_end(&s);
     ECH_TRY(st);
-    RANKS_CHECK(right && kept && intact);
+    RANKS_CHECK(right && unchanged && intact);
     return checks_counted(group, ECH_COLLECTIVE_REDUCE_SCATTER, dtype, n, &before);
 }
 
@@ -143,15 +144,16 @@ static inline ech_status checks_all_gather(ech_group *group, ech_dtype dtype, in
     ech_comm_count before = ech_group_collective_count(group);
     int N = ech_group_size(group), index = ech_group_index(group);
     size_t item = ech_dtype_bytes(dtype);
-    size_t own = (size_t)ech_piece_count(n, N, index) * item;
+    size_t own = (size_t)ech_collective_shard_count(n, N, index) * item;
     checks_buffer whole = checks_buffer_new((size_t)n * item), apart = checks_buffer_new(own);
-    char *mine = in_place ? whole.at + (size_t)ech_piece_first(n, N, index) * item : apart.at;
+    char *mine =
+        in_place ? whole.at + (size_t)ech_collective_shard_first(n, N, index) * item : apart.at;
     for (size_t i = 0; i < own; i++) mine[i] = checks_byte(index, 0, i);
     ech_status st = ech_group_all_gather(group, whole.at, mine, item, n);
     bool right = true;
     size_t at = 0;
     for (int m = 0; m < N; m++)
-        for (size_t i = 0; i < (size_t)ech_piece_count(n, N, m) * item; i++, at++)
+        for (size_t i = 0; i < (size_t)ech_collective_shard_count(n, N, m) * item; i++, at++)
             right &= whole.at[at] == checks_byte(m, 0, i);
     for (size_t i = 0; i < own; i++) right &= mine[i] == checks_byte(index, 0, i);
     right &= at == whole.bytes;

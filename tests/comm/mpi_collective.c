@@ -4,8 +4,8 @@
  *
  *   checks       everything that test_collective checks over threads
  *   synchronous  the same with sends that complete only when received
- *   cut          the same with messages cut into many parts
- *   threads, threads_synchronous, threads_cut   two threads a rank at once, in these three ways
+ *   split        the same with messages split into many parts
+ *   threads, threads_synchronous, threads_split   two threads a rank at once, in these three ways
  *   machines     as if a launcher had dealt the processes out to two machines in turn
  *   abort        rank 1 aborts, the others must come out of the collective and say so
  */
@@ -71,7 +71,7 @@ int main(int argc, char **argv)
 
     ech_status st = ECH_OK;
     if (strstr(mode, "synchronous")) ech_mpi_tune(comm, true, 1 << 30);
-    if (strstr(mode, "cut")) ech_mpi_tune(comm, false, 1000);
+    if (strstr(mode, "split")) ech_mpi_tune(comm, false, 1000);
     if (machines)
         st = run_machines(comm, find_world_rank());
     else if (strcmp(mode, "abort") == 0)

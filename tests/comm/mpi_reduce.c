@@ -4,8 +4,8 @@
  *
  *   checks       everything that test_reduce checks over threads, and the same bits as over threads
  *   synchronous  the same with sends that complete only when received
- *   cut          the same with messages cut into many parts
- *   threads, threads_synchronous, threads_cut   two threads a rank at once, in these three ways
+ *   split        the same with messages split into many parts
+ *   threads, threads_synchronous, threads_split   two threads a rank at once, in these three ways
  *   abort        rank 1 aborts, the others must come out of their waits and say so
  *   deadline     rank 1 never comes, the others must name it
  *   misfit       a receive for other sizes than what is sent
@@ -152,7 +152,7 @@ int main(int argc, char **argv)
 
     ech_status st = ECH_EUSAGE;
     if (strstr(mode, "synchronous")) ech_mpi_tune(comm, true, 1 << 30);
-    if (strstr(mode, "cut")) ech_mpi_tune(comm, false, 1000);
+    if (strstr(mode, "split")) ech_mpi_tune(comm, false, 1000);
     if (strcmp(mode, "abort") == 0)
         st = run_abort(comm);
     else if (strcmp(mode, "deadline") == 0)

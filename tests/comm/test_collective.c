@@ -96,7 +96,7 @@ static ech_status sum_thrice(ech_comm *comm, void *context)
                       ech_tensor_1d(in_halves, ECH_F32, COUNT),
                       ech_tensor_1d(direct, ECH_F32, COUNT)};
     for (int i = 0; i < 3; i++) checks_fill(x[i].data, ECH_F32, COUNT, rank, false);
-    float *mine = in_halves + ech_piece_first(COUNT, N, rank);
+    float *mine = in_halves + ech_collective_shard_first(COUNT, N, rank);
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
     ech_status st = ech_group_all_reduce(group, &x[0], scratch);

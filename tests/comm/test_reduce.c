@@ -58,29 +58,29 @@ static void test_naive(void **state)
     check_reduction(ECH_REDUCTION_NAIVE);
 }
 
-/* Each element's sum is the serial one, so cutting a tensor in two changes no bit. */
+/* Each element's sum is the serial one, so splitting a tensor in two changes no bit. */
 static ech_status reduce_cut(ech_comm *comm, void *context)
 {
     (void)context;
     enum { COUNT = 1001 };
-    float whole[COUNT], cut[COUNT];
+    float whole[COUNT], halves[COUNT];
     char *scratch =
         malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, COUNT, ech_comm_size(comm)));
     ech_group *group;
     ech_status st = checks_world(comm, &group);
     if (st == ECH_OK) {
         checks_fill(whole, ECH_F32, COUNT, ech_comm_rank(comm), false);
-        checks_fill(cut, ECH_F32, COUNT, ech_comm_rank(comm), false);
+        checks_fill(halves, ECH_F32, COUNT, ech_comm_rank(comm), false);
         ech_tensor views[] = {ech_tensor_1d(whole, ECH_F32, COUNT),
-                              ech_tensor_1d(cut, ECH_F32, 337),
-                              ech_tensor_1d(cut + 337, ECH_F32, COUNT - 337)};
+                              ech_tensor_1d(halves, ECH_F32, 337),
+                              ech_tensor_1d(halves + 337, ECH_F32, COUNT - 337)};
         for (int i = 0; i < 3 && st == ECH_OK; i++)
             st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &views[i], scratch);
         ech_group_destroy(group);
     }
     free(scratch);
     ECH_TRY(st);
-    RANKS_CHECK(memcmp(whole, cut, sizeof whole) == 0);
+    RANKS_CHECK(memcmp(whole, halves, sizeof whole) == 0);
     return ECH_OK;
 }
 

@@ -47,7 +47,7 @@ static ech_status reduce_scatter(side *s)
 static ech_status all_gather(side *s)
 {
     int N = ech_group_size(s->group), index = ech_group_index(s->group);
-    float *mine = s->out + ech_piece_first(s->n, N, index);
+    float *mine = s->out + ech_collective_shard_first(s->n, N, index);
     return ech_group_all_gather(s->group, s->out, mine, sizeof *mine, s->n);
 }
 
