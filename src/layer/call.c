@@ -15,6 +15,14 @@ const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_ca
     return exchange->kind == ECH_COLLECTIVE_NONE ? NULL : exchange;
 }
 
+int ech_program_calls(const ech_block *block, ech_phase phase, ech_purpose purpose)
+{
+    const ech_block_call *calls = block->program[phase].at;
+    int n = (int)block->program[phase].n;
+    while (n > 0 && !(calls[n - 1].purposes & 1u << purpose)) n--;
+    return n;
+}
+
 bool ech_block_uses(const ech_block *block, int param)
 {
     for (size_t n = 0; n < block->node.n; n++)

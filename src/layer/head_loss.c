@@ -225,7 +225,7 @@ static size_t logits_scratch(const ech_scratch_query *query)
     int64_t n = count_rows(query->block, query->node, query->extent);
     int64_t ids = ech_axis_local(ECH_AXIS_VOCAB, o->V, query->extent.cut);
     size_t even = product_scratch(query, n, ids, C);
-    size_t last = product_scratch(query, n, o->V % ids, C);
+    size_t last = o->V % ids ? product_scratch(query, n, o->V % ids, C) : 0;
     return even > last ? even : last;
 }
 

@@ -264,6 +264,8 @@ int ech_block_base(const ech_block *block, int value);
 /* What the call has a group of ranks do in lists of that purpose; NULL: it computes, or does nothing. */
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
                                       ech_phase phase, ech_purpose purpose);
+/* How many of a program's calls lists of that purpose do: all but those at its end that do nothing there. */
+int ech_program_calls(const ech_block *block, ech_phase phase, ech_purpose purpose);
 /* Whether some layer of the block uses the parameter. */
 bool ech_block_uses(const ech_block *block, int param);
 /* Multiply-adds of a call of that phase's program, and of all three programs: a micro-batch of training. */

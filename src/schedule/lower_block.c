@@ -74,7 +74,8 @@ static void add_part(ech_block_place *p, ech_phase phase, int first, int end, in
     p->last = add_step(p, kind_of[phase], phase);
     p->list->step.at[p->last].first_call = first;
     p->list->step.at[p->last].calls = end - first;
-    p->list->step.at[p->last].is_part = end - first < (int)block_of(p)->program[phase].n;
+    p->list->step.at[p->last].is_part =
+        end - first < ech_program_calls(block_of(p), phase, p->list->purpose);
     for (size_t i = 0; i < p->pending.n; i++) wait_here(p, p->pending.at[i]);
     p->pending.n = 0;
     if (wait > p->awaited) wait_here(p, wait);
@@ -197,7 +198,7 @@ static void end(ech_block_place *p)
 
 void ech_lower_phase(ech_block_place *p, ech_phase phase)
 {
-    int n = (int)block_of(p)->program[phase].n, first = 0;
+    int n = ech_program_calls(block_of(p), phase, p->list->purpose), first = 0;
     begin(p);
     for (int call = 0; call <= n; call++) {
         if (call < n && !exchanges(p, phase, call)) continue;

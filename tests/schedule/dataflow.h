@@ -153,7 +153,9 @@ static inline void dataflow_expect(dataflow *d)
                 if (phase != ECH_BACKWARD_WEIGHT && !dataflow_here(d, from))
                     for (int whole = 0; whole <= pieces; whole++)
                         dataflow_receive(d, block, forward, micro, whole);
-                for (int c = 0; c < (int)d->plan->model->block.at[block]->program[phase].n; c++)
+                int calls = ech_program_calls(d->plan->model->block.at[block], (ech_phase)phase,
+                                              d->list->purpose);
+                for (int c = 0; c < calls; c++)
                     dataflow_call(d, d->expected, block, (ech_phase)phase, c, micro);
             }
 }

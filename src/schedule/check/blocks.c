@@ -36,7 +36,7 @@ int ech_block_step_first(const ech_block_steps *steps, int chunk, int micro, int
 static bool has_fitting_calls(const ech_plan *plan, const ech_step *step, ech_purpose purpose)
 {
     const ech_block *block = plan->model->block.at[step->block];
-    int n = (int)block->program[step->phase].n, end = step->first_call + step->calls;
+    int n = ech_program_calls(block, step->phase, purpose), end = step->first_call + step->calls;
     bool collective = step->kind == ECH_STEP_COLLECTIVE;
     if (step->first_call < 0 || step->calls < 1 || end > n || (collective && step->calls > 1))
         return false;
@@ -172,7 +172,8 @@ static ech_status check_complete(const flow *f, int block)
     static const char letters[ECH_PHASES + 1] = "FBW";
     const ech_list *list = f->list;
     for (int phase = 0; phase < ECH_PHASES; phase++) {
-        int calls = (int)f->plan->model->block.at[block]->program[phase].n;
+        const ech_block *of = f->plan->model->block.at[block];
+        int calls = ech_program_calls(of, (ech_phase)phase, list->purpose);
         bool wanted = calls > 0 && (phase == ECH_FORWARD || ech_list_trains(list));
         int step = at(f, block, (ech_phase)phase);
         int done = slot_of(f->blocks, f->chunk, f->micro, block, (ech_phase)phase)->calls;
