@@ -6,7 +6,7 @@
 #ifndef ECH_APP_BLOCK_TIMES_H
 #define ECH_APP_BLOCK_TIMES_H
 
-#include "app/median.h"
+#include "app/count.h"
 #include "layout/profile.h"
 #include "schedule/schedule.h"
 

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 char *ech_count_text(int64_t n, char *buffer)
@@ -47,4 +48,24 @@ char *ech_count_span(double seconds, char *buffer)
     else
         snprintf(buffer, ECH_COUNT_BYTES, "%lld:%02lld", m, s % 60);
     return buffer;
+}
+
+/* ---- medians and quartiles ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double ech_quartile(ech_numbers *numbers, int quarters)
+{
+    if (numbers->n == 0) return 0;
+    qsort(numbers->at, numbers->n, sizeof *numbers->at, by_value);
+    return numbers->at[numbers->n * (size_t)quarters / 4];
+}
+
+double ech_median(ech_numbers *numbers)
+{
+    return ech_quartile(numbers, 2);
 }

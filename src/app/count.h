@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers and spans of time as people read them.
+ * Numbers and spans of time as people read them, and medians.
  */
 #ifndef ECH_APP_COUNT_H
 #define ECH_APP_COUNT_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/memory.h"
 
 enum { ECH_COUNT_BYTES = 32 }; /* room for every text below */
 
@@ -16,5 +18,15 @@ char *ech_count_text(int64_t n, char *buffer);
 char *ech_count_scaled(double value, const char *unit, char *buffer);
 /* Seconds -> "1:42", "3:05:09", "2d 03:05"; "?" if they are not known. */
 char *ech_count_span(double seconds, char *buffer);
+
+/* ---- what is typical of numbers some of which are far off ---- */
+
+typedef ECH_LIST(double) ech_numbers;
+
+/* The number that so many quarters of them are below, the upper of two; 0 of none. Sorts the numbers, which
+ * are finite. `quarters`: 0 to 3. */
+double ech_quartile(ech_numbers *numbers, int quarters);
+/* The middle one. */
+double ech_median(ech_numbers *numbers);
 
 #endif

@@ -140,13 +140,12 @@ static ech_status write_special(const char *path, const void *bytes, size_t n)
 
 ech_status ech_file_write(const char *path, const void *bytes, size_t n)
 {
-    char *temporary;
+    ECH_FREED char *temporary = NULL;
     int fd;
     if (is_special(path)) return write_special(path, bytes, n);
     ECH_TRY(ech_file_create_beside(path, &temporary, &fd));
     ech_status st = fill_and_rename(fd, temporary, path, bytes, n);
     if (st != ECH_OK) unlink(temporary);
-    free(temporary);
     ECH_TRY(st);
     return ech_file_sync_parent(path);
 }

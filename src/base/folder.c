@@ -33,10 +33,8 @@ ech_status ech_file_sync_folder(const char *path)
 
 ech_status ech_file_sync_parent(const char *path)
 {
-    char *folder = ech_file_parent(path);
-    ech_status st = ech_file_sync_folder(folder);
-    free(folder);
-    return st;
+    ECH_FREED char *folder = ech_file_parent(path);
+    return ech_file_sync_folder(folder);
 }
 
 static ech_status make_one(const char *path)
@@ -135,9 +133,8 @@ bool ech_file_is_link(const char *path)
 
 bool ech_file_has(const char *folder, const char *name)
 {
-    char *path = ech_file_join(folder, name);
+    ECH_FREED char *path = ech_file_join(folder, name);
     bool is_there = ech_file_exists(path);
-    free(path);
     return is_there;
 }
 

@@ -86,10 +86,9 @@ bool ech_json_append_string(ech_text *out, const char *text)
 {
     json_t *string = json_string(text);
     if (!string) return false;
-    char *quoted = json_dumps(string, JSON_ENCODE_ANY | JSON_COMPACT);
+    ECH_FREED char *quoted = json_dumps(string, JSON_ENCODE_ANY | JSON_COMPACT);
     json_decref(string);
     if (!quoted) return false;
     ech_text_append(out, "%s", quoted);
-    free(quoted);
     return true;
 }

@@ -74,12 +74,10 @@ const char *ech_curve_names(void)
 ech_status ech_curve_check_keys(const ech_config *config)
 {
     const ech_curve *own = ech_curve_of(config);
-    ech_text owned = {0};
+    ECH_FREED_TEXT owned = {0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         ech_text_append(&owned, "%s ", rows[i]->reads);
-    ech_status status = ech_config_check_read(config, owned.at, own->reads, own->name);
-    ech_text_free(&owned);
-    return status;
+    return ech_config_check_read(config, owned.at, own->reads, own->name);
 }
 
 double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64_t count)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "app/setup/setup.h"
-#include "app/trace/events.h"
+#include "app/trace/trace.h"
 #include "app/trace/recording.h"
 #include "base/log.h"
 

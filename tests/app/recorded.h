@@ -8,7 +8,7 @@
 #include <stdarg.h>
 
 #include "app/fixture.h"
-#include "app/trace/events.h"
+#include "app/trace/trace.h"
 #include "app/trace/recording.h"
 #include "schedule/simulate/simulate.h"
 

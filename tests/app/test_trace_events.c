@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "app/trace/events.h"
+#include "app/trace/trace.h"
 #include "app/trace_events.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-#include "app/median.h"
+#include "app/count.h"
 #include "app/bench/text.h"
 #include "base/text.h"
 #include "comm/comm.h"

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "app/median.h"
 #include "app/count.h"
 #include "app/plan/axes_text.h"
 #include "app/report/html.h"

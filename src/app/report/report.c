@@ -9,7 +9,7 @@
 
 #include "app/report/parts.h"
 #include "app/setup/run_arguments.h"
-#include "app/trace/events.h"
+#include "app/trace/trace.h"
 #include "base/file.h"
 
 /* ---- timelines: what the simulator predicts, what was recorded ---- */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "app/block_times.h"
-#include "app/trace/events.h"
+#include "app/trace/trace.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "schedule/simulate/simulate.h"

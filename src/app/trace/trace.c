@@ -5,15 +5,223 @@
  */
 #include "app/trace/trace.h"
 
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app/record_writer.h"
-#include "app/trace/events.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/journal.h"
+#include "base/json.h"
 #include "base/log.h"
+
+/* ---- events, one a line; all but the first begin with the comma that divides them ---- */
+
+enum { LARGEST_FILE = 1 << 30 };
+
+struct ech_trace_events {
+    const ech_plan *plan;
+    ech_comm_clock_offset clock;
+    int64_t free[ECH_LANES][ECH_TRACE_THREADS]; /* nanosecond from which on the thread is free */
+    int used[ECH_LANES];                        /* threads */
+    uint32_t *messages; /* so far: [ranks][blocks + 1][gradients, or not][sends, or receives] */
+};
+
+ech_trace_events *ech_trace_events_create(const ech_plan *plan, ech_comm_clock_offset clock)
+{
+    ech_trace_events *events = ech_calloc(1, sizeof *events);
+    size_t rows = (size_t)plan->layout->world * (plan->model->block.n + 1);
+    *events = (ech_trace_events){
+        .plan = plan, .clock = clock, .messages = ech_calloc(rows * 4, sizeof *events->messages)};
+    return events;
+}
+
+void ech_trace_events_destroy(ech_trace_events *events)
+{
+    if (!events) return;
+    free(events->messages);
+    free(events);
+}
+
+/* ---- names ---- */
+
+/* thread -1: of the process. `more`: further args. */
+static void print_name(int rank, int thread, const char *name, const char *more, ech_text *out)
+{
+    const char *what = thread < 0 ? "process" : "thread";
+    ECH_FREED_TEXT whose = {0};
+    ech_text_append(&whose, "\"ph\":\"M\",\"pid\":%d", rank);
+    if (thread >= 0) ech_text_append(&whose, ",\"tid\":%d", thread);
+    ech_text_append(out, "{\"name\":\"%s_name\",%s,\"args\":{\"name\":\"%s\"%s}}\n", what, whose.at,
+                    name, more);
+    ech_text_append(out, ",{\"name\":\"%s_sort_index\",%s,\"args\":{\"sort_index\":%d}}\n", what,
+                    whose.at, thread < 0 ? rank : thread);
+}
+
+/* "rank 3 (stage 0, replica 1, tensor 1)": axes along which no rank is the second are left out. */
+static void print_place(const ech_layout *layout, int rank, ech_text *out)
+{
+    const ech_place *place = &layout->place[rank];
+    bool replicas = false;
+    for (int r = 0; r < layout->world; r++) replicas |= layout->place[r].data > 0;
+    ech_text_append(out, "rank %d (stage %d", rank, place->stage);
+    if (replicas) ech_text_append(out, ", replica %d", place->data);
+    if (layout->context > 1) ech_text_append(out, ", context %d", place->context);
+    if (layout->tensor > 1) ech_text_append(out, ", tensor %d", place->tensor);
+    ech_text_append(out, ")");
+}
+
+void ech_trace_events_head(const ech_trace_events *events, int64_t first_step, ech_text *out)
+{
+    const ech_plan *plan = events->plan;
+    ECH_FREED_TEXT place = {0}, more = {0};
+    print_place(plan->layout, plan->rank, &place);
+    ech_text_append(&more, ",\"version\":%d,\"world\":%d,\"first_step\":%" PRId64,
+                    ECH_TRACE_VERSION, plan->layout->world, first_step);
+    ech_text_append(out, "[");
+    print_name(plan->rank, -1, place.at, more.at, out);
+    if (events->clock.error > 0)
+        ech_text_append(
+            out,
+            ",{\"name\":\"process_labels\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"labels\":"
+            "\"clock within %.1f us of rank 0's\"}}\n",
+            plan->rank, 1e6 * events->clock.error);
+}
+
+/* ---- steps ---- */
+
+static int64_t nanoseconds(const ech_trace_events *events, double time)
+{
+    return llround((time + events->clock.seconds) * 1e9);
+}
+
+static void append_microseconds(const char *key, int64_t nanoseconds, ech_text *out)
+{
+    ech_text_append(out, ",\"%s\":%" PRId64 ".%03" PRId64, key, nanoseconds / 1000,
+                    nanoseconds % 1000);
+}
+
+/* A thread of the lane that is free, named when it is first used; what finds none shares the last one. */
+static int find_thread(ech_trace_events *events, ech_lane lane, int64_t begin, int64_t end,
+                       ech_text *out)
+{
+    int thread = 0;
+    while (thread < ECH_TRACE_THREADS - 1 && events->free[lane][thread] > begin) thread++;
+    if (events->free[lane][thread] < end) events->free[lane][thread] = end;
+    int id = (int)lane * ECH_TRACE_THREADS + thread;
+    for (int *used = &events->used[lane]; *used <= thread; (*used)++) {
+        char name[40];
+        snprintf(name, sizeof name, *used ? "%s %d" : "%s", ech_lane_name(lane), *used + 1);
+        ech_text_append(out, ",");
+        print_name(events->plan->rank, id, name, "", out);
+    }
+    return id;
+}
+
+/* splitmix64's mixing: numbers that differ stay apart but for one pair in 2^53. */
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash + value + 1) * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;
+    return hash ^ (hash >> 31);
+}
+
+/* The same for a send and for its receive, without a word between their ranks: messages of one kind across one
+ * boundary keep their order. Below 2^53, so that every reader of JSON keeps it. */
+static int64_t number_message(ech_trace_events *events, const ech_step *step)
+{
+    bool sends = ech_step_sends(step);
+    bool gradient = ech_step_kind_is_gradient(step->kind);
+    size_t boundaries = events->plan->model->block.n + 1,
+           boundary = (size_t)ech_step_boundary(step);
+    size_t row = (((size_t)step->peer * boundaries + boundary) * 2 + gradient) * 2 + sends;
+    uint64_t hash = mix(boundary, gradient);
+    hash = mix(hash, (uint64_t)(sends ? events->plan->rank : step->peer));
+    hash = mix(hash, (uint64_t)(sends ? step->peer : events->plan->rank));
+    return (int64_t)(mix(hash, events->messages[row]++) >> 11);
+}
+
+/* One end of the arrow from a send to its receive. It must lie within the slice that it is tied to. */
+static void print_arrow(ech_trace_events *events, const ech_step *step, int64_t begin, int64_t end,
+                        int thread, ech_text *out)
+{
+    bool sends = ech_step_sends(step);
+    ech_text_append(out,
+                    ",{\"name\":\"message\",\"cat\":\"message\",\"ph\":\"%s\",\"id\":%" PRId64
+                    ",\"pid\":%d,\"tid\":%d",
+                    sends ? "s" : "f\",\"bp\":\"e", number_message(events, step),
+                    events->plan->rank, thread);
+    append_microseconds("ts", sends || end == begin ? begin : end - 1, out);
+    ech_text_append(out, "}\n");
+}
+
+static void print_step(ech_trace_events *events, const ech_step *step, int64_t list, int64_t begin,
+                       int64_t end, ech_text *out)
+{
+    ECH_FREED_TEXT name = {0};
+    int thread = find_thread(events, step->lane, begin, end, out);
+    ech_step_print(step, &name);
+    ech_text_append(out, ",{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d",
+                    name.at, ech_step_name(step->kind), events->plan->rank, thread);
+    append_microseconds("ts", begin, out);
+    append_microseconds("dur", end - begin, out);
+    ech_text_append(out, ",\"args\":{\"list\":%" PRId64 ",\"step\":%" PRId64 "}}\n", list,
+                    list + step->turn);
+    if (step->peer >= 0) print_arrow(events, step, begin, end, thread, out);
+}
+
+void ech_trace_events_list(ech_trace_events *events, int64_t step, const double *begin,
+                           const double *end, ech_text *out)
+{
+    const ech_list *list = &events->plan->list[ECH_LIST_TRAIN];
+    for (size_t s = 0; s < list->step.n; s++)
+        print_step(events, &list->step.at[s], step, nanoseconds(events, begin[s]),
+                   nanoseconds(events, end[s]), out);
+}
+
+/* ---- all ranks ---- */
+
+char *ech_trace_path(const char *folder, int rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, "rank-%05d.json", rank);
+    return ech_file_join(folder, name);
+}
+
+/* Behind the last newline something was being written. */
+static ech_status append_file(const char *path, bool first, ech_text *out)
+{
+    ECH_FREED char *text = NULL;
+    size_t n;
+    ECH_TRY(ech_file_read(path, LARGEST_FILE, &text, &n));
+    while (n > 0 && text[n - 1] != '\n') n--;
+    bool begun = n > 0 && text[0] == '[';
+    if (begun && !first) ech_text_append(out, ",");
+    if (begun) ech_text_append_bytes(out, text + 1, n - 1);
+    if (begun) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT, "%s: no array of trace events", path);
+}
+
+ech_status ech_trace_merge(const char *folder, int ranks, const char *path)
+{
+    ECH_FREED_TEXT all = {0};
+    ech_status status = ECH_OK;
+    ech_text_append(&all, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    for (int rank = 0; rank < ranks && status == ECH_OK; rank++) {
+        char *from = ech_trace_path(folder, rank);
+        status = append_file(from, rank == 0, &all);
+        free(from);
+    }
+    ech_text_append(&all, "]}\n");
+    if (status == ECH_OK) status = ech_file_write(path, all.at, all.n);
+    return status;
+}
+
+/* ---- the file ---- */
 
 enum { MOST_LISTS = 4 }; /* that may wait to be written */
 

@@ -10,7 +10,6 @@
 #include <sys/resource.h>
 
 #include "app/count.h"
-#include "app/median.h"
 #include "app/metrics.h"
 
 /* ---- medians, since a mean would follow the first spike ---- */
