@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: what a corpus consists of, and the words that describe it.
+ * Private to data: the parts of a corpus: its sources, and the order of a blend.
  */
 #ifndef ECH_DATA_CORPUS_H
 #define ECH_DATA_CORPUS_H
@@ -12,24 +12,24 @@
 #include "data/data.h"
 #include "data/token_file.h"
 
-/* ---- in which order a blend takes from its sources (the rules are in data.h) ---- */
+/* ---- the order of a blend (its rules are in data.h) ---- */
 
 enum { ECH_BLEND_MOST = 1024, ECH_BLEND_PERIOD = 1 << 20 };
 
 typedef struct ech_blend {
     int sources;
-    int64_t *count;   /* [sources]: n_k */
+    int64_t *count;   /* [sources]: n_k, samples of source k per period */
     int64_t period;   /* P, at most `longest` + sources */
-    uint16_t *source; /* [P] */
-    uint32_t *before; /* [P]: how often that source came earlier in the period */
+    uint16_t *source; /* [P]: the source of each position of the period */
+    uint32_t *before; /* [P]: earlier positions of the period with that source */
 } ech_blend;
 
-/* Weights are above 0, and their sum is below 2^63. 0 < sources <= ECH_BLEND_MOST. `longest` (corpora
- * have ECH_BLEND_PERIOD, at most): of a longer period weights are rounded. */
+/* Weights are > 0, their sum is < 2^63; 0 < sources <= ECH_BLEND_MOST. Weights are rounded if the exact period is
+ * above `longest` (at most ECH_BLEND_PERIOD, as in corpora). */
 void ech_blend_create(const int64_t *weights, int sources, int64_t longest, ech_blend *out);
 void ech_blend_free(ech_blend *blend); /* accepts {0} */
 
-/* Position g's source and which of its samples, counted from 0. */
+/* The source of position g of the run; *sample: which of the source's samples, counted from 0 over all epochs. */
 static inline int ech_blend_at(const ech_blend *blend, int64_t g, int64_t *sample)
 {
     int64_t r = g % blend->period;
@@ -38,7 +38,7 @@ static inline int ech_blend_at(const ech_blend *blend, int64_t g, int64_t *sampl
     return k;
 }
 
-/* The first position that asks source k for its sample j; INT64_MAX if that is past it. */
+/* The position at which source k gives its sample j; INT64_MAX if it is above that. */
 int64_t ech_blend_position(const ech_blend *blend, int k, int64_t j);
 
 typedef struct ech_source {

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From text to batches: tokenizers, token files in Megatron's .bin/.idx format, and a loader that
- * gives every rank its samples of every step.
+ * gives each rank its samples of each step.
  *
- * The stream of a token file is its documents in index order, each closed by end-of-text (already
- * in the file). Sample s is tokens s T .. s T + T of the stream, T + 1 in all (so neighbours share
- * one), crossing documents; the last sample is padded with weight 0. A stream of N tokens has
+ * The stream of a token file is its documents in index order, each ending in end-of-text (which is in the file).
+ * Sample s is tokens s T .. s T + T of the stream: T + 1 tokens, the last of which is also the next sample's first.
+ * Samples cross documents; the last sample is padded with weight 0. A stream of N tokens has
  * S = ceil((N - 1) / T) samples.
  *
- * A corpus is one stream or a blend of several. Position g = step x global_batch_size + i of a run
- * belongs to source k, as the j-th of its samples (of one source: j = g); that is sample
- * pi(seed, k, j / S)(j mod S), pi the keyed permutation of base/random.h; validation takes sample
- * j mod S itself. The M = global_batch_size / b micro-batches of a step, b the micro-batch size, are
- * numbered q = 0 .. M - 1 over all ranks;
- * micro-batch q holds i = q b .. q b + b - 1. The ranks of a stage of the pipeline share them out: of r
- * such replicas, the one with data rank d takes q = k r + d, k = 0, 1, ... below M. M need not be a
- * multiple of r: some replicas then have one micro-batch more than the others. So what a step trains
- * on, and how many tokens of it count, do not depend on the ranks.
+ * A corpus is one stream or a blend of several. Sample i of step `step` is at position g = step x
+ * global_batch_size + i of the run. A blend maps position g to a source k and the source's j-th sample (j = g if
+ * there is one source): sample pi(seed, k, j / S)(j mod S) of its stream, pi the keyed permutation of
+ * base/random.h; in validation sample j mod S.
  *
- * A target counts (weighs 1) unless it lies in a sequence that the index calls a prompt, or, with
- * document_mask, is the first token of a document: nothing before it says what it will be.
+ * A step has M = global_batch_size / b micro-batches, b the micro-batch size, numbered q = 0 .. M - 1 over all
+ * replicas. Micro-batch q is samples i = q b .. q b + b - 1. Of a stage's r replicas the one with data rank d takes
+ * q = d, d + r, d + 2 r, ... below M; M need not be a multiple of r. So the samples and the token count of a step
+ * do not depend on the layout.
+ *
+ * A target has weight 1; weight 0 if it is in a sequence that the index marks as a prompt or, with document_mask, is
+ * the first token of a document, which nothing before it could predict.
  */
 #ifndef ECH_DATA_DATA_H
 #define ECH_DATA_DATA_H
@@ -37,84 +37,81 @@
 typedef struct ech_tokenizer ech_tokenizer;
 typedef ECH_LIST(int32_t) ech_ids;
 
-/* Opens `source`: "bytes", a tokenizer.json, a tokenizer.model, or a folder that holds tokenizer.json, or
- * encoder.json and vocab.bpe, or vocab.json and merges.txt, or tokenizer.model. What it opened may be used by many threads. Errors
- * name the file and what is wrong with it. Not collective. */
+/* Opens `source`: "bytes", a tokenizer.json, a tokenizer.model, or a folder that has tokenizer.json, or
+ * encoder.json and vocab.bpe, or vocab.json and merges.txt, or tokenizer.model. A tokenizer may be used by many
+ * threads. Errors name the file and the reason. Not collective. */
 ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out);
 void ech_tokenizer_close(ech_tokenizer *tokenizer);             /* accepts NULL */
-const char *ech_tokenizer_name(const ech_tokenizer *tokenizer); /* for people: "bytes", a path */
-/* The folder of the files that it was opened from, in new memory; NULL: it has none. */
+const char *ech_tokenizer_name(const ech_tokenizer *tokenizer); /* `source` */
+/* The folder of its files, in new memory; NULL: it has no files. */
 char *ech_tokenizer_folder(const ech_tokenizer *tokenizer);
 int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer); /* ids are below this */
 int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer);
-/* What stands before a text in other people's programs; the end of text where there is no such token. */
+/* The BOS token, which other programs put before a text; end-of-text if the vocabulary has none. */
 int32_t ech_tokenizer_begin_of_text(const ech_tokenizer *tokenizer);
-/* The ids that stand in front of a text that is encoded for itself, as a prompt is, and behind it: what
- * the tokenizer's own rules add. Imports add none of them: there the end of the text before says the same. */
+/* The ids that the tokenizer's post-processor adds before and after a text that is encoded alone, such as a prompt
+ * of `echelon sample`. Imports do not add them: there the previous document's end-of-text separates texts. */
 const ech_ids *ech_tokenizer_front(const ech_tokenizer *tokenizer);
 const ech_ids *ech_tokenizer_back(const ech_tokenizer *tokenizer);
-/* Appends the bytes of an id, which is in [0, vocabulary). End-of-text appends nothing, nor does an
- * id that no token has. `first`: of a text, which for some tokenizers has lost a blank that encoding put
- * before it. */
+/* Appends the bytes of an id in [0, vocabulary); none for end-of-text and for unused ids. `first`: it is the first
+ * id of a text: some tokenizers then drop the blank that encoding had put before the text. */
 void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
-/* Under what name Hugging Face has its file: "tokenizer.json", or SentencePiece's "tokenizer.model". */
+/* The name that its file has in Hugging Face folders: "tokenizer.json" or "tokenizer.model". */
 const char *ech_tokenizer_file(const ech_tokenizer *tokenizer);
-/* Appends that file, as it is where it was read from one, and the text of a tokenizer_config.json. They open
- * again as the same tokenizer. */
+/* Appends the content of that file, unchanged if it was read from one, and of a tokenizer_config.json. Opened, they
+ * are the same tokenizer. */
 void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json);
 enum { ECH_TOKENIZER_HASH = 33 }; /* 32 hexadecimal digits and the NUL */
-/* A hash (XXH3-128) of what every id stands for: tokenizers with the same one mean the same by
- * their ids, whatever files they come from and however they cut text. */
+/* A hash (XXH3-128) of all ids' bytes. Tokenizers with equal hashes have the same meaning of ids, whatever their
+ * files and however they split text into ids. */
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH]);
-/* Where a long text may be cut: the largest k in (0, n] such that whatever follows these n bytes of
- * a text, its ids are those of the first k bytes and then those of the rest. 0: nowhere in sight. */
+/* Where a long text can be split for encoding: the largest k in (0, n] found such that, whatever follows these n
+ * bytes, the text's ids are the ids of the first k bytes followed by those of the rest. 0: none. */
 size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
 
-/* What one thread encodes with; remembers what it has met. */
+/* An encoder, for one thread; caches words. */
 typedef struct ech_coder ech_coder;
 /* Borrows the tokenizer. */
 ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
 void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
-/* Appends the ids of n bytes, a whole text or what ech_tokenizer_split left of one, without end-of-text
- * behind them. Any bytes have ids. */
+/* Appends the ids of n bytes: a whole text, or its first part by ech_tokenizer_split. Does not append end-of-text.
+ * Any bytes have ids. */
 ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
-/* The same for what stands behind a cut. */
+/* The same for a later part of a text. */
 ech_status ech_coder_continue(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
 
 /* ---- texts ---- */
 
-/* Texts, for an import or to learn a vocabulary from, and how they are read: a text file, or every
- * regular file below a folder in the byte order of their paths. Of a file that ends in .jsonl every
- * line is an object with a string `text`, or with strings `prompt` and `completion`; others are one
- * text. Errors name file and line, or file and byte: what is no file or folder, text that is no UTF-8,
- * lines that are no such objects or have more than 64 MiB. */
+/* The texts of an import or of training a tokenizer: a file, or all regular files below a folder in the byte order
+ * of their paths. In a .jsonl each line is an object with a string `text`, or with strings `prompt` and
+ * `completion`; any other file is one text. Errors name file and line, or file and byte: no file or folder, no
+ * UTF-8, a line that is no such object or has more than 64 MiB. */
 typedef struct ech_data_text_source {
     const char *in;
-    bool
-        binary; /* bytes that are no UTF-8 are taken as they are (not in .jsonl); otherwise an error */
+    bool binary; /* accepts text that is no UTF-8 (not in .jsonl), which is an error otherwise */
     const char *text_key, *prompt_key, *completion_key; /* of .jsonl; NULL: "text", ... */
 } ech_data_text_source;
 
-/* ---- learning a vocabulary (byte-level BPE) ---- */
+/* ---- training a tokenizer (byte-level BPE) ---- */
 
 typedef struct ech_bpe_trainer ech_bpe_trainer;
-/* Texts are cut into words by a pattern of bpe/pattern.def; merges do not cross words. Errors: no such
+/* Texts are split into words by a pattern of bpe/pattern.def; merges do not cross words. Errors: no such
  * pattern. */
 ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out);
 void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer); /* accepts NULL */
 const char *ech_bpe_trainer_patterns(void);             /* blank-separated */
-/* Counts the words of a whole text, or of what ech_bpe_trainer_split (as ech_tokenizer_split) left of one. */
+/* Counts the words of a text, or of a part of one by ech_bpe_trainer_split (as ech_tokenizer_split). */
 ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size_t n);
 size_t ech_bpe_trainer_split(const ech_bpe_trainer *trainer, const void *bytes, size_t n);
-/* Learns a vocabulary of `vocabulary` tokens, <|endoftext|> (id 0) and the 256 bytes among them, and
- * appends its files. The same texts in any order give the same. `progress` (optional) is called with
- * tokens learnt. Errors: the texts have not so many. */
+/* Learns a vocabulary of `vocabulary` tokens, including <|endoftext|> (id 0) and the 256 bytes, and appends the
+ * content of its files. The result does not depend on the order of texts. `progress` (optional) is called with
+ * tokens learnt. Errors: the texts do not have so many. */
 ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabulary,
                                   void (*progress)(int64_t done, int64_t all),
                                   ech_text *tokenizer_json, ech_text *config_json);
-/* Learns from texts (a prompt and its completion are two) and writes OUT/tokenizer.json and
- * OUT/tokenizer_config.json. `progress` is called with bytes read, `learnt` with tokens; both are
- * optional. */
+/* Learns from texts (a prompt and its completion are two texts) and writes OUT/tokenizer.json and
+ * OUT/tokenizer_config.json. `progress` (optional) is called with bytes read, `learnt` (optional) with tokens
+ * learnt. */
 typedef struct ech_bpe_training {
     ech_data_text_source texts;
     const char *out, *pattern;
@@ -128,169 +125,163 @@ ech_status ech_data_train_bpe(const ech_bpe_training *training);
 typedef struct ech_token_file ech_token_file;
 
 typedef struct ech_token_options {
-    bool documents;      /* tell documents apart */
+    bool documents;      /* find the documents' boundaries */
     int32_t end_of_text; /* ends a document in files without an index */
 } ech_token_options;
 
-/* Opens a stream of tokens, which is of one of three kinds:
+/* Opens a stream of tokens. `path` is one of
  *
- *   PREFIX      PREFIX.bin and PREFIX.idx as Megatron writes them; the stream is the sequences of the
- *               index in order. Every number in .idx is checked first (sizes, lengths, aligned
- *               pointers inside .bin, documents that ascend, modes).
- *   FILE.bin    without FILE.idx beside it: tokens as llm.c writes them, u16 or u32 behind a header
- *               of 1,024 bytes, which is checked; or u16 alone, as nanoGPT writes them.
- *   PATTERN     with *, ? or [: all such files that match, as one stream in the byte order of their
- *               paths.
+ *   PREFIX      PREFIX.bin and PREFIX.idx in Megatron's format; the stream is the sequences in index order. All
+ *               numbers of .idx are checked (sizes, lengths, aligned pointers inside .bin, ascending documents,
+ *               modes).
+ *   FILE.bin    without a FILE.idx: tokens as llm.c writes them, u16 or u32 after a header of 1,024 bytes, which is
+ *               checked; or u16 alone, as nanoGPT writes them.
+ *   PATTERN     with *, ? or [: all matching files of the second kind, as one stream in the byte order of paths.
  *
- * If documents are asked for, files of the latter two kinds are read once from end to end. */
+ * With options->documents, files of the latter two kinds are read once from end to end. */
 ech_status ech_token_file_open(const char *path, const ech_token_options *options,
                                ech_token_file **out);
 void ech_token_file_close(ech_token_file *file); /* accepts NULL */
 int64_t ech_token_file_tokens(const ech_token_file *file);
-/* 0: without an index, and not asked for. */
+/* 0: there is no index, and options->documents was not set. */
 int64_t ech_token_file_documents(const ech_token_file *file);
-/* Tokens [first, first + n) of the stream. Errors: an id that is not in [0, vocabulary) (names
- * file, position, id and hints at the tokenizer), a range outside the stream, a file that was cut
- * off since it was opened. */
+/* Reads tokens [first, first + n) of the stream. Errors: an id outside of [0, vocabulary) (with file, position, id
+ * and a hint), a range outside of the stream, a file that was truncated since it was opened. */
 ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
                                int64_t vocabulary, int32_t *ids);
 
-/* Writes a token file, document by document, ids as u16 where the vocabulary is below 65,500, else
- * i32 (Megatron's rule). Nothing appears under the final names before ech_token_writer_finish. */
+/* Writes a token file, document by document; ids are u16 if the vocabulary is below 65,500, else i32 (Megatron's
+ * rule). The final names appear at ech_token_writer_finish. */
 typedef struct ech_token_writer ech_token_writer;
 ech_status ech_token_writer_create(const char *prefix, int64_t vocabulary, ech_token_writer **out);
 ech_status ech_token_writer_add(ech_token_writer *writer, const int32_t *ids, size_t n);
-/* Tokens that are not trained on: a sequence of mode 1. */
+/* Appends tokens that are not trained on: a sequence of mode 1. */
 ech_status ech_token_writer_add_prompt(ech_token_writer *writer, const int32_t *ids, size_t n);
 ech_status ech_token_writer_end_document(ech_token_writer *writer);
-ech_status ech_token_writer_finish(ech_token_writer *writer); /* also destroys it, on failure too */
-void ech_token_writer_discard(ech_token_writer *writer);      /* removes what was written */
+ech_status ech_token_writer_finish(ech_token_writer *writer); /* destroys it, also on failure */
+void ech_token_writer_discard(ech_token_writer *writer); /* destroys it and removes its files */
 
-/* What to import and how. */
+/* An import: texts to token files. */
 typedef struct ech_import_options {
     ech_data_text_source texts;
     const char *out;
     const ech_tokenizer *tokenizer;
-    double valid; /* share for validation, 0 to below 1 */
+    double valid; /* fraction for validation, in [0, 1) */
     int workers;  /* threads that encode; changes no result */
-    /* Optional: bytes read and in all; `before` of them by an earlier, interrupted import. */
+    /* Optional. done of all bytes are read, `before` of these by an earlier, interrupted import. */
     void (*progress)(int64_t before, int64_t done, int64_t all);
-    int64_t save_bytes; /* text between two places to go on from; 0: 256 MiB */
+    int64_t save_bytes; /* bytes of text between two saves of the import's journal; 0: 256 MiB */
 } ech_import_options;
 
-/* What ech_data_import made. */
+/* The result of ech_data_import. */
 typedef struct ech_import_count {
     int64_t files, documents, bytes; /* documents: in both parts */
     int64_t tokens;                  /* in `out`, or in `out`-train */
     int64_t valid_tokens;            /* in `out`-valid */
 } ech_import_count;
 
-/* Tokenizes texts into `out`.bin/.idx, and says in `out`.origin.json with what tokenizer; the
- * folder of `out` is made if need be. A file is one document, closed by end-of-text; of a .jsonl
- * every line is, a prompt being a sequence that is not trained on. Nothing makes no document:
- * neither an empty file, nor a blank line, nor empty strings.
+/* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into `out`.origin.json; makes the
+ * folder of `out`. Each file, or each line of a .jsonl, becomes a document that ends in end-of-text; a prompt
+ * becomes a sequence that is not trained on. Empty files, blank lines and empty strings make no document.
  *
- * With `valid` the last share of each file's bytes goes to `out`-valid and the rest to `out`-train
- * instead, cut between UTF-8 characters, or between the lines of a .jsonl.
+ * With `valid`, the last fraction of each file's bytes goes to `out`-valid and the rest to `out`-train, split
+ * between UTF-8 characters, or between lines of a .jsonl.
  *
- * An import that was interrupted, however, is gone on with by the same call, and makes the same
- * bytes: until it is done its files lie in `out`.tmp, with a journal that knows inputs (paths,
- * sizes, times), tokenizer and options. If any of these has changed, it begins anew. Nothing
- * appears under the final names before all is done.
+ * The same call continues an interrupted import, with the same bytes as a result: until it ends, its files are in
+ * `out`.tmp, with a journal of inputs (paths, sizes, times), tokenizer and options. If any of these has changed,
+ * it begins anew. The final names appear when all is done.
  *
- * Errors: those of the texts, no text or an empty part, an `out` that lies in the folder `in`,
- * another import into `out` under way. */
+ * Errors: those of the texts, no text or an empty part, an `out` inside of the folder `in`, another import into
+ * `out` that is running. */
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count);
 
 /* ---- corpora: token files, blended and split, as samples ---- */
 
+/* Samples of a stream: S = ceil((tokens - 1) / sequence_length). */
 int64_t ech_data_samples(int64_t tokens, int64_t sequence_length);
 
 typedef struct ech_corpus ech_corpus;
 
-/* Which share of a split. */
+/* The parts of a split. */
 typedef enum ech_split { ECH_SPLIT_TRAIN, ECH_SPLIT_VALID, ECH_SPLIT_TEST } ech_split;
 
 typedef struct ech_corpus_options {
-    const char *key;     /* "data.train": what errors call the text */
-    const char *sources; /* what data.train says, see below */
-    const char *split;   /* what data.split says; "": all documents */
+    const char *key;     /* "data.train": the key in errors */
+    const char *sources; /* the value of data.train or data.valid, see below */
+    const char *split;   /* the value of data.split; "": all documents */
     ech_split part;      /* with a split: whose documents */
     int64_t sequence_length;
     bool document_mask;
     int32_t end_of_text;
-    /* Tokens that are known (PREFIX.origin.json) to be of another tokenizer are refused. NULL:
-     * it is not known; those of more ids than the vocabulary are. */
+    /* It is an error if PREFIX.origin.json names another tokenizer. NULL: the tokenizer is not known; it is an error
+     * if PREFIX.origin.json has a larger vocabulary than this. */
     const ech_tokenizer *tokenizer;
     int64_t vocabulary;
 } ech_corpus_options;
 
-/* `sources` is words divided by blanks (a blank in a path is written "\ "): a path as
- * ech_token_file_open takes it; or several, which are blended by how many samples they have; or as
- * Megatron takes them, weights before paths, "0.3 PREFIX1 0.7 PREFIX2".
+/* `sources` is blank-separated (a blank in a path is written "\ "): one path as of ech_token_file_open; or several,
+ * blended by their numbers of samples; or, as in Megatron, weights before paths: "0.3 PREFIX1 0.7 PREFIX2".
  *
- * Blends are of samples. Each source's share is a whole number n_k of a period P = sum n_k: weights
- * brought to their smallest whole numbers if P is then at most 2^20, else w_k 2^20 / sum w rounded, at
- * least 1. Position r of a period goes to the source that must come soonest among those due (Tijdeman
- * 1980, "The chairman assignment problem"), so that of the first t samples of a run source k has
- * n_k t / P, less than one more or less. (Megatron's own rule, the source that lacks most, strays up
- * to two.) It is a table of P entries: position g belongs to source k = table[g mod P], as its sample
- * j = (g / P) n_k + (how many entries before g mod P are k), whatever was read before.
+ * A blend is of samples and periodic: source k gives n_k of each P = sum n_k samples. The n_k are the smallest
+ * integers proportional to the weights if then P <= 2^20, else w_k 2^20 / sum w, rounded, at least 1. Positions of
+ * a period are assigned earliest deadline first (Tijdeman 1980, "The chairman assignment problem"): of the first t
+ * samples of a run, source k has n_k t / P, with an error below 1. (Megatron's rule, the source that lacks most,
+ * can be off by 2.) The result is a table of P entries: position g belongs to source k = table[g mod P], as its
+ * sample j = (g / P) n_k + (number of entries before g mod P that are k).
  *
- * `split` is up to three numbers, "969,30,1": shares of the documents of each source for training,
- * validation and test; with D documents, bounds are D (sum of the shares before) / (sum of all),
- * rounded to even. */
+ * `split` is up to three numbers, "969,30,1": the proportions of each source's documents for training, validation
+ * and test. With D documents, the bounds are D (sum of the numbers before) / (sum of all), rounded to even. */
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
 void ech_corpus_close(ech_corpus *corpus);           /* accepts NULL */
 int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
-/* Of one pass: positions until a sample would come a second time. */
+/* Samples of one epoch: positions until a sample would repeat. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 
 /* ---- the loader ---- */
 
-/* What a rank reads and how. */
+/* The part of a run's samples that a rank reads. */
 typedef struct ech_loader_options {
     int64_t sequence_length;   /* T */
     int64_t global_batch_size; /* samples per step over all ranks: M b */
     int64_t micro_batch_size;  /* b */
     int data_degree;           /* r <= M: replicas of this rank's stage */
-    int data_rank;             /* d: which of them it is */
+    int data_rank;             /* d: this replica's index */
     int64_t vocabulary;
     bool shuffle; /* by (seed, epoch); validation: false */
     uint64_t seed;
-    int64_t last_position; /* positions from here on are padding of weight 0; INT64_MAX: none */
-    int prefetch;          /* batches read ahead */
-    bool counts_only;      /* no token is read: for stages amid a pipeline */
-    bool document_mask;    /* weigh 0 what follows a document's last token, and fill `starts` */
+    int64_t last_position; /* from this position on: padding of weight 0; INT64_MAX: none */
+    int prefetch;          /* batches to read ahead */
+    bool counts_only;      /* reads no tokens: for the inner stages of a pipeline */
+    bool document_mask;    /* weight 0 for targets that begin a document; fills `starts` */
 } ech_loader_options;
 
-/* One rank's samples of one step: m micro-batches of b samples. With counts_only the arrays are
- * NULL. */
+/* One rank's samples of one step: m micro-batches of b samples. With counts_only the arrays are NULL. */
 typedef struct ech_batch {
     int64_t step;
     int64_t micro_batches; /* m: this rank's own, ceil or floor of M / r */
-    double step_tokens;    /* weights summed over the whole step: all M b samples, of all ranks */
+    double step_tokens;    /* sum of the weights of all M b samples of the step, over all ranks */
     int32_t *tokens;       /* (m, b, T) */
     int32_t *targets;      /* (m, b, T): the following tokens; 0 where the weight is 0 */
     float *weights;  /* (m, b, T): 1; 0 for padding, and for targets that are not trained on */
-    int32_t *starts; /* (m, b, T): place in the sample at which each token's document begins (0: at
-                        or before the sample's begin); NULL without document_mask */
+    /* (m, b, T): index in the sample at which each token's document begins (0: at or before the sample's first
+     * token); NULL without document_mask */
+    int32_t *starts;
 } ech_batch;
 
 typedef struct ech_loader ech_loader;
 
-/* A thread begins to read batches from `first_step` on. Borrows the corpus, which was opened with the
- * same sequence length and document mask. */
+/* Starts a thread that reads batches from `first_step` on. Borrows the corpus, which must have been opened with the
+ * same sequence length and document mask. Not collective. */
 ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options *options,
                              int64_t first_step, ech_loader **out);
 void ech_loader_destroy(ech_loader *loader); /* ends the thread; accepts NULL */
-/* The batch of `step`, borrowed until the next call. Steps are asked for in order, except that the
- * last one may be asked for again. Errors of the reading thread come out here. */
+/* The batch of `step`, borrowed until the next call. `step` must be that of the previous call or the one after it.
+ * Returns the reading thread's errors. */
 ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **out);
-/* The thread begins again at `step`, and so does ech_loader_next; what it has read ahead is dropped. Never
- * waits. An error that it met before stays its last word. */
+/* Makes `step` the next one for the thread and for ech_loader_next; batches read ahead are dropped. Does not wait.
+ * If the thread has ended with an error, ech_loader_next goes on returning it. */
 void ech_loader_rewind(ech_loader *loader, int64_t step);
-/* How often ech_loader_next had to wait for the thread. */
+/* How many calls of ech_loader_next had to wait for the thread. */
 int64_t ech_loader_stalls(const ech_loader *loader);
 
 #endif

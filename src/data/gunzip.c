@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-enum { PIECE = 256 << 10 }; /* bytes read, or unpacked, at a time */
+enum { BLOCK = 256 << 10 }; /* bytes read, or unpacked, at a time */
 
 struct ech_gunzip {
     char *path;
@@ -20,7 +20,7 @@ struct ech_gunzip {
     int64_t stored, taken; /* bytes of the file, and of these read */
     bool amid;             /* a member has begun and not ended */
     struct inflate_state state;
-    unsigned char in[PIECE];
+    unsigned char in[BLOCK];
     unsigned char *window; /* bytes begin .. begin + n of the text */
     size_t n, capacity;
     int64_t begin;
@@ -73,7 +73,7 @@ void ech_gunzip_close(ech_gunzip *gunzip)
 static ech_status refill(ech_gunzip *g)
 {
     int64_t left = g->stored - g->taken;
-    size_t n = left < PIECE ? (size_t)left : PIECE;
+    size_t n = left < BLOCK ? (size_t)left : BLOCK;
     ECH_TRY(ech_file_read_at(g->fd, g->path, g->in, n, g->taken));
     g->taken += (int64_t)n;
     g->state.next_in = g->in;
@@ -92,13 +92,13 @@ static ech_status inflate(ech_gunzip *g)
     return ECH_OK;
 }
 
-/* At most PIECE bytes more into the window; *some: there were any. */
+/* At most BLOCK bytes more into the window; *some: there were any. */
 static ech_status unpack(ech_gunzip *g, bool *some)
 {
-    g->window = ech_grow(g->window, &g->capacity, g->n + PIECE, 1);
+    g->window = ech_grow(g->window, &g->capacity, g->n + BLOCK, 1);
     g->state.next_out = g->window + g->n;
-    g->state.avail_out = PIECE;
-    while (g->state.avail_out == PIECE) {
+    g->state.avail_out = BLOCK;
+    while (g->state.avail_out == BLOCK) {
         bool empty = g->state.avail_in == 0;
         if (empty && g->taken < g->stored) ECH_TRY(refill(g));
         if (g->state.avail_in == 0 && !g->amid) break;
@@ -107,20 +107,20 @@ static ech_status unpack(ech_gunzip *g, bool *some)
         ECH_TRY(inflate(g));
         g->amid = g->state.block_state != ISAL_BLOCK_FINISH;
         bool stuck = g->amid && g->state.avail_in == 0 && g->taken == g->stored;
-        if (stuck && g->state.avail_out == PIECE)
+        if (stuck && g->state.avail_out == BLOCK)
             ECH_FAIL(ECH_EINPUT, "%s: cut off: its gzip does not end within %lld bytes", g->path,
                      (long long)g->stored);
     }
-    size_t made = PIECE - g->state.avail_out;
+    size_t made = BLOCK - g->state.avail_out;
     g->n += made;
     *some = made > 0;
     return ECH_OK;
 }
 
-/* What lies before `keep`, as far as it is there. */
-static void drop(ech_gunzip *g, int64_t keep)
+/* What lies before `needed`, as far as it is there. */
+static void drop(ech_gunzip *g, int64_t needed)
 {
-    int64_t n = keep - g->begin;
+    int64_t n = needed - g->begin;
     if (n > (int64_t)g->n) n = (int64_t)g->n;
     if (n <= 0) return;
     g->n -= (size_t)n;
@@ -140,16 +140,16 @@ ech_status ech_gunzip_count(ech_gunzip *gunzip, int64_t *bytes)
     return ECH_OK;
 }
 
-ech_status ech_gunzip_read(ech_gunzip *gunzip, int64_t keep, int64_t at, size_t n, void *bytes)
+ech_status ech_gunzip_read(ech_gunzip *gunzip, int64_t needed, int64_t at, size_t n, void *bytes)
 {
     bool some = true;
-    if (keep < gunzip->begin) rewind_all(gunzip);
-    drop(gunzip, keep);
+    if (needed < gunzip->begin) rewind_all(gunzip);
+    drop(gunzip, needed);
     while (gunzip->begin + (int64_t)gunzip->n < at + (int64_t)n) {
         ECH_TRY(unpack(gunzip, &some));
         if (!some)
             ECH_FAIL(ECH_EINPUT, "%s: its text has become shorter than it was", gunzip->path);
-        drop(gunzip, keep);
+        drop(gunzip, needed);
     }
     if (n > 0) memcpy(bytes, gunzip->window + (at - gunzip->begin), n);
     return ECH_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: how an import is divided up. Text is read in chunks, in order; threads encode
- * chunks; what they made is written in order. Chunks are cut where no id depends on it.
+ * Private to data: the parts of an import. It reads texts as chunks, in order; threads encode chunks; it writes
+ * their ids in order. Texts are split into chunks where that does not change ids.
  */
 #ifndef ECH_DATA_IMPORT_H
 #define ECH_DATA_IMPORT_H
@@ -12,17 +12,17 @@
 #include "data/texts.h"
 #include "data/token_writer.h"
 
-/* What a segment of a chunk's ids is. */
+/* A segment of a chunk's ids. */
 typedef struct ech_import_segment {
     size_t n;   /* ids */
-    bool valid; /* for the validation part */
+    bool valid; /* belongs to the validation part */
     bool prompt;
-    bool ends; /* a document */
+    bool ends; /* ends a document */
 } ech_import_segment;
 
 typedef struct ech_import_chunk {
     ech_text_chunk read;
-    /* As encoded. */
+    /* Results of encoding: */
     ech_ids ids;
     ECH_LIST(ech_import_segment) segment;
     ech_status status;
@@ -31,34 +31,34 @@ typedef struct ech_import_chunk {
 
 /* ---- import_crew.c ---- */
 
-/* Fills ids and segments, or status and message. Logs nothing. */
+/* Encodes a chunk: fills ids and segments, or status and message. Logs nothing. */
 void ech_import_encode(const ech_import_options *options, ech_coder *coder,
                        ech_import_chunk *chunk);
 
-/* Threads that encode. */
+/* Threads that encode chunks. */
 typedef struct ech_import_crew ech_import_crew;
 ech_status ech_import_crew_create(const ech_import_options *options, ech_import_crew **out);
 void ech_import_crew_destroy(ech_import_crew *crew); /* accepts NULL */
-/* Encodes the n chunks, together with the caller's thread. */
+/* Encodes n chunks; the calling thread works, too. */
 void ech_import_crew_encode(ech_import_crew *crew, ech_import_chunk *chunk, size_t n);
 
 /* ---- import_journal.c ---- */
 
 typedef struct ech_import_journal {
-    char hash[33]; /* of all that the result depends on */
-    bool sealed;   /* all is written but the final names */
+    char hash[33]; /* ech_import_hash */
+    bool sealed;   /* all is written; only the renames to the final names are missing */
     ech_text_position position;
-    int64_t done; /* bytes read */
+    int64_t done; /* bytes of text read */
     ech_import_count count;
-    ech_token_state part[2]; /* training or all; validation */
+    ech_token_state part[2]; /* of the writers: training (or all); validation */
 } ech_import_journal;
 
-/* Reads FOLDER/journal.json. *found: there is one, and it is about the same import; one that
- * is not is warned about. */
+/* Reads FOLDER/journal.json. *found: there is one with this hash. Warns about one with another hash. */
 ech_status ech_import_journal_read(const char *folder, const char *hash, bool *found,
                                    ech_import_journal *out);
 ech_status ech_import_journal_write(const char *folder, const ech_import_journal *journal);
 void ech_import_journal_remove(const char *folder);
+/* A hash of all that the result of an import depends on: inputs, tokenizer and options. */
 void ech_import_hash(const ech_import_options *options, const ech_texts *texts, char hash[33]);
 
 #endif

@@ -38,7 +38,7 @@ ech_status ech_sink_resume(const char *temporary, int64_t bytes, ech_sink *out)
     int fd = open(temporary, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot create: %s", temporary, strerror(errno));
     *out = begin(ech_strdup(temporary), fd);
-    out->keeps = true;
+    out->persists = true;
     out->written = bytes;
     ech_status st = ECH_OK;
     if (fstat(out->fd, &info) != 0 || info.st_size < bytes)
@@ -87,7 +87,7 @@ ech_status ech_sink_rename(ech_sink *sink, const char *path)
 {
     if (rename(sink->temporary, path) != 0)
         ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", path, sink->temporary, strerror(errno));
-    sink->keeps = true;
+    sink->persists = true;
     return ECH_OK;
 }
 
@@ -95,7 +95,7 @@ void ech_sink_close(ech_sink *sink)
 {
     if (!sink->temporary) return;
     close(sink->fd);
-    if (!sink->keeps) unlink(sink->temporary);
+    if (!sink->persists) unlink(sink->temporary);
     free(sink->temporary);
     free(sink->buffer);
     *sink = (ech_sink){0};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: a file that grows under a temporary name. Buffered, since documents may be a few
- * bytes each.
+ * Private to data: a buffered file that is written under a temporary name.
  */
 #ifndef ECH_DATA_SINK_H
 #define ECH_DATA_SINK_H
@@ -15,22 +14,23 @@
 typedef struct ech_sink {
     char *temporary;
     int fd;
-    bool keeps;      /* the file outlives the sink */
+    bool persists;   /* the file is not removed with the sink */
     int64_t written; /* bytes in the file, without the buffer's */
     unsigned char *buffer;
     size_t used;
 } ech_sink;
 
-/* A new file beside `path`, under a name of its own that goes with the sink. */
+/* Creates a file with a unique name in the folder of `path`. ech_sink_close removes it unless it was renamed. */
 ech_status ech_sink_open(const char *path, ech_sink *out);
-/* The file `temporary`, of which the first `bytes` stay; it also stays when the sink is closed. */
+/* Opens the file `temporary`, truncated to `bytes`, to append. ech_sink_close does not remove it. */
 ech_status ech_sink_resume(const char *temporary, int64_t bytes, ech_sink *out);
+/* Appends n bytes. */
 ech_status ech_sink_put(ech_sink *sink, const void *bytes, size_t n);
-/* Brings all to disk, still under the temporary name. */
+/* Writes the buffer and syncs the file, under the temporary name. */
 ech_status ech_sink_flush(ech_sink *sink);
-/* Gives it its final name. */
+/* Renames the file. Flush it first. */
 ech_status ech_sink_rename(ech_sink *sink, const char *path);
-/* Releases the sink; removes a file that should not stay. Accepts {0}. */
+/* Releases the sink, and removes the file unless it persists. Accepts {0}. */
 void ech_sink_close(ech_sink *sink);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: how texts are read, for whatever use. A reader goes through files in chunks, cut
- * where the user does not mind; a chunk consists of segments, each a text or a part of one: of a
- * plain text all of its bytes, of a .jsonl the strings of its lines.
+ * Private to data: reading texts. A reader splits files into chunks, where its user allows it. A chunk has segments,
+ * each a text or a part of one: a chunk of plain text is one segment, each line of a .jsonl one or two.
  */
 #ifndef ECH_DATA_TEXT_CHUNK_H
 #define ECH_DATA_TEXT_CHUNK_H
@@ -11,7 +10,7 @@
 #include "data/gunzip.h"
 #include "data/texts.h"
 
-/* LONGEST: of text that nowhere may be cut. */
+/* Bytes of a chunk; more, up to LONGEST, if the text cannot be split there. */
 enum {
     ECH_TEXT_CHUNK_BYTES = 1 << 20,
     ECH_TEXT_CHUNK_LONGEST = 256 << 20,
@@ -23,22 +22,22 @@ typedef struct ech_text_chunk {
     int64_t at, line;   /* where in the file it begins; lines from 1 */
     int64_t valid_from; /* where the file's validation part begins */
     bool lines;         /* whole lines of a .jsonl */
-    bool ends;          /* the last chunk of a document */
+    bool ends;          /* it ends a document */
     unsigned char *bytes;
     size_t n, capacity;
 } ech_text_chunk;
 
 /* ---- text_chunk_read.c ---- */
 
-/* A position in the texts, between two chunks. */
+/* A position in the texts: where the next chunk begins. */
 typedef struct ech_text_position {
     int64_t file, at, line; /* at: a byte of that file */
 } ech_text_position;
 
 typedef struct ech_text_chunk_reader {
     const ech_texts *texts;
-    double valid; /* share of each file for validation */
-    /* Where the first n bytes of a text may be cut, as ech_tokenizer_split has it. */
+    double valid; /* fraction of each file for validation */
+    /* Where a text's first n bytes can be split, as ech_tokenizer_split. */
     size_t (*split_at)(const void *context, const void *bytes, size_t n);
     const void *context;
     ech_text_position position;
@@ -47,7 +46,7 @@ typedef struct ech_text_chunk_reader {
     int64_t valid_from; /* of that file */
 } ech_text_chunk_reader;
 
-/* The next chunk; *found: whether there was one. */
+/* Reads the next chunk, into chunk->bytes, which it reuses. *found: there was one. */
 ech_status ech_text_chunk_read(ech_text_chunk_reader *reader, ech_text_chunk *chunk, bool *found);
 void ech_text_chunk_reader_close(ech_text_chunk_reader *reader);
 
@@ -57,18 +56,18 @@ typedef struct ech_text_segment {
     const void *bytes;
     size_t n;
     bool valid;  /* for the validation part */
-    bool begins; /* a text, else it goes on with one */
+    bool begins; /* begins a text; false: continues one */
     bool prompt;
-    bool ends; /* a document */
+    bool ends; /* ends a document */
 } ech_text_segment;
 
 typedef ech_status (*ech_text_segment_use)(const ech_text_segment *segment, void *context);
 
-/* Calls `use` for every segment, in order. Errors name file and line, or file and byte: no UTF-8, a
- * line that is no such object or too long. Sources have all their keys (ech_data_text_source_complete). */
+/* Calls `use` for each segment, in order. Errors name file and line, or file and byte: no UTF-8, a line that is no
+ * such object or too long. `source` must be complete (ech_data_text_source_complete). */
 ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_text_chunk *chunk,
                                ech_text_segment_use use, void *context);
-/* With the usual keys of a .jsonl where none are given. */
+/* Replaces keys that are NULL by the defaults. */
 ech_data_text_source ech_data_text_source_complete(ech_data_text_source source);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading texts chunk by chunk, cut where it does not matter: of a .jsonl behind a line, of a text where
- * the reader's user says.
+ * Reading texts in chunks: a .jsonl is split after a line, a text where the reader's user allows it.
  */
 #include <string.h>
 #include <unistd.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: the .idx half of a token file, in the layout of Megatron's indexed datasets. All
- * numbers are little-endian and packed, so the arrays are not aligned:
+ * Private to data: the .idx of a token file, in the format of Megatron's indexed datasets. All numbers are
+ * little-endian and packed, so arrays are not aligned:
  *
  *      0  "MMIDIDX\0\0"                9  u64 version = 1        17  u8 dtype code
- *     18  u64 sequences S             26  u64 entries D of the document indices
+ *     18  u64 sequences S             26  u64 document indices D
  *     34  i32[S]  lengths of the sequences, in tokens
  *         i64[S]  where each begins in .bin, in bytes
- *         i64[D]  document indices: 0, then the count of sequences after each document
- *         i8[S]   modes, may be missing: 0 trained on, 1 not trained on
+ *         i64[D]  document indices: 0, then for each document the number of sequences up to its end
+ *         i8[S]   optional: modes: 0 trained on, 1 not trained on (a prompt)
  */
 #ifndef ECH_DATA_TOKEN_INDEX_H
 #define ECH_DATA_TOKEN_INDEX_H
@@ -21,7 +21,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are littl
 #define ECH_TOKEN_MAGIC "MMIDIDX\0" /* nine bytes with the NUL that ends the literal */
 enum { ECH_TOKEN_MAGIC_BYTES = 9, ECH_TOKEN_HEADER_BYTES = 34, ECH_TOKEN_VERSION = 1 };
 
-/* Codes of the dtypes that hold token ids here. */
+/* Megatron's codes of the dtypes that are supported. */
 enum { ECH_TOKEN_U8 = 1, ECH_TOKEN_I32 = 4, ECH_TOKEN_I64 = 5, ECH_TOKEN_U16 = 8 };
 
 /* Modes of sequences. */
@@ -36,9 +36,8 @@ typedef struct ech_token_index {
 /* PREFIX + suffix in new memory, released with free(). */
 char *ech_token_path(const char *prefix, const char *suffix);
 
-/* Reads the n bytes of `path`, open as fd, and checks every number against the others and against
- * the bytes of .bin; appends the sequences that hold tokens to `runs`. On failure runs may have
- * grown. */
+/* Reads `path`, open as fd, of n bytes, and checks all its numbers, also against the size of .bin. Appends the
+ * sequences that are not empty to `runs`, which may have grown on failure, too. */
 ech_status ech_token_index_read(int fd, const char *path, int64_t n, int64_t bin_bytes,
                                 ech_token_runs *runs, ech_token_index *out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: PREFIX.origin.json, which says what tokenizer made PREFIX.bin. Files of other
+ * Private to data: PREFIX.origin.json, which names the tokenizer that made PREFIX.bin. Token files of other
  * programs have none.
  */
 #ifndef ECH_DATA_TOKEN_ORIGIN_H
@@ -11,20 +11,21 @@
 #define ECH_TOKEN_ORIGIN ".origin.json"
 
 typedef struct ech_token_origin {
-    char *tokenizer; /* its name for people, as it was given then */
+    char *tokenizer; /* ech_tokenizer_name, for messages */
     int64_t vocabulary, tokens;
     char hash[ECH_TOKENIZER_HASH];
 } ech_token_origin;
 
+/* Appends the file's content. */
 void ech_token_origin_print(const ech_tokenizer *tokenizer, int64_t tokens, ech_text *out);
-/* Nothing in the text is trusted; `path` names it in errors. */
+/* Parses the file's content, which is untrusted; `path` is its name in errors. */
 ech_status ech_token_origin_parse(const char *path, const char *text, size_t n,
                                   ech_token_origin *out);
 void ech_token_origin_free(ech_token_origin *origin);
 
-/* Refuses a file of `tokens` tokens that another tokenizer than options->tokenizer has made, or,
- * where none is known, one of more ids than options->vocabulary; and what is told of another
- * .bin. A file about which nothing is told is taken. */
+/* Checks PREFIX.origin.json, if there is one, of a file of `tokens` tokens. Errors: another tokenizer than
+ * options->tokenizer, or, if that is NULL, a vocabulary above options->vocabulary; another number of tokens: it
+ * belongs to another .bin. */
 ech_status ech_token_origin_check(const ech_corpus_options *options, const char *prefix,
                                   int64_t tokens);
 

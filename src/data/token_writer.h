@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data and its tests alone: what a writer of token files knows, and how it is interrupted.
+ * Private to data and its tests: the writer of token files, and resuming one.
  *
- * Files grow: .bin, a list of its sequences, and at the end .idx, made of that list, and
- * .origin.json. A writer with a folder keeps them there under fixed names, so that another
- * process may go on from a state that was synced, whatever was written since.
+ * A writer appends to .bin and to a list of sequences; at the end it makes .idx from that list, and .origin.json. A
+ * writer with a folder has these files there under fixed names, so that another process can resume from a synced
+ * state; what was written after it is dropped.
  */
 #ifndef ECH_DATA_TOKEN_WRITER_H
 #define ECH_DATA_TOKEN_WRITER_H
@@ -13,38 +13,39 @@
 #include "data/data.h"
 #include "data/sink.h"
 
-/* How far a writer has come. */
+/* A writer's progress. */
 typedef struct ech_token_state {
     int64_t tokens, sequences, documents;
-    int32_t open_length; /* tokens of the sequence being written */
-    bool open;           /* a sequence or document is begun */
+    int32_t open_length; /* tokens of the unfinished sequence */
+    bool open;           /* there is an unfinished sequence or document */
     bool prompts;        /* some sequence is a prompt */
 } ech_token_state;
 
 struct ech_token_writer {
     char *prefix;
-    char *folder; /* NULL: the files go with the writer */
+    char *folder; /* NULL: temporary files that are removed with the writer */
     int64_t vocabulary;
-    const ech_tokenizer *tokenizer; /* that makes the ids, for .origin.json; NULL: not known */
+    const ech_tokenizer *tokenizer; /* of the ids, for .origin.json; NULL: not known */
     int dtype;
     int64_t width;   /* bytes of a token */
-    int64_t longest; /* a longer document becomes several sequences: lengths are 32 bits wide */
+    int64_t
+        longest; /* tokens of a sequence, since lengths are i32; a longer document becomes several */
     ech_sink bin, sequences, idx, origin;
     ech_token_state state;
 };
 
-/* Goes on in `folder`, which is there, from a state; {0}: begins. */
+/* Resumes in an existing `folder` from a state; {0}: begins. */
 ech_status ech_token_writer_resume(const char *prefix, const char *folder, int64_t vocabulary,
                                    const ech_token_state *state, ech_token_writer **out);
-/* Brings to disk what was added so far. */
+/* Syncs what was added so far; *state: to resume from here. */
 ech_status ech_token_writer_sync(ech_token_writer *writer, ech_token_state *state);
-/* Makes .idx and .origin.json and brings them to disk. Then nothing more can be added. */
+/* Makes and syncs .idx and .origin.json. Nothing more can be added then. */
 ech_status ech_token_writer_seal(ech_token_writer *writer);
-/* Gives the sealed files of a folder their final names, as far as an earlier try has not. */
+/* Renames the sealed files of a folder to their final names; an earlier call may have renamed some. */
 ech_status ech_token_publish(const char *prefix, const char *folder);
-/* Whether sealed files are neither in the folder any more nor under their final names. */
+/* Whether sealed files are missing both in the folder and under their final names. */
 bool ech_token_is_lost(const char *prefix, const char *folder);
-/* Removes what a writer leaves in a folder, finished or not. */
+/* Removes a writer's files from a folder, finished or not. */
 void ech_token_clear(const char *prefix, const char *folder);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: what a kind of tokenizer is, one `const ech_tokenizer_kind ech_tokenizer_NAME` a
- * row of tokenizer.def, each in its own file.
+ * Private to data: the interface of a kind of tokenizer: one `const ech_tokenizer_kind ech_tokenizer_NAME` per row
+ * of tokenizer.def, each in its own file.
  */
 #ifndef ECH_DATA_TOKENIZER_H
 #define ECH_DATA_TOKENIZER_H
@@ -10,15 +10,15 @@
 
 typedef struct ech_tokenizer_kind {
     const char *name;
-    bool built_in; /* of no file */
-    bool (*takes)(const char *source);
-    /* Fills what is below `name` of a zeroed tokenizer. */
+    bool built_in;                     /* has no file */
+    bool (*takes)(const char *source); /* whether it opens this source */
+    /* Sets the fields after `name` of a zeroed tokenizer. */
     ech_status (*open)(const char *source, ech_tokenizer *out);
     void (*close)(ech_tokenizer *tokenizer);        /* optional: nothing to free */
-    void *(*begin)(const ech_tokenizer *tokenizer); /* optional: a coder needs no state */
-    void (*end)(void *state);                       /* with `begin` */
+    void *(*begin)(const ech_tokenizer *tokenizer); /* creates a coder's state; NULL: it has none */
+    void (*end)(void *state);                       /* destroys it */
     ech_status (*encode)(ech_coder *coder, const void *bytes, size_t n, bool begins, ech_ids *out);
-    /* The bytes of any id; of the end of text its name. */
+    /* Appends the bytes of any id; of end-of-text its name. */
     void (*decode)(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
     void (*export_files)(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json);
     size_t (*split)(const ech_tokenizer *tokenizer, const void *bytes, size_t n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoder-only transformers.
+ * Building decoder-only transformers.
  */
 #include "model/decoder.h"
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What decoder-only transformers share: layers x + attention(norm(x)), x + mlp(norm(x)), and a head
- * behind a last norm. A family says what its parts are. Private to this room.
+ * Private to model: the structure of decoder-only transformers: layers x + attention(norm(x)), x + mlp(norm(x)),
+ * a final norm and the head. A family supplies the parts.
  */
 #ifndef ECH_MODEL_DECODER_H
 #define ECH_MODEL_DECODER_H
 
 #include "model/model.h"
 
-/* Adds a part to the block and returns the output's value; parameters are called NAME.something. std: of the product
- * that ends in the residual stream. */
+/* Appends a part (attention or MLP) with input value x to the block; returns its output value. Parameters are
+ * named NAME.something. std: of the initial weights of the product that is added to the residual stream. */
 typedef int (*ech_decoder_part)(const ech_config *config, ech_model *model, ech_block *block,
                                 const char *name, int x, double std);
 
@@ -22,7 +22,8 @@ typedef struct ech_decoder {
     ech_decoder_part attention, mlp;
 } ech_decoder;
 
-/* The layers, and the head: with the embedding's table if that is tied, else with lm_head.weight. */
+/* Builds all blocks after the embedding. A tied head uses `table`, the embedding's parameter; otherwise
+ * lm_head.weight is added. */
 void ech_decoder_build(const ech_config *config, ech_model *model, const ech_decoder *decoder,
                        int table);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading a Hugging Face config.json, which comes from strangers: size, depth and count are limited
- * before a tree is built, values have the bounds of the run file's keys.
+ * Reading a Hugging Face config.json, which is untrusted: size, depth and count are limited before a tree is built;
+ * values must be within the bounds of the run file's keys.
  */
 #include "model/import.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. Parameters under Hugging Face's names,
- * whose weights are (out,in); rotary pairs are (i, i + D/2). Families that descend from it share all of it but
- * what llama.h names.
+ * whose weights are (out,in); rotary pairs are (i, i + D/2). Derived families differ in what llama.h names alone.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all families share.
+ * Code of all families: resolving, checking and building models, and counting parameters and FLOPs.
  */
 #include "model/model.h"
 
@@ -223,7 +223,7 @@ double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
     return 6 * (N + attention) * (double)tokens;
 }
 
-/* A block declares its parameters one behind the other. */
+/* A block's parameters are consecutive. */
 static int add_param(ech_model *model, ech_block *block, ech_param param)
 {
     param.block = block->index;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models: stacks of blocks, each a small graph of layers. A family is a file and a row of
+ * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, ...) is a file and a row of
  * models.def.
  */
 #ifndef ECH_MODEL_MODEL_H
@@ -10,103 +10,101 @@
 #include "layer/layer.h"
 
 typedef struct ech_family ech_family;
-typedef struct ech_family_import ech_family_import; /* a config.json that is read; private */
+typedef struct ech_family_import ech_family_import; /* a config.json being read; private */
 
 typedef struct ech_model {
     const ech_family *family;
     ech_pool *pool;
     ECH_LIST(ech_block *) block;
-    ECH_LIST(ech_param) param; /* in the model's order; a tied table is one parameter */
-    int logits;                /* the last block's value that ECH_GENERATE fills */
+    ECH_LIST(ech_param) param; /* in the order of blocks; a tied table is one parameter */
+    int logits;                /* the last block's value that has the logits in ECH_GENERATE */
     int64_t vocabulary;
     int64_t layers, width; /* L, and H D of attention: for FLOPs */
     double std;            /* of initial weights */
-    ech_ways ways;         /* how it is cut */
+    ech_ways ways;         /* how layers are sharded, and more that changes blocks */
 } ech_model;
 
 struct ech_family {
     const char *name;
-    const char *reads;                   /* keys that not every family reads */
+    const char *reads; /* blank-separated keys that this family uses and some others do not */
     void (*resolve)(ech_config *config); /* fills "auto" keys of the model section */
     ech_status (*build)(const ech_config *config, ech_model *model);
-    /* Hugging Face's config.json, of weights of that type (for others: ech_model_export). */
+    /* Appends a Hugging Face config.json for weights of that dtype. To be called through ech_model_export. */
     void (*export_json)(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
                         ech_dtype dtype, ech_text *out);
-    /* Fills keys from a config.json of this family (import.h); refuses what layers cannot do. */
+    /* Sets the model section from a config.json of this family (import.h). Errors: what the layers cannot do. */
     ech_status (*import_json)(const ech_family_import *import);
-    const char *replaces; /* blank-separated keys of config.json that say what ours do */
-    /* Names of weights in other people's files: */
-    const char *prefix;  /* "transformer.", which may be missing */
-    const char *table;   /* the token table: what a tied head repeats */
-    const char *buffers; /* blank-separated ends of names that are stored, but no parameters */
+    /* Blank-separated keys of other programs' config.json that export_json's keys replace. */
+    const char *replaces;
+    /* Names of weights in other programs' files: */
+    const char *prefix;  /* "transformer.", which a file may omit */
+    const char *table;   /* the token embedding, which a tied head uses */
+    const char *buffers; /* blank-separated suffixes of names of tensors that are no parameters */
 };
 
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
 const ech_family *ech_family_of(const ech_config *config);
 const char *ech_family_names(void); /* blank-separated */
 
-/* Tokens at the beginning and at the end of a text, below the vocabulary. */
+/* Begin-of-text and end-of-text token ids (BOS, EOS), below the vocabulary. */
 typedef struct ech_model_text_ends {
     int32_t begin, end;
 } ech_model_text_ends;
 
-/* Fills the model section from a Hugging Face config.json at `path`, whose model_type names the family.
- * Nothing in the file is trusted. Errors name the file and its key. *ends (NULL: not wanted): of several
- * ids the first; where the file has none the last token is the end, and the end is the begin. */
+/* Sets the model section from a Hugging Face config.json, whose model_type names the family. The file is untrusted.
+ * Errors name the file and its key. *ends (NULL: not wanted): the first of several ids; default of EOS: the last
+ * id of the vocabulary; default of BOS: EOS. */
 ech_status ech_model_import(ech_config *config, const char *path, ech_model_text_ends *ends);
-/* The same from memory; `path` stands for the file. */
+/* The same from memory; `path` is the file's name in errors. */
 ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
                                  ech_model_text_ends *ends);
-/* The tokens that end a text in `text`, a config.json or generation_config.json: eos_token_id,
- * one or several. Appends those below the vocabulary that `stops` has not yet. Nothing in the
- * text is trusted. */
+/* Appends the eos_token_id, one or several, of `text`, a config.json or generation_config.json: those below the
+ * vocabulary that are not in `stops` yet. The text is untrusted. */
 typedef ECH_LIST(int32_t) ech_stops;
 ech_status ech_model_read_stops(const char *path, const char *text, size_t n, int64_t vocabulary,
                                 ech_stops *stops);
 
-/* What a config.json is made of besides the configuration. */
+/* The inputs of a config.json besides the configuration. */
 typedef struct ech_model_export_options {
-    ech_dtype dtype;                 /* of the weights beside it */
-    const ech_model_text_ends *ends; /* the tokenizer's; NULL: none is known */
-    /* The config.json that the run began with, a stranger's; NULL: there is none. What it says
-     * and we do not, it goes on saying; also what it says, or does not say, of begin and end
-     * where no tokenizer is known, or it came with it, or its ids are among them. */
+    ech_dtype dtype;                 /* of the weights in the same folder */
+    const ech_model_text_ends *ends; /* the tokenizer's; NULL: no tokenizer is known */
+    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys that export_json does
+     * not write are copied. Its BOS and EOS entries (or their absence) replace ours if no tokenizer is known, if
+     * tokenizer and config.json are from the same folder (came_together), or if they include ours. */
     const char *path, *text;
     size_t n;
     bool came_together;
 } ech_model_export_options;
-/* Appends a config.json. Errors: those of the text that was carried. */
+/* Appends a config.json. Errors: options->text is no valid one. */
 ech_status ech_model_export(const ech_config *config, const ech_model_export_options *options,
                             ech_text *out);
 
-/* The name of the head's own table where it is not tied, in all families. */
+/* The name of the table of a head that is not tied, in all families. */
 #define ECH_MODEL_HEAD "lm_head.weight"
 
-/* Fills the model section's "auto" keys: what the family says, heads, positions and vocabulary. Errors: keys that
- * the family does not read; heads that do not divide the width; a vocabulary smaller than the tokenizer's. */
+/* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that heads do not
+ * divide; a vocabulary smaller than the tokenizer's. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
-/* In how many ways the configuration cuts layers; its key/value heads are known. */
+/* Degrees by which layers are sharded: tensor, key/value heads, context, sequence. num_key_value_heads is
+ * resolved. */
 ech_cut ech_model_cut(const ech_config *config);
-/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or not divided by those of
- * keys and values; a sequence longer than the positions; what the family refuses. */
+/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of the key/value
+ * heads; a sequence longer than the positions; the family's own. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);
-/* The same, as if nothing were cut: for who asks for blocks and parameters before the layout has said
- * that the model can be cut so. */
+/* The same, unsharded whatever the parallel keys say: for blocks and parameters before the layout has checked that
+ * the model can be sharded. */
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
 
-/* How parallel and memory keys cut the model's layers. */
-ech_cut ech_model_cut(const ech_config *config);
-
 int64_t ech_model_params(const ech_model *model); /* elements of all parameters */
-/* Floating-point operations of one training step on that many tokens, in sequences of T:
- * 6 N tokens + 6 L T H D tokens, N without tables that are only looked up (Narayanan et al. 2021). */
+/* Floating-point operations of forward and backward over so many tokens in sequences of T: 6 N tokens +
+ * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021). */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
-/* "bfloat16": as config.json says it. Of floating-point types. */
+/* The name of a floating-point dtype in config.json: "bfloat16". */
 const char *ech_model_torch_dtype(ech_dtype dtype);
 
-/* For families. Each returns the parameter's index. */
+/* For families. The first two add a parameter to the block and return its index. */
 int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_shape shape,
                      double std);
 int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_axis axis,

@@ -13,11 +13,11 @@ static double constant(const ech_config *config, double t, double steps)
     return config->optimizer.learning_rate;
 }
 
-/* From the highest rate (share 1) to the lowest (share 0). */
-static double between(const ech_config *config, double share)
+/* Interpolates between the lowest rate (fraction 0) and the highest (fraction 1). */
+static double between(const ech_config *config, double fraction)
 {
     double low = config->optimizer.min_learning_rate, high = config->optimizer.learning_rate;
-    return low + (high - low) * share;
+    return low + (high - low) * fraction;
 }
 
 static double linear(const ech_config *config, double t, double steps)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of optimizers.
+ * The table of optimizers, and gradient clipping.
  */
 #include <string.h>
 

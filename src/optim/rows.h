@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows behind optimizers.def and curves.def, for the files that define and list them.
+ * Private to optim: declares the rows of optimizers.def and curves.def.
  */
 #ifndef ECH_OPTIM_ROWS_H
 #define ECH_OPTIM_ROWS_H
