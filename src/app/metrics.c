@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of metrics.jsonl: made, and cut back on resume.
+ * Lines of metrics.jsonl: writing, reading, and truncating on resume.
  */
 #include "app/metrics.h"
 
@@ -82,17 +82,17 @@ ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t en
     return st;
 }
 
-/* ---- cutting ---- */
+/* ---- truncating ---- */
 
-typedef struct cutting {
+typedef struct truncation {
     int fd;
     const char *path;
     int64_t size, last_step, starts;
     bool has_start;
-    int64_t cut;   /* behind the last training step that stays; -1: not found yet */
-    int64_t kept;  /* the file's end, so far */
-    int writes_to; /* -1: nothing is written yet */
-} cutting;
+    int64_t end;      /* after the last training step that stays; -1: not found yet */
+    int64_t size_now; /* of the lines that stay, so far */
+    int writes_to;    /* -1: nothing is written yet */
+} truncation;
 
 /* NULL: no object. */
 static json_t *parse(const char *line, size_t n)
@@ -103,33 +103,33 @@ static json_t *parse(const char *line, size_t n)
     return NULL;
 }
 
-static bool stays(const cutting *c, const json_t *object)
+static bool stays(const truncation *c, const json_t *object)
 {
     int64_t step;
     return ech_json_to_int(json_object_get(object, "step"), 0, c->last_step, &step);
 }
 
-/* A line, from the last on: only what is wanted of it is looked at. */
-static void look_at(cutting *c, const char *line, size_t n, int64_t behind)
+/* Examines a line, from the last one back; parses it only if that is needed. */
+static void examine_line(truncation *c, const char *line, size_t n, int64_t after)
 {
     static const char start[] = "\"start\":";
     if (n > ECH_METRICS_LONGEST_LINE) return;
     bool may_start = !c->has_start && memmem(line, n, start, sizeof start - 1);
-    if (c->cut >= 0 && !may_start) return;
+    if (c->end >= 0 && !may_start) return;
     json_auto_t *object = parse(line, n);
     if (ech_json_to_int(json_object_get(object, "start"), c->starts, MOST_STARTS, &c->starts))
         c->has_start = true;
-    if (c->cut < 0 && json_object_get(object, "loss") && stays(c, object)) c->cut = behind;
+    if (c->end < 0 && json_object_get(object, "loss") && stays(c, object)) c->end = after;
 }
 
-static bool is_done(const cutting *c)
+static bool is_done(const truncation *c)
 {
-    return c->cut >= 0 && c->has_start;
+    return c->end >= 0 && c->has_start;
 }
 
-/* The lines that end in a window, from its end on. Returns where the first of them begins: n where
- * none is whole. */
-static size_t look_through(cutting *c, const char *window, size_t n, int64_t begin)
+/* Examines the lines that end in a window, the last first. Returns where the first of them begins; n if none
+ * is whole. */
+static size_t examine_window(truncation *c, const char *window, size_t n, int64_t begin)
 {
     size_t stop = n;
     while (stop > 0 && !is_done(c)) {
@@ -137,16 +137,15 @@ static size_t look_through(cutting *c, const char *window, size_t n, int64_t beg
         size_t first = before ? (size_t)(before - window) + 1 : 0;
         if (!before && begin > 0) break;
         if (window[stop - 1] == '\n')
-            look_at(c, window + first, stop - 1 - first, begin + (int64_t)stop);
+            examine_line(c, window + first, stop - 1 - first, begin + (int64_t)stop);
         stop = first;
     }
     return stop;
 }
 
-/* From the end back, until it is known where to cut and which start was the last. Training steps are in
- * order, and other lines are written behind those of their step: so what lies before a step that stays
- * stays, too. */
-static ech_status look_back(cutting *c)
+/* Reads back from the file's end until the last training step that stays and the last start are found. Steps
+ * ascend, and other lines follow those of their step, so all lines before such a step stay. */
+static ech_status find_end(truncation *c)
 {
     ECH_FREED char *window = ech_calloc(WINDOW, 1);
     ech_status st = ECH_OK;
@@ -155,14 +154,14 @@ static ech_status look_back(cutting *c)
         size_t n = (size_t)(end - begin);
         st = ech_file_read_at(c->fd, c->path, window, n, begin);
         if (st != ECH_OK) break;
-        size_t first = look_through(c, window, n, begin);
+        size_t first = examine_window(c, window, n, begin);
         end = begin + (first < n ? (int64_t)first : 0);
     }
-    if (c->cut < 0) c->cut = 0;
+    if (c->end < 0) c->end = 0;
     return st;
 }
 
-static ech_status open_to_write(cutting *c)
+static ech_status open_to_write(truncation *c)
 {
     if (c->writes_to >= 0) return ECH_OK;
     c->writes_to = open(c->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
@@ -170,39 +169,39 @@ static ech_status open_to_write(cutting *c)
     ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", c->path, strerror(errno));
 }
 
-/* Lines move towards the beginning only: a kill leaves some twice, or a torn one, and no step's is lost. */
+/* Lines only move towards the beginning: after a kill some are there twice or incomplete, but none is lost. */
 static ech_status move_line(void *context, const char *line, size_t n)
 {
-    cutting *c = context;
+    truncation *c = context;
     json_auto_t *object = parse(line, n);
-    bool kept = stays(c, object);
-    if (!kept) return ECH_OK;
+    bool in = stays(c, object);
+    if (!in) return ECH_OK;
     ECH_TRY(open_to_write(c));
-    ECH_TRY(ech_file_write_at(c->writes_to, c->path, line, n, c->kept));
-    ECH_TRY(ech_file_write_at(c->writes_to, c->path, "\n", 1, c->kept + (int64_t)n));
-    c->kept += (int64_t)n + 1;
+    ECH_TRY(ech_file_write_at(c->writes_to, c->path, line, n, c->size_now));
+    ECH_TRY(ech_file_write_at(c->writes_to, c->path, "\n", 1, c->size_now + (int64_t)n));
+    c->size_now += (int64_t)n + 1;
     return ECH_OK;
 }
 
-static ech_status cut_behind(cutting *c)
+static ech_status move_rest(truncation *c)
 {
-    c->kept = c->cut;
-    ECH_TRY(ech_metrics_lines(c->fd, c->path, c->cut, c->size, move_line, c));
-    if (c->kept == c->size) return ECH_OK;
+    c->size_now = c->end;
+    ECH_TRY(ech_metrics_lines(c->fd, c->path, c->end, c->size, move_line, c));
+    if (c->size_now == c->size) return ECH_OK;
     ECH_TRY(open_to_write(c));
-    if (ftruncate(c->writes_to, (off_t)c->kept) != 0 || fsync(c->writes_to) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot be cut: %s", c->path, strerror(errno));
+    if (ftruncate(c->writes_to, (off_t)c->size_now) != 0 || fsync(c->writes_to) != 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot be truncated: %s", c->path, strerror(errno));
     return ECH_OK;
 }
 
-ech_status ech_metrics_cut(const char *path, int64_t last_step, int64_t *starts)
+ech_status ech_metrics_truncate(const char *path, int64_t last_step, int64_t *starts)
 {
-    cutting c = {.path = path, .last_step = last_step, .cut = -1, .writes_to = -1};
+    truncation c = {.path = path, .last_step = last_step, .end = -1, .writes_to = -1};
     *starts = 0;
     if (!ech_file_exists(path)) return ECH_OK;
     ECH_TRY(ech_file_open(path, &c.fd, &c.size));
-    ech_status st = look_back(&c);
-    if (st == ECH_OK) st = cut_behind(&c);
+    ech_status st = find_end(&c);
+    if (st == ECH_OK) st = move_rest(&c);
     if (c.writes_to >= 0) close(c.writes_to);
     close(c.fd);
     *starts = c.starts;

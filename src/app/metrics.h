@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of files that have one JSON object a line (metrics.jsonl, traces, step profiles), and cutting
- * metrics.jsonl, where each begins with "step".
+ * Files of one JSON object per line (metrics.jsonl, traces, step profiles): writing and reading lines, and
+ * truncating metrics.jsonl, whose lines begin with "step".
  */
 #ifndef ECH_APP_METRICS_H
 #define ECH_APP_METRICS_H
@@ -11,27 +11,26 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Readers drop longer ones unread: as JSON they could take a hundred times the memory. */
+/* Readers drop longer lines: parsed as JSON they could take a hundred times their bytes. */
 enum { ECH_METRICS_LONGEST_LINE = 1 << 16 };
 
-/* Appends "name":value, opening the object if `line` is empty; the caller appends the brace that
- * closes it. A NaN or infinity, which JSON has not, becomes null; other reals read back to the same
- * bits. A text that is no UTF-8 becomes null. */
+/* Append "name":value, after a comma or, if `line` is empty, the opening brace; the caller appends the closing
+ * one. A NaN or infinity becomes null; other reals read back to the same bits. Text that is not UTF-8 becomes
+ * null. */
 void ech_metrics_int(ech_text *line, const char *name, int64_t value);
 void ech_metrics_real(ech_text *line, const char *name, double value);
 void ech_metrics_text(ech_text *line, const char *name, const char *value);
 
-/* A line without its newline; NULL: one that is longer than ECH_METRICS_LONGEST_LINE. */
+/* Receives a line of n bytes, without its newline; line NULL: one longer than ECH_METRICS_LONGEST_LINE. */
 typedef ech_status ech_metrics_line(void *context, const char *line, size_t n);
-/* Hands over the lines that end in bytes [begin, end) of an open file, which is never in memory as a whole, until
- * one fails. */
+/* Calls `take` with each line that ends in bytes [begin, end) of an open file, until it fails. Reads in
+ * blocks: the file may be larger than memory. */
 ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t end,
                              ech_metrics_line *take, void *context);
 
-/* Drops the lines of steps > last_step and a torn last line, from the file's end: behind the last training
- * step that stays also whatever is no line of a step. The file may be of any size, and is changed in
- * place. No error if there is none. *starts: the "start" of the last line that has one, dropped or not; 0:
- * none has. */
-ech_status ech_metrics_cut(const char *path, int64_t last_step, int64_t *starts);
+/* Removes from metrics.jsonl the lines of steps > last_step and an incomplete last line; after the line of the
+ * last training step that stays also lines without a step. In place, for files of any size. No error if there
+ * is no file. *starts: the "start" of the last line that has one, removed or not; 0: none. */
+ech_status ech_metrics_truncate(const char *path, int64_t last_step, int64_t *starts);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables of options, as argp wants them.
+ * Tables of options translated for argp.
  */
 #include "app/options.h"
 

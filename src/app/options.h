@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a command takes: a table of options, each of which sets a field of the command's arguments, and its words.
+ * Parsing a command's line by tables: options and positional words, each of which sets a field of the
+ * command's struct of arguments.
  */
 #ifndef ECH_APP_OPTIONS_H
 #define ECH_APP_OPTIONS_H
@@ -12,7 +13,7 @@
 #include "base/status.h"
 
 typedef enum ech_option_kind {
-    ECH_OPTION_HEADING, /* over the options that follow */
+    ECH_OPTION_HEADING, /* heads the options that follow, in --help */
     ECH_OPTION_FLAG,    /* bool */
     ECH_OPTION_INT,     /* int or int64_t, from `low` to `high` */
     ECH_OPTION_REAL,    /* double */
@@ -23,7 +24,7 @@ typedef struct ech_option {
     ech_option_kind kind;
     const char *name;  /* "steps" of --steps */
     char letter;       /* "s" of -s; 0: none */
-    const char *value; /* what its value is called; NULL: it has none */
+    const char *value; /* the value's name in --help; NULL: it takes none */
     size_t at, bytes;  /* of the field */
     int64_t low, high; /* of ECH_OPTION_INT */
     const char *help;
@@ -52,25 +53,26 @@ typedef struct ech_option {
         ECH_OPTION_TEXT, name, letter, value, ECH_FIELD(type, field), 0, 0, help                   \
     }
 
-/* A word that is no option sets a const char *, NULL before. */
+/* A positional word sets a field of type const char *, NULL before. */
 typedef struct ech_word {
     size_t at;
-    const char *missing; /* what is asked where it is not given; NULL: it need not be */
+    const char *missing; /* the error if it is not given; NULL: it is optional */
 } ech_word;
 
 typedef struct ech_command_line {
     const char *usage, *about;
-    const ech_option *option; /* the last: {0}; NULL: none */
-    const ech_word *word;
+    const ech_option *option; /* ends with {0}; NULL: none */
+    const ech_word *word;     /* [words] */
     size_t words;
-    const char *surplus; /* what helps against a word too many; NULL: nothing */
-    /* NULL, or takes the words itself. */
+    const char *surplus; /* hint of the error for a word too many; NULL: none */
+    /* NULL, or called for each word instead of `word`. */
     void (*take)(void *arguments, char *word, const struct argp_state *state);
-    /* NULL, or looks at all in the end; what it refuses is told with argp_error. */
+    /* NULL, or called after the whole line; reports errors by argp_error. */
     void (*check)(void *arguments, const struct argp_state *state);
 } ech_command_line;
 
-/* Sets the fields of what was given. A word that is wrong ends the process with a message and ECH_EXIT_USAGE. */
+/* Sets the fields of the options and words that are given. An error ends the process with a message and
+ * ECH_EXIT_USAGE. */
 void ech_command_line_parse(const ech_command_line *line, int argc, char **argv, void *arguments);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A ring between who hands records over and the thread that writes them.
+ * A ring between the submitting thread and the writing thread.
  *
- *   submitted     records submitted over since the beginning; record k lies in slot k mod records
- *   written    those of them that are written
- *   invariant  written <= submitted <= written + records; the thread reads only slots of records in
- *              [written, submitted), the other side writes only that of record `submitted`
+ *   submitted  records submitted since the beginning; record k is in slot k mod records
+ *   written    how many of them are written
+ *   invariant  written <= submitted <= written + records; the writing thread reads only the slots of
+ *              records [written, submitted), the submitting thread fills only that of record `submitted`
  */
 #include "app/record_writer.h"
 
@@ -21,7 +21,7 @@
 #include "base/memory.h"
 #include "device/cores.h"
 
-/* Seconds after which a full ring is no longer a matter of short steps. */
+/* Seconds of a full ring after which it is a stall, not a burst of short steps. */
 enum { PATIENCE = 2 };
 
 struct ech_record_writer {
@@ -40,8 +40,8 @@ struct ech_record_writer {
 
 static void *slot_of(const ech_record_writer *writer, int64_t record)
 {
-    size_t place = (size_t)(record % writer->setup.records);
-    return writer->ring + place * writer->setup.record_bytes;
+    size_t slot = (size_t)(record % writer->setup.records);
+    return writer->ring + slot * writer->setup.record_bytes;
 }
 
 /* False: there is none, and there will be none. */
@@ -61,7 +61,7 @@ static void *writer_main(void *argument)
     ech_log_set_rank(writer->rank);
     ech_log_set_quiet(writer->quiet);
     ech_cores_release();
-    /* Who wakes up to write takes no core from who computes on it; a system that refuses is slower. */
+    /* Waking up to write must not preempt a thread that computes; if the system refuses, that is slower. */
     sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     for (int64_t record = 0; wait_for_record(writer); record++) {
         writer->setup.write(writer->setup.context, slot_of(writer, record));
@@ -124,7 +124,7 @@ static bool wait_for_slot(ech_record_writer *writer)
     return !is_full(writer);
 }
 
-/* Without the lock while it speaks: the thread may stand still at the same standard error. */
+/* Logs without the lock, since the writing thread may be blocked on the same standard error. */
 static void wait_loudly(ech_record_writer *writer)
 {
     double start = ech_clock_now();

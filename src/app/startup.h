@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What must be so before libraries begin: for main.c alone.
+ * Checks and settings of the process before libraries start, for main.c alone.
  */
 #ifndef ECH_APP_STARTUP_H
 #define ECH_APP_STARTUP_H
 
-/* Ends the process with a message where the limit on address space (ulimit -v) is too small for
- * OpenBLAS, which otherwise tries to map its buffers for ever, before main begins. To be called ahead of all
- * constructors: it uses system calls alone. */
+/* Ends the process with a message if the limit on address space (ulimit -v) is too small for OpenBLAS, whose
+ * constructor would retry for ever to map its buffers. Called before all constructors, so it uses system
+ * calls only. */
 void ech_startup_check(int argc, char **argv, char **environment);
 
-/* Memory that a library has freed is kept: what oneDNN and MPI take for one call, they take again for the next,
- * and the system would hand out its pages each time. */
+/* Makes the allocator hold freed memory instead of returning it to the system: oneDNN and MPI allocate the
+ * same buffers in each call, and the system would have to provide zeroed pages each time. */
 void ech_startup_keep_memory(void);
 
 #endif

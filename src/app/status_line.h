@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines for people on standard error: on a terminal one line that is drawn over itself, with others
- * that stay above it; in a pipe plain lines.
+ * Output for people on standard error: on a terminal, a status line that is redrawn in place with other
+ * lines scrolling above it; otherwise plain lines only.
  */
 #ifndef ECH_APP_STATUS_LINE_H
 #define ECH_APP_STATUS_LINE_H
@@ -10,24 +10,24 @@
 
 #include "base/text.h"
 
-/* Set, to the terminal's columns, for ranks whose standard error goes through a launcher to a
- * terminal: they cannot see it themselves. */
+/* Environment variable of ranks whose standard error goes to a terminal through a launcher: the number of
+ * columns. They cannot see the terminal themselves. */
 #define ECH_TERMINAL_VARIABLE "ECHELON_TERMINAL"
 
 typedef struct ech_status_line {
-    int columns;     /* of the terminal; 0: standard error is none */
-    double drawn_at; /* seconds on the clock; of the last drawing */
-    bool is_shown;   /* the cursor stands behind a drawn line */
-    ech_text text;   /* as drawn last */
+    int columns;     /* of the terminal; 0: standard error is no terminal */
+    double drawn_at; /* when it was drawn last, seconds on the clock */
+    bool is_shown;   /* a status line is on the screen */
+    ech_text text;   /* of the last drawing */
 } ech_status_line;
 
-/* Columns of the terminal on standard error, or what a launcher handed down; 0: no terminal. */
+/* Columns of the terminal on standard error, or ECH_TERMINAL_VARIABLE; 0: no terminal. */
 int ech_terminal_columns(void);
 
 void ech_status_line_begin(ech_status_line *line);
-/* Draws `text`, cut to the terminal's width; at most ten times a second unless `now`. */
+/* Draws `text`, truncated to the terminal's width; at most ten times a second unless `now`. */
 void ech_status_line_draw(ech_status_line *line, const char *text, bool now);
-/* Prints `text` as a line that stays, on terminals and in pipes alike. */
+/* Prints `text` as a line of its own, above the status line. */
 void ech_status_line_say(ech_status_line *line, const char *text);
 void ech_status_line_end(ech_status_line *line);
 

@@ -153,7 +153,7 @@ static void cut(void **state)
                     (int)ECH_METRICS_LONGEST_LINE, 0);
     ech_text_append(&text, "{\"step\":5,\"start\":3}\n{\"step\":1,");
     assert_int_equal(ech_file_write(path, text.at, text.n), ECH_OK);
-    assert_int_equal(ech_metrics_cut(path, 1, &starts), ECH_OK);
+    assert_int_equal(ech_metrics_truncate(path, 1, &starts), ECH_OK);
     assert_int_equal(starts, 3);
     assert_int_equal(ech_file_read(path, 1 << 20, &now, &n), ECH_OK);
     assert_string_equal(now, kept);
@@ -184,7 +184,7 @@ static void larger_than_memory(void **state)
     assert_int_equal(series.loss.n, 3);
     assert_int_equal(series.skipped, 1);
     ech_metrics_series_free(&series);
-    assert_int_equal(ech_metrics_cut(path, 2, &starts), ECH_OK);
+    assert_int_equal(ech_metrics_truncate(path, 2, &starts), ECH_OK);
     assert_int_equal(starts, 7);
     assert_int_equal(fstat(fd, &info), 0);
     static const char kept[] =
@@ -193,7 +193,7 @@ static void larger_than_memory(void **state)
     assert_true(size > info.st_size);
     assert_int_equal(pread(fd, end, sizeof end, hole), sizeof kept - 1);
     assert_string_equal(end, kept);
-    assert_int_equal(ech_metrics_cut(path, 1, &starts), ECH_OK);
+    assert_int_equal(ech_metrics_truncate(path, 1, &starts), ECH_OK);
     assert_int_equal(starts, 7);
     assert_int_equal(fstat(fd, &info), 0);
     assert_int_equal(info.st_size, sizeof head - 1);
@@ -227,7 +227,7 @@ static void cut_anywhere(void **state)
         for (const char *at = text.at, *end; (end = strchr(at, '\n')); at = end + 1)
             if (atoi(at + 8) <= last) ech_text_append_bytes(&wanted, at, (size_t)(end - at) + 1);
         assert_int_equal(ech_file_write(path, text.at, text.n), ECH_OK);
-        assert_int_equal(ech_metrics_cut(path, last, &starts), ECH_OK);
+        assert_int_equal(ech_metrics_truncate(path, last, &starts), ECH_OK);
         assert_int_equal(starts, 3);
         assert_int_equal(ech_file_read(path, 1 << 26, &now, &n), ECH_OK);
         if (n != wanted.n || memcmp(now, wanted.at ? wanted.at : "", n) != 0)

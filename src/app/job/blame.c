@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is said of a job's end, and who is to blame.
+ * The report of a job's end: whether there is one, and the rank that it names.
  */
 #include <signal.h>
 #include <string.h>
@@ -18,7 +18,7 @@ bool ech_monitor_is_over(const ech_monitor *monitor)
     return !alive;
 }
 
-/* The next start would meet them, in the folders that they hold. */
+/* They would be in the way of the next start: they still have the run's folders open. */
 static void name_survivors(const ech_monitor *monitor)
 {
     for (int i = 0; i < monitor->slots; i++)
@@ -53,7 +53,7 @@ int ech_monitor_progress(const ech_monitor *monitor)
     return atomic_load(&monitor->board->progress);
 }
 
-/* Whether nothing is to be added to what the launcher or the ranks have said. */
+/* Whether the end needs no report: it is as it should be, or explained by the launcher or a rank. */
 static bool is_told(const ech_monitor *monitor, const ech_ending *ending)
 {
     bool came = atomic_load(&monitor->board->members) > 0;
@@ -67,7 +67,7 @@ static bool is_told(const ech_monitor *monitor, const ech_ending *ending)
     return ech_board_aborted(monitor->board) && !monitor->has_dead;
 }
 
-/* Who the others wait for; -1 if nobody waits. */
+/* The rank that holds up the others; -1 if none waits. */
 static int awaited(const ech_monitor *monitor)
 {
     for (int i = 0; i < monitor->slots; i++) {

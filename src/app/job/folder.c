@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Open MPI's settings for where its files lie, version 4 and from 5 on.
+ * The environment variables that tell Open MPI 4 and 5 where to put its files.
  */
 #include "app/job/folder.h"
 
@@ -32,7 +32,7 @@ struct ech_job_folder {
     bool is_set[SETTINGS];
 };
 
-/* An allocation of which the launcher takes its machines. */
+/* Whether a scheduler has allocated several machines, or a host file names some. */
 static bool has_several_machines(void)
 {
     static const char *const lists[] = {"PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE",

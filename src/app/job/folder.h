@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A folder for what a job's MPI makes outside of the run's folders (Open MPI: the launcher's session
- * folder, and the memory that ranks of a machine share), which a killed launcher leaves behind. Whoever
- * watches over the job removes it at the end of each start; if that one is killed too, the next start of
- * any job does.
+ * The job folder: a temporary folder for the files that MPI makes for a job (Open MPI: the launcher's session
+ * folder and the memory that ranks of a machine share), which a killed launcher would leave behind. The
+ * process that started the job removes it; if that is killed too, the next start of any job does
+ * (comm/transient.h).
  */
 #ifndef ECH_APP_JOB_FOLDER_H
 #define ECH_APP_JOB_FOLDER_H
@@ -12,9 +12,9 @@
 
 typedef struct ech_job_folder ech_job_folder;
 
-/* Makes one and tells MPI by the environment. *out NULL: a job on several machines, of which the others
- * would not have the folder. */
+/* Makes the folder and sets the environment variables that point MPI to it, where the user has not. *out
+ * is NULL for a job on several machines: the other machines would not have the folder. Errors: ECH_EIO. */
 ech_status ech_job_folder_create(ech_job_folder **out);
-void ech_job_folder_destroy(ech_job_folder *folder); /* with all it holds; accepts NULL */
+void ech_job_folder_destroy(ech_job_folder *folder); /* and its content; accepts NULL */
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starts of a job, one after the other.
+ * The starts of a job, until one ends it.
  */
 #include "app/job/job.h"
 

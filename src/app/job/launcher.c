@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mpirun and mpiexec: their options, their traces in the environment.
+ * mpirun and mpiexec: their options, and the environment variables by which they are recognized.
  */
 #include "app/job/launcher.h"
 

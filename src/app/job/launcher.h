@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line that starts this program again as N ranks, and whether somebody has done so
- * already.
+ * The command line that runs this program as N ranks, by a launcher or in one process, and whether a launcher
+ * has started this process.
  */
 #ifndef ECH_APP_JOB_LAUNCHER_H
 #define ECH_APP_JOB_LAUNCHER_H
@@ -13,41 +13,42 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* getenv, or a test's own. */
+/* getenv, or a test's replacement. */
 typedef const char *(*ech_launcher_lookup)(const char *name);
 
 typedef struct ech_launched {
     const char *by;     /* "Open MPI's mpirun" */
-    int64_t size, rank; /* of how many, which; size 0: not told */
+    int64_t size, rank; /* number of ranks, and this one's; size 0: unknown */
 } ech_launched;
 /* Whether a launcher started this process as a rank. */
 bool ech_launcher_seen(ech_launcher_lookup lookup, ech_launched *out);
 
-/* What a command line depends on. */
+/* What the command line depends on. */
 typedef struct ech_launch {
     const char *version;  /* of MPI: "Open MPI 4.1.4" */
     const char *launcher; /* path; NULL: none */
     const char *program;  /* path */
     int ranks, cores;
     bool is_root;
-    char *const *words; /* the program's */
+    char *const *words; /* [n] the program's arguments */
     int n;
 } ech_launch;
 
 typedef struct ech_launch_line {
-    ECH_LIST(char *) setting; /* NAME=value for the environment, where `lookup` has no NAME */
-    ECH_LIST(char *) word;    /* ends with a NULL that is counted */
+    ECH_LIST(char *) setting; /* environment, NAME=value, only names that `lookup` does not have */
+    ECH_LIST(char *) word;    /* argv; the last is NULL, which is counted */
 } ech_launch_line;
 
+/* Fills *out. */
 void ech_launcher_line(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out);
-/* As a user would type it into a shell. */
+/* Appends the line as typed into a shell. */
 void ech_launch_line_print(const ech_launch_line *line, ech_text *out);
 void ech_launch_line_free(ech_launch_line *line);
 
-/* Puts the settings into the environment. */
+/* Puts the settings into this process's environment. */
 void ech_launch_line_set(const ech_launch_line *line);
 
-/* The line that starts this program again with these words: below a launcher, or by itself. */
+/* The line that runs this program with these words: by this build's launcher, or as one process. */
 ech_status ech_launch_self(int ranks, bool by_launcher, char *const *words, int n,
                            ech_launch_line *out);
 

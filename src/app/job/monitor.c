@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ranks' processes and their board, watched from above until their end.
+ * Watching rank processes and their board until their end, and ending those that hang.
  */
 #include "app/job/monitor_state.h"
 
@@ -17,14 +17,14 @@
 #include "base/memory.h"
 #include "comm/life.h"
 
-/* Milliseconds between looks for ranks that have not come yet: one that dies between two of them is
+/* Milliseconds between searches for ranks that have not joined yet: one that starts and dies between two is
  * not seen. */
 enum { COMING_MS = 25 };
 
 /* Seconds that a launcher has to end a job of which a rank has died, then for its own end, and that
  * ranks have to end after their launcher. Open MPI takes two, in all it must stay below ten. */
 static const double patience = 5, abort_patience = 5, last_patience = 1.5, stragglers_patience = 2;
-/* Then, until it is given up: frozen processes are not even killed. */
+/* Then, until it is left alone: SIGKILL does not end a frozen process. */
 static const double kill_patience = 5;
 
 ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out)
@@ -98,9 +98,9 @@ pid_t ech_monitor_process(const ech_monitor *monitor, int slot)
     return monitor->life[slot] >= 0 || ech_monitor_present(monitor, slot) == known ? known : 0;
 }
 
-/* Descriptors of processes that have come to the board. True if all have. *deaths: of ranks that came
- * and died between two looks, without having left; *rank: the last of them. */
-static bool meet(ech_monitor *monitor, int *deaths, int *rank)
+/* Opens pidfds of the processes that have joined the board. True if all ranks have. *deaths: ranks that
+ * joined and died since the last call, without having left; *rank: the last of them. */
+static bool find_joined(ech_monitor *monitor, int *deaths, int *rank)
 {
     int known = 0, members = atomic_load(&monitor->board->members);
     for (int i = 0; i < monitor->slots; i++) {
@@ -120,8 +120,8 @@ static bool meet(ech_monitor *monitor, int *deaths, int *rank)
     return members > 0 && known >= members;
 }
 
-/* Deaths that one look has shown. Together with a signal they may be the launcher's doing: nobody is
- * first then. */
+/* Notes `dead` deaths found at once. With `alone` false the launcher may have killed them on a signal: then
+ * none of them counts as the first. */
 static void note_deaths(ech_monitor *monitor, int dead, int rank, bool alone)
 {
     bool aborted = ech_board_aborted(monitor->board);
@@ -131,7 +131,7 @@ static void note_deaths(ech_monitor *monitor, int dead, int rank, bool alone)
     if (dead == 1 && !aborted && alone) monitor->first_dead = rank;
 }
 
-/* Before anybody raised the flag, and as long as the launcher has not looked at it. */
+/* The signal that ended the first process to die, as long as the launcher has not waited for it. */
 static void note_signal(ech_monitor *monitor, pid_t process)
 {
     ech_life_signs signs;
@@ -140,7 +140,7 @@ static void note_signal(ech_monitor *monitor, pid_t process)
     if (signs.state == 'Z' && WIFSIGNALED(signs.end)) monitor->killed_by = WTERMSIG(signs.end);
 }
 
-/* What the last look has shown. */
+/* Evaluates the last poll. */
 static void note_ends(ech_monitor *monitor)
 {
     int dead = 0, rank = -1;
@@ -163,15 +163,15 @@ static int rank_of(const ech_monitor *monitor, pid_t process)
     return -1;
 }
 
-/* A launcher may lose its way when a rank dies that has just begun (Open MPI 4 does), and no board
- * shows that one. A rank that is done and ends before all were seen to come ends with the others. */
+/* A launcher may hang when a rank dies that has just started (Open MPI 4 does), and the board does not show
+ * that rank. */
 static void watch_processes(ech_monitor *monitor)
 {
     int dead = 0, rank = -1;
     pid_t ended, last = 0;
     ech_rank_processes_update(&monitor->processes);
     monitor->any |= monitor->processes.seen.n > 0;
-    while ((ended = ech_rank_processs_next_end(&monitor->processes)) != 0) {
+    while ((ended = ech_rank_processes_next_end(&monitor->processes)) != 0) {
         rank = rank_of(monitor, last = ended);
         note_signal(monitor, ended);
         dead++;
@@ -180,15 +180,15 @@ static void watch_processes(ech_monitor *monitor)
     note_deaths(monitor, dead, rank, true);
 }
 
-/* A rank that gives up ends the job through the launcher, which may not answer. */
+/* A rank that aborts ends the job by its launcher, which may not react. */
 static void note_abort(ech_monitor *monitor)
 {
     if (monitor->ended_at <= 0 && ech_board_aborted(monitor->board))
         monitor->ended_at = ech_clock_now() + abort_patience;
 }
 
-/* Up to `ms` for fd (-1: none) or a death. */
-static bool look(ech_monitor *monitor, int fd, int ms)
+/* Waits up to `ms` for fd (-1: none) or a death. */
+static bool poll_ends(ech_monitor *monitor, int fd, int ms)
 {
     monitor->polled[0] = (struct pollfd){.fd = fd, .events = POLLIN};
     for (int i = 0; i < monitor->slots; i++)
@@ -198,7 +198,7 @@ static bool look(ech_monitor *monitor, int fd, int ms)
 
 static void kill_ranks(const ech_monitor *monitor)
 {
-    ech_rank_processs_kill(&monitor->processes);
+    ech_rank_processes_kill(&monitor->processes);
     for (int i = 0; i < monitor->slots; i++)
         if (monitor->life[i] >= 0)
             syscall(SYS_pidfd_send_signal, monitor->life[i], SIGKILL, NULL, 0);
@@ -215,7 +215,7 @@ static int left_ms(const ech_monitor *monitor)
     return left > 0 ? (int)(left * 1000) + 1 : 0;
 }
 
-/* True when the child is to be killed, or given up. */
+/* The next phase. True when the child is to be killed, or left alone. */
 static bool end_patience(ech_monitor *monitor)
 {
     if (monitor->phase == ECH_WATCHING) {
@@ -237,7 +237,7 @@ static bool end_patience(ech_monitor *monitor)
     return monitor->phase >= ECH_CHILD_HANGS;
 }
 
-/* Ranks that stand still end without a launcher that does, mostly, too. */
+/* Ends a stalled job at once. */
 static void note_stall(ech_monitor *monitor)
 {
     if (monitor->phase != ECH_WATCHING || !ech_monitor_check_stall(monitor)) return;
@@ -254,7 +254,7 @@ bool ech_monitor_wait(ech_monitor *monitor, int fd)
     if (!monitor) return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1) >= 0;
     for (;;) {
         int dead = 0, rank = -1;
-        bool complete = meet(monitor, &dead, &rank);
+        bool complete = find_joined(monitor, &dead, &rank);
         if (dead)
             note_deaths(monitor, dead, rank, poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 0);
         if (complete)
@@ -270,7 +270,7 @@ bool ech_monitor_wait(ech_monitor *monitor, int fd)
         }
         int most = complete ? (int)(ech_stall_interval(&monitor->stall) * 1000) + 1 : COMING_MS;
         if (ms < 0 || ms > most) ms = most;
-        if (!look(monitor, fd, ms)) continue;
+        if (!poll_ends(monitor, fd, ms)) continue;
         note_ends(monitor);
         if (monitor->polled[0].revents) return true;
     }
@@ -286,17 +286,17 @@ static bool are_alive(ech_monitor *monitor)
     return alive;
 }
 
-/* Ranks end with their launcher, those of a launcher that was killed a moment later. */
+/* Ranks end with their launcher, those of a killed one a moment later. */
 void ech_monitor_end_ranks(ech_monitor *monitor)
 {
     double end = ech_clock_now() + stragglers_patience, left = stragglers_patience;
     int dead = 0, rank = -1;
-    meet(monitor, &dead, &rank); /* what died with the launcher needs no further note */
-    for (look(monitor, -1, 0); are_alive(monitor) && left > 0; left = end - ech_clock_now())
-        look(monitor, -1, (int)(left * 1000) + 1);
+    find_joined(monitor, &dead, &rank); /* what died with the launcher needs no further note */
+    for (poll_ends(monitor, -1, 0); are_alive(monitor) && left > 0; left = end - ech_clock_now())
+        poll_ends(monitor, -1, (int)(left * 1000) + 1);
     if (!are_alive(monitor)) return;
     kill_ranks(monitor);
     end = ech_clock_now() + kill_patience;
     for (left = kill_patience; are_alive(monitor) && left > 0; left = end - ech_clock_now())
-        look(monitor, -1, (int)(left * 1000) + 1);
+        poll_ends(monitor, -1, (int)(left * 1000) + 1);
 }

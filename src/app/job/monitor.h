@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the process that started a launcher sees of the ranks on its machine: their board, which it
- * made for them and still has when they are dead, and their processes, so that it knows who died
- * first and that nobody is left.
+ * The job monitor: the process that started a job's ranks watches those of its machine, by their board, which
+ * it made and can read after they have died, and by their processes. So it knows which rank died first,
+ * ends a job that hangs, and sees to it that no process is left.
  */
 #ifndef ECH_APP_JOB_MONITOR_H
 #define ECH_APP_JOB_MONITOR_H
@@ -14,51 +14,51 @@
 
 typedef struct ech_monitor ech_monitor;
 
-/* How a child, a launcher or the process of all ranks, has ended. */
+/* How the child has ended: a launcher, or one process with all ranks. */
 typedef struct ech_ending {
     bool is_launcher;
     int code;   /* its exit code; 128 + signal if a signal ended it */
     int signal; /* that ended the child itself; 0: none */
-    int stops;  /* how often this process was told to stop */
-    bool asked; /* it was, or was to hand on that the ranks are to stop */
+    int stops;  /* how often this process was told to stop: from the second on, at once */
+    bool asked; /* this process was told to stop, or to forward a stop signal */
 } ech_ending;
 
-/* Makes a board for at most `ranks` ranks, and a folder for the files of their MPI, and puts the paths into
- * the environment. deadline: seconds
- * that the ranks may stand still all together. Errors: ECH_EIO. */
+/* Makes a board for at most `ranks` ranks and a job folder, and puts their paths into the environment of the
+ * child to be started. deadline: seconds until a stalled job is ended. Errors: ECH_EIO. */
 ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out);
 void ech_monitor_destroy(ech_monitor *monitor); /* removes both; accepts NULL */
 
-/* The process that was started. Ranks of a launcher are watched before they come to the board. */
+/* Names the child, once started. Rank processes below a launcher are watched from their start on. */
 void ech_monitor_follow(ech_monitor *monitor, pid_t child, bool is_launcher);
 
-/* The job was told to stop. Ranks that are stopped (SIGSTOP) go on, since they could not do so; and there
- * is less patience then with ranks that do nothing. Accepts NULL. */
+/* The job was told to stop: continues ranks that are stopped (SIGSTOP), which could not react otherwise; from
+ * now on ranks that do nothing are ended sooner (ECH_STALL_SUSPENDED, _UNRESPONSIVE). Accepts NULL. */
 void ech_monitor_note_stop(ech_monitor *monitor);
-/* It was told to stop at once: who has not ended soon is killed. Accepts NULL. */
+/* The job was told to stop at once: ranks that have not ended after 5 s are killed. Accepts NULL. */
 void ech_monitor_note_stop_now(ech_monitor *monitor);
 
-/* Waits until `fd` can be read and watches the ranks meanwhile: true. When the launcher has not
- * ended the job some seconds after a rank's death, or when all ranks stand still, the ranks are
- * killed, and a little later this returns false, once: the child itself hangs; and once more some
- * seconds later: it cannot be killed either. NULL: only waits. */
+/* Waits until `fd` is readable and returns true; meanwhile watches the ranks. If the launcher has not ended
+ * the job 5 s after a rank's death, or if the job has stalled, kills the ranks. If the child has still not
+ * ended 1.5 s later, returns false: the child hangs, kill it. Called again, returns false after another 5 s:
+ * the child cannot be killed. monitor NULL: only waits. */
 bool ech_monitor_wait(ech_monitor *monitor, int fd);
 
-/* After the launcher's end. If ranks have ended without a word: all positions, then the likely
- * culprit as an error, ECH_ECOMM. Nothing to say (ECH_OK) where the job ended well, where a rank has
- * told why itself, and where the user wanted an end at once. */
+/* After the child's end: ends the ranks that are left. Errors: ECH_ECOMM if ranks died without an error
+ * message of their own, or the job had stalled; all positions are printed, and the error names the rank that
+ * is the likely cause. ECH_OK if the job ended well, a rank has printed its error, or the user wanted an end
+ * at once. */
 ech_status ech_monitor_report(ech_monitor *monitor, const ech_ending *ending);
 
-/* The signal that has ended who died first, the launcher or a rank; 0: none, or not known. */
+/* The signal that ended the process that died first, a rank or the launcher; 0: none, or unknown. */
 int ech_monitor_signal(const ech_monitor *monitor, const ech_ending *ending);
 
-/* Whether nobody of the job is left; after the report. */
+/* Whether no process of the job is left; after ech_monitor_report. */
 bool ech_monitor_is_over(const ech_monitor *monitor);
 
-/* Whether a rank has said that starting the job again would not go on from here. */
+/* Whether a rank has called ech_comm_forbid_restart. */
 bool ech_monitor_forbids_restart(const ech_monitor *monitor);
 
-/* Training steps that the job has done. */
+/* Training steps done since the start of the job. */
 int ech_monitor_progress(const ech_monitor *monitor);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a monitor knows, shared by the files that watch. Private to them.
+ * The job monitor's state. Private to monitor.c, stalled.c and blame.c.
  */
 #ifndef ECH_APP_JOB_MONITOR_STATE_H
 #define ECH_APP_JOB_MONITOR_STATE_H
@@ -15,56 +15,56 @@
 
 enum { ECH_MONITOR_PATH = 256 };
 
-/* What has been done so far because patience ended. */
+/* What has been done so far to end the job. */
 typedef enum ech_monitor_phase {
     ECH_WATCHING,
     ECH_RANKS_KILLED,
-    ECH_CHILD_HANGS,     /* who was started hangs */
-    ECH_CHILD_UNKILLABLE /* nor does it end when it is killed */
+    ECH_CHILD_HANGS,     /* it did not end after its ranks were killed */
+    ECH_CHILD_UNKILLABLE /* nor after it was killed itself */
 } ech_monitor_phase;
 
 struct ech_monitor {
     ech_board *board;
     char path[ECH_MONITOR_PATH];
-    int hold; /* on its file */
+    int hold; /* locked descriptor of the board's file */
     ech_job_folder *folder;
     int slots;
-    int32_t *known; /* process of each slot, once seen; 0: none yet */
-    int *life;      /* a descriptor that can be read when it has ended; -1: none */
-    struct pollfd *polled;
-    ech_rank_processs processes; /* until all have come */
-    bool any;                    /* a rank's process was seen, at least at its beginning */
+    int32_t *known;               /* [slots] process of each slot, once seen; 0: none yet */
+    int *life;                    /* [slots] its pidfd, readable when it has ended; -1: none */
+    struct pollfd *polled;        /* [slots + 1] the caller's descriptor, then life */
+    ech_rank_processes processes; /* until all ranks have joined the board */
+    bool any;                     /* a rank process was seen */
     ech_monitor_phase phase;
-    pid_t child;           /* the launcher, or the process of all ranks; 0: not known */
+    pid_t child;           /* the launcher, or the process of all ranks; 0: unknown */
     bool asked;            /* the job was told to stop */
-    ech_stall stall;       /* and when it was looked at last: */
-    double looked_at;      /* seconds on the clock; 0: never */
-    ech_stall_kind halted; /* why the ranks were killed */
-    ech_text how;          /* and how they were found then */
-    double ended_at; /* seconds on the clock: a rank's process ended that had not left; 0: none */
-    int first_dead;  /* the rank that died first; -1: none, or several at once */
-    int killed_by; /* the signal that has ended it; 0: none, or the launcher has not left it to be seen */
-    bool has_dead; /* before anybody raised the abort flag */
-    pid_t early;   /* the process that died before any had come; 0: none, or several at once */
+    ech_stall stall;       /* and the time of its last observation: */
+    double observed_at;    /* seconds on the clock; 0: never */
+    ech_stall_kind halted; /* how the job had stalled when its ranks were killed */
+    ech_text how;          /* the state in which they were found then */
+    double
+        ended_at; /* when a rank died or the end of the job began, seconds on the clock; 0: not yet */
+    int first_dead; /* the rank that died first; -1: none, or several at once */
+    int killed_by;  /* the signal that ended it; 0: none, or unknown */
+    bool has_dead;  /* a rank died before the abort flag was raised */
+    pid_t early; /* the process that died before it joined the board; 0: none, or several at once */
 };
 
-/* Looks at the ranks when that is due. True, once, when they stand still for too long: all positions
- * were printed then. */
+/* Observes the ranks if that is due. True when the job has stalled; the positions were printed then. */
 bool ech_monitor_check_stall(ech_monitor *monitor);
 
-/* The same as an error message. */
+/* Appends why a stalled job was ended, for the error. */
 void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out);
 
-/* The process that slot i names: its rank has come to the board and not left it; 0: none. */
+/* The process of a rank that has joined the board and not left it; 0: none. */
 static inline int32_t ech_monitor_present(const ech_monitor *monitor, int slot)
 {
     return atomic_load(&monitor->board->slot[slot].process);
 }
 
-/* Behind the child's end: waits a moment for the ranks', then kills who is left. */
+/* After the child's end: gives the ranks 2 s to end, then kills those that are left. */
 void ech_monitor_end_ranks(ech_monitor *monitor);
 
-/* The process of slot i if it has come and not ended; 0: none, or not known. */
+/* The process of a slot if its rank has joined and the process has not ended; 0: none, or unknown. */
 pid_t ech_monitor_process(const ech_monitor *monitor, int slot);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes and their children, out of /proc.
+ * Processes and their children, by /proc.
  */
 #include "app/job/rank_process.h"
 
@@ -27,7 +27,7 @@ static void add_children(ech_process_ids *list, pid_t parent)
     fclose(file);
 }
 
-/* A program that was replaced by a newer one while it runs is the same to us. */
+/* The path of a process's program; that of a program file replaced since does not differ. */
 static bool find_program(const char *process, char *program, size_t size)
 {
     static const char replaced[] = " (deleted)";
@@ -40,8 +40,7 @@ static bool find_program(const char *process, char *program, size_t size)
     return true;
 }
 
-/* Of one that has ended, and whose parent has not looked at it yet, only the beginning of a name is
- * left. */
+/* For a process that has ended but was not waited for: only the beginning of its program's name is left. */
 static bool ran(pid_t pid, const char *program)
 {
     char path[64], found[64] = "", state = 0;
@@ -62,7 +61,7 @@ static bool runs(pid_t pid, const char *program)
     return ran(pid, program);
 }
 
-/* The program that this process runs. */
+/* The path of this process's program. */
 static bool find_own(char *program, size_t size)
 {
     return find_program("/proc/self/exe", program, size);
@@ -115,7 +114,7 @@ pid_t ech_rank_process_find(pid_t root, int signal)
 
 /* ---- descriptors of processes below a launcher ---- */
 
-static bool is_seen(const ech_rank_processs *list, pid_t process)
+static bool is_seen(const ech_rank_processes *list, pid_t process)
 {
     for (size_t i = 0; i < list->seen.n; i++)
         if (list->seen.at[i].process == process) return true;
@@ -123,7 +122,7 @@ static bool is_seen(const ech_rank_processs *list, pid_t process)
 }
 
 /* One that cannot be followed now may be the next time. */
-static void add(ech_rank_processs *list, pid_t process)
+static void add(ech_rank_processes *list, pid_t process)
 {
     int life = -1;
     if (is_seen(list, process)) return;
@@ -131,7 +130,7 @@ static void add(ech_rank_processs *list, pid_t process)
     ECH_PUSH(list->seen, (ech_rank_process){process, life});
 }
 
-void ech_rank_processes_update(ech_rank_processs *list)
+void ech_rank_processes_update(ech_rank_processes *list)
 {
     ech_process_ids found = {0};
     if (!list->launcher) return;
@@ -145,7 +144,7 @@ static bool has_ended(const ech_rank_process *process)
     return poll(&(struct pollfd){.fd = process->life, .events = POLLIN}, 1, 0) > 0;
 }
 
-pid_t ech_rank_processs_next_end(ech_rank_processs *list)
+pid_t ech_rank_processes_next_end(ech_rank_processes *list)
 {
     for (size_t i = 0; i < list->seen.n; i++) {
         ech_rank_process ended = list->seen.at[i];
@@ -157,13 +156,13 @@ pid_t ech_rank_processs_next_end(ech_rank_processs *list)
     return 0;
 }
 
-void ech_rank_processs_kill(const ech_rank_processs *list)
+void ech_rank_processes_kill(const ech_rank_processes *list)
 {
     for (size_t i = 0; i < list->seen.n; i++)
         syscall(SYS_pidfd_send_signal, list->seen.at[i].life, SIGKILL, NULL, 0);
 }
 
-void ech_rank_processes_clear(ech_rank_processs *list)
+void ech_rank_processes_clear(ech_rank_processes *list)
 {
     for (size_t i = 0; i < list->seen.n; i++) close(list->seen.at[i].life);
     free(list->seen.at);

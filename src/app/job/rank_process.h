@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finds a rank among what a launcher has started on this machine.
+ * The rank processes of a launcher on this machine: its descendants that run this program, as /proc shows
+ * them.
  */
 #ifndef ECH_APP_JOB_RANK_PROCESS_H
 #define ECH_APP_JOB_RANK_PROCESS_H
@@ -12,41 +13,37 @@
 
 typedef ECH_LIST(pid_t) ech_process_ids;
 
-/* Appends every process below `root` (not root itself) that runs the same program as this one, or did so until
- * it ended. */
+/* Appends every descendant of `root` that runs the same program as this process, or ran it until it ended. */
 void ech_rank_process_list(pid_t root, ech_process_ids *out);
 
-/* One of them that awaits the signal; 0 if there is none, or none that the system shows. */
+/* A rank process below `root` that has a handler for the signal; 0: none. */
 pid_t ech_rank_process_find(pid_t root, int signal);
 
-/* Whether a process has come so far that it catches the signal. */
+/* Whether a process has a handler for the signal (before it has one, the signal would kill it). */
 bool ech_rank_process_catches(pid_t process, int signal);
 
-/* Whether a process runs the same program as this one. */
+/* Whether a process runs the same program as this process. */
 bool ech_rank_process_is_ours(pid_t process);
 
-/* ---- processes ----
- *
- * Ranks' processes from their start on, as the system shows them below a launcher: who dies before it
- * has come to the board is not seen there. */
+/* ---- rank processes from their start on: one that dies before it joins the board shows only here ---- */
 
 typedef struct ech_rank_process {
     pid_t process;
-    int life; /* a descriptor that can be read when it has ended */
+    int life; /* a pidfd: readable when it has ended */
 } ech_rank_process;
 
-typedef struct ech_rank_processs {
-    pid_t launcher; /* 0: none */
+typedef struct ech_rank_processes {
+    pid_t launcher; /* 0: none, and all calls do nothing */
     ECH_LIST(ech_rank_process) seen;
-} ech_rank_processs;
+} ech_rank_processes;
 
-/* Looks below the launcher for further ones. */
-void ech_rank_processes_update(ech_rank_processs *list);
+/* Adds the rank processes that have started below the launcher since the last call. */
+void ech_rank_processes_update(ech_rank_processes *list);
 
-/* One that has ended, which is forgotten then; 0: none. */
-pid_t ech_rank_processs_next_end(ech_rank_processs *list);
+/* Removes one that has ended from the list and returns its id; 0: none has. */
+pid_t ech_rank_processes_next_end(ech_rank_processes *list);
 
-void ech_rank_processs_kill(const ech_rank_processs *list);
-void ech_rank_processes_clear(ech_rank_processs *list); /* all of them */
+void ech_rank_processes_kill(const ech_rank_processes *list);
+void ech_rank_processes_clear(ech_rank_processes *list); /* empties the list */
 
 #endif

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rule by which a job stands still.
+ * The rule by which a job has stalled.
  */
 #include "app/job/stall.h"
 
-/* Seconds: between looks, at most; how much one look can add, however late it comes; and what ranks
- * have that are still held after they were told to go on and to stop. */
-static const double pace = 1, most_a_look = 2, suspended_patience = 10;
+/* Seconds: at most between observations; at most counted for one, however late it comes; and until ranks that
+ * were told to continue and to stop, but are suspended all the same, count as stalled. */
+static const double interval = 1, most_counted = 2, suspended_patience = 10;
 
 double ech_stall_interval(const ech_stall *stall)
 {
-    return stall->deadline / 4 < pace ? stall->deadline / 4 : pace;
+    return stall->deadline / 4 < interval ? stall->deadline / 4 : interval;
 }
 
 ech_stall_kind ech_stall_update(ech_stall *stall, const ech_observation *seen, double seconds)
 {
-    double time = seconds < most_a_look ? seconds : most_a_look;
+    double time = seconds < most_counted ? seconds : most_counted;
     bool same = seen->pulse == stall->last.pulse;
     bool idle = same && seen->shown > 0 && seen->ticks == stall->last.ticks;
     bool suspended = seen->asked && seen->shown > 0 && seen->suspended == seen->shown;

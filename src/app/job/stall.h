@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether a job stands still as a whole. As long as one rank waits, it knows the deadline itself; when
- * none does anything any more (all are stopped, or frozen with their control group, or in calls of the
- * system that do not come back), only who watches from outside can tell.
+ * Whether a job has stalled. A rank that waits for another ends at its own deadline; but when no rank runs at
+ * all (all are stopped, frozen by their control group, or in a system call that does not return), only the
+ * job monitor can tell. This is its rule, fed with an observation every second or so. Pure.
  *
- * Time counts only while the watcher itself looks: who was stopped together with the ranks begins anew.
+ * Time in which the monitor itself was stopped does not count.
  */
 #ifndef ECH_APP_JOB_STALL_H
 #define ECH_APP_JOB_STALL_H
@@ -12,33 +12,33 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What one look has shown of all ranks. */
+/* The state of all ranks at one time. */
 typedef struct ech_observation {
-    uint64_t pulse; /* another one whenever a rank has changed something on the board */
-    uint64_t ticks; /* of processor time, of all of them */
-    int shown;      /* their processes; 0: the system shows none, or not all */
-    int suspended;  /* of these, how many are stopped or frozen */
+    uint64_t pulse; /* ech_board_pulse: changes when a rank writes to the board */
+    uint64_t ticks; /* of processor time used, over all ranks */
+    int shown;      /* number of rank processes; 0: /proc does not show all of them */
+    int suspended;  /* how many of these are stopped or frozen */
     bool asked;     /* the job was told to stop */
 } ech_observation;
 
 typedef enum ech_stall_kind {
     ECH_STALL_NONE,
-    ECH_STALL_IDLE,        /* no rank has done anything for the deadline, nor used the processor */
-    ECH_STALL_SUSPENDED,   /* told to stop, but all ranks are stopped or frozen, and remain so */
+    ECH_STALL_IDLE,      /* for the deadline no rank has changed the board or used the processor */
+    ECH_STALL_SUSPENDED, /* told to stop, but all ranks have been stopped or frozen for 10 s since */
     ECH_STALL_UNRESPONSIVE /* told to stop, and the board has not changed for the deadline */
 } ech_stall_kind;
 
-/* Starts with {.deadline = seconds}. */
+/* Begins as {.deadline = seconds}. */
 typedef struct ech_stall {
     double deadline;
     double idle, suspended, unresponsive; /* seconds so far */
     ech_observation last;
 } ech_stall;
 
-/* `seconds`: since the look before. */
+/* Adds an observation, `seconds` after the last one (at most 2 s count); returns whether the job has stalled. */
 ech_stall_kind ech_stall_update(ech_stall *stall, const ech_observation *seen, double seconds);
 
-/* Seconds until a look is due behind another. */
+/* Seconds between observations. */
 double ech_stall_interval(const ech_stall *stall);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that stand still all together, as the system and their board show them.
+ * Observations of a job's ranks, by /proc and their board, and what is said and done about a stalled job.
  */
 #include <signal.h>
 #include <sys/syscall.h>
@@ -36,7 +36,7 @@ static const char *state_name(const ech_life_signs *signs)
     }
 }
 
-/* Adds a process to what is seen. False: the system does not show it. */
+/* Adds a process to an observation. False: /proc does not show it. */
 static bool add(ech_observation *seen, pid_t process)
 {
     ech_life_signs signs;
@@ -48,8 +48,8 @@ static bool add(ech_observation *seen, pid_t process)
     return true;
 }
 
-/* Ranks before they have come to the board, too; before there is any: who is to start them. */
-static ech_observation look_at(const ech_monitor *monitor)
+/* Observes all ranks, also those that have not joined the board; before there is any, the launcher. */
+static ech_observation observe(const ech_monitor *monitor)
 {
     ech_observation seen = {.pulse = ech_board_pulse(monitor->board), .asked = monitor->asked};
     for (int i = 0; i < monitor->slots; i++) {
@@ -71,8 +71,8 @@ static void describe(pid_t process, ech_text *out)
     ech_text_append(out, "(process %d) is %s", (int)process, state_name(&signs));
 }
 
-/* A line a rank; the first is what an error says. */
-static void tell(ech_monitor *monitor)
+/* Prints a line per rank; the first is also for the error. */
+static void print_positions(ech_monitor *monitor)
 {
     bool prints = ech_board_claim_report(monitor->board);
     for (int i = 0; i < monitor->slots; i++) {
@@ -100,13 +100,13 @@ static void tell(ech_monitor *monitor)
 
 bool ech_monitor_check_stall(ech_monitor *monitor)
 {
-    double now = ech_clock_now(), seconds = now - monitor->looked_at;
-    if (monitor->looked_at > 0 && seconds < ech_stall_interval(&monitor->stall)) return false;
-    ech_observation seen = look_at(monitor);
-    bool first = monitor->looked_at <= 0;
-    monitor->looked_at = now;
+    double now = ech_clock_now(), seconds = now - monitor->observed_at;
+    if (monitor->observed_at > 0 && seconds < ech_stall_interval(&monitor->stall)) return false;
+    ech_observation seen = observe(monitor);
+    bool first = monitor->observed_at <= 0;
+    monitor->observed_at = now;
     monitor->halted = ech_stall_update(&monitor->stall, &seen, first ? 0 : seconds);
-    if (monitor->halted) tell(monitor);
+    if (monitor->halted) print_positions(monitor);
     return monitor->halted != ECH_STALL_NONE;
 }
 
@@ -131,7 +131,7 @@ void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out)
 }
 
 /* Sends SIGCONT to a process that is stopped. */
-static bool let_go_on(pid_t process)
+static bool continue_stopped(pid_t process)
 {
     ech_life_signs signs;
     ech_life_look(process, &signs);
@@ -145,11 +145,11 @@ void ech_monitor_note_stop(ech_monitor *monitor)
     monitor->asked = true;
     for (int i = 0; i < monitor->slots; i++) {
         pid_t process = ech_monitor_process(monitor, i);
-        if (process) n += let_go_on(process);
+        if (process) n += continue_stopped(process);
     }
     for (size_t i = 0; i < monitor->processes.seen.n; i++)
-        n += let_go_on(monitor->processes.seen.at[i].process);
-    if (monitor->child) n += let_go_on(monitor->child);
+        n += continue_stopped(monitor->processes.seen.at[i].process);
+    if (monitor->child) n += continue_stopped(monitor->child);
     if (n)
         ech_log_info("processes of the job that were stopped go on now, so that it can end: %d", n);
 }

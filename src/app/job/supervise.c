@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One child, and the signals between it and the world.
+ * The rule of restarts, and a child with the signals that are forwarded to it.
  */
 #include "app/job/supervise.h"
 
@@ -26,8 +26,8 @@
 
 enum { MOST_IDLE = 2 };
 
-/* What a program does to itself, or a limit on it does: it would come again. The others are sent: by
- * people, schedulers, and the system that runs out of memory. */
+/* Whether a signal was sent by a person, a scheduler or the out-of-memory killer. Others come from the program
+ * itself or a limit on it, and would come at the next start, too. */
 static bool is_from_outside(int sent)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL,  SIGABRT,
@@ -70,7 +70,7 @@ bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, int64_t 
 
 enum { NOT_STARTED = 127, AGAIN_MS = 50 };
 
-/* What is waited for. What this process was told to ignore (nohup, a shell's &) stays ignored. */
+/* The signals to wait for. Those that this process ignores (nohup, a shell's &) stay ignored. */
 static void choose_signals(sigset_t *out)
 {
     static const int signals[] = {SIGCHLD, SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGALRM};
@@ -101,33 +101,33 @@ static void become(char *const *words, pid_t parent, const sigset_t *signals)
     _exit(NOT_STARTED);
 }
 
-/* The child, how it ends, and what it has still to be told. */
-typedef struct care {
+/* The child, how it ends, and the signals to be forwarded. */
+typedef struct supervision {
     const ech_child *child;
     ech_monitor *monitor;
     pid_t process;
-    bool owes[NSIG]; /* signals for a rank, of which none has come so far yet that it awaits them */
-    bool by_hand;    /* Ctrl-C was typed */
-    bool killed;     /* the child, since it hangs */
+    bool pending[NSIG]; /* signals for a rank that no rank has a handler for yet */
+    bool by_hand;       /* Ctrl-C was typed */
+    bool killed;        /* the child was, since it hangs */
     ech_ending *ending;
-} care;
+} supervision;
 
-/* Sooner, a rank would die of them. */
-static void pay_debts(care *c)
+/* Forwards the pending signals that a rank has handlers for by now; sooner, it would die of them. */
+static void forward_pending(supervision *c)
 {
     const struct itimerval soon = {.it_value = {.tv_usec = AGAIN_MS * 1000}};
-    bool owes = false;
+    bool any = false;
     for (int s = 1; s < NSIG; s++) {
-        if (!c->owes[s]) continue;
+        if (!c->pending[s]) continue;
         pid_t rank = c->process;
         if (c->child->is_launcher)
             rank = ech_rank_process_find(c->process, s);
         else if (!ech_rank_process_catches(rank, s))
             rank = 0;
-        c->owes[s] = rank == 0 || kill(rank, s) != 0;
-        owes |= c->owes[s];
+        c->pending[s] = rank == 0 || kill(rank, s) != 0;
+        any |= c->pending[s];
     }
-    if (owes) setitimer(ITIMER_REAL, &soon, NULL);
+    if (any) setitimer(ITIMER_REAL, &soon, NULL);
 }
 
 /* One that is left would end this process when it is no longer blocked. */
@@ -140,14 +140,14 @@ static void forget_alarm(void)
     while (sigtimedwait(&alarm, NULL, &(struct timespec){0}) > 0) continue;
 }
 
-static void hand_on(care *c, int signal)
+static void forward(supervision *c, int signal)
 {
-    c->owes[signal] = true;
-    pay_debts(c);
+    c->pending[signal] = true;
+    forward_pending(c);
 }
 
-/* Schedulers repeat themselves; who types Ctrl-C twice wants an end (train.c has the same rule). */
-static void stop(care *c, int signal)
+/* Schedulers repeat signals, so only a second Ctrl-C ends the job at once (train.c has the same rule). */
+static void stop(supervision *c, int signal)
 {
     int *stops = &c->ending->stops;
     bool again = signal == SIGINT && c->by_hand;
@@ -157,7 +157,7 @@ static void stop(care *c, int signal)
         if (*stops == 0)
             ech_log_info("stopping; Ctrl-C %s to stop without saving",
                          signal == SIGINT ? "once more" : "twice");
-        hand_on(c, c->child->stop_signal);
+        forward(c, c->child->stop_signal);
         if (*stops == 0) *stops = 1;
         return;
     }
@@ -178,7 +178,7 @@ static int next_signal(int fd, ech_monitor *monitor)
     }
 }
 
-static bool has_ended(const care *c)
+static bool has_ended(const supervision *c)
 {
     int status;
     ech_ending *ending = c->ending;
@@ -188,8 +188,8 @@ static bool has_ended(const care *c)
     return true;
 }
 
-/* A child that cannot be killed is left alone: who asked for its end gets an answer. */
-static bool give_up(care *c)
+/* Kills the child; true if that was done before and the child is to be left alone. */
+static bool give_up(supervision *c)
 {
     if (!c->killed) {
         kill(c->process, SIGKILL);
@@ -202,20 +202,20 @@ static bool give_up(care *c)
 }
 
 /* Until the child has ended. */
-static void watch(care *c, int fd)
+static void watch(supervision *c, int fd)
 {
     for (;;) {
         int got = next_signal(fd, c->monitor);
         if (got == SIGCHLD) {
             if (has_ended(c)) return;
         } else if (got == SIGALRM) {
-            pay_debts(c);
+            forward_pending(c);
         } else if (got == SIGUSR1 || got == SIGUSR2) {
             if (got == SIGUSR2) {
                 c->ending->asked = true;
                 ech_monitor_note_stop(c->monitor);
             }
-            hand_on(c, got);
+            forward(c, got);
         } else if (got == 0) {
             if (give_up(c)) return;
         } else {
@@ -230,9 +230,9 @@ ech_status ech_supervise(const ech_child *child, ech_monitor *monitor, ech_endin
     sigset_t signals, before;
     pid_t parent = getpid();
     const char *program = child->words[0];
-    care c = {.child = child, .monitor = monitor, .ending = ending};
+    supervision c = {.child = child, .monitor = monitor, .ending = ending};
     *ending = (ech_ending){.is_launcher = child->is_launcher};
-    /* That a launcher is stopped or goes on is nobody's end. */
+    /* No SIGCHLD when a launcher is stopped or continued. */
     sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP}, NULL);
     signal(SIGPIPE, SIG_IGN); /* who reads the log may go; the ranks save all the same */
     choose_signals(&signals);

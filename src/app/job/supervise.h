@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Watches over a child, a launcher of ranks or a rank, and translates signals for it.
+ * Runs a child, which is a launcher of ranks or one process with all ranks, and translates signals for it.
  *
- * Open MPI's mpirun hands SIGUSR1 and SIGUSR2 on, MPICH's mpiexec dies of SIGUSR2; at SIGTERM both
- * kill the ranks, and the time that they can be told to give them is also the time until they end a
- * job of which a rank has died. So signals for the ranks go straight to one of them, which tells the
- * others, and the launcher keeps its quick temper.
+ * Launchers treat signals differently: Open MPI's mpirun forwards SIGUSR1 and SIGUSR2, MPICH's mpiexec dies
+ * of SIGUSR2. At SIGTERM both kill the ranks after a grace time, which is also the time that they take to end
+ * a job after the death of a rank, so it must stay short. Hence signals for the ranks are sent directly to
+ * one rank, which tells the others, and the launcher's grace time stays as it is.
  */
 #ifndef ECH_APP_JOB_SUPERVISE_H
 #define ECH_APP_JOB_SUPERVISE_H
@@ -15,17 +15,16 @@
 
 typedef struct ech_child {
     char *const *words; /* a path, or a name in PATH; arguments; NULL */
-    bool is_launcher; /* signals are for a process below it that runs the program that this process
-                         * runs; otherwise for the child itself */
-    int stop_signal;  /* what asks for an end with a save; 0: nothing does */
+    bool is_launcher;   /* signals go to a rank process below it; otherwise to the child itself */
+    int stop_signal;    /* tells a rank to save and stop; 0: none does */
 } ech_child;
 
-/* Starts a child without standard input, and waits for its end. SIGUSR1 and SIGUSR2 are handed on as
- * soon as who gets them is ready for them; SIGTERM, SIGHUP and the first SIGINT become stop_signal,
- * however often. The second SIGINT becomes SIGTERM to a launcher, which kills its ranks; all further
- * ones, and for other children the second too, are SIGKILL. Without a stop_signal the first of all of
- * them counts as the second. If this process dies, the child gets SIGTERM, and SIGKILL if
- * `monitor` (or NULL) says that it hangs. One that cannot be killed counts as ended by SIGKILL. */
+/* Starts a child without standard input and waits until it has ended. SIGUSR1 and SIGUSR2 are forwarded as
+ * soon as the receiver has handlers for them. SIGTERM, SIGHUP and the first SIGINT are sent as stop_signal,
+ * each time. The second SIGINT is sent to a launcher as SIGTERM, which kills its ranks, and to another child
+ * as SIGKILL; all further ones are SIGKILL. Without a stop_signal, the first signal of all these counts as the
+ * second SIGINT. If this process dies, the child gets SIGTERM. If `monitor` (or NULL) finds that the child
+ * hangs, it gets SIGKILL; if it does not even end then, it counts as ended by SIGKILL. */
 ech_status ech_supervise(const ech_child *child, ech_monitor *monitor, ech_ending *ending);
 
 #endif

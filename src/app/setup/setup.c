@@ -22,8 +22,7 @@ ech_status ech_setup_defaults(ech_config **out)
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
-/* The overrides, then the last look, which says what is missing beside what is wrong; takes the
- * configuration. */
+/* The assignments, then the check, which reports missing keys as well as wrong ones. Owns `config`. */
 static ech_status finish_config(ech_config *config, ech_status status, char *const *assignments,
                                 int n, bool fills, ech_config **out)
 {
@@ -158,7 +157,8 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
     return ECH_OK;
 }
 
-/* What needs the whole model (`uncut`): stages, replicas, micro-batches, spans. Then the model is cut by them. */
+/* Chooses stages, replicas, micro-batches and spans from the whole model (`uncut`), then makes the sharded
+ * model and its layout and schedule. */
 static ech_status make_design(ech_config *config, const ech_model *uncut,
                               ech_schedule_choice *choice, ech_design *design)
 {
@@ -235,7 +235,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     return status;
 }
 
-/* A generator's orders fit together; those that somebody wrote are tried, all ranks together. */
+/* Orders of a generator fit together; orders from a file are checked, those of all ranks at once. */
 static ech_status check_written(const ech_design *design)
 {
     ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);

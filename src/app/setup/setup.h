@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a run file to a design that every rank shares, and from the design to a rank's plan. What all
- * commands begin with.
+ * The start of all commands: from a run file to a configuration, from that to the design (model, layout and
+ * schedule), and from the design to a rank's plan and session.
  */
 #ifndef ECH_APP_SETUP_SETUP_H
 #define ECH_APP_SETUP_SETUP_H
@@ -9,23 +9,23 @@
 #include "exec/exec.h"
 #include "layout/profile.h"
 
-/* A configuration that knows the names of all tables: defaults, then the run file, then the
- * command line's "section.key=value" words, checked. */
+/* Reads a configuration: defaults, then the run file, then the command line's "section.key=value" words;
+ * checks it. */
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n,
                             ech_config **out);
-/* The same from a text (a checkpoint's run.yaml). */
+/* The same from text (a checkpoint's run.yaml); `name` is for errors. */
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out);
-/* The defaults alone: for help. */
+/* The defaults, for `echelon help`. */
 ech_status ech_setup_defaults(ech_config **out);
 
-/* The ranks that the parallel section asks for by its numbers; 0: it leaves them open. */
+/* The number of ranks that the degrees of the parallel section give; 0: all are auto. */
 int64_t ech_setup_ranks(const ech_config *config);
-/* Turns the configuration into one for a single rank without parallelism that trains the same model
- * on the same micro-batches. Before it is resolved, or after. */
+/* Changes the configuration to one rank without parallelism, which trains the same model on the same
+ * micro-batches. Before or after it is resolved. */
 void ech_setup_alone(ech_config *config);
 
-/* What all ranks share: pure. Made once a process, and only read by its ranks. */
+/* The design of a run, the same for all ranks. Made once per process; its ranks only read it. */
 typedef struct ech_design {
     const ech_config *config;       /* resolved; borrowed */
     const ech_tokenizer *tokenizer; /* borrowed; NULL: none is known */
@@ -33,35 +33,34 @@ typedef struct ech_design {
     ech_model *model;
     ech_layout *layout;
     ech_schedule *schedule;
-    ech_profile *profile; /* what blocks cost; NULL: not known */
+    ech_profile *profile; /* measured costs of blocks; NULL: none */
     const ech_kernels *kernels;
     int world;
 } ech_design;
 
-/* Resolves the configuration (fills everything that is "auto", for `world` ranks, `local_ranks` of them on
- * this machine, and refuses what no room accepts), and makes model, layout and schedule of it. tokenizer NULL: of a run
- * file that is resolved already, its vocabulary is known. */
+/* Resolves the configuration in place (replaces every "auto", for `world` ranks, `local_ranks` of them on this
+ * machine) and makes model, layout and schedule from it. tokenizer NULL: model.vocab_size must be set. Errors:
+ * all that is wrong with the configuration, each with its key and value. */
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int world,
                              int local_ranks, ech_design *out);
-/* The design of one rank alone beside another design, on the same data. The configuration is a copy of the
- * other's, which was changed to ech_setup_alone. */
+/* A design of one rank on the same data as `other`. config: a copy of other's, changed by ech_setup_alone. */
 ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out);
-/* The same design with a configuration that differs in what no model, layout or schedule depends on: precision.compute, and
- * keys of one rank's plan. Borrows all that the other owns: not to be destroyed. */
+/* The same design with a configuration that differs only in keys on which model, layout and schedule do not
+ * depend, such as precision.compute. It borrows what `other` owns: do not destroy it. */
 ech_design ech_design_with(const ech_design *other, const ech_config *config);
-void ech_design_destroy(ech_design *design); /* frees what it owns, not itself */
-/* Opens the tokens to train on or to validate on; NULL where there is no validation. */
+void ech_design_destroy(ech_design *design); /* frees its members */
+/* Opens the corpus to train or validate on; *out is NULL if the run does not validate. */
 ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_corpus **out);
-/* How a rank reads them: training shuffles; validation ends at position `last`. */
+/* Loader options of a rank: shuffled for training; for validation, samples up to position `last`. */
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);
-/* A rank's plan, refused with the table of what takes the bytes if it exceeds memory.device_limit. */
+/* A rank's plan. Errors: it exceeds memory.device_limit; a table of its memory is printed then. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
-/* Only the steps of its train list (see ech_plan_request). */
+/* A plan with only the steps of its train list (ech_plan_request.outline). */
 ech_status ech_design_outline(const ech_design *design, int rank, ech_plan **out);
-/* "    parameters          12.3 MiB ..." one line a kind, and the sum. */
+/* Appends "    parameters          12.3 MiB ...", a line per kind of memory, and the sum. */
 void ech_print_memory(const ech_plan *plan, ech_text *out);
 
-/* One rank's running engine over its plan. */
+/* A rank's plan and the engine that runs it. */
 typedef struct ech_session {
     ech_plan *plan;
     ech_exec *exec;
@@ -70,12 +69,12 @@ ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool for
                               ech_session *out); /* collective */
 void ech_session_destroy(ech_session *session);
 
-/* Runs `main` on every rank: on one thread per rank for `local`, on this process's own rank for
- * `mpi`. Returns the first failure of a rank of this process. */
+/* Opens endpoints and runs `main` on every rank: for `local` on a thread per rank, for `mpi` on this process's
+ * rank. Returns the first error of a rank of this process. */
 typedef ech_status (*ech_rank_main)(ech_comm *comm, void *context);
 ech_status ech_run_ranks(ech_comm_kind comm, int ranks, double deadline, ech_rank_main main,
                          void *context);
-/* The same over a design, which is shared by the ranks of this process. */
+/* The same for the ranks of a design. */
 typedef ech_status (*ech_design_main)(ech_comm *comm, const ech_design *design, void *context);
 ech_status ech_design_run(const ech_design *design, ech_design_main main, void *context);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a run's ranks come to be: threads, ranks of a launcher, or a launcher to be.
+ * Starting a run's ranks: as threads, as the ranks of a launcher that started this process, or as a job.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@ static const char *look_up(const char *name)
     return getenv(name);
 }
 
-/* Of the processes of a launcher one speaks, as long as they do not know each other. Returns what
- * ech_log_set_quiet wants back. */
+/* Before MPI starts, only rank 0 of a launcher's processes logs. Returns the former state for
+ * ech_log_set_quiet. */
 static bool hush(void)
 {
     ech_launched launched;
@@ -92,7 +92,7 @@ static ech_status check_tokens(const ech_design *design, ech_split split)
     return status;
 }
 
-/* What a process makes once for all of its ranks. */
+/* The design, made once per process for all of its ranks. */
 typedef struct prepared {
     const ech_start *start;
     ech_config *config;
@@ -106,7 +106,7 @@ static void release(prepared *p)
     *p = (prepared){0};
 }
 
-/* What can be refused without starting anything is refused once, not by every rank. */
+/* Checks that need no running rank, so that errors are printed once. */
 static ech_status check_start(const ech_start *start, const ech_design *design)
 {
     const ech_config *given = start->run->config;
@@ -155,7 +155,7 @@ static void add_words(const ech_start *start, bool by_launcher, word_list *out)
         ECH_PUSH(*out, ech_strdup(arguments->assignment.at[i]));
 }
 
-/* This program again: below a launcher, or as the process of all ranks. */
+/* Runs this program as a job: by a launcher, or as one process with all ranks. */
 static ech_status start_job(const prepared *p, bool by_launcher, int *code)
 {
     const ech_start *start = p->start;
@@ -189,8 +189,8 @@ static ech_status run_here(const prepared *p)
     return ech_design_run(&p->design, start->main, start->context);
 }
 
-/* The first rank whose preparation failed says why, all of it, by failing once more; ECH_EABORTED if that is
- * another one. */
+/* The first rank whose preparation failed repeats it, now logging all errors; the others return
+ * ECH_EABORTED. */
 static ech_status tell_once(ech_group *world, const ech_start *start, int local_ranks,
                             ech_status status)
 {
@@ -206,8 +206,8 @@ static ech_status tell_once(ech_group *world, const ech_start *start, int local_
     return ech_fail_at(__FILE__, __LINE__, status, "%s", ech_last_error());
 }
 
-/* For ranks that somebody's launcher started nobody has looked. Files may be missing on one machine
- * alone, so each rank looks. */
+/* Ranks that a user's launcher started have no parent that has checked the run. Each checks it for itself,
+ * since files may be missing on one machine only. */
 static ech_status prepare_together(ech_comm *comm, const ech_start *start, prepared *out)
 {
     int size = ech_comm_size(comm), *members = ech_calloc((size_t)size, sizeof *members);

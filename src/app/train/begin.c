@@ -82,8 +82,8 @@ static bool lies_in(const char *path, const char *folder)
     return lies;
 }
 
-/* The run has checkpoints of its own, and was told to go on from a path. That was for its beginning:
- * the same command, given again, goes on. But who names one of the run's own means that one. */
+/* checkpoint.resume is a path, and the run has checkpoints of its own. If the path is not one of these, it was
+ * for the run's beginning, and the same command now resumes the run. One of its own must be the newest. */
 static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest)
 {
     const char *named = t->config->checkpoint.resume, *own = ech_checkpoint_path(newest);
@@ -101,8 +101,8 @@ static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest
                                own);
 }
 
-/* Where to go on from: NULL: nowhere. For rank 0, which says what is wrong before others can know of it: who
- * gives up in silence could end the job before. */
+/* The checkpoint to resume from; NULL: none. On rank 0 only, and before the other ranks learn of an error: one
+ * of them that exits could make the launcher end the job before rank 0 has logged it. */
 static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
 {
     ech_checkpoint *own;
@@ -144,7 +144,7 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     return ECH_OK;
 }
 
-/* Seconds that a job which is dying has to let go of its folders: who restarts jobs does so at once. */
+/* Seconds to wait for the locks of a job that is ending, since restarts follow at once. */
 static double lock_patience(const ech_trainer *t)
 {
     const double most = 10;
@@ -152,8 +152,8 @@ static double lock_patience(const ech_trainer *t)
     return deadline / 2 < most ? deadline / 2 : most;
 }
 
-/* A folder that cannot be written must show now, not at the first save. Two runs at once would cut
- * each other's metrics and remove each other's unfinished checkpoints. */
+/* Creates and locks the folders: an unwritable one must show now, not at the first save, and two runs at once
+ * would truncate each other's metrics and remove each other's unfinished checkpoints. */
 static ech_status claim_folders(ech_trainer *t)
 {
     const char *folder[] = {t->config->log.directory, t->config->checkpoint.directory};

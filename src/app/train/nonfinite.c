@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What follows a step whose update was withheld: where the first NaN or infinity was, and whether the run
- * goes on.
+ * After a step whose update was withheld: where the first NaN or infinity was, and whether the run
+ * continues.
  */
 #include <string.h>
 
@@ -12,7 +12,7 @@ static bool skips(const ech_trainer *t)
     return t->config->training.on_nonfinite == ECH_ON_NONFINITE_SKIP;
 }
 
-/* More updates in a row were withheld than may be. */
+/* More consecutive updates were withheld than training.nonfinite_limit. */
 static bool is_beyond(const ech_trainer *t)
 {
     int64_t most = t->config->training.nonfinite_limit;
@@ -29,7 +29,7 @@ static ech_status refuse_more(const ech_trainer *t, const char *what)
              (long long)t->config->training.nonfinite_limit, (long long)t->skipped);
 }
 
-/* An asynchronous schedule has gone on by the time it is known: the step cannot be run again. */
+/* In an asynchronous schedule later steps have begun by then, so the step cannot be repeated. */
 static ech_status explain_asynchronous(ech_trainer *t)
 {
     bool first = ech_trainer_is_first(t);
@@ -66,13 +66,13 @@ static ech_text describe(const ech_trainer *t, const ech_finding *finding)
     return what;
 }
 
-/* Weights that have it already: no later step can be right. */
+/* The weights themselves have a NaN or infinity: no later step can be right. */
 static bool is_lost(const ech_finding *finding)
 {
     return finding->rank >= 0 && finding->block < 0;
 }
 
-/* The end of the run: how to begin anew depends on what the weights are by now. */
+/* The error that ends the run; its hint depends on the state of the weights. */
 static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const char *what)
 {
     if (is_lost(finding))

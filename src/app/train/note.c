@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Notes as lines of metrics.jsonl, TensorBoard's events and lines for people.
+ * Notes as lines of metrics.jsonl, TensorBoard's events and log lines.
  */
 #include "app/train/note.h"
 
@@ -46,7 +46,7 @@ void ech_pages_add(ech_pages *pages, ech_text *json)
     ech_text_free(json);
 }
 
-/* Above 1 the peak was measured while something else held the cores: then it says nothing. */
+/* Above 1, the peak was measured while another program used the cores: then mfu is not known. */
 static double mfu(const ech_pages *pages, const ech_step_metrics *m)
 {
     double share = m->flops_per_second / pages->peak_flops;
@@ -111,7 +111,7 @@ static void format_step(const ech_pages *pages, const ech_step_metrics *m, ech_t
     char speed[ECH_COUNT_BYTES], flops[ECH_COUNT_BYTES], span[ECH_COUNT_BYTES];
     double left = (double)(pages->steps - m->step) * pages->step_seconds;
     double share = mfu(pages, m);
-    /* What is looked at most comes first: a narrow terminal cuts the end off. */
+    /* The most important comes first: a narrow terminal truncates the end. */
     ech_text_append(out, "step %5" PRId64 "/%" PRId64 " | loss %.4f | ETA %s", m->step,
                     pages->steps, m->loss, ech_count_span(left, span));
     if (m->skipped) ech_text_append(out, " | update skipped");

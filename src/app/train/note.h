@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What training hands to the thread that writes: plain notes, and the files and lines they end up in.
- * For progress.c.
+ * The records that training submits to its record writer (notes), and the files and lines that they become
+ * (pages). For progress.c.
  */
 #ifndef ECH_APP_TRAIN_NOTE_H
 #define ECH_APP_TRAIN_NOTE_H
@@ -14,20 +14,19 @@
 #include "app/train/progress.h"
 #include "base/journal.h"
 
-/* ---- losses that are far above those before them ---- */
+/* ---- loss spikes ---- */
 
 enum { ECH_SPIKES_WINDOW = 50, ECH_SPIKES_FEWEST = 20 };
 
 typedef struct ech_spikes {
-    double loss[ECH_SPIKES_WINDOW]; /* the last ones, of steps that counted */
-    int64_t seen, count;            /* losses; spikes */
-    bool high;                      /* the last loss was one */
+    double loss[ECH_SPIKES_WINDOW]; /* the last finite losses */
+    int64_t seen, count;            /* number of losses; of spikes, consecutive ones once */
+    bool high;                      /* the last loss was a spike */
 } ech_spikes;
 
-/* The next step's loss: how many times the median of the window it is, if that makes it a spike, else 0. It
- * is one if it is at least 1.5 times the median, and by six times their median deviation from it
- * above it, so that losses that are always uneven have none; of fewer than 20 losses nothing is known.
- * *begins: the loss before was none. */
+/* Adds a step's loss. Returns loss / median of the window if the loss is a spike, else 0. It is a spike if it
+ * is at least 1.5 times the median and exceeds it by at least six times the median absolute deviation, so that
+ * noisy losses have none; never among the first 20. *begins: a spike whose predecessor was none. */
 double ech_spikes_take(ech_spikes *spikes, double loss, bool *begins);
 
 typedef enum ech_note_kind {
@@ -40,33 +39,33 @@ typedef enum ech_note_kind {
 
 typedef struct ech_note {
     ech_note_kind kind;
-    double wall_time; /* when it was true, seconds since 1970 */
+    double wall_time; /* of the event, seconds since 1970 */
     union {
         ech_step_metrics step;
         ech_validation_metrics validation;
         ech_checkpoint_metrics checkpoint;
         ech_end_metrics end;
-        char *line; /* owned; for people alone, stays above the status line */
+        char *line; /* a log line; owned */
     };
 } ech_note;
 
-/* Where notes are written to: the writing thread's own once that runs. */
+/* The files and the status line. Only the writer's thread uses them once it runs. */
 typedef struct ech_pages {
     int64_t steps, every; /* as in ech_progress_setup */
     double peak_flops;
-    int64_t start; /* which of this directory's, from 1 */
+    int64_t start; /* number of this start of the run, from 1 */
     ech_journal *metrics;
-    ech_events *events; /* NULL: none are wanted */
+    ech_events *events; /* NULL: no TensorBoard */
     ech_status_line line;
-    double step_seconds; /* smoothed; below 0: no step so far */
-    bool any;            /* a plain line of a step was printed */
+    double step_seconds; /* moving average; below 0: no step so far */
+    bool any;            /* a plain line of a step has been printed */
     ech_spikes spikes;
 } ech_pages;
 
-/* Ends the line of metrics, writes it and frees it. At once: whoever kills the run finds all lines that
- * were written, but a torn last one. */
+/* Closes a line of metrics.jsonl, writes it unbuffered and frees it: after a kill at most the last line is
+ * incomplete. */
 void ech_pages_add(ech_pages *pages, ech_text *json);
-/* As ech_record_writer_setup wants it: writes the note (an ech_note) on the pages (ech_pages). */
+/* The ech_record_writer_setup.write: writes an ech_note to an ech_pages. */
 void ech_note_write(void *pages, void *note);
 
 #endif

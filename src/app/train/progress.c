@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From training to metrics.jsonl, TensorBoard's events and the status line: files are opened here, and
- * what is to be written is handed over.
+ * Opens the files of the log and submits records to their writer.
  */
 #include "app/train/progress.h"
 
@@ -19,7 +18,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-/* Notes that may wait: minutes of steps worth logging, in less memory than a batch. */
+/* Records that may be queued: minutes of steps, in less memory than a batch. */
 enum { MOST_NOTES = 256 };
 
 struct ech_progress {
@@ -67,7 +66,7 @@ static ech_status open_files(ech_pages *pages, const ech_progress_setup *setup)
 {
     ECH_FREED char *path = ech_file_join(setup->directory, "metrics.jsonl");
     ech_status status = ech_file_make_folder(setup->directory);
-    if (status == ECH_OK) status = ech_metrics_cut(path, setup->first_step, &pages->start);
+    if (status == ECH_OK) status = ech_metrics_truncate(path, setup->first_step, &pages->start);
     if (status == ECH_OK) status = ech_journal_open(path, false, &pages->metrics);
     ECH_TRY(status);
     pages->start++;

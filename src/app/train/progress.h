@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a person and a program read while training runs: the status line (or plain lines in a pipe),
- * metrics.jsonl and TensorBoard's events. Rank 0 only. Once open, no file of these can end the run: see base/journal.h.
+ * The log of training: the status line (or plain lines), metrics.jsonl and TensorBoard's events. Rank 0 only.
+ * Once open, no error of these files ends the run (base/journal.h).
  *
- * A thread of its own formats and writes all of it, in the order of the calls, at once; callers only hand
- * numbers over (app/record_writer.h). Files that stand still hold training up once some hundred calls wait,
- * since none is dropped.
+ * Calls submit numbers to a record writer (app/record_writer.h), whose thread formats and writes them in
+ * order. If a disk stalls, training waits once 256 records are queued, since none is dropped.
  */
 #ifndef ECH_APP_TRAIN_PROGRESS_H
 #define ECH_APP_TRAIN_PROGRESS_H
@@ -18,18 +17,18 @@
 typedef struct ech_progress ech_progress;
 
 typedef struct ech_progress_setup {
-    const char *directory; /* the run directory, made if need be */
+    const char *directory; /* the run directory, created if missing */
     int64_t steps;         /* of the whole run */
     int64_t first_step;    /* steps done before this start: metrics of later steps are dropped */
     int64_t every;         /* plain lines: one every so many steps (and the first and last) */
     double peak_flops;     /* measured, of all ranks: for mfu */
     int ranks;
-    const char *layout;   /* in words; "" or NULL: nothing to say */
+    const char *layout;   /* as text (ech_print_axes); "" or NULL: none */
     const char *run_yaml; /* the resolved run file, for TensorBoard; may be NULL */
     bool tensorboard;
 } ech_progress_setup;
 
-/* One training step, as written: keys of the same names. */
+/* One training step; the JSON keys have the same names. */
 typedef struct ech_step_metrics {
     int64_t step; /* steps done: 1 after the first */
     double loss, learning_rate, grad_norm;
@@ -38,27 +37,27 @@ typedef struct ech_step_metrics {
     double step_seconds, tokens_per_second, flops_per_second;
     int64_t bytes_sent; /* by rank 0 in this step: all axes, and scalars */
     int64_t peak_bytes; /* of the arena */
-    bool skipped;       /* the update was withheld */
+    bool skipped;       /* the update was withheld (NaN or infinity) */
 } ech_step_metrics;
 
 typedef struct ech_validation_metrics {
-    int64_t step;   /* as "step"; the others as "valid_loss", "valid_tokens", "seconds" */
-    double loss;    /* mean over the tokens */
-    int64_t tokens; /* that count */
-    double seconds;
+    int64_t step;   /* JSON key "step" */
+    double loss;    /* "valid_loss": mean over the tokens */
+    int64_t tokens; /* "valid_tokens": with a target */
+    double seconds; /* "seconds" */
 } ech_validation_metrics;
 
-/* A checkpoint that is there. */
+/* A completed checkpoint. */
 typedef struct ech_checkpoint_metrics {
     int64_t step;
-    char name[32]; /* as "checkpoint" */
+    char name[32]; /* JSON key "checkpoint" */
     int64_t bytes;
-    double seconds;        /* from the beginning of its writing until it was committed */
-    double stall_seconds;  /* that training stood still for it */
-    double waited_seconds; /* of these, for the checkpoint before */
+    double seconds;        /* from the start of writing until it was committed */
+    double stall_seconds;  /* for which training waited for it */
+    double waited_seconds; /* of these, for the checkpoint before it */
 } ech_checkpoint_metrics;
 
-/* The end of a start. */
+/* The end of the process's training. */
 typedef struct ech_end_metrics {
     int64_t step;
     int64_t skipped_steps; /* updates withheld since the run's start */
@@ -67,22 +66,22 @@ typedef struct ech_end_metrics {
 /* Opens DIRECTORY/metrics.jsonl for appending, after dropping lines of steps > first_step (rewritten
  * atomically) and a torn last line, and an event file; both say that the run starts. */
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out);
-/* All is written then; ends the status line. Accepts NULL. */
+/* Flushes, and ends the status line. Accepts NULL. */
 void ech_progress_destroy(ech_progress *progress);
 
-/* {"step":..,"loss":..,...,"mfu":..} and the status line / plain line with ETA; of a loss that is a spike
- * (app/train/note.h) also "loss_spike", and where spikes begin a line that stays. */
+/* Writes {"step":..,"loss":..,...,"mfu":..} and draws the status line (or prints a plain line); for a loss
+ * spike (app/train/note.h) also "loss_spike", and a log line where spikes begin. */
 void ech_progress_step(ech_progress *progress, const ech_step_metrics *metrics);
-/* {"step":..,"valid_loss":..,"valid_tokens":..,"seconds":..} and a line that stays. */
+/* Writes {"step":..,"valid_loss":..,"valid_tokens":..,"seconds":..} and a log line. */
 void ech_progress_validation(ech_progress *progress, const ech_validation_metrics *metrics);
-/* {"step":..,"checkpoint":"step-00000100",...}, keys of the same names, and a line that stays. */
+/* Writes {"step":..,"checkpoint":"step-00000100",...} and a log line. */
 void ech_progress_checkpoint(ech_progress *progress, const ech_checkpoint_metrics *metrics);
-/* {"step":..,"skipped_steps":..,"loss_spikes":..}, and a line that stays unless both are 0. */
+/* Writes {"step":..,"skipped_steps":..,"loss_spikes":..}, and a log line unless both are 0. */
 void ech_progress_end(ech_progress *progress, const ech_end_metrics *metrics);
-/* A line that stays above the status line. */
+/* Prints a log line. */
 void ech_progress_say(ech_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Waits until all of these so far is written. From any thread. */
+/* Waits until all calls so far are written. From any thread. */
 void ech_progress_settle(ech_progress *progress);
 
 #endif

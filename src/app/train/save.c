@@ -55,7 +55,7 @@ static ech_checkpoint_file file_of(const ech_tokenizer *tokenizer)
     return is ? ECH_FILE_SENTENCEPIECE : ECH_FILE_TOKENIZER;
 }
 
-/* In the place of files that it does not come from. */
+/* Instead of files that it was not read from. */
 static void add_exported(const ech_tokenizer *tokenizer, ech_checkpoint_info *out)
 {
     ech_text bytes = {0}, config = {0};
@@ -72,7 +72,7 @@ static ech_status read_tokenizer_of(const ech_tokenizer *tokenizer, const char *
     const char *name = ech_tokenizer_name(tokenizer);
     ech_checkpoint_file own = file_of(tokenizer);
     if (!ech_file_is_folder(name)) ECH_TRY(read_text(name, own, out));
-    /* A tokenizer.json beside a tokenizer.model that was named would be taken in its place. */
+    /* A tokenizer.json beside a named tokenizer.model would take precedence over it. */
     for (int f = ECH_FILE_TOKENIZER; f < ECH_FILES; f++)
         if (!out->text[f].at && (f != ECH_FILE_TOKENIZER || own == ECH_FILE_TOKENIZER))
             ECH_TRY(read_from(from, (ech_checkpoint_file)f, out));
@@ -100,35 +100,35 @@ static ech_status make_config(const ech_config *config, const ech_tokenizer *tok
                               const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
 {
     ech_text text = {0};
-    ech_checkpoint_info carried = {0};
+    ech_checkpoint_info read = {0};
     char *path = ech_file_join(folder ? folder : "", "config.json");
     ech_model_text_ends ends = {0};
     if (tokenizer) {
         ends.begin = ech_tokenizer_begin_of_text(tokenizer);
         ends.end = ech_tokenizer_end_of_text(tokenizer);
     }
-    ech_status status = folder ? read_text(path, ECH_FILE_CONFIG, &carried) : ECH_OK;
+    ech_status status = folder ? read_text(path, ECH_FILE_CONFIG, &read) : ECH_OK;
     const ech_model_export_options options = {.dtype = dtype,
                                               .ends = tokenizer ? &ends : NULL,
                                               .path = path,
-                                              .text = carried.text[ECH_FILE_CONFIG].at,
-                                              .n = carried.text[ECH_FILE_CONFIG].n,
+                                              .text = read.text[ECH_FILE_CONFIG].at,
+                                              .n = read.text[ECH_FILE_CONFIG].n,
                                               .came_together =
                                                   ech_config_is_auto(config->data.tokenizer)};
     if (status == ECH_OK) status = ech_model_export(config, &options, &text);
     if (status == ECH_OK) put(text, ECH_FILE_CONFIG, out);
-    ech_checkpoint_info_free(&carried);
+    ech_checkpoint_info_free(&read);
     free(path);
     return status;
 }
 
 /* Fills the texts of checkpoints. `folder` is the one with config.json that the model came from,
- * NULL: it is new. config.json keeps what is not ours to say. generation_config.json and the
+ * NULL: it is new. Keys of config.json that Echelon does not write stay. generation_config.json and the
  * tokenizer's files are the same bytes, the latter from where the tokenizer was opened; a
  * tokenizer that has no such files is exported, and without one (NULL) there is none. On failure
  * some texts may be set. */
-static ech_status carried_read(const ech_config *config, const ech_tokenizer *tokenizer,
-                               const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
+static ech_status read_texts(const ech_config *config, const ech_tokenizer *tokenizer,
+                             const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
 {
     ECH_TRY(make_config(config, tokenizer, folder, dtype, out));
     if (folder) ECH_TRY(read_from(folder, ECH_FILE_GENERATION_CONFIG, out));
@@ -183,9 +183,8 @@ static ech_status save_with(ech_trainer *t, const ech_checkpoint_info *info)
     return ECH_OK;
 }
 
-/* A folder that has another place by now would be made anew: the run would train on beside its own
- * checkpoints, or among those of another run that has begun in its place, and starting it again would
- * begin it anew. */
+/* A folder that was moved must not be created anew: the run would save to a new folder without its own
+ * checkpoints, or into that of another run, and a restart would not find its checkpoints. */
 static ech_status check_folders(ech_trainer *t)
 {
     const ech_config *c = t->config;
@@ -222,8 +221,8 @@ ech_status ech_trainer_begin_saves(ech_trainer *t)
     if (!ech_trainer_is_first(t)) return ECH_OK;
     ech_config_print(t->config, &yaml);
     t->texts.run_yaml = yaml.at;
-    ECH_TRY(carried_read(t->config, t->design->tokenizer, t->model_folder,
-                         ech_exec_saved_dtype(t->session.exec), &t->texts));
+    ECH_TRY(read_texts(t->config, t->design->tokenizer, t->model_folder,
+                       ech_exec_saved_dtype(t->session.exec), &t->texts));
     if (!t->texts.text[ECH_FILE_TOKENIZER].at)
         ech_progress_say(
             t->progress,

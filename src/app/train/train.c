@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The training loop of one rank: the calendar says which list runs at which step.
+ * The training loop of one rank. The calendar says which list runs after which training step.
  */
 #include "app/train/train.h"
 
@@ -106,7 +106,7 @@ ech_status ech_trainer_validate(ech_trainer *t)
 /* Lock-free, so that handlers may set them, and ranks that are threads may read them. */
 static atomic_bool asked_to_stop, asked_to_save, asked_by_hand;
 
-/* Schedulers repeat themselves; who types Ctrl-C twice wants an end. */
+/* Schedulers repeat signals, so only a second Ctrl-C ends the process at once. */
 static void on_signal(int signal)
 {
     if (signal == SIGUSR1)
@@ -144,7 +144,7 @@ void ech_train_catch_signals(void)
     sigprocmask(SIG_UNBLOCK, &caught, NULL);
 }
 
-/* A training step that is done; of a span, its share of the time and the messages. */
+/* Logs a training step; time and bytes of a span are divided equally over its training steps. */
 static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int64_t sent)
 {
     int64_t G = t->config->training.global_batch_size, T = t->config->data.sequence_length;
@@ -166,7 +166,7 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
     ech_trainer_switch_to(t, ECH_ACTIVITY_OTHER);
 }
 
-/* `r`: a copy; what explains a withheld step runs it again and reads anew. */
+/* `r` is a copy: ech_trainer_explain_nonfinite repeats the step, which changes the readings. */
 static ech_status finish_step(ech_trainer *t, ech_readings r, double seconds, int64_t sent)
 {
     if (r.withheld) ECH_TRY(ech_trainer_explain_nonfinite(t));
@@ -182,7 +182,7 @@ static ech_status finish_step(ech_trainer *t, ech_readings r, double seconds, in
     return ECH_OK;
 }
 
-/* Once, behind the last list that is recorded. */
+/* After the last list that is recorded; once. */
 static ech_status finish_trace(ech_trainer *t)
 {
     bool written;
@@ -193,7 +193,7 @@ static ech_status finish_trace(ech_trainer *t)
     return ECH_OK;
 }
 
-/* Whether this rank has trained for as long as it may; the others learn it with the next batch. */
+/* Whether training.time_limit has passed on this rank; the others learn it with the next list. */
 static bool is_overdue(const ech_trainer *t)
 {
     double limit = t->config->training.time_limit;
@@ -288,7 +288,7 @@ static ech_status loop(ech_trainer *t)
     ECH_TRY(finish_trace(t));
     if (ech_trainer_is_first(t) && !done)
         ech_progress_end(t->progress, &(ech_end_metrics){t->step, t->skipped});
-    /* Nobody leaves before everyone is here: a launcher ends the job when one process exits. */
+    /* A launcher ends the job when one process exits, so all wait for the last. */
     return ech_group_barrier(ech_exec_world(t->session.exec));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a checkpoint, or from a Hugging Face model's folder, to a session.
+ * From a checkpoint or a Hugging Face folder to a session.
  */
 #include "app/train/trained.h"
 

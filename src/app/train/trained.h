@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trained model, read from a checkpoint, on one rank that only runs forwards.
+ * A trained model, from a checkpoint or a Hugging Face folder, on one rank that only runs forwards.
  */
 #ifndef ECH_APP_TRAIN_TRAINED_H
 #define ECH_APP_TRAIN_TRAINED_H
@@ -10,27 +10,28 @@
 typedef struct ech_trained {
     ech_config *config;       /* the checkpoint's run file, resolved for one rank */
     char *folder;             /* where its config.json is */
-    ech_tokenizer *tokenizer; /* NULL: none is known, or needed */
+    ech_tokenizer *tokenizer; /* NULL: none */
     ech_model_text_ends
-        ends; /* begin and end of a text: the tokenizer's, without one what config.json says */
-    ech_stops stops; /* ends of text: the tokenizer's, config.json's, generation_config.json's */
+        ends; /* tokens that begin and end a text: the tokenizer's, else config.json's */
+    ech_stops
+        stops; /* tokens that end a text, by tokenizer, config.json and generation_config.json */
     ech_design design;
     ech_session session; /* forward-only, parameters restored */
 } ech_trained;
 
 typedef struct ech_trained_options {
-    /* A checkpoint, a checkpoints folder, a run directory, or a Hugging Face model's folder,
-     * whose samples have as many tokens as it has positions, up to 1,024. */
+    /* A checkpoint, a folder of checkpoints, a run directory, or a Hugging Face folder. The sequence
+     * length is that of the run; of a Hugging Face folder its number of positions, at most 1,024. */
     const char *path;
-    int64_t samples;       /* evaluated at a time */
+    int64_t samples;       /* batch size */
     const char *tokenizer; /* NULL: the model's own */
-    bool ids_do; /* the model's own is not needed: where it cannot be used, that is told */
+    bool ids_do; /* ids are enough: a model's own tokenizer that cannot be used is only a warning */
 } ech_trained_options;
 
-/* What to do with it. */
+/* Called with the model; `context` is the caller's. */
 typedef ech_status (*ech_trained_use)(ech_trained *trained, void *context);
 
-/* Reads the model, makes a session, and calls `use` with it. */
+/* Reads the model, makes its session, calls `use` and frees it. Errors: also those of `use`. */
 ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use use, void *context);
 
 #endif

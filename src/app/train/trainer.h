@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of one rank's training, shared by the files that train it. Private to them.
+ * The state of one rank's training. Private to app/train.
  */
 #ifndef ECH_APP_TRAIN_TRAINER_H
 #define ECH_APP_TRAIN_TRAINER_H
@@ -19,53 +19,54 @@ typedef struct ech_trainer {
     ech_corpus *train, *valid; /* valid: NULL without validation */
     ech_loader *loader, *valid_loader;
     ech_progress *progress;         /* rank 0 */
-    ech_trace *trace;               /* NULL: nothing is recorded */
-    ech_step_profile *step_profile; /* NULL: nobody asked where the time goes */
-    int lock[2];                    /* rank 0: of the folders it writes into, or -1 */
-    bool told_moved; /* the run directory is not where it was; of the saving thread */
+    ech_trace *trace;               /* NULL: no log.trace */
+    ech_step_profile *step_profile; /* NULL: no --profile */
+    int lock[2];                    /* rank 0: locks on log and checkpoint directory, or -1 */
+    bool told_moved; /* the saving thread has warned that the run directory was moved */
     int64_t step, saved_step, skipped, tokens;
-    int64_t proven; /* the last saved step that a finite step followed; -1: none */
-    int64_t idle;   /* updates in a row that were withheld */
+    int64_t proven; /* the newest checkpoint's step after which a step was finite; -1: none */
+    int64_t idle;   /* consecutive updates that were withheld */
     double loss, flops;
-    char *model_folder; /* rank 0: with config.json, that the model is from; NULL: it is new */
-    ech_checkpoint_info texts; /* rank 0: of every checkpoint, with no numbers */
-    double stall_seconds;      /* that training stood still for the checkpoint begun last */
-    double began_at;           /* seconds on the clock; what training.time_limit counts from */
+    char
+        *model_folder; /* rank 0: folder with the config.json that the model came from; NULL: new */
+    ech_checkpoint_info texts; /* rank 0: the texts of every checkpoint */
+    double stall_seconds;      /* for which training waited for the checkpoint begun last */
+    double began_at;           /* from here training.time_limit counts, seconds on the clock */
     bool stopped;
 } ech_trainer;
 
-/* Rank 0 speaks and writes for all. */
+/* Rank 0 logs and writes files for all. */
 static inline bool ech_trainer_is_first(const ech_trainer *t)
 {
     return ech_comm_rank(t->comm) == 0;
 }
 
-/* Opens data, builds the session, restores the newest checkpoint or initialises. Collective. */
+/* Opens the data, makes the session, and restores the newest checkpoint or initializes. Collective. */
 ech_status ech_trainer_begin(ech_trainer *t);
 
 /* --profile: measures this machine, then begins; at the end rank 0 prints the table of all ranks and
  * writes it to step_profile.jsonl in the run directory. Collective. */
 ech_status ech_trainer_begin_step_profile(ech_trainer *t);
 ech_status ech_trainer_finish_step_profile(ech_trainer *t);
-/* From now on the rank is about that; nothing without --profile. */
+/* Books the rank's time from now on to `activity`; does nothing without --profile. */
 void ech_trainer_switch_to(ech_trainer *t, ech_activity activity);
 
-/* Behind the beginning of progress: makes what is the same in all checkpoints. Not collective. */
+/* Makes the texts of all checkpoints; after ech_progress_create. Not collective. */
 ech_status ech_trainer_begin_saves(ech_trainer *t);
-/* From now on batches of the next validation are read ahead, while training goes on. Not collective. */
+/* Starts the loader of validation batches, which prefetches during training. Not collective. */
 ech_status ech_trainer_begin_validation(ech_trainer *t);
 
-/* What the calendar calls besides training steps. Collective. */
+/* Validation and saving, when the calendar says so. Collective. */
 ech_status ech_trainer_validate(ech_trainer *t);
-ech_status ech_trainer_save(ech_trainer *t); /* unless this step is saved already */
+ech_status ech_trainer_save(ech_trainer *t); /* does nothing if this step is saved */
 
-/* After training steps: tells of a checkpoint that is there by now; fails, on every rank, when one
- * could not be written. */
+/* After a train list: logs a checkpoint that has been completed since. `failed` (the same on all ranks): fails
+ * because one could not be written. */
 ech_status ech_trainer_follow_save(ech_trainer *t, bool failed);
-/* Waits for the checkpoint that is under way, and tells of it. */
+/* Waits for the checkpoint that is being written, and logs it. */
 ech_status ech_trainer_finish_save(ech_trainer *t);
 
-/* After a withheld step: names the place of the first NaN or infinity, then goes on or fails, as
+/* After a withheld update: reports where the first NaN or infinity was, then continues or fails as
  * training.on_nonfinite says. Collective. */
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t);
 
