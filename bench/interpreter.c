@@ -86,7 +86,7 @@ static ech_status fill_list(const bench *b, const variant *how, ech_plan *plan)
         if (waits) ECH_PUSH(list->after, s - 1);
     }
     list->ticks = b->steps;
-    return ech_list_check(plan, list);
+    return ech_check_list(plan, list);
 }
 
 /* ---- the clock ---- */

@@ -58,3 +58,26 @@ const char *ech_scalar_name(ech_scalar scalar)
 {
     return scalars[scalar];
 }
+
+static const struct {
+    const char *text, *colour, *meaning;
+} bars[ECH_BAR_KINDS] = {
+#define X(name, text, colour, meaning) {text, colour, meaning},
+#include "schedule/bars.def"
+#undef X
+};
+
+const char *ech_bar_kind_text(ech_bar_kind kind)
+{
+    return bars[kind].text;
+}
+
+const char *ech_bar_kind_colour(ech_bar_kind kind)
+{
+    return bars[kind].colour;
+}
+
+const char *ech_bar_kind_meaning(ech_bar_kind kind)
+{
+    return bars[kind].meaning;
+}

@@ -59,12 +59,4 @@ void ech_pass_place(ech_list *list, int64_t start);
 /* What is live at once: list->lower_bound, peak, working, working_tick. */
 void ech_pass_peaks(ech_list *list);
 
-/* The phase that a step of F, B or W runs. */
-ech_phase ech_step_phase(const ech_step *step);
-/* Whether the block's boundary crosses stages in pieces, one a tensor rank: it is replicated there. */
-bool ech_plan_cuts_messages(const ech_plan *plan);
-/* The last step of every turn that adds to each parameter's gradient: last[turn * params + param],
- * -1 where none does. */
-void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last);
-
 #endif

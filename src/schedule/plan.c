@@ -212,7 +212,7 @@ static void plan_lists(ech_plan *plan, const ech_plan_request *request, const or
     if (samples(request)) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);
 }
 
-static ech_status finish_lists(ech_plan *plan)
+static void finish_lists(ech_plan *plan)
 {
     int64_t most = 0;
     for (int i = 0; i < ECH_LIST_KINDS; i++) {
@@ -225,8 +225,6 @@ static ech_status finish_lists(ech_plan *plan)
         if (list->bytes > most) most = list->bytes;
     }
     plan->arena_bytes = plan->persistent_bytes + most;
-    for (int i = 0; i < ECH_LIST_KINDS; i++) ECH_TRY(ech_list_check(plan, &plan->list[i]));
-    return ECH_OK;
 }
 
 /* Also finds how many versions must be kept. */
@@ -241,10 +239,11 @@ static void order_training(ech_plan *plan, ordered *train)
                   &train->version);
 }
 
-ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
+ech_plan *ech_plan_create(const ech_plan_request *request)
 {
     ech_plan *plan = ech_calloc(1, sizeof *plan);
     plan->rank = request->rank;
+    plan->outline = request->outline;
     plan->model = request->model;
     plan->layout = request->layout;
     plan->schedule = request->schedule;
@@ -264,14 +263,8 @@ ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out)
     plan_lists(plan, request, &train);
     free(train.order.at);
     free(train.version);
-    ech_status status =
-        request->outline ? ech_list_check(plan, &plan->list[ECH_LIST_TRAIN]) : finish_lists(plan);
-    if (status != ECH_OK) {
-        ech_plan_destroy(plan);
-        return status;
-    }
-    *out = plan;
-    return ECH_OK;
+    if (!request->outline) finish_lists(plan);
+    return plan;
 }
 
 static void forget_values(ech_list *list)

@@ -64,6 +64,18 @@ typedef enum ech_scalar {
     ECH_SCALARS
 } ech_scalar;
 
+/* Kinds of boxes. X(name, text, colour, meaning): colours are safe for colour-blind readers. */
+typedef enum ech_bar_kind {
+#define X(name, text, colour, meaning) ECH_BAR_##name,
+#include "schedule/bars.def"
+#undef X
+    ECH_BAR_KINDS
+} ech_bar_kind;
+
+const char *ech_bar_kind_text(ech_bar_kind kind);    /* "F" */
+const char *ech_bar_kind_colour(ech_bar_kind kind);  /* "#56b4e9" */
+const char *ech_bar_kind_meaning(ech_bar_kind kind); /* "forward" */
+
 const char *ech_lane_name(ech_lane lane);
 const char *ech_step_name(ech_step_kind kind);
 const char *ech_memory_name(ech_memory_kind kind);
@@ -190,7 +202,7 @@ typedef struct ech_schedule {
 } ech_schedule;
 
 /* What parallel.schedule names, found once; begun with ech_schedule_find. */
-typedef struct ech_schedule_choice {
+typedef struct ech_simulated_choice {
     const char *name; /* borrowed */
     const ech_generator
         *generator; /* NULL: an order written by hand, or no schedule of that name */
@@ -199,22 +211,22 @@ typedef struct ech_schedule_choice {
     size_t n;
     bool is_measured; /* the order is for these; 0: it is none */
     int stages, micro_batches;
-} ech_schedule_choice;
-ech_schedule_choice ech_schedule_find(const ech_config *config);
-void ech_schedule_choice_free(ech_schedule_choice *choice);
+} ech_simulated_choice;
+ech_simulated_choice ech_schedule_find(const ech_config *config);
+void ech_schedule_choice_free(ech_simulated_choice *choice);
 
-/* Whether ech_schedule_create would take such a grid; for an ech_layout_taker. `choice`: an ech_schedule_choice.
+/* Whether ech_schedule_create would take such a grid; for an ech_layout_taker. `choice`: an ech_simulated_choice.
  * What no grid changes is not asked, but of an order that cannot be read none is taken. */
 bool ech_schedule_takes(void *choice, const ech_layout_shape *shape);
 /* Where it wants virtual stages; of an order written by hand: LOOP. */
-ech_placement ech_schedule_placement(const ech_schedule_choice *choice);
+ech_placement ech_schedule_placement(const ech_simulated_choice *choice);
 /* Fills parallel.virtual_stages: as many as the schedule needs, or 1. */
-void ech_schedule_fill_chunks(ech_config *config, const ech_schedule_choice *choice);
+void ech_schedule_fill_chunks(ech_config *config, const ech_simulated_choice *choice);
 
 /* Fills parallel.flush_every and training.check_every. The configuration breaks no rule (config/rules.h). Errors: an
  * unknown name, an order file that does not fit, numbers of micro-batches that the generator refuses, steps that
  * spans do not divide. */
-ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
+ech_status ech_schedule_create(ech_config *config, ech_simulated_choice *choice,
                                const ech_layout *layout, ech_schedule **out);
 void ech_schedule_destroy(ech_schedule *schedule); /* accepts NULL */
 
@@ -249,6 +261,7 @@ typedef struct ech_plan_param {
 
 typedef struct ech_plan {
     int rank;
+    bool outline; /* as it was asked for */
     const ech_model *model;
     const ech_layout *layout;
     const ech_schedule *schedule;
@@ -286,8 +299,8 @@ typedef struct ech_plan_request {
                           simulate and draw thousands of ranks. Cannot be run */
 } ech_plan_request;
 
-/* Builds and checks rank's plan. Model, layout and schedule are borrowed. */
-ech_status ech_plan_create(const ech_plan_request *request, ech_plan **out);
+/* Builds a rank's plan; check/check.h proves it. Model, layout and schedule are borrowed. */
+ech_plan *ech_plan_create(const ech_plan_request *request);
 void ech_plan_destroy(ech_plan *plan); /* accepts NULL */
 /* Frees what only running the plan needs: values, and who touches them. Its steps, its buckets and all that is
  * said of its memory stay. */
@@ -359,6 +372,18 @@ typedef struct ech_working {
 } ech_working;
 ech_working ech_plan_working(const ech_plan *plan);
 
+/* What a step does with parameters and their gradients. All but the first two work on one bucket. */
+typedef enum ech_params_use {
+    ECH_PARAMS_NOTHING,
+    ECH_PARAMS_READ,  /* computes with a version of the weights */
+    ECH_PARAMS_SUM,   /* gradients, over ranks */
+    ECH_PARAMS_NORM,  /* gradients */
+    ECH_PARAMS_COPY,  /* the newest version to the place of the next */
+    ECH_PARAMS_UPDATE /* makes the next version */
+} ech_params_use;
+
+ech_params_use ech_step_params(const ech_step *step);
+ech_bar_kind ech_step_bar(const ech_step *step); /* what it is drawn as */
 /* The phase of a block that steps of this kind run; -1: they run none. */
 int ech_step_kind_phase(ech_step_kind kind);
 
@@ -397,6 +422,13 @@ ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *
 void ech_step_print(const ech_step *step, ech_text *out);
 /* "model.layers.3: linear4.out, micro-batch 2". */
 void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out);
+/* The phase that a step of F, B or W runs. */
+ech_phase ech_step_phase(const ech_step *step);
+/* Whether the block's boundary crosses stages in pieces, one a tensor rank: it is replicated there. */
+bool ech_plan_cuts_messages(const ech_plan *plan);
+/* The last step of every turn that adds to each parameter's gradient: last[turn * params + param],
+ * -1 where none does. */
+void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last);
 /* One line a step: number, lane, text, what it comes after. */
 void ech_list_print(const ech_list *list, ech_text *out);
 /* One line: the compute lane as the papers write it, F0.0 B0.0 W0.0 ..., blocks folded. */
@@ -414,17 +446,11 @@ bool ech_calendar_saves_amid(const ech_calendar *calendar);
 /* Whether the list runs after `step` steps are done. */
 bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step);
 
-/* ---- the checker ---- */
+/* ---- refusals ---- */
 
-/* One rank's list: `after` points back; every read has an earlier write; every gradient is reduced
- * once, after all its writers and before its use; F and B of a micro-batch read the weight version that the
- * schedule promises, and no version is overwritten that is still needed; no two live values overlap;
- * all lies inside the arena. On failure logs the step and prints the list with the step marked. */
-ech_status ech_list_check(const ech_plan *plan, const ech_list *list);
-/* All ranks' lists of that kind: every send meets its receive, with as many bytes, in the order of
- * their starts; the collectives of every group come in the same order on all its members; nobody
- * waits in a circle, even where a send ends only when its receive has begun. On failure logs the
- * step and prints the ranks' rows with it marked. plans[r] is rank r's. */
-ech_status ech_plans_check(const ech_plan *const *plans, int n, ech_list_kind list);
+/* Logs rank, step and why; prints the rows of the ranks around with the step marked. standing[n]: steps
+ * of other ranks to mark as well, or -1; or NULL. */
+ech_status ech_plans_reject(const ech_plan *const *plans, int n, ech_list_kind list, int rank,
+                            int step, const int *standing, const char *why);
 
 #endif

@@ -10,7 +10,7 @@
 #include "app/fixture.h"
 #include "app/trace/trace.h"
 #include "app/trace/recording.h"
-#include "schedule/simulate/simulate.h"
+#include "simulate/simulate.h"
 
 typedef struct recorded {
     ech_config *config;

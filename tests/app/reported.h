@@ -9,7 +9,7 @@
 #include "app/report/report.h"
 #include "app/train/train.h"
 #include "base/log.h"
-#include "schedule/markup.h"
+#include "draw/markup.h"
 
 #define PIPELINE "parallel.pipeline=2 training.micro_batch_size=3"
 #define TRACED   "log.trace=true log.trace_steps=3 training.validate_every=2"

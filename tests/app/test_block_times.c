@@ -16,7 +16,7 @@
 #include "app/block_times.h"
 #include "app/fixture.h"
 #include "app/plan/measure.h"
-#include "schedule/simulate/simulate.h"
+#include "simulate/simulate.h"
 
 static void assert_near(double a, double b, double within)
 {

@@ -68,7 +68,7 @@ static void assert_same_timeline(const ech_timeline *a, const ech_timeline *b)
     assert_near(a->waits, b->waits, 1e-5);
     assert_near(a->collective, b->collective, 1e-5);
     for (; i < a->bar.n && j < b->bar.n; i = next_work(a, i + 1), j = next_work(b, j + 1)) {
-        const ech_bar *x = &a->bar.at[i], *y = &b->bar.at[j];
+        const ech_timeline_bar *x = &a->bar.at[i], *y = &b->bar.at[j];
         assert_int_equal(x->rank, y->rank);
         assert_int_equal(x->kind, y->kind);
         assert_int_equal(x->chunk, y->chunk);
@@ -233,7 +233,7 @@ static void test_numbers(void **state)
     ech_recording_number(run.design.layout, &timeline);
     int seen[3][6] = {{0}}; /* forwards: 12 samples are 6 micro-batches */
     for (size_t i = 0; i < timeline.bar.n; i++) {
-        const ech_bar *bar = &timeline.bar.at[i];
+        const ech_timeline_bar *bar = &timeline.bar.at[i];
         if (bar->kind != ECH_BAR_FORWARD) continue;
         assert_in_range(bar->micro, 0, 5);
         seen[bar->rank][bar->micro]++;
@@ -260,7 +260,7 @@ static void test_numbers_of_pieces(void **state)
     ech_recording_number(run.design.layout, &run.timeline);
     int seen[3][12] = {{0}};
     for (size_t i = 0; i < run.timeline.bar.n; i++) {
-        const ech_bar *bar = &run.timeline.bar.at[i];
+        const ech_timeline_bar *bar = &run.timeline.bar.at[i];
         if (bar->kind != ECH_BAR_FORWARD) continue;
         assert_in_range(bar->micro, 0, 11);
         seen[bar->rank][bar->micro]++;

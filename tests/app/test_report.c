@@ -22,11 +22,11 @@ static bool is_work(ech_step_kind kind)
 }
 
 /* The bar of a micro-batch's forwards, or its backwards. */
-static const ech_bar *find_bar(const ech_timeline *timeline, int rank, bool forward, int micro)
+static const ech_timeline_bar *find_bar(const ech_timeline *timeline, int rank, bool forward, int micro)
 {
-    const ech_bar *found = NULL;
+    const ech_timeline_bar *found = NULL;
     for (size_t i = 0; i < timeline->bar.n; i++) {
-        const ech_bar *bar = &timeline->bar.at[i];
+        const ech_timeline_bar *bar = &timeline->bar.at[i];
         if (bar->rank != rank || bar->micro != micro || bar->kind == ECH_BAR_COLLECTIVE) continue;
         if ((bar->kind == ECH_BAR_FORWARD) != forward) continue;
         if (found) fail_msg("rank %d: two bars of micro-batch %d", rank, micro);
@@ -63,7 +63,7 @@ static void assert_bars_are_steps(const opened *run, int l)
                 begin = fmin(begin, begins[s] - start);
                 end = fmax(end, ends[s] - start);
             }
-            const ech_bar *bar = find_bar(&run->timeline, rank, forward, m / 2);
+            const ech_timeline_bar *bar = find_bar(&run->timeline, rank, forward, m / 2);
             assert_true(fabs(bar->begin - begin) < 1e-9);
             assert_true(fabs(bar->end - end) < 1e-9);
         }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "app/report/html.h"
-#include "schedule/markup.h"
+#include "draw/markup.h"
 
 /* Well formed, needs nothing from elsewhere, and numbers are numbers. */
 static void check_markup(const ech_text *text)
@@ -57,8 +57,8 @@ static void add(ech_report_points *points, int64_t step, double value)
 static ech_timeline make_timeline(double unit)
 {
     ech_timeline timeline = {.ranks = 2, .chunks = 1, .seconds = true};
-    ECH_PUSH(timeline.bar, (ech_bar){0, ECH_BAR_FORWARD, 0, 0, 0, unit, 0});
-    ECH_PUSH(timeline.bar, (ech_bar){1, ECH_BAR_FORWARD, 0, 0, unit, 2 * unit, 0});
+    ECH_PUSH(timeline.bar, (ech_timeline_bar){0, ECH_BAR_FORWARD, 0, 0, 0, unit, 0});
+    ECH_PUSH(timeline.bar, (ech_timeline_bar){1, ECH_BAR_FORWARD, 0, 0, unit, 2 * unit, 0});
     ech_timeline_finish(&timeline);
     return timeline;
 }

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "check/check.h"
 #include "config/rules.h"
 #include "layout/sample.h"
 #include "schedule/passes.h"
@@ -32,7 +33,7 @@ static inline ech_status fixture_try(ech_config *config, int ranks, fixture *f)
 {
     *f = (fixture){.ranks = ranks};
     f->of.config = config;
-    ech_schedule_choice choice = ech_schedule_find(config);
+    ech_simulated_choice choice = ech_schedule_find(config);
     ech_status status = ech_rules_check(config);
     if (status == ECH_OK)
         status = sample_try(config, ech_schedule_placement(&choice), ranks, &f->of);
@@ -57,7 +58,7 @@ static inline ech_plan *fixture_plan_rank(const fixture *f, int rank)
 {
     ech_plan_request request = fixture_request(f, rank);
     ech_plan *plan = NULL;
-    ECH_ASSERT(ech_plan_create(&request, &plan) == ECH_OK);
+    ECH_ASSERT(ech_checked_plan_create(&request, &plan) == ECH_OK);
     return plan;
 }
 

@@ -8,8 +8,8 @@
 #ifndef ECH_TESTS_SCHEDULE_LISTS_H
 #define ECH_TESTS_SCHEDULE_LISTS_H
 
-#include "schedule/lists_writer.h"
-#include "schedule/simulate/simulate.h"
+#include "check/lists_writer.h"
+#include "simulate/simulate.h"
 
 /* ---- plans ---- */
 

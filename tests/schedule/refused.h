@@ -8,14 +8,15 @@
 
 #include <string.h>
 
+#include "check/check.h"
 #include "base/log.h"
 #include "schedule/lists.h"
 
 static inline void expect_sound(const lists *all)
 {
     for (int rank = 0; rank < all->ranks; rank++)
-        assert_int_equal(ech_list_check(all->plan[rank], lists_of(all, rank)), ECH_OK);
-    assert_int_equal(ech_plans_check(lists_plans(all), all->ranks, ECH_LIST_TRAIN), ECH_OK);
+        assert_int_equal(ech_check_list(all->plan[rank], lists_of(all, rank)), ECH_OK);
+    assert_int_equal(ech_check_plans(lists_plans(all), all->ranks, ECH_LIST_TRAIN), ECH_OK);
 }
 
 static inline void expect_message(ech_status status, const char *who, const char *why)
@@ -31,7 +32,7 @@ static inline void expect_refused(const lists *all, const char *who, const char 
 {
     ech_log_set_quiet(true);
     ech_clear_error();
-    expect_message(ech_plans_check(lists_plans(all), all->ranks, ECH_LIST_TRAIN), who, why);
+    expect_message(ech_check_plans(lists_plans(all), all->ranks, ECH_LIST_TRAIN), who, why);
 }
 
 /* One rank's list alone is refused. */
@@ -39,7 +40,7 @@ static inline void expect_list_refused(const lists *all, int rank, const char *w
 {
     ech_log_set_quiet(true);
     ech_clear_error();
-    expect_message(ech_list_check(all->plan[rank], lists_of(all, rank)), who, why);
+    expect_message(ech_check_list(all->plan[rank], lists_of(all, rank)), who, why);
 }
 
 static inline ech_step *step_of(const lists *all, int rank, ech_step_kind kind, int micro)

@@ -12,6 +12,7 @@
 
 #include <unistd.h>
 
+#include "check/check.h"
 #include "base/clock.h"
 #include "schedule/fixture.h"
 
@@ -62,7 +63,7 @@ static void check_alone(const fixture_shape *shape, const fixture *together, int
     ech_plan_request request = fixture_request(&alone, rank);
     request.outline = true;
     ech_plan *outline = NULL, *plan = fixture_plan_rank(&alone, rank);
-    assert_int_equal(ech_plan_create(&request, &outline), ECH_OK);
+    assert_int_equal(ech_checked_plan_create(&request, &outline), ECH_OK);
     for (int kind = 0; kind < ECH_LIST_KINDS; kind++)
         assert_same_list(&together->plan[rank]->list[kind], &plan->list[kind], false);
     assert_same_list(fixture_list(together, rank), &outline->list[ECH_LIST_TRAIN], true);
@@ -154,7 +155,7 @@ static void check_forward_only(const fixture *f, int rank)
     ech_plan_request request = fixture_request(f, rank);
     request.forward_only = true;
     ech_plan *plan = NULL;
-    assert_int_equal(ech_plan_create(&request, &plan), ECH_OK);
+    assert_int_equal(ech_checked_plan_create(&request, &plan), ECH_OK);
     const ech_list *trained = &f->plan[rank]->list[ECH_LIST_VALIDATE];
     const ech_list *alone = &plan->list[ECH_LIST_VALIDATE];
     assert_int_equal(alone->step.n, trained->step.n);
@@ -234,7 +235,7 @@ static void test_one_of_4096(void **state)
     ech_plan_request request = fixture_request(&f, 1234);
     request.outline = true;
     ech_plan *plan = NULL;
-    assert_int_equal(ech_plan_create(&request, &plan), ECH_OK);
+    assert_int_equal(ech_checked_plan_create(&request, &plan), ECH_OK);
     printf("model and layout of 4096 ranks: %.3f s; the plan of rank 1234: %.3f s\n",
            middle - begin, ech_clock_now() - middle);
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];

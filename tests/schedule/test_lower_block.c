@@ -11,9 +11,10 @@
 
 #include <cmocka.h>
 
+#include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/near.h"
-#include "schedule/simulate/simulate.h"
+#include "simulate/simulate.h"
 
 /* ---- every grid and schedule ---- */
 
@@ -43,8 +44,8 @@ enum { GRIDS = sizeof grids / sizeof *grids };
 static void check_all(const fixture_shape *shape)
 {
     fixture f = fixture_pipeline(*shape);
-    assert_int_equal(ech_plans_check(fixture_plans(&f), f.ranks, ECH_LIST_TRAIN), ECH_OK);
-    assert_int_equal(ech_plans_check(fixture_plans(&f), f.ranks, ECH_LIST_VALIDATE), ECH_OK);
+    assert_int_equal(ech_check_plans(fixture_plans(&f), f.ranks, ECH_LIST_TRAIN), ECH_OK);
+    assert_int_equal(ech_check_plans(fixture_plans(&f), f.ranks, ECH_LIST_VALIDATE), ECH_OK);
     fixture_free(&f);
 }
 
@@ -303,13 +304,13 @@ static int check_lives(const fixture *f, int rank)
             if (v->dies != last || tight++ % 8) continue;
             v->dies--;
             ech_log_set_quiet(true);
-            assert_int_not_equal(ech_list_check(plan, list), ECH_OK);
+            assert_int_not_equal(ech_check_list(plan, list), ECH_OK);
             ech_log_set_quiet(false);
             assert_non_null(strstr(ech_last_error(), "runs in ticks"));
             v->dies++;
         }
     }
-    assert_int_equal(ech_list_check(plan, list), ECH_OK);
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
     return tight;
 }
 

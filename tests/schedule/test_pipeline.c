@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "check/check.h"
 #include "schedule/fixture.h"
 
 /* What a schedule is made for, written down apart from generator->accepts. */
@@ -134,7 +135,7 @@ static void check_shape(fixture_shape shape)
     }
     fixture f = fixture_pipeline(shape);
     for (int kind = 0; kind < ECH_LIST_KINDS; kind++)
-        assert_int_equal(ech_plans_check(fixture_plans(&f), f.ranks, (ech_list_kind)kind), ECH_OK);
+        assert_int_equal(ech_check_plans(fixture_plans(&f), f.ranks, (ech_list_kind)kind), ECH_OK);
     check_messages(&f, &shape);
     check_overlap(&f);
     fixture_free(&f);

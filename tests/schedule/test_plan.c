@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "check/check.h"
 #include "schedule/fixture.h"
 
 /* Of a block's program that is done in parts, the first counts. */
@@ -187,7 +188,7 @@ static void expect_rejected(const ech_plan *plan, const char *why)
 {
     ech_log_set_quiet(true);
     ech_clear_error();
-    assert_int_equal(ech_list_check(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
+    assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
     ech_log_set_quiet(false);
     if (!strstr(ech_last_error(), why)) fail_msg("expected '%s' in: %s", why, ech_last_error());
 }
@@ -199,7 +200,7 @@ static void test_checker_finds_faults(void **state)
     fixture f = fixture_plan(sample_config("gpt2"), 2);
     ech_plan *plan = f.plan[0];
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    assert_int_equal(ech_list_check(plan, list), ECH_OK);
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
 
     int norm = find(list, ECH_STEP_NORM, 0), reduce = find(list, ECH_STEP_REDUCE_GRADS, 0);
     list->step.at[norm].afters = 0;
@@ -240,13 +241,13 @@ static void test_checker_finds_faults(void **state)
             break;
         }
     }
-    assert_int_equal(ech_list_check(plan, list), ECH_OK);
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
 
     const ech_plan *plans[] = {f.plan[0], f.plan[1]};
-    assert_int_equal(ech_plans_check(plans, 2, ECH_LIST_TRAIN), ECH_OK);
+    assert_int_equal(ech_check_plans(plans, 2, ECH_LIST_TRAIN), ECH_OK);
     f.plan[1]->list[ECH_LIST_TRAIN].step.at[reduce].index = 7;
     ech_log_set_quiet(true);
-    assert_int_equal(ech_plans_check(plans, 2, ECH_LIST_TRAIN), ECH_EINTERNAL);
+    assert_int_equal(ech_check_plans(plans, 2, ECH_LIST_TRAIN), ECH_EINTERNAL);
     ech_log_set_quiet(false);
     fixture_free(&f);
 }

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "check/check.h"
 #include "schedule/fixture.h"
 
 /* ---- micro-batches ---- */
@@ -108,7 +109,7 @@ static void check(const char *schedule, int stages, const char *replicas, int M)
                                          .micro_batches = M,
                                          .turns = fixture_is_asynchronous(schedule) ? 3 : 0});
     for (int kind = 0; kind < ECH_LIST_KINDS; kind++)
-        assert_int_equal(ech_plans_check(fixture_plans(&f), f.ranks, (ech_list_kind)kind), ECH_OK);
+        assert_int_equal(ech_check_plans(fixture_plans(&f), f.ranks, (ech_list_kind)kind), ECH_OK);
     check_work(&f);
     check_loads(&f);
     check_reductions(&f);
@@ -216,7 +217,7 @@ static void test_tied(void **state)
         shape.more = "model.tie_word_embeddings=true";
         fixture f = fixture_pipeline(shape);
         for (int kind = 0; kind < ECH_LIST_KINDS; kind++)
-            assert_int_equal(ech_plans_check(fixture_plans(&f), f.ranks, (ech_list_kind)kind),
+            assert_int_equal(ech_check_plans(fixture_plans(&f), f.ranks, (ech_list_kind)kind),
                              ECH_OK);
         check_tied(&f, 0); /* the token table is the model's first parameter */
         for (int p = 1; p < (int)f.of.model->param.n; p++)

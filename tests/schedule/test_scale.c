@@ -10,9 +10,10 @@
 
 #include <cmocka.h>
 
+#include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/near.h"
-#include "schedule/simulate/simulate.h"
+#include "simulate/simulate.h"
 
 static double seconds(void)
 {
@@ -25,9 +26,9 @@ static ech_simulation check_and_simulate(const ech_plan *const *plans, int n)
     ech_simulation simulation;
     double begin = seconds(), checked_each, checked;
     for (int rank = 0; rank < n; rank++)
-        assert_int_equal(ech_list_check(plans[rank], &plans[rank]->list[ECH_LIST_TRAIN]), ECH_OK);
+        assert_int_equal(ech_check_list(plans[rank], &plans[rank]->list[ECH_LIST_TRAIN]), ECH_OK);
     checked_each = seconds();
-    assert_int_equal(ech_plans_check(plans, n, ECH_LIST_TRAIN), ECH_OK);
+    assert_int_equal(ech_check_plans(plans, n, ECH_LIST_TRAIN), ECH_OK);
     checked = seconds();
     assert_int_equal(ech_simulate(plans, n, ECH_LIST_TRAIN, &unit, &simulation), ECH_OK);
     print_message(
@@ -47,7 +48,7 @@ static void outline(fixture_shape shape, const ech_plan **plans, fixture *f)
         ech_plan_request request = fixture_request(f, rank);
         ech_plan *plan = NULL;
         request.outline = true;
-        assert_int_equal(ech_plan_create(&request, &plan), ECH_OK);
+        assert_int_equal(ech_checked_plan_create(&request, &plan), ECH_OK);
         plans[rank] = plan;
     }
     print_message("%d ranks: planned in %.2f s\n", ranks, seconds() - begin);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "check/check.h"
 #include "schedule/fixture.h"
 
 enum { B = 2, T = 16, C = 16, H = 4, V = 52, L = 3, M = 4, ITEM = 4 };
@@ -225,7 +226,7 @@ static void test_outline(void **state)
         ech_plan_request request = fixture_request(&f, rank);
         request.outline = true;
         ech_plan *outline = NULL;
-        assert_int_equal(ech_plan_create(&request, &outline), ECH_OK);
+        assert_int_equal(ech_checked_plan_create(&request, &outline), ECH_OK);
         ech_plan_traffic(f.plan[rank], whole);
         ech_plan_traffic(outline, traffic);
         assert_memory_equal(whole, traffic, sizeof whole);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "check/check.h"
 #include "schedule/fixture.h"
 
 /* As large as the model, whatever the tokens; named here once more, on purpose. */
@@ -170,7 +171,7 @@ static void test_heirs(void **state)
 static void refuse(const ech_plan *plan, const ech_list *list)
 {
     ech_log_set_quiet(true);
-    assert_int_equal(ech_list_check(plan, list), ECH_EINTERNAL);
+    assert_int_equal(ech_check_list(plan, list), ECH_EINTERNAL);
     ech_log_set_quiet(false);
 }
 
@@ -191,7 +192,7 @@ static void test_wrong_heirs(void **state)
     assert_non_null(first);
     assert_non_null(second);
     ech_value was = *first, other = *second;
-    assert_int_equal(ech_list_check(f.plan[0], list), ECH_OK);
+    assert_int_equal(ech_check_list(f.plan[0], list), ECH_OK);
     first->heir = other.heir; /* gate's gradient and up's, changed over */
     second->heir = was.heir;
     refuse(f.plan[0], list);
@@ -203,7 +204,7 @@ static void test_wrong_heirs(void **state)
     first->offset = other.offset;
     refuse(f.plan[0], list);
     *first = was;
-    assert_int_equal(ech_list_check(f.plan[0], list), ECH_OK);
+    assert_int_equal(ech_check_list(f.plan[0], list), ECH_OK);
     fixture_free(&f);
 }
 

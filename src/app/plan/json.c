@@ -148,7 +148,7 @@ static json_t *steps_json(const ech_list *list)
     return steps;
 }
 
-static json_t *bar_json(const ech_bar *bar)
+static json_t *bar_json(const ech_timeline_bar *bar)
 {
     return json_pack("{s:i, s:s, s:i, s:i, s:f, s:f, s:f}", "rank", bar->rank, "kind",
                      ech_bar_kind_text(bar->kind), "chunk", bar->chunk, "micro", bar->micro,

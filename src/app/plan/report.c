@@ -3,6 +3,7 @@
  * The plans behind a report.
  */
 #include "app/plan/report.h"
+#include "check/check.h"
 
 #include <stdlib.h>
 
@@ -87,9 +88,9 @@ static ech_status check_all(ech_plan_report *report)
     const ech_plan *const *plans = (const ech_plan *const *)report->plan.at;
     int n = (int)report->plan.n;
     if (n < report->design->world) return ECH_OK;
-    ECH_TRY(ech_plans_check(plans, n, ECH_LIST_TRAIN));
+    ECH_TRY(ech_check_plans(plans, n, ECH_LIST_TRAIN));
     for (int list = 0; list < ECH_LIST_KINDS && n <= ECH_PLAN_FULL_RANKS; list++)
-        if (list != ECH_LIST_TRAIN) ECH_TRY(ech_plans_check(plans, n, (ech_list_kind)list));
+        if (list != ECH_LIST_TRAIN) ECH_TRY(ech_check_plans(plans, n, (ech_list_kind)list));
     ech_costs costs = ech_costs_of(report->design->config, report->design->profile);
     ECH_TRY(ech_simulate(plans, n, ECH_LIST_TRAIN, &costs, &report->simulation));
     ech_simulation_timeline(&report->simulation, plans, ECH_LIST_TRAIN, &report->timeline);

@@ -6,7 +6,7 @@
 #define ECH_APP_PLAN_REPORT_H
 
 #include "app/setup/setup.h"
-#include "schedule/simulate/simulate.h"
+#include "simulate/simulate.h"
 
 enum {
     ECH_PLAN_FULL_RANKS =

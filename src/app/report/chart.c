@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "app/report/html.h"
-#include "schedule/svg.h"
+#include "draw/svg.h"
 
 /* ---- means ----
  *

@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-#include "schedule/svg.h"
+#include "draw/svg.h"
 
-/* Dark pages restyle what schedule/svg.h draws for white paper. */
+/* Dark pages restyle what draw/svg.h draws for white paper. */
 static const char style[] =
     ":root{color-scheme:light dark;--page:#f5f6f8;--paper:#ffffff;--ink:#1c2530;--faint:#5b6675;"
     "--rule:#dde1e6;--idle:#e8eaed}\n"

@@ -11,7 +11,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "schedule/timeline/timeline.h"
+#include "draw/timeline.h"
 
 typedef struct ech_report_fact {
     const char *key, *value;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "schedule/svg.h"
+#include "draw/svg.h"
 
 /* Okabe and Ito's colours, in another order than timelines have, and grey; then again, paler. */
 static const char *const colours[] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7",

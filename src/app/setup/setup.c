@@ -3,6 +3,7 @@
  * From a run file to a design, a plan and a session.
  */
 #include "app/setup/setup.h"
+#include "check/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "config/rules.h"
-#include "schedule/choose.h"
+#include "simulate/choose.h"
 
 ech_status ech_setup_defaults(ech_config **out)
 {
@@ -160,12 +161,12 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
 /* Chooses stages, replicas, micro-batches and spans from the whole model (`uncut`), then makes the sharded
  * model and its layout and schedule. */
 static ech_status make_design(ech_config *config, const ech_model *uncut,
-                              ech_schedule_choice *choice, ech_design *design)
+                              ech_simulated_choice *choice, ech_design *design)
 {
     ECH_TRY(find_kernels(config, &design->kernels));
     ECH_TRY(read_profile(config, &design->profile));
     const ech_layout_taker taker = {.takes = ech_schedule_takes, .context = choice};
-    ECH_TRY(ech_schedule_choose(config, uncut, design->profile, design->kernels, design->world,
+    ECH_TRY(ech_simulate_choice(config, uncut, design->profile, design->kernels, design->world,
                                 choice));
     ECH_TRY(ech_layout_resolve(config, uncut, design->world, &taker));
     if (design->profile)
@@ -216,7 +217,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
 {
     const ech_tokenizer *tokenizer = design->tokenizer;
     ech_model *uncut = NULL;
-    ech_schedule_choice choice = ech_schedule_find(config);
+    ech_simulated_choice choice = ech_schedule_find(config);
     ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
     ECH_ALSO(&status, check_split(config));
@@ -243,7 +244,7 @@ static ech_status check_written(const ech_design *design)
     for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
         status = ech_design_outline(design, rank, &plans[rank]);
     if (status == ECH_OK)
-        status = ech_plans_check((const ech_plan *const *)plans, design->world, ECH_LIST_TRAIN);
+        status = ech_check_plans((const ech_plan *const *)plans, design->world, ECH_LIST_TRAIN);
     for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
     free(plans);
     return status;
@@ -372,7 +373,7 @@ ech_status ech_design_outline(const ech_design *design, int rank, ech_plan **out
 {
     ech_plan_request request = request_of(design, rank);
     request.outline = true;
-    return ech_plan_create(&request, out);
+    return ech_checked_plan_create(&request, out);
 }
 
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out)
@@ -380,7 +381,7 @@ ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only
     ech_plan_request request = request_of(design, rank);
     request.forward_only = forward_only;
     ech_plan *plan;
-    ECH_TRY(ech_plan_create(&request, &plan));
+    ECH_TRY(ech_checked_plan_create(&request, &plan));
     if (plan->arena_bytes > design->config->memory.device_limit) {
         ech_status status = refuse(design, plan);
         ech_plan_destroy(plan);

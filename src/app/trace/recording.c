@@ -13,7 +13,7 @@
 #include "app/trace/trace.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "schedule/simulate/simulate.h"
+#include "simulate/simulate.h"
 
 enum { LARGEST_FILE = 1 << 30, LONGEST_LINE = 4096 };
 
@@ -308,7 +308,7 @@ void ech_recording_number(const ech_layout *layout, ech_timeline *timeline)
     ech_numbering all = {(int)layout->micro_batches, chunks};
     if (layout->uniform) return;
     for (size_t i = 0; i < timeline->bar.n; i++) {
-        ech_bar *bar = &timeline->bar.at[i];
+        ech_timeline_bar *bar = &timeline->bar.at[i];
         if (bar->micro < 0) continue;
         ech_numbering own = {ech_layout_micro_batches(layout, bar->rank), chunks};
         ech_micro at = ech_micro_at(own, bar->micro);

@@ -9,7 +9,7 @@
 #include "app/count.h"
 #include "layout/profile.h"
 #include "schedule/schedule.h"
-#include "schedule/timeline/timeline.h"
+#include "draw/timeline.h"
 
 /* A rank's lists, one behind the other: when each step of the plan's train list began and ended, in seconds on
  * rank 0's clock. */

@@ -65,6 +65,16 @@ ech_phase ech_step_phase(const ech_step *step)
     return (ech_phase)phase;
 }
 
+ech_params_use ech_step_params(const ech_step *step)
+{
+    return rows[step->kind].params;
+}
+
+ech_bar_kind ech_step_bar(const ech_step *step)
+{
+    return rows[step->kind].bar;
+}
+
 bool ech_step_kind_sends(ech_step_kind kind)
 {
     return rows[kind].lane == ECH_LANE_SEND;

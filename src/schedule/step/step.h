@@ -9,7 +9,6 @@
 #include "schedule/access.h"
 #include "schedule/costs.h"
 #include "schedule/passes.h"
-#include "schedule/timeline/timeline.h"
 #include "schedule/traffic.h"
 #include "schedule/work.h"
 
@@ -32,16 +31,6 @@ typedef struct ech_step_methods {
     extern const ech_step_methods ech_##methods##_methods;
 #include "schedule/steps.def"
 #undef X
-
-/* What a step does with parameters and their gradients. All but the first two work on one bucket. */
-typedef enum ech_params_use {
-    ECH_PARAMS_NOTHING,
-    ECH_PARAMS_READ,  /* computes with a version of the weights */
-    ECH_PARAMS_SUM,   /* gradients, over ranks */
-    ECH_PARAMS_NORM,  /* gradients */
-    ECH_PARAMS_COPY,  /* the newest version to the place of the next */
-    ECH_PARAMS_UPDATE /* makes the next version */
-} ech_params_use;
 
 typedef struct ech_step_row {
     const char *text;

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The part of the checker that looks at F, B and W: each once, in the order in which activations and
+ * gradients flow through the rank's own blocks and from piece to piece of a sample.
+ */
+#include <stdlib.h>
+
+#include "check/checker.h"
+
+static bool is_work(const ech_step *step)
+{
+    return ech_step_kind_phase(step->kind) >= 0 ||
+           (step->kind == ECH_STEP_COLLECTIVE && step->calls > 0);
+}
+
+static struct ech_block_step *slot_of(const ech_block_steps *b, int chunk, int micro, int block,
+                                      ech_phase phase)
+{
+    int place = b->base[chunk] + block - b->first[chunk];
+    return &b->at[(place * b->micro_batches + micro) * ECH_PHASES + (int)phase];
+}
+
+int ech_block_step(const ech_block_steps *steps, int chunk, int micro, int block, ech_phase phase)
+{
+    return slot_of(steps, chunk, micro, block, phase)->last;
+}
+
+int ech_block_step_first(const ech_block_steps *steps, int chunk, int micro, int block,
+                         ech_phase phase)
+{
+    return slot_of(steps, chunk, micro, block, phase)->first;
+}
+
+/* Whether the step's calls are what its kind says: a collective is one that a group does together, and
+ * compute steps have none of these. */
+static bool has_fitting_calls(const ech_plan *plan, const ech_step *step, ech_purpose purpose)
+{
+    const ech_block *block = plan->model->block.at[step->block];
+    int n = ech_program_calls(block, step->phase, purpose), end = step->first_call + step->calls;
+    bool collective = step->kind == ECH_STEP_COLLECTIVE;
+    if (step->first_call < 0 || step->calls < 1 || end > n || (collective && step->calls > 1))
+        return false;
+    for (int c = step->first_call; c < end; c++) {
+        const ech_block_call *call = &block->program[step->phase].at[c];
+        if ((ech_call_exchange(block, call, step->phase, purpose) != NULL) != collective)
+            return false;
+    }
+    return true;
+}
+
+/* Whether all that the step does is to make values of the forward again, which needs no gradient. */
+static bool only_makes_again(const ech_plan *plan, const ech_step *step)
+{
+    const ech_block *block = plan->model->block.at[step->block];
+    bool again = true;
+    for (int c = step->first_call; c < step->first_call + step->calls; c++)
+        again &= block->program[step->phase].at[c].again;
+    return again;
+}
+
+/* How many calls of B a W of the node needs done: those of the nodes behind it, which make its gradient. */
+static int calls_behind(const ech_block *block, int node)
+{
+    int call = 0, n = (int)block->program[ECH_BACKWARD_INPUT].n, needed = 0;
+    for (; call < n; call++) {
+        const ech_block_call *c = &block->program[ECH_BACKWARD_INPUT].at[call];
+        if (c->again || ech_call_exchange(block, c, ECH_BACKWARD_INPUT, ECH_TRAIN)) continue;
+        if (c->node >= 0 && c->node <= node) break;
+        needed = call + 1;
+    }
+    return needed;
+}
+
+/* That the gradients that a step of W reads are there, made by the steps of B entered so far; that of the
+ * block's output is the block's behind. */
+static ech_status check_gradients(const ech_plan *plan, const ech_list *list, int s,
+                                  const ech_block_steps *b)
+{
+    const ech_step *step = &list->step.at[s];
+    const ech_block *block = plan->model->block.at[step->block];
+    int last = slot_of(b, step->chunk, step->micro, step->block, ECH_BACKWARD_INPUT)->last;
+    int done = last < 0 ? 0 : list->step.at[last].first_call + list->step.at[last].calls;
+    for (int c = step->first_call; c < step->first_call + step->calls; c++) {
+        const ech_block_call *call = &block->program[ECH_BACKWARD_WEIGHT].at[c];
+        if (call->again || calls_behind(block, call->node) <= done) continue;
+        return ech_list_reject(plan, list, s, "begins before its gradient is there");
+    }
+    return ECH_OK;
+}
+
+/* Compute steps do their calls in order and each once; collectives of W, and what makes their inputs again,
+ * may be begun ahead of them. With as many calls in all as the program has, each is done once. */
+static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_block_steps *b)
+{
+    const ech_step *step = &list->step.at[s];
+    if (step->chunk < 0 || step->chunk >= b->chunks || step->block < b->first[step->chunk] ||
+        step->block >= b->end[step->chunk])
+        return ech_list_reject(plan, list, s, "is of a block that this chunk does not have");
+    if (step->micro < 0 || step->micro >= b->micro_batches)
+        return ech_list_reject(plan, list, s, "is of a micro-batch that this rank does not have");
+    if (step->turn != ech_micro_at(list->numbering, step->micro).turn)
+        return ech_list_reject(plan, list, s, "is counted to turn %d", step->turn);
+    int phase = ech_step_kind_phase(step->kind);
+    if (phase >= 0 && phase != (int)step->phase)
+        return ech_list_reject(plan, list, s, "is of phase %d", (int)step->phase);
+    if (!has_fitting_calls(plan, step, list->purpose))
+        return ech_list_reject(plan, list, s, "does calls %d to %d, which are none for it",
+                               step->first_call, step->first_call + step->calls - 1);
+    struct ech_block_step *slot = slot_of(b, step->chunk, step->micro, step->block, step->phase);
+    slot->calls += step->calls;
+    if (step->kind == ECH_STEP_COLLECTIVE || only_makes_again(plan, step)) return ECH_OK;
+    if (slot->last >= 0) {
+        const ech_step *before = &list->step.at[slot->last];
+        if (before->first_call + before->calls > step->first_call)
+            return ech_list_reject(plan, list, s, "does again what step %d did", slot->last);
+    }
+    if (slot->first < 0) slot->first = s;
+    slot->last = s;
+    return phase == ECH_BACKWARD_WEIGHT ? check_gradients(plan, list, s, b) : ECH_OK;
+}
+
+ech_status ech_block_steps_create(const ech_plan *plan, const ech_list *list, ech_block_steps *out)
+{
+    size_t chunks = (size_t)plan->layout->chunks, n = 0;
+    ech_block_steps b = {.chunks = (int)chunks, .micro_batches = list->micro_batches};
+    b.first = ech_calloc(chunks, sizeof *b.first);
+    b.end = ech_calloc(chunks, sizeof *b.end);
+    b.base = ech_calloc(chunks, sizeof *b.base);
+    for (size_t c = 0; c < chunks; c++) {
+        ech_layout_blocks(plan->layout, plan->rank, (int)c, &b.first[c], &b.end[c]);
+        b.base[c] = (int)n;
+        n += (size_t)(b.end[c] - b.first[c]);
+    }
+    n *= (size_t)list->micro_batches * ECH_PHASES;
+    b.at = ech_calloc(n, sizeof *b.at);
+    for (size_t i = 0; i < n; i++) b.at[i] = (struct ech_block_step){.first = -1, .last = -1};
+    for (int s = 0; s < (int)list->step.n; s++) {
+        ech_status status = is_work(&list->step.at[s]) ? enter(plan, list, s, &b) : ECH_OK;
+        if (status == ECH_OK) continue;
+        ech_block_steps_free(&b);
+        return status;
+    }
+    *out = b;
+    return ECH_OK;
+}
+
+void ech_block_steps_free(ech_block_steps *steps)
+{
+    free(steps->first);
+    free(steps->end);
+    free(steps->base);
+    free(steps->at);
+    *steps = (ech_block_steps){0};
+}
+
+/* ---- order ---- */
+
+typedef struct flow {
+    const ech_plan *plan;
+    const ech_list *list;
+    const ech_block_steps *blocks;
+    int chunk, micro;
+} flow;
+
+static int at(const flow *f, int block, ech_phase phase)
+{
+    return ech_block_step(f->blocks, f->chunk, f->micro, block, phase);
+}
+
+static ech_status check_complete(const flow *f, int block)
+{
+    static const char letters[ECH_PHASES + 1] = "FBW";
+    const ech_list *list = f->list;
+    for (int phase = 0; phase < ECH_PHASES; phase++) {
+        const ech_block *of = f->plan->model->block.at[block];
+        int calls = ech_program_calls(of, (ech_phase)phase, list->purpose);
+        bool wanted = calls > 0 && (phase == ECH_FORWARD || ech_list_trains(list));
+        int step = at(f, block, (ech_phase)phase);
+        int done = slot_of(f->blocks, f->chunk, f->micro, block, (ech_phase)phase)->calls;
+        if (step >= 0 && !wanted)
+            return ech_list_reject(f->plan, list, step, "has nothing to do in this list");
+        if (!wanted || done == calls) continue;
+        if (step < 0) /* nothing, or not all of a program of collectives alone */
+            return ech_list_reject(f->plan, list, (int)list->step.n - 1,
+                                   "ends a list without %c%d.%d/%d", letters[phase], f->chunk,
+                                   f->micro, block);
+        return ech_list_reject(f->plan, list, step,
+                               "is of a program with %d calls, of which %d are done", calls, done);
+    }
+    return ECH_OK;
+}
+
+/* `step` reads what `source` makes; either may be -1: it is not here. */
+static ech_status check_behind(const flow *f, int step, int source, const char *what)
+{
+    if (step < 0 || source < 0 || source < step) return ECH_OK;
+    return ech_list_reject(f->plan, f->list, step, "begins before its %s is there (step %d)", what,
+                           source);
+}
+
+/* The step that the chunk's first in that direction needs, where the neighbouring virtual stage is on the same rank. */
+static int neighbour(const flow *f, ech_phase phase)
+{
+    const ech_layout *layout = f->plan->layout;
+    int s = ech_layout_neighbour(layout, f->plan->rank, f->chunk, phase != ECH_FORWARD);
+    if (s < 0 || layout->virtual_stage[s].stage != layout->place[f->plan->rank].stage) return -1;
+    int chunk = layout->virtual_stage[s].chunk;
+    int block = phase == ECH_FORWARD ? f->blocks->end[chunk] - 1 : f->blocks->first[chunk];
+    return ech_block_step(f->blocks, chunk, f->micro, block, phase);
+}
+
+static int begin_of(const flow *f, int block, ech_phase phase)
+{
+    return ech_block_step_first(f->blocks, f->chunk, f->micro, block, phase);
+}
+
+/* Parts of a W may come before parts of its B (check_gradients). */
+static ech_status check_chunk(const flow *f)
+{
+    int first = f->blocks->first[f->chunk], end = f->blocks->end[f->chunk];
+    int before = neighbour(f, ECH_FORWARD);
+    int behind = neighbour(f, ECH_BACKWARD_INPUT);
+    for (int b = first; b < end; b++) {
+        ECH_TRY(check_complete(f, b));
+        ECH_TRY(check_behind(f, begin_of(f, b, ECH_FORWARD), before, "input"));
+        before = at(f, b, ECH_FORWARD);
+    }
+    for (int b = end - 1; b >= first; b--) {
+        int input = begin_of(f, b, ECH_BACKWARD_INPUT);
+        int weight = begin_of(f, b, ECH_BACKWARD_WEIGHT);
+        ECH_TRY(check_behind(f, input, at(f, b, ECH_FORWARD), "forward"));
+        ECH_TRY(check_behind(f, input, behind, "gradient"));
+        ECH_TRY(check_behind(f, weight, at(f, b, ECH_FORWARD), "forward"));
+        ECH_TRY(check_behind(f, weight, behind, "gradient"));
+        behind = at(f, b, ECH_BACKWARD_INPUT);
+    }
+    return ECH_OK;
+}
+
+/* Pieces of a sample read the keys and values of those before, and backwards add to their gradients. */
+static ech_status check_piece(const flow *f)
+{
+    flow before = *f;
+    if (ech_micro_at(f->list->numbering, f->micro).sequence_chunk == 0) return ECH_OK;
+    before.micro--;
+    for (int b = f->blocks->first[f->chunk]; b < f->blocks->end[f->chunk]; b++) {
+        ECH_TRY(check_behind(f, begin_of(f, b, ECH_FORWARD), at(&before, b, ECH_FORWARD),
+                             "piece before"));
+        ECH_TRY(check_behind(f, begin_of(&before, b, ECH_BACKWARD_INPUT),
+                             at(f, b, ECH_BACKWARD_INPUT), "piece behind"));
+    }
+    return ECH_OK;
+}
+
+ech_status ech_check_blocks(const ech_plan *plan, const ech_list *list,
+                            const ech_block_steps *blocks)
+{
+    flow f = {.plan = plan, .list = list, .blocks = blocks};
+    for (f.chunk = 0; f.chunk < blocks->chunks; f.chunk++)
+        for (f.micro = 0; f.micro < list->micro_batches; f.micro++) {
+            ECH_TRY(check_chunk(&f));
+            ECH_TRY(check_piece(&f));
+        }
+    return ECH_OK;
+}

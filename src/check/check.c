@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checker of one list: what must hold of it, proved on the list alone, by other means than those
+ * that made it. Its parts are the files beside it.
+ */
+#include "check/checker.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+
+enum { LINES_AROUND = 8 };
+
+static void print_around(const ech_list *list, int marked)
+{
+    ech_text text = {0};
+    ech_list_print(list, &text);
+    int line = 0;
+    for (const char *at = text.at; at && *at; line++) {
+        const char *end = at;
+        while (*end && *end != '\n') end++;
+        if (abs(line - marked) <= LINES_AROUND)
+            fprintf(stderr, "%s %.*s\n", line == marked ? "->" : "  ", (int)(end - at), at);
+        at = *end ? end + 1 : end;
+    }
+    ech_text_free(&text);
+}
+
+ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marked,
+                           const char *format, ...)
+{
+    char why[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    bool quiet = ech_log_set_quiet(true);
+    ech_log_set_quiet(quiet);
+    if (!quiet) print_around(list, marked);
+    ech_text name = {0};
+    ech_step_print(&list->step.at[marked], &name);
+    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
+                                    "schedule check of list %s, rank %d: step %d (%s) %s",
+                                    ech_list_name(list->kind), plan->rank, marked, name.at, why);
+    ech_text_free(&name);
+    return status;
+}
+
+bool ech_list_trains(const ech_list *list)
+{
+    return list->kind == ECH_LIST_TRAIN && list->step.n > 0;
+}
+
+bool ech_list_has_blocks(const ech_list *list)
+{
+    return list->step.n > 0 && (list->kind == ECH_LIST_TRAIN || list->kind == ECH_LIST_VALIDATE ||
+                                list->kind == ECH_LIST_GENERATE);
+}
+
+int64_t ech_list_global_micro(const ech_plan *plan, const ech_list *list, int micro)
+{
+    return ech_layout_global_micro(plan->layout, plan->rank,
+                                   ech_micro_at(list->numbering, micro).micro_batch);
+}
+
+static ech_status check_after(const ech_plan *plan, const ech_list *list)
+{
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        for (int i = 0; i < step->afters; i++) {
+            int after = list->after.at[step->first_after + i];
+            if (after < 0 || after >= s)
+                return ech_list_reject(plan, list, s, "waits for a step that is not before it");
+        }
+    }
+    return ECH_OK;
+}
+
+/* Every value is written before it is read. */
+static ech_status check_reads(const ech_plan *plan, const ech_list *list)
+{
+    bool *written = ech_calloc(list->value.n + 1, sizeof *written);
+    ech_status status = ECH_OK;
+    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
+        const ech_step *step = &list->step.at[s];
+        for (int i = 0; i < step->accesses && status == ECH_OK; i++) {
+            const ech_access *access = &list->access.at[step->first_access + i];
+            int value = access->value - (int)plan->persistent.n;
+            if (value < 0) continue;
+            if (access->write)
+                written[value] = true;
+            else if (!written[value])
+                status = ech_list_reject(plan, list, s, "reads a value that nothing has written");
+        }
+    }
+    free(written);
+    return status;
+}
+
+ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
+{
+    ECH_TRY(check_after(plan, list));
+    ECH_TRY(check_reads(plan, list));
+    if (ech_list_has_blocks(list)) {
+        ech_block_steps blocks;
+        ECH_TRY(ech_block_steps_create(plan, list, &blocks));
+        ech_status status = ech_check_blocks(plan, list, &blocks);
+        if (status == ECH_OK) status = ech_check_messages(plan, list, &blocks);
+        ech_block_steps_free(&blocks);
+        ECH_TRY(status);
+        ECH_TRY(ech_check_collectives(plan, list));
+    }
+    if (ech_list_trains(list)) {
+        ECH_TRY(ech_check_buckets(plan, list));
+        ECH_TRY(ech_check_versions(plan, list));
+    }
+    return ech_check_memory(plan, list);
+}
+
+ech_status ech_check_plan(const ech_plan *plan)
+{
+    if (plan->outline) return ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]);
+    for (int i = 0; i < ECH_LIST_KINDS; i++) ECH_TRY(ech_check_list(plan, &plan->list[i]));
+    return ECH_OK;
+}
+
+ech_status ech_checked_plan_create(const ech_plan_request *request, ech_plan **out)
+{
+    ech_plan *plan = ech_plan_create(request);
+    ech_status status = ech_check_plan(plan);
+    if (status == ECH_OK)
+        *out = plan;
+    else
+        ech_plan_destroy(plan);
+    return status;
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The part of the checker that looks at what happens beside computing inside of blocks that are cut over
+ * ranks. It knows the blocks' programs, and nothing of how they were cut into steps:
+ *
+ *   - Calls that touch the same value come in the order of their programs: F, then B, then W. So everyone
+ *     reads what the calls before it have made, all of it, and nothing that comes later.
+ *   - Of two steps that touch the same value, one of which writes it, the later one is known to begin
+ *     behind the end of the other, whatever lanes they stand in: nobody reads what a collective or a
+ *     message is still writing, and nobody overwrites what one is still reading.
+ *   - What comes from another stage in pieces is made whole before it is read.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/checker.h"
+
+/* ---- what a call does to a value, and what must have been done before ---- */
+
+typedef struct use {
+    int local; /* base value */
+    bool write;
+    int writes; /* by this block's calls before it in its programs */
+} use;
+
+typedef struct block_uses {
+    ECH_LIST(use) use;
+    int *first[ECH_PHASES]; /* [calls + 1] in `use` */
+    int *writes;            /* [locals] in all */
+} block_uses;
+
+typedef struct seen {
+    int writes;            /* so far */
+    int writer;            /* step that wrote it last, or -1 */
+    int reader[ECH_LANES]; /* last steps of the lanes that have read it since, or -1 */
+} seen;
+
+/* The last step of each lane that is known to have begun when a step begins, itself included; -1: none. Of lanes
+ * that end in order, steps of other lanes know that only of what has ended, and the lane's next step begins
+ * behind the end of the one before: so they know it has ended. */
+typedef struct clock {
+    int begun[ECH_LANES];
+} clock;
+
+typedef struct checking {
+    const ech_plan *plan;
+    const ech_list *list;
+    block_uses *uses; /* [blocks] */
+    int *first_local; /* [blocks], or -1: not here */
+    seen *value;      /* [locals of all own blocks * micro_batches] */
+    clock *clock;     /* [steps] */
+    int (
+        *waiter)[ECH_LANES]; /* [steps] the first step of each lane that waits for it, or INT_MAX */
+} checking;
+
+static void count_call(const checking *c, const ech_block *block, const ech_block_call *call,
+                       block_uses *uses)
+{
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, call, c->list->purpose, o));) {
+        if (!ech_operand_is_value(o)) continue;
+        const ech_block_value *v = &block->value.at[o->value];
+        if (v->source == ECH_FROM_BATCH || v->carried) continue;
+        use u = {o->value, o->mode != ECH_READ, uses->writes[o->value]};
+        ECH_PUSH(uses->use, u);
+        uses->writes[o->value] += u.write;
+    }
+}
+
+static void count_block(const checking *c, int index)
+{
+    const ech_block *block = c->plan->model->block.at[index];
+    block_uses *uses = &c->uses[index];
+    uses->writes = ech_calloc(block->value.n + 1, sizeof *uses->writes);
+    for (int phase = 0; phase < ECH_PHASES; phase++) {
+        size_t n = block->program[phase].n;
+        int *first = uses->first[phase] = ech_calloc(n + 1, sizeof *first);
+        for (size_t call = 0; call < n; call++) {
+            first[call] = (int)uses->use.n;
+            count_call(c, block, &block->program[phase].at[call], uses);
+        }
+        first[n] = (int)uses->use.n;
+    }
+}
+
+/* ---- whose value it is ---- */
+
+typedef struct owned {
+    int block, local;
+} owned;
+
+static bool is_here(const checking *c, int block)
+{
+    return block >= 0 && block < (int)c->plan->model->block.n && c->first_local[block] >= 0;
+}
+
+/* What comes from a block of this rank is that block's. */
+static owned owner_of(const checking *c, int block, int local)
+{
+    for (;;) {
+        const ech_block *b = c->plan->model->block.at[block];
+        const ech_block_value *v = &b->value.at[local];
+        bool gradient = v->role == ECH_ROLE_GRADIENT;
+        int other = gradient ? block + 1 : block - 1;
+        if (v->source != ECH_FROM_BLOCK || !is_here(c, other)) return (owned){block, local};
+        const ech_block *neighbour = c->plan->model->block.at[other];
+        const int *mine = gradient ? b->doutput.at : b->input.at;
+        const int *theirs = gradient ? neighbour->dinput.at : neighbour->output.at;
+        size_t port = 0;
+        while (mine[port] != local) port++;
+        local = ech_block_base(neighbour, theirs[port]);
+        block = other;
+    }
+}
+
+static seen *seen_of(const checking *c, owned at, int micro)
+{
+    return &c->value[(c->first_local[at.block] + at.local) * c->list->micro_batches + micro];
+}
+
+/* How often a value from outside of the block has been written when it is there. Messages do not count; what
+ * makes whole does. */
+static int writes_of(const checking *c, owned at)
+{
+    bool received = c->plan->model->block.at[at.block]->value.at[at.local].source == ECH_FROM_BLOCK;
+    if (received) return ech_plan_cuts_messages(c->plan);
+    return c->uses[at.block].writes[at.local];
+}
+
+/* ---- who is known to have ended ---- */
+
+static bool ends_in_order(ech_lane lane)
+{
+    return lane != ECH_LANE_SEND && lane != ECH_LANE_RECEIVE;
+}
+
+static void learn(clock *c, const clock *other)
+{
+    for (int l = 0; l < ECH_LANES; l++)
+        if (other->begun[l] > c->begun[l]) c->begun[l] = other->begun[l];
+}
+
+static void find_clocks(checking *c)
+{
+    int last[ECH_LANES];
+    for (int l = 0; l < ECH_LANES; l++) last[l] = -1;
+    for (int s = 0; s < (int)c->list->step.n; s++) {
+        const ech_step *step = &c->list->step.at[s];
+        clock *now = &c->clock[s];
+        memset(now, 0xff, sizeof *now); /* -1 */
+        if (last[step->lane] >= 0) learn(now, &c->clock[last[step->lane]]);
+        for (int i = 0; i < step->afters; i++) {
+            int after = c->list->after.at[step->first_after + i];
+            learn(now, &c->clock[after]);
+            if (s < c->waiter[after][step->lane]) c->waiter[after][step->lane] = s;
+        }
+        now->begun[step->lane] = last[step->lane] = s;
+    }
+}
+
+/* Whether `other` is known to have ended when step s begins. Of messages that is known to who waits, and to
+ * who knows that someone has begun that waits. */
+static bool has_ended(const checking *c, int other, int s)
+{
+    ech_lane lane = c->list->step.at[other].lane;
+    if (ends_in_order(lane)) return c->clock[s].begun[lane] >= other;
+    for (int l = 0; l < ECH_LANES; l++)
+        if (c->waiter[other][l] <= c->clock[s].begun[l]) return true;
+    return false;
+}
+
+/* ---- steps ---- */
+
+static ech_status reject(const checking *c, int s, owned at, const char *what, int other)
+{
+    const ech_block *block = c->plan->model->block.at[at.block];
+    return ech_list_reject(c->plan, c->list, s, "%s %s: %s (step %d)", what, block->name,
+                           block->value.at[at.local].name, other);
+}
+
+static ech_status enter_read(const checking *c, int s, owned at, seen *v)
+{
+    ech_lane lane = c->list->step.at[s].lane;
+    if (v->writer >= 0 && v->writer != s && !has_ended(c, v->writer, s))
+        return reject(c, s, at, "does not wait for who writes what it reads, ", v->writer);
+    v->reader[lane] = s;
+    return ECH_OK;
+}
+
+static ech_status enter_write(const checking *c, int s, owned at, seen *v)
+{
+    if (v->writer >= 0 && v->writer != s && !has_ended(c, v->writer, s))
+        return reject(c, s, at, "does not wait for who writes what it writes, ", v->writer);
+    for (int l = 0; l < ECH_LANES; l++) {
+        if (v->reader[l] >= 0 && v->reader[l] != s && !has_ended(c, v->reader[l], s))
+            return reject(c, s, at, "does not wait for who reads what it writes, ", v->reader[l]);
+        v->reader[l] = -1;
+    }
+    v->writer = s;
+    return ECH_OK;
+}
+
+static ech_status check_use(const checking *c, int s, int block, const use *u)
+{
+    int micro = c->list->step.at[s].micro;
+    owned at = owner_of(c, block, u->local);
+    seen *v = seen_of(c, at, micro);
+    bool outside = c->plan->model->block.at[block]->value.at[u->local].source == ECH_FROM_BLOCK;
+    int writes = u->writes + (outside ? writes_of(c, at) : 0);
+    if (v->writes != writes)
+        return reject(c, s, at, "comes out of its program's order: it touches ", v->writer);
+    if (u->write) {
+        v->writes++;
+        return enter_write(c, s, at, v);
+    }
+    return enter_read(c, s, at, v);
+}
+
+static ech_status check_calls(const checking *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    const block_uses *uses = &c->uses[step->block];
+    const int *first = uses->first[step->phase];
+    for (int i = first[step->first_call]; i < first[step->first_call + step->calls]; i++)
+        ECH_TRY(check_use(c, s, step->block, &uses->use.at[i]));
+    return ECH_OK;
+}
+
+static ech_status check_message(const checking *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    const ech_block *block = c->plan->model->block.at[step->block];
+    const int *ports;
+    size_t n = ech_step_ports(step, block, &ports);
+    for (size_t i = 0; i < n; i++) {
+        if (ports[i] < 0) continue;
+        owned at = owner_of(c, step->block, ech_block_base(block, ports[i]));
+        seen *v = seen_of(c, at, step->micro);
+        if (ech_step_receives(step)) {
+            ECH_TRY(enter_write(c, s, at, v));
+            continue;
+        }
+        if (v->writes != writes_of(c, at))
+            return reject(c, s, at, "is sent before it is complete, ", v->writer);
+        ECH_TRY(enter_read(c, s, at, v));
+    }
+    return ECH_OK;
+}
+
+/* A gather of pieces that were received. */
+static ech_status check_whole(const checking *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    bool backward = step->phase == ECH_BACKWARD_INPUT;
+    const ech_block *block = c->plan->model->block.at[step->block];
+    if (!ech_plan_cuts_messages(c->plan) || step->phase == ECH_BACKWARD_WEIGHT ||
+        is_here(c, backward ? step->block + 1 : step->block - 1))
+        return ech_list_reject(c->plan, c->list, s, "makes whole what does not come in pieces");
+    const int *ports;
+    size_t n = ech_step_ports(step, block, &ports);
+    for (size_t i = 0; i < n; i++) {
+        owned at = {step->block, ports[i]};
+        seen *v = seen_of(c, at, step->micro);
+        if (v->writer < 0 || v->writes++ > 0)
+            return reject(c, s, at, "makes whole what is not there in pieces, ", v->writer);
+        ECH_TRY(enter_write(c, s, at, v));
+    }
+    return ECH_OK;
+}
+
+static ech_status check_collective(const checking *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    ech_exchange does = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0};
+    if (step->calls) {
+        const ech_block *block = c->plan->model->block.at[step->block];
+        does = *ech_call_exchange(block, &block->program[step->phase].at[step->first_call],
+                                  step->phase, c->list->purpose);
+    }
+    ech_layout_group group = ech_layout_group_over(does.over);
+    if (step->collective == does.kind && step->group == group)
+        return step->calls ? check_calls(c, s) : check_whole(c, s);
+    return ech_list_reject(c->plan, c->list, s, "should be %s over %s",
+                           ech_collective_name(does.kind), ech_layout_group_name(group));
+}
+
+static ech_status check_step(const checking *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    if (step->kind == ECH_STEP_COLLECTIVE) return check_collective(c, s);
+    if (ech_step_kind_phase(step->kind) >= 0) return check_calls(c, s);
+    return ech_step_sends(step) || ech_step_receives(step) ? check_message(c, s) : ECH_OK;
+}
+
+/* ---- all of them ---- */
+
+static void begin(checking *c)
+{
+    size_t blocks = c->plan->model->block.n, steps = c->list->step.n, locals = 0;
+    c->uses = ech_calloc(blocks + 1, sizeof *c->uses);
+    c->first_local = ech_calloc(blocks + 1, sizeof *c->first_local);
+    for (size_t b = 0; b < blocks; b++) {
+        bool here = ech_layout_has_block(c->plan->layout, c->plan->rank, (int)b);
+        c->first_local[b] = here ? (int)locals : -1;
+        if (!here) continue;
+        locals += c->plan->model->block.at[b]->value.n;
+        count_block(c, (int)b);
+    }
+    size_t values = locals * (size_t)c->list->micro_batches;
+    c->value = ech_calloc(values + 1, sizeof *c->value);
+    for (size_t i = 0; i < values; i++) {
+        c->value[i].writer = -1;
+        for (int l = 0; l < ECH_LANES; l++) c->value[i].reader[l] = -1;
+    }
+    c->clock = ech_calloc(steps + 1, sizeof *c->clock);
+    c->waiter = ech_calloc(steps + 1, sizeof *c->waiter);
+    for (size_t s = 0; s < steps; s++)
+        for (int l = 0; l < ECH_LANES; l++) c->waiter[s][l] = INT32_MAX;
+    find_clocks(c);
+}
+
+static void end(checking *c)
+{
+    for (size_t b = 0; b < c->plan->model->block.n; b++) {
+        block_uses *uses = &c->uses[b];
+        free(uses->use.at);
+        for (int phase = 0; phase < ECH_PHASES; phase++) free(uses->first[phase]);
+        free(uses->writes);
+    }
+    free(c->uses);
+    free(c->first_local);
+    free(c->value);
+    free(c->clock);
+    free(c->waiter);
+}
+
+ech_status ech_check_collectives(const ech_plan *plan, const ech_list *list)
+{
+    checking c = {.plan = plan, .list = list};
+    bool cut = plan->layout->tensor > 1 || plan->layout->context > 1;
+    ech_status status = ECH_OK;
+    if (cut) begin(&c);
+    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
+        if (cut)
+            status = check_step(&c, s);
+        else if (list->step.at[s].kind == ECH_STEP_COLLECTIVE)
+            status = ech_list_reject(plan, list, s, "has no ranks to do it with");
+    }
+    if (cut) end(&c);
+    return status;
+}

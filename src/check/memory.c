@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The part of the checker that looks at memory: whatever a step touches lives for as long as the step
+ * may run, and no two values that live at the same time share a byte.
+ */
+#include <stdlib.h>
+
+#include "check/checker.h"
+
+/* ---- lives ---- */
+
+/* When a step of another lane than compute may run: not before tick `first`, and not behind `last`. */
+typedef struct window {
+    int first, last;
+} window;
+
+/* Going forward, a lane begins its steps in order: none begins before what the ones before it wait
+ * for. */
+static void find_first(const ech_list *list, window *windows)
+{
+    int lane[ECH_LANES] = {0};
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        int *first = &lane[step->lane];
+        for (int i = 0; i < step->afters; i++) {
+            int after = list->after.at[step->first_after + i];
+            const ech_step *other = &list->step.at[after];
+            int over =
+                other->lane == ECH_LANE_COMPUTE ? other->tick + other->ticks : windows[after].first;
+            if (over > *first) *first = over;
+        }
+        windows[s].first = *first;
+    }
+}
+
+/* It has ended when a compute step begins that waits for it, or (but for messages) for one behind it. */
+static void find_last(const ech_list *list, window *windows)
+{
+    int lane[ECH_LANES];
+    for (int l = 0; l < ECH_LANES; l++) lane[l] = list->ticks;
+    for (size_t s = 0; s < list->step.n; s++) windows[s].last = list->ticks;
+    for (int s = (int)list->step.n - 1; s >= 0; s--) {
+        const ech_step *step = &list->step.at[s];
+        bool in_order = !ech_step_sends(step) && !ech_step_receives(step);
+        if (step->lane == ECH_LANE_COMPUTE) {
+            for (int i = 0; i < step->afters; i++) {
+                window *waited = &windows[list->after.at[step->first_after + i]];
+                if (step->tick < waited->last) waited->last = step->tick;
+            }
+        } else if (in_order) {
+            if (lane[step->lane] < windows[s].last) windows[s].last = lane[step->lane];
+            lane[step->lane] = windows[s].last;
+        }
+    }
+}
+
+static ech_status check_life(const ech_plan *plan, const ech_list *list, int s, window when)
+{
+    const ech_step *step = &list->step.at[s];
+    for (int i = 0; i < step->accesses; i++) {
+        const ech_access *access = &list->access.at[step->first_access + i];
+        if (access->value < (int)plan->persistent.n) continue;
+        const ech_value *v = ech_plan_value(plan, list, access->value);
+        if (step->lane == ECH_LANE_COMPUTE) when = (window){access->tick, access->tick};
+        if (v->born <= when.first && ech_value_last(v) >= when.last) continue;
+        ech_text name = {0};
+        ech_value_print(plan, list, access->value, &name);
+        ech_status status = ech_list_reject(
+            plan, list, s, "runs in ticks %d to %d and touches %s, which lives from %d to %d",
+            when.first, when.last, name.at, v->born, v->dies);
+        ech_text_free(&name);
+        return status;
+    }
+    return ECH_OK;
+}
+
+/* Before the last tick's end all is over: a step that nobody waits for may run until then. */
+static ech_status check_lives(const ech_plan *plan, const ech_list *list)
+{
+    window *windows = ech_calloc(list->step.n, sizeof *windows);
+    ech_status status = ECH_OK;
+    find_first(list, windows);
+    find_last(list, windows);
+    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
+        window when = windows[s];
+        if (when.last >= list->ticks) when.last = list->ticks - 1;
+        if (when.first > when.last) when.first = when.last;
+        status = check_life(plan, list, s, when);
+    }
+    free(windows);
+    return status;
+}
+
+/* ---- overlap ---- */
+
+typedef struct edge {
+    int tick, value;
+    bool birth;
+} edge;
+
+static int by_tick(const void *a, const void *b)
+{
+    const edge *x = a, *y = b;
+    if (x->tick != y->tick) return x->tick < y->tick ? -1 : 1;
+    if (x->birth != y->birth) return x->birth ? 1 : -1; /* deaths first: dies + 1 */
+    return x->value < y->value ? -1 : x->value > y->value;
+}
+
+static ech_status fail_overlap(const ech_plan *plan, const ech_list *list, int a, int b)
+{
+    int first = (int)plan->persistent.n;
+    ech_text one = {0}, other = {0};
+    ech_value_print(plan, list, first + a, &one);
+    ech_value_print(plan, list, first + b, &other);
+    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
+                                    "schedule check of list %s, rank %d: two values overlap in "
+                                    "memory: %s; %s",
+                                    ech_list_name(list->kind), plan->rank, one.at, other.at);
+    ech_text_free(&one);
+    ech_text_free(&other);
+    return status;
+}
+
+/* The bytes that are taken at a time, between all the places where values begin and end: a binary tree over
+ * them, in which whoever takes some fills the highest nodes that lie within. Values are many, and many
+ * live at once. */
+typedef struct taken {
+    int64_t *place; /* ascending, each once; leaf i is the bytes place[i] .. place[i + 1] - 1 */
+    size_t places, leaves; /* leaves: a power of two */
+    bool *full;            /* [2 * leaves]: somebody has all of the node */
+    int *within; /* [2 * leaves]: how many nodes are full, of this one and those below it */
+} taken;
+
+static int by_size(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static taken begin_taken(const ech_list *list)
+{
+    size_t n = list->value.n;
+    taken t = {.place = ech_calloc(2 * n + 1, sizeof *t.place), .leaves = 1};
+    for (size_t i = 0; i < n; i++) {
+        t.place[2 * i] = list->value.at[i].offset;
+        t.place[2 * i + 1] = list->value.at[i].offset + list->value.at[i].bytes;
+    }
+    qsort(t.place, 2 * n, sizeof *t.place, by_size);
+    for (size_t i = 0; i < 2 * n; i++)
+        if (t.places == 0 || t.place[t.places - 1] < t.place[i]) t.place[t.places++] = t.place[i];
+    while (t.leaves < t.places) t.leaves *= 2;
+    t.full = ech_calloc(2 * t.leaves, sizeof *t.full);
+    t.within = ech_calloc(2 * t.leaves, sizeof *t.within);
+    return t;
+}
+
+static void end_taken(taken *t)
+{
+    free(t->place);
+    free(t->full);
+    free(t->within);
+}
+
+static size_t leaf_of(const taken *t, int64_t offset)
+{
+    const int64_t *found = bsearch(&offset, t->place, t->places, sizeof offset, by_size);
+    ECH_ASSERT(found);
+    return (size_t)(found - t->place) + t->leaves;
+}
+
+/* False: some of the node is another's. */
+static bool fill_node(taken *t, size_t node, bool fill)
+{
+    if (fill && t->within[node]) return false;
+    for (size_t above = node / 2; fill && above; above /= 2)
+        if (t->full[above]) return false;
+    t->full[node] = fill;
+    for (size_t above = node; above; above /= 2) t->within[above] += fill ? 1 : -1;
+    return true;
+}
+
+/* The value takes its bytes, or gives them back. False: another has some of them. */
+static bool take(taken *t, const ech_value *v, bool fill)
+{
+    size_t low = leaf_of(t, v->offset), end = leaf_of(t, v->offset + v->bytes);
+    bool is_free = true;
+    for (; low < end && is_free; low /= 2, end /= 2) {
+        if (low & 1) is_free &= fill_node(t, low++, fill);
+        if (end & 1 && is_free) is_free &= fill_node(t, --end, fill);
+    }
+    return is_free;
+}
+
+/* One that has bytes of the value's while it lives. */
+static ech_status find_overlap(const ech_plan *plan, const ech_list *list, int value)
+{
+    const ech_value *v = &list->value.at[value];
+    for (size_t i = 0; i < list->value.n; i++) {
+        const ech_value *o = &list->value.at[i];
+        if ((int)i != value && o->born <= v->dies && v->born <= o->dies &&
+            v->offset < o->offset + o->bytes && o->offset < v->offset + v->bytes)
+            return fail_overlap(plan, list, value, (int)i);
+    }
+    ECH_FAIL(ECH_EINTERNAL, "two values overlap in memory, and none is found that does");
+}
+
+static ech_status fail_outside(const ech_plan *plan, const ech_list *list, int value)
+{
+    ech_text name = {0};
+    ech_value_print(plan, list, (int)plan->persistent.n + value, &name);
+    ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
+                                    "schedule check of list %s, rank %d: a value lies outside of "
+                                    "the arena: %s",
+                                    ech_list_name(list->kind), plan->rank, name.at);
+    ech_text_free(&name);
+    return status;
+}
+
+static ech_status check_inside(const ech_plan *plan, const ech_list *list)
+{
+    for (size_t i = 0; i < list->value.n; i++) {
+        int64_t begin = list->value.at[i].offset, end = begin + list->value.at[i].bytes;
+        if (begin < plan->persistent_bytes || end > plan->arena_bytes)
+            return fail_outside(plan, list, (int)i);
+    }
+    return ECH_OK;
+}
+
+/* A sweep over time with the bytes of live values. */
+static ech_status check_overlap(const ech_plan *plan, const ech_list *list)
+{
+    size_t n = list->value.n;
+    edge *edges = ech_calloc(2 * n + 1, sizeof *edges);
+    taken bytes = begin_taken(list);
+    ech_status status = ECH_OK;
+    for (size_t i = 0; i < n; i++) {
+        edges[2 * i] = (edge){list->value.at[i].born, (int)i, true};
+        edges[2 * i + 1] = (edge){list->value.at[i].dies + 1, (int)i, false};
+    }
+    qsort(edges, 2 * n, sizeof *edges, by_tick);
+    for (size_t e = 0; e < 2 * n && status == ECH_OK; e++) {
+        if (!take(&bytes, &list->value.at[edges[e].value], edges[e].birth))
+            status = find_overlap(plan, list, edges[e].value);
+    }
+    free(edges);
+    end_taken(&bytes);
+    return status;
+}
+
+/* Whether the call of that tick reads `from` and may write `to` in its place, says the layer. */
+static bool may_overwrite(const ech_list *list, const ech_model *model, int tick, int from, int to)
+{
+    const ech_step *step = ech_list_step_at(list, tick);
+    if (step->kind != ECH_STEP_BACKWARD_INPUT) return false;
+    const ech_block *block = model->block.at[step->block];
+    const ech_block_call *call =
+        &block->program[step->phase].at[step->first_call + tick - step->tick];
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, call, list->purpose, o));) {
+        int read = ech_operand_overwrites(block, call, o);
+        if (read >= 0 && ech_list_value_of(list, block, read, step->micro) == from &&
+            ech_list_value_of(list, block, o->value, step->micro) == to)
+            return true;
+    }
+    return false;
+}
+
+/* An heir begins behind its forerunner's last tick, on its bytes, written by a call that may do that. */
+static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
+{
+    int first = (int)plan->persistent.n;
+    for (size_t i = 0; i < list->value.n; i++) {
+        const ech_value *v = &list->value.at[i], *heir;
+        if (v->heir < 0) continue;
+        heir = &list->value.at[v->heir];
+        if (heir->offset == v->offset && heir->bytes == v->bytes && heir->born == v->dies + 1 &&
+            may_overwrite(list, plan->model, heir->born, first + (int)i, first + v->heir))
+            continue;
+        ech_text name = {0};
+        ech_value_print(plan, list, first + (int)i, &name);
+        ech_status status =
+            ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
+                        "schedule check of list %s, rank %d: %s has an heir that does not fit it",
+                        ech_list_name(list->kind), plan->rank, name.at);
+        ech_text_free(&name);
+        return status;
+    }
+    return ECH_OK;
+}
+
+ech_status ech_check_memory(const ech_plan *plan, const ech_list *list)
+{
+    ECH_TRY(check_inside(plan, list));
+    ECH_TRY(check_lives(plan, list));
+    ECH_TRY(check_heirs(plan, list));
+    return check_overlap(plan, list);
+}

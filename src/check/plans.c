@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checker of all ranks' lists: messages meet, collectives come in the same order, versions of
+ * weights agree, and a rehearsal in which every message waits for both ends comes to its end.
+ */
+#include <stdlib.h>
+
+#include "check/checker.h"
+#include "simulate/rehearsal.h"
+
+typedef struct plans {
+    const ech_plan *const *at;
+    int n;
+    ech_list_kind kind;
+} plans;
+
+static const ech_list *list_of(const plans *p, int rank)
+{
+    return &p->at[rank]->list[p->kind];
+}
+
+static ech_status reject(const plans *p, int rank, int step, ech_text *why)
+{
+    ech_status status = ech_plans_reject(p->at, p->n, p->kind, rank, step, NULL, why->at);
+    ech_text_free(why);
+    return status;
+}
+
+/* ---- collectives ---- */
+
+/* The next collective from step *s on over that channel, *s behind it; -1 at the end. */
+static int next_collective(const ech_list *list, int channel, int *s)
+{
+    for (; *s < (int)list->step.n; (*s)++) {
+        const ech_step *step = &list->step.at[*s];
+        if (ech_step_gathers(step) && ech_step_channel(step) == channel) return (*s)++;
+    }
+    return -1;
+}
+
+/* Buckets may have other numbers where ranks hold other parameters, but must hold the same. */
+static bool is_same_bucket(const ech_plan *a, const ech_step *x, const ech_plan *b,
+                           const ech_step *y)
+{
+    if (x->index < 0 || x->index >= (int)a->bucket.n) return false;
+    if (y->index < 0 || y->index >= (int)b->bucket.n) return false;
+    const ech_bucket *one = &a->bucket.at[x->index], *other = &b->bucket.at[y->index];
+    if (one->elements != other->elements || one->params != other->params) return false;
+    for (int i = 0; i < one->params; i++)
+        if (a->bucket_param.at[one->first_param + i] != b->bucket_param.at[other->first_param + i])
+            return false;
+    return true;
+}
+
+static bool is_same_collective(const plans *p, ech_wait a, ech_wait b)
+{
+    if (a.step < 0 || b.step < 0) return false;
+    const ech_step *x = &list_of(p, a.rank)->step.at[a.step];
+    const ech_step *y = &list_of(p, b.rank)->step.at[b.step];
+    bool same = x->kind == y->kind && x->turn == y->turn && x->collective == y->collective &&
+                x->block == y->block && x->phase == y->phase && x->first_call == y->first_call &&
+                x->calls == y->calls && x->micro == y->micro && x->count == y->count &&
+                x->maximum == y->maximum;
+    return same && (ech_step_has_bucket(x) ? is_same_bucket(p->at[a.rank], x, p->at[b.rank], y)
+                                           : x->index == y->index);
+}
+
+/* Two members of a channel: all their collectives over it, side by side. */
+static ech_status check_pair(const plans *p, int rank_a, int rank_b, int channel)
+{
+    int i = 0, j = 0;
+    for (;;) {
+        ech_wait a = {rank_a, next_collective(list_of(p, rank_a), channel, &i)};
+        ech_wait b = {rank_b, next_collective(list_of(p, rank_b), channel, &j)};
+        if (a.step < 0 && b.step < 0) return ECH_OK;
+        if (is_same_collective(p, a, b)) continue;
+        ech_wait at = b.step < 0 ? a : b, met = b.step < 0 ? b : a;
+        ech_text why = {0};
+        ech_text_append(&why, "meets %s", met.step < 0 ? "no collective" : "another collective, ");
+        if (met.step >= 0) ech_step_print(&list_of(p, met.rank)->step.at[met.step], &why);
+        ech_text_append(&why, ", on rank %d", met.rank);
+        return reject(p, at.rank, at.step, &why);
+    }
+}
+
+/* All members compare with the first. */
+static ech_status check_channel(const plans *p, int rank, int channel, int *members)
+{
+    const ech_plan *plan = p->at[rank];
+    int s = 0, step = next_collective(list_of(p, rank), channel, &s);
+    int n =
+        ech_layout_members(plan->layout, plan->model, rank, ech_channel_group(channel), members);
+    if (n == 0 && step >= 0) {
+        ech_text why = {0};
+        ech_text_append(&why, "is over a group that this rank is not in");
+        return reject(p, rank, step, &why);
+    }
+    return n == 0 || members[0] == rank ? ECH_OK : check_pair(p, members[0], rank, channel);
+}
+
+static void find_channels(const plans *p, bool *used)
+{
+    for (int rank = 0; rank < p->n; rank++)
+        for (size_t s = 0; s < list_of(p, rank)->step.n; s++) {
+            const ech_step *step = &list_of(p, rank)->step.at[s];
+            if (ech_step_gathers(step)) used[ech_step_channel(step)] = true;
+        }
+}
+
+static ech_status check_collectives(const plans *p)
+{
+    bool used[ECH_CHANNELS] = {false};
+    int *members = ech_calloc((size_t)p->n, sizeof *members);
+    ech_status status = ECH_OK;
+    find_channels(p, used);
+    for (int rank = 0; rank < p->n && status == ECH_OK; rank++)
+        for (int channel = 0; channel < ECH_CHANNELS && status == ECH_OK; channel++)
+            if (used[channel]) status = check_channel(p, rank, channel, members);
+    free(members);
+    return status;
+}
+
+/* ---- messages ---- */
+
+static ech_status check_message(const plans *p, const ech_pairing *pairing, int rank, int s)
+{
+    const ech_step *step = &list_of(p, rank)->step.at[s];
+    int partner = pairing->partner[rank][s];
+    ech_text why = {0};
+    if (partner < 0) {
+        ech_text_append(&why, "meets no %s on rank %d", ech_step_sends(step) ? "receive" : "send",
+                        step->peer);
+        return reject(p, rank, s, &why);
+    }
+    const ech_list *list = list_of(p, rank), *theirs = list_of(p, step->peer);
+    const ech_step *other = &theirs->step.at[partner];
+    int64_t q = ech_list_global_micro(p->at[rank], list, step->micro);
+    int64_t met = ech_list_global_micro(p->at[step->peer], theirs, other->micro);
+    if (step->bytes != other->bytes)
+        ech_text_append(&why, "has %lld bytes and meets %lld, ", (long long)step->bytes,
+                        (long long)other->bytes);
+    else if (step->turn != other->turn || q != met)
+        ech_text_append(&why,
+                        "is of the step's micro-batch %lld (turn %d) and meets that of %lld "
+                        "(turn %d), ",
+                        (long long)q, step->turn, (long long)met, other->turn);
+    else
+        return ECH_OK;
+    ech_step_print(other, &why);
+    ech_text_append(&why, ", on rank %d", step->peer);
+    return reject(p, rank, s, &why);
+}
+
+/* Both ends of each pair agree, so that it is enough to look at sends and at receives left alone. */
+static ech_status check_messages(const plans *p, const ech_pairing *pairing)
+{
+    for (int rank = 0; rank < p->n; rank++)
+        for (int s = 0; s < (int)list_of(p, rank)->step.n; s++) {
+            const ech_step *step = &list_of(p, rank)->step.at[s];
+            bool alone = ech_step_receives(step) && pairing->partner[rank][s] < 0;
+            if (ech_step_sends(step) || alone) ECH_TRY(check_message(p, pairing, rank, s));
+        }
+    return ECH_OK;
+}
+
+/* ---- versions ---- */
+
+/* The number of a step's micro-batch over all ranks and turns. */
+static int64_t number_of(const plans *p, int rank, const ech_step *step)
+{
+    const ech_list *list = list_of(p, rank);
+    int64_t turn = ech_micro_at(list->numbering, step->micro).turn;
+    return turn * p->at[rank]->layout->micro_batches +
+           ech_list_global_micro(p->at[rank], list, step->micro);
+}
+
+/* Vertical sync: who forwards a micro-batch reads the version that the first stage read for it. */
+static ech_status check_vertical(const plans *p, int rank, const int *wanted)
+{
+    const ech_list *list = list_of(p, rank);
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->kind != ECH_STEP_FORWARD) continue;
+        int version = wanted[number_of(p, rank, step)];
+        if (step->version == version) continue;
+        ech_text why = {0};
+        ech_text_append(&why,
+                        "reads version %d of the weights; the first stage read version %d for "
+                        "this micro-batch",
+                        step->version, version);
+        return reject(p, rank, s, &why);
+    }
+    return ECH_OK;
+}
+
+static ech_status check_versions(const plans *p)
+{
+    const ech_layout *layout = p->at[0]->layout;
+    if (!ech_list_trains(list_of(p, 0)) || !p->at[0]->schedule->vertical_sync) return ECH_OK;
+    size_t micro_batches = (size_t)layout->micro_batches * (size_t)list_of(p, 0)->turns;
+    int *wanted = ech_calloc(micro_batches, sizeof *wanted);
+    int first = layout->virtual_stage[0].stage;
+    for (int rank = layout->first_rank[first]; rank < layout->first_rank[first + 1]; rank++) {
+        const ech_list *list = list_of(p, rank);
+        for (size_t s = 0; s < list->step.n; s++) {
+            const ech_step *step = &list->step.at[s];
+            if (step->kind == ECH_STEP_FORWARD && step->chunk == 0)
+                wanted[number_of(p, rank, step)] = step->version;
+        }
+    }
+    ech_status status = ECH_OK;
+    for (int rank = 0; rank < p->n && status == ECH_OK; rank++)
+        status = check_vertical(p, rank, wanted);
+    free(wanted);
+    return status;
+}
+
+ech_status ech_check_plans(const ech_plan *const *plans_of_all, int n, ech_list_kind list)
+{
+    plans p = {.at = plans_of_all, .n = n, .kind = list};
+    ech_costs unit = {.seconds = false};
+    ech_rehearsal rehearsal;
+    ech_rehearse(p.at, n, list, &unit, &rehearsal);
+    ech_status status = check_collectives(&p);
+    if (status == ECH_OK) status = check_messages(&p, &rehearsal.pairing);
+    if (status == ECH_OK) status = check_versions(&p);
+    if (status == ECH_OK && rehearsal.missing) status = ech_rehearsal_fail(&rehearsal);
+    ech_rehearsal_free(&rehearsal);
+    return status;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Timelines: order, end, bubble, rows, and their words.
+ */
+#include "draw/timeline.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ech_timeline_free(ech_timeline *timeline)
+{
+    free(timeline->bar.at);
+    *timeline = (ech_timeline){0};
+}
+
+static int compare_reals(double a, double b)
+{
+    return (a > b) - (a < b);
+}
+
+/* Every field counts, so that the order never depends on how they came. */
+static int compare_bars(const void *left, const void *right)
+{
+    const ech_timeline_bar *a = left, *b = right;
+    int order = a->rank - b->rank;
+    if (!order) order = compare_reals(a->begin, b->begin);
+    if (!order) order = compare_reals(a->end, b->end);
+    if (!order) order = (int)a->kind - (int)b->kind;
+    if (!order) order = a->chunk - b->chunk;
+    if (!order) order = a->micro - b->micro;
+    return order ? order : compare_reals(a->weight, b->weight);
+}
+
+static int compare_durations(const void *left, const void *right)
+{
+    return compare_reals(*(const double *)left, *(const double *)right);
+}
+
+static double median_forward(const ech_timeline *timeline)
+{
+    double *durations = ech_calloc(timeline->bar.n, sizeof *durations), median = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < timeline->bar.n; i++) {
+        const ech_timeline_bar *bar = &timeline->bar.at[i];
+        if (bar->kind == ECH_BAR_FORWARD && bar->end > bar->begin)
+            durations[n++] = bar->end - bar->begin;
+    }
+    qsort(durations, n, sizeof *durations, compare_durations);
+    if (n > 0) median = durations[n / 2];
+    free(durations);
+    return median;
+}
+
+/* Time of all ranks that bars cover: of collectives, or of these and of F, B and W. */
+static double covered_time(const ech_timeline *timeline, bool work)
+{
+    double time = 0, covered = 0; /* up to where the rank's bars have been counted */
+    for (size_t i = 0; i < timeline->bar.n; i++) {
+        const ech_timeline_bar *bar = &timeline->bar.at[i];
+        if (i == 0 || bar->rank != bar[-1].rank) covered = 0;
+        if (bar->kind != ECH_BAR_COLLECTIVE && !(work && bar->kind <= ECH_BAR_WEIGHT)) continue;
+        double end = fmin(bar->end, timeline->end), begin = fmax(bar->begin, covered);
+        if (end > begin) time += end - begin;
+        covered = fmax(covered, end);
+    }
+    return time;
+}
+
+void ech_timeline_finish(ech_timeline *timeline)
+{
+    double end = 0;
+    ECH_ASSERT(isfinite(timeline->end));
+    for (size_t i = 0; i < timeline->bar.n; i++) {
+        const ech_timeline_bar *bar = &timeline->bar.at[i];
+        ECH_ASSERT(bar->rank >= 0 && bar->rank < timeline->ranks && bar->kind < ECH_BAR_KINDS);
+        ECH_ASSERT(isfinite(bar->begin) && isfinite(bar->end) && bar->begin <= bar->end);
+        end = fmax(end, bar->end);
+    }
+    if (timeline->bar.n > 0)
+        qsort(timeline->bar.at, timeline->bar.n, sizeof *timeline->bar.at, compare_bars);
+    if (timeline->end <= 0) timeline->end = end;
+    timeline->forward = median_forward(timeline);
+    double total = timeline->ranks * timeline->end;
+    double waiting = covered_time(timeline, false);
+    double busy = covered_time(timeline, true) - waiting;
+    timeline->waits = total > 0 ? waiting / total : 0;
+    timeline->bubble = total > 0 ? fmax(0, 1 - busy / total) : 0;
+}
+
+/* ---- rows ---- */
+
+static bool are_same_bars(const ech_timeline_bar *a, const ech_timeline_bar *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ech_timeline_bar moved = b[i];
+        moved.rank = a[i].rank;
+        if (compare_bars(&a[i], &moved) != 0) return false;
+    }
+    return true;
+}
+
+static bool is_one_stage(const ech_timeline *timeline, int a, int b)
+{
+    const ech_layout *layout = timeline->layout;
+    return !layout || layout->place[a].stage == layout->place[b].stage;
+}
+
+void ech_timeline_find_rows(const ech_timeline *timeline, bool shared, ech_timeline_rows *rows)
+{
+    const ech_timeline_bar *bar = timeline->bar.at;
+    size_t from = 0;
+    for (int rank = 0; rank < timeline->ranks; rank++) {
+        size_t end = from;
+        while (end < timeline->bar.n && bar[end].rank == rank) end++;
+        ech_timeline_row *last = rows->n ? &rows->at[rows->n - 1] : NULL;
+        if (shared && last && is_one_stage(timeline, last->rank, rank) &&
+            last->bars == end - from &&
+            (end == from || are_same_bars(bar + last->first_bar, bar + from, end - from)))
+            last->ranks++;
+        else
+            ECH_PUSH(*rows, (ech_timeline_row){rank, 1, from, end - from});
+        from = end;
+    }
+}
+
+/* ---- names ---- */
+
+/* Along one axis of a stage's ranks: those from first to last, of `all`. */
+static int name_range(ech_text *out, const char *one, const char *many, int first, int last,
+                      int all)
+{
+    const char *comma = out->n ? ", " : "";
+    if (all > 1 && last - first + 1 == all)
+        ech_text_append(out, "%s%d %s", comma, all, many);
+    else if (all > 1 && first == last)
+        ech_text_append(out, "%s%s %d", comma, one, first);
+    else if (all > 1)
+        ech_text_append(out, "%s%s %d .. %d", comma, one, first, last);
+    return last - first + 1;
+}
+
+/* Whether the ranks are a box in the stage's grid; then it is named. */
+static bool name_places(const ech_layout *layout, int first, int last, ech_text *out)
+{
+    const ech_place *a = &layout->place[first], *b = &layout->place[last];
+    int n = 1;
+    if (layout->stages > 1) ech_text_append(out, "stage %d", a->stage);
+    n *= name_range(out, "replica", "replicas", a->data, b->data, layout->replicas[a->stage]);
+    n *= name_range(out, "context rank", "context ranks", a->context, b->context, layout->context);
+    n *= name_range(out, "tensor rank", "tensor ranks", a->tensor, b->tensor, layout->tensor);
+    return out->n && n == last - first + 1;
+}
+
+int ech_timeline_name_row(const ech_timeline *timeline, const ech_timeline_row *row, char *name,
+                          size_t size)
+{
+    ech_text text = {0};
+    int last = row->rank + row->ranks - 1, n;
+    if (timeline->layout && name_places(timeline->layout, row->rank, last, &text))
+        n = snprintf(name, size, "%s", text.at);
+    else if (row->ranks == 1)
+        n = snprintf(name, size, "rank %d", row->rank);
+    else
+        n = snprintf(name, size, "rank %d .. %d", row->rank, last);
+    ech_text_free(&text);
+    return n;
+}
+
+/* ---- times ---- */
+
+/* Four digits, and never an exponent of what people count. */
+static void append_amount(double amount, ech_text *out)
+{
+    ech_text_append(out, fabs(amount) >= 1000 && fabs(amount) < 1e15 ? "%.0f" : "%.4g", amount);
+}
+
+void ech_timeline_time(const ech_timeline *timeline, double time, ech_text *out)
+{
+    if (timeline->seconds) {
+        bool milli = time < 1, micro = time < 1e-3 && time > 0;
+        append_amount(micro ? time * 1e6 : milli ? time * 1e3 : time, out);
+        ech_text_append(out, micro ? " µs" : milli ? " ms" : " s");
+    } else {
+        size_t from = out->n;
+        append_amount(time, out);
+        bool one = strcmp(out->at + from, "1") == 0; /* as it reads: sums of parts are inexact */
+        ech_text_append(out, one ? " block forward" : " block forwards");
+    }
+}
+
+void ech_timeline_bubble(const ech_timeline *timeline, ech_text *out)
+{
+    ech_text_append(out, "bubble %.1f %%", 100 * timeline->bubble);
+    if (timeline->waits > 0)
+        ech_text_append(out, ", waits for collectives %.1f %%", 100 * timeline->waits);
+}
+
+void ech_timeline_collectives(const ech_timeline *timeline, int steps, ech_text *out)
+{
+    double each = timeline->collective / timeline->ranks;
+    if (!(each > 0)) return;
+    ech_timeline_time(timeline, each / steps, out);
+    ech_text_append(out, " a step and rank; compute waits for them ");
+    ech_timeline_time(timeline, timeline->waits * timeline->end / steps, out);
+}

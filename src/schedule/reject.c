@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How the checker of all ranks' lists says no: one line with rank, step and reason, and above it the
+ * rows of the ranks around, cut to what stands near the step.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "schedule/step/step.h"
+
+enum { MOST_ROWS = 8, COLUMNS = 100 };
+
+/* Where "F0.3" stands in a row as a whole word; its length: *n. NULL: nowhere. */
+static const char *find_word(const char *row, char letter, const ech_step *step, size_t *n)
+{
+    char word[64];
+    int length = snprintf(word, sizeof word, "%c%d.%d", letter, step->chunk, step->micro);
+    *n = (size_t)length;
+    for (const char *at = row; (at = strstr(at, word)) != NULL; at++)
+        if ((at == row || at[-1] == ' ') && (at[*n] == ' ' || at[*n] == '\0')) return at;
+    return NULL;
+}
+
+/* The word of a row that a step belongs to. Rows may fold a W into its B. */
+static const char *find_marked(const char *row, const ech_step *step, size_t *n)
+{
+    int phase = ech_step_row_of(step->kind)->phase;
+    if (phase < 0) return NULL;
+    char letter = "FBW"[phase];
+    const char *at = find_word(row, letter, step, n);
+    return at || letter != 'W' ? at : find_word(row, 'B', step, n);
+}
+
+static void print_row(const ech_plan *plan, ech_list_kind kind, int marked, bool culprit)
+{
+    const ech_list *list = &plan->list[kind];
+    ech_text row = {0}, name = {0};
+    ech_list_print_row(list, &row);
+    if (!row.at) ech_text_append(&row, "(no blocks)");
+    size_t n = 0;
+    const char *word = marked >= 0 ? find_marked(row.at, &list->step.at[marked], &n) : NULL;
+    size_t at = word ? (size_t)(word - row.at) : row.n, from = 0;
+    if (word && at > COLUMNS / 2) from = at - COLUMNS / 2;
+    while (from > 0 && row.at[from - 1] != ' ') from--;
+    size_t to = from + COLUMNS < row.n ? from + COLUMNS : row.n;
+    if (word && to < at + n) to = at + n;
+    if (marked >= 0) ech_step_print(&list->step.at[marked], &name);
+    fprintf(stderr, "%s %4d: %s", culprit ? "->" : "  ", plan->rank, from ? "... " : "");
+    if (word)
+        fprintf(stderr, "%.*s[%.*s]%.*s", (int)(at - from), row.at + from, (int)n, word,
+                (int)(to - at - n), word + n);
+    else
+        fprintf(stderr, "%.*s", (int)(to - from), row.at + from);
+    fprintf(stderr, "%s%s%s\n", to < row.n ? " ..." : "", name.n ? "   stands at " : "",
+            name.n ? name.at : "");
+    ech_text_free(&row);
+    ech_text_free(&name);
+}
+
+static bool is_quiet(void)
+{
+    bool quiet = ech_log_set_quiet(true);
+    ech_log_set_quiet(quiet);
+    return quiet;
+}
+
+ech_status ech_plans_reject(const ech_plan *const *plans, int n, ech_list_kind list, int rank,
+                            int step, const int *standing, const char *why)
+{
+    int first = rank - MOST_ROWS / 2;
+    if (first > n - MOST_ROWS) first = n - MOST_ROWS;
+    if (first < 0) first = 0;
+    for (int r = first; r < n && r < first + MOST_ROWS && !is_quiet(); r++)
+        print_row(plans[r], list, r == rank ? step : standing ? standing[r] : -1, r == rank);
+
+    ech_text name = {0};
+    if (step >= 0) ech_step_print(&plans[rank]->list[list].step.at[step], &name);
+    /* An order written by hand is its writer's; all else is ours. */
+    bool written = plans[rank]->schedule && plans[rank]->schedule->written;
+    ech_status status = ech_fail_at(
+        __FILE__, __LINE__, written ? ECH_EUSAGE : ECH_EINTERNAL, "%s of list %s: rank %d: %s %s",
+        written ? "the order written by hand cannot run: check" : "schedule check",
+        ech_list_name(list), rank, name.n ? name.at : "the end of the list", why);
+    ech_text_free(&name);
+    return status;
+}

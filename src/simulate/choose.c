@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proposals of the partitioner, tried one by one.
+ */
+#include "simulate/choose.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "layout/propose.h"
+#include "simulate/simulate.h"
+
+enum {
+    MOST_RANKS = 1024,
+    MOST_RUNS = 1 << 19, /* of a block, in all simulations together: some seconds */
+    MOST_FOUND = 12,     /* of the partitioner's */
+    SPAN = 16            /* training steps between two drains, until the layout says how many */
+};
+
+/* How much longer than the shortest the partitioner may take what it finds to be. */
+static const double WORTH = 1.5;
+
+typedef struct chooser {
+    ech_config *config;
+    const ech_model *model; /* uncut */
+    const ech_profile *profile;
+    const ech_kernels *kernels;
+    int world;
+    ech_simulated_choice *choice;
+    ech_layout_taker taker;
+    bool simulates;
+} chooser;
+
+/* ---- one proposal ---- */
+
+/* All that a proposal becomes. */
+typedef struct trial {
+    ech_config *config;
+    ech_model *model;
+    ech_layout *layout;
+    ech_schedule *schedule;
+    double seconds;
+} trial;
+
+static void end_trial(trial *t)
+{
+    ech_schedule_destroy(t->schedule);
+    ech_layout_destroy(t->layout);
+    ech_model_destroy(t->model);
+    ech_config_destroy(t->config);
+}
+
+static ech_plan *plan_rank(const chooser *c, const trial *t, int rank, bool outline)
+{
+    ech_plan_request request = {.config = t->config,
+                                .model = t->model,
+                                .layout = t->layout,
+                                .schedule = t->schedule,
+                                .kernels = c->kernels,
+                                .rank = rank,
+                                .threads = (int)t->config->parallel.threads,
+                                .outline = outline};
+    return ech_plan_create(&request);
+}
+
+static ech_status simulate(const chooser *c, trial *t)
+{
+    ech_plan **plans = ech_calloc((size_t)c->world, sizeof *plans);
+    ech_costs costs = ech_costs_of(t->config, c->profile);
+    ech_simulation simulation;
+    for (int rank = 0; rank < c->world; rank++) plans[rank] = plan_rank(c, t, rank, true);
+    ech_status status =
+        ech_simulate((const ech_plan *const *)plans, c->world, ECH_LIST_TRAIN, &costs, &simulation);
+    if (status == ECH_OK) {
+        t->seconds = simulation.end / t->schedule->turns;
+        ech_simulation_free(&simulation);
+    }
+    for (int rank = 0; rank < c->world; rank++) ech_plan_destroy(plans[rank]);
+    free(plans);
+    return status;
+}
+
+/* As a run with these keys would be set up. */
+static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, trial *t)
+{
+    ech_config *config = ech_config_copy(c->config);
+    *t = (trial){.config = config, .seconds = proposal->seconds};
+    ech_layout_take(config, proposal);
+    ECH_TRY(ech_layout_resolve(config, c->model, c->world, &c->taker));
+    ECH_TRY(ech_model_create(config, &t->model));
+    ECH_TRY(ech_layout_create(config, t->model, ech_schedule_placement(c->choice), c->world,
+                              &t->layout));
+    ECH_TRY(ech_schedule_create(config, c->choice, t->layout, &t->schedule));
+    return c->simulates ? simulate(c, t) : ECH_OK;
+}
+
+/* One rank of each stage stands for the others; the first replica has the most micro-batches. */
+static ech_status check_memory(const chooser *c, const ech_proposal *proposal)
+{
+    trial t;
+    chooser plain = *c;
+    plain.simulates = false;
+    ech_status status = try_proposal(&plain, proposal, &t);
+    for (int s = 0; status == ECH_OK && s < t.layout->stages; s++) {
+        ech_plan *plan = plan_rank(c, &t, t.layout->first_rank[s], false);
+        if (plan->arena_bytes > t.config->memory.device_limit) status = ECH_EUSAGE;
+        ech_plan_destroy(plan);
+    }
+    end_trial(&t);
+    return status;
+}
+
+/* ---- all of them ---- */
+
+/* Whether it is worth a simulation: all that is cut evenly is, so that nothing simpler is faster. */
+static bool is_worth(const ech_proposals *all, size_t i, int *found)
+{
+    if (all->at[i].partition.word == ECH_PARTITION_EVEN) return true;
+    return all->at[i].seconds <= WORTH * all->at[0].seconds && ++*found <= MOST_FOUND;
+}
+
+static bool can_simulate(const chooser *c, const ech_partition_needs *needs, size_t proposals)
+{
+    int64_t micro = c->config->training.global_batch_size / c->config->training.micro_batch_size;
+    double runs = (double)micro * (double)c->model->block.n * needs->turns * (double)proposals;
+    return c->world <= MOST_RANKS && runs <= MOST_RUNS;
+}
+
+typedef struct ranked {
+    const ech_proposal *proposal;
+    double seconds;
+} ranked;
+typedef ECH_LIST(ranked) ranking;
+
+/* Of those as short, the earlier proposal comes first. */
+static void rank_proposal(ranking *all, ranked new)
+{
+    ECH_PUSH(*all, new);
+    size_t at = all->n - 1;
+    for (; at > 0 && all->at[at - 1].seconds > new.seconds; at--) all->at[at] = all->at[at - 1];
+    all->at[at] = new;
+}
+
+/* What can be run, the shortest step first. */
+static void try_all(const chooser *c, const ech_proposals *all, ranking *out)
+{
+    int found = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        trial t;
+        if (!is_worth(all, i, &found)) continue;
+        bool quiet = ech_log_set_quiet(true);
+        ech_status status = try_proposal(c, &all->at[i], &t);
+        ech_log_set_quiet(quiet);
+        if (status == ECH_OK) rank_proposal(out, (ranked){&all->at[i], t.seconds});
+        end_trial(&t);
+    }
+}
+
+/* The first that fits. */
+static const ech_proposal *find_fitting(const chooser *c, const ranking *all)
+{
+    bool limited = ech_config_is_set(c->config, "memory.device_limit");
+    for (size_t i = 0; i < all->n; i++) {
+        bool quiet = ech_log_set_quiet(true);
+        ech_status status = limited ? check_memory(c, all->at[i].proposal) : ECH_OK;
+        ech_log_set_quiet(quiet);
+        if (status == ECH_OK) return all->at[i].proposal;
+    }
+    return NULL;
+}
+
+/* Why what would have been the shortest cannot be run. */
+static ech_status explain(const chooser *c, const ech_proposal *first)
+{
+    trial t;
+    chooser plain = *c;
+    plain.simulates = false;
+    ech_status status = try_proposal(&plain, first, &t);
+    end_trial(&t);
+    if (status != ECH_OK) return status;
+    return ech_config_complain(c->config, "memory.device_limit",
+                               "no partition fits; use more ranks, a smaller "
+                               "training.micro_batch_size, or a higher limit");
+}
+
+static ech_status choose(const chooser *c, const ech_proposals *all)
+{
+    ranking tried = {0};
+    try_all(c, all, &tried);
+    const ech_proposal *best = find_fitting(c, &tried);
+    free(tried.at);
+    if (!best) return explain(c, &all->at[0]);
+    ech_layout_take(c->config, best);
+    return ECH_OK;
+}
+
+/* ---- asking ---- */
+
+/* Whether stages begin all their forwards before the first backward. */
+static bool keeps_all(const ech_generator *generator, int chunks)
+{
+    enum { MICRO_BATCHES = 8 };
+    const ech_pipe pipe = {
+        .stages = 2, .chunks = chunks, .micro_batches = MICRO_BATCHES, .depth = 2};
+    ech_order order = {0};
+    generator->generate(&pipe, &order);
+    bool all = ech_order_in_flight(&order) == chunks * MICRO_BATCHES;
+    free(order.at);
+    return all;
+}
+
+/* Of an order written by hand that it is synchronous is all that is known. */
+static ech_partition_needs needs_of(const chooser *c)
+{
+    const ech_config *config = c->config;
+    const ech_generator *generator = c->choice->generator;
+    ech_partition_needs needs = {.turns = 1,
+                                 .versions = 1,
+                                 .placement = ech_schedule_placement(c->choice),
+                                 .taker = &c->taker};
+    if (!generator) return needs;
+    int chunks = generator->chunks ? generator->chunks : (int)config->parallel.virtual_stages;
+    needs.keeps_all = keeps_all(generator, chunks);
+    needs.divides = generator->weights != ECH_WEIGHTS_FLUSHED;
+    if (needs.divides)
+        needs.turns =
+            config->parallel.flush_every == ECH_AUTO ? SPAN : (int)config->parallel.flush_every;
+    if (generator->weights == ECH_WEIGHTS_BUFFERED) needs.versions = 2;
+    if (generator->weights == ECH_WEIGHTS_STASHED)
+        needs.versions = config->parallel.weight_stashing == 1 ? 0 : 1;
+    return needs;
+}
+
+ech_status ech_simulate_choice(ech_config *config, const ech_model *model,
+                               const ech_profile *profile, const ech_kernels *kernels, int world,
+                               ech_simulated_choice *choice)
+{
+    chooser c = {.config = config,
+                 .model = model,
+                 .profile = profile,
+                 .kernels = kernels,
+                 .world = world,
+                 .choice = choice,
+                 .taker = {.takes = ech_schedule_takes, .context = choice}};
+    ech_partition_needs needs = needs_of(&c);
+    ech_proposals all = {0};
+    if (config->parallel.partition.word != ECH_PARTITION_AUTO) return ECH_OK;
+    ECH_TRY(ech_layout_propose(config, model, profile, &needs, world, &all));
+    c.simulates = can_simulate(&c, &needs, all.n);
+    ech_status status = choose(&c, &all);
+    ech_proposals_free(&all);
+    return status;
+}

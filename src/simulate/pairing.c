@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sends and receives are sorted by channel and walked side by side.
+ */
+#include "simulate/pairing.h"
+
+#include <stdlib.h>
+
+typedef struct end {
+    int from, to, kind, boundary; /* the channel */
+    int step;                     /* in the list of the rank at this end */
+} end;
+
+typedef ECH_LIST(end) ends;
+
+static int by_channel(const end *x, const end *y)
+{
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    if (x->to != y->to) return x->to < y->to ? -1 : 1;
+    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+    if (x->boundary != y->boundary) return x->boundary < y->boundary ? -1 : 1;
+    return 0;
+}
+
+static int by_channel_and_step(const void *a, const void *b)
+{
+    const end *x = a, *y = b;
+    int order = by_channel(x, y);
+    if (order) return order;
+    return x->step < y->step ? -1 : x->step > y->step;
+}
+
+static void collect(const ech_list *list, int rank, int ranks, ends *sent, ends *received)
+{
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        bool sends = ech_step_sends(step);
+        if ((!sends && !ech_step_receives(step)) || step->peer < 0 || step->peer >= ranks) continue;
+        end here = {.from = sends ? rank : step->peer,
+                    .to = sends ? step->peer : rank,
+                    .kind = ech_step_kind_is_gradient(step->kind),
+                    .boundary = ech_step_boundary(step),
+                    .step = s};
+        if (sends)
+            ECH_PUSH(*sent, here);
+        else
+            ECH_PUSH(*received, here);
+    }
+}
+
+static void sort(ends *list)
+{
+    if (list->n) qsort(list->at, list->n, sizeof *list->at, by_channel_and_step);
+}
+
+static void pair(ech_pairing *pairing, const ends *sent, const ends *received)
+{
+    size_t i = 0, j = 0;
+    while (i < sent->n && j < received->n) {
+        const end *x = &sent->at[i], *y = &received->at[j];
+        int order = by_channel(x, y);
+        if (order == 0) {
+            pairing->partner[x->from][x->step] = y->step;
+            pairing->partner[y->to][y->step] = x->step;
+        }
+        i += order <= 0;
+        j += order >= 0;
+    }
+}
+
+static void count_links(const ech_plan *const *plans, ech_list_kind kind, const ends *sent,
+                        ech_pairing *pairing)
+{
+    for (size_t i = 0; i < sent->n; i++) {
+        const end *x = &sent->at[i];
+        size_t n = pairing->link.n;
+        if (!n || pairing->link.at[n - 1].from != x->from || pairing->link.at[n - 1].to != x->to) {
+            ECH_PUSH(pairing->link, (ech_link_use){.from = x->from, .to = x->to});
+            pairing->first_link[x->from + 1]++;
+        }
+        ech_link_use *link = &pairing->link.at[pairing->link.n - 1];
+        link->messages++;
+        link->bytes += plans[x->from]->list[kind].step.at[x->step].bytes;
+    }
+    for (int rank = 0; rank < pairing->ranks; rank++)
+        pairing->first_link[rank + 1] += pairing->first_link[rank];
+}
+
+void ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list, ech_pairing *out)
+{
+    ends sent = {0}, received = {0};
+    ech_pairing pairing = {.ranks = n};
+    pairing.partner = ech_calloc((size_t)n, sizeof *pairing.partner);
+    pairing.first_link = ech_calloc((size_t)n + 1, sizeof *pairing.first_link);
+    for (int rank = 0; rank < n; rank++) {
+        size_t steps = plans[rank]->list[list].step.n;
+        pairing.partner[rank] = ech_calloc(steps, sizeof **pairing.partner);
+        for (size_t s = 0; s < steps; s++) pairing.partner[rank][s] = -1;
+        collect(&plans[rank]->list[list], rank, n, &sent, &received);
+    }
+    sort(&sent);
+    sort(&received);
+    pair(&pairing, &sent, &received);
+    count_links(plans, list, &sent, &pairing);
+    free(sent.at);
+    free(received.at);
+    *out = pairing;
+}
+
+void ech_pairing_free(ech_pairing *pairing)
+{
+    for (int rank = 0; rank < pairing->ranks; rank++) free(pairing->partner[rank]);
+    free(pairing->partner);
+    free(pairing->first_link);
+    free(pairing->link.at);
+    *pairing = (ech_pairing){0};
+}

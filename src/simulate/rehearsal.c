@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine of rehearsals: a heap of steps that will end, and for every rank a cursor in each lane.
+ * When a step ends, only its own rank's lanes are looked at, and of each only the next step.
+ */
+#include "simulate/rehearsal.h"
+
+#include <stdlib.h>
+
+typedef struct event {
+    double time;
+    int rank, step; /* that ends: of a message the send, of a collective any member's */
+} event;
+
+typedef struct lane {
+    int next;    /* step, or the list's length */
+    int ready;   /* afters of `next` that are known to have ended */
+    int running; /* of a lane that works one by one: step that has begun and not ended, or -1 */
+} lane;
+
+typedef struct channel {
+    ech_party party;
+    int arrived;
+    int last; /* rank that arrived last; the others by engine.arrived_before */
+} channel;
+
+typedef struct engine {
+    ech_rehearsal *out;
+    const ech_costs *costs;
+    lane (*lanes)[ECH_LANES];             /* [ranks] */
+    double *sends_until, *receives_until; /* [ranks] */
+    int *channel_of;     /* [ranks * ECH_CHANNELS]: 1 + which of `channel`, or 0: not asked yet */
+    int *arrived_before; /* [ranks * ECH_LANES] in the lane's open collective; -1: nobody */
+    int *members;        /* [ranks] */
+    ECH_LIST(channel) channel;
+    ECH_LIST(event) heap;
+    double now;
+} engine;
+
+/* ---- the heap ---- */
+
+/* Ties go by rank, then step, so that results do not depend on the heap. */
+static bool is_before(const event *x, const event *y)
+{
+    if (x->time < y->time || x->time > y->time) return x->time < y->time;
+    if (x->rank != y->rank) return x->rank < y->rank;
+    return x->step < y->step;
+}
+
+static void push(engine *e, event new)
+{
+    ECH_PUSH(e->heap, new);
+    size_t i = e->heap.n - 1;
+    for (; i > 0 && is_before(&new, &e->heap.at[(i - 1) / 2]); i = (i - 1) / 2)
+        e->heap.at[i] = e->heap.at[(i - 1) / 2];
+    e->heap.at[i] = new;
+}
+
+static event pop(engine *e)
+{
+    event first = e->heap.at[0], moved = e->heap.at[--e->heap.n];
+    size_t i = 0, n = e->heap.n;
+    for (size_t child = 1; child < n; child = 2 * i + 1) {
+        if (child + 1 < n && is_before(&e->heap.at[child + 1], &e->heap.at[child])) child++;
+        if (!is_before(&e->heap.at[child], &moved)) break;
+        e->heap.at[i] = e->heap.at[child];
+        i = child;
+    }
+    if (n) e->heap.at[i] = moved;
+    return first;
+}
+
+/* ---- lanes ---- */
+
+static const ech_list *list_of(const engine *e, int rank)
+{
+    return &e->out->plans[rank]->list[e->out->kind];
+}
+
+static const ech_step *step_of(const engine *e, int rank, int step)
+{
+    return &list_of(e, rank)->step.at[step];
+}
+
+static bool is_link(ech_lane which)
+{
+    return which == ECH_LANE_SEND || which == ECH_LANE_RECEIVE;
+}
+
+static void end_in(engine *e, double cost, int rank, int step)
+{
+    push(e, (event){.time = e->now + cost, .rank = rank, .step = step});
+}
+
+static void seek(const engine *e, int rank, ech_lane which, int from)
+{
+    const ech_list *list = list_of(e, rank);
+    lane *l = &e->lanes[rank][which];
+    l->next = from;
+    l->ready = 0;
+    while (l->next < (int)list->step.n && list->step.at[l->next].lane != which) l->next++;
+}
+
+static void begin_message(engine *e, int rank, int step)
+{
+    const ech_step *s = step_of(e, rank, step);
+    int partner = e->out->pairing.partner[rank][step];
+    if (partner < 0 || e->out->begin[s->peer][partner] < 0) return;
+    int from = rank, to = s->peer, send = step;
+    if (ech_step_receives(s)) {
+        from = s->peer;
+        to = rank;
+        send = partner;
+    }
+    double cost = ech_costs_of_step(e->costs, e->out->plans[from], step_of(e, from, send),
+                                    (ech_party){2, from, to});
+    double starts = e->now;
+    if (e->sends_until[from] > starts) starts = e->sends_until[from];
+    if (e->receives_until[to] > starts) starts = e->receives_until[to];
+    e->sends_until[from] = e->receives_until[to] = starts + cost;
+    push(e, (event){.time = starts + cost, .rank = from, .step = send});
+}
+
+/* The rank's channel for a step, made when it is first asked for; NULL: the rank is in no such group. */
+static channel *find_channel(engine *e, int rank, const ech_step *step)
+{
+    int which = ech_step_channel(step), *slot = &e->channel_of[rank * ECH_CHANNELS + which];
+    if (!*slot) {
+        const ech_plan *plan = e->out->plans[rank];
+        int n = ech_layout_members(plan->layout, plan->model, rank, step->group, e->members);
+        ech_party party = {.members = n};
+        if (n) party = (ech_party){n, e->members[0], e->members[n - 1]};
+        ECH_PUSH(e->channel, (channel){.party = party, .last = -1});
+        *slot = (int)e->channel.n;
+        for (int i = 0; i < n; i++)
+            e->channel_of[e->members[i] * ECH_CHANNELS + which] = (int)e->channel.n;
+    }
+    channel *c = &e->channel.at[*slot - 1];
+    return c->party.members ? c : NULL;
+}
+
+static void begin_collective(engine *e, int rank, int step)
+{
+    const ech_step *s = step_of(e, rank, step);
+    channel *c = find_channel(e, rank, s);
+    if (!c) return;
+    e->arrived_before[rank * ECH_LANES + (int)s->lane] = c->last;
+    c->last = rank;
+    if (++c->arrived < c->party.members) return;
+    c->arrived = 0;
+    c->last = -1;
+    end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, c->party), rank, step);
+}
+
+static void begin(engine *e, int rank, int step)
+{
+    const ech_step *s = step_of(e, rank, step);
+    e->out->begin[rank][step] = e->now;
+    if (is_link(s->lane)) {
+        begin_message(e, rank, step);
+        return;
+    }
+    e->lanes[rank][s->lane].running = step;
+    if (ech_step_gathers(s))
+        begin_collective(e, rank, step);
+    else
+        end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, (ech_party){1, rank, rank}),
+               rank, step);
+}
+
+static bool is_ready(const engine *e, int rank, lane *l)
+{
+    const ech_list *list = list_of(e, rank);
+    const ech_step *s = &list->step.at[l->next];
+    for (; l->ready < s->afters; l->ready++)
+        if (e->out->finish[rank][list->after.at[s->first_after + l->ready]] < 0) return false;
+    return true;
+}
+
+static void advance(engine *e, int rank)
+{
+    int steps = (int)list_of(e, rank)->step.n;
+    for (int which = 0; which < ECH_LANES; which++) {
+        lane *l = &e->lanes[rank][which];
+        while (l->running < 0 && l->next < steps && is_ready(e, rank, l)) {
+            int step = l->next;
+            seek(e, rank, (ech_lane)which, step + 1);
+            begin(e, rank, step);
+        }
+    }
+}
+
+/* ---- ends ---- */
+
+static void finish(engine *e, int rank, int step)
+{
+    e->out->finish[rank][step] = e->now;
+    e->out->missing--;
+    e->lanes[rank][step_of(e, rank, step)->lane].running = -1;
+    advance(e, rank);
+}
+
+/* rank: who arrived last. A member that has ended may at once arrive at its next collective. */
+static void finish_collective(engine *e, int rank, ech_lane which)
+{
+    for (int member = rank; member >= 0;) {
+        int before = e->arrived_before[member * ECH_LANES + (int)which];
+        finish(e, member, e->lanes[member][which].running);
+        member = before;
+    }
+}
+
+static void handle(engine *e, const event *ended)
+{
+    const ech_step *s = step_of(e, ended->rank, ended->step);
+    e->now = e->out->end = ended->time;
+    if (ech_step_gathers(s)) {
+        finish_collective(e, ended->rank, s->lane);
+        return;
+    }
+    finish(e, ended->rank, ended->step);
+    if (ech_step_sends(s)) finish(e, s->peer, e->out->pairing.partner[ended->rank][ended->step]);
+}
+
+static void allocate(engine *e)
+{
+    ech_rehearsal *out = e->out;
+    ECH_ASSERT(out->plans[0]->layout->world == out->ranks);
+    size_t ranks = (size_t)out->ranks;
+    ech_pairing_create(out->plans, out->ranks, out->kind, &out->pairing);
+    out->begin = ech_calloc(ranks, sizeof *out->begin);
+    out->finish = ech_calloc(ranks, sizeof *out->finish);
+    e->lanes = ech_calloc(ranks, sizeof *e->lanes);
+    e->sends_until = ech_calloc(ranks, sizeof *e->sends_until);
+    e->receives_until = ech_calloc(ranks, sizeof *e->receives_until);
+    e->channel_of = ech_calloc(ranks * ECH_CHANNELS, sizeof *e->channel_of);
+    e->arrived_before = ech_calloc(ranks * ECH_LANES, sizeof *e->arrived_before);
+    e->members = ech_calloc(ranks, sizeof *e->members);
+    for (int rank = 0; rank < out->ranks; rank++) {
+        size_t steps = list_of(e, rank)->step.n;
+        out->missing += (int64_t)steps;
+        out->begin[rank] = ech_calloc(steps, sizeof **out->begin);
+        out->finish[rank] = ech_calloc(steps, sizeof **out->finish);
+        for (size_t s = 0; s < steps; s++) out->begin[rank][s] = out->finish[rank][s] = -1;
+        for (int l = 0; l < ECH_LANES; l++) {
+            e->lanes[rank][l].running = -1;
+            seek(e, rank, (ech_lane)l, 0);
+        }
+    }
+}
+
+void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const ech_costs *costs,
+                  ech_rehearsal *out)
+{
+    *out = (ech_rehearsal){.plans = plans, .ranks = n, .kind = list};
+    engine e = {.out = out, .costs = costs};
+    allocate(&e);
+    for (int rank = 0; rank < n; rank++) advance(&e, rank);
+    while (e.heap.n) {
+        event ended = pop(&e);
+        handle(&e, &ended);
+    }
+    free(e.lanes);
+    free(e.sends_until);
+    free(e.receives_until);
+    free(e.channel_of);
+    free(e.arrived_before);
+    free(e.members);
+    free(e.channel.at);
+    free(e.heap.at);
+}
+
+void ech_rehearsal_free(ech_rehearsal *rehearsal)
+{
+    for (int rank = 0; rank < rehearsal->ranks && rehearsal->begin; rank++) {
+        free(rehearsal->begin[rank]);
+        free(rehearsal->finish[rank]);
+    }
+    free(rehearsal->begin);
+    free(rehearsal->finish);
+    ech_pairing_free(&rehearsal->pairing);
+    *rehearsal = (ech_rehearsal){0};
+}

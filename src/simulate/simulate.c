@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The simulator: a rehearsal, and what it says about the schedule.
+ */
+#include "simulate/simulate.h"
+
+#include <stdlib.h>
+
+#include "simulate/rehearsal.h"
+
+static bool is_work(const ech_step *step)
+{
+    return ech_step_kind_phase(step->kind) >= 0;
+}
+
+static void add_busy(const ech_list *list, int rank, ech_simulation *simulation)
+{
+    for (size_t s = 0; s < list->step.n; s++)
+        if (is_work(&list->step.at[s]))
+            simulation->busy[rank] += simulation->finish[rank][s] - simulation->begin[rank][s];
+}
+
+/* The compute lane works one by one, so the list's order is time's. last[i]: the last step of a chunk's
+ * micro-batch, a backward where it has one. */
+static int count_in_flight(const ech_plan *plan, const ech_list *list)
+{
+    size_t items = (size_t)plan->layout->chunks * (size_t)list->micro_batches;
+    int *last = ech_calloc(items, sizeof *last), live = 0, most = 0;
+    bool *begun = ech_calloc(items, sizeof *begun);
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (is_work(step)) last[step->chunk * list->micro_batches + step->micro] = s;
+    }
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (!is_work(step)) continue;
+        int item = step->chunk * list->micro_batches + step->micro;
+        live += !begun[item];
+        begun[item] = true;
+        if (live > most) most = live;
+        live -= last[item] == s;
+    }
+    free(last);
+    free(begun);
+    return most;
+}
+
+static ech_status check_costs(const ech_plan *plan, const ech_costs *costs)
+{
+    if (!costs->seconds || costs->profile->blocks == (int)plan->model->block.n) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "the profile has %d blocks and the model %zu; run `echelon profile` on this run file",
+             costs->profile->blocks, plan->model->block.n);
+}
+
+ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
+                        const ech_costs *costs, ech_simulation *out)
+{
+    ech_rehearsal rehearsal;
+    ECH_TRY(check_costs(plans[0], costs));
+    ech_rehearse(plans, n, list, costs, &rehearsal);
+    if (rehearsal.missing) {
+        ech_status status = ech_rehearsal_fail(&rehearsal);
+        ech_rehearsal_free(&rehearsal);
+        return status;
+    }
+    ech_simulation s = {.ranks = n,
+                        .seconds = costs->seconds,
+                        .end = rehearsal.end,
+                        .begin = rehearsal.begin,
+                        .finish = rehearsal.finish};
+    s.link.at = rehearsal.pairing.link.at;
+    s.link.n = rehearsal.pairing.link.n;
+    s.link.capacity = rehearsal.pairing.link.capacity;
+    rehearsal.begin = rehearsal.finish = NULL; /* the simulation's now, as are the links */
+    rehearsal.pairing.link.at = NULL;
+    ech_rehearsal_free(&rehearsal);
+    s.busy = ech_calloc((size_t)n, sizeof *s.busy);
+    s.in_flight = ech_calloc((size_t)n, sizeof *s.in_flight);
+    double busy = 0;
+    for (int rank = 0; rank < n; rank++) {
+        add_busy(&plans[rank]->list[list], rank, &s);
+        s.in_flight[rank] = count_in_flight(plans[rank], &plans[rank]->list[list]);
+        busy += s.busy[rank];
+    }
+    s.bubble = s.end > 0 ? 1 - busy / (n * s.end) : 0;
+    *out = s;
+    return ECH_OK;
+}
+
+void ech_simulation_free(ech_simulation *simulation)
+{
+    for (int rank = 0; rank < simulation->ranks; rank++) {
+        free(simulation->begin[rank]);
+        free(simulation->finish[rank]);
+    }
+    free(simulation->begin);
+    free(simulation->finish);
+    free(simulation->busy);
+    free(simulation->in_flight);
+    free(simulation->link.at);
+    *simulation = (ech_simulation){0};
+}
+
+/* ---- the picture ---- */
+
+void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *const *plans,
+                             ech_list_kind list, ech_timeline *out)
+{
+    ech_timeline timeline = {.ranks = simulation->ranks,
+                             .layout = plans[0]->layout,
+                             .chunks = plans[0]->layout->chunks,
+                             .sequence_chunks = plans[0]->list[list].numbering.sequence_chunks,
+                             .end = simulation->end,
+                             .seconds = simulation->seconds,
+                             .bubble = simulation->bubble};
+    for (int rank = 0; rank < simulation->ranks; rank++)
+        ech_timeline_add_list(&timeline, rank, &plans[rank]->list[list], simulation->begin[rank],
+                              simulation->finish[rank]);
+    *out = timeline;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Why a rehearsal came to no end: from a step that stands still, who waits for whom, until a step comes
+ * again (a circle) or one that nobody has.
+ */
+#include <stdlib.h>
+
+#include "simulate/rehearsal.h"
+
+enum { MOST_SHOWN = 12 }; /* steps of a circle in the message */
+
+typedef ECH_LIST(ech_wait) chain;
+
+static const ech_list *list_of(const ech_rehearsal *r, int rank)
+{
+    return &r->plans[rank]->list[r->kind];
+}
+
+static const ech_step *step_of(const ech_rehearsal *r, ech_wait at)
+{
+    return &list_of(r, at.rank)->step.at[at.step];
+}
+
+static bool is_link(ech_lane lane)
+{
+    return lane == ECH_LANE_SEND || lane == ECH_LANE_RECEIVE;
+}
+
+/* The step that a lane stands at: the first that has not ended, of sends and receives that has not
+ * begun; -1: it is done. */
+static int head_of(const ech_rehearsal *r, int rank, ech_lane lane)
+{
+    const ech_list *list = list_of(r, rank);
+    const double *times = is_link(lane) ? r->begin[rank] : r->finish[rank];
+    for (int s = 0; s < (int)list->step.n; s++)
+        if (list->step.at[s].lane == lane && times[s] < 0) return s;
+    return -1;
+}
+
+/* The n-th collective (from 1) of that channel in a rank's list, or -1. */
+static int find_collective(const ech_list *list, int channel, int n)
+{
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (ech_step_gathers(step) && ech_step_channel(step) == channel && --n == 0) return s;
+    }
+    return -1;
+}
+
+/* The member of a collective that has not begun it. */
+static ech_wait absent_member(const ech_rehearsal *r, ech_wait at)
+{
+    const ech_plan *plan = r->plans[at.rank];
+    const ech_list *list = list_of(r, at.rank);
+    int channel = ech_step_channel(step_of(r, at));
+    int *members = ech_calloc((size_t)r->ranks, sizeof *members), place = 0;
+    int n =
+        ech_layout_members(plan->layout, plan->model, at.rank, ech_channel_group(channel), members);
+    for (int s = 0; s <= at.step; s++)
+        place +=
+            ech_step_gathers(&list->step.at[s]) && ech_step_channel(&list->step.at[s]) == channel;
+    ech_wait absent = {.rank = at.rank, .step = -1};
+    for (int i = 0; i < n; i++) {
+        int step = find_collective(list_of(r, members[i]), channel, place);
+        if (step >= 0 && r->begin[members[i]][step] >= 0) continue;
+        absent = (ech_wait){.rank = members[i], .step = step};
+        break;
+    }
+    free(members);
+    return absent;
+}
+
+ech_wait ech_rehearsal_waits_for(const ech_rehearsal *r, ech_wait at)
+{
+    const ech_list *list = list_of(r, at.rank);
+    const ech_step *step = step_of(r, at);
+    if (r->begin[at.rank][at.step] >= 0) {
+        if (ech_step_gathers(step)) return absent_member(r, at);
+        return (ech_wait){.rank = step->peer, .step = r->pairing.partner[at.rank][at.step]};
+    }
+    int head = head_of(r, at.rank, step->lane);
+    if (head != at.step) return (ech_wait){.rank = at.rank, .step = head};
+    int i = 0;
+    while (r->finish[at.rank][list->after.at[step->first_after + i]] >= 0) i++;
+    return (ech_wait){.rank = at.rank, .step = list->after.at[step->first_after + i]};
+}
+
+/* Where each rank stands: its compute lane, else any lane; -1: it is done. */
+static int *find_standing(const ech_rehearsal *r)
+{
+    int *standing = ech_calloc((size_t)r->ranks, sizeof *standing);
+    for (int rank = 0; rank < r->ranks; rank++) {
+        standing[rank] = head_of(r, rank, ECH_LANE_COMPUTE);
+        for (int s = 0; standing[rank] < 0 && s < (int)list_of(r, rank)->step.n; s++)
+            if (r->finish[rank][s] < 0) standing[rank] = s;
+    }
+    return standing;
+}
+
+static int find_in(const chain *c, ech_wait at)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (c->at[i].rank == at.rank && c->at[i].step == at.step) return (int)i;
+    return -1;
+}
+
+/* Follows waits from `at`. Returns where in the chain the last one's wait leads back to, or -1: to a
+ * step that does not exist, on rank `*nobody`. */
+static int follow(const ech_rehearsal *r, ech_wait at, chain *c, int *nobody)
+{
+    for (;;) {
+        ECH_PUSH(*c, at);
+        at = ech_rehearsal_waits_for(r, at);
+        if (at.step < 0) {
+            *nobody = at.rank;
+            return -1;
+        }
+        int again = find_in(c, at);
+        if (again >= 0) return again;
+    }
+}
+
+static void print_wait(const ech_rehearsal *r, ech_wait at, ech_text *out)
+{
+    ech_text_append(out, "rank %d's ", at.rank);
+    ech_step_print(step_of(r, at), out);
+}
+
+static void print_nobody(const ech_rehearsal *r, const chain *c, int first, int nobody,
+                         ech_text *out)
+{
+    for (size_t i = (size_t)first + 1; i < c->n; i++) {
+        ech_text_append(out, "%s", i == (size_t)first + 1 ? "waits for " : ", which waits for ");
+        print_wait(r, c->at[i], out);
+    }
+    const ech_step *last = step_of(r, c->at[c->n - 1]);
+    ech_text_append(out, "%swaits for rank %d to %s", c->n > (size_t)first + 1 ? ", which " : "",
+                    nobody,
+                    ech_step_gathers(last) ? "join"
+                    : ech_step_sends(last) ? "receive it"
+                                           : "send it");
+    ech_text_append(out, "; its list has no such step");
+}
+
+/* The chain from `first` on, a circle. */
+static void print_circle(const ech_rehearsal *r, const chain *c, int first, int again,
+                         ech_text *out)
+{
+    int round = (int)c->n - again;
+    for (int i = 1; i <= round; i++) {
+        if (i == MOST_SHOWN && round > MOST_SHOWN) {
+            ech_text_append(out, ", ... (%d more)", round - i);
+            i = round;
+        }
+        ech_text_append(out, "%s", i == 1 ? "waits for " : ", which waits for ");
+        print_wait(r, c->at[again + (first - again + i) % round], out);
+    }
+    ech_text_append(out, " again: a circle");
+}
+
+/* The member of the circle that people know best: a step of the compute lane. */
+static int find_compute(const ech_rehearsal *r, const chain *c, int again)
+{
+    for (size_t i = (size_t)again; i < c->n; i++)
+        if (step_of(r, c->at[i])->lane == ECH_LANE_COMPUTE) return (int)i;
+    return again;
+}
+
+ech_status ech_rehearsal_fail(const ech_rehearsal *r)
+{
+    chain c = {0};
+    ech_text why = {0};
+    int *standing = find_standing(r), rank = 0, nobody = -1;
+    while (standing[rank] < 0) rank++;
+    int again = follow(r, (ech_wait){.rank = rank, .step = standing[rank]}, &c, &nobody), first;
+    if (again < 0) {
+        first = (int)c.n > MOST_SHOWN ? (int)c.n - MOST_SHOWN : 0;
+        print_nobody(r, &c, first, nobody, &why);
+    } else {
+        first = find_compute(r, &c, again);
+        print_circle(r, &c, first, again, &why);
+    }
+    ech_status status = ech_plans_reject(r->plans, r->ranks, r->kind, c.at[first].rank,
+                                         c.at[first].step, standing, why.at);
+    free(c.at);
+    free(standing);
+    ech_text_free(&why);
+    return status;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checker of messages and of all ranks' lists together, on lists that the passes have not made: sound
+ * ones of every kind pass, and each seeded fault is found and named.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "check/check.h"
+#include "schedule/refused.h"
+
+/* ---- sound lists ---- */
+
+static void test_sound(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "zero-bubble"};
+    static const int replicas[][3] = {{1, 1, 1}, {2, 2, 2}, {1, 3, 2}, {3, 1, 1}};
+    for (int i = 0; i < 4; i++)
+        for (int r = 0; r < 4; r++)
+            for (int eager = 0; eager < 2; eager++) {
+                lists all = lists_build((lists_spec){.schedule = schedules[i],
+                                                     .stages = 3,
+                                                     .blocks = 4,
+                                                     .micro_batches = 6,
+                                                     .replicas = replicas[r],
+                                                     .eager = eager});
+                expect_sound(&all);
+                lists_free(&all);
+            }
+    for (int p = 1; p <= 3; p++) {
+        lists all = lists_build((lists_spec){
+            .schedule = "interleaved", .stages = p, .chunks = 3, .micro_batches = 2 * p});
+        expect_sound(&all);
+        lists_free(&all);
+    }
+}
+
+static void test_sound_asynchronous(void **state)
+{
+    (void)state;
+    static const int replicas[][3] = {{1, 1, 1}, {1, 2, 2}, {4, 2, 1}};
+    for (int r = 0; r < 3; r++)
+        for (int m = 4; m <= 8; m += 4)
+            for (int kind = 0; kind < 4; kind++) {
+                lists all = lists_build(
+                    (lists_spec){.schedule = kind == 3 ? "pipedream-2bw" : "pipedream",
+                                 .weights = kind == 3 ? ECH_WEIGHTS_BUFFERED : ECH_WEIGHTS_STASHED,
+                                 .stages = 3,
+                                 .micro_batches = m,
+                                 .turns = 5,
+                                 .replicas = replicas[r],
+                                 .vertical_sync = kind == 1,
+                                 .no_stashing = kind == 2});
+                expect_sound(&all);
+                lists_free(&all);
+            }
+}
+
+/* ---- messages ---- */
+
+static void test_swapped_receives(void **state)
+{
+    (void)state;
+    lists all = three_stages("gpipe");
+    ech_step *one = step_of(&all, 1, ECH_STEP_RECV_ACT, 1);
+    ech_step *two = step_of(&all, 1, ECH_STEP_RECV_ACT, 2);
+    one->micro = 2;
+    two->micro = 1;
+    expect_list_refused(&all, 1, "(F0.1/1)", "does not wait for step");
+    expect_refused(&all, "rank 0: send_act 0.1/0 to rank 1",
+                   "meets that of 2 (turn 0), recv_act 0.2/1 from rank 0, on rank 1");
+    lists_free(&all);
+}
+
+static void test_missing_send(void **state)
+{
+    (void)state;
+    lists all = three_stages("1f1b");
+    ech_list *list = lists_of(&all, 2);
+    lists_drop(list, lists_find(list, ECH_STEP_SEND_GRAD, 3));
+    expect_list_refused(&all, 2, "(B0.3/2)", "has no send_grad");
+    expect_refused(&all, "rank 1: recv_grad 0.3/1 from rank 2", "meets no send on rank 2");
+    lists_free(&all);
+}
+
+static void test_missing_receive(void **state)
+{
+    (void)state;
+    lists all = three_stages("1f1b");
+    ech_list *list = lists_of(&all, 1);
+    lists_drop(list, lists_find(list, ECH_STEP_RECV_ACT, 3));
+    expect_list_refused(&all, 1, "(F0.3/1)", "has no recv_act");
+    expect_refused(&all, "rank 0: send_act 0.3/0 to rank 1", "meets no receive on rank 1");
+    lists_free(&all);
+}
+
+static void test_wrong_bytes(void **state)
+{
+    (void)state;
+    lists all = three_stages("1f1b");
+    step_of(&all, 1, ECH_STEP_SEND_GRAD, 2)->bytes -= 1;
+    expect_refused(&all, "rank 1: send_grad 0.2/1 to rank 0",
+                   "has 64 bytes and meets 65, recv_grad 0.2/0");
+    lists_free(&all);
+}
+
+static void test_wrong_peer(void **state)
+{
+    (void)state;
+    static const int replicas[] = {2, 2};
+    lists all = lists_build(
+        (lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 4, .replicas = replicas});
+    step_of(&all, 0, ECH_STEP_SEND_ACT, 1)->peer = 3;
+    expect_list_refused(&all, 0, "(send_act 0.1/0 to rank 3)", "its micro-batch is rank 2's");
+    expect_refused(&all, "rank 0: send_act 0.1/0 to rank 3", "meets no receive on rank 3");
+    lists_free(&all);
+}
+
+static void test_other_turn(void **state)
+{
+    (void)state;
+    lists all = lists_build((lists_spec){.schedule = "pipedream",
+                                         .weights = ECH_WEIGHTS_STASHED,
+                                         .stages = 2,
+                                         .micro_batches = 2,
+                                         .turns = 3});
+    step_of(&all, 0, ECH_STEP_SEND_ACT, 4)->turn = 1;
+    expect_list_refused(&all, 0, "(send_act 0.4/0 to rank 1)", "is counted to turn 1");
+    expect_refused(&all, "rank 0: send_act 0.4/0 to rank 1", "(turn 2), recv_act 0.4/1");
+    lists_free(&all);
+}
+
+static void test_sent_too_early(void **state)
+{
+    (void)state;
+    lists all = three_stages("gpipe");
+    ech_list *list = lists_of(&all, 0);
+    ech_step *send = step_of(&all, 0, ECH_STEP_SEND_ACT, 2);
+    list->after.at[send->first_after]--; /* the message before */
+    expect_list_refused(&all, 0, "(send_act 0.2/0 to rank 1)", "does not wait for step");
+    lists_free(&all);
+}
+
+static void test_read_too_early(void **state)
+{
+    (void)state;
+    lists all = three_stages("gpipe");
+    step_of(&all, 1, ECH_STEP_FORWARD, 2)->afters = 0;
+    expect_list_refused(&all, 1, "(F0.2/1)", "does not wait for step");
+    lists_free(&all);
+}
+
+static void test_message_twice(void **state)
+{
+    (void)state;
+    lists all = three_stages("gpipe");
+    step_of(&all, 0, ECH_STEP_SEND_ACT, 2)->micro = 1;
+    expect_list_refused(&all, 0, "(send_act 0.1/0 to rank 1)", "is the same message as step");
+    lists_free(&all);
+}
+
+/* Messages across two boundaries may come in another order than they are received in: here a receive of
+ * chunk 1 is posted before one of chunk 0 that is sent earlier. */
+static void test_channels(void **state)
+{
+    (void)state;
+    lists all = lists_build((lists_spec){
+        .schedule = "interleaved", .stages = 2, .chunks = 2, .micro_batches = 2, .eager = true});
+    ech_list *list = lists_of(&all, 1);
+    int one = lists_find(list, ECH_STEP_RECV_ACT, 1), other = one + 1;
+    while (list->step.at[other].kind != ECH_STEP_RECV_ACT) other++;
+    assert_int_equal(list->step.at[one].chunk, 0);
+    assert_int_equal(list->step.at[other].chunk, 1);
+    assert_true(lists_move(list, other, one));
+    expect_sound(&all);
+    lists_free(&all);
+}
+
+/* ---- collectives and waits ---- */
+
+static void test_collectives_in_other_order(void **state)
+{
+    (void)state;
+    static const int replicas[] = {2, 2};
+    lists all = lists_build((lists_spec){
+        .schedule = "gpipe", .stages = 2, .blocks = 4, .micro_batches = 4, .replicas = replicas});
+    expect_sound(&all);
+    bucket_step(&all, 3, ECH_STEP_REDUCE_GRADS, 0, 0)->index = 1;
+    expect_refused(&all, "rank 3: reduce_grads bucket 1 over data",
+                   "meets another collective, reduce_grads bucket 0 over data, on rank 2");
+    bucket_step(&all, 3, ECH_STEP_REDUCE_GRADS, 1, 0)->index = 0;
+    int *param = &all.plan[3]->bucket_param.at[0]; /* as many elements, but not the same ones */
+    *param -= 1;
+    expect_refused(&all, "rank 3: reduce_grads bucket 0 over data",
+                   "meets another collective, reduce_grads bucket 0 over data, on rank 2");
+    *param += 1;
+    expect_sound(&all);
+    ech_list *list = lists_of(&all, 2);
+    lists_drop(list, lists_find(list, ECH_STEP_REDUCE_GRADS, -1));
+    expect_refused(&all, "rank 3: reduce_grads bucket 0 over data",
+                   "meets another collective, reduce_grads bucket 1 over data, on rank 2");
+    lists_drop(list, lists_find(list, ECH_STEP_REDUCE_GRADS, -1));
+    list = lists_of(&all, 3);
+    lists_drop(list, lists_find(list, ECH_STEP_REDUCE_GRADS, -1));
+    expect_refused(&all, "rank 3: reduce_grads bucket 1 over data", "no collective, on rank 2");
+    lists_free(&all);
+}
+
+/* A group's collectives on two lanes are two channels: their order among each other is each rank's own. */
+static void test_two_lanes_of_a_group(void **state)
+{
+    (void)state;
+    static const int replicas[] = {2, 2};
+    lists all = lists_build((lists_spec){
+        .schedule = "gpipe", .stages = 2, .blocks = 4, .micro_batches = 4, .replicas = replicas});
+    ech_list *list = lists_of(&all, 3);
+    int first = lists_find(list, ECH_STEP_REDUCE_GRADS, -1), second = first + 1;
+    while (list->step.at[second].kind != ECH_STEP_REDUCE_GRADS) second++;
+    assert_true(lists_move(list, second, first));
+    expect_refused(&all, "rank 3: reduce_grads bucket 1 over data", "meets another collective");
+    for (int rank = 2; rank < 4; rank++)
+        bucket_step(&all, rank, ECH_STEP_REDUCE_GRADS, 1, 0)->lane = ECH_LANE_COLLECTIVE;
+    assert_int_equal(ech_check_plans(lists_plans(&all), all.ranks, ECH_LIST_TRAIN), ECH_OK);
+    lists_free(&all);
+}
+
+/* Each stage waits until what it sends is received, as if nothing could be sent beside computing. */
+static void test_circle(void **state)
+{
+    (void)state;
+    lists_spec spec = {.schedule = "1f1b", .stages = 4, .micro_batches = 8, .blocking = true};
+    lists all = lists_build(spec);
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(ech_check_list(all.plan[rank], lists_of(&all, rank)), ECH_OK);
+    expect_refused(&all, "rank 3: W0.0/3 waits for rank 3's send_grad 0.0/3 to rank 2, which waits",
+                   "which waits for rank 3's W0.0/3 again: a circle");
+    lists_free(&all);
+}
+
+/* Both orders are fine alone, but each waits for what the other does last. */
+static void test_orders_against_each_other(void **state)
+{
+    (void)state;
+    static const ech_order_item first[] = {{ECH_F, 0, 0}, {ECH_B, 0, 0}, {ECH_W, 0, 0},
+                                           {ECH_F, 0, 1}, {ECH_B, 0, 1}, {ECH_W, 0, 1}};
+    static const ech_order_item last[] = {{ECH_F, 0, 0}, {ECH_F, 0, 1}, {ECH_B, 0, 0},
+                                          {ECH_W, 0, 0}, {ECH_B, 0, 1}, {ECH_W, 0, 1}};
+    ech_order orders[2] = {{0}};
+    for (int i = 0; i < 6; i++) {
+        ECH_PUSH(orders[0], first[i]);
+        ECH_PUSH(orders[1], last[i]);
+    }
+    lists all = lists_build((lists_spec){.order = orders, .stages = 2, .micro_batches = 2});
+    expect_refused(&all, "rank 0: B0.0/0 waits for rank 0's recv_grad 0.0/0 from rank 1",
+                   "rank 0's F0.1/0, which waits for rank 0's B0.0/0 again: a circle");
+    lists_free(&all);
+    free(orders[0].at);
+    free(orders[1].at);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_sound_asynchronous),
+        cmocka_unit_test(test_swapped_receives),
+        cmocka_unit_test(test_missing_send),
+        cmocka_unit_test(test_missing_receive),
+        cmocka_unit_test(test_wrong_bytes),
+        cmocka_unit_test(test_wrong_peer),
+        cmocka_unit_test(test_other_turn),
+        cmocka_unit_test(test_sent_too_early),
+        cmocka_unit_test(test_read_too_early),
+        cmocka_unit_test(test_message_twice),
+        cmocka_unit_test(test_channels),
+        cmocka_unit_test(test_collectives_in_other_order),
+        cmocka_unit_test(test_two_lanes_of_a_group),
+        cmocka_unit_test(test_circle),
+        cmocka_unit_test(test_orders_against_each_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
