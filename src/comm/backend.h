@@ -94,9 +94,6 @@ typedef struct ech_wait_for {
 ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *what);
 void ech_comm_withdraw(ech_comm *comm);
 
-/* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are sent in parts of
- * part_bytes. The same on all ranks, before any message. */
-void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t part_bytes);
 /* For tests of `mpi`: treats the process with rank r in MPI_COMM_WORLD as one of machine r mod `machines`.
  * The same on all ranks, before ech_comm_open. */
 void ech_mpi_pretend_machines(int machines);

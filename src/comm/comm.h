@@ -227,4 +227,8 @@ ech_comm_count ech_group_reduce_count(const ech_group *group);
 ech_comm_count ech_group_collective_count(const ech_group *group);
 ech_comm_count ech_group_other_count(const ech_group *group);
 
+/* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are sent in parts of
+ * part_bytes. The same on all ranks, before any message. */
+void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t part_bytes);
+
 #endif
