@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What blocks cost, from the times of their steps.
+ * Costs of blocks from the times of their steps.
  */
 #include "app/block_times.h"
 
@@ -8,7 +8,7 @@
 
 #include "schedule/costs.h"
 
-/* Where nothing else runs, quartiles are 1 to 4% apart, and a thread that computes always has a core. */
+/* On an idle machine quartiles are 1 to 4% apart, and a thread that computes always has a core. */
 static const double widest_spread = 0.1, smallest_share = 0.95;
 
 void ech_block_times_create(const ech_model *model, ech_block_times *out)
@@ -77,7 +77,7 @@ void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const dou
     ECH_PUSH(times->other, other / list->turns);
 }
 
-/* How far the middle half of the times lies apart, of all blocks. */
+/* The interquartile ranges of all blocks' times together, over the sum of their medians. */
 static double spread_of(const ech_profile *profile)
 {
     double apart = 0, sum = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is converted, open.
+ * Opening the input of a conversion, and writing the folder.
  */
 #include "app/convert.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers and spans of time as people read them, and medians.
+ * Numbers and times formatted for people, and medians.
  */
 #ifndef ECH_APP_COUNT_H
 #define ECH_APP_COUNT_H
@@ -16,17 +16,17 @@ enum { ECH_COUNT_BYTES = 32 }; /* room for every text below */
 char *ech_count_text(int64_t n, char *buffer);
 /* 93.1e9 with unit "FLOP/s" -> "93.1 GFLOP/s". */
 char *ech_count_scaled(double value, const char *unit, char *buffer);
-/* Seconds -> "1:42", "3:05:09", "2d 03:05"; "?" if they are not known. */
+/* Seconds -> "1:42", "3:05:09", "2d 03:05"; "?" below 0, for NaN, or beyond a million days. */
 char *ech_count_span(double seconds, char *buffer);
 
-/* ---- what is typical of numbers some of which are far off ---- */
+/* ---- medians and quartiles ---- */
 
 typedef ECH_LIST(double) ech_numbers;
 
-/* The number that so many quarters of them are below, the upper of two; 0 of none. Sorts the numbers, which
- * are finite. `quarters`: 0 to 3. */
+/* The quartile `quarters` (0 to 3) of finite numbers: element n * quarters / 4 of the sorted list; 0 if it is
+ * empty. Sorts the list. */
 double ech_quartile(ech_numbers *numbers, int quarters);
-/* The middle one. */
+/* The median: quartile 2. */
 double ech_median(ech_numbers *numbers);
 
 #endif

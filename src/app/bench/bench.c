@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `echelon bench`: which rows run, for how long, and one after the other.
+ * `echelon bench`: selects rows, divides the time among them, and runs the groups.
  */
 #include "app/bench/bench.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bench's table of collectives: what one costs when all ranks are there, beside MPI's own all-reduce
- * where that exists.
+ * The bench's table of collectives: the time of one when all ranks have arrived, compared with MPI_Allreduce
+ * under mpi.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -7,31 +7,33 @@
 
 #include "app/bench/bench.h"
 
-/* What a call works with besides its tensors. */
+/* The arguments of a kernel's call. */
 typedef struct ech_bench_call {
     const ech_kernels *kernels;
     ech_kernel_context *context;
     const ech_bench_sizes *sizes;
     ech_tensor t[ECH_BENCH_TENSORS];
-    ech_rows rows; /* all B x T of them */
+    ech_rows rows; /* all B x T rows */
     ech_attention_shard place;
     const double *frequency; /* (D/2), of rotary */
 } ech_bench_call;
 
-/* A kernel: see text.h for the texts. A new one is one row, and its call. */
+/* A row of the table: a kernel with its sizes, operands and counts as text (text.h). To add one: a row and its
+ * call. */
 typedef struct ech_bench_kernel {
     ech_op op;
     const char *sizes;
-    const char *tensors; /* in the order in which the call takes them */
-    const char *flops;   /* of the formula; an exponential, a root or a logarithm counts as one */
-    const char *bytes;   /* NULL: all that the tensors say */
+    const char *tensors; /* operands, ech_bench_call.t in order */
+    const char
+        *flops; /* FLOPs of the formula; an exponential, a root or a logarithm counts as one */
+    const char *bytes; /* NULL: those of the tensors */
     void (*call)(ech_bench_call *c);
 } ech_bench_kernel;
 
 extern const ech_bench_kernel ech_bench_kernel_rows[];
 extern const int ech_bench_kernel_count;
 
-/* FLOPs and bytes of one call, and its shape as text. `most`: see ech_bench_options. */
+/* Fills a result's name, shape, FLOPs and bytes. `most`: see ech_bench_options. */
 void ech_bench_kernel_describe(const ech_bench_kernel *row, int64_t most, ech_bench_result *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the bench says of the machine: name, caches, and the two rates that kernels are held against.
+ * The machine: name, caches, peak FLOP/s and memory bandwidth.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rate of memory, measured.
+ * Measuring memory bandwidth.
  */
 #include "app/bench/stream.h"
 

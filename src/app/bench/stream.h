@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many bytes a second this machine moves between memory and its cores, as McCalpin's STREAM
- * (https://www.cs.virginia.edu/stream) measures it: what bounds steps that compute little.
+ * Memory bandwidth as McCalpin's STREAM (https://www.cs.virginia.edu/stream) measures it: the bound of kernels
+ * with few FLOPs per byte.
  */
 #ifndef ECH_APP_BENCH_STREAM_H
 #define ECH_APP_BENCH_STREAM_H
 
-/* Bytes read and written a second by `threads` threads together, over arrays larger than the caches: the
- * better of a[i] = b[i] + s c[i], counted as STREAM does (a store that fetches its line first is
- * counted once), and a[i] = a[i] + s c[i], which counts all that moves, and is what optimizers do.
- * Takes a few tenths of a second. 0: no memory, or no threads, for it. */
+/* Bytes per second, read and written by `threads` threads together on arrays larger than the caches. The better
+ * of a[i] = b[i] + s c[i], counted as STREAM does (without the read of a[i]'s cache line before the write), and
+ * a[i] = a[i] + s c[i], the pattern of optimizers. Takes a few tenths of a second. 0: memory or threads could not
+ * be had. */
 double ech_stream_bytes(int threads);
 
 #endif

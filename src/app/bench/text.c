@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading the texts of a bench's rows. They are the program's own: a mistake in one ends it.
+ * Parsing the texts of a bench's rows. They are constants of the program, so an error in one ends it.
  */
 #include "app/bench/text.h"
 

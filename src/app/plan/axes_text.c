@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Axes one behind the other, the slowest first.
+ * The axes of the device mesh in order, the slowest first.
  */
 #include "app/plan/axes_text.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan for programs.
+ * The JSON of `echelon plan`.
  */
 #include <jansson.h>
 #include <stdlib.h>

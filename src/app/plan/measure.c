@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The measurement behind `echelon profile`: training steps of one rank, timed step by step of its list.
+ * The measurement of `echelon profile`: train lists of one rank, with the times of all their steps.
  */
 #include "app/plan/measure.h"
 
@@ -18,8 +18,7 @@ typedef struct measurement {
     ech_corpus *data;
     ech_loader *loader;
     ech_block_times times;
-    double ran,
-        given; /* seconds of the lists, of these such in which the compute lane had a processor */
+    double ran, given; /* seconds of the lists; seconds in which the compute lane had a processor */
 } measurement;
 
 /* ---- one rank alone ---- */
@@ -33,7 +32,7 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
     m->config->training.check_every = 0;
     m->config->parallel.comm = ECH_COMM_local;
     m->config->parallel.reduction = ECH_REDUCTION_DIRECT;
-    /* Ranks that are threads do not know of each other here, and would take the same cores. */
+    /* Each rank counts as a run of its own here, so ranks that are threads would be pinned to the same cores. */
     if (alone_of_many) m->config->parallel.pin = ECH_PIN_FALSE;
     ECH_TRY(ech_design_create_alone(run, m->config, &m->design));
     ECH_TRY(ech_design_open_data(&m->design, ECH_SPLIT_TRAIN, &m->data));
@@ -56,7 +55,7 @@ static void close_alone(measurement *m)
     ech_config_destroy(m->config);
 }
 
-/* What LOAD waits for is no processor. */
+/* Seconds in which LOAD waited for the batch, without using the processor. */
 static double waited_for_data(const ech_list *list, const double *begin, const double *mark)
 {
     double waited = 0;
@@ -84,9 +83,9 @@ static ech_status time_steps(measurement *m, int64_t steps)
     return ECH_OK;
 }
 
-/* ---- what is known without measuring ---- */
+/* ---- bytes, from the plan ---- */
 
-/* Of micro-batch 0: what forwards write and a backward still reads. */
+/* Saved activations per block, counted on micro-batch 0: what its forward writes and a backward reads. */
 static void count_activations(const ech_plan *plan, ech_profile *profile)
 {
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
@@ -96,7 +95,7 @@ static void count_activations(const ech_plan *plan, ech_profile *profile)
         if (step->kind == ECH_STEP_FORWARD && step->micro == 0)
             forward_ends[step->block] = step->tick + step->ticks;
     }
-    /* A block's output is kept for the next block: it dies in a backward or not, as all others. */
+    /* Saved: alive after the last block's forward has ended. */
     int last = forward_ends[plan->model->block.n - 1];
     for (size_t v = 0; v < list->value.n; v++) {
         const ech_value *value = &list->value.at[v];
@@ -172,7 +171,7 @@ static ech_profile *summarize(measurement *m, const ech_config *run)
     return profile;
 }
 
-/* The ranks' mean of every time; rank 0's link; of spreads and shares the worst. */
+/* Combines the ranks' profiles: the mean of each time, rank 0's link, the worst spread and processor share. */
 static ech_status average(ech_group *world, ech_profile *profile)
 {
     int kinds = 3 * ECH_PHASES, n = profile->blocks * kinds + 4;

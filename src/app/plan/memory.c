@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks keep in memory, for people: of ranks alike all of it, otherwise a line each.
+ * Memory of ranks as text: by kind if all ranks are of one class, else a row per class.
  */
 
 #include "app/count.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plans behind a report.
+ * Making, checking and simulating the plans of a report.
  */
 #include "app/plan/report.h"
 #include "check/check.h"
@@ -16,8 +16,8 @@ static bool are_alike(const ech_layout *layout, int a, int b)
            ech_layout_micro_batches(layout, a) == ech_layout_micro_batches(layout, b);
 }
 
-/* The class of a rank, or the number of classes if it begins one. Like ranks are neighbours, but for
- * the micro-batch that some replicas have more. */
+/* The class of a rank, or the number of classes if it begins one. Ranks of a class are neighbours, except that
+ * some replicas of a stage have one micro-batch more. */
 static int find_class(const ech_plan_report *report, int rank)
 {
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
@@ -29,10 +29,10 @@ static int find_class(const ech_plan_report *report, int rank)
     return (int)report->alike.n;
 }
 
-/* Finds the kinds of ranks, and who of each kind stands for it. */
+/* Finds the classes of ranks, and the rank that represents each. */
 static ech_status sort_ranks(ech_plan_report *report)
 {
-    ech_plan *outline = NULL; /* of the class that was last looked at */
+    ech_plan *outline = NULL; /* of the class looked at last */
     int64_t most = 0;
     int of = -1;
     for (int rank = 0; rank < report->design->world; rank++) {
@@ -58,7 +58,7 @@ static ech_status sort_ranks(ech_plan_report *report)
     return ECH_OK;
 }
 
-/* Whether all ranks can be looked at together. */
+/* Whether the plans of all ranks can be checked and simulated. */
 static bool is_small(const ech_design *design)
 {
     const ech_layout *layout = design->layout;
@@ -68,7 +68,7 @@ static bool is_small(const ech_design *design)
     return runs <= ECH_PLAN_CHECKED_RUNS;
 }
 
-/* All that is asked of a plan here are its steps and sums: values of thousands would not fit this machine. */
+/* A report needs a plan's steps and sums only; the values of thousands of plans would not fit into memory. */
 static ech_status add_rank(ech_plan_report *report, int rank)
 {
     ech_plan_class *class = &report->alike.at[report->class_of[rank]];

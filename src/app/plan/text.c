@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan for people: one page.
+ * The text of `echelon plan`: one page.
  */
 #include <inttypes.h>
 #include <stdio.h>

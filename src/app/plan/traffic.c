@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks send in a training step, for people: a table for each kind of rank that sends something
- * else.
+ * Bytes that ranks send in a training step, as text: a table for each set of classes that send the same.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A report's words: its title, its facts, and the lines on the terminal.
+ * The texts of a report: title, facts, and the summary for the terminal.
  */
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The page around the pictures.
+ * The HTML of the page.
  */
 #include "app/report/html.h"
 

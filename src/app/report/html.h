@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A run as one HTML page: what it was, who computed when, how the numbers went, where the memory is.
- * The page needs nothing else: pictures are inside, no scripts, nothing from the network; it opens
- * from a disk, light or dark as the reader's system is, and prints.
+ * The HTML page of `echelon report`: facts of a run, timelines, charts of metrics, memory. It is one file that
+ * opens from a disk: SVG pictures inline, no scripts, nothing from the network; light or dark as the reader's
+ * system.
  */
 #ifndef ECH_APP_REPORT_HTML_H
 #define ECH_APP_REPORT_HTML_H
@@ -19,56 +19,57 @@ typedef struct ech_report_fact {
 
 typedef struct ech_report_point {
     int64_t step;
-    double value; /* NaN or past 1e100: the line breaks here, and the chart says how often */
+    double
+        value; /* NaN or beyond 1e100: not drawn; the line breaks, and the chart says how often */
 } ech_report_point;
 typedef ECH_LIST(ech_report_point) ech_report_points; /* steps ascend */
 
-/* A line over steps. Of many steps every half pixel shows its lowest and highest value, under a running
- * mean. Bytes are bounded, however many steps there are. */
+/* A line chart over steps. With many steps, each half pixel shows the lowest and highest value, under a running
+ * mean; so the bytes of a chart are bounded. */
 typedef struct ech_report_chart {
     const char *title; /* "loss", "tokens per second" */
     ech_report_points training;
     ech_report_points validation; /* may be empty; drawn as dots */
-    ech_report_points
-        restarts;     /* likewise: dashed lines behind their steps; values are numbers of starts */
-    bool logarithmic; /* where all values are above 0 */
+    ech_report_points restarts;   /* dashed lines after these steps; values are numbers of starts */
+    bool logarithmic;             /* y axis, if all values are above 0 */
 } ech_report_chart;
 
 typedef struct ech_report_memory {
     int ranks, kinds;
-    const char *const *name; /* [kinds], the first at the left */
+    const char *const *name; /* [kinds], from the left */
     const int64_t *bytes;    /* [ranks][kinds] */
-    int64_t limit;           /* bytes a rank may have; 0: no limit */
+    int64_t limit;           /* bytes per rank; 0: none */
 } ech_report_memory;
 
-/* Nothing is owned. What is empty, zero or NULL is left out of the page. Text may be any. */
+/* All borrowed. Empty, zero or NULL parts are left out of the page. Any text is escaped. */
 typedef struct ech_report_page {
     const char *title;
     ECH_LIST(ech_report_fact) facts;
-    const ech_timeline *predicted, *measured; /* finished; both: above each other, on one scale */
+    const ech_timeline *predicted, *measured; /* finished; drawn above each other on one scale */
     ECH_LIST(ech_report_chart) charts;
     ech_report_memory memory;
-    const char *run_file; /* all of it */
+    const char *run_file; /* its text */
 } ech_report_page;
 
-/* Appends the page. The same page is the same bytes. */
+/* Appends the page; the same input gives the same bytes. */
 void ech_report_html(const ech_report_page *page, ech_text *out);
 
 /* ---- its pictures: one SVG element each ---- */
 
 void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out);
-/* One bar a rank, of pieces in the order of kinds; of more than ECH_TIMELINE_ROWS evenly spaced ones. */
+/* A stacked bar per rank, with a segment per kind; for more than ECH_TIMELINE_ROWS ranks only evenly spaced
+ * ones. */
 void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out);
 
 /* ---- for charts of reports: running means ---- */
 
-/* Whether a value has a place on a chart: NaN, infinity and what is past 1e100 have none. */
+/* Whether a value is drawn: not NaN, infinite or beyond 1e100. */
 bool ech_report_is_drawn(double value);
 
-/* The mean around each `every`-th point and around the last, over `reach` points before and as many
- * behind it. The first points, where values fall steeply, take as many behind as there are before; the
- * last take all there are. Values without a place are left out; where there are no others the mean is
- * NaN. Release `at` with free(). */
+/* Centered running mean at each `every`-th point and at the last: over up to `reach` points before it and as
+ * many after it. Near the beginning, where losses fall steeply, the window shrinks on both sides; at the end
+ * only on the right. Values that are not drawn are left out; NaN if no value is left. Release `at` with
+ * free(). */
 ech_report_points ech_report_mean(const ech_report_points *points, size_t reach, size_t every);
 
 #endif

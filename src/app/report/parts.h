@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For `echelon report` alone: a report in the making.
+ * The state of `echelon report` while it makes the page. Private to app/report.
  */
 #ifndef ECH_APP_REPORT_PARTS_H
 #define ECH_APP_REPORT_PARTS_H
@@ -14,25 +14,25 @@ typedef struct ech_report {
     ech_config *config;
     ech_design design;
     ech_plan_report plans;
-    ech_metrics_series metrics; /* empty: there are none */
-    ech_recording recording;    /* empty: none that fits */
+    ech_metrics_series metrics; /* may be empty */
+    ech_recording recording;    /* empty: none that matches the plans */
     bool has_predicted, has_measured;
     ech_timeline predicted, measured;
-    const char *basis; /* what the prediction is made from */
-    ech_pool *pool;    /* of the page's texts */
+    const char *basis; /* names the costs of the prediction */
+    ech_pool *pool;    /* owns the page's texts */
     ech_report_page page;
-    ech_text *missing; /* sentences, a line each */
+    ech_text *missing; /* what is left out and why, a sentence per line */
 } ech_report;
 
-/* Sets the page's timelines, and writes trace.json; *traced: it did. */
+/* Sets the page's timelines and writes trace.json; *traced: it was written. */
 ech_status ech_report_add_timelines(ech_report *report, bool *traced);
-/* All else must be there. */
+/* After all others. */
 void ech_report_add_facts(ech_report *report);
 void ech_report_add_charts(ech_report *report);
 void ech_report_add_memory(ech_report *report);
 
-/* "bubble: predicted 20.0 %, measured 21.3 %" and the same of a step's time and of collectives, a line
- * each. */
+/* Appends "bubble: predicted 20.0 %, measured 21.3 %", and a line each for the time of a step and of
+ * collectives. */
 void ech_report_print_bubble(const ech_report *report, ech_text *out);
 
 #endif

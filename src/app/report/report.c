@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a run directory to a page.
+ * From a run directory to the page.
  */
 #include "app/report/report.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run begins with.
+ * The model section, tokenizer and weights that a run starts from.
  */
 #include "app/setup/initial.h"
 
@@ -28,9 +28,9 @@ ech_resume ech_initial_resume(const ech_config *config)
     return strcmp(resume, "never") == 0 ? ECH_RESUME_NEVER : ECH_RESUME_PATH;
 }
 
-/* The checkpoint to go on from: the run's own, or for its beginning checkpoint.resume; NULL: none. Its
- * weights are not verified yet: should they turn out to be damaged, the run goes on from an older one,
- * which has the same model section and tokenizer. */
+/* The checkpoint to resume from: the run's newest, or without one that of checkpoint.resume; NULL: none. Its
+ * weights are not verified yet: if they turn out to be damaged, the run resumes from an older one, which has
+ * the same model section and tokenizer. */
 static ech_status find_past(const ech_config *config, ech_checkpoint **out)
 {
     ech_checkpoint *past = NULL;
@@ -72,7 +72,7 @@ ech_status ech_initial_open(const ech_config *config, const char *folder, bool v
     return ech_shards_open(folder, &names, verify, out);
 }
 
-/* The whole model's tensors, none of them in memory. */
+/* Names and shapes of the whole model's tensors. */
 static ech_saved_tensor *describe(const ech_model *model)
 {
     ech_saved_tensor *all = ech_calloc(model->param.n, sizeof *all);
@@ -90,7 +90,7 @@ ech_status ech_initial_check_model(const ech_model *model, const ech_shards *wei
     return ech_shards_check(weights, all, (int)model->param.n);
 }
 
-/* Plans of as many layers as a stranger's config.json asks for could take hours. */
+/* An untrusted config.json could ask for so many layers that planning takes hours. */
 static ech_status check_layers(const ech_config *config, const char *folder, int tensors)
 {
     if (config->model.num_hidden_layers <= tensors) return ECH_OK;
@@ -98,7 +98,7 @@ static ech_status check_layers(const ech_config *config, const char *folder, int
                                tensors);
 }
 
-/* The configuration's own keys stay as they are. */
+/* On a copy: the configuration stays unresolved. */
 static ech_status check_shapes(const ech_config *config, const ech_shards *weights)
 {
     ech_config *copy = ech_config_copy(config);

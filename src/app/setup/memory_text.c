@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank keeps in memory, for people: a line for each kind, the arena, and what is live at once.
+ * The table of a rank's memory: a line for each kind, the arena, and the most that is live at once.
  */
 #include "app/setup/setup.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The measurement: every moment of a rank's compute lane goes to one row.
+ * Measuring: every moment of a rank's compute lane is added to one row.
  */
 #include "app/step_profile/step_profile.h"
 
@@ -39,7 +39,7 @@ static void add(ech_step_profile *p, int row, double seconds)
     p->rows.row.at[row].seconds += seconds;
 }
 
-/* What was spent on the activity so far; of training, lists are counted elsewhere. */
+/* Adds the time since the last switch to the activity; lists are added by add_list. */
 static void settle(ech_step_profile *p, double now)
 {
     add(p, p->rows.outside[p->activity], now - p->since);
@@ -53,8 +53,8 @@ void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity
     profile->activity = activity;
 }
 
-/* The compute lane did nothing from `last` on until `now`: it waited for the one of these steps that ended
- * last, if one of them ended meanwhile. */
+/* The compute lane was idle from `last` to `now`: it waited for the one of these steps that ended last, if one
+ * ended in that time. */
 static void add_gap(ech_step_profile *p, const ech_step_profile_times *t, const int *steps, int n,
                     double last, double now)
 {
@@ -70,7 +70,7 @@ static void add_gap(ech_step_profile *p, const ech_step_profile_times *t, const 
     add(p, row, now - last);
 }
 
-/* A step of the compute lane: its calls one by one, and of LOAD the wait for the batch. */
+/* A step of the compute lane: its calls one by one; for LOAD the wait for the batch apart. */
 static void add_step(ech_step_profile *p, const ech_step_profile_times *t, size_t s)
 {
     const ech_step *step = &p->plan->list[ECH_LIST_TRAIN].step.at[s];
@@ -90,7 +90,7 @@ static void add_step(ech_step_profile *p, const ech_step_profile_times *t, size_
     add(p, p->rows.between, t->ends[s] - since);
 }
 
-/* Behind its last step the compute lane waits for all lanes. */
+/* After its last step the compute lane waits for all lanes. */
 static void add_end(ech_step_profile *p, const ech_step_profile_times *t, double last)
 {
     const ech_list *list = &p->plan->list[ECH_LIST_TRAIN];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Traces of all ranks: read along their plans, which say what each event must be.
+ * Reading traces: each event is compared with the step of the plan that it must be.
  */
 #include "app/trace/recording.h"
 
@@ -113,7 +113,7 @@ static ech_status take_event(reader *r, const json_t *event)
     return ECH_OK;
 }
 
-/* The first byte divides a line from the one before. */
+/* A line's first byte separates it from the one before: '[' or ','. */
 static ech_status take_line(reader *r, const char *line, size_t n)
 {
     json_error_t error = {.text = "no event"};
@@ -221,7 +221,7 @@ void ech_recording_free(ech_recording *recording)
     *recording = (ech_recording){0};
 }
 
-/* ---- what it tells ---- */
+/* ---- clocks, timeline and costs ---- */
 
 bool ech_recording_has_one_clock(const ech_recording *recording)
 {
@@ -243,7 +243,7 @@ bool ech_recording_has_one_clock(const ech_recording *recording)
     return true;
 }
 
-/* Where rank r's last list that all have begins in its times. */
+/* Index of the first step of the last complete list in rank r's times. */
 static size_t last_list(const ech_recording *recording, int r)
 {
     return (size_t)(recording->lists - 1) * list_of(recording->plans[r])->step.n;

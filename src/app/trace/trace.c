@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank's trace. A list is one record of a journal: a run that is killed leaves whole lists. A thread of its
- * own prints and writes them; training copies the times.
+ * A rank's trace. Training copies the times of a list to a record writer, whose thread writes each list as one
+ * record of a journal, so that a run that is killed leaves complete lists.
  */
 #include "app/trace/trace.h"
 
@@ -223,9 +223,9 @@ ech_status ech_trace_merge(const char *folder, int ranks, const char *path)
 
 /* ---- the file ---- */
 
-enum { MOST_LISTS = 4 }; /* that may wait to be written */
+enum { MOST_LISTS = 4 }; /* that may be queued */
 
-/* What is kept of a list: [2][steps], when they began and when they ended. */
+/* The record of a list: at[2][steps], when its steps began and when they ended. */
 typedef struct trace_times {
     int64_t step; /* training step at which the list began */
     double at[];
@@ -242,7 +242,7 @@ struct ech_trace {
     bool finished;
 };
 
-/* A record that is lost leaves a hole; what follows would not be understood. */
+/* Writes nothing after a record that was lost: readers need all lists from the first on. */
 static void write_record(ech_trace *trace, ech_text *record)
 {
     if (!trace->broken) trace->broken = !ech_journal_add(trace->journal, record->at, record->n);
@@ -254,7 +254,7 @@ static ech_status open_file(ech_trace *trace)
     ECH_FREED char *path = ech_trace_path(trace->folder, trace->plan->rank);
     ech_status status = ech_file_make_folder(trace->folder);
     if (status == ECH_OK) status = ech_journal_open(path, true, &trace->journal);
-    /* What is there tells of another start. */
+    /* It is of an earlier start. */
     if (status == ECH_OK && trace->plan->rank == 0) status = ech_file_remove_all(trace->merged);
     return status;
 }
@@ -346,7 +346,7 @@ void ech_trace_take(ech_trace *trace, const ech_exec *exec, int64_t step)
     ech_record_writer_submit(trace->writer);
 }
 
-/* Ranks of other machines may have written where this one does not look. */
+/* Ranks of other machines may have written to a disk that this one does not see. */
 static bool merge(const ech_trace *trace)
 {
     int ranks = trace->plan->layout->world;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Traces of real runs (log.trace): when every step of every rank began and ended, a file a rank in the
- * run directory, trace/rank-00000.json, which ui.perfetto.dev loads, and all ranks' in trace.json. `echelon report` reads
- * them. docs/formats.md has their keys.
+ * Traces of runs (log.trace): when each step of each rank began and ended. One file per rank in the run
+ * directory, trace/rank-00000.json, and all ranks' merged in trace.json, for ui.perfetto.dev. `echelon report`
+ * reads the ranks' files. docs/formats.md describes their keys.
  */
 #ifndef ECH_APP_TRACE_TRACE_H
 #define ECH_APP_TRACE_TRACE_H
@@ -13,48 +13,52 @@
 
 /* ---- events ----
  *
- * A rank's train lists in the Trace Event Format of Chrome and Perfetto (ui.perfetto.dev): a process a rank, a
- * thread a lane, an event a line. Messages that are under way at the same time get threads of their own, since
- * events of a thread must not overlap. Arrows lead from sends to their receives. */
+ * A rank's train lists in the Trace Event Format of Chrome and Perfetto: a process per rank, a thread per lane,
+ * one event per line. Messages in flight at the same time are put on further threads of the lane, since events
+ * of a thread must not overlap. Flow arrows lead from sends to their receives. */
 
-/* Of the "args" of a file's first event. */
+/* "version" in the "args" of a file's first event. */
 enum { ECH_TRACE_VERSION = 4 };
-/* Threads of a lane: its number is an event's "tid" divided by this. */
+/* Threads reserved per lane: an event's lane is its "tid" divided by this. */
 enum { ECH_TRACE_THREADS = 32 };
 
 typedef struct ech_trace_events ech_trace_events;
 
-/* `clock`: what makes this rank's times rank 0's. The plan must outlive the events; an outline will do. */
+/* `clock`: the offset from this rank's clock to rank 0's. Borrows the plan, which may be an outline. */
 ech_trace_events *ech_trace_events_create(const ech_plan *plan, ech_comm_clock_offset clock);
 void ech_trace_events_destroy(ech_trace_events *events); /* accepts NULL */
 
-/* Appends what a file begins with: an array's bracket, and whose it is; `first_step`: of this start of the run. */
+/* Appends the head of a file: the array's bracket, and an event that names the rank; `first_step`: the training
+ * step at which this start of the run began. */
 void ech_trace_events_head(const ech_trace_events *events, int64_t first_step, ech_text *out);
-/* Appends the train list that began at training step `step`: the seconds at which each of its steps began and
- * ended on this rank's clock. Lists come in their order. The array is never closed: who reads it takes that. */
+/* Appends the events of the train list that began at training step `step`; begin[steps] and end[steps] are
+ * seconds on this rank's clock. Call in the order of lists. The JSON array is never closed, as the format
+ * allows. */
 void ech_trace_events_list(ech_trace_events *events, int64_t step, const double *begin,
                            const double *end, ech_text *out);
 
-/* FOLDER/rank-00003.json, released with free(). */
+/* "FOLDER/rank-00003.json"; release with free(). */
 char *ech_trace_path(const char *folder, int rank);
-/* Puts all ranks' files of the folder together as the one that `path` names. Errors: one is missing, or is none. */
+/* Merges the ranks' files of the folder into one file. Errors: a file is missing or is no trace. */
 ech_status ech_trace_merge(const char *folder, int ranks, const char *path);
 
 typedef struct ech_trace ech_trace;
 
-/* Begins this rank's file anew, with the offset of its clock to rank 0's, and removes RUNDIR/trace.json;
- * `first_step`: of this start of the run. Collective over all ranks. */
+/* Measures the offset of this rank's clock to rank 0's, truncates this rank's file and removes
+ * RUNDIR/trace.json. `first_step` as above. Collective over all ranks. */
 ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_comm *comm,
                           int64_t first_step, ech_trace **out);
-void ech_trace_close(ech_trace *trace); /* all is written then; accepts NULL */
+void ech_trace_close(ech_trace *trace); /* flushes; accepts NULL */
 
-/* Whether the train list that begins at `step` is recorded: those of the first log.trace_steps steps are. NULL: no. */
+/* Whether the train list that begins at `step` is recorded: within the first log.trace_steps steps of this start.
+ * trace NULL: false. */
 bool ech_trace_wants(const ech_trace *trace, int64_t step);
-/* Writes down, on a thread of its own, what ech_exec_record kept of the train list that began at `step`: all
- * of it, or, where that cannot be written, nothing of it and of later ones. */
+/* Submits the recorded times (ech_exec_record) of the train list that began at `step` to a record writer. After
+ * a list that could not be written completely, later ones are not written. */
 void ech_trace_take(ech_trace *trace, const ech_exec *exec, int64_t step);
-/* When no more is wanted: rank 0 puts all ranks' files together as RUNDIR/trace.json. Where it cannot, it
- * says why, and that is all. *written: it could. Once; NULL: nothing. Collective. */
+/* After the last list to be recorded: flushes, and rank 0 merges all ranks' files into RUNDIR/trace.json. If it
+ * cannot, it only warns. *written, on rank 0: it has. Further calls do nothing; trace NULL: nothing.
+ * Collective. */
 ech_status ech_trace_finish(ech_trace *trace, ech_group *world, bool *written);
 
 #endif

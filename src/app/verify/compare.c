@@ -14,7 +14,7 @@
 
 enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
 
-/* Between a tensor of fp32 or fp64 and numbers: from fp32, and back, no bit is lost. */
+/* Copy a tensor of fp32 or fp64 to and from doubles; for fp32 without loss. */
 static void verifier_take(const ech_tensor *x, double *to)
 {
     int64_t n = ech_tensor_count(x);
@@ -33,8 +33,8 @@ static void verifier_give(const ech_tensor *x, const double *from)
             ((float *)x->data)[i] = (float)from[i];
 }
 
-/* What `rank` has in `x` (n numbers) is in `to` on rank 0 afterwards. */
-static ech_status bring(ech_verifier *v, int rank, double *x, int64_t n, double *to)
+/* Sends x (n numbers) of `rank` to `to` on rank 0. Collective. */
+static ech_status send_to_first(ech_verifier *v, int rank, double *x, int64_t n, double *to)
 {
     size_t bytes = (size_t)n * sizeof *x;
     int me = ech_comm_rank(v->comm);
@@ -52,7 +52,7 @@ static ech_status bring(ech_verifier *v, int rank, double *x, int64_t n, double 
     return ech_comm_wait(v->comm, &request, 1);
 }
 
-/* What tensor rank `index` has of a parameter, to its place in the whole. */
+/* Copies tensor rank `index`'s shard of a parameter into the unsharded tensor. */
 static void put_slices(const ech_verifier *v, int param, int index, const double *from,
                        double *whole)
 {
@@ -68,7 +68,7 @@ static void put_slices(const ech_verifier *v, int param, int index, const double
     }
 }
 
-/* The tensor ranks whose slices make up the parameter: all, or of an uncut one the first. */
+/* The number of tensor ranks whose shards make up the parameter: all, or one if it is not sharded. */
 static int holders_of(const ech_verifier *v, int param)
 {
     int shares;
@@ -78,8 +78,8 @@ static int holders_of(const ech_verifier *v, int param)
                : 1;
 }
 
-/* A stage's slices of a parameter, or of what has its shape, make up `whole` on rank 0. `mine`: this rank's
- * (NULL where it holds none). Collective. */
+/* Gathers a stage's shards of a parameter, or of a tensor of its shape, in `whole` on rank 0. `mine`: this rank's
+ * shard (NULL: it has none). Collective. */
 static ech_status verifier_bring(ech_verifier *v, const ech_copy *copy, double *mine, double *whole)
 {
     const ech_layout *layout = v->layout.design->layout;
@@ -88,7 +88,7 @@ static ech_status verifier_bring(ech_verifier *v, const ech_copy *copy, double *
     ECH_FREED double *slice = v->result ? ech_calloc((size_t)n, sizeof *slice) : NULL;
     ech_status status = ECH_OK;
     for (int k = 0; k < holders_of(v, copy->param) && status == ECH_OK; k++) {
-        status = bring(v, ech_layout_rank_at(layout, copy->stage, 0, 0, k), mine, n, slice);
+        status = send_to_first(v, ech_layout_rank_at(layout, copy->stage, 0, 0, k), mine, n, slice);
         if (status == ECH_OK && v->result) put_slices(v, copy->param, k, slice, whole);
     }
     return status;
@@ -135,7 +135,7 @@ static double error_of(const double *a, const double *b, int64_t n, double floor
     return size > 0 ? apart / size : 0;
 }
 
-/* Below it numbers lose digits: the smallest normal one over the distance from 1 to the next. */
+/* Below this, numbers lose digits: the smallest normal number over the machine epsilon. */
 static double smallest(const ech_verifier *v)
 {
     return v->single.session.plan->real == ECH_F64 ? 0x1p-970 : 0x1p-103;
@@ -182,7 +182,7 @@ void ech_verifier_free(ech_verifier *v)
 
 /* ---- gradients ---- */
 
-/* The weights of the steps of a span lie behind all of its gradients. */
+/* The weights of a span's training steps are stored after all of its gradients. */
 static double *own_weights(const ech_verifier *v, int turn)
 {
     return v->mine + (v->layout.design->schedule->turns + turn) * v->own[ech_verifier_params(v)];
@@ -267,7 +267,7 @@ static void compare_tensor(ech_verifier *v, int param, int state, const double *
     v->result->compared += n;
 }
 
-/* What each rank has in `mine` is compared with the single rank's, and given to it. */
+/* Compares the ranks' `mine` with the single rank's tensor, and copies it there. */
 static ech_status exchange_tensor(ech_verifier *v, const ech_copy *copy, int state, double *mine)
 {
     int64_t n = v->first[copy->param + 1] - v->first[copy->param];

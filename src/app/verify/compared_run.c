@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A training run to compare with.
+ * Opening, validating and closing a compared run.
  */
 #include "app/verify/compared_run.h"
 
@@ -16,7 +16,7 @@ ech_status ech_compared_run_open(ech_compared_run *c, ech_comm *comm)
     return ech_session_initialise(&c->session, c->design->config);
 }
 
-/* The corpus's first samples, as many as a step has. */
+/* The loss of the corpus's first samples, one global batch of them. */
 static ech_status validate(ech_compared_run *c, const ech_corpus *valid, int rank)
 {
     int64_t samples = ech_corpus_samples(valid),

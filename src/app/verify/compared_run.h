@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A training run that is compared with another: what verify and its replay share.
+ * A training run that verify compares with another: its session and training data.
  */
 #ifndef ECH_APP_VERIFY_COMPARED_RUN_H
 #define ECH_APP_VERIFY_COMPARED_RUN_H
@@ -14,9 +14,9 @@ typedef struct ech_compared_run {
     ech_loader *loader;
 } ech_compared_run;
 
-/* Session, loader, initial parameters. Collective over the ranks of `comm`. */
+/* Makes session and loader and initializes the parameters; run->design is set. Collective over `comm`. */
 ech_status ech_compared_run_open(ech_compared_run *run, ech_comm *comm);
-/* The loss of a batch of validation data under the newest weights; without such data *validates is false.
+/* *loss: of the first batch of validation data under the newest weights. *validates: there is such data.
  * Collective. */
 ech_status ech_compared_run_validate(ech_compared_run *run, int rank, bool *validates,
                                      double *loss);

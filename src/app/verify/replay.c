@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The serial replay. Weights of the past are kept whole; between the steps of an ordinary training
- * list of one rank, the weights that the next micro-batch must see are put in place.
+ * The serial replay. It stores whole copies of past weights; between the steps of an ordinary train list of one
+ * rank it loads the version that the next step must read.
  */
 #include "app/verify/replay.h"
 
@@ -17,9 +17,9 @@ struct ech_replay {
     double clip_norm;
     int *stage_of;       /* [params] */
     size_t *first;       /* [params + 1] bytes: where each begins in a whole copy */
-    history past;        /* whole copies; past.at[v]: version v of the run */
-    int64_t base;        /* the version that is 0 in the span */
-    int turn, loaded[2]; /* which micro-batch's weights are in place, and for what: F 0, B 1 */
+    history past;        /* past.at[v]: all weights of version v of the run */
+    int64_t base;        /* the run's version that is version 0 of the span */
+    int turn, loaded[2]; /* the micro-batch whose weights are loaded, and for what: F 0, B 1 */
 };
 
 static void copy_weights(ech_replay *r, void *to, const void *from, int param)
@@ -32,7 +32,7 @@ static void *weights_now(const ech_replay *r, int param)
     return ech_exec_param(r->alone->session.exec, param).data;
 }
 
-static void keep(ech_replay *r, char *copy)
+static void store(ech_replay *r, char *copy)
 {
     for (int p = 0; p < (int)r->alone->design->model->param.n; p++)
         copy_weights(r, copy + r->first[p], weights_now(r, p), p);
@@ -41,7 +41,7 @@ static void keep(ech_replay *r, char *copy)
 void ech_replay_remember(ech_replay *r)
 {
     char *copy = ech_calloc(1, r->first[r->alone->design->model->param.n]);
-    keep(r, copy);
+    store(r, copy);
     ECH_PUSH(r->past, copy);
 }
 
@@ -53,26 +53,26 @@ static const void *recall(const ech_replay *r, int64_t version, int param)
     return r->past.at[v] + r->first[param];
 }
 
-/* ---- which version ---- */
+/* ---- weight versions ---- */
 
-/* How many micro-batches a rank of the stage has begun, one behind the other, before its first backward
- * ends: one for each worker from here on that waits for one, over the replicas that share them out
- * (Narayanan et al. 2019, section 3.2: NOAM of the input stage; d - i of stage i of d). */
-static int64_t under_way(const ech_layout *layout, int stage)
+/* Micro-batches in flight on a rank of the stage, begun before its first backward ends: the workers of this and
+ * the later stages over the stage's replicas (Narayanan et al. 2019, section 3.2: NOAM of the input stage; d - i
+ * of stage i of d). */
+static int64_t in_flight(const ech_layout *layout, int stage)
 {
     double workers = 0;
     for (int s = stage; s < layout->stages; s++) workers += layout->replicas[s];
     return (int64_t)ceil(workers / layout->replicas[stage]);
 }
 
-/* The newest version when the stage begins the micro-batch, its replica's k-th: w_i(t - n + i). Updates
- * come when all of a training step's micro-batches are through. */
+/* The newest version when the stage begins the micro-batch, its replica's k-th: w_i(t - n + i). An update is
+ * made when all micro-batches of a training step have ended. */
 static int newest_at_forward(const ech_layout *layout, int turn, int64_t q, int stage)
 {
     int rank = layout->first_rank[stage]; /* of the stage's replicas any does as many */
     ech_numbering own = {ech_layout_micro_batches(layout, rank), 1};
     int k = ech_micro_number(own, (ech_micro){turn, (int)ech_layout_own_micro(layout, rank, q), 0});
-    int64_t through = k - (under_way(layout, stage) - 1);
+    int64_t through = k - (in_flight(layout, stage) - 1);
     return through > 0 ? ech_micro_at(own, (int)through).turn : 0;
 }
 
@@ -80,7 +80,7 @@ int ech_replay_version(const ech_layout *layout, const ech_schedule *schedule, i
                        int stage, bool backward)
 {
     if (schedule->weights == ECH_WEIGHTS_BUFFERED) return turn - 1; /* W(t - 1) */
-    if (backward && !schedule->stashing) return turn; /* all steps before it are through */
+    if (backward && !schedule->stashing) return turn; /* all steps before it have ended */
     return newest_at_forward(layout, turn, q, schedule->vertical_sync ? 0 : stage);
 }
 
@@ -105,7 +105,7 @@ static void put_weights(ech_replay *r, int64_t q, bool backward)
     r->loaded[1] = backward;
 }
 
-/* ---- in between steps ---- */
+/* ---- between steps ---- */
 
 void ech_replay_prepare(ech_replay *r, const ech_step *next)
 {
@@ -130,7 +130,7 @@ static double scale(const ech_tensor *x, int64_t i, double factor)
     return value;
 }
 
-/* Each stage's gradients by its own norm. */
+/* Clips each stage's gradients by the stage's own norm. */
 static void clip_stages(ech_replay *r, ech_exec *exec)
 {
     int params = (int)r->alone->design->model->param.n;
@@ -185,7 +185,7 @@ void ech_replay_destroy(ech_replay *r)
     free(r);
 }
 
-/* A span looks back to the version before its first at most. */
+/* A span reads no version older than the one before its first. */
 static void begin_span(ech_replay *r)
 {
     r->base = (int64_t)r->past.n - 1;
@@ -197,7 +197,7 @@ static void begin_span(ech_replay *r)
 
 void ech_replay_begin(ech_replay *r, int turn)
 {
-    keep(r, r->past.at[r->past.n - 1]);
+    store(r, r->past.at[r->past.n - 1]);
     if (turn == 0) begin_span(r);
     r->turn = turn;
     r->loaded[0] = -1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asynchronous training, told again by one rank, one micro-batch after the other: each forward and
- * backward of each stage is given the very version of the weights that the schedule promises, and the
- * newest weights are updated. What a pipeline trained must equal this.
+ * Serial replay of asynchronous training, as the reference for verify: one rank computes the micro-batches one
+ * after the other. Before each forward and backward it loads, for every stage, the weight version that the
+ * papers' equations give; the newest version is updated. An asynchronous pipeline must train the same.
  *
  * PipeDream with n stages: w(t+1) = w(t) - v grad f(w1(t-n+1), w2(t-n+2), ..., wn(t)); with vertical
  * sync all of version t-n+1 (Narayanan et al. 2019, §3.3). PipeDream-2BW: W(t+1) = W(t) - v grad
@@ -15,23 +15,24 @@
 
 typedef struct ech_replay ech_replay;
 
-/* `alone` plays for `layout`: opened, of one rank, with clip_norm 0 (a stage clips by its own norm, which
- * the replay does for it) and at its initial parameters, in the same precision. Both are borrowed. */
+/* `alone`: an opened run of one rank, in the same precision as `layout`, at its initial parameters, with
+ * optimizer.clip_norm 0: the replay clips each stage's gradients by `clip_norm` and the stage's own norm, as an
+ * asynchronous pipeline does. Borrows both. */
 ech_replay *ech_replay_create(const ech_compared_run *layout, ech_compared_run *alone,
                               double clip_norm);
 void ech_replay_destroy(ech_replay *replay); /* accepts NULL */
 
-/* One training step: the turn `turn` of a span; its newest version are the weights in place. In front of
- * each step of the list `prepare` puts those there that it must see; when the gradients are whole, `finish`
- * clips them stage by stage and puts the newest back; behind the list, `remember` keeps what the update has
- * made. */
+/* A training step of the replay, `turn` of its span. begin: before the list; the weights in place are the newest
+ * version. prepare: before each step of the list; loads the version that it must read. finish: when the
+ * gradients are complete; clips them per stage and loads the newest version. remember: after the list; stores
+ * the updated weights as the next version. */
 void ech_replay_begin(ech_replay *replay, int turn);
 void ech_replay_prepare(ech_replay *replay, const ech_step *next);
 void ech_replay_finish(ech_replay *replay, ech_exec *exec);
 void ech_replay_remember(ech_replay *replay);
 
-/* Which version of the weights, in updates since the span began, global micro-batch q of training step
- * `turn` reads on a stage. From the papers' equations alone, not from orders or plans. */
+/* The weight version that global micro-batch q of training step `turn` reads on a stage: the number of updates
+ * since the span began, -1 for the version before. By the papers' equations, not from orders or plans. */
 int ech_replay_version(const ech_layout *layout, const ech_schedule *schedule, int turn, int64_t q,
                        int stage, bool backward);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For verify/ alone: a verification under way.
+ * The state of a verification. Private to app/verify.
  */
 #ifndef ECH_APP_VERIFY_VERIFIER_H
 #define ECH_APP_VERIFY_VERIFIER_H
@@ -8,50 +8,49 @@
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
 
-/* A parameter as the first replica of a stage has it: where stages share one, each has its copy. */
+/* A parameter on the first replica of a stage; a tied parameter has a copy on each stage that uses it. */
 typedef struct ech_copy {
     int stage, param;
     int64_t at; /* in ech_verifier.gradients */
 } ech_copy;
 
 typedef struct ech_verifier {
-    ech_verification *result; /* rank 0 */
+    ech_verification *result; /* on rank 0; else NULL */
     ech_comm *comm;
     ech_compared_run layout, single;
-    ech_config *config[2];          /* of the two; NULL: there is none yet */
-    ech_design compared, reference; /* likewise; `compared` shares what the run's design owns */
-    ech_replay *replay;
+    ech_config *config[2];          /* of these two; NULL: not made yet */
+    ech_design compared, reference; /* likewise; `compared` borrows from the run's design */
+    ech_replay *replay;             /* NULL: the schedule is synchronous */
     ECH_LIST(ech_copy) copy;
-    double *
-        mine; /* this rank's of the layout's gradients, one step behind the other; then of weights */
-    int64_t *own;      /* [params + 1] where each begins in a step's */
-    double *gradients; /* rank 0: of all copies, whole, of one step */
-    int64_t *first;    /* [params + 1] where each begins in the whole model */
+    double *mine; /* this rank's gradients under the layout, training step by step; then weights */
+    int64_t *own; /* [params + 1] offset of each parameter in a training step's part of `mine` */
+    double *gradients; /* on rank 0: of all copies, unsharded, of one training step */
+    int64_t *first;    /* [params + 1] offset of each parameter in the whole model */
     int turn;          /* the step of the list that is compared */
-    bool taken;        /* it has been given the layout's gradient */
-    int64_t step;
+    bool taken;        /* the single rank has the layout's gradients of that step */
+    int64_t step;      /* its number in the run */
 } ech_verifier;
 
 int ech_verifier_params(const ech_verifier *v); /* of the model */
 bool ech_verifier_is_asynchronous(const ech_verifier *v);
-/* The copies, and memory for gradients. */
+/* Lists the copies and allocates memory for gradients. */
 void ech_verifier_prepare(ech_verifier *v);
 void ech_verifier_free(ech_verifier *v);
 
-/* For ech_exec_observe, `context` the verifier. The layout's: keeps each step's gradients before they are
- * clipped, and within a span the weights that are updated by them. */
+/* The ech_exec_observe of the layout's ranks, `context` is the verifier: stores the gradients of each training
+ * step before clipping, and for steps within a span the weights before their update. */
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step);
-/* The single rank's gradients are whole: compares them with the layout's, and puts those in their place, so
- * that norms, clipping and the optimizer work on the same numbers on both sides. On rank 0. */
+/* When the single rank's gradients are complete, on rank 0: compares them with the layout's and replaces them by
+ * those, so that norm, clipping and optimizer get the same numbers on both sides. */
 void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec);
 
-/* Both sides' loss of a training step of the list, on rank 0. */
+/* Compare losses, of the current training step and of validation. On rank 0. */
 void ech_verifier_compare_loss(ech_verifier *v);
 void ech_verifier_compare_validation(ech_verifier *v, double layout, double single);
-/* Brings the gradients of the turn to rank 0. Collective. */
+/* Gathers the layout's gradients of the current training step on rank 0. Collective. */
 ech_status ech_verifier_bring_gradients(ech_verifier *v);
-/* Compares with the single rank's, and gives it, the weights that the layout had at the turn's update; the
- * newest weights and states. Collective. */
+/* Compare the layout's weights with the single rank's and copy them to it: those before the current training
+ * step's update, or the newest ones with the optimizer's states. Collective. */
 ech_status ech_verifier_exchange_weights(ech_verifier *v);
 ech_status ech_verifier_exchange_newest(ech_verifier *v);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verification: the layout's ranks train; rank 0 also trains alone, step by step beside them, on the
+ * Verification: the layout's ranks train; after each list rank 0 trains the same training steps alone, on the
  * same global micro-batches in order, and compares.
  */
 #include "app/verify/verify.h"
@@ -15,7 +15,7 @@
 
 /* ---- steps ---- */
 
-/* Between two steps of the single rank's list. */
+/* ech_exec_observe of the single rank: called after each step of its list. */
 static void observe_single(void *context, ech_exec *exec, const ech_step *step)
 {
     ech_verifier *v = context;
@@ -28,7 +28,7 @@ static void observe_single(void *context, ech_exec *exec, const ech_step *step)
     if (v->replay) ech_replay_finish(v->replay, exec);
 }
 
-/* The single rank's step of the turn that the layout has just run. */
+/* Trains the single rank for one training step of the list that the layout has run. */
 static ech_status follow(ech_verifier *v)
 {
     v->taken = false;
@@ -40,7 +40,7 @@ static ech_status follow(ech_verifier *v)
     return ECH_OK;
 }
 
-/* The list of the steps from `done` on. */
+/* Runs and compares the train list that begins at training step `done`. */
 static ech_status verify_list(ech_verifier *v, int64_t done)
 {
     int turns = v->layout.design->schedule->turns;
@@ -71,8 +71,8 @@ static ech_status validate(ech_verifier *v)
 
 /* ---- the whole ---- */
 
-/* Equality level (b) of docs/design.md: only the pipeline differs. The gradient of a parameter that
- * several blocks share is a sum in the order in which they come. */
+/* Equality level (b) of docs/design.md: only the pipeline differs. The gradient of a parameter that several
+ * blocks use is summed in the order of their backwards, which a pipeline may change. */
 static bool is_exact(const ech_verifier *v)
 {
     const ech_layout *layout = v->layout.design->layout;
@@ -160,8 +160,8 @@ ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *conte
     return compare(comm, design, context, &exact);
 }
 
-/* What passes in fp32. Where the run amplifies rounding (gradients that cancel, weights that a high learning
- * rate has blown up), fp64 shows how much: fp32's rounding is 2^29 times fp64's. */
+/* The tolerance in fp32. If the run amplifies rounding (gradients that cancel, weights that a high learning rate
+ * has made large), fp64 shows how much: fp32's rounding is 2^29 times fp64's. */
 static double own_tolerance(const ech_verifications *both)
 {
     enum { MARGIN = 8 }; /* the two do not round alike */

@@ -1,54 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verification: a layout against one rank.
+ * `echelon verify`: compares training under a layout with training on one rank.
  */
 #ifndef ECH_APP_VERIFY_VERIFY_H
 #define ECH_APP_VERIFY_VERIFY_H
 
 #include "app/setup/setup.h"
 
-/* What was compared and how far apart it was. */
+/* A comparison and its result. */
 typedef struct ech_verification {
     /* in */
     int64_t steps;      /* training steps to compare; asynchronous: rounded up to whole spans */
-    double tolerance;   /* ECH_TOLERANCE; 0: without any difference */
+    double tolerance;   /* the largest error that passes; 0: bits must be equal */
     bool own_precision; /* in the run's own precision instead of fp64 */
     /* out, on rank 0 */
     bool passed;
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     const char *precision; /* "fp64" */
-    bool replayed;         /* asynchronous: against the serial replay */
-    bool exact;            /* the layout differs from one rank only in what must not change a bit */
-    bool validated;        /* there is validation data */
-    double worst;          /* the largest error of all */
-    char worst_at[256];    /* "step 2, gradient of model.layers.1....": where it was */
+    bool replayed;         /* asynchronous: compared with the serial replay (app/verify/replay.h) */
+    bool exact;            /* the layout must give the same bits as one rank */
+    bool validated;        /* validation losses were compared, too */
+    double worst;          /* the largest error */
+    char worst_at[256];    /* where it was: "step 2, gradient of model.layers.1...." */
     char first_bad[256];   /* the first tensor out of tolerance, "" if there is none */
     double worst_loss, worst_gradient, worst_weight, worst_state, worst_validation;
     int64_t compared; /* elements of gradients, weights and states */
 } ech_verification;
 
-/* Largest errors that pass. In fp64 about ten times the worst of 1,400 random run files (1.2e-12), as
- * tests/app/test_verify_random.c draws them; in fp32. */
+/* Default tolerances. That of fp64 is about ten times the largest error of 1,400 random run files (1.2e-12),
+ * drawn as in tests/app/test_verify_random.c. */
 #define ECH_TOLERANCE      1e-11
 #define ECH_TOLERANCE_FP32 1e-5
 
-/* Runs the design and one rank (same micro-batches, in order), step by step, and compares
- * the loss and every gradient (after reduction, before clipping); then the one rank takes over the layout's
- * gradients, and what norms, clipping and optimizer make of them, weights and states, is compared; then it
- * takes over these, too. So nothing that was allowed in one step adds up over others. An asynchronous
- * schedule is compared with its serial replay in the same way, states at the end of a span. At last a batch of validation. Collective; an ech_design_main over an ech_verification shared by
- * the process's ranks. */
+/* Trains the design's layout and, on rank 0 beside it, a single rank on the same micro-batches. After each
+ * training step it compares the loss and every gradient (reduced, not yet clipped) and copies the layout's
+ * gradients to the single rank; then it compares the weights and optimizer states that both make of these
+ * gradients, and copies them, too. So rounding errors do not accumulate over steps. An asynchronous schedule is
+ * compared with its serial replay in the same way, its states at the end of each span. Last, it compares the
+ * loss of a validation batch. An ech_design_main whose context is an ech_verification. Collective. */
 ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *verification);
 
-/* In fp64, and then in the run's own precision where that is another: without any difference where the layout
- * is exact, otherwise only if asked for, within own.tolerance, or eight times the rounding that the errors in
- * fp64 come to in fp32: a run that amplifies the one amplifies the other. */
+/* Two comparisons: `main` in fp64, then `own` in the run's own precision. The second is made if the layout is
+ * exact (bits must be equal), or if own_precision asks for it. Then its tolerance is own.tolerance, or eight
+ * times main's worst error scaled from fp64 to fp32 rounding (2^29) if that is larger: a run that amplifies
+ * rounding does so in both. */
 typedef struct ech_verifications {
-    ech_verification main,
-        own;            /* in: what main needs; own.tolerance, of layouts that are not exact */
-    bool own_precision; /* in: asked for */
-    bool own_compared;  /* out, on rank 0 */
+    ech_verification main, own; /* in: main's inputs; own.tolerance */
+    bool own_precision;         /* in: make the second comparison for any layout */
+    bool own_compared;          /* out, on rank 0: it was made */
 } ech_verifications;
+/* An ech_design_main whose context is an ech_verifications. Collective. */
 ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void *verifications);
 
 #endif
