@@ -160,7 +160,7 @@ ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int
             ECH_FAIL(ECH_EIO, "%s: cannot read %zu bytes at %lld: %s", path, n, (long long)offset,
                      strerror(errno));
         if (got == 0)
-            ECH_FAIL(ECH_EINPUT, "%s: ends at byte %lld, %zu bytes short: cut off?", path,
+            ECH_FAIL(ECH_EINPUT, "%s: ends at byte %lld, %zu bytes short: truncated?", path,
                      (long long)offset, n);
         ech_tick();
         to += got;

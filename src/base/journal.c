@@ -17,7 +17,7 @@
 struct ech_journal {
     char *path;
     int fd;
-    off_t end;         /* behind the last whole record */
+    off_t end;         /* after the last whole record */
     int64_t lost, row; /* records in all, and since the last one that was written */
 };
 
@@ -78,7 +78,7 @@ bool ech_journal_add(ech_journal *journal, const void *record, size_t n)
     if (is_gone(journal)) return lose(journal, "it was removed");
     int why = write_at_end(journal, record, n);
     if (why) {
-        /* Where that fails, too, the next record covers the piece. */
+        /* If that fails, too, the next record overwrites the part. */
         if (ftruncate(journal->fd, journal->end) != 0) errno = 0;
         return lose(journal, strerror(why));
     }

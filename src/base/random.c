@@ -70,7 +70,7 @@ uint64_t ech_random_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t 
     ECH_ASSERT(i < n && n <= UINT64_C(1) << 62);
     int half_bits = 1;
     while (UINT64_C(1) << 2 * half_bits < n) half_bits++;
-    /* Walking along the cycle of a permutation of the larger set until it is back below n is again
+    /* Walking along the cycle of a permutation of the larger set until it is back below n is also
      * a permutation; the larger set has less than 4·n members (n > 1), so few steps are needed. */
     do {
         i = feistel(seed, epoch, half_bits, i);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks that save together agree on. All calls are collective. Where ranks do not agree,
- * member 0 says what about and the others return ECH_EABORTED.
+ * Agreement of the ranks that save a checkpoint. All calls are collective. If ranks disagree, member 0 logs the
+ * difference and the others return ECH_EABORTED.
  */
 #ifndef ECH_CHECKPOINT_AGREE_H
 #define ECH_CHECKPOINT_AGREE_H
@@ -13,34 +13,33 @@
 #include "checkpoint/stored.h"
 #include "comm/comm.h"
 
-/* All mean the same step and the same two files. */
+/* Checks that step and headers of both files are equal on all members. */
 ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored files[2]);
-/* The boxes of all members together have every element of each tensor once. */
+/* Checks that the boxes of all members together cover each element of each tensor exactly once. */
 ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors, int n);
-/* Each hash was made by one member and is zero on the others; then all have all. */
+/* All-reduce of hashes, each of which is zero on all members but one. */
 ech_status ech_agree_on_hashes(ech_group *world, ech_hash *hashes, int64_t n);
-/* Adds up each member's, modulo 2^64. */
+/* All-reduce: sums modulo 2^64. */
 ech_status ech_agree_on_sums(ech_group *world, uint64_t *sums, int64_t n);
 
-/* ---- work done together ----
+/* ---- joint work ----
  *
- * Work that members of a group do each for itself, and that ends for all of them together.
- * Disks differ, and what one member does alone others wait for: longer than a wait may last. So while
- * they work they meet every quarter of that time, at ticks (base/tick.h), and who has ended meets the
- * others until they have. A wait then lasts too long only if a member's work has stood still: a single
- * call of the system (a write of 64 MiB, an fsync) that takes as long. */
+ * File work that each member of a group does on its own between begin and end, and that ends on all together. It can
+ * take longer than the group's deadline. So members do a small all-reduce every quarter of the deadline: working
+ * ones at ticks (base/tick.h), finished ones until all have finished. The deadline then passes only if a single
+ * system call of a member (a write of 64 MiB, an fsync) takes that long. */
 
 typedef struct ech_joint {
     ech_group *group;
-    double every, next; /* seconds, and on the clock */
-    bool failed;        /* another member's work */
-    ech_status met;     /* how the meetings went */
+    double every, next; /* seconds between two all-reduces; time of the next */
+    bool failed;        /* another member's work has failed */
+    ech_status met;     /* status of the all-reduces */
 } ech_joint;
 
-/* Collective, as is the end: until then this thread uses the group for nothing else. */
+/* Collective, like the end. Until the end this thread must not use the group for anything else. */
 void ech_joint_begin(ech_joint *joint, ech_group *group);
-/* `work`: how it went on this member. OK if it went well on all; otherwise a member's own failure, or
- * ECH_EABORTED if another one failed; ECH_ECOMM past the deadline. */
+/* work: the status of this member's work. Returns ECH_OK if all succeeded; else this member's failure, or
+ * ECH_EABORTED if only others failed; ECH_ECOMM if the deadline passed. */
 ech_status ech_joint_end(ech_joint *joint, ech_status work);
 
 #endif

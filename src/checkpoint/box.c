@@ -53,7 +53,7 @@ ech_box_runs ech_box_split(int dims, const int64_t *shape, const ech_saved_box *
     ech_box_runs runs = {0};
     if (ech_box_count(dims, box->size) == 0) return runs;
 
-    /* the run, from the right: up to the first cut dimension, and as far as memory has no gap */
+    /* the run, from the right: up to the first dimension that is not whole, and as far as memory has no gap */
     int d = dims;
     int64_t stride = 1;
     runs.length = 1;

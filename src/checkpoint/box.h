@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A box of a tensor as runs of equal length that are contiguous both in the whole tensor's bytes
- * and in the box's own memory: trailing dimensions that are whole and lie together, and one cut
- * one. Each index of the dimensions before those begins another run.
+ * Divides a box of a tensor into runs of equal length that are contiguous both in the whole tensor and in the box's
+ * memory. A run consists of trailing dimensions that are whole and contiguous, and a range of the dimension before
+ * them. Each index of the other (outer) dimensions is a run of its own.
  */
 #ifndef ECH_CHECKPOINT_BOX_H
 #define ECH_CHECKPOINT_BOX_H
@@ -13,31 +13,31 @@ typedef struct ech_box_runs {
     int64_t count;  /* of runs; 0 for an empty box */
     int64_t length; /* elements in each */
     int64_t first;  /* element of the whole tensor where run 0 begins */
-    int outer;      /* dimensions that step from run to run; theirs: */
+    int outer;      /* number of outer dimensions; their sizes, and strides in elements: */
     int64_t size[ECH_MAX_DIMS];
-    int64_t in_whole[ECH_MAX_DIMS], in_memory[ECH_MAX_DIMS]; /* elements of a step */
+    int64_t in_whole[ECH_MAX_DIMS], in_memory[ECH_MAX_DIMS];
 } ech_box_runs;
 
-/* Where a run begins: which element of the whole tensor, and behind how many of the memory. */
+/* Where a run begins, in elements: in the whole tensor, and in memory from the box's first element. */
 typedef struct ech_box_offset {
     int64_t in_whole, in_memory;
 } ech_box_offset;
 
-/* False if the elements of the shape cannot be counted. */
+/* *out: elements of a shape. False: more than 2^63 - 1. */
 bool ech_box_elements(int dims, const int64_t *shape, int64_t *out);
-/* Elements of a box that is inside of its tensor. */
+/* Elements of a box that is inside its tensor. */
 int64_t ech_box_count(int dims, const int64_t *size);
-/* Whether the box lies inside the shape, and the shape's elements can be counted. */
+/* Whether the box is inside the shape, and the shape has fewer than 2^63 elements. */
 bool ech_box_is_inside(int dims, const int64_t *shape, const ech_saved_box *box);
-/* Whether no two elements share a place in memory, and the last dimension's follow each other. Of a
- * box that has elements. */
+/* Whether no two elements of a box, which is not empty, overlap in memory, and the last dimension is contiguous. */
 bool ech_box_is_apart(int dims, const ech_saved_box *box);
 
-/* The runs of a box that is inside; they ascend in the whole tensor. */
+/* The runs of a box that is inside `shape`, ascending in the whole tensor. */
 ech_box_runs ech_box_split(int dims, const int64_t *shape, const ech_saved_box *box);
+/* Where run i begins. */
 ech_box_offset ech_box_run_at(const ech_box_runs *runs, int64_t i);
 
-/* Appends "[3, 4]". */
+/* Appends a shape as text: "[3, 4]". */
 void ech_shape_print(int dims, const int64_t *shape, ech_text *out);
 
 #endif

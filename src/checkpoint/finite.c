@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An exponent whose bits are all set means infinity, with other bits behind it NaN (IEEE 754).
+ * In IEEE 754 an exponent with all bits set is an infinity, or a NaN if any bit of the significand is set.
  */
 #include "checkpoint/finite.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Elements that are NaN or infinite, in bytes as files have them.
+ * Finding NaN and infinities in unaligned bytes.
  */
 #ifndef ECH_CHECKPOINT_FINITE_H
 #define ECH_CHECKPOINT_FINITE_H
@@ -9,9 +9,10 @@
 
 #include "tensor/tensor.h"
 
-/* The first such of n elements, which may lie anywhere; -1: all are finite, or of no floating-point type. */
+/* The index of the first NaN or infinity of n elements, which need not be aligned. -1: none, or `dtype` is no
+ * floating-point type. */
 int64_t ech_find_nonfinite(ech_dtype dtype, const void *bytes, int64_t n);
-/* "nan", "inf" or "-inf": what such an element is. */
+/* "nan", "inf" or "-inf", for such an element. */
 const char *ech_nonfinite_name(ech_dtype dtype, const void *element);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names of checkpoint folders.
+ * Names and lists of checkpoint folders.
  */
 #include "checkpoint/folder.h"
 
@@ -134,17 +134,17 @@ ech_status ech_folder_find(const char *path, ech_folder **folders, size_t *n)
 ech_status ech_folder_list_complete(const char *directory, ech_folder **folders, size_t *n)
 {
     ECH_TRY(ech_folder_list(directory, folders, n));
-    size_t kept = 0;
+    size_t complete = 0;
     for (size_t i = 0; i < *n; i++) {
         ech_folder *folder = &(*folders)[i];
-        bool replaced = kept && (*folders)[kept - 1].step == folder->step;
+        bool replaced = complete && (*folders)[complete - 1].step == folder->step;
         if (folder->kind == ECH_FOLDER_TEMPORARY || replaced) {
             free(folder->path);
         } else {
-            (*folders)[kept++] = *folder;
+            (*folders)[complete++] = *folder;
         }
     }
-    *n = kept;
+    *n = complete;
     return ECH_OK;
 }
 
@@ -167,7 +167,7 @@ ech_status ech_folder_rename(const char *from, const char *to)
  * Finding the checkpoint to go on from: the newest that is whole, by what lies in the folder and
  * not by a pointer that could lie. */
 
-/* A folder that was renamed by hand would put its step into the wrong place of the run. */
+/* A folder that was renamed by hand would put its step at a wrong step of the run. */
 static ech_status check_step(const ech_folder *folder, const ech_checkpoint *checkpoint)
 {
     int64_t step = ech_checkpoint_get_info(checkpoint)->step;
@@ -250,7 +250,7 @@ static ech_status remove_folder(const char *directory, const ech_folder *folder)
     return ech_file_remove_all(temporary);
 }
 
-/* The newest that is not behind that step; n: none. */
+/* The newest of at most that step; n: none. */
 static size_t find_proven(const ech_folder *folders, size_t n, int64_t step)
 {
     size_t i = 0;
@@ -258,7 +258,7 @@ static size_t find_proven(const ech_folder *folders, size_t n, int64_t step)
     return i;
 }
 
-/* The newest that verifies; what is newer is about to be replaced by a run that went back behind it. */
+/* The newest that verifies; newer ones will be replaced by the run, which was resumed from an older one. */
 static ech_status find_whole(const ech_folder *folders, size_t n, size_t *out)
 {
     ech_checkpoint *newest = NULL;

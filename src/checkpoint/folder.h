@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names of checkpoint folders: step-%08d is a checkpoint; step-%08d.tmp is being written, or was
- * when the writer died; step-%08d.old is a checkpoint whose successor of the same step takes its
- * name just now.
+ * Checkpoint folders by name: step-%08d is a checkpoint; step-%08d.tmp is unfinished; step-%08d.old is a checkpoint
+ * that is being replaced by a new one of the same step.
  */
 #ifndef ECH_CHECKPOINT_FOLDER_H
 #define ECH_CHECKPOINT_FOLDER_H
@@ -28,30 +27,30 @@ typedef struct ech_folder {
 
 /* DIRECTORY/step-00000100[.old|.tmp] in new memory, released with free(). */
 char *ech_folder_path(const char *directory, int64_t step, ech_folder_kind kind);
-/* Whether a name is exactly one that ech_folder_path makes. */
+/* Parses a folder's name. False: ech_folder_path does not make it. */
 bool ech_folder_parse(const char *name, int64_t *step, ech_folder_kind *kind);
 
-/* All folders of these names below `directory`, newest first, of one step the final one first.
- * None if the directory does not exist. Released with ech_folder_free. */
+/* Lists the folders with such names in `directory`, newest first, of equal steps the final one first. None if the
+ * directory does not exist. Release with ech_folder_free. */
 ech_status ech_folder_list(const char *directory, ech_folder **folders, size_t *n);
-/* What a path means, newest first: itself if it has a manifest or a checkpoint's name, otherwise all
- * folders of these names below it or below PATH/checkpoints. ECH_EUSAGE if there is none. */
+/* Lists the folders that a path names, newest first: the path itself if it has a manifest or a checkpoint's name;
+ * otherwise the folders with such names in it, or else in PATH/checkpoints. ECH_EUSAGE: there is none. */
 ech_status ech_folder_find(const char *path, ech_folder **folders, size_t *n);
-/* Says that a path means none. */
+/* Logs and returns that ECH_EUSAGE. */
 ech_status ech_folder_fail_none(const char *path);
 void ech_folder_free(ech_folder *folders, size_t n);
 
-/* The same without those that are no checkpoints: temporary ones, and old ones beside a final one.
- * So an old one counts exactly when its successor did not get to its name. */
+/* As ech_folder_list, but complete checkpoints alone: without temporary ones, and without an old one if there is a
+ * final one of its step. */
 ech_status ech_folder_list_complete(const char *directory, ech_folder **folders, size_t *n);
 
-/* Opens it, as ech_checkpoint_open, and compares its step with its name's (step -1: any name). */
+/* As ech_checkpoint_open, and checks that the checkpoint's step is the folder's (unless that is -1). */
 ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech_checkpoint **out);
 
-/* The newest below a folder of checkpoints or of a run, as ech_checkpoint_open_newest. */
+/* As ech_checkpoint_open_newest, for a folder of checkpoints or a run directory. */
 ech_status ech_checkpoint_open_run(const char *path, bool verify, ech_checkpoint **out);
 
-/* rename(2); what was durable before stays so, the new name is so once the parent is synced. */
+/* rename(2). The new name is durable after ech_file_sync_parent. */
 ech_status ech_folder_rename(const char *from, const char *to);
 
 #endif

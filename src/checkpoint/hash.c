@@ -62,7 +62,7 @@ ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int
 
 enum { WORD = 8 }; /* bytes */
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a byte's weight is 256^(its place)");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "byte i of a word has weight 256^i");
 
 uint64_t ech_hash_number(uint64_t number)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing and reading manifest.json. Its text ends in the hash of all bytes before the hash's own
- * digits, so that no flipped bit in it goes unseen.
+ * Writing and reading manifest.json. Its text ends in a hash of all bytes before that hash's digits, so that any
+ * damage is found.
  */
 #include "checkpoint/manifest.h"
 
@@ -144,7 +144,7 @@ static ech_status check_own_hash(const char *path, const char *text, size_t n)
     ech_hash stated;
     if (n < key + ECH_HASH_DIGITS + ending || memcmp(text + n - ending, ENDING, ending) != 0 ||
         !ech_hash_parse(text + n - ending - ECH_HASH_DIGITS, &stated)) {
-        ECH_FAIL(ECH_EINPUT, "%s: does not end in its hash: cut short or damaged", path);
+        ECH_FAIL(ECH_EINPUT, "%s: does not end in its hash: truncated or damaged", path);
     }
     size_t hashed = n - ending - ECH_HASH_DIGITS;
     if (memcmp(text + hashed - key, HASH_KEY, key) != 0 ||

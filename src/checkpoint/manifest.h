@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * manifest.json: what a checkpoint folder holds, with a hash of every 16 MiB of every file and one
- * of its own text. It is written last; docs/formats.md shows it.
+ * manifest.json: the content of a checkpoint folder, with a hash of each 16 MiB of each file and one of its own text.
+ * It is written last. Format: docs/formats.md.
  */
 #ifndef ECH_CHECKPOINT_MANIFEST_H
 #define ECH_CHECKPOINT_MANIFEST_H
@@ -17,28 +17,28 @@
 enum { ECH_MANIFEST_LIMIT = 16 << 20 }; /* bytes */
 
 typedef struct ech_manifest {
-    ech_checkpoint_info info; /* without the texts of files of their own */
+    ech_checkpoint_info info; /* without info.text */
     struct {
         int64_t bytes;    /* -1: there is no such file */
-        ech_hash *hashes; /* one a range of ECH_HASH_RANGE bytes */
+        ech_hash *hashes; /* one per range of ECH_HASH_RANGE bytes */
     } files[ECH_FILES];
 } ech_manifest;
 
 /* Appends the manifest's text. */
 ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out);
-/* The manifest behind a text; `path` names it in errors. Released with ech_manifest_free. */
+/* Parses a manifest's text, which is untrusted; `path` is its name in errors. Release with ech_manifest_free. */
 ech_status ech_manifest_parse(const char *path, const char *text, size_t n, ech_manifest *out);
 void ech_manifest_free(ech_manifest *manifest);
 
-/* Whether a text is, or was before it was damaged, a manifest of ours: others use the name, too. */
+/* Whether a text is a checkpoint's manifest, possibly damaged. Other programs have files of this name, too. */
 bool ech_manifest_is_ours(const char *text, size_t n);
 
-/* Compares a file below `folder` that the manifest has with it: its size, and its hashes if they are
- * wanted. Errors name file and bytes. */
+/* Compares a file below `folder` with the manifest's entry: its size, and with `hashes` its hashes. Errors name file
+ * and bytes. */
 ech_status ech_manifest_verify_file(const ech_manifest *manifest, const char *folder,
                                     ech_checkpoint_file file, bool hashes);
-/* Compares the files below `folder` with the manifest: sizes, hashes of the texts, and those of tensors
- * too if `all`. Errors name file and bytes. */
+/* Compares all files below `folder` with the manifest: sizes and hashes; of tensors hashes only with `all`. Errors
+ * name file and bytes. */
 ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool all);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an open checkpoint is made of; for this room alone.
+ * Private to checkpoint: the structure of an open checkpoint.
  */
 #ifndef ECH_CHECKPOINT_OPEN_H
 #define ECH_CHECKPOINT_OPEN_H

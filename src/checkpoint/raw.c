@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Model files without names: finding the format, listing the tensors, and reading rows of them.
+ * Model files of llm.c and llama2.c: finding the format, listing the tensors, and reading rows.
  */
 #include "checkpoint/raw.h"
 
@@ -87,7 +87,7 @@ static ech_status fail_size(const ech_raw *raw, int64_t file_bytes)
 {
     ECH_FAIL(ECH_EINPUT,
              "%s: has %" PRId64 " bytes; as a %s with this header it would have %" PRId64
-             ": cut short, or none",
+             ": truncated, or none",
              raw->path, file_bytes, raw->format, raw->bytes);
 }
 
@@ -101,9 +101,9 @@ static ech_status fill_key(const ech_raw *raw, const char *key, int64_t value, e
 static ech_status fill(const ech_raw *raw, const ech_raw_format *format,
                        const ech_raw_header *header, bool tied, ech_config *config)
 {
-    const char *family = format->llama ? "llama" : "gpt2", *shared = tied ? "true" : "false";
+    const char *family = format->llama ? "llama" : "gpt2", *is_tied = tied ? "true" : "false";
     ECH_TRY(ech_config_fill(config, "model.architecture", family, raw->path, false));
-    ECH_TRY(ech_config_fill(config, "model.tie_word_embeddings", shared, raw->path, false));
+    ECH_TRY(ech_config_fill(config, "model.tie_word_embeddings", is_tied, raw->path, false));
     for (int i = 0; format->key[i]; i++) {
         int64_t value = ech_raw_at(header, format->first + i);
         bool sign = format->llama && strcmp(format->key[i], "model.vocab_size") == 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Model files without names: a header of numbers, then tensors of one type one after the other, in an
- * order that their programs know (docs/formats.md). Nothing in them is trusted: a file is refused before
- * anything is allocated unless its size is what its header says.
+ * Model files of llm.c and llama2.c: a header of numbers, then tensors of one dtype without names, in a fixed order
+ * (docs/formats.md). Files are untrusted: before anything is allocated, a file's size is compared with its header.
  */
 #ifndef ECH_CHECKPOINT_RAW_H
 #define ECH_CHECKPOINT_RAW_H
@@ -11,18 +10,18 @@
 #include "config/config.h"
 #include "tensor/tensor.h"
 
-enum { ECH_RAW_HEADER = 1024 }; /* bytes that tell all of a file; of a shorter one, what there is */
+enum { ECH_RAW_HEADER = 1024 }; /* bytes to read of a file as its header, or all of a shorter one */
 
 typedef enum ech_raw_order {
     ECH_RAW_PLAIN,
-    ECH_RAW_TRANSPOSED,  /* stored (out,in), wanted (in,out) */
-    ECH_RAW_INTERLEAVED, /* rows 2j and 2j + 1 of a head are wanted as rows j and j + D/2 */
+    ECH_RAW_TRANSPOSED,  /* stored as (out,in), read as (in,out) */
+    ECH_RAW_INTERLEAVED, /* rows 2j and 2j + 1 of a head are read as rows j and j + D/2 */
 } ech_raw_order;
 
 typedef struct ech_raw_tensor {
-    const char *name; /* of the parameter that it becomes */
+    const char *name; /* of the parameter */
     int dims;
-    int64_t shape[2]; /* as wanted */
+    int64_t shape[2]; /* as read */
     ech_raw_order order;
     int64_t heads;  /* of ECH_RAW_INTERLEAVED */
     int64_t offset; /* in the file */
@@ -35,27 +34,27 @@ typedef struct ech_raw {
     ech_dtype dtype;
     int32_t begin_of_text, end_of_text;
     ECH_LIST(ech_raw_tensor) tensor; /* sorted by name */
-    int64_t bytes;   /* that the tensors need, and the header; while it is read: so far */
-    int64_t padding; /* rows of the vocabulary that are of no use */
+    int64_t bytes;                   /* of header and tensors */
+    int64_t padding;                 /* padding rows of the vocabulary */
 } ech_raw;
 
-/* Whether a file is one of these; fills the model section of `config`, lists the tensors and keeps the
- * file open. */
+/* Opens a file of one of the formats, sets the model section of `config` and lists the tensors. Errors: no such
+ * file. */
 ech_status ech_raw_open(const char *path, ech_config *config, ech_raw *out);
 void ech_raw_close(ech_raw *raw);
-/* The same from a header's n bytes and the size of a file that is not looked at; released with
- * ech_raw_close as well. For ech_raw_open and fuzzing. */
+/* The same from a header's n bytes and a file's size, without a file. Release with ech_raw_close. For ech_raw_open and
+ * fuzzing. */
 ech_status ech_raw_read(const char *path, const void *header, size_t n, int64_t file_bytes,
                         ech_config *config, ech_raw *out);
 
 const ech_raw_tensor *ech_raw_find(const ech_raw *raw, const char *name); /* NULL: none */
-/* Rows [first, first + rows) of a tensor as it is wanted; a vector is one row. */
+/* Reads rows [first, first + rows) of a tensor, in the order and shape of ech_raw_tensor. A vector is one row. */
 ech_status ech_raw_rows(const ech_raw *raw, const ech_raw_tensor *tensor, int64_t first,
                         int64_t rows, double *to);
 
-/* ---- formats: a row each of a table; private to this room ---- */
+/* ---- the table of formats; private to this room ---- */
 
-/* Lengths of rows and columns. */
+/* Numbers of rows and columns. */
 typedef enum ech_raw_size {
     ECH_RAW_1,  /* columns of a vector */
     ECH_RAW_C,  /* width */
@@ -70,11 +69,11 @@ typedef enum ech_raw_size {
     ECH_RAW_SIZES
 } ech_raw_size;
 
-/* The head, left out where it is the table of tokens. */
+/* The name of the head's table, which is absent if it is tied. */
 #define ECH_RAW_HEAD "lm_head.weight"
 
 typedef struct ech_raw_row {
-    const char *name; /* with a "%lld": of all layers, one behind the other; NULL: of no use */
+    const char *name; /* with "%lld": the tensors of all layers in order; NULL: not used */
     ech_raw_size rows, columns;
     ech_raw_order order;
 } ech_raw_row;
@@ -85,23 +84,23 @@ typedef struct ech_raw_header {
 } ech_raw_header;
 
 typedef struct ech_raw_format {
-    const char *meaning; /* for people; the last: NULL */
-    bool llama;          /* and no GPT-2. The sign of its vocabulary says something else */
+    const char *meaning; /* for messages; NULL ends the table */
+    bool llama;          /* Llama, whose vocabulary may be negative (*tied); false: GPT-2 */
     int64_t bytes;       /* of the header */
-    bool (*claims)(const ech_raw_header *header);
-    /* Checks what is particular, and sets raw's dtype, texts' ends and padding. *tied: the head is the table. */
+    bool (*claims)(const ech_raw_header *header); /* whether the header is of this format */
+    /* Checks the format's own fields, and sets raw's dtype, BOS, EOS and padding. *tied: the head is tied. */
     ech_status (*read)(ech_raw *raw, const ech_raw_header *header, bool *tied);
-    const char *const
-        *key; /* of the model section, one behind the other from number `first` of the header */
+    /* Keys of the model section whose values are the header's numbers from number `first` on. */
+    const char *const *key;
     int first;
     const ech_raw_row *row; /* in the file's order */
     size_t rows;
 } ech_raw_format;
 
-/* The first that claims a file reads it. */
+/* The first format that claims a file reads it. */
 extern const ech_raw_format ech_raw_formats[];
 
-/* The i-th 32-bit number of a header; 0 behind its end. */
+/* The i-th 32-bit number of a header; 0 past its end. */
 int32_t ech_raw_at(const ech_raw_header *header, int i);
 
 #endif

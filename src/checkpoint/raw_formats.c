@@ -61,7 +61,7 @@ static ech_status read_llmc(ech_raw *raw, const ech_raw_header *header, bool *ti
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: llm.c model file of version %d; only 3 (fp32) and 5 (bf16) are supported",
                  raw->path, version);
-    if (header->n < LLMC_BYTES) ECH_FAIL(ECH_EINPUT, "%s: cut off within its header", raw->path);
+    if (header->n < LLMC_BYTES) ECH_FAIL(ECH_EINPUT, "%s: truncated within its header", raw->path);
     if (padded < V)
         ECH_FAIL(ECH_EINPUT, "%s: its padded vocabulary of %d is below its vocabulary of %d",
                  raw->path, (int)padded, (int)V);
@@ -134,7 +134,8 @@ static ech_status read_llama2c(ech_raw *raw, const ech_raw_header *header, bool 
                  "%s: llama2.c model file of version %d; only 1 and the legacy one, which are "
                  "fp32, are supported",
                  raw->path, version);
-    if (header->n < LLAMA2C_BYTES) ECH_FAIL(ECH_EINPUT, "%s: cut off within its header", raw->path);
+    if (header->n < LLAMA2C_BYTES)
+        ECH_FAIL(ECH_EINPUT, "%s: truncated within its header", raw->path);
     if (header->at[LLAMA2C_SHARED] > 1)
         ECH_FAIL(ECH_EINPUT, "%s: byte %d says neither that the head is the table nor not",
                  raw->path, LLAMA2C_SHARED);

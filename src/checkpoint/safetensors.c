@@ -2,7 +2,7 @@
  *
  * Reading safetensors: 8 bytes of header length N (little-endian), N bytes of JSON, then the
  * tensors' bytes. A file is refused unless the tensors fill the rest exactly, one after the other:
- * no hole, no overlap, nothing behind the last (so a file cannot be two formats at once).
+ * no hole, no overlap, nothing after the last (so a file cannot be two formats at once).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -150,7 +150,7 @@ static ech_status check_order(const ech_safetensors *file, int64_t data_bytes)
         ECH_FAIL(ECH_EINPUT,
                  "%s: the tensors take %" PRId64 " bytes, the file holds %" PRId64 " behind the "
                  "header: it is %s",
-                 file->path, end, data_bytes, end > data_bytes ? "cut short" : "too long");
+                 file->path, end, data_bytes, end > data_bytes ? "truncated" : "too long");
     }
     return ECH_OK;
 }
@@ -189,7 +189,7 @@ static ech_status check_length(const ech_safetensors *file, int64_t size, int64_
     if (size < 8 || length > (uint64_t)size - 8) {
         ECH_FAIL(ECH_EINPUT,
                  "%s: a header of %" PRIu64 " bytes does not fit into this file of %" PRId64
-                 ": cut short, or no safetensors file",
+                 ": truncated, or no safetensors file",
                  file->path, length, size);
     }
     if (length > ECH_SAFETENSORS_HEADER_LIMIT) {
@@ -264,7 +264,7 @@ int ech_safetensors_find(const ech_safetensors *file, const char *name)
     return found ? (int)(*found - file->entries) : -1;
 }
 
-/* The first entry that ends behind that byte of the data, or n. */
+/* The first entry that ends after that byte of the data, or n. */
 static int entry_at(const ech_safetensors *file, int64_t at)
 {
     int low = 0, high = file->n;

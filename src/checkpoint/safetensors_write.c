@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing safetensors: the header first, then each rank its boxes, at offsets known beforehand.
+ * Writing safetensors: first the header, then each rank's boxes, at offsets that the header fixes.
  */
 #include <inttypes.h>
 #include <stdlib.h>

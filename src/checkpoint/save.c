@@ -2,14 +2,12 @@
  *
  * Saving. Invariants:
  *
- *   1. What bears a final name is whole: names are given by rename, after every fsync.
- *   2. While step N is replaced, either step-N or step-N.old is whole (the latter when step-N is
- *      not there).
- *   3. Every phase ends on all ranks together (agree.h): one rank's failure is every rank's, before
- *      anyone goes on, so no rank waits for one that has left.
- *
- *   4. What the manifest's hashes are of is what was handed over to be written: as it is handed over, it
- *      is added up by range; what is read back, and hashed, must have the same sums.
+ *   1. A folder with a final name is complete: it is renamed after all fsyncs.
+ *   2. While step N is replaced, either step-N or step-N.old is complete (the latter while step-N does not exist).
+ *   3. Each phase ends on all ranks together (agree.h): one rank's failure is a failure of all before any of them
+ *      continues, so no rank waits for one that has left.
+ *   4. The manifest's hashes are those of the bytes in memory: ranks add these up by range as they write them, and
+ *      the bytes that are read back and hashed must have the same sums.
  *
  *   plan -> create (rank 0) -> write (all) -> hash (all, divided) -> commit (rank 0)
  */
@@ -262,7 +260,7 @@ static ech_status write_manifest(save *s)
 }
 
 /* Gives the temporary folder its final name; what has it already steps aside first. */
-static ech_status rename_into_place(const save *s, const char *final, const char *old)
+static ech_status rename_to_final(const save *s, const char *final, const char *old)
 {
     bool replaces = ech_file_exists(final);
     if (replaces) ECH_TRY(ech_folder_rename(final, old));
@@ -283,7 +281,7 @@ static ech_status commit(save *s)
     ECH_TRY(ech_file_sync_folder(s->temporary));
     ECH_FREED char *final = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_FINAL);
     ECH_FREED char *old = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_OLD);
-    return rename_into_place(s, final, old);
+    return rename_to_final(s, final, old);
 }
 
 /* ---- all of it ---- */

@@ -1,48 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders of weights as Hugging Face transformers keep them: config.json beside model.safetensors, or
- * beside model.safetensors.index.json and the shards it names. Nothing in them is trusted.
+ * Folders of weights in the format of Hugging Face transformers: config.json with model.safetensors, or with
+ * model.safetensors.index.json and the shards (files) that it names. They are untrusted.
  */
 #ifndef ECH_CHECKPOINT_SHARDS_H
 #define ECH_CHECKPOINT_SHARDS_H
 
 #include "checkpoint/checkpoint.h"
 
-/* How a family's names may differ from ours. Texts are borrowed. */
+/* How a file's names may differ from those of our parameters. Texts are borrowed. */
 typedef struct ech_shards_names {
-    const char *prefix;  /* "transformer.", which a file may leave out */
-    const char *buffers; /* blank-separated ends of names that are no weights: ".attn.bias" */
-    const char *table;   /* of a tied head; NULL: the head is not tied */
-    const char *head;    /* what a file may have for it besides: "lm_head.weight" */
+    const char *prefix;  /* "transformer.", which a file may omit */
+    const char *buffers; /* blank-separated suffixes of names that are no weights: ".attn.bias" */
+    const char *table;   /* the token embedding, if the head is tied; NULL: it is not */
+    const char
+        *head; /* the tied head's name, "lm_head.weight", under which a file may repeat the table */
 } ech_shards_names;
 
-/* The folder with config.json that `path` means: itself, the model/ of a checkpoint, or that of the
- * newest checkpoint of a run directory. Of a checkpoint's, sizes and texts must be those of its manifest.
- * New memory, released with free(). */
+/* Finds the folder with config.json that `path` names: itself, the model/ of a checkpoint, or that of the newest
+ * checkpoint of a run directory. A checkpoint's sizes and texts must match its manifest. Release *folder with
+ * free(). */
 ech_status ech_shards_find(const char *path, char **folder);
-/* Whether it is a folder of Hugging Face's cache that holds versions of a model, each a folder. */
+/* Whether it is a model's folder in Hugging Face's cache, which has a folder per version of the model. */
 bool ech_shards_is_cache(const char *path);
 
-/* Whether the folder has weights that can be opened; a plan does without. */
+/* Whether the folder has files of weights. (`echelon plan` works without.) */
 bool ech_shards_are_there(const char *folder);
 
 typedef struct ech_shards ech_shards;
-/* Opens what is in the folder and checks all headers; with `verify`, which is for those who read weights,
- * also that those of a checkpoint are as they were saved, by its manifest's hashes. */
+/* Opens all files of the folder and checks their headers. With `verify`, which is needed before weights are read, also
+ * compares a checkpoint's weights with the hashes of its manifest. */
 ech_status ech_shards_open(const char *folder, const ech_shards_names *names, bool verify,
                            ech_shards **out);
 void ech_shards_close(ech_shards *weights); /* accepts NULL */
-/* Tensors stored, buffers and the like included. */
+/* The number of tensors in the files, buffers included. */
 int ech_shards_count(const ech_shards *weights);
-/* Of a tensor that is there. */
+/* The dtype of a tensor that is in the files. */
 ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name);
 
-/* Exactly these tensors, n in all, are there in these shapes, of floating-point types. Boxes are not
- * looked at. Errors name the first that is missing, left over or of another shape. */
+/* Checks that the files have exactly these n tensors, besides buffers and a tied head, in these shapes, of
+ * floating-point types. Boxes are ignored. Errors name the first tensor that is missing, unexpected or of another
+ * shape. */
 ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *tensors, int n);
-/* Where a tied head is stored besides the table, both are equal: reads both. */
+/* Checks that a tied head that is stored in addition to the table equals it. Reads both. */
 ech_status ech_shards_check_head(const ech_shards *weights);
-/* Reads each tensor's boxes, converted to its type. */
+/* Reads each tensor's boxes, converted to its dtype. Not collective. */
 ech_status ech_shards_load(const ech_shards *weights, const ech_saved_tensor *tensors, int n);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether a folder of weights is that of a model: its tensors, their shapes and types, and a tied head.
+ * Checking that a folder has a model's weights: names, shapes and dtypes, and a tied head.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model.safetensors.index.json, read.
+ * Reading model.safetensors.index.json.
  */
 #include "checkpoint/shards_index.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * model.safetensors.index.json: which shard has which tensor. Private to this room.
+ * Private to checkpoint: model.safetensors.index.json, which maps tensors to shards (files).
  */
 #ifndef ECH_CHECKPOINT_SHARDS_INDEX_H
 #define ECH_CHECKPOINT_SHARDS_INDEX_H
@@ -18,13 +18,13 @@ typedef struct ech_shards_index {
     int *shard_of;           /* [tensor.n] */
 } ech_shards_index;
 
-/* `path` stands for the file in errors. A shard's name is one of a file in the same folder: not empty,
- * no '/', not "." or "..". Released with ech_shards_index_free, after failures too. */
+/* Parses the file's text, which is untrusted; `path` is its name in errors. A shard's name must be a file in the same
+ * folder: not empty, without '/', not "." or "..". Release with ech_shards_index_free, also after failures. */
 ech_status ech_shards_index_parse(const char *path, const char *text, size_t n,
                                   ech_shards_index *out);
 ech_status ech_shards_index_read(const char *path, ech_shards_index *out);
 void ech_shards_index_free(ech_shards_index *index);
-/* -1: not listed. */
+/* The tensor's index in `tensor`; -1: not listed. */
 int ech_shards_index_find(const ech_shards_index *index, const char *tensor);
 
 #endif

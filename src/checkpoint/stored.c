@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One safetensors file on its way to disk.
+ * Laying out, creating and writing one safetensors file of a checkpoint.
  */
 #include "checkpoint/stored.h"
 

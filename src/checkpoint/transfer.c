@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Moving boxes in few calls to the system: runs that follow each other in the file are written
- * together, and runs that are near each other are read with what lies between them.
+ * Copying boxes with few system calls: runs that are adjacent in the file are written together; runs that are close
+ * together are read with the bytes between them.
  */
 #include "checkpoint/transfer.h"
 
@@ -50,7 +50,7 @@ ech_status ech_transfer_check(const ech_saved_tensor *tensor)
             ECH_FAIL(ECH_EINTERNAL, "box %d of tensor '%s' has no memory", b, tensor->name);
         if (!ech_box_is_apart(tensor->dims, box)) {
             ECH_FAIL(ECH_EINTERNAL,
-                     "box %d of tensor '%s': by its strides elements share a place in memory, or "
+                     "box %d of tensor '%s': by its strides elements overlap in memory, or "
                      "those of the last dimension do not follow each other",
                      b, tensor->name);
         }
@@ -80,7 +80,7 @@ static int64_t file_at(const transfer *t, int64_t element)
     return t->offset + element * (int64_t)t->stored_bytes;
 }
 
-/* The run `first`, however long it is, and those after it that begin at most `gap` bytes behind the
+/* The run `first`, however long it is, and those after it that begin at most `gap` bytes after the
  * end of the one before, as long as all of it goes into the buffer. */
 static span next_span(const transfer *t, int64_t first, int64_t gap)
 {
@@ -126,17 +126,17 @@ static ech_status hand_over(const transfer *t, const char *from, int64_t n, int6
     return ech_file_write_at(t->fd, t->path, from, bytes, file_at(t, at));
 }
 
-/* A run alone: straight from its place, or converted, piece by piece. */
-static ech_status write_run(const transfer *t, ech_box_offset place)
+/* Writes a single run: directly from memory, or converted in blocks. */
+static ech_status write_run(const transfer *t, ech_box_offset run)
 {
     bool same = t->stored == t->wanted;
     int64_t most = (same ? PIECE : BUFFER) / (int64_t)t->stored_bytes, n;
     for (int64_t done = 0; done < t->runs.length; done += n) {
         n = t->runs.length - done < most ? t->runs.length - done : most;
-        int64_t at = place.in_memory + done;
+        int64_t at = run.in_memory + done;
         const char *from = same ? t->data + (size_t)at * t->wanted_bytes : t->buffer;
         if (!same) take(t, at, t->buffer, n);
-        ECH_TRY(hand_over(t, from, n, place.in_whole + done));
+        ECH_TRY(hand_over(t, from, n, run.in_whole + done));
     }
     return ECH_OK;
 }
@@ -174,17 +174,17 @@ static void put(const transfer *t, int64_t at, const char *from, int64_t n)
     ech_convert(from, t->stored, t->data + (size_t)at * t->wanted_bytes, t->wanted, n);
 }
 
-/* A run alone: straight to its place, or converted piece by piece. */
-static ech_status read_run(const transfer *t, ech_box_offset place)
+/* Reads a single run: directly into memory, or converted in blocks. */
+static ech_status read_run(const transfer *t, ech_box_offset run)
 {
     bool same = t->stored == t->wanted;
     int64_t most = same ? t->runs.length : BUFFER / (int64_t)t->stored_bytes, n;
     for (int64_t done = 0; done < t->runs.length; done += n) {
         n = t->runs.length - done < most ? t->runs.length - done : most;
-        int64_t at = place.in_memory + done;
+        int64_t at = run.in_memory + done;
         char *to = same ? t->data + (size_t)at * t->wanted_bytes : t->buffer;
         ECH_TRY(ech_file_read_at(t->fd, t->path, to, (size_t)n * t->stored_bytes,
-                                 file_at(t, place.in_whole + done)));
+                                 file_at(t, run.in_whole + done)));
         if (!same) put(t, at, t->buffer, n);
     }
     return ECH_OK;
@@ -196,9 +196,9 @@ static ech_status read_span(const transfer *t, span s)
     ECH_TRY(ech_file_read_at(t->fd, t->path, t->buffer, (size_t)(s.end - s.begin) * t->stored_bytes,
                              file_at(t, s.begin)));
     for (int64_t i = s.first; i < s.first + s.n; i++) {
-        ech_box_offset place = ech_box_run_at(&t->runs, i);
-        const char *from = t->buffer + (size_t)(place.in_whole - s.begin) * t->stored_bytes;
-        put(t, place.in_memory, from, t->runs.length);
+        ech_box_offset run = ech_box_run_at(&t->runs, i);
+        const char *from = t->buffer + (size_t)(run.in_whole - s.begin) * t->stored_bytes;
+        put(t, run.in_memory, from, t->runs.length);
     }
     return ECH_OK;
 }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Boxes between a file, where the whole tensor lies row-major, and strided memory.
+ * Copying boxes between strided memory and a file with the whole tensor in row-major order.
  */
 #ifndef ECH_CHECKPOINT_TRANSFER_H
 #define ECH_CHECKPOINT_TRANSFER_H
 
 #include "checkpoint/checkpoint.h"
 
-/* ECH_EINTERNAL, with the tensor's name, unless every box lies inside the tensor and has memory in
- * which no two elements share a place. To be asked before the others. */
+/* ECH_EINTERNAL, with the tensor's name, unless each box is inside the tensor and no two elements of its memory
+ * overlap. To be called before the others. */
 ech_status ech_transfer_check(const ech_saved_tensor *tensor);
 
-/* Box b of the tensor, which begins at byte `offset` of the file. Others may write beside it at the
- * same time: no byte outside of the box is touched. sums: as ech_safetensors_write. */
+/* Writes box b of the tensor; the whole tensor begins at byte `offset` of the file. No byte outside of the box is
+ * written: other ranks may write theirs at the same time. sums: as ech_safetensors_write. */
 ech_status ech_transfer_write(int fd, const char *path, const ech_saved_tensor *tensor, int b,
                               int64_t offset, uint64_t *sums);
-/* Likewise; in the file the elements are of dtype `stored`, which is the tensor's unless both are
- * floating-point types. Reads through a buffer of bounded size. */
+/* Reads box b. `stored`: the dtype in the file, which is converted; unless both are floating-point types it must be
+ * the tensor's. Uses a buffer of bounded size. */
 ech_status ech_transfer_read(int fd, const char *path, ech_dtype stored,
                              const ech_saved_tensor *tensor, int b, int64_t offset);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening the sources of a corpus, each with its share of the documents.
+ * Opening the sources of a corpus, each with the split's documents.
  */
 #include "data/corpus.h"
 
@@ -20,8 +20,8 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\n';
 }
 
-/* The next word in new memory, NULL if there is none; *at moves behind it. A backslash before a blank
- * or a backslash keeps it. */
+/* The next word in new memory, NULL if there is none; *at moves past it. A backslash before a blank
+ * or a backslash makes it part of the word. */
 static char *next_word(const char **at)
 {
     while (is_blank(**at)) ++*at;
@@ -67,7 +67,7 @@ static ech_status read_words(const char *key, const char *text, ech_corpus_words
     }
     if (words->path.n < words->weight.n)
         ECH_FAIL(ECH_EUSAGE,
-                 "%s \"%s\": no path behind the last weight (a path that is a number is written "
+                 "%s \"%s\": no path after the last weight (a path that is a number is written "
                  "./1)",
                  key, text);
     if (words->path.n == 0) ECH_FAIL(ECH_EUSAGE, "%s: names no token file", key);

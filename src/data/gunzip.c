@@ -108,7 +108,7 @@ static ech_status unpack(ech_gunzip *g, bool *some)
         g->amid = g->state.block_state != ISAL_BLOCK_FINISH;
         bool stuck = g->amid && g->state.avail_in == 0 && g->taken == g->stored;
         if (stuck && g->state.avail_out == BLOCK)
-            ECH_FAIL(ECH_EINPUT, "%s: cut off: its gzip does not end within %lld bytes", g->path,
+            ECH_FAIL(ECH_EINPUT, "%s: truncated: its gzip does not end within %lld bytes", g->path,
                      (long long)g->stored);
     }
     size_t made = BLOCK - g->state.avail_out;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From texts to token files: rounds of reading chunks, encoding them and writing what they became, and
- * from time to time a journal from which an interrupted import goes on.
+ * From texts to token files: rounds of reading chunks, encoding them and writing their ids; at intervals a journal is
+ * written, from which an interrupted import resumes.
  */
 #include "data/import.h"
 
@@ -203,12 +203,12 @@ static ech_status import_texts(importing *im)
     return st;
 }
 
-/* What a system error has interrupted can be gone on with; other errors will come again. */
+/* After a system error an import can be resumed; other errors would be repeated. */
 static ech_status import_locked(importing *im)
 {
     ech_status st = import_texts(im);
     if (st == ECH_EIO && im->resumable) {
-        ech_log_info("%s keeps what is done; the same command goes on from there", im->folder);
+        ech_log_info("%s holds what is done; the same command goes on from there", im->folder);
         return st;
     }
     if (st != ECH_OK && im->resumable)

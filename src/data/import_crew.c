@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads that encode chunks: each takes the next one that nobody has, until all are taken; then all
- * wait for the next chunks. Who takes which does not matter.
+ * Threads that encode chunks: each takes the next free one until all are taken; then they wait for the next chunks.
+ * The assignment of chunks to threads does not change results.
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -10,8 +10,8 @@
  *   rewind     sets both back. The thread may then be amid another step's slot; it comes to the steps from
  *              `filled` on when it has left that, and the reader looks only at steps before `filled`
  *
- * The thread logs nothing: its error waits in its place in the order, and the reader who comes to
- * that step logs it, with the reader's rank.
+ * The thread logs nothing: its error is stored, and ech_loader_next logs it when it comes to that step, with the
+ * reader's rank.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -244,11 +244,11 @@ static ech_status wait_for_step(ech_loader *loader, int64_t step)
 
 ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **out)
 {
-    bool again = step == loader->last && step >= loader->first;
-    if (!again && step != loader->last + 1)
+    bool repeated = step == loader->last && step >= loader->first;
+    if (!repeated && step != loader->last + 1)
         ECH_FAIL(ECH_EINTERNAL, "batch of step %lld asked for after that of step %lld",
                  (long long)step, (long long)loader->last);
-    if (!again) {
+    if (!repeated) {
         ech_status st = wait_for_step(loader, step);
         if (st != ECH_OK) ECH_FAIL(st, "%s", loader->message);
         loader->last = step;

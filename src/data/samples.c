@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cutting the stream into samples, and putting samples in order (the rules are in data.h).
+ * Dividing streams into samples, and the order of samples (the rules are in data.h).
  */
 #include "data/samples.h"
 

@@ -43,10 +43,10 @@ ech_status ech_sink_resume(const char *temporary, int64_t bytes, ech_sink *out)
     ech_status st = ECH_OK;
     if (fstat(out->fd, &info) != 0 || info.st_size < bytes)
         st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
-                         "%s: has less than the %lld bytes that were written to it: cut off",
+                         "%s: has less than the %lld bytes that were written to it: truncated",
                          temporary, (long long)bytes);
     else if (ftruncate(out->fd, (off_t)bytes) != 0)
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot cut it: %s", temporary,
+        st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot truncate it: %s", temporary,
                          strerror(errno));
     if (st != ECH_OK) ech_sink_close(out);
     return st;

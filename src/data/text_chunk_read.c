@@ -23,27 +23,27 @@ static bool has_lines(const char *path)
     return n >= m && strncmp(path + n - m, ending, m) == 0;
 }
 
-/* n bytes of the text of the position's file; none before `keep` will be asked for again. */
-static ech_status read_bytes(ech_text_chunk_reader *reader, const char *path, int64_t keep,
+/* n bytes of the text of the position's file; none before `needed` will be read any more. */
+static ech_status read_bytes(ech_text_chunk_reader *reader, const char *path, int64_t needed,
                              int64_t at, size_t n, void *bytes)
 {
-    if (reader->gunzip) return ech_gunzip_read(reader->gunzip, keep, at, n, bytes);
+    if (reader->gunzip) return ech_gunzip_read(reader->gunzip, needed, at, n, bytes);
     return ech_file_read_at(reader->fd, path, bytes, n, at);
 }
 
-/* Where the validation part of a text begins: the last share of its bytes, from the start of the
- * UTF-8 character that the cut would go through. */
+/* Where the validation part of a text begins: the last fraction of its bytes, from the start of the
+ * UTF-8 character that it would split. */
 static ech_status find_valid(ech_text_chunk_reader *reader, const ech_data_text_file *file)
 {
-    int64_t cut = file->bytes - (int64_t)((double)file->bytes * reader->valid);
-    int64_t first = cut < LONGEST_CHARACTER ? 0 : cut - LONGEST_CHARACTER;
-    for (int back = 0; back < LONGEST_CHARACTER - 1 && cut > 0 && cut < file->bytes; back++) {
+    int64_t split = file->bytes - (int64_t)((double)file->bytes * reader->valid);
+    int64_t first = split < LONGEST_CHARACTER ? 0 : split - LONGEST_CHARACTER;
+    for (int back = 0; back < LONGEST_CHARACTER - 1 && split > 0 && split < file->bytes; back++) {
         unsigned char byte;
-        ECH_TRY(read_bytes(reader, file->path, first, cut, 1, &byte));
+        ECH_TRY(read_bytes(reader, file->path, first, split, 1, &byte));
         if (!is_inside_character(byte)) break;
-        cut--;
+        split--;
     }
-    reader->valid_from = cut;
+    reader->valid_from = split;
     return ECH_OK;
 }
 
@@ -70,7 +70,7 @@ void ech_text_chunk_reader_close(ech_text_chunk_reader *reader)
     reader->gunzip = NULL;
 }
 
-/* Where the first n bytes of a text can be cut so as not to go through a character. */
+/* The largest k <= n such that no character is split after k bytes of a text. */
 static size_t before_character(const unsigned char *bytes, size_t n)
 {
     for (size_t back = 1; back < LONGEST_CHARACTER && back < n; back++) {
@@ -104,7 +104,7 @@ static ech_status check_length(const ech_text_chunk_reader *reader, const ech_te
     if (have >= ECH_TEXT_CHUNK_LONGEST)
         ECH_FAIL(ECH_EINPUT,
                  "%s: the %d MiB from byte %lld on would have to be tokenized as one, which takes "
-                 "too much memory: the tokenizer lets text be cut only behind a word, or (with "
+                 "too much memory: the tokenizer can split text only after a word, or (with "
                  "ignore_merges and no pattern, or with NFC and normalized added tokens) nowhere; "
                  "make it "
                  "several files",
@@ -112,7 +112,7 @@ static ech_status check_length(const ech_text_chunk_reader *reader, const ech_te
     return ECH_OK;
 }
 
-/* Reads on from the reader's position, at most to `end`. Where a chunk as long as usual cannot be cut, it
+/* Reads on from the reader's position, at most to `end`. Where a chunk of the usual length cannot be split, it
  * becomes longer. */
 static ech_status read_chunk(ech_text_chunk_reader *reader, int64_t end, ech_text_chunk *chunk)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Walking folders for texts, in an order that does not depend on the file system.
+ * Listing the texts in folders, in an order that does not depend on the file system.
  */
 #include "data/texts.h"
 

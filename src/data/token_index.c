@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Believing a .idx file only after every number in it was checked. It is read once, in pieces, not
- * mapped: what was checked is what is used, whatever happens to the file meanwhile.
+ * Reading and checking a .idx file. It is read once, in blocks, not mapped: so the numbers that are used are those
+ * that were checked, even if the file changes meanwhile.
  */
 #include "data/token_index.h"
 
@@ -84,7 +84,7 @@ static ech_status check_size(const char *path, const unsigned char *bytes, uint6
     if (!fits || (rest != 0 && rest != sequences))
         ECH_FAIL(ECH_EINPUT,
                  "%s: %llu bytes do not hold the %llu sequences and %llu document indices that its "
-                 "header counts: cut off or damaged",
+                 "header counts: truncated or damaged",
                  path, (unsigned long long)n, (unsigned long long)sequences,
                  (unsigned long long)entries);
     if (entries == 0)
@@ -100,7 +100,7 @@ static int64_t entries_begin(const ech_token_index *index)
     return ECH_TOKEN_HEADER_BYTES + 12 * index->sequences;
 }
 
-/* The entries behind those in the window, checked. */
+/* The entries after those in the window, checked. */
 static ech_status read_entries(window *w)
 {
     uint64_t before = w->entries > 0 ? w->entry[w->entries - 1] : 0;
@@ -148,7 +148,7 @@ static ech_status check_sequence(const window *w, int64_t i, int64_t bin_bytes)
     if (pointer < 0 || pointer > bin_bytes || length > (bin_bytes - pointer) / index->width)
         ECH_FAIL(ECH_EINPUT,
                  "%s: sequence %lld (%lld tokens at byte %lld) lies outside the %lld bytes of the "
-                 ".bin file: cut off, or from another index?",
+                 ".bin file: truncated, or from another index?",
                  w->path, (long long)i, (long long)length, (long long)pointer,
                  (long long)bin_bytes);
     if (pointer % index->width != 0)
@@ -161,7 +161,7 @@ static ech_status check_sequence(const window *w, int64_t i, int64_t bin_bytes)
     return ECH_OK;
 }
 
-/* Whether sequence i begins a document; *next is the entry to look at. Sequences behind the last
+/* Whether sequence i begins a document; *next is the entry to look at. Sequences after the last
  * document belong to it. */
 static ech_status find_opening(window *w, int64_t i, int64_t *next, bool *opens)
 {
@@ -199,7 +199,7 @@ ech_status ech_token_index_read(int fd, const char *path, int64_t n, int64_t bin
     ech_token_index index = {0};
     bool has_modes;
     if (n < ECH_TOKEN_HEADER_BYTES)
-        ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than the header of an index has: cut off?",
+        ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than the header of an index has: truncated?",
                  path, (long long)n);
     ECH_TRY(ech_file_read_at(fd, path, header, sizeof header, 0));
     ECH_TRY(check_header(path, header, &index));

@@ -60,8 +60,8 @@ static ech_status read_header(const char *path, const unsigned char *bytes, int6
     *found = magic == MAGIC_U16 || magic == MAGIC_U32;
     if (!*found) return ECH_OK;
     if (n < HEADER_BYTES)
-        ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than llm.c's header of 1024: cut off?", path,
-                 (long long)n);
+        ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than llm.c's header of 1024: truncated?",
+                 path, (long long)n);
     int32_t known = magic == MAGIC_U16 ? 1 : 7, version = word_of(bytes, 1);
     if (version != known)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: version %d of llm.c's format %d; only %d is known", path,
@@ -70,7 +70,7 @@ static ech_status read_header(const char *path, const unsigned char *bytes, int6
     if (count < 0 || size != HEADER_BYTES + count * width)
         ECH_FAIL(ECH_EINPUT,
                  "%s: its header counts %lld tokens of %lld bytes, which %lld bytes do not hold: "
-                 "cut off or damaged",
+                 "truncated or damaged",
                  path, (long long)count, (long long)width, (long long)size);
     part->width = width;
     part->header = HEADER_BYTES;

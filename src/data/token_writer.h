@@ -28,8 +28,7 @@ struct ech_token_writer {
     const ech_tokenizer *tokenizer; /* of the ids, for .origin.json; NULL: not known */
     int dtype;
     int64_t width;   /* bytes of a token */
-    int64_t
-        longest; /* tokens of a sequence, since lengths are i32; a longer document becomes several */
+    int64_t longest; /* tokens of a sequence: lengths are i32; a longer document becomes several */
     ech_sink bin, sequences, idx, origin;
     ech_token_state state;
 };

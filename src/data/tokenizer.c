@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of tokenizers, and what they all do alike.
+ * The table of tokenizers, and functions of all kinds.
  */
 #include "data/tokenizer.h"
 

@@ -29,17 +29,17 @@ static ech_status cpu_alloc(size_t bytes, void **out)
     if (bytes > SIZE_MAX / 2)
         ECH_FAIL(ECH_ENOMEM, "cannot map %zu bytes of memory: set memory.device_limit lower",
                  bytes);
-    size_t kept = whole_pages(bytes ? bytes : 1);
-    size_t mapped = kept + HUGE_PAGE;
+    size_t size = whole_pages(bytes ? bytes : 1);
+    size_t mapped = size + HUGE_PAGE;
     char *start = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
         ECH_FAIL(ECH_ENOMEM, "cannot map %s of memory: %s; set memory.device_limit lower",
                  ech_text_from_bytes((int64_t)bytes, wanted, sizeof wanted), strerror(errno));
     size_t before = (HUGE_PAGE - (uintptr_t)start % HUGE_PAGE) % HUGE_PAGE;
     if (before > 0) munmap(start, before);
-    munmap(start + before + kept, mapped - before - kept);
+    munmap(start + before + size, mapped - before - size);
     /* Advice only: a kernel without huge pages is slower, not wrong. */
-    if (kept >= HUGE_PAGE) madvise(start + before, kept, MADV_HUGEPAGE);
+    if (size >= HUGE_PAGE) madvise(start + before, size, MADV_HUGEPAGE);
     *out = start + before;
     return ECH_OK;
 }

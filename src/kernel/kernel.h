@@ -56,8 +56,7 @@ typedef struct ech_rows {
     int64_t first_sample; /* index in the global batch of this rank's first sample */
     int64_t whole;        /* T: tokens of a whole sample */
     int64_t tokens;       /* T': tokens of a sample as this rank works on them */
-    int64_t
-        first; /* the view's first row among the rank's B x T' rows: 0 unless these are sharded */
+    int64_t first;        /* the view's first row among the rank's B x T' rows; 0 unless sharded */
     int64_t split;    /* token t < split has position start[0] + t, */
     int64_t start[2]; /* the others start[1] + t - split */
 } ech_rows;

@@ -17,8 +17,7 @@ enum { ECH_MAX_STATES = 4 };
 
 typedef struct ech_optimizer {
     const char *name;
-    const char *
-        reads; /* blank-separated keys of the run file that this optimizer uses and some others do not */
+    const char *reads; /* blank-separated keys that this optimizer uses and some others do not */
     /* Writes the states' names ("exp_avg") under this configuration, which are also those in checkpoints. States
      * start at zero. Returns how many. */
     int (*states)(const ech_config *config, const char **names);

@@ -34,7 +34,7 @@ static double from_f16(uint16_t half)
     return (double)float_of(sign | 127u << 23) * (double)rest * 0x1p-24;
 }
 
-/* A double as the bits of a type with so many bits of exponent and of significand behind the point. */
+/* A double as the bits of a type with so many bits of exponent and of significand after the point. */
 static uint16_t narrow(double value, int exponent_bits, int significand_bits)
 {
     uint64_t bits;

@@ -144,7 +144,7 @@ static void test_other_kinds(void **state)
                    "neither");
     assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
                                        "\"Digits\"}, {\"type\": \"ByteLevel\"}]}"),
-                   "pre_tokenizer: add_prefix_space of a ByteLevel behind other steps");
+                   "pre_tokenizer: add_prefix_space of a ByteLevel after other steps");
     assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
                                        "\"Whitespace\"}, {\"type\": \"ByteLevel\"}]}"),
                    "pre_tokenizer: before ByteLevel work Split and Digits");

@@ -348,8 +348,8 @@ static void test_texts_that_are_no_blend(void **state)
         const char *format, *says;
     } cases[] = {{"", "names no token file"},
                  {"  ", "names no token file"},
-                 {"0.5", "no path behind the last weight"},
-                 {"0.5 %s 0.5", "no path behind the last weight"},
+                 {"0.5", "no path after the last weight"},
+                 {"0.5 %s 0.5", "no path after the last weight"},
                  {"1 %s %s", "should be a weight"},
                  {"0 %s", "a weight of 0"},
                  {"1 %s 0.0 %s", "a weight of 0"},

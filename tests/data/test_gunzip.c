@@ -96,8 +96,8 @@ static void damaged_ones_are_named(void **state)
     shell("(head -c -6 b.txt.gz; echo XXXXX) >sum.txt.gz");
     static const struct {
         const char *name, *says;
-    } cases[] = {{"cut.txt.gz", "cut off"},
-                 {"empty.txt.gz", "cut off"},
+    } cases[] = {{"cut.txt.gz", "truncated"},
+                 {"empty.txt.gz", "truncated"},
                  {"junk.jsonl.gz", ".jsonl.gz"},
                  {"bad.txt.gz", "damaged before byte"},
                  {"sum.txt.gz", "a checksum is wrong"}};

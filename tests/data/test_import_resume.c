@@ -134,7 +134,7 @@ static void test_begins_anew_after_files_were_cut_off(void **state)
     ech_import_options options = {.valid = 0.1, .workers = 1, .save_bytes = 1};
     int before = begin_listening();
     assert_int_equal(import_to_full_disk(options, 5000000), ECH_EIO);
-    end_listening(before, "t.tmp keeps what is done; the same command goes on from there");
+    end_listening(before, "t.tmp holds what is done; the same command goes on from there");
     assert_int_equal(truncate(in_scratch("t.tmp/t-train.bin"), 1000), 0);
     before = begin_listening();
     assert_int_equal(import_with(options, "in", "t", &count), ECH_EINPUT);

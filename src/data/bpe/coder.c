@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From bytes to ids: added tokens first, then runs, words and merges. Most words of a text come again
- * and again, so the ids of short ones are cached, as many as there are slots.
+ * Encoding: first added tokens, then runs, words and merges. Most words of a text are repeated, so the ids of short
+ * ones are cached.
  */
 #include "data/bpe/coder.h"
 

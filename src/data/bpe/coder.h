@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: from any bytes to ids with a byte-level BPE vocabulary.
+ * Private to data: encoding text with a BPE vocabulary.
  */
 #ifndef ECH_DATA_BPE_CODER_H
 #define ECH_DATA_BPE_CODER_H
@@ -11,14 +11,14 @@
 typedef struct ech_bpe_coder ech_bpe_coder;
 ech_bpe_coder *ech_bpe_coder_create(const ech_bpe *bpe);
 void ech_bpe_coder_destroy(ech_bpe_coder *coder); /* accepts NULL */
-/* `begins`: the bytes are the first of a text. */
+/* Appends the ids of n bytes; `begins`: they are the beginning of a text. */
 ech_status ech_bpe_coder_encode(ech_bpe_coder *coder, const void *bytes, size_t n, bool begins,
                                 ech_ids *out);
 /* See ech_tokenizer_split. */
 size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n);
 
-/* Calls `use` with each run of a text: valid UTF-8, normalized to a form, or one byte that belongs to
- * none. */
+/* Calls `use` with each run of a text: a stretch of valid UTF-8, normalized to `form`, or a single byte that is no
+ * UTF-8. */
 ech_status ech_bpe_each_run(ech_bpe_form form, const char *text, size_t n, ech_bpe_use use,
                             void *context);
 

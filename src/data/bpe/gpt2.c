@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPT-2's own pair of files: encoder.json (or vocab.json), tokens by their visible characters, and
- * vocab.bpe (or merges.txt), a merge a line behind "#version: 0.2". Neither says how text is cut into
- * words: that is GPT-2's pattern.
+ * GPT-2's own pair of files: encoder.json (or vocab.json), tokens by their printable characters, and
+ * vocab.bpe (or merges.txt), a merge per line after "#version: 0.2". Neither has the pattern of words: it is GPT-2's.
  */
 #include <stdio.h>
 #include <stdlib.h>

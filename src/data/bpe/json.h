@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: JSON files from strangers, and what is said of them.
+ * Private to data: reading tokenizer.json and the JSON files next to it, which are untrusted.
  */
 #ifndef ECH_DATA_BPE_JSON_H
 #define ECH_DATA_BPE_JSON_H
@@ -9,24 +9,23 @@
 
 #include "data/bpe/bpe.h"
 
-/* Reads a file of at most `most` bytes, with bounds on its values (base/json.h). reals: whole numbers
- * become reals, since tokenizer_config.json may have some of 30 digits. `source`, unless it is NULL, gets
- * the file's text. */
+/* Reads a file of at most `most` bytes, within limits (base/json.h). reals: as ech_json_limits.reals, since
+ * tokenizer_config.json may have integers of 30 digits. source (NULL: not wanted): the file's content. */
 ech_status ech_bpe_load_json(const char *path, size_t most, bool reals, ech_text *source,
                              json_t **out);
 
-/* Tokens of a model by their visible characters: "vocab" of tokenizer.json, encoder.json. Names that
- * are `added` need no visible characters. */
+/* Takes tokens by their printable characters (ech_bpe_show): "vocab" of tokenizer.json, or encoder.json. Names of
+ * `added` tokens may have other characters. */
 ech_status ech_bpe_take_vocabulary(const json_t *vocabulary, const json_t *added, const char *file,
                                    const char *key, ech_bpe *bpe);
-/* One merge, of two tokens by their visible characters; `place`: "model.merges[3]", "line 4". */
+/* Takes a merge of two tokens by their printable characters; `where`, for errors: "model.merges[3]", "line 4". */
 ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right, size_t right_n,
-                              const char *file, const char *place, ech_bpe *bpe);
-/* "pre_tokenizer", "normalizer", "decoder", and whether the model is over characters; comes first. */
+                              const char *file, const char *where, ech_bpe *bpe);
+/* Takes "pre_tokenizer", "normalizer", "decoder", and whether the model is over characters. To be called first. */
 ech_status ech_bpe_take_pattern(const json_t *root, const char *file, ech_bpe *bpe);
-/* "post_processor", when all tokens are there. */
+/* Takes "post_processor". To be called after the tokens. */
 ech_status ech_bpe_take_around(const json_t *root, const char *file, ech_bpe *bpe);
-/* "added_tokens" */
+/* Takes "added_tokens". */
 ech_status ech_bpe_take_added(const json_t *root, const char *file, ech_bpe *bpe);
 
 #endif

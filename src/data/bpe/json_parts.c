@@ -87,7 +87,7 @@ ech_status ech_bpe_take_vocabulary(const json_t *vocabulary, const json_t *added
     return status;
 }
 
-static ech_status find_part(const char *name, size_t n, const char *file, const char *place,
+static ech_status find_part(const char *name, size_t n, const char *file, const char *where,
                             const ech_bpe *bpe, int32_t *id)
 {
     ECH_FREED_TEXT bytes = {0};
@@ -95,19 +95,19 @@ static ech_status find_part(const char *name, size_t n, const char *file, const 
     if (append_named(bpe, name, n, &bytes) && bytes.n > 0)
         *id = ech_bpe_find(bpe, bytes.at, bytes.n);
     if (*id == ECH_BPE_NONE)
-        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" is not in the vocabulary", file, place,
+        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" is not in the vocabulary", file, where,
                  n < LONGEST_SHOWN ? (int)n : LONGEST_SHOWN, name);
     return ECH_OK;
 }
 
 ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right, size_t right_n,
-                              const char *file, const char *place, ech_bpe *bpe)
+                              const char *file, const char *where, ech_bpe *bpe)
 {
     int32_t a, b;
-    ECH_TRY(find_part(left, left_n, file, place, bpe, &a));
-    ECH_TRY(find_part(right, right_n, file, place, bpe, &b));
+    ECH_TRY(find_part(left, left_n, file, where, bpe, &a));
+    ECH_TRY(find_part(right, right_n, file, where, bpe, &b));
     if (!ech_bpe_put_merge(bpe, a, b))
-        ECH_FAIL(ECH_EINPUT, "%s: %s: what it makes is not in the vocabulary", file, place);
+        ECH_FAIL(ECH_EINPUT, "%s: %s: what it makes is not in the vocabulary", file, where);
     return ECH_OK;
 }
 
@@ -175,7 +175,7 @@ ech_status ech_bpe_take_added(const json_t *root, const char *file, ech_bpe *bpe
     return ECH_OK;
 }
 
-/* ---- "post_processor" of tokenizer.json: which tokens stand in front of a text, and behind it ---- */
+/* ---- "post_processor" of tokenizer.json: the tokens before and after a text ---- */
 
 enum { MOST_AROUND = 64, MOST_STEPS = 4 };
 
@@ -210,7 +210,7 @@ static ech_status put_special(const json_t *template, const json_t *special, con
     return ECH_OK;
 }
 
-/* "single" is the text, A, and tokens before and behind it. */
+/* "single" is the text, A, and tokens before and after it. */
 static ech_status take_template(const json_t *template, const char *file, const ech_bpe *bpe,
                                 ech_bpe_around *front, ech_bpe_around *back)
 {

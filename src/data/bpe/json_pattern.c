@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parts of tokenizer.json that say how text is cut into words, and put together again.
+ * The parts of tokenizer.json that split text into words, and that join ids to text.
  */
 #include <string.h>
 
@@ -102,7 +102,7 @@ static ech_status take_byte_level(const json_t *part, size_t steps, const char *
     bool prefix = !json_is_false(json_object_get(level, "add_prefix_space"));
     if (prefix && steps > 1)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: add_prefix_space of a ByteLevel behind other steps would put "
+                 "%s: pre_tokenizer: add_prefix_space of a ByteLevel after other steps would put "
                  "a blank before every word; set it to false",
                  file);
     if (prefix) bpe->prefix = ECH_BPE_PREFIX_PARTS;
@@ -144,11 +144,10 @@ static ech_status take_characters(const json_t *root, const json_t *part, size_t
                   has_text(json_object_get(first, "pattern"), "String", " ");
     bool known = steps == 0 || (steps == 1 && (has_type(first, "Metaspace") || blanks));
     if (!known || !json_is_true(json_object_get(model, "byte_fallback")))
-        ECH_FAIL(
-            ECH_EUNSUPPORTED,
-            "%s: pre_tokenizer: neither ByteLevel, alone or behind Split and Digits, nor (with "
-            "model.byte_fallback true) null or Metaspace",
-            file);
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: pre_tokenizer: neither ByteLevel, alone or after Split and Digits, nor (with "
+                 "model.byte_fallback true) null or Metaspace",
+                 file);
     bpe->characters = true;
     bpe->pattern = ECH_BPE_whole;
     if (blanks && !bpe->normal_blanks)

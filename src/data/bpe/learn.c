@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The commonest pair becomes a token, until there are enough. Each pair knows in which words it is, so
- * a merge touches these alone; a heap has the pairs by count, and counts that have fallen since they
- * were entered are put right when they come up.
+ * The most frequent pair becomes a token, until there are enough. Each pair has a list of its words, so a merge
+ * touches these alone. A heap orders pairs by count; counts that have fallen since they were pushed are corrected
+ * when they are popped.
  */
 #include <stdlib.h>
 
@@ -128,29 +128,29 @@ static void begin(learner *l, const ech_bpe_counter *counter)
     push_risen(l);
 }
 
-/* From the left; the ids that stay move up behind each other. */
+/* From the left; the remaining ids close up. */
 static void merge_word(learner *l, uint32_t number, int32_t left, int32_t right, int32_t made)
 {
     word *w = &l->word.at[number];
     int32_t *ids = l->ids.at + w->at;
-    size_t kept = 0;
+    size_t remaining = 0;
     for (size_t i = 0; i < w->n; i++) {
         if (ids[i] != left || i + 1 == w->n || ids[i + 1] != right) {
-            ids[kept++] = ids[i];
+            ids[remaining++] = ids[i];
             continue;
         }
-        if (kept > 0) {
-            change(l, ids[kept - 1], left, -w->count, number);
-            change(l, ids[kept - 1], made, w->count, number);
+        if (remaining > 0) {
+            change(l, ids[remaining - 1], left, -w->count, number);
+            change(l, ids[remaining - 1], made, w->count, number);
         }
         if (i + 2 < w->n) {
             change(l, right, ids[i + 2], -w->count, number);
             change(l, made, ids[i + 2], w->count, number);
         }
-        ids[kept++] = made;
+        ids[remaining++] = made;
         i++;
     }
-    w->n = kept;
+    w->n = remaining;
 }
 
 static int32_t make_token(learner *l, const pair *p)

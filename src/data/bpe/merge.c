@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A word becomes ids. Words of people are short, and looking at all pairs again is fastest; what is
- * longer (a megabyte of one letter) goes through a heap of pairs, in n log n.
+ * Merging a word into ids. Usual words are short: scanning all pairs after each merge is fastest. Longer ones (a
+ * megabyte of one letter) use a heap of pairs, in n log n.
  */
 #include <stdlib.h>
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which symbols stand next to each other within tokens. A merge across a boundary in a text makes a token
- * that has the two symbols around that boundary; so where no token has them, the text may be cut, and is,
- * however long it has to be merged as one.
+ * Which symbols are adjacent in tokens. A merge across a boundary in a text makes a token with the two symbols around
+ * it; so where no token has these, the text is split, so that words stay short.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * The known patterns, run by PCRE2. Its \s is Perl's, which has U+180E besides Unicode's white space;
  * Hugging Face's engine has not, so \s and \S are spelt out. Letters and numbers are those of
- * Unicode 14 with PCRE2 10.42: later ones are cut as if they were punctuation.
+ * Unicode 14 with PCRE2 10.42: later ones are split as if they were punctuation.
  */
 #include "data/bpe/pattern.h"
 
@@ -102,7 +102,7 @@ struct ech_bpe_words {
 };
 
 /* \s and \S of our own patterns, within [] and without. What is possessive elsewhere Hugging Face's engine
- * takes for a repetition behind {}. */
+ * takes for a repetition after {}. */
 static void spell_out(const char *expression, ech_text *out)
 {
     static const char repeated[] = "{1,3}+";
@@ -194,7 +194,7 @@ static ech_status find_match(const ech_bpe_words *words, const pcre2_code *code,
     return ECH_OK;
 }
 
-/* A piece that the stages before have left is the whole text to this one and those behind it. */
+/* A word of an earlier stage is the whole text of this stage and the later ones. */
 static ech_status cut_from(ech_bpe_words *words, int stage, const char *text, size_t n,
                            ech_bpe_use use, void *context)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: cutting text into the words that merges do not cross.
+ * Private to data: pre-tokenization: splitting text into words, which merges do not cross.
  */
 #ifndef ECH_DATA_BPE_PATTERN_H
 #define ECH_DATA_BPE_PATTERN_H
@@ -17,31 +17,31 @@ typedef enum ech_bpe_pattern {
     ECH_BPE_PATTERNS
 } ech_bpe_pattern;
 
-enum { ECH_BPE_STAGES = 3 }; /* expressions of a pattern, at most */
+enum { ECH_BPE_STAGES = 3 }; /* most expressions of a pattern */
 
 typedef ech_status (*ech_bpe_use)(const char *text, size_t n, void *context);
 
-/* As Hugging Face writes it; NULL: it has no more than `stage`. */
+/* Expression number `stage` of a pattern, in Hugging Face's syntax; NULL: it has no more. */
 const char *ech_bpe_pattern_expression(ech_bpe_pattern pattern, int stage);
-/* What ByteLevel with use_regex and Digits stand for. */
+/* The expressions of Hugging Face's ByteLevel with use_regex, and of Digits: each digit a word, or all together. */
 extern const char ech_bpe_gpt2_expression[], ech_bpe_digit_expression[],
     ech_bpe_digits_expression[];
 const char *ech_bpe_pattern_names(void); /* blank-separated */
-/* By name, or by its n expressions; carriage return and newline may be themselves in them. False, and
- * *out as it was: not known. */
+/* Find a pattern by name, or by its n expressions, in which carriage return and newline may be escaped or not.
+ * False, *out unchanged: unknown. */
 bool ech_bpe_pattern_find(const char *name, ech_bpe_pattern *out);
 bool ech_bpe_pattern_match(const char *const *expressions, int n, ech_bpe_pattern *out);
 
-/* A compiled pattern; may be used by many threads. */
+/* A compiled pattern; for any number of threads. */
 typedef struct ech_bpe_splitter ech_bpe_splitter;
 ech_status ech_bpe_splitter_create(ech_bpe_pattern pattern, ech_bpe_splitter **out);
 void ech_bpe_splitter_destroy(ech_bpe_splitter *splitter); /* accepts NULL */
 
-/* What one thread needs to use it. */
+/* One thread's state for using it. */
 typedef struct ech_bpe_words ech_bpe_words;
 ech_bpe_words *ech_bpe_words_create(const ech_bpe_splitter *splitter);
 void ech_bpe_words_destroy(ech_bpe_words *words); /* accepts NULL */
-/* Calls `use` with each word of a run (coder.h), or of a piece of a run that is valid UTF-8. */
+/* Calls `use` with each word of a run (coder.h), or of a part of a run that is valid UTF-8. */
 ech_status ech_bpe_each_word(ech_bpe_words *words, const char *run, size_t n, ech_bpe_use use,
                              void *context);
 

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a long text may be cut without another id: without a pattern, between symbols that no token has
- * next to each other; with one, at ends of words that no pattern sees otherwise, whatever stands before or
- * follows.
+ * Where a long text can be split without changing ids: without a pattern, between symbols that are adjacent in no
+ * token; with one, at ends of words that are ends of words whatever comes before or after.
  *
- * In every pattern a word that has a letter or a number has none but such behind it, so it ends before
- * a character that is neither; and such a word is not looked at again by what follows. White space
- * joins with what comes before it and after (\s+(?!\S), \s*[\r\n]+), punctuation with newlines; so
- * those are no places to cut, except before a blank that follows punctuation: it is the
- * beginning of the next word. Composition (NFC, NFKC) does not go across the front of these characters,
- * and leaves letters letters.
+ * In all patterns a word's last characters after a letter or number are letters or numbers, so such a word ends
+ * before any other character, and what follows does not change it. White space joins what is before and after it
+ * (\s+(?!\S), \s*[\r\n]+), and punctuation joins newlines; so a text is not split there, except before a blank
+ * after punctuation, which begins the next word. Composition (NFC, NFKC) does not cross these boundaries, and maps
+ * letters to letters.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -114,7 +112,7 @@ size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n)
 
 /* ---- runs ----
  *
- * A text, cut into runs. What is no UTF-8 is cut into single bytes, each a run and a word; what lies
+ * Splitting a text into runs. What is no UTF-8 is split into single bytes, each a run and a word; what lies
  * between is a run, normalized if need be. */
 
 /* Where the valid UTF-8 that begins at `at` ends; *plain: the form leaves it as it is, since it is below

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For data alone: learning a byte-level BPE vocabulary. Words of all texts are counted; then, again and
- * again, the commonest pair of neighbours becomes a token; of equally common ones that of the lower
- * ids (as Hugging Face's BpeTrainer has it, whose ids these are).
+ * Private to data: learning a byte-level BPE vocabulary. The words of all texts are counted; then, repeatedly, the
+ * most frequent adjacent pair becomes a token, of equally frequent ones the pair of lower ids. Ids are those of
+ * Hugging Face's BpeTrainer.
  */
 #ifndef ECH_DATA_BPE_TRAIN_H
 #define ECH_DATA_BPE_TRAIN_H
 
 #include "data/bpe/bpe.h"
 
-/* Words and how often they come. */
+/* A word and its frequency. */
 typedef struct ech_bpe_counted {
     size_t at, n; /* in ech_bpe_counter.bytes */
     int64_t count;
@@ -22,11 +22,12 @@ typedef struct ech_bpe_counter {
     size_t slots;
 } ech_bpe_counter;
 
+/* Counts one occurrence of a word. */
 void ech_bpe_counter_add(ech_bpe_counter *counter, const char *word, size_t n);
 void ech_bpe_counter_free(ech_bpe_counter *counter);
 
-/* Adds tokens and merges to a vocabulary that has all bytes, until it has `wanted` tokens or no pair is
- * left. `progress` (optional) is called with tokens done. */
+/* Adds tokens and merges to a vocabulary that has all bytes, until it has `wanted` tokens or no pair occurs any more.
+ * `progress` (optional) is called with tokens learnt. */
 void ech_bpe_learn(const ech_bpe_counter *counter, ech_bpe *bpe, int64_t wanted,
                    void (*progress)(int64_t done, int64_t all));
 
