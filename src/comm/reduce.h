@@ -25,8 +25,9 @@ struct ech_reduction_row {
     ech_status (*prepare)(ech_group *group); /* optional; ech_group_prepare for N > 1 */
 };
 
-extern const ech_reduction_row ech_reduce_DIRECT, ech_reduce_RING, ech_reduce_NAIVE,
-    ech_reduce_LIBRARY;
+#define X(name, text, help) extern const ech_reduction_row ech_reduce_##name;
+#include "comm/reduction.def"
+#undef X
 
 /* Begins collective `call` and fills *out, except its row. Errors: ECH_EUNSUPPORTED for dtypes other than
  * fp32 and fp64. */
