@@ -56,6 +56,37 @@ static ech_status print_version(void)
     return ECH_OK;
 }
 
+/* The tables that run files choose from. */
+static const struct {
+    const char *key, *name, *help;
+} choices[] = {
+#define X(name, help) {"model.architecture", #name, help},
+#include "model/models.def"
+#undef X
+#define X(name, help) {"optimizer.name", #name, help},
+#include "optim/optimizers.def"
+#undef X
+#define X(name, help) {"optimizer.schedule", #name, help},
+#include "optim/curves.def"
+#undef X
+#define X(identifier, name, help) {"parallel.schedule", name, help},
+#include "schedule/order/schedules.def"
+#undef X
+#define X(name, help) {"parallel.comm", #name, help},
+#include "comm/comm.def"
+#undef X
+#define X(name, text, help) {"parallel.reduction", text, help},
+#include "comm/reduction.def"
+#undef X
+};
+
+static void print_choices(void)
+{
+    printf("\nWhat may be chosen by name:\n");
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        printf("  %s = %s\n      %s\n", choices[i].key, choices[i].name, choices[i].help);
+}
+
 static ech_status print_keys(void)
 {
     ech_config *config;
@@ -63,6 +94,7 @@ static ech_status print_keys(void)
     ECH_TRY(ech_setup_defaults(&config));
     ech_config_help(config, &text);
     fputs(text.at, stdout);
+    print_choices();
     ech_config_destroy(config);
     return ECH_OK;
 }

@@ -112,10 +112,9 @@ typedef struct ech_dropout {
 /* Parameters of an element-wise optimizer update. */
 typedef struct ech_update {
     double learning_rate, weight_decay; /* weight_decay is 0 for parameters without it */
-    double beta1, beta2, eps;           /* AdamW */
-    double momentum;                    /* SGD */
+    double beta1, beta2, eps, momentum; /* these and nesterov: of the rules that read them */
     bool nesterov;
-    int64_t count;     /* this update's number, from 1: AdamW's bias correction */
+    int64_t count;     /* this update's number, from 1 */
     double grad_scale; /* the factor of gradient clipping; gradients are multiplied by it */
 } ech_update;
 
