@@ -37,7 +37,7 @@ void ech_block_times_free(ech_block_times *times)
 static double updated_bytes(const ech_plan *plan, const ech_step *step)
 {
     const ech_costs costs = {.seconds = true, .rates = {.update_seconds = 1}};
-    return ech_costs_of_step(&costs, plan, step, (ech_party){1, plan->rank, plan->rank});
+    return ech_costs_of_step(&costs, plan, step, (ech_participants){1, plan->rank, plan->rank});
 }
 
 static void close_phase(ech_block_times *times, int slot)

@@ -203,7 +203,8 @@ static int neighbour(const flow *f, ech_phase phase)
 {
     const ech_layout *layout = f->plan->layout;
     int s = ech_layout_neighbour(layout, f->plan->rank, f->chunk, phase != ECH_FORWARD);
-    if (s < 0 || layout->virtual_stage[s].stage != layout->place[f->plan->rank].stage) return -1;
+    if (s < 0 || layout->virtual_stage[s].stage != layout->coordinates[f->plan->rank].stage)
+        return -1;
     int chunk = layout->virtual_stage[s].chunk;
     int block = phase == ECH_FORWARD ? f->blocks->end[chunk] - 1 : f->blocks->first[chunk];
     return ech_block_step(f->blocks, chunk, f->micro, block, phase);

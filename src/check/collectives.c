@@ -59,7 +59,7 @@ static void count_call(const checking *c, const ech_block *block, const ech_bloc
     for (const ech_operand *o = NULL; (o = ech_call_next(block, call, c->list->purpose, o));) {
         if (!ech_operand_is_value(o)) continue;
         const ech_block_value *v = &block->value.at[o->value];
-        if (v->source == ECH_FROM_BATCH || v->carried) continue;
+        if (v->source == ECH_FROM_BATCH || v->cached) continue;
         use u = {o->value, o->mode != ECH_READ, uses->writes[o->value]};
         ECH_PUSH(uses->use, u);
         uses->writes[o->value] += u.write;
@@ -122,7 +122,7 @@ static seen *seen_of(const checking *c, owned at, int micro)
 static int writes_of(const checking *c, owned at)
 {
     bool received = c->plan->model->block.at[at.block]->value.at[at.local].source == ECH_FROM_BLOCK;
-    if (received) return ech_plan_cuts_messages(c->plan);
+    if (received) return ech_plan_shards_messages(c->plan);
     return c->uses[at.block].writes[at.local];
 }
 
@@ -252,7 +252,7 @@ static ech_status check_whole(const checking *c, int s)
     const ech_step *step = &c->list->step.at[s];
     bool backward = step->phase == ECH_BACKWARD_INPUT;
     const ech_block *block = c->plan->model->block.at[step->block];
-    if (!ech_plan_cuts_messages(c->plan) || step->phase == ECH_BACKWARD_WEIGHT ||
+    if (!ech_plan_shards_messages(c->plan) || step->phase == ECH_BACKWARD_WEIGHT ||
         is_here(c, backward ? step->block + 1 : step->block - 1))
         return ech_list_reject(c->plan, c->list, s, "makes whole what does not come in pieces");
     const int *ports;

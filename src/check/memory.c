@@ -264,23 +264,24 @@ static bool may_overwrite(const ech_list *list, const ech_model *model, int tick
     return false;
 }
 
-/* An heir begins behind its forerunner's last tick, on its bytes, written by a call that may do that. */
+/* A successor begins behind its forerunner's last tick, on its bytes, written by a call that may do that. */
 static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
 {
     int first = (int)plan->persistent.n;
     for (size_t i = 0; i < list->value.n; i++) {
-        const ech_value *v = &list->value.at[i], *heir;
-        if (v->heir < 0) continue;
-        heir = &list->value.at[v->heir];
-        if (heir->offset == v->offset && heir->bytes == v->bytes && heir->born == v->dies + 1 &&
-            may_overwrite(list, plan->model, heir->born, first + (int)i, first + v->heir))
+        const ech_value *v = &list->value.at[i], *successor;
+        if (v->successor < 0) continue;
+        successor = &list->value.at[v->successor];
+        if (successor->offset == v->offset && successor->bytes == v->bytes &&
+            successor->born == v->dies + 1 &&
+            may_overwrite(list, plan->model, successor->born, first + (int)i, first + v->successor))
             continue;
         ech_text name = {0};
         ech_value_print(plan, list, first + (int)i, &name);
-        ech_status status =
-            ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
-                        "schedule check of list %s, rank %d: %s has an heir that does not fit it",
-                        ech_list_name(list->kind), plan->rank, name.at);
+        ech_status status = ech_fail_at(
+            __FILE__, __LINE__, ECH_EINTERNAL,
+            "schedule check of list %s, rank %d: %s has a successor that does not fit it",
+            ech_list_name(list->kind), plan->rank, name.at);
         ech_text_free(&name);
         return status;
     }

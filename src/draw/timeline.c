@@ -104,7 +104,7 @@ static bool are_same_bars(const ech_timeline_bar *a, const ech_timeline_bar *b, 
 static bool is_one_stage(const ech_timeline *timeline, int a, int b)
 {
     const ech_layout *layout = timeline->layout;
-    return !layout || layout->place[a].stage == layout->place[b].stage;
+    return !layout || layout->coordinates[a].stage == layout->coordinates[b].stage;
 }
 
 void ech_timeline_find_rows(const ech_timeline *timeline, bool shared, ech_timeline_rows *rows)
@@ -144,7 +144,7 @@ static int name_range(ech_text *out, const char *one, const char *many, int firs
 /* Whether the ranks are a box in the stage's grid; then it is named. */
 static bool name_places(const ech_layout *layout, int first, int last, ech_text *out)
 {
-    const ech_place *a = &layout->place[first], *b = &layout->place[last];
+    const ech_coordinates *a = &layout->coordinates[first], *b = &layout->coordinates[last];
     int n = 1;
     if (layout->stages > 1) ech_text_append(out, "stage %d", a->stage);
     n *= name_range(out, "replica", "replicas", a->data, b->data, layout->replicas[a->stage]);

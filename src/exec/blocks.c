@@ -13,7 +13,7 @@ typedef struct frame {
     const ech_block *block;
     ech_phase phase;
     int call;  /* index in the program */
-    int place; /* of the weights that the step sees */
+    int slot;  /* of the weights that the step sees */
     ech_rows rows;
     void *scratch;
     size_t scratch_bytes;
@@ -29,7 +29,7 @@ ech_rows ech_exec_rows(const ech_exec *exec, int micro)
     int64_t q = ech_layout_global_micro(plan->layout, plan->rank, at.micro_batch);
     int64_t sample = q * list->extent.batch;
     ech_rows rows = ech_context_rows(&plan->model->ways, list->extent, sample,
-                                     plan->layout->place[plan->rank].context);
+                                     plan->layout->coordinates[plan->rank].context);
     if (list->numbering.sequence_chunks > 1)
         rows.start[0] = at.sequence_chunk * list->extent.tokens;
     if (list->purpose == ECH_GENERATE) rows.start[0] = exec->position;
@@ -40,14 +40,14 @@ static void set_place(const frame *f, ech_call *call)
 {
     ech_exec *exec = f->exec;
     const ech_layout *layout = exec->plan->layout;
-    const ech_place *place = &layout->place[exec->plan->rank];
+    const ech_coordinates *here = &layout->coordinates[exec->plan->rank];
     call->ways = &exec->plan->model->ways;
     call->rows = call->shard = f->rows;
-    call->tensor_index = place->tensor;
+    call->tensor_index = here->tensor;
     call->tensor_size = layout->tensor;
-    call->context_index = place->context;
+    call->context_index = here->context;
     call->context_size = layout->context;
-    call->shard.first = place->tensor * (call->extent.batch * call->extent.tokens / layout->tensor);
+    call->shard.first = here->tensor * (call->extent.batch * call->extent.tokens / layout->tensor);
 }
 
 /* What is the same for all calls of a step. */
@@ -114,7 +114,7 @@ static void prepare(frame *f, const ech_block_call *c, ech_call *call)
         if (ech_operand_is_value(o)) {
             take_value(f, o, call);
         } else if (o->port == ECH_PORT_PARAM) {
-            ech_exec_set_param(exec, o->value, f->place, &call->param[o->index]);
+            ech_exec_set_param(exec, o->value, f->slot, &call->param[o->index]);
         } else if (o->port == ECH_PORT_DPARAM) {
             take_gradient(f, o, call);
         } else {
@@ -166,7 +166,7 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
                .step = step,
                .block = exec->plan->model->block.at[step->block],
                .phase = step->phase,
-               .place = ech_exec_place(exec, step->version),
+               .slot = ech_exec_weight_slot(exec, step->version),
                .rows = ech_exec_rows(exec, step->micro)};
     ech_call call;
     prepare_step(&f, &call);

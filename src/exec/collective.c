@@ -106,7 +106,7 @@ static ech_status make_whole(exchange *x)
         int64_t first;
         ech_tensor whole = tensor_of(x, ports[i], ports[i]);
         size_t item = ech_dtype_bytes(whole.dtype);
-        ech_plan_message_part(x->exec->plan, x->exec->list, x->block, ports[i], &first);
+        ech_plan_message_shard(x->exec->plan, x->exec->list, x->block, ports[i], &first);
         ECH_TRY(ech_group_all_gather(x->group, whole.data,
                                      (char *)whole.data + (size_t)first * item, item,
                                      ech_tensor_count(&whole)));

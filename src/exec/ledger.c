@@ -131,7 +131,7 @@ void ech_ledger_advance(ech_exec *exec, int tick)
         if (!calls->live[value]) continue;
         calls->live[value] = false;
         count(ledger, v, -1);
-        if (POISON && v->heir < 0)
+        if (POISON && v->successor < 0)
             exec->device->fill(exec->arena + v->offset, 0xff, (size_t)v->bytes);
     }
     for (; ledger->next_birth < calls->births; ledger->next_birth++) {

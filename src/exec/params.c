@@ -15,24 +15,24 @@ static void set_view(const ech_exec *exec, int param, void *data, ech_tensor *ou
     out->data = data;
 }
 
-/* Version k lies in place k mod versions; the version before the first is the last place's. */
-int ech_exec_place(const ech_exec *exec, int version)
+/* Version k is in slot k mod versions; the version before the first is in the last slot. */
+int ech_exec_weight_slot(const ech_exec *exec, int version)
 {
     int64_t places = exec->plan->versions;
     return (int)(((exec->version + version) % places + places) % places);
 }
 
-void ech_exec_set_param(const ech_exec *exec, int param, int place, ech_tensor *out)
+void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out)
 {
     ECH_ASSERT(exec->plan->param[param].value >= 0);
-    int value = exec->plan->param[param].value + place;
+    int value = exec->plan->param[param].value + slot;
     set_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset, out);
 }
 
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
 {
     ech_tensor view;
-    ech_exec_set_param(exec, param, ech_exec_place(exec, version), &view);
+    ech_exec_set_param(exec, param, ech_exec_weight_slot(exec, version), &view);
     return view;
 }
 
@@ -77,7 +77,7 @@ static void fill_normal(ech_exec *exec, const ech_param *param, const ech_tensor
     const ech_plan *plan = exec->plan;
     ech_slice slices[ECH_MOST_SLICES];
     int n = ech_shape_slices(&param->shape, plan->layout->cut,
-                             plan->layout->place[plan->rank].tensor, slices);
+                             plan->layout->coordinates[plan->rank].tensor, slices);
     plan->kernels->fill(exec->context, x, 0);
     for (int i = 0; i < n; i++) {
         ech_slice_runs r = ech_slice_split(&param->shape, plan->layout->cut, &slices[i]);

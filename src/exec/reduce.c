@@ -15,7 +15,7 @@ static void keep_own_squares(ech_exec *exec, double *squares)
 /* Tensor ranks have the same loss. */
 static void keep_own_loss(const ech_exec *exec, double *row)
 {
-    if (exec->plan->layout->place[exec->plan->rank].tensor > 0)
+    if (exec->plan->layout->coordinates[exec->plan->rank].tensor > 0)
         row[ECH_SCALAR_LOSS] = row[ECH_SCALAR_LOSS_WEIGHT] = 0;
 }
 

@@ -33,8 +33,8 @@ void ech_exec_add_slices(const ech_plan *plan, const ech_param *p, const ech_ten
                          ech_saved_tensor *saved)
 {
     ech_slice slices[ECH_MOST_SLICES];
-    int n = ech_shape_slices(&p->shape, plan->layout->cut, plan->layout->place[plan->rank].tensor,
-                             slices);
+    int n = ech_shape_slices(&p->shape, plan->layout->cut,
+                             plan->layout->coordinates[plan->rank].tensor, slices);
     for (int i = 0; i < n; i++) {
         if (!slices[i].count) continue; /* a vocabulary with fewer shares than ranks */
         int64_t begin[ECH_MAX_DIMS] = {0};
@@ -104,7 +104,7 @@ static int copy_value(const ech_exec *exec, int param, int i)
 {
     const ech_plan_param *p = &exec->plan->param[param];
     if (i > 0 && i <= exec->plan->states) return p->state[i - 1];
-    return p->value + ech_exec_place(exec, i == 0 ? 0 : -1);
+    return p->value + ech_exec_weight_slot(exec, i == 0 ? 0 : -1);
 }
 
 static ech_tensor copy_at(const ech_exec *exec, int param, int i)

@@ -111,7 +111,7 @@ struct ech_exec {
     double *scalars; /* a row for each turn, then the count of updates */
     double *updates;
     int64_t
-        version; /* of the newest weights when a list begins: its place is version mod versions */
+        version; /* of the newest weights when a list begins: its slot is version mod versions */
     ech_position *where[ECH_LIST_KINDS]; /* of every step, for the board */
 
     ech_view *view[ECH_LIST_KINDS]; /* [list.first_local[block] + local] */
@@ -167,10 +167,10 @@ double *ech_exec_row(const ech_exec *exec, int turn);
 void ech_views_create(ech_exec *exec);
 void ech_views_destroy(ech_exec *exec);
 /* The copy that holds a version of the weights. */
-int ech_exec_place(const ech_exec *exec, int version);
+int ech_exec_weight_slot(const ech_exec *exec, int version);
 /* A parameter there and its gradient, as ech_exec_param_at and ech_exec_gradient_of, but written where they
  * are used: a tensor that is returned and copied right away is read before its parts have been stored. */
-void ech_exec_set_param(const ech_exec *exec, int param, int place, ech_tensor *out);
+void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out);
 /* The tensor of a block's own value in the list that runs; data: of its base. */
 void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data,

@@ -33,7 +33,7 @@ static void keep_carried(ech_block *block, ech_node *node, const char *name, int
     ech_block_value *value = &block->value.at[kept];
     value->role = role;
     value->purposes = purposes;
-    value->carried = true;
+    value->cached = true;
 }
 
 static int add_attention(ech_block *block, int q, int k, int v, int starts, double p)
@@ -180,11 +180,11 @@ static size_t scratch(const ech_scratch_query *query)
     const ech_extent *extent = &query->extent;
     const ech_block_value *keys = &query->block->value.at[query->node->keep[KEYS]];
     bool all = o->heads == ECH_AXIS_CONTEXT_HEADS;
-    bool carried = keys->purposes & 1u << query->purpose;
+    bool cached = keys->purposes & 1u << query->purpose;
     ech_op op = query->phase == ECH_FORWARD ? ECH_OP_attention_forward : ECH_OP_attention_backward;
     int64_t dims[] = {extent->batch,
                       all ? extent->sequence : extent->tokens,
-                      all || carried ? extent->sequence : extent->tokens,
+                      all || cached ? extent->sequence : extent->tokens,
                       ech_axis_local(o->heads, o->H, extent->cut),
                       ech_axis_local(o->kv_heads, o->G, extent->cut),
                       o->D};

@@ -77,7 +77,7 @@ int ech_block_batch(ech_block *block, ech_slot slot)
                                               .slot = slot,
                                               .purposes = batch_slots[slot].purposes,
                                               .base = -1,
-                                              .carried = batch_slots[slot].whole});
+                                              .cached = batch_slots[slot].whole});
 }
 
 bool ech_slot_is_whole(ech_slot slot)

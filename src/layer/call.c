@@ -100,9 +100,9 @@ static void list_forward(lister *l, const ech_node *node)
         add_value(l, ECH_PORT_OUT, i, node->out[i], node->out[i], mode);
     for (int i = 0; i < node->keeps; i++) {
         int kept = node->keep[i];
-        bool carried = l->block->value.at[kept].carried;
+        bool cached = l->block->value.at[kept].cached;
         if (!is_gradient(l, kept))
-            add_value(l, ECH_PORT_KEEP, i, kept, kept, carried ? ECH_ADD : mode);
+            add_value(l, ECH_PORT_KEEP, i, kept, kept, cached ? ECH_ADD : mode);
     }
     for (int i = 0; i < node->params; i++)
         add_operand(l, ECH_PORT_PARAM, i, node->param[i], ECH_READ);

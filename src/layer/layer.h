@@ -93,7 +93,7 @@ typedef struct ech_block_value {
     int64_t first;
     int again; /* the value that B and W read instead: made again for them; -1: none */
     bool
-        carried; /* one for all pieces of a micro-batch: keys and values of earlier pieces, starts */
+        cached; /* one for all pieces of a micro-batch: keys and values of earlier pieces, starts */
 } ech_block_value;
 
 /* ---- nodes ---- */

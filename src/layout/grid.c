@@ -27,10 +27,10 @@ int64_t ech_saturating_product(int64_t a, int64_t b)
 /* ---- grids ---- */
 
 ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world,
-                                     const ech_layout_taker *taker)
+                                     const ech_layout_filter *filter)
 {
     const ech_config_list *list = &config->parallel.stage_replicas;
-    ech_grid_problem p = {.config = config, .blocks = blocks, .world = world, .taker = taker};
+    ech_grid_problem p = {.config = config, .blocks = blocks, .world = world, .filter = filter};
     p.listed = list->n;
     p.most = p.least = p.listed ? list->at[0] : 0;
     for (int s = 0; s < p.listed; s++) {

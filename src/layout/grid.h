@@ -22,11 +22,11 @@ typedef struct ech_grid_problem {
     int64_t blocks, world;
     int listed;                    /* entries of parallel.stage_replicas; 0: not given */
     int64_t sum, most, least;      /* of them */
-    const ech_layout_taker *taker; /* NULL: none is asked */
+    const ech_layout_filter *filter; /* NULL: none is asked */
 } ech_grid_problem;
 
 ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world,
-                                     const ech_layout_taker *taker);
+                                     const ech_layout_filter *filter);
 /* What the configuration asks for: one stage where it does not say how many. */
 ech_grid ech_grid_asked(const ech_grid_problem *problem);
 /* The same with its data degree, if there is one for these ranks; otherwise still ECH_AUTO. */
@@ -48,7 +48,7 @@ typedef struct ech_grid_refusal {
 /* Whether a filled grid works. `refusal`: filled if it does not; NULL: nobody asks why. */
 bool ech_grid_works(const ech_grid_problem *problem, const ech_grid *grid, ech_grid_scope scope,
                     ech_grid_refusal *refusal);
-/* Whether a filled grid may be offered: it works, and the taker takes it. */
+/* Whether a filled grid may be offered: it works, and the filter takes it. */
 bool ech_grid_is_offered(const ech_grid_problem *problem, const ech_grid *grid);
 /* ech_grid_works as one error, with the nearest grids that do work. */
 ech_status ech_grid_check(const ech_grid_problem *problem, ech_grid grid, ech_grid_scope scope);

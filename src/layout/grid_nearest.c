@@ -30,7 +30,7 @@ bool ech_grid_is_offered(const ech_grid_problem *problem, const ech_grid *grid)
 {
     if (!ech_grid_works(problem, grid, ECH_GRID_WHOLE, NULL)) return false;
     ech_layout_shape shape = shape_of(problem, grid);
-    return !problem->taker || problem->taker->takes(problem->taker->context, &shape);
+    return !problem->filter || problem->filter->accepts(problem->filter->context, &shape);
 }
 
 typedef struct candidate {

@@ -58,13 +58,13 @@ typedef struct box {
 
 static box box_of(const ech_layout *layout, int rank, ech_mesh axes, int stage)
 {
-    const ech_place *place = &layout->place[rank];
+    const ech_coordinates *here = &layout->coordinates[rank];
     int alike = ranks_alike(layout);
-    return (box){.data = along(axes, ECH_MESH_DATA, place->data, layout->replicas[stage]),
-                 .context = along(axes, ECH_MESH_CONTEXT, place->context, layout->context),
+    return (box){.data = along(axes, ECH_MESH_DATA, here->data, layout->replicas[stage]),
+                 .context = along(axes, ECH_MESH_CONTEXT, here->context, layout->context),
                  .key_value =
-                     along(axes, ECH_MESH_KEY_VALUE, place->tensor / alike, layout->tensor / alike),
-                 .query = along(axes, ECH_MESH_QUERY, place->tensor % alike, alike)};
+                     along(axes, ECH_MESH_KEY_VALUE, here->tensor / alike, layout->tensor / alike),
+                 .query = along(axes, ECH_MESH_QUERY, here->tensor % alike, alike)};
 }
 
 static int size_of(range r)
@@ -114,7 +114,7 @@ static bool has_stage(const ech_layout *layout, const ech_model *model, int rank
                       int stage)
 {
     if (axes & ECH_MESH_TIED) return is_tied_stage(layout, model, stage);
-    return axes & ECH_MESH_STAGE || stage == layout->place[rank].stage;
+    return axes & ECH_MESH_STAGE || stage == layout->coordinates[rank].stage;
 }
 
 int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
@@ -122,7 +122,7 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
 {
     ech_mesh axes = ech_layout_group_axes(kind);
     int n = 0;
-    if (!has_stage(layout, model, rank, axes, layout->place[rank].stage)) return 0;
+    if (!has_stage(layout, model, rank, axes, layout->coordinates[rank].stage)) return 0;
     for (int s = 0; s < layout->stages; s++) {
         if (!has_stage(layout, model, rank, axes, s)) continue;
         box b = box_of(layout, rank, axes, s);
@@ -141,17 +141,17 @@ static int index_of(const ech_layout *layout, const ech_model *model, int rank,
                     ech_layout_group kind)
 {
     ech_mesh axes = ech_layout_group_axes(kind);
-    const ech_place *place = &layout->place[rank];
+    const ech_coordinates *here = &layout->coordinates[rank];
     int alike = ranks_alike(layout), index = 0;
-    for (int s = 0; s < place->stage; s++) {
+    for (int s = 0; s < here->stage; s++) {
         box before = box_of(layout, rank, axes, s);
         if (has_stage(layout, model, rank, axes, s)) index += ranks_in(&before);
     }
-    box own = box_of(layout, rank, axes, place->stage);
-    int at = place->data - own.data.first;
-    at = at * size_of(own.context) + place->context - own.context.first;
-    at = at * size_of(own.key_value) + place->tensor / alike - own.key_value.first;
-    return index + at * size_of(own.query) + place->tensor % alike - own.query.first;
+    box own = box_of(layout, rank, axes, here->stage);
+    int at = here->data - own.data.first;
+    at = at * size_of(own.context) + here->context - own.context.first;
+    at = at * size_of(own.key_value) + here->tensor / alike - own.key_value.first;
+    return index + at * size_of(own.query) + here->tensor % alike - own.query.first;
 }
 
 ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *model, int rank,

@@ -62,12 +62,12 @@ static void fill_replicas(const ech_config *config, ech_layout *layout)
 static void fill_places(ech_layout *layout)
 {
     int rank = 0;
-    layout->place = ech_calloc((size_t)layout->world, sizeof *layout->place);
+    layout->coordinates = ech_calloc((size_t)layout->world, sizeof *layout->coordinates);
     for (int s = 0; s < layout->stages; s++)
         for (int d = 0; d < layout->replicas[s]; d++)
             for (int c = 0; c < layout->context; c++)
                 for (int t = 0; t < layout->tensor; t++)
-                    layout->place[rank++] = (ech_place){
+                    layout->coordinates[rank++] = (ech_coordinates){
                         .role = ECH_ROLE_WORKER, .stage = s, .data = d, .context = c, .tensor = t};
 }
 
@@ -185,7 +185,7 @@ void ech_layout_destroy(ech_layout *layout)
     free(layout->virtual_stage);
     free(layout->virtual_of);
     free(layout->first_block);
-    free(layout->place);
+    free(layout->coordinates);
     free(layout->first_user);
     free(layout->user);
     free(layout);
@@ -216,7 +216,7 @@ static int stage_of_block(const ech_layout *layout, int block)
 
 bool ech_layout_has_block(const ech_layout *layout, int rank, int block)
 {
-    return stage_of_block(layout, block) == layout->place[rank].stage;
+    return stage_of_block(layout, block) == layout->coordinates[rank].stage;
 }
 
 bool ech_layout_stages_of_param(const ech_layout *layout, int param, int stage, int *first,
@@ -237,7 +237,8 @@ bool ech_layout_stages_of_param(const ech_layout *layout, int param, int stage, 
 bool ech_layout_holds(const ech_layout *layout, int rank, int param)
 {
     int first, last;
-    return ech_layout_stages_of_param(layout, param, layout->place[rank].stage, &first, &last);
+    return ech_layout_stages_of_param(layout, param, layout->coordinates[rank].stage, &first,
+                                      &last);
 }
 
 /* The tensor ranks that have the same slice of the parameter; they are neighbours. */
@@ -250,26 +251,26 @@ static int tensor_copies(const ech_layout *layout, const ech_model *model, int p
 
 bool ech_layout_is_first(const ech_layout *layout, const ech_model *model, int rank, int param)
 {
-    return layout->place[rank].tensor % tensor_copies(layout, model, param) == 0;
+    return layout->coordinates[rank].tensor % tensor_copies(layout, model, param) == 0;
 }
 
 bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int rank, int param)
 {
     int first, last;
-    const ech_place *place = &layout->place[rank];
-    ech_layout_stages_of_param(layout, param, place->stage, &first, &last);
-    return place->stage == first && place->data == 0 && place->context == 0 &&
+    const ech_coordinates *here = &layout->coordinates[rank];
+    ech_layout_stages_of_param(layout, param, here->stage, &first, &last);
+    return here->stage == first && here->data == 0 && here->context == 0 &&
            ech_layout_is_first(layout, model, rank, param);
 }
 
 bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int rank, int param)
 {
     int first, last, copies = tensor_copies(layout, model, param);
-    const ech_place *place = &layout->place[rank];
-    ech_layout_stages_of_param(layout, param, place->stage, &first, &last);
-    int holder = (place->data * layout->context + place->context) * copies + place->tensor % copies;
-    int holders = layout->replicas[place->stage] * layout->context * copies;
-    return place->stage == first && param % holders == holder;
+    const ech_coordinates *here = &layout->coordinates[rank];
+    ech_layout_stages_of_param(layout, param, here->stage, &first, &last);
+    int holder = (here->data * layout->context + here->context) * copies + here->tensor % copies;
+    int holders = layout->replicas[here->stage] * layout->context * copies;
+    return here->stage == first && param % holders == holder;
 }
 
 /* ---- work ---- */

@@ -48,13 +48,13 @@ typedef struct ech_virtual_stage {
     int stage, chunk;
 } ech_virtual_stage;
 
-typedef struct ech_place {
+typedef struct ech_coordinates {
     ech_role role;
     int stage;   /* which column of the pipeline */
     int data;    /* which replica of its stage: which share of the samples */
     int context; /* which share of their tokens */
     int tensor;  /* which share of the layers */
-} ech_place;
+} ech_coordinates;
 
 typedef struct ech_layout {
     int world;
@@ -69,7 +69,7 @@ typedef struct ech_layout {
     int *virtual_of; /* [stages * chunks]: of chunk c of stage s at s * chunks + c */
     /* [stages * chunks + 1]: virtual stage s is blocks first_block[s] .. first_block[s + 1] - 1 */
     int *first_block;
-    ech_place *place;      /* [world] */
+    ech_coordinates *coordinates; /* [world] */
     bool uniform;          /* every stage has as many replicas, and they as many micro-batches */
     int64_t micro_batch;   /* samples b */
     int64_t micro_batches; /* M, of a step, over all replicas */
@@ -85,17 +85,17 @@ typedef struct ech_layout_shape {
 } ech_layout_shape;
 
 /* Rules of a room below: a grid that they do not take is not offered. */
-typedef struct ech_layout_taker {
-    bool (*takes)(void *context, const ech_layout_shape *shape);
+typedef struct ech_layout_filter {
+    bool (*accepts)(void *context, const ech_layout_shape *shape);
     void *context;
-} ech_layout_taker;
+} ech_layout_filter;
 
 /* Fills the parallel keys that are "auto" and training.micro_batch_size, for `world` ranks; of
  * parallel.partition something has been chosen. Errors: degrees that do not multiply to the ranks, batches
- * that do not divide, more stages than blocks. Errors offer what works and what `taker` takes; NULL: it takes
+ * that do not divide, more stages than blocks. Errors offer what works and what `filter` takes; NULL: it takes
  * all. */
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
-                              const ech_layout_taker *taker);
+                              const ech_layout_filter *filter);
 /* From a resolved configuration. Errors: more bytes than any machine has, more runs of blocks than a plan holds. */
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out);
@@ -152,13 +152,13 @@ int ech_layout_micro_batches(const ech_layout *layout, int rank);
 int64_t ech_layout_global_micro(const ech_layout *layout, int rank, int64_t k);
 /* Which of a rank's own a global micro-batch of its is: the other way around. */
 int64_t ech_layout_own_micro(const ech_layout *layout, int rank, int64_t q);
-/* The rank that does virtual stage s of micro-batch q and has `rank`'s context and tensor place. */
+/* The rank that does virtual stage s of micro-batch q and has `rank`'s context and tensor coordinates. */
 int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q, int rank);
 /* How `micro_batches` are dealt out to replicas, for who has no layout: how many are a replica's, and the global
  * number of its k-th. */
 int64_t ech_replica_micro_batches(int64_t micro_batches, int replicas, int replica);
 int64_t ech_replica_global_micro(int replicas, int replica, int64_t k);
-/* The rank at a place. */
+/* The rank at these coordinates. */
 int ech_layout_rank_at(const ech_layout *layout, int stage, int data, int context, int tensor);
 
 /* ---- groups ---- */

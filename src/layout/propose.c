@@ -85,7 +85,7 @@ static ech_status find_depth(const proposer *p, int64_t *stages)
 {
     const ech_config *given = p->config;
     ech_grid_problem grid =
-        ech_grid_problem_of(given, (int64_t)p->model->block.n, p->world, p->needs->taker);
+        ech_grid_problem_of(given, (int64_t)p->model->block.n, p->world, p->needs->filter);
     ECH_TRY(ech_grid_check(&grid, ech_grid_asked(&grid), ECH_GRID_REPLICA));
     int64_t workers = p->world / p->ranks, data = given->parallel.data;
     *stages = 0;
@@ -94,7 +94,7 @@ static ech_status find_depth(const proposer *p, int64_t *stages)
     ech_config_replace_list(&config->parallel.partition, ECH_PARTITION_EVEN, NULL, 0);
     if (config->parallel.pipeline == ECH_AUTO && workers % data == 0)
         config->parallel.pipeline = workers / data;
-    ech_status status = ech_layout_resolve(config, p->model, p->world, p->needs->taker);
+    ech_status status = ech_layout_resolve(config, p->model, p->world, p->needs->filter);
     if (status == ECH_OK) *stages = config->parallel.pipeline;
     ech_config_destroy(config);
     return status;

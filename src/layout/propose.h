@@ -13,7 +13,7 @@ typedef struct ech_partition_needs {
     int turns, versions;
     bool divides, keeps_all;
     ech_placement placement;
-    const ech_layout_taker *taker; /* of ech_layout_resolve */
+    const ech_layout_filter *filter; /* of ech_layout_resolve */
 } ech_partition_needs;
 
 /* A partition as keys of the parallel section. */

@@ -13,12 +13,12 @@ typedef struct resolver {
     ech_config *config;
     const ech_model *model;
     int world;
-    const ech_layout_taker *taker;
+    const ech_layout_filter *filter;
 } resolver;
 
 static ech_grid_problem problem_of(const resolver *r)
 {
-    return ech_grid_problem_of(r->config, (int64_t)r->model->block.n, r->world, r->taker);
+    return ech_grid_problem_of(r->config, (int64_t)r->model->block.n, r->world, r->filter);
 }
 
 /* ---- stages and replicas ---- */
@@ -98,9 +98,9 @@ static ech_status check_cut(const resolver *r)
 }
 
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
-                              const ech_layout_taker *taker)
+                              const ech_layout_filter *filter)
 {
-    resolver r = {.config = config, .model = model, .world = world, .taker = taker};
+    resolver r = {.config = config, .model = model, .world = world, .filter = filter};
     ECH_ASSERT(config->parallel.partition.word != ECH_PARTITION_AUTO);
     ech_status status = check_chunks(&r);
     ECH_ALSO(&status, check_cut(&r));

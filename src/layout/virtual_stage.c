@@ -60,7 +60,7 @@ int ech_layout_virtual_stages(const ech_layout *layout)
 
 int ech_layout_virtual_stage(const ech_layout *layout, int rank, int chunk)
 {
-    return layout->virtual_of[layout->place[rank].stage * layout->chunks + chunk];
+    return layout->virtual_of[layout->coordinates[rank].stage * layout->chunks + chunk];
 }
 
 int ech_layout_neighbour(const ech_layout *layout, int rank, int chunk, bool after)
@@ -83,27 +83,27 @@ int64_t ech_replica_global_micro(int replicas, int replica, int64_t k)
 
 int ech_layout_micro_batches(const ech_layout *layout, int rank)
 {
-    const ech_place *place = &layout->place[rank];
-    return (int)ech_replica_micro_batches(layout->micro_batches, layout->replicas[place->stage],
-                                          place->data);
+    const ech_coordinates *here = &layout->coordinates[rank];
+    return (int)ech_replica_micro_batches(layout->micro_batches, layout->replicas[here->stage],
+                                          here->data);
 }
 
 int64_t ech_layout_global_micro(const ech_layout *layout, int rank, int64_t k)
 {
-    const ech_place *place = &layout->place[rank];
-    return ech_replica_global_micro(layout->replicas[place->stage], place->data, k);
+    const ech_coordinates *here = &layout->coordinates[rank];
+    return ech_replica_global_micro(layout->replicas[here->stage], here->data, k);
 }
 
 int64_t ech_layout_own_micro(const ech_layout *layout, int rank, int64_t q)
 {
-    return q / layout->replicas[layout->place[rank].stage];
+    return q / layout->replicas[layout->coordinates[rank].stage];
 }
 
 int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q, int rank)
 {
     int stage = layout->virtual_stage[virtual_stage].stage;
     return ech_layout_rank_at(layout, stage, (int)(q % layout->replicas[stage]),
-                              layout->place[rank].context, layout->place[rank].tensor);
+                              layout->coordinates[rank].context, layout->coordinates[rank].tensor);
 }
 
 int ech_layout_rank_at(const ech_layout *layout, int stage, int data, int context, int tensor)

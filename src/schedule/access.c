@@ -10,7 +10,7 @@
 
 int ech_access_new(ech_accessor *a, ech_value value)
 {
-    value.offset = value.heir = -1;
+    value.offset = value.successor = -1;
     ECH_PUSH(a->list->value, value);
     return (int)(a->plan->persistent.n + a->list->value.n) - 1;
 }
@@ -47,7 +47,7 @@ static int cache_of(const ech_accessor *a, int block, int local)
 {
     for (size_t i = 0; i < a->plan->persistent.n; i++) {
         const ech_value *v = &a->plan->persistent.at[i];
-        if (v->kind == ECH_MEMORY_CARRIED && v->block == block && v->local == local) return (int)i;
+        if (v->kind == ECH_MEMORY_KV_CACHE && v->block == block && v->local == local) return (int)i;
     }
     ECH_ASSERT(false);
     return -1;
@@ -55,7 +55,7 @@ static int cache_of(const ech_accessor *a, int block, int local)
 
 static ech_memory_kind kind_of(const ech_block_value *value)
 {
-    if (value->carried) return ECH_MEMORY_CARRIED;
+    if (value->cached) return ECH_MEMORY_KV_CACHE;
     if (value->role == ECH_ROLE_GRADIENT) return ECH_MEMORY_ACTIVATION_GRADIENTS;
     return value->role == ECH_ROLE_SCRATCH ? ECH_MEMORY_SCRATCH : ECH_MEMORY_ACTIVATIONS;
 }
@@ -66,7 +66,7 @@ int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
     const ech_block *block = a->plan->model->block.at[block_index];
     local = ech_block_base(block, local);
     const ech_block_value *v = &block->value.at[local];
-    if (v->carried) micro -= ech_micro_at(a->list->numbering, micro).sequence_chunk;
+    if (v->cached) micro -= ech_micro_at(a->list->numbering, micro).sequence_chunk;
     int *slot = slot_of(a, block_index, local, micro);
     if (*slot >= 0) return *slot;
 
@@ -80,7 +80,7 @@ int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
         int port = gradient ? port_of(block->doutput.at, block->doutput.n, local)
                             : port_of(block->input.at, block->input.n, local);
         *slot = ech_access_value_of(a, other, there[port], micro);
-    } else if (v->carried && a->list->purpose == ECH_GENERATE) {
+    } else if (v->cached && a->list->purpose == ECH_GENERATE) {
         *slot = cache_of(a, block_index, local);
     } else {
         *slot = ech_access_new(a, (ech_value){.kind = kind_of(v),

@@ -18,9 +18,9 @@ int ech_cost_rounds(int members)
 }
 
 double ech_costs_of_step(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                         ech_party party)
+                         ech_participants among)
 {
     if (costs->seconds)
-        return ech_step_row_of(step->kind)->methods->seconds(costs, plan, step, party);
+        return ech_step_row_of(step->kind)->methods->seconds(costs, plan, step, among);
     return ech_step_kind_phase(step->kind) >= 0 ? ech_block_units(plan, step) : 0;
 }

@@ -20,12 +20,12 @@ typedef struct ech_costs {
 ech_costs ech_costs_of(const ech_config *config, const ech_profile *profile);
 
 /* Who takes part in a step. */
-typedef struct ech_party {
+typedef struct ech_participants {
     int members, first, last; /* ranks */
-} ech_party;
+} ech_participants;
 
 /* What a step takes once it runs. */
 double ech_costs_of_step(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                         ech_party party);
+                         ech_participants among);
 
 #endif

@@ -18,7 +18,7 @@ static bool can_inherit(const ech_value *input, const ech_value *gradient, int t
     return input && gradient && input->kind == ECH_MEMORY_ACTIVATIONS &&
            gradient->kind == ECH_MEMORY_ACTIVATION_GRADIENTS && input->bytes == gradient->bytes &&
            input->dies == tick && gradient->born == tick && input->born < tick &&
-           gradient->heir < 0;
+           gradient->successor < 0;
 }
 
 static void inherit_call(const ech_plan *plan, ech_list *list, const ech_step *step, int index)
@@ -32,7 +32,7 @@ static void inherit_call(const ech_plan *plan, ech_list *list, const ech_step *s
         ech_value *gradient =
             own_value(plan, list, ech_list_value_of(list, block, o->value, step->micro));
         if (!can_inherit(input, gradient, step->tick + index)) continue;
-        input->heir = (int)(gradient - list->value.at);
+        input->successor = (int)(gradient - list->value.at);
         input->dies--;
     }
 }

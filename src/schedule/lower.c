@@ -39,7 +39,7 @@ typedef struct lowering {
     ECH_LIST(neighbour) near;
     ECH_LIST(int) waits, next; /* steps, and the next of the same item or -1 */
     int *first_wait;           /* [items] */
-    ech_block_place place;
+    ech_block_lowering of_block;
 } lowering;
 
 /* ---- items by what they are ---- */
@@ -101,7 +101,7 @@ static void look_at(lowering *l, neighbour *n)
     ech_numbering numbering = numbering_of(l, n->rank);
     n->micro_batches = turns * numbering.micro_batches * numbering.sequence_chunks;
     ech_schedule_order(l->plan->schedule, l->layout, n->rank, turns, l->forwards, &order);
-    ech_order_cut(l->plan->schedule, &order, numbering, NULL);
+    ech_order_expand_sequence_chunks(l->plan->schedule, &order, numbering, NULL);
     n->item = index_items(&order, l->layout->chunks, n->micro_batches);
     int next = -1;
     n->returns = ech_calloc(order.n + 1, sizeof *n->returns);
@@ -132,7 +132,7 @@ static int64_t bytes_of(const lowering *l, const ech_step *step)
     int64_t bytes = 0;
     size_t n = ech_step_ports(step, block, &ports);
     for (size_t i = 0; i < n; i++)
-        if (ports[i] >= 0) bytes += ech_plan_message_part(l->plan, l->list, block, ports[i], NULL);
+        if (ports[i] >= 0) bytes += ech_plan_message_shard(l->plan, l->list, block, ports[i], NULL);
     return bytes;
 }
 
@@ -171,9 +171,9 @@ static int add_message(lowering *l, ech_step_kind kind, int i, int block, int pe
     step->turn = ech_micro_at(l->list->numbering, item->micro).turn;
     step->peer = peer;
     step->bytes = bytes_of(l, step);
-    if (l->place.last >= 0) ech_list_add_after(l->list, l->place.last);
-    if (ech_step_sends(step) && l->place.outstanding >= 0)
-        ech_list_add_after(l->list, l->place.outstanding);
+    if (l->of_block.last >= 0) ech_list_add_after(l->list, l->of_block.last);
+    if (ech_step_sends(step) && l->of_block.outstanding >= 0)
+        ech_list_add_after(l->list, l->of_block.outstanding);
     return added;
 }
 
@@ -210,16 +210,16 @@ static void post(lowering *l, int i)
 
 /* ---- blocks ---- */
 
-/* The place of item i's steps of a block. */
-static ech_block_place *place_at(lowering *l, int block, int i)
+/* The lowering of one block, set up for item i. */
+static ech_block_lowering *lowering_of(lowering *l, int block, int i)
 {
     const ech_order_item *item = &l->order->at[i];
-    l->place.block = block;
-    l->place.chunk = item->chunk;
-    l->place.micro = item->micro;
-    l->place.turn = ech_micro_at(l->list->numbering, item->micro).turn;
-    l->place.version = l->version ? l->version[i] : 0;
-    return &l->place;
+    l->of_block.block = block;
+    l->of_block.chunk = item->chunk;
+    l->of_block.micro = item->micro;
+    l->of_block.turn = ech_micro_at(l->list->numbering, item->micro).turn;
+    l->of_block.version = l->version ? l->version[i] : 0;
+    return &l->of_block;
 }
 
 /* What the item has received is for its first block to wait for; in pieces, it is made whole before. */
@@ -229,11 +229,11 @@ static void await_received(lowering *l, int i, int block)
     if (received < 0) return;
     /* The compute lane waits for the message itself, too: only what it awaits has a deadline, and a known
      * end of its life. */
-    ECH_PUSH(l->place.pending, received);
-    if (!ech_plan_cuts_messages(l->plan)) return;
+    ECH_PUSH(l->of_block.pending, received);
+    if (!ech_plan_shards_messages(l->plan)) return;
     bool backward = l->order->at[i].action == ECH_B;
-    int whole = ech_lower_whole(place_at(l, block, i), backward, received);
-    ECH_PUSH(l->place.pending, whole);
+    int whole = ech_lower_gather_message(lowering_of(l, block, i), backward, received);
+    ECH_PUSH(l->of_block.pending, whole);
 }
 
 bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, size_t i)
@@ -252,19 +252,18 @@ static int lower_item(lowering *l, int i)
     ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
     await_received(l, i, item->action == ECH_F ? first : end - 1);
     for (int w = l->first_wait[i]; w >= 0; w = l->next.at[w])
-        ECH_PUSH(l->place.pending, l->waits.at[w]);
+        ECH_PUSH(l->of_block.pending, l->waits.at[w]);
     if (item->action == ECH_F) {
-        for (int b = first; b < end; b++) ech_lower_phase(place_at(l, b, i), ECH_FORWARD);
+        for (int b = first; b < end; b++) ech_lower_phase(lowering_of(l, b, i), ECH_FORWARD);
         send(l, i);
         return 1;
     }
     for (int b = end - 1; b >= first; b--) {
-        ech_block_place *place = place_at(l, b, i);
+        ech_block_lowering *p = lowering_of(l, b, i);
         if (joined)
-            ech_lower_backward(place);
+            ech_lower_backward(p);
         else
-            ech_lower_phase(place,
-                            item->action == ECH_B ? ECH_BACKWARD_INPUT : ECH_BACKWARD_WEIGHT);
+            ech_lower_phase(p, item->action == ECH_B ? ECH_BACKWARD_INPUT : ECH_BACKWARD_WEIGHT);
     }
     if (item->action == ECH_B) send(l, i);
     return joined ? 2 : 1;
@@ -282,8 +281,8 @@ static void release(lowering *l)
     free(l->waits.at);
     free(l->next.at);
     free(l->first_wait);
-    free(l->place.pending.at);
-    free(l->place.weight_done.at);
+    free(l->of_block.pending.at);
+    free(l->of_block.weight_done.at);
 }
 
 void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order,
@@ -301,7 +300,7 @@ void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order
         .version = version,
         .received = ech_calloc(n, sizeof *l.received),
         .first_wait = ech_calloc(n, sizeof *l.first_wait),
-        .place = {.plan = plan, .list = list, .last = -1, .outstanding = -1, .awaited = -1}};
+        .of_block = {.plan = plan, .list = list, .last = -1, .outstanding = -1, .awaited = -1}};
     for (size_t i = 0; i < n; i++) l.received[i] = l.first_wait[i] = -1;
     post(&l, 0);
     for (int i = 0; i < (int)order->n;) {

@@ -16,12 +16,12 @@
 static const ech_step_kind kind_of[ECH_PHASES] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT,
                                                   ECH_STEP_BACKWARD_WEIGHT};
 
-static const ech_block *block_of(const ech_block_place *p)
+static const ech_block *block_of(const ech_block_lowering *p)
 {
     return p->plan->model->block.at[p->block];
 }
 
-static int add_step(ech_block_place *p, ech_step_kind kind, ech_phase phase)
+static int add_step(ech_block_lowering *p, ech_step_kind kind, ech_phase phase)
 {
     int added = ech_list_add(p->list, kind);
     ech_step *step = &p->list->step.at[added];
@@ -37,7 +37,7 @@ static int add_step(ech_block_place *p, ech_step_kind kind, ech_phase phase)
 /* ---- who waits for whom ---- */
 
 /* Notes the collective, `step`, as what touches the call's operands. */
-static void enter_collective(ech_block_place *p, ech_phase phase, int call, int step)
+static void enter_collective(ech_block_lowering *p, ech_phase phase, int call, int step)
 {
     const ech_block *block = block_of(p);
     const ech_block_call *of = &block->program[phase].at[call];
@@ -46,7 +46,7 @@ static void enter_collective(ech_block_place *p, ech_phase phase, int call, int 
 }
 
 /* The collective that a call of the compute lane must wait for and no call before it has; -1: none. */
-static int find_wait(ech_block_place *p, ech_phase phase, int call)
+static int find_wait(ech_block_lowering *p, ech_phase phase, int call)
 {
     const ech_block *block = block_of(p);
     const ech_block_call *of = &block->program[phase].at[call];
@@ -59,7 +59,7 @@ static int find_wait(ech_block_place *p, ech_phase phase, int call)
     return latest > p->awaited ? latest : -1;
 }
 
-static void wait_here(ech_block_place *p, int step)
+static void wait_here(ech_block_lowering *p, int step)
 {
     ech_list_add_after(p->list, step);
     if (step > p->awaited && p->list->step.at[step].lane == ECH_LANE_COLLECTIVE) p->awaited = step;
@@ -69,7 +69,7 @@ static void wait_here(ech_block_place *p, int step)
 /* ---- steps ---- */
 
 /* Calls [first, end) as one step, which waits for `wait`, too. */
-static void add_part(ech_block_place *p, ech_phase phase, int first, int end, int wait)
+static void add_part(ech_block_lowering *p, ech_phase phase, int first, int end, int wait)
 {
     p->last = add_step(p, kind_of[phase], phase);
     p->list->step.at[p->last].first_call = first;
@@ -82,7 +82,7 @@ static void add_part(ech_block_place *p, ech_phase phase, int first, int end, in
 }
 
 /* A call that must wait begins a step: those before it need not. */
-static void add_compute(ech_block_place *p, ech_phase phase, int first, int end)
+static void add_compute(ech_block_lowering *p, ech_phase phase, int first, int end)
 {
     int begin = first, wait = first < end ? find_wait(p, phase, first) : -1;
     for (int call = first + 1; call < end; call++) {
@@ -95,7 +95,7 @@ static void add_compute(ech_block_place *p, ech_phase phase, int first, int end)
     if (begin < end) add_part(p, phase, begin, end, wait);
 }
 
-static int64_t sent_bytes(const ech_block_place *p, const ech_step *step, ech_dtype dtype,
+static int64_t sent_bytes(const ech_block_lowering *p, const ech_step *step, ech_dtype dtype,
                           int64_t elements)
 {
     const ech_plan *plan = p->plan;
@@ -103,7 +103,7 @@ static int64_t sent_bytes(const ech_block_place *p, const ech_step *step, ech_dt
     return ech_collective_bytes(step->collective, dtype, elements, of.size, of.index);
 }
 
-static int begin_collective(ech_block_place *p, ech_phase phase, const ech_exchange *does)
+static int begin_collective(ech_block_lowering *p, ech_phase phase, const ech_exchange *does)
 {
     int added = add_step(p, ECH_STEP_COLLECTIVE, phase);
     ech_step *step = &p->list->step.at[added];
@@ -113,7 +113,7 @@ static int begin_collective(ech_block_place *p, ech_phase phase, const ech_excha
     return added;
 }
 
-static int64_t elements_of(const ech_block_place *p, int value)
+static int64_t elements_of(const ech_block_lowering *p, int value)
 {
     return ech_shape_count(&block_of(p)->value.at[value].shape, p->list->extent);
 }
@@ -134,7 +134,7 @@ int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call 
     return in > out ? in : out;
 }
 
-static void add_collective(ech_block_place *p, ech_phase phase, int call)
+static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
 {
     const ech_block_call *c = &block_of(p)->program[phase].at[call];
     const ech_exchange *does = ech_call_exchange(block_of(p), c, phase, p->list->purpose);
@@ -151,12 +151,12 @@ static void add_collective(ech_block_place *p, ech_phase phase, int call)
     p->outstanding = added;
 }
 
-bool ech_plan_cuts_messages(const ech_plan *plan)
+bool ech_plan_shards_messages(const ech_plan *plan)
 {
     return plan->layout->tensor > 1 && !plan->layout->cut.sequence;
 }
 
-int ech_lower_whole(ech_block_place *p, bool backward, int received)
+int ech_lower_gather_message(ech_block_lowering *p, bool backward, int received)
 {
     static const ech_exchange does = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0};
     int added = begin_collective(p, backward ? ECH_BACKWARD_INPUT : ECH_FORWARD, &does);
@@ -172,14 +172,14 @@ int ech_lower_whole(ech_block_place *p, bool backward, int received)
 
 /* ---- programs ---- */
 
-static bool exchanges(const ech_block_place *p, ech_phase phase, int call)
+static bool exchanges(const ech_block_lowering *p, ech_phase phase, int call)
 {
     const ech_block *block = block_of(p);
     return ech_call_exchange(block, &block->program[phase].at[call], phase, p->list->purpose) !=
            NULL;
 }
 
-static void begin(ech_block_place *p)
+static void begin(ech_block_lowering *p)
 {
     size_t values = block_of(p)->value.n;
     p->writer = ech_calloc(values + 1, sizeof *p->writer);
@@ -189,14 +189,14 @@ static void begin(ech_block_place *p)
     p->outstanding = -1;
 }
 
-static void end(ech_block_place *p)
+static void end(ech_block_lowering *p)
 {
     free(p->writer);
     free(p->reader);
     p->writer = p->reader = NULL;
 }
 
-void ech_lower_phase(ech_block_place *p, ech_phase phase)
+void ech_lower_phase(ech_block_lowering *p, ech_phase phase)
 {
     int n = ech_program_calls(block_of(p), phase, p->list->purpose), first = 0;
     begin(p);
@@ -221,7 +221,7 @@ static int ready_weights(const ech_block *block, int node)
 }
 
 /* Whether of the calls of W before `end` one that is left to do makes a value again. */
-static bool makes_again(const ech_block_place *p, int end)
+static bool makes_again(const ech_block_lowering *p, int end)
 {
     const ech_block *block = block_of(p);
     for (int call = 0; call < end; call++)
@@ -231,7 +231,7 @@ static bool makes_again(const ech_block_place *p, int end)
 }
 
 /* Calls of W from `call` on that make again what a collective behind them fetches: how many. */
-static int made_to_fetch(const ech_block_place *p, int call)
+static int made_to_fetch(const ech_block_lowering *p, int call)
 {
     const ech_block *block = block_of(p);
     const ech_block_call *calls = block->program[ECH_BACKWARD_WEIGHT].at;
@@ -241,7 +241,7 @@ static int made_to_fetch(const ech_block_place *p, int call)
 }
 
 /* What W fetches again, begun before the part of B that it can arrive during. */
-static void fetch_for_weights(ech_block_place *p, int end)
+static void fetch_for_weights(ech_block_lowering *p, int end)
 {
     for (int call = 0; call < end; call++) {
         if (p->weight_done.at[call]) continue;
@@ -254,7 +254,7 @@ static void fetch_for_weights(ech_block_place *p, int end)
     }
 }
 
-static void add_weights(ech_block_place *p, int end)
+static void add_weights(ech_block_lowering *p, int end)
 {
     for (int call = 0; call < end; call++) {
         int first = call;
@@ -267,7 +267,7 @@ static void add_weights(ech_block_place *p, int end)
  * makes a value again, it and what else of W is ready go in front of the B of the node that reads it. So that
  * value is gone before B makes its gradient, as large; and what B reads next is nobody else's any more, so that
  * gradients can take over its place (inherit.c). The last of W stays behind all of B: with it the block is done. */
-static void add_in_turns(ech_block_place *p, int first, int end)
+static void add_in_turns(ech_block_lowering *p, int first, int end)
 {
     const ech_block *block = block_of(p);
     int begin = first, weights = (int)block->program[ECH_BACKWARD_WEIGHT].n;
@@ -283,7 +283,7 @@ static void add_in_turns(ech_block_place *p, int first, int end)
     add_weights(p, weights);
 }
 
-void ech_lower_backward(ech_block_place *p)
+void ech_lower_backward(ech_block_lowering *p)
 {
     const ech_block *block = block_of(p);
     int n = (int)block->program[ECH_BACKWARD_INPUT].n, first = 0;
@@ -309,8 +309,8 @@ void ech_lower_backward(ech_block_place *p)
 
 /* ---- sequence chunks ---- */
 
-void ech_order_cut(const ech_schedule *schedule, ech_order *order, ech_numbering numbering,
-                   int **version)
+void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *order,
+                                      ech_numbering numbering, int **version)
 {
     ech_numbering whole = {numbering.micro_batches, 1};
     ech_order cut = {0};

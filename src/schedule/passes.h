@@ -17,7 +17,7 @@ void ech_list_add_after(ech_list *list, int step);
 void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order,
                     const int *version);
 /* Where a block's steps go, and what they have in common. */
-typedef struct ech_block_place {
+typedef struct ech_block_lowering {
     const ech_plan *plan;
     ech_list *list;
     int block, chunk, micro, turn, version;
@@ -28,20 +28,20 @@ typedef struct ech_block_place {
     int *writer,
         *reader; /* [locals] the last collective that does to a value of this block, or -1 */
     ECH_LIST(bool) weight_done; /* calls of the block's W program */
-} ech_block_place;
+} ech_block_lowering;
 /* A phase of a block as steps: F, B or W, cut where a group of ranks has to do something. */
-void ech_lower_phase(ech_block_place *place, ech_phase phase);
+void ech_lower_phase(ech_block_lowering *p, ech_phase phase);
 /* B with its W, each W behind the collective that follows what it needs, so that the two overlap. */
-void ech_lower_backward(ech_block_place *place);
+void ech_lower_backward(ech_block_lowering *p);
 /* A COLLECTIVE that makes the block's inputs (or, backward, the gradients of its outputs) whole, which
  * came in pieces with step `received`. Returns the step. */
-int ech_lower_whole(ech_block_place *place, bool backward, int received);
+int ech_lower_gather_message(ech_block_lowering *p, bool backward, int received);
 /* Whether item i is a B that is one backward with its W, the next item. */
 bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, size_t i);
 /* An order of whole micro-batches, with each in its sequence chunks: forwards first to last, backwards last to
  * first. version (optional) gets as many entries as items. */
-void ech_order_cut(const ech_schedule *schedule, ech_order *order, ech_numbering numbering,
-                   int **version);
+void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *order,
+                                      ech_numbering numbering, int **version);
 
 /* Which parameters go into which bucket, from the lowered steps. */
 void ech_pass_bucket(ech_plan *plan, const ech_list *list, int64_t bucket_bytes);

@@ -60,7 +60,7 @@ static int by_key(const void *a, const void *b)
 /* Where a value's place is free again: when the last that takes it over has died. */
 static int end_of(const placer *p, const ech_value *v)
 {
-    while (v->heir >= 0) v = &p->list->value.at[v->heir];
+    while (v->successor >= 0) v = &p->list->value.at[v->successor];
     return v->dies;
 }
 
@@ -204,8 +204,9 @@ static void place_value(placer *p, int value, int64_t start)
         ECH_PUSH(p->living[slot], value);
     shelve(p, v);
     p->values++;
-    for (int heir = v->heir; heir >= 0; heir = p->list->value.at[heir].heir)
-        p->list->value.at[heir].offset = v->offset;
+    for (int successor = v->successor; successor >= 0;
+         successor = p->list->value.at[successor].successor)
+        p->list->value.at[successor].offset = v->offset;
 }
 
 /* By value: it has the place of another. */
@@ -213,7 +214,7 @@ static bool *find_heirs(const ech_list *list)
 {
     bool *inherits = ech_calloc(list->value.n + 1, sizeof *inherits);
     for (size_t i = 0; i < list->value.n; i++)
-        if (list->value.at[i].heir >= 0) inherits[list->value.at[i].heir] = true;
+        if (list->value.at[i].successor >= 0) inherits[list->value.at[i].successor] = true;
     return inherits;
 }
 

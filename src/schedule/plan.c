@@ -13,7 +13,7 @@ static int add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64
                        .local = -1,
                        .micro = -1,
                        .index = index,
-                       .heir = -1,
+                       .successor = -1,
                        .bytes = bytes,
                        .offset = plan->persistent_bytes};
     ECH_PUSH(plan->persistent, value);
@@ -75,9 +75,9 @@ static void plan_caches(ech_plan *plan, ech_extent extent)
         const ech_block *block = plan->model->block.at[b];
         for (int local = 0; local < (int)block->value.n; local++) {
             const ech_block_value *v = &block->value.at[local];
-            if (!v->carried || !(v->purposes & 1u << ECH_GENERATE)) continue;
+            if (!v->cached || !(v->purposes & 1u << ECH_GENERATE)) continue;
             size_t bytes = ech_block_value_bytes(block, local, extent, plan->real);
-            int value = add_persistent(plan, ECH_MEMORY_CARRIED, -1, (int64_t)bytes);
+            int value = add_persistent(plan, ECH_MEMORY_KV_CACHE, -1, (int64_t)bytes);
             plan->persistent.at[value].block = b;
             plan->persistent.at[value].local = local;
         }
@@ -131,7 +131,7 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
 {
     ech_order order = {0};
     ech_schedule_order(plan->schedule, plan->layout, plan->rank, 1, true, &order);
-    ech_order_cut(plan->schedule, &order, list->numbering, NULL);
+    ech_order_expand_sequence_chunks(plan->schedule, &order, list->numbering, NULL);
     if (list->purpose == ECH_GENERATE) /* one sample, on ranks that have all blocks */
         for (size_t i = order.n = 0; i < (size_t)plan->layout->chunks; i++)
             order.at[order.n++] = (ech_order_item){.action = ECH_F, .chunk = (int)i};
@@ -235,8 +235,8 @@ static void order_training(ech_plan *plan, ordered *train)
     train->version = ech_calloc(train->order.n + 1, sizeof *train->version);
     plan->versions = ech_schedule_versions(plan->schedule, plan->layout, plan->rank, &train->order,
                                            train->version);
-    ech_order_cut(plan->schedule, &train->order, plan->list[ECH_LIST_TRAIN].numbering,
-                  &train->version);
+    ech_order_expand_sequence_chunks(plan->schedule, &train->order,
+                                     plan->list[ECH_LIST_TRAIN].numbering, &train->version);
 }
 
 ech_plan *ech_plan_create(const ech_plan_request *request)
@@ -313,8 +313,7 @@ const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int 
 
 int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro)
 {
-    if (block->value.at[local].carried)
-        micro -= ech_micro_at(list->numbering, micro).sequence_chunk;
+    if (block->value.at[local].cached) micro -= ech_micro_at(list->numbering, micro).sequence_chunk;
     return list->value_of[(list->first_local[block->index] + local) * list->micro_batches + micro];
 }
 
@@ -349,14 +348,14 @@ int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)
     return plan->bucket.at[bucket].elements * (int64_t)ech_dtype_bytes(plan->real);
 }
 
-int64_t ech_plan_message_part(const ech_plan *plan, const ech_list *list, const ech_block *block,
-                              int local, int64_t *first)
+int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,
+                               int local, int64_t *first)
 {
     int64_t item = (int64_t)ech_dtype_bytes(plan->real);
     int64_t whole = (int64_t)ech_block_value_bytes(block, local, list->extent, plan->real) / item;
-    bool cuts = ech_plan_cuts_messages(plan);
+    bool cuts = ech_plan_shards_messages(plan);
     int members = cuts ? plan->layout->tensor : 1;
-    int index = cuts ? plan->layout->place[plan->rank].tensor : 0;
+    int index = cuts ? plan->layout->coordinates[plan->rank].tensor : 0;
     if (first) *first = ech_collective_shard_first(whole, members, index);
     return ech_collective_shard_count(whole, members, index) * item;
 }

@@ -215,7 +215,7 @@ void ech_schedule_fill_chunks(ech_config *config, const ech_simulated_choice *ch
     config->parallel.virtual_stages = generator && generator->chunks ? generator->chunks : 1;
 }
 
-static bool takes_written(ech_simulated_choice *choice, const ech_layout_shape *shape)
+static bool accepts_written(ech_simulated_choice *choice, const ech_layout_shape *shape)
 {
     if (!choice->is_measured) {
         bool quiet = ech_log_set_quiet(true);
@@ -230,16 +230,16 @@ static bool takes_written(ech_simulated_choice *choice, const ech_layout_shape *
     return shape->stages == choice->stages && shape->micro_batches == choice->micro_batches;
 }
 
-bool ech_schedule_takes(void *context, const ech_layout_shape *shape)
+bool ech_schedule_accepts(void *context, const ech_layout_shape *shape)
 {
     ech_simulated_choice *choice = context;
-    if (choice->is_written) return takes_written(choice, shape);
+    if (choice->is_written) return accepts_written(choice, shape);
     const ech_generator *generator = choice->generator;
     ech_pipeline_shape pipeline = {.stages = shape->stages, .micro_batches = shape->micro_batches};
     ech_text why = {0};
-    bool takes = generator && ech_generator_accepts(generator, &pipeline, &why);
+    bool accepts = generator && ech_generator_accepts(generator, &pipeline, &why);
     ech_text_free(&why);
-    return takes && (generator->weights == ECH_WEIGHTS_FLUSHED || shape->divides);
+    return accepts && (generator->weights == ECH_WEIGHTS_FLUSHED || shape->divides);
 }
 
 /* ---- orders ---- */
@@ -254,7 +254,7 @@ static int depth_of(const ech_layout *layout, int stage)
 void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, int rank, int turns,
                         bool forwards, ech_order *order)
 {
-    int stage = layout->place[rank].stage;
+    int stage = layout->coordinates[rank].stage;
     ech_pipe pipe = {.stages = layout->stages,
                      .stage = stage,
                      .chunks = layout->chunks,

@@ -145,14 +145,14 @@ typedef struct ech_value {
     int born,
         dies; /* first and last tick; under asynchronous lanes, of all time it may be touched */
     /* The list's value i that takes over its place in the tick behind its last: the call of that tick reads
-     * this one and writes the heir. -1: none. */
-    int heir;
+     * this one and writes the successor. -1: none. */
+    int successor;
 } ech_value;
 
 /* The last tick in which it is read. */
 static inline int ech_value_last(const ech_value *value)
 {
-    return value->dies + (value->heir >= 0);
+    return value->dies + (value->successor >= 0);
 }
 
 /* One call of a step. */
@@ -215,9 +215,9 @@ typedef struct ech_simulated_choice {
 ech_simulated_choice ech_schedule_find(const ech_config *config);
 void ech_schedule_choice_free(ech_simulated_choice *choice);
 
-/* Whether ech_schedule_create would take such a grid; for an ech_layout_taker. `choice`: an ech_simulated_choice.
+/* Whether ech_schedule_create would take such a grid; for an ech_layout_filter. `choice`: an ech_simulated_choice.
  * What no grid changes is not asked, but of an order that cannot be read none is taken. */
-bool ech_schedule_takes(void *choice, const ech_layout_shape *shape);
+bool ech_schedule_accepts(void *choice, const ech_layout_shape *shape);
 /* Where it wants virtual stages; of an order written by hand: LOOP. */
 ech_placement ech_schedule_placement(const ech_simulated_choice *choice);
 /* Fills parallel.virtual_stages: as many as the schedule needs, or 1. */
@@ -408,8 +408,8 @@ size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **
 
 /* Bytes of a block's value that a message carries: all of it, or where tensor ranks hold it alike, of each
  * rank a part. *first (optional): the element where that begins. */
-int64_t ech_plan_message_part(const ech_plan *plan, const ech_list *list, const ech_block *block,
-                              int local, int64_t *first);
+int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,
+                               int local, int64_t *first);
 /* In how many shares, of tensor and context ranks and of pieces in time, a block is computed. */
 int ech_plan_ways(const ech_plan *plan);
 /* Elements, whole, of what a call's collective works on. */
@@ -425,7 +425,7 @@ void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_
 /* The phase that a step of F, B or W runs. */
 ech_phase ech_step_phase(const ech_step *step);
 /* Whether the block's boundary crosses stages in pieces, one a tensor rank: it is replicated there. */
-bool ech_plan_cuts_messages(const ech_plan *plan);
+bool ech_plan_shards_messages(const ech_plan *plan);
 /* The last step of every turn that adds to each parameter's gradient: last[turn * params + param],
  * -1 where none does. */
 void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last);

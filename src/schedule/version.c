@@ -56,9 +56,9 @@ static void newest_at_input(const ech_schedule *schedule, const ech_layout *layo
     ech_numbering own = numbering_of(layout, rank);
     int turns = ech_micro_at(own, micro_batches - 1).turn + 1;
     int first = layout->virtual_stage[0].stage;
-    const ech_place *place = &layout->place[rank];
+    const ech_coordinates *here = &layout->coordinates[rank];
     for (int data = 0; data < layout->replicas[first]; data++) {
-        int input = ech_layout_rank_at(layout, first, data, place->context, place->tensor);
+        int input = ech_layout_rank_at(layout, first, data, here->context, here->tensor);
         ech_numbering theirs = numbering_of(layout, input);
         int *at_input = ech_calloc((size_t)(theirs.micro_batches * turns), sizeof *at_input);
         ech_order order = {0};

@@ -29,7 +29,7 @@ typedef struct chooser {
     const ech_kernels *kernels;
     int world;
     ech_simulated_choice *choice;
-    ech_layout_taker taker;
+    ech_layout_filter filter;
     bool simulates;
 } chooser;
 
@@ -88,7 +88,7 @@ static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, t
     ech_config *config = ech_config_copy(c->config);
     *t = (trial){.config = config, .seconds = proposal->seconds};
     ech_layout_take(config, proposal);
-    ECH_TRY(ech_layout_resolve(config, c->model, c->world, &c->taker));
+    ECH_TRY(ech_layout_resolve(config, c->model, c->world, &c->filter));
     ECH_TRY(ech_model_create(config, &t->model));
     ECH_TRY(ech_layout_create(config, t->model, ech_schedule_placement(c->choice), c->world,
                               &t->layout));
@@ -219,7 +219,7 @@ static ech_partition_needs needs_of(const chooser *c)
     ech_partition_needs needs = {.turns = 1,
                                  .versions = 1,
                                  .placement = ech_schedule_placement(c->choice),
-                                 .taker = &c->taker};
+                                 .filter = &c->filter};
     if (!generator) return needs;
     int chunks = generator->chunks ? generator->chunks : (int)config->parallel.virtual_stages;
     needs.keeps_all = keeps_all(generator, chunks);
@@ -243,7 +243,7 @@ ech_status ech_simulate_choice(ech_config *config, const ech_model *model,
                  .kernels = kernels,
                  .world = world,
                  .choice = choice,
-                 .taker = {.takes = ech_schedule_takes, .context = choice}};
+                 .filter = {.accepts = ech_schedule_accepts, .context = choice}};
     ech_partition_needs needs = needs_of(&c);
     ech_proposals all = {0};
     if (config->parallel.partition.word != ECH_PARTITION_AUTO) return ECH_OK;

@@ -19,7 +19,7 @@ typedef struct lane {
 } lane;
 
 typedef struct channel {
-    ech_party party;
+    ech_participants among;
     int arrived;
     int last; /* rank that arrived last; the others by engine.arrived_before */
 } channel;
@@ -113,7 +113,7 @@ static void begin_message(engine *e, int rank, int step)
         send = partner;
     }
     double cost = ech_costs_of_step(e->costs, e->out->plans[from], step_of(e, from, send),
-                                    (ech_party){2, from, to});
+                                    (ech_participants){2, from, to});
     double starts = e->now;
     if (e->sends_until[from] > starts) starts = e->sends_until[from];
     if (e->receives_until[to] > starts) starts = e->receives_until[to];
@@ -128,15 +128,15 @@ static channel *find_channel(engine *e, int rank, const ech_step *step)
     if (!*slot) {
         const ech_plan *plan = e->out->plans[rank];
         int n = ech_layout_members(plan->layout, plan->model, rank, step->group, e->members);
-        ech_party party = {.members = n};
-        if (n) party = (ech_party){n, e->members[0], e->members[n - 1]};
-        ECH_PUSH(e->channel, (channel){.party = party, .last = -1});
+        ech_participants among = {.members = n};
+        if (n) among = (ech_participants){n, e->members[0], e->members[n - 1]};
+        ECH_PUSH(e->channel, (channel){.among = among, .last = -1});
         *slot = (int)e->channel.n;
         for (int i = 0; i < n; i++)
             e->channel_of[e->members[i] * ECH_CHANNELS + which] = (int)e->channel.n;
     }
     channel *c = &e->channel.at[*slot - 1];
-    return c->party.members ? c : NULL;
+    return c->among.members ? c : NULL;
 }
 
 static void begin_collective(engine *e, int rank, int step)
@@ -146,10 +146,10 @@ static void begin_collective(engine *e, int rank, int step)
     if (!c) return;
     e->arrived_before[rank * ECH_LANES + (int)s->lane] = c->last;
     c->last = rank;
-    if (++c->arrived < c->party.members) return;
+    if (++c->arrived < c->among.members) return;
     c->arrived = 0;
     c->last = -1;
-    end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, c->party), rank, step);
+    end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, c->among), rank, step);
 }
 
 static void begin(engine *e, int rank, int step)
@@ -164,8 +164,10 @@ static void begin(engine *e, int rank, int step)
     if (ech_step_gathers(s))
         begin_collective(e, rank, step);
     else
-        end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, (ech_party){1, rank, rank}),
-               rank, step);
+        end_in(
+            e,
+            ech_costs_of_step(e->costs, e->out->plans[rank], s, (ech_participants){1, rank, rank}),
+            rank, step);
 }
 
 static bool is_ready(const engine *e, int rank, lane *l)

@@ -129,8 +129,8 @@ static inline void grid_each_element(const ech_design *design, int rank, int par
     const ech_shape *shape = &design->model->param.at[param].shape;
     ech_slice slices[ECH_MOST_SLICES];
     int64_t local[ECH_MAX_DIMS];
-    int n =
-        ech_shape_slices(shape, design->layout->cut, design->layout->place[rank].tensor, slices);
+    int n = ech_shape_slices(shape, design->layout->cut, design->layout->coordinates[rank].tensor,
+                             slices);
     ech_shape_resolve(shape, ech_extent_of_params(design->layout->cut), local);
     for (int i = 0; i < n; i++) {
         const ech_slice *s = &slices[i];

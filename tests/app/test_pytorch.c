@@ -205,7 +205,8 @@ static ech_status open_runner(runner *r, const ech_corpus *data, ech_comm *comm)
                                   .global_batch_size = r->config->training.global_batch_size,
                                   .micro_batch_size = r->config->training.micro_batch_size,
                                   .data_degree = r->design.layout->replicas[0],
-                                  .data_rank = r->design.layout->place[ech_comm_rank(comm)].data,
+                                  .data_rank =
+                                      r->design.layout->coordinates[ech_comm_rank(comm)].data,
                                   .vocabulary = VOCABULARY,
                                   .shuffle = true,
                                   .seed = (uint64_t)r->config->training.seed,

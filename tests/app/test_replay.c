@@ -85,7 +85,7 @@ static void compare_rank(const table *t, const char *more, int rank)
 {
     const ech_layout *layout = t->design.layout;
     const ech_schedule *schedule = t->design.schedule;
-    int own = ech_layout_micro_batches(layout, rank), stage = layout->place[rank].stage;
+    int own = ech_layout_micro_batches(layout, rank), stage = layout->coordinates[rank].stage;
     ech_order order = {0};
     ech_schedule_order(schedule, layout, rank, schedule->turns, false, &order);
     int *version = ech_calloc(order.n + 1, sizeof *version);

@@ -97,7 +97,7 @@ static void assert_events(const opened *run)
     for (int rank = 0; rank < run->recording.ranks; rank++) {
         char name[60];
         snprintf(name, sizeof name, "rank %d (stage %d", rank,
-                 run->design.layout->place[rank].stage);
+                 run->design.layout->coordinates[rank].stage);
         assert_memory_equal(trace_events_name(&events, rank, -1), name, strlen(name));
         steps += run->recording.rank[rank].begin.n;
     }

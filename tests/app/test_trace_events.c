@@ -23,7 +23,7 @@ enum { RANKS = 4, BLOCKS = 8, STEPS = 8 };
 
 /* A grid and lists of steps by hand. */
 typedef struct ranks {
-    ech_place place[RANKS];
+    ech_coordinates coordinates[RANKS];
     ech_layout layout;
     ech_model model;
     ech_plan plan[RANKS];
@@ -33,7 +33,8 @@ typedef struct ranks {
 
 static void ranks_create(ranks *all, int world)
 {
-    *all = (ranks){.layout = {.world = world, .context = 1, .tensor = 1, .place = all->place}};
+    *all = (ranks){
+        .layout = {.world = world, .context = 1, .tensor = 1, .coordinates = all->coordinates}};
     all->model.block.n = BLOCKS;
     for (int r = 0; r < world; r++) {
         all->plan[r].rank = r;
@@ -141,7 +142,7 @@ static void two_ranks(void **state)
     (void)state;
     ranks all;
     ranks_create(&all, 2);
-    all.place[1].stage = 1;
+    all.coordinates[1].stage = 1;
     all.clock[1] = (ech_comm_clock_offset){.seconds = 100, .error = 25e-6};
     add(&all, 0, ECH_STEP_LOAD, 50.25, 50.5)->turn = 1;
     add_message(&all, 0, ECH_STEP_RECV_GRAD, 3, 50.250001, 50.25000725);
@@ -177,7 +178,8 @@ static void places(void **state)
     ranks all;
     ranks_create(&all, 4);
     all.layout.tensor = 2;
-    all.place[1].tensor = all.place[3].tensor = all.place[2].data = all.place[3].data = 1;
+    all.coordinates[1].tensor = all.coordinates[3].tensor = all.coordinates[2].data =
+        all.coordinates[3].data = 1;
     trace_events events = load(&all, 1);
     assert_int_equal(events.steps, 0);
     assert_string_equal(trace_events_name(&events, 0, -1), "rank 0 (stage 0, replica 0, tensor 0)");
@@ -185,7 +187,7 @@ static void places(void **state)
     json_decref(events.root);
     ranks_create(&all, 3);
     all.layout.context = 2;
-    all.place[2].context = 1;
+    all.coordinates[2].context = 1;
     events = load(&all, 1);
     assert_string_equal(trace_events_name(&events, 2, -1), "rank 2 (stage 0, context 1)");
     json_decref(events.root);

@@ -63,7 +63,7 @@ static void begin(void *context, int rank, const ech_compared_run *c)
 {
     observed *w = (observed *)context + rank;
     w->plan = c->session.plan;
-    w->stage = c->design->layout->place[rank].stage;
+    w->stage = c->design->layout->coordinates[rank].stage;
     w->versions = w->plan->versions;
     size_t cells = w->plan->model->block.n * (size_t)w->plan->list[ECH_LIST_TRAIN].micro_batches;
     w->seen = ech_calloc(cells, sizeof *w->seen);

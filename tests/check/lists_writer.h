@@ -166,7 +166,7 @@ static inline void lists_update(lists_writer *w, int turn)
 {
     ech_plan *plan = w->plan;
     int buckets = (int)plan->bucket.n, last = w->last;
-    bool shared = w->all->layout->replicas[w->all->layout->place[plan->rank].stage] > 1;
+    bool shared = w->all->layout->replicas[w->all->layout->coordinates[plan->rank].stage] > 1;
     ech_step step = {.chunk = -1, .micro = -1, .block = -1, .peer = -1, .turn = turn};
     for (step.index = 0; step.index < buckets && shared; step.index++) {
         step.kind = ECH_STEP_REDUCE_GRADS;

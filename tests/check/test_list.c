@@ -252,7 +252,7 @@ static void test_memory(void **state)
                                           .index = i,
                                           .bytes = 64,
                                           .offset = 64 * i,
-                                          .heir = -1,
+                                          .successor = -1,
                                           .born = write,
                                           .dies = read});
         int touches[2] = {write, read};
@@ -291,7 +291,7 @@ static void test_memory_of_messages(void **state)
     ECH_PUSH(list->value, (ech_value){.kind = ECH_MEMORY_ACTIVATIONS,
                                       .block = -1,
                                       .bytes = 64,
-                                      .heir = -1,
+                                      .successor = -1,
                                       .born = before + 1,
                                       .dies = read});
     ECH_PUSH(list->access, (ech_access){.value = 0, .tick = receive, .write = true});

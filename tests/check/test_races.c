@@ -94,11 +94,11 @@ static bool overlap(const ech_list *list, int a, int b)
     return x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
-/* One call reads a value and writes its heir over it. */
+/* One call reads a value and writes its successor over it. */
 static bool hands_over(const ech_list *list, const touching *a, const touching *b)
 {
     const ech_value *x = &list->value.at[a->value], *y = &list->value.at[b->value];
-    return a->tick == b->tick && (x->heir == b->value || y->heir == a->value);
+    return a->tick == b->tick && (x->successor == b->value || y->successor == a->value);
 }
 
 /* Two steps of which neither is known to come first and whose bytes meet; or two values at one place

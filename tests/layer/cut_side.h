@@ -53,7 +53,7 @@ static inline double cut_draw(uint32_t stream, int64_t i)
 /* The memory of a base value; what is carried along is one for all pieces. */
 static inline double **cut_value(const cut_side *s, int rank, int value)
 {
-    int piece = s->block->value.at[value].carried ? 0 : s->piece;
+    int piece = s->block->value.at[value].cached ? 0 : s->piece;
     return &s->rank[rank].value[piece * (int)s->block->value.n + value];
 }
 

@@ -96,11 +96,11 @@ static void test_places(void **state)
             for (int d = 0; d < grids[g].replicas[stage]; d++)
                 for (int c = 0; c < grids[g].context; c++)
                     for (int t = 0; t < grids[g].tensor; t++, rank++) {
-                        const ech_place *place = &layout->place[rank];
-                        assert_int_equal(place->stage, stage);
-                        assert_int_equal(place->data, d);
-                        assert_int_equal(place->context, c);
-                        assert_int_equal(place->tensor, t);
+                        const ech_coordinates *here = &layout->coordinates[rank];
+                        assert_int_equal(here->stage, stage);
+                        assert_int_equal(here->data, d);
+                        assert_int_equal(here->context, c);
+                        assert_int_equal(here->tensor, t);
                         assert_int_equal(ech_layout_rank_at(layout, stage, d, c, t), rank);
                     }
         }
@@ -139,7 +139,8 @@ static void test_micro_batches(void **state)
                 for (int q = 0; q < layout->micro_batches; q++) {
                     int r = layout->replicas[stage];
                     int there = ech_layout_rank_of(layout, stage, q, rank);
-                    const ech_place *from = &layout->place[rank], *to = &layout->place[there];
+                    const ech_coordinates *from = &layout->coordinates[rank],
+                                          *to = &layout->coordinates[there];
                     assert_int_equal(to->stage, stage);
                     assert_int_equal(to->data, q % r);
                     assert_int_equal(to->context, from->context);
@@ -173,7 +174,7 @@ typedef struct agreement {
 
 static agreement compare(const ech_layout *layout, int x, int y)
 {
-    const ech_place *a = &layout->place[x], *b = &layout->place[y];
+    const ech_coordinates *a = &layout->coordinates[x], *b = &layout->coordinates[y];
     int last = layout->stages - 1, t = layout->tensor, shares = layout->cut.key_value;
     return (agreement){.stage = a->stage == b->stage,
                        .data = a->data == b->data,
@@ -275,7 +276,7 @@ static void add_slice(const sample *s, int rank, int param, int *times)
 {
     ech_slice slice[ECH_MOST_SLICES];
     const ech_shape *shape = &s->model->param.at[param].shape;
-    int n = ech_shape_slices(shape, s->layout->cut, s->layout->place[rank].tensor, slice);
+    int n = ech_shape_slices(shape, s->layout->cut, s->layout->coordinates[rank].tensor, slice);
     for (int i = 0; i < n; i++)
         for (int64_t j = 0; j < slice[i].count; j++) times[slice[i].whole + j]++;
 }
@@ -329,7 +330,7 @@ static void test_writers(void **state)
         for (int rank = 0; rank < s.layout->world; rank++) {
             if (first < 0 && ech_layout_holds(s.layout, rank, p)) first = rank;
             bool writes = ech_layout_writes(s.layout, s.model, rank, p);
-            if (writes && s.layout->place[rank].tensor == 1) writer = rank;
+            if (writes && s.layout->coordinates[rank].tensor == 1) writer = rank;
             if (writes && !cut) writer = rank;
         }
         assert_int_equal(writer - first, cut ? p % 4 * 2 + 1 : p % 8);

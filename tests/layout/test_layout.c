@@ -210,8 +210,8 @@ static void test_places(void **state)
             assert_int_equal(s.layout->replicas[stage], grids[g].replicas[stage]);
             assert_int_equal(s.layout->first_rank[stage], rank);
             for (int r = 0; r < grids[g].replicas[stage]; r++, rank++) {
-                assert_int_equal(s.layout->place[rank].stage, stage);
-                assert_int_equal(s.layout->place[rank].data, r);
+                assert_int_equal(s.layout->coordinates[rank].stage, stage);
+                assert_int_equal(s.layout->coordinates[rank].data, r);
             }
         }
         assert_int_equal(rank, grids[g].ranks);
@@ -270,7 +270,7 @@ static void test_groups(void **state)
             bool shared = tied && last > 0;
             for (int a = 0; a < grids[g].ranks; a++)
                 for (int b = 0; b < grids[g].ranks; b++) {
-                    int x = s.layout->place[a].stage, y = s.layout->place[b].stage;
+                    int x = s.layout->coordinates[a].stage, y = s.layout->coordinates[b].stage;
                     bool ends = (x == 0 || x == last) && (y == 0 || y == last);
                     assert_true(is_member(&s, a, ECH_GROUP_WORLD, b));
                     assert_int_equal(is_member(&s, a, ECH_GROUP_DATA, b), x == y);
@@ -298,7 +298,7 @@ static void test_params(void **state)
                 int block = s.model->param.at[p].block, counts = 0, writes = 0;
                 for (int rank = 0; rank < grids[g].ranks; rank++) {
                     bool holds = ech_layout_has_block(s.layout, rank, block);
-                    bool head = s.layout->place[rank].stage == grids[g].stages - 1;
+                    bool head = s.layout->coordinates[rank].stage == grids[g].stages - 1;
                     holds |= tied && p == 0 && head;
                     assert_int_equal(ech_layout_holds(s.layout, rank, p), holds);
                     writes += holds && ech_layout_writes(s.layout, s.model, rank, p);

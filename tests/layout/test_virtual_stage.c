@@ -114,7 +114,7 @@ static void check_micro_batches(const ech_layout *layout)
         for (int64_t q = 0; q < layout->micro_batches; q++) {
             int rank = ech_layout_rank_of(layout, s, q, 0);
             int64_t k = ech_layout_own_micro(layout, rank, q);
-            assert_int_equal(layout->place[rank].stage, layout->virtual_stage[s].stage);
+            assert_int_equal(layout->coordinates[rank].stage, layout->virtual_stage[s].stage);
             assert_true(k >= 0 && k < ech_layout_micro_batches(layout, rank));
             assert_int_equal(ech_layout_global_micro(layout, rank, k), q);
         }

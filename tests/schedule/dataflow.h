@@ -60,7 +60,7 @@ static inline int64_t dataflow_value(const dataflow *d, int block, int local, in
         if (b->doutput.at[i] == local && dataflow_here(d, block + 1))
             return dataflow_value(d, block + 1, d->plan->model->block.at[block + 1]->dinput.at[i],
                                   micro);
-    if (v->carried) micro -= micro % d->list->numbering.sequence_chunks;
+    if (v->cached) micro -= micro % d->list->numbering.sequence_chunks;
     return (block * d->locals + local) * d->list->micro_batches + micro;
 }
 
@@ -141,7 +141,7 @@ static inline void dataflow_step(dataflow *d, int s)
 static inline void dataflow_expect(dataflow *d)
 {
     int blocks = (int)d->plan->model->block.n, m = d->list->micro_batches;
-    bool pieces = ech_plan_cuts_messages(d->plan);
+    bool pieces = ech_plan_shards_messages(d->plan);
     d->step = -1;
     for (int phase = 0; phase < ECH_PHASES; phase++)
         for (int i = 0; i < m; i++)

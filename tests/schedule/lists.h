@@ -37,7 +37,7 @@ static inline void lists_buckets(const lists *all, ech_plan *plan)
 static inline void lists_order(const lists *all, const ech_list *list, int rank, ech_order *order)
 {
     const ech_layout *layout = all->layout;
-    int stage = layout->place[rank].stage, behind = 0, own = layout->replicas[stage];
+    int stage = layout->coordinates[rank].stage, behind = 0, own = layout->replicas[stage];
     for (int s = stage; s < layout->stages; s++) behind += layout->replicas[s];
     ech_pipe pipe = {.stages = layout->stages,
                      .stage = stage,

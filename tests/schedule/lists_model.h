@@ -61,10 +61,11 @@ static inline ech_layout *lists_layout(int stages, int chunks, const int *replic
     free(stage);
     layout->first_block = ech_calloc(p * v + 1, sizeof *layout->first_block);
     for (size_t s = 0; s <= p * v; s++) layout->first_block[s] = (int)(s * blocks / (p * v));
-    layout->place = ech_calloc((size_t)layout->world, sizeof *layout->place);
+    layout->coordinates = ech_calloc((size_t)layout->world, sizeof *layout->coordinates);
     for (int s = 0; s < stages; s++)
         for (int r = 0; r < layout->replicas[s]; r++)
-            layout->place[layout->first_rank[s] + r] = (ech_place){.stage = s, .data = r};
+            layout->coordinates[layout->first_rank[s] + r] =
+                (ech_coordinates){.stage = s, .data = r};
     layout->micro_batch = 1;
     layout->micro_batches = micro_batches;
     layout->first_user = ech_calloc(blocks + 1, sizeof *layout->first_user);

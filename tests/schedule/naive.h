@@ -92,10 +92,10 @@ static inline bool naive_deliver(naive *n, int from, int s)
     if (r < 0) return false;
     const ech_step *receive = &lists_of(n->all, to)->step.at[r];
     const ech_layout *layout = n->all->layout;
-    int replicas_from = layout->replicas[layout->place[from].stage];
-    int replicas_to = layout->replicas[layout->place[to].stage];
-    int q = send->micro * replicas_from + layout->place[from].data;
-    int wanted = receive->micro * replicas_to + layout->place[to].data;
+    int replicas_from = layout->replicas[layout->coordinates[from].stage];
+    int replicas_to = layout->replicas[layout->coordinates[to].stage];
+    int q = send->micro * replicas_from + layout->coordinates[from].data;
+    int wanted = receive->micro * replicas_to + layout->coordinates[to].data;
     n->wrong |= q != wanted || send->bytes != receive->bytes;
     n->ended[from][s] = n->ended[to][r] = naive_later(n->begun[from][s], n->begun[to][r]);
     return true;
@@ -103,7 +103,7 @@ static inline bool naive_deliver(naive *n, int from, int s)
 
 static inline bool naive_in_group(const ech_layout *layout, ech_layout_group group, int a, int b)
 {
-    const ech_place *x = &layout->place[a], *y = &layout->place[b];
+    const ech_coordinates *x = &layout->coordinates[a], *y = &layout->coordinates[b];
     bool replica = x->data == y->data, context = x->context == y->context;
     if (group == ECH_GROUP_WORLD) return true;
     if (x->stage != y->stage) return false;

@@ -224,7 +224,7 @@ static void test_in_flight_of_replicas(void **state)
                                                          .micro_batches = m});
             for (int rank = 0; rank < f.ranks; rank++) {
                 const ech_list *list = fixture_list(&f, rank);
-                int depth = rows[i].depth[f.of.layout->place[rank].stage];
+                int depth = rows[i].depth[f.of.layout->coordinates[rank].stage];
                 assert_int_equal(most_in_flight(f.plan[rank], list),
                                  least(depth, list->micro_batches));
             }

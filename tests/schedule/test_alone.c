@@ -133,7 +133,7 @@ static void check_generate(const fixture *f, const ech_plan *plan)
     for (size_t s = 0; s < list->step.n; s++) forwards += list->step.at[s].kind == ECH_STEP_FORWARD;
     assert_int_equal(forwards, alone ? (int)f->of.model->block.n : 0);
     for (size_t i = 0; i < plan->persistent.n; i++) {
-        if (plan->persistent.at[i].kind != ECH_MEMORY_CARRIED) continue;
+        if (plan->persistent.at[i].kind != ECH_MEMORY_KV_CACHE) continue;
         int reads = 0;
         caches++;
         assert_int_equal(plan->persistent.at[i].bytes, config->data.sequence_length * width * 4);
@@ -146,7 +146,7 @@ static void check_generate(const fixture *f, const ech_plan *plan)
     assert_int_equal(list->extent.tokens, 1);
     assert_int_equal(list->extent.sequence, config->data.sequence_length);
     for (size_t i = 0; i < list->value.n; i++)
-        assert_int_not_equal(list->value.at[i].kind, ECH_MEMORY_CARRIED);
+        assert_int_not_equal(list->value.at[i].kind, ECH_MEMORY_KV_CACHE);
 }
 
 /* Evaluation and sampling: the same forwards without what training needs. */

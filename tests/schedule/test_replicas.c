@@ -27,8 +27,8 @@ static void note_work(const fixture *f, int rank, int *done)
 {
     const ech_layout *layout = f->of.layout;
     const ech_list *list = fixture_list(f, rank);
-    int own = list->numbering.micro_batches, replica = layout->place[rank].data;
-    int r = layout->replicas[layout->place[rank].stage];
+    int own = list->numbering.micro_batches, replica = layout->coordinates[rank].data;
+    int r = layout->replicas[layout->coordinates[rank].stage];
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (step->lane != ECH_LANE_COMPUTE || step->block < 0) continue;
@@ -38,7 +38,7 @@ static void note_work(const fixture *f, int rank, int *done)
         assert_int_equal(step->turn, step->micro / own);
         if (step->block != (phase == ECH_FORWARD ? first : end - 1) || step->first_call > 0)
             continue;
-        int stage = step->chunk * layout->stages + layout->place[rank].stage;
+        int stage = step->chunk * layout->stages + layout->coordinates[rank].stage;
         int q = step->micro % own * r + replica;
         int *who = at(f, done, step->turn, stage, q, phase);
         assert_int_equal(*who, 0);
@@ -58,7 +58,7 @@ static void check_work(const fixture *f)
             for (int q = 0; q < M; q++) {
                 int forward = *at(f, done, turn, stage, q, ECH_FORWARD);
                 assert_true(forward > 0);
-                assert_int_equal(f->of.layout->place[forward - 1].stage,
+                assert_int_equal(f->of.layout->coordinates[forward - 1].stage,
                                  stage % f->of.layout->stages);
                 /* An embedding alone has no B, a head no W of its own. */
                 int backward = *at(f, done, turn, stage, q, ECH_BACKWARD_INPUT);
@@ -90,7 +90,7 @@ static void check_reductions(const fixture *f)
 {
     for (int rank = 0; rank < f->ranks; rank++) {
         const ech_list *list = fixture_list(f, rank);
-        int replicas = f->of.layout->replicas[f->of.layout->place[rank].stage], n = 0;
+        int replicas = f->of.layout->replicas[f->of.layout->coordinates[rank].stage], n = 0;
         for (size_t s = 0; s < list->step.n; s++) {
             if (list->step.at[s].kind != ECH_STEP_REDUCE_GRADS) continue;
             assert_int_equal(list->step.at[s].group, ECH_GROUP_DATA);
@@ -180,7 +180,7 @@ static void check_tied(const fixture *f, int param)
     const ech_bucket *first = NULL;
     int counts = 0, tied = 0, members[FIXTURE_MOST_RANKS];
     for (int rank = 0; rank < f->ranks; rank++) {
-        int stage = layout->place[rank].stage, bucket = bucket_of(f, rank, param);
+        int stage = layout->coordinates[rank].stage, bucket = bucket_of(f, rank, param);
         bool holds = stage == 0 || stage == layout->stages - 1;
         assert_int_equal(ech_layout_holds(layout, rank, param), holds);
         assert_int_equal(f->plan[rank]->param[param].elements > 0, holds);

@@ -169,7 +169,7 @@ static void test_pipeline(void **state)
         const ech_traffic *pipeline = &traffic[ECH_TRAFFIC_PIPELINE];
         assert_int_equal(pipeline->bytes, M * R * C * ITEM / 2);
         assert_int_equal(pipeline->messages, M);
-        int loss = f.of.layout->place[rank].stage == 1 ? M : 0, first, end, layers;
+        int loss = f.of.layout->coordinates[rank].stage == 1 ? M : 0, first, end, layers;
         ech_layout_blocks(f.of.layout, rank, 0, &first, &end);
         layers = end - first - 1; /* the embedding, or the head */
         const ech_traffic *tensor = &traffic[ECH_TRAFFIC_TENSOR];

@@ -266,7 +266,7 @@ static void test_replicas(void **state)
                         stage = rank >= f.of.layout->replicas[0];
                     if (step->kind != ECH_STEP_FORWARD && !fixture_is_backward(step)) continue;
                     int q = step->turn * 4 + (step->micro % own) * f.of.layout->replicas[stage] +
-                            f.of.layout->place[rank].data;
+                            f.of.layout->coordinates[rank].data;
                     if (step->kind == ECH_STEP_FORWARD) forward[q] = step->version;
                     if (step->kind == ECH_STEP_FORWARD && stage == 0) first[q] = step->version;
                     assert_int_equal(step->version, forward[q]);

@@ -135,7 +135,7 @@ static void test_grows_with_tokens(void **state)
 static int count_heirs(const ech_list *list)
 {
     int n = 0;
-    for (size_t i = 0; i < list->value.n; i++) n += list->value.at[i].heir >= 0;
+    for (size_t i = 0; i < list->value.n; i++) n += list->value.at[i].successor >= 0;
     return n;
 }
 
@@ -175,7 +175,7 @@ static void refuse(const ech_plan *plan, const ech_list *list)
     ech_log_set_quiet(false);
 }
 
-/* The checker notices an heir at another place, of another time, and one that the call does not write. */
+/* The checker notices a successor at another place, of another time, and one that the call does not write. */
 static void test_wrong_heirs(void **state)
 {
     (void)state;
@@ -185,20 +185,20 @@ static void test_wrong_heirs(void **state)
     ech_value *first = NULL, *second = NULL;
     for (size_t i = 0; i < list->value.n && !second; i++) { /* gate and up of one layer */
         first = &list->value.at[i];
-        for (size_t j = i + 1; j < list->value.n && first->heir >= 0; j++)
-            if (list->value.at[j].heir >= 0 && list->value.at[j].dies == first->dies)
+        for (size_t j = i + 1; j < list->value.n && first->successor >= 0; j++)
+            if (list->value.at[j].successor >= 0 && list->value.at[j].dies == first->dies)
                 second = &list->value.at[j];
     }
     assert_non_null(first);
     assert_non_null(second);
     ech_value was = *first, other = *second;
     assert_int_equal(ech_check_list(f.plan[0], list), ECH_OK);
-    first->heir = other.heir; /* gate's gradient and up's, changed over */
-    second->heir = was.heir;
+    first->successor = other.successor; /* gate's gradient and up's, changed over */
+    second->successor = was.successor;
     refuse(f.plan[0], list);
     *first = was;
     *second = other;
-    first->heir = -1; /* read by the call, and dead */
+    first->successor = -1; /* read by the call, and dead */
     refuse(f.plan[0], list);
     *first = was;
     first->offset = other.offset;

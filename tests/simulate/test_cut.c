@@ -125,7 +125,7 @@ static void test_parts_make_up_blocks(void **state)
         for (size_t s = 0; s < list->step.n; s++) {
             const ech_step *step = &list->step.at[s];
             if (ech_step_kind_phase(step->kind) < 0 || step->micro != 1) continue;
-            double took = ech_costs_of_step(&costs, f.plan[0], step, (ech_party){1, 0, 0});
+            double took = ech_costs_of_step(&costs, f.plan[0], step, (ech_participants){1, 0, 0});
             assert_true(took > 0);
             sum[step->block][step->phase] += took;
             parts += step->is_part;
@@ -159,7 +159,7 @@ static void test_products_outweigh(void **state)
             multiplies |=
                 block->node.at[block->program[ECH_FORWARD].at[i].node].layer->multiplies != NULL;
         *(multiplies ? &products : &norms) +=
-            ech_costs_of_step(&costs, f.plan[0], step, (ech_party){1, 0, 0});
+            ech_costs_of_step(&costs, f.plan[0], step, (ech_participants){1, 0, 0});
     }
     assert_true(norms > 0);
     assert_true(products > 20 * norms);

@@ -73,10 +73,10 @@ static json_t *ranks_json(const ech_plan_report *report)
     const ech_layout *layout = report->design->layout;
     json_t *ranks = json_array();
     for (int rank = 0; rank < layout->world; rank++) {
-        const ech_place *place = &layout->place[rank];
+        const ech_coordinates *here = &layout->coordinates[rank];
         json_array_append_new(ranks, json_pack("{s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:i}", "rank",
-                                               rank, "stage", place->stage, "data", place->data,
-                                               "context", place->context, "tensor", place->tensor,
+                                               rank, "stage", here->stage, "data", here->data,
+                                               "context", here->context, "tensor", here->tensor,
                                                "blocks", blocks_json(layout, rank), "micro_batches",
                                                ech_layout_micro_batches(layout, rank), "plan",
                                                report->class_of[rank]));

@@ -11,8 +11,8 @@
 
 static bool are_alike(const ech_layout *layout, int a, int b)
 {
-    return layout->place[a].role == layout->place[b].role &&
-           layout->place[a].stage == layout->place[b].stage &&
+    return layout->coordinates[a].role == layout->coordinates[b].role &&
+           layout->coordinates[a].stage == layout->coordinates[b].stage &&
            ech_layout_micro_batches(layout, a) == ech_layout_micro_batches(layout, b);
 }
 
@@ -23,7 +23,8 @@ static int find_class(const ech_plan_report *report, int rank)
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
         int other = report->alike.at[c].rank;
         if (are_alike(report->design->layout, other, rank)) return c;
-        if (report->design->layout->place[other].stage != report->design->layout->place[rank].stage)
+        if (report->design->layout->coordinates[other].stage !=
+            report->design->layout->coordinates[rank].stage)
             break;
     }
     return (int)report->alike.n;

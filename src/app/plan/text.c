@@ -93,14 +93,14 @@ static void print_columns(const ech_layout *layout, ech_text *out)
 /* Tensor ranks of one place, which are neighbours, do the same: the first stands for all. */
 static void print_place(const ech_layout *layout, int rank, ech_text *out)
 {
-    const ech_place *place = &layout->place[rank];
+    const ech_coordinates *here = &layout->coordinates[rank];
     int micro_batches = ech_layout_micro_batches(layout, rank);
     ECH_FREED_TEXT blocks = {0};
     print_blocks_of(layout, rank, &blocks);
     ech_text_append(out, "%*s", FIRST_COLUMN, "");
     print_range(rank, layout->tensor, rank_width(layout), out);
-    ech_text_append(out, "  %5d  %4d", place->stage, place->data);
-    if (layout->context > 1) ech_text_append(out, "  %7d", place->context);
+    ech_text_append(out, "  %5d  %4d", here->stage, here->data);
+    if (layout->context > 1) ech_text_append(out, "  %7d", here->context);
     if (layout->tensor > 1) print_range(0, layout->tensor, 10, out);
     ech_text_append(out, "  %-*s ", layout->chunks > 1 ? 20 : 10, blocks.at);
     for (int k = 0; k < micro_batches && k < MOST_MICRO_BATCHES; k++)

@@ -165,10 +165,10 @@ static ech_status make_design(ech_config *config, const ech_model *uncut,
 {
     ECH_TRY(find_kernels(config, &design->kernels));
     ECH_TRY(read_profile(config, &design->profile));
-    const ech_layout_taker taker = {.takes = ech_schedule_takes, .context = choice};
+    const ech_layout_filter filter = {.accepts = ech_schedule_accepts, .context = choice};
     ECH_TRY(ech_simulate_choice(config, uncut, design->profile, design->kernels, design->world,
                                 choice));
-    ECH_TRY(ech_layout_resolve(config, uncut, design->world, &taker));
+    ECH_TRY(ech_layout_resolve(config, uncut, design->world, &filter));
     if (design->profile)
         ECH_TRY(ech_profile_check(design->profile, config, uncut, config->parallel.profile));
     ECH_TRY(ech_model_create(config, &design->model));
@@ -322,19 +322,19 @@ static bool reads_batch(const ech_design *design, int rank)
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last)
 {
     const ech_config *c = design->config;
-    return (ech_loader_options){.sequence_length = c->data.sequence_length,
-                                .global_batch_size = c->training.global_batch_size,
-                                .micro_batch_size = c->training.micro_batch_size,
-                                .data_degree =
-                                    design->layout->replicas[design->layout->place[rank].stage],
-                                .data_rank = design->layout->place[rank].data,
-                                .counts_only = !reads_batch(design, rank),
-                                .vocabulary = c->model.vocab_size,
-                                .shuffle = shuffle,
-                                .seed = (uint64_t)c->training.seed,
-                                .last_position = last,
-                                .document_mask = c->data.document_mask == 1,
-                                .prefetch = (int)c->data.prefetch};
+    return (ech_loader_options){
+        .sequence_length = c->data.sequence_length,
+        .global_batch_size = c->training.global_batch_size,
+        .micro_batch_size = c->training.micro_batch_size,
+        .data_degree = design->layout->replicas[design->layout->coordinates[rank].stage],
+        .data_rank = design->layout->coordinates[rank].data,
+        .counts_only = !reads_batch(design, rank),
+        .vocabulary = c->model.vocab_size,
+        .shuffle = shuffle,
+        .seed = (uint64_t)c->training.seed,
+        .last_position = last,
+        .document_mask = c->data.document_mask == 1,
+        .prefetch = (int)c->data.prefetch};
 }
 
 /* The table line by line, then the error in one. */

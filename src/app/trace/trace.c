@@ -62,27 +62,27 @@ static void print_name(int rank, int thread, const char *name, const char *more,
 }
 
 /* "rank 3 (stage 0, replica 1, tensor 1)": axes along which no rank is the second are left out. */
-static void print_place(const ech_layout *layout, int rank, ech_text *out)
+static void print_coordinates(const ech_layout *layout, int rank, ech_text *out)
 {
-    const ech_place *place = &layout->place[rank];
+    const ech_coordinates *here = &layout->coordinates[rank];
     bool replicas = false;
-    for (int r = 0; r < layout->world; r++) replicas |= layout->place[r].data > 0;
-    ech_text_append(out, "rank %d (stage %d", rank, place->stage);
-    if (replicas) ech_text_append(out, ", replica %d", place->data);
-    if (layout->context > 1) ech_text_append(out, ", context %d", place->context);
-    if (layout->tensor > 1) ech_text_append(out, ", tensor %d", place->tensor);
+    for (int r = 0; r < layout->world; r++) replicas |= layout->coordinates[r].data > 0;
+    ech_text_append(out, "rank %d (stage %d", rank, here->stage);
+    if (replicas) ech_text_append(out, ", replica %d", here->data);
+    if (layout->context > 1) ech_text_append(out, ", context %d", here->context);
+    if (layout->tensor > 1) ech_text_append(out, ", tensor %d", here->tensor);
     ech_text_append(out, ")");
 }
 
 void ech_trace_events_head(const ech_trace_events *events, int64_t first_step, ech_text *out)
 {
     const ech_plan *plan = events->plan;
-    ECH_FREED_TEXT place = {0}, more = {0};
-    print_place(plan->layout, plan->rank, &place);
+    ECH_FREED_TEXT row = {0}, more = {0};
+    print_coordinates(plan->layout, plan->rank, &row);
     ech_text_append(&more, ",\"version\":%d,\"world\":%d,\"first_step\":%" PRId64,
                     ECH_TRACE_VERSION, plan->layout->world, first_step);
     ech_text_append(out, "[");
-    print_name(plan->rank, -1, place.at, more.at, out);
+    print_name(plan->rank, -1, row.at, more.at, out);
     if (events->clock.error > 0)
         ech_text_append(
             out,

@@ -91,7 +91,7 @@ static void find_stages(ech_replay *r)
     r->stage_of = ech_calloc(model->param.n + 1, sizeof *r->stage_of);
     for (int rank = 0; rank < layout->world; rank++)
         for (int p = 0; p < (int)model->param.n; p++)
-            if (ech_layout_holds(layout, rank, p)) r->stage_of[p] = layout->place[rank].stage;
+            if (ech_layout_holds(layout, rank, p)) r->stage_of[p] = layout->coordinates[rank].stage;
 }
 
 static void put_weights(ech_replay *r, int64_t q, bool backward)

@@ -8,7 +8,7 @@
 static void make_batch(ech_accessor *a, int block, int local)
 {
     const ech_block_value *v = &a->plan->model->block.at[block]->value.at[local];
-    int chunks = v->carried ? a->list->numbering.sequence_chunks : 1;
+    int chunks = v->cached ? a->list->numbering.sequence_chunks : 1;
     for (int micro = 0; micro < a->list->micro_batches; micro += chunks) {
         int value = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_BATCH,
                                                   .block = block,
@@ -59,11 +59,11 @@ static ech_work load_work(const ech_plan *plan, const ech_list *list, const ech_
 
 /* And what else a step does once. */
 static double load_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                           ech_party party)
+                           ech_participants among)
 {
     (void)plan;
     (void)step;
-    (void)party;
+    (void)among;
     return costs->rates.other_seconds;
 }
 

@@ -84,9 +84,9 @@ static double share_of(const ech_plan *plan, const ech_step *step)
 }
 
 static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                      ech_party party)
+                      ech_participants among)
 {
-    (void)party;
+    (void)among;
     return costs->profile->block[step->block].seconds[step->phase] * share_of(plan, step);
 }
 

@@ -58,10 +58,10 @@ static ech_work sum_work(const ech_plan *plan, const ech_list *list, const ech_s
 }
 
 static double sum_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                          ech_party party)
+                          ech_participants among)
 {
-    return ech_cost_reduction(&costs->rates, bytes_of(plan, step), party.members, party.first,
-                              party.last);
+    return ech_cost_reduction(&costs->rates, bytes_of(plan, step), among.members, among.first,
+                              among.last);
 }
 
 static void count_sum(ech_traffic_count *c, const ech_step *step)
@@ -90,9 +90,9 @@ static ech_work norm_work(const ech_plan *plan, const ech_list *list, const ech_
 }
 
 static double norm_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                           ech_party party)
+                           ech_participants among)
 {
-    (void)party;
+    (void)among;
     return ech_cost_norm(&costs->rates, bytes_of(plan, step));
 }
 
@@ -108,9 +108,9 @@ static ech_work stash_work(const ech_plan *plan, const ech_list *list, const ech
 }
 
 static double stash_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                            ech_party party)
+                            ech_participants among)
 {
-    (void)party;
+    (void)among;
     return ech_cost_stash(&costs->rates, bytes_of(plan, step));
 }
 
@@ -127,9 +127,9 @@ static ech_work update_work(const ech_plan *plan, const ech_list *list, const ec
 }
 
 static double update_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                             ech_party party)
+                             ech_participants among)
 {
-    (void)party;
+    (void)among;
     return ech_cost_update(&costs->rates, bytes_of(plan, step));
 }
 

@@ -60,11 +60,11 @@ static ech_work work(const ech_plan *plan, const ech_list *list, const ech_step 
 }
 
 static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                      ech_party party)
+                      ech_participants among)
 {
     (void)plan;
-    return costs->rates.latency * ech_cost_rounds(party.members) +
-           (double)step->bytes / ech_rates_between(&costs->rates, party.first, party.last);
+    return costs->rates.latency * ech_cost_rounds(among.members) +
+           (double)step->bytes / ech_rates_between(&costs->rates, among.first, among.last);
 }
 
 static void count_one(ech_traffic_count *c, const ech_step *step, ech_dtype dtype, int64_t elements,

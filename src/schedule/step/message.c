@@ -54,10 +54,10 @@ static ech_work work(const ech_plan *plan, const ech_list *list, const ech_step 
 }
 
 static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                      ech_party party)
+                      ech_participants among)
 {
     (void)plan;
-    return ech_cost_message(&costs->rates, (double)step->bytes, party.first, party.last);
+    return ech_cost_message(&costs->rates, (double)step->bytes, among.first, among.last);
 }
 
 static void count(ech_traffic_count *c, const ech_step *step)

@@ -23,11 +23,11 @@ static void print(const ech_step *step, ech_text *out)
 
 /* A few numbers, gathered and sent out again. */
 static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                      ech_party party)
+                      ech_participants among)
 {
     (void)plan;
     (void)step;
-    return costs->rates.latency * 2 * ech_cost_rounds(party.members);
+    return costs->rates.latency * 2 * ech_cost_rounds(among.members);
 }
 
 /* Traffic leaves scalars out. */

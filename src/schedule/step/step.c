@@ -138,12 +138,12 @@ ech_work ech_step_has_no_work(const ech_plan *plan, const ech_list *list, const 
 }
 
 double ech_step_takes_no_time(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                              ech_party party)
+                              ech_participants among)
 {
     (void)costs;
     (void)plan;
     (void)step;
-    (void)party;
+    (void)among;
     return 0;
 }
 

@@ -22,7 +22,7 @@ typedef struct ech_step_methods {
     ech_work (*work)(const ech_plan *plan, const ech_list *list, const ech_step *step);
     /* How long it takes once it runs, at the rates of a profile. */
     double (*seconds)(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                      ech_party party);
+                      ech_participants among);
     /* Adds what this rank sends. */
     void (*count)(ech_traffic_count *count, const ech_step *step);
 } ech_step_methods;
@@ -48,7 +48,7 @@ void ech_step_touches_nothing(ech_accessor *a);
 void ech_step_prints_nothing(const ech_step *step, ech_text *out);
 ech_work ech_step_has_no_work(const ech_plan *plan, const ech_list *list, const ech_step *step);
 double ech_step_takes_no_time(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                              ech_party party);
+                              ech_participants among);
 void ech_step_sends_nothing(ech_traffic_count *count, const ech_step *step);
 
 /* "[4-9]", "[4]". */

@@ -53,15 +53,15 @@ static ech_wait absent_member(const ech_rehearsal *r, ech_wait at)
     const ech_plan *plan = r->plans[at.rank];
     const ech_list *list = list_of(r, at.rank);
     int channel = ech_step_channel(step_of(r, at));
-    int *members = ech_calloc((size_t)r->ranks, sizeof *members), place = 0;
+    int *members = ech_calloc((size_t)r->ranks, sizeof *members), index = 0;
     int n =
         ech_layout_members(plan->layout, plan->model, at.rank, ech_channel_group(channel), members);
     for (int s = 0; s <= at.step; s++)
-        place +=
+        index +=
             ech_step_gathers(&list->step.at[s]) && ech_step_channel(&list->step.at[s]) == channel;
     ech_wait absent = {.rank = at.rank, .step = -1};
     for (int i = 0; i < n; i++) {
-        int step = find_collective(list_of(r, members[i]), channel, place);
+        int step = find_collective(list_of(r, members[i]), channel, index);
         if (step >= 0 && r->begin[members[i]][step] >= 0) continue;
         absent = (ech_wait){.rank = members[i], .step = step};
         break;
