@@ -16,7 +16,8 @@
 static const char about[] =
     "Measures what the blocks of a model cost on this machine: seconds of forward and backwards, "
     "bytes "
-    "kept and sent. Each rank trains the whole model alone for a few steps, all ranks at once. "
+    "saved for the backward and sent. Each rank trains the whole model alone for a few steps, all "
+    "ranks at once. "
     "With "
     "the file as parallel.profile, `echelon plan --simulate' speaks of seconds, and "
     "parallel.partition=auto knows where to cut."
@@ -58,22 +59,21 @@ static void warn_of_others(const ech_profile *profile)
                      100 * profile->spread, 100 * profile->processor_share);
 }
 
-/* Blocks one behind the other that cost about as much are still shown one by one: where a model's time
- * goes is what is asked. */
+/* A line per block, also where neighbours cost the same. */
 static void print_profile(const ech_profile *profile, const ech_model *model, const char *path)
 {
-    char update[ECH_COUNT_BYTES], kept[32], sent[32], held[32];
+    char update[ECH_COUNT_BYTES], saved[32], sent[32], held[32];
     double sums[ECH_PHASES] = {0};
     printf("%s\n", profile->model);
     printf("%-28s %10s %10s %10s %8s %12s %12s %12s\n", "a micro-batch, ms", "F", "B", "W",
-           "spread", "kept", "sent on", "parameters");
+           "spread", "saved", "sent on", "parameters");
     for (int b = 0; b < profile->blocks; b++) {
         const ech_profile_block *cost = &profile->block[b];
         for (int phase = 0; phase < ECH_PHASES; phase++) sums[phase] += cost->seconds[phase];
         printf("%-28s %10.3f %10.3f %10.3f %6.1f %% %12s %12s %12s\n", model->block.at[b]->name,
                1e3 * cost->seconds[ECH_FORWARD], 1e3 * cost->seconds[ECH_BACKWARD_INPUT],
                1e3 * cost->seconds[ECH_BACKWARD_WEIGHT], spread_percent(cost),
-               ech_text_from_bytes(cost->activation_bytes, kept, sizeof kept),
+               ech_text_from_bytes(cost->activation_bytes, saved, sizeof saved),
                ech_text_from_bytes(cost->boundary_bytes, sent, sizeof sent),
                ech_text_from_bytes(cost->param_bytes, held, sizeof held));
     }

@@ -100,8 +100,8 @@ static ech_status write_token(const ech_trained *trained, const sample_arguments
     return status;
 }
 
-/* Token by token, the model carrying keys and values along. Where the text becomes longer than T, the
- * model forgets the first half of what it sees, and reads the rest again. */
+/* Feeds token by token with a KV cache. When the text becomes longer than T, the first half of the context is
+ * dropped and the rest is fed from the start. */
 static ech_status feed(ech_exec *exec, story *s)
 {
     size_t T = (size_t)s->T;

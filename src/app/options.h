@@ -65,7 +65,7 @@ typedef struct ech_command_line {
     const ech_word *word;     /* [words] */
     size_t words;
     const char *surplus; /* hint of the error for a word too many; NULL: none */
-    /* NULL, or called for each word instead of `word`. */
+    /* NULL, or called for each word and sets the fields itself; `word` then only checks for missing ones. */
     void (*take)(void *arguments, char *word, const struct argp_state *state);
     /* NULL, or called after the whole line; reports errors by argp_error. */
     void (*check)(void *arguments, const struct argp_state *state);

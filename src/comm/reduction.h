@@ -24,7 +24,7 @@ const char *ech_reduction_name(ech_reduction reduction);
 const char *ech_reduction_names(void); /* blank-separated, in the order of the enumerators */
 
 /* For an ech_group_reduce of n elements over `size` members: bytes of scratch that it needs, and payload
- * bytes that member `index` sends. */
+ * bytes that member `index` sends (of LIBRARY: the bytes of the tensor; what it sends is not known). */
 size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype dtype, int64_t n, int size);
 int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype dtype, int64_t n, int size,
                             int index);

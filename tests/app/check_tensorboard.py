@@ -69,7 +69,7 @@ def check(steps, restarts_of):
     assert all(p.value > 0 for p in events.Scalars("memory/arena_gib"))
     assert all(p.value > 0 for p in events.Scalars("memory/process_gib"))
     starts = events.Tensors("start")
-    assert b"behind step" in starts[-1].tensor_proto.string_val[0]
+    assert b"after step" in starts[-1].tensor_proto.string_val[0]
     assert b"hidden_size: 16" in events.Tensors("run file")[-1].tensor_proto.string_val[0]
 
 

@@ -253,7 +253,7 @@ expect 0 "on local: 2 tensor, sequence parallel$" "$echelon" plan run.yaml --ran
     parallel.tensor=2 parallel.sequence=true
 expect 0 "on local: 2 context .ulysses.$" "$echelon" plan run.yaml --ranks 2 parallel.context=2 \
     parallel.context_method=ulysses
-expect 0 "each in 2 pieces of its sequences" "$echelon" plan run.yaml memory.sequence_chunks=2
+expect 0 "each in 2 sequence chunks" "$echelon" plan run.yaml memory.sequence_chunks=2
 expect 0 "tensor +[0-9.]+ [KM]iB +[0-9]+  [0-9]+ all_gather, [0-9]+ reduce_scatter   .2 ranks" \
     "$echelon" plan run.yaml --ranks 2 parallel.tensor=2 parallel.sequence=true
 expect 0 "data +[0-9.]+ [KM]iB +[0-9]+  [0-9]+ reductions? over " "$echelon" plan run.yaml --ranks 2

@@ -232,8 +232,8 @@ static void charts_mark_restarts(void **state)
     for (int i = 0; i < 5; i++) add(&chart.restarts, restarts[i], i + 2);
     ech_text out = draw_chart(&chart);
     assert_non_null(strstr(out.at, "dashed: 5 restarts"));
-    assert_non_null(strstr(out.at, "<title>start 3, behind step 8</title>"));
-    assert_non_null(strstr(out.at, "<title>start 5, behind step 12</title>"));
+    assert_non_null(strstr(out.at, "<title>start 3, after step 8</title>"));
+    assert_non_null(strstr(out.at, "<title>start 5, after step 12</title>"));
     assert_null(strstr(out.at, "start 2, behind"));
     assert_null(strstr(out.at, "start 4, behind"));
     assert_null(strstr(out.at, "start 6, behind"));

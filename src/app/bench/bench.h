@@ -66,25 +66,28 @@ typedef struct ech_bench {
 
 /* Whether a row is to be measured: no names were given, or its group's or its own. */
 bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, const char *row);
-/* Errors: ECH_EUSAGE for an unknown name, with the nearest known one, and for a row that cannot be measured with
- * so many ranks or, `processes`, by ranks of a launcher. */
+/* Errors: ECH_EUSAGE for an unknown name, with the nearest known one; for collectives with fewer than 2 ranks;
+ * and for other rows if `processes`: ranks of a launcher measure collectives only. */
 ech_status ech_bench_check_names(const ech_bench_options *options, bool processes);
 /* Calls `row` with the name of each row of the group; a name may come more than once. */
 void ech_bench_each_name(ech_bench_group group, void (*row)(const char *name, void *context),
                          void *context);
 
-/* Measures all wanted rows, with ranks as threads. Release out->result.at with free(). */
+/* Measures the machine and all wanted rows, with ranks as threads. Release out->result.at with free(). */
 ech_status ech_bench_measure(const ech_bench_options *options, ech_bench *out);
-/* The same, and prints the results. */
+/* The same, and prints the results to standard output. */
 ech_status ech_bench_run(const ech_bench_options *options);
-/* For a rank that a launcher started: measures collectives only; rank 0 prints. Collective. */
+/* For a rank that a launcher started: measures collectives only; rank 0 prints. Errors: ECH_EUSAGE for one rank.
+ * Collective. */
 ech_status ech_bench_run_rank(ech_comm *comm, const ech_bench_options *options);
 
 /* ---- groups ---- */
 
+/* Fills bench->machine. */
 ech_status ech_bench_measure_machine(ech_bench *bench);
 /* Measures the memory bandwidth again and stores the larger: other virtual machines of a host disturb it. */
 void ech_bench_measure_memory(ech_bench *bench);
+/* Append their results to bench->result. */
 ech_status ech_bench_measure_products(ech_bench *bench);
 ech_status ech_bench_measure_kernels(ech_bench *bench);
 /* Among options->ranks threads of this process; does nothing for one. */
@@ -104,12 +107,13 @@ static inline size_t ech_bench_aligned(size_t bytes)
     return (bytes + 4095) / 4096 * 4096;
 }
 
-/* Seconds of one call: the median of as many calls as fit into `seconds`, after a warm-up. */
+/* Seconds of one call: the median of as many calls as fit into `seconds`, but at least three, after a warm-up. */
 double ech_bench_time(double seconds, void (*call)(void *context), void *context);
 
 /* A result's roofline bound in seconds (see above). */
 double ech_bench_bound(const ech_bench *bench, const ech_bench_result *result);
 
+/* Append the results as tables, and as one JSON object. */
 void ech_bench_print_text(const ech_bench *bench, ech_text *out);
 ech_status ech_bench_print_json(const ech_bench *bench, ech_text *out);
 

@@ -173,7 +173,7 @@ static void fill(const ech_tensor *x, int64_t ids)
             (int32_t)(ech_random_word(key, (uint64_t)i) % (uint32_t)(ids > 0 ? ids : 1));
 }
 
-/* Puts operands and scratch one behind the other. */
+/* Allocates operands and scratch, one after the other. */
 static ech_status lay_out(ech_bench_call *c, const ech_bench_operands *operands, char **memory,
                           size_t *bytes)
 {

@@ -41,7 +41,7 @@ ech_bench_sizes ech_bench_parse_sizes(const char *text, int64_t most)
     return sizes;
 }
 
-/* One extent, a letter's or a number; *at moves behind it. */
+/* One extent, a letter's or a number; moves *at past it. */
 static int64_t read_extent(const char **at, const ech_bench_sizes *sizes)
 {
     if (is_letter(**at)) return ech_bench_size(sizes, *(*at)++);

@@ -24,7 +24,7 @@ static const char *plural(int64_t n)
 
 /* ---- model ---- */
 
-/* Blocks one behind the other with as many parameters make one row. */
+/* Consecutive blocks with as many parameters make one row. */
 static void print_blocks(const ech_plan *plan, ech_text *out)
 {
     const ech_model *model = plan->model;
@@ -135,8 +135,7 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
                     layout->micro_batches, layout->micro_batches == 1 ? "" : "es",
                     layout->micro_batch);
     if (report->design->model->ways.pieces > 1)
-        ech_text_append(out, ", each in %d pieces of its sequences",
-                        report->design->model->ways.pieces);
+        ech_text_append(out, ", each in %d sequence chunks", report->design->model->ways.pieces);
     ech_text_append(out, "\nlayout      %d rank%s of %" PRId64 " thread%s, on %s", layout->world,
                     plural(layout->world), config->parallel.threads,
                     plural(config->parallel.threads), ech_config_name(config, "parallel.comm"));
@@ -237,7 +236,7 @@ static void print_in_flight(const ech_plan_report *report, ech_text *out)
         ech_text_append(out, " %d", most);
     }
     ech_text_append(out, "%s %smicro-batches%s%s\n", layout->stages > MOST_GRID_ROWS ? " ..." : "",
-                    report->design->model->ways.pieces > 1 ? "pieces of " : "",
+                    report->design->model->ways.pieces > 1 ? "sequence chunks of " : "",
                     layout->chunks > 1 ? " of a chunk" : "",
                     layout->stages > 1 ? ", stage by stage" : "");
 }

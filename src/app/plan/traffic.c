@@ -11,7 +11,7 @@
 
 enum { FIRST_COLUMN = 12, MOST_KINDS = 4 };
 
-/* Ranks that send the same: of classes one behind the other. */
+/* Consecutive classes of ranks that send the same. */
 typedef struct sender {
     int rank, ranks; /* the first, and how many */
     ech_traffic traffic[ECH_TRAFFIC_AXES];

@@ -12,7 +12,7 @@
 /* ---- means ----
  *
  * Running means. Each is summed anew: differences of sums from the beginning would be quicker and,
- * behind a spike of a run that diverged, wrong. */
+ * after a spike of a run that diverged, wrong. */
 
 bool ech_report_is_drawn(double value)
 {
@@ -36,8 +36,8 @@ ech_report_points ech_report_mean(const ech_report_points *points, size_t reach,
     ech_report_points means = {0};
     for (size_t i = 0, n = points->n; i < n; i++) {
         if (i % every != 0 && i + 1 < n) continue;
-        size_t before = i < reach ? i : reach, behind = n - 1 - i < before ? n - 1 - i : before;
-        double mean = mean_of(points->at + (i - before), before + 1 + behind);
+        size_t before = i < reach ? i : reach, after = n - 1 - i < before ? n - 1 - i : before;
+        double mean = mean_of(points->at + (i - before), before + 1 + after);
         ECH_PUSH(means, (ech_report_point){points->at[i].step, mean});
     }
     return means;
@@ -276,7 +276,7 @@ static void draw_validation(const chart_frame *frame, const ech_report_points *p
 
 /* ---- words ---- */
 
-/* Not more than one in two pixels. Before the first point and behind the last one there is no place. */
+/* Not more than one in two pixels. Before the first point and after the last one there is no room. */
 static void draw_restarts(const chart_frame *frame, const ech_report_points *points, ech_text *out)
 {
     double drawn = -INFINITY;
@@ -294,8 +294,8 @@ static void draw_restarts(const chart_frame *frame, const ech_report_points *poi
         ech_svg_number(out, top);
         ech_text_append(out, "v");
         ech_svg_number(out, plot_height);
-        ech_text_append(out, "\"><title>start %.0f, behind step %lld</title></path>\n",
-                        point->value, (long long)point->step);
+        ech_text_append(out, "\"><title>start %.0f, after step %lld</title></path>\n", point->value,
+                        (long long)point->step);
     }
     ech_text_append(out, "</g>\n");
 }

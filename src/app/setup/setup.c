@@ -343,7 +343,7 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
     ECH_FREED_TEXT table = {0};
     char need[32], limit[32], *rest = NULL;
     ech_print_memory(plan, &table);
-    ech_log_info("what rank %d would keep in memory:", plan->rank);
+    ech_log_info("the memory of rank %d:", plan->rank);
     for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         ech_log_info("%s", line);
     return ech_config_complain(

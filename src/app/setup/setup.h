@@ -9,17 +9,18 @@
 #include "exec/exec.h"
 #include "layout/profile.h"
 
-/* Reads a configuration: defaults, then the run file, then the command line's "section.key=value" words;
- * checks it. */
+/* Reads a configuration: defaults, then the run file, then the command line's "section.key=value" words.
+ * Completes the model section by model.init_from (ech_setup_fill_model) and checks all of it. */
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n,
                             ech_config **out);
-/* The same from text (a checkpoint's run.yaml); `name` is for errors. */
+/* The same from text (a checkpoint's run.yaml), without model.init_from; `name` is for errors. */
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out);
 /* The defaults, for `echelon help`. */
 ech_status ech_setup_defaults(ech_config **out);
 
-/* The number of ranks that the degrees of the parallel section give; 0: all are auto. */
+/* The number of ranks by the degrees of the parallel section, where auto counts as 1; 0: all are auto or 1, with
+ * pipeline and data auto. */
 int64_t ech_setup_ranks(const ech_config *config);
 /* Changes the configuration to one rank without parallelism, which trains the same model on the same
  * micro-batches. Before or after it is resolved. */

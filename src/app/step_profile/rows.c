@@ -68,7 +68,7 @@ static void add_work(const builder *b, int index, ech_work work)
     if (row->group == ECH_ROWS_COMPUTE) row->bound += bound_of(b->rates, work);
 }
 
-/* "768x2304": this rank's share of the call's first parameter. */
+/* "768x2304": this rank's shard of the call's first parameter. */
 static void print_shape(const builder *b, const ech_node *node, char *out, size_t size)
 {
     int64_t sizes[ECH_MAX_DIMS];
@@ -109,7 +109,7 @@ static void add_calls(const builder *b, const ech_step *step)
     }
 }
 
-/* "all_reduce over tensor", "reduce_grads over data"; of steps that no group shares the kind alone. */
+/* "all_reduce over tensor", "reduce_grads over data"; for steps without a group the kind alone. */
 static void print_step(const ech_step *step, char *out, size_t size)
 {
     const char *kind = ech_step_name(step->kind), *group = ech_layout_group_name(step->group);

@@ -52,7 +52,7 @@ static ech_status open_events(ech_pages *pages, const ech_progress_setup *setup)
     const int64_t step = setup->first_step;
     ECH_FREED_TEXT words = {0};
     ECH_TRY(ech_events_open(setup->directory, step, pages->start, &pages->events));
-    ech_text_append(&words, "start %" PRId64 " behind step %" PRId64 ", on %d rank%s", pages->start,
+    ech_text_append(&words, "start %" PRId64 " after step %" PRId64 ", on %d rank%s", pages->start,
                     step, setup->ranks, setup->ranks == 1 ? "" : "s");
     if (setup->layout && setup->layout[0]) ech_text_append(&words, ": %s", setup->layout);
     ech_events_text(pages->events, step, "start", words.at);
