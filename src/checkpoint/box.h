@@ -23,13 +23,14 @@ typedef struct ech_box_offset {
     int64_t in_whole, in_memory;
 } ech_box_offset;
 
-/* *out: elements of a shape. False: more than 2^63 - 1. */
+/* *out: elements of a shape. False: a size is negative, or a product of leading sizes is 2^63 or more. */
 bool ech_box_elements(int dims, const int64_t *shape, int64_t *out);
 /* Elements of a box that is inside its tensor. */
 int64_t ech_box_count(int dims, const int64_t *size);
-/* Whether the box is inside the shape, and the shape has fewer than 2^63 elements. */
+/* Whether the box is inside the shape, whose elements ech_box_elements can count. */
 bool ech_box_is_inside(int dims, const int64_t *shape, const ech_saved_box *box);
-/* Whether no two elements of a box, which is not empty, overlap in memory, and the last dimension is contiguous. */
+/* Whether the memory of a box, which is not empty, is row-major without overlap: the last stride is 1, any other at
+ * least the extent of the dimensions after it. Other orders of dimensions are not accepted. */
 bool ech_box_is_apart(int dims, const ech_saved_box *box);
 
 /* The runs of a box that is inside `shape`, ascending in the whole tensor. */

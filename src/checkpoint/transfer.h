@@ -7,11 +7,11 @@
 
 #include "checkpoint/checkpoint.h"
 
-/* ECH_EINTERNAL, with the tensor's name, unless each box is inside the tensor and no two elements of its memory
- * overlap. To be called before the others. */
+/* ECH_EINTERNAL, with the tensor's name, unless each box is inside the tensor and, if not empty, has memory that is
+ * row-major without overlap (ech_box_is_apart). To be called before the others. */
 ech_status ech_transfer_check(const ech_saved_tensor *tensor);
 
-/* Writes box b of the tensor; the whole tensor begins at byte `offset` of the file. No byte outside of the box is
+/* Writes box b of the tensor, converted to ech_saved_dtype; the whole tensor begins at byte `offset` of the file. No byte outside of the box is
  * written: other ranks may write theirs at the same time. sums: as ech_safetensors_write. */
 ech_status ech_transfer_write(int fd, const char *path, const ech_saved_tensor *tensor, int b,
                               int64_t offset, uint64_t *sums);

@@ -213,7 +213,7 @@ typedef struct ech_corpus_options {
     int64_t sequence_length;
     bool document_mask;
     int32_t end_of_text;
-    /* It is an error if PREFIX.origin.json names another tokenizer. NULL: the tokenizer is not known; it is an error
+    /* It is an error if PREFIX.origin.json has another tokenizer's hash. NULL: the tokenizer is not known; it is an error
      * if PREFIX.origin.json has a larger vocabulary than this. */
     const ech_tokenizer *tokenizer;
     int64_t vocabulary;

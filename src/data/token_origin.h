@@ -23,8 +23,8 @@ ech_status ech_token_origin_parse(const char *path, const char *text, size_t n,
                                   ech_token_origin *out);
 void ech_token_origin_free(ech_token_origin *origin);
 
-/* Checks PREFIX.origin.json, if there is one, of a file of `tokens` tokens. Errors: another tokenizer than
- * options->tokenizer, or, if that is NULL, a vocabulary above options->vocabulary; another number of tokens: it
+/* Checks PREFIX.origin.json, if there is one, of a file of `tokens` tokens. Errors: a hash other than
+ * options->tokenizer's, or, if that is NULL, a vocabulary above options->vocabulary; another number of tokens: it
  * belongs to another .bin. */
 ech_status ech_token_origin_check(const ech_corpus_options *options, const char *prefix,
                                   int64_t tokens);

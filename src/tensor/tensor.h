@@ -41,11 +41,11 @@ ech_tensor ech_tensor_view(void *data, ech_dtype dtype, int dims, const int64_t 
 ech_tensor ech_tensor_1d(void *data, ech_dtype dtype, int64_t n);
 ech_tensor ech_tensor_2d(void *data, ech_dtype dtype, int64_t rows, int64_t columns);
 
-/* Columns [first, first + count) of a contiguous tensor's last dimension. */
+/* A view of [first, first + count) of the last dimension, with x's strides. */
 ech_tensor ech_tensor_columns(const ech_tensor *x, int64_t first, int64_t count);
-/* Rows [first, first + count) of the first dimension. */
+/* A view of [first, first + count) of the first dimension. */
 ech_tensor ech_tensor_rows(const ech_tensor *x, int64_t first, int64_t count);
-/* Flattens all but the last dimension: (B, T, C) -> (B·T, C). The strides must allow it. */
+/* Flattens all but the last dimension: (B, T, C) -> (B·T, C), and (C) -> (1, C). The strides must allow it. */
 ech_tensor ech_tensor_matrix(const ech_tensor *x);
 
 int64_t ech_tensor_count(const ech_tensor *x); /* elements */
