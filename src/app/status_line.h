@@ -25,10 +25,12 @@ typedef struct ech_status_line {
 int ech_terminal_columns(void);
 
 void ech_status_line_begin(ech_status_line *line);
-/* Draws `text`, truncated to the terminal's width; at most ten times a second unless `now`. */
+/* Draws `text`, truncated to the terminal's width; at most ten times a second unless `now`. Does nothing without
+ * a terminal. */
 void ech_status_line_draw(ech_status_line *line, const char *text, bool now);
-/* Prints `text` as a line of its own, above the status line. */
+/* Prints `text` as a line of its own and redraws the status line below it. */
 void ech_status_line_say(ech_status_line *line, const char *text);
+/* Leaves the status line on the screen and moves below it. */
 void ech_status_line_end(ech_status_line *line);
 
 #endif

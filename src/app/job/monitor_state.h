@@ -8,9 +8,9 @@
 #include <poll.h>
 
 #include "app/job/folder.h"
+#include "app/job/monitor.h"
 #include "app/job/rank_process.h"
 #include "app/job/stall.h"
-#include "app/job/monitor.h"
 #include "comm/board.h"
 
 enum { ECH_MONITOR_PATH = 256 };
@@ -41,8 +41,8 @@ struct ech_monitor {
     double observed_at;    /* seconds on the clock; 0: never */
     ech_stall_kind halted; /* how the job had stalled when its ranks were killed */
     ech_text how;          /* the state in which they were found then */
-    double
-        ended_at; /* when a rank died or the end of the job began, seconds on the clock; 0: not yet */
+    /* when a rank died or the end of the job began, seconds on the clock; 0: not yet */
+    double ended_at;
     int first_dead; /* the rank that died first; -1: none, or several at once */
     int killed_by;  /* the signal that ended it; 0: none, or unknown */
     bool has_dead;  /* a rank died before the abort flag was raised */

@@ -9,7 +9,8 @@
 
 typedef struct ech_metrics_series {
     ech_report_points loss, grad_norm, learning_rate, tokens_per_second, step_seconds;
-    ech_report_points valid_loss; /* may have several values per step; the others have one */
+    ech_report_points
+        valid_loss; /* may have several values per step, as restarts may; the others have one */
     ech_report_points
         restarts;    /* step: training steps done before; value: number of the start, from 2 */
     int64_t steps;   /* training steps done */

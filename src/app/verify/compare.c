@@ -80,7 +80,7 @@ static int holders_of(const ech_verifier *v, int param)
 
 /* Gathers a stage's shards of a parameter, or of a tensor of its shape, in `whole` on rank 0. `mine`: this rank's
  * shard (NULL: it has none). Collective. */
-static ech_status verifier_bring(ech_verifier *v, const ech_copy *copy, double *mine, double *whole)
+static ech_status gather_copy(ech_verifier *v, const ech_copy *copy, double *mine, double *whole)
 {
     const ech_layout *layout = v->layout.design->layout;
     const ech_shape *shape = &v->layout.design->model->param.at[copy->param].shape;
@@ -232,13 +232,13 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
     v->taken = true;
 }
 
-ech_status ech_verifier_bring_gradients(ech_verifier *v)
+ech_status ech_verifier_gather_gradients(ech_verifier *v)
 {
     double *mine = v->mine + v->turn * v->own[ech_verifier_params(v)];
     for (size_t i = 0; i < v->copy.n; i++) {
         const ech_copy *copy = &v->copy.at[i];
-        ECH_TRY(verifier_bring(v, copy, mine + v->own[copy->param],
-                               v->result ? v->gradients + copy->at : NULL));
+        ECH_TRY(gather_copy(v, copy, mine + v->own[copy->param],
+                            v->result ? v->gradients + copy->at : NULL));
     }
     return ECH_OK;
 }
@@ -272,7 +272,7 @@ static ech_status exchange_tensor(ech_verifier *v, const ech_copy *copy, int sta
 {
     int64_t n = v->first[copy->param + 1] - v->first[copy->param];
     ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
-    ech_status status = verifier_bring(v, copy, mine, whole);
+    ech_status status = gather_copy(v, copy, mine, whole);
     if (status == ECH_OK && v->result) compare_tensor(v, copy->param, state, whole);
     return status;
 }

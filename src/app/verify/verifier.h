@@ -48,7 +48,7 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec);
 void ech_verifier_compare_loss(ech_verifier *v);
 void ech_verifier_compare_validation(ech_verifier *v, double layout, double single);
 /* Gathers the layout's gradients of the current training step on rank 0. Collective. */
-ech_status ech_verifier_bring_gradients(ech_verifier *v);
+ech_status ech_verifier_gather_gradients(ech_verifier *v);
 /* Compare the layout's weights with the single rank's and copy them to it: those before the current training
  * step's update, or the newest ones with the optimizer's states. Collective. */
 ech_status ech_verifier_exchange_weights(ech_verifier *v);

@@ -52,7 +52,7 @@ static ech_status verify_list(ech_verifier *v, int64_t done)
     for (v->turn = 0; v->turn < turns; v->turn++) {
         if (v->turn > 0) ECH_TRY(ech_verifier_exchange_weights(v)); /* names the step before */
         v->step = done + v->turn;
-        ECH_TRY(ech_verifier_bring_gradients(v));
+        ECH_TRY(ech_verifier_gather_gradients(v));
         if (v->result) ECH_TRY(follow(v));
     }
     return ech_verifier_exchange_newest(v);
