@@ -48,14 +48,14 @@ static bool has_fitting_calls(const ech_plan *plan, const ech_step *step, ech_pu
     return true;
 }
 
-/* Whether all that the step does is to make values of the forward again, which needs no gradient. */
-static bool only_makes_again(const ech_plan *plan, const ech_step *step)
+/* Whether the step only recomputes values of the forward, which needs no gradient. */
+static bool only_recomputes(const ech_plan *plan, const ech_step *step)
 {
     const ech_block *block = plan->model->block.at[step->block];
-    bool again = true;
+    bool only = true;
     for (int c = step->first_call; c < step->first_call + step->calls; c++)
-        again &= block->program[step->phase].at[c].again;
-    return again;
+        only &= block->program[step->phase].at[c].recompute;
+    return only;
 }
 
 /* How many calls of B a W of the node needs done: those of the nodes behind it, which make its gradient. */
@@ -64,7 +64,7 @@ static int calls_behind(const ech_block *block, int node)
     int call = 0, n = (int)block->program[ECH_BACKWARD_INPUT].n, needed = 0;
     for (; call < n; call++) {
         const ech_block_call *c = &block->program[ECH_BACKWARD_INPUT].at[call];
-        if (c->again || ech_call_exchange(block, c, ECH_BACKWARD_INPUT, ECH_TRAIN)) continue;
+        if (c->recompute || ech_call_exchange(block, c, ECH_BACKWARD_INPUT, ECH_TRAIN)) continue;
         if (c->node >= 0 && c->node <= node) break;
         needed = call + 1;
     }
@@ -82,7 +82,7 @@ static ech_status check_gradients(const ech_plan *plan, const ech_list *list, in
     int done = last < 0 ? 0 : list->step.at[last].first_call + list->step.at[last].calls;
     for (int c = step->first_call; c < step->first_call + step->calls; c++) {
         const ech_block_call *call = &block->program[ECH_BACKWARD_WEIGHT].at[c];
-        if (call->again || calls_behind(block, call->node) <= done) continue;
+        if (call->recompute || calls_behind(block, call->node) <= done) continue;
         return ech_list_reject(plan, list, s, "begins before its gradient is there");
     }
     return ECH_OK;
@@ -108,7 +108,7 @@ static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_b
                                step->first_call, step->first_call + step->calls - 1);
     struct ech_block_step *slot = slot_of(b, step->chunk, step->micro, step->block, step->phase);
     slot->calls += step->calls;
-    if (step->kind == ECH_STEP_COLLECTIVE || only_makes_again(plan, step)) return ECH_OK;
+    if (step->kind == ECH_STEP_COLLECTIVE || only_recomputes(plan, step)) return ECH_OK;
     if (slot->last >= 0) {
         const ech_step *before = &list->step.at[slot->last];
         if (before->first_call + before->calls > step->first_call)

@@ -149,13 +149,13 @@ static void run_call(frame *f, const ech_block_call *c, ech_call *call)
     prepare(f, c, call);
     if (!call->node)
         call->kernels->add(call->context, &call->add[0], &call->dout[0], &call->din[0]);
-    else if (f->phase == ECH_FORWARD || c->again)
+    else if (f->phase == ECH_FORWARD || c->recompute)
         call->node->layer->forward(call);
     else if (f->phase == ECH_BACKWARD_INPUT)
         call->node->layer->backward_input(call);
     else
         call->node->layer->backward_weight(call);
-    if (f->exec->scanning && !c->again) scan_call(f, c, call);
+    if (f->exec->scanning && !c->recompute) scan_call(f, c, call);
 }
 
 /* ---- a step ---- */

@@ -34,7 +34,7 @@ void ech_block_destroy(ech_block *block)
 
 static int add_value(ech_block *block, ech_block_value value)
 {
-    value.again = -1;
+    value.recomputed = -1;
     ECH_PUSH(block->value, value);
     return (int)block->value.n - 1;
 }
@@ -136,7 +136,7 @@ unsigned ech_node_starts(ech_node *node, int starts)
     return 1u << (node->ins - 1);
 }
 
-void ech_node_out_again(ech_node *node, int value)
+void ech_node_out_in_place(ech_node *node, int value)
 {
     ECH_ASSERT(node->outs < ECH_MAX_PORTS);
     node->out[node->outs++] = value;

@@ -11,7 +11,7 @@ const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_ca
     if (call->node < 0 || !(call->purposes & 1u << purpose)) return NULL;
     const ech_layer *layer = block->node.at[call->node].layer;
     const ech_exchange *exchange =
-        phase == ECH_FORWARD || call->again ? &layer->exchange : &layer->exchange_back;
+        phase == ECH_FORWARD || call->recompute ? &layer->exchange : &layer->exchange_back;
     return exchange->kind == ECH_COLLECTIVE_NONE ? NULL : exchange;
 }
 
@@ -36,7 +36,7 @@ double ech_call_multiplies(const ech_block *block, const ech_block_call *call, e
 {
     if (call->node < 0) return 0;
     const ech_node *node = &block->node.at[call->node];
-    ech_phase does = call->again ? ECH_FORWARD : phase;
+    ech_phase does = call->recompute ? ECH_FORWARD : phase;
     return node->layer->multiplies ? node->layer->multiplies(block, node, extent, does) : 0;
 }
 
@@ -94,7 +94,8 @@ static void list_forward(lister *l, const ech_node *node)
     ech_mode mode = node->goes_on ? ECH_ADD : ECH_WRITE;
     for (int i = 0; i < node->ins; i++)
         add_value(l, ECH_PORT_IN, i,
-                  l->call->again ? ech_block_again(l->block, node->in[i]) : node->in[i],
+                  l->call->recompute ? ech_block_backward_value(l->block, node->in[i])
+                                     : node->in[i],
                   node->in[i], ECH_READ);
     for (int i = 0; i < node->outs; i++)
         add_value(l, ECH_PORT_OUT, i, node->out[i], node->out[i], mode);
@@ -112,7 +113,7 @@ static void list_forward(lister *l, const ech_node *node)
  * memory and nothing is added. */
 static bool may_overwrite(const lister *l, const ech_node *node, unsigned reads, int i)
 {
-    int read = ech_block_again(l->block, node->in[i]);
+    int read = ech_block_backward_value(l->block, node->in[i]);
     return node->layer->overwrites & reads & 1u << i && l->call->add[i] < 0 &&
            ech_block_base(l->block, read) == read;
 }
@@ -124,8 +125,8 @@ static void list_backward(lister *l, const ech_node *node, ech_phase phase)
     const ech_block_call *call = l->call;
     for (int i = 0; i < node->ins; i++)
         if (reads->in & 1u << i)
-            add_value(l, ECH_PORT_IN, i, ech_block_again(l->block, node->in[i]), node->in[i],
-                      ECH_READ);
+            add_value(l, ECH_PORT_IN, i, ech_block_backward_value(l->block, node->in[i]),
+                      node->in[i], ECH_READ);
     for (int i = 0; i < node->outs; i++)
         if (reads->out & 1u << i)
             add_value(l, ECH_PORT_OUT, i, node->out[i], node->out[i], ECH_READ);
@@ -161,7 +162,7 @@ static void list_call(lister *l, ech_phase phase)
         add_value(l, ECH_PORT_DIN, 0, call->din[0], call->din[0], ECH_WRITE);
         return;
     }
-    if (phase == ECH_FORWARD || call->again)
+    if (phase == ECH_FORWARD || call->recompute)
         list_forward(l, node);
     else
         list_backward(l, node, phase);

@@ -44,7 +44,7 @@ static int add_node(ech_block *block, const ech_layer *layer, int x, const ech_s
     ech_node *node = ech_block_node(block, layer, NULL, 0);
     ech_node_in(node, x);
     if (shape) return ech_node_out(block, node, "out", *shape);
-    ech_node_out_again(node, x);
+    ech_node_out_in_place(node, x);
     return x;
 }
 
@@ -53,15 +53,15 @@ static int find_output(const ech_block *block, const ech_layer *layer, int x)
 {
     for (size_t i = 0; i < block->node.n; i++) {
         const ech_node *node = &block->node.at[i];
-        if (node->layer == layer && node->in[0] == x && !node->only_again) return node->out[0];
+        if (node->layer == layer && node->in[0] == x && !node->recompute_only) return node->out[0];
     }
     return -1;
 }
 
-void ech_block_make_again(ech_block *block, int value, int again)
+void ech_block_set_recompute(ech_block *block, int value, int recomputed)
 {
-    block->value.at[value].again = again;
-    block->node.at[block->node.n - 1].only_again = true;
+    block->value.at[value].recomputed = recomputed;
+    block->node.at[block->node.n - 1].recompute_only = true;
 }
 
 int ech_block_whole(ech_block *block, int x, bool kept)
@@ -75,7 +75,7 @@ int ech_block_whole(ech_block *block, int x, bool kept)
     ech_shape shape = ech_shape_rows(ECH_AXIS_MODEL, block->value.at[x].shape.size[1]);
     whole = add_node(block, layer, x, &shape);
     if (!kept && !block->ways.keep)
-        ech_block_make_again(block, whole, add_node(block, layer, x, &shape));
+        ech_block_set_recompute(block, whole, add_node(block, layer, x, &shape));
     return whole;
 }
 

@@ -69,7 +69,7 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
     ech_node_in(node, b->x);
     ech_node_in(node, b->targets);
     ech_node_param(node, b->weight);
-    ech_node_out_again(node, logits);
+    ech_node_out_in_place(node, logits);
     int stats = add_stats(b, node, "statistics", rows, 1);
     node->b = (ech_reads){.in = 1, .param = 1};
     node->purposes = 1u << ECH_EVALUATE;

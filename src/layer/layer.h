@@ -91,7 +91,7 @@ typedef struct ech_block_value {
      * shape. base < 0: a value with memory of its own. */
     int base;
     int64_t first;
-    int again; /* the value that B and W read instead: made again for them; -1: none */
+    int recomputed; /* the value that B and W read instead, recomputed for them; -1: none */
     bool
         cached; /* one for all pieces of a micro-batch: keys and values of earlier pieces, starts */
 } ech_block_value;
@@ -117,7 +117,7 @@ typedef struct ech_node {
     ech_reads b, w;                   /* what B and W read besides gradients */
     unsigned passes;                  /* inputs whose gradient is the output's as it is */
     uint32_t site;                    /* which dropout of the block: its random stream */
-    bool only_again;      /* no part of the forward pass: makes `again` values for the backward */
+    bool recompute_only;              /* not in the forward: recomputes a value for the backward */
     bool shares_rows;     /* input 0 has the rows of ech_call.shard, not of ech_call.rows */
     bool shares_gradient; /* of input 0's gradient it makes a share, which a spread sums */
     bool goes_on;         /* F adds to outputs and kept values, which a node before it has made */
@@ -165,8 +165,8 @@ typedef struct ech_operand {
 
 /* One call of one layer in a program. Gradient ports are block values or -1. */
 typedef struct ech_block_call {
-    int node;   /* -1: din[0] = add[0] + dout[0], where gradients meet */
-    bool again; /* in B or W: the node's forward, whose outputs backward needs */
+    int node;       /* -1: din[0] = add[0] + dout[0], where gradients meet */
+    bool recompute; /* in B or W: runs the node's forward, whose outputs the backward needs */
     int dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS];
     unsigned purposes;           /* in other lists it does nothing, and has no operands */
     int first_operand, operands; /* in block.operand: values, then parameters, then scratch */
@@ -182,7 +182,7 @@ typedef enum ech_phase {
 /* How a model is cut. All zero: not at all, and a sample is one document. */
 typedef struct ech_ways {
     ech_cut cut;
-    bool keep;    /* sequence parallelism: gathered inputs are kept for W, not gathered again */
+    bool keep;    /* sequence parallelism: gathered inputs are saved for W, not gathered twice */
     bool ulysses; /* context ranks exchange tokens for heads; otherwise keys and values go around */
     int pieces; /* in which a sequence is processed, with carried keys and values; 0 or 1: whole */
     bool documents; /* attention and positions stay inside of documents */
@@ -226,7 +226,7 @@ void ech_block_finish(ech_block *block, ech_param *params);
 /* What crosses block boundaries: (B,T',C), or under sequence parallelism this rank's share of its rows. */
 ech_shape ech_block_stream(const ech_block *block, int64_t C);
 /* For builders whose outer axis is cut: x whole and marked so that the shares of its gradient are summed
- * (Megatron's f, or g of sequence parallelism). kept: B reads it, too, so it is not made again. */
+ * (Megatron's f, or g of sequence parallelism). kept: B reads it, too, so it is saved, not recomputed. */
 int ech_block_whole(ech_block *block, int x, bool kept);
 /* Whether the node that reads what ech_block_whole returned, and has that outer axis, makes shares of the
  * gradient of x itself: nothing but x stands between. */
@@ -234,8 +234,8 @@ bool ech_block_shares_gradient(const ech_block *block, ech_axis axis);
 /* For builders whose inner axis is cut: y, a share of a sum, summed (Megatron's g), and cut to this
  * rank's rows under sequence parallelism. Returns the sum. */
 int ech_block_sum(ech_block *block, int y);
-/* The block's last node makes `again` for the backward, which reads it instead of `value`. */
-void ech_block_make_again(ech_block *block, int value, int again);
+/* The block's last node computes `recomputed` for the backward, which reads it instead of `value`. */
+void ech_block_set_recompute(ech_block *block, int value, int recomputed);
 /* Whether the axis is shared out over tensor ranks. */
 bool ech_block_cuts(const ech_block *block, ech_axis axis);
 
@@ -245,19 +245,19 @@ ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *o
 void ech_node_in(ech_node *node, int value);
 /* The optional input `starts` (-1: none). Returns its bit in masks of what B and W read. */
 unsigned ech_node_starts(ech_node *node, int starts);
-/* An output that another node has made, and this one works on in place. */
-void ech_node_out_again(ech_node *node, int value);
+/* An output that an earlier node made; this node works on it in place. */
+void ech_node_out_in_place(ech_node *node, int value);
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape);
-/* A value of ECH_ROLE_SCRATCH, which nodes write one after the other (ech_node_out_again). */
+/* A value of ECH_ROLE_SCRATCH, which nodes write one after the other (ech_node_out_in_place). */
 int ech_block_scratch(ech_block *block, const char *name, ech_shape shape);
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape);
 void ech_node_param(ech_node *node, int param);
 
-/* What B and W read for `value`: itself, or what is made again for them. */
-static inline int ech_block_again(const ech_block *block, int value)
+/* What B and W read for `value`: itself, or the value that is recomputed for them. */
+static inline int ech_block_backward_value(const ech_block *block, int value)
 {
-    int again = block->value.at[value].again;
-    return again < 0 ? value : again;
+    int recomputed = block->value.at[value].recomputed;
+    return recomputed < 0 ? value : recomputed;
 }
 /* The value's memory owner (itself or its base). */
 int ech_block_base(const ech_block *block, int value);
@@ -356,7 +356,7 @@ struct ech_layer {
         joined; /* of a loop over chunks of rows: where there is a backward, B does F as well. The last node
                     of each chunk has no outputs, and turns its input 0 into the gradient of that */
     bool finishes_in_b; /* B writes the parameters' gradients */
-    bool cheap;    /* its one output is made again for B and W, by F from F's inputs, not kept */
+    bool cheap;    /* its one output is recomputed for B and W, by F from F's inputs, not saved */
     bool looks_up; /* reads rows of its parameters and multiplies nothing */
     /* Of collectives: what F and B have a group do; both functions are NULL. */
     ech_exchange exchange, exchange_back;

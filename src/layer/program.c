@@ -70,10 +70,10 @@ static void plan_input(ech_block *block, gradients *g, const ech_node *node, int
     bool is_view = base != node->in[i];
     *sum_later = -1;
     /* A view's columns have no other value's gradient: its first reader writes, others add in place. */
-    bool again = is_view && g->viewed[node->in[i]];
-    ECH_ASSERT(!again || node->layer->fuses_add);
+    bool repeated = is_view && g->viewed[node->in[i]];
+    ECH_ASSERT(!repeated || node->layer->fuses_add);
     g->viewed[node->in[i]] |= is_view;
-    if (again) {
+    if (repeated) {
         call->add[i] = call->din[i] = g->value[slot];
     } else if (g->value[slot] < 0 || is_view) {
         if (g->value[slot] < 0) g->value[slot] = new_gradient(block, base, ECH_FROM_NODE);
@@ -166,7 +166,7 @@ static void emit_forward(ech_block *block)
         const ech_node *node = &block->node.at[i];
         ech_block_call call = ech_no_call;
         call.node = (int)i;
-        if (!node->only_again && (node->layer->forward || node->layer->exchange.kind))
+        if (!node->recompute_only && (node->layer->forward || node->layer->exchange.kind))
             ECH_PUSH(block->program[ECH_FORWARD], call);
     }
 }
@@ -186,10 +186,10 @@ static void emit_chunk(ech_block *block, gradients *g, int first, int last, int 
     const ech_node *begin = &block->node.at[first];
     int slot = slot_of(g, block, begin, 0), joint = ech_block_base(block, begin->out[0]);
     ech_block_call call = ech_no_call;
-    call.again = true;
+    call.recompute = true;
     for (call.node = first; call.node < last; call.node++)
         ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
-    call.again = false;
+    call.recompute = false;
     call.din[0] = joint;
     ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
     if (*gradient < 0) {
@@ -220,7 +220,7 @@ static void emit_backward(ech_block *block, gradients *g)
     for (int i = (int)block->node.n - 1; i >= 0; i--) {
         const ech_node *node = &block->node.at[i];
         if (node->layer->joined) i = emit_chunks(block, g, i);
-        if (node->layer->joined || node->only_again || !(node->purposes & 1u << ECH_TRAIN))
+        if (node->layer->joined || node->recompute_only || !(node->purposes & 1u << ECH_TRAIN))
             continue;
         emit_backward_weight(block, g, i);
         pass_gradient(block, g, i, node->passes);
@@ -276,7 +276,7 @@ static void begin_early(ech_block *block, ech_phase phase)
 {
     for (size_t i = 0; i < block->program[phase].n; i++) {
         ech_block_call call = block->program[phase].at[i];
-        if (call.again || !ech_call_exchange(block, &call, phase, ECH_TRAIN)) continue;
+        if (call.recompute || !ech_call_exchange(block, &call, phase, ECH_TRAIN)) continue;
         size_t place = earliest(block, phase, i);
         for (size_t k = i; k > place; k--)
             block->program[phase].at[k] = block->program[phase].at[k - 1];
@@ -307,7 +307,7 @@ void ech_block_finish(ech_block *block, ech_param *params)
         int gradient = g.value[block->input.at[i]];
         ECH_PUSH(block->dinput, gradient);
     }
-    ech_program_make_again(block);
+    ech_program_recompute(block);
     ech_program_list_operands(block);
     begin_early(block, ECH_BACKWARD_INPUT);
     free(g.value);

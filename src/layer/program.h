@@ -13,11 +13,11 @@ void ech_program_find_addends(const ech_block *block, ech_param *params);
 /* A call of nothing. */
 extern const ech_block_call ech_no_call;
 
-/* Before programs are derived: what cheap layers put out, and a backward reads, gets a node that makes it
- * again, so that it is not kept. */
+/* Before programs are derived: adds a node that recomputes each output of a cheap layer that the backward reads,
+ * so that the output is not saved. */
 void ech_program_keep_less(ech_block *block);
-/* Into the derived programs of B and W: the calls that make `again` values, each once. */
-void ech_program_make_again(ech_block *block);
+/* Inserts into the derived programs of B and W the calls that recompute values, each once. */
+void ech_program_recompute(ech_block *block);
 /* Of the calls of the derived programs: what each reads and writes. */
 void ech_program_list_operands(ech_block *block);
 

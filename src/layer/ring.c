@@ -198,19 +198,19 @@ static void add_part(ech_block *block, const attend_options *options, int q, int
         *out = ech_node_out(block, node, "out", shape);
     } else {
         node->keep[node->keeps++] = *lse;
-        ech_node_out_again(node, *out);
+        ech_node_out_in_place(node, *out);
         node->goes_on = true;
     }
 }
 
 /* For the backward: own keys and values packed again, and the others' from the far end of the ring on. */
-static void fetch_again(ech_block *block, int k, int v, const int *kv, int parts)
+static void refetch(ech_block *block, int k, int v, const int *kv, int parts)
 {
     int from = add_pack(block, k, v);
-    ech_block_make_again(block, kv[0], from);
+    ech_block_set_recompute(block, kv[0], from);
     for (int part = parts - 1; part > 0; part--) {
         from = add_shift(block, &ech_layer_row_unshift, from);
-        ech_block_make_again(block, kv[part], from);
+        ech_block_set_recompute(block, kv[part], from);
     }
 }
 
@@ -231,7 +231,7 @@ int ech_ring_attention(ech_block *block, int q, int k, int v, int starts, double
         if (j + 1 < parts) kv[j + 1] = add_shift(block, &ech_layer_row_shift, kv[j]);
         add_part(block, &options, q, kv[j], &out, &lse);
     }
-    fetch_again(block, k, v, kv, parts);
+    refetch(block, k, v, kv, parts);
     free(kv);
     return out;
 }

@@ -124,7 +124,7 @@ static size_t ask_scratch(const ech_accessor *a, const ech_block *block, const e
                                .kernels = a->plan->kernels,
                                .threads = a->plan->threads,
                                .extent = a->list->extent,
-                               .phase = call->again ? ECH_FORWARD : a->step->phase,
+                               .phase = call->recompute ? ECH_FORWARD : a->step->phase,
                                .purpose = a->list->purpose};
     return query.node->layer->scratch(&query);
 }

@@ -215,28 +215,28 @@ static int ready_weights(const ech_block *block, int node)
     int end = 0;
     for (int call = 0; call < (int)block->program[ECH_BACKWARD_WEIGHT].n; call++) {
         const ech_block_call *c = &block->program[ECH_BACKWARD_WEIGHT].at[call];
-        if (!c->again && c->node > node) end = call + 1;
+        if (!c->recompute && c->node > node) end = call + 1;
     }
     return end;
 }
 
-/* Whether of the calls of W before `end` one that is left to do makes a value again. */
-static bool makes_again(const ech_block_lowering *p, int end)
+/* Whether a call of W before `end` that is not done yet recomputes a value. */
+static bool recomputes(const ech_block_lowering *p, int end)
 {
     const ech_block *block = block_of(p);
     for (int call = 0; call < end; call++)
-        if (!p->weight_done.at[call] && block->program[ECH_BACKWARD_WEIGHT].at[call].again)
+        if (!p->weight_done.at[call] && block->program[ECH_BACKWARD_WEIGHT].at[call].recompute)
             return true;
     return false;
 }
 
-/* Calls of W from `call` on that make again what a collective behind them fetches: how many. */
+/* Calls of W from `call` on that recompute what a collective after them fetches: how many. */
 static int made_to_fetch(const ech_block_lowering *p, int call)
 {
     const ech_block *block = block_of(p);
     const ech_block_call *calls = block->program[ECH_BACKWARD_WEIGHT].at;
     int n = (int)block->program[ECH_BACKWARD_WEIGHT].n, end = call;
-    while (end < n && calls[end].again && !exchanges(p, ECH_BACKWARD_WEIGHT, end)) end++;
+    while (end < n && calls[end].recompute && !exchanges(p, ECH_BACKWARD_WEIGHT, end)) end++;
     return end < n && exchanges(p, ECH_BACKWARD_WEIGHT, end) ? end - call : 0;
 }
 
@@ -274,7 +274,7 @@ static void add_in_turns(ech_block_lowering *p, int first, int end)
     for (int call = first; call < end; call++) {
         int node = block->program[ECH_BACKWARD_INPUT].at[call].node;
         int ready = node < 0 ? 0 : ready_weights(block, node - 1);
-        if (ready == weights || !makes_again(p, ready)) continue;
+        if (ready == weights || !recomputes(p, ready)) continue;
         add_compute(p, ECH_BACKWARD_INPUT, begin, call);
         add_weights(p, ready);
         begin = call;
@@ -293,7 +293,7 @@ void ech_lower_backward(ech_block_lowering *p)
     begin(p);
     for (int call = 0; call < n; call++) {
         if (!exchanges(p, ECH_BACKWARD_INPUT, call)) continue;
-        bool back = !block->program[ECH_BACKWARD_INPUT].at[call].again;
+        bool back = !block->program[ECH_BACKWARD_INPUT].at[call].recompute;
         int ready =
             back ? ready_weights(block, block->program[ECH_BACKWARD_INPUT].at[call].node) : 0;
         fetch_for_weights(p, ready);

@@ -76,11 +76,11 @@ static inline void cut_compare_sums(const cut_side *whole, const cut_side *s)
     }
 }
 
-/* What is made again for the backward is not read as the forward left it. */
-static inline void cut_spoil_again(cut_side *s)
+/* What is recomputed for the backward is not read as the forward left it. */
+static inline void cut_spoil_recomputed(cut_side *s)
 {
     for (int v = 0; v < (int)s->block->value.n; v++) {
-        if (s->block->value.at[v].again < 0) continue;
+        if (s->block->value.at[v].recomputed < 0) continue;
         for (int rank = 0; rank < s->ranks; rank++)
             for (int64_t i = 0; i < ech_shape_count(&s->block->value.at[v].shape, s->extent); i++)
                 (*cut_value(s, rank, v))[i] = NAN;
@@ -90,7 +90,7 @@ static inline void cut_spoil_again(cut_side *s)
 static inline void cut_train(cut_side *s)
 {
     cut_run(s, ECH_FORWARD);
-    for (s->piece = 0; s->piece < s->pieces; s->piece++) cut_spoil_again(s);
+    for (s->piece = 0; s->piece < s->pieces; s->piece++) cut_spoil_recomputed(s);
     cut_run(s, ECH_BACKWARD_INPUT);
     cut_run(s, ECH_BACKWARD_WEIGHT);
 }

@@ -44,7 +44,7 @@ static inline void cut_dispatch(cut_side *s, ech_phase phase, const ech_block_ca
                                 ech_call *call)
 {
     const ech_layer *layer = call->node->layer;
-    bool forward = phase == ECH_FORWARD || c->again;
+    bool forward = phase == ECH_FORWARD || c->recompute;
     ech_scratch_query query = {.block = s->block,
                                .node = call->node,
                                .kernels = s->kernels,

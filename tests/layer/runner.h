@@ -152,7 +152,7 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
                      .shard = runner_rows(r),
                      .loss_sums = r->sums,
                      .loss_scale = &r->scale};
-    bool forward = phase == ECH_FORWARD || c->again;
+    bool forward = phase == ECH_FORWARD || c->recompute;
     for (const ech_operand *o = NULL; (o = ech_call_next(r->block, c, r->purpose, o));)
         if (o->port != ECH_PORT_SCRATCH) runner_operand(r, o, &call);
     if (!node) {

@@ -194,15 +194,15 @@ static ech_tensor param_tensor(const bench *b, const region *r, int param)
 
 static bool is_forward(const bench *b)
 {
-    return b->phase == ECH_FORWARD || b->call->again;
+    return b->phase == ECH_FORWARD || b->call->recompute;
 }
 
 static void take_all(const bench *b, const ech_node *node, ech_call *call)
 {
     const ech_block_call *c = b->call;
     for (int i = 0; i < node->ins; i++) {
-        bool again = b->phase != ECH_FORWARD;
-        int in = again ? ech_block_again(b->block, node->in[i]) : node->in[i];
+        bool backward = b->phase != ECH_FORWARD;
+        int in = backward ? ech_block_backward_value(b->block, node->in[i]) : node->in[i];
         call->in[i] = tensor_of(b, in, node->in[i]);
         call->din[i] = tensor_of(b, c->din[i], node->in[i]);
         call->add[i] = tensor_of(b, c->add[i], node->in[i]);
@@ -349,8 +349,8 @@ static void complain(const bench *b, int at, const char *what)
              b->block->name, (int)b->purpose, (int)b->phase,
              (int)(b->call - b->block->program[b->phase].at),
              b->call->node < 0 ? "a sum" : b->block->node.at[b->call->node].layer->name,
-             b->call->again ? " again" : "", what, at >= values + params ? "the gradient of " : "",
-             name);
+             b->call->recompute ? " recompute" : "", what,
+             at >= values + params ? "the gradient of " : "", name);
 }
 
 /* Memory as drawn; spoiled: all that is not said to be read, or with `only`, all of that region. */

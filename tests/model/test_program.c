@@ -195,14 +195,14 @@ static void test_sums(void **state)
     assert_true(sums > 0);
 }
 
-/* What is made again is made before whoever reads it, at most one layer ahead; what goes around a ring just
+/* What is recomputed is recomputed before what reads it, at most one layer ahead; what goes around a ring just
  * one, so that it arrives while that computes. */
-static void check_again(const ech_block *block, ech_phase phase, size_t at)
+static void check_recomputed(const ech_block *block, ech_phase phase, size_t at)
 {
     const ech_node *node = &block->node.at[block->program[phase].at[at].node];
     int ahead = 0;
     if (node->layer->joined) return; /* the loss: chunk after chunk in the same memory */
-    assert_true(node->only_again);
+    assert_true(node->recompute_only);
     for (size_t i = 0; i < block->program[phase].n; i++) {
         const ech_block_call *call = &block->program[phase].at[i];
         asked a = ask(block, phase, i, node->out[0]);
@@ -213,13 +213,13 @@ static void check_again(const ech_block *block, ech_phase phase, size_t at)
             return;
         }
         if (i > at)
-            ahead += call->node >= 0 && !call->again &&
+            ahead += call->node >= 0 && !call->recompute &&
                      !ech_call_exchange(block, call, phase, ECH_TRAIN);
     }
     fail_msg("%s: nobody reads %s", block->name, block->value.at[node->out[0]].name);
 }
 
-static void test_again(void **state)
+static void test_recomputed(void **state)
 {
     (void)state;
     int made = 0;
@@ -229,9 +229,9 @@ static void test_again(void **state)
             const ech_block *block = model->block.at[b];
             for (int phase = 0; phase < ECH_PHASES; phase++)
                 for (size_t c = 0; c < block->program[phase].n; c++) {
-                    if (!block->program[phase].at[c].again) continue;
+                    if (!block->program[phase].at[c].recompute) continue;
                     assert_int_not_equal(phase, ECH_FORWARD);
-                    check_again(block, (ech_phase)phase, c);
+                    check_recomputed(block, (ech_phase)phase, c);
                     made++;
                 }
         }
@@ -248,7 +248,7 @@ static void assert_same_calls(const ech_block *a, const ech_block *b, int phase)
     for (size_t i = 0; i < a->program[phase].n; i++) {
         const ech_block_call *x = &a->program[phase].at[i], *y = &b->program[phase].at[i];
         assert_int_equal(x->node, y->node);
-        assert_int_equal(x->again, y->again);
+        assert_int_equal(x->recompute, y->recompute);
         assert_memory_equal(x->dout, y->dout, sizeof x->dout);
         assert_memory_equal(x->din, y->din, sizeof x->din);
         assert_memory_equal(x->add, y->add, sizeof x->add);
@@ -287,9 +287,9 @@ static void test_uncut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensor),  cmocka_unit_test(test_sequence),
-        cmocka_unit_test(test_context), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_again),   cmocka_unit_test(test_uncut),
+        cmocka_unit_test(test_tensor),     cmocka_unit_test(test_sequence),
+        cmocka_unit_test(test_context),    cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_recomputed), cmocka_unit_test(test_uncut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

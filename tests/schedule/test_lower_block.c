@@ -127,8 +127,8 @@ static void letters_of(const fixture *f, bool forward, char *out)
         if (step->block != LAYER || step->micro != 0 || is_f != forward) continue;
         if (works) *out++ = "FBW"[step->phase];
         if (step->kind != ECH_STEP_COLLECTIVE) continue;
-        bool again = block->program[step->phase].at[step->first_call].again;
-        *out++ = !again ? 'c' : step->phase == ECH_BACKWARD_INPUT ? 'b' : 'w';
+        bool recompute = block->program[step->phase].at[step->first_call].recompute;
+        *out++ = !recompute ? 'c' : step->phase == ECH_BACKWARD_INPUT ? 'b' : 'w';
     }
     *out = 0;
 }

@@ -169,7 +169,7 @@ static void test_no_stashing(void **state)
 
 /* How many calls of backwards make again what a forward has made of weights. (Of the loss, whose forward is done in the
  * backward, nothing is made twice.) */
-static int count_again(const fixture *f)
+static int count_recomputed(const fixture *f)
 {
     int found = 0;
     for (size_t b = 0; b < f->of.model->block.n; b++) {
@@ -178,7 +178,7 @@ static int count_again(const fixture *f)
             for (size_t c = 0; c < block->program[phase].n; c++) {
                 const ech_block_call *call = &block->program[phase].at[c];
                 if (call->node < 0 || block->node.at[call->node].layer->joined) continue;
-                found += call->again && block->node.at[call->node].params > 0;
+                found += call->recompute && block->node.at[call->node].params > 0;
             }
     }
     return found;
@@ -190,10 +190,10 @@ static void test_forwards_are_kept(void **state)
 {
     (void)state;
     fixture f = make("pipedream", 3, 1, 6, NULL);
-    assert_true(count_again(&f) > 0);
+    assert_true(count_recomputed(&f) > 0);
     fixture_free(&f);
     f = make("pipedream", 3, 1, 6, "parallel.weight_stashing=false");
-    assert_int_equal(count_again(&f), 0);
+    assert_int_equal(count_recomputed(&f), 0);
     fixture_free(&f);
 }
 

@@ -94,7 +94,7 @@ static int row_of_call(const builder *b, const ech_step *step, int call)
         const ech_node *node = &block->node.at[of->node];
         print_shape(b, node, shape, sizeof shape);
         snprintf(name, sizeof name, "%s %s%s%s", node->layer->name, letter,
-                 of->again ? " again" : "", shape);
+                 of->recompute ? " recompute" : "", shape);
     }
     return find_row(b->rows, name, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE);
 }
