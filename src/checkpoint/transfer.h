@@ -11,8 +11,8 @@
  * row-major without overlap (ech_box_is_apart). To be called before the others. */
 ech_status ech_transfer_check(const ech_saved_tensor *tensor);
 
-/* Writes box b of the tensor, converted to ech_saved_dtype; the whole tensor begins at byte `offset` of the file. No byte outside of the box is
- * written: other ranks may write theirs at the same time. sums: as ech_safetensors_write. */
+/* Writes box b of the tensor, converted to ech_saved_dtype; the whole tensor begins at byte `offset` of the file. No
+ * byte outside of the box is written: other ranks may write theirs at the same time. sums: as ech_safetensors_write. */
 ech_status ech_transfer_write(int fd, const char *path, const ech_saved_tensor *tensor, int b,
                               int64_t offset, uint64_t *sums);
 /* Reads box b. `stored`: the dtype in the file, which is converted; unless both are floating-point types it must be

@@ -91,8 +91,8 @@ ech_cut ech_model_cut(const ech_config *config);
 /* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of the key/value
  * heads; a sequence longer than the positions; the family's own. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);
-/* The same, as if all keys of parallel and memory had their defaults: unsharded. For blocks and parameters before the layout has checked that
- * the model can be sharded. */
+/* The same, as if all keys of parallel and memory had their defaults: unsharded. For blocks and parameters before
+ * the layout has checked that the model can be sharded. */
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
 

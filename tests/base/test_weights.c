@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights and shares in text.
+ * Weights in text, and their cumulative sums.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void refuses_other_weights(void **state)
     }
 }
 
-static void reads_shares(void **state)
+static void reads_bounds(void **state)
 {
     (void)state;
     const struct {
@@ -64,7 +64,7 @@ static void reads_shares(void **state)
     }
 }
 
-static void refuses_other_shares(void **state)
+static void refuses_other_bounds(void **state)
 {
     (void)state;
     const char *const cases[] = {"",     ",",    "a",     "1,2,3,4", "1,2,3,", "1;2",
@@ -82,8 +82,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_weights),
         cmocka_unit_test(refuses_other_weights),
-        cmocka_unit_test(reads_shares),
-        cmocka_unit_test(refuses_other_shares),
+        cmocka_unit_test(reads_bounds),
+        cmocka_unit_test(refuses_other_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

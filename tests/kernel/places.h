@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a test's rows lie: whole samples, or shares of their tokens.
+ * Where a test's rows lie: whole samples, or parts of their tokens.
  */
 #ifndef ECH_TESTS_KERNEL_PLACES_H
 #define ECH_TESTS_KERNEL_PLACES_H
