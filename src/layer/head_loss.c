@@ -16,8 +16,18 @@ typedef struct head_options {
     int64_t V, first;
 } head_options;
 
-/* Logits of a chunk take about this many bytes, but a chunk is at least CHUNK_ROWS rows. */
-enum { CHUNK_BYTES = 4 << 20, CHUNK_ROWS = 256 };
+/* Logits of a chunk take about this many bytes, but a chunk is at least CHUNK_ROWS rows, and there are at most
+ * MOST_CHUNKS: each has nodes of its own, of which plans speak one by one. */
+enum { CHUNK_BYTES = 4 << 20, CHUNK_ROWS = 256, MOST_CHUNKS = 256 };
+
+static int64_t most_rows(const ech_ways *ways, int64_t V)
+{
+    int64_t row =
+        ech_axis_local(ECH_AXIS_VOCAB, V, ways->cut) * (int64_t)ech_dtype_bytes(ways->real);
+    int64_t most = CHUNK_BYTES / row > CHUNK_ROWS ? CHUNK_BYTES / row : CHUNK_ROWS;
+    int64_t even = (ways->rows + MOST_CHUNKS - 1) / MOST_CHUNKS;
+    return most > even ? most : even;
+}
 
 /* ---- the nodes ---- */
 
@@ -110,10 +120,7 @@ int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int w
     const ech_ways *ways = &block->ways;
     if (ech_block_cuts(block, ECH_AXIS_VOCAB)) x = ech_block_whole(block, x, true);
     builder b = {block, x, targets, weights, weight, V, .rows = ways->rows};
-    int64_t row =
-        ech_axis_local(ECH_AXIS_VOCAB, V, ways->cut) * (int64_t)ech_dtype_bytes(ways->real);
-    int64_t most = CHUNK_BYTES / row > CHUNK_ROWS ? CHUNK_BYTES / row : CHUNK_ROWS;
-    if (b.rows > most) b.rows = most;
+    if (b.rows > most_rows(ways, V)) b.rows = most_rows(ways, V);
     b.logits = ech_block_scratch(block, "logits", shape_of(b.rows, ECH_AXIS_VOCAB, V));
     int64_t first = 0;
     do {

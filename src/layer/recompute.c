@@ -73,21 +73,14 @@ typedef ECH_LIST(ech_block_call) call_list;
 
 typedef struct recompute {
     const ech_block *block;
-    bool *made; /* by value */
+    const int *maker; /* by value: the node that recomputes it; -1: none */
+    bool *made;       /* likewise: whether a call does already */
     call_list out;
 } recompute;
 
-/* The node that recomputes the value; -1: none. */
-static int maker_of(const ech_block *block, int value)
-{
-    for (int i = 0; i < (int)block->node.n; i++)
-        if (block->node.at[i].recompute_only && block->node.at[i].out[0] == value) return i;
-    return -1;
-}
-
 static void make(recompute *r, int value)
 {
-    int maker = maker_of(r->block, value);
+    int maker = r->maker[value];
     if (maker < 0 || r->made[value]) return;
     const ech_node *node = &r->block->node.at[maker];
     for (int i = 0; i < node->ins; i++) make(r, node->in[i]);
@@ -99,13 +92,13 @@ static void make(recompute *r, int value)
 }
 
 /* Whether a collective takes part in making the value. */
-static bool is_fetched(const ech_block *block, int value)
+static bool is_fetched(const recompute *r, int value)
 {
-    int maker = maker_of(block, value);
+    int maker = r->maker[value];
     if (maker < 0) return false;
-    const ech_node *node = &block->node.at[maker];
+    const ech_node *node = &r->block->node.at[maker];
     bool fetched = node->layer->exchange.kind != ECH_COLLECTIVE_NONE;
-    for (int i = 0; i < node->ins; i++) fetched |= is_fetched(block, node->in[i]);
+    for (int i = 0; i < node->ins; i++) fetched |= is_fetched(r, node->in[i]);
     return fetched;
 }
 
@@ -117,7 +110,7 @@ static void make_for(recompute *r, const ech_block_call *call, ech_phase phase, 
     unsigned reads = phase == ECH_BACKWARD_INPUT ? node->b.in : node->w.in;
     for (int i = 0; i < node->ins; i++) {
         int value = r->block->value.at[node->in[i]].recomputed;
-        if (reads & 1u << i && value >= 0 && (!fetched || is_fetched(r->block, value)))
+        if (reads & 1u << i && value >= 0 && (!fetched || is_fetched(r, value)))
             make(r, value);
     }
 }
@@ -136,9 +129,9 @@ static size_t next_layer(const ech_block *block, ech_phase phase, size_t at)
 
 /* Recomputes each value right before the call that reads it, while it is in cache; what a collective fetches one
  * layer earlier, so that the message arrives while that layer computes. */
-static void insert(ech_block *block, ech_phase phase, bool *made)
+static void insert(ech_block *block, ech_phase phase, const int *maker, bool *made)
 {
-    recompute r = {.block = block, .made = made};
+    recompute r = {.block = block, .maker = maker, .made = made};
     size_t n = block->program[phase].n;
     const ech_block_call *from = block->program[phase].at;
     for (size_t i = 0; i < n; i++) {
@@ -156,7 +149,12 @@ static void insert(ech_block *block, ech_phase phase, bool *made)
 void ech_program_recompute(ech_block *block)
 {
     bool *made = ech_calloc(block->value.n, sizeof *made);
-    insert(block, ECH_BACKWARD_INPUT, made);
-    insert(block, ECH_BACKWARD_WEIGHT, made);
+    int *maker = ech_calloc(block->value.n, sizeof *maker);
+    for (size_t v = 0; v < block->value.n; v++) maker[v] = -1;
+    for (size_t n = 0; n < block->node.n; n++)
+        if (block->node.at[n].recompute_only) maker[block->node.at[n].out[0]] = (int)n;
+    insert(block, ECH_BACKWARD_INPUT, maker, made);
+    insert(block, ECH_BACKWARD_WEIGHT, maker, made);
+    free(maker);
     free(made);
 }
