@@ -31,7 +31,7 @@ profiled() {
     expect 0 "where the time of a step goes: mean of 3 steps" "$echelon" train --profile run.yaml "$@"
     also "^compute lane  .* ms a step "
     also "^  sum  .*[0-9]"
-    has_row "head_loss B "
+    has_row "head_logits B "
     has_row "linear F [0-9]+x[0-9]+"
     also "^a step takes [0-9.]+ ms; its work would take "
     checks=$((checks + 1))
