@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For pictures of timelines: bars as boxes in pixels, where many bars may fall on one pixel.
+ * Pictures of timelines: bars become boxes in pixels; bars narrower than a pixel are merged.
  */
 #ifndef ECH_DRAW_BOXES_H
 #define ECH_DRAW_BOXES_H
@@ -10,14 +10,15 @@
 typedef struct ech_box {
     const ech_timeline_bar *bar; /* NULL: several */
     double x, width;             /* pixels */
-    double share[ECH_BAR_KINDS]; /* of several: of the box's time; the rest is idle */
+    double share
+        [ECH_BAR_KINDS]; /* of several: the share of the box's time of each kind; the rest is idle */
 } ech_box;
 typedef ECH_LIST(ech_box) ech_boxes;
 
-/* The boxes of one rank's bars in the time from `from` to `end`, at `scale` pixels a unit: bars of a pixel or more as they are,
- * narrower ones together until they make ten, unless a pixel or more between them is idle. Where
- * others leave them less than three pixels, the box is that of the longest. Bars of no width are left
- * out. There are never more than two boxes a pixel, nor one of several bars in three. */
+/* The boxes of one rank's bars between `from` and `end`, at `scale` pixels a unit. A bar of a pixel or more is a box.
+ * Narrower ones are merged until the box has ten pixels or the next is a pixel or more away; where less than three
+ * pixels are left for them, the box shows the longest alone. Bars of no width are left out. There are at most two
+ * boxes a pixel, and at most one merged box in three pixels. */
 void ech_boxes_make(const ech_timeline_bar *bar, size_t n, double from, double end, double scale,
                     ech_boxes *out);
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pictures: the few elements of SVG that timelines and charts are made of. Positions are pixels, x to
- * the right and y down, and are written with at most two decimals, so that the same picture is the
- * same bytes. `more` is attributes as they stand ("fill=\"#fff\""); all other text is escaped.
+ * The few elements of SVG that timelines and charts consist of. Positions are pixels, x to the right and y down,
+ * written with at most two decimals, so that the same picture is the same bytes. `more` is attributes, written
+ * unchanged ("fill=\"#fff\""); all other text is escaped.
  *
- * Pictures are drawn for white paper. A page that is dark restyles the classes ech-paper (background,
- * and lines between boxes), ech-idle, ech-ink (words), ech-faint
- * (ticks), ech-axis: a style sheet outdoes
- * attributes.
+ * Pictures are drawn for white paper. The style sheet of a dark page overrides the classes ech-paper (background,
+ * and lines between boxes), ech-idle, ech-ink (words), ech-faint (ticks) and ech-axis.
  */
 #ifndef ECH_DRAW_SVG_H
 #define ECH_DRAW_SVG_H
@@ -19,12 +17,12 @@
 #define ECH_SVG_INK   "#1c2530"
 #define ECH_SVG_FAINT "#5b6675"
 
-/* The text with & < > " ' escaped. What is no UTF-8 or no printable character becomes U+FFFD. */
+/* Appends the text with & < > " ' escaped; invalid UTF-8 and unprintable characters become U+FFFD. */
 void ech_svg_escape(ech_text *out, const char *text);
 /* 3, 3.5, 3.25; never -0. The value is finite. */
 void ech_svg_number(ech_text *out, double value);
 
-/* One <svg> element, to be closed with "</svg>\n"; `name` is for who cannot see the picture. */
+/* One <svg> element, to be closed with "</svg>\n"; `name` is its accessible name. */
 void ech_svg_begin(ech_text *out, double width, double height, const char *name);
 void ech_svg_rect(ech_text *out, double x, double y, double width, double height, const char *more);
 void ech_svg_line(ech_text *out, double x1, double y1, double x2, double y2, const char *more);
@@ -33,13 +31,13 @@ void ech_svg_words(ech_text *out, double x, double y, const char *more, const ch
 
 /* How wide a text is, in pixels: an upper estimate, as fonts differ from machine to machine. */
 double ech_svg_width(const char *text, double font_size);
-/* The text, cut with an ellipsis where it would be wider than `width`. Free with ech_text_free. */
+/* The text, truncated with an ellipsis where it would be wider than `width`. Free with ech_text_free. */
 ech_text ech_svg_cut(const char *text, double font_size, double width);
 
-/* A colour between #rrggbb and white: the share `white` of the way. Returns `buffer`, of 8 bytes. */
+/* A mix of the colour #rrggbb and white, `white` (0 .. 1) of it white. Returns `buffer`, of 8 bytes. */
 char *ech_svg_pale(const char *colour, double white, char *buffer);
 
-/* 1, 2 or 5 times a power of ten: the smallest step that cuts `span` > 0 into at most `most` parts. */
+/* 1, 2 or 5 times a power of ten: the smallest step that divides `span` > 0 into at most `most` parts. */
 double ech_svg_tick(double span, double most);
 /* The number of the tick k x step with as many decimals as the step needs, "0.25" or "1.5e-07". */
 void ech_svg_tick_text(ech_text *out, int64_t k, double step);

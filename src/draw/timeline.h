@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timelines: who did what from when to when, simulated or measured, and pictures of them as the
- * papers draw schedules: a row a rank or for ranks that do the same, a box a micro-batch, idle time grey.
+ * Timelines: what each rank ran and when, simulated or measured, and pictures of them as the papers draw
+ * schedules: a row for a rank or for ranks that do the same, a box for a micro-batch, grey for idle time.
  */
 #ifndef ECH_DRAW_TIMELINE_H
 #define ECH_DRAW_TIMELINE_H
@@ -16,17 +16,18 @@ typedef struct ech_timeline_bar {
     int chunk;         /* of F, B, W */
     int micro;         /* the number in the box; -1: none */
     double begin, end; /* in the timeline's unit */
-    double weight; /* of this time, in W: where B and W take turns, they are one bar, a BACKWARD */
+    double
+        weight; /* the part of this time in W: where B and W alternate they are one bar, a BACKWARD */
 } ech_timeline_bar;
 
 typedef struct ech_timeline {
     int ranks;
-    const ech_layout *layout; /* who the ranks are; borrowed. NULL: not known */
+    const ech_layout *layout; /* of the ranks; borrowed. NULL: not known */
     int chunks;               /* of a rank: shades of a colour */
-    int sequence_chunks; /* of a micro-batch, each of which has a number; 0 or 1: it is whole */
-    double end;          /* when the last rank is done */
+    int sequence_chunks; /* of a micro-batch, each with a number of its own; 0 or 1: micro-batches are whole */
+    double end;          /* when the last rank ends */
     bool seconds;        /* the unit: seconds, or forwards of one block */
-    double bubble;       /* share of ranks x end in which no F, B or W runs; 0 of nothing */
+    double bubble; /* share of ranks x end in which no F, B or W runs; 0 for an empty timeline */
     double waits;        /* the part of it in which compute waits for a collective */
     double collective;   /* time in which collectives run, of all ranks together; 0: not known */
     double forward;      /* the median forward; 0: there is none */
@@ -34,16 +35,16 @@ typedef struct ech_timeline {
 } ech_timeline;
 
 void ech_timeline_free(ech_timeline *timeline);
-/* Adds a rank's compute lane, from the times at which the list's steps began and ended: a bar for the
- * steps of a chunk and micro-batch of one kind, a W beside its own B being part of it; a bar of its own, within such a
- * bar or before it, wherever compute waited for a collective; and one for each sum of the reduce lane. Ranks come in any
- * order, and ech_timeline_finish behind the last. */
+/* Adds a rank's bars from the times at which the list's steps began and ended: on the compute lane one for
+ * successive steps of a kind, chunk and micro-batch (a W next to its own B is part of B's bar), and one, within such a
+ * bar or before it, wherever compute waited for a collective; and one for each sum of the reduce lane. Ranks may
+ * come in any order; call ech_timeline_finish after the last. */
 void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *list,
                            const double *begin, const double *end);
-/* Sorts the bars, which may come in any order, and sets `end` (unless it is set), `bubble`, `waits` and
- * `forward` from them. Where compute waits for a collective (ECH_BAR_COLLECTIVE) no work is done, also
- * within the bar of an F, B or W. To be called once before everything below. What is before 0 or past `end` is
- * not drawn and does not count; where bars of a rank overlap, the time counts once. */
+/* Sorts the bars and sets `end` (unless it is set), `bubble`, `waits` and `forward` from them. Waits for a
+ * collective (ECH_BAR_COLLECTIVE) are no work, also within the bar of an F, B or W. Call it once, before everything
+ * below. Time before 0 or past `end` is not drawn and does not count; where bars of a rank overlap, the time counts
+ * once. */
 void ech_timeline_finish(ech_timeline *timeline);
 
 /* "bubble 21.3 %", or "bubble 21.3 %, waits for collectives 4.0 %". */
@@ -54,36 +55,37 @@ void ech_timeline_collectives(const ech_timeline *timeline, int steps, ech_text 
 /* A duration with its unit: "33 block forwards", "161.2 ms". */
 void ech_timeline_time(const ech_timeline *timeline, double time, ech_text *out);
 
-/* Ranks one behind the other that are drawn together, and their bars: those of the first. */
+/* Successive ranks that are drawn as one row, and the bars of the first of them. */
 typedef struct ech_timeline_row {
     int rank, ranks;
     size_t first_bar, bars;
 } ech_timeline_row;
 typedef ECH_LIST(ech_timeline_row) ech_timeline_rows;
 
-/* A row for each rank; `shared`: one for neighbours of a stage with the same bars. Free rows->at. */
+/* A row for each rank; `shared`: one row for successive ranks of a stage with the same bars. Free rows->at. */
 void ech_timeline_find_rows(const ech_timeline *timeline, bool shared, ech_timeline_rows *rows);
 /* "stage 1, 2 replicas, tensor rank 0", or where the layout is not known "rank 4 .. 7". Returns its length. */
 int ech_timeline_name_row(const ech_timeline *timeline, const ech_timeline_row *row, char *name,
                           size_t size);
 
-/* One row a rank, or neighbours with the same bars, of columns one forward (the shortest F, B or W) wide: "F0.3"
- * (chunk.micro) where a bar begins, "BW0.3" where B and W take turns, "-" while it goes on, "." idle; waits and sums are
- * not shown apart. At most `width` characters a row: where that is not enough all rows go on below, and after 48 lines
- * they are cut with "...". Ranks beyond `most_rows` are left out with a line that says so. The last line says how much a
- * column is, how long all takes and the bubble. */
+/* Appends a text picture. A row is a rank, or successive ranks with the same bars; a column is one forward (the
+ * shortest F, B or W). "F0.3" (chunk.micro) stands where a bar begins, "BW0.3" where B and W alternate, "-" while it
+ * goes on, "." for idle; waits and sums are not shown. Rows longer than `width` characters continue below; after 48
+ * lines they end with "...". Ranks beyond `most_rows` are left out, and a line says so. The last line has the duration
+ * of a column, of the whole timeline, and the bubble. */
 void ech_timeline_text(const ech_timeline *timeline, int width, int most_rows, ech_text *out);
 
-/* The most rows of a picture. Ranks that do the same share a row; where that is no help the
- * first, the last and evenly spaced ones between are drawn, and the picture says so. */
+/* The most rows of a picture. Ranks that do the same are one row; where more rows remain, the first, the last
+ * and evenly spaced ones between are drawn, and the picture says so. */
 enum { ECH_TIMELINE_ROWS = 64 };
+/* The index, of `ranks`, that is drawn in a row. */
 int ech_timeline_rank_of_row(int ranks, int row);
 
-/* A whole SVG document; `title` above it. What is too wide for its numbers goes on below. Boxes too narrow for a number have none, and those narrower
- * than a pixel are drawn together. */
+/* A whole SVG document; `title` above it. A timeline too wide for its numbers continues below. Boxes too narrow for
+ * a number have none; those narrower than a pixel are merged. */
 void ech_timeline_svg(const ech_timeline *timeline, const char *title, ech_text *out);
-/* Two timelines one above the other on one scale, in one SVG element for a file or an HTML page. Where
- * their units differ there is no common scale, and both take the whole width. */
+/* Two timelines, one above the other on one scale, in one SVG element for a file or an HTML page. Where their units
+ * differ each has a scale of its own and the whole width. */
 void ech_timeline_svg_pair(const ech_timeline *above, const char *above_title,
                            const ech_timeline *below, const char *below_title, ech_text *out);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.partition as cuts between blocks. Private to this room.
+ * parallel.partition as the first block of each virtual stage. Private to this room.
+ *
+ * cut[stages + 1]: virtual stage s is blocks cut[s] .. cut[s + 1] - 1.
  */
 #ifndef ECH_LAYOUT_CUT_H
 #define ECH_LAYOUT_CUT_H
@@ -8,16 +10,16 @@
 #include "config/config.h"
 #include "model/model.h"
 
-/* The model's first and last blocks (embedding, head) are no transformer layers; cut[stages + 1]. The
- * configuration is resolved: a list, or "even" in multiply-adds. */
+/* Partitions the model's blocks as the resolved configuration says: by a list of transformer layers (embedding
+ * and head are none), or "even" in multiply-adds. */
 void ech_cut_blocks(const ech_config *config, const ech_model *model, ech_extent extent, int stages,
                     int *cut);
-/* Blocks of those weights, none below 0, into stages of at least one block each: the heaviest stage is as
- * light as can be; of these cuts, the sum of the squares of the stages' weights is smallest; of
- * these, the first stage has the fewest blocks, then the second, and so on. Weights are told apart to one
- * part in 10^9 of all blocks together. */
+/* Partitions blocks of weights >= 0 into stages of at least one block each. The heaviest stage is as light as can
+ * be; among those partitions the sum of the squares of the stages' weights is smallest; among those the first
+ * stage has the fewest blocks, then the second, and so on. Weights that differ by less than 10^-9 of the sum of
+ * all are equal. */
 void ech_cut_evenly(const double *weight, int blocks, int stages, int *cut);
-/* The other way: layers[stages], the transformer layers between those cuts. */
+/* The inverse: the number of transformer layers of each stage, into layers[stages]. */
 void ech_cut_layers(const int *cut, int stages, int64_t *layers);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the blocks of a model cost, as `echelon profile` measured it: a JSON file (docs/formats.md)
+ * Times and bytes of a model's blocks, as `echelon profile` measured them: a JSON file (docs/formats.md)
  * that plans, simulations and the partitioner read.
  */
 #ifndef ECH_LAYOUT_PROFILE_H
@@ -14,9 +14,9 @@ enum { ECH_PROFILE_VERSION = 2 }; /* of the file; 1 had the times of fragments o
 /* One block and one micro-batch, on one rank. */
 typedef struct ech_profile_block {
     double seconds[ECH_PHASES]; /* of F, B and W: medians */
-    int64_t activation_bytes;   /* kept from F to B and W */
-    int64_t boundary_bytes;     /* of the block's outputs: what crosses to the next block */
-    int64_t param_bytes;        /* of its parameters; a shared one counts at its first block */
+    int64_t activation_bytes;   /* saved by F for B and W */
+    int64_t boundary_bytes;     /* of the block's outputs, which the next block reads */
+    int64_t param_bytes;        /* of its parameters; a tied one counts at its first block */
     double low[ECH_PHASES], high[ECH_PHASES]; /* seconds: the quartiles about the medians */
 } ech_profile_block;
 
@@ -28,17 +28,17 @@ typedef struct ech_profile {
         other_seconds; /* of whatever else a training step does: reading its batch, its scalars */
     double bandwidth;  /* bytes per second between two ranks of one machine */
     double latency;    /* seconds of a message without bytes */
-    double spread;     /* between the quartiles of all blocks together, over their medians */
-    double processor_share; /* of the time, in which the compute lane had a processor */
-    bool busy; /* the machine did something else meanwhile: the seconds are not to be relied upon */
-    char *model; /* what was measured: one text that says all that costs depend on */
+    double spread;     /* distance of the quartiles over the medians, summed over all blocks */
+    double processor_share; /* share of the time in which the compute lane had a processor */
+    bool busy;              /* the machine ran other work meanwhile: the seconds are unreliable */
+    char *model;            /* what was measured: ech_profile_describe */
 } ech_profile;
 
-/* "gpt2 C=384 L=12 ... b=4 T=256 fp32 threads=1": what a profile must agree in with a run. Resolved
- * model keys, sequence length, micro-batch size, compute type, threads. Appended to `out`. */
+/* Appends "gpt2 C=384 L=12 ... b=4 T=256 fp32 threads=1", in which a profile and a run must agree: resolved model
+ * keys, sequence length, micro-batch size, compute type, threads. */
 void ech_profile_describe(const ech_config *config, ech_text *out);
 
-/* The size of micro-batches that its description names; ECH_AUTO: it names none. */
+/* The micro-batch size that the profile's description names; ECH_AUTO: it names none. */
 int64_t ech_profile_micro_batch(const ech_profile *profile);
 
 /* Errors: not JSON, another version, missing or negative numbers (file and key are named). */
@@ -48,7 +48,7 @@ ech_status ech_profile_parse(const char *text, size_t n, const char *name, ech_p
 ech_status ech_profile_write(const ech_profile *profile, const char *path);
 void ech_profile_destroy(ech_profile *profile); /* accepts NULL */
 
-/* Refuses a profile of another model or batch: both descriptions and what to run instead. */
+/* Refuses a profile of another model or batch; the error has both descriptions and what to run instead. */
 ech_status ech_profile_check(const ech_profile *profile, const ech_config *config,
                              const ech_model *model, const char *path);
 

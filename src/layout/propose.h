@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.partition = auto: which partitions are worth a closer look.
+ * parallel.partition = auto: candidates, for the simulator to choose from.
  */
 #ifndef ECH_LAYOUT_PROPOSE_H
 #define ECH_LAYOUT_PROPOSE_H
@@ -8,7 +8,7 @@
 #include "layout/layout.h"
 #include "layout/partition.h"
 
-/* What the schedule says of the problem (see ech_partition_problem). */
+/* What the schedule adds to an ech_partition_problem. */
 typedef struct ech_partition_needs {
     int turns, versions;
     bool divides, keeps_all;
@@ -25,13 +25,14 @@ typedef struct ech_proposal {
 } ech_proposal;
 typedef ECH_LIST(ech_proposal) ech_proposals;
 
-/* What the partitioner finds for `world` ranks, and every grid of as many replicas at each stage that is
- * cut evenly; the shortest step first. The model is uncut. Where training.micro_batch_size is "auto" it
- * becomes the profile's. Errors: keys that `auto` does not go with; no profile, or one of another model; what
- * the partitioner refuses. */
+/* Candidates for `world` ranks, the shortest step first: what the partitioner finds, and every grid with equally many
+ * replicas at each stage and an even partition. The model is unsharded. training.micro_batch_size "auto" becomes
+ * the profile's. Errors: keys that `auto` does not go with; no profile, or one of another model; what the
+ * partitioner refuses. */
 ech_status ech_layout_propose(ech_config *config, const ech_model *model,
                               const ech_profile *profile, const ech_partition_needs *needs,
                               int world, ech_proposals *out);
+/* Writes the candidate into the parallel keys. */
 void ech_layout_take(ech_config *config, const ech_proposal *proposal);
 void ech_proposals_free(ech_proposals *proposals);
 

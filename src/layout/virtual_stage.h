@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to this room: a layout's virtual stages are put where the placement says.
+ * Puts a layout's virtual stages where the placement says. Private to this room.
  */
 #ifndef ECH_LAYOUT_VIRTUAL_STAGE_H
 #define ECH_LAYOUT_VIRTUAL_STAGE_H

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kinds of steps say to the access pass (access.c) of the values that they touch. Private to this room.
+ * What kinds of steps tell the access pass (access.c) of the values that they touch. Private to this room.
  */
 #ifndef ECH_SCHEDULE_ACCESS_H
 #define ECH_SCHEDULE_ACCESS_H
 
 #include "schedule/schedule.h"
 
-/* A list whose accesses are being found, and the step that is. */
+/* The list and the step whose accesses are being found. */
 typedef struct ech_accessor {
     ech_plan *plan;
     ech_list *list;
     ech_step *step;
-    int tick; /* of what is touched next */
-    /* One more than the scratch bytes of each call, by phase and block; 0: nobody asked yet. The answer
-     * is the same for every micro-batch, and libraries take their time to give it. */
+    int tick; /* of the next access */
+    /* Cache: scratch bytes + 1 of each call, by phase and block; 0: not asked yet. All micro-batches need as much,
+     * and libraries are slow to say how much. */
     size_t **scratch[ECH_PHASES];
 } ech_accessor;
 
-/* A value of the list, new. */
+/* Adds a value to the list; returns its number. */
 int ech_access_new(ech_accessor *a, ech_value value);
+/* The step touches the value, at the accessor's tick. */
 void ech_access_value(ech_accessor *a, int value, bool write);
-/* The list's value of a block's own value, made if it is new. */
+/* The list's value of a block's own value; it is added if it is new. */
 int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
-/* A value of the step's own block and micro-batch. */
+/* The step touches a value of its own block and micro-batch. */
 void ech_access_local(ech_accessor *a, int local, bool write);
-/* The operands of call `call` of the program of the step's block. Returns the bytes of scratch that it asks
- * for. */
+/* The step touches the operands of call `call` of its block's program. Returns the scratch bytes of that call. */
 size_t ech_access_call(ech_accessor *a, int call);
-/* The step has so many bytes of scratch, which its calls share: from its first tick to its last. */
+/* The step has `bytes` of scratch, one value for all its calls, live from its first tick to its last. */
 void ech_access_scratch(ech_accessor *a, size_t bytes);
 
 #endif

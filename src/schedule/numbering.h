@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a rank's list numbers its micro-batches: one training step (turn) after the other, in each its own
- * micro-batches, and of each micro-batch the sequence chunks in which it is processed. Steps, values and
- * orders carry this one number; nobody else takes it apart.
+ * How a rank's list numbers its sequence chunks: by training step (turn), then by the rank's own micro-batch, then
+ * by sequence chunk. Steps, values and orders have this one number, called `micro`; only functions here take it apart.
  */
 #ifndef ECH_SCHEDULE_NUMBERING_H
 #define ECH_SCHEDULE_NUMBERING_H
@@ -25,7 +24,7 @@ static inline ech_micro ech_micro_at(ech_numbering numbering, int number)
                        .sequence_chunk = number % numbering.sequence_chunks};
 }
 
-/* The number of micro-batches alone, over all turns: as if each were whole. */
+/* The number of the micro-batch over all turns, sequence chunks not counted. */
 static inline int ech_micro_whole(ech_numbering numbering, ech_micro at)
 {
     return at.turn * numbering.micro_batches + at.micro_batch;

@@ -1,62 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The passes between an order and a finished list. Private to this room.
+ * The passes that turn an order into a finished list (see schedule.h). Private to this room.
  */
 #ifndef ECH_SCHEDULE_PASSES_H
 #define ECH_SCHEDULE_PASSES_H
 
 #include "schedule/schedule.h"
 
-/* Appends a step of that kind, in its lane; returns its index. */
+/* Appends a step of that kind, in the kind's lane; returns its index. */
 int ech_list_add(ech_list *list, ech_step_kind kind);
-/* The last step added also comes after `step`. */
+/* The last step of the list also waits for `step`. */
 void ech_list_add_after(ech_list *list, int step);
 
-/* Order -> steps per block, with sends and receives where neighbours are on other ranks. version: of the
- * weights that each item reads; NULL: all the newest. */
+/* Lowers an order to steps of blocks, with sends and receives where the neighbours are on other ranks. version: of
+ * the weights, for each item; NULL: all read the newest. */
 void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order,
                     const int *version);
-/* Where a block's steps go, and what they have in common. */
+/* The lowering of one block: the list that its steps go to, what they have in common, what they wait for. */
 typedef struct ech_block_lowering {
     const ech_plan *plan;
     ech_list *list;
     int block, chunk, micro, turn, version;
     int last;              /* compute step that was added last, or -1 */
     ECH_LIST(int) pending; /* steps for the next compute step to wait for */
-    int outstanding;       /* the collective that was added last and nobody waits for yet, or -1 */
+    int outstanding; /* the collective that was added last, if no step waits for it yet, or -1 */
     int awaited;           /* the last collective that a compute step waits for, or -1 */
     int *writer,
-        *reader; /* [locals] the last collective that does to a value of this block, or -1 */
+        *reader; /* [locals] the last collective that writes, or reads, a value of this block, or -1 */
     ECH_LIST(bool) weight_done; /* calls of the block's W program */
 } ech_block_lowering;
-/* A phase of a block as steps: F, B or W, cut where a group of ranks has to do something. */
+/* Lowers a phase of a block: steps of F, B or W, split at each collective of its program. */
 void ech_lower_phase(ech_block_lowering *p, ech_phase phase);
-/* B with its W, each W behind the collective that follows what it needs, so that the two overlap. */
+/* Lowers B with its W. Parts of W come after a collective of B that they do not need, so that the two overlap. */
 void ech_lower_backward(ech_block_lowering *p);
-/* A COLLECTIVE that makes the block's inputs (or, backward, the gradients of its outputs) whole, which
- * came in pieces with step `received`. Returns the step. */
+/* Adds the COLLECTIVE that all-gathers the block's inputs (backward: the gradients of its outputs) over tensor ranks,
+ * each of which received a shard with step `received`. Returns the step. */
 int ech_lower_gather_message(ech_block_lowering *p, bool backward, int received);
-/* Whether item i is a B that is one backward with its W, the next item. */
+/* Whether item i is a B that is lowered together with its W, the next item. */
 bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, size_t i);
-/* An order of whole micro-batches, with each in its sequence chunks: forwards first to last, backwards last to
- * first. version (optional) gets as many entries as items. */
+/* Replaces each item of an order of whole micro-batches by one for each sequence chunk: forwards from the first to the
+ * last chunk, backwards from the last to the first. version (optional): expanded likewise. */
 void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *order,
                                       ech_numbering numbering, int **version);
 
-/* Which parameters go into which bucket, from the lowered steps. */
+/* Assigns parameters to buckets of about `bucket_bytes`, in the order in which the lowered steps complete their
+ * gradients. */
 void ech_pass_bucket(ech_plan *plan, const ech_list *list, int64_t bucket_bytes);
-/* Puts LOAD before, and communication, norms and updates between and behind the blocks' steps. */
+/* Adds LOAD before the blocks' steps, and reductions, norms and updates between and after them. */
 void ech_pass_frame_training(ech_plan *plan, ech_list *list);
 void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);
-/* Which values each step touches, and its scratch. */
+/* Lists the values that each step touches, and its scratch. */
 void ech_pass_access(ech_plan *plan, ech_list *list);
-/* Ticks of birth and death. */
+/* Sets the ticks at which each value is born and dies. */
 void ech_pass_lifetime(const ech_plan *plan, ech_list *list);
-/* Gradients that take over the place of what the call that writes them reads last. */
+/* Lets a gradient take over the offset of a value that the call that writes it reads last: its successor. */
 void ech_pass_inherit(const ech_plan *plan, ech_list *list);
-/* Offsets, greedy by size; list->bytes. `start`: where the transient part begins. */
+/* Places values: sets offsets, greedy by size, and list->bytes. `start`: offset of the arena's transient part. */
 void ech_pass_place(ech_list *list, int64_t start);
-/* What is live at once: list->lower_bound, peak, working, working_tick. */
+/* Sets the most that is live at once: list->lower_bound, peak, working, working_tick. */
 void ech_pass_peaks(ech_list *list);
 
 #endif

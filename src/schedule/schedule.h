@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When each rank does what, and where in memory: a PLAN is a few named LISTS of STEPS for one rank,
- * plain data that can be printed, checked and drawn without running anything.
+ * A PLAN says what a rank runs, in which order, and where its values are in memory. It is a few named LISTS of STEPS,
+ * plain data that can be printed, checked, simulated and drawn without running anything.
  *
  *     generator (order of F, B, W)  ->  version (of weights)
  *         ->  lower (per block, sends and receives)  ->  bucket  ->  frame (load, reduce, update)
  *         ->  access (which values each step touches)  ->  lifetime  ->  inherit  ->  place (offsets)
  *         ->  peaks  ->  check
  *
- * A step names what it works on, the values it touches, and the steps it comes after. A lane begins
- * its steps in order; compute, reduce and collective also finish them in order, while many messages of the send
- * and receive lanes may be under way at once. `after` waits for completion. A rank's plan is made
- * without building the others'.
+ * A step names what it works on, the values it touches, and the steps it comes after: it waits until these have ended.
+ * A lane begins its steps in order. Compute, reduce and collective also end them in order; the send and receive lanes
+ * may have many messages under way. A rank's plan is made without making those of other ranks.
  *
- * The train list is one training step, or, for asynchronous schedules, a SPAN of several: fill,
- * steady state, drain. Its training steps are called turns here, 0 .. turns - 1.
+ * The train list is one training step or, with an asynchronous schedule, a SPAN of several: fill, steady state,
+ * drain. Training steps within a list are called turns, 0 .. turns - 1.
  */
 #ifndef ECH_SCHEDULE_SCHEDULE_H
 #define ECH_SCHEDULE_SCHEDULE_H
@@ -64,7 +63,7 @@ typedef enum ech_scalar {
     ECH_SCALARS
 } ech_scalar;
 
-/* Kinds of boxes. X(name, text, colour, meaning): colours are safe for colour-blind readers. */
+/* Kinds of boxes in timelines, in colours that colour-blind readers can tell apart. */
 typedef enum ech_bar_kind {
 #define X(name, text, colour, meaning) ECH_BAR_##name,
 #include "schedule/bars.def"
@@ -79,7 +78,7 @@ const char *ech_bar_kind_meaning(ech_bar_kind kind); /* "forward" */
 const char *ech_lane_name(ech_lane lane);
 const char *ech_step_name(ech_step_kind kind);
 const char *ech_memory_name(ech_memory_kind kind);
-/* Whether it is there for the tokens under way: activations and their gradients, logits, scratch. */
+/* Whether its size depends on the tokens under way: activations and their gradients, logits, scratch. */
 bool ech_memory_is_working(ech_memory_kind kind);
 const char *ech_list_name(ech_list_kind kind);
 const char *ech_scalar_name(ech_scalar scalar);
@@ -90,7 +89,7 @@ typedef struct ech_step {
     int chunk, micro, block; /* F, B, W, messages; -1 elsewhere. micro: see ech_numbering */
     int turn;                /* training step within the list */
     int version;             /* of weights, in updates since the list began: read by F, B, W and
-                                   STASH, written by UPDATE. One version back may be -1 */
+                                   STASH, written by UPDATE; -1: the one before the list */
     int peer;                /* rank at the other end of a message; -1 elsewhere */
     int64_t bytes;           /* of a message, all its tensors together; of COLLECTIVE, what this
                                 rank sends */
@@ -98,19 +97,19 @@ typedef struct ech_step {
     int count; /* scalars of REDUCE */
     ech_layout_group group; /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
     /* Calls of the block's program of that phase: F, B and W do those between two collectives. A
-     * COLLECTIVE is one call; calls 0: it makes what has come from another stage in pieces whole. */
+     * COLLECTIVE is one call; calls 0: it gathers a message's shards from another stage. */
     ech_phase phase;
     int first_call, calls;
-    bool is_part;               /* of F, B, W: the program has other calls, too */
+    bool is_part;               /* of F, B, W: other steps run other calls of the program */
     ech_collective collective;  /* of COLLECTIVE */
     bool maximum;               /* REDUCE takes the maximum, not the sum */
     int first_after, afters;    /* in list.after: earlier steps that must be complete */
     int first_access, accesses; /* in list.access */
     int scratch;                /* value, or -1 */
-    int tick, ticks; /* its time in lifetimes: one tick a call of a layer, at least one */
+    int tick, ticks; /* its first tick and how many: one for each call of a layer, at least one */
 } ech_step;
 
-/* A channel is a group on a lane: its collectives follow each other; those of two may be under way at once. */
+/* A channel is a group on a lane: its collectives run one after the other; those of two channels may overlap. */
 enum { ECH_CHANNELS = ECH_GROUPS * ECH_LANES };
 static inline int ech_step_channel(const ech_step *step)
 {
@@ -127,7 +126,7 @@ typedef struct ech_access {
     bool write;
 } ech_access;
 
-/* Of every value's offset, in bytes: what a value takes is rounded up to it. */
+/* Bytes to which values' offsets and sizes are aligned. */
 enum { ECH_ALIGNMENT = 64 };
 
 static inline int64_t ech_align(int64_t bytes)
@@ -135,7 +134,7 @@ static inline int64_t ech_align(int64_t bytes)
     return (bytes + ECH_ALIGNMENT - 1) / ECH_ALIGNMENT * ECH_ALIGNMENT;
 }
 
-/* Bytes with a life and a place. Values below plan.persistent.n are the plan's and live always; value
+/* Bytes of the arena with an offset and a life. Values below plan.persistent.n are the plan's and always live; number
  * plan.persistent.n + i is the list's value i. */
 typedef struct ech_value {
     ech_memory_kind kind;
@@ -143,9 +142,9 @@ typedef struct ech_value {
     int index;               /* parameter, state or bucket */
     int64_t bytes, offset;
     int born,
-        dies; /* first and last tick; under asynchronous lanes, of all time it may be touched */
-    /* The list's value i that takes over its place in the tick behind its last: the call of that tick reads
-     * this one and writes the successor. -1: none. */
+        dies; /* first and last tick; of steps on other lanes than compute, all ticks in which they may run */
+    /* The list's value that takes over this one's offset in the tick after its last: the call of that tick reads
+     * this value and writes the successor. -1: none. */
     int successor;
 } ech_value;
 
@@ -173,9 +172,10 @@ typedef struct ech_list {
     ECH_LIST(ech_access) access;
     ECH_LIST(ech_value) value;
     int *value_of;              /* [(first_local[block] + local) * micro_batches + micro], or -1;
-                                   what is carried from piece to piece stands at the first */
+                                   what all sequence chunks share is at the first */
     int *first_local;           /* [blocks]; of the rank's own blocks */
-    ech_writer *first_writer;   /* [turns * params]: of a gradient; everyone else adds */
+    ech_writer
+        *first_writer; /* [turns * params]: the call that writes a gradient; later calls add */
     int batch[ECH_BATCH_SLOTS]; /* first value (ech_list_batch), or -1: not loaded here */
     int logits;                 /* value, or -1 */
     int64_t bytes;              /* of the transient part of the arena */
@@ -201,24 +201,24 @@ typedef struct ech_schedule {
     int turns;          /* training steps of a span; 1: synchronous */
 } ech_schedule;
 
-/* What parallel.schedule names, found once; begun with ech_schedule_find. */
+/* What parallel.schedule names, looked up once, by ech_schedule_find. */
 typedef struct ech_simulated_choice {
     const char *name; /* borrowed */
     const ech_generator
         *generator; /* NULL: an order written by hand, or no schedule of that name */
     bool is_written;
-    char *text; /* of the order's file, from the first time on that it is needed */
+    char *text; /* of the order's file, read when first needed */
     size_t n;
-    bool is_measured; /* the order is for these; 0: it is none */
+    bool is_measured; /* the two numbers below are the written order's; 0: it is invalid */
     int stages, micro_batches;
 } ech_simulated_choice;
 ech_simulated_choice ech_schedule_find(const ech_config *config);
 void ech_schedule_choice_free(ech_simulated_choice *choice);
 
-/* Whether ech_schedule_create would take such a grid; for an ech_layout_filter. `choice`: an ech_simulated_choice.
- * What no grid changes is not asked, but of an order that cannot be read none is taken. */
+/* Whether ech_schedule_create would accept such a grid; for an ech_layout_filter. `choice`: an ech_simulated_choice.
+ * Only what depends on the grid is checked; an order that cannot be read accepts none. */
 bool ech_schedule_accepts(void *choice, const ech_layout_shape *shape);
-/* Where it wants virtual stages; of an order written by hand: LOOP. */
+/* The placement of virtual stages that the schedule needs; of an order written by hand LOOP. */
 ech_placement ech_schedule_placement(const ech_simulated_choice *choice);
 /* Fills parallel.virtual_stages: as many as the schedule needs, or 1. */
 void ech_schedule_fill_chunks(ech_config *config, const ech_simulated_choice *choice);
@@ -234,7 +234,7 @@ void ech_schedule_destroy(ech_schedule *schedule); /* accepts NULL */
 void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, int rank, int turns,
                         bool forwards, ech_order *order);
 /* Which weight version each item of a rank's train order reads, in updates since the list began, into
- * version[order->n]. Returns how many versions must be kept at once. */
+ * version[order->n]. Returns how many versions must be held at once. */
 int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout, int rank,
                           const ech_order *order, int *version);
 
@@ -252,8 +252,8 @@ typedef struct ech_plan_param {
     int64_t elements;          /* 0: this rank does not hold it */
     int value;                 /* persistent: of weight version 0; the others' follow; or -1 */
     int state[ECH_MAX_STATES]; /* persistent */
-    int snapshot; /* persistent: of what SAVE writes of it (see plan.snapshots), one value behind
-                     the other; -1: none */
+    int snapshot; /* persistent: the first of the copies that SAVE writes (see plan.snapshots), which
+                     follow each other; -1: none */
     int bucket;   /* -1: none */
     int64_t bucket_offset; /* elements */
     int64_t norm_first;    /* first of its partial sums */
@@ -277,10 +277,10 @@ typedef struct ech_plan {
     ECH_LIST(ech_bucket) bucket;
     ECH_LIST(int) bucket_param;
     int64_t norm_partials;
-    int versions; /* of each weight that are kept: version k of a run lies in place k mod versions */
-    int snapshots; /* copies of each parameter that this rank writes into checkpoints: the newest
-                      weights, the states, and under buffered weights those before; 0: training
-                      waits while they are written */
+    int versions; /* of each weight that are held: version k of a run is in slot k mod versions */
+    int snapshots; /* values copied for each parameter that this rank writes into checkpoints: the newest
+                      weights, the states, and of buffered weights the version before; 0: no copies,
+                      training waits for the write */
     int scalars;   /* persistent value: a row of ech_plan_row numbers for each turn */
     int partials;  /* persistent value: norm_partials in fp64 */
     ech_list list[ECH_LIST_KINDS];
@@ -302,31 +302,30 @@ typedef struct ech_plan_request {
 /* Builds a rank's plan; check/check.h proves it. Model, layout and schedule are borrowed. */
 ech_plan *ech_plan_create(const ech_plan_request *request);
 void ech_plan_destroy(ech_plan *plan); /* accepts NULL */
-/* Frees what only running the plan needs: values, and who touches them. Its steps, its buckets and all that is
- * said of its memory stay. */
+/* Frees values and accesses, which only running the plan needs. Steps, buckets and sizes of memory stay. */
 void ech_plan_forget_values(ech_plan *plan);
-/* What a rank of the same stage as the plan's, with as many micro-batches, keeps in its snapshot: who writes
- * what of a checkpoint is all in which their memory differs. */
+/* Bytes of the snapshot of `rank`, which has the stage of the plan's rank and equally many micro-batches. Memory of such
+ * ranks differs in their snapshots alone, since they write different parameters into checkpoints. */
 int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank);
 
 const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value);
-/* The list's value of a block's own value, none that is a view; -1: the list has none. */
+/* The list's value of a block's own value, which must not be a view; -1: the list has none. */
 int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro);
 
-/* Whether that call is the first of a turn that writes the parameter's gradient. Everyone else adds. */
+/* Whether that call is the first of its turn to write the parameter's gradient; later ones add to it. */
 bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
                            int call, int param);
 
-/* The step that has the tick: each has ticks of its own, in the order of the list. */
+/* The step of a tick: ticks are numbered through the list's steps, in order. */
 const ech_step *ech_list_step_at(const ech_list *list, int tick);
 
-/* The value of a batch slot that is loaded here for micro-batch `micro`: one each, or of whole samples one
- * for all pieces. */
+/* The value of a batch slot that this rank loads for `micro`: one for each sequence chunk, or for slots of whole
+ * samples one for all chunks of a micro-batch. */
 int ech_list_batch(const ech_list *list, ech_slot slot, int micro);
 
-/* Numbers in a row of scalars: ECH_SCALARS, and the squares behind them. */
+/* Numbers in a row of scalars: ECH_SCALARS, and after them one square for each parameter. */
 int ech_plan_row(const ech_plan *plan);
-/* Bytes of what this rank has of a parameter, and of a bucket's gradients. */
+/* Bytes of this rank's shard of a parameter, and of a bucket's gradients. */
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
 
@@ -357,14 +356,14 @@ ech_traffic ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis);
 /* The peak of each kind over all lists, persistent parts included. */
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);
 
-/* What the arena, which is as large as one of the lists wants it, is full of when most lives in that list; and how
- * much is between values then. All of it together is arena_bytes. */
+/* Bytes in the arena by kind, when most is live in the list that needs the largest arena; and `between`, those of gaps
+ * between values then. Their sum is arena_bytes. */
 typedef struct ech_arena_use {
     int64_t kind[ECH_MEMORY_KINDS], between;
 } ech_arena_use;
 ech_arena_use ech_plan_arena_use(const ech_plan *plan);
 
-/* When the most working memory is live at once: how much, of which kinds, in which step of which list. */
+/* The peak of working memory: bytes, by kind, and the step and list in which it is reached. */
 typedef struct ech_working {
     int64_t bytes, kind[ECH_MEMORY_KINDS]; /* persistent parts included */
     const ech_list *list;
@@ -372,13 +371,13 @@ typedef struct ech_working {
 } ech_working;
 ech_working ech_plan_working(const ech_plan *plan);
 
-/* What a step does with parameters and their gradients. All but the first two work on one bucket. */
+/* What a step does with parameters and their gradients. All but the first two kinds work on one bucket. */
 typedef enum ech_params_use {
     ECH_PARAMS_NOTHING,
     ECH_PARAMS_READ,  /* computes with a version of the weights */
     ECH_PARAMS_SUM,   /* gradients, over ranks */
     ECH_PARAMS_NORM,  /* gradients */
-    ECH_PARAMS_COPY,  /* the newest version to the place of the next */
+    ECH_PARAMS_COPY,  /* the newest version to the slot of the next */
     ECH_PARAMS_UPDATE /* makes the next version */
 } ech_params_use;
 
@@ -387,44 +386,46 @@ ech_bar_kind ech_step_bar(const ech_step *step); /* what it is drawn as */
 /* The phase of a block that steps of this kind run; -1: they run none. */
 int ech_step_kind_phase(ech_step_kind kind);
 
-/* Messages: the block behind the boundary that the step's message crosses, in either direction. Of the
- * messages of one kind (activations, gradients) from one rank to another across one boundary, the n-th sent is the n-th received. */
+/* Messages: the block after the boundary that the step's message crosses, in either direction. Among messages of one
+ * kind (activations or gradients) from one rank to another across one boundary, the n-th send meets the n-th receive. */
 int ech_step_boundary(const ech_step *step);
 bool ech_step_sends(const ech_step *step);
 bool ech_step_receives(const ech_step *step);
-/* Likewise, of a kind; and of a message's: whether it carries gradients, and whether the boundary is at its block's
- * outputs, not at its inputs. */
+/* The same for a kind of step. And of a kind of message: whether it has gradients, and whether its boundary is at its
+ * block's outputs, not at its inputs. */
 bool ech_step_kind_sends(ech_step_kind kind);
 bool ech_step_kind_receives(ech_step_kind kind);
 bool ech_step_kind_is_gradient(ech_step_kind kind);
 bool ech_step_kind_is_at_output(ech_step_kind kind);
-/* Needs all members of a group: reduce and collective lanes. */
+/* Whether the step needs all members of a group: those of the reduce and collective lanes. */
 bool ech_step_gathers(const ech_step *step);
-/* Works on one bucket: step->index. */
+/* Whether the step works on one bucket, step->index. */
 bool ech_step_has_bucket(const ech_step *step);
 
-/* The values of `block` that the message carries, or that a COLLECTIVE makes whole, -1 where a port has none. Returns how many. */
+/* The values of `block` that the message has, or that a COLLECTIVE gathers from its shards; -1 where a port has none.
+ * Returns how many. */
 size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);
 
-/* Bytes of a block's value that a message carries: all of it, or where tensor ranks hold it alike, of each
- * rank a part. *first (optional): the element where that begins. */
+/* Bytes of a block's value in a message: all of it, or where messages are sharded (ech_plan_shards_messages) this
+ * tensor rank's shard. *first (optional): the element at which the shard begins. */
 int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,
                                int local, int64_t *first);
-/* In how many shares, of tensor and context ranks and of pieces in time, a block is computed. */
+/* Into how many parts a block's work is divided: tensor ranks x context ranks x sequence chunks. */
 int ech_plan_ways(const ech_plan *plan);
-/* Elements, whole, of what a call's collective works on. */
+/* Elements of the whole tensor that a call's collective works on, and their type. */
 int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
                                    ech_extent extent);
 ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
                                   ech_dtype real);
 
-/* "F0.3/5", or "F0.3/5[4-9]" of a step that does calls 4 to 9 of the block's program only. */
+/* "F0.3/5", or "F0.3/5[4-9]" of a step that runs only calls 4 to 9 of the block's program. */
 void ech_step_print(const ech_step *step, ech_text *out);
 /* "model.layers.3: linear4.out, micro-batch 2". */
 void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out);
 /* The phase that a step of F, B or W runs. */
 ech_phase ech_step_phase(const ech_step *step);
-/* Whether the block's boundary crosses stages in pieces, one a tensor rank: it is replicated there. */
+/* Whether messages between stages are sharded over tensor ranks: where these hold the values at boundaries whole, each
+ * sends a shard, and the receiving tensor ranks all-gather them. */
 bool ech_plan_shards_messages(const ech_plan *plan);
 /* The last step of every turn that adds to each parameter's gradient: last[turn * params + param],
  * -1 where none does. */
@@ -434,22 +435,22 @@ void ech_list_print(const ech_list *list, ech_text *out);
 /* One line: the compute lane as the papers write it, F0.0 B0.0 W0.0 ..., blocks folded. */
 void ech_list_print_row(const ech_list *list, ech_text *out);
 
-/* ---- the calendar: which list runs at which step ---- */
+/* ---- the calendar: which list runs after which training step ---- */
 
 typedef struct ech_calendar {
     int64_t steps, validate_every, check_every, save_every;
     bool validates;
 } ech_calendar;
 ech_calendar ech_calendar_of(const ech_config *config);
-/* Whether some checkpoint is due that training does not end with: then it is worth a snapshot. */
+/* Whether a checkpoint is due before the end of training, so that a snapshot pays. */
 bool ech_calendar_saves_amid(const ech_calendar *calendar);
-/* Whether the list runs after `step` steps are done. */
+/* Whether the list runs after training step number `step`. */
 bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step);
 
 /* ---- refusals ---- */
 
-/* Logs rank, step and why; prints the rows of the ranks around with the step marked. standing[n]: steps
- * of other ranks to mark as well, or -1; or NULL. */
+/* Fails: logs rank, step and why; prints the rows of the ranks around with the step marked. standing[n] (optional):
+ * the step to mark on each other rank, or -1. */
 ech_status ech_plans_reject(const ech_plan *const *plans, int n, ech_list_kind list, int rank,
                             int step, const int *standing, const char *why);
 

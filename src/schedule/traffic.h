@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kinds of steps add to a rank's traffic (ech_plan_traffic). Private to this room.
+ * How kinds of steps add to a rank's traffic (ech_plan_traffic). Private to this room.
  */
 #ifndef ECH_SCHEDULE_TRAFFIC_H
 #define ECH_SCHEDULE_TRAFFIC_H
@@ -14,7 +14,7 @@ typedef struct ech_traffic_count {
     ech_traffic *traffic; /* [ECH_TRAFFIC_AXES] */
 } ech_traffic_count;
 
-/* So many calls of a collective over a group. */
+/* Adds `calls` of a collective over a group. */
 void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_layout_group group,
                            int64_t calls);
 

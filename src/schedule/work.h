@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What steps have to do at least: the numbers that a measured time is held against.
+ * The least work of steps, in FLOPs and bytes: a lower bound for measured times.
  */
 #ifndef ECH_SCHEDULE_WORK_H
 #define ECH_SCHEDULE_WORK_H
@@ -9,14 +9,15 @@
 
 typedef struct ech_work {
     double flops; /* of products and attention; a multiply-add is two */
-    double bytes; /* compute lane: what is read and written, each once, scratch left out, parameters
-                     and gradients of theirs included. Other lanes: what this rank sends */
+    double
+        bytes; /* compute lane: all that is read and written, once each, with parameters and their
+                     gradients, without scratch. Other lanes: what this rank sends */
 } ech_work;
 
-/* Call number `call` of the block's program, of a step F, B or W. */
+/* The work of call `call` of the block's program, of a step F, B or W. */
 ech_work ech_work_of_call(const ech_plan *plan, const ech_list *list, const ech_step *step,
                           int call);
-/* Any other step; messages that are received are the sender's work. */
+/* The work of any other step; a message counts at its sender. */
 ech_work ech_step_work(const ech_plan *plan, const ech_list *list, const ech_step *step);
 
 #endif

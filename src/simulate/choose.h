@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.partition = auto: stages, replicas and cuts by rehearsal.
+ * parallel.partition = auto: stages, replicas and partition, chosen by simulation.
  */
 #ifndef ECH_SIMULATE_CHOOSE_H
 #define ECH_SIMULATE_CHOOSE_H
@@ -8,13 +8,12 @@
 #include "layout/cost.h"
 #include "schedule/schedule.h"
 
-/* Replaces parallel.partition = auto by what takes the shortest step: of what the partitioner finds and of
- * all grids that are cut evenly, each planned for all ranks and simulated as `echelon plan --simulate` does,
- * whatever the schedule refuses left out, and what does not fit a memory.device_limit that is set. Where
- * ranks and micro-batches are too many to simulate all that in seconds, the partitioner's own count of
- * seconds decides. Another parallel.partition is left as it is.
- * `model` is uncut; `profile`: what blocks cost (NULL: not known); `kernels`: of the run's type; `choice`: of
- * parallel.schedule. Errors: those of ech_layout_propose; nothing that is proposed can be run. */
+/* Replaces parallel.partition = auto by the candidate of ech_layout_propose with the shortest step; any other value
+ * is left unchanged. Each candidate is planned for all ranks and simulated as `echelon plan --simulate` does; those
+ * that the schedule refuses or that exceed memory.device_limit are left out. Where ranks and micro-batches are too
+ * many to simulate within seconds, the partitioner's estimate decides.
+ * `model` is unsharded; `profile`: times of blocks (NULL: not known); `kernels`: of the run's type; `choice`: of
+ * parallel.schedule. Errors: those of ech_layout_propose; no candidate can be run. */
 ech_status ech_simulate_choice(ech_config *config, const ech_model *model,
                                const ech_profile *profile, const ech_kernels *kernels, int world,
                                ech_simulated_choice *choice);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pairings: which send meets which receive, over all ranks' lists of a kind. Of the messages of one
- * kind (activations, gradients) from one rank to another across one boundary, the n-th sent is the
- * n-th received. Private to this room.
+ * Pairs each send with its receive, over all ranks' lists of a kind. Among messages of one kind (activations or
+ * gradients) from one rank to another across one boundary, the n-th send meets the n-th receive. Private to this
+ * room.
  */
 #ifndef ECH_SIMULATE_PAIRING_H
 #define ECH_SIMULATE_PAIRING_H
@@ -12,8 +12,8 @@
 
 typedef struct ech_pairing {
     int ranks;
-    int **partner;               /* [ranks][steps]: step of the peer's list; -1: no message, or it
-                                    meets nobody */
+    int **partner; /* [ranks][steps]: the step of the peer's list; -1: no message, or one
+                                    without a partner */
     int *first_link;             /* [ranks + 1]: of each sender, in link */
     ECH_LIST(ech_link_use) link; /* by from, then to */
 } ech_pairing;

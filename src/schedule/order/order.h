@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Orders: in which order one rank does its forwards (F), backwards of the input (B) and backwards of
- * the weights (W), per chunk and micro-batch. That is all that tells one pipeline schedule from
- * another; everything else is added by passes. An order is made by a generator (a row of
- * schedules.def and a file generate_NAME.c) or written by hand in a file.
+ * An order lists one rank's forwards (F), backwards of the input (B) and backwards of the weights (W), one of each for
+ * every chunk and micro-batch. Pipeline schedules differ in their orders alone; passes add everything else. A
+ * generator (a row of schedules.def and a file generate_NAME.c) makes an order, or a file has one written by hand.
  *
- * In every order each F, B and W of every chunk and micro-batch comes once, F before B before W, and
- * F, B and W of a chunk come each in ascending micro-batches.
+ * In every order, F of a chunk and micro-batch is before its B, and B before its W; F, B and W of a chunk are each in
+ * ascending micro-batches.
  */
 #ifndef ECH_SCHEDULE_ORDER_ORDER_H
 #define ECH_SCHEDULE_ORDER_ORDER_H
@@ -26,22 +25,22 @@ typedef struct ech_order_item {
 } ech_order_item;
 typedef ECH_LIST(ech_order_item) ech_order;
 
-/* A rank's place in the pipeline. */
+/* The pipeline as a generator sees it, for one rank. */
 typedef struct ech_pipe {
     int stages, stage; /* p, r */
     int chunks;        /* v */
     int micro_batches; /* m: this rank's own; of an asynchronous schedule all of a span's */
-    /* How many micro-batches this rank must have begun so that it and all stages behind it have
-     * work: p - r where every stage has as many replicas, else the sum of replicas from r on over its
-     * own, rounded up (PipeDream's NOAM). */
+    /* Micro-batches that this rank must have begun so that it and all later stages have work: p - r where
+     * every stage has the same number of replicas, else the replicas of stages r .. p - 1 over those of r, rounded up (PipeDream's
+     * NOAM). */
     int depth;
 } ech_pipe;
 
-/* Which weights forwards and backwards see, and when updates come. */
+/* Which version of the weights forwards and backwards read, and when updates come. */
 typedef enum ech_weights {
-    ECH_WEIGHTS_FLUSHED,  /* all micro-batches of a step the same; then the update: synchronous */
-    ECH_WEIGHTS_STASHED,  /* update right after a step's last backward; each forward the newest */
-    ECH_WEIGHTS_BUFFERED, /* update likewise; forward and backward the version before the newest */
+    ECH_WEIGHTS_FLUSHED, /* synchronous: the same for all micro-batches of a step, then the update */
+    ECH_WEIGHTS_STASHED, /* update right after a step's last backward; each forward reads the newest */
+    ECH_WEIGHTS_BUFFERED, /* update likewise; forward and backward read the version before the newest */
 } ech_weights;
 
 /* What a generator needs to know of a run to accept or refuse it. */
@@ -53,26 +52,26 @@ typedef struct ech_pipeline_shape {
 typedef struct ech_generator {
     const char *name;
     ech_weights weights;
-    ech_placement placement; /* of virtual stages: which one its order is for */
-    int chunks;              /* virtual stages of a rank, if it needs a number of its own; else 0 */
-    /* A B sends what it makes before its W begins, even where that comes next. Otherwise the two are one backward
-     * then, block by block. */
+    ech_placement placement; /* of virtual stages, that the order is for */
+    int chunks;              /* virtual stages of a rank, if only this number is possible; else 0 */
+    /* Whether a B sends its gradients before its W begins, even where W is the next item. False: such a B and W are
+     * one backward, block by block. */
     bool splits;
-    /* False where so many micro-batches cannot be scheduled; `why` then says what is wrong with
-     * training.global_batch_size and what would work. Optional: NULL accepts all. What a schedule does not go
-     * with whatever the numbers are is rows of config/rules.def. */
+    /* Returns false if the number of micro-batches cannot be scheduled; `why` then says what is wrong with
+     * training.global_batch_size and what would work. NULL accepts all. Features that a schedule never goes with
+     * are rows of config/rules.def. */
     bool (*accepts)(const ech_pipeline_shape *shape, ech_text *why);
     void (*generate)(const ech_pipe *pipe, ech_order *order);
 } ech_generator;
 
 const ech_generator *ech_generator_find(const char *name); /* NULL: none of that name */
 const char *ech_generator_names(void);                     /* blank-separated */
-/* generator->accepts, or its default. */
+/* generator->accepts; where that is NULL, true. */
 bool ech_generator_accepts(const ech_generator *generator, const ech_pipeline_shape *shape,
                            ech_text *why);
 
-/* F only, for evaluation: virtual stage by virtual stage in groups of p micro-batches (the order of
- * interleaved forwards); with one chunk simply 0 .. m-1. */
+/* F alone, for evaluation: the forwards of the interleaved schedule, virtual stage by virtual stage in groups of p
+ * micro-batches; with one chunk 0 .. m-1. */
 void ech_order_forwards(const ech_pipe *pipe, ech_order *order);
 
 /* ---- written by hand ---- */
@@ -86,10 +85,10 @@ ech_status ech_order_parse(const char *text, size_t n, const char *name, int sta
                            int micro_batches, ech_order *orders);
 /* The text of such a file, in new memory. */
 ech_status ech_order_read(const char *path, char **text, size_t *n);
-/* The stages and micro-batches that such a text is for, if it is one. */
+/* The numbers of stages and micro-batches of such a text. Errors: it is no order. */
 ech_status ech_order_measure(const char *text, size_t n, const char *name, int chunks, int *stages,
                              int *micro_batches);
-/* What ech_order_parse checks of one order, for any order. Errors name `name` and the item. */
+/* Checks one order as ech_order_parse does. Errors name `name` and the item. */
 ech_status ech_order_check(const ech_order *order, int chunks, int micro_batches, const char *name);
 /* "F0.0 F0.1 B0.0 W0.0": reads back to the same order. */
 void ech_order_print(const ech_order *order, ech_text *out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For order.c and read.c: the rules of an order, item by item. Since each F, B and W of a chunk
- * comes once and in ascending micro-batches, the next of each is all there is to remember.
+ * Checks the rules of an order item by item, for order.c and read.c. F, B and W of a chunk each come in ascending
+ * micro-batches, so the state is the next micro-batch of each.
  */
 #ifndef ECH_SCHEDULE_ORDER_PROGRESS_H
 #define ECH_SCHEDULE_ORDER_PROGRESS_H
@@ -18,10 +18,10 @@ typedef struct ech_order_progress {
 ech_order_progress ech_order_progress_begin(int chunks, int micro_batches);
 void ech_order_progress_end(ech_order_progress *progress);
 
-/* False, and `why`, where the item may not come now: it does not exist, came already, or another must
- * come first. */
+/* Returns false, and the reason in `why`, if the item may not come now: it does not exist, came already, or another
+ * must come first. */
 bool ech_order_progress_add(ech_order_progress *progress, ech_order_item item, ech_text *why);
-/* False, and `why`, where an item has not come; of W only if they are `split` off. */
+/* Returns false, and the reason in `why`, if an item is missing; W only counts if `split`. */
 bool ech_order_progress_done(const ech_order_progress *progress, bool split, ech_text *why);
 
 /* "F0.3" */

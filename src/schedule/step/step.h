@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a kind of step is: one row of steps.def, and the methods that the row names. Whoever must know something of
- * a kind asks its row; nobody lists kinds. Private to this room.
+ * A kind of step is one row of steps.def and the methods that the row names. Code that depends on the kind asks its
+ * row and never lists kinds. Private to this room.
  */
 #ifndef ECH_SCHEDULE_STEP_STEP_H
 #define ECH_SCHEDULE_STEP_STEP_H
@@ -12,18 +12,18 @@
 #include "schedule/traffic.h"
 #include "schedule/work.h"
 
-/* What kinds that work on the same things have in common. Every set of methods has all of them, in this order. */
+/* Methods of kinds that work on the same things. Every set has all of them, in this order. */
 typedef struct ech_step_methods {
-    /* Says which of the list's values it touches, call by call, and its ticks and scratch where it has them. */
+    /* Adds the values that the step touches, call by call; sets its ticks and scratch where it has them. */
     void (*touch)(ech_accessor *a);
-    /* Behind the kind's text: " bucket 3". */
+    /* Appends to the kind's text: " bucket 3". */
     void (*print)(const ech_step *step, ech_text *out);
-    /* What it has to do at least. */
+    /* The least work of the step. */
     ech_work (*work)(const ech_plan *plan, const ech_list *list, const ech_step *step);
-    /* How long it takes once it runs, at the rates of a profile. */
+    /* Its seconds from the time at which it runs, at the rates of a profile. */
     double (*seconds)(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
                       ech_participants among);
-    /* Adds what this rank sends. */
+    /* Adds the messages and bytes that this rank sends. */
     void (*count)(ech_traffic_count *count, const ech_step *step);
 } ech_step_methods;
 
@@ -43,7 +43,7 @@ typedef struct ech_step_row {
 
 const ech_step_row *ech_step_row_of(ech_step_kind kind);
 
-/* For methods of kinds that touch no value of the list, have nothing to print, and so on. */
+/* Methods of kinds that touch no value of the list, print nothing, and so on. */
 void ech_step_touches_nothing(ech_accessor *a);
 void ech_step_prints_nothing(const ech_step *step, ech_text *out);
 ech_work ech_step_has_no_work(const ech_plan *plan, const ech_list *list, const ech_step *step);
@@ -53,7 +53,7 @@ void ech_step_sends_nothing(ech_traffic_count *count, const ech_step *step);
 
 /* "[4-9]", "[4]". */
 void ech_step_print_calls(const ech_step *step, ech_text *out);
-/* Where costs are in units: what a step F, B or W takes. */
+/* The cost in units of a step F, B or W. */
 double ech_block_units(const ech_plan *plan, const ech_step *step);
 /* Rounds of a tree over so many ranks. */
 int ech_cost_rounds(int members);
