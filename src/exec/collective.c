@@ -48,12 +48,12 @@ static void move_part(const ech_tensor *x, int64_t token, int64_t tokens, int64_
 }
 
 /* Piece i of a tensor is the tokens or the heads of context rank i. */
-static void move_pieces(const ech_tensor *x, int64_t pieces, bool by_heads, char *memory, bool pack)
+static void move_shards(const ech_tensor *x, int64_t shards, bool by_heads, char *memory, bool pack)
 {
-    int64_t tokens = by_heads ? x->shape[1] : x->shape[1] / pieces;
-    int64_t heads = by_heads ? x->shape[2] / pieces : x->shape[2];
-    size_t bytes = (size_t)(ech_tensor_count(x) / pieces) * ech_dtype_bytes(x->dtype);
-    for (int64_t i = 0; i < pieces; i++)
+    int64_t tokens = by_heads ? x->shape[1] : x->shape[1] / shards;
+    int64_t heads = by_heads ? x->shape[2] / shards : x->shape[2];
+    size_t bytes = (size_t)(ech_tensor_count(x) / shards) * ech_dtype_bytes(x->dtype);
+    for (int64_t i = 0; i < shards; i++)
         move_part(x, by_heads ? 0 : i * tokens, tokens, by_heads ? i * heads : 0, heads,
                   memory + (size_t)i * bytes, pack);
 }
@@ -61,12 +61,12 @@ static void move_pieces(const ech_tensor *x, int64_t pieces, bool by_heads, char
 /* From some tokens of all heads to all tokens of some heads, or (`back`) the other way. */
 static ech_status all_to_all(const exchange *x, bool back)
 {
-    int64_t pieces = ech_group_size(x->group);
+    int64_t shards = ech_group_size(x->group);
     size_t bytes = ech_tensor_bytes(&x->from);
     char *going = x->scratch, *coming = going + bytes;
-    move_pieces(&x->from, pieces, !back, going, true);
-    ECH_TRY(ech_group_all_to_all(x->group, going, coming, bytes / (size_t)pieces));
-    move_pieces(&x->to, pieces, back, coming, false);
+    move_shards(&x->from, shards, !back, going, true);
+    ECH_TRY(ech_group_all_to_all(x->group, going, coming, bytes / (size_t)shards));
+    move_shards(&x->to, shards, back, coming, false);
     return ECH_OK;
 }
 

@@ -232,10 +232,10 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
 /* Whether all members of the group hold the same of the parameter. */
 static bool is_hashed(const ech_plan *plan, ech_layout_group group, int param)
 {
-    int shares;
+    int shards;
     if (group == ECH_GROUP_DATA) return true;
     if (group == ECH_GROUP_TENSOR)
-        return !ech_shape_is_cut(&plan->model->param.at[param].shape, plan->layout->cut, &shares);
+        return !ech_shape_is_cut(&plan->model->param.at[param].shape, plan->layout->cut, &shards);
     return ech_layout_addends(plan->layout, plan->model, param) == group;
 }
 

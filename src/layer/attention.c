@@ -24,8 +24,8 @@ enum { STARTS = 3 };
 enum { LSE, KEYS, VALUES, KEYS_BACK, VALUES_BACK };
 
 /* Keys or values of all pieces, or (`back`) the gradients of them. */
-static void keep_carried(ech_block *block, ech_node *node, const char *name, int like,
-                         ech_block_value_role role, unsigned purposes)
+static void keep_cached(ech_block *block, ech_node *node, const char *name, int like,
+                        ech_block_value_role role, unsigned purposes)
 {
     ech_shape shape = block->value.at[like].shape;
     shape.axis[1] = ECH_AXIS_SEQUENCE;
@@ -39,7 +39,7 @@ static void keep_carried(ech_block *block, ech_node *node, const char *name, int
 static int add_attention(ech_block *block, int q, int k, int v, int starts, double p)
 {
     const ech_shape *query = &block->value.at[q].shape, *key = &block->value.at[k].shape;
-    bool pieces = block->ways.pieces > 1;
+    bool chunks = block->ways.sequence_chunks > 1;
     unsigned always = 1u << ECH_TRAIN | 1u << ECH_EVALUATE, generate = 1u << ECH_GENERATE;
     attention_options options = {.p = p,
                                  .scale = 1 / sqrt((double)query->size[3]),
@@ -55,11 +55,11 @@ static int add_attention(ech_block *block, int q, int k, int v, int starts, doub
     ech_node_in(node, v);
     unsigned documents = ech_node_starts(node, starts);
     ech_node_keep(block, node, "lse", ech_attention_lse(&out));
-    keep_carried(block, node, "keys", k, ECH_ROLE_ACTIVATION, generate | (pieces ? always : 0));
-    keep_carried(block, node, "values", v, ECH_ROLE_ACTIVATION, generate | (pieces ? always : 0));
-    keep_carried(block, node, "d keys", k, ECH_ROLE_GRADIENT, pieces ? 1u << ECH_TRAIN : 0);
-    keep_carried(block, node, "d values", v, ECH_ROLE_GRADIENT, pieces ? 1u << ECH_TRAIN : 0);
-    node->b = (ech_reads){.in = (pieces ? 1 : 7) | documents, .out = 1, .keep = 31};
+    keep_cached(block, node, "keys", k, ECH_ROLE_ACTIVATION, generate | (chunks ? always : 0));
+    keep_cached(block, node, "values", v, ECH_ROLE_ACTIVATION, generate | (chunks ? always : 0));
+    keep_cached(block, node, "d keys", k, ECH_ROLE_GRADIENT, chunks ? 1u << ECH_TRAIN : 0);
+    keep_cached(block, node, "d values", v, ECH_ROLE_GRADIENT, chunks ? 1u << ECH_TRAIN : 0);
+    node->b = (ech_reads){.in = (chunks ? 1 : 7) | documents, .out = 1, .keep = 31};
     return ech_node_out(block, node, "out", out);
 }
 
@@ -77,13 +77,14 @@ static int add_ulysses(ech_block *block, int q, int k, int v, int starts, double
 int ech_layer_attention(ech_block *block, int q, int k, int v, int starts, double p)
 {
     /* Keys and values of a piece are kept where they are carried: only queries are left to keep. */
-    if (block->ways.pieces > 1 && block->value.at[q].base >= 0) q = ech_layer_copy(block, q);
+    if (block->ways.sequence_chunks > 1 && block->value.at[q].base >= 0)
+        q = ech_layer_copy(block, q);
     if (block->ways.cut.context < 2) return add_attention(block, q, k, v, starts, p);
     return block->ways.ulysses ? add_ulysses(block, q, k, v, starts, p)
                                : ech_ring_attention(block, q, k, v, starts, p);
 }
 
-/* ---- pieces ---- */
+/* ---- sequence chunks ---- */
 
 /* Rows [first, first + count) of every sample. */
 static ech_tensor tokens_of(const ech_tensor *x, int64_t first, int64_t count)
@@ -143,7 +144,7 @@ static void forward(const ech_call *call)
 }
 
 /* Pieces come last first: the last one writes the gradients of all keys, the others add. */
-static void backward_pieces(const ech_call *call, const seen *s, const ech_dropout *dropout)
+static void backward_chunks(const ech_call *call, const seen *s, const ech_dropout *dropout)
 {
     const attention_options *options = call->node->options;
     int64_t first = call->rows.start[0], count = call->rows.tokens, end = first + count;
@@ -166,7 +167,7 @@ static void backward_input(const ech_call *call)
     ech_dropout dropout = ech_call_dropout(call, options->p, ECH_SITE_ATTENTION);
     seen s = find_seen(call);
     if (has_carried(call))
-        backward_pieces(call, &s, &dropout);
+        backward_chunks(call, &s, &dropout);
     else
         call->kernels->attention_backward(call->context, &call->dout[0], &call->in[0], &s.k, &s.v,
                                           &call->out[0], &call->keep[LSE], options->scale, &s.place,

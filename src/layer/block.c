@@ -227,7 +227,7 @@ ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent
 
 bool ech_block_cuts(const ech_block *block, ech_axis axis)
 {
-    return ech_axis_shares(axis, block->ways.cut) > 1 ||
+    return ech_axis_shards(axis, block->ways.cut) > 1 ||
            (axis == ECH_AXIS_KV_HEADS && block->ways.cut.tensor > 1);
 }
 

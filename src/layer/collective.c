@@ -79,7 +79,7 @@ int ech_block_whole(ech_block *block, int x, bool kept)
     return whole;
 }
 
-bool ech_block_shares_gradient(const ech_block *block, ech_axis axis)
+bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis)
 {
     return ech_block_cuts(block, axis) && !block->ways.cut.sequence;
 }

@@ -45,11 +45,11 @@ static ech_shape shape_of(int64_t rows, ech_axis axis, int64_t columns)
 }
 
 /* Statistics of `rows` rows, of `shares` shares of the vocabulary. */
-static ech_shape shape_of_stats(int64_t rows, int shares)
+static ech_shape shape_of_stats(int64_t rows, int shards)
 {
     ech_shape one = shape_of(rows, ECH_AXIS_NONE, ECH_LOSS_STATS);
-    if (shares == 1) return one;
-    ech_shape all = {.dims = one.dims + 1, .axis = {ECH_AXIS_NONE}, .size = {shares}};
+    if (shards == 1) return one;
+    ech_shape all = {.dims = one.dims + 1, .axis = {ECH_AXIS_NONE}, .size = {shards}};
     for (int d = 0; d < one.dims; d++) {
         all.axis[d + 1] = one.axis[d];
         all.size[d + 1] = one.size[d];
@@ -57,9 +57,9 @@ static ech_shape shape_of_stats(int64_t rows, int shares)
     return all;
 }
 
-static int add_stats(builder *b, ech_node *node, const char *name, int64_t rows, int shares)
+static int add_stats(builder *b, ech_node *node, const char *name, int64_t rows, int shards)
 {
-    int stats = ech_node_out(b->block, node, name, shape_of_stats(rows, shares));
+    int stats = ech_node_out(b->block, node, name, shape_of_stats(rows, shards));
     ech_block_value *value = &b->block->value.at[stats];
     value->role = ECH_ROLE_SCRATCH;
     value->is_real = false;
@@ -71,7 +71,7 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
 {
     ech_block *block = b->block;
     head_options options = {b->V, first};
-    int shares = ech_axis_shares(ECH_AXIS_VOCAB, block->ways.cut), logits = b->logits;
+    int shards = ech_axis_shards(ECH_AXIS_VOCAB, block->ways.cut), logits = b->logits;
     if (rows < b->rows)
         logits = ech_block_view(block, logits, 0, shape_of(rows, ECH_AXIS_VOCAB, b->V));
 
@@ -83,14 +83,14 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
     int stats = add_stats(b, node, "statistics", rows, 1);
     node->b = (ech_reads){.in = 1, .param = 1};
     node->purposes = 1u << ECH_EVALUATE;
-    node->shares_gradient = ech_block_shares_gradient(block, ECH_AXIS_VOCAB);
+    node->partial_gradient = ech_block_gradient_is_partial(block, ECH_AXIS_VOCAB);
     node->is_part = rows < block->ways.rows;
 
-    if (shares > 1) {
+    if (shards > 1) {
         node = ech_block_node(block, &ech_layer_row_head_gather, NULL, 0);
         ech_node_in(node, stats);
         node->purposes = 1u << ECH_EVALUATE;
-        stats = add_stats(b, node, "out", rows, shares);
+        stats = add_stats(b, node, "out", rows, shards);
     }
 
     node = ech_block_node(block, &ech_layer_row_head_loss, &options, sizeof options);
@@ -134,14 +134,14 @@ int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int w
 /* ---- a chunk ---- */
 
 /* This rank's share of the vocabulary: ids [first_id, first_id + valid). */
-typedef struct head_share {
+typedef struct vocab_shard {
     int64_t first_id, valid, padded;
-} head_share;
+} vocab_shard;
 
-static head_share share_of(const ech_call *call)
+static vocab_shard shard_of(const ech_call *call)
 {
     const head_options *options = call->node->options;
-    head_share s = {.padded = ech_axis_local(ECH_AXIS_VOCAB, options->V, call->extent.cut)};
+    vocab_shard s = {.padded = ech_axis_local(ECH_AXIS_VOCAB, options->V, call->extent.cut)};
     s.first_id = call->tensor_index * s.padded;
     s.valid = options->V - s.first_id;
     if (s.valid < 0) s.valid = 0;
@@ -167,7 +167,7 @@ static ech_tensor numbers_of(const ech_call *call, const ech_tensor *x, int64_t 
 static void logits_forward(const ech_call *call)
 {
     const ech_kernels *kernels = call->kernels;
-    head_share s = share_of(call);
+    vocab_shard s = shard_of(call);
     int64_t n = ech_tensor_count(&call->out[1]) / ECH_LOSS_STATS;
     ech_tensor x = rows_of(call, &call->in[0], n), targets = numbers_of(call, &call->in[1], n);
     ech_tensor weight = ech_tensor_rows(&call->param[0], 0, s.valid);
@@ -185,7 +185,7 @@ static void logits_forward(const ech_call *call)
 static void logits_backward(const ech_call *call)
 {
     const ech_kernels *kernels = call->kernels;
-    head_share s = share_of(call);
+    vocab_shard s = shard_of(call);
     int64_t n = ech_tensor_count(&call->dout[0]) / s.padded;
     ech_tensor x = rows_of(call, &call->in[0], n), dx = rows_of(call, &call->din[0], n);
     ech_tensor weight = ech_tensor_rows(&call->param[0], 0, s.valid);
@@ -272,7 +272,7 @@ static ech_tensor combine(const ech_call *call, int64_t n)
 /* With `gradient` the logits become it. */
 static void find_loss(const ech_call *call, bool gradient)
 {
-    head_share s = share_of(call);
+    vocab_shard s = shard_of(call);
     int64_t n = ech_tensor_count(&call->in[0]) / s.padded;
     ech_tensor stats = combine(call, n);
     ech_tensor logits = ech_tensor_2d(call->in[0].data, call->kernels->dtype, n, s.valid);
@@ -297,10 +297,10 @@ static void loss_backward(const ech_call *call)
 
 static size_t loss_scratch(const ech_scratch_query *query)
 {
-    int shares = ech_axis_shares(ECH_AXIS_VOCAB, query->extent.cut);
+    int shards = ech_axis_shards(ECH_AXIS_VOCAB, query->extent.cut);
     const ech_shape *stats = &query->block->value.at[query->node->in[1]].shape;
-    if (shares == 1) return 0;
-    return (size_t)(ech_shape_count(stats, query->extent) / shares) * sizeof(double);
+    if (shards == 1) return 0;
+    return (size_t)(ech_shape_count(stats, query->extent) / shards) * sizeof(double);
 }
 
 const ech_layer ech_layer_row_head_loss = {.name = "head_loss",

@@ -118,11 +118,11 @@ typedef struct ech_node {
     unsigned passes;                  /* inputs whose gradient is the output's as it is */
     uint32_t site;                    /* which dropout of the block: its random stream */
     bool recompute_only;              /* not in the forward: recomputes a value for the backward */
-    bool shares_rows;     /* input 0 has the rows of ech_call.shard, not of ech_call.rows */
-    bool shares_gradient; /* of input 0's gradient it makes a share, which a spread sums */
-    bool goes_on;         /* F adds to outputs and kept values, which a node before it has made */
-    bool is_part;         /* B writes some rows of its input's gradient, other nodes the rest */
-    unsigned purposes;    /* of the lists in which F does something: bit 1 << purpose */
+    bool sharded_rows;     /* input 0 has the rows of ech_call.shard, not of ech_call.rows */
+    bool partial_gradient; /* its gradient of input 0 is a partial sum, which a spread sums */
+    bool goes_on;          /* F adds to outputs and kept values, which a node before it has made */
+    bool is_part;          /* B writes some rows of its input's gradient, other nodes the rest */
+    unsigned purposes;     /* of the lists in which F does something: bit 1 << purpose */
 } ech_node;
 
 /* What a collective node has the ranks along some axes of the mesh do. */
@@ -184,10 +184,10 @@ typedef struct ech_ways {
     ech_cut cut;
     bool keep;    /* sequence parallelism: gathered inputs are saved for W, not gathered twice */
     bool ulysses; /* context ranks exchange tokens for heads; otherwise keys and values go around */
-    int pieces; /* in which a sequence is processed, with carried keys and values; 0 or 1: whole */
-    bool documents; /* attention and positions stay inside of documents */
-    int64_t rows;   /* B·T' of a micro-batch; 0: not known yet */
-    ech_dtype real; /* of activations */
+    int sequence_chunks; /* with a KV cache from chunk to chunk; 0 or 1: the sequence is whole */
+    bool documents;      /* attention and positions stay inside of documents */
+    int64_t rows;        /* B·T' of a micro-batch; 0: not known yet */
+    ech_dtype real;      /* of activations */
     bool
         drifts; /* weights change between a forward and its backward, which has those that are newer */
 } ech_ways;
@@ -230,7 +230,7 @@ ech_shape ech_block_stream(const ech_block *block, int64_t C);
 int ech_block_whole(ech_block *block, int x, bool kept);
 /* Whether the node that reads what ech_block_whole returned, and has that outer axis, makes shares of the
  * gradient of x itself: nothing but x stands between. */
-bool ech_block_shares_gradient(const ech_block *block, ech_axis axis);
+bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);
 /* For builders whose inner axis is cut: y, a share of a sum, summed (Megatron's g), and cut to this
  * rank's rows under sequence parallelism. Returns the sum. */
 int ech_block_sum(ech_block *block, int y);
@@ -366,7 +366,7 @@ struct ech_layer {
 /* Where the rows of a call's input 0, and of the output that has its shape, lie. */
 static inline const ech_rows *ech_call_rows(const ech_call *call)
 {
-    return call->node->shares_rows ? &call->shard : &call->rows;
+    return call->node->sharded_rows ? &call->shard : &call->rows;
 }
 /* Where the B x T' rows of context rank `index` lie: with keys and values going around one run from the
  * front and one from the back, so that all have as much causal work; else one run. */

@@ -10,9 +10,8 @@
 typedef struct linear_options {
     bool in_first;
     ech_axis in_axis, out_axis;
-    int64_t in, out; /* whole */
-    bool
-        shares_sum; /* the inner axis is cut: y is a share of a sum, which one rank adds the bias to */
+    int64_t in, out;  /* whole */
+    bool partial_sum; /* the inner axis is sharded: y is a partial sum; one rank adds the bias */
 } linear_options;
 
 int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
@@ -22,7 +21,7 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
     const ech_shape *shape = &block->value.at[x].shape;
     linear_options options = {in_first, shape->axis[2], axis, 1, out, false};
     for (int i = 2; i < shape->dims; i++) options.in *= shape->size[i];
-    options.shares_sum = ech_block_cuts(block, options.in_axis);
+    options.partial_sum = ech_block_cuts(block, options.in_axis);
     ech_node *node = ech_block_node(block, &ech_layer_row_linear, &options, sizeof options);
     ech_node_in(node, x);
     ech_node_param(node, weight);
@@ -30,9 +29,9 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
     node->added = 1u << 1;
     node->b.param = 1;
     node->w.in = 1;
-    node->shares_gradient = ech_block_shares_gradient(block, axis);
+    node->partial_gradient = ech_block_gradient_is_partial(block, axis);
     int y = ech_node_out(block, node, "out", ech_shape_rows(axis, out));
-    return options.shares_sum ? ech_block_sum(block, y) : y;
+    return options.partial_sum ? ech_block_sum(block, y) : y;
 }
 
 static bool has_views(const ech_block *block, int value)
@@ -48,7 +47,7 @@ bool ech_layer_linear_adds(ech_block *block, int y, int x)
     if (last->layer != &ech_layer_row_linear || last->out[0] != y || last->ins > 1) return false;
     const linear_options *options = last->options;
     bool view = block->value.at[x].base >= 0 || has_views(block, y);
-    if (options->shares_sum || view) return false;
+    if (options->partial_sum || view) return false;
     ech_node_in(last, x);
     last->passes = 1u << 1;
     return true;
@@ -58,7 +57,7 @@ static void forward(const ech_call *call)
 {
     const linear_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
-    bool adds_bias = !options->shares_sum || call->tensor_index == 0;
+    bool adds_bias = !options->partial_sum || call->tensor_index == 0;
     ech_tensor residual = call->in[1];
     if (residual.data) residual = ech_tensor_matrix(&residual);
     call->kernels->matmul(call->context, &x, false, &call->param[0], !options->in_first,

@@ -41,7 +41,7 @@ static int new_gradient(ech_block *block, int like, ech_block_value_source sourc
 static int slot_of(const gradients *g, const ech_block *block, const ech_node *node, int i)
 {
     int base = ech_block_base(block, node->in[i]);
-    return i == 0 && node->shares_gradient ? g->values + base : base;
+    return i == 0 && node->partial_gradient ? g->values + base : base;
 }
 
 static bool wants_gradient(const ech_block *block, int value)
@@ -128,16 +128,16 @@ static void exchange_in_place(ech_block *block, gradients *g, int index)
 {
     const ech_node *node = &block->node.at[index];
     if (node->layer->exchange_back.kind == ECH_COLLECTIVE_NONE) return;
-    int base = ech_block_base(block, node->in[0]), shares = g->values + base;
-    ECH_ASSERT(base == node->in[0] && g->value[shares] >= 0 && g->exclusive[shares]);
+    int base = ech_block_base(block, node->in[0]), partial = g->values + base;
+    ECH_ASSERT(base == node->in[0] && g->value[partial] >= 0 && g->exclusive[partial]);
     ech_block_call call = ech_no_call;
     call.node = index;
-    call.dout[0] = call.din[0] = g->value[shares];
+    call.dout[0] = call.din[0] = g->value[partial];
     ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
     if (g->value[base] >= 0) {
-        emit_sum(block, g, base, g->value[shares]);
+        emit_sum(block, g, base, g->value[partial]);
     } else {
-        g->value[base] = g->value[shares];
+        g->value[base] = g->value[partial];
         g->exclusive[base] = true;
     }
 }
@@ -233,11 +233,11 @@ static void emit_backward(ech_block *block, gradients *g)
     }
 }
 
-static void find_row_shares(ech_block *block)
+static void find_sharded_rows(ech_block *block)
 {
     for (size_t i = 0; i < block->node.n; i++) {
         ech_node *node = &block->node.at[i];
-        node->shares_rows =
+        node->sharded_rows =
             node->ins > 0 && block->value.at[node->in[0]].shape.axis[0] == ECH_AXIS_ROWS;
     }
 }
@@ -288,7 +288,7 @@ void ech_block_finish(ech_block *block, ech_param *params)
 {
     ech_program_find_addends(block, params);
     ech_program_keep_less(block);
-    find_row_shares(block);
+    find_sharded_rows(block);
     size_t values = block->value.n;
     gradients g = {.values = (int)values,
                    .value = ech_calloc(2 * values, sizeof *g.value),

@@ -65,7 +65,7 @@ bool ech_shape_has(const ech_shape *shape, ech_axis axis)
     return false;
 }
 
-int ech_axis_shares(ech_axis axis, ech_cut cut)
+int ech_axis_shards(ech_axis axis, ech_cut cut)
 {
     ech_mesh mesh = rules[axis].mesh;
     if (mesh == ECH_MESH_TENSOR) return at_least_one(cut.tensor);
@@ -77,25 +77,25 @@ int ech_axis_shares(ech_axis axis, ech_cut cut)
 
 int64_t ech_axis_local(ech_axis axis, int64_t size, ech_cut cut)
 {
-    int64_t shares = ech_axis_shares(axis, cut), parts = rules[axis].parts;
-    return parts * ((size / parts + shares - 1) / shares);
+    int64_t shards = ech_axis_shards(axis, cut), parts = rules[axis].parts;
+    return parts * ((size / parts + shards - 1) / shards);
 }
 
 /* Which share of a parameter's axis tensor rank `index` has. */
-static int share_of(ech_axis axis, ech_cut cut, int index)
+static int shard_of(ech_axis axis, ech_cut cut, int index)
 {
-    int shares = ech_axis_shares(axis, cut);
+    int shards = ech_axis_shards(axis, cut);
     /* With fewer shares than ranks, neighbours have the same one. */
-    return shares == 1 ? 0 : index / (at_least_one(cut.tensor) / shares);
+    return shards == 1 ? 0 : index / (at_least_one(cut.tensor) / shards);
 }
 
 static int64_t resolve_axis(ech_axis axis, int64_t size, ech_extent extent)
 {
-    int shares = extent.cut.sequence ? at_least_one(extent.cut.tensor) : 1;
+    int shards = extent.cut.sequence ? at_least_one(extent.cut.tensor) : 1;
     if (axis == ECH_AXIS_BATCH) return extent.batch;
     if (axis == ECH_AXIS_TOKENS) return extent.tokens;
     if (axis == ECH_AXIS_SEQUENCE) return extent.sequence;
-    if (axis == ECH_AXIS_ROWS) return extent.batch * extent.tokens / shares;
+    if (axis == ECH_AXIS_ROWS) return extent.batch * extent.tokens / shards;
     return ech_axis_local(axis, size, extent.cut);
 }
 
@@ -122,14 +122,14 @@ int64_t ech_shape_whole(const ech_shape *shape)
 static int cut_dimension(const ech_shape *shape, ech_cut cut)
 {
     for (int d = 0; d < shape->dims; d++)
-        if (ech_axis_shares(shape->axis[d], cut) > 1) return d;
+        if (ech_axis_shards(shape->axis[d], cut) > 1) return d;
     return -1;
 }
 
-bool ech_shape_is_cut(const ech_shape *shape, ech_cut cut, int *shares)
+bool ech_shape_is_cut(const ech_shape *shape, ech_cut cut, int *shards)
 {
     int dim = cut_dimension(shape, cut);
-    *shares = dim < 0 ? 1 : ech_axis_shares(shape->axis[dim], cut);
+    *shards = dim < 0 ? 1 : ech_axis_shards(shape->axis[dim], cut);
     return dim >= 0;
 }
 
@@ -143,7 +143,7 @@ int ech_shape_slices(const ech_shape *shape, ech_cut cut, int index, ech_slice o
     ech_axis axis = shape->axis[dim];
     int64_t parts = rules[axis].parts, whole = shape->size[dim] / parts;
     int64_t local = ech_axis_local(axis, shape->size[dim], cut) / parts;
-    int64_t first = local * share_of(axis, cut, index);
+    int64_t first = local * shard_of(axis, cut, index);
     int64_t count = first >= whole ? 0 : whole - first < local ? whole - first : local;
     for (int64_t part = 0; part < parts; part++)
         out[part] = (ech_slice){

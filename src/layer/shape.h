@@ -45,7 +45,7 @@ typedef struct ech_shape {
 /* In how many ways layers are cut. All 0 or 1: not at all. */
 typedef struct ech_cut {
     int tensor;    /* t */
-    int key_value; /* into how many shares key/value heads go: min(t, G) */
+    int key_value; /* into how many shards key/value heads go: min(t, G) */
     int context;   /* c */
     bool sequence; /* norms, dropout and residual sums see a share of the rows only */
 } ech_cut;
@@ -78,7 +78,7 @@ ech_shape ech_shape_of_rows(const ech_shape *x);
 /* Along which axes of the mesh ranks share the axis out. */
 ech_mesh ech_axis_mesh(ech_axis axis);
 /* How many shares of a parameter's axis there are. */
-int ech_axis_shares(ech_axis axis, ech_cut cut);
+int ech_axis_shards(ech_axis axis, ech_cut cut);
 /* The axis' size on a rank: of `size` in all. Shares that do not come out even are padded. */
 int64_t ech_axis_local(ech_axis axis, int64_t size, ech_cut cut);
 
@@ -106,9 +106,9 @@ typedef struct ech_slice_runs {
     int64_t runs, length, whole, whole_step, local, local_step;
 } ech_slice_runs;
 ech_slice_runs ech_slice_split(const ech_shape *shape, ech_cut cut, const ech_slice *slice);
-/* Whether some of the parameter's axes is cut; into how many shares: *shares, which may be fewer than there
+/* Whether some of the parameter's axes is cut; into how many shares: *shards, which may be fewer than there
  * are tensor ranks. */
-bool ech_shape_is_cut(const ech_shape *shape, ech_cut cut, int *shares);
+bool ech_shape_is_cut(const ech_shape *shape, ech_cut cut, int *shards);
 /* Whether it has the axis. */
 bool ech_shape_has(const ech_shape *shape, ech_axis axis);
 

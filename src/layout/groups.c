@@ -48,7 +48,7 @@ static range along(ech_mesh axes, ech_mesh axis, int own, int size)
 /* With fewer key/value heads than tensor ranks, neighbours have the same ones: how many. */
 static int ranks_alike(const ech_layout *layout)
 {
-    return layout->tensor / ech_axis_shares(ECH_AXIS_KV_HEADS, layout->cut);
+    return layout->tensor / ech_axis_shards(ECH_AXIS_KV_HEADS, layout->cut);
 }
 
 /* The members of a rank's group at a stage: a range along each axis, the nearest last. */

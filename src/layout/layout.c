@@ -244,9 +244,9 @@ bool ech_layout_holds(const ech_layout *layout, int rank, int param)
 /* The tensor ranks that have the same slice of the parameter; they are neighbours. */
 static int tensor_copies(const ech_layout *layout, const ech_model *model, int param)
 {
-    int shares;
-    ech_shape_is_cut(&model->param.at[param].shape, layout->cut, &shares);
-    return layout->tensor / shares;
+    int shards;
+    ech_shape_is_cut(&model->param.at[param].shape, layout->cut, &shards);
+    return layout->tensor / shards;
 }
 
 bool ech_layout_is_first(const ech_layout *layout, const ech_model *model, int rank, int param)
@@ -279,9 +279,9 @@ ech_extent ech_layout_extent(const ech_layout *layout, const ech_config *config,
                              const ech_model *model)
 {
     int64_t T = config->data.sequence_length;
-    int pieces = model->ways.pieces > 1 ? model->ways.pieces : 1;
+    int chunks = model->ways.sequence_chunks > 1 ? model->ways.sequence_chunks : 1;
     return (ech_extent){.batch = layout->micro_batch,
-                        .tokens = T / layout->context / pieces,
+                        .tokens = T / layout->context / chunks,
                         .sequence = T,
                         .cut = layout->cut};
 }

@@ -127,7 +127,7 @@ static ech_ways ways_of(const ech_config *config)
     return (ech_ways){.cut = ech_model_cut(config),
                       .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
                       .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
-                      .pieces = (int)config->memory.sequence_chunks,
+                      .sequence_chunks = (int)config->memory.sequence_chunks,
                       .documents = config->data.document_mask == 1,
                       .rows = rows_of(config),
                       .real = config->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64 : ECH_F32,

@@ -334,8 +334,8 @@ int ech_list_batch(const ech_list *list, ech_slot slot, int micro)
 
 int ech_plan_ways(const ech_plan *plan)
 {
-    int pieces = plan->model->ways.pieces > 1 ? plan->model->ways.pieces : 1;
-    return plan->layout->tensor * plan->layout->context * pieces;
+    int chunks = plan->model->ways.sequence_chunks > 1 ? plan->model->ways.sequence_chunks : 1;
+    return plan->layout->tensor * plan->layout->context * chunks;
 }
 
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param)

@@ -18,7 +18,7 @@ static inline void cut_assert_near(const cut_side *s, int rank, const char *what
              wanted);
 }
 
-/* A value of the whole block against each rank's share of this piece of it. */
+/* A value of the whole block against each rank's shard of this sequence chunk of it. */
 static inline void cut_compare_value(const cut_side *whole, int a, const cut_side *s, int b)
 {
     const ech_shape *shape = &s->block->value.at[b].shape;
@@ -90,7 +90,7 @@ static inline void cut_spoil_recomputed(cut_side *s)
 static inline void cut_train(cut_side *s)
 {
     cut_run(s, ECH_FORWARD);
-    for (s->piece = 0; s->piece < s->pieces; s->piece++) cut_spoil_recomputed(s);
+    for (s->chunk = 0; s->chunk < s->chunks; s->chunk++) cut_spoil_recomputed(s);
     cut_run(s, ECH_BACKWARD_INPUT);
     cut_run(s, ECH_BACKWARD_WEIGHT);
 }
@@ -100,7 +100,7 @@ static inline void cut_compare_training(const cut_side *whole, cut_side *s)
     const ech_block *a = whole->block, *b = s->block;
     assert_int_equal(a->output.n, b->output.n);
     assert_int_equal(a->input.n, b->input.n);
-    for (s->piece = 0; s->piece < s->pieces; s->piece++) {
+    for (s->chunk = 0; s->chunk < s->chunks; s->chunk++) {
         for (size_t i = 0; i < b->output.n; i++)
             cut_compare_value(whole, a->output.at[i], s, b->output.at[i]);
         for (size_t i = 0; i < b->input.n; i++) {

@@ -233,11 +233,11 @@ static inline void cut_call(cut_side *s, ech_phase phase, const ech_block_call *
     }
 }
 
-/* All pieces: forwards from the first on, backwards from the last on. */
+/* All sequence chunks: forwards from the first on, backwards from the last on. */
 static inline void cut_run(cut_side *s, ech_phase phase)
 {
-    for (int k = 0; k < s->pieces; k++) {
-        s->piece = phase == ECH_FORWARD ? k : s->pieces - 1 - k;
+    for (int k = 0; k < s->chunks; k++) {
+        s->chunk = phase == ECH_FORWARD ? k : s->chunks - 1 - k;
         for (size_t i = 0; i < s->block->program[phase].n; i++)
             cut_call(s, phase, &s->block->program[phase].at[i]);
     }

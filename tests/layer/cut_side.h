@@ -16,7 +16,7 @@
 
 enum { CUT_MOST_RANKS = 16, CUT_FIRST_SAMPLE = 4 };
 
-/* One rank's memory: parameters, and the block's values by piece and base value. */
+/* One rank's memory: parameters, and the block's values by sequence chunk and base value. */
 typedef struct cut_rank {
     double **param, **dparam, **value;
     bool *written; /* dparam holds a sum */
@@ -27,7 +27,7 @@ typedef struct cut_side {
     const ech_block *block;
     const ech_param *param;
     int params, ranks, tensor, context;
-    int pieces, piece; /* in which samples are worked on, and which it is now */
+    int chunks, chunk; /* sequence chunks of a micro-batch, and the one that is computed now */
     bool *used;        /* [params] by this block */
     ech_extent extent;
     ech_purpose purpose;
@@ -50,21 +50,21 @@ static inline double cut_draw(uint32_t stream, int64_t i)
     return n[i % 4];
 }
 
-/* The memory of a base value; what is carried along is one for all pieces. */
+/* The memory of a base value; what is cached is one for all sequence chunks. */
 static inline double **cut_value(const cut_side *s, int rank, int value)
 {
-    int piece = s->block->value.at[value].cached ? 0 : s->piece;
-    return &s->rank[rank].value[piece * (int)s->block->value.n + value];
+    int chunk = s->block->value.at[value].cached ? 0 : s->chunk;
+    return &s->rank[rank].value[chunk * (int)s->block->value.n + value];
 }
 
 /* ---- where a rank's elements lie in the uncut tensor ---- */
 
-/* The rank's B x T' rows of this piece, or its share of these. */
+/* The rank's B x T' rows of this sequence chunk, or its shard of these. */
 static inline ech_rows cut_rows(const cut_side *s, int rank, bool shard)
 {
     ech_rows rows =
         ech_context_rows(&s->block->ways, s->extent, CUT_FIRST_SAMPLE, rank / s->tensor);
-    if (s->pieces > 1) rows.start[0] = s->piece * s->extent.tokens;
+    if (s->chunks > 1) rows.start[0] = s->chunk * s->extent.tokens;
     if (shard) rows.first = rank % s->tensor * (s->extent.batch * s->extent.tokens / s->tensor);
     return rows;
 }
@@ -215,25 +215,25 @@ static inline cut_side cut_open(const ech_block *block, const ech_param *param, 
                   .params = params,
                   .tensor = cut_at_least_one(cut->tensor),
                   .context = cut_at_least_one(cut->context),
-                  .pieces = cut_at_least_one(block->ways.pieces),
+                  .chunks = cut_at_least_one(block->ways.sequence_chunks),
                   .purpose = ECH_TRAIN,
                   .scale = 0.25,
                   .kernels = ech_kernels_ref(ECH_F64)};
     s.ranks = s.tensor * s.context;
     s.extent = (ech_extent){
-        .batch = batch, .tokens = T / s.context / s.pieces, .sequence = T, .cut = block->ways.cut};
-    ECH_ASSERT(s.ranks <= CUT_MOST_RANKS && T % (s.context * s.pieces) == 0);
+        .batch = batch, .tokens = T / s.context / s.chunks, .sequence = T, .cut = block->ways.cut};
+    ECH_ASSERT(s.ranks <= CUT_MOST_RANKS && T % (s.context * s.chunks) == 0);
     ECH_ASSERT(ech_kernel_context_create(1, &s.compute) == ECH_OK);
     s.used = ech_calloc((size_t)params + 1, sizeof *s.used);
     for (size_t i = 0; i < block->node.n; i++)
         for (int k = 0; k < block->node.at[i].params; k++)
             s.used[block->node.at[i].param[k]] = true;
     for (int rank = 0; rank < s.ranks; rank++) {
-        size_t values = (size_t)s.pieces * block->value.n;
+        size_t values = (size_t)s.chunks * block->value.n;
         s.rank[rank].value = ech_calloc(values + 1, sizeof *s.rank[rank].value);
         cut_make_params(&s, rank);
-        for (s.piece = 0; s.piece < s.pieces; s.piece++) cut_make_values(&s, rank, ids);
-        s.piece = 0;
+        for (s.chunk = 0; s.chunk < s.chunks; s.chunk++) cut_make_values(&s, rank, ids);
+        s.chunk = 0;
     }
     return s;
 }
@@ -242,7 +242,7 @@ static inline void cut_close(cut_side *s)
 {
     for (int rank = 0; rank < s->ranks; rank++) {
         cut_rank *r = &s->rank[rank];
-        for (size_t v = 0; v < (size_t)s->pieces * s->block->value.n; v++) free(r->value[v]);
+        for (size_t v = 0; v < (size_t)s->chunks * s->block->value.n; v++) free(r->value[v]);
         for (int p = 0; p < s->params; p++) {
             free(r->param[p]);
             free(r->dparam[p]);

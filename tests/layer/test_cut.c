@@ -353,18 +353,18 @@ static void test_ulysses(void **state)
 }
 
 /* One after the other, with keys and values carried along: alone, and over tensor ranks. */
-static void test_pieces(void **state)
+static void test_sequence_chunks(void **state)
 {
     (void)state;
-    for (int pieces = 2; pieces <= 4; pieces++)
+    for (int chunks = 2; chunks <= 4; chunks++)
         for (int t = 1; t <= 4; t *= 2)
             for (int sequence = 0; sequence < 3; sequence++) {
                 ech_ways ways = grid(t, 1, 2, sequence, false);
-                ways.pieces = pieces;
-                compare("attention in pieces", build_attention, ways, H, 0.3);
-                compare("grouped attention in pieces", build_grouped, ways, 2, 0.3);
-                compare("embedding in pieces", build_embedding, ways, H, 0.3);
-                compare("head in pieces", build_head, ways, H, 0.3);
+                ways.sequence_chunks = chunks;
+                compare("attention in sequence chunks", build_attention, ways, H, 0.3);
+                compare("grouped attention in sequence chunks", build_grouped, ways, 2, 0.3);
+                compare("embedding in sequence chunks", build_embedding, ways, H, 0.3);
+                compare("head in sequence chunks", build_head, ways, H, 0.3);
             }
 }
 
@@ -427,7 +427,7 @@ static void build_two_uses(graph *g)
 }
 
 /* A norm over all heads together, of which a rank has some. */
-static void build_norm_of_shares(graph *g)
+static void build_norm_of_shards(graph *g)
 {
     int x = project(g, input(g), ECH_AXIS_HEADS, C);
     x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_HEADS, C), 1e-5);
@@ -445,7 +445,7 @@ static void build_other_name(graph *g)
 static void test_contradictions(void **state)
 {
     (void)state;
-    const build builders[] = {build_two_uses, build_norm_of_shares, build_other_name};
+    const build builders[] = {build_two_uses, build_norm_of_shards, build_other_name};
     for (int i = 0; i < 3; i++) {
         assert_false(is_refused(builders[i], grid(1, 1, H, 0, false)));
         assert_true(is_refused(builders[i], grid(2, 1, H, 1, false)));
@@ -485,7 +485,7 @@ int main(void)
         cmocka_unit_test(test_products),      cmocka_unit_test(test_vocabulary),
         cmocka_unit_test(test_head),          cmocka_unit_test(test_attention),
         cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_ulysses),       cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_ulysses),       cmocka_unit_test(test_sequence_chunks),
         cmocka_unit_test(test_addends),       cmocka_unit_test(test_contradictions),
         cmocka_unit_test(test_tokens),
     };

@@ -97,20 +97,20 @@ static void test_qwen3(void **state)
     compare_grid("llama", "model.head_dim=6", 2, 2, "ring");
 }
 
-static void test_pieces(void **state)
+static void test_sequence_chunks(void **state)
 {
     (void)state;
-    static const char *const pieces[] = {
+    static const char *const chunks[] = {
         "memory.sequence_chunks=2",
         "memory.sequence_chunks=4",
         "memory.sequence_chunks=4 parallel.tensor=2",
         "memory.sequence_chunks=2 parallel.tensor=4 parallel.sequence=true",
         "memory.sequence_chunks=3 parallel.tensor=2 parallel.sequence=keep",
     };
-    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
-        compare("gpt2", "", pieces[i]);
-        compare("llama", "model.num_key_value_heads=2", pieces[i]);
-        compare("qwen3", "model.num_key_value_heads=2 model.head_dim=4", pieces[i]);
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        compare("gpt2", "", chunks[i]);
+        compare("llama", "model.num_key_value_heads=2", chunks[i]);
+        compare("qwen3", "model.num_key_value_heads=2 model.head_dim=4", chunks[i]);
     }
 }
 
@@ -120,7 +120,7 @@ int main(void)
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_sequence_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

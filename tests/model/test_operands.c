@@ -226,7 +226,7 @@ static ech_rows rows_of(const bench *b)
 {
     const ech_ways *ways = &b->model->ways;
     ech_rows rows = ech_context_rows(ways, b->extent, 4, 0);
-    if (ways->pieces > 1 && b->phase == ECH_FORWARD) rows.start[0] = b->extent.tokens;
+    if (ways->sequence_chunks > 1 && b->phase == ECH_FORWARD) rows.start[0] = b->extent.tokens;
     if (b->purpose == ECH_GENERATE) rows.start[0] = POSITION;
     return rows;
 }
@@ -503,8 +503,8 @@ static void check_program(bench *b)
 static ech_extent extent_of(const ech_model *model, ech_purpose purpose)
 {
     const ech_ways *ways = &model->ways;
-    int shares =
-        (ways->cut.context > 1 ? ways->cut.context : 1) * (ways->pieces > 1 ? ways->pieces : 1);
+    int shares = (ways->cut.context > 1 ? ways->cut.context : 1) *
+                 (ways->sequence_chunks > 1 ? ways->sequence_chunks : 1);
     int64_t tokens = CUT_MODEL_TOKENS / shares;
     int64_t batch = ways->rows ? ways->rows / tokens : BATCH;
     return (ech_extent){.batch = purpose == ECH_GENERATE ? 1 : batch,
@@ -518,7 +518,7 @@ static bool has_lists(const ech_model *model, ech_purpose purpose)
 {
     const ech_ways *ways = &model->ways;
     return purpose != ECH_GENERATE ||
-           (ways->cut.tensor < 2 && ways->cut.context < 2 && ways->pieces < 2);
+           (ways->cut.tensor < 2 && ways->cut.context < 2 && ways->sequence_chunks < 2);
 }
 
 static void check_model(const char *family, const char *grid)

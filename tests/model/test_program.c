@@ -272,7 +272,7 @@ static void test_uncut(void **state)
                 assert_ptr_equal(x->node.at[n].layer, y->node.at[n].layer);
                 assert_int_equal(y->node.at[n].layer->exchange.kind, ECH_COLLECTIVE_NONE);
                 assert_int_equal(y->node.at[n].layer->exchange_back.kind, ECH_COLLECTIVE_NONE);
-                assert_false(y->node.at[n].shares_rows || y->node.at[n].shares_gradient);
+                assert_false(y->node.at[n].sharded_rows || y->node.at[n].partial_gradient);
             }
             for (int phase = 0; phase < ECH_PHASES; phase++) assert_same_calls(x, y, phase);
             assert_counts(x, (counts){0});

@@ -50,6 +50,7 @@ void ech_print_axes(const ech_design *design, ech_text *out)
     if (layout->tensor > 1)
         ech_text_append(out, "%s%d tensor", between(out, from, " x "), layout->tensor);
     if (layout->cut.sequence) ech_text_append(out, "%ssequence parallel", between(out, from, ", "));
-    if (ways->pieces > 1)
-        ech_text_append(out, "%s%d sequence chunks", between(out, from, ", "), ways->pieces);
+    if (ways->sequence_chunks > 1)
+        ech_text_append(out, "%s%d sequence chunks", between(out, from, ", "),
+                        ways->sequence_chunks);
 }

@@ -36,7 +36,7 @@ static json_t *grid_json(const ech_design *design)
                      "context_method", ech_config_name(design->config, "parallel.context_method"),
                      "tensor", layout->tensor, "sequence",
                      ech_config_name(design->config, "parallel.sequence"), "sequence_chunks",
-                     ways->pieces > 1 ? ways->pieces : 1);
+                     ways->sequence_chunks > 1 ? ways->sequence_chunks : 1);
 }
 
 static json_t *balance_json(const ech_design *design)

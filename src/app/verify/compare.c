@@ -71,9 +71,9 @@ static void put_slices(const ech_verifier *v, int param, int index, const double
 /* The number of tensor ranks whose shards make up the parameter: all, or one if it is not sharded. */
 static int holders_of(const ech_verifier *v, int param)
 {
-    int shares;
+    int shards;
     const ech_layout *layout = v->layout.design->layout;
-    return ech_shape_is_cut(&v->layout.design->model->param.at[param].shape, layout->cut, &shares)
+    return ech_shape_is_cut(&v->layout.design->model->param.at[param].shape, layout->cut, &shards)
                ? layout->tensor
                : 1;
 }

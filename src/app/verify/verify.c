@@ -80,7 +80,8 @@ static bool is_exact(const ech_verifier *v)
     for (int p = 0; p < ech_verifier_params(v) && !whole; p++)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
     return !ech_verifier_is_asynchronous(v) && layout->uniform && layout->replicas[0] == 1 &&
-           layout->tensor == 1 && layout->context == 1 && v->layout.design->model->ways.pieces < 2;
+           layout->tensor == 1 && layout->context == 1 &&
+           v->layout.design->model->ways.sequence_chunks < 2;
 }
 
 static ech_status open_single(ech_verifier *v, ech_comm **alone)

@@ -67,7 +67,7 @@ static ech_call plain_call(const ech_block *block, ech_kernel_context *context)
                       .tensor_size = 1};
 }
 
-static void embedding_in_shares(void **state)
+static void embedding_in_shards(void **state)
 {
     (void)state;
     enum { B = 2, T = 9, C = 3, V = 10, N = B * T * C };
@@ -112,7 +112,7 @@ static void embedding_in_shares(void **state)
 }
 
 /* Layers ask the call's rows or its shard, as their input's first axis says. */
-static void rows_in_shares(void **state)
+static void rows_in_shards(void **state)
 {
     (void)state;
     enum { B = 2, T = 6, LOCAL = 4, C = 3, R = B * LOCAL, P = 8 };
@@ -128,7 +128,7 @@ static void rows_in_shares(void **state)
             ech_pool *pool = ech_pool_create();
             ech_block *block = one_layer(pool, shapes[shared], which);
             ech_call call = plain_call(block, context);
-            assert_true(call.node->shares_rows == (shared == 1));
+            assert_true(call.node->sharded_rows == (shared == 1));
             double *x = numbers(1, R * C), *y = numbers(0, R * C), *table = numbers(2, P * C);
             double *dx = numbers(0, R * C), *dtable = numbers(0, P * C);
             const int64_t uncut[] = {B, LOCAL, C}, cut[] = {R - 3, C}, own[] = {P, C};
@@ -177,8 +177,8 @@ static void rows_in_shares(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_in_shares),
-        cmocka_unit_test(rows_in_shares),
+        cmocka_unit_test(embedding_in_shards),
+        cmocka_unit_test(rows_in_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
