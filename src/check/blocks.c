@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the checker that looks at F, B and W: each once, in the order in which activations and
- * gradients flow through the rank's own blocks and from piece to piece of a sample.
+ * Checks F, B and W: each comes once, in the order in which activations and
+ * gradients flow through the rank's own blocks and from one sequence chunk to the next.
  */
 #include <stdlib.h>
 
@@ -58,7 +58,7 @@ static bool only_recomputes(const ech_plan *plan, const ech_step *step)
     return only;
 }
 
-/* How many calls of B a W of the node needs done: those of the nodes behind it, which make its gradient. */
+/* How many calls of B a W of the node needs done: those of the nodes after it, which make its gradient. */
 static int calls_behind(const ech_block *block, int node)
 {
     int call = 0, n = (int)block->program[ECH_BACKWARD_INPUT].n, needed = 0;
@@ -191,7 +191,7 @@ static ech_status check_complete(const flow *f, int block)
 }
 
 /* `step` reads what `source` makes; either may be -1: it is not here. */
-static ech_status check_behind(const flow *f, int step, int source, const char *what)
+static ech_status check_after(const flow *f, int step, int source, const char *what)
 {
     if (step < 0 || source < 0 || source < step) return ECH_OK;
     return ech_list_reject(f->plan, f->list, step, "begins before its %s is there (step %d)", what,
@@ -223,32 +223,32 @@ static ech_status check_chunk(const flow *f)
     int behind = neighbour(f, ECH_BACKWARD_INPUT);
     for (int b = first; b < end; b++) {
         ECH_TRY(check_complete(f, b));
-        ECH_TRY(check_behind(f, begin_of(f, b, ECH_FORWARD), before, "input"));
+        ECH_TRY(check_after(f, begin_of(f, b, ECH_FORWARD), before, "input"));
         before = at(f, b, ECH_FORWARD);
     }
     for (int b = end - 1; b >= first; b--) {
         int input = begin_of(f, b, ECH_BACKWARD_INPUT);
         int weight = begin_of(f, b, ECH_BACKWARD_WEIGHT);
-        ECH_TRY(check_behind(f, input, at(f, b, ECH_FORWARD), "forward"));
-        ECH_TRY(check_behind(f, input, behind, "gradient"));
-        ECH_TRY(check_behind(f, weight, at(f, b, ECH_FORWARD), "forward"));
-        ECH_TRY(check_behind(f, weight, behind, "gradient"));
+        ECH_TRY(check_after(f, input, at(f, b, ECH_FORWARD), "forward"));
+        ECH_TRY(check_after(f, input, behind, "gradient"));
+        ECH_TRY(check_after(f, weight, at(f, b, ECH_FORWARD), "forward"));
+        ECH_TRY(check_after(f, weight, behind, "gradient"));
         behind = at(f, b, ECH_BACKWARD_INPUT);
     }
     return ECH_OK;
 }
 
-/* Pieces of a sample read the keys and values of those before, and backwards add to their gradients. */
-static ech_status check_piece(const flow *f)
+/* Sequence chunks read the keys and values of earlier chunks, and their backwards add to these gradients. */
+static ech_status check_sequence_chunks(const flow *f)
 {
     flow before = *f;
     if (ech_micro_at(f->list->numbering, f->micro).sequence_chunk == 0) return ECH_OK;
     before.micro--;
     for (int b = f->blocks->first[f->chunk]; b < f->blocks->end[f->chunk]; b++) {
-        ECH_TRY(check_behind(f, begin_of(f, b, ECH_FORWARD), at(&before, b, ECH_FORWARD),
-                             "piece before"));
-        ECH_TRY(check_behind(f, begin_of(&before, b, ECH_BACKWARD_INPUT),
-                             at(f, b, ECH_BACKWARD_INPUT), "piece behind"));
+        ECH_TRY(check_after(f, begin_of(f, b, ECH_FORWARD), at(&before, b, ECH_FORWARD),
+                            "sequence chunk before"));
+        ECH_TRY(check_after(f, begin_of(&before, b, ECH_BACKWARD_INPUT),
+                            at(f, b, ECH_BACKWARD_INPUT), "sequence chunk after"));
     }
     return ECH_OK;
 }
@@ -260,7 +260,7 @@ ech_status ech_check_blocks(const ech_plan *plan, const ech_list *list,
     for (f.chunk = 0; f.chunk < blocks->chunks; f.chunk++)
         for (f.micro = 0; f.micro < list->micro_batches; f.micro++) {
             ECH_TRY(check_chunk(&f));
-            ECH_TRY(check_piece(&f));
+            ECH_TRY(check_sequence_chunks(&f));
         }
     return ECH_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the checker that follows gradients: each parameter of the rank's blocks is in one
+ * Checks gradients: each parameter of the rank's blocks is in one
  * bucket, and in every turn each bucket is written by all its writers, then reduced once (if its group
  * has more than one member), then normed, then used for one update. Who writes is asked of the
  * model, and of the accesses where the list has them.

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the checker that looks at what happens beside computing inside of blocks that are cut over
- * ranks. It knows the blocks' programs, and nothing of how they were cut into steps:
+ * Checks the collectives inside of sharded blocks. It knows the blocks' programs, and nothing of how they were split
+ * into steps:
  *
- *   - Calls that touch the same value come in the order of their programs: F, then B, then W. So everyone
- *     reads what the calls before it have made, all of it, and nothing that comes later.
+ *   - Calls that touch the same value come in the order of their programs: F, then B, then W. So each
+ *     reads all that the calls before it have made, and nothing that comes later.
  *   - Of two steps that touch the same value, one of which writes it, the later one is known to begin
- *     behind the end of the other, whatever lanes they stand in: nobody reads what a collective or a
- *     message is still writing, and nobody overwrites what one is still reading.
- *   - What comes from another stage in pieces is made whole before it is read.
+ *     after the end of the other, on whatever lanes: no step reads what a collective or a message is still
+ *     writing, or overwrites what one is still reading.
+ *   - Messages that come from another stage as shards are gathered before they are read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -246,7 +246,7 @@ static ech_status check_message(const checking *c, int s)
     return ECH_OK;
 }
 
-/* A gather of pieces that were received. */
+/* An all-gather of message shards that were received. */
 static ech_status check_whole(const checking *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
@@ -254,14 +254,14 @@ static ech_status check_whole(const checking *c, int s)
     const ech_block *block = c->plan->model->block.at[step->block];
     if (!ech_plan_shards_messages(c->plan) || step->phase == ECH_BACKWARD_WEIGHT ||
         is_here(c, backward ? step->block + 1 : step->block - 1))
-        return ech_list_reject(c->plan, c->list, s, "makes whole what does not come in pieces");
+        return ech_list_reject(c->plan, c->list, s, "gathers what does not come in shards");
     const int *ports;
     size_t n = ech_step_ports(step, block, &ports);
     for (size_t i = 0; i < n; i++) {
         owned at = {step->block, ports[i]};
         seen *v = seen_of(c, at, step->micro);
         if (v->writer < 0 || v->writes++ > 0)
-            return reject(c, s, at, "makes whole what is not there in pieces, ", v->writer);
+            return reject(c, s, at, "gathers shards that are not there, ", v->writer);
         ECH_TRY(enter_write(c, s, at, v));
     }
     return ECH_OK;

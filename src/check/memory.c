@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the checker that looks at memory: whatever a step touches lives for as long as the step
+ * Checks memory: whatever a step touches lives for as long as the step
  * may run, and no two values that live at the same time share a byte.
  */
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 /* ---- lives ---- */
 
-/* When a step of another lane than compute may run: not before tick `first`, and not behind `last`. */
+/* When a step of another lane than compute may run: not before tick `first`, and not after `last`. */
 typedef struct window {
     int first, last;
 } window;
@@ -33,7 +33,7 @@ static void find_first(const ech_list *list, window *windows)
     }
 }
 
-/* It has ended when a compute step begins that waits for it, or (but for messages) for one behind it. */
+/* It has ended when a compute step begins that waits for it, or (but for messages) for a later one. */
 static void find_last(const ech_list *list, window *windows)
 {
     int lane[ECH_LANES];
@@ -264,7 +264,7 @@ static bool may_overwrite(const ech_list *list, const ech_model *model, int tick
     return false;
 }
 
-/* A successor begins behind its forerunner's last tick, on its bytes, written by a call that may do that. */
+/* A successor begins after its predecessor's last tick, on its bytes, written by a call that may do that. */
 static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
 {
     int first = (int)plan->persistent.n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the checker that looks at one rank's messages: where the neighbouring virtual stage is
+ * Checks one rank's messages: where the neighbouring virtual stage is
  * another rank's, each activation and each gradient comes and goes once.
  */
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The checker of all ranks' lists: messages meet, collectives come in the same order, versions of
- * weights agree, and a rehearsal in which every message waits for both ends comes to its end.
+ * weights agree, and a rehearsal in which every message waits for both ends does not deadlock.
  */
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ static ech_status reject(const plans *p, int rank, int step, ech_text *why)
 
 /* ---- collectives ---- */
 
-/* The next collective from step *s on over that channel, *s behind it; -1 at the end. */
+/* The next collective from step *s on over that channel, *s after it; -1 at the end. */
 static int next_collective(const ech_list *list, int channel, int *s)
 {
     for (; *s < (int)list->step.n; (*s)++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the checker that follows versions of weights: who reads which, as the schedule
- * promises, and that it still lies in its place. Version k lies in place k mod versions; place by place
- * is written down which one is there. Versions are counted from the list's begin.
+ * Checks versions of weights: each step reads the version that the schedule promises, and it is still in
+ * its slot. Version k is in slot k mod versions; the checker tracks which version each slot has. Versions are counted
+ * from the list's begin.
  */
 #include <stdlib.h>
 

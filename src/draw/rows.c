@@ -76,7 +76,8 @@ static void append_hint(const ech_timeline *timeline, const ech_timeline_bar *ba
     int chunks = timeline->sequence_chunks > 1 ? timeline->sequence_chunks : 1;
     ech_micro at = ech_micro_at((ech_numbering){INT_MAX, chunks}, bar->micro); /* turns are one */
     if (bar->micro >= 0) ech_text_append(out, ", micro-batch %d", at.micro_batch);
-    if (bar->micro >= 0 && chunks > 1) ech_text_append(out, ", piece %d", at.sequence_chunk);
+    if (bar->micro >= 0 && chunks > 1)
+        ech_text_append(out, ", sequence chunk %d", at.sequence_chunk);
     if (timeline->chunks > 1 && bar->kind <= ECH_BAR_WEIGHT)
         ech_text_append(out, ", chunk %d", bar->chunk);
     ech_text_append(out, ": ");

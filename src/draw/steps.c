@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From steps with times to bars, simulated or recorded.
+ * Makes bars of steps with times, simulated or recorded.
  */
 #include <math.h>
 

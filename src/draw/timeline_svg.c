@@ -174,12 +174,12 @@ static double draw_legend(const drawing *picture, double y, ech_text *out)
     enum { SHADES = 4 };
     legend_flow legend = {picture, picture->left, y};
     int chunks = 1;
-    bool numbers = false, together = false, pieces = false;
+    bool numbers = false, together = false, sequence_chunks = false;
     for (int p = 0; p < picture->panels; p++) {
         const ech_panel *panel = &picture->panel[p];
         if (panel->timeline->chunks > chunks) chunks = panel->timeline->chunks;
         numbers |= panel->numbers;
-        pieces |= panel->timeline->sequence_chunks > 1;
+        sequence_chunks |= panel->timeline->sequence_chunks > 1;
         together |= panel->together;
     }
     char colours[SHADES][8];
@@ -195,7 +195,7 @@ static double draw_legend(const drawing *picture, double y, ech_text *out)
     add_entry(&legend, (const char(*)[8])colours, 1, "class=\"ech-idle\"", "idle", out);
     if (numbers)
         add_entry(&legend, NULL, 0, "",
-                  pieces ? "numbers: pieces of micro-batches" : "numbers: micro-batches", out);
+                  sequence_chunks ? "numbers: sequence chunks" : "numbers: micro-batches", out);
     if (chunks > 1) add_entry(&legend, NULL, 0, "", "paler: later chunks", out);
     if (together)
         add_entry(&legend, NULL, 0, "", "boxes too narrow to draw: heights are shares of time",

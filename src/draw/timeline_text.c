@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timelines for terminals: a column is the shortest F, B or W, so that each of them has a cell. Ranks one
- * behind the other that do the same at the same time, as tensor ranks do, share a row. Rows that are too long go on below.
+ * Timelines for terminals: a column is the shortest F, B or W, so that each of them has a cell. Successive
+ * ranks that do the same at the same time, as tensor ranks do, are one row. Rows that are too long continue below.
  */
 #include "draw/rows.h"
 
@@ -19,7 +19,7 @@ typedef struct text_grid {
     double column; /* time a column */
     const ech_timeline_row *at;
     int rows;        /* that are printed */
-    int label, cell; /* characters of "rank 0  ", and of a cell with the blank behind it */
+    int label, cell; /* characters of "rank 0  ", and of a cell with the blank after it */
     int columns;     /* of all time */
     int first, end;  /* those that are being printed */
     bool is_cut;     /* there are more, which are not */
@@ -74,7 +74,7 @@ static void measure(const ech_timeline *timeline, text_grid *grid)
     grid->columns = (int)fmin(INT_MAX, fmax(1, column_at(grid, timeline->end)));
 }
 
-/* Cells in a line; the blank behind the last one is not printed. */
+/* Cells in a line; the blank after the last one is not printed. */
 static int room_of(const text_grid *grid, int width)
 {
     int room = (width - grid->label + 1) / grid->cell;
@@ -104,7 +104,7 @@ static void append_row(text_grid *grid, const ech_timeline_row *row, ech_text *o
     for (size_t c = 0; c < length; c += (size_t)grid->cell) grid->row[c] = '.';
     for (size_t i = 0; i < row->bars; i++)
         put_bar(grid, &grid->timeline->bar.at[row->first_bar + i]);
-    if (grid->is_cut) length--; /* the blank behind the last cell */
+    if (grid->is_cut) length--; /* the blank after the last cell */
     while (!grid->is_cut && length > 0 && grid->row[length - 1] == ' ') length--;
     ech_timeline_name_row(grid->timeline, row, label, sizeof label);
     ech_text_append(out, "%-*s", length ? grid->label : 0, label);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What moving and updating costs.
+ * Seconds of messages, reductions and updates.
  */
 #include "layout/cost.h"
 

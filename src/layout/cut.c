@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cuts between blocks.
+ * Partitions blocks into stages of about even weight.
  */
 #include "layout/cut.h"
 

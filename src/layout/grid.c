@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules by which a grid of ranks fits a model, its batch, and the ranks there are.
+ * The rules by which a grid fits a model, its batch and the number of ranks.
  */
 #include "layout/grid.h"
 
@@ -144,7 +144,7 @@ static bool rule_context(const ech_grid_problem *p, const ech_grid *g, ech_grid_
                       ECH_COUNT(tokens, "token"));
     if (ring && tokens % (2 * c))
         return refuse(refusal, "parallel.context",
-                      "each of %lld context ranks of a ring has two pieces of a sequence, and "
+                      "each of %lld context ranks of a ring has two chunks of a sequence, and "
                       "%lld tokens do not divide by 2 x %lld",
                       c, tokens, c);
     return ring || shares_heads(p, g, refusal);
@@ -362,17 +362,17 @@ static number larger_micro_batch(int64_t b, int64_t each, int64_t most)
 
 static bool rule_runs(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
-    int64_t b = ech_grid_micro_batch(p, g), pieces = p->config->memory.sequence_chunks;
+    int64_t b = ech_grid_micro_batch(p, g), chunks = p->config->memory.sequence_chunks;
     int64_t least = g->data == ECH_GRID_LISTED ? p->least : g->data;
     int64_t each = (p->config->training.global_batch_size / b + least - 1) / least;
     int64_t own = (p->blocks + g->pipeline - 1) / g->pipeline;
-    if (pieces > ECH_MOST_BLOCK_RUNS / own)
+    if (chunks > ECH_MOST_BLOCK_RUNS / own)
         return refuse(refusal, "memory.sequence_chunks",
                       "%s of %s make more runs of blocks than the %d that a rank's plan can hold; "
                       "use at most %lld, or more stages",
-                      ECH_COUNT(pieces, "piece"), ECH_COUNT(own, "block"), ECH_MOST_BLOCK_RUNS,
-                      (number)(ECH_MOST_BLOCK_RUNS / own));
-    own *= pieces;
+                      ECH_COUNT(chunks, "sequence chunk"), ECH_COUNT(own, "block"),
+                      ECH_MOST_BLOCK_RUNS, (number)(ECH_MOST_BLOCK_RUNS / own));
+    own *= chunks;
     if (each <= ECH_MOST_BLOCK_RUNS / own) return true;
     return refuse(refusal, "training.global_batch_size",
                   "%s x %s on a rank are more than the %d that its plan can hold; use "

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Of all grids that may be offered on some number of ranks, those nearest to one that does not work; and the
- * nearest batch.
+ * Finds the grids that work and are nearest to one that does not, and the nearest batch.
  */
 #include <stdlib.h>
 

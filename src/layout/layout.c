@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of ranks, and what follows from it alone.
+ * The table of ranks on the device mesh, and what follows from it alone.
  */
 #include "layout/layout.h"
 

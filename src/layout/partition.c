@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The partitioner: what stages cost, and the dynamic program over stages, workers and blocks.
+ * The partitioner: costs of stages, and the dynamic program over stages, workers and blocks.
  */
 #include "layout/partition.h"
 

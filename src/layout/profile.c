@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a profile is a profile of, and writing one.
+ * Describes what was measured, and writes profiles.
  */
 #include "layout/profile.h"
 

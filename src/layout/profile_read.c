@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Profiles out of JSON that nobody vouches for: every number has bounds, and so has the memory that
- * reading takes.
+ * Reads profiles from untrusted JSON: every number has bounds, and so has the memory of reading.
  */
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a configuration to a problem for the partitioner, and from its answers to keys.
+ * Makes a problem for the partitioner from a configuration, and keys from its answers.
  */
 #include "layout/propose.h"
 

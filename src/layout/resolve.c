@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From what a user wrote to whole numbers: depth, replicas, cuts, micro-batches.
+ * Fills the "auto" keys of the parallel section with numbers: depth, replicas, partition, micro-batches.
  */
 #include <string.h>
 
@@ -32,7 +32,7 @@ static ech_status check_listed(const ech_config *config, int listed)
                                ECH_COUNT(listed, "number"), ECH_COUNT(stages, "stage"));
 }
 
-/* Whether the grid that is asked for works with so many pieces of a sequence. */
+/* Whether the grid that is asked for works with so many sequence chunks. */
 static bool takes_chunks(const resolver *r, int64_t chunks)
 {
     ech_config config = *r->config;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that says which values each step touches, call by call: from the blocks' programs and the
- * layers' declarations. Values come into being when a step first touches them.
+ * The pass that lists the values that each step touches, call by call, from the blocks' programs and the layers'
+ * declarations. A value is added to the list when a step first touches it.
  */
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static int port_of(const int *ports, size_t n, int local)
     return -1;
 }
 
-/* Whether what crosses the boundary at this block, from before (forward) or from behind, comes from
+/* Whether what crosses the boundary at this block, from the block before (forward) or after it, comes from
  * another rank: what the rank's own neighbouring block makes is there. */
 static bool is_received(const ech_accessor *a, int block_index, bool forward)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which list runs at which step.
+ * Which list runs after which training step.
  */
 #include "schedule/schedule.h"
 

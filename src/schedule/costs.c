@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What steps cost in rehearsals: one unit a block's phase, or seconds from a profile.
+ * What steps cost in a simulation: units, or seconds from a profile.
  */
 #include "schedule/step/step.h"
 

@@ -2,7 +2,7 @@
  *
  * The pass that makes a list of block steps a whole training step, or several: LOAD and the token
  * count before the first forward of a turn, a reduction of each bucket as soon as it is complete, norms,
- * clipping and updates behind its last backward. Where a group has one member no communication is
+ * clipping and updates after its last backward. Where a group has one member no communication is
  * inserted.
  *
  * Synchronous: losses, flags and squares of all ranks are folded before the update, so the norm is
@@ -157,7 +157,7 @@ static void add_update(framing *f)
     }
 }
 
-/* Reductions of what lowered step s completes. Those over several stages come behind all others of
+/* Reductions of what lowered step s completes. Those over several stages come after all others of
  * their turn: the stages become ready at different times, and a lane keeps its order. */
 static void reduce_ready(framing *f, int turn, size_t s)
 {

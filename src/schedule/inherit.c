@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that lets gradients take over the place of values: where a layer's backward may write the gradient of
- * an input on the input (ech_layer.overwrites), and nobody reads that input later, the input ends its
- * life a tick early and the gradient begins where it lay. Whether somebody reads it later, the order
- * decides: a W that comes behind all of B does.
+ * The pass that lets gradients take over the offsets of values. Where a layer's backward may write the gradient of
+ * an input in place of the input (ech_layer.overwrites), and no later call reads that input, the input dies a
+ * tick early and the gradient, its successor, is at its offset. The order decides whether a later call reads it: a W
+ * that comes after all of B does.
  */
 #include "schedule/passes.h"
 

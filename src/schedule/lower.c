@@ -222,7 +222,7 @@ static ech_block_lowering *lowering_of(lowering *l, int block, int i)
     return &l->of_block;
 }
 
-/* What the item has received is for its first block to wait for; in pieces, it is made whole before. */
+/* The item's first block waits for what the item has received; message shards are gathered before. */
 static void await_received(lowering *l, int i, int block)
 {
     int received = l->received[i];

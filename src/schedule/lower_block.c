@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the first pass that looks inside of blocks: where a block's layers are cut over ranks, its
- * program is cut at each collective into steps of the compute lane, with COLLECTIVE steps between them in
- * a lane of their own.
+ * The part of the first pass that looks inside of blocks: where a block's layers are sharded, its program is split
+ * at each collective into steps of the compute lane, with COLLECTIVE steps between them on a lane of their own.
  *
  * A collective begins when the compute step before it has ended. Computing waits for the collectives that
  * write what it touches or read what it writes, and for no others, at the call that does: so a W that needs
@@ -263,10 +262,10 @@ static void add_weights(ech_block_lowering *p, int end)
     }
 }
 
-/* Calls [first, end) of B, behind which nothing is under way that W could run during, in turns with W: where W
+/* Calls [first, end) of B, after which nothing is under way that W could run during, in turns with W: where W
  * makes a value again, it and what else of W is ready go in front of the B of the node that reads it. So that
  * value is gone before B makes its gradient, as large; and what B reads next is nobody else's any more, so that
- * gradients can take over its place (inherit.c). The last of W stays behind all of B: with it the block is done. */
+ * gradients can take over its offset (inherit.c). The last of W stays after all of B: with it the block is done. */
 static void add_in_turns(ech_block_lowering *p, int first, int end)
 {
     const ech_block *block = block_of(p);
@@ -313,7 +312,7 @@ void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *o
                                       ech_numbering numbering, int **version)
 {
     ech_numbering whole = {numbering.micro_batches, 1};
-    ech_order cut = {0};
+    ech_order expanded = {0};
     int *versions = NULL, n = 0, chunks = numbering.sequence_chunks;
     if (chunks < 2) return;
     if (version) versions = ech_calloc(order->n * (size_t)chunks + 1, sizeof *versions);
@@ -325,13 +324,13 @@ void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *o
                 ech_micro at = ech_micro_at(whole, item.micro);
                 at.sequence_chunk = item.action == ECH_F ? c : chunks - 1 - c;
                 item.micro = ech_micro_number(numbering, at);
-                ECH_PUSH(cut, item);
+                ECH_PUSH(expanded, item);
                 if (version) versions[n++] = (*version)[k];
             }
         i += joined;
     }
     free(order->at);
-    *order = cut;
+    *order = expanded;
     if (!version) return;
     free(*version);
     *version = versions;

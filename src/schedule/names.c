@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The names behind this room's tables.
+ * Names of lanes, kinds of steps and the like, from this room's tables.
  */
 #include "schedule/schedule.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that finds how much of what is live at once, and what a plan says of it over all its lists.
+ * The pass that finds the most memory of each kind that is live at once, and the peaks of a plan over its lists.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The pass that gives every value an offset: largest first, each at the lowest offset where it meets
- * no value that lives at the same time. A value and its heirs are placed as one. Deterministic.
+ * no value that lives at the same time. A value and its successors are placed as one. Deterministic.
  *
- * The values that are placed are kept in two ways, and each search takes the shorter: by time (they live in
- * the slot of the value's birth, or are born in a later one of its life), which is short for a value that
- * lives shortly, but must be sorted by offset; and by offset, in shelves, of which nothing is looked at where nobody
- * lives at that time, and only the ends where all do and leave no gap that is wide enough.
+ * Placed values are in two indexes, and each search uses the cheaper. By time: values that live in the slot of
+ * the new value's birth, or are born in a later slot of its life; these are few for a short life, but must be sorted by
+ * offset. By offset, in shelves: a shelf without values of that time is skipped, and of one that is full then, without
+ * a gap that is wide enough, only the ends are read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static int by_key(const void *a, const void *b)
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
-/* Where a value's place is free again: when the last that takes it over has died. */
+/* When a value's offset is free: after the last of its successors has died. */
 static int end_of(const placer *p, const ech_value *v)
 {
     while (v->successor >= 0) v = &p->list->value.at[v->successor];
@@ -150,7 +150,7 @@ static void find_span(shelf *row)
     }
 }
 
-/* Half of a full shelf to one of its own behind it. */
+/* Half of a full shelf to a new one after it. */
 static void split_shelf(placer *p, size_t at)
 {
     shelf *full = p->shelves.at[at], *rest = ech_calloc(1, sizeof *rest);
@@ -209,7 +209,7 @@ static void place_value(placer *p, int value, int64_t start)
         p->list->value.at[successor].offset = v->offset;
 }
 
-/* By value: it has the place of another. */
+/* By value: it is the successor of another. */
 static bool *find_heirs(const ech_list *list)
 {
     bool *inherits = ech_calloc(list->value.n + 1, sizeof *inherits);

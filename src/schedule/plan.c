@@ -39,7 +39,7 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
         p->state[s] = add_persistent(plan, ECH_MEMORY_OPTIMIZER, index, bytes);
 }
 
-/* Behind everything else, so that it moves nothing. */
+/* After everything else, so that no other value moves. */
 static void plan_snapshot(ech_plan *plan, int index)
 {
     ech_plan_param *p = &plan->param[index];

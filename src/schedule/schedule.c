@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which schedule a run has, and whether it can have it.
+ * Finds a run's schedule, and checks that it fits the run.
  */
 #include "schedule/schedule.h"
 
@@ -25,7 +25,7 @@ static int fewest_micro_batches(const ech_layout *layout)
     return fewest;
 }
 
-static ech_status take_generator(const ech_config *config, const ech_simulated_choice *choice,
+static ech_status take_generator(const ech_config *config, const ech_schedule_choice *choice,
                                  const ech_layout *layout, ech_schedule *schedule)
 {
     schedule->generator = choice->generator;
@@ -50,12 +50,12 @@ static ech_status take_generator(const ech_config *config, const ech_simulated_c
 }
 
 /* The first time, the file. */
-static ech_status read_text(ech_simulated_choice *choice)
+static ech_status read_text(ech_schedule_choice *choice)
 {
     return choice->text ? ECH_OK : ech_order_read(choice->name, &choice->text, &choice->n);
 }
 
-static ech_status take_orders(const ech_config *config, ech_simulated_choice *choice,
+static ech_status take_orders(const ech_config *config, ech_schedule_choice *choice,
                               const ech_layout *layout, ech_schedule *schedule)
 {
     if (!choice->text && !ech_file_exists(choice->name))
@@ -157,7 +157,7 @@ static ech_status check_shares(const ech_config *config, const ech_layout *layou
     return ECH_OK;
 }
 
-ech_status ech_schedule_create(ech_config *config, ech_simulated_choice *choice,
+ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
                                const ech_layout *layout, ech_schedule **out)
 {
     ECH_ASSERT(!ech_rule_broken(config, ECH_RULES_OF_RUN));
@@ -190,32 +190,32 @@ void ech_schedule_destroy(ech_schedule *schedule)
 
 /* ---- before there is a layout ---- */
 
-ech_simulated_choice ech_schedule_find(const ech_config *config)
+ech_schedule_choice ech_schedule_find(const ech_config *config)
 {
-    return (ech_simulated_choice){.name = config->parallel.schedule,
-                                  .generator = ech_generator_find(config->parallel.schedule),
-                                  .is_written = ech_feature_is_on(config, ECH_FEATURE_written)};
+    return (ech_schedule_choice){.name = config->parallel.schedule,
+                                 .generator = ech_generator_find(config->parallel.schedule),
+                                 .is_written = ech_feature_is_on(config, ECH_FEATURE_written)};
 }
 
-void ech_schedule_choice_free(ech_simulated_choice *choice)
+void ech_schedule_choice_free(ech_schedule_choice *choice)
 {
     free(choice->text);
-    *choice = (ech_simulated_choice){0};
+    *choice = (ech_schedule_choice){0};
 }
 
-ech_placement ech_schedule_placement(const ech_simulated_choice *choice)
+ech_placement ech_schedule_placement(const ech_schedule_choice *choice)
 {
     return choice->generator ? choice->generator->placement : ECH_PLACEMENT_LOOP;
 }
 
-void ech_schedule_fill_chunks(ech_config *config, const ech_simulated_choice *choice)
+void ech_schedule_fill_chunks(ech_config *config, const ech_schedule_choice *choice)
 {
     const ech_generator *generator = choice->generator;
     if (config->parallel.virtual_stages != ECH_AUTO) return;
     config->parallel.virtual_stages = generator && generator->chunks ? generator->chunks : 1;
 }
 
-static bool accepts_written(ech_simulated_choice *choice, const ech_layout_shape *shape)
+static bool accepts_written(ech_schedule_choice *choice, const ech_layout_shape *shape)
 {
     if (!choice->is_measured) {
         bool quiet = ech_log_set_quiet(true);
@@ -232,7 +232,7 @@ static bool accepts_written(ech_simulated_choice *choice, const ech_layout_shape
 
 bool ech_schedule_accepts(void *context, const ech_layout_shape *shape)
 {
-    ech_simulated_choice *choice = context;
+    ech_schedule_choice *choice = context;
     if (choice->is_written) return accepts_written(choice, shape);
     const ech_generator *generator = choice->generator;
     ech_pipeline_shape pipeline = {.stages = shape->stages, .micro_batches = shape->micro_batches};

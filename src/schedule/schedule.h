@@ -202,7 +202,7 @@ typedef struct ech_schedule {
 } ech_schedule;
 
 /* What parallel.schedule names, looked up once, by ech_schedule_find. */
-typedef struct ech_simulated_choice {
+typedef struct ech_schedule_choice {
     const char *name; /* borrowed */
     const ech_generator
         *generator; /* NULL: an order written by hand, or no schedule of that name */
@@ -211,22 +211,22 @@ typedef struct ech_simulated_choice {
     size_t n;
     bool is_measured; /* the two numbers below are the written order's; 0: it is invalid */
     int stages, micro_batches;
-} ech_simulated_choice;
-ech_simulated_choice ech_schedule_find(const ech_config *config);
-void ech_schedule_choice_free(ech_simulated_choice *choice);
+} ech_schedule_choice;
+ech_schedule_choice ech_schedule_find(const ech_config *config);
+void ech_schedule_choice_free(ech_schedule_choice *choice);
 
-/* Whether ech_schedule_create would accept such a grid; for an ech_layout_filter. `choice`: an ech_simulated_choice.
+/* Whether ech_schedule_create would accept such a grid; for an ech_layout_filter. `choice`: an ech_schedule_choice.
  * Only what depends on the grid is checked; an order that cannot be read accepts none. */
 bool ech_schedule_accepts(void *choice, const ech_layout_shape *shape);
 /* The placement of virtual stages that the schedule needs; of an order written by hand LOOP. */
-ech_placement ech_schedule_placement(const ech_simulated_choice *choice);
+ech_placement ech_schedule_placement(const ech_schedule_choice *choice);
 /* Fills parallel.virtual_stages: as many as the schedule needs, or 1. */
-void ech_schedule_fill_chunks(ech_config *config, const ech_simulated_choice *choice);
+void ech_schedule_fill_chunks(ech_config *config, const ech_schedule_choice *choice);
 
 /* Fills parallel.flush_every and training.check_every. The configuration breaks no rule (config/rules.h). Errors: an
  * unknown name, an order file that does not fit, numbers of micro-batches that the generator refuses, steps that
  * spans do not divide. */
-ech_status ech_schedule_create(ech_config *config, ech_simulated_choice *choice,
+ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
                                const ech_layout *layout, ech_schedule **out);
 void ech_schedule_destroy(ech_schedule *schedule); /* accepts NULL */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Versions of weights: which one each forward and backward of an order reads, and how many must be
- * kept. Version k is what the k-th update since the list began has made.
+ * held. The k-th update since the list began makes version k.
  *
  *     STASHED    a forward reads the newest version, and its backward the same (Narayanan et al. 2019,
  *                §3.3); with vertical sync, on every stage the one that the first stage's forward read;
@@ -76,10 +76,10 @@ static void newest_at_input(const ech_schedule *schedule, const ech_layout *layo
     }
 }
 
-/* When version t + 1 is made, its place must hold no version that is read later on. */
+/* When version t + 1 is made, its slot must hold no version that is read later on. */
 static int count_kept(const ech_order *order, const int *version, const int *turn_ends)
 {
-    int kept = 1, oldest = -2; /* oldest: of those read behind item i; -2: none */
+    int kept = 1, oldest = -2; /* oldest: of those read after item i; -2: none */
     for (size_t i = order->n; i-- > 0;) {
         if (turn_ends[i] >= 0 && oldest != -2) {
             int need = turn_ends[i] + 1 - oldest + 1;

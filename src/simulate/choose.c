@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Proposals of the partitioner, tried one by one.
+ * Simulates the partitioner's candidates one by one, and takes the fastest.
  */
 #include "simulate/choose.h"
 
@@ -28,7 +28,7 @@ typedef struct chooser {
     const ech_profile *profile;
     const ech_kernels *kernels;
     int world;
-    ech_simulated_choice *choice;
+    ech_schedule_choice *choice;
     ech_layout_filter filter;
     bool simulates;
 } chooser;
@@ -235,7 +235,7 @@ static ech_partition_needs needs_of(const chooser *c)
 
 ech_status ech_simulate_choice(ech_config *config, const ech_model *model,
                                const ech_profile *profile, const ech_kernels *kernels, int world,
-                               ech_simulated_choice *choice)
+                               ech_schedule_choice *choice)
 {
     chooser c = {.config = config,
                  .model = model,

@@ -16,6 +16,6 @@
  * parallel.schedule. Errors: those of ech_layout_propose; no candidate can be run. */
 ech_status ech_simulate_choice(ech_config *config, const ech_model *model,
                                const ech_profile *profile, const ech_kernels *kernels, int world,
-                               ech_simulated_choice *choice);
+                               ech_schedule_choice *choice);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Why a rehearsal came to no end: from a step that stands still, who waits for whom, until a step comes
- * again (a circle) or one that nobody has.
+ * Explains a deadlock: follows waits from a step that never ended, until a step repeats (a circle) or the step waited
+ * for does not exist.
  */
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sends and receives are sorted by channel and walked side by side.
+ * Sorts sends and receives by sender, receiver, kind and boundary, and pairs the n-th of each.
  */
 #include "simulate/pairing.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The engine of rehearsals: a heap of steps that will end, and for every rank a cursor in each lane.
- * When a step ends, only its own rank's lanes are looked at, and of each only the next step.
+ * When a step ends, only its own rank's lanes are advanced, and of each only the next step.
  */
 #include "simulate/rehearsal.h"
 

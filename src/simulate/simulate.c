@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulator: a rehearsal, and what it says about the schedule.
+ * The simulator: a rehearsal, and the times and bubble that it gives.
  */
 #include "simulate/simulate.h"
 

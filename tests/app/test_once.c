@@ -48,11 +48,11 @@ ech_status __wrap_ech_layout_create(const ech_config *config, const ech_model *m
     return __real_ech_layout_create(config, model, placement, world, out);
 }
 
-ech_status __real_ech_schedule_create(ech_config *config, ech_simulated_choice *choice,
+ech_status __real_ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
                                       const ech_layout *layout, ech_schedule **out);
-ech_status __wrap_ech_schedule_create(ech_config *config, ech_simulated_choice *choice,
+ech_status __wrap_ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
                                       const ech_layout *layout, ech_schedule **out);
-ech_status __wrap_ech_schedule_create(ech_config *config, ech_simulated_choice *choice,
+ech_status __wrap_ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
                                       const ech_layout *layout, ech_schedule **out)
 {
     schedules++;

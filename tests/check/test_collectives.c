@@ -379,7 +379,7 @@ static void test_pieces(void **state)
     f = two_stages(NULL);
     list = train_of(&f, 2);
     list->step.at[find(list, ECH_STEP_COLLECTIVE, ECH_FORWARD, first, 0, -1)].micro = 1;
-    expect_refusal(&f, 2, "all_gather over tensor)", "makes whole what is not there in pieces");
+    expect_refusal(&f, 2, "all_gather over tensor)", "gathers shards that are not there");
     fixture_free(&f);
 
     /* Under sequence parallelism ranks send what they have; there is nothing to make whole. */
@@ -390,7 +390,7 @@ static void test_pieces(void **state)
     ech_step more = list->step.at[gather];
     more.calls = 0;
     lists_add(list, more);
-    expect_refusal(&f, 2, "all_gather over tensor)", "makes whole what does not come in pieces");
+    expect_refusal(&f, 2, "all_gather over tensor)", "gathers what does not come in shards");
     fixture_free(&f);
 }
 
@@ -415,11 +415,11 @@ static void test_pieces_of_samples(void **state)
     assert_int_equal(list->numbering.sequence_chunks, 2);
     expect_fine(&f);
     swap_pieces(list, ECH_FORWARD);
-    expect_refusal(&f, 0, "(F0.1/0", "begins before its piece before is there");
+    expect_refusal(&f, 0, "(F0.1/0", "begins before its sequence chunk before is there");
     swap_pieces(list, ECH_FORWARD);
     swap_pieces(list, ECH_BACKWARD_INPUT);
     swap_pieces(list, ECH_BACKWARD_WEIGHT);
-    expect_refusal(&f, 0, "(B0.0/1", "begins before its piece behind is there");
+    expect_refusal(&f, 0, "(B0.0/1", "begins before its sequence chunk after is there");
     fixture_free(&f);
 }
 

@@ -221,8 +221,8 @@ static void pieces_have_numbers(void **state)
     add(&timeline, 0, ECH_BAR_FORWARD, 5, 0, 1);
     ech_timeline_finish(&timeline);
     ech_text out = draw(&timeline, "pieces");
-    assert_int_equal(markup_count(out.at, "<title>forward, micro-batch 2, piece 1: "), 1);
-    assert_int_equal(markup_count(out.at, ">numbers: pieces of micro-batches</text>"), 1);
+    assert_int_equal(markup_count(out.at, "<title>forward, micro-batch 2, sequence chunk 1: "), 1);
+    assert_int_equal(markup_count(out.at, ">numbers: sequence chunks</text>"), 1);
     ech_text_free(&out);
     ech_timeline_free(&timeline);
 }

@@ -96,7 +96,7 @@ static void test_context(void **state)
            "work on 9 ranks: pipeline 3 x data 3 x context 1 x tensor 1");
     refuse(
         "gpt2", "parallel.context=8 parallel.pipeline=2 parallel.data=1", 16,
-        "command line: parallel.context = 8: each of 8 context ranks of a ring has two pieces of "
+        "command line: parallel.context = 8: each of 8 context ranks of a ring has two chunks of "
         "a sequence, and 8 tokens do not divide by 2 x 8; grids that work on 16 ranks: "
         "pipeline 2 x data 2 x context 4 x tensor 1, pipeline 2 x data 1 x context 4 x tensor 2, "
         "pipeline 4 x data 1 x context 4 x tensor 1, "

@@ -33,7 +33,7 @@ static inline ech_status fixture_try(ech_config *config, int ranks, fixture *f)
 {
     *f = (fixture){.ranks = ranks};
     f->of.config = config;
-    ech_simulated_choice choice = ech_schedule_find(config);
+    ech_schedule_choice choice = ech_schedule_find(config);
     ech_status status = ech_rules_check(config);
     if (status == ECH_OK)
         status = sample_try(config, ech_schedule_placement(&choice), ranks, &f->of);

@@ -37,7 +37,7 @@ static ech_config *make(const char *keys)
 static ech_status choose(ech_config *config, const ech_profile *profile, int ranks)
 {
     ech_model *model = NULL;
-    ech_simulated_choice choice = ech_schedule_find(config);
+    ech_schedule_choice choice = ech_schedule_find(config);
     ech_status status = ech_rules_check(config);
     if (status == ECH_OK) status = ech_model_resolve(config, 50);
     if (status == ECH_OK) status = ech_model_create_whole(config, &model);

@@ -161,7 +161,7 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
 /* Chooses stages, replicas, micro-batches and spans from the whole model (`uncut`), then makes the sharded
  * model and its layout and schedule. */
 static ech_status make_design(ech_config *config, const ech_model *uncut,
-                              ech_simulated_choice *choice, ech_design *design)
+                              ech_schedule_choice *choice, ech_design *design)
 {
     ECH_TRY(find_kernels(config, &design->kernels));
     ECH_TRY(read_profile(config, &design->profile));
@@ -217,7 +217,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
 {
     const ech_tokenizer *tokenizer = design->tokenizer;
     ech_model *uncut = NULL;
-    ech_simulated_choice choice = ech_schedule_find(config);
+    ech_schedule_choice choice = ech_schedule_find(config);
     ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
     ECH_ALSO(&status, check_split(config));

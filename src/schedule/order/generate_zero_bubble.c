@@ -4,7 +4,7 @@
  * §2.2. Nobody else waits for a W, so stage r leaves r of them behind: its B, which the stage before
  * it needs, comes the earlier, and the W fill the time when the pipeline runs empty. With
  * F, B, W of one length and m >= p, idle is (p - 1)(F + B - W) a rank and step, a third of what 1F1B
- * idles with its B and W in one piece. Stage r keeps the p - r micro-batches of 1F1B and r more for
+ * idles, whose B and W are one backward. Stage r keeps the p - r micro-batches of 1F1B and r more for
  * their W: on no stage more than 1F1B's first.
  */
 #include "schedule/order/generate.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of generators, and what several of them do.
+ * The table of generators, and what several of them share.
  */
 #include <string.h>
 

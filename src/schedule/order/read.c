@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Orders written by hand. Each word is held against the rules as it is read, so that an error names
- * its place, and a text takes no more memory than the orders that it may hold.
+ * Orders written by hand. Each word is checked against the rules as it is read, so that an error names
+ * its line and column, and a text takes no more memory than the orders that it may hold.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -78,7 +78,7 @@ static void next_line(reader *r)
     r->line_begin = r->at;
 }
 
-/* Digits at *at, which moves behind them. What is too large for any item stays too large. */
+/* Digits at *at, which moves past them. What is too large for any item stays too large. */
 static bool parse_number(const char **at, const char *end, int *out)
 {
     const char *first = *at;

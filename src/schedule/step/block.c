@@ -68,7 +68,7 @@ static double effort_of(const ech_block *block, const ech_block_call *call, ech_
 }
 
 /* The step's share of its block's phase: blocks are measured whole, on one rank. Where layers are cut,
- * or samples processed in pieces, a rank's steps are the smaller for it. */
+ * or samples processed in sequence chunks, a rank's steps are the smaller for it. */
 static double share_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_block *block = plan->model->block.at[step->block];

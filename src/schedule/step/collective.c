@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a group of tensor or context ranks does inside of a block: COLLECTIVE.
+ * Collectives of tensor or context ranks inside of a block: COLLECTIVE.
  */
 #include "schedule/step/step.h"
 
-/* What came in pieces is read and written in place. */
+/* Message shards are read and written in place. */
 static void touch_whole(ech_accessor *a)
 {
     const ech_block *block = a->plan->model->block.at[a->step->block];
@@ -14,7 +14,7 @@ static void touch_whole(ech_accessor *a)
         if (ports[i] >= 0) ech_access_local(a, ports[i], true);
 }
 
-/* All to all packs what goes and what comes, piece by piece. */
+/* All to all packs what goes and what comes, shard by shard. */
 static size_t exchange_scratch(ech_collective collective, ech_dtype dtype, int64_t elements,
                                int members)
 {
@@ -76,7 +76,7 @@ static void count_one(ech_traffic_count *c, const ech_step *step, ech_dtype dtyp
     ech_traffic_add_calls(traffic, step->collective, step->group, 1);
 }
 
-/* What came from another stage in pieces: a collective a tensor. */
+/* Message shards from another stage: one collective a tensor. */
 static void count_whole(ech_traffic_count *c, const ech_step *step, ech_traffic *traffic)
 {
     const ech_block *block = c->plan->model->block.at[step->block];

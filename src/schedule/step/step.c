@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps: made, and what their kinds say of them.
+ * Adds steps, and answers questions about them by their kinds.
  */
 #include "schedule/step/step.h"
 
