@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What NAME and LIST keys may be that have choices of their own: enumerations, and in the same order their
- * names in keys.def. Choices that rooms below hand in ("@models") are rows of their tables, and count from 0.
+ * The choices of NAME and LIST keys: an enumeration for each key, and in the same order the names that a run file
+ * has. Keys with a choice "@table" ("@models") have none here: their choices are that table's rows, from 0.
  */
 #ifndef ECH_CONFIG_CHOICES_H
 #define ECH_CONFIG_CHOICES_H
@@ -24,7 +24,7 @@
 #define ECH_SAVED_DTYPES(X)                                                                        \
     X(ECH_SAVED_AUTO, "auto") X(ECH_SAVED_FP32, "fp32") X(ECH_SAVED_BF16, "bf16")
 
-/* Of LIST keys, where they are no list. */
+/* The words that a LIST key may have instead of a list. */
 #define ECH_STAGE_REPLICAS(X) X(ECH_REPLICAS_AUTO, "auto")
 #define ECH_PARTITIONS(X)     X(ECH_PARTITION_EVEN, "even") X(ECH_PARTITION_AUTO, "auto")
 
@@ -40,7 +40,7 @@ enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };
 enum { ECH_PARTITIONS(ECH_CHOICE) };
 #undef ECH_CHOICE
 
-/* Their names, divided by blanks. */
+/* Their names, separated by blanks. */
 #define ECH_CHOICE_NAME(enumerator, name) " " name
 #define ECH_CHOICES(list)                 (list(ECH_CHOICE_NAME) + 1)
 

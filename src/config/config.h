@@ -10,8 +10,8 @@
  *     ECH_TRY(ech_config_check(config));                         // required keys are there
  *     config->training.steps ...
  *
- * This room knows types, bounds and names, not meanings: what "auto" becomes is written into the
- * struct by the rooms that know, after which it prints as a resolved run file.
+ * This room knows types, bounds and names, not meanings. Other rooms resolve "auto": they write its value into the
+ * struct, which then prints as a resolved run file.
  */
 #ifndef ECH_CONFIG_CONFIG_H
 #define ECH_CONFIG_CONFIG_H
@@ -24,8 +24,8 @@
 #include "base/text.h"
 #include "config/choices.h"
 
-/* What "auto" is until it is resolved, for INT, SIZE and BOOL keys. (REAL and TIME keys have no auto; TEXT
- * keys hold the text "auto"; of NAME and LIST keys it is one of the choices.) */
+/* The value of INT, SIZE and BOOL keys that are "auto", until it is resolved. (REAL and TIME keys have no auto; TEXT
+ * keys hold the text "auto"; NAME and LIST keys have it as a choice.) */
 enum { ECH_AUTO = -1 };
 
 #define ECH_CONFIG_FIELD_INT  int64_t
@@ -39,7 +39,7 @@ enum { ECH_AUTO = -1 };
 
 enum { ECH_CONFIG_LONGEST_LIST = 4096 };
 
-/* Whole numbers, or one of the key's choices in their place. */
+/* Whole numbers, or instead one of the key's choices. */
 typedef struct ech_config_list {
     int word;    /* which of the choices; -1: it is a list */
     int n;       /* 0: it is a word */
@@ -61,8 +61,8 @@ typedef struct ech_config {
     ech_config_source *source;
 } ech_config;
 
-/* The names behind a choice "@table": blank-separated, in the order of the table's rows, handed in by the
- * application. */
+/* The names that a choice "@table" stands for: blank-separated, in the order of the table's rows; the application
+ * passes them. */
 typedef struct ech_config_names {
     const char *table; /* "models" */
     const char *names; /* "gpt2 llama" */
@@ -71,29 +71,29 @@ typedef struct ech_config_names {
 /* A configuration of defaults. The names are copied. */
 ech_status ech_config_create(const ech_config_names *names, size_t n, ech_config **out);
 void ech_config_destroy(ech_config *config); /* accepts NULL */
-/* A copy that may be changed apart (verify makes one per layout). */
+/* An independent copy (verify makes one per layout). */
 ech_config *ech_config_copy(const ech_config *config);
 
 /* Reads YAML: a mapping of sections to mappings of keys to scalars, or for LIST keys sequences of
  * scalars. Errors (unknown section or key with the nearest known one, duplicate key, wrong type or
- * unit, out of bounds, bad YAML, a list where a value is due) name file:line:column; all that a file
- * has are logged, a line each, and nothing is set. */
+ * unit, out of bounds, bad YAML, a list where a value is due) name file:line:column. All errors
+ * of a file are logged, a line each, and nothing is set. */
 ech_status ech_config_read_file(ech_config *config, const char *path);
 /* The same from memory; `name` stands for the file in errors. */
 ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name);
 /* "section.key=value", as on the command line. */
 ech_status ech_config_set(ech_config *config, const char *assignment);
 
-/* Required keys are there. Those that a refused file or word has named are not called missing, so that this
- * may be asked after an error, too, to say all that is wrong at once. */
+/* Checks that required keys are set. A key that a refused file or assignment named is not reported as missing, so
+ * that this call after an error reports only what else is wrong. */
 ech_status ech_config_check(const ech_config *config);
 
 /* Whether the user set the key ("model.rope_theta") in a file or on the command line. */
 bool ech_config_is_set(const ech_config *config, const char *key);
-/* The same, or a file or word that was refused has named it. */
+/* The same, or a refused file or assignment named it. */
 bool ech_config_is_named(const ech_config *config, const char *key);
 /* An error about a key, with the place where it was set ("run.yaml:7:16: model.hidden_size = 100:
- * ..." or "command line: ..."). The message says what would work. Returns ECH_EUSAGE, logged. */
+ * ..." or "command line: ..."). The message has a hint. Logged; returns ECH_EUSAGE. */
 ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* For keys that belong to some rows of a table (a model's, an optimizer's), of which only the
@@ -103,21 +103,21 @@ ech_status ech_config_complain(const ech_config *config, const char *key, const 
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader);
 
-/* What a file beside the run file, `place`, says of a key ("model.hidden_size"), as text. A key that is
- * not set, or set to auto, gets it, as if set there. One that is set to another value is an error that
- * names both, unless it may differ. */
+/* Takes a key's value ("model.hidden_size"), as text, from a file beside the run file, `place` in errors. A key that
+ * is not set, or set to auto, gets it. A key that is set to another value is an error that names both, unless
+ * may_differ. */
 ech_status ech_config_fill(ech_config *config, const char *key, const char *text, const char *place,
                            bool may_differ);
-/* Likewise what `from` sets in a section; keys that are set already keep their values. */
+/* Likewise all keys that `from` sets in a section; keys that are set already do not change. */
 ech_status ech_config_fill_section(ech_config *config, const ech_config *from, const char *section,
                                    const char *place);
 
-/* The name that a NAME key ("model.architecture") has, as its file wrote it: for people. */
+/* The name of a NAME key's choice ("model.architecture"), for messages. */
 const char *ech_config_name(const ech_config *config, const char *key);
 
-/* Whether a TEXT key's value is left to the program: "auto". */
+/* Whether a TEXT key's value is "auto". */
 bool ech_config_is_auto(const char *value);
-/* Gives a TEXT key another value (copied), as if resolved. */
+/* Replaces a TEXT key's value (copied), as resolved. */
 void ech_config_replace_text(char **field, const char *value);
 /* Likewise a LIST key; n 0: the word. */
 void ech_config_replace_list(ech_config_list *field, int word, const int64_t *at, int n);
@@ -128,9 +128,9 @@ void ech_config_replace_list(ech_config_list *field, int word, const int64_t *at
 void ech_config_print(const ech_config *config, ech_text *out);
 /* Help for all keys: name, type or choices, default, meaning. */
 void ech_config_help(const ech_config *config, ech_text *out);
-/* Keys that may not change on resume and do differ: logs all of them in one line, with both values and
- * the place where each was set, ECH_EUSAGE. Keys whose "auto" followed from others are left out if
- * those differ. `also`: further keys that may not, blank-separated "section.key" words. */
+/* Refuses a resume that changes fixed keys: logs all of them in one line, with both values and the place where each
+ * was set; ECH_EUSAGE. `also`: further keys that may not change, blank-separated "section.key" words. A key whose
+ * "auto" followed from other keys is left out if those differ. */
 ech_status ech_config_check_resume(const ech_config *saved, const ech_config *now,
                                    const char *also);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What goes with what: the table of features that do not go together (rules.def).
+ * Which features cannot be combined: the table of rules.def, checked before there is a model.
  */
 #ifndef ECH_CONFIG_RULES_H
 #define ECH_CONFIG_RULES_H
@@ -25,11 +25,11 @@ enum {
     ECH_RULES
 };
 
-/* Whether the run file says that a feature is on, or the degrees of a grid, too. */
+/* What decides a rule: the run file alone, or the degrees of a grid, too. */
 typedef enum ech_rule_scope { ECH_RULES_OF_RUN, ECH_RULES_OF_GRID } ech_rule_scope;
 
 typedef struct ech_rule {
-    ech_feature feature, other; /* that do not go together; the first one's key is to blame */
+    ech_feature feature, other; /* that cannot be combined; errors name the first one's key */
     const char *reason, *hint;
 } ech_rule;
 
@@ -42,9 +42,9 @@ const char *ech_feature_key(ech_feature feature); /* "parallel.context" */
 const ech_rule *ech_rule_broken(const ech_config *config, ech_rule_scope scope);
 /* "not with parallel.context = 2: REASON; HINT". */
 void ech_rule_explain(const ech_rule *rule, const ech_config *config, ech_text *out);
-/* The rules of the run's scope: an error for each feature that breaks some. */
+/* Checks the rules of the run's scope: an error, logged, for each feature that breaks one; ECH_EUSAGE. */
 ech_status ech_rules_check(const ech_config *config);
-/* Help: all pairs that do not go together, and why. */
+/* Help: all pairs that cannot be combined, with reasons. */
 void ech_rules_help(ech_text *out);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For config alone: keys.def as data, where each key was set, and one key's value from and to text.
+ * Private to this room: keys.def as data, the place where each key was set, and the value of one key from and to
+ * text.
  */
 #ifndef ECH_CONFIG_TABLE_H
 #define ECH_CONFIG_TABLE_H
@@ -24,8 +25,9 @@ typedef struct ech_config_key {
     size_t offset; /* bytes from the start of ech_config */
     const char *initial;
     double low, high;
-    const char *choices; /* NULL, or for NAME and LIST; of TEXT some of those that may be */
-    bool fixed;          /* may not change on resume */
+    const char
+        *choices; /* of NAME and LIST; of TEXT: suggestions, other values are valid; NULL: none */
+    bool fixed;   /* may not change on resume */
     const char *help;
 } ech_config_key;
 
@@ -62,9 +64,9 @@ extern const ech_config_section ech_config_sections[ECH_CONFIG_SECTIONS];
 /* Where a key was set ("run.yaml:3:5", "command line") and as what; NULL both if it was not. */
 typedef struct ech_config_origin {
     char *place, *text;
-    char *names; /* of a NAME or LIST key: its choices, one string behind the other */
+    char *names; /* of a NAME or LIST key: its choices, one string after the other */
     bool unread; /* ech_config_check_read found that this run does not read it */
-    bool tried;  /* named, or probably meant, by what was refused: nobody misses it */
+    bool tried;  /* a refused input named it or probably meant it: it is not reported as missing */
 } ech_config_origin;
 
 struct ech_config_source {
@@ -79,8 +81,8 @@ const ech_config_key *ech_config_find_key(const ech_config_section *section, con
 /* "section.key"; NULL if there is none. */
 const ech_config_key *ech_config_find_path(const char *path);
 
-/* What to say, after a semicolon, about a name that nothing has. Never empty. The keys that may have
- * been meant are marked in `meant`. */
+/* Appends the hint for an unknown name, to stand after a semicolon: never empty. Marks in `meant` the keys that may
+ * have been meant. */
 void ech_config_hint_section(const char *name, ech_text *out, bool meant[ECH_CONFIG_KEYS]);
 void ech_config_hint_key(const ech_config_section *section, const char *name, ech_text *out,
                          bool meant[ECH_CONFIG_KEYS]);
@@ -98,36 +100,36 @@ static inline ech_config_origin *ech_config_origin_of(const ech_config *config,
     return &config->source->keys[key - ech_config_keys];
 }
 
-/* The names that a NAME or LIST key may have; NULL if the application handed none in for its table. */
+/* The choices of a NAME or LIST key, blank-separated; NULL if the application passed none for its table. */
 const char *ech_config_choices(const ech_config *config, const ech_config_key *key);
 
-/* Gives the key a default's value, which is not checked. */
+/* Sets the key to its default, which is not checked. */
 void ech_config_set_default(ech_config *config, const ech_config_key *key);
-/* Checks `text` and gives it to the key, with the place for this and later errors. */
+/* Checks `text` and sets the key to it; `place` is named in this and later errors. */
 ech_status ech_config_set_value(ech_config *config, const ech_config_key *key, const char *text,
                                 const char *place);
-/* Logs "place: section.key = text: reason", the reason freed; ECH_EUSAGE. */
+/* Logs "place: section.key = text: reason" and frees the reason. Returns ECH_EUSAGE. */
 ech_status ech_config_refuse_value(const ech_config_key *key, const char *text, const char *place,
                                    ech_text *reason);
-/* The word of `choices` nearest to `name` is appended as a question, if there is one. */
+/* Appends the word of `choices` nearest to `name` as a question, if one is near. */
 void ech_config_suggest_choice(const char *name, const char *choices, ech_text *out);
 /* One entry of a LIST key's list. */
 ech_status ech_config_read_entry(const ech_config_key *key, const char *text, const char *place,
                                  int64_t *out);
-/* The whole value of a LIST key; *out is replaced by it. */
+/* The whole value of a LIST key; replaces *out. */
 ech_status ech_config_read_list(const ech_config *config, const ech_config_key *key,
                                 const char *text, const char *place, ech_config_list *out);
-/* Which of the blank-separated choices it is; -1: none. */
+/* The index of `text` in the blank-separated choices; -1: none. */
 int ech_config_find_choice(const char *choices, const char *text);
-/* Which of a NAME key's choices the text is; `place` as above. */
+/* The index of the text in a NAME key's choices; `place` as above. */
 ech_status ech_config_read_name(const ech_config *config, const ech_config_key *key,
                                 const char *text, const char *place, int *out);
 
-/* The present value as a user would write it on the command line. */
+/* Appends the key's value as a user would write it on the command line. */
 void ech_config_format_value(const ech_config *config, const ech_config_key *key, ech_text *out);
-/* A bound of the key in the same form. */
+/* Appends a bound of the key in the same form. */
 void ech_config_format_bound(const ech_config_key *key, double bound, ech_text *out);
-/* The shortest decimal that reads back to the same bits. */
+/* Appends the shortest decimal that reads back to the same bits. */
 void ech_config_format_real(double value, ech_text *out);
 
 #endif

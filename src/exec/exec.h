@@ -7,9 +7,9 @@
  *     for (step = 0; ...; step++) ech_exec_run(exec, ECH_LIST_TRAIN, step);
  *
  * The compute lane is the calling thread; send and receive share one thread, reduce and collective have
- * one each, and copy and disk share one. A thread sleeps through lists that do not need it. Steps of a lane
- * begin in order; a step waits for the steps it comes after.
- * Messages are begun as early as their steps allow, and many may be under way at once.
+ * one each, and copy and disk share one. A thread sleeps through lists that have no step for it. Steps of a lane
+ * begin in order; a step waits for the steps that it comes after. A message begins as soon as its step may;
+ * many may be under way at once.
  * All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the
  * job's abort flag, so that nobody on this machine waits for this rank; ech_exec_run then returns on
  * it, and its caller ends the job (ech_comm_abort).
@@ -36,15 +36,15 @@ typedef struct ech_exec_setup {
 /* Collective: makes the plan's groups. Everything in the setup is borrowed. */
 ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out);
 void ech_exec_destroy(ech_exec *exec); /* accepts NULL */
-/* What became of parallel.pin, for logs: "pinned", or "not pinned: " and why. */
+/* The outcome of parallel.pin, for logs: "pinned", or "not pinned: " and why. */
 const char *ech_exec_binding(const ech_exec *exec);
 
-/* Runs a list for `step` (which batch, which random numbers), or for as many steps from `step` on as the
- * list has turns. Collective as its steps are. Every step of every lane is complete when it
- * returns. */
+/* Runs a list for training step `step`, which selects the batch and the random numbers; a list of several turns runs
+ * one training step a turn, from `step` on. Collective if the list's steps are. When it returns ECH_OK, every step
+ * of every lane is complete. */
 ech_status ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t step);
 
-/* Where LOAD takes its batches from, for the lists of a purpose. Borrowed. */
+/* The loader of LOAD's batches, for the lists of a purpose. Borrowed. */
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader);
 /* What LOAD gives ECH_GENERATE: a token, whose successor is wanted, and its position below T. Those before
  * it have been given, one run of the list each: their keys and values are carried along. */
@@ -63,35 +63,37 @@ void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoi
                        int64_t keep, int64_t proven);
 
 /* Called on this rank by the thread that writes a checkpoint, before it begins and before it removes older
- * ones: for what must be so by then. An error is every rank's, and nothing is written. NULL: nobody. */
+ * ones: completes what must come before. An error on one rank is an error on all, and nothing is written. NULL: no
+ * call. */
 typedef ech_status ech_save_gate(void *context);
 void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context);
 
-/* The type of the weights in model/: checkpoint.dtype. Where it is not that of the run's own weights,
- * those go to state/, as NAME.master. */
+/* The type of the weights in model/: checkpoint.dtype. If it differs from the type of the run's weights, these are
+ * saved in state/, too, as NAME.master. */
 ech_dtype ech_exec_saved_dtype(const ech_exec *exec);
 
-/* A checkpoint that is there. */
+/* A checkpoint that was committed. */
 typedef struct ech_exec_saved {
     int64_t step, bytes;   /* bytes: of its files, over all ranks */
-    double seconds;        /* from the beginning of its writing until it was committed */
-    double waited_seconds; /* that its list waited for the checkpoint before */
+    double seconds;        /* from the start of its writing to its commit */
+    double waited_seconds; /* its list's wait for the checkpoint before */
 } ech_exec_saved;
-/* Whether a checkpoint has been written that was not told of yet. Never waits; not collective. */
+/* Whether a checkpoint was committed since the last call that returned one; *out: the newest. Never waits; not
+ * collective. */
 bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out);
 /* Waits for the checkpoint under way, if there is one. If it could not be written, every rank gets
  * an error (ECH_EABORTED where another one failed), here or from the next ECH_LIST_SAVE. */
 ech_status ech_exec_finish_save(ech_exec *exec);
 
-/* What READ read last. */
+/* What the last READ wrote. */
 typedef struct ech_readings {
-    double loss;   /* mean over the tokens that count, of all ranks */
-    double tokens; /* tokens that count, of all ranks */
+    double loss;   /* mean over the tokens with weight, of all ranks */
+    double tokens; /* tokens with weight, of all ranks */
     double loss_sum;
     double grad_norm, learning_rate, clip;
     int64_t updates;
-    bool withheld;       /* the update was withheld: a NaN or infinity */
-    bool stop, save_now; /* some rank was asked to by a signal */
+    bool withheld;       /* no update was made: a NaN or infinity */
+    bool stop, save_now; /* a signal asked some rank to */
     bool save_failed;    /* the checkpoint under way: ech_exec_finish_save says why */
     bool hash_differs;   /* list `check`: parameters are not bit-identical */
 } ech_readings;
@@ -100,67 +102,67 @@ const ech_readings *ech_exec_readings(const ech_exec *exec);
 /* Logits (V) of the last ECH_GENERATE, as fp64. */
 const double *ech_exec_logits(const ech_exec *exec);
 
-/* This rank was asked by a signal to stop or to save; LOAD of the next step tells the others. */
+/* A signal asked this rank to stop or to save; LOAD of the next training step tells the other ranks. */
 void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 
-/* Counts and curve position, which checkpoints carry. */
+/* The count of updates, which is the position on the learning-rate curve; checkpoints hold it. */
 void ech_exec_set_updates(ech_exec *exec, int64_t updates);
 int64_t ech_exec_updates(const ech_exec *exec);
 
-/* Fills parameters and optimizer states from a checkpoint; of a plan that is forward-only parameters
- * alone, from model/, as others see them. */
+/* Fills parameters and optimizer states from a checkpoint. A forward-only plan takes parameters only, from
+ * model/. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);
-/* Whether a folder of weights is whole and of this model. */
+/* Checks that a folder of weights has all parameters of this model, in their shapes. */
 ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights);
-/* Fills parameters, in all versions that the plan keeps, from a folder that was so checked. Every rank
- * reads its slices. */
+/* Fills parameters, in all weight versions that the plan holds, from a folder that passed
+ * ech_exec_check_weights. Every rank reads its own slices. */
 ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
 
 /* ---- looking inside, for verify and tests ---- */
 
-/* A parameter as of the last run's end, its gradient (valid while the train list's observer runs), a
- * state; of what this rank holds. */
+/* This rank's shard of a parameter after the last run, of its gradient (valid only inside the train list's observer)
+ * and of an optimizer state. */
 ech_tensor ech_exec_param(const ech_exec *exec, int param);
-/* The parameter's version `version`, in updates since the list that runs began. */
+/* The weight version `version` of the parameter, in updates since the list that runs began. */
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state);
 
-/* Called on the compute lane after each of its steps. NULL: nobody. */
+/* Called on the compute lane after each of its steps. NULL: no call. */
 typedef void (*ech_observer)(void *context, ech_exec *exec, const ech_step *step);
 void ech_exec_observe(ech_exec *exec, ech_observer observer, void *context);
 
-/* The first NaN or infinity of a training step, found by running the step again and looking at
- * everything that is written. Collective. */
+/* Finds the first NaN or infinity of a training step: runs the step a second time and checks all that its calls
+ * write. Collective. */
 typedef struct ech_finding {
-    int rank, step, block, micro; /* step: index in the train list; rank -1: nothing was found */
+    int rank, step, block, micro; /* step: index in the train list; rank -1: none was found */
     char what[192];               /* "B0.1/3: gradient of model.layers.1...., element 17 = nan" */
 } ech_finding;
 ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *out);
 
-/* The most bytes of each kind that were ever live at once, as run: equal to the plan's. */
+/* The most bytes of each memory kind that were live at once so far, measured; equal to the plan's. */
 void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
-/* The most working memory that was ever live at once, as run: equal to ech_plan_working's. */
+/* The most bytes of working memory that were live at once so far, measured; equal to ech_plan_working's. */
 int64_t ech_exec_working(const ech_exec *exec);
-/* Gradient bytes, messages and calls that this rank sent so far. */
+/* What this rank has sent so far in reductions of gradients, and in messages that none of the other counts has. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
 ech_comm_count ech_exec_other_count(const ech_exec *exec);
-/* Messages between stages that this rank sent so far; calls: steps. */
+/* Messages that this rank has sent to other stages so far; calls: steps. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 
-/* What ranks exchange inside of blocks over a channel: tensor and context ranks on the lane of collectives. */
+/* What this rank has sent so far over one channel for collectives inside of blocks (tensor, context). */
 ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_layout_group group,
                                          ech_lane lane);
-/* Payload bytes of all of these together. */
+/* The payload bytes of all these counts. */
 int64_t ech_exec_sent_bytes(const ech_exec *exec);
 
-/* From the next run on: whether the times are kept at which steps and calls of a list begin and end. */
+/* Whether runs from the next on record the times at which steps and calls begin and end. */
 void ech_exec_record(ech_exec *exec, bool on);
-/* Of the last run, [steps of its list], on ech_clock_now's clock. Messages: from post to completion. */
+/* Times of the last run, [steps of its list], in seconds of ech_clock_now. Messages: from post to completion. */
 const double *ech_exec_begins(const ech_exec *exec);
 const double *ech_exec_ends(const ech_exec *exec);
-/* Likewise, [ticks of its list]: of F, B and W the end of each call; of LOAD (its first tick) when the
- * batch was there. Of other steps nothing. */
+/* Likewise, [ticks of its list]: the end of each call of F, B and W; at LOAD's first tick, when the batch had
+ * arrived. Not set for other steps. */
 const double *ech_exec_marks(const ech_exec *exec);
 /* When the last run began, and when it had ended on all lanes. */
 double ech_exec_began(const ech_exec *exec);

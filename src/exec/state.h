@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the interpreter's files share. Private to this room.
+ * The state of the interpreter, and the functions that its files call of each other. Private to this room.
  */
 #ifndef ECH_EXEC_STATE_H
 #define ECH_EXEC_STATE_H
@@ -12,7 +12,7 @@
 #include "device/cores.h"
 #include "exec/exec.h"
 
-/* Threads of a rank; lanes are shared out over them. */
+/* Threads of a rank; each runs one or two lanes. */
 typedef enum ech_engine_kind {
     ECH_ENGINE_COMPUTE,
     ECH_ENGINE_LINK,
@@ -27,18 +27,18 @@ typedef struct ech_engine {
     ech_engine_kind kind;
     pthread_t thread;
     bool started;
-    bool used[ECH_LIST_KINDS]; /* some step of the list is its */
-    uint64_t run;              /* the last that needs it: it sleeps through the others */
+    bool used[ECH_LIST_KINDS]; /* the list has a step for it */
+    uint64_t run;              /* number of the last run that needs it; it sleeps in the others */
 } ech_engine;
 
-/* The coming and going of one list's values. */
+/* The births and deaths of one list's values. */
 typedef struct ech_calls {
     bool *live;
     int *by_death, *by_birth; /* values, sorted; by_birth: those of other lanes only */
     size_t deaths, births;
 } ech_calls;
 
-/* A block's value without its place: what it is a view of lies `skip` bytes before it. */
+/* The tensor of a block's value, without data. A view begins `skip` bytes into its base. */
 typedef struct ech_view {
     ech_tensor tensor;
     ptrdiff_t skip;
@@ -51,13 +51,13 @@ typedef struct ech_message {
     ech_request request[ECH_MAX_PORTS];
 } ech_message;
 
-/* The compute lane has come to the list's end, and waits for all that is under way. */
+/* Value of `awaited`: the compute lane is at the list's end and waits for everything under way. */
 enum { ECH_AWAITS_ALL = INT_MAX };
 
 enum { ECH_POSITION_BYTES = 32 };
 typedef char ech_position[ECH_POSITION_BYTES];
 
-/* Lives and peaks of values, as run. Written by the compute lane only. */
+/* Lives and peaks of values, measured. Written by the compute lane only. */
 typedef struct ech_ledger {
     ech_calls calls[ECH_LIST_KINDS];
     size_t next_death, next_birth;
@@ -65,7 +65,7 @@ typedef struct ech_ledger {
     int64_t working, working_peak; /* of all working kinds together */
 } ech_ledger;
 
-/* What ech_exec_set_save was told. */
+/* The arguments of ech_exec_set_save. */
 typedef struct ech_save_request {
     char *directory;
     int64_t keep, proven;
@@ -73,18 +73,18 @@ typedef struct ech_save_request {
 } ech_save_request;
 void ech_save_request_free(ech_save_request *request);
 
-/* A checkpoint that is being written by a thread of its own, and the last one that was. */
+/* The thread that writes a checkpoint, and the last checkpoint that was written. */
 typedef struct ech_saver {
     bool under_way; /* its thread has not been joined */
     pthread_t thread;
-    atomic_bool ended; /* the thread has nothing left to do: what follows stands */
+    atomic_bool ended; /* the thread is done: status and saved are final */
     ech_status status;
     ech_exec_saved saved;
     ech_exec_saved last;  /* of the threads that have been joined */
-    bool news;            /* nobody has asked for it yet */
+    bool news;            /* ech_exec_take_saved has not returned it yet */
     double began, waited; /* waited: by the list that runs, for the checkpoint before */
 
-    /* What it works on, its own. */
+    /* The thread's own. */
     ech_comm *comm;
     ech_group *group;
     int rank;                   /* in messages; -1: it is alone */
@@ -104,7 +104,7 @@ struct ech_exec {
     const ech_curve *curve;
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: none of its steps is in a list */
     ech_kernel_context *context;
-    const char *binding;       /* what has become of parallel.pin */
+    const char *binding;       /* the outcome of parallel.pin */
     ech_core_set cores_before; /* of the rank's thread; all are in it where none was bound */
     bool is_bound;
     char *arena;
@@ -158,8 +158,8 @@ struct ech_exec {
 #include "schedule/steps.def"
 #undef X
 
-/* Where this rank's rows of a micro-batch of the list that runs lie: of one context rank, of one piece,
- * or the one token that is sampled behind. */
+/* The samples and positions of this rank's rows of a micro-batch of the list that runs: those of its context rank
+ * and sequence chunk, or of the one token that is sampled after. */
 ech_rows ech_exec_rows(const ech_exec *exec, int micro);
 /* The scalars of a turn of the list that runs. */
 double *ech_exec_row(const ech_exec *exec, int turn);
@@ -168,38 +168,38 @@ void ech_views_create(ech_exec *exec);
 void ech_views_destroy(ech_exec *exec);
 /* The copy that holds a version of the weights. */
 int ech_exec_weight_slot(const ech_exec *exec, int version);
-/* A parameter there and its gradient, as ech_exec_param_at and ech_exec_gradient_of, but written where they
- * are used: a tensor that is returned and copied right away is read before its parts have been stored. */
+/* As ech_exec_param_at (of a slot) and ech_exec_gradient_of, but written into *out, which is faster: a tensor that is
+ * returned and copied at once stalls on its own stores. */
 void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out);
-/* The tensor of a block's own value in the list that runs; data: of its base. */
+/* The tensor of a block's value in the list that runs; `data`: the memory of its base. */
 void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data,
                    ech_tensor *out);
 
-/* Where records are kept: something of the compute lane ends now. */
+/* If times are recorded: a call of the compute lane ends now. */
 void ech_exec_mark(ech_exec *exec, int tick);
 
-/* The handler of the step's kind: does it, or, of a message, begins it. */
+/* Calls the handler of the step's kind: runs the step; a message it only begins. */
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step);
 
-/* For lanes: whether a step may begin, and that it has ended. */
+/* For lanes: whether a step may begin; marks it complete. */
 bool ech_exec_may_begin(ech_exec *exec, const ech_step *step);
 void ech_exec_complete(ech_exec *exec, int step);
-/* Until ech_exec_may_begin of one of the steps (-1: none) or the run has failed. */
+/* Waits until one of the steps (-1: none) may begin or the run has failed. */
 void ech_exec_wait_for_any(ech_exec *exec, int step, int other);
-/* Until a step ends, the compute lane begins to wait, the run fails, or so much time is over. */
+/* Waits until a step ends, the compute lane begins to wait, the run fails, or `ns` nanoseconds have passed. */
 void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
-/* Until a step is complete: false if the run has failed. The compute lane says what it waits for, so that
- * others hurry. */
+/* Waits until a step is complete; false if the run has failed. compute: called by the compute lane, which publishes
+ * the step in `awaited`, so that other lanes do it first. */
 bool ech_exec_wait_for(ech_exec *exec, int step, bool compute);
-/* Everyone who waits looks again. */
+/* Wakes all waiting lanes, which then check what they wait for. */
 void ech_exec_wake(ech_exec *exec);
 
 /* Binds the compute lane's threads to cores of their own, as parallel.pin says. Collective. */
 ech_status ech_threads_bind(ech_exec *exec);
 void ech_threads_unbind(ech_exec *exec);
-/* Every page of the new arena, by the thread that computes on it. */
+/* Touches every page of the new arena, by the thread that computes on it (first touch). */
 void ech_threads_touch(ech_exec *exec);
 
 /* Touches the snapshot, so that the first one need not wait until the system has handed out its
@@ -217,31 +217,32 @@ void ech_saver_free(ech_saver *saver); /* waits for its end */
 /* The send and receive lanes of the list that runs, to their end. */
 ech_status ech_link_run(ech_exec *exec);
 
-/* Where a value of the list that runs lies, for a step of the compute lane: enters it into the ledger, and refuses a
- * value outside of its life. */
+/* The address of a value of the list that runs, for a step of the compute lane. Enters it into the ledger; aborts
+ * outside of the value's planned life. */
 void *ech_exec_touch(ech_exec *exec, int value);
-/* Likewise for a step of another lane: refuses a value that the step does not declare, or that does not live then. */
+/* Likewise for a step of another lane; aborts if the step does not declare the value or it is not live. */
 void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value);
-/* Likewise for who looks on from outside of steps: refuses nothing. */
+/* Likewise outside of steps (observers, scans); without checks. */
 void *ech_exec_look(const ech_exec *exec, int value);
 /* The gradient of a parameter in the list that runs. */
 ech_tensor ech_exec_gradient_of(const ech_exec *exec, int param);
 
-/* This rank's slices of a parameter, or of something of its shape, as boxes of the whole. */
+/* Adds this rank's slices of a parameter, or of a tensor of its shape, to `saved`, as boxes of the whole tensor. */
 void ech_exec_add_slices(const ech_plan *plan, const ech_param *p, const ech_tensor *x,
                          ech_saved_tensor *saved);
 
 void ech_ledger_create(ech_exec *exec);
 void ech_ledger_destroy(ech_exec *exec);
-/* A run of exec->list begins: nothing lives yet. */
+/* A run of exec->list begins; no value is live. */
 void ech_ledger_begin(ech_exec *exec);
-/* The compute lane arrives at a tick: values whose life ended before it die. */
+/* The compute lane reaches a tick: values whose life ended before it die. */
 void ech_ledger_advance(ech_exec *exec, int tick);
-/* A step of another lane begins; or has ended, and nobody has been told yet. What it declares must live. */
+/* A step of another lane begins; it has ended but is not marked complete. The values that it declares must be
+ * live. */
 void ech_ledger_enter(const ech_exec *exec, const ech_step *step);
 void ech_ledger_leave(const ech_exec *exec, const ech_step *step);
 
-/* In a scan: looks at a tensor that a call wrote, and remembers the first finding. */
+/* In a scan: checks a tensor that a call wrote for NaN and infinity; stores the first finding. */
 void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, const char *name,
                      const ech_tensor *x);
 

@@ -2,10 +2,10 @@
  *
  * Layers and blocks: the differentiable parts that models are made of.
  *
- * A LAYER is a row of layers.def and a file: it declares what it outputs, what it keeps, who reads
- * what, and computes forward (F), backward of the input (B) and backward of the weights (W).
- * A BLOCK is a small graph of layers, the unit that schedules order: a model file writes its forward
- * once, and ech_block_finish derives its B and W programs:
+ * A LAYER is a row of layers.def and a file. It declares its outputs, what its forward saves for its backward and
+ * what each phase reads; it computes forward (F), backward of the input (B) and backward of the weights (W).
+ * A BLOCK is a small graph of layers, the unit of schedules. A model file writes its forward once, and
+ * ech_block_finish derives its programs: the calls of F, B and W, in order.
  *
  *     int x = ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, C));
  *     int n = ech_layer_rmsnorm(block, x, weight, eps);        // layers.h: one builder a layer
@@ -16,10 +16,11 @@
  * Everything up to ech_call is a declaration: pure structs that the schedule room turns into steps,
  * lifetimes and memory offsets. A layer never knows ranks, schedules, recomputation or offload.
  *
- * Where layers are cut over ranks, builders see it from the names of axes (shape.h): a product whose
- * inner axis is cut makes a share of a sum, one whose outer axis is cut wants its input whole. They put
- * COLLECTIVE nodes between, which compute nothing and name what a group of ranks does (Shoeybi et al.
- * 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198). Model files do not know.
+ * Where layers are sharded over ranks, builders see it from the names of axes (shape.h). A row-parallel product,
+ * whose inner axis is sharded, makes a partial sum; a column-parallel one, whose outer axis is sharded, needs its
+ * whole input. Builders put COLLECTIVE nodes between them, which compute nothing and name what a group of ranks
+ * does (Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198). Model files need not
+ * know.
  */
 #ifndef ECH_LAYER_LAYER_H
 #define ECH_LAYER_LAYER_H
@@ -44,8 +45,8 @@ typedef struct ech_param {
     ech_initializer initializer;
     double std; /* of ECH_INIT_NORMAL */
     bool decay; /* takes part in weight decay: matrices do, norms and biases do not */
-    /* Along which axes of the mesh its gradient is summed: of ranks that differ in these coordinates alone each
-     * makes a share of the sum. Ranks that differ in another have another slice, or the same gradient. */
+    /* The axes of the mesh along which its gradient is summed: ranks that differ only in these coordinates each
+     * have a partial sum. Ranks that differ in another have another slice, or the same gradient. */
     ech_mesh addends;
     int block; /* the block that declared it */
     int site;  /* which parameter of that block: its random stream */
@@ -64,7 +65,7 @@ typedef enum ech_slot {
     ECH_TOKENS,
     ECH_TARGETS,
     ECH_WEIGHTS,
-    ECH_STARTS, /* of whole samples, whoever has their tokens: by position, where its document begins */
+    ECH_STARTS, /* per position of the whole sample, on every rank: where its document begins */
     ECH_BATCH_SLOTS
 } ech_slot;
 
@@ -72,10 +73,10 @@ typedef enum ech_block_value_role {
     ECH_ROLE_ACTIVATION,
     ECH_ROLE_GRADIENT,
     ECH_ROLE_BATCH,
-    ECH_ROLE_SCRATCH /* for calls of one program: no other program reads it */
+    ECH_ROLE_SCRATCH /* shared by calls of one program; no other program reads it */
 } ech_block_value_role;
 
-/* What a list of steps is run for. */
+/* What a list of steps is for. */
 typedef enum ech_purpose { ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE, ECH_PURPOSES } ech_purpose;
 
 typedef struct ech_block_value {
@@ -100,9 +101,9 @@ typedef struct ech_block_value {
 
 typedef struct ech_layer ech_layer;
 
-/* Bit i of a mask speaks of port i. */
+/* Masks of ports: bit i is port i. */
 typedef struct ech_reads {
-    unsigned in, out, keep; /* values of the forward pass that are read */
+    unsigned in, out, keep; /* values of the forward that are read */
     unsigned param;         /* parameters */
 } ech_reads;
 
@@ -113,19 +114,19 @@ typedef struct ech_node {
     int outs, out[ECH_MAX_PORTS];
     int keeps, keep[ECH_MAX_PORTS];
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
-    unsigned added;                   /* parameters that are no more than added to the output */
+    unsigned added;                   /* parameters that are only added to the output (biases) */
     ech_reads b, w;                   /* what B and W read besides gradients */
-    unsigned passes;                  /* inputs whose gradient is the output's as it is */
+    unsigned passes;                  /* inputs whose gradient is the output's, unchanged */
     uint32_t site;                    /* which dropout of the block: its random stream */
     bool recompute_only;              /* not in the forward: recomputes a value for the backward */
-    bool sharded_rows;     /* input 0 has the rows of ech_call.shard, not of ech_call.rows */
+    bool sharded_rows;                /* input 0's rows are ech_call.shard, not ech_call.rows */
     bool partial_gradient; /* its gradient of input 0 is a partial sum, which a spread sums */
-    bool goes_on;          /* F adds to outputs and kept values, which a node before it has made */
-    bool is_part;          /* B writes some rows of its input's gradient, other nodes the rest */
-    unsigned purposes;     /* of the lists in which F does something: bit 1 << purpose */
+    bool goes_on;          /* F adds to an earlier node's outputs and saved values */
+    bool is_part;          /* B writes some rows of its input's gradient; other nodes the rest */
+    unsigned purposes;     /* lists in which F does something: bits 1 << purpose */
 } ech_node;
 
-/* What a collective node has the ranks along some axes of the mesh do. */
+/* The collective of a COLLECTIVE node, over the ranks along some axes of the mesh. */
 typedef struct ech_exchange {
     ech_collective kind;
     ech_mesh over;
@@ -148,22 +149,23 @@ typedef enum ech_port {
 
 typedef enum ech_mode {
     ECH_READ,
-    ECH_WRITE, /* all of it (of a view, its columns), whatever was there */
+    ECH_WRITE, /* overwrites all of it (of a view: its columns) */
     ECH_ADD /* adds to what is there, or writes a part and reads the rest. Of parameters' gradients: the
                   first of a training step writes (ech_list_writes_first) */
 } ech_mode;
 
-/* What a call reads or writes, in lists of some purposes: the same for every micro-batch. */
+/* One value, parameter or scratch that a call reads or writes, in lists of some purposes; the same for every
+ * micro-batch. */
 typedef struct ech_operand {
-    uint8_t port, index; /* ech_port; place in its array */
+    uint8_t port, index; /* ech_port; index in its array of ech_call */
     uint8_t mode;        /* ech_mode */
     uint8_t purposes;    /* bit 1 << purpose */
-    bool overwrites;     /* DIN: may be written where the IN of that index lies, which ends here */
-    int value; /* of the block, none that is a view; PARAM, DPARAM: the model's parameter; SCRATCH: -1 */
-    int like; /* the block's value whose geometry it has there: a view, or what it is the gradient of */
+    bool overwrites; /* DIN: may take the memory of the IN of that index, whose life ends here */
+    int value; /* of the block, never a view; PARAM, DPARAM: the model's parameter; SCRATCH: -1 */
+    int like; /* the block's value whose shape it has here: a view, or the value it is the gradient of */
 } ech_operand;
 
-/* One call of one layer in a program. Gradient ports are block values or -1. */
+/* One run of one node in a program. Gradient ports are block values or -1. */
 typedef struct ech_block_call {
     int node;       /* -1: din[0] = add[0] + dout[0], where gradients meet */
     bool recompute; /* in B or W: runs the node's forward, whose outputs the backward needs */
@@ -179,29 +181,29 @@ typedef enum ech_phase {
     ECH_PHASES
 } ech_phase;
 
-/* How a model is cut. All zero: not at all, and a sample is one document. */
+/* How a model's layers are parallelized, and what else changes blocks. All zero: one rank, and a sample is one
+ * document. */
 typedef struct ech_ways {
     ech_cut cut;
     bool keep;    /* sequence parallelism: gathered inputs are saved for W, not gathered twice */
-    bool ulysses; /* context ranks exchange tokens for heads; otherwise keys and values go around */
+    bool ulysses; /* context parallelism by all-to-all; otherwise by a ring of keys and values */
     int sequence_chunks; /* with a KV cache from chunk to chunk; 0 or 1: the sequence is whole */
     bool documents;      /* attention and positions stay inside of documents */
     int64_t rows;        /* B·T' of a micro-batch; 0: not known yet */
     ech_dtype real;      /* of activations */
-    bool
-        drifts; /* weights change between a forward and its backward, which has those that are newer */
+    bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
 } ech_ways;
 
 typedef struct ech_block {
     const char *name; /* "model.layers.3" */
-    int index;        /* place in the model: its random stream */
+    int index;        /* in the model; selects its random stream */
     ech_pool *pool;   /* the model's */
     ECH_LIST(ech_block_value) value;
     ECH_LIST(ech_node) node;
     ECH_LIST(ech_block_call) program[ECH_PHASES];
     ECH_LIST(ech_operand) operand;
-    ECH_LIST(int) input, output;   /* what crosses the boundary: forward values */
-    ECH_LIST(int) dinput, doutput; /* their gradients, port by port; dinput -1: none is wanted */
+    ECH_LIST(int) input, output;   /* values that cross the block's boundary */
+    ECH_LIST(int) dinput, doutput; /* their gradients, in the same order; dinput -1: not needed */
     int sites;                     /* dropouts so far */
     ech_ways ways;
 } ech_block;
@@ -211,39 +213,40 @@ void ech_block_destroy(ech_block *block); /* accepts NULL */
 
 int ech_block_input(ech_block *block, const char *name, ech_shape shape);
 int ech_block_batch(ech_block *block, ech_slot slot);
-/* Whether what the slot provides is of whole samples: one value for all pieces of a micro-batch. */
+/* Whether the slot's value is of whole samples: one value for all sequence chunks of a micro-batch. */
 bool ech_slot_is_whole(ech_slot slot);
-/* Where documents begin, for the layers that ask for positions; -1: a sample is one document. */
+/* The value with the starts of documents, for layers that need positions; -1: a sample is one document. */
 int ech_block_starts(ech_block *block);
 void ech_block_output(ech_block *block, int value);
-/* `count` columns of `value` from `first` on, read as `shape`. A value with views is read through
- * them only, each by one layer. */
+/* A view: columns of `value` from `first` on, as many as `shape` has, read as `shape`. A value with views is read
+ * through them only, each view by one layer. */
 int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
-/* Derives the three programs, the operands of their calls, and the addends of the parameters that its nodes
- * use: of the model's, which are all declared (NULL: there are none). Nodes that share a parameter must agree. */
+/* Derives the three programs, the operands of their calls, and the addends of the parameters that its nodes use.
+ * `params`: all of the model's (NULL: there are none). Nodes that share a parameter must agree on its addends. */
 void ech_block_finish(ech_block *block, ech_param *params);
 
-/* What crosses block boundaries: (B,T',C), or under sequence parallelism this rank's share of its rows. */
+/* The shape of what crosses block boundaries: (B,T',C), or under sequence parallelism this rank's shard of its
+ * rows. */
 ech_shape ech_block_stream(const ech_block *block, int64_t C);
-/* For builders whose outer axis is cut: x whole and marked so that the shares of its gradient are summed
+/* For builders of column-parallel products: returns x whole, and has the partial sums of its gradient summed
  * (Megatron's f, or g of sequence parallelism). kept: B reads it, too, so it is saved, not recomputed. */
 int ech_block_whole(ech_block *block, int x, bool kept);
-/* Whether the node that reads what ech_block_whole returned, and has that outer axis, makes shares of the
- * gradient of x itself: nothing but x stands between. */
+/* Whether a node with that outer axis, which reads what ech_block_whole(x) returned, writes partial sums of the
+ * gradient of x itself: without sequence parallelism, where x itself is whole. */
 bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);
-/* For builders whose inner axis is cut: y, a share of a sum, summed (Megatron's g), and cut to this
- * rank's rows under sequence parallelism. Returns the sum. */
+/* For builders of row-parallel products: returns the sum of the partial sums y (Megatron's g); under sequence
+ * parallelism, this rank's rows of it. */
 int ech_block_sum(ech_block *block, int y);
 /* The block's last node computes `recomputed` for the backward, which reads it instead of `value`. */
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);
-/* Whether the axis is shared out over tensor ranks. */
+/* Whether the axis is sharded over tensor ranks. */
 bool ech_block_cuts(const ech_block *block, ech_axis axis);
 
 /* For the builders in layer files. */
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes);
 void ech_node_in(ech_node *node, int value);
-/* The optional input `starts` (-1: none). Returns its bit in masks of what B and W read. */
+/* Adds the optional input `starts` (-1: none). Returns its bit for the masks of ech_reads. */
 unsigned ech_node_starts(ech_node *node, int starts);
 /* An output that an earlier node made; this node works on it in place. */
 void ech_node_out_in_place(ech_node *node, int value);
@@ -261,14 +264,14 @@ static inline int ech_block_backward_value(const ech_block *block, int value)
 }
 /* The value's memory owner (itself or its base). */
 int ech_block_base(const ech_block *block, int value);
-/* What the call has a group of ranks do in lists of that purpose; NULL: it computes, or does nothing. */
+/* The call's collective in lists of that purpose; NULL: it computes, or does nothing. */
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
                                       ech_phase phase, ech_purpose purpose);
-/* How many of a program's calls lists of that purpose do: all but those at its end that do nothing there. */
+/* How many of a program's calls lists of that purpose run: all but trailing ones that do nothing there. */
 int ech_program_calls(const ech_block *block, ech_phase phase, ech_purpose purpose);
 /* Whether some layer of the block uses the parameter. */
 bool ech_block_uses(const ech_block *block, int param);
-/* Multiply-adds of a call of that phase's program, and of all three programs: a micro-batch of training. */
+/* Multiply-adds of a call of that phase's program, and of all three programs: one micro-batch of training. */
 double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
                            ech_extent extent);
 double ech_block_multiplies(const ech_block *block, ech_extent extent);
@@ -287,22 +290,22 @@ static inline bool ech_operand_is_value(const ech_operand *operand)
 {
     return operand->port < ECH_PORT_PARAM;
 }
-/* The value whose place `operand`, of that call, may take over; -1: none's. */
+/* The value whose memory `operand` of that call may take over; -1: none. */
 int ech_operand_overwrites(const ech_block *block, const ech_block_call *call,
                            const ech_operand *operand);
 
 size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent extent, ech_dtype real);
-/* The view of `value` over `data`, which holds its base value, or its gradient. */
+/* The tensor of `value` in `data`, the memory of its base value or of the base value's gradient. */
 ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent, ech_dtype real,
                             void *data);
 /* ---- running ---- */
 
-/* What a layer's functions are handed. Ports follow the node's; data is NULL where a tensor is
- * absent or not wanted in this phase. */
+/* The arguments of a layer's functions. Ports follow the node's; data is NULL where a tensor is absent or not
+ * needed in this phase. */
 typedef struct ech_call {
     const ech_node *node;
     const ech_kernels *kernels;
-    ech_kernel_context *context; /* scratch holds what the layer's scratch function asked for */
+    ech_kernel_context *context; /* its scratch: the bytes that the layer's scratch asked for */
     ech_extent extent;
     ech_purpose purpose;
     union {
@@ -313,20 +316,20 @@ typedef struct ech_call {
         };
         ech_tensor port[ECH_TENSOR_PORTS][ECH_MAX_PORTS];
     };
-    bool accumulate[ECH_MAX_PORTS]; /* dparam holds a sum already */
+    bool accumulate[ECH_MAX_PORTS]; /* add to dparam; otherwise overwrite it */
     uint64_t seed;
     uint32_t step, layer;
-    const ech_ways *ways; /* how the model is cut */
-    ech_rows rows;        /* where this rank's B x T' rows lie */
-    ech_rows shard;       /* likewise, of values with a share of the rows (sequence parallelism) */
+    const ech_ways *ways; /* how the model is parallelized */
+    ech_rows rows;        /* the samples and positions of this rank's B x T' rows */
+    ech_rows shard;       /* likewise, of its row shard under sequence parallelism */
     int tensor_index,
-        tensor_size; /* this rank's place among its tensor ranks; size 0 or 1: alone */
+        tensor_size; /* this rank's coordinate along the tensor axis; size 0 or 1: alone */
     int context_index, context_size;
     double *loss_sums;  /* ECH_LOSS_SUMS in fp64, added to */
     double *loss_scale; /* 1 / global token count */
 } ech_call;
 
-/* What a scratch function may ask about. */
+/* The arguments of a scratch function. */
 typedef struct ech_scratch_query {
     const ech_block *block;
     const ech_node *node;
@@ -342,15 +345,15 @@ struct ech_layer {
     void (*forward)(const ech_call *call);
     /* Optional: NULL where no input has a gradient, or where `passes_gradient`. */
     void (*backward_input)(const ech_call *call);
-    /* Optional: NULL where there are no parameters, or where B finishes their gradients. */
+    /* Optional: NULL where there are no parameters, or where B computes their gradients. */
     void (*backward_weight)(const ech_call *call);
     size_t (*scratch)(const ech_scratch_query *query); /* optional: NULL needs none */
     /* Optional: multiply-adds of one run, for estimates of how long it takes. NULL: none worth counting. */
     double (*multiplies)(const ech_block *block, const ech_node *node, ech_extent extent,
                          ech_phase phase);
     unsigned
-        overwrites; /* inputs whose gradient B may write where they lie: it reads each part first */
-    bool passes_gradient; /* every input's gradient is the output's: nothing is computed */
+        overwrites; /* inputs whose gradient B may write over them: it reads each element first */
+    bool passes_gradient; /* every input's gradient is the output's; B computes nothing */
     bool fuses_add;       /* backward_input adds call->add[i], which may be din[i] itself */
     bool
         joined; /* of a loop over chunks of rows: where there is a backward, B does F as well. The last node
@@ -358,20 +361,20 @@ struct ech_layer {
     bool finishes_in_b; /* B writes the parameters' gradients */
     bool cheap;    /* its one output is recomputed for B and W, by F from F's inputs, not saved */
     bool looks_up; /* reads rows of its parameters and multiplies nothing */
-    /* Of collectives: what F and B have a group do; both functions are NULL. */
+    /* Of collectives: those of F and of B; the functions are NULL. */
     ech_exchange exchange, exchange_back;
     bool in_place; /* a collective's output is its input */
 };
 
-/* Where the rows of a call's input 0, and of the output that has its shape, lie. */
+/* The samples and positions of the rows of a call's input 0, and of the output of its shape. */
 static inline const ech_rows *ech_call_rows(const ech_call *call)
 {
     return call->node->sharded_rows ? &call->shard : &call->rows;
 }
-/* Where the B x T' rows of context rank `index` lie: with keys and values going around one run from the
- * front and one from the back, so that all have as much causal work; else one run. */
+/* The samples and positions of the B x T' rows of context rank `index`. With a ring each sample's rows are two
+ * runs, one from its front and one from its back, so that causal work is balanced (zig-zag); else one run. */
 ech_rows ech_context_rows(const ech_ways *ways, ech_extent extent, int64_t first_sample, int index);
-/* The dropout of a call: its site's stream, off outside of training. */
+/* The dropout of a call, with its site's random stream; off outside of training. */
 ech_dropout ech_call_dropout(const ech_call *call, double p, uint32_t site);
 /* NULL where the tensor is absent. */
 static inline const ech_tensor *ech_optional(const ech_tensor *x)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The builders: one per layer, called by model files. Each adds a node to the block and returns the
- * output's value. Parameters are indices of the model's parameters.
+ * The builders, one per layer, called by model files. Each adds the layer's node or nodes to the block and returns
+ * the output value. Arguments are values of the block, and indices of the model's parameters (weight, bias, gain,
+ * table).
  */
 #ifndef ECH_LAYER_LAYERS_H
 #define ECH_LAYER_LAYERS_H
@@ -16,13 +17,13 @@
 extern const ech_layer *const ech_layers[];
 extern const int ech_layers_count;
 
-/* ids (B,T) -> (B,T,C); table (V,C). Where the table is shared out, the rows of ids that others hold are
- * zero: the sum over tensor ranks is the output. */
+/* ids (B,T) -> (B,T,C); table (V,C). With a sharded table the rows of ids of other ranks' shards are zero, and the
+ * sum over tensor ranks is the output. */
 int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C);
-/* (B,T,C), or (rows,C) of ECH_AXIS_ROWS, plus the rows of table (P,C) that belong to its positions.
+/* x (B,T,C), or (rows,C) of ECH_AXIS_ROWS, plus for each row the row of table (P,C) at its position.
  * `starts` here and below: ech_block_starts. */
 int ech_layer_position(ech_block *block, int x, int table, int starts);
-/* Over the last axis of x, which is whole; gain and bias have its size. Of (B,T,heads,D) each head by itself. */
+/* Over the last axis of x, which is unsharded; gain and bias have its size. (B,T,heads,D): per head. */
 int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps);
 int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps);
 
@@ -30,8 +31,8 @@ int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps);
  * if in_first (GPT-2's Conv1D); bias (out) or -1. */
 int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
                      int64_t out);
-/* Has the product that makes y add x, and pass y's gradient on to it, if the block's last node is one, y
- * its output and whole, and nothing reads y yet. Otherwise false, and nothing is changed. */
+/* Fuses the sum y + x into the linear node that makes y, if that is the block's last node, y is not a partial sum,
+ * and nothing reads y yet; y's gradient then is x's, too. Otherwise returns false and changes nothing. */
 bool ech_layer_linear_adds(ech_block *block, int y, int x);
 
 /* (B,T,H,D) rotated by position. */

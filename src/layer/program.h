@@ -7,10 +7,10 @@
 
 #include "layer/layer.h"
 
-/* The addends of the parameters that the block's nodes use. */
+/* Sets the addends of the parameters that the block's nodes use. */
 void ech_program_find_addends(const ech_block *block, ech_param *params);
 
-/* A call of nothing. */
+/* A call without node or gradients: all -1. */
 extern const ech_block_call ech_no_call;
 
 /* Before programs are derived: adds a node that recomputes each output of a cheap layer that the backward reads,
@@ -18,7 +18,7 @@ extern const ech_block_call ech_no_call;
 void ech_program_keep_less(ech_block *block);
 /* Inserts into the derived programs of B and W the calls that recompute values, each once. */
 void ech_program_recompute(ech_block *block);
-/* Of the calls of the derived programs: what each reads and writes. */
+/* Lists what each call of the derived programs reads and writes. */
 void ech_program_list_operands(ech_block *block);
 
 #endif

@@ -9,15 +9,15 @@
 
 /* (B,H,T') of an output (B,T',H,D): log sum exp of each row. */
 ech_shape ech_attention_lse(const ech_shape *out);
-/* The number, in the uncut tensor, of the call's first head. */
+/* The index of the call's first head in the unsharded tensor; H: heads of that. */
 int64_t ech_call_first_head(const ech_call *call, ech_axis heads, int64_t H);
-/* All positions of the samples, in order. */
+/* The rows of all positions of the call's samples, in order. */
 ech_rows ech_call_sequence(const ech_call *call);
 
-/* x (B,T',H,D) as (B,T,H/c,D), or back. */
+/* Ulysses' all-to-all over context ranks: x (B,T',H,D) becomes (B,T,H/c,D), or (!to_heads) the reverse. */
 int ech_block_exchange_heads(ech_block *block, int x, bool to_heads);
 
-/* Attention whose keys and values go around the context ranks. */
+/* Ring attention: keys and values pass from context rank to context rank. */
 int ech_ring_attention(ech_block *block, int q, int k, int v, int starts, double p);
 
 /* Multiply-adds of causal attention of queries in[0] to keys of `tokens` positions: two products forward,
