@@ -444,7 +444,7 @@ typedef struct ech_calendar {
 ech_calendar ech_calendar_of(const ech_config *config);
 /* Whether a checkpoint is due before the end of training, so that a snapshot pays. */
 bool ech_calendar_saves_amid(const ech_calendar *calendar);
-/* Whether the list runs after training step number `step`. */
+/* Whether the list runs when `step` training steps of the run are done. */
 bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step);
 
 /* ---- refusals ---- */

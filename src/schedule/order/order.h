@@ -92,7 +92,7 @@ ech_status ech_order_measure(const char *text, size_t n, const char *name, int c
 ech_status ech_order_check(const ech_order *order, int chunks, int micro_batches, const char *name);
 /* "F0.0 F0.1 B0.0 W0.0": reads back to the same order. */
 void ech_order_print(const ech_order *order, ech_text *out);
-/* The most items (chunk, micro) whose F is done and whose last of B and W is not. */
+/* The most pairs (chunk, micro) at once whose F has run and whose W has not. */
 int ech_order_in_flight(const ech_order *order);
 
 #endif
