@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What can be checked once all keys are in: required ones, names, unread ones, a resume's.
+ * Checks once all keys are read: required keys, keys that this run does not read, keys that a resume changes.
  */
 #include <stdio.h>
 #include <stdlib.h>

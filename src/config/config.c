@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The struct's life, the command line, and what was set where.
+ * Creation and destruction of the struct, assignments of the command line, and the place where each key was set.
  */
 #include "config/config.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What files beside the run file say of keys: they fill what the user left open, and do not
- * overrule him.
+ * Keys from files beside the run file: these fill keys that the user left open, and override none.
  */
 #include <string.h>
 

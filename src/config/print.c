@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values and the resolved run file, out of the table.
+ * Prints values and the resolved run file.
  */
 #include <inttypes.h>
 #include <string.h>

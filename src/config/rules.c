@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The walk through the table of features that do not go together.
+ * Checks a configuration against the table of features that cannot be combined.
  */
 #include "config/rules.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of keys, finding in it, and what to say when nothing is found.
+ * The table of keys, look-ups in it, and hints for unknown names.
  */
 #include "config/table.h"
 

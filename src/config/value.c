@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One key's value out of text: types, units, bounds, choices, and what to say when they are wrong.
+ * Parses one key's value: types, units, bounds, choices, and their errors.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes in from the host and goes back to it: LOAD, SCALE, READ, LOGITS.
+ * Steps that exchange data with the host: LOAD, SCALE, READ, LOGITS.
  */
 #include <math.h>
 #include <string.h>
 
 #include "exec/state.h"
 
-/* One step's share of samples of T tokens each: the positions that its rows lie at. */
+/* One step's rows of samples of T tokens each: their positions. */
 static void load_rows(ech_exec *exec, int micro, char *to, const char *from, size_t item)
 {
     const ech_list *list = exec->list;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The collective lane: what tensor and context ranks do together inside of blocks. COLLECTIVE.
+ * The collective lane: collectives of tensor and context ranks inside of blocks. COLLECTIVE.
  */
 #include <string.h>
 
@@ -96,7 +96,7 @@ static ech_status run(const exchange *x, const ech_exchange *does)
     ECH_FAIL(ECH_EINTERNAL, "a collective step without a collective");
 }
 
-/* What has come from another stage in pieces, one a tensor rank. */
+/* Gathers what came from another stage in message shards, one a tensor rank. */
 static ech_status make_whole(exchange *x)
 {
     const int *ports;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank has sent so far: in training, without what the threads that write checkpoints agree
- * on meanwhile.
+ * Counts of what a rank has sent so far, without the messages of the threads that write checkpoints.
  */
 #include "exec/state.h"
 

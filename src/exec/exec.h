@@ -47,7 +47,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t step);
 /* The loader of LOAD's batches, for the lists of a purpose. Borrowed. */
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader);
 /* What LOAD gives ECH_GENERATE: a token, whose successor is wanted, and its position below T. Those before
- * it have been given, one run of the list each: their keys and values are carried along. */
+ * it have been given, one run of the list each: their keys and values are in the KV cache. */
 void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
 
 /* ---- saving ----

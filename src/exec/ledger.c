@@ -2,8 +2,8 @@
  *
  * The ledger: which values live, as run. A value is born when a step first touches it and dies when
  * the compute lane has passed its last tick; the peaks are then compared with the plan's. A touch
- * outside of the planned life is a broken promise and ends the process, on every lane. With ECH_POISON the bytes of
- * the dead are NaN patterns, so that a read of them shows in the result.
+ * outside of the planned life aborts the process, on every lane. With ECH_POISON dead values are filled with NaN
+ * patterns, so that a read of one shows in the result.
  */
 #include <stdlib.h>
 #include <string.h>

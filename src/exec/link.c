@@ -2,8 +2,8 @@
  *
  * The link lanes: messages between stages, begun in order and ended in any.
  *
- * One thread serves send and receive: it begins every message whose step may begin, looks after those
- * under way, and sleeps in between, so that messages move while the compute lane computes.
+ * One thread serves send and receive: it begins every message whose step may begin, progresses those under way, and
+ * sleeps in between. So messages move while the compute lane computes.
  */
 #include <sched.h>
 #include <time.h>

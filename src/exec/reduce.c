@@ -56,7 +56,7 @@ static const ech_step *find_next(ech_exec *exec, const ech_step *step)
     return may ? step : NULL;
 }
 
-/* A bucket's last messages have those of the next bucket behind them, so that a slow link goes on. */
+/* A bucket's last messages are followed at once by the next bucket's, so that a slow link is never idle. */
 ech_status ech_handle_REDUCE_GRADS(ech_exec *exec, const ech_step *step)
 {
     ech_sum sum = exec->begun;

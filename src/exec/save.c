@@ -36,7 +36,7 @@ void ech_exec_add_slices(const ech_plan *plan, const ech_param *p, const ech_ten
     int n = ech_shape_slices(&p->shape, plan->layout->cut,
                              plan->layout->coordinates[plan->rank].tensor, slices);
     for (int i = 0; i < n; i++) {
-        if (!slices[i].count) continue; /* a vocabulary with fewer shares than ranks */
+        if (!slices[i].count) continue; /* a vocabulary with fewer shards than ranks */
         int64_t begin[ECH_MAX_DIMS] = {0};
         ech_tensor part = part_of(x, &slices[i]);
         begin[slices[i].dim] = slices[i].whole;

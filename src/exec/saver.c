@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread that writes a checkpoint. It shares with its rank's other threads only memory that
- * nobody changes until it has ended, and a channel that nobody else uses.
+ * The thread that writes a checkpoint. Its rank's other threads do not change the memory that it reads until it has
+ * ended, and its channel is its own.
  */
 #include <stdlib.h>
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * After a withheld step: the step is run again, and everything that its calls write is looked at, so
- * that the tensor, block, micro-batch and rank of the first NaN or infinity can be named. The update
- * is withheld again.
+ * The search after a NaN or infinity: the training step is run a second time, and every tensor that its calls write is
+ * checked, which names the tensor, block, micro-batch and rank of the first NaN or infinity. There is no update.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The geometry of tensors, worked out once: where they lie depends on the micro-batch, their shapes on the
- * list alone.
+ * The shapes of tensors, computed once per list: their addresses depend on the micro-batch, their shapes do not.
  */
 #include <stdlib.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which ranks add up the gradient of a parameter. It is a sum over the axes that the node's inputs and
- * outputs have and the parameter lacks. Where ranks share such an axis out, each has a share of the sum: rows
- * of gains and biases, and heads of a norm inside of heads.
+ * Over which ranks a parameter's gradient is summed. The gradient is a sum over the axes that the node's inputs and
+ * outputs have and the parameter lacks. Where such an axis is sharded, each rank has a partial sum: rows for gains and
+ * biases, heads for a norm inside of heads.
  *
- * Values with key/value heads have, on each of the ranks with the same heads, the gradient that its own queries
- * make of them: gradients of all that makes such values are shares of a sum over these ranks, too, even of
- * parameters that have the axis (Ainslie et al. 2023, arXiv:2305.13245, with fewer heads than tensor ranks).
+ * Ranks with the same key/value heads have different queries (fewer such heads than ranks). Each has only its queries'
+ * part of the gradient of these heads, so gradients of parameters that make them are partial sums over these ranks,
+ * too, even if a parameter has the axis (Ainslie et al. 2023, arXiv:2305.13245, with fewer heads than tensor ranks).
  */
 #include "base/status.h"
 #include "layer/program.h"

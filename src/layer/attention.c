@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causal attention with grouped keys and values. Keeps the output and one number a row (log sum
- * exp); probabilities are computed again in B. Dao et al. 2022, arXiv:2205.14135; grouped queries:
+ * Causal attention with grouped keys and values. Saves the output and one number a row (log sum
+ * exp); B recomputes probabilities. Dao et al. 2022, arXiv:2205.14135; grouped queries:
  * Ainslie et al. 2023, arXiv:2305.13245.
  *
- * Where a sequence is processed in pieces, keys and values of all pieces are carried along, and so are
- * their gradients, to which later pieces have added when an earlier one's backward comes.
+ * With sequence chunks, keys and values of all chunks are in a KV cache, and so are their gradients: backwards run from
+ * the last chunk to the first, and later chunks have added to the gradients of an earlier one before its backward.
  */
 #include <math.h>
 
@@ -18,12 +18,12 @@ typedef struct attention_options {
     ech_axis heads, kv_heads;
 } attention_options;
 
-/* What comes in behind queries, keys and values. */
+/* The inputs after queries, keys and values. */
 enum { STARTS = 3 };
 /* What is kept. */
 enum { LSE, KEYS, VALUES, KEYS_BACK, VALUES_BACK };
 
-/* Keys or values of all pieces, or (`back`) the gradients of them. */
+/* Keys or values of all sequence chunks, or (`back`) their gradients. */
 static void keep_cached(ech_block *block, ech_node *node, const char *name, int like,
                         ech_block_value_role role, unsigned purposes)
 {
@@ -76,7 +76,7 @@ static int add_ulysses(ech_block *block, int q, int k, int v, int starts, double
 
 int ech_layer_attention(ech_block *block, int q, int k, int v, int starts, double p)
 {
-    /* Keys and values of a piece are kept where they are carried: only queries are left to keep. */
+    /* Keys and values of a chunk are in the cache: only its queries are left to save. */
     if (block->ways.sequence_chunks > 1 && block->value.at[q].base >= 0)
         q = ech_layer_copy(block, q);
     if (block->ways.cut.context < 2) return add_attention(block, q, k, v, starts, p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the calls of a block's programs do, as far as plans must know: what they read and write, and what they
- * have a group of ranks do.
+ * What plans must know of the calls of a block's programs: the operands that each reads and writes, and its
+ * collective.
  */
 #include "layer/program.h"
 
@@ -88,7 +88,7 @@ static bool is_gradient(const lister *l, int value)
     return l->block->value.at[value].role == ECH_ROLE_GRADIENT;
 }
 
-/* What is kept of gradients is the backward's. What is carried has other pieces' rows beside the call's. */
+/* Saved gradients are the backward's. A cache has rows of other chunks beside the call's. */
 static void list_forward(lister *l, const ech_node *node)
 {
     ech_mode mode = node->goes_on ? ECH_ADD : ECH_WRITE;
@@ -118,7 +118,7 @@ static bool may_overwrite(const lister *l, const ech_node *node, unsigned reads,
            ech_block_base(l->block, read) == read;
 }
 
-/* Inputs as they are made again, where they are. */
+/* Inputs, or what is recomputed for them. */
 static void list_backward(lister *l, const ech_node *node, ech_phase phase)
 {
     const ech_reads *reads = phase == ECH_BACKWARD_INPUT ? &node->b : &node->w;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collective nodes between layers that are cut over ranks, and where builders put them.
+ * Collective nodes between sharded layers, and where builders put them.
  *
- * Tensor parallelism (Shoeybi et al. 2019): a column-parallel product wants its input whole and makes
- * shares of its input's gradient: `spread` before it. A row-parallel one makes shares of a sum: `sum`
- * behind it. With sequence parallelism on top (Korthikanti et al. 2022) what lies between blocks of such
- * products is cut by rows: `gather` and `scatter` take the two places.
+ * Tensor parallelism (Shoeybi et al. 2019): a column-parallel product needs its whole input and makes
+ * partial sums of its input's gradient: `spread` stands before it. A row-parallel one makes partial sums of its output:
+ * `sum` stands after it. With sequence parallelism (Korthikanti et al. 2022) activations between such pairs of products
+ * are sharded by rows: `gather` stands for `spread`, `scatter` for `sum`.
  */
 #include "layer/layers.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A view's columns in memory of their own, so that the rest of what it is a view of need not be kept.
+ * Copies a view's columns into memory of their own, so that the rest of its base need not be saved.
  */
 #include "layer/layers.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dropout. Srivastava et al. 2014. The mask is a function of (seed, step, layer, site, element), so
- * nothing is kept: B draws it again.
+ * nothing is saved: B draws the same mask.
  */
 #include "layer/layers.h"
 

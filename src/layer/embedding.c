@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Token embedding: a row of the table per id. Of a table that is shared out over tensor ranks each has
- * the rows of some ids and writes zeros for all others: the output is this rank's part of a sum.
+ * Token embedding: a row of the table per id. With a table that is sharded over tensor ranks, a rank
+ * has the rows of some ids and writes zeros for all others: its output is a partial sum.
  */
 #include "layer/layers.h"
 
@@ -15,7 +15,7 @@ int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C)
     return ech_block_cuts(block, ECH_AXIS_VOCAB) ? ech_block_sum(block, y) : y;
 }
 
-/* The first id of this rank's share of the table. */
+/* The first id of this rank's shard of the table. */
 static int64_t first_id(const ech_call *call, const ech_tensor *table)
 {
     return call->tensor_index * table->shape[0];

@@ -5,8 +5,8 @@
  * twice: in training B does the forward of a chunk, turns its logits into their gradient where they lie, and
  * makes dx and dW of it; without a backward, F computes the loss.
  *
- * Of a vocabulary that is shared out over tensor ranks each has the logits of some ids: per chunk the
- * ranks gather three numbers a row, and dx is this rank's part of a sum. Shares are padded to
+ * With a vocabulary that is sharded over tensor ranks, a rank has the logits of some ids: per chunk the
+ * ranks gather three numbers a row, and dx is a partial sum. Shards are padded to
  * one length; the padding takes no part. Shoeybi et al. 2019, "Megatron-LM", section 3.
  */
 #include "layer/layers.h"
@@ -44,7 +44,7 @@ static ech_shape shape_of(int64_t rows, ech_axis axis, int64_t columns)
     return rows ? ech_shape_2d(ECH_AXIS_NONE, rows, axis, columns) : ech_shape_rows(axis, columns);
 }
 
-/* Statistics of `rows` rows, of `shares` shares of the vocabulary. */
+/* Statistics of `rows` rows, of `shards` shards of the vocabulary. */
 static ech_shape shape_of_stats(int64_t rows, int shards)
 {
     ech_shape one = shape_of(rows, ECH_AXIS_NONE, ECH_LOSS_STATS);
@@ -133,7 +133,7 @@ int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int w
 
 /* ---- a chunk ---- */
 
-/* This rank's share of the vocabulary: ids [first_id, first_id + valid). */
+/* This rank's shard of the vocabulary: ids [first_id, first_id + valid). */
 typedef struct vocab_shard {
     int64_t first_id, valid, padded;
 } vocab_shard;
@@ -224,7 +224,7 @@ static int64_t count_rows(const ech_block *block, const ech_node *node, ech_exte
     return ech_shape_count(&block->value.at[node->out[1]].shape, extent) / ECH_LOSS_STATS;
 }
 
-/* The share of the last rank that has any may be smaller, and other shapes may ask for more. */
+/* The last shard may be smaller, and smaller shapes may need more scratch. */
 static size_t logits_scratch(const ech_scratch_query *query)
 {
     const head_options *o = query->node->options;
@@ -258,7 +258,7 @@ const ech_layer ech_layer_row_head_gather = {
     .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0},
     .joined = true};
 
-/* From the statistics of shares to those of whole rows, in scratch; uncut they are that. */
+/* Merges the shards' statistics into those of whole rows, in scratch; an unsharded head has these already. */
 static ech_tensor combine(const ech_call *call, int64_t n)
 {
     double *stats = call->in[1].data;

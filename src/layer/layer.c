@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of layers, and what their files share.
+ * The table of layers, and helpers of their files.
  */
 #include "layer/layer.h"
 

@@ -94,7 +94,7 @@ typedef struct ech_block_value {
     int64_t first;
     int recomputed; /* the value that B and W read instead, recomputed for them; -1: none */
     bool
-        cached; /* one for all pieces of a micro-batch: keys and values of earlier pieces, starts */
+        cached; /* one for all sequence chunks of a micro-batch: the KV cache, starts of documents */
 } ech_block_value;
 
 /* ---- nodes ---- */
@@ -275,7 +275,7 @@ bool ech_block_uses(const ech_block *block, int param);
 double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
                            ech_extent extent);
 double ech_block_multiplies(const ech_block *block, ech_extent extent);
-/* The call's operands in lists of that purpose, one after the other: the one behind `last` (NULL: the first);
+/* The call's operands in lists of that purpose, one after the other: the one after `last` (NULL: the first);
  * NULL: there are no more. */
 static inline const ech_operand *ech_call_next(const ech_block *block, const ech_block_call *call,
                                                ech_purpose purpose, const ech_operand *last)

@@ -13,7 +13,7 @@ int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps)
 {
     layernorm_options options = {eps};
     ech_axis last = block->value.at[x].shape.axis[block->value.at[x].shape.dims - 1];
-    ECH_ASSERT(!ech_block_cuts(block, last)); /* each rank would normalize by its own share */
+    ECH_ASSERT(!ech_block_cuts(block, last)); /* each rank would normalize its own shard */
     ech_node *node = ech_block_node(block, &ech_layer_row_layernorm, &options, sizeof options);
     ech_node_in(node, x);
     ech_node_param(node, gain);

@@ -3,7 +3,8 @@
  * Linear: y (R,out) = x (R,in) Wᵀ + bias + residual, W (out,in) as in PyTorch, or (in,out) as in GPT-2's
  * Conv1D. B: dx = dy W; the residual's gradient is dy. W: dW = dyᵀ x, dbias = sum of dy's rows.
  *
- * Cut over tensor ranks along `out`, it needs x whole; along `in`, each rank makes a share of y's sum.
+ * Sharded over tensor ranks along `out` (column-parallel) it needs x whole; along `in` (row-parallel) a rank's y is a
+ * partial sum.
  */
 #include "layer/layers.h"
 

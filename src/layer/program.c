@@ -2,7 +2,7 @@
  *
  * From a block's forward graph to its three programs: reverse-mode differentiation, done once, on
  * declarations. Each gradient becomes a value of the block like any other, so that the schedule room
- * can give it a lifetime and a place.
+ * can give it a life and an offset.
  */
 #include <stdlib.h>
 
@@ -49,7 +49,7 @@ static bool wants_gradient(const ech_block *block, int value)
     return block->value.at[value].role == ECH_ROLE_ACTIVATION;
 }
 
-/* The gradient in the slot gets `other` added: in place if nobody else reads it, else in new memory. */
+/* Adds `other` to the gradient in the slot: in place if nothing else reads it, else into new memory. */
 static void emit_sum(ech_block *block, gradients *g, int slot, int other)
 {
     ech_block_call call = ech_no_call;
@@ -122,7 +122,7 @@ static void emit_backward_weight(ech_block *block, const gradients *g, int index
     ECH_PUSH(block->program[ECH_BACKWARD_WEIGHT], call);
 }
 
-/* Collectives in place: the gradient of what goes in is that of what comes out, or the sum of its shares,
+/* Collectives in place: the gradient of what goes in is that of what comes out, or the sum of its partial sums,
  * and of what those have made of it that have all of it. */
 static void exchange_in_place(ech_block *block, gradients *g, int index)
 {
@@ -258,7 +258,7 @@ static bool mark_touched(const ech_block *block, const ech_block_call *call, boo
     return meets;
 }
 
-/* The earliest place for call i: behind the last call that touches what it touches. */
+/* The earliest position of call i: after the last call that touches what it touches. */
 static size_t earliest(const ech_block *block, ech_phase phase, size_t i)
 {
     bool *touched = ech_calloc(block->value.n, sizeof *touched);

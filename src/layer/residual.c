@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Residual sum: y = a + b. Its gradient goes to both inputs as it is. Where b comes straight out of a
- * product, that adds a in its own pass over b, and there is no sum.
+ * linear layer, that layer adds a while it writes b, and there is no residual node.
  */
 #include "layer/layers.h"
 

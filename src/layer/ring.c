@@ -5,8 +5,8 @@
  * Ring self-attention (Li et al. 2021, arXiv:2105.13120), with the online softmax (Liu et al. 2023,
  * arXiv:2310.01889), so that rows of scores are never kept: keys and values go around the ring in c - 1
  * neighbour steps; while one part is attended to, the next one arrives. Rank r's part j is that of rank
- * r - j. The backward walks through the parts last first: they are fetched again the other way around,
- * and the gradients of keys and values travel home along with them. A rank's tokens are two runs, one
+ * r - j. The backward walks through the parts last first: they are fetched a second time, the other way around,
+ * and the gradients of keys and values travel back to their rank with them. A rank's tokens are two runs, one
  * from the front and one from the back (zig-zag), so that causal work is balanced.
  */
 #include "layer/ring.h"
@@ -26,9 +26,9 @@ ech_shape ech_attention_lse(const ech_shape *out)
 int64_t ech_call_first_head(const ech_call *call, ech_axis heads, int64_t H)
 {
     int64_t local = ech_axis_local(heads, H, call->extent.cut);
-    int share = call->tensor_index;
-    if (heads == ECH_AXIS_CONTEXT_HEADS) share = share * call->context_size + call->context_index;
-    return local * share;
+    int shard = call->tensor_index;
+    if (heads == ECH_AXIS_CONTEXT_HEADS) shard = shard * call->context_size + call->context_index;
+    return local * shard;
 }
 
 ech_rows ech_call_sequence(const ech_call *call)
@@ -203,7 +203,7 @@ static void add_part(ech_block *block, const attend_options *options, int q, int
     }
 }
 
-/* For the backward: own keys and values packed again, and the others' from the far end of the ring on. */
+/* For the backward: packs this rank's keys and values a second time, and fetches the others', the last part first. */
 static void refetch(ech_block *block, int k, int v, const int *kv, int parts)
 {
     int from = add_pack(block, k, v);

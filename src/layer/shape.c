@@ -81,11 +81,11 @@ int64_t ech_axis_local(ech_axis axis, int64_t size, ech_cut cut)
     return parts * ((size / parts + shards - 1) / shards);
 }
 
-/* Which share of a parameter's axis tensor rank `index` has. */
+/* The shard of a parameter's axis that tensor rank `index` has. */
 static int shard_of(ech_axis axis, ech_cut cut, int index)
 {
     int shards = ech_axis_shards(axis, cut);
-    /* With fewer shares than ranks, neighbours have the same one. */
+    /* With fewer shards than ranks, neighbours have the same one. */
     return shards == 1 ? 0 : index / (at_least_one(cut.tensor) / shards);
 }
 
