@@ -72,7 +72,7 @@ static int calls_behind(const ech_block *block, int node)
 }
 
 /* That the gradients that a step of W reads are there, made by the steps of B entered so far; that of the
- * block's output is the block's behind. */
+ * block's output is the next block's. */
 static ech_status check_gradients(const ech_plan *plan, const ech_list *list, int s,
                                   const ech_block_steps *b)
 {
@@ -220,7 +220,7 @@ static ech_status check_chunk(const flow *f)
 {
     int first = f->blocks->first[f->chunk], end = f->blocks->end[f->chunk];
     int before = neighbour(f, ECH_FORWARD);
-    int behind = neighbour(f, ECH_BACKWARD_INPUT);
+    int after = neighbour(f, ECH_BACKWARD_INPUT);
     for (int b = first; b < end; b++) {
         ECH_TRY(check_complete(f, b));
         ECH_TRY(check_after(f, begin_of(f, b, ECH_FORWARD), before, "input"));
@@ -230,10 +230,10 @@ static ech_status check_chunk(const flow *f)
         int input = begin_of(f, b, ECH_BACKWARD_INPUT);
         int weight = begin_of(f, b, ECH_BACKWARD_WEIGHT);
         ECH_TRY(check_after(f, input, at(f, b, ECH_FORWARD), "forward"));
-        ECH_TRY(check_after(f, input, behind, "gradient"));
+        ECH_TRY(check_after(f, input, after, "gradient"));
         ECH_TRY(check_after(f, weight, at(f, b, ECH_FORWARD), "forward"));
-        ECH_TRY(check_after(f, weight, behind, "gradient"));
-        behind = at(f, b, ECH_BACKWARD_INPUT);
+        ECH_TRY(check_after(f, weight, after, "gradient"));
+        after = at(f, b, ECH_BACKWARD_INPUT);
     }
     return ECH_OK;
 }

@@ -18,7 +18,7 @@ typedef struct cutter {
     int64_t limit;   /* no stage may be heavier */
     bool squares;    /* the best is the smallest sum of squares; otherwise the lightest stage */
     int64_t *best,
-        *rest; /* [blocks + 1] of a stage and those behind it, by its first block; of the next */
+        *rest; /* [blocks + 1] of a stage and those after it, by its first block; of the next */
     int *end;  /* [stages][blocks]: the end of the stage that begins with that block */
 } cutter;
 
@@ -42,10 +42,10 @@ static int64_t score(const cutter *c, int64_t own, int64_t rest)
 /* Stages grow until they alone are no better. */
 static void cut_from(const cutter *c, int stage, int first)
 {
-    int behind = c->stages - 1 - stage; /* stages that need a block each */
+    int later = c->stages - 1 - stage; /* stages that need a block each */
     int64_t best = INT64_MAX;
-    int end = behind ? first + 1 : c->blocks;
-    for (; end <= c->blocks - behind; end++) {
+    int end = later ? first + 1 : c->blocks;
+    for (; end <= c->blocks - later; end++) {
         int64_t own = c->before[end] - c->before[first];
         if (own > c->limit || score(c, own, 0) >= best) break;
         int64_t all = score(c, own, c->rest[end]);

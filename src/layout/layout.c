@@ -20,7 +20,7 @@ static int count_uses(const ech_model *model)
     return uses;
 }
 
-/* Parameters belong to the block that declared them; blocks behind it may use them, too. */
+/* Parameters belong to the block that declared them; blocks after it may use them, too. */
 static void find_users(ech_layout *layout, const ech_model *model)
 {
     size_t params = model->param.n, blocks = model->block.n;
@@ -82,7 +82,7 @@ static double bytes_of(const ech_shape *shape, ech_extent extent)
 
 /* Every key is within its bounds, and the product of several is more than 64 bits hold. What a rank could keep
  * or send at most, were it to have the whole model and all micro-batches at once, stays well below that; so
- * nobody who counts bytes behind this has to look. */
+ * nobody who counts bytes after this has to look. */
 static ech_status check_bytes(const ech_config *config, const ech_model *model,
                               const ech_layout *layout)
 {

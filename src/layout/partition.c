@@ -55,7 +55,7 @@ static double sum_of(const double *before, int i, int j)
     return before[j] - before[i];
 }
 
-/* A message over the boundary behind block j - 1, between workers a and b at least. */
+/* A message over the boundary after block j - 1, between workers a and b at least. */
 static double crossing(const costs *c, int j, int a, int b)
 {
     if (j == 0 || j == c->problem->blocks) return 0;
@@ -136,7 +136,7 @@ double ech_partition_seconds(const ech_partition_problem *problem, int stages, c
 
 /* ---- the search ---- */
 
-/* A stage, and the worst of it and of what comes behind it. */
+/* A stage, and the worst of it and of what comes after it. */
 typedef struct choice {
     double most;
     int cut, replicas;

@@ -246,9 +246,9 @@ bool ech_schedule_accepts(void *context, const ech_layout_shape *shape)
 
 static int depth_of(const ech_layout *layout, int stage)
 {
-    int behind = 0, own = layout->replicas[stage];
-    for (int s = stage; s < layout->stages; s++) behind += layout->replicas[s];
-    return (behind + own - 1) / own;
+    int later = 0, own = layout->replicas[stage];
+    for (int s = stage; s < layout->stages; s++) later += layout->replicas[s];
+    return (later + own - 1) / own;
 }
 
 void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, int rank, int turns,
