@@ -191,7 +191,7 @@ void ech_exec_wait_for_any(ech_exec *exec, int step, int other);
 void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
 /* Waits until a step is complete; false if the run has failed. compute: called by the compute lane, which publishes
- * the step in `awaited`, so that other lanes do it first. */
+ * the step in `awaited`; until it goes on, ech_exec_nap returns at once. */
 bool ech_exec_wait_for(ech_exec *exec, int step, bool compute);
 /* Wakes all waiting lanes, which then check what they wait for. */
 void ech_exec_wake(ech_exec *exec);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Binds a rank's compute threads to cores; these threads touch its memory first, so that it is near. Ranks of a
- * machine that may run on the same cores divide them in order of rank, so that each thread of a kernel has a core of its own: a thread that moves
- * leaves its caches, and two on one core delay all others at the end of each loop. A job that needs at most half of
- * the cores is not bound; threads for messages and files never are.
+ * machine that may run on the same cores divide them in order of rank, so that each thread of a kernel has a core of
+ * its own: a thread that moves leaves its caches, and two on one core delay all others at the end of each loop. A
+ * job that needs at most half of the cores is not bound; threads for messages and files never are.
  */
 #include <pthread.h>
 #include <stdlib.h>
