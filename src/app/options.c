@@ -105,7 +105,7 @@ void ech_command_line_parse(const ech_command_line *line, int argc, char **argv,
                                             .group = group});
     }
     if (group > 0) ECH_PUSH(rows, (struct argp_option){.doc = "Other options:", .group = -1});
-    ECH_PUSH(rows, (struct argp_option){0});
+    if (rows.n > 0) ECH_PUSH(rows, (struct argp_option){0}); /* glibc leaks what an empty table takes */
     const struct argp argp = {
         .options = rows.at, .parser = parse, .args_doc = line->usage, .doc = line->about};
     input in = {.line = line, .arguments = arguments};
