@@ -42,6 +42,6 @@ enum { ECH_PARTITIONS(ECH_CHOICE) };
 
 /* Their names, separated by blanks. */
 #define ECH_CHOICE_NAME(enumerator, name) " " name
-#define ECH_CHOICES(list)                 (list(ECH_CHOICE_NAME) + 1)
+#define ECH_CHOICES(list)                 (&(list(ECH_CHOICE_NAME))[1])
 
 #endif
