@@ -13,8 +13,9 @@ static bool is_backward(ech_bar_kind kind)
 
 /* Blocks of a chunk and micro-batch, and the parts of each, follow each other without a wait but for
  * collectives, which have bars of their own; what else is between two of them is the interpreter at work. A W
- * beside its own B is of the same work, as they come block by block (W in front only makes again what a
- * collective fetches): the two are one bar, which says how much of it is W. Other steps go together where nothing is between them. */
+ * beside its own B is of the same work, as they come block by block (W in front only recomputes what a
+ * collective fetches): the two are one bar, which says how much of it is W. Other steps go together where nothing is
+ * between them. */
 static bool continues(const ech_timeline_bar *last, const ech_timeline_bar *bar)
 {
     bool same = last->chunk == bar->chunk && last->micro == bar->micro;

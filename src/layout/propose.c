@@ -200,9 +200,9 @@ static void propose_even(const proposer *p, int stages, ech_proposals *out)
     ech_config *config = ech_config_copy(p->config);
     ech_config_replace_list(&config->parallel.partition, ECH_PARTITION_EVEN, NULL, 0);
     int64_t T = config->data.sequence_length;
-    int64_t pieces = config->memory.sequence_chunks * config->parallel.context;
+    int64_t chunks = config->memory.sequence_chunks * config->parallel.context;
     ech_extent extent = {.batch = config->training.micro_batch_size,
-                         .tokens = T / pieces,
+                         .tokens = T / chunks,
                          .sequence = T,
                          .cut = ech_model_cut(config)};
     ech_cut_blocks(config, p->model, extent, (int)n, cut);

@@ -175,9 +175,7 @@ static const ech_proposal *find_fitting(const chooser *c, const ranking *all)
 static ech_status explain(const chooser *c, const ech_proposal *first)
 {
     trial t;
-    chooser plain = *c;
-    plain.simulates = false;
-    ech_status status = try_proposal(&plain, first, &t);
+    ech_status status = try_proposal(c, first, &t);
     end_trial(&t);
     if (status != ECH_OK) return status;
     return ech_config_complain(c->config, "memory.device_limit",

@@ -6,8 +6,8 @@
  * Lanes follow the plan's rules. Compute, reduce, collective, copy and disk: a step begins when the step before it in
  * its lane and the steps that it comes after have ended. Send and receive: a step begins when the step before it in its
  * lane has begun and the steps that it comes after have ended. A message runs when both its ends have begun, and its
- * sender sends no other and its receiver receives no other; then both ends end. A reduction or collective runs when all members
- * have begun it.
+ * sender sends no other and its receiver receives no other; then both ends end. A reduction or collective runs when all
+ * members have begun it.
  */
 #ifndef ECH_SIMULATE_REHEARSAL_H
 #define ECH_SIMULATE_REHEARSAL_H

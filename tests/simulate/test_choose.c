@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <math.h>
 
@@ -346,6 +348,21 @@ static void refuse(const char *keys, const costs *of, int ranks, const char *wor
     ech_config_destroy(config);
 }
 
+/* An order by hand whose ranks wait for each other: that is said, not that memory is short. */
+static void refuse_a_deadlock(const costs *of)
+{
+    static const char order[] = "F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\nF0.0 F0.1 B0.0 W0.0 B0.1 W0.1\n";
+    char path[] = "/tmp/echelon-order-XXXXXX.txt", keys[200];
+    int fd = mkstemps(path, 4);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, order, sizeof order - 1), sizeof order - 1);
+    close(fd);
+    snprintf(keys, sizeof keys,
+             "parallel.pipeline=2 training.global_batch_size=2 parallel.schedule=%s", path);
+    refuse(keys, of, 2, "the order written by hand cannot run|waits for");
+    unlink(path);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -361,6 +378,7 @@ static void test_refusals(void **state)
     refuse("parallel.node_ranks=3", &of, 4, "parallel.node_ranks = 3|does not divide 4 ranks");
     refuse("parallel.tensor=3", &of, 6, "3 tensor ranks do not divide 4 attention heads");
     refuse("parallel.data=3", &of, 4, "parallel.data = 3|needs 3 ranks");
+    refuse_a_deadlock(&of);
     refuse("memory.device_limit=1KiB", &of, 4, "no partition fits into 1.0 KiB a worker");
     refuse("training.global_batch_size=1", &of, 8, "1 micro-batch of 5 blocks cannot be shared");
     of.profile.bandwidth = 0.5;

@@ -30,9 +30,9 @@ typedef struct ech_pipe {
     int stages, stage; /* p, r */
     int chunks;        /* v */
     int micro_batches; /* m: this rank's own; of an asynchronous schedule all of a span's */
-    /* Micro-batches that this rank must have begun so that it and all later stages have work: p - r where
-     * every stage has the same number of replicas, else the replicas of stages r .. p - 1 over those of r, rounded up (PipeDream's
-     * NOAM). */
+    /* Micro-batches that this rank must have begun so that it and all later stages have work: p - r where every stage
+     * has the same number of replicas, else the replicas of stages r .. p - 1 over those of r, rounded up
+     * (PipeDream's NOAM). */
     int depth;
 } ech_pipe;
 
