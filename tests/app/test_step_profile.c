@@ -119,7 +119,7 @@ static double beside_of(const timed *t)
 static void check_sums(const char *architecture, const char *more, int ranks, int rank)
 {
     timed t = timed_create(architecture, more, ranks, rank);
-    ech_step_profile *p = ech_step_profile_create(t.plan, (ech_rates){1e9, 1e9});
+    ech_step_profile *p = ech_step_profile_create(t.plan, (ech_machine_rates){1e9, 1e9});
     double now = 10, inside = 0, beside = 0, began = 0;
     for (int list = 0; list < 3; list++) {
         ech_step_profile_switch_to(p, ECH_ACTIVITY_STEPS, now);
@@ -171,7 +171,7 @@ static void test_waits(void **state)
     (void)state;
     timed t = timed_create("gpt2", "training.micro_batch_size=3", 2, 0);
     const ech_list *list = &t.plan->list[ECH_LIST_TRAIN];
-    ech_step_profile *p = ech_step_profile_create(t.plan, (ech_rates){0});
+    ech_step_profile *p = ech_step_profile_create(t.plan, (ech_machine_rates){0});
     invent_times(&t, 0);
     ech_step_profile_take(p, &t.times, 0);
     /* Each step takes a second, but for reductions of gradients, which take 100. */
@@ -207,7 +207,7 @@ static void test_waits(void **state)
 static void check_work(const char *architecture, const char *more)
 {
     timed t = timed_create(architecture, more, 1, 0);
-    ech_step_profile *p = ech_step_profile_create(t.plan, (ech_rates){1e9, 1e9});
+    ech_step_profile *p = ech_step_profile_create(t.plan, (ech_machine_rates){1e9, 1e9});
     invent_times(&t, 0);
     ech_step_profile_take(p, &t.times, 0);
     ech_step_profile_take(p, &t.times, 1);

@@ -23,7 +23,7 @@ static void invent_tables(ech_step_profile_table all[2])
 {
     for (int r = 0; r < 2; r++) {
         all[r] = (ech_step_profile_table){.rank = r, .threads = 2, .steps = 10, .seconds = 2.1};
-        all[r].rates = (ech_rates){200e9, 40e9};
+        all[r].rates = (ech_machine_rates){200e9, 40e9};
         push(&all[r], (ech_step_profile_row){.name = "linear F 768x2304",
                                              .calls = 120,
                                              .seconds = 1 + 0.5 * r,

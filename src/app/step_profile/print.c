@@ -36,7 +36,7 @@ static void append_number(const printer *p, bool shown, int width, int digits, d
 /* GFLOP/s where FLOPs are what takes the time, else GB/s. */
 static void append_rate(const printer *p, const ech_step_profile_row *row)
 {
-    ech_rates rates = p->all[0].rates;
+    ech_machine_rates rates = p->all[0].rates;
     char text[ECH_COUNT_BYTES] = "";
     bool multiplies = row->flops > 0 &&
                       (rates.flops <= 0 || row->bytes * rates.flops <= row->flops * rates.bytes ||

@@ -23,7 +23,7 @@ static const char *const activity_name[ECH_ACTIVITIES] = {
 typedef struct builder {
     const ech_plan *plan;
     const ech_list *list;
-    ech_rates rates;
+    ech_machine_rates rates;
     ech_step_profile_rows *rows;
 } builder;
 
@@ -51,7 +51,7 @@ static int waiting_row(ech_step_profile_rows *rows, const char *for_what)
 }
 
 /* How long it takes at least. */
-static double bound_of(ech_rates rates, ech_work work)
+static double bound_of(ech_machine_rates rates, ech_work work)
 {
     double by_flops = rates.flops > 0 ? work.flops / rates.flops : 0;
     double by_bytes = rates.bytes > 0 ? work.bytes / rates.bytes : 0;
@@ -136,7 +136,7 @@ static const char *waited_name(const ech_step *step)
     return step->collective != ECH_COLLECTIVE_NONE ? "collectives" : ech_step_name(step->kind);
 }
 
-ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_rates rates)
+ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_machine_rates rates)
 {
     ech_step_profile_rows rows = {0};
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];

@@ -9,7 +9,7 @@
 
 struct ech_step_profile {
     const ech_plan *plan;
-    ech_rates rates;
+    ech_machine_rates rates;
     ech_step_profile_rows rows;
     int64_t lists; /* measured */
     bool begun;    /* the first list is over */
@@ -18,7 +18,7 @@ struct ech_step_profile {
     double listed;       /* seconds of the measured lists, which are in the compute lane's rows */
 };
 
-ech_step_profile *ech_step_profile_create(const ech_plan *plan, ech_rates rates)
+ech_step_profile *ech_step_profile_create(const ech_plan *plan, ech_machine_rates rates)
 {
     ech_step_profile *profile = ech_calloc(1, sizeof *profile);
     profile->plan = plan;

@@ -16,10 +16,10 @@
 #include "exec/exec.h"
 
 /* Measured rates of this machine, per second; 0: unknown. */
-typedef struct ech_rates {
+typedef struct ech_machine_rates {
     double flops; /* of matrix products */
     double bytes; /* of memory (app/bench/stream.h) */
-} ech_rates;
+} ech_machine_rates;
 
 /* What a rank does between training lists. */
 typedef enum ech_activity {
@@ -56,7 +56,7 @@ typedef struct ech_step_profile_table {
     int64_t steps; /* training steps measured */
     /* From the end of the first list to the end of the measurement. */
     double seconds;
-    ech_rates rates;
+    ech_machine_rates rates;
     ECH_LIST(ech_step_profile_row) row;
 } ech_step_profile_table;
 void ech_step_profile_table_free(ech_step_profile_table *table);
@@ -71,7 +71,7 @@ typedef struct ech_step_profile_times {
 typedef struct ech_step_profile ech_step_profile;
 
 /* Of this rank's train list; before the first one runs. Borrows the plan. */
-ech_step_profile *ech_step_profile_create(const ech_plan *plan, ech_rates rates);
+ech_step_profile *ech_step_profile_create(const ech_plan *plan, ech_machine_rates rates);
 void ech_step_profile_destroy(ech_step_profile *profile); /* accepts NULL */
 
 /* The next three accept NULL and do nothing then. */
@@ -104,7 +104,7 @@ typedef struct ech_step_profile_rows {
     int data, between;                  /* rows of waiting for the batch; of the interpreter */
     int outside[ECH_ACTIVITIES];        /* rows of activities */
 } ech_step_profile_rows;
-ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_rates rates);
+ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_machine_rates rates);
 void ech_step_profile_rows_free(ech_step_profile_rows *rows);
 
 #endif

@@ -28,7 +28,7 @@ ech_status ech_trainer_begin_step_profile(ech_trainer *t)
     int threads = (int)t->config->parallel.threads;
     ech_group *world = ech_exec_world(t->session.exec);
     ECH_TRY(ech_group_barrier(world));
-    ech_rates rates = {.flops = ech_peak_flops(t->design->kernels, threads)};
+    ech_machine_rates rates = {.flops = ech_peak_flops(t->design->kernels, threads)};
     ECH_TRY(ech_group_barrier(world));
     rates.bytes = ech_stream_bytes(threads);
     ECH_TRY(ech_group_barrier(world));
