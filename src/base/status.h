@@ -53,10 +53,18 @@ const char *ech_status_name(ech_status st);
         if (ech_try_status_ != ECH_OK) return ech_try_status_;                                     \
     } while (0)
 
-/* Attribute of a local pointer, which must be initialized: free() is called on it whenever its block is left, also
- * by ECH_TRY. */
-#define ECH_FREED __attribute__((cleanup(ech_free_at)))
+/* Attribute of a local variable, which must be initialized: `function` is called with its address whenever its block
+ * is left, also by ECH_TRY. */
+#define ECH_CLEANUP(function) __attribute__((cleanup(function)))
+/* The same for a pointer: free() is called on it. */
+#define ECH_FREED ECH_CLEANUP(ech_free_at)
 void ech_free_at(void *pointer);
+/* Defines DESTROY_at, the ECH_CLEANUP of a handle `type *`, from `destroy`, which accepts NULL. */
+#define ECH_DESTROY_AT(type, destroy)                                                              \
+    static inline void destroy##_at(type **handle)                                                 \
+    {                                                                                              \
+        destroy(*handle);                                                                          \
+    }
 
 /* For checks that should all log their errors: evaluates the expression even after a failure, and stores the
  * first failure in *first. */

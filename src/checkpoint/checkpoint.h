@@ -107,6 +107,7 @@ typedef struct ech_checkpoint ech_checkpoint;
  * tensor and element. */
 ech_status ech_checkpoint_open(const char *path, bool verify, ech_checkpoint **out);
 void ech_checkpoint_close(ech_checkpoint *checkpoint); /* accepts NULL */
+ECH_DESTROY_AT(ech_checkpoint, ech_checkpoint_close)
 const char *ech_checkpoint_path(const ech_checkpoint *checkpoint);
 const ech_checkpoint_info *ech_checkpoint_get_info(const ech_checkpoint *checkpoint);
 /* Bytes of all files; and the dtype of most of the weights in model/. */

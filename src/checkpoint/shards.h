@@ -33,6 +33,7 @@ typedef struct ech_shards ech_shards;
 ech_status ech_shards_open(const char *folder, const ech_shards_names *names, bool verify,
                            ech_shards **out);
 void ech_shards_close(ech_shards *weights); /* accepts NULL */
+ECH_DESTROY_AT(ech_shards, ech_shards_close)
 /* The number of tensors in the files, buffers included. */
 int ech_shards_count(const ech_shards *weights);
 /* The dtype of a tensor that is in the files. */

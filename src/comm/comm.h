@@ -142,6 +142,7 @@ ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, 
  * channel, in any order. */
 ech_group *ech_group_open(const ech_group *group, int lane);
 void ech_group_destroy(ech_group *group); /* accepts NULL */
+ECH_DESTROY_AT(ech_group, ech_group_destroy)
 /* Marks a channel as that of the threads that write a checkpoint while training goes on: its waits are
  * shown apart from the ranks' own on the board (ech_comm_set_saving). */
 void ech_group_set_saves(ech_group *group);

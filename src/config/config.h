@@ -71,6 +71,7 @@ typedef struct ech_config_names {
 /* A configuration of defaults. The names are copied. */
 ech_status ech_config_create(const ech_config_names *names, size_t n, ech_config **out);
 void ech_config_destroy(ech_config *config); /* accepts NULL */
+ECH_DESTROY_AT(ech_config, ech_config_destroy)
 /* An independent copy (verify makes one per layout). */
 ech_config *ech_config_copy(const ech_config *config);
 

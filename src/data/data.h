@@ -42,6 +42,7 @@ typedef ECH_LIST(int32_t) ech_ids;
  * threads. Errors name the file and the reason. Not collective. */
 ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out);
 void ech_tokenizer_close(ech_tokenizer *tokenizer);             /* accepts NULL */
+ECH_DESTROY_AT(ech_tokenizer, ech_tokenizer_close)
 const char *ech_tokenizer_name(const ech_tokenizer *tokenizer); /* `source` */
 /* The folder of its files, in new memory; NULL: it has no files. */
 char *ech_tokenizer_folder(const ech_tokenizer *tokenizer);
@@ -233,6 +234,7 @@ typedef struct ech_corpus_options {
  * and test. With D documents, the bounds are D (sum of the numbers before) / (sum of all), rounded to even. */
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
 void ech_corpus_close(ech_corpus *corpus);           /* accepts NULL */
+ECH_DESTROY_AT(ech_corpus, ech_corpus_close)
 int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
 /* Samples of one epoch: positions until a sample would repeat. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
@@ -275,6 +277,7 @@ typedef struct ech_loader ech_loader;
 ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options *options,
                              int64_t first_step, ech_loader **out);
 void ech_loader_destroy(ech_loader *loader); /* ends the thread; accepts NULL */
+ECH_DESTROY_AT(ech_loader, ech_loader_destroy)
 /* The batch of `step`, borrowed until the next call. `step` must be that of the previous call or the one after it.
  * Returns the reading thread's errors. */
 ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **out);

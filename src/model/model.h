@@ -95,6 +95,7 @@ ech_status ech_model_create(const ech_config *config, ech_model **out);
  * the layout has checked that the model can be sharded. */
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
+ECH_DESTROY_AT(ech_model, ech_model_destroy)
 
 int64_t ech_model_params(const ech_model *model); /* elements of all parameters */
 /* Floating-point operations of forward and backward over so many tokens in sequences of T: 6 N tokens +

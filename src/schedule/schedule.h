@@ -302,6 +302,7 @@ typedef struct ech_plan_request {
 /* Builds a rank's plan; check/check.h proves it. Model, layout and schedule are borrowed. */
 ech_plan *ech_plan_create(const ech_plan_request *request);
 void ech_plan_destroy(ech_plan *plan); /* accepts NULL */
+ECH_DESTROY_AT(ech_plan, ech_plan_destroy)
 /* Frees values and accesses, which only running the plan needs. Steps, buckets and sizes of memory stay. */
 void ech_plan_forget_values(ech_plan *plan);
 /* Bytes of the snapshot of `rank`, which has the stage of the plan's rank and equally many micro-batches. Memory of such

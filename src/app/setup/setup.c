@@ -3,14 +3,13 @@
  * From a run file to a design, a plan and a session.
  */
 #include "app/setup/setup.h"
-#include "check/check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "app/setup/initial.h"
 #include "base/file.h"
-#include "base/log.h"
+#include "check/check.h"
 #include "config/rules.h"
 #include "simulate/choose.h"
 
@@ -23,35 +22,41 @@ ech_status ech_setup_defaults(ech_config **out)
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
-/* The assignments, then the check, which reports missing keys as well as wrong ones. Owns `config`. */
-static ech_status finish_config(ech_config *config, ech_status status, char *const *assignments,
-                                int n, bool fills, ech_config **out)
+/* The assignments come before the check, which reports missing keys as well as wrong ones. `text` NULL: the run
+ * file `name`, whose model section may come from model.init_from. */
+static ech_status make_config(const char *name, const char *text, char *const *assignments, int n,
+                              ech_config **out)
 {
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
+    ECH_TRY(ech_setup_defaults(&config));
+    ech_status status = text ? ech_config_read_text(config, text, strlen(text), name)
+                             : ech_config_read_file(config, name);
     for (int i = 0; i < n; i++) ECH_ALSO(&status, ech_config_set(config, assignments[i]));
-    bool is_filled = !fills || !ech_config_is_named(config, "model.init_from");
+    bool is_filled = text || !ech_config_is_named(config, "model.init_from");
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
     if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
-    if (status == ECH_OK)
-        *out = config;
-    else
-        ech_config_destroy(config);
-    return status;
+    ECH_TRY(status);
+    *out = config;
+    config = NULL;
+    return ECH_OK;
 }
 
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n, ech_config **out)
 {
-    ech_config *config;
-    ECH_TRY(ech_setup_defaults(&config));
-    return finish_config(config, ech_config_read_file(config, run_file), assignments, n, true, out);
+    return make_config(run_file, NULL, assignments, n, out);
 }
 
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out)
 {
-    ech_config *config;
-    ECH_TRY(ech_setup_defaults(&config));
-    ech_status status = ech_config_read_text(config, text, strlen(text), name);
-    return finish_config(config, status, assignments, n, false, out);
+    return make_config(name, text, assignments, n, out);
+}
+
+ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,
+                                  ech_config **out)
+{
+    return make_config(ech_checkpoint_path(checkpoint),
+                       ech_checkpoint_get_info(checkpoint)->run_yaml, assignments, n, out);
 }
 
 static ech_status resolve_optimizer(ech_config *config)
@@ -95,9 +100,8 @@ static ech_status resolve_machine(ech_config *config, int local_ranks)
     if (config->memory.device_limit == ECH_AUTO)
         config->memory.device_limit = (int64_t)(device->memory_bytes() / (size_t)local_ranks);
     if (ech_config_is_auto(config->checkpoint.directory)) {
-        char *directory = ech_file_join(config->log.directory, "checkpoints");
+        ECH_FREED char *directory = ech_file_join(config->log.directory, "checkpoints");
         ech_config_replace_text(&config->checkpoint.directory, directory);
-        free(directory);
     }
     return status;
 }
@@ -216,7 +220,7 @@ static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokeniz
 static ech_status resolve(ech_config *config, int local_ranks, ech_design *design)
 {
     const ech_tokenizer *tokenizer = design->tokenizer;
-    ech_model *uncut = NULL;
+    ECH_CLEANUP(ech_model_destroy_at) ech_model *uncut = NULL;
     ech_schedule_choice choice = ech_schedule_find(config);
     ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
@@ -231,7 +235,6 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     if (config->model.vocab_size != ECH_AUTO)
         ECH_ALSO(&status, ech_model_create_whole(config, &uncut));
     if (uncut && together == ECH_OK) ECH_ALSO(&status, make_design(config, uncut, &choice, design));
-    ech_model_destroy(uncut);
     ech_schedule_choice_free(&choice);
     return status;
 }
@@ -239,31 +242,29 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
 /* Orders of a generator fit together; orders from a file are checked, those of all ranks at once. */
 static ech_status check_written(const ech_design *design)
 {
-    ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
+    ECH_FREED ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
     ech_status status = ECH_OK;
     for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
         status = ech_design_outline(design, rank, &plans[rank]);
     if (status == ECH_OK)
         status = ech_check_plans((const ech_plan *const *)plans, design->world, ECH_LIST_TRAIN);
     for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
-    free(plans);
     return status;
 }
 
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int world,
                              int local_ranks, ech_design *out)
 {
+    ECH_CLEANUP(ech_design_destroy)
     ech_design design = {.config = config,
                          .tokenizer = tokenizer,
                          .end_of_text = tokenizer ? ech_tokenizer_end_of_text(tokenizer) : -1,
                          .world = world};
-    ech_status status = resolve(config, local_ranks, &design);
-    if (status == ECH_OK && design.schedule->written) status = check_written(&design);
-    if (status == ECH_OK)
-        *out = design;
-    else
-        ech_design_destroy(&design);
-    return status;
+    ECH_TRY(resolve(config, local_ranks, &design));
+    if (design.schedule->written) ECH_TRY(check_written(&design));
+    *out = design;
+    design = (ech_design){0};
+    return ECH_OK;
 }
 
 ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out)
@@ -335,82 +336,4 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
         .last_position = last,
         .document_mask = c->data.document_mask == 1,
         .prefetch = (int)c->data.prefetch};
-}
-
-/* The table line by line, then the error in one. */
-static ech_status refuse(const ech_design *design, const ech_plan *plan)
-{
-    ECH_FREED_TEXT table = {0};
-    char need[32], limit[32], *rest = NULL;
-    ech_print_memory(plan, &table);
-    ech_log_info("the memory of rank %d:", plan->rank);
-    for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-        ech_log_info("%s", line);
-    return ech_config_complain(
-        design->config, "memory.device_limit",
-        "rank %d needs %s and may use %s; what would help: a smaller training.micro_batch_size "
-        "(now "
-        "%lld), a shorter data.sequence_length, more stages (parallel.pipeline), fewer or narrower "
-        "layers, %sor more bytes",
-        plan->rank, ech_text_from_bytes(plan->arena_bytes, need, sizeof need),
-        ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit),
-        (long long)design->config->training.micro_batch_size,
-        plan->snapshots ? "no snapshot (checkpoint.background=false), " : "");
-}
-
-static ech_plan_request request_of(const ech_design *design, int rank)
-{
-    return (ech_plan_request){.config = design->config,
-                              .model = design->model,
-                              .layout = design->layout,
-                              .schedule = design->schedule,
-                              .kernels = design->kernels,
-                              .rank = rank,
-                              .threads = (int)design->config->parallel.threads};
-}
-
-ech_status ech_design_outline(const ech_design *design, int rank, ech_plan **out)
-{
-    ech_plan_request request = request_of(design, rank);
-    request.outline = true;
-    return ech_checked_plan_create(&request, out);
-}
-
-ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out)
-{
-    ech_plan_request request = request_of(design, rank);
-    request.forward_only = forward_only;
-    ech_plan *plan;
-    ECH_TRY(ech_checked_plan_create(&request, &plan));
-    if (plan->arena_bytes > design->config->memory.device_limit) {
-        ech_status status = refuse(design, plan);
-        ech_plan_destroy(plan);
-        return status;
-    }
-    *out = plan;
-    return ECH_OK;
-}
-
-ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
-                              ech_session *out)
-{
-    ech_session session = {0};
-    ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), forward_only, &session.plan));
-    ech_exec_setup exec = {.config = design->config,
-                           .plan = session.plan,
-                           .device = ech_device_find("cpu"),
-                           .comm = comm};
-    ech_status status = ech_exec_create(&exec, &session.exec);
-    if (status == ECH_OK)
-        *out = session;
-    else
-        ech_plan_destroy(session.plan);
-    return status;
-}
-
-void ech_session_destroy(ech_session *session)
-{
-    ech_exec_destroy(session->exec);
-    ech_plan_destroy(session->plan);
-    *session = (ech_session){0};
 }

@@ -13,9 +13,12 @@
  * Completes the model section by model.init_from (ech_setup_fill_model) and checks all of it. */
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n,
                             ech_config **out);
-/* The same from text (a checkpoint's run.yaml), without model.init_from; `name` is for errors. */
+/* The same from text, without model.init_from; `name` is for errors. */
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out);
+/* The same from a checkpoint's run.yaml. */
+ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,
+                                  ech_config **out);
 /* The defaults, for `echelon help`. */
 ech_status ech_setup_defaults(ech_config **out);
 

@@ -23,10 +23,8 @@ static const char *look_up(const char *name)
 static bool hush(void)
 {
     ech_launched launched;
-    bool others_speak = ech_launcher_seen(look_up, &launched) && launched.rank > 0;
-    bool quiet = ech_log_set_quiet(others_speak);
-    if (!others_speak) ech_log_set_quiet(quiet);
-    return quiet;
+    bool another_logs = ech_launcher_seen(look_up, &launched) && launched.rank > 0;
+    return ech_log_set_quiet(another_logs || ech_log_is_quiet());
 }
 
 static ech_status open_run(const ech_run_arguments *arguments, ech_run *run)
@@ -76,20 +74,16 @@ ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
 /* Whether the plan fits, where that does not depend on how many ranks share a machine. */
 static ech_status check_memory(const ech_config *config, const ech_design *design)
 {
+    ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
     bool is_known =
         config->memory.device_limit != ECH_AUTO || config->parallel.comm == ECH_COMM_local;
-    ech_plan *plan = NULL;
-    ech_status status = is_known ? ech_design_plan(design, 0, false, &plan) : ECH_OK;
-    ech_plan_destroy(plan);
-    return status;
+    return is_known ? ech_design_plan(design, 0, false, &plan) : ECH_OK;
 }
 
 static ech_status check_tokens(const ech_design *design, ech_split split)
 {
-    ech_corpus *corpus = NULL;
-    ech_status status = ech_design_open_data(design, split, &corpus);
-    ech_corpus_close(corpus);
-    return status;
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
+    return ech_design_open_data(design, split, &corpus);
 }
 
 /* The design, made once per process for all of its ranks. */
@@ -116,18 +110,14 @@ static ech_status check_start(const ech_start *start, const ech_design *design)
     return check_tokens(design, ECH_SPLIT_VALID);
 }
 
+/* *out is the caller's to release, also after a failure. */
 static ech_status prepare(const ech_start *start, int ranks, int local_ranks, prepared *out)
 {
     const ech_run *run = start->run;
-    prepared p = {.start = start, .config = ech_config_copy(run->config)};
-    ech_status status = ech_design_create(p.config, run->tokenizer, ranks, local_ranks, &p.design);
-    p.design.end_of_text = run->end_of_text;
-    if (status == ECH_OK) status = check_start(start, &p.design);
-    if (status == ECH_OK)
-        *out = p;
-    else
-        release(&p);
-    return status;
+    *out = (prepared){.start = start, .config = ech_config_copy(run->config)};
+    ECH_TRY(ech_design_create(out->config, run->tokenizer, ranks, local_ranks, &out->design));
+    out->design.end_of_text = run->end_of_text;
+    return check_start(start, &out->design);
 }
 
 ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
@@ -191,52 +181,39 @@ static ech_status run_here(const prepared *p)
 
 /* The first rank whose preparation failed repeats it, now logging all errors; the others return
  * ECH_EABORTED. */
-static ech_status tell_once(ech_group *world, const ech_start *start, int local_ranks,
-                            ech_status status)
+static ech_status tell_once(ech_comm *comm, const ech_start *start, ech_status status)
 {
-    double first = status == ECH_OK ? 0 : ech_group_size(world) - ech_group_index(world);
-    double mine = first;
+    ECH_CLEANUP(release) prepared p = {0};
+    ECH_CLEANUP(ech_group_destroy_at) ech_group *world = NULL;
+    int size = ech_comm_size(comm);
+    ECH_FREED int *members = ech_calloc((size_t)size, sizeof *members);
+    for (int i = 0; i < size; i++) members[i] = i;
+    ECH_TRY(ech_group_create(comm, "start", members, size, &world));
+    double first = status == ECH_OK ? 0 : size - ech_group_index(world), mine = first;
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &first, 1));
     if (first == 0) return ECH_OK;
     if (first != mine) return ECH_EABORTED;
-    prepared p = {0};
-    ech_status again = prepare(start, ech_group_size(world), local_ranks, &p);
-    release(&p);
-    if (again != ECH_OK) return again;
+    ECH_TRY(prepare(start, size, ech_comm_local_size(comm), &p));
     return ech_fail_at(__FILE__, __LINE__, status, "%s", ech_last_error());
 }
 
 /* Ranks that a user's launcher started have no parent that has checked the run. Each checks it for itself,
  * since files may be missing on one machine only. */
-static ech_status prepare_together(ech_comm *comm, const ech_start *start, prepared *out)
-{
-    int size = ech_comm_size(comm), *members = ech_calloc((size_t)size, sizeof *members);
-    int local_ranks = ech_comm_local_size(comm);
-    ech_group *world = NULL;
-    for (int i = 0; i < size; i++) members[i] = i;
-    bool quiet = ech_log_set_quiet(true);
-    ech_status ready = prepare(start, size, local_ranks, out);
-    ech_log_set_quiet(quiet);
-    ech_status status = ech_group_create(comm, "start", members, size, &world);
-    if (status == ECH_OK) status = tell_once(world, start, local_ranks, ready);
-    ech_group_destroy(world);
-    free(members);
-    return status;
-}
-
 static ech_status launched_main(ech_comm *comm, void *context)
 {
     const ech_start *start = context;
-    prepared p = {0};
-    ech_status status = prepare_together(comm, start, &p);
-    if (status == ECH_OK) status = start->main(comm, &p.design, start->context);
-    release(&p);
-    return status;
+    ECH_CLEANUP(release) prepared p = {0};
+    bool quiet = ech_log_set_quiet(true);
+    ech_status ready = prepare(start, ech_comm_size(comm), ech_comm_local_size(comm), &p);
+    ech_log_set_quiet(quiet);
+    ECH_TRY(tell_once(comm, start, ready));
+    return start->main(comm, &p.design, start->context);
 }
 
 static ech_status start_threads(const ech_start *start, const ech_launched *launched, int *code)
 {
     const ech_config *config = start->run->config;
+    ECH_CLEANUP(release) prepared p = {0};
     int ranks = start->arguments->ranks;
     if (launched && launched->size > 1)
         return ech_config_complain(config, "parallel.comm",
@@ -244,38 +221,28 @@ static ech_status start_threads(const ech_start *start, const ech_launched *laun
                                    "parallel.comm=mpi, or no launcher",
                                    launched->by, (long long)launched->size);
     ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
-    prepared p;
     ECH_TRY(prepare(start, ranks, ranks, &p));
-    ech_status status = start->restarts ? start_job(&p, false, code) : run_here(&p);
-    release(&p);
-    return status;
-}
-
-static ech_status check_size(int ranks, const ech_launched *launched)
-{
-    if (!ranks || !launched->size || launched->size == ranks) return ECH_OK;
-    ECH_FAIL(ECH_EUSAGE,
-             "--ranks %d, but %s started %lld; leave --ranks out: it is for starting a launcher",
-             ranks, launched->by, (long long)launched->size);
+    return start->restarts ? start_job(&p, false, code) : run_here(&p);
 }
 
 static ech_status start_processes(const ech_start *start, const ech_launched *launched, int *code)
 {
-    int ranks = start->arguments->ranks;
+    ECH_CLEANUP(release) prepared p = {0};
+    int ranks = start->arguments->ranks, world = ranks ? ranks : 1;
     if (launched) {
-        const ech_config *config = start->run->config;
         ech_start copy = *start;
-        ECH_TRY(check_size(ranks, launched));
+        if (ranks && launched->size && launched->size != ranks)
+            ECH_FAIL(ECH_EUSAGE,
+                     "--ranks %d, but %s started %lld; leave --ranks out: it is for starting a "
+                     "launcher",
+                     ranks, launched->by, (long long)launched->size);
         if (start->prepare) start->prepare();
-        return ech_run_ranks(ECH_COMM_mpi, 0, config->parallel.deadline, launched_main, &copy);
+        return ech_run_ranks(ECH_COMM_mpi, 0, start->run->config->parallel.deadline, launched_main,
+                             &copy);
     }
-    prepared p;
-    int world = ranks ? ranks : 1;
     ECH_TRY(prepare(start, world, world, &p));
     bool is_job = world > 1 || start->restarts;
-    ech_status status = is_job ? start_job(&p, world > 1, code) : run_here(&p);
-    release(&p);
-    return status;
+    return is_job ? start_job(&p, world > 1, code) : run_here(&p);
 }
 
 ech_status ech_start_ranks(const ech_start *start, int *code)

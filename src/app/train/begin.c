@@ -23,17 +23,12 @@ static const char *fixed_by_schedule(const ech_config *saved, const ech_config *
 /* Whether two tokenizers are written alike. */
 static bool is_same(const ech_tokenizer *a, const ech_tokenizer *b)
 {
-    ech_text tokens[2] = {{0}}, config[2] = {{0}};
-    if (!a || !b) return a == b;
-    ech_tokenizer_export(a, &tokens[0], &config[0]);
-    ech_tokenizer_export(b, &tokens[1], &config[1]);
-    bool same = tokens[0].n == tokens[1].n &&
-                memcmp(tokens[0].at, tokens[1].at, tokens[0].n) == 0 &&
-                strcmp(config[0].at, config[1].at) == 0;
-    for (int i = 0; i < 2; i++) {
-        ech_text_free(&tokens[i]);
-        ech_text_free(&config[i]);
-    }
+    ECH_FREED_TEXT tokens = {0}, config = {0}, other = {0}, other_config = {0};
+    if (!a) return false;
+    ech_tokenizer_export(a, &tokens, &config);
+    ech_tokenizer_export(b, &other, &other_config);
+    bool same = tokens.n == other.n && memcmp(tokens.at, other.at, other.n) == 0 &&
+                strcmp(config.at, other_config.at) == 0;
     return same;
 }
 
@@ -42,11 +37,9 @@ static bool is_same(const ech_tokenizer *a, const ech_tokenizer *b)
 static ech_status check_same_tokenizer(const ech_trainer *t, const ech_checkpoint *checkpoint)
 {
     ECH_FREED char *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
-    ech_tokenizer *saved = NULL;
-    ech_status status = ech_initial_open_folder(folder, &saved);
-    bool same = status == ECH_OK && (!saved || is_same(t->design->tokenizer, saved));
-    ech_tokenizer_close(saved);
-    if (status != ECH_OK || same) return status;
+    ECH_CLEANUP(ech_tokenizer_close_at) ech_tokenizer *saved = NULL;
+    ECH_TRY(ech_initial_open_folder(folder, &saved));
+    if (!saved || is_same(t->design->tokenizer, saved)) return ECH_OK;
     return ech_config_complain(t->config, "data.tokenizer",
                                "another tokenizer than the checkpoint's; use %s/model, or start a "
                                "run in another directory",
@@ -55,7 +48,7 @@ static ech_status check_same_tokenizer(const ech_trainer *t, const ech_checkpoin
 
 static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkpoint)
 {
-    ech_config *saved;
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
     int64_t step = ech_checkpoint_get_info(checkpoint)->step;
     int turns = t->design->schedule->turns;
     if (step % turns)
@@ -63,14 +56,10 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
                                    "%s is of step %lld, within a span of %d steps; use a number "
                                    "that divides it",
                                    ech_checkpoint_path(checkpoint), (long long)step, turns);
-    ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(checkpoint)->run_yaml,
-                                  "the checkpoint's run file", NULL, 0, &saved));
-    ech_status status = check_same_tokenizer(t, checkpoint); /* a vocabulary that follows from it */
-    if (status == ECH_OK) status = ech_model_resolve(saved, 1); /* keys that are newer than it */
-    if (status == ECH_OK)
-        status = ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t->config));
-    ech_config_destroy(saved);
-    return status;
+    ECH_TRY(ech_setup_config_saved(checkpoint, NULL, 0, &saved));
+    ECH_TRY(check_same_tokenizer(t, checkpoint)); /* a vocabulary that follows from it */
+    ECH_TRY(ech_model_resolve(saved, 1));         /* keys that are newer than it */
+    return ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t->config));
 }
 
 /* Whether a path is, or lies in, the folder; links are followed. */
@@ -101,29 +90,23 @@ static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest
                                own);
 }
 
-/* The checkpoint to resume from; NULL: none. On rank 0 only, and before the other ranks learn of an error: one
- * of them that exits could make the launcher end the job before rank 0 has logged it. */
+/* The checkpoint to resume from; NULL: none; the caller closes it also after a failure. On rank 0 only, and
+ * before the other ranks learn of an error: one of them that exits could make the launcher end the job before
+ * rank 0 has logged it. */
 static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
 {
-    ech_checkpoint *own;
-    ECH_TRY(ech_checkpoint_open_newest(t->config->checkpoint.directory, true, &own));
-    ech_resume how = ech_initial_resume(t->config);
-    ech_status status = ECH_OK;
-    if (own && how == ECH_RESUME_NEVER)
-        status = ech_config_complain(t->config, "checkpoint.resume",
-                                     "%s is there; remove it, choose another checkpoint.directory, "
-                                     "or set checkpoint.resume to auto",
-                                     ech_checkpoint_path(own));
-    else if (own && how == ECH_RESUME_PATH)
-        status = check_named(t, own);
-    else if (!own && how == ECH_RESUME_PATH)
-        status = ech_checkpoint_find(t->config->checkpoint.resume, true, &own);
-    if (status == ECH_OK && own) status = check_saved(t, own);
-    if (status == ECH_OK)
-        *out = own;
-    else
-        ech_checkpoint_close(own);
-    return status;
+    const ech_config *c = t->config;
+    ech_resume how = ech_initial_resume(c);
+    ECH_TRY(ech_checkpoint_open_newest(c->checkpoint.directory, true, out));
+    if (*out && how == ECH_RESUME_NEVER)
+        return ech_config_complain(c, "checkpoint.resume",
+                                   "%s is there; remove it, choose another checkpoint.directory, "
+                                   "or set checkpoint.resume to auto",
+                                   ech_checkpoint_path(*out));
+    if (*out && how == ECH_RESUME_PATH) ECH_TRY(check_named(t, *out));
+    if (!*out && how == ECH_RESUME_PATH)
+        ECH_TRY(ech_checkpoint_find(c->checkpoint.resume, true, out));
+    return *out ? check_saved(t, *out) : ECH_OK;
 }
 
 static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
@@ -181,35 +164,19 @@ static ech_status find_model_folder(ech_trainer *t, const char *checkpoint)
 static ech_status restore(ech_trainer *t)
 {
     char path[4096] = "";
-    ech_checkpoint *checkpoint = NULL;
+    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
     t->saved_step = t->proven = -1;
     if (ech_trainer_is_first(t)) {
         ECH_TRY(find_start(t, &checkpoint));
         if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));
+        ECH_TRY(find_model_folder(t, path));
     }
-    if (ech_trainer_is_first(t)) ECH_TRY(find_model_folder(t, path));
-    ech_status status = ech_group_broadcast(ech_exec_world(t->session.exec), 0, path, sizeof path);
-    if (status == ECH_OK && path[0] && !checkpoint)
-        status = ech_checkpoint_open(path, false, &checkpoint);
-    if (status == ECH_OK)
-        status = checkpoint ? resume_from(t, checkpoint)
-                            : ech_session_initialise(&t->session, t->config);
-    ech_checkpoint_close(checkpoint);
-    return status;
+    ECH_TRY(ech_group_broadcast(ech_exec_world(t->session.exec), 0, path, sizeof path));
+    if (path[0] && !checkpoint) ECH_TRY(ech_checkpoint_open(path, false, &checkpoint));
+    return checkpoint ? resume_from(t, checkpoint) : ech_session_initialise(&t->session, t->config);
 }
 
-static ech_status write_run_file(const ech_trainer *t, const char *yaml)
-{
-    ECH_FREED char *path = ech_file_join(t->config->log.directory, "run.yaml");
-    return ech_file_write(path, yaml, strlen(yaml));
-}
-
-/* What rank 0 says of all ranks. */
-typedef struct census {
-    double most_bytes; /* the largest arena */
-    double far;        /* 1: some tensor ranks of one group are on other machines */
-} census;
-
+/* Some tensor ranks of this rank's group are on other machines. */
 static bool is_far(const ech_trainer *t)
 {
     const ech_layout *layout = t->design->layout;
@@ -220,17 +187,10 @@ static bool is_far(const ech_trainer *t)
     return !near;
 }
 
-static ech_status take_census(const ech_trainer *t, census *out)
-{
-    double all[2] = {(double)t->session.plan->arena_bytes, is_far(t)};
-    ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, all, 2));
-    *out = (census){all[0], all[1]};
-    return ECH_OK;
-}
-
 static ech_status open_progress(ech_trainer *t, const char *axes)
 {
     ECH_FREED_TEXT yaml = {0};
+    ECH_FREED char *path = ech_file_join(t->config->log.directory, "run.yaml");
     ech_config_print(t->config, &yaml);
     double peak = ech_peak_flops(t->design->kernels, (int)t->config->parallel.threads);
     ech_progress_setup setup = {.directory = t->config->log.directory,
@@ -242,11 +202,11 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .layout = axes,
                                 .run_yaml = yaml.at,
                                 .tensorboard = t->config->log.tensorboard == 1};
-    ECH_TRY(write_run_file(t, yaml.at));
+    ECH_TRY(ech_file_write(path, yaml.at, yaml.n));
     return ech_progress_create(&setup, &t->progress);
 }
 
-static void say_what_runs(const ech_trainer *t, const census *all, const char *axes)
+static void say_what_runs(const ech_trainer *t, double arena_bytes, bool far, const char *axes)
 {
     char bytes[32];
     ech_progress_say(
@@ -256,20 +216,23 @@ static void say_what_runs(const ech_trainer *t, const census *all, const char *a
         t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
         ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
         t->design->world > 1 ? "at most " : "",
-        ech_text_from_bytes((int64_t)all->most_bytes, bytes, sizeof bytes));
-    if (all->far > 0)
+        ech_text_from_bytes((int64_t)arena_bytes, bytes, sizeof bytes));
+    if (far)
         ech_progress_say(t->progress,
                          "tensor ranks of one group are on several machines; a parallel.tensor "
                          "that divides a machine's ranks would be faster");
 }
 
-static ech_status begin_progress(ech_trainer *t, const census *all)
+/* Rank 0 logs the largest arena of all ranks. Collective. */
+static ech_status begin_progress(ech_trainer *t)
 {
-    if (!ech_trainer_is_first(t)) return ECH_OK;
     ECH_FREED_TEXT axes = {0};
+    double most[] = {(double)t->session.plan->arena_bytes, is_far(t)};
+    ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, most, 2));
+    if (!ech_trainer_is_first(t)) return ECH_OK;
     ech_print_axes(t->design, &axes);
     ECH_TRY(open_progress(t, axes.n ? axes.at : ""));
-    say_what_runs(t, all, axes.n ? axes.at : "");
+    say_what_runs(t, most[0], most[1] > 0, axes.n ? axes.at : "");
     return ECH_OK;
 }
 
@@ -284,9 +247,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
         t->config->data.sequence_length);
     ECH_TRY(claim_folders(t));
     ECH_TRY(restore(t));
-    census all;
-    ECH_TRY(take_census(t, &all));
-    ECH_TRY(begin_progress(t, &all));
+    ECH_TRY(begin_progress(t));
     ECH_TRY(ech_trainer_begin_saves(t));
     if (t->config->log.trace == 1)
         ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, t->step, &t->trace));

@@ -20,59 +20,36 @@ typedef struct trained_run {
     void *context;
 } trained_run;
 
-/* The run file comes with the checkpoint, from a stranger perhaps: no path in it is followed. */
-static void stay_inside(const trained_run *run, ech_config *config)
-{
-    ech_config_replace_text(&config->data.tokenizer, "auto");
-    ech_config_replace_text(&config->model.init_from, "");
-    ech_config_replace_text(&config->log.directory, run->options->path); /* nothing is written */
-    ech_config_replace_text(&config->checkpoint.directory, "auto");
-    ech_config_replace_text(&config->checkpoint.resume, "auto");
-}
-
-/* The run file of the checkpoint, with what belongs to one rank on this machine instead of the
- * layout that trained it. */
+/* The run file of the checkpoint, with what belongs to one rank on this machine instead of the layout that
+ * trained it. It may come from a stranger: no path in it is followed. */
 static ech_status read_config(const trained_run *run, ech_config **out)
 {
-    char batch[64], micro_batch[64];
-    char *assignments[] = {batch,
-                           micro_batch,
-                           (char[]){"parallel.comm=local"},
-                           (char[]){"parallel.threads=auto"},
-                           (char[]){"parallel.reduction=direct"},
-                           (char[]){"memory.device_limit=auto"}};
-    snprintf(batch, sizeof batch, "training.global_batch_size=%lld",
-             (long long)run->options->samples);
-    snprintf(micro_batch, sizeof micro_batch, "training.micro_batch_size=%lld",
-             (long long)run->options->samples);
-    ECH_TRY(ech_setup_config_text(ech_checkpoint_get_info(run->checkpoint)->run_yaml,
-                                  ech_checkpoint_path(run->checkpoint), assignments,
-                                  sizeof assignments / sizeof *assignments, out));
-    stay_inside(run, *out);
+    ECH_TRY(ech_setup_config_saved(run->checkpoint, NULL, 0, out));
+    ech_config *c = *out;
+    c->training.global_batch_size = c->training.micro_batch_size = run->options->samples;
+    c->parallel.comm = ECH_COMM_local;
+    c->parallel.threads = c->memory.device_limit = ECH_AUTO;
+    c->parallel.reduction = ECH_REDUCTION_DIRECT;
+    ech_config_replace_text(&c->data.tokenizer, "auto");
+    ech_config_replace_text(&c->model.init_from, "");
+    ech_config_replace_text(&c->checkpoint.directory, "auto");
+    ech_config_replace_text(&c->checkpoint.resume, "auto");
     return ECH_OK;
 }
 
-static ech_status set_all(ech_config *config, char *const *assignments, size_t n)
+/* Of a Hugging Face folder, with the keys that no run file has set. */
+static ech_status fill_config(const trained_run *run, ech_config *c)
 {
-    for (size_t i = 0; i < n; i++) ECH_TRY(ech_config_set(config, assignments[i]));
+    ech_config_replace_text(&c->model.init_from, run->options->path);
+    ECH_TRY(ech_setup_fill_model(c));
+    ECH_TRY(ech_initial_expect(c));
+    int64_t T = c->model.max_position_embeddings;
+    c->data.sequence_length = T < MOST_TOKENS ? T : MOST_TOKENS;
+    c->training.global_batch_size = run->options->samples;
+    c->training.steps = 0;
+    c->optimizer.learning_rate = 0;
+    c->parallel.comm = ECH_COMM_local;
     return ECH_OK;
-}
-
-/* What config.json does not say and no run file has said. */
-static ech_status fill_config(const trained_run *run, ech_config *config)
-{
-    char batch[64], length[64];
-    char *assignments[] = {batch, length, (char[]){"training.steps=0"},
-                           (char[]){"optimizer.learning_rate=0"}, (char[]){"parallel.comm=local"}};
-    ech_config_replace_text(&config->model.init_from, run->options->path);
-    ECH_TRY(ech_setup_fill_model(config));
-    ECH_TRY(ech_initial_expect(config));
-    int64_t T = config->model.max_position_embeddings;
-    snprintf(batch, sizeof batch, "training.global_batch_size=%lld",
-             (long long)run->options->samples);
-    snprintf(length, sizeof length, "data.sequence_length=%lld",
-             (long long)(T < MOST_TOKENS ? T : MOST_TOKENS));
-    return set_all(config, assignments, sizeof assignments / sizeof *assignments);
 }
 
 static ech_status make_config(const trained_run *run, ech_config **out)
@@ -115,14 +92,9 @@ static ech_status add_stops(ech_trained *trained, const char *name)
 {
     ECH_FREED char *path = ech_file_join(trained->folder, name), *text = NULL;
     size_t n;
-    ech_status status = ECH_OK;
-    if (ech_file_exists(path)) {
-        status = ech_file_read(path, ECH_TEXT_LIMIT, &text, &n);
-        if (status == ECH_OK)
-            status = ech_model_read_stops(path, text, n, trained->config->model.vocab_size,
-                                          &trained->stops);
-    }
-    return status;
+    if (!ech_file_exists(path)) return ECH_OK;
+    ECH_TRY(ech_file_read(path, ECH_TEXT_LIMIT, &text, &n));
+    return ech_model_read_stops(path, text, n, trained->config->model.vocab_size, &trained->stops);
 }
 
 static ech_status find_ends(ech_trained *trained)
@@ -141,17 +113,13 @@ static ech_status find_ends(ech_trained *trained)
 
 /* ---- from begin to end ---- */
 
-static ech_status find_folder(const trained_run *run, char **out)
-{
-    if (!run->checkpoint) return ech_shards_find(run->options->path, out);
-    *out = ech_file_join(ech_checkpoint_path(run->checkpoint), "model");
-    return ECH_OK;
-}
-
 static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const trained_run *run)
 {
     ECH_TRY(make_config(run, &trained->config));
-    ECH_TRY(find_folder(run, &trained->folder));
+    if (run->checkpoint)
+        trained->folder = ech_file_join(ech_checkpoint_path(run->checkpoint), "model");
+    else
+        ECH_TRY(ech_shards_find(run->options->path, &trained->folder));
     ECH_TRY(open_tokenizer(trained, run->options));
     ech_config_replace_text(&trained->config->log.directory, run->options->path); /* not written */
     ech_setup_alone(trained->config);
@@ -182,7 +150,7 @@ ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use u
 {
     const char *path = options->path;
     const double deadline = 600; /* seconds; one rank waits for nobody */
-    ech_checkpoint *checkpoint = NULL;
+    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
     if (!ech_file_is_folder(path))
         ECH_FAIL(ECH_EUSAGE,
                  "%s: no such folder; name a run directory, a checkpoint or a Hugging Face model's "
@@ -190,7 +158,5 @@ ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use u
                  path);
     if (!ech_initial_is_folder(path)) ECH_TRY(ech_checkpoint_find(path, true, &checkpoint));
     trained_run run = {options, checkpoint, use, context};
-    ech_status status = ech_run_ranks(ECH_COMM_local, 1, deadline, run_rank, &run);
-    ech_checkpoint_close(checkpoint);
-    return status;
+    return ech_run_ranks(ECH_COMM_local, 1, deadline, run_rank, &run);
 }

@@ -11,10 +11,8 @@ typedef struct ech_trained {
     ech_config *config;       /* the checkpoint's run file, resolved for one rank */
     char *folder;             /* where its config.json is */
     ech_tokenizer *tokenizer; /* NULL: none */
-    ech_model_text_ends
-        ends; /* tokens that begin and end a text: the tokenizer's, else config.json's */
-    ech_stops
-        stops; /* tokens that end a text, by tokenizer, config.json and generation_config.json */
+    ech_model_text_ends ends; /* tokens that begin and end a text: of tokenizer or config.json */
+    ech_stops stops; /* tokens that end a text: of tokenizer, config.json, generation_config.json */
     ech_design design;
     ech_session session; /* forward-only, parameters restored */
 } ech_trained;

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rank's plan, the table of its memory, and its session.
+ */
+#include <string.h>
+
+#include "app/setup/setup.h"
+#include "base/log.h"
+#include "check/check.h"
+
+/* The working memory at its peak, by kind. */
+static void print_working(const ech_plan *plan, ech_text *out)
+{
+    ech_working most = ech_plan_working(plan);
+    char bytes[32];
+    ech_text_append(out, "    %-21s %12s  (at once, at ", "working memory",
+                    ech_text_from_bytes(most.bytes, bytes, sizeof bytes));
+    ech_step_print(most.step, out);
+    ech_text_append(out, " of %s:", ech_list_name(most.list->kind));
+    const char *comma = "";
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
+        if (!most.kind[kind]) continue;
+        ech_text_append(out, "%s %s %s", comma, ech_memory_name((ech_memory_kind)kind),
+                        ech_text_from_bytes(most.kind[kind], bytes, sizeof bytes));
+        comma = ",";
+    }
+    ech_text_append(out, ")\n");
+}
+
+void ech_print_memory(const ech_plan *plan, ech_text *out)
+{
+    int64_t peak[ECH_MEMORY_KINDS];
+    char bytes[32];
+    ech_plan_peaks(plan, peak);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
+        if (!peak[kind]) continue;
+        ech_text_append(out, "    %-21s %12s\n", ech_memory_name((ech_memory_kind)kind),
+                        ech_text_from_bytes(peak[kind], bytes, sizeof bytes));
+    }
+    ech_text_append(out, "    %-21s %12s", "arena",
+                    ech_text_from_bytes(plan->arena_bytes, bytes, sizeof bytes));
+    int64_t bound = 0;
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        if (plan->list[l].lower_bound > bound) bound = plan->list[l].lower_bound;
+    ech_text_append(out, "  (lower bound %s; kinds do not peak together)\n",
+                    ech_text_from_bytes(plan->persistent_bytes + bound, bytes, sizeof bytes));
+    print_working(plan, out);
+}
+
+/* The table line by line, then the error in one. */
+static ech_status refuse(const ech_design *design, const ech_plan *plan)
+{
+    ECH_FREED_TEXT table = {0};
+    char need[32], limit[32], *rest = NULL;
+    ech_print_memory(plan, &table);
+    ech_log_info("the memory of rank %d:", plan->rank);
+    for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        ech_log_info("%s", line);
+    return ech_config_complain(
+        design->config, "memory.device_limit",
+        "rank %d needs %s and may use %s; what would help: a smaller training.micro_batch_size "
+        "(now "
+        "%lld), a shorter data.sequence_length, more stages (parallel.pipeline), fewer or narrower "
+        "layers, %sor more bytes",
+        plan->rank, ech_text_from_bytes(plan->arena_bytes, need, sizeof need),
+        ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit),
+        (long long)design->config->training.micro_batch_size,
+        plan->snapshots ? "no snapshot (checkpoint.background=false), " : "");
+}
+
+static ech_plan_request request_of(const ech_design *design, int rank)
+{
+    return (ech_plan_request){.config = design->config,
+                              .model = design->model,
+                              .layout = design->layout,
+                              .schedule = design->schedule,
+                              .kernels = design->kernels,
+                              .rank = rank,
+                              .threads = (int)design->config->parallel.threads};
+}
+
+ech_status ech_design_outline(const ech_design *design, int rank, ech_plan **out)
+{
+    ech_plan_request request = request_of(design, rank);
+    request.outline = true;
+    return ech_checked_plan_create(&request, out);
+}
+
+ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out)
+{
+    ech_plan_request request = request_of(design, rank);
+    ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
+    request.forward_only = forward_only;
+    ECH_TRY(ech_checked_plan_create(&request, &plan));
+    if (plan->arena_bytes > design->config->memory.device_limit) return refuse(design, plan);
+    *out = plan;
+    plan = NULL;
+    return ECH_OK;
+}
+
+ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
+                              ech_session *out)
+{
+    ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
+    ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), forward_only, &plan));
+    ech_exec_setup setup = {
+        .config = design->config, .plan = plan, .device = ech_device_find("cpu"), .comm = comm};
+    ECH_TRY(ech_exec_create(&setup, &out->exec));
+    out->plan = plan;
+    plan = NULL;
+    return ECH_OK;
+}
+
+void ech_session_destroy(ech_session *session)
+{
+    ech_exec_destroy(session->exec);
+    ech_plan_destroy(session->plan);
+    *session = (ech_session){0};
+}
