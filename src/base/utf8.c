@@ -4,7 +4,6 @@
  */
 #include "base/utf8.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 static bool continues(const unsigned char *text, size_t n, size_t at, unsigned low, unsigned high)
@@ -32,6 +31,12 @@ size_t ech_utf8_next(const void *text, size_t n, uint32_t *code)
     return length;
 }
 
+size_t ech_utf8_first(const char *text, uint32_t *code)
+{
+    enum { LONGEST = 4 };
+    return ech_utf8_next(text, strnlen(text, LONGEST - 1) + 1, code);
+}
+
 size_t ech_utf8_valid(const void *text, size_t n)
 {
     const uint64_t high_bits = UINT64_C(0x8080808080808080);
@@ -44,4 +49,12 @@ size_t ech_utf8_valid(const void *text, size_t n)
         if (length == 0) return at;
     }
     return n;
+}
+
+bool ech_utf8_is_printable(uint32_t code)
+{
+    if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
+    bool breaks_lines = code == 0x2028 || code == 0x2029;
+    bool is_mark = code == 0xfeff || code == 0xfffe || code == 0xffff;
+    return !breaks_lines && !is_mark;
 }

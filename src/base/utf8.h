@@ -5,6 +5,7 @@
 #ifndef ECH_BASE_UTF8_H
 #define ECH_BASE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,7 +13,13 @@
  * well-formed character (incomplete, overlong, a surrogate or above U+10FFFF). */
 size_t ech_utf8_next(const void *text, size_t n, uint32_t *code);
 
+/* The same of a NUL-terminated text; the NUL is a character, too. */
+size_t ech_utf8_first(const char *text, uint32_t *code);
+
 /* The length of the longest prefix of well-formed characters. */
 size_t ech_utf8_valid(const void *text, size_t n);
+
+/* Whether YAML text may hold the code point without an escape (YAML 1.1, section 5.1). */
+bool ech_utf8_is_printable(uint32_t code);
 
 #endif

@@ -12,7 +12,7 @@
 /* All that are missing in one line: a new run file is then written in one go. */
 static ech_status check_required(const ech_config *config)
 {
-    ech_text missing = {0};
+    ECH_FREED_TEXT missing = {0};
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
         const ech_config_origin *origin = ech_config_origin_of(config, key);
@@ -20,12 +20,10 @@ static ech_status check_required(const ech_config *config)
             ech_text_append(&missing, " %s.%s", key->section, key->name);
     }
     if (missing.n == 0) return ECH_OK;
-    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                "required but not set:%s; set them in the run file or as "
-                                "section.key=value on the command line",
-                                missing.at);
-    ech_text_free(&missing);
-    return st;
+    ECH_FAIL(ECH_EUSAGE,
+             "required but not set:%s; set them in the run file or as section.key=value on the "
+             "command line",
+             missing.at);
 }
 
 /* Given names were checked when they were set; a default may name what this build lacks. */
@@ -54,10 +52,10 @@ ech_status ech_config_check_read(const ech_config *config, const char *owned, co
 {
     ech_status st = ECH_OK;
     bool said[ECH_CONFIG_KEYS] = {false}; /* a key may be several rows' own */
-    char *copy = ech_strdup(owned), *rest = NULL;
+    ECH_FREED char *copy = ech_strdup(owned);
+    char *rest = NULL;
     for (char *path = strtok_r(copy, " ", &rest); path; path = strtok_r(NULL, " ", &rest)) {
         const ech_config_key *key = ech_config_find_path(path);
-        ECH_ASSERT(key);
         ech_config_origin *origin = ech_config_origin_of(config, key);
         origin->unread = !ech_text_has_word(read, path);
         bool *is_said = &said[key - ech_config_keys];
@@ -65,69 +63,41 @@ ech_status ech_config_check_read(const ech_config *config, const char *owned, co
             ECH_ALSO(&st, ech_config_complain(config, path, "not read by %s; remove it", reader));
         *is_said = true;
     }
-    free(copy);
     return st;
 }
 
 /* ---- resuming ---- */
 
-static bool is_changed(const ech_config *saved, const ech_config *now, const ech_config_key *key)
+bool ech_config_is_changed(const ech_config *before, const ech_config *after,
+                           const ech_config_key *key, ech_text *value_before, ech_text *value_after)
 {
-    /* Values print so that they read back to the same bits: equal texts are equal values. */
-    ech_text before = {0}, after = {0};
-    ech_config_format_value(saved, key, &before);
-    ech_config_format_value(now, key, &after);
-    bool changed = strcmp(before.at, after.at) != 0;
-    ech_text_free(&before);
-    ech_text_free(&after);
-    return changed;
-}
-
-/* "command line: training.seed = 2: 1 in the checkpoint". */
-static void say_change(const ech_config *saved, const ech_config *now, const ech_config_key *key,
-                       ech_text *out)
-{
-    const ech_config_origin *origin = ech_config_origin_of(now, key);
-    ech_text before = {0}, after = {0};
-    ech_config_format_value(saved, key, &before);
-    ech_config_format_value(now, key, &after);
-    if (origin->place) ech_text_append(out, "%s: ", origin->place);
-    ech_text_append(out, "%s.%s = %.120s%s: %.120s in the checkpoint", key->section, key->name,
-                    after.at, origin->place ? "" : " (default)", before.at);
-    ech_text_free(&before);
-    ech_text_free(&after);
-}
-
-/* A value that nobody has set follows from others: those are to blame, if there are any. */
-static bool follows(const ech_config *now, const ech_config_key *key)
-{
-    return strcmp(key->initial, "auto") == 0 && !ech_config_origin_of(now, key)->place;
+    ech_config_format_value(before, key, value_before);
+    ech_config_format_value(after, key, value_after);
+    return strcmp(value_before->at, value_after->at) != 0;
 }
 
 ech_status ech_config_check_resume(const ech_config *saved, const ech_config *now, const char *also)
 {
-    bool changed[ECH_CONFIG_KEYS] = {false};
-    int n = 0, causes = 0, said = 0;
+    /* A value that nobody has set follows from others: those are to blame, if there are any. */
+    ECH_FREED_TEXT causes = {0}, effects = {0};
+    int n[2] = {0};
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
+        const char *place = ech_config_origin_of(now, key)->place;
+        ECH_FREED_TEXT before = {0}, after = {0};
         char path[128];
         snprintf(path, sizeof path, "%s.%s", key->section, key->name);
         if (!key->fixed && !ech_text_has_word(also, path)) continue;
-        changed[k] = is_changed(saved, now, key);
-        n += changed[k];
-        causes += changed[k] && !follows(now, key);
+        if (!ech_config_is_changed(saved, now, key, &before, &after)) continue;
+        bool follows = strcmp(key->initial, "auto") == 0 && !place;
+        ech_text *out = follows ? &effects : &causes;
+        if (n[follows]++) ech_text_append(out, "; ");
+        if (place) ech_text_append(out, "%s: ", place);
+        ech_text_append(out, "%s = %.120s%s: %.120s in the checkpoint", path, after.at,
+                        place ? "" : " (default)", before.at);
     }
-    if (n == 0) return ECH_OK;
-    ech_text text = {0};
-    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
-        if (!changed[k] || (causes > 0 && follows(now, &ech_config_keys[k]))) continue;
-        if (said++) ech_text_append(&text, "; ");
-        say_change(saved, now, &ech_config_keys[k], &text);
-    }
-    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                "%s, and may not change on resume; set %s back, or start a run in "
-                                "another directory",
-                                text.at, said == 1 ? "it" : "them");
-    ech_text_free(&text);
-    return st;
+    if (n[0] + n[1] == 0) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "%s, and may not change on resume; set %s back, or start a run in another directory",
+             n[0] ? causes.at : effects.at, (n[0] ? n[0] : n[1]) == 1 ? "it" : "them");
 }

@@ -22,20 +22,15 @@ static void copy_names(ech_config_source *source, const ech_config_names *names,
     }
 }
 
-/* The choices of each NAME and LIST key, taken apart. */
+/* Splits the choices of each NAME and LIST key. */
 static void split_choices(ech_config *config)
 {
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
         const char *choices = key->choices ? ech_config_choices(config, key) : NULL;
         if (!choices) continue;
-        char *to = config->source->keys[k].names = ech_calloc(strlen(choices) + 2, 1);
-        for (const char *at = choices; *at; at += strspn(at, " ")) {
-            size_t n = strcspn(at, " ");
-            memcpy(to, at, n);
-            to += n + 1;
-            at += n;
-        }
+        char *names = config->source->keys[k].names = ech_strdup(choices);
+        for (char *blank = names; (blank = strchr(blank, ' ')); blank++) *blank = '\0';
     }
 }
 
@@ -126,31 +121,20 @@ void ech_config_replace_list(ech_config_list *field, int word, const int64_t *at
     *field = (ech_config_list){.word = n ? -1 : word, .n = n, .at = copy};
 }
 
-void ech_config_mark_tried(ech_config *config, const bool meant[ECH_CONFIG_KEYS])
-{
-    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) config->source->keys[k].tried |= meant[k];
-}
-
 /* The error for "section.key" that does not exist. */
 static ech_status fail_unknown(ech_config *config, const char *path)
 {
-    bool meant[ECH_CONFIG_KEYS] = {false};
-    const char *dot = strchr(path, '.');
-    char *section_name = ech_strdup(path);
-    if (dot) section_name[dot - path] = '\0';
-    const ech_config_section *section = ech_config_find_section(section_name);
-    ech_text hint = {0};
+    ECH_FREED_TEXT hint = {0};
+    ECH_FREED char *name = ech_strdup(path); /* of the section */
+    char *dot = strchr(name, '.');
+    if (dot) *dot = '\0';
+    const ech_config_section *section = ech_config_find_section(name);
     if (section && dot)
-        ech_config_hint_key(section, dot + 1, &hint, meant);
+        ech_config_hint_key(config, section, dot + 1, &hint);
     else
-        ech_config_hint_section(section_name, &hint, meant);
-    ech_config_mark_tried(config, meant);
+        ech_config_hint_section(config, name, &hint);
     const char *what = dot ? (section ? "key" : "section") : "key; write section.key=value";
-    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                "command line: %.120s: no such %s; %s", path, what, hint.at);
-    ech_text_free(&hint);
-    free(section_name);
-    return st;
+    ECH_FAIL(ECH_EUSAGE, "command line: %.120s: no such %s; %s", path, what, hint.at);
 }
 
 ech_status ech_config_set(ech_config *config, const char *assignment)
@@ -159,47 +143,77 @@ ech_status ech_config_set(ech_config *config, const char *assignment)
     if (!equals)
         ECH_FAIL(ECH_EUSAGE, "command line: %.120s: not understood; write section.key=value",
                  assignment);
-    char *path = ech_strdup(assignment);
+    ECH_FREED char *path = ech_strdup(assignment);
     path[equals - assignment] = '\0';
     const ech_config_key *key = ech_config_find_path(path);
-    ech_status st = key ? ech_config_set_value(config, key, equals + 1, "command line")
-                        : fail_unknown(config, path);
-    if (key) ech_config_origin_of(config, key)->tried = true;
-    free(path);
+    if (!key) return fail_unknown(config, path);
+    ech_config_origin_of(config, key)->tried = true;
+    return ech_config_set_value(config, key, equals + 1, "command line");
+}
+
+/* ---- keys from files beside the run file ---- */
+
+static bool is_open(const ech_config_origin *origin)
+{
+    return !origin->place || strcmp(origin->text, "auto") == 0;
+}
+
+ech_status ech_config_fill(ech_config *config, const char *path, const char *text,
+                           const char *place, bool may_differ)
+{
+    const ech_config_key *key = ech_config_find_path(path);
+    if (is_open(ech_config_origin_of(config, key)))
+        return ech_config_set_value(config, key, text, place);
+    ech_config *filled = ech_config_copy(config);
+    ECH_FREED_TEXT ours = {0}, theirs = {0};
+    ech_status st = ech_config_set_value(filled, key, text, place);
+    if (st == ECH_OK && ech_config_is_changed(config, filled, key, &ours, &theirs) && !may_differ)
+        st = ech_config_complain(config, path, "%s says %s; leave the key out to take that", place,
+                                 theirs.at);
+    ech_config_destroy(filled);
     return st;
 }
 
+ech_status ech_config_fill_section(ech_config *config, const ech_config *from, const char *name,
+                                   const char *place)
+{
+    const ech_config_section *section = ech_config_find_section(name);
+    ECH_ASSERT(section);
+    for (size_t k = section->first; k < section->end; k++) {
+        const ech_config_key *key = &ech_config_keys[k];
+        if (!ech_config_origin_of(from, key)->place) continue;
+        if (!is_open(ech_config_origin_of(config, key))) continue;
+        ECH_FREED_TEXT text = {0};
+        ech_config_format_value(from, key, &text);
+        ECH_TRY(ech_config_set_value(config, key, text.at, place));
+    }
+    return ECH_OK;
+}
+
+/* ---- what was set ---- */
+
 bool ech_config_is_set(const ech_config *config, const char *key)
 {
-    const ech_config_key *found = ech_config_find_path(key);
-    ECH_ASSERT(found);
-    return ech_config_origin_of(config, found)->place;
+    return ech_config_origin_of(config, ech_config_find_path(key))->place;
 }
 
 bool ech_config_is_named(const ech_config *config, const char *key)
 {
-    const ech_config_key *found = ech_config_find_path(key);
-    ECH_ASSERT(found);
-    const ech_config_origin *origin = ech_config_origin_of(config, found);
-    return origin->place || origin->tried;
+    return ech_config_is_set(config, key) ||
+           ech_config_origin_of(config, ech_config_find_path(key))->tried;
 }
 
 ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)
 {
     const ech_config_key *found = ech_config_find_path(key);
-    ECH_ASSERT(found);
     const ech_config_origin *origin = ech_config_origin_of(config, found);
-    ech_text value = {0};
+    ECH_FREED_TEXT value = {0};
     if (!origin->place) ech_config_format_value(config, found, &value);
     char message[1024];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s%s%s = %.120s%s: %s",
-                                origin->place ? origin->place : "", origin->place ? ": " : "", key,
-                                origin->place ? origin->text : value.at,
-                                origin->place ? "" : " (default)", message);
-    ech_text_free(&value);
-    return st;
+    if (!origin->place) ECH_FAIL(ECH_EUSAGE, "%s = %.120s (default): %s", key, value.at, message);
+    ECH_FAIL(ECH_EUSAGE, "%s: %s = %.120s: %s", origin->place, key, origin->text, message);
 }

@@ -55,9 +55,6 @@ typedef struct ech_config {
     }                                                                                              \
     section;
 #include "config/keys.def"
-#undef SECTION
-#undef KEY
-#undef END
     ech_config_source *source;
 } ech_config;
 

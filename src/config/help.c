@@ -35,9 +35,7 @@ static void append_choices(const char *what, const char *choices, ech_text *out)
 static void append_range(const ech_config_key *key, const char *what, ech_text *out)
 {
     ech_text_append(out, "%s, ", what);
-    ech_config_format_bound(key, key->low, out);
-    ech_text_append(out, " to ");
-    ech_config_format_bound(key, key->high, out);
+    ech_config_format_bounds(key, out);
 }
 
 static void append_type(const ech_config *config, const ech_config_key *key, ech_text *out)
@@ -75,7 +73,7 @@ static void append_type(const ech_config *config, const ech_config_key *key, ech
 
 static void append_key(const ech_config *config, const ech_config_key *key, ech_text *out)
 {
-    ech_text rules = {0};
+    ECH_FREED_TEXT rules = {0};
     append_type(config, key, &rules);
     if (strcmp(key->initial, "required") == 0)
         ech_text_append(&rules, "; required");
@@ -85,18 +83,16 @@ static void append_key(const ech_config *config, const ech_config_key *key, ech_
     ech_text_append(out, "  %s.%s\n", key->section, key->name);
     append_wrapped(key->help, INDENT, out);
     append_wrapped(rules.at, INDENT, out);
-    ech_text_free(&rules);
 }
 
 void ech_config_help(const ech_config *config, ech_text *out)
 {
     for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) {
         const ech_config_section *section = &ech_config_sections[s];
-        ech_text title = {0};
+        ECH_FREED_TEXT title = {0};
         ech_text_append(&title, "%s: %s", section->name, section->help);
         if (out->n) ech_text_append(out, "\n");
         append_wrapped(title.at, 0, out);
-        ech_text_free(&title);
         for (size_t k = section->first; k < section->end; k++)
             append_key(config, &ech_config_keys[k], out);
     }

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/utf8.h"
 #include "config/table.h"
-#include "config/unicode.h"
 
-void ech_config_format_real(double value, ech_text *out)
+static void format_real(double value, ech_text *out)
 {
     char digits[40];
     ech_text_from_real(value, 15, digits, sizeof digits);
@@ -29,12 +29,19 @@ static void format_size(int64_t bytes, ech_text *out)
     ech_text_append(out, "%" PRId64 "%s", bytes, units[u]);
 }
 
-void ech_config_format_bound(const ech_config_key *key, double bound, ech_text *out)
+static void format_bound(const ech_config_key *key, double bound, ech_text *out)
 {
     if (key->type == ECH_CONFIG_REAL || key->type == ECH_CONFIG_TIME)
-        ech_config_format_real(bound, out);
+        format_real(bound, out);
     else
         ech_text_append(out, "%" PRId64, (int64_t)bound);
+}
+
+void ech_config_format_bounds(const ech_config_key *key, ech_text *out)
+{
+    format_bound(key, key->low, out);
+    ech_text_append(out, " to ");
+    format_bound(key, key->high, out);
 }
 
 static void format_whole(const ech_config_key *key, int64_t value, ech_text *out)
@@ -76,7 +83,7 @@ void ech_config_format_value(const ech_config *config, const ech_config_key *key
         break;
     case ECH_CONFIG_REAL:
     case ECH_CONFIG_TIME:
-        ech_config_format_real(*(const double *)field, out);
+        format_real(*(const double *)field, out);
         break;
     case ECH_CONFIG_BOOL: {
         int value = *(const int *)field;
@@ -125,12 +132,12 @@ static void append_quoted(const char *text, ech_text *out)
     ech_text_append(out, "\"");
     while (*text) {
         uint32_t code;
-        int length = ech_unicode_next(text, &code);
+        size_t length = ech_utf8_first(text, &code);
         ECH_ASSERT(length > 0);
         if (code == '"' || code == '\\')
             ech_text_append(out, "\\%c", (char)code);
-        else if (ech_unicode_is_printable(code))
-            ech_text_append_bytes(out, text, (size_t)length);
+        else if (ech_utf8_is_printable(code))
+            ech_text_append_bytes(out, text, length);
         else
             ech_text_append(out, "\\u%04" PRIx32, code); /* none of these is above U+FFFF */
         text += length;
@@ -140,7 +147,7 @@ static void append_quoted(const char *text, ech_text *out)
 
 static void append_yaml_value(const ech_config *config, const ech_config_key *key, ech_text *out)
 {
-    ech_text value = {0};
+    ECH_FREED_TEXT value = {0};
     ech_config_format_value(config, key, &value);
     bool is_word = key->type == ECH_CONFIG_TEXT || key->choices;
     bool is_list = key->type == ECH_CONFIG_LIST && value.at[0] == '[';
@@ -151,7 +158,6 @@ static void append_yaml_value(const ech_config *config, const ech_config_key *ke
         append_quoted(value.at, out);
     else
         ech_text_append_bytes(out, value.at, value.n);
-    ech_text_free(&value);
 }
 
 /* Left out are a required key that nobody has set, since it has no value, and a key that this run

@@ -15,13 +15,12 @@ static bool is_one_of(const char *value, const char *words)
     return ech_text_has_word(words, value);
 }
 
-/* Of a name that a room below has handed in. */
 static bool is_named(const ech_config *config, const char *key, const char *name)
 {
     return strcmp(ech_config_name(config, key), name) == 0;
 }
 
-/* Whether stages have other numbers of replicas, or replicas of one stage other numbers of micro-batches. */
+/* Whether the numbers of replicas of stages differ, or the numbers of micro-batches of replicas. */
 static bool are_unequal(const ech_config *c)
 {
     const ech_config_list *list = &c->parallel.stage_replicas;
@@ -33,7 +32,7 @@ static bool are_unequal(const ech_config *c)
     return false;
 }
 
-/* What data.split keeps for validation; -1: it is not given. */
+/* The proportion of data.split for validation; -1: it is not given. */
 static int64_t second_share(const ech_config *c)
 {
     int64_t bound[4];
@@ -49,8 +48,6 @@ static const struct {
 #define FEATURE(name, key, value, scope, condition) {key, value, ECH_RULES_OF_##scope},
 #define RULE(...)
 #include "config/rules.def"
-#undef FEATURE
-#undef RULE
 };
 
 bool ech_feature_is_on(const ech_config *c, ech_feature feature)
@@ -61,8 +58,6 @@ bool ech_feature_is_on(const ech_config *c, ech_feature feature)
         return condition;
 #define RULE(...)
 #include "config/rules.def"
-#undef FEATURE
-#undef RULE
     case ECH_FEATURES:
         break;
     }
@@ -79,8 +74,6 @@ const ech_rule ech_rules[ECH_RULES] = {
 #define RULE(feature, other, reason, hint)                                                         \
     {ECH_FEATURE_##feature, ECH_FEATURE_##other, reason, hint},
 #include "config/rules.def"
-#undef FEATURE
-#undef RULE
 };
 
 /* ---- the walk ---- */
@@ -118,12 +111,11 @@ ech_status ech_rules_check(const ech_config *config)
     bool said[ECH_FEATURES] = {false};
     for (int r = 0; r < ECH_RULES; r++) {
         const ech_rule *rule = &ech_rules[r];
-        ech_text why = {0};
+        ECH_FREED_TEXT why = {0};
         if (said[rule->feature] || !is_broken(rule, config, ECH_RULES_OF_RUN)) continue;
         said[rule->feature] = true;
         ech_rule_explain(rule, config, &why);
         ECH_ALSO(&status, ech_config_complain(config, features[rule->feature].key, "%s", why.at));
-        ech_text_free(&why);
     }
     return status;
 }

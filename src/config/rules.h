@@ -11,8 +11,6 @@ typedef enum ech_feature {
 #define FEATURE(name, ...) ECH_FEATURE_##name,
 #define RULE(...)
 #include "config/rules.def"
-#undef FEATURE
-#undef RULE
     ECH_FEATURES
 } ech_feature;
 
@@ -20,8 +18,6 @@ enum {
 #define FEATURE(...)
 #define RULE(feature, other, ...) ECH_RULE_##feature##_##other,
 #include "config/rules.def"
-#undef FEATURE
-#undef RULE
     ECH_RULES
 };
 

@@ -24,31 +24,14 @@ const ech_config_key ech_config_keys[ECH_CONFIG_KEYS] = {
      help},
 #define END(section)
 #include "config/keys.def"
-#undef SECTION
-#undef KEY
-#undef END
-};
-
-/* A section's first key is the number of keys before it: one more than the last key of the section
- * before. Counted in an enum so that the table is constant. */
-enum {
-#define SECTION(section, ...)  FIRST_##section, BEFORE_##section = FIRST_##section - 1,
-#define KEY(section, key, ...) AT_##section##_##key,
-#define END(section)           END_##section, LAST_##section = END_##section - 1,
-#include "config/keys.def"
-#undef SECTION
-#undef KEY
-#undef END
 };
 
 const ech_config_section ech_config_sections[ECH_CONFIG_SECTIONS] = {
-#define SECTION(section, help) {#section, help, FIRST_##section, END_##section},
+#define SECTION(section, help)                                                                     \
+    {#section, help, ECH_CONFIG_FIRST_##section, ECH_CONFIG_END_##section},
 #define KEY(section, ...)
 #define END(section)
 #include "config/keys.def"
-#undef SECTION
-#undef KEY
-#undef END
 };
 
 const ech_config_section *ech_config_find_section(const char *name)
@@ -80,44 +63,44 @@ const ech_config_key *ech_config_find_path(const char *path)
 }
 
 /* The sections that have a key of this name, as "optimizer.name"; false if none has. */
-static bool say_where_key_is(const char *name, ech_text *out, bool *meant)
+static bool say_where_key_is(ech_config *config, const char *name, ech_text *out)
 {
     const char *before = "it is ";
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         if (strcmp(ech_config_keys[k].name, name) != 0) continue;
         ech_text_append(out, "%s%s.%s", before, ech_config_keys[k].section, name);
         before = " or ";
-        meant[k] = true;
+        config->source->keys[k].tried = true;
     }
     return strcmp(before, "it is ") != 0;
 }
 
-void ech_config_hint_section(const char *name, ech_text *out, bool meant[ECH_CONFIG_KEYS])
+void ech_config_hint_section(ech_config *config, const char *name, ech_text *out)
 {
     const char *names[ECH_CONFIG_SECTIONS];
     for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) names[s] = ech_config_sections[s].name;
     const char *nearest = ech_text_nearest(name, names, ECH_CONFIG_SECTIONS);
     if (nearest) {
         const ech_config_section *section = ech_config_find_section(nearest);
-        for (size_t k = section->first; k < section->end; k++) meant[k] = true;
+        for (size_t k = section->first; k < section->end; k++) config->source->keys[k].tried = true;
         ech_text_append(out, "did you mean %s?", nearest);
         return;
     }
-    if (say_where_key_is(name, out, meant)) return;
+    if (say_where_key_is(config, name, out)) return;
     ech_text_append(out, "the sections are");
     for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) ech_text_append(out, " %s", names[s]);
 }
 
-void ech_config_hint_key(const ech_config_section *section, const char *name, ech_text *out,
-                         bool meant[ECH_CONFIG_KEYS])
+void ech_config_hint_key(ech_config *config, const ech_config_section *section, const char *name,
+                         ech_text *out)
 {
-    if (say_where_key_is(name, out, meant)) return;
+    if (say_where_key_is(config, name, out)) return;
     const char *names[ECH_CONFIG_KEYS];
     size_t n = 0;
     for (size_t k = section->first; k < section->end; k++) names[n++] = ech_config_keys[k].name;
     const char *nearest = ech_text_nearest(name, names, n);
     if (nearest) {
-        meant[ech_config_find_key(section, nearest) - ech_config_keys] = true;
+        ech_config_origin_of(config, ech_config_find_key(section, nearest))->tried = true;
         ech_text_append(out, "did you mean %s.%s?", section->name, nearest);
         return;
     }

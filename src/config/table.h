@@ -37,25 +37,22 @@ typedef struct ech_config_section {
 } ech_config_section;
 
 enum {
-#define SECTION(section, ...)
-#define KEY(section, key, ...) ECH_CONFIG_KEY_##section##_##key,
-#define END(section)
-#include "config/keys.def"
-#undef SECTION
-#undef KEY
-#undef END
-    ECH_CONFIG_KEYS
-};
-
-enum {
 #define SECTION(section, help) ECH_CONFIG_SECTION_##section,
 #define KEY(section, ...)
 #define END(section)
 #include "config/keys.def"
-#undef SECTION
-#undef KEY
-#undef END
     ECH_CONFIG_SECTIONS
+};
+
+/* The indexes of keys, and of each section's first key and end. */
+enum {
+#define SECTION(section, ...)                                                                      \
+    ECH_CONFIG_FIRST_##section, ECH_CONFIG_BEFORE_##section = ECH_CONFIG_FIRST_##section - 1,
+#define KEY(section, key, ...) ECH_CONFIG_KEY_##section##_##key,
+#define END(section)                                                                               \
+    ECH_CONFIG_END_##section, ECH_CONFIG_LAST_##section = ECH_CONFIG_END_##section - 1,
+#include "config/keys.def"
+    ECH_CONFIG_KEYS
 };
 
 extern const ech_config_key ech_config_keys[ECH_CONFIG_KEYS];
@@ -81,22 +78,22 @@ const ech_config_key *ech_config_find_key(const ech_config_section *section, con
 /* "section.key"; NULL if there is none. */
 const ech_config_key *ech_config_find_path(const char *path);
 
-/* Appends the hint for an unknown name, to stand after a semicolon: never empty. Marks in `meant` the keys that may
- * have been meant. */
-void ech_config_hint_section(const char *name, ech_text *out, bool meant[ECH_CONFIG_KEYS]);
-void ech_config_hint_key(const ech_config_section *section, const char *name, ech_text *out,
-                         bool meant[ECH_CONFIG_KEYS]);
-/* Marks the keys as tried. */
-void ech_config_mark_tried(ech_config *config, const bool meant[ECH_CONFIG_KEYS]);
+/* Appends the hint for an unknown name, to stand after a semicolon: never empty. Marks the keys that may have been
+ * meant as tried. */
+void ech_config_hint_section(ech_config *config, const char *name, ech_text *out);
+void ech_config_hint_key(ech_config *config, const ech_config_section *section, const char *name,
+                         ech_text *out);
 
 static inline void *ech_config_field(const ech_config *config, const ech_config_key *key)
 {
     return (char *)config + key->offset;
 }
 
+/* Of a key that exists. */
 static inline ech_config_origin *ech_config_origin_of(const ech_config *config,
                                                       const ech_config_key *key)
 {
+    ECH_ASSERT(key);
     return &config->source->keys[key - ech_config_keys];
 }
 
@@ -108,28 +105,20 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key);
 /* Checks `text` and sets the key to it; `place` is named in this and later errors. */
 ech_status ech_config_set_value(ech_config *config, const ech_config_key *key, const char *text,
                                 const char *place);
-/* Logs "place: section.key = text: reason" and frees the reason. Returns ECH_EUSAGE. */
-ech_status ech_config_refuse_value(const ech_config_key *key, const char *text, const char *place,
-                                   ech_text *reason);
-/* Appends the word of `choices` nearest to `name` as a question, if one is near. */
-void ech_config_suggest_choice(const char *name, const char *choices, ech_text *out);
 /* One entry of a LIST key's list. */
 ech_status ech_config_read_entry(const ech_config_key *key, const char *text, const char *place,
                                  int64_t *out);
-/* The whole value of a LIST key; replaces *out. */
-ech_status ech_config_read_list(const ech_config *config, const ech_config_key *key,
-                                const char *text, const char *place, ech_config_list *out);
-/* The index of `text` in the blank-separated choices; -1: none. */
-int ech_config_find_choice(const char *choices, const char *text);
 /* The index of the text in a NAME key's choices; `place` as above. */
 ech_status ech_config_read_name(const ech_config *config, const ech_config_key *key,
                                 const char *text, const char *place, int *out);
 
 /* Appends the key's value as a user would write it on the command line. */
 void ech_config_format_value(const ech_config *config, const ech_config_key *key, ech_text *out);
-/* Appends a bound of the key in the same form. */
-void ech_config_format_bound(const ech_config_key *key, double bound, ech_text *out);
-/* Appends the shortest decimal that reads back to the same bits. */
-void ech_config_format_real(double value, ech_text *out);
+/* Appends "1 to 64", the key's bounds in the same form. */
+void ech_config_format_bounds(const ech_config_key *key, ech_text *out);
+/* Whether the key's values differ. Appends both; they print so that they read back to the same bits. */
+bool ech_config_is_changed(const ech_config *before, const ech_config *after,
+                           const ech_config_key *key, ech_text *value_before,
+                           ech_text *value_after);
 
 #endif

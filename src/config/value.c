@@ -3,12 +3,14 @@
  * Parses one key's value: types, units, bounds, choices, and their errors.
  */
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "config/table.h"
-#include "config/unicode.h"
 
 /* A value on its way into a key, with all that an error says about it. */
 typedef struct attempt {
@@ -18,41 +20,37 @@ typedef struct attempt {
 
 enum { SHOWN_BYTES = 60 };
 
-ech_status ech_config_refuse_value(const ech_config_key *key, const char *text, const char *place,
-                                   ech_text *reason)
+static ech_status refuse(const attempt *a, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* "place: section.key = text: reason". */
+static ech_status refuse(const attempt *a, const char *format, ...)
 {
-    const char *more = strlen(text) > SHOWN_BYTES ? "..." : "";
-    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: %s.%s = %.*s%s: %s", place,
-                                key->section, key->name, SHOWN_BYTES, text, more, reason->at);
-    ech_text_free(reason);
-    return st;
+    char reason[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    ECH_FAIL(ECH_EUSAGE, "%s: %s.%s = %.*s%s: %s", a->place, a->key->section, a->key->name,
+             SHOWN_BYTES, a->text, strlen(a->text) > SHOWN_BYTES ? "..." : "", reason);
 }
 
-static ech_status refuse(const attempt *a, ech_text *reason)
-{
-    return ech_config_refuse_value(a->key, a->text, a->place, reason);
-}
-
+/* The entries of a list cannot be auto. */
 static bool may_be_auto(const ech_config_key *key)
 {
-    return strcmp(key->initial, "auto") == 0;
+    return strcmp(key->initial, "auto") == 0 && key->type != ECH_CONFIG_LIST;
 }
 
-/* Not for a list, whose entries cannot be auto. */
 static const char *or_auto(const ech_config_key *key)
 {
-    return may_be_auto(key) && key->type != ECH_CONFIG_LIST ? ", or auto" : "";
+    return may_be_auto(key) ? ", or auto" : "";
 }
 
 static ech_status refuse_bounds(const attempt *a)
 {
-    ech_text reason = {0};
-    ech_text_append(&reason, "out of bounds; ");
-    ech_config_format_bound(a->key, a->key->low, &reason);
-    ech_text_append(&reason, " to ");
-    ech_config_format_bound(a->key, a->key->high, &reason);
-    ech_text_append(&reason, "%s", or_auto(a->key));
-    return refuse(a, &reason);
+    ECH_FREED_TEXT bounds = {0};
+    ech_config_format_bounds(a->key, &bounds);
+    return refuse(a, "out of bounds; %s%s", bounds.at, or_auto(a->key));
 }
 
 /* "1_000" -> "1000": what a number means without the underscores, "" if that is none either. */
@@ -68,21 +66,16 @@ static void drop_underscores(const char *text, char *out, size_t size)
 
 static ech_status refuse_number(const attempt *a, const char *what, const char *example)
 {
-    ech_text reason = {0};
     char without[SHOWN_BYTES];
     drop_underscores(a->text, without, sizeof without);
     double value;
     const double exact = 9007199254740992.0; /* 2^53: whole doubles below it are what they seem */
-    ech_text_append(&reason, "not %s; ", what);
-    if (*without)
-        ech_text_append(&reason, "write it without underscores: %s", without);
-    else if (a->key->type != ECH_CONFIG_REAL && a->key->type != ECH_CONFIG_TIME &&
-             ech_text_to_real(a->text, &value) && fabs(value) <= exact &&
-             fabs(value - trunc(value)) <= 0)
-        ech_text_append(&reason, "write it out: %.0f", value);
-    else
-        ech_text_append(&reason, "write it like %s%s", example, or_auto(a->key));
-    return refuse(a, &reason);
+    if (*without) return refuse(a, "not %s; write it without underscores: %s", what, without);
+    if (a->key->type != ECH_CONFIG_REAL && a->key->type != ECH_CONFIG_TIME &&
+        ech_text_to_real(a->text, &value) && fabs(value) <= exact &&
+        fabs(value - trunc(value)) <= 0)
+        return refuse(a, "not %s; write it out: %.0f", what, value);
+    return refuse(a, "not %s; write it like %s%s", what, example, or_auto(a->key));
 }
 
 /* A whole number that no 64 bits hold is out of bounds, not malformed. */
@@ -92,9 +85,11 @@ static bool is_digits(const char *text)
     return *text && text[strspn(text, "0123456789")] == '\0';
 }
 
+/* Of INT, SIZE, and an entry of LIST. */
 static ech_status read_whole(const attempt *a, int64_t *out)
 {
-    bool size = a->key->type == ECH_CONFIG_SIZE;
+    ech_config_type type = a->key->type;
+    bool size = type == ECH_CONFIG_SIZE;
     int64_t value;
     if (may_be_auto(a->key) && strcmp(a->text, "auto") == 0) {
         *out = ECH_AUTO;
@@ -103,7 +98,7 @@ static ech_status read_whole(const attempt *a, int64_t *out)
     if (size ? !ech_text_to_bytes(a->text, &value) : !ech_text_to_int(a->text, &value)) {
         if (is_digits(a->text)) return refuse_bounds(a);
         if (size) return refuse_number(a, "a number of bytes", "4096, 64KiB, 8GiB or 25MB");
-        return refuse_number(a, "a whole number", "16");
+        return refuse_number(a, "a whole number", type == ECH_CONFIG_LIST ? "[3, 1]" : "16");
     }
     if (value < (int64_t)a->key->low || value > (int64_t)a->key->high) return refuse_bounds(a);
     *out = value;
@@ -133,23 +128,17 @@ static ech_status read_bool(const attempt *a, int *out)
         *out = 0;
     else if (may_be_auto(a->key) && strcmp(a->text, "auto") == 0)
         *out = ECH_AUTO;
-    else {
-        ech_text reason = {0};
-        ech_text_append(&reason, "neither true nor false; write true or false%s", or_auto(a->key));
-        return refuse(a, &reason);
-    }
+    else
+        return refuse(a, "neither true nor false; write true or false%s", or_auto(a->key));
     return ECH_OK;
 }
 
 static ech_status read_text(const attempt *a, char **out)
 {
-    if (ech_unicode_is_valid(a->text)) {
-        ech_config_replace_text(out, a->text);
-        return ECH_OK;
-    }
-    ech_text reason = {0};
-    ech_text_append(&reason, "not valid UTF-8; rename it in UTF-8");
-    return refuse(a, &reason);
+    size_t n = strlen(a->text);
+    if (ech_utf8_valid(a->text, n) != n) return refuse(a, "not valid UTF-8; rename it in UTF-8");
+    ech_config_replace_text(out, a->text);
+    return ECH_OK;
 }
 
 const char *ech_config_choices(const ech_config *config, const ech_config_key *key)
@@ -161,19 +150,8 @@ const char *ech_config_choices(const ech_config *config, const ech_config_key *k
     return NULL;
 }
 
-void ech_config_suggest_choice(const char *name, const char *choices, ech_text *out)
-{
-    ECH_LIST(const char *) words = {0};
-    char *copy = ech_strdup(choices), *rest = NULL;
-    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        ECH_PUSH(words, word);
-    const char *nearest = ech_text_nearest(name, words.at, words.n);
-    if (nearest) ech_text_append(out, "; did you mean %s?", nearest);
-    free(words.at);
-    free(copy);
-}
-
-int ech_config_find_choice(const char *choices, const char *text)
+/* The index of `text` in the blank-separated choices; -1: none. */
+static int find_choice(const char *choices, const char *text)
 {
     size_t length = strlen(text);
     for (int i = 0; *choices; i++) {
@@ -184,6 +162,20 @@ int ech_config_find_choice(const char *choices, const char *text)
     return -1;
 }
 
+/* `expected`: "not one of". */
+static ech_status refuse_choice(const attempt *a, const char *expected, const char *choices)
+{
+    ECH_FREED char *copy = ech_strdup(choices);
+    ECH_LIST(const char *) words = {0};
+    char *rest = NULL;
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        ECH_PUSH(words, word);
+    const char *nearest = ech_text_nearest(a->text, words.at, words.n);
+    free(words.at);
+    return refuse(a, "%s: %s%s%s%s", expected, choices, nearest ? "; did you mean " : "",
+                  nearest ? nearest : "", nearest ? "?" : "");
+}
+
 ech_status ech_config_read_name(const ech_config *config, const ech_config_key *key,
                                 const char *text, const char *place, int *out)
 {
@@ -191,28 +183,68 @@ ech_status ech_config_read_name(const ech_config *config, const ech_config_key *
     if (!choices)
         ECH_FAIL(ECH_EINTERNAL, "%s.%s: nobody handed in the names of %s", key->section, key->name,
                  key->choices + 1);
-    int row = ech_config_find_choice(choices, text);
-    if (row >= 0) {
-        *out = row;
-        return ECH_OK;
-    }
-    ech_text reason = {0};
-    ech_text_append(&reason, "not one of: %s", choices);
-    ech_config_suggest_choice(text, choices, &reason);
-    return refuse(&(attempt){key, text, place}, &reason);
+    int row = find_choice(choices, text);
+    if (row < 0) return refuse_choice(&(attempt){key, text, place}, "not one of", choices);
+    *out = row;
+    return ECH_OK;
 }
+
+/* ---- lists ---- */
 
 ech_status ech_config_read_entry(const ech_config_key *key, const char *text, const char *place,
                                  int64_t *out)
 {
-    const attempt a = {key, text, place};
-    int64_t value;
-    if (!ech_text_to_int(text, &value))
-        return is_digits(text) ? refuse_bounds(&a) : refuse_number(&a, "a whole number", "[3, 1]");
-    if (value < (int64_t)key->low || value > (int64_t)key->high) return refuse_bounds(&a);
-    *out = value;
+    return read_whole(&(attempt){key, text, place}, out);
+}
+
+static ech_status refuse_list(const attempt *a, const char *why)
+{
+    return refuse(a, "%s; write it like [3, 1], with at most %d entries", why,
+                  ECH_CONFIG_LONGEST_LIST);
+}
+
+/* A word without the blanks around it, which are overwritten. */
+static char *trim(char *text)
+{
+    text += strspn(text, " ");
+    size_t n = strlen(text);
+    while (n > 0 && text[n - 1] == ' ') text[--n] = '\0';
+    return text;
+}
+
+static ech_status read_entries(const attempt *a, ech_config_list *out)
+{
+    int64_t value[ECH_CONFIG_LONGEST_LIST];
+    int n = 0;
+    ECH_FREED char *entries = ech_strdup(a->text + 1);
+    size_t length = strlen(entries);
+    if (length == 0 || entries[length - 1] != ']')
+        return refuse_list(a, "a list without its closing bracket");
+    entries[length - 1] = '\0';
+    if (entries[strspn(entries, " ")] == '\0') return refuse_list(a, "an empty list");
+    for (char *rest = entries; rest;) {
+        int64_t entry;
+        const char *text = trim(strsep(&rest, ","));
+        ECH_TRY(ech_config_read_entry(a->key, text, a->place, &entry));
+        if (n == ECH_CONFIG_LONGEST_LIST) return refuse_list(a, "too many entries");
+        value[n++] = entry;
+    }
+    ech_config_replace_list(out, -1, value, n);
     return ECH_OK;
 }
+
+/* "[3, 1]" or a word. */
+static ech_status read_list(const ech_config *config, const attempt *a, ech_config_list *out)
+{
+    if (a->text[0] == '[') return read_entries(a, out);
+    const char *choices = ech_config_choices(config, a->key);
+    int word = find_choice(choices, a->text);
+    if (word < 0) return refuse_choice(a, "neither a list like [3, 1] nor one of", choices);
+    ech_config_replace_list(out, word, NULL, 0);
+    return ECH_OK;
+}
+
+/* ---- all types ---- */
 
 static ech_status read_value(ech_config *config, const attempt *a)
 {
@@ -231,7 +263,7 @@ static ech_status read_value(ech_config *config, const attempt *a)
     case ECH_CONFIG_NAME:
         return ech_config_read_name(config, a->key, a->text, a->place, field);
     case ECH_CONFIG_LIST:
-        return ech_config_read_list(config, a->key, a->text, a->place, field);
+        return read_list(config, a, field);
     }
     ECH_FAIL(ECH_EINTERNAL, "%s.%s has no type", a->key->section, a->key->name);
 }
@@ -255,14 +287,11 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key)
     bool required = strcmp(key->initial, "required") == 0;
     if (key->type == ECH_CONFIG_TEXT) {
         ech_config_replace_text(field, required ? "" : key->initial);
-        return;
-    }
-    if (key->type == ECH_CONFIG_NAME) { /* it may name what this build lacks */
+    } else if (key->type == ECH_CONFIG_NAME) { /* it may name what this build lacks */
         const char *choices = ech_config_choices(config, key);
-        *(int *)field = choices ? ech_config_find_choice(choices, key->initial) : -1;
-        return;
+        *(int *)field = choices ? find_choice(choices, key->initial) : -1;
+    } else if (!required) { /* zero until it is set */
+        ech_status st = read_value(config, &(attempt){key, key->initial, "default"});
+        ECH_ASSERT(st == ECH_OK);
     }
-    if (required) return; /* zero until it is set */
-    ech_status st = read_value(config, &(attempt){key, key->initial, "default"});
-    ECH_ASSERT(st == ECH_OK);
 }

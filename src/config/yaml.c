@@ -5,12 +5,10 @@
  * is refused where it stands.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
 #include "base/file.h"
-#include "base/memory.h"
 #include "config/table.h"
 
 enum { LARGEST_FILE = 1 << 20, SHOWN_BYTES = 60, MOST_ERRORS = 20, DEEPEST = 8 };
@@ -18,7 +16,8 @@ enum { LARGEST_FILE = 1 << 20, SHOWN_BYTES = 60, MOST_ERRORS = 20, DEEPEST = 8 }
 typedef struct reader {
     yaml_parser_t parser;
     yaml_event_t event; /* the one being looked at */
-    ech_config *config;
+    ech_config *
+        config; /* a copy that takes over if all is well; what an error may have meant is `tried` in it */
     const char *name; /* of the file, for errors */
     const char *text;
     size_t n;
@@ -27,7 +26,6 @@ typedef struct reader {
     int depth;   /* mappings and sequences around what comes next */
     bool broken; /* no YAML, or deeper than anything that could be meant: there is no reading on */
     int errors;
-    bool meant[ECH_CONFIG_KEYS]; /* by what is wrong */
 } reader;
 
 #define FAIL_HERE(r, format, ...)                                                                  \
@@ -138,22 +136,20 @@ static void append_place(const reader *r, ech_text *out)
 static ech_status read_sequence(reader *r, const ech_config_key *key, const char *what,
                                 ech_text *list)
 {
-    ech_status st = ECH_OK;
-    for (int i = 0; st == ECH_OK; i++) {
+    for (int i = 0;; i++) {
         ECH_TRY(advance(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
         const char *text;
         ECH_TRY(look_at_scalar(r, what, &text));
         if (i == ECH_CONFIG_LONGEST_LIST) FAIL_HERE(r, "%s: more than %d entries", what, i);
-        ech_text place = {0}; /* of this entry, for errors */
+        ECH_FREED_TEXT place = {0}; /* of this entry, for errors */
         append_place(r, &place);
         int64_t value;
-        st = ech_config_read_entry(key, text, place.at, &value);
-        if (st == ECH_OK) ech_text_append(list, "%s%s", i ? ", " : "[", text);
-        ech_text_free(&place);
+        ECH_TRY(ech_config_read_entry(key, text, place.at, &value));
+        ech_text_append(list, "%s%s", i ? ", " : "[", text);
     }
     ech_text_append(list, list->n ? "]" : "[]");
-    return st;
+    return ECH_OK;
 }
 
 static ech_status read_scalar(const reader *r, const ech_config_key *key, const char *what,
@@ -174,25 +170,14 @@ static ech_status read_value(reader *r, const ech_config_key *key)
     snprintf(what, sizeof what, "%s.%s", key->section, key->name);
     ECH_TRY(advance(r));
     bool is_list = key->type == ECH_CONFIG_LIST && r->event.type == YAML_SEQUENCE_START_EVENT;
-    ech_text place = {0}, value = {0};
+    ECH_FREED_TEXT place = {0}, value = {0};
     append_place(r, &place);
-    ech_status st =
-        is_list ? read_sequence(r, key, what, &value) : read_scalar(r, key, what, &value);
-    if (st == ECH_OK) st = ech_config_set_value(r->config, key, value.at, place.at);
-    ech_text_free(&place);
-    ech_text_free(&value);
-    return st;
+    ECH_TRY(is_list ? read_sequence(r, key, what, &value) : read_scalar(r, key, what, &value));
+    return ech_config_set_value(r->config, key, value.at, place.at);
 }
 
-/* The rest of the node that is being looked at, in a mapping that is so deep. */
-static ech_status leave_node(reader *r, int depth)
-{
-    while (r->depth > depth) ECH_TRY(step(r));
-    return ECH_OK;
-}
-
-/* What is wrong with an entry of a mapping has been said. Goes on behind it, so that whatever else is wrong is
- * said as well; an error is returned where that cannot be. in_key: the entry's value has not been looked at. */
+/* After an error, which is logged, in an entry of a mapping at this depth: goes on after the entry, so that other
+ * errors are logged, too; returns an error where that cannot be. in_key: the entry's value has not been read. */
 static ech_status pass_over(reader *r, int depth, bool in_key, ech_status st)
 {
     r->errors++;
@@ -200,21 +185,10 @@ static ech_status pass_over(reader *r, int depth, bool in_key, ech_status st)
     if (r->errors == MOST_ERRORS)
         ECH_FAIL(st, "%s: that makes %d errors; the rest of the file was not looked at", r->name,
                  MOST_ERRORS);
-    ECH_TRY(leave_node(r, depth));
+    while (r->depth > depth) ECH_TRY(step(r));
     if (in_key) ECH_TRY(step(r));
-    return leave_node(r, depth);
-}
-
-static ech_status fail_unknown_key(reader *r, const ech_config_section *section, const char *name)
-{
-    ech_text hint = {0};
-    ech_config_hint_key(section, name, &hint, r->meant);
-    ech_status st =
-        ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s:%zu:%zu: %s.%.*s: no such key; %s", r->name,
-                    r->event.start_mark.line + 1, r->event.start_mark.column + 1, section->name,
-                    SHOWN_BYTES, name, hint.at);
-    ech_text_free(&hint);
-    return st;
+    while (r->depth > depth) ECH_TRY(step(r));
+    return ECH_OK;
 }
 
 /* The key that comes next; NULL: the section's end. */
@@ -226,7 +200,11 @@ static ech_status read_key(reader *r, const ech_config_section *section, const e
     if (r->event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
     ECH_TRY(look_at_scalar(r, section->name, &name));
     const ech_config_key *key = ech_config_find_key(section, name);
-    if (!key) return fail_unknown_key(r, section, name);
+    if (!key) {
+        ECH_FREED_TEXT hint = {0};
+        ech_config_hint_key(r->config, section, name, &hint);
+        FAIL_HERE(r, "%s.%.*s: no such key; %s", section->name, SHOWN_BYTES, name, hint.at);
+    }
     size_t *line = &r->key_line[key - ech_config_keys];
     if (*line)
         FAIL_HERE(r, "%s.%s: given twice, first in line %zu; remove one", key->section, key->name,
@@ -248,21 +226,10 @@ static ech_status read_keys(reader *r, const ech_config_section *section)
     }
 }
 
-static ech_status fail_unknown_section(reader *r, const char *name)
-{
-    ech_text hint = {0};
-    ech_config_hint_section(name, &hint, r->meant);
-    ech_status st = ech_fail_at(
-        __FILE__, __LINE__, ECH_EUSAGE, "%s:%zu:%zu: %.*s: no such section; %s", r->name,
-        r->event.start_mark.line + 1, r->event.start_mark.column + 1, SHOWN_BYTES, name, hint.at);
-    ech_text_free(&hint);
-    return st;
-}
-
-/* Of a section whose keys are not read nobody knows which it has. */
+/* A section that is not read may have any of its keys. */
 static void give_up(reader *r, const ech_config_section *section)
 {
-    for (size_t k = section->first; k < section->end; k++) r->meant[k] = true;
+    for (size_t k = section->first; k < section->end; k++) r->config->source->keys[k].tried = true;
 }
 
 /* The section that comes next; NULL: the end. */
@@ -274,7 +241,11 @@ static ech_status read_section(reader *r, const ech_config_section **out)
     if (r->event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
     ECH_TRY(look_at_scalar(r, "name of a section", &name));
     const ech_config_section *section = ech_config_find_section(name);
-    if (!section) return fail_unknown_section(r, name);
+    if (!section) {
+        ECH_FREED_TEXT hint = {0};
+        ech_config_hint_section(r->config, name, &hint);
+        FAIL_HERE(r, "%.*s: no such section; %s", SHOWN_BYTES, name, hint.at);
+    }
     size_t *line = &r->section_line[section - ech_config_sections];
     if (*line) {
         give_up(r, section);
@@ -287,8 +258,10 @@ static ech_status read_section(reader *r, const ech_config_section **out)
 
 static ech_status open_section(reader *r, const ech_config_section *section)
 {
-    ECH_TRY(advance(r));
-    if (r->event.type == YAML_MAPPING_START_EVENT) return ECH_OK;
+    ech_status st = advance(r);
+    if (st == ECH_OK && r->event.type == YAML_MAPPING_START_EVENT) return ECH_OK;
+    give_up(r, section);
+    ECH_TRY(st);
     FAIL_HERE(r, "%s: %s where keys are due; indent \"key: value\" lines below it", section->name,
               describe_event(r));
 }
@@ -300,14 +273,8 @@ static ech_status read_sections(reader *r)
         ech_status st = read_section(r, &section);
         if (st == ECH_OK && !section) return ECH_OK;
         bool in_key = st != ECH_OK;
-        if (st == ECH_OK) {
-            st = open_section(r, section);
-            if (st != ECH_OK) give_up(r, section);
-        }
-        if (st != ECH_OK)
-            ECH_TRY(pass_over(r, depth, in_key, st));
-        else
-            ECH_TRY(read_keys(r, section));
+        if (st == ECH_OK) st = open_section(r, section);
+        ECH_TRY(st == ECH_OK ? read_keys(r, section) : pass_over(r, depth, in_key, st));
     }
 }
 
@@ -330,7 +297,7 @@ static ech_status read_stream(reader *r)
     return ECH_OK;
 }
 
-/* Nothing is known of what the file has. */
+/* A file that cannot be read may have any key: none is reported as missing. */
 static void miss_nothing(ech_config *config)
 {
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) config->source->keys[k].tried = true;
@@ -342,46 +309,36 @@ ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, 
         miss_nothing(config);
         ECH_FAIL(ECH_EUSAGE, "%s: %zu bytes; a run file has at most %d", name, n, LARGEST_FILE);
     }
-    reader *r = ech_calloc(1, sizeof *r);
-    if (!yaml_parser_initialize(&r->parser)) {
-        free(r);
-        ECH_FAIL(ECH_ENOMEM, "%s: no memory to read it", name);
-    }
-    r->name = name;
-    r->text = text;
-    r->n = n;
-    /* A text with an error changes nothing: a copy is filled, and takes over when all is well. */
-    r->config = ech_config_copy(config);
-    yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, n);
-    ech_status st = read_stream(r);
+    reader r = {.name = name, .text = text, .n = n};
+    if (!yaml_parser_initialize(&r.parser)) ECH_FAIL(ECH_ENOMEM, "%s: no memory to read it", name);
+    r.config = ech_config_copy(config);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, n);
+    ech_status st = read_stream(&r);
     if (st != ECH_OK) {
         miss_nothing(config);
-    } else if (r->errors) {
-        for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) r->meant[k] |= r->key_line[k] > 0;
-        ech_config_mark_tried(config, r->meant);
+    } else if (r.errors) {
+        for (size_t k = 0; k < ECH_CONFIG_KEYS; k++)
+            config->source->keys[k].tried |= r.config->source->keys[k].tried || r.key_line[k] > 0;
         st = ECH_EUSAGE;
     } else {
-        ech_config filled = *r->config;
-        *r->config = *config;
+        ech_config filled = *r.config;
+        *r.config = *config;
         *config = filled;
     }
-    ech_config_destroy(r->config);
-    yaml_event_delete(&r->event);
-    yaml_parser_delete(&r->parser);
-    free(r);
+    ech_config_destroy(r.config);
+    yaml_event_delete(&r.event);
+    yaml_parser_delete(&r.parser);
     return st;
 }
 
 ech_status ech_config_read_file(ech_config *config, const char *path)
 {
-    char *text;
+    ECH_FREED char *text = NULL;
     size_t n;
     /* Whatever is wrong with a run file is wrong usage. */
     if (ech_file_read(path, LARGEST_FILE, &text, &n) != ECH_OK) {
         miss_nothing(config);
         return ECH_EUSAGE;
     }
-    ech_status st = ech_config_read_text(config, text, n, path);
-    free(text);
-    return st;
+    return ech_config_read_text(config, text, n, path);
 }

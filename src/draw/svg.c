@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "config/unicode.h"
+#include "base/utf8.h"
 
 static const char *escape_of(char letter)
 {
@@ -34,12 +34,12 @@ void ech_svg_escape(ech_text *out, const char *text)
     ech_text_append_bytes(out, "", 0);
     while (*text) {
         uint32_t code;
-        int length = ech_unicode_next(text, &code);
+        size_t length = ech_utf8_first(text, &code);
         const char *escape = escape_of(*text);
         if (escape)
             ech_text_append_bytes(out, escape, strlen(escape));
-        else if (length > 0 && ech_unicode_is_printable(code))
-            ech_text_append_bytes(out, text, (size_t)length);
+        else if (length > 0 && ech_utf8_is_printable(code))
+            ech_text_append_bytes(out, text, length);
         else
             ech_text_append_bytes(out, "\xef\xbf\xbd", 3);
         text += length > 0 ? length : 1;
@@ -123,7 +123,7 @@ double ech_svg_width(const char *text, double font_size)
     double width = 0;
     while (*text) {
         uint32_t code = 0;
-        int length = ech_unicode_next(text, &code);
+        size_t length = ech_utf8_first(text, &code);
         width += letter_width(code) * font_size;
         text += length > 0 ? length : 1;
     }
@@ -141,7 +141,7 @@ ech_text ech_svg_cut(const char *text, double font_size, double width)
     const char *end = text;
     while (*end) {
         uint32_t code = 0;
-        int length = ech_unicode_next(end, &code);
+        size_t length = ech_utf8_first(end, &code);
         left -= letter_width(code) * font_size;
         if (left < 0) break;
         end += length > 0 ? length : 1;

@@ -389,7 +389,6 @@ static const struct {
 } rules[] = {
 #define X(name, scope, meaning) {rule_##name, ECH_GRID_##scope},
 #include "layout/grid_rules.def"
-#undef X
 };
 
 bool ech_grid_works(const ech_grid_problem *problem, const ech_grid *grid, ech_grid_scope scope,

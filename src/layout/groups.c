@@ -12,7 +12,6 @@ static const struct {
 } groups[ECH_GROUPS] = {
 #define X(name, axes, text, meaning) [ECH_GROUP_##name] = {text, axes},
 #include "layout/groups.def"
-#undef X
 };
 
 const char *ech_layout_group_name(ech_layout_group kind)

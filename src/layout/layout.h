@@ -29,7 +29,6 @@ typedef enum ech_role { ECH_ROLE_WORKER } ech_role;
 typedef enum ech_layout_group {
 #define X(name, axes, text, meaning) ECH_GROUP_##name,
 #include "layout/groups.def"
-#undef X
     ECH_GROUPS
 } ech_layout_group;
 
@@ -41,7 +40,6 @@ ech_layout_group ech_layout_group_over(ech_mesh axes);
 typedef enum ech_placement {
 #define X(name, stage, meaning) ECH_PLACEMENT_##name,
 #include "layout/placements.def"
-#undef X
 } ech_placement;
 
 typedef struct ech_virtual_stage {

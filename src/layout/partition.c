@@ -310,7 +310,7 @@ ech_status ech_partition_search(const ech_partition_problem *problem, ech_partit
     free_costs(&c);
     if (found.n == 0 && problem->memory == 0)
         ECH_FAIL(ECH_EUSAGE,
-                 "parallel.partition = auto: %s of %s cannot be shared out over %s; use another "
+                 "parallel.partition = auto: %s of %s cannot be divided among %s; use another "
                  "training.global_batch_size or fewer ranks",
                  ECH_COUNT(problem->micro_batches, "micro-batch"),
                  ECH_COUNT(problem->blocks, "block"), ECH_COUNT(problem->workers, "worker"));

@@ -15,7 +15,6 @@ static int stage_of(ech_placement placement, int s, int p)
     case ECH_PLACEMENT_##name:                                                                     \
         return stage;
 #include "layout/placements.def"
-#undef X
     }
     return -1;
 }

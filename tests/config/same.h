@@ -60,9 +60,6 @@ static inline const char *first_difference(const ech_config *a, const ech_config
     if (!same_##type(a->section.key, b->section.key)) return #section "." #key;
 #define END(section)
 #include "config/keys.def"
-#undef SECTION
-#undef KEY
-#undef END
     return NULL;
 }
 

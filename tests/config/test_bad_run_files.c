@@ -30,9 +30,6 @@ static const key_row keys[] = {
 #define KEY(section, key, type, initial, low, high, choices, resume, help)                         \
     {#section, #key, #type, low, high},
 #include "config/keys.def"
-#undef SECTION
-#undef END
-#undef KEY
 };
 
 /* A number below n, the next of a fixed series. */

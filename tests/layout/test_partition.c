@@ -472,7 +472,7 @@ static void test_refusals(void **state)
     problem = good;
     problem.micro_batches = 1;
     assert_int_equal(ech_partition_search(&problem, &found), ECH_EUSAGE);
-    assert_non_null(strstr(ech_last_error(), "1 micro-batch of 3 blocks cannot be shared out"));
+    assert_non_null(strstr(ech_last_error(), "1 micro-batch of 3 blocks cannot be divided among"));
     const double wrong[] = {0, -1, (double)NAN, 0.5};
     for (int i = 0; i < 4; i++) {
         problem = good;

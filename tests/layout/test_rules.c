@@ -133,8 +133,8 @@ static void test_sequences(void **state)
            "would");
     refuse("gpt2", "memory.sequence_chunks=2 parallel.context=2 parallel.data=1", 2,
            "command line: memory.sequence_chunks = 2: not with parallel.context = 2: a sequence is "
-           "cut into chunks in time or shared out over context ranks, not both; use one of the "
-           "two; grids that work on 2 ranks: pipeline 1 x data 2 x context 1 x tensor 1, pipeline "
+           "processed in chunks or sharded over context ranks, not both; use one of the two; grids "
+           "that work on 2 ranks: pipeline 1 x data 2 x context 1 x tensor 1, pipeline "
            "1 x data 1 x context 1 x "
            "tensor 2, pipeline 2 x data 1 x context 1 x tensor 1");
     accept("gpt2", "parallel.sequence=true", 2); /* of one tensor rank: without effect */
