@@ -38,20 +38,19 @@ struct ech_comm {
  * get checked arguments and are called by one thread at a time (under comm->lock). */
 struct ech_comm_backend {
     const char *name;
-    const char *(*launcher)(void); /* path of the program that starts ranks, or NULL */
+    const char *launcher; /* path of the program that starts ranks, or NULL */
     const char *(*version)(void);
     /* See ech_comm_open. Fills endpoints[] by ech_comm_make. */
     ech_status (*open)(int size, double deadline_seconds, ech_comm **endpoints);
     void (*close)(ech_comm *comm); /* releases comm->state and the board */
-    ech_status (*send_start)(ech_comm *comm, const void *data, ech_request *request);
-    ech_status (*receive_start)(ech_comm *comm, void *data, ech_request *request);
+    /* Starts the send of `from` or the receive of `to` that the request describes. */
+    ech_status (*start)(ech_comm *comm, ech_request *request, const void *from, void *to);
     ech_status (*test)(ech_comm *comm, ech_request *request);
-    /* Cancels all transfers of this endpoint: afterwards none touches a buffer, or the process is about
-     * to end. */
+    /* Optional: cancels all transfers of this endpoint; afterwards none touches a buffer. NULL: the process
+     * is about to end. */
     void (*withdraw)(ech_comm *comm);
-    /* Ends the job. Called grace_ms milliseconds after the abort flag was raised. */
+    /* Optional: ends the job, after the other ranks had time to print their errors. */
     void (*abort)(ech_comm *comm);
-    int grace_ms;
     /* Optional; NULL: the library has no all-reduce. Starts x (n elements of dtype) = the sum over
      * `ranks`, in place. The first call of a group, with *handle NULL, makes the library's communicator and
      * waits for all members; with n = 0 it does only that. The caller stores *handle for the next ones. */
@@ -64,10 +63,6 @@ struct ech_comm_backend {
 #define X(name, help) extern const ech_comm_backend ech_comm_##name;
 #include "comm/comm.def"
 #undef X
-
-/* comm->lock: around every call of a backend's function and every use of `shared`. */
-void ech_comm_lock(ech_comm *comm);
-void ech_comm_unlock(ech_comm *comm);
 
 /* Whether the abort flag is raised or this endpoint's transfers are withdrawn. */
 bool ech_comm_is_over(const ech_comm *comm);
@@ -83,15 +78,15 @@ ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *
 /* Tests a request once and sets request->done; after a withdrawal does nothing. */
 ech_status ech_transfer_test(ech_comm *comm, ech_request *request);
 
-/* Which collective a wait belongs to, for error messages. */
+/* What a wait belongs to: the thread that waits, and for error messages the collective. */
 typedef struct ech_wait_for {
-    const char *group, *call; /* "data", "reduce" */
-    bool saves;               /* the group's members write a checkpoint */
+    const char *group, *call; /* "data", "reduce"; NULL: messages point to point */
+    ech_board_thread thread;
 } ech_wait_for;
 
-/* Waits for all requests. what NULL: they are point to point. Errors: ECH_EABORTED when the abort flag is
- * raised, ECH_ECOMM past the deadline; all transfers of this endpoint are withdrawn then. */
-ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *what);
+/* Waits for all requests. Errors: ECH_EABORTED when the abort flag is raised, ECH_ECOMM past the deadline;
+ * all transfers of this endpoint are withdrawn then. */
+ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *why);
 void ech_comm_withdraw(ech_comm *comm);
 
 /* For tests of `mpi`: treats the process with rank r in MPI_COMM_WORLD as one of machine r mod `machines`.

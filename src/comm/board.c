@@ -31,22 +31,14 @@ size_t ech_board_bytes(int slots)
 
 void ech_board_init(ech_board *board, int slots)
 {
+    memset(board, 0, ech_board_bytes(slots));
     atomic_store(&board->aborted_by, -1);
-    atomic_store(&board->reported, 0);
-    atomic_store(&board->members, 0);
-    atomic_store(&board->progress, 0);
-    atomic_store(&board->is_watched, 0);
-    atomic_store(&board->is_final, 0);
     board->slots = slots;
     board->magic = ECH_BOARD_MAGIC;
     for (int i = 0; i < slots; i++) {
         atomic_store(&board->slot[i].rank, -1);
-        atomic_store(&board->slot[i].waits_for, -1);
-        atomic_store(&board->slot[i].looked, 0);
-        atomic_store(&board->slot[i].process, 0);
-        atomic_store(&board->slot[i].space, 0);
-        atomic_store(&board->slot[i].saver_looked, 0);
-        atomic_store(&board->slot[i].saver_waits_for, -1);
+        for (int t = 0; t < ECH_BOARD_THREADS; t++)
+            atomic_store(&board->slot[i].mark[t].waits_for, -1);
         atomic_store(&board->slot[i].saves, -1);
         ech_board_set_position(board, i, -1, "");
     }
@@ -82,38 +74,24 @@ void ech_board_set_position(ech_board *board, int slot, int64_t step, const char
     atomic_store_explicit(&at->step, step, memory_order_relaxed);
 }
 
-static uint32_t now_ms(void)
+void ech_board_set_wait(ech_board *board, int slot, ech_board_thread thread, int peer)
 {
-    return (uint32_t)(uint64_t)(ech_clock_now() * 1000);
+    ech_board_mark *mark = &board->slot[slot].mark[thread];
+    uint32_t now_ms = (uint32_t)(uint64_t)(ech_clock_now() * 1000);
+    atomic_store_explicit(&mark->looked, now_ms, memory_order_relaxed);
+    atomic_store_explicit(&mark->waits_for, peer, memory_order_relaxed);
+}
+
+void ech_board_end_wait(ech_board *board, int slot, ech_board_thread thread, int peer, int next)
+{
+    int32_t own = peer;
+    atomic_compare_exchange_strong(&board->slot[slot].mark[thread].waits_for, &own, next);
 }
 
 void ech_board_set_saving(ech_board *board, int slot, int64_t step)
 {
-    ech_board_set_saver_wait(board, slot, -1);
+    ech_board_set_wait(board, slot, ECH_BOARD_SAVER, -1);
     atomic_store(&board->slot[slot].saves, step);
-}
-
-void ech_board_set_saver_wait(ech_board *board, int slot, int peer)
-{
-    atomic_store(&board->slot[slot].saver_looked, now_ms());
-    atomic_store(&board->slot[slot].saver_waits_for, peer);
-}
-
-void ech_board_set_wait(ech_board *board, int slot, int peer)
-{
-    atomic_store_explicit(&board->slot[slot].looked, now_ms(), memory_order_relaxed);
-    atomic_store_explicit(&board->slot[slot].waits_for, peer, memory_order_relaxed);
-}
-
-void ech_board_end_wait(ech_board *board, int slot, int peer, int next)
-{
-    int32_t own = peer;
-    atomic_compare_exchange_strong(&board->slot[slot].waits_for, &own, next);
-}
-
-void ech_board_count_step(ech_board *board)
-{
-    atomic_fetch_add(&board->progress, 1);
 }
 
 /* FNV-1a by words, over all that ranks write while they run. */
@@ -123,13 +101,13 @@ uint64_t ech_board_pulse(const ech_board *board)
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (int i = 0; i < board->slots; i++) {
         const ech_board_slot *at = &board->slot[i];
-        const uint64_t words[] = {
-            (uint64_t)atomic_load(&at->step),  (uint64_t)atomic_load(&at->waits_for),
-            atomic_load(&at->looked),          (uint64_t)atomic_load(&at->process),
-            (uint64_t)atomic_load(&at->saves), (uint64_t)atomic_load(&at->saver_waits_for),
-            atomic_load(&at->saver_looked)};
-        for (size_t w = 0; w < sizeof words / sizeof *words; w++)
-            hash = (hash ^ words[w]) * fnv_prime;
+        hash = (hash ^ (uint64_t)atomic_load(&at->step)) * fnv_prime;
+        hash = (hash ^ (uint64_t)atomic_load(&at->process)) * fnv_prime;
+        hash = (hash ^ (uint64_t)atomic_load(&at->saves)) * fnv_prime;
+        for (int t = 0; t < ECH_BOARD_THREADS; t++) {
+            hash = (hash ^ (uint64_t)atomic_load(&at->mark[t].waits_for)) * fnv_prime;
+            hash = (hash ^ atomic_load(&at->mark[t].looked)) * fnv_prime;
+        }
         for (int w = 0; w < WORDS; w++) hash = (hash ^ atomic_load(&at->text[w])) * fnv_prime;
     }
     return (hash ^ (uint64_t)atomic_load(&board->progress)) * fnv_prime;
@@ -162,36 +140,21 @@ static const ech_board_slot *find_slot(const ech_board *board, int rank)
     return NULL;
 }
 
-/* A slot's mark (-1: none) and heartbeat; saver: those of its thread that writes a checkpoint, if it has
- * one. */
-static int wait_of(const ech_board_slot *at, bool saver, uint32_t *looked)
+static const ech_board_mark *find_mark(const ech_board_slot *at, ech_board_thread thread)
 {
-    saver = saver && atomic_load(&at->saves) >= 0;
-    *looked = atomic_load(saver ? &at->saver_looked : &at->looked);
-    return atomic_load(saver ? &at->saver_waits_for : &at->waits_for);
+    return &at->mark[atomic_load(&at->saves) >= 0 ? thread : ECH_BOARD_RANK];
 }
 
-static bool waits(const ech_board *board, int rank, bool saver)
+bool ech_board_waits(const ech_board *board, int rank, ech_board_thread thread)
 {
-    uint32_t looked;
     const ech_board_slot *at = find_slot(board, rank);
-    return at && wait_of(at, saver, &looked) >= 0;
-}
-
-bool ech_board_waits(const ech_board *board, int rank)
-{
-    return waits(board, rank, false);
-}
-
-bool ech_board_saver_waits(const ech_board *board, int rank)
-{
-    return waits(board, rank, true);
+    return at && atomic_load(&find_mark(at, thread)->waits_for) >= 0;
 }
 
 static void describe_saver(const ech_board_slot *at, ech_text *out)
 {
     long long saves = atomic_load(&at->saves);
-    int peer = atomic_load(&at->saver_waits_for);
+    int peer = atomic_load(&at->mark[ECH_BOARD_SAVER].waits_for);
     if (saves < 0) return;
     ech_text_append(out, ", writing checkpoint %lld", saves);
     if (peer >= 0) ech_text_append(out, " (waits for rank %d there)", peer);
@@ -212,7 +175,7 @@ void ech_board_describe(const ech_board *board, int rank, ech_text *out)
     text[ECH_BOARD_TEXT - 1] = '\0';
 
     int64_t step = atomic_load(&at->step);
-    int peer = atomic_load(&at->waits_for);
+    int peer = atomic_load(&at->mark[ECH_BOARD_RANK].waits_for);
     if (step >= 0)
         ech_text_append(out, "step %lld", (long long)step);
     else
@@ -237,36 +200,25 @@ void ech_board_print(const ech_board *board)
     }
 }
 
-/* Follows the marks from `rank`, at least once around a cycle. Returns the rank at which they end; in a
- * cycle the one with the oldest heartbeat if that is stale, else -1. */
-static int follow(const ech_board *board, int rank, bool saver)
+/* Follows the marks at least once around a cycle. */
+int ech_board_culprit(const ech_board *board, int peer, ech_board_thread thread)
 {
-    uint32_t looked = 0, oldest = 0, newest = 0;
-    int who = -1;
+    uint32_t oldest = 0, newest = 0;
+    int rank = peer, stopped = -1;
     for (int i = 0; i <= board->slots; i++) { /* the last may be of another machine */
         const ech_board_slot *at = find_slot(board, rank);
-        int next = at ? wait_of(at, saver, &looked) : -1;
+        const ech_board_mark *mark = at ? find_mark(at, thread) : NULL;
+        int next = mark ? atomic_load(&mark->waits_for) : -1;
         if (next < 0) return rank;
-        if (who < 0 || (int32_t)(looked - newest) > 0) newest = looked;
-        if (who < 0 || (int32_t)(looked - oldest) < 0) {
+        uint32_t looked = atomic_load(&mark->looked);
+        if (stopped < 0 || (int32_t)(looked - newest) > 0) newest = looked;
+        if (stopped < 0 || (int32_t)(looked - oldest) < 0) {
             oldest = looked;
-            who = rank;
+            stopped = rank;
         }
         rank = next;
     }
-    return newest - oldest > STALE_MS ? who : -1;
-}
-
-int ech_board_culprit(const ech_board *board, int peer)
-{
-    int rank = follow(board, peer, false);
-    return rank >= 0 ? rank : peer;
-}
-
-int ech_board_saver_culprit(const ech_board *board, int peer)
-{
-    int rank = follow(board, peer, true);
-    return rank >= 0 ? rank : peer;
+    return newest - oldest > STALE_MS ? stopped : peer;
 }
 
 /* ---- the board in a mapped file, for ranks that are processes ---- */

@@ -22,19 +22,29 @@ enum { ECH_BOARD_TEXT = 40, ECH_BOARD_MAGIC = 0x45434843 };
 /* Environment variable of ranks: the path of a board made for them. */
 #define ECH_BOARD_VARIABLE "ECHELON_BOARD"
 
-typedef struct ech_board_slot {
-    _Atomic int64_t step;      /* training step; -1: outside of any */
-    _Atomic int32_t rank;      /* in the job; -1 until it has joined */
+/* The threads of a rank that wait for other ranks: its own ones, which share a mark, and the one that writes
+ * its part of a checkpoint. */
+typedef enum ech_board_thread {
+    ECH_BOARD_RANK,
+    ECH_BOARD_SAVER,
+    ECH_BOARD_THREADS
+} ech_board_thread;
+
+/* A mark: the wait of a thread. */
+typedef struct ech_board_mark {
     _Atomic int32_t waits_for; /* the rank it waits for; -1: it does not wait */
     _Atomic uint32_t looked;   /* heartbeat: milliseconds, wrapping, when it last polled a wait */
-    _Atomic int32_t process;   /* process id from join to leave; 0: before and after */
+} ech_board_mark;
+
+typedef struct ech_board_slot {
+    _Atomic int64_t step;    /* training step; -1: outside of any */
+    _Atomic int32_t rank;    /* in the job; -1 until it has joined */
+    _Atomic int32_t process; /* process id from join to leave; 0: before and after */
+    _Atomic uint64_t space;  /* namespace of the process id (ech_life_space) */
+    _Atomic int64_t saves;   /* step of the checkpoint being written; -1: none */
     _Atomic uint64_t text[ECH_BOARD_TEXT / sizeof(uint64_t)];
-    /* The same of the thread that writes this rank's part of a checkpoint. */
-    _Atomic int64_t saves; /* the checkpoint's step; -1: none is being written */
-    _Atomic int32_t saver_waits_for;
-    _Atomic uint32_t saver_looked;
-    _Atomic uint64_t space; /* namespace of the process id (ech_life_space) */
-    int64_t padding[5];     /* to a cache line */
+    ech_board_mark mark[ECH_BOARD_THREADS];
+    int64_t padding[5]; /* to a cache line */
 } ech_board_slot;
 
 typedef struct ech_board {
@@ -62,20 +72,15 @@ bool ech_board_take(ech_board *board, int members);
 void ech_board_join(ech_board *board, int slot, int rank);
 void ech_board_leave(ech_board *board, int slot);
 void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what);
-/* Sets the mark, the rank that this rank waits for, and the heartbeat. */
-void ech_board_set_wait(ech_board *board, int slot, int peer);
+/* Sets a thread's mark and heartbeat; peer -1: it does not wait. */
+void ech_board_set_wait(ech_board *board, int slot, ech_board_thread thread, int peer);
 /* Changes the mark from `peer` to `next` (a rank, or -1). Does nothing if the mark is not `peer`: then
  * another thread of the rank has set it, and still waits. */
-void ech_board_end_wait(ech_board *board, int slot, int peer, int next);
-bool ech_board_waits(const ech_board *board, int rank);
-/* The same for the thread that writes a rank's checkpoint: its step (-1: none is being written), its mark
- * and heartbeat. ech_board_saver_waits of a rank that writes none is ech_board_waits. */
+void ech_board_end_wait(ech_board *board, int slot, ech_board_thread thread, int peer, int next);
+/* Whether a rank's thread waits. A rank that writes no checkpoint has no saver: its own mark counts. */
+bool ech_board_waits(const ech_board *board, int rank, ech_board_thread thread);
+/* step: of the checkpoint that the saver writes; -1: none. */
 void ech_board_set_saving(ech_board *board, int slot, int64_t step);
-void ech_board_set_saver_wait(ech_board *board, int slot, int peer);
-bool ech_board_saver_waits(const ech_board *board, int rank);
-
-/* Adds one to the training steps done. */
-void ech_board_count_step(ech_board *board);
 
 /* A hash of all positions, marks and heartbeats: it changes whenever a rank does anything. */
 uint64_t ech_board_pulse(const ech_board *board);
@@ -94,12 +99,10 @@ void ech_board_describe(const ech_board *board, int rank, ech_text *out);
 /* Logs all positions as warnings, one line per rank. */
 void ech_board_print(const ech_board *board);
 
-/* The rank that holds up a caller waiting for `peer`: follows the marks from `peer` to a rank that does not
- * wait or is not on this board. If the marks form a cycle: the rank with the oldest heartbeat, since a
- * rank that was stopped during a wait keeps its mark; `peer` if all heartbeats are recent. */
-int ech_board_culprit(const ech_board *board, int peer);
-/* The same along the marks of the threads that write checkpoints. */
-int ech_board_saver_culprit(const ech_board *board, int peer);
+/* The rank that holds up a thread waiting for `peer`: follows the marks of such threads from `peer` to a rank
+ * that does not wait or is not on this board. If the marks form a cycle: the rank with the oldest heartbeat,
+ * since a rank that was stopped during a wait keeps its mark; `peer` if all heartbeats are recent. */
+int ech_board_culprit(const ech_board *board, int peer, ech_board_thread thread);
 
 /* Boards in mapped files. All write the path to path[size]; remove the file once every rank has opened it.
  * create: a new file of `slots` slots; while *hold is open no other job's cleanup removes it

@@ -40,7 +40,7 @@ const char *ech_comm_names(void)
 
 const char *ech_comm_launcher(const ech_comm_backend *backend)
 {
-    return backend->launcher();
+    return backend->launcher;
 }
 
 const char *ech_comm_version(const ech_comm_backend *backend)
@@ -67,16 +67,6 @@ ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int
     return comm;
 }
 
-void ech_comm_lock(ech_comm *comm)
-{
-    pthread_mutex_lock(&comm->lock);
-}
-
-void ech_comm_unlock(ech_comm *comm)
-{
-    pthread_mutex_unlock(&comm->lock);
-}
-
 bool ech_comm_is_over(const ech_comm *comm)
 {
     return atomic_load(&comm->dead) || ech_board_aborted(comm->board);
@@ -89,24 +79,26 @@ ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadl
     return backend->open(size, deadline_seconds, endpoints);
 }
 
+/* Until the other ranks have printed their errors. */
+enum { GRACE_MS = 300 };
+
 /* Ends the job as far as the backend can. */
 static void end_job(ech_comm *comm)
 {
-    int ms = comm->backend->grace_ms;
-    struct timespec grace = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
-    if (ms > 0) nanosleep(&grace, NULL);
-    ech_comm_lock(comm);
+    if (!comm->backend->abort) return;
+    nanosleep(&(struct timespec){.tv_nsec = GRACE_MS * 1000000L}, NULL);
+    pthread_mutex_lock(&comm->lock);
     comm->backend->abort(comm);
-    ech_comm_unlock(comm);
+    pthread_mutex_unlock(&comm->lock);
 }
 
 void ech_comm_close(ech_comm *comm)
 {
     if (!comm) return;
     if (ech_comm_is_over(comm)) end_job(comm);
-    ech_comm_lock(comm);
+    pthread_mutex_lock(&comm->lock);
     comm->backend->close(comm);
-    ech_comm_unlock(comm);
+    pthread_mutex_unlock(&comm->lock);
     pthread_mutex_destroy(&comm->lock);
     free(comm->shared);
     free(comm);
@@ -142,10 +134,10 @@ bool ech_comm_is_near(const ech_comm *comm, const int *ranks, int n)
 
 void ech_comm_withdraw(ech_comm *comm)
 {
-    ech_comm_lock(comm);
+    pthread_mutex_lock(&comm->lock);
     atomic_store(&comm->dead, true);
-    comm->backend->withdraw(comm);
-    ech_comm_unlock(comm);
+    if (comm->backend->withdraw) comm->backend->withdraw(comm);
+    pthread_mutex_unlock(&comm->lock);
 }
 
 void ech_comm_raise(ech_comm *comm)
@@ -177,16 +169,16 @@ void ech_comm_forbid_restart(ech_comm *comm)
 
 void ech_comm_count_step(ech_comm *comm)
 {
-    if (comm->local_rank == 0) ech_board_count_step(comm->board);
+    if (comm->local_rank == 0) atomic_fetch_add(&comm->board->progress, 1);
 }
 
 void ech_comm_set_wait(ech_comm *comm, int peer)
 {
     int before = atomic_exchange(&comm->polled, peer);
     if (peer >= 0)
-        ech_board_set_wait(comm->board, comm->local_rank, peer);
+        ech_board_set_wait(comm->board, comm->local_rank, ECH_BOARD_RANK, peer);
     else
-        ech_board_end_wait(comm->board, comm->local_rank, before, -1);
+        ech_board_end_wait(comm->board, comm->local_rank, ECH_BOARD_RANK, before, -1);
 }
 
 ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *from, void *to)
@@ -196,11 +188,9 @@ ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *
         return ECH_EABORTED;
     }
     ech_status st = ECH_EABORTED;
-    ech_comm_lock(comm);
-    if (!comm->dead)
-        st = request->sends ? comm->backend->send_start(comm, from, request)
-                            : comm->backend->receive_start(comm, to, request);
-    ech_comm_unlock(comm);
+    pthread_mutex_lock(&comm->lock);
+    if (!comm->dead) st = comm->backend->start(comm, request, from, to);
+    pthread_mutex_unlock(&comm->lock);
     return st;
 }
 
@@ -208,9 +198,9 @@ ech_status ech_transfer_test(ech_comm *comm, ech_request *request)
 {
     if (request->done) return ECH_OK;
     ech_status st = ECH_OK;
-    ech_comm_lock(comm);
+    pthread_mutex_lock(&comm->lock);
     if (!comm->dead) st = comm->backend->test(comm, request);
-    ech_comm_unlock(comm);
+    pthread_mutex_unlock(&comm->lock);
     return st;
 }
 
@@ -240,9 +230,4 @@ ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done)
     }
     *done = request->done;
     return ECH_OK;
-}
-
-ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n)
-{
-    return ech_wait_all(comm, requests, n, NULL);
 }

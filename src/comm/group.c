@@ -59,11 +59,11 @@ static ech_group *add_channel(ech_comm *comm, ech_members *of, int size, int ind
     if (index == 0) group->folds = ech_calloc((size_t)size * ECH_FOLD_VALUES, sizeof(double));
     for (int b = 0; b < ECH_BATCHES; b++)
         group->batch[b].at = ech_calloc(2 * (size_t)size, sizeof(ech_request));
-    ech_comm_lock(comm);
+    pthread_mutex_lock(&comm->lock);
     ECH_ASSERT(lane >= 0 && lane < ECH_GROUP_LANES && !(of->lanes & 1u << lane));
     of->lanes |= 1u << lane;
     of->channels++;
-    ech_comm_unlock(comm);
+    pthread_mutex_unlock(&comm->lock);
     return group;
 }
 
@@ -79,9 +79,9 @@ ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, 
     of->tags = ech_calloc((size_t)n, sizeof *of->tags);
     ech_group *group = add_channel(comm, of, n, index, 0);
 
-    ech_comm_lock(comm);
+    pthread_mutex_lock(&comm->lock);
     ech_status st = take_tags(comm, of, n);
-    ech_comm_unlock(comm);
+    pthread_mutex_unlock(&comm->lock);
     if (st != ECH_OK) {
         ech_group_destroy(group);
         return st;
@@ -106,10 +106,10 @@ static void free_members(ech_members *of)
 void ech_group_destroy(ech_group *group)
 {
     if (!group) return;
-    ech_comm_lock(group->comm);
+    pthread_mutex_lock(&group->comm->lock);
     if (group->library) group->comm->backend->allreduce_forget(group->comm, group->library);
     bool last = --group->of->channels == 0;
-    ech_comm_unlock(group->comm);
+    pthread_mutex_unlock(&group->comm->lock);
     if (last) free_members(group->of);
     for (int b = 0; b < ECH_BATCHES; b++) free(group->batch[b].at);
     free(group->folds);
@@ -118,12 +118,13 @@ void ech_group_destroy(ech_group *group)
 
 void ech_group_set_saves(ech_group *group)
 {
-    group->saves = true;
+    group->thread = ECH_BOARD_SAVER;
 }
 
 void ech_group_show_life(ech_group *group)
 {
-    if (group->saves) ech_board_set_saver_wait(group->comm->board, group->comm->local_rank, -1);
+    if (group->thread == ECH_BOARD_SAVER)
+        ech_board_set_wait(group->comm->board, group->comm->local_rank, ECH_BOARD_SAVER, -1);
 }
 
 double ech_group_deadline(const ech_group *group)
@@ -231,6 +232,6 @@ ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch)
 {
     int n = batch->n;
     batch->n = 0;
-    ech_wait_for what = {group->of->name, ech_comm_call_name(group->call), group->saves};
+    ech_wait_for what = {group->of->name, ech_comm_call_name(group->call), group->thread};
     return ech_wait_all(group->comm, batch->at, n, &what);
 }

@@ -51,9 +51,9 @@ struct ech_group {
     ech_comm *comm;
     ech_members *of;
     int lane;
-    double *folds; /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
-    void *library; /* allreduce_start's handle, for LIBRARY */
-    bool saves;    /* ech_group_set_saves */
+    double *folds;           /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
+    void *library;           /* allreduce_start's handle, for LIBRARY */
+    ech_board_thread thread; /* that waits: ech_group_set_saves */
     int size, index;
     ech_comm_call call; /* the collective that runs, and the count of its messages */
     ech_comm_count *count;

@@ -60,11 +60,6 @@ typedef struct local_state {
     post *free;
 } local_state;
 
-static const char *launcher(void)
-{
-    return NULL;
-}
-
 static const char *version(void)
 {
     return "threads";
@@ -219,16 +214,6 @@ static ech_status start(ech_comm *comm, ech_request *request, const void *from, 
     return other ? meet(other, request, from, to) : ECH_OK;
 }
 
-static ech_status send_start(ech_comm *comm, const void *data, ech_request *request)
-{
-    return start(comm, request, data, NULL);
-}
-
-static ech_status receive_start(ech_comm *comm, void *data, ech_request *request)
-{
-    return start(comm, request, NULL, data);
-}
-
 static ech_status test(ech_comm *comm, ech_request *request)
 {
     local_state *state = comm->state;
@@ -299,11 +284,6 @@ static void withdraw(ech_comm *comm)
         for (int i = 0; i < SLAB; i++) withdraw_post(state->job, &own->post[i]);
 }
 
-static void abort_job(ech_comm *comm)
-{
-    (void)comm; /* the flag is all there is */
-}
-
 static void close_one(ech_comm *comm)
 {
     local_state *state = comm->state;
@@ -325,13 +305,10 @@ static void close_one(ech_comm *comm)
 
 const ech_comm_backend ech_comm_local = {
     .name = "local",
-    .launcher = launcher,
     .version = version,
     .open = open_all,
     .close = close_one,
-    .send_start = send_start,
-    .receive_start = receive_start,
+    .start = start,
     .test = test,
     .withdraw = withdraw,
-    .abort = abort_job,
 };

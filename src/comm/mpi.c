@@ -13,17 +13,9 @@
 
 #include "comm/mpi_state.h"
 
-/* The launcher of the MPI that this was built with comes from CMake. */
-static const char mpiexec[] = ECH_MPIEXEC;
-
 /* PARTS: allocated in advance. How many are in flight depends on timing, but only the first training step
  * may allocate. */
 enum { PART_BYTES = 1 << 30, NO_PART = -1, PARTS = 256 };
-
-const char *ech_mpi_launcher(void)
-{
-    return mpiexec;
-}
 
 /* "Open MPI v4.1.4, package: ..." -> "Open MPI 4.1.4"; "MPICH Version:\t4.0.2\n..." likewise. */
 static char version_text[64];
@@ -82,58 +74,48 @@ static int new_part(ech_mpi_state *state)
     return (int)state->parts.n - 1;
 }
 
-/* Posts one part; requests name their first part. */
-static ech_status start_part(ech_mpi_state *state, const ech_request *request, const char *from,
-                             char *to, size_t bytes, int at)
+/* Adds a part to a request after part `last`; NO_PART: its first one, which it names. */
+static int add_part(ech_mpi_state *state, ech_request *request, int last)
+{
+    int added = new_part(state);
+    state->parts.at[added] = (ech_mpi_part){.bytes = -1, .next = NO_PART};
+    if (last == NO_PART)
+        request->id = (uint64_t)added;
+    else
+        state->parts.at[last].next = added;
+    return added;
+}
+
+static ech_status start_part(const ech_mpi_state *state, const ech_request *request,
+                             const char *from, char *to, int bytes, MPI_Request *out)
 {
     bool own = request->tag < ECH_COMM_TAGS;
     MPI_Comm in = own ? state->points : state->groups;
-    int tag = own ? request->tag : request->tag - ECH_COMM_TAGS;
-    ech_mpi_part *p = &state->parts.at[at];
-    p->bytes = request->sends ? -1 : (int)bytes;
-    p->next = NO_PART;
+    int tag = own ? request->tag : request->tag - ECH_COMM_TAGS, peer = request->peer;
     if (tag > state->tag_limit)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s has tags up to %d, too few for so many groups",
                  ech_mpi_version(), state->tag_limit);
-    if (!request->sends)
-        return ech_mpi_check(
-            MPI_Irecv(to, (int)bytes, MPI_BYTE, request->peer, tag, in, &p->request), "MPI_Irecv");
-    if (state->synchronous)
-        return ech_mpi_check(
-            MPI_Issend(from, (int)bytes, MPI_BYTE, request->peer, tag, in, &p->request),
-            "MPI_Issend");
-    return ech_mpi_check(MPI_Isend(from, (int)bytes, MPI_BYTE, request->peer, tag, in, &p->request),
-                         "MPI_Isend");
+    if (!request->sends) return ECH_MPI(Irecv, to, bytes, MPI_BYTE, peer, tag, in, out);
+    if (state->synchronous) return ECH_MPI(Issend, from, bytes, MPI_BYTE, peer, tag, in, out);
+    return ECH_MPI(Isend, from, bytes, MPI_BYTE, peer, tag, in, out);
 }
 
-static ech_status start(ech_comm *comm, ech_request *request, const char *from, char *to)
+static ech_status start(ech_comm *comm, ech_request *request, const void *from, void *to)
 {
     ech_mpi_state *state = comm->state;
-    int last = NO_PART;
     size_t at = 0;
+    int last = NO_PART;
     do {
         size_t left = request->bytes - at;
         size_t bytes = left < state->part_bytes ? left : state->part_bytes;
-        int p = new_part(state);
-        if (last == NO_PART)
-            request->id = (uint64_t)p;
-        else
-            state->parts.at[last].next = p;
-        ECH_TRY(start_part(state, request, from ? from + at : NULL, to ? to + at : NULL, bytes, p));
-        last = p;
+        last = add_part(state, request, last);
+        ech_mpi_part *p = &state->parts.at[last];
+        p->bytes = request->sends ? -1 : (int)bytes;
+        ECH_TRY(start_part(state, request, from ? (const char *)from + at : NULL,
+                           to ? (char *)to + at : NULL, (int)bytes, &p->request));
         at += bytes;
     } while (at < request->bytes);
     return ECH_OK;
-}
-
-static ech_status send_start(ech_comm *comm, const void *data, ech_request *request)
-{
-    return start(comm, request, data, NULL);
-}
-
-static ech_status receive_start(ech_comm *comm, void *data, ech_request *request)
-{
-    return start(comm, request, NULL, data);
 }
 
 /* MPI accepts a message that is shorter than its receive. */
@@ -141,7 +123,7 @@ static ech_status check_bytes(const ech_comm *comm, const ech_request *request,
                               const ech_mpi_part *p, MPI_Status *status)
 {
     int bytes;
-    ECH_TRY(ech_mpi_check(MPI_Get_count(status, MPI_BYTE, &bytes), "MPI_Get_count"));
+    ECH_TRY(ECH_MPI(Get_count, status, MPI_BYTE, &bytes));
     if (p->bytes >= 0 && bytes != p->bytes)
         ECH_FAIL(ECH_EINTERNAL,
                  "rank %d sends %d bytes to rank %d with tag %d, but the receive is for %d bytes",
@@ -184,11 +166,10 @@ static ech_status make_group(ech_comm *comm, const int *ranks, int size, MPI_Com
 {
     ech_mpi_state *state = comm->state;
     MPI_Group world, members;
-    ECH_TRY(ech_mpi_check(MPI_Comm_group(state->groups, &world), "MPI_Comm_group"));
-    ech_status st = ech_mpi_check(MPI_Group_incl(world, size, ranks, &members), "MPI_Group_incl");
+    ECH_TRY(ECH_MPI(Comm_group, state->groups, &world));
+    ech_status st = ECH_MPI(Group_incl, world, size, ranks, &members);
     if (st == ECH_OK) {
-        st = ech_mpi_check(MPI_Comm_create_group(state->groups, members, 0, out),
-                           "MPI_Comm_create_group");
+        st = ECH_MPI(Comm_create_group, state->groups, members, 0, out);
         MPI_Group_free(&members);
     }
     MPI_Group_free(&world);
@@ -214,18 +195,9 @@ static ech_status allreduce_start(ech_comm *comm, const int *ranks, int size, vo
     int last = NO_PART;
     for (int64_t at = 0; at < n; at += most) {
         int some = (int)(n - at < most ? n - at : most);
-        int p = new_part(state);
-        state->parts.at[p].bytes = -1;
-        state->parts.at[p].next = NO_PART;
-        if (last == NO_PART)
-            request->id = (uint64_t)p;
-        else
-            state->parts.at[last].next = p;
-        ECH_TRY(
-            ech_mpi_check(MPI_Iallreduce(MPI_IN_PLACE, (char *)x + at * item, some, type, MPI_SUM,
-                                         *(MPI_Comm *)*handle, &state->parts.at[p].request),
-                          "MPI_Iallreduce"));
-        last = p;
+        last = add_part(state, request, last);
+        ECH_TRY(ECH_MPI(Iallreduce, MPI_IN_PLACE, (char *)x + at * item, some, type, MPI_SUM,
+                        *(MPI_Comm *)*handle, &state->parts.at[last].request));
     }
     return ECH_OK;
 }
@@ -239,15 +211,9 @@ static void allreduce_forget(ech_comm *comm, void *handle)
 
 /* ---- the end ---- */
 
-/* MPI moves nothing outside of calls, and none follows but MPI_Abort. */
-static void withdraw(ech_comm *comm)
-{
-    (void)comm;
-}
-
 static void abort_job(ech_comm *comm)
 {
-    (void)comm;
+    (void)comm; /* MPI knows one job */
     int finalized = 0;
     MPI_Finalized(&finalized);
     fflush(NULL);
@@ -271,16 +237,14 @@ void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t part_bytes)
 
 const ech_comm_backend ech_comm_mpi = {
     .name = "mpi",
-    .launcher = ech_mpi_launcher,
+    .launcher = ECH_MPIEXEC, /* by CMake: of the MPI that this was built with */
     .version = ech_mpi_version,
     .open = open_own,
     .close = close_own,
-    .send_start = send_start,
-    .receive_start = receive_start,
+    .start = start,
     .test = test,
-    .withdraw = withdraw,
+    .withdraw = NULL, /* MPI moves nothing outside of calls, and none follows but MPI_Abort */
     .abort = abort_job,
-    .grace_ms = 300, /* other ranks print, before MPI_Abort ends them */
     .allreduce_start = allreduce_start,
     .allreduce_forget = allreduce_forget,
 };

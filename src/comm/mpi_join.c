@@ -14,18 +14,16 @@ enum { PATH_BYTES = 256 };
 static ech_status init_library(ech_mpi_state *state)
 {
     int initialized, finalized, level;
-    ECH_TRY(ech_mpi_check(MPI_Finalized(&finalized), "MPI_Finalized"));
+    ECH_TRY(ECH_MPI(Finalized, &finalized));
     if (finalized)
         ECH_FAIL(ECH_EUNSUPPORTED, "MPI cannot start again in a process where it has ended");
-    ECH_TRY(ech_mpi_check(MPI_Initialized(&initialized), "MPI_Initialized"));
+    ECH_TRY(ECH_MPI(Initialized, &initialized));
     if (!initialized) {
-        ECH_TRY(ech_mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level),
-                              "MPI_Init_thread"));
+        ECH_TRY(ECH_MPI(Init_thread, NULL, NULL, MPI_THREAD_MULTIPLE, &level));
         state->finalizes = true;
     }
-    ECH_TRY(ech_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
-                          "MPI error handler"));
-    ECH_TRY(ech_mpi_check(MPI_Query_thread(&level), "MPI_Query_thread"));
+    ECH_TRY(ECH_MPI(Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    ECH_TRY(ECH_MPI(Query_thread, &level));
     if (level < MPI_THREAD_SERIALIZED)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s offers thread level %d, but %d (serialized) is needed: "
@@ -42,11 +40,11 @@ static const char *look_up(const char *name)
 static ech_status check_size(int wanted)
 {
     int size;
-    ECH_TRY(ech_mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size"));
-    ECH_TRY(ech_launch_check(look_up, size, ech_mpi_version(), ech_mpi_launcher()));
+    ECH_TRY(ECH_MPI(Comm_size, MPI_COMM_WORLD, &size));
+    ECH_TRY(ech_launch_check(look_up, size, ech_mpi_version(), ech_comm_mpi.launcher));
     if (wanted && wanted != size)
         ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but the launcher started %d: use %s -n %d",
-                 wanted, size, ech_mpi_launcher(), wanted);
+                 wanted, size, ech_comm_mpi.launcher, wanted);
     return ECH_OK;
 }
 
@@ -62,14 +60,11 @@ void ech_mpi_pretend_machines(int machines)
 static ech_status find_machine(MPI_Comm *machine)
 {
     int rank;
-    ECH_TRY(ech_mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank"));
+    ECH_TRY(ECH_MPI(Comm_rank, MPI_COMM_WORLD, &rank));
     if (pretended_machines)
-        return ech_mpi_check(
-            MPI_Comm_split(MPI_COMM_WORLD, rank % pretended_machines, rank, machine),
-            "MPI_Comm_split");
-    return ech_mpi_check(
-        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, machine),
-        "MPI_Comm_split_type");
+        return ECH_MPI(Comm_split, MPI_COMM_WORLD, rank % pretended_machines, rank, machine);
+    return ECH_MPI(Comm_split_type, MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL,
+                   machine);
 }
 
 /* All processes, machine by machine in the order of their first ones: where the launcher deals
@@ -78,18 +73,17 @@ static ech_status find_machine(MPI_Comm *machine)
 static ech_status order_ranks(MPI_Comm machine, MPI_Comm *out)
 {
     int first; /* of the machine; processes with equal keys keep their order */
-    ECH_TRY(ech_mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &first), "MPI_Comm_rank"));
-    ECH_TRY(ech_mpi_check(MPI_Bcast(&first, 1, MPI_INT, 0, machine), "MPI_Bcast"));
-    return ech_mpi_check(MPI_Comm_split(MPI_COMM_WORLD, 0, first, out), "MPI_Comm_split");
+    ECH_TRY(ECH_MPI(Comm_rank, MPI_COMM_WORLD, &first));
+    ECH_TRY(ECH_MPI(Bcast, &first, 1, MPI_INT, 0, machine));
+    return ECH_MPI(Comm_split, MPI_COMM_WORLD, 0, first, out);
 }
 
 static ech_status make_communicators(ech_mpi_state *state, MPI_Comm machine)
 {
     ECH_TRY(order_ranks(machine, &state->points));
-    ECH_TRY(ech_mpi_check(MPI_Comm_dup(state->points, &state->groups), "MPI_Comm_dup"));
+    ECH_TRY(ECH_MPI(Comm_dup, state->points, &state->groups));
     int found, *limit;
-    ECH_TRY(
-        ech_mpi_check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found), "MPI_TAG_UB"));
+    ECH_TRY(ECH_MPI(Comm_get_attr, MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found));
     if (!found || *limit < ECH_COMM_TAGS - 1)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s has tags up to %d, but %d are needed: use another MPI",
                  ech_mpi_version(), found ? *limit : 0, ECH_COMM_TAGS);
@@ -104,12 +98,11 @@ static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, c
     ech_status st = ECH_OK;
     if (local_rank == 0) st = ech_board_file_take(local_size, path, PATH_BYTES, board, hold);
     if (st != ECH_OK) *path = '\0';
-    ECH_TRY(ech_mpi_check(MPI_Bcast(path, PATH_BYTES, MPI_CHAR, 0, machine), "MPI_Bcast"));
+    ECH_TRY(ECH_MPI(Bcast, path, PATH_BYTES, MPI_CHAR, 0, machine));
     if (local_rank != 0) st = *path ? ech_board_file_open(path, local_size, board) : ECH_EABORTED;
     /* All ranks of the job go on, or none. */
     int mine = st, worst;
-    ECH_TRY(ech_mpi_check(MPI_Allreduce(&mine, &worst, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD),
-                          "MPI_Allreduce"));
+    ECH_TRY(ECH_MPI(Allreduce, &mine, &worst, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
     if (st == ECH_OK && worst != ECH_OK) st = ECH_EABORTED;
     return st;
 }
@@ -131,10 +124,10 @@ static ech_status join_machine(ech_mpi_state *state, MPI_Comm machine, double de
 {
     int rank, size, local_rank, local_size;
     ECH_TRY(make_communicators(state, machine));
-    ECH_TRY(ech_mpi_check(MPI_Comm_rank(state->points, &rank), "MPI_Comm_rank"));
-    ECH_TRY(ech_mpi_check(MPI_Comm_size(state->points, &size), "MPI_Comm_size"));
-    ECH_TRY(ech_mpi_check(MPI_Comm_rank(machine, &local_rank), "MPI_Comm_rank"));
-    ECH_TRY(ech_mpi_check(MPI_Comm_size(machine, &local_size), "MPI_Comm_size"));
+    ECH_TRY(ECH_MPI(Comm_rank, state->points, &rank));
+    ECH_TRY(ECH_MPI(Comm_size, state->points, &size));
+    ECH_TRY(ECH_MPI(Comm_rank, machine, &local_rank));
+    ECH_TRY(ECH_MPI(Comm_size, machine, &local_size));
 
     ech_board *board = NULL;
     ech_status st = share_board(machine, local_rank, local_size, &board);

@@ -29,12 +29,13 @@ typedef struct ech_mpi_state {
     ech_guard *guard;
 } ech_mpi_state;
 
-/* The library's version, as "Open MPI 4.1.4", and the path of its launcher. */
+/* The library's version, as "Open MPI 4.1.4". */
 const char *ech_mpi_version(void);
-const char *ech_mpi_launcher(void);
 
 /* ECH_OK for MPI_SUCCESS, else ECH_ECOMM with MPI's text; `what` names the function. */
 ech_status ech_mpi_check(int code, const char *what);
+/* Calls MPI_`function` and checks its result. */
+#define ECH_MPI(function, ...) ech_mpi_check(MPI_##function(__VA_ARGS__), "MPI_" #function)
 
 /* Initializes MPI, finds the ranks of this machine, maps their board, and makes the endpoint of this
  * process. Collective over all processes, which must be `wanted` (0: any number). */

@@ -27,11 +27,11 @@ static ech_status run(const ech_sum *sum)
                              .bytes = (size_t)sum->n * sum->item};
     ech_comm *comm = group->comm;
     ech_status st = ECH_EABORTED;
-    ech_comm_lock(comm);
+    pthread_mutex_lock(&comm->lock);
     if (!comm->dead)
         st = comm->backend->allreduce_start(comm, group->of->ranks, group->size, &group->library,
                                             sum->x, sum->n, sum->dtype, request);
-    ech_comm_unlock(comm);
+    pthread_mutex_unlock(&comm->lock);
     ECH_TRY(st);
     batch->n++;
     group->count->bytes += (int64_t)request->bytes;
@@ -47,11 +47,11 @@ static ech_status prepare(ech_group *group)
     if (group->library) return ECH_OK;
     ECH_TRY(ech_group_barrier(group));
     ech_status st = ECH_EABORTED;
-    ech_comm_lock(comm);
+    pthread_mutex_lock(&comm->lock);
     if (!comm->dead)
         st = comm->backend->allreduce_start(comm, group->of->ranks, group->size, &group->library,
                                             NULL, 0, ECH_F32, &none);
-    ech_comm_unlock(comm);
+    pthread_mutex_unlock(&comm->lock);
     return st;
 }
 

@@ -16,6 +16,8 @@ static const double spin_seconds = 5e-6;
 static const double yield_seconds = 500e-6;
 enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 100000 };
 
+static const ech_wait_for point_to_point = {.thread = ECH_BOARD_RANK};
+
 static void give_way(const ech_comm *comm, double idle, long *nap_ns)
 {
     if (idle < spin_seconds && !comm->crowded) return;
@@ -40,44 +42,24 @@ static ech_status test_all(ech_comm *comm, ech_request *requests, int n, int *le
 
 /* The request to report: the first that is not done and whose peer does not wait, else the first not done. */
 static const ech_request *find_open(const ech_comm *comm, const ech_request *requests, int n,
-                                    bool saves)
+                                    ech_board_thread thread)
 {
     const ech_request *open = NULL;
     for (int i = 0; i < n; i++) {
         if (requests[i].done) continue;
-        bool waits = saves ? ech_board_saver_waits(comm->board, requests[i].peer)
-                           : ech_board_waits(comm->board, requests[i].peer);
+        bool waits = ech_board_waits(comm->board, requests[i].peer, thread);
         if (!open || !waits) open = &requests[i];
         if (!waits) break;
     }
     return open;
 }
 
-/* Puts on the board whom this rank, or its thread that writes a checkpoint (why->saves), waits for. */
-static void set_mark(ech_comm *comm, int peer, const ech_wait_for *why)
-{
-    if (why && why->saves)
-        ech_board_set_saver_wait(comm->board, comm->local_rank, peer);
-    else
-        ech_board_set_wait(comm->board, comm->local_rank, peer);
-}
-
-static void end_mark(ech_comm *comm, int peer, const ech_wait_for *why)
-{
-    if (why && why->saves)
-        ech_board_set_saver_wait(comm->board, comm->local_rank, -1);
-    else
-        ech_board_end_wait(comm->board, comm->local_rank, peer, atomic_load(&comm->polled));
-}
-
 static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const ech_wait_for *why)
 {
     if (ech_board_claim_report(comm->board)) ech_board_print(comm->board);
-    bool saves = why && why->saves;
-    int culprit = saves ? ech_board_saver_culprit(comm->board, open->peer)
-                        : ech_board_culprit(comm->board, open->peer);
+    int culprit = ech_board_culprit(comm->board, open->peer, why->thread);
     ECH_FREED_TEXT what = {0}, where = {0};
-    if (why)
+    if (why->call)
         ech_text_append(&what, "%s over group %s", why->call, why->group);
     else
         ech_text_append(&what, "tag %d", open->tag);
@@ -88,16 +70,16 @@ static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const e
         "that long, raise parallel.deadline",
         comm->rank, comm->deadline, open->sends ? "send to" : "receive from", open->peer,
         open->bytes, what.at, culprit, where.at,
-        saves ? "a disk may stand still" : "a step may take");
+        why->thread == ECH_BOARD_SAVER ? "a disk may stand still" : "a step may take");
     ech_comm_withdraw(comm);
-    /* The mark stays, whoever else of this rank has set it meanwhile: reports of other ranks follow
-     * it to the culprit. */
-    set_mark(comm, open->peer, why);
+    /* The mark stays, whichever thread of this rank has set it meanwhile: reports of other ranks follow it to
+     * the culprit. */
+    ech_board_set_wait(comm->board, comm->local_rank, why->thread, open->peer);
     return st;
 }
 
 /* The loop of ech_wait_all. *mark: the peer that it has put on the board, if any; the caller clears it. */
-static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *what,
+static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *why,
                             int *mark)
 {
     double progress_at = 0, looked_at = ech_clock_now();
@@ -118,22 +100,29 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
         }
         double idle = now - progress_at;
         if (idle > yield_seconds) {
-            const ech_request *open = find_open(comm, requests, n, what && what->saves);
-            set_mark(comm, open->peer, what);
+            const ech_request *open = find_open(comm, requests, n, why->thread);
             *mark = open->peer;
-            if (idle > comm->deadline) return fail_deadline(comm, open, what);
+            ech_board_set_wait(comm->board, comm->local_rank, why->thread, *mark);
+            if (idle > comm->deadline) return fail_deadline(comm, open, why);
         }
         give_way(comm, idle, &nap_ns);
     }
 }
 
-ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *what)
+ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *why)
 {
     int mark = -1;
-    ech_status st = wait_loop(comm, requests, n, what, &mark);
+    ech_status st = wait_loop(comm, requests, n, why, &mark);
     if (st != ECH_OK) ech_comm_withdraw(comm);
-    if (st != ECH_ECOMM && mark >= 0) end_mark(comm, mark, what);
+    int next = why->thread == ECH_BOARD_RANK ? atomic_load(&comm->polled) : -1;
+    if (st != ECH_ECOMM && mark >= 0)
+        ech_board_end_wait(comm->board, comm->local_rank, why->thread, mark, next);
     return st;
+}
+
+ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n)
+{
+    return ech_wait_all(comm, requests, n, &point_to_point);
 }
 
 ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double seconds)
@@ -143,6 +132,6 @@ ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double s
         ech_comm_withdraw(comm);
         return ECH_EABORTED;
     }
-    ech_board_set_wait(comm->board, comm->local_rank, request->peer);
-    return fail_deadline(comm, request, NULL);
+    ech_board_set_wait(comm->board, comm->local_rank, ECH_BOARD_RANK, request->peer);
+    return fail_deadline(comm, request, &point_to_point);
 }

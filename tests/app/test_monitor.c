@@ -48,7 +48,7 @@ static void run_rank(const job *j, int rank, int peer, bool leaves)
     if (process == 0) {
         ech_board_join(j->board, rank, rank);
         ech_board_set_position(j->board, rank, 7, "F0.1/2");
-        if (peer >= 0) ech_board_set_wait(j->board, rank, peer);
+        if (peer >= 0) ech_board_set_wait(j->board, rank, ECH_BOARD_RANK, peer);
         if (leaves) ech_board_leave(j->board, rank);
         raise(SIGKILL);
     }

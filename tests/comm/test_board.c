@@ -38,7 +38,7 @@ static void test_positions(void **state)
     ech_board *board = make(2);
     assert_described(board, 10, "in no step, does not wait");
     ech_board_set_position(board, 0, 7, "forward");
-    ech_board_set_wait(board, 0, 11);
+    ech_board_set_wait(board, 0, ECH_BOARD_RANK, 11);
     assert_described(board, 10, "step 7, forward, waits for rank 11");
     assert_described(board, 12, "on another machine");
     ech_board_set_position(board, 1, 0,
@@ -51,19 +51,19 @@ static void test_culprit(void **state)
 {
     (void)state;
     ech_board *board = make(3);
-    ech_board_set_wait(board, 0, 11);
-    assert_int_equal(ech_board_culprit(board, 11), 11);
-    ech_board_set_wait(board, 1, 12);
-    assert_int_equal(ech_board_culprit(board, 11), 12);
-    ech_board_set_wait(board, 2, 99); /* of another machine */
-    assert_int_equal(ech_board_culprit(board, 11), 99);
+    ech_board_set_wait(board, 0, ECH_BOARD_RANK, 11);
+    assert_int_equal(ech_board_culprit(board, 11, ECH_BOARD_RANK), 11);
+    ech_board_set_wait(board, 1, ECH_BOARD_RANK, 12);
+    assert_int_equal(ech_board_culprit(board, 11, ECH_BOARD_RANK), 12);
+    ech_board_set_wait(board, 2, ECH_BOARD_RANK, 99); /* of another machine */
+    assert_int_equal(ech_board_culprit(board, 11, ECH_BOARD_RANK), 99);
     free(board);
 }
 
 static void set_wait_at(ech_board *board, int slot, int peer, uint32_t looked)
 {
-    ech_board_set_wait(board, slot, peer);
-    atomic_store(&board->slot[slot].looked, looked);
+    ech_board_set_wait(board, slot, ECH_BOARD_RANK, peer);
+    atomic_store(&board->slot[slot].mark[ECH_BOARD_RANK].looked, looked);
 }
 
 /* In a circle everybody seems to wait. Who was stopped amid its wait does not look any more. */
@@ -78,15 +78,15 @@ static void test_culprit_of_a_circle(void **state)
     set_wait_at(board, 3, 11, now - 9000); /* beside the circle */
     for (int asks = 10; asks < 13; asks++) {
         int peer = asks == 12 ? 10 : asks + 1;
-        assert_int_equal(ech_board_culprit(board, peer), 12);
+        assert_int_equal(ech_board_culprit(board, peer, ECH_BOARD_RANK), 12);
     }
     set_wait_at(board, 1, 12, now - 3000);
     set_wait_at(board, 2, 10, now);
-    assert_int_equal(ech_board_culprit(board, 12), 11);
-    assert_int_equal(ech_board_culprit(board, 10), 11);
+    assert_int_equal(ech_board_culprit(board, 12, ECH_BOARD_RANK), 11);
+    assert_int_equal(ech_board_culprit(board, 10, ECH_BOARD_RANK), 11);
     set_wait_at(board, 1, 12, now - 100); /* all look: the peer, never whoever asks */
-    assert_int_equal(ech_board_culprit(board, 11), 11);
-    assert_int_equal(ech_board_culprit(board, 10), 10);
+    assert_int_equal(ech_board_culprit(board, 11, ECH_BOARD_RANK), 11);
+    assert_int_equal(ech_board_culprit(board, 10, ECH_BOARD_RANK), 10);
     free(board);
 }
 
@@ -94,10 +94,11 @@ static void test_looks(void **state)
 {
     (void)state;
     ech_board *board = make(2);
-    ech_board_set_wait(board, 0, 11);
-    uint32_t first = atomic_load(&board->slot[0].looked);
-    while (atomic_load(&board->slot[0].looked) == first) ech_board_set_wait(board, 0, 11);
-    assert_true((int32_t)(atomic_load(&board->slot[0].looked) - first) > 0);
+    ech_board_set_wait(board, 0, ECH_BOARD_RANK, 11);
+    uint32_t first = atomic_load(&board->slot[0].mark[ECH_BOARD_RANK].looked);
+    while (atomic_load(&board->slot[0].mark[ECH_BOARD_RANK].looked) == first)
+        ech_board_set_wait(board, 0, ECH_BOARD_RANK, 11);
+    assert_true((int32_t)(atomic_load(&board->slot[0].mark[ECH_BOARD_RANK].looked) - first) > 0);
     free(board);
 }
 
@@ -124,22 +125,22 @@ static void test_savers(void **state)
     ech_board_set_position(board, 0, 7, "forward");
     ech_board_set_saving(board, 0, 5);
     assert_described(board, 10, "step 7, forward, writing checkpoint 5, does not wait");
-    ech_board_set_wait(board, 0, 12);
-    assert_true(ech_board_waits(board, 10));
-    assert_false(ech_board_saver_waits(board, 10));
-    assert_int_equal(ech_board_culprit(board, 10), 12);
-    assert_int_equal(ech_board_saver_culprit(board, 10), 10);
-    ech_board_set_saver_wait(board, 0, 11);
-    ech_board_set_wait(board, 0, -1);
+    ech_board_set_wait(board, 0, ECH_BOARD_RANK, 12);
+    assert_true(ech_board_waits(board, 10, ECH_BOARD_RANK));
+    assert_false(ech_board_waits(board, 10, ECH_BOARD_SAVER));
+    assert_int_equal(ech_board_culprit(board, 10, ECH_BOARD_RANK), 12);
+    assert_int_equal(ech_board_culprit(board, 10, ECH_BOARD_SAVER), 10);
+    ech_board_set_wait(board, 0, ECH_BOARD_SAVER, 11);
+    ech_board_set_wait(board, 0, ECH_BOARD_RANK, -1);
     assert_described(
         board, 10,
         "step 7, forward, writing checkpoint 5 (waits for rank 11 there), does not wait");
-    assert_int_equal(ech_board_saver_culprit(board, 10), 11);
-    ech_board_set_wait(board, 1, 12);
-    assert_int_equal(ech_board_saver_culprit(board, 10), 12);
+    assert_int_equal(ech_board_culprit(board, 10, ECH_BOARD_SAVER), 11);
+    ech_board_set_wait(board, 1, ECH_BOARD_RANK, 12);
+    assert_int_equal(ech_board_culprit(board, 10, ECH_BOARD_SAVER), 12);
     ech_board_set_saving(board, 0, -1);
     assert_described(board, 10, "step 7, forward, does not wait");
-    assert_int_equal(ech_board_saver_culprit(board, 10), 10);
+    assert_int_equal(ech_board_culprit(board, 10, ECH_BOARD_SAVER), 10);
     free(board);
 }
 
@@ -148,15 +149,15 @@ static void test_marks(void **state)
 {
     (void)state;
     ech_board *board = make(1);
-    ech_board_set_wait(board, 0, 4);
-    ech_board_end_wait(board, 0, 5, -1);
+    ech_board_set_wait(board, 0, ECH_BOARD_RANK, 4);
+    ech_board_end_wait(board, 0, ECH_BOARD_RANK, 5, -1);
     assert_described(board, 10, "in no step, waits for rank 4");
-    ech_board_end_wait(board, 0, 4, 6);
+    ech_board_end_wait(board, 0, ECH_BOARD_RANK, 4, 6);
     assert_described(board, 10, "in no step, waits for rank 6");
-    ech_board_end_wait(board, 0, 6, -1);
+    ech_board_end_wait(board, 0, ECH_BOARD_RANK, 6, -1);
     assert_described(board, 10, "in no step, does not wait");
-    ech_board_end_wait(board, 0, 6, 7);
-    assert_false(ech_board_waits(board, 10));
+    ech_board_end_wait(board, 0, ECH_BOARD_RANK, 6, 7);
+    assert_false(ech_board_waits(board, 10, ECH_BOARD_RANK));
     free(board);
 }
 
@@ -188,12 +189,12 @@ static void test_pulse(void **state)
     before = now
     CHANGES(ech_board_set_position(board, 1, 7, "backward pass of the fourth block"));
     CHANGES(ech_board_set_position(board, 1, 7, "backward pass of the fourth bloc"));
-    CHANGES(ech_board_set_wait(board, 0, 11));
-    CHANGES(atomic_fetch_add(&board->slot[0].looked, 1));
-    CHANGES(ech_board_end_wait(board, 0, 11, -1));
+    CHANGES(ech_board_set_wait(board, 0, ECH_BOARD_RANK, 11));
+    CHANGES(atomic_fetch_add(&board->slot[0].mark[ECH_BOARD_RANK].looked, 1));
+    CHANGES(ech_board_end_wait(board, 0, ECH_BOARD_RANK, 11, -1));
     CHANGES(ech_board_set_saving(board, 1, 7));
-    CHANGES(atomic_fetch_add(&board->slot[1].saver_looked, 1));
-    CHANGES(ech_board_count_step(board));
+    CHANGES(atomic_fetch_add(&board->slot[1].mark[ECH_BOARD_SAVER].looked, 1));
+    CHANGES(atomic_fetch_add(&board->progress, 1));
     CHANGES(ech_board_leave(board, 1));
 #undef CHANGES
     free(board);

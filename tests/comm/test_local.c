@@ -187,7 +187,7 @@ static ech_status stall(ech_comm *comm, void *context)
         st = ech_comm_receive_start(comm, 2, 9, &in, sizeof in, &request);
         if (st == ECH_OK) st = ech_comm_wait(comm, &request, 1);
     } else if (rank == 1) {
-        while (!ech_board_waits(comm->board, 0)) sched_yield();
+        while (!ech_board_waits(comm->board, 0, ECH_BOARD_RANK)) sched_yield();
         st = ech_group_barrier(group);
     }
     ech_group_destroy(group);
@@ -230,7 +230,7 @@ static ech_status stall_in_circle(ech_comm *comm, void *context)
         st = ech_comm_receive_start(comm, 1, 9, &in, sizeof in, &request);
         if (st == ECH_OK) st = ech_comm_wait(comm, &request, 1);
     } else if (ech_comm_rank(comm) == 1) {
-        while (!ech_board_waits(comm->board, 0)) sched_yield();
+        while (!ech_board_waits(comm->board, 0, ECH_BOARD_RANK)) sched_yield();
         st = ech_group_barrier(group);
         *(bool *)context = strstr(ech_last_error(), "held up by rank 2") != NULL;
     }
@@ -260,7 +260,7 @@ static ech_status wait_beside(ech_comm *comm, void *context)
     ech_group_set_saves(group);
     double start = ech_clock_now();
     while (ech_comm_rank(comm) == 1 && ech_clock_now() - start < while_looking)
-        *shown |= ech_board_waits(comm->board, 0);
+        *shown |= ech_board_waits(comm->board, 0, ECH_BOARD_RANK);
     ech_status st = ech_group_barrier(group);
     if (st == ECH_OK && ech_comm_rank(comm) == 0) {
         comm->deadline = 0.2; /* not before: how long rank 1 is on its way the machine decides */

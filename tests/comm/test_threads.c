@@ -40,7 +40,7 @@ static void close_ranks(int n, ech_comm **c)
 
 static int mark_of(const ech_comm *comm)
 {
-    return atomic_load(&comm->board->slot[comm->local_rank].waits_for);
+    return atomic_load(&comm->board->slot[comm->local_rank].mark[ECH_BOARD_RANK].waits_for);
 }
 
 /* ---- ends ---- */

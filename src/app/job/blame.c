@@ -71,8 +71,8 @@ static bool is_told(const ech_monitor *monitor, const ech_ending *ending)
 static int awaited(const ech_monitor *monitor)
 {
     for (int i = 0; i < monitor->slots; i++) {
-        int peer = atomic_load(&monitor->board->slot[i].waits_for);
-        if (peer >= 0) return ech_board_culprit(monitor->board, peer);
+        int peer = atomic_load(&monitor->board->slot[i].mark[ECH_BOARD_RANK].waits_for);
+        if (peer >= 0) return ech_board_culprit(monitor->board, peer, ECH_BOARD_RANK);
     }
     return -1;
 }
