@@ -36,30 +36,6 @@ size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_
     return ech_reduction_scratch(ECH_REDUCTION_DIRECT, dtype, n, size);
 }
 
-int64_t ech_collective_bytes(ech_collective collective, ech_dtype dtype, int64_t n, int size,
-                             int index)
-{
-    if (size < 2) return 0;
-    int64_t item = (int64_t)ech_dtype_bytes(dtype),
-            own = ech_collective_shard_count(n, size, index);
-    switch (collective) {
-    case ECH_COLLECTIVE_ALL_REDUCE:
-        return ech_reduction_bytes(ECH_REDUCTION_DIRECT, dtype, n, size, index);
-    case ECH_COLLECTIVE_ALL_GATHER:
-        return (size - 1) * own * item;
-    case ECH_COLLECTIVE_REDUCE_SCATTER:
-        return (n - own) * item;
-    case ECH_COLLECTIVE_ALL_TO_ALL:
-        return (n - own) * item;
-    case ECH_COLLECTIVE_SHIFT:
-        return n * item;
-    case ECH_COLLECTIVE_NONE:
-    case ECH_COLLECTIVES:
-        break;
-    }
-    return 0;
-}
-
 /* Segments of a member's shard of a sum. */
 static int64_t count_segments(ech_dtype dtype, int64_t n, int size, int member)
 {
@@ -76,26 +52,29 @@ static int64_t count_scattered(ech_dtype dtype, int64_t n, int size, int index)
            count_segments(dtype, n, size, index);
 }
 
-int64_t ech_collective_messages(ech_collective collective, ech_dtype dtype, int64_t n, int size,
-                                int index)
+ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype dtype, int64_t n,
+                                            int size, int index)
 {
-    int64_t others = size - 1;
-    if (size < 2 || n == 0) return 0;
+    int64_t item = (int64_t)ech_dtype_bytes(dtype), others = size - 1;
+    if (size < 2 || n == 0) return (ech_collective_sends){0};
+    int64_t own = ech_collective_shard_count(n, size, index);
+    ech_collective_sends scattered = {count_scattered(dtype, n, size, index), (n - own) * item};
     switch (collective) {
     case ECH_COLLECTIVE_ALL_REDUCE:
-        return count_scattered(dtype, n, size, index) +
-               others * count_segments(dtype, n, size, index);
+        scattered.messages += others * count_segments(dtype, n, size, index);
+        scattered.bytes += others * own * item;
+        return scattered;
     case ECH_COLLECTIVE_ALL_GATHER:
-        return ech_collective_shard_count(n, size, index) > 0 ? others : 0;
+        return (ech_collective_sends){own > 0 ? others : 0, others * own * item};
     case ECH_COLLECTIVE_REDUCE_SCATTER:
-        return count_scattered(dtype, n, size, index);
+        return scattered;
     case ECH_COLLECTIVE_ALL_TO_ALL:
-        return others;
+        return (ech_collective_sends){others, (n - own) * item};
     case ECH_COLLECTIVE_SHIFT:
-        return 1;
+        return (ech_collective_sends){1, n * item};
     case ECH_COLLECTIVE_NONE:
     case ECH_COLLECTIVES:
         break;
     }
-    return 0;
+    return (ech_collective_sends){0};
 }

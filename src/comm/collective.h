@@ -26,17 +26,17 @@ const char *ech_collective_name(ech_collective collective);
 int64_t ech_collective_shard_first(int64_t n, int N, int member);
 int64_t ech_collective_shard_count(int64_t n, int N, int member);
 
-/* In the next three, n counts elements: of the unsharded tensor that is summed or gathered; for ALL_TO_ALL
+/* In the next two, n counts elements: of the unsharded tensor that is summed or gathered; for ALL_TO_ALL
  * of the member's send buffer, a multiple of `size`; for SHIFT of the buffer, whose distance is taken not
  * to be a multiple of `size` (such a shift sends nothing). */
 
 /* Bytes of scratch that the collective needs; 0 for those that sum nothing. */
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size);
-/* Payload bytes that member `index` of `size` sends, and in how many messages. ech_group_collective_count
- * counts the same. */
-int64_t ech_collective_bytes(ech_collective collective, ech_dtype dtype, int64_t n, int size,
-                             int index);
-int64_t ech_collective_messages(ech_collective collective, ech_dtype dtype, int64_t n, int size,
-                                int index);
+/* What member `index` of `size` sends; ech_group_count counts the same. */
+typedef struct ech_collective_sends {
+    int64_t messages, bytes; /* of payload */
+} ech_collective_sends;
+ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype dtype, int64_t n,
+                                            int size, int index);
 
 #endif

@@ -222,11 +222,15 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
 ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, void *to_receive,
                            size_t bytes);
 
-/* Counts of three kinds of call: gradient reductions (ech_group_reduce), the collectives of collective.h,
- * and all others. */
-ech_comm_count ech_group_reduce_count(const ech_group *group);
-ech_comm_count ech_group_collective_count(const ech_group *group);
-ech_comm_count ech_group_other_count(const ech_group *group);
+/* Kinds of call that are counted apart: gradient reductions (ech_group_reduce), the collectives of
+ * collective.h, and all others. */
+typedef enum ech_comm_counted {
+    ECH_COMM_REDUCES,
+    ECH_COMM_COLLECTIVES,
+    ECH_COMM_OTHERS,
+    ECH_COMM_COUNTS
+} ech_comm_counted;
+ech_comm_count ech_group_count(const ech_group *group, ech_comm_counted kind);
 
 /* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are sent in parts of
  * part_bytes. The same on all ranks, before any message. */

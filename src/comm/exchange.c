@@ -57,8 +57,9 @@ ech_status ech_group_barrier(ech_group *group)
     ech_comm_batch *batch = &group->batch[0];
     int N = group->size;
     for (int far = 1; far < N; far *= 2) {
-        ECH_TRY(ech_comm_batch_receive_signal(group, batch, (group->index - far + N) % N));
-        ECH_TRY(ech_comm_batch_send_signal(group, batch, (group->index + far) % N));
+        int from = (group->index - far + N) % N, to = (group->index + far) % N;
+        ECH_TRY(ech_comm_batch_start(group, batch, from, false, NULL, NULL, 0));
+        ECH_TRY(ech_comm_batch_start(group, batch, to, true, NULL, NULL, 0));
         ECH_TRY(ech_comm_batch_wait(group, batch));
     }
     return ECH_OK;

@@ -18,81 +18,72 @@
 /* Tags of a group, for all of its lanes; and the most groups that two ranks can be in together. */
 enum { TAGS = ECH_GROUP_LANES * ECH_CALLS, MOST_SHARED = (INT_MAX - ECH_COMM_TAGS) / TAGS };
 
-/* This rank's index among the members; -1 and a message if the list is not as comm.h asks. */
-static int find_index(const ech_comm *comm, const char *name, const int *ranks, int n)
+/* This rank's index among the members. Checks that these are as comm.h asks and that tags are left. */
+static ech_status find_index(const ech_comm *comm, const char *name, const int *ranks, int n,
+                             int *index)
 {
-    int index = -1;
+    *index = -1;
     for (int i = 0; i < n; i++) {
         bool ascending = i == 0 || ranks[i] > ranks[i - 1];
-        if (ranks[i] < 0 || ranks[i] >= comm->size || !ascending) {
-            ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
-                        "group %s: member %d is rank %d, but members must ascend within 0..%d",
-                        name, i, ranks[i], comm->size - 1);
-            return -1;
-        }
-        if (ranks[i] == comm->rank) index = i;
+        if (ranks[i] < 0 || ranks[i] >= comm->size || !ascending)
+            ECH_FAIL(ECH_EINTERNAL,
+                     "group %s: member %d is rank %d, but members must ascend within 0..%d", name,
+                     i, ranks[i], comm->size - 1);
+        if (comm->shared[ranks[i]] >= MOST_SHARED)
+            ECH_FAIL(ECH_EINTERNAL, "group %s: more than %d groups with rank %d", name, MOST_SHARED,
+                     ranks[i]);
+        if (ranks[i] == comm->rank) *index = i;
     }
-    if (index < 0)
-        ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
-                    "group %s: rank %d is not one of its %d "
-                    "members",
-                    name, comm->rank, n);
-    return index;
-}
-
-/* Takes the next block of tags with each member; on error takes none. */
-static ech_status take_tags(ech_comm *comm, ech_members *of, int size)
-{
-    for (int i = 0; i < size; i++)
-        if (comm->shared[of->ranks[i]] >= MOST_SHARED)
-            ECH_FAIL(ECH_EINTERNAL, "group %s: more than %d groups with rank %d", of->name,
-                     MOST_SHARED, of->ranks[i]);
-    for (int i = 0; i < size; i++)
-        of->tags[i] = ECH_COMM_TAGS + (int)comm->shared[of->ranks[i]]++ * TAGS;
+    if (*index < 0)
+        ECH_FAIL(ECH_EINTERNAL, "group %s: rank %d is not one of its %d members", name, comm->rank,
+                 n);
     return ECH_OK;
 }
 
+/* Under the endpoint's lock. */
 static ech_group *add_channel(ech_comm *comm, ech_members *of, int size, int index, int lane)
 {
+    ECH_ASSERT(lane >= 0 && lane < ECH_GROUP_LANES && !(of->lanes & 1u << lane));
+    of->lanes |= 1u << lane;
+    of->channels++;
     ech_group *group = ech_calloc(1, sizeof *group);
     *group = (ech_group){.comm = comm, .of = of, .lane = lane, .size = size, .index = index};
     if (index == 0) group->folds = ech_calloc((size_t)size * ECH_FOLD_VALUES, sizeof(double));
     for (int b = 0; b < ECH_BATCHES; b++)
         group->batch[b].at = ech_calloc(2 * (size_t)size, sizeof(ech_request));
-    pthread_mutex_lock(&comm->lock);
-    ECH_ASSERT(lane >= 0 && lane < ECH_GROUP_LANES && !(of->lanes & 1u << lane));
-    of->lanes |= 1u << lane;
-    of->channels++;
-    pthread_mutex_unlock(&comm->lock);
     return group;
 }
 
-ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
-                            ech_group **out)
+static ech_status create_group(ech_comm *comm, const char *name, const int *ranks, int n,
+                               ech_group **out)
 {
-    int index = find_index(comm, name, ranks, n);
-    if (index < 0) return ECH_EINTERNAL;
+    int index;
+    ECH_TRY(find_index(comm, name, ranks, n, &index));
     ech_members *of = ech_calloc(1, sizeof *of);
     of->name = ech_strdup(name);
     of->ranks = ech_calloc((size_t)n, sizeof *of->ranks);
     memcpy(of->ranks, ranks, (size_t)n * sizeof *of->ranks);
     of->tags = ech_calloc((size_t)n, sizeof *of->tags);
-    ech_group *group = add_channel(comm, of, n, index, 0);
-
-    pthread_mutex_lock(&comm->lock);
-    ech_status st = take_tags(comm, of, n);
-    pthread_mutex_unlock(&comm->lock);
-    if (st != ECH_OK) {
-        ech_group_destroy(group);
-        return st;
-    }
-    *out = group;
+    for (int i = 0; i < n; i++) of->tags[i] = ECH_COMM_TAGS + (int)comm->shared[ranks[i]]++ * TAGS;
+    *out = add_channel(comm, of, n, index, 0);
     return ECH_OK;
+}
+
+ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
+                            ech_group **out)
+{
+    pthread_mutex_lock(&comm->lock);
+    ech_status st = create_group(comm, name, ranks, n, out);
+    pthread_mutex_unlock(&comm->lock);
+    return st;
 }
 
 ech_group *ech_group_open(const ech_group *group, int lane)
 {
-    return add_channel(group->comm, group->of, group->size, group->index, lane);
+    pthread_mutex_lock(&group->comm->lock);
+    ech_group *out = add_channel(group->comm, group->of, group->size, group->index, lane);
+    pthread_mutex_unlock(&group->comm->lock);
+    return out;
 }
 
 static void free_members(ech_members *of)
@@ -147,48 +138,38 @@ const char *ech_group_name(const ech_group *group)
     return group->of->name;
 }
 
-ech_comm_count ech_group_reduce_count(const ech_group *group)
+ech_comm_count ech_group_count(const ech_group *group, ech_comm_counted kind)
 {
-    return group->reduce_count;
-}
-
-ech_comm_count ech_group_collective_count(const ech_group *group)
-{
-    return group->collective_count;
-}
-
-ech_comm_count ech_group_other_count(const ech_group *group)
-{
-    return group->other_count;
+    return group->counts[kind];
 }
 
 const char *ech_comm_call_name(ech_comm_call call)
 {
-    static const char *const names[] = {[ECH_CALL_REDUCE] = "reduce",
-                                        [ECH_CALL_FOLD] = "fold",
-                                        [ECH_CALL_BARRIER] = "barrier",
-                                        [ECH_CALL_BROADCAST] = "broadcast",
-                                        [ECH_CALL_ALL_REDUCE] = "all_reduce",
-                                        [ECH_CALL_ALL_GATHER] = "all_gather",
-                                        [ECH_CALL_REDUCE_SCATTER] = "reduce_scatter",
-                                        [ECH_CALL_ALL_TO_ALL] = "all_to_all",
-                                        [ECH_CALL_SHIFT] = "shift"};
+    static const char *const names[] = {
+        [ECH_CALL_REDUCE] = "reduce",
+        [ECH_CALL_FOLD] = "fold",
+        [ECH_CALL_BARRIER] = "barrier",
+        [ECH_CALL_BROADCAST] = "broadcast",
+#define X(name, text, help) [ECH_CALL_##name] = text,
+#include "comm/collective.def"
+#undef X
+    };
     return names[call];
 }
 
 void ech_group_begin(ech_group *group, ech_comm_call call)
 {
     group->call = call;
-    group->count = call == ECH_CALL_REDUCE       ? &group->reduce_count
-                   : call >= ECH_CALL_ALL_REDUCE ? &group->collective_count
-                                                 : &group->other_count;
+    group->count = &group->counts[call == ECH_CALL_REDUCE ? ECH_COMM_REDUCES
+                                  : call >= ECH_CALL_NONE ? ECH_COMM_COLLECTIVES
+                                                          : ECH_COMM_OTHERS];
     group->count->calls++;
 }
 
 /* ---- batches ---- */
 
-static ech_status start(ech_group *group, ech_comm_batch *batch, int member, const void *from,
-                        void *to, size_t bytes, bool sends)
+ech_status ech_comm_batch_start(ech_group *group, ech_comm_batch *batch, int member, bool sends,
+                                const void *from, void *to, size_t bytes)
 {
     ECH_ASSERT(batch->n < 2 * group->size);
     ech_request *request = &batch->at[batch->n];
@@ -209,23 +190,13 @@ static ech_status start(ech_group *group, ech_comm_batch *batch, int member, con
 ech_status ech_comm_batch_send(ech_group *group, ech_comm_batch *batch, int member,
                                const void *data, size_t bytes)
 {
-    return bytes ? start(group, batch, member, data, NULL, bytes, true) : ECH_OK;
+    return bytes ? ech_comm_batch_start(group, batch, member, true, data, NULL, bytes) : ECH_OK;
 }
 
 ech_status ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int member, void *data,
                                   size_t bytes)
 {
-    return bytes ? start(group, batch, member, NULL, data, bytes, false) : ECH_OK;
-}
-
-ech_status ech_comm_batch_send_signal(ech_group *group, ech_comm_batch *batch, int member)
-{
-    return start(group, batch, member, NULL, NULL, 0, true);
-}
-
-ech_status ech_comm_batch_receive_signal(ech_group *group, ech_comm_batch *batch, int member)
-{
-    return start(group, batch, member, NULL, NULL, 0, false);
+    return bytes ? ech_comm_batch_start(group, batch, member, false, NULL, data, bytes) : ECH_OK;
 }
 
 ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch)

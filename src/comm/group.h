@@ -14,11 +14,9 @@ typedef enum ech_comm_call {
     ECH_CALL_FOLD,
     ECH_CALL_BARRIER,
     ECH_CALL_BROADCAST,
-    ECH_CALL_ALL_REDUCE, /* from here on: those of collective.h */
-    ECH_CALL_ALL_GATHER,
-    ECH_CALL_REDUCE_SCATTER,
-    ECH_CALL_ALL_TO_ALL,
-    ECH_CALL_SHIFT,
+#define X(name, text, help) ECH_CALL_##name,
+#include "comm/collective.def"
+#undef X
     ECH_CALLS = 16 /* tags reserved per channel */
 } ech_comm_call;
 
@@ -56,8 +54,7 @@ struct ech_group {
     ech_board_thread thread; /* that waits: ech_group_set_saves */
     int size, index;
     ech_comm_call call; /* the collective that runs, and the count of its messages */
-    ech_comm_count *count;
-    ech_comm_count reduce_count, collective_count, other_count;
+    ech_comm_count *count, counts[ECH_COMM_COUNTS];
     ech_comm_batch batch[ECH_BATCHES];
 };
 
@@ -70,9 +67,9 @@ ech_status ech_comm_batch_send(ech_group *group, ech_comm_batch *batch, int memb
                                const void *data, size_t bytes);
 ech_status ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int member, void *data,
                                   size_t bytes);
-/* The same with a message of no bytes, which is sent. */
-ech_status ech_comm_batch_send_signal(ech_group *group, ech_comm_batch *batch, int member);
-ech_status ech_comm_batch_receive_signal(ech_group *group, ech_comm_batch *batch, int member);
+/* Both, of any number of bytes: 0 is a message that only tells of its sender. */
+ech_status ech_comm_batch_start(ech_group *group, ech_comm_batch *batch, int member, bool sends,
+                                const void *from, void *to, size_t bytes);
 
 /* Waits for all messages of the batch and empties it. Errors: as ech_wait_all. */
 ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch);

@@ -17,6 +17,19 @@ static int64_t sent(int64_t n, int N, int index)
     return n;
 }
 
+static ech_status start(const ech_sum *sum, ech_request *request)
+{
+    ech_group *group = sum->group;
+    ech_comm *comm = group->comm;
+    ech_status st = ECH_EABORTED;
+    pthread_mutex_lock(&comm->lock);
+    if (!comm->dead)
+        st = comm->backend->allreduce_start(comm, group->of->ranks, group->size, &group->library,
+                                            sum->x, sum->n, sum->dtype, request);
+    pthread_mutex_unlock(&comm->lock);
+    return st;
+}
+
 static ech_status run(const ech_sum *sum)
 {
     ech_group *group = sum->group;
@@ -25,34 +38,19 @@ static ech_status run(const ech_sum *sum)
     /* An error names the next member, for want of knowing whom the library waits for. */
     *request = (ech_request){.peer = group->of->ranks[(group->index + 1) % group->size],
                              .bytes = (size_t)sum->n * sum->item};
-    ech_comm *comm = group->comm;
-    ech_status st = ECH_EABORTED;
-    pthread_mutex_lock(&comm->lock);
-    if (!comm->dead)
-        st = comm->backend->allreduce_start(comm, group->of->ranks, group->size, &group->library,
-                                            sum->x, sum->n, sum->dtype, request);
-    pthread_mutex_unlock(&comm->lock);
-    ECH_TRY(st);
+    ECH_TRY(start(sum, request));
     batch->n++;
     group->count->bytes += (int64_t)request->bytes;
     return ech_comm_batch_wait(group, batch);
 }
 
-/* The library makes a group of its own, which waits for all members and lets no other thread of this
- * rank send or receive meanwhile. Ours comes first: it knows a deadline. */
+/* The library makes a communicator of its own, which waits for all members and lets no other thread of this
+ * rank send or receive meanwhile. The barrier comes first: it has a deadline. */
 static ech_status prepare(ech_group *group)
 {
-    ech_comm *comm = group->comm;
-    ech_request none = {0};
     if (group->library) return ECH_OK;
     ECH_TRY(ech_group_barrier(group));
-    ech_status st = ECH_EABORTED;
-    pthread_mutex_lock(&comm->lock);
-    if (!comm->dead)
-        st = comm->backend->allreduce_start(comm, group->of->ranks, group->size, &group->library,
-                                            NULL, 0, ECH_F32, &none);
-    pthread_mutex_unlock(&comm->lock);
-    return st;
+    return start(&(ech_sum){.group = group, .dtype = ECH_F32}, &(ech_request){0});
 }
 
 const ech_reduction_row ech_reduce_LIBRARY = {

@@ -99,7 +99,7 @@ static int64_t sent_bytes(const ech_block_lowering *p, const ech_step *step, ech
 {
     const ech_plan *plan = p->plan;
     ech_membership of = ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
-    return ech_collective_bytes(step->collective, dtype, elements, of.size, of.index);
+    return ech_collective_traffic(step->collective, dtype, elements, of.size, of.index).bytes;
 }
 
 static int begin_collective(ech_block_lowering *p, ech_phase phase, const ech_exchange *does)

@@ -78,7 +78,7 @@ static inline ech_status checks_bytes(ech_group *group, ech_reduction reduction,
                                       int64_t n, int64_t before)
 {
     int64_t N = ech_group_size(group), bytes = n * (int64_t)ech_dtype_bytes(dtype);
-    int64_t sent = ech_group_reduce_count(group).bytes - before;
+    int64_t sent = ech_group_count(group, ECH_COMM_REDUCES).bytes - before;
     RANKS_CHECK(sent == ech_reduction_bytes(reduction, dtype, n, (int)N, ech_group_index(group)));
     double total = (double)sent;
     ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, &total, 1));
@@ -121,7 +121,7 @@ static inline ech_status checks_one_reduce(ech_group *group, const checks_case *
 {
     size_t bytes = (size_t)c->n * ech_dtype_bytes(c->dtype);
     int N = ech_group_size(group);
-    int64_t before = ech_group_reduce_count(group).bytes;
+    int64_t before = ech_group_count(group, ECH_COMM_REDUCES).bytes;
     checks_fill(x, c->dtype, c->n, ech_group_index(group), c->whole);
     checks_serial_sum(expected, c->dtype, c->n, N, c->whole);
     ECH_TRY(checks_reduce_guarded(group, c, x));
@@ -201,8 +201,8 @@ static inline ech_status checks_chain(ech_group *const *groups, ech_reduction re
                                         ech_group_index(group));
     }
     for (int g = 0; g < 2; g++) {
-        bytes += ech_group_reduce_count(groups[g]).bytes;
-        RANKS_CHECK(ech_group_reduce_count(groups[g]).calls == (sums + 1 - g) / 2);
+        bytes += ech_group_count(groups[g], ECH_COMM_REDUCES).bytes;
+        RANKS_CHECK(ech_group_count(groups[g], ECH_COMM_REDUCES).calls == (sums + 1 - g) / 2);
     }
     RANKS_CHECK(bytes == expected);
     return ECH_OK;
@@ -258,8 +258,8 @@ static inline ech_status checks_fold(ech_comm *comm)
         for (int i = 0; i < counts[c]; i++) RANKS_CHECK(many[i] == N * i + N * (N - 1) / 2.0);
         for (int i = counts[c]; i < 1001; i++) RANKS_CHECK(many[i] == rank + i);
     }
-    RANKS_CHECK(ech_group_other_count(group).calls == 10);
-    RANKS_CHECK(ech_group_reduce_count(group).calls == 0);
+    RANKS_CHECK(ech_group_count(group, ECH_COMM_OTHERS).calls == 10);
+    RANKS_CHECK(ech_group_count(group, ECH_COMM_REDUCES).calls == 0);
     ech_group_destroy(group);
     return ECH_OK;
 }
@@ -278,7 +278,7 @@ static inline ech_status checks_broadcast(ech_comm *comm)
         ECH_TRY(ech_group_broadcast(group, root, text, sizeof text));
         RANKS_CHECK(strcmp(text, expected) == 0);
     }
-    ech_comm_count count = ech_group_other_count(group);
+    ech_comm_count count = ech_group_count(group, ECH_COMM_OTHERS);
     RANKS_CHECK(count.calls == N && count.bytes == 32 * count.messages);
     messages = (double)count.messages;
     ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, &messages, 1));

@@ -41,13 +41,14 @@ static inline ech_status checks_counted(const ech_group *group, ech_collective c
                                         ech_dtype dtype, int64_t n, ech_comm_count *before)
 {
     int N = ech_group_size(group), index = ech_group_index(group);
-    ech_comm_count now = ech_group_collective_count(group);
+    ech_comm_count now = ech_group_count(group, ECH_COMM_COLLECTIVES);
     RANKS_CHECK(now.calls == before->calls + 1);
-    RANKS_CHECK(now.bytes - before->bytes == ech_collective_bytes(collective, dtype, n, N, index));
+    RANKS_CHECK(now.bytes - before->bytes ==
+                ech_collective_traffic(collective, dtype, n, N, index).bytes);
     RANKS_CHECK(now.messages - before->messages ==
-                ech_collective_messages(collective, dtype, n, N, index));
-    RANKS_CHECK(ech_group_reduce_count(group).calls == 0);
-    RANKS_CHECK(ech_group_other_count(group).calls == 0);
+                ech_collective_traffic(collective, dtype, n, N, index).messages);
+    RANKS_CHECK(ech_group_count(group, ECH_COMM_REDUCES).calls == 0);
+    RANKS_CHECK(ech_group_count(group, ECH_COMM_OTHERS).calls == 0);
     *before = now;
     return ECH_OK;
 }
@@ -91,7 +92,7 @@ static inline bool checks_sum_end(checks_sum *s)
 
 static inline ech_status checks_all_reduce(ech_group *group, ech_dtype dtype, int64_t n)
 {
-    ech_comm_count before = ech_group_collective_count(group);
+    ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
     checks_sum s = checks_sum_new(group, ECH_COLLECTIVE_ALL_REDUCE, dtype, n);
     ech_tensor x = ech_tensor_1d(s.x.at, dtype, n);
     ech_status st = ech_group_all_reduce(group, &x, s.scratch.at);
@@ -116,7 +117,7 @@ static inline bool checks_kept(const checks_sum *s, bool in_place)
 static inline ech_status checks_reduce_scatter(ech_group *group, ech_dtype dtype, int64_t n,
                                                bool in_place)
 {
-    ech_comm_count before = ech_group_collective_count(group);
+    ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
     checks_sum s = checks_sum_new(group, ECH_COLLECTIVE_REDUCE_SCATTER, dtype, n);
     int64_t shard = ech_collective_shard_first(n, ech_group_size(group), ech_group_index(group));
     size_t first = (size_t)shard * ech_dtype_bytes(dtype);
@@ -141,7 +142,7 @@ static inline char checks_byte(int from, int to, size_t i)
 static inline ech_status checks_all_gather(ech_group *group, ech_dtype dtype, int64_t n,
                                            bool in_place)
 {
-    ech_comm_count before = ech_group_collective_count(group);
+    ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
     int N = ech_group_size(group), index = ech_group_index(group);
     size_t item = ech_dtype_bytes(dtype);
     size_t own = (size_t)ech_collective_shard_count(n, N, index) * item;
@@ -167,7 +168,7 @@ static inline ech_status checks_all_gather(ech_group *group, ech_dtype dtype, in
 /* Pieces of n elements. */
 static inline ech_status checks_all_to_all(ech_group *group, ech_dtype dtype, int64_t n)
 {
-    ech_comm_count before = ech_group_collective_count(group);
+    ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
     int N = ech_group_size(group), index = ech_group_index(group);
     size_t bytes = (size_t)n * ech_dtype_bytes(dtype);
     checks_buffer to = checks_buffer_new((size_t)N * bytes);
@@ -190,7 +191,7 @@ static inline ech_status checks_all_to_all(ech_group *group, ech_dtype dtype, in
 
 static inline ech_status checks_shift(ech_group *group, ech_dtype dtype, int64_t n, int distance)
 {
-    ech_comm_count before = ech_group_collective_count(group);
+    ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
     int N = ech_group_size(group), index = ech_group_index(group);
     int source = (((index - distance) % N) + N) % N;
     size_t bytes = (size_t)n * ech_dtype_bytes(dtype);

@@ -54,7 +54,7 @@ static void test_names(void **state)
 static int64_t total_bytes(ech_collective collective, int64_t n, int N)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < N; i++) bytes += ech_collective_bytes(collective, ECH_F32, n, N, i);
+    for (int i = 0; i < N; i++) bytes += ech_collective_traffic(collective, ECH_F32, n, N, i).bytes;
     return bytes;
 }
 
@@ -77,10 +77,14 @@ static void test_formulas(void **state)
     assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 10, 4), 36);
     assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 10, 4), 0);
     assert_int_equal(ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, 10, 1), 0);
-    assert_int_equal(ech_collective_messages(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 3, 4, 3), 0);
-    assert_int_equal(ech_collective_messages(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 3, 4, 2), 3);
-    assert_int_equal(ech_collective_messages(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 3, 4, 3), 3);
-    assert_int_equal(ech_collective_messages(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 3, 4, 0), 2);
+    assert_int_equal(ech_collective_traffic(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 3, 4, 3).messages,
+                     0);
+    assert_int_equal(ech_collective_traffic(ECH_COLLECTIVE_ALL_GATHER, ECH_F32, 3, 4, 2).messages,
+                     3);
+    assert_int_equal(
+        ech_collective_traffic(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 3, 4, 3).messages, 3);
+    assert_int_equal(
+        ech_collective_traffic(ECH_COLLECTIVE_REDUCE_SCATTER, ECH_F32, 3, 4, 0).messages, 2);
 }
 
 /* ---- one sum, whichever way ---- */
@@ -129,7 +133,7 @@ static ech_status refuse(ech_comm *comm, void *context)
     RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "all_reduce over group world"));
     st = ech_group_reduce_scatter(group, &x, mine, NULL);
     RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "int32"));
-    RANKS_CHECK(ech_group_collective_count(group).calls == 0);
+    RANKS_CHECK(ech_group_count(group, ECH_COMM_COLLECTIVES).calls == 0);
     ech_group_destroy(group);
     return ECH_OK;
 }

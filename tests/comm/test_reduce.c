@@ -92,7 +92,7 @@ static ech_status begin_alone(ech_comm *comm, void *context)
     open.scratch = malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, n, 2));
     while (ech_comm_rank(comm) == 1 && !*begun) sched_yield();
     ech_status st = checks_begin(group, ECH_REDUCTION_DIRECT, &open);
-    bool several = ech_group_reduce_count(group).messages > 1;
+    bool several = ech_group_count(group, ECH_COMM_REDUCES).messages > 1;
     *begun = true;
     if (st == ECH_OK) st = ech_sum_run(&open.sum);
     if (st == ECH_OK) st = ech_sum_end(&open.sum);

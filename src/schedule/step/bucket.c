@@ -73,8 +73,9 @@ static void count_sum(ech_traffic_count *c, const ech_step *step)
         traffic->messages = -1;
     else
         traffic->messages +=
-            ech_collective_messages(ECH_COLLECTIVE_ALL_REDUCE, c->plan->real,
-                                    bucket_of(c->plan, step)->elements, m->size, m->index);
+            ech_collective_traffic(ECH_COLLECTIVE_ALL_REDUCE, c->plan->real,
+                                   bucket_of(c->plan, step)->elements, m->size, m->index)
+                .messages;
     ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_REDUCE, step->group, 1);
 }
 

@@ -72,7 +72,7 @@ static void count_one(ech_traffic_count *c, const ech_step *step, ech_dtype dtyp
 {
     const ech_membership *m = &c->of[step->group];
     traffic->messages +=
-        ech_collective_messages(step->collective, dtype, elements, m->size, m->index);
+        ech_collective_traffic(step->collective, dtype, elements, m->size, m->index).messages;
     ech_traffic_add_calls(traffic, step->collective, step->group, 1);
 }
 
