@@ -44,6 +44,8 @@ bool ech_text_to_seconds(const char *text, double *out);
 
 /* 1536 -> "1.5 KiB". Returns `buffer`. */
 char *ech_text_from_bytes(int64_t bytes, char *buffer, size_t size);
+/* The same in a buffer that lives as long as the enclosing block. */
+#define ECH_BYTES(n) ech_text_from_bytes((n), (char[32]){0}, 32)
 
 /* "1 layer", "3 layers". Returns `buffer`. */
 char *ech_text_from_count(int64_t n, const char *noun, char *buffer, size_t size);

@@ -14,12 +14,11 @@
 
 #include "schedule/numbering.h"
 #include "draw/svg.h"
-#include "draw/boxes.h"
 
 enum { MOST_HINTS = 4096 };
 
 static const double narrow = 5, palest = 0.55, strip = 0.24, smallest_font = 7, largest_font = 12,
-                    digit_width = 0.6;
+                    digit_width = 0.6, least_height = 0.05;
 
 char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer)
 {
@@ -28,19 +27,24 @@ char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer)
     return ech_svg_pale(ech_bar_kind_colour(kind), white, buffer);
 }
 
-void ech_panel_choose_rows(ech_panel *panel)
+ech_panel ech_panel_create(const ech_timeline *timeline, const char *title)
 {
-    const ech_timeline *timeline = panel->timeline;
-    ech_timeline_find_rows(timeline, true, &panel->drawn);
-    if (panel->drawn.n > ECH_TIMELINE_ROWS) {
+    ech_panel panel = {.timeline = timeline, .title = title, .end = timeline->end};
+    int most = 0;
+    ech_timeline_find_rows(timeline, true, &panel.drawn);
+    if (panel.drawn.n > ECH_TIMELINE_ROWS) {
         ech_timeline_rows all = {0};
         ech_timeline_find_rows(timeline, false, &all);
         for (int row = 0; row < ECH_TIMELINE_ROWS; row++)
-            panel->drawn.at[row] = all.at[ech_timeline_rank_of_row(timeline->ranks, row)];
-        panel->drawn.n = ECH_TIMELINE_ROWS;
+            panel.drawn.at[row] = all.at[ech_timeline_rank_of_row(timeline->ranks, row)];
+        panel.drawn.n = ECH_TIMELINE_ROWS;
         free(all.at);
     }
-    panel->rows = (int)panel->drawn.n;
+    panel.rows = (int)panel.drawn.n;
+    for (size_t i = 0; i < timeline->bar.n; i++)
+        if (timeline->bar.at[i].micro > most) most = timeline->bar.at[i].micro;
+    panel.digits = snprintf(NULL, 0, "%d", most);
+    return panel;
 }
 
 void ech_panel_free(ech_panel *panel)
@@ -51,27 +55,87 @@ void ech_panel_free(ech_panel *panel)
 
 void ech_panel_measure(ech_panel *panel, double scale)
 {
-    const ech_timeline *timeline = panel->timeline;
-    int rows = panel->rows, most = 0;
+    int rows = panel->rows;
     panel->scale = scale;
     panel->row_height = rows <= 8 ? 30 : rows <= 16 ? 24 : rows <= 32 ? 18 : 14;
     panel->row_gap = rows <= 8 ? 5 : rows <= 16 ? 4 : rows <= 32 ? 3 : 2;
-    panel->hints = timeline->bar.n <= MOST_HINTS;
-    for (size_t i = 0; i < timeline->bar.n; i++)
-        if (timeline->bar.at[i].micro > most) most = timeline->bar.at[i].micro;
-    char digits[24];
-    double fits = (timeline->forward * scale - 4) /
-                  (digit_width * (double)snprintf(digits, sizeof digits, "%d", most));
+    panel->hints = panel->timeline->bar.n <= MOST_HINTS;
+    double fits = (panel->timeline->forward * scale - 4) / (digit_width * panel->digits);
     fits = fmin(fits, fmin(largest_font, panel->row_height * 0.6));
     panel->font_size = floor(fmax(fits, smallest_font));
+}
+
+/* ---- bars as boxes ---- */
+
+/* `together`: wide enough that shares of several bars are smooth from box to box. */
+static const double pixel = 1, together = 10, visible = 3, nothing = 0.01;
+
+/* Narrow bars that become one box. */
+typedef struct bar_run {
+    const ech_timeline_bar *longest;
+    int bars;
+    double begin, end;
+    double time[ECH_BAR_KINDS];
+} bar_run;
+
+static void finish_run(bar_run *run, ech_boxes *out)
+{
+    double width = run->end - run->begin;
+    if (run->bars > 0 && width >= nothing) {
+        bool alone = run->bars == 1 || width < visible;
+        ech_box box = {.bar = alone ? run->longest : NULL, .x = run->begin, .width = width};
+        for (int kind = 0; kind < ECH_BAR_KINDS; kind++) box.share[kind] = run->time[kind] / width;
+        ECH_PUSH(*out, box);
+    }
+    *run = (bar_run){0};
+}
+
+/* Of bars that overlap the first has the time. */
+static void add_to_run(bar_run *run, const ech_timeline_bar *bar, double begin, double end)
+{
+    if (run->bars++ == 0) {
+        run->begin = run->end = begin;
+        run->longest = bar;
+    }
+    double adds = fmax(0, end - fmax(begin, run->end));
+    double weight = bar->kind == ECH_BAR_BACKWARD ? bar->weight / (bar->end - bar->begin) : 0;
+    run->time[bar->kind] += adds * (1 - weight);
+    run->time[ECH_BAR_WEIGHT] += adds * weight;
+    run->end = fmax(run->end, end);
+    if (bar->end - bar->begin > run->longest->end - run->longest->begin) run->longest = bar;
+}
+
+static ech_row_part part_of(ech_bar_kind kind)
+{
+    return kind < ECH_BAR_COLLECTIVE    ? ECH_ROW_WORK
+           : kind == ECH_BAR_COLLECTIVE ? ECH_ROW_WAITS
+                                        : ECH_ROW_SUMS;
+}
+
+void ech_boxes_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
+                    double end, double scale, ech_boxes *out)
+{
+    bar_run run = {0};
+    for (size_t i = 0; i < n; i++) {
+        double x = (fmax(from, bar[i].begin) - from) * scale;
+        double width = (fmin(end, bar[i].end) - from) * scale - x;
+        if (part_of(bar[i].kind) != part || !(width > 0)) continue;
+        bool is_narrow = width < pixel;
+        bool joins = x - run.end < pixel && run.end - run.begin < together;
+        if (!is_narrow || !joins) finish_run(&run, out);
+        if (is_narrow)
+            add_to_run(&run, &bar[i], x, x + width);
+        else
+            ECH_PUSH(*out, (ech_box){.bar = &bar[i], .x = x, .width = width});
+    }
+    finish_run(&run, out);
 }
 
 /* ---- boxes ---- */
 
 static void append_hint(const ech_timeline *timeline, const ech_timeline_bar *bar, ech_text *out)
 {
-    ech_text_append(out, "<title>");
-    ech_svg_escape(out, ech_bar_kind_meaning(bar->kind));
+    ech_text_append(out, "%s", ech_bar_kind_meaning(bar->kind));
     if (bar->kind == ECH_BAR_BACKWARD && bar->weight > 0) ech_text_append(out, " and weights");
     int chunks = timeline->sequence_chunks > 1 ? timeline->sequence_chunks : 1;
     ech_micro at = ech_micro_at((ech_numbering){INT_MAX, chunks}, bar->micro); /* turns are one */
@@ -82,38 +146,20 @@ static void append_hint(const ech_timeline *timeline, const ech_timeline_bar *ba
         ech_text_append(out, ", chunk %d", bar->chunk);
     ech_text_append(out, ": ");
     ech_timeline_time(timeline, bar->end - bar->begin, out);
-    ech_text_append(out, "</title>");
 }
 
 static void append_box(const ech_panel *panel, const ech_box *box, double top, double height,
                        ech_text *out)
 {
-    ech_svg_rect(out, box->x, top, box->width, height, "");
-    if (!panel->hints) return;
-    out->n -= strlen("/>\n");
-    ech_text_append(out, ">");
-    append_hint(panel->timeline, box->bar, out);
-    ech_text_append(out, "</rect>\n");
+    ECH_FREED_TEXT hint = {0};
+    if (panel->hints) append_hint(panel->timeline, box->bar, &hint);
+    ech_svg_rect(out, box->x, top, box->width, height, "", panel->hints ? hint.at : NULL);
 }
 
-/* The text with a number for each #. */
-static void append_filled(ech_text *path, const char *form, const double *numbers)
+static void append_area(const ech_box *box, double top, double height, ech_text *path)
 {
-    for (; *form; form++)
-        if (*form == '#')
-            ech_svg_number(path, *numbers++);
-        else
-            ech_text_append_bytes(path, form, 1);
-}
-
-/* Of several bars the height shows the share of each kind, one kind below the other. */
-static void append_share(const ech_panel *panel, const ech_box *box, ech_bar_kind kind,
-                         ech_text *path)
-{
-    double above = 0, height = box->share[kind] * panel->row_height;
-    for (int i = 0; i < (int)kind; i++) above += box->share[i] * panel->row_height;
-    if (height < 0.05) return;
-    append_filled(path, "M# #h#v#h#z", (double[]){box->x, above, box->width, height, -box->width});
+    if (height >= least_height)
+        ECH_SVG(path, "M@ @h@v@h@z", box->x, top, box->width, height, -box->width);
 }
 
 static int chunk_of(const ech_box *box, int chunks)
@@ -128,41 +174,45 @@ typedef struct colour_layer {
     ech_text lines, shares; /* of paths: lines as thick as the row is high, and areas */
 } colour_layer;
 
+/* Of several bars the height shows the fraction of each kind, one kind below the other. */
 static void add_to_layer(const ech_panel *panel, const ech_box *box, ech_bar_kind kind,
                          colour_layer *layer)
 {
+    double above = 0;
+    for (int i = 0; i < (int)kind; i++) above += box->share[i] * panel->row_height;
     if (!box->bar)
-        append_share(panel, box, kind, &layer->shares);
+        append_area(box, above, box->share[kind] * panel->row_height, &layer->shares);
     else if (box->width < narrow)
-        append_filled(&layer->lines, "M# 0h#", (double[]){box->x, box->width});
+        ECH_SVG(&layer->lines, "M@ 0h@", box->x, box->width);
     else
         append_box(panel, box, 0, panel->row_height, &layer->boxes);
 }
 
-/* Of a backward whose B and W take turns the lower part is W, as high as its share of the time. */
+/* Where B and W alternate the lower part of the backward is W, as high as its fraction of the time. */
 static void add_weight(const ech_panel *panel, const ech_box *box, colour_layer *layer)
 {
     double height = box->bar->weight / (box->bar->end - box->bar->begin) * panel->row_height;
-    double top = panel->row_height - height;
-    if (height >= 0.05)
-        append_filled(&layer->shares, "M# #h#v#h#z",
-                      (double[]){box->x, top, box->width, height, -box->width});
+    append_area(box, panel->row_height - height, height, &layer->shares);
 }
 
-static void append_layer(const ech_panel *panel, const char *colour, const colour_layer *layer,
+/* Appends and frees it. */
+static void finish_layer(const ech_panel *panel, const char *colour, colour_layer *layer,
                          ech_text *out)
 {
     if (layer->boxes.n > 0)
         ech_text_append(out, "<g fill=\"%s\">\n%s</g>\n", colour, layer->boxes.at);
     if (layer->lines.n > 0) {
         ech_text_append(out, "<path stroke=\"%s\"", colour);
-        append_filled(out, " stroke-width=\"#\" transform=\"translate(0 #)\"",
-                      (double[]){panel->row_height, panel->row_height / 2});
+        ECH_SVG(out, " stroke-width=\"@\" transform=\"translate(0 @)\"", panel->row_height,
+                panel->row_height / 2);
         ech_text_append(out, " d=\"%s\"/>\n", layer->lines.at);
     }
     if (layer->shares.n > 0)
         ech_text_append(out, "<path fill=\"%s\" stroke=\"none\" d=\"%s\"/>\n", colour,
                         layer->shares.at);
+    ech_text_free(&layer->boxes);
+    ech_text_free(&layer->lines);
+    ech_text_free(&layer->shares);
 }
 
 static void append_colour(const ech_panel *panel, const ech_boxes *boxes, ech_bar_kind kind,
@@ -173,16 +223,12 @@ static void append_colour(const ech_panel *panel, const ech_boxes *boxes, ech_ba
     colour_layer layer = {0};
     for (size_t i = 0; i < boxes->n; i++) {
         const ech_box *box = &boxes->at[i];
-        bool is_kind = !box->bar || box->bar->kind == kind;
         if (chunk_of(box, chunks) != chunk) continue;
-        if (is_kind) add_to_layer(panel, box, kind, &layer);
+        if (!box->bar || box->bar->kind == kind) add_to_layer(panel, box, kind, &layer);
         if (kind == ECH_BAR_WEIGHT && box->bar && box->bar->kind == ECH_BAR_BACKWARD)
             add_weight(panel, box, &layer);
     }
-    append_layer(panel, ech_panel_colour(kind, chunk, chunks, colour), &layer, out);
-    ech_text_free(&layer.boxes);
-    ech_text_free(&layer.lines);
-    ech_text_free(&layer.shares);
+    finish_layer(panel, ech_panel_colour(kind, chunk, chunks, colour), &layer, out);
 }
 
 static void append_numbers(ech_panel *panel, const ech_boxes *boxes, ech_text *out)
@@ -191,7 +237,6 @@ static void append_numbers(ech_panel *panel, const ech_boxes *boxes, ech_text *o
     for (size_t i = 0; i < boxes->n; i++) {
         const ech_box *box = &boxes->at[i];
         char number[24];
-        if (!box->bar) panel->together = true;
         if (!box->bar || box->bar->micro < 0) continue;
         int digits = snprintf(number, sizeof number, "%d", box->bar->micro);
         if (digits * digit_width * panel->font_size + 2 > box->width) continue;
@@ -202,91 +247,57 @@ static void append_numbers(ech_panel *panel, const ech_boxes *boxes, ech_text *o
 
 /* ---- strips: waits at the foot of the row, sums at its head ---- */
 
-/* Of several bars the height shows their share of the time. */
+/* Of several bars the height shows their fraction of the time. */
 static void append_part(const ech_panel *panel, const ech_box *box, ech_bar_kind kind,
                         colour_layer *layer)
 {
     double height = strip * panel->row_height * (box->bar ? 1 : box->share[kind]);
     double top = kind == ECH_BAR_COLLECTIVE ? panel->row_height - height : 0;
-    if (height < 0.05) return;
     if (box->bar && box->width >= narrow)
         append_box(panel, box, top, height, &layer->boxes);
     else
-        append_filled(&layer->shares, "M# #h#v#h#z",
-                      (double[]){box->x, top, box->width, height, -box->width});
+        append_area(box, top, height, &layer->shares);
 }
 
-static void append_strip(ech_panel *panel, const ech_boxes *boxes, ech_bar_kind kind, ech_text *out)
+static void append_strip(const ech_panel *panel, const ech_boxes *boxes, ech_bar_kind kind,
+                         ech_text *out)
 {
     colour_layer layer = {0};
-    for (size_t i = 0; i < boxes->n; i++) {
-        append_part(panel, &boxes->at[i], kind, &layer);
-        panel->together |= !boxes->at[i].bar;
-    }
-    append_layer(panel, ech_bar_kind_colour(kind), &layer, out);
-    ech_text_free(&layer.boxes);
-    ech_text_free(&layer.shares);
+    for (size_t i = 0; i < boxes->n; i++) append_part(panel, &boxes->at[i], kind, &layer);
+    finish_layer(panel, ech_bar_kind_colour(kind), &layer, out);
 }
 
 /* ---- rows ---- */
 
-/* A row's bars apart, and their boxes. */
-typedef struct row_bars {
-    ech_timeline_bar *bar[3]; /* work, waits, sums */
-    ech_boxes boxes[3];
-} row_bars;
-
-static row_bars take_row(const ech_panel *panel, const ech_timeline_row *row)
-{
-    row_bars bars = {0};
-    for (int part = 0; part < 3; part++) {
-        size_t n = 0;
-        bars.bar[part] = ech_calloc(row->bars, sizeof *bars.bar[part]);
-        for (size_t i = row->first_bar; i < row->first_bar + row->bars; i++) {
-            const ech_timeline_bar *bar = &panel->timeline->bar.at[i];
-            int of = bar->kind < ECH_BAR_COLLECTIVE ? 0 : bar->kind == ECH_BAR_COLLECTIVE ? 1 : 2;
-            if (of == part) bars.bar[part][n++] = *bar;
-        }
-        ech_boxes_make(bars.bar[part], n, panel->from, panel->end, panel->scale, &bars.boxes[part]);
-    }
-    return bars;
-}
-
-static void free_row(row_bars *bars)
-{
-    for (int part = 0; part < 3; part++) {
-        free(bars->bar[part]);
-        free(bars->boxes[part].at);
-    }
-}
-
-static void append_row(ech_panel *panel, const ech_timeline_row *row, const row_bars *bars,
-                       double left, double y, ech_text *out)
+static void append_row(ech_panel *panel, const ech_timeline_row *row, double left, double y,
+                       ech_text *out)
 {
     char text[80];
     int chunks = panel->timeline->chunks > 1 ? panel->timeline->chunks : 1;
+    ech_boxes boxes[ECH_ROW_PARTS] = {0};
+    for (int part = 0; part < ECH_ROW_PARTS; part++) {
+        ech_boxes_make(panel->timeline->bar.at + row->first_bar, row->bars, (ech_row_part)part,
+                       panel->from, panel->end, panel->scale, &boxes[part]);
+        for (size_t i = 0; i < boxes[part].n; i++) panel->together |= !boxes[part].at[i].bar;
+    }
     ech_timeline_name_row(panel->timeline, row, text, sizeof text);
-    ech_svg_words(out, left - 10, y + panel->row_height / 2 + 4,
-                  "class=\"ech-ink\" fill=\"" ECH_SVG_INK "\" text-anchor=\"end\"", text);
-    ech_text_append(out, "<g transform=\"translate(");
-    ech_svg_number(out, left);
-    ech_text_append(out, " ");
-    ech_svg_number(out, y);
-    ech_text_append(out, ")\">\n");
+    ech_svg_words(out, left - 10, y + panel->row_height / 2 + 4, ECH_SVG_INK " text-anchor=\"end\"",
+                  text);
+    ECH_SVG(out, "<g transform=\"translate(@ @)\">\n", left, y);
     ech_svg_rect(out, 0, 0, (panel->end - panel->from) * panel->scale, panel->row_height,
-                 "class=\"ech-idle\" fill=\"" ECH_SVG_IDLE "\"");
-    ech_text_append(out, "<g class=\"ech-edge\" stroke=\"" ECH_SVG_PAPER "\">\n");
+                 ECH_SVG_IDLE, NULL);
+    ech_text_append(out, "<g " ECH_SVG_EDGE ">\n");
     for (int kind = 0; kind < ECH_BAR_COLLECTIVE; kind++)
         for (int chunk = 0; chunk < (kind <= ECH_BAR_WEIGHT ? chunks : 1); chunk++)
-            append_colour(panel, &bars->boxes[0], (ech_bar_kind)kind, chunk, out);
+            append_colour(panel, &boxes[ECH_ROW_WORK], (ech_bar_kind)kind, chunk, out);
     ech_text_append(out, "</g>\n");
-    append_strip(panel, &bars->boxes[1], ECH_BAR_COLLECTIVE, out);
-    append_strip(panel, &bars->boxes[2], ECH_BAR_REDUCTION, out);
-    ech_text_append(out, "<g font-size=\"");
-    ech_svg_number(out, panel->font_size);
-    ech_text_append(out, "\" text-anchor=\"middle\" pointer-events=\"none\">\n");
-    append_numbers(panel, &bars->boxes[0], out);
+    append_strip(panel, &boxes[ECH_ROW_WAITS], ECH_BAR_COLLECTIVE, out);
+    append_strip(panel, &boxes[ECH_ROW_SUMS], ECH_BAR_REDUCTION, out);
+    ECH_SVG(out, "<g font-size=\"@\" text-anchor=\"middle\" pointer-events=\"none\">\n",
+            panel->font_size);
+    append_numbers(panel, &boxes[ECH_ROW_WORK], out);
     ech_text_append(out, "</g>\n</g>\n");
+    for (int part = 0; part < ECH_ROW_PARTS; part++) free(boxes[part].at);
 }
 
 int ech_timeline_rank_of_row(int ranks, int row)
@@ -297,10 +308,7 @@ int ech_timeline_rank_of_row(int ranks, int row)
 
 void ech_panel_draw_rows(ech_panel *panel, double left, double top, ech_text *out)
 {
-    for (int row = 0; row < panel->rows; row++) {
-        row_bars bars = take_row(panel, &panel->drawn.at[row]);
-        append_row(panel, &panel->drawn.at[row], &bars, left,
+    for (int row = 0; row < panel->rows; row++)
+        append_row(panel, &panel->drawn.at[row], left,
                    top + row * (panel->row_height + panel->row_gap), out);
-        free_row(&bars);
-    }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pictures of timelines: a panel draws the rows of one timeline, or of a part of its time.
+ * Pictures of timelines: a panel draws the rows of one timeline, or of a part of its time. Bars become boxes in
+ * pixels; bars narrower than a pixel are merged.
  */
 #ifndef ECH_DRAW_ROWS_H
 #define ECH_DRAW_ROWS_H
@@ -12,16 +13,18 @@ typedef struct ech_panel {
     const char *title; /* NULL: the panel continues the one above it */
     double from, end;  /* the time that is shown */
     ech_timeline_rows drawn;
-    double scale;               /* pixels a unit */
     int rows;                   /* that are drawn */
+    int digits;                 /* of the largest number of a micro-batch */
+    double scale;               /* pixels a unit */
     double row_height, row_gap; /* pixels */
     double font_size;           /* of numbers */
     bool hints;                 /* boxes have tooltips */
     bool numbers, together; /* set by drawing: some boxes have numbers; some merge several bars */
 } ech_panel;
 
-/* Chooses the rows: one for ranks that do the same; beyond ECH_TIMELINE_ROWS some are left out. */
-void ech_panel_choose_rows(ech_panel *panel);
+/* A panel of the whole timeline. Chooses its rows: one for ranks that do the same; beyond ECH_TIMELINE_ROWS some are
+ * left out. */
+ech_panel ech_panel_create(const ech_timeline *timeline, const char *title);
 void ech_panel_free(ech_panel *panel);
 /* Sets what depends on timeline, rows and scale. */
 void ech_panel_measure(ech_panel *panel, double scale);
@@ -29,5 +32,25 @@ void ech_panel_draw_rows(ech_panel *panel, double left, double top, ech_text *ou
 
 /* The colour of a bar; of F, B and W, paler for later chunks. Returns `buffer`, of 8 bytes. */
 char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer);
+
+/* ---- boxes ---- */
+
+/* The bars of a row that are drawn together: F, B and W; waits for collectives; sums of the reduce lane. */
+typedef enum ech_row_part { ECH_ROW_WORK, ECH_ROW_WAITS, ECH_ROW_SUMS, ECH_ROW_PARTS } ech_row_part;
+
+typedef struct ech_box {
+    const ech_timeline_bar *bar; /* NULL: several */
+    double x, width;             /* pixels */
+    double share[ECH_BAR_KINDS]; /* of several: the fraction of the box's time of each kind; the
+                                    rest is idle */
+} ech_box;
+typedef ECH_LIST(ech_box) ech_boxes;
+
+/* Appends the boxes of one part of a rank's n bars between `from` and `end`, at `scale` pixels a unit. A bar of a
+ * pixel or more is a box. Narrower ones are merged until the box has ten pixels or the next is a pixel or more away;
+ * where less than three pixels are left for them, the box shows the longest alone. Bars of no width are left out.
+ * There are at most two boxes a pixel, and at most one merged box in three pixels. */
+void ech_boxes_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
+                    double end, double scale, ech_boxes *out);
 
 #endif

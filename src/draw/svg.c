@@ -11,23 +11,8 @@
 #include "base/status.h"
 #include "base/utf8.h"
 
-static const char *escape_of(char letter)
-{
-    switch (letter) {
-    case '&':
-        return "&amp;";
-    case '<':
-        return "&lt;";
-    case '>':
-        return "&gt;";
-    case '"':
-        return "&quot;";
-    case '\'':
-        return "&#39;";
-    default:
-        return NULL;
-    }
-}
+static const char *const escapes[128] = {['&'] = "&amp;",  ['<'] = "&lt;",   ['>'] = "&gt;",
+                                         ['"'] = "&quot;", ['\''] = "&#39;", ['\n'] = "\n"};
 
 void ech_svg_escape(ech_text *out, const char *text)
 {
@@ -35,9 +20,8 @@ void ech_svg_escape(ech_text *out, const char *text)
     while (*text) {
         uint32_t code;
         size_t length = ech_utf8_first(text, &code);
-        const char *escape = escape_of(*text);
-        if (escape)
-            ech_text_append_bytes(out, escape, strlen(escape));
+        if (length == 1 && escapes[code])
+            ech_text_append(out, "%s", escapes[code]);
         else if (length > 0 && ech_utf8_is_printable(code))
             ech_text_append_bytes(out, text, length);
         else
@@ -46,7 +30,7 @@ void ech_svg_escape(ech_text *out, const char *text)
     }
 }
 
-void ech_svg_number(ech_text *out, double value)
+static void append_number(ech_text *out, double value)
 {
     char digits[330];
     ECH_ASSERT(isfinite(value));
@@ -57,97 +41,103 @@ void ech_svg_number(ech_text *out, double value)
     ech_text_append_bytes(out, from, (size_t)(digits + n - from));
 }
 
-static void append_attribute(ech_text *out, const char *name, double value)
+void ech_svg_fill(ech_text *out, const char *form, const double *numbers)
 {
-    ech_text_append(out, " %s=\"", name);
-    ech_svg_number(out, value);
-    ech_text_append_bytes(out, "\"", 1);
+    for (;; form++) {
+        size_t n = strcspn(form, "@");
+        ech_text_append_bytes(out, form, n);
+        form += n;
+        if (!*form) return;
+        append_number(out, *numbers++);
+    }
 }
 
 void ech_svg_begin(ech_text *out, double width, double height, const char *name)
 {
-    ech_text_append(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
-    ech_svg_number(out, width);
-    ech_text_append(out, " ");
-    ech_svg_number(out, height);
-    ech_text_append(out, "\"");
-    append_attribute(out, "width", width);
-    append_attribute(out, "height", height);
-    ech_text_append(out, " font-family=\"Helvetica,Arial,Liberation Sans,DejaVu Sans,sans-serif\""
-                         " font-size=\"12\" role=\"img\" aria-label=\"");
+    ECH_SVG(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 @ @\" width=\"@\" height=\"@\""
+            " font-family=\"Helvetica,Arial,Liberation Sans,DejaVu Sans,sans-serif\""
+            " font-size=\"12\" role=\"img\" aria-label=\"",
+            width, height, width, height);
     ech_svg_escape(out, name);
     ech_text_append(out, "\">\n");
-    ech_svg_rect(out, 0, 0, width, height, "class=\"ech-paper\" fill=\"" ECH_SVG_PAPER "\"");
+    ech_svg_rect(out, 0, 0, width, height, ECH_SVG_PAPER, NULL);
 }
 
-/* Of a row of boxes most have the y of the row: no attribute then. */
-void ech_svg_rect(ech_text *out, double x, double y, double width, double height, const char *more)
+static void append_attributes(ech_text *out, const char *more)
 {
-    ech_text_append_bytes(out, "<rect", 5);
-    append_attribute(out, "x", x);
-    if (fabs(y) >= 0.005) append_attribute(out, "y", y);
-    append_attribute(out, "width", width);
-    append_attribute(out, "height", height);
-    ech_text_append(out, "%s%s/>\n", *more ? " " : "", more);
+    ech_text_append(out, "%s%s", *more ? " " : "", more);
+}
+
+/* Most boxes of a row have the y of the row: no attribute then. */
+void ech_svg_rect(ech_text *out, double x, double y, double width, double height, const char *more,
+                  const char *hint)
+{
+    ECH_SVG(out, fabs(y) < 0.005 ? "<rect x=\"@\"" : "<rect x=\"@\" y=\"@\"", x, y);
+    ECH_SVG(out, " width=\"@\" height=\"@\"", width, height);
+    append_attributes(out, more);
+    if (hint) {
+        ech_text_append(out, "><title>");
+        ech_svg_escape(out, hint);
+    }
+    ech_text_append(out, hint ? "</title></rect>\n" : "/>\n");
 }
 
 void ech_svg_line(ech_text *out, double x1, double y1, double x2, double y2, const char *more)
 {
-    ech_text_append(out, "<line");
-    append_attribute(out, "x1", x1);
-    append_attribute(out, "y1", y1);
-    append_attribute(out, "x2", x2);
-    append_attribute(out, "y2", y2);
-    ech_text_append(out, "%s%s/>\n", *more ? " " : "", more);
+    ECH_SVG(out, "<line x1=\"@\" y1=\"@\" x2=\"@\" y2=\"@\"", x1, y1, x2, y2);
+    append_attributes(out, more);
+    ech_text_append(out, "/>\n");
 }
 
 void ech_svg_words(ech_text *out, double x, double y, const char *more, const char *words)
 {
-    ech_text_append_bytes(out, "<text", 5);
-    append_attribute(out, "x", x);
-    append_attribute(out, "y", y);
-    ech_text_append(out, "%s%s>", *more ? " " : "", more);
+    ECH_SVG(out, "<text x=\"@\" y=\"@\"", x, y);
+    append_attributes(out, more);
+    ech_text_append(out, ">");
     ech_svg_escape(out, words);
-    ech_text_append_bytes(out, "</text>\n", 8);
+    ech_text_append(out, "</text>\n");
 }
 
-/* Letters of DejaVu Sans, the widest of the usual fonts, are 0.6 of its size on average; those past
- * U+2E80 are as wide as the size. */
-static double letter_width(uint32_t code)
+void ech_svg_title(ech_text *out, double x, double y, double width, double font_size,
+                   const char *words)
 {
-    return code >= 0x2e80 ? 1.0 : 0.6;
+    ECH_FREED_TEXT cut = ech_svg_cut(words, font_size, width), more = {0};
+    ECH_SVG(&more, ECH_SVG_INK " font-size=\"@\" font-weight=\"bold\"", font_size);
+    ech_svg_words(out, x, y, more.at, cut.at);
+}
+
+/* The next letter, which is *width pixels wide. Letters of DejaVu Sans, the widest of the usual fonts, are 0.6 of
+ * its size on average; those past U+2E80 are as wide as the size. */
+static const char *next_letter(const char *text, double font_size, double *width)
+{
+    uint32_t code = 0;
+    size_t length = ech_utf8_first(text, &code);
+    *width = (code >= 0x2e80 ? 1.0 : 0.6) * font_size;
+    return text + (length > 0 ? length : 1);
 }
 
 double ech_svg_width(const char *text, double font_size)
 {
-    double width = 0;
-    while (*text) {
-        uint32_t code = 0;
-        size_t length = ech_utf8_first(text, &code);
-        width += letter_width(code) * font_size;
-        text += length > 0 ? length : 1;
-    }
+    double width = 0, letter;
+    for (; *text; width += letter) text = next_letter(text, font_size, &letter);
     return width;
 }
 
 ech_text ech_svg_cut(const char *text, double font_size, double width)
 {
     ech_text cut = {0};
-    if (ech_svg_width(text, font_size) <= width) {
-        ech_text_append(&cut, "%s", text);
-        return cut;
-    }
-    double left = width - letter_width(0x2026) * font_size;
+    static const char ellipsis[] = "\xe2\x80\xa6";
+    bool fits = ech_svg_width(text, font_size) <= width;
+    double left = fits ? width : width - ech_svg_width(ellipsis, font_size), letter;
     const char *end = text;
-    while (*end) {
-        uint32_t code = 0;
-        size_t length = ech_utf8_first(end, &code);
-        left -= letter_width(code) * font_size;
-        if (left < 0) break;
-        end += length > 0 ? length : 1;
+    for (const char *next; *end; end = next) {
+        next = next_letter(end, font_size, &letter);
+        left -= letter;
+        if (left < 0 && !fits) break;
     }
     ech_text_append_bytes(&cut, text, (size_t)(end - text));
-    ech_text_append(&cut, "\xe2\x80\xa6");
+    if (!fits) ech_text_append(&cut, "%s", ellipsis);
     return cut;
 }
 
@@ -161,6 +151,22 @@ char *ech_svg_pale(const char *colour, double white, char *buffer)
     }
     snprintf(buffer, 8, "#%02x%02x%02x", rgb[0], rgb[1], rgb[2]);
     return buffer;
+}
+
+void ech_svg_legend_add(ech_svg_legend *legend, const char *const *fills, int n, const char *words,
+                        ech_text *out)
+{
+    const double swatch = 14, indent = n > 0 ? n * swatch + 6 : 0;
+    double width = indent + ech_svg_width(words, 12) * 0.9;
+    if (legend->x > legend->left && legend->x + width > legend->right) {
+        legend->x = legend->left;
+        legend->y += ECH_SVG_LEGEND_LINE;
+    }
+    for (int i = 0; i < n; i++)
+        ech_svg_rect(out, legend->x + i * swatch, legend->y, swatch, swatch, fills[i], NULL);
+    ech_svg_words(out, legend->x + indent, legend->y + 11, n > 0 ? ECH_SVG_INK : ECH_SVG_FAINT,
+                  words);
+    legend->x += width + 18;
 }
 
 double ech_svg_tick(double span, double most)
@@ -188,23 +194,20 @@ void ech_svg_tick_text(ech_text *out, int64_t k, double step)
 void ech_svg_axis(ech_text *out, double left, double y, double length, double low, double scale,
                   double step, const char *unit)
 {
-    int64_t first = (int64_t)ceil(low / step - 1e-9);
     double last = low + length / scale;
-    ech_text label = {0};
-    ech_text_append(out, "<g class=\"ech-axis\" stroke=\"" ECH_SVG_FAINT "\">\n");
+    ECH_FREED_TEXT labels = {0};
+    ech_text_append(out, "<g " ECH_SVG_AXIS ">\n");
     ech_svg_line(out, left, y, left + length, y, "");
-    for (int64_t k = first; (double)k * step <= last + 1e-9 * step; k++) {
+    for (int64_t k = (int64_t)ceil(low / step - 1e-9); (double)k * step <= last + 1e-9 * step;
+         k++) {
         double x = left + ((double)k * step - low) * scale;
+        ECH_FREED_TEXT label = {0};
         ech_svg_line(out, x, y, x, y + 5, "");
-    }
-    ech_text_append(out, "</g>\n<g class=\"ech-faint\" fill=\"" ECH_SVG_FAINT
-                         "\" font-size=\"11\" text-anchor=\"middle\">\n");
-    for (int64_t k = first; (double)k * step <= last + 1e-9 * step; k++) {
-        label.n = 0;
         ech_svg_tick_text(&label, k, step);
-        ech_svg_words(out, left + ((double)k * step - low) * scale, y + 18, "", label.at);
+        ech_svg_words(&labels, x, y + 18, "", label.at);
     }
-    ech_svg_words(out, left, y + 34, "text-anchor=\"start\"", unit);
-    ech_text_append(out, "</g>\n");
-    ech_text_free(&label);
+    ech_svg_words(&labels, left, y + 34, "text-anchor=\"start\"", unit);
+    ech_text_append(out,
+                    "</g>\n<g " ECH_SVG_FAINT " font-size=\"11\" text-anchor=\"middle\">\n%s</g>\n",
+                    labels.at);
 }

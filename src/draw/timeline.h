@@ -25,12 +25,12 @@ typedef struct ech_timeline {
     const ech_layout *layout; /* of the ranks; borrowed. NULL: not known */
     int chunks;               /* of a rank: shades of a colour */
     int sequence_chunks; /* of a micro-batch, each with a number of its own; 0 or 1: micro-batches are whole */
-    double end;          /* when the last rank ends */
-    bool seconds;        /* the unit: seconds, or forwards of one block */
+    double end;    /* when the last rank ends */
+    bool seconds;  /* the unit: seconds, or forwards of one block */
     double bubble; /* share of ranks x end in which no F, B or W runs; 0 for an empty timeline */
-    double waits;        /* the part of it in which compute waits for a collective */
-    double collective;   /* time in which collectives run, of all ranks together; 0: not known */
-    double forward;      /* the median forward; 0: there is none */
+    double waits;  /* the part of it in which compute waits for a collective */
+    double collective; /* time in which collectives run, of all ranks together; 0: not known */
+    double forward;    /* the median forward; 0: there is none */
     ECH_LIST(ech_timeline_bar) bar; /* by rank, then by begin */
 } ech_timeline;
 

@@ -12,7 +12,7 @@
 #include "draw/rows.h"
 
 static const double margin = 20, label_gap = 10, title_height = 54, axis_height = 50,
-                    panel_gap = 26, legend_line = 22, swatch = 14, narrowest = 760, widest = 1600;
+                    panel_gap = 26, narrowest = 760, widest = 1600;
 
 enum { MOST_PANELS = 8 };
 
@@ -25,13 +25,10 @@ typedef struct drawing {
 /* ---- sizes ---- */
 
 /* As wide as numbers in the boxes of forwards ask for. */
-static double wanted_plot(const ech_timeline *timeline)
+static double wanted_plot(const ech_panel *panel)
 {
-    char digits[24];
-    int most = 0;
-    for (size_t i = 0; i < timeline->bar.n; i++)
-        if (timeline->bar.at[i].micro > most) most = timeline->bar.at[i].micro;
-    double box = 16 + 8 * (double)snprintf(digits, sizeof digits, "%d", most);
+    const ech_timeline *timeline = panel->timeline;
+    double box = 16 + 8 * panel->digits;
     return timeline->forward > 0 ? timeline->end / timeline->forward * box : 0;
 }
 
@@ -39,7 +36,7 @@ static double wanted_plot(const ech_timeline *timeline)
 static void break_panel(drawing *picture)
 {
     ech_panel *first = &picture->panel[0];
-    double wanted = ceil(wanted_plot(first->timeline) / widest), end = first->timeline->end;
+    double wanted = ceil(wanted_plot(first) / widest), end = first->timeline->end;
     double most = first->rows ? ECH_TIMELINE_ROWS / first->rows : 1;
     picture->panels = (int)fmax(1, fmin(wanted, fmin(most, MOST_PANELS)));
     for (int i = 0; i < picture->panels; i++) {
@@ -56,15 +53,15 @@ static void lay_out(drawing *picture)
     double longest = 0;
     picture->left = margin + label_gap;
     for (int i = 0; i < picture->panels; i++) {
-        const ech_timeline *timeline = picture->panel[i].timeline;
-        for (int row = 0; row < picture->panel[i].rows; row++) {
+        const ech_panel *panel = &picture->panel[i];
+        for (int row = 0; row < panel->rows; row++) {
             char label[80];
-            ech_timeline_name_row(timeline, &picture->panel[i].drawn.at[row], label, sizeof label);
+            ech_timeline_name_row(panel->timeline, &panel->drawn.at[row], label, sizeof label);
             picture->left = fmax(picture->left, margin + ech_svg_width(label, 12) + label_gap);
         }
-        double plot = fmin(widest, fmax(narrowest, wanted_plot(timeline)));
+        double plot = fmin(widest, fmax(narrowest, wanted_plot(panel)));
         picture->plot = fmax(picture->plot, ceil(plot));
-        longest = fmax(longest, picture->panel[i].end - picture->panel[i].from);
+        longest = fmax(longest, panel->end - panel->from);
     }
     bool common = picture->panel[0].timeline->seconds ==
                   picture->panel[picture->panels - 1].timeline->seconds;
@@ -89,14 +86,10 @@ static double panel_height(const ech_panel *panel)
 static void draw_title(const drawing *picture, const ech_panel *panel, double y, ech_text *out)
 {
     const ech_timeline *timeline = panel->timeline;
-    ech_text line = ech_svg_cut(panel->title, 17, picture->left + picture->plot - margin);
-    ech_svg_words(out, margin, y + 16,
-                  "class=\"ech-ink\" fill=\"" ECH_SVG_INK
-                  "\" font-size=\"17\" font-weight=\"bold\"",
-                  line.at);
-    line.n = 0;
-    ech_text_append(&line, "%d rank%s", timeline->ranks, timeline->ranks == 1 ? "" : "s");
+    ECH_FREED_TEXT line = {0};
     int drawn = 0;
+    ech_svg_title(out, margin, y + 16, picture->left + picture->plot - margin, 17, panel->title);
+    ech_text_append(&line, "%s", ECH_COUNT(timeline->ranks, "rank"));
     for (int row = 0; row < panel->rows; row++) drawn += panel->drawn.at[row].ranks;
     if (drawn < timeline->ranks) ech_text_append(&line, ", of which %d are drawn", drawn);
     ech_text_append(&line, "  ·  ");
@@ -106,9 +99,7 @@ static void draw_title(const drawing *picture, const ech_panel *panel, double y,
         ech_timeline_bubble(timeline, &line);
     } else
         ech_text_append(&line, "nothing is computed");
-    ech_svg_words(out, margin, y + 37,
-                  "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT "\" font-size=\"13\"", line.at);
-    ech_text_free(&line);
+    ech_svg_words(out, margin, y + 37, ECH_SVG_FAINT " font-size=\"13\"", line.at);
 }
 
 static void draw_axis(const drawing *picture, const ech_panel *panel, double y, ech_text *out)
@@ -129,33 +120,6 @@ static void draw_axis(const drawing *picture, const ech_panel *panel, double y, 
 
 /* ---- legend ---- */
 
-typedef struct legend_flow {
-    const drawing *picture;
-    double x, y; /* of the next entry */
-} legend_flow;
-
-/* Colours and what they mean; on the next line where this one is full. */
-static void add_entry(legend_flow *legend, const char (*colours)[8], int n, const char *more,
-                      const char *words, ech_text *out)
-{
-    const drawing *picture = legend->picture;
-    double indent = n > 0 ? n * swatch + 6 : 0, width = indent + ech_svg_width(words, 12) * 0.9;
-    if (legend->x > picture->left && legend->x + width > picture->left + picture->plot) {
-        legend->x = picture->left;
-        legend->y += legend_line;
-    }
-    for (int i = 0; i < n; i++) {
-        char fill[80];
-        snprintf(fill, sizeof fill, "%s fill=\"%s\"", more, colours[i]);
-        ech_svg_rect(out, legend->x + i * swatch, legend->y, swatch, swatch, fill);
-    }
-    ech_svg_words(out, legend->x + indent, legend->y + 11,
-                  n > 0 ? "class=\"ech-ink\" fill=\"" ECH_SVG_INK "\""
-                        : "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT "\"",
-                  words);
-    legend->x += width + 18;
-}
-
 static bool has_kind(const drawing *picture, ech_bar_kind kind)
 {
     for (int p = 0; p < picture->panels; p++) {
@@ -172,7 +136,9 @@ static bool has_kind(const drawing *picture, ech_bar_kind kind)
 static double draw_legend(const drawing *picture, double y, ech_text *out)
 {
     enum { SHADES = 4 };
-    legend_flow legend = {picture, picture->left, y};
+    static const char *const idle[] = {ECH_SVG_IDLE};
+    double left = picture->left;
+    ech_svg_legend legend = {left, left + picture->plot, left, y};
     int chunks = 1;
     bool numbers = false, together = false, sequence_chunks = false;
     for (int p = 0; p < picture->panels; p++) {
@@ -182,25 +148,26 @@ static double draw_legend(const drawing *picture, double y, ech_text *out)
         sequence_chunks |= panel->timeline->sequence_chunks > 1;
         together |= panel->together;
     }
-    char colours[SHADES][8];
     for (int k = 0; k < ECH_BAR_KINDS; k++) {
         ech_bar_kind kind = (ech_bar_kind)k;
+        char fill[SHADES][20], colour[8];
+        const char *fills[SHADES];
         if (!has_kind(picture, kind)) continue;
         int n = kind <= ECH_BAR_WEIGHT && chunks > 1 ? chunks < SHADES ? chunks : SHADES : 1;
-        for (int i = 0; i < n; i++)
-            ech_panel_colour(kind, n > 1 ? i * (chunks - 1) / (n - 1) : 0, chunks, colours[i]);
-        add_entry(&legend, (const char(*)[8])colours, n, "", ech_bar_kind_meaning(kind), out);
+        for (int i = 0; i < n; i++) {
+            ech_panel_colour(kind, n > 1 ? i * (chunks - 1) / (n - 1) : 0, chunks, colour);
+            snprintf(fill[i], sizeof fill[i], "fill=\"%s\"", colour);
+            fills[i] = fill[i];
+        }
+        ech_svg_legend_add(&legend, fills, n, ech_bar_kind_meaning(kind), out);
     }
-    snprintf(colours[0], sizeof colours[0], "%s", ECH_SVG_IDLE);
-    add_entry(&legend, (const char(*)[8])colours, 1, "class=\"ech-idle\"", "idle", out);
-    if (numbers)
-        add_entry(&legend, NULL, 0, "",
-                  sequence_chunks ? "numbers: sequence chunks" : "numbers: micro-batches", out);
-    if (chunks > 1) add_entry(&legend, NULL, 0, "", "paler: later chunks", out);
-    if (together)
-        add_entry(&legend, NULL, 0, "", "boxes too narrow to draw: heights are shares of time",
-                  out);
-    return legend.y + legend_line;
+    ech_svg_legend_add(&legend, idle, 1, "idle", out);
+    const char *words = sequence_chunks ? "numbers: sequence chunks" : "numbers: micro-batches";
+    if (numbers) ech_svg_legend_add(&legend, NULL, 0, words, out);
+    if (chunks > 1) ech_svg_legend_add(&legend, NULL, 0, "paler: later chunks", out);
+    words = "boxes too narrow to draw: heights are shares of time";
+    if (together) ech_svg_legend_add(&legend, NULL, 0, words, out);
+    return legend.y + ECH_SVG_LEGEND_LINE;
 }
 
 /* ---- the whole ---- */
@@ -208,7 +175,7 @@ static double draw_legend(const drawing *picture, double y, ech_text *out)
 static void draw(drawing *picture, ech_text *out)
 {
     lay_out(picture);
-    ech_text body = {0}, name = {0};
+    ECH_FREED_TEXT body = {0}, name = {0};
     double y = margin;
     for (int i = 0; i < picture->panels; i++) {
         ech_panel *panel = &picture->panel[i];
@@ -223,20 +190,11 @@ static void draw(drawing *picture, ech_text *out)
     ech_svg_begin(out, picture->left + picture->plot + margin, y + margin / 2, name.at);
     ech_text_append_bytes(out, body.at, body.n);
     ech_text_append(out, "</svg>\n");
-    ech_text_free(&body);
-    ech_text_free(&name);
-}
-
-static ech_panel begin_panel(const ech_timeline *timeline, const char *title)
-{
-    ech_panel panel = {.timeline = timeline, .title = title, .end = timeline->end};
-    ech_panel_choose_rows(&panel);
-    return panel;
 }
 
 void ech_timeline_svg(const ech_timeline *timeline, const char *title, ech_text *out)
 {
-    drawing picture = {.panel = {begin_panel(timeline, title)}};
+    drawing picture = {.panel = {ech_panel_create(timeline, title)}};
     break_panel(&picture);
     draw(&picture, out);
     ech_panel_free(&picture.panel[0]); /* the others' rows are the same */
@@ -245,8 +203,9 @@ void ech_timeline_svg(const ech_timeline *timeline, const char *title, ech_text 
 void ech_timeline_svg_pair(const ech_timeline *above, const char *above_title,
                            const ech_timeline *below, const char *below_title, ech_text *out)
 {
-    drawing picture = {.panel = {begin_panel(above, above_title), begin_panel(below, below_title)},
-                       .panels = 2};
+    drawing picture = {
+        .panel = {ech_panel_create(above, above_title), ech_panel_create(below, below_title)},
+        .panels = 2};
     draw(&picture, out);
     for (int i = 0; i < 2; i++) ech_panel_free(&picture.panel[i]);
 }

@@ -48,7 +48,7 @@ static void numbers_are_short(void **state)
                  {99.999, "100"}, {0.004, "0"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ech_text out = {0};
-        ech_svg_number(&out, cases[i].value);
+        ECH_SVG(&out, "@", cases[i].value);
         assert_string_equal(out.at, cases[i].text);
         ech_text_free(&out);
     }
@@ -59,8 +59,8 @@ static void elements_are_well_formed(void **state)
     (void)state;
     ech_text out = {0};
     ech_svg_begin(&out, 20, 10.5, "a \"picture\" <&>");
-    ech_svg_rect(&out, 1, 0, 2.25, 3, "");
-    ech_svg_rect(&out, 1, 2, 3, 4, "fill=\"#fff\"");
+    ech_svg_rect(&out, 1, 0, 2.25, 3, "", NULL);
+    ech_svg_rect(&out, 1, 2, 3, 4, "fill=\"#fff\"", "a & b");
     ech_svg_line(&out, 0, 1, 2, 3, "class=\"c\"");
     ech_svg_words(&out, 5, 6, "", "x < y");
     assert_non_null(markup_fault(out.at)); /* not closed yet */
@@ -69,6 +69,7 @@ static void elements_are_well_formed(void **state)
     assert_non_null(strstr(out.at, "viewBox=\"0 0 20 10.5\" width=\"20\" height=\"10.5\""));
     assert_non_null(strstr(out.at, "aria-label=\"a &quot;picture&quot; &lt;&amp;&gt;\""));
     assert_non_null(strstr(out.at, "<rect x=\"1\" width=\"2.25\" height=\"3\"/>\n"));
+    assert_non_null(strstr(out.at, "height=\"4\" fill=\"#fff\"><title>a &amp; b</title></rect>\n"));
     assert_non_null(strstr(out.at, "<text x=\"5\" y=\"6\">x &lt; y</text>\n"));
     ech_text_free(&out);
 }

@@ -115,9 +115,7 @@ static void draw_level(const chart_frame *frame, double value, const char *label
 {
     double y = y_of(frame, value);
     ech_svg_line(out, left, y, width - right, y, "class=\"ech-grid\" stroke=\"#dde1e6\"");
-    ech_svg_words(out, left - 8, y + 4,
-                  "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT
-                  "\" font-size=\"11\" text-anchor=\"end\"",
+    ech_svg_words(out, left - 8, y + 4, ECH_SVG_FAINT " font-size=\"11\" text-anchor=\"end\"",
                   label);
 }
 
@@ -165,10 +163,8 @@ static void draw_steps(const chart_frame *frame, ech_text *out)
 static void append_vertex(const chart_frame *frame, bool *open, const ech_report_point *point,
                           ech_text *path)
 {
-    ech_text_append(path, *open ? "L" : "M");
-    ech_svg_number(path, x_of(frame, (double)point->step));
-    ech_text_append(path, " ");
-    ech_svg_number(path, y_of(frame, point->value));
+    ECH_SVG(path, *open ? "L@ @" : "M@ @", x_of(frame, (double)point->step),
+            y_of(frame, point->value));
     *open = true;
 }
 
@@ -184,11 +180,11 @@ static ech_text trace(const chart_frame *frame, const ech_report_points *points)
             i++;
             continue;
         }
-        double place = floor(2 * x_of(frame, (double)low->step));
+        double column = floor(2 * x_of(frame, (double)low->step));
         for (i++; i < points->n; i++) {
             const ech_report_point *point = &points->at[i];
             if (!ech_report_is_drawn(point->value)) break;
-            if (floor(2 * x_of(frame, (double)point->step)) > place) break;
+            if (floor(2 * x_of(frame, (double)point->step)) > column) break;
             if (point->value < low->value) low = point;
             if (point->value > high->value) high = point;
         }
@@ -212,13 +208,9 @@ static void draw_path(const ech_text *path, const char *more, ech_text *out)
 static void draw_dot(const chart_frame *frame, const ech_report_point *point, double radius,
                      ech_text *out)
 {
-    ech_text_append(out, "<circle cx=\"");
-    ech_svg_number(out, x_of(frame, (double)point->step));
-    ech_text_append(out, "\" cy=\"");
-    ech_svg_number(out, y_of(frame, point->value));
-    ech_text_append(out, "\" r=\"");
-    ech_svg_number(out, radius);
-    ech_text_append(out, "\"><title>step %lld: %.6g</title></circle>\n", (long long)point->step,
+    ECH_SVG(out, "<circle cx=\"@\" cy=\"@\" r=\"@\">", x_of(frame, (double)point->step),
+            y_of(frame, point->value), radius);
+    ech_text_append(out, "<title>step %lld: %.6g</title></circle>\n", (long long)point->step,
                     point->value);
 }
 
@@ -262,16 +254,11 @@ static void draw_validation(const chart_frame *frame, const ech_report_points *p
 {
     static const char words[] = "validation";
     if (points->n == 0) return;
-    ech_text_append(out, "<g class=\"ech-edge\" stroke=\"" ECH_SVG_PAPER "\" fill=\"%s\">\n",
-                    validation_colour);
+    ech_text_append(out, "<g " ECH_SVG_EDGE " fill=\"%s\">\n", validation_colour);
     draw_dots(frame, points, 4, out);
     double x = width - right - ech_svg_width(words, 12);
-    ech_text_append(out, "<circle cx=\"");
-    ech_svg_number(out, x - 8);
-    ech_text_append(out, "\" cy=\"");
-    ech_svg_number(out, margin + 8);
-    ech_text_append(out, "\" r=\"4\"/>\n</g>\n");
-    ech_svg_words(out, x, margin + 12, "class=\"ech-ink\" fill=\"" ECH_SVG_INK "\"", words);
+    ECH_SVG(out, "<circle cx=\"@\" cy=\"@\" r=\"4\"/>\n</g>\n", x - 8, margin + 8);
+    ech_svg_words(out, x, margin + 12, ECH_SVG_INK, words);
 }
 
 /* ---- words ---- */
@@ -281,20 +268,14 @@ static void draw_restarts(const chart_frame *frame, const ech_report_points *poi
 {
     double drawn = -INFINITY;
     if (points->n == 0) return;
-    ech_text_append(out, "<g class=\"ech-axis\" stroke=\"" ECH_SVG_FAINT
-                         "\" stroke-dasharray=\"3 3\">\n");
+    ech_text_append(out, "<g " ECH_SVG_AXIS " stroke-dasharray=\"3 3\">\n");
     for (size_t i = 0; i < points->n; i++) {
         const ech_report_point *point = &points->at[i];
         double step = (double)point->step + 0.5, x = x_of(frame, step);
         if (step < frame->first || step > frame->last || x < drawn + 2) continue;
         drawn = x;
-        ech_text_append(out, "<path d=\"M");
-        ech_svg_number(out, x);
-        ech_text_append(out, " ");
-        ech_svg_number(out, top);
-        ech_text_append(out, "v");
-        ech_svg_number(out, plot_height);
-        ech_text_append(out, "\"><title>start %.0f, after step %lld</title></path>\n", point->value,
+        ECH_SVG(out, "<path d=\"M@ @v@\">", x, top, plot_height);
+        ech_text_append(out, "<title>start %.0f, after step %lld</title></path>\n", point->value,
                         (long long)point->step);
     }
     ech_text_append(out, "</g>\n");
@@ -310,24 +291,17 @@ static void append_last(const ech_report_points *points, const char *what, ech_t
 
 static void draw_words(const ech_report_chart *chart, const chart_frame *frame, ech_text *out)
 {
-    ech_text title = ech_svg_cut(chart->title, 15, width - 2 * margin - 100), line = {0};
-    ech_svg_words(out, margin, margin + 12,
-                  "class=\"ech-ink\" fill=\"" ECH_SVG_INK
-                  "\" font-size=\"15\" font-weight=\"bold\"",
-                  title.at);
+    ECH_FREED_TEXT line = {0};
+    ech_svg_title(out, margin, margin + 12, width - 2 * margin - 100, 15, chart->title);
     append_last(&chart->training, "", &line);
     append_last(&chart->validation, "validation ", &line);
     if (chart->training.n >= MANY)
         ech_text_append(&line, "  ·  thick: mean of %zu", 2 * (chart->training.n / MEAN_PARTS) + 1);
     if (chart->restarts.n > 0)
-        ech_text_append(&line, "  ·  dashed: %zu restart%s", chart->restarts.n,
-                        chart->restarts.n == 1 ? "" : "s");
+        ech_text_append(&line, "  ·  dashed: %s", ECH_COUNT((int64_t)chart->restarts.n, "restart"));
     if (frame->points == 0) ech_text_append(&line, "no values");
     if (frame->broken > 0) ech_text_append(&line, "  ·  %lld not finite", (long long)frame->broken);
-    ech_svg_words(out, margin, margin + 31, "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT "\"",
-                  line.at);
-    ech_text_free(&title);
-    ech_text_free(&line);
+    ech_svg_words(out, margin, margin + 31, ECH_SVG_FAINT, line.at);
 }
 
 void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out)

@@ -4,8 +4,6 @@
  */
 #include "app/report/html.h"
 
-#include <string.h>
-
 #include "draw/svg.h"
 
 /* Dark pages restyle what draw/svg.h draws for white paper. */
@@ -50,16 +48,22 @@ static const char style[] =
     ".ech-axis{stroke:var(--faint)}\n"
     ".ech-grid{stroke:var(--rule)}\n";
 
+static void append_element(const char *tag, const char *text, ech_text *out)
+{
+    ech_text_append(out, "<%s>", tag);
+    ech_svg_escape(out, text);
+    ech_text_append(out, "</%s>", tag);
+}
+
 static void append_facts(const ech_report_page *page, ech_text *out)
 {
     if (page->facts.n == 0) return;
     ech_text_append(out, "<dl class=\"facts\">\n");
     for (size_t i = 0; i < page->facts.n; i++) {
-        ech_text_append(out, "<div><dt>");
-        ech_svg_escape(out, page->facts.at[i].key);
-        ech_text_append(out, "</dt><dd>");
-        ech_svg_escape(out, page->facts.at[i].value);
-        ech_text_append(out, "</dd></div>\n");
+        ech_text_append(out, "<div>");
+        append_element("dt", page->facts.at[i].key, out);
+        append_element("dd", page->facts.at[i].value, out);
+        ech_text_append(out, "</div>\n");
     }
     ech_text_append(out, "</dl>\n");
 }
@@ -98,13 +102,6 @@ static void append_charts(const ech_report_page *page, ech_text *out)
     ech_text_append(out, "</div>\n");
 }
 
-static void append_cell(const char *tag, const char *text, ech_text *out)
-{
-    ech_text_append(out, "<%s>", tag);
-    ech_svg_escape(out, text);
-    ech_text_append(out, "</%s>", tag);
-}
-
 static void append_memory_row(const ech_report_memory *memory, int rank, ech_text *out)
 {
     int64_t total = 0;
@@ -125,8 +122,8 @@ static void append_memory(const ech_report_page *page, ech_text *out)
     ech_report_memory_svg(memory, out);
     int rows = memory->ranks < ECH_TIMELINE_ROWS ? memory->ranks : ECH_TIMELINE_ROWS;
     ech_text_append(out, "<details><summary>in bytes</summary>\n<table>\n<tr><th>rank</th>");
-    for (int kind = 0; kind < memory->kinds; kind++) append_cell("th", memory->name[kind], out);
-    append_cell("th", "all", out);
+    for (int kind = 0; kind < memory->kinds; kind++) append_element("th", memory->name[kind], out);
+    append_element("th", "all", out);
     for (int row = 0; row < rows; row++)
         append_memory_row(memory, ech_timeline_rank_of_row(memory->ranks, row), out);
     ech_text_append(out, "</tr>\n</table>\n</details>\n</div>\n");
@@ -137,15 +134,7 @@ static void append_run_file(const ech_report_page *page, ech_text *out)
     if (!page->run_file) return;
     ech_text_append(out, "<h2>Run file</h2>\n<div class=\"card\">\n<details><summary>every key, as "
                          "resolved</summary>\n<pre>");
-    for (const char *line = page->run_file; *line;) {
-        size_t n = strcspn(line, "\n");
-        ech_text words = {0};
-        ech_text_append_bytes(&words, line, n);
-        ech_svg_escape(out, words.at);
-        ech_text_append(out, "\n");
-        ech_text_free(&words);
-        line += n + (line[n] == '\n');
-    }
+    ech_svg_escape(out, page->run_file);
     ech_text_append(out, "</pre>\n</details>\n</div>\n");
 }
 
@@ -154,12 +143,11 @@ void ech_report_html(const ech_report_page *page, ech_text *out)
     const char *title = page->title ? page->title : "";
     ech_text_append(out,
                     "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-                    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-                    "<title>");
-    ech_svg_escape(out, title);
-    ech_text_append(out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<h1>", style);
-    ech_svg_escape(out, title);
-    ech_text_append(out, "</h1>\n");
+                    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
+    append_element("title", title, out);
+    ech_text_append(out, "\n<style>\n%s</style>\n</head>\n<body>\n<main>\n", style);
+    append_element("h1", title, out);
+    ech_text_append(out, "\n");
     append_facts(page, out);
     append_timelines(page, out);
     append_charts(page, out);

@@ -14,8 +14,7 @@ static const char *const colours[] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7"
                                       "#56b4e9", "#d55e00", "#f0e442", "#8c939c"};
 enum { COLOURS = sizeof colours / sizeof colours[0] };
 
-static const double width = 1220, margin = 20, top = 62, legend_line = 22, swatch = 14,
-                    total_room = 90;
+static const double width = 1220, margin = 20, top = 62, total_room = 90;
 
 typedef struct bars_layout {
     int rows;
@@ -38,9 +37,13 @@ static double total_of(const ech_report_memory *memory, int rank)
     return total;
 }
 
-static char *colour_of(int kind, char *buffer)
+/* The attribute of a kind's colour. Returns `buffer`, of 20 bytes. */
+static char *fill_of(int kind, char *buffer)
 {
-    return ech_svg_pale(colours[kind % COLOURS], kind < COLOURS ? 0 : 0.5, buffer);
+    char colour[8];
+    ech_svg_pale(colours[kind % COLOURS], kind < COLOURS ? 0 : 0.5, colour);
+    snprintf(buffer, 20, "fill=\"%s\"", colour);
+    return buffer;
 }
 
 static bars_layout lay_out(const ech_report_memory *memory)
@@ -67,80 +70,60 @@ static bars_layout lay_out(const ech_report_memory *memory)
 static void draw_row(const ech_report_memory *memory, const bars_layout *layout, int rank, double y,
                      ech_text *out)
 {
-    char text[40], fill[40], colour[8];
+    char text[40], fill[20];
     double x = layout->left, line = y + layout->row_height / 2 + 4;
     snprintf(text, sizeof text, "rank %d", rank);
-    ech_svg_words(out, layout->left - 10, line,
-                  "class=\"ech-ink\" fill=\"" ECH_SVG_INK "\" text-anchor=\"end\"", text);
-    ech_text_append(out, "<g class=\"ech-edge\" stroke=\"" ECH_SVG_PAPER "\">\n");
+    ech_svg_words(out, layout->left - 10, line, ECH_SVG_INK " text-anchor=\"end\"", text);
+    ech_text_append(out, "<g " ECH_SVG_EDGE ">\n");
     for (int kind = 0; kind < memory->kinds; kind++) {
         int64_t bytes = bytes_of(memory, rank, kind);
-        double piece = (double)bytes / layout->span * layout->plot;
-        if (piece < 0.01) continue;
-        snprintf(fill, sizeof fill, "fill=\"%s\"", colour_of(kind, colour));
-        ech_svg_rect(out, x, y, piece, layout->row_height, fill);
-        out->n -= sizeof "/>\n" - 1;
-        ech_text_append(out, "><title>");
-        ech_svg_escape(out, memory->name[kind]);
-        ech_text_append(out, ": %s</title></rect>\n",
-                        ech_text_from_bytes(bytes, text, sizeof text));
-        x += piece;
+        double segment = (double)bytes / layout->span * layout->plot;
+        ECH_FREED_TEXT hint = {0};
+        if (segment < 0.01) continue;
+        ech_text_append(&hint, "%s: %s", memory->name[kind], ECH_BYTES(bytes));
+        ech_svg_rect(out, x, y, segment, layout->row_height, fill_of(kind, fill), hint.at);
+        x += segment;
     }
     ech_text_append(out, "</g>\n");
-    ech_text_from_bytes((int64_t)fmin(total_of(memory, rank), 9e18), text, sizeof text);
     /* The number is in front of the line of the limit. */
     ech_svg_words(out, x + 8, line,
-                  "class=\"ech-faint ech-edge\" fill=\"" ECH_SVG_FAINT "\" stroke=\"" ECH_SVG_PAPER
-                  "\" stroke-width=\"5\" paint-order=\"stroke\"",
-                  text);
+                  "class=\"ech-faint ech-edge\" fill=\"#5b6675\" stroke=\"#ffffff\""
+                  " stroke-width=\"5\" paint-order=\"stroke\"",
+                  ECH_BYTES((int64_t)fmin(total_of(memory, rank), 9e18)));
 }
 
 static void draw_limit(const ech_report_memory *memory, const bars_layout *layout, double bottom,
                        ech_text *out)
 {
-    char text[40], words[60];
+    char words[60];
     double x = layout->left + (double)memory->limit / layout->span * layout->plot;
     if (memory->limit <= 0) return;
     ech_svg_line(out, x, top - 6, x, bottom,
                  "stroke=\"#d55e00\" stroke-width=\"1.5\" stroke-dasharray=\"5 3\"");
-    snprintf(words, sizeof words, "limit %s",
-             ech_text_from_bytes(memory->limit, text, sizeof text));
-    ech_svg_words(out, x, top - 11,
-                  "class=\"ech-ink\" fill=\"" ECH_SVG_INK "\" text-anchor=\"middle\"", words);
+    snprintf(words, sizeof words, "limit %s", ECH_BYTES(memory->limit));
+    ech_svg_words(out, x, top - 11, ECH_SVG_INK " text-anchor=\"middle\"", words);
 }
 
-static double draw_legend(const ech_report_memory *memory, const bars_layout *layout, double y,
-                          ech_text *out)
+/* Returns where it ends. */
+static double draw_legend(const ech_report_memory *memory, double left, double y, ech_text *out)
 {
-    double x = layout->left;
+    ech_svg_legend legend = {left, width - margin, left, y};
     for (int kind = 0; kind < memory->kinds; kind++) {
-        char fill[40], colour[8];
-        double entry = swatch + 6 + ech_svg_width(memory->name[kind], 12) * 0.9;
-        if (x > layout->left && x + entry > width - margin) {
-            x = layout->left;
-            y += legend_line;
-        }
-        snprintf(fill, sizeof fill, "fill=\"%s\"", colour_of(kind, colour));
-        ech_svg_rect(out, x, y, swatch, swatch, fill);
-        ech_svg_words(out, x + swatch + 6, y + 11, "class=\"ech-ink\" fill=\"" ECH_SVG_INK "\"",
-                      memory->name[kind]);
-        x += entry + 18;
+        char fill[20];
+        const char *fills[] = {fill_of(kind, fill)};
+        ech_svg_legend_add(&legend, fills, 1, memory->name[kind], out);
     }
-    return y + legend_line;
+    return legend.y + ECH_SVG_LEGEND_LINE;
 }
 
 static void draw_title(const ech_report_memory *memory, const bars_layout *layout, ech_text *out)
 {
     ECH_FREED_TEXT line = {0};
-    ech_svg_words(out, margin, margin + 14,
-                  "class=\"ech-ink\" fill=\"" ECH_SVG_INK
-                  "\" font-size=\"15\" font-weight=\"bold\"",
-                  "Memory of each rank");
-    ech_text_append(&line, "%d rank%s", memory->ranks, memory->ranks == 1 ? "" : "s");
+    ech_svg_title(out, margin, margin + 14, width, 15, "Memory of each rank");
+    ech_text_append(&line, "%s", ECH_COUNT(memory->ranks, "rank"));
     if (layout->rows < memory->ranks)
         ech_text_append(&line, ", of which %d are drawn", layout->rows);
-    ech_svg_words(out, margin, margin + 32, "class=\"ech-faint\" fill=\"" ECH_SVG_FAINT "\"",
-                  line.at);
+    ech_svg_words(out, margin, margin + 32, ECH_SVG_FAINT, line.at);
 }
 
 void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out)
@@ -156,7 +139,7 @@ void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out)
     double units = layout.span / layout.unit;
     ech_svg_axis(&body, layout.left, bottom + 2, layout.plot, 0, layout.plot / units,
                  ech_svg_tick(units, 8), layout.unit_name);
-    double height = draw_legend(memory, &layout, bottom + 48, &body) + margin / 2;
+    double height = draw_legend(memory, layout.left, bottom + 48, &body) + margin / 2;
     ech_svg_begin(out, width, height, "Memory of each rank");
     ech_text_append_bytes(out, body.at, body.n);
     ech_text_append(out, "</svg>\n");
