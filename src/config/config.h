@@ -113,6 +113,9 @@ ech_status ech_config_fill_section(ech_config *config, const ech_config *from, c
 /* The name of a NAME key's choice ("model.architecture"), for messages. */
 const char *ech_config_name(const ech_config *config, const char *key);
 
+/* Appends a key's value ("model.rope_theta") as ech_config_print prints it. */
+void ech_config_format(const ech_config *config, const char *key, ech_text *out);
+
 /* Whether a TEXT key's value is "auto". */
 bool ech_config_is_auto(const char *value);
 /* Replaces a TEXT key's value (copied), as resolved. */

@@ -107,6 +107,11 @@ void ech_config_format_value(const ech_config *config, const ech_config_key *key
     }
 }
 
+void ech_config_format(const ech_config *config, const char *path, ech_text *out)
+{
+    ech_config_format_value(config, ech_config_find_path(path), out);
+}
+
 /* Whether YAML readers, ours and others, take the text for nothing but text without quotes. */
 static bool is_plain(const char *text)
 {

@@ -2,11 +2,10 @@
  *
  * Building decoder-only transformers.
  */
-#include "model/decoder.h"
-
 #include <math.h>
 
 #include "layer/layers.h"
+#include "model/family.h"
 
 static void build_layer(const ech_config *config, ech_model *model, const ech_decoder *decoder,
                         int64_t i)

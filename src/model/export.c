@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/import.h"
+#include "model/family.h"
 
 static bool includes(const json_t *value, int32_t id)
 {
@@ -54,35 +54,44 @@ static void merge(const ech_family *family, const ech_model_export_options *opti
     json_object_update(original, ours);
 }
 
-static ech_status export_over(const ech_family *family, const ech_model_export_options *options,
-                              ech_model_text_ends ends, const ech_text *own, ech_text *out)
+static const char *torch_dtype(ech_dtype dtype)
 {
-    json_t *original = NULL, *ours;
-    ECH_TRY(ech_family_import_parse("config.json", own->at, own->n, &ours));
-    ech_status st =
-        options->text ? ech_family_import_parse(options->path, options->text, options->n, &original)
-                      : ECH_OK;
-    if (st == ECH_OK) {
-        if (!original) original = json_object();
-        merge(family, options, ends, original, ours);
-        char *text = json_dumps(original, JSON_INDENT(1) | JSON_ENSURE_ASCII);
-        ECH_ASSERT(text != NULL);
-        ech_text_append(out, "%s\n", text);
-        free(text);
-    }
-    json_decref(original);
-    json_decref(ours);
-    return st;
+    static const char *const names[ECH_DTYPES] = {[ECH_F32] = "float32",
+                                                  [ECH_F64] = "float64",
+                                                  [ECH_BF16] = "bfloat16",
+                                                  [ECH_F16] = "float16"};
+    ECH_ASSERT(dtype < ECH_DTYPES && names[dtype]);
+    return names[dtype];
+}
+
+static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech_dtype dtype)
+{
+    const ech_family *family = ech_family_of(config);
+    json_auto_t *rows = ech_family_export_rows(config, family->rows);
+    json_auto_t *last = json_pack("{s:i, s:i, s:s}", "bos_token_id", ends.begin, "eos_token_id",
+                                  ends.end, "torch_dtype", torch_dtype(dtype));
+    json_t *ours = json_pack("{s:[s], s:s}", "architectures", family->architecture, "model_type",
+                             family->name);
+    ECH_ASSERT(rows && last && ours);
+    if (family->export_more) family->export_more(config, rows);
+    json_object_update(ours, rows);
+    json_object_update(ours, last);
+    return ours;
 }
 
 ech_status ech_model_export(const ech_config *config, const ech_model_export_options *options,
                             ech_text *out)
 {
-    const ech_family *family = ech_family_of(config);
     ech_model_text_ends ends = options->ends ? *options->ends : (ech_model_text_ends){0};
-    ech_text own = {0};
-    family->export_json(config, ends.begin, ends.end, options->dtype, &own);
-    ech_status st = export_over(family, options, ends, &own, out);
-    ech_text_free(&own);
-    return st;
+    json_auto_t *original = NULL;
+    if (options->text)
+        ECH_TRY(ech_family_import_parse(options->path, options->text, options->n, &original));
+    else
+        original = json_object();
+    json_auto_t *ours = write_all(config, ends, options->dtype);
+    merge(ech_family_of(config), options, ends, original, ours);
+    ECH_FREED char *text = json_dumps(original, JSON_INDENT(1) | JSON_ENSURE_ASCII);
+    ECH_ASSERT(text != NULL);
+    ech_text_append(out, "%s\n", text);
+    return ECH_OK;
 }

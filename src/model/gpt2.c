@@ -2,11 +2,8 @@
  *
  * GPT-2. Radford et al. 2019. Parameters under Hugging Face's names, whose c_* weights are (in,out).
  */
-#include <stdio.h>
-
 #include "layer/layers.h"
-#include "model/decoder.h"
-#include "model/import.h"
+#include "model/family.h"
 
 static void resolve(ech_config *config)
 {
@@ -99,56 +96,31 @@ static ech_status build(const ech_config *config, ech_model *model)
     return ECH_OK;
 }
 
-static void export_json(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
-                        ech_dtype dtype, ech_text *out)
+static int64_t inner(const ech_config *config)
 {
-    ech_text_append(
-        out,
-        "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\",\n"
-        " \"vocab_size\": %lld, \"n_positions\": %lld, \"n_embd\": %lld,\n"
-        " \"n_layer\": %lld, \"n_head\": %lld, \"n_inner\": %lld,\n",
-        (long long)config->model.vocab_size, (long long)config->model.max_position_embeddings,
-        (long long)config->model.hidden_size, (long long)config->model.num_hidden_layers,
-        (long long)config->model.num_attention_heads, (long long)config->model.intermediate_size);
-    ech_text_append(out,
-                    " \"activation_function\": \"gelu_new\", \"resid_pdrop\": %.17g,\n"
-                    " \"embd_pdrop\": %.17g, \"attn_pdrop\": %.17g,\n"
-                    " \"layer_norm_epsilon\": %.17g, \"initializer_range\": %.17g,\n"
-                    " \"scale_attn_weights\": true, \"tie_word_embeddings\": %s,\n"
-                    " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"%s\"}\n",
-                    config->model.resid_pdrop, config->model.embd_pdrop, config->model.attn_pdrop,
-                    config->model.layer_norm_epsilon, config->model.initializer_range,
-                    config->model.tie_word_embeddings ? "true" : "false", begin_of_text,
-                    end_of_text, ech_model_torch_dtype(dtype));
+    return 4 * config->model.hidden_size;
 }
 
-/* Where a file is silent, transformers' GPT2Config speaks. */
-static const ech_family_import_row rows[] = {
-    {"n_embd", "model.hidden_size", NULL, false},
-    {"n_layer", "model.num_hidden_layers", NULL, false},
-    {"n_head", "model.num_attention_heads", NULL, false},
-    {"n_head", "model.num_key_value_heads", NULL, false},
-    {"n_positions", "model.max_position_embeddings", NULL, false},
-    {"vocab_size", "model.vocab_size", NULL, false},
-    {"layer_norm_epsilon", "model.layer_norm_epsilon", "1e-5", false},
-    {"initializer_range", "model.initializer_range", "0.02", true},
-    {"tie_word_embeddings", "model.tie_word_embeddings", "true", false},
-    {"embd_pdrop", "model.embd_pdrop", "0.1", true},
-    {"resid_pdrop", "model.resid_pdrop", "0.1", true},
-    {"attn_pdrop", "model.attn_pdrop", "0.1", true}};
-
-static ech_status import_json(const ech_family_import *in)
-{
-    char inner[32];
-    ECH_TRY(ech_family_import_only(in, "activation_function", "gelu_new gelu_pytorch_tanh"));
-    ECH_TRY(ech_family_import_only_bool(in, "scale_attn_weights", true));
-    ECH_TRY(ech_family_import_only_bool(in, "scale_attn_by_inverse_layer_idx", false));
-    ECH_TRY(ech_family_import_only_bool(in, "add_cross_attention", false));
-    ECH_TRY(ech_family_import_rows(in, rows, sizeof rows / sizeof *rows));
-    snprintf(inner, sizeof inner, "%lld", 4 * (long long)in->config->model.hidden_size);
-    const ech_family_import_row width = {"n_inner", "model.intermediate_size", inner, false};
-    return ech_family_import_rows(in, &width, 1);
-}
+/* Defaults are those of transformers' GPT2Config. */
+static const ech_family_row rows[] = {
+    {"vocab_size", "model.vocab_size", .initial = NULL},
+    {"n_positions", "model.max_position_embeddings", .initial = NULL},
+    {"n_embd", "model.hidden_size", .initial = NULL},
+    {"n_layer", "model.num_hidden_layers", .initial = NULL},
+    {"n_head", "model.num_attention_heads", .initial = NULL},
+    {"n_head", "model.num_key_value_heads", .use = ECH_ROW_UNWRITTEN},
+    {"n_inner", "model.intermediate_size", .derived = inner},
+    {"activation_function", .initial = "gelu_new gelu_pytorch_tanh"},
+    {"resid_pdrop", "model.resid_pdrop", "0.1", .use = ECH_ROW_MAY_DIFFER},
+    {"embd_pdrop", "model.embd_pdrop", "0.1", .use = ECH_ROW_MAY_DIFFER},
+    {"attn_pdrop", "model.attn_pdrop", "0.1", .use = ECH_ROW_MAY_DIFFER},
+    {"layer_norm_epsilon", "model.layer_norm_epsilon", .initial = "1e-5"},
+    {"initializer_range", "model.initializer_range", "0.02", .use = ECH_ROW_MAY_DIFFER},
+    {"scale_attn_weights", .initial = "true"},
+    {"tie_word_embeddings", "model.tie_word_embeddings", .initial = "true"},
+    {"scale_attn_by_inverse_layer_idx", .initial = "false", .use = ECH_ROW_UNWRITTEN},
+    {"add_cross_attention", .initial = "false", .use = ECH_ROW_UNWRITTEN},
+    {.name = NULL}};
 
 const ech_family ech_family_row_gpt2 = {.name = "gpt2",
                                         .reads = "model.layer_norm_epsilon model.embd_pdrop "
@@ -156,8 +128,8 @@ const ech_family ech_family_row_gpt2 = {.name = "gpt2",
                                                  "model.num_key_value_heads",
                                         .resolve = resolve,
                                         .build = build,
-                                        .export_json = export_json,
-                                        .import_json = import_json,
+                                        .architecture = "GPT2LMHeadModel",
+                                        .rows = rows,
                                         .replaces = "dtype",
                                         .prefix = "transformer.",
                                         .table = "transformer.wte.weight",

@@ -3,7 +3,7 @@
  * Reading a Hugging Face config.json, which is untrusted: size, depth and count are limited before a tree is built;
  * values must be within the bounds of the run file's keys.
  */
-#include "model/import.h"
+#include "model/family.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,6 +11,8 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+
+enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 
 ech_status ech_family_import_parse(const char *path, const char *text, size_t n, json_t **out)
 {
@@ -22,11 +24,6 @@ const json_t *ech_family_import_get(const ech_family_import *in, const char *nam
 {
     const json_t *value = json_object_get(in->json, name);
     return json_is_null(value) ? NULL : value;
-}
-
-bool ech_family_import_int(const ech_family_import *in, const char *name, int64_t *out)
-{
-    return ech_json_to_int(ech_family_import_get(in, name), 1, INT64_MAX, out);
 }
 
 ech_status ech_family_import_set(const ech_family_import *in, const char *key, const char *text)
@@ -48,83 +45,88 @@ static bool to_text(const json_t *value, char *text, size_t size)
     return true;
 }
 
-static ech_status import_row(const ech_family_import *in, const ech_family_import_row *row)
+/* A JSON value of the table of constants, or words. */
+static bool is_literal(const char *words)
 {
-    char text[64];
-    const json_t *value = ech_family_import_get(in, row->name);
-    if (!value && !row->initial)
-        ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family", in->path,
-                 row->name);
-    if (value && !to_text(value, text, sizeof text))
-        ECH_FAIL(ECH_EINPUT, "%s: %s: must be a number, or true or false", in->path, row->name);
-    return ech_config_fill(in->config, row->key, value ? text : row->initial, in->path,
-                           row->may_differ);
-}
-
-ech_status ech_family_import_rows(const ech_family_import *in, const ech_family_import_row *rows,
-                                  size_t n)
-{
-    for (size_t i = 0; i < n; i++) ECH_TRY(import_row(in, &rows[i]));
-    return ECH_OK;
-}
-
-static ech_status refuse(const ech_family_import *in, const char *name, const char *what)
-{
-    char *text = json_dumps(ech_family_import_get(in, name), JSON_ENCODE_ANY | JSON_COMPACT);
-    ech_status st =
-        ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED, "%s: %s = %.80s%s: %s", in->path, name,
-                    text ? text : "?", text && strlen(text) > 80 ? "..." : "", what);
-    free(text);
-    return st;
+    return ech_text_has_word("true false 1 null", words);
 }
 
 static bool is_one_of(const json_t *value, const char *words)
 {
+    char text[64];
+    if (is_literal(words)) return to_text(value, text, sizeof text) && strcmp(text, words) == 0;
     return json_is_string(value) && ech_text_has_word(words, json_string_value(value));
 }
 
-static ech_status refuse_but(const ech_family_import *in, const char *name, const char *words)
+static ech_status refuse(const ech_family_import *in, const ech_family_row *row)
 {
-    char what[128];
-    size_t n = strlen(words);
-    while (n > 0 && words[n - 1] == ' ') n--;
-    snprintf(what, sizeof what, "not supported; only: %.*s", (int)n, words);
-    return refuse(in, name, what);
+    char *text = json_dumps(ech_family_import_get(in, row->name), JSON_ENCODE_ANY | JSON_COMPACT);
+    size_t n = strlen(row->initial);
+    while (row->initial[n - 1] == ' ') n--;
+    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED,
+                                "%s: %s = %.80s%s: not supported; only%s %.*s", in->path, row->name,
+                                text ? text : "?", text && strlen(text) > 80 ? "..." : "",
+                                is_literal(row->initial) ? "" : ":", (int)n, row->initial);
+    free(text);
+    return st;
 }
 
-ech_status ech_family_import_only(const ech_family_import *in, const char *name, const char *words)
+static ech_status check_constant(const ech_family_import *in, const ech_family_row *row)
 {
-    const json_t *value = ech_family_import_get(in, name);
-    return !value || is_one_of(value, words) ? ECH_OK : refuse_but(in, name, words);
+    const json_t *value = ech_family_import_get(in, row->name);
+    bool lists = row->use & ECH_ROW_LIST;
+    bool fits = !value || (lists ? json_is_array(value) : is_one_of(value, row->initial));
+    for (size_t i = 0; lists && i < json_array_size(value); i++)
+        fits = fits && is_one_of(json_array_get(value, i), row->initial);
+    return fits ? ECH_OK : refuse(in, row);
 }
 
-ech_status ech_family_import_only_all(const ech_family_import *in, const char *name,
-                                      const char *words)
+ech_status ech_family_import_row(const ech_family_import *in, const ech_family_row *row)
 {
-    const json_t *value = ech_family_import_get(in, name);
-    bool all = !value || json_is_array(value);
-    for (size_t i = 0; i < json_array_size(value); i++)
-        all = all && is_one_of(json_array_get(value, i), words);
-    return all ? ECH_OK : refuse_but(in, name, words);
+    if (!row->key) return check_constant(in, row);
+    char text[64];
+    const json_t *value = ech_family_import_get(in, row->name);
+    if (!value && !row->initial && !row->derived)
+        ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family", in->path,
+                 row->name);
+    if (value && !to_text(value, text, sizeof text))
+        ECH_FAIL(ECH_EINPUT, "%s: %s: must be a number, or true or false", in->path, row->name);
+    if (!value && row->derived)
+        snprintf(text, sizeof text, "%lld", (long long)row->derived(in->config));
+    return ech_config_fill(in->config, row->key, value || row->derived ? text : row->initial,
+                           in->path, row->use & ECH_ROW_MAY_DIFFER);
 }
 
-ech_status ech_family_import_only_bool(const ech_family_import *in, const char *name, bool value)
+/* Whether the configuration's family has the row. */
+static bool has_row(const ech_config *config, const ech_family_row *row)
 {
-    const json_t *found = ech_family_import_get(in, name);
-    if (!found || (json_is_boolean(found) && json_is_true(found) == value)) return ECH_OK;
-    return refuse(in, name, value ? "not supported; only true" : "not supported; only false");
+    return !row->family || strcmp(row->family, ech_family_of(config)->name) == 0;
 }
 
-ech_status ech_family_import_only_one(const ech_family_import *in, const char *name)
+ech_status ech_family_import_rows(const ech_family_import *in, const ech_family_row *rows)
 {
-    const json_t *value = ech_family_import_get(in, name);
-    bool is_one = json_is_number(value) && fabs(json_number_value(value) - 1) <= 0;
-    return !value || is_one ? ECH_OK : refuse(in, name, "not supported; only 1");
+    for (const ech_family_row *row = rows; row->name; row++)
+        if (has_row(in->config, row) && !(row->use & ECH_ROW_UNREAD))
+            ECH_TRY(ech_family_import_row(in, row));
+    return ECH_OK;
 }
 
-ech_status ech_family_import_never(const ech_family_import *in, const char *name)
+json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *rows)
 {
-    return ech_family_import_get(in, name) ? refuse(in, name, "not supported; only null") : ECH_OK;
+    json_t *object = json_object();
+    for (const ech_family_row *row = rows; row->name; row++) {
+        if (!has_row(config, row) || row->use & ECH_ROW_UNWRITTEN) continue;
+        ECH_FREED_TEXT value = {0};
+        if (row->key)
+            ech_config_format(config, row->key, &value);
+        else
+            ech_text_append(&value, is_literal(row->initial) ? "%.*s" : "\"%.*s\"",
+                            (int)strcspn(row->initial, " "), row->initial);
+        json_t *parsed = json_loads(value.at, JSON_DECODE_ANY, NULL);
+        ECH_ASSERT(parsed);
+        json_object_set_new(object, row->name, parsed);
+    }
+    return object;
 }
 
 static ech_status import_unquantized(const ech_family_import *in)
@@ -144,10 +146,13 @@ static ech_status import_family(const ech_family_import *in)
     if (!type)
         ECH_FAIL(ECH_EINPUT, "%s: has no model_type: not a Hugging Face model's config.json",
                  in->path);
-    ECH_TRY(ech_family_import_only(in, "model_type", ech_family_names()));
+    const ech_family_row family = {.name = "model_type", .initial = ech_family_names()};
+    ECH_TRY(check_constant(in, &family));
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
     ECH_TRY(import_unquantized(in));
-    return ech_family_find(type)->import_json(in);
+    const ech_family *found = ech_family_of(in->config);
+    ECH_TRY(ech_family_import_rows(in, found->rows));
+    return found->import_more ? found->import_more(in) : ECH_OK;
 }
 
 /* One id, or the first of several; `otherwise` where there is none. */
@@ -179,34 +184,30 @@ static void add_stop(const json_t *value, int64_t vocabulary, ech_stops *stops)
 ech_status ech_model_read_stops(const char *path, const char *text, size_t n, int64_t vocabulary,
                                 ech_stops *stops)
 {
-    json_t *json;
+    json_auto_t *json = NULL;
     ECH_TRY(ech_family_import_parse(path, text, n, &json));
     const json_t *value = json_object_get(json, "eos_token_id");
     size_t ids = json_is_array(value) ? json_array_size(value) : 0;
     for (size_t i = 0; i < ids; i++) add_stop(json_array_get(value, i), vocabulary, stops);
     if (value && !json_is_array(value)) add_stop(value, vocabulary, stops);
-    json_decref(json);
     return ECH_OK;
 }
 
 ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
                                  ech_model_text_ends *ends)
 {
-    json_t *json;
+    json_auto_t *json = NULL;
     ECH_TRY(ech_family_import_parse(path, text, n, &json));
     const ech_family_import in = {config, path, json};
-    ech_status st = import_family(&in);
-    if (st == ECH_OK && ends) *ends = read_ends(&in);
-    json_decref(json);
-    return st;
+    ECH_TRY(import_family(&in));
+    if (ends) *ends = read_ends(&in);
+    return ECH_OK;
 }
 
 ech_status ech_model_import(ech_config *config, const char *path, ech_model_text_ends *ends)
 {
-    char *text;
+    ECH_FREED char *text = NULL;
     size_t n;
-    ECH_TRY(ech_file_read(path, ECH_IMPORT_LARGEST, &text, &n));
-    ech_status st = ech_model_import_text(config, path, text, n, ends);
-    free(text);
-    return st;
+    ECH_TRY(ech_file_read(path, LARGEST, &text, &n));
+    return ech_model_import_text(config, path, text, n, ends);
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. Parameters under Hugging Face's names,
- * whose weights are (out,in); rotary pairs are (i, i + D/2). Derived families differ in what llama.h names alone.
+ * whose weights are (out,in); rotary pairs are (i, i + D/2).
+ *
+ * Qwen3, the dense models. Yang et al. 2025, arXiv:2505.09388: Llama with an independent head width and RMSNorm of
+ * queries and keys (Dehghani et al. 2023, arXiv:2302.05442, section 2.1, has LayerNorm there).
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "layer/layers.h"
-#include "model/llama.h"
+#include "model/family.h"
 
-void ech_llama_resolve(ech_config *config)
+static void resolve(ech_config *config)
 {
     /* 8/3 of the width, rounded up to a multiple of 64: three matrices cost what GPT-2's two do. */
     if (config->model.intermediate_size == ECH_AUTO)
@@ -78,9 +80,10 @@ static int rotate_heads(const ech_config *config, ech_model *model, ech_block *b
     return ech_layer_rotary(block, x, &rope, starts);
 }
 
-int ech_llama_attention(const ech_config *config, ech_model *model, ech_block *block,
-                        const char *prefix, int x, double std, bool norms_heads)
+static int attention(const ech_config *config, ech_model *model, ech_block *block,
+                     const char *prefix, int x, double std)
 {
+    bool norms_heads = model->family == &ech_family_row_qwen3;
     int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
     int64_t G = config->model.num_key_value_heads, D = config->model.head_dim;
     int starts = ech_block_starts(block);
@@ -115,13 +118,14 @@ static int mlp(const ech_config *config, ech_model *model, ech_block *block, con
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
+#define SCALING_KEYS                                                                               \
+    "model.rope_scaling_factor model.rope_scaling_low_freq_factor "                                \
+    "model.rope_scaling_high_freq_factor model.rope_scaling_original_max_position_embeddings"
+
 static ech_status check_scaling(const ech_config *config)
 {
-    static const char keys[] = "model.rope_scaling_factor model.rope_scaling_low_freq_factor "
-                               "model.rope_scaling_high_freq_factor "
-                               "model.rope_scaling_original_max_position_embeddings";
     if (!is_scaled(config))
-        return ech_config_check_read(config, keys, "", "model.rope_scaling = none");
+        return ech_config_check_read(config, SCALING_KEYS, "", "model.rope_scaling = none");
     if (config->model.rope_scaling_low_freq_factor < config->model.rope_scaling_high_freq_factor)
         return ECH_OK;
     return ech_config_complain(config, "model.rope_scaling_low_freq_factor",
@@ -142,103 +146,104 @@ static ech_status check_head_width(const ech_config *config)
                                (long long)D);
 }
 
-ech_status ech_llama_build(const ech_config *config, ech_model *model, ech_decoder_part attention)
+static const ech_decoder decoder = {.layers = "model.layers",
+                                    .first_norm = "input_layernorm",
+                                    .second_norm = "post_attention_layernorm",
+                                    .last_norm = "model.norm",
+                                    .norm = norm,
+                                    .attention = attention,
+                                    .mlp = mlp};
+
+/* transformers loads no Llama whose heads do not divide its width, also where heads have another width. */
+static ech_status build(const ech_config *config, ech_model *model)
 {
-    const ech_decoder decoder = {.layers = "model.layers",
-                                 .first_norm = "input_layernorm",
-                                 .second_norm = "post_attention_layernorm",
-                                 .last_norm = "model.norm",
-                                 .norm = norm,
-                                 .attention = attention,
-                                 .mlp = mlp};
+    if (model->family == &ech_family_row_llama &&
+        config->model.hidden_size % config->model.num_attention_heads)
+        return ech_config_complain(config, "model.num_attention_heads",
+                                   "does not divide model.hidden_size = %lld; use qwen3 for that",
+                                   (long long)config->model.hidden_size);
     ECH_TRY(check_head_width(config));
     ECH_TRY(check_scaling(config));
     ech_decoder_build(config, model, &decoder, build_embedding(config, model));
     return ECH_OK;
 }
 
-static void export_scaling(const ech_config *config, ech_text *out)
+/* ---- config.json ---- */
+
+static int64_t heads(const ech_config *config)
 {
-    if (!is_scaled(config)) {
-        ech_text_append(out, "null,\n");
-        return;
-    }
-    ech_text_append(out,
-                    "{\"rope_type\": \"llama3\", \"factor\": %.17g,\n"
-                    "  \"low_freq_factor\": %.17g, \"high_freq_factor\": %.17g,\n"
-                    "  \"original_max_position_embeddings\": %lld},\n",
-                    config->model.rope_scaling_factor, config->model.rope_scaling_low_freq_factor,
-                    config->model.rope_scaling_high_freq_factor,
-                    (long long)config->model.rope_scaling_original_max_position_embeddings);
+    return config->model.num_attention_heads;
 }
 
-void ech_llama_export(const ech_llama *kind, const ech_config *config, int32_t begin_of_text,
-                      int32_t end_of_text, ech_dtype dtype, ech_text *out)
+static int64_t head_dim(const ech_config *config)
 {
-    ech_text_append(
-        out,
-        "{\"architectures\": [\"%sForCausalLM\"], \"model_type\": \"%s\",\n"
-        " \"vocab_size\": %lld, \"hidden_size\": %lld, \"intermediate_size\": %lld,\n"
-        " \"num_hidden_layers\": %lld, \"num_attention_heads\": %lld,\n"
-        " \"num_key_value_heads\": %lld, \"head_dim\": %lld,\n"
-        " \"max_position_embeddings\": %lld, \"hidden_act\": \"silu\",\n",
-        kind->name, ech_family_of(config)->name, (long long)config->model.vocab_size,
-        (long long)config->model.hidden_size, (long long)config->model.intermediate_size,
-        (long long)config->model.num_hidden_layers, (long long)config->model.num_attention_heads,
-        (long long)config->model.num_key_value_heads, (long long)config->model.head_dim,
-        (long long)config->model.max_position_embeddings);
-    ech_text_append(out, " \"rope_theta\": %.17g, \"rope_scaling\": ", config->model.rope_theta);
-    export_scaling(config, out);
-    ech_text_append(out,
-                    " \"rms_norm_eps\": %.17g,\n"
-                    " \"attention_bias\": false, \"%s\": false, \"attention_dropout\": %.17g,\n"
-                    " \"initializer_range\": %.17g, \"tie_word_embeddings\": %s,\n"
-                    " \"bos_token_id\": %d, \"eos_token_id\": %d, \"torch_dtype\": \"%s\"}\n",
-                    config->model.rms_norm_eps, kind->off, config->model.attn_pdrop,
-                    config->model.initializer_range,
-                    config->model.tie_word_embeddings ? "true" : "false", begin_of_text,
-                    end_of_text, ech_model_torch_dtype(dtype));
+    return config->model.hidden_size / config->model.num_attention_heads;
 }
 
-/* Where a file is silent, transformers' configuration classes speak. */
-static const ech_family_import_row rows[] = {
-    {"hidden_size", "model.hidden_size", NULL, false},
-    {"num_hidden_layers", "model.num_hidden_layers", NULL, false},
-    {"num_attention_heads", "model.num_attention_heads", NULL, false},
-    {"intermediate_size", "model.intermediate_size", NULL, false},
-    {"vocab_size", "model.vocab_size", NULL, false},
-    {"rms_norm_eps", "model.rms_norm_eps", "1e-6", false},
-    {"initializer_range", "model.initializer_range", "0.02", true},
-    {"tie_word_embeddings", "model.tie_word_embeddings", "false", false},
-    {"attention_dropout", "model.attn_pdrop", "0", true}};
+/* Defaults are those of transformers' configuration classes. */
+static const ech_family_row rows[] = {
+    {"vocab_size", "model.vocab_size", .initial = NULL},
+    {"hidden_size", "model.hidden_size", .initial = NULL},
+    {"intermediate_size", "model.intermediate_size", .initial = NULL},
+    {"num_hidden_layers", "model.num_hidden_layers", .initial = NULL},
+    {"num_attention_heads", "model.num_attention_heads", .initial = NULL},
+    {"num_key_value_heads", "model.num_key_value_heads", .derived = heads},
+    {"head_dim", "model.head_dim", .derived = head_dim, .family = "llama"},
+    {"head_dim", "model.head_dim", "128", .family = "qwen3"},
+    {"max_position_embeddings", "model.max_position_embeddings", "2048", .family = "llama"},
+    {"max_position_embeddings", "model.max_position_embeddings", "32768", .family = "qwen3"},
+    {"hidden_act", .initial = "silu swish"},
+    {"rope_theta", "model.rope_theta", .use = ECH_ROW_UNREAD},
+    {"rope_scaling", .initial = "null", .use = ECH_ROW_UNREAD},
+    {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-6"},
+    {"attention_bias", .initial = "false"},
+    {"mlp_bias", .initial = "false", .family = "llama"},
+    {"use_sliding_window", .initial = "false", .family = "qwen3"},
+    {"attention_dropout", "model.attn_pdrop", "0", .use = ECH_ROW_MAY_DIFFER},
+    {"initializer_range", "model.initializer_range", "0.02", .use = ECH_ROW_MAY_DIFFER},
+    {"tie_word_embeddings", "model.tie_word_embeddings", .initial = "false"},
+    {"partial_rotary_factor", .initial = "1", .use = ECH_ROW_UNWRITTEN},
+    {"sliding_window", .initial = "null", .family = "llama", .use = ECH_ROW_UNWRITTEN},
+    {"layer_types", .initial = "full_attention", .family = "qwen3",
+     .use = ECH_ROW_UNWRITTEN | ECH_ROW_LIST},
+    {.name = NULL}};
 
-static const ech_family_import_row scaling_rows[] = {
-    {"factor", "model.rope_scaling_factor", NULL, false},
-    {"low_freq_factor", "model.rope_scaling_low_freq_factor", NULL, false},
-    {"high_freq_factor", "model.rope_scaling_high_freq_factor", NULL, false}};
+#define ORIGINAL "original_max_position_embeddings"
+
+static const ech_family_row scaling_rows[] = {
+    {"rope_type", .initial = "llama3", .use = ECH_ROW_UNREAD},
+    {"factor", "model.rope_scaling_factor", .initial = NULL},
+    {"low_freq_factor", "model.rope_scaling_low_freq_factor", .initial = NULL},
+    {"high_freq_factor", "model.rope_scaling_high_freq_factor", .initial = NULL},
+    {ORIGINAL, "model.rope_scaling_" ORIGINAL, .use = ECH_ROW_UNREAD},
+    {.name = NULL}};
+
+static void export_scaling(const ech_config *config, json_t *json)
+{
+    if (is_scaled(config))
+        json_object_set_new(json, "rope_scaling", ech_family_export_rows(config, scaling_rows));
+}
 
 /* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions of 4
  * call the type "type". */
 static ech_status import_rope_from(const ech_family_import *in, const ech_family_import *inner)
 {
-    ECH_TRY(ech_family_import_only_one(inner, "partial_rotary_factor"));
-    const ech_family_import *of_theta = ech_family_import_get(inner, "rope_theta") ? inner : in;
-    const ech_family_import_row theta = {"rope_theta", "model.rope_theta", "10000", false};
-    ECH_TRY(ech_family_import_rows(of_theta, &theta, 1));
     const char *key = ech_family_import_get(inner, "rope_type") ? "rope_type" : "type";
-    ECH_TRY(ech_family_import_only(inner, key, "default llama3"));
-    const char *type = json_string_value(ech_family_import_get(inner, key));
-    if (!type || strcmp(type, "llama3") != 0)
+    const bool has = ech_family_import_get(inner, ORIGINAL) != NULL;
+    const ech_family_row theta = {"rope_theta", "model.rope_theta", .initial = "10000"},
+                         part = {"partial_rotary_factor", .initial = "1"},
+                         type = {key, .initial = "default llama3"},
+                         original = {has ? ORIGINAL : "max_position_embeddings",
+                                     "model.rope_scaling_" ORIGINAL, .initial = NULL};
+    ECH_TRY(ech_family_import_row(inner, &part));
+    ECH_TRY(ech_family_import_row(ech_family_import_get(inner, theta.name) ? inner : in, &theta));
+    ECH_TRY(ech_family_import_row(inner, &type));
+    const char *name = json_string_value(ech_family_import_get(inner, key));
+    if (!name || strcmp(name, "llama3") != 0)
         return ech_family_import_set(in, "model.rope_scaling", "none");
-    const char *positions = "original_max_position_embeddings";
-    const bool has = ech_family_import_get(inner, positions) != NULL;
-    const ech_family_import_row original = {has ? positions : "max_position_embeddings",
-                                            "model.rope_scaling_original_max_position_embeddings",
-                                            NULL, false};
     ECH_TRY(ech_family_import_set(in, "model.rope_scaling", "llama3"));
-    ECH_TRY(
-        ech_family_import_rows(inner, scaling_rows, sizeof scaling_rows / sizeof *scaling_rows));
-    return ech_family_import_rows(has ? inner : in, &original, 1);
+    ECH_TRY(ech_family_import_rows(inner, scaling_rows));
+    return ech_family_import_row(has ? inner : in, &original);
 }
 
 static ech_status import_rope(const ech_family_import *in)
@@ -246,73 +251,29 @@ static ech_status import_rope(const ech_family_import *in)
     const char *name =
         ech_family_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
     const json_t *rope = ech_family_import_get(in, name);
-    ech_text path = {0};
     if (rope && !json_is_object(rope))
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be an object, or null", in->path, name);
+    ECH_FREED_TEXT path = {0};
     ech_text_append(&path, "%s: %s", in->path, name);
-    ech_status st = import_rope_from(in, &(ech_family_import){in->config, path.at, rope});
-    ech_text_free(&path);
-    return st;
+    return import_rope_from(in, &(ech_family_import){in->config, path.at, rope});
 }
 
-ech_status ech_llama_import(const ech_llama *kind, const ech_family_import *in)
-{
-    char heads[32], width[32];
-    ECH_TRY(ech_family_import_only(in, "hidden_act", "silu swish"));
-    ECH_TRY(ech_family_import_only_bool(in, "attention_bias", false));
-    ECH_TRY(ech_family_import_only_bool(in, kind->off, false));
-    ECH_TRY(ech_family_import_only_one(in, "partial_rotary_factor"));
-    ECH_TRY(ech_family_import_rows(in, rows, sizeof rows / sizeof *rows));
-    int64_t C = in->config->model.hidden_size, H = in->config->model.num_attention_heads;
-    snprintf(heads, sizeof heads, "%lld", (long long)H);
-    snprintf(width, sizeof width, "%lld", (long long)(C / H));
-    const ech_family_import_row more[] = {
-        {"max_position_embeddings", "model.max_position_embeddings", kind->positions, false},
-        {"num_key_value_heads", "model.num_key_value_heads", heads, false},
-        {"head_dim", "model.head_dim", kind->head_dim ? kind->head_dim : width, false}};
-    ECH_TRY(ech_family_import_rows(in, more, sizeof more / sizeof *more));
-    return import_rope(in);
-}
+#define FAMILY(NAME, ARCHITECTURE)                                                                 \
+    const ech_family ech_family_row_##NAME = {                                                     \
+        .name = #NAME,                                                                             \
+        .reads = "model.rope_theta model.rope_scaling " SCALING_KEYS                               \
+                 " model.rms_norm_eps model.embd_pdrop model.resid_pdrop model.attn_pdrop "        \
+                 "model.num_key_value_heads model.head_dim",                                       \
+        .resolve = resolve,                                                                        \
+        .build = build,                                                                            \
+        .architecture = ARCHITECTURE,                                                              \
+        .rows = rows,                                                                              \
+        .import_more = import_rope,                                                                \
+        .export_more = export_scaling,                                                             \
+        .replaces = "dtype rope_parameters",                                                       \
+        .prefix = "model.",                                                                        \
+        .table = "model.embed_tokens.weight",                                                      \
+        .buffers = ".rotary_emb.inv_freq"}
 
-/* ---- Llama itself ---- */
-
-static const ech_llama llama = {.name = "Llama", .off = "mlp_bias", .positions = "2048"};
-
-static int attention(const ech_config *config, ech_model *model, ech_block *block,
-                     const char *prefix, int x, double std)
-{
-    return ech_llama_attention(config, model, block, prefix, x, std, false);
-}
-
-/* transformers loads no Llama whose heads do not divide its width, also where heads have another width. */
-static ech_status build(const ech_config *config, ech_model *model)
-{
-    if (config->model.hidden_size % config->model.num_attention_heads)
-        return ech_config_complain(config, "model.num_attention_heads",
-                                   "does not divide model.hidden_size = %lld; use qwen3 for that",
-                                   (long long)config->model.hidden_size);
-    return ech_llama_build(config, model, attention);
-}
-
-static void export_json(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
-                        ech_dtype dtype, ech_text *out)
-{
-    ech_llama_export(&llama, config, begin_of_text, end_of_text, dtype, out);
-}
-
-static ech_status import_json(const ech_family_import *in)
-{
-    ECH_TRY(ech_family_import_never(in, "sliding_window"));
-    return ech_llama_import(&llama, in);
-}
-
-const ech_family ech_family_row_llama = {.name = "llama",
-                                         .reads = ECH_LLAMA_READS,
-                                         .resolve = ech_llama_resolve,
-                                         .build = build,
-                                         .export_json = export_json,
-                                         .import_json = import_json,
-                                         .replaces = "dtype rope_parameters",
-                                         .prefix = "model.",
-                                         .table = "model.embed_tokens.weight",
-                                         .buffers = ".rotary_emb.inv_freq"};
+FAMILY(llama, "LlamaForCausalLM");
+FAMILY(qwen3, "Qwen3ForCausalLM");

@@ -2,14 +2,10 @@
  *
  * Code of all families: resolving, checking and building models, and counting parameters and FLOPs.
  */
-#include "model/model.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#define X(name, help) extern const ech_family ech_family_row_##name;
-#include "model/models.def"
-#undef X
+#include "model/family.h"
 
 static const ech_family *const rows[] = {
 #define X(name, help) &ech_family_row_##name,
@@ -64,11 +60,10 @@ static ech_status resolve_heads(ech_config *config)
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
 {
     const ech_family *family = ech_family_of(config);
-    ech_text owned = {0};
+    ECH_FREED_TEXT owned = {0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         ech_text_append(&owned, "%s ", rows[i]->reads);
     ech_status status = ech_config_check_read(config, owned.at, family->reads, family->name);
-    ech_text_free(&owned);
     ECH_ALSO(&status, resolve_heads(config));
     if (config->model.max_position_embeddings == ECH_AUTO)
         config->model.max_position_embeddings = config->data.sequence_length;
@@ -181,16 +176,6 @@ static int64_t param_count(const ech_param *param)
     return ech_shape_whole(&param->shape);
 }
 
-const char *ech_model_torch_dtype(ech_dtype dtype)
-{
-    static const char *const names[ECH_DTYPES] = {[ECH_F32] = "float32",
-                                                  [ECH_F64] = "float64",
-                                                  [ECH_BF16] = "bfloat16",
-                                                  [ECH_F16] = "float16"};
-    ECH_ASSERT(dtype < ECH_DTYPES && names[dtype]);
-    return names[dtype];
-}
-
 int64_t ech_model_params(const ech_model *model)
 {
     int64_t count = 0;
@@ -214,11 +199,10 @@ static void find_multiplied(const ech_model *model, bool *multiplied)
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
 {
     double N = 0;
-    bool *multiplied = ech_calloc(model->param.n + 1, sizeof *multiplied);
+    ECH_FREED bool *multiplied = ech_calloc(model->param.n + 1, sizeof *multiplied);
     find_multiplied(model, multiplied);
     for (size_t i = 0; i < model->param.n; i++)
         if (multiplied[i]) N += (double)param_count(&model->param.at[i]);
-    free(multiplied);
     double attention = (double)model->layers * (double)T * (double)model->width;
     return 6 * (N + attention) * (double)tokens;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, ...) is a file and a row of
+ * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3) is an ech_family and a row of
  * models.def.
  */
 #ifndef ECH_MODEL_MODEL_H
@@ -11,6 +11,8 @@
 
 typedef struct ech_family ech_family;
 typedef struct ech_family_import ech_family_import; /* a config.json being read; private */
+typedef struct ech_family_row ech_family_row;       /* a value of config.json; private */
+struct json_t;
 
 typedef struct ech_model {
     const ech_family *family;
@@ -29,12 +31,13 @@ struct ech_family {
     const char *reads; /* blank-separated keys that this family uses and some others do not */
     void (*resolve)(ech_config *config); /* fills "auto" keys of the model section */
     ech_status (*build)(const ech_config *config, ech_model *model);
-    /* Appends a Hugging Face config.json for weights of that dtype. To be called through ech_model_export. */
-    void (*export_json)(const ech_config *config, int32_t begin_of_text, int32_t end_of_text,
-                        ech_dtype dtype, ech_text *out);
-    /* Sets the model section from a config.json of this family (import.h). Errors: what the layers cannot do. */
-    ech_status (*import_json)(const ech_family_import *import);
-    /* Blank-separated keys of other programs' config.json that export_json's keys replace. */
+    /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the table of its values, and
+     * what the table cannot express. Errors of import_more: what the layers cannot do. NULL: nothing more. */
+    const char *architecture;
+    const ech_family_row *rows;
+    ech_status (*import_more)(const ech_family_import *import);
+    void (*export_more)(const ech_config *config, struct json_t *json);
+    /* Blank-separated keys of other programs' config.json that ours replace. */
     const char *replaces;
     /* Names of weights in other programs' files: */
     const char *prefix;  /* "transformer.", which a file may omit */
@@ -68,8 +71,8 @@ ech_status ech_model_read_stops(const char *path, const char *text, size_t n, in
 typedef struct ech_model_export_options {
     ech_dtype dtype;                 /* of the weights in the same folder */
     const ech_model_text_ends *ends; /* the tokenizer's; NULL: no tokenizer is known */
-    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys that export_json does
-     * not write are copied. Its BOS and EOS entries (or their absence) replace ours if no tokenizer is known, if
+    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys that we do not
+     * write are copied. Its BOS and EOS entries (or their absence) replace ours if no tokenizer is known, if
      * tokenizer and config.json are from the same folder (came_together), or if they include ours. */
     const char *path, *text;
     size_t n;
@@ -101,9 +104,6 @@ int64_t ech_model_params(const ech_model *model); /* elements of all parameters 
 /* Floating-point operations of forward and backward over so many tokens in sequences of T: 6 N tokens +
  * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021). */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
-
-/* The name of a floating-point dtype in config.json: "bfloat16". */
-const char *ech_model_torch_dtype(ech_dtype dtype);
 
 /* For families. The first two add a parameter to the block and return its index. */
 int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_shape shape,

@@ -152,8 +152,10 @@ static void there_and_back(void **state)
         ech_config *config = imported(texts[i]);
         ech_text json = {0}, before = {0}, after = {0};
         assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
-        ech_family_of(config)->export_json(config, 6, 7, ECH_BF16, &json);
-        assert_non_null(strstr(json.at, "\"bos_token_id\": 6, \"eos_token_id\": 7"));
+        const ech_model_text_ends ends = {6, 7};
+        const ech_model_export_options options = {.dtype = ECH_BF16, .ends = &ends};
+        assert_int_equal(ech_model_export(config, &options, &json), ECH_OK);
+        assert_non_null(strstr(json.at, "\"bos_token_id\": 6,\n \"eos_token_id\": 7"));
         ech_config *back = imported(json.at);
         assert_int_equal(ech_model_resolve(back, 300), ECH_OK);
         ech_config_print(config, &before);
@@ -197,7 +199,7 @@ static void refuses(void **state)
         {"[]", "no object"},
         {"{\"n_embd\": 3}", "model_type"},
         {"{\"model_type\": \"mistral\"}", "mistral"},
-        {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "n_layer"},
+        {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "vocab_size"},
         {"{" GPT2 ", \"n_embd\": 3}", "duplicate"},
         {"{" GPT2 ", \"activation_function\": \"gelu\"}", "activation_function = \"gelu\""},
         {"{" GPT2 ", \"scale_attn_by_inverse_layer_idx\": true}", "scale_attn_by_inverse_layer"},
