@@ -6,26 +6,53 @@
  *
  * With sequence chunks, keys and values of all chunks are in a KV cache, and so are their gradients: backwards run from
  * the last chunk to the first, and later chunks have added to the gradients of an earlier one before its backward.
+ *
+ * With context parallelism each context rank has some of the tokens. Ulysses (Jacobs et al. 2023, arXiv:2309.14509)
+ * exchanges a rank's tokens of all heads for all tokens of its heads. Ring self-attention (Li et al. 2021,
+ * arXiv:2105.13120), with the online softmax (Liu et al. 2023, arXiv:2310.01889), never saves rows of scores: keys and
+ * values go around the ring in c - 1 neighbour steps; while one part is attended to, the next one arrives. Rank r's part
+ * j is that of rank r - j. The backward walks through the parts last first: they are fetched a second time, the other
+ * way around, and the gradients of keys and values travel back to their rank with them. A rank's tokens are two runs,
+ * one from the front and one from the back (zig-zag), so that causal work is balanced.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "layer/layers.h"
-#include "layer/ring.h"
 
 typedef struct attention_options {
     double p, scale;
-    int64_t H, G, D; /* whole */
+    int64_t H, G, D; /* unsharded */
     ech_axis heads, kv_heads;
+    int part; /* of the ring */
 } attention_options;
 
-/* The inputs after queries, keys and values. */
-enum { STARTS = 3 };
-/* What is kept. */
+/* What is saved; of a part of the ring only LSE. */
 enum { LSE, KEYS, VALUES, KEYS_BACK, VALUES_BACK };
 
-/* Keys or values of all sequence chunks, or (`back`) their gradients. */
-static void keep_cached(ech_block *block, ech_node *node, const char *name, int like,
-                        ech_block_value_role role, unsigned purposes)
+static attention_options options_of(const ech_block *block, int q, int k, double p)
+{
+    const ech_shape *query = &block->value.at[q].shape, *key = &block->value.at[k].shape;
+    return (attention_options){.p = p,
+                               .scale = 1 / sqrt((double)query->size[3]),
+                               .H = query->size[2],
+                               .G = key->size[2],
+                               .D = query->size[3],
+                               .heads = query->axis[2],
+                               .kv_heads = key->axis[2]};
+}
+
+/* (B,H,T') of an output (B,T',H,D). */
+static ech_shape shape_of_lse(const ech_shape *out)
+{
+    return (ech_shape){.dims = 3,
+                       .axis = {out->axis[0], out->axis[2], out->axis[1]},
+                       .size = {out->size[0], out->size[2], out->size[1]}};
+}
+
+/* Keys or values of all sequence chunks, or their gradients. */
+static void add_cache(ech_block *block, ech_node *node, const char *name, int like,
+                      ech_block_value_role role, unsigned purposes)
 {
     ech_shape shape = block->value.at[like].shape;
     shape.axis[1] = ECH_AXIS_SEQUENCE;
@@ -38,40 +65,132 @@ static void keep_cached(ech_block *block, ech_node *node, const char *name, int 
 
 static int add_attention(ech_block *block, int q, int k, int v, int starts, double p)
 {
-    const ech_shape *query = &block->value.at[q].shape, *key = &block->value.at[k].shape;
+    attention_options options = options_of(block, q, k, p);
     bool chunks = block->ways.sequence_chunks > 1;
-    unsigned always = 1u << ECH_TRAIN | 1u << ECH_EVALUATE, generate = 1u << ECH_GENERATE;
-    attention_options options = {.p = p,
-                                 .scale = 1 / sqrt((double)query->size[3]),
-                                 .H = query->size[2],
-                                 .G = key->size[2],
-                                 .D = query->size[3],
-                                 .heads = query->axis[2],
-                                 .kv_heads = key->axis[2]};
-    ech_shape out = *query;
+    unsigned train = chunks ? 1u << ECH_TRAIN : 0, evaluate = chunks ? 1u << ECH_EVALUATE : 0;
+    unsigned all = train | evaluate | 1u << ECH_GENERATE;
+    ech_shape out = block->value.at[q].shape;
     ech_node *node = ech_block_node(block, &ech_layer_row_attention, &options, sizeof options);
     ech_node_in(node, q);
     ech_node_in(node, k);
     ech_node_in(node, v);
     unsigned documents = ech_node_starts(node, starts);
-    ech_node_keep(block, node, "lse", ech_attention_lse(&out));
-    keep_cached(block, node, "keys", k, ECH_ROLE_ACTIVATION, generate | (chunks ? always : 0));
-    keep_cached(block, node, "values", v, ECH_ROLE_ACTIVATION, generate | (chunks ? always : 0));
-    keep_cached(block, node, "d keys", k, ECH_ROLE_GRADIENT, chunks ? 1u << ECH_TRAIN : 0);
-    keep_cached(block, node, "d values", v, ECH_ROLE_GRADIENT, chunks ? 1u << ECH_TRAIN : 0);
+    ech_node_keep(block, node, "lse", shape_of_lse(&out));
+    add_cache(block, node, "keys", k, ECH_ROLE_ACTIVATION, all);
+    add_cache(block, node, "values", v, ECH_ROLE_ACTIVATION, all);
+    add_cache(block, node, "d keys", k, ECH_ROLE_GRADIENT, train);
+    add_cache(block, node, "d values", v, ECH_ROLE_GRADIENT, train);
     node->b = (ech_reads){.in = (chunks ? 1 : 7) | documents, .out = 1, .keep = 31};
     return ech_node_out(block, node, "out", out);
 }
 
-/* Ulysses (Jacobs et al. 2023, arXiv:2309.14509): context ranks exchange their tokens of all heads for all
- * tokens of their heads. */
+/* ---- Ulysses ---- */
+
+/* x (B,T',H,D) becomes (B,T,H/c,D), or (!to_heads) the reverse. */
+static int exchange_heads(ech_block *block, int x, bool to_heads)
+{
+    ech_shape shape = block->value.at[x].shape;
+    bool kv = shape.axis[2] == ECH_AXIS_KV_HEADS || shape.axis[2] == ECH_AXIS_CONTEXT_KV_HEADS;
+    shape.axis[1] = to_heads ? ECH_AXIS_SEQUENCE : ECH_AXIS_TOKENS;
+    if (to_heads)
+        shape.axis[2] = kv ? ECH_AXIS_CONTEXT_KV_HEADS : ECH_AXIS_CONTEXT_HEADS;
+    else
+        shape.axis[2] = kv ? ECH_AXIS_KV_HEADS : ECH_AXIS_HEADS;
+    const ech_layer *layer = to_heads ? &ech_layer_row_to_heads : &ech_layer_row_to_tokens;
+    return ech_block_add(block, layer, x, -1, 0, shape);
+}
+
 static int add_ulysses(ech_block *block, int q, int k, int v, int starts, double p)
 {
-    q = ech_block_exchange_heads(block, q, true);
-    k = ech_block_exchange_heads(block, k, true);
-    v = ech_block_exchange_heads(block, v, true);
-    int y = add_attention(block, q, k, v, starts, p);
-    return ech_block_exchange_heads(block, y, false);
+    q = exchange_heads(block, q, true);
+    k = exchange_heads(block, k, true);
+    v = exchange_heads(block, v, true);
+    return exchange_heads(block, add_attention(block, q, k, v, starts, p), false);
+}
+
+/* ---- the ring ---- */
+
+/* The keys (0) or values (1) of (B,T',2G,D). */
+static ech_tensor half_of(const ech_tensor *kv, int half)
+{
+    int64_t heads = kv->shape[2] / 2;
+    return ech_tensor_narrow(kv, 2, half * heads, heads);
+}
+
+static void pack_forward(const ech_call *call)
+{
+    for (int i = 0; i < 2; i++) {
+        ech_tensor half = half_of(&call->out[0], i);
+        call->kernels->copy(call->context, &call->in[i], &half);
+    }
+}
+
+static void pack_backward(const ech_call *call)
+{
+    for (int i = 0; i < 2; i++) {
+        ech_tensor half = half_of(&call->dout[0], i);
+        call->kernels->copy(call->context, &half, &call->din[i]);
+    }
+}
+
+const ech_layer ech_layer_row_pack = {
+    .name = "pack", .forward = pack_forward, .backward_input = pack_backward};
+
+static int add_pack(ech_block *block, int k, int v)
+{
+    ech_shape shape = block->value.at[k].shape;
+    shape.size[2] *= 2;
+    return ech_block_add(block, &ech_layer_row_pack, k, v, 0, shape);
+}
+
+static int add_shift(ech_block *block, const ech_layer *layer, int kv)
+{
+    return ech_block_add(block, layer, kv, -1, 0, block->value.at[kv].shape);
+}
+
+/* A part's node; the first makes output and lse (*out, *lse), the others add to them. */
+static void add_part(ech_block *block, const attention_options *options, int q, int kv, int starts,
+                     int *out, int *lse)
+{
+    ech_shape shape = block->value.at[q].shape;
+    ech_node *node = ech_block_node(block, &ech_layer_row_attend, options, sizeof *options);
+    ech_node_in(node, q);
+    ech_node_in(node, kv);
+    node->b = (ech_reads){.in = 3 | ech_node_starts(node, starts), .out = 1, .keep = 1};
+    if (options->part == 0) {
+        *lse = ech_node_keep(block, node, "lse", shape_of_lse(&shape));
+        *out = ech_node_out(block, node, "out", shape);
+    } else {
+        node->keep[node->keeps++] = *lse;
+        ech_node_out_in_place(node, *out);
+        node->goes_on = true;
+    }
+}
+
+/* For the backward: packs this rank's keys and values a second time, and fetches the others', the last part first. */
+static void refetch(ech_block *block, int k, int v, const int *kv, int parts)
+{
+    int from = add_pack(block, k, v);
+    ech_block_set_recompute(block, kv[0], from);
+    for (int part = parts - 1; part > 0; part--) {
+        from = add_shift(block, &ech_layer_row_unshift, from);
+        ech_block_set_recompute(block, kv[part], from);
+    }
+}
+
+static int add_ring(ech_block *block, int q, int k, int v, int starts, double p)
+{
+    int parts = block->ways.cut.context, out = -1, lse = -1;
+    attention_options options = options_of(block, q, k, p);
+    int *kv = ech_calloc((size_t)parts + 1, sizeof *kv);
+    kv[0] = add_pack(block, k, v);
+    for (int part = 0; part < parts; options.part = ++part) {
+        if (part + 1 < parts) kv[part + 1] = add_shift(block, &ech_layer_row_shift, kv[part]);
+        add_part(block, &options, q, kv[part], starts, &out, &lse);
+    }
+    refetch(block, k, v, kv, parts);
+    free(kv);
+    return out;
 }
 
 int ech_layer_attention(ech_block *block, int q, int k, int v, int starts, double p)
@@ -81,21 +200,17 @@ int ech_layer_attention(ech_block *block, int q, int k, int v, int starts, doubl
         q = ech_layer_copy(block, q);
     if (block->ways.cut.context < 2) return add_attention(block, q, k, v, starts, p);
     return block->ways.ulysses ? add_ulysses(block, q, k, v, starts, p)
-                               : ech_ring_attention(block, q, k, v, starts, p);
+                               : add_ring(block, q, k, v, starts, p);
 }
 
-/* ---- sequence chunks ---- */
+/* ---- running ---- */
 
-/* Rows [first, first + count) of every sample. */
-static ech_tensor tokens_of(const ech_tensor *x, int64_t first, int64_t count)
+static bool is_part(const ech_node *node)
 {
-    ech_tensor part = *x;
-    part.shape[1] = count;
-    part.data = (char *)x->data + (size_t)(first * x->stride[1]) * ech_dtype_bytes(x->dtype);
-    return part;
+    return node->layer == &ech_layer_row_attend;
 }
 
-static bool has_carried(const ech_call *call)
+static bool has_cache(const ech_call *call)
 {
     return call->keep[KEYS].data != NULL;
 }
@@ -103,85 +218,94 @@ static bool has_carried(const ech_call *call)
 /* The keys and values that the call's queries may see, and where they lie. */
 typedef struct seen {
     ech_tensor k, v;
+    const ech_tensor *starts;
     ech_attention_shard place;
+    ech_dropout dropout;
 } seen;
 
 static seen find_seen(const ech_call *call)
 {
     const attention_options *o = call->node->options;
-    seen s = {.k = call->in[1], .v = call->in[2]};
-    s.place.query = o->heads == ECH_AXIS_CONTEXT_HEADS ? ech_call_sequence(call) : call->rows;
-    s.place.key = s.place.query;
-    s.place.heads = o->H;
-    s.place.first_head = ech_call_first_head(call, o->heads, o->H);
-    if (!has_carried(call)) return s;
-    int64_t first = call->rows.start[0], end = first + call->rows.tokens;
-    s.k = tokens_of(&call->keep[KEYS], 0, end);
-    s.v = tokens_of(&call->keep[VALUES], 0, end);
-    s.place.key.tokens = s.place.key.split = end;
-    s.place.key.start[0] = 0;
+    const ech_rows *rows = &call->rows;
+    int64_t T = call->extent.sequence, end = rows->start[0] + rows->tokens;
+    int shard = call->tensor_index;
+    seen s = {.k = call->in[1],
+              .v = call->in[2],
+              .starts = ech_optional(&call->in[is_part(call->node) ? 2 : 3]),
+              .place = {.query = *rows, .key = *rows, .heads = o->H},
+              .dropout = ech_call_dropout(call, o->p, ECH_SITE_ATTENTION)};
+    if (o->heads == ECH_AXIS_CONTEXT_HEADS) {
+        shard = shard * call->context_size + call->context_index;
+        s.place.query = s.place.key =
+            (ech_rows){.first_sample = rows->first_sample, .whole = T, .tokens = T, .split = T};
+    }
+    s.place.first_head = shard * ech_axis_local(o->heads, o->H, call->extent.cut);
+    if (is_part(call->node)) {
+        int owner = (call->context_index - o->part + call->context_size) % call->context_size;
+        s.k = half_of(&call->in[1], 0);
+        s.v = half_of(&call->in[1], 1);
+        s.place.key = ech_context_rows(call->ways, call->extent, rows->first_sample, owner);
+    } else if (has_cache(call)) {
+        s.k = ech_tensor_narrow(&call->keep[KEYS], 1, 0, end);
+        s.v = ech_tensor_narrow(&call->keep[VALUES], 1, 0, end);
+        s.place.key.tokens = s.place.key.split = end;
+        s.place.key.start[0] = 0;
+    }
     return s;
 }
 
-static void carry(const ech_call *call)
+static void fill_cache(const ech_call *call)
 {
-    int64_t first = call->rows.start[0], count = call->rows.tokens;
-    ech_tensor k = tokens_of(&call->keep[KEYS], first, count);
-    ech_tensor v = tokens_of(&call->keep[VALUES], first, count);
-    call->kernels->copy(call->context, &call->in[1], &k);
-    call->kernels->copy(call->context, &call->in[2], &v);
+    for (int i = 0; i < 2; i++) {
+        ech_tensor own =
+            ech_tensor_narrow(&call->keep[KEYS + i], 1, call->rows.start[0], call->rows.tokens);
+        call->kernels->copy(call->context, &call->in[1 + i], &own);
+    }
 }
 
 static void forward(const ech_call *call)
 {
-    const attention_options *options = call->node->options;
-    ech_dropout dropout = ech_call_dropout(call, options->p, ECH_SITE_ATTENTION);
-    if (has_carried(call)) carry(call);
+    const attention_options *o = call->node->options;
+    if (has_cache(call)) fill_cache(call);
     seen s = find_seen(call);
-    call->kernels->attention_forward(call->context, &call->in[0], &s.k, &s.v, options->scale,
-                                     &s.place, ech_optional(&call->in[STARTS]), &dropout, false,
-                                     &call->out[0], &call->keep[LSE]);
+    call->kernels->attention_forward(call->context, &call->in[0], &s.k, &s.v, o->scale, &s.place,
+                                     s.starts, &s.dropout, o->part > 0, &call->out[0],
+                                     &call->keep[LSE]);
 }
 
-/* Pieces come last first: the last one writes the gradients of all keys, the others add. */
-static void backward_chunks(const ech_call *call, const seen *s, const ech_dropout *dropout)
-{
-    const attention_options *options = call->node->options;
-    int64_t first = call->rows.start[0], count = call->rows.tokens, end = first + count;
-    bool last = end == call->rows.whole;
-    ech_tensor dk = tokens_of(&call->keep[KEYS_BACK], 0, end);
-    ech_tensor dv = tokens_of(&call->keep[VALUES_BACK], 0, end);
-    call->kernels->attention_backward(call->context, &call->dout[0], &call->in[0], &s->k, &s->v,
-                                      &call->out[0], &call->keep[LSE], options->scale, &s->place,
-                                      ech_optional(&call->in[STARTS]), dropout, false, !last,
-                                      &call->din[0], &dk, &dv);
-    dk = tokens_of(&dk, first, count);
-    dv = tokens_of(&dv, first, count);
-    call->kernels->copy(call->context, &dk, &call->din[1]);
-    call->kernels->copy(call->context, &dv, &call->din[2]);
-}
-
+/* The last chunk comes first: it writes the gradients of all keys, the others add. */
 static void backward_input(const ech_call *call)
 {
-    const attention_options *options = call->node->options;
-    ech_dropout dropout = ech_call_dropout(call, options->p, ECH_SITE_ATTENTION);
+    const attention_options *o = call->node->options;
     seen s = find_seen(call);
-    if (has_carried(call))
-        backward_chunks(call, &s, &dropout);
-    else
-        call->kernels->attention_backward(call->context, &call->dout[0], &call->in[0], &s.k, &s.v,
-                                          &call->out[0], &call->keep[LSE], options->scale, &s.place,
-                                          ech_optional(&call->in[STARTS]), &dropout, false, false,
-                                          &call->din[0], &call->din[1], &call->din[2]);
+    ech_tensor dkv[2] = {call->din[1], call->din[2]};
+    int64_t first = call->rows.start[0], end = first + call->rows.tokens;
+    bool adds = call->add[1].data != NULL;
+    for (int i = 0; i < 2; i++) {
+        /* What is added to is the gradient itself. */
+        ECH_ASSERT(!call->add[i].data || call->add[i].data == call->din[i].data);
+        if (is_part(call->node)) dkv[i] = half_of(&call->din[1], i);
+        if (!has_cache(call)) continue;
+        dkv[i] = ech_tensor_narrow(&call->keep[KEYS_BACK + i], 1, 0, end);
+        adds = end < call->rows.whole;
+    }
+    call->kernels->attention_backward(call->context, &call->dout[0], &call->in[0], &s.k, &s.v,
+                                      &call->out[0], &call->keep[LSE], o->scale, &s.place, s.starts,
+                                      &s.dropout, call->add[0].data != NULL, adds, &call->din[0],
+                                      &dkv[0], &dkv[1]);
+    for (int i = 0; i < 2 && has_cache(call); i++) {
+        ech_tensor own = ech_tensor_narrow(&dkv[i], 1, first, call->rows.tokens);
+        call->kernels->copy(call->context, &own, &call->din[1 + i]);
+    }
 }
 
 static size_t scratch(const ech_scratch_query *query)
 {
     const attention_options *o = query->node->options;
     const ech_extent *extent = &query->extent;
-    const ech_block_value *keys = &query->block->value.at[query->node->keep[KEYS]];
     bool all = o->heads == ECH_AXIS_CONTEXT_HEADS;
-    bool cached = keys->purposes & 1u << query->purpose;
+    bool cached = !is_part(query->node) &&
+                  query->block->value.at[query->node->keep[KEYS]].purposes & 1u << query->purpose;
     ech_op op = query->phase == ECH_FORWARD ? ECH_OP_attention_forward : ECH_OP_attention_backward;
     int64_t dims[] = {extent->batch,
                       all ? extent->sequence : extent->tokens,
@@ -192,10 +316,13 @@ static size_t scratch(const ech_scratch_query *query)
     return ech_kernel_scratch(query->kernels, op, query->threads, dims);
 }
 
+/* Two products forward, five backward, of half of all scores. */
 static double multiplies(const ech_block *block, const ech_node *node, ech_extent extent,
                          ech_phase phase)
 {
-    return ech_attention_multiplies(block, node, extent, extent.sequence, phase);
+    double queries = (double)ech_shape_count(&block->value.at[node->in[0]].shape, extent);
+    double keys = (double)(is_part(node) ? extent.tokens : extent.sequence);
+    return (phase == ECH_FORWARD ? 1 : 2.5) * queries * keys;
 }
 
 const ech_layer ech_layer_row_attention = {.name = "attention",
@@ -203,3 +330,10 @@ const ech_layer ech_layer_row_attention = {.name = "attention",
                                            .backward_input = backward_input,
                                            .scratch = scratch,
                                            .multiplies = multiplies};
+
+const ech_layer ech_layer_row_attend = {.name = "attend",
+                                        .forward = forward,
+                                        .backward_input = backward_input,
+                                        .scratch = scratch,
+                                        .multiplies = multiplies,
+                                        .fuses_add = true};

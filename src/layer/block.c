@@ -39,17 +39,28 @@ static int add_value(ech_block *block, ech_block_value value)
     return (int)block->value.n - 1;
 }
 
+static int add_real(ech_block *block, const char *name, ech_shape shape,
+                    ech_block_value_source source, ech_block_value_role role)
+{
+    return add_value(block, (ech_block_value){.name = name,
+                                              .shape = shape,
+                                              .source = source,
+                                              .role = role,
+                                              .is_real = true,
+                                              .purposes = ~0u,
+                                              .base = -1});
+}
+
 int ech_block_input(ech_block *block, const char *name, ech_shape shape)
 {
-    int value = add_value(block, (ech_block_value){.name = name,
-                                                   .shape = shape,
-                                                   .source = ECH_FROM_BLOCK,
-                                                   .role = ECH_ROLE_ACTIVATION,
-                                                   .is_real = true,
-                                                   .purposes = ~0u,
-                                                   .base = -1});
+    int value = add_real(block, name, shape, ECH_FROM_BLOCK, ECH_ROLE_ACTIVATION);
     ECH_PUSH(block->input, value);
     return value;
+}
+
+int ech_block_scratch(ech_block *block, const char *name, ech_shape shape)
+{
+    return add_real(block, name, shape, ECH_FROM_NODE, ECH_ROLE_SCRATCH);
 }
 
 /* By slot: name, type, and whether it is of whole samples. */
@@ -123,6 +134,16 @@ ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *o
     return &block->node.at[block->node.n - 1];
 }
 
+int ech_block_add(ech_block *block, const ech_layer *layer, int x, int y, unsigned reads,
+                  ech_shape out)
+{
+    ech_node *node = ech_block_node(block, layer, NULL, 0);
+    ech_node_in(node, x);
+    if (y >= 0) ech_node_in(node, y);
+    node->b.in = reads;
+    return ech_node_out(block, node, "out", out);
+}
+
 void ech_node_in(ech_node *node, int value)
 {
     ECH_ASSERT(node->ins < ECH_MAX_PORTS);
@@ -142,27 +163,11 @@ void ech_node_out_in_place(ech_node *node, int value)
     node->out[node->outs++] = value;
 }
 
-static int add_real(ech_block *block, const char *name, ech_shape shape, ech_block_value_role role)
-{
-    return add_value(block, (ech_block_value){.name = name,
-                                              .shape = shape,
-                                              .source = ECH_FROM_NODE,
-                                              .role = role,
-                                              .is_real = true,
-                                              .purposes = ~0u,
-                                              .base = -1});
-}
-
-int ech_block_scratch(ech_block *block, const char *name, ech_shape shape)
-{
-    return add_real(block, name, shape, ECH_ROLE_SCRATCH);
-}
-
 /* An activation that the block's last node makes. */
 static int add_made(ech_block *block, const ech_node *node, const char *name, ech_shape shape)
 {
     name = ech_pool_format(block->pool, "%s%zu.%s", node->layer->name, block->node.n - 1, name);
-    return add_real(block, name, shape, ECH_ROLE_ACTIVATION);
+    return add_real(block, name, shape, ECH_FROM_NODE, ECH_ROLE_ACTIVATION);
 }
 
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape)

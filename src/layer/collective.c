@@ -38,12 +38,10 @@ const ech_layer ech_layer_row_to_tokens = {
     .exchange = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_MESH_CONTEXT, -1},
     .exchange_back = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_MESH_CONTEXT, 1}};
 
-/* A node of x; its output is new, of that shape, or (dims 0) x itself. */
-static int add_node(ech_block *block, const ech_layer *layer, int x, const ech_shape *shape)
+static int add_in_place(ech_block *block, const ech_layer *layer, int x)
 {
     ech_node *node = ech_block_node(block, layer, NULL, 0);
     ech_node_in(node, x);
-    if (shape) return ech_node_out(block, node, "out", *shape);
     ech_node_out_in_place(node, x);
     return x;
 }
@@ -71,11 +69,11 @@ int ech_block_whole(ech_block *block, int x, bool kept)
     const ech_layer *layer = cut->sequence ? &ech_layer_row_gather : &ech_layer_row_spread;
     int whole = find_output(block, layer, x);
     if (whole >= 0) return whole;
-    if (!cut->sequence) return add_node(block, layer, x, NULL);
+    if (!cut->sequence) return add_in_place(block, layer, x);
     ech_shape shape = ech_shape_rows(ECH_AXIS_MODEL, block->value.at[x].shape.size[1]);
-    whole = add_node(block, layer, x, &shape);
+    whole = ech_block_add(block, layer, x, -1, 0, shape);
     if (!kept && !block->ways.keep)
-        ech_block_set_recompute(block, whole, add_node(block, layer, x, &shape));
+        ech_block_set_recompute(block, whole, ech_block_add(block, layer, x, -1, 0, shape));
     return whole;
 }
 
@@ -88,7 +86,7 @@ int ech_block_sum(ech_block *block, int y)
 {
     const ech_cut *cut = &block->ways.cut;
     if (cut->tensor < 2) return y;
-    if (!cut->sequence) return add_node(block, &ech_layer_row_sum, y, NULL);
-    ech_shape shape = ech_block_stream(block, block->value.at[y].shape.size[2]);
-    return add_node(block, &ech_layer_row_scatter, y, &shape);
+    if (!cut->sequence) return add_in_place(block, &ech_layer_row_sum, y);
+    return ech_block_add(block, &ech_layer_row_scatter, y, -1, 0,
+                         ech_block_stream(block, block->value.at[y].shape.size[2]));
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Token embedding: a row of the table per id. With a table that is sharded over tensor ranks, a rank
- * has the rows of some ids and writes zeros for all others: its output is a partial sum.
+ * Rows of tables: token embedding, a row per id; learned positions, y (B,T,C) = x + table [position of the row in its
+ * document]. With a token table that is sharded over tensor ranks, a rank has the rows of some ids and writes zeros for
+ * all others: its output is a partial sum.
  */
 #include "layer/layers.h"
 
@@ -21,18 +22,16 @@ static int64_t first_id(const ech_call *call, const ech_tensor *table)
     return call->tensor_index * table->shape[0];
 }
 
-static void forward(const ech_call *call)
+static void embedding_forward(const ech_call *call)
 {
-    ech_tensor ids = ech_tensor_1d(call->in[0].data, ECH_I32, ech_tensor_count(&call->in[0]));
-    ech_tensor y = ech_tensor_matrix(&call->out[0]);
+    ech_tensor ids = ech_tensor_flat(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
     call->kernels->embedding_forward(call->context, &call->param[0], &ids,
                                      first_id(call, &call->param[0]), &y);
 }
 
-static void backward_weight(const ech_call *call)
+static void embedding_backward(const ech_call *call)
 {
-    ech_tensor ids = ech_tensor_1d(call->in[0].data, ECH_I32, ech_tensor_count(&call->in[0]));
-    ech_tensor dy = ech_tensor_matrix(&call->dout[0]);
+    ech_tensor ids = ech_tensor_flat(&call->in[0]), dy = ech_tensor_matrix(&call->dout[0]);
     call->kernels->embedding_backward(call->context, &dy, &ids, first_id(call, &call->dparam[0]),
                                       call->accumulate[0], &call->dparam[0]);
 }
@@ -40,14 +39,43 @@ static void backward_weight(const ech_call *call)
 static size_t scratch(const ech_scratch_query *query)
 {
     if (query->phase != ECH_BACKWARD_WEIGHT) return 0;
-    const ech_block_value *y = &query->block->value.at[query->node->out[0]];
-    int64_t dims[] = {query->extent.batch * query->extent.tokens, 0,
-                      y->shape.size[y->shape.dims - 1]};
+    const ech_shape *y = &query->block->value.at[query->node->out[0]].shape;
+    int64_t dims[] = {query->extent.batch * query->extent.tokens, 0, y->size[y->dims - 1]};
     return ech_kernel_scratch(query->kernels, ECH_OP_embedding_backward, query->threads, dims);
 }
 
 const ech_layer ech_layer_row_embedding = {.name = "embedding",
-                                           .forward = forward,
-                                           .backward_weight = backward_weight,
+                                           .forward = embedding_forward,
+                                           .backward_weight = embedding_backward,
                                            .scratch = scratch,
                                            .looks_up = true};
+
+int ech_layer_position(ech_block *block, int x, int table, int starts)
+{
+    ech_node *node = ech_block_node(block, &ech_layer_row_position, NULL, 0);
+    ech_node_in(node, x);
+    node->w.in = ech_node_starts(node, starts);
+    ech_node_param(node, table);
+    return ech_node_out(block, node, "out", block->value.at[x].shape);
+}
+
+static void position_forward(const ech_call *call)
+{
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    call->kernels->position_forward(call->context, &x, &call->param[0], ech_call_rows(call),
+                                    ech_optional(&call->in[1]), &y);
+}
+
+static void position_backward(const ech_call *call)
+{
+    ech_tensor dy = ech_tensor_matrix(&call->dout[0]);
+    call->kernels->position_backward(call->context, &dy, ech_call_rows(call),
+                                     ech_optional(&call->in[1]), call->accumulate[0],
+                                     &call->dparam[0]);
+}
+
+const ech_layer ech_layer_row_position = {.name = "position",
+                                          .forward = position_forward,
+                                          .backward_weight = position_backward,
+                                          .passes_gradient = true,
+                                          .looks_up = true};

@@ -2,8 +2,9 @@
  *
  * Layers and blocks: the differentiable parts that models are made of.
  *
- * A LAYER is a row of layers.def and a file. It declares its outputs, what its forward saves for its backward and
- * what each phase reads; it computes forward (F), backward of the input (B) and backward of the weights (W).
+ * A LAYER is a row of layers.def, and an ech_layer of functions. It declares its outputs, what its forward saves for
+ * its backward and what each phase reads; it computes forward (F), backward of the input (B) and backward of the
+ * weights (W).
  * A BLOCK is a small graph of layers, the unit of schedules. A model file writes its forward once, and
  * ech_block_finish derives its programs: the calls of F, B and W, in order.
  *
@@ -245,6 +246,10 @@ bool ech_block_cuts(const ech_block *block, ech_axis axis);
 /* For the builders in layer files. */
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes);
+/* Adds a node without options or parameters, of inputs x and y (-1: x only), of which B reads `reads` (bit i: input i).
+ * Returns its output. */
+int ech_block_add(ech_block *block, const ech_layer *layer, int x, int y, unsigned reads,
+                  ech_shape out);
 void ech_node_in(ech_node *node, int value);
 /* Adds the optional input `starts` (-1: none). Returns its bit for the masks of ech_reads. */
 unsigned ech_node_starts(ech_node *node, int starts);

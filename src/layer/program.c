@@ -9,8 +9,7 @@
 #include "base/status.h"
 #include "layer/program.h"
 
-/* The gradient of every forward value so far, and behind those of all values what of each is known in
- * shares of a sum (slot_of). */
+/* The gradient so far of every forward value, and after these of all values their partial sums (slot_of). */
 typedef struct gradients {
     int values;
     int *value;      /* block value that holds it, or -1 */
@@ -49,44 +48,50 @@ static bool wants_gradient(const ech_block *block, int value)
     return block->value.at[value].role == ECH_ROLE_ACTIVATION;
 }
 
-/* Adds `other` to the gradient in the slot: in place if nothing else reads it, else into new memory. */
+/* The value to write the slot's gradient to: the one that holds it so far, if nothing else reads that memory. */
+static int own_gradient(ech_block *block, gradients *g, int slot)
+{
+    if (!g->exclusive[slot]) g->value[slot] = new_gradient(block, slot % g->values, ECH_FROM_NODE);
+    g->exclusive[slot] = true;
+    return g->value[slot];
+}
+
+/* Adds `other` to the gradient in the slot. */
 static void emit_sum(ech_block *block, gradients *g, int slot, int other)
 {
     ech_block_call call = ech_no_call;
     call.add[0] = g->value[slot];
     call.dout[0] = other;
-    if (!g->exclusive[slot]) g->value[slot] = new_gradient(block, slot % g->values, ECH_FROM_NODE);
-    g->exclusive[slot] = true;
-    call.din[0] = g->value[slot];
+    call.din[0] = own_gradient(block, g, slot);
     ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
 }
 
-/* Where the layer shall write the gradient of input i, and what it shall add to it. */
-static void plan_input(ech_block *block, gradients *g, const ech_node *node, int i,
-                       ech_block_call *call, int *sum_later)
+/* `gradient` is one of a value's gradient, too: the first, or one to add. */
+static void take_over(ech_block *block, gradients *g, int base, int gradient, bool exclusive)
 {
-    int base = ech_block_base(block, node->in[i]);
-    int slot = slot_of(g, block, node, i);
-    bool is_view = base != node->in[i];
-    *sum_later = -1;
-    /* A view's columns have no other value's gradient: its first reader writes, others add in place. */
-    bool repeated = is_view && g->viewed[node->in[i]];
-    ECH_ASSERT(!repeated || node->layer->fuses_add);
-    g->viewed[node->in[i]] |= is_view;
-    if (repeated) {
-        call->add[i] = call->din[i] = g->value[slot];
-    } else if (g->value[slot] < 0 || is_view) {
-        if (g->value[slot] < 0) g->value[slot] = new_gradient(block, base, ECH_FROM_NODE);
-        g->exclusive[slot] = true;
-        call->din[i] = g->value[slot];
-    } else if (node->layer->fuses_add) {
-        call->add[i] = g->value[slot];
-        if (!g->exclusive[slot]) g->value[slot] = new_gradient(block, base, ECH_FROM_NODE);
-        g->exclusive[slot] = true;
-        call->din[i] = g->value[slot];
-    } else {
-        *sum_later = call->din[i] = new_gradient(block, base, ECH_FROM_NODE);
+    if (g->value[base] >= 0) {
+        emit_sum(block, g, base, gradient);
+        return;
     }
+    g->value[base] = gradient;
+    g->exclusive[base] = exclusive;
+}
+
+/* Where the layer shall write the gradient of input i, and what it shall add to it. Returns the value to add later
+ * to the gradient so far, or -1. A view's columns have no other value's gradient: its first reader writes, others add
+ * in place. */
+static int plan_input(ech_block *block, gradients *g, const ech_node *node, int i,
+                      ech_block_call *call)
+{
+    int base = ech_block_base(block, node->in[i]), slot = slot_of(g, block, node, i);
+    bool is_view = base != node->in[i], fuses = node->layer->fuses_add;
+    bool adds = is_view ? g->viewed[node->in[i]] : g->value[slot] >= 0;
+    ECH_ASSERT(!is_view || !adds || fuses);
+    g->viewed[node->in[i]] |= is_view;
+    if (adds && !fuses) return call->din[i] = new_gradient(block, base, ECH_FROM_NODE);
+    if (adds) call->add[i] = g->value[slot];
+    call->din[i] = own_gradient(block, g, slot);
+    return -1;
 }
 
 static void emit_backward_input(ech_block *block, gradients *g, int index)
@@ -95,20 +100,17 @@ static void emit_backward_input(ech_block *block, gradients *g, int index)
     ech_block_call call = ech_no_call;
     int sum_later[ECH_MAX_PORTS];
     call.node = index;
-    for (int i = 0; i < node->outs; i++) {
+    for (int i = 0; i < node->outs; i++)
         if (block->value.at[node->out[i]].purposes & 1u << ECH_TRAIN)
             call.dout[i] = g->value[ech_block_base(block, node->out[i])];
-    }
     for (int i = 0; i < node->ins; i++) {
-        sum_later[i] = -1;
-        if (wants_gradient(block, node->in[i]) && !(node->passes & 1u << i))
-            plan_input(block, g, node, i, &call, &sum_later[i]);
+        bool wanted = wants_gradient(block, node->in[i]) && !(node->passes & 1u << i);
+        sum_later[i] = wanted ? plan_input(block, g, node, i, &call) : -1;
     }
     if (node->layer->backward_input || node->layer->exchange_back.kind)
         ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
-    for (int i = 0; i < node->ins; i++) {
+    for (int i = 0; i < node->ins; i++)
         if (sum_later[i] >= 0) emit_sum(block, g, slot_of(g, block, node, i), sum_later[i]);
-    }
 }
 
 static void emit_backward_weight(ech_block *block, const gradients *g, int index)
@@ -134,12 +136,7 @@ static void exchange_in_place(ech_block *block, gradients *g, int index)
     call.node = index;
     call.dout[0] = call.din[0] = g->value[partial];
     ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
-    if (g->value[base] >= 0) {
-        emit_sum(block, g, base, g->value[partial]);
-    } else {
-        g->value[base] = g->value[partial];
-        g->exclusive[base] = true;
-    }
+    take_over(block, g, base, g->value[partial], true);
 }
 
 /* Residual sums compute nothing: inputs take over the output's gradient. */
@@ -151,12 +148,7 @@ static void pass_gradient(ech_block *block, gradients *g, int index, unsigned in
         int base = node->in[i];
         if (!(inputs & 1u << i) || !wants_gradient(block, base)) continue;
         ECH_ASSERT(ech_block_base(block, base) == base);
-        if (g->value[base] >= 0) {
-            emit_sum(block, g, base, dout);
-        } else {
-            g->value[base] = dout;
-            g->exclusive[base] = false;
-        }
+        take_over(block, g, base, dout, false);
     }
 }
 
@@ -194,9 +186,7 @@ static void emit_chunk(ech_block *block, gradients *g, int first, int last, int 
     ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
     if (*gradient < 0) {
         ECH_ASSERT(g->value[slot] < 0 && wants_gradient(block, begin->in[0]));
-        *gradient = new_gradient(block, begin->in[0], ECH_FROM_NODE);
-        g->value[slot] = *gradient;
-        g->exclusive[slot] = true;
+        *gradient = own_gradient(block, g, slot);
     }
     call.node = first;
     call.dout[0] = joint;

@@ -110,8 +110,7 @@ static void make_for(recompute *r, const ech_block_call *call, ech_phase phase, 
     unsigned reads = phase == ECH_BACKWARD_INPUT ? node->b.in : node->w.in;
     for (int i = 0; i < node->ins; i++) {
         int value = r->block->value.at[node->in[i]].recomputed;
-        if (reads & 1u << i && value >= 0 && (!fetched || is_fetched(r, value)))
-            make(r, value);
+        if (reads & 1u << i && value >= 0 && (!fetched || is_fetched(r, value))) make(r, value);
     }
 }
 

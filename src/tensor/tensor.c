@@ -77,8 +77,7 @@ ech_tensor ech_tensor_2d(void *data, ech_dtype dtype, int64_t rows, int64_t colu
     return ech_tensor_view(data, dtype, 2, (const int64_t[]){rows, columns});
 }
 
-/* The view narrowed to [first, first + count) of dimension d. */
-static ech_tensor narrow(const ech_tensor *x, int d, int64_t first, int64_t count)
+ech_tensor ech_tensor_narrow(const ech_tensor *x, int d, int64_t first, int64_t count)
 {
     ECH_ASSERT(first >= 0 && count >= 0 && first + count <= x->shape[d]);
     ech_tensor view = *x;
@@ -92,13 +91,18 @@ static ech_tensor narrow(const ech_tensor *x, int d, int64_t first, int64_t coun
 ech_tensor ech_tensor_columns(const ech_tensor *x, int64_t first, int64_t count)
 {
     ECH_ASSERT(x->dims > 0);
-    return narrow(x, x->dims - 1, first, count);
+    return ech_tensor_narrow(x, x->dims - 1, first, count);
 }
 
 ech_tensor ech_tensor_rows(const ech_tensor *x, int64_t first, int64_t count)
 {
     ECH_ASSERT(x->dims > 0);
-    return narrow(x, 0, first, count);
+    return ech_tensor_narrow(x, 0, first, count);
+}
+
+ech_tensor ech_tensor_flat(const ech_tensor *x)
+{
+    return ech_tensor_1d(x->data, x->dtype, ech_tensor_count(x));
 }
 
 ech_tensor ech_tensor_matrix(const ech_tensor *x)

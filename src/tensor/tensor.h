@@ -41,10 +41,12 @@ ech_tensor ech_tensor_view(void *data, ech_dtype dtype, int dims, const int64_t 
 ech_tensor ech_tensor_1d(void *data, ech_dtype dtype, int64_t n);
 ech_tensor ech_tensor_2d(void *data, ech_dtype dtype, int64_t rows, int64_t columns);
 
-/* A view of [first, first + count) of the last dimension, with x's strides. */
+/* A view of [first, first + count) of dimension d, with x's strides; of the last dimension; of the first. */
+ech_tensor ech_tensor_narrow(const ech_tensor *x, int d, int64_t first, int64_t count);
 ech_tensor ech_tensor_columns(const ech_tensor *x, int64_t first, int64_t count);
-/* A view of [first, first + count) of the first dimension. */
 ech_tensor ech_tensor_rows(const ech_tensor *x, int64_t first, int64_t count);
+/* All elements of a contiguous x in one dimension. */
+ech_tensor ech_tensor_flat(const ech_tensor *x);
 /* Flattens all but the last dimension: (B, T, C) -> (B·T, C), and (C) -> (1, C). The strides must allow it. */
 ech_tensor ech_tensor_matrix(const ech_tensor *x);
 

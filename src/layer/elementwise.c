@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layers without parameters that work element by element: copy, residual sum, GELU, SwiGLU, dropout.
+ */
+#include "layer/layers.h"
+
+/* ---- copy: of a view's columns, so that the rest of its base need not be saved ---- */
+
+int ech_layer_copy(ech_block *block, int x)
+{
+    return ech_block_add(block, &ech_layer_row_copy, x, -1, 0, block->value.at[x].shape);
+}
+
+static void copy_forward(const ech_call *call)
+{
+    call->kernels->copy(call->context, &call->in[0], &call->out[0]);
+}
+
+static void copy_backward(const ech_call *call)
+{
+    call->kernels->copy(call->context, &call->dout[0], &call->din[0]);
+}
+
+const ech_layer ech_layer_row_copy = {
+    .name = "copy", .forward = copy_forward, .backward_input = copy_backward};
+
+/* ---- residual: a linear layer that makes y adds x while it writes y, and there is no residual node ---- */
+
+int ech_layer_residual(ech_block *block, int x, int y)
+{
+    if (ech_layer_linear_adds(block, y, x)) return y;
+    return ech_block_add(block, &ech_layer_row_residual, x, y, 0, block->value.at[x].shape);
+}
+
+static void residual_forward(const ech_call *call)
+{
+    call->kernels->add(call->context, &call->in[0], &call->in[1], &call->out[0]);
+}
+
+const ech_layer ech_layer_row_residual = {
+    .name = "residual", .forward = residual_forward, .passes_gradient = true};
+
+/* ---- GELU in its tanh form: Hendrycks and Gimpel 2016, arXiv:1606.08415 ---- */
+
+int ech_layer_gelu(ech_block *block, int x)
+{
+    return ech_block_add(block, &ech_layer_row_gelu, x, -1, 1, block->value.at[x].shape);
+}
+
+static void gelu_forward(const ech_call *call)
+{
+    call->kernels->gelu_forward(call->context, &call->in[0], &call->out[0]);
+}
+
+static void gelu_backward(const ech_call *call)
+{
+    call->kernels->gelu_backward(call->context, &call->dout[0], &call->in[0], &call->din[0]);
+}
+
+const ech_layer ech_layer_row_gelu = {.name = "gelu",
+                                      .forward = gelu_forward,
+                                      .backward_input = gelu_backward,
+                                      .overwrites = 1,
+                                      .cheap = true};
+
+/* ---- SwiGLU: gate sigmoid(gate) up; Shazeer 2020, arXiv:2002.05202 ---- */
+
+int ech_layer_swiglu(ech_block *block, int gate, int up)
+{
+    return ech_block_add(block, &ech_layer_row_swiglu, gate, up, 3, block->value.at[gate].shape);
+}
+
+static void swiglu_forward(const ech_call *call)
+{
+    call->kernels->swiglu_forward(call->context, &call->in[0], &call->in[1], &call->out[0]);
+}
+
+static void swiglu_backward(const ech_call *call)
+{
+    call->kernels->swiglu_backward(call->context, &call->dout[0], &call->in[0], &call->in[1],
+                                   &call->din[0], &call->din[1]);
+}
+
+const ech_layer ech_layer_row_swiglu = {.name = "swiglu",
+                                        .forward = swiglu_forward,
+                                        .backward_input = swiglu_backward,
+                                        .overwrites = 3,
+                                        .cheap = true};
+
+/* ---- dropout: Srivastava et al. 2014. The mask is a function of (seed, step, layer, site, element), so nothing is
+ * saved: B draws the same mask ---- */
+
+typedef struct dropout_options {
+    double p;
+} dropout_options;
+
+int ech_layer_dropout(ech_block *block, int x, double p)
+{
+    if (p == 0) return x;
+    dropout_options options = {p};
+    ech_node *node = ech_block_node(block, &ech_layer_row_dropout, &options, sizeof options);
+    ech_node_in(node, x);
+    node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
+    return ech_node_out(block, node, "out", block->value.at[x].shape);
+}
+
+static void drop(const ech_call *call, const ech_tensor *from, const ech_tensor *to)
+{
+    const dropout_options *options = call->node->options;
+    ech_dropout dropout = ech_call_dropout(call, options->p, call->node->site);
+    ech_tensor x = ech_tensor_matrix(from), y = ech_tensor_matrix(to);
+    call->kernels->dropout(call->context, &x, &dropout, ech_call_rows(call), &y);
+}
+
+static void dropout_forward(const ech_call *call)
+{
+    drop(call, &call->in[0], &call->out[0]);
+}
+
+static void dropout_backward(const ech_call *call)
+{
+    drop(call, &call->dout[0], &call->din[0]);
+}
+
+const ech_layer ech_layer_row_dropout = {
+    .name = "dropout", .forward = dropout_forward, .backward_input = dropout_backward};

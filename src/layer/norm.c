@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * LayerNorm (Ba et al. 2016, arXiv:1607.06450) and RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467). Gradients of
+ * gain and bias are finished in B.
+ */
+#include "base/status.h"
+#include "layer/layers.h"
+
+typedef struct norm_options {
+    double eps;
+} norm_options;
+
+/* Saves one number a row: with a bias the mean, and in any case 1 / the standard deviation or root mean square. */
+static int add_norm(ech_block *block, const ech_layer *layer, int x, int gain, int bias, double eps)
+{
+    norm_options options = {eps};
+    ech_shape shape = block->value.at[x].shape, row = ech_shape_of_rows(&shape);
+    /* Each rank would normalize its own shard. */
+    ECH_ASSERT(!ech_block_cuts(block, shape.axis[row.dims]));
+    ech_node *node = ech_block_node(block, layer, &options, sizeof options);
+    ech_node_in(node, x);
+    ech_node_param(node, gain);
+    if (bias >= 0) {
+        ech_node_param(node, bias);
+        ech_node_keep(block, node, "mean", row);
+    }
+    ech_node_keep(block, node, "rstd", row);
+    node->b = (ech_reads){.in = 1, .keep = (1u << node->keeps) - 1, .param = 1};
+    return ech_node_out(block, node, "out", shape);
+}
+
+int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps)
+{
+    return add_norm(block, &ech_layer_row_layernorm, x, gain, bias, eps);
+}
+
+int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps)
+{
+    return add_norm(block, &ech_layer_row_rmsnorm, x, gain, -1, eps);
+}
+
+static void layernorm_forward(const ech_call *call)
+{
+    const norm_options *options = call->node->options;
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    ech_tensor mean = ech_tensor_flat(&call->keep[0]), rstd = ech_tensor_flat(&call->keep[1]);
+    call->kernels->layernorm_forward(call->context, &x, &call->param[0], &call->param[1],
+                                     options->eps, &y, &mean, &rstd);
+}
+
+static void rmsnorm_forward(const ech_call *call)
+{
+    const norm_options *options = call->node->options;
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    ech_tensor rstd = ech_tensor_flat(&call->keep[0]);
+    call->kernels->rmsnorm_forward(call->context, &x, &call->param[0], options->eps, &y, &rstd);
+}
+
+static void layernorm_backward(const ech_call *call)
+{
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), dy = ech_tensor_matrix(&call->dout[0]);
+    ech_tensor dx = ech_tensor_matrix(&call->din[0]), add = dx;
+    ech_tensor mean = ech_tensor_flat(&call->keep[0]), rstd = ech_tensor_flat(&call->keep[1]);
+    add.data = call->add[0].data;
+    call->kernels->layernorm_backward(call->context, &dy, &x, &call->param[0], &mean, &rstd,
+                                      ech_optional(&add), &dx, call->accumulate[0],
+                                      &call->dparam[0], &call->dparam[1]);
+}
+
+static void rmsnorm_backward(const ech_call *call)
+{
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), dy = ech_tensor_matrix(&call->dout[0]);
+    ech_tensor dx = ech_tensor_matrix(&call->din[0]), add = dx;
+    ech_tensor rstd = ech_tensor_flat(&call->keep[0]);
+    add.data = call->add[0].data;
+    call->kernels->rmsnorm_backward(call->context, &dy, &x, &call->param[0], &rstd,
+                                    ech_optional(&add), &dx, call->accumulate[0], &call->dparam[0]);
+}
+
+static size_t scratch(const ech_scratch_query *query)
+{
+    if (query->phase != ECH_BACKWARD_INPUT) return 0;
+    const ech_shape *shape = &query->block->value.at[query->node->in[0]].shape;
+    int64_t C = shape->size[shape->dims - 1];
+    int64_t dims[] = {ech_shape_count(shape, query->extent) / C, C};
+    ech_op op = query->node->params > 1 ? ECH_OP_layernorm_backward : ECH_OP_rmsnorm_backward;
+    return ech_kernel_scratch(query->kernels, op, query->threads, dims);
+}
+
+#define NORM(norm)                                                                                 \
+    {                                                                                              \
+        .name = #norm, .forward = norm##_forward, .backward_input = norm##_backward,               \
+        .scratch = scratch, .fuses_add = true, .finishes_in_b = true, .cheap = true                \
+    }
+
+const ech_layer ech_layer_row_layernorm = NORM(layernorm);
+const ech_layer ech_layer_row_rmsnorm = NORM(rmsnorm);
