@@ -152,7 +152,7 @@ static ech_status run_variant(const bench *b, const variant *how)
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#define X(name, arguments, scratch_dims)                                                           \
+#define X(name, arguments, ...)                                                                    \
     static void idle_##name(ech_kernel_context *context, ECH_UNPACK arguments)                     \
     {                                                                                              \
     }
@@ -163,7 +163,7 @@ static ech_status run_variant(const bench *b, const variant *how)
 static const ech_kernels idle_kernels = {
     .name = "idle",
     .dtype = ECH_F32,
-#define X(op, arguments, scratch_dims) .op = idle_##op,
+#define X(op, ...) .op = idle_##op,
 #include "kernel/kernel.def"
 #undef X
 };

@@ -40,7 +40,6 @@ void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
 
 void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes)
 {
-    (void)context;
     memset(memory, 0, bytes);
 }
 #endif

@@ -57,8 +57,8 @@ typedef struct ech_rows {
     int64_t whole;        /* T: tokens of a whole sample */
     int64_t tokens;       /* T': tokens of a sample as this rank works on them */
     int64_t first;        /* the view's first row among the rank's B x T' rows; 0 unless sharded */
-    int64_t split;    /* token t < split has position start[0] + t, */
-    int64_t start[2]; /* the others start[1] + t - split */
+    int64_t split;        /* token t < split has position start[0] + t, */
+    int64_t start[2];     /* the others start[1] + t - split */
 } ech_rows;
 
 /* The position of token t of T'. */
@@ -120,14 +120,14 @@ typedef struct ech_update {
 
 /* The rows as an enum, as function types, and as one table per (instruction set, dtype). */
 typedef enum ech_op {
-#define X(name, arguments, scratch_dims) ECH_OP_##name,
+#define X(name, arguments, ...) ECH_OP_##name,
 #include "kernel/kernel.def"
 #undef X
     ECH_OPS
 } ech_op;
 
 #define ECH_UNPACK(...) __VA_ARGS__
-#define X(name, arguments, scratch_dims)                                                           \
+#define X(name, arguments, ...)                                                                    \
     typedef void (*ech_##name##_fn)(ech_kernel_context * context, ECH_UNPACK arguments);
 #include "kernel/kernel.def"
 #undef X
@@ -138,13 +138,20 @@ typedef size_t (*ech_kernel_scratch_fn)(ech_dtype dtype, int threads, const int6
 typedef struct ech_kernels {
     const char *name; /* "ref", "cpu" */
     ech_dtype dtype;
-#define X(op, arguments, scratch_dims) ech_##op##_fn op;
+#define X(op, ...) ech_##op##_fn op;
 #include "kernel/kernel.def"
 #undef X
     ech_kernel_scratch_fn scratch[ECH_OPS]; /* NULL: the row needs none */
+    /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent fp32 multiply-adds in the
+     * registers of each of the context's threads and returns the floating-point operations of all threads. The other is
+     * a product of contiguous fp32 matrices by one plain call of oneDNN; NULL: this build is without it. */
+    double (*multiply_adds)(const ech_kernel_context *context, int64_t rounds);
+    void (*library_product)(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
+                            bool b_transposed, const ech_tensor *c);
 } ech_kernels;
 
-/* The reference kernels, for fp32, fp64 and bf16 (some rows; not used by runs yet); NULL for other types. */
+/* The reference kernels, for fp32, fp64 and bf16 (the rows of ref/bf16.def; the others are NULL; not used by runs
+ * yet). NULL for other types. */
 const ech_kernels *ech_kernels_ref(ech_dtype dtype);
 /* The reference kernels overridden by this build's fast ones for an instruction set. NULL: no such type, or the
  * machine lacks the set. For tests and benches: only ech_isa_decide limits oneDNN. */
@@ -153,9 +160,6 @@ const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype);
 const ech_kernels *ech_kernels_fast(ech_dtype dtype);
 
 const char *ech_op_name(ech_op op);
-/* Whether the table has the row: fp32 and fp64 have all, bf16 those of ref/bf16.def. A missing row's pointer is
- * NULL, and its scratch must not be asked for. */
-bool ech_kernels_have(const ech_kernels *kernels, ech_op op);
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims);
 /* One line for logs: libraries and instruction sets in use. Call ech_isa_decide first. Valid until this thread's
  * next call. */

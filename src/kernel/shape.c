@@ -5,8 +5,80 @@
 #include "kernel/shape.h"
 
 #include <stdio.h>
+#include <string.h>
 
-enum { TEXT_BYTES = 128 };
+enum { TEXT_BYTES = 128, MOST_LETTERS = 8 };
+
+_Static_assert(ECH_LOSS_STATS == 3 && ECH_LOSS_SUMS == 2, "kernel.def has these sizes");
+static const char *const row_shapes[ECH_OPS] = {
+#define X(name, arguments, shapes, scratch_dims) #shapes,
+#include "kernel/kernel.def"
+#undef X
+};
+
+/* What a row says of one tensor. */
+typedef struct rule {
+    const char *name;
+    int name_length;
+    bool optional, strided;
+    ech_dtype dtype;
+    int dims;
+    int64_t shape[ECH_MAX_DIMS];
+} rule;
+
+/* What the tensors so far have decided: the sizes of letters ("R", "Tq"), and the shape "(...)". */
+typedef struct sizes {
+    int n, letter[MOST_LETTERS];
+    int64_t size[MOST_LETTERS];
+    const ech_tensor *any;
+} sizes;
+
+/* Reads "optional fp64 NAME(" and returns what follows. */
+static const char *read_words(const char *at, ech_dtype real, rule *out)
+{
+    size_t n = 0;
+    *out = (rule){.dtype = real};
+    for (;; at += n) {
+        at += strspn(at, "(), ");
+        n = strcspn(at, " (");
+        if (at[n] == '(') break;
+        out->optional |= strncmp(at, "optional", n) == 0;
+        out->strided |= strncmp(at, "strided", n) == 0;
+        for (ech_dtype d = 0; d < ECH_DTYPES; d++)
+            if (strncmp(at, ech_dtype_name(d), n) == 0) out->dtype = d;
+    }
+    out->name = at;
+    out->name_length = (int)n;
+    return at + n + 1;
+}
+
+static int64_t size_of(int letter, sizes *known, int64_t given)
+{
+    if (letter >= '0' && letter <= '9') return letter - '0';
+    for (int i = 0; i < known->n; i++)
+        if (known->letter[i] == letter) return known->size[i];
+    ECH_ASSERT(known->n < MOST_LETTERS);
+    known->letter[known->n] = letter;
+    known->size[known->n++] = given;
+    return given;
+}
+
+/* Reads "R,C)" or "...)" and returns the end. */
+static const char *read_sizes(const char *at, const ech_tensor *x, sizes *known, rule *out)
+{
+    if (*at == '.') {
+        if (!known->any) known->any = x;
+        out->dims = known->any->dims;
+        memcpy(out->shape, known->any->shape, sizeof out->shape);
+        return at + 3;
+    }
+    for (; *at != ')'; at += *at == ',') {
+        int d = out->dims++, letter = *at++;
+        if (*at != ',' && *at != ')') letter = letter << 8 | *at++;
+        out->shape[d] = size_of(letter, known, d < x->dims ? x->shape[d] : 0);
+    }
+    return at;
+}
 
 static void print_shape(char text[TEXT_BYTES], ech_dtype dtype, int dims, const int64_t *shape)
 {
@@ -17,45 +89,54 @@ static void print_shape(char text[TEXT_BYTES], ech_dtype dtype, int dims, const 
     snprintf(text + at, (size_t)(TEXT_BYTES - at), ")");
 }
 
-static bool same_shape(const ech_tensor *x, ech_dtype dtype, int dims, const int64_t *shape)
-{
-    if (x->dtype != dtype || x->dims != dims) return false;
-    for (int d = 0; d < dims; d++)
-        if (x->shape[d] != shape[d]) return false;
-    return true;
-}
-
-static _Noreturn void refuse(const char *file, int line, const char *name, const ech_tensor *x,
+static _Noreturn void refuse(const char *file, int line, const rule *of, const ech_tensor *x,
                              const char *wanted)
 {
     char got[TEXT_BYTES], message[3 * TEXT_BYTES];
     print_shape(got, x->dtype, x->dims, x->shape);
-    snprintf(message, sizeof message, "tensor %.32s is %s, expected %s", name, got, wanted);
+    snprintf(message, sizeof message, "tensor %.*s is %s, expected %s", of->name_length, of->name,
+             got, wanted);
     ech_assert_failed(file, line, message);
 }
 
-void ech_shape_check(const ech_tensor *x, ech_shape_rule rule)
+static void check(const char *file, int line, const ech_tensor *x, const rule *wanted)
 {
-    char wanted[TEXT_BYTES];
-    if (!same_shape(x, rule.dtype, rule.dims, rule.shape)) {
-        print_shape(wanted, rule.dtype, rule.dims, rule.shape);
-        refuse(rule.file, rule.line, rule.name, x, wanted);
-    }
-    if (rule.contiguous && !ech_tensor_is_contiguous(x))
-        refuse(rule.file, rule.line, rule.name, x, "contiguous memory");
     int last = x->dims - 1;
+    bool same = x->dtype == wanted->dtype && x->dims == wanted->dims;
+    for (int d = 0; same && d < x->dims; d++) same = x->shape[d] == wanted->shape[d];
+    if (!same) {
+        char text[TEXT_BYTES];
+        print_shape(text, wanted->dtype, wanted->dims, wanted->shape);
+        refuse(file, line, wanted, x, text);
+    }
+    if (!wanted->strided && !ech_tensor_is_contiguous(x))
+        refuse(file, line, wanted, x, "contiguous memory");
     if (last >= 0 && x->shape[last] > 1 && x->stride[last] != 1)
-        refuse(rule.file, rule.line, rule.name, x, "a last stride of 1");
-    if (!x->data && ech_tensor_count(x) > 0)
-        refuse(rule.file, rule.line, rule.name, x, "memory behind it");
+        refuse(file, line, wanted, x, "a last stride of 1");
+    if (!x->data && ech_tensor_count(x) > 0) refuse(file, line, wanted, x, "memory");
 }
 
-void ech_shape_check_like(const char *file, int line, const ech_tensor *a, const ech_tensor *b)
+void ech_shapes_check(const char *file, int line, ech_op op, ech_dtype real, int n,
+                      const ech_tensor *const *x)
 {
-    ech_shape_rule rule = {file, line, "of the same shape", true, a->dtype, a->dims, {0}};
-    for (int d = 0; d < a->dims; d++) rule.shape[d] = a->shape[d];
-    ech_shape_check(a, rule);
-    ech_shape_check(b, rule);
+    const char *at = row_shapes[op];
+    sizes known = {0};
+    rule wanted;
+    for (int i = 0; i < n; i++) {
+        at = read_words(at, real, &wanted);
+        ECH_ASSERT(x[i] || wanted.optional);
+        at = x[i] ? read_sizes(at, x[i], &known, &wanted) : strchr(at, ')');
+        if (x[i]) check(file, line, x[i], &wanted);
+    }
+    ECH_ASSERT(strcmp(at, "))") == 0);
+}
+
+ech_tensor ech_shape_transposed(const ech_tensor *x, bool transposed)
+{
+    ech_tensor view = *x;
+    view.shape[0] = x->shape[transposed ? 1 : 0];
+    view.shape[1] = x->shape[transposed ? 0 : 1];
+    return view;
 }
 
 static bool ascending(const ech_rows *rows)
@@ -85,8 +166,8 @@ void ech_starts_check(const char *file, int line, const ech_tensor *starts, cons
     char message[3 * TEXT_BYTES];
     if (!starts || count == 0) return;
     int64_t samples = (rows->first + count - 1) / rows->tokens + 1, T = rows->whole;
-    ech_shape_rule rule = {file, line, "starts", true, ECH_I32, 2, {starts->shape[0], T}};
-    ech_shape_check(starts, rule);
+    const rule wanted = {"starts", 6, .dtype = ECH_I32, .dims = 2, .shape = {starts->shape[0], T}};
+    check(file, line, starts, &wanted);
     ECH_ASSERT(starts->shape[0] >= samples);
     for (int64_t i = 0; i < samples * T; i++) {
         int64_t start = ech_document_start(starts, i / T, i % T);

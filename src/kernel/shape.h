@@ -8,37 +8,18 @@
 
 #include "kernel/kernel.h"
 
-/* What a kernel requires of one of its tensors. */
-typedef struct ech_shape_rule {
-    const char *file;
-    int line;
-    const char *name; /* the argument */
-    bool contiguous;  /* false: only the last dimension must be */
-    ech_dtype dtype;
-    int dims;
-    int64_t shape[ECH_MAX_DIMS];
-} ech_shape_rule;
+/* Checks n tensors of a call against the shapes of its row (kernel.def); real is the table's type. A letter's size
+ * is that of the first tensor that has it. */
+void ech_shapes_check(const char *file, int line, ech_op op, ech_dtype real, int n,
+                      const ech_tensor *const *x);
+/* ECH_SHAPES(add, ECH_F32, a, b, y): all tensors that the row names, in its order. */
+#define ECH_SHAPES(op, real, ...)                                                                  \
+    ech_shapes_check(__FILE__, __LINE__, ECH_OP_##op, real,                                        \
+                     (int)(sizeof((const ech_tensor *const[]){__VA_ARGS__}) / sizeof(void *)),     \
+                     (const ech_tensor *const[]){__VA_ARGS__})
 
-void ech_shape_check(const ech_tensor *x, ech_shape_rule rule);
-/* b has a's shape and dtype, and both are contiguous. */
-void ech_shape_check_like(const char *file, int line, const ech_tensor *a, const ech_tensor *b);
-
-#define ECH_SHAPE_COUNT(...) (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
-#define ECH_SHAPE_RULE(x, packed, type, ...)                                                       \
-    ech_shape_check(                                                                               \
-        x, (ech_shape_rule){                                                                       \
-               __FILE__, __LINE__, #x, packed, type, ECH_SHAPE_COUNT(__VA_ARGS__), {__VA_ARGS__}})
-
-/* ECH_SHAPE(y, ECH_F32, R, C): y is a contiguous (R, C) tensor of fp32. */
-#define ECH_SHAPE(x, type, ...) ECH_SHAPE_RULE(x, true, type, __VA_ARGS__)
-/* The same, but only the last dimension must be contiguous. */
-#define ECH_SHAPE_STRIDED(x, type, ...) ECH_SHAPE_RULE(x, false, type, __VA_ARGS__)
-/* The same for an optional tensor. */
-#define ECH_SHAPE_OPTIONAL(x, type, ...)                                                           \
-    do {                                                                                           \
-        if (x) ECH_SHAPE(x, type, __VA_ARGS__);                                                    \
-    } while (0)
-#define ECH_LIKE(a, b) ech_shape_check_like(__FILE__, __LINE__, a, b)
+/* x with the sizes of op(x): only for the check of a product. */
+ech_tensor ech_shape_transposed(const ech_tensor *x, bool transposed);
 
 /* The positions of `count` rows from rows->first on ascend and are within the sample. */
 void ech_rows_check(const char *file, int line, const ech_rows *rows, int64_t count);

@@ -3,35 +3,81 @@
  * The tables of kernels: the reference per dtype, and per instruction set the reference overridden by fast
  * versions.
  */
+#include <cblas.h>
+#include <stdio.h>
 
 #include "kernel/kernel.h"
 #include "kernel/ref/rows.h"
+#ifdef ECH_KERNEL_CPU
+#include <oneapi/dnnl/dnnl.h>
+#include <oneapi/dnnl/dnnl_debug.h>
+#endif
 
-static const ech_kernels ref_f32 = {
-    .name = "ref",
-    .dtype = ECH_F32,
-#define X(op, arguments, scratch_dims) .op = ech_ref_##op##_f32,
+/* Builds without fast kernels do scalar multiply-adds, on one thread. */
+static double multiply_adds(const ech_kernel_context *context, int64_t rounds)
+{
+    volatile float a = 0.5F, b = 0.5F, sink = 0;
+    float x = 1, factor = a, term = b;
+    for (int64_t r = 0; r < rounds; r++) x = x * factor + term;
+    sink = x;
+    (void)sink;
+    return 2.0 * (double)rounds;
+}
+
+/* Scratch of sums over rows: an fp64 sum a column. */
+static size_t scratch_bias_backward(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    return (size_t)dims[1] * sizeof(double);
+}
+
+/* Two fp64 sums a column: gain and bias. */
+static size_t scratch_layernorm_backward(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    return 2 * (size_t)dims[1] * sizeof(double);
+}
+
+/* One row of probabilities and one of output. */
+static size_t scratch_attention_forward(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    return (size_t)(dims[2] + dims[5]) * sizeof(double);
+}
+
+/* dout·out of every row, and two rows of sums. */
+static size_t scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    return (size_t)(dims[0] * dims[1] * dims[3] + 2 * dims[5]) * sizeof(double);
+}
+
+#define REF(type)                                                                                  \
+    .name = "ref", .dtype = type, .multiply_adds = multiply_adds,                                  \
+    .scratch = {[ECH_OP_bias_backward] = scratch_bias_backward,                                    \
+                [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                          \
+                [ECH_OP_rmsnorm_backward] = scratch_bias_backward,                                 \
+                [ECH_OP_attention_forward] = scratch_attention_forward,                            \
+                [ECH_OP_attention_backward] = scratch_attention_backward}
+
+static const ech_kernels ref[] = {
+    [ECH_F32] =
+        {
+            REF(ECH_F32),
+#define X(op, ...) .op = ech_ref_##op##_f32,
 #include "kernel/kernel.def"
 #undef X
-    .scratch = {ECH_REF_SCRATCHES},
-};
-
-static const ech_kernels ref_f64 = {
-    .name = "ref",
-    .dtype = ECH_F64,
-#define X(op, arguments, scratch_dims) .op = ech_ref_##op##_f64,
+        },
+    [ECH_F64] =
+        {
+            REF(ECH_F64),
+#define X(op, ...) .op = ech_ref_##op##_f64,
 #include "kernel/kernel.def"
 #undef X
-    .scratch = {ECH_REF_SCRATCHES},
-};
-
-static const ech_kernels ref_bf16 = {
-    .name = "ref",
-    .dtype = ECH_BF16,
+        },
+    [ECH_BF16] =
+        {
+            REF(ECH_BF16),
 #define X(op) .op = ech_ref_##op##_bf16,
 #include "kernel/ref/bf16.def"
 #undef X
-    .scratch = {ECH_REF_SCRATCHES},
+        },
 };
 
 #ifdef ECH_KERNEL_CPU
@@ -51,9 +97,7 @@ static const ech_kernels *const fast_f32[ECH_ISAS] = {
 
 const ech_kernels *ech_kernels_ref(ech_dtype dtype)
 {
-    static const ech_kernels *const ref[ECH_DTYPES] = {
-        [ECH_F32] = &ref_f32, [ECH_F64] = &ref_f64, [ECH_BF16] = &ref_bf16};
-    return ref[dtype];
+    return dtype < sizeof ref / sizeof *ref ? &ref[dtype] : NULL;
 }
 
 const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)
@@ -74,7 +118,7 @@ const ech_kernels *ech_kernels_fast(ech_dtype dtype)
 const char *ech_op_name(ech_op op)
 {
     static const char *const names[] = {
-#define X(name, arguments, scratch_dims) #name,
+#define X(name, ...) #name,
 #include "kernel/kernel.def"
 #undef X
     };
@@ -82,23 +126,27 @@ const char *ech_op_name(ech_op op)
     return names[op];
 }
 
-bool ech_kernels_have(const ech_kernels *kernels, ech_op op)
-{
-    switch (op) {
-#define X(name, arguments, scratch_dims)                                                           \
-    case ECH_OP_##name:                                                                            \
-        return kernels->name != NULL;
-#include "kernel/kernel.def"
-#undef X
-    case ECH_OPS:
-        break;
-    }
-    return false;
-}
-
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims)
 {
-    ECH_ASSERT(ech_kernels_have(kernels, op) && threads >= 1);
+    ECH_ASSERT(threads >= 1);
     ech_kernel_scratch_fn scratch = kernels->scratch[op];
     return scratch ? scratch(kernels->dtype, threads, dims) : 0;
+}
+
+const char *ech_kernels_describe(void)
+{
+    static _Thread_local char text[160];
+    ech_isa isa = ECH_ISA_PORTABLE;
+    bool decided = ech_isa_decide(&isa) == ECH_OK;
+    ECH_ASSERT(decided);
+#ifdef ECH_KERNEL_CPU
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(text, sizeof text, "%s, fp32 products by oneDNN %d.%d.%d (%s), fp64 by OpenBLAS (%s)",
+             ech_isa_name(isa), version->major, version->minor, version->patch,
+             dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa()), openblas_get_corename());
+#else
+    snprintf(text, sizeof text, "reference kernels on one thread, fp64 products by OpenBLAS (%s)",
+             openblas_get_corename());
+#endif
+    return text;
 }

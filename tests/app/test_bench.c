@@ -109,7 +109,7 @@ static void every_fast_kernel_has_a_row(void **state)
     (void)state;
     const ech_kernels *fast = ech_kernels_fast(ECH_F32), *ref = ech_kernels_ref(ECH_F32);
     const bool is_fast[ECH_OPS] = {
-#define X(op, arguments, scratch_dims) [ECH_OP_##op] = fast->op != ref->op,
+#define X(op, ...) [ECH_OP_##op] = fast->op != ref->op,
 #include "kernel/kernel.def"
 #undef X
     };

@@ -19,7 +19,7 @@ static void tables_are_complete(void **state)
     for (int k = 0; k < 4; k++) {
         assert_non_null(tables[k]);
         assert_int_equal(tables[k]->dtype, dtypes[k]);
-#define X(op, arguments, scratch_dims) assert_true(tables[k]->op != NULL);
+#define X(op, ...) assert_true(tables[k]->op != NULL);
 #include "kernel/kernel.def"
 #undef X
     }
@@ -117,7 +117,31 @@ static void add_nowhere(const ech_kernels *kernels)
     fill_of(kernels, &a, &a);
 }
 
-/* Two rows of dropout at these places. */
+/* c (3,4) = aT b of a (K,3), b (2,4). */
+static void multiply(const ech_kernels *kernels, int64_t K)
+{
+    ech_kernel_context *context;
+    if (ech_kernel_context_create(1, &context) != ECH_OK) return;
+    ech_tensor a = ech_tensor_2d(numbers, kernels->dtype, K, 3);
+    ech_tensor b = ech_tensor_2d(numbers + 8, kernels->dtype, 2, 4);
+    ech_tensor c = ech_tensor_2d(numbers + 16, kernels->dtype, 3, 4);
+    double scratch[4096];
+    context->scratch = scratch;
+    context->scratch_bytes = sizeof scratch;
+    kernels->matmul(context, &a, true, &b, false, NULL, NULL, &c);
+}
+
+static void multiply_well(const ech_kernels *kernels)
+{
+    multiply(kernels, 2);
+}
+
+static void multiply_other_rows(const ech_kernels *kernels)
+{
+    multiply(kernels, 1);
+}
+
+/* Two rows of dropout at these coordinates. */
 static void drop_at(const ech_kernels *kernels, ech_rows rows)
 {
     ech_kernel_context *context;
@@ -197,6 +221,8 @@ static void wrong_arguments_end_the_process(void **state)
         assert_true(dies(add_other_type, tables[k]));
         assert_true(dies(add_strided, tables[k]));
         assert_true(dies(add_nowhere, tables[k]));
+        assert_false(dies(multiply_well, tables[k]));
+        assert_true(dies(multiply_other_rows, tables[k]));
         assert_true(dies(attend_without_scratch, tables[k]));
         assert_false(dies(drop_well, tables[k]));
         assert_true(dies(drop_in_descending_rows, tables[k]));

@@ -137,7 +137,7 @@ void ech_bench_kernel_describe(const ech_bench_kernel *row, int64_t most, ech_be
 static void scratch_dims(ech_op op, const ech_bench_sizes *sizes, int64_t dims[DIMS])
 {
     static const char *const columns[] = {
-#define X(name, arguments, scratch_dims) #scratch_dims,
+#define X(name, arguments, shapes, scratch_dims) #scratch_dims,
 #include "kernel/kernel.def"
 #undef X
     };

@@ -11,7 +11,7 @@
 #include "app/bench/stream.h"
 #include "base/clock.h"
 #include "device/device.h"
-#include "kernel/yardstick.h"
+#include "kernel/kernel.h"
 
 /* ---- a measured peak ---- */
 
@@ -111,11 +111,12 @@ static ech_status measure_flops(int threads, double seconds, double *flops)
 {
     ech_kernel_context *context;
     ECH_TRY(ech_kernel_context_create(threads, &context));
+    const ech_kernels *kernels = ech_kernels_fast(ECH_F32);
     int64_t rounds = 1000;
     double end = ech_clock_now() + seconds;
     *flops = 0;
     do {
-        double start = ech_clock_now(), done = ech_yardstick_multiply_adds(context, rounds);
+        double start = ech_clock_now(), done = kernels->multiply_adds(context, rounds);
         double took = ech_clock_now() - start;
         if (done / took > *flops) *flops = done / took;
         if (took < seconds / 20) rounds *= 2;

@@ -6,7 +6,6 @@
 
 #include "app/bench/bench.h"
 #include "device/device.h"
-#include "kernel/yardstick.h"
 
 typedef struct product_row {
     const char *name;
@@ -45,8 +44,8 @@ static void call_kernel(void *context)
 static void call_library(void *context)
 {
     product *p = context;
-    ech_yardstick_library_product(&p->a, p->phase->a_transposed, &p->b, p->phase->b_transposed,
-                                  &p->c);
+    p->kernels->library_product(&p->a, p->phase->a_transposed, &p->b, p->phase->b_transposed,
+                                &p->c);
 }
 
 /* Of x, weight and y: F: y = x weight', B: dx = dy weight, W: dweight = dy' x. */
@@ -83,8 +82,7 @@ static void time_phase(ech_bench *bench, product *p, const product_row *row)
     result.bytes =
         (double)(ech_tensor_bytes(&p->a) + ech_tensor_bytes(&p->b) + ech_tensor_bytes(&p->c));
     result.seconds = ech_bench_time(bench->each / 2, call_kernel, p);
-    if (ech_yardstick_library_product(&p->a, p->phase->a_transposed, &p->b, p->phase->b_transposed,
-                                      &p->c))
+    if (p->kernels->library_product)
         result.library = ech_bench_time(bench->each / 2, call_library, p);
     ECH_PUSH(bench->result, result);
 }

@@ -33,7 +33,7 @@ static void gelu_chunk(int64_t n, const float *x, float *y)
 
 void ECH_CPU(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
-    ECH_LIKE(x, y);
+    ECH_SHAPES(gelu_forward, ECH_F32, x, y);
     const float *in = x->data;
     float *out = y->data;
     int64_t n = ech_tensor_count(x);
@@ -58,8 +58,7 @@ static void gelu_backward_chunk(int64_t n, const float *dy, const float *x, floa
 void ECH_CPU(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
                             const ech_tensor *dx)
 {
-    ECH_LIKE(x, dy);
-    ECH_LIKE(x, dx);
+    ECH_SHAPES(gelu_backward, ECH_F32, dy, x, dx);
     const float *d = dy->data, *in = x->data;
     float *out = dx->data;
     int64_t n = ech_tensor_count(x);
@@ -77,8 +76,7 @@ static void swiglu_chunk(int64_t n, const float *gate, const float *up, float *y
 void ECH_CPU(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,
                              const ech_tensor *up, const ech_tensor *y)
 {
-    ECH_LIKE(gate, up);
-    ECH_LIKE(gate, y);
+    ECH_SHAPES(swiglu_forward, ECH_F32, gate, up, y);
     const float *g = gate->data, *u = up->data;
     float *out = y->data;
     int64_t n = ech_tensor_count(gate);
@@ -105,10 +103,7 @@ void ECH_CPU(swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
                               const ech_tensor *gate, const ech_tensor *up, const ech_tensor *dgate,
                               const ech_tensor *dup)
 {
-    ECH_LIKE(gate, dy);
-    ECH_LIKE(gate, up);
-    ECH_LIKE(gate, dgate);
-    ECH_LIKE(gate, dup);
+    ECH_SHAPES(swiglu_backward, ECH_F32, dy, gate, up, dgate, dup);
     const float *d = dy->data, *g = gate->data, *u = up->data;
     float *dg = dgate->data, *du = dup->data;
     int64_t n = ech_tensor_count(gate);

@@ -142,9 +142,6 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     ech_attention at = {.B = q->shape[0], .Tq = q->shape[1], .H = q->shape[2], .D = q->shape[3]};
     at.Tk = k->shape[1];
     at.G = k->shape[2];
-    ECH_SHAPE_STRIDED(q, ECH_F32, at.B, at.Tq, at.H, at.D);
-    ECH_SHAPE_STRIDED(k, ECH_F32, at.B, at.Tk, at.G, at.D);
-    ECH_SHAPE_STRIDED(v, ECH_F32, at.B, at.Tk, at.G, at.D);
     ECH_SAMPLES(&shard->query, at.Tq);
     ECH_SAMPLES(&shard->key, at.Tk);
     ECH_DOCUMENTS(starts, &shard->query, at.B * at.Tq);

@@ -270,12 +270,7 @@ void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
 {
     ech_attention at = ech_attention_check(q, k, v, scale, shard, starts, dropout);
-    ECH_SHAPE(dout, ECH_F32, at.B, at.Tq, at.H, at.D);
-    ECH_SHAPE(out, ECH_F32, at.B, at.Tq, at.H, at.D);
-    ECH_SHAPE(lse, ECH_F32, at.B, at.H, at.Tq);
-    ECH_SHAPE_STRIDED(dq, ECH_F32, at.B, at.Tq, at.H, at.D);
-    ECH_SHAPE_STRIDED(dk, ECH_F32, at.B, at.Tk, at.G, at.D);
-    ECH_SHAPE_STRIDED(dv, ECH_F32, at.B, at.Tk, at.G, at.D);
+    ECH_SHAPES(attention_backward, ECH_F32, dout, q, k, v, out, lse, dq, dk, dv);
     int threads = context->threads;
     int64_t dims[] = {at.B, at.Tq, at.Tk, at.H, at.G, at.D};
     int64_t room = workspace_floats(at.Tq, at.Tk, at.D);
@@ -300,7 +295,6 @@ void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *
 /* dims: B, Tq, Tk, H, G, D. */
 size_t ECH_CPU(scratch_attention_backward)(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    (void)dtype;
     int64_t B = dims[0], Tq = dims[1], Tk = dims[2], H = dims[3], G = dims[4], D = dims[5];
     int64_t parts = parts_of(B * G, Tk);
     int64_t head = ech_attention_most_tiles(Tq) * ECH_TILE * ech_tile_width(D);

@@ -206,8 +206,7 @@ void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q
                                 const ech_tensor *lse)
 {
     ech_attention at = ech_attention_check(q, k, v, scale, shard, starts, dropout);
-    ECH_SHAPE(out, ECH_F32, at.B, at.Tq, at.H, at.D);
-    ECH_SHAPE(lse, ECH_F32, at.B, at.H, at.Tq);
+    ECH_SHAPES(attention_forward, ECH_F32, q, k, v, out, lse);
     int threads = context->threads;
     int64_t heads = at.B * at.G, room = workspace_floats(at.Tk, at.D);
     float *memory = ech_scratch(context, (size_t)(threads * room) * sizeof *memory);
@@ -226,6 +225,5 @@ void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q
 /* dims: B, Tq, Tk, H, G, D. */
 size_t ECH_CPU(scratch_attention_forward)(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    (void)dtype;
     return (size_t)(threads * workspace_floats(dims[2], dims[5])) * sizeof(float);
 }

@@ -25,8 +25,7 @@ void ECH_CPU(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, b
                             const ech_tensor *dbias)
 {
     int64_t R = dy->shape[0], N = dy->shape[1];
-    ECH_SHAPE_STRIDED(dy, ECH_F32, R, N);
-    ECH_SHAPE(dbias, ECH_F32, N);
+    ECH_SHAPES(bias_backward, ECH_F32, dy, dbias);
 #pragma omp parallel for num_threads(context->threads) if (R * N > ECH_CHUNK)
     for (int64_t first = 0; first < N; first += COLUMNS)
         sum_columns(R, dy->stride[0], N - first < COLUMNS ? N - first : COLUMNS,
@@ -70,9 +69,8 @@ void ECH_CPU(position_backward)(ech_kernel_context *context, const ech_tensor *d
                                 const ech_rows *rows, const ech_tensor *starts, bool accumulate,
                                 const ech_tensor *dtable)
 {
-    int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
-    ECH_SHAPE(dy, ECH_F32, R, C);
-    ECH_SHAPE(dtable, ECH_F32, P, C);
+    int64_t R = dy->shape[0], C = dy->shape[1];
+    ECH_SHAPES(position_backward, ECH_F32, dy, dtable);
     ECH_ROWS(rows, R);
     ECH_DOCUMENTS(starts, rows, R);
     if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
@@ -103,9 +101,7 @@ void ECH_CPU(embedding_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dtable)
 {
     int64_t V = dtable->shape[0], C = dtable->shape[1], R = ids->shape[0];
-    ECH_SHAPE(dy, ECH_F32, R, C);
-    ECH_SHAPE(ids, ECH_I32, R);
-    ECH_SHAPE(dtable, ECH_F32, V, C);
+    ECH_SHAPES(embedding_backward, ECH_F32, dy, ids, dtable);
     float *table = dtable->data;
 #pragma omp parallel num_threads(context->threads) if (V * C > ECH_CHUNK)
     {

@@ -17,8 +17,7 @@ static void add_chunk(int64_t n, const float *a, const float *b, float *y)
 void ECH_CPU(add)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
                   const ech_tensor *y)
 {
-    ECH_LIKE(a, b);
-    ECH_LIKE(a, y);
+    ECH_SHAPES(add, ECH_F32, a, b, y);
     int64_t n = ech_tensor_count(a);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t i = 0; i < n; i += ECH_CHUNK)
@@ -69,8 +68,7 @@ void ECH_CPU(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
                       const ech_rows *rows, const ech_tensor *y)
 {
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPE(x, ECH_F32, R, C);
-    ECH_SHAPE(y, ECH_F32, R, C);
+    ECH_SHAPES(dropout, ECH_F32, x, y);
     ECH_ROWS(rows, R);
     ECH_ASSERT(dropout->p < 1);
     if (R == 0 || C == 0) return;
@@ -87,8 +85,7 @@ void ECH_CPU(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
 void ECH_CPU(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
-    ECH_SHAPE_STRIDED(x, ECH_F32, B, T, H, D);
-    ECH_SHAPE_STRIDED(y, ECH_F32, B, T, H, D);
+    ECH_SHAPES(copy, ECH_F32, x, y);
     /* Heads that are contiguous in both are copied as one block. */
     bool side_by_side = (x->stride[2] == D && y->stride[2] == D) || H == 1;
     int64_t blocks = side_by_side ? 1 : H, width = side_by_side ? H * D : D;
@@ -117,7 +114,7 @@ static void fill_normal_chunk(ech_random_key key, uint64_t first, int64_t n, dou
 void ECH_CPU(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
                           int64_t first_element, double mean, double std)
 {
-    ECH_LIKE(x, x);
+    ECH_SHAPES(fill_normal, ECH_F32, x);
     ECH_ASSERT(x->dtype == ECH_F32 && first_element >= 0);
     int64_t n = ech_tensor_count(x);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
@@ -130,9 +127,7 @@ void ECH_CPU(embedding_forward)(ech_kernel_context *context, const ech_tensor *t
                                 const ech_tensor *ids, int64_t first_id, const ech_tensor *y)
 {
     int64_t V = table->shape[0], C = table->shape[1], R = ids->shape[0];
-    ECH_SHAPE(table, ECH_F32, V, C);
-    ECH_SHAPE(ids, ECH_I32, R);
-    ECH_SHAPE(y, ECH_F32, R, C);
+    ECH_SHAPES(embedding_forward, ECH_F32, table, ids, y);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++) {
         int64_t id = ((const int32_t *)ids->data)[r] - first_id;
@@ -149,9 +144,7 @@ void ECH_CPU(position_forward)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_tensor *starts, const ech_tensor *y)
 {
     int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
-    ECH_SHAPE(x, ECH_F32, R, C);
-    ECH_SHAPE(table, ECH_F32, P, C);
-    ECH_SHAPE(y, ECH_F32, R, C);
+    ECH_SHAPES(position_forward, ECH_F32, x, table, y);
     ECH_ROWS(rows, R);
     ECH_DOCUMENTS(starts, rows, R);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)

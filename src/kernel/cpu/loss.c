@@ -45,9 +45,7 @@ void ECH_CPU(loss_statistics)(ech_kernel_context *context, const ech_tensor *log
                               const ech_tensor *targets, int64_t first_id, const ech_tensor *stats)
 {
     int64_t R = logits->shape[0], n = logits->shape[1];
-    ECH_SHAPE_STRIDED(logits, ECH_F32, R, n);
-    ECH_SHAPE(targets, ECH_I32, R);
-    ECH_SHAPE(stats, ECH_F64, R, ECH_LOSS_STATS);
+    ECH_SHAPES(loss_statistics, ECH_F32, logits, targets, stats);
 #pragma omp parallel for num_threads(context->threads) if (R * n > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++) {
         const float *row = (const float *)logits->data + r * logits->stride[0];
@@ -78,11 +76,7 @@ void ECH_CPU(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
                             const ech_tensor *sums)
 {
     int64_t R = logits->shape[0], n = logits->shape[1];
-    ECH_SHAPE_STRIDED(logits, ECH_F32, R, n);
-    ECH_SHAPE(targets, ECH_I32, R);
-    ECH_SHAPE(weights, ECH_F32, R);
-    ECH_SHAPE(stats, ECH_F64, R, ECH_LOSS_STATS);
-    ECH_SHAPE(sums, ECH_F64, ECH_LOSS_SUMS);
+    ECH_SHAPES(loss_gradient, ECH_F32, logits, targets, weights, stats, sums);
     ECH_ASSERT(!gradient || (scale->dtype == ECH_F64 && ech_tensor_count(scale) == 1));
     double global = gradient ? *(const double *)scale->data : 0, *total = sums->data;
     const double *known = stats->data;

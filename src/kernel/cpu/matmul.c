@@ -135,11 +135,9 @@ void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_tra
                     const ech_tensor *add, const ech_tensor *c)
 {
     int64_t M = c->shape[0], N = c->shape[1], K = a->shape[a_transposed ? 0 : 1];
-    ECH_SHAPE_STRIDED(a, ECH_F32, a_transposed ? K : M, a_transposed ? M : K);
-    ECH_SHAPE_STRIDED(b, ECH_F32, b_transposed ? N : K, b_transposed ? K : N);
-    ECH_SHAPE_STRIDED(c, ECH_F32, M, N);
-    ECH_SHAPE_OPTIONAL(bias, ECH_F32, N);
-    if (add) ECH_SHAPE_STRIDED(add, ECH_F32, M, N);
+    const ech_tensor op_a = ech_shape_transposed(a, a_transposed);
+    const ech_tensor op_b = ech_shape_transposed(b, b_transposed);
+    ECH_SHAPES(matmul, ECH_F32, &op_a, &op_b, bias, add, c);
     if (M == 0 || N == 0) return;
     ech_product p = describe(a, a_transposed, b, b_transposed, add, c);
     /* oneDNN's version for strided rows makes a copy of c if it adds anything but c itself. */
@@ -167,7 +165,6 @@ void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_tra
  * oneDNN takes an implementation without a scratchpad. */
 size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    (void)dtype;
     int64_t M = dims[0], N = dims[1], K = dims[2];
     if (M == 0 || N == 0 || K == 0) return 0;
     ech_product p = {.M = M,
@@ -187,4 +184,13 @@ size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
         other = ech_cpu_primitive_scratch(threads, &p);
     }
     return other > bytes ? other : bytes;
+}
+
+void ech_cpu_library_product(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
+                             bool b_transposed, const ech_tensor *c)
+{
+    int64_t M = c->shape[0], N = c->shape[1], K = a->shape[a_transposed ? 0 : 1];
+    dnnl_status_t status = dnnl_sgemm(a_transposed ? 'T' : 'N', b_transposed ? 'T' : 'N', M, N, K,
+                                      1, a->data, a->shape[1], b->data, b->shape[1], 0, c->data, N);
+    ECH_ASSERT(status == dnnl_success);
 }

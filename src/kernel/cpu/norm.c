@@ -28,12 +28,7 @@ void ECH_CPU(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x
                                 const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
 {
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPE(x, ECH_F32, R, C);
-    ECH_SHAPE(gain, ECH_F32, C);
-    ECH_SHAPE(bias, ECH_F32, C);
-    ECH_SHAPE(y, ECH_F32, R, C);
-    ECH_SHAPE(mean, ECH_F32, R);
-    ECH_SHAPE(rstd, ECH_F32, R);
+    ECH_SHAPES(layernorm_forward, ECH_F32, x, gain, bias, y, mean, rstd);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
         layernorm_row(C, (const float *)x->data + r * C, gain->data, bias->data, eps,
@@ -56,10 +51,7 @@ void ECH_CPU(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
                               const ech_tensor *rstd)
 {
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPE(x, ECH_F32, R, C);
-    ECH_SHAPE(gain, ECH_F32, C);
-    ECH_SHAPE(y, ECH_F32, R, C);
-    ECH_SHAPE(rstd, ECH_F32, R);
+    ECH_SHAPES(rmsnorm_forward, ECH_F32, x, gain, y, rstd);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
         rmsnorm_row(C, (const float *)x->data + r * C, gain->data, eps, (float *)y->data + r * C,

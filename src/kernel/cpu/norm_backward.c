@@ -28,13 +28,11 @@ static size_t sums_bytes(const int64_t *dims, int sums)
 
 size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    (void)dtype, (void)threads;
     return sums_bytes(dims, 2);
 }
 
 size_t ECH_CPU(scratch_rmsnorm_backward)(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    (void)dtype, (void)threads;
     return sums_bytes(dims, 1);
 }
 
@@ -156,15 +154,7 @@ void ECH_CPU(layernorm_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dgain, const ech_tensor *dbias)
 {
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPE(dy, ECH_F32, R, C);
-    ECH_SHAPE(x, ECH_F32, R, C);
-    ECH_SHAPE(gain, ECH_F32, C);
-    ECH_SHAPE(mean, ECH_F32, R);
-    ECH_SHAPE(rstd, ECH_F32, R);
-    ECH_SHAPE_OPTIONAL(add, ECH_F32, R, C);
-    ECH_SHAPE(dx, ECH_F32, R, C);
-    ECH_SHAPE(dgain, ECH_F32, C);
-    ECH_SHAPE(dbias, ECH_F32, C);
+    ECH_SHAPES(layernorm_backward, ECH_F32, dy, x, gain, mean, rstd, add, dx, dgain, dbias);
     int64_t dims[] = {R, C}, blocks = (R + block_rows(R) - 1) / block_rows(R);
     double *sums = ech_scratch(context, sums_bytes(dims, 2));
     norm_rows at = {
@@ -180,13 +170,7 @@ void ECH_CPU(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy
                                const ech_tensor *dgain)
 {
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPE(dy, ECH_F32, R, C);
-    ECH_SHAPE(x, ECH_F32, R, C);
-    ECH_SHAPE(gain, ECH_F32, C);
-    ECH_SHAPE(rstd, ECH_F32, R);
-    ECH_SHAPE_OPTIONAL(add, ECH_F32, R, C);
-    ECH_SHAPE(dx, ECH_F32, R, C);
-    ECH_SHAPE(dgain, ECH_F32, C);
+    ECH_SHAPES(rmsnorm_backward, ECH_F32, dy, x, gain, rstd, add, dx, dgain);
     int64_t dims[] = {R, C}, blocks = (R + block_rows(R) - 1) / block_rows(R);
     double *sums = ech_scratch(context, sums_bytes(dims, 1));
     norm_rows at = {

@@ -102,8 +102,7 @@ void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
                      const ech_tensor *y)
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
-    ECH_SHAPE_STRIDED(x, ECH_F32, B, T, H, D);
-    ECH_SHAPE_STRIDED(y, ECH_F32, B, T, H, D);
+    ECH_SHAPES(rotary, ECH_F32, x, y);
     ECH_SAMPLES(rows, T);
     ECH_DOCUMENTS(starts, rows, B * T);
     ECH_ASSERT(D % 2 == 0);
@@ -131,6 +130,5 @@ void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
 /* dims: T, D. Steps of the angles, and cosines and sines of each thread. */
 size_t ECH_CPU(scratch_rotary)(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    (void)dtype;
     return (size_t)((2 + 2 * threads) * (dims[1] / 2)) * sizeof(double);
 }

@@ -19,16 +19,17 @@ void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_tra
                     const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
                     const ech_tensor *add, const ech_tensor *c);
 size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims);
+void ech_cpu_library_product(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
+                             bool b_transposed, const ech_tensor *c);
 
 #ifdef ECH_ISA
 extern const ech_kernels ECH_CPU(kernels);
 
-#define X(name, arguments, scratch_dims)                                                           \
+#define X(name, arguments, ...)                                                                    \
     void ECH_CPU(name)(ech_kernel_context * context, ECH_UNPACK arguments);
 #include "kernel/kernel.def"
 #undef X
 
-/* ech_yardstick_multiply_adds for this instruction set. */
 double ECH_CPU(multiply_adds)(const ech_kernel_context *context, int64_t rounds);
 size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_rmsnorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);

@@ -23,9 +23,8 @@ static double block_square_sum(int64_t n, const float *x)
 void ECH_CPU(square_sums)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *sums)
 {
     int64_t n = ech_tensor_count(x), blocks = (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
-    ECH_LIKE(x, x);
-    ECH_ASSERT(x->dtype == ECH_F32);
-    ECH_SHAPE(sums, ECH_F64, blocks);
+    ECH_SHAPES(square_sums, ECH_F32, x, sums);
+    ECH_ASSERT(sums->shape[0] == blocks);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t j = 0; j < blocks; j++) {
         int64_t first = j * ECH_NORM_BLOCK, left = n - first;
@@ -48,8 +47,7 @@ static bool all_finite(int64_t n, const float *x)
 
 void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, int64_t *first)
 {
-    ECH_LIKE(x, x);
-    ECH_ASSERT(x->dtype == ECH_F32);
+    ECH_SHAPES(find_nonfinite, ECH_F32, x);
     const float *in = x->data;
     int64_t n = ech_tensor_count(x), found = n;
 #pragma omp parallel for num_threads(context->threads) reduction(min : found) if (n > ECH_CHUNK)

@@ -11,10 +11,11 @@
 const ech_kernels ECH_CPU(kernels) = {
     .name = "cpu",
     .dtype = ECH_F32,
-#define X(op, arguments, scratch_dims) .op = ech_ref_##op##_f32,
+#define X(op, ...) .op = ech_ref_##op##_f32,
 #include "kernel/kernel.def"
 #undef X
-    .scratch = {ECH_REF_SCRATCHES},
+    .multiply_adds = ECH_CPU(multiply_adds),
+    .library_product = ech_cpu_library_product,
 #define X(op, function, scratch_function) .op = function, .scratch[ECH_OP_##op] = scratch_function,
 #include "kernel/cpu/rows.def"
 #undef X

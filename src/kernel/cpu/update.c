@@ -29,9 +29,7 @@ void ECH_CPU(adamw)(ech_kernel_context *context, const ech_tensor *param, const 
                     const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
                     const ech_update *update)
 {
-    ECH_LIKE(param, grad);
-    ECH_LIKE(param, exp_avg);
-    ECH_LIKE(param, exp_avg_sq);
+    ECH_SHAPES(adamw, ECH_F32, param, grad, exp_avg, exp_avg_sq);
     ECH_ASSERT(update->count >= 1);
     double count = (double)update->count;
     adamw_factors f = {
@@ -81,8 +79,7 @@ static void momentum_chunk(int64_t n, sgd_factors f, float *p, const float *grad
 void ECH_CPU(sgd)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
                   const ech_tensor *momentum, const ech_update *update)
 {
-    ECH_LIKE(param, grad);
-    if (momentum) ECH_LIKE(param, momentum);
+    ECH_SHAPES(sgd, ECH_F32, param, grad, momentum);
     ECH_ASSERT(momentum || update->momentum == 0);
     sgd_factors f = {(float)update->grad_scale, (float)update->weight_decay,
                      (float)update->momentum, (float)update->learning_rate, update->nesterov};

@@ -10,8 +10,7 @@
 
 void ECH_REF(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
-    (void)context;
-    ECH_LIKE(x, y);
+    ECH_SHAPES(gelu_forward, ECH_REAL, x, y);
     const real *in = x->data;
     real *out = y->data;
     for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) {
@@ -23,9 +22,7 @@ void ECH_REF(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, con
 void ECH_REF(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
                             const ech_tensor *dx)
 {
-    (void)context;
-    ECH_LIKE(x, dy);
-    ECH_LIKE(x, dx);
+    ECH_SHAPES(gelu_backward, ECH_REAL, dy, x, dx);
     const real *in = x->data, *d = dy->data;
     real *out = dx->data;
     for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) {
@@ -38,9 +35,7 @@ void ECH_REF(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, c
 void ECH_REF(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,
                              const ech_tensor *up, const ech_tensor *y)
 {
-    (void)context;
-    ECH_LIKE(gate, up);
-    ECH_LIKE(gate, y);
+    ECH_SHAPES(swiglu_forward, ECH_REAL, gate, up, y);
     const real *g = gate->data, *u = up->data;
     real *out = y->data;
     for (int64_t i = 0, n = ech_tensor_count(gate); i < n; i++)
@@ -51,11 +46,7 @@ void ECH_REF(swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
                               const ech_tensor *gate, const ech_tensor *up, const ech_tensor *dgate,
                               const ech_tensor *dup)
 {
-    (void)context;
-    ECH_LIKE(gate, dy);
-    ECH_LIKE(gate, up);
-    ECH_LIKE(gate, dgate);
-    ECH_LIKE(gate, dup);
+    ECH_SHAPES(swiglu_backward, ECH_REAL, dy, gate, up, dgate, dup);
     const real *d = dy->data, *g = gate->data, *u = up->data;
     real *dg = dgate->data, *du = dup->data;
     for (int64_t i = 0, n = ech_tensor_count(gate); i < n; i++) {

@@ -83,9 +83,6 @@ static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor 
                  .at = at,
                  .starts = starts,
                  .dropout = dropout};
-    ECH_SHAPE_STRIDED(q, ECH_REAL, p.B, p.Tq, p.H, p.D);
-    ECH_SHAPE_STRIDED(k, ECH_REAL, p.B, p.Tk, p.G, p.D);
-    ECH_SHAPE_STRIDED(v, ECH_REAL, p.B, p.Tk, p.G, p.D);
     ECH_SAMPLES(&at->query, p.Tq);
     ECH_SAMPLES(&at->key, p.Tk);
     ECH_DOCUMENTS(starts, &at->query, p.B * p.Tq);
@@ -143,8 +140,7 @@ void ECH_REF(attention_forward)(ech_kernel_context *context, const ech_tensor *q
                                 const ech_tensor *lse)
 {
     problem p = check(q, k, v, scale, at, starts, dropout);
-    ECH_SHAPE(out, ECH_REAL, p.B, p.Tq, p.H, p.D);
-    ECH_SHAPE(lse, ECH_REAL, p.B, p.H, p.Tq);
+    ECH_SHAPES(attention_forward, ECH_REAL, q, k, v, out, lse);
     double *scores = ech_scratch(context, (size_t)(p.Tk + p.D) * sizeof *scores);
     double *row = scores + p.Tk;
     for (int64_t b = 0; b < p.B; b++)
@@ -224,12 +220,7 @@ void ECH_REF(attention_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
 {
     problem p = check(q, k, v, scale, at, starts, dropout);
-    ECH_SHAPE(dout, ECH_REAL, p.B, p.Tq, p.H, p.D);
-    ECH_SHAPE(out, ECH_REAL, p.B, p.Tq, p.H, p.D);
-    ECH_SHAPE(lse, ECH_REAL, p.B, p.H, p.Tq);
-    ECH_SHAPE_STRIDED(dq, ECH_REAL, p.B, p.Tq, p.H, p.D);
-    ECH_SHAPE_STRIDED(dk, ECH_REAL, p.B, p.Tk, p.G, p.D);
-    ECH_SHAPE_STRIDED(dv, ECH_REAL, p.B, p.Tk, p.G, p.D);
+    ECH_SHAPES(attention_backward, ECH_REAL, dout, q, k, v, out, lse, dq, dk, dv);
     size_t rows = (size_t)(p.B * p.H * p.Tq);
     double *sum = ech_scratch(context, (rows + 2 * (size_t)p.D) * sizeof *sum);
     gradients from = {dout, out, lse, sum + 2 * p.D};

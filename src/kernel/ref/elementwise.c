@@ -7,10 +7,8 @@
 void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
                       const ech_rows *rows, const ech_tensor *y)
 {
-    (void)context;
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPE(x, ECH_REAL, R, C);
-    ECH_SHAPE(y, ECH_REAL, R, C);
+    ECH_SHAPES(dropout, ECH_REAL, x, y);
     ECH_ROWS(rows, R);
     for (int64_t r = 0; r < R; r++)
         for (int64_t c = 0; c < C; c++) {
@@ -27,9 +25,7 @@ void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
 void ECH_REF(add)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
                   const ech_tensor *y)
 {
-    (void)context;
-    ECH_LIKE(a, b);
-    ECH_LIKE(a, y);
+    ECH_SHAPES(add, ECH_REAL, a, b, y);
     for (int64_t i = 0, n = ech_tensor_count(a); i < n; i++)
         ((real *)y->data)[i] = ech_stored(ech_value(((const real *)a->data)[i]) +
                                           ech_value(((const real *)b->data)[i]));
@@ -37,10 +33,8 @@ void ECH_REF(add)(ech_kernel_context *context, const ech_tensor *a, const ech_te
 
 void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
-    (void)context;
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
-    ECH_SHAPE_STRIDED(x, ECH_REAL, B, T, H, D);
-    ECH_SHAPE_STRIDED(y, ECH_REAL, B, T, H, D);
+    ECH_SHAPES(copy, ECH_REAL, x, y);
     for (int64_t b = 0; b < B; b++)
         for (int64_t t = 0; t < T; t++)
             for (int64_t h = 0; h < H; h++)
@@ -53,8 +47,7 @@ void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_t
 void ECH_REF(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
                           int64_t first_element, double mean, double std)
 {
-    (void)context;
-    ECH_LIKE(x, x);
+    ECH_SHAPES(fill_normal, ECH_REAL, x);
     ECH_ASSERT(first_element >= 0);
     double normals[4];
     uint64_t first = (uint64_t)first_element, n = (uint64_t)ech_tensor_count(x);
@@ -66,8 +59,7 @@ void ECH_REF(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_
 
 void ECH_REF(fill)(ech_kernel_context *context, const ech_tensor *x, double value)
 {
-    (void)context;
-    ECH_LIKE(x, x);
+    ECH_SHAPES(fill, ECH_REAL, x);
     for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++)
         ((real *)x->data)[i] = ech_stored(value);
 }

@@ -9,11 +9,8 @@
 void ECH_REF(embedding_forward)(ech_kernel_context *context, const ech_tensor *table,
                                 const ech_tensor *ids, int64_t first_id, const ech_tensor *y)
 {
-    (void)context;
     int64_t V = table->shape[0], C = table->shape[1], R = ids->shape[0];
-    ECH_SHAPE(table, ECH_REAL, V, C);
-    ECH_SHAPE(ids, ECH_I32, R);
-    ECH_SHAPE(y, ECH_REAL, R, C);
+    ECH_SHAPES(embedding_forward, ECH_REAL, table, ids, y);
     for (int64_t r = 0; r < R; r++) {
         int64_t id = ((const int32_t *)ids->data)[r] - first_id;
         real *to = (real *)y->data + r * C;
@@ -27,11 +24,8 @@ void ECH_REF(embedding_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *ids, int64_t first_id, bool accumulate,
                                  const ech_tensor *dtable)
 {
-    (void)context;
     int64_t V = dtable->shape[0], C = dtable->shape[1], R = ids->shape[0];
-    ECH_SHAPE(dy, ECH_REAL, R, C);
-    ECH_SHAPE(ids, ECH_I32, R);
-    ECH_SHAPE(dtable, ECH_REAL, V, C);
+    ECH_SHAPES(embedding_backward, ECH_REAL, dy, ids, dtable);
     if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
     for (int64_t r = 0; r < R; r++) {
         int64_t id = ((const int32_t *)ids->data)[r] - first_id;
@@ -46,11 +40,8 @@ void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_tensor *table, const ech_rows *rows,
                                const ech_tensor *starts, const ech_tensor *y)
 {
-    (void)context;
     int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
-    ECH_SHAPE(x, ECH_REAL, R, C);
-    ECH_SHAPE(table, ECH_REAL, P, C);
-    ECH_SHAPE(y, ECH_REAL, R, C);
+    ECH_SHAPES(position_forward, ECH_REAL, x, table, y);
     ECH_ROWS(rows, R);
     ECH_DOCUMENTS(starts, rows, R);
     for (int64_t r = 0; r < R; r++) {
@@ -68,10 +59,8 @@ void ECH_REF(position_backward)(ech_kernel_context *context, const ech_tensor *d
                                 const ech_rows *rows, const ech_tensor *starts, bool accumulate,
                                 const ech_tensor *dtable)
 {
-    (void)context;
     int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
-    ECH_SHAPE(dy, ECH_REAL, R, C);
-    ECH_SHAPE(dtable, ECH_REAL, P, C);
+    ECH_SHAPES(position_backward, ECH_REAL, dy, dtable);
     ECH_ROWS(rows, R);
     ECH_DOCUMENTS(starts, rows, R);
     if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));

@@ -10,11 +10,8 @@
 void ECH_REF(loss_statistics)(ech_kernel_context *context, const ech_tensor *logits,
                               const ech_tensor *targets, int64_t first_id, const ech_tensor *stats)
 {
-    (void)context;
     int64_t R = logits->shape[0], n = logits->shape[1];
-    ECH_SHAPE_STRIDED(logits, ECH_REAL, R, n);
-    ECH_SHAPE(targets, ECH_I32, R);
-    ECH_SHAPE(stats, ECH_F64, R, ECH_LOSS_STATS);
+    ECH_SHAPES(loss_statistics, ECH_REAL, logits, targets, stats);
     for (int64_t r = 0; r < R; r++) {
         const real *row = (const real *)logits->data + r * logits->stride[0];
         int64_t target = ((const int32_t *)targets->data)[r] - first_id;
@@ -32,13 +29,8 @@ void ECH_REF(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
                             const ech_tensor *stats, const ech_tensor *scale, bool gradient,
                             const ech_tensor *sums)
 {
-    (void)context;
     int64_t R = logits->shape[0], n = logits->shape[1];
-    ECH_SHAPE_STRIDED(logits, ECH_REAL, R, n);
-    ECH_SHAPE(targets, ECH_I32, R);
-    ECH_SHAPE(weights, ECH_F32, R);
-    ECH_SHAPE(stats, ECH_F64, R, ECH_LOSS_STATS);
-    ECH_SHAPE(sums, ECH_F64, ECH_LOSS_SUMS);
+    ECH_SHAPES(loss_gradient, ECH_REAL, logits, targets, weights, stats, sums);
     ECH_ASSERT(!gradient || (scale->dtype == ECH_F64 && ech_tensor_count(scale) == 1));
     double *total = sums->data;
     for (int64_t r = 0; r < R; r++) {

@@ -59,13 +59,10 @@ void ECH_REF(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_tr
                      const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
                      const ech_tensor *add, const ech_tensor *c)
 {
-    (void)context;
     int64_t M = c->shape[0], N = c->shape[1], K = a->shape[a_transposed ? 0 : 1];
-    ECH_SHAPE_STRIDED(a, ECH_REAL, a_transposed ? K : M, a_transposed ? M : K);
-    ECH_SHAPE_STRIDED(b, ECH_REAL, b_transposed ? N : K, b_transposed ? K : N);
-    ECH_SHAPE_STRIDED(c, ECH_REAL, M, N);
-    ECH_SHAPE_OPTIONAL(bias, ECH_REAL, N);
-    if (add) ECH_SHAPE_STRIDED(add, ECH_REAL, M, N);
+    const ech_tensor op_a = ech_shape_transposed(a, a_transposed);
+    const ech_tensor op_b = ech_shape_transposed(b, b_transposed);
+    ECH_SHAPES(matmul, ECH_REAL, &op_a, &op_b, bias, add, c);
     if (M == 0 || N == 0) return;
     multiply(a, a_transposed, b, b_transposed, bias, K, add, c);
 }
@@ -74,8 +71,7 @@ void ECH_REF(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, b
                             const ech_tensor *dbias)
 {
     int64_t R = dy->shape[0], N = dy->shape[1];
-    ECH_SHAPE_STRIDED(dy, ECH_REAL, R, N);
-    ECH_SHAPE(dbias, ECH_REAL, N);
+    ECH_SHAPES(bias_backward, ECH_REAL, dy, dbias);
     double *sum = ech_scratch(context, (size_t)N * sizeof *sum);
     real *out = dbias->data;
     for (int64_t n = 0; n < N; n++) sum[n] = accumulate ? ech_value(out[n]) : 0.0;

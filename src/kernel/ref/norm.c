@@ -10,14 +10,8 @@ void ECH_REF(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x
                                 const ech_tensor *gain, const ech_tensor *bias, double eps,
                                 const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
 {
-    (void)context;
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPE(x, ECH_REAL, R, C);
-    ECH_SHAPE(gain, ECH_REAL, C);
-    ECH_SHAPE(bias, ECH_REAL, C);
-    ECH_SHAPE(y, ECH_REAL, R, C);
-    ECH_SHAPE(mean, ECH_REAL, R);
-    ECH_SHAPE(rstd, ECH_REAL, R);
+    ECH_SHAPES(layernorm_forward, ECH_REAL, x, gain, bias, y, mean, rstd);
     const real *g = gain->data, *b = bias->data;
     for (int64_t r = 0; r < R; r++) {
         const real *row = (const real *)x->data + r * C;
@@ -59,15 +53,7 @@ void ECH_REF(layernorm_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dgain, const ech_tensor *dbias)
 {
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPE(dy, ECH_REAL, R, C);
-    ECH_SHAPE(x, ECH_REAL, R, C);
-    ECH_SHAPE(gain, ECH_REAL, C);
-    ECH_SHAPE(mean, ECH_REAL, R);
-    ECH_SHAPE(rstd, ECH_REAL, R);
-    ECH_SHAPE_OPTIONAL(add, ECH_REAL, R, C);
-    ECH_SHAPE(dx, ECH_REAL, R, C);
-    ECH_SHAPE(dgain, ECH_REAL, C);
-    ECH_SHAPE(dbias, ECH_REAL, C);
+    ECH_SHAPES(layernorm_backward, ECH_REAL, dy, x, gain, mean, rstd, add, dx, dgain, dbias);
     double *gain_sum = ech_scratch(context, 2 * (size_t)C * sizeof *gain_sum);
     double *bias_sum = gain_sum + C;
     real *gain_out = dgain->data, *bias_out = dbias->data;
@@ -90,12 +76,8 @@ void ECH_REF(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
                               const ech_tensor *gain, double eps, const ech_tensor *y,
                               const ech_tensor *rstd)
 {
-    (void)context;
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPE(x, ECH_REAL, R, C);
-    ECH_SHAPE(gain, ECH_REAL, C);
-    ECH_SHAPE(y, ECH_REAL, R, C);
-    ECH_SHAPE(rstd, ECH_REAL, R);
+    ECH_SHAPES(rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
     const real *g = gain->data;
     for (int64_t r = 0; r < R; r++) {
         const real *row = (const real *)x->data + r * C;
@@ -130,13 +112,7 @@ void ECH_REF(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy
                                const ech_tensor *dgain)
 {
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPE(dy, ECH_REAL, R, C);
-    ECH_SHAPE(x, ECH_REAL, R, C);
-    ECH_SHAPE(gain, ECH_REAL, C);
-    ECH_SHAPE(rstd, ECH_REAL, R);
-    ECH_SHAPE_OPTIONAL(add, ECH_REAL, R, C);
-    ECH_SHAPE(dx, ECH_REAL, R, C);
-    ECH_SHAPE(dgain, ECH_REAL, C);
+    ECH_SHAPES(rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dgain);
     double *sum = ech_scratch(context, (size_t)C * sizeof *sum);
     real *out = dgain->data;
     for (int64_t c = 0; c < C; c++) sum[c] = accumulate ? out[c] : 0.0;

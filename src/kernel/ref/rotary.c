@@ -10,10 +10,8 @@ void ECH_REF(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
                      const ech_rows *rows, const ech_tensor *starts, bool inverse,
                      const ech_tensor *y)
 {
-    (void)context;
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
-    ECH_SHAPE_STRIDED(x, ECH_REAL, B, T, H, D);
-    ECH_SHAPE_STRIDED(y, ECH_REAL, B, T, H, D);
+    ECH_SHAPES(rotary, ECH_REAL, x, y);
     ECH_SAMPLES(rows, T);
     ECH_DOCUMENTS(starts, rows, B * T);
     ECH_ASSERT(D % 2 == 0);

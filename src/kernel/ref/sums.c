@@ -11,11 +11,9 @@ enum { LANES = 16 };
 
 void ECH_REF(square_sums)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *sums)
 {
-    (void)context;
     int64_t n = ech_tensor_count(x), blocks = (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
-    ECH_LIKE(x, x);
-    ECH_ASSERT(x->dtype == ECH_REAL);
-    ECH_SHAPE(sums, ECH_F64, blocks);
+    ECH_SHAPES(square_sums, ECH_REAL, x, sums);
+    ECH_ASSERT(sums->shape[0] == blocks);
     const real *in = x->data;
     for (int64_t j = 0; j < blocks; j++) {
         int64_t first = j * ECH_NORM_BLOCK, last = first + ECH_NORM_BLOCK;
@@ -31,9 +29,7 @@ void ECH_REF(square_sums)(ech_kernel_context *context, const ech_tensor *x, cons
 
 void ECH_REF(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, int64_t *first)
 {
-    (void)context;
-    ECH_LIKE(x, x);
-    ECH_ASSERT(x->dtype == ECH_REAL);
+    ECH_SHAPES(find_nonfinite, ECH_REAL, x);
     *first = -1;
     for (int64_t i = 0, n = ech_tensor_count(x); i < n && *first < 0; i++)
         if (!isfinite(ech_value(((const real *)x->data)[i]))) *first = i;

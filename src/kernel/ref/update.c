@@ -10,10 +10,7 @@ void ECH_REF(adamw)(ech_kernel_context *context, const ech_tensor *param, const 
                     const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
                     const ech_update *update)
 {
-    (void)context;
-    ECH_LIKE(param, grad);
-    ECH_LIKE(param, exp_avg);
-    ECH_LIKE(param, exp_avg_sq);
+    ECH_SHAPES(adamw, ECH_REAL, param, grad, exp_avg, exp_avg_sq);
     ECH_ASSERT(update->count >= 1);
     real *p = param->data, *m = exp_avg->data, *v = exp_avg_sq->data;
     double b1 = update->beta1, b2 = update->beta2;
@@ -32,9 +29,7 @@ void ECH_REF(adamw)(ech_kernel_context *context, const ech_tensor *param, const 
 void ECH_REF(sgd)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
                   const ech_tensor *momentum, const ech_update *update)
 {
-    (void)context;
-    ECH_LIKE(param, grad);
-    if (momentum) ECH_LIKE(param, momentum);
+    ECH_SHAPES(sgd, ECH_REAL, param, grad, momentum);
     ECH_ASSERT(momentum || update->momentum == 0);
     real *p = param->data;
     for (int64_t i = 0, n = ech_tensor_count(param); i < n; i++) {
