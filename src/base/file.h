@@ -39,11 +39,9 @@ ech_status ech_file_sync_parent(const char *path);
 
 /* Makes the folder and its parents; an existing folder is no error. Errors: it is not writable. */
 ech_status ech_file_make_folder(const char *path);
-/* Locks the folder for this process until *out is closed or the process ends. An error if another process has
- * the lock. On a file system without locks every process gets it. */
-ech_status ech_file_lock_folder(const char *path, int *out);
-/* The same, but waits up to `seconds` for the lock, and logs that it waits. */
-ech_status ech_file_await_folder(const char *path, double seconds, int *out);
+/* Locks the folder for this process until *out is closed or the process ends. Waits up to `seconds` for a process
+ * that has the lock, logs that it waits, and then fails. On a file system without locks every process gets it. */
+ech_status ech_file_lock_folder(const char *path, double seconds, int *out);
 /* Whether `path` still names the open file fd; false if it was replaced or removed. */
 bool ech_file_is_same(const char *path, int fd);
 /* Removes a file, or a folder with all its contents; a missing path is no error. */

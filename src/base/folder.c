@@ -49,22 +49,20 @@ static ech_status make_one(const char *path)
 
 ech_status ech_file_make_folder(const char *path)
 {
-    char *part = ech_strdup(path);
-    ech_status st = ECH_OK;
-    for (char *at = part; *at && st == ECH_OK; at++) {
-        if (*at != '/' || at == part) continue;
+    ECH_FREED char *part = ech_strdup(path);
+    for (char *at = strchr(part, '/'); at; at = strchr(at + 1, '/')) {
+        if (at == part) continue;
         *at = '\0';
-        st = make_one(part);
+        ECH_TRY(make_one(part));
         *at = '/';
     }
-    if (st == ECH_OK) st = make_one(part);
-    free(part);
-    if (st == ECH_OK && access(path, W_OK | X_OK) != 0)
+    ECH_TRY(make_one(part));
+    if (access(path, W_OK | X_OK) != 0)
         ECH_FAIL(ECH_EIO, "%s: cannot write into the folder: %s", path, strerror(errno));
-    return st;
+    return ECH_OK;
 }
 
-ech_status ech_file_await_folder(const char *path, double seconds, int *out)
+ech_status ech_file_lock_folder(const char *path, double seconds, int *out)
 {
     const struct timespec between = {.tv_nsec = 20 * 1000 * 1000};
     double end = ech_clock_now() + seconds;
@@ -87,11 +85,6 @@ ech_status ech_file_await_folder(const char *path, double seconds, int *out)
     }
     *out = fd;
     return ECH_OK;
-}
-
-ech_status ech_file_lock_folder(const char *path, int *out)
-{
-    return ech_file_await_folder(path, 0, out);
 }
 
 bool ech_file_is_same(const char *path, int fd)

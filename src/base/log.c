@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/line.h"
 #include "base/visible.h"
 
 static _Thread_local int log_rank = -1;
@@ -60,14 +59,14 @@ static size_t format_prefix(const char *kind, char *out, size_t size)
     return n < 0 ? 0 : (size_t)n;
 }
 
-/* Names and texts of strangers come along. Works without the heap for all but very long lines, since memory may be what has run out. */
-static void print_line(const char *kind, const char *format, va_list arguments)
+void ech_log_line(const char *kind, const char *format, ...)
 {
     if (log_quiet) return;
     char small[4096];
     char *line = small;
     size_t prefix = format_prefix(kind, small, sizeof small);
-    va_list again;
+    va_list arguments, again;
+    va_start(arguments, format);
     va_copy(again, arguments);
     int n = vsnprintf(small + prefix, sizeof small - prefix, format, arguments);
     size_t length = prefix + (n < 0 ? 0 : (size_t)n);
@@ -82,6 +81,7 @@ static void print_line(const char *kind, const char *format, va_list arguments)
         }
     }
     va_end(again);
+    va_end(arguments);
     char shown[2 * sizeof small];
     char *visible = line;
     if (!ech_visible_is(line, length, false)) {
@@ -91,28 +91,4 @@ static void print_line(const char *kind, const char *format, va_list arguments)
     visible[length] = '\n';
     write_all(visible, length + 1);
     if (line != small) free(line);
-}
-
-void ech_line_print(const char *kind, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_line(kind, format, arguments);
-    va_end(arguments);
-}
-
-void ech_log_info(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_line("", format, arguments);
-    va_end(arguments);
-}
-
-void ech_log_warn(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_line("warning: ", format, arguments);
-    va_end(arguments);
 }

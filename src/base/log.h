@@ -16,7 +16,10 @@ int ech_log_rank(void);
 bool ech_log_set_quiet(bool quiet);
 bool ech_log_is_quiet(void);
 
-void ech_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void ech_log_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Prints "echelon: [rank R: ]KIND message" with one write, so that lines of ranks do not mix. Control characters are
+ * escaped (visible.h). Works without the heap for lines below 4 KiB: memory may be what has run out. */
+void ech_log_line(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define ech_log_info(...) ech_log_line("", __VA_ARGS__)
+#define ech_log_warn(...) ech_log_line("warning: ", __VA_ARGS__)
 
 #endif

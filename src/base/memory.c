@@ -10,14 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/line.h"
 #include "base/log.h"
 #include "base/status.h"
 
 static _Noreturn void die_without_memory(size_t n, size_t bytes)
 {
     ech_log_set_quiet(false);
-    ech_line_print("error: ", "no memory for %zu x %zu bytes of host structures", n, bytes);
+    ech_log_line("error: ", "no memory for %zu x %zu bytes of host structures", n, bytes);
     exit(1);
 }
 

@@ -34,7 +34,7 @@ void *ech_grow(void *items, size_t *capacity, size_t count, size_t item_bytes);
 /* An allocator of small objects that are freed together (a plan's names, a model's blocks). */
 typedef struct ech_pool ech_pool;
 ech_pool *ech_pool_create(void);
-void ech_pool_destroy(ech_pool *pool); /* accepts NULL */
+void ech_pool_destroy(ech_pool *pool);              /* accepts NULL */
 void *ech_pool_alloc(ech_pool *pool, size_t bytes); /* zeroed, aligned to 16; never NULL */
 char *ech_pool_format(ech_pool *pool, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

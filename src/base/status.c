@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/line.h"
 #include "base/log.h"
 
 static _Thread_local char last_error[2048];
@@ -37,9 +36,9 @@ ech_status ech_fail_at(const char *file, int line, ech_status st, const char *fo
     make_one_line(message);
     memcpy(last_error, message, sizeof last_error);
     if (st == ECH_EINTERNAL)
-        ech_line_print("error: ", "%s (%s:%d)", message, file, line);
+        ech_log_line("error: ", "%s (%s:%d)", message, file, line);
     else
-        ech_line_print("error: ", "%s", message);
+        ech_log_line("error: ", "%s", message);
     return st;
 }
 
@@ -83,7 +82,7 @@ const char *ech_status_name(ech_status st)
 void ech_assert_failed(const char *file, int line, const char *what)
 {
     ech_log_set_quiet(false);
-    ech_line_print("", "%s:%d: broken promise: %s", file, line, what);
+    ech_log_line("", "%s:%d: broken promise: %s", file, line, what);
     abort();
 }
 

@@ -227,7 +227,7 @@ static ech_status import_found(const ech_import_options *options, const ech_text
     im.prefix[0] = ech_token_path(options->out, options->valid > 0 ? "-train" : "");
     im.prefix[1] = ech_token_path(options->out, "-valid");
     ech_status st = ech_file_make_folder(folder);
-    if (st == ECH_OK) st = ech_file_lock_folder(folder, &lock);
+    if (st == ECH_OK) st = ech_file_lock_folder(folder, 0, &lock);
     if (st == ECH_OK) {
         st = import_locked(&im);
         close(lock);

@@ -94,7 +94,7 @@ static bool refuse(ech_grid_refusal *refusal, const char *key, const char *forma
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     refusal->key = key;
-    ech_text_append(&refusal->why, "%s", text);
+    ech_text_append(refusal->why, "%s", text);
     return false;
 }
 
@@ -121,7 +121,7 @@ static bool rule_tensor(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
 }
 
 /* Ranks of Ulysses have all tokens of their heads while they attend. */
-static bool shares_heads(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+static bool divides_heads(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     number heads = p->config->model.num_attention_heads;
     number key_value = p->config->model.num_key_value_heads;
@@ -147,7 +147,7 @@ static bool rule_context(const ech_grid_problem *p, const ech_grid *g, ech_grid_
                       "each of %lld context ranks of a ring has two chunks of a sequence, and "
                       "%lld tokens do not divide by 2 x %lld",
                       c, tokens, c);
-    return ring || shares_heads(p, g, refusal);
+    return ring || divides_heads(p, g, refusal);
 }
 
 static bool rule_together(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
@@ -159,7 +159,7 @@ static bool rule_together(const ech_grid_problem *p, const ech_grid *g, ech_grid
     const ech_rule *broken = ech_rule_broken(&config, ECH_RULES_OF_GRID);
     if (!broken || !refusal) return !broken;
     refusal->key = ech_feature_key(broken->feature);
-    ech_rule_explain(broken, &config, &refusal->why);
+    ech_rule_explain(broken, &config, refusal->why);
     return false;
 }
 
@@ -192,8 +192,8 @@ static bool refuse_ranks(const ech_grid_problem *p, const char *otherwise,
 {
     if (!refusal) return false;
     int64_t world = fitting_world(p);
-    if (world) ech_text_append(&refusal->why, "; use --ranks %lld", (number)world);
-    if (otherwise) ech_text_append(&refusal->why, "%s%s", world ? ", or " : "; ", otherwise);
+    if (world) ech_text_append(refusal->why, "; use --ranks %lld", (number)world);
+    if (otherwise) ech_text_append(refusal->why, "%s%s", world ? ", or " : "; ", otherwise);
     return false;
 }
 
@@ -292,11 +292,11 @@ static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_gri
 static bool refuse_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     int64_t samples = refusal ? ech_grid_nearest_batch(p, g) : 0;
-    if (samples) ech_text_append(&refusal->why, "; %lld would", (number)samples);
+    if (samples) ech_text_append(refusal->why, "; %lld would", (number)samples);
     return false;
 }
 
-static bool shares_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+static bool divides_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     const char *key = "training.global_batch_size";
     number samples = p->config->training.global_batch_size, data = g->data;
@@ -314,7 +314,7 @@ static bool shares_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_
 static bool rule_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     const char *key = "training.global_batch_size";
-    if (g->data != ECH_GRID_LISTED) return shares_batch(p, g, refusal);
+    if (g->data != ECH_GRID_LISTED) return divides_batch(p, g, refusal);
     number samples = p->config->training.global_batch_size, b = ech_grid_micro_batch(p, g);
     if (samples % b)
         refuse(refusal, key, "does not divide by micro_batch_size = %lld", b);
@@ -328,12 +328,17 @@ static bool rule_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_re
     return refuse_batch(p, g, refusal);
 }
 
+/* Of a sample, that a rank has at a time. */
+static int64_t tokens_of(const ech_grid_problem *p, const ech_grid *g)
+{
+    return p->config->data.sequence_length / (g->context * p->config->memory.sequence_chunks);
+}
+
 static bool rule_rows(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     if (g->tensor == 1 || p->config->parallel.sequence == ECH_SEQUENCE_FALSE) return true;
     number b = ech_grid_micro_batch(p, g);
-    number tokens =
-        p->config->data.sequence_length / (g->context * p->config->memory.sequence_chunks);
+    number tokens = tokens_of(p, g);
     if (b * tokens % g->tensor == 0) return true;
     return refuse(refusal, "parallel.sequence",
                   "%lld tensor ranks do not divide the %s that a micro-batch has at a time "
@@ -345,8 +350,7 @@ static bool rule_rows(const ech_grid_problem *p, const ech_grid *g, ech_grid_ref
 static bool rule_counts(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     number b = ech_grid_micro_batch(p, g);
-    number tokens =
-        p->config->data.sequence_length / (g->context * p->config->memory.sequence_chunks);
+    number tokens = tokens_of(p, g);
     if (tokens == 0 || b <= INT32_MAX / tokens) return true;
     return refuse(
         refusal, "training.micro_batch_size",
@@ -401,11 +405,10 @@ bool ech_grid_works(const ech_grid_problem *problem, const ech_grid *grid, ech_g
 
 ech_status ech_grid_check(const ech_grid_problem *problem, ech_grid grid, ech_grid_scope scope)
 {
-    ech_grid_refusal refusal = {0};
+    ECH_FREED_TEXT why = {0};
+    ech_grid_refusal refusal = {.why = &why};
     ech_grid filled = ech_grid_fill(problem, grid);
     if (ech_grid_works(problem, &filled, scope, &refusal)) return ECH_OK;
-    ech_grid_print_nearest(problem, grid, &refusal.why);
-    ech_status status = ech_config_complain(problem->config, refusal.key, "%s", refusal.why.at);
-    ech_text_free(&refusal.why);
-    return status;
+    ech_grid_print_nearest(problem, grid, &why);
+    return ech_config_complain(problem->config, refusal.key, "%s", why.at);
 }

@@ -21,8 +21,8 @@ enum { ECH_GRID_LISTED = 0 };
 typedef struct ech_grid_problem {
     const ech_config *config;
     int64_t blocks, world;
-    int listed;                    /* entries of parallel.stage_replicas; 0: not given */
-    int64_t sum, most, least;      /* of these entries */
+    int listed;                      /* entries of parallel.stage_replicas; 0: not given */
+    int64_t sum, most, least;        /* of these entries */
     const ech_layout_filter *filter; /* NULL: accepts all */
 } ech_grid_problem;
 
@@ -44,7 +44,7 @@ typedef enum ech_grid_scope { ECH_GRID_REPLICA, ECH_GRID_WHOLE } ech_grid_scope;
 /* Why a grid does not work. */
 typedef struct ech_grid_refusal {
     const char *key;
-    ech_text why;
+    ech_text *why;
 } ech_grid_refusal;
 
 /* Whether a filled grid breaks no rule. `refusal` (optional): the rule's key and reason if it breaks one. */

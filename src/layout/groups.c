@@ -2,7 +2,7 @@
  *
  * Groups of ranks, from the axes of the mesh that each runs over.
  */
-#include "layout/groups.h"
+#include "layout/layout.h"
 
 #include <stdlib.h>
 
@@ -34,58 +34,48 @@ ech_layout_group ech_layout_group_over(ech_mesh axes)
 
 /* ---- coordinates ---- */
 
-/* Coordinates [first, end) along an axis. */
-typedef struct range {
-    int first, end;
-} range;
-
-static range along(ech_mesh axes, ech_mesh axis, int own, int size)
-{
-    return axes & axis ? (range){0, size} : (range){own, own + 1};
-}
-
 /* With fewer key/value heads than tensor ranks, neighbours have the same ones: how many. */
 static int ranks_alike(const ech_layout *layout)
 {
     return layout->tensor / ech_axis_shards(ECH_AXIS_KV_HEADS, layout->cut);
 }
 
-/* The members of a rank's group at a stage: a range along each axis, the nearest last. */
+/* The members of a rank's group at a stage: `size` coordinates from `first` on along each axis, the nearest axis last.
+ * The tensor coordinate is two: key/value heads, and the ranks that have the same ones. */
+enum { AXES = 4 };
+static const ech_mesh axis_of[AXES] = {ECH_MESH_DATA, ECH_MESH_CONTEXT, ECH_MESH_KEY_VALUE,
+                                       ECH_MESH_QUERY};
 typedef struct box {
-    range data, context, key_value, query;
+    int first[AXES], size[AXES];
+    int index; /* of the rank itself among the members, at its own stage */
+    int n;     /* members */
 } box;
 
 static box box_of(const ech_layout *layout, int rank, ech_mesh axes, int stage)
 {
     const ech_coordinates *here = &layout->coordinates[rank];
     int alike = ranks_alike(layout);
-    return (box){.data = along(axes, ECH_MESH_DATA, here->data, layout->replicas[stage]),
-                 .context = along(axes, ECH_MESH_CONTEXT, here->context, layout->context),
-                 .key_value =
-                     along(axes, ECH_MESH_KEY_VALUE, here->tensor / alike, layout->tensor / alike),
-                 .query = along(axes, ECH_MESH_QUERY, here->tensor % alike, alike)};
+    const int own[AXES] = {here->data, here->context, here->tensor / alike, here->tensor % alike};
+    box b = {.size = {layout->replicas[stage], layout->context, layout->tensor / alike, alike},
+             .n = 1};
+    for (int a = 0; a < AXES; a++) {
+        if (!(axes & axis_of[a])) b.first[a] = own[a], b.size[a] = 1;
+        b.index = b.index * b.size[a] + own[a] - b.first[a];
+        b.n *= b.size[a];
+    }
+    return b;
 }
 
-static int size_of(range r)
+/* The ranks of the members, ascending. */
+static void list_ranks(const ech_layout *layout, int stage, const box *b, int *ranks)
 {
-    return r.end - r.first;
-}
-
-static int ranks_in(const box *b)
-{
-    return size_of(b->data) * size_of(b->context) * size_of(b->key_value) * size_of(b->query);
-}
-
-/* Its ranks, ascending, to ranks[n] on. Returns how many there are then. */
-static int add_ranks(const ech_layout *layout, int stage, const box *b, int *ranks, int n)
-{
-    int alike = ranks_alike(layout);
-    for (int d = b->data.first; d < b->data.end; d++)
-        for (int c = b->context.first; c < b->context.end; c++)
-            for (int k = b->key_value.first; k < b->key_value.end; k++)
-                for (int q = b->query.first; q < b->query.end; q++)
-                    ranks[n++] = ech_layout_rank_at(layout, stage, d, c, k * alike + q);
-    return n;
+    for (int m = 0; m < b->n; m++) {
+        int at[AXES], rest = m;
+        for (int a = AXES - 1; a >= 0; rest /= b->size[a--])
+            at[a] = b->first[a] + rest % b->size[a];
+        ranks[m] =
+            ech_layout_rank_at(layout, stage, at[0], at[1], at[2] * ranks_alike(layout) + at[3]);
+    }
 }
 
 /* ---- stages ---- */
@@ -125,7 +115,8 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
     for (int s = 0; s < layout->stages; s++) {
         if (!has_stage(layout, model, rank, axes, s)) continue;
         box b = box_of(layout, rank, axes, s);
-        n = ranks ? add_ranks(layout, s, &b, ranks, n) : n + ranks_in(&b);
+        if (ranks) list_ranks(layout, s, &b, ranks + n);
+        n += b.n;
     }
     return n;
 }
@@ -136,28 +127,17 @@ int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int 
     return ech_layout_members(layout, model, rank, kind, NULL);
 }
 
-static int index_of(const ech_layout *layout, const ech_model *model, int rank,
-                    ech_layout_group kind)
-{
-    ech_mesh axes = ech_layout_group_axes(kind);
-    const ech_coordinates *here = &layout->coordinates[rank];
-    int alike = ranks_alike(layout), index = 0;
-    for (int s = 0; s < here->stage; s++) {
-        box before = box_of(layout, rank, axes, s);
-        if (has_stage(layout, model, rank, axes, s)) index += ranks_in(&before);
-    }
-    box own = box_of(layout, rank, axes, here->stage);
-    int at = here->data - own.data.first;
-    at = at * size_of(own.context) + here->context - own.context.first;
-    at = at * size_of(own.key_value) + here->tensor / alike - own.key_value.first;
-    return index + at * size_of(own.query) + here->tensor % alike - own.query.first;
-}
-
 ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *model, int rank,
                                      ech_layout_group kind)
 {
-    int size = ech_layout_group_size(layout, model, rank, kind);
-    return (ech_membership){size, size ? index_of(layout, model, rank, kind) : 0};
+    ech_mesh axes = ech_layout_group_axes(kind);
+    int size = ech_layout_group_size(layout, model, rank, kind), index = 0;
+    if (size == 0) return (ech_membership){0};
+    for (int s = 0, own = layout->coordinates[rank].stage; s <= own; s++) {
+        box b = box_of(layout, rank, axes, s);
+        if (has_stage(layout, model, rank, axes, s)) index += s < own ? b.n : b.index;
+    }
+    return (ech_membership){size, index};
 }
 
 /* ---- gradients ---- */

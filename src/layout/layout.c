@@ -6,25 +6,15 @@
 
 #include <stdlib.h>
 
-#include "layout/cut.h"
-#include "layout/groups.h"
-#include "layout/virtual_stage.h"
+#include "layout/partition.h"
 #include "optim/optim.h"
-
-static int count_uses(const ech_model *model)
-{
-    int uses = 0;
-    for (size_t b = 0; b < model->block.n; b++)
-        for (size_t n = 0; n < model->block.at[b]->node.n; n++)
-            uses += model->block.at[b]->node.at[n].params;
-    return uses;
-}
 
 /* Parameters belong to the block that declared them; blocks after it may use them, too. */
 static void find_users(ech_layout *layout, const ech_model *model)
 {
     size_t params = model->param.n, blocks = model->block.n;
-    bool *shared = ech_calloc(params + 1, sizeof *shared);
+    ECH_LIST(int) user = {0};
+    ECH_FREED bool *shared = ech_calloc(params + 1, sizeof *shared);
     for (size_t b = 0; b < blocks; b++)
         for (size_t n = 0; n < model->block.at[b]->node.n; n++) {
             const ech_node *node = &model->block.at[b]->node.at[n];
@@ -32,17 +22,15 @@ static void find_users(ech_layout *layout, const ech_model *model)
                 shared[node->param[i]] |= model->param.at[node->param[i]].block != (int)b;
         }
     layout->first_user = ech_calloc(params + 1, sizeof *layout->first_user);
-    layout->user = ech_calloc((size_t)count_uses(model) + params + 1, sizeof *layout->user);
-    int n = 0;
     for (size_t p = 0; p < params; p++) {
-        layout->first_user[p] = n;
+        layout->first_user[p] = (int)user.n;
         int home = model->param.at[p].block;
-        if (!shared[p]) layout->user[n++] = home;
+        if (!shared[p]) ECH_PUSH(user, home);
         for (int b = 0; shared[p] && b < (int)blocks; b++)
-            if (b == home || ech_block_uses(model->block.at[b], (int)p)) layout->user[n++] = b;
+            if (b == home || ech_block_uses(model->block.at[b], (int)p)) ECH_PUSH(user, b);
     }
-    layout->first_user[params] = n;
-    free(shared);
+    layout->first_user[params] = (int)user.n;
+    layout->user = user.at;
 }
 
 static void fill_replicas(const ech_config *config, ech_layout *layout)
@@ -59,7 +47,7 @@ static void fill_replicas(const ech_config *config, ech_layout *layout)
 }
 
 /* In the order of ranks: the last coordinate is the nearest. */
-static void fill_places(ech_layout *layout)
+static void fill_coordinates(ech_layout *layout)
 {
     int rank = 0;
     layout->coordinates = ech_calloc((size_t)layout->world, sizeof *layout->coordinates);
@@ -67,8 +55,16 @@ static void fill_places(ech_layout *layout)
         for (int d = 0; d < layout->replicas[s]; d++)
             for (int c = 0; c < layout->context; c++)
                 for (int t = 0; t < layout->tensor; t++)
-                    layout->coordinates[rank++] = (ech_coordinates){
-                        .role = ECH_ROLE_WORKER, .stage = s, .data = d, .context = c, .tensor = t};
+                    layout->coordinates[rank++] =
+                        (ech_coordinates){.stage = s, .data = d, .context = c, .tensor = t};
+}
+
+static void place_virtual_stages(ech_layout *layout, ech_placement placement)
+{
+    int n = ech_layout_virtual_stages(layout);
+    ECH_FREED int *stage = ech_calloc((size_t)n, sizeof *stage);
+    for (int s = 0; s < n; s++) stage[s] = ech_placement_stage(placement, s, layout->stages);
+    ech_layout_assign(layout, stage);
 }
 
 static double bytes_of(const ech_shape *shape, ech_extent extent)
@@ -80,23 +76,22 @@ static double bytes_of(const ech_shape *shape, ech_extent extent)
     return bytes;
 }
 
-/* Every key is within its bounds, and the product of several is more than 64 bits hold. What a rank could keep
- * or send at most, were it to have the whole model and all micro-batches at once, stays well below that; so
- * nobody who counts bytes after this has to look. */
+/* Keys are within their bounds, but their products may exceed 64 bits. Refuses a run where a rank with the whole
+ * model and all micro-batches at once would hold or send 2^60 bytes; so later counts of bytes cannot overflow. */
 static ech_status check_bytes(const ech_config *config, const ech_model *model,
                               const ech_layout *layout)
 {
     const double most = 0x1p60, turns = 64;
     ech_extent extent = ech_layout_extent(layout, config, model);
-    double ways = (double)layout->context * layout->tensor, params = 0, values = 0;
+    double ranks = (double)layout->context * layout->tensor, params = 0, values = 0;
     double runs = (double)layout->micro_batches * (double)config->memory.sequence_chunks * turns;
     for (size_t i = 0; i < model->param.n; i++)
         params += bytes_of(&model->param.at[i].shape, ech_extent_of_params(layout->cut));
     for (size_t b = 0; b < model->block.n; b++)
         for (size_t v = 0; v < model->block.at[b]->value.n; v++)
             values += bytes_of(&model->block.at[b]->value.at[v].shape, extent);
-    params *= ways * (2 * (1 + ECH_MAX_STATES) + layout->stages);
-    values *= ways * runs;
+    params *= ranks * (2 * (1 + ECH_MAX_STATES) + layout->stages);
+    values *= ranks * runs;
     if (params > most)
         return ech_config_complain(config, "model.hidden_size",
                                    "with %lld layers and a vocabulary of %lld makes more bytes of "
@@ -127,7 +122,7 @@ int64_t ech_layout_block_runs(const ech_layout *layout, const ech_config *config
     return most * config->memory.sequence_chunks;
 }
 
-/* That stages of equal size are not too long is a rule of grids. */
+/* Of unequal stages; for equal ones it is a rule of grids. */
 static ech_status check_runs(const ech_config *config, const ech_layout *layout)
 {
     int64_t runs = ech_layout_block_runs(layout, config);
@@ -160,16 +155,14 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     fill_replicas(config, layout);
     ECH_ASSERT(layout->first_rank[stages] == world);
     ech_status status = check_bytes(config, model, layout);
-    if (status != ECH_OK) {
-        ech_layout_destroy(layout);
-        return status;
+    if (status == ECH_OK) {
+        ech_partition_blocks(config, model, ech_layout_extent(layout, config, model),
+                             layout->stages * layout->chunks, layout->first_block);
+        fill_coordinates(layout);
+        place_virtual_stages(layout, placement);
+        find_users(layout, model);
+        status = check_runs(config, layout);
     }
-    ech_cut_blocks(config, model, ech_layout_extent(layout, config, model),
-                   layout->stages * layout->chunks, layout->first_block);
-    fill_places(layout);
-    ech_layout_fill_virtual_stages(layout, placement);
-    find_users(layout, model);
-    status = check_runs(config, layout);
     if (status == ECH_OK)
         *out = layout;
     else

@@ -24,8 +24,6 @@
  * one rank may have 1,300 micro-batches. */
 enum { ECH_MOST_BLOCK_RUNS = 1 << 17 };
 
-typedef enum ech_role { ECH_ROLE_WORKER } ech_role;
-
 typedef enum ech_layout_group {
 #define X(name, axes, text, meaning) ECH_GROUP_##name,
 #include "layout/groups.def"
@@ -47,7 +45,6 @@ typedef struct ech_virtual_stage {
 } ech_virtual_stage;
 
 typedef struct ech_coordinates {
-    ech_role role;
     int stage;   /* of the pipeline */
     int data;    /* replica of its stage: which micro-batches */
     int context; /* which shard of their tokens */
@@ -103,6 +100,8 @@ void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
 
 /* Puts virtual stage s on stage[s], instead of where the placement says. `stage` has each stage v times. */
 void ech_layout_assign(ech_layout *layout, const int *stage);
+/* The stage of virtual stage s in a pipeline of p stages. */
+int ech_placement_stage(ech_placement placement, int s, int p);
 /* Whether the model's first and last blocks are on one stage. */
 bool ech_placement_joins_ends(ech_placement placement, int stages, int chunks);
 /* The number of virtual stages: p x v. */
@@ -120,6 +119,9 @@ void ech_layout_blocks(const ech_layout *layout, int rank, int chunk, int *first
 bool ech_layout_has_block(const ech_layout *layout, int rank, int block);
 /* Whether the rank holds the parameter: one of its blocks uses it. */
 bool ech_layout_holds(const ech_layout *layout, int rank, int param);
+/* Whether the stage holds it; *first and *last: the first and the last stage that do. */
+bool ech_layout_stages_of_param(const ech_layout *layout, int param, int stage, int *first,
+                                int *last);
 /* Whether this rank counts its slice of the parameter in sums over distinct parameters, as the gradient norm.
  * One rank does for each slice: replica 0, context rank 0 of the first stage that holds it, and the first of the
  * tensor ranks with the same slice. */

@@ -13,46 +13,42 @@ static const double MOST_STEPS = 2e9;
 
 /* ---- costs ---- */
 
-/* Sums over the blocks before each: what a stage i .. j - 1 has is a difference. */
+typedef struct sums {
+    double forward, backward, params, activations;
+} sums;
+
 typedef struct costs {
     const ech_partition_problem *problem;
-    double *forward, *backward, *params, *activations; /* [blocks + 1] */
+    sums *before; /* [blocks + 1] over the blocks before each */
 } costs;
 
 static void sum_up_blocks(const ech_partition_problem *problem, costs *c)
 {
-    size_t n = (size_t)problem->blocks + 1;
     *c = (costs){.problem = problem};
-    c->forward = ech_calloc(n, sizeof *c->forward);
-    c->backward = ech_calloc(n, sizeof *c->backward);
-    c->params = ech_calloc(n, sizeof *c->params);
-    c->activations = ech_calloc(n, sizeof *c->activations);
+    c->before = ech_calloc((size_t)problem->blocks + 1, sizeof *c->before);
     for (int b = 0; b < problem->blocks; b++) {
         const ech_profile_block *block = &problem->block[b];
-        c->forward[b + 1] = c->forward[b] + block->seconds[ECH_FORWARD];
-        c->backward[b + 1] = c->backward[b] + block->seconds[ECH_BACKWARD_INPUT] +
-                             block->seconds[ECH_BACKWARD_WEIGHT];
-        c->params[b + 1] = c->params[b] + (double)block->param_bytes;
-        c->activations[b + 1] = c->activations[b] + (double)block->activation_bytes;
+        sums all = c->before[b];
+        all.forward += block->seconds[ECH_FORWARD];
+        all.backward += block->seconds[ECH_BACKWARD_INPUT];
+        all.backward += block->seconds[ECH_BACKWARD_WEIGHT];
+        all.params += (double)block->param_bytes;
+        all.activations += (double)block->activation_bytes;
+        c->before[b + 1] = all;
     }
 }
 
-static void free_costs(costs *c)
+/* Of a stage of blocks i .. j - 1. */
+static sums sums_of(const costs *c, int i, int j)
 {
-    free(c->forward);
-    free(c->backward);
-    free(c->params);
-    free(c->activations);
+    const sums *from = &c->before[i], *to = &c->before[j];
+    return (sums){to->forward - from->forward, to->backward - from->backward,
+                  to->params - from->params, to->activations - from->activations};
 }
 
 static int64_t own_micro_batches(const costs *c, int q)
 {
     return (c->problem->micro_batches + q - 1) / q;
-}
-
-static double sum_of(const double *before, int i, int j)
-{
-    return before[j] - before[i];
 }
 
 /* A message over the boundary after block j - 1, between workers a and b at least. */
@@ -67,7 +63,7 @@ static double crossing(const costs *c, int j, int a, int b)
 static double own_params(const costs *c, int i, int j)
 {
     double copy = i > 0 && j == c->problem->blocks ? c->problem->tied_bytes : 0;
-    return sum_of(c->params, i, j) + copy;
+    return sums_of(c, i, j).params + copy;
 }
 
 /* Bytes of a worker of the stage, whose first worker is `first`. */
@@ -79,7 +75,7 @@ static bool fits(const costs *c, int i, int j, int first, int q)
     int64_t versions = p->versions;
     if (p->keeps_all || in_flight > n * p->turns) in_flight = p->keeps_all ? n : n * p->turns;
     if (versions == 0) versions = 1 + (in_flight - 1 + n - 1) / n;
-    return (double)in_flight * sum_of(c->activations, i, j) +
+    return (double)in_flight * sums_of(c, i, j).activations +
                (double)(p->states + versions) * own_params(c, i, j) <=
            (double)p->memory;
 }
@@ -91,13 +87,13 @@ static double stage_cost(const costs *c, int i, int j, int first, int q)
     const ech_partition_problem *p = c->problem;
     int last = first + q - 1;
     double turns = p->turns, n = (double)own_micro_batches(c, q);
-    double forward = sum_of(c->forward, i, j), backward = sum_of(c->backward, i, j);
-    double bytes = own_params(c, i, j), both = forward + backward, tied = 0;
+    sums own = sums_of(c, i, j);
+    double bytes = own_params(c, i, j), both = own.forward + own.backward, tied = 0;
     if ((i == 0) != (j == p->blocks)) tied = p->tied_bytes;
     double sum = ech_cost_reduction(&p->rates, bytes - tied, q * p->copies, first, last);
     double update = ech_cost_norm(&p->rates, bytes) + ech_cost_update(&p->rates, bytes);
     if (p->versions != 1) update += ech_cost_stash(&p->rates, bytes);
-    double busy = (n - 1) * both + forward + fmax(backward, sum) + update;
+    double busy = (n - 1) * both + own.forward + fmax(own.backward, sum) + update;
     /* Over both stages, when the first is done; of one rank of the other it is known that there is one. */
     if (tied > 0)
         busy += ech_cost_reduction(&p->rates, tied, (q + 1) * p->copies, 0, p->workers - 1);
@@ -109,28 +105,30 @@ static double stage_cost(const costs *c, int i, int j, int first, int q)
 static double least_cost(const costs *c, int i, int j, int q)
 {
     double runs = (double)c->problem->turns * (double)own_micro_batches(c, q) - 1;
-    return runs * (sum_of(c->forward, i, j) + sum_of(c->backward, i, j));
+    sums own = sums_of(c, i, j);
+    return runs * (own.forward + own.backward);
 }
 
-static double step_seconds(const costs *c, int stages, const int *cut, const int *replicas)
+static double step_seconds(const costs *c, int stages, const int *first_block, const int *replicas)
 {
     const ech_partition_problem *p = c->problem;
-    double pass = c->forward[p->blocks] + c->backward[p->blocks], most = 0;
+    double pass = c->before[p->blocks].forward + c->before[p->blocks].backward, most = 0;
     for (int s = 0, first = 0; s < stages; first += replicas[s++]) {
-        if (!fits(c, cut[s], cut[s + 1], first, replicas[s])) return (double)INFINITY;
-        most = fmax(most, stage_cost(c, cut[s], cut[s + 1], first, replicas[s]));
-        pass += 2 * crossing(c, cut[s + 1], first, first + replicas[s]);
+        if (!fits(c, first_block[s], first_block[s + 1], first, replicas[s]))
+            return (double)INFINITY;
+        most = fmax(most, stage_cost(c, first_block[s], first_block[s + 1], first, replicas[s]));
+        pass += 2 * crossing(c, first_block[s + 1], first, first + replicas[s]);
     }
     return (pass + most) / p->turns + p->rates.other_seconds;
 }
 
-double ech_partition_seconds(const ech_partition_problem *problem, int stages, const int *cut,
-                             const int *replicas)
+double ech_partition_seconds(const ech_partition_problem *problem, int stages,
+                             const int *first_block, const int *replicas)
 {
     costs c;
     sum_up_blocks(problem, &c);
-    double seconds = step_seconds(&c, stages, cut, replicas);
-    free_costs(&c);
+    double seconds = step_seconds(&c, stages, first_block, replicas);
+    free(c.before);
     return seconds;
 }
 
@@ -139,7 +137,7 @@ double ech_partition_seconds(const ech_partition_problem *problem, int stages, c
 /* A stage, and the worst of it and of what comes after it. */
 typedef struct choice {
     double most;
-    int cut, replicas;
+    int end, replicas; /* end: the block after the stage */
 } choice;
 
 /* Partitions of up to `stages` stages, of `only` replicas each; 0: of any. */
@@ -178,7 +176,7 @@ static void try_stage(const table *t, int stages, int workers, int i, int j, int
     if (rest > best->most || !fits(c, i, j, first, q)) return;
     double most = fmax(rest, stage_cost(c, i, j, first, q));
     bool as_good = most <= best->most && isfinite(most);
-    if (!as_good || (most >= best->most && j >= best->cut && isfinite(best->most))) return;
+    if (!as_good || (most >= best->most && j >= best->end && isfinite(best->most))) return;
     *best = (choice){most, j, q};
 }
 
@@ -213,21 +211,22 @@ static void take(const table *t, int stages, ech_partitions *out)
     const ech_partition_problem *p = t->costs->problem;
     ech_partition found = {.stages = stages};
     if (!isfinite(choice_of(t, stages, p->workers, 0)->most)) return;
-    found.cut = ech_calloc((size_t)stages + 1, sizeof *found.cut);
+    found.first_block = ech_calloc((size_t)stages + 1, sizeof *found.first_block);
     found.replicas = ech_calloc((size_t)stages, sizeof *found.replicas);
     for (int s = 0, workers = p->workers; s < stages; workers -= found.replicas[s++]) {
-        const choice *c = choice_of(t, stages - s, workers, found.cut[s]);
-        found.cut[s + 1] = c->cut;
+        const choice *c = choice_of(t, stages - s, workers, found.first_block[s]);
+        found.first_block[s + 1] = c->end;
         found.replicas[s] = c->replicas;
     }
-    found.seconds = step_seconds(t->costs, stages, found.cut, found.replicas);
+    found.seconds = step_seconds(t->costs, stages, found.first_block, found.replicas);
     for (size_t i = 0; i < out->n; i++) { /* the same in another table */
         const ech_partition *other = &out->at[i];
         size_t n = (size_t)stages;
-        if (other->stages != stages || memcmp(other->cut, found.cut, n * sizeof *found.cut) ||
+        if (other->stages != stages ||
+            memcmp(other->first_block, found.first_block, n * sizeof *found.first_block) ||
             memcmp(other->replicas, found.replicas, n * sizeof *found.replicas))
             continue;
-        free(found.cut);
+        free(found.first_block);
         free(found.replicas);
         return;
     }
@@ -289,7 +288,8 @@ static int by_seconds(const void *a, const void *b)
     if (x->seconds < y->seconds || x->seconds > y->seconds) return x->seconds < y->seconds ? -1 : 1;
     if (x->stages != y->stages) return x->stages - y->stages;
     for (int s = 0; s < x->stages; s++) {
-        if (x->cut[s + 1] != y->cut[s + 1]) return x->cut[s + 1] - y->cut[s + 1];
+        if (x->first_block[s + 1] != y->first_block[s + 1])
+            return x->first_block[s + 1] - y->first_block[s + 1];
         if (x->replicas[s] != y->replicas[s]) return x->replicas[s] - y->replicas[s];
     }
     return 0;
@@ -307,7 +307,7 @@ ech_status ech_partition_search(const ech_partition_problem *problem, ech_partit
     if (!problem->stages) search(&c, most_stages(problem), 0, &found);
     for (int p = first; p <= last && p <= problem->workers; p++)
         if (problem->workers % p == 0) search(&c, p, problem->workers / p, &found);
-    free_costs(&c);
+    free(c.before);
     if (found.n == 0 && problem->memory == 0)
         ECH_FAIL(ECH_EUSAGE,
                  "parallel.partition = auto: %s of %s cannot be divided among %s; use another "
@@ -329,7 +329,7 @@ ech_status ech_partition_search(const ech_partition_problem *problem, ech_partit
 void ech_partitions_free(ech_partitions *partitions)
 {
     for (size_t i = 0; i < partitions->n; i++) {
-        free(partitions->at[i].cut);
+        free(partitions->at[i].first_block);
         free(partitions->at[i].replicas);
     }
     free(partitions->at);

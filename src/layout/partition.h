@@ -52,9 +52,9 @@ typedef struct ech_partition_problem {
 
 typedef struct ech_partition {
     int stages;
-    int *cut;       /* [stages + 1] */
-    int *replicas;  /* [stages]: their sum is all workers */
-    double seconds; /* of a step */
+    int *first_block; /* [stages + 1]: stage s is blocks first_block[s] .. first_block[s + 1] - 1 */
+    int *replicas;    /* [stages]: their sum is all workers */
+    double seconds;   /* of a step */
 } ech_partition;
 typedef ECH_LIST(ech_partition) ech_partitions;
 
@@ -64,8 +64,18 @@ typedef ECH_LIST(ech_partition) ech_partitions;
  * blocks, or a number of them that does not divide the workers; no bandwidth; too many blocks. */
 ech_status ech_partition_search(const ech_partition_problem *problem, ech_partitions *out);
 /* Seconds of a step with this partition; INFINITY: it does not fit the memory. */
-double ech_partition_seconds(const ech_partition_problem *problem, int stages, const int *cut,
-                             const int *replicas);
+double ech_partition_seconds(const ech_partition_problem *problem, int stages,
+                             const int *first_block, const int *replicas);
 void ech_partitions_free(ech_partitions *partitions);
+
+/* Partitions the model's blocks into virtual stages as parallel.partition of the resolved configuration says: by a
+ * list of transformer layers (embedding and head are none), or "even" in multiply-adds. */
+void ech_partition_blocks(const ech_config *config, const ech_model *model, ech_extent extent,
+                          int stages, int *first_block);
+/* Partitions blocks of weights >= 0 into stages of at least one block each. The heaviest stage is as light as can
+ * be; among those partitions the sum of the squares of the stages' weights is smallest; among those the first
+ * stage has the fewest blocks, then the second, and so on. Weights that differ by less than 10^-9 of the sum of
+ * all are equal. */
+void ech_partition_evenly(const double *weight, int blocks, int stages, int *first_block);
 
 #endif

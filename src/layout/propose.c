@@ -9,9 +9,7 @@
 #include <string.h>
 
 #include "base/divisor.h"
-#include "layout/cut.h"
 #include "layout/grid.h"
-#include "layout/layout.h"
 #include "optim/optim.h"
 
 typedef struct proposer {
@@ -43,7 +41,7 @@ static ech_status check_keys(const proposer *p)
     return ECH_OK;
 }
 
-/* Of each size of micro-batches costs are others. */
+/* The profile's costs are for one size of micro-batches. */
 static ech_status take_micro_batch(proposer *p)
 {
     ech_config *config = p->config;
@@ -110,7 +108,7 @@ static int states_of(const ech_config *config)
 }
 
 /* The profile is of one rank that has all of a layer. */
-static void share_blocks(proposer *p)
+static void shard_blocks(proposer *p)
 {
     int tensor = (int)p->config->parallel.tensor;
     p->block = ech_calloc((size_t)p->profile->blocks, sizeof *p->block);
@@ -138,9 +136,9 @@ static double tied_bytes(const proposer *p)
     return all > 0 ? tied / all * (double)p->block[0].param_bytes : 0;
 }
 
-/* Chunks of a rank are cut as if they were workers of their own. Where the first and the last are on one rank, it
- * keeps what they share once, and how much each may keep is not known of one alone: only the plan is held
- * against the limit. */
+/* The model chunks of a rank are partitioned as if each were a worker. Where one rank has the first and the last
+ * virtual stage, it holds tied parameters once, and the memory of one virtual stage alone has no limit: only the
+ * plan is checked against memory.device_limit. */
 static void pose(proposer *p, int64_t stages)
 {
     const ech_config *config = p->config;
@@ -150,7 +148,7 @@ static void pose(proposer *p, int64_t stages)
     ech_rates rates = ech_rates_of(config, p->profile);
     if (rates.node > p->world) rates.node = p->world;
     rates.node = rates.node / p->ranks * p->chunks;
-    share_blocks(p);
+    shard_blocks(p);
     p->problem = (ech_partition_problem){
         .blocks = p->profile->blocks,
         .block = p->block,
@@ -162,7 +160,7 @@ static void pose(proposer *p, int64_t stages)
         .turns = p->needs->turns,
         .stages = (int)stages * p->chunks,
         .divides = p->needs->divides,
-        /* What is left to itself is each machine's own, and the cut must be the same on all. */
+        /* "auto" is each machine's own memory, and the partition must be the same on all. */
         .memory = limited ? config->memory.device_limit / p->chunks : 0,
         .keeps_all = p->needs->keeps_all,
         .states = states_of(config),
@@ -176,12 +174,13 @@ static void propose_found(const proposer *p, const ech_partition *found, ech_pro
     int64_t layers[ECH_CONFIG_LONGEST_LIST], replicas[ECH_CONFIG_LONGEST_LIST];
     bool uniform = true;
     if (found->stages > ECH_CONFIG_LONGEST_LIST) return;
-    ech_cut_layers(found->cut, found->stages, layers);
-    for (int s = 0; s < found->stages; s++) {
+    for (int s = 0, last = found->stages - 1; s <= last; s++) {
+        /* without embedding and head */
+        layers[s] = found->first_block[s + 1] - found->first_block[s] - (s == 0) - (s == last);
         replicas[s] = found->replicas[s];
         uniform &= found->replicas[s] == found->replicas[0];
     }
-    /* A list may deal out what does not divide. */
+    /* The replicas of a list may have unequal numbers of micro-batches. */
     if (p->problem.micro_batches % found->replicas[0]) uniform = false;
     ech_proposal proposal = {.pipeline = found->stages / p->chunks,
                              .data = uniform ? found->replicas[0] : ECH_AUTO,
@@ -196,7 +195,8 @@ static void propose_even(const proposer *p, int stages, ech_proposals *out)
 {
     size_t n = (size_t)stages * (size_t)p->chunks;
     int64_t data = p->world / p->ranks / stages;
-    int *cut = ech_calloc(n + 1, sizeof *cut), *replicas = ech_calloc(n, sizeof *replicas);
+    ECH_FREED int *first_block = ech_calloc(n + 1, sizeof *first_block);
+    ECH_FREED int *replicas = ech_calloc(n, sizeof *replicas);
     ech_config *config = ech_config_copy(p->config);
     ech_config_replace_list(&config->parallel.partition, ECH_PARTITION_EVEN, NULL, 0);
     int64_t T = config->data.sequence_length;
@@ -205,17 +205,16 @@ static void propose_even(const proposer *p, int stages, ech_proposals *out)
                          .tokens = T / chunks,
                          .sequence = T,
                          .cut = ech_model_cut(config)};
-    ech_cut_blocks(config, p->model, extent, (int)n, cut);
+    ech_partition_blocks(config, p->model, extent, (int)n, first_block);
+    ech_config_destroy(config);
     for (size_t s = 0; s < n; s++) replicas[s] = (int)data;
+    double seconds = ech_partition_seconds(&p->problem, (int)n, first_block, replicas);
     ech_proposal proposal = {.partition = {.word = ECH_PARTITION_EVEN},
                              .replicas = {.word = ECH_REPLICAS_AUTO},
                              .pipeline = stages,
                              .data = data,
-                             .seconds = ech_partition_seconds(&p->problem, (int)n, cut, replicas)};
+                             .seconds = seconds};
     ECH_PUSH(*out, proposal);
-    ech_config_destroy(config);
-    free(cut);
-    free(replicas);
 }
 
 /* Lists come before words. */
@@ -274,8 +273,8 @@ ech_status ech_layout_propose(ech_config *config, const ech_model *model,
 
 void ech_layout_take(ech_config *config, const ech_proposal *proposal)
 {
-    const ech_config_list *cut = &proposal->partition, *replicas = &proposal->replicas;
-    ech_config_replace_list(&config->parallel.partition, cut->word, cut->at, cut->n);
+    const ech_config_list *layers = &proposal->partition, *replicas = &proposal->replicas;
+    ech_config_replace_list(&config->parallel.partition, layers->word, layers->at, layers->n);
     ech_config_replace_list(&config->parallel.stage_replicas, replicas->word, replicas->at,
                             replicas->n);
     config->parallel.pipeline = proposal->pipeline;

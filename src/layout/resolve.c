@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/divisor.h"
-#include "layout/cut.h"
 #include "layout/grid.h"
 #include "layout/layout.h"
 

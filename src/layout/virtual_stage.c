@@ -2,13 +2,13 @@
  *
  * Where virtual stages are, and which micro-batches go there.
  */
-#include "layout/virtual_stage.h"
+#include "layout/layout.h"
 
 #include <stdlib.h>
 
 /* ---- placements ---- */
 
-static int stage_of(ech_placement placement, int s, int p)
+int ech_placement_stage(ech_placement placement, int s, int p)
 {
     switch (placement) {
 #define X(name, stage, meaning)                                                                    \
@@ -21,13 +21,14 @@ static int stage_of(ech_placement placement, int s, int p)
 
 bool ech_placement_joins_ends(ech_placement placement, int stages, int chunks)
 {
-    return stage_of(placement, 0, stages) == stage_of(placement, stages * chunks - 1, stages);
+    return ech_placement_stage(placement, 0, stages) ==
+           ech_placement_stage(placement, stages * chunks - 1, stages);
 }
 
 void ech_layout_assign(ech_layout *layout, const int *stage)
 {
     int n = ech_layout_virtual_stages(layout);
-    int *chunks = ech_calloc((size_t)layout->stages, sizeof *chunks);
+    ECH_FREED int *chunks = ech_calloc((size_t)layout->stages, sizeof *chunks);
     free(layout->virtual_stage);
     free(layout->virtual_of);
     layout->virtual_stage = ech_calloc((size_t)n, sizeof *layout->virtual_stage);
@@ -38,16 +39,6 @@ void ech_layout_assign(ech_layout *layout, const int *stage)
         layout->virtual_stage[s] = (ech_virtual_stage){.stage = stage[s], .chunk = chunk};
         layout->virtual_of[stage[s] * layout->chunks + chunk] = s;
     }
-    free(chunks);
-}
-
-void ech_layout_fill_virtual_stages(ech_layout *layout, ech_placement placement)
-{
-    int n = ech_layout_virtual_stages(layout);
-    int *stage = ech_calloc((size_t)n, sizeof *stage);
-    for (int s = 0; s < n; s++) stage[s] = stage_of(placement, s, layout->stages);
-    ech_layout_assign(layout, stage);
-    free(stage);
 }
 
 /* ---- virtual stages ---- */

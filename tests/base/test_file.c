@@ -147,11 +147,11 @@ static void test_folders(void **state)
     assert_true(ech_file_is_folder(deep));
     assert_int_equal(ech_file_sync_folder(deep), ECH_OK);
     int lock = -1, second = -1;
-    assert_int_equal(ech_file_lock_folder(deep, &lock), ECH_OK);
-    assert_int_equal(ech_file_lock_folder(deep, &second), ECH_EIO);
+    assert_int_equal(ech_file_lock_folder(deep, 0, &lock), ECH_OK);
+    assert_int_equal(ech_file_lock_folder(deep, 0, &second), ECH_EIO);
     assert_non_null(strstr(ech_last_error(), "another run"));
     assert_int_equal(close(lock), 0);
-    assert_int_equal(ech_file_lock_folder(deep, &second), ECH_OK);
+    assert_int_equal(ech_file_lock_folder(deep, 0, &second), ECH_OK);
     assert_true(ech_file_is_same(deep, second));
     assert_false(ech_file_is_same(folder, second));
     assert_int_equal(close(second), 0);

@@ -247,7 +247,7 @@ static void test_one_import_at_a_time(void **state)
     int lock;
     write_text("in", "some text");
     ech_file_make_folder(in_scratch("t.tmp"));
-    assert_int_equal(ech_file_lock_folder(in_scratch("t.tmp"), &lock), ECH_OK);
+    assert_int_equal(ech_file_lock_folder(in_scratch("t.tmp"), 0, &lock), ECH_OK);
     assert_int_equal(import("in", "t", 0, &count), ECH_EIO);
     assert_error_has("t.tmp: another run writes");
     close(lock);

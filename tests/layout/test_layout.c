@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "base/random.h"
-#include "layout/cut.h"
+#include "layout/partition.h"
 #include "layout/sample.h"
 
 /* `keys`: assignments, as on a command line. */
@@ -134,7 +134,7 @@ static void test_best_cuts(void **state)
                 weight[blocks - 1] += whole - all;
                 cuts c = {.weight = weight, .blocks = blocks, .stages = stages, .most = INFINITY};
                 try_cuts(&c, 1);
-                ech_cut_evenly(weight, blocks, stages, cut);
+                ech_partition_evenly(weight, blocks, stages, cut);
                 for (int s = 0; s <= stages; s++) assert_int_equal(cut[s], c.best[s]);
             }
 }

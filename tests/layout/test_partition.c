@@ -30,7 +30,7 @@ static int be_quiet(void **state)
 /* ---- the definition, in words of its own ---- */
 
 typedef struct shape {
-    int stages, cut[MOST_BLOCKS + 1], replicas[MOST_BLOCKS];
+    int stages, first_block[MOST_BLOCKS + 1], replicas[MOST_BLOCKS];
     double cost[MOST_BLOCKS], seconds; /* of each stage; of a step */
 } shape;
 
@@ -46,7 +46,8 @@ static bool time_shape(const ech_partition_problem *p, shape *one)
     int first = 0;
     double pass = 0, most = 0;
     for (int s = 0; s < one->stages; first += one->replicas[s++]) {
-        int q = one->replicas[s], last = first + q - 1, i = one->cut[s], j = one->cut[s + 1];
+        int q = one->replicas[s], last = first + q - 1, i = one->first_block[s],
+            j = one->first_block[s + 1];
         double f = 0, b = 0, w = 0, a = 0, M = (double)p->micro_batches, turns = p->turns;
         for (int l = i; l < j; l++) {
             f += p->block[l].seconds[0];
@@ -100,7 +101,7 @@ static bool is_near(double a, double b)
     return fabs(a - b) <= 1e-9 * fmax(1, fabs(b));
 }
 
-/* The most of a stage and those behind it. */
+/* The most of a stage and those after it. */
 static double most_from(const shape *one, int stage)
 {
     double most = 0;
@@ -108,13 +109,14 @@ static double most_from(const shape *one, int stage)
     return most;
 }
 
-/* A smaller maximum, then an earlier first cut, then fewer first replicas; likewise of what comes behind. */
+/* A smaller maximum, then an earlier first boundary, then fewer first replicas; likewise of what comes after. */
 static bool is_better(const shape *a, const shape *b)
 {
     for (int s = 0; s < a->stages; s++) {
         double of_a = most_from(a, s), of_b = most_from(b, s);
         if (!is_near(of_a, of_b)) return of_a < of_b;
-        if (a->cut[s + 1] != b->cut[s + 1]) return a->cut[s + 1] < b->cut[s + 1];
+        if (a->first_block[s + 1] != b->first_block[s + 1])
+            return a->first_block[s + 1] < b->first_block[s + 1];
         if (a->replicas[s] != b->replicas[s]) return a->replicas[s] < b->replicas[s];
     }
     return false;
@@ -125,16 +127,16 @@ static void try_shapes(trial *t, int stage, int workers)
     shape *now = &t->now;
     const ech_partition_problem *p = t->problem;
     if (stage == now->stages) {
-        bool whole = workers == 0 && now->cut[stage] == p->blocks;
+        bool whole = workers == 0 && now->first_block[stage] == p->blocks;
         if (whole && time_shape(p, now) && (!t->best.stages || is_better(now, &t->best)))
             t->best = *now;
         return;
     }
     int only = t->equal ? p->workers / now->stages : 0;
-    for (int j = now->cut[stage] + 1; j <= p->blocks; j++)
+    for (int j = now->first_block[stage] + 1; j <= p->blocks; j++)
         for (int q = 1; q <= workers; q++) {
             if (only && q != only) continue;
-            now->cut[stage + 1] = j;
+            now->first_block[stage + 1] = j;
             now->replicas[stage] = q;
             try_shapes(t, stage + 1, workers - q);
         }
@@ -156,7 +158,8 @@ static bool has(const ech_partitions *found, const shape *one)
         if (f->stages != one->stages) continue;
         bool same = is_near(f->seconds, one->seconds);
         for (int s = 0; s < one->stages; s++)
-            same &= f->cut[s + 1] == one->cut[s + 1] && f->replicas[s] == one->replicas[s];
+            same &= f->first_block[s + 1] == one->first_block[s + 1] &&
+                    f->replicas[s] == one->replicas[s];
         if (same) return true;
     }
     return false;
@@ -172,7 +175,8 @@ static void compare(const ech_partition_problem *problem)
         if (problem->stages && stages != problem->stages) continue;
         shape any = best_of(problem, stages, false), equal = best_of(problem, stages, true);
         if (problem->stages) any = equal;
-        bool same = any.stages == equal.stages && memcmp(any.cut, equal.cut, sizeof any.cut) == 0 &&
+        bool same = any.stages == equal.stages &&
+                    memcmp(any.first_block, equal.first_block, sizeof any.first_block) == 0 &&
                     memcmp(any.replicas, equal.replicas, sizeof any.replicas) == 0;
         if (any.stages && !has(&found, &any))
             fail_msg("%d stages: not the first of %g", stages, any.seconds);
@@ -186,7 +190,8 @@ static void compare(const ech_partition_problem *problem)
     for (size_t i = 0; i < found.n; i++) {
         const ech_partition *f = &found.at[i];
         assert_true(i == 0 || found.at[i - 1].seconds <= f->seconds);
-        assert_true(ech_partition_seconds(problem, f->stages, f->cut, f->replicas) == f->seconds);
+        assert_true(ech_partition_seconds(problem, f->stages, f->first_block, f->replicas) ==
+                    f->seconds);
     }
     ech_partitions_free(&found);
 }
@@ -250,7 +255,7 @@ static void test_brute_force(void **state)
 
 /* ---- known answers ---- */
 
-static void assert_first(const ech_partition_problem *problem, int stages, const int *cut,
+static void assert_first(const ech_partition_problem *problem, int stages, const int *first_block,
                          const int *replicas)
 {
     ech_partitions found = {0};
@@ -258,7 +263,7 @@ static void assert_first(const ech_partition_problem *problem, int stages, const
     const ech_partition *first = &found.at[0];
     assert_int_equal(first->stages, stages);
     for (int s = 0; s < stages; s++) {
-        assert_int_equal(first->cut[s + 1], cut[s]);
+        assert_int_equal(first->first_block[s + 1], first_block[s]);
         assert_int_equal(first->replicas[s], replicas[s]);
     }
     ech_partitions_free(&found);
@@ -291,7 +296,7 @@ static void test_equal_blocks(void **state)
 
 /* ---- VGG-16 ---- */
 
-/* Simonyan and Zisserman 2015, configuration D: thirteen convolutions of 3 x 3, halved by pooling behind
+/* Simonyan and Zisserman 2015, configuration D: thirteen convolutions of 3 x 3, halved by pooling after
  * some, and three fully connected layers, on images of 224 x 224; each layer's bias included. In batches of 64,
  * of which one worker computes one in 0.28 s, shared out by multiply-adds; the backward is twice the
  * forward. */
@@ -391,20 +396,20 @@ static void test_versions(void **state)
                                      .stages = 4,
                                      .memory = 40,
                                      .versions = 0};
-    const int cut[] = {0, 1, 2, 3, 4}, ones[] = {1, 1, 1, 1};
+    const int first_block[] = {0, 1, 2, 3, 4}, ones[] = {1, 1, 1, 1};
     /* Four, three, two and one. */
-    assert_true(isfinite(ech_partition_seconds(&problem, 4, cut, ones)));
+    assert_true(isfinite(ech_partition_seconds(&problem, 4, first_block, ones)));
     problem.memory = 39;
-    assert_true(isinf(ech_partition_seconds(&problem, 4, cut, ones)));
+    assert_true(isinf(ech_partition_seconds(&problem, 4, first_block, ones)));
     /* With an update for two micro-batches, three for four in flight; 2BW keeps two. */
     problem.micro_batches = 2;
     problem.memory = 30;
-    assert_true(isfinite(ech_partition_seconds(&problem, 4, cut, ones)));
+    assert_true(isfinite(ech_partition_seconds(&problem, 4, first_block, ones)));
     problem.memory = 29;
-    assert_true(isinf(ech_partition_seconds(&problem, 4, cut, ones)));
+    assert_true(isinf(ech_partition_seconds(&problem, 4, first_block, ones)));
     problem.versions = 2;
     problem.memory = 20;
-    assert_true(isfinite(ech_partition_seconds(&problem, 4, cut, ones)));
+    assert_true(isfinite(ech_partition_seconds(&problem, 4, first_block, ones)));
 }
 
 /* More than can be written out: the parts that are promised of any answer. */
@@ -434,10 +439,10 @@ static void test_large(void **state)
             int sum = 0;
             for (int s = 0; s < found.at[i].stages; s++) {
                 sum += found.at[i].replicas[s];
-                assert_true(found.at[i].cut[s] < found.at[i].cut[s + 1]);
+                assert_true(found.at[i].first_block[s] < found.at[i].first_block[s + 1]);
             }
             assert_int_equal(sum, 32);
-            assert_int_equal(found.at[i].cut[found.at[i].stages], BLOCKS);
+            assert_int_equal(found.at[i].first_block[found.at[i].stages], BLOCKS);
         }
         assert_true(before == 0 || found.at[0].seconds <= before); /* a faster network */
         before = found.at[0].seconds;

@@ -244,10 +244,11 @@ static void test_too_large(void **state)
     assert_error_has("p: 67108865 bytes; a profile has at most 67108864");
     memset(text, '[', n);
     assert_int_equal(ech_profile_parse(text, n, "p", &have), ECH_EINPUT);
-    assert_error_has("p: more values than a profile of 100000 bytes can have");
+    assert_error_has(
+        "100000 objects and arrays 100000 deep, 0 commas) is beyond what such a file can need");
     for (size_t i = 0; i < n; i++) text[i] = i % 2 ? ',' : i ? '0' : '[';
     assert_int_equal(ech_profile_parse(text, n, "p", &have), ECH_EINPUT);
-    assert_error_has("more values than");
+    assert_error_has("is beyond what such a file can need");
     /* In a string they are no values. */
     memset(text, ',', n);
     text[0] = text[n - 1] = '"';

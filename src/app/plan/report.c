@@ -11,8 +11,7 @@
 
 static bool are_alike(const ech_layout *layout, int a, int b)
 {
-    return layout->coordinates[a].role == layout->coordinates[b].role &&
-           layout->coordinates[a].stage == layout->coordinates[b].stage &&
+    return layout->coordinates[a].stage == layout->coordinates[b].stage &&
            ech_layout_micro_batches(layout, a) == ech_layout_micro_batches(layout, b);
 }
 

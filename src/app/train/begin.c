@@ -144,7 +144,7 @@ static ech_status claim_folders(ech_trainer *t)
     for (int i = 0; i < 2; i++) {
         ECH_TRY(ech_file_make_folder(folder[i]));
         if (i == 0 || !ech_file_is_same(folder[1], t->lock[0]))
-            ECH_TRY(ech_file_await_folder(folder[i], lock_patience(t), &t->lock[i]));
+            ECH_TRY(ech_file_lock_folder(folder[i], lock_patience(t), &t->lock[i]));
     }
     return ECH_OK;
 }
