@@ -202,7 +202,8 @@ void ech_pass_access(ech_plan *plan, ech_list *list)
         step->ticks = 1;
         a.step = step;
         a.tick = tick;
-        ech_step_row_of(step->kind)->methods->touch(&a);
+        const ech_step_methods *methods = ech_step_row_of(step->kind)->methods;
+        if (methods->touch) methods->touch(&a);
         tick += step->ticks;
     }
     for (int phase = 0; phase < ECH_PHASES; phase++) {

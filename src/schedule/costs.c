@@ -20,7 +20,8 @@ int ech_cost_rounds(int members)
 double ech_costs_of_step(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
                          ech_participants among)
 {
-    if (costs->seconds)
-        return ech_step_row_of(step->kind)->methods->seconds(costs, plan, step, among);
+    const ech_step_methods *methods = ech_step_row_of(step->kind)->methods;
+    ech_step_query query = {.plan = plan, .step = step, .costs = costs, .among = among};
+    if (costs->seconds) return methods->seconds ? methods->seconds(&query) : 0;
     return ech_step_kind_phase(step->kind) >= 0 ? ech_block_units(plan, step) : 0;
 }

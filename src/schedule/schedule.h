@@ -423,8 +423,6 @@ ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *
 void ech_step_print(const ech_step *step, ech_text *out);
 /* "model.layers.3: linear4.out, micro-batch 2". */
 void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out);
-/* The phase that a step of F, B or W runs. */
-ech_phase ech_step_phase(const ech_step *step);
 /* Whether messages between stages are sharded over tensor ranks: where these hold the values at boundaries whole, each
  * sends a shard, and the receiving tensor ranks all-gather them. */
 bool ech_plan_shards_messages(const ech_plan *plan);

@@ -42,6 +42,7 @@ void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES
             ech_layout_membership(plan->layout, plan->model, plan->rank, (ech_layout_group)kind);
     for (size_t s = 0; s < c.list->step.n; s++) {
         const ech_step *step = &c.list->step.at[s];
-        ech_step_row_of(step->kind)->methods->count(&c, step);
+        const ech_step_methods *methods = ech_step_row_of(step->kind)->methods;
+        if (methods->count) methods->count(&c, step);
     }
 }

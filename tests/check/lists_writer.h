@@ -77,7 +77,7 @@ typedef struct lists_writer {
 static inline int lists_compute(lists_writer *w, ech_step step)
 {
     if (ech_step_kind_phase(step.kind) >= 0) {
-        step.phase = ech_step_phase(&step);
+        step.phase = (ech_phase)ech_step_kind_phase(step.kind);
         step.calls = 1;
     }
     w->last = lists_add(w->list, step);

@@ -32,7 +32,7 @@ static void note_work(const fixture *f, int rank, int *done)
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (step->lane != ECH_LANE_COMPUTE || step->block < 0) continue;
-        int phase = (int)ech_step_phase(step), first, end;
+        int phase = ech_step_kind_phase(step->kind), first, end;
         ech_layout_blocks(layout, rank, step->chunk, &first, &end);
         assert_true(step->block >= first && step->block < end);
         assert_int_equal(step->turn, step->micro / own);

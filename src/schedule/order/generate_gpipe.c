@@ -7,7 +7,7 @@
  * Of several chunks all micro-batches go through one before the next (breadth first: Lamy-Poirier
  * 2022, arXiv:2211.05953).
  */
-#include "schedule/order/generate.h"
+#include "schedule/order/items.h"
 
 static void generate(const ech_pipe *pipe, ech_order *order)
 {

@@ -6,7 +6,7 @@
  * 2(p - r - 1) + (v - 1)p forwards ahead, and with m = p all of them. Idle time is (p - 1)/(v m) of
  * the working time, and a rank keeps as many chunks as it runs ahead, and one.
  */
-#include "schedule/order/generate.h"
+#include "schedule/order/items.h"
 
 /* Megatron-LM's "virtual micro-batch" i of p groups: which chunk, and which micro-batch. */
 static int chunk_of(const ech_pipe *pipe, int i)

@@ -4,7 +4,7 @@
  * next begins, so one of p stages works and 1 - 1/p of the time is idle. What pipelines are compared
  * with. No stage keeps more than one micro-batch.
  */
-#include "schedule/order/generate.h"
+#include "schedule/order/items.h"
 
 static void generate(const ech_pipe *pipe, ech_order *order)
 {

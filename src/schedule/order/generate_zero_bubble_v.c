@@ -9,7 +9,7 @@
  * never waits between its first F and its last W; and no stage keeps more than 2p chunks, which is as much as the p
  * micro-batches of 1F1B's first stage. With fewer micro-batches it is the same order without those that are not there.
  */
-#include "schedule/order/generate.h"
+#include "schedule/order/items.h"
 
 typedef struct writer {
     int micro_batches;

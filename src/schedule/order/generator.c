@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of generators, and what several of them share.
+ * The table of generators.
  */
 #include <string.h>
 
-#include "schedule/order/generate.h"
+#include "schedule/order/order.h"
 
 #define X(identifier, name, help) extern const ech_generator ech_generator_row_##identifier;
 #include "schedule/order/schedules.def"
@@ -36,15 +36,4 @@ bool ech_generator_accepts(const ech_generator *generator, const ech_pipeline_sh
                            ech_text *why)
 {
     return !generator->accepts || generator->accepts(shape, why);
-}
-
-void ech_order_add(ech_order *order, ech_action action, int chunk, int micro)
-{
-    ECH_PUSH(*order, (ech_order_item){.action = action, .chunk = chunk, .micro = micro});
-}
-
-void ech_order_add_backward(ech_order *order, int chunk, int micro)
-{
-    ech_order_add(order, ECH_B, chunk, micro);
-    ech_order_add(order, ECH_W, chunk, micro);
 }

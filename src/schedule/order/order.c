@@ -4,8 +4,7 @@
  */
 #include "schedule/order/order.h"
 
-#include "schedule/order/generate.h"
-#include "schedule/order/progress.h"
+#include "schedule/order/items.h"
 
 void ech_order_forwards(const ech_pipe *pipe, ech_order *order)
 {
@@ -20,12 +19,11 @@ void ech_order_forwards(const ech_pipe *pipe, ech_order *order)
 static bool follow(const ech_order *order, ech_order_progress *progress, ech_text *why)
 {
     for (size_t i = 0; i < order->n; i++) {
-        ech_text fault = {0};
+        ECH_CLEANUP(ech_text_free) ech_text fault = {0};
         if (ech_order_progress_add(progress, order->at[i], &fault)) continue;
         ech_text_append(why, "item %zu, ", i);
         ech_order_item_print(order->at[i], why);
         ech_text_append(why, ": %s", fault.at);
-        ech_text_free(&fault);
         return false;
     }
     return ech_order_progress_done(progress, true, why);
@@ -33,14 +31,11 @@ static bool follow(const ech_order *order, ech_order_progress *progress, ech_tex
 
 ech_status ech_order_check(const ech_order *order, int chunks, int micro_batches, const char *name)
 {
+    ECH_CLEANUP(ech_order_progress_end)
     ech_order_progress progress = ech_order_progress_begin(chunks, micro_batches);
-    ech_text why = {0};
-    ech_status st = ECH_OK;
-    if (!follow(order, &progress, &why))
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT, "%s: %s", name, why.at);
-    ech_text_free(&why);
-    ech_order_progress_end(&progress);
-    return st;
+    ECH_CLEANUP(ech_text_free) ech_text why = {0};
+    if (follow(order, &progress, &why)) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT, "%s: %s", name, why.at);
 }
 
 void ech_order_print(const ech_order *order, ech_text *out)

@@ -2,7 +2,7 @@
  *
  * An order lists one rank's forwards (F), backwards of the input (B) and backwards of the weights (W), one of each for
  * every chunk and micro-batch. Pipeline schedules differ in their orders alone; passes add everything else. A
- * generator (a row of schedules.def and a file generate_NAME.c) makes an order, or a file has one written by hand.
+ * generator (a row of schedules.def, in generate_*.c) makes an order, or a file has one written by hand.
  *
  * In every order, F of a chunk and micro-batch is before its B, and B before its W; F, B and W of a chunk are each in
  * ascending micro-batches.

@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "schedule/order/generate.h"
-#include "schedule/order/progress.h"
+#include "schedule/order/items.h"
 
 enum { LARGEST_TEXT = 64 << 20, LONGEST_SHOWN = 24, LARGEST_NUMBER = 1000000000 };
 
@@ -27,10 +26,8 @@ typedef struct word {
 } word;
 
 /* An error at a place of the current line. */
-static ech_status refuse(const reader *r, const char *place, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static ech_status refuse(const reader *r, const char *place, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static ech_status refuse(const reader *r, const char *place,
+                                                               const char *format, ...)
 {
     char message[256];
     va_list arguments;
@@ -93,11 +90,10 @@ static bool parse_number(const char **at, const char *end, int *out)
 
 static bool parse_item(const word *w, ech_order_item *out)
 {
-    static const char letters[ECH_ACTIONS] = {[ECH_F] = 'F', [ECH_B] = 'B', [ECH_W] = 'W'};
     const char *at = w->at, *end = w->at + w->n;
-    const char *letter = memchr(letters, *at++, sizeof letters);
+    const char *letter = memchr(ech_order_letters, *at++, ECH_ACTIONS);
     if (!letter) return false;
-    out->action = (ech_action)(letter - letters);
+    out->action = (ech_action)(letter - ech_order_letters);
     if (!parse_number(&at, end, &out->chunk)) return false;
     if (at == end || *at++ != '.') return false;
     return parse_number(&at, end, &out->micro) && at == end;
@@ -113,14 +109,11 @@ static ech_status read_word(const reader *r, const word *w, ech_order_progress *
         return refuse(r, w->at,
                       "%s: not an item; write F<chunk>.<micro-batch>, B... or W..., as F0.3",
                       w->shown);
-    ech_text why = {0};
-    ech_status st = ECH_OK;
-    if (ech_order_progress_add(progress, item, &why))
-        ECH_PUSH(*order, item);
-    else
-        st = refuse(r, w->at, "%s: %s", w->shown, why.at);
-    ech_text_free(&why);
-    return st;
+    ECH_CLEANUP(ech_text_free) ech_text why = {0};
+    if (!ech_order_progress_add(progress, item, &why))
+        return refuse(r, w->at, "%s: %s", w->shown, why.at);
+    ECH_PUSH(*order, item);
+    return ECH_OK;
 }
 
 static void follow_each_backward(ech_order *order)
@@ -140,28 +133,23 @@ static ech_status finish_line(const reader *r, int stage, const ech_order_progre
 {
     bool split = false;
     for (size_t i = 0; i < order->n && !split; i++) split = order->at[i].action == ECH_W;
-    ech_text why = {0};
-    ech_status st = ECH_OK;
+    ECH_CLEANUP(ech_text_free) ech_text why = {0};
     if (!ech_order_progress_done(progress, split, &why))
-        st = refuse(r, r->at, "stage %d: %s", stage, why.at);
-    else if (!split)
-        follow_each_backward(order);
-    ech_text_free(&why);
-    return st;
+        return refuse(r, r->at, "stage %d: %s", stage, why.at);
+    if (!split) follow_each_backward(order);
+    return ECH_OK;
 }
 
 /* The line that begins with the word `first`. */
 static ech_status read_line(reader *r, const word *first, int stage, int chunks, int micro_batches,
                             ech_order *order)
 {
+    ECH_CLEANUP(ech_order_progress_end)
     ech_order_progress progress = ech_order_progress_begin(chunks, micro_batches);
     word w = *first;
-    ech_status st;
-    do st = read_word(r, &w, &progress, order);
-    while (st == ECH_OK && next_word(r, &w));
-    if (st == ECH_OK) st = finish_line(r, stage, &progress, order);
-    ech_order_progress_end(&progress);
-    return st;
+    do ECH_TRY(read_word(r, &w, &progress, order));
+    while (next_word(r, &w));
+    return finish_line(r, stage, &progress, order);
 }
 
 /* ---- texts ---- */
@@ -208,7 +196,7 @@ ech_status ech_order_parse(const char *text, size_t n, const char *name, int sta
                  LARGEST_TEXT);
     if (n == 0) text = "";
     ECH_TRY(find_nul(text, n, name));
-    ech_order *read = ech_calloc((size_t)stages, sizeof *read);
+    ECH_FREED ech_order *read = ech_calloc((size_t)stages, sizeof *read);
     reader r = {.at = text, .end = text + n, .line_begin = text, .name = name, .line = 1};
     ech_status st = read_lines(&r, stages, chunks, micro_batches, read);
     for (int stage = 0; stage < stages; stage++)
@@ -216,7 +204,6 @@ ech_status ech_order_parse(const char *text, size_t n, const char *name, int sta
             orders[stage] = read[stage];
         else
             free(read[stage].at);
-    free(read);
     return st;
 }
 
@@ -245,9 +232,8 @@ ech_status ech_order_measure(const char *text, size_t n, const char *name, int c
     int forwards;
     count_items(text, n, stages, &forwards);
     *micro_batches = forwards / chunks;
-    ech_order *orders = ech_calloc((size_t)*stages + 1, sizeof *orders);
+    ECH_FREED ech_order *orders = ech_calloc((size_t)*stages + 1, sizeof *orders);
     ech_status st = ech_order_parse(text, n, name, *stages, chunks, *micro_batches, orders);
     for (int stage = 0; stage < *stages; stage++) free(orders[stage].at);
-    free(orders);
     return st;
 }

@@ -29,11 +29,11 @@ static void print(const ech_step *step, ech_text *out)
     if (step->is_part) ech_step_print_calls(step, out);
 }
 
-static ech_work work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+static ech_work work(const ech_step_query *q)
 {
     ech_work sum = {0};
-    for (int i = 0; i < step->calls; i++) {
-        ech_work one = ech_work_of_call(plan, list, step, step->first_call + i);
+    for (int i = 0; i < q->step->calls; i++) {
+        ech_work one = ech_work_of_call(q->plan, q->list, q->step, q->step->first_call + i);
         sum.flops += one.flops;
         sum.bytes += one.bytes;
     }
@@ -67,9 +67,9 @@ static double effort_of(const ech_block *block, const ech_block_call *call, ech_
     return touching * touched + ech_call_multiplies(block, call, phase, extent);
 }
 
-/* The step's share of its block's phase: blocks are measured whole, on one rank. Where layers are cut,
- * or samples processed in sequence chunks, a rank's steps are the smaller for it. */
-static double share_of(const ech_plan *plan, const ech_step *step)
+/* The step's fraction of its block's phase: blocks are measured whole, on one rank. Where layers are sharded, or
+ * samples processed in sequence chunks, a rank's steps are the smaller for it. */
+static double fraction_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_block *block = plan->model->block.at[step->block];
     int calls = (int)block->program[step->phase].n;
@@ -83,11 +83,10 @@ static double share_of(const ech_plan *plan, const ech_step *step)
     return (all > 0 ? own / all : 1) / ech_plan_ways(plan);
 }
 
-static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                      ech_participants among)
+static double seconds(const ech_step_query *q)
 {
-    (void)among;
-    return costs->profile->block[step->block].seconds[step->phase] * share_of(plan, step);
+    return q->costs->profile->block[q->step->block].seconds[q->step->phase] *
+           fraction_of(q->plan, q->step);
 }
 
 /* Whether a phase of the block computes anything, besides what groups of ranks do. */
@@ -109,7 +108,8 @@ static double units_of(const ech_block *block, ech_phase phase)
 
 double ech_block_units(const ech_plan *plan, const ech_step *step)
 {
-    return units_of(plan->model->block.at[step->block], step->phase) * share_of(plan, step);
+    return units_of(plan->model->block.at[step->block], step->phase) * fraction_of(plan, step);
 }
 
-const ech_step_methods ech_block_methods = {touch, print, work, seconds, ech_step_sends_nothing};
+const ech_step_methods ech_block_methods = {
+    .touch = touch, .print = print, .work = work, .seconds = seconds};

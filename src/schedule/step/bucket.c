@@ -11,9 +11,9 @@ static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
     return &plan->bucket.at[step->index];
 }
 
-static double bytes_of(const ech_plan *plan, const ech_step *step)
+static double bytes_of(const ech_step_query *q)
 {
-    return (double)ech_plan_bucket_bytes(plan, step->index);
+    return (double)ech_plan_bucket_bytes(q->plan, q->step->index);
 }
 
 static void print(const ech_step *step, ech_text *out)
@@ -50,18 +50,17 @@ static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_
                                m->size, m->index);
 }
 
-static ech_work sum_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+static ech_work sum_work(const ech_step_query *q)
 {
-    (void)list;
-    ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
-    return (ech_work){.bytes = (double)sent_bytes(plan, step, &m)};
+    const ech_plan *plan = q->plan;
+    ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, q->step->group);
+    return (ech_work){.bytes = (double)sent_bytes(plan, q->step, &m)};
 }
 
-static double sum_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                          ech_participants among)
+static double sum_seconds(const ech_step_query *q)
 {
-    return ech_cost_reduction(&costs->rates, bytes_of(plan, step), among.members, among.first,
-                              among.last);
+    return ech_cost_reduction(&q->costs->rates, bytes_of(q), q->among.members, q->among.first,
+                              q->among.last);
 }
 
 static void count_sum(ech_traffic_count *c, const ech_step *step)
@@ -82,57 +81,42 @@ static void count_sum(ech_traffic_count *c, const ech_step *step)
 const ech_step_methods ech_reduce_grads_methods = {touch_sum, print_sum, sum_work, sum_seconds,
                                                    count_sum};
 
-/* ---- NORM ---- */
+/* ---- NORM, STASH, UPDATE ---- */
 
-static ech_work norm_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+static ech_work norm_work(const ech_step_query *q)
 {
-    (void)list;
-    return (ech_work){.bytes = bytes_of(plan, step)};
+    return (ech_work){.bytes = bytes_of(q)};
 }
 
-static double norm_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                           ech_participants among)
+static double norm_seconds(const ech_step_query *q)
 {
-    (void)among;
-    return ech_cost_norm(&costs->rates, bytes_of(plan, step));
+    return ech_cost_norm(&q->costs->rates, bytes_of(q));
 }
 
-const ech_step_methods ech_norm_methods = {read_gradients, print, norm_work, norm_seconds,
-                                           ech_step_sends_nothing};
-
-/* ---- STASH ---- */
-
-static ech_work stash_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+static ech_work stash_work(const ech_step_query *q)
 {
-    (void)list;
-    return (ech_work){.bytes = 2 * bytes_of(plan, step)};
+    return (ech_work){.bytes = 2 * bytes_of(q)};
 }
 
-static double stash_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                            ech_participants among)
+static double stash_seconds(const ech_step_query *q)
 {
-    (void)among;
-    return ech_cost_stash(&costs->rates, bytes_of(plan, step));
+    return ech_cost_stash(&q->costs->rates, bytes_of(q));
 }
-
-const ech_step_methods ech_stash_methods = {ech_step_touches_nothing, print, stash_work,
-                                            stash_seconds, ech_step_sends_nothing};
-
-/* ---- UPDATE ---- */
 
 /* Reads the gradient; reads and writes the weight and each state. */
-static ech_work update_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+static ech_work update_work(const ech_step_query *q)
 {
-    (void)list;
-    return (ech_work){.bytes = (3 + 2 * plan->states) * bytes_of(plan, step)};
+    return (ech_work){.bytes = (3 + 2 * q->plan->states) * bytes_of(q)};
 }
 
-static double update_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                             ech_participants among)
+static double update_seconds(const ech_step_query *q)
 {
-    (void)among;
-    return ech_cost_update(&costs->rates, bytes_of(plan, step));
+    return ech_cost_update(&q->costs->rates, bytes_of(q));
 }
 
-const ech_step_methods ech_update_methods = {read_gradients, print, update_work, update_seconds,
-                                             ech_step_sends_nothing};
+const ech_step_methods ech_norm_methods = {
+    .touch = read_gradients, .print = print, .work = norm_work, .seconds = norm_seconds};
+const ech_step_methods ech_stash_methods = {
+    .print = print, .work = stash_work, .seconds = stash_seconds};
+const ech_step_methods ech_update_methods = {
+    .touch = read_gradients, .print = print, .work = update_work, .seconds = update_seconds};

@@ -1,18 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives of tensor or context ranks inside of a block: COLLECTIVE.
+ * Collectives of tensor or context ranks inside of a block: COLLECTIVE. Scalars that ranks fold: REDUCE.
  */
 #include "schedule/step/step.h"
-
-/* Message shards are read and written in place. */
-static void touch_whole(ech_accessor *a)
-{
-    const ech_block *block = a->plan->model->block.at[a->step->block];
-    const int *ports;
-    size_t n = ech_step_ports(a->step, block, &ports);
-    for (size_t i = 0; i < n; i++)
-        if (ports[i] >= 0) ech_access_local(a, ports[i], true);
-}
 
 /* All to all packs what goes and what comes, shard by shard. */
 static size_t exchange_scratch(ech_collective collective, ech_dtype dtype, int64_t elements,
@@ -27,7 +17,7 @@ static void touch(ech_accessor *a)
 {
     const ech_block *block = a->plan->model->block.at[a->step->block];
     if (!a->step->calls) {
-        touch_whole(a);
+        ech_message_touch(a);
         return;
     }
     const ech_block_call *call = &block->program[a->step->phase].at[a->step->first_call];
@@ -52,19 +42,16 @@ static void print(const ech_step *step, ech_text *out)
                     ech_layout_group_name(step->group));
 }
 
-static ech_work work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+static ech_work work(const ech_step_query *q)
 {
-    (void)plan;
-    (void)list;
-    return (ech_work){.bytes = (double)step->bytes};
+    return (ech_work){.bytes = (double)q->step->bytes};
 }
 
-static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                      ech_participants among)
+static double seconds(const ech_step_query *q)
 {
-    (void)plan;
-    return costs->rates.latency * ech_cost_rounds(among.members) +
-           (double)step->bytes / ech_rates_between(&costs->rates, among.first, among.last);
+    const ech_rates *rates = &q->costs->rates;
+    return rates->latency * ech_cost_rounds(q->among.members) +
+           (double)q->step->bytes / ech_rates_between(rates, q->among.first, q->among.last);
 }
 
 static void count_one(ech_traffic_count *c, const ech_step *step, ech_dtype dtype, int64_t elements,
@@ -105,3 +92,32 @@ static void count(ech_traffic_count *c, const ech_step *step)
 }
 
 const ech_step_methods ech_collective_methods = {touch, print, work, seconds, count};
+
+/* ---- REDUCE ---- */
+
+static void touch_scalars(ech_accessor *a)
+{
+    ech_access_value(a, a->plan->scalars, true);
+}
+
+static void print_scalars(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, " %s", ech_scalar_name((ech_scalar)step->index));
+    int last = step->index + step->count - 1;
+    if (last >= ECH_SCALARS)
+        ech_text_append(out, "..squares");
+    else if (step->count > 1)
+        ech_text_append(out, "..%s", ech_scalar_name((ech_scalar)last));
+    ech_text_append(out, " %s over %s", step->maximum ? "maximum" : "sum",
+                    ech_layout_group_name(step->group));
+}
+
+/* A few numbers, gathered and sent out again. */
+static double scalars_seconds(const ech_step_query *q)
+{
+    return q->costs->rates.latency * 2 * ech_cost_rounds(q->among.members);
+}
+
+/* Traffic leaves scalars out. */
+const ech_step_methods ech_scalars_methods = {
+    .touch = touch_scalars, .print = print_scalars, .seconds = scalars_seconds};

@@ -31,13 +31,13 @@ size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **
     return forward ? block->input.n : block->doutput.n;
 }
 
-static void touch(ech_accessor *a)
+void ech_message_touch(ech_accessor *a)
 {
     const ech_block *block = a->plan->model->block.at[a->step->block];
     const int *ports;
     size_t n = ech_step_ports(a->step, block, &ports);
     for (size_t i = 0; i < n; i++)
-        if (ports[i] >= 0) ech_access_local(a, ports[i], ech_step_receives(a->step));
+        if (ports[i] >= 0) ech_access_local(a, ports[i], !ech_step_sends(a->step));
 }
 
 static void print(const ech_step *step, ech_text *out)
@@ -46,18 +46,15 @@ static void print(const ech_step *step, ech_text *out)
                     ech_step_sends(step) ? "to" : "from", step->peer);
 }
 
-static ech_work work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+static ech_work work(const ech_step_query *q)
 {
-    (void)plan;
-    (void)list;
-    return (ech_work){.bytes = ech_step_sends(step) ? (double)step->bytes : 0};
+    return (ech_work){.bytes = ech_step_sends(q->step) ? (double)q->step->bytes : 0};
 }
 
-static double seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                      ech_participants among)
+static double seconds(const ech_step_query *q)
 {
-    (void)plan;
-    return ech_cost_message(&costs->rates, (double)step->bytes, among.first, among.last);
+    return ech_cost_message(&q->costs->rates, (double)q->step->bytes, q->among.first,
+                            q->among.last);
 }
 
 static void count(ech_traffic_count *c, const ech_step *step)
@@ -71,4 +68,4 @@ static void count(ech_traffic_count *c, const ech_step *step)
     traffic->calls[ECH_COLLECTIVE_NONE]++;
 }
 
-const ech_step_methods ech_message_methods = {touch, print, work, seconds, count};
+const ech_step_methods ech_message_methods = {ech_message_touch, print, work, seconds, count};

@@ -58,13 +58,6 @@ int ech_step_kind_phase(ech_step_kind kind)
     return rows[kind].lane == ECH_LANE_COMPUTE ? rows[kind].phase : -1;
 }
 
-ech_phase ech_step_phase(const ech_step *step)
-{
-    int phase = ech_step_kind_phase(step->kind);
-    ECH_ASSERT(phase >= 0);
-    return (ech_phase)phase;
-}
-
 ech_params_use ech_step_params(const ech_step *step)
 {
     return rows[step->kind].params;
@@ -108,51 +101,14 @@ bool ech_step_has_bucket(const ech_step *step)
 void ech_step_print(const ech_step *step, ech_text *out)
 {
     ech_text_append(out, "%s", rows[step->kind].text);
-    rows[step->kind].methods->print(step, out);
+    if (rows[step->kind].methods->print) rows[step->kind].methods->print(step, out);
 }
 
 ech_work ech_step_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
-    return rows[step->kind].methods->work(plan, list, step);
+    const ech_step_methods *methods = rows[step->kind].methods;
+    ech_step_query query = {.plan = plan, .step = step, .list = list};
+    return methods->work ? methods->work(&query) : (ech_work){0};
 }
 
-/* ---- what others leave out, and kinds that leave out everything ---- */
-
-void ech_step_touches_nothing(ech_accessor *a)
-{
-    (void)a;
-}
-
-void ech_step_prints_nothing(const ech_step *step, ech_text *out)
-{
-    (void)step;
-    (void)out;
-}
-
-ech_work ech_step_has_no_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
-{
-    (void)plan;
-    (void)list;
-    (void)step;
-    return (ech_work){0};
-}
-
-double ech_step_takes_no_time(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                              ech_participants among)
-{
-    (void)costs;
-    (void)plan;
-    (void)step;
-    (void)among;
-    return 0;
-}
-
-void ech_step_sends_nothing(ech_traffic_count *count, const ech_step *step)
-{
-    (void)count;
-    (void)step;
-}
-
-const ech_step_methods ech_plain_methods = {ech_step_touches_nothing, ech_step_prints_nothing,
-                                            ech_step_has_no_work, ech_step_takes_no_time,
-                                            ech_step_sends_nothing};
+const ech_step_methods ech_plain_methods = {0};

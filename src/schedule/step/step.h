@@ -12,17 +12,26 @@
 #include "schedule/traffic.h"
 #include "schedule/work.h"
 
-/* Methods of kinds that work on the same things. Every set has all of them, in this order. */
+/* A step that is asked about. */
+typedef struct ech_step_query {
+    const ech_plan *plan;
+    const ech_step *step;
+    const ech_list *list;   /* of `work` */
+    const ech_costs *costs; /* of `seconds` */
+    ech_participants among; /* of `seconds` */
+} ech_step_query;
+
+/* Methods of kinds that work on the same things. NULL: such a step touches no value of the list, prints nothing more,
+ * has no work, takes no time, sends nothing. */
 typedef struct ech_step_methods {
     /* Adds the values that the step touches, call by call; sets its ticks and scratch where it has them. */
     void (*touch)(ech_accessor *a);
     /* Appends to the kind's text: " bucket 3". */
     void (*print)(const ech_step *step, ech_text *out);
     /* The least work of the step. */
-    ech_work (*work)(const ech_plan *plan, const ech_list *list, const ech_step *step);
+    ech_work (*work)(const ech_step_query *query);
     /* Its seconds from the time at which it runs, at the rates of a profile. */
-    double (*seconds)(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                      ech_participants among);
+    double (*seconds)(const ech_step_query *query);
     /* Adds the messages and bytes that this rank sends. */
     void (*count)(ech_traffic_count *count, const ech_step *step);
 } ech_step_methods;
@@ -43,14 +52,8 @@ typedef struct ech_step_row {
 
 const ech_step_row *ech_step_row_of(ech_step_kind kind);
 
-/* Methods of kinds that touch no value of the list, print nothing, and so on. */
-void ech_step_touches_nothing(ech_accessor *a);
-void ech_step_prints_nothing(const ech_step *step, ech_text *out);
-ech_work ech_step_has_no_work(const ech_plan *plan, const ech_list *list, const ech_step *step);
-double ech_step_takes_no_time(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                              ech_participants among);
-void ech_step_sends_nothing(ech_traffic_count *count, const ech_step *step);
-
+/* Touches the values of a message, or those that a COLLECTIVE gathers from its shards in place. */
+void ech_message_touch(ech_accessor *a);
 /* "[4-9]", "[4]". */
 void ech_step_print_calls(const ech_step *step, ech_text *out);
 /* The cost in units of a step F, B or W. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes in from the host and goes back to it: LOAD, LOGITS.
+ * What comes in from the host and goes out to it: LOAD, LOGITS, SNAPSHOT, SAVE.
  */
 #include "schedule/step/step.h"
 
@@ -46,29 +46,25 @@ static void touch_batch(ech_accessor *a)
 }
 
 /* A batch is copied: read and written. */
-static ech_work load_work(const ech_plan *plan, const ech_list *list, const ech_step *step)
+static ech_work load_work(const ech_step_query *q)
 {
     double bytes = 0;
-    for (int i = 0; i < step->accesses; i++) {
-        const ech_access *access = &list->access.at[step->first_access + i];
-        bool is_own = access->value >= (int)plan->persistent.n;
-        if (is_own) bytes += 2 * (double)ech_plan_value(plan, list, access->value)->bytes;
+    for (int i = 0; i < q->step->accesses; i++) {
+        int value = q->list->access.at[q->step->first_access + i].value;
+        bool is_own = value >= (int)q->plan->persistent.n;
+        if (is_own) bytes += 2 * (double)ech_plan_value(q->plan, q->list, value)->bytes;
     }
     return (ech_work){.bytes = bytes};
 }
 
 /* And what else a step does once. */
-static double load_seconds(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
-                           ech_participants among)
+static double load_seconds(const ech_step_query *q)
 {
-    (void)plan;
-    (void)step;
-    (void)among;
-    return costs->rates.other_seconds;
+    return q->costs->rates.other_seconds;
 }
 
-const ech_step_methods ech_load_methods = {touch_batch, ech_step_prints_nothing, load_work,
-                                           load_seconds, ech_step_sends_nothing};
+const ech_step_methods ech_load_methods = {
+    .touch = touch_batch, .work = load_work, .seconds = load_seconds};
 
 static void touch_logits(ech_accessor *a)
 {
@@ -77,6 +73,51 @@ static void touch_logits(ech_accessor *a)
     ech_access_value(a, a->list->logits, false);
 }
 
-const ech_step_methods ech_logits_methods = {touch_logits, ech_step_prints_nothing,
-                                             ech_step_has_no_work, ech_step_takes_no_time,
-                                             ech_step_sends_nothing};
+const ech_step_methods ech_logits_methods = {.touch = touch_logits};
+
+/* ---- checkpoints: what this rank writes of them ---- */
+
+static void touch_snapshot(ech_accessor *a, const ech_plan_param *p, bool write)
+{
+    for (int i = 0; i < a->plan->snapshots; i++) ech_access_value(a, p->snapshot + i, write);
+}
+
+/* Of the versions of weights the run knows which is the newest. */
+static void read_training(ech_accessor *a, const ech_plan_param *p)
+{
+    for (int v = 0; v < a->plan->versions; v++) ech_access_value(a, p->value + v, false);
+    for (int s = 0; s < a->plan->states && a->plan->partials >= 0; s++)
+        ech_access_value(a, p->state[s], false);
+}
+
+static const ech_plan_param *written_param(const ech_accessor *a, int param)
+{
+    const ech_plan_param *p = &a->plan->param[param];
+    bool writes = ech_layout_writes(a->plan->layout, a->plan->model, a->plan->rank, param);
+    return p->value >= 0 && writes ? p : NULL;
+}
+
+static void take_snapshot(ech_accessor *a)
+{
+    for (int i = 0; i < (int)a->plan->model->param.n; i++) {
+        const ech_plan_param *p = written_param(a, i);
+        if (!p) continue;
+        read_training(a, p);
+        touch_snapshot(a, p, true);
+    }
+}
+
+static void read_copies(ech_accessor *a)
+{
+    for (int i = 0; i < (int)a->plan->model->param.n; i++) {
+        const ech_plan_param *p = written_param(a, i);
+        if (!p) continue;
+        if (a->plan->snapshots)
+            touch_snapshot(a, p, false);
+        else
+            read_training(a, p);
+    }
+}
+
+const ech_step_methods ech_snapshot_methods = {.touch = take_snapshot};
+const ech_step_methods ech_save_methods = {.touch = read_copies};

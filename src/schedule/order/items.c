@@ -1,16 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules of an order.
+ * Items of orders, and the rules of their order.
  */
-#include "schedule/order/progress.h"
+#include "schedule/order/items.h"
 
 #include <stdlib.h>
 
-static const char letters[ECH_ACTIONS] = {[ECH_F] = 'F', [ECH_B] = 'B', [ECH_W] = 'W'};
+const char ech_order_letters[ECH_ACTIONS] = {[ECH_F] = 'F', [ECH_B] = 'B', [ECH_W] = 'W'};
+
+void ech_order_add(ech_order *order, ech_action action, int chunk, int micro)
+{
+    ECH_PUSH(*order, (ech_order_item){.action = action, .chunk = chunk, .micro = micro});
+}
+
+void ech_order_add_backward(ech_order *order, int chunk, int micro)
+{
+    ech_order_add(order, ECH_B, chunk, micro);
+    ech_order_add(order, ECH_W, chunk, micro);
+}
 
 void ech_order_item_print(ech_order_item item, ech_text *out)
 {
-    ech_text_append(out, "%c%d.%d", letters[item.action], item.chunk, item.micro);
+    ech_text_append(out, "%c%d.%d", ech_order_letters[item.action], item.chunk, item.micro);
 }
 
 ech_order_progress ech_order_progress_begin(int chunks, int micro_batches)
