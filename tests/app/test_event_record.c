@@ -74,11 +74,14 @@ static void a_file_for_each_start(void **state)
     char *folder = scratch_make(), *text[2];
     size_t n[2];
     for (int start = 1; start <= 2; start++) {
-        ech_events *events = NULL;
-        assert_int_equal(ech_events_open(folder, start * 10, start, &events), ECH_OK);
+        ech_journal *events = NULL;
+        assert_int_equal(ech_event_file_open(folder, start * 10, start, &events), ECH_OK);
         const ech_event_scalar value = {"x", start};
-        ech_events_scalars(events, 1.5e9, start * 10 + 1, &value, 1);
-        ech_events_close(events);
+        ech_text record = {0};
+        ech_event_scalars(1.5e9, start * 10 + 1, &value, 1, &record);
+        assert_true(ech_journal_add(events, record.at, record.n));
+        ech_text_free(&record);
+        ech_journal_close(events);
     }
     struct dirent **entry;
     assert_int_equal(scandir(folder, &entry, is_event_file, by_name), 2);

@@ -50,11 +50,11 @@ static void as_written(void **state)
                                     .grad_norm = step == 2 ? (double)NAN : 1.25,
                                     .step_seconds = 0.125,
                                     .tokens_per_second = 800};
-        ech_progress_step(progress, &metrics);
+        ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_STEP, .step = metrics});
     }
-    ech_progress_validation(progress, &(ech_validation_metrics){3, 1.5, 100, 0.1});
+    ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_VALIDATION, .validation = {3, 1.5, 100, 0.1}});
     const ech_checkpoint_metrics checkpoint = {3, "step-00000003", 10, 0.1, 0.1, 0};
-    ech_progress_checkpoint(progress, &checkpoint);
+    ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_CHECKPOINT, .checkpoint = checkpoint});
     ech_progress_destroy(progress);
     char *path = ech_file_join(folder, "metrics.jsonl");
     ech_metrics_series series;

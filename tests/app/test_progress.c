@@ -70,6 +70,11 @@ static ech_progress *open_progress(const char *folder, int64_t first_step)
     return progress;
 }
 
+static void submit_step(ech_progress *progress, const ech_step_metrics *metrics)
+{
+    ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_STEP, .step = *metrics});
+}
+
 /* Released with free(). */
 static void read_metrics(const char *folder, char **out)
 {
@@ -108,10 +113,10 @@ static void writes_plain_lines_into_a_pipe(void **state)
     for (int64_t step = 1; step <= 12; step++) {
         ech_step_metrics m = metrics_of(step);
         m.skipped = step == 10;
-        ech_progress_step(progress, &m);
+        submit_step(progress, &m);
     }
     ech_step_metrics last = metrics_of(2000);
-    ech_progress_step(progress, &last);
+    submit_step(progress, &last);
     ech_progress_say(progress, "done in %d s", 7);
     ech_progress_destroy(progress);
     char *text;
@@ -137,9 +142,9 @@ static void draws_over_one_line_on_a_terminal(void **state)
     capture c = begin_capture(folder, "40");
     ech_progress *progress = open_progress(folder, 0);
     ech_step_metrics first = metrics_of(1), last = metrics_of(2000);
-    ech_progress_step(progress, &first);
-    ech_progress_validation(progress, &(ech_validation_metrics){1, 2, 1024, 1});
-    ech_progress_step(progress, &last);
+    submit_step(progress, &first);
+    ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_VALIDATION, .validation = {1, 2, 1024, 1}});
+    submit_step(progress, &last);
     ech_progress_destroy(progress);
     char *text;
     end_capture(&c, &text);
@@ -166,9 +171,9 @@ static void names_spikes_and_counts_what_was_skipped(void **state)
         ech_step_metrics m = metrics_of(step);
         m.loss = step < 30 ? 2 : step < 32 ? 5 : 2;
         m.skipped = step == 33;
-        ech_progress_step(progress, &m);
+        submit_step(progress, &m);
     }
-    ech_progress_end(progress, &(ech_end_metrics){33, 3});
+    ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_END, .end = {33, 3}});
     ech_progress_destroy(progress);
     end_capture(&c, &text);
     const char *spike =
@@ -218,8 +223,8 @@ static void writes_json_with_null_for_what_is_no_number(void **state)
     m.learning_rate = 0.1 + 0.2;
     m.skipped = true;
     const ech_checkpoint_metrics checkpoint = {1, "a\"b", 77, 0.5, 0.25, 0.125};
-    ech_progress_step(progress, &m);
-    ech_progress_checkpoint(progress, &checkpoint);
+    submit_step(progress, &m);
+    ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_CHECKPOINT, .checkpoint = checkpoint});
     ech_progress_destroy(progress);
     char *text;
     end_capture(&c, &text);
@@ -283,18 +288,18 @@ static void goes_on_with_a_full_disk(void **state)
     capture c = begin_capture(folder, "0");
     ech_progress *progress = open_progress(folder, 0);
     ech_step_metrics m = metrics_of(1);
-    ech_progress_step(progress, &m);
+    submit_step(progress, &m);
     ech_progress_settle(progress);
     struct rlimit small = {.rlim_cur = 400, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     for (int64_t step = 2; step <= 4; step++) {
         m = metrics_of(step);
-        ech_progress_step(progress, &m);
+        submit_step(progress, &m);
     }
     ech_progress_settle(progress);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     m = metrics_of(5);
-    ech_progress_step(progress, &m);
+    submit_step(progress, &m);
     ech_progress_destroy(progress);
     end_capture(&c, &text);
     /* Said once, by name. (Standard error is a file here, and as full.) */

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#include "app/train/note.h"
+#include "app/train/progress.h"
 #include "base/random.h"
 
 /* n losses about `level`, uneven by `spread` of it. */

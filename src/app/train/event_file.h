@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "base/status.h"
+#include "base/journal.h"
 #include "base/text.h"
 
 /* ---- TensorBoard's events as records of an event file, made in memory ---- */
@@ -32,15 +32,9 @@ void ech_event_scalars(double wall_time, int64_t step, const ech_event_scalar *s
 void ech_event_text(double wall_time, int64_t step, const char *tag, const char *text,
                     ech_text *out);
 
-typedef struct ech_events ech_events;
-
 /* Makes a new file in `folder`, named by time, machine and number of the start (from 1), so that names sort in
  * the order of starts, and discards events of earlier files after `first_step`. Errors: ECH_EIO. */
-ech_status ech_events_open(const char *folder, int64_t first_step, int64_t start, ech_events **out);
-/* Each makes one write to a journal (base/journal.h), and never fails. */
-void ech_events_scalars(ech_events *events, double wall_time, int64_t step,
-                        const ech_event_scalar *scalars, int n);
-void ech_events_text(ech_events *events, int64_t step, const char *tag, const char *text);
-void ech_events_close(ech_events *events); /* accepts NULL */
+ech_status ech_event_file_open(const char *folder, int64_t first_step, int64_t start,
+                               ech_journal **out);
 
 #endif

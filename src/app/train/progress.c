@@ -1,40 +1,292 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens the files of the log and submits records to their writer.
+ * The files of the log, and notes as lines of metrics.jsonl, TensorBoard's events and log lines.
  */
 #include "app/train/progress.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
+#include "app/count.h"
 #include "app/metrics.h"
-#include "app/train/note.h"
 #include "app/record_writer.h"
+#include "app/status_line.h"
+#include "app/train/event_file.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/memory.h"
 
 /* Records that may be queued: minutes of steps, in less memory than a batch. */
 enum { MOST_NOTES = 256 };
 
+/* Only the writer's thread uses the files and the status line once it runs. */
 struct ech_progress {
-    ech_pages pages;
+    int64_t steps, every; /* as in ech_progress_setup */
+    double peak_flops;
+    int64_t start; /* number of this start of the run, from 1 */
+    ech_journal *metrics;
+    ech_journal *events; /* NULL: no TensorBoard */
+    ech_status_line line;
+    double step_seconds; /* moving average; below 0: no step so far */
+    bool any;            /* a plain line of a step has been printed */
+    ech_spikes spikes;
     ech_record_writer *writer;
 };
 
-static void write_start(ech_pages *pages, const ech_progress_setup *setup)
+/* ---- loss spikes: by medians, since a mean would follow the first spike ---- */
+
+static double median_of(const double *values, int n, double from)
+{
+    ech_numbers numbers = {0};
+    for (int i = 0; i < n; i++) ECH_PUSH(numbers, fabs(values[i] - from));
+    double median = ech_median(&numbers);
+    free(numbers.at);
+    return median;
+}
+
+double ech_spikes_take(ech_spikes *spikes, double loss, bool *begins)
+{
+    const double factor = 1.5, deviations = 6;
+    int n = spikes->seen < ECH_SPIKES_WINDOW ? (int)spikes->seen : ECH_SPIKES_WINDOW;
+    *begins = false;
+    if (!isfinite(loss)) return 0;
+    double median = median_of(spikes->loss, n, 0); /* losses are above 0 */
+    double usual = median + deviations * median_of(spikes->loss, n, median);
+    bool high = n >= ECH_SPIKES_FEWEST && median > 0 && loss >= factor * median && loss >= usual;
+    spikes->loss[spikes->seen++ % ECH_SPIKES_WINDOW] = loss;
+    *begins = high && !spikes->high;
+    spikes->count += *begins;
+    spikes->high = high;
+    return high ? loss / median : 0;
+}
+
+/* ---- records ---- */
+
+/* Frees the record. */
+static void add(ech_journal *journal, ech_text *record)
+{
+    ech_journal_add(journal, record->at, record->n);
+    ech_text_free(record);
+}
+
+/* Writes a line of metrics.jsonl unbuffered and frees it: after a kill at most the last line is incomplete. */
+static void add_json(ech_progress *p, ech_text *json)
+{
+    ech_text_append(json, "}\n");
+    add(p->metrics, json);
+}
+
+static void add_scalars(ech_progress *p, double at, int64_t step, const ech_event_scalar *scalars,
+                        int n)
+{
+    ech_text event = {0};
+    if (!p->events) return;
+    ech_event_scalars(at, step, scalars, n, &event);
+    add(p->events, &event);
+}
+
+static void begin_line(const ech_progress *p, int64_t step, ech_text *out)
+{
+    ech_text_append(out, "step %5" PRId64 "/%" PRId64 " | ", step, p->steps);
+}
+
+/* ---- training steps ---- */
+
+/* Above 1, the peak was measured while another program used the cores: then mfu is not known. */
+static double mfu(const ech_progress *p, const ech_step_metrics *m)
+{
+    double part = m->flops_per_second / p->peak_flops;
+    return p->peak_flops > 0 && part <= 1 ? part : (double)NAN;
+}
+
+/* spike: 0: the loss is none. */
+static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
+{
+    ech_text json = {0};
+    ech_metrics_int(&json, "step", m->step);
+    ech_metrics_real(&json, "loss", m->loss);
+    ech_metrics_real(&json, "learning_rate", m->learning_rate);
+    ech_metrics_real(&json, "grad_norm", m->grad_norm);
+    ech_metrics_int(&json, "tokens", m->tokens);
+    ech_metrics_int(&json, "samples", m->samples);
+    ech_metrics_real(&json, "step_seconds", m->step_seconds);
+    ech_metrics_real(&json, "tokens_per_second", m->tokens_per_second);
+    ech_metrics_real(&json, "flops_per_second", m->flops_per_second);
+    ech_metrics_real(&json, "mfu", mfu(p, m));
+    ech_metrics_int(&json, "bytes_sent", m->bytes_sent);
+    ech_metrics_int(&json, "peak_bytes", m->peak_bytes);
+    ech_text_append(&json, ",\"skipped\":%s", m->skipped ? "true" : "false");
+    if (spike > 0) ech_metrics_real(&json, "loss_spike", spike);
+    add_json(p, &json);
+}
+
+/* The largest memory of this process so far; with ranks that are threads, of all of them. */
+static double process_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? 1024.0 * (double)usage.ru_maxrss : (double)NAN;
+}
+
+static void show_step(ech_progress *p, const ech_note *note)
+{
+    const double gib = 1 << 30;
+    const ech_step_metrics *m = &note->step;
+    const ech_event_scalar scalars[] = {
+        {"loss/train", m->loss},
+        {"optimizer/learning_rate", m->learning_rate},
+        {"optimizer/grad_norm", m->grad_norm},
+        {"speed/tokens_per_second", m->tokens_per_second},
+        {"speed/tflops", m->flops_per_second / 1e12},
+        {"speed/mfu_percent", 100 * mfu(p, m)},
+        {"speed/step_seconds", m->step_seconds},
+        {"memory/arena_gib", (double)m->peak_bytes / gib},
+        {"memory/process_gib", process_bytes() / gib},
+        {"run/tokens", (double)m->tokens},
+        {"run/restarts", (double)(p->start - 1)},
+    };
+    add_scalars(p, note->wall_time, m->step, scalars, sizeof scalars / sizeof *scalars);
+}
+
+static int64_t whole_number(double value)
+{
+    return value >= 0 && value < 1e15 ? llround(value) : 0;
+}
+
+static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_text *out)
+{
+    char speed[ECH_COUNT_BYTES], flops[ECH_COUNT_BYTES], span[ECH_COUNT_BYTES];
+    double left = (double)(p->steps - m->step) * p->step_seconds;
+    /* The most important comes first: a narrow terminal truncates the end. */
+    begin_line(p, m->step, out);
+    ech_text_append(out, "loss %.4f | ETA %s", m->loss, ech_count_span(left, span));
+    if (m->skipped) ech_text_append(out, " | update skipped");
+    ech_text_append(out, " | norm %.2f | lr %.1e | %s tok/s | %s", m->grad_norm, m->learning_rate,
+                    ech_count_text(whole_number(m->tokens_per_second), speed),
+                    ech_count_scaled(m->flops_per_second, "FLOP/s", flops));
+    if (isfinite(mfu(p, m))) ech_text_append(out, " (mfu %.0f%%)", 100 * mfu(p, m));
+}
+
+static void write_step_note(ech_progress *p, const ech_note *note)
+{
+    const ech_step_metrics *m = &note->step;
+    const double newest = 0.1; /* weight: an average of the last ten steps or so */
+    ECH_FREED_TEXT text = {0};
+    bool begins, last = m->step == p->steps, due = last || !p->any || m->step % p->every == 0;
+    double spike = ech_spikes_take(&p->spikes, m->loss, &begins);
+    write_step(p, m, spike);
+    show_step(p, note);
+    if (p->step_seconds < 0) p->step_seconds = m->step_seconds;
+    p->step_seconds += newest * (m->step_seconds - p->step_seconds);
+    format_step(p, m, &text);
+    if (p->line.columns)
+        ech_status_line_draw(&p->line, text.at, last);
+    else if (due)
+        ech_status_line_say(&p->line, text.at);
+    p->any = true;
+    if (!begins) return;
+    text.n = 0;
+    begin_line(p, m->step, &text);
+    ech_text_append(&text, "loss spike: %.4f is %.1f times the median of the losses before it",
+                    m->loss, spike);
+    ech_status_line_say(&p->line, text.at);
+}
+
+/* ---- other notes: each writes a line of metrics.jsonl, and appends its log line, if any, to `text` ---- */
+
+static void write_validation(ech_progress *p, const ech_note *note, ech_text *text)
+{
+    const ech_validation_metrics *m = &note->validation;
+    const ech_event_scalar scalar = {"loss/validation", m->loss};
+    ech_text json = {0};
+    char count[ECH_COUNT_BYTES];
+    ech_metrics_int(&json, "step", m->step);
+    ech_metrics_real(&json, "valid_loss", m->loss);
+    ech_metrics_int(&json, "valid_tokens", m->tokens);
+    ech_metrics_real(&json, "seconds", m->seconds);
+    add_json(p, &json);
+    add_scalars(p, note->wall_time, m->step, &scalar, 1);
+    begin_line(p, m->step, text);
+    ech_text_append(text, "validation loss %.4f | %s tokens | %.1f s", m->loss,
+                    ech_count_text(m->tokens, count), m->seconds);
+}
+
+static void write_checkpoint(ech_progress *p, const ech_checkpoint_metrics *m, ech_text *text)
+{
+    ech_text json = {0};
+    char size[32];
+    ech_metrics_int(&json, "step", m->step);
+    ech_metrics_text(&json, "checkpoint", m->name);
+    ech_metrics_int(&json, "bytes", m->bytes);
+    ech_metrics_real(&json, "seconds", m->seconds);
+    ech_metrics_real(&json, "stall_seconds", m->stall_seconds);
+    ech_metrics_real(&json, "waited_seconds", m->waited_seconds);
+    add_json(p, &json);
+    begin_line(p, m->step, text);
+    ech_text_append(text, "saved %s | %s | %.1f s", m->name,
+                    ech_text_from_bytes(m->bytes, size, sizeof size), m->seconds);
+    if (m->stall_seconds < m->seconds)
+        ech_text_append(text, ", training stood still for %.2f s", m->stall_seconds);
+    if (m->waited_seconds >= 0.01)
+        ech_text_append(text, "; waited %.1f s for the checkpoint before", m->waited_seconds);
+}
+
+static void write_end(ech_progress *p, const ech_end_metrics *m, ech_text *text)
+{
+    ech_text json = {0};
+    ech_metrics_int(&json, "step", m->step);
+    ech_metrics_int(&json, "skipped_steps", m->skipped_steps);
+    ech_metrics_int(&json, "loss_spikes", p->spikes.count);
+    add_json(p, &json);
+    if (m->skipped_steps)
+        ech_text_append(text, "updates skipped for a NaN or infinity: %" PRId64 " of %" PRId64,
+                        m->skipped_steps, m->step);
+    if (p->spikes.count)
+        ech_text_append(text, "%sloss spikes since this start: %" PRId64, text->n ? "; " : "",
+                        p->spikes.count);
+}
+
+/* The ech_record_writer_setup.write. */
+static void write_note(void *progress, void *record)
+{
+    ech_progress *p = progress;
+    const ech_note *note = record;
+    ECH_FREED_TEXT text = {0};
+    switch (note->kind) {
+    case ECH_NOTE_STEP:
+        write_step_note(p, note);
+        break;
+    case ECH_NOTE_VALIDATION:
+        write_validation(p, note, &text);
+        break;
+    case ECH_NOTE_CHECKPOINT:
+        write_checkpoint(p, &note->checkpoint, &text);
+        break;
+    case ECH_NOTE_END:
+        write_end(p, &note->end, &text);
+        break;
+    case ECH_NOTE_LINE:
+        ech_status_line_say(&p->line, note->line);
+        free(note->line);
+    }
+    if (text.n) ech_status_line_say(&p->line, text.at);
+}
+
+/* ---- the start ---- */
+
+static void write_start(ech_progress *p, const ech_progress_setup *setup)
 {
     ech_text json = {0};
     ech_metrics_int(&json, "step", setup->first_step);
-    ech_metrics_int(&json, "start", pages->start);
+    ech_metrics_int(&json, "start", p->start);
     ech_metrics_int(&json, "time", (int64_t)time(NULL));
     ech_metrics_int(&json, "ranks", setup->ranks);
     ech_metrics_text(&json, "layout", setup->layout ? setup->layout : "");
-    ech_pages_add(pages, &json);
+    add_json(p, &json);
 }
 
 /* Four blanks before a line make it code in Markdown. */
@@ -47,61 +299,53 @@ static void append_code(const char *text, ech_text *out)
     }
 }
 
-static ech_status open_events(ech_pages *pages, const ech_progress_setup *setup)
+static ech_status open_events(ech_progress *p, const ech_progress_setup *setup)
 {
     const int64_t step = setup->first_step;
-    ECH_FREED_TEXT words = {0};
-    ECH_TRY(ech_events_open(setup->directory, step, pages->start, &pages->events));
-    ech_text_append(&words, "start %" PRId64 " after step %" PRId64 ", on %d rank%s", pages->start,
+    ECH_FREED_TEXT words = {0}, yaml = {0};
+    ech_text events = {0};
+    ECH_TRY(ech_event_file_open(setup->directory, step, p->start, &p->events));
+    ech_text_append(&words, "start %" PRId64 " after step %" PRId64 ", on %d rank%s", p->start,
                     step, setup->ranks, setup->ranks == 1 ? "" : "s");
     if (setup->layout && setup->layout[0]) ech_text_append(&words, ": %s", setup->layout);
-    ech_events_text(pages->events, step, "start", words.at);
-    words.n = 0;
-    append_code(setup->run_yaml ? setup->run_yaml : "", &words);
-    if (words.n) ech_events_text(pages->events, step, "run file", words.at);
+    ech_event_text(ech_clock_wall(), step, "start", words.at, &events);
+    append_code(setup->run_yaml ? setup->run_yaml : "", &yaml);
+    if (yaml.n) ech_event_text(ech_clock_wall(), step, "run file", yaml.at, &events);
+    add(p->events, &events);
     return ECH_OK;
 }
 
-static ech_status open_files(ech_pages *pages, const ech_progress_setup *setup)
+static ech_status open_files(ech_progress *p, const ech_progress_setup *setup)
 {
     ECH_FREED char *path = ech_file_join(setup->directory, "metrics.jsonl");
-    ech_status status = ech_file_make_folder(setup->directory);
-    if (status == ECH_OK) status = ech_metrics_truncate(path, setup->first_step, &pages->start);
-    if (status == ECH_OK) status = ech_journal_open(path, false, &pages->metrics);
-    ECH_TRY(status);
-    pages->start++;
-    if (setup->tensorboard) ECH_TRY(open_events(pages, setup));
-    write_start(pages, setup);
+    ECH_TRY(ech_file_make_folder(setup->directory));
+    ECH_TRY(ech_metrics_truncate(path, setup->first_step, &p->start));
+    ECH_TRY(ech_journal_open(path, false, &p->metrics));
+    p->start++;
+    if (setup->tensorboard) ECH_TRY(open_events(p, setup));
+    write_start(p, setup);
     return ECH_OK;
-}
-
-static ech_status begin_writer(ech_progress *progress, const ech_progress_setup *setup)
-{
-    ECH_FREED_TEXT what = {0};
-    ech_text_append(&what, "%s: metrics and lines of the log", setup->directory);
-    const ech_record_writer_setup writer = {.what = what.at,
-                                            .record_bytes = sizeof(ech_note),
-                                            .records = MOST_NOTES,
-                                            .write = ech_note_write,
-                                            .context = &progress->pages};
-    return ech_record_writer_begin(&writer, &progress->writer);
 }
 
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out)
 {
-    ech_progress *progress = ech_calloc(1, sizeof *progress);
-    progress->pages = (ech_pages){.steps = setup->steps,
-                                  .every = setup->every,
-                                  .peak_flops = setup->peak_flops,
-                                  .step_seconds = -1};
-    ech_status_line_begin(&progress->pages.line);
-    ech_status status = open_files(&progress->pages, setup);
-    if (status == ECH_OK) status = begin_writer(progress, setup);
-    if (status != ECH_OK) {
-        ech_progress_destroy(progress);
-        return status;
-    }
-    *out = progress;
+    ECH_CLEANUP(ech_progress_destroy_at) ech_progress *p = ech_calloc(1, sizeof *p);
+    ECH_FREED_TEXT what = {0};
+    *p = (ech_progress){.steps = setup->steps,
+                        .every = setup->every,
+                        .peak_flops = setup->peak_flops,
+                        .step_seconds = -1};
+    ech_text_append(&what, "%s: metrics and lines of the log", setup->directory);
+    const ech_record_writer_setup writer = {.what = what.at,
+                                            .record_bytes = sizeof(ech_note),
+                                            .records = MOST_NOTES,
+                                            .write = write_note,
+                                            .context = p};
+    ech_status_line_begin(&p->line);
+    ECH_TRY(open_files(p, setup));
+    ECH_TRY(ech_record_writer_begin(&writer, &p->writer));
+    *out = p;
+    p = NULL;
     return ECH_OK;
 }
 
@@ -109,56 +353,30 @@ void ech_progress_destroy(ech_progress *progress)
 {
     if (!progress) return;
     ech_record_writer_end(progress->writer);
-    ech_status_line_end(&progress->pages.line);
-    ech_journal_close(progress->pages.metrics);
-    ech_events_close(progress->pages.events);
+    ech_status_line_end(&progress->line);
+    ech_journal_close(progress->metrics);
+    ech_journal_close(progress->events);
     free(progress);
 }
 
 /* ---- notes ---- */
 
-static ech_note *begin_note(ech_progress *progress, ech_note_kind kind)
+void ech_progress_submit(ech_progress *progress, const ech_note *note)
 {
-    ech_note *note = ech_record_writer_slot(progress->writer);
-    note->kind = kind;
-    note->wall_time = ech_clock_wall();
-    return note;
-}
-
-void ech_progress_step(ech_progress *progress, const ech_step_metrics *metrics)
-{
-    begin_note(progress, ECH_NOTE_STEP)->step = *metrics;
-    ech_record_writer_submit(progress->writer);
-}
-
-void ech_progress_validation(ech_progress *progress, const ech_validation_metrics *metrics)
-{
-    begin_note(progress, ECH_NOTE_VALIDATION)->validation = *metrics;
-    ech_record_writer_submit(progress->writer);
-}
-
-void ech_progress_checkpoint(ech_progress *progress, const ech_checkpoint_metrics *metrics)
-{
-    begin_note(progress, ECH_NOTE_CHECKPOINT)->checkpoint = *metrics;
-    ech_record_writer_submit(progress->writer);
-}
-
-void ech_progress_end(ech_progress *progress, const ech_end_metrics *metrics)
-{
-    begin_note(progress, ECH_NOTE_END)->end = *metrics;
+    ech_note *slot = ech_record_writer_slot(progress->writer);
+    *slot = *note;
+    slot->wall_time = ech_clock_wall();
     ech_record_writer_submit(progress->writer);
 }
 
 void ech_progress_say(ech_progress *progress, const char *format, ...)
 {
     va_list arguments;
-    char *text = NULL;
+    ech_note note = {.kind = ECH_NOTE_LINE};
     va_start(arguments, format);
-    if (vasprintf(&text, format, arguments) < 0) text = NULL;
+    bool made = vasprintf(&note.line, format, arguments) >= 0;
     va_end(arguments);
-    if (!text) return;
-    begin_note(progress, ECH_NOTE_LINE)->line = text;
-    ech_record_writer_submit(progress->writer);
+    if (made) ech_progress_submit(progress, &note);
 }
 
 void ech_progress_settle(ech_progress *progress)

@@ -140,13 +140,15 @@ static void tell_of_saved(ech_trainer *t)
 {
     ech_exec_saved saved;
     if (!ech_exec_take_saved(t->session.exec, &saved) || !ech_trainer_is_first(t)) return;
-    ech_checkpoint_metrics metrics = {.step = saved.step,
-                                      .bytes = saved.bytes,
-                                      .seconds = saved.seconds,
-                                      .stall_seconds = t->stall_seconds,
-                                      .waited_seconds = saved.waited_seconds};
-    snprintf(metrics.name, sizeof metrics.name, "step-%08lld", (long long)saved.step);
-    ech_progress_checkpoint(t->progress, &metrics);
+    ech_note note = {.kind = ECH_NOTE_CHECKPOINT,
+                     .checkpoint = {.step = saved.step,
+                                    .bytes = saved.bytes,
+                                    .seconds = saved.seconds,
+                                    .stall_seconds = t->stall_seconds,
+                                    .waited_seconds = saved.waited_seconds}};
+    snprintf(note.checkpoint.name, sizeof note.checkpoint.name, "step-%08lld",
+             (long long)saved.step);
+    ech_progress_submit(t->progress, &note);
 }
 
 ech_status ech_trainer_follow_save(ech_trainer *t, bool failed)

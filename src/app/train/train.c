@@ -95,11 +95,12 @@ ech_status ech_trainer_validate(ech_trainer *t)
         tokens += ech_exec_readings(t->session.exec)->tokens;
     }
     ech_loader_rewind(t->valid_loader, 0); /* the next one's first batches will be there */
-    const ech_validation_metrics metrics = {.step = t->step,
-                                            .loss = tokens > 0 ? loss / tokens : 0,
-                                            .tokens = (int64_t)tokens,
-                                            .seconds = ech_clock_now() - start};
-    if (ech_trainer_is_first(t)) ech_progress_validation(t->progress, &metrics);
+    const ech_note note = {.kind = ECH_NOTE_VALIDATION,
+                           .validation = {.step = t->step,
+                                          .loss = tokens > 0 ? loss / tokens : 0,
+                                          .tokens = (int64_t)tokens,
+                                          .seconds = ech_clock_now() - start}};
+    if (ech_trainer_is_first(t)) ech_progress_submit(t->progress, &note);
     return ECH_OK;
 }
 
@@ -149,20 +150,21 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
 {
     int64_t G = t->config->training.global_batch_size, T = t->config->data.sequence_length;
     if (!ech_trainer_is_first(t)) return;
-    ech_step_metrics metrics = {.step = t->step,
-                                .loss = r->loss,
-                                .learning_rate = r->learning_rate,
-                                .grad_norm = r->grad_norm,
-                                .tokens = t->tokens,
-                                .samples = t->step * G,
-                                .step_seconds = seconds,
-                                .tokens_per_second = (double)(G * T) / seconds,
-                                .flops_per_second = t->flops / seconds,
-                                .bytes_sent = sent,
-                                .peak_bytes = t->session.plan->arena_bytes,
-                                .skipped = r->withheld};
+    const ech_note note = {.kind = ECH_NOTE_STEP,
+                           .step = {.step = t->step,
+                                    .loss = r->loss,
+                                    .learning_rate = r->learning_rate,
+                                    .grad_norm = r->grad_norm,
+                                    .tokens = t->tokens,
+                                    .samples = t->step * G,
+                                    .step_seconds = seconds,
+                                    .tokens_per_second = (double)(G * T) / seconds,
+                                    .flops_per_second = t->flops / seconds,
+                                    .bytes_sent = sent,
+                                    .peak_bytes = t->session.plan->arena_bytes,
+                                    .skipped = r->withheld}};
     ech_trainer_switch_to(t, ECH_ACTIVITY_METRICS);
-    ech_progress_step(t->progress, &metrics);
+    ech_progress_submit(t->progress, &note);
     ech_trainer_switch_to(t, ECH_ACTIVITY_OTHER);
 }
 
@@ -287,7 +289,8 @@ static ech_status loop(ech_trainer *t)
     ECH_TRY(ech_trainer_finish_save(t));
     ECH_TRY(finish_trace(t));
     if (ech_trainer_is_first(t) && !done)
-        ech_progress_end(t->progress, &(ech_end_metrics){t->step, t->skipped});
+        ech_progress_submit(t->progress,
+                            &(ech_note){.kind = ECH_NOTE_END, .end = {t->step, t->skipped}});
     /* A launcher ends the job when one process exits, so all wait for the last. */
     return ech_group_barrier(ech_exec_world(t->session.exec));
 }
