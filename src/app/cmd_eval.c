@@ -3,14 +3,11 @@
  * echelon eval DIR --data SOURCES [--split SHARES] [--samples N] [--batch B] [--tokenizer SOURCE]
  *              [--logits FILE]
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "app/command.h"
 #include "app/options.h"
@@ -37,6 +34,12 @@ typedef struct logits {
     ech_stored stored;
     float *row; /* (V) */
 } logits;
+
+static void free_logits(logits *l)
+{
+    ech_stored_free(&l->stored);
+    free(l->row);
+}
 
 static void describe(logits *l)
 {
@@ -92,38 +95,15 @@ static ech_status put_sample(const logits *l, int64_t s, const ech_batch *batch)
 
 static ech_status put_samples(const logits *l, const ech_corpus *corpus)
 {
-    const ech_config *config = l->trained->config;
-    const ech_loader_options wanted = {.sequence_length = l->T,
-                                       .global_batch_size = 1,
-                                       .micro_batch_size = 1,
-                                       .data_degree = 1,
-                                       .vocabulary = l->V,
-                                       .last_position = l->S,
-                                       .document_mask = config->data.document_mask == 1,
-                                       .prefetch = (int)config->data.prefetch};
-    ech_loader *loader;
-    ech_status status = ECH_OK;
-    ECH_TRY(ech_loader_create(corpus, &wanted, 0, &loader));
-    for (int64_t s = 0; s < l->S && status == ECH_OK; s++) {
+    ech_loader_options one = ech_design_reads(&l->trained->design, 0, false, l->S);
+    ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
+    one.global_batch_size = one.micro_batch_size = 1;
+    ECH_TRY(ech_loader_create(corpus, &one, 0, &loader));
+    for (int64_t s = 0; s < l->S; s++) {
         const ech_batch *batch;
-        status = ech_loader_next(loader, s, &batch);
-        if (status == ECH_OK) status = put_sample(l, s, batch);
+        ECH_TRY(ech_loader_next(loader, s, &batch));
+        ECH_TRY(put_sample(l, s, batch));
     }
-    ech_loader_destroy(loader);
-    return status;
-}
-
-static ech_status put_all(logits *l, const ech_corpus *corpus)
-{
-    int why = 0;
-    ECH_TRY(ech_stored_create(&l->stored, l->path));
-    l->fd = open(l->path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (l->fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it again: %s", l->path, strerror(errno));
-    ech_status status = put_samples(l, corpus);
-    if (status == ECH_OK && fsync(l->fd) != 0) why = errno;
-    if (close(l->fd) != 0 && !why) why = errno;
-    ECH_TRY(status);
-    if (why) ECH_FAIL(ECH_EIO, "%s: cannot bring it to disk: %s", l->path, strerror(why));
     return ECH_OK;
 }
 
@@ -134,6 +114,7 @@ static ech_status put_all(logits *l, const ech_corpus *corpus)
 static ech_status logits_write(const ech_trained *trained, const ech_corpus *corpus,
                                int64_t samples, const char *path)
 {
+    ECH_CLEANUP(free_logits)
     logits l = {.trained = trained,
                 .path = path,
                 .S = samples,
@@ -144,13 +125,10 @@ static ech_status logits_write(const ech_trained *trained, const ech_corpus *cor
         ECH_FAIL(ECH_EUSAGE, "--logits %s: is there already; name a new file, or remove it", path);
     describe(&l);
     l.row = ech_calloc((size_t)l.V, sizeof *l.row);
-    ech_status status = ech_stored_plan(l.tensor, TENSORS, false, &l.stored);
-    if (status == ECH_OK) {
-        status = put_all(&l, corpus);
-        if (status != ECH_OK) ech_file_remove_all(path);
-    }
-    ech_stored_free(&l.stored);
-    free(l.row);
+    ECH_TRY(ech_stored_plan(l.tensor, TENSORS, false, &l.stored));
+    ech_status status = ech_stored_begin(&l.stored, path, &l.fd);
+    if (status == ECH_OK) status = ech_stored_finish(l.fd, path, put_samples(&l, corpus));
+    if (status != ECH_OK) ech_file_remove_all(path);
     return status;
 }
 
@@ -159,11 +137,9 @@ static const char about[] =
     "or whatever data.train may say. DIR is a run directory, a folder of checkpoints (the newest "
     "that verifies is taken), one checkpoint, or a Hugging Face model of a supported family."
     "\vPrints one line: the mean loss per token in nats, the perplexity exp(loss), where the "
-    "tokenizer "
-    "is known the bits per byte of the text that was predicted, and how many tokens that was. "
-    "--logits "
-    "writes safetensors: logits F32 (samples, tokens, ids), tokens and targets I32 and weights F32 "
-    "(samples, tokens), at most 16 GiB, token by token, which takes longer.";
+    "tokenizer is known the bits per byte of the text that was predicted, and how many tokens that "
+    "was. --logits writes safetensors: logits F32 (samples, tokens, ids), tokens and targets I32 "
+    "and weights F32 (samples, tokens), at most 16 GiB, token by token, which takes longer.";
 
 enum { MOST_BATCH = 1 << 20 };
 
@@ -220,40 +196,28 @@ static ech_status run_batches(ech_exec *exec, const eval_arguments *in, int64_t 
     return status;
 }
 
-/* Of every id of the model; the end of text has none. */
-static int64_t *measure_ids(const ech_trained *trained)
+/* The bytes of the text that was predicted: that of the targets that count. The end of text has none. */
+static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corpus, int64_t samples,
+                              double *bytes)
 {
-    int64_t V = trained->config->model.vocab_size;
-    int64_t ids = ech_tokenizer_vocabulary(trained->tokenizer);
-    int64_t *bytes = ech_calloc((size_t)V, sizeof *bytes);
+    const ech_loader_options wanted = ech_design_reads(&trained->design, 0, false, samples);
+    int64_t B = wanted.micro_batch_size, V = trained->config->model.vocab_size;
+    ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
+    ECH_FREED int64_t *of_id = ech_calloc((size_t)V, sizeof *of_id);
     ECH_FREED_TEXT text = {0};
-    for (int32_t id = 0; id < ids; id++) {
+    for (int32_t id = 0; id < ech_tokenizer_vocabulary(trained->tokenizer); id++) {
         text.n = 0;
         ech_tokenizer_decode(trained->tokenizer, id, false, &text);
-        bytes[id] = (int64_t)text.n;
+        of_id[id] = (int64_t)text.n;
     }
-    return bytes;
-}
-
-/* The bytes of the text that was predicted: that of the targets that count. */
-static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corpus,
-                              const ech_loader_options *wanted, double *bytes)
-{
-    ech_loader *loader;
-    ech_status status = ECH_OK;
-    ECH_TRY(ech_loader_create(corpus, wanted, 0, &loader));
-    int64_t *of_id = measure_ids(trained), n = wanted->micro_batch_size * wanted->sequence_length;
-    int64_t batches =
-        (wanted->last_position + wanted->micro_batch_size - 1) / wanted->micro_batch_size;
-    for (int64_t step = 0; step < batches && status == ECH_OK; step++) {
+    ECH_TRY(ech_loader_create(corpus, &wanted, 0, &loader));
+    for (int64_t step = 0; step * B < samples; step++) {
         const ech_batch *batch;
-        status = ech_loader_next(loader, step, &batch);
-        for (int64_t i = 0; i < n && status == ECH_OK; i++)
+        ECH_TRY(ech_loader_next(loader, step, &batch));
+        for (int64_t i = 0; i < B * wanted.sequence_length; i++)
             if (batch->weights[i] > 0) *bytes += (double)of_id[batch->targets[i]];
     }
-    free(of_id);
-    ech_loader_destroy(loader);
-    return status;
+    return ECH_OK;
 }
 
 static void print_sums(const eval_sums *sums)
@@ -264,50 +228,32 @@ static void print_sums(const eval_sums *sums)
     printf("tokens %.0f\n", sums->tokens);
 }
 
-static ech_status evaluate_corpus(const ech_trained *trained, const eval_arguments *in,
-                                  const ech_corpus *corpus)
-{
-    int64_t T = trained->config->data.sequence_length, samples = ech_corpus_samples(corpus);
-    if (in->samples > 0 && in->samples < samples) samples = in->samples;
-    ech_loader_options wanted = {.sequence_length = T,
-                                 .global_batch_size = in->batch,
-                                 .micro_batch_size = in->batch,
-                                 .data_degree = 1,
-                                 .vocabulary = trained->config->model.vocab_size,
-                                 .last_position = samples,
-                                 .document_mask = trained->config->data.document_mask == 1,
-                                 .prefetch = (int)trained->config->data.prefetch};
-    ech_loader *loader;
-    eval_sums sums = {0};
-    ECH_TRY(ech_loader_create(corpus, &wanted, 0, &loader));
-    ech_exec_set_loader(trained->session.exec, ECH_EVALUATE, loader);
-    ech_status status = run_batches(trained->session.exec, in, samples, &sums);
-    ech_loader_destroy(loader);
-    if (status == ECH_OK && trained->tokenizer)
-        status = count_bytes(trained, corpus, &wanted, &sums.bytes);
-    if (status == ECH_OK && in->logits) status = logits_write(trained, corpus, samples, in->logits);
-    if (status == ECH_OK) print_sums(&sums);
-    return status;
-}
-
 static ech_status evaluate(ech_trained *trained, void *context)
 {
     const eval_arguments *in = context;
     const ech_config *config = trained->config;
-    ech_corpus_options wanted = {.key = "--data",
-                                 .sources = in->data,
-                                 .split = in->split ? in->split : "",
-                                 .part = ECH_SPLIT_TEST,
-                                 .sequence_length = config->data.sequence_length,
-                                 .document_mask = config->data.document_mask == 1,
-                                 .end_of_text = trained->ends.end,
-                                 .tokenizer = trained->tokenizer,
-                                 .vocabulary = config->model.vocab_size};
-    ech_corpus *corpus;
+    const ech_corpus_options wanted = {.key = "--data",
+                                       .sources = in->data,
+                                       .split = in->split ? in->split : "",
+                                       .part = ECH_SPLIT_TEST,
+                                       .sequence_length = config->data.sequence_length,
+                                       .document_mask = config->data.document_mask == 1,
+                                       .end_of_text = trained->ends.end,
+                                       .tokenizer = trained->tokenizer,
+                                       .vocabulary = config->model.vocab_size};
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
+    ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
+    eval_sums sums = {0};
     ECH_TRY(ech_corpus_open(&wanted, &corpus));
-    ech_status status = evaluate_corpus(trained, in, corpus);
-    ech_corpus_close(corpus);
-    return status;
+    int64_t samples = ech_corpus_samples(corpus);
+    if (in->samples > 0 && in->samples < samples) samples = in->samples;
+    ECH_TRY(ech_session_read(&trained->session, &trained->design, corpus, ECH_EVALUATE, 0, samples,
+                             &loader));
+    ECH_TRY(run_batches(trained->session.exec, in, samples, &sums));
+    if (trained->tokenizer) ECH_TRY(count_bytes(trained, corpus, samples, &sums.bytes));
+    if (in->logits) ECH_TRY(logits_write(trained, corpus, samples, in->logits));
+    print_sums(&sums);
+    return ECH_OK;
 }
 
 ech_status ech_command_eval(int argc, char **argv, int *code)

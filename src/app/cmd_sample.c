@@ -16,12 +16,10 @@
 
 static const char about[] =
     "Writes text with a trained model: PROMPT and what follows it, until --tokens tokens are "
-    "written "
-    "or the model ends the text. DIR is a run directory, a folder of checkpoints (the newest that "
-    "verifies is taken), one checkpoint, or a Hugging Face model of a supported family."
+    "written or the model ends the text. DIR is a run directory, a folder of checkpoints (the "
+    "newest that verifies is taken), one checkpoint, or a Hugging Face model of a supported family."
     "\vThe same checkpoint, prompt and options write the same text.\n\nA model whose tokenizer is "
-    "not "
-    "known takes --ids, and --tokenizer names one.";
+    "not known takes --ids, and --tokenizer names one.";
 
 typedef struct sample_arguments {
     const char *directory, *prompt;
@@ -55,25 +53,32 @@ static void check(void *arguments, const struct argp_state *state)
 }
 
 /* The text so far. The model sees ids [base, ids.n), of which it has been given the first `fed`. */
-typedef struct story {
+typedef struct generation {
+    const ech_trained *trained;
+    const sample_arguments *in;
     ech_ids ids;
     size_t base, fed;
-    int64_t written;    /* tokens */
-    int64_t T, choices; /* ids below `choices` may be chosen */
-    bool is_shown;      /* on a terminal, which would obey some characters */
-    ech_text part;      /* then: a character's first bytes, which the next token ends */
-} story;
+    int64_t written; /* tokens */
+    bool is_shown;   /* on a terminal, which would obey some characters */
+    ech_text part;   /* then: a character's first bytes, which the next token ends */
+} generation;
+
+static void free_generation(generation *g)
+{
+    ech_text_free(&g->part);
+    free(g->ids.at);
+}
 
 /* To standard output; on a terminal as it can be seen there. */
-static ech_status write_text(story *s, const ech_text *text, bool last)
+static ech_status write_text(generation *g, const ech_text *text, bool last)
 {
     ECH_FREED_TEXT shown = {0};
     const ech_text *put = text;
-    if (s->is_shown && s->part.n + text->n > 0) {
-        if (text->n) ech_text_append_bytes(&s->part, text->at, text->n);
-        size_t used = ech_visible_append(&shown, s->part.at, s->part.n, true, last);
-        s->part.n -= used;
-        memmove(s->part.at, s->part.at + used, s->part.n);
+    if (g->is_shown && g->part.n + text->n > 0) {
+        if (text->n) ech_text_append_bytes(&g->part, text->at, text->n);
+        size_t used = ech_visible_append(&shown, g->part.at, g->part.n, true, last);
+        g->part.n -= used;
+        memmove(g->part.at, g->part.at + used, g->part.n);
         put = &shown;
     }
     size_t written = put->n ? fwrite(put->at, 1, put->n, stdout) : 0;
@@ -81,127 +86,96 @@ static ech_status write_text(story *s, const ech_text *text, bool last)
     return ok ? ECH_OK : ECH_EIO; /* it is said at the exit */
 }
 
-static void append_token(const ech_trained *trained, const sample_arguments *in, const story *s,
-                         int32_t id, ech_text *out)
-{
-    if (in->ids)
-        ech_text_append(out, "%s%d", s->written > 0 ? " " : "", (int)id);
-    else
-        ech_tokenizer_decode(trained->tokenizer, id, s->written == 0, out);
-}
-
-static ech_status write_token(const ech_trained *trained, const sample_arguments *in, story *s,
-                              int32_t id)
+static ech_status write_token(generation *g, int32_t id)
 {
     ECH_FREED_TEXT text = {0};
-    append_token(trained, in, s, id, &text);
-    ech_status status = write_text(s, &text, false);
-    s->written++;
-    return status;
+    if (g->in->ids)
+        ech_text_append(&text, "%s%d", g->written > 0 ? " " : "", (int)id);
+    else
+        ech_tokenizer_decode(g->trained->tokenizer, id, g->written == 0, &text);
+    g->written++;
+    return write_text(g, &text, false);
 }
 
 /* Feeds token by token with a KV cache. When the text becomes longer than T, the first half of the context is
  * dropped and the rest is fed from the start. */
-static ech_status feed(ech_exec *exec, story *s)
+static ech_status feed(generation *g, size_t T)
 {
-    size_t T = (size_t)s->T;
-    if (s->ids.n - s->base > T) {
-        s->base = s->ids.n - (T + 1) / 2;
-        s->fed = 0;
+    ech_exec *exec = g->trained->session.exec;
+    if (g->ids.n - g->base > T) {
+        g->base = g->ids.n - (T + 1) / 2;
+        g->fed = 0;
     }
-    for (; s->fed < s->ids.n - s->base; s->fed++) {
-        ech_exec_set_token(exec, s->ids.at[s->base + s->fed], (int64_t)s->fed);
+    for (; g->fed < g->ids.n - g->base; g->fed++) {
+        ech_exec_set_token(exec, g->ids.at[g->base + g->fed], (int64_t)g->fed);
         ECH_TRY(ech_exec_run(exec, ECH_LIST_GENERATE, 0));
     }
     return ECH_OK;
 }
 
-static ech_status choose_next(ech_exec *exec, const sample_arguments *in, story *s, int64_t number,
-                              int32_t *id)
-{
-    ech_random_key key = {.seed = (uint64_t)in->seed,
-                          .step = (uint32_t)number,
-                          .stream = ech_random_stream(0, ECH_SITE_SAMPLE)};
-    ECH_TRY(feed(exec, s));
-    return ech_sampler_choose(&in->sampler, ech_exec_logits(exec), s->choices,
-                              ech_random_unit(ech_random_word(key, 0)), id);
-}
-
 /* Ids with blanks or commas between. */
 static ech_status read_ids(const char *text, int64_t vocabulary, ech_ids *out)
 {
-    char *copy = ech_strdup(text), *rest = NULL;
-    ech_status status = ECH_OK;
-    for (char *word = strtok_r(copy, " ,\t\n", &rest); word && status == ECH_OK;
+    ECH_FREED char *copy = ech_strdup(text);
+    char *rest = NULL;
+    for (char *word = strtok_r(copy, " ,\t\n", &rest); word;
          word = strtok_r(NULL, " ,\t\n", &rest)) {
         int64_t id;
-        if (ech_text_to_int(word, &id) && id >= 0 && id < vocabulary)
-            ECH_PUSH(*out, (int32_t)id);
-        else
-            status = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                 "--ids: %s is no id of this model, 0 to %lld", word,
-                                 (long long)vocabulary - 1);
+        if (!ech_text_to_int(word, &id) || id < 0 || id >= vocabulary)
+            ECH_FAIL(ECH_EUSAGE, "--ids: %s is no id of this model, 0 to %lld", word,
+                     (long long)vocabulary - 1);
+        ECH_PUSH(*out, (int32_t)id);
     }
-    free(copy);
-    return status;
+    return ECH_OK;
 }
 
-/* *front of them are not the prompt's own. */
-static ech_status read_prompt(const ech_trained *trained, const sample_arguments *in, ech_ids *out,
-                              size_t *front)
+/* *front of the ids are not the prompt's own. */
+static ech_status read_prompt(generation *g, size_t *front)
 {
+    const ech_tokenizer *tokenizer = g->trained->tokenizer;
     *front = 0;
-    if (in->ids) return read_ids(in->ids, trained->config->model.vocab_size, out);
-    if (trained->tokenizer) return ech_sampler_prompt(trained->tokenizer, in->prompt, out, front);
+    if (g->in->ids) return read_ids(g->in->ids, g->trained->config->model.vocab_size, &g->ids);
+    if (tokenizer) return ech_sampler_prompt(tokenizer, g->in->prompt, &g->ids, front);
     ECH_FAIL(ECH_EUSAGE,
              "%s: has no tokenizer, so its text cannot be written; give --tokenizer SOURCE, or "
              "--ids \"1 2 3\" for ids in and out",
-             in->directory);
-}
-
-static ech_status begin(const ech_trained *trained, const sample_arguments *in, story *s)
-{
-    const ech_tokenizer *tokenizer = trained->tokenizer;
-    int64_t V = trained->config->model.vocab_size;
-    s->T = trained->config->data.sequence_length;
-    s->choices = tokenizer ? ech_tokenizer_vocabulary(tokenizer) : V;
-    size_t front;
-    ECH_TRY(read_prompt(trained, in, &s->ids, &front));
-    for (size_t i = front; i < s->ids.n; i++) ECH_TRY(write_token(trained, in, s, s->ids.at[i]));
-    if (s->ids.n > (size_t)s->T) s->base = s->ids.n - (size_t)s->T;
-    if (s->ids.n == 0) ECH_PUSH(s->ids, trained->ends.begin);
-    return ECH_OK;
+             g->in->directory);
 }
 
 static bool stops_at(const ech_trained *trained, int32_t id)
 {
-    bool stops = false;
-    for (size_t i = 0; i < trained->stops.n; i++) stops = stops || trained->stops.at[i] == id;
-    return stops;
+    for (size_t i = 0; i < trained->stops.n; i++)
+        if (trained->stops.at[i] == id) return true;
+    return false;
 }
 
-static ech_status tell(const ech_trained *trained, const sample_arguments *in, story *s)
+static ech_status sample(ech_trained *trained, void *arguments)
 {
-    ECH_TRY(begin(trained, in, s));
-    for (int64_t number = 0; number < in->tokens; number++) {
+    const sample_arguments *in = arguments;
+    ECH_CLEANUP(free_generation)
+    generation g = {.trained = trained, .in = in, .is_shown = isatty(STDOUT_FILENO)};
+    const size_t T = (size_t)trained->config->data.sequence_length;
+    int64_t choices = trained->tokenizer ? ech_tokenizer_vocabulary(trained->tokenizer)
+                                         : trained->config->model.vocab_size;
+    ech_random_key key = {.seed = (uint64_t)in->seed,
+                          .stream = ech_random_stream(0, ECH_SITE_SAMPLE)};
+    size_t front;
+    ECH_TRY(read_prompt(&g, &front));
+    for (size_t i = front; i < g.ids.n; i++) ECH_TRY(write_token(&g, g.ids.at[i]));
+    if (g.ids.n > T) g.base = g.ids.n - T;
+    if (g.ids.n == 0) ECH_PUSH(g.ids, trained->ends.begin);
+    for (; key.step < in->tokens; key.step++) {
         int32_t id;
-        ECH_TRY(choose_next(trained->session.exec, in, s, number, &id));
+        ECH_TRY(feed(&g, T));
+        ECH_TRY(ech_sampler_choose(&in->sampler, ech_exec_logits(trained->session.exec), choices,
+                                   ech_random_unit(ech_random_word(key, 0)), &id));
         if (stops_at(trained, id)) break;
-        ECH_PUSH(s->ids, id);
-        ECH_TRY(write_token(trained, in, s, id));
+        ECH_PUSH(g.ids, id);
+        ECH_TRY(write_token(&g, id));
     }
-    ECH_TRY(write_text(s, &(ech_text){0}, true));
-    if (in->ids || s->is_shown) putchar('\n');
+    ECH_TRY(write_text(&g, &(ech_text){0}, true));
+    if (in->ids || g.is_shown) putchar('\n');
     return ECH_OK;
-}
-
-static ech_status sample(ech_trained *trained, void *context)
-{
-    story s = {.is_shown = isatty(STDOUT_FILENO)};
-    ech_status status = tell(trained, context, &s);
-    ech_text_free(&s.part);
-    free(s.ids.at);
-    return status;
 }
 
 ech_status ech_command_sample(int argc, char **argv, int *code)

@@ -64,7 +64,7 @@ static ech_status reserve(int fd, const char *path, int64_t bytes)
 }
 
 /* fsync and close, both checked: a disk may report a failed write only now. */
-static ech_status finish(int fd, const char *path, ech_status st)
+ech_status ech_stored_finish(int fd, const char *path, ech_status st)
 {
     int why = 0;
     ech_tick();
@@ -82,7 +82,15 @@ ech_status ech_stored_create(const ech_stored *stored, const char *path)
     ech_status st = reserve(fd, path, stored->bytes);
     ech_sum_bytes(stored->sums, stored->header.at, stored->header.n, 0);
     if (st == ECH_OK) st = ech_file_write_at(fd, path, stored->header.at, stored->header.n, 0);
-    return finish(fd, path, st);
+    return ech_stored_finish(fd, path, st);
+}
+
+ech_status ech_stored_begin(const ech_stored *stored, const char *path, int *fd)
+{
+    ECH_TRY(ech_stored_create(stored, path));
+    *fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it again: %s", path, strerror(errno));
+    return ECH_OK;
 }
 
 static bool has_part(const ech_stored *stored)
@@ -110,5 +118,5 @@ ech_status ech_stored_write(const ech_stored *stored, const char *path)
     for (int i = 0; i < stored->n && st == ECH_OK; i++) {
         st = ech_safetensors_write(fd, path, &stored->tensors[i], stored->offsets[i], stored->sums);
     }
-    return finish(fd, path, st);
+    return ech_stored_finish(fd, path, st);
 }

@@ -24,6 +24,10 @@ void ech_stored_free(ech_stored *stored);
 /* Creates the file with its header and at its full size, so that a full disk is an error before any data is written;
  * syncs it. By one rank. */
 ech_status ech_stored_create(const ech_stored *stored, const char *path);
+/* For a file of one process: creates it and opens it for ech_safetensors_write. */
+ech_status ech_stored_begin(const ech_stored *stored, const char *path, int *fd);
+/* Syncs and closes the file. Returns `st`, the status of its writing, or else the errors of these. */
+ech_status ech_stored_finish(int fd, const char *path, ech_status st);
 /* Writes this rank's boxes into the file and syncs it. Does not open it if all are empty. */
 ech_status ech_stored_write(const ech_stored *stored, const char *path);
 

@@ -9,7 +9,7 @@
 #define ECH_TESTS_APP_GRID_RUN_H
 
 #include "app/fixture.h"
-#include "app/verify/compared_run.h"
+#include "app/verify/verify.h"
 #include "base/log.h"
 
 enum { GRID_VOCABULARY = 257, GRID_TOKENS = 1200 };

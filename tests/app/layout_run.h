@@ -7,7 +7,7 @@
 #define ECH_TESTS_APP_LAYOUT_RUN_H
 
 #include "app/fixture.h"
-#include "app/verify/compared_run.h"
+#include "app/verify/verify.h"
 
 typedef struct layout_run {
     ech_config *config; /* as written; ranks resolve their copies */

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "app/fixture.h"
-#include "app/verify/compared_run.h"
+#include "app/verify/verify.h"
 
 enum { RANKS = 12, RUNS = 2 };
 

@@ -22,7 +22,7 @@
 
 #include "app/fixture.h"
 #include "app/startup.h"
-#include "app/verify/compared_run.h"
+#include "app/verify/verify.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(ECH_POISON)
 enum { COUNTS = false };

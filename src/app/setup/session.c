@@ -117,3 +117,14 @@ void ech_session_destroy(ech_session *session)
     ech_plan_destroy(session->plan);
     *session = (ech_session){0};
 }
+
+ech_status ech_session_read(const ech_session *session, const ech_design *design,
+                            const ech_corpus *corpus, ech_purpose purpose, int64_t first_step,
+                            int64_t last, ech_loader **out)
+{
+    ech_loader_options options =
+        ech_design_reads(design, session->plan->rank, purpose == ECH_TRAIN, last);
+    ECH_TRY(ech_loader_create(corpus, &options, first_step, out));
+    ech_exec_set_loader(session->exec, purpose, *out);
+    return ECH_OK;
+}

@@ -72,6 +72,11 @@ typedef struct ech_session {
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
                               ech_session *out); /* collective */
 void ech_session_destroy(ech_session *session);
+/* Makes the loader of the session's batches for a purpose (ech_design_reads; shuffled for ECH_TRAIN), which begins
+ * at `first_step` and has samples up to position `last`. The caller destroys it. */
+ech_status ech_session_read(const ech_session *session, const ech_design *design,
+                            const ech_corpus *corpus, ech_purpose purpose, int64_t first_step,
+                            int64_t last, ech_loader **out);
 
 /* Opens endpoints and runs `main` on every rank: for `local` on a thread per rank, for `mpi` on this process's
  * rank. Returns the first error of a rank of this process. */

@@ -251,9 +251,9 @@ ech_status ech_trainer_begin(ech_trainer *t)
     ECH_TRY(ech_trainer_begin_saves(t));
     if (t->config->log.trace == 1)
         ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, t->step, &t->trace));
-    ech_loader_options options =
-        ech_design_reads(t->design, ech_comm_rank(t->comm), true, INT64_MAX);
-    ECH_TRY(ech_loader_create(t->train, &options, t->step, &t->loader));
-    ech_exec_set_loader(t->session.exec, ECH_TRAIN, t->loader);
-    return ech_trainer_begin_validation(t);
+    ECH_TRY(ech_session_read(&t->session, t->design, t->train, ECH_TRAIN, t->step, INT64_MAX,
+                             &t->loader));
+    if (!t->calendar.validates) return ECH_OK;
+    return ech_session_read(&t->session, t->design, t->valid, ECH_EVALUATE, 0,
+                            ech_trainer_samples(t), &t->valid_loader);
 }

@@ -53,8 +53,8 @@ void ech_trainer_switch_to(ech_trainer *t, ech_activity activity);
 
 /* Makes the texts of all checkpoints; after ech_progress_create. Not collective. */
 ech_status ech_trainer_begin_saves(ech_trainer *t);
-/* Starts the loader of validation batches, which prefetches during training. Not collective. */
-ech_status ech_trainer_begin_validation(ech_trainer *t);
+/* The number of samples of each validation. */
+int64_t ech_trainer_samples(const ech_trainer *t);
 
 /* Validation and saving, when the calendar says so. Collective. */
 ech_status ech_trainer_validate(ech_trainer *t);

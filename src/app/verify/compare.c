@@ -9,28 +9,21 @@
 #include <string.h>
 
 #include "app/verify/verifier.h"
+#include "tensor/convert.h"
 
 /* ---- from the ranks to rank 0 ---- */
 
 enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
 
-/* Copy a tensor of fp32 or fp64 to and from doubles; for fp32 without loss. */
-static void verifier_take(const ech_tensor *x, double *to)
+/* Copy a tensor to and from doubles; fp32 and fp64 without loss. */
+static void copy_out(const ech_tensor *x, double *to)
 {
-    int64_t n = ech_tensor_count(x);
-    for (int64_t i = 0; i < n; i++)
-        to[i] = x->dtype == ECH_F64 ? ((const double *)x->data)[i]
-                                    : (double)((const float *)x->data)[i];
+    ech_convert(x->data, x->dtype, to, ECH_F64, ech_tensor_count(x));
 }
 
-static void verifier_give(const ech_tensor *x, const double *from)
+static void copy_in(const ech_tensor *x, const double *from)
 {
-    int64_t n = ech_tensor_count(x);
-    for (int64_t i = 0; i < n; i++)
-        if (x->dtype == ECH_F64)
-            ((double *)x->data)[i] = from[i];
-        else
-            ((float *)x->data)[i] = (float)from[i];
+    ech_convert(from, ECH_F64, x->data, x->dtype, ech_tensor_count(x));
 }
 
 /* Sends x (n numbers) of `rank` to `to` on rank 0. Collective. */
@@ -68,16 +61,6 @@ static void put_slices(const ech_verifier *v, int param, int index, const double
     }
 }
 
-/* The number of tensor ranks whose shards make up the parameter: all, or one if it is not sharded. */
-static int holders_of(const ech_verifier *v, int param)
-{
-    int shards;
-    const ech_layout *layout = v->layout.design->layout;
-    return ech_shape_is_cut(&v->layout.design->model->param.at[param].shape, layout->cut, &shards)
-               ? layout->tensor
-               : 1;
-}
-
 /* Gathers a stage's shards of a parameter, or of a tensor of its shape, in `whole` on rank 0. `mine`: this rank's
  * shard (NULL: it has none). Collective. */
 static ech_status gather_copy(ech_verifier *v, const ech_copy *copy, double *mine, double *whole)
@@ -86,12 +69,13 @@ static ech_status gather_copy(ech_verifier *v, const ech_copy *copy, double *min
     const ech_shape *shape = &v->layout.design->model->param.at[copy->param].shape;
     int64_t n = ech_shape_count(shape, ech_extent_of_params(layout->cut));
     ECH_FREED double *slice = v->result ? ech_calloc((size_t)n, sizeof *slice) : NULL;
-    ech_status status = ECH_OK;
-    for (int k = 0; k < holders_of(v, copy->param) && status == ECH_OK; k++) {
-        status = send_to_first(v, ech_layout_rank_at(layout, copy->stage, 0, 0, k), mine, n, slice);
-        if (status == ECH_OK && v->result) put_slices(v, copy->param, k, slice, whole);
+    int shards; /* or one, if the tensor ranks hold it whole */
+    int holders = ech_shape_is_cut(shape, layout->cut, &shards) ? layout->tensor : 1;
+    for (int k = 0; k < holders; k++) {
+        ECH_TRY(send_to_first(v, ech_layout_rank_at(layout, copy->stage, 0, 0, k), mine, n, slice));
+        if (v->result) put_slices(v, copy->param, k, slice, whole);
     }
-    return status;
+    return ECH_OK;
 }
 
 int ech_verifier_params(const ech_verifier *v)
@@ -172,6 +156,7 @@ void ech_verifier_free(ech_verifier *v)
     ech_compared_run_close(&v->single);
     ech_compared_run_close(&v->layout);
     ech_design_destroy(&v->reference);
+    ech_comm_close(v->alone);
     for (int i = 0; i < 2; i++) ech_config_destroy(v->config[i]);
     free(v->copy.at);
     free(v->mine);
@@ -196,10 +181,10 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
     for (int i = 0; i < params; i++) {
         if (v->layout.session.plan->param[i].value < 0) continue;
         ech_tensor gradient = ech_exec_gradient(exec, i);
-        verifier_take(&gradient, v->mine + step->turn * v->own[params] + v->own[i]);
+        copy_out(&gradient, v->mine + step->turn * v->own[params] + v->own[i]);
         if (step->turn == 0) continue;
         ech_tensor weight = ech_exec_param_at(exec, i, step->turn);
-        verifier_take(&weight, own_weights(v, step->turn) + v->own[i]);
+        copy_out(&weight, own_weights(v, step->turn) + v->own[i]);
     }
 }
 
@@ -216,7 +201,7 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
     ECH_FREED double *reference = ech_calloc((size_t)v->first[params], sizeof *reference);
     for (int p = 0; p < params; p++) {
         ech_tensor gradient = ech_exec_gradient(exec, p);
-        verifier_take(&gradient, reference + v->first[p]);
+        copy_out(&gradient, reference + v->first[p]);
     }
     double floor_ = 1e-3 * rms_of(reference, v->first[params]);
     for (size_t i = 0; i < v->copy.n; i++) {
@@ -226,7 +211,7 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
              error_of(v->gradients + v->copy.at[i].at, reference + v->first[p],
                       v->first[p + 1] - v->first[p], floor_),
              &v->result->worst_gradient);
-        verifier_give(&gradient, v->gradients + v->copy.at[i].at);
+        copy_in(&gradient, v->gradients + v->copy.at[i].at);
         v->result->compared += v->first[p + 1] - v->first[p];
     }
     v->taken = true;
@@ -260,10 +245,10 @@ static void compare_tensor(ech_verifier *v, int param, int state, const double *
     ECH_FREED double *b = ech_calloc((size_t)n, sizeof *b);
     char what[80] = "weight";
     if (state >= 0) snprintf(what, sizeof what, "state %s of", plan->state_name[state]);
-    verifier_take(&single, b);
+    copy_out(&single, b);
     note(v, what, param, error_of(a, b, n, smallest(v)),
          state < 0 ? &v->result->worst_weight : &v->result->worst_state);
-    verifier_give(&single, a);
+    copy_in(&single, a);
     v->result->compared += n;
 }
 
@@ -272,22 +257,20 @@ static ech_status exchange_tensor(ech_verifier *v, const ech_copy *copy, int sta
 {
     int64_t n = v->first[copy->param + 1] - v->first[copy->param];
     ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
-    ech_status status = gather_copy(v, copy, mine, whole);
-    if (status == ECH_OK && v->result) compare_tensor(v, copy->param, state, whole);
-    return status;
+    ECH_TRY(gather_copy(v, copy, mine, whole));
+    if (v->result) compare_tensor(v, copy->param, state, whole);
+    return ECH_OK;
 }
 
 static ech_status exchange_newest(ech_verifier *v, const ech_copy *copy, int state)
 {
-    double *mine = NULL;
+    ECH_FREED double *mine = NULL;
     if (v->layout.session.plan->param[copy->param].value >= 0) {
         ech_tensor x = tensor_of(&v->layout, copy->param, state);
         mine = ech_calloc((size_t)ech_tensor_count(&x), sizeof *mine);
-        verifier_take(&x, mine);
+        copy_out(&x, mine);
     }
-    ech_status status = exchange_tensor(v, copy, state, mine);
-    free(mine);
-    return status;
+    return exchange_tensor(v, copy, state, mine);
 }
 
 ech_status ech_verifier_exchange_weights(ech_verifier *v)
@@ -308,15 +291,8 @@ ech_status ech_verifier_exchange_newest(ech_verifier *v)
 
 /* ---- losses ---- */
 
-void ech_verifier_compare_loss(ech_verifier *v)
+void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layout, double single,
+                                 double *worst)
 {
-    double a = ech_exec_readings(v->layout.session.exec)[v->turn].loss;
-    double b = ech_exec_readings(v->single.session.exec)->loss;
-    note(v, "loss", -1, error_of(&a, &b, 1, 0), &v->result->worst_loss);
-}
-
-void ech_verifier_compare_validation(ech_verifier *v, double layout, double single)
-{
-    v->result->validated = true;
-    note(v, "validation loss", -1, error_of(&layout, &single, 1, 0), &v->result->worst_validation);
+    note(v, what, -1, error_of(&layout, &single, 1, 0), worst);
 }

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/convert.h"
+
 typedef ECH_LIST(char *) history;
 
 struct ech_replay {
@@ -116,38 +118,23 @@ void ech_replay_prepare(ech_replay *r, const ech_step *next)
         put_weights(r, next->micro, backward);
 }
 
-/* Element i, of fp32 or fp64, times a factor. Returns what it was. */
-static double scale(const ech_tensor *x, int64_t i, double factor)
-{
-    double value;
-    if (x->dtype == ECH_F64) {
-        value = ((double *)x->data)[i];
-        ((double *)x->data)[i] = value * factor;
-    } else {
-        value = (double)((float *)x->data)[i];
-        ((float *)x->data)[i] = (float)(value * factor);
-    }
-    return value;
-}
-
 /* Clips each stage's gradients by the stage's own norm. */
 static void clip_stages(ech_replay *r, ech_exec *exec)
 {
-    int params = (int)r->alone->design->model->param.n;
     ECH_FREED double *squares =
         ech_calloc((size_t)r->layout->design->layout->stages, sizeof *squares);
-    for (int p = 0; p < params; p++) {
-        ech_tensor g = ech_exec_gradient(exec, p);
-        for (int64_t i = 0; i < ech_tensor_count(&g); i++) {
-            double x = scale(&g, i, 1);
-            squares[r->stage_of[p]] += x * x;
+    for (int pass = 0; pass < 2; pass++) /* the norms, then the gradients */
+        for (int p = 0; p < (int)r->alone->design->model->param.n; p++) {
+            ech_tensor g = ech_exec_gradient(exec, p);
+            int64_t n = ech_tensor_count(&g);
+            ECH_FREED double *x = ech_calloc((size_t)n, sizeof *x);
+            double *sum = &squares[r->stage_of[p]];
+            double factor = pass ? ech_clip_factor(sqrt(*sum), r->clip_norm) : 1;
+            ech_convert(g.data, g.dtype, x, ECH_F64, n);
+            for (int64_t i = 0; i < n && !pass; i++) *sum += x[i] * x[i];
+            for (int64_t i = 0; i < n && pass; i++) x[i] *= factor;
+            if (pass) ech_convert(x, ECH_F64, g.data, g.dtype, n);
         }
-    }
-    for (int p = 0; p < params; p++) {
-        ech_tensor g = ech_exec_gradient(exec, p);
-        double factor = ech_clip_factor(sqrt(squares[r->stage_of[p]]), r->clip_norm);
-        for (int64_t i = 0; i < ech_tensor_count(&g); i++) scale(&g, i, factor);
-    }
 }
 
 void ech_replay_finish(ech_replay *r, ech_exec *exec)

@@ -11,7 +11,7 @@
 #ifndef ECH_APP_VERIFY_REPLAY_H
 #define ECH_APP_VERIFY_REPLAY_H
 
-#include "app/verify/compared_run.h"
+#include "app/verify/verify.h"
 
 typedef struct ech_replay ech_replay;
 

@@ -6,7 +6,6 @@
 #define ECH_APP_VERIFY_VERIFIER_H
 
 #include "app/verify/replay.h"
-#include "app/verify/verify.h"
 
 /* A parameter on the first replica of a stage; a tied parameter has a copy on each stage that uses it. */
 typedef struct ech_copy {
@@ -17,6 +16,7 @@ typedef struct ech_copy {
 typedef struct ech_verifier {
     ech_verification *result; /* on rank 0; else NULL */
     ech_comm *comm;
+    ech_comm *alone; /* the single rank's; NULL: not made yet */
     ech_compared_run layout, single;
     ech_config *config[2];          /* of these two; NULL: not made yet */
     ech_design compared, reference; /* likewise; `compared` borrows from the run's design */
@@ -44,9 +44,9 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
  * those, so that norm, clipping and optimizer get the same numbers on both sides. */
 void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec);
 
-/* Compare losses, of the current training step and of validation. On rank 0. */
-void ech_verifier_compare_loss(ech_verifier *v);
-void ech_verifier_compare_validation(ech_verifier *v, double layout, double single);
+/* Compares two losses; `what` names them, *worst is raised to their error. On rank 0. */
+void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layout, double single,
+                                 double *worst);
 /* Gathers the layout's gradients of the current training step on rank 0. Collective. */
 ech_status ech_verifier_gather_gradients(ech_verifier *v);
 /* Compare the layout's weights with the single rank's and copy them to it: those before the current training

@@ -11,7 +11,43 @@
 #include <string.h>
 
 #include "app/plan/axes_text.h"
+#include "app/setup/initial.h"
 #include "app/verify/verifier.h"
+
+/* ---- compared runs ---- */
+
+ech_status ech_compared_run_open(ech_compared_run *c, ech_comm *comm)
+{
+    ECH_TRY(ech_session_create(c->design, comm, false, &c->session));
+    ECH_TRY(ech_design_open_data(c->design, ECH_SPLIT_TRAIN, &c->data));
+    ECH_TRY(ech_session_read(&c->session, c->design, c->data, ECH_TRAIN, 0, INT64_MAX, &c->loader));
+    return ech_session_initialise(&c->session, c->design->config);
+}
+
+ech_status ech_compared_run_validate(ech_compared_run *c, bool *validates, double *loss)
+{
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *valid = NULL;
+    ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
+    ECH_TRY(ech_design_open_data(c->design, ECH_SPLIT_VALID, &valid));
+    *validates = valid != NULL;
+    if (!valid) return ECH_OK;
+    int64_t samples = ech_corpus_samples(valid),
+            wanted = c->design->config->training.global_batch_size;
+    ECH_TRY(ech_session_read(&c->session, c->design, valid, ECH_EVALUATE, 0,
+                             wanted < samples ? wanted : samples, &loader));
+    ech_status status = ech_exec_run(c->session.exec, ECH_LIST_VALIDATE, 0);
+    ech_exec_set_loader(c->session.exec, ECH_EVALUATE, NULL);
+    if (status == ECH_OK) *loss = ech_exec_readings(c->session.exec)->loss;
+    return status;
+}
+
+void ech_compared_run_close(ech_compared_run *c)
+{
+    ech_loader_destroy(c->loader);
+    ech_corpus_close(c->data);
+    ech_session_destroy(&c->session);
+    *c = (ech_compared_run){0};
+}
 
 /* ---- steps ---- */
 
@@ -36,7 +72,9 @@ static ech_status follow(ech_verifier *v)
     ECH_TRY(ech_exec_run(v->single.session.exec, ECH_LIST_TRAIN, v->step));
     ECH_ASSERT(v->taken);
     if (v->replay) ech_replay_remember(v->replay);
-    ech_verifier_compare_loss(v);
+    ech_verifier_compare_losses(v, "loss", ech_exec_readings(v->layout.session.exec)[v->turn].loss,
+                                ech_exec_readings(v->single.session.exec)->loss,
+                                &v->result->worst_loss);
     return ECH_OK;
 }
 
@@ -62,10 +100,11 @@ static ech_status validate(ech_verifier *v)
 {
     bool validates;
     double layout = 0, single = 0;
-    ECH_TRY(ech_compared_run_validate(&v->layout, ech_comm_rank(v->comm), &validates, &layout));
+    ECH_TRY(ech_compared_run_validate(&v->layout, &validates, &layout));
     if (!validates || !v->result) return ECH_OK;
-    ECH_TRY(ech_compared_run_validate(&v->single, 0, &validates, &single));
-    ech_verifier_compare_validation(v, layout, single);
+    ECH_TRY(ech_compared_run_validate(&v->single, &validates, &single));
+    v->result->validated = true;
+    ech_verifier_compare_losses(v, "validation loss", layout, single, &v->result->worst_validation);
     return ECH_OK;
 }
 
@@ -73,18 +112,19 @@ static ech_status validate(ech_verifier *v)
 
 /* Equality level (b) of docs/design.md: only the pipeline differs. The gradient of a parameter that several
  * blocks use is summed in the order of their backwards, which a pipeline may change. */
-static bool is_exact(const ech_verifier *v)
+static bool is_exact(const ech_design *design)
 {
-    const ech_layout *layout = v->layout.design->layout;
-    bool whole = layout->stages * layout->chunks == 1 && !v->layout.design->schedule->written;
-    for (int p = 0; p < ech_verifier_params(v) && !whole; p++)
+    const ech_layout *layout = design->layout;
+    const ech_schedule *schedule = design->schedule;
+    bool whole = layout->stages * layout->chunks == 1 && !schedule->written;
+    for (size_t p = 0; p < design->model->param.n && !whole; p++)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
-    return !ech_verifier_is_asynchronous(v) && layout->uniform && layout->replicas[0] == 1 &&
-           layout->tensor == 1 && layout->context == 1 &&
-           v->layout.design->model->ways.sequence_chunks < 2;
+    return schedule->weights == ECH_WEIGHTS_FLUSHED && layout->uniform &&
+           layout->replicas[0] == 1 && layout->tensor == 1 && layout->context == 1 &&
+           design->model->ways.sequence_chunks < 2;
 }
 
-static ech_status open_single(ech_verifier *v, ech_comm **alone)
+static ech_status open_single(ech_verifier *v)
 {
     ech_config *config = v->config[1] = ech_config_copy(v->config[0]);
     double clip_norm = config->optimizer.clip_norm;
@@ -98,10 +138,10 @@ static ech_status open_single(ech_verifier *v, ech_comm **alone)
         config->parallel.flush_every = 1;
         ech_config_replace_text(&config->parallel.schedule, "pipedream");
     }
-    ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, config->parallel.deadline, alone));
+    ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, config->parallel.deadline, &v->alone));
     ECH_TRY(ech_design_create_alone(&v->compared, config, &v->reference));
     v->single.design = &v->reference;
-    ECH_TRY(ech_compared_run_open(&v->single, *alone));
+    ECH_TRY(ech_compared_run_open(&v->single, v->alone));
     if (ech_verifier_is_asynchronous(v))
         v->replay = ech_replay_create(&v->layout, &v->single, clip_norm);
     ech_exec_observe(v->single.session.exec, observe_single, v);
@@ -117,8 +157,7 @@ static void describe_layout(ech_verifier *v)
     snprintf(v->result->layout, sizeof v->result->layout, "%s", text.n ? text.at : "alone");
 }
 
-static ech_status run(ech_verifier *v, const ech_verification *request, const ech_design *design,
-                      ech_comm **alone)
+static ech_status run(ech_verifier *v, const ech_verification *request, const ech_design *design)
 {
     ech_config *config = v->config[0] = ech_config_copy(design->config);
     config->checkpoint.background = 0; /* nothing is saved: no memory for it */
@@ -130,10 +169,10 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
     if (v->result) {
         v->result->replayed = ech_verifier_is_asynchronous(v);
-        v->result->exact = is_exact(v);
+        v->result->exact = is_exact(design);
         v->result->precision = ech_dtype_name(v->layout.session.plan->real);
         describe_layout(v);
-        ECH_TRY(open_single(v, alone));
+        ECH_TRY(open_single(v));
     }
     int turns = v->layout.design->schedule->turns;
     for (int64_t done = 0; done < request->steps; done += turns) ECH_TRY(verify_list(v, done));
@@ -141,24 +180,15 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     return ech_group_barrier(ech_exec_world(v->layout.session.exec));
 }
 
-/* One comparison. *exact: on every rank. */
-static ech_status compare(ech_comm *comm, const ech_design *design, ech_verification *request,
-                          bool *exact)
-{
-    ech_comm *alone = NULL;
-    ech_verifier v = {.result = ech_comm_rank(comm) == 0 ? request : NULL, .comm = comm};
-    ech_status status = run(&v, request, design, &alone);
-    *exact = status == ECH_OK && is_exact(&v);
-    if (v.result) request->passed = status == ECH_OK && request->worst <= request->tolerance;
-    ech_verifier_free(&v);
-    ech_comm_close(alone);
-    return status;
-}
-
 ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *context)
 {
-    bool exact;
-    return compare(comm, design, context, &exact);
+    ech_verification *request = context;
+    bool first = ech_comm_rank(comm) == 0;
+    ECH_CLEANUP(ech_verifier_free)
+    ech_verifier v = {.result = first ? request : NULL, .comm = comm};
+    ECH_TRY(run(&v, request, design));
+    if (first) request->passed = request->worst <= request->tolerance;
+    return ECH_OK;
 }
 
 /* The tolerance in fp32. If the run amplifies rounding (gradients that cancel, weights that a high learning rate
@@ -173,15 +203,14 @@ static double own_tolerance(const ech_verifications *both)
 ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     ech_verifications *both = context;
-    bool exact, first = ech_comm_rank(comm) == 0;
-    bool same = design->kernels->dtype == ECH_F64;
-    ECH_TRY(compare(comm, design, &both->main, &exact));
+    bool exact = is_exact(design), same = design->kernels->dtype == ECH_F64;
+    ECH_TRY(ech_verify_rank(comm, design, &both->main));
     if (!exact && (same || !both->own_precision)) return ECH_OK;
     ech_verification own = {.steps = both->main.steps,
                             .tolerance = exact ? 0 : own_tolerance(both),
                             .own_precision = true};
-    ECH_TRY(compare(comm, design, &own, &exact));
-    if (!first) return ECH_OK;
+    ECH_TRY(ech_verify_rank(comm, design, &own));
+    if (ech_comm_rank(comm) != 0) return ECH_OK;
     both->own = own;
     both->own_compared = true;
     return ECH_OK;

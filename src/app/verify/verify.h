@@ -7,6 +7,21 @@
 
 #include "app/setup/setup.h"
 
+/* A training run that is compared with another: its session and training data. */
+typedef struct ech_compared_run {
+    const ech_design *design; /* borrowed */
+    ech_session session;
+    ech_corpus *data;
+    ech_loader *loader;
+} ech_compared_run;
+
+/* Makes session and loader and initializes the parameters; run->design is set. Collective over `comm`. */
+ech_status ech_compared_run_open(ech_compared_run *run, ech_comm *comm);
+/* *loss: of the first batch of validation data under the newest weights. *validates: there is such data.
+ * Collective. */
+ech_status ech_compared_run_validate(ech_compared_run *run, bool *validates, double *loss);
+void ech_compared_run_close(ech_compared_run *run);
+
 /* A comparison and its result. */
 typedef struct ech_verification {
     /* in */
