@@ -163,13 +163,8 @@ ech_safetensors_element ech_safetensors_nonfinite(const ech_safetensors *file, c
  * any other difference is an error. */
 ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_saved_tensor *tensor);
 
-/* The header of a file of these tensors, whole and in this order (boxes are ignored), padded so that data begins at a
- * multiple of 4,096 bytes. *out: 8 bytes of length and the JSON. offsets[i]: where tensor i begins in the file;
- * *file_bytes: the file's size. Errors: a duplicate name, or one that is no UTF-8; 2^63 elements or more. */
-ech_status ech_safetensors_header(const ech_saved_tensor *tensors, int n, ech_text *out,
-                                  int64_t *offsets, int64_t *file_bytes);
-/* Writes the tensor's boxes, and no other byte, into a file in which the whole tensor begins at `offset`. sums (may
- * be NULL): checksums of the file's ranges, to which the written bytes are added (ech_sum_bytes); then a NaN or
+/* Writes the tensor's boxes, converted to ech_saved_dtype, and no other byte, into a file in which the whole tensor
+ * begins at `offset`; other ranks may write theirs at the same time. sums (may be NULL): checksums of the file's ranges, to which the written bytes are added (ech_sum_bytes); then a NaN or
  * infinity is an error, too (ECH_ENUMERIC). */
 ech_status ech_safetensors_write(int fd, const char *path, const ech_saved_tensor *tensor,
                                  int64_t offset, uint64_t *sums);

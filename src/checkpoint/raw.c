@@ -179,8 +179,7 @@ static ech_status read_box(const ech_raw *raw, const ech_raw_tensor *tensor, con
     ech_tensor part = ech_tensor_2d(to, ECH_F64, size[0], size[1]);
     memcpy(stored.shape, shape, 2 * sizeof *shape);
     ech_saved_add(&stored, begin, &part);
-    ECH_TRY(ech_transfer_check(&stored));
-    return ech_transfer_read(raw->fd, raw->path, raw->dtype, &stored, 0, tensor->offset);
+    return ech_transfer_read(raw->fd, raw->path, raw->dtype, &stored, tensor->offset);
 }
 
 static ech_status read_plain(const ech_raw *raw, const ech_raw_tensor *t, int64_t first,

@@ -307,15 +307,10 @@ ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_sa
     const entry *e = &file->entries[i];
     ECH_ASSERT(tensor->dims == e->dims &&
                memcmp(tensor->shape, e->shape, (size_t)e->dims * sizeof *e->shape) == 0);
-    ECH_TRY(ech_transfer_check(tensor));
     if (!is_convertible(e->dtype, tensor->dtype)) {
         ECH_FAIL(ECH_EINPUT,
                  "%s: tensor '%s' is stored in %s, which is not converted to the %s that is needed",
                  file->path, e->name, ech_dtype_name(e->dtype), ech_dtype_name(tensor->dtype));
     }
-    for (int b = 0; b < tensor->boxes; b++) {
-        ECH_TRY(
-            ech_transfer_read(file->fd, file->path, e->dtype, tensor, b, file->data_at + e->begin));
-    }
-    return ECH_OK;
+    return ech_transfer_read(file->fd, file->path, e->dtype, tensor, file->data_at + e->begin);
 }

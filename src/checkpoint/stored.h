@@ -11,13 +11,14 @@ typedef struct ech_stored {
     ech_saved_tensor *tensors; /* in the file's order */
     int n;
     int64_t *offsets; /* where each begins in the file */
-    ech_text header;
-    int64_t bytes;  /* of the file */
-    uint64_t *sums; /* checksums by range (ech_sum_bytes) of the bytes that this rank wrote */
+    ech_text header;  /* 8 bytes of length and the JSON */
+    int64_t bytes;    /* of the file */
+    uint64_t *sums;   /* checksums by range (ech_sum_bytes) of the bytes that this rank wrote */
 } ech_stored;
 
-/* Lays out the file of the tensors whose is_state equals `is_state`. Larger dtypes come first, so that all data is
- * aligned. Pure. Release with ech_stored_free, also after failures. */
+/* Lays out the file of the tensors whose is_state equals `is_state`. Larger dtypes come first and the header is padded
+ * to a multiple of 4,096 bytes, so that all data is aligned. Errors: a duplicate name, or one that is no UTF-8; 2^63
+ * elements or more. Pure. Release with ech_stored_free, also after failures. */
 ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, bool is_state, ech_stored *out);
 void ech_stored_free(ech_stored *stored);
 

@@ -8,16 +8,12 @@
 #include "checkpoint/checkpoint.h"
 
 /* ECH_EINTERNAL, with the tensor's name, unless each box is inside the tensor and, if not empty, has memory that is
- * row-major without overlap (ech_box_is_apart). To be called before the others. */
+ * row-major without overlap (ech_box_is_apart). Reading and writing (ech_safetensors_write) check it, too. */
 ech_status ech_transfer_check(const ech_saved_tensor *tensor);
 
-/* Writes box b of the tensor, converted to ech_saved_dtype; the whole tensor begins at byte `offset` of the file. No
- * byte outside of the box is written: other ranks may write theirs at the same time. sums: as ech_safetensors_write. */
-ech_status ech_transfer_write(int fd, const char *path, const ech_saved_tensor *tensor, int b,
-                              int64_t offset, uint64_t *sums);
-/* Reads box b. `stored`: the dtype in the file, which is converted; unless both are floating-point types it must be
- * the tensor's. Uses a buffer of bounded size. */
+/* Reads the tensor's boxes; the whole tensor begins at byte `offset` of the file. `stored`: the dtype in the file,
+ * which is converted; unless both are floating-point types it must be the tensor's. Uses a buffer of bounded size. */
 ech_status ech_transfer_read(int fd, const char *path, ech_dtype stored,
-                             const ech_saved_tensor *tensor, int b, int64_t offset);
+                             const ech_saved_tensor *tensor, int64_t offset);
 
 #endif

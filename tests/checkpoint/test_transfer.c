@@ -89,8 +89,7 @@ static void check_read(const matrix *m, int rank, ech_dtype stored, ech_dtype wa
     ech_saved_tensor t;
     size_t own = lay_out(m, rank, wanted, &t, &memory);
     int fd = open(path, O_RDONLY);
-    for (int b = 0; b < t.boxes; b++)
-        assert_int_equal(ech_transfer_read(fd, path, stored, &t, b, OFFSET), ECH_OK);
+    assert_int_equal(ech_transfer_read(fd, path, stored, &t, OFFSET), ECH_OK);
     close(fd);
     for (int64_t r = 0; r < m->rows; r++) {
         for (int64_t c = 0; c < m->columns; c++) {
@@ -152,9 +151,9 @@ static void test_a_file_that_ends_early(void **state)
         lay_out(m, m->degree - 1, ECH_F64, &t, &memory);
         char *path = scratch_write(folder, "x", "", 0);
         assert_int_equal(truncate(path, OFFSET + 4 * (m->rows - m->cut) * m->columns - 1), 0);
-        int fd = open(path, O_RDONLY), last = t.boxes - 1;
+        int fd = open(path, O_RDONLY);
         bool quiet = ech_log_set_quiet(true);
-        assert_int_equal(ech_transfer_read(fd, path, ECH_F32, &t, last, OFFSET), ECH_EINPUT);
+        assert_int_equal(ech_transfer_read(fd, path, ECH_F32, &t, OFFSET), ECH_EINPUT);
         assert_error_has(path);
         assert_error_has("short");
         ech_log_set_quiet(quiet);
