@@ -130,12 +130,9 @@ ech_status ech_command_checkpoint(int argc, char **argv, int *code)
     const ech_command_line line = {
         .usage = "list|verify DIR", .about = about, .word = words, .words = 2, .check = check};
     checkpoint_arguments in = {0};
-    ech_folder *folders;
-    size_t n;
+    ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
     ech_command_line_parse(&line, argc, argv, &in);
-    ECH_TRY(ech_folder_find(in.directory, &folders, &n));
-    ech_status status =
-        strcmp(in.action, "list") == 0 ? list(folders, n) : verify(folders, n, code);
-    ech_folder_free(folders, n);
-    return status;
+    ECH_TRY(ech_folder_find(in.directory, &folders));
+    return strcmp(in.action, "list") == 0 ? list(folders.at, folders.n)
+                                          : verify(folders.at, folders.n, code);
 }

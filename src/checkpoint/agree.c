@@ -5,38 +5,29 @@
 #include "checkpoint/agree.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/tick.h"
 #include "checkpoint/box.h"
 
-enum { HASH_WORDS = 4 }; /* of 32 bits each: exact in fp64 */
-
-static void hash_to_words(ech_hash hash, double words[HASH_WORDS])
+/* As words of 32 bits, high ones first: exact in fp64, also in sums. */
+static void to_words(const uint64_t *numbers, int64_t n, double *words)
 {
-    words[0] = (double)(hash.high >> 32);
-    words[1] = (double)(hash.high & UINT32_MAX);
-    words[2] = (double)(hash.low >> 32);
-    words[3] = (double)(hash.low & UINT32_MAX);
-}
-
-static ech_hash hash_from_words(const double words[HASH_WORDS])
-{
-    return (ech_hash){(uint64_t)words[0] << 32 | (uint64_t)words[1],
-                      (uint64_t)words[2] << 32 | (uint64_t)words[3]};
+    for (int64_t i = 0; i < n; i++) {
+        words[2 * i] = (double)(numbers[i] >> 32);
+        words[2 * i + 1] = (double)(numbers[i] & UINT32_MAX);
+    }
 }
 
 ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored files[2])
 {
-    enum { WORDS = 2 * HASH_WORDS + 1 };
+    enum { NUMBERS = 5, WORDS = 2 * NUMBERS };
+    const ech_hash model = ech_hash_bytes(files[0].header.at, files[0].header.n),
+                   state = ech_hash_bytes(files[1].header.at, files[1].header.n);
+    const uint64_t mine[NUMBERS] = {model.high, model.low, state.high, state.low, (uint64_t)step};
     double value[2 * WORDS];
-    for (int f = 0; f < 2; f++) {
-        hash_to_words(ech_hash_bytes(files[f].header.at, files[f].header.n),
-                      value + f * HASH_WORDS);
-    }
-    value[WORDS - 1] = (double)step;
+    to_words(mine, NUMBERS, value);
     /* all have the same word if the largest is also the smallest */
     for (int i = 0; i < WORDS; i++) value[WORDS + i] = -value[i];
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, value, 2 * WORDS));
@@ -44,20 +35,27 @@ ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored f
         if (value[i] == -value[WORDS + i]) continue;
         if (ech_group_index(world) != 0) return ECH_EABORTED;
         ECH_FAIL(ECH_EINTERNAL, "checkpoint of step %" PRId64 ": the ranks list different %s", step,
-                 i == WORDS - 1 ? "steps" : "tensors to save");
+                 i >= WORDS - 2 ? "steps" : "tensors to save");
     }
     return ECH_OK;
 }
 
+ech_status ech_agree_on_sums(ech_group *world, uint64_t *sums, int64_t n)
+{
+    ECH_FREED double *words = ech_calloc((size_t)n + 1, 2 * sizeof *words);
+    to_words(sums, n, words);
+    ech_status st = ech_group_fold(world, ECH_FOLD_SUM, words, (int)n * 2);
+    for (int64_t i = 0; i < n; i++)
+        sums[i] = ((uint64_t)words[2 * i] << 32) + (uint64_t)words[2 * i + 1];
+    return st;
+}
+
 /* ---- boxes ---- */
 
-/* What is known of a set of a tensor's elements, such that sets that are put together add theirs. */
+/* Of a set of a tensor's elements; sets that are put together add theirs, modulo 2^64. */
 typedef struct cover {
-    double elements;
-    double mark_high, mark_low; /* sums of 32-bit words: exact in fp64 */
+    uint64_t elements, mark;
 } cover;
-
-enum { COVER_WORDS = sizeof(cover) / sizeof(double) };
 
 /* Of coordinate `at` in dimension d. */
 static uint64_t mark(int d, int64_t at)
@@ -76,14 +74,8 @@ static void add_box(cover *c, int dims, const int64_t *begin, const int64_t *siz
         for (int64_t i = 0; i < size[d]; i++) sum += mark(d, begin[d] + i);
         product *= sum;
     }
-    c->elements += (double)ech_box_count(dims, size);
-    c->mark_high += (double)(product >> 32);
-    c->mark_low += (double)(product & UINT32_MAX);
-}
-
-static uint64_t whole_mark(const cover *c)
-{
-    return ((uint64_t)c->mark_high << 32) + (uint64_t)c->mark_low;
+    c->elements += (uint64_t)ech_box_count(dims, size);
+    c->mark += product;
 }
 
 /* The first tensor whose boxes do not have each element once, or n. */
@@ -94,8 +86,7 @@ static int find_uncovered(const ech_saved_tensor *tensors, int n, const cover *c
         const int64_t origin[ECH_MAX_DIMS] = {0};
         cover whole = {0};
         add_box(&whole, tensors[i].dims, origin, tensors[i].shape);
-        if (covered[i].elements != whole.elements) break;
-        if (whole_mark(&covered[i]) != whole_mark(&whole)) break;
+        if (covered[i].elements != whole.elements || covered[i].mark != whole.mark) break;
         i++;
     }
     return i;
@@ -106,44 +97,18 @@ ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors,
     ECH_FREED cover *covered = ech_calloc((size_t)n + 1, sizeof *covered);
     for (int i = 0; i < n; i++) {
         const ech_saved_tensor *t = &tensors[i];
-        for (int b = 0; b < t->boxes; b++) {
+        for (int b = 0; b < t->boxes; b++)
             add_box(&covered[i], t->dims, t->box[b].begin, t->box[b].size);
-        }
     }
-    ech_status st = ech_group_fold(world, ECH_FOLD_SUM, &covered->elements, n * COVER_WORDS);
-    int at = st == ECH_OK ? find_uncovered(tensors, n, covered) : n;
-    if (at < n) st = ECH_EABORTED;
-    if (at < n && ech_group_index(world) == 0) {
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
-                         "the ranks' boxes of tensor '%s' to be saved hold %.0f elements of its "
-                         "%" PRId64 ", and not each of them once",
-                         tensors[at].name, covered[at].elements,
-                         ech_box_count(tensors[at].dims, tensors[at].shape));
-    }
-    return st;
-}
-
-ech_status ech_agree_on_hashes(ech_group *world, ech_hash *hashes, int64_t n)
-{
-    ECH_FREED double *words = ech_calloc((size_t)n + 1, HASH_WORDS * sizeof *words);
-    for (int64_t i = 0; i < n; i++) hash_to_words(hashes[i], words + i * HASH_WORDS);
-    ech_status st = ech_group_fold(world, ECH_FOLD_SUM, words, (int)n * HASH_WORDS);
-    for (int64_t i = 0; i < n; i++) hashes[i] = hash_from_words(words + i * HASH_WORDS);
-    return st;
-}
-
-ech_status ech_agree_on_sums(ech_group *world, uint64_t *sums, int64_t n)
-{
-    ECH_FREED double *words =
-        ech_calloc((size_t)n + 1, 2 * sizeof *words); /* of 32 bits: sums are exact */
-    for (int64_t i = 0; i < n; i++) {
-        words[2 * i] = (double)(sums[i] >> 32);
-        words[2 * i + 1] = (double)(sums[i] & UINT32_MAX);
-    }
-    ech_status st = ech_group_fold(world, ECH_FOLD_SUM, words, (int)n * 2);
-    for (int64_t i = 0; i < n; i++)
-        sums[i] = ((uint64_t)words[2 * i] << 32) + (uint64_t)words[2 * i + 1];
-    return st;
+    ECH_TRY(ech_agree_on_sums(world, (uint64_t *)covered, 2 * n));
+    int at = find_uncovered(tensors, n, covered);
+    if (at == n) return ECH_OK;
+    if (ech_group_index(world) != 0) return ECH_EABORTED;
+    ECH_FAIL(ECH_EINTERNAL,
+             "the ranks' boxes of tensor '%s' to be saved hold %" PRIu64 " elements of its "
+             "%" PRId64 ", and not each of them once",
+             tensors[at].name, covered[at].elements,
+             ech_box_count(tensors[at].dims, tensors[at].shape));
 }
 
 /* ---- work done together ----

@@ -17,8 +17,6 @@
 ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored files[2]);
 /* Checks that the boxes of all members together cover each element of each tensor exactly once. */
 ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors, int n);
-/* All-reduce of hashes, each of which is zero on all members but one. */
-ech_status ech_agree_on_hashes(ech_group *world, ech_hash *hashes, int64_t n);
 /* All-reduce: sums modulo 2^64. */
 ech_status ech_agree_on_sums(ech_group *world, uint64_t *sums, int64_t n);
 

@@ -15,8 +15,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/open.h"
 
 enum { NAME_BYTES = 40 };
@@ -58,50 +56,32 @@ static int newest_first(const void *a, const void *b)
     return (int)x->kind - (int)y->kind;
 }
 
-ech_status ech_folder_list(const char *directory, ech_folder **folders, size_t *n)
+static int has_name(const struct dirent *entry)
 {
-    ECH_LIST(ech_folder) list = {0};
-    DIR *dir = opendir(directory);
+    ech_folder folder;
+    return ech_folder_parse(entry->d_name, &folder.step, &folder.kind);
+}
+
+ech_status ech_folder_list(const char *directory, ech_folders *out)
+{
+    struct dirent **entries = NULL;
+    int n = scandir(directory, &entries, has_name, NULL), why = n < 0 ? errno : 0;
     /* Below a file there is nothing; that nothing can be made there is said by who wants to. */
-    bool below_file = !dir && errno == ENOTDIR && access(directory, F_OK) != 0;
-    if (!dir && errno != ENOENT && !below_file) {
-        ECH_FAIL(ECH_EIO, "%s: cannot list it: %s", directory, strerror(errno));
-    }
-    errno = 0;
-    for (struct dirent *at; dir && (at = readdir(dir)) != NULL; errno = 0) {
-        int64_t step;
-        ech_folder_kind kind;
-        if (!ech_folder_parse(at->d_name, &step, &kind)) continue;
-        ECH_PUSH(list, (ech_folder){step, kind, ech_file_join(directory, at->d_name)});
-    }
-    int why = dir ? errno : 0;
-    if (dir) closedir(dir);
-    if (why) {
-        ech_folder_free(list.at, list.n);
+    bool below_file = why == ENOTDIR && access(directory, F_OK) != 0;
+    if (why && why != ENOENT && !below_file)
         ECH_FAIL(ECH_EIO, "%s: cannot list it: %s", directory, strerror(why));
+    for (int i = 0; i < n; i++) {
+        ech_folder folder = {.path = ech_file_join(directory, entries[i]->d_name)};
+        ech_folder_parse(entries[i]->d_name, &folder.step, &folder.kind);
+        ECH_PUSH(*out, folder);
+        free(entries[i]);
     }
-    if (list.n) qsort(list.at, list.n, sizeof *list.at, newest_first);
-    *folders = list.at;
-    *n = list.n;
+    free(entries);
+    if (out->n) qsort(out->at, out->n, sizeof *out->at, newest_first);
     return ECH_OK;
 }
 
-/* The path as a folder of its own; false if it is none. */
-static bool is_one(const char *path, ech_folder *out)
-{
-    char *trimmed = ech_strdup(path);
-    size_t length = strlen(trimmed);
-    while (length > 1 && trimmed[length - 1] == '/') trimmed[--length] = '\0';
-    const char *slash = strrchr(trimmed, '/');
-    *out = (ech_folder){.step = -1, .kind = ECH_FOLDER_FINAL, .path = trimmed};
-    bool named = ech_folder_parse(slash ? slash + 1 : trimmed, &out->step, &out->kind) &&
-                 ech_file_is_folder(trimmed);
-    bool is = named || ech_file_has(path, ECH_MANIFEST_NAME);
-    if (!is) free(trimmed);
-    return is;
-}
-
-ech_status ech_folder_fail_none(const char *path)
+static ech_status fail_none(const char *path)
 {
     ECH_FAIL(ECH_EUSAGE,
              "%s: neither a checkpoint (a folder with %s), nor a folder with step-00000000 "
@@ -109,86 +89,70 @@ ech_status ech_folder_fail_none(const char *path)
              path, ECH_MANIFEST_NAME);
 }
 
-ech_status ech_folder_find(const char *path, ech_folder **folders, size_t *n)
+ech_status ech_folder_find(const char *path, ech_folders *out)
 {
-    ech_folder one;
-    if (is_one(path, &one)) {
-        *folders = ech_calloc(1, sizeof one);
-        **folders = one;
-        *n = 1;
+    ECH_FREED char *trimmed = ech_strdup(path), *below = ech_file_join(path, "checkpoints");
+    size_t length = strlen(trimmed);
+    while (length > 1 && trimmed[length - 1] == '/') trimmed[--length] = '\0';
+    const char *slash = strrchr(trimmed, '/');
+    ech_folder one = {.step = -1, .kind = ECH_FOLDER_FINAL};
+    if ((ech_folder_parse(slash ? slash + 1 : trimmed, &one.step, &one.kind) &&
+         ech_file_is_folder(trimmed)) ||
+        ech_file_has(path, ECH_MANIFEST_NAME)) {
+        one.path = ech_strdup(trimmed);
+        ECH_PUSH(*out, one);
         return ECH_OK;
     }
-    ECH_TRY(ech_folder_list(path, folders, n));
-    if (*n == 0) {
-        char *below = ech_file_join(path, "checkpoints");
-        free(*folders);
-        ech_status st = ech_folder_list(below, folders, n);
-        free(below);
-        ECH_TRY(st);
-    }
-    if (*n > 0) return ECH_OK;
-    free(*folders);
-    return ech_folder_fail_none(path);
+    ECH_TRY(ech_folder_list(path, out));
+    if (!out->n) ECH_TRY(ech_folder_list(below, out));
+    return out->n ? ECH_OK : fail_none(path);
 }
 
-ech_status ech_folder_list_complete(const char *directory, ech_folder **folders, size_t *n)
+ech_status ech_folder_list_complete(const char *directory, ech_folders *out)
 {
-    ECH_TRY(ech_folder_list(directory, folders, n));
+    ECH_TRY(ech_folder_list(directory, out));
     size_t complete = 0;
-    for (size_t i = 0; i < *n; i++) {
-        ech_folder *folder = &(*folders)[i];
-        bool replaced = complete && (*folders)[complete - 1].step == folder->step;
-        if (folder->kind == ECH_FOLDER_TEMPORARY || replaced) {
-            free(folder->path);
-        } else {
-            (*folders)[complete++] = *folder;
-        }
+    for (size_t i = 0; i < out->n; i++) {
+        const ech_folder folder = out->at[i];
+        bool replaced = complete && out->at[complete - 1].step == folder.step;
+        if (folder.kind == ECH_FOLDER_TEMPORARY || replaced)
+            free(folder.path);
+        else
+            out->at[complete++] = folder;
     }
-    *n = complete;
+    out->n = complete;
     return ECH_OK;
 }
 
-void ech_folder_free(ech_folder *folders, size_t n)
+void ech_folders_free(ech_folders *folders)
 {
-    for (size_t i = 0; i < n; i++) free(folders[i].path);
-    free(folders);
+    for (size_t i = 0; i < folders->n; i++) free(folders->at[i].path);
+    free(folders->at);
+    *folders = (ech_folders){0};
 }
 
 ech_status ech_folder_rename(const char *from, const char *to)
 {
-    if (rename(from, to) != 0) {
-        ECH_FAIL(ECH_EIO, "%s: cannot rename it to %s: %s", from, to, strerror(errno));
-    }
-    return ECH_OK;
+    if (rename(from, to) == 0) return ECH_OK;
+    ECH_FAIL(ECH_EIO, "%s: cannot rename it to %s: %s", from, to, strerror(errno));
 }
 
-/* ---- scan ----
- *
- * Finding the checkpoint to go on from: the newest that is whole, by what lies in the folder and
- * not by a pointer that could lie. */
-
-/* A folder that was renamed by hand would put its step at a wrong step of the run. */
-static ech_status check_step(const ech_folder *folder, const ech_checkpoint *checkpoint)
-{
-    int64_t step = ech_checkpoint_get_info(checkpoint)->step;
-    if (folder->step < 0 || step == folder->step) return ECH_OK;
-    ECH_FAIL(ECH_EINPUT, "%s: its manifest says step %" PRId64 ": was it renamed?", folder->path,
-             step);
-}
+/* ---- the checkpoint to resume from: the newest that is whole ---- */
 
 ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech_checkpoint **out)
 {
-    ech_checkpoint *checkpoint;
+    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
     ECH_TRY(ech_checkpoint_open(folder->path, verify, &checkpoint));
-    ech_status st = check_step(folder, checkpoint);
-    if (st == ECH_OK)
-        *out = checkpoint;
-    else
-        ech_checkpoint_close(checkpoint);
-    return st;
+    int64_t step = ech_checkpoint_get_info(checkpoint)->step;
+    if (folder->step >= 0 && step != folder->step)
+        ECH_FAIL(ECH_EINPUT, "%s: its manifest says step %" PRId64 ": was it renamed?",
+                 folder->path, step);
+    *out = checkpoint;
+    checkpoint = NULL;
+    return ECH_OK;
 }
 
-/* Opens it, or says, if it should, that it is skipped and why, in one line. */
+/* Opens it; NULL if that fails, and with `says` a line that it is skipped and why. */
 static ech_checkpoint *open_or_skip(const ech_folder *folder, bool verify, bool says)
 {
     bool was_quiet = ech_log_set_quiet(true);
@@ -201,21 +165,18 @@ static ech_checkpoint *open_or_skip(const ech_folder *folder, bool verify, bool 
 
 ech_status ech_checkpoint_open_newest(const char *directory, bool verify, ech_checkpoint **out)
 {
-    ech_folder *folders;
-    size_t n;
-    ECH_TRY(ech_folder_list_complete(directory, &folders, &n));
+    ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
+    ECH_TRY(ech_folder_list_complete(directory, &folders));
     ech_checkpoint *checkpoint = NULL;
-    for (size_t i = 0; i < n && !checkpoint; i++)
-        checkpoint = open_or_skip(&folders[i], verify, verify);
-    for (size_t i = 0; i < n && !checkpoint && !verify; i++)
-        ech_checkpoint_close(open_or_skip(&folders[i], false, true));
-    ech_folder_free(folders, n);
-    if (n > 0 && !checkpoint) {
+    for (size_t i = 0; i < folders.n && !checkpoint; i++)
+        checkpoint = open_or_skip(&folders.at[i], verify, verify);
+    for (size_t i = 0; i < folders.n && !checkpoint && !verify; i++)
+        ech_checkpoint_close(open_or_skip(&folders.at[i], false, true));
+    if (folders.n > 0 && !checkpoint)
         ECH_FAIL(ECH_EINPUT,
                  "%s: none of its %zu checkpoints is whole: move them away to begin anew, or name "
                  "another folder",
-                 directory, n);
-    }
+                 directory, folders.n);
     *out = checkpoint;
     return ECH_OK;
 }
@@ -233,7 +194,7 @@ ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **o
     ech_checkpoint *found;
     if (ech_file_has(path, ECH_MANIFEST_NAME)) return ech_checkpoint_open(path, verify, out);
     ECH_TRY(ech_checkpoint_open_run(path, verify, &found));
-    if (!found) return ech_folder_fail_none(path);
+    if (!found) return fail_none(path);
     *out = found;
     return ECH_OK;
 }
@@ -250,38 +211,30 @@ static ech_status remove_folder(const char *directory, const ech_folder *folder)
     return ech_file_remove_all(temporary);
 }
 
-/* The newest of at most that step; n: none. */
-static size_t find_proven(const ech_folder *folders, size_t n, int64_t step)
-{
-    size_t i = 0;
-    while (i < n && folders[i].step > step) i++;
-    return i;
-}
-
 /* The newest that verifies; newer ones will be replaced by the run, which was resumed from an older one. */
-static ech_status find_whole(const ech_folder *folders, size_t n, size_t *out)
+static ech_status find_whole(const ech_folders *folders, size_t *out)
 {
-    ech_checkpoint *newest = NULL;
+    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *newest = NULL;
     bool quiet = ech_log_set_quiet(true);
     *out = 0;
-    while (*out < n && ech_checkpoint_open(folders[*out].path, true, &newest) != ECH_OK) (*out)++;
+    while (*out < folders->n &&
+           ech_checkpoint_open(folders->at[*out].path, true, &newest) != ECH_OK)
+        (*out)++;
     ech_log_set_quiet(quiet);
-    ech_checkpoint_close(newest);
-    if (*out < n) return ECH_OK;
+    if (*out < folders->n) return ECH_OK;
     ECH_FAIL(ECH_EINPUT, "older checkpoints stay, since none is whole: %s", ech_last_error());
 }
 
 ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t proven)
 {
     if (keep <= 0) return ECH_OK;
-    ech_folder *folders;
-    size_t n, first = 0;
-    ECH_TRY(ech_folder_list_complete(directory, &folders, &n));
-    ech_status st = ECH_OK;
-    size_t stay = find_proven(folders, n, proven) + 1;
-    if (stay < n && (size_t)keep < n) st = find_whole(folders, n, &first);
+    ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
+    ECH_TRY(ech_folder_list_complete(directory, &folders));
+    size_t first = 0, stay = 0;
+    while (stay < folders.n && folders.at[stay].step > proven) stay++;
+    stay++; /* the newest of at most that step */
+    if (stay < folders.n && (size_t)keep < folders.n) ECH_TRY(find_whole(&folders, &first));
     if (stay < first + (size_t)keep) stay = first + (size_t)keep;
-    for (size_t i = stay; i < n && st == ECH_OK; i++) st = remove_folder(directory, &folders[i]);
-    ech_folder_free(folders, n);
-    return st;
+    for (size_t i = stay; i < folders.n; i++) ECH_TRY(remove_folder(directory, &folders.at[i]));
+    return ECH_OK;
 }

@@ -6,11 +6,7 @@
 #ifndef ECH_CHECKPOINT_FOLDER_H
 #define ECH_CHECKPOINT_FOLDER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/status.h"
+#include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 
 typedef enum ech_folder_kind {
@@ -25,24 +21,24 @@ typedef struct ech_folder {
     char *path;
 } ech_folder;
 
+/* Initialize with {0} and release with ech_folders_free, also after failures. */
+typedef ECH_LIST(ech_folder) ech_folders;
+void ech_folders_free(ech_folders *folders);
+
 /* DIRECTORY/step-00000100[.old|.tmp] in new memory, released with free(). */
 char *ech_folder_path(const char *directory, int64_t step, ech_folder_kind kind);
 /* Parses a folder's name. False: ech_folder_path does not make it. */
 bool ech_folder_parse(const char *name, int64_t *step, ech_folder_kind *kind);
 
 /* Lists the folders with such names in `directory`, newest first, of equal steps the final one first. None if the
- * directory does not exist. Release with ech_folder_free. */
-ech_status ech_folder_list(const char *directory, ech_folder **folders, size_t *n);
+ * directory does not exist. */
+ech_status ech_folder_list(const char *directory, ech_folders *out);
+/* The same, but complete checkpoints alone: without temporary ones, and without an old one if there is a final one of
+ * its step. */
+ech_status ech_folder_list_complete(const char *directory, ech_folders *out);
 /* Lists the folders that a path names, newest first: the path itself if it has a manifest or a checkpoint's name;
  * otherwise the folders with such names in it, or else in PATH/checkpoints. ECH_EUSAGE: there is none. */
-ech_status ech_folder_find(const char *path, ech_folder **folders, size_t *n);
-/* Logs and returns that ECH_EUSAGE. */
-ech_status ech_folder_fail_none(const char *path);
-void ech_folder_free(ech_folder *folders, size_t n);
-
-/* As ech_folder_list, but complete checkpoints alone: without temporary ones, and without an old one if there is a
- * final one of its step. */
-ech_status ech_folder_list_complete(const char *directory, ech_folder **folders, size_t *n);
+ech_status ech_folder_find(const char *path, ech_folders *out);
 
 /* As ech_checkpoint_open, and checks that the checkpoint's step is the folder's (unless that is -1). */
 ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech_checkpoint **out);

@@ -61,23 +61,18 @@ static ech_status plan(save *s)
  * otherwise gets its name back. */
 static ech_status clear_remains(const char *directory)
 {
-    ech_folder *folders;
-    size_t n;
-    ECH_TRY(ech_folder_list(directory, &folders, &n));
-    ech_status st = ECH_OK;
-    for (size_t i = 0; i < n && st == ECH_OK; i++) {
-        bool replaced = i > 0 && folders[i - 1].step == folders[i].step;
-        if (folders[i].kind == ECH_FOLDER_FINAL) continue;
-        if (folders[i].kind == ECH_FOLDER_TEMPORARY || replaced) {
-            st = ech_file_remove_all(folders[i].path);
-        } else {
-            char *final = ech_folder_path(directory, folders[i].step, ECH_FOLDER_FINAL);
-            st = ech_folder_rename(folders[i].path, final);
-            free(final);
-        }
+    ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
+    ECH_TRY(ech_folder_list(directory, &folders));
+    for (size_t i = 0; i < folders.n; i++) {
+        const ech_folder *folder = &folders.at[i];
+        bool replaced = i > 0 && folder[-1].step == folder->step;
+        if (folder->kind == ECH_FOLDER_FINAL) continue;
+        ECH_FREED char *final = ech_folder_path(directory, folder->step, ECH_FOLDER_FINAL);
+        ECH_TRY(folder->kind == ECH_FOLDER_TEMPORARY || replaced
+                    ? ech_file_remove_all(folder->path)
+                    : ech_folder_rename(folder->path, final));
     }
-    ech_folder_free(folders, n);
-    return st;
+    return ECH_OK;
 }
 
 static ech_status apply_below(const char *folder, const char *name,
@@ -130,10 +125,9 @@ static ech_status create(save *s)
 static ech_status write_boxes(save *s)
 {
     for (int f = ECH_FILE_MODEL; f <= ECH_FILE_STATE; f++) {
-        char *path = ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
-        ech_status st = ech_stored_write(&s->stored[f], path);
-        free(path);
-        ECH_TRY(st);
+        ECH_FREED char *path =
+            ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
+        ECH_TRY(ech_stored_write(&s->stored[f], path));
     }
     return ECH_OK;
 }
@@ -223,40 +217,32 @@ static ech_status exchange_hashes(const save *s)
 {
     for (int f = 0; f < ECH_FILES; f++) {
         if (s->manifest.files[f].bytes < 0) continue;
-        ECH_TRY(ech_agree_on_hashes(s->world, s->manifest.files[f].hashes,
-                                    ech_hash_ranges(s->manifest.files[f].bytes)));
+        /* zero on all ranks but the one that hashed the range */
+        ECH_TRY(ech_agree_on_sums(s->world, (uint64_t *)s->manifest.files[f].hashes,
+                                  2 * ech_hash_ranges(s->manifest.files[f].bytes)));
     }
     return ECH_OK;
 }
 
 /* ---- commit: rank 0 ---- */
 
-static ech_status check_manifest(const char *path, const ech_text *text)
-{
-    ECH_FREED char *back = NULL;
-    size_t n;
-    ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &back, &n));
-    bool same = n == text->n && memcmp(back, text->at, n) == 0;
-    if (same) return ECH_OK;
-    ECH_FAIL(ECH_EIO, "%s: is read back otherwise than it was written; suspect memory or disk",
-             path);
-}
-
 static ech_status write_manifest(save *s)
 {
     s->manifest.info = *s->info;
     s->manifest.info.ranks = ech_group_size(s->world);
-    ECH_FREED char *path = ech_file_join(s->temporary, ECH_MANIFEST_NAME);
+    ECH_FREED char *path = ech_file_join(s->temporary, ECH_MANIFEST_NAME), *back = NULL;
     ECH_FREED_TEXT text = {0};
-    ech_manifest back = {0};
-    ech_status st = ech_manifest_print(&s->manifest, &text);
+    ECH_CLEANUP(ech_manifest_free) ech_manifest parsed = {0};
+    size_t n;
+    ECH_TRY(ech_manifest_print(&s->manifest, &text));
     /* what the reader would refuse is not written */
-    if (st == ECH_OK) st = ech_manifest_parse(path, text.at, text.n, &back);
-    if (st == ECH_OK) st = ech_file_write(path, text.at, text.n);
-    if (st == ECH_OK) st = check_manifest(path, &text);
+    ECH_TRY(ech_manifest_parse(path, text.at, text.n, &parsed));
+    ECH_TRY(ech_file_write(path, text.at, text.n));
+    ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &back, &n));
     s->manifest_bytes = (int64_t)text.n;
-    ech_manifest_free(&back);
-    return st;
+    if (n == text.n && memcmp(back, text.at, n) == 0) return ECH_OK;
+    ECH_FAIL(ECH_EIO, "%s: is read back otherwise than it was written; suspect memory or disk",
+             path);
 }
 
 /* Gives the temporary folder its final name; what has it already steps aside first. */

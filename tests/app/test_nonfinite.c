@@ -41,18 +41,18 @@ static int read_skipped(const char *name, bool skipped[MOST_LINES])
 static int check_folder(const char *name)
 {
     char path[512];
-    ech_folder *folders;
-    size_t n;
+    ech_folders folders = {0};
     snprintf(path, sizeof path, "%s/%s/checkpoints", fixture_folder, name);
-    assert_int_equal(ech_folder_list(path, &folders, &n), ECH_OK);
-    for (size_t i = 0; i < n; i++) {
+    assert_int_equal(ech_folder_list(path, &folders), ECH_OK);
+    for (size_t i = 0; i < folders.n; i++) {
         ech_checkpoint *checkpoint;
-        assert_int_equal(folders[i].kind, ECH_FOLDER_FINAL);
-        assert_int_equal(ech_checkpoint_open(folders[i].path, true, &checkpoint), ECH_OK);
+        assert_int_equal(folders.at[i].kind, ECH_FOLDER_FINAL);
+        assert_int_equal(ech_checkpoint_open(folders.at[i].path, true, &checkpoint), ECH_OK);
         ech_checkpoint_close(checkpoint);
     }
-    ech_folder_free(folders, n);
-    return (int)n;
+    int n = (int)folders.n;
+    ech_folders_free(&folders);
+    return n;
 }
 
 /* AdamW without eps makes 0/0, in the first update already, of every token that never occurs: gradients are

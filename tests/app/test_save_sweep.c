@@ -116,14 +116,14 @@ static int64_t newest_step(const char *name, const trial *t)
 static void assert_clean(const char *name, const trial *t)
 {
     char path[400];
-    ech_folder *folders;
-    size_t n;
+    ech_folders folders = {0};
     folder_of(name, path, sizeof path);
-    assert_int_equal(ech_folder_list(path, &folders, &n), ECH_OK);
-    for (size_t i = 0; i < n; i++)
-        if (folders[i].kind != ECH_FOLDER_FINAL)
-            fail_msg("kind %d at call %lld leaves %s", t->kind, (long long)t->at, folders[i].path);
-    ech_folder_free(folders, n);
+    assert_int_equal(ech_folder_list(path, &folders), ECH_OK);
+    for (size_t i = 0; i < folders.n; i++)
+        if (folders.at[i].kind != ECH_FOLDER_FINAL)
+            fail_msg("kind %d at call %lld leaves %s", t->kind, (long long)t->at,
+                     folders.at[i].path);
+    ech_folders_free(&folders);
 }
 
 /* Goes on without a fault, to the end: the run that nobody disturbed. */

@@ -69,28 +69,27 @@ static void test_lists(void **state)
         "step-00000007",     "step-00000100.tmp", "step-00000030.old", "step-100000000",
         "step-00000007.old", "step-00000031",     "step-31",           "other"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) make_folder(directory, names[i]);
-    ech_folder *folders;
-    size_t n;
-    assert_int_equal(ech_folder_list(directory, &folders, &n), ECH_OK);
-    assert_int_equal(n, 6);
+    ech_folders folders = {0};
+    assert_int_equal(ech_folder_list(directory, &folders), ECH_OK);
+    assert_int_equal(folders.n, 6);
     const int64_t all[] = {100000000, 100, 31, 30, 7, 7};
-    for (size_t i = 0; i < n; i++) assert_int_equal(folders[i].step, all[i]);
-    assert_int_equal(folders[4].kind, ECH_FOLDER_FINAL);
-    assert_int_equal(folders[5].kind, ECH_FOLDER_OLD);
-    ech_folder_free(folders, n);
+    for (size_t i = 0; i < folders.n; i++) assert_int_equal(folders.at[i].step, all[i]);
+    assert_int_equal(folders.at[4].kind, ECH_FOLDER_FINAL);
+    assert_int_equal(folders.at[5].kind, ECH_FOLDER_OLD);
+    ech_folders_free(&folders);
 
-    assert_int_equal(ech_folder_list_complete(directory, &folders, &n), ECH_OK);
-    assert_int_equal(n, 4);
+    assert_int_equal(ech_folder_list_complete(directory, &folders), ECH_OK);
+    assert_int_equal(folders.n, 4);
     const int64_t complete[] = {100000000, 31, 30, 7};
-    for (size_t i = 0; i < n; i++) assert_int_equal(folders[i].step, complete[i]);
-    assert_int_equal(folders[2].kind, ECH_FOLDER_OLD);
-    assert_int_equal(folders[3].kind, ECH_FOLDER_FINAL);
-    ech_folder_free(folders, n);
+    for (size_t i = 0; i < folders.n; i++) assert_int_equal(folders.at[i].step, complete[i]);
+    assert_int_equal(folders.at[2].kind, ECH_FOLDER_OLD);
+    assert_int_equal(folders.at[3].kind, ECH_FOLDER_FINAL);
+    ech_folders_free(&folders);
     scratch_remove(directory);
 
-    assert_int_equal(ech_folder_list("/nonexistent/echelon", &folders, &n), ECH_OK);
-    assert_int_equal(n, 0);
-    ech_folder_free(folders, n);
+    assert_int_equal(ech_folder_list("/nonexistent/echelon", &folders), ECH_OK);
+    assert_int_equal(folders.n, 0);
+    ech_folders_free(&folders);
 }
 
 int main(void)

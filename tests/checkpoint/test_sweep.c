@@ -82,13 +82,13 @@ static int newest(const trial *t)
 /* Folders besides checkpoints, or files, below the directory. */
 static void assert_clean(const trial *t)
 {
-    ech_folder *folders;
-    size_t n;
-    assert_int_equal(ech_folder_list(t->directory, &folders, &n), ECH_OK);
-    for (size_t i = 0; i < n; i++)
-        if (folders[i].kind != ECH_FOLDER_FINAL)
-            fail_msg("kind %d at call %lld leaves %s", t->kind, (long long)t->at, folders[i].path);
-    ech_folder_free(folders, n);
+    ech_folders folders = {0};
+    assert_int_equal(ech_folder_list(t->directory, &folders), ECH_OK);
+    for (size_t i = 0; i < folders.n; i++)
+        if (folders.at[i].kind != ECH_FOLDER_FINAL)
+            fail_msg("kind %d at call %lld leaves %s", t->kind, (long long)t->at,
+                     folders.at[i].path);
+    ech_folders_free(&folders);
 }
 
 static void save_again(const trial *t)

@@ -61,12 +61,9 @@ static ech_status run_once(const ech_job *job, ech_job_end *end)
 /* The step of the newest checkpoint; whether it verifies is for the ranks to find out. -1: none. */
 static int64_t newest_checkpoint(const char *directory)
 {
-    ech_folder *folders;
-    size_t n;
-    if (!directory || ech_folder_list_complete(directory, &folders, &n) != ECH_OK) return -1;
-    int64_t step = n ? folders[0].step : -1;
-    ech_folder_free(folders, n);
-    return step;
+    ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
+    if (!directory || ech_folder_list_complete(directory, &folders) != ECH_OK) return -1;
+    return folders.n ? folders.at[0].step : -1;
 }
 
 /* Longer where nothing was won: what is wrong may pass. False if asked to stop meanwhile. */
