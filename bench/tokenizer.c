@@ -42,7 +42,7 @@ static ech_status encode_all(const ech_tokenizer *tokenizer, const char *text, i
         n = most == left ? left : ech_tokenizer_split(tokenizer, text + at, most);
         if (n == 0) n = left;
         ids.n = 0;
-        status = (at == 0 ? ech_coder_encode : ech_coder_continue)(coder, text + at, n, &ids);
+        status = ech_coder_encode(coder, text + at, n, at == 0, &ids);
         *tokens += (int64_t)ids.n;
     }
     free(ids.at);

@@ -205,7 +205,7 @@ static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corp
     ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
     ECH_FREED int64_t *of_id = ech_calloc((size_t)V, sizeof *of_id);
     ECH_FREED_TEXT text = {0};
-    for (int32_t id = 0; id < ech_tokenizer_vocabulary(trained->tokenizer); id++) {
+    for (int32_t id = 0; id < trained->tokenizer->vocabulary; id++) {
         text.n = 0;
         ech_tokenizer_decode(trained->tokenizer, id, false, &text);
         of_id[id] = (int64_t)text.n;

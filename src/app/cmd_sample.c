@@ -155,8 +155,8 @@ static ech_status sample(ech_trained *trained, void *arguments)
     ECH_CLEANUP(free_generation)
     generation g = {.trained = trained, .in = in, .is_shown = isatty(STDOUT_FILENO)};
     const size_t T = (size_t)trained->config->data.sequence_length;
-    int64_t choices = trained->tokenizer ? ech_tokenizer_vocabulary(trained->tokenizer)
-                                         : trained->config->model.vocab_size;
+    int64_t choices =
+        trained->tokenizer ? trained->tokenizer->vocabulary : trained->config->model.vocab_size;
     ech_random_key key = {.seed = (uint64_t)in->seed,
                           .stream = ech_random_stream(0, ECH_SITE_SAMPLE)};
     size_t front;

@@ -105,11 +105,11 @@ ech_status ech_sampler_choose(const ech_sampler *sampler, const double *logits, 
 ech_status ech_sampler_prompt(const ech_tokenizer *tokenizer, const char *text, ech_ids *out,
                               size_t *front)
 {
-    const ech_ids *added = ech_tokenizer_front(tokenizer);
+    const ech_ids *added = &tokenizer->front;
     for (size_t i = 0; i < added->n; i++) ECH_PUSH(*out, added->at[i]);
     *front = added->n;
     ech_coder *coder = ech_coder_create(tokenizer);
-    ech_status status = ech_coder_encode(coder, text, strlen(text), out);
+    ech_status status = ech_coder_encode(coder, text, strlen(text), true, out);
     ech_coder_destroy(coder);
     return status;
 }

@@ -32,40 +32,44 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* ---- tokenizers (tokenizer.def) ---- */
+/* ---- tokenizers ---- */
 
-typedef struct ech_tokenizer ech_tokenizer;
 typedef ECH_LIST(int32_t) ech_ids;
 
-/* Opens `source`: "bytes", a tokenizer.json, a tokenizer.model, or a folder that has tokenizer.json, or
- * encoder.json and vocab.bpe, or vocab.json and merges.txt, or tokenizer.model. A tokenizer may be used by many
- * threads. Errors name the file and the reason. Not collective. */
+/* An open tokenizer: BPE (bpe/bpe.h). Any number of threads may use it. */
+typedef struct ech_tokenizer {
+    char *name;       /* the `source` that was opened */
+    const char *file; /* its file in Hugging Face folders: "tokenizer.json" or "tokenizer.model" */
+    int64_t vocabulary; /* ids are below this */
+    int32_t end_of_text;
+    /* The BOS token, which other programs put before a text; end-of-text if the vocabulary has none. */
+    int32_t begin_of_text;
+    /* The ids that the tokenizer's post-processor adds before and after a text that is encoded alone, such as a
+     * prompt of `echelon sample`. Imports do not add them: there the previous document's end-of-text separates
+     * texts. */
+    ech_ids front, back;
+    struct ech_bpe *bpe;
+} ech_tokenizer;
+
+/* Opens `source`: "bytes" (one token per byte; id 256 ends a text), a tokenizer.json, a tokenizer.model, or a folder
+ * that has tokenizer.json, or encoder.json and vocab.bpe, or vocab.json and merges.txt, or tokenizer.model. Errors
+ * name the file and the reason. Not collective. */
 ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out);
-void ech_tokenizer_close(ech_tokenizer *tokenizer);             /* accepts NULL */
+void ech_tokenizer_close(ech_tokenizer *tokenizer); /* accepts NULL */
 ECH_DESTROY_AT(ech_tokenizer, ech_tokenizer_close)
-const char *ech_tokenizer_name(const ech_tokenizer *tokenizer); /* `source` */
 /* The folder of its files, in new memory; NULL: it has no files. */
 char *ech_tokenizer_folder(const ech_tokenizer *tokenizer);
-int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer); /* ids are below this */
-int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer);
-/* The BOS token, which other programs put before a text; end-of-text if the vocabulary has none. */
-int32_t ech_tokenizer_begin_of_text(const ech_tokenizer *tokenizer);
-/* The ids that the tokenizer's post-processor adds before and after a text that is encoded alone, such as a prompt
- * of `echelon sample`. Imports do not add them: there the previous document's end-of-text separates texts. */
-const ech_ids *ech_tokenizer_front(const ech_tokenizer *tokenizer);
-const ech_ids *ech_tokenizer_back(const ech_tokenizer *tokenizer);
 /* Appends the bytes of an id in [0, vocabulary); none for end-of-text and for unused ids. `first`: it is the first
  * id of a text: some tokenizers then drop the blank that encoding had put before the text. */
 void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
-/* The name that its file has in Hugging Face folders: "tokenizer.json" or "tokenizer.model". */
-const char *ech_tokenizer_file(const ech_tokenizer *tokenizer);
-/* Appends the content of that file, unchanged if it was read from one, and of a tokenizer_config.json. Opened, they
+/* Appends the content of its file, unchanged if it was read from one, and of a tokenizer_config.json. Opened, they
  * are the same tokenizer. */
 void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json);
 enum { ECH_TOKENIZER_HASH = 33 }; /* 32 hexadecimal digits and the NUL */
 /* A hash (XXH3-128) of all ids' bytes. Tokenizers with equal hashes have the same meaning of ids, whatever their
  * files and however they split text into ids. */
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH]);
+void ech_data_hash(const ech_text *text, char hash[ECH_TOKENIZER_HASH]); /* XXH3-128 of any bytes */
 /* Where a long text can be split for encoding: the largest k in (0, n] found such that, whatever follows these n
  * bytes, the text's ids are the ids of the first k bytes followed by those of the rest. 0: none. */
 size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
@@ -75,11 +79,10 @@ typedef struct ech_coder ech_coder;
 /* Borrows the tokenizer. */
 ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
 void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
-/* Appends the ids of n bytes: a whole text, or its first part by ech_tokenizer_split. Does not append end-of-text.
- * Any bytes have ids. */
-ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
-/* The same for a later part of a text. */
-ech_status ech_coder_continue(ech_coder *coder, const void *bytes, size_t n, ech_ids *out);
+/* Appends the ids of n bytes: a whole text or, split by ech_tokenizer_split, a part of one; `begins`: its beginning.
+ * Does not append end-of-text. Any bytes have ids. */
+ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool begins,
+                            ech_ids *out);
 
 /* ---- texts ---- */
 
@@ -100,10 +103,8 @@ typedef struct ech_bpe_trainer ech_bpe_trainer;
  * pattern. */
 ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out);
 void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer); /* accepts NULL */
-const char *ech_bpe_trainer_patterns(void);             /* blank-separated */
-/* Counts the words of a text, or of a part of one by ech_bpe_trainer_split (as ech_tokenizer_split). */
+/* Counts the words of a text. */
 ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size_t n);
-size_t ech_bpe_trainer_split(const ech_bpe_trainer *trainer, const void *bytes, size_t n);
 /* Learns a vocabulary of `vocabulary` tokens, including <|endoftext|> (id 0) and the 256 bytes, and appends the
  * content of its files. The result does not depend on the order of texts. `progress` (optional) is called with
  * tokens learnt. Errors: the texts do not have so many. */
@@ -264,7 +265,7 @@ typedef struct ech_batch {
     double step_tokens;    /* sum of the weights of all M b samples of the step, over all ranks */
     int32_t *tokens;       /* (m, b, T) */
     int32_t *targets;      /* (m, b, T): the following tokens; 0 where the weight is 0 */
-    float *weights;  /* (m, b, T): 1; 0 for padding, and for targets that are not trained on */
+    float *weights; /* (m, b, T): 1; 0 for padding, and for targets that are not trained on */
     /* (m, b, T): index in the sample at which each token's document begins (0: at or before the sample's first
      * token); NULL without document_mask */
     int32_t *starts;

@@ -119,7 +119,7 @@ static void close_writers(importing *im)
 static ech_status encode_texts(importing *im)
 {
     ech_import_crew *crew;
-    int64_t vocabulary = ech_tokenizer_vocabulary(im->options->tokenizer);
+    int64_t vocabulary = im->options->tokenizer->vocabulary;
     for (int i = 0; i < im->parts; i++)
         ECH_TRY(ech_token_writer_resume(im->prefix[i], im->folder, vocabulary, &im->journal.part[i],
                                         &im->writer[i]));
@@ -144,11 +144,6 @@ static void clear(const importing *im)
     ech_import_journal_remove(im->folder);
     for (int i = 0; i < im->parts; i++) ech_token_clear(im->prefix[i], im->folder);
     rmdir(im->folder);
-}
-
-static size_t split_at(const void *tokenizer, const void *bytes, size_t n)
-{
-    return ech_tokenizer_split(tokenizer, bytes, n);
 }
 
 /* From where the journal says, or from the beginning. */
@@ -183,8 +178,7 @@ static ech_status begin(importing *im)
     im->before = im->saved = im->journal.done;
     im->reader = (ech_text_chunk_reader){.texts = im->texts,
                                          .valid = im->options->valid,
-                                         .split_at = split_at,
-                                         .context = im->options->tokenizer,
+                                         .bpe = im->options->tokenizer->bpe,
                                          .position = im->journal.position,
                                          .fd = -1};
     return ECH_OK;

@@ -21,8 +21,7 @@ static ech_status encode(const ech_text_segment *segment, void *context)
     const encoding *e = context;
     ech_ids *ids = &e->chunk->ids;
     size_t before = ids->n;
-    ECH_TRY((segment->begins ? ech_coder_encode : ech_coder_continue)(e->coder, segment->bytes,
-                                                                      segment->n, ids));
+    ECH_TRY(ech_coder_encode(e->coder, segment->bytes, segment->n, segment->begins, ids));
     if (segment->ends) ECH_PUSH(*ids, e->end_of_text);
     ECH_PUSH(e->chunk->segment, (ech_import_segment){.n = ids->n - before,
                                                      .valid = segment->valid,
@@ -33,7 +32,7 @@ static ech_status encode(const ech_text_segment *segment, void *context)
 
 void ech_import_encode(const ech_import_options *options, ech_coder *coder, ech_import_chunk *chunk)
 {
-    encoding e = {coder, ech_tokenizer_end_of_text(options->tokenizer), chunk};
+    encoding e = {coder, options->tokenizer->end_of_text, chunk};
     bool quiet = ech_log_set_quiet(true);
     chunk->ids.n = chunk->segment.n = 0;
     free(chunk->message);

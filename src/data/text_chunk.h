@@ -36,10 +36,8 @@ typedef struct ech_text_position {
 
 typedef struct ech_text_chunk_reader {
     const ech_texts *texts;
-    double valid; /* fraction of each file for validation */
-    /* Where a text's first n bytes can be split, as ech_tokenizer_split. */
-    size_t (*split_at)(const void *context, const void *bytes, size_t n);
-    const void *context;
+    double valid;              /* fraction of each file for validation */
+    const struct ech_bpe *bpe; /* says where a text can be split */
     ech_text_position position;
     int fd;             /* of the position's file; -1: not open, or packed: */
     ech_gunzip *gunzip; /* NULL: likewise */

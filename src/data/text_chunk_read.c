@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "data/bpe/coder.h"
 #include "data/text_chunk.h"
 
 enum { LONGEST_CHARACTER = 4 };
@@ -90,7 +91,7 @@ static size_t split_chunk(const ech_text_chunk_reader *reader, const ech_text_ch
         const unsigned char *newline = memrchr(chunk->bytes, '\n', n);
         return newline ? (size_t)(newline - chunk->bytes) + 1 : 0;
     }
-    return before_character(chunk->bytes, reader->split_at(reader->context, chunk->bytes, n));
+    return before_character(chunk->bytes, ech_bpe_split(reader->bpe, chunk->bytes, n));
 }
 
 /* Of `have` bytes none is a chunk, and more follow. */

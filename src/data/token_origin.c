@@ -22,10 +22,10 @@ void ech_token_origin_print(const ech_tokenizer *tokenizer, int64_t tokens, ech_
     ech_tokenizer_hash(tokenizer, hash);
     ech_text_append(out, "{\"format\": \"%s\",\n \"version\": %d,\n \"tokenizer\": ", FORMAT,
                     (int)VERSION);
-    if (!ech_json_append_string(out, ech_tokenizer_name(tokenizer))) ech_text_append(out, "\"\"");
+    if (!ech_json_append_string(out, tokenizer->name)) ech_text_append(out, "\"\"");
     ech_text_append(
         out, ",\n \"vocabulary\": %" PRId64 ",\n \"tokens\": %" PRId64 ",\n \"hash\": \"%s\"}\n",
-        ech_tokenizer_vocabulary(tokenizer), tokens, hash);
+        tokenizer->vocabulary, tokens, hash);
 }
 
 static bool is_hash(const json_t *value)
@@ -84,7 +84,7 @@ void ech_token_origin_free(ech_token_origin *origin)
 static ech_status refuse(const ech_corpus_options *options, const char *prefix,
                          const ech_token_origin *origin)
 {
-    const char *name = ech_tokenizer_name(options->tokenizer);
+    const char *name = options->tokenizer->name;
     bool has_key = strncmp(options->key, "--", 2) != 0;
     const char *other = has_key && origin->tokenizer[0] ? origin->tokenizer : NULL;
     ECH_FAIL(ECH_EUSAGE,
@@ -92,8 +92,8 @@ static ech_status refuse(const ech_corpus_options *options, const char *prefix,
              "means something else by them; %s%s%smake the tokens again: echelon data IN OUT "
              "--tokenizer %s",
              options->key, prefix, origin->tokenizer, (long long)origin->vocabulary, name,
-             (long long)ech_tokenizer_vocabulary(options->tokenizer),
-             other ? "set data.tokenizer=" : "", other ? other : "", other ? ", or " : "", name);
+             (long long)options->tokenizer->vocabulary, other ? "set data.tokenizer=" : "",
+             other ? other : "", other ? ", or " : "", name);
 }
 
 static ech_status compare(const ech_corpus_options *options, const char *prefix, int64_t tokens,

@@ -1,45 +1,102 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of tokenizers, and functions of all kinds.
+ * Tokenizers: bytes alone, or BPE from files.
  */
-#include "data/tokenizer.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "data/bpe/coder.h"
 
-static const ech_tokenizer_kind *const kinds[] = {
-#define X(name, help) &ech_tokenizer_##name,
-#include "data/tokenizer.def"
-#undef X
-};
+#define CONFIG "tokenizer_config.json"
 
-static const ech_tokenizer_kind *find_kind(const char *source)
+static bool is_bytes(const char *source)
 {
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (kinds[i]->takes(source)) return kinds[i];
-    return NULL;
+    return strcmp(source, "bytes") == 0;
 }
+
+/* One token per byte; id 256 ends a text. Any file has a tokenization, and nothing is to be learnt or downloaded
+ * before training can begin. The exported file differs in one thing: where a text spells out <|endoftext|>, Hugging
+ * Face takes it for id 256. */
+static ech_status make_bytes(ech_bpe *bpe)
+{
+    bpe->file = "bytes";
+    for (int i = 0; i < 256; i++) ech_bpe_put(bpe, i, &(unsigned char){(unsigned char)i}, 1, true);
+    ech_bpe_put_end(bpe, 256);
+    bpe->added.at[0].hidden = true;
+    return ech_bpe_finish(bpe);
+}
+
+/* ---- files ---- */
+
+static ech_status read_pair(const char *folder, const char *vocabulary_name,
+                            const char *merges_name, ech_bpe *bpe)
+{
+    ECH_FREED char *vocabulary = ech_file_join(folder, vocabulary_name);
+    ECH_FREED char *merges = ech_file_join(folder, merges_name);
+    ECH_FREED char *config = ech_file_join(folder, CONFIG);
+    ECH_TRY(ech_bpe_check_gpt2(config));
+    return ech_bpe_read_gpt2(vocabulary, merges, bpe);
+}
+
+static ech_status read_folder(const char *folder, ech_bpe *bpe)
+{
+    /* The pairs of files that GPT-2's tokenizer comes as. */
+    static const char *const pairs[][2] = {{"encoder.json", "vocab.bpe"},
+                                           {"vocab.json", "merges.txt"}};
+    ECH_FREED char *json = ech_file_join(folder, "tokenizer.json");
+    ECH_FREED char *model = ech_file_join(folder, "tokenizer.model");
+    if (ech_file_exists(json)) return ech_bpe_read_json(json, bpe);
+    for (int i = 0; i < 2; i++)
+        if (ech_file_has(folder, pairs[i][0]) && ech_file_has(folder, pairs[i][1]))
+            return read_pair(folder, pairs[i][0], pairs[i][1], bpe);
+    if (ech_file_exists(model)) return ech_bpe_read_sentencepiece(model, bpe);
+    ECH_FAIL(ECH_EUSAGE,
+             "%s: holds no tokenizer: neither tokenizer.json, nor encoder.json and vocab.bpe, nor "
+             "vocab.json and merges.txt, nor tokenizer.model",
+             folder);
+}
+
+static ech_status read_source(const char *source, ech_bpe *bpe)
+{
+    size_t n = strlen(source), end = strlen(".model");
+    bool folder = ech_file_is_folder(source);
+    bool pieces = n > end && strcmp(source + n - end, ".model") == 0;
+    ECH_TRY(folder   ? read_folder(source, bpe)
+            : pieces ? ech_bpe_read_sentencepiece(source, bpe)
+                     : ech_bpe_read_json(source, bpe));
+    ECH_FREED char *beside = folder ? ech_strdup(source) : ech_file_parent(source);
+    ECH_FREED char *config = ech_file_join(beside, CONFIG);
+    return ech_bpe_read_ends(source, config, bpe);
+}
+
+/* ---- all ---- */
 
 ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out)
 {
-    const ech_tokenizer_kind *kind = find_kind(source);
-    if (!kind)
+    if (!is_bytes(source) && (!source[0] || !ech_file_exists(source)))
         ECH_FAIL(ECH_EUSAGE,
                  "tokenizer %s: no such tokenizer; say bytes, or name a tokenizer.json, a "
                  "tokenizer.model or a folder that holds one",
                  source);
-    ech_tokenizer *tokenizer = ech_calloc(1, sizeof *tokenizer);
-    tokenizer->kind = kind;
-    ech_status status = kind->open(source, tokenizer);
+    ech_bpe *bpe = ech_bpe_create();
+    ech_status status = is_bytes(source) ? make_bytes(bpe) : read_source(source, bpe);
     if (status != ECH_OK) {
-        free(tokenizer);
+        ech_bpe_destroy(bpe);
         return status;
     }
-    tokenizer->name = ech_strdup(source);
+    ech_tokenizer *tokenizer = ech_calloc(1, sizeof *tokenizer);
+    *tokenizer = (ech_tokenizer){.name = ech_strdup(source),
+                                 .file = bpe->sentencepiece ? "tokenizer.model" : "tokenizer.json",
+                                 .vocabulary = (int64_t)bpe->token.n,
+                                 .end_of_text = bpe->end_of_text,
+                                 .begin_of_text = bpe->begin_of_text,
+                                 .front = bpe->front,
+                                 .back = bpe->back,
+                                 .bpe = bpe};
     *out = tokenizer;
     return ECH_OK;
 }
@@ -47,110 +104,50 @@ ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out)
 void ech_tokenizer_close(ech_tokenizer *tokenizer)
 {
     if (!tokenizer) return;
-    if (tokenizer->kind->close) tokenizer->kind->close(tokenizer);
-    free(tokenizer->front.at);
-    free(tokenizer->back.at);
+    ech_bpe_destroy(tokenizer->bpe);
     free(tokenizer->name);
     free(tokenizer);
 }
 
-const char *ech_tokenizer_name(const ech_tokenizer *tokenizer)
-{
-    return tokenizer->name;
-}
-
 char *ech_tokenizer_folder(const ech_tokenizer *tokenizer)
 {
-    if (tokenizer->kind->built_in) return NULL;
+    if (is_bytes(tokenizer->name)) return NULL;
     bool is = ech_file_is_folder(tokenizer->name);
     return is ? ech_strdup(tokenizer->name) : ech_file_parent(tokenizer->name);
-}
-
-int64_t ech_tokenizer_vocabulary(const ech_tokenizer *tokenizer)
-{
-    return tokenizer->vocabulary;
-}
-
-int32_t ech_tokenizer_begin_of_text(const ech_tokenizer *tokenizer)
-{
-    return tokenizer->begin_of_text;
-}
-
-int32_t ech_tokenizer_end_of_text(const ech_tokenizer *tokenizer)
-{
-    return tokenizer->end_of_text;
-}
-
-const ech_ids *ech_tokenizer_front(const ech_tokenizer *tokenizer)
-{
-    return &tokenizer->front;
-}
-
-const ech_ids *ech_tokenizer_back(const ech_tokenizer *tokenizer)
-{
-    return &tokenizer->back;
 }
 
 void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out)
 {
     ECH_ASSERT(id >= 0 && id < tokenizer->vocabulary);
-    if (id != tokenizer->end_of_text) tokenizer->kind->decode(tokenizer, id, first, out);
-}
-
-const char *ech_tokenizer_file(const ech_tokenizer *tokenizer)
-{
-    return tokenizer->file;
+    if (id != tokenizer->end_of_text) ech_bpe_decode(tokenizer->bpe, id, first, out);
 }
 
 void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json)
 {
-    tokenizer->kind->export_files(tokenizer, file, config_json);
+    ech_bpe_export(tokenizer->bpe, file, config_json);
 }
 
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH])
 {
-    XXH3_state_t *state = XXH3_createState();
-    ECH_FREED_TEXT bytes = {0};
-    ECH_ASSERT(state && XXH3_128bits_reset(state) == XXH_OK);
+    ECH_FREED_TEXT all = {0}, bytes = {0};
     for (int32_t id = 0; id < tokenizer->vocabulary; id++) {
         bytes.n = 0;
-        tokenizer->kind->decode(tokenizer, id, false, &bytes);
+        ech_bpe_decode(tokenizer->bpe, id, false, &bytes);
         uint64_t n = bytes.n; /* so that none runs into the next */
-        XXH3_128bits_update(state, &n, sizeof n);
-        if (n > 0) XXH3_128bits_update(state, bytes.at, bytes.n);
+        ech_text_append_bytes(&all, &n, sizeof n);
+        ech_text_append_bytes(&all, bytes.at, bytes.n);
     }
-    XXH128_hash_t digest = XXH3_128bits_digest(state);
+    ech_data_hash(&all, hash);
+}
+
+void ech_data_hash(const ech_text *text, char hash[ECH_TOKENIZER_HASH])
+{
+    XXH128_hash_t digest = XXH3_128bits(text->at, text->n);
     snprintf(hash, ECH_TOKENIZER_HASH, "%016" PRIx64 "%016" PRIx64, (uint64_t)digest.high64,
              (uint64_t)digest.low64);
-    XXH3_freeState(state);
 }
 
 size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n)
 {
-    return n > 0 ? tokenizer->kind->split(tokenizer, bytes, n) : 0;
-}
-
-ech_coder *ech_coder_create(const ech_tokenizer *tokenizer)
-{
-    ech_coder *coder = ech_calloc(1, sizeof *coder);
-    coder->tokenizer = tokenizer;
-    if (tokenizer->kind->begin) coder->state = tokenizer->kind->begin(tokenizer);
-    return coder;
-}
-
-void ech_coder_destroy(ech_coder *coder)
-{
-    if (!coder) return;
-    if (coder->state) coder->tokenizer->kind->end(coder->state);
-    free(coder);
-}
-
-ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, ech_ids *out)
-{
-    return n > 0 ? coder->tokenizer->kind->encode(coder, bytes, n, true, out) : ECH_OK;
-}
-
-ech_status ech_coder_continue(ech_coder *coder, const void *bytes, size_t n, ech_ids *out)
-{
-    return n > 0 ? coder->tokenizer->kind->encode(coder, bytes, n, false, out) : ECH_OK;
+    return ech_bpe_split(tokenizer->bpe, bytes, n);
 }

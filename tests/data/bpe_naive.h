@@ -64,16 +64,14 @@ static inline size_t naive_merge(const ech_bpe *bpe, const unsigned char *word, 
 /* A vocabulary of all bytes, id = byte, and <|endoftext|>. */
 static inline ech_bpe *naive_bytes(ech_bpe_pattern pattern)
 {
-    static const char end[] = "<|endoftext|>";
     ech_bpe *bpe = ech_bpe_create();
+    bpe->file = "test";
     bpe->pattern = pattern;
     for (int i = 0; i < 256; i++) {
         unsigned char byte = (unsigned char)i;
         ech_bpe_put(bpe, i, &byte, 1, true);
     }
-    ech_bpe_put(bpe, 256, end, strlen(end), true);
-    ech_bpe_put_added(bpe, (ech_bpe_added){.id = 256, .special = true});
-    bpe->begin_of_text = bpe->end_of_text = 256;
+    ech_bpe_put_end(bpe, 256);
     return bpe;
 }
 
@@ -83,17 +81,16 @@ static inline ech_bpe *naive_characters(void)
     static const char *const known[] = {"a", "b", "c",      "\u2581", "<",         "|",
                                         "1", ".", "\u00e9", "\u6771", "\U0001f642"};
     ech_bpe *bpe = ech_bpe_create();
+    bpe->file = "test";
     bpe->characters = bpe->normal_blanks = true;
     for (int i = 0; i < 256; i++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", (unsigned)i);
         ech_bpe_put(bpe, i, name, 6, true);
     }
-    ech_bpe_put(bpe, 256, "<|endoftext|>", 13, true);
-    ech_bpe_put_added(bpe, (ech_bpe_added){.id = 256, .special = true});
+    ech_bpe_put_end(bpe, 256);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         ech_bpe_put(bpe, 257 + (int32_t)i, known[i], strlen(known[i]), true);
-    bpe->begin_of_text = bpe->end_of_text = 256;
     return bpe;
 }
 
@@ -105,13 +102,7 @@ static inline void naive_add(ech_bpe *bpe, uint32_t left, uint32_t right)
            n = bpe->token.n - first; /* no merge takes a byte's name */
     int32_t a = (int32_t)(first + left % n), b = (int32_t)(first + right % n);
     if (a == 256 || b == 256 || naive_rank(bpe, a, b) < bpe->merge.n) return;
-    ech_text both = {0};
-    ech_text_append_bytes(&both, bpe->bytes.at + bpe->token.at[a].at, bpe->token.at[a].n);
-    ech_text_append_bytes(&both, bpe->bytes.at + bpe->token.at[b].at, bpe->token.at[b].n);
-    if (ech_bpe_find(bpe, both.at, both.n) == ECH_BPE_NONE)
-        ech_bpe_put(bpe, (int32_t)bpe->token.n, both.at, both.n, true);
-    ech_bpe_put_merge(bpe, a, b);
-    ech_text_free(&both);
+    ech_bpe_put_merge(bpe, a, b, true);
 }
 
 #endif

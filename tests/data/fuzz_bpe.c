@@ -39,10 +39,7 @@ static ech_status encode_run(const char *run, size_t n, void *context)
         ech_text_free(&marked);
         return status;
     }
-    ech_bpe_words *words = ech_bpe_words_create(coder->bpe->splitter);
-    ech_status status = ech_bpe_each_word(words, run, n, encode_word, coder);
-    ech_bpe_words_destroy(words);
-    return status;
+    return ech_bpe_each_word(coder->bpe->splitter, run, n, encode_word, coder);
 }
 
 /* Words by the pattern, end-of-text by strstr. */
@@ -62,15 +59,15 @@ static void encode_naively(naive_coder *coder, const char *text, size_t n)
 
 static void encode_pieces(const ech_bpe *bpe, const char *text, size_t n, size_t most, ech_ids *ids)
 {
-    ech_bpe_coder *coder = ech_bpe_coder_create(bpe);
+    ech_coder *coder = ech_coder_create(&(ech_tokenizer){.bpe = bpe});
     for (bool begins = true; n > 0; begins = false) {
         size_t piece = n > most ? ech_bpe_split(bpe, text, most) : n;
         if (piece == 0) piece = n;
-        if (ech_bpe_coder_encode(coder, text, piece, begins, ids) != ECH_OK) abort();
+        if (ech_coder_encode(coder, text, piece, begins, ids) != ECH_OK) abort();
         text += piece;
         n -= piece;
     }
-    ech_bpe_coder_destroy(coder);
+    ech_coder_destroy(coder);
 }
 
 static void compare(const ech_bpe *bpe, const char *text, size_t n, size_t most)
@@ -103,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     for (size_t i = 0; i < merges && at + 4 <= n; i++, at += 4)
         naive_add(bpe, (uint32_t)bytes[at] | (uint32_t)bytes[at + 1] << 8,
                   (uint32_t)bytes[at + 2] | (uint32_t)bytes[at + 3] << 8);
-    if (ech_bpe_finish(bpe, "fuzz") != ECH_OK) abort();
+    if (ech_bpe_finish(bpe) != ECH_OK) abort();
     size_t left = n - at < MOST_TEXT ? n - at : MOST_TEXT;
     const char *text = (const char *)bytes + at;
     const size_t windows[] = {SIZE_MAX, 8, 50};

@@ -27,9 +27,7 @@ static inline void check_pieces(const ech_tokenizer *tokenizer, ech_coder *coder
         piece = n - at > most ? ech_tokenizer_split(tokenizer, bytes + at, most) : n - at;
         if (piece > most) abort();
         if (piece == 0) piece = n - at;
-        if ((at == 0 ? ech_coder_encode : ech_coder_continue)(coder, bytes + at, piece, &ids) !=
-            ECH_OK)
-            abort();
+        if (ech_coder_encode(coder, bytes + at, piece, at == 0, &ids) != ECH_OK) abort();
     }
     if (ids.n != whole->n) abort();
     if (ids.n > 0 && memcmp(ids.at, whole->at, ids.n * sizeof *ids.at) != 0) abort();
@@ -41,9 +39,9 @@ static inline ech_ids encode(const ech_tokenizer *tokenizer, const uint8_t *byte
     ech_ids ids = {0};
     ech_text text = {0};
     ech_coder *coder = ech_coder_create(tokenizer);
-    if (ech_coder_encode(coder, bytes, n, &ids) != ECH_OK) abort();
+    if (ech_coder_encode(coder, bytes, n, true, &ids) != ECH_OK) abort();
     for (size_t i = 0; i < ids.n; i++) {
-        if (ids.at[i] < 0 || ids.at[i] >= ech_tokenizer_vocabulary(tokenizer)) abort();
+        if (ids.at[i] < 0 || ids.at[i] >= tokenizer->vocabulary) abort();
         ech_tokenizer_decode(tokenizer, ids.at[i], i == 0, &text);
     }
     check_pieces(tokenizer, coder, bytes, n, 16, &ids);
@@ -59,7 +57,7 @@ static inline void try_again(const ech_tokenizer *tokenizer, const uint8_t *byte
     ech_tokenizer *again;
     ech_text tokens = {0}, config = {0}, tokens_again = {0}, config_again = {0};
     ech_tokenizer_export(tokenizer, &tokens, &config);
-    write_source(ech_tokenizer_file(tokenizer), tokens.at, tokens.n);
+    write_source(tokenizer->file, tokens.at, tokens.n);
     write_source("tokenizer_config.json", config.at, config.n);
     if (ech_tokenizer_open(folder, &again) != ECH_OK) abort();
     ech_tokenizer_export(again, &tokens_again, &config_again);

@@ -48,8 +48,8 @@ static void assert_around(const char *processor, const char *config, const char 
 {
     ech_tokenizer *tokenizer;
     if (open_with(processor, config, &tokenizer) != ECH_OK) fail_msg("%s", ech_last_error());
-    assert_ids(ech_tokenizer_front(tokenizer), front);
-    assert_ids(ech_tokenizer_back(tokenizer), back);
+    assert_ids(&tokenizer->front, front);
+    assert_ids(&tokenizer->back, back);
     ech_tokenizer_close(tokenizer);
 }
 

@@ -29,7 +29,7 @@ static void assert_ids(const char *source, const char *text, const int32_t *expe
     ech_ids ids = {0};
     assert_int_equal(ech_tokenizer_open(source, &tokenizer), ECH_OK);
     ech_coder *coder = ech_coder_create(tokenizer);
-    assert_int_equal(ech_coder_encode(coder, text, strlen(text), &ids), ECH_OK);
+    assert_int_equal(ech_coder_encode(coder, text, strlen(text), true, &ids), ECH_OK);
     assert_int_equal(ids.n, n);
     assert_memory_equal(ids.at, expected, n * sizeof *expected);
     free(ids.at);

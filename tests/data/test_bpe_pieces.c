@@ -96,7 +96,7 @@ static void assert_ids(const ech_tokenizer *tokenizer, const char *text, size_t 
 {
     ech_coder *coder = ech_coder_create(tokenizer);
     ech_ids ids = {0};
-    assert_int_equal(ech_coder_encode(coder, text, strlen(text), &ids), ECH_OK);
+    assert_int_equal(ech_coder_encode(coder, text, strlen(text), true, &ids), ECH_OK);
     assert_int_equal(ids.n, n);
     assert_memory_equal(ids.at, expected, n * sizeof *expected);
     free(ids.at);
@@ -122,10 +122,10 @@ static void test_taken(void **state)
     put_piece(&out, "<end>", 0, USER_DEFINED);        /* 265 */
     put_piece(&out, "\u2581\u2581", 0, USER_DEFINED); /* 266 */
     assert_int_equal(end(&m, &out, &tokenizer), ECH_OK);
-    assert_int_equal(ech_tokenizer_vocabulary(tokenizer), 267);
-    assert_int_equal(ech_tokenizer_end_of_text(tokenizer), 2);
-    assert_int_equal(ech_tokenizer_begin_of_text(tokenizer), 1);
-    assert_int_equal(ech_tokenizer_front(tokenizer)->n, 1);
+    assert_int_equal(tokenizer->vocabulary, 267);
+    assert_int_equal(tokenizer->end_of_text, 2);
+    assert_int_equal(tokenizer->begin_of_text, 1);
+    assert_int_equal(tokenizer->front.n, 1);
     ASSERT_IDS("aa", 260);
     ASSERT_IDS("aaa", 261);
     ASSERT_IDS("baaa", 263, 260); /* b a first; then the leftmost of equals */

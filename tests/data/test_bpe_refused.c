@@ -370,7 +370,7 @@ static void test_ends(void **state)
     write_file("tokenizer_config.json", last, strlen(last));
     ech_tokenizer *tokenizer;
     assert_int_equal(ech_tokenizer_open(in_scratch("tokenizer.json"), &tokenizer), ECH_OK);
-    assert_int_equal(ech_tokenizer_end_of_text(tokenizer), 257);
+    assert_int_equal(tokenizer->end_of_text, 257);
     ech_tokenizer_close(tokenizer);
 }
 

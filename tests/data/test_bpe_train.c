@@ -108,12 +108,12 @@ static void test_files(void **state)
     assert_int_equal(ech_data_train_bpe(&training), ECH_OK);
     ech_tokenizer *tokenizer;
     assert_int_equal(ech_tokenizer_open(in_scratch("deep/out"), &tokenizer), ECH_OK);
-    assert_int_equal(ech_tokenizer_vocabulary(tokenizer), 264);
-    assert_int_equal(ech_tokenizer_end_of_text(tokenizer), 0);
+    assert_int_equal(tokenizer->vocabulary, 264);
+    assert_int_equal(tokenizer->end_of_text, 0);
     ech_coder *coder = ech_coder_create(tokenizer);
     ech_ids ids = {0};
     ech_text back = {0};
-    assert_int_equal(ech_coder_encode(coder, text, 24, &ids), ECH_OK);
+    assert_int_equal(ech_coder_encode(coder, text, 24, true, &ids), ECH_OK);
     assert_true(ids.n < 20);
     for (size_t i = 0; i < ids.n; i++) ech_tokenizer_decode(tokenizer, ids.at[i], i == 0, &back);
     assert_int_equal(back.n, 24);

@@ -39,7 +39,8 @@ static void test_trie(void **state)
     assert_true(ech_bpe_trie_reaches(&trie, "xb", 2, 4));
     assert_false(ech_bpe_trie_reaches(&trie, "xbx", 3, 4));
     assert_false(ech_bpe_trie_reaches(&trie, "xbd", 3, 4));
-    free(trie.node.at);
+    free(trie.child.entry);
+    free(trie.id.at);
 }
 
 int main(void)

@@ -15,8 +15,8 @@ static void test_open(void **state)
 {
     (void)state;
     ech_tokenizer *tokenizer = open_tokenizer("bytes");
-    assert_string_equal(ech_tokenizer_name(tokenizer), "bytes");
-    assert_true(ech_tokenizer_end_of_text(tokenizer) < ech_tokenizer_vocabulary(tokenizer));
+    assert_string_equal(tokenizer->name, "bytes");
+    assert_true(tokenizer->end_of_text < tokenizer->vocabulary);
     ech_tokenizer_close(tokenizer);
     ech_tokenizer_close(NULL);
     ech_coder_destroy(NULL);
@@ -35,13 +35,13 @@ static void assert_round_trip(const unsigned char *bytes, size_t n, size_t first
     ech_tokenizer *tokenizer = open_tokenizer("bytes");
     ech_coder *coder = ech_coder_create(tokenizer);
     ech_ids ids = {0};
-    assert_int_equal(ech_coder_encode(coder, bytes, first, &ids), ECH_OK);
-    assert_int_equal(ech_coder_encode(coder, bytes + first, n - first, &ids), ECH_OK);
+    assert_int_equal(ech_coder_encode(coder, bytes, first, true, &ids), ECH_OK);
+    assert_int_equal(ech_coder_encode(coder, bytes + first, n - first, true, &ids), ECH_OK);
     ech_text text = {0};
     for (size_t i = 0; i < ids.n; i++) {
-        assert_in_range(ids.at[i], 0, (uintmax_t)ech_tokenizer_vocabulary(tokenizer) - 1);
+        assert_in_range(ids.at[i], 0, (uintmax_t)tokenizer->vocabulary - 1);
         ech_tokenizer_decode(tokenizer, ids.at[i], i == 0, &text);
-        ech_tokenizer_decode(tokenizer, ech_tokenizer_end_of_text(tokenizer), false, &text);
+        ech_tokenizer_decode(tokenizer, tokenizer->end_of_text, false, &text);
     }
     assert_int_equal(text.n, n);
     if (n > 0) assert_memory_equal(text.at, bytes, n);
@@ -63,12 +63,12 @@ static void test_bytes(void **state)
 {
     (void)state;
     ech_tokenizer *tokenizer = open_tokenizer("bytes");
-    assert_int_equal(ech_tokenizer_vocabulary(tokenizer), 257);
-    assert_int_equal(ech_tokenizer_end_of_text(tokenizer), 256);
+    assert_int_equal(tokenizer->vocabulary, 257);
+    assert_int_equal(tokenizer->end_of_text, 256);
     for (size_t n = 0; n < 4; n++) assert_int_equal(ech_tokenizer_split(tokenizer, "abc", n), n);
     ech_coder *coder = ech_coder_create(tokenizer);
     ech_ids ids = {0};
-    assert_int_equal(ech_coder_encode(coder, "a\0\xff", 3, &ids), ECH_OK);
+    assert_int_equal(ech_coder_encode(coder, "a\0\xff", 3, true, &ids), ECH_OK);
     assert_int_equal(ids.n, 3);
     assert_int_equal(ids.at[0], 97);
     assert_int_equal(ids.at[1], 0);
@@ -120,9 +120,9 @@ static void test_bytes_from_a_file(void **state)
     const char *const sources[] = {scratch, in_scratch("tokenizer.json")};
     for (int i = 0; i < 2; i++) {
         tokenizer = open_tokenizer(sources[i]);
-        assert_string_equal(ech_tokenizer_name(tokenizer), sources[i]);
-        assert_int_equal(ech_tokenizer_vocabulary(tokenizer), 257);
-        assert_int_equal(ech_tokenizer_end_of_text(tokenizer), 256);
+        assert_string_equal(tokenizer->name, sources[i]);
+        assert_int_equal(tokenizer->vocabulary, 257);
+        assert_int_equal(tokenizer->end_of_text, 256);
         ech_tokenizer_export(tokenizer, &again, &again_config);
         assert_string_equal(again.at, tokens.at);
         assert_string_equal(again_config.at, config.at);

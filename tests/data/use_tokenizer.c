@@ -21,7 +21,7 @@ static ech_status write_files(const ech_tokenizer *tokenizer, const char *folder
 {
     ech_text tokens = {0}, config = {0};
     ech_tokenizer_export(tokenizer, &tokens, &config);
-    char *tokens_path = ech_file_join(folder, ech_tokenizer_file(tokenizer));
+    char *tokens_path = ech_file_join(folder, tokenizer->file);
     char *config_path = ech_file_join(folder, "tokenizer_config.json");
     ech_status status = ech_file_write(tokens_path, tokens.at, tokens.n);
     if (status == ECH_OK) status = ech_file_write(config_path, config.at, config.n);
@@ -49,15 +49,15 @@ static ech_status answer(const ech_tokenizer *tokenizer, ech_coder *coder, const
 {
     ech_ids ids = {0};
     ech_text back = {0};
-    put_all(ech_tokenizer_front(tokenizer), around, &ids);
+    put_all(&tokenizer->front, around, &ids);
     for (bool begins = true; n > 0; begins = false) {
         size_t piece = n > most ? ech_tokenizer_split(tokenizer, text, most) : n;
         if (piece == 0) piece = n;
-        ECH_TRY((begins ? ech_coder_encode : ech_coder_continue)(coder, text, piece, &ids));
+        ECH_TRY(ech_coder_encode(coder, text, piece, begins, &ids));
         text += piece;
         n -= piece;
     }
-    put_all(ech_tokenizer_back(tokenizer), around, &ids);
+    put_all(&tokenizer->back, around, &ids);
     for (size_t i = 0; i < ids.n; i++) ech_tokenizer_decode(tokenizer, ids.at[i], i == 0, &back);
     write_counted(ids.at, ids.n, sizeof *ids.at);
     write_counted(back.at, back.n, 1);

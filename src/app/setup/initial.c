@@ -155,7 +155,7 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
         ECH_TRY(open_automatic(config, out, &ends));
     else
         ECH_TRY(ech_tokenizer_open(config->data.tokenizer, out));
-    *end_of_text = *out ? ech_tokenizer_end_of_text(*out) : ends.end;
+    *end_of_text = *out ? (*out)->end_of_text : ends.end;
     return ECH_OK;
 }
 

@@ -214,7 +214,7 @@ static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokeniz
 {
     if (!tokenizer && config->model.vocab_size == ECH_AUTO)
         return ech_config_complain(config, "model.vocab_size", "auto, and no tokenizer is known");
-    return ech_model_resolve(config, tokenizer ? ech_tokenizer_vocabulary(tokenizer) : 1);
+    return ech_model_resolve(config, tokenizer ? tokenizer->vocabulary : 1);
 }
 
 static ech_status resolve(ech_config *config, int local_ranks, ech_design *design)
@@ -227,7 +227,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ECH_ALSO(&status, check_split(config));
     ECH_ALSO(&status, check_counts(config));
     if (tokenizer && ech_config_is_auto(config->data.tokenizer) &&
-        strcmp(ech_tokenizer_name(tokenizer), "bytes") == 0)
+        strcmp(tokenizer->name, "bytes") == 0)
         ech_config_replace_text(&config->data.tokenizer, "bytes");
     ECH_ALSO(&status, resolve_optimizer(config));
     ECH_ALSO(&status, resolve_machine(config, local_ranks));
@@ -258,7 +258,7 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
     ECH_CLEANUP(ech_design_destroy)
     ech_design design = {.config = config,
                          .tokenizer = tokenizer,
-                         .end_of_text = tokenizer ? ech_tokenizer_end_of_text(tokenizer) : -1,
+                         .end_of_text = tokenizer ? tokenizer->end_of_text : -1,
                          .world = world};
     ECH_TRY(resolve(config, local_ranks, &design));
     if (design.schedule->written) ECH_TRY(check_written(&design));

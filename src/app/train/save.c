@@ -51,7 +51,7 @@ static void put(ech_text text, ech_checkpoint_file file, ech_checkpoint_info *ou
 static ech_checkpoint_file file_of(const ech_tokenizer *tokenizer)
 {
     const char *sentencepiece = ech_checkpoint_text_name(ECH_FILE_SENTENCEPIECE);
-    bool is = strcmp(ech_tokenizer_file(tokenizer), sentencepiece) == 0;
+    bool is = strcmp(tokenizer->file, sentencepiece) == 0;
     return is ? ECH_FILE_SENTENCEPIECE : ECH_FILE_TOKENIZER;
 }
 
@@ -69,7 +69,7 @@ static void add_exported(const ech_tokenizer *tokenizer, ech_checkpoint_info *ou
 static ech_status read_tokenizer_of(const ech_tokenizer *tokenizer, const char *from,
                                     ech_checkpoint_info *out)
 {
-    const char *name = ech_tokenizer_name(tokenizer);
+    const char *name = tokenizer->name;
     ech_checkpoint_file own = file_of(tokenizer);
     if (!ech_file_is_folder(name)) ECH_TRY(read_text(name, own, out));
     /* A tokenizer.json beside a named tokenizer.model would take precedence over it. */
@@ -104,8 +104,8 @@ static ech_status make_config(const ech_config *config, const ech_tokenizer *tok
     char *path = ech_file_join(folder ? folder : "", "config.json");
     ech_model_text_ends ends = {0};
     if (tokenizer) {
-        ends.begin = ech_tokenizer_begin_of_text(tokenizer);
-        ends.end = ech_tokenizer_end_of_text(tokenizer);
+        ends.begin = tokenizer->begin_of_text;
+        ends.end = tokenizer->end_of_text;
     }
     ech_status status = folder ? read_text(path, ECH_FILE_CONFIG, &read) : ECH_OK;
     const ech_model_export_options options = {.dtype = dtype,

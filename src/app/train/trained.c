@@ -69,10 +69,9 @@ static void try_tokenizer(ech_trained *trained)
     ech_status status = ech_initial_open_folder(trained->folder, &trained->tokenizer);
     ech_log_set_quiet(quiet);
     if (status != ECH_OK) ech_log_warn("%s; going on with ids alone", ech_last_error());
-    if (!trained->tokenizer || ech_tokenizer_vocabulary(trained->tokenizer) <= V) return;
+    if (!trained->tokenizer || trained->tokenizer->vocabulary <= V) return;
     ech_log_warn("the tokenizer of %s has %lld ids, the model %lld; going on with ids alone",
-                 trained->folder, (long long)ech_tokenizer_vocabulary(trained->tokenizer),
-                 (long long)V);
+                 trained->folder, (long long)trained->tokenizer->vocabulary, (long long)V);
     ech_tokenizer_close(trained->tokenizer);
     trained->tokenizer = NULL;
 }
@@ -101,8 +100,8 @@ static ech_status find_ends(ech_trained *trained)
 {
     const ech_tokenizer *tokenizer = trained->tokenizer;
     if (tokenizer) {
-        trained->ends.begin = ech_tokenizer_begin_of_text(tokenizer);
-        trained->ends.end = ech_tokenizer_end_of_text(tokenizer);
+        trained->ends.begin = tokenizer->begin_of_text;
+        trained->ends.end = tokenizer->end_of_text;
         ECH_PUSH(trained->stops, trained->ends.end);
     } else {
         ECH_TRY(ech_initial_read_ends(trained->folder, &trained->ends));

@@ -29,46 +29,37 @@ void ech_bpe_destroy(ech_bpe *bpe)
     free(bpe->token.at);
     free(bpe->merge.at);
     free(bpe->added.at);
-    free(bpe->raw.node.at);
-    free(bpe->normalized.node.at);
-    free(bpe->word);
-    free(bpe->pair);
-    free(bpe->neighbours.pair);
+    free(bpe->raw.child.entry);
+    free(bpe->raw.id.at);
+    free(bpe->normalized.child.entry);
+    free(bpe->normalized.id.at);
+    free(bpe->plain.entry);
+    free(bpe->pair.entry);
+    free(bpe->neighbours.entry);
     free(bpe);
 }
 
 /* ---- tokens by their bytes ---- */
 
-/* The slot of a token in the table, or the free one where it would be. */
-static size_t find_slot(const ech_bpe *bpe, const void *bytes, size_t n)
+static bool is_token(const ech_bpe *bpe, uint64_t id, const void *bytes, size_t n)
 {
-    size_t mask = bpe->word_slots - 1, slot = (size_t)XXH3_64bits(bytes, n) & mask;
-    for (;; slot = (slot + 1) & mask) {
-        int32_t id = bpe->word[slot];
-        if (id == ECH_BPE_NONE) return slot;
-        const ech_bpe_token *token = &bpe->token.at[id];
-        if (token->n == n && memcmp(bpe->bytes.at + token->at, bytes, n) == 0) return slot;
-    }
+    const ech_bpe_token *token = &bpe->token.at[id];
+    return token->n == n && memcmp(bpe->bytes.at + token->at, bytes, n) == 0;
 }
 
-static void make_room(ech_bpe *bpe)
+/* The key of a plain token, or the free one that it would have: its hash, or the next where others have that. */
+static uint64_t key_of(const ech_bpe *bpe, const void *bytes, size_t n)
 {
-    if (2 * (bpe->words + 1) <= bpe->word_slots) return;
-    ECH_FREED int32_t *old = bpe->word;
-    size_t slots = bpe->word_slots;
-    bpe->word_slots = slots ? 2 * slots : 1024;
-    bpe->word = ech_calloc(bpe->word_slots, sizeof *bpe->word);
-    memset(bpe->word, 0xff, bpe->word_slots * sizeof *bpe->word); /* ECH_BPE_NONE everywhere */
-    for (size_t i = 0; i < slots; i++) {
-        if (old[i] == ECH_BPE_NONE) continue;
-        const ech_bpe_token *token = &bpe->token.at[old[i]];
-        bpe->word[find_slot(bpe, bpe->bytes.at + token->at, token->n)] = old[i];
-    }
+    uint64_t key = XXH3_64bits(bytes, n), id;
+    while ((id = ech_bpe_table_get(&bpe->plain, key)) != ECH_BPE_NO_VALUE &&
+           !is_token(bpe, id, bytes, n))
+        key++;
+    return key;
 }
 
 int32_t ech_bpe_find(const ech_bpe *bpe, const void *bytes, size_t n)
 {
-    return bpe->word_slots ? bpe->word[find_slot(bpe, bytes, n)] : ECH_BPE_NONE;
+    return (int32_t)ech_bpe_table_get(&bpe->plain, key_of(bpe, bytes, n));
 }
 
 bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool plain)
@@ -77,6 +68,7 @@ bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool pla
     ECH_ASSERT(id >= 0 && n > 0);
     if (at < bpe->token.n && bpe->token.at[at].n > 0) return false;
     if (plain && ech_bpe_find(bpe, bytes, n) != ECH_BPE_NONE) return false;
+    if (plain) *ech_bpe_table_put(&bpe->plain, key_of(bpe, bytes, n)) = at;
     if (at >= bpe->token.n) {
         bpe->token.at =
             ech_grow(bpe->token.at, &bpe->token.capacity, at + 1, sizeof *bpe->token.at);
@@ -84,80 +76,47 @@ bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool pla
     }
     bpe->token.at[at] = (ech_bpe_token){.at = bpe->bytes.n, .n = n, .plain = plain};
     ech_text_append_bytes(&bpe->bytes, bytes, n);
-    if (!plain) return true;
-    make_room(bpe);
-    bpe->word[find_slot(bpe, bytes, n)] = id;
-    bpe->words++;
     return true;
 }
 
-void ech_bpe_put_added(ech_bpe *bpe, ech_bpe_added added)
+void ech_bpe_put_end(ech_bpe *bpe, int32_t id)
 {
-    ECH_PUSH(bpe->added, added);
-}
-
-int32_t ech_bpe_find_added(const ech_bpe *bpe, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < bpe->token.n; i++) {
-        const ech_bpe_token *token = &bpe->token.at[i];
-        if (!token->plain && token->n == n && memcmp(bpe->bytes.at + token->at, bytes, n) == 0)
-            return (int32_t)i;
-    }
-    return ECH_BPE_NONE;
+    ech_bpe_put(bpe, id, ECH_BPE_END, strlen(ECH_BPE_END), true);
+    ECH_PUSH(bpe->added, (ech_bpe_added){.id = id, .special = true});
+    bpe->begin_of_text = bpe->end_of_text = id;
 }
 
 /* ---- merges by their pair ---- */
 
-bool ech_bpe_put_merge(ech_bpe *bpe, int32_t left, int32_t right)
+bool ech_bpe_put_merge(ech_bpe *bpe, int32_t left, int32_t right, bool adds)
 {
     const ech_bpe_token *a = &bpe->token.at[left], *b = &bpe->token.at[right];
     ECH_FREED_TEXT both = {0};
     ech_text_append_bytes(&both, bpe->bytes.at + a->at, a->n);
     ech_text_append_bytes(&both, bpe->bytes.at + b->at, b->n);
-    int32_t made = ech_bpe_find(bpe, both.at, both.n);
-    if (made == ECH_BPE_NONE) return false;
-    int32_t rank = (int32_t)bpe->merge.n;
+    int32_t made = ech_bpe_find(bpe, both.at, both.n), rank = (int32_t)bpe->merge.n;
+    if (made == ECH_BPE_NONE && !adds) return false;
+    if (made == ECH_BPE_NONE) {
+        made = (int32_t)bpe->token.n;
+        ech_bpe_put(bpe, made, both.at, both.n, true);
+    }
     ECH_PUSH(bpe->merge, (ech_bpe_merge){left, right, made, rank});
     return true;
 }
 
-static uint64_t key_of(int32_t left, int32_t right)
+static ech_status index_pairs(ech_bpe *bpe)
 {
-    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-}
-
-static size_t pair_slot(const ech_bpe *bpe, uint64_t key)
-{
-    size_t slot = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & bpe->pair_mask;
-    while (bpe->pair[slot].rank >= 0 && bpe->pair[slot].key != key)
-        slot = (slot + 1) & bpe->pair_mask;
-    return slot;
-}
-
-const ech_bpe_pair *ech_bpe_find_pair(const ech_bpe *bpe, int32_t left, int32_t right)
-{
-    const ech_bpe_pair *pair = &bpe->pair[pair_slot(bpe, key_of(left, right))];
-    return pair->rank >= 0 ? pair : NULL;
-}
-
-static ech_status index_pairs(ech_bpe *bpe, const char *file)
-{
-    size_t slots = 1024;
-    while (slots < 4 * bpe->merge.n) slots *= 2;
-    bpe->pair = ech_calloc(slots, sizeof *bpe->pair);
-    bpe->pair_mask = slots - 1;
-    for (size_t i = 0; i < slots; i++) bpe->pair[i].rank = -1;
     for (size_t i = 0; i < bpe->merge.n; i++) {
         const ech_bpe_merge *merge = &bpe->merge.at[i];
         if (bpe->token.at[merge->left].byte || bpe->token.at[merge->right].byte)
             ECH_FAIL(ECH_EUNSUPPORTED,
-                     "%s: merge %zu is of a byte's token, which no merge may take", file, i);
-        uint64_t key = key_of(merge->left, merge->right);
-        ech_bpe_pair *pair = &bpe->pair[pair_slot(bpe, key)];
-        if (pair->rank >= 0)
-            ECH_FAIL(ECH_EINPUT, "%s: merge %zu is merge %d again; each may come once", file, i,
-                     (int)pair->rank);
-        *pair = (ech_bpe_pair){key, merge->rank, merge->made};
+                     "%s: merge %zu is of a byte's token, which no merge may take", bpe->file, i);
+        uint64_t *pair = ech_bpe_table_put(
+            &bpe->pair, ech_bpe_pair_key((uint32_t)merge->left, (uint32_t)merge->right));
+        if (*pair != ECH_BPE_NO_VALUE)
+            ECH_FAIL(ECH_EINPUT, "%s: merge %zu is merge %d again; each may come once", bpe->file,
+                     i, (int)(*pair >> 32));
+        *pair = ech_bpe_pair_key((uint32_t)merge->rank, (uint32_t)merge->made);
     }
     return ECH_OK;
 }
@@ -173,37 +132,38 @@ static int32_t find_byte(const ech_bpe *bpe, unsigned char byte)
     return ech_bpe_find(bpe, name, strlen(name));
 }
 
-static ech_status complain_of_byte(const ech_bpe *bpe, unsigned char byte, const char *file)
+static ech_status complain_of_byte(const ech_bpe *bpe, unsigned char byte)
 {
     ECH_FREED_TEXT shown = {0};
     if (bpe->characters)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: the vocabulary has no token " ECH_BPE_BYTE_NAME
                  "; with byte fallback it needs one for each of 256 bytes",
-                 file, (unsigned)byte);
+                 bpe->file, (unsigned)byte);
     ech_bpe_show(&byte, 1, &shown);
     return ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
                        "%s: the vocabulary has no token for byte 0x%02x (\"%s\"); "
                        "train it with all 256 bytes as its alphabet",
-                       file, (unsigned)byte, shown.at);
+                       bpe->file, (unsigned)byte, shown.at);
 }
 
-static ech_status index_bytes(ech_bpe *bpe, const char *file)
+static ech_status index_bytes(ech_bpe *bpe)
 {
     for (int i = 0; i < 256; i++) {
         unsigned char byte = (unsigned char)i;
         bpe->byte[i] = find_byte(bpe, byte);
-        if (bpe->byte[i] == ECH_BPE_NONE) return complain_of_byte(bpe, byte, file);
+        if (bpe->byte[i] == ECH_BPE_NONE) return complain_of_byte(bpe, byte);
         bpe->token.at[bpe->byte[i]].byte = bpe->characters;
     }
     return ECH_OK;
 }
 
-static ech_status index_added(ech_bpe *bpe, const char *file)
+static ech_status index_added(ech_bpe *bpe)
 {
     for (size_t i = 0; i < bpe->added.n; i++) {
         ech_bpe_added *added = &bpe->added.at[i];
         ech_bpe_token *token = &bpe->token.at[added->id];
+        if (added->hidden) continue;
         added->at = token->at;
         added->n = token->n;
         if (added->normalized && !added->verbatim) ECH_TRY(ech_bpe_normalize_added(bpe, added));
@@ -211,18 +171,21 @@ static ech_status index_added(ech_bpe *bpe, const char *file)
         const char *bytes = bpe->bytes.at + added->at;
         if (!ech_bpe_trie_put(added->normalized ? &bpe->normalized : &bpe->raw, bytes, added->n,
                               added->id))
-            ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" comes twice", file, i,
+            ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" comes twice", bpe->file, i,
                      (int)added->n, bytes);
         if (added->n > bpe->longest_added) bpe->longest_added = added->n;
     }
     return ECH_OK;
 }
 
-ech_status ech_bpe_finish(ech_bpe *bpe, const char *file)
+ech_status ech_bpe_finish(ech_bpe *bpe)
 {
-    ECH_TRY(index_bytes(bpe, file));
-    ECH_TRY(index_pairs(bpe, file));
-    ECH_TRY(index_added(bpe, file));
+    ECH_TRY(index_bytes(bpe));
+    ECH_TRY(index_pairs(bpe));
+    ECH_TRY(index_added(bpe));
     ech_bpe_find_neighbours(bpe);
+    bpe->bytes_alone = bpe->pattern == ECH_BPE_whole && !bpe->characters && !bpe->ignore_merges &&
+                       bpe->form == ECH_BPE_AS_IS && bpe->prefix == ECH_BPE_NO_PREFIX &&
+                       bpe->neighbours.n + bpe->raw.id.n + bpe->normalized.id.n == 0;
     return ech_bpe_splitter_create(bpe->pattern, &bpe->splitter);
 }

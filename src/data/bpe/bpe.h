@@ -8,19 +8,16 @@
 #ifndef ECH_DATA_BPE_BPE_H
 #define ECH_DATA_BPE_BPE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/memory.h"
-#include "base/status.h"
-#include "base/text.h"
 #include "data/bpe/pattern.h"
+#include "data/bpe/table.h"
+#include "data/data.h"
 
 enum {
     ECH_BPE_NONE = -1,           /* no such id */
     ECH_BPE_LONGEST_ADDED = 1024 /* bytes of an added token */
 };
+
+#define ECH_BPE_END "<|endoftext|>"
 
 /* Over characters: what replaces a blank (U+2581), and the name of a single byte's token. */
 #define ECH_BPE_BLANK     "\u2581"
@@ -45,10 +42,9 @@ typedef struct ech_bpe_added {
     int32_t id;
     bool special, normalized;
     bool verbatim; /* `normalized`, but the token itself is not normalized */
+    bool hidden;   /* not searched; its name in a text is encoded like any other text */
     size_t at, n;  /* the searched form, in ech_bpe.bytes; set by ech_bpe_finish */
 } ech_bpe_added;
-
-typedef ECH_LIST(int32_t) ech_bpe_around; /* ids */
 
 typedef enum ech_bpe_form { ECH_BPE_AS_IS, ECH_BPE_NFC, ECH_BPE_NFKC } ech_bpe_form;
 
@@ -60,30 +56,15 @@ typedef enum ech_bpe_prefix {
     ECH_BPE_PREFIX_ALWAYS /* before each part between not `normalized` added tokens, even if it begins with a blank */
 } ech_bpe_prefix;
 
-/* The pairs of characters (over bytes: of bytes) that are adjacent in some token: a hash set. */
-typedef struct ech_bpe_neighbours {
-    uint64_t *pair; /* 0: a free slot */
-    size_t n, slots;
-} ech_bpe_neighbours;
-
-typedef struct ech_bpe_pair {
-    uint64_t key;       /* left and right */
-    int32_t rank, made; /* made = 0 and rank = -1: a free slot */
-} ech_bpe_pair;
-
-/* A node of a trie of added tokens; node 0 is the root. */
-typedef struct ech_bpe_trie_node {
-    int32_t id; /* of the token that ends here */
-    uint32_t child, sibling;
-    unsigned char byte;
-} ech_bpe_trie_node;
-
+/* A trie of added tokens; node 0 is the root. */
 typedef struct ech_bpe_trie {
-    ECH_LIST(ech_bpe_trie_node) node;
-    bool begins[256]; /* the first bytes of tokens */
+    ech_bpe_table child;  /* node << 8 | byte: the next node */
+    ECH_LIST(int32_t) id; /* by node: the token that ends here */
+    bool begins[256];     /* the first bytes of tokens */
 } ech_bpe_trie;
 
 typedef struct ech_bpe {
+    const char *file; /* the name in errors while it is built; borrowed */
     ech_bpe_pattern pattern;
     ech_bpe_form form;
     ech_bpe_prefix prefix;
@@ -99,17 +80,17 @@ typedef struct ech_bpe {
     ech_text bytes;
     int32_t byte[256]; /* the tokens of single bytes */
     int32_t begin_of_text, end_of_text;
-    ech_text source;    /* content of the tokenizer.json or tokenizer.model; empty: other files */
-    bool sentencepiece; /* `source` is a tokenizer.model */
-    ech_bpe_around front, back; /* ids of ech_tokenizer_front and _back */
+    ech_text source;     /* content of the tokenizer.json or tokenizer.model; empty: other files */
+    bool sentencepiece;  /* `source` is a tokenizer.model */
+    ech_ids front, back; /* as in ech_tokenizer */
+    ech_bpe_table plain; /* ids of plain tokens by a hash of their bytes */
     /* Derived by ech_bpe_finish: */
-    int32_t *word; /* plain tokens by hash */
-    size_t words, word_slots;
-    ech_bpe_pair *pair; /* merges by hash */
-    size_t pair_mask;
+    ech_bpe_table pair;           /* merges by (left, right): (rank, made) */
     ech_bpe_trie raw, normalized; /* added tokens */
     size_t longest_added;
-    ech_bpe_neighbours neighbours; /* if there is no pattern */
+    /* If there is no pattern: the pairs of characters (over bytes: of bytes) that are adjacent in some token. */
+    ech_bpe_table neighbours;
+    bool bytes_alone; /* every byte of a text has its own id, whatever is around it */
     ech_bpe_splitter *splitter;
 } ech_bpe;
 
@@ -118,16 +99,13 @@ void ech_bpe_destroy(ech_bpe *bpe); /* accepts NULL */
 
 /* Builders return false, changing nothing, if an id or a token exists already. */
 bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool plain);
-void ech_bpe_put_added(ech_bpe *bpe, ech_bpe_added added); /* after ech_bpe_put of its bytes */
-bool ech_bpe_put_merge(ech_bpe *bpe, int32_t left,
-                       int32_t right); /* false: left + right is no token */
+/* Puts <|endoftext|>, an added token that begins and ends texts. */
+void ech_bpe_put_end(ech_bpe *bpe, int32_t id);
+/* If left + right is no token, `adds` puts it with the next id; else the result is false. */
+bool ech_bpe_put_merge(ech_bpe *bpe, int32_t left, int32_t right, bool adds);
 int32_t ech_bpe_find(const ech_bpe *bpe, const void *bytes, size_t n); /* the id of a plain token */
-int32_t ech_bpe_find_added(const ech_bpe *bpe, const void *bytes,
-                           size_t n); /* the id of a token that is only added */
-/* Ends building: derives tables, tries and the pattern. Errors name `file`: a byte without a token, a merge twice. */
-ech_status ech_bpe_finish(ech_bpe *bpe, const char *file);
-/* The merge of two tokens; NULL: there is none. */
-const ech_bpe_pair *ech_bpe_find_pair(const ech_bpe *bpe, int32_t left, int32_t right);
+/* Ends building: derives tables, tries and the pattern. Errors: a byte without a token, a merge twice. */
+ech_status ech_bpe_finish(ech_bpe *bpe);
 
 /* Appends the bytes of an id in a text; `first`: it is the text's first. */
 void ech_bpe_decode(const ech_bpe *bpe, int32_t id, bool first, ech_text *out);
@@ -146,8 +124,8 @@ ech_status ech_bpe_normalize_added(ech_bpe *bpe, ech_bpe_added *added);
 /* Appends GPT-2's printable characters for bytes, as UTF-8: printable Latin-1 is itself, the other bytes become
  * U+0100, U+0101 ... in ascending order. */
 void ech_bpe_show(const void *bytes, size_t n, ech_text *out);
-bool ech_bpe_unshow(const char *text, size_t n,
-                    ech_text *out); /* the inverse; false: another character */
+/* The inverse; false: another character. */
+bool ech_bpe_unshow(const char *text, size_t n, ech_text *out);
 
 /* Finds the leftmost token of a trie in [at, n), of those that begin there the longest. False: there is none. */
 bool ech_bpe_trie_find(const ech_bpe_trie *trie, const char *text, size_t n, size_t at,
@@ -165,10 +143,10 @@ void ech_bpe_merger_destroy(ech_bpe_merger *merger); /* accepts NULL */
 ech_status ech_bpe_merger_run(ech_bpe_merger *merger, const unsigned char *bytes, size_t n,
                               const int32_t **ids, size_t *count);
 
-/* Read files, which are untrusted. Errors name the file and the key or the line. */
-ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe **out); /* tokenizer.model */
-ech_status ech_bpe_read_json(const char *path, ech_bpe **out);
-ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe **out);
+/* Read files, which are untrusted, into a new vocabulary. Errors name the file and the key or the line. */
+ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe *bpe); /* tokenizer.model */
+ech_status ech_bpe_read_json(const char *path, ech_bpe *bpe);
+ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe *bpe);
 /* Sets begin_of_text and end_of_text: from tokenizer_config.json if it exists, else by their usual names. */
 ech_status ech_bpe_read_ends(const char *path, const char *config_path, ech_bpe *bpe);
 /* An error if tokenizer_config.json, next to vocabulary and merges, says that the tokenizer is not GPT-2's. */

@@ -8,81 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/bpe/bpe.h"
-
-/* ---- added tokens in text: of those that begin at the first possible byte, the longest ---- */
-
-static uint32_t find_child(const ech_bpe_trie *trie, uint32_t parent, unsigned char byte)
-{
-    uint32_t child = trie->node.at[parent].child;
-    while (child && trie->node.at[child].byte != byte) child = trie->node.at[child].sibling;
-    return child;
-}
-
-bool ech_bpe_trie_put(ech_bpe_trie *trie, const char *bytes, size_t n, int32_t id)
-{
-    uint32_t node = 0;
-    if (trie->node.n == 0) ECH_PUSH(trie->node, (ech_bpe_trie_node){.id = ECH_BPE_NONE});
-    trie->begins[(unsigned char)bytes[0]] = true;
-    for (size_t i = 0; i < n; i++) {
-        unsigned char byte = (unsigned char)bytes[i];
-        uint32_t child = find_child(trie, node, byte);
-        if (!child) {
-            child = (uint32_t)trie->node.n;
-            ECH_PUSH(trie->node, (ech_bpe_trie_node){.id = ECH_BPE_NONE,
-                                                     .sibling = trie->node.at[node].child,
-                                                     .byte = byte});
-            trie->node.at[node].child = child;
-        }
-        node = child;
-    }
-    if (trie->node.at[node].id != ECH_BPE_NONE) return false;
-    trie->node.at[node].id = id;
-    return true;
-}
-
-/* The longest token that begins here ends before the result; 0: none begins. */
-static size_t longest(const ech_bpe_trie *trie, const char *text, size_t n, size_t at, int32_t *id)
-{
-    size_t end = 0;
-    uint32_t node = 0;
-    while (at < n && (node = find_child(trie, node, (unsigned char)text[at])) != 0) {
-        at++;
-        if (trie->node.at[node].id == ECH_BPE_NONE) continue;
-        end = at;
-        *id = trie->node.at[node].id;
-    }
-    return end;
-}
-
-bool ech_bpe_trie_find(const ech_bpe_trie *trie, const char *text, size_t n, size_t at,
-                       size_t *begin, size_t *end, int32_t *id)
-{
-    if (trie->node.n == 0) return false;
-    for (; at < n; at++) {
-        if (!trie->begins[(unsigned char)text[at]]) continue;
-        size_t stop = longest(trie, text, n, at, id);
-        if (stop == 0) continue;
-        *begin = at;
-        *end = stop;
-        return true;
-    }
-    return false;
-}
-
-bool ech_bpe_trie_reaches(const ech_bpe_trie *trie, const char *text, size_t at, size_t most)
-{
-    if (trie->node.n == 0) return false;
-    for (size_t back = 1; back <= most && back <= at; back++) {
-        uint32_t node = 0;
-        size_t i = at - back;
-        if (!trie->begins[(unsigned char)text[i]]) continue;
-        while (i < at && (node = find_child(trie, node, (unsigned char)text[i])) != 0) i++;
-        if (i == at) return true;
-    }
-    return false;
-}
-
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -95,9 +20,8 @@ typedef struct cached_word {
     char word[CACHED_BYTES];
 } cached_word;
 
-struct ech_bpe_coder {
+struct ech_coder {
     const ech_bpe *bpe;
-    ech_bpe_words *words;
     ech_bpe_merger *merger;
     cached_word *cache;    /* SLOTS of them, aligned to cache lines */
     ech_text normal, part; /* of a run and a part, where blanks are put in or written otherwise */
@@ -105,20 +29,18 @@ struct ech_bpe_coder {
     ech_ids *out;
 };
 
-ech_bpe_coder *ech_bpe_coder_create(const ech_bpe *bpe)
+ech_coder *ech_coder_create(const ech_tokenizer *tokenizer)
 {
-    ech_bpe_coder *coder = ech_calloc(1, sizeof *coder);
-    coder->bpe = bpe;
-    coder->words = ech_bpe_words_create(bpe->splitter);
-    coder->merger = ech_bpe_merger_create(bpe);
+    ech_coder *coder = ech_calloc(1, sizeof *coder);
+    coder->bpe = tokenizer->bpe;
+    coder->merger = ech_bpe_merger_create(coder->bpe);
     coder->cache = ech_calloc(SLOTS, sizeof *coder->cache);
     return coder;
 }
 
-void ech_bpe_coder_destroy(ech_bpe_coder *coder)
+void ech_coder_destroy(ech_coder *coder)
 {
     if (!coder) return;
-    ech_bpe_words_destroy(coder->words);
     ech_bpe_merger_destroy(coder->merger);
     free(coder->cache);
     ech_text_free(&coder->normal);
@@ -134,7 +56,7 @@ static void add_ids(ech_ids *out, const int32_t *ids, size_t n)
     out->n += n;
 }
 
-static ech_status merge(ech_bpe_coder *coder, const char *word, size_t n, cached_word *slot)
+static ech_status merge(ech_coder *coder, const char *word, size_t n, cached_word *slot)
 {
     const int32_t *ids;
     size_t count;
@@ -150,7 +72,7 @@ static ech_status merge(ech_bpe_coder *coder, const char *word, size_t n, cached
 
 static ech_status encode_word(const char *word, size_t n, void *context)
 {
-    ech_bpe_coder *coder = context;
+    ech_coder *coder = context;
     if (n == 1 && !coder->bpe->characters) {
         add_ids(coder->out, &coder->bpe->byte[(unsigned char)word[0]], 1);
         return ECH_OK;
@@ -170,7 +92,7 @@ static bool begins_word(const ech_bpe *bpe, uint32_t left, uint32_t symbol)
 }
 
 /* Without a pattern. */
-static ech_status encode_symbols(ech_bpe_coder *coder, const char *part, size_t n)
+static ech_status encode_symbols(ech_coder *coder, const char *part, size_t n)
 {
     size_t begin = 0;
     uint32_t left = 0, symbol;
@@ -189,7 +111,7 @@ static bool begins_with(const char *text, size_t n, const char *with)
 }
 
 /* A part between added tokens; `due`: a blank goes before it, if it has none. */
-static ech_status encode_part(ech_bpe_coder *coder, const char *part, size_t n, bool due)
+static ech_status encode_part(ech_coder *coder, const char *part, size_t n, bool due)
 {
     const ech_bpe *bpe = coder->bpe;
     const char *blank = bpe->characters ? ECH_BPE_BLANK : " ";
@@ -206,11 +128,11 @@ static ech_status encode_part(ech_bpe_coder *coder, const char *part, size_t n, 
         n = text->n;
     }
     if (bpe->pattern == ECH_BPE_whole) return encode_symbols(coder, part, n);
-    return ech_bpe_each_word(coder->words, part, n, encode_word, coder);
+    return ech_bpe_each_word(bpe->splitter, part, n, encode_word, coder);
 }
 
 /* A normalized run, with the added tokens that are looked for in such. */
-static ech_status encode_normal(ech_bpe_coder *coder, const char *run, size_t n, bool due)
+static ech_status encode_normal(ech_coder *coder, const char *run, size_t n, bool due)
 {
     size_t begin, end;
     int32_t id;
@@ -228,7 +150,7 @@ static ech_status encode_normal(ech_bpe_coder *coder, const char *run, size_t n,
 /* The first run of a part has the blank before it. */
 static ech_status encode_run(const char *run, size_t n, void *context)
 {
-    ech_bpe_coder *coder = context;
+    ech_coder *coder = context;
     const ech_bpe *bpe = coder->bpe;
     bool due = coder->due, always = due && bpe->prefix == ECH_BPE_PREFIX_ALWAYS;
     ech_text *text = &coder->normal;
@@ -251,13 +173,18 @@ static bool is_due(const ech_bpe *bpe, bool begins, size_t at)
     return at == 0 ? begins : bpe->prefix != ECH_BPE_PREFIX_FIRST;
 }
 
-ech_status ech_bpe_coder_encode(ech_bpe_coder *coder, const void *bytes, size_t n, bool begins,
-                                ech_ids *out)
+ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool begins,
+                            ech_ids *out)
 {
     const char *text = bytes;
     size_t begin, end;
     int32_t id;
     coder->out = out;
+    if (coder->bpe->bytes_alone) {
+        out->at = ech_grow(out->at, &out->capacity, out->n + n, sizeof *out->at);
+        for (size_t i = 0; i < n; i++) out->at[out->n++] = coder->bpe->byte[(unsigned char)text[i]];
+        return ECH_OK;
+    }
     for (size_t at = 0; at < n; at = end) {
         bool found = ech_bpe_trie_find(&coder->bpe->raw, text, n, at, &begin, &end, &id);
         if (!found) begin = end = n;

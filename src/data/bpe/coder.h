@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: encoding text with a BPE vocabulary.
+ * Private to data: splitting texts, for encoding them and for learning a vocabulary.
  */
 #ifndef ECH_DATA_BPE_CODER_H
 #define ECH_DATA_BPE_CODER_H
 
 #include "data/bpe/bpe.h"
-#include "data/data.h"
 
-typedef struct ech_bpe_coder ech_bpe_coder;
-ech_bpe_coder *ech_bpe_coder_create(const ech_bpe *bpe);
-void ech_bpe_coder_destroy(ech_bpe_coder *coder); /* accepts NULL */
-/* Appends the ids of n bytes; `begins`: they are the beginning of a text. */
-ech_status ech_bpe_coder_encode(ech_bpe_coder *coder, const void *bytes, size_t n, bool begins,
-                                ech_ids *out);
 /* See ech_tokenizer_split. */
 size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n);
 

@@ -14,10 +14,16 @@ enum { MOST_BYTES = 16 << 20 };
 static const char *const usual_ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|eot_id|>"};
 static const char *const usual_begins[] = {"<|begin_of_text|>", "<s>"};
 
+/* The id of an added token, else of one of the model. */
 static int32_t find_any(const ech_bpe *bpe, const char *name)
 {
-    int32_t id = ech_bpe_find_added(bpe, name, strlen(name));
-    return id != ECH_BPE_NONE ? id : ech_bpe_find(bpe, name, strlen(name));
+    size_t n = strlen(name);
+    for (size_t id = 0; id < bpe->token.n; id++) {
+        const ech_bpe_token *token = &bpe->token.at[id];
+        if (!token->plain && token->n == n && memcmp(bpe->bytes.at + token->at, name, n) == 0)
+            return (int32_t)id;
+    }
+    return ech_bpe_find(bpe, name, n);
 }
 
 static int32_t find_usual(const ech_bpe *bpe, const char *const *names, size_t n)
@@ -63,10 +69,10 @@ static ech_status take_config(const char *path, ech_bpe *bpe)
 {
     json_auto_t *root = NULL;
     ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, true, NULL, &root));
-    ech_status status = take_end(root, "eos_token", path, bpe, &bpe->end_of_text);
-    if (status == ECH_OK) status = take_end(root, "bos_token", path, bpe, &bpe->begin_of_text);
-    if (status == ECH_OK) take_around(root, bpe);
-    return status;
+    ECH_TRY(take_end(root, "eos_token", path, bpe, &bpe->end_of_text));
+    ECH_TRY(take_end(root, "bos_token", path, bpe, &bpe->begin_of_text));
+    take_around(root, bpe);
+    return ECH_OK;
 }
 
 ech_status ech_bpe_read_ends(const char *path, const char *config_path, ech_bpe *bpe)

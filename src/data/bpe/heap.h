@@ -9,15 +9,15 @@
 
 #include "base/memory.h"
 
-typedef struct ech_bpe_entry {
+typedef struct ech_bpe_queued {
     int64_t order; /* the smallest comes first, */
     uint64_t what; /* of equal ones the smallest `what` */
-} ech_bpe_entry;
+} ech_bpe_queued;
 
-typedef ECH_LIST(ech_bpe_entry) ech_bpe_heap; /* {0}: empty; released with free(heap.at) */
+typedef ECH_LIST(ech_bpe_queued) ech_bpe_heap; /* {0}: empty; released with free(heap.at) */
 
-void ech_bpe_heap_push(ech_bpe_heap *heap, ech_bpe_entry entry);
+void ech_bpe_heap_push(ech_bpe_heap *heap, ech_bpe_queued entry);
 /* Removes and returns the first entry of a heap that is not empty. */
-ech_bpe_entry ech_bpe_heap_pop(ech_bpe_heap *heap);
+ech_bpe_queued ech_bpe_heap_pop(ech_bpe_heap *heap);
 
 #endif

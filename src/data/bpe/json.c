@@ -19,17 +19,15 @@ static const ech_json_limits limits = {.depth = 64, .containers = 2000000, .valu
 ech_status ech_bpe_load_json(const char *path, size_t most, bool reals, ech_text *source,
                              json_t **out)
 {
-    char *text;
-    size_t n;
+    ECH_FREED_TEXT text = {0};
     ech_json_limits most_values = limits;
     most_values.reals = reals;
-    ECH_TRY(ech_file_read(path, most, &text, &n));
-    ech_status status = ech_json_parse(path, text, n, most_values, out);
-    if (source && status == ECH_OK)
-        *source = (ech_text){.at = text, .n = n, .capacity = n + 1};
-    else
-        free(text);
-    return status;
+    ECH_TRY(ech_file_read(path, most, &text.at, &text.n));
+    ECH_TRY(ech_json_parse(path, text.at, text.n, most_values, out));
+    if (!source) return ECH_OK;
+    *source = (ech_text){.at = text.at, .n = text.n, .capacity = text.n + 1};
+    text.at = NULL;
+    return ECH_OK;
 }
 
 static bool is_blank(const json_t *value)
@@ -55,7 +53,7 @@ static ech_status check_model(const json_t *model, const char *file)
     return ECH_OK;
 }
 
-static ech_status take_merge(const json_t *merge, const char *file, size_t i, ech_bpe *bpe)
+static ech_status take_merge(const json_t *merge, size_t i, ech_bpe *bpe)
 {
     char place[64];
     snprintf(place, sizeof place, "model.merges[%zu]", i);
@@ -63,51 +61,38 @@ static ech_status take_merge(const json_t *merge, const char *file, size_t i, ec
     if (json_is_string(merge)) {
         const char *both = json_string_value(merge), *gap = strchr(both, ' ');
         if (gap && !strchr(gap + 1, ' '))
-            return ech_bpe_take_merge(both, (size_t)(gap - both), gap + 1, strlen(gap + 1), file,
-                                      place, bpe);
+            return ech_bpe_take_merge(both, (size_t)(gap - both), gap + 1, strlen(gap + 1), place,
+                                      bpe);
     } else if (json_array_size(merge) == 2 && json_is_string(left) && json_is_string(right)) {
         return ech_bpe_take_merge(json_string_value(left), json_string_length(left),
-                                  json_string_value(right), json_string_length(right), file, place,
-                                  bpe);
+                                  json_string_value(right), json_string_length(right), place, bpe);
     }
-    ECH_FAIL(ECH_EINPUT, "%s: %s: neither \"left right\" nor [\"left\", \"right\"]", file, place);
+    ECH_FAIL(ECH_EINPUT, "%s: %s: neither \"left right\" nor [\"left\", \"right\"]", bpe->file,
+             place);
 }
 
-static ech_status take_model(const json_t *root, const char *file, ech_bpe *bpe)
+static ech_status take_model(const json_t *root, ech_bpe *bpe)
 {
     const json_t *model = json_object_get(root, "model");
-    ECH_TRY(check_model(model, file));
+    ECH_TRY(check_model(model, bpe->file));
     const json_t *merges = json_object_get(model, "merges");
     ECH_TRY(ech_bpe_take_vocabulary(json_object_get(model, "vocab"),
-                                    json_object_get(root, "added_tokens"), file, "model.vocab",
-                                    bpe));
-    if (!json_is_array(merges)) ECH_FAIL(ECH_EINPUT, "%s: model.merges: no array", file);
+                                    json_object_get(root, "added_tokens"), "model.vocab", bpe));
+    if (!json_is_array(merges)) ECH_FAIL(ECH_EINPUT, "%s: model.merges: no array", bpe->file);
     for (size_t i = 0; i < json_array_size(merges); i++)
-        ECH_TRY(take_merge(json_array_get(merges, i), file, i, bpe));
+        ECH_TRY(take_merge(json_array_get(merges, i), i, bpe));
     bpe->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
     return ECH_OK;
 }
 
-static ech_status take_all(const json_t *root, const char *file, ech_bpe *bpe)
-{
-    ECH_TRY(ech_bpe_take_pattern(root, file, bpe));
-    ECH_TRY(take_model(root, file, bpe));
-    ECH_TRY(ech_bpe_take_added(root, file, bpe));
-    ECH_TRY(ech_bpe_take_around(root, file, bpe));
-    return ech_bpe_finish(bpe, file);
-}
-
-ech_status ech_bpe_read_json(const char *path, ech_bpe **out)
+ech_status ech_bpe_read_json(const char *path, ech_bpe *bpe)
 {
     json_auto_t *root = NULL;
-    ech_text source;
-    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, false, &source, &root));
-    ech_bpe *bpe = ech_bpe_create();
-    bpe->source = source;
-    ech_status status = take_all(root, path, bpe);
-    if (status == ECH_OK)
-        *out = bpe;
-    else
-        ech_bpe_destroy(bpe);
-    return status;
+    bpe->file = path;
+    ECH_TRY(ech_bpe_load_json(path, MOST_BYTES, false, &bpe->source, &root));
+    ECH_TRY(ech_bpe_take_pattern(root, bpe));
+    ECH_TRY(take_model(root, bpe));
+    ECH_TRY(ech_bpe_take_added(root, bpe));
+    ECH_TRY(ech_bpe_take_around(root, bpe));
+    return ech_bpe_finish(bpe);
 }

@@ -14,18 +14,20 @@
 ech_status ech_bpe_load_json(const char *path, size_t most, bool reals, ech_text *source,
                              json_t **out);
 
+/* The following read parts of a vocabulary; bpe->file is the file's name in errors. */
+
 /* Takes tokens by their printable characters (ech_bpe_show): "vocab" of tokenizer.json, or encoder.json. Names of
  * `added` tokens may have other characters. */
-ech_status ech_bpe_take_vocabulary(const json_t *vocabulary, const json_t *added, const char *file,
-                                   const char *key, ech_bpe *bpe);
+ech_status ech_bpe_take_vocabulary(const json_t *vocabulary, const json_t *added, const char *key,
+                                   ech_bpe *bpe);
 /* Takes a merge of two tokens by their printable characters; `where`, for errors: "model.merges[3]", "line 4". */
 ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right, size_t right_n,
-                              const char *file, const char *where, ech_bpe *bpe);
+                              const char *where, ech_bpe *bpe);
 /* Takes "pre_tokenizer", "normalizer", "decoder", and whether the model is over characters. To be called first. */
-ech_status ech_bpe_take_pattern(const json_t *root, const char *file, ech_bpe *bpe);
-/* Takes "post_processor". To be called after the tokens. */
-ech_status ech_bpe_take_around(const json_t *root, const char *file, ech_bpe *bpe);
-/* Takes "added_tokens". */
-ech_status ech_bpe_take_added(const json_t *root, const char *file, ech_bpe *bpe);
+ech_status ech_bpe_take_pattern(const json_t *root, ech_bpe *bpe);
+/* Takes "added_tokens". To be called after the model's tokens. */
+ech_status ech_bpe_take_added(const json_t *root, ech_bpe *bpe);
+/* Takes "post_processor". To be called after all tokens. */
+ech_status ech_bpe_take_around(const json_t *root, ech_bpe *bpe);
 
 #endif

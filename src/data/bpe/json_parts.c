@@ -10,17 +10,17 @@
 enum { SPARE_IDS = 1000, LONGEST_SHOWN = 80 };
 
 /* Ids may leave holes, but not so many that a table by id is larger than the file's own content. */
-static ech_status check_id(const json_t *id, size_t entries, const char *file, const char *what,
-                           const char *name)
+static ech_status check_id(const json_t *id, size_t entries, const char *what, const char *name,
+                           const ech_bpe *bpe)
 {
     json_int_t most = 2 * (json_int_t)entries + SPARE_IDS;
     if (!json_is_integer(id))
-        ECH_FAIL(ECH_EINPUT, "%s: %s: the id of \"%.*s\" is no whole number", file, what,
+        ECH_FAIL(ECH_EINPUT, "%s: %s: the id of \"%.*s\" is no whole number", bpe->file, what,
                  LONGEST_SHOWN, name);
     if (json_integer_value(id) < 0 || json_integer_value(id) >= most)
         ECH_FAIL(ECH_EINPUT,
                  "%s: %s: \"%.*s\" has id %lld; with %zu tokens ids are 0 and above, below %lld",
-                 file, what, LONGEST_SHOWN, name, (long long)json_integer_value(id), entries,
+                 bpe->file, what, LONGEST_SHOWN, name, (long long)json_integer_value(id), entries,
                  (long long)most);
     return ECH_OK;
 }
@@ -46,7 +46,7 @@ static bool append_named(const ech_bpe *bpe, const char *name, size_t n, ech_tex
 }
 
 static ech_status take_token(const char *name, const json_t *id, const json_t *added,
-                             const char *file, const char *key, ech_bpe *bpe)
+                             const char *key, ech_bpe *bpe)
 {
     ECH_FREED_TEXT bytes = {0};
     int32_t number = (int32_t)json_integer_value(id);
@@ -54,87 +54,79 @@ static ech_status take_token(const char *name, const json_t *id, const json_t *a
     bool put = shown && ech_bpe_put(bpe, number, bytes.at, bytes.n, true);
     if (put) return ECH_OK;
     if (shown)
-        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" has id %d, which another token has", file, key,
+        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" has id %d, which another token has", bpe->file, key,
                  LONGEST_SHOWN, name, (int)number);
     /* Added tokens may have any characters; they are put with the others of their kind. */
     if (json_equal(id, json_object_get(added, name))) return ECH_OK;
     ECH_FAIL(ECH_EUNSUPPORTED,
              "%s: %s: \"%.*s\" is not written in byte-level characters; byte-level BPE is read",
-             file, key, LONGEST_SHOWN, name);
+             bpe->file, key, LONGEST_SHOWN, name);
 }
 
-static ech_status take_tokens(const json_t *vocabulary, size_t entries, const json_t *added,
-                              const char *file, const char *key, ech_bpe *bpe)
+ech_status ech_bpe_take_vocabulary(const json_t *vocabulary, const json_t *added, const char *key,
+                                   ech_bpe *bpe)
 {
+    if (!json_is_object(vocabulary)) ECH_FAIL(ECH_EINPUT, "%s: %s: no object", bpe->file, key);
+    json_auto_t *contents = index_contents(added);
+    size_t entries = json_object_size(vocabulary) + json_array_size(added);
     const char *name;
     json_t *id;
     json_object_foreach((json_t *)(uintptr_t)vocabulary, name, id)
     {
-        ECH_TRY(check_id(id, entries, file, key, name));
-        ECH_TRY(take_token(name, id, added, file, key, bpe));
+        ECH_TRY(check_id(id, entries, key, name, bpe));
+        ECH_TRY(take_token(name, id, contents, key, bpe));
     }
     return ECH_OK;
 }
 
-ech_status ech_bpe_take_vocabulary(const json_t *vocabulary, const json_t *added, const char *file,
-                                   const char *key, ech_bpe *bpe)
-{
-    if (!json_is_object(vocabulary)) ECH_FAIL(ECH_EINPUT, "%s: %s: no object", file, key);
-    json_auto_t *contents = index_contents(added);
-    ech_status status =
-        take_tokens(vocabulary, json_object_size(vocabulary) + json_array_size(added), contents,
-                    file, key, bpe);
-    return status;
-}
-
-static ech_status find_part(const char *name, size_t n, const char *file, const char *where,
-                            const ech_bpe *bpe, int32_t *id)
+static ech_status find_part(const char *name, size_t n, const char *where, const ech_bpe *bpe,
+                            int32_t *id)
 {
     ECH_FREED_TEXT bytes = {0};
     *id = ECH_BPE_NONE;
     if (append_named(bpe, name, n, &bytes) && bytes.n > 0)
         *id = ech_bpe_find(bpe, bytes.at, bytes.n);
     if (*id == ECH_BPE_NONE)
-        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" is not in the vocabulary", file, where,
+        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" is not in the vocabulary", bpe->file, where,
                  n < LONGEST_SHOWN ? (int)n : LONGEST_SHOWN, name);
     return ECH_OK;
 }
 
 ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right, size_t right_n,
-                              const char *file, const char *where, ech_bpe *bpe)
+                              const char *where, ech_bpe *bpe)
 {
     int32_t a, b;
-    ECH_TRY(find_part(left, left_n, file, where, bpe, &a));
-    ECH_TRY(find_part(right, right_n, file, where, bpe, &b));
-    if (!ech_bpe_put_merge(bpe, a, b))
-        ECH_FAIL(ECH_EINPUT, "%s: %s: what it makes is not in the vocabulary", file, where);
+    ECH_TRY(find_part(left, left_n, where, bpe, &a));
+    ECH_TRY(find_part(right, right_n, where, bpe, &b));
+    if (!ech_bpe_put_merge(bpe, a, b, false))
+        ECH_FAIL(ECH_EINPUT, "%s: %s: what it makes is not in the vocabulary", bpe->file, where);
     return ECH_OK;
 }
 
 /* What changes where an added token is found; `normalized` is done, these are not. */
-static ech_status check_flags(const json_t *token, const char *file, size_t i)
+static ech_status check_flags(const json_t *token, size_t i, const ech_bpe *bpe)
 {
     const char *const flags[] = {"single_word", "lstrip", "rstrip"};
     for (int f = 0; f < 3; f++)
         if (json_is_true(json_object_get(token, flags[f])))
             ECH_FAIL(ECH_EUNSUPPORTED,
-                     "%s: added_tokens[%zu]: %s is not supported; set it to false", file, i,
+                     "%s: added_tokens[%zu]: %s is not supported; set it to false", bpe->file, i,
                      flags[f]);
     return ECH_OK;
 }
 
-static ech_status check_content(const json_t *token, const char *file, size_t i)
+static ech_status check_content(const json_t *token, size_t i, const ech_bpe *bpe)
 {
     const json_t *content = json_object_get(token, "content");
     size_t n = json_string_length(content);
     if (n == 0 || n > ECH_BPE_LONGEST_ADDED)
         ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: content: a string of 1 to %d bytes is due",
-                 file, i, ECH_BPE_LONGEST_ADDED);
+                 bpe->file, i, ECH_BPE_LONGEST_ADDED);
     return ECH_OK;
 }
 
 /* A token of the model may be added as well: then it has the same id. */
-static ech_status put_added(const json_t *token, const char *file, size_t i, ech_bpe *bpe)
+static ech_status put_added(const json_t *token, size_t i, ech_bpe *bpe)
 {
     const json_t *content = json_object_get(token, "content");
     const char *text = json_string_value(content);
@@ -146,31 +138,31 @@ static ech_status put_added(const json_t *token, const char *file, size_t i, ech
     bool verbatim = bytes.n == n && memcmp(bytes.at, text, n) == 0;
     if (known != ECH_BPE_NONE && (known != id || !verbatim))
         ECH_FAIL(ECH_EINPUT,
-                 "%s: added_tokens[%zu]: \"%.*s\" has id %d here and %d in the vocabulary", file, i,
-                 LONGEST_SHOWN, text, (int)id, (int)known);
+                 "%s: added_tokens[%zu]: \"%.*s\" has id %d here and %d in the vocabulary",
+                 bpe->file, i, LONGEST_SHOWN, text, (int)id, (int)known);
     if (known == ECH_BPE_NONE && !ech_bpe_put(bpe, id, text, n, false))
         ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" has id %d, which another token has",
-                 file, i, LONGEST_SHOWN, text, (int)id);
-    ech_bpe_put_added(
-        bpe, (ech_bpe_added){.id = id,
+                 bpe->file, i, LONGEST_SHOWN, text, (int)id);
+    ECH_PUSH(bpe->added,
+             (ech_bpe_added){.id = id,
                              .special = json_is_true(json_object_get(token, "special")),
                              .normalized = json_is_true(json_object_get(token, "normalized"))});
     return ECH_OK;
 }
 
-ech_status ech_bpe_take_added(const json_t *root, const char *file, ech_bpe *bpe)
+ech_status ech_bpe_take_added(const json_t *root, ech_bpe *bpe)
 {
     const json_t *added = json_object_get(root, "added_tokens");
     if (added && !json_is_null(added) && !json_is_array(added))
-        ECH_FAIL(ECH_EINPUT, "%s: added_tokens: no array", file);
+        ECH_FAIL(ECH_EINPUT, "%s: added_tokens: no array", bpe->file);
     size_t entries = bpe->token.n + json_array_size(added);
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *token = json_array_get(added, i);
-        ECH_TRY(check_content(token, file, i));
-        ECH_TRY(check_flags(token, file, i));
-        ECH_TRY(check_id(json_object_get(token, "id"), entries, file, "added_tokens",
-                         json_string_value(json_object_get(token, "content"))));
-        ECH_TRY(put_added(token, file, i, bpe));
+        ECH_TRY(check_content(token, i, bpe));
+        ECH_TRY(check_flags(token, i, bpe));
+        ECH_TRY(check_id(json_object_get(token, "id"), entries, "added_tokens",
+                         json_string_value(json_object_get(token, "content")), bpe));
+        ECH_TRY(put_added(token, i, bpe));
     }
     return ECH_OK;
 }
@@ -179,23 +171,22 @@ ech_status ech_bpe_take_added(const json_t *root, const char *file, ech_bpe *bpe
 
 enum { MOST_AROUND = 64, MOST_STEPS = 4 };
 
-static ech_status put_around(const json_t *id, const char *file, const ech_bpe *bpe,
-                             ech_bpe_around *list)
+static ech_status put_around(const json_t *id, const ech_bpe *bpe, ech_ids *list)
 {
     json_int_t number = json_integer_value(id);
     bool known = json_is_integer(id) && number >= 0 && number < (json_int_t)bpe->token.n &&
                  bpe->token.at[number].n > 0;
-    if (!known) ECH_FAIL(ECH_EINPUT, "%s: post_processor: an id that no token has", file);
+    if (!known) ECH_FAIL(ECH_EINPUT, "%s: post_processor: an id that no token has", bpe->file);
     if (list->n == MOST_AROUND)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: more than %d tokens around a text", file,
-                 MOST_AROUND);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: more than %d tokens around a text",
+                 bpe->file, MOST_AROUND);
     ECH_PUSH(*list, (int32_t)number);
     return ECH_OK;
 }
 
 /* {"SpecialToken": {"id": NAME}} of a template: the ids that special_tokens has for the name. */
-static ech_status put_special(const json_t *template, const json_t *special, const char *file,
-                              const ech_bpe *bpe, ech_bpe_around *list)
+static ech_status put_special(const json_t *template, const json_t *special, const ech_bpe *bpe,
+                              ech_ids *list)
 {
     const char *name = json_string_value(json_object_get(special, "id"));
     const json_t *tokens = json_object_get(template, "special_tokens");
@@ -204,15 +195,14 @@ static ech_status put_special(const json_t *template, const json_t *special, con
         ECH_FAIL(ECH_EINPUT,
                  "%s: post_processor: \"single\" has a token that is none of "
                  "\"special_tokens\"",
-                 file);
+                 bpe->file);
     for (size_t i = 0; i < json_array_size(ids); i++)
-        ECH_TRY(put_around(json_array_get(ids, i), file, bpe, list));
+        ECH_TRY(put_around(json_array_get(ids, i), bpe, list));
     return ECH_OK;
 }
 
 /* "single" is the text, A, and tokens before and after it. */
-static ech_status take_template(const json_t *template, const char *file, const ech_bpe *bpe,
-                                ech_bpe_around *front, ech_bpe_around *back)
+static ech_status take_template(const json_t *template, ech_ids *front, ech_bpe *bpe)
 {
     const json_t *single = json_object_get(template, "single");
     int texts = 0;
@@ -220,62 +210,58 @@ static ech_status take_template(const json_t *template, const char *file, const 
         const json_t *piece = json_array_get(single, i);
         const json_t *special = json_object_get(piece, "SpecialToken");
         if (special)
-            ECH_TRY(put_special(template, special, file, bpe, texts ? back : front));
+            ECH_TRY(put_special(template, special, bpe, texts ? &bpe->back : front));
         else
             texts++;
     }
     if (texts != 1)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: \"single\" must have the text once", file);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: \"single\" must have the text once",
+                 bpe->file);
     return ECH_OK;
 }
 
 /* "cls": [NAME, ID], "sep": [NAME, ID] */
-static ech_status take_pair(const json_t *part, const char *file, const ech_bpe *bpe,
-                            ech_bpe_around *front, ech_bpe_around *back)
+static ech_status take_pair(const json_t *part, ech_ids *front, ech_bpe *bpe)
 {
-    ECH_TRY(put_around(json_array_get(json_object_get(part, "cls"), 1), file, bpe, front));
-    return put_around(json_array_get(json_object_get(part, "sep"), 1), file, bpe, back);
+    ECH_TRY(put_around(json_array_get(json_object_get(part, "cls"), 1), bpe, front));
+    return put_around(json_array_get(json_object_get(part, "sep"), 1), bpe, &bpe->back);
 }
 
-static ech_status take_step(const json_t *part, const char *file, const ech_bpe *bpe,
-                            ech_bpe_around *front, ech_bpe_around *back)
+static ech_status take_step(const json_t *part, ech_ids *front, ech_bpe *bpe)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     if (type && strcmp(type, "ByteLevel") == 0) return ECH_OK; /* is about offsets */
-    if (type && strcmp(type, "TemplateProcessing") == 0)
-        return take_template(part, file, bpe, front, back);
+    if (type && strcmp(type, "TemplateProcessing") == 0) return take_template(part, front, bpe);
     if (type && (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0))
-        return take_pair(part, file, bpe, front, back);
+        return take_pair(part, front, bpe);
     ECH_FAIL(ECH_EUNSUPPORTED,
              "%s: post_processor: %s; TemplateProcessing, ByteLevel, RobertaProcessing, "
              "BertProcessing and a Sequence of these work",
-             file, type ? type : "without a type");
+             bpe->file, type ? type : "without a type");
 }
 
 /* What a later step puts goes around what an earlier one has put. */
-static ech_status take_around(const json_t *part, const char *file, ech_bpe *bpe)
+static ech_status take_around(const json_t *part, ech_bpe *bpe)
 {
-    ech_bpe_around front = {0}, back = {0};
-    ech_status status = take_step(part, file, bpe, &front, &back);
-    for (size_t i = 0; i < bpe->front.n && status == ECH_OK; i++) ECH_PUSH(front, bpe->front.at[i]);
-    for (size_t i = 0; i < back.n && status == ECH_OK; i++) ECH_PUSH(bpe->back, back.at[i]);
-    free(back.at);
-    free(status == ECH_OK ? bpe->front.at : front.at);
-    if (status == ECH_OK) bpe->front = front;
+    ech_ids front = {0};
+    ech_status status = take_step(part, &front, bpe);
+    for (size_t i = 0; i < bpe->front.n; i++) ECH_PUSH(front, bpe->front.at[i]);
+    free(bpe->front.at);
+    bpe->front = front;
     return status;
 }
 
-ech_status ech_bpe_take_around(const json_t *root, const char *file, ech_bpe *bpe)
+ech_status ech_bpe_take_around(const json_t *root, ech_bpe *bpe)
 {
     const json_t *part = json_object_get(root, "post_processor");
     const char *type = json_string_value(json_object_get(part, "type"));
     const json_t *steps = json_object_get(part, "processors");
     if (!part || json_is_null(part)) return ECH_OK;
     if (!type || strcmp(type, "Sequence") != 0 || !json_is_array(steps))
-        return take_around(part, file, bpe);
+        return take_around(part, bpe);
     if (json_array_size(steps) > MOST_STEPS)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: more than %d steps", file, MOST_STEPS);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: more than %d steps", bpe->file, MOST_STEPS);
     for (size_t i = 0; i < json_array_size(steps); i++)
-        ECH_TRY(take_around(json_array_get(steps, i), file, bpe));
+        ECH_TRY(take_around(json_array_get(steps, i), bpe));
     return ECH_OK;
 }

@@ -51,7 +51,7 @@ static bool isolates(const json_t *split, bool alone)
                   : has_text(split, "behavior", "Isolated");
 }
 
-static ech_status find_expression(const json_t *step, const char *file, bool alone,
+static ech_status find_expression(const json_t *step, bool alone, const ech_bpe *bpe,
                                   const char **expression)
 {
     if (has_type(step, "Digits")) {
@@ -61,40 +61,40 @@ static ech_status find_expression(const json_t *step, const char *file, bool alo
     }
     if (!has_type(step, "Split"))
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: before ByteLevel work Split and Digits",
-                 file);
+                 bpe->file);
     *expression = json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
     if (!*expression)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: a Split without a Regex", file);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: a Split without a Regex", bpe->file);
     if (!isolates(step, alone))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: Split works with behavior Isolated", file);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: Split works with behavior Isolated",
+                 bpe->file);
     return ECH_OK;
 }
 
-static ech_status find_pattern(const char *const *expressions, int n, const char *file,
-                               ech_bpe_pattern *out)
+static ech_status find_pattern(const char *const *expressions, int n, ech_bpe *bpe)
 {
     ECH_FREED_TEXT all = {0};
-    if (n == 0) *out = ECH_BPE_whole;
-    if (n == 0 || ech_bpe_pattern_match(expressions, n, out)) return ECH_OK;
+    if (n == 0) bpe->pattern = ECH_BPE_whole;
+    if (n == 0 || ech_bpe_pattern_match(expressions, n, &bpe->pattern)) return ECH_OK;
     for (int i = 0; i < n; i++)
         ech_text_append(&all, "%s%.*s", i > 0 ? ", then " : "", LONGEST_SHOWN, expressions[i]);
-    return ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED,
-                       "%s: pre_tokenizer: the pattern %s is not known; the patterns "
-                       "are:%s (see docs/formats.md)",
-                       file, all.at, strchr(ech_bpe_pattern_names(), ' '));
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "%s: pre_tokenizer: the pattern %s is not known; the patterns are:%s (see "
+             "docs/formats.md)",
+             bpe->file, all.at, strchr(ech_bpe_pattern_names(), ' '));
 }
 
 /* Splits and Digits, then ByteLevel, perhaps with an expression of its own. */
-static ech_status take_byte_level(const json_t *part, size_t steps, const char *file, ech_bpe *bpe)
+static ech_status take_byte_level(const json_t *part, size_t steps, ech_bpe *bpe)
 {
     const char *expressions[MOST_STEPS];
     int n = 0;
     const json_t *level = get_step(part, "pretokenizers", steps - 1);
     if (steps > MOST_STEPS)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: %zu steps; at most %d work", file, steps,
-                 MOST_STEPS);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: %zu steps; at most %d work", bpe->file,
+                 steps, MOST_STEPS);
     for (size_t i = 0; i + 1 < steps; i++)
-        ECH_TRY(find_expression(get_step(part, "pretokenizers", i), file, steps == 2,
+        ECH_TRY(find_expression(get_step(part, "pretokenizers", i), steps == 2, bpe,
                                 &expressions[n++]));
     /* The library takes true where nothing is said. */
     if (!json_is_false(json_object_get(level, "use_regex")))
@@ -104,31 +104,31 @@ static ech_status take_byte_level(const json_t *part, size_t steps, const char *
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: pre_tokenizer: add_prefix_space of a ByteLevel after other steps would put "
                  "a blank before every word; set it to false",
-                 file);
+                 bpe->file);
     if (prefix) bpe->prefix = ECH_BPE_PREFIX_PARTS;
-    return find_pattern(expressions, n, file, &bpe->pattern);
+    return find_pattern(expressions, n, bpe);
 }
 
-static ech_status take_metaspace(const json_t *part, const char *file, ech_bpe *bpe)
+static ech_status take_metaspace(const json_t *part, ech_bpe *bpe)
 {
     const json_t *scheme = json_object_get(part, "prepend_scheme");
     const char *name = scheme ? json_string_value(scheme) : "always";
     if (!has_text(part, "replacement", ECH_BPE_BLANK))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: Metaspace works with replacement %s", file,
-                 ECH_BPE_BLANK);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: Metaspace works with replacement %s",
+                 bpe->file, ECH_BPE_BLANK);
     if (name && strcmp(name, "first") == 0)
         bpe->prefix = ECH_BPE_PREFIX_FIRST;
     else if (name && strcmp(name, "always") == 0)
         bpe->prefix = ECH_BPE_PREFIX_PARTS;
     else if (!name || strcmp(name, "never") != 0)
         ECH_FAIL(ECH_EINPUT, "%s: pre_tokenizer: prepend_scheme is none of always, first, never",
-                 file);
+                 bpe->file);
     if (json_is_false(json_object_get(part, "add_prefix_space")) &&
         bpe->prefix != ECH_BPE_NO_PREFIX)
         ECH_FAIL(ECH_EINPUT,
                  "%s: pre_tokenizer: add_prefix_space false and prepend_scheme %s contradict each "
                  "other",
-                 file, name);
+                 bpe->file, name);
     bpe->word_blanks = true;
     bpe->splits_at_blanks = !json_is_false(json_object_get(part, "split"));
     return ECH_OK;
@@ -136,7 +136,7 @@ static ech_status take_metaspace(const json_t *part, const char *file, ech_bpe *
 
 /* Where words are not over bytes. Gemma's Split cuts at blanks, of which its normalizer has left none. */
 static ech_status take_characters(const json_t *root, const json_t *part, size_t steps,
-                                  const char *file, ech_bpe *bpe)
+                                  ech_bpe *bpe)
 {
     const json_t *first = steps > 0 ? get_step(part, "pretokenizers", 0) : NULL;
     const json_t *model = json_object_get(root, "model");
@@ -147,31 +147,31 @@ static ech_status take_characters(const json_t *root, const json_t *part, size_t
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: pre_tokenizer: neither ByteLevel, alone or after Split and Digits, nor (with "
                  "model.byte_fallback true) null or Metaspace",
-                 file);
+                 bpe->file);
     bpe->characters = true;
     bpe->pattern = ECH_BPE_whole;
     if (blanks && !bpe->normal_blanks)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: Split at blanks, which no normalizer replaces", file);
-    return steps > 0 && !blanks ? take_metaspace(first, file, bpe) : ECH_OK;
+                 "%s: pre_tokenizer: Split at blanks, which no normalizer replaces", bpe->file);
+    return steps > 0 && !blanks ? take_metaspace(first, bpe) : ECH_OK;
 }
 
-static ech_status take_pre_tokenizer(const json_t *root, const char *file, ech_bpe *bpe)
+static ech_status take_pre_tokenizer(const json_t *root, ech_bpe *bpe)
 {
     const json_t *part = json_object_get(root, "pre_tokenizer");
     size_t steps = count_steps(part, "pretokenizers");
     const json_t *last = steps > 0 ? get_step(part, "pretokenizers", steps - 1) : NULL;
-    if (!last || !has_type(last, "ByteLevel")) return take_characters(root, part, steps, file, bpe);
+    if (!last || !has_type(last, "ByteLevel")) return take_characters(root, part, steps, bpe);
     if (bpe->normal_blanks)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer: Replace and Prepend do not work with ByteLevel",
-                 file);
-    return take_byte_level(part, steps, file, bpe);
+                 bpe->file);
+    return take_byte_level(part, steps, bpe);
 }
 
 /* ---- the normalizer ---- */
 
 /* NFC or NFKC, then Prepend and Replace, which make a text of blanks one of U+2581. */
-static ech_status take_step(const json_t *step, const char *file, ech_bpe *bpe)
+static ech_status take_step(const json_t *step, ech_bpe *bpe)
 {
     bool plain = bpe->form == ECH_BPE_AS_IS && !bpe->normal_blanks;
     if (has_type(step, "NFC") && plain)
@@ -186,17 +186,17 @@ static ech_status take_step(const json_t *step, const char *file, ech_bpe *bpe)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: normalizer: null, NFC and NFKC work, and then Prepend of %s and Replace of a "
                  "blank by %s",
-                 file, ECH_BPE_BLANK, ECH_BPE_BLANK);
+                 bpe->file, ECH_BPE_BLANK, ECH_BPE_BLANK);
     return ECH_OK;
 }
 
-static ech_status take_normalizer(const json_t *part, const char *file, ech_bpe *bpe)
+static ech_status take_normalizer(const json_t *part, ech_bpe *bpe)
 {
     for (size_t i = 0; i < count_steps(part, "normalizers"); i++)
-        ECH_TRY(take_step(get_step(part, "normalizers", i), file, bpe));
+        ECH_TRY(take_step(get_step(part, "normalizers", i), bpe));
     if (bpe->prefix != ECH_BPE_NO_PREFIX && !bpe->normal_blanks)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer: Prepend works with Replace of a blank by %s",
-                 file, ECH_BPE_BLANK);
+                 bpe->file, ECH_BPE_BLANK);
     return ECH_OK;
 }
 
@@ -218,21 +218,21 @@ static bool is_fallback(const json_t *decoder, bool *strips)
                        json_integer_value(json_object_get(strip, "stop")) == 0));
 }
 
-static ech_status take_decoder(const json_t *decoder, const char *file, ech_bpe *bpe)
+static ech_status take_decoder(const json_t *decoder, ech_bpe *bpe)
 {
     if (bpe->characters && !is_fallback(decoder, &bpe->strips))
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: decoder: with byte_fallback a Sequence works of Replace (%s by a blank), "
                  "ByteFallback, Fuse and, if need be, Strip of one blank at the start",
-                 file, ECH_BPE_BLANK);
+                 bpe->file, ECH_BPE_BLANK);
     if (!bpe->characters && decoder && !json_is_null(decoder) && !has_type(decoder, "ByteLevel"))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: decoder: ByteLevel works", file);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: decoder: ByteLevel works", bpe->file);
     return ECH_OK;
 }
 
-ech_status ech_bpe_take_pattern(const json_t *root, const char *file, ech_bpe *bpe)
+ech_status ech_bpe_take_pattern(const json_t *root, ech_bpe *bpe)
 {
-    ECH_TRY(take_normalizer(json_object_get(root, "normalizer"), file, bpe));
-    ECH_TRY(take_pre_tokenizer(root, file, bpe));
-    return take_decoder(json_object_get(root, "decoder"), file, bpe);
+    ECH_TRY(take_normalizer(json_object_get(root, "normalizer"), bpe));
+    ECH_TRY(take_pre_tokenizer(root, bpe));
+    return take_decoder(json_object_get(root, "decoder"), bpe);
 }

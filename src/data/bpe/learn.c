@@ -27,48 +27,29 @@ typedef struct learner {
     ECH_LIST(word) word;
     ECH_LIST(int32_t) ids;
     ECH_LIST(pair) pair;
-    uint32_t *slot; /* hash table: index + 1 of a pair; 0: free */
-    size_t slots;
+    ech_bpe_table number; /* of pairs by their tokens: indices of `pair` */
     ech_bpe_heap heap;
     ECH_LIST(uint32_t) risen; /* pairs */
 } learner;
 
-/* ---- pairs by their tokens ---- */
-
-static size_t find_slot(const learner *l, int32_t left, int32_t right)
+static uint64_t key_of(const pair *p)
 {
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t mask = l->slots - 1, slot = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & mask;
-    for (;; slot = (slot + 1) & mask) {
-        if (l->slot[slot] == 0) return slot;
-        const pair *have = &l->pair.at[l->slot[slot] - 1];
-        if (have->left == left && have->right == right) return slot;
+    return ech_bpe_pair_key((uint32_t)p->left, (uint32_t)p->right);
+}
+
+static uint32_t number_of(learner *l, pair p)
+{
+    uint64_t *number = ech_bpe_table_put(&l->number, key_of(&p));
+    if (*number == ECH_BPE_NO_VALUE) {
+        *number = l->pair.n;
+        ECH_PUSH(l->pair, p);
     }
-}
-
-static void make_room(learner *l)
-{
-    if (2 * (l->pair.n + 1) <= l->slots) return;
-    free(l->slot);
-    l->slots = l->slots ? 2 * l->slots : 1 << 16;
-    l->slot = ech_calloc(l->slots, sizeof *l->slot);
-    for (size_t i = 0; i < l->pair.n; i++)
-        l->slot[find_slot(l, l->pair.at[i].left, l->pair.at[i].right)] = (uint32_t)i + 1;
-}
-
-static uint32_t pair_of(learner *l, int32_t left, int32_t right)
-{
-    make_room(l);
-    size_t slot = find_slot(l, left, right);
-    if (l->slot[slot] > 0) return l->slot[slot] - 1;
-    ECH_PUSH(l->pair, (pair){.left = left, .right = right});
-    l->slot[slot] = (uint32_t)l->pair.n;
-    return (uint32_t)l->pair.n - 1;
+    return (uint32_t)*number;
 }
 
 static void change(learner *l, int32_t left, int32_t right, int64_t by, uint32_t in)
 {
-    uint32_t number = pair_of(l, left, right);
+    uint32_t number = number_of(l, (pair){.left = left, .right = right});
     pair *p = &l->pair.at[number];
     p->count += by;
     if (by < 0) return;
@@ -83,8 +64,7 @@ static void change(learner *l, int32_t left, int32_t right, int64_t by, uint32_t
 static void push(learner *l, uint32_t number)
 {
     const pair *p = &l->pair.at[number];
-    uint64_t tokens = (uint64_t)(uint32_t)p->left << 32 | (uint32_t)p->right;
-    ech_bpe_heap_push(&l->heap, (ech_bpe_entry){-p->count, tokens});
+    ech_bpe_heap_push(&l->heap, (ech_bpe_queued){-p->count, key_of(p)});
 }
 
 static void push_risen(learner *l)
@@ -101,8 +81,8 @@ static void push_risen(learner *l)
 static bool pop_commonest(learner *l, uint32_t *out)
 {
     while (l->heap.n > 0) {
-        ech_bpe_entry top = ech_bpe_heap_pop(&l->heap);
-        *out = l->slot[find_slot(l, (int32_t)(top.what >> 32), (int32_t)top.what)] - 1;
+        ech_bpe_queued top = ech_bpe_heap_pop(&l->heap);
+        *out = (uint32_t)ech_bpe_table_get(&l->number, top.what);
         int64_t count = l->pair.at[*out].count;
         if (count <= 0) continue;
         if (count == -top.order) return true;
@@ -153,27 +133,11 @@ static void merge_word(learner *l, uint32_t number, int32_t left, int32_t right,
     w->n = remaining;
 }
 
-static int32_t make_token(learner *l, const pair *p)
-{
-    ech_bpe *bpe = l->bpe;
-    const ech_bpe_token *a = &bpe->token.at[p->left], *b = &bpe->token.at[p->right];
-    ECH_FREED_TEXT both = {0};
-    ech_text_append_bytes(&both, bpe->bytes.at + a->at, a->n);
-    ech_text_append_bytes(&both, bpe->bytes.at + b->at, b->n);
-    int32_t made = ech_bpe_find(bpe, both.at, both.n);
-    if (made == ECH_BPE_NONE) {
-        made = (int32_t)bpe->token.n;
-        ech_bpe_put(bpe, made, both.at, both.n, true);
-    }
-    int32_t rank = (int32_t)bpe->merge.n;
-    ECH_PUSH(bpe->merge, (ech_bpe_merge){p->left, p->right, made, rank});
-    return made;
-}
-
 static void merge_pair(learner *l, uint32_t number)
 {
     pair p = l->pair.at[number]; /* the list may move */
-    int32_t made = make_token(l, &p);
+    ech_bpe_put_merge(l->bpe, p.left, p.right, true);
+    int32_t made = l->bpe->merge.at[l->bpe->merge.n - 1].made;
     /* What is made is longer than its parts, so this pair comes in no new slot meanwhile. */
     for (size_t i = 0; i < p.words.n; i++) merge_word(l, p.words.at[i], p.left, p.right, made);
     free(p.words.at);
@@ -187,7 +151,7 @@ static void end(learner *l)
     free(l->pair.at);
     free(l->word.at);
     free(l->ids.at);
-    free(l->slot);
+    free(l->number.entry);
     free(l->heap.at);
     free(l->risen.at);
 }

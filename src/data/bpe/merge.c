@@ -9,7 +9,7 @@
 #include "data/bpe/heap.h"
 
 enum { SHORT = 48 };
-#define NO_RANK INT32_MAX
+#define NO_RANK UINT32_MAX
 
 /* A token of the word, in a list that merges unlink from. */
 typedef struct symbol {
@@ -43,13 +43,16 @@ void ech_bpe_merger_destroy(ech_bpe_merger *merger)
 /* ---- short words ---- */
 
 typedef struct pair {
-    int32_t rank, made;
+    uint32_t rank;
+    int32_t made;
 } pair;
 
+/* Of a pair that has no merge the rank is NO_RANK, the upper half of ECH_BPE_NO_VALUE. */
 static pair look_up(const ech_bpe *bpe, int32_t left, int32_t right)
 {
-    const ech_bpe_pair *found = ech_bpe_find_pair(bpe, left, right);
-    return found ? (pair){found->rank, found->made} : (pair){NO_RANK, 0};
+    uint64_t found =
+        ech_bpe_table_get(&bpe->pair, ech_bpe_pair_key((uint32_t)left, (uint32_t)right));
+    return (pair){(uint32_t)(found >> 32), (int32_t)found};
 }
 
 /* pairs[i]: of ids[i] and ids[i + 1]. Returns how many ids are left. */
@@ -59,7 +62,7 @@ static size_t merge_short(const ech_bpe *bpe, int32_t *ids, size_t n)
     for (size_t i = 0; i + 1 < n; i++) pairs[i] = look_up(bpe, ids[i], ids[i + 1]);
     for (;;) {
         size_t best = 0;
-        int32_t rank = NO_RANK;
+        uint32_t rank = NO_RANK;
         for (size_t i = 0; i + 1 < n; i++) {
             if (pairs[i].rank >= rank) continue;
             rank = pairs[i].rank;
@@ -83,12 +86,12 @@ static void enter(ech_bpe_merger *m, uint32_t at)
     const symbol *left = &m->symbol.at[at];
     if (left->next == UINT32_MAX) return;
     pair found = look_up(m->bpe, left->id, m->symbol.at[left->next].id);
-    if (found.rank != NO_RANK) ech_bpe_heap_push(&m->heap, (ech_bpe_entry){found.rank, at});
+    if (found.rank != NO_RANK) ech_bpe_heap_push(&m->heap, (ech_bpe_queued){found.rank, at});
 }
 
 /* What an entry makes. ECH_BPE_NONE: its tokens have been merged since; another pair at its place has
  * another rank. */
-static int32_t made_by(const ech_bpe_merger *m, const ech_bpe_entry *entry)
+static int32_t made_by(const ech_bpe_merger *m, const ech_bpe_queued *entry)
 {
     const symbol *left = &m->symbol.at[entry->what];
     if (left->id == ECH_BPE_NONE || left->next == UINT32_MAX) return ECH_BPE_NONE;
@@ -118,7 +121,7 @@ static void merge_long(ech_bpe_merger *m)
     m->heap.n = m->ids.n = 0;
     for (size_t i = 0; i < n; i++) enter(m, (uint32_t)i);
     while (m->heap.n > 0) {
-        ech_bpe_entry entry = ech_bpe_heap_pop(&m->heap);
+        ech_bpe_queued entry = ech_bpe_heap_pop(&m->heap);
         int32_t made = made_by(m, &entry);
         if (made != ECH_BPE_NONE) merge_at(m, (uint32_t)entry.what, made);
     }

@@ -31,44 +31,10 @@ size_t ech_bpe_symbol(const ech_bpe *bpe, const char *text, size_t n, uint32_t *
     return length > 0 ? length : 1; /* of names alone: text is valid UTF-8 */
 }
 
-/* ---- the set ---- */
-
-static uint64_t key_of(uint32_t left, uint32_t right)
-{
-    return ((uint64_t)left << 32 | right) + 1;
-}
-
-/* Where a pair is, or the free slot where it would be. */
-static size_t find_slot(const ech_bpe_neighbours *set, uint64_t key)
-{
-    size_t slot = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & (set->slots - 1);
-    while (set->pair[slot] && set->pair[slot] != key) slot = (slot + 1) & (set->slots - 1);
-    return slot;
-}
-
-static void make_room(ech_bpe_neighbours *set)
-{
-    if (2 * (set->n + 1) <= set->slots) return;
-    ECH_FREED uint64_t *old = set->pair;
-    size_t slots = set->slots;
-    set->slots = slots ? 2 * slots : 1024;
-    set->pair = ech_calloc(set->slots, sizeof *set->pair);
-    for (size_t i = 0; i < slots; i++)
-        if (old[i]) set->pair[find_slot(set, old[i])] = old[i];
-}
-
-static void put(ech_bpe_neighbours *set, uint64_t key)
-{
-    make_room(set);
-    size_t slot = find_slot(set, key);
-    set->n += set->pair[slot] == 0;
-    set->pair[slot] = key;
-}
-
 bool ech_bpe_are_neighbours(const ech_bpe *bpe, uint32_t left, uint32_t right)
 {
-    const ech_bpe_neighbours *set = &bpe->neighbours;
-    return set->slots > 0 && set->pair[find_slot(set, key_of(left, right))] != 0;
+    uint64_t key = ech_bpe_pair_key(left, right);
+    return ech_bpe_table_get(&bpe->neighbours, key) != ECH_BPE_NO_VALUE;
 }
 
 static void put_all(ech_bpe *bpe, const char *text, size_t n)
@@ -76,7 +42,7 @@ static void put_all(ech_bpe *bpe, const char *text, size_t n)
     uint32_t left = 0, right;
     for (size_t at = 0, length; at < n; at += length) {
         length = ech_bpe_symbol(bpe, text + at, n - at, &right);
-        if (at > 0) put(&bpe->neighbours, key_of(left, right));
+        if (at > 0) *ech_bpe_table_put(&bpe->neighbours, ech_bpe_pair_key(left, right)) = 1;
         left = right;
     }
 }

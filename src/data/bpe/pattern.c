@@ -93,11 +93,6 @@ bool ech_bpe_pattern_match(const char *const *expressions, int n, ech_bpe_patter
 
 struct ech_bpe_splitter {
     pcre2_code *code[ECH_BPE_STAGES]; /* NULL: there are no more */
-};
-
-struct ech_bpe_words {
-    const ech_bpe_splitter *splitter;
-    pcre2_match_data *match;
     pcre2_match_context *limits;
 };
 
@@ -143,6 +138,9 @@ static ech_status compile(const char *name, const char *spelt, pcre2_code **out)
 ech_status ech_bpe_splitter_create(ech_bpe_pattern pattern, ech_bpe_splitter **out)
 {
     ech_bpe_splitter *splitter = ech_calloc(1, sizeof *splitter);
+    splitter->limits = pcre2_match_context_create(NULL);
+    /* The patterns go back over white space or capitals alone, once: no limit is needed. */
+    pcre2_set_match_limit(splitter->limits, UINT32_MAX);
     for (int i = 0; ech_bpe_pattern_expression(pattern, i); i++) {
         ech_status status =
             compile(patterns[pattern].name, patterns[pattern].expression[i], &splitter->code[i]);
@@ -158,35 +156,25 @@ void ech_bpe_splitter_destroy(ech_bpe_splitter *splitter)
 {
     if (!splitter) return;
     for (int i = 0; i < ECH_BPE_STAGES; i++) pcre2_code_free(splitter->code[i]);
+    pcre2_match_context_free(splitter->limits);
     free(splitter);
 }
 
-ech_bpe_words *ech_bpe_words_create(const ech_bpe_splitter *splitter)
-{
-    ech_bpe_words *words = ech_calloc(1, sizeof *words);
-    words->splitter = splitter;
-    words->match = pcre2_match_data_create(1, NULL);
-    words->limits = pcre2_match_context_create(NULL);
-    /* The patterns go back over white space or capitals alone, once: no limit is needed. */
-    pcre2_set_match_limit(words->limits, UINT32_MAX);
-    return words;
-}
-
-void ech_bpe_words_destroy(ech_bpe_words *words)
-{
-    if (!words) return;
-    pcre2_match_data_free(words->match);
-    pcre2_match_context_free(words->limits);
-    free(words);
-}
+/* Whose words, and for what. */
+typedef struct walk {
+    const ech_bpe_splitter *splitter;
+    pcre2_match_data *match;
+    ech_bpe_use use;
+    void *context;
+} walk;
 
 /* Where the first match in text[at, n) lies; *begin = n: nowhere. */
-static ech_status find_match(const ech_bpe_words *words, const pcre2_code *code, const char *text,
-                             size_t n, size_t at, size_t *begin, size_t *end)
+static ech_status find_match(const walk *w, const pcre2_code *code, const char *text, size_t n,
+                             size_t at, size_t *begin, size_t *end)
 {
-    int found =
-        pcre2_match(code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, words->match, words->limits);
-    const PCRE2_SIZE *place = pcre2_get_ovector_pointer(words->match);
+    int found = pcre2_match(code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, w->match,
+                            w->splitter->limits);
+    const PCRE2_SIZE *place = pcre2_get_ovector_pointer(w->match);
     if (found != PCRE2_ERROR_NOMATCH && (found < 0 || place[0] < at || place[1] <= place[0]))
         ECH_FAIL(ECH_EINTERNAL, "PCRE2 finds no word at byte %zu of %zu (error %d)", at, n, found);
     *begin = found < 0 ? n : place[0];
@@ -195,22 +183,23 @@ static ech_status find_match(const ech_bpe_words *words, const pcre2_code *code,
 }
 
 /* A word of an earlier stage is the whole text of this stage and the later ones. */
-static ech_status cut_from(ech_bpe_words *words, int stage, const char *text, size_t n,
-                           ech_bpe_use use, void *context)
+static ech_status split_from(const walk *w, int stage, const char *text, size_t n)
 {
-    const pcre2_code *code = stage < ECH_BPE_STAGES ? words->splitter->code[stage] : NULL;
-    if (!code || n == 1) return use(text, n, context);
+    const pcre2_code *code = stage < ECH_BPE_STAGES ? w->splitter->code[stage] : NULL;
+    if (!code || n == 1) return w->use(text, n, w->context);
     for (size_t at = 0, begin, end; at < n; at = end) {
-        ECH_TRY(find_match(words, code, text, n, at, &begin, &end));
-        if (begin > at) ECH_TRY(cut_from(words, stage + 1, text + at, begin - at, use, context));
-        if (end > begin)
-            ECH_TRY(cut_from(words, stage + 1, text + begin, end - begin, use, context));
+        ECH_TRY(find_match(w, code, text, n, at, &begin, &end));
+        if (begin > at) ECH_TRY(split_from(w, stage + 1, text + at, begin - at));
+        if (end > begin) ECH_TRY(split_from(w, stage + 1, text + begin, end - begin));
     }
     return ECH_OK;
 }
 
-ech_status ech_bpe_each_word(ech_bpe_words *words, const char *run, size_t n, ech_bpe_use use,
-                             void *context)
+ech_status ech_bpe_each_word(const ech_bpe_splitter *splitter, const char *run, size_t n,
+                             ech_bpe_use use, void *context)
 {
-    return cut_from(words, 0, run, n, use, context);
+    const walk w = {splitter, pcre2_match_data_create(1, NULL), use, context};
+    ech_status status = split_from(&w, 0, run, n);
+    pcre2_match_data_free(w.match);
+    return status;
 }

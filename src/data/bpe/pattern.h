@@ -36,13 +36,8 @@ bool ech_bpe_pattern_match(const char *const *expressions, int n, ech_bpe_patter
 typedef struct ech_bpe_splitter ech_bpe_splitter;
 ech_status ech_bpe_splitter_create(ech_bpe_pattern pattern, ech_bpe_splitter **out);
 void ech_bpe_splitter_destroy(ech_bpe_splitter *splitter); /* accepts NULL */
-
-/* One thread's state for using it. */
-typedef struct ech_bpe_words ech_bpe_words;
-ech_bpe_words *ech_bpe_words_create(const ech_bpe_splitter *splitter);
-void ech_bpe_words_destroy(ech_bpe_words *words); /* accepts NULL */
 /* Calls `use` with each word of a run (coder.h), or of a part of a run that is valid UTF-8. */
-ech_status ech_bpe_each_word(ech_bpe_words *words, const char *run, size_t n, ech_bpe_use use,
-                             void *context);
+ech_status ech_bpe_each_word(const ech_bpe_splitter *splitter, const char *run, size_t n,
+                             ech_bpe_use use, void *context);
 
 #endif

@@ -34,16 +34,6 @@ static void release(void *left, void *memory)
     free(memory);
 }
 
-static ech_status unpack(const char *file, const ech_text *text, ProtobufCAllocator *allocator,
-                         Pieces__Model **out)
-{
-    Pieces__Model *model = pieces__model__unpack(allocator, text->n, (const uint8_t *)text->at);
-    if (!model)
-        ECH_FAIL(ECH_EINPUT, "%s: is no tokenizer.model of SentencePiece, or is damaged", file);
-    *out = model;
-    return ECH_OK;
-}
-
 /* ---- what it says of itself ---- */
 
 static ech_status check_trainer(const Pieces__Trainer *trainer, const char *file)
@@ -108,8 +98,8 @@ static ech_status take_piece(const Pieces__Piece *piece, const char *file, size_
                  (const char *)piece->piece.data);
     bpe->token.at[id].silent = piece->type == CONTROL;
     if (piece->type == USER_DEFINED)
-        ech_bpe_put_added(bpe,
-                          (ech_bpe_added){.id = (int32_t)id, .normalized = true, .verbatim = true});
+        ECH_PUSH(bpe->added,
+                 (ech_bpe_added){.id = (int32_t)id, .normalized = true, .verbatim = true});
     return ECH_OK;
 }
 
@@ -198,28 +188,23 @@ static ech_status take_model(const Pieces__Model *model, const char *file, ech_b
     bpe->begin_of_text = find_end(bpe, model->trainer->bos_id);
     bpe->end_of_text = find_end(bpe, model->trainer->eos_id);
     if (bpe->begin_of_text != ECH_BPE_NONE) ECH_PUSH(bpe->front, bpe->begin_of_text);
-    return ech_bpe_finish(bpe, file);
+    return ech_bpe_finish(bpe);
 }
 
-ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe **out)
+ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe *bpe)
 {
     size_t left = MOST_MEMORY;
     ProtobufCAllocator allocator = {.alloc = allocate, .free = release, .allocator_data = &left};
-    Pieces__Model *model;
-    char *bytes;
-    size_t n;
-    ECH_TRY(ech_file_read(path, MOST_BYTES, &bytes, &n));
-    ech_bpe *bpe = ech_bpe_create();
-    bpe->source = (ech_text){.at = bytes, .n = n, .capacity = n + 1};
+    ech_text *source = &bpe->source;
+    bpe->file = path;
     bpe->sentencepiece = true;
-    ech_status status = unpack(path, &bpe->source, &allocator, &model);
-    if (status == ECH_OK) {
-        status = take_model(model, path, bpe);
-        pieces__model__free_unpacked(model, &allocator);
-    }
-    if (status == ECH_OK)
-        *out = bpe;
-    else
-        ech_bpe_destroy(bpe);
+    ECH_TRY(ech_file_read(path, MOST_BYTES, &source->at, &source->n));
+    source->capacity = source->n + 1;
+    Pieces__Model *model =
+        pieces__model__unpack(&allocator, source->n, (const uint8_t *)source->at);
+    if (!model)
+        ECH_FAIL(ECH_EINPUT, "%s: is no tokenizer.model of SentencePiece, or is damaged", path);
+    ech_status status = take_model(model, path, bpe);
+    pieces__model__free_unpacked(model, &allocator);
     return status;
 }

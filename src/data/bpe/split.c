@@ -91,7 +91,7 @@ static bool parts_symbols(const ech_bpe *bpe, const char *text, size_t n, size_t
     return !ech_bpe_are_neighbours(bpe, left, right);
 }
 
-static bool may_cut(const ech_bpe *bpe, const char *text, size_t n, size_t at)
+static bool may_split(const ech_bpe *bpe, const char *text, size_t n, size_t at)
 {
     return bpe->pattern == ECH_BPE_whole ? parts_symbols(bpe, text, n, at) : ends_word(text, n, at);
 }
@@ -100,10 +100,11 @@ size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n)
 {
     const char *text = bytes;
     /* A word that is the whole text may be a token; composition may make an added token of what is none. */
-    if (bpe->pattern == ECH_BPE_whole && bpe->ignore_merges) return 0;
-    if (bpe->form != ECH_BPE_AS_IS && bpe->normalized.node.n > 0) return 0;
+    if (n == 0 || (bpe->pattern == ECH_BPE_whole && bpe->ignore_merges)) return 0;
+    if (bpe->form != ECH_BPE_AS_IS && bpe->normalized.id.n > 0) return 0;
+    if (bpe->bytes_alone) return n;
     for (size_t at = n - 1; at > 0; at--)
-        if (may_cut(bpe, text, n, at) &&
+        if (may_split(bpe, text, n, at) &&
             !ech_bpe_trie_reaches(&bpe->raw, text, at, bpe->longest_added) &&
             !ech_bpe_trie_reaches(&bpe->normalized, text, at, bpe->longest_added))
             return at;

@@ -12,12 +12,13 @@
 #include "data/data.h"
 #include "data/text_chunk.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 enum { BYTES = 256, MOST_TOKENS = 10000000 };
-#define END "<|endoftext|>"
 
 struct ech_bpe_trainer {
     ech_bpe *bytes; /* end-of-text, the bytes, the pattern */
-    ech_bpe_words *words;
     ech_bpe_counter counter;
 };
 
@@ -26,74 +27,73 @@ struct ech_bpe_trainer {
 static ech_bpe *begin(ech_bpe_pattern pattern)
 {
     ech_bpe *bpe = ech_bpe_create();
+    bpe->file = "pattern";
     bpe->pattern = pattern;
-    ech_bpe_put(bpe, 0, END, strlen(END), true);
-    ech_bpe_put_added(bpe, (ech_bpe_added){.id = 0, .special = true});
-    bpe->begin_of_text = bpe->end_of_text = 0;
+    ech_bpe_put_end(bpe, 0);
     for (int hidden = 0; hidden < 2; hidden++)
         for (int i = 0; i < BYTES; i++) {
             unsigned char byte = (unsigned char)i;
-            ech_text shown = {0};
+            ECH_FREED_TEXT shown = {0};
             ech_bpe_show(&byte, 1, &shown);
             bool is_hidden = shown.n == 2 && (unsigned char)shown.at[0] >= 0xc4; /* U+0100 and on */
             if (is_hidden == (hidden == 1)) ech_bpe_put(bpe, (int32_t)bpe->token.n, &byte, 1, true);
-            ech_text_free(&shown);
         }
     return bpe;
-}
-
-const char *ech_bpe_trainer_patterns(void)
-{
-    return strchr(ech_bpe_pattern_names(), ' ') + 1; /* "whole" cuts nothing: nothing to count */
 }
 
 ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out)
 {
     ech_bpe_pattern number;
     if (!ech_bpe_pattern_find(pattern, &number) || number == ECH_BPE_whole)
-        ECH_FAIL(ECH_EUSAGE, "pattern %s: not one of: %s", pattern, ech_bpe_trainer_patterns());
+        ECH_FAIL(ECH_EUSAGE, "pattern %s: not one of: %s", pattern,
+                 strchr(ech_bpe_pattern_names(), ' ') + 1); /* "whole" has no words to count */
     ech_bpe_trainer *trainer = ech_calloc(1, sizeof *trainer);
     trainer->bytes = begin(number);
-    ech_status status = ech_bpe_finish(trainer->bytes, "pattern");
-    if (status != ECH_OK) {
+    ech_status status = ech_bpe_finish(trainer->bytes);
+    if (status == ECH_OK)
+        *out = trainer;
+    else
         ech_bpe_trainer_destroy(trainer);
-        return status;
-    }
-    trainer->words = ech_bpe_words_create(trainer->bytes->splitter);
-    *out = trainer;
-    return ECH_OK;
+    return status;
 }
 
 void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer)
 {
     if (!trainer) return;
-    ech_bpe_words_destroy(trainer->words);
     ech_bpe_destroy(trainer->bytes);
-    ech_bpe_counter_free(&trainer->counter);
+    free(trainer->counter.word.at);
+    free(trainer->counter.index.entry);
+    ech_text_free(&trainer->counter.bytes);
     free(trainer);
 }
 
+/* A word's key is its hash, or the next where others have that. */
 static ech_status count_word(const char *word, size_t n, void *context)
 {
-    ech_bpe_trainer *trainer = context;
-    ech_bpe_counter_add(&trainer->counter, word, n);
+    ech_bpe_counter *counter = context;
+    uint64_t key = XXH3_64bits(word, n), i;
+    for (; (i = ech_bpe_table_get(&counter->index, key)) != ECH_BPE_NO_VALUE; key++) {
+        ech_bpe_counted *have = &counter->word.at[i];
+        if (have->n != n || memcmp(counter->bytes.at + have->at, word, n) != 0) continue;
+        have->count++;
+        return ECH_OK;
+    }
+    ECH_ASSERT(counter->word.n < UINT32_MAX - 1);
+    *ech_bpe_table_put(&counter->index, key) = counter->word.n;
+    ECH_PUSH(counter->word, (ech_bpe_counted){counter->bytes.n, n, 1});
+    ech_text_append_bytes(&counter->bytes, word, n);
     return ECH_OK;
 }
 
 static ech_status count_run(const char *run, size_t n, void *context)
 {
     ech_bpe_trainer *trainer = context;
-    return ech_bpe_each_word(trainer->words, run, n, count_word, trainer);
+    return ech_bpe_each_word(trainer->bytes->splitter, run, n, count_word, &trainer->counter);
 }
 
 ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size_t n)
 {
     return ech_bpe_each_run(ECH_BPE_AS_IS, bytes, n, count_run, trainer);
-}
-
-size_t ech_bpe_trainer_split(const ech_bpe_trainer *trainer, const void *bytes, size_t n)
-{
-    return n > 0 ? ech_bpe_split(trainer->bytes, bytes, n) : 0;
 }
 
 ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabulary,
@@ -117,11 +117,6 @@ ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabu
 }
 
 /* ---- texts to learn from ---- */
-
-static size_t split_at(const void *trainer, const void *bytes, size_t n)
-{
-    return ech_bpe_trainer_split(trainer, bytes, n);
-}
 
 static ech_status count(const ech_text_segment *segment, void *trainer)
 {
@@ -149,7 +144,7 @@ static ech_status count_texts(const ech_bpe_training *training, ech_bpe_trainer 
     ech_text_chunk chunk = {0};
     ECH_TRY(ech_texts_find(training->texts.in, &texts));
     ech_text_chunk_reader reader = {
-        .texts = &texts, .split_at = split_at, .context = trainer, .position.line = 1, .fd = -1};
+        .texts = &texts, .bpe = trainer->bytes, .position.line = 1, .fd = -1};
     ech_status status = count_chunks(training, trainer, &reader, &chunk);
     ech_text_chunk_reader_close(&reader);
     free(chunk.bytes);

@@ -18,13 +18,8 @@ typedef struct ech_bpe_counted {
 typedef struct ech_bpe_counter {
     ECH_LIST(ech_bpe_counted) word;
     ech_text bytes;
-    uint32_t *slot; /* hash table: index + 1 of a word; 0: free */
-    size_t slots;
+    ech_bpe_table index; /* of `word`, by a hash of its bytes */
 } ech_bpe_counter;
-
-/* Counts one occurrence of a word. */
-void ech_bpe_counter_add(ech_bpe_counter *counter, const char *word, size_t n);
-void ech_bpe_counter_free(ech_bpe_counter *counter);
 
 /* Adds tokens and merges to a vocabulary that has all bytes, until it has `wanted` tokens or no pair occurs any more.
  * `progress` (optional) is called with tokens learnt. */
