@@ -143,9 +143,12 @@ typedef struct ech_kernels {
 #undef X
     ech_kernel_scratch_fn scratch[ECH_OPS]; /* NULL: the row needs none */
     /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent fp32 multiply-adds in the
-     * registers of each of the context's threads and returns the floating-point operations of all threads. The other is
-     * a product of contiguous fp32 matrices by one plain call of oneDNN; NULL: this build is without it. */
+     * registers of each of the context's threads and returns the floating-point operations of all threads. triad does
+     * a[i] = b[i] + 3 c[i] for n numbers, divided among the threads; b may be a. library_product is a product of
+     * contiguous fp32 matrices by one plain call of oneDNN; NULL: this build is without it. */
     double (*multiply_adds)(const ech_kernel_context *context, int64_t rounds);
+    void (*triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
+                  int64_t n);
     void (*library_product)(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
                             bool b_transposed, const ech_tensor *c);
 } ech_kernels;

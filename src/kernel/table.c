@@ -13,7 +13,7 @@
 #include <oneapi/dnnl/dnnl_debug.h>
 #endif
 
-/* Builds without fast kernels do scalar multiply-adds, on one thread. */
+/* Builds without fast kernels do scalar multiply-adds and triads, on one thread. */
 static double multiply_adds(const ech_kernel_context *context, int64_t rounds)
 {
     volatile float a = 0.5F, b = 0.5F, sink = 0;
@@ -22,6 +22,12 @@ static double multiply_adds(const ech_kernel_context *context, int64_t rounds)
     sink = x;
     (void)sink;
     return 2.0 * (double)rounds;
+}
+
+static void triad(const ech_kernel_context *context, double *a, const double *b, const double *c,
+                  int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) a[i] = b[i] + 3 * c[i];
 }
 
 /* Scratch of sums over rows: an fp64 sum a column. */
@@ -49,7 +55,7 @@ static size_t scratch_attention_backward(ech_dtype dtype, int threads, const int
 }
 
 #define REF(type)                                                                                  \
-    .name = "ref", .dtype = type, .multiply_adds = multiply_adds,                                  \
+    .name = "ref", .dtype = type, .multiply_adds = multiply_adds, .triad = triad,                  \
     .scratch = {[ECH_OP_bias_backward] = scratch_bias_backward,                                    \
                 [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                          \
                 [ECH_OP_rmsnorm_backward] = scratch_bias_backward,                                 \

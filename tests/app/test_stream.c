@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "app/bench/stream.h"
+#include "app/bench/machine.h"
 
 static void test_any_threads(void **state)
 {

@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-
-enum { FEWEST = 3, MOST = 10000 };
+#include "app/bench/kernels.h"
 
 static const char *const group_names[] = {
 #define X(name, title) #name,
@@ -32,50 +30,39 @@ bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, co
     return options->name.n == 0;
 }
 
-void ech_bench_each_name(ech_bench_group group, void (*row)(const char *name, void *context),
-                         void *context)
+const char *ech_bench_row_name(ech_bench_group group, int row)
 {
-    static void (*const each[ECH_BENCH_GROUPS])(void (*)(const char *, void *), void *) = {
-        [ECH_BENCH_products] = ech_bench_product_names,
-        [ECH_BENCH_kernels] = ech_bench_kernel_names,
-        [ECH_BENCH_collectives] = ech_bench_collective_names};
-    each[group](row, context);
+    if (group == ECH_BENCH_collectives) return ech_bench_collective_name(row);
+    for (int r = 0; r < ech_bench_kernel_count; r++)
+        if (ech_bench_kernel_rows[r].group == group && row-- == 0)
+            return ech_bench_kernel_rows[r].name;
+    return NULL;
+}
+
+static int count_rows(const ech_bench_options *options, ech_bench_group group)
+{
+    int rows = 0;
+    const char *name;
+    for (int row = 0; (name = ech_bench_row_name(group, row)); row++)
+        rows += ech_bench_wants(options, group, name);
+    return rows;
 }
 
 /* ---- names ---- */
 
-typedef struct tally {
-    const ech_bench_options *options;
-    ech_bench_group group;
-    int rows;
-} tally;
-
-static void count_row(const char *name, void *context)
-{
-    tally *t = context;
-    t->rows += ech_bench_wants(t->options, t->group, name);
-}
-
 typedef ECH_LIST(const char *) word_list;
-
-static void add_name(const char *name, void *context)
-{
-    word_list *names = context;
-    ECH_PUSH(*names, name);
-}
 
 /* A name that would print nothing is refused. */
 static ech_status check_place(const ech_bench_options *options, const char *name, bool processes)
 {
     const ech_bench_options one = {.name = {.at = &name, .n = 1}};
-    tally t = {&one, ECH_BENCH_collectives, 0};
-    ech_bench_each_name(t.group, count_row, &t);
-    if (t.rows == 0 && processes)
+    int collectives = count_rows(&one, ECH_BENCH_collectives);
+    if (collectives == 0 && processes)
         ECH_FAIL(ECH_EUSAGE,
                  "%s: under a launcher of processes only collectives are measured; run bench "
                  "without it",
                  name);
-    if (t.rows > 0 && !processes && options->ranks < 2)
+    if (collectives > 0 && !processes && options->ranks < 2)
         ECH_FAIL(ECH_EUSAGE, "%s: one rank has nobody to talk to; --ranks 2 would work", name);
     return ECH_OK;
 }
@@ -93,9 +80,11 @@ static ech_status check_name(const char *name, const word_list *names)
 ech_status ech_bench_check_names(const ech_bench_options *options, bool processes)
 {
     word_list names = {0};
+    const char *name;
     for (int g = 0; g < ECH_BENCH_GROUPS; g++) {
         ECH_PUSH(names, group_names[g]);
-        ech_bench_each_name((ech_bench_group)g, add_name, &names);
+        for (int row = 0; (name = ech_bench_row_name((ech_bench_group)g, row)); row++)
+            ECH_PUSH(names, name);
     }
     ech_status status = ECH_OK;
     for (size_t i = 0; i < options->name.n && status == ECH_OK; i++)
@@ -106,43 +95,14 @@ ech_status ech_bench_check_names(const ech_bench_options *options, bool processe
     return status;
 }
 
-/* ---- time ---- */
-
-/* What each row gets of the time. The machine takes about as long as a few rows. */
-static double share_time(const ech_bench_options *options)
+/* Seconds for each row. The machine takes about as long as a few rows. */
+static double divide_time(const ech_bench_options *options)
 {
-    static const int times[ECH_BENCH_GROUPS] = {[ECH_BENCH_products] = ECH_BENCH_PHASES,
-                                                [ECH_BENCH_kernels] = 1,
-                                                [ECH_BENCH_collectives] = ECH_BENCH_SIZES};
     double rows = 5;
-    for (int g = 0; g < ECH_BENCH_GROUPS; g++) {
-        tally t = {options, (ech_bench_group)g, 0};
-        ech_bench_each_name((ech_bench_group)g, count_row, &t);
-        rows += times[g] * t.rows;
-    }
+    for (int g = 0; g < ECH_BENCH_GROUPS; g++)
+        rows += (g == ECH_BENCH_collectives ? ECH_BENCH_SIZES : 1) *
+                count_rows(options, (ech_bench_group)g);
     return options->seconds / rows;
-}
-
-double ech_bench_time(double seconds, void (*call)(void *context), void *context)
-{
-    ech_numbers times = {0};
-    call(context);
-    double end = ech_clock_now() + seconds;
-    while (times.n < FEWEST || (times.n < MOST && ech_clock_now() < end)) {
-        double start = ech_clock_now();
-        call(context);
-        ECH_PUSH(times, ech_clock_now() - start);
-    }
-    double median = ech_median(&times);
-    free(times.at);
-    return median;
-}
-
-double ech_bench_bound(const ech_bench *bench, const ech_bench_result *result)
-{
-    double compute = result->flops / bench->machine.flops;
-    double memory = result->bytes / bench->machine.stream;
-    return compute > memory ? compute : memory;
 }
 
 /* ---- the whole ---- */
@@ -161,9 +121,8 @@ static ech_status print(const ech_bench *bench)
 
 ech_status ech_bench_measure(const ech_bench_options *options, ech_bench *out)
 {
-    ech_bench bench = {.options = options, .ranks = options->ranks, .each = share_time(options)};
+    ech_bench bench = {.options = options, .ranks = options->ranks, .each = divide_time(options)};
     ech_status status = ech_bench_measure_machine(&bench);
-    if (status == ECH_OK) status = ech_bench_measure_products(&bench);
     if (status == ECH_OK) status = ech_bench_measure_kernels(&bench);
     if (status == ECH_OK) ech_bench_measure_memory(&bench);
     if (status == ECH_OK) status = ech_bench_measure_collectives(&bench);
@@ -188,7 +147,7 @@ ech_status ech_bench_run_rank(ech_comm *comm, const ech_bench_options *options)
     ech_bench bench = {.options = options,
                        .ranks = ech_comm_size(comm),
                        .processes = true,
-                       .each = share_time(options)};
+                       .each = divide_time(options)};
     if (bench.ranks < 2)
         ECH_FAIL(ECH_EUSAGE, "collectives of 1 rank: start 2 or more, or bench without a launcher");
     ech_status status = ech_bench_measure_collectives_rank(&bench, comm);

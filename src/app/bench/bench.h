@@ -2,9 +2,9 @@
  *
  * `echelon bench`: measures this machine and how close kernels, matrix products and collectives come to it.
  *
- * Each group is a table of rows (kernels.c, products.c, collectives.c), each measured to a result. A row's bound
- * is a roofline: the longer of the times that its FLOPs take at the peak rate of multiply-adds and its bytes at
- * the bandwidth of memory.
+ * Each group is a table of rows (kernels.c, collectives.c), each measured to a result. A row's bound is a roofline:
+ * the longer of the times that its FLOPs take at the peak rate of multiply-adds and its bytes at the bandwidth of
+ * memory.
  */
 #ifndef ECH_APP_BENCH_BENCH_H
 #define ECH_APP_BENCH_BENCH_H
@@ -17,7 +17,7 @@
 #include "comm/comm.h"
 #include "kernel/kernel.h"
 
-enum { ECH_BENCH_PHASES = 3, ECH_BENCH_SIZES = 4 }; /* lines of a product, of a collective */
+enum { ECH_BENCH_SIZES = 4 }; /* lines of a collective */
 
 /* The command's options. */
 typedef struct ech_bench_options {
@@ -69,9 +69,8 @@ bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, co
 /* Errors: ECH_EUSAGE for an unknown name, with the nearest known one; for collectives with fewer than 2 ranks;
  * and for other rows if `processes`: ranks of a launcher measure collectives only. */
 ech_status ech_bench_check_names(const ech_bench_options *options, bool processes);
-/* Calls `row` with the name of each row of the group; a name may come more than once. */
-void ech_bench_each_name(ech_bench_group group, void (*row)(const char *name, void *context),
-                         void *context);
+/* The name of a group's row, from 0; NULL past the last. Rows may have the same name. */
+const char *ech_bench_row_name(ech_bench_group group, int row);
 
 /* Measures the machine and all wanted rows, with ranks as threads. Release out->result.at with free(). */
 ech_status ech_bench_measure(const ech_bench_options *options, ech_bench *out);
@@ -88,30 +87,12 @@ ech_status ech_bench_measure_machine(ech_bench *bench);
 /* Measures the memory bandwidth again and stores the larger: other virtual machines of a host disturb it. */
 void ech_bench_measure_memory(ech_bench *bench);
 /* Append their results to bench->result. */
-ech_status ech_bench_measure_products(ech_bench *bench);
-ech_status ech_bench_measure_kernels(ech_bench *bench);
+ech_status ech_bench_measure_kernels(ech_bench *bench); /* of products, too */
 /* Among options->ranks threads of this process; does nothing for one. */
 ech_status ech_bench_measure_collectives(ech_bench *bench);
 /* One rank's part; rank 0 adds the results. Collective. */
 ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm);
-/* Call `row` with the name of each row of the group. */
-void ech_bench_product_names(void (*row)(const char *name, void *context), void *context);
-void ech_bench_kernel_names(void (*row)(const char *name, void *context), void *context);
-void ech_bench_collective_names(void (*row)(const char *name, void *context), void *context);
-
-/* ---- for groups ---- */
-
-/* Bytes rounded up to pages, at which operands begin. */
-static inline size_t ech_bench_aligned(size_t bytes)
-{
-    return (bytes + 4095) / 4096 * 4096;
-}
-
-/* Seconds of one call: the median of as many calls as fit into `seconds`, but at least three, after a warm-up. */
-double ech_bench_time(double seconds, void (*call)(void *context), void *context);
-
-/* A result's roofline bound in seconds (see above). */
-double ech_bench_bound(const ech_bench *bench, const ech_bench_result *result);
+const char *ech_bench_collective_name(int row); /* NULL past the last */
 
 /* Append the results as tables, and as one JSON object. */
 void ech_bench_print_text(const ech_bench *bench, ech_text *out);

@@ -18,7 +18,7 @@ static const struct {
     int64_t bytes;
     const char *name;
 } sizes[] = {{4 << 10, "4 KiB"}, {64 << 10, "64 KiB"}, {1 << 20, "1 MiB"}, {16 << 20, "16 MiB"}};
-_Static_assert(sizeof sizes / sizeof *sizes == ECH_BENCH_SIZES, "share_time counts on so many");
+_Static_assert(sizeof sizes / sizeof *sizes == ECH_BENCH_SIZES, "divide_time counts on so many");
 
 typedef struct side {
     ech_group *group;
@@ -186,7 +186,7 @@ ech_status ech_bench_measure_collectives(ech_bench *bench)
     return ech_run_ranks(ECH_COMM_local, bench->options->ranks, DEADLINE, thread_rank, bench);
 }
 
-void ech_bench_collective_names(void (*row)(const char *name, void *context), void *context)
+const char *ech_bench_collective_name(int row)
 {
-    for (int r = 0; r < ROWS; r++) row(rows[r].name, context);
+    return row < ROWS ? rows[row].name : NULL;
 }

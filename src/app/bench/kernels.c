@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bench's table of kernels: operands, calls and times.
+ * The bench's tables of matrix products and of kernels: operands, calls and times.
  */
 #include "app/bench/kernels.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "device/device.h"
 
 /* ---- rows ----
@@ -43,6 +45,7 @@ static const ech_update update = {.learning_rate = 1e-4,
                                   .grad_scale = 1};
 static const double scale = 0.125;
 
+CALL(matmul, &t[0], c->a_transposed, &t[1], c->b_transposed, NULL, NULL, &t[2])
 CALL(bias_backward, &t[0], false, &t[1])
 CALL(layernorm_forward, &t[0], &t[1], &t[2], 1e-5, &t[3], &t[4], &t[5])
 CALL(layernorm_backward, &t[0], &t[1], &t[2], &t[3], &t[4], NULL, &t[5], false, &t[6], &t[7])
@@ -81,10 +84,33 @@ static void call_find_nonfinite(ech_bench_call *c)
  * operations forward, 5 backward. */
 #define ROW(op, ...)                                                                               \
     {                                                                                              \
-        ECH_OP_##op, __VA_ARGS__, call_##op                                                        \
+        ECH_BENCH_kernels, ECH_OP_##op, #op, __VA_ARGS__, call_##op, NULL, ""                      \
     }
 
+/* The three products of a linear layer with R tokens, y (R,out) = x (R,in) weight (out,in) transposed. F: y; B: dx =
+ * dy weight; W: dweight = dy transposed x. */
+#define PRODUCT(name, phase, M, N, K, tensors, switches)                                           \
+    {                                                                                              \
+        ECH_BENCH_products, ECH_OP_matmul, name, "M=" #M " N=" #N " K=" #K, tensors, "2MNK", NULL, \
+            call_matmul, phase, switches                                                           \
+    }
+#define LAYER(name, R, in, out)                                                                    \
+    PRODUCT(name, "F", R, out, in, "<MK <NK >MN", "b_transposed"),                                 \
+        PRODUCT(name, "B", R, in, out, "<MK <KN >MN", ""),                                         \
+        PRODUCT(name, "W", out, in, R, "<KM <KN >MN", "a_transposed")
+
 const ech_bench_kernel ech_bench_kernel_rows[] = {
+    LAYER("qkv_384", 2048, 384, 1152),
+    LAYER("up_384", 2048, 384, 1536),
+    LAYER("down_384", 2048, 1536, 384),
+    LAYER("qkv_512", 2048, 512, 1536),
+    LAYER("up_512", 2048, 512, 1536),
+    LAYER("qkv_768", 1024, 768, 2304),
+    LAYER("proj_768", 1024, 768, 768),
+    LAYER("up_768", 1024, 768, 3072),
+    LAYER("down_768", 1024, 3072, 768),
+    LAYER("head_384", 256, 384, 50257),
+    LAYER("head_768", 256, 768, 50257),
     ROW(bias_backward, ROWS, "<RC >C", "RC", NULL),
     ROW(layernorm_forward, ROWS, "<RC <C <C >RC >R >R", "8RC", NULL),
     ROW(layernorm_backward, ROWS, "<RC <RC <C <R <R >RC >C >C", "14RC", NULL),
@@ -118,23 +144,25 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
 };
 const int ech_bench_kernel_count = sizeof ech_bench_kernel_rows / sizeof *ech_bench_kernel_rows;
 
-enum { PATTERN = 4096, DIMS = 16, MOST_WIDTH = 512 };
+enum { PATTERN = 4096, DIMS = 16, MOST_WIDTH = 512, FEWEST = 3, MOST = 10000 };
 
 void ech_bench_kernel_describe(const ech_bench_kernel *row, int64_t most, ech_bench_result *out)
 {
     ech_bench_sizes sizes = ech_bench_parse_sizes(row->sizes, most);
-    *out = (ech_bench_result){.group = ECH_BENCH_kernels,
-                              .name = ech_op_name(row->op),
+    *out = (ech_bench_result){.group = row->group,
+                              .name = row->name,
                               .flops = ech_bench_count(row->flops, &sizes),
                               .bytes = row->bytes
                                            ? ech_bench_count(row->bytes, &sizes)
                                            : ech_bench_parse_operands(row->tensors, &sizes).bytes};
-    snprintf(out->shape, sizeof out->shape, "%s", row->sizes);
+    snprintf(out->shape, sizeof out->shape, "%s%s%s", row->phase ? row->phase : "",
+             row->phase ? " " : "", row->sizes);
 }
 
 /* The dimensions that kernel.def's third column names: a letter is a size, and so is what begins with
- * one ("Tq"); of the others, which are switches, none is on. */
-static void scratch_dims(ech_op op, const ech_bench_sizes *sizes, int64_t dims[DIMS])
+ * one ("Tq"); the others are switches. */
+static void scratch_dims(const ech_bench_kernel *row, const ech_bench_sizes *sizes,
+                         int64_t dims[DIMS])
 {
     static const char *const columns[] = {
 #define X(name, arguments, shapes, scratch_dims) #scratch_dims,
@@ -142,12 +170,15 @@ static void scratch_dims(ech_op op, const ech_bench_sizes *sizes, int64_t dims[D
 #undef X
     };
     int n = 0;
-    for (const char *at = columns[op] + 1; *at && *at != ')'; n++) {
+    for (const char *at = columns[row->op] + 1; *at && *at != ')'; n++) {
         ECH_ASSERT(n < DIMS);
+        char word[32];
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ",)"), at);
         /* bias_backward calls its columns N. */
-        char letter = op == ECH_OP_bias_backward && *at == 'N' ? 'C' : *at;
-        dims[n] = letter >= 'A' && letter <= 'Z' ? ech_bench_size(sizes, letter) : 0;
-        at += strcspn(at, ",)");
+        char letter = row->op == ECH_OP_bias_backward && *at == 'N' ? 'C' : *at;
+        dims[n] = letter >= 'A' && letter <= 'Z' ? ech_bench_size(sizes, letter)
+                                                 : ech_text_has_word(row->switches, word);
+        at += strlen(word);
         at += strspn(at, ", ");
     }
 }
@@ -173,22 +204,26 @@ static void fill(const ech_tensor *x, int64_t ids)
             (int32_t)(ech_random_word(key, (uint64_t)i) % (uint32_t)(ids > 0 ? ids : 1));
 }
 
+static size_t round_to_pages(size_t bytes)
+{
+    return (bytes + 4095) / 4096 * 4096;
+}
+
 /* Allocates operands and scratch, one after the other. */
 static ech_status lay_out(ech_bench_call *c, const ech_bench_operands *operands, char **memory,
                           size_t *bytes)
 {
-    size_t at = ech_bench_aligned(c->context->scratch_bytes);
+    size_t at = round_to_pages(c->context->scratch_bytes), end = at;
     for (int i = 0; i < operands->n; i++)
-        at += ech_bench_aligned(ech_tensor_bytes(&operands->tensor[i]));
-    ECH_TRY(ech_device_find("cpu")->alloc(at, (void **)memory));
-    *bytes = at;
+        end += round_to_pages(ech_tensor_bytes(&operands->tensor[i]));
+    ECH_TRY(ech_device_find("cpu")->alloc(end, (void **)memory));
+    *bytes = end;
     c->context->scratch = *memory;
-    at = ech_bench_aligned(c->context->scratch_bytes);
     for (int i = 0; i < operands->n; i++) {
         c->t[i] = operands->tensor[i];
         c->t[i].data = *memory + at;
         if (operands->reads[i]) fill(&c->t[i], c->sizes->of['V' - 'A']);
-        at += ech_bench_aligned(ech_tensor_bytes(&c->t[i]));
+        at += round_to_pages(ech_tensor_bytes(&c->t[i]));
     }
     return ECH_OK;
 }
@@ -205,15 +240,25 @@ static void place_rows(ech_bench_call *c, double *frequency)
     c->frequency = frequency;
 }
 
-typedef struct timed_call {
-    ech_bench_call *c;
-    const ech_bench_kernel *row;
-} timed_call;
-
-static void call_row(void *context)
+static void call_library(ech_bench_call *c)
 {
-    timed_call *timed = context;
-    timed->row->call(timed->c);
+    c->kernels->library_product(&c->t[0], c->a_transposed, &c->t[1], c->b_transposed, &c->t[2]);
+}
+
+/* Seconds of one call: the median of as many calls as fit into `seconds`, but at least three, after a warm-up. */
+static double time_call(ech_bench_call *c, void (*call)(ech_bench_call *c), double seconds)
+{
+    ech_numbers times = {0};
+    call(c);
+    double end = ech_clock_now() + seconds;
+    while (times.n < FEWEST || (times.n < MOST && ech_clock_now() < end)) {
+        double start = ech_clock_now();
+        call(c);
+        ECH_PUSH(times, ech_clock_now() - start);
+    }
+    double median = ech_median(&times);
+    free(times.at);
+    return median;
 }
 
 static ech_status time_row(ech_bench *bench, ech_kernel_context *context,
@@ -221,19 +266,26 @@ static ech_status time_row(ech_bench *bench, ech_kernel_context *context,
 {
     ech_bench_sizes sizes = ech_bench_parse_sizes(row->sizes, bench->options->most);
     ech_bench_operands operands = ech_bench_parse_operands(row->tensors, &sizes);
-    ech_bench_call c = {.kernels = ech_kernels_fast(ECH_F32), .context = context, .sizes = &sizes};
+    ech_bench_call c = {.kernels = ech_kernels_fast(ECH_F32),
+                        .context = context,
+                        .sizes = &sizes,
+                        .a_transposed = ech_text_has_word(row->switches, "a_transposed"),
+                        .b_transposed = ech_text_has_word(row->switches, "b_transposed")};
     ech_bench_result result;
     int64_t dims[DIMS] = {0};
-    double frequency[MOST_WIDTH / 2];
+    double frequency[MOST_WIDTH / 2], seconds = bench->each;
     char *memory = NULL;
     size_t bytes = 0;
-    scratch_dims(row->op, &sizes, dims);
+    scratch_dims(row, &sizes, dims);
     context->scratch_bytes = ech_kernel_scratch(c.kernels, row->op, context->threads, dims);
     ECH_TRY(lay_out(&c, &operands, &memory, &bytes));
     place_rows(&c, frequency);
     ech_bench_kernel_describe(row, bench->options->most, &result);
-    timed_call timed = {&c, row};
-    result.seconds = ech_bench_time(bench->each, call_row, &timed);
+    if (row->group == ECH_BENCH_products) {
+        seconds /= 2;
+        if (c.kernels->library_product) result.library = time_call(&c, call_library, seconds);
+    }
+    result.seconds = time_call(&c, row->call, seconds);
     ECH_PUSH(bench->result, result);
     ech_device_find("cpu")->release(memory, bytes);
     return ECH_OK;
@@ -244,16 +296,11 @@ ech_status ech_bench_measure_kernels(ech_bench *bench)
     ech_kernel_context *context;
     ECH_TRY(ech_kernel_context_create(bench->options->threads, &context));
     ech_status status = ECH_OK;
-    for (int r = 0; r < ech_bench_kernel_count && status == ECH_OK; r++)
-        if (ech_bench_wants(bench->options, ECH_BENCH_kernels,
-                            ech_op_name(ech_bench_kernel_rows[r].op)))
-            status = time_row(bench, context, &ech_bench_kernel_rows[r]);
+    for (int r = 0; r < ech_bench_kernel_count && status == ECH_OK; r++) {
+        const ech_bench_kernel *row = &ech_bench_kernel_rows[r];
+        if (ech_bench_wants(bench->options, row->group, row->name))
+            status = time_row(bench, context, row);
+    }
     ech_kernel_context_destroy(context);
     return status;
-}
-
-void ech_bench_kernel_names(void (*row)(const char *name, void *context), void *context)
-{
-    for (int r = 0; r < ech_bench_kernel_count; r++)
-        row(ech_op_name(ech_bench_kernel_rows[r].op), context);
 }

@@ -2,21 +2,20 @@
  *
  * The machine: name, caches, peak FLOP/s and memory bandwidth.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app/bench/bench.h"
-#include "app/bench/peak.h"
-#include "app/bench/stream.h"
+#include "app/bench/machine.h"
 #include "base/clock.h"
 #include "device/device.h"
 #include "kernel/kernel.h"
 
-/* ---- a measured peak ---- */
+/* ---- rates ---- */
 
-/* A small product first; if it is slow already (reference kernels, sanitizers), its rate will do. */
-enum { SMALL = 128, LARGE = 768, TRIES = 4 };
+enum { SMALL = 128, LARGE = 768, TRIES = 4, PASSES = 6 };
 
 static const double patience = 0.25; /* seconds for one large product */
 
@@ -25,42 +24,96 @@ static double best_rate(const ech_kernels *kernels, ech_kernel_context *context,
 {
     double best = 0, work = 2.0 * (double)(side * side * side);
     size_t matrix = (size_t)(side * side) * ech_dtype_bytes(kernels->dtype);
-    ech_tensor a = ech_tensor_2d(memory, kernels->dtype, side, side);
-    ech_tensor b = ech_tensor_2d(memory + matrix, kernels->dtype, side, side);
-    ech_tensor c = ech_tensor_2d(memory + 2 * matrix, kernels->dtype, side, side);
+    ech_tensor t[3];
+    for (int i = 0; i < 3; i++)
+        t[i] = ech_tensor_2d(memory + (size_t)i * matrix, kernels->dtype, side, side);
     context->scratch = memory + 3 * matrix;
     for (int i = 0; i < TRIES; i++) {
         double start = ech_clock_now();
-        kernels->matmul(context, &a, false, &b, true, NULL, NULL, &c);
-        double rate = work / (ech_clock_now() - start);
-        if (rate > best) best = rate;
+        kernels->matmul(context, &t[0], false, &t[1], true, NULL, NULL, &t[2]);
+        best = fmax(best, work / (ech_clock_now() - start));
     }
     return best;
 }
 
+static size_t scratch_of(const ech_kernels *kernels, int threads, int64_t side)
+{
+    int64_t dims[] = {side, side, side, false, true, false, false};
+    return ech_kernel_scratch(kernels, ECH_OP_matmul, threads, dims);
+}
+
+/* A small product first; if it is slow already (reference kernels, sanitizers), its rate will do. */
 double ech_peak_flops(const ech_kernels *kernels, int threads)
 {
     const ech_device *device = ech_device_find("cpu");
-    int64_t small[] = {SMALL, SMALL, SMALL, 0, 1, 0, 0},
-            large[] = {LARGE, LARGE, LARGE, 0, 1, 0, 0};
-    size_t scratch = ech_kernel_scratch(kernels, ECH_OP_matmul, threads, large);
-    size_t other = ech_kernel_scratch(kernels, ECH_OP_matmul, threads, small);
-    size_t bytes = 3 * (size_t)LARGE * LARGE * ech_dtype_bytes(kernels->dtype);
-    if (other > scratch) scratch = other;
+    size_t small = scratch_of(kernels, threads, SMALL), large = scratch_of(kernels, threads, LARGE);
+    size_t scratch = small > large ? small : large;
+    size_t bytes = 3 * (size_t)LARGE * LARGE * ech_dtype_bytes(kernels->dtype) + scratch;
     ech_kernel_context *context;
     void *memory;
-    if (ech_kernel_context_create(threads, &context) != ECH_OK) return 0;
     double rate = 0;
-    if (device->alloc(bytes + scratch, &memory) == ECH_OK) {
+    if (ech_kernel_context_create(threads, &context) != ECH_OK) return 0;
+    if (device->alloc(bytes, &memory) == ECH_OK) {
         context->scratch_bytes = scratch;
         rate = best_rate(kernels, context, memory, SMALL);
         if (2.0 * LARGE * LARGE * LARGE / rate < patience)
             rate = best_rate(kernels, context, memory, LARGE);
-        device->release(memory, bytes + scratch);
+        device->release(memory, bytes);
     }
     ech_kernel_context_destroy(context);
     return rate;
 }
+
+/* A thread's part of each array: the threads that share a cache have far more than it holds, whatever
+ * the system believes its size to be. But no more than a small part of the machine's memory. */
+static const size_t part_bytes = (size_t)64 << 20, memory_share = 32;
+
+double ech_stream_bytes(int threads)
+{
+    const ech_device *device = ech_device_find("cpu");
+    size_t parts = threads > 0 ? (size_t)threads * part_bytes : 0;
+    size_t most = device->memory_bytes() / memory_share, bytes = parts < most ? parts : most;
+    int64_t n = (int64_t)(bytes / sizeof(double));
+    ech_kernel_context *context;
+    void *memory;
+    double best = 0;
+    if (n == 0 || ech_kernel_context_create(threads, &context) != ECH_OK) return 0;
+    if (device->alloc(3 * bytes, &memory) == ECH_OK) {
+        double *a = memory, *b = a + n, *c = b + n;
+        ech_kernel_context_touch(context, b, bytes);
+        ech_kernel_context_touch(context, c, bytes);
+        for (int pass = 0; pass < 2 * PASSES; pass++) {
+            double start = ech_clock_now();
+            ech_kernels_fast(ECH_F32)->triad(context, a, pass < PASSES ? b : a, c, n);
+            double rate = 3 * (double)bytes / (ech_clock_now() - start);
+            if (pass > 0) best = fmax(best, rate); /* the first one hands out the pages of a */
+        }
+        device->release(memory, 3 * bytes);
+    }
+    ech_kernel_context_destroy(context);
+    return best;
+}
+
+/* The best of a few: what else runs only ever takes away. */
+static ech_status measure_flops(int threads, double seconds, double *flops)
+{
+    ech_kernel_context *context;
+    ECH_TRY(ech_kernel_context_create(threads, &context));
+    const ech_kernels *kernels = ech_kernels_fast(ECH_F32);
+    int64_t rounds = 1000;
+    double end = ech_clock_now() + seconds;
+    *flops = 0;
+    do {
+        double start = ech_clock_now(), done = kernels->multiply_adds(context, rounds);
+        double took = ech_clock_now() - start;
+        *flops = fmax(*flops, done / took);
+        if (took < seconds / 20) rounds *= 2;
+    } while (ech_clock_now() < end);
+    ech_kernel_context_destroy(context);
+    return ECH_OK;
+}
+
+/* ---- names ---- */
 
 /* The first line "model name : ..." of /proc/cpuinfo; other kinds of machine have none. */
 static void name_processor(char *out, size_t size)
@@ -106,25 +159,6 @@ static void name_caches(char *out, size_t size)
     }
 }
 
-/* The best of a few: what else runs only ever takes away. */
-static ech_status measure_flops(int threads, double seconds, double *flops)
-{
-    ech_kernel_context *context;
-    ECH_TRY(ech_kernel_context_create(threads, &context));
-    const ech_kernels *kernels = ech_kernels_fast(ECH_F32);
-    int64_t rounds = 1000;
-    double end = ech_clock_now() + seconds;
-    *flops = 0;
-    do {
-        double start = ech_clock_now(), done = kernels->multiply_adds(context, rounds);
-        double took = ech_clock_now() - start;
-        if (done / took > *flops) *flops = done / took;
-        if (took < seconds / 20) rounds *= 2;
-    } while (ech_clock_now() < end);
-    ech_kernel_context_destroy(context);
-    return ECH_OK;
-}
-
 ech_status ech_bench_measure_machine(ech_bench *bench)
 {
     ech_bench_machine *machine = &bench->machine;
@@ -140,6 +174,5 @@ ech_status ech_bench_measure_machine(ech_bench *bench)
 
 void ech_bench_measure_memory(ech_bench *bench)
 {
-    double rate = ech_stream_bytes(bench->options->threads);
-    if (rate > bench->machine.stream) bench->machine.stream = rate;
+    bench->machine.stream = fmax(bench->machine.stream, ech_stream_bytes(bench->options->threads));
 }

@@ -2,6 +2,7 @@
  *
  * A bench's results as tables, and as JSON.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "app/bench/bench.h"
@@ -18,56 +19,64 @@ static const char *const titles[] = {
 static void print_machine(const ech_bench *bench, ech_text *out)
 {
     const ech_bench_machine *m = &bench->machine;
-    char all[ECH_COUNT_BYTES], one[ECH_COUNT_BYTES], stream[ECH_COUNT_BYTES];
-    int threads = bench->options->threads;
-    ech_text_append(out, "Machine\n");
-    ech_text_append(out, "  processor        %s, %d core%s for this process\n", m->processor,
-                    m->cores, m->cores == 1 ? "" : "s");
+    const char *threads = ECH_COUNT(bench->options->threads, "thread");
+    ech_text_append(out, "Machine\n  processor        %s, %s for this process\n", m->processor,
+                    ECH_COUNT(m->cores, "core"));
     ech_text_append(out, "  caches           %s\n", m->caches);
     ech_text_append(out, "  kernels          %s\n", ech_kernels_describe());
-    ech_text_append(out,
-                    "  multiply-adds    %s with %d thread%s, %s with one (fp32, in registers)\n",
-                    ech_count_scaled(m->flops, "FLOP/s", all), threads, threads == 1 ? "" : "s",
-                    ech_count_scaled(m->flops_alone, "FLOP/s", one));
-    ech_text_append(out, "  memory           %s with %d thread%s (STREAM)\n",
-                    ech_count_scaled(m->stream, "B/s", stream), threads, threads == 1 ? "" : "s");
+    ech_text_append(out, "  multiply-adds    %s with %s, %s with one (fp32, in registers)\n",
+                    ECH_SCALED(m->flops, "FLOP/s"), threads, ECH_SCALED(m->flops_alone, "FLOP/s"));
+    ech_text_append(out, "  memory           %s with %s (STREAM)\n", ECH_SCALED(m->stream, "B/s"),
+                    threads);
+}
+
+/* A result's roofline bound in seconds (bench.h). */
+static double bound_of(const ech_bench *bench, const ech_bench_result *result)
+{
+    return fmax(result->flops / bench->machine.flops, result->bytes / bench->machine.stream);
+}
+
+/* Infinite values are not known. */
+static void print_column(int digits, double value, ech_text *out)
+{
+    if (isfinite(value))
+        ech_text_append(out, " %9.*f", digits, value);
+    else
+        ech_text_append(out, " %9s", "-");
 }
 
 static void print_product(const ech_bench *bench, const ech_bench_result *r, ech_text *out)
 {
-    ech_text_append(out, "  %-19s %-26s %9.3f %9.1f", r->name, r->shape, 1e3 * r->seconds,
-                    1e-9 * r->flops / r->seconds);
-    if (r->library > 0)
-        ech_text_append(out, " %9.1f", 1e-9 * r->flops / r->library);
-    else
-        ech_text_append(out, " %9s", "-");
-    ech_text_append(out, " %6.0f%%\n", 100 * ech_bench_bound(bench, r) / r->seconds);
+    print_column(3, 1e3 * r->seconds, out);
+    print_column(1, 1e-9 * r->flops / r->seconds, out);
+    print_column(1, 1e-9 * r->flops / r->library, out);
+    ech_text_append(out, " %6.0f%%", 100 * bound_of(bench, r) / r->seconds);
 }
 
 static void print_kernel(const ech_bench *bench, const ech_bench_result *r, ech_text *out)
 {
-    double bound = ech_bench_bound(bench, r);
-    bool by_memory = r->bytes / bench->machine.stream >= bound;
-    ech_text_append(out, "  %-19s %-26s %9.3f %9.1f %9.1f %9.3f %-7s %4.0f%%\n", r->name, r->shape,
-                    1e3 * r->seconds, 1e-9 * r->flops / r->seconds, 1e-9 * r->bytes / r->seconds,
-                    1e3 * bound, by_memory ? "memory" : "FLOPs", 100 * bound / r->seconds);
+    double bound = bound_of(bench, r);
+    print_column(3, 1e3 * r->seconds, out);
+    print_column(1, 1e-9 * r->flops / r->seconds, out);
+    print_column(1, 1e-9 * r->bytes / r->seconds, out);
+    print_column(3, 1e3 * bound, out);
+    ech_text_append(out, " %-7s %4.0f%%",
+                    r->bytes / bench->machine.stream >= bound ? "memory" : "FLOPs",
+                    100 * bound / r->seconds);
 }
 
 static void print_collective(const ech_bench *bench, const ech_bench_result *r, ech_text *out)
 {
     (void)bench;
-    ech_text_append(out, "  %-19s %-26s %9.1f %9.2f", r->name, r->shape, 1e6 * r->seconds,
-                    1e-9 * r->bytes / r->seconds);
-    if (r->library > 0)
-        ech_text_append(out, " %9.1f\n", 1e6 * r->library);
-    else
-        ech_text_append(out, " %9s\n", "-");
+    print_column(1, 1e6 * r->seconds, out);
+    print_column(2, 1e-9 * r->bytes / r->seconds, out);
+    print_column(1, r->library > 0 ? 1e6 * r->library : INFINITY, out);
 }
 
-/* How a group's results are printed: its columns, what they mean, and a line of them. */
+/* How a group's results are printed: its columns, what they mean, and the numbers of a line. */
 static const struct {
     const char *columns, *note;
-    void (*line)(const ech_bench *bench, const ech_bench_result *result, ech_text *out);
+    void (*numbers)(const ech_bench *bench, const ech_bench_result *result, ech_text *out);
 } styles[ECH_BENCH_GROUPS] = {
     [ECH_BENCH_products] = {"  layer               product                           ms   GFLOP/s "
                             "  library of bound\n",
@@ -93,14 +102,15 @@ void ech_bench_print_text(const ech_bench *bench, ech_text *out)
         for (size_t r = 0; r < bench->result.n; r++) {
             const ech_bench_result *result = &bench->result.at[r];
             if ((int)result->group != g) continue;
+            if (!any) ech_text_append(out, "\n%s", titles[g]);
             if (!any && g == ECH_BENCH_collectives)
-                ech_text_append(out, "\n%s, between %d ranks that are %s\n%s", titles[g],
-                                bench->ranks, bench->processes ? "processes" : "threads",
-                                styles[g].columns);
-            else if (!any)
-                ech_text_append(out, "\n%s\n%s", titles[g], styles[g].columns);
+                ech_text_append(out, ", between %d ranks that are %s", bench->ranks,
+                                bench->processes ? "processes" : "threads");
+            if (!any) ech_text_append(out, "\n%s", styles[g].columns);
             any = true;
-            styles[g].line(bench, result, out);
+            ech_text_append(out, "  %-19s %-26s", result->name, result->shape);
+            styles[g].numbers(bench, result, out);
+            ech_text_append(out, "\n");
         }
         if (any) ech_text_append(out, "  %s", styles[g].note);
     }
@@ -120,7 +130,7 @@ static json_t *result_json(const ech_bench *bench, const ech_bench_result *r)
     json_t *json = json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", r->name, "shape", r->shape,
                              "seconds", r->seconds, "flops", r->flops, "bytes", r->bytes);
     if (r->group != ECH_BENCH_collectives)
-        json_object_set_new(json, "bound_seconds", json_real(ech_bench_bound(bench, r)));
+        json_object_set_new(json, "bound_seconds", json_real(bound_of(bench, r)));
     if (r->library > 0) json_object_set_new(json, "library_seconds", json_real(r->library));
     return json;
 }

@@ -18,7 +18,7 @@
 /* Measured rates of this machine, per second; 0: unknown. */
 typedef struct ech_machine_rates {
     double flops; /* of matrix products */
-    double bytes; /* of memory (app/bench/stream.h) */
+    double bytes; /* of memory (app/bench/machine.h) */
 } ech_machine_rates;
 
 /* What a rank does between training lists. */

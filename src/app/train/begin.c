@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/bench/peak.h"
+#include "app/bench/machine.h"
 #include "app/plan/axes_text.h"
 #include "app/setup/initial.h"
 #include "app/train/trainer.h"

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "app/bench/peak.h"
-#include "app/bench/stream.h"
+#include "app/bench/machine.h"
 #include "app/train/trainer.h"
 #include "base/clock.h"
 #include "base/file.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Multiply-adds that touch no memory, in the widest registers of the instruction set.
+ * Reference speeds: multiply-adds that touch no memory, in the widest registers of the instruction set, and the triad
+ * of STREAM.
  */
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/wide.h"
@@ -30,4 +31,11 @@ double ECH_CPU(multiply_adds)(const ech_kernel_context *context, int64_t rounds)
     sink = sum;
     (void)sink;
     return 2.0 * ECH_WIDE * CHAINS * (double)rounds * context->threads;
+}
+
+void ECH_CPU(triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
+                    int64_t n)
+{
+#pragma omp parallel for simd schedule(static) num_threads(context->threads)
+    for (int64_t i = 0; i < n; i++) a[i] = b[i] + 3 * c[i];
 }

@@ -15,6 +15,7 @@ const ech_kernels ECH_CPU(kernels) = {
 #include "kernel/kernel.def"
 #undef X
     .multiply_adds = ECH_CPU(multiply_adds),
+    .triad = ECH_CPU(triad),
     .library_product = ech_cpu_library_product,
 #define X(op, function, scratch_function) .op = function, .scratch[ECH_OP_##op] = scratch_function,
 #include "kernel/cpu/rows.def"
