@@ -28,7 +28,7 @@ ech_rows ech_exec_rows(const ech_exec *exec, int micro)
     ech_micro at = ech_micro_at(list->numbering, micro);
     int64_t q = ech_layout_global_micro(plan->layout, plan->rank, at.micro_batch);
     int64_t sample = q * list->extent.batch;
-    ech_rows rows = ech_context_rows(&plan->model->ways, list->extent, sample,
+    ech_rows rows = ech_context_rows(&plan->model->options, list->extent, sample,
                                      plan->layout->coordinates[plan->rank].context);
     if (list->numbering.sequence_chunks > 1)
         rows.start[0] = at.sequence_chunk * list->extent.tokens;
@@ -41,7 +41,7 @@ static void set_place(const frame *f, ech_call *call)
     ech_exec *exec = f->exec;
     const ech_layout *layout = exec->plan->layout;
     const ech_coordinates *here = &layout->coordinates[exec->plan->rank];
-    call->ways = &exec->plan->model->ways;
+    call->options = &exec->plan->model->options;
     call->rows = call->shard = f->rows;
     call->tensor_index = here->tensor;
     call->tensor_size = layout->tensor;

@@ -76,11 +76,11 @@ static void fill_normal(ech_exec *exec, const ech_param *param, const ech_tensor
 {
     const ech_plan *plan = exec->plan;
     ech_slice slices[ECH_MOST_SLICES];
-    int n = ech_shape_slices(&param->shape, plan->layout->cut,
+    int n = ech_shape_slices(&param->shape, plan->layout->sharding,
                              plan->layout->coordinates[plan->rank].tensor, slices);
     plan->kernels->fill(exec->context, x, 0);
     for (int i = 0; i < n; i++) {
-        ech_slice_runs r = ech_slice_split(&param->shape, plan->layout->cut, &slices[i]);
+        ech_slice_runs r = ech_slice_split(&param->shape, plan->layout->sharding, &slices[i]);
         for (int64_t run = 0; run < r.runs; run++) {
             size_t at = (size_t)(r.local + run * r.local_step) * ech_dtype_bytes(x->dtype);
             ech_tensor part = ech_tensor_1d((char *)x->data + at, x->dtype, r.length);
@@ -235,7 +235,8 @@ static bool is_hashed(const ech_plan *plan, ech_layout_group group, int param)
     int shards;
     if (group == ECH_GROUP_DATA) return true;
     if (group == ECH_GROUP_TENSOR)
-        return !ech_shape_is_cut(&plan->model->param.at[param].shape, plan->layout->cut, &shards);
+        return !ech_shape_is_sharded(&plan->model->param.at[param].shape, plan->layout->sharding,
+                                     &shards);
     return ech_layout_addends(plan->layout, plan->model, param) == group;
 }
 

@@ -33,7 +33,7 @@ void ech_exec_add_slices(const ech_plan *plan, const ech_param *p, const ech_ten
                          ech_saved_tensor *saved)
 {
     ech_slice slices[ECH_MOST_SLICES];
-    int n = ech_shape_slices(&p->shape, plan->layout->cut,
+    int n = ech_shape_slices(&p->shape, plan->layout->sharding,
                              plan->layout->coordinates[plan->rank].tensor, slices);
     for (int i = 0; i < n; i++) {
         if (!slices[i].count) continue; /* a vocabulary with fewer shards than ranks */

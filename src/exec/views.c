@@ -50,7 +50,7 @@ void ech_views_create(ech_exec *exec)
     for (size_t i = 0; i < plan->model->param.n; i++) {
         const ech_shape *shape = &plan->model->param.at[i].shape;
         int64_t size[ECH_MAX_DIMS];
-        ech_shape_resolve(shape, ech_extent_of_params(plan->layout->cut), size);
+        ech_shape_resolve(shape, ech_extent_of_params(plan->layout->sharding), size);
         exec->param_view[i] = ech_tensor_view(NULL, plan->real, shape->dims, size);
     }
 }

@@ -19,7 +19,7 @@ static ech_mesh addends_of(ech_axis axis, const ech_shape *param)
 }
 
 /* The values whose axes count for the gradient of the node's parameter i: its outputs, and its inputs unless the
- * parameter is only added. So a row-parallel product, whose inputs are cut and whose outputs are whole, has its
+ * parameter is only added. So a row-parallel product, whose inputs are sharded and whose outputs are whole, has its
  * bias' gradient whole on each rank. Returns how many. */
 static int find_taking_part(const ech_node *node, int i, int *value)
 {
@@ -29,12 +29,12 @@ static int find_taking_part(const ech_node *node, int i, int *value)
     return n;
 }
 
-/* A parameter that is cut along an axis works on values that are cut along it, or is looked up in. */
+/* A parameter that is sharded along an axis works on values that are sharded along it, or is looked up in. */
 static void check_axes(const ech_block *block, const ech_node *node, const ech_shape *param,
                        const int *value, int values)
 {
     for (int d = 0; d < param->dims && !node->layer->looks_up; d++) {
-        bool found = !ech_block_cuts(block, param->axis[d]);
+        bool found = !ech_block_is_sharded(block, param->axis[d]);
         for (int k = 0; k < values; k++)
             found |= ech_shape_has(&block->value.at[value[k]].shape, param->axis[d]);
         ECH_ASSERT(found);

@@ -66,7 +66,7 @@ static void add_cache(ech_block *block, ech_node *node, const char *name, int li
 static int add_attention(ech_block *block, int q, int k, int v, int starts, double p)
 {
     attention_options options = options_of(block, q, k, p);
-    bool chunks = block->ways.sequence_chunks > 1;
+    bool chunks = block->options.sequence_chunks > 1;
     unsigned train = chunks ? 1u << ECH_TRAIN : 0, evaluate = chunks ? 1u << ECH_EVALUATE : 0;
     unsigned all = train | evaluate | 1u << ECH_GENERATE;
     ech_shape out = block->value.at[q].shape;
@@ -180,7 +180,7 @@ static void refetch(ech_block *block, int k, int v, const int *kv, int parts)
 
 static int add_ring(ech_block *block, int q, int k, int v, int starts, double p)
 {
-    int parts = block->ways.cut.context, out = -1, lse = -1;
+    int parts = block->options.sharding.context, out = -1, lse = -1;
     attention_options options = options_of(block, q, k, p);
     int *kv = ech_calloc((size_t)parts + 1, sizeof *kv);
     kv[0] = add_pack(block, k, v);
@@ -196,11 +196,11 @@ static int add_ring(ech_block *block, int q, int k, int v, int starts, double p)
 int ech_layer_attention(ech_block *block, int q, int k, int v, int starts, double p)
 {
     /* Keys and values of a chunk are in the cache: only its queries are left to save. */
-    if (block->ways.sequence_chunks > 1 && block->value.at[q].base >= 0)
+    if (block->options.sequence_chunks > 1 && block->value.at[q].base >= 0)
         q = ech_layer_copy(block, q);
-    if (block->ways.cut.context < 2) return add_attention(block, q, k, v, starts, p);
-    return block->ways.ulysses ? add_ulysses(block, q, k, v, starts, p)
-                               : add_ring(block, q, k, v, starts, p);
+    if (block->options.sharding.context < 2) return add_attention(block, q, k, v, starts, p);
+    return block->options.ulysses ? add_ulysses(block, q, k, v, starts, p)
+                                  : add_ring(block, q, k, v, starts, p);
 }
 
 /* ---- running ---- */
@@ -239,12 +239,12 @@ static seen find_seen(const ech_call *call)
         s.place.query = s.place.key =
             (ech_rows){.first_sample = rows->first_sample, .whole = T, .tokens = T, .split = T};
     }
-    s.place.first_head = shard * ech_axis_local(o->heads, o->H, call->extent.cut);
+    s.place.first_head = shard * ech_axis_local(o->heads, o->H, call->extent.sharding);
     if (is_part(call->node)) {
         int owner = (call->context_index - o->part + call->context_size) % call->context_size;
         s.k = half_of(&call->in[1], 0);
         s.v = half_of(&call->in[1], 1);
-        s.place.key = ech_context_rows(call->ways, call->extent, rows->first_sample, owner);
+        s.place.key = ech_context_rows(call->options, call->extent, rows->first_sample, owner);
     } else if (has_cache(call)) {
         s.k = ech_tensor_narrow(&call->keep[KEYS], 1, 0, end);
         s.v = ech_tensor_narrow(&call->keep[VALUES], 1, 0, end);
@@ -310,8 +310,8 @@ static size_t scratch(const ech_scratch_query *query)
     int64_t dims[] = {extent->batch,
                       all ? extent->sequence : extent->tokens,
                       all || cached ? extent->sequence : extent->tokens,
-                      ech_axis_local(o->heads, o->H, extent->cut),
-                      ech_axis_local(o->kv_heads, o->G, extent->cut),
+                      ech_axis_local(o->heads, o->H, extent->sharding),
+                      ech_axis_local(o->kv_heads, o->G, extent->sharding),
                       o->D};
     return ech_kernel_scratch(query->kernels, op, query->threads, dims);
 }

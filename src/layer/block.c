@@ -8,13 +8,13 @@
 #include "base/status.h"
 #include "layer/layer.h"
 
-ech_block *ech_block_create(ech_pool *pool, const char *name, int index, ech_ways ways)
+ech_block *ech_block_create(ech_pool *pool, const char *name, int index, ech_block_options options)
 {
     ech_block *block = ech_calloc(1, sizeof *block);
     block->name = ech_pool_format(pool, "%s", name);
     block->index = index;
     block->pool = pool;
-    block->ways = ways;
+    block->options = options;
     return block;
 }
 
@@ -98,7 +98,7 @@ bool ech_slot_is_whole(ech_slot slot)
 
 int ech_block_starts(ech_block *block)
 {
-    if (!block->ways.documents) return -1;
+    if (!block->options.documents) return -1;
     for (size_t i = 0; i < block->value.n; i++) {
         const ech_block_value *value = &block->value.at[i];
         if (value->source == ECH_FROM_BATCH && value->slot == ECH_STARTS) return (int)i;
@@ -206,7 +206,8 @@ static int64_t local_first(const ech_block_value *view, const ech_shape *base, e
 {
     int last = base->dims - 1;
     int64_t size = base->size[last];
-    return size > 0 ? view->first * ech_axis_local(base->axis[last], size, extent.cut) / size : 0;
+    return size > 0 ? view->first * ech_axis_local(base->axis[last], size, extent.sharding) / size
+                    : 0;
 }
 
 ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent, ech_dtype real,
@@ -230,14 +231,14 @@ ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent
     return tensor;
 }
 
-bool ech_block_cuts(const ech_block *block, ech_axis axis)
+bool ech_block_is_sharded(const ech_block *block, ech_axis axis)
 {
-    return ech_axis_shards(axis, block->ways.cut) > 1 ||
-           (axis == ECH_AXIS_KV_HEADS && block->ways.cut.tensor > 1);
+    return ech_axis_shards(axis, block->options.sharding) > 1 ||
+           (axis == ECH_AXIS_KV_HEADS && block->options.sharding.tensor > 1);
 }
 
 ech_shape ech_block_stream(const ech_block *block, int64_t C)
 {
-    if (!block->ways.cut.sequence) return ech_shape_rows(ECH_AXIS_MODEL, C);
+    if (!block->options.sharding.sequence) return ech_shape_rows(ECH_AXIS_MODEL, C);
     return ech_shape_2d(ECH_AXIS_ROWS, 0, ECH_AXIS_MODEL, C);
 }

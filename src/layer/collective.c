@@ -64,29 +64,29 @@ void ech_block_set_recompute(ech_block *block, int value, int recomputed)
 
 int ech_block_whole(ech_block *block, int x, bool kept)
 {
-    const ech_cut *cut = &block->ways.cut;
-    if (cut->tensor < 2) return x;
-    const ech_layer *layer = cut->sequence ? &ech_layer_row_gather : &ech_layer_row_spread;
+    const ech_sharding *sharding = &block->options.sharding;
+    if (sharding->tensor < 2) return x;
+    const ech_layer *layer = sharding->sequence ? &ech_layer_row_gather : &ech_layer_row_spread;
     int whole = find_output(block, layer, x);
     if (whole >= 0) return whole;
-    if (!cut->sequence) return add_in_place(block, layer, x);
+    if (!sharding->sequence) return add_in_place(block, layer, x);
     ech_shape shape = ech_shape_rows(ECH_AXIS_MODEL, block->value.at[x].shape.size[1]);
     whole = ech_block_add(block, layer, x, -1, 0, shape);
-    if (!kept && !block->ways.keep)
+    if (!kept && !block->options.keep)
         ech_block_set_recompute(block, whole, ech_block_add(block, layer, x, -1, 0, shape));
     return whole;
 }
 
 bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis)
 {
-    return ech_block_cuts(block, axis) && !block->ways.cut.sequence;
+    return ech_block_is_sharded(block, axis) && !block->options.sharding.sequence;
 }
 
 int ech_block_sum(ech_block *block, int y)
 {
-    const ech_cut *cut = &block->ways.cut;
-    if (cut->tensor < 2) return y;
-    if (!cut->sequence) return add_in_place(block, &ech_layer_row_sum, y);
+    const ech_sharding *sharding = &block->options.sharding;
+    if (sharding->tensor < 2) return y;
+    if (!sharding->sequence) return add_in_place(block, &ech_layer_row_sum, y);
     return ech_block_add(block, &ech_layer_row_scatter, y, -1, 0,
                          ech_block_stream(block, block->value.at[y].shape.size[2]));
 }

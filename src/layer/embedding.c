@@ -13,7 +13,7 @@ int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C)
     ech_node_param(node, table);
     node->w.in = 1;
     int y = ech_node_out(block, node, "out", ech_shape_rows(ECH_AXIS_MODEL, C));
-    return ech_block_cuts(block, ECH_AXIS_VOCAB) ? ech_block_sum(block, y) : y;
+    return ech_block_is_sharded(block, ECH_AXIS_VOCAB) ? ech_block_sum(block, y) : y;
 }
 
 /* The first id of this rank's shard of the table. */

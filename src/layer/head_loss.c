@@ -20,12 +20,12 @@ typedef struct head_options {
  * MOST_CHUNKS: each has nodes of its own, of which plans speak one by one. */
 enum { CHUNK_BYTES = 4 << 20, CHUNK_ROWS = 256, MOST_CHUNKS = 256 };
 
-static int64_t most_rows(const ech_ways *ways, int64_t V)
+static int64_t most_rows(const ech_block_options *options, int64_t V)
 {
-    int64_t row =
-        ech_axis_local(ECH_AXIS_VOCAB, V, ways->cut) * (int64_t)ech_dtype_bytes(ways->real);
+    int64_t row = ech_axis_local(ECH_AXIS_VOCAB, V, options->sharding) *
+                  (int64_t)ech_dtype_bytes(options->real);
     int64_t most = CHUNK_BYTES / row > CHUNK_ROWS ? CHUNK_BYTES / row : CHUNK_ROWS;
-    int64_t even = (ways->rows + MOST_CHUNKS - 1) / MOST_CHUNKS;
+    int64_t even = (options->rows + MOST_CHUNKS - 1) / MOST_CHUNKS;
     return most > even ? most : even;
 }
 
@@ -38,7 +38,7 @@ typedef struct builder {
     int logits;      /* (rows,V): every chunk's */
 } builder;
 
-/* (rows,columns), which all ranks hold alike unless the axis is cut. */
+/* (rows,columns), which all ranks hold alike unless the axis is sharded. */
 static ech_shape shape_of(int64_t rows, ech_axis axis, int64_t columns)
 {
     return rows ? ech_shape_2d(ECH_AXIS_NONE, rows, axis, columns) : ech_shape_rows(axis, columns);
@@ -71,7 +71,7 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
 {
     ech_block *block = b->block;
     head_options options = {b->V, first};
-    int shards = ech_axis_shards(ECH_AXIS_VOCAB, block->ways.cut), logits = b->logits;
+    int shards = ech_axis_shards(ECH_AXIS_VOCAB, block->options.sharding), logits = b->logits;
     if (rows < b->rows)
         logits = ech_block_view(block, logits, 0, shape_of(rows, ECH_AXIS_VOCAB, b->V));
 
@@ -84,7 +84,7 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
     node->b = (ech_reads){.in = 1, .param = 1};
     node->purposes = 1u << ECH_EVALUATE;
     node->partial_gradient = ech_block_gradient_is_partial(block, ECH_AXIS_VOCAB);
-    node->is_part = rows < block->ways.rows;
+    node->is_part = rows < block->options.rows;
 
     if (shards > 1) {
         node = ech_block_node(block, &ech_layer_row_head_gather, NULL, 0);
@@ -117,17 +117,17 @@ static int add_next(builder *b)
 
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V)
 {
-    const ech_ways *ways = &block->ways;
-    if (ech_block_cuts(block, ECH_AXIS_VOCAB)) x = ech_block_whole(block, x, true);
-    builder b = {block, x, targets, weights, weight, V, .rows = ways->rows};
-    if (b.rows > most_rows(ways, V)) b.rows = most_rows(ways, V);
+    const ech_block_options *options = &block->options;
+    if (ech_block_is_sharded(block, ECH_AXIS_VOCAB)) x = ech_block_whole(block, x, true);
+    builder b = {block, x, targets, weights, weight, V, .rows = options->rows};
+    if (b.rows > most_rows(options, V)) b.rows = most_rows(options, V);
     b.logits = ech_block_scratch(block, "logits", shape_of(b.rows, ECH_AXIS_VOCAB, V));
     int64_t first = 0;
     do {
-        int64_t left = ways->rows - first;
+        int64_t left = options->rows - first;
         add_chunk(&b, first, left < b.rows ? left : b.rows);
         first += b.rows;
-    } while (first < ways->rows);
+    } while (first < options->rows);
     return add_next(&b);
 }
 
@@ -141,7 +141,7 @@ typedef struct vocab_shard {
 static vocab_shard shard_of(const ech_call *call)
 {
     const head_options *options = call->node->options;
-    vocab_shard s = {.padded = ech_axis_local(ECH_AXIS_VOCAB, options->V, call->extent.cut)};
+    vocab_shard s = {.padded = ech_axis_local(ECH_AXIS_VOCAB, options->V, call->extent.sharding)};
     s.first_id = call->tensor_index * s.padded;
     s.valid = options->V - s.first_id;
     if (s.valid < 0) s.valid = 0;
@@ -230,7 +230,7 @@ static size_t logits_scratch(const ech_scratch_query *query)
     const head_options *o = query->node->options;
     int64_t C = width_of(query->block, query->node);
     int64_t n = count_rows(query->block, query->node, query->extent);
-    int64_t ids = ech_axis_local(ECH_AXIS_VOCAB, o->V, query->extent.cut);
+    int64_t ids = ech_axis_local(ECH_AXIS_VOCAB, o->V, query->extent.sharding);
     size_t even = product_scratch(query, n, ids, C);
     size_t last = o->V % ids ? product_scratch(query, n, o->V % ids, C) : 0;
     return even > last ? even : last;
@@ -241,7 +241,7 @@ static double logits_multiplies(const ech_block *block, const ech_node *node, ec
 {
     const head_options *o = node->options;
     int64_t x = count_rows(block, node, extent) * width_of(block, node);
-    double product = (double)x * (double)ech_axis_local(ECH_AXIS_VOCAB, o->V, extent.cut);
+    double product = (double)x * (double)ech_axis_local(ECH_AXIS_VOCAB, o->V, extent.sharding);
     return phase == ECH_FORWARD ? product : 2 * product;
 }
 
@@ -297,7 +297,7 @@ static void loss_backward(const ech_call *call)
 
 static size_t loss_scratch(const ech_scratch_query *query)
 {
-    int shards = ech_axis_shards(ECH_AXIS_VOCAB, query->extent.cut);
+    int shards = ech_axis_shards(ECH_AXIS_VOCAB, query->extent.sharding);
     const ech_shape *stats = &query->block->value.at[query->node->in[1]].shape;
     if (shards == 1) return 0;
     return (size_t)(ech_shape_count(stats, query->extent) / shards) * sizeof(double);

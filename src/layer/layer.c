@@ -21,14 +21,15 @@ ech_dropout ech_call_dropout(const ech_call *call, double p, uint32_t site)
                                  .stream = ech_random_stream(call->layer, site)}};
 }
 
-ech_rows ech_context_rows(const ech_ways *ways, ech_extent extent, int64_t first_sample, int index)
+ech_rows ech_context_rows(const ech_block_options *options, ech_extent extent, int64_t first_sample,
+                          int index)
 {
     ech_rows rows = {.first_sample = first_sample,
                      .whole = extent.sequence,
                      .tokens = extent.tokens,
                      .split = extent.tokens};
-    int64_t half = extent.tokens / 2, parts = 2 * (int64_t)ways->cut.context;
-    if (ways->cut.context < 2 || ways->ulysses) {
+    int64_t half = extent.tokens / 2, parts = 2 * (int64_t)options->sharding.context;
+    if (options->sharding.context < 2 || options->ulysses) {
         rows.start[0] = index * extent.tokens;
         return rows;
     }

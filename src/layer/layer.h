@@ -184,8 +184,8 @@ typedef enum ech_phase {
 
 /* How a model's layers are parallelized, and what else changes blocks. All zero: one rank, and a sample is one
  * document. */
-typedef struct ech_ways {
-    ech_cut cut;
+typedef struct ech_block_options {
+    ech_sharding sharding;
     bool keep;    /* sequence parallelism: gathered inputs are saved for W, not gathered twice */
     bool ulysses; /* context parallelism by all-to-all; otherwise by a ring of keys and values */
     int sequence_chunks; /* with a KV cache from chunk to chunk; 0 or 1: the sequence is whole */
@@ -193,7 +193,7 @@ typedef struct ech_ways {
     int64_t rows;        /* B·T' of a micro-batch; 0: not known yet */
     ech_dtype real;      /* of activations */
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
-} ech_ways;
+} ech_block_options;
 
 typedef struct ech_block {
     const char *name; /* "model.layers.3" */
@@ -206,10 +206,10 @@ typedef struct ech_block {
     ECH_LIST(int) input, output;   /* values that cross the block's boundary */
     ECH_LIST(int) dinput, doutput; /* their gradients, in the same order; dinput -1: not needed */
     int sites;                     /* dropouts so far */
-    ech_ways ways;
+    ech_block_options options;
 } ech_block;
 
-ech_block *ech_block_create(ech_pool *pool, const char *name, int index, ech_ways ways);
+ech_block *ech_block_create(ech_pool *pool, const char *name, int index, ech_block_options options);
 void ech_block_destroy(ech_block *block); /* accepts NULL */
 
 int ech_block_input(ech_block *block, const char *name, ech_shape shape);
@@ -241,7 +241,7 @@ int ech_block_sum(ech_block *block, int y);
 /* The block's last node computes `recomputed` for the backward, which reads it instead of `value`. */
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);
 /* Whether the axis is sharded over tensor ranks. */
-bool ech_block_cuts(const ech_block *block, ech_axis axis);
+bool ech_block_is_sharded(const ech_block *block, ech_axis axis);
 
 /* For the builders in layer files. */
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
@@ -324,9 +324,9 @@ typedef struct ech_call {
     bool accumulate[ECH_MAX_PORTS]; /* add to dparam; otherwise overwrite it */
     uint64_t seed;
     uint32_t step, layer;
-    const ech_ways *ways; /* how the model is parallelized */
-    ech_rows rows;        /* the samples and positions of this rank's B x T' rows */
-    ech_rows shard;       /* likewise, of its row shard under sequence parallelism */
+    const ech_block_options *options; /* how the model is parallelized */
+    ech_rows rows;                    /* the samples and positions of this rank's B x T' rows */
+    ech_rows shard;                   /* likewise, of its row shard under sequence parallelism */
     int tensor_index,
         tensor_size; /* this rank's coordinate along the tensor axis; size 0 or 1: alone */
     int context_index, context_size;
@@ -378,7 +378,8 @@ static inline const ech_rows *ech_call_rows(const ech_call *call)
 }
 /* The samples and positions of the B x T' rows of context rank `index`. With a ring each sample's rows are two
  * runs, one from its front and one from its back, so that causal work is balanced (zig-zag); else one run. */
-ech_rows ech_context_rows(const ech_ways *ways, ech_extent extent, int64_t first_sample, int index);
+ech_rows ech_context_rows(const ech_block_options *options, ech_extent extent, int64_t first_sample,
+                          int index);
 /* The dropout of a call, with its site's random stream; off outside of training. */
 ech_dropout ech_call_dropout(const ech_call *call, double p, uint32_t site);
 /* NULL where the tensor is absent. */

@@ -46,7 +46,7 @@ int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if
 int ech_layer_residual(ech_block *block, int x, int y);
 
 /* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets and
- * weights, a chunk of the micro-batch's rows (ech_ways.rows) at a time; nothing of size T·V lives.
+ * weights, a chunk of the micro-batch's rows (ech_block_options.rows) at a time; nothing of size T·V lives.
  * Returns the value of the next token's logits, (B,V), which exists in ECH_GENERATE only. */
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V);
 

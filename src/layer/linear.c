@@ -18,11 +18,11 @@ typedef struct linear_options {
 int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
                      int64_t out)
 {
-    if (ech_block_cuts(block, axis)) x = ech_block_whole(block, x, false);
+    if (ech_block_is_sharded(block, axis)) x = ech_block_whole(block, x, false);
     const ech_shape *shape = &block->value.at[x].shape;
     linear_options options = {in_first, shape->axis[2], axis, 1, out, false};
     for (int i = 2; i < shape->dims; i++) options.in *= shape->size[i];
-    options.partial_sum = ech_block_cuts(block, options.in_axis);
+    options.partial_sum = ech_block_is_sharded(block, options.in_axis);
     ech_node *node = ech_block_node(block, &ech_layer_row_linear, &options, sizeof options);
     ech_node_in(node, x);
     ech_node_param(node, weight);
@@ -91,8 +91,8 @@ static size_t scratch(const ech_scratch_query *query)
 {
     const linear_options *o = query->node->options;
     int64_t R = query->extent.batch * query->extent.tokens;
-    int64_t in = ech_axis_local(o->in_axis, o->in, query->extent.cut);
-    int64_t out = ech_axis_local(o->out_axis, o->out, query->extent.cut);
+    int64_t in = ech_axis_local(o->in_axis, o->in, query->extent.sharding);
+    int64_t out = ech_axis_local(o->out_axis, o->out, query->extent.sharding);
     size_t most = 0;
     bool bias = query->node->params > 1;
     for (int accumulate = 0; accumulate < 2; accumulate++) {
@@ -123,8 +123,8 @@ static double multiplies(const ech_block *block, const ech_node *node, ech_exten
     (void)block;
     (void)phase;
     return (double)(extent.batch * extent.tokens) *
-           (double)ech_axis_local(o->in_axis, o->in, extent.cut) *
-           (double)ech_axis_local(o->out_axis, o->out, extent.cut);
+           (double)ech_axis_local(o->in_axis, o->in, extent.sharding) *
+           (double)ech_axis_local(o->out_axis, o->out, extent.sharding);
 }
 
 const ech_layer ech_layer_row_linear = {.name = "linear",

@@ -16,7 +16,7 @@ static int add_norm(ech_block *block, const ech_layer *layer, int x, int gain, i
     norm_options options = {eps};
     ech_shape shape = block->value.at[x].shape, row = ech_shape_of_rows(&shape);
     /* Each rank would normalize its own shard. */
-    ECH_ASSERT(!ech_block_cuts(block, shape.axis[row.dims]));
+    ECH_ASSERT(!ech_block_is_sharded(block, shape.axis[row.dims]));
     ech_node *node = ech_block_node(block, layer, &options, sizeof options);
     ech_node_in(node, x);
     ech_node_param(node, gain);

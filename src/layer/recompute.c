@@ -51,7 +51,7 @@ static void add_recompute(ech_block *block, size_t index)
 /* Weights that changed since the forward would give a value that no forward computed. */
 static bool can_be_recomputed(const ech_block *block, const ech_node *node)
 {
-    return node->layer->cheap && !(block->ways.drifts && node->params > 0);
+    return node->layer->cheap && !(block->options.drifts && node->params > 0);
 }
 
 void ech_program_keep_less(ech_block *block)

@@ -65,38 +65,38 @@ bool ech_shape_has(const ech_shape *shape, ech_axis axis)
     return false;
 }
 
-int ech_axis_shards(ech_axis axis, ech_cut cut)
+int ech_axis_shards(ech_axis axis, ech_sharding sharding)
 {
     ech_mesh mesh = rules[axis].mesh;
-    if (mesh == ECH_MESH_TENSOR) return at_least_one(cut.tensor);
-    if (mesh == ECH_MESH_KEY_VALUE) return at_least_one(cut.key_value);
+    if (mesh == ECH_MESH_TENSOR) return at_least_one(sharding.tensor);
+    if (mesh == ECH_MESH_KEY_VALUE) return at_least_one(sharding.key_value);
     if (mesh == ECH_MESH_TENSOR_CONTEXT)
-        return at_least_one(cut.tensor) * at_least_one(cut.context);
+        return at_least_one(sharding.tensor) * at_least_one(sharding.context);
     return 1;
 }
 
-int64_t ech_axis_local(ech_axis axis, int64_t size, ech_cut cut)
+int64_t ech_axis_local(ech_axis axis, int64_t size, ech_sharding sharding)
 {
-    int64_t shards = ech_axis_shards(axis, cut), parts = rules[axis].parts;
+    int64_t shards = ech_axis_shards(axis, sharding), parts = rules[axis].parts;
     return parts * ((size / parts + shards - 1) / shards);
 }
 
 /* The shard of a parameter's axis that tensor rank `index` has. */
-static int shard_of(ech_axis axis, ech_cut cut, int index)
+static int shard_of(ech_axis axis, ech_sharding sharding, int index)
 {
-    int shards = ech_axis_shards(axis, cut);
+    int shards = ech_axis_shards(axis, sharding);
     /* With fewer shards than ranks, neighbours have the same one. */
-    return shards == 1 ? 0 : index / (at_least_one(cut.tensor) / shards);
+    return shards == 1 ? 0 : index / (at_least_one(sharding.tensor) / shards);
 }
 
 static int64_t resolve_axis(ech_axis axis, int64_t size, ech_extent extent)
 {
-    int shards = extent.cut.sequence ? at_least_one(extent.cut.tensor) : 1;
+    int shards = extent.sharding.sequence ? at_least_one(extent.sharding.tensor) : 1;
     if (axis == ECH_AXIS_BATCH) return extent.batch;
     if (axis == ECH_AXIS_TOKENS) return extent.tokens;
     if (axis == ECH_AXIS_SEQUENCE) return extent.sequence;
     if (axis == ECH_AXIS_ROWS) return extent.batch * extent.tokens / shards;
-    return ech_axis_local(axis, size, extent.cut);
+    return ech_axis_local(axis, size, extent.sharding);
 }
 
 void ech_shape_resolve(const ech_shape *shape, ech_extent extent, int64_t *out)
@@ -116,34 +116,35 @@ int64_t ech_shape_count(const ech_shape *shape, ech_extent extent)
 
 int64_t ech_shape_whole(const ech_shape *shape)
 {
-    return ech_shape_count(shape, ech_extent_of_params((ech_cut){0}));
+    return ech_shape_count(shape, ech_extent_of_params((ech_sharding){0}));
 }
 
-static int cut_dimension(const ech_shape *shape, ech_cut cut)
+static int sharded_dimension(const ech_shape *shape, ech_sharding sharding)
 {
     for (int d = 0; d < shape->dims; d++)
-        if (ech_axis_shards(shape->axis[d], cut) > 1) return d;
+        if (ech_axis_shards(shape->axis[d], sharding) > 1) return d;
     return -1;
 }
 
-bool ech_shape_is_cut(const ech_shape *shape, ech_cut cut, int *shards)
+bool ech_shape_is_sharded(const ech_shape *shape, ech_sharding sharding, int *shards)
 {
-    int dim = cut_dimension(shape, cut);
-    *shards = dim < 0 ? 1 : ech_axis_shards(shape->axis[dim], cut);
+    int dim = sharded_dimension(shape, sharding);
+    *shards = dim < 0 ? 1 : ech_axis_shards(shape->axis[dim], sharding);
     return dim >= 0;
 }
 
-int ech_shape_slices(const ech_shape *shape, ech_cut cut, int index, ech_slice out[ECH_MOST_SLICES])
+int ech_shape_slices(const ech_shape *shape, ech_sharding sharding, int index,
+                     ech_slice out[ECH_MOST_SLICES])
 {
-    int dim = cut_dimension(shape, cut);
+    int dim = sharded_dimension(shape, sharding);
     if (dim < 0) {
         out[0] = (ech_slice){.count = shape->dims ? shape->size[0] : 1};
         return 1;
     }
     ech_axis axis = shape->axis[dim];
     int64_t parts = rules[axis].parts, whole = shape->size[dim] / parts;
-    int64_t local = ech_axis_local(axis, shape->size[dim], cut) / parts;
-    int64_t first = local * shard_of(axis, cut, index);
+    int64_t local = ech_axis_local(axis, shape->size[dim], sharding) / parts;
+    int64_t first = local * shard_of(axis, sharding, index);
     int64_t count = first >= whole ? 0 : whole - first < local ? whole - first : local;
     for (int64_t part = 0; part < parts; part++)
         out[part] = (ech_slice){
@@ -151,10 +152,11 @@ int ech_shape_slices(const ech_shape *shape, ech_cut cut, int index, ech_slice o
     return (int)parts;
 }
 
-ech_slice_runs ech_slice_split(const ech_shape *shape, ech_cut cut, const ech_slice *slice)
+ech_slice_runs ech_slice_split(const ech_shape *shape, ech_sharding sharding,
+                               const ech_slice *slice)
 {
     int64_t sizes[ECH_MAX_DIMS], width = 1, runs = slice->count > 0;
-    ech_shape_resolve(shape, ech_extent_of_params(cut), sizes);
+    ech_shape_resolve(shape, ech_extent_of_params(sharding), sizes);
     for (int d = 0; d < slice->dim; d++) runs *= sizes[d];
     for (int d = slice->dim + 1; d < shape->dims; d++) width *= sizes[d];
     return (ech_slice_runs){.runs = runs,

@@ -42,25 +42,25 @@ typedef struct ech_shape {
 } ech_shape;
 
 /* Over how many ranks layers are sharded. All 0 or 1: not at all. */
-typedef struct ech_cut {
+typedef struct ech_sharding {
     int tensor;    /* t */
     int key_value; /* shards of the key/value heads: min(t, G) */
     int context;   /* c */
     bool sequence; /* sequence parallelism: norms, dropout and residual sums have a row shard */
-} ech_cut;
+} ech_sharding;
 
 /* How much one call of a list of steps works on, on this rank. */
 typedef struct ech_extent {
     int64_t batch;    /* B: samples of a micro-batch */
     int64_t tokens;   /* T': of each sample: this rank's, of one sequence chunk */
     int64_t sequence; /* T: of each sample, over all ranks and sequence chunks */
-    ech_cut cut;
+    ech_sharding sharding;
 } ech_extent;
 
 /* The extent for parameters, which have neither samples nor tokens. */
-static inline ech_extent ech_extent_of_params(ech_cut cut)
+static inline ech_extent ech_extent_of_params(ech_sharding sharding)
 {
-    return (ech_extent){.batch = 1, .tokens = 1, .sequence = 1, .cut = cut};
+    return (ech_extent){.batch = 1, .tokens = 1, .sequence = 1, .sharding = sharding};
 }
 
 ech_shape ech_shape_1d(ech_axis axis, int64_t size);
@@ -77,9 +77,9 @@ ech_shape ech_shape_of_rows(const ech_shape *x);
 /* The axes of the mesh over which the axis is sharded. */
 ech_mesh ech_axis_mesh(ech_axis axis);
 /* The number of shards of a parameter's axis. */
-int ech_axis_shards(ech_axis axis, ech_cut cut);
+int ech_axis_shards(ech_axis axis, ech_sharding sharding);
 /* The axis' size on a rank, with `size` in all. Uneven shards are padded to one size. */
-int64_t ech_axis_local(ech_axis axis, int64_t size, ech_cut cut);
+int64_t ech_axis_local(ech_axis axis, int64_t size, ech_sharding sharding);
 
 /* Writes a rank's sizes under an extent into out[dims]. */
 void ech_shape_resolve(const ech_shape *shape, ech_extent extent, int64_t *out);
@@ -97,17 +97,18 @@ typedef struct ech_slice {
 enum { ECH_MOST_SLICES = 3 };
 /* The slices of a parameter that tensor rank `index` has, without padding. Returns how many; an unsharded
  * parameter is one slice. */
-int ech_shape_slices(const ech_shape *shape, ech_cut cut, int index,
+int ech_shape_slices(const ech_shape *shape, ech_sharding sharding, int index,
                      ech_slice out[ECH_MOST_SLICES]);
 /* A slice as runs of elements that are contiguous in both tensors: run i is `length` elements, which begin at element
  * whole + i whole_step of the unsharded tensor and at local + i local_step of the rank's. */
 typedef struct ech_slice_runs {
     int64_t runs, length, whole, whole_step, local, local_step;
 } ech_slice_runs;
-ech_slice_runs ech_slice_split(const ech_shape *shape, ech_cut cut, const ech_slice *slice);
+ech_slice_runs ech_slice_split(const ech_shape *shape, ech_sharding sharding,
+                               const ech_slice *slice);
 /* Whether one of the parameter's axes is sharded. *shards: into how many shards, which may be fewer than tensor
  * ranks. */
-bool ech_shape_is_cut(const ech_shape *shape, ech_cut cut, int *shards);
+bool ech_shape_is_sharded(const ech_shape *shape, ech_sharding sharding, int *shards);
 /* Whether it has the axis. */
 bool ech_shape_has(const ech_shape *shape, ech_axis axis);
 

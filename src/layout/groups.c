@@ -37,7 +37,7 @@ ech_layout_group ech_layout_group_over(ech_mesh axes)
 /* With fewer key/value heads than tensor ranks, neighbours have the same ones: how many. */
 static int ranks_alike(const ech_layout *layout)
 {
-    return layout->tensor / ech_axis_shards(ECH_AXIS_KV_HEADS, layout->cut);
+    return layout->tensor / ech_axis_shards(ECH_AXIS_KV_HEADS, layout->sharding);
 }
 
 /* The members of a rank's group at a stage: `size` coordinates from `first` on along each axis, the nearest axis last.

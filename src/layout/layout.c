@@ -86,7 +86,7 @@ static ech_status check_bytes(const ech_config *config, const ech_model *model,
     double ranks = (double)layout->context * layout->tensor, params = 0, values = 0;
     double runs = (double)layout->micro_batches * (double)config->memory.sequence_chunks * turns;
     for (size_t i = 0; i < model->param.n; i++)
-        params += bytes_of(&model->param.at[i].shape, ech_extent_of_params(layout->cut));
+        params += bytes_of(&model->param.at[i].shape, ech_extent_of_params(layout->sharding));
     for (size_t b = 0; b < model->block.n; b++)
         for (size_t v = 0; v < model->block.at[b]->value.n; v++)
             values += bytes_of(&model->block.at[b]->value.at[v].shape, extent);
@@ -145,7 +145,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->chunks = (int)config->parallel.virtual_stages;
     layout->context = (int)config->parallel.context;
     layout->tensor = (int)config->parallel.tensor;
-    layout->cut = ech_model_cut(config);
+    layout->sharding = ech_model_sharding(config);
     layout->replicas = ech_calloc(stages, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(stages + 1, sizeof *layout->first_rank);
     layout->first_block =
@@ -238,7 +238,7 @@ bool ech_layout_holds(const ech_layout *layout, int rank, int param)
 static int tensor_copies(const ech_layout *layout, const ech_model *model, int param)
 {
     int shards;
-    ech_shape_is_cut(&model->param.at[param].shape, layout->cut, &shards);
+    ech_shape_is_sharded(&model->param.at[param].shape, layout->sharding, &shards);
     return layout->tensor / shards;
 }
 
@@ -272,11 +272,11 @@ ech_extent ech_layout_extent(const ech_layout *layout, const ech_config *config,
                              const ech_model *model)
 {
     int64_t T = config->data.sequence_length;
-    int chunks = model->ways.sequence_chunks > 1 ? model->ways.sequence_chunks : 1;
+    int chunks = model->options.sequence_chunks > 1 ? model->options.sequence_chunks : 1;
     return (ech_extent){.batch = layout->micro_batch,
                         .tokens = T / layout->context / chunks,
                         .sequence = T,
-                        .cut = layout->cut};
+                        .sharding = layout->sharding};
 }
 
 double ech_layout_imbalance(const ech_layout *layout, const ech_model *model, ech_extent extent,

@@ -57,7 +57,7 @@ typedef struct ech_layout {
     int chunks;                       /* v, of every rank */
     int context;                      /* c, of every replica */
     int tensor;                       /* t, of every replica */
-    ech_cut cut;                      /* how these two shard layers */
+    ech_sharding sharding;            /* how these two shard layers */
     int *replicas;                    /* [stages] r */
     int *first_rank;                  /* [stages + 1] */
     ech_virtual_stage *virtual_stage; /* [stages * chunks]: the stage and chunk of each */

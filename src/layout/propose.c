@@ -204,7 +204,7 @@ static void propose_even(const proposer *p, int stages, ech_proposals *out)
     ech_extent extent = {.batch = config->training.micro_batch_size,
                          .tokens = T / chunks,
                          .sequence = T,
-                         .cut = ech_model_cut(config)};
+                         .sharding = ech_model_sharding(config)};
     ech_partition_blocks(config, p->model, extent, (int)n, first_block);
     ech_config_destroy(config);
     for (size_t s = 0; s < n; s++) replicas[s] = (int)data;

@@ -78,13 +78,14 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
     return status;
 }
 
-ech_cut ech_model_cut(const ech_config *config)
+ech_sharding ech_model_sharding(const ech_config *config)
 {
     int64_t tensor = config->parallel.tensor, heads = config->model.num_key_value_heads;
-    return (ech_cut){.tensor = (int)tensor,
-                     .key_value = (int)(tensor < heads ? tensor : heads),
-                     .context = (int)config->parallel.context,
-                     .sequence = tensor > 1 && config->parallel.sequence != ECH_SEQUENCE_FALSE};
+    return (ech_sharding){.tensor = (int)tensor,
+                          .key_value = (int)(tensor < heads ? tensor : heads),
+                          .context = (int)config->parallel.context,
+                          .sequence =
+                              tensor > 1 && config->parallel.sequence != ECH_SEQUENCE_FALSE};
 }
 
 static ech_status check(const ech_config *config)
@@ -117,19 +118,20 @@ static int64_t rows_of(const ech_config *config)
     return micro_batch > 0 ? micro_batch * (config->data.sequence_length / parts) : 0;
 }
 
-static ech_ways ways_of(const ech_config *config)
+static ech_block_options ways_of(const ech_config *config)
 {
-    return (ech_ways){.cut = ech_model_cut(config),
-                      .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
-                      .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
-                      .sequence_chunks = (int)config->memory.sequence_chunks,
-                      .documents = config->data.document_mask == 1,
-                      .rows = rows_of(config),
-                      .real = config->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64 : ECH_F32,
-                      .drifts = config->parallel.weight_stashing == 0};
+    return (ech_block_options){.sharding = ech_model_sharding(config),
+                               .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
+                               .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
+                               .sequence_chunks = (int)config->memory.sequence_chunks,
+                               .documents = config->data.document_mask == 1,
+                               .rows = rows_of(config),
+                               .real = config->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64
+                                                                                     : ECH_F32,
+                               .drifts = config->parallel.weight_stashing == 0};
 }
 
-static ech_status create(const ech_config *config, ech_ways ways, ech_model **out)
+static ech_status create(const ech_config *config, ech_block_options options, ech_model **out)
 {
     ECH_TRY(check(config));
     ech_model *model = ech_calloc(1, sizeof *model);
@@ -139,7 +141,7 @@ static ech_status create(const ech_config *config, ech_ways ways, ech_model **ou
     model->layers = config->model.num_hidden_layers;
     model->width = config->model.num_attention_heads * config->model.head_dim;
     model->std = config->model.initializer_range;
-    model->ways = ways;
+    model->options = options;
     ech_status status = model->family->build(config, model);
     if (status != ECH_OK) {
         ech_model_destroy(model);
@@ -158,7 +160,7 @@ ech_status ech_model_create(const ech_config *config, ech_model **out)
 
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out)
 {
-    return create(config, (ech_ways){.documents = config->data.document_mask == 1}, out);
+    return create(config, (ech_block_options){.documents = config->data.document_mask == 1}, out);
 }
 
 void ech_model_destroy(ech_model *model)
@@ -239,7 +241,7 @@ int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_a
 
 ech_block *ech_model_block(ech_model *model, const char *name)
 {
-    ech_block *block = ech_block_create(model->pool, name, (int)model->block.n, model->ways);
+    ech_block *block = ech_block_create(model->pool, name, (int)model->block.n, model->options);
     ECH_PUSH(model->block, block);
     return block;
 }

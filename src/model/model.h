@@ -21,9 +21,9 @@ typedef struct ech_model {
     ECH_LIST(ech_param) param; /* in the order of blocks; a tied table is one parameter */
     int logits;                /* the last block's value that has the logits in ECH_GENERATE */
     int64_t vocabulary;
-    int64_t layers, width; /* L, and H D of attention: for FLOPs */
-    double std;            /* of initial weights */
-    ech_ways ways;         /* how layers are sharded, and more that changes blocks */
+    int64_t layers, width;     /* L, and H D of attention: for FLOPs */
+    double std;                /* of initial weights */
+    ech_block_options options; /* how layers are sharded, and more that changes blocks */
 } ech_model;
 
 struct ech_family {
@@ -90,7 +90,7 @@ ech_status ech_model_export(const ech_config *config, const ech_model_export_opt
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
 /* Degrees by which layers are sharded: tensor, key/value heads, context, sequence. num_key_value_heads is
  * resolved. */
-ech_cut ech_model_cut(const ech_config *config);
+ech_sharding ech_model_sharding(const ech_config *config);
 /* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of the key/value
  * heads; a sequence longer than the positions; the family's own. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);

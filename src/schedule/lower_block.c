@@ -152,7 +152,7 @@ static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
 
 bool ech_plan_shards_messages(const ech_plan *plan)
 {
-    return plan->layout->tensor > 1 && !plan->layout->cut.sequence;
+    return plan->layout->tensor > 1 && !plan->layout->sharding.sequence;
 }
 
 int ech_lower_gather_message(ech_block_lowering *p, bool backward, int received)

@@ -28,7 +28,7 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
     const ech_shape *shape = &plan->model->param.at[index].shape;
     *p = (ech_plan_param){.value = -1, .bucket = -1, .snapshot = -1};
     if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
-    p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->cut));
+    p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->sharding));
     int64_t bytes = ech_plan_param_bytes(plan, index);
     p->value = add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
     for (int v = 1; v < plan->versions; v++)
@@ -183,9 +183,9 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     int64_t T = config->data.sequence_length;
     ech_extent extent = ech_layout_extent(plan->layout, config, plan->model);
     /* Token by token, with the keys and values of those before. */
-    ech_extent one = {.batch = 1, .tokens = 1, .sequence = T, .cut = plan->layout->cut};
+    ech_extent one = {.batch = 1, .tokens = 1, .sequence = T, .sharding = plan->layout->sharding};
     int m = ech_layout_micro_batches(plan->layout, plan->rank), turns = plan->schedule->turns;
-    int64_t rows = plan->model->ways.rows;
+    int64_t rows = plan->model->options.rows;
     ECH_ASSERT(rows == 0 || rows == extent.batch * extent.tokens);
     begin(plan, ECH_LIST_INIT, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_TRAIN, ECH_TRAIN, extent, turns, m);
@@ -334,7 +334,8 @@ int ech_list_batch(const ech_list *list, ech_slot slot, int micro)
 
 int ech_plan_ways(const ech_plan *plan)
 {
-    int chunks = plan->model->ways.sequence_chunks > 1 ? plan->model->ways.sequence_chunks : 1;
+    int chunks =
+        plan->model->options.sequence_chunks > 1 ? plan->model->options.sequence_chunks : 1;
     return plan->layout->tensor * plan->layout->context * chunks;
 }
 

@@ -129,9 +129,9 @@ static inline void grid_each_element(const ech_design *design, int rank, int par
     const ech_shape *shape = &design->model->param.at[param].shape;
     ech_slice slices[ECH_MOST_SLICES];
     int64_t local[ECH_MAX_DIMS];
-    int n = ech_shape_slices(shape, design->layout->cut, design->layout->coordinates[rank].tensor,
-                             slices);
-    ech_shape_resolve(shape, ech_extent_of_params(design->layout->cut), local);
+    int n = ech_shape_slices(shape, design->layout->sharding,
+                             design->layout->coordinates[rank].tensor, slices);
+    ech_shape_resolve(shape, ech_extent_of_params(design->layout->sharding), local);
     for (int i = 0; i < n; i++) {
         const ech_slice *s = &slices[i];
         int64_t runs = 1, width = 1;

@@ -14,8 +14,8 @@ static inline void cut_assert_near(const cut_side *s, int rank, const char *what
     if (fabs(value - wanted) <= 1e-11 * (1 + fabs(wanted))) return;
     fail_msg("%s on rank %d of context %d x tensor %d%s: %s[%lld] is %.15g, uncut %.15g",
              s->block->name, rank, s->context, s->tensor,
-             s->block->ways.cut.sequence ? " with shared rows" : "", what, (long long)i, value,
-             wanted);
+             s->block->options.sharding.sequence ? " with shared rows" : "", what, (long long)i,
+             value, wanted);
 }
 
 /* A value of the whole block against each rank's shard of this sequence chunk of it. */
@@ -36,7 +36,7 @@ static inline void cut_compare_value(const cut_side *whole, int a, const cut_sid
 /* Whether two ranks add up a gradient: their coordinates agree along all axes but `addends`. */
 static inline bool cut_add_up(const cut_side *s, int x, int y, ech_mesh addends)
 {
-    int copies = s->tensor / cut_at_least_one(s->extent.cut.key_value);
+    int copies = s->tensor / cut_at_least_one(s->extent.sharding.key_value);
     int a = x % s->tensor, b = y % s->tensor;
     return (addends & ECH_MESH_CONTEXT || x / s->tensor == y / s->tensor) &&
            (addends & ECH_MESH_KEY_VALUE || a / copies == b / copies) &&

@@ -23,7 +23,7 @@ static inline void cut_param(const cut_side *s, int rank, const ech_operand *o, 
     const ech_shape *shape = &s->param[o->value].shape;
     bool gradient = o->port == ECH_PORT_DPARAM;
     int64_t sizes[ECH_MAX_DIMS];
-    ech_shape_resolve(shape, ech_extent_of_params(s->extent.cut), sizes);
+    ech_shape_resolve(shape, ech_extent_of_params(s->extent.sharding), sizes);
     call->port[o->port][o->index] = ech_tensor_view(
         gradient ? r->dparam[o->value] : r->param[o->value], ECH_F64, shape->dims, sizes);
     if (gradient) call->accumulate[o->index] = r->written[o->value];
@@ -77,7 +77,7 @@ static inline void cut_layer(cut_side *s, int rank, ech_phase phase, const ech_b
                      .seed = 11,
                      .step = 2,
                      .layer = 3,
-                     .ways = &s->block->ways,
+                     .options = &s->block->options,
                      .rows = cut_rows(s, rank, false),
                      .shard = cut_rows(s, rank, true),
                      .tensor_index = rank % s->tensor,

@@ -63,7 +63,7 @@ static inline double **cut_value(const cut_side *s, int rank, int value)
 static inline ech_rows cut_rows(const cut_side *s, int rank, bool shard)
 {
     ech_rows rows =
-        ech_context_rows(&s->block->ways, s->extent, CUT_FIRST_SAMPLE, rank / s->tensor);
+        ech_context_rows(&s->block->options, s->extent, CUT_FIRST_SAMPLE, rank / s->tensor);
     if (s->chunks > 1) rows.start[0] = s->chunk * s->extent.tokens;
     if (shard) rows.first = rank % s->tensor * (s->extent.batch * s->extent.tokens / s->tensor);
     return rows;
@@ -90,11 +90,11 @@ static inline int64_t cut_whole_index(const ech_slice *slices, int n, int d, int
 static inline int64_t *cut_places(const cut_side *s, int rank, const ech_shape *shape, int64_t *n)
 {
     bool held = cut_row_dims(shape) > 0;
-    ech_extent extent = held ? s->extent : ech_extent_of_params(s->extent.cut);
+    ech_extent extent = held ? s->extent : ech_extent_of_params(s->extent.sharding);
     int64_t local[ECH_MAX_DIMS], inner = 1;
     ech_slice slices[ECH_MOST_SLICES];
     ech_rows rows = cut_rows(s, rank, shape->axis[0] == ECH_AXIS_ROWS);
-    int cuts = ech_shape_slices(shape, s->extent.cut, rank % s->tensor, slices);
+    int cuts = ech_shape_slices(shape, s->extent.sharding, rank % s->tensor, slices);
     int first = cut_row_dims(shape);
     ech_shape_resolve(shape, extent, local);
     *n = ech_shape_count(shape, extent);
@@ -125,7 +125,7 @@ static inline double *cut_unwritten(int64_t n)
 
 static inline int64_t cut_param_count(const cut_side *s, int p)
 {
-    return ech_shape_count(&s->param[p].shape, ech_extent_of_params(s->extent.cut));
+    return ech_shape_count(&s->param[p].shape, ech_extent_of_params(s->extent.sharding));
 }
 
 static inline bool cut_exists(const ech_block_value *value)
@@ -209,19 +209,21 @@ static inline void cut_make_params(cut_side *s, int rank)
 static inline cut_side cut_open(const ech_block *block, const ech_param *param, int params,
                                 int64_t batch, int64_t T, int64_t ids)
 {
-    const ech_cut *cut = &block->ways.cut;
+    const ech_sharding *sharding = &block->options.sharding;
     cut_side s = {.block = block,
                   .param = param,
                   .params = params,
-                  .tensor = cut_at_least_one(cut->tensor),
-                  .context = cut_at_least_one(cut->context),
-                  .chunks = cut_at_least_one(block->ways.sequence_chunks),
+                  .tensor = cut_at_least_one(sharding->tensor),
+                  .context = cut_at_least_one(sharding->context),
+                  .chunks = cut_at_least_one(block->options.sequence_chunks),
                   .purpose = ECH_TRAIN,
                   .scale = 0.25,
                   .kernels = ech_kernels_ref(ECH_F64)};
     s.ranks = s.tensor * s.context;
-    s.extent = (ech_extent){
-        .batch = batch, .tokens = T / s.context / s.chunks, .sequence = T, .cut = block->ways.cut};
+    s.extent = (ech_extent){.batch = batch,
+                            .tokens = T / s.context / s.chunks,
+                            .sequence = T,
+                            .sharding = block->options.sharding};
     ECH_ASSERT(s.ranks <= CUT_MOST_RANKS && T % (s.context * s.chunks) == 0);
     ECH_ASSERT(ech_kernel_context_create(1, &s.compute) == ECH_OK);
     s.used = ech_calloc((size_t)params + 1, sizeof *s.used);

@@ -46,10 +46,10 @@ static int vector(graph *g, ech_axis axis, int64_t n)
     return param(g, ech_shape_1d(axis, n));
 }
 
-static graph make(const char *name, build builder, ech_ways ways, int64_t G, double p)
+static graph make(const char *name, build builder, ech_block_options options, int64_t G, double p)
 {
     graph g = {.pool = ech_pool_create(), .G = G, .p = p};
-    g.block = ech_block_create(g.pool, name, 3, ways);
+    g.block = ech_block_create(g.pool, name, 3, options);
     builder(&g);
     ech_block_finish(g.block, g.param.at);
     return g;
@@ -64,21 +64,22 @@ static void drop(graph *g)
 
 /* ---- grids ---- */
 
-static ech_ways grid(int tensor, int context, int64_t G, int sequence, bool ulysses)
+static ech_block_options grid(int tensor, int context, int64_t G, int sequence, bool ulysses)
 {
-    return (ech_ways){.cut = {.tensor = tensor,
-                              .key_value = (int)(tensor < G ? tensor : G),
-                              .context = context,
-                              .sequence = sequence && tensor > 1},
-                      .keep = sequence == 2,
-                      .ulysses = ulysses};
+    return (ech_block_options){.sharding = {.tensor = tensor,
+                                            .key_value = (int)(tensor < G ? tensor : G),
+                                            .context = context,
+                                            .sequence = sequence && tensor > 1},
+                               .keep = sequence == 2,
+                               .ulysses = ulysses};
 }
 
-static void compare_ways(const char *name, build builder, ech_ways ways, int64_t G, double p)
+static void compare_ways(const char *name, build builder, ech_block_options options, int64_t G,
+                         double p)
 {
     int collectives[ECH_PHASES];
-    graph whole = make(name, builder, (ech_ways){.documents = ways.documents}, G, p);
-    graph cut = make(name, builder, ways, G, p);
+    graph whole = make(name, builder, (ech_block_options){.documents = options.documents}, G, p);
+    graph cut = make(name, builder, options, G, p);
     cut_compare(whole.block, whole.param.at, cut.block, cut.param.at, (int)cut.param.n, B, T, V,
                 collectives);
     drop(&whole);
@@ -86,11 +87,11 @@ static void compare_ways(const char *name, build builder, ech_ways ways, int64_t
 }
 
 /* Samples of one document, and of several. */
-static void compare(const char *name, build builder, ech_ways ways, int64_t G, double p)
+static void compare(const char *name, build builder, ech_block_options options, int64_t G, double p)
 {
-    compare_ways(name, builder, ways, G, p);
-    ways.documents = true;
-    compare_ways(name, builder, ways, G, p);
+    compare_ways(name, builder, options, G, p);
+    options.documents = true;
+    compare_ways(name, builder, options, G, p);
 }
 
 /* Over tensor ranks in every way, alone and with context ranks. */
@@ -205,10 +206,10 @@ static void compare_head(int64_t samples, int64_t tokens, int64_t ids, int t, in
     graph cut = {.pool = ech_pool_create()};
     for (int i = 0; i < 2; i++) {
         graph *of = i ? &cut : &g;
-        ech_ways ways = i ? grid(t, 1, H, 0, false) : (ech_ways){0};
-        ways.rows = samples * tokens;
-        ways.real = ECH_F64;
-        of->block = ech_block_create(of->pool, "head alone", 3, ways);
+        ech_block_options options = i ? grid(t, 1, H, 0, false) : (ech_block_options){0};
+        options.rows = samples * tokens;
+        options.real = ECH_F64;
+        of->block = ech_block_create(of->pool, "head alone", 3, options);
         int targets = ech_block_batch(of->block, ECH_TARGETS);
         int weights = ech_block_batch(of->block, ECH_WEIGHTS);
         ech_layer_head_loss(of->block, input(of), targets, weights,
@@ -359,12 +360,12 @@ static void test_sequence_chunks(void **state)
     for (int chunks = 2; chunks <= 4; chunks++)
         for (int t = 1; t <= 4; t *= 2)
             for (int sequence = 0; sequence < 3; sequence++) {
-                ech_ways ways = grid(t, 1, 2, sequence, false);
-                ways.sequence_chunks = chunks;
-                compare("attention in sequence chunks", build_attention, ways, H, 0.3);
-                compare("grouped attention in sequence chunks", build_grouped, ways, 2, 0.3);
-                compare("embedding in sequence chunks", build_embedding, ways, H, 0.3);
-                compare("head in sequence chunks", build_head, ways, H, 0.3);
+                ech_block_options options = grid(t, 1, 2, sequence, false);
+                options.sequence_chunks = chunks;
+                compare("attention in sequence chunks", build_attention, options, H, 0.3);
+                compare("grouped attention in sequence chunks", build_grouped, options, 2, 0.3);
+                compare("embedding in sequence chunks", build_embedding, options, H, 0.3);
+                compare("head in sequence chunks", build_head, options, H, 0.3);
             }
 }
 
@@ -373,9 +374,10 @@ static void test_sequence_chunks(void **state)
 enum { TOKENS_ARE = ECH_MESH_DATA | ECH_MESH_CONTEXT };
 
 /* What is said of each parameter, in the order of their declaration. That it is true is what `compare` finds. */
-static void assert_addends(build builder, ech_ways ways, const ech_mesh *wanted, size_t params)
+static void assert_addends(build builder, ech_block_options options, const ech_mesh *wanted,
+                           size_t params)
 {
-    graph g = make("addends", builder, ways, 2, 0);
+    graph g = make("addends", builder, options, 2, 0);
     assert_int_equal(g.param.n, params);
     for (size_t p = 0; p < params; p++)
         assert_int_equal(g.param.at[p].addends, TOKENS_ARE | wanted[p]);
@@ -388,28 +390,28 @@ static void test_addends(void **state)
     const ech_mesh none = ECH_MESH_NONE, all = ECH_MESH_TENSOR, query = ECH_MESH_QUERY;
     for (int t = 2; t <= 4; t *= 2)
         for (int sequence = 0; sequence < 3; sequence++) {
-            ech_ways ways = grid(t, 1, 2, sequence, false);
+            ech_block_options options = grid(t, 1, 2, sequence, false);
             ech_mesh rows = sequence ? all : none;
-            assert_addends(build_pair, ways, (ech_mesh[]){none, none, none, none}, 4);
-            assert_addends(build_gate, ways, (ech_mesh[]){rows, none, none, none}, 4);
-            assert_addends(build_embedding, ways, (ech_mesh[]){none, rows}, 2);
-            assert_addends(build_head, ways, (ech_mesh[]){rows, rows, none}, 3);
-            assert_addends(build_tied, ways, (ech_mesh[]){none, rows}, 2);
-            assert_addends(build_attention, ways, (ech_mesh[]){none, none, none, none}, 4);
-            assert_addends(build_normed, ways,
+            assert_addends(build_pair, options, (ech_mesh[]){none, none, none, none}, 4);
+            assert_addends(build_gate, options, (ech_mesh[]){rows, none, none, none}, 4);
+            assert_addends(build_embedding, options, (ech_mesh[]){none, rows}, 2);
+            assert_addends(build_head, options, (ech_mesh[]){rows, rows, none}, 3);
+            assert_addends(build_tied, options, (ech_mesh[]){none, rows}, 2);
+            assert_addends(build_attention, options, (ech_mesh[]){none, none, none, none}, 4);
+            assert_addends(build_normed, options,
                            (ech_mesh[]){none, query, query, query, query, all, all, none}, 8);
         }
 }
 
 /* Whether the program stops: it would get wrong gradients. */
-static bool is_refused(build builder, ech_ways ways)
+static bool is_refused(build builder, ech_block_options options)
 {
     int status = 0;
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         fclose(stderr);
-        graph g = make("refused", builder, ways, H, 0);
+        graph g = make("refused", builder, options, H, 0);
         drop(&g);
         _exit(0);
     }
@@ -461,12 +463,13 @@ static void test_tokens(void **state)
     (void)state;
     for (int c = 1; c <= 4; c++)
         for (int ulysses = 0; ulysses < 2; ulysses++) {
-            ech_ways ways = grid(1, c, H, 0, ulysses);
-            ech_extent extent = {.batch = B, .tokens = T / c, .sequence = T, .cut = {.context = c}};
+            ech_block_options options = grid(1, c, H, 0, ulysses);
+            ech_extent extent = {
+                .batch = B, .tokens = T / c, .sequence = T, .sharding = {.context = c}};
             int found[B * T] = {0};
             int64_t pairs[4] = {0};
             for (int rank = 0; rank < c; rank++) {
-                ech_rows rows = ech_context_rows(&ways, extent, 7, rank);
+                ech_rows rows = ech_context_rows(&options, extent, 7, rank);
                 for (int64_t r = 0; r < B * T / c; r++) {
                     int64_t whole = ech_row_whole(&rows, r) - 7 * T;
                     assert_in_range(whole, 0, B * T - 1);

@@ -96,7 +96,7 @@ static int input(runner *r)
 static runner open_documents(bool several)
 {
     runner r = runner_open(B, T);
-    r.block->ways.documents = several;
+    r.block->options.documents = several;
     return r;
 }
 

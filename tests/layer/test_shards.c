@@ -42,7 +42,7 @@ static void close_to(double got, double wanted)
 /* A block of one layer whose input and output have `shape`. */
 static ech_block *one_layer(ech_pool *pool, ech_shape shape, int which)
 {
-    ech_block *block = ech_block_create(pool, "block", 3, (ech_ways){0});
+    ech_block *block = ech_block_create(pool, "block", 3, (ech_block_options){0});
     if (which == 0) {
         ech_layer_embedding(block, ech_block_batch(block, ECH_TOKENS), 0, 3);
         return block;

@@ -115,15 +115,15 @@ static void test_cuts(void **state)
     (void)state;
     for (int g = 0; g < GRIDS; g++) {
         sample s = make(g, false);
-        assert_int_equal(s.layout->cut.tensor, grids[g].tensor);
-        assert_int_equal(s.layout->cut.context, grids[g].context);
-        assert_int_equal(s.layout->cut.key_value, grids[g].key_value);
-        assert_int_equal(s.layout->cut.sequence, strstr(grids[g].keys, "sequence=") != NULL);
+        assert_int_equal(s.layout->sharding.tensor, grids[g].tensor);
+        assert_int_equal(s.layout->sharding.context, grids[g].context);
+        assert_int_equal(s.layout->sharding.key_value, grids[g].key_value);
+        assert_int_equal(s.layout->sharding.sequence, strstr(grids[g].keys, "sequence=") != NULL);
         sample_free(&s);
     }
     sample s = sample_create(sample_config("gpt2"), 2);
     sample_set(s.config, "parallel.sequence=true"); /* one tensor rank has all rows anyway */
-    assert_false(ech_model_cut(s.config).sequence);
+    assert_false(ech_model_sharding(s.config).sequence);
     sample_free(&s);
 }
 
@@ -175,7 +175,7 @@ typedef struct agreement {
 static agreement compare(const ech_layout *layout, int x, int y)
 {
     const ech_coordinates *a = &layout->coordinates[x], *b = &layout->coordinates[y];
-    int last = layout->stages - 1, t = layout->tensor, shares = layout->cut.key_value;
+    int last = layout->stages - 1, t = layout->tensor, shares = layout->sharding.key_value;
     return (agreement){.stage = a->stage == b->stage,
                        .data = a->data == b->data,
                        .context = a->context == b->context,
@@ -276,7 +276,8 @@ static void add_slice(const sample *s, int rank, int param, int *times)
 {
     ech_slice slice[ECH_MOST_SLICES];
     const ech_shape *shape = &s->model->param.at[param].shape;
-    int n = ech_shape_slices(shape, s->layout->cut, s->layout->coordinates[rank].tensor, slice);
+    int n =
+        ech_shape_slices(shape, s->layout->sharding, s->layout->coordinates[rank].tensor, slice);
     for (int i = 0; i < n; i++)
         for (int64_t j = 0; j < slice[i].count; j++) times[slice[i].whole + j]++;
 }
@@ -285,7 +286,7 @@ static int64_t cut_size(const sample *s, int param)
 {
     ech_slice slice[ECH_MOST_SLICES];
     const ech_shape *shape = &s->model->param.at[param].shape;
-    ech_shape_slices(shape, s->layout->cut, 0, slice);
+    ech_shape_slices(shape, s->layout->sharding, 0, slice);
     return shape->size[slice[0].dim];
 }
 
@@ -326,7 +327,7 @@ static void test_writers(void **state)
     for (int p = 0; p < params; p++) {
         const ech_param *param = &s.model->param.at[p];
         int shares, writer = -1, first = -1;
-        bool cut = ech_shape_is_cut(&param->shape, s.layout->cut, &shares);
+        bool cut = ech_shape_is_sharded(&param->shape, s.layout->sharding, &shares);
         for (int rank = 0; rank < s.layout->world; rank++) {
             if (first < 0 && ech_layout_holds(s.layout, rank, p)) first = rank;
             bool writes = ech_layout_writes(s.layout, s.model, rank, p);
@@ -363,7 +364,7 @@ static void test_addends(void **state)
                 const ech_param *param = &s.model->param.at[p];
                 ech_layout_group expected = ECH_GROUP_DATA;
                 if (tied && p == 0 && grids[g].stages > 1) expected = ECH_GROUP_TIED;
-                if (sees_rows(param) && s.layout->cut.sequence) expected = ECH_GROUP_PARTIAL;
+                if (sees_rows(param) && s.layout->sharding.sequence) expected = ECH_GROUP_PARTIAL;
                 if (has_heads(param) && grids[g].key_value < grids[g].tensor)
                     expected = ECH_GROUP_KEY_VALUE;
                 assert_int_equal(ech_layout_addends(s.layout, s.model, p), expected);

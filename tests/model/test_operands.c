@@ -160,7 +160,7 @@ static void open_regions(bench *b)
     }
     for (size_t p = 0; p < b->model->param.n; p++) {
         int64_t n =
-            ech_shape_count(&b->model->param.at[p].shape, ech_extent_of_params(b->extent.cut));
+            ech_shape_count(&b->model->param.at[p].shape, ech_extent_of_params(b->extent.sharding));
         if (!ech_block_uses(b->block, (int)p)) continue;
         b->param[p] = make_region(n, ECH_F64, 0, 1000 + (uint32_t)p);
         b->dparam[p] = make_region(n, ECH_F64, 0, 2000 + (uint32_t)p);
@@ -188,7 +188,7 @@ static ech_tensor param_tensor(const bench *b, const region *r, int param)
 {
     const ech_shape *shape = &b->model->param.at[param].shape;
     int64_t sizes[ECH_MAX_DIMS];
-    ech_shape_resolve(shape, ech_extent_of_params(b->extent.cut), sizes);
+    ech_shape_resolve(shape, ech_extent_of_params(b->extent.sharding), sizes);
     return ech_tensor_view(r->data, ECH_F64, shape->dims, sizes);
 }
 
@@ -224,16 +224,16 @@ static void take_all(const bench *b, const ech_node *node, ech_call *call)
 /* The piece in whose F what is carried has rows of others before, in whose B rows behind. */
 static ech_rows rows_of(const bench *b)
 {
-    const ech_ways *ways = &b->model->ways;
-    ech_rows rows = ech_context_rows(ways, b->extent, 4, 0);
-    if (ways->sequence_chunks > 1 && b->phase == ECH_FORWARD) rows.start[0] = b->extent.tokens;
+    const ech_block_options *options = &b->model->options;
+    ech_rows rows = ech_context_rows(options, b->extent, 4, 0);
+    if (options->sequence_chunks > 1 && b->phase == ECH_FORWARD) rows.start[0] = b->extent.tokens;
     if (b->purpose == ECH_GENERATE) rows.start[0] = POSITION;
     return rows;
 }
 
 static ech_call make_call(bench *b)
 {
-    const ech_cut *cut = &b->extent.cut;
+    const ech_sharding *sharding = &b->extent.sharding;
     return (ech_call){.kernels = ech_kernels_ref(ECH_F64),
                       .context = b->context,
                       .extent = b->extent,
@@ -241,11 +241,11 @@ static ech_call make_call(bench *b)
                       .seed = 11,
                       .step = 2,
                       .layer = 3,
-                      .ways = &b->model->ways,
+                      .options = &b->model->options,
                       .rows = rows_of(b),
                       .shard = rows_of(b),
-                      .tensor_size = cut->tensor > 1 ? cut->tensor : 1,
-                      .context_size = cut->context > 1 ? cut->context : 1,
+                      .tensor_size = sharding->tensor > 1 ? sharding->tensor : 1,
+                      .context_size = sharding->context > 1 ? sharding->context : 1,
                       .loss_sums = b->sums,
                       .loss_scale = &b->scale};
 }
@@ -502,23 +502,24 @@ static void check_program(bench *b)
 
 static ech_extent extent_of(const ech_model *model, ech_purpose purpose)
 {
-    const ech_ways *ways = &model->ways;
-    int shares = (ways->cut.context > 1 ? ways->cut.context : 1) *
-                 (ways->sequence_chunks > 1 ? ways->sequence_chunks : 1);
+    const ech_block_options *options = &model->options;
+    int shares = (options->sharding.context > 1 ? options->sharding.context : 1) *
+                 (options->sequence_chunks > 1 ? options->sequence_chunks : 1);
     int64_t tokens = CUT_MODEL_TOKENS / shares;
-    int64_t batch = ways->rows ? ways->rows / tokens : BATCH;
+    int64_t batch = options->rows ? options->rows / tokens : BATCH;
     return (ech_extent){.batch = purpose == ECH_GENERATE ? 1 : batch,
                         .tokens = purpose == ECH_GENERATE ? 1 : tokens,
                         .sequence = CUT_MODEL_TOKENS,
-                        .cut = ways->cut};
+                        .sharding = options->sharding};
 }
 
 /* Tokens are generated one at a time where nothing is cut. */
 static bool has_lists(const ech_model *model, ech_purpose purpose)
 {
-    const ech_ways *ways = &model->ways;
+    const ech_block_options *options = &model->options;
     return purpose != ECH_GENERATE ||
-           (ways->cut.tensor < 2 && ways->cut.context < 2 && ways->sequence_chunks < 2);
+           (options->sharding.tensor < 2 && options->sharding.context < 2 &&
+            options->sequence_chunks < 2);
 }
 
 static void check_model(const char *family, const char *grid)

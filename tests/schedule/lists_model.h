@@ -18,7 +18,7 @@ static inline ech_model *lists_model(int blocks, bool folded)
     model->pool = ech_pool_create();
     for (int b = 0; b < blocks; b++) {
         ech_block *block = ech_block_create(
-            model->pool, ech_pool_format(model->pool, "block %d", b), b, (ech_ways){0});
+            model->pool, ech_pool_format(model->pool, "block %d", b), b, (ech_block_options){0});
         ECH_PUSH(block->node, (ech_node){.layer = &lists_layer, .params = 1, .param = {b}});
         ECH_PUSH(block->operand, (ech_operand){.port = ECH_PORT_DPARAM,
                                                .mode = ECH_ADD,

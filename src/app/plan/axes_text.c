@@ -39,7 +39,7 @@ static void print_stages(const ech_layout *layout, ech_text *out)
 void ech_print_axes(const ech_design *design, ech_text *out)
 {
     const ech_layout *layout = design->layout;
-    const ech_ways *ways = &design->model->ways;
+    const ech_block_options *options = &design->model->options;
     size_t from = out->n;
     print_stages(layout, out);
     if (layout->uniform && layout->replicas[0] > 1)
@@ -49,8 +49,9 @@ void ech_print_axes(const ech_design *design, ech_text *out)
                         ech_config_name(design->config, "parallel.context_method"));
     if (layout->tensor > 1)
         ech_text_append(out, "%s%d tensor", between(out, from, " x "), layout->tensor);
-    if (layout->cut.sequence) ech_text_append(out, "%ssequence parallel", between(out, from, ", "));
-    if (ways->sequence_chunks > 1)
+    if (layout->sharding.sequence)
+        ech_text_append(out, "%ssequence parallel", between(out, from, ", "));
+    if (options->sequence_chunks > 1)
         ech_text_append(out, "%s%d sequence chunks", between(out, from, ", "),
-                        ways->sequence_chunks);
+                        options->sequence_chunks);
 }

@@ -27,7 +27,7 @@ static json_t *model_json(const ech_plan_report *report)
 static json_t *grid_json(const ech_design *design)
 {
     const ech_layout *layout = design->layout;
-    const ech_ways *ways = &design->model->ways;
+    const ech_block_options *options = &design->model->options;
     json_t *replicas = json_array();
     for (int s = 0; s < layout->stages; s++)
         json_array_append_new(replicas, json_integer(layout->replicas[s]));
@@ -36,7 +36,7 @@ static json_t *grid_json(const ech_design *design)
                      "context_method", ech_config_name(design->config, "parallel.context_method"),
                      "tensor", layout->tensor, "sequence",
                      ech_config_name(design->config, "parallel.sequence"), "sequence_chunks",
-                     ways->sequence_chunks > 1 ? ways->sequence_chunks : 1);
+                     options->sequence_chunks > 1 ? options->sequence_chunks : 1);
 }
 
 static json_t *balance_json(const ech_design *design)

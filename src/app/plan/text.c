@@ -134,9 +134,9 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
                     config->training.global_batch_size, config->data.sequence_length,
                     layout->micro_batches, layout->micro_batches == 1 ? "" : "es",
                     layout->micro_batch);
-    if (report->design->model->ways.sequence_chunks > 1)
+    if (report->design->model->options.sequence_chunks > 1)
         ech_text_append(out, ", each in %d sequence chunks",
-                        report->design->model->ways.sequence_chunks);
+                        report->design->model->options.sequence_chunks);
     ech_text_append(out, "\nlayout      %d rank%s of %" PRId64 " thread%s, on %s", layout->world,
                     plural(layout->world), config->parallel.threads,
                     plural(config->parallel.threads), ech_config_name(config, "parallel.comm"));
@@ -237,7 +237,7 @@ static void print_in_flight(const ech_plan_report *report, ech_text *out)
         ech_text_append(out, " %d", most);
     }
     ech_text_append(out, "%s %smicro-batches%s%s\n", layout->stages > MOST_GRID_ROWS ? " ..." : "",
-                    report->design->model->ways.sequence_chunks > 1 ? "sequence chunks of " : "",
+                    report->design->model->options.sequence_chunks > 1 ? "sequence chunks of " : "",
                     layout->chunks > 1 ? " of a chunk" : "",
                     layout->stages > 1 ? ", stage by stage" : "");
 }

@@ -76,7 +76,7 @@ static void print_shape(const builder *b, const ech_node *node, char *out, size_
     out[0] = '\0';
     if (!node->params) return;
     const ech_shape *shape = &b->plan->model->param.at[node->param[0]].shape;
-    ech_shape_resolve(shape, ech_extent_of_params(b->plan->layout->cut), sizes);
+    ech_shape_resolve(shape, ech_extent_of_params(b->plan->layout->sharding), sizes);
     for (int d = 0; d < shape->dims && n < size; d++)
         n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, d ? "x" : " ", sizes[d]);
 }

@@ -50,11 +50,11 @@ static void put_slices(const ech_verifier *v, int param, int index, const double
                        double *whole)
 {
     const ech_shape *shape = &v->layout.design->model->param.at[param].shape;
-    ech_cut cut = v->layout.design->layout->cut;
+    ech_sharding sharding = v->layout.design->layout->sharding;
     ech_slice slices[ECH_MOST_SLICES];
-    int n = ech_shape_slices(shape, cut, index, slices);
+    int n = ech_shape_slices(shape, sharding, index, slices);
     for (int i = 0; i < n; i++) {
-        ech_slice_runs r = ech_slice_split(shape, cut, &slices[i]);
+        ech_slice_runs r = ech_slice_split(shape, sharding, &slices[i]);
         for (int64_t run = 0; run < r.runs; run++)
             memcpy(whole + r.whole + run * r.whole_step, from + r.local + run * r.local_step,
                    (size_t)r.length * sizeof *whole);
@@ -67,10 +67,10 @@ static ech_status gather_copy(ech_verifier *v, const ech_copy *copy, double *min
 {
     const ech_layout *layout = v->layout.design->layout;
     const ech_shape *shape = &v->layout.design->model->param.at[copy->param].shape;
-    int64_t n = ech_shape_count(shape, ech_extent_of_params(layout->cut));
+    int64_t n = ech_shape_count(shape, ech_extent_of_params(layout->sharding));
     ECH_FREED double *slice = v->result ? ech_calloc((size_t)n, sizeof *slice) : NULL;
     int shards; /* or one, if the tensor ranks hold it whole */
-    int holders = ech_shape_is_cut(shape, layout->cut, &shards) ? layout->tensor : 1;
+    int holders = ech_shape_is_sharded(shape, layout->sharding, &shards) ? layout->tensor : 1;
     for (int k = 0; k < holders; k++) {
         ECH_TRY(send_to_first(v, ech_layout_rank_at(layout, copy->stage, 0, 0, k), mine, n, slice));
         if (v->result) put_slices(v, copy->param, k, slice, whole);

@@ -121,7 +121,7 @@ static bool is_exact(const ech_design *design)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
     return schedule->weights == ECH_WEIGHTS_FLUSHED && layout->uniform &&
            layout->replicas[0] == 1 && layout->tensor == 1 && layout->context == 1 &&
-           design->model->ways.sequence_chunks < 2;
+           design->model->options.sequence_chunks < 2;
 }
 
 static ech_status open_single(ech_verifier *v)
