@@ -123,9 +123,21 @@ void ech_saved_whole(ech_saved_tensor *tensor, void *data)
     ech_saved_add(tensor, origin, &all);
 }
 
-void ech_shape_print(int dims, const int64_t *shape, ech_text *out)
+static void print_shape(int dims, const int64_t *shape, ech_text *out)
 {
     ech_text_append(out, "[");
     for (int d = 0; d < dims; d++) ech_text_append(out, "%s%" PRId64, d ? ", " : "", shape[d]);
     ech_text_append(out, "]");
+}
+
+ech_status ech_shape_check(const char *where, const ech_saved_tensor *have,
+                           const ech_saved_tensor *want, const char *before, const char *after)
+{
+    size_t bytes = (size_t)want->dims * sizeof *want->shape;
+    if (have->dims == want->dims && memcmp(have->shape, want->shape, bytes) == 0) return ECH_OK;
+    ECH_FREED_TEXT is = {0}, must = {0};
+    print_shape(have->dims, have->shape, &is);
+    print_shape(want->dims, want->shape, &must);
+    ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' has shape %s%s%s%s", where, have->name, is.at, before,
+             must.at, after);
 }

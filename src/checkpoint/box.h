@@ -38,7 +38,9 @@ ech_box_runs ech_box_split(int dims, const int64_t *shape, const ech_saved_box *
 /* Where run i begins. */
 ech_box_offset ech_box_run_at(const ech_box_runs *runs, int64_t i);
 
-/* Appends a shape as text: "[3, 4]". */
-void ech_shape_print(int dims, const int64_t *shape, ech_text *out);
+/* Compares the shapes of a tensor of `where` and of the one that is wanted. Error: "WHERE: tensor 'NAME' has shape
+ * [3, 4]BEFORE[3, 5]AFTER". */
+ech_status ech_shape_check(const char *where, const ech_saved_tensor *have,
+                           const ech_saved_tensor *want, const char *before, const char *after);
 
 #endif

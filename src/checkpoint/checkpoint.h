@@ -145,10 +145,14 @@ typedef struct ech_safetensors ech_safetensors;
  * read from the file. The file is untrusted. */
 ech_status ech_safetensors_open(const char *path, ech_safetensors **out);
 void ech_safetensors_close(ech_safetensors *file); /* accepts NULL */
+ECH_DESTROY_AT(ech_safetensors, ech_safetensors_close)
 int ech_safetensors_count(const ech_safetensors *file);
 /* Tensor i: name, dtype, dims and shape; no boxes. The name is borrowed. */
 ech_saved_tensor ech_safetensors_get(const ech_safetensors *file, int i);
 int ech_safetensors_find(const ech_safetensors *file, const char *name); /* -1: no such tensor */
+/* Logs that none of the n files, which `where` names, has the tensor, and the nearest name; returns ECH_EINPUT. */
+ech_status ech_safetensors_fail_missing(const char *where, ech_safetensors *const *files, size_t n,
+                                        const char *name);
 /* An element of a tensor. */
 typedef struct ech_safetensors_element {
     const char *name; /* of the tensor; NULL: no element */

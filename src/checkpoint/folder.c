@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "checkpoint/open.h"
+#include "checkpoint/manifest.h"
 
 enum { NAME_BYTES = 40 };
 

@@ -100,7 +100,7 @@ static void append_loss(double loss, ech_text *out)
 ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out)
 {
     const ech_checkpoint_info *info = &manifest->info;
-    ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     ech_text_append(&text, "{\"format\":\"%s\",\n\"version\":%d,\n", FORMAT, VERSION);
     ech_text_append(&text, "\"step\":%" PRId64 ",\n", info->step);
     ech_text_append(&text, "\"optimizer_count\":%" PRId64 ",\n", info->optimizer_count);
@@ -108,24 +108,19 @@ ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out)
     ech_text_append(&text, "\"skipped_steps\":%" PRId64 ",\n", info->skipped_steps);
     append_loss(info->loss, &text);
     ech_text_append(&text, "\"ranks\":%d,\n\"run_yaml\":", info->ranks);
-    if (!ech_json_append_string(&text, info->run_yaml ? info->run_yaml : "")) {
-        ech_text_free(&text);
+    if (!ech_json_append_string(&text, info->run_yaml ? info->run_yaml : ""))
         ECH_FAIL(ECH_EINPUT, "the run file is not UTF-8, so no checkpoint can hold it: look for "
                              "odd bytes in its names and paths");
-    }
     ech_text_append(&text, ",\n\"range_bytes\":%d,\n\"files\":[", ECH_HASH_RANGE);
     append_files(manifest, &text);
     ech_text_append(&text, "]\n%s", HASH_KEY);
     char digits[ECH_HASH_DIGITS + 1];
     ech_hash_print(ech_hash_bytes(text.at, text.n), digits);
     ech_text_append(&text, "%s%s", digits, ENDING);
-    size_t n = text.n;
-    if (n <= ECH_MANIFEST_LIMIT) ech_text_append_bytes(out, text.at, n);
-    ech_text_free(&text);
-    if (n > ECH_MANIFEST_LIMIT) {
-        ECH_FAIL(ECH_EUNSUPPORTED, "a manifest of %zu bytes is above the limit of %d", n,
+    if (text.n > ECH_MANIFEST_LIMIT)
+        ECH_FAIL(ECH_EUNSUPPORTED, "a manifest of %zu bytes is above the limit of %d", text.n,
                  ECH_MANIFEST_LIMIT);
-    }
+    ech_text_append_bytes(out, text.at, text.n);
     return ECH_OK;
 }
 
@@ -275,13 +270,10 @@ ech_status ech_manifest_parse(const char *path, const char *text, size_t n, ech_
         .depth = 4, .containers = 2 + 2 * ECH_FILES, .values = n / ECH_HASH_DIGITS + 64};
     json_auto_t *root = NULL;
     ECH_TRY(ech_json_parse(path, text, n, limits, &root));
-    ech_manifest manifest = {0};
+    ECH_CLEANUP(ech_manifest_free) ech_manifest manifest = {0};
     for (int f = 0; f < ECH_FILES; f++) manifest.files[f].bytes = -1;
-    ech_status st = take_all(path, root, &manifest);
-    if (st != ECH_OK) {
-        ech_manifest_free(&manifest);
-        return st;
-    }
+    ECH_TRY(take_all(path, root, &manifest));
     *out = manifest;
+    manifest = (ech_manifest){0};
     return ECH_OK;
 }

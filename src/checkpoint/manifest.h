@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hash.h"
 
+#define ECH_MANIFEST_NAME "manifest.json"
 enum { ECH_MANIFEST_LIMIT = 16 << 20 }; /* bytes */
 
 typedef struct ech_manifest {
@@ -37,8 +38,8 @@ bool ech_manifest_is_ours(const char *text, size_t n);
  * and bytes. */
 ech_status ech_manifest_verify_file(const ech_manifest *manifest, const char *folder,
                                     ech_checkpoint_file file, bool hashes);
-/* Compares all files below `folder` with the manifest: sizes and hashes; of tensors hashes only with `all`. Errors
- * name file and bytes. */
-ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool all);
+/* If the folder is the model/ of a checkpoint, compares it with the checkpoint's manifest: sizes and texts, with `all`
+ * also the hashes of the weights. Other folders have no hashes: ECH_OK. */
+ech_status ech_manifest_verify_model(const char *folder, bool all);
 
 #endif

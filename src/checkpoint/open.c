@@ -2,69 +2,53 @@
  *
  * Opening one checkpoint folder: the manifest first, then the files it lists, against it.
  */
-#include "checkpoint/open.h"
-
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/box.h"
+#include "checkpoint/manifest.h"
 
-static ech_status open_tensors(ech_checkpoint *checkpoint, ech_checkpoint_file file)
-{
-    if (checkpoint->manifest.files[file].bytes < 0) return ECH_OK;
-    ECH_FREED char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(file));
-    return ech_safetensors_open(path, &checkpoint->tensors[file]);
-}
-
-static ech_status read_text(ech_checkpoint *checkpoint, ech_checkpoint_file file)
-{
-    if (checkpoint->manifest.files[file].bytes < 0) return ECH_OK;
-    ech_checkpoint_info *info = &checkpoint->manifest.info;
-    ECH_FREED char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(file));
-    return ech_file_read(path, ECH_TEXT_LIMIT, &info->text[file].at, &info->text[file].n);
-}
+struct ech_checkpoint {
+    char *path;
+    ech_manifest manifest;
+    int64_t manifest_bytes;
+    ech_safetensors *tensors[ECH_FIRST_TEXT]; /* NULL: no such file */
+};
 
 static ech_status read_manifest(ech_checkpoint *checkpoint)
 {
-    ECH_FREED char *path = ech_file_join(checkpoint->path, ECH_MANIFEST_NAME);
-    ECH_FREED char *text = NULL;
+    ECH_FREED char *path = ech_file_join(checkpoint->path, ECH_MANIFEST_NAME), *text = NULL;
     size_t n;
-    ech_status st;
-    if (ech_file_exists(path)) {
-        st = ech_file_read(path, ECH_MANIFEST_LIMIT, &text, &n);
-    } else {
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT, "%s: has no %s: no whole checkpoint",
-                         checkpoint->path, ECH_MANIFEST_NAME);
-    }
-    if (st == ECH_OK) st = ech_manifest_parse(path, text, n, &checkpoint->manifest);
-    if (st == ECH_OK) checkpoint->manifest_bytes = (int64_t)n;
-    return st;
+    if (!ech_file_exists(path))
+        ECH_FAIL(ECH_EINPUT, "%s: has no %s: no whole checkpoint", checkpoint->path,
+                 ECH_MANIFEST_NAME);
+    ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &text, &n));
+    checkpoint->manifest_bytes = (int64_t)n;
+    return ech_manifest_parse(path, text, n, &checkpoint->manifest);
 }
 
-static ech_status open_all(ech_checkpoint *checkpoint, bool verify)
+static ech_status open_file(ech_checkpoint *checkpoint, ech_checkpoint_file f)
 {
-    ECH_TRY(read_manifest(checkpoint));
-    ECH_TRY(ech_manifest_verify(&checkpoint->manifest, checkpoint->path, verify));
-    ECH_TRY(open_tensors(checkpoint, ECH_FILE_MODEL));
-    ECH_TRY(open_tensors(checkpoint, ECH_FILE_STATE));
-    for (int f = ECH_FIRST_TEXT; f < ECH_FILES; f++)
-        ECH_TRY(read_text(checkpoint, (ech_checkpoint_file)f));
-    return ECH_OK;
+    ech_checkpoint_info *info = &checkpoint->manifest.info;
+    if (checkpoint->manifest.files[f].bytes < 0) return ECH_OK;
+    ECH_FREED char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(f));
+    if (f < ECH_FIRST_TEXT) return ech_safetensors_open(path, &checkpoint->tensors[f]);
+    return ech_file_read(path, ECH_TEXT_LIMIT, &info->text[f].at, &info->text[f].n);
 }
 
 ech_status ech_checkpoint_open(const char *path, bool verify, ech_checkpoint **out)
 {
+    ECH_CLEANUP(ech_checkpoint_close_at)
     ech_checkpoint *checkpoint = ech_calloc(1, sizeof *checkpoint);
     checkpoint->path = ech_strdup(path);
-    ech_status st = open_all(checkpoint, verify);
-    if (st != ECH_OK) {
-        ech_checkpoint_close(checkpoint);
-        return st;
-    }
+    ECH_TRY(read_manifest(checkpoint));
+    for (ech_checkpoint_file f = 0; f < ECH_FILES; f++)
+        ECH_TRY(ech_manifest_verify_file(&checkpoint->manifest, path, f,
+                                         verify || f >= ECH_FIRST_TEXT));
+    for (ech_checkpoint_file f = 0; f < ECH_FILES; f++) ECH_TRY(open_file(checkpoint, f));
     *out = checkpoint;
+    checkpoint = NULL;
     return ECH_OK;
 }
 
@@ -114,43 +98,18 @@ ech_dtype ech_checkpoint_dtype(const ech_checkpoint *checkpoint)
 
 /* ---- boxes of tensors, whatever layout wrote them ---- */
 
-static ech_status fail_missing(const char *where, const ech_safetensors *file,
-                               const ech_saved_tensor *want)
-{
-    int n = file ? ech_safetensors_count(file) : 0;
-    const char **names = ech_calloc((size_t)n + 1, sizeof *names);
-    for (int i = 0; i < n; i++) names[i] = ech_safetensors_get(file, i).name;
-    const char *nearest = ech_text_nearest(want->name, names, (size_t)n);
-    ech_status st = ech_fail_at(
-        __FILE__, __LINE__, ECH_EINPUT, "%s/%s: no tensor '%s' among its %d%s%s%s", where,
-        ech_checkpoint_file_name(want->is_state ? ECH_FILE_STATE : ECH_FILE_MODEL), want->name, n,
-        nearest ? " (the nearest is '" : "", nearest ? nearest : "", nearest ? "')" : "");
-    free(names);
-    return st;
-}
-
-static ech_status check_shape(const char *where, const ech_saved_tensor *have,
-                              const ech_saved_tensor *want)
-{
-    size_t bytes = (size_t)want->dims * sizeof *want->shape;
-    if (have->dims == want->dims && memcmp(have->shape, want->shape, bytes) == 0) return ECH_OK;
-    ECH_FREED_TEXT is = {0}, must = {0};
-    ech_shape_print(have->dims, have->shape, &is);
-    ech_shape_print(want->dims, want->shape, &must);
-    return ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
-                       "%s: tensor '%s' has shape %s, the run needs %s: saved by a run "
-                       "with another model section",
-                       where, want->name, is.at, must.at);
-}
-
 static ech_status load_one(const ech_checkpoint *checkpoint, const ech_saved_tensor *want)
 {
-    const ech_safetensors *file =
-        checkpoint->tensors[want->is_state ? ECH_FILE_STATE : ECH_FILE_MODEL];
+    ech_checkpoint_file f = want->is_state ? ECH_FILE_STATE : ECH_FILE_MODEL;
+    ech_safetensors *file = checkpoint->tensors[f];
     int i = file ? ech_safetensors_find(file, want->name) : -1;
-    if (i < 0) return fail_missing(checkpoint->path, file, want);
+    if (i < 0) {
+        ECH_FREED char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(f));
+        return ech_safetensors_fail_missing(path, &file, file != NULL, want->name);
+    }
     ech_saved_tensor have = ech_safetensors_get(file, i);
-    ECH_TRY(check_shape(checkpoint->path, &have, want));
+    ECH_TRY(ech_shape_check(checkpoint->path, &have, want, ", the run needs ",
+                            ": saved by a run with another model section"));
     return ech_safetensors_read(file, i, want);
 }
 

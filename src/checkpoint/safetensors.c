@@ -221,16 +221,13 @@ ech_status ech_safetensors_open(const char *path, ech_safetensors **out)
     int fd;
     int64_t bytes;
     ECH_TRY(ech_file_open(path, &fd, &bytes));
-    ech_safetensors *file = ech_calloc(1, sizeof *file);
+    ECH_CLEANUP(ech_safetensors_close_at) ech_safetensors *file = ech_calloc(1, sizeof *file);
     file->fd = fd;
     file->pool = ech_pool_create();
     file->path = ech_pool_format(file->pool, "%s", path);
-    ech_status st = read_header(file, bytes);
-    if (st != ECH_OK) {
-        ech_safetensors_close(file);
-        return st;
-    }
+    ECH_TRY(read_header(file, bytes));
     *out = file;
+    file = NULL;
     return ECH_OK;
 }
 
@@ -262,6 +259,18 @@ int ech_safetensors_find(const ech_safetensors *file, const char *name)
     entry wanted = {.name = name}, *key = &wanted;
     entry **found = bsearch(&key, file->by_name, (size_t)file->n, sizeof *file->by_name, by_name);
     return found ? (int)(*found - file->entries) : -1;
+}
+
+ech_status ech_safetensors_fail_missing(const char *where, ech_safetensors *const *files, size_t n,
+                                        const char *name)
+{
+    ECH_LIST(const char *) names = {0};
+    for (size_t f = 0; f < n; f++)
+        for (int t = 0; t < files[f]->n; t++) ECH_PUSH(names, files[f]->entries[t].name);
+    ECH_FREED const char **all = names.at;
+    const char *nearest = ech_text_nearest(name, all, names.n);
+    ECH_FAIL(ECH_EINPUT, "%s: no tensor '%s' among its %zu%s%s%s", where, name, names.n,
+             nearest ? " (the nearest is '" : "", nearest ? nearest : "", nearest ? "')" : "");
 }
 
 /* The first entry that ends after that byte of the data, or n. */

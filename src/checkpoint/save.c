@@ -22,7 +22,7 @@
 #include "base/memory.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/open.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/stored.h"
 
 static const int64_t LAST_STEP = INT64_C(1) << 53; /* that the manifest can hold */

@@ -1,77 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A folder of weights, open: its files, and where each tensor is.
+ * Folders of weights: finding them, opening their files, checking them against a model, and reading tensors.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "checkpoint/box.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/open.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/shards.h"
 #include "checkpoint/shards_index.h"
-#include "checkpoint/shards_parts.h"
-
-/* ---- whether one that belongs to a checkpoint is as it was saved ---- */
-
-static const char *last_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-/* What is below state/ is of no use here, and may be gone. */
-static ech_status verify_model(const char *path, const char *checkpoint, bool all)
-{
-    ECH_FREED char *text = NULL;
-    size_t n;
-    ech_manifest manifest;
-    ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &text, &n));
-    bool is_ours = ech_manifest_is_ours(text, n);
-    ech_status st = is_ours ? ech_manifest_parse(path, text, n, &manifest) : ECH_OK;
-    if (!is_ours || st != ECH_OK) return st;
-    for (int f = 0; f < ECH_FILES && st == ECH_OK; f++)
-        if (f != ECH_FILE_STATE)
-            st = ech_manifest_verify_file(&manifest, checkpoint, (ech_checkpoint_file)f,
-                                          all || f != ECH_FILE_MODEL);
-    ech_manifest_free(&manifest);
-    return st;
-}
-
-/* A folder with a checkpoint's name has a manifest, unless it was never finished. */
-static ech_status verify_below(const char *checkpoint, bool all)
-{
-    int64_t step;
-    ech_folder_kind kind;
-    if (!ech_file_has(checkpoint, ECH_MANIFEST_NAME)) {
-        if (!ech_folder_parse(last_name(checkpoint), &step, &kind)) return ECH_OK;
-        ECH_FAIL(ECH_EINPUT, "%s: has no " ECH_MANIFEST_NAME ": no whole checkpoint", checkpoint);
-    }
-    ECH_FREED char *path = ech_file_join(checkpoint, ECH_MANIFEST_NAME);
-    return verify_model(path, checkpoint, all);
-}
-
-ech_status ech_shards_verify(const char *folder, bool all)
-{
-    ECH_FREED char *real = realpath(folder, NULL); /* links and "." are other names of the same */
-    ech_status st = ECH_OK;
-    if (real && strcmp(last_name(real), "model") == 0) {
-        char *checkpoint = ech_file_parent(real);
-        st = verify_below(checkpoint, all);
-        free(checkpoint);
-    }
-    return st;
-}
+#include "tensor/convert.h"
 
 #define CONFIG "config.json"
+#define SINGLE "model.safetensors"
+#define INDEX  "model.safetensors.index.json"
+
+enum { LARGEST_INDEX = 16 << 20 }; /* bytes */
+
+struct ech_shards {
+    char *folder;
+    ech_shards_names names;
+    ECH_LIST(ech_safetensors *) file;
+};
+
+/* Where a tensor is; file NULL: not found. */
+typedef struct location {
+    const ech_safetensors *file;
+    int tensor; /* of the file */
+    int number; /* among the tensors of all files */
+} location;
 
 /* model/ of the newest checkpoint of a folder of checkpoints or of a run directory; NULL: none. */
 static ech_status find_run(const char *path, char **folder)
 {
-    ech_checkpoint *checkpoint;
+    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
     ECH_TRY(ech_checkpoint_open_run(path, false, &checkpoint));
-    *folder = checkpoint ? ech_file_join(ech_checkpoint_path(checkpoint), "model") : NULL;
-    ech_checkpoint_close(checkpoint);
+    if (checkpoint) *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
     return ECH_OK;
 }
 
@@ -92,17 +60,12 @@ ech_status ech_shards_find(const char *path, char **folder)
             "%s: Hugging Face's cache of a model, of all its versions; name one, a folder below "
             "%s/snapshots",
             path, path);
-    char *model = ech_file_join(path, "model"), *found = NULL;
+    ECH_FREED char *model = ech_file_join(path, "model"), *found = NULL;
     if (ech_file_has(path, CONFIG))
         found = ech_strdup(path);
     else if (ech_file_has(model, CONFIG))
         found = ech_strdup(model);
-    free(model);
-    ech_status st = found ? ech_shards_verify(found, false) : find_run(path, &found);
-    if (st != ECH_OK) {
-        free(found);
-        return st;
-    }
+    ECH_TRY(found ? ech_manifest_verify_model(found, false) : find_run(path, &found));
     if (!found)
         ECH_FAIL(
             ECH_EUSAGE,
@@ -111,6 +74,7 @@ ech_status ech_shards_find(const char *path, char **folder)
             "a run directory",
             path);
     *folder = found;
+    found = NULL;
     return ECH_OK;
 }
 
@@ -120,79 +84,66 @@ static ech_status open_file(ech_shards *weights, const char *name)
 {
     ech_safetensors *file;
     ECH_FREED char *path = ech_file_join(weights->folder, name);
-    ech_status st = ech_safetensors_open(path, &file);
-    ECH_TRY(st);
+    ECH_TRY(ech_safetensors_open(path, &file));
     ECH_PUSH(weights->file, file);
     return ECH_OK;
 }
 
-/* listed: tensors that the map says are in it. */
-static ech_status check_shard(const char *path, const ech_shards_index *index, int shard,
-                              int listed, const ech_safetensors *file)
+static ech_status check_shard(const char *path, const ech_shards_index *index, const char *shard,
+                              const ech_safetensors *file)
 {
+    const char *name;
+    json_t *value;
     for (int t = 0; t < ech_safetensors_count(file); t++) {
-        const char *name = ech_safetensors_get(file, t).name;
-        int at = ech_shards_index_find(index, name);
-        if (at < 0 || index->shard_of[at] != shard)
-            ECH_FAIL(ECH_EINPUT, "%s: its shard %s has the tensor '%s', %s", path,
-                     index->shard.at[shard], name,
-                     at < 0 ? "which weight_map does not list"
-                            : "which weight_map says to be in another one");
+        name = ech_safetensors_get(file, t).name;
+        const char *listed = json_string_value(json_object_get(index->map, name));
+        if (!listed || strcmp(listed, shard) != 0)
+            ECH_FAIL(ECH_EINPUT, "%s: its shard %s has the tensor '%s', %s", path, shard, name,
+                     listed ? "which weight_map says to be in another one"
+                            : "which weight_map does not list");
     }
-    if (listed == ech_safetensors_count(file)) return ECH_OK;
-    for (size_t i = 0; i < index->tensor.n; i++)
-        if (index->shard_of[i] == shard && ech_safetensors_find(file, index->tensor.at[i]) < 0)
-            ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' is not in its shard %s", path,
-                     index->tensor.at[i], index->shard.at[shard]);
+    if (json_integer_value(json_object_get(index->shards, shard)) == ech_safetensors_count(file))
+        return ECH_OK;
+    json_object_foreach(index->map, name, value)
+    {
+        if (strcmp(json_string_value(value), shard) == 0 && ech_safetensors_find(file, name) < 0)
+            ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' is not in its shard %s", path, name, shard);
+    }
     return ECH_OK;
 }
 
-static ech_status check_shards(const ech_shards *weights, const char *path,
-                               const ech_shards_index *index)
+static ech_status open_shards(ech_shards *weights, const char *path)
 {
-    ECH_FREED int *listed = ech_calloc(index->shard.n, sizeof *listed);
-    ech_status st = ECH_OK;
-    for (size_t i = 0; i < index->tensor.n; i++) listed[index->shard_of[i]]++;
-    for (size_t s = 0; s < index->shard.n && st == ECH_OK; s++)
-        st = check_shard(path, index, (int)s, listed[s], weights->file.at[s]);
-    return st;
-}
-
-static ech_status open_shards(ech_shards *weights, const char *path, const ech_shards_index *index)
-{
-    for (size_t s = 0; s < index->shard.n; s++) {
-        if (!ech_file_has(weights->folder, index->shard.at[s]))
+    ECH_FREED char *text = NULL;
+    ECH_CLEANUP(ech_shards_index_free) ech_shards_index index = {0};
+    size_t n;
+    const char *shard;
+    json_t *tensors;
+    ECH_TRY(ech_file_read(path, LARGEST_INDEX, &text, &n));
+    ECH_TRY(ech_shards_index_parse(path, text, n, &index));
+    json_object_foreach(index.shards, shard, tensors)
+    {
+        if (!ech_file_has(weights->folder, shard))
             ECH_FAIL(ECH_EINPUT, "%s: its shard %s is not there; copy all files of the model", path,
-                     index->shard.at[s]);
-        ECH_TRY(open_file(weights, index->shard.at[s]));
+                     shard);
+        ECH_TRY(open_file(weights, shard));
+        ECH_TRY(check_shard(path, &index, shard, weights->file.at[weights->file.n - 1]));
     }
-    return check_shards(weights, path, index);
-}
-
-static ech_status open_index(ech_shards *weights, const char *path)
-{
-    ech_shards_index index = {0};
-    ech_status st = ech_shards_index_read(path, &index);
-    if (st == ECH_OK) st = open_shards(weights, path, &index);
-    ech_shards_index_free(&index);
-    return st;
+    return ECH_OK;
 }
 
 bool ech_shards_are_there(const char *folder)
 {
-    return ech_file_has(folder, ECH_SHARDS_SINGLE) || ech_file_has(folder, ECH_SHARDS_INDEX);
+    return ech_file_has(folder, SINGLE) || ech_file_has(folder, INDEX);
 }
 
 /* As transformers looks: one file before shards. Pickles run code when they are read. */
 static ech_status open_all(ech_shards *weights)
 {
-    if (ech_file_has(weights->folder, ECH_SHARDS_SINGLE))
-        return open_file(weights, ECH_SHARDS_SINGLE);
-    if (ech_file_has(weights->folder, ECH_SHARDS_INDEX)) {
-        char *path = ech_file_join(weights->folder, ECH_SHARDS_INDEX);
-        ech_status st = open_index(weights, path);
-        free(path);
-        return st;
+    if (ech_file_has(weights->folder, SINGLE)) return open_file(weights, SINGLE);
+    if (ech_file_has(weights->folder, INDEX)) {
+        ECH_FREED char *path = ech_file_join(weights->folder, INDEX);
+        return open_shards(weights, path);
     }
     if (ech_file_has(weights->folder, "pytorch_model.bin") ||
         ech_file_has(weights->folder, "pytorch_model.bin.index.json"))
@@ -201,23 +152,19 @@ static ech_status open_all(ech_shards *weights)
                  "it is read; convert it where you trust it, in Python: AutoModelForCausalLM"
                  ".from_pretrained(DIR).save_pretrained(NEW, safe_serialization=True)",
                  weights->folder);
-    ECH_FAIL(ECH_EINPUT, "%s: has neither " ECH_SHARDS_SINGLE " nor " ECH_SHARDS_INDEX,
-             weights->folder);
+    ECH_FAIL(ECH_EINPUT, "%s: has neither " SINGLE " nor " INDEX, weights->folder);
 }
 
 ech_status ech_shards_open(const char *folder, const ech_shards_names *names, bool verify,
                            ech_shards **out)
 {
-    if (verify) ECH_TRY(ech_shards_verify(folder, true));
-    ech_shards *weights = ech_calloc(1, sizeof *weights);
+    if (verify) ECH_TRY(ech_manifest_verify_model(folder, true));
+    ECH_CLEANUP(ech_shards_close_at) ech_shards *weights = ech_calloc(1, sizeof *weights);
     weights->folder = ech_strdup(folder);
     weights->names = *names;
-    ech_status st = open_all(weights);
-    if (st != ECH_OK) {
-        ech_shards_close(weights);
-        return st;
-    }
+    ECH_TRY(open_all(weights));
     *out = weights;
+    weights = NULL;
     return ECH_OK;
 }
 
@@ -239,29 +186,135 @@ int ech_shards_count(const ech_shards *weights)
 
 /* ---- names ---- */
 
-ech_shards_location ech_shards_find_exactly(const ech_shards *weights, const char *name)
+static location find_exactly(const ech_shards *weights, const char *name)
 {
+    int before = 0;
     for (size_t f = 0; f < weights->file.n; f++) {
-        int t = ech_safetensors_find(weights->file.at[f], name);
-        if (t >= 0) return (ech_shards_location){(int)f, t};
+        const ech_safetensors *file = weights->file.at[f];
+        int t = ech_safetensors_find(file, name);
+        if (t >= 0) return (location){file, t, before + t};
+        before += ech_safetensors_count(file);
     }
-    return (ech_shards_location){-1, -1};
+    return (location){0};
 }
 
-ech_shards_location ech_shards_find_tensor(const ech_shards *weights, const char *name)
+/* By our name, or by our name without the family's prefix. */
+static location find_tensor(const ech_shards *weights, const char *name)
 {
     size_t n = strlen(weights->names.prefix);
-    ech_shards_location at = ech_shards_find_exactly(weights, name);
-    if (at.file < 0 && strncmp(name, weights->names.prefix, n) == 0)
-        at = ech_shards_find_exactly(weights, name + n);
+    location at = find_exactly(weights, name);
+    if (!at.file && strncmp(name, weights->names.prefix, n) == 0)
+        at = find_exactly(weights, name + n);
     return at;
 }
 
 ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name)
 {
-    ech_shards_location at = ech_shards_find_tensor(weights, name);
-    ECH_ASSERT(at.file >= 0);
-    return ech_safetensors_get(weights->file.at[at.file], at.tensor).dtype;
+    location at = find_tensor(weights, name);
+    ECH_ASSERT(at.file);
+    return ech_safetensors_get(at.file, at.tensor).dtype;
+}
+
+/* ---- checking ---- */
+
+static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *stored,
+                            const ech_saved_tensor *want)
+{
+    if (!ech_dtype_is_real(stored->dtype))
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: tensor '%s' is of type %s; weights are F32, F64, BF16 or F16",
+                 weights->folder, stored->name, ech_dtype_on_disk(stored->dtype));
+    return ech_shape_check(weights->folder, stored, want, "; by the model section it is ", "");
+}
+
+static ech_status demand(const ech_shards *weights, const ech_saved_tensor *want, location *out)
+{
+    location at = find_tensor(weights, want->name);
+    if (!at.file)
+        return ech_safetensors_fail_missing(weights->folder, weights->file.at, weights->file.n,
+                                            want->name);
+    ech_saved_tensor stored = ech_safetensors_get(at.file, at.tensor);
+    *out = at;
+    return check_one(weights, &stored, want);
+}
+
+static bool is_buffer(const ech_shards *weights, const char *name)
+{
+    size_t n = strlen(name), length;
+    for (const char *end = weights->names.buffers; *end; end += length + (end[length] == ' ')) {
+        length = strcspn(end, " ");
+        if (n >= length && strncmp(name + n - length, end, length) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_tied_head(const ech_shards *weights, const char *name)
+{
+    return weights->names.table && strcmp(name, weights->names.head) == 0;
+}
+
+ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *tensors, int n)
+{
+    ECH_FREED bool *used = ech_calloc((size_t)ech_shards_count(weights) + 1, sizeof *used);
+    int number = 0;
+    for (int i = 0; i < n; i++) {
+        location at;
+        ECH_TRY(demand(weights, &tensors[i], &at));
+        used[at.number] = true;
+    }
+    for (size_t f = 0; f < weights->file.n; f++)
+        for (int t = 0; t < ech_safetensors_count(weights->file.at[f]); t++) {
+            const char *name = ech_safetensors_get(weights->file.at[f], t).name;
+            if (used[number++] || is_buffer(weights, name) || is_tied_head(weights, name)) continue;
+            ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' belongs to nothing in this model",
+                     weights->folder, name);
+        }
+    return ECH_OK;
+}
+
+/* ---- a tied head ---- */
+
+/* Rows [first, first + rows) of a matrix, as fp64. */
+static ech_status read_rows(location at, int64_t first, int64_t rows, double *to)
+{
+    ech_saved_tensor tensor = ech_safetensors_get(at.file, at.tensor);
+    ech_tensor part = ech_tensor_2d(to, ECH_F64, rows, tensor.shape[1]);
+    tensor.dtype = ECH_F64;
+    ech_saved_add(&tensor, (const int64_t[]){first, 0}, &part);
+    return ech_safetensors_read(at.file, at.tensor, &tensor);
+}
+
+static ech_status compare_rows(const ech_shards *weights, location head, location table,
+                               int64_t first, int64_t rows, int64_t width, double *room)
+{
+    ECH_TRY(read_rows(head, first, rows, room));
+    ECH_TRY(read_rows(table, first, rows, room + rows * width));
+    for (int64_t i = 0; i < rows * width; i++)
+        if (memcmp(&room[i], &room[rows * width + i], sizeof *room) != 0)
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: tensor '%s' differs from '%s' at row %" PRId64
+                     ", but tie_word_embeddings says they are one; one of them is wrong",
+                     weights->folder, weights->names.head, weights->names.table, first + i / width);
+    return ECH_OK;
+}
+
+ech_status ech_shards_check_head(const ech_shards *weights)
+{
+    enum { ELEMENTS = 1 << 16 };
+    if (!weights->names.table) return ECH_OK;
+    location head = find_exactly(weights, weights->names.head);
+    if (!head.file) return ECH_OK;
+    location table = find_tensor(weights, weights->names.table);
+    ech_saved_tensor is = ech_safetensors_get(head.file, head.tensor);
+    ech_saved_tensor must = ech_safetensors_get(table.file, table.tensor);
+    ECH_TRY(check_one(weights, &is, &must));
+    int64_t V = must.shape[0], width = must.shape[1];
+    int64_t rows = width < ELEMENTS ? ELEMENTS / width : 1;
+    ECH_FREED double *room = ech_calloc((size_t)(2 * rows * width), sizeof *room);
+    for (int64_t first = 0; first < V; first += rows)
+        ECH_TRY(compare_rows(weights, head, table, first, V - first < rows ? V - first : rows,
+                             width, room));
+    return ECH_OK;
 }
 
 /* ---- reading ---- */
@@ -269,9 +322,9 @@ ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name)
 ech_status ech_shards_load(const ech_shards *weights, const ech_saved_tensor *tensors, int n)
 {
     for (int i = 0; i < n; i++) {
-        ech_shards_location at;
-        ECH_TRY(ech_shards_demand(weights, &tensors[i], &at));
-        ECH_TRY(ech_safetensors_read(weights->file.at[at.file], at.tensor, &tensors[i]));
+        location at;
+        ECH_TRY(demand(weights, &tensors[i], &at));
+        ECH_TRY(ech_safetensors_read(at.file, at.tensor, &tensors[i]));
     }
     return ECH_OK;
 }

@@ -4,10 +4,12 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 
 static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const ech_hash *hashes,
@@ -36,14 +38,11 @@ static ech_status verify_file(const char *path, int64_t bytes, const ech_hash *h
     int fd;
     int64_t has;
     ECH_TRY(ech_file_open(path, &fd, &has));
-    ech_status st = ECH_OK;
-    if (has != bytes)
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
-                         "%s: has %" PRId64 " bytes, the manifest says %" PRId64, path, has, bytes);
-    else if (hashes)
-        st = verify_hashes(fd, path, bytes, hashes, visitor);
+    ech_status st =
+        has == bytes && hashes ? verify_hashes(fd, path, bytes, hashes, visitor) : ECH_OK;
     close(fd);
-    return st;
+    if (has == bytes) return st;
+    ECH_FAIL(ECH_EINPUT, "%s: has %" PRId64 " bytes, the manifest says %" PRId64, path, has, bytes);
 }
 
 /* ---- tensors: finite as well ---- */
@@ -62,41 +61,58 @@ static void see(void *context, const char *bytes, size_t n, int64_t offset)
 /* One pass over the bytes. Where the header cannot be read, the hashes say where it is damaged. */
 static ech_status verify_tensors(const char *path, int64_t bytes, const ech_hash *hashes)
 {
-    ech_safetensors *file = NULL;
+    ECH_CLEANUP(ech_safetensors_close_at) ech_safetensors *file = NULL;
     bool quiet = ech_log_set_quiet(true);
     ech_status st = ech_safetensors_open(path, &file);
     ech_log_set_quiet(quiet);
     if (st != ECH_OK) return verify_file(path, bytes, hashes, NULL);
     scan s = {.file = file};
-    st = verify_file(path, bytes, hashes, &(ech_hash_visitor){see, &s});
-    if (st == ECH_OK && s.found.name)
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
-                         "%s: tensor '%s', element %" PRId64
-                         " is %s: saved by a run that had gone wrong by then",
-                         path, s.found.name, s.found.index, s.found.value);
-    ech_safetensors_close(file);
-    return st;
+    ECH_TRY(verify_file(path, bytes, hashes, &(ech_hash_visitor){see, &s}));
+    if (!s.found.name) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s: tensor '%s', element %" PRId64
+             " is %s: saved by a run that had gone wrong by then",
+             path, s.found.name, s.found.index, s.found.value);
 }
 
 ech_status ech_manifest_verify_file(const ech_manifest *manifest, const char *folder,
                                     ech_checkpoint_file file, bool hashes)
 {
     int64_t bytes = manifest->files[file].bytes;
+    const ech_hash *wanted = hashes ? manifest->files[file].hashes : NULL;
     if (bytes < 0) return ECH_OK;
-    bool is_text = file != ECH_FILE_MODEL && file != ECH_FILE_STATE;
     ECH_FREED char *path = ech_file_join(folder, ech_checkpoint_file_name(file));
-    ech_status st =
-        hashes && !is_text
-            ? verify_tensors(path, bytes, manifest->files[file].hashes)
-            : verify_file(path, bytes, hashes ? manifest->files[file].hashes : NULL, NULL);
-    return st;
+    return wanted && file < ECH_FIRST_TEXT ? verify_tensors(path, bytes, wanted)
+                                           : verify_file(path, bytes, wanted, NULL);
 }
 
-ech_status ech_manifest_verify(const ech_manifest *manifest, const char *folder, bool all)
+/* ---- the model/ of a checkpoint, without the rest of it ---- */
+
+static const char *last_name(const char *path)
 {
-    for (int f = 0; f < ECH_FILES; f++) {
-        bool is_text = f >= (int)ECH_FIRST_TEXT;
-        ECH_TRY(ech_manifest_verify_file(manifest, folder, (ech_checkpoint_file)f, all || is_text));
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+ech_status ech_manifest_verify_model(const char *folder, bool all)
+{
+    ECH_FREED char *real = realpath(folder, NULL); /* links and "." are other names of the same */
+    if (!real || strcmp(last_name(real), "model") != 0) return ECH_OK;
+    ECH_FREED char *checkpoint = ech_file_parent(real), *text = NULL;
+    ECH_FREED char *path = ech_file_join(checkpoint, ECH_MANIFEST_NAME);
+    ECH_CLEANUP(ech_manifest_free) ech_manifest manifest = {0};
+    ech_folder named;
+    size_t n;
+    if (!ech_file_exists(path)) {
+        if (!ech_folder_parse(last_name(checkpoint), &named.step, &named.kind)) return ECH_OK;
+        ECH_FAIL(ECH_EINPUT, "%s: has no " ECH_MANIFEST_NAME ": no whole checkpoint", checkpoint);
     }
+    ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &text, &n));
+    if (!ech_manifest_is_ours(text, n)) return ECH_OK;
+    ECH_TRY(ech_manifest_parse(path, text, n, &manifest));
+    for (int f = 0; f < ECH_FILES; f++) /* state/ is not read, and may be gone */
+        if (f != ECH_FILE_STATE)
+            ECH_TRY(ech_manifest_verify_file(&manifest, checkpoint, (ech_checkpoint_file)f,
+                                             all || f != ECH_FILE_MODEL));
     return ECH_OK;
 }
