@@ -1,128 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that gives every value an offset: largest first, each at the lowest offset where it meets
- * no value that lives at the same time. A value and its successors are placed as one. Deterministic.
+ * The pass that gives every value an offset. Values of one size share TRACKS: an offset that one of them has after the
+ * other. Sizes are placed one after the other, the largest first; of one size each value, in order of birth, takes the
+ * lowest track on which nothing else lives at the same time, or a new one at the lowest such offset. Searches pass over
+ * tracks, not values: as many as live at once, however many micro-batches there are. A value and its successors are
+ * placed as one. Deterministic.
  *
- * Placed values are in two indexes, and each search uses the cheaper. By time: values that live in the slot of
- * the new value's birth, or are born in a later slot of its life; these are few for a short life, but must be sorted by
- * offset. By offset, in shelves: a shelf without values of that time is skipped, and of one that is full then, without
- * a gap that is wide enough, only the ends are read.
+ * Tracks are in shelves by offset. A shelf that is empty for all of a life is skipped; of one that is full for all of
+ * it, without a gap that is wide enough, only the end is read.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "schedule/passes.h"
 
-enum {
-    LEAST_SLOT_TICKS = 8,
-    MOST_SLOTS = 4096, /* bounds the lists of long lives */
-    SHELF = 256,       /* most values of a shelf */
-    SORTING = 128      /* what sorting a value costs, in values looked at */
-};
+enum { SHELF = 128 }; /* most tracks of a shelf */
 
-typedef struct sort_item {
-    int64_t key;
-    int value;
-} sort_item;
-
-typedef ECH_LIST(int) slot_values;
-
-typedef struct placed {
-    int64_t offset, end;
+/* Of a value with its successors. */
+typedef struct life {
     int born, dies;
-} placed;
+} life;
 
-/* Values by offset. */
+typedef struct placement {
+    int64_t bytes; /* aligned */
+    life life;
+    int value;
+    struct track *track;
+} placement;
+
+/* A track that shares bytes with another, and how many of its lives have ended. */
+typedef struct neighbour {
+    const struct track *track;
+    size_t ended;
+} neighbour;
+
+typedef struct track {
+    int64_t offset, end;
+    ECH_LIST(life) life;           /* by birth; they do not meet */
+    ECH_LIST(neighbour) neighbour; /* while values of this size are placed */
+    struct shelf *shelf;
+    bool taken; /* by a value that has not died */
+} track;
+
 typedef struct shelf {
     int n;
-    int born, dies;            /* the span of time in which any of them lives */
-    int last_born, first_dies; /* all of them live at some time of a life that meets these two */
-    int64_t end, gap;          /* of all of them, and the widest gap between them */
-    placed at[SHELF];
+    life any;         /* the span of time in which any of its tracks has a life */
+    life all;         /* a life that meets this one meets all tracks; none: born after its death */
+    int64_t end, gap; /* of all of them, and the widest gap between them */
+    track *at[SHELF]; /* by offset */
 } shelf;
 
 typedef struct placer {
     ech_list *list;
-    int slot_ticks;
-    slot_values *living, *born; /* values placed, by slot */
-    ECH_LIST(sort_item) near;   /* placed values that live at the same time, by offset */
-    ECH_LIST(shelf *) shelves;  /* by offset */
-    size_t values;
+    int64_t start;
+    ECH_LIST(shelf *) shelves; /* by offset */
+    ECH_LIST(track *) own;     /* of the size being placed, by offset */
+    size_t lowest;             /* the own tracks before it are taken */
 } placer;
 
-static int by_key(const void *a, const void *b)
+/* ---- what is placed, in order ---- */
+
+static int compare(int64_t x, int64_t y)
 {
-    const sort_item *x = a, *y = b;
-    if (x->key != y->key) return x->key < y->key ? -1 : 1;
-    return x->value < y->value ? -1 : x->value > y->value;
+    return (x > y) - (x < y);
 }
 
-/* When a value's offset is free: after the last of its successors has died. */
-static int end_of(const placer *p, const ech_value *v)
+static int by_size_and_birth(const void *a, const void *b)
 {
-    while (v->successor >= 0) v = &p->list->value.at[v->successor];
+    const placement *x = a, *y = b;
+    int bytes = compare(y->bytes, x->bytes), born = compare(x->life.born, y->life.born);
+    return bytes ? bytes : born ? born : compare(x->value, y->value);
+}
+
+static int by_death(const void *a, const void *b)
+{
+    const placement *x = *(placement *const *)a, *y = *(placement *const *)b;
+    int dies = compare(x->life.dies, y->life.dies);
+    return dies ? dies : compare(x->value, y->value);
+}
+
+/* An offset is free after the last of the value's successors has died. */
+static int last_death(const ech_list *list, const ech_value *v)
+{
+    while (v->successor >= 0) v = &list->value.at[v->successor];
     return v->dies;
 }
 
-/* ---- by time ---- */
-
-static size_t count_near(const placer *p, const ech_value *v)
+/* All values but those that succeed another, sorted. Returns how many. */
+static size_t find_placements(const ech_list *list, placement *all)
 {
-    int first = v->born / p->slot_ticks, last = end_of(p, v) / p->slot_ticks;
-    size_t n = p->living[first].n;
-    for (int slot = first + 1; slot <= last; slot++) n += p->born[slot].n;
+    size_t n = 0;
+    bool *succeeds = ech_calloc(list->value.n + 1, sizeof *succeeds);
+    for (size_t i = 0; i < list->value.n; i++)
+        if (list->value.at[i].successor >= 0) succeeds[list->value.at[i].successor] = true;
+    for (size_t i = 0; i < list->value.n; i++) {
+        const ech_value *v = &list->value.at[i];
+        if (!succeeds[i])
+            all[n++] =
+                (placement){ech_align(v->bytes), {v->born, last_death(list, v)}, (int)i, NULL};
+    }
+    free(succeeds);
+    qsort(all, n, sizeof *all, by_size_and_birth);
     return n;
 }
 
-static void add_near(placer *p, const ech_value *v, const slot_values *slot)
-{
-    for (size_t i = 0; i < slot->n; i++) {
-        const ech_value *o = &p->list->value.at[slot->at[i]];
-        if (end_of(p, o) < v->born || end_of(p, v) < o->born) continue;
-        ECH_PUSH(p->near, (sort_item){o->offset, slot->at[i]});
-    }
-}
-
-static int64_t search_by_time(placer *p, const ech_value *v, int64_t start)
-{
-    int first = v->born / p->slot_ticks, last = end_of(p, v) / p->slot_ticks;
-    int64_t offset = start;
-    p->near.n = 0;
-    add_near(p, v, &p->living[first]);
-    for (int slot = first + 1; slot <= last; slot++) add_near(p, v, &p->born[slot]);
-    if (p->near.n > 1) qsort(p->near.at, p->near.n, sizeof *p->near.at, by_key);
-    for (size_t i = 0; i < p->near.n; i++) {
-        const ech_value *o = &p->list->value.at[p->near.at[i].value];
-        if (offset + ech_align(v->bytes) <= o->offset) break;
-        int64_t end = o->offset + ech_align(o->bytes);
-        if (end > offset) offset = end;
-    }
-    return offset;
-}
-
-/* ---- by offset ---- */
-
-static int64_t search_by_offset(const placer *p, const ech_value *v, int64_t start)
-{
-    int64_t offset = start, bytes = ech_align(v->bytes);
-    int end = end_of(p, v);
-    for (size_t s = 0; s < p->shelves.n; s++) {
-        const shelf *row = p->shelves.at[s];
-        if (row->dies < v->born || end < row->born) continue;
-        if (row->first_dies >= v->born && end >= row->last_born && row->gap < bytes) {
-            if (offset + bytes <= row->at[0].offset) return offset;
-            if (row->end > offset) offset = row->end;
-            continue;
-        }
-        for (int i = 0; i < row->n; i++) {
-            const placed *o = &row->at[i];
-            if (o->dies < v->born || end < o->born) continue;
-            if (offset + bytes <= o->offset) return offset;
-            if (o->end > offset) offset = o->end;
-        }
-    }
-    return offset;
-}
+/* ---- shelves ---- */
 
 static void add_shelf(placer *p, size_t at, shelf *row)
 {
@@ -132,21 +114,27 @@ static void add_shelf(placer *p, size_t at, shelf *row)
     p->shelves.at[at] = row;
 }
 
+static void note_life(shelf *row, const track *t)
+{
+    const life *last = &t->life.at[t->life.n - 1];
+    if (t->life.at[0].born < row->any.born) row->any.born = t->life.at[0].born;
+    if (last->dies > row->any.dies) row->any.dies = last->dies;
+    if (last->born > row->all.born) row->all.born = last->born;
+    if (t->life.at[0].dies < row->all.dies) row->all.dies = t->life.at[0].dies;
+}
+
 static void find_span(shelf *row)
 {
-    const placed *first = &row->at[0];
-    row->born = row->last_born = first->born;
-    row->dies = row->first_dies = first->dies;
-    row->end = first->end;
+    row->any = (life){INT32_MAX, -1};
+    row->all = (life){-1, INT32_MAX};
+    row->end = row->at[0]->end;
     row->gap = 0;
-    for (int i = 1; i < row->n; i++) {
-        const placed *o = &row->at[i];
-        if (o->born < row->born) row->born = o->born;
-        if (o->born > row->last_born) row->last_born = o->born;
-        if (o->dies > row->dies) row->dies = o->dies;
-        if (o->dies < row->first_dies) row->first_dies = o->dies;
-        if (o->offset - row->end > row->gap) row->gap = o->offset - row->end;
-        if (o->end > row->end) row->end = o->end;
+    for (int i = 0; i < row->n; i++) {
+        track *t = row->at[i];
+        t->shelf = row;
+        if (t->life.n) note_life(row, t);
+        if (t->offset - row->end > row->gap) row->gap = t->offset - row->end;
+        if (t->end > row->end) row->end = t->end;
     }
 }
 
@@ -168,7 +156,7 @@ static size_t find_shelf(const placer *p, int64_t offset)
     size_t low = 0, high = p->shelves.n - 1;
     while (low < high) {
         size_t middle = (low + high + 1) / 2;
-        if (p->shelves.at[middle]->at[0].offset <= offset)
+        if (p->shelves.at[middle]->at[0]->offset <= offset)
             low = middle;
         else
             high = middle - 1;
@@ -176,72 +164,186 @@ static size_t find_shelf(const placer *p, int64_t offset)
     return low;
 }
 
-static void shelve(placer *p, const ech_value *v)
+static void shelve(placer *p, track *t)
 {
     if (!p->shelves.n) add_shelf(p, 0, ech_calloc(1, sizeof(shelf)));
-    size_t s = find_shelf(p, v->offset);
+    size_t s = find_shelf(p, t->offset);
     shelf *row = p->shelves.at[s];
     int i = row->n;
-    while (i > 0 && row->at[i - 1].offset > v->offset) i--;
+    while (i > 0 && row->at[i - 1]->offset > t->offset) i--;
     memmove(row->at + i + 1, row->at + i, (size_t)(row->n - i) * sizeof *row->at);
-    row->at[i] = (placed){v->offset, v->offset + ech_align(v->bytes), v->born, end_of(p, v)};
+    row->at[i] = t;
     row->n++;
     find_span(row);
     if (row->n == SHELF) split_shelf(p, s);
 }
 
-/* ---- both ---- */
+/* ---- tracks ---- */
 
-static void place_value(placer *p, int value, int64_t start)
+/* Whether the track has a life that meets this one. */
+static bool meets(const track *t, life of)
 {
-    ech_value *v = &p->list->value.at[value];
-    bool soon = count_near(p, v) * SORTING < p->values;
-    v->offset = soon ? search_by_time(p, v, start) : search_by_offset(p, v, start);
-    int64_t used = v->offset + ech_align(v->bytes) - start;
-    if (used > p->list->bytes) p->list->bytes = used;
-    ECH_PUSH(p->born[v->born / p->slot_ticks], value);
-    for (int slot = v->born / p->slot_ticks; slot <= end_of(p, v) / p->slot_ticks; slot++)
-        ECH_PUSH(p->living[slot], value);
-    shelve(p, v);
-    p->values++;
-    for (int successor = v->successor; successor >= 0;
-         successor = p->list->value.at[successor].successor)
-        p->list->value.at[successor].offset = v->offset;
+    size_t low = 0, high = t->life.n;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (t->life.at[middle].dies < of.born)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < t->life.n && t->life.at[low].born <= of.dies;
 }
 
-/* By value: it is the successor of another. */
-static bool *find_heirs(const ech_list *list)
+/* The lowest offset of bytes that are free for all of a life. */
+static int64_t find_offset(const placer *p, int64_t bytes, life of)
 {
-    bool *inherits = ech_calloc(list->value.n + 1, sizeof *inherits);
-    for (size_t i = 0; i < list->value.n; i++)
-        if (list->value.at[i].successor >= 0) inherits[list->value.at[i].successor] = true;
-    return inherits;
+    int64_t offset = p->start;
+    for (size_t s = 0; s < p->shelves.n; s++) {
+        const shelf *row = p->shelves.at[s];
+        if (row->any.dies < of.born || of.dies < row->any.born) continue;
+        if (row->all.born <= of.dies && of.born <= row->all.dies &&
+            row->all.born <= row->all.dies && row->gap < bytes) {
+            if (offset + bytes <= row->at[0]->offset) return offset;
+            if (row->end > offset) offset = row->end;
+            continue;
+        }
+        for (int i = 0; i < row->n; i++) {
+            const track *t = row->at[i];
+            if (t->end <= offset || !meets(t, of)) continue;
+            if (offset + bytes <= t->offset) return offset;
+            offset = t->end;
+        }
+    }
+    return offset;
+}
+
+/* The tracks that have bytes of t's; to those of its size t is a new neighbour, too. */
+static void find_neighbours(placer *p, track *t)
+{
+    for (size_t s = 0; s < p->shelves.n; s++) {
+        shelf *row = p->shelves.at[s];
+        if (row->end <= t->offset) continue;
+        if (row->at[0]->offset >= t->end) break;
+        for (int i = 0; i < row->n && row->at[i]->offset < t->end; i++) {
+            track *other = row->at[i];
+            if (other->end <= t->offset) continue;
+            ECH_PUSH(t->neighbour, (neighbour){other, 0});
+            if (other->end - other->offset == t->end - t->offset)
+                ECH_PUSH(other->neighbour, (neighbour){t, 0});
+        }
+    }
+}
+
+/* Index in p->own of the first track at an offset or above it. */
+static size_t find_own(const placer *p, int64_t offset)
+{
+    size_t low = 0, high = p->own.n;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (p->own.at[middle]->offset < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static track *add_track(placer *p, int64_t bytes, life of)
+{
+    track *t = ech_calloc(1, sizeof *t);
+    t->offset = find_offset(p, bytes, of);
+    t->end = t->offset + bytes;
+    find_neighbours(p, t);
+    size_t at = find_own(p, t->offset);
+    ECH_PUSH(p->own, t);
+    memmove(p->own.at + at + 1, p->own.at + at, (p->own.n - 1 - at) * sizeof *p->own.at);
+    p->own.at[at] = t;
+    shelve(p, t);
+    if (t->end - p->start > p->list->bytes) p->list->bytes = t->end - p->start;
+    return t;
+}
+
+/* Whether nothing else lives in a free track's bytes. Lives are asked about by birth, so what has ended stays so. */
+static bool is_free(track *t, life of)
+{
+    for (size_t i = 0; i < t->neighbour.n; i++) {
+        neighbour *n = &t->neighbour.at[i];
+        while (n->ended < n->track->life.n && n->track->life.at[n->ended].dies < of.born)
+            n->ended++;
+        if (n->ended < n->track->life.n && n->track->life.at[n->ended].born <= of.dies)
+            return false;
+    }
+    return true;
+}
+
+static track *find_track(placer *p, life of)
+{
+    while (p->lowest < p->own.n && p->own.at[p->lowest]->taken) p->lowest++;
+    for (size_t i = p->lowest; i < p->own.n; i++)
+        if (!p->own.at[i]->taken && is_free(p->own.at[i], of)) return p->own.at[i];
+    return NULL;
+}
+
+static void release(placer *p, track *t)
+{
+    size_t at = find_own(p, t->offset);
+    t->taken = false;
+    if (at < p->lowest) p->lowest = at;
+}
+
+static void take(placer *p, placement *of, track *t)
+{
+    of->track = t;
+    t->taken = true;
+    ECH_PUSH(t->life, of->life);
+    note_life(t->shelf, t);
+    for (int value = of->value; value >= 0; value = p->list->value.at[value].successor)
+        p->list->value.at[value].offset = t->offset;
+}
+
+/* Values of one size. `by_end`: room for n. */
+static void place_size(placer *p, placement *of, size_t n, placement **by_end)
+{
+    size_t ended = 0;
+    p->lowest = p->own.n = 0;
+    for (size_t i = 0; i < n; i++) by_end[i] = &of[i];
+    qsort(by_end, n, sizeof *by_end, by_death);
+    for (size_t i = 0; i < n; i++) {
+        for (; by_end[ended]->life.dies < of[i].life.born; ended++)
+            release(p, by_end[ended]->track);
+        track *t = find_track(p, of[i].life);
+        take(p, &of[i], t ? t : add_track(p, of[i].bytes, of[i].life));
+    }
+    for (size_t i = 0; i < p->own.n; i++) {
+        free(p->own.at[i]->neighbour.at);
+        p->own.at[i]->neighbour.at = NULL;
+        p->own.at[i]->neighbour.n = p->own.at[i]->neighbour.capacity = 0;
+    }
+}
+
+static void free_shelf(shelf *row)
+{
+    for (int i = 0; i < row->n; i++) {
+        free(row->at[i]->life.at);
+        free(row->at[i]);
+    }
+    free(row);
 }
 
 void ech_pass_place(ech_list *list, int64_t start)
 {
-    size_t n = list->value.n;
-    placer p = {.list = list, .slot_ticks = list->ticks / MOST_SLOTS + 1};
-    if (p.slot_ticks < LEAST_SLOT_TICKS) p.slot_ticks = LEAST_SLOT_TICKS;
-    size_t slots = (size_t)(list->ticks / p.slot_ticks) + 1;
-    p.living = ech_calloc(slots, sizeof *p.living);
-    p.born = ech_calloc(slots, sizeof *p.born);
-    sort_item *order = ech_calloc(n + 1, sizeof *order);
-    for (size_t i = 0; i < n; i++) order[i] = (sort_item){-list->value.at[i].bytes, (int)i};
-    qsort(order, n, sizeof *order, by_key);
+    placer p = {.list = list, .start = start};
+    placement *all = ech_calloc(list->value.n + 1, sizeof *all);
+    placement **by_end = ech_calloc(list->value.n + 1, sizeof *by_end);
+    size_t n = find_placements(list, all);
     list->bytes = 0;
-    bool *inherits = find_heirs(list);
-    for (size_t i = 0; i < n; i++)
-        if (!inherits[order[i].value]) place_value(&p, order[i].value, start);
-    free(inherits);
-    for (size_t i = 0; i < slots; i++) {
-        free(p.living[i].at);
-        free(p.born[i].at);
+    for (size_t first = 0, end = 0; first < n; first = end) {
+        while (end < n && all[end].bytes == all[first].bytes) end++;
+        place_size(&p, all + first, end - first, by_end);
     }
-    free(p.living);
-    free(p.born);
-    for (size_t i = 0; i < p.shelves.n; i++) free(p.shelves.at[i]);
+    for (size_t s = 0; s < p.shelves.n; s++) free_shelf(p.shelves.at[s]);
     free(p.shelves.at);
-    free(p.near.at);
-    free(order);
+    free(p.own.at);
+    free(all);
+    free(by_end);
 }
