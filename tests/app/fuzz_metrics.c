@@ -2,7 +2,10 @@
  *
  * Arbitrary bytes as metrics.jsonl: series whose steps ascend.
  */
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "app/report/metrics_read.h"
 
@@ -17,7 +20,12 @@ static void check(const ech_report_points *points, int64_t apart)
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     ech_metrics_series series;
-    ech_metrics_series_parse((const char *)bytes, n, &series);
+    char path[40];
+    int fd = memfd_create("metrics", MFD_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (fd < 0 || write(fd, bytes, n) != (ssize_t)n) abort();
+    if (ech_metrics_series_read(path, &series) != ECH_OK) abort();
+    close(fd);
     const ech_report_points *all[] = {&series.loss, &series.grad_norm, &series.learning_rate,
                                       &series.tokens_per_second, &series.step_seconds};
     for (int i = 0; i < 5; i++) check(all[i], 1);

@@ -24,7 +24,10 @@
 static ech_metrics_series parse(const char *text)
 {
     ech_metrics_series series;
-    ech_metrics_series_parse(text, strlen(text), &series);
+    char *path = ech_file_join(fixture_folder, "metrics.jsonl");
+    assert_int_equal(ech_file_write(path, text, strlen(text)), ECH_OK);
+    assert_int_equal(ech_metrics_series_read(path, &series), ECH_OK);
+    free(path);
     return series;
 }
 

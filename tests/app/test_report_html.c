@@ -54,6 +54,18 @@ static void add(ech_report_points *points, int64_t step, double value)
     ECH_PUSH(*points, (ech_report_point){step, value});
 }
 
+static void add_fact(ech_report_page *page, const char *key, const char *value)
+{
+    ECH_PUSH(page->facts, (ech_report_fact){.key = key});
+    if (*value) ech_text_append(&page->facts.at[page->facts.n - 1].value, "%s", value);
+}
+
+static void free_facts(ech_report_page *page)
+{
+    for (size_t i = 0; i < page->facts.n; i++) ech_text_free(&page->facts.at[i].value);
+    free(page->facts.at);
+}
+
 static ech_timeline make_timeline(double unit)
 {
     ech_timeline timeline = {.ranks = 2, .chunks = 1, .seconds = true};
@@ -76,8 +88,9 @@ static void whole_page(void **state)
                             .predicted = &predicted,
                             .measured = &measured,
                             .memory = {2, 2, names, bytes, 8 << 20}};
-    ECH_PUSH(page.facts, (ech_report_fact){"model", "gpt2"});
-    ECH_PUSH(page.facts, (ech_report_fact){"steps", "5 of 5"});
+    add_fact(&page, "model", "gpt2");
+    add_fact(&page, "nothing", "");
+    add_fact(&page, "steps", "5 of 5");
     ECH_PUSH(page.charts, loss);
     ech_text out = draw_page(&page), again = draw_page(&page);
     assert_string_equal(out.at, again.at);
@@ -101,11 +114,12 @@ static void whole_page(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
         if (!strstr(out.at, expected[i])) fail_msg("the page lacks %s", expected[i]);
     assert_int_equal(markup_count(out.at, "<svg "), 3);
+    assert_int_equal(markup_count(out.at, "<dt>"), 2);
     ech_text_free(&out);
     ech_text_free(&again);
     free(loss.training.at);
     free(loss.validation.at);
-    free(page.facts.at);
+    free_facts(&page);
     free(page.charts.at);
     ech_timeline_free(&predicted);
     ech_timeline_free(&measured);
@@ -150,7 +164,7 @@ static void text_is_escaped(void **state)
     ech_report_chart chart = {.title = evil};
     add(&chart.training, 1, 1);
     ECH_PUSH(page.charts, chart);
-    ECH_PUSH(page.facts, (ech_report_fact){evil, evil});
+    add_fact(&page, evil, evil);
     ech_text out = draw_page(&page);
     /* Title and heading, fact, chart's title twice, the piece's hint, legend, table, run file. */
     assert_int_equal(markup_count(out.at, safe), 2 + 2 + 2 + 1 + 1 + 1 + 1);
@@ -158,7 +172,7 @@ static void text_is_escaped(void **state)
     ech_text_free(&out);
     free(chart.training.at);
     free(page.charts.at);
-    free(page.facts.at);
+    free_facts(&page);
 }
 
 /* ---- charts ---- */

@@ -60,9 +60,10 @@ static void append_facts(const ech_report_page *page, ech_text *out)
     if (page->facts.n == 0) return;
     ech_text_append(out, "<dl class=\"facts\">\n");
     for (size_t i = 0; i < page->facts.n; i++) {
+        if (!page->facts.at[i].value.n) continue;
         ech_text_append(out, "<div>");
         append_element("dt", page->facts.at[i].key, out);
-        append_element("dd", page->facts.at[i].value, out);
+        append_element("dd", page->facts.at[i].value.at, out);
         ech_text_append(out, "</div>\n");
     }
     ech_text_append(out, "</dl>\n");

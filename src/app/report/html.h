@@ -14,7 +14,8 @@
 #include "draw/timeline.h"
 
 typedef struct ech_report_fact {
-    const char *key, *value;
+    const char *key;
+    ech_text value; /* empty: the fact is left out */
 } ech_report_fact;
 
 typedef struct ech_report_point {
@@ -41,7 +42,8 @@ typedef struct ech_report_memory {
     int64_t limit;           /* bytes per rank; 0: none */
 } ech_report_memory;
 
-/* All borrowed. Empty, zero or NULL parts are left out of the page. Any text is escaped. */
+/* Empty, zero or NULL parts are left out of the page. Any text is escaped. Pointers but those of lists and texts are
+ * borrowed. */
 typedef struct ech_report_page {
     const char *title;
     ECH_LIST(ech_report_fact) facts;

@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "app/metrics.h"
@@ -49,10 +48,8 @@ static bool take_start(const json_t *object, int64_t step, ech_metrics_series *o
 /* Whether the object belongs into the series. */
 static bool take(const json_t *object, ech_metrics_series *out)
 {
-    const char *const keys[] = {"loss", "grad_norm", "learning_rate", "tokens_per_second",
-                                "step_seconds"};
-    ech_report_points *const series[] = {&out->loss, &out->grad_norm, &out->learning_rate,
-                                         &out->tokens_per_second, &out->step_seconds};
+    static const char *const keys[] = {"loss", "grad_norm", "learning_rate", "tokens_per_second",
+                                       "step_seconds"}; /* as in out->all */
     int64_t step;
     if (!ech_json_to_int(json_object_get(object, "step"), 0, LAST_STEP, &step)) return false;
     if (json_object_get(object, "valid_loss")) {
@@ -65,7 +62,7 @@ static bool take(const json_t *object, ech_metrics_series *out)
     if (step <= out->steps) return false;
     for (int i = 0; i < 5; i++)
         if (!is_number(object, keys[i])) return false;
-    for (int i = 0; i < 5; i++) add(object, keys[i], step, series[i]);
+    for (int i = 0; i < 5; i++) add(object, keys[i], step, &out->all[i]);
     out->steps = step;
     return true;
 }
@@ -76,16 +73,6 @@ static ech_status take_line(void *context, const char *line, size_t n)
     json_auto_t *object = line ? json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
     out->skipped += !(object && take(object, out));
     return ECH_OK;
-}
-
-void ech_metrics_series_parse(const char *text, size_t n, ech_metrics_series *out)
-{
-    ech_metrics_series series = {0};
-    const char *end;
-    for (const char *at = text, *last = text + n;
-         at < last && (end = memchr(at, '\n', (size_t)(last - at))); at = end + 1)
-        take_line(&series, end - at > ECH_METRICS_LONGEST_LINE ? NULL : at, (size_t)(end - at));
-    *out = series;
 }
 
 ech_status ech_metrics_series_read(const char *path, ech_metrics_series *out)
@@ -105,12 +92,6 @@ ech_status ech_metrics_series_read(const char *path, ech_metrics_series *out)
 
 void ech_metrics_series_free(ech_metrics_series *series)
 {
-    free(series->loss.at);
-    free(series->grad_norm.at);
-    free(series->learning_rate.at);
-    free(series->tokens_per_second.at);
-    free(series->step_seconds.at);
-    free(series->valid_loss.at);
-    free(series->restarts.at);
+    for (size_t i = 0; i < sizeof series->all / sizeof *series->all; i++) free(series->all[i].at);
     *series = (ech_metrics_series){0};
 }

@@ -14,22 +14,18 @@ typedef struct ech_report {
     ech_config *config;
     ech_design design;
     ech_plan_report plans;
-    ech_metrics_series metrics; /* may be empty */
-    ech_recording recording;    /* empty: none that matches the plans */
-    bool has_predicted, has_measured;
-    ech_timeline predicted, measured;
-    const char *basis; /* names the costs of the prediction */
-    ech_pool *pool;    /* owns the page's texts */
+    ech_metrics_series metrics;       /* may be empty */
+    ech_recording recording;          /* empty: none that matches the plans */
+    ech_timeline predicted, measured; /* where the page has them */
+    const char *basis;                /* names the costs of the prediction */
+    ech_pool *pool;                   /* owns the page's numbers of memory */
     ech_report_page page;
-    ech_text *missing; /* what is left out and why, a sentence per line */
+    char *run_file;          /* its text */
+    ech_text title, missing; /* missing: what is left out and why, a sentence per line */
 } ech_report;
 
-/* Sets the page's timelines and writes trace.json; *traced: it was written. */
-ech_status ech_report_add_timelines(ech_report *report, bool *traced);
-/* After all others. */
+/* Sets the page's title and facts, from all else. */
 void ech_report_add_facts(ech_report *report);
-void ech_report_add_charts(ech_report *report);
-void ech_report_add_memory(ech_report *report);
 
 /* Appends "bubble: predicted 20.0 %, measured 21.3 %", and a line each for the time of a step and of
  * collectives. */

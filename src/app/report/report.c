@@ -24,15 +24,13 @@ static ech_status read_recording(ech_report *report)
 {
     ECH_FREED_TEXT why = {0};
     ECH_FREED char *folder = ech_file_join(report->directory, "trace");
-    ech_status status = ECH_OK;
-    if (!ech_file_is_folder(folder))
-        ech_text_append(&why, "no steps were recorded; train with log.trace=true");
+    if (ech_file_is_folder(folder))
+        ECH_TRY(ech_recording_read(folder, plans_of(report), (int)report->plans.plan.n,
+                                   &report->recording, &why));
     else
-        status = ech_recording_read(folder, plans_of(report), (int)report->plans.plan.n,
-                                    &report->recording, &why);
-    if (status == ECH_OK && why.n)
-        ech_text_append(report->missing, "no measured timeline: %s\n", why.at);
-    return status;
+        ech_text_append(&why, "no steps were recorded; train with log.trace=true");
+    if (why.n) ech_text_append(&report->missing, "no measured timeline: %s\n", why.at);
+    return ECH_OK;
 }
 
 /* With the run's own costs of blocks instead of a profile's. */
@@ -54,10 +52,11 @@ static ech_status predict_again(ech_report *report)
 
 static ech_status predict(ech_report *report)
 {
+    const ech_layout *layout = report->design.layout;
     if (!report->design.profile && report->recording.ranks) {
-        bool cut = report->design.layout->tensor * report->design.layout->context > 1;
-        report->basis =
-            cut ? "the run's own block times; collectives free" : "the run's own block times";
+        report->basis = layout->tensor * layout->context > 1
+                            ? "the run's own block times; collectives free"
+                            : "the run's own block times";
         ECH_TRY(predict_again(report));
     } else {
         report->basis = report->design.profile ? report->config->parallel.profile
@@ -65,82 +64,60 @@ static ech_status predict(ech_report *report)
         report->predicted = report->plans.timeline;
         report->plans.timeline = (ech_timeline){0};
     }
-    report->has_predicted = true;
+    ech_recording_number(layout, &report->predicted);
+    report->page.predicted = &report->predicted;
     return ECH_OK;
 }
 
-static ech_status write_trace(const ech_report *report)
-{
-    ECH_FREED char *folder = ech_file_join(report->directory, "trace");
-    ECH_FREED char *path = ech_file_join(report->directory, "trace.json");
-    return ech_trace_merge(folder, report->recording.ranks, path);
-}
-
-ech_status ech_report_add_timelines(ech_report *report, bool *traced)
+/* Sets the page's timelines, and writes the trace to `path` where there is a measured one. */
+static ech_status add_timelines(ech_report *report, const char *path)
 {
     const ech_layout *layout = report->design.layout;
-    *traced = false;
     if (!report->plans.checked) {
-        ech_text_append(report->missing, "no timelines: %d ranks are too many to simulate\n",
+        ech_text_append(&report->missing, "no timelines: %d ranks are too many to simulate\n",
                         layout->world);
         return ECH_OK;
     }
     ECH_TRY(read_recording(report));
     ECH_TRY(predict(report));
-    ech_recording_number(layout, &report->predicted);
-    report->page.predicted = &report->predicted;
     if (!report->recording.ranks) return ECH_OK;
     if (!ech_recording_has_one_clock(&report->recording)) {
-        ech_text_append(report->missing,
+        ech_text_append(&report->missing,
                         "no measured timeline and no trace.json: the ranks' clocks differ by "
                         "more than was measured at the start; record fewer steps\n");
         return ECH_OK;
     }
     ech_recording_timeline(&report->recording, &report->measured);
     ech_recording_number(layout, &report->measured);
-    report->has_measured = true;
     report->page.measured = &report->measured;
-    ECH_TRY(write_trace(report));
-    *traced = true;
-    return ECH_OK;
+    ECH_FREED char *folder = ech_file_join(report->directory, "trace");
+    return ech_trace_merge(folder, report->recording.ranks, path);
 }
-
-enum { MOST_CONFIG = 1 << 20 }; /* bytes */
 
 /* ---- what the run was ---- */
 
-/* The resolved run file stands for itself: what it was filled from, weights and tokenizers, may be gone. */
-static ech_status parse_config(ech_report *report, const char *path)
-{
-    ECH_FREED char *text = NULL;
-    size_t n;
-    ECH_TRY(ech_file_read(path, MOST_CONFIG, &text, &n));
-    ech_status status = ech_setup_config_text(text, path, NULL, 0, &report->config);
-    report->page.run_file = ech_pool_format(report->pool, "%s", text);
-    return status;
-}
+enum { MOST_CONFIG = 1 << 20 }; /* bytes */
 
+/* The resolved run file stands for itself: what it was filled from, weights and tokenizers, may be gone. */
 static ech_status read_config(ech_report *report)
 {
     ECH_FREED char *path = ech_file_join(report->directory, "run.yaml");
-    ech_status status = ECH_OK;
-    if (ech_file_exists(path))
-        status = parse_config(report, path);
-    else
-        status = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                             "%s: not there; a run directory is what a run file names as "
-                             "log.directory",
-                             path);
-    return status;
+    size_t n;
+    if (!ech_file_exists(path))
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: not there; a run directory is what a run file names as log.directory", path);
+    ECH_TRY(ech_file_read(path, MOST_CONFIG, &report->run_file, &n));
+    report->page.run_file = report->run_file;
+    return ech_setup_config_text(report->run_file, path, NULL, 0, &report->config);
 }
 
 /* A profile may have stayed where the run was. It serves the prediction alone: the run file says how the
- * model is cut. */
+ * model is partitioned. */
 static void check_profile(ech_report *report)
 {
     char **profile = &report->config->parallel.profile;
     if (!*profile[0] || ech_file_exists(*profile)) return;
-    ech_text_append(report->missing, "no prediction from parallel.profile: %s is not there\n",
+    ech_text_append(&report->missing, "no prediction from parallel.profile: %s is not there\n",
                     *profile);
     ech_config_replace_text(profile, "");
 }
@@ -155,121 +132,101 @@ static ech_status open_design(ech_report *report)
     return ech_plan_report_create(&report->design, &(ech_plan_options){0}, &report->plans);
 }
 
+/* ---- charts and memory ---- */
+
 static ech_status read_metrics(ech_report *report)
 {
     ECH_FREED char *path = ech_file_join(report->directory, "metrics.jsonl");
-    ech_status status = ECH_OK;
-    if (ech_file_exists(path))
-        status = ech_metrics_series_read(path, &report->metrics);
-    else
-        ech_text_append(report->missing,
-                        "no charts: %s is not there; it begins with the first "
-                        "training step\n",
-                        path);
-    if (report->metrics.skipped)
-        ech_text_append(report->missing, "%s: %lld line%s left out that cannot be read\n", path,
-                        (long long)report->metrics.skipped,
-                        report->metrics.skipped == 1 ? "" : "s");
-    return status;
-}
-
-/* ---- charts and memory ---- */
-
-void ech_report_add_charts(ech_report *report)
-{
     const ech_metrics_series *m = &report->metrics;
-    ECH_PUSH(report->page.charts, (ech_report_chart){.title = "loss",
-                                                     .training = m->loss,
-                                                     .validation = m->valid_loss,
-                                                     .restarts = m->restarts});
-    ECH_PUSH(report->page.charts, (ech_report_chart){.title = "gradient norm",
-                                                     .training = m->grad_norm,
-                                                     .logarithmic = true});
-    ECH_PUSH(report->page.charts,
-             (ech_report_chart){.title = "tokens per second", .training = m->tokens_per_second});
-    ECH_PUSH(report->page.charts,
-             (ech_report_chart){.title = "learning rate", .training = m->learning_rate});
+    if (ech_file_exists(path))
+        ECH_TRY(ech_metrics_series_read(path, &report->metrics));
+    else
+        ech_text_append(&report->missing,
+                        "no charts: %s is not there; it begins with the first training step\n",
+                        path);
+    if (m->skipped)
+        ech_text_append(&report->missing, "%s: %s left out that cannot be read\n", path,
+                        ECH_COUNT(m->skipped, "line"));
+    const ech_report_chart charts[] = {
+        {"loss", m->loss, m->valid_loss, m->restarts, false},
+        {.title = "gradient norm", .training = m->grad_norm, .logarithmic = true},
+        {.title = "tokens per second", .training = m->tokens_per_second},
+        {.title = "learning rate", .training = m->learning_rate}};
+    for (size_t i = 0; i < sizeof charts / sizeof *charts; i++)
+        ECH_PUSH(report->page.charts, charts[i]);
+    return ECH_OK;
 }
 
 /* How much of a rank's arena each kind has when it is fullest, and what is between values: all of it is the
- * rank's peak. */
-static void count_memory(const ech_report *report, int rank, int64_t bytes[ECH_MEMORY_KINDS + 1])
+ * rank's peak. Returns their sum. */
+static int64_t count_memory(const ech_report *report, int rank, int64_t bytes[ECH_MEMORY_KINDS + 1])
 {
     const ech_plan *plan = report->plans.alike.at[report->plans.class_of[rank]].plan;
     ech_arena_use use = ech_plan_arena_use(plan);
+    int64_t sum = 0;
     memcpy(bytes, use.kind, sizeof use.kind);
     bytes[ECH_MEMORY_SNAPSHOT] = ech_plan_snapshot_bytes(plan, rank);
     bytes[ECH_MEMORY_KINDS] = use.between;
+    for (int kind = 0; kind <= ECH_MEMORY_KINDS; kind++) sum += bytes[kind];
+    return sum;
 }
 
-void ech_report_add_memory(ech_report *report)
+/* The kinds of memory that some rank has. */
+static void add_memory(ech_report *report)
 {
-    enum { PIECES = ECH_MEMORY_KINDS + 1 };
-    bool used[PIECES] = {false};
+    enum { ALL = ECH_MEMORY_KINDS + 1 };
+    bool used[ALL] = {false};
     int world = report->design.world, kinds = 0;
-    int64_t most = 0, *all = ech_calloc((size_t)world * PIECES, sizeof *all);
+    int64_t most = 0, limit = report->config->memory.device_limit;
+    int64_t *bytes = ech_pool_alloc(report->pool, (size_t)world * ALL * sizeof *bytes);
+    int64_t *to = bytes; /* numbers move ahead over those of unused kinds */
+    const char **name = ech_pool_alloc(report->pool, ALL * sizeof *name);
     for (int rank = 0; rank < world; rank++) {
-        int64_t *row = all + (size_t)rank * PIECES, total = 0;
-        count_memory(report, rank, row);
-        for (int kind = 0; kind < PIECES; kind++) {
-            used[kind] |= row[kind] > 0;
-            total += row[kind];
-        }
-        if (total > most) most = total;
+        int64_t *row = bytes + (size_t)rank * ALL, sum = count_memory(report, rank, row);
+        for (int kind = 0; kind < ALL; kind++) used[kind] |= row[kind] > 0;
+        if (sum > most) most = sum;
     }
-    for (int kind = 0; kind < PIECES; kind++) kinds += used[kind];
-    const char **name = ech_pool_alloc(report->pool, (size_t)kinds * sizeof *name);
-    int64_t *bytes = ech_pool_alloc(report->pool, (size_t)world * (size_t)kinds * sizeof *bytes);
-    for (int kind = 0, n = 0; kind < PIECES; kind++) {
-        if (!used[kind]) continue;
-        name[n] =
-            kind < ECH_MEMORY_KINDS ? ech_memory_name((ech_memory_kind)kind) : "between values";
-        for (int rank = 0; rank < world; rank++)
-            bytes[(size_t)rank * (size_t)kinds + (size_t)n] =
-                all[(size_t)rank * PIECES + (size_t)kind];
-        n++;
-    }
-    free(all);
+    for (int kind = 0; kind < ALL; kind++)
+        if (used[kind])
+            name[kinds++] =
+                kind < ECH_MEMORY_KINDS ? ech_memory_name((ech_memory_kind)kind) : "between values";
+    for (int i = 0; i < world * ALL; i++)
+        if (used[i % ALL]) *to++ = bytes[i];
     /* Beside a limit far away bars would be too small to see. */
-    int64_t limit = report->config->memory.device_limit;
     report->page.memory =
         (ech_report_memory){world, kinds, name, bytes, limit / 4 < most ? limit : 0};
 }
 
 /* ---- the whole ---- */
 
-static ech_status write_page(const ech_report *report, const char *path)
-{
-    ECH_FREED_TEXT html = {0};
-    ech_report_html(&report->page, &html);
-    return ech_file_write(path, html.at, html.n);
-}
-
 static ech_status make(ech_report *report, const char *path, ech_text *words)
 {
-    bool traced = false;
+    ECH_FREED char *trace = ech_file_join(report->directory, "trace.json");
+    ECH_FREED_TEXT html = {0};
     ECH_TRY(open_design(report));
     ECH_TRY(read_metrics(report));
-    ECH_TRY(ech_report_add_timelines(report, &traced));
+    ECH_TRY(add_timelines(report, trace));
+    add_memory(report);
     ech_report_add_facts(report);
-    ech_report_add_charts(report);
-    ech_report_add_memory(report);
-    ECH_TRY(write_page(report, path));
+    ech_report_html(&report->page, &html);
+    ECH_TRY(ech_file_write(path, html.at, html.n));
     ech_text_append(words, "written to %s\n", path);
-    if (traced) {
-        char *trace = ech_file_join(report->directory, "trace.json");
+    if (report->page.measured)
         ech_text_append(words, "recorded steps: %s, for ui.perfetto.dev\n", trace);
-        free(trace);
-    }
     ech_report_print_bubble(report, words);
-    if (report->missing->n) ech_text_append(words, "%s", report->missing->at);
+    if (report->missing.n) ech_text_append(words, "%s", report->missing.at);
     return ECH_OK;
 }
 
 static void release(ech_report *report)
 {
+    for (size_t i = 0; i < report->page.facts.n; i++)
+        ech_text_free(&report->page.facts.at[i].value);
     free(report->page.facts.at);
     free(report->page.charts.at);
+    free(report->run_file);
+    ech_text_free(&report->title);
+    ech_text_free(&report->missing);
     ech_timeline_free(&report->predicted);
     ech_timeline_free(&report->measured);
     ech_recording_free(&report->recording);
@@ -282,8 +239,7 @@ static void release(ech_report *report)
 
 ech_status ech_report_run(const char *directory, const char *out, ech_text *words)
 {
-    ECH_FREED_TEXT missing = {0};
-    ech_report report = {.directory = directory, .pool = ech_pool_create(), .missing = &missing};
+    ech_report report = {.directory = directory, .pool = ech_pool_create()};
     ECH_FREED char *path = out ? ech_strdup(out) : ech_file_join(directory, "report.html");
     ech_status status = make(&report, path, words);
     release(&report);
