@@ -12,14 +12,11 @@
 
 static const char about[] =
     "Turns a model file of llm.c (versions 3 and 5) or llama2.c (version 1, and legacy), or a "
-    "folder of "
-    "Hugging Face with GPT-2, Llama or Qwen3, in one file or in shards, into the folder OUT with "
-    "config.json and "
-    "one model.safetensors. Hugging Face's transformers read it, and so do model.init_from, "
-    "'echelon sample' and 'echelon eval'."
+    "folder of Hugging Face with GPT-2, Llama or Qwen3, in one file or in shards, into the folder "
+    "OUT with config.json and one model.safetensors. Hugging Face's transformers read it, and so "
+    "do model.init_from, 'echelon sample' and 'echelon eval'."
     "\vOf a folder tokenizer.json and its companions are copied too. A model may be larger than "
-    "memory: "
-    "rows are read, converted and written one after the other.";
+    "memory: rows are read, converted and written one after the other.";
 
 typedef struct convert_arguments {
     const char *in, *out, *type;

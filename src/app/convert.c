@@ -4,8 +4,6 @@
  */
 #include "app/convert.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -22,12 +20,8 @@ static ech_status fill_from_folder(const char *in, ech_conversion *c)
 {
     ECH_TRY(ech_shards_find(in, &c->folder));
     ECH_FREED char *path = ech_file_join(c->folder, "config.json");
-    ech_model_text_ends ends = {0};
-    ech_status st = ech_model_import(c->config, path, &ends);
-    c->begin_of_text = ends.begin;
-    c->end_of_text = ends.end;
     c->format = "Hugging Face folder";
-    ECH_TRY(st);
+    ECH_TRY(ech_model_import(c->config, path, &c->ends));
     return ech_initial_check_shapes(c->config, c->folder);
 }
 
@@ -36,13 +30,13 @@ static ech_status fill_from_file(const char *in, ech_conversion *c)
     ECH_TRY(ech_raw_open(in, c->config, &c->raw));
     c->format = c->raw.format;
     c->dtype = c->raw.dtype;
-    c->begin_of_text = c->raw.begin_of_text;
-    c->end_of_text = c->raw.end_of_text;
+    c->ends = (ech_model_text_ends){c->raw.begin_of_text, c->raw.end_of_text};
     return ECH_OK;
 }
 
-static ech_status check_shards(ech_conversion *c)
+static ech_status open_shards(ech_conversion *c)
 {
+    ECH_TRY(ech_initial_open(c->config, c->folder, true, &c->shards));
     ECH_TRY(ech_initial_check_model(c->model, c->shards));
     ECH_TRY(ech_shards_check_head(c->shards));
     c->dtype = ech_shards_dtype(c->shards, c->model->param.at[0].name);
@@ -64,29 +58,18 @@ static ech_status check_raw(const ech_conversion *c)
     return ECH_OK;
 }
 
-static ech_status open_all(const char *in, ech_conversion *c)
-{
-    ECH_TRY(ech_setup_defaults(&c->config));
-    if (ech_file_is_folder(in))
-        ECH_TRY(fill_from_folder(in, c));
-    else
-        ECH_TRY(fill_from_file(in, c));
-    ECH_TRY(ech_model_resolve(c->config, 1));
-    ECH_TRY(ech_model_create_whole(c->config, &c->model));
-    if (!c->folder) return check_raw(c);
-    ECH_TRY(ech_initial_open(c->config, c->folder, true, &c->shards));
-    return check_shards(c);
-}
-
 ech_status ech_conversion_open(const char *in, ech_conversion *out)
 {
-    ech_conversion c = {.raw.fd = -1};
-    ech_status st = open_all(in, &c);
-    if (st == ECH_OK)
-        *out = c;
-    else
-        ech_conversion_close(&c);
-    return st;
+    ECH_CLEANUP(ech_conversion_close) ech_conversion c = {.raw.fd = -1};
+    bool is_folder = ech_file_is_folder(in);
+    ECH_TRY(ech_setup_defaults(&c.config));
+    ECH_TRY(is_folder ? fill_from_folder(in, &c) : fill_from_file(in, &c));
+    ECH_TRY(ech_model_resolve(c.config, 1));
+    ECH_TRY(ech_model_create_whole(c.config, &c.model));
+    ECH_TRY(is_folder ? open_shards(&c) : check_raw(&c));
+    *out = c;
+    c = (ech_conversion){.raw.fd = -1};
+    return ECH_OK;
 }
 
 void ech_conversion_close(ech_conversion *conversion)
@@ -151,47 +134,34 @@ static ech_status write_tensor(const ech_conversion *c, int fd, const char *path
     int64_t width = tensor->shape[tensor->dims - 1], most = width < ELEMENTS ? ELEMENTS / width : 1;
     if (most > rows) most = rows;
     ECH_FREED double *room = ech_calloc((size_t)(most * width), sizeof *room);
-    ech_status st = ECH_OK;
-    for (int64_t first = 0; first < rows && st == ECH_OK; first += most)
-        st = write_rows(c, fd, path, tensor, offset, first,
-                        rows - first < most ? rows - first : most, room);
-    return st;
+    for (int64_t first = 0; first < rows; first += most)
+        ECH_TRY(write_rows(c, fd, path, tensor, offset, first,
+                           rows - first < most ? rows - first : most, room));
+    return ECH_OK;
 }
 
-static ech_status write_tensors(const ech_conversion *c, const char *path, const ech_stored *stored)
+static ech_status write_tensors(const ech_conversion *c, int fd, const char *path,
+                                const ech_stored *stored)
 {
-    ECH_TRY(ech_stored_create(stored, path));
-    int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), why = 0;
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it again: %s", path, strerror(errno));
-    ech_status st = ECH_OK;
-    for (int i = 0; i < stored->n && st == ECH_OK; i++)
-        st = write_tensor(c, fd, path, &stored->tensors[i], stored->offsets[i]);
-    if (st == ECH_OK && fsync(fd) != 0) why = errno;
-    if (close(fd) != 0 && !why) why = errno;
-    ECH_TRY(st);
-    if (why) ECH_FAIL(ECH_EIO, "%s: cannot bring it to disk: %s", path, strerror(why));
+    for (int i = 0; i < stored->n; i++)
+        ECH_TRY(write_tensor(c, fd, path, &stored->tensors[i], stored->offsets[i]));
     return ECH_OK;
 }
 
 static ech_status write_weights(const ech_conversion *c, const char *folder, ech_dtype dtype)
 {
-    size_t n = c->model->param.n;
-    ECH_FREED ech_saved_tensor *tensors = ech_calloc(n, sizeof *tensors);
-    for (size_t i = 0; i < n; i++) {
-        const ech_param *param = &c->model->param.at[i];
-        tensors[i] = (ech_saved_tensor){.name = param->name,
-                                        .dtype = ECH_F64,
-                                        .narrowed = true,
-                                        .narrow = dtype,
-                                        .dims = param->shape.dims};
-        for (int d = 0; d < param->shape.dims; d++) tensors[i].shape[d] = param->shape.size[d];
+    ECH_FREED ech_saved_tensor *tensors = ech_initial_tensors(c->model);
+    for (size_t i = 0; i < c->model->param.n; i++) {
+        tensors[i].dtype = ECH_F64;
+        tensors[i].narrowed = true;
+        tensors[i].narrow = dtype;
     }
-    ech_stored stored;
+    ECH_CLEANUP(ech_stored_free) ech_stored stored = {0};
     ECH_FREED char *path = ech_file_join(folder, "model.safetensors");
-    ech_status st = ech_stored_plan(tensors, (int)n, false, &stored);
-    if (st == ECH_OK) st = write_tensors(c, path, &stored);
-    ech_stored_free(&stored);
-    return st;
+    int fd;
+    ECH_TRY(ech_stored_plan(tensors, (int)c->model->param.n, false, &stored));
+    ECH_TRY(ech_stored_begin(&stored, path, &fd));
+    return ech_stored_finish(fd, path, write_tensors(c, fd, path, &stored));
 }
 
 static ech_status write_text(const char *folder, ech_checkpoint_file file, const void *bytes,
@@ -201,35 +171,22 @@ static ech_status write_text(const char *folder, ech_checkpoint_file file, const
     return ech_file_write(path, bytes, n);
 }
 
-/* What belongs to a model besides weights, and is the same in our form. */
+/* Copies a text that belongs to a model besides its weights. */
 static ech_status copy_text(const ech_conversion *c, const char *folder, ech_checkpoint_file file)
 {
     ECH_FREED char *from = ech_file_join(c->folder, ech_checkpoint_text_name(file)), *bytes = NULL;
-    size_t n = 0;
-    ech_status st = ech_file_exists(from) ? ech_file_read(from, COPY_LIMIT, &bytes, &n) : ECH_OK;
-    if (st == ECH_OK && bytes) st = write_text(folder, file, bytes, n);
-    return st;
-}
-
-static ech_status write_config(const ech_conversion *c, const char *folder, ech_dtype dtype)
-{
-    ECH_FREED_TEXT text = {0};
-    char *path = ech_file_join(c->folder ? c->folder : "", "config.json"), *carried = NULL;
-    const ech_model_text_ends ends = {c->begin_of_text, c->end_of_text};
-    size_t n = 0;
-    ech_status st = c->folder ? ech_file_read(path, COPY_LIMIT, &carried, &n) : ECH_OK;
-    const ech_model_export_options options = {
-        .dtype = dtype, .ends = c->folder ? NULL : &ends, .path = path, .text = carried, .n = n};
-    if (st == ECH_OK) st = ech_model_export(c->config, &options, &text);
-    if (st == ECH_OK) st = write_text(folder, ECH_FILE_CONFIG, text.at, text.n);
-    free(carried);
-    free(path);
-    return st;
+    size_t n;
+    if (!ech_file_exists(from)) return ECH_OK;
+    ECH_TRY(ech_file_read(from, COPY_LIMIT, &bytes, &n));
+    return write_text(folder, file, bytes, n);
 }
 
 static ech_status write_texts(const ech_conversion *c, const char *folder, ech_dtype dtype)
 {
-    ECH_TRY(write_config(c, folder, dtype));
+    ECH_FREED_TEXT config = {0};
+    ECH_TRY(ech_initial_export(c->config, c->folder, dtype, c->folder ? NULL : &c->ends, false,
+                               &config));
+    ECH_TRY(write_text(folder, ECH_FILE_CONFIG, config.at, config.n));
     for (int f = ECH_FILE_CONFIG + 1; c->folder && f < ECH_FILES; f++)
         ECH_TRY(copy_text(c, folder, (ech_checkpoint_file)f));
     return ECH_OK;

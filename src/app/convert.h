@@ -14,12 +14,12 @@
 typedef struct ech_conversion {
     ech_config *config; /* with the model section of the input */
     ech_model *model;
-    ech_raw raw;        /* of a file */
-    ech_shards *shards; /* of a folder; NULL: a file */
-    char *folder;       /* likewise */
-    const char *format; /* its name: "Hugging Face folder" */
-    ech_dtype dtype;    /* as which most tensors are stored */
-    int32_t begin_of_text, end_of_text;
+    ech_raw raw;              /* of a file */
+    ech_shards *shards;       /* of a folder; NULL: a file */
+    char *folder;             /* likewise */
+    const char *format;       /* its name: "Hugging Face folder" */
+    ech_dtype dtype;          /* as which most tensors are stored */
+    ech_model_text_ends ends; /* tokens that begin and end a text */
 } ech_conversion;
 
 ech_status ech_conversion_open(const char *in, ech_conversion *out);

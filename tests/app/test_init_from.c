@@ -86,7 +86,7 @@ static void as_transformers(void **state)
         check_logits(folder, &r);
         assert_int_equal(ech_conversion_open(folder, &conversion), ECH_OK);
         assert_int_equal(conversion.dtype, i == 1 ? ECH_BF16 : ECH_F32);
-        assert_int_equal(conversion.end_of_text, 256);
+        assert_int_equal(conversion.ends.end, 256);
         assert_int_equal(ech_conversion_write(&conversion, converted, conversion.dtype), ECH_OK);
         ech_log_set_quiet(true);
         assert_int_equal(ech_conversion_write(&conversion, converted, ECH_F32), ECH_EUSAGE);

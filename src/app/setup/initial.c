@@ -44,8 +44,7 @@ ech_status ech_initial_open(const ech_config *config, const char *folder, bool v
     return ech_shards_open(folder, &names, verify, out);
 }
 
-/* Names and shapes of the whole model's tensors. */
-static ech_saved_tensor *describe(const ech_model *model)
+ech_saved_tensor *ech_initial_tensors(const ech_model *model)
 {
     ech_saved_tensor *all = ech_calloc(model->param.n, sizeof *all);
     for (size_t i = 0; i < model->param.n; i++) {
@@ -58,7 +57,7 @@ static ech_saved_tensor *describe(const ech_model *model)
 
 ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights)
 {
-    ECH_FREED ech_saved_tensor *all = describe(model);
+    ECH_FREED ech_saved_tensor *all = ech_initial_tensors(model);
     return ech_shards_check(weights, all, (int)model->param.n);
 }
 
@@ -126,6 +125,18 @@ ech_status ech_initial_read_ends(const char *folder, ech_model_text_ends *out)
     ECH_FREED char *path = ech_file_join(folder, "config.json");
     ECH_TRY(ech_setup_defaults(&config));
     return ech_model_import(config, path, out);
+}
+
+ech_status ech_initial_export(const ech_config *config, const char *folder, ech_dtype dtype,
+                              const ech_model_text_ends *ends, bool came_together, ech_text *out)
+{
+    ECH_FREED char *path = ech_file_join(folder ? folder : "", "config.json"), *text = NULL;
+    ech_model_export_options options = {
+        .dtype = dtype, .ends = ends, .path = path, .came_together = came_together};
+    if (folder && ech_file_exists(path))
+        ECH_TRY(ech_file_read(path, ECH_TEXT_LIMIT, &text, &options.n));
+    options.text = text;
+    return ech_model_export(config, &options, out);
 }
 
 static ech_status open_automatic(const ech_config *config, ech_tokenizer **out,

@@ -25,6 +25,11 @@ ech_status ech_initial_open_folder(const char *folder, ech_tokenizer **out);
 /* The tokens that begin and end a text by the folder's config.json. */
 ech_status ech_initial_read_ends(const char *folder, ech_model_text_ends *out);
 
+/* Appends a config.json for weights of `dtype`. `folder`: has the config.json that the model came from, NULL: it is
+ * new. `ends`, `came_together`: as in ech_model_export_options. */
+ech_status ech_initial_export(const ech_config *config, const char *folder, ech_dtype dtype,
+                              const ech_model_text_ends *ends, bool came_together, ech_text *out);
+
 /* The value of checkpoint.resume. */
 typedef enum ech_resume {
     ECH_RESUME_AUTO,  /* auto: the run's newest checkpoint, if there is one */
@@ -40,6 +45,8 @@ bool ech_initial_is_folder(const char *path);
 ech_status ech_initial_open(const ech_config *config, const char *folder, bool verify,
                             ech_shards **out);
 
+/* Names and shapes of the whole model's tensors, [model->param.n]. Release with free(). */
+ech_saved_tensor *ech_initial_tensors(const ech_model *model);
 /* Errors: the weights have not exactly the model's tensors, in its shapes. */
 ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights);
 /* The same for the headers of a folder's files and the model section that its config.json has filled, before

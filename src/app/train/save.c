@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/setup/setup.h"
+#include "app/setup/initial.h"
 #include "app/train/trainer.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 
-/* ---- handing on what is not ours ---- */
+/* ---- texts that are copied ---- */
 
 static ech_status read_text(const char *path, ech_checkpoint_file file, ech_checkpoint_info *out)
 {
@@ -89,37 +89,9 @@ static ech_status read_tokenizer(const ech_tokenizer *tokenizer, const char *fol
         return ECH_OK;
     }
     ECH_FREED char *from = ech_tokenizer_folder(tokenizer);
-    ech_status status = from ? read_tokenizer_of(tokenizer, from, out) : ECH_OK;
-    if (status == ECH_OK) add_exported(tokenizer, out);
-    return status;
-}
-
-/* ---- the model's ---- */
-
-static ech_status make_config(const ech_config *config, const ech_tokenizer *tokenizer,
-                              const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
-{
-    ech_text text = {0};
-    ech_checkpoint_info read = {0};
-    char *path = ech_file_join(folder ? folder : "", "config.json");
-    ech_model_text_ends ends = {0};
-    if (tokenizer) {
-        ends.begin = tokenizer->begin_of_text;
-        ends.end = tokenizer->end_of_text;
-    }
-    ech_status status = folder ? read_text(path, ECH_FILE_CONFIG, &read) : ECH_OK;
-    const ech_model_export_options options = {.dtype = dtype,
-                                              .ends = tokenizer ? &ends : NULL,
-                                              .path = path,
-                                              .text = read.text[ECH_FILE_CONFIG].at,
-                                              .n = read.text[ECH_FILE_CONFIG].n,
-                                              .came_together =
-                                                  ech_config_is_auto(config->data.tokenizer)};
-    if (status == ECH_OK) status = ech_model_export(config, &options, &text);
-    if (status == ECH_OK) put(text, ECH_FILE_CONFIG, out);
-    ech_checkpoint_info_free(&read);
-    free(path);
-    return status;
+    if (from) ECH_TRY(read_tokenizer_of(tokenizer, from, out));
+    add_exported(tokenizer, out);
+    return ECH_OK;
 }
 
 /* Fills the texts of checkpoints. `folder` is the one with config.json that the model came from,
@@ -130,7 +102,15 @@ static ech_status make_config(const ech_config *config, const ech_tokenizer *tok
 static ech_status read_texts(const ech_config *config, const ech_tokenizer *tokenizer,
                              const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
 {
-    ECH_TRY(make_config(config, tokenizer, folder, dtype, out));
+    ech_text text = {0};
+    ech_model_text_ends ends = {0};
+    if (tokenizer) {
+        ends.begin = tokenizer->begin_of_text;
+        ends.end = tokenizer->end_of_text;
+    }
+    ECH_TRY(ech_initial_export(config, folder, dtype, tokenizer ? &ends : NULL,
+                               ech_config_is_auto(config->data.tokenizer), &text));
+    put(text, ECH_FILE_CONFIG, out);
     if (folder) ECH_TRY(read_from(folder, ECH_FILE_GENERATION_CONFIG, out));
     return read_tokenizer(tokenizer, folder, out);
 }
@@ -153,10 +133,8 @@ static void tell_of_saved(ech_trainer *t)
 
 ech_status ech_trainer_follow_save(ech_trainer *t, bool failed)
 {
-    if (failed) {
-        ech_status status = ech_exec_finish_save(t->session.exec);
-        return status == ECH_OK ? ECH_EABORTED : status;
-    }
+    if (failed) ECH_TRY(ech_exec_finish_save(t->session.exec));
+    if (failed) return ECH_EABORTED;
     tell_of_saved(t);
     return ECH_OK;
 }
@@ -170,11 +148,19 @@ ech_status ech_trainer_finish_save(ech_trainer *t)
     return ECH_OK;
 }
 
-/* The list may wait for the checkpoint before, which is told of then. */
-static ech_status save_with(ech_trainer *t, const ech_checkpoint_info *info)
+/* The list may wait for the checkpoint before, which is logged then. */
+ech_status ech_trainer_save(ech_trainer *t)
 {
+    if (t->saved_step == t->step) return ECH_OK;
     double start = ech_clock_now();
-    ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, info,
+    ech_checkpoint_info info = t->texts;
+    info.step = t->step;
+    info.optimizer_count = ech_exec_updates(t->session.exec);
+    info.samples = t->step * t->config->training.global_batch_size;
+    info.skipped_steps = t->skipped;
+    info.loss = t->loss;
+    info.ranks = t->design->world;
+    ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, &info,
                       t->config->checkpoint.keep, t->proven);
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_SAVE, t->step));
     double stall = ech_clock_now() - start;
@@ -231,17 +217,4 @@ ech_status ech_trainer_begin_saves(ech_trainer *t)
             "no tokenizer is known, so checkpoints have none; data.tokenizer names one");
     ech_exec_gate_saves(t->session.exec, open_gate, t);
     return ECH_OK;
-}
-
-ech_status ech_trainer_save(ech_trainer *t)
-{
-    if (t->saved_step == t->step) return ECH_OK;
-    ech_checkpoint_info info = t->texts;
-    info.step = t->step;
-    info.optimizer_count = ech_exec_updates(t->session.exec);
-    info.samples = t->step * t->config->training.global_batch_size;
-    info.skipped_steps = t->skipped;
-    info.loss = t->loss;
-    info.ranks = t->design->world;
-    return save_with(t, &info);
 }
