@@ -59,18 +59,16 @@ ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t en
     ECH_FREED char *room = ech_calloc(ROOM, 1);
     size_t held = 0; /* bytes of a line whose end is to come */
     bool is_long = false;
-    ech_status st = ECH_OK;
-    while (begin < end && st == ECH_OK) {
+    while (begin < end) {
         size_t n = ROOM - held, used = 0;
         if ((int64_t)n > end - begin) n = (size_t)(end - begin);
-        st = ech_file_read_at(fd, path, room + held, n, begin);
-        if (st != ECH_OK) break;
+        ECH_TRY(ech_file_read_at(fd, path, room + held, n, begin));
         begin += (int64_t)n;
         held += n;
         for (char *newline; (newline = memchr(room + used, '\n', held - used));) {
             size_t length = (size_t)(newline - room) - used;
             bool whole = !is_long && length <= ECH_METRICS_LONGEST_LINE;
-            if (st == ECH_OK) st = take(context, whole ? room + used : NULL, whole ? length : 0);
+            ECH_TRY(take(context, whole ? room + used : NULL, whole ? length : 0));
             used += length + 1;
             is_long = false;
         }
@@ -79,7 +77,7 @@ ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t en
         is_long |= held > ECH_METRICS_LONGEST_LINE;
         if (is_long) held = 0;
     }
-    return st;
+    return ECH_OK;
 }
 
 /* ---- truncating ---- */
@@ -148,17 +146,15 @@ static size_t examine_window(truncation *c, const char *window, size_t n, int64_
 static ech_status find_end(truncation *c)
 {
     ECH_FREED char *window = ech_calloc(WINDOW, 1);
-    ech_status st = ECH_OK;
-    for (int64_t end = c->size; end > 0 && !is_done(c) && st == ECH_OK;) {
+    for (int64_t end = c->size; end > 0 && !is_done(c);) {
         int64_t begin = end > WINDOW ? end - WINDOW : 0;
         size_t n = (size_t)(end - begin);
-        st = ech_file_read_at(c->fd, c->path, window, n, begin);
-        if (st != ECH_OK) break;
+        ECH_TRY(ech_file_read_at(c->fd, c->path, window, n, begin));
         size_t first = examine_window(c, window, n, begin);
         end = begin + (first < n ? (int64_t)first : 0);
     }
     if (c->end < 0) c->end = 0;
-    return st;
+    return ECH_OK;
 }
 
 static ech_status open_to_write(truncation *c)
@@ -174,8 +170,7 @@ static ech_status move_line(void *context, const char *line, size_t n)
 {
     truncation *c = context;
     json_auto_t *object = parse(line, n);
-    bool in = stays(c, object);
-    if (!in) return ECH_OK;
+    if (!stays(c, object)) return ECH_OK;
     ECH_TRY(open_to_write(c));
     ECH_TRY(ech_file_write_at(c->writes_to, c->path, line, n, c->size_now));
     ECH_TRY(ech_file_write_at(c->writes_to, c->path, "\n", 1, c->size_now + (int64_t)n));

@@ -32,26 +32,19 @@ typedef struct ech_option {
 
 #define ECH_FIELD(type, field) offsetof(type, field), sizeof(((type *)NULL)->field)
 
-#define ECH_HEADING(help)                                                                          \
+#define ECH_OPTION_ROW(...)                                                                        \
     {                                                                                              \
-        ECH_OPTION_HEADING, NULL, 0, NULL, 0, 0, 0, 0, help                                        \
+        __VA_ARGS__                                                                                \
     }
+#define ECH_HEADING(help) ECH_OPTION_ROW(ECH_OPTION_HEADING, NULL, 0, NULL, 0, 0, 0, 0, help)
 #define ECH_FLAG(type, field, name, letter, help)                                                  \
-    {                                                                                              \
-        ECH_OPTION_FLAG, name, letter, NULL, ECH_FIELD(type, field), 0, 0, help                    \
-    }
+    ECH_OPTION_ROW(ECH_OPTION_FLAG, name, letter, NULL, ECH_FIELD(type, field), 0, 0, help)
 #define ECH_INT(type, field, name, letter, value, low, high, help)                                 \
-    {                                                                                              \
-        ECH_OPTION_INT, name, letter, value, ECH_FIELD(type, field), low, high, help               \
-    }
+    ECH_OPTION_ROW(ECH_OPTION_INT, name, letter, value, ECH_FIELD(type, field), low, high, help)
 #define ECH_REAL(type, field, name, letter, value, help)                                           \
-    {                                                                                              \
-        ECH_OPTION_REAL, name, letter, value, ECH_FIELD(type, field), 0, 0, help                   \
-    }
+    ECH_OPTION_ROW(ECH_OPTION_REAL, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
 #define ECH_TEXT(type, field, name, letter, value, help)                                           \
-    {                                                                                              \
-        ECH_OPTION_TEXT, name, letter, value, ECH_FIELD(type, field), 0, 0, help                   \
-    }
+    ECH_OPTION_ROW(ECH_OPTION_TEXT, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
 
 /* A positional word sets a field of type const char *, NULL before. */
 typedef struct ech_word {

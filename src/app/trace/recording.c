@@ -142,22 +142,17 @@ void ech_recorded_rank_free(ech_recorded_rank *rank)
 ech_status ech_recording_parse(const char *text, size_t n, const char *name, const ech_plan *plan,
                                ech_recorded_rank *out, bool *fits)
 {
-    ech_recorded_rank rank = {0};
+    ECH_CLEANUP(ech_recorded_rank_free) ech_recorded_rank rank = {0};
     reader r = {.name = name, .plan = plan, .out = &rank, .fits = true};
-    ech_status status = ECH_OK;
     const char *end;
     for (const char *at = text, *last = text + n;
-         status == ECH_OK && at < last && (end = memchr(at, '\n', (size_t)(last - at)));
-         at = end + 1) {
+         at < last && (end = memchr(at, '\n', (size_t)(last - at))); at = end + 1) {
         r.line++;
-        status = take_line(&r, at, (size_t)(end - at));
-    }
-    if (status != ECH_OK) {
-        ech_recorded_rank_free(&rank);
-        return status;
+        ECH_TRY(take_line(&r, at, (size_t)(end - at)));
     }
     *out = rank;
     *fits = r.fits;
+    rank = (ech_recorded_rank){0};
     return ECH_OK;
 }
 
@@ -176,9 +171,7 @@ static ech_status read_rank(const char *path, int r, ech_recording *recording, e
         return ECH_OK;
     }
     ECH_TRY(ech_file_read(path, LARGEST_FILE, &text, &n));
-    ech_status status =
-        ech_recording_parse(text, n, path, recording->plans[r], &recording->rank[r], &fits);
-    ECH_TRY(status);
+    ECH_TRY(ech_recording_parse(text, n, path, recording->plans[r], &recording->rank[r], &fits));
     if (rank->world == 0)
         ech_text_append(why, "%s is empty: no step was recorded yet", path);
     else if (rank->world != first->world || rank->first_step != first->first_step)
@@ -195,23 +188,24 @@ static ech_status read_rank(const char *path, int r, ech_recording *recording, e
 ech_status ech_recording_read(const char *folder, const ech_plan *const *plans, int n,
                               ech_recording *out, ech_text *why)
 {
+    ECH_CLEANUP(ech_recording_free)
     ech_recording recording = {.plans = plans,
                                .ranks = n,
                                .lists = INT32_MAX,
                                .rank = ech_calloc((size_t)n, sizeof *recording.rank)};
-    ech_status status = ECH_OK;
-    for (int r = 0; r < n && status == ECH_OK && why->n == 0; r++) {
-        char *path = ech_trace_path(folder, r);
-        status = read_rank(path, r, &recording, why);
+    *out = (ech_recording){0};
+    for (int r = 0; r < n && why->n == 0; r++) {
+        ECH_FREED char *path = ech_trace_path(folder, r);
+        ECH_TRY(read_rank(path, r, &recording, why));
         int lists = (int)(recording.rank[r].begin.n / list_of(plans[r])->step.n);
         if (lists < recording.lists) recording.lists = lists;
-        free(path);
     }
-    if (status == ECH_OK && why->n == 0 && recording.lists == 0)
+    if (why->n == 0 && recording.lists == 0)
         ech_text_append(why, "no step was recorded to its end on all ranks yet");
-    if (status != ECH_OK || why->n) ech_recording_free(&recording);
-    if (status == ECH_OK) *out = recording;
-    return status;
+    if (why->n) return ECH_OK;
+    *out = recording;
+    recording = (ech_recording){0};
+    return ECH_OK;
 }
 
 void ech_recording_free(ech_recording *recording)
@@ -263,28 +257,27 @@ static double first_compute(const ech_recording *recording)
 
 void ech_recording_timeline(const ech_recording *recording, ech_timeline *out)
 {
+    const ech_list *first = list_of(recording->plans[0]);
+    const ech_layout *layout = recording->plans[0]->layout;
     double start = first_compute(recording);
-    ech_timeline timeline = {.ranks = recording->ranks,
-                             .layout = recording->plans[0]->layout,
-                             .chunks = recording->plans[0]->layout->chunks,
-                             .sequence_chunks =
-                                 list_of(recording->plans[0])->numbering.sequence_chunks,
-                             .seconds = true};
+    *out = (ech_timeline){.ranks = recording->ranks,
+                          .layout = layout,
+                          .chunks = layout->chunks,
+                          .sequence_chunks = first->numbering.sequence_chunks,
+                          .seconds = true};
     for (int r = 0; r < recording->ranks; r++) {
         const ech_list *list = list_of(recording->plans[r]);
-        size_t first = last_list(recording, r);
-        double *begin = ech_calloc(list->step.n, sizeof *begin);
-        double *end = ech_calloc(list->step.n, sizeof *end);
+        const ech_recorded_rank *rank = &recording->rank[r];
+        size_t at = last_list(recording, r);
+        ECH_FREED double *begin = ech_calloc(list->step.n, sizeof *begin);
+        ECH_FREED double *end = ech_calloc(list->step.n, sizeof *end);
         for (size_t s = 0; s < list->step.n; s++) {
-            begin[s] = recording->rank[r].begin.at[first + s] - start;
-            end[s] = recording->rank[r].end.at[first + s] - start;
+            begin[s] = rank->begin.at[at + s] - start;
+            end[s] = rank->end.at[at + s] - start;
         }
-        ech_timeline_add_list(&timeline, r, list, begin, end);
-        free(begin);
-        free(end);
+        ech_timeline_add_list(out, r, list, begin, end);
     }
-    ech_timeline_finish(&timeline);
-    *out = timeline;
+    ech_timeline_finish(out);
 }
 
 ech_profile *ech_recording_profile(const ech_recording *recording)

@@ -192,33 +192,29 @@ char *ech_trace_path(const char *folder, int rank)
     return ech_file_join(folder, name);
 }
 
-/* Behind the last newline something was being written. */
+/* After the last newline a line is incomplete. */
 static ech_status append_file(const char *path, bool first, ech_text *out)
 {
     ECH_FREED char *text = NULL;
     size_t n;
     ECH_TRY(ech_file_read(path, LARGEST_FILE, &text, &n));
     while (n > 0 && text[n - 1] != '\n') n--;
-    bool begun = n > 0 && text[0] == '[';
-    if (begun && !first) ech_text_append(out, ",");
-    if (begun) ech_text_append_bytes(out, text + 1, n - 1);
-    if (begun) return ECH_OK;
-    ECH_FAIL(ECH_EINPUT, "%s: no array of trace events", path);
+    if (n == 0 || text[0] != '[') ECH_FAIL(ECH_EINPUT, "%s: no array of trace events", path);
+    if (!first) ech_text_append(out, ",");
+    ech_text_append_bytes(out, text + 1, n - 1);
+    return ECH_OK;
 }
 
 ech_status ech_trace_merge(const char *folder, int ranks, const char *path)
 {
     ECH_FREED_TEXT all = {0};
-    ech_status status = ECH_OK;
     ech_text_append(&all, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    for (int rank = 0; rank < ranks && status == ECH_OK; rank++) {
-        char *from = ech_trace_path(folder, rank);
-        status = append_file(from, rank == 0, &all);
-        free(from);
+    for (int rank = 0; rank < ranks; rank++) {
+        ECH_FREED char *from = ech_trace_path(folder, rank);
+        ECH_TRY(append_file(from, rank == 0, &all));
     }
     ech_text_append(&all, "]}\n");
-    if (status == ECH_OK) status = ech_file_write(path, all.at, all.n);
-    return status;
+    return ech_file_write(path, all.at, all.n);
 }
 
 /* ---- the file ---- */
@@ -252,11 +248,10 @@ static void write_record(ech_trace *trace, ech_text *record)
 static ech_status open_file(ech_trace *trace)
 {
     ECH_FREED char *path = ech_trace_path(trace->folder, trace->plan->rank);
-    ech_status status = ech_file_make_folder(trace->folder);
-    if (status == ECH_OK) status = ech_journal_open(path, true, &trace->journal);
+    ECH_TRY(ech_file_make_folder(trace->folder));
+    ECH_TRY(ech_journal_open(path, true, &trace->journal));
     /* It is of an earlier start. */
-    if (status == ECH_OK && trace->plan->rank == 0) status = ech_file_remove_all(trace->merged);
-    return status;
+    return trace->plan->rank == 0 ? ech_file_remove_all(trace->merged) : ECH_OK;
 }
 
 static size_t steps_of(const ech_trace *trace)
@@ -275,17 +270,6 @@ static void write_list(void *context, void *record)
     write_record(trace, &lines);
 }
 
-static ech_status begin_writer(ech_trace *trace)
-{
-    const ech_record_writer_setup setup = {.what = trace->folder,
-                                           .record_bytes = sizeof(trace_times) +
-                                                           2 * steps_of(trace) * sizeof(double),
-                                           .records = MOST_LISTS,
-                                           .write = write_list,
-                                           .context = trace};
-    return ech_record_writer_begin(&setup, &trace->writer);
-}
-
 static double read_clock(const void *context)
 {
     (void)context;
@@ -297,25 +281,26 @@ ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_co
 {
     ech_comm_clock_offset clock;
     ECH_TRY(ech_comm_clock_agree(comm, ech_machine_of(comm), read_clock, NULL, &clock));
-    ech_trace *trace = ech_calloc(1, sizeof *trace);
+    ECH_CLEANUP(ech_trace_close_at) ech_trace *trace = ech_calloc(1, sizeof *trace);
     *trace = (ech_trace){.plan = plan,
                          .folder = ech_file_join(config->log.directory, "trace"),
                          .merged = ech_file_join(config->log.directory, "trace.json"),
                          .events = ech_trace_events_create(plan, clock),
                          .first_step = first_step,
                          .steps = config->log.trace_steps};
-    ech_status status = open_file(trace);
-    if (status == ECH_OK) {
-        ech_text head = {0};
-        ech_trace_events_head(trace->events, first_step, &head);
-        write_record(trace, &head);
-        status = begin_writer(trace);
-    }
-    if (status != ECH_OK) {
-        ech_trace_close(trace);
-        return status;
-    }
+    const ech_record_writer_setup setup = {.what = trace->folder,
+                                           .record_bytes = sizeof(trace_times) +
+                                                           2 * steps_of(trace) * sizeof(double),
+                                           .records = MOST_LISTS,
+                                           .write = write_list,
+                                           .context = trace};
+    ech_text head = {0};
+    ECH_TRY(open_file(trace));
+    ech_trace_events_head(trace->events, first_step, &head);
+    write_record(trace, &head);
+    ECH_TRY(ech_record_writer_begin(&setup, &trace->writer));
     *out = trace;
+    trace = NULL;
     return ECH_OK;
 }
 
@@ -351,11 +336,10 @@ static bool merge(const ech_trace *trace)
 {
     int ranks = trace->plan->layout->world;
     for (int rank = 0; rank < ranks; rank++) {
-        char *path = ech_trace_path(trace->folder, rank);
-        bool there = ech_file_exists(path);
-        if (!there) ech_log_warn("no %s: %s is not there", trace->merged, path);
-        free(path);
-        if (!there) return false;
+        ECH_FREED char *path = ech_trace_path(trace->folder, rank);
+        if (ech_file_exists(path)) continue;
+        ech_log_warn("no %s: %s is not there", trace->merged, path);
+        return false;
     }
     if (ech_trace_merge(trace->folder, ranks, trace->merged) == ECH_OK) return true;
     ech_log_warn("no %s: the run goes on without it", trace->merged);

@@ -49,6 +49,7 @@ typedef struct ech_trace ech_trace;
 ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_comm *comm,
                           int64_t first_step, ech_trace **out);
 void ech_trace_close(ech_trace *trace); /* flushes; accepts NULL */
+ECH_DESTROY_AT(ech_trace, ech_trace_close)
 
 /* Whether the train list that begins at `step` is recorded: within the first log.trace_steps steps of this start.
  * trace NULL: false. */
