@@ -234,7 +234,7 @@ typedef struct ech_corpus_options {
  * `split` is up to three numbers, "969,30,1": the proportions of each source's documents for training, validation
  * and test. With D documents, the bounds are D (sum of the numbers before) / (sum of all), rounded to even. */
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
-void ech_corpus_close(ech_corpus *corpus);           /* accepts NULL */
+void ech_corpus_close(ech_corpus *corpus); /* accepts NULL */
 ECH_DESTROY_AT(ech_corpus, ech_corpus_close)
 int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
 /* Samples of one epoch: positions until a sample would repeat. */

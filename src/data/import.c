@@ -20,11 +20,12 @@ static const int64_t SAVE_BYTES = 256 << 20;
 typedef struct importing {
     const ech_import_options *options;
     const ech_texts *texts;
-    const char *folder; /* OUT.tmp */
+    char *folder; /* OUT.tmp */
     int parts;
     char *prefix[2];
     ech_token_writer *writer[2];
     ech_text_chunk_reader reader;
+    ech_coder **coder;          /* one a thread */
     ech_import_journal journal; /* how far it has come; on disk: how far it had come */
     int64_t before, saved;      /* bytes done when it began, and when it was saved last */
     bool resumable;             /* there is a journal on disk */
@@ -81,12 +82,12 @@ static ech_status save(importing *im)
     return ECH_OK;
 }
 
-static ech_status run_rounds(importing *im, ech_import_crew *crew)
+static ech_status run_rounds(importing *im)
 {
     size_t n;
     ECH_TRY(read_round(im, &n));
     while (n > 0) {
-        ech_import_crew_encode(crew, im->chunk.at, n);
+        ECH_TRY(ech_import_encode_all(im->options, im->coder, im->chunk.at, n));
         for (size_t i = 0; i < n; i++) ECH_TRY(write_chunk(im, &im->chunk.at[i]));
         if (im->journal.done - im->saved >= im->options->save_bytes) ECH_TRY(save(im));
         ECH_TRY(read_round(im, &n));
@@ -118,16 +119,14 @@ static void close_writers(importing *im)
 
 static ech_status encode_texts(importing *im)
 {
-    ech_import_crew *crew;
     int64_t vocabulary = im->options->tokenizer->vocabulary;
     for (int i = 0; i < im->parts; i++)
         ECH_TRY(ech_token_writer_resume(im->prefix[i], im->folder, vocabulary, &im->journal.part[i],
                                         &im->writer[i]));
     for (int i = 0; i < im->parts; i++) im->writer[i]->tokenizer = im->options->tokenizer;
-    ECH_TRY(ech_import_crew_create(im->options, &crew));
-    ech_status st = run_rounds(im, crew);
-    ech_import_crew_destroy(crew);
-    return st;
+    for (int i = 0; i < im->options->workers; i++)
+        im->coder[i] = ech_coder_create(im->options->tokenizer);
+    return run_rounds(im);
 }
 
 static ech_status seal(importing *im)
@@ -149,7 +148,7 @@ static void clear(const importing *im)
 /* From where the journal says, or from the beginning. */
 static ech_status begin(importing *im)
 {
-    char hash[33];
+    char hash[ECH_TOKENIZER_HASH];
     bool found;
     ech_import_hash(im->options, im->texts, hash);
     im->resumable = true; /* what cannot be read now may be there */
@@ -179,8 +178,7 @@ static ech_status begin(importing *im)
     im->reader = (ech_text_chunk_reader){.texts = im->texts,
                                          .valid = im->options->valid,
                                          .bpe = im->options->tokenizer->bpe,
-                                         .position = im->journal.position,
-                                         .fd = -1};
+                                         .position = im->journal.position};
     return ECH_OK;
 }
 
@@ -211,39 +209,48 @@ static ech_status import_locked(importing *im)
     return st;
 }
 
+static void free_all(importing *im)
+{
+    for (size_t i = 0; i < im->chunk.n; i++) {
+        free(im->chunk.at[i].read.bytes);
+        free(im->chunk.at[i].ids.at);
+        free(im->chunk.at[i].segment.at);
+        free(im->chunk.at[i].message);
+    }
+    free(im->chunk.at);
+    for (int i = 0; i < im->options->workers; i++) ech_coder_destroy(im->coder[i]);
+    free(im->coder);
+    free(im->prefix[0]);
+    free(im->prefix[1]);
+    free(im->folder);
+}
+
 static ech_status import_found(const ech_import_options *options, const ech_texts *texts,
                                ech_import_count *count)
 {
     int lock;
-    char *folder = ech_token_path(options->out, ".tmp");
-    importing im = {.options = options, .texts = texts, .folder = folder, .reader.fd = -1};
-    im.parts = options->valid > 0 ? 2 : 1;
-    im.prefix[0] = ech_token_path(options->out, options->valid > 0 ? "-train" : "");
-    im.prefix[1] = ech_token_path(options->out, "-valid");
-    ech_status st = ech_file_make_folder(folder);
-    if (st == ECH_OK) st = ech_file_lock_folder(folder, 0, &lock);
-    if (st == ECH_OK) {
-        st = import_locked(&im);
-        close(lock);
-    }
+    ECH_CLEANUP(free_all)
+    importing im = {
+        .options = options,
+        .texts = texts,
+        .folder = ech_token_path(options->out, ".tmp"),
+        .parts = options->valid > 0 ? 2 : 1,
+        .prefix = {ech_token_path(options->out, options->valid > 0 ? "-train" : ""),
+                   ech_token_path(options->out, "-valid")},
+        .coder = ech_calloc((size_t)options->workers, sizeof *im.coder),
+    };
+    ECH_TRY(ech_file_make_folder(im.folder));
+    ECH_TRY(ech_file_lock_folder(im.folder, 0, &lock));
+    ech_status st = import_locked(&im);
+    close(lock);
     if (st == ECH_OK) *count = im.journal.count;
-    for (size_t i = 0; i < im.chunk.n; i++) {
-        free(im.chunk.at[i].read.bytes);
-        free(im.chunk.at[i].ids.at);
-        free(im.chunk.at[i].segment.at);
-        free(im.chunk.at[i].message);
-    }
-    free(im.chunk.at);
-    free(im.prefix[0]);
-    free(im.prefix[1]);
-    free(folder);
     return st;
 }
 
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count)
 {
     ech_import_options o = *options;
-    ech_texts texts;
+    ECH_CLEANUP(ech_texts_free) ech_texts texts = {0};
     if (!(o.valid >= 0 && o.valid < 1))
         ECH_FAIL(ECH_EUSAGE, "a validation share of %g: it must be at least 0 and below 1",
                  o.valid);
@@ -251,8 +258,6 @@ ech_status ech_data_import(const ech_import_options *options, ech_import_count *
     o.texts = ech_data_text_source_complete(o.texts);
     if (o.save_bytes == 0) o.save_bytes = SAVE_BYTES;
     ECH_TRY(ech_texts_find(o.texts.in, &texts));
-    ech_status st = ech_texts_check_output(o.texts.in, o.out);
-    if (st == ECH_OK) st = import_found(&o, &texts, count);
-    ech_texts_free(&texts);
-    return st;
+    ECH_TRY(ech_texts_check_output(o.texts.in, o.out));
+    return import_found(&o, &texts, count);
 }

@@ -29,24 +29,20 @@ typedef struct ech_import_chunk {
     char *message;
 } ech_import_chunk;
 
-/* ---- import_crew.c ---- */
+/* ---- import_encode.c ---- */
 
 /* Encodes a chunk: fills ids and segments, or status and message. Logs nothing. */
 void ech_import_encode(const ech_import_options *options, ech_coder *coder,
                        ech_import_chunk *chunk);
-
-/* Threads that encode chunks. */
-typedef struct ech_import_crew ech_import_crew;
-ech_status ech_import_crew_create(const ech_import_options *options, ech_import_crew **out);
-void ech_import_crew_destroy(ech_import_crew *crew); /* accepts NULL */
-/* Encodes n chunks; the calling thread works, too. */
-void ech_import_crew_encode(ech_import_crew *crew, ech_import_chunk *chunk, size_t n);
+/* Encodes n chunks on options->workers threads, of which the caller is one, each with its coder. */
+ech_status ech_import_encode_all(const ech_import_options *options, ech_coder *const *coders,
+                                 ech_import_chunk *chunks, size_t n);
 
 /* ---- import_journal.c ---- */
 
 typedef struct ech_import_journal {
-    char hash[33]; /* ech_import_hash */
-    bool sealed;   /* all is written; only the renames to the final names are missing */
+    char hash[ECH_TOKENIZER_HASH]; /* ech_import_hash */
+    bool sealed; /* all is written; only the renames to the final names are missing */
     ech_text_position position;
     int64_t done; /* bytes of text read */
     ech_import_count count;
@@ -59,6 +55,7 @@ ech_status ech_import_journal_read(const char *folder, const char *hash, bool *f
 ech_status ech_import_journal_write(const char *folder, const ech_import_journal *journal);
 void ech_import_journal_remove(const char *folder);
 /* A hash of all that the result of an import depends on: inputs, tokenizer and options. */
-void ech_import_hash(const ech_import_options *options, const ech_texts *texts, char hash[33]);
+void ech_import_hash(const ech_import_options *options, const ech_texts *texts,
+                     char hash[ECH_TOKENIZER_HASH]);
 
 #endif

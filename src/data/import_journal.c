@@ -2,13 +2,10 @@
  *
  * FOLDER/journal.json: how far an import has come, and of what.
  */
-#include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -19,42 +16,38 @@ enum { VERSION = 1, MOST_BYTES = 1 << 20 };
 /* ---- what the result depends on ---- */
 
 /* Texts with their NULs, so that none runs into the next. */
-static void hash_text(XXH3_state_t *state, const char *text)
+static void add_text(ech_text *all, const char *text)
 {
-    XXH3_128bits_update(state, text, strlen(text) + 1);
+    ech_text_append_bytes(all, text, strlen(text) + 1);
 }
 
-static void hash_number(XXH3_state_t *state, int64_t number)
+static void add_number(ech_text *all, int64_t number)
 {
-    XXH3_128bits_update(state, &number, sizeof number);
+    ech_text_append_bytes(all, &number, sizeof number);
 }
 
-void ech_import_hash(const ech_import_options *options, const ech_texts *texts, char hash[33])
+void ech_import_hash(const ech_import_options *options, const ech_texts *texts,
+                     char hash[ECH_TOKENIZER_HASH])
 {
-    XXH3_state_t *state = XXH3_createState();
-    ECH_FREED_TEXT tokenizer = {0}, ends = {0};
-    ECH_ASSERT(state && XXH3_128bits_reset(state) == XXH_OK);
-    hash_number(state, VERSION);
+    ECH_FREED_TEXT all = {0}, tokenizer = {0}, ends = {0};
     ech_tokenizer_export(options->tokenizer, &tokenizer, &ends);
-    hash_number(state, (int64_t)tokenizer.n);
-    XXH3_128bits_update(state, tokenizer.at, tokenizer.n);
-    hash_text(state, ends.at);
-    hash_text(state, options->texts.text_key);
-    hash_text(state, options->texts.prompt_key);
-    hash_text(state, options->texts.completion_key);
-    hash_number(state, options->texts.binary);
-    XXH3_128bits_update(state, &options->valid, sizeof options->valid);
+    add_number(&all, VERSION);
+    add_number(&all, (int64_t)tokenizer.n);
+    ech_text_append_bytes(&all, tokenizer.at, tokenizer.n);
+    add_text(&all, ends.at);
+    add_text(&all, options->texts.text_key);
+    add_text(&all, options->texts.prompt_key);
+    add_text(&all, options->texts.completion_key);
+    add_number(&all, options->texts.binary);
+    ech_text_append_bytes(&all, &options->valid, sizeof options->valid);
     for (size_t i = 0; i < texts->file.n; i++) {
         const ech_data_text_file *file = &texts->file.at[i];
-        hash_text(state, file->path);
-        hash_number(state, file->bytes);
-        hash_number(state, file->seconds);
-        hash_number(state, file->nanoseconds);
+        add_text(&all, file->path);
+        add_number(&all, file->bytes);
+        add_number(&all, file->seconds);
+        add_number(&all, file->nanoseconds);
     }
-    XXH128_hash_t digest = XXH3_128bits_digest(state);
-    snprintf(hash, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)digest.high64,
-             (uint64_t)digest.low64);
-    XXH3_freeState(state);
+    ech_data_hash(&all, hash);
 }
 
 /* ---- the file ---- */
@@ -117,19 +110,6 @@ static char *unfinished_path(const char *folder)
     return ech_file_join(folder, "journal.new");
 }
 
-static ech_status replace_journal(const char *folder, const char *text)
-{
-    ech_sink sink = {0};
-    ECH_FREED char *path = journal_path(folder), *unfinished = unfinished_path(folder);
-    ech_status st = ech_sink_resume(unfinished, 0, &sink);
-    if (st == ECH_OK) st = ech_sink_put(&sink, text, strlen(text));
-    if (st == ECH_OK) st = ech_sink_flush(&sink);
-    if (st == ECH_OK) st = ech_sink_rename(&sink, path);
-    if (st == ECH_OK) st = ech_file_sync_folder(folder);
-    ech_sink_close(&sink);
-    return st;
-}
-
 ech_status ech_import_journal_write(const char *folder, const ech_import_journal *journal)
 {
     ech_import_journal copy = *journal;
@@ -141,7 +121,13 @@ ech_status ech_import_journal_write(const char *folder, const ech_import_journal
     for (int i = 0; i < FIELDS; i++)
         json_object_set_new(object, fields[i].name, json_integer((json_int_t)*fields[i].number));
     ECH_FREED char *text = json_dumps(object, JSON_INDENT(1));
-    return replace_journal(folder, text);
+    ECH_FREED char *path = journal_path(folder), *unfinished = unfinished_path(folder);
+    ECH_CLEANUP(ech_sink_close) ech_sink sink = {0};
+    ECH_TRY(ech_sink_resume(unfinished, 0, &sink));
+    ECH_TRY(ech_sink_put(&sink, text, strlen(text)));
+    ECH_TRY(ech_sink_flush(&sink));
+    ECH_TRY(ech_sink_rename(&sink, path));
+    return ech_file_sync_folder(folder);
 }
 
 /* NULL: a journal of this version and import; or why it is none. */
@@ -179,16 +165,13 @@ ech_status ech_import_journal_read(const char *folder, const char *hash, bool *f
     ECH_FREED char *path = journal_path(folder), *text = NULL;
     size_t n;
     *found = false;
-    ech_status st = ECH_OK;
-    if (ech_file_exists(path)) {
-        st = ech_file_read(path, MOST_BYTES, &text, &n);
-        json_t *object = st == ECH_OK ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
-        const char *why = object ? unpack(object, hash, out) : "is no JSON";
-        json_decref(object);
-        *found = st == ECH_OK && !why;
-        if (st == ECH_OK && why) ech_log_warn("%s: %s; the import begins anew", path, why);
-    }
-    return st;
+    if (!ech_file_exists(path)) return ECH_OK;
+    ECH_TRY(ech_file_read(path, MOST_BYTES, &text, &n));
+    json_auto_t *object = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    const char *why = object ? unpack(object, hash, out) : "is no JSON";
+    *found = !why;
+    if (why) ech_log_warn("%s: %s; the import begins anew", path, why);
+    return ECH_OK;
 }
 
 void ech_import_journal_remove(const char *folder)

@@ -7,7 +7,7 @@
 #define ECH_DATA_TEXT_CHUNK_H
 
 #include "data/data.h"
-#include "data/gunzip.h"
+#include "data/text_file.h"
 #include "data/texts.h"
 
 /* Bytes of a chunk; more, up to LONGEST, if the text cannot be split there. */
@@ -39,9 +39,9 @@ typedef struct ech_text_chunk_reader {
     double valid;              /* fraction of each file for validation */
     const struct ech_bpe *bpe; /* says where a text can be split */
     ech_text_position position;
-    int fd;             /* of the position's file; -1: not open, or packed: */
-    ech_gunzip *gunzip; /* NULL: likewise */
-    int64_t valid_from; /* of that file */
+    ech_text_file *file; /* the position's; NULL: not open */
+    int64_t valid_from;  /* of that file */
+    ech_text rest;       /* read already, after the position */
 } ech_text_chunk_reader;
 
 /* Reads the next chunk, into chunk->bytes, which it reuses. *found: there was one. */

@@ -3,9 +3,7 @@
  * Reading texts in chunks: a .jsonl is split after a line, a text where the reader's user allows it.
  */
 #include <string.h>
-#include <unistd.h>
 
-#include "base/file.h"
 #include "data/bpe/coder.h"
 #include "data/text_chunk.h"
 
@@ -20,29 +18,20 @@ static bool has_lines(const char *path)
 {
     static const char ending[] = ".jsonl";
     size_t n = strlen(path), m = sizeof ending - 1;
-    if (ech_gunzip_is_packed(path)) n -= strlen(".gz");
+    if (ech_text_file_is_packed(path)) n -= strlen(".gz");
     return n >= m && strncmp(path + n - m, ending, m) == 0;
-}
-
-/* n bytes of the text of the position's file; none before `needed` will be read any more. */
-static ech_status read_bytes(ech_text_chunk_reader *reader, const char *path, int64_t needed,
-                             int64_t at, size_t n, void *bytes)
-{
-    if (reader->gunzip) return ech_gunzip_read(reader->gunzip, needed, at, n, bytes);
-    return ech_file_read_at(reader->fd, path, bytes, n, at);
 }
 
 /* Where the validation part of a text begins: the last fraction of its bytes, from the start of the
  * UTF-8 character that it would split. */
 static ech_status find_valid(ech_text_chunk_reader *reader, const ech_data_text_file *file)
 {
+    unsigned char bytes[LONGEST_CHARACTER];
     int64_t split = file->bytes - (int64_t)((double)file->bytes * reader->valid);
-    int64_t first = split < LONGEST_CHARACTER ? 0 : split - LONGEST_CHARACTER;
-    for (int back = 0; back < LONGEST_CHARACTER - 1 && split > 0 && split < file->bytes; back++) {
-        unsigned char byte;
-        ECH_TRY(read_bytes(reader, file->path, first, split, 1, &byte));
-        if (!is_inside_character(byte)) break;
-        split--;
+    int64_t first = split < LONGEST_CHARACTER ? 0 : split - LONGEST_CHARACTER + 1;
+    if (split < file->bytes) {
+        ECH_TRY(ech_text_file_read(reader->file, first, (size_t)(split - first) + 1, bytes));
+        while (split > first && is_inside_character(bytes[split - first])) split--;
     }
     reader->valid_from = split;
     return ECH_OK;
@@ -50,12 +39,9 @@ static ech_status find_valid(ech_text_chunk_reader *reader, const ech_data_text_
 
 static ech_status open_file(ech_text_chunk_reader *reader, const ech_data_text_file *file)
 {
-    int64_t bytes;
-    if (ech_gunzip_is_packed(file->path))
-        ECH_TRY(ech_gunzip_open(file->path, &reader->gunzip, &bytes));
-    else
-        ECH_TRY(ech_file_open(file->path, &reader->fd, &bytes));
-    if (bytes != file->stored)
+    int64_t stored;
+    ECH_TRY(ech_text_file_open(file->path, &reader->file, &stored));
+    if (stored != file->stored)
         ECH_FAIL(ECH_EINPUT,
                  "%s: its size has changed since it was first looked at: begin again when nothing "
                  "writes to it",
@@ -65,10 +51,9 @@ static ech_status open_file(ech_text_chunk_reader *reader, const ech_data_text_f
 
 void ech_text_chunk_reader_close(ech_text_chunk_reader *reader)
 {
-    if (reader->fd >= 0) close(reader->fd);
-    reader->fd = -1;
-    ech_gunzip_close(reader->gunzip);
-    reader->gunzip = NULL;
+    ech_text_file_close(reader->file);
+    reader->file = NULL;
+    ech_text_free(&reader->rest);
 }
 
 /* The largest k <= n such that no character is split after k bytes of a text. */
@@ -117,17 +102,21 @@ static ech_status check_length(const ech_text_chunk_reader *reader, const ech_te
  * becomes longer. */
 static ech_status read_chunk(ech_text_chunk_reader *reader, int64_t end, ech_text_chunk *chunk)
 {
-    int64_t at = reader->position.at;
-    size_t have = 0, wanted = ECH_TEXT_CHUNK_BYTES, left = (size_t)(end - at);
+    ech_text *rest = &reader->rest;
+    size_t have = rest->n, wanted = ECH_TEXT_CHUNK_BYTES, left = (size_t)(end - chunk->at);
+    if (wanted < have) wanted = have;
     for (chunk->n = 0; chunk->n == 0; wanted *= 2) {
         if (wanted > left) wanted = left;
         chunk->bytes = ech_grow(chunk->bytes, &chunk->capacity, wanted, 1);
-        ECH_TRY(read_bytes(reader, chunk->path, at, at + (int64_t)have, wanted - have,
-                           chunk->bytes + have));
+        if (rest->n > 0) memcpy(chunk->bytes, rest->at, rest->n);
+        rest->n = 0;
+        ECH_TRY(ech_text_file_read(reader->file, chunk->at + (int64_t)have, wanted - have,
+                                   chunk->bytes + have));
         have = wanted;
         chunk->n = have == left ? have : split_chunk(reader, chunk, have);
         if (chunk->n == 0) ECH_TRY(check_length(reader, chunk, have));
     }
+    ech_text_append_bytes(rest, chunk->bytes + chunk->n, have - chunk->n);
     chunk->ends = !chunk->lines && chunk->n == left;
     return ECH_OK;
 }
@@ -144,7 +133,7 @@ static int64_t count_lines(const ech_text_chunk *chunk)
 static ech_status read_file(ech_text_chunk_reader *reader, const ech_data_text_file *file,
                             ech_text_chunk *chunk)
 {
-    if (reader->fd < 0 && !reader->gunzip) ECH_TRY(open_file(reader, file));
+    if (!reader->file) ECH_TRY(open_file(reader, file));
     ech_text_position *position = &reader->position;
     chunk->path = file->path;
     chunk->at = position->at;

@@ -4,8 +4,8 @@
  */
 #include "data/texts.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fts.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,65 +14,59 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "data/gunzip.h"
+#include "data/text_file.h"
 #include "data/token_index.h"
 #include "data/token_origin.h"
 
 enum { DEEPEST_FOLDER = 256 };
 
-static ech_status add_folder(ech_texts *texts, const char *path, int depth);
-
-/* Takes over `path`. */
-static ech_status add_path(ech_texts *texts, char *path, int depth)
+static ech_status add_entry(ech_texts *texts, FTS *tree, FTSENT *entry)
 {
-    struct stat info, link;
-    ech_status st = ECH_OK;
-    if (depth > 0 && !ech_file_exists(path) && ech_file_is_link(path)) {
-        ech_log_warn("%s: a link to what is not there; left out", path);
-    } else if (stat(path, &info) != 0 || lstat(path, &link) != 0) {
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot read it: %s", path,
-                         strerror(errno));
-    } else if (S_ISREG(info.st_mode)) {
-        ECH_PUSH(texts->file, (ech_data_text_file){path, info.st_size, info.st_size,
-                                                   info.st_mtim.tv_sec, info.st_mtim.tv_nsec});
+    const char *path = entry->fts_path;
+    struct stat info = *entry->fts_statp;
+    int why = entry->fts_errno;
+    switch (entry->fts_info) {
+    case FTS_DP:
         return ECH_OK;
-    } else if (!S_ISDIR(info.st_mode)) {
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                         "%s: neither a regular file nor a folder: write the text to a file first",
-                         path);
-    } else if (S_ISLNK(link.st_mode) && depth > 0) {
-        st =
-            ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                        "%s: a link to a folder: import that folder itself, or copy it here", path);
-    } else {
-        st = add_folder(texts, path, depth);
+    case FTS_NS:
+    case FTS_SLNONE:
+        ECH_FAIL(ECH_EIO, "%s: cannot read it: %s", path, strerror(why));
+    case FTS_DNR:
+        ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, strerror(why));
     }
-    free(path);
-    return st;
-}
-
-static ech_status add_entries(ech_texts *texts, const char *path, DIR *folder, int depth)
-{
-    for (;;) {
-        errno = 0;
-        const struct dirent *entry = readdir(folder);
-        if (!entry && errno != 0) ECH_FAIL(ECH_EIO, "%s: cannot list: %s", path, strerror(errno));
-        if (!entry) return ECH_OK;
-        const char *name = entry->d_name;
-        if (name[0] == '.') continue;
-        ECH_TRY(add_path(texts, ech_file_join(path, name), depth));
-    }
-}
-
-static ech_status add_folder(ech_texts *texts, const char *path, int depth)
-{
-    if (depth > DEEPEST_FOLDER)
+    if (entry->fts_level > 0 && entry->fts_name[0] == '.') {
+        fts_set(tree, entry, FTS_SKIP);
+    } else if (entry->fts_level > DEEPEST_FOLDER && S_ISDIR(info.st_mode)) {
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: more than %d folders deep", path, (int)DEEPEST_FOLDER);
-    DIR *folder = opendir(path);
-    if (!folder) ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, strerror(errno));
-    ech_status st = add_entries(texts, path, folder, depth + 1);
-    closedir(folder);
-    return st;
+    } else if (S_ISLNK(info.st_mode) && stat(path, &info) != 0) {
+        ech_log_warn("%s: a link to what is not there; left out", path);
+    } else if (S_ISREG(info.st_mode)) {
+        ECH_PUSH(texts->file, (ech_data_text_file){ech_strdup(path), info.st_size, info.st_size,
+                                                   info.st_mtim.tv_sec, info.st_mtim.tv_nsec});
+    } else if (!S_ISDIR(info.st_mode)) {
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: neither a regular file nor a folder: write the text to a file first", path);
+    } else if (entry->fts_info == FTS_SL) {
+        ECH_FAIL(ECH_EUSAGE, "%s: a link to a folder: import that folder itself, or copy it here",
+                 path);
+    }
+    return ECH_OK;
+}
+
+static void close_tree(FTS **tree)
+{
+    if (*tree) fts_close(*tree);
+}
+
+static ech_status add_tree(ech_texts *texts, const char *in)
+{
+    ECH_FREED char *path = ech_strdup(in);
+    char *const roots[] = {path, NULL};
+    ECH_CLEANUP(close_tree)
+    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
+    for (FTSENT *entry; tree && (entry = fts_read(tree));) ECH_TRY(add_entry(texts, tree, entry));
+    if (errno != 0) ECH_FAIL(ECH_EIO, "%s: cannot list: %s", in, strerror(errno));
+    return ECH_OK;
 }
 
 static int compare_paths(const void *a, const void *b)
@@ -82,28 +76,23 @@ static int compare_paths(const void *a, const void *b)
 
 static ech_status measure(ech_data_text_file *file)
 {
-    ech_gunzip *gunzip;
-    if (!ech_gunzip_is_packed(file->path)) return ECH_OK;
-    ECH_TRY(ech_gunzip_open(file->path, &gunzip, &file->stored));
-    ech_status st = ech_gunzip_count(gunzip, &file->bytes);
-    ech_gunzip_close(gunzip);
-    return st;
+    ECH_CLEANUP(ech_text_file_close_at) ech_text_file *text = NULL;
+    if (!ech_text_file_is_packed(file->path)) return ECH_OK;
+    ECH_TRY(ech_text_file_open(file->path, &text, &file->stored));
+    return ech_text_file_count(text, &file->bytes);
 }
 
 ech_status ech_texts_find(const char *in, ech_texts *out)
 {
-    ech_texts texts = {0};
-    ech_status st = add_path(&texts, ech_strdup(in), 0);
-    for (size_t i = 0; i < texts.file.n && st == ECH_OK; i++) {
-        st = measure(&texts.file.at[i]);
+    ECH_CLEANUP(ech_texts_free) ech_texts texts = {0};
+    ECH_TRY(add_tree(&texts, in));
+    for (size_t i = 0; i < texts.file.n; i++) {
+        ECH_TRY(measure(&texts.file.at[i]));
         texts.bytes += texts.file.at[i].bytes;
-    }
-    if (st != ECH_OK) {
-        ech_texts_free(&texts);
-        return st;
     }
     if (texts.file.n > 1) qsort(texts.file.at, texts.file.n, sizeof *texts.file.at, compare_paths);
     *out = texts;
+    texts = (ech_texts){0};
     return ECH_OK;
 }
 
@@ -136,10 +125,8 @@ static ech_status check_not_same(const char *in, const char *out)
     struct stat from, to;
     if (stat(in, &from) != 0) ECH_FAIL(ECH_EIO, "%s: cannot read it: %s", in, strerror(errno));
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        char *path = ech_token_path(out, suffixes[i]);
-        bool same = stat(path, &to) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino;
-        free(path);
-        if (same)
+        ECH_FREED char *path = ech_token_path(out, suffixes[i]);
+        if (stat(path, &to) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
             ECH_FAIL(ECH_EUSAGE, "%s would be overwritten: give another prefix than %s", in, out);
     }
     return ECH_OK;
@@ -147,18 +134,12 @@ static ech_status check_not_same(const char *in, const char *out)
 
 ech_status ech_texts_check_output(const char *in, const char *out)
 {
-    ECH_FREED char *place = ech_file_parent(out);
+    ECH_FREED char *folder = ech_file_parent(out);
     const char *slash = strrchr(out, '/');
-    ech_status st = ECH_OK;
     if (*out == '\0' || (slash && slash[1] == '\0'))
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "\"%s\" is no prefix: add a name to it",
-                         out);
-    if (st == ECH_OK) st = ech_file_make_folder(place);
-    if (st == ECH_OK && ech_file_is_folder(in))
-        st = check_outside(in, place, out);
-    else if (st == ECH_OK)
-        st = check_not_same(in, out);
-    return st;
+        ECH_FAIL(ECH_EUSAGE, "\"%s\" is no prefix: add a name to it", out);
+    ECH_TRY(ech_file_make_folder(folder));
+    return ech_file_is_folder(in) ? check_outside(in, folder, out) : check_not_same(in, out);
 }
 
 void ech_texts_free(ech_texts *texts)

@@ -162,7 +162,7 @@ static void test_text_without_a_place_to_cut(void **state)
         assert_int_equal(ech_texts_find(in_scratch("in"), &texts), ECH_OK);
         ech_bpe *bpe = ech_bpe_create();
         bpe->ignore_merges = true; /* without a pattern: any text may be one token */
-        ech_text_chunk_reader reader = {.texts = &texts, .bpe = bpe, .fd = -1};
+        ech_text_chunk_reader reader = {.texts = &texts, .bpe = bpe};
         assert_int_equal(ech_text_chunk_read(&reader, &chunk, &found),
                          i == 0 ? ECH_OK : ECH_EINPUT);
         if (i == 0) assert_int_equal(chunk.n, ECH_TEXT_CHUNK_LONGEST);

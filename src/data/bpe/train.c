@@ -144,7 +144,7 @@ static ech_status count_texts(const ech_bpe_training *training, ech_bpe_trainer 
     ech_text_chunk chunk = {0};
     ECH_TRY(ech_texts_find(training->texts.in, &texts));
     ech_text_chunk_reader reader = {
-        .texts = &texts, .bpe = trainer->bytes, .position.line = 1, .fd = -1};
+        .texts = &texts, .bpe = trainer->bytes, .position.line = 1};
     ech_status status = count_chunks(training, trainer, &reader, &chunk);
     ech_text_chunk_reader_close(&reader);
     free(chunk.bytes);

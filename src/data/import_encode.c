@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Encoding chunks on threads. The assignment of chunks to threads does not change results.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "data/import.h"
+
+typedef struct encoding {
+    ech_coder *coder;
+    int32_t end_of_text;
+    ech_import_chunk *chunk;
+} encoding;
+
+static ech_status encode(const ech_text_segment *segment, void *context)
+{
+    const encoding *e = context;
+    ech_ids *ids = &e->chunk->ids;
+    size_t before = ids->n;
+    ECH_TRY(ech_coder_encode(e->coder, segment->bytes, segment->n, segment->begins, ids));
+    if (segment->ends) ECH_PUSH(*ids, e->end_of_text);
+    ECH_PUSH(e->chunk->segment, (ech_import_segment){.n = ids->n - before,
+                                                     .valid = segment->valid,
+                                                     .prompt = segment->prompt,
+                                                     .ends = segment->ends});
+    return ECH_OK;
+}
+
+void ech_import_encode(const ech_import_options *options, ech_coder *coder, ech_import_chunk *chunk)
+{
+    encoding e = {coder, options->tokenizer->end_of_text, chunk};
+    bool quiet = ech_log_set_quiet(true);
+    chunk->ids.n = chunk->segment.n = 0;
+    free(chunk->message);
+    chunk->message = NULL;
+    chunk->status = ech_text_chunk_each(&options->texts, &chunk->read, encode, &e);
+    if (chunk->status != ECH_OK) chunk->message = ech_strdup(ech_last_error());
+    ech_log_set_quiet(quiet);
+}
+
+/* Threads that encode chunks: each takes the next one that nobody has until all are taken. */
+typedef struct round {
+    const ech_import_options *options;
+    ech_import_chunk *chunk;
+    size_t n;
+    atomic_size_t taken;
+} round;
+
+typedef struct worker {
+    round *round;
+    ech_coder *coder;
+    pthread_t thread;
+} worker;
+
+static void *work(void *argument)
+{
+    worker *w = argument;
+    round *r = w->round;
+    for (size_t i; (i = atomic_fetch_add(&r->taken, 1)) < r->n;)
+        ech_import_encode(r->options, w->coder, &r->chunk[i]);
+    return NULL;
+}
+
+ech_status ech_import_encode_all(const ech_import_options *options, ech_coder *const *coders,
+                                 ech_import_chunk *chunks, size_t n)
+{
+    round r = {.options = options, .chunk = chunks, .n = n};
+    ECH_FREED worker *workers = ech_calloc((size_t)options->workers, sizeof *workers);
+    int started = 1, why = 0;
+    for (int i = 0; i < options->workers; i++) workers[i] = (worker){&r, coders[i], 0};
+    for (; started < options->workers; started++) {
+        why = pthread_create(&workers[started].thread, NULL, work, &workers[started]);
+        if (why) break;
+    }
+    work(&workers[0]);
+    for (int i = 1; i < started; i++) pthread_join(workers[i].thread, NULL);
+    if (why)
+        ECH_FAIL(ECH_EIO, "cannot start a thread that encodes: %s; try fewer --workers",
+                 strerror(why));
+    return ECH_OK;
+}
