@@ -15,7 +15,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "comm/life.h"
-#include "comm/transient.h"
 
 enum { STALE_MS = 200 }; /* waits look every 0.1 ms, on crowded machines every few */
 enum { WORDS = ECH_BOARD_TEXT / sizeof(uint64_t) };
@@ -223,34 +222,30 @@ int ech_board_culprit(const ech_board *board, int peer, ech_board_thread thread)
 
 /* ---- the board in a mapped file, for ranks that are processes ---- */
 
-static ech_status map(int fd, const char *path, int slots, ech_board **out)
+static ech_status map(const ech_transient *file, int slots, ech_board **out)
 {
-    void *at = mmap(NULL, ech_board_bytes(slots), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) ECH_FAIL(ECH_EIO, "cannot map %s: %s", path, strerror(errno));
+    size_t bytes = ech_board_bytes(slots);
+    /* Reserved now: a full /dev/shm must be an error here, not a bus error later. */
+    int error = posix_fallocate(file->hold, 0, (off_t)bytes);
+    if (error)
+        ECH_FAIL(ECH_EIO, "cannot reserve %zu bytes in %s: %s", bytes, file->path, strerror(error));
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->hold, 0);
+    if (at == MAP_FAILED) ECH_FAIL(ECH_EIO, "cannot map %s: %s", file->path, strerror(errno));
     *out = at;
     return ECH_OK;
 }
 
-ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board **out, int *hold)
+ech_status ech_board_file_create(int slots, ech_transient *file, ech_board **out)
 {
-    int fd;
-    ECH_TRY(ech_transient_create(false, path, size, &fd));
-
-    /* Reserved now: a full /dev/shm must be an error here, not a bus error later. */
-    int error = posix_fallocate(fd, 0, (off_t)ech_board_bytes(slots));
-    ech_status st = ECH_OK;
-    if (error)
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "cannot reserve %zu bytes in %s: %s",
-                         ech_board_bytes(slots), path, strerror(error));
-    else
-        st = map(fd, path, slots, out);
+    ech_transient made;
+    ECH_TRY(ech_transient_create(false, &made));
+    ech_status st = map(&made, slots, out);
     if (st != ECH_OK) {
-        unlink(path);
-        close(fd);
+        ech_transient_remove(&made);
         return st;
     }
-    *hold = fd;
     ech_board_init(*out, slots);
+    *file = made;
     return ECH_OK;
 }
 
@@ -285,32 +280,31 @@ ech_status ech_board_file_open(const char *path, int slots, ech_board **out)
 }
 
 /* A path from another machine names nothing here, and one that others have taken is theirs. */
-ech_board *ech_board_file_take_given(int slots, char *path, size_t size)
+ech_board *ech_board_file_take_given(int slots, ech_transient *file)
 {
     const char *given = getenv(ECH_BOARD_VARIABLE);
-    if (!given || strlen(given) >= size) return NULL;
+    if (!given || strlen(given) >= sizeof file->path) return NULL;
     int fd = open(given, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return NULL;
     ech_board *board = map_open(fd, slots);
     close(fd);
-    if (board && !ech_board_take(board, slots)) {
+    if (!board || !ech_board_take(board, slots)) {
         ech_board_file_unmap(board);
         return NULL;
     }
-    if (board) strcpy(path, given);
+    file->hold = -1; /* its maker holds it */
+    strcpy(file->path, given);
     return board;
 }
 
-ech_status ech_board_file_take(int slots, char *path, size_t size, ech_board **out, int *hold)
+ech_status ech_board_file_take(int slots, ech_transient *file, ech_board **out)
 {
-    ech_board *given = ech_board_file_take_given(slots, path, size);
-    if (given) {
-        *out = given;
-        *hold = -1; /* who has made it holds it */
-        return ECH_OK;
+    ech_board *board = ech_board_file_take_given(slots, file);
+    if (!board) {
+        ECH_TRY(ech_board_file_create(slots, file, &board));
+        ech_board_take(board, slots);
     }
-    ECH_TRY(ech_board_file_create(slots, path, size, out, hold));
-    ech_board_take(*out, slots);
+    *out = board;
     return ECH_OK;
 }
 

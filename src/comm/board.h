@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "comm/transient.h"
 
 enum { ECH_BOARD_TEXT = 40, ECH_BOARD_MAGIC = 0x45434843 };
 
@@ -104,14 +105,13 @@ void ech_board_print(const ech_board *board);
  * since a rank that was stopped during a wait keeps its mark; `peer` if all heartbeats are recent. */
 int ech_board_culprit(const ech_board *board, int peer, ech_board_thread thread);
 
-/* Boards in mapped files. All write the path to path[size]; remove the file once every rank has opened it.
- * create: a new file of `slots` slots; while *hold is open no other job's cleanup removes it
- * (comm/transient.h). take_given: takes the board that ECH_BOARD_VARIABLE names; NULL if there is none on
- * this machine, or it is taken. take: the same (*hold -1), else creates and takes one. open: maps the file
- * that another process has made, with at least `slots` slots. Errors: ECH_EIO. */
-ech_status ech_board_file_create(int slots, char *path, size_t size, ech_board **out, int *hold);
-ech_status ech_board_file_take(int slots, char *path, size_t size, ech_board **out, int *hold);
-ech_board *ech_board_file_take_given(int slots, char *path, size_t size);
+/* Boards in mapped files; remove *file once every rank has opened it.
+ * create: a new file of `slots` slots. take_given: takes the board that ECH_BOARD_VARIABLE names (hold -1);
+ * NULL if there is none on this machine, or it is taken. take: the same, else creates and takes one. open:
+ * maps the file that another process has made, with at least `slots` slots. Errors: ECH_EIO. */
+ech_status ech_board_file_create(int slots, ech_transient *file, ech_board **out);
+ech_status ech_board_file_take(int slots, ech_transient *file, ech_board **out);
+ech_board *ech_board_file_take_given(int slots, ech_transient *file);
 ech_status ech_board_file_open(const char *path, int slots, ech_board **out);
 void ech_board_file_unmap(ech_board *board);
 

@@ -12,7 +12,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "comm/backend.h"
@@ -67,11 +66,11 @@ static const char *version(void)
 
 static void open_board(job *shared)
 {
-    char path[256];
-    shared->board = ech_board_file_take_given(shared->size, path, sizeof path);
+    ech_transient file;
+    shared->board = ech_board_file_take_given(shared->size, &file);
     shared->board_is_given = shared->board != NULL;
     if (shared->board_is_given) {
-        unlink(path); /* nobody else opens it */
+        ech_transient_remove(&file); /* nobody else opens it */
         return;
     }
     shared->board = ech_calloc(1, ech_board_bytes(shared->size));

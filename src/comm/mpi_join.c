@@ -4,12 +4,9 @@
  * a deadline; the guard has one.
  */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "comm/launch.h"
 #include "comm/mpi_state.h"
-
-enum { PATH_BYTES = 256 };
 
 static ech_status init_library(ech_mpi_state *state)
 {
@@ -92,13 +89,13 @@ static ech_status make_communicators(ech_mpi_state *state, MPI_Comm machine)
 }
 
 /* The board's file: local rank 0 takes one (path "": it cannot), the others of this machine open it. */
-static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, char *path,
-                             ech_board **board, int *hold)
+static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, ech_transient *file,
+                             ech_board **board)
 {
+    char *path = file->path;
     ech_status st = ECH_OK;
-    if (local_rank == 0) st = ech_board_file_take(local_size, path, PATH_BYTES, board, hold);
-    if (st != ECH_OK) *path = '\0';
-    ECH_TRY(ECH_MPI(Bcast, path, PATH_BYTES, MPI_CHAR, 0, machine));
+    if (local_rank == 0) st = ech_board_file_take(local_size, file, board);
+    ECH_TRY(ECH_MPI(Bcast, path, sizeof file->path, MPI_CHAR, 0, machine));
     if (local_rank != 0) st = *path ? ech_board_file_open(path, local_size, board) : ECH_EABORTED;
     /* All ranks of the job go on, or none. */
     int mine = st, worst;
@@ -110,11 +107,9 @@ static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, c
 /* Once everyone has opened the file nobody needs its name: nothing is left of a killed job. */
 static ech_status share_board(MPI_Comm machine, int local_rank, int local_size, ech_board **board)
 {
-    char path[PATH_BYTES] = "";
-    int hold = -1;
-    ech_status st = open_board(machine, local_rank, local_size, path, board, &hold);
-    if (local_rank == 0 && *path) unlink(path);
-    if (hold >= 0) close(hold);
+    ech_transient file = {.hold = -1};
+    ech_status st = open_board(machine, local_rank, local_size, &file, board);
+    if (local_rank == 0 && *file.path) ech_transient_remove(&file);
     return st;
 }
 

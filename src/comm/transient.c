@@ -90,37 +90,45 @@ static int open_new(bool is_folder, const char *path)
 }
 
 /* Somebody who sweeps may come between the making and the lock: then there is another name. */
-static int create_in(const char *folder, bool is_folder, char *path, size_t size)
+static int create_in(const char *folder, bool is_folder, ech_transient *out)
 {
     for (int i = 0; i < TRIES; i++) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        int n = snprintf(path, size, "%s/echelon-%u-%ld-%lld%09ld", folder, (unsigned)geteuid(),
-                         (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
-        if (n < 0 || (size_t)n >= size) return -1;
-        int fd = open_new(is_folder, path);
+        int n = snprintf(out->path, sizeof out->path, "%s/echelon-%u-%ld-%lld%09ld", folder,
+                         (unsigned)geteuid(), (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
+        if (n < 0 || (size_t)n >= sizeof out->path) return -1;
+        int fd = open_new(is_folder, out->path);
         if (fd < 0) return -1;
         /* A file system without locks has nobody who sweeps there, either. */
         bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-        if (locked && ech_file_is_same(path, fd)) return fd;
+        if (locked && ech_file_is_same(out->path, fd)) return fd;
         close(fd);
     }
     return -1;
 }
 
-ech_status ech_transient_create(bool is_folder, char *path, size_t size, int *hold)
+ech_status ech_transient_create(bool is_folder, ech_transient *out)
 {
     const char *folders[FOLDERS];
-    int fd = -1;
+    ech_transient made = {.hold = -1};
     ech_transient_sweep();
     list_folders(folders);
-    for (int i = 0; i < FOLDERS && fd < 0; i++)
-        if (folders[i]) fd = create_in(folders[i], is_folder, path, size);
-    if (fd < 0)
+    for (int i = 0; i < FOLDERS && made.hold < 0; i++)
+        if (folders[i]) made.hold = create_in(folders[i], is_folder, &made);
+    if (made.hold < 0)
         ECH_FAIL(ECH_EIO,
                  "cannot create a %s for the ranks in /dev/shm, $TMPDIR or /tmp: make one "
                  "of them writable",
                  is_folder ? "folder" : "file");
-    *hold = fd;
+    *out = made;
     return ECH_OK;
+}
+
+void ech_transient_remove(const ech_transient *transient)
+{
+    bool quiet = ech_log_set_quiet(true);
+    ech_file_remove_all(transient->path);
+    ech_log_set_quiet(quiet);
+    if (transient->hold >= 0) close(transient->hold);
 }

@@ -9,14 +9,21 @@
 #define ECH_COMM_TRANSIENT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "base/status.h"
 
-/* Calls ech_transient_sweep, then makes a file (open for reading and writing) or a folder and writes its path
- * to path[size]. *hold is the locked descriptor: remove the file or folder, then close it. A folder's stays
- * open across exec. Errors: ECH_EIO. */
-ech_status ech_transient_create(bool is_folder, char *path, size_t size, int *hold);
+typedef struct ech_transient {
+    char path[256];
+    int hold; /* the locked descriptor; -1: another process holds the lock */
+} ech_transient;
+
+/* Calls ech_transient_sweep, then makes a file (open for reading and writing) or a folder. A folder's
+ * descriptor stays open across exec. Errors: ECH_EIO. */
+ech_status ech_transient_create(bool is_folder, ech_transient *out);
+
+/* Removes the file or the folder with its content, and releases the lock. Silent: what cannot be removed now
+ * the next start removes. */
+void ech_transient_remove(const ech_transient *transient);
 
 /* Removes what killed jobs of this user have left. Silent about what cannot be removed. */
 void ech_transient_sweep(void);

@@ -51,10 +51,11 @@ static void prints_what_a_user_could_type(void **state)
     launch.ranks = 9;
     launch.is_root = true;
     launch.n = 4;
-    expect_line(&launch, "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-                         "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 "
-                         "/usr/bin/mpirun -n 9 --bind-to none --quiet /opt/echelon train 'my run.yaml' "
-                         "'log.directory=it'\\''s' ''");
+    expect_line(&launch,
+                "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 "
+                "/usr/bin/mpirun -n 9 --bind-to none --quiet /opt/echelon train 'my run.yaml' "
+                "'log.directory=it'\\''s' ''");
     environment = (const char *const[]){"OMPI_MCA_mpi_yield_when_idle=0",
                                         "OMPI_MCA_rmaps_base_oversubscribe=0", NULL};
     launch.is_root = false;
@@ -96,15 +97,24 @@ static void sees_who_started_it(void **state)
                 NULL, 0, 0);
 }
 
-static ech_ending supervise_shell(const char *script, int stop_signal)
+static ech_job_end supervise(char *const *words, int stop_signal)
+{
+    ech_monitor *monitor = NULL;
+    ech_job_end end = {.code = -1};
+    assert_int_equal(ech_monitor_create(1, 600, &monitor), ECH_OK);
+    assert_int_equal(
+        ech_supervise(&(ech_child){.words = words, .stop_signal = stop_signal}, monitor, &end),
+        ECH_OK);
+    ech_monitor_destroy(monitor);
+    return end;
+}
+
+static ech_job_end supervise_shell(const char *script, int stop_signal)
 {
     char *words[] = {(char[]){"sh"}, (char[]){"-c"}, ech_strdup(script), NULL};
-    ech_ending ending = {.code = -1};
-    assert_int_equal(
-        ech_supervise(&(ech_child){.words = words, .stop_signal = stop_signal}, NULL, &ending),
-        ECH_OK);
+    ech_job_end end = supervise(words, stop_signal);
     free(words[2]);
-    return ending;
+    return end;
 }
 
 static int run_shell(const char *script)
@@ -120,13 +130,11 @@ static void passes_exit_codes_on(void **state)
     assert_int_equal(run_shell("kill -9 $$"), 128 + 9);
     assert_int_equal(run_shell("read line && exit 5; exit 6"), 6);
     char *words[] = {(char[]){"/no/such/program"}, NULL};
-    ech_ending ending = {.code = -1};
     bool quiet = ech_log_set_quiet(true);
-    assert_int_equal(
-        ech_supervise(&(ech_child){.words = words, .stop_signal = SIGUSR2}, NULL, &ending), ECH_OK);
+    ech_job_end ending = supervise(words, SIGUSR2);
     ech_log_set_quiet(quiet);
     assert_int_equal(ending.code, 127);
-    assert_int_equal(ending.signal, 0);
+    assert_int_equal(ending.child_signal, 0);
     assert_int_equal(ending.stops, 0);
 }
 
@@ -180,14 +188,14 @@ static void waits_until_the_child_is_ready(void **state)
     assert_int_equal(run_shell("kill -TERM $PPID; sleep 0.2; "
                                "trap 'exit 10' USR2; while :; do sleep 0.01; done"),
                      10);
-    ech_ending ending = supervise_shell("kill -USR2 $PPID; sleep 0.2; trap 'exit 10' USR2; "
-                                        "while :; do sleep 0.01; done",
-                                        SIGUSR2);
+    ech_job_end ending = supervise_shell("kill -USR2 $PPID; sleep 0.2; trap 'exit 10' USR2; "
+                                         "while :; do sleep 0.01; done",
+                                         SIGUSR2);
     assert_int_equal(ending.code, 10);
     assert_int_equal(ending.stops, 0);
     assert_true(ending.asked);
     ending = supervise_shell("kill -TERM $PPID; while :; do sleep 0.01; done", 0);
-    assert_int_equal(ending.signal, SIGKILL);
+    assert_int_equal(ending.child_signal, SIGKILL);
     assert_int_equal(ending.stops, 2);
     ech_log_set_quiet(quiet);
 }

@@ -18,24 +18,23 @@ enum { RANKS = 3 };
 typedef struct job {
     ech_monitor *monitor;
     ech_board *board; /* as a rank sees it */
-    char path[256];
+    ech_transient file;
 } job;
 
 static void begin(job *j)
 {
-    int hold;
     *j = (job){0};
     assert_int_equal(ech_monitor_create(RANKS, 600, &j->monitor), ECH_OK);
-    assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board, &hold), ECH_OK);
-    assert_string_equal(j->path, getenv(ECH_BOARD_VARIABLE));
+    assert_int_equal(ech_board_file_take(RANKS, &j->file, &j->board), ECH_OK);
+    assert_string_equal(j->file.path, getenv(ECH_BOARD_VARIABLE));
 }
 
 static void end(job *j)
 {
-    assert_int_equal(access(j->path, F_OK), 0);
+    assert_int_equal(access(j->file.path, F_OK), 0);
     ech_board_file_unmap(j->board);
     ech_monitor_destroy(j->monitor);
-    assert_int_equal(access(j->path, F_OK), -1);
+    assert_int_equal(access(j->file.path, F_OK), -1);
     assert_null(getenv(ECH_BOARD_VARIABLE));
 }
 
@@ -63,14 +62,16 @@ static void run_ranks(const job *j, bool leave)
     run_rank(j, 2, 0, leave);
 }
 
-/* `said` NULL: nothing is reported. */
-static void expect(const job *j, ech_ending ending, const char *said)
+/* `said` NULL: nothing is reported. Returns the completed end. */
+static ech_job_end expect(const job *j, ech_job_end ending, const char *said)
 {
     bool quiet = ech_log_set_quiet(true);
     ech_clear_error();
     assert_int_equal(ech_monitor_report(j->monitor, &ending), said ? ECH_ECOMM : ECH_OK);
     ech_log_set_quiet(quiet);
     assert_string_equal(ech_last_error(), said ? said : "");
+    assert_int_equal(ending.killed, said != NULL);
+    return ending;
 }
 
 static void names_whom_the_others_wait_for(void **state)
@@ -79,29 +80,29 @@ static void names_whom_the_others_wait_for(void **state)
     job j;
     begin(&j);
     run_ranks(&j, false);
-    expect(&j, (ech_ending){.is_launcher = true, .code = 0}, NULL);
-    expect(&j, (ech_ending){.is_launcher = true, .code = 2}, NULL);
-    expect(&j, (ech_ending){.is_launcher = true, .code = 75}, NULL);
-    expect(&j, (ech_ending){.is_launcher = true, .code = 143, .stops = 2}, NULL);
-    expect(
-        &j, (ech_ending){.is_launcher = true, .code = 139, .stops = 1},
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 0}, NULL);
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 2}, NULL);
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 75}, NULL);
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 143, .stops = 2}, NULL);
+    ech_job_end launched = expect(
+        &j, (ech_job_end){.is_launcher = true, .code = 139, .stops = 1},
         "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (the launcher's exit "
         "code is 139, which means signal 11 (Segmentation fault))");
+    assert_int_equal(launched.signal, SIGSEGV);
     expect(
-        &j, (ech_ending){.is_launcher = true, .code = 1},
+        &j, (ech_job_end){.is_launcher = true, .code = 1},
         "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (the launcher's exit "
         "code is 1)");
-    expect(&j, (ech_ending){.is_launcher = true, .code = 143, .signal = SIGTERM},
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 143, .child_signal = SIGTERM},
            "the job has died (the launcher was ended by signal 15 (Terminated))");
-    assert_int_equal(ech_monitor_signal(j.monitor, &(ech_ending){.code = 6, .signal = 6}), 6);
-    assert_int_equal(ech_monitor_signal(j.monitor, &(ech_ending){.code = 137}), 0);
-    assert_int_equal(ech_monitor_signal(j.monitor, &(ech_ending){.is_launcher = true, .code = 137}),
-                     9);
-    expect(&j, (ech_ending){.code = 139, .signal = SIGSEGV},
-           "the job has died (its process was ended by signal 11 (Segmentation fault))");
-    expect(
-        &j, (ech_ending){.code = 5},
-        "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (its exit code is 5)");
+    ech_job_end ended =
+        expect(&j, (ech_job_end){.code = 139, .child_signal = SIGSEGV},
+               "the job has died (its process was ended by signal 11 (Segmentation fault))");
+    assert_int_equal(ended.signal, SIGSEGV);
+    ended = expect(&j, (ech_job_end){.code = 139},
+                   "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (its exit "
+                   "code is 139)");
+    assert_int_equal(ended.signal, 0); /* an exit code of its own */
     end(&j);
 }
 
@@ -113,11 +114,11 @@ static void adds_nothing_to_what_ranks_say(void **state)
     begin(&j);
     run_ranks(&j, false);
     ech_board_abort(j.board, 2);
-    expect(&j, (ech_ending){.is_launcher = true, .code = 1}, NULL);
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 1}, NULL);
     end(&j);
     begin(&j);
     run_ranks(&j, true);
-    expect(&j, (ech_ending){.is_launcher = true, .code = 1}, NULL);
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 1}, NULL);
     end(&j);
 }
 
@@ -137,7 +138,7 @@ static void sees_deaths_that_it_has_missed(void **state)
     assert_true(ech_monitor_wait(j.monitor, ready[0]));
     ech_board_abort(j.board, 2);
     expect(
-        &j, (ech_ending){.is_launcher = true, .code = 1},
+        &j, (ech_job_end){.is_launcher = true, .code = 1},
         "the job has died; likely for rank 1: step 7, F0.1/2, does not wait (the launcher's exit "
         "code is 1)");
     close(ready[0]);
@@ -151,10 +152,10 @@ static void knows_a_job_without_ranks(void **state)
     ech_monitor *monitor = NULL;
     assert_int_equal(ech_monitor_create(RANKS, 600, &monitor), ECH_OK);
     job j = {.monitor = monitor};
-    expect(&j, (ech_ending){.is_launcher = true, .code = 127}, NULL);
-    expect(&j, (ech_ending){.code = 1}, NULL); /* it was the rank itself, and has said why */
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 127}, NULL);
+    expect(&j, (ech_job_end){.code = 1}, NULL); /* it was the rank itself, and has said why */
     expect(
-        &j, (ech_ending){.is_launcher = true, .code = 1},
+        &j, (ech_job_end){.is_launcher = true, .code = 1},
         "the launcher has ended before it started a rank; give the line above to a shell without "
         "--quiet, if it has that: then it says why (the launcher's exit code is 1)");
     ech_monitor_destroy(monitor);
@@ -187,8 +188,8 @@ static void sees_deaths_before_the_board(void **state)
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == (i == 1 ? SIGTERM : SIGKILL));
     }
     /* What a launcher says that had to be killed is not what the rank died of. */
-    ech_ending ending = {.is_launcher = true, .code = 128 + SIGKILL, .signal = SIGKILL};
-    assert_int_equal(ech_monitor_signal(j.monitor, &ending), SIGTERM);
+    ech_job_end ended = {.is_launcher = true, .code = 128 + SIGKILL, .child_signal = SIGKILL};
+    assert_int_equal(expect(&j, ended, NULL).signal, SIGTERM);
     ech_board_file_unmap(j.board);
     ech_monitor_destroy(j.monitor);
     close(never[0]);
@@ -213,7 +214,7 @@ static void leaves_nobody_behind(void **state)
     assert_true(ech_monitor_wait(j.monitor, ready[0]));
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_int_equal(waitpid(process, &status, WNOHANG), 0);
-    expect(&j, (ech_ending){.is_launcher = true, .code = 137, .signal = SIGKILL},
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 137, .child_signal = SIGKILL},
            "the job has died (the launcher was ended by signal 9 (Killed))");
     assert_int_equal(waitpid(process, &status, 0), process);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -227,11 +228,11 @@ static void leaves_nobody_behind(void **state)
 /* Ranks that do nothing of themselves any more: stopped, or asleep without an end. */
 static void begin_idle(job *j, double deadline, pid_t process[RANKS], bool stopped)
 {
-    int ready[2], hold;
+    int ready[2];
     char byte = 0;
     *j = (job){0};
     assert_int_equal(ech_monitor_create(RANKS, deadline, &j->monitor), ECH_OK);
-    assert_int_equal(ech_board_file_take(RANKS, j->path, sizeof j->path, &j->board, &hold), ECH_OK);
+    assert_int_equal(ech_board_file_take(RANKS, &j->file, &j->board), ECH_OK);
     assert_int_equal(pipe(ready), 0);
     for (int i = 0; i < RANKS; i++) {
         process[i] = fork();
@@ -286,8 +287,9 @@ static void ends_a_job_that_stands_still(void **state)
                  "all ranks have stood still for 0.2 s (parallel.deadline), and the job was ended: "
                  "rank 0 (process %d) is %s",
                  (int)process[0], stopped ? "stopped" : "asleep");
-        expect(&j, (ech_ending){.is_launcher = true, .code = 137, .signal = SIGKILL}, wanted);
-        assert_int_equal(ech_monitor_is_over(j.monitor), !stopped);
+        ech_job_end ended = expect(
+            &j, (ech_job_end){.is_launcher = true, .code = 137, .child_signal = SIGKILL}, wanted);
+        assert_int_equal(ended.stays, stopped);
         close(never[0]);
         close(never[1]);
         end(&j);

@@ -203,38 +203,33 @@ static void test_pulse(void **state)
 static void test_file(void **state)
 {
     (void)state;
-    char path[256], other[256];
-    int hold[2];
+    ech_transient file, other;
     ech_board *made = NULL, *opened = NULL, *second = NULL;
-    assert_int_equal(ech_board_file_create(3, path, sizeof path, &made, &hold[0]), ECH_OK);
-    assert_int_equal(ech_board_file_create(3, other, sizeof other, &second, &hold[1]), ECH_OK);
-    assert_string_not_equal(path, other);
-    assert_int_equal(ech_board_file_open(path, 3, &opened), ECH_OK);
+    assert_int_equal(ech_board_file_create(3, &file, &made), ECH_OK);
+    assert_int_equal(ech_board_file_create(3, &other, &second), ECH_OK);
+    assert_string_not_equal(file.path, other.path);
+    assert_int_equal(ech_board_file_open(file.path, 3, &opened), ECH_OK);
     ech_board_join(made, 2, 5);
     ech_board_set_position(made, 2, 1, "seen by both");
     assert_described(opened, 5, "step 1, seen by both, does not wait");
-    unlink(path);
-    unlink(other);
+    ech_transient_remove(&file);
+    ech_transient_remove(&other);
     ech_log_set_quiet(true);
     ech_board *none = NULL;
-    assert_int_equal(ech_board_file_open(path, 3, &none), ECH_EIO);
-    assert_non_null(strstr(ech_last_error(), path));
+    assert_int_equal(ech_board_file_open(file.path, 3, &none), ECH_EIO);
+    assert_non_null(strstr(ech_last_error(), file.path));
     assert_null(none);
     ech_log_set_quiet(false);
     ech_board_file_unmap(made);
     ech_board_file_unmap(second);
     ech_board_file_unmap(opened);
     ech_board_file_unmap(NULL);
-    close(hold[0]);
-    close(hold[1]);
 }
 
-static ech_board *take(int slots, char *path, size_t size)
+static ech_board *take(int slots, ech_transient *file)
 {
     ech_board *board = NULL;
-    int hold;
-    assert_int_equal(ech_board_file_take(slots, path, size, &board, &hold), ECH_OK);
-    if (hold >= 0) close(hold);
+    assert_int_equal(ech_board_file_take(slots, file, &board), ECH_OK);
     assert_true(atomic_load(&board->members) == slots);
     return board;
 }
@@ -243,44 +238,42 @@ static ech_board *take(int slots, char *path, size_t size)
 static void test_given_file(void **state)
 {
     (void)state;
-    char path[256], given[256], own[256];
+    ech_transient file, given, own;
     ech_board *made = NULL, *taken, *other;
-    int hold;
-    assert_int_equal(ech_board_file_create(4, given, sizeof given, &made, &hold), ECH_OK);
-    setenv(ECH_BOARD_VARIABLE, given, 1);
+    assert_int_equal(ech_board_file_create(4, &given, &made), ECH_OK);
+    setenv(ECH_BOARD_VARIABLE, given.path, 1);
 
-    other = take(5, own, sizeof own); /* too small */
-    assert_string_not_equal(own, given);
-    unlink(own);
+    other = take(5, &own); /* too small */
+    assert_string_not_equal(own.path, given.path);
+    ech_transient_remove(&own);
     ech_board_file_unmap(other);
 
-    taken = take(3, path, sizeof path);
-    assert_string_equal(path, given);
+    taken = take(3, &file);
+    assert_string_equal(file.path, given.path);
     assert_int_equal(taken->slots, 4);
     ech_board_join(taken, 2, 7);
     ech_board_set_position(taken, 2, 1, "seen by both");
     assert_described(made, 7, "step 1, seen by both, does not wait");
 
-    other = take(3, own, sizeof own); /* of another job, or an earlier one */
-    assert_string_not_equal(own, given);
-    unlink(own);
+    other = take(3, &own); /* of another job, or an earlier one */
+    assert_string_not_equal(own.path, given.path);
+    ech_transient_remove(&own);
     ech_board_file_unmap(other);
 
     made->magic = 0;
     atomic_store(&made->members, 0);
-    other = take(3, own, sizeof own);
-    assert_string_not_equal(own, given);
-    unlink(own);
+    other = take(3, &own);
+    assert_string_not_equal(own.path, given.path);
+    ech_transient_remove(&own);
     ech_board_file_unmap(other);
 
-    unlink(given);
-    other = take(1, own, sizeof own); /* of another machine */
-    unlink(own);
+    ech_transient_remove(&given);
+    other = take(1, &own); /* of another machine */
+    ech_transient_remove(&own);
     ech_board_file_unmap(other);
     unsetenv(ECH_BOARD_VARIABLE);
     ech_board_file_unmap(taken);
     ech_board_file_unmap(made);
-    close(hold);
 }
 
 int main(void)

@@ -19,26 +19,28 @@ static void keeps_what_somebody_holds(void **state)
 {
     (void)state;
     for (int is_folder = 0; is_folder < 2; is_folder++) {
-        char path[256], other[256];
-        int hold, second;
-        assert_int_equal(ech_transient_create(is_folder, path, sizeof path, &hold), ECH_OK);
-        assert_int_equal(ech_transient_create(is_folder, other, sizeof other, &second), ECH_OK);
-        assert_string_not_equal(path, other);
-        assert_int_equal(ech_file_is_folder(path), is_folder);
+        ech_transient held, other, gone;
+        assert_int_equal(ech_transient_create(is_folder, &held), ECH_OK);
+        assert_int_equal(ech_transient_create(is_folder, &other), ECH_OK);
+        assert_int_equal(ech_transient_create(is_folder, &gone), ECH_OK);
+        assert_string_not_equal(held.path, other.path);
+        assert_int_equal(ech_file_is_folder(held.path), is_folder);
+        ech_transient_remove(&gone);
+        assert_false(is_there(gone.path));
         if (is_folder) {
-            char *inside = ech_file_join(path, "a");
+            char *inside = ech_file_join(held.path, "a");
             assert_int_equal(ech_file_make_folder(inside), ECH_OK);
             free(inside);
         }
         ech_transient_sweep();
-        assert_true(is_there(path) && is_there(other));
-        close(hold); /* as the system does for who is killed */
+        assert_true(is_there(held.path) && is_there(other.path));
+        close(held.hold); /* as the system does for who is killed */
         ech_transient_sweep();
-        assert_false(is_there(path));
-        assert_true(is_there(other));
-        close(second);
+        assert_false(is_there(held.path));
+        assert_true(is_there(other.path));
+        close(other.hold);
         ech_transient_sweep();
-        assert_false(is_there(other));
+        assert_false(is_there(other.path));
     }
 }
 
@@ -46,33 +48,33 @@ static void keeps_what_somebody_holds(void **state)
 static void keeps_what_a_child_has_inherited(void **state)
 {
     (void)state;
-    char path[256];
-    int told[2], hold = -1, status;
+    ech_transient made = {0};
+    int told[2], status;
     assert_int_equal(pipe(told), 0);
     pid_t parent = fork();
     if (parent == 0) {
-        if (ech_transient_create(true, path, sizeof path, &hold) != ECH_OK) _exit(1);
+        if (ech_transient_create(true, &made) != ECH_OK) _exit(1);
         pid_t child = fork();
         if (child == 0) {
             execlp("sleep", "sleep", "1000", NULL);
             _exit(1);
         }
-        if (write(told[1], path, sizeof path) != (ssize_t)sizeof path) _exit(1);
+        if (write(told[1], &made, sizeof made) != (ssize_t)sizeof made) _exit(1);
         if (write(told[1], &child, sizeof child) != (ssize_t)sizeof child) _exit(1);
         raise(SIGKILL);
     }
     pid_t child;
-    assert_int_equal(read(told[0], path, sizeof path), sizeof path);
+    assert_int_equal(read(told[0], &made, sizeof made), sizeof made);
     assert_int_equal(read(told[0], &child, sizeof child), sizeof child);
     assert_int_equal(waitpid(parent, &status, 0), parent);
     ech_transient_sweep();
-    assert_true(is_there(path));
-    int life = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(is_there(made.path));
+    int life = open(made.path, O_RDONLY | O_CLOEXEC);
     kill(child, SIGKILL);
     assert_int_equal(flock(life, LOCK_EX), 0); /* until it is gone */
     close(life);
     ech_transient_sweep();
-    assert_false(is_there(path));
+    assert_false(is_there(made.path));
     close(told[0]);
     close(told[1]);
 }

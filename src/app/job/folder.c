@@ -6,13 +6,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/file.h"
-#include "base/log.h"
-#include "base/memory.h"
 #include "base/text.h"
-#include "comm/transient.h"
 
 /* Shared memory only where the folder is memory. */
 static const struct setting {
@@ -26,12 +21,6 @@ static const struct setting {
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
-struct ech_job_folder {
-    char path[256];
-    int hold;
-    bool is_set[SETTINGS];
-};
-
 /* Whether a scheduler has allocated several machines, or a host file names some. */
 static bool has_several_machines(void)
 {
@@ -44,31 +33,23 @@ static bool has_several_machines(void)
     return nodes && (!ech_text_to_int(nodes, &n) || n > 1);
 }
 
-ech_status ech_job_folder_create(ech_job_folder **out)
+ech_status ech_job_folder_create(ech_transient *out)
 {
-    ech_job_folder folder = {.hold = -1};
-    *out = NULL;
+    *out = (ech_transient){.hold = -1};
     if (has_several_machines()) return ECH_OK;
-    ECH_TRY(ech_transient_create(true, folder.path, sizeof folder.path, &folder.hold));
-    bool is_memory = strncmp(folder.path, "/dev/shm/", strlen("/dev/shm/")) == 0;
-    for (int i = 0; i < SETTINGS; i++) {
-        folder.is_set[i] = !getenv(settings[i].name) && (is_memory || !settings[i].shares);
-        if (folder.is_set[i])
-            setenv(settings[i].name, folder.path, 1); /* otherwise the user knows better */
-    }
-    *out = ech_calloc(1, sizeof **out);
-    **out = folder;
+    ECH_TRY(ech_transient_create(true, out));
+    bool is_memory = strncmp(out->path, "/dev/shm/", strlen("/dev/shm/")) == 0;
+    for (int i = 0; i < SETTINGS; i++)
+        if (is_memory || !settings[i].shares) setenv(settings[i].name, out->path, 0);
     return ECH_OK;
 }
 
-void ech_job_folder_destroy(ech_job_folder *folder)
+void ech_job_folder_destroy(const ech_transient *folder)
 {
-    if (!folder) return;
-    for (int i = 0; i < SETTINGS; i++)
-        if (folder->is_set[i]) unsetenv(settings[i].name);
-    bool quiet = ech_log_set_quiet(true); /* what cannot be removed now the next start removes */
-    ech_file_remove_all(folder->path);
-    ech_log_set_quiet(quiet);
-    close(folder->hold);
-    free(folder);
+    if (folder->hold < 0) return;
+    for (int i = 0; i < SETTINGS; i++) {
+        const char *value = getenv(settings[i].name);
+        if (value && strcmp(value, folder->path) == 0) unsetenv(settings[i].name);
+    }
+    ech_transient_remove(folder);
 }

@@ -8,13 +8,12 @@
 #ifndef ECH_APP_JOB_FOLDER_H
 #define ECH_APP_JOB_FOLDER_H
 
-#include "base/status.h"
+#include "comm/transient.h"
 
-typedef struct ech_job_folder ech_job_folder;
-
-/* Makes the folder and sets the environment variables that point MPI to it, where the user has not. *out
- * is NULL for a job on several machines: the other machines would not have the folder. Errors: ECH_EIO. */
-ech_status ech_job_folder_create(ech_job_folder **out);
-void ech_job_folder_destroy(ech_job_folder *folder); /* and its content; accepts NULL */
+/* Makes the folder and sets the environment variables that point MPI to it, where the user has not. hold is
+ * -1 for a job on several machines: it has no folder, since the other machines would not see it. Errors:
+ * ECH_EIO. */
+ech_status ech_job_folder_create(ech_transient *out);
+void ech_job_folder_destroy(const ech_transient *folder);
 
 #endif

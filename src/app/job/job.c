@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The starts of a job, until one ends it.
+ * The rule of restarts, and the starts of a job until one ends it.
  */
 #include "app/job/job.h"
 
@@ -15,6 +15,54 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
+
+/* ---- the rule by which a job is started again ---- */
+
+enum { MOST_IDLE = 2 };
+
+/* Whether a signal was sent by a person, a scheduler or the out-of-memory killer. Others come from the program
+ * itself or a limit on it, and would come at the next start, too. */
+static bool is_from_outside(int sent)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL,  SIGABRT,
+                              SIGTRAP, SIGSYS, SIGPIPE, SIGXCPU, SIGXFSZ};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (sent == own[i]) return false;
+    return sent > 0;
+}
+
+bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, int64_t newest,
+                        const char **why)
+{
+    *why = NULL;
+    if (end->code == ECH_EXIT_DONE || end->code == ECH_EXIT_USAGE ||
+        end->code == ECH_EXIT_STOPPED || end->asked || restarts->most == 0)
+        return false;
+    bool won = newest > restarts->saved;
+    restarts->vain = !won;
+    if (won)
+        restarts->idle = 0;
+    else if (!end->killed || !is_from_outside(end->signal))
+        restarts->idle++;
+    restarts->saved = newest;
+    if (end->final)
+        *why = "another start would not go on from its newest checkpoint";
+    else if (end->stays)
+        *why = "a process of it has not ended, though it was killed";
+    else if (!end->killed && end->steps == 0)
+        *why = "it failed before its first step, and would do so again";
+    else if (restarts->used == restarts->most)
+        *why = "all restarts are used up";
+    else if (restarts->idle >= MOST_IDLE)
+        *why =
+            "two starts have failed of themselves and saved no new checkpoint; if they came far, "
+            "lower checkpoint.every";
+    if (*why) return false;
+    restarts->used++;
+    return true;
+}
+
+/* ---- starts ---- */
 
 enum { PAUSE_S = 5 };
 
@@ -37,23 +85,13 @@ static void set_environment(const ech_job *job, int restart, double elapsed)
 static ech_status run_once(const ech_job *job, ech_job_end *end)
 {
     ech_monitor *monitor = NULL;
-    ech_ending ending = {0};
     ech_child child = {.words = job->line->word.at,
                        .is_launcher = job->by_launcher,
                        .stop_signal = job->stop_signal};
     *end = (ech_job_end){.code = ECH_EXIT_USAGE}; /* what cannot be started is not started again */
     ECH_TRY(ech_monitor_create(job->ranks, job->deadline, &monitor));
-    ech_status status = ech_supervise(&child, monitor, &ending);
-    if (status == ECH_OK) {
-        status = ech_monitor_report(monitor, &ending);
-        *end = (ech_job_end){.code = ending.code,
-                             .killed = status != ECH_OK,
-                             .signal = ech_monitor_signal(monitor, &ending),
-                             .asked = ending.asked,
-                             .final = ech_monitor_forbids_restart(monitor),
-                             .stays = !ech_monitor_is_over(monitor),
-                             .steps = ech_monitor_progress(monitor)};
-    }
+    ech_status status = ech_supervise(&child, monitor, end);
+    if (status == ECH_OK) status = ech_monitor_report(monitor, end);
     ech_monitor_destroy(monitor);
     return status;
 }

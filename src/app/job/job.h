@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "app/job/launcher.h"
+#include "app/job/monitor.h"
 
 /* Environment of a job that may be restarted: how often it has been. */
 #define ECH_RESTART_VARIABLE "ECHELON_RESTART_COUNT"
@@ -39,17 +40,6 @@ typedef struct ech_job {
 /* Prints the command line and runs it, with restarts, until it ends. *code: the last exit code. Errors:
  * ECH_ECOMM if ranks have died without an error message of their own; all positions are printed then. */
 ech_status ech_job_run(const ech_job *job, int *code);
-
-/* How one start has ended. */
-typedef struct ech_job_end {
-    int code;
-    bool killed; /* a rank or the launcher died without an error message */
-    int signal;  /* that ended the process that died first; 0: none, or unknown */
-    bool asked;  /* it was told to stop */
-    bool final;  /* a rank has called ech_comm_forbid_restart */
-    bool stays;  /* a process of it cannot be killed */
-    int steps;   /* training steps done */
-} ech_job_end;
 
 /* State of the rule above. Begins as {.most = K, .saved = step of the newest checkpoint, or -1}. */
 typedef struct ech_restarts {

@@ -29,33 +29,27 @@ static const double kill_patience = 5;
 
 ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out)
 {
-    ech_board *board = NULL;
-    char path[ECH_MONITOR_PATH];
-    ech_job_folder *folder = NULL;
-    int hold = -1;
-    ECH_TRY(ech_board_file_create(ranks, path, sizeof path, &board, &hold));
-    ech_status status = ech_job_folder_create(&folder);
+    ech_monitor *monitor = ech_calloc(1, sizeof *monitor);
+    ech_status status = ech_board_file_create(ranks, &monitor->file, &monitor->board);
+    if (status == ECH_OK) {
+        status = ech_job_folder_create(&monitor->folder);
+        if (status != ECH_OK) ech_transient_remove(&monitor->file);
+    }
     if (status != ECH_OK) {
-        unlink(path);
-        close(hold);
-        ech_board_file_unmap(board);
+        ech_board_file_unmap(monitor->board);
+        free(monitor);
         return status;
     }
-    atomic_store(&board->is_watched, 1);
-    ech_monitor *monitor = ech_calloc(1, sizeof *monitor);
     size_t n = (size_t)ranks;
-    *monitor = (ech_monitor){.board = board,
-                             .hold = hold,
-                             .folder = folder,
-                             .slots = ranks,
-                             .stall = {.deadline = deadline},
-                             .known = ech_calloc(n, sizeof *monitor->known),
-                             .life = ech_calloc(n, sizeof *monitor->life),
-                             .polled = ech_calloc(n + 1, sizeof *monitor->polled),
-                             .first_dead = -1};
-    memcpy(monitor->path, path, sizeof path);
+    atomic_store(&monitor->board->is_watched, 1);
+    monitor->slots = ranks;
+    monitor->stall.deadline = deadline;
+    monitor->known = ech_calloc(n, sizeof *monitor->known);
+    monitor->life = ech_calloc(n, sizeof *monitor->life);
+    monitor->polled = ech_calloc(n + 1, sizeof *monitor->polled);
+    monitor->first_dead = -1;
     for (size_t i = 0; i < n; i++) monitor->life[i] = -1;
-    setenv(ECH_BOARD_VARIABLE, path, 1);
+    setenv(ECH_BOARD_VARIABLE, monitor->file.path, 1);
     *out = monitor;
     return ECH_OK;
 }
@@ -76,9 +70,8 @@ void ech_monitor_destroy(ech_monitor *monitor)
 {
     if (!monitor) return;
     unsetenv(ECH_BOARD_VARIABLE);
-    unlink(monitor->path); /* the ranks have done so if they came that far */
-    close(monitor->hold);
-    ech_job_folder_destroy(monitor->folder);
+    ech_transient_remove(&monitor->file); /* the ranks have done so if they came that far */
+    ech_job_folder_destroy(&monitor->folder);
     ech_board_file_unmap(monitor->board);
     for (int i = 0; i < monitor->slots; i++)
         if (monitor->life[i] >= 0) forget(monitor, i);
@@ -246,12 +239,11 @@ static void note_stall(ech_monitor *monitor)
 
 void ech_monitor_note_stop_now(ech_monitor *monitor)
 {
-    if (monitor && monitor->ended_at <= 0) monitor->ended_at = ech_clock_now();
+    if (monitor->ended_at <= 0) monitor->ended_at = ech_clock_now();
 }
 
 bool ech_monitor_wait(ech_monitor *monitor, int fd)
 {
-    if (!monitor) return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1) >= 0;
     for (;;) {
         int dead = 0, rank = -1;
         bool complete = find_joined(monitor, &dead, &rank);

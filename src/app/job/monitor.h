@@ -14,14 +14,21 @@
 
 typedef struct ech_monitor ech_monitor;
 
-/* How the child has ended: a launcher, or one process with all ranks. */
-typedef struct ech_ending {
+/* How one start of a job has ended. */
+typedef struct ech_job_end {
+    /* By ech_supervise, of the child: a launcher, or one process with all ranks. */
     bool is_launcher;
-    int code;   /* its exit code; 128 + signal if a signal ended it */
-    int signal; /* that ended the child itself; 0: none */
-    int stops;  /* how often this process was told to stop: from the second on, at once */
-    bool asked; /* this process was told to stop, or to forward a stop signal */
-} ech_ending;
+    int code;         /* its exit code; 128 + signal if a signal ended it */
+    int child_signal; /* that ended the child itself; 0: none */
+    int stops;        /* how often this process was told to stop: from the second on, at once */
+    bool asked;       /* this process was told to stop, or to forward a stop signal */
+    /* By ech_monitor_report. */
+    bool killed; /* a rank or the launcher died without an error message */
+    int signal;  /* that ended the process that died first; 0: none, or unknown */
+    bool final;  /* a rank has called ech_comm_forbid_restart */
+    bool stays;  /* a process of the job cannot be killed */
+    int steps;   /* training steps done */
+} ech_job_end;
 
 /* Makes a board for at most `ranks` ranks and a job folder, and puts their paths into the environment of the
  * child to be started. deadline: seconds until a stalled job is ended. Errors: ECH_EIO. */
@@ -32,33 +39,21 @@ void ech_monitor_destroy(ech_monitor *monitor); /* removes both; accepts NULL */
 void ech_monitor_follow(ech_monitor *monitor, pid_t child, bool is_launcher);
 
 /* The job was told to stop: continues ranks that are stopped (SIGSTOP), which could not react otherwise; from
- * now on ranks that do nothing are ended sooner (ECH_STALL_SUSPENDED, _UNRESPONSIVE). Accepts NULL. */
+ * now on ranks that do nothing are ended sooner (ECH_STALL_SUSPENDED, _UNRESPONSIVE). */
 void ech_monitor_note_stop(ech_monitor *monitor);
-/* The job was told to stop at once: ranks that have not ended after 5 s are killed. Accepts NULL. */
+/* The job was told to stop at once: ranks that have not ended after 5 s are killed. */
 void ech_monitor_note_stop_now(ech_monitor *monitor);
 
 /* Waits until `fd` is readable and returns true; meanwhile watches the ranks. If the launcher has not ended
  * the job 5 s after a rank's death, or if the job has stalled, kills the ranks. If the child has still not
  * ended 1.5 s later, returns false: the child hangs, kill it. Called again, returns false after another 5 s:
- * the child cannot be killed. monitor NULL: only waits. */
+ * the child cannot be killed. */
 bool ech_monitor_wait(ech_monitor *monitor, int fd);
 
-/* After the child's end: ends the ranks that are left. Errors: ECH_ECOMM if ranks died without an error
- * message of their own, or the job had stalled; all positions are printed, and the error names the rank that
- * is the likely cause. ECH_OK if the job ended well, a rank has printed its error, or the user wanted an end
- * at once. */
-ech_status ech_monitor_report(ech_monitor *monitor, const ech_ending *ending);
-
-/* The signal that ended the process that died first, a rank or the launcher; 0: none, or unknown. */
-int ech_monitor_signal(const ech_monitor *monitor, const ech_ending *ending);
-
-/* Whether no process of the job is left; after ech_monitor_report. */
-bool ech_monitor_is_over(const ech_monitor *monitor);
-
-/* Whether a rank has called ech_comm_forbid_restart. */
-bool ech_monitor_forbids_restart(const ech_monitor *monitor);
-
-/* Training steps done since the start of the job. */
-int ech_monitor_progress(const ech_monitor *monitor);
+/* After the child's end: gives the ranks 2 s to end, kills those that are left, and completes *end. Errors:
+ * ECH_ECOMM if ranks died without an error message of their own, or the job had stalled; all positions are
+ * printed, and the error names the rank that is the likely cause. ECH_OK if the job ended well, a rank has
+ * printed its error, or the user wanted an end at once. */
+ech_status ech_monitor_report(ech_monitor *monitor, ech_job_end *end);
 
 #endif

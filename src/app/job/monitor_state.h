@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The job monitor's state. Private to monitor.c, stalled.c and blame.c.
+ * The job monitor's state. Private to monitor.c, stall.c and blame.c.
  */
 #ifndef ECH_APP_JOB_MONITOR_STATE_H
 #define ECH_APP_JOB_MONITOR_STATE_H
@@ -13,8 +13,6 @@
 #include "app/job/stall.h"
 #include "comm/board.h"
 
-enum { ECH_MONITOR_PATH = 256 };
-
 /* What has been done so far to end the job. */
 typedef enum ech_monitor_phase {
     ECH_WATCHING,
@@ -25,9 +23,8 @@ typedef enum ech_monitor_phase {
 
 struct ech_monitor {
     ech_board *board;
-    char path[ECH_MONITOR_PATH];
-    int hold; /* locked descriptor of the board's file */
-    ech_job_folder *folder;
+    ech_transient file;   /* the board's */
+    ech_transient folder; /* ech_job_folder_create */
     int slots;
     int32_t *known;               /* [slots] process of each slot, once seen; 0: none yet */
     int *life;                    /* [slots] its pidfd, readable when it has ended; -1: none */

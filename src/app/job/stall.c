@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rule by which a job has stalled.
+ * The rule by which a job has stalled, observations of its ranks by /proc and their board, and what is said and
+ * done about a stalled job.
  */
-#include "app/job/stall.h"
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "app/job/monitor_state.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/life.h"
 
 /* Seconds: at most between observations; at most counted for one, however late it comes; and until ranks that
  * were told to continue and to stop, but are suspended all the same, count as stalled. */
@@ -29,4 +37,148 @@ ech_stall_kind ech_stall_update(ech_stall *stall, const ech_observation *seen, d
         (suspended && stall->suspended >= stall->deadline))
         return ECH_STALL_SUSPENDED;
     return stall->unresponsive >= stall->deadline ? ECH_STALL_UNRESPONSIVE : ECH_STALL_NONE;
+}
+
+/* ---- observations ---- */
+
+static bool is_stopped(const ech_life_signs *signs)
+{
+    return signs->state == 'T' || signs->state == 't';
+}
+
+static const char *state_name(const ech_life_signs *signs)
+{
+    if (signs->is_frozen) return "frozen with its control group";
+    switch (signs->state) {
+    case 'T':
+        return "stopped";
+    case 't':
+        return "held by a debugger";
+    case 'D':
+        return "in a call of the system that cannot be interrupted";
+    case 'R':
+        return "running";
+    case 'Z':
+    case 'X':
+        return "ended";
+    default:
+        return "asleep";
+    }
+}
+
+/* Adds a process to an observation. False: /proc does not show it. */
+static bool add(ech_observation *seen, pid_t process)
+{
+    ech_life_signs signs;
+    ech_life_look(process, &signs);
+    if (!signs.state) return false;
+    seen->ticks += signs.ticks;
+    seen->shown++;
+    seen->suspended += is_stopped(&signs) || signs.is_frozen;
+    return true;
+}
+
+/* Observes all ranks, also those that have not joined the board; before there is any, the launcher. */
+static ech_observation observe(const ech_monitor *monitor)
+{
+    ech_observation seen = {.pulse = ech_board_pulse(monitor->board), .asked = monitor->asked};
+    for (int i = 0; i < monitor->slots; i++) {
+        pid_t process = ech_monitor_process(monitor, i);
+        bool comes = atomic_load(&monitor->board->slot[i].process) > 0;
+        if (process ? add(&seen, process) : !comes) continue;
+        return (ech_observation){.pulse = seen.pulse, .asked = seen.asked};
+    }
+    for (size_t i = 0; i < monitor->processes.seen.n; i++)
+        add(&seen, monitor->processes.seen.at[i].process);
+    if (!seen.shown && monitor->child) add(&seen, monitor->child);
+    return seen;
+}
+
+static void describe(pid_t process, ech_text *out)
+{
+    ech_life_signs signs;
+    ech_life_look(process, &signs);
+    ech_text_append(out, "(process %d) is %s", (int)process, state_name(&signs));
+}
+
+/* Prints a line per rank; the first is also for the error. */
+static void print_positions(ech_monitor *monitor)
+{
+    bool prints = ech_board_claim_report(monitor->board);
+    for (int i = 0; i < monitor->slots; i++) {
+        ech_text line = {0};
+        pid_t process = ech_monitor_process(monitor, i);
+        int rank = atomic_load(&monitor->board->slot[i].rank);
+        if (!process) continue;
+        ech_text_append(&line, "rank %d ", rank);
+        describe(process, &line);
+        if (!monitor->how.n) ech_text_append(&monitor->how, "%s", line.at);
+        ech_text_append(&line, ": ");
+        ech_board_describe(monitor->board, rank, &line);
+        if (prints) ech_log_warn("%s", line.at);
+        ech_text_free(&line);
+    }
+    for (size_t i = 0; i < monitor->processes.seen.n && !monitor->how.n; i++) {
+        ech_text_append(&monitor->how, "a rank ");
+        describe(monitor->processes.seen.at[i].process, &monitor->how);
+    }
+    if (!monitor->how.n) {
+        ech_text_append(&monitor->how, "who starts them ");
+        describe(monitor->child, &monitor->how);
+    }
+}
+
+bool ech_monitor_check_stall(ech_monitor *monitor)
+{
+    double now = ech_clock_now(), seconds = now - monitor->observed_at;
+    if (monitor->observed_at > 0 && seconds < ech_stall_interval(&monitor->stall)) return false;
+    ech_observation seen = observe(monitor);
+    bool first = monitor->observed_at <= 0;
+    monitor->observed_at = now;
+    monitor->halted = ech_stall_update(&monitor->stall, &seen, first ? 0 : seconds);
+    if (monitor->halted) print_positions(monitor);
+    return monitor->halted != ECH_STALL_NONE;
+}
+
+void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out)
+{
+    double deadline = monitor->stall.deadline;
+    if (monitor->halted == ECH_STALL_IDLE)
+        ech_text_append(out,
+                        "all ranks have stood still for %g s (parallel.deadline), and the job "
+                        "was ended: ",
+                        deadline);
+    else if (monitor->halted == ECH_STALL_SUSPENDED)
+        ech_text_append(out,
+                        "the job was told to stop, but no rank can act; all were killed without "
+                        "a save: ");
+    else
+        ech_text_append(out,
+                        "the job was told to stop, but no rank has got any further for %g s "
+                        "(parallel.deadline); all were killed without a save: ",
+                        deadline);
+    ech_text_append(out, "%s", monitor->how.at);
+}
+
+/* Sends SIGCONT to a process that is stopped. */
+static bool continue_stopped(pid_t process)
+{
+    ech_life_signs signs;
+    ech_life_look(process, &signs);
+    return signs.state == 'T' && kill(process, SIGCONT) == 0;
+}
+
+void ech_monitor_note_stop(ech_monitor *monitor)
+{
+    int n = 0;
+    monitor->asked = true;
+    for (int i = 0; i < monitor->slots; i++) {
+        pid_t process = ech_monitor_process(monitor, i);
+        if (process) n += continue_stopped(process);
+    }
+    for (size_t i = 0; i < monitor->processes.seen.n; i++)
+        n += continue_stopped(monitor->processes.seen.at[i].process);
+    if (monitor->child) n += continue_stopped(monitor->child);
+    if (n)
+        ech_log_info("processes of the job that were stopped go on now, so that it can end: %d", n);
 }

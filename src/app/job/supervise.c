@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rule of restarts, and a child with the signals that are forwarded to it.
+ * A child, and the signals that are forwarded to it.
  */
 #include "app/job/supervise.h"
 
@@ -17,56 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "app/command.h"
 #include "app/job/rank_process.h"
-#include "app/job/job.h"
 #include "base/log.h"
-
-/* ---- the rule by which a job is started again ---- */
-
-enum { MOST_IDLE = 2 };
-
-/* Whether a signal was sent by a person, a scheduler or the out-of-memory killer. Others come from the program
- * itself or a limit on it, and would come at the next start, too. */
-static bool is_from_outside(int sent)
-{
-    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL,  SIGABRT,
-                              SIGTRAP, SIGSYS, SIGPIPE, SIGXCPU, SIGXFSZ};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (sent == own[i]) return false;
-    return sent > 0;
-}
-
-bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, int64_t newest,
-                        const char **why)
-{
-    *why = NULL;
-    if (end->code == ECH_EXIT_DONE || end->code == ECH_EXIT_USAGE ||
-        end->code == ECH_EXIT_STOPPED || end->asked || restarts->most == 0)
-        return false;
-    bool won = newest > restarts->saved;
-    restarts->vain = !won;
-    if (won)
-        restarts->idle = 0;
-    else if (!end->killed || !is_from_outside(end->signal))
-        restarts->idle++;
-    restarts->saved = newest;
-    if (end->final)
-        *why = "another start would not go on from its newest checkpoint";
-    else if (end->stays)
-        *why = "a process of it has not ended, though it was killed";
-    else if (!end->killed && end->steps == 0)
-        *why = "it failed before its first step, and would do so again";
-    else if (restarts->used == restarts->most)
-        *why = "all restarts are used up";
-    else if (restarts->idle >= MOST_IDLE)
-        *why =
-            "two starts have failed of themselves and saved no new checkpoint; if they came far, "
-            "lower checkpoint.every";
-    if (*why) return false;
-    restarts->used++;
-    return true;
-}
 
 enum { NOT_STARTED = 127, AGAIN_MS = 50 };
 
@@ -109,7 +61,7 @@ typedef struct supervision {
     bool pending[NSIG]; /* signals for a rank that no rank has a handler for yet */
     bool by_hand;       /* Ctrl-C was typed */
     bool killed;        /* the child was, since it hangs */
-    ech_ending *ending;
+    ech_job_end end;
 } supervision;
 
 /* Forwards the pending signals that a rank has handlers for by now; sooner, it would die of them. */
@@ -149,23 +101,22 @@ static void forward(supervision *c, int signal)
 /* Schedulers repeat signals, so only a second Ctrl-C ends the job at once (train.c has the same rule). */
 static void stop(supervision *c, int signal)
 {
-    int *stops = &c->ending->stops;
-    bool again = signal == SIGINT && c->by_hand;
+    bool first = c->end.stops == 0, again = signal == SIGINT && c->by_hand;
     c->by_hand |= signal == SIGINT;
+    c->end.asked = true;
     ech_monitor_note_stop(c->monitor);
+    if (first) c->end.stops = 1;
     if (c->child->stop_signal && !again) {
-        if (*stops == 0)
+        if (first)
             ech_log_info("stopping; Ctrl-C %s to stop without saving",
                          signal == SIGINT ? "once more" : "twice");
         forward(c, c->child->stop_signal);
-        if (*stops == 0) *stops = 1;
         return;
     }
-    if (*stops == 0) *stops = 1; /* nothing asks for a save */
     ech_log_info("stopping now");
-    kill(c->process, c->child->is_launcher && *stops == 1 ? SIGTERM : SIGKILL);
+    kill(c->process, c->child->is_launcher && c->end.stops == 1 ? SIGTERM : SIGKILL);
     ech_monitor_note_stop_now(c->monitor);
-    (*stops)++;
+    c->end.stops++;
 }
 
 /* The next signal; 0: the child hangs. */
@@ -178,13 +129,12 @@ static int next_signal(int fd, ech_monitor *monitor)
     }
 }
 
-static bool has_ended(const supervision *c)
+static bool has_ended(supervision *c)
 {
     int status;
-    ech_ending *ending = c->ending;
     if (waitpid(c->process, &status, WNOHANG) != c->process) return false;
-    ending->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    ending->code = ending->signal ? 128 + ending->signal : WEXITSTATUS(status);
+    c->end.child_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    c->end.code = c->end.child_signal ? 128 + c->end.child_signal : WEXITSTATUS(status);
     return true;
 }
 
@@ -196,8 +146,8 @@ static bool give_up(supervision *c)
         c->killed = true;
         return false;
     }
-    c->ending->signal = SIGKILL;
-    c->ending->code = 128 + SIGKILL;
+    c->end.child_signal = SIGKILL;
+    c->end.code = 128 + SIGKILL;
     return true;
 }
 
@@ -212,46 +162,45 @@ static void watch(supervision *c, int fd)
             forward_pending(c);
         } else if (got == SIGUSR1 || got == SIGUSR2) {
             if (got == SIGUSR2) {
-                c->ending->asked = true;
+                c->end.asked = true;
                 ech_monitor_note_stop(c->monitor);
             }
             forward(c, got);
         } else if (got == 0) {
             if (give_up(c)) return;
         } else {
-            c->ending->asked = true;
             stop(c, got);
         }
     }
 }
 
-ech_status ech_supervise(const ech_child *child, ech_monitor *monitor, ech_ending *ending)
+ech_status ech_supervise(const ech_child *child, ech_monitor *monitor, ech_job_end *end)
 {
     sigset_t signals, before;
     pid_t parent = getpid();
-    const char *program = child->words[0];
-    supervision c = {.child = child, .monitor = monitor, .ending = ending};
-    *ending = (ech_ending){.is_launcher = child->is_launcher};
+    supervision c = {
+        .child = child, .monitor = monitor, .end = {.is_launcher = child->is_launcher}};
     /* No SIGCHLD when a launcher is stopped or continued. */
     sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP}, NULL);
-    signal(SIGPIPE, SIG_IGN); /* who reads the log may go; the ranks save all the same */
+    signal(SIGPIPE, SIG_IGN); /* the reader of the log may go; the ranks save all the same */
     choose_signals(&signals);
     fflush(NULL);
     int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0) ECH_FAIL(ECH_EIO, "the system shows no signals: %s", strerror(errno));
     sigprocmask(SIG_BLOCK, &signals, &before);
     c.process = fork();
+    int error = errno;
     if (c.process == 0) become(child->words, parent, &signals);
-    if (c.process < 0) {
-        sigprocmask(SIG_SETMASK, &before, NULL);
-        close(fd);
-        ECH_FAIL(ECH_EIO, "the system starts no further process for %s: %s", program,
-                 strerror(errno));
+    if (c.process > 0) {
+        ech_monitor_follow(monitor, c.process, child->is_launcher);
+        watch(&c, fd);
+        forget_alarm();
     }
-    if (monitor) ech_monitor_follow(monitor, c.process, child->is_launcher);
-    watch(&c, fd);
-    forget_alarm();
     close(fd);
     sigprocmask(SIG_SETMASK, &before, NULL);
+    if (c.process < 0)
+        ECH_FAIL(ECH_EIO, "the system starts no further process for %s: %s", child->words[0],
+                 strerror(error));
+    *end = c.end;
     return ECH_OK;
 }

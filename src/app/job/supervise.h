@@ -23,8 +23,8 @@ typedef struct ech_child {
  * soon as the receiver has handlers for them. SIGTERM, SIGHUP and the first SIGINT are sent as stop_signal,
  * each time. The second SIGINT is sent to a launcher as SIGTERM, which kills its ranks, and to another child
  * as SIGKILL; all further ones are SIGKILL. Without a stop_signal, the first signal of all these counts as the
- * second SIGINT. If this process dies, the child gets SIGTERM. If `monitor` (or NULL) finds that the child
+ * second SIGINT. If this process dies, the child gets SIGTERM. If `monitor` finds that the child
  * hangs, it gets SIGKILL; if it does not even end then, it counts as ended by SIGKILL. */
-ech_status ech_supervise(const ech_child *child, ech_monitor *monitor, ech_ending *ending);
+ech_status ech_supervise(const ech_child *child, ech_monitor *monitor, ech_job_end *end);
 
 #endif
