@@ -6,10 +6,10 @@
 
 #include "app/bench/bench.h"
 #include "app/command.h"
-#include "app/job/launcher.h"
 #include "app/options.h"
 #include "app/setup/setup.h"
 #include "base/log.h"
+#include "comm/launch.h"
 #include "kernel/isa.h"
 
 static const char about[] =
@@ -48,11 +48,6 @@ static void check(void *arguments, const struct argp_state *state)
                    most_seconds);
 }
 
-static const char *look_up(const char *name)
-{
-    return getenv(name);
-}
-
 static ech_status rank_main(ech_comm *comm, void *context)
 {
     return ech_bench_run_rank(comm, context);
@@ -61,7 +56,7 @@ static ech_status rank_main(ech_comm *comm, void *context)
 static ech_status bench(ech_bench_options *in)
 {
     ech_launched launched;
-    bool is_rank = ech_launcher_seen(look_up, &launched);
+    bool is_rank = ech_launched_here(&launched);
     bool others_speak = is_rank && launched.rank > 0, quiet = ech_log_set_quiet(others_speak);
     ech_status status = ech_bench_check_names(in, is_rank);
     ech_isa isa;

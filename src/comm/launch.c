@@ -4,49 +4,62 @@
  */
 #include "comm/launch.h"
 
-#include <stdbool.h>
+#include <stdlib.h>
 
 #include "base/text.h"
 
-/* A launcher is seen when `size` holds a number above `above` and all of `with` are set. */
+/* Seen where `rank` is set and `size`, if there is such a variable, holds at least `least`: Slurm gives an
+ * salloc shell and the shell of `srun --pty bash` a step of one task too. */
 typedef struct launcher {
-    const char *name, *size;
-    long above;
-    const char *with[2];
+    const char *by, *rank, *size;
+    int64_t least;
 } launcher;
 
-/* Slurm: an salloc shell and a batch script have SLURM_NTASKS, but only a task that srun started is
- * in a step, with the number of the step's tasks. Most telling first. */
+/* Most telling first. */
 static const launcher launchers[] = {
-    {"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", 1, {0}},
-    {"MPICH's mpiexec", "PMI_SIZE", 1, {0}},
-    {"the mpiexec of MPICH or Intel MPI", "MPI_LOCALNRANKS", 1, {0}},
-    {"Slurm's srun", "SLURM_STEP_NUM_TASKS", 1, {"SLURM_PROCID", "SLURM_STEP_ID"}},
-    {"a PMIx launcher", "PMIX_RANK", 0, {0}},
+    {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", 1},
+    {"MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", 1},
+    {"the mpiexec of MPICH or Intel MPI", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", 2},
+    {"Slurm's srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", 2},
+    {"a PMIx launcher", "PMIX_RANK", NULL, 0},
 };
+enum { LAUNCHERS = sizeof launchers / sizeof *launchers };
 
-static bool is_seen(const launcher *l, ech_launch_lookup lookup)
+static bool read_number(const char *name, int64_t *out)
 {
-    const char *text = lookup(l->size);
-    int64_t size;
-    if (!text || !ech_text_to_int(text, &size) || size <= l->above) return false;
-    for (int i = 0; i < 2; i++)
-        if (l->with[i] && !lookup(l->with[i])) return false;
+    const char *text = getenv(name);
+    return text && ech_text_to_int(text, out);
+}
+
+static bool is_seen(const launcher *l, ech_launched *out)
+{
+    ech_launched seen = {.by = l->by};
+    if (!read_number(l->rank, &seen.rank)) return false;
+    if (l->size && !read_number(l->size, &seen.size)) return false;
+    if (seen.size < l->least) return false;
+    *out = seen;
     return true;
 }
 
-ech_status ech_launch_check(ech_launch_lookup lookup, int mpi_size, const char *mpi_version,
-                            const char *mpi_launcher)
+bool ech_launched_here(ech_launched *out)
 {
-    if (mpi_size != 1) return ECH_OK;
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+    for (int i = 0; i < LAUNCHERS; i++)
+        if (is_seen(&launchers[i], out)) return true;
+    return false;
+}
+
+ech_status ech_launched_check(int mpi_size, const char *mpi_version, const char *mpi_launcher)
+{
+    for (int i = 0; i < LAUNCHERS && mpi_size == 1; i++) {
+        ech_launched seen;
         const launcher *l = &launchers[i];
-        if (!is_seen(l, lookup)) continue;
+        if (!is_seen(l, &seen) || (l->size ? seen.size : seen.rank + 1) < 2) continue;
+        const char *told = l->size ? l->size : l->rank;
         ECH_FAIL(ECH_EUSAGE,
                  "started as one of several by %s (%s=%s), but this build's MPI (%s) sees a lone "
                  "rank: start it with %s -n N echelon ..., with srun --mpi=pmix, or let "
                  "echelon --ranks N do so",
-                 l->name, l->size, lookup(l->size), mpi_version, mpi_launcher);
+                 seen.by, told, getenv(told), mpi_version, mpi_launcher);
     }
     return ECH_OK;
 }

@@ -29,16 +29,11 @@ static ech_status init_library(ech_mpi_state *state)
     return ECH_OK;
 }
 
-static const char *look_up(const char *name)
-{
-    return getenv(name);
-}
-
 static ech_status check_size(int wanted)
 {
     int size;
     ECH_TRY(ECH_MPI(Comm_size, MPI_COMM_WORLD, &size));
-    ECH_TRY(ech_launch_check(look_up, size, ech_mpi_version(), ech_comm_mpi.launcher));
+    ECH_TRY(ech_launched_check(size, ech_mpi_version(), ech_comm_mpi.launcher));
     if (wanted && wanted != size)
         ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but the launcher started %d: use %s -n %d",
                  wanted, size, ech_comm_mpi.launcher, wanted);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the launcher's command line, of seeing a launcher in the environment, and of watching
- * over a child.
+ * Tests of the command line of a launcher, and of the supervision of a child.
  */
 #include "checkpoint/scratch.h"
 
@@ -10,22 +9,11 @@
 #include "app/job/launcher.h"
 #include "app/job/supervise.h"
 
-/* An environment of a test's own: NAME=value ..., ended by NULL. */
-static const char *const *environment;
-
-static const char *look_up(const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *const *at = environment; *at; at++)
-        if (strncmp(*at, name, n) == 0 && (*at)[n] == '=') return *at + n + 1;
-    return NULL;
-}
-
 static void expect_line(const ech_launch *launch, const char *wanted)
 {
     ech_launch_line line;
     ech_text text = {0};
-    ech_launcher_line(launch, look_up, &line);
+    ech_launcher_line(launch, &line);
     ech_launch_line_print(&line, &text);
     assert_string_equal(text.at, wanted);
     assert_null(line.word.at[line.word.n - 1]);
@@ -45,7 +33,10 @@ static void prints_what_a_user_could_type(void **state)
                          .cores = 8,
                          .words = words,
                          .n = 2};
-    environment = (const char *const[]){NULL};
+    static const char *const settings[] = {
+        "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_mpi_yield_when_idle",
+        "OMPI_MCA_rmaps_base_oversubscribe"};
+    for (int i = 0; i < 4; i++) unsetenv(settings[i]);
     expect_line(&launch, "OMPI_MCA_rmaps_base_oversubscribe=1 /usr/bin/mpirun -n 4 --bind-to none "
                          "--quiet /opt/echelon train 'my run.yaml'");
     launch.ranks = 9;
@@ -56,8 +47,8 @@ static void prints_what_a_user_could_type(void **state)
                 "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 "
                 "/usr/bin/mpirun -n 9 --bind-to none --quiet /opt/echelon train 'my run.yaml' "
                 "'log.directory=it'\\''s' ''");
-    environment = (const char *const[]){"OMPI_MCA_mpi_yield_when_idle=0",
-                                        "OMPI_MCA_rmaps_base_oversubscribe=0", NULL};
+    setenv(settings[2], "0", 1);
+    setenv(settings[3], "0", 1);
     launch.is_root = false;
     launch.n = 1;
     expect_line(&launch, "/usr/bin/mpirun -n 9 --bind-to none --quiet /opt/echelon train");
@@ -65,36 +56,6 @@ static void prints_what_a_user_could_type(void **state)
     expect_line(&launch, "/usr/bin/mpirun -n 9 /opt/echelon train");
     launch.launcher = NULL;
     expect_line(&launch, "/opt/echelon train");
-}
-
-static void expect_seen(const char *const *variables, const char *by, int64_t size, int64_t rank)
-{
-    ech_launched launched = {.by = "nobody"};
-    environment = variables;
-    assert_int_equal(ech_launcher_seen(look_up, &launched), by != NULL);
-    if (!by) return;
-    assert_string_equal(launched.by, by);
-    assert_int_equal(launched.size, size);
-    assert_int_equal(launched.rank, rank);
-}
-
-static void sees_who_started_it(void **state)
-{
-    (void)state;
-    expect_seen((const char *const[]){"PATH=/bin", NULL}, NULL, 0, 0);
-    expect_seen((const char *const[]){"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4",
-                                      "PMIX_RANK=3", NULL},
-                "Open MPI's mpirun", 4, 3);
-    expect_seen((const char *const[]){"PMI_RANK=0", "PMI_SIZE=2", NULL}, "MPICH's mpiexec", 2, 0);
-    expect_seen((const char *const[]){"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", NULL},
-                "Slurm's srun", 2, 1);
-    expect_seen((const char *const[]){"PMIX_RANK=1", NULL}, "a PMIx launcher", 0, 1);
-    /* The shell of an allocation is no rank. */
-    expect_seen(
-        (const char *const[]){"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_NTASKS=8", NULL},
-        NULL, 0, 0);
-    expect_seen((const char *const[]){"OMPI_COMM_WORLD_RANK=x", "OMPI_COMM_WORLD_SIZE=2", NULL},
-                NULL, 0, 0);
 }
 
 static ech_job_end supervise(char *const *words, int stop_signal)
@@ -216,7 +177,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prints_what_a_user_could_type),
-        cmocka_unit_test(sees_who_started_it),
         cmocka_unit_test(passes_exit_codes_on),
         cmocka_unit_test(translates_signals),
         cmocka_unit_test(outlives_the_reader_of_its_log),

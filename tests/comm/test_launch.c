@@ -10,26 +10,24 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "comm/launch.h"
 
-/* name, value, ..., NULL */
-static const char *const *environment;
-
-static const char *look_up(const char *name)
+/* An environment of a test's own. variables: name, value, ..., NULL. */
+static void set_environment(const char *const *variables)
 {
-    for (const char *const *e = environment; *e; e += 2)
-        if (strcmp(e[0], name) == 0) return e[1];
-    return NULL;
+    assert_int_equal(clearenv(), 0);
+    for (const char *const *v = variables; *v; v += 2) assert_int_equal(setenv(v[0], v[1], 1), 0);
 }
 
 static ech_status check(int size, const char *const *variables)
 {
-    environment = variables;
+    set_environment(variables);
     bool quiet = ech_log_set_quiet(true);
-    ech_status st = ech_launch_check(look_up, size, "Open MPI 4.1.4", "/usr/bin/mpiexec");
+    ech_status st = ech_launched_check(size, "Open MPI 4.1.4", "/usr/bin/mpiexec");
     ech_log_set_quiet(quiet);
     return st;
 }
@@ -44,8 +42,9 @@ static void test_foreign_launchers(void **state)
     assert_non_null(strstr(ech_last_error(), "PMI_SIZE=4"));
     assert_non_null(strstr(ech_last_error(), "Open MPI 4.1.4"));
     assert_non_null(strstr(ech_last_error(), "/usr/bin/mpiexec -n N"));
-    assert_int_equal(check(1, ENV("OMPI_COMM_WORLD_SIZE", "2")), ECH_EUSAGE);
-    assert_int_equal(check(1, ENV("MPI_LOCALNRANKS", "2")), ECH_EUSAGE);
+    assert_int_equal(check(1, ENV("OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_RANK", "1")),
+                     ECH_EUSAGE);
+    assert_int_equal(check(1, ENV("MPI_LOCALNRANKS", "2", "MPI_LOCALRANKID", "0")), ECH_EUSAGE);
     assert_int_equal(check(1, ENV("PMIX_RANK", "1")), ECH_EUSAGE);
     assert_int_equal(
         check(1, ENV("SLURM_PROCID", "0", "SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "2")),
@@ -56,8 +55,11 @@ static void test_foreign_launchers(void **state)
 static void test_own_launcher(void **state)
 {
     (void)state;
-    assert_int_equal(check(4, ENV("OMPI_COMM_WORLD_SIZE", "4")), ECH_OK);
-    assert_int_equal(check(1, ENV("OMPI_COMM_WORLD_SIZE", "1", "PMIX_RANK", "0")), ECH_OK);
+    assert_int_equal(check(4, ENV("OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_RANK", "0")),
+                     ECH_OK);
+    assert_int_equal(
+        check(1, ENV("OMPI_COMM_WORLD_SIZE", "1", "OMPI_COMM_WORLD_RANK", "0", "PMIX_RANK", "0")),
+        ECH_OK);
     assert_int_equal(check(1, ENV("HOME", "/")), ECH_OK);
 }
 
@@ -73,9 +75,36 @@ static void test_shells_in_an_allocation(void **state)
     assert_int_equal(check(1, ENV("PMI_SIZE", "many")), ECH_OK);
 }
 
+static void expect_seen(const char *const *variables, const char *by, int64_t size, int64_t rank)
+{
+    ech_launched launched = {.by = "nobody"};
+    set_environment(variables);
+    assert_int_equal(ech_launched_here(&launched), by != NULL);
+    if (!by) return;
+    assert_string_equal(launched.by, by);
+    assert_int_equal(launched.size, size);
+    assert_int_equal(launched.rank, rank);
+}
+
+static void test_ranks(void **state)
+{
+    (void)state;
+    expect_seen(ENV("PATH", "/bin"), NULL, 0, 0);
+    expect_seen(ENV("OMPI_COMM_WORLD_RANK", "3", "OMPI_COMM_WORLD_SIZE", "4", "PMIX_RANK", "3"),
+                "Open MPI's mpirun", 4, 3);
+    expect_seen(ENV("PMI_RANK", "0", "PMI_SIZE", "2"), "MPICH's mpiexec", 2, 0);
+    expect_seen(ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2"), "Slurm's srun", 2, 1);
+    expect_seen(ENV("PMIX_RANK", "1"), "a PMIx launcher", 0, 1);
+    /* The shell of an allocation is no rank. */
+    expect_seen(ENV("SLURM_PROCID", "0", "SLURM_STEP_NUM_TASKS", "1", "SLURM_NTASKS", "8"), NULL, 0,
+                0);
+    expect_seen(ENV("OMPI_COMM_WORLD_RANK", "x", "OMPI_COMM_WORLD_SIZE", "2"), NULL, 0, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_foreign_launchers),
         cmocka_unit_test(test_own_launcher),
         cmocka_unit_test(test_shells_in_an_allocation),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mpirun and mpiexec: their options, and the environment variables by which they are recognized.
+ * The options of mpirun and mpiexec.
  */
 #include "app/job/launcher.h"
 
@@ -14,39 +14,10 @@
 #include "comm/comm.h"
 #include "device/device.h"
 
-/* Seen where `rank` is set and `size`, if there is such a variable, holds at least `least`: Slurm
- * gives the shell of `srun --pty bash` a step of one task too. Most telling first. */
-typedef struct trace {
-    const char *by, *rank, *size;
-    int64_t least;
-} trace;
-
-static const trace traces[] = {
-    {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", 1},
-    {"MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", 1},
-    {"Slurm's srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", 2},
-    {"a PMIx launcher", "PMIX_RANK", NULL, 0},
-};
-
-bool ech_launcher_seen(ech_launcher_lookup lookup, ech_launched *out)
-{
-    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
-        const trace *t = &traces[i];
-        const char *rank = lookup(t->rank), *size = t->size ? lookup(t->size) : NULL;
-        ech_launched seen = {.by = t->by};
-        if (!rank || !ech_text_to_int(rank, &seen.rank)) continue;
-        if (t->size && (!size || !ech_text_to_int(size, &seen.size))) continue;
-        if (seen.size < t->least) continue;
-        *out = seen;
-        return true;
-    }
-    return false;
-}
-
-static void set(ech_launch_line *line, ech_launcher_lookup lookup, const char *name)
+static void set(ech_launch_line *line, const char *name)
 {
     ech_text text = {0};
-    if (lookup(name)) return; /* the user knows better */
+    if (getenv(name)) return; /* the user knows better */
     ech_text_append(&text, "%s=1", name);
     ECH_PUSH(line->setting, text.at);
 }
@@ -57,34 +28,33 @@ static void add(ech_launch_line *line, const char *word)
 }
 
 /* All cores for every rank, and more ranks than cores if the user wants that. */
-static void add_open_mpi(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
+static void add_open_mpi(const ech_launch *launch, ech_launch_line *out)
 {
     if (launch->is_root) {
-        set(out, lookup, "OMPI_ALLOW_RUN_AS_ROOT");
-        set(out, lookup, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM");
+        set(out, "OMPI_ALLOW_RUN_AS_ROOT");
+        set(out, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM");
     }
-    set(out, lookup, "OMPI_MCA_rmaps_base_oversubscribe");
-    if (launch->ranks > launch->cores) set(out, lookup, "OMPI_MCA_mpi_yield_when_idle");
+    set(out, "OMPI_MCA_rmaps_base_oversubscribe");
+    if (launch->ranks > launch->cores) set(out, "OMPI_MCA_mpi_yield_when_idle");
     add(out, "--bind-to");
     add(out, "none");
     add(out, "--quiet"); /* its words about an end bury the ranks' and say less */
 }
 
-static void add_launcher(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
+static void add_launcher(const ech_launch *launch, ech_launch_line *out)
 {
     char ranks[16];
     snprintf(ranks, sizeof ranks, "%d", launch->ranks);
     add(out, launch->launcher);
     add(out, "-n");
     add(out, ranks);
-    if (strncmp(launch->version, "Open MPI", strlen("Open MPI")) == 0)
-        add_open_mpi(launch, lookup, out);
+    if (strncmp(launch->version, "Open MPI", strlen("Open MPI")) == 0) add_open_mpi(launch, out);
 }
 
-void ech_launcher_line(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out)
+void ech_launcher_line(const ech_launch *launch, ech_launch_line *out)
 {
     *out = (ech_launch_line){0};
-    if (launch->launcher) add_launcher(launch, lookup, out);
+    if (launch->launcher) add_launcher(launch, out);
     add(out, launch->program);
     for (int i = 0; i < launch->n; i++) add(out, launch->words[i]);
     ECH_PUSH(out->word, NULL);
@@ -126,11 +96,6 @@ void ech_launch_line_free(ech_launch_line *line)
     *line = (ech_launch_line){0};
 }
 
-static const char *look_up(const char *name)
-{
-    return getenv(name);
-}
-
 void ech_launch_line_set(const ech_launch_line *line)
 {
     for (size_t i = 0; i < line->setting.n; i++) {
@@ -157,6 +122,6 @@ ech_status ech_launch_self(int ranks, bool by_launcher, char *const *words, int 
                          .is_root = geteuid() == 0,
                          .words = words,
                          .n = n};
-    ech_launcher_line(&launch, look_up, out);
+    ech_launcher_line(&launch, out);
     return ECH_OK;
 }

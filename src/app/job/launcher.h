@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line that runs this program as N ranks, by a launcher or in one process, and whether a launcher
- * has started this process.
+ * The command line that runs this program as N ranks, by a launcher or in one process.
  */
 #ifndef ECH_APP_JOB_LAUNCHER_H
 #define ECH_APP_JOB_LAUNCHER_H
@@ -12,16 +11,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
-
-/* getenv, or a test's replacement. */
-typedef const char *(*ech_launcher_lookup)(const char *name);
-
-typedef struct ech_launched {
-    const char *by;     /* "Open MPI's mpirun" */
-    int64_t size, rank; /* number of ranks, and this one's; size 0: unknown */
-} ech_launched;
-/* Whether a launcher started this process as a rank. */
-bool ech_launcher_seen(ech_launcher_lookup lookup, ech_launched *out);
 
 /* What the command line depends on. */
 typedef struct ech_launch {
@@ -35,12 +24,12 @@ typedef struct ech_launch {
 } ech_launch;
 
 typedef struct ech_launch_line {
-    ECH_LIST(char *) setting; /* environment, NAME=value, only names that `lookup` does not have */
+    ECH_LIST(char *) setting; /* environment, NAME=value, only names that are not set yet */
     ECH_LIST(char *) word;    /* argv; the last is NULL, which is counted */
 } ech_launch_line;
 
 /* Fills *out. */
-void ech_launcher_line(const ech_launch *launch, ech_launcher_lookup lookup, ech_launch_line *out);
+void ech_launcher_line(const ech_launch *launch, ech_launch_line *out);
 /* Appends the line as typed into a shell. */
 void ech_launch_line_print(const ech_launch_line *line, ech_text *out);
 void ech_launch_line_free(ech_launch_line *line);

@@ -12,18 +12,14 @@
 #include "app/setup/run_arguments.h"
 #include "base/file.h"
 #include "base/log.h"
-
-static const char *look_up(const char *name)
-{
-    return getenv(name);
-}
+#include "comm/launch.h"
 
 /* Before MPI starts, only rank 0 of a launcher's processes logs. Returns the former state for
  * ech_log_set_quiet. */
 static bool hush(void)
 {
     ech_launched launched;
-    bool another_logs = ech_launcher_seen(look_up, &launched) && launched.rank > 0;
+    bool another_logs = ech_launched_here(&launched) && launched.rank > 0;
     return ech_log_set_quiet(another_logs || ech_log_is_quiet());
 }
 
@@ -248,7 +244,7 @@ static ech_status start_processes(const ech_start *start, const ech_launched *la
 ech_status ech_start_ranks(const ech_start *start, int *code)
 {
     ech_launched seen;
-    const ech_launched *launched = ech_launcher_seen(look_up, &seen) ? &seen : NULL;
+    const ech_launched *launched = ech_launched_here(&seen) ? &seen : NULL;
     bool is_local = start->run->config->parallel.comm == ECH_COMM_local;
     if (launched && start->restarts)
         ECH_FAIL(ECH_EUSAGE,
