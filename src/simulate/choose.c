@@ -24,7 +24,7 @@ static const double WORTH = 1.5;
 
 typedef struct chooser {
     ech_config *config;
-    const ech_model *model; /* uncut */
+    const ech_model *model; /* unsharded */
     const ech_profile *profile;
     const ech_kernels *kernels;
     int world;
@@ -86,7 +86,8 @@ static ech_status simulate(const chooser *c, trial *t)
 static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, trial *t)
 {
     ech_config *config = ech_config_copy(c->config);
-    *t = (trial){.config = config, .seconds = proposal->seconds};
+    t->config = config;
+    t->seconds = proposal->seconds;
     ech_layout_take(config, proposal);
     ECH_TRY(ech_layout_resolve(config, c->model, c->world, &c->filter));
     ECH_TRY(ech_model_create(config, &t->model));
@@ -99,7 +100,7 @@ static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, t
 /* One rank of each stage stands for the others; the first replica has the most micro-batches. */
 static ech_status check_memory(const chooser *c, const ech_proposal *proposal)
 {
-    trial t;
+    ECH_CLEANUP(end_trial) trial t = {0};
     chooser plain = *c;
     plain.simulates = false;
     ech_status status = try_proposal(&plain, proposal, &t);
@@ -108,13 +109,12 @@ static ech_status check_memory(const chooser *c, const ech_proposal *proposal)
         if (plan->arena_bytes > t.config->memory.device_limit) status = ECH_EUSAGE;
         ech_plan_destroy(plan);
     }
-    end_trial(&t);
     return status;
 }
 
 /* ---- all of them ---- */
 
-/* Whether it is worth a simulation: all that is cut evenly is, so that nothing simpler is faster. */
+/* Whether it is worth a simulation: every even partition is, so that nothing simpler is faster. */
 static bool is_worth(const ech_proposals *all, size_t i, int *found)
 {
     if (all->at[i].partition.word == ECH_PARTITION_EVEN) return true;
@@ -148,13 +148,12 @@ static void try_all(const chooser *c, const ech_proposals *all, ranking *out)
 {
     int found = 0;
     for (size_t i = 0; i < all->n; i++) {
-        trial t;
+        ECH_CLEANUP(end_trial) trial t = {0};
         if (!is_worth(all, i, &found)) continue;
         bool quiet = ech_log_set_quiet(true);
         ech_status status = try_proposal(c, &all->at[i], &t);
         ech_log_set_quiet(quiet);
         if (status == ECH_OK) rank_proposal(out, (ranked){&all->at[i], t.seconds});
-        end_trial(&t);
     }
 }
 
@@ -174,10 +173,8 @@ static const ech_proposal *find_fitting(const chooser *c, const ranking *all)
 /* Why what would have been the shortest cannot be run. */
 static ech_status explain(const chooser *c, const ech_proposal *first)
 {
-    trial t;
-    ech_status status = try_proposal(c, first, &t);
-    end_trial(&t);
-    if (status != ECH_OK) return status;
+    ECH_CLEANUP(end_trial) trial t = {0};
+    ECH_TRY(try_proposal(c, first, &t));
     return ech_config_complain(c->config, "memory.device_limit",
                                "no partition fits; use more ranks, a smaller "
                                "training.micro_batch_size, or a higher limit");
@@ -209,7 +206,7 @@ static bool keeps_all(const ech_generator *generator, int chunks)
     return all;
 }
 
-/* Of an order written by hand that it is synchronous is all that is known. */
+/* Of an order written by hand all that is known is that it is synchronous. */
 static ech_partition_needs needs_of(const chooser *c)
 {
     const ech_config *config = c->config;

@@ -11,27 +11,17 @@ enum { MOST_SHOWN = 12 }; /* steps of a circle in the message */
 
 typedef ECH_LIST(ech_wait) chain;
 
-static const ech_list *list_of(const ech_rehearsal *r, int rank)
-{
-    return &r->plans[rank]->list[r->kind];
-}
-
 static const ech_step *step_of(const ech_rehearsal *r, ech_wait at)
 {
-    return &list_of(r, at.rank)->step.at[at.step];
-}
-
-static bool is_link(ech_lane lane)
-{
-    return lane == ECH_LANE_SEND || lane == ECH_LANE_RECEIVE;
+    return &ech_rehearsal_list(r, at.rank)->step.at[at.step];
 }
 
 /* The step that a lane stands at: the first that has not ended, of sends and receives that has not
  * begun; -1: it is done. */
 static int head_of(const ech_rehearsal *r, int rank, ech_lane lane)
 {
-    const ech_list *list = list_of(r, rank);
-    const double *times = is_link(lane) ? r->begin[rank] : r->finish[rank];
+    const ech_list *list = ech_rehearsal_list(r, rank);
+    const double *times = ech_lane_is_link(lane) ? r->begin[rank] : r->finish[rank];
     for (int s = 0; s < (int)list->step.n; s++)
         if (list->step.at[s].lane == lane && times[s] < 0) return s;
     return -1;
@@ -51,28 +41,27 @@ static int find_collective(const ech_list *list, int channel, int n)
 static ech_wait absent_member(const ech_rehearsal *r, ech_wait at)
 {
     const ech_plan *plan = r->plans[at.rank];
-    const ech_list *list = list_of(r, at.rank);
+    const ech_list *list = ech_rehearsal_list(r, at.rank);
     int channel = ech_step_channel(step_of(r, at));
-    int *members = ech_calloc((size_t)r->ranks, sizeof *members), index = 0;
+    ECH_FREED int *members = ech_calloc((size_t)r->ranks, sizeof *members);
+    int index = 0;
     int n =
         ech_layout_members(plan->layout, plan->model, at.rank, ech_channel_group(channel), members);
     for (int s = 0; s <= at.step; s++)
         index +=
             ech_step_gathers(&list->step.at[s]) && ech_step_channel(&list->step.at[s]) == channel;
-    ech_wait absent = {.rank = at.rank, .step = -1};
     for (int i = 0; i < n; i++) {
-        int step = find_collective(list_of(r, members[i]), channel, index);
+        int step = find_collective(ech_rehearsal_list(r, members[i]), channel, index);
         if (step >= 0 && r->begin[members[i]][step] >= 0) continue;
-        absent = (ech_wait){.rank = members[i], .step = step};
-        break;
+        return (ech_wait){.rank = members[i], .step = step};
     }
-    free(members);
-    return absent;
+    return (ech_wait){.rank = at.rank, .step = -1};
 }
 
-ech_wait ech_rehearsal_waits_for(const ech_rehearsal *r, ech_wait at)
+/* The step that a waiting step waits for. step -1: the rank's list has no such step. */
+static ech_wait waits_for(const ech_rehearsal *r, ech_wait at)
 {
-    const ech_list *list = list_of(r, at.rank);
+    const ech_list *list = ech_rehearsal_list(r, at.rank);
     const ech_step *step = step_of(r, at);
     if (r->begin[at.rank][at.step] >= 0) {
         if (ech_step_gathers(step)) return absent_member(r, at);
@@ -91,7 +80,7 @@ static int *find_standing(const ech_rehearsal *r)
     int *standing = ech_calloc((size_t)r->ranks, sizeof *standing);
     for (int rank = 0; rank < r->ranks; rank++) {
         standing[rank] = head_of(r, rank, ECH_LANE_COMPUTE);
-        for (int s = 0; standing[rank] < 0 && s < (int)list_of(r, rank)->step.n; s++)
+        for (int s = 0; standing[rank] < 0 && s < (int)ech_rehearsal_list(r, rank)->step.n; s++)
             if (r->finish[rank][s] < 0) standing[rank] = s;
     }
     return standing;
@@ -110,7 +99,7 @@ static int follow(const ech_rehearsal *r, ech_wait at, chain *c, int *nobody)
 {
     for (;;) {
         ECH_PUSH(*c, at);
-        at = ech_rehearsal_waits_for(r, at);
+        at = waits_for(r, at);
         if (at.step < 0) {
             *nobody = at.rank;
             return -1;
@@ -169,8 +158,9 @@ static int find_compute(const ech_rehearsal *r, const chain *c, int again)
 ech_status ech_rehearsal_fail(const ech_rehearsal *r)
 {
     chain c = {0};
-    ech_text why = {0};
-    int *standing = find_standing(r), rank = 0, nobody = -1;
+    ECH_CLEANUP(ech_text_free) ech_text why = {0};
+    ECH_FREED int *standing = find_standing(r);
+    int rank = 0, nobody = -1;
     while (standing[rank] < 0) rank++;
     int again = follow(r, (ech_wait){.rank = rank, .step = standing[rank]}, &c, &nobody), first;
     if (again < 0) {
@@ -183,7 +173,5 @@ ech_status ech_rehearsal_fail(const ech_rehearsal *r)
     ech_status status = ech_plans_reject(r->plans, r->ranks, r->kind, c.at[first].rank,
                                          c.at[first].step, standing, why.at);
     free(c.at);
-    free(standing);
-    ech_text_free(&why);
     return status;
 }

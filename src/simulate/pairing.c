@@ -2,9 +2,9 @@
  *
  * Sorts sends and receives by sender, receiver, kind and boundary, and pairs the n-th of each.
  */
-#include "simulate/pairing.h"
-
 #include <stdlib.h>
+
+#include "simulate/rehearsal.h"
 
 typedef struct end {
     int from, to, kind, boundary; /* the channel */

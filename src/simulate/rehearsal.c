@@ -5,6 +5,7 @@
  */
 #include "simulate/rehearsal.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct event {
@@ -21,17 +22,21 @@ typedef struct lane {
 typedef struct channel {
     ech_participants among;
     int arrived;
-    int last; /* rank that arrived last; the others by engine.arrived_before */
+    int last; /* rank that arrived last; the others by arrived_before */
 } channel;
+
+typedef struct rank_state {
+    lane lane[ECH_LANES];
+    double sends_until, receives_until;
+    int channel_of[ECH_CHANNELS];  /* 1 + which of engine.channel; 0: not asked yet */
+    int arrived_before[ECH_LANES]; /* in the lane's open collective; -1: nobody */
+} rank_state;
 
 typedef struct engine {
     ech_rehearsal *out;
     const ech_costs *costs;
-    lane (*lanes)[ECH_LANES];             /* [ranks] */
-    double *sends_until, *receives_until; /* [ranks] */
-    int *channel_of;     /* [ranks * ECH_CHANNELS]: 1 + which of `channel`, or 0: not asked yet */
-    int *arrived_before; /* [ranks * ECH_LANES] in the lane's open collective; -1: nobody */
-    int *members;        /* [ranks] */
+    rank_state *rank; /* [ranks] */
+    int *members;     /* [ranks] */
     ECH_LIST(channel) channel;
     ECH_LIST(event) heap;
     double now;
@@ -72,19 +77,9 @@ static event pop(engine *e)
 
 /* ---- lanes ---- */
 
-static const ech_list *list_of(const engine *e, int rank)
-{
-    return &e->out->plans[rank]->list[e->out->kind];
-}
-
 static const ech_step *step_of(const engine *e, int rank, int step)
 {
-    return &list_of(e, rank)->step.at[step];
-}
-
-static bool is_link(ech_lane which)
-{
-    return which == ECH_LANE_SEND || which == ECH_LANE_RECEIVE;
+    return &ech_rehearsal_list(e->out, rank)->step.at[step];
 }
 
 static void end_in(engine *e, double cost, int rank, int step)
@@ -94,8 +89,8 @@ static void end_in(engine *e, double cost, int rank, int step)
 
 static void seek(const engine *e, int rank, ech_lane which, int from)
 {
-    const ech_list *list = list_of(e, rank);
-    lane *l = &e->lanes[rank][which];
+    const ech_list *list = ech_rehearsal_list(e->out, rank);
+    lane *l = &e->rank[rank].lane[which];
     l->next = from;
     l->ready = 0;
     while (l->next < (int)list->step.n && list->step.at[l->next].lane != which) l->next++;
@@ -114,17 +109,16 @@ static void begin_message(engine *e, int rank, int step)
     }
     double cost = ech_costs_of_step(e->costs, e->out->plans[from], step_of(e, from, send),
                                     (ech_participants){2, from, to});
-    double starts = e->now;
-    if (e->sends_until[from] > starts) starts = e->sends_until[from];
-    if (e->receives_until[to] > starts) starts = e->receives_until[to];
-    e->sends_until[from] = e->receives_until[to] = starts + cost;
+    double *sends_until = &e->rank[from].sends_until, *receives_until = &e->rank[to].receives_until;
+    double starts = fmax(e->now, fmax(*sends_until, *receives_until));
+    *sends_until = *receives_until = starts + cost;
     push(e, (event){.time = starts + cost, .rank = from, .step = send});
 }
 
 /* The rank's channel for a step, made when it is first asked for; NULL: the rank is in no such group. */
 static channel *find_channel(engine *e, int rank, const ech_step *step)
 {
-    int which = ech_step_channel(step), *slot = &e->channel_of[rank * ECH_CHANNELS + which];
+    int which = ech_step_channel(step), *slot = &e->rank[rank].channel_of[which];
     if (!*slot) {
         const ech_plan *plan = e->out->plans[rank];
         int n = ech_layout_members(plan->layout, plan->model, rank, step->group, e->members);
@@ -132,8 +126,7 @@ static channel *find_channel(engine *e, int rank, const ech_step *step)
         if (n) among = (ech_participants){n, e->members[0], e->members[n - 1]};
         ECH_PUSH(e->channel, (channel){.among = among, .last = -1});
         *slot = (int)e->channel.n;
-        for (int i = 0; i < n; i++)
-            e->channel_of[e->members[i] * ECH_CHANNELS + which] = (int)e->channel.n;
+        for (int i = 0; i < n; i++) e->rank[e->members[i]].channel_of[which] = (int)e->channel.n;
     }
     channel *c = &e->channel.at[*slot - 1];
     return c->among.members ? c : NULL;
@@ -144,7 +137,7 @@ static void begin_collective(engine *e, int rank, int step)
     const ech_step *s = step_of(e, rank, step);
     channel *c = find_channel(e, rank, s);
     if (!c) return;
-    e->arrived_before[rank * ECH_LANES + (int)s->lane] = c->last;
+    e->rank[rank].arrived_before[s->lane] = c->last;
     c->last = rank;
     if (++c->arrived < c->among.members) return;
     c->arrived = 0;
@@ -156,11 +149,11 @@ static void begin(engine *e, int rank, int step)
 {
     const ech_step *s = step_of(e, rank, step);
     e->out->begin[rank][step] = e->now;
-    if (is_link(s->lane)) {
+    if (ech_lane_is_link(s->lane)) {
         begin_message(e, rank, step);
         return;
     }
-    e->lanes[rank][s->lane].running = step;
+    e->rank[rank].lane[s->lane].running = step;
     if (ech_step_gathers(s))
         begin_collective(e, rank, step);
     else
@@ -172,7 +165,7 @@ static void begin(engine *e, int rank, int step)
 
 static bool is_ready(const engine *e, int rank, lane *l)
 {
-    const ech_list *list = list_of(e, rank);
+    const ech_list *list = ech_rehearsal_list(e->out, rank);
     const ech_step *s = &list->step.at[l->next];
     for (; l->ready < s->afters; l->ready++)
         if (e->out->finish[rank][list->after.at[s->first_after + l->ready]] < 0) return false;
@@ -181,9 +174,9 @@ static bool is_ready(const engine *e, int rank, lane *l)
 
 static void advance(engine *e, int rank)
 {
-    int steps = (int)list_of(e, rank)->step.n;
+    int steps = (int)ech_rehearsal_list(e->out, rank)->step.n;
     for (int which = 0; which < ECH_LANES; which++) {
-        lane *l = &e->lanes[rank][which];
+        lane *l = &e->rank[rank].lane[which];
         while (l->running < 0 && l->next < steps && is_ready(e, rank, l)) {
             int step = l->next;
             seek(e, rank, (ech_lane)which, step + 1);
@@ -198,16 +191,16 @@ static void finish(engine *e, int rank, int step)
 {
     e->out->finish[rank][step] = e->now;
     e->out->missing--;
-    e->lanes[rank][step_of(e, rank, step)->lane].running = -1;
+    e->rank[rank].lane[step_of(e, rank, step)->lane].running = -1;
     advance(e, rank);
 }
 
-/* rank: who arrived last. A member that has ended may at once arrive at its next collective. */
+/* rank: the member that arrived last. A member that has ended may at once arrive at its next collective. */
 static void finish_collective(engine *e, int rank, ech_lane which)
 {
     for (int member = rank; member >= 0;) {
-        int before = e->arrived_before[member * ECH_LANES + (int)which];
-        finish(e, member, e->lanes[member][which].running);
+        int before = e->rank[member].arrived_before[which];
+        finish(e, member, e->rank[member].lane[which].running);
         member = before;
     }
 }
@@ -232,20 +225,16 @@ static void allocate(engine *e)
     ech_pairing_create(out->plans, out->ranks, out->kind, &out->pairing);
     out->begin = ech_calloc(ranks, sizeof *out->begin);
     out->finish = ech_calloc(ranks, sizeof *out->finish);
-    e->lanes = ech_calloc(ranks, sizeof *e->lanes);
-    e->sends_until = ech_calloc(ranks, sizeof *e->sends_until);
-    e->receives_until = ech_calloc(ranks, sizeof *e->receives_until);
-    e->channel_of = ech_calloc(ranks * ECH_CHANNELS, sizeof *e->channel_of);
-    e->arrived_before = ech_calloc(ranks * ECH_LANES, sizeof *e->arrived_before);
+    e->rank = ech_calloc(ranks, sizeof *e->rank);
     e->members = ech_calloc(ranks, sizeof *e->members);
     for (int rank = 0; rank < out->ranks; rank++) {
-        size_t steps = list_of(e, rank)->step.n;
+        size_t steps = ech_rehearsal_list(e->out, rank)->step.n;
         out->missing += (int64_t)steps;
         out->begin[rank] = ech_calloc(steps, sizeof **out->begin);
         out->finish[rank] = ech_calloc(steps, sizeof **out->finish);
         for (size_t s = 0; s < steps; s++) out->begin[rank][s] = out->finish[rank][s] = -1;
         for (int l = 0; l < ECH_LANES; l++) {
-            e->lanes[rank][l].running = -1;
+            e->rank[rank].lane[l].running = -1;
             seek(e, rank, (ech_lane)l, 0);
         }
     }
@@ -262,11 +251,7 @@ void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const
         event ended = pop(&e);
         handle(&e, &ended);
     }
-    free(e.lanes);
-    free(e.sends_until);
-    free(e.receives_until);
-    free(e.channel_of);
-    free(e.arrived_before);
+    free(e.rank);
     free(e.members);
     free(e.channel.at);
     free(e.heap.at);

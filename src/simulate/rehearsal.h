@@ -12,8 +12,20 @@
 #ifndef ECH_SIMULATE_REHEARSAL_H
 #define ECH_SIMULATE_REHEARSAL_H
 
-#include "simulate/pairing.h"
+#include "schedule/schedule.h"
 #include "simulate/simulate.h"
+
+/* Sends and their receives, over all ranks' lists of a kind. Among messages of one kind (activations or gradients) from
+ * one rank to another across one boundary, the n-th send meets the n-th receive. */
+typedef struct ech_pairing {
+    int ranks;
+    int **
+        partner; /* [ranks][steps]: the step of the peer's list; -1: no message, or one without a partner */
+    int *first_link;             /* [ranks + 1]: of each sender, in link */
+    ECH_LIST(ech_link_use) link; /* by from, then to */
+} ech_pairing;
+void ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list, ech_pairing *out);
+void ech_pairing_free(ech_pairing *pairing);
 
 typedef struct ech_rehearsal {
     const ech_plan *const *plans;
@@ -30,12 +42,20 @@ void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const
                   ech_rehearsal *out);
 void ech_rehearsal_free(ech_rehearsal *rehearsal);
 
+static inline const ech_list *ech_rehearsal_list(const ech_rehearsal *rehearsal, int rank)
+{
+    return &rehearsal->plans[rank]->list[rehearsal->kind];
+}
+/* Lanes of messages, of which many may be under way at once. */
+static inline bool ech_lane_is_link(ech_lane lane)
+{
+    return lane == ECH_LANE_SEND || lane == ECH_LANE_RECEIVE;
+}
+
 /* A step of a rank that waits, or is waited for. */
 typedef struct ech_wait {
     int rank, step;
 } ech_wait;
-/* The step that a waiting step waits for. step -1: the rank's list has no such step. */
-ech_wait ech_rehearsal_waits_for(const ech_rehearsal *rehearsal, ech_wait waiting);
 /* After a rehearsal with missing steps: fails with the circle of waits, or with the chain of waits that ends at a
  * step that does not exist, and prints the ranks' rows. */
 ech_status ech_rehearsal_fail(const ech_rehearsal *rehearsal);

@@ -25,8 +25,9 @@ static void add_busy(const ech_list *list, int rank, ech_simulation *simulation)
 static int count_in_flight(const ech_plan *plan, const ech_list *list)
 {
     size_t items = (size_t)plan->layout->chunks * (size_t)list->micro_batches;
-    int *last = ech_calloc(items, sizeof *last), live = 0, most = 0;
-    bool *begun = ech_calloc(items, sizeof *begun);
+    ECH_FREED int *last = ech_calloc(items, sizeof *last);
+    ECH_FREED bool *begun = ech_calloc(items, sizeof *begun);
+    int live = 0, most = 0;
     for (int s = 0; s < (int)list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (is_work(step)) last[step->chunk * list->micro_batches + step->micro] = s;
@@ -40,8 +41,6 @@ static int count_in_flight(const ech_plan *plan, const ech_list *list)
         if (live > most) most = live;
         live -= last[item] == s;
     }
-    free(last);
-    free(begun);
     return most;
 }
 
@@ -56,14 +55,10 @@ static ech_status check_costs(const ech_plan *plan, const ech_costs *costs)
 ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         const ech_costs *costs, ech_simulation *out)
 {
-    ech_rehearsal rehearsal;
+    ECH_CLEANUP(ech_rehearsal_free) ech_rehearsal rehearsal = {0};
     ECH_TRY(check_costs(plans[0], costs));
     ech_rehearse(plans, n, list, costs, &rehearsal);
-    if (rehearsal.missing) {
-        ech_status status = ech_rehearsal_fail(&rehearsal);
-        ech_rehearsal_free(&rehearsal);
-        return status;
-    }
+    if (rehearsal.missing) return ech_rehearsal_fail(&rehearsal);
     ech_simulation s = {.ranks = n,
                         .seconds = costs->seconds,
                         .end = rehearsal.end,
@@ -74,7 +69,6 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
     s.link.capacity = rehearsal.pairing.link.capacity;
     rehearsal.begin = rehearsal.finish = NULL; /* the simulation's now, as are the links */
     rehearsal.pairing.link.at = NULL;
-    ech_rehearsal_free(&rehearsal);
     s.busy = ech_calloc((size_t)n, sizeof *s.busy);
     s.in_flight = ech_calloc((size_t)n, sizeof *s.in_flight);
     double busy = 0;

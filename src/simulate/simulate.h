@@ -21,7 +21,7 @@ typedef struct ech_simulation {
     int ranks;
     bool seconds;
     double end;    /* when the last rank ends */
-    double bubble; /* share of ranks x end in which no F, B or W runs */
+    double bubble; /* fraction of ranks x end in which no F, B or W runs */
     double *busy;  /* [ranks] time in F, B, W */
     /* [ranks] the most pairs (chunk, micro-batch) at once whose F has begun and whose last backward has not ended. */
     int *in_flight;

@@ -380,7 +380,7 @@ static void test_refusals(void **state)
     refuse("parallel.data=3", &of, 4, "parallel.data = 3|needs 3 ranks");
     refuse_a_deadlock(&of);
     refuse("memory.device_limit=1KiB", &of, 4, "no partition fits into 1.0 KiB a worker");
-    refuse("training.global_batch_size=1", &of, 8, "1 micro-batch of 5 blocks cannot be shared");
+    refuse("training.global_batch_size=1", &of, 8, "1 micro-batch of 5 blocks cannot be divided");
     of.profile.bandwidth = 0.5;
     refuse("", &of, 4, "bytes per second|parallel.network_bandwidth");
 }
