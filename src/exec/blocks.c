@@ -12,8 +12,8 @@ typedef struct frame {
     const ech_step *step;
     const ech_block *block;
     ech_phase phase;
-    int call;  /* index in the program */
-    int slot;  /* of the weights that the step sees */
+    int call; /* index in the program */
+    int slot; /* of the weights that the step sees */
     ech_rows rows;
     void *scratch;
     size_t scratch_bytes;

@@ -23,11 +23,6 @@ ech_comm_count ech_exec_reduce_count(const ech_exec *exec)
     return add_counts(exec, ECH_COMM_REDUCES);
 }
 
-ech_comm_count ech_exec_other_count(const ech_exec *exec)
-{
-    return add_counts(exec, ECH_COMM_OTHERS);
-}
-
 ech_comm_count ech_exec_message_count(const ech_exec *exec)
 {
     return exec->messages;
@@ -42,6 +37,6 @@ ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_layout_group 
 
 int64_t ech_exec_sent_bytes(const ech_exec *exec)
 {
-    return ech_exec_reduce_count(exec).bytes + ech_exec_other_count(exec).bytes +
+    return add_counts(exec, ECH_COMM_REDUCES).bytes + add_counts(exec, ECH_COMM_OTHERS).bytes +
            add_counts(exec, ECH_COMM_COLLECTIVES).bytes + exec->messages.bytes;
 }

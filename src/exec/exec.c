@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -20,7 +21,7 @@ static const handler handlers[ECH_STEPS] = {
 
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step)
 {
-    if (step->lane != ECH_LANE_COMPUTE) ech_ledger_enter(exec, step);
+    if (step->lane != ECH_LANE_COMPUTE) ech_ledger_check(exec, step, true);
     return handlers[step->kind](exec, step);
 }
 
@@ -40,8 +41,7 @@ static void fail(ech_exec *exec, ech_status status)
     ech_exec_wake(exec);
 }
 
-/* A step of the compute lane: what died in it is dead before other lanes, which may use its place, go
- * on. */
+/* A step of the compute lane: what died in it is dead before other lanes, which may use its memory, go on. */
 static ech_status compute_step(ech_exec *exec, size_t s)
 {
     const ech_step *step = &exec->list->step.at[s];
@@ -65,7 +65,7 @@ static ech_status run_in_order(ech_exec *exec, ech_engine_kind kind)
             if (!ech_exec_wait_for(exec, list->after.at[step->first_after + i], compute))
                 return ECH_OK;
         if (ech_exec_has_failed(exec)) return ECH_OK;
-        if (exec->records) exec->begins[s] = ech_clock_now();
+        if (exec->records) exec->times.begins[s] = ech_clock_now();
         ECH_TRY(compute ? compute_step(exec, s) : ech_exec_handle(exec, step));
         ech_exec_complete(exec, (int)s);
     }
@@ -100,29 +100,22 @@ static void *engine_main(void *argument)
     }
 }
 
-static ech_status start_engine(ech_exec *exec, ech_engine_kind kind)
-{
-    ech_engine *engine = &exec->engine[kind];
-    engine->exec = exec;
-    engine->kind = kind;
-    if (pthread_create(&engine->thread, NULL, engine_main, engine) != 0)
-        ECH_FAIL(ECH_EIO,
-                 "the system starts no further thread for the lanes of rank %d: " ECH_NO_THREAD,
-                 exec->plan->rank);
-    engine->started = true;
-    return ECH_OK;
-}
-
 /* Threads for those lanes that some list uses. */
 static ech_status start_engines(ech_exec *exec)
 {
     for (int l = 0; l < ECH_LIST_KINDS; l++)
         for (size_t s = 0; s < exec->plan->list[l].step.n; s++)
             exec->engine[engine_of[exec->plan->list[l].step.at[s].lane]].used[l] = true;
-    for (int kind = ECH_ENGINE_COMPUTE + 1; kind < ECH_ENGINES; kind++) {
-        bool used = false;
-        for (int l = 0; l < ECH_LIST_KINDS; l++) used |= exec->engine[kind].used[l];
-        if (used) ECH_TRY(start_engine(exec, (ech_engine_kind)kind));
+    for (ech_engine_kind kind = ECH_ENGINE_COMPUTE + 1; kind < ECH_ENGINES; kind++) {
+        ech_engine *engine = &exec->engine[kind];
+        engine->exec = exec;
+        engine->kind = kind;
+        if (!memchr(engine->used, true, sizeof engine->used)) continue;
+        if (pthread_create(&engine->thread, NULL, engine_main, engine) != 0)
+            ECH_FAIL(ECH_EIO,
+                     "the system starts no further thread for the lanes of rank %d: " ECH_NO_THREAD,
+                     exec->plan->rank);
+        engine->started = true;
     }
     return ECH_OK;
 }
@@ -166,22 +159,19 @@ _Static_assert((int)ECH_LANES < (int)ECH_GROUP_LANES, "a channel for each lane")
 static ech_status make_groups(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
-    int *members = ech_calloc((size_t)plan->layout->world, sizeof *members);
-    ech_status status = ECH_OK;
-    for (int kind = 0; kind < ECH_GROUPS && status == ECH_OK; kind++) {
-        int n = ech_layout_members(plan->layout, plan->model, plan->rank, (ech_layout_group)kind,
-                                   members);
-        if (n > 0) status = make_group(exec, (ech_layout_group)kind, members, n);
+    ECH_FREED int *members = ech_calloc((size_t)plan->layout->world, sizeof *members);
+    for (ech_layout_group kind = 0; kind < ECH_GROUPS; kind++) {
+        int n = ech_layout_members(plan->layout, plan->model, plan->rank, kind, members);
+        if (n > 0) ECH_TRY(make_group(exec, kind, members, n));
     }
-    free(members);
-    if (status == ECH_OK) ech_group_set_saves(exec->channel[ECH_GROUP_WORLD][ECH_LANE_DISK]);
-    return status;
+    ech_group_set_saves(exec->channel[ECH_GROUP_WORLD][ECH_LANE_DISK]);
+    return ECH_OK;
 }
 
 /* What the board shows of each step, made once: a step is to cost nothing but its work. */
 static void name_positions(ech_exec *exec)
 {
-    ech_text text = {0};
+    ECH_CLEANUP(ech_text_free) ech_text text = {0};
     for (int l = 0; l < ECH_LIST_KINDS; l++) {
         const ech_list *list = &exec->plan->list[l];
         exec->where[l] = ech_calloc(list->step.n + 1, sizeof *exec->where[l]);
@@ -191,39 +181,27 @@ static void name_positions(ech_exec *exec)
             snprintf(exec->where[l][s], ECH_POSITION_BYTES, "%s", text.at);
         }
     }
-    ech_text_free(&text);
 }
 
-/* How many are under way at once depends on time, so there is room for all of a list. */
-static size_t most_messages(const ech_plan *plan)
-{
-    size_t most = 1;
-    for (int l = 0; l < ECH_LIST_KINDS; l++) {
-        size_t n = 0;
-        for (size_t s = 0; s < plan->list[l].step.n; s++) {
-            const ech_step *step = &plan->list[l].step.at[s];
-            n += ech_step_sends(step) || ech_step_receives(step);
-        }
-        if (n > most) most = n;
-    }
-    return most;
-}
-
-/* What is kept of each step, in arrays as long as the longest list. */
+/* Records of each step, in arrays as long as the longest list. How many messages are under way at once depends on time,
+ * so there is room for all of a list. */
 static void allot_records(ech_exec *exec)
 {
-    size_t steps = 1, ticks = 1;
+    size_t steps = 1, ticks = 1, messages = 1;
     for (int l = 0; l < ECH_LIST_KINDS; l++) {
         const ech_list *list = &exec->plan->list[l];
+        size_t n = 0;
+        for (size_t s = 0; s < list->step.n; s++)
+            n += engine_of[list->step.at[s].lane] == ECH_ENGINE_LINK;
+        if (n > messages) messages = n;
         if (list->step.n > steps) steps = list->step.n;
         if ((size_t)list->ticks > ticks) ticks = (size_t)list->ticks;
     }
     exec->done = ech_calloc(steps, sizeof *exec->done);
-    exec->begins = ech_calloc(steps, sizeof *exec->begins);
-    exec->ends = ech_calloc(steps, sizeof *exec->ends);
-    exec->marks = ech_calloc(ticks, sizeof *exec->marks);
-    exec->posted.at =
-        ech_grow(NULL, &exec->posted.capacity, most_messages(exec->plan), sizeof *exec->posted.at);
+    exec->times.begins = ech_calloc(steps, sizeof *exec->times.begins);
+    exec->times.ends = ech_calloc(steps, sizeof *exec->times.ends);
+    exec->times.marks = ech_calloc(ticks, sizeof *exec->times.marks);
+    exec->posted.at = ech_grow(NULL, &exec->posted.capacity, messages, sizeof *exec->posted.at);
 }
 
 static ech_status setup_exec(ech_exec *exec)
@@ -293,9 +271,9 @@ void ech_exec_destroy(ech_exec *exec)
     for (int l = 0; l < ECH_LIST_KINDS; l++) free(exec->where[l]);
     free(exec->posted.at);
     free(exec->done);
-    free(exec->begins);
-    free(exec->ends);
-    free(exec->marks);
+    free(exec->times.begins);
+    free(exec->times.ends);
+    free(exec->times.marks);
     free(exec->readings);
     free(exec->logits);
     pthread_mutex_destroy(&exec->lock);
@@ -328,7 +306,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     call_engines(exec);
     pthread_mutex_unlock(&exec->lock);
 
-    if (exec->records) exec->began = ech_clock_now();
+    if (exec->records) exec->times.began = ech_clock_now();
     run_engine(exec, ECH_ENGINE_COMPUTE);
     atomic_store(&exec->awaited, ECH_AWAITS_ALL);
     ech_exec_wake(exec);
@@ -336,7 +314,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_mutex_lock(&exec->lock);
     while (exec->busy > 0) pthread_cond_wait(&exec->changed, &exec->lock);
     pthread_mutex_unlock(&exec->lock);
-    if (exec->records) exec->ended = ech_clock_now();
+    if (exec->records) exec->times.ended = ech_clock_now();
     exec->version += exec->list->updates;
     return (ech_status)atomic_load(&exec->failed);
 }
@@ -368,11 +346,6 @@ void ech_exec_ask(ech_exec *exec, bool stop, bool save_now)
     exec->ask_save = save_now;
 }
 
-void ech_exec_set_updates(ech_exec *exec, int64_t updates)
-{
-    *exec->updates = (double)updates;
-}
-
 int64_t ech_exec_updates(const ech_exec *exec)
 {
     return (int64_t)*exec->updates;
@@ -383,34 +356,14 @@ void ech_exec_record(ech_exec *exec, bool on)
     exec->records = on;
 }
 
-const double *ech_exec_begins(const ech_exec *exec)
+const ech_exec_times *ech_exec_get_times(const ech_exec *exec)
 {
-    return exec->begins;
-}
-
-const double *ech_exec_ends(const ech_exec *exec)
-{
-    return exec->ends;
-}
-
-const double *ech_exec_marks(const ech_exec *exec)
-{
-    return exec->marks;
-}
-
-double ech_exec_began(const ech_exec *exec)
-{
-    return exec->began;
-}
-
-double ech_exec_ended(const ech_exec *exec)
-{
-    return exec->ended;
+    return &exec->times;
 }
 
 void ech_exec_mark(ech_exec *exec, int tick)
 {
-    if (exec->records) exec->marks[tick] = ech_clock_now();
+    if (exec->records) exec->times.marks[tick] = ech_clock_now();
 }
 
 double *ech_exec_row(const ech_exec *exec, int turn)

@@ -33,7 +33,7 @@ typedef struct ech_exec_setup {
     ech_comm *comm;
 } ech_exec_setup;
 
-/* Collective: makes the plan's groups. Everything in the setup is borrowed. */
+/* Makes the plan's groups. Collective. Everything in the setup is borrowed. */
 ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out);
 void ech_exec_destroy(ech_exec *exec); /* accepts NULL */
 /* The outcome of parallel.pin, for logs: "pinned", or "not pinned: " and why. */
@@ -46,8 +46,8 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t step);
 
 /* The loader of LOAD's batches, for the lists of a purpose. Borrowed. */
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader);
-/* What LOAD gives ECH_GENERATE: a token, whose successor is wanted, and its position below T. Those before
- * it have been given, one run of the list each: their keys and values are in the KV cache. */
+/* The token that LOAD gives the next run of ECH_LIST_GENERATE, and its position below T. Earlier runs had the tokens
+ * before it, one each: their keys and values are in the KV cache. */
 void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
 
 /* ---- saving ----
@@ -106,7 +106,6 @@ const double *ech_exec_logits(const ech_exec *exec);
 void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 
 /* The count of updates, which is the position on the learning-rate curve; checkpoints hold it. */
-void ech_exec_set_updates(ech_exec *exec, int64_t updates);
 int64_t ech_exec_updates(const ech_exec *exec);
 
 /* Fills parameters and optimizer states from a checkpoint. A forward-only plan takes parameters only, from
@@ -144,29 +143,28 @@ ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *ou
 void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
 /* The most bytes of working memory that were live at once so far, measured; equal to ech_plan_working's. */
 int64_t ech_exec_working(const ech_exec *exec);
-/* What this rank has sent so far in reductions of gradients, and in messages that none of the other counts has. */
+/* What this rank has sent so far in reductions of gradients. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
-ech_comm_count ech_exec_other_count(const ech_exec *exec);
 /* Messages that this rank has sent to other stages so far; calls: steps. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 
 /* What this rank has sent so far over one channel for collectives inside of blocks (tensor, context). */
 ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_layout_group group,
                                          ech_lane lane);
-/* The payload bytes of all these counts. */
+/* The payload bytes of all that this rank has sent so far, without checkpoints. */
 int64_t ech_exec_sent_bytes(const ech_exec *exec);
 
 /* Whether runs from the next on record the times at which steps and calls begin and end. */
 void ech_exec_record(ech_exec *exec, bool on);
-/* Times of the last run, [steps of its list], in seconds of ech_clock_now. Messages: from post to completion. */
-const double *ech_exec_begins(const ech_exec *exec);
-const double *ech_exec_ends(const ech_exec *exec);
-/* Likewise, [ticks of its list]: the end of each call of F, B and W; at LOAD's first tick, when the batch had
- * arrived. Not set for other steps. */
-const double *ech_exec_marks(const ech_exec *exec);
-/* When the last run began, and when it had ended on all lanes. */
-double ech_exec_began(const ech_exec *exec);
-double ech_exec_ended(const ech_exec *exec);
+/* Times of the last run, in seconds of ech_clock_now. Borrowed, to read. */
+typedef struct ech_exec_times {
+    double began, ended;   /* ended: on all lanes */
+    double *begins, *ends; /* [steps of its list]; of a message: posted and completed */
+    /* [ticks of its list]: the end of each call of F, B and W; at LOAD's first tick, when the batch had arrived. Not set
+     * for other steps. */
+    double *marks;
+} ech_exec_times;
+const ech_exec_times *ech_exec_get_times(const ech_exec *exec);
 ech_group *ech_exec_world(ech_exec *exec);
 
 #endif

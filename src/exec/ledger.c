@@ -190,7 +190,7 @@ void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value)
 
 /* The compute lane is at this tick or at a later one when a step begins that comes after that lane's; at this one or at an
  * earlier one when a step ends that it will wait for. What lives to the list's end lives until all lanes have ended. */
-static void look_at(const ech_exec *exec, const ech_step *step, bool begins)
+void ech_ledger_check(const ech_exec *exec, const ech_step *step, bool begins)
 {
     int tick = now(exec), persistent = (int)exec->plan->persistent.n;
     for (int i = 0; i < step->accesses; i++) {
@@ -202,16 +202,6 @@ static void look_at(const ech_exec *exec, const ech_step *step, bool begins)
         if (tick > last && last < exec->list->ticks - 1)
             refuse(exec, step, value, "after its life has ended");
     }
-}
-
-void ech_ledger_enter(const ech_exec *exec, const ech_step *step)
-{
-    look_at(exec, step, true);
-}
-
-void ech_ledger_leave(const ech_exec *exec, const ech_step *step)
-{
-    look_at(exec, step, false);
 }
 
 int64_t ech_exec_working(const ech_exec *exec)

@@ -48,7 +48,7 @@ static ech_status post(ech_exec *exec, const ech_step *step)
     size_t n = ech_step_ports(step, exec->plan->model->block.at[step->block], &ports);
     ech_message message = {.step = (int)(step - exec->list->step.at)};
     ECH_ASSERT(n <= ECH_MAX_PORTS);
-    if (exec->records) exec->begins[message.step] = ech_clock_now();
+    if (exec->records) exec->times.begins[message.step] = ech_clock_now();
     if (ech_step_sends(step)) exec->messages.calls++;
     for (size_t i = 0; i < n; i++)
         if (ports[i] >= 0)

@@ -57,17 +57,19 @@ void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)
              out);
 }
 
-ech_tensor ech_exec_gradient_of(const ech_exec *exec, int param)
+ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
 {
     ech_tensor view;
+    ECH_ASSERT(exec->list->kind == ECH_LIST_TRAIN);
     ech_exec_set_gradient(exec, param, &view);
     return view;
 }
 
-ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
+void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to)
 {
-    ECH_ASSERT(exec->list && exec->list->kind == ECH_LIST_TRAIN);
-    return ech_exec_gradient_of(exec, param);
+    ech_tensor source = ech_exec_param_at(exec, param, from);
+    ech_tensor target = ech_exec_param_at(exec, param, to);
+    exec->device->copy(target.data, source.data, ech_tensor_bytes(&source));
 }
 
 /* Slice by slice, each as if it were filled whole. Padding is zero, and stays so: it has no gradient. */
@@ -139,7 +141,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < n; i++) {
         const ech_plan_param *p = &plan->param[params[i]];
         int64_t blocks = (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
-        ech_tensor gradient = ech_exec_gradient_of(exec, params[i]);
+        ech_tensor gradient = ech_exec_gradient(exec, params[i]);
         ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64, blocks);
         plan->kernels->square_sums(exec->context, &gradient, &sums);
         squares[params[i]] = 0;
@@ -197,11 +199,8 @@ ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
 {
     int n;
     const int *params = bucket_params(exec, step, &n);
-    for (int i = 0; i < n; i++) {
-        ech_tensor from = ech_exec_param_at(exec, params[i], step->version);
-        ech_tensor to = ech_exec_param_at(exec, params[i], step->version + 1);
-        exec->device->copy(to.data, from.data, ech_tensor_bytes(&from));
-    }
+    for (int i = 0; i < n; i++)
+        ech_exec_copy_weights(exec, params[i], step->version, step->version + 1);
     return ECH_OK;
 }
 
@@ -219,7 +218,7 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
     const int *params = bucket_params(exec, step, &n);
     for (int i = 0; i < n; i++) {
         ech_tensor param = ech_exec_param_at(exec, params[i], step->version);
-        ech_tensor gradient = ech_exec_gradient_of(exec, params[i]);
+        ech_tensor gradient = ech_exec_gradient(exec, params[i]);
         ech_tensor states[ECH_MAX_STATES];
         for (int k = 0; k < plan->states; k++) states[k] = ech_exec_state(exec, params[i], k);
         bool decays = plan->model->param.at[params[i]].decay;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread that writes a checkpoint. Its rank's other threads do not change the memory that it reads until it has
+ * SAVE: the thread that writes a checkpoint. Its rank's other threads do not change the memory that it reads until it has
  * ended, and its channel is its own.
  */
 #include <stdlib.h>
@@ -10,65 +10,78 @@
 #include "checkpoint/agree.h"
 #include "exec/state.h"
 
-void ech_save_request_free(ech_save_request *request)
+static void free_request(ech_save_request *request)
 {
     ech_checkpoint_info_free(&request->info);
     free(request->directory);
     *request = (ech_save_request){0};
 }
 
-/* Whether rank 0 may go on; all learn it. */
-static ech_status pass_gate(const ech_saver *saver)
+void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
+                       int64_t keep, int64_t proven)
 {
-    ech_joint joint;
-    ech_joint_begin(&joint, saver->group);
-    return ech_joint_end(&joint, saver->gate ? saver->gate(saver->gate_context) : ECH_OK);
+    free_request(&exec->saver.next);
+    exec->saver.next =
+        (ech_save_request){ech_strdup(directory), keep, proven, ech_checkpoint_info_copy(info)};
 }
 
-/* Rank 0 removes older checkpoints; whether that went well all learn. */
-static ech_status prune(const ech_saver *saver)
+void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context)
+{
+    exec->saver.gate = gate;
+    exec->saver.gate_context = context;
+}
+
+/* ---- the thread ---- */
+
+static ech_group *group_of(const ech_exec *exec)
+{
+    return exec->channel[ECH_GROUP_WORLD][ECH_LANE_DISK];
+}
+
+/* Whether rank 0 may go on; every rank gets the answer. */
+static ech_status pass_gate(const ech_exec *exec)
 {
     ech_joint joint;
+    ech_joint_begin(&joint, group_of(exec));
+    return ech_joint_end(&joint,
+                         exec->saver.gate ? exec->saver.gate(exec->saver.gate_context) : ECH_OK);
+}
+
+/* Rank 0 removes older checkpoints; every rank gets its status. */
+static ech_status prune(const ech_exec *exec)
+{
+    const ech_save_request *now = &exec->saver.now;
+    ech_joint joint;
     ech_status status = ECH_OK;
-    ECH_TRY(pass_gate(saver));
-    ech_joint_begin(&joint, saver->group);
-    if (ech_group_index(saver->group) == 0)
-        status = ech_checkpoint_prune(saver->now.directory, saver->now.keep, saver->now.proven);
+    ECH_TRY(pass_gate(exec));
+    ech_joint_begin(&joint, group_of(exec));
+    if (ech_group_index(group_of(exec)) == 0)
+        status = ech_checkpoint_prune(now->directory, now->keep, now->proven);
     return ech_joint_end(&joint, status);
 }
 
 static void *saver_main(void *argument)
 {
-    ech_saver *saver = argument;
-    ech_log_set_rank(saver->rank);
+    ech_exec *exec = argument;
+    ech_saver *saver = &exec->saver;
+    ech_log_set_rank(exec->plan->layout->world > 1 ? exec->plan->rank : -1);
     ech_cores_release();
-    ech_comm_set_saving(saver->comm, saver->now.info.step);
-    ech_status status = pass_gate(saver);
+    ech_comm_set_saving(exec->comm, saver->now.info.step);
+    ech_status status = pass_gate(exec);
     if (status == ECH_OK)
-        status = ech_checkpoint_save(saver->group, saver->now.directory, &saver->now.info,
-                                     saver->tensors, saver->n, &saver->saved.bytes);
+        status = ech_checkpoint_save(group_of(exec), saver->now.directory, &saver->now.info,
+                                     saver->list.tensor.at, (int)saver->list.tensor.n,
+                                     &saver->saved.bytes);
     saver->saved.seconds = ech_clock_now() - saver->began;
-    if (status == ECH_OK) status = prune(saver);
+    if (status == ECH_OK) status = prune(exec);
     saver->status = status;
-    if (status != ECH_ECOMM) ech_comm_set_saving(saver->comm, -1);
+    if (status != ECH_ECOMM) ech_comm_set_saving(exec->comm, -1);
     atomic_store(&saver->ended, true);
     return NULL;
 }
 
-ech_status ech_saver_start(ech_saver *saver)
-{
-    ECH_ASSERT(!saver->under_way);
-    saver->saved = (ech_exec_saved){.step = saver->now.info.step, .waited_seconds = saver->waited};
-    saver->began = ech_clock_now();
-    atomic_store(&saver->ended, false);
-    if (pthread_create(&saver->thread, NULL, saver_main, saver) != 0)
-        ECH_FAIL(ECH_EIO,
-                 "the system starts no further thread to write a checkpoint: " ECH_NO_THREAD);
-    saver->under_way = true;
-    return ECH_OK;
-}
-
-ech_status ech_saver_join(ech_saver *saver)
+/* Waits for the thread's end, if it is under way. The status of the last checkpoint. */
+static ech_status join(ech_saver *saver)
 {
     if (!saver->under_way) return saver->status;
     pthread_join(saver->thread, NULL);
@@ -78,6 +91,38 @@ ech_status ech_saver_join(ech_saver *saver)
     return saver->status;
 }
 
+ech_status ech_saver_wait(ech_exec *exec)
+{
+    double start = ech_clock_now();
+    bool waits = exec->saver.under_way;
+    ech_status status = join(&exec->saver);
+    exec->saver.waited = waits ? ech_clock_now() - start : 0;
+    return status;
+}
+
+ech_status ech_handle_SAVE(ech_exec *exec, const ech_step *step)
+{
+    ech_saver *saver = &exec->saver;
+    ECH_ASSERT(saver->next.directory);
+    if (!exec->plan->snapshots) ECH_TRY(ech_saver_wait(exec));
+    ECH_ASSERT(!saver->under_way);
+    ech_saved_list_free(&saver->list);
+    free_request(&saver->now);
+    saver->list = ech_exec_list_saved(exec, step);
+    saver->now = saver->next;
+    saver->next = (ech_save_request){0};
+    saver->saved = (ech_exec_saved){.step = saver->now.info.step, .waited_seconds = saver->waited};
+    saver->began = ech_clock_now();
+    atomic_store(&saver->ended, false);
+    if (pthread_create(&saver->thread, NULL, saver_main, exec) != 0)
+        ECH_FAIL(ECH_EIO,
+                 "the system starts no further thread to write a checkpoint: " ECH_NO_THREAD);
+    saver->under_way = true;
+    return exec->plan->snapshots ? ECH_OK : join(saver);
+}
+
+/* ---- for the rank's own thread ---- */
+
 bool ech_saver_has_failed(const ech_saver *saver)
 {
     return atomic_load(&saver->ended) && saver->status != ECH_OK;
@@ -85,17 +130,16 @@ bool ech_saver_has_failed(const ech_saver *saver)
 
 void ech_saver_free(ech_saver *saver)
 {
-    ech_saver_join(saver);
-    ech_save_request_free(&saver->now);
-    ech_save_request_free(&saver->next);
-    ech_pool_destroy(saver->pool);
-    free(saver->tensors);
+    join(saver);
+    free_request(&saver->now);
+    free_request(&saver->next);
+    ech_saved_list_free(&saver->list);
 }
 
 bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out)
 {
     ech_saver *saver = &exec->saver;
-    if (saver->under_way && atomic_load(&saver->ended)) ech_saver_join(saver);
+    if (saver->under_way && atomic_load(&saver->ended)) join(saver);
     if (!saver->news) return false;
     saver->news = false;
     *out = saver->last;
@@ -104,5 +148,5 @@ bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out)
 
 ech_status ech_exec_finish_save(ech_exec *exec)
 {
-    return ech_saver_join(&exec->saver);
+    return join(&exec->saver);
 }

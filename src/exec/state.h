@@ -71,7 +71,12 @@ typedef struct ech_save_request {
     int64_t keep, proven;
     ech_checkpoint_info info;
 } ech_save_request;
-void ech_save_request_free(ech_save_request *request);
+
+/* Tensors of a checkpoint. */
+typedef struct ech_saved_list {
+    ech_pool *pool; /* of the names */
+    ECH_LIST(ech_saved_tensor) tensor;
+} ech_saved_list;
 
 /* The thread that writes a checkpoint, and the last checkpoint that was written. */
 typedef struct ech_saver {
@@ -80,20 +85,13 @@ typedef struct ech_saver {
     atomic_bool ended; /* the thread is done: status and saved are final */
     ech_status status;
     ech_exec_saved saved;
-    ech_exec_saved last;  /* of the threads that have been joined */
-    bool news;            /* ech_exec_take_saved has not returned it yet */
-    double began, waited; /* waited: by the list that runs, for the checkpoint before */
-
-    /* The thread's own. */
-    ech_comm *comm;
-    ech_group *group;
-    int rank;                   /* in messages; -1: it is alone */
+    ech_exec_saved last;        /* of the threads that have been joined */
+    bool news;                  /* ech_exec_take_saved has not returned it yet */
+    double began, waited;       /* waited: by the list that runs, for the checkpoint before */
     ech_save_request now, next; /* next: of the next ECH_LIST_SAVE */
     ech_save_gate *gate;        /* NULL: none */
     void *gate_context;
-    ech_pool *pool; /* of the names */
-    ech_saved_tensor *tensors;
-    int n;
+    ech_saved_list list;
 } ech_saver;
 
 struct ech_exec {
@@ -137,8 +135,7 @@ struct ech_exec {
     ech_sum begun;              /* of the reduce lane's next step, */
     const ech_step *begun_step; /* or NULL: no sum has begun ahead of its step */
     bool records;
-    double *begins, *ends, *marks; /* of steps; of ticks */
-    double began, ended;
+    ech_exec_times times;
 
     ech_loader *loader[ECH_PURPOSES];
     int32_t token; /* of ECH_GENERATE, and where it stands */
@@ -168,7 +165,7 @@ void ech_views_create(ech_exec *exec);
 void ech_views_destroy(ech_exec *exec);
 /* The copy that holds a version of the weights. */
 int ech_exec_weight_slot(const ech_exec *exec, int version);
-/* As ech_exec_param_at (of a slot) and ech_exec_gradient_of, but written into *out, which is faster: a tensor that is
+/* As ech_exec_param_at (of a slot) and ech_exec_gradient, but written into *out, which is faster: a tensor that is
  * returned and copied at once stalls on its own stores. */
 void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out);
@@ -206,10 +203,12 @@ void ech_threads_touch(ech_exec *exec);
  * pages. */
 void ech_snapshot_prepare(ech_exec *exec);
 
-/* Starts the thread, with what the saver works on; the one before has been joined. */
-ech_status ech_saver_start(ech_saver *saver);
-/* Waits for its end, if it is under way. The status of the last checkpoint. */
-ech_status ech_saver_join(ech_saver *saver);
+/* All tensors of a checkpoint, the same on all ranks, with those boxes that this rank writes: where training has them,
+ * or in the snapshot. */
+ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step);
+void ech_saved_list_free(ech_saved_list *list);
+/* For a step: waits for the checkpoint before, whose thread works on what the next one is about to change. */
+ech_status ech_saver_wait(ech_exec *exec);
 /* The checkpoint under way has ended badly. Never waits. */
 bool ech_saver_has_failed(const ech_saver *saver);
 void ech_saver_free(ech_saver *saver); /* waits for its end */
@@ -224,12 +223,8 @@ void *ech_exec_touch(ech_exec *exec, int value);
 void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value);
 /* Likewise outside of steps (observers, scans); without checks. */
 void *ech_exec_look(const ech_exec *exec, int value);
-/* The gradient of a parameter in the list that runs. */
-ech_tensor ech_exec_gradient_of(const ech_exec *exec, int param);
-
-/* Adds this rank's slices of a parameter, or of a tensor of its shape, to `saved`, as boxes of the whole tensor. */
-void ech_exec_add_slices(const ech_plan *plan, const ech_param *p, const ech_tensor *x,
-                         ech_saved_tensor *saved);
+/* Copies a parameter's version `from` to version `to`. */
+void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to);
 
 void ech_ledger_create(ech_exec *exec);
 void ech_ledger_destroy(ech_exec *exec);
@@ -237,10 +232,9 @@ void ech_ledger_destroy(ech_exec *exec);
 void ech_ledger_begin(ech_exec *exec);
 /* The compute lane reaches a tick: values whose life ended before it die. */
 void ech_ledger_advance(ech_exec *exec, int tick);
-/* A step of another lane begins; it has ended but is not marked complete. The values that it declares must be
+/* A step of another lane begins, or has ended but is not marked complete: aborts if a value that it declares is not
  * live. */
-void ech_ledger_enter(const ech_exec *exec, const ech_step *step);
-void ech_ledger_leave(const ech_exec *exec, const ech_step *step);
+void ech_ledger_check(const ech_exec *exec, const ech_step *step, bool begins);
 
 /* In a scan: checks a tensor that a call wrote for NaN and infinity; stores the first finding. */
 void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, const char *name,

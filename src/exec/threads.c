@@ -57,13 +57,12 @@ static const char *bind(ech_exec *exec, const neighbours *others)
     if (others->strange) return "not pinned: ranks have different cores, and some in common";
     if (cores == 0) return "not pinned: the system does not say which cores there are";
     if (wanted > cores) return "not pinned: more threads than cores";
-    int *core = ech_calloc(ECH_MOST_CORES, sizeof *core);
+    ECH_FREED int *core = ech_calloc(ECH_MOST_CORES, sizeof *core);
     exec->is_bound = !has_room(&exec->cores_before, wanted, core);
     if (exec->is_bound) {
         ech_cores_order(&exec->cores_before, wanted, core);
         ech_kernel_context_bind(exec->context, core + (size_t)others->index * (size_t)threads);
     }
-    free(core);
     return exec->is_bound ? NULL : "not pinned: there is room for another job";
 }
 
@@ -79,13 +78,12 @@ static void *pass(void *hold)
 static ech_status try_threads(const ech_exec *exec)
 {
     int most = (int)exec->config->parallel.threads - 1, n = 0;
-    pthread_t *threads = ech_calloc((size_t)most + 1, sizeof *threads);
+    ECH_FREED pthread_t *threads = ech_calloc((size_t)most + 1, sizeof *threads);
     pthread_mutex_t hold = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&hold);
     while (n < most && pthread_create(&threads[n], NULL, pass, &hold) == 0) n++;
     pthread_mutex_unlock(&hold);
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
-    free(threads);
     if (n == most) return ECH_OK;
     ECH_FAIL(ECH_EIO,
              "the system starts no further thread for kernels: " ECH_NO_THREAD
@@ -99,17 +97,14 @@ ech_status ech_threads_bind(ech_exec *exec)
     int size = ech_comm_size(exec->comm);
     exec->binding = "not pinned: parallel.pin is false";
     if (exec->config->parallel.pin == ECH_PIN_FALSE) return ECH_OK;
-    ech_core_set *sets = ech_calloc((size_t)size, sizeof *sets);
+    ECH_FREED ech_core_set *sets = ech_calloc((size_t)size, sizeof *sets);
     exec->cores_before = ech_cores_mine();
-    ech_status status = ech_group_all_gather(ech_exec_world(exec), sets,
-                                             &exec->cores_before, sizeof *sets, size);
-    if (status == ECH_OK) {
-        neighbours others = look_around(exec, sets);
-        const char *why_not = bind(exec, &others);
-        exec->binding = why_not ? why_not : "pinned";
-    }
-    free(sets);
-    return status;
+    ECH_TRY(
+        ech_group_all_gather(ech_exec_world(exec), sets, &exec->cores_before, sizeof *sets, size));
+    neighbours others = look_around(exec, sets);
+    const char *why_not = bind(exec, &others);
+    exec->binding = why_not ? why_not : "pinned";
+    return ECH_OK;
 }
 
 void ech_threads_unbind(ech_exec *exec)
@@ -122,20 +117,20 @@ const char *ech_exec_binding(const ech_exec *exec)
     return exec->binding;
 }
 
-/* Kernels cut a tensor into as many parts as there are threads. Where values lie on the same place, the
- * first decides: what stays first, then training's. The rest is what nobody computes on. */
+/* Large values only; what is between them is left to the last touch. */
+static void touch_values(const ech_exec *exec, const ech_value *values, size_t n)
+{
+    for (const ech_value *v = values; v < values + n; v++)
+        if (v->bytes >= 1 << 20)
+            ech_kernel_context_touch(exec->context, exec->arena + v->offset, (size_t)v->bytes);
+}
+
+/* Kernels divide a tensor among threads. Where values share memory, the first touch decides: persistent values, then
+ * those of training. */
 void ech_threads_touch(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
-    const ech_list *train = &plan->list[ECH_LIST_TRAIN];
-    enum { SMALL = 1 << 20 }; /* bytes of a value that is left to the rest */
-    for (size_t v = 0; v < plan->persistent.n; v++)
-        if (plan->persistent.at[v].bytes >= SMALL)
-            ech_kernel_context_touch(exec->context, exec->arena + plan->persistent.at[v].offset,
-                                     (size_t)plan->persistent.at[v].bytes);
-    for (size_t v = 0; v < train->value.n; v++)
-        if (train->value.at[v].bytes >= SMALL)
-            ech_kernel_context_touch(exec->context, exec->arena + train->value.at[v].offset,
-                                     (size_t)train->value.at[v].bytes);
+    touch_values(exec, plan->persistent.at, plan->persistent.n);
+    touch_values(exec, plan->list[ECH_LIST_TRAIN].value.at, plan->list[ECH_LIST_TRAIN].value.n);
     ech_kernel_context_touch(exec->context, exec->arena, (size_t)plan->arena_bytes);
 }

@@ -29,8 +29,7 @@ typedef struct timed {
     ech_config *config;
     ech_design design;
     ech_plan *plan;
-    double *begins, *ends, *marks;
-    ech_step_profile_times times;
+    ech_exec_times times;
 } timed;
 
 static timed timed_create(const char *architecture, const char *more, int ranks, int rank)
@@ -40,17 +39,17 @@ static timed timed_create(const char *architecture, const char *more, int ranks,
                      ECH_OK);
     assert_int_equal(ech_design_plan(&t.design, rank, false, &t.plan), ECH_OK);
     const ech_list *list = &t.plan->list[ECH_LIST_TRAIN];
-    t.begins = ech_calloc(list->step.n, sizeof(double));
-    t.ends = ech_calloc(list->step.n, sizeof(double));
-    t.marks = ech_calloc((size_t)list->ticks + 1, sizeof(double));
+    t.times.begins = ech_calloc(list->step.n, sizeof(double));
+    t.times.ends = ech_calloc(list->step.n, sizeof(double));
+    t.times.marks = ech_calloc((size_t)list->ticks + 1, sizeof(double));
     return t;
 }
 
 static void timed_destroy(timed *t)
 {
-    free(t->begins);
-    free(t->ends);
-    free(t->marks);
+    free(t->times.begins);
+    free(t->times.ends);
+    free(t->times.marks);
     ech_plan_destroy(t->plan);
     ech_design_destroy(&t->design);
     ech_config_destroy(t->config);
@@ -75,17 +74,14 @@ static void invent_times(timed *t, double start)
         const ech_step *step = &list->step.at[s];
         double *clock = &lane[step->lane];
         for (int i = 0; i < step->afters; i++)
-            *clock = fmax(*clock, t->ends[list->after.at[step->first_after + i]]);
-        t->begins[s] = later(clock, &draws);
-        for (int i = 0; i < step->ticks; i++) t->marks[step->tick + i] = later(clock, &draws);
-        t->ends[s] = later(clock, &draws);
-        most = fmax(most, t->ends[s]);
+            *clock = fmax(*clock, t->times.ends[list->after.at[step->first_after + i]]);
+        t->times.begins[s] = later(clock, &draws);
+        for (int i = 0; i < step->ticks; i++) t->times.marks[step->tick + i] = later(clock, &draws);
+        t->times.ends[s] = later(clock, &draws);
+        most = fmax(most, t->times.ends[s]);
     }
-    t->times = (ech_step_profile_times){.began = start,
-                                        .ended = later(&most, &draws),
-                                        .begins = t->begins,
-                                        .ends = t->ends,
-                                        .marks = t->marks};
+    t->times.began = start;
+    t->times.ended = later(&most, &draws);
 }
 
 static double sum_of(const ech_step_profile_table *table, ech_row_group group)
@@ -111,7 +107,7 @@ static double beside_of(const timed *t)
     const ech_list *list = &t->plan->list[ECH_LIST_TRAIN];
     double sum = 0;
     for (size_t s = 0; s < list->step.n; s++)
-        if (list->step.at[s].lane != ECH_LANE_COMPUTE) sum += t->ends[s] - t->begins[s];
+        if (list->step.at[s].lane != ECH_LANE_COMPUTE) sum += t->times.ends[s] - t->times.begins[s];
     return sum;
 }
 
@@ -180,12 +176,12 @@ static void test_waits(void **state)
         const ech_step *step = &list->step.at[s];
         double *clock = step->lane == ECH_LANE_COMPUTE ? &compute : &reduce, before = *clock;
         for (int i = 0; i < step->afters; i++)
-            *clock = fmax(*clock, t.ends[list->after.at[step->first_after + i]]);
+            *clock = fmax(*clock, t.times.ends[list->after.at[step->first_after + i]]);
         if (step->lane == ECH_LANE_COMPUTE) waited += *clock - before;
-        t.begins[s] = *clock;
+        t.times.begins[s] = *clock;
         *clock += step->kind == ECH_STEP_REDUCE_GRADS ? 100 : 1;
-        for (int i = 0; i < step->ticks; i++) t.marks[step->tick + i] = *clock;
-        t.ends[s] = *clock;
+        for (int i = 0; i < step->ticks; i++) t.times.marks[step->tick + i] = *clock;
+        t.times.ends[s] = *clock;
     }
     t.times.began = 0;
     t.times.ended = compute;

@@ -74,11 +74,11 @@ static ech_status time_steps(measurement *m, int64_t steps)
         double given = ech_clock_mine();
         ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
         if (step == 0) continue;
-        ech_block_times_add(&m->times, plan, ech_exec_begins(exec), ech_exec_ends(exec));
+        const ech_exec_times *t = ech_exec_get_times(exec);
+        ech_block_times_add(&m->times, plan, t->begins, t->ends);
         m->given += ech_clock_mine() - given;
-        m->ran += ech_exec_ended(exec) - ech_exec_began(exec) -
-                  waited_for_data(&plan->list[ECH_LIST_TRAIN], ech_exec_begins(exec),
-                                  ech_exec_marks(exec));
+        m->ran +=
+            t->ended - t->began - waited_for_data(&plan->list[ECH_LIST_TRAIN], t->begins, t->marks);
     }
     return ECH_OK;
 }

@@ -55,7 +55,7 @@ void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity
 
 /* The compute lane was idle from `last` to `now`: it waited for the one of these steps that ended last, if one
  * ended in that time. */
-static void add_gap(ech_step_profile *p, const ech_step_profile_times *t, const int *steps, int n,
+static void add_gap(ech_step_profile *p, const ech_exec_times *t, const int *steps, int n,
                     double last, double now)
 {
     const ech_list *list = &p->plan->list[ECH_LIST_TRAIN];
@@ -71,7 +71,7 @@ static void add_gap(ech_step_profile *p, const ech_step_profile_times *t, const 
 }
 
 /* A step of the compute lane: its calls one by one; for LOAD the wait for the batch apart. */
-static void add_step(ech_step_profile *p, const ech_step_profile_times *t, size_t s)
+static void add_step(ech_step_profile *p, const ech_exec_times *t, size_t s)
 {
     const ech_step *step = &p->plan->list[ECH_LIST_TRAIN].step.at[s];
     double since = t->begins[s];
@@ -91,7 +91,7 @@ static void add_step(ech_step_profile *p, const ech_step_profile_times *t, size_
 }
 
 /* After its last step the compute lane waits for all lanes. */
-static void add_end(ech_step_profile *p, const ech_step_profile_times *t, double last)
+static void add_end(ech_step_profile *p, const ech_exec_times *t, double last)
 {
     const ech_list *list = &p->plan->list[ECH_LIST_TRAIN];
     int latest = -1;
@@ -102,7 +102,7 @@ static void add_end(ech_step_profile *p, const ech_step_profile_times *t, double
     add_gap(p, t, &latest, latest >= 0, last, t->ended);
 }
 
-static void add_list(ech_step_profile *p, const ech_step_profile_times *t)
+static void add_list(ech_step_profile *p, const ech_exec_times *t)
 {
     const ech_list *list = &p->plan->list[ECH_LIST_TRAIN];
     double last = t->began;
@@ -121,7 +121,7 @@ static void add_list(ech_step_profile *p, const ech_step_profile_times *t)
     p->lists++;
 }
 
-void ech_step_profile_take(ech_step_profile *profile, const ech_step_profile_times *times,
+void ech_step_profile_take(ech_step_profile *profile, const ech_exec_times *times,
                            double now)
 {
     if (!profile) return;

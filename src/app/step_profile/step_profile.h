@@ -61,13 +61,6 @@ typedef struct ech_step_profile_table {
 } ech_step_profile_table;
 void ech_step_profile_table_free(ech_step_profile_table *table);
 
-/* The times that ech_exec_record has recorded of a train list, in seconds on the clock: see ech_exec_begins and
- * the functions after it. Borrowed. */
-typedef struct ech_step_profile_times {
-    double began, ended;
-    const double *begins, *ends, *marks;
-} ech_step_profile_times;
-
 typedef struct ech_step_profile ech_step_profile;
 
 /* Of this rank's train list; before the first one runs. Borrows the plan. */
@@ -78,8 +71,8 @@ void ech_step_profile_destroy(ech_step_profile *profile); /* accepts NULL */
 
 /* Books the rank's time from `now` on, in seconds on the clock, to `activity`. */
 void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity, double now);
-/* Adds a train list that has ended. The first call does not: it begins the measurement at `now`. */
-void ech_step_profile_take(ech_step_profile *profile, const ech_step_profile_times *times,
+/* Adds a train list that has ended, with the times recorded of it. The first call does not: it begins the measurement at `now`. */
+void ech_step_profile_take(ech_step_profile *profile, const ech_exec_times *times,
                            double now);
 /* The table of all that was measured until `now`; release with ech_step_profile_table_free. */
 ech_step_profile_table ech_step_profile_end(ech_step_profile *profile, double now);

@@ -326,8 +326,8 @@ void ech_trace_take(ech_trace *trace, const ech_exec *exec, int64_t step)
     size_t steps = steps_of(trace), bytes = steps * sizeof(double);
     trace_times *times = ech_record_writer_slot(trace->writer);
     times->step = step;
-    memcpy(times->at, ech_exec_begins(exec), bytes);
-    memcpy(times->at + steps, ech_exec_ends(exec), bytes);
+    memcpy(times->at, ech_exec_get_times(exec)->begins, bytes);
+    memcpy(times->at + steps, ech_exec_get_times(exec)->ends, bytes);
     ech_record_writer_submit(trace->writer);
 }
 

@@ -192,14 +192,8 @@ static bool is_overdue(const ech_trainer *t)
 
 static void take_times(ech_trainer *t)
 {
-    const ech_exec *exec = t->session.exec;
-    ech_step_profile_times times = {.began = ech_exec_began(exec),
-                                    .ended = ech_exec_ended(exec),
-                                    .begins = ech_exec_begins(exec),
-                                    .ends = ech_exec_ends(exec),
-                                    .marks = ech_exec_marks(exec)};
     ech_trainer_switch_to(t, ECH_ACTIVITY_OTHER);
-    if (t->step_profile) ech_step_profile_take(t->step_profile, &times, ech_clock_now());
+    ech_step_profile_take(t->step_profile, ech_exec_get_times(t->session.exec), ech_clock_now());
 }
 
 /* The train list: one step, or a span of them. */
