@@ -21,7 +21,7 @@ static const ech_step *step_of(const ech_rehearsal *r, ech_wait at)
 static int head_of(const ech_rehearsal *r, int rank, ech_lane lane)
 {
     const ech_list *list = ech_rehearsal_list(r, rank);
-    const double *times = ech_lane_is_link(lane) ? r->begin[rank] : r->finish[rank];
+    const double *times = ech_rehearsal_is_link(lane) ? r->begin[rank] : r->finish[rank];
     for (int s = 0; s < (int)list->step.n; s++)
         if (list->step.at[s].lane == lane && times[s] < 0) return s;
     return -1;

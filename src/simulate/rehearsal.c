@@ -149,7 +149,7 @@ static void begin(engine *e, int rank, int step)
 {
     const ech_step *s = step_of(e, rank, step);
     e->out->begin[rank][step] = e->now;
-    if (ech_lane_is_link(s->lane)) {
+    if (ech_rehearsal_is_link(s->lane)) {
         begin_message(e, rank, step);
         return;
     }

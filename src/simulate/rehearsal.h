@@ -47,7 +47,7 @@ static inline const ech_list *ech_rehearsal_list(const ech_rehearsal *rehearsal,
     return &rehearsal->plans[rank]->list[rehearsal->kind];
 }
 /* Lanes of messages, of which many may be under way at once. */
-static inline bool ech_lane_is_link(ech_lane lane)
+static inline bool ech_rehearsal_is_link(ech_lane lane)
 {
     return lane == ECH_LANE_SEND || lane == ECH_LANE_RECEIVE;
 }
