@@ -42,8 +42,8 @@ typedef struct ech_raw {
  * file. */
 ech_status ech_raw_open(const char *path, ech_config *config, ech_raw *out);
 void ech_raw_close(ech_raw *raw);
-/* The same from a header's n bytes and a file's size, without a file. Release with ech_raw_close. For ech_raw_open and
- * fuzzing. */
+/* The same from a header's n bytes and a file's size, without a file. Release with ech_raw_close, also after failures.
+ * For ech_raw_open and fuzzing. */
 ech_status ech_raw_read(const char *path, const void *header, size_t n, int64_t file_bytes,
                         ech_config *config, ech_raw *out);
 
@@ -51,56 +51,5 @@ const ech_raw_tensor *ech_raw_find(const ech_raw *raw, const char *name); /* NUL
 /* Reads rows [first, first + rows) of a tensor, in the order and shape of ech_raw_tensor. A vector is one row. */
 ech_status ech_raw_rows(const ech_raw *raw, const ech_raw_tensor *tensor, int64_t first,
                         int64_t rows, double *to);
-
-/* ---- the table of formats; private to this room ---- */
-
-/* Numbers of rows and columns. */
-typedef enum ech_raw_size {
-    ECH_RAW_1,  /* columns of a vector */
-    ECH_RAW_C,  /* width */
-    ECH_RAW_3C, /* three times that */
-    ECH_RAW_4C,
-    ECH_RAW_F,       /* width of the feed-forward */
-    ECH_RAW_GD,      /* of all key/value heads */
-    ECH_RAW_D,       /* of one head */
-    ECH_RAW_V,       /* vocabulary */
-    ECH_RAW_PADDING, /* raw->padding */
-    ECH_RAW_P,       /* positions */
-    ECH_RAW_SIZES
-} ech_raw_size;
-
-/* The name of the head's table, which is absent if it is tied. */
-#define ECH_RAW_HEAD "lm_head.weight"
-
-typedef struct ech_raw_row {
-    const char *name; /* with "%lld": the tensors of all layers in order; NULL: not used */
-    ech_raw_size rows, columns;
-    ech_raw_order order;
-} ech_raw_row;
-
-typedef struct ech_raw_header {
-    const uint8_t *at;
-    size_t n;
-} ech_raw_header;
-
-typedef struct ech_raw_format {
-    const char *meaning; /* for messages; NULL ends the table */
-    bool llama;          /* Llama, whose vocabulary may be negative (*tied); false: GPT-2 */
-    int64_t bytes;       /* of the header */
-    bool (*claims)(const ech_raw_header *header); /* whether the header is of this format */
-    /* Checks the format's own fields, and sets raw's dtype, BOS, EOS and padding. *tied: the head is tied. */
-    ech_status (*read)(ech_raw *raw, const ech_raw_header *header, bool *tied);
-    /* Keys of the model section whose values are the header's numbers from number `first` on. */
-    const char *const *key;
-    int first;
-    const ech_raw_row *row; /* in the file's order */
-    size_t rows;
-} ech_raw_format;
-
-/* The first format that claims a file reads it. */
-extern const ech_raw_format ech_raw_formats[];
-
-/* The i-th 32-bit number of a header; 0 past its end. */
-int32_t ech_raw_at(const ech_raw_header *header, int i);
 
 #endif
