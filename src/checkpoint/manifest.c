@@ -138,42 +138,37 @@ static ech_status check_own_hash(const char *path, const char *text, size_t n)
     size_t ending = sizeof ENDING - 1, key = sizeof HASH_KEY - 1;
     ech_hash stated;
     if (n < key + ECH_HASH_DIGITS + ending || memcmp(text + n - ending, ENDING, ending) != 0 ||
-        !ech_hash_parse(text + n - ending - ECH_HASH_DIGITS, &stated)) {
+        !ech_hash_parse(text + n - ending - ECH_HASH_DIGITS, &stated))
         ECH_FAIL(ECH_EINPUT, "%s: does not end in its hash: truncated or damaged", path);
-    }
     size_t hashed = n - ending - ECH_HASH_DIGITS;
     if (memcmp(text + hashed - key, HASH_KEY, key) != 0 ||
-        !ech_hash_equal(stated, ech_hash_bytes(text, hashed))) {
+        !ech_hash_equal(stated, ech_hash_bytes(text, hashed)))
         ECH_FAIL(ECH_EINPUT, "%s: its bytes 0..%zu do not have the hash it states: damaged", path,
                  hashed);
-    }
     return ECH_OK;
 }
 
 static ech_status take_int(const char *path, const json_t *root, const char *key, int64_t low,
                            int64_t high, int64_t *out)
 {
-    if (!ech_json_to_int(json_object_get(root, key), low, high, out)) {
+    if (!ech_json_to_int(json_object_get(root, key), low, high, out))
         ECH_FAIL(ECH_EINPUT, "%s: '%s' is no integer in %" PRId64 "..%" PRId64, path, key, low,
                  high);
-    }
     return ECH_OK;
 }
 
 static ech_status check_kind(const char *path, const json_t *root)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
-    if (!format || strcmp(format, FORMAT) != 0) {
+    if (!format || strcmp(format, FORMAT) != 0)
         ECH_FAIL(ECH_EINPUT, "%s: 'format' is not \"%s\": no manifest of a checkpoint", path,
                  FORMAT);
-    }
     int64_t version;
     ECH_TRY(take_int(path, root, "version", 1, INT64_MAX, &version));
-    if (version != VERSION) {
+    if (version != VERSION)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: version %" PRId64 ", this program reads version %d: a newer one wrote it",
                  path, version, VERSION);
-    }
     int64_t range;
     ECH_TRY(take_int(path, root, "range_bytes", ECH_HASH_RANGE, ECH_HASH_RANGE, &range));
     return ECH_OK;
@@ -191,9 +186,8 @@ static ech_status take_counters(const char *path, const json_t *root, ech_checkp
     info->ranks = (int)ranks;
 
     const json_t *loss = json_object_get(root, "loss");
-    if (!json_is_number(loss) && !json_is_null(loss)) {
+    if (!json_is_number(loss) && !json_is_null(loss))
         ECH_FAIL(ECH_EINPUT, "%s: 'loss' is neither a number nor null", path);
-    }
     info->loss = json_is_null(loss) ? (double)NAN : json_number_value(loss);
 
     const char *yaml = json_string_value(json_object_get(root, "run_yaml"));
@@ -216,28 +210,25 @@ static ech_status take_file(const char *path, const json_t *value, ech_manifest 
 {
     const char *name = json_string_value(json_object_get(value, "name"));
     int f;
-    if (!find_file(name, &f) || out->files[f].bytes >= 0) {
+    if (!find_file(name, &f) || out->files[f].bytes >= 0)
         ECH_FAIL(ECH_EINPUT, "%s: 'files' lists '%.80s', which is unknown or listed twice", path,
                  name ? name : "");
-    }
     int64_t bytes;
     ECH_TRY(take_int(path, value, "bytes", 0, INT64_MAX, &bytes));
     const json_t *hashes = json_object_get(value, "hashes");
     if (json_object_size(value) != 3 || !json_is_array(hashes) ||
-        (int64_t)json_array_size(hashes) != ech_hash_ranges(bytes)) {
+        (int64_t)json_array_size(hashes) != ech_hash_ranges(bytes))
         ECH_FAIL(ECH_EINPUT,
                  "%s: '%s' of %" PRId64 " bytes needs exactly name, bytes and %" PRId64 " hashes",
                  path, name, bytes, ech_hash_ranges(bytes));
-    }
     out->files[f].hashes = ech_calloc(json_array_size(hashes) + 1, sizeof(ech_hash));
     out->files[f].bytes = bytes;
     for (size_t i = 0; i < json_array_size(hashes); i++) {
         const json_t *digits = json_array_get(hashes, i);
         if (json_string_length(digits) != ECH_HASH_DIGITS ||
-            !ech_hash_parse(json_string_value(digits), &out->files[f].hashes[i])) {
+            !ech_hash_parse(json_string_value(digits), &out->files[f].hashes[i]))
             ECH_FAIL(ECH_EINPUT, "%s: hash %zu of '%s' is not %d hexadecimal digits", path, i, name,
                      ECH_HASH_DIGITS);
-        }
     }
     return ECH_OK;
 }
@@ -246,20 +237,17 @@ static ech_status take_all(const char *path, const json_t *root, ech_manifest *o
 {
     enum { KEYS = 12 };
     ECH_TRY(check_kind(path, root));
-    if (json_object_size(root) != KEYS) {
+    if (json_object_size(root) != KEYS)
         ECH_FAIL(ECH_EINPUT, "%s: %zu keys where version %d has %d", path, json_object_size(root),
                  VERSION, KEYS);
-    }
     ECH_TRY(take_counters(path, root, &out->info));
     const json_t *files = json_object_get(root, "files");
     if (!json_is_array(files)) ECH_FAIL(ECH_EINPUT, "%s: 'files' is no array", path);
-    for (size_t i = 0; i < json_array_size(files); i++) {
+    for (size_t i = 0; i < json_array_size(files); i++)
         ECH_TRY(take_file(path, json_array_get(files, i), out));
-    }
-    if (out->files[ECH_FILE_MODEL].bytes < 0) {
+    if (out->files[ECH_FILE_MODEL].bytes < 0)
         ECH_FAIL(ECH_EINPUT, "%s: 'files' lacks '%s'", path,
                  ech_checkpoint_file_name(ECH_FILE_MODEL));
-    }
     return ECH_OK;
 }
 

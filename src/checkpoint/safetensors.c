@@ -46,20 +46,17 @@ struct ech_safetensors {
 
 static ech_status parse_shape(const char *path, const json_t *shape, entry *e)
 {
-    if (!json_is_array(shape)) {
+    if (!json_is_array(shape))
         ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': shape is no array", path, e->name);
-    }
     size_t dims = json_array_size(shape);
-    if (dims > ECH_MAX_DIMS) {
+    if (dims > ECH_MAX_DIMS)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: tensor '%s' has %zu dimensions: at most %d are supported",
                  path, e->name, dims, ECH_MAX_DIMS);
-    }
     e->dims = (int)dims;
     for (int d = 0; d < e->dims; d++) {
         const json_t *size = json_array_get(shape, (size_t)d);
-        if (!ech_json_to_int(size, 0, INT64_MAX, &e->shape[d])) {
+        if (!ech_json_to_int(size, 0, INT64_MAX, &e->shape[d]))
             ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': shape[%d] is no size", path, e->name, d);
-        }
     }
     return ECH_OK;
 }
@@ -68,38 +65,33 @@ static ech_status parse_offsets(const char *path, const json_t *offsets, entry *
 {
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
         !ech_json_to_int(json_array_get(offsets, 0), 0, INT64_MAX, &e->begin) ||
-        !ech_json_to_int(json_array_get(offsets, 1), 0, INT64_MAX, &e->end) || e->end < e->begin) {
+        !ech_json_to_int(json_array_get(offsets, 1), 0, INT64_MAX, &e->end) || e->end < e->begin)
         ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': data_offsets is no pair begin <= end", path,
                  e->name);
-    }
     int64_t elements, bytes;
     if (!ech_box_elements(e->dims, e->shape, &elements) ||
-        __builtin_mul_overflow(elements, (int64_t)ech_dtype_bytes(e->dtype), &bytes)) {
+        __builtin_mul_overflow(elements, (int64_t)ech_dtype_bytes(e->dtype), &bytes))
         ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': the shape's product overflows", path, e->name);
-    }
-    if (e->end - e->begin != bytes) {
+    if (e->end - e->begin != bytes)
         ECH_FAIL(ECH_EINPUT,
                  "%s: tensor '%s': data_offsets hold %" PRId64 " bytes, its shape and dtype need "
                  "%" PRId64,
                  path, e->name, e->end - e->begin, bytes);
-    }
     return ECH_OK;
 }
 
 static ech_status parse_entry(const char *path, const json_t *value, entry *e)
 {
-    if (!json_is_object(value) || json_object_size(value) != 3) {
+    if (!json_is_object(value) || json_object_size(value) != 3)
         ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' is no object of dtype, shape and data_offsets", path,
                  e->name);
-    }
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
     if (!dtype) ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' has no dtype", path, e->name);
-    if (!ech_dtype_from_disk(dtype, &e->dtype)) {
+    if (!ech_dtype_from_disk(dtype, &e->dtype))
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: tensor '%s' has dtype '%.20s': only F64, F32, BF16, F16, I64, I32, U16, U8 "
                  "and BOOL are supported",
                  path, e->name, dtype);
-    }
     ECH_TRY(parse_shape(path, json_object_get(value, "shape"), e));
     ECH_TRY(parse_offsets(path, json_object_get(value, "data_offsets"), e));
     return ECH_OK;
@@ -112,9 +104,8 @@ static ech_status check_metadata(const char *path, const json_t *metadata)
     const json_t *value;
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
     {
-        if (!json_is_string(value)) {
+        if (!json_is_string(value))
             ECH_FAIL(ECH_EINPUT, "%s: __metadata__ '%s' is no string", path, key);
-        }
     }
     return ECH_OK;
 }
@@ -138,20 +129,18 @@ static ech_status check_order(const ech_safetensors *file, int64_t data_bytes)
     int64_t end = 0;
     for (int i = 0; i < file->n; i++) {
         const entry *e = &file->entries[i];
-        if (e->begin != end) {
+        if (e->begin != end)
             ECH_FAIL(ECH_EINPUT,
                      "%s: tensor '%s' begins at byte %" PRId64 " of the data, the one before it "
                      "ends at %" PRId64 ": holes and overlaps are refused",
                      file->path, e->name, e->begin, end);
-        }
         end = e->end;
     }
-    if (end != data_bytes) {
+    if (end != data_bytes)
         ECH_FAIL(ECH_EINPUT,
                  "%s: the tensors take %" PRId64 " bytes, the file holds %" PRId64 " behind the "
                  "header: it is %s",
                  file->path, end, data_bytes, end > data_bytes ? "truncated" : "too long");
-    }
     return ECH_OK;
 }
 
@@ -186,16 +175,14 @@ static ech_status check_length(const ech_safetensors *file, int64_t size, int64_
 {
     uint64_t length = 0;
     if (size >= 8) ECH_TRY(ech_file_read_at(file->fd, file->path, &length, 8, 0));
-    if (size < 8 || length > (uint64_t)size - 8) {
+    if (size < 8 || length > (uint64_t)size - 8)
         ECH_FAIL(ECH_EINPUT,
                  "%s: a header of %" PRIu64 " bytes does not fit into this file of %" PRId64
                  ": truncated, or no safetensors file",
                  file->path, length, size);
-    }
-    if (length > ECH_SAFETENSORS_HEADER_LIMIT) {
+    if (length > ECH_SAFETENSORS_HEADER_LIMIT)
         ECH_FAIL(ECH_EINPUT, "%s: its header of %" PRIu64 " bytes is above the limit of %d",
                  file->path, length, ECH_SAFETENSORS_HEADER_LIMIT);
-    }
     *header_bytes = (int64_t)length;
     return ECH_OK;
 }
@@ -316,10 +303,9 @@ ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_sa
     const entry *e = &file->entries[i];
     ECH_ASSERT(tensor->dims == e->dims &&
                memcmp(tensor->shape, e->shape, (size_t)e->dims * sizeof *e->shape) == 0);
-    if (!is_convertible(e->dtype, tensor->dtype)) {
+    if (!is_convertible(e->dtype, tensor->dtype))
         ECH_FAIL(ECH_EINPUT,
                  "%s: tensor '%s' is stored in %s, which is not converted to the %s that is needed",
                  file->path, e->name, ech_dtype_name(e->dtype), ech_dtype_name(tensor->dtype));
-    }
     return ech_transfer_read(file->fd, file->path, e->dtype, tensor, file->data_at + e->begin);
 }

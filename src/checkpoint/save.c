@@ -46,9 +46,8 @@ typedef struct save {
 
 static ech_status plan(save *s)
 {
-    if (s->info->step < 0 || s->info->step > LAST_STEP) {
+    if (s->info->step < 0 || s->info->step > LAST_STEP)
         ECH_FAIL(ECH_EINTERNAL, "a checkpoint cannot be of step %" PRId64, s->info->step);
-    }
     s->temporary = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_TEMPORARY);
     ECH_TRY(ech_stored_plan(s->tensors, s->n, false, &s->stored[ECH_FILE_MODEL]));
     ECH_TRY(ech_stored_plan(s->tensors, s->n, true, &s->stored[ECH_FILE_STATE]));
@@ -89,9 +88,8 @@ static ech_status make_folders(const save *s)
     if (is_new) ECH_TRY(apply_below(s->directory, "..", ech_file_sync_folder));
     ECH_TRY(clear_remains(s->directory));
     ECH_TRY(apply_below(s->temporary, "model", ech_file_make_folder));
-    if (s->stored[ECH_FILE_STATE].n) {
+    if (s->stored[ECH_FILE_STATE].n)
         ECH_TRY(apply_below(s->temporary, "state", ech_file_make_folder));
-    }
     return ECH_OK;
 }
 
@@ -193,12 +191,8 @@ static ech_status hash_file(const save *s, int f, int64_t *number)
     for (int64_t i = 0; i < ech_hash_ranges(bytes) && st == ECH_OK; i++) {
         if ((*number)++ % ech_group_size(s->world) != ech_group_index(s->world)) continue;
         if (fd < 0) fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0) {
-            st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot read it back: %s", path,
-                             strerror(errno));
-        } else {
-            st = hash_range(s, f, fd, path, i);
-        }
+        if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot read it back: %s", path, strerror(errno));
+        st = hash_range(s, f, fd, path, i);
     }
     if (fd >= 0) close(fd);
     return st;
@@ -261,9 +255,8 @@ static ech_status commit(save *s)
     if (!s->leads) return ECH_OK;
     ECH_TRY(write_manifest(s));
     ECH_TRY(apply_below(s->temporary, "model", ech_file_sync_folder));
-    if (s->stored[ECH_FILE_STATE].n) {
+    if (s->stored[ECH_FILE_STATE].n)
         ECH_TRY(apply_below(s->temporary, "state", ech_file_sync_folder));
-    }
     ECH_TRY(ech_file_sync_folder(s->temporary));
     ECH_FREED char *final = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_FINAL);
     ECH_FREED char *old = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_OLD);

@@ -30,10 +30,9 @@ static ech_status tensor_bytes(const ech_saved_tensor *tensor, int64_t *out)
     int64_t elements;
     if (tensor->dims < 0 || tensor->dims > ECH_MAX_DIMS ||
         !ech_box_elements(tensor->dims, tensor->shape, &elements) ||
-        __builtin_mul_overflow(elements, (int64_t)ech_dtype_bytes(ech_saved_dtype(tensor)), out)) {
+        __builtin_mul_overflow(elements, (int64_t)ech_dtype_bytes(ech_saved_dtype(tensor)), out))
         ECH_FAIL(ECH_EINTERNAL, "tensor '%s' to be saved has no shape that can be counted",
                  tensor->name);
-    }
     return ECH_OK;
 }
 
@@ -41,14 +40,12 @@ static ech_status append_entry(const ech_saved_tensor *tensor, int64_t begin, in
                                ech_text *out)
 {
     ech_text_append(out, ",");
-    if (!ech_json_append_string(out, tensor->name)) {
+    if (!ech_json_append_string(out, tensor->name))
         ECH_FAIL(ECH_EINTERNAL, "the name '%s' of a tensor to be saved is not UTF-8", tensor->name);
-    }
     ech_text_append(out, ":{\"dtype\":\"%s\",\"shape\":[",
                     ech_dtype_on_disk(ech_saved_dtype(tensor)));
-    for (int d = 0; d < tensor->dims; d++) {
+    for (int d = 0; d < tensor->dims; d++)
         ech_text_append(out, "%s%" PRId64, d ? "," : "", tensor->shape[d]);
-    }
     ech_text_append(out, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, end);
     return ECH_OK;
 }
@@ -189,15 +186,13 @@ ech_status ech_stored_write(const ech_stored *stored, const char *path)
 {
     if (!has_part(stored)) return ECH_OK;
     int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
+    if (fd < 0)
         ECH_FAIL(ECH_EIO,
                  "%s: cannot open what rank 0 created: %s: checkpoint.directory must be the same "
                  "folder on all machines",
                  path, strerror(errno));
-    }
     ech_status st = ECH_OK;
-    for (int i = 0; i < stored->n && st == ECH_OK; i++) {
+    for (int i = 0; i < stored->n && st == ECH_OK; i++)
         st = ech_safetensors_write(fd, path, &stored->tensors[i], stored->offsets[i], stored->sums);
-    }
     return ech_stored_finish(fd, path, st);
 }

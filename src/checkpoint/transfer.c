@@ -43,18 +43,16 @@ ech_status ech_transfer_check(const ech_saved_tensor *tensor)
     ECH_ASSERT(tensor->boxes >= 0 && tensor->boxes <= ECH_MOST_BOXES);
     for (int b = 0; b < tensor->boxes; b++) {
         const ech_saved_box *box = &tensor->box[b];
-        if (!ech_box_is_inside(tensor->dims, tensor->shape, box)) {
+        if (!ech_box_is_inside(tensor->dims, tensor->shape, box))
             ECH_FAIL(ECH_EINTERNAL, "box %d of tensor '%s' leaves its shape", b, tensor->name);
-        }
         if (ech_box_count(tensor->dims, box->size) == 0) continue;
         if (!box->data)
             ECH_FAIL(ECH_EINTERNAL, "box %d of tensor '%s' has no memory", b, tensor->name);
-        if (!ech_box_is_apart(tensor->dims, box)) {
+        if (!ech_box_is_apart(tensor->dims, box))
             ECH_FAIL(ECH_EINTERNAL,
                      "box %d of tensor '%s': by its strides elements overlap in memory, or "
                      "those of the last dimension do not follow each other",
                      b, tensor->name);
-        }
     }
     return ECH_OK;
 }

@@ -3,7 +3,6 @@
  * The processor as a device: its memory is the machine's, its copies are memcpy.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +10,8 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "device/backend.h"
+#include "device/cores.h"
+#include "device/device.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 
@@ -115,18 +115,9 @@ static size_t cpu_memory_bytes(void)
 
 static int cpu_cores(void)
 {
-    /* The set grows until the kernel's fits: machines have more than CPU_SETSIZE cores. */
-    for (size_t most = CPU_SETSIZE; most <= (size_t)1 << 20; most *= 2) {
-        cpu_set_t *set = CPU_ALLOC(most);
-        if (!set) break;
-        size_t bytes = CPU_ALLOC_SIZE(most);
-        int found = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
-        int why = errno;
-        CPU_FREE(set);
-        if (found > 0) return found;
-        if (why != EINVAL) break;
-    }
-    return 1;
+    const ech_core_set mine = ech_cores_mine();
+    int n = ech_cores_count(&mine);
+    return n > 0 ? n : (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 const ech_device ech_device_cpu = {

@@ -6,7 +6,9 @@
 
 #include <string.h>
 
-#include "device/backend.h"
+#define X(name, file) extern const ech_device ech_device_##name;
+#include "device/device.def"
+#undef X
 
 static const ech_device *const devices[] = {
 #define X(name, file) &ech_device_##name,

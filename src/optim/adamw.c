@@ -2,7 +2,7 @@
  *
  * AdamW. Kingma and Ba 2015; Loshchilov and Hutter 2019, arXiv:1711.05101.
  */
-#include "optim/rows.h"
+#include "optim/optim.h"
 
 static int states(const ech_config *config, const char **names)
 {

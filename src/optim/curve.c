@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "optim/rows.h"
+#include "optim/optim.h"
 
 static double constant(const ech_config *config, double t, double steps)
 {
@@ -38,14 +38,13 @@ static double wsd(const ech_config *config, double t, double steps)
     return between(config, left < decay ? left / decay : 1);
 }
 
-const ech_curve ech_curve_row_constant = {"constant", "", constant};
-const ech_curve ech_curve_row_linear = {"linear", "optimizer.min_learning_rate", linear};
-const ech_curve ech_curve_row_cosine = {"cosine", "optimizer.min_learning_rate", cosine};
-const ech_curve ech_curve_row_wsd = {"wsd", "optimizer.min_learning_rate optimizer.decay_steps",
-                                     wsd};
+static const ech_curve row_constant = {"constant", "", constant};
+static const ech_curve row_linear = {"linear", "optimizer.min_learning_rate", linear};
+static const ech_curve row_cosine = {"cosine", "optimizer.min_learning_rate", cosine};
+static const ech_curve row_wsd = {"wsd", "optimizer.min_learning_rate optimizer.decay_steps", wsd};
 
 static const ech_curve *const rows[] = {
-#define X(name, help) &ech_curve_row_##name,
+#define X(name, help) &row_##name,
 #include "optim/curves.def"
 #undef X
 };

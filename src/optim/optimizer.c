@@ -4,7 +4,11 @@
  */
 #include <string.h>
 
-#include "optim/rows.h"
+#include "optim/optim.h"
+
+#define X(name, help) extern const ech_optimizer ech_optimizer_row_##name;
+#include "optim/optimizers.def"
+#undef X
 
 static const ech_optimizer *const rows[] = {
 #define X(name, help) &ech_optimizer_row_##name,

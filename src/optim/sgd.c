@@ -2,7 +2,7 @@
  *
  * Stochastic gradient descent with momentum. Sutskever et al. 2013, in PyTorch's form.
  */
-#include "optim/rows.h"
+#include "optim/optim.h"
 
 static int states(const ech_config *config, const char **names)
 {
