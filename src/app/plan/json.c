@@ -39,13 +39,6 @@ static json_t *grid_json(const ech_design *design)
                      options->sequence_chunks > 1 ? options->sequence_chunks : 1);
 }
 
-static json_t *balance_json(const ech_design *design)
-{
-    int stage;
-    double most = ech_plan_imbalance(design, &stage);
-    return json_pack("{s:f, s:i}", "largest_over_mean", most, "stage", stage);
-}
-
 static json_t *batch_json(const ech_design *design)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "global_batch_size",
@@ -102,32 +95,30 @@ static json_t *buckets_json(const ech_plan *plan)
     return buckets;
 }
 
-static json_t *working_json(const ech_plan *plan)
+/* Bytes by kind; `working`: of those that are at work at once alone. */
+static json_t *kinds_json(const int64_t bytes[ECH_MEMORY_KINDS], bool working)
 {
-    ech_working most = ech_plan_working(plan);
-    ECH_FREED_TEXT step = {0};
     json_t *kinds = json_object();
-    ech_step_print(most.step, &step);
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        if (ech_memory_is_working((ech_memory_kind)kind))
+        if (!working || ech_memory_is_working((ech_memory_kind)kind))
             json_object_set_new(kinds, ech_memory_name((ech_memory_kind)kind),
-                                json_integer(most.kind[kind]));
-    json_t *working = json_pack("{s:I, s:o, s:s, s:s}", "bytes", (json_int_t)most.bytes, "by_kind",
-                                kinds, "list", ech_list_name(most.list->kind), "step", step.at);
-    return working;
+                                json_integer(bytes[kind]));
+    return kinds;
 }
 
 static json_t *memory_json(const ech_plan *plan)
 {
     int64_t peak[ECH_MEMORY_KINDS];
-    json_t *kinds = json_object();
+    ech_working most = ech_plan_working(plan);
+    ECH_FREED_TEXT step = {0};
     ech_plan_peaks(plan, peak);
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        json_object_set_new(kinds, ech_memory_name((ech_memory_kind)kind),
-                            json_integer(peak[kind]));
-    return json_pack("{s:o, s:o, s:I, s:I, s:I}", "peak_bytes", kinds, "working",
-                     working_json(plan), "persistent_bytes", (json_int_t)plan->persistent_bytes,
-                     "arena_bytes", (json_int_t)plan->arena_bytes, "lower_bound_bytes",
+    ech_step_print(most.step, &step);
+    json_t *working = json_pack("{s:I, s:o, s:s, s:s}", "bytes", (json_int_t)most.bytes, "by_kind",
+                                kinds_json(most.kind, true), "list", ech_list_name(most.list->kind),
+                                "step", step.at);
+    return json_pack("{s:o, s:o, s:I, s:I, s:I}", "peak_bytes", kinds_json(peak, false), "working",
+                     working, "persistent_bytes", (json_int_t)plan->persistent_bytes, "arena_bytes",
+                     (json_int_t)plan->arena_bytes, "lower_bound_bytes",
                      (json_int_t)ech_plan_lower_bound(plan));
 }
 
@@ -136,32 +127,25 @@ static json_t *steps_json(const ech_list *list)
     json_t *steps = json_array();
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        ech_text text = {0};
+        ECH_FREED_TEXT text = {0};
         json_t *after = json_array();
         ech_step_print(step, &text);
         for (int i = 0; i < step->afters; i++)
             json_array_append_new(after, json_integer(list->after.at[step->first_after + i]));
         json_array_append_new(steps, json_pack("{s:s, s:s, s:o}", "lane", ech_lane_name(step->lane),
                                                "step", text.at, "after", after));
-        ech_text_free(&text);
     }
     return steps;
-}
-
-static json_t *bar_json(const ech_timeline_bar *bar)
-{
-    return json_pack("{s:i, s:s, s:i, s:i, s:f, s:f, s:f}", "rank", bar->rank, "kind",
-                     ech_bar_kind_text(bar->kind), "chunk", bar->chunk, "micro", bar->micro,
-                     "begin", bar->begin, "end", bar->end, "weight", bar->weight);
 }
 
 /* The train list in virtual time. */
 static json_t *simulation_json(const ech_plan_report *report)
 {
     const ech_simulation *simulation = &report->simulation;
+    const ech_timeline *timeline = &report->timeline;
     int turns = report->design->schedule->turns;
-    json_t *links = json_array(), *flight = json_array(), *busy = json_array();
-    json_t *bars = json_array();
+    json_t *links = json_array(), *flight = json_array(), *busy = json_array(),
+           *bars = json_array();
     for (size_t i = 0; i < simulation->link.n; i++) {
         const ech_link_use *link = &simulation->link.at[i];
         json_array_append_new(links, json_pack("{s:i, s:i, s:I, s:I}", "from", link->from, "to",
@@ -172,9 +156,13 @@ static json_t *simulation_json(const ech_plan_report *report)
         json_array_append_new(flight, json_integer(simulation->in_flight[rank]));
         json_array_append_new(busy, json_real(simulation->busy[rank]));
     }
-    for (size_t i = 0; i < report->timeline.bar.n; i++)
-        json_array_append_new(bars, bar_json(&report->timeline.bar.at[i]));
-    const ech_timeline *timeline = &report->timeline;
+    for (size_t i = 0; i < timeline->bar.n; i++) {
+        const ech_timeline_bar *bar = &timeline->bar.at[i];
+        json_array_append_new(bars, json_pack("{s:i, s:s, s:i, s:i, s:f, s:f, s:f}", "rank",
+                                              bar->rank, "kind", ech_bar_kind_text(bar->kind),
+                                              "chunk", bar->chunk, "micro", bar->micro, "begin",
+                                              bar->begin, "end", bar->end, "weight", bar->weight));
+    }
     double collectives = timeline->collective / timeline->ranks;
     bool others = simulation->seconds && report->design->profile->busy;
     return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "unit",
@@ -230,14 +218,6 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
     return out;
 }
 
-static json_t *plans_json(const ech_plan_report *report)
-{
-    json_t *plans = json_array();
-    for (size_t c = 0; c < report->alike.n; c++)
-        json_array_append_new(plans, plan_json(report, &report->alike.at[c]));
-    return plans;
-}
-
 static json_t *calendar_json(const ech_config *config)
 {
     ech_calendar calendar = ech_calendar_of(config);
@@ -250,16 +230,21 @@ static json_t *calendar_json(const ech_config *config)
 ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
 {
     const ech_config *config = report->design->config;
+    int stage;
+    double most = ech_plan_imbalance(report->design, &stage);
+    json_t *balance = json_pack("{s:f, s:i}", "largest_over_mean", most, "stage", stage);
+    json_t *plans = json_array();
+    for (size_t c = 0; c < report->alike.n; c++)
+        json_array_append_new(plans, plan_json(report, &report->alike.at[c]));
     json_auto_t *all = json_pack(
         "{s:i, s:s, s:o, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:b}",
         "version", VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
-        batch_json(report->design), "grid", grid_json(report->design), "balance",
-        balance_json(report->design), "world", report->design->world, "threads",
-        (json_int_t)config->parallel.threads, "comm", ech_config_name(config, "parallel.comm"),
-        "schedule", config->parallel.schedule, "reduction",
-        ech_config_name(config, "parallel.reduction"), "device_limit_bytes",
-        (json_int_t)config->memory.device_limit, "ranks", ranks_json(report), "plans",
-        plans_json(report), "calendar", calendar_json(config), "checked", report->checked);
+        batch_json(report->design), "grid", grid_json(report->design), "balance", balance, "world",
+        report->design->world, "threads", (json_int_t)config->parallel.threads, "comm",
+        ech_config_name(config, "parallel.comm"), "schedule", config->parallel.schedule,
+        "reduction", ech_config_name(config, "parallel.reduction"), "device_limit_bytes",
+        (json_int_t)config->memory.device_limit, "ranks", ranks_json(report), "plans", plans,
+        "calendar", calendar_json(config), "checked", report->checked);
     if (all && report->checked) {
         json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
         json_object_set_new(all, "simulation", simulation_json(report));

@@ -18,6 +18,7 @@ typedef struct measurement {
     ech_corpus *data;
     ech_loader *loader;
     ech_block_times times;
+    ech_group *world;
     double ran, given; /* seconds of the lists; seconds in which the compute lane had a processor */
 } measurement;
 
@@ -53,6 +54,7 @@ static void close_alone(measurement *m)
     ech_corpus_close(m->data);
     ech_design_destroy(&m->design);
     ech_config_destroy(m->config);
+    ech_group_destroy(m->world);
 }
 
 /* Seconds in which LOAD waited for the batch, without using the processor. */
@@ -127,35 +129,35 @@ static void count_bytes(const ech_plan *plan, ech_profile *profile)
 static ech_status time_message(ech_comm *comm, void *buffer, size_t bytes, double *seconds)
 {
     int me = ech_comm_rank(comm);
-    ech_numbers times = {0};
-    ech_status status = ECH_OK;
-    for (int i = 0; i < MESSAGES && me < 2 && status == ECH_OK; i++) {
+    double times[MESSAGES];
+    *seconds = 0;
+    if (me > 1) return ECH_OK;
+    for (int i = 0; i < MESSAGES; i++) {
         ech_request request;
         double start = ech_clock_now();
-        for (int way = 0; way < 2 && status == ECH_OK; way++) {
-            status =
-                way == me
-                    ? ech_comm_send_start(comm, 1 - me, MESSAGE_TAG, buffer, bytes, &request)
-                    : ech_comm_receive_start(comm, 1 - me, MESSAGE_TAG, buffer, bytes, &request);
-            if (status == ECH_OK) status = ech_comm_wait(comm, &request, 1);
+        for (int way = 0; way < 2; way++) {
+            if (way == me)
+                ECH_TRY(ech_comm_send_start(comm, 1 - me, MESSAGE_TAG, buffer, bytes, &request));
+            else
+                ECH_TRY(ech_comm_receive_start(comm, 1 - me, MESSAGE_TAG, buffer, bytes, &request));
+            ECH_TRY(ech_comm_wait(comm, &request, 1));
         }
-        ECH_PUSH(times, (ech_clock_now() - start) / 2);
+        times[i] = (ech_clock_now() - start) / 2;
     }
-    *seconds = ech_median(&times);
-    free(times.at);
-    return status;
+    *seconds = ech_median(&(ech_numbers){.at = times, .n = MESSAGES});
+    return ECH_OK;
 }
 
 static ech_status time_link(ech_comm *comm, ech_profile *profile)
 {
-    double small = 0, large = 0;
+    double small, large;
     if (ech_comm_size(comm) < 2) return ECH_OK;
     ECH_FREED void *buffer = ech_calloc(1, MESSAGE_BYTES);
-    ech_status status = time_message(comm, buffer, 8, &small);
-    if (status == ECH_OK) status = time_message(comm, buffer, MESSAGE_BYTES, &large);
+    ECH_TRY(time_message(comm, buffer, 8, &small));
+    ECH_TRY(time_message(comm, buffer, MESSAGE_BYTES, &large));
     profile->latency = small;
     profile->bandwidth = large > small ? MESSAGE_BYTES / (large - small) : 0;
-    return status;
+    return ECH_OK;
 }
 
 /* ---- the whole ---- */
@@ -174,44 +176,46 @@ static ech_profile *summarize(measurement *m, const ech_config *run)
 /* Combines the ranks' profiles: the mean of each time, rank 0's link, the worst spread and processor share. */
 static ech_status average(ech_group *world, ech_profile *profile)
 {
-    int kinds = 3 * ECH_PHASES, n = profile->blocks * kinds + 4;
-    double *all = ech_calloc((size_t)n, sizeof *all), **time = ech_calloc((size_t)n, sizeof *time);
-    double size = ech_group_size(world), worst[] = {profile->spread, -profile->processor_share};
-    for (int b = 0; b < profile->blocks; b++)
-        for (int phase = 0; phase < ECH_PHASES; phase++) {
-            ech_profile_block *cost = &profile->block[b];
-            double **at = &time[b * kinds + 3 * phase];
-            at[0] = &cost->low[phase];
-            at[1] = &cost->seconds[phase];
-            at[2] = &cost->high[phase];
-        }
-    time[n - 4] = &profile->update_seconds;
-    time[n - 3] = &profile->other_seconds;
-    time[n - 2] = &profile->bandwidth;
-    time[n - 1] = &profile->latency;
-    for (int i = 0; i < n - 2; i++) all[i] = *time[i] / size;
-    for (int i = n - 2; i < n; i++) all[i] = ech_group_index(world) == 0 ? *time[i] : 0;
-    ech_status status = ech_group_fold(world, ECH_FOLD_SUM, all, n);
-    if (status == ECH_OK) status = ech_group_fold(world, ECH_FOLD_MAX, worst, 2);
-    for (int i = 0; i < n; i++) *time[i] = all[i];
+    double *link[] = {&profile->bandwidth, &profile->latency};
+    double worst[] = {profile->spread, -profile->processor_share};
+    ECH_LIST(double *) time = {0};
+    for (int i = 0; i < profile->blocks * ECH_PHASES; i++) {
+        ech_profile_block *cost = &profile->block[i / ECH_PHASES];
+        ECH_PUSH(time, &cost->low[i % ECH_PHASES]);
+        ECH_PUSH(time, &cost->seconds[i % ECH_PHASES]);
+        ECH_PUSH(time, &cost->high[i % ECH_PHASES]);
+    }
+    ECH_PUSH(time, &profile->update_seconds);
+    ECH_PUSH(time, &profile->other_seconds);
+    ECH_FREED double **times = time.at;
+    int n = (int)time.n;
+    ECH_FREED double *all = ech_calloc(time.n + 2, sizeof *all);
+    for (int i = 0; i < n; i++) all[i] = *times[i] / ech_group_size(world);
+    for (int i = 0; i < 2; i++) all[n + i] = ech_group_index(world) == 0 ? *link[i] : 0;
+    ECH_TRY(ech_group_fold(world, ECH_FOLD_SUM, all, n + 2));
+    ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, worst, 2));
+    for (int i = 0; i < n; i++) *times[i] = all[i];
+    for (int i = 0; i < 2; i++) *link[i] = all[n + i];
     profile->spread = worst[0];
     profile->processor_share = -worst[1];
     ech_profile_judge(profile);
-    free(all);
-    free(time);
-    return status;
+    return ECH_OK;
 }
 
 static ech_status measure(measurement *m, const ech_design *run, ech_comm *alone, ech_comm *comm,
-                          ech_group *world, int64_t steps, ech_profile **out)
+                          int64_t steps, ech_profile **out)
 {
-    ECH_TRY(open_alone(m, run, alone, ech_comm_size(comm) > 1));
-    ECH_TRY(ech_group_barrier(world));
+    int n = ech_comm_size(comm);
+    ECH_FREED int *ranks = ech_calloc((size_t)n, sizeof *ranks);
+    for (int i = 0; i < n; i++) ranks[i] = i;
+    ECH_TRY(ech_group_create(comm, "world", ranks, n, &m->world));
+    ECH_TRY(open_alone(m, run, alone, n > 1));
+    ECH_TRY(ech_group_barrier(m->world));
     ECH_TRY(time_steps(m, steps));
-    ECH_TRY(ech_group_barrier(world));
+    ECH_TRY(ech_group_barrier(m->world));
     ech_profile *profile = summarize(m, run->config);
     ech_status status = time_link(comm, profile);
-    if (status == ECH_OK) status = average(world, profile);
+    if (status == ECH_OK) status = average(m->world, profile);
     if (status == ECH_OK)
         *out = profile;
     else
@@ -223,18 +227,10 @@ ech_status ech_measure_blocks(const ech_design *design, ech_comm *comm, int64_t 
                               ech_profile **out)
 {
     measurement m = {0};
-    ech_comm *alone = NULL;
-    ech_group *world = NULL;
-    int n = ech_comm_size(comm), *ranks = ech_calloc((size_t)n, sizeof *ranks);
-    for (int i = 0; i < n; i++) ranks[i] = i;
-    ech_status status = ech_group_create(comm, "world", ranks, n, &world);
-    if (status == ECH_OK)
-        status =
-            ech_comm_open(ech_comm_find("local"), 1, design->config->parallel.deadline, &alone);
-    if (status == ECH_OK) status = measure(&m, design, alone, comm, world, steps, out);
+    ech_comm *alone;
+    ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, design->config->parallel.deadline, &alone));
+    ech_status status = measure(&m, design, alone, comm, steps, out);
     close_alone(&m);
     ech_comm_close(alone);
-    ech_group_destroy(world);
-    free(ranks);
     return status;
 }

@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-#include "app/plan/axes_text.h"
-
 static bool are_alike(const ech_layout *layout, int a, int b)
 {
     return layout->coordinates[a].stage == layout->coordinates[b].stage &&

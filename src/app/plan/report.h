@@ -50,6 +50,12 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out);
 
 /* ---- used by these ---- */
 
+#define ECH_PLAN_INDENT "            " /* of the lines of the text below a heading */
+
+/* Appends the axes of the device mesh, the slowest first: "2 stages of 2 chunks x 3 replicas x 2 context (ring) x 2
+ * tensor, sequence parallel, 4 sequence chunks". Axes of one rank, and what is not used, are left out. Unequal
+ * replicas are given per stage: "3 stages of 3, 1 and 1 replicas". */
+void ech_print_axes(const ech_design *design, ech_text *out);
 /* What a rank sends in one training step, by axis: ech_plan_traffic of its train list over its training steps. */
 void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
 /* Appends that for every class of ranks, as a table; nothing for a single rank. */

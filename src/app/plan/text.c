@@ -6,20 +6,60 @@
 #include <stdio.h>
 
 #include "app/count.h"
-#include "app/plan/axes_text.h"
 #include "app/plan/report.h"
 
-enum {
-    MOST_ROWS = 8,
-    MOST_MICRO_BATCHES = 8,
-    MOST_COLUMNS = 100,
-    MOST_GRID_ROWS = 16,
-    FIRST_COLUMN = 12
-};
+enum { MOST_ROWS = 8, MOST_MICRO_BATCHES = 8, MOST_COLUMNS = 100, MOST_GRID_ROWS = 16 };
 
-static const char *plural(int64_t n)
+/* ---- axes ---- */
+
+/* What separates a part from the one before it, if there is one since `from`. */
+static const char *between(const ech_text *out, size_t from, const char *separator)
 {
-    return n == 1 ? "" : "s";
+    return out->n > from ? separator : "";
+}
+
+/* "3, 1 and 1". */
+static void print_replicas(const ech_layout *layout, ech_text *out)
+{
+    for (int s = 0; s < layout->stages; s++) {
+        bool last = s + 1 == layout->stages;
+        if (s == MOST_ROWS && !last) {
+            ech_text_append(out, ", ...");
+            return;
+        }
+        ech_text_append(out, "%s%d", s == 0 ? "" : last ? " and " : ", ", layout->replicas[s]);
+    }
+}
+
+static void print_stages(const ech_layout *layout, ech_text *out)
+{
+    if (layout->stages * layout->chunks == 1) return;
+    ech_text_append(out, "%s", ECH_COUNT(layout->stages, "stage"));
+    if (layout->chunks > 1) ech_text_append(out, " of %d chunks", layout->chunks);
+    if (layout->uniform) return;
+    ech_text_append(out, " of ");
+    print_replicas(layout, out);
+    ech_text_append(out, " replicas");
+}
+
+void ech_print_axes(const ech_design *design, ech_text *out)
+{
+    const ech_layout *layout = design->layout;
+    const ech_block_options *options = &design->model->options;
+    size_t from = out->n;
+    print_stages(layout, out);
+    if (layout->uniform && layout->replicas[0] > 1)
+        ech_text_append(out, "%s%d replicas", between(out, from, " x "), layout->replicas[0]);
+    if (layout->context > 1)
+        ech_text_append(out, "%s%d context (%s)", between(out, from, " x "), layout->context,
+                        ech_config_name(design->config, "parallel.context_method"));
+    if (layout->tensor > 1)
+        ech_text_append(out, "%s%d tensor", between(out, from, " x "), layout->tensor);
+    if (layout->sharding.sequence)
+        ech_text_append(out, "%ssequence parallel", between(out, from, ", "));
+    if (options->sequence_chunks > 1)
+        ech_text_append(out, "%s%d sequence chunks", between(out, from, ", "),
+                        options->sequence_chunks);
 }
 
 /* ---- model ---- */
@@ -30,28 +70,24 @@ static void print_blocks(const ech_plan *plan, ech_text *out)
     const ech_model *model = plan->model;
     int blocks = (int)model->block.n;
     for (int first = 0, end; first < blocks; first = end) {
-        char count[ECH_COUNT_BYTES];
-        ech_text name = {0};
+        ECH_FREED_TEXT name = {0};
         int64_t elements = ech_plan_block_elements(plan, first);
         for (end = first + 1; end < blocks && ech_plan_block_elements(plan, end) == elements;)
             end++;
         ech_text_append(&name, "%s", model->block.at[first]->name);
         if (end - first > 1) ech_text_append(&name, " .. %s", model->block.at[end - 1]->name);
-        ech_text_append(out, "%*s%-44s %4d x %16s\n", FIRST_COLUMN, "", name.at, end - first,
-                        ech_count_text(elements, count));
-        ech_text_free(&name);
+        ech_text_append(out, ECH_PLAN_INDENT "%-44s %4d x %16s\n", name.at, end - first,
+                        ECH_DIGITS(elements));
     }
 }
 
 static void print_model(const ech_plan_report *report, ech_text *out)
 {
     const ech_design *design = report->design;
-    char params[ECH_COUNT_BYTES], flops[ECH_COUNT_BYTES];
     ech_text_append(out, "model       %s: %s parameters in %zu blocks, %s; %s a step\n",
-                    design->model->family->name,
-                    ech_count_text(ech_model_params(design->model), params), design->model->block.n,
-                    ech_config_name(design->config, "precision.compute"),
-                    ech_count_scaled(ech_plan_step_flops(design), "FLOP", flops));
+                    design->model->family->name, ECH_DIGITS(ech_model_params(design->model)),
+                    design->model->block.n, ech_config_name(design->config, "precision.compute"),
+                    ECH_SCALED(ech_plan_step_flops(design), "FLOP"));
     print_blocks(report->alike.at[0].plan, out);
 }
 
@@ -81,32 +117,35 @@ static int rank_width(const ech_layout *layout)
     return layout->tensor > 1 ? 12 : 4;
 }
 
+static int blocks_width(const ech_layout *layout)
+{
+    return layout->chunks > 1 ? 20 : 10;
+}
+
 /* Axes along which there is one rank have no column. */
 static void print_columns(const ech_layout *layout, ech_text *out)
 {
-    ech_text_append(out, "%*s%*s  stage  data", FIRST_COLUMN, "", rank_width(layout), "rank");
-    if (layout->context > 1) ech_text_append(out, "  context");
-    if (layout->tensor > 1) ech_text_append(out, "    tensor");
-    ech_text_append(out, "  %-*s  micro-batches\n", layout->chunks > 1 ? 20 : 10, "blocks");
+    ech_text_append(out, ECH_PLAN_INDENT "%*s  stage  data%s%s  %-*s  micro-batches\n",
+                    rank_width(layout), "rank", layout->context > 1 ? "  context" : "",
+                    layout->tensor > 1 ? "    tensor" : "", blocks_width(layout), "blocks");
 }
 
-/* Tensor ranks of one place, which are neighbours, do the same: the first stands for all. */
+/* Tensor ranks, which are neighbours, do the same: the first stands for all. */
 static void print_place(const ech_layout *layout, int rank, ech_text *out)
 {
     const ech_coordinates *here = &layout->coordinates[rank];
     int micro_batches = ech_layout_micro_batches(layout, rank);
     ECH_FREED_TEXT blocks = {0};
     print_blocks_of(layout, rank, &blocks);
-    ech_text_append(out, "%*s", FIRST_COLUMN, "");
+    ech_text_append(out, ECH_PLAN_INDENT);
     print_range(rank, layout->tensor, rank_width(layout), out);
     ech_text_append(out, "  %5d  %4d", here->stage, here->data);
     if (layout->context > 1) ech_text_append(out, "  %7d", here->context);
     if (layout->tensor > 1) print_range(0, layout->tensor, 10, out);
-    ech_text_append(out, "  %-*s ", layout->chunks > 1 ? 20 : 10, blocks.at);
+    ech_text_append(out, "  %-*s ", blocks_width(layout), blocks.at);
     for (int k = 0; k < micro_batches && k < MOST_MICRO_BATCHES; k++)
         ech_text_append(out, " %" PRId64, ech_layout_global_micro(layout, rank, k));
-    if (micro_batches > MOST_MICRO_BATCHES) ech_text_append(out, " ...");
-    ech_text_append(out, "\n");
+    ech_text_append(out, micro_batches > MOST_MICRO_BATCHES ? " ...\n" : "\n");
 }
 
 /* What is even to half a percent is not worth a line. */
@@ -116,10 +155,11 @@ static void print_imbalance(const ech_design *design, ech_text *out)
     double most = ech_plan_imbalance(design, &stage);
     if (design->layout->stages == 1) return;
     if (most < 1.005)
-        ech_text_append(out, "%*sstages are even in FLOPs\n", FIRST_COLUMN, "");
+        ech_text_append(out, ECH_PLAN_INDENT "stages are even in FLOPs\n");
     else
-        ech_text_append(out, "%*suneven: ranks of stage %d have %.2f x the mean of FLOPs\n",
-                        FIRST_COLUMN, "", stage, most);
+        ech_text_append(out,
+                        ECH_PLAN_INDENT "uneven: ranks of stage %d have %.2f x the mean of FLOPs\n",
+                        stage, most);
 }
 
 static void print_layout(const ech_plan_report *report, ech_text *out)
@@ -129,24 +169,22 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     int rows = layout->world / layout->tensor, shown = rows <= MOST_ROWS ? rows : MOST_ROWS - 2;
     ECH_FREED_TEXT axes = {0};
     ech_text_append(out,
-                    "batch       %" PRId64 " samples of %" PRId64 " tokens a step = %" PRId64
-                    " micro-batch%s of %" PRId64,
+                    "batch       %" PRId64 " samples of %" PRId64 " tokens a step = %s of %" PRId64,
                     config->training.global_batch_size, config->data.sequence_length,
-                    layout->micro_batches, layout->micro_batches == 1 ? "" : "es",
-                    layout->micro_batch);
+                    ECH_COUNT(layout->micro_batches, "micro-batch"), layout->micro_batch);
     if (report->design->model->options.sequence_chunks > 1)
         ech_text_append(out, ", each in %d sequence chunks",
                         report->design->model->options.sequence_chunks);
-    ech_text_append(out, "\nlayout      %d rank%s of %" PRId64 " thread%s, on %s", layout->world,
-                    plural(layout->world), config->parallel.threads,
-                    plural(config->parallel.threads), ech_config_name(config, "parallel.comm"));
+    ech_text_append(out, "\nlayout      %s of %s, on %s", ECH_COUNT(layout->world, "rank"),
+                    ECH_COUNT(config->parallel.threads, "thread"),
+                    ech_config_name(config, "parallel.comm"));
     ech_print_axes(report->design, &axes);
     if (axes.n) ech_text_append(out, ": %s", axes.at);
     ech_text_append(out, "\n");
     print_columns(layout, out);
     for (int row = 0; row < shown; row++) print_place(layout, row * layout->tensor, out);
     if (shown < rows) {
-        ech_text_append(out, "%*s... and %d more ranks\n", FIRST_COLUMN, "",
+        ech_text_append(out, ECH_PLAN_INDENT "... and %d more ranks\n",
                         layout->world - (shown + 1) * layout->tensor);
         print_place(layout, layout->world - layout->tensor, out);
     }
@@ -171,12 +209,12 @@ static void print_rows(const ech_plan_report *report, ech_text *out)
 {
     for (size_t c = 0; c < report->alike.n && c < MOST_ROWS; c++) {
         const ech_plan_class *alike = &report->alike.at[c];
-        ech_text_append(out, "%*srank %d: ", FIRST_COLUMN, "", alike->plan->rank);
+        ech_text_append(out, ECH_PLAN_INDENT "rank %d: ", alike->plan->rank);
         print_row(&alike->plan->list[ECH_LIST_TRAIN], out);
         ech_text_append(out, "\n");
         if (alike->ranks > 1)
-            ech_text_append(out, "%*s%d more rank%s like it\n", FIRST_COLUMN, "", alike->ranks - 1,
-                            plural(alike->ranks - 1));
+            ech_text_append(out, ECH_PLAN_INDENT "%s like it\n",
+                            ECH_COUNT(alike->ranks - 1, "more rank"));
     }
 }
 
@@ -186,7 +224,7 @@ static void print_grid(const ech_plan_report *report, ech_text *out)
     ech_timeline_text(&report->timeline, MOST_COLUMNS, MOST_GRID_ROWS, &grid);
     for (const char *at = grid.at, *end; at && *at; at = *end ? end + 1 : end) {
         for (end = at; *end && *end != '\n';) end++;
-        ech_text_append(out, "%*s%.*s\n", end > at ? FIRST_COLUMN : 0, "", (int)(end - at), at);
+        ech_text_append(out, "%s%.*s\n", end > at ? ECH_PLAN_INDENT : "", (int)(end - at), at);
     }
 }
 
@@ -210,17 +248,15 @@ static void print_schedule(const ech_plan_report *report, ech_text *out)
 
 static void print_links(const ech_simulation *simulation, ech_text *out)
 {
-    char bytes[32];
     for (size_t i = 0; i < simulation->link.n; i++) {
         const ech_link_use *link = &simulation->link.at[i];
         if (i == MOST_ROWS - 1 && simulation->link.n > MOST_ROWS) {
-            ech_text_append(out, "%*s... and %zu more links\n", FIRST_COLUMN, "",
+            ech_text_append(out, ECH_PLAN_INDENT "... and %zu more links\n",
                             simulation->link.n - i);
             return;
         }
-        ech_text_append(out, "%*srank %d to %d: %" PRId64 " messages, %s\n", FIRST_COLUMN, "",
-                        link->from, link->to, link->messages,
-                        ech_text_from_bytes(link->bytes, bytes, sizeof bytes));
+        ech_text_append(out, ECH_PLAN_INDENT "rank %d to %d: %" PRId64 " messages, %s\n",
+                        link->from, link->to, link->messages, ECH_BYTES(link->bytes));
     }
 }
 
@@ -228,7 +264,7 @@ static void print_links(const ech_simulation *simulation, ech_text *out)
 static void print_in_flight(const ech_plan_report *report, ech_text *out)
 {
     const ech_layout *layout = report->design->layout;
-    ech_text_append(out, "%*sin flight at most:", FIRST_COLUMN, "");
+    ech_text_append(out, ECH_PLAN_INDENT "in flight at most:");
     for (int s = 0; s < layout->stages && s < MOST_GRID_ROWS; s++) {
         int most = 0;
         for (int rank = layout->first_rank[s]; rank < layout->first_rank[s + 1]; rank++)
@@ -242,17 +278,11 @@ static void print_in_flight(const ech_plan_report *report, ech_text *out)
                     layout->stages > 1 ? ", stage by stage" : "");
 }
 
-static void print_collectives(const ech_plan_report *report, ech_text *out)
-{
-    ECH_FREED_TEXT words = {0};
-    ech_timeline_collectives(&report->timeline, report->design->schedule->turns, &words);
-    if (words.n) ech_text_append(out, "%*scollectives: %s\n", FIRST_COLUMN, "", words.at);
-}
-
 static void print_simulation(const ech_plan_report *report, ech_text *out)
 {
     const ech_simulation *simulation = &report->simulation;
     int turns = report->design->schedule->turns;
+    ECH_FREED_TEXT collectives = {0};
     if (!report->checked) {
         ech_text_append(out, "simulation  too many ranks and micro-batches\n");
         return;
@@ -265,10 +295,10 @@ static void print_simulation(const ech_plan_report *report, ech_text *out)
                                           "same and messages nothing");
     if (simulation->seconds && report->design->profile->busy)
         ech_text_append(out,
-                        "%*sthe profile is of a machine that did something else, too: "
-                        "measure again\n",
-                        FIRST_COLUMN, "");
-    print_collectives(report, out);
+                        ECH_PLAN_INDENT "the profile is of a machine that did something else, too: "
+                                        "measure again\n");
+    ech_timeline_collectives(&report->timeline, turns, &collectives);
+    if (collectives.n) ech_text_append(out, ECH_PLAN_INDENT "collectives: %s\n", collectives.at);
     print_in_flight(report, out);
     print_links(simulation, out);
 }
@@ -287,7 +317,7 @@ static void print_every(const char *what, int64_t every, bool after_last, ech_te
 static void print_calendar(const ech_plan_report *report, ech_text *out)
 {
     ech_calendar calendar = ech_calendar_of(report->design->config);
-    ech_text_append(out, "calendar    %" PRId64 " step%s", calendar.steps, plural(calendar.steps));
+    ech_text_append(out, "calendar    %s", ECH_COUNT(calendar.steps, "step"));
     if (calendar.validates) print_every("validate", calendar.validate_every, true, out);
     print_every("compare ranks", calendar.check_every, true, out);
     print_every("save", calendar.save_every, true, out);
@@ -316,9 +346,9 @@ void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
     ech_plan_print_traffic(report, out);
     print_calendar(report, out);
     if (report->checked)
-        ech_text_append(out, "checked     %s of %zu rank%s, and against each other\n",
+        ech_text_append(out, "checked     %s of %s, and against each other\n",
                         report->plan.n <= ECH_PLAN_FULL_RANKS ? "all lists" : "the train lists",
-                        report->plan.n, plural((int64_t)report->plan.n));
+                        ECH_COUNT((int64_t)report->plan.n, "rank"));
     else
         ech_text_append(out,
                         "checked     each list; the ranks are too many to be checked against each "

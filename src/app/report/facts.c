@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "app/count.h"
-#include "app/plan/axes_text.h"
 #include "app/report/html.h"
 #include "app/report/parts.h"
 

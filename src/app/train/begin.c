@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "app/bench/machine.h"
-#include "app/plan/axes_text.h"
+#include "app/plan/report.h"
 #include "app/setup/initial.h"
 #include "app/train/trainer.h"
 #include "base/file.h"

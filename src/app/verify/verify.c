@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/plan/axes_text.h"
+#include "app/plan/report.h"
 #include "app/setup/initial.h"
 #include "app/verify/verifier.h"
 

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tables of `echelon plan`, by classes of ranks: memory, and bytes that are sent in a training step.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/count.h"
+#include "app/plan/report.h"
+
+enum { MOST_ROWS = 8, MOST_KINDS = 4 };
+
+static void print_left_out(size_t kinds, ech_text *out)
+{
+    ech_text_append(out, ECH_PLAN_INDENT "... and %s of ranks\n",
+                    ECH_COUNT((int64_t)kinds, "more kind"));
+}
+
+static void end_row(int ranks, ech_text *out)
+{
+    if (ranks > 1) ech_text_append(out, "   (%d ranks alike)", ranks);
+    ech_text_append(out, "\n");
+}
+
+/* ---- memory: by kind if all ranks are of one class, else a row per class ---- */
+
+static void print_buckets(const ech_plan *plan, ech_text *out)
+{
+    ech_text_append(out, "buckets     %zu of gradients, in the order in which they are ready\n",
+                    plan->bucket.n);
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        if (b == MOST_ROWS - 1 && plan->bucket.n > MOST_ROWS) {
+            ech_text_append(out, ECH_PLAN_INDENT "... and %zu more\n", plan->bucket.n - b);
+            return;
+        }
+        int first = plan->bucket_param.at[bucket->first_param];
+        ech_text_append(out, ECH_PLAN_INDENT "%3zu %12s  %4s tensor%s from %s on\n", b,
+                        ECH_BYTES(ech_plan_bucket_bytes(plan, (int)b)), ECH_DIGITS(bucket->params),
+                        bucket->params == 1 ? "" : "s", plan->model->param.at[first].name);
+    }
+}
+
+enum { WORKING = ECH_MEMORY_KINDS, ARENA, NUMBERS };
+
+/* The columns: kinds of memory, what is at work at once, the arena. */
+static const struct {
+    const char *name;
+    int kind; /* or WORKING, ARENA */
+} memory_columns[] = {{"parameters", ECH_MEMORY_PARAMETERS},
+                      {"optimizer", ECH_MEMORY_OPTIMIZER},
+                      {"gradients", ECH_MEMORY_GRADIENTS},
+                      {"activations", ECH_MEMORY_ACTIVATIONS},
+                      {"snapshot", ECH_MEMORY_SNAPSHOT},
+                      {"working", WORKING},
+                      {"arena", ARENA}};
+
+/* The snapshot's column only where there is one. plan NULL: the heading. */
+static void print_memory_row(const ech_plan *plan, bool snapshot, ech_text *out)
+{
+    int64_t bytes[NUMBERS];
+    if (plan) {
+        ech_plan_peaks(plan, bytes);
+        bytes[WORKING] = ech_plan_working(plan).bytes;
+        bytes[ARENA] = plan->arena_bytes;
+        ech_text_append(out, ECH_PLAN_INDENT "%4d ", plan->rank);
+    } else
+        ech_text_append(out, ECH_PLAN_INDENT "rank ");
+    for (size_t i = 0; i < sizeof memory_columns / sizeof *memory_columns; i++) {
+        int kind = memory_columns[i].kind;
+        if (kind != ECH_MEMORY_SNAPSHOT || snapshot)
+            ech_text_append(out, "%12s ", plan ? ECH_BYTES(bytes[kind]) : memory_columns[i].name);
+    }
+}
+
+/* The first of the kinds that need the most. */
+static size_t find_largest(const ech_plan_report *report)
+{
+    size_t largest = 0;
+    for (size_t c = 1; c < report->alike.n; c++)
+        if (report->alike.at[c].plan->arena_bytes > report->alike.at[largest].plan->arena_bytes)
+            largest = c;
+    return largest;
+}
+
+/* The first kinds, the one that needs the most, and the last. */
+static void print_memory_table(const ech_plan_report *report, ech_text *out)
+{
+    bool snapshot = false;
+    size_t kinds = report->alike.n, largest = find_largest(report), left = 0;
+    for (size_t c = 0; c < kinds; c++) snapshot |= report->alike.at[c].plan->snapshots;
+    ech_text_append(out, "memory      by rank; limit %s; rank %d needs the most\n",
+                    ECH_BYTES(report->design->config->memory.device_limit),
+                    report->alike.at[largest].rank);
+    print_memory_row(NULL, snapshot, out);
+    ech_text_append(out, " buckets\n");
+    for (size_t c = 0; c < kinds; c++) {
+        const ech_plan_class *alike = &report->alike.at[c];
+        bool shown = kinds <= MOST_ROWS || c < MOST_ROWS - 4 || c == largest || c == kinds - 1;
+        left += !shown;
+        if (!shown) continue;
+        if (left) print_left_out(left, out);
+        left = 0;
+        print_memory_row(alike->plan, snapshot, out);
+        ech_text_append(out, " %zu", alike->plan->bucket.n);
+        end_row(alike->ranks, out);
+    }
+}
+
+void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
+{
+    const ech_plan *plan = report->alike.at[0].plan;
+    if (report->alike.n > 1) {
+        print_memory_table(report, out);
+        return;
+    }
+    print_buckets(plan, out);
+    ech_text_append(out, "memory      of rank %d; limit %s\n", plan->rank,
+                    ECH_BYTES(report->design->config->memory.device_limit));
+    ech_print_memory(plan, out);
+}
+
+/* ---- traffic: a row per axis, for each set of classes that send the same ---- */
+
+/* Consecutive classes of ranks that send the same. */
+typedef struct sender {
+    int rank, ranks; /* the first, and how many */
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+} sender;
+typedef ECH_LIST(sender) sender_list;
+
+static void add_class(const ech_plan_class *alike, sender_list *senders)
+{
+    sender next = {.rank = alike->plan->rank, .ranks = alike->ranks};
+    sender *last = senders->n ? &senders->at[senders->n - 1] : NULL;
+    ech_plan_step_traffic(alike->plan, next.traffic);
+    if (last && memcmp(last->traffic, next.traffic, sizeof next.traffic) == 0)
+        last->ranks += next.ranks;
+    else
+        ECH_PUSH(*senders, next);
+}
+
+static bool is_used(const ech_traffic *traffic)
+{
+    bool used = traffic->bytes > 0;
+    for (int kind = 0; kind < ECH_COLLECTIVES; kind++) used |= traffic->calls[kind] > 0;
+    return used;
+}
+
+/* "48 all_gather, 48 reduce_scatter"; of gradients "5 reductions over data, 1 over data x tensor". */
+static void print_calls(ech_traffic_axis axis, const ech_traffic *traffic, ech_text *out)
+{
+    const char *before = "";
+    for (int kind = ECH_COLLECTIVE_NONE + 1; kind < ECH_COLLECTIVES; kind++) {
+        if (axis == ECH_TRAFFIC_DATA || !traffic->calls[kind]) continue;
+        ech_text_append(out, "%s%" PRId64 " %s", before, traffic->calls[kind],
+                        ech_collective_name((ech_collective)kind));
+        before = ", ";
+    }
+    for (int group = 0; group < ECH_GROUPS; group++) {
+        int64_t n = traffic->groups[group];
+        if (axis != ECH_TRAFFIC_DATA || !n) continue;
+        ech_text_append(out, "%s%" PRId64 "%s over %s", before, n,
+                        *before ? ""
+                        : n > 1 ? " reductions"
+                                : " reduction",
+                        ech_layout_group_name((ech_layout_group)group));
+        before = ", ";
+    }
+}
+
+/* rank -1: the row of a rank that was named before. */
+static void print_axis(int rank, ech_traffic_axis axis, const ech_traffic *traffic, ech_text *out)
+{
+    char messages[32], name[16];
+    snprintf(name, sizeof name, "%d", rank);
+    snprintf(messages, sizeof messages, "%" PRId64, traffic->messages);
+    ech_text_append(out, ECH_PLAN_INDENT "%4s  %-10s %12s %9s  ", rank < 0 ? "" : name,
+                    ech_traffic_axis_name(axis), ECH_BYTES(traffic->bytes),
+                    traffic->messages < 0 ? "-" : messages);
+    if (axis == ECH_TRAFFIC_PIPELINE)
+        ech_text_append(out, "to other stages");
+    else
+        print_calls(axis, traffic, out);
+}
+
+static void print_sender(const sender *s, ech_text *out)
+{
+    bool first = true;
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
+        if (!is_used(&s->traffic[axis])) continue;
+        print_axis(first ? s->rank : -1, (ech_traffic_axis)axis, &s->traffic[axis], out);
+        end_row(first ? s->ranks : 1, out);
+        first = false;
+    }
+    if (first) ech_text_append(out, ECH_PLAN_INDENT "%4d  nothing\n", s->rank);
+}
+
+void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)
+{
+    sender_list senders = {0};
+    if (report->design->world == 1) return;
+    for (size_t c = 0; c < report->alike.n; c++) add_class(&report->alike.at[c], &senders);
+    ech_text_append(out, "traffic     that one rank sends in a step; gradients by %s reduction\n",
+                    ech_reduction_name(report->plan.at[0]->reduction));
+    ech_text_append(out, ECH_PLAN_INDENT "rank  axis              bytes  messages  collectives\n");
+    for (size_t i = 0; i < senders.n; i++) {
+        if (i == MOST_KINDS - 2 && senders.n > MOST_KINDS) { /* the last is shown */
+            print_left_out(senders.n - 1 - i, out);
+            i = senders.n - 1;
+        }
+        print_sender(&senders.at[i], out);
+    }
+    free(senders.at);
+}
+
+void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES])
+{
+    int turns = plan->schedule->turns;
+    ech_plan_traffic(plan, traffic);
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
+        ech_traffic *t = &traffic[axis];
+        t->bytes /= turns;
+        if (t->messages > 0) t->messages /= turns;
+        for (int kind = 0; kind < ECH_COLLECTIVES; kind++) t->calls[kind] /= turns;
+        for (int group = 0; group < ECH_GROUPS; group++) t->groups[group] /= turns;
+    }
+}
