@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading and writing whole files and exact ranges.
+ * Reading and writing whole files and exact ranges; making, syncing and removing folders; names of files.
  */
 #include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/tick.h"
 
-enum { PIECE = 64 << 20 }; /* bytes at most between two ticks */
+enum { BLOCK = 64 << 20 }; /* bytes at most between two ticks */
 
 static ech_status read_open_file(int fd, const char *path, int64_t bytes_now, size_t limit,
                                  char **out, size_t *n)
@@ -154,7 +159,7 @@ ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int
 {
     char *to = bytes;
     while (n > 0) {
-        ssize_t got = pread(fd, to, n < PIECE ? n : PIECE, (off_t)offset);
+        ssize_t got = pread(fd, to, n < BLOCK ? n : BLOCK, (off_t)offset);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
             ECH_FAIL(ECH_EIO, "%s: cannot read %zu bytes at %lld: %s", path, n, (long long)offset,
@@ -170,19 +175,162 @@ ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int
     return ECH_OK;
 }
 
-ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t n, int64_t offset)
+int ech_file_put_at(int fd, const void *bytes, size_t n, int64_t offset)
 {
     const char *from = bytes;
     while (n > 0) {
-        ssize_t put = pwrite(fd, from, n < PIECE ? n : PIECE, (off_t)offset);
+        ssize_t put = pwrite(fd, from, n < BLOCK ? n : BLOCK, (off_t)offset);
         if (put < 0 && errno == EINTR) continue;
-        if (put <= 0)
-            ECH_FAIL(ECH_EIO, "%s: cannot write %zu bytes at %lld: %s", path, n, (long long)offset,
-                     put < 0 ? strerror(errno) : "nothing was taken");
+        if (put <= 0) return put < 0 ? errno : EIO;
         ech_tick();
         from += put;
         n -= (size_t)put;
         offset += put;
     }
+    return 0;
+}
+
+ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t n, int64_t offset)
+{
+    int why = ech_file_put_at(fd, bytes, n, offset);
+    if (why)
+        ECH_FAIL(ECH_EIO, "%s: cannot write %zu bytes at %lld: %s", path, n, (long long)offset,
+                 strerror(why));
     return ECH_OK;
+}
+
+/* ---- folders ---- */
+
+ech_status ech_file_sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, strerror(errno));
+    int why = fsync(fd) == 0 ? 0 : errno;
+    close(fd);
+    /* Some network file systems lack fsync for folders and keep renames in order themselves. */
+    if (why && why != EINVAL && why != ENOTSUP)
+        ECH_FAIL(ECH_EIO, "%s: cannot bring the folder to disk: %s", path, strerror(why));
+    return ECH_OK;
+}
+
+ech_status ech_file_sync_parent(const char *path)
+{
+    ECH_FREED char *folder = ech_file_parent(path);
+    return ech_file_sync_folder(folder);
+}
+
+static ech_status make_one(const char *path)
+{
+    if (mkdir(path, 0777) == 0) return ECH_OK;
+    int why = errno;
+    /* Other errors than EEXIST also come for folders that are there (a read-only file system). */
+    if (ech_file_is_folder(path)) return ECH_OK;
+    if (why == EEXIST) ECH_FAIL(ECH_EIO, "%s: cannot be a folder: a file has that name", path);
+    ECH_FAIL(ECH_EIO, "%s: cannot make the folder: %s", path, strerror(why));
+}
+
+ech_status ech_file_make_folder(const char *path)
+{
+    ECH_FREED char *part = ech_strdup(path);
+    for (char *at = strchr(part, '/'); at; at = strchr(at + 1, '/')) {
+        if (at == part) continue;
+        *at = '\0';
+        ECH_TRY(make_one(part));
+        *at = '/';
+    }
+    ECH_TRY(make_one(part));
+    if (access(path, W_OK | X_OK) != 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot write into the folder: %s", path, strerror(errno));
+    return ECH_OK;
+}
+
+ech_status ech_file_lock_folder(const char *path, double seconds, int *out)
+{
+    const struct timespec between = {.tv_nsec = 20 * 1000 * 1000};
+    double end = ech_clock_now() + seconds;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, strerror(errno));
+    for (bool told = false; flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+         told = true) {
+        if (ech_clock_now() >= end) {
+            close(fd);
+            ECH_FAIL(ECH_EIO,
+                     "%s: another run writes into this folder; let it end, or choose another",
+                     path);
+        }
+        if (!told)
+            ech_log_info("%s: another run writes into this folder; waiting for its end, at most %g "
+                         "s",
+                         path, seconds);
+        nanosleep(&between, NULL);
+    }
+    *out = fd;
+    return ECH_OK;
+}
+
+bool ech_file_is_same(const char *path, int fd)
+{
+    struct stat there, here;
+    return stat(path, &there) == 0 && fstat(fd, &here) == 0 && there.st_dev == here.st_dev &&
+           there.st_ino == here.st_ino;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    (void)info, (void)kind, (void)walk;
+    ech_tick();
+    if (remove(path) == 0 || errno == ENOENT) return 0;
+    ECH_FAIL(ECH_EIO, "%s: cannot remove: %s", path, strerror(errno));
+}
+
+ech_status ech_file_remove_all(const char *path)
+{
+    enum { OPEN_FOLDERS = 16 };
+    struct stat info;
+    if (lstat(path, &info) != 0 && errno == ENOENT) return ECH_OK;
+    int st = nftw(path, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
+    if (st == -1) ECH_FAIL(ECH_EIO, "%s: cannot remove: %s", path, strerror(errno));
+    return (ech_status)st;
+}
+
+bool ech_file_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+bool ech_file_is_link(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+bool ech_file_has(const char *folder, const char *name)
+{
+    ECH_FREED char *path = ech_file_join(folder, name);
+    bool is_there = ech_file_exists(path);
+    return is_there;
+}
+
+bool ech_file_is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+char *ech_file_join(const char *folder, const char *name)
+{
+    size_t n = strlen(folder), room = n + strlen(name) + 2;
+    bool open_end = n > 0 && folder[n - 1] != '/';
+    char *path = ech_calloc(room, 1);
+    snprintf(path, room, "%s%s%s", folder, open_end ? "/" : "", name);
+    return path;
+}
+
+char *ech_file_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = ech_strdup(slash ? path : ".");
+    if (slash) folder[slash == path ? 1 : slash - path] = '\0';
+    return folder;
 }

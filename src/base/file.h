@@ -32,6 +32,8 @@ ech_status ech_file_create_beside(const char *path, char **name, int *out);
 /* pread and pwrite of exactly n bytes; interrupted and short calls are repeated. */
 ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int64_t offset);
 ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t n, int64_t offset);
+/* The same without a log line: returns 0 or errno. */
+int ech_file_put_at(int fd, const void *bytes, size_t n, int64_t offset);
 
 /* fsync of a folder, and of the folder that a file is in. */
 ech_status ech_file_sync_folder(const char *path);

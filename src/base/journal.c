@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 
@@ -42,22 +43,6 @@ ech_status ech_journal_open(const char *path, bool anew, ech_journal **out)
     return ECH_OK;
 }
 
-/* 0, or what the system said. */
-static int write_at_end(const ech_journal *journal, const char *record, size_t n)
-{
-    off_t at = journal->end;
-    while (n > 0) {
-        ssize_t put = pwrite(journal->fd, record, n, at);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return errno;
-        if (put == 0) return EIO;
-        record += put;
-        n -= (size_t)put;
-        at += put;
-    }
-    return 0;
-}
-
 /* A file without a name takes all that is written, and nobody will ever read it. */
 static bool is_gone(const ech_journal *journal)
 {
@@ -76,7 +61,7 @@ static bool lose(ech_journal *journal, const char *why)
 bool ech_journal_add(ech_journal *journal, const void *record, size_t n)
 {
     if (is_gone(journal)) return lose(journal, "it was removed");
-    int why = write_at_end(journal, record, n);
+    int why = ech_file_put_at(journal->fd, record, n, journal->end);
     if (why) {
         /* If that fails, too, the next record overwrites the part. */
         if (ftruncate(journal->fd, journal->end) != 0) errno = 0;

@@ -52,33 +52,6 @@ void ech_clear_error(void)
     last_error[0] = '\0';
 }
 
-const char *ech_status_name(ech_status st)
-{
-    switch (st) {
-    case ECH_OK:
-        return "ok";
-    case ECH_EUSAGE:
-        return "usage";
-    case ECH_EINPUT:
-        return "input";
-    case ECH_EIO:
-        return "i/o";
-    case ECH_ENOMEM:
-        return "memory";
-    case ECH_EUNSUPPORTED:
-        return "unsupported";
-    case ECH_ECOMM:
-        return "communication";
-    case ECH_EABORTED:
-        return "aborted";
-    case ECH_ENUMERIC:
-        return "numeric";
-    case ECH_EINTERNAL:
-        return "internal";
-    }
-    return "unknown";
-}
-
 void ech_assert_failed(const char *file, int line, const char *what)
 {
     ech_log_set_quiet(false);

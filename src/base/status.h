@@ -37,9 +37,6 @@ const char *ech_last_error(void);
 /* Clears this thread's last error. */
 void ech_clear_error(void);
 
-/* The name of a status in logs ("i/o", "usage", ...). */
-const char *ech_status_name(ech_status st);
-
 /* Returns the constant itself, so that compilers see that results are unset only on failure. */
 #define ECH_FAIL(st, ...)                                                                          \
     do {                                                                                           \

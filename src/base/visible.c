@@ -43,12 +43,9 @@ static size_t show_next(const char *text, size_t n, bool lines, char *shown, siz
 
 bool ech_visible_is(const char *text, size_t n, bool lines)
 {
-    uint32_t code;
-    for (size_t at = 0, length; at < n; at += length) {
-        length = ech_utf8_next(text + at, n - at, &code);
-        if (length == 0) return false;
-        if (is_hidden(code) && !(lines && (code == '\n' || code == '\t'))) return false;
-    }
+    char shown[LONGEST];
+    for (size_t at = 0, taken; at < n; at += taken)
+        if (show_next(text + at, n - at, lines, shown, &taken) > taken) return false;
     return true;
 }
 

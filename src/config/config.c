@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creation and destruction of the struct, assignments of the command line, and the place where each key was set.
+ * Creation and destruction of the struct, assignments of the command line, the place where each key was set, and checks
+ * once all keys are read.
  */
 #include "config/config.h"
 
@@ -12,34 +13,30 @@
 #include "base/memory.h"
 #include "config/table.h"
 
-static void copy_names(ech_config_source *source, const ech_config_names *names, size_t n)
+/* Copies the names, and splits the choices of each NAME and LIST key. */
+static void take_names(ech_config *config, const ech_config_names *names, size_t n)
 {
-    source->names = ech_calloc(n, sizeof *names);
+    ech_config_source *source = config->source = ech_calloc(1, sizeof *source);
+    source->pool = ech_pool_create();
+    source->names = ech_pool_alloc(source->pool, n * sizeof *names);
     source->n = n;
     for (size_t t = 0; t < n; t++) {
-        source->names[t].table = ech_strdup(names[t].table);
-        source->names[t].names = ech_strdup(names[t].names);
+        source->names[t].table = ech_pool_format(source->pool, "%s", names[t].table);
+        source->names[t].names = ech_pool_format(source->pool, "%s", names[t].names);
     }
-}
-
-/* Splits the choices of each NAME and LIST key. */
-static void split_choices(ech_config *config)
-{
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
         const char *choices = key->choices ? ech_config_choices(config, key) : NULL;
         if (!choices) continue;
-        char *names = config->source->keys[k].names = ech_strdup(choices);
-        for (char *blank = names; (blank = strchr(blank, ' ')); blank++) *blank = '\0';
+        char *split = source->keys[k].names = ech_pool_format(source->pool, "%s", choices);
+        for (char *blank = split; (blank = strchr(blank, ' ')); blank++) *blank = '\0';
     }
 }
 
 ech_status ech_config_create(const ech_config_names *names, size_t n, ech_config **out)
 {
     ech_config *config = ech_calloc(1, sizeof *config);
-    config->source = ech_calloc(1, sizeof *config->source);
-    copy_names(config->source, names, n);
-    split_choices(config);
+    take_names(config, names, n);
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++)
         ech_config_set_default(config, &ech_config_keys[k]);
     *out = config;
@@ -56,13 +53,8 @@ void ech_config_destroy(ech_config *config)
             free(((ech_config_list *)ech_config_field(config, key))->at);
         free(config->source->keys[k].place);
         free(config->source->keys[k].text);
-        free(config->source->keys[k].names);
     }
-    for (size_t t = 0; t < config->source->n; t++) {
-        free((char *)config->source->names[t].table);
-        free((char *)config->source->names[t].names);
-    }
-    free(config->source->names);
+    ech_pool_destroy(config->source->pool);
     free(config->source);
     free(config);
 }
@@ -83,9 +75,7 @@ ech_config *ech_config_copy(const ech_config *config)
 {
     ech_config *copy = ech_calloc(1, sizeof *copy);
     *copy = *config;
-    copy->source = ech_calloc(1, sizeof *copy->source);
-    copy_names(copy->source, config->source->names, config->source->n);
-    split_choices(copy);
+    take_names(copy, config->source->names, config->source->n);
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
         const ech_config_origin *origin = ech_config_origin_of(config, key);
@@ -216,4 +206,83 @@ ech_status ech_config_complain(const ech_config *config, const char *key, const 
     va_end(arguments);
     if (!origin->place) ECH_FAIL(ECH_EUSAGE, "%s = %.120s (default): %s", key, value.at, message);
     ECH_FAIL(ECH_EUSAGE, "%s: %s = %.120s: %s", origin->place, key, origin->text, message);
+}
+
+/* ---- checks once all keys are read ---- */
+
+/* One error says all keys that are missing: a new run file is then written in one go. Given names were checked when
+ * they were set; a default may name what this build lacks. */
+ech_status ech_config_check(const ech_config *config)
+{
+    ECH_FREED_TEXT missing = {0};
+    ech_status names = ECH_OK;
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
+        const ech_config_key *key = &ech_config_keys[k];
+        const ech_config_origin *origin = &config->source->keys[k];
+        int row;
+        if (origin->place) continue;
+        if (strcmp(key->initial, "required") == 0) {
+            if (!origin->tried) ech_text_append(&missing, " %s.%s", key->section, key->name);
+        } else if (key->type == ECH_CONFIG_NAME) {
+            ECH_ALSO(&names, ech_config_read_name(config, key, key->initial, "default", &row));
+        }
+    }
+    if (missing.n == 0) return names;
+    ECH_FAIL(ECH_EUSAGE,
+             "required but not set:%s; set them in the run file or as section.key=value on the "
+             "command line",
+             missing.at);
+}
+
+ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
+                                 const char *reader)
+{
+    ech_status st = ECH_OK;
+    bool said[ECH_CONFIG_KEYS] = {false}; /* a key may be several rows' own */
+    ECH_FREED char *copy = ech_strdup(owned);
+    char *rest = NULL;
+    for (char *path = strtok_r(copy, " ", &rest); path; path = strtok_r(NULL, " ", &rest)) {
+        const ech_config_key *key = ech_config_find_path(path);
+        ech_config_origin *origin = ech_config_origin_of(config, key);
+        origin->unread = !ech_text_has_word(read, path);
+        bool *is_said = &said[key - ech_config_keys];
+        if (origin->unread && origin->place && !*is_said)
+            ECH_ALSO(&st, ech_config_complain(config, path, "not read by %s; remove it", reader));
+        *is_said = true;
+    }
+    return st;
+}
+
+bool ech_config_is_changed(const ech_config *before, const ech_config *after,
+                           const ech_config_key *key, ech_text *value_before, ech_text *value_after)
+{
+    ech_config_format_value(before, key, value_before);
+    ech_config_format_value(after, key, value_after);
+    return strcmp(value_before->at, value_after->at) != 0;
+}
+
+ech_status ech_config_check_resume(const ech_config *saved, const ech_config *now, const char *also)
+{
+    /* A value that nobody has set follows from others: those are to blame, if there are any. */
+    ECH_FREED_TEXT causes = {0}, effects = {0};
+    int n[2] = {0};
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
+        const ech_config_key *key = &ech_config_keys[k];
+        const char *place = ech_config_origin_of(now, key)->place;
+        ECH_FREED_TEXT before = {0}, after = {0};
+        char path[128];
+        snprintf(path, sizeof path, "%s.%s", key->section, key->name);
+        if (!key->fixed && !ech_text_has_word(also, path)) continue;
+        if (!ech_config_is_changed(saved, now, key, &before, &after)) continue;
+        bool follows = strcmp(key->initial, "auto") == 0 && !place;
+        ech_text *out = follows ? &effects : &causes;
+        if (n[follows]++) ech_text_append(out, "; ");
+        if (place) ech_text_append(out, "%s: ", place);
+        ech_text_append(out, "%s = %.120s%s: %.120s in the checkpoint", path, after.at,
+                        place ? "" : " (default)", before.at);
+    }
+    if (n[0] + n[1] == 0) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "%s, and may not change on resume; set %s back, or start a run in another directory",
+             n[0] ? causes.at : effects.at, (n[0] ? n[0] : n[1]) == 1 ? "it" : "them");
 }

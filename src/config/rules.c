@@ -10,11 +10,6 @@
 
 /* ---- conditions ---- */
 
-static bool is_one_of(const char *value, const char *words)
-{
-    return ech_text_has_word(words, value);
-}
-
 static bool is_named(const ech_config *config, const char *key, const char *name)
 {
     return strcmp(ech_config_name(config, key), name) == 0;

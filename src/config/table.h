@@ -6,6 +6,7 @@
 #ifndef ECH_CONFIG_TABLE_H
 #define ECH_CONFIG_TABLE_H
 
+#include "base/memory.h"
 #include "config/config.h"
 
 typedef enum ech_config_type {
@@ -67,6 +68,7 @@ typedef struct ech_config_origin {
 } ech_config_origin;
 
 struct ech_config_source {
+    ech_pool *pool; /* of the names */
     ech_config_names *names;
     size_t n;
     ech_config_origin keys[ECH_CONFIG_KEYS];

@@ -64,7 +64,7 @@ ech_grid ech_grid_fill(const ech_grid_problem *p, ech_grid grid)
     return grid;
 }
 
-int64_t ech_grid_ranks(const ech_grid_problem *p, const ech_grid *g)
+static int64_t ranks_of(const ech_grid_problem *p, const ech_grid *g)
 {
     int64_t replicas = g->data == ECH_GRID_LISTED ? p->sum : g->pipeline * g->data;
     return ech_saturating_product(replicas, replica_of(g));
@@ -178,7 +178,7 @@ static int64_t fitting_world(const ech_grid_problem *problem)
     for (int64_t d = middle > tries ? middle - tries : 1; d <= middle + tries; d++) {
         ech_grid grid = asked;
         if (open) grid.data = d;
-        p.world = ech_grid_ranks(&p, &grid);
+        p.world = ranks_of(&p, &grid);
         if (!ech_grid_is_offered(&p, &grid)) continue;
         if (!found || llabs(p.world - problem->world) < llabs(found - problem->world))
             found = p.world;
@@ -200,17 +200,15 @@ static bool refuse_ranks(const ech_grid_problem *p, const char *otherwise,
 static bool rule_replica(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     number c = g->context, t = g->tensor, world = p->world;
-    if (world % t)
-        refuse(refusal, "parallel.tensor", "%lld tensor ranks do not divide %s", t,
-               ECH_COUNT(world, "rank"));
-    else if (world % (c * t) == 0)
-        return true;
-    else if (t == 1)
-        refuse(refusal, "parallel.context", "%lld context ranks do not divide %s", c,
-               ECH_COUNT(world, "rank"));
+    bool tensor = world % t;
+    const char *key = tensor ? "parallel.tensor" : "parallel.context";
+    if (world % (c * t) == 0) return true;
+    if (tensor || t == 1)
+        refuse(refusal, key, "%lld %s ranks do not divide %s", tensor ? t : c,
+               tensor ? "tensor" : "context", ECH_COUNT(world, "rank"));
     else
-        refuse(refusal, "parallel.context", "%lld context x %lld tensor ranks do not divide %s", c,
-               t, ECH_COUNT(world, "rank"));
+        refuse(refusal, key, "%lld context x %lld tensor ranks do not divide %s", c, t,
+               ECH_COUNT(world, "rank"));
     return refuse_ranks(p, NULL, refusal);
 }
 
@@ -236,7 +234,7 @@ static bool rule_ranks(const ech_grid_problem *p, const ech_grid *g, ech_grid_re
                    ECH_COUNT(stages, "stage"), each, ECH_COUNT(world, "rank"));
         return refuse_ranks(p, NULL, refusal);
     }
-    number ranks = ech_grid_ranks(p, g);
+    number ranks = ranks_of(p, g);
     const char *were = world == 1 ? "was" : "were";
     if (ranks == world) return true;
     if (g->data == ECH_GRID_LISTED && each == 1)
@@ -288,44 +286,29 @@ static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_gri
 
 /* ---- samples ---- */
 
-/* Always false. */
-static bool refuse_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
-{
-    int64_t samples = refusal ? ech_grid_nearest_batch(p, g) : 0;
-    if (samples) ech_text_append(refusal->why, "; %lld would", (number)samples);
-    return false;
-}
-
-static bool divides_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
-{
-    const char *key = "training.global_batch_size";
-    number samples = p->config->training.global_batch_size, data = g->data;
-    if (samples % data) {
-        refuse(refusal, key, "does not divide by parallel.data = %lld", data);
-        return refuse_batch(p, g, refusal);
-    }
-    number b = ech_grid_micro_batch(p, g);
-    if (samples % (b * data) == 0) return true;
-    refuse(refusal, key, "does not divide by micro_batch_size x data = %lld x %lld", b, data);
-    return refuse_batch(p, g, refusal);
-}
-
-/* Loads of replicas may differ by one micro-batch; everyone needs at least one. */
+/* Loads of replicas may differ by one micro-batch where each stage has its own number of replicas; each replica needs
+ * at least one. */
 static bool rule_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     const char *key = "training.global_batch_size";
-    if (g->data != ECH_GRID_LISTED) return divides_batch(p, g, refusal);
-    number samples = p->config->training.global_batch_size, b = ech_grid_micro_batch(p, g);
-    if (samples % b)
+    bool listed = g->data == ECH_GRID_LISTED;
+    number samples = p->config->training.global_batch_size, data = listed ? 1 : g->data;
+    number b = ech_grid_micro_batch(p, g), least = listed ? p->most : 1;
+    if (samples % data)
+        refuse(refusal, key, "does not divide by parallel.data = %lld", data);
+    else if (samples % (b * data) && listed)
         refuse(refusal, key, "does not divide by micro_batch_size = %lld", b);
-    else if (samples / b >= p->most)
-        return true;
-    else
+    else if (samples % (b * data))
+        refuse(refusal, key, "does not divide by micro_batch_size x data = %lld x %lld", b, data);
+    else if (samples / b < least)
         refuse(refusal, key,
                "makes %s of %s for a stage of %lld replicas; at least %lld are needed",
-               ECH_COUNT(samples / b, "micro-batch"), ECH_COUNT(b, "sample"), (number)p->most,
-               (number)p->most);
-    return refuse_batch(p, g, refusal);
+               ECH_COUNT(samples / b, "micro-batch"), ECH_COUNT(b, "sample"), least, least);
+    else
+        return true;
+    number nearest = refusal ? ech_grid_nearest_batch(p, g) : 0;
+    if (nearest) ech_text_append(refusal->why, "; %lld would", nearest);
+    return false;
 }
 
 /* Of a sample, that a rank has at a time. */

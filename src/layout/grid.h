@@ -35,8 +35,6 @@ ech_grid ech_grid_asked(const ech_grid_problem *problem);
 ech_grid ech_grid_fill(const ech_grid_problem *problem, ech_grid grid);
 /* Samples of a micro-batch: training.micro_batch_size, or where that is "auto" all samples of a data rank. */
 int64_t ech_grid_micro_batch(const ech_grid_problem *problem, const ech_grid *grid);
-/* Ranks of a grid whose data degree is known. */
-int64_t ech_grid_ranks(const ech_grid_problem *problem, const ech_grid *grid);
 
 /* Which rules of grid_rules.def are checked: those on context x tensor ranks alone, or all. */
 typedef enum ech_grid_scope { ECH_GRID_REPLICA, ECH_GRID_WHOLE } ech_grid_scope;

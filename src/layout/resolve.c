@@ -8,18 +8,6 @@
 #include "layout/grid.h"
 #include "layout/layout.h"
 
-typedef struct resolver {
-    ech_config *config;
-    const ech_model *model;
-    int world;
-    const ech_layout_filter *filter;
-} resolver;
-
-static ech_grid_problem problem_of(const resolver *r)
-{
-    return ech_grid_problem_of(r->config, (int64_t)r->model->block.n, r->world, r->filter);
-}
-
 /* ---- stages and replicas ---- */
 
 /* A list of replicas has an entry for every stage. */
@@ -32,27 +20,26 @@ static ech_status check_listed(const ech_config *config, int listed)
 }
 
 /* Whether the grid that is asked for works with so many sequence chunks. */
-static bool takes_chunks(const resolver *r, int64_t chunks)
+static bool takes_chunks(const ech_grid_problem *asked, int64_t chunks)
 {
-    ech_config config = *r->config;
-    ech_grid_problem problem = problem_of(r);
-    ech_grid grid = ech_grid_fill(&problem, ech_grid_asked(&problem));
+    ech_config config = *asked->config;
+    ech_grid_problem problem = *asked;
+    ech_grid grid = ech_grid_fill(asked, ech_grid_asked(asked));
     config.memory.sequence_chunks = chunks;
     problem.config = &config;
     return ech_grid_is_offered(&problem, &grid);
 }
 
-/* Pieces of a sequence in time are as long, whatever the grid. What is offered stands in for what was asked,
- * so that the grid is held against that. */
-static ech_status check_chunks(const resolver *r)
+/* All sequence chunks are equally long, whatever the grid. After an error the number that it offers replaces the one
+ * that was asked for, so that the grid is checked with that. */
+static ech_status check_chunks(ech_config *config, const ech_grid_problem *problem)
 {
-    ech_config *config = r->config;
     int64_t tokens = config->data.sequence_length, n = config->memory.sequence_chunks;
     if (tokens % n == 0) return ECH_OK;
     int64_t largest = ech_largest_divisor(tokens, n), offered = largest;
-    while (offered > 1 && !takes_chunks(r, offered))
+    while (offered > 1 && !takes_chunks(problem, offered))
         offered = ech_largest_divisor(tokens, offered - 1);
-    if (!takes_chunks(r, offered)) offered = largest;
+    if (!takes_chunks(problem, offered)) offered = largest;
     ech_status status = ech_config_complain(
         config, "memory.sequence_chunks", "does not divide data.sequence_length = %lld; %lld would",
         (long long)tokens, (long long)offered);
@@ -60,14 +47,12 @@ static ech_status check_chunks(const resolver *r)
     return status;
 }
 
-static ech_status resolve_grid(resolver *r)
+static ech_status resolve_grid(ech_config *config, const ech_grid_problem *problem)
 {
-    ech_config *config = r->config;
-    ech_grid_problem problem = problem_of(r);
-    ECH_TRY(check_listed(config, problem.listed));
-    ech_grid grid = ech_grid_asked(&problem);
-    ECH_TRY(ech_grid_check(&problem, grid, ECH_GRID_WHOLE));
-    grid = ech_grid_fill(&problem, grid);
+    ECH_TRY(check_listed(config, problem->listed));
+    ech_grid grid = ech_grid_asked(problem);
+    ECH_TRY(ech_grid_check(problem, grid, ECH_GRID_WHOLE));
+    grid = ech_grid_fill(problem, grid);
     config->parallel.pipeline = grid.pipeline;
     config->parallel.data = grid.data == ECH_GRID_LISTED ? 1 : grid.data;
     return ECH_OK;
@@ -76,9 +61,8 @@ static ech_status resolve_grid(resolver *r)
 /* ---- which blocks a stage has ---- */
 
 /* The list of layers of each virtual stage, apart from whether it has as many entries. */
-static ech_status check_cut(const resolver *r)
+static ech_status check_partition(const ech_config *config)
 {
-    const ech_config *config = r->config;
     const ech_config_list *list = &config->parallel.partition;
     int64_t sum = 0, layers = config->model.num_hidden_layers;
     for (int s = 0; s < list->n; s++) {
@@ -99,13 +83,12 @@ static ech_status check_cut(const resolver *r)
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
                               const ech_layout_filter *filter)
 {
-    resolver r = {.config = config, .model = model, .world = world, .filter = filter};
+    ech_grid_problem problem = ech_grid_problem_of(config, (int64_t)model->block.n, world, filter);
     ECH_ASSERT(config->parallel.partition.word != ECH_PARTITION_AUTO);
-    ech_status status = check_chunks(&r);
-    ECH_ALSO(&status, check_cut(&r));
-    ECH_ALSO(&status, resolve_grid(&r));
+    ech_status status = check_chunks(config, &problem);
+    ECH_ALSO(&status, check_partition(config));
+    ECH_ALSO(&status, resolve_grid(config, &problem));
     ECH_TRY(status);
-    ech_grid_problem problem = problem_of(&r);
     ech_grid grid = ech_grid_asked(&problem);
     config->training.micro_batch_size = ech_grid_micro_batch(&problem, &grid);
     return ECH_OK;

@@ -227,8 +227,7 @@ static void check(const ech_text *file, int number)
     ech_status st = ech_config_read_text(config, file->at ? file->at : "", file->n, "run.yaml");
     ECH_ALSO(&st, ech_config_check(config));
     char *said = end_capture(&c);
-    if (st != ECH_EUSAGE)
-        fail_msg("file %d: %s, not refused:\n%s", number, ech_status_name(st), file->at);
+    if (st != ECH_EUSAGE) fail_msg("file %d: status %d, not refused:\n%s", number, st, file->at);
     if (!strstr(said, "run.yaml:") && !names_key(said))
         fail_msg("file %d: nothing is named: %s\n%s", number, said, file->at);
     if (!is_printable(said)) fail_msg("file %d: unprintable: %s", number, said);

@@ -291,8 +291,8 @@ static void test_malformed_files(void **state)
         ech_clear_error();
         ech_status st = sample_read(config, malformed[i].text);
         if (st != ECH_EUSAGE || !strstr(ech_last_error(), malformed[i].message))
-            fail_msg("%s\ngave %s: %s\nand not: %s", malformed[i].text, ech_status_name(st),
-                     ech_last_error(), malformed[i].message);
+            fail_msg("%s\ngave %d: %s\nand not: %s", malformed[i].text, st, ech_last_error(),
+                     malformed[i].message);
         /* Every one of them says where, in one line. */
         assert_memory_equal(ech_last_error(), "run.yaml:", 9);
         assert_true(ech_last_error()[9] >= '1' && ech_last_error()[9] <= '9');

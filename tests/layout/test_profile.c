@@ -220,7 +220,7 @@ static void test_what_is_refused(void **state)
         ech_profile *have = NULL;
         ech_status st = ech_profile_parse(text.at, text.n, "p", &have);
         if (st != changes[i].status || !strstr(ech_last_error(), changes[i].message))
-            fail_msg("%s\ngave %s: %s", text.at, ech_status_name(st), ech_last_error());
+            fail_msg("%s\ngave %d: %s", text.at, st, ech_last_error());
         assert_null(have);
         ech_text_free(&text);
     }
