@@ -111,13 +111,13 @@ ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors,
              ech_box_count(tensors[at].dims, tensors[at].shape));
 }
 
-/* ---- work done together ----
+/* ---- joint work ----
  *
- * Meetings are folds: whether anybody has failed, and whether anybody still works. */
+ * Meetings are all-reduces of two flags: a member has failed, a member works. */
 
 enum { MEETINGS = 4 }; /* in the time that a wait may last */
 
-/* True if somebody still works. */
+/* Whether a member works. */
 static bool meet(ech_joint *joint, bool failed, bool works)
 {
     double value[2] = {failed, works};

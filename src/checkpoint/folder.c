@@ -66,7 +66,7 @@ ech_status ech_folder_list(const char *directory, ech_folders *out)
 {
     struct dirent **entries = NULL;
     int n = scandir(directory, &entries, has_name, NULL), why = n < 0 ? errno : 0;
-    /* Below a file there is nothing; that nothing can be made there is said by who wants to. */
+    /* A file has no folders in it; that none can be made there is an error of the save. */
     bool below_file = why == ENOTDIR && access(directory, F_OK) != 0;
     if (why && why != ENOENT && !below_file)
         ECH_FAIL(ECH_EIO, "%s: cannot list it: %s", directory, strerror(why));

@@ -125,19 +125,12 @@ void ech_hash_print(ech_hash hash, char digits[ECH_HASH_DIGITS + 1])
 
 bool ech_hash_parse(const char *digits, ech_hash *out)
 {
-    uint64_t half[2] = {0, 0};
-    for (int i = 0; i < ECH_HASH_DIGITS; i++) {
-        char c = digits[i];
-        uint64_t value;
-        if (c >= '0' && c <= '9') {
-            value = (uint64_t)(c - '0');
-        } else if (c >= 'a' && c <= 'f') {
-            value = (uint64_t)(c - 'a') + 10;
-        } else {
-            return false;
-        }
-        half[i / 16] = half[i / 16] << 4 | value;
-    }
-    *out = (ech_hash){half[0], half[1]};
+    ech_hash hash;
+    char text[ECH_HASH_DIGITS + 1] = "", back[ECH_HASH_DIGITS + 1];
+    memcpy(text, digits, ECH_HASH_DIGITS);
+    if (sscanf(text, "%16" SCNx64 "%16" SCNx64, &hash.high, &hash.low) != 2) return false;
+    ech_hash_print(hash, back);
+    if (strcmp(text, back) != 0) return false; /* blanks, signs or upper case */
+    *out = hash;
     return true;
 }

@@ -29,7 +29,6 @@ typedef struct entry {
     int dims;
     int64_t shape[ECH_MAX_DIMS];
     int64_t begin, end; /* bytes, from where the data begins */
-    int order;          /* in the header */
 } entry;
 
 struct ech_safetensors {
@@ -115,7 +114,7 @@ static int by_bytes(const void *a, const void *b)
     const entry *x = a, *y = b;
     if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
     if (x->end != y->end) return x->end < y->end ? -1 : 1;
-    return (x->order > y->order) - (x->order < y->order);
+    return strcmp(x->name, y->name);
 }
 
 static int by_name(const void *a, const void *b)
@@ -138,7 +137,7 @@ static ech_status check_order(const ech_safetensors *file, int64_t data_bytes)
     }
     if (end != data_bytes)
         ECH_FAIL(ECH_EINPUT,
-                 "%s: the tensors take %" PRId64 " bytes, the file holds %" PRId64 " behind the "
+                 "%s: the tensors take %" PRId64 " bytes, the file holds %" PRId64 " after the "
                  "header: it is %s",
                  file->path, end, data_bytes, end > data_bytes ? "truncated" : "too long");
     return ECH_OK;
@@ -156,9 +155,8 @@ static ech_status fill_entries(ech_safetensors *file, json_t *root, int64_t data
             ECH_TRY(check_metadata(file->path, value));
             continue;
         }
-        entry *e = &file->entries[file->n];
+        entry *e = &file->entries[file->n++];
         e->name = ech_pool_format(file->pool, "%s", key);
-        e->order = file->n++;
         ECH_TRY(parse_entry(file->path, value, e));
     }
     qsort(file->entries, (size_t)file->n, sizeof *file->entries, by_bytes);

@@ -36,10 +36,10 @@ typedef struct save {
     bool leads;           /* rank 0 */
     char *temporary;      /* step-N.tmp */
     ech_stored stored[2]; /* by ECH_FILE_MODEL and ECH_FILE_STATE */
-    uint64_t
-        *sums[ECH_FILES];   /* of all files' ranges, as handed over; the first two are stored's */
-    ech_manifest manifest;  /* its texts are info's */
-    int64_t manifest_bytes; /* known to rank 0, then to all */
+    char *path[ECH_FILES];
+    uint64_t *sums[ECH_FILES]; /* by range, of the bytes in memory; the first two are stored's */
+    ech_manifest manifest;     /* its texts are info's */
+    int64_t manifest_bytes;    /* known to rank 0, then to all */
 } save;
 
 /* ---- plan ---- */
@@ -51,6 +51,10 @@ static ech_status plan(save *s)
     s->temporary = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_TEMPORARY);
     ECH_TRY(ech_stored_plan(s->tensors, s->n, false, &s->stored[ECH_FILE_MODEL]));
     ECH_TRY(ech_stored_plan(s->tensors, s->n, true, &s->stored[ECH_FILE_STATE]));
+    for (int f = 0; f < ECH_FILES; f++) {
+        s->path[f] = ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
+        if (f < (int)ECH_FIRST_TEXT) s->sums[f] = s->stored[f].sums;
+    }
     return ECH_OK;
 }
 
@@ -93,28 +97,22 @@ static ech_status make_folders(const save *s)
     return ECH_OK;
 }
 
-static ech_status create_file(save *s, ech_checkpoint_file f)
+static ech_status create_file(save *s, int f)
 {
-    ECH_FREED char *path = ech_file_join(s->temporary, ech_checkpoint_file_name(f));
-    bool is_text = f >= ECH_FIRST_TEXT;
-    ech_status st = ECH_OK;
-    int64_t bytes = -1;
-    if (is_text && s->info->text[f].at) {
-        bytes = (int64_t)s->info->text[f].n;
-        st = ech_file_write(path, s->info->text[f].at, (size_t)bytes);
-    } else if (!is_text && (f == ECH_FILE_MODEL || s->stored[f].n)) {
-        bytes = s->stored[f].bytes;
-        st = ech_stored_create(&s->stored[f], path);
-    }
-    s->manifest.files[f].bytes = bytes;
-    return st;
+    bool is_text = f >= (int)ECH_FIRST_TEXT;
+    int64_t *bytes = &s->manifest.files[f].bytes;
+    *bytes = -1;
+    if (is_text ? !s->info->text[f].at : f != ECH_FILE_MODEL && !s->stored[f].n) return ECH_OK;
+    *bytes = is_text ? (int64_t)s->info->text[f].n : s->stored[f].bytes;
+    return is_text ? ech_file_write(s->path[f], s->info->text[f].at, (size_t)*bytes)
+                   : ech_stored_create(&s->stored[f], s->path[f]);
 }
 
 static ech_status create(save *s)
 {
     if (!s->leads) return ECH_OK;
     ECH_TRY(make_folders(s));
-    for (int f = 0; f < ECH_FILES; f++) ECH_TRY(create_file(s, (ech_checkpoint_file)f));
+    for (int f = 0; f < ECH_FILES; f++) ECH_TRY(create_file(s, f));
     return ECH_OK;
 }
 
@@ -122,39 +120,28 @@ static ech_status create(save *s)
 
 static ech_status write_boxes(save *s)
 {
-    for (int f = ECH_FILE_MODEL; f <= ECH_FILE_STATE; f++) {
-        ECH_FREED char *path =
-            ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
-        ECH_TRY(ech_stored_write(&s->stored[f], path));
-    }
+    for (int f = 0; f < (int)ECH_FIRST_TEXT; f++)
+        ECH_TRY(ech_stored_write(&s->stored[f], s->path[f]));
     return ECH_OK;
 }
 
-/* Of what this rank has handed over: boxes, and rank 0 headers and texts. Then of all. */
-static ech_status exchange_sums(save *s, int f)
-{
-    bool is_text = f >= (int)ECH_FIRST_TEXT;
-    int64_t bytes = s->manifest.files[f].bytes, ranges = ech_hash_ranges(bytes);
-    if (is_text)
-        s->sums[f] = ech_calloc((size_t)ranges + 1, sizeof *s->sums[f]);
-    else
-        s->sums[f] = s->stored[f].sums;
-    if (is_text && s->leads) ech_sum_bytes(s->sums[f], s->info->text[f].at, (size_t)bytes, 0);
-    return ech_agree_on_sums(s->world, s->sums[f], ranges);
-}
-
-/* All members learn which files there are, of what size, and what was handed over for them. */
+/* All members learn which files there are, of what size, and the checksums of their bytes in memory: of boxes of all
+ * ranks, and of headers and texts of rank 0. */
 static ech_status exchange_sizes(save *s)
 {
     int64_t bytes[ECH_FILES];
     for (int f = 0; f < ECH_FILES; f++) bytes[f] = s->manifest.files[f].bytes;
     ECH_TRY(ech_group_broadcast(s->world, 0, bytes, sizeof bytes));
     for (int f = 0; f < ECH_FILES; f++) {
+        bool is_text = f >= (int)ECH_FIRST_TEXT;
+        int64_t ranges = ech_hash_ranges(bytes[f]);
         s->manifest.files[f].bytes = bytes[f];
         if (bytes[f] < 0) continue;
-        s->manifest.files[f].hashes =
-            ech_calloc((size_t)ech_hash_ranges(bytes[f]) + 1, sizeof(ech_hash));
-        ECH_TRY(exchange_sums(s, f));
+        s->manifest.files[f].hashes = ech_calloc((size_t)ranges + 1, sizeof(ech_hash));
+        if (is_text) s->sums[f] = ech_calloc((size_t)ranges + 1, sizeof *s->sums[f]);
+        if (is_text && s->leads)
+            ech_sum_bytes(s->sums[f], s->info->text[f].at, (size_t)bytes[f], 0);
+        ECH_TRY(ech_agree_on_sums(s->world, s->sums[f], ranges));
     }
     return ECH_OK;
 }
@@ -164,35 +151,33 @@ static void see_read_back(void *sum, const char *bytes, size_t n, int64_t offset
     *(uint64_t *)sum += ech_sum_part(bytes, n, offset);
 }
 
-/* Range i, read back and hashed, must be what was handed over. */
-static ech_status hash_range(const save *s, int f, int fd, const char *path, int64_t i)
+/* Range i, read back and hashed, must be what was in memory. */
+static ech_status hash_range(const save *s, int f, int fd, int64_t i)
 {
     uint64_t sum = 0;
     const ech_hash_visitor visitor = {see_read_back, &sum};
     int64_t bytes = s->manifest.files[f].bytes, begin = i * ECH_HASH_RANGE;
-    ECH_TRY(ech_hash_file_range(fd, path, bytes, i, &visitor, &s->manifest.files[f].hashes[i]));
+    ECH_TRY(
+        ech_hash_file_range(fd, s->path[f], bytes, i, &visitor, &s->manifest.files[f].hashes[i]));
     if (sum == s->sums[f][i]) return ECH_OK;
     ECH_FAIL(ECH_EIO,
              "%s: of bytes %" PRId64 "..%" PRId64
              " others are read back than were written; suspect "
              "this machine's memory or disk, or whoever else writes into the folder",
-             path, begin, bytes - begin < ECH_HASH_RANGE ? bytes : begin + ECH_HASH_RANGE);
+             s->path[f], begin, bytes - begin < ECH_HASH_RANGE ? bytes : begin + ECH_HASH_RANGE);
 }
 
-/* Reads back and hashes this rank's ranges of one file: those whose number, over all files, is the
- * rank's modulo the ranks. *number counts on. */
+/* Reads back and hashes this rank's ranges of one file: those whose number, over all files, is the rank's modulo the
+ * ranks. *number: of the next range. */
 static ech_status hash_file(const save *s, int f, int64_t *number)
 {
-    int64_t bytes = s->manifest.files[f].bytes;
-    ECH_FREED char *path =
-        ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
     int fd = -1;
     ech_status st = ECH_OK;
-    for (int64_t i = 0; i < ech_hash_ranges(bytes) && st == ECH_OK; i++) {
+    for (int64_t i = 0; i < ech_hash_ranges(s->manifest.files[f].bytes) && st == ECH_OK; i++) {
         if ((*number)++ % ech_group_size(s->world) != ech_group_index(s->world)) continue;
-        if (fd < 0) fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot read it back: %s", path, strerror(errno));
-        st = hash_range(s, f, fd, path, i);
+        if (fd < 0) fd = open(s->path[f], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot read it back: %s", s->path[f], strerror(errno));
+        st = hash_range(s, f, fd, i);
     }
     if (fd >= 0) close(fd);
     return st;
@@ -201,20 +186,17 @@ static ech_status hash_file(const save *s, int f, int64_t *number)
 static ech_status hash_files(save *s)
 {
     int64_t number = 0;
-    for (int f = 0; f < ECH_FILES; f++) {
+    for (int f = 0; f < ECH_FILES; f++)
         if (s->manifest.files[f].bytes >= 0) ECH_TRY(hash_file(s, f, &number));
-    }
     return ECH_OK;
 }
 
 static ech_status exchange_hashes(const save *s)
 {
-    for (int f = 0; f < ECH_FILES; f++) {
-        if (s->manifest.files[f].bytes < 0) continue;
-        /* zero on all ranks but the one that hashed the range */
-        ECH_TRY(ech_agree_on_sums(s->world, (uint64_t *)s->manifest.files[f].hashes,
-                                  2 * ech_hash_ranges(s->manifest.files[f].bytes)));
-    }
+    for (int f = 0; f < ECH_FILES; f++)
+        if (s->manifest.files[f].bytes >= 0) /* zero on all ranks but the one that hashed it */
+            ECH_TRY(ech_agree_on_sums(s->world, (uint64_t *)s->manifest.files[f].hashes,
+                                      2 * ech_hash_ranges(s->manifest.files[f].bytes)));
     return ECH_OK;
 }
 
@@ -307,7 +289,8 @@ ech_status ech_checkpoint_save(ech_group *world, const char *directory,
     for (int f = 0; f < ECH_FILES; f++) {
         if (s.manifest.files[f].bytes > 0) sum += s.manifest.files[f].bytes;
         free(s.manifest.files[f].hashes);
-        if (f != ECH_FILE_MODEL && f != ECH_FILE_STATE) free(s.sums[f]);
+        if (f >= (int)ECH_FIRST_TEXT) free(s.sums[f]);
+        free(s.path[f]);
     }
     ech_stored_free(&s.stored[0]);
     ech_stored_free(&s.stored[1]);

@@ -100,14 +100,13 @@ ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, bool is_state
 {
     *out = (ech_stored){.tensors = ech_calloc((size_t)n + 1, sizeof *out->tensors),
                         .offsets = ech_calloc((size_t)n + 1, sizeof *out->offsets)};
-    for (size_t item = LARGEST_ITEM; item > 0; item /= 2) {
+    for (size_t item = LARGEST_ITEM; item > 0; item /= 2)
         for (int i = 0; i < n; i++) {
             const ech_saved_tensor *t = &tensors[i];
             if (t->is_state != is_state || ech_dtype_bytes(ech_saved_dtype(t)) != item) continue;
             ECH_TRY(ech_transfer_check(t));
             out->tensors[out->n++] = *t;
         }
-    }
     ECH_TRY(check_names(out));
     ECH_TRY(append_header(out));
     out->sums = ech_calloc((size_t)ech_hash_ranges(out->bytes) + 1, sizeof *out->sums);
@@ -130,15 +129,13 @@ static ech_status reserve(int fd, const char *path, int64_t bytes)
     while (failed && errno == EINTR);
     /* a file system that cannot reserve finds out while it writes */
     if (failed && (errno == EOPNOTSUPP || errno == ENOSYS)) failed = ftruncate(fd, bytes);
-    if (failed) {
-        int why = errno;
-        char size[32];
-        ECH_FAIL(ECH_EIO,
-                 "%s: cannot reserve %s for it: %s: free some space, keep fewer checkpoints or "
-                 "name another checkpoint.directory",
-                 path, ech_text_from_bytes(bytes, size, sizeof size), strerror(why));
-    }
-    return ECH_OK;
+    if (!failed) return ECH_OK;
+    int why = errno;
+    char size[32];
+    ECH_FAIL(ECH_EIO,
+             "%s: cannot reserve %s for it: %s: free some space, keep fewer checkpoints or "
+             "name another checkpoint.directory",
+             path, ech_text_from_bytes(bytes, size, sizeof size), strerror(why));
 }
 
 /* fsync and close, both checked: a disk may report a failed write only now. */
@@ -175,9 +172,8 @@ static bool has_part(const ech_stored *stored)
 {
     for (int i = 0; i < stored->n; i++) {
         const ech_saved_tensor *t = &stored->tensors[i];
-        for (int b = 0; b < t->boxes; b++) {
+        for (int b = 0; b < t->boxes; b++)
             if (ech_box_count(t->dims, t->box[b].size) > 0) return true;
-        }
     }
     return false;
 }
