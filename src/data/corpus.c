@@ -203,9 +203,9 @@ static ech_status add_source(const ech_corpus_options *options, const char *path
     ech_token_file *file;
     ECH_TRY(ech_token_file_open(path, &how, &file));
     ECH_PUSH(corpus->source, (ech_source){.file = file});
-    ECH_TRY(ech_token_origin_check(options, path, ech_token_file_tokens(file)));
+    ECH_TRY(ech_token_origin_check(options, path, file->runs.tokens));
     if (split) ECH_TRY(split_source(options, path, file));
-    int64_t tokens = ech_token_file_tokens(file);
+    int64_t tokens = file->runs.tokens;
     int64_t samples = ech_data_samples(tokens, options->sequence_length);
     if (samples == 0)
         ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two", options->key,
@@ -263,7 +263,7 @@ int64_t ech_corpus_tokens(const ech_corpus *corpus)
 {
     int64_t sum = 0;
     for (size_t i = 0; i < corpus->source.n; i++)
-        if (__builtin_add_overflow(sum, ech_token_file_tokens(corpus->source.at[i].file), &sum))
+        if (__builtin_add_overflow(sum, corpus->source.at[i].file->runs.tokens, &sum))
             return INT64_MAX;
     return sum;
 }

@@ -124,34 +124,6 @@ ech_status ech_data_train_bpe(const ech_bpe_training *training);
 
 /* ---- token files ---- */
 
-typedef struct ech_token_file ech_token_file;
-
-typedef struct ech_token_options {
-    bool documents;      /* find the documents' boundaries */
-    int32_t end_of_text; /* ends a document in files without an index */
-} ech_token_options;
-
-/* Opens a stream of tokens. `path` is one of
- *
- *   PREFIX      PREFIX.bin and PREFIX.idx in Megatron's format; the stream is the sequences in index order. All
- *               numbers of .idx are checked (sizes, lengths, aligned pointers inside .bin, ascending documents,
- *               modes).
- *   FILE.bin    without a FILE.idx: tokens as llm.c writes them, u16 or u32 after a header of 1,024 bytes, which is
- *               checked; or u16 alone, as nanoGPT writes them.
- *   PATTERN     with *, ? or [: all matching files of the second kind, as one stream in the byte order of paths.
- *
- * With options->documents, files of the latter two kinds are read once from end to end. */
-ech_status ech_token_file_open(const char *path, const ech_token_options *options,
-                               ech_token_file **out);
-void ech_token_file_close(ech_token_file *file); /* accepts NULL */
-int64_t ech_token_file_tokens(const ech_token_file *file);
-/* 0: there is no index, and options->documents was not set. */
-int64_t ech_token_file_documents(const ech_token_file *file);
-/* Reads tokens [first, first + n) of the stream. Errors: an id outside of [0, vocabulary) (with file, position, id
- * and a hint), a range outside of the stream, a file that was truncated since it was opened. */
-ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
-                               int64_t vocabulary, int32_t *ids);
-
 /* Writes a token file, document by document; ids are u16 if the vocabulary is below 65,500, else i32 (Megatron's
  * rule). The final names appear at ech_token_writer_finish. */
 typedef struct ech_token_writer ech_token_writer;
@@ -161,7 +133,9 @@ ech_status ech_token_writer_add(ech_token_writer *writer, const int32_t *ids, si
 ech_status ech_token_writer_add_prompt(ech_token_writer *writer, const int32_t *ids, size_t n);
 ech_status ech_token_writer_end_document(ech_token_writer *writer);
 ech_status ech_token_writer_finish(ech_token_writer *writer); /* destroys it, also on failure */
-void ech_token_writer_discard(ech_token_writer *writer); /* destroys it and removes its files */
+/* Destroys it and removes its files. Accepts NULL. */
+void ech_token_writer_discard(ech_token_writer *writer);
+ECH_DESTROY_AT(ech_token_writer, ech_token_writer_discard)
 
 /* An import: texts to token files. */
 typedef struct ech_import_options {
@@ -221,7 +195,16 @@ typedef struct ech_corpus_options {
     int64_t vocabulary;
 } ech_corpus_options;
 
-/* `sources` is blank-separated (a blank in a path is written "\ "): one path as of ech_token_file_open; or several,
+/* A token file is one of
+ *
+ *   PREFIX      PREFIX.bin and PREFIX.idx in Megatron's format; the stream is the sequences in index order. All
+ *               numbers of .idx are checked (sizes, lengths, aligned pointers inside .bin, ascending documents,
+ *               modes).
+ *   FILE.bin    without a FILE.idx: tokens as llm.c writes them, u16 or u32 after a header of 1,024 bytes, which is
+ *               checked; or u16 alone, as nanoGPT writes them.
+ *   PATTERN     with *, ? or [: all matching files of the second kind, as one stream in the byte order of paths.
+ *
+ * `sources` is blank-separated (a blank in a path is written "\ "): one token file; or several,
  * blended by their numbers of samples; or, as in Megatron, weights before paths: "0.3 PREFIX1 0.7 PREFIX2".
  *
  * A blend is of samples and periodic: source k gives n_k of each P = sum n_k samples. The n_k are the smallest

@@ -80,9 +80,9 @@ int64_t ech_sample_count(const ech_token_file *file, const ech_loader_options *o
     for (size_t i = ech_token_runs_find(runs, first); i < runs->run.n; i++) {
         ech_token_run run = runs->run.at[i];
         if (run.first >= end) break;
-        if (ech_token_run_is_silent(run))
+        if (run.silent)
             count -= least(ech_token_run_end(runs, i), end) - most(run.first, first);
-        else if (options->document_mask && ech_token_run_opens(run) && run.first >= first)
+        else if (options->document_mask && run.opens && run.first >= first)
             count--;
     }
     return count;
@@ -99,10 +99,10 @@ static void mark_runs(const ech_token_runs *runs, const ech_loader_options *opti
         ech_token_run run = runs->run.at[i];
         int64_t from = run.first - first, end = ech_token_run_end(runs, i) - first;
         if (from > count) break;
-        if (ech_token_run_is_silent(run))
+        if (run.silent)
             for (int64_t t = most(from, 1); t < end && t <= count; t++) weights[t - 1] = 0;
         if (!options->document_mask) continue;
-        bool opens = from > 0 && ech_token_run_opens(run);
+        bool opens = from > 0 && run.opens;
         if (opens) weights[from - 1] = 0;
         if (opens) start = from;
         for (int64_t t = most(from, 0); t < end && t < T; t++) starts[t] = (int32_t)start;
@@ -115,7 +115,7 @@ ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options 
                            int32_t *ids, const ech_batch *batch, int64_t row)
 {
     int64_t T = options->sequence_length, at = row * T;
-    int64_t count = ech_sample_pairs(ech_token_file_tokens(file), T, s), n = count + 1;
+    int64_t count = ech_sample_pairs(file->runs.tokens, T, s), n = count + 1;
     ECH_TRY(ech_token_file_read(file, s * T, n, options->vocabulary, ids));
     memset(ids + n, 0, (size_t)(T + 1 - n) * sizeof *ids);
     memcpy(batch->tokens + at, ids, (size_t)T * sizeof *ids);

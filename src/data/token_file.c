@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams of tokens: checked when they are opened, ids as they are read. Files are read, not
- * mapped: one that somebody cuts off meanwhile is an error, where a mapping would end the process.
+ * Streams of tokens: checked when they are opened, ids as they are read. Files are read, not mapped: one that is
+ * truncated meanwhile is an error, where a mapping would end the process.
  */
 #include "data/token_file.h"
 
@@ -9,34 +9,56 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/memory.h"
-#include "data/token_runs.h"
 
 enum { BUFFER = 4096 }; /* tokens read at a time */
+
+ech_status ech_token_array_read(const ech_token_array *array, int64_t at, int64_t n, void *numbers)
+{
+    return ech_file_read_at(array->fd, array->path, numbers, (size_t)(n * array->width),
+                            array->header + at * array->width);
+}
+
+ech_status ech_token_reader_load(ech_token_reader *reader, int64_t i)
+{
+    const int64_t most = sizeof reader->block / sizeof *reader->block;
+    reader->begin = i;
+    reader->end = reader->n - i < most ? reader->n : i + most;
+    return ech_token_array_read(&reader->array, i, reader->end - i, reader->block);
+}
 
 ech_status ech_token_file_open(const char *path, const ech_token_options *options,
                                ech_token_file **out)
 {
-    ech_token_file *file = ech_calloc(1, sizeof *file);
+    ECH_CLEANUP(ech_token_file_close_at) ech_token_file *file = ech_calloc(1, sizeof *file);
     file->runs.documents = options->documents;
-    ech_status st = ech_token_is_plain(path) ? ech_token_open_plain(path, options, file)
-                                             : ech_token_open_megatron(path, file);
-    if (st == ECH_OK)
-        *out = file;
-    else
-        ech_token_file_close(file);
-    return st;
+    ECH_TRY(ech_token_is_plain(path) ? ech_token_open_plain(path, options, file)
+                                     : ech_token_open_megatron(path, file));
+    *out = file;
+    file = NULL;
+    return ECH_OK;
+}
+
+ech_status ech_token_part_open(const char *path, ech_token_file *file, int64_t *bytes)
+{
+    int fd;
+    ECH_TRY(ech_file_open(path, &fd, bytes));
+    char *copy = ech_strdup(path);
+    ECH_PUSH(file->part, (ech_token_part){.path = copy,
+                                          .tokens = {.path = copy, .fd = fd},
+                                          .first = file->runs.tokens});
+    file->runs.apart = true;
+    return ECH_OK;
 }
 
 void ech_token_file_close(ech_token_file *file)
 {
     if (!file) return;
     for (size_t i = 0; i < file->part.n; i++) {
-        close(file->part.at[i].fd);
+        close(file->part.at[i].tokens.fd);
         free(file->part.at[i].path);
     }
     free(file->part.at);
-    ech_token_runs_free(&file->runs);
+    free(file->runs.run.at);
     free(file);
 }
 
@@ -50,42 +72,30 @@ void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, boo
         ech_token_run run = file->runs.run.at[i];
         for (; p < file->part.n && file->part.at[p].first <= run.first; p++) {
             file->part.at[p].first = selected.tokens;
-            ech_token_runs_part(&selected);
+            selected.apart = true;
         }
-        document += ech_token_run_opens(run);
+        document += run.opens;
         if (document < first || document >= end) continue;
-        ech_token_runs_add(&selected, ech_token_run_at(run),
-                           ech_token_run_end(&file->runs, i) - run.first, ech_token_run_opens(run),
-                           ech_token_run_is_silent(run));
+        ech_token_runs_add(&selected, run.at, ech_token_run_end(&file->runs, i) - run.first,
+                           run.opens, run.silent);
     }
     for (; p < file->part.n; p++) file->part.at[p].first = selected.tokens;
-    ech_token_runs_free(&file->runs);
+    free(file->runs.run.at);
     file->runs = selected;
     file->documents = end - first;
 }
 
-int64_t ech_token_file_tokens(const ech_token_file *file)
+/* n tokens that lie in one buffer, from the part's token `at` on; `position` is the first one's in the stream. */
+static ech_status read_run(const ech_token_part *part, int64_t at, int64_t position, int64_t n,
+                           int64_t vocabulary, int32_t *ids)
 {
-    return file->runs.tokens;
-}
-
-int64_t ech_token_file_documents(const ech_token_file *file)
-{
-    return file->documents;
-}
-
-ech_status ech_token_part_read(const ech_token_part *part, int64_t at, int64_t n, void *tokens)
-{
-    return ech_file_read_at(part->fd, part->path, tokens, (size_t)(n * part->width),
-                            part->header + at * part->width);
-}
-
-/* n tokens; `position` is the first one's place in the stream. */
-static ech_status copy_ids(const ech_token_part *part, const void *tokens, int64_t position,
-                           int64_t n, int64_t vocabulary, int32_t *ids)
-{
+    int64_t buffer[BUFFER]; /* aligned for every width */
     for (int64_t i = 0; i < n; i++) {
-        int64_t id = ech_token_at(tokens, part->width, i);
+        int64_t rest = n - i;
+        if (i % BUFFER == 0)
+            ECH_TRY(
+                ech_token_array_read(&part->tokens, at + i, rest < BUFFER ? rest : BUFFER, buffer));
+        int64_t id = ech_token_at(buffer, part->tokens.width, i % BUFFER);
         if (id < 0 || id >= vocabulary)
             ECH_FAIL(
                 ECH_EINPUT,
@@ -97,33 +107,6 @@ static ech_status copy_ids(const ech_token_part *part, const void *tokens, int64
     return ECH_OK;
 }
 
-/* n tokens that lie in one buffer, from the part's token `at` on. */
-static ech_status read_run(const ech_token_part *part, int64_t at, int64_t position, int64_t n,
-                           int64_t vocabulary, int32_t *ids)
-{
-    int64_t buffer[BUFFER]; /* aligned for every width */
-    for (int64_t done = 0; done < n; done += BUFFER) {
-        int64_t take = n - done < BUFFER ? n - done : BUFFER;
-        ECH_TRY(ech_token_part_read(part, at + done, take, buffer));
-        ECH_TRY(copy_ids(part, buffer, position + done, take, vocabulary, ids + done));
-    }
-    return ECH_OK;
-}
-
-/* The part in which the run that begins at `position` lies. */
-static const ech_token_part *part_of(const ech_token_file *file, int64_t position)
-{
-    size_t low = 0, high = file->part.n - 1;
-    while (low < high) {
-        size_t middle = high - (high - low) / 2;
-        if (file->part.at[middle].first <= position)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return &file->part.at[low];
-}
-
 ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
                                int64_t vocabulary, int32_t *ids)
 {
@@ -133,14 +116,15 @@ ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_
         ECH_FAIL(ECH_EINTERNAL, "%s: %lld tokens from token %lld on asked for; the stream has %lld",
                  file->part.at[0].path, (long long)n, (long long)first, (long long)runs->tokens);
     if (n == 0) return ECH_OK;
-    size_t i = ech_token_runs_find(runs, first);
+    size_t i = ech_token_runs_find(runs, first), p = 0;
     for (int64_t done = 0; done < n; i++) {
         ech_token_run run = runs->run.at[i];
         int64_t skipped = first + done - run.first,
                 rest = ech_token_run_end(runs, i) - first - done;
         int64_t take = rest < n - done ? rest : n - done;
-        ECH_TRY(read_run(part_of(file, run.first), ech_token_run_at(run) + skipped, first + done,
-                         take, vocabulary, ids + done));
+        while (p + 1 < file->part.n && file->part.at[p + 1].first <= run.first) p++;
+        ECH_TRY(read_run(&file->part.at[p], run.at + skipped, first + done, take, vocabulary,
+                         ids + done));
         done += take;
     }
     return ECH_OK;
@@ -148,31 +132,26 @@ ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_
 
 /* ---- lists of runs, and finding one ---- */
 
-/* Whether the run that begins at `at` only goes on with the last one. */
-static bool goes_on(const ech_token_runs *runs, int64_t at, bool opens, bool silent)
+/* Whether the run that begins at `at` only continues the last one. */
+static bool continues(const ech_token_runs *runs, int64_t at, bool opens, bool silent)
 {
     if (runs->run.n == 0 || runs->apart || (opens && runs->documents)) return false;
     ech_token_run last = runs->run.at[runs->run.n - 1];
-    return ech_token_run_is_silent(last) == silent &&
-           ech_token_run_at(last) + (runs->tokens - last.first) == at;
+    return last.silent == silent && last.at + (runs->tokens - last.first) == at;
 }
 
 void ech_token_runs_add(ech_token_runs *runs, int64_t at, int64_t n, bool opens, bool silent)
 {
     runs->opens = runs->opens || opens;
     if (n == 0) return;
-    if (!goes_on(runs, at, runs->opens, silent)) {
-        uint64_t word = (uint64_t)at << 2 | (uint64_t)silent << 1 | (uint64_t)runs->opens;
-        ECH_PUSH(runs->run, (ech_token_run){runs->tokens, word});
-    }
+    if (!continues(runs, at, runs->opens, silent))
+        ECH_PUSH(runs->run, (ech_token_run){.first = runs->tokens,
+                                            .at = (uint64_t)at & (UINT64_MAX >> 2),
+                                            .silent = silent,
+                                            .opens = runs->opens});
     runs->tokens += n;
     runs->silent = runs->silent || silent;
     runs->opens = runs->apart = false;
-}
-
-void ech_token_runs_part(ech_token_runs *runs)
-{
-    runs->apart = true;
 }
 
 size_t ech_token_runs_find(const ech_token_runs *runs, int64_t position)
@@ -191,12 +170,6 @@ size_t ech_token_runs_find(const ech_token_runs *runs, int64_t position)
 int64_t ech_token_runs_documents(const ech_token_runs *runs)
 {
     int64_t n = 0;
-    for (size_t i = 0; i < runs->run.n; i++) n += ech_token_run_opens(runs->run.at[i]);
+    for (size_t i = 0; i < runs->run.n; i++) n += runs->run.at[i].opens;
     return n;
-}
-
-void ech_token_runs_free(ech_token_runs *runs)
-{
-    free(runs->run.at);
-    *runs = (ech_token_runs){0};
 }

@@ -1,47 +1,123 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: the structure of an open token file, and opening each format.
+ * Private to data: an open token file, a stream of tokens as a list of runs. A run is contiguous in a file, inside of
+ * one document, and trained on as a whole or not at all. If documents are not needed, adjacent runs are merged: a
+ * file without gaps is one run.
  */
 #ifndef ECH_DATA_TOKEN_FILE_H
 #define ECH_DATA_TOKEN_FILE_H
 
 #include "data/data.h"
-#include "data/token_runs.h"
+
+/* ---- runs ---- */
+
+typedef struct ech_token_run {
+    int64_t first;       /* position of its first token in the stream */
+    uint64_t at : 62;    /* index of its first token in the file */
+    uint64_t silent : 1; /* it is not trained on */
+    uint64_t opens : 1;  /* its first token begins a document */
+} ech_token_run;
+
+typedef struct ech_token_runs {
+    ECH_LIST(ech_token_run) run; /* none is empty */
+    int64_t tokens;              /* of all */
+    bool documents;              /* do not merge runs of different documents */
+    bool silent;                 /* some run is not trained on */
+    bool opens;                  /* internal: an empty run began a document, so the next run does */
+    bool apart;                  /* the next run is in another file */
+} ech_token_runs;
+
+/* Appends a run of n tokens. tokens + n < 2^63, at < 2^62. */
+void ech_token_runs_add(ech_token_runs *runs, int64_t at, int64_t n, bool opens, bool silent);
+/* The index of the run that has the stream's token `position` < tokens. */
+size_t ech_token_runs_find(const ech_token_runs *runs, int64_t position);
+static inline int64_t ech_token_run_end(const ech_token_runs *runs, size_t i)
+{
+    return i + 1 < runs->run.n ? runs->run.at[i + 1].first : runs->tokens;
+}
+/* The number of documents that are not empty, if `documents` is set. */
+int64_t ech_token_runs_documents(const ech_token_runs *runs);
+
+/* ---- arrays of numbers in files ---- */
+
+typedef struct ech_token_array {
+    const char *path;
+    int fd;
+    int64_t width;  /* bytes of a number: 1 or 2, unsigned; 4 or 8, signed */
+    int64_t header; /* bytes before the first one */
+} ech_token_array;
+
+/* Reads n numbers from number `at` on, in the file's type. */
+ech_status ech_token_array_read(const ech_token_array *array, int64_t at, int64_t n, void *numbers);
+
+static inline int64_t ech_token_at(const void *numbers, int64_t width, int64_t i)
+{
+    switch (width) {
+    case 1:
+        return ((const uint8_t *)numbers)[i];
+    case 2:
+        return ((const uint16_t *)numbers)[i];
+    case 4:
+        return ((const int32_t *)numbers)[i];
+    default:
+        return ((const int64_t *)numbers)[i];
+    }
+}
+
+/* Reads an array of n numbers in blocks. */
+typedef struct ech_token_reader {
+    ech_token_array array;
+    int64_t n, begin, end; /* numbers begin .. end - 1 are in the block */
+    int64_t block[4096];
+} ech_token_reader;
+
+ech_status ech_token_reader_load(ech_token_reader *reader, int64_t i); /* internal */
+/* Number i < n. */
+static inline ech_status ech_token_reader_get(ech_token_reader *reader, int64_t i, int64_t *out)
+{
+    if (i < reader->begin || i >= reader->end) ECH_TRY(ech_token_reader_load(reader, i));
+    *out = ech_token_at(reader->block, reader->array.width, i - reader->begin);
+    return ECH_OK;
+}
+
+/* ---- the file ---- */
 
 /* An open file of tokens. A stream has one or several such parts. */
 typedef struct ech_token_part {
     char *path;
-    int fd;
-    int64_t width;  /* bytes of a token: 1, 2, 4 or 8 */
-    int64_t header; /* bytes before the first one */
-    int64_t first;  /* position in the stream of the part's first token */
+    ech_token_array tokens;
+    int64_t first; /* position in the stream of the part's first token */
 } ech_token_part;
 
-struct ech_token_file {
+typedef struct ech_token_file {
     ECH_LIST(ech_token_part) part;
-    ech_token_runs runs; /* ech_token_run_at counts from the part's first token */
+    ech_token_runs runs; /* .at counts from the part's first token */
     int64_t documents;   /* 0: not known (no index, and not asked for) */
-};
+} ech_token_file;
 
-/* Reads n tokens of a part, from its token `at` on, in the file's type. */
-ech_status ech_token_part_read(const ech_token_part *part, int64_t at, int64_t n, void *tokens);
+typedef struct ech_token_options {
+    bool documents;      /* find the documents' boundaries */
+    int32_t end_of_text; /* ends a document in files without an index */
+} ech_token_options;
 
-static inline int64_t ech_token_at(const void *tokens, int64_t width, int64_t i)
-{
-    switch (width) {
-    case 1:
-        return ((const uint8_t *)tokens)[i];
-    case 2:
-        return ((const uint16_t *)tokens)[i];
-    case 4:
-        return ((const int32_t *)tokens)[i];
-    default:
-        return ((const int64_t *)tokens)[i];
-    }
-}
+/* Opens a stream of tokens (its paths are explained at ech_corpus_open). With options->documents, files without an
+ * index are read once from end to end. */
+ech_status ech_token_file_open(const char *path, const ech_token_options *options,
+                               ech_token_file **out);
+void ech_token_file_close(ech_token_file *file); /* accepts NULL */
+ECH_DESTROY_AT(ech_token_file, ech_token_file_close)
+/* Reads tokens [first, first + n) of the stream. Errors: an id outside of [0, vocabulary) (with file, position, id
+ * and a hint), a range outside of the stream, a file that was truncated since it was opened. */
+ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
+                               int64_t vocabulary, int32_t *ids);
+/* Restricts a file, opened with `documents`, to its documents [first, end). `documents`: their boundaries are still
+ * needed. */
+void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, bool documents);
 
 /* The formats. Each fills an empty `file`; on failure the caller closes it. */
 
+/* Adds a part that begins at the end of the stream, and opens its file; *bytes: its size. */
+ech_status ech_token_part_open(const char *path, ech_token_file *file, int64_t *bytes);
 /* token_megatron.c: PREFIX.bin and PREFIX.idx. */
 ech_status ech_token_open_megatron(const char *prefix, ech_token_file *file);
 /* token_plain.c: a file without an index, or all that match a pattern, as one stream. */
@@ -49,9 +125,5 @@ ech_status ech_token_open_plain(const char *path, const ech_token_options *optio
                                 ech_token_file *file);
 /* Whether `path` is for ech_token_open_plain: a pattern, or FILE.bin without FILE.idx. */
 bool ech_token_is_plain(const char *path);
-
-/* Restricts a file, opened with `documents`, to its documents [first, end). `documents`: their boundaries are still
- * needed. */
-void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, bool documents);
 
 #endif

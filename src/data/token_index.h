@@ -13,9 +13,6 @@
 #ifndef ECH_DATA_TOKEN_INDEX_H
 #define ECH_DATA_TOKEN_INDEX_H
 
-#include "base/status.h"
-#include "data/token_runs.h"
-
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are little-endian");
 
 #define ECH_TOKEN_MAGIC "MMIDIDX\0" /* nine bytes with the NUL that ends the literal */
@@ -27,18 +24,7 @@ enum { ECH_TOKEN_U8 = 1, ECH_TOKEN_I32 = 4, ECH_TOKEN_I64 = 5, ECH_TOKEN_U16 = 8
 /* Modes of sequences. */
 enum { ECH_TOKEN_TRAINED = 0, ECH_TOKEN_PROMPT = 1 };
 
-typedef struct ech_token_index {
-    int dtype;
-    int64_t width; /* bytes of a token */
-    int64_t sequences, documents;
-} ech_token_index;
-
 /* PREFIX + suffix in new memory, released with free(). */
 char *ech_token_path(const char *prefix, const char *suffix);
-
-/* Reads `path`, open as fd, of n bytes, and checks all its numbers, also against the size of .bin. Appends the
- * sequences that are not empty to `runs`, which may have grown on failure, too. */
-ech_status ech_token_index_read(int fd, const char *path, int64_t n, int64_t bin_bytes,
-                                ech_token_runs *runs, ech_token_index *out);
 
 #endif

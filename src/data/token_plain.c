@@ -13,7 +13,6 @@
 #include "data/token_file.h"
 #include "data/token_index.h"
 
-enum { PIECE = 1 << 16 }; /* tokens looked through at a time */
 enum { HEADER_BYTES = 1024, MAGIC_U16 = 20240520, MAGIC_U32 = 20240801 };
 
 /* What else llm.c writes into files of that name. */
@@ -29,8 +28,7 @@ static bool has_index(const char *prefix, size_t n)
     ECH_FREED char *idx = ech_calloc(n + sizeof ".idx", 1);
     memcpy(idx, prefix, n);
     memcpy(idx + n, ".idx", sizeof ".idx");
-    bool is = ech_file_exists(idx);
-    return is;
+    return ech_file_exists(idx);
 }
 
 bool ech_token_is_plain(const char *path)
@@ -51,7 +49,7 @@ static int32_t word_of(const unsigned char *bytes, int i)
 
 /* The header of llm.c, if the first n bytes of a file are one. */
 static ech_status read_header(const char *path, const unsigned char *bytes, int64_t n, int64_t size,
-                              bool *found, ech_token_part *part, int64_t *tokens)
+                              bool *found, ech_token_array *out, int64_t *tokens)
 {
     int32_t magic = n >= 4 ? word_of(bytes, 0) : 0;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -72,8 +70,8 @@ static ech_status read_header(const char *path, const unsigned char *bytes, int6
                  "%s: its header counts %lld tokens of %lld bytes, which %lld bytes do not hold: "
                  "truncated or damaged",
                  path, (long long)count, (long long)width, (long long)size);
-    part->width = width;
-    part->header = HEADER_BYTES;
+    out->width = width;
+    out->header = HEADER_BYTES;
     *tokens = count;
     return ECH_OK;
 }
@@ -83,38 +81,35 @@ static ech_status measure_part(ech_token_part *part, int64_t size, int64_t *toke
     unsigned char header[HEADER_BYTES];
     int64_t n = size < HEADER_BYTES ? size : HEADER_BYTES;
     bool found;
-    ECH_TRY(ech_file_read_at(part->fd, part->path, header, (size_t)n, 0));
-    ECH_TRY(read_header(part->path, header, n, size, &found, part, tokens));
+    ECH_TRY(ech_file_read_at(part->tokens.fd, part->path, header, (size_t)n, 0));
+    ECH_TRY(read_header(part->path, header, n, size, &found, &part->tokens, tokens));
     if (found) return ECH_OK;
     if (size % 2)
         ECH_FAIL(ECH_EINPUT,
                  "%s: %lld bytes are no whole number of u16, and there is no .idx beside it and no "
                  "header of llm.c in it: not a token file",
                  part->path, (long long)size);
-    part->width = 2;
-    part->header = 0;
+    part->tokens.width = 2;
     *tokens = size / 2;
     return ECH_OK;
 }
 
 /* Appends n tokens as documents; *opens: whether the next token begins one. */
-static ech_status find_documents(const ech_token_part *part, int64_t n, int32_t end_of_text,
+static ech_status find_documents(const ech_token_array *tokens, int64_t n, int32_t end_of_text,
                                  bool *opens, ech_token_runs *runs)
 {
-    ech_status st = ECH_OK;
-    int64_t begin = 0;
-    ECH_FREED int64_t *tokens = ech_calloc(PIECE, sizeof *tokens);
-    for (int64_t at = 0; at < n && st == ECH_OK; at += PIECE) {
-        int64_t take = n - at < PIECE ? n - at : PIECE;
-        st = ech_token_part_read(part, at, take, tokens);
-        for (int64_t i = 0; i < take && st == ECH_OK; i++) {
-            if (ech_token_at(tokens, part->width, i) != end_of_text) continue;
-            ech_token_runs_add(runs, begin, at + i + 1 - begin, *opens, false);
-            begin = at + i + 1;
-            *opens = true;
-        }
+    int64_t begin = 0, id;
+    ECH_FREED ech_token_reader *reader = ech_calloc(1, sizeof *reader);
+    reader->array = *tokens;
+    reader->n = n;
+    for (int64_t i = 0; i < n; i++) {
+        ECH_TRY(ech_token_reader_get(reader, i, &id));
+        if (id != end_of_text) continue;
+        ech_token_runs_add(runs, begin, i + 1 - begin, *opens, false);
+        begin = i + 1;
+        *opens = true;
     }
-    if (st != ECH_OK || begin == n) return st;
+    if (begin == n) return ECH_OK;
     ech_token_runs_add(runs, begin, n - begin, *opens, false);
     *opens = false;
     return ECH_OK;
@@ -124,15 +119,11 @@ static ech_status add_part(const char *path, const ech_token_options *options, b
                            ech_token_file *file)
 {
     int64_t size, tokens;
-    ech_token_part part = {.first = file->runs.tokens};
-    ECH_TRY(ech_file_open(path, &part.fd, &size));
-    part.path = ech_strdup(path);
-    ECH_PUSH(file->part, part);
-    ech_token_part *added = &file->part.at[file->part.n - 1];
-    ECH_TRY(measure_part(added, size, &tokens));
-    ech_token_runs_part(&file->runs);
+    ECH_TRY(ech_token_part_open(path, file, &size));
+    ech_token_part *part = &file->part.at[file->part.n - 1];
+    ECH_TRY(measure_part(part, size, &tokens));
     if (options->documents)
-        return find_documents(added, tokens, options->end_of_text, opens, &file->runs);
+        return find_documents(&part->tokens, tokens, options->end_of_text, opens, &file->runs);
     ech_token_runs_add(&file->runs, 0, tokens, *opens, false);
     *opens = false;
     return ECH_OK;
@@ -143,12 +134,17 @@ static int compare_paths(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static ech_status add_matches(const char *pattern, glob_t *found, const ech_token_options *options,
-                              bool *opens, ech_token_file *file)
+/* In the order of their bytes, as everywhere. */
+static ech_status add_pattern(const char *pattern, const ech_token_options *options, bool *opens,
+                              ech_token_file *file)
 {
-    qsort(found->gl_pathv, found->gl_pathc, sizeof *found->gl_pathv, compare_paths);
-    for (size_t i = 0; i < found->gl_pathc; i++) {
-        const char *path = found->gl_pathv[i];
+    ECH_CLEANUP(globfree) glob_t found = {0};
+    int why = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
+    if (why == GLOB_NOMATCH) ECH_FAIL(ECH_EUSAGE, "%s: no file has such a name", pattern);
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot list the folder", pattern);
+    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        const char *path = found.gl_pathv[i];
         if (!ech_token_is_plain(path))
             ECH_FAIL(ECH_EUSAGE,
                      "%s: matches the pattern %s, but is no .bin file without .idx: give the "
@@ -159,31 +155,12 @@ static ech_status add_matches(const char *pattern, glob_t *found, const ech_toke
     return ECH_OK;
 }
 
-/* In the order of their bytes, as everywhere. */
-static ech_status add_pattern(const char *pattern, const ech_token_options *options, bool *opens,
-                              ech_token_file *file)
-{
-    glob_t found = {0};
-    int why = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
-    ech_status st = ECH_OK;
-    if (why == GLOB_NOMATCH)
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: no file has such a name", pattern);
-    else if (why)
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot list the folder", pattern);
-    else
-        st = add_matches(pattern, &found, options, opens, file);
-    globfree(&found);
-    return st;
-}
-
 ech_status ech_token_open_plain(const char *path, const ech_token_options *options,
                                 ech_token_file *file)
 {
     bool opens = true;
-    if (ech_file_exists(path))
-        ECH_TRY(add_part(path, options, &opens, file));
-    else
-        ECH_TRY(add_pattern(path, options, &opens, file));
+    ECH_TRY(ech_file_exists(path) ? add_part(path, options, &opens, file)
+                                  : add_pattern(path, options, &opens, file));
     if (options->documents) file->documents = ech_token_runs_documents(&file->runs);
     return ECH_OK;
 }

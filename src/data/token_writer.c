@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "data/token_file.h"
 #include "data/token_index.h"
 #include "data/token_origin.h"
 
@@ -25,8 +26,7 @@ static char *path_of(const char *prefix, const char *folder, const char *suffix)
 {
     const char *slash = strrchr(prefix, '/');
     ECH_FREED char *name = ech_token_path(folder && slash ? slash + 1 : prefix, suffix);
-    char *path = folder ? ech_file_join(folder, name) : ech_strdup(name);
-    return path;
+    return folder ? ech_file_join(folder, name) : ech_strdup(name);
 }
 
 static ech_status open_sink(const ech_token_writer *writer, const char *suffix, int64_t bytes,
@@ -36,38 +36,29 @@ static ech_status open_sink(const ech_token_writer *writer, const char *suffix, 
     return writer->folder ? ech_sink_resume(path, bytes, out) : ech_sink_open(path, out);
 }
 
-static ech_status open_writer(const char *prefix, const char *folder, int64_t vocabulary,
-                              const ech_token_state *state, ech_token_writer **out)
+ech_status ech_token_writer_resume(const char *prefix, const char *folder, int64_t vocabulary,
+                                   const ech_token_state *state, ech_token_writer **out)
 {
     ECH_ASSERT(vocabulary > 0 && vocabulary <= INT32_MAX);
     bool wide = vocabulary >= FIRST_WIDE_VOCABULARY;
+    ECH_CLEANUP(ech_token_writer_discard_at)
     ech_token_writer *writer = ech_calloc(1, sizeof *writer);
     writer->prefix = ech_strdup(prefix);
     writer->folder = folder ? ech_strdup(folder) : NULL;
     writer->vocabulary = vocabulary;
-    writer->dtype = wide ? ECH_TOKEN_I32 : ECH_TOKEN_U16;
     writer->width = wide ? 4 : 2;
     writer->longest = INT32_MAX;
     writer->state = *state;
-    ech_status st = open_sink(writer, ".bin", state->tokens * writer->width, &writer->bin);
-    if (st == ECH_OK)
-        st = open_sink(writer, ".sequences", state->sequences * 8, &writer->sequences);
-    if (st == ECH_OK)
-        *out = writer;
-    else
-        ech_token_writer_discard(writer);
-    return st;
+    ECH_TRY(open_sink(writer, ".bin", state->tokens * writer->width, &writer->bin));
+    ECH_TRY(open_sink(writer, ".sequences", state->sequences * 8, &writer->sequences));
+    *out = writer;
+    writer = NULL;
+    return ECH_OK;
 }
 
 ech_status ech_token_writer_create(const char *prefix, int64_t vocabulary, ech_token_writer **out)
 {
-    return open_writer(prefix, NULL, vocabulary, &(ech_token_state){0}, out);
-}
-
-ech_status ech_token_writer_resume(const char *prefix, const char *folder, int64_t vocabulary,
-                                   const ech_token_state *state, ech_token_writer **out)
-{
-    return open_writer(prefix, folder, vocabulary, state, out);
+    return ech_token_writer_resume(prefix, NULL, vocabulary, &(ech_token_state){0}, out);
 }
 
 static ech_status end_sequence(ech_token_writer *writer, uint64_t marks)
@@ -91,7 +82,7 @@ static ech_status put_piece(ech_token_writer *writer, const int32_t *ids, size_t
                      writer->prefix, (int)ids[i], (long long)writer->vocabulary);
         narrow[i] = (uint16_t)ids[i];
     }
-    const void *bytes = writer->dtype == ECH_TOKEN_I32 ? (const void *)ids : narrow;
+    const void *bytes = writer->width == 4 ? (const void *)ids : narrow;
     return ech_sink_put(&writer->bin, bytes, n * (size_t)writer->width);
 }
 
@@ -147,7 +138,7 @@ ech_status ech_token_writer_sync(ech_token_writer *writer, ech_token_state *stat
 static ech_status put_header(const ech_token_writer *writer, ech_sink *idx)
 {
     uint64_t version = ECH_TOKEN_VERSION;
-    unsigned char dtype = (unsigned char)writer->dtype;
+    unsigned char dtype = writer->width == 4 ? ECH_TOKEN_I32 : ECH_TOKEN_U16;
     uint64_t sequences = (uint64_t)writer->state.sequences;
     uint64_t entries = (uint64_t)writer->state.documents + 1;
     ECH_TRY(ech_sink_put(idx, ECH_TOKEN_MAGIC, ECH_TOKEN_MAGIC_BYTES));
@@ -157,52 +148,42 @@ static ech_status put_header(const ech_token_writer *writer, ech_sink *idx)
     return ech_sink_put(idx, &entries, sizeof entries);
 }
 
-/* What one array of the index says of sequence i, given what it said before: true: *value. */
-typedef bool (*index_column)(const ech_token_writer *writer, int64_t i, uint64_t sequence,
-                             int64_t *value);
+typedef enum index_array { LENGTHS, POINTERS, DOCUMENTS, MODES } index_array;
 
-static bool put_length(const ech_token_writer *writer, int64_t i, uint64_t sequence, int64_t *value)
+/* Whether an array of the index has a number for sequence i: *value. *pointer: where the sequence begins in .bin. */
+static bool find_value(const ech_token_writer *writer, index_array array, int64_t i,
+                       uint64_t sequence, int64_t *pointer, int64_t *value)
 {
-    (void)writer, (void)i;
-    *value = (int64_t)(sequence & LENGTH);
-    return true;
-}
-
-/* Where the next one begins; the first one is put before. */
-static bool put_pointer(const ech_token_writer *writer, int64_t i, uint64_t sequence,
-                        int64_t *value)
-{
-    *value += (int64_t)(sequence & LENGTH) * writer->width;
-    return i + 1 < writer->state.sequences;
-}
-
-static bool put_document(const ech_token_writer *writer, int64_t i, uint64_t sequence,
-                         int64_t *value)
-{
-    (void)writer;
-    *value = i + 1;
-    return (sequence & LAST) != 0;
-}
-
-static bool put_mode(const ech_token_writer *writer, int64_t i, uint64_t sequence, int64_t *value)
-{
-    (void)i;
-    *value = sequence & PROMPT ? ECH_TOKEN_PROMPT : ECH_TOKEN_TRAINED;
-    return writer->state.prompts;
+    switch (array) {
+    case LENGTHS:
+        *value = (int64_t)(sequence & LENGTH);
+        return true;
+    case POINTERS:
+        *value = *pointer;
+        *pointer += (int64_t)(sequence & LENGTH) * writer->width;
+        return true;
+    case DOCUMENTS:
+        *value = i + 1;
+        return (sequence & LAST) != 0;
+    case MODES:
+        *value = sequence & PROMPT ? ECH_TOKEN_PROMPT : ECH_TOKEN_TRAINED;
+        return writer->state.prompts;
+    }
+    return false;
 }
 
 /* One array, each number of `width` bytes, by reading the list of sequences. */
-static ech_status put_column(ech_token_writer *writer, index_column column, size_t width)
+static ech_status put_array(ech_token_writer *writer, index_array array, size_t width)
 {
-    uint64_t sequence[PIECE];
-    int64_t value = 0, all = writer->state.sequences;
-    for (int64_t at = 0; at < all; at += PIECE) {
-        int64_t n = all - at < PIECE ? all - at : PIECE;
-        ECH_TRY(ech_file_read_at(writer->sequences.fd, writer->sequences.temporary, sequence,
-                                 (size_t)n * 8, at * 8));
-        for (int64_t i = 0; i < n; i++)
-            if (column(writer, at + i, sequence[i], &value))
-                ECH_TRY(ech_sink_put(&writer->idx, &value, width));
+    const ech_sink *list = &writer->sequences;
+    int64_t pointer = 0, value, sequence;
+    ECH_FREED ech_token_reader *reader = ech_calloc(1, sizeof *reader);
+    reader->array = (ech_token_array){list->temporary, list->fd, 8, 0};
+    reader->n = writer->state.sequences;
+    for (int64_t i = 0; i < reader->n; i++) {
+        ECH_TRY(ech_token_reader_get(reader, i, &sequence));
+        if (find_value(writer, array, i, (uint64_t)sequence, &pointer, &value))
+            ECH_TRY(ech_sink_put(&writer->idx, &value, width));
     }
     return ECH_OK;
 }
@@ -211,12 +192,11 @@ static ech_status put_index(ech_token_writer *writer)
 {
     const int64_t zero = 0;
     ECH_TRY(put_header(writer, &writer->idx));
-    ECH_TRY(put_column(writer, put_length, 4));
-    if (writer->state.sequences > 0) ECH_TRY(ech_sink_put(&writer->idx, &zero, sizeof zero));
-    ECH_TRY(put_column(writer, put_pointer, 8));
+    ECH_TRY(put_array(writer, LENGTHS, 4));
+    ECH_TRY(put_array(writer, POINTERS, 8));
     ECH_TRY(ech_sink_put(&writer->idx, &zero, sizeof zero));
-    ECH_TRY(put_column(writer, put_document, 8));
-    ECH_TRY(put_column(writer, put_mode, 1));
+    ECH_TRY(put_array(writer, DOCUMENTS, 8));
+    ECH_TRY(put_array(writer, MODES, 1));
     return ech_sink_flush(&writer->idx);
 }
 
@@ -246,15 +226,18 @@ ech_status ech_token_writer_seal(ech_token_writer *writer)
 static ech_status remove_older(const char *prefix, const char *suffix)
 {
     ECH_FREED char *path = ech_token_path(prefix, suffix);
-    ech_status st = ECH_OK;
     if (unlink(path) != 0 && errno != ENOENT)
-        st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot remove the older one: %s", path,
-                         strerror(errno));
-    return st;
+        ECH_FAIL(ECH_EIO, "%s: cannot remove the older one: %s", path, strerror(errno));
+    return ECH_OK;
 }
 
-static ech_status rename_writer(ech_token_writer *writer, const char *bin, const char *idx)
+ech_status ech_token_writer_finish(ech_token_writer *writer)
 {
+    ECH_CLEANUP(ech_token_writer_discard_at) ech_token_writer *finished = writer;
+    ECH_FREED char *bin = ech_token_path(writer->prefix, ".bin");
+    ECH_FREED char *idx = ech_token_path(writer->prefix, ".idx");
+    ECH_ASSERT(!writer->tokenizer); /* a writer that knows it has a folder */
+    ECH_TRY(ech_token_writer_seal(finished));
     ECH_TRY(remove_older(writer->prefix, ".idx"));
     ECH_TRY(remove_older(writer->prefix, ECH_TOKEN_ORIGIN)); /* which tells of the older .bin */
     ECH_TRY(ech_sink_rename(&writer->bin, bin));
@@ -262,60 +245,34 @@ static ech_status rename_writer(ech_token_writer *writer, const char *bin, const
     return ech_file_sync_parent(idx);
 }
 
-ech_status ech_token_writer_finish(ech_token_writer *writer)
-{
-    char *bin = ech_token_path(writer->prefix, ".bin"),
-         *idx = ech_token_path(writer->prefix, ".idx");
-    ECH_ASSERT(!writer->tokenizer); /* who knows it has a folder */
-    ech_status st = ech_token_writer_seal(writer);
-    if (st == ECH_OK) st = rename_writer(writer, bin, idx);
-    ech_token_writer_discard(writer);
-    free(bin);
-    free(idx);
-    return st;
-}
-
-static ech_status rename_one(const char *from, const char *to)
-{
-    if (rename(from, to) != 0 && errno != ENOENT)
-        ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", to, from, strerror(errno));
-    return ECH_OK;
-}
-
 /* The index goes last: where it is gone, all has been done. */
 ech_status ech_token_publish(const char *prefix, const char *folder)
 {
     static const char *const suffixes[] = {".bin", ECH_TOKEN_ORIGIN, ".idx"};
     ECH_FREED char *idx = path_of(prefix, folder, ".idx");
-    ech_status st = ECH_OK;
-    if (ech_file_exists(idx)) {
-        st = remove_older(prefix, ".idx");
-        for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && st == ECH_OK; i++) {
-            char *from = path_of(prefix, folder, suffixes[i]);
-            char *to = path_of(prefix, NULL, suffixes[i]);
-            st = rename_one(from, to);
-            free(from);
-            free(to);
-        }
-        if (st == ECH_OK) st = ech_file_sync_parent(prefix);
+    if (!ech_file_exists(idx)) return ECH_OK;
+    ECH_TRY(remove_older(prefix, ".idx"));
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        ECH_FREED char *from = path_of(prefix, folder, suffixes[i]);
+        ECH_FREED char *to = path_of(prefix, NULL, suffixes[i]);
+        if (rename(from, to) != 0 && errno != ENOENT)
+            ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", to, from, strerror(errno));
     }
-    return st;
+    return ech_file_sync_parent(prefix);
 }
 
 bool ech_token_is_lost(const char *prefix, const char *folder)
 {
     ECH_FREED char *from = path_of(prefix, folder, ".idx"), *to = path_of(prefix, NULL, ".idx");
-    bool lost = !ech_file_exists(from) && !ech_file_exists(to);
-    return lost;
+    return !ech_file_exists(from) && !ech_file_exists(to);
 }
 
 void ech_token_clear(const char *prefix, const char *folder)
 {
     const char *const suffixes[] = {".bin", ".sequences", ".idx", ECH_TOKEN_ORIGIN};
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-        char *path = path_of(prefix, folder, suffixes[i]);
+        ECH_FREED char *path = path_of(prefix, folder, suffixes[i]);
         unlink(path);
-        free(path);
     }
 }
 

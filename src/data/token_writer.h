@@ -26,14 +26,13 @@ struct ech_token_writer {
     char *folder; /* NULL: temporary files that are removed with the writer */
     int64_t vocabulary;
     const ech_tokenizer *tokenizer; /* of the ids, for .origin.json; NULL: not known */
-    int dtype;
-    int64_t width;   /* bytes of a token */
+    int64_t width;                  /* bytes of a token: 2 for u16, 4 for i32 */
     int64_t longest; /* tokens of a sequence: lengths are i32; a longer document becomes several */
     ech_sink bin, sequences, idx, origin;
     ech_token_state state;
 };
 
-/* Resumes in an existing `folder` from a state; {0}: begins. */
+/* Resumes in an existing `folder` from a state; {0}: begins. folder NULL: under temporary names. */
 ech_status ech_token_writer_resume(const char *prefix, const char *folder, int64_t vocabulary,
                                    const ech_token_state *state, ech_token_writer **out);
 /* Syncs what was added so far; *state: to resume from here. */

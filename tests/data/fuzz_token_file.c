@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "data/data.h"
+#include "data/token_file.h"
 #include "data/fuzz_folder.h"
 #include "data/samples.h"
 
@@ -22,8 +22,8 @@ enum { VOCABULARY = 1000, MOST_TOKENS = 1 << 16 };
 /* All at once, then in pieces of up to seven: what the pieces refuse, the whole refuses too. */
 static void read_tokens(const ech_token_file *file)
 {
-    int64_t n = ech_token_file_tokens(file);
-    if (n < 0 || ech_token_file_documents(file) < 0) abort();
+    int64_t n = file->runs.tokens;
+    if (n < 0 || file->documents < 0) abort();
     if (n > MOST_TOKENS) n = MOST_TOKENS;
     int32_t *ids = ech_calloc((size_t)n, sizeof *ids), piece[7];
     bool good = ech_token_file_read(file, 0, n, VOCABULARY, ids) == ECH_OK, all = true;
@@ -48,7 +48,7 @@ static void read_samples(const ech_token_file *file)
     ech_batch batch = {.tokens = tokens, .targets = targets, .weights = weights, .starts = starts};
     ech_loader_options options = {
         .sequence_length = LENGTH, .vocabulary = VOCABULARY, .document_mask = true};
-    int64_t samples = ech_data_samples(ech_token_file_tokens(file), LENGTH);
+    int64_t samples = ech_data_samples(file->runs.tokens, LENGTH);
     for (int64_t s = 0; s < samples && s < MOST_TOKENS; s++) {
         if (ech_sample_read(file, &options, s, ids, &batch, 0) != ECH_OK) continue;
         int64_t count = 0;

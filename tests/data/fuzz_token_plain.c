@@ -27,14 +27,14 @@ static ech_token_file *open_file(const char *path, bool documents)
 
 static void check(const ech_token_file *whole, const ech_token_file *parts)
 {
-    int64_t n = ech_token_file_tokens(whole), ends = 0;
-    if (n != ech_token_file_tokens(parts) || whole->runs.run.n > 1) abort();
+    int64_t n = whole->runs.tokens, ends = 0;
+    if (n != parts->runs.tokens || whole->runs.run.n > 1) abort();
     int32_t *a = ech_calloc((size_t)n + 1, sizeof *a), *b = ech_calloc((size_t)n + 1, sizeof *b);
     bool good = ech_token_file_read(whole, 0, n, INT32_MAX, a) == ECH_OK;
     if (good != (ech_token_file_read(parts, 0, n, INT32_MAX, b) == ECH_OK)) abort();
     if (good && memcmp(a, b, (size_t)n * sizeof *a) != 0) abort();
     for (int64_t i = 0; good && i < n; i++) ends += a[i] == END && i + 1 < n;
-    if (good && n > 0 && ech_token_file_documents(parts) != ends + 1) abort();
+    if (good && n > 0 && parts->documents != ends + 1) abort();
     free(a);
     free(b);
 }

@@ -47,8 +47,8 @@ static inline ech_status import(const char *in, const char *out, double valid,
 static inline void assert_stream(const char *name, const char *expected, int64_t documents)
 {
     ech_token_file *file = open_tokens(name);
-    assert_int_equal(ech_token_file_documents(file), documents);
-    int64_t n = ech_token_file_tokens(file);
+    assert_int_equal(file->documents, documents);
+    int64_t n = file->runs.tokens;
     assert_int_equal(n, strlen(expected));
     for (int64_t i = 0; i < n; i++) {
         int32_t id;

@@ -21,7 +21,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "data/data.h"
+#include "data/token_file.h"
 
 static char scratch[4096];
 
@@ -148,7 +148,7 @@ static inline ech_token_file *counting_file(const char *name, int64_t tokens)
     }
     assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
     ech_token_file *file = open_tokens(name);
-    assert_int_equal(ech_token_file_tokens(file), tokens);
+    assert_int_equal(file->runs.tokens, tokens);
     return file;
 }
 

@@ -28,7 +28,7 @@ static void test_lines(void **state)
                                   't', 256, 'x',  256, 'p', 256, 0xc3, 0xa4, 0,   256};
     assert_int_equal(ech_token_file_read(file, 0, 21, 257, ids), ECH_OK);
     assert_memory_equal(ids, expected, sizeof ids);
-    assert_int_equal(ech_token_file_documents(file), 5);
+    assert_int_equal(file->documents, 5);
     const struct {
         int64_t first;
         bool opens, silent;
@@ -37,8 +37,8 @@ static void test_lines(void **state)
     assert_int_equal(runs->run.n, 7);
     for (size_t i = 0; i < 7; i++) {
         assert_int_equal(runs->run.at[i].first, is[i].first);
-        assert_int_equal(ech_token_run_opens(runs->run.at[i]), is[i].opens);
-        assert_int_equal(ech_token_run_is_silent(runs->run.at[i]), is[i].silent);
+        assert_int_equal(runs->run.at[i].opens, is[i].opens);
+        assert_int_equal(runs->run.at[i].silent, is[i].silent);
     }
     ech_token_file_close(file);
 }

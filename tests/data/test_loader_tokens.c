@@ -124,8 +124,8 @@ static void write_marked_tokens(marked_tokens *out)
     write_marked("m", 8, MARKED, lengths, pointers, documents, begins, modes);
     write_file("m.bin", bin, (size_t)tokens * 2);
     ech_token_file *file = open_tokens("m");
-    assert_int_equal(ech_token_file_tokens(file), tokens);
-    assert_int_equal(ech_token_file_documents(file), documents);
+    assert_int_equal(file->runs.tokens, tokens);
+    assert_int_equal(file->documents, documents);
     ech_token_file_close(file);
 }
 

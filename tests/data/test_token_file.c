@@ -25,8 +25,8 @@ static ech_status open_and_read(int64_t vocabulary)
     ech_status st =
         ech_token_file_open(in_scratch("t"), &(ech_token_options){.documents = true}, &file);
     if (st != ECH_OK) return st;
-    int64_t n = ech_token_file_tokens(file);
-    assert_true(n >= 0 && n < 1 << 20 && ech_token_file_documents(file) >= 0);
+    int64_t n = file->runs.tokens;
+    assert_true(n >= 0 && n < 1 << 20 && file->documents >= 0);
     int32_t *ids = ech_calloc((size_t)n, sizeof *ids);
     ech_token_file_read(file, 0, n, vocabulary, ids);
     for (int64_t i = 0; i < n; i++) assert_true(ids[i] >= 0 && ids[i] < vocabulary);
@@ -64,8 +64,8 @@ static void test_golden(void **state)
     (void)state;
     write_golden();
     ech_token_file *file = open_tokens("t");
-    assert_int_equal(ech_token_file_tokens(file), 5);
-    assert_int_equal(ech_token_file_documents(file), 2);
+    assert_int_equal(file->runs.tokens, 5);
+    assert_int_equal(file->documents, 2);
     for (int64_t first = 0; first <= 5; first++) {
         for (int64_t n = 0; n <= 5 - first; n++) {
             int32_t ids[6] = {-1, -1, -1, -1, -1, -1};
@@ -394,8 +394,8 @@ static void test_scattered_sequences(void **state)
     write_file("t.bin", bin, sizeof bin);
     int32_t ids[SEQUENCES * LONGEST];
     ech_token_file *file = open_tokens("t");
-    assert_int_equal(ech_token_file_tokens(file), tokens);
-    assert_int_equal(ech_token_file_documents(file), SEQUENCES);
+    assert_int_equal(file->runs.tokens, tokens);
+    assert_int_equal(file->documents, SEQUENCES);
     for (int64_t first = 0; first < tokens; first++) {
         int64_t n = first % 2 ? tokens - first : (tokens - first + 1) / 2;
         assert_int_equal(ech_token_file_read(file, first, n, 65536, ids), ECH_OK);

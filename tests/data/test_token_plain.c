@@ -28,7 +28,7 @@ static ech_token_file *open_plain(const char *name, bool documents)
 
 static void assert_ids(const ech_token_file *file, const int32_t *expected, int64_t n)
 {
-    assert_int_equal(ech_token_file_tokens(file), n);
+    assert_int_equal(file->runs.tokens, n);
     for (int64_t first = 0; first < n; first++) {
         for (int64_t m = 0; m <= n - first; m++) {
             int32_t ids[64];
@@ -58,11 +58,11 @@ static void test_llm(void **state)
     for (int documents = 0; documents < 2; documents++) {
         ech_token_file *file = open_plain("n.bin", documents);
         assert_ids(file, narrow_ids, 5);
-        assert_int_equal(ech_token_file_documents(file), documents ? 3 : 0);
+        assert_int_equal(file->documents, documents ? 3 : 0);
         ech_token_file_close(file);
         file = open_plain("w.bin", documents);
         assert_ids(file, wide_ids, 5);
-        assert_int_equal(ech_token_file_documents(file), documents ? 3 : 0);
+        assert_int_equal(file->documents, documents ? 3 : 0);
         ech_token_file_close(file);
     }
 }
@@ -100,7 +100,7 @@ static void test_nanogpt(void **state)
     write_file("train.bin", bytes, sizeof bytes);
     ech_token_file *file = open_plain("train.bin", true);
     assert_ids(file, ids, 7);
-    assert_int_equal(ech_token_file_documents(file), 4);
+    assert_int_equal(file->documents, 4);
     int32_t id[7];
     assert_int_equal(ech_token_file_read(file, 0, 7, 9, id), ECH_EINPUT);
     assert_error_has("train.bin: token 2 of the stream has id 9");
@@ -128,7 +128,7 @@ static void test_shards(void **state)
     for (int documents = 0; documents < 2; documents++) {
         ech_token_file *file = open_plain("x_train_*.bin", documents);
         assert_ids(file, ids, 9);
-        assert_int_equal(ech_token_file_documents(file), documents ? 3 : 0);
+        assert_int_equal(file->documents, documents ? 3 : 0);
         ech_token_file_close(file);
     }
     assert_refused("y_train_*.bin", ECH_EUSAGE, "no file has such a name");

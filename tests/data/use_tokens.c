@@ -16,8 +16,7 @@ static ech_status print_tokens(const ech_token_file *file)
         for (int64_t at = run.first; at < ech_token_run_end(runs, i); at++) {
             int32_t id;
             ECH_TRY(ech_token_file_read(file, at, 1, INT32_MAX, &id));
-            printf("%" PRId32 " %d %d\n", id, at == run.first && ech_token_run_opens(run),
-                   ech_token_run_is_silent(run));
+            printf("%" PRId32 " %d %d\n", id, at == run.first && run.opens, run.silent);
         }
     }
     return ECH_OK;
