@@ -13,20 +13,15 @@ static const double widest_spread = 0.1, smallest_share = 0.95;
 
 void ech_block_times_create(const ech_model *model, ech_block_times *out)
 {
-    size_t slots = model->block.n * ECH_PHASES;
-    *out = (ech_block_times){.blocks = (int)model->block.n,
-                             .phase = ech_calloc(slots, sizeof *out->phase),
-                             .open = ech_calloc(slots, sizeof *out->open),
-                             .micro = ech_calloc(slots, sizeof *out->micro)};
-    for (size_t i = 0; i < slots; i++) out->micro[i] = -1;
+    int slots = (int)model->block.n * ECH_PHASES;
+    *out = (ech_block_times){.slots = slots, .slot = ech_calloc((size_t)slots, sizeof *out->slot)};
+    for (int i = 0; i < slots; i++) out->slot[i].micro = -1;
 }
 
 void ech_block_times_free(ech_block_times *times)
 {
-    for (int i = 0; i < times->blocks * ECH_PHASES; i++) free(times->phase[i].at);
-    free(times->phase);
-    free(times->open);
-    free(times->micro);
+    for (int i = 0; i < times->slots; i++) free(times->slot[i].seconds.at);
+    free(times->slot);
     free(times->update.at);
     free(times->other.at);
     *times = (ech_block_times){0};
@@ -40,18 +35,12 @@ static double updated_bytes(const ech_plan *plan, const ech_step *step)
     return ech_costs_of_step(&costs, plan, step, (ech_participants){1, plan->rank, plan->rank});
 }
 
-static void close_phase(ech_block_times *times, int slot)
+/* Begins the sum of another micro-batch. */
+static void begin_micro(ech_block_phase *slot, int micro)
 {
-    if (times->micro[slot] >= 0) ECH_PUSH(times->phase[slot], times->open[slot]);
-    times->micro[slot] = -1;
-    times->open[slot] = 0;
-}
-
-static void add_to_phase(ech_block_times *times, int slot, int micro, double took)
-{
-    if (times->micro[slot] != micro) close_phase(times, slot);
-    times->micro[slot] = micro;
-    times->open[slot] += took;
+    if (slot->micro >= 0) ECH_PUSH(slot->seconds, slot->sum);
+    slot->micro = micro;
+    slot->sum = 0;
 }
 
 void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const double *begin,
@@ -65,46 +54,47 @@ void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const dou
         int phase = ech_step_kind_phase(step->kind);
         if (step->lane != ECH_LANE_COMPUTE) continue;
         if (phase >= 0) {
-            add_to_phase(times, step->block * ECH_PHASES + phase, step->micro, took);
+            ech_block_phase *slot = &times->slot[step->block * ECH_PHASES + phase];
+            if (slot->micro != step->micro) begin_micro(slot, step->micro);
+            slot->sum += took;
             continue;
         }
         double updated = updated_bytes(plan, step);
         bytes += updated;
         *(updated > 0 ? &update : &other) += took;
     }
-    for (int i = 0; i < times->blocks * ECH_PHASES; i++) close_phase(times, i);
+    for (int i = 0; i < times->slots; i++) begin_micro(&times->slot[i], -1);
     if (bytes > 0) ECH_PUSH(times->update, update / bytes);
     ECH_PUSH(times->other, other / list->turns);
 }
 
-/* The interquartile ranges of all blocks' times together, over the sum of their medians. */
-static double spread_of(const ech_profile *profile)
+double ech_block_times_spread(const ech_profile_block *block, int n)
 {
     double apart = 0, sum = 0;
-    for (int b = 0; b < profile->blocks; b++)
-        for (int phase = 0; phase < ECH_PHASES; phase++) {
-            const ech_profile_block *cost = &profile->block[b];
-            apart += cost->high[phase] - cost->low[phase];
-            sum += cost->seconds[phase];
-        }
+    for (int i = 0; i < n * ECH_PHASES; i++) {
+        const ech_profile_block *cost = &block[i / ECH_PHASES];
+        int phase = i % ECH_PHASES;
+        apart += cost->high[phase] - cost->low[phase];
+        sum += cost->seconds[phase];
+    }
     return sum > 0 ? apart / sum : 0;
 }
 
 ech_profile *ech_block_times_profile(ech_block_times *times, int ways)
 {
     ech_profile *profile = ech_calloc(1, sizeof *profile);
-    profile->blocks = times->blocks;
-    profile->block = ech_calloc((size_t)times->blocks, sizeof *profile->block);
-    for (int i = 0; i < times->blocks * ECH_PHASES; i++) {
+    profile->blocks = times->slots / ECH_PHASES;
+    profile->block = ech_calloc((size_t)profile->blocks, sizeof *profile->block);
+    for (int i = 0; i < times->slots; i++) {
         ech_profile_block *cost = &profile->block[i / ECH_PHASES];
         int phase = i % ECH_PHASES;
-        cost->low[phase] = ech_quartile(&times->phase[i], 1) * ways;
-        cost->seconds[phase] = ech_quartile(&times->phase[i], 2) * ways;
-        cost->high[phase] = ech_quartile(&times->phase[i], 3) * ways;
+        cost->low[phase] = ech_quartile(&times->slot[i].seconds, 1) * ways;
+        cost->seconds[phase] = ech_quartile(&times->slot[i].seconds, 2) * ways;
+        cost->high[phase] = ech_quartile(&times->slot[i].seconds, 3) * ways;
     }
     profile->update_seconds = ech_median(&times->update);
     profile->other_seconds = ech_median(&times->other);
-    profile->spread = spread_of(profile);
+    profile->spread = ech_block_times_spread(profile->block, profile->blocks);
     profile->processor_share = 1;
     return profile;
 }

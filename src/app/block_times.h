@@ -10,13 +10,18 @@
 #include "layout/profile.h"
 #include "schedule/schedule.h"
 
+/* One phase of one block. */
+typedef struct ech_block_phase {
+    ech_numbers seconds; /* of each micro-batch or sequence chunk */
+    double sum;          /* seconds so far of the one whose steps are being added up */
+    int micro;           /* its number, or -1 */
+} ech_block_phase;
+
 typedef struct ech_block_times {
-    int blocks;
-    ech_numbers *phase; /* [blocks * ECH_PHASES] seconds of each micro-batch or sequence chunk */
-    double *open;       /* likewise: seconds so far of the one whose steps are being added up */
-    int *micro;         /* likewise: its number, or -1 */
-    ech_numbers update; /* seconds per byte of norm and update, one per list of a rank */
-    ech_numbers other;  /* seconds of other steps, per training step; one per list of a rank */
+    int slots;
+    ech_block_phase *slot; /* [blocks * ECH_PHASES] */
+    ech_numbers update;    /* seconds per byte of norm and update, one per list of a rank */
+    ech_numbers other;     /* seconds of other steps, per training step; one per list of a rank */
 } ech_block_times;
 
 void ech_block_times_create(const ech_model *model, ech_block_times *out);
@@ -32,6 +37,9 @@ void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const dou
  * tensor and context ranks divide a block: so they are the times of a whole block on one rank. Link, bytes of
  * blocks and the model's description are left empty, for the caller. Release with ech_profile_destroy. */
 ech_profile *ech_block_times_profile(ech_block_times *times, int ways);
+
+/* The interquartile ranges of the times of n blocks together, over the sum of their medians. */
+double ech_block_times_spread(const ech_profile_block *block, int n);
 
 /* Sets profile->busy: whether other programs disturbed the measurement, judged by its spread and by the
  * fraction of time in which it had a processor. */

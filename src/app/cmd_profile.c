@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/block_times.h"
 #include "app/command.h"
 #include "app/count.h"
 #include "app/plan/measure.h"
@@ -38,31 +39,16 @@ static const ech_option options[] = {
              "where it is written (profile.json in log.directory)"),
     {0}};
 
-/* How far a block's quartiles are apart, in percent of its time. */
-static double spread_percent(const ech_profile_block *cost)
+/* spread: how far the quartiles are apart, over the time. */
+static void print_times(const char *name, const double seconds[ECH_PHASES], double spread)
 {
-    double apart = 0, sum = 0;
-    for (int phase = 0; phase < ECH_PHASES; phase++) {
-        apart += cost->high[phase] - cost->low[phase];
-        sum += cost->seconds[phase];
-    }
-    return sum > 0 ? 100 * apart / sum : 0;
-}
-
-static void warn_of_others(const ech_profile *profile)
-{
-    if (profile->busy)
-        ech_log_warn("the machine did something else, too: quartiles are %.0f %% apart, and the "
-                     "compute lane had a processor for %.0f %% of the time; what is predicted from "
-                     "this profile will be off as much, so measure again when nothing else runs "
-                     "(or with fewer ranks and threads, if these have no core each)",
-                     100 * profile->spread, 100 * profile->processor_share);
+    printf("%-28s %10.3f %10.3f %10.3f %6.1f %%", name, 1e3 * seconds[ECH_FORWARD],
+           1e3 * seconds[ECH_BACKWARD_INPUT], 1e3 * seconds[ECH_BACKWARD_WEIGHT], 100 * spread);
 }
 
 /* A line per block, also where neighbours cost the same. */
 static void print_profile(const ech_profile *profile, const ech_model *model, const char *path)
 {
-    char update[ECH_COUNT_BYTES], saved[32], sent[32], held[32];
     double sums[ECH_PHASES] = {0};
     printf("%s\n", profile->model);
     printf("%-28s %10s %10s %10s %8s %12s %12s %12s\n", "a micro-batch, ms", "F", "B", "W",
@@ -70,22 +56,16 @@ static void print_profile(const ech_profile *profile, const ech_model *model, co
     for (int b = 0; b < profile->blocks; b++) {
         const ech_profile_block *cost = &profile->block[b];
         for (int phase = 0; phase < ECH_PHASES; phase++) sums[phase] += cost->seconds[phase];
-        printf("%-28s %10.3f %10.3f %10.3f %6.1f %% %12s %12s %12s\n", model->block.at[b]->name,
-               1e3 * cost->seconds[ECH_FORWARD], 1e3 * cost->seconds[ECH_BACKWARD_INPUT],
-               1e3 * cost->seconds[ECH_BACKWARD_WEIGHT], spread_percent(cost),
-               ech_text_from_bytes(cost->activation_bytes, saved, sizeof saved),
-               ech_text_from_bytes(cost->boundary_bytes, sent, sizeof sent),
-               ech_text_from_bytes(cost->param_bytes, held, sizeof held));
+        print_times(model->block.at[b]->name, cost->seconds, ech_block_times_spread(cost, 1));
+        printf(" %12s %12s %12s\n", ECH_BYTES(cost->activation_bytes),
+               ECH_BYTES(cost->boundary_bytes), ECH_BYTES(cost->param_bytes));
     }
-    printf("%-28s %10.3f %10.3f %10.3f %6.1f %%\n", "all", 1e3 * sums[ECH_FORWARD],
-           1e3 * sums[ECH_BACKWARD_INPUT], 1e3 * sums[ECH_BACKWARD_WEIGHT], 100 * profile->spread);
-    printf("norm and update: %s of parameters; all else: %.3f ms a step",
-           profile->update_seconds > 0
-               ? ech_count_scaled(1 / profile->update_seconds, "B/s", update)
-               : "no time",
+    print_times("all", sums, profile->spread);
+    printf("\nnorm and update: %s of parameters; all else: %.3f ms a step",
+           profile->update_seconds > 0 ? ECH_SCALED(1 / profile->update_seconds, "B/s") : "no time",
            1e3 * profile->other_seconds);
     if (profile->bandwidth > 0)
-        printf("; messages: %s, %.1f us", ech_count_scaled(profile->bandwidth, "B/s", update),
+        printf("; messages: %s, %.1f us", ECH_SCALED(profile->bandwidth, "B/s"),
                1e6 * profile->latency);
     else
         printf("; messages: not measured, with one rank");
@@ -97,11 +77,16 @@ static ech_status write_profile(const ech_profile *profile, const ech_config *co
 {
     ECH_FREED char *path =
         out ? ech_strdup(out) : ech_file_join(config->log.directory, "profile.json");
-    ech_status status = out ? ECH_OK : ech_file_make_folder(config->log.directory);
-    if (status == ECH_OK) status = ech_profile_write(profile, path);
-    if (status == ECH_OK) print_profile(profile, model, path);
-    if (status == ECH_OK) warn_of_others(profile);
-    return status;
+    if (!out) ECH_TRY(ech_file_make_folder(config->log.directory));
+    ECH_TRY(ech_profile_write(profile, path));
+    print_profile(profile, model, path);
+    if (profile->busy)
+        ech_log_warn("the machine did something else, too: quartiles are %.0f %% apart, and the "
+                     "compute lane had a processor for %.0f %% of the time; what is predicted from "
+                     "this profile will be off as much, so measure again when nothing else runs "
+                     "(or with fewer ranks and threads, if these have no core each)",
+                     100 * profile->spread, 100 * profile->processor_share);
+    return ECH_OK;
 }
 
 static ech_status profile_rank(ech_comm *comm, const ech_design *design, void *context)

@@ -2,7 +2,6 @@
  *
  * The step profile for people.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,13 +50,7 @@ static void append_rate(const printer *p, const ech_step_profile_row *row)
 static const ech_step_profile_row *find(const ech_step_profile_table *table,
                                         const ech_step_profile_row *like)
 {
-    for (size_t i = 0; i < table->row.n; i++) {
-        const ech_step_profile_row *row = &table->row.at[i];
-        if (row->group == like->group && row->lane == like->lane &&
-            strcmp(row->name, like->name) == 0)
-            return row;
-    }
-    return NULL;
+    return ech_step_profile_find(table->row.at, table->row.n, like);
 }
 
 /* The rank on which the row takes longest. */
@@ -74,17 +67,11 @@ static int slowest(const printer *p, const ech_step_profile_row *row, double *se
     return rank;
 }
 
-static void append_slowest(const printer *p, const ech_step_profile_row *row)
-{
-    double seconds, own = row->seconds;
-    int rank = slowest(p, row, &seconds);
-    if (seconds - own > longer_share * own && seconds - own > longer_of_step * p->step * p->steps)
-        ech_text_append(p->out, "   rank %d: %.2f ms", rank, 1e3 * seconds / p->steps);
-}
-
 static void append_row(const printer *p, const ech_step_profile_row *row)
 {
-    double ms = 1e3 / p->steps;
+    double ms = 1e3 / p->steps, slowest_seconds;
+    int rank = slowest(p, row, &slowest_seconds);
+    double longer = slowest_seconds - row->seconds;
     ech_text_append(p->out, "  %-*s", NAME_COLUMNS, row->name);
     append_number(p, row->calls > 0, 7, row->calls < 10 * p->steps ? 1 : 0, row->calls / p->steps);
     append_number(p, true, 10, 3, row->seconds * ms);
@@ -92,7 +79,8 @@ static void append_row(const printer *p, const ech_step_profile_row *row)
     append_rate(p, row);
     append_number(p, row->bound > 0, 10, 3, row->bound * ms);
     append_number(p, row->group != ECH_ROWS_BESIDE, 10, 3, (row->seconds - row->bound) * ms);
-    append_slowest(p, row);
+    if (longer > longer_share * row->seconds && longer > longer_of_step * p->step * p->steps)
+        ech_text_append(p->out, "   rank %d: %.2f ms", rank, slowest_seconds * ms);
     while (p->out->at[p->out->n - 1] == ' ') p->out->n--;
     ech_text_append(p->out, "\n");
 }
@@ -119,11 +107,21 @@ static void add_row(ech_step_profile_row *sum, const ech_step_profile_row *row)
     sum->bound += row->bound;
 }
 
-/* Rows of a group that take time, the small ones together, and their sum. */
-static ech_step_profile_row append_rows(const printer *p, ech_step_profile_row *rows, size_t n)
+/* The rows of a group that take time, the small ones together, and their sum, which is returned. */
+static ech_step_profile_row append_group(const printer *p, ech_row_group group, ech_lane lane,
+                                         const char *title)
 {
-    ech_step_profile_row sum = {.name = "sum", .group = rows->group}, rest = sum;
-    size_t small = 0, last = 0;
+    const ech_step_profile_table *table = &p->all[0];
+    ech_step_profile_row sum = {.name = "sum", .group = group}, rest = sum;
+    ECH_FREED ech_step_profile_row *rows = ech_calloc(table->row.n + 1, sizeof *rows);
+    size_t n = 0, small = 0, last = 0;
+    for (size_t i = 0; i < table->row.n; i++) {
+        const ech_step_profile_row *row = &table->row.at[i];
+        bool is_of = row->group == group && (group == ECH_ROWS_OUTSIDE || row->lane == lane);
+        if (is_of && (row->seconds > 0 || row->calls > 0)) rows[n++] = *row;
+    }
+    if (n == 0) return sum;
+    append_heading(p, title);
     qsort(rows, n, sizeof *rows, by_gain);
     for (size_t i = 0; i < n; i++) {
         add_row(&sum, &rows[i]);
@@ -137,35 +135,8 @@ static ech_step_profile_row append_rows(const printer *p, ech_step_profile_row *
     }
     snprintf(rest.name, sizeof rest.name, "%zu small rows together", small);
     if (small) append_row(p, small > 1 ? &rest : &rows[last]);
-    return sum;
-}
-
-/* Rows of a group that have taken time, of that lane; free() them. */
-static ech_step_profile_row *take_rows(const ech_step_profile_table *table, ech_row_group group,
-                                       ech_lane lane, size_t *n)
-{
-    ech_step_profile_row *rows = ech_calloc(table->row.n + 1, sizeof *rows);
-    *n = 0;
-    for (size_t i = 0; i < table->row.n; i++) {
-        const ech_step_profile_row *row = &table->row.at[i];
-        bool is_of = row->group == group && (group == ECH_ROWS_OUTSIDE || row->lane == lane);
-        if (is_of && (row->seconds > 0 || row->calls > 0)) rows[(*n)++] = *row;
-    }
-    return rows;
-}
-
-static ech_step_profile_row append_group(const printer *p, ech_row_group group, ech_lane lane,
-                                         const char *title)
-{
-    size_t n;
-    ech_step_profile_row sum = {.group = group};
-    ECH_FREED ech_step_profile_row *rows = take_rows(&p->all[0], group, lane, &n);
-    if (n > 0) {
-        append_heading(p, title);
-        sum = append_rows(p, rows, n);
-        sum.calls = 0;
-        append_row(p, &sum);
-    }
+    sum.calls = 0;
+    append_row(p, &sum);
     return sum;
 }
 
@@ -202,14 +173,12 @@ static void append_others(const printer *p)
 static void append_head(const printer *p)
 {
     const ech_step_profile_table *own = &p->all[0];
-    char flops[ECH_COUNT_BYTES], bytes[ECH_COUNT_BYTES];
-    ech_text_append(p->out, "where the time of a step goes: mean of %" PRId64 " step%s", own->steps,
-                    own->steps == 1 ? "" : "s");
+    ech_text_append(p->out, "where the time of a step goes: mean of %s",
+                    ECH_COUNT(own->steps, "step"));
     if (p->ranks > 1) ech_text_append(p->out, ", rank 0 of %d", p->ranks);
-    ech_text_append(p->out, ", %d thread%s; this machine's own rates: products %s, memory %s\n",
-                    own->threads, own->threads == 1 ? "" : "s",
-                    ech_count_scaled(own->rates.flops, "FLOP/s", flops),
-                    ech_count_scaled(own->rates.bytes, "B/s", bytes));
+    ech_text_append(p->out, ", %s; this machine's own rates: products %s, memory %s\n",
+                    ECH_COUNT(own->threads, "thread"), ECH_SCALED(own->rates.flops, "FLOP/s"),
+                    ECH_SCALED(own->rates.bytes, "B/s"));
 }
 
 /* In lists of steps: of all rows of the compute lane. */
@@ -257,28 +226,22 @@ void ech_step_profile_print(const ech_step_profile_table *all, int ranks, ech_te
 static const char *const group_name[ECH_ROW_GROUPS] = {
     [ECH_ROWS_COMPUTE] = "compute", [ECH_ROWS_BESIDE] = "beside", [ECH_ROWS_OUTSIDE] = "outside"};
 
-static void append_line(ech_text *out, ech_text *line)
-{
-    ech_text_append(out, "%s}\n", line->at);
-    ech_text_free(line);
-}
-
 static void print_head(const ech_step_profile_table *table, ech_text *out)
 {
-    ech_text line = {0};
+    ECH_FREED_TEXT line = {0};
     ech_metrics_int(&line, "rank", table->rank);
     ech_metrics_int(&line, "steps", table->steps);
     ech_metrics_int(&line, "threads", table->threads);
     ech_metrics_real(&line, "seconds", table->seconds);
     ech_metrics_real(&line, "flops_per_second", table->rates.flops);
     ech_metrics_real(&line, "bytes_per_second", table->rates.bytes);
-    append_line(out, &line);
+    ech_text_append(out, "%s}\n", line.at);
 }
 
 static void print_row(const ech_step_profile_table *table, const ech_step_profile_row *row,
                       ech_text *out)
 {
-    ech_text line = {0};
+    ECH_FREED_TEXT line = {0};
     ech_metrics_int(&line, "rank", table->rank);
     ech_metrics_text(&line, "group", group_name[row->group]);
     if (row->group != ECH_ROWS_OUTSIDE) ech_metrics_text(&line, "lane", ech_lane_name(row->lane));
@@ -289,7 +252,7 @@ static void print_row(const ech_step_profile_table *table, const ech_step_profil
     ech_metrics_real(&line, "flops", row->flops);
     ech_metrics_real(&line, "bytes", row->bytes);
     ech_metrics_real(&line, "bound_seconds", row->bound);
-    append_line(out, &line);
+    ech_text_append(out, "%s}\n", line.at);
 }
 
 void ech_step_profile_print_json(const ech_step_profile_table *all, int ranks, ech_text *out)

@@ -4,6 +4,7 @@
  * phase on parameters of one shape are a row, and so are steps of one kind.
  */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,25 +28,34 @@ typedef struct builder {
     ech_step_profile_rows *rows;
 } builder;
 
-/* The row of that name, made if it is new. */
-static int find_row(ech_step_profile_rows *rows, const char *name, ech_row_group group,
-                    ech_lane lane)
+ech_step_profile_row *ech_step_profile_find(const ech_step_profile_row *rows, size_t n,
+                                            const ech_step_profile_row *like)
 {
-    for (size_t i = 0; i < rows->row.n; i++)
-        if (rows->row.at[i].group == group && rows->row.at[i].lane == lane &&
-            strcmp(rows->row.at[i].name, name) == 0)
-            return (int)i;
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].group == like->group && rows[i].lane == like->lane &&
+            strcmp(rows[i].name, like->name) == 0)
+            return (ech_step_profile_row *)&rows[i];
+    return NULL;
+}
+
+/* The index of the row of that name, made if it is new. */
+static __attribute__((format(printf, 4, 5))) int
+find_row(ech_step_profile_rows *rows, ech_row_group group, ech_lane lane, const char *format, ...)
+{
     ech_step_profile_row row = {.group = group, .lane = lane};
-    snprintf(row.name, sizeof row.name, "%s", name);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(row.name, sizeof row.name, format, arguments);
+    va_end(arguments);
+    const ech_step_profile_row *found = ech_step_profile_find(rows->row.at, rows->row.n, &row);
+    if (found) return (int)(found - rows->row.at);
     ECH_PUSH(rows->row, row);
     return (int)rows->row.n - 1;
 }
 
 static int waiting_row(ech_step_profile_rows *rows, const char *for_what)
 {
-    char name[sizeof(ech_step_profile_row){0}.name];
-    snprintf(name, sizeof name, "waits for %s", for_what);
-    int row = find_row(rows, name, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE);
+    int row = find_row(rows, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE, "waits for %s", for_what);
     rows->row.at[row].waits = true;
     return row;
 }
@@ -86,17 +96,14 @@ static int row_of_call(const builder *b, const ech_step *step, int call)
     const ech_block *block = b->plan->model->block.at[step->block];
     const ech_block_call *of = &block->program[step->phase].at[call];
     const char *letter = phase_letter[step->phase];
-    char name[sizeof(ech_step_profile_row){0}.name], shape[40] = "";
+    char shape[40];
     if (!(of->purposes & 1u << b->list->purpose)) return b->rows->between;
-    if (of->node < 0) {
-        snprintf(name, sizeof name, "sum of gradients %s", letter);
-    } else {
-        const ech_node *node = &block->node.at[of->node];
-        print_shape(b, node, shape, sizeof shape);
-        snprintf(name, sizeof name, "%s %s%s%s", node->layer->name, letter,
-                 of->recompute ? " recompute" : "", shape);
-    }
-    return find_row(b->rows, name, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE);
+    if (of->node < 0)
+        return find_row(b->rows, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE, "sum of gradients %s", letter);
+    const ech_node *node = &block->node.at[of->node];
+    print_shape(b, node, shape, sizeof shape);
+    return find_row(b->rows, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE, "%s %s%s%s", node->layer->name,
+                    letter, of->recompute ? " recompute" : "", shape);
 }
 
 static void add_calls(const builder *b, const ech_step *step)
@@ -110,30 +117,17 @@ static void add_calls(const builder *b, const ech_step *step)
 }
 
 /* "all_reduce over tensor", "reduce_grads over data"; for steps without a group the kind alone. */
-static void print_step(const ech_step *step, char *out, size_t size)
-{
-    const char *kind = ech_step_name(step->kind), *group = ech_layout_group_name(step->group);
-    if (step->collective != ECH_COLLECTIVE_NONE) kind = ech_collective_name(step->collective);
-    if (ech_step_gathers(step))
-        snprintf(out, size, "%s over %s", kind, group);
-    else
-        snprintf(out, size, "%s", kind);
-}
-
 static void add_step(const builder *b, const ech_step *step)
 {
-    char name[sizeof(ech_step_profile_row){0}.name];
-    print_step(step, name, sizeof name);
-    int row =
-        find_row(b->rows, name, step->lane == ECH_LANE_COMPUTE ? ECH_ROWS_COMPUTE : ECH_ROWS_BESIDE,
-                 step->lane);
+    bool gathers = ech_step_gathers(step);
+    const char *kind = step->collective != ECH_COLLECTIVE_NONE
+                           ? ech_collective_name(step->collective)
+                           : ech_step_name(step->kind);
+    int row = find_row(b->rows, step->lane == ECH_LANE_COMPUTE ? ECH_ROWS_COMPUTE : ECH_ROWS_BESIDE,
+                       step->lane, "%s%s%s", kind, gathers ? " over " : "",
+                       gathers ? ech_layout_group_name(step->group) : "");
     b->rows->of_tick[step->tick] = row;
     add_work(b, row, ech_step_work(b->plan, b->list, step));
-}
-
-static const char *waited_name(const ech_step *step)
-{
-    return step->collective != ECH_COLLECTIVE_NONE ? "collectives" : ech_step_name(step->kind);
 }
 
 ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_machine_rates rates)
@@ -142,7 +136,7 @@ ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_machine
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
     builder b = {.plan = plan, .list = list, .rates = rates, .rows = &rows};
     rows.of_tick = ech_calloc((size_t)list->ticks + 1, sizeof *rows.of_tick);
-    rows.between = find_row(&rows, "between steps", ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE);
+    rows.between = find_row(&rows, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE, "between steps");
     rows.data = waiting_row(&rows, "data");
     rows.row.at[rows.between].waits = true;
     for (int kind = 0; kind < ECH_STEPS; kind++) rows.waits_for[kind] = -1;
@@ -153,11 +147,13 @@ ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_machine
         else
             add_step(&b, step);
         if (step->lane != ECH_LANE_COMPUTE)
-            rows.waits_for[step->kind] = waiting_row(&rows, waited_name(step));
+            rows.waits_for[step->kind] = waiting_row(&rows, step->collective != ECH_COLLECTIVE_NONE
+                                                                ? "collectives"
+                                                                : ech_step_name(step->kind));
     }
     for (int activity = ECH_ACTIVITY_STEPS + 1; activity < ECH_ACTIVITIES; activity++)
         rows.outside[activity] =
-            find_row(&rows, activity_name[activity], ECH_ROWS_OUTSIDE, ECH_LANE_COMPUTE);
+            find_row(&rows, ECH_ROWS_OUTSIDE, ECH_LANE_COMPUTE, "%s", activity_name[activity]);
     rows.outside[ECH_ACTIVITY_STEPS] = rows.outside[ECH_ACTIVITY_OTHER];
     return rows;
 }

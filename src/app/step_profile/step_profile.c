@@ -39,17 +39,13 @@ static void add(ech_step_profile *p, int row, double seconds)
     p->rows.row.at[row].seconds += seconds;
 }
 
-/* Adds the time since the last switch to the activity; lists are added by add_list. */
-static void settle(ech_step_profile *p, double now)
-{
-    add(p, p->rows.outside[p->activity], now - p->since);
-    p->since = now;
-}
-
+/* The time of lists counts as the activity's here; ech_step_profile_end takes it off. */
 void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity, double now)
 {
     if (!profile) return;
-    if (profile->begun) settle(profile, now);
+    if (profile->begun)
+        add(profile, profile->rows.outside[profile->activity], now - profile->since);
+    profile->since = now;
     profile->activity = activity;
 }
 
@@ -121,8 +117,7 @@ static void add_list(ech_step_profile *p, const ech_exec_times *t)
     p->lists++;
 }
 
-void ech_step_profile_take(ech_step_profile *profile, const ech_exec_times *times,
-                           double now)
+void ech_step_profile_take(ech_step_profile *profile, const ech_exec_times *times, double now)
 {
     if (!profile) return;
     if (profile->begun) {

@@ -72,8 +72,7 @@ void ech_step_profile_destroy(ech_step_profile *profile); /* accepts NULL */
 /* Books the rank's time from `now` on, in seconds on the clock, to `activity`. */
 void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity, double now);
 /* Adds a train list that has ended, with the times recorded of it. The first call does not: it begins the measurement at `now`. */
-void ech_step_profile_take(ech_step_profile *profile, const ech_exec_times *times,
-                           double now);
+void ech_step_profile_take(ech_step_profile *profile, const ech_exec_times *times, double now);
 /* The table of all that was measured until `now`; release with ech_step_profile_table_free. */
 ech_step_profile_table ech_step_profile_end(ech_step_profile *profile, double now);
 
@@ -88,7 +87,7 @@ void ech_step_profile_print(const ech_step_profile_table *all, int ranks, ech_te
 /* For programs: one JSON object per line; for each rank one with its steps and rates, then one per row. */
 void ech_step_profile_print_json(const ech_step_profile_table *all, int ranks, ech_text *out);
 
-/* ---- the rows of a plan, for step_profile.c ---- */
+/* ---- the rows of a plan, private ---- */
 
 typedef struct ech_step_profile_rows {
     ECH_LIST(ech_step_profile_row) row; /* calls, flops, bytes, bound of one run of the list */
@@ -99,5 +98,8 @@ typedef struct ech_step_profile_rows {
 } ech_step_profile_rows;
 ech_step_profile_rows ech_step_profile_rows_of(const ech_plan *plan, ech_machine_rates rates);
 void ech_step_profile_rows_free(ech_step_profile_rows *rows);
+/* The row with the group, lane and name of `like`; NULL: there is none. */
+ech_step_profile_row *ech_step_profile_find(const ech_step_profile_row *rows, size_t n,
+                                            const ech_step_profile_row *like);
 
 #endif
