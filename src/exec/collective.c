@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The collective lane: collectives of tensor and context ranks inside of blocks. COLLECTIVE.
+ * The lanes of groups. Collective: of tensor and context ranks inside of blocks, COLLECTIVE. Reduce: sums over ranks
+ * between blocks, REDUCE and REDUCE_GRADS. And counts of what a rank has sent so far.
  */
 #include <string.h>
 
@@ -25,11 +26,6 @@ static ech_tensor tensor_of(const exchange *x, int local, int like)
     return tensor;
 }
 
-static ech_tensor flat(const ech_tensor *x)
-{
-    return ech_tensor_1d(x->data, x->dtype, ech_tensor_count(x));
-}
-
 /* ---- all to all ---- */
 
 /* Heads [first, first + heads) of tokens [token, token + tokens) of x (B,T,H,D), to or from contiguous
@@ -47,7 +43,7 @@ static void move_part(const ech_tensor *x, int64_t token, int64_t tokens, int64_
         }
 }
 
-/* Piece i of a tensor is the tokens or the heads of context rank i. */
+/* Shard i of a tensor is the tokens or the heads of context rank i. */
 static void move_shards(const ech_tensor *x, int64_t shards, bool by_heads, char *memory, bool pack)
 {
     int64_t tokens = by_heads ? x->shape[1] : x->shape[1] / shards;
@@ -74,7 +70,7 @@ static ech_status all_to_all(const exchange *x, bool back)
 
 static ech_status run(const exchange *x, const ech_exchange *does)
 {
-    ech_tensor from = flat(&x->from), to = flat(&x->to);
+    ech_tensor from = ech_tensor_flat(&x->from), to = ech_tensor_flat(&x->to);
     switch (does->kind) {
     case ECH_COLLECTIVE_ALL_REDUCE:
         ECH_ASSERT(from.data == to.data);
@@ -127,4 +123,108 @@ ech_status ech_handle_COLLECTIVE(ech_exec *exec, const ech_step *step)
     for (const ech_operand *o = NULL; (o = ech_call_next(x.block, call, exec->list->purpose, o));)
         *(o->mode == ECH_READ ? &x.from : &x.to) = tensor_of(&x, o->value, o->like);
     return run(&x, ech_call_exchange(x.block, call, step->phase, exec->list->purpose));
+}
+
+/* ---- the reduce lane: scalars ---- */
+
+/* Squares count once for each slice of the model's parameters: on one rank. */
+static void keep_own_squares(ech_exec *exec, double *squares)
+{
+    const ech_plan *plan = exec->plan;
+    for (int i = 0; i < (int)plan->model->param.n; i++)
+        if (!ech_layout_counts(plan->layout, plan->model, plan->rank, i)) squares[i] = 0;
+}
+
+/* Tensor ranks have the same loss. */
+static void keep_own_loss(const ech_exec *exec, double *row)
+{
+    if (exec->plan->layout->coordinates[exec->plan->rank].tensor > 0)
+        row[ECH_SCALAR_LOSS] = row[ECH_SCALAR_LOSS_WEIGHT] = 0;
+}
+
+ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
+{
+    double *row = (double *)ech_exec_address(exec, step, exec->plan->scalars) +
+                  (size_t)step->turn * (size_t)ech_plan_row(exec->plan);
+    bool counts = step->group == ECH_GROUP_WORLD && step->index <= ECH_SCALAR_LOSS &&
+                  step->index + step->count > ECH_SCALAR_LOSS;
+    if (counts) keep_own_loss(exec, row);
+    if (step->index + step->count > ECH_SCALARS) keep_own_squares(exec, row + ECH_SCALARS);
+    return ech_group_fold(exec->channel[step->group][step->lane],
+                          step->maximum ? ECH_FOLD_MAX : ECH_FOLD_SUM, &row[step->index],
+                          step->count);
+}
+
+/* ---- gradients ---- */
+
+static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    ech_tensor gradients = ech_tensor_1d(ech_exec_address(exec, step, bucket->value),
+                                         exec->plan->real, bucket->elements);
+    void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
+    return ech_sum_begin(exec->channel[step->group][step->lane], exec->plan->reduction, &gradients,
+                         scratch, out);
+}
+
+/* The lane's next step, if it is a reduction, too, and need not wait; or NULL. */
+static const ech_step *find_next(ech_exec *exec, const ech_step *step)
+{
+    const ech_step *end = exec->list->step.at + exec->list->step.n;
+    do {
+        if (++step == end) return NULL;
+    } while (step->lane != ECH_LANE_REDUCE);
+    bool may = step->kind == ECH_STEP_REDUCE_GRADS && !ech_exec_has_failed(exec) &&
+               ech_exec_may_begin(exec, step);
+    return may ? step : NULL;
+}
+
+/* A bucket's last messages are followed at once by the next bucket's, so that a slow link is never idle. */
+ech_status ech_handle_REDUCE_GRADS(ech_exec *exec, const ech_step *step)
+{
+    ech_sum sum = exec->begun;
+    if (exec->begun_step != step) ECH_TRY(begin_sum(exec, step, &sum));
+    ECH_TRY(ech_sum_run(&sum));
+    exec->begun_step = find_next(exec, step);
+    if (exec->begun_step) ECH_TRY(begin_sum(exec, exec->begun_step, &exec->begun));
+    return ech_sum_end(&sum);
+}
+
+/* ---- counts, without the messages of the thread that writes checkpoints ---- */
+
+static ech_comm_count add_counts(const ech_exec *exec, ech_comm_counted kind)
+{
+    ech_comm_count sum = {0};
+    for (int i = 0; i < ECH_CHANNELS; i++) {
+        const ech_group *channel = exec->channel[i / ECH_LANES][i % ECH_LANES];
+        if (!channel || i % ECH_LANES == ECH_LANE_DISK) continue;
+        ech_comm_count one = ech_group_count(channel, kind);
+        sum.calls += one.calls;
+        sum.messages += one.messages;
+        sum.bytes += one.bytes;
+    }
+    return sum;
+}
+
+ech_comm_count ech_exec_reduce_count(const ech_exec *exec)
+{
+    return add_counts(exec, ECH_COMM_REDUCES);
+}
+
+ech_comm_count ech_exec_message_count(const ech_exec *exec)
+{
+    return exec->messages;
+}
+
+ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_layout_group group,
+                                         ech_lane lane)
+{
+    const ech_group *channel = exec->channel[group][lane];
+    return channel ? ech_group_count(channel, ECH_COMM_COLLECTIVES) : (ech_comm_count){0};
+}
+
+int64_t ech_exec_sent_bytes(const ech_exec *exec)
+{
+    return add_counts(exec, ECH_COMM_REDUCES).bytes + add_counts(exec, ECH_COMM_OTHERS).bytes +
+           add_counts(exec, ECH_COMM_COLLECTIVES).bytes + exec->messages.bytes;
 }

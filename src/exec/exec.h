@@ -11,7 +11,7 @@
  * begin in order; a step waits for the steps that it comes after. A message begins as soon as its step may;
  * many may be under way at once.
  * All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the
- * job's abort flag, so that nobody on this machine waits for this rank; ech_exec_run then returns on
+ * job's abort flag, so that no rank on this machine waits for this one; ech_exec_run then returns on
  * it, and its caller ends the job (ech_comm_abort).
  */
 #ifndef ECH_EXEC_EXEC_H
@@ -160,8 +160,8 @@ void ech_exec_record(ech_exec *exec, bool on);
 typedef struct ech_exec_times {
     double began, ended;   /* ended: on all lanes */
     double *begins, *ends; /* [steps of its list]; of a message: posted and completed */
-    /* [ticks of its list]: the end of each call of F, B and W; at LOAD's first tick, when the batch had arrived. Not set
-     * for other steps. */
+    /* [ticks of its list]: the end of each call of F, B and W; at LOAD's first tick, when the batch had arrived. Other
+     * steps do not set it. */
     double *marks;
 } ech_exec_times;
 const ech_exec_times *ech_exec_get_times(const ech_exec *exec);

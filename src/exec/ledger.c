@@ -16,29 +16,25 @@ enum { POISON = true };
 enum { POISON = false };
 #endif
 
-typedef struct dated {
-    int tick, value;
-} dated;
-
 static int by_tick(const void *a, const void *b)
 {
-    const dated *x = a, *y = b;
+    const ech_dated *x = a, *y = b;
     if (x->tick != y->tick) return x->tick < y->tick ? -1 : 1;
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
-static void sort_values(const ech_list *list, bool deaths, const bool *chosen, int *out, size_t *n)
+/* The chosen values (NULL: all) by the time of their death or birth. */
+static ech_dated *sort_values(const ech_list *list, bool deaths, const bool *chosen, size_t *n)
 {
-    dated *dates = ech_calloc(list->value.n + 1, sizeof *dates);
+    ech_dated *dates = ech_calloc(list->value.n + 1, sizeof *dates);
     *n = 0;
     for (size_t i = 0; i < list->value.n; i++) {
         if (chosen && !chosen[i]) continue;
         const ech_value *v = &list->value.at[i];
-        dates[(*n)++] = (dated){deaths ? v->dies : v->born, (int)i};
+        dates[(*n)++] = (ech_dated){deaths ? v->dies : v->born, (int)i};
     }
     qsort(dates, *n, sizeof *dates, by_tick);
-    for (size_t i = 0; i < *n; i++) out[i] = dates[i].value;
-    free(dates);
+    return dates;
 }
 
 /* What other lanes write before any compute step touches it (received values, their scratch) is born
@@ -60,33 +56,30 @@ void ech_ledger_create(ech_exec *exec)
 {
     for (int l = 0; l < ECH_LIST_KINDS; l++) {
         const ech_list *list = &exec->plan->list[l];
-        ech_calls *calls = &exec->ledger.calls[l];
+        ech_lives *lives = &exec->ledger.lives[l];
         size_t n = list->value.n;
-        bool *foreign = ech_calloc(n + 1, sizeof *foreign);
-        calls->live = ech_calloc(n + 1, sizeof *calls->live);
-        calls->by_death = ech_calloc(n + 1, sizeof *calls->by_death);
-        calls->by_birth = ech_calloc(n + 1, sizeof *calls->by_birth);
+        ECH_FREED bool *foreign = ech_calloc(n + 1, sizeof *foreign);
+        lives->live = ech_calloc(n + 1, sizeof *lives->live);
         find_foreign(exec->plan, list, foreign);
-        sort_values(list, true, NULL, calls->by_death, &calls->deaths);
-        sort_values(list, false, foreign, calls->by_birth, &calls->births);
-        free(foreign);
+        lives->by_death = sort_values(list, true, NULL, &lives->deaths);
+        lives->by_birth = sort_values(list, false, foreign, &lives->births);
     }
 }
 
 void ech_ledger_destroy(ech_exec *exec)
 {
     for (int l = 0; l < ECH_LIST_KINDS; l++) {
-        free(exec->ledger.calls[l].live);
-        free(exec->ledger.calls[l].by_death);
-        free(exec->ledger.calls[l].by_birth);
+        free(exec->ledger.lives[l].live);
+        free(exec->ledger.lives[l].by_death);
+        free(exec->ledger.lives[l].by_birth);
     }
 }
 
 void ech_ledger_begin(ech_exec *exec)
 {
     ech_ledger *ledger = &exec->ledger;
-    ech_calls *calls = &ledger->calls[exec->list->kind];
-    memset(calls->live, 0, exec->list->value.n * sizeof *calls->live);
+    ech_lives *lives = &ledger->lives[exec->list->kind];
+    memset(lives->live, 0, exec->list->value.n * sizeof *lives->live);
     memset(ledger->now, 0, sizeof ledger->now);
     ledger->next_death = ledger->next_birth = 0;
     exec->tick = 0;
@@ -107,7 +100,7 @@ static void give_birth(ech_exec *exec, int value)
 {
     ech_ledger *ledger = &exec->ledger;
     const ech_value *v = &exec->list->value.at[value];
-    ledger->calls[exec->list->kind].live[value] = true;
+    ledger->lives[exec->list->kind].live[value] = true;
     count(ledger, v, 1);
     if (ledger->now[v->kind] > ledger->peak[v->kind]) ledger->peak[v->kind] = ledger->now[v->kind];
     if (ledger->working > ledger->working_peak) ledger->working_peak = ledger->working;
@@ -121,23 +114,22 @@ static int now(const ech_exec *exec)
 void ech_ledger_advance(ech_exec *exec, int tick)
 {
     ech_ledger *ledger = &exec->ledger;
-    const ech_list *list = exec->list;
-    ech_calls *calls = &ledger->calls[list->kind];
+    ech_lives *lives = &ledger->lives[exec->list->kind];
     atomic_store_explicit(&exec->tick, tick, memory_order_relaxed);
-    for (; ledger->next_death < calls->deaths; ledger->next_death++) {
-        int value = calls->by_death[ledger->next_death];
-        const ech_value *v = &list->value.at[value];
-        if (v->dies >= tick) break;
-        if (!calls->live[value]) continue;
-        calls->live[value] = false;
+    for (; ledger->next_death < lives->deaths; ledger->next_death++) {
+        ech_dated death = lives->by_death[ledger->next_death];
+        const ech_value *v = &exec->list->value.at[death.value];
+        if (death.tick >= tick) break;
+        if (!lives->live[death.value]) continue;
+        lives->live[death.value] = false;
         count(ledger, v, -1);
         if (POISON && v->successor < 0)
             exec->device->fill(exec->arena + v->offset, 0xff, (size_t)v->bytes);
     }
-    for (; ledger->next_birth < calls->births; ledger->next_birth++) {
-        int value = calls->by_birth[ledger->next_birth];
-        if (list->value.at[value].born > tick) break;
-        if (!calls->live[value]) give_birth(exec, value);
+    for (; ledger->next_birth < lives->births; ledger->next_birth++) {
+        ech_dated birth = lives->by_birth[ledger->next_birth];
+        if (birth.tick > tick) break;
+        if (!lives->live[birth.value]) give_birth(exec, birth.value);
     }
 }
 
@@ -148,7 +140,7 @@ void *ech_exec_touch(ech_exec *exec, int value)
     const ech_value *v = &exec->list->value.at[own];
     int tick = now(exec);
     ECH_ASSERT(v->born <= tick && tick <= ech_value_last(v));
-    bool live = exec->ledger.calls[exec->list->kind].live[own] || tick > v->dies;
+    bool live = exec->ledger.lives[exec->list->kind].live[own] || tick > v->dies;
     if (!live) give_birth(exec, own);
     return exec->arena + v->offset;
 }
@@ -158,7 +150,7 @@ void *ech_exec_look(const ech_exec *exec, int value)
     return exec->arena + ech_plan_value(exec->plan, exec->list, value)->offset;
 }
 
-/* ---- other lanes: what a step may touch is in its plan, which nobody changes; the time is the compute lane's ---- */
+/* ---- other lanes: what a step may touch is in its plan, which never changes; the time is the compute lane's ---- */
 
 static _Noreturn void refuse(const ech_exec *exec, const ech_step *step, int value, const char *why)
 {
@@ -188,8 +180,9 @@ void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value)
     return exec->arena + v->offset;
 }
 
-/* The compute lane is at this tick or at a later one when a step begins that comes after that lane's; at this one or at an
- * earlier one when a step ends that it will wait for. What lives to the list's end lives until all lanes have ended. */
+/* The compute lane is at this tick or at a later one when a step begins that comes after that lane's; at this one or at
+ * an earlier one when a step ends that it will wait for. What lives to the list's end lives until all lanes have
+ * ended. */
 void ech_ledger_check(const ech_exec *exec, const ech_step *step, bool begins)
 {
     int tick = now(exec), persistent = (int)exec->plan->persistent.n;

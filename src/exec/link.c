@@ -125,7 +125,7 @@ static ech_status test_message(ech_exec *exec, ech_message *message, bool *done)
 static ech_status test_posted(link *l, bool *progress)
 {
     ech_exec *exec = l->exec;
-    size_t kept = 0;
+    size_t left = 0;
     for (size_t i = 0; i < exec->posted.n; i++) {
         bool done;
         ECH_TRY(test_message(exec, &exec->posted.at[i], &done));
@@ -133,10 +133,10 @@ static ech_status test_posted(link *l, bool *progress)
             ech_exec_complete(exec, exec->posted.at[i].step);
             *progress = true;
         } else {
-            exec->posted.at[kept++] = exec->posted.at[i];
+            exec->posted.at[left++] = exec->posted.at[i];
         }
     }
-    exec->posted.n = kept;
+    exec->posted.n = left;
     return ECH_OK;
 }
 
@@ -150,8 +150,8 @@ static const ech_message *find_awaited(const ech_exec *exec)
     return NULL;
 }
 
-/* Tells the board who is waited for, and ends at the deadline. What nobody waits for yet may take as
- * long as it likes: it was begun ahead. */
+/* Tells the board which rank is waited for, and fails at the deadline. A message that the compute lane does not wait
+ * for was begun ahead, and has no deadline. */
 static ech_status look_at_awaited(link *l)
 {
     ech_exec *exec = l->exec;

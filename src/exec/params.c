@@ -18,8 +18,8 @@ static void set_view(const ech_exec *exec, int param, void *data, ech_tensor *ou
 /* Version k is in slot k mod versions; the version before the first is in the last slot. */
 int ech_exec_weight_slot(const ech_exec *exec, int version)
 {
-    int64_t places = exec->plan->versions;
-    return (int)(((exec->version + version) % places + places) % places);
+    int64_t slots = exec->plan->versions;
+    return (int)(((exec->version + version) % slots + slots) % slots);
 }
 
 void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out)

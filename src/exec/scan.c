@@ -60,10 +60,10 @@ static void scan_params(ech_exec *exec)
     }
 }
 
-/* Places in the order in which data flows through a step, whatever rank they are on: parameters, then
- * micro-batch by micro-batch, up the blocks and down. Within a block go by the list's steps: ranks that
- * share it out have lists alike, and pass on what one of them has found. */
-static double place_of(const ech_exec *exec)
+/* The finding's position in the order in which data flows through a step, over all ranks: parameters, then micro-batch
+ * by micro-batch, up the blocks and down. Within a block the list's steps decide: ranks that have shards of it have
+ * lists alike. */
+static double position_of(const ech_exec *exec)
 {
     const ech_step *step = &exec->list->step.at[exec->finding.step];
     double blocks = (double)exec->plan->model->block.n;
@@ -84,12 +84,12 @@ ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *ou
     exec->scanning = false;
     ECH_TRY(status);
 
-    /* The first place over all ranks, the lowest rank among equals. */
+    /* The first position over all ranks, the lowest rank among equals. */
     int world = exec->plan->layout->world;
     ech_group *all = ech_exec_world(exec);
-    double place = exec->finding.rank < 0 ? -INFINITY : -place_of(exec), first = place;
+    double own = exec->finding.rank < 0 ? -INFINITY : -position_of(exec), first = own;
     ECH_TRY(ech_group_fold(all, ECH_FOLD_MAX, &first, 1));
-    bool tied = isfinite(first) && place >= first;
+    bool tied = isfinite(first) && own >= first;
     double among = tied ? -((double)exec->finding.step * world + exec->finding.rank) : -INFINITY;
     ECH_TRY(ech_group_fold(all, ECH_FOLD_MAX, &among, 1));
     if (isfinite(among))

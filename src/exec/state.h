@@ -32,11 +32,14 @@ typedef struct ech_engine {
 } ech_engine;
 
 /* The births and deaths of one list's values. */
-typedef struct ech_calls {
+typedef struct ech_dated {
+    int tick, value;
+} ech_dated;
+typedef struct ech_lives {
     bool *live;
-    int *by_death, *by_birth; /* values, sorted; by_birth: those of other lanes only */
+    ech_dated *by_death, *by_birth; /* sorted; by_birth: values of other lanes only */
     size_t deaths, births;
-} ech_calls;
+} ech_lives;
 
 /* The tensor of a block's value, without data. A view begins `skip` bytes into its base. */
 typedef struct ech_view {
@@ -59,7 +62,7 @@ typedef char ech_position[ECH_POSITION_BYTES];
 
 /* Lives and peaks of values, measured. Written by the compute lane only. */
 typedef struct ech_ledger {
-    ech_calls calls[ECH_LIST_KINDS];
+    ech_lives lives[ECH_LIST_KINDS];
     size_t next_death, next_birth;
     int64_t now[ECH_MEMORY_KINDS], peak[ECH_MEMORY_KINDS];
     int64_t working, working_peak; /* of all working kinds together */
@@ -108,8 +111,7 @@ struct ech_exec {
     char *arena;
     double *scalars; /* a row for each turn, then the count of updates */
     double *updates;
-    int64_t
-        version; /* of the newest weights when a list begins: its slot is version mod versions */
+    int64_t version; /* newest one of weights when a list begins; its slot: version mod versions */
     ech_position *where[ECH_LIST_KINDS]; /* of every step, for the board */
 
     ech_view *view[ECH_LIST_KINDS]; /* [list.first_local[block] + local] */

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causal attention with grouped keys and values. Saves the output and one number a row (log sum
- * exp); B recomputes probabilities. Dao et al. 2022, arXiv:2205.14135; grouped queries:
- * Ainslie et al. 2023, arXiv:2305.13245.
+ * Causal attention with grouped keys and values (Ainslie et al. 2023, arXiv:2305.13245). Saves the output and one
+ * number a row (log sum exp); B recomputes probabilities (Dao et al. 2022, arXiv:2205.14135).
  *
  * With sequence chunks, keys and values of all chunks are in a KV cache, and so are their gradients: backwards run from
  * the last chunk to the first, and later chunks have added to the gradients of an earlier one before its backward.
  *
  * With context parallelism each context rank has some of the tokens. Ulysses (Jacobs et al. 2023, arXiv:2309.14509)
  * exchanges a rank's tokens of all heads for all tokens of its heads. Ring self-attention (Li et al. 2021,
- * arXiv:2105.13120), with the online softmax (Liu et al. 2023, arXiv:2310.01889), never saves rows of scores: keys and
- * values go around the ring in c - 1 neighbour steps; while one part is attended to, the next one arrives. Rank r's part
- * j is that of rank r - j. The backward walks through the parts last first: they are fetched a second time, the other
- * way around, and the gradients of keys and values travel back to their rank with them. A rank's tokens are two runs,
- * one from the front and one from the back (zig-zag), so that causal work is balanced.
+ * arXiv:2105.13120), with the online softmax (Liu et al. 2023, arXiv:2310.01889), saves no rows of scores: keys and
+ * values go around the ring in c - 1 neighbour steps; while one part is attended to, the next one arrives. Rank r's
+ * part j is that of rank r - j. The backward walks through the parts last first: they are fetched a second time, the
+ * other way around, and the gradients of keys and values travel back to their rank with them. A rank's tokens are two
+ * runs, one from the front and one from the back (zig-zag), so that causal work is balanced.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -160,8 +160,8 @@ static ech_tensor rows_of(const ech_call *call, const ech_tensor *x, int64_t n)
 static ech_tensor numbers_of(const ech_call *call, const ech_tensor *x, int64_t n)
 {
     const head_options *options = call->node->options;
-    char *first = (char *)x->data + (size_t)options->first * ech_dtype_bytes(x->dtype);
-    return ech_tensor_1d(first, x->dtype, n);
+    ech_tensor all = ech_tensor_flat(x);
+    return ech_tensor_rows(&all, options->first, n);
 }
 
 static void logits_forward(const ech_call *call)
@@ -173,12 +173,10 @@ static void logits_forward(const ech_call *call)
     ech_tensor weight = ech_tensor_rows(&call->param[0], 0, s.valid);
     ech_tensor logits = ech_tensor_2d(call->out[0].data, kernels->dtype, n, s.valid);
     ech_tensor stats = ech_tensor_2d(call->out[1].data, ECH_F64, n, ECH_LOSS_STATS);
-    int64_t held = n * s.valid, padding = n * s.padded - held;
-    ech_tensor rest =
-        ech_tensor_1d((char *)call->out[0].data + (size_t)held * ech_dtype_bytes(kernels->dtype),
-                      kernels->dtype, padding);
+    ech_tensor all = ech_tensor_flat(&call->out[0]);
+    ech_tensor padding = ech_tensor_rows(&all, n * s.valid, n * (s.padded - s.valid));
     kernels->matmul(call->context, &x, false, &weight, true, NULL, NULL, &logits);
-    if (padding) kernels->fill(call->context, &rest, 0);
+    if (padding.shape[0]) kernels->fill(call->context, &padding, 0);
     kernels->loss_statistics(call->context, &logits, &targets, s.first_id, &stats);
 }
 

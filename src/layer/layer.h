@@ -94,8 +94,7 @@ typedef struct ech_block_value {
     int base;
     int64_t first;
     int recomputed; /* the value that B and W read instead, recomputed for them; -1: none */
-    bool
-        cached; /* one for all sequence chunks of a micro-batch: the KV cache, starts of documents */
+    bool cached;    /* one for all sequence chunks: the KV cache, starts of documents */
 } ech_block_value;
 
 /* ---- nodes ---- */
@@ -195,13 +194,15 @@ typedef struct ech_block_options {
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
 } ech_block_options;
 
+typedef ECH_LIST(ech_block_call) ech_program;
+
 typedef struct ech_block {
     const char *name; /* "model.layers.3" */
     int index;        /* in the model; selects its random stream */
     ech_pool *pool;   /* the model's */
     ECH_LIST(ech_block_value) value;
     ECH_LIST(ech_node) node;
-    ECH_LIST(ech_block_call) program[ECH_PHASES];
+    ech_program program[ECH_PHASES];
     ECH_LIST(ech_operand) operand;
     ECH_LIST(int) input, output;   /* values that cross the block's boundary */
     ECH_LIST(int) dinput, doutput; /* their gradients, in the same order; dinput -1: not needed */
@@ -327,8 +328,7 @@ typedef struct ech_call {
     const ech_block_options *options; /* how the model is parallelized */
     ech_rows rows;                    /* the samples and positions of this rank's B x T' rows */
     ech_rows shard;                   /* likewise, of its row shard under sequence parallelism */
-    int tensor_index,
-        tensor_size; /* this rank's coordinate along the tensor axis; size 0 or 1: alone */
+    int tensor_index, tensor_size;    /* coordinate along the tensor axis; size 0 or 1: alone */
     int context_index, context_size;
     double *loss_sums;  /* ECH_LOSS_SUMS in fp64, added to */
     double *loss_scale; /* 1 / global token count */
@@ -356,13 +356,13 @@ struct ech_layer {
     /* Optional: multiply-adds of one run, for estimates of how long it takes. NULL: none worth counting. */
     double (*multiplies)(const ech_block *block, const ech_node *node, ech_extent extent,
                          ech_phase phase);
-    unsigned
-        overwrites; /* inputs whose gradient B may write over them: it reads each element first */
+    /* Inputs whose gradient B may write over them: it reads each element first. */
+    unsigned overwrites;
     bool passes_gradient; /* every input's gradient is the output's; B computes nothing */
     bool fuses_add;       /* backward_input adds call->add[i], which may be din[i] itself */
-    bool
-        joined; /* of a loop over chunks of rows: where there is a backward, B does F as well. The last node
-                    of each chunk has no outputs, and turns its input 0 into the gradient of that */
+    /* A node of a loop over chunks of rows: where there is a backward, B does F as well. The last node of each chunk
+     * has no outputs, and turns its input 0 into the gradient of that. */
+    bool joined;
     bool finishes_in_b; /* B writes the parameters' gradients */
     bool cheap;    /* its one output is recomputed for B and W, by F from F's inputs, not saved */
     bool looks_up; /* reads rows of its parameters and multiplies nothing */

@@ -69,13 +69,11 @@ void ech_program_keep_less(ech_block *block)
 
 /* ---- where in the programs ---- */
 
-typedef ECH_LIST(ech_block_call) call_list;
-
 typedef struct recompute {
     const ech_block *block;
     const int *maker; /* by value: the node that recomputes it; -1: none */
     bool *made;       /* likewise: whether a call does already */
-    call_list out;
+    ech_program out;
 } recompute;
 
 static void make(recompute *r, int value)
@@ -140,20 +138,16 @@ static void insert(ech_block *block, ech_phase phase, const int *maker, bool *ma
         ECH_PUSH(r.out, from[i]);
     }
     free(block->program[phase].at);
-    block->program[phase].at = r.out.at;
-    block->program[phase].n = r.out.n;
-    block->program[phase].capacity = r.out.capacity;
+    block->program[phase] = r.out;
 }
 
 void ech_program_recompute(ech_block *block)
 {
-    bool *made = ech_calloc(block->value.n, sizeof *made);
-    int *maker = ech_calloc(block->value.n, sizeof *maker);
+    ECH_FREED bool *made = ech_calloc(block->value.n, sizeof *made);
+    ECH_FREED int *maker = ech_calloc(block->value.n, sizeof *maker);
     for (size_t v = 0; v < block->value.n; v++) maker[v] = -1;
     for (size_t n = 0; n < block->node.n; n++)
         if (block->node.at[n].recompute_only) maker[block->node.at[n].out[0]] = (int)n;
     insert(block, ECH_BACKWARD_INPUT, maker, made);
     insert(block, ECH_BACKWARD_WEIGHT, maker, made);
-    free(maker);
-    free(made);
 }

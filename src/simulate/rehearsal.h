@@ -21,8 +21,8 @@ typedef struct ech_pairing {
     int ranks;
     int **
         partner; /* [ranks][steps]: the step of the peer's list; -1: no message, or one without a partner */
-    int *first_link;             /* [ranks + 1]: of each sender, in link */
-    ECH_LIST(ech_link_use) link; /* by from, then to */
+    int *first_link; /* [ranks + 1]: of each sender, in link */
+    ech_link_uses link;
 } ech_pairing;
 void ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list, ech_pairing *out);
 void ech_pairing_free(ech_pairing *pairing);

@@ -63,10 +63,8 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         .seconds = costs->seconds,
                         .end = rehearsal.end,
                         .begin = rehearsal.begin,
-                        .finish = rehearsal.finish};
-    s.link.at = rehearsal.pairing.link.at;
-    s.link.n = rehearsal.pairing.link.n;
-    s.link.capacity = rehearsal.pairing.link.capacity;
+                        .finish = rehearsal.finish,
+                        .link = rehearsal.pairing.link};
     rehearsal.begin = rehearsal.finish = NULL; /* the simulation's now, as are the links */
     rehearsal.pairing.link.at = NULL;
     s.busy = ech_calloc((size_t)n, sizeof *s.busy);

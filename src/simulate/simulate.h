@@ -16,6 +16,7 @@ typedef struct ech_link_use {
     int from, to;
     int64_t messages, bytes;
 } ech_link_use;
+typedef ECH_LIST(ech_link_use) ech_link_uses; /* by from, then to */
 
 typedef struct ech_simulation {
     int ranks;
@@ -25,8 +26,8 @@ typedef struct ech_simulation {
     double *busy;  /* [ranks] time in F, B, W */
     /* [ranks] the most pairs (chunk, micro-batch) at once whose F has begun and whose last backward has not ended. */
     int *in_flight;
-    double **begin, **finish;    /* [ranks][steps]; messages and collectives begin when posted */
-    ECH_LIST(ech_link_use) link; /* by from, then to; point-to-point only */
+    double **begin, **finish; /* [ranks][steps]; messages and collectives begin when posted */
+    ech_link_uses link;       /* point-to-point only */
 } ech_simulation;
 
 /* Errors: a deadlock (see ech_check_plans); logs what each rank waits for. */

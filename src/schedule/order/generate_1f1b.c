@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 1F1B and its relatives, of one chunk: stage r of p runs p - r - 1 forwards ahead, then one forward, one backward, then
- * the backwards that are left. As idle as GPipe, but a stage holds min(p - r, m) micro-batches. One stage alone runs
- * micro-batch by micro-batch.
+ * 1F1B and its relatives, of one chunk: stage r of p runs p - r - 1 forwards ahead, then one forward, one backward,
+ * then the backwards that are left. As idle as GPipe, but a stage holds min(p - r, m) micro-batches. One stage alone
+ * runs micro-batch by micro-batch.
  *
  * Where stages have unequal replicas, a rank runs pipe->depth - 1 ahead. Nothing waits in a circle
  * then: what a B needs goes back, over any stages, only to Bs of earlier micro-batches.

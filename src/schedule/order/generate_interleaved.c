@@ -4,7 +4,7 @@
  * has v chunks, so a micro-batch comes by v times; p micro-batches go through a chunk before the next
  * chunk is due, forwards from the first chunk on, backwards from the last. Stage r runs
  * 2(p - r - 1) + (v - 1)p forwards ahead, and with m = p all of them. Idle time is (p - 1)/(v m) of
- * the working time, and a rank keeps as many chunks as it runs ahead, and one.
+ * the working time, and a rank holds as many chunks as it runs ahead, and one.
  */
 #include "schedule/order/items.h"
 
