@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creating the context of kernel calls, and setting the libraries' threads.
+ * The context of kernel calls: the libraries' threads, their binding to cores, and first touch of memory. Builds
+ * without cpu/ compile this without OpenMP and have one thread.
  */
 #include <omp.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "device/cores.h"
@@ -12,6 +12,8 @@
 #ifdef ECH_KERNEL_CPU
 #include "kernel/cpu/library.h"
 #endif
+
+enum { PAGE = 4096 };
 
 ech_status ech_kernel_context_create(int threads, ech_kernel_context **out)
 {
@@ -32,17 +34,23 @@ ech_status ech_kernel_context_create(int threads, ech_kernel_context **out)
     return ECH_OK;
 }
 
-#ifndef ECH_KERNEL_CPU
+/* The calling thread is bound to all of the cores: the library sometimes asks OpenMP for fewer threads, whereupon
+ * GNU's ends the others and later starts new ones, which inherit the calling thread's binding. */
 void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
 {
     ech_cores_bind(core, context->threads);
+#pragma omp parallel num_threads(context->threads)
+    if (omp_get_thread_num() > 0) ech_cores_bind(&core[omp_get_thread_num()], 1);
 }
 
 void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes)
 {
-    memset(memory, 0, bytes);
+    uintptr_t first = ((uintptr_t)memory + PAGE - 1) / PAGE,
+              end = ((uintptr_t)memory + bytes) / PAGE;
+#pragma omp parallel for schedule(static) num_threads(context->threads)
+    for (uintptr_t page = first; page < end; page++)
+        *(volatile char *)(page * PAGE) = 0; // NOLINT(performance-no-int-to-ptr)
 }
-#endif
 
 void ech_kernel_context_destroy(ech_kernel_context *context)
 {

@@ -35,22 +35,18 @@ const char *ech_dtype_on_disk(ech_dtype dtype)
 
 bool ech_dtype_from_name(const char *name, ech_dtype *out)
 {
-    for (int d = 0; d < ECH_DTYPES; d++)
-        if (strcmp(dtypes[d].text, name) == 0) {
-            *out = (ech_dtype)d;
-            return true;
-        }
-    return false;
+    ech_dtype d = 0;
+    while (d < ECH_DTYPES && strcmp(dtypes[d].text, name) != 0) d++;
+    if (d < ECH_DTYPES) *out = d;
+    return d < ECH_DTYPES;
 }
 
 bool ech_dtype_from_disk(const char *name, ech_dtype *out)
 {
-    for (int d = 0; d < ECH_DTYPES; d++)
-        if (strcmp(dtypes[d].on_disk, name) == 0) {
-            *out = (ech_dtype)d;
-            return true;
-        }
-    return false;
+    ech_dtype d = 0;
+    while (d < ECH_DTYPES && strcmp(dtypes[d].on_disk, name) != 0) d++;
+    if (d < ECH_DTYPES) *out = d;
+    return d < ECH_DTYPES;
 }
 
 ech_tensor ech_tensor_view(void *data, ech_dtype dtype, int dims, const int64_t *shape)

@@ -31,7 +31,7 @@ bool ech_dtype_from_disk(const char *name, ech_dtype *out);
 typedef struct ech_tensor {
     void *data;
     ech_dtype dtype;
-    int dims;                     /* 0 (a scalar) to ECH_MAX_DIMS */
+    int dims; /* 0 (a scalar) to ECH_MAX_DIMS */
     int64_t shape[ECH_MAX_DIMS];
     int64_t stride[ECH_MAX_DIMS]; /* in elements; the last is 1 in all tensors that kernels take */
 } ech_tensor;

@@ -22,37 +22,14 @@ ECH_INLINE float exp_of_inner(float v)
     return ech_exp_bounded(-TWO_SQRT_2_OVER_PI * (v + 0.044715F * v * v * v));
 }
 
-static void gelu_chunk(int64_t n, const float *x, float *y)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float v = bounded(x[i]);
-        y[i] = x[i] / (1.0F + exp_of_inner(v));
-    }
-}
-
 void ECH_CPU(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
     ECH_SHAPES(gelu_forward, ECH_F32, x, y);
     const float *in = x->data;
     float *out = y->data;
     int64_t n = ech_tensor_count(x);
-#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
-    for (int64_t i = 0; i < n; i += ECH_CHUNK)
-        gelu_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, in + i, out + i);
-}
-
-static void gelu_backward_chunk(int64_t n, const float *dy, const float *x, float *dx)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float v = bounded(x[i]);
-        float e = exp_of_inner(v);
-        float slope = TWO_SQRT_2_OVER_PI * (1.0F + 3 * 0.044715F * v * v);
-        /* 1 - s as e s, which loses no digits where s is near 1. */
-        float s = 1.0F / (1.0F + e);
-        dx[i] = dy[i] * (s + v * slope * s * (e * s));
-    }
+#pragma omp parallel for simd num_threads(context->threads) if (parallel : n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i++) out[i] = in[i] / (1.0F + exp_of_inner(bounded(in[i])));
 }
 
 void ECH_CPU(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
@@ -62,15 +39,15 @@ void ECH_CPU(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, c
     const float *d = dy->data, *in = x->data;
     float *out = dx->data;
     int64_t n = ech_tensor_count(x);
-#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
-    for (int64_t i = 0; i < n; i += ECH_CHUNK)
-        gelu_backward_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, d + i, in + i, out + i);
-}
-
-static void swiglu_chunk(int64_t n, const float *gate, const float *up, float *y)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = gate[i] * ech_sigmoid(gate[i]) * up[i];
+#pragma omp parallel for simd num_threads(context->threads) if (parallel : n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i++) {
+        float v = bounded(in[i]);
+        float e = exp_of_inner(v);
+        float slope = TWO_SQRT_2_OVER_PI * (1.0F + 3 * 0.044715F * v * v);
+        /* 1 - s as e s, which loses no digits where s is near 1. */
+        float s = 1.0F / (1.0F + e);
+        out[i] = d[i] * (s + v * slope * s * (e * s));
+    }
 }
 
 void ECH_CPU(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,
@@ -80,23 +57,8 @@ void ECH_CPU(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate
     const float *g = gate->data, *u = up->data;
     float *out = y->data;
     int64_t n = ech_tensor_count(gate);
-#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
-    for (int64_t i = 0; i < n; i += ECH_CHUNK)
-        swiglu_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, g + i, u + i, out + i);
-}
-
-static void swiglu_backward_chunk(int64_t n, const float *dy, const float *gate, const float *up,
-                                  float *dgate, float *dup)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float d = dy[i], v = gate[i], w = up[i];
-        /* e as large as 1e30 leaves s = 0 to fp32's digits; infinite, e s would be NaN. */
-        float e = ech_exp(v < -70.0F ? 70.0F : -v);
-        float s = 1.0F / (1.0F + e);
-        dgate[i] = d * w * s * (1.0F + v * (e * s));
-        dup[i] = d * v * s;
-    }
+#pragma omp parallel for simd num_threads(context->threads) if (parallel : n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i++) out[i] = g[i] * ech_sigmoid(g[i]) * u[i];
 }
 
 void ECH_CPU(swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
@@ -104,11 +66,16 @@ void ECH_CPU(swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
                               const ech_tensor *dup)
 {
     ECH_SHAPES(swiglu_backward, ECH_F32, dy, gate, up, dgate, dup);
-    const float *d = dy->data, *g = gate->data, *u = up->data;
+    const float *dout = dy->data, *g = gate->data, *u = up->data;
     float *dg = dgate->data, *du = dup->data;
     int64_t n = ech_tensor_count(gate);
-#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
-    for (int64_t i = 0; i < n; i += ECH_CHUNK)
-        swiglu_backward_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, d + i, g + i, u + i, dg + i,
-                              du + i);
+#pragma omp parallel for simd num_threads(context->threads) if (parallel : n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i++) {
+        float d = dout[i], v = g[i], w = u[i];
+        /* e as large as 1e30 leaves s = 0 to fp32's digits; infinite, e s would be NaN. */
+        float e = ech_exp(v < -70.0F ? 70.0F : -v);
+        float s = 1.0F / (1.0F + e);
+        dg[i] = d * w * s * (1.0F + v * (e * s));
+        du[i] = d * v * s;
+    }
 }

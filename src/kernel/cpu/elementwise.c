@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums, dropout, copies, fills and table reads: elements are independent; threads take chunks.
+ * Sums, dropout, copies, fills and table reads: elements are independent.
  */
 #include <string.h>
 
@@ -8,21 +8,15 @@
 #include "kernel/cpu/rows.h"
 #include "kernel/shape.h"
 
-static void add_chunk(int64_t n, const float *a, const float *b, float *y)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
-}
-
 void ECH_CPU(add)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
                   const ech_tensor *y)
 {
     ECH_SHAPES(add, ECH_F32, a, b, y);
+    const float *one = a->data, *other = b->data;
+    float *sum = y->data;
     int64_t n = ech_tensor_count(a);
-#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
-    for (int64_t i = 0; i < n; i += ECH_CHUNK)
-        add_chunk(n - i < ECH_CHUNK ? n - i : ECH_CHUNK, (const float *)a->data + i,
-                  (const float *)b->data + i, (float *)y->data + i);
+#pragma omp parallel for simd num_threads(context->threads) if (parallel : n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i++) sum[i] = one[i] + other[i];
 }
 
 /* `first` is the index of x[0] in the whole tensor. */
@@ -151,7 +145,10 @@ void ECH_CPU(position_forward)(ech_kernel_context *context, const ech_tensor *x,
     for (int64_t r = 0; r < R; r++) {
         int64_t position = ech_row_in_document(rows, starts, r);
         ECH_ASSERT(position < P);
-        add_chunk(C, (const float *)x->data + r * C, (const float *)table->data + position * C,
-                  (float *)y->data + r * C);
+        const float *in = (const float *)x->data + r * C;
+        const float *more = (const float *)table->data + position * C;
+        float *out = (float *)y->data + r * C;
+#pragma omp simd
+        for (int64_t c = 0; c < C; c++) out[c] = in[c] + more[c];
     }
 }

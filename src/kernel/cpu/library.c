@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * oneDNN's matmul primitives, created once per shape and cached in a hash table; their scratchpads come from
- * the caller. A plan has few shapes; if the table is full nevertheless, it is emptied.
+ * oneDNN's matmul primitives, created once per shape and cached; their scratchpads come from the caller. A plan has
+ * few shapes; if the cache is full nevertheless, it is emptied.
  */
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -20,18 +20,18 @@ static const int dnnl_names[OPERANDS] = {
 
 typedef struct entry {
     ech_product key;
-    dnnl_primitive_t primitive;      /* NULL: a free slot */
+    dnnl_primitive_t primitive;
     dnnl_memory_t operand[OPERANDS]; /* handles without memory: set at each call */
     size_t scratch_bytes;
 } entry;
 
-enum { SLOTS = 512, MAX_ENTRIES = SLOTS / 2 };
+enum { MAX_ENTRIES = 256 };
 
 typedef struct library {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     int entries;
-    entry slot[SLOTS];
+    entry entry[MAX_ENTRIES];
 } library;
 
 /* oneDNN fails here only on wrong arguments or without memory for small structures. */
@@ -40,28 +40,24 @@ static void must(dnnl_status_t status)
     ECH_ASSERT(status == dnnl_success);
 }
 
-static dnnl_memory_desc_t describe(int64_t rows, int64_t columns, int64_t stride, bool transposed)
+static dnnl_memory_desc_t describe(const ech_product *p, int operand)
 {
+    const struct {
+        int64_t rows, columns, stride;
+        bool transposed;
+    } shapes[] = {
+        [A] = {p->M, p->K, p->a_stride, p->a_transposed},
+        [B] = {p->K, p->N, p->b_stride, p->b_transposed},
+        [BIAS] = {1, p->N, p->N, false},
+        [ADD] = {p->M, p->N, p->N, false},
+        [C] = {p->M, p->N, p->c_stride, false},
+    };
     dnnl_memory_desc_t md;
-    dnnl_dims_t dims = {rows, columns}, strides = {stride, 1}, swapped = {1, stride};
-    must(dnnl_memory_desc_init_by_strides(&md, 2, dims, dnnl_f32, transposed ? swapped : strides));
+    dnnl_dims_t dims = {shapes[operand].rows, shapes[operand].columns};
+    dnnl_dims_t strides = {shapes[operand].stride, 1}, swapped = {1, shapes[operand].stride};
+    must(dnnl_memory_desc_init_by_strides(&md, 2, dims, dnnl_f32,
+                                          shapes[operand].transposed ? swapped : strides));
     return md;
-}
-
-static dnnl_memory_desc_t describe_operand(const ech_product *p, int operand)
-{
-    switch (operand) {
-    case A:
-        return describe(p->M, p->K, p->a_stride, p->a_transposed);
-    case B:
-        return describe(p->K, p->N, p->b_stride, p->b_transposed);
-    case BIAS:
-        return describe(1, p->N, p->N, false);
-    case ADD:
-        return describe(p->M, p->N, p->N, false);
-    default:
-        return describe(p->M, p->N, p->c_stride, false);
-    }
 }
 
 /* What follows the product. GELU could too, but its backward needs what goes into it. */
@@ -72,7 +68,7 @@ static dnnl_primitive_attr_t choose_attributes(const ech_product *p)
     must(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
     if (p->add == ECH_ADD_NOTHING) return attributes;
     dnnl_post_ops_t after;
-    dnnl_memory_desc_t other = describe_operand(p, ADD);
+    dnnl_memory_desc_t other = describe(p, ADD);
     must(dnnl_post_ops_create(&after));
     if (p->add == ECH_ADD_C)
         must(dnnl_post_ops_append_sum(after, 1.0F));
@@ -86,8 +82,8 @@ static dnnl_primitive_attr_t choose_attributes(const ech_product *p)
 /* The product's implementation, chosen for the calling thread's OpenMP threads. */
 static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const ech_product *p)
 {
-    dnnl_memory_desc_t a = describe_operand(p, A), b = describe_operand(p, B);
-    dnnl_memory_desc_t c = describe_operand(p, C), bias = describe_operand(p, BIAS);
+    dnnl_memory_desc_t a = describe(p, A), b = describe(p, B);
+    dnnl_memory_desc_t c = describe(p, C), bias = describe(p, BIAS);
     dnnl_matmul_desc_t operation;
     must(dnnl_matmul_desc_init(&operation, &a, &b, p->has_bias ? &bias : NULL, &c));
     dnnl_primitive_attr_t attributes = choose_attributes(p);
@@ -114,7 +110,7 @@ static void make_entry(library *lib, entry *made, const ech_product *key)
     made->scratch_bytes = dnnl_memory_desc_get_size(scratch_of(chosen));
     for (int o = 0; o < OPERANDS; o++) {
         if (!takes(key, o)) continue;
-        dnnl_memory_desc_t md = o == SCRATCH ? *scratch_of(chosen) : describe_operand(key, o);
+        dnnl_memory_desc_t md = o == SCRATCH ? *scratch_of(chosen) : describe(key, o);
         must(dnnl_memory_create(&made->operand[o], &md, lib->engine, DNNL_MEMORY_NONE));
     }
     must(dnnl_primitive_create(&made->primitive, chosen));
@@ -123,14 +119,12 @@ static void make_entry(library *lib, entry *made, const ech_product *key)
 
 static void destroy_entries(library *lib)
 {
-    for (int e = 0; e < SLOTS; e++) {
-        entry *made = &lib->slot[e];
-        if (!made->primitive) continue;
+    for (; lib->entries > 0; lib->entries--) {
+        entry *made = &lib->entry[lib->entries - 1];
         for (int o = 0; o < OPERANDS; o++) dnnl_memory_destroy(made->operand[o]);
         dnnl_primitive_destroy(made->primitive);
         memset(made, 0, sizeof *made);
     }
-    lib->entries = 0;
 }
 
 static library *open_library(ech_kernel_context *context)
@@ -154,27 +148,13 @@ void ech_cpu_library_destroy(void *opened)
     free(lib);
 }
 
-/* FNV-1a, a word at a time. */
-static unsigned hash(const ech_product *key)
-{
-    uint64_t words[sizeof *key / sizeof(uint64_t)], h = 14695981039346656037u;
-    memcpy(words, key, sizeof words);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) h = (h ^ words[i]) * 1099511628211u;
-    return (unsigned)(h >> 32);
-}
-
 static entry *find_entry(library *lib, const ech_product *key)
 {
-    unsigned at = hash(key) % SLOTS;
-    for (; lib->slot[at].primitive; at = (at + 1) % SLOTS)
-        if (memcmp(&lib->slot[at].key, key, sizeof *key) == 0) return &lib->slot[at];
-    if (lib->entries == MAX_ENTRIES) {
-        destroy_entries(lib);
-        at = hash(key) % SLOTS;
-    }
-    make_entry(lib, &lib->slot[at], key);
-    lib->entries++;
-    return &lib->slot[at];
+    for (int e = 0; e < lib->entries; e++)
+        if (memcmp(&lib->entry[e].key, key, sizeof *key) == 0) return &lib->entry[e];
+    if (lib->entries == MAX_ENTRIES) destroy_entries(lib);
+    make_entry(lib, &lib->entry[lib->entries], key);
+    return &lib->entry[lib->entries++];
 }
 
 void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,
