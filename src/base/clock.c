@@ -35,3 +35,9 @@ double ech_clock_take_gap(double *looked, double now)
     *looked = now;
     return gap > longest_look ? gap : 0;
 }
+
+int ech_clock_ms_until(double time)
+{
+    double left = time - ech_clock_now();
+    return left <= 0 ? 0 : left < 3600 ? (int)(left * 1000) + 1 : 3600000;
+}

@@ -24,16 +24,11 @@
 enum { ENVIRONMENT_BYTES = 1 << 17 };
 
 /* The rank that a process's launcher has given it, for messages only; -1: unknown. */
-static int label_of(int process)
+static int label_of(pid_t process)
 {
-    char path[64];
     int label = -1;
-    ECH_FREED char *text = malloc(ENVIRONMENT_BYTES);
-    snprintf(path, sizeof path, "/proc/%d/environ", process);
-    FILE *file = text ? fopen(path, "re") : NULL;
-    size_t n = file ? fread(text, 1, ENVIRONMENT_BYTES - 1, file) : 0;
-    if (file) fclose(file);
-    if (text) text[n] = '\0';
+    ECH_FREED char *text = ech_calloc(ENVIRONMENT_BYTES, 1);
+    size_t n = ech_life_read(process, "environ", text, ENVIRONMENT_BYTES);
     for (size_t at = 0; at < n && label < 0; at += strlen(text + at) + 1)
         if (sscanf(text + at, "PMIX_RANK=%d", &label) != 1 &&
             sscanf(text + at, "PMI_RANK=%d", &label) != 1)
@@ -41,29 +36,24 @@ static int label_of(int process)
     return label;
 }
 
-static void add_stopped(int process, int rank, ech_text *out)
-{
-    ech_life_signs signs;
-    ech_life_look(process, &signs);
-    if (signs.state != 'T') return;
-    if (out->n) ech_text_append(out, ", ");
-    if (rank >= 0) ech_text_append(out, "rank %d ", rank);
-    ech_text_append(out, "(process %d) is stopped", process);
-}
-
 /* Of the processes that this one's launcher has started. */
 static void find_stopped(ech_text *out)
 {
-    char path[64];
-    int child, parent = (int)getppid();
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", parent, parent);
-    FILE *file = fopen(path, "re");
-    if (!file) return;
-    while (fscanf(file, "%d", &child) == 1) add_stopped(child, label_of(child), out);
-    fclose(file);
+    ech_process_ids started = {0};
+    ech_life_children(getppid(), &started);
+    for (size_t i = 0; i < started.n; i++) {
+        ech_life_signs signs;
+        ech_life_look(started.at[i], &signs);
+        if (signs.state != 'T') continue;
+        int rank = label_of(started.at[i]);
+        if (out->n) ech_text_append(out, ", ");
+        if (rank >= 0) ech_text_append(out, "rank %d ", rank);
+        ech_text_append(out, "(process %d) is stopped", (int)started.at[i]);
+    }
+    free(started.at);
 }
 
-/* Of a job at its end: who has not left the board. */
+/* Of a job at its end: the ranks that have not left the board. */
 static void find_present(const ech_board *board, ech_text *out)
 {
     for (int i = 0; i < board->slots; i++) {
@@ -106,11 +96,8 @@ struct ech_guard {
     int slot;
 
     /* Of the thread alone. */
-    int n;                 /* slots, once there is a board */
-    bool *known;           /* [n]: has come */
-    pid_t *process;        /* [n]: who */
-    struct pollfd *polled; /* [1 + n]: wake, and a descriptor of each process, or -1 */
-    double ends_by;        /* the process has to have ended; 0: it has not */
+    ech_watch watch; /* its descriptor: wake; no slots until there is a board */
+    double ends_by;  /* the process has to have ended; 0: it has not */
 };
 
 static void wake(ech_guard *guard)
@@ -166,18 +153,6 @@ static void check_call(ech_guard *guard)
 
 /* ---- deaths ---- */
 
-static void begin_watch(ech_guard *guard)
-{
-    guard->n = atomic_load(&guard->board->members);
-    size_t n = (size_t)guard->n;
-    guard->known = ech_calloc(n, sizeof *guard->known);
-    guard->process = ech_calloc(n, sizeof *guard->process);
-    free(guard->polled);
-    guard->polled = ech_calloc(n + 1, sizeof *guard->polled);
-    guard->polled[0] = (struct pollfd){.fd = guard->wake, .events = POLLIN};
-    for (size_t i = 1; i <= n; i++) guard->polled[i] = (struct pollfd){.fd = -1, .events = POLLIN};
-}
-
 static void report_death(ech_guard *guard, int slot)
 {
     ech_board *board = guard->board;
@@ -191,7 +166,7 @@ static void report_death(ech_guard *guard, int slot)
         ech_fail_at(__FILE__, __LINE__, ECH_ECOMM,
                     "rank %d (process %d) has died, and the job with it: %s; the launcher knows of "
                     "what; if nobody killed it, memory may have run out: see dmesg",
-                    rank, (int)guard->process[slot], where.at);
+                    rank, (int)guard->watch.process[slot], where.at);
         ech_text_free(&where);
     }
     ech_board_abort(board, own);
@@ -199,40 +174,10 @@ static void report_death(ech_guard *guard, int slot)
 
 static void note_end(ech_guard *guard, int slot)
 {
-    bool has_left = atomic_load(&guard->board->slot[slot].process) != guard->process[slot];
+    bool has_left = atomic_load(&guard->board->slot[slot].process) != guard->watch.process[slot];
     if (has_left || atomic_load(&guard->board->is_watched)) return;
     poll(NULL, 0, SETTLE_MS);
     if (guard->ends_by <= 0 && !ech_board_aborted(guard->board)) report_death(guard, slot);
-}
-
-static void note_ends(ech_guard *guard)
-{
-    for (int i = 0; i < guard->n; i++) {
-        struct pollfd *life = &guard->polled[i + 1];
-        if (life->fd < 0 || !life->revents) continue;
-        close(life->fd);
-        life->fd = -1;
-        note_end(guard, i);
-    }
-}
-
-/* True when all have come. Who has come and died since has no descriptor any more. */
-static bool meet(ech_guard *guard)
-{
-    bool all = true;
-    for (int i = 0; i < guard->n; i++) {
-        pid_t process = atomic_load(&guard->board->slot[i].process);
-        if (!guard->known[i] && process > 0) {
-            uint64_t space = atomic_load(&guard->board->slot[i].space);
-            int *fd = &guard->polled[i + 1].fd;
-            ech_life life = i == guard->slot ? ECH_LIFE_HIDDEN : ech_life_open(process, space, fd);
-            guard->known[i] = life != ECH_LIFE_LATER;
-            guard->process[i] = process;
-            if (life == ECH_LIFE_OVER) note_end(guard, i);
-        }
-        all = all && guard->known[i];
-    }
-    return all;
 }
 
 /* ---- the thread ---- */
@@ -242,27 +187,33 @@ static int left_ms(const ech_guard *guard, bool coming)
 {
     double due = guard->ends_by;
     if (guard->call && (due <= 0 || guard->call_ends_by < due)) due = guard->call_ends_by;
-    double left = due > 0 ? due - ech_clock_now() : -1;
-    int ms = due <= 0 ? -1 : left <= 0 ? 0 : left < 3600 ? (int)(left * 1000) + 1 : 3600000;
+    int ms = due > 0 ? ech_clock_ms_until(due) : -1;
     return coming && (ms < 0 || ms > COMING_MS) ? COMING_MS : ms;
+}
+
+static void begin_watch(ech_guard *guard, ech_board *board)
+{
+    ech_watch_end(&guard->watch);
+    ech_watch_begin(&guard->watch, board, board ? atomic_load(&board->members) : 0);
+    guard->watch.polled[0].fd = guard->wake;
 }
 
 static void *run(void *argument)
 {
     ech_guard *guard = argument;
+    ech_watch *watch = &guard->watch;
     for (;;) {
         pthread_mutex_lock(&guard->lock);
-        bool over = guard->over, begins = guard->board && !guard->known;
-        bool coming = false;
-        if (begins) begin_watch(guard);
-        if (guard->board) coming = !meet(guard);
+        bool over = guard->over;
+        if (guard->board && !watch->board) begin_watch(guard, guard->board);
+        bool coming = watch->board && !ech_watch_update(watch, NULL);
         int ms = left_ms(guard, coming);
         pthread_mutex_unlock(&guard->lock);
         if (over) return NULL;
-        if (poll(guard->polled, (nfds_t)guard->n + 1, ms) < 0) continue; /* interrupted */
         uint64_t count;
-        if (guard->polled[0].revents && read(guard->wake, &count, sizeof count) < 0) continue;
-        if (guard->n) note_ends(guard);
+        ech_watch_poll(watch, ms);
+        if (watch->polled[0].revents && read(guard->wake, &count, sizeof count) < 0) continue;
+        for (int i = -1; (i = ech_watch_next_end(watch, i + 1)) >= 0;) note_end(guard, i);
         if (guard->ends_by > 0 && ech_clock_now() > guard->ends_by) _exit(1);
         check_call(guard);
     }
@@ -274,8 +225,7 @@ ech_status ech_guard_start(double deadline_seconds, ech_guard **out)
     ech_guard *guard = ech_calloc(1, sizeof *guard);
     guard->deadline = deadline_seconds > least_deadline ? deadline_seconds : least_deadline;
     guard->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    guard->polled = ech_calloc(1, sizeof *guard->polled);
-    guard->polled[0] = (struct pollfd){.fd = guard->wake, .events = POLLIN};
+    begin_watch(guard, NULL);
     pthread_mutex_init(&guard->lock, NULL);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are for the rank */
@@ -284,7 +234,7 @@ ech_status ech_guard_start(double deadline_seconds, ech_guard **out)
     if (error) {
         if (guard->wake >= 0) close(guard->wake);
         pthread_mutex_destroy(&guard->lock);
-        free(guard->polled);
+        ech_watch_end(&guard->watch);
         free(guard);
         ECH_FAIL(ECH_EIO, "the system starts no further thread (%s): " ECH_NO_THREAD,
                  strerror(error));
@@ -301,12 +251,8 @@ void ech_guard_stop(ech_guard *guard)
     pthread_mutex_unlock(&guard->lock);
     wake(guard);
     pthread_join(guard->thread, NULL);
-    for (int i = 0; i < guard->n; i++)
-        if (guard->polled[i + 1].fd >= 0) close(guard->polled[i + 1].fd);
+    ech_watch_end(&guard->watch);
     close(guard->wake);
     pthread_mutex_destroy(&guard->lock);
-    free(guard->known);
-    free(guard->process);
-    free(guard->polled);
     free(guard);
 }

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether a process of this machine lives, and its state: by pidfd_open(2) and /proc.
+ * Processes of this machine: whether they live and their state, by pidfd_open(2) and /proc; and the processes
+ * of the ranks on a board.
  */
 #ifndef ECH_COMM_LIFE_H
 #define ECH_COMM_LIFE_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/memory.h"
+#include "comm/board.h"
+
 typedef enum ech_life {
     ECH_LIFE_SHOWN,  /* *fd becomes readable when the process ends */
-    ECH_LIFE_OVER,   /* it has ended and its parent has waited for it */
+    ECH_LIFE_OVER,   /* it has ended and its parent has waited for it: *fd is readable */
     ECH_LIFE_HIDDEN, /* no descriptor: kernel before 5.3, another namespace, or forbidden */
     ECH_LIFE_LATER   /* no descriptor free at the moment: try later */
 } ech_life;
@@ -19,7 +24,7 @@ typedef enum ech_life {
 /* This process's pid namespace (containers have others); 0: unknown. */
 uint64_t ech_life_space(void);
 
-/* Opens a pidfd (close-on-exec) of a process of namespace `space`; sets *fd only if SHOWN. */
+/* Opens a pidfd (close-on-exec) of a process of namespace `space`; sets *fd only if SHOWN or OVER. */
 ech_life ech_life_open(pid_t process, uint64_t space, int *fd);
 
 /* A process's state; all zero if /proc does not show it. */
@@ -32,5 +37,34 @@ typedef struct ech_life_signs {
     int end;        /* of a Z: the status that waitpid gives */
 } ech_life_signs;
 void ech_life_look(pid_t process, ech_life_signs *out);
+
+/* Reads a file of /proc/PID into text[size], as far as it fits, with a NUL. Returns its bytes; 0: none. */
+size_t ech_life_read(pid_t process, const char *file, char *text, size_t size);
+
+typedef ECH_LIST(pid_t) ech_process_ids;
+/* Appends the processes that a process's first thread has started: launchers start ranks from it. */
+void ech_life_children(pid_t parent, ech_process_ids *out);
+
+/* The processes of the ranks on a board, from the time that they join it. */
+typedef struct ech_watch {
+    ech_board *board;
+    int slots;
+    pid_t *process; /* [slots] of each slot, once seen; 0: none yet */
+    struct pollfd
+        *polled; /* [1 + slots] the caller's descriptor; then a pidfd of each process, or -1 */
+} ech_watch;
+
+/* board NULL: polls only the caller's descriptor. */
+void ech_watch_begin(ech_watch *watch, ech_board *board, int slots);
+void ech_watch_end(ech_watch *watch);
+/* Opens descriptors of the processes that have joined since the last call, as far as is_ours (optional) is true
+ * of them. True if all ranks have joined. */
+bool ech_watch_update(ech_watch *watch, bool (*is_ours)(pid_t process));
+/* Closes a slot's descriptor. */
+void ech_watch_forget(ech_watch *watch, int slot);
+/* Polls for at most `ms` (-1: no limit). False: nothing is readable, or it was interrupted. */
+bool ech_watch_poll(ech_watch *watch, int ms);
+/* After a poll: returns the next slot from `slot` on whose process has ended, and forgets it; -1: none. */
+int ech_watch_next_end(ech_watch *watch, int slot);
 
 #endif

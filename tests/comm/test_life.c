@@ -47,7 +47,10 @@ static void test_life_and_death(void **state)
     assert_int_equal(poll(&polled, 1, 0), 0);
     end_child(child);
     assert_int_equal(poll(&polled, 1, 0), 1);
-    assert_int_equal(ech_life_open(child, ech_life_space(), &none), ECH_LIFE_OVER);
+    struct pollfd over = {.events = POLLIN};
+    assert_int_equal(ech_life_open(child, ech_life_space(), &over.fd), ECH_LIFE_OVER);
+    assert_int_equal(poll(&over, 1, 0), 1);
+    close(over.fd);
     assert_int_equal(ech_life_open(child, ech_life_space() + 1, &none), ECH_LIFE_HIDDEN);
     assert_int_equal(none, -1);
     close(fd);

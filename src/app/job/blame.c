@@ -16,10 +16,10 @@ enum { NOT_STARTED = 127 };
 static bool name_survivors(const ech_monitor *monitor)
 {
     bool any = monitor->phase == ECH_CHILD_UNKILLABLE;
-    for (int i = 0; i < monitor->slots; i++) {
-        if (monitor->life[i] < 0) continue;
+    for (int i = 0; i < monitor->watch.slots; i++) {
+        if (monitor->watch.polled[i + 1].fd < 0) continue;
         ech_log_warn("rank %d (process %d) was killed and has not ended yet",
-                     atomic_load(&monitor->board->slot[i].rank), (int)monitor->known[i]);
+                     atomic_load(&monitor->board->slot[i].rank), (int)monitor->watch.process[i]);
         any = true;
     }
     return any;
@@ -28,7 +28,7 @@ static bool name_survivors(const ech_monitor *monitor)
 static int count_present(const ech_monitor *monitor)
 {
     int present = 0;
-    for (int i = 0; i < monitor->slots; i++) present += ech_monitor_present(monitor, i) != 0;
+    for (int i = 0; i < monitor->watch.slots; i++) present += ech_monitor_present(monitor, i) != 0;
     return present;
 }
 
@@ -60,7 +60,7 @@ static bool is_told(const ech_monitor *monitor, const ech_job_end *end)
 /* The rank that holds up the others; -1 if none waits. */
 static int awaited(const ech_monitor *monitor)
 {
-    for (int i = 0; i < monitor->slots; i++) {
+    for (int i = 0; i < monitor->watch.slots; i++) {
         int peer = atomic_load(&monitor->board->slot[i].mark[ECH_BOARD_RANK].waits_for);
         if (peer >= 0) return ech_board_culprit(monitor->board, peer, ECH_BOARD_RANK);
     }

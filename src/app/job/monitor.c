@@ -29,26 +29,23 @@ static const double kill_patience = 5;
 
 ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out)
 {
+    ech_board *board = NULL;
     ech_monitor *monitor = ech_calloc(1, sizeof *monitor);
-    ech_status status = ech_board_file_create(ranks, &monitor->file, &monitor->board);
+    ech_status status = ech_board_file_create(ranks, &monitor->file, &board);
     if (status == ECH_OK) {
         status = ech_job_folder_create(&monitor->folder);
         if (status != ECH_OK) ech_transient_remove(&monitor->file);
     }
     if (status != ECH_OK) {
-        ech_board_file_unmap(monitor->board);
+        ech_board_file_unmap(board);
         free(monitor);
         return status;
     }
-    size_t n = (size_t)ranks;
-    atomic_store(&monitor->board->is_watched, 1);
-    monitor->slots = ranks;
+    atomic_store(&board->is_watched, 1);
+    monitor->board = board;
+    ech_watch_begin(&monitor->watch, board, ranks);
     monitor->stall.deadline = deadline;
-    monitor->known = ech_calloc(n, sizeof *monitor->known);
-    monitor->life = ech_calloc(n, sizeof *monitor->life);
-    monitor->polled = ech_calloc(n + 1, sizeof *monitor->polled);
     monitor->first_dead = -1;
-    for (size_t i = 0; i < n; i++) monitor->life[i] = -1;
     setenv(ECH_BOARD_VARIABLE, monitor->file.path, 1);
     *out = monitor;
     return ECH_OK;
@@ -60,12 +57,6 @@ void ech_monitor_follow(ech_monitor *monitor, pid_t child, bool is_launcher)
     if (is_launcher) monitor->processes.launcher = child;
 }
 
-static void forget(ech_monitor *monitor, int slot)
-{
-    close(monitor->life[slot]);
-    monitor->life[slot] = -1;
-}
-
 void ech_monitor_destroy(ech_monitor *monitor)
 {
     if (!monitor) return;
@@ -73,13 +64,9 @@ void ech_monitor_destroy(ech_monitor *monitor)
     ech_transient_remove(&monitor->file); /* the ranks have done so if they came that far */
     ech_job_folder_destroy(&monitor->folder);
     ech_board_file_unmap(monitor->board);
-    for (int i = 0; i < monitor->slots; i++)
-        if (monitor->life[i] >= 0) forget(monitor, i);
+    ech_watch_end(&monitor->watch);
     ech_rank_processes_clear(&monitor->processes);
     ech_text_free(&monitor->how);
-    free(monitor->known);
-    free(monitor->life);
-    free(monitor->polled);
     free(monitor);
 }
 
@@ -87,30 +74,9 @@ void ech_monitor_destroy(ech_monitor *monitor)
 
 pid_t ech_monitor_process(const ech_monitor *monitor, int slot)
 {
-    pid_t known = monitor->known[slot];
-    return monitor->life[slot] >= 0 || ech_monitor_present(monitor, slot) == known ? known : 0;
-}
-
-/* Opens pidfds of the processes that have joined the board. True if all ranks have. *deaths: ranks that
- * joined and died since the last call, without having left; *rank: the last of them. */
-static bool find_joined(ech_monitor *monitor, int *deaths, int *rank)
-{
-    int known = 0, members = atomic_load(&monitor->board->members);
-    for (int i = 0; i < monitor->slots; i++) {
-        int32_t process = ech_monitor_present(monitor, i);
-        if (!monitor->known[i] && process > 0) {
-            uint64_t space = atomic_load(&monitor->board->slot[i].space);
-            ech_life life = ech_life_open(process, space, &monitor->life[i]);
-            if (life != ECH_LIFE_LATER) monitor->known[i] = process;
-            if (life == ECH_LIFE_SHOWN && !ech_rank_process_is_ours(process)) forget(monitor, i);
-            if (life == ECH_LIFE_OVER && ech_monitor_present(monitor, i) != 0) {
-                *rank = atomic_load(&monitor->board->slot[i].rank);
-                ++*deaths;
-            }
-        }
-        known += monitor->known[i] != 0;
-    }
-    return members > 0 && known >= members;
+    pid_t process = monitor->watch.process[slot];
+    bool lives = monitor->watch.polled[slot + 1].fd >= 0;
+    return lives || ech_monitor_present(monitor, slot) == process ? process : 0;
 }
 
 /* Notes `dead` deaths found at once. With `alone` false the launcher may have killed them on a signal: then
@@ -137,20 +103,18 @@ static void note_signal(ech_monitor *monitor, pid_t process)
 static void note_ends(ech_monitor *monitor)
 {
     int dead = 0, rank = -1;
-    for (int i = 0; i < monitor->slots; i++) {
-        if (!monitor->polled[i + 1].revents) continue;
-        forget(monitor, i);
+    for (int i = -1; (i = ech_watch_next_end(&monitor->watch, i + 1)) >= 0;) {
         if (ech_monitor_present(monitor, i) == 0) continue; /* it had left */
         rank = atomic_load(&monitor->board->slot[i].rank);
-        note_signal(monitor, monitor->known[i]);
+        note_signal(monitor, monitor->watch.process[i]);
         dead++;
     }
-    note_deaths(monitor, dead, rank, !monitor->polled[0].revents);
+    note_deaths(monitor, dead, rank, !monitor->watch.polled[0].revents);
 }
 
 static int rank_of(const ech_monitor *monitor, pid_t process)
 {
-    for (int i = 0; i < monitor->slots; i++)
+    for (int i = 0; i < monitor->watch.slots; i++)
         if (ech_monitor_present(monitor, i) == process)
             return atomic_load(&monitor->board->slot[i].rank);
     return -1;
@@ -180,21 +144,12 @@ static void note_abort(ech_monitor *monitor)
         monitor->ended_at = ech_clock_now() + abort_patience;
 }
 
-/* Waits up to `ms` for fd (-1: none) or a death. */
-static bool poll_ends(ech_monitor *monitor, int fd, int ms)
-{
-    monitor->polled[0] = (struct pollfd){.fd = fd, .events = POLLIN};
-    for (int i = 0; i < monitor->slots; i++)
-        monitor->polled[i + 1] = (struct pollfd){.fd = monitor->life[i], .events = POLLIN};
-    return poll(monitor->polled, (nfds_t)monitor->slots + 1, ms) > 0;
-}
-
 static void kill_ranks(const ech_monitor *monitor)
 {
     ech_rank_processes_kill(&monitor->processes);
-    for (int i = 0; i < monitor->slots; i++)
-        if (monitor->life[i] >= 0)
-            syscall(SYS_pidfd_send_signal, monitor->life[i], SIGKILL, NULL, 0);
+    for (int i = 1; i <= monitor->watch.slots; i++)
+        if (monitor->watch.polled[i].fd >= 0)
+            syscall(SYS_pidfd_send_signal, monitor->watch.polled[i].fd, SIGKILL, NULL, 0);
 }
 
 /* Milliseconds until patience ends next; -1: it does not. */
@@ -204,8 +159,7 @@ static int left_ms(const ech_monitor *monitor)
     double end = monitor->ended_at + patience;
     if (monitor->phase >= ECH_RANKS_KILLED) end += last_patience;
     if (monitor->phase >= ECH_CHILD_HANGS) end += kill_patience;
-    double left = end - ech_clock_now();
-    return left > 0 ? (int)(left * 1000) + 1 : 0;
+    return ech_clock_ms_until(end);
 }
 
 /* The next phase. True when the child is to be killed, or left alone. */
@@ -244,11 +198,9 @@ void ech_monitor_note_stop_now(ech_monitor *monitor)
 
 bool ech_monitor_wait(ech_monitor *monitor, int fd)
 {
+    monitor->watch.polled[0].fd = fd;
     for (;;) {
-        int dead = 0, rank = -1;
-        bool complete = find_joined(monitor, &dead, &rank);
-        if (dead)
-            note_deaths(monitor, dead, rank, poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 0);
+        bool complete = ech_watch_update(&monitor->watch, ech_rank_process_is_ours);
         if (complete)
             ech_rank_processes_clear(&monitor->processes);
         else
@@ -262,33 +214,33 @@ bool ech_monitor_wait(ech_monitor *monitor, int fd)
         }
         int most = complete ? (int)(ech_stall_interval(&monitor->stall) * 1000) + 1 : COMING_MS;
         if (ms < 0 || ms > most) ms = most;
-        if (!poll_ends(monitor, fd, ms)) continue;
+        if (!ech_watch_poll(&monitor->watch, ms)) continue;
         note_ends(monitor);
-        if (monitor->polled[0].revents) return true;
+        if (monitor->watch.polled[0].revents) return true;
     }
 }
 
-static bool are_alive(ech_monitor *monitor)
+/* Waits until all ranks have ended, at most so long. */
+static bool await_ends(ech_monitor *monitor, double seconds)
 {
-    bool alive = false;
-    for (int i = 0; i < monitor->slots; i++) {
-        if (monitor->life[i] >= 0 && monitor->polled[i + 1].revents) forget(monitor, i);
-        alive |= monitor->life[i] >= 0;
+    ech_watch *watch = &monitor->watch;
+    double end = ech_clock_now() + seconds;
+    for (int ms = 0;; ms = ech_clock_ms_until(end)) {
+        int alive = 0;
+        ech_watch_poll(watch, ms);
+        for (int i = -1; (i = ech_watch_next_end(watch, i + 1)) >= 0;) continue;
+        for (int i = 1; i <= watch->slots; i++) alive += watch->polled[i].fd >= 0;
+        if (alive == 0 || ech_clock_now() >= end) return alive == 0;
     }
-    return alive;
 }
 
-/* Ranks end with their launcher, those of a killed one a moment later. */
+/* Ranks end with their launcher, those of a killed one a moment later. What died with the launcher needs no
+ * further note. */
 void ech_monitor_end_ranks(ech_monitor *monitor)
 {
-    double end = ech_clock_now() + stragglers_patience, left = stragglers_patience;
-    int dead = 0, rank = -1;
-    find_joined(monitor, &dead, &rank); /* what died with the launcher needs no further note */
-    for (poll_ends(monitor, -1, 0); are_alive(monitor) && left > 0; left = end - ech_clock_now())
-        poll_ends(monitor, -1, (int)(left * 1000) + 1);
-    if (!are_alive(monitor)) return;
+    ech_watch_update(&monitor->watch, ech_rank_process_is_ours);
+    monitor->watch.polled[0].fd = -1;
+    if (await_ends(monitor, stragglers_patience)) return;
     kill_ranks(monitor);
-    end = ech_clock_now() + kill_patience;
-    for (left = kill_patience; are_alive(monitor) && left > 0; left = end - ech_clock_now())
-        poll_ends(monitor, -1, (int)(left * 1000) + 1);
+    await_ends(monitor, kill_patience);
 }

@@ -5,13 +5,11 @@
 #ifndef ECH_APP_JOB_MONITOR_STATE_H
 #define ECH_APP_JOB_MONITOR_STATE_H
 
-#include <poll.h>
-
 #include "app/job/folder.h"
 #include "app/job/monitor.h"
 #include "app/job/rank_process.h"
 #include "app/job/stall.h"
-#include "comm/board.h"
+#include "comm/life.h"
 
 /* What has been done so far to end the job. */
 typedef enum ech_monitor_phase {
@@ -23,12 +21,9 @@ typedef enum ech_monitor_phase {
 
 struct ech_monitor {
     ech_board *board;
-    ech_transient file;   /* the board's */
-    ech_transient folder; /* ech_job_folder_create */
-    int slots;
-    int32_t *known;               /* [slots] process of each slot, once seen; 0: none yet */
-    int *life;                    /* [slots] its pidfd, readable when it has ended; -1: none */
-    struct pollfd *polled;        /* [slots + 1] the caller's descriptor, then life */
+    ech_transient file;           /* the board's */
+    ech_transient folder;         /* ech_job_folder_create */
+    ech_watch watch;              /* of the rank processes that have joined the board */
     ech_rank_processes processes; /* until all ranks have joined the board */
     bool any;                     /* a rank process was seen */
     ech_monitor_phase phase;

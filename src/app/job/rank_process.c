@@ -15,18 +15,6 @@
 
 #include "comm/life.h"
 
-/* Launchers start processes from their first thread. */
-static void add_children(ech_process_ids *list, pid_t parent)
-{
-    char path[64];
-    int child;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
-    FILE *file = fopen(path, "re");
-    if (!file) return; /* it has ended */
-    while (fscanf(file, "%d", &child) == 1) ECH_PUSH(*list, (pid_t)child);
-    fclose(file);
-}
-
 /* The path of a process's program; that of a program file replaced since does not differ. */
 static bool find_program(const char *process, char *program, size_t size)
 {
@@ -43,14 +31,11 @@ static bool find_program(const char *process, char *program, size_t size)
 /* For a process that has ended but was not waited for: only the beginning of its program's name is left. */
 static bool ran(pid_t pid, const char *program)
 {
-    char path[64], found[64] = "", state = 0;
-    const char *slash = strrchr(program, '/');
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "re");
-    if (!file) return false;
-    int n = fscanf(file, "%*d (%63[^)]) %c", found, &state);
-    fclose(file);
-    return n == 2 && state == 'Z' && strncmp(slash + 1, found, strlen(found)) == 0;
+    char name[64];
+    ech_life_signs signs;
+    ech_life_look(pid, &signs);
+    ech_life_read(pid, "comm", name, sizeof name);
+    return signs.state == 'Z' && strncmp(strrchr(program, '/') + 1, name, strcspn(name, "\n")) == 0;
 }
 
 static bool runs(pid_t pid, const char *program)
@@ -75,17 +60,14 @@ bool ech_rank_process_is_ours(pid_t process)
 
 bool ech_rank_process_catches(pid_t process, int signal)
 {
-    char path[64], line[128];
+    char text[4096];
     unsigned long long caught = 0;
-    char state = 0;
-    snprintf(path, sizeof path, "/proc/%d/status", (int)process);
-    FILE *file = fopen(path, "re");
-    if (!file) return false;
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "State: %c", &state) != 1 && sscanf(line, "SigCgt: %llx", &caught) == 1)
-            break;
-    fclose(file);
-    return state != 'Z' && (caught >> (signal - 1) & 1);
+    ech_life_signs signs;
+    ech_life_look(process, &signs);
+    ech_life_read(process, "status", text, sizeof text);
+    const char *line = strstr(text, "\nSigCgt:");
+    if (line) sscanf(line, "\nSigCgt: %llx", &caught);
+    return signs.state != 'Z' && (caught >> (signal - 1) & 1);
 }
 
 void ech_rank_process_list(pid_t root, ech_process_ids *out)
@@ -93,10 +75,10 @@ void ech_rank_process_list(pid_t root, ech_process_ids *out)
     char program[PATH_MAX];
     ech_process_ids below = {0};
     if (!find_own(program, sizeof program)) return;
-    add_children(&below, root);
+    ech_life_children(root, &below);
     for (size_t i = 0; i < below.n; i++) {
         if (runs(below.at[i], program)) ECH_PUSH(*out, below.at[i]);
-        add_children(&below, below.at[i]);
+        ech_life_children(below.at[i], &below);
     }
     free(below.at);
 }

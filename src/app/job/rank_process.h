@@ -9,9 +9,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "base/memory.h"
-
-typedef ECH_LIST(pid_t) ech_process_ids;
+#include "comm/life.h"
 
 /* Appends every descendant of `root` that runs the same program as this process, or ran it until it ended. */
 void ech_rank_process_list(pid_t root, ech_process_ids *out);

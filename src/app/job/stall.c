@@ -82,7 +82,7 @@ static bool add(ech_observation *seen, pid_t process)
 static ech_observation observe(const ech_monitor *monitor)
 {
     ech_observation seen = {.pulse = ech_board_pulse(monitor->board), .asked = monitor->asked};
-    for (int i = 0; i < monitor->slots; i++) {
+    for (int i = 0; i < monitor->watch.slots; i++) {
         pid_t process = ech_monitor_process(monitor, i);
         bool comes = atomic_load(&monitor->board->slot[i].process) > 0;
         if (process ? add(&seen, process) : !comes) continue;
@@ -105,7 +105,7 @@ static void describe(pid_t process, ech_text *out)
 static void print_positions(ech_monitor *monitor)
 {
     bool prints = ech_board_claim_report(monitor->board);
-    for (int i = 0; i < monitor->slots; i++) {
+    for (int i = 0; i < monitor->watch.slots; i++) {
         ech_text line = {0};
         pid_t process = ech_monitor_process(monitor, i);
         int rank = atomic_load(&monitor->board->slot[i].rank);
@@ -172,7 +172,7 @@ void ech_monitor_note_stop(ech_monitor *monitor)
 {
     int n = 0;
     monitor->asked = true;
-    for (int i = 0; i < monitor->slots; i++) {
+    for (int i = 0; i < monitor->watch.slots; i++) {
         pid_t process = ech_monitor_process(monitor, i);
         if (process) n += continue_stopped(process);
     }
