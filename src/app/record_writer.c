@@ -87,7 +87,7 @@ ech_status ech_record_writer_begin(const ech_record_writer_setup *setup, ech_rec
     ECH_ASSERT(setup->records > 0 && setup->record_bytes > 0);
     ech_record_writer *writer = ech_calloc(1, sizeof *writer);
     writer->setup = *setup;
-    writer->setup.what = writer->what = ech_strdup(setup->what);
+    writer->what = ech_strdup(setup->what);
     writer->ring = ech_calloc((size_t)setup->records, setup->record_bytes);
     writer->rank = ech_log_rank();
     writer->quiet = ech_log_is_quiet();

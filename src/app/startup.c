@@ -22,42 +22,32 @@
  * run needs besides: with less, some libraries crash. */
 static const size_t buffer_bytes = (size_t)130 << 20, other_bytes = (size_t)96 << 20;
 
-BARE static size_t parse_threads(const char *text)
-{
-    size_t n = 0;
-    while (*text >= '0' && *text <= '9' && n < 100000) n = 10 * n + (size_t)(*text++ - '0');
-    return n;
-}
-
 /* getenv does not work yet. 0: not set. */
-BARE static size_t wanted_threads(char **environment)
+BARE static size_t read_threads(char **environment, const char *name)
 {
-    static const char *const names[] = {"OPENBLAS_NUM_THREADS=", "OMP_NUM_THREADS="};
-    size_t wanted = 0;
-    for (int i = 0; i < 2 && wanted == 0; i++)
-        for (char **at = environment; *at && wanted == 0; at++)
-            if (strncmp(*at, names[i], strlen(names[i])) == 0)
-                wanted = parse_threads(*at + strlen(names[i]));
-    return wanted;
+    size_t n = 0, length = strlen(name);
+    for (char **at = environment; *at && n == 0; at++) {
+        if (strncmp(*at, name, length) != 0) continue;
+        for (const char *digit = *at + length; *digit >= '0' && *digit <= '9' && n < 100000;
+             digit++)
+            n = 10 * n + (size_t)(*digit - '0');
+    }
+    return n;
 }
 
 BARE static size_t count_threads(char **environment)
 {
     cpu_set_t mine;
-    size_t wanted = wanted_threads(environment);
+    size_t wanted = read_threads(environment, "OPENBLAS_NUM_THREADS=");
+    if (wanted == 0) wanted = read_threads(environment, "OMP_NUM_THREADS=");
     size_t cores = sched_getaffinity(0, sizeof mine, &mine) == 0 ? (size_t)CPU_COUNT(&mine) : 1;
     return wanted && wanted < cores ? wanted : cores;
 }
 
-BARE static void say(const char *text)
-{
-    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* nobody listens */
-}
-
 BARE static void refuse(const char *text)
 {
-    say("echelon: error: ");
-    say(text);
+    ssize_t n = write(STDERR_FILENO, text, strlen(text));
+    (void)n; /* there is no other place to say it */
     _exit(ECH_EXIT_FAILED);
 }
 
@@ -68,7 +58,8 @@ BARE static void check_stack(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= least_stack) return;
-    refuse("the limit on stacks (ulimit -s) is below the 256 KiB that threads need; raise it\n");
+    refuse("echelon: error: the limit on stacks (ulimit -s) is below the 256 KiB that threads "
+           "need; raise it\n");
 }
 
 BARE static void check_addresses(char **environment)
@@ -78,7 +69,8 @@ BARE static void check_addresses(char **environment)
     size_t bytes = count_threads(environment) * buffer_bytes + other_bytes;
     void *room = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED)
-        refuse("the limit on address space (ulimit -v) is too small for the linear algebra "
+        refuse("echelon: error: the limit on address space (ulimit -v) is too small for the linear "
+               "algebra "
                "library, which takes 130 MiB a thread; raise it, or set OMP_NUM_THREADS=1\n");
     munmap(room, bytes);
 }

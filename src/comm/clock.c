@@ -4,17 +4,10 @@
  */
 #include "comm/clock.h"
 
+#include "base/clock.h"
+#include "comm/backend.h"
+
 enum { ROUNDS = 32, TAG = 0 };
-
-typedef struct watch {
-    double (*now)(const void *context);
-    const void *context;
-} watch;
-
-static double read_clock(const watch *clock)
-{
-    return clock->now(clock->context);
-}
 
 static ech_status send(ech_comm *comm, int peer, const void *data, size_t bytes)
 {
@@ -32,38 +25,32 @@ static ech_status receive(ech_comm *comm, int peer, void *data, size_t bytes)
 
 ech_machine ech_machine_of(const ech_comm *comm)
 {
-    ech_machine machine = {.first = ech_comm_rank(comm)};
-    for (int before; machine.first > 0; machine.first--) {
-        before = machine.first - 1;
-        if (!ech_comm_is_near(comm, &before, 1)) break;
-    }
-    machine.ranks = ech_comm_local_size(comm);
-    return machine;
+    return (ech_machine){.first = comm->rank - comm->local_rank, .ranks = comm->local_size};
 }
 
 /* ---- rank 0 ---- */
 
-static ech_status ask(ech_comm *comm, int peer, const watch *clock, ech_comm_clock_offset *out)
+static ech_status ask(ech_comm *comm, int peer, double ahead, ech_comm_clock_offset *out)
 {
     for (int round = 0; round < ROUNDS; round++) {
-        double theirs, begin = read_clock(clock);
+        double theirs, begin = ech_clock_now() + ahead;
         ECH_TRY(send(comm, peer, NULL, 0));
         ECH_TRY(receive(comm, peer, &theirs, sizeof theirs));
-        double end = read_clock(clock), error = (end - begin) / 2;
+        double end = ech_clock_now() + ahead, error = (end - begin) / 2;
         if (round == 0 || error < out->error)
             *out = (ech_comm_clock_offset){.seconds = begin + error - theirs, .error = error};
     }
     return ECH_OK;
 }
 
-static ech_status ask_all(ech_comm *comm, ech_machine machine, const watch *clock)
+static ech_status ask_all(ech_comm *comm, ech_machine machine, double ahead)
 {
     int ranks = machine.ranks;
     for (int peer = ranks; peer < ech_comm_size(comm); peer += ranks) {
         ech_comm_clock_offset offset;
         ECH_TRY(receive(comm, peer, &ranks, sizeof ranks));
         ECH_ASSERT(ranks > 0);
-        ECH_TRY(ask(comm, peer, clock, &offset));
+        ECH_TRY(ask(comm, peer, ahead, &offset));
         ECH_TRY(send(comm, peer, &offset, sizeof offset));
     }
     return ECH_OK;
@@ -71,13 +58,13 @@ static ech_status ask_all(ech_comm *comm, ech_machine machine, const watch *cloc
 
 /* ---- other machines ---- */
 
-static ech_status answer(ech_comm *comm, ech_machine machine, const watch *clock,
+static ech_status answer(ech_comm *comm, ech_machine machine, double ahead,
                          ech_comm_clock_offset *out)
 {
     ECH_TRY(send(comm, 0, &machine.ranks, sizeof machine.ranks));
     for (int round = 0; round < ROUNDS; round++) {
         ECH_TRY(receive(comm, 0, NULL, 0));
-        double now = read_clock(clock);
+        double now = ech_clock_now() + ahead;
         ECH_TRY(send(comm, 0, &now, sizeof now));
     }
     ECH_TRY(receive(comm, 0, out, sizeof *out));
@@ -86,17 +73,15 @@ static ech_status answer(ech_comm *comm, ech_machine machine, const watch *clock
     return ECH_OK;
 }
 
-ech_status ech_comm_clock_agree(ech_comm *comm, ech_machine machine,
-                                double (*now)(const void *context), const void *context,
+ech_status ech_comm_clock_agree(ech_comm *comm, ech_machine machine, double ahead,
                                 ech_comm_clock_offset *out)
 {
-    const watch clock = {now, context};
     ech_comm_clock_offset offset = {0};
     int rank = ech_comm_rank(comm);
     if (rank == 0)
-        ECH_TRY(ask_all(comm, machine, &clock));
+        ECH_TRY(ask_all(comm, machine, ahead));
     else if (machine.first == rank)
-        ECH_TRY(answer(comm, machine, &clock, &offset));
+        ECH_TRY(answer(comm, machine, ahead, &offset));
     else if (machine.first > 0)
         ECH_TRY(receive(comm, machine.first, &offset, sizeof offset));
     *out = offset;

@@ -15,15 +15,13 @@ ech_machine ech_machine_of(const ech_comm *comm); /* this rank's */
 
 typedef struct ech_comm_clock_offset {
     double seconds; /* this machine's clock + seconds = the clock of rank 0's machine */
-    double
-        error; /* bound on the offset's error: half of the shortest round trip; 0 on rank 0's machine */
+    double error;   /* at most: half of the shortest round trip; 0 on rank 0's machine */
 } ech_comm_clock_offset;
 
 /* Measures *out. Rank 0 asks the first rank of every other machine 32 times for its clock and assumes that
- * it was read half-way through the shortest round trip (Cristian 1989). `now`: reads the machine's clock.
+ * it was read half-way through the shortest round trip (Cristian 1989). The clock is ech_clock_now() + ahead.
  * The offset holds at the time of the call; clocks drift by some microseconds per second. Collective. */
-ech_status ech_comm_clock_agree(ech_comm *comm, ech_machine machine,
-                                double (*now)(const void *context), const void *context,
+ech_status ech_comm_clock_agree(ech_comm *comm, ech_machine machine, double ahead,
                                 ech_comm_clock_offset *out);
 
 #endif

@@ -86,22 +86,20 @@ ech_group *ech_group_open(const ech_group *group, int lane)
     return out;
 }
 
-static void free_members(ech_members *of)
-{
-    free(of->tags);
-    free(of->ranks);
-    free(of->name);
-    free(of);
-}
-
 void ech_group_destroy(ech_group *group)
 {
     if (!group) return;
     pthread_mutex_lock(&group->comm->lock);
     if (group->library) group->comm->backend->allreduce_forget(group->comm, group->library);
-    bool last = --group->of->channels == 0;
+    ech_members *of = group->of;
+    bool last = --of->channels == 0;
     pthread_mutex_unlock(&group->comm->lock);
-    if (last) free_members(group->of);
+    if (last) {
+        free(of->tags);
+        free(of->ranks);
+        free(of->name);
+        free(of);
+    }
     for (int b = 0; b < ECH_BATCHES; b++) free(group->batch[b].at);
     free(group->folds);
     free(group);

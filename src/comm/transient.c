@@ -29,21 +29,14 @@ static void list_folders(const char *folders[FOLDERS])
 
 /* ---- what others have left ---- */
 
-static bool is_number(const char **at)
-{
-    size_t n = strspn(*at, "0123456789");
-    *at += n;
-    return n > 0;
-}
-
 /* Whether a name is one of this user's. */
 static bool is_ours(const char *name)
 {
     char mine[64];
-    int n = snprintf(mine, sizeof mine, "echelon-%u-", (unsigned)geteuid());
+    int end = 0, n = snprintf(mine, sizeof mine, "echelon-%u-", (unsigned)geteuid());
     if (strncmp(name, mine, (size_t)n) != 0) return false;
-    name += n;
-    return is_number(&name) && *name++ == '-' && is_number(&name) && *name == '\0';
+    sscanf(name + n, "%*[0-9]-%*[0-9]%n", &end);
+    return end > 0 && name[n + end] == '\0';
 }
 
 static void sweep_one(const char *path)
@@ -64,9 +57,8 @@ static void sweep_in(const char *folder)
     if (!listing) return;
     for (const struct dirent *at = readdir(listing); at; at = readdir(listing)) {
         if (!is_ours(at->d_name)) continue;
-        char *path = ech_file_join(folder, at->d_name);
+        ECH_FREED char *path = ech_file_join(folder, at->d_name);
         sweep_one(path);
-        free(path);
     }
     closedir(listing);
 }

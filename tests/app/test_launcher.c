@@ -9,11 +9,13 @@
 #include "app/job/launcher.h"
 #include "app/job/supervise.h"
 
-static void expect_line(const ech_launch *launch, const char *wanted)
+static void expect_line(const ech_launch *launch, const char *const *words, const char *wanted)
 {
     ech_launch_line line;
     ech_text text = {0};
-    ech_launcher_line(launch, &line);
+    ech_launch_line_begin(launch, &line);
+    for (; *words; words++) ech_launch_line_add(&line, *words);
+    ech_launch_line_add(&line, NULL);
     ech_launch_line_print(&line, &text);
     assert_string_equal(text.at, wanted);
     assert_null(line.word.at[line.word.n - 1]);
@@ -24,25 +26,25 @@ static void expect_line(const ech_launch *launch, const char *wanted)
 static void prints_what_a_user_could_type(void **state)
 {
     (void)state;
-    char *words[] = {(char[]){"train"}, (char[]){"my run.yaml"}, (char[]){"log.directory=it's"},
-                     (char[]){""}};
+    static const char *const words[] = {"train", "my run.yaml", NULL},
+                             *const odd[] = {"train", "my run.yaml", "log.directory=it's", "",
+                                             NULL},
+                             *const train[] = {"train", NULL};
     ech_launch launch = {.version = "Open MPI 4.1.4",
                          .launcher = "/usr/bin/mpirun",
                          .program = "/opt/echelon",
                          .ranks = 4,
-                         .cores = 8,
-                         .words = words,
-                         .n = 2};
+                         .cores = 8};
     static const char *const settings[] = {
         "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_mpi_yield_when_idle",
         "OMPI_MCA_rmaps_base_oversubscribe"};
     for (int i = 0; i < 4; i++) unsetenv(settings[i]);
-    expect_line(&launch, "OMPI_MCA_rmaps_base_oversubscribe=1 /usr/bin/mpirun -n 4 --bind-to none "
-                         "--quiet /opt/echelon train 'my run.yaml'");
+    expect_line(&launch, words,
+                "OMPI_MCA_rmaps_base_oversubscribe=1 /usr/bin/mpirun -n 4 --bind-to none "
+                "--quiet /opt/echelon train 'my run.yaml'");
     launch.ranks = 9;
     launch.is_root = true;
-    launch.n = 4;
-    expect_line(&launch,
+    expect_line(&launch, odd,
                 "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
                 "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 "
                 "/usr/bin/mpirun -n 9 --bind-to none --quiet /opt/echelon train 'my run.yaml' "
@@ -50,12 +52,11 @@ static void prints_what_a_user_could_type(void **state)
     setenv(settings[2], "0", 1);
     setenv(settings[3], "0", 1);
     launch.is_root = false;
-    launch.n = 1;
-    expect_line(&launch, "/usr/bin/mpirun -n 9 --bind-to none --quiet /opt/echelon train");
+    expect_line(&launch, train, "/usr/bin/mpirun -n 9 --bind-to none --quiet /opt/echelon train");
     launch.version = "MPICH 4.0.2";
-    expect_line(&launch, "/usr/bin/mpirun -n 9 /opt/echelon train");
+    expect_line(&launch, train, "/usr/bin/mpirun -n 9 /opt/echelon train");
     launch.launcher = NULL;
-    expect_line(&launch, "/opt/echelon train");
+    expect_line(&launch, train, "/opt/echelon train");
 }
 
 static ech_job_end supervise(char *const *words, int stop_signal)

@@ -12,7 +12,6 @@
 
 #include <math.h>
 
-#include "base/clock.h"
 #include "comm/clock.h"
 #include "comm/ranks.h"
 
@@ -21,11 +20,6 @@ typedef struct pretence {
     double ahead[RANKS_MOST];        /* seconds by which the machine's clock is ahead of rank 0's */
     ech_comm_clock_offset found[RANKS_MOST];
 } pretence;
-
-static double read_ahead(const void *context)
-{
-    return ech_clock_now() + *(const double *)context;
-}
 
 static int machine_of(const pretence *p, int rank)
 {
@@ -41,7 +35,7 @@ static ech_status agree(ech_comm *comm, void *context)
     ech_machine machine = {p->first[m], p->first[m + 1] - p->first[m]};
     /* Twice: nothing of the first time is left under way. */
     for (int i = 0; i < 2; i++)
-        ECH_TRY(ech_comm_clock_agree(comm, machine, read_ahead, &p->ahead[m], &p->found[rank]));
+        ECH_TRY(ech_comm_clock_agree(comm, machine, p->ahead[m], &p->found[rank]));
     return ECH_OK;
 }
 

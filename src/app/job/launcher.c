@@ -11,20 +11,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/job/rank_process.h"
 #include "comm/comm.h"
 #include "device/device.h"
 
 static void set(ech_launch_line *line, const char *name)
 {
-    ech_text text = {0};
-    if (getenv(name)) return; /* the user knows better */
-    ech_text_append(&text, "%s=1", name);
-    ECH_PUSH(line->setting, text.at);
+    if (!getenv(name)) ECH_PUSH(line->setting, name); /* otherwise the user knows better */
 }
 
-static void add(ech_launch_line *line, const char *word)
+void ech_launch_line_add(ech_launch_line *line, const char *word)
 {
-    ECH_PUSH(line->word, ech_strdup(word));
+    ECH_PUSH(line->word, word ? ech_strdup(word) : NULL);
 }
 
 /* All cores for every rank, and more ranks than cores if the user wants that. */
@@ -36,28 +34,24 @@ static void add_open_mpi(const ech_launch *launch, ech_launch_line *out)
     }
     set(out, "OMPI_MCA_rmaps_base_oversubscribe");
     if (launch->ranks > launch->cores) set(out, "OMPI_MCA_mpi_yield_when_idle");
-    add(out, "--bind-to");
-    add(out, "none");
-    add(out, "--quiet"); /* its words about an end bury the ranks' and say less */
+    ech_launch_line_add(out, "--bind-to");
+    ech_launch_line_add(out, "none");
+    ech_launch_line_add(out, "--quiet"); /* its words about an end bury the ranks' and say less */
 }
 
-static void add_launcher(const ech_launch *launch, ech_launch_line *out)
+void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out)
 {
     char ranks[16];
-    snprintf(ranks, sizeof ranks, "%d", launch->ranks);
-    add(out, launch->launcher);
-    add(out, "-n");
-    add(out, ranks);
-    if (strncmp(launch->version, "Open MPI", strlen("Open MPI")) == 0) add_open_mpi(launch, out);
-}
-
-void ech_launcher_line(const ech_launch *launch, ech_launch_line *out)
-{
     *out = (ech_launch_line){0};
-    if (launch->launcher) add_launcher(launch, out);
-    add(out, launch->program);
-    for (int i = 0; i < launch->n; i++) add(out, launch->words[i]);
-    ECH_PUSH(out->word, NULL);
+    if (launch->launcher) {
+        snprintf(ranks, sizeof ranks, "%d", launch->ranks);
+        ech_launch_line_add(out, launch->launcher);
+        ech_launch_line_add(out, "-n");
+        ech_launch_line_add(out, ranks);
+        if (strncmp(launch->version, "Open MPI", strlen("Open MPI")) == 0)
+            add_open_mpi(launch, out);
+    }
+    ech_launch_line_add(out, launch->program);
 }
 
 /* In single quotes where a shell would read anything else into it. */
@@ -80,7 +74,7 @@ static void append_quoted(const char *word, ech_text *out)
 
 void ech_launch_line_print(const ech_launch_line *line, ech_text *out)
 {
-    for (size_t i = 0; i < line->setting.n; i++) ech_text_append(out, "%s ", line->setting.at[i]);
+    for (size_t i = 0; i < line->setting.n; i++) ech_text_append(out, "%s=1 ", line->setting.at[i]);
     for (size_t i = 0; i + 1 < line->word.n; i++) {
         if (i > 0) ech_text_append(out, " ");
         append_quoted(line->word.at[i], out);
@@ -89,7 +83,6 @@ void ech_launch_line_print(const ech_launch_line *line, ech_text *out)
 
 void ech_launch_line_free(ech_launch_line *line)
 {
-    for (size_t i = 0; i < line->setting.n; i++) free(line->setting.at[i]);
     for (size_t i = 0; i < line->word.n; i++) free(line->word.at[i]);
     free(line->setting.at);
     free(line->word.at);
@@ -98,30 +91,21 @@ void ech_launch_line_free(ech_launch_line *line)
 
 void ech_launch_line_set(const ech_launch_line *line)
 {
-    for (size_t i = 0; i < line->setting.n; i++) {
-        char *name = ech_strdup(line->setting.at[i]), *value = strchr(name, '=');
-        *value++ = '\0';
-        setenv(name, value, 0);
-        free(name);
-    }
+    for (size_t i = 0; i < line->setting.n; i++) setenv(line->setting.at[i], "1", 0);
 }
 
-ech_status ech_launch_self(int ranks, bool by_launcher, char *const *words, int n,
-                           ech_launch_line *out)
+ech_status ech_launch_self(int ranks, bool by_launcher, ech_launch_line *out)
 {
     char program[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0) ECH_FAIL(ECH_EIO, "/proc/self/exe: cannot be read: %s", strerror(errno));
-    program[length] = '\0';
+    if (!ech_rank_process_program("/proc/self/exe", program, sizeof program))
+        ECH_FAIL(ECH_EIO, "/proc/self/exe: cannot be read: %s", strerror(errno));
     const ech_comm_backend *mpi = ech_comm_find("mpi");
     ech_launch launch = {.version = ech_comm_version(mpi),
                          .launcher = by_launcher ? ech_comm_launcher(mpi) : NULL,
                          .program = program,
                          .ranks = ranks,
                          .cores = ech_device_find("cpu")->cores(),
-                         .is_root = geteuid() == 0,
-                         .words = words,
-                         .n = n};
-    ech_launcher_line(&launch, out);
+                         .is_root = geteuid() == 0};
+    ech_launch_line_begin(&launch, out);
     return ECH_OK;
 }

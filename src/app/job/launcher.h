@@ -6,7 +6,6 @@
 #define ECH_APP_JOB_LAUNCHER_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -19,26 +18,24 @@ typedef struct ech_launch {
     const char *program;  /* path */
     int ranks, cores;
     bool is_root;
-    char *const *words; /* [n] the program's arguments */
-    int n;
 } ech_launch;
 
 typedef struct ech_launch_line {
-    ECH_LIST(char *) setting; /* environment, NAME=value, only names that are not set yet */
-    ECH_LIST(char *) word;    /* argv; the last is NULL, which is counted */
+    ECH_LIST(const char *)
+    setting;               /* environment variables to be 1, only those that are not set yet */
+    ECH_LIST(char *) word; /* argv */
 } ech_launch_line;
 
-/* Fills *out. */
-void ech_launcher_line(const ech_launch *launch, ech_launch_line *out);
-/* Appends the line as typed into a shell. */
+/* Fills *out up to the program's name. */
+void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out);
+/* The same for this program, run by this build's launcher or as one process. Errors: ECH_EIO. */
+ech_status ech_launch_self(int ranks, bool by_launcher, ech_launch_line *out);
+/* Adds an argument of the program, which is copied; NULL ends the line. */
+void ech_launch_line_add(ech_launch_line *line, const char *word);
+/* Appends a line that has ended, as typed into a shell. */
 void ech_launch_line_print(const ech_launch_line *line, ech_text *out);
-void ech_launch_line_free(ech_launch_line *line);
-
 /* Puts the settings into this process's environment. */
 void ech_launch_line_set(const ech_launch_line *line);
-
-/* The line that runs this program with these words: by this build's launcher, or as one process. */
-ech_status ech_launch_self(int ranks, bool by_launcher, char *const *words, int n,
-                           ech_launch_line *out);
+void ech_launch_line_free(ech_launch_line *line);
 
 #endif

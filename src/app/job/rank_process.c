@@ -15,16 +15,15 @@
 
 #include "comm/life.h"
 
-/* The path of a process's program; that of a program file replaced since does not differ. */
-static bool find_program(const char *process, char *program, size_t size)
+bool ech_rank_process_program(const char *link, char *path, size_t size)
 {
     static const char replaced[] = " (deleted)";
-    ssize_t n = readlink(process, program, size - 1);
+    ssize_t n = readlink(link, path, size - 1);
     if (n < 0) return false;
-    program[n] = '\0';
+    path[n] = '\0';
     size_t tail = sizeof replaced - 1;
-    if ((size_t)n > tail && strcmp(program + (size_t)n - tail, replaced) == 0)
-        program[(size_t)n - tail] = '\0';
+    if ((size_t)n > tail && strcmp(path + (size_t)n - tail, replaced) == 0)
+        path[(size_t)n - tail] = '\0';
     return true;
 }
 
@@ -42,20 +41,15 @@ static bool runs(pid_t pid, const char *program)
 {
     char path[64], found[PATH_MAX];
     snprintf(path, sizeof path, "/proc/%d/exe", (int)pid);
-    if (find_program(path, found, sizeof found)) return strcmp(found, program) == 0;
+    if (ech_rank_process_program(path, found, sizeof found)) return strcmp(found, program) == 0;
     return ran(pid, program);
-}
-
-/* The path of this process's program. */
-static bool find_own(char *program, size_t size)
-{
-    return find_program("/proc/self/exe", program, size);
 }
 
 bool ech_rank_process_is_ours(pid_t process)
 {
     char program[PATH_MAX];
-    return find_own(program, sizeof program) && runs(process, program);
+    return ech_rank_process_program("/proc/self/exe", program, sizeof program) &&
+           runs(process, program);
 }
 
 bool ech_rank_process_catches(pid_t process, int signal)
@@ -70,11 +64,12 @@ bool ech_rank_process_catches(pid_t process, int signal)
     return signs.state != 'Z' && (caught >> (signal - 1) & 1);
 }
 
-void ech_rank_process_list(pid_t root, ech_process_ids *out)
+/* Appends every descendant of `root` that runs the same program as this process, or ran it until it ended. */
+static void list_below(pid_t root, ech_process_ids *out)
 {
     char program[PATH_MAX];
     ech_process_ids below = {0};
-    if (!find_own(program, sizeof program)) return;
+    if (!ech_rank_process_program("/proc/self/exe", program, sizeof program)) return;
     ech_life_children(root, &below);
     for (size_t i = 0; i < below.n; i++) {
         if (runs(below.at[i], program)) ECH_PUSH(*out, below.at[i]);
@@ -87,7 +82,7 @@ pid_t ech_rank_process_find(pid_t root, int signal)
 {
     ech_process_ids ours = {0};
     pid_t found = 0;
-    ech_rank_process_list(root, &ours);
+    list_below(root, &ours);
     for (size_t i = 0; i < ours.n && !found; i++)
         if (ech_rank_process_catches(ours.at[i], signal)) found = ours.at[i];
     free(ours.at);
@@ -116,7 +111,7 @@ void ech_rank_processes_update(ech_rank_processes *list)
 {
     ech_process_ids found = {0};
     if (!list->launcher) return;
-    ech_rank_process_list(list->launcher, &found);
+    list_below(list->launcher, &found);
     for (size_t i = 0; i < found.n; i++) add(list, found.at[i]);
     free(found.at);
 }

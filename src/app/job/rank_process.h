@@ -11,8 +11,9 @@
 
 #include "comm/life.h"
 
-/* Appends every descendant of `root` that runs the same program as this process, or ran it until it ended. */
-void ech_rank_process_list(pid_t root, ech_process_ids *out);
+/* Writes the path of the program that a process runs: link is "/proc/PID/exe". The path of a file that was
+ * replaced since does not differ. False: /proc does not show it. */
+bool ech_rank_process_program(const char *link, char *path, size_t size);
 
 /* A rank process below `root` that has a handler for the signal; 0: none. */
 pid_t ech_rank_process_find(pid_t root, int signal);

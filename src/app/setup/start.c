@@ -125,20 +125,19 @@ ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
     return ECH_OK;
 }
 
-typedef ECH_LIST(char *) word_list;
-
 /* "train --option RUN.yaml section.key=value". --ranks is the launcher's; threads have none. */
-static void add_words(const ech_start *start, bool by_launcher, word_list *out)
+static void add_words(const ech_start *start, bool by_launcher, ech_launch_line *out)
 {
     const ech_run_arguments *arguments = start->arguments;
     char ranks[32];
     snprintf(ranks, sizeof ranks, "--ranks=%d", arguments->ranks);
-    ECH_PUSH(*out, ech_strdup(start->command));
-    if (!by_launcher && arguments->ranks > 1) ECH_PUSH(*out, ech_strdup(ranks));
-    for (int i = 0; i < start->n; i++) ECH_PUSH(*out, ech_strdup(start->options[i]));
-    ECH_PUSH(*out, ech_strdup(arguments->file));
+    ech_launch_line_add(out, start->command);
+    if (!by_launcher && arguments->ranks > 1) ech_launch_line_add(out, ranks);
+    for (int i = 0; i < start->n; i++) ech_launch_line_add(out, start->options[i]);
+    ech_launch_line_add(out, arguments->file);
     for (size_t i = 0; i < arguments->assignment.n; i++)
-        ECH_PUSH(*out, ech_strdup(arguments->assignment.at[i]));
+        ech_launch_line_add(out, arguments->assignment.at[i]);
+    ech_launch_line_add(out, NULL);
 }
 
 /* Runs this program as a job: by a launcher, or as one process with all ranks. */
@@ -147,7 +146,6 @@ static ech_status start_job(const prepared *p, bool by_launcher, int *code)
     const ech_start *start = p->start;
     int ranks = p->design.world;
     ech_launch_line line = {0};
-    word_list words = {0};
     ech_job job = {.line = &line,
                    .ranks = ranks,
                    .by_launcher = by_launcher,
@@ -156,15 +154,15 @@ static ech_status start_job(const prepared *p, bool by_launcher, int *code)
                    .restarts = start->restarts,
                    .checkpoints = start->restarts ? p->config->checkpoint.directory : NULL};
     int job_code = ECH_EXIT_FAILED;
-    add_words(start, by_launcher, &words);
-    ech_status status = ech_launch_self(ranks, by_launcher, words.at, (int)words.n, &line);
-    if (status == ECH_OK) status = ech_job_run(&job, &job_code);
+    ech_status status = ech_launch_self(ranks, by_launcher, &line);
+    if (status == ECH_OK) {
+        add_words(start, by_launcher, &line);
+        status = ech_job_run(&job, &job_code);
+    }
     bool is_ours =
         job_code == ECH_EXIT_DONE || job_code == ECH_EXIT_USAGE || job_code == ECH_EXIT_STOPPED;
     *code = is_ours ? job_code : ECH_EXIT_FAILED;
     ech_launch_line_free(&line);
-    for (size_t i = 0; i < words.n; i++) free(words.at[i]);
-    free(words.at);
     return status;
 }
 
