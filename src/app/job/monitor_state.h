@@ -9,6 +9,7 @@
 #include "app/job/monitor.h"
 #include "app/job/rank_process.h"
 #include "app/job/stall.h"
+#include "comm/board.h"
 #include "comm/life.h"
 
 /* What has been done so far to end the job. */
