@@ -29,27 +29,22 @@ static ech_status read_open_file(int fd, const char *path, int64_t bytes_now, si
     size_t expected = bytes_now > 0 ? (size_t)bytes_now : 0;
     /* The size is a hint (/proc says none, a file may grow): one byte past the limit decides. */
     size_t capacity = 0, used = 0;
-    char *bytes = ech_grow(NULL, &capacity, (expected < limit ? expected : limit) + 2, 1);
+    ECH_FREED char *bytes = ech_grow(NULL, &capacity, (expected < limit ? expected : limit) + 2, 1);
     for (;;) {
         size_t room = capacity - used - 1;
         if (used <= limit && room > limit + 1 - used) room = limit + 1 - used;
         ssize_t got = read(fd, bytes + used, room);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) {
-            int why = errno;
-            free(bytes);
-            ECH_FAIL(ECH_EIO, "%s: cannot read: %s", path, strerror(why));
-        }
+        if (got < 0) ECH_FAIL(ECH_EIO, "%s: cannot read: %s", path, strerror(errno));
         if (got == 0) break;
         used += (size_t)got;
-        if (used > limit) {
-            free(bytes);
+        if (used > limit)
             ECH_FAIL(ECH_EINPUT, "%s: larger than the %zu bytes such a file may have", path, limit);
-        }
         bytes = ech_grow(bytes, &capacity, used + 2, 1);
     }
     bytes[used] = '\0';
     *out = bytes;
+    bytes = NULL;
     *n = used;
     return ECH_OK;
 }

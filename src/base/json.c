@@ -4,8 +4,6 @@
  */
 #include "base/json.h"
 
-#include <stdlib.h>
-
 /* What a look over the bytes counts, before any tree is built. Commas and brackets inside of
  * strings do not count. */
 typedef struct census {

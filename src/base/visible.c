@@ -49,7 +49,7 @@ bool ech_visible_is(const char *text, size_t n, bool lines)
     return true;
 }
 
-/* Whether n bytes, fewer than a character may have, could be the beginning of one. */
+/* Whether n bytes are the beginning of a longer character. */
 static bool is_unfinished(const char *text, size_t n)
 {
     static const char *const ends[] = {"\x80\x80\x80", "\xa0\x80\x80", "\x90\x80\x80"};
@@ -68,9 +68,7 @@ size_t ech_visible_append(ech_text *out, const char *text, size_t n, bool lines,
     char shown[LONGEST];
     size_t at = 0, taken;
     while (at < n) {
-        uint32_t code;
-        bool broken = ech_utf8_next(text + at, n - at, &code) == 0;
-        if (broken && !last && is_unfinished(text + at, n - at)) break;
+        if (!last && is_unfinished(text + at, n - at)) break;
         size_t length = show_next(text + at, n - at, lines, shown, &taken);
         ech_text_append_bytes(out, shown, length);
         at += taken;

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "config/table.h"
 
 /* Copies the names, and splits the choices of each NAME and LIST key. */
@@ -154,14 +153,12 @@ ech_status ech_config_fill(ech_config *config, const char *path, const char *tex
     const ech_config_key *key = ech_config_find_path(path);
     if (is_open(ech_config_origin_of(config, key)))
         return ech_config_set_value(config, key, text, place);
-    ech_config *filled = ech_config_copy(config);
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *filled = ech_config_copy(config);
     ECH_FREED_TEXT ours = {0}, theirs = {0};
-    ech_status st = ech_config_set_value(filled, key, text, place);
-    if (st == ECH_OK && ech_config_is_changed(config, filled, key, &ours, &theirs) && !may_differ)
-        st = ech_config_complain(config, path, "%s says %s; leave the key out to take that", place,
-                                 theirs.at);
-    ech_config_destroy(filled);
-    return st;
+    ECH_TRY(ech_config_set_value(filled, key, text, place));
+    if (may_differ || !ech_config_is_changed(config, filled, key, &ours, &theirs)) return ECH_OK;
+    return ech_config_complain(config, path, "%s says %s; leave the key out to take that", place,
+                               theirs.at);
 }
 
 ech_status ech_config_fill_section(ech_config *config, const ech_config *from, const char *name,

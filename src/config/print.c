@@ -212,50 +212,30 @@ static void append_wrapped(const char *words, int indent, ech_text *out)
     ech_text_append(out, "\n");
 }
 
-static void append_choices(const char *what, const char *choices, ech_text *out)
-{
-    size_t n = strlen(choices);
-    while (n > 0 && choices[n - 1] == ' ') n--;
-    ech_text_append(out, "%s: %.*s", what, (int)n, choices);
-}
-
-static void append_range(const ech_config_key *key, const char *what, ech_text *out)
-{
-    ech_text_append(out, "%s, ", what);
-    ech_config_format_bounds(key, out);
-}
+/* What a value of each type is; what stands before the key's choices. */
+static const struct {
+    const char *is, *choices;
+} types[] = {[ECH_CONFIG_INT] = {"whole number"},
+             [ECH_CONFIG_SIZE] = {"bytes (units: KiB, MiB, GiB ...)"},
+             [ECH_CONFIG_REAL] = {"number"},
+             [ECH_CONFIG_TIME] = {"seconds (also 90m, 2h, 1:30:00, 1-12:00:00)"},
+             [ECH_CONFIG_BOOL] = {"true or false"},
+             [ECH_CONFIG_TEXT] = {"text", ", such as"},
+             [ECH_CONFIG_NAME] = {"", "one of"},
+             [ECH_CONFIG_LIST] = {"list like [3, 1] of whole numbers", "; or one of"}};
 
 static void append_type(const ech_config *config, const ech_config_key *key, ech_text *out)
 {
-    const char *choices = key->choices ? ech_config_choices(config, key) : "";
-    switch (key->type) {
-    case ECH_CONFIG_INT:
-        append_range(key, "whole number", out);
-        break;
-    case ECH_CONFIG_SIZE:
-        append_range(key, "bytes (units: KiB, MiB, GiB ...)", out);
-        break;
-    case ECH_CONFIG_REAL:
-        append_range(key, "number", out);
-        break;
-    case ECH_CONFIG_TIME:
-        append_range(key, "seconds (also 90m, 2h, 1:30:00, 1-12:00:00)", out);
-        break;
-    case ECH_CONFIG_BOOL:
-        ech_text_append(out, "true or false");
-        break;
-    case ECH_CONFIG_TEXT:
-        ech_text_append(out, "text");
-        if (key->choices) append_choices(", such as", choices, out);
-        break;
-    case ECH_CONFIG_NAME:
-        append_choices("one of", choices, out);
-        break;
-    case ECH_CONFIG_LIST:
-        append_range(key, "list like [3, 1] of whole numbers", out);
-        append_choices("; or one of", choices, out);
-        break;
+    ech_text_append(out, "%s", types[key->type].is);
+    if (key->high > key->low) {
+        ech_text_append(out, ", ");
+        ech_config_format_bounds(key, out);
     }
+    if (!key->choices) return;
+    const char *choices = ech_config_choices(config, key);
+    size_t n = strlen(choices);
+    while (n > 0 && choices[n - 1] == ' ') n--;
+    ech_text_append(out, "%s: %.*s", types[key->type].choices, (int)n, choices);
 }
 
 static void append_key(const ech_config *config, const ech_config_key *key, ech_text *out)

@@ -4,7 +4,6 @@
  */
 #include <stdlib.h>
 
-#include "base/memory.h"
 #include "layout/grid.h"
 
 enum {

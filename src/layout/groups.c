@@ -4,8 +4,6 @@
  */
 #include "layout/layout.h"
 
-#include <stdlib.h>
-
 static const struct {
     const char *text;
     ech_mesh axes;

@@ -5,7 +5,6 @@
 #include "layout/partition.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 /* The sum of all weights, as whole numbers: sums and their squares are exact, and equal partitions are ties. */
 static const double WHOLE = 1 << 30;

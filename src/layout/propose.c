@@ -4,9 +4,7 @@
  */
 #include "layout/propose.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/divisor.h"
 #include "layout/grid.h"
@@ -88,14 +86,13 @@ static ech_status find_depth(const proposer *p, int64_t *stages)
     int64_t workers = p->world / p->ranks, data = given->parallel.data;
     *stages = 0;
     if (given->parallel.pipeline == ECH_AUTO && data == ECH_AUTO) return ECH_OK;
-    ech_config *config = ech_config_copy(given);
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_config_copy(given);
     ech_config_replace_list(&config->parallel.partition, ECH_PARTITION_EVEN, NULL, 0);
     if (config->parallel.pipeline == ECH_AUTO && workers % data == 0)
         config->parallel.pipeline = workers / data;
-    ech_status status = ech_layout_resolve(config, p->model, p->world, p->needs->filter);
-    if (status == ECH_OK) *stages = config->parallel.pipeline;
-    ech_config_destroy(config);
-    return status;
+    ECH_TRY(ech_layout_resolve(config, p->model, p->world, p->needs->filter));
+    *stages = config->parallel.pipeline;
+    return ECH_OK;
 }
 
 /* ---- the problem ---- */
@@ -108,10 +105,9 @@ static int states_of(const ech_config *config)
 }
 
 /* The profile is of one rank that has all of a layer. */
-static void shard_blocks(proposer *p)
+static void shard_blocks(const proposer *p)
 {
     int tensor = (int)p->config->parallel.tensor;
-    p->block = ech_calloc((size_t)p->profile->blocks, sizeof *p->block);
     for (int b = 0; b < p->profile->blocks; b++) {
         ech_profile_block *block = &p->block[b];
         *block = p->profile->block[b];
@@ -197,7 +193,7 @@ static void propose_even(const proposer *p, int stages, ech_proposals *out)
     int64_t data = p->world / p->ranks / stages;
     ECH_FREED int *first_block = ech_calloc(n + 1, sizeof *first_block);
     ECH_FREED int *replicas = ech_calloc(n, sizeof *replicas);
-    ech_config *config = ech_config_copy(p->config);
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_config_copy(p->config);
     ech_config_replace_list(&config->parallel.partition, ECH_PARTITION_EVEN, NULL, 0);
     int64_t T = config->data.sequence_length;
     int64_t chunks = config->memory.sequence_chunks * config->parallel.context;
@@ -206,7 +202,6 @@ static void propose_even(const proposer *p, int stages, ech_proposals *out)
                          .sequence = T,
                          .sharding = ech_model_sharding(config)};
     ech_partition_blocks(config, p->model, extent, (int)n, first_block);
-    ech_config_destroy(config);
     for (size_t s = 0; s < n; s++) replicas[s] = (int)data;
     double seconds = ech_partition_seconds(&p->problem, (int)n, first_block, replicas);
     ech_proposal proposal = {.partition = {.word = ECH_PARTITION_EVEN},
@@ -237,6 +232,8 @@ static int by_seconds(const void *a, const void *b)
 static ech_status solve(proposer *p, int64_t stages, ech_proposals *out)
 {
     ech_partitions found = {0};
+    ECH_FREED ech_profile_block *block = ech_calloc((size_t)p->profile->blocks, sizeof *block);
+    p->block = block;
     int workers = p->world / p->ranks, first = stages ? (int)stages : 1;
     int last = stages ? (int)stages : workers;
     pose(p, stages);
@@ -266,9 +263,7 @@ ech_status ech_layout_propose(ech_config *config, const ech_model *model,
     ECH_TRY(take_micro_batch(&p));
     ECH_TRY(find_depth(&p, &stages));
     ECH_TRY(check_node(&p));
-    ech_status status = solve(&p, stages, out);
-    free(p.block);
-    return status;
+    return solve(&p, stages, out);
 }
 
 void ech_layout_take(ech_config *config, const ech_proposal *proposal)

@@ -2,11 +2,8 @@
  *
  * Fills the "auto" keys of the parallel section with numbers: depth, replicas, partition, micro-batches.
  */
-#include <string.h>
-
 #include "base/divisor.h"
 #include "layout/grid.h"
-#include "layout/layout.h"
 
 /* ---- stages and replicas ---- */
 
