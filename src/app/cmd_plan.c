@@ -4,7 +4,6 @@
  *              [section.key=value ...]
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "app/command.h"
 #include "app/plan/report.h"

@@ -3,8 +3,6 @@
  * echelon profile RUN.yaml [--ranks N] [--steps K] [--out FILE] [section.key=value ...]
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "app/block_times.h"
 #include "app/command.h"

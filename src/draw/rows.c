@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "schedule/numbering.h"
 #include "draw/svg.h"
@@ -67,7 +66,7 @@ void ech_panel_measure(ech_panel *panel, double scale)
 
 /* ---- bars as boxes ---- */
 
-/* `together`: wide enough that shares of several bars are smooth from box to box. */
+/* `together`: wide enough that the fractions of several bars are smooth from box to box. */
 static const double pixel = 1, together = 10, visible = 3, nothing = 0.01;
 
 /* Narrow bars that become one box. */
@@ -84,7 +83,8 @@ static void finish_run(bar_run *run, ech_boxes *out)
     if (run->bars > 0 && width >= nothing) {
         bool alone = run->bars == 1 || width < visible;
         ech_box box = {.bar = alone ? run->longest : NULL, .x = run->begin, .width = width};
-        for (int kind = 0; kind < ECH_BAR_KINDS; kind++) box.share[kind] = run->time[kind] / width;
+        for (int kind = 0; kind < ECH_BAR_KINDS; kind++)
+            box.fraction[kind] = run->time[kind] / width;
         ECH_PUSH(*out, box);
     }
     *run = (bar_run){0};
@@ -170,8 +170,8 @@ static int chunk_of(const ech_box *box, int chunks)
 
 /* What is drawn in one colour. */
 typedef struct colour_layer {
-    ech_text boxes;         /* elements */
-    ech_text lines, shares; /* of paths: lines as thick as the row is high, and areas */
+    ech_text boxes;        /* elements */
+    ech_text lines, areas; /* of paths: lines as thick as the row is high, and areas */
 } colour_layer;
 
 /* Of several bars the height shows the fraction of each kind, one kind below the other. */
@@ -179,9 +179,9 @@ static void add_to_layer(const ech_panel *panel, const ech_box *box, ech_bar_kin
                          colour_layer *layer)
 {
     double above = 0;
-    for (int i = 0; i < (int)kind; i++) above += box->share[i] * panel->row_height;
+    for (int i = 0; i < (int)kind; i++) above += box->fraction[i] * panel->row_height;
     if (!box->bar)
-        append_area(box, above, box->share[kind] * panel->row_height, &layer->shares);
+        append_area(box, above, box->fraction[kind] * panel->row_height, &layer->areas);
     else if (box->width < narrow)
         ECH_SVG(&layer->lines, "M@ 0h@", box->x, box->width);
     else
@@ -192,7 +192,7 @@ static void add_to_layer(const ech_panel *panel, const ech_box *box, ech_bar_kin
 static void add_weight(const ech_panel *panel, const ech_box *box, colour_layer *layer)
 {
     double height = box->bar->weight / (box->bar->end - box->bar->begin) * panel->row_height;
-    append_area(box, panel->row_height - height, height, &layer->shares);
+    append_area(box, panel->row_height - height, height, &layer->areas);
 }
 
 /* Appends and frees it. */
@@ -207,12 +207,12 @@ static void finish_layer(const ech_panel *panel, const char *colour, colour_laye
                 panel->row_height / 2);
         ech_text_append(out, " d=\"%s\"/>\n", layer->lines.at);
     }
-    if (layer->shares.n > 0)
+    if (layer->areas.n > 0)
         ech_text_append(out, "<path fill=\"%s\" stroke=\"none\" d=\"%s\"/>\n", colour,
-                        layer->shares.at);
+                        layer->areas.at);
     ech_text_free(&layer->boxes);
     ech_text_free(&layer->lines);
-    ech_text_free(&layer->shares);
+    ech_text_free(&layer->areas);
 }
 
 static void append_colour(const ech_panel *panel, const ech_boxes *boxes, ech_bar_kind kind,
@@ -251,12 +251,12 @@ static void append_numbers(ech_panel *panel, const ech_boxes *boxes, ech_text *o
 static void append_part(const ech_panel *panel, const ech_box *box, ech_bar_kind kind,
                         colour_layer *layer)
 {
-    double height = strip * panel->row_height * (box->bar ? 1 : box->share[kind]);
+    double height = strip * panel->row_height * (box->bar ? 1 : box->fraction[kind]);
     double top = kind == ECH_BAR_COLLECTIVE ? panel->row_height - height : 0;
     if (box->bar && box->width >= narrow)
         append_box(panel, box, top, height, &layer->boxes);
     else
-        append_area(box, top, height, &layer->shares);
+        append_area(box, top, height, &layer->areas);
 }
 
 static void append_strip(const ech_panel *panel, const ech_boxes *boxes, ech_bar_kind kind,

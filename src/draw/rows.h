@@ -39,9 +39,9 @@ char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer);
 typedef enum ech_row_part { ECH_ROW_WORK, ECH_ROW_WAITS, ECH_ROW_SUMS, ECH_ROW_PARTS } ech_row_part;
 
 typedef struct ech_box {
-    const ech_timeline_bar *bar; /* NULL: several */
-    double x, width;             /* pixels */
-    double share[ECH_BAR_KINDS]; /* of several: the fraction of the box's time of each kind; the
+    const ech_timeline_bar *bar;    /* NULL: several */
+    double x, width;                /* pixels */
+    double fraction[ECH_BAR_KINDS]; /* of several: the fraction of the box's time of each kind; the
                                     rest is idle */
 } ech_box;
 typedef ECH_LIST(ech_box) ech_boxes;

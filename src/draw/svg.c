@@ -102,7 +102,7 @@ void ech_svg_words(ech_text *out, double x, double y, const char *more, const ch
 void ech_svg_title(ech_text *out, double x, double y, double width, double font_size,
                    const char *words)
 {
-    ECH_FREED_TEXT cut = ech_svg_cut(words, font_size, width), more = {0};
+    ECH_FREED_TEXT cut = ech_svg_truncate(words, font_size, width), more = {0};
     ECH_SVG(&more, ECH_SVG_INK " font-size=\"@\" font-weight=\"bold\"", font_size);
     ech_svg_words(out, x, y, more.at, cut.at);
 }
@@ -124,7 +124,7 @@ double ech_svg_width(const char *text, double font_size)
     return width;
 }
 
-ech_text ech_svg_cut(const char *text, double font_size, double width)
+ech_text ech_svg_truncate(const char *text, double font_size, double width)
 {
     ech_text cut = {0};
     static const char ellipsis[] = "\xe2\x80\xa6";

@@ -41,7 +41,7 @@ void ech_svg_title(ech_text *out, double x, double y, double width, double font_
 /* How wide a text is, in pixels: an upper estimate, as fonts differ from machine to machine. */
 double ech_svg_width(const char *text, double font_size);
 /* The text, truncated with an ellipsis where it would be wider than `width`. Free with ech_text_free. */
-ech_text ech_svg_cut(const char *text, double font_size, double width);
+ech_text ech_svg_truncate(const char *text, double font_size, double width);
 
 /* A mix of the colour #rrggbb and white, `white` (0 .. 1) of it white. Returns `buffer`, of 8 bytes. */
 char *ech_svg_pale(const char *colour, double white, char *buffer);

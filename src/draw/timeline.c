@@ -231,7 +231,7 @@ static int name_range(ech_text *out, const char *one, const char *many, int firs
 }
 
 /* Whether the ranks are a box in the stage's grid; then it is named. */
-static bool name_places(const ech_layout *layout, int first, int last, ech_text *out)
+static bool name_coordinates(const ech_layout *layout, int first, int last, ech_text *out)
 {
     const ech_coordinates *a = &layout->coordinates[first], *b = &layout->coordinates[last];
     int n = 1;
@@ -247,7 +247,7 @@ int ech_timeline_name_row(const ech_timeline *timeline, const ech_timeline_row *
 {
     ech_text text = {0};
     int last = row->rank + row->ranks - 1, n;
-    if (timeline->layout && name_places(timeline->layout, row->rank, last, &text))
+    if (timeline->layout && name_coordinates(timeline->layout, row->rank, last, &text))
         n = snprintf(name, size, "%s", text.at);
     else if (row->ranks == 1)
         n = snprintf(name, size, "rank %d", row->rank);

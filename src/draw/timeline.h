@@ -27,7 +27,7 @@ typedef struct ech_timeline {
     int sequence_chunks; /* of a micro-batch, each with a number of its own; 0 or 1: micro-batches are whole */
     double end;    /* when the last rank ends */
     bool seconds;  /* the unit: seconds, or forwards of one block */
-    double bubble; /* share of ranks x end in which no F, B or W runs; 0 for an empty timeline */
+    double bubble; /* fraction of ranks x end in which no F, B or W runs; 0 for an empty timeline */
     double waits;  /* the part of it in which compute waits for a collective */
     double collective; /* time in which collectives run, of all ranks together; 0: not known */
     double forward;    /* the median forward; 0: there is none */
@@ -81,12 +81,10 @@ enum { ECH_TIMELINE_ROWS = 64 };
 /* The index, of `ranks`, that is drawn in a row. */
 int ech_timeline_rank_of_row(int ranks, int row);
 
-/* A whole SVG document; `title` above it. A timeline too wide for its numbers continues below. Boxes too narrow for
- * a number have none; those narrower than a pixel are merged. */
-void ech_timeline_svg(const ech_timeline *timeline, const char *title, ech_text *out);
-/* Two timelines, one above the other on one scale, in one SVG element for a file or an HTML page. Where their units
- * differ each has a scale of its own and the whole width. */
-void ech_timeline_svg_pair(const ech_timeline *above, const char *above_title,
-                           const ech_timeline *below, const char *below_title, ech_text *out);
+/* One SVG element, for a file or an HTML page: a timeline, or two above each other on one scale. Where their units
+ * differ each has a scale of its own and the whole width. `below` NULL: there is one; if it is too wide for its
+ * numbers, it continues below. Boxes too narrow for a number have none; those narrower than a pixel are merged. */
+void ech_timeline_svg(const ech_timeline *timeline, const char *title, const ech_timeline *below,
+                      const char *below_title, ech_text *out);
 
 #endif

@@ -192,20 +192,15 @@ static void draw(drawing *picture, ech_text *out)
     ech_text_append(out, "</svg>\n");
 }
 
-void ech_timeline_svg(const ech_timeline *timeline, const char *title, ech_text *out)
+void ech_timeline_svg(const ech_timeline *timeline, const char *title, const ech_timeline *below,
+                      const char *below_title, ech_text *out)
 {
-    drawing picture = {.panel = {ech_panel_create(timeline, title)}};
-    break_panel(&picture);
+    drawing picture = {.panel = {ech_panel_create(timeline, title)}, .panels = 2};
+    if (below)
+        picture.panel[1] = ech_panel_create(below, below_title);
+    else
+        break_panel(&picture);
     draw(&picture, out);
-    ech_panel_free(&picture.panel[0]); /* the others' rows are the same */
-}
-
-void ech_timeline_svg_pair(const ech_timeline *above, const char *above_title,
-                           const ech_timeline *below, const char *below_title, ech_text *out)
-{
-    drawing picture = {
-        .panel = {ech_panel_create(above, above_title), ech_panel_create(below, below_title)},
-        .panels = 2};
-    draw(&picture, out);
-    for (int i = 0; i < 2; i++) ech_panel_free(&picture.panel[i]);
+    ech_panel_free(&picture.panel[0]);
+    if (below) ech_panel_free(&picture.panel[1]); /* else the others' rows are the first one's */
 }

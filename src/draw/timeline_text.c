@@ -11,19 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char cut[] = " ...";
+static const char ellipsis[] = " ...";
 enum { MOST_LINES = 48 };
 
 typedef struct text_grid {
     const ech_timeline *timeline;
     double column; /* time a column */
     const ech_timeline_row *at;
-    int rows;        /* that are printed */
-    int label, cell; /* characters of "rank 0  ", and of a cell with the blank after it */
-    int columns;     /* of all time */
-    int first, end;  /* those that are being printed */
-    bool is_cut;     /* there are more, which are not */
-    char *row;       /* columns x cell characters */
+    int rows;          /* that are printed */
+    int label, cell;   /* characters of "rank 0  ", and of a cell with the blank after it */
+    int columns;       /* of all time */
+    int first, end;    /* those that are being printed */
+    bool is_truncated; /* there are more, which are not */
+    char *row;         /* columns x cell characters */
 } text_grid;
 
 /* "F0.3"; of what has no micro-batch only the kind. */
@@ -104,12 +104,12 @@ static void append_row(text_grid *grid, const ech_timeline_row *row, ech_text *o
     for (size_t c = 0; c < length; c += (size_t)grid->cell) grid->row[c] = '.';
     for (size_t i = 0; i < row->bars; i++)
         put_bar(grid, &grid->timeline->bar.at[row->first_bar + i]);
-    if (grid->is_cut) length--; /* the blank after the last cell */
-    while (!grid->is_cut && length > 0 && grid->row[length - 1] == ' ') length--;
+    if (grid->is_truncated) length--; /* the blank after the last cell */
+    while (!grid->is_truncated && length > 0 && grid->row[length - 1] == ' ') length--;
     ech_timeline_name_row(grid->timeline, row, label, sizeof label);
     ech_text_append(out, "%-*s", length ? grid->label : 0, label);
     ech_text_append_bytes(out, grid->row, length);
-    ech_text_append(out, "%s\n", grid->is_cut ? cut : "");
+    ech_text_append(out, "%s\n", grid->is_truncated ? ellipsis : "");
 }
 
 static void append_caption(const text_grid *grid, ech_text *out)
@@ -139,8 +139,8 @@ static void append_lines(text_grid *grid, int width, ech_text *out)
     else
         lines = most;
     for (int line = 0; line < lines; line++) {
-        grid->is_cut = line == lines - 1 && end - grid->end > room;
-        if (grid->is_cut) room = room_of(grid, width - (int)strlen(cut));
+        grid->is_truncated = line == lines - 1 && end - grid->end > room;
+        if (grid->is_truncated) room = room_of(grid, width - (int)strlen(ellipsis));
         grid->first = grid->end;
         grid->end = end - grid->first > room ? grid->first + room : end;
         if (line > 0) ech_text_append(out, "\n");

@@ -143,18 +143,18 @@ static void every_row_runs(void **state)
     ech_bench_options options = small_options();
     ech_bench bench;
     assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
-    assert_int_equal(count_results(&bench, ECH_BENCH_products), count_rows(ECH_BENCH_products));
-    assert_int_equal(count_rows(ECH_BENCH_products) % 3, 0);
-    assert_int_equal(count_results(&bench, ECH_BENCH_products) +
-                         count_results(&bench, ECH_BENCH_kernels),
+    assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS), count_rows(ECH_BENCH_PRODUCTS));
+    assert_int_equal(count_rows(ECH_BENCH_PRODUCTS) % 3, 0);
+    assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS) +
+                         count_results(&bench, ECH_BENCH_KERNELS),
                      ech_bench_kernel_count);
-    assert_int_equal(count_results(&bench, ECH_BENCH_collectives),
-                     ECH_BENCH_SIZES * count_rows(ECH_BENCH_collectives));
+    assert_int_equal(count_results(&bench, ECH_BENCH_COLLECTIVES),
+                     ECH_BENCH_SIZES * count_rows(ECH_BENCH_COLLECTIVES));
     for (size_t r = 0; r < bench.result.n; r++) {
         const ech_bench_result *result = &bench.result.at[r];
         assert_true(result->seconds > 0 && result->bytes > 0);
-        if (result->group == ECH_BENCH_products) assert_true(result->flops == 2.0 * 8 * 8 * 8);
-        if (result->group == ECH_BENCH_collectives) assert_true(result->bytes == 4 * 8);
+        if (result->group == ECH_BENCH_PRODUCTS) assert_true(result->flops == 2.0 * 8 * 8 * 8);
+        if (result->group == ECH_BENCH_COLLECTIVES) assert_true(result->bytes == 4 * 8);
     }
     assert_true(bench.machine.flops > 0 && bench.machine.stream > 0);
 
@@ -188,10 +188,10 @@ static void names_choose(void **state)
     ECH_PUSH(options.name, "collectives");
     assert_int_equal(ech_bench_check_names(&options, false), ECH_OK);
     assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
-    assert_int_equal(count_results(&bench, ECH_BENCH_products), 0);
-    assert_int_equal(count_results(&bench, ECH_BENCH_kernels), 1);
-    assert_int_equal(count_results(&bench, ECH_BENCH_collectives),
-                     ECH_BENCH_SIZES * count_rows(ECH_BENCH_collectives));
+    assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS), 0);
+    assert_int_equal(count_results(&bench, ECH_BENCH_KERNELS), 1);
+    assert_int_equal(count_results(&bench, ECH_BENCH_COLLECTIVES),
+                     ECH_BENCH_SIZES * count_rows(ECH_BENCH_COLLECTIVES));
     free(bench.result.at);
 
     ECH_PUSH(options.name, "gelu_forwards");

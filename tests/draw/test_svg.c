@@ -88,7 +88,7 @@ static void words_are_cut_between_letters(void **state)
                  {6, "\xe2\x80\xa6"},
                  {0, "\xe2\x80\xa6"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ech_text cut = ech_svg_cut("ab\303\251de", 10, cases[i].width);
+        ech_text cut = ech_svg_truncate("ab\303\251de", 10, cases[i].width);
         assert_string_equal(cut.at, cases[i].text);
         ech_text_free(&cut);
     }

@@ -13,7 +13,7 @@
 static ech_text draw(const ech_timeline *timeline, const char *title)
 {
     ech_text out = {0};
-    ech_timeline_svg(timeline, title, &out);
+    ech_timeline_svg(timeline, title, NULL, NULL, &out);
     assert_null(markup_fault(out.at));
     assert_null(strstr(out.at, "nan"));
     assert_null(strstr(out.at, "inf"));
@@ -113,7 +113,7 @@ static void pairs_share_a_scale(void **state)
     for (int seconds = 0; seconds < 2; seconds++) {
         measured.seconds = seconds;
         ech_text out = {0};
-        ech_timeline_svg_pair(&predicted, "predicted", &measured, "measured", &out);
+        ech_timeline_svg(&predicted, "predicted", &measured, "measured", &out);
         assert_null(markup_fault(out.at));
         assert_int_equal(markup_count(out.at, "<svg "), 1);
         double above = idle_width(strstr(out.at, ">predicted</text>"));
@@ -314,7 +314,7 @@ static void pictures_of_little(void **state)
         ech_timeline_finish(all[i]);
         ech_text out = draw(all[i], "little"), pair = {0};
         assert_int_equal(markup_count(out.at, "<title>"), i == 2);
-        ech_timeline_svg_pair(all[i], "", all[(i + 1) % 3], "", &pair);
+        ech_timeline_svg(all[i], "", all[(i + 1) % 3], "", &pair);
         assert_null(markup_fault(pair.at));
         assert_null(strstr(pair.at, "nan"));
         ech_text_free(&out);
@@ -342,7 +342,7 @@ static void narrow_bars_are_drawn_together(void **state)
     assert_null(boxes.at[1].bar);
     assert_near(boxes.at[1].x, 3, 0);
     assert_near(boxes.at[1].width, 3, 0);
-    for (int kind = 0; kind < 3; kind++) assert_near(boxes.at[1].share[kind], 1.0 / 3, 1e-12);
+    for (int kind = 0; kind < 3; kind++) assert_near(boxes.at[1].fraction[kind], 1.0 / 3, 1e-12);
     assert_ptr_equal(boxes.at[2].bar, &bars[8]);
     assert_ptr_equal(boxes.at[3].bar, &bars[10]); /* no room: the longest */
     assert_near(boxes.at[3].x, 9, 0);
@@ -363,7 +363,7 @@ static void gaps_between_narrow_bars_show(void **state)
     ech_boxes_make(bars, 64, ECH_ROW_WORK, 0, 16, 4, &boxes);
     for (size_t i = 0; i < boxes.n; i++) {
         assert_null(boxes.at[i].bar);
-        assert_near(boxes.at[i].share[ECH_BAR_FORWARD], 0.5, 0.03);
+        assert_near(boxes.at[i].fraction[ECH_BAR_FORWARD], 0.5, 0.03);
     }
     assert_in_range(boxes.n, 5, 7);
     boxes.n = 0;

@@ -10,11 +10,7 @@
 
 #include "app/bench/kernels.h"
 
-static const char *const group_names[] = {
-#define X(name, title) #name,
-#include "app/bench/groups.def"
-#undef X
-};
+static const char *const group_names[] = {"products", "kernels", "collectives"};
 
 const char *ech_bench_group_name(ech_bench_group group)
 {
@@ -32,14 +28,14 @@ bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, co
 
 const char *ech_bench_row_name(ech_bench_group group, int row)
 {
-    if (group == ECH_BENCH_collectives) return ech_bench_collective_name(row);
+    if (group == ECH_BENCH_COLLECTIVES) return ech_bench_collective_name(row);
     for (int r = 0; r < ech_bench_kernel_count; r++)
         if (ech_bench_kernel_rows[r].group == group && row-- == 0)
             return ech_bench_kernel_rows[r].name;
     return NULL;
 }
 
-static int count_rows(const ech_bench_options *options, ech_bench_group group)
+int ech_bench_count_rows(const ech_bench_options *options, ech_bench_group group)
 {
     int rows = 0;
     const char *name;
@@ -53,10 +49,10 @@ static int count_rows(const ech_bench_options *options, ech_bench_group group)
 typedef ECH_LIST(const char *) word_list;
 
 /* A name that would print nothing is refused. */
-static ech_status check_place(const ech_bench_options *options, const char *name, bool processes)
+static ech_status check_possible(const ech_bench_options *options, const char *name, bool processes)
 {
     const ech_bench_options one = {.name = {.at = &name, .n = 1}};
-    int collectives = count_rows(&one, ECH_BENCH_collectives);
+    int collectives = ech_bench_count_rows(&one, ECH_BENCH_COLLECTIVES);
     if (collectives == 0 && processes)
         ECH_FAIL(ECH_EUSAGE,
                  "%s: under a launcher of processes only collectives are measured; run bench "
@@ -90,7 +86,7 @@ ech_status ech_bench_check_names(const ech_bench_options *options, bool processe
     for (size_t i = 0; i < options->name.n && status == ECH_OK; i++)
         status = check_name(options->name.at[i], &names);
     for (size_t i = 0; i < options->name.n && status == ECH_OK; i++)
-        status = check_place(options, options->name.at[i], processes);
+        status = check_possible(options, options->name.at[i], processes);
     free(names.at);
     return status;
 }
@@ -100,8 +96,8 @@ static double divide_time(const ech_bench_options *options)
 {
     double rows = 5;
     for (int g = 0; g < ECH_BENCH_GROUPS; g++)
-        rows += (g == ECH_BENCH_collectives ? ECH_BENCH_SIZES : 1) *
-                count_rows(options, (ech_bench_group)g);
+        rows += (g == ECH_BENCH_COLLECTIVES ? ECH_BENCH_SIZES : 1) *
+                ech_bench_count_rows(options, (ech_bench_group)g);
     return options->seconds / rows;
 }
 

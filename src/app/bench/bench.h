@@ -28,10 +28,11 @@ typedef struct ech_bench_options {
     int64_t most;                /* limit on sizes, for tests; 0: none */
 } ech_bench_options;
 
+/* The tables, in the order in which they are printed. */
 typedef enum ech_bench_group {
-#define X(name, title) ECH_BENCH_##name,
-#include "app/bench/groups.def"
-#undef X
+    ECH_BENCH_PRODUCTS,
+    ECH_BENCH_KERNELS,
+    ECH_BENCH_COLLECTIVES,
     ECH_BENCH_GROUPS
 } ech_bench_group;
 const char *ech_bench_group_name(ech_bench_group group);
@@ -71,6 +72,8 @@ bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, co
 ech_status ech_bench_check_names(const ech_bench_options *options, bool processes);
 /* The name of a group's row, from 0; NULL past the last. Rows may have the same name. */
 const char *ech_bench_row_name(ech_bench_group group, int row);
+/* How many of its rows are to be measured. */
+int ech_bench_count_rows(const ech_bench_options *options, ech_bench_group group);
 
 /* Measures the machine and all wanted rows, with ranks as threads. Release out->result.at with free(). */
 ech_status ech_bench_measure(const ech_bench_options *options, ech_bench *out);

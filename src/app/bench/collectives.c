@@ -4,7 +4,6 @@
  * under mpi.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "app/bench/bench.h"
@@ -114,23 +113,17 @@ static ech_status count_calls(side *s, ech_status (*call)(side *s), double budge
 static ech_status time_call(side *s, ech_status (*call)(side *s), double budget, double *seconds)
 {
     int calls;
-    ech_numbers times = {0};
     ECH_TRY(count_calls(s, call, budget, &calls));
-    ech_status status = ECH_OK;
-    for (int i = 0; i < calls && status == ECH_OK; i++) {
-        double once;
-        status = time_once(s, call, &once);
-        if (status == ECH_OK) ECH_PUSH(times, once);
-    }
-    *seconds = ech_median(&times);
-    free(times.at);
-    return status;
+    ECH_FREED double *times = ech_calloc((size_t)calls, sizeof *times);
+    for (int i = 0; i < calls; i++) ECH_TRY(time_once(s, call, &times[i]));
+    *seconds = ech_median(&(ech_numbers){.at = times, .n = (size_t)calls});
+    return ECH_OK;
 }
 
 static ech_status time_row(ech_bench *bench, side *s, const collective_row *row, int size,
                            bool library)
 {
-    ech_bench_result result = {.group = ECH_BENCH_collectives, .name = row->name};
+    ech_bench_result result = {.group = ECH_BENCH_COLLECTIVES, .name = row->name};
     strcpy(result.shape, sizes[size].name);
     result.bytes = (double)s->n * sizeof *s->x;
     ECH_TRY(time_call(s, row->call, bench->each, &result.seconds));
@@ -147,7 +140,7 @@ static ech_status time_rows(ech_bench *bench, side *s, const ech_comm_backend *b
         for (int size = 0; size < ECH_BENCH_SIZES; size++) {
             int64_t most = bench->options->most, n = sizes[size].bytes / (int64_t)sizeof *s->x;
             s->n = most > 0 && n > most ? most : n;
-            if (ech_bench_wants(bench->options, ECH_BENCH_collectives, rows[r].name))
+            if (ech_bench_wants(bench->options, ECH_BENCH_COLLECTIVES, rows[r].name))
                 ECH_TRY(time_row(bench, s, &rows[r], size, library));
         }
     return ECH_OK;
@@ -155,21 +148,18 @@ static ech_status time_rows(ech_bench *bench, side *s, const ech_comm_backend *b
 
 ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm)
 {
-    int N = ech_comm_size(comm), *ranks = ech_calloc((size_t)N, sizeof *ranks);
+    int N = ech_comm_size(comm);
     int64_t most = sizes[ECH_BENCH_SIZES - 1].bytes / (int64_t)sizeof(float);
-    side s = {.x = ech_calloc((size_t)most, sizeof *s.x),
-              .out = ech_calloc((size_t)most, sizeof *s.out)};
-    s.scratch =
-        ech_calloc(ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, most, N) + 1, 1);
+    size_t scratch = ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, most, N);
+    ECH_FREED int *ranks = ech_calloc((size_t)N, sizeof *ranks);
+    ECH_FREED void *x = ech_calloc((size_t)most, sizeof(float));
+    ECH_FREED void *out = ech_calloc((size_t)most, sizeof(float));
+    ECH_FREED void *more = ech_calloc(scratch + 1, 1);
+    ECH_CLEANUP(ech_group_destroy_at) ech_group *group = NULL;
     for (int r = 0; r < N; r++) ranks[r] = r;
-    ech_status status = ech_group_create(comm, "bench", ranks, N, &s.group);
-    if (status == ECH_OK) status = time_rows(bench, &s, ech_comm_find(ech_comm_name(comm)));
-    ech_group_destroy(s.group);
-    free(s.x);
-    free(s.out);
-    free(s.scratch);
-    free(ranks);
-    return status;
+    ECH_TRY(ech_group_create(comm, "bench", ranks, N, &group));
+    side s = {.group = group, .x = x, .out = out, .scratch = more};
+    return time_rows(bench, &s, ech_comm_find(ech_comm_name(comm)));
 }
 
 static ech_status thread_rank(ech_comm *comm, void *context)
@@ -179,10 +169,8 @@ static ech_status thread_rank(ech_comm *comm, void *context)
 
 ech_status ech_bench_measure_collectives(ech_bench *bench)
 {
-    bool wanted = false;
-    for (int r = 0; r < ROWS; r++)
-        wanted |= ech_bench_wants(bench->options, ECH_BENCH_collectives, rows[r].name);
-    if (!wanted || bench->options->ranks < 2) return ECH_OK;
+    if (!ech_bench_count_rows(bench->options, ECH_BENCH_COLLECTIVES) || bench->options->ranks < 2)
+        return ECH_OK;
     return ech_run_ranks(ECH_COMM_local, bench->options->ranks, DEADLINE, thread_rank, bench);
 }
 

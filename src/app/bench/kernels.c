@@ -56,8 +56,8 @@ CALL(gelu_backward, &t[0], &t[1], &t[2])
 CALL(swiglu_forward, &t[0], &t[1], &t[2])
 CALL(swiglu_backward, &t[0], &t[1], &t[2], &t[3], &t[4])
 CALL(rotary, &t[0], c->frequency, &c->rows, NULL, false, &t[1])
-CALL(attention_forward, &t[0], &t[1], &t[2], scale, &c->place, NULL, &none, false, &t[3], &t[4])
-CALL(attention_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], scale, &c->place, NULL, &none,
+CALL(attention_forward, &t[0], &t[1], &t[2], scale, &c->shard, NULL, &none, false, &t[3], &t[4])
+CALL(attention_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], scale, &c->shard, NULL, &none,
      false, false, &t[6], &t[7], &t[8])
 CALL(embedding_forward, &t[0], &t[1], 0, &t[2])
 CALL(embedding_backward, &t[0], &t[1], 0, false, &t[2])
@@ -84,14 +84,14 @@ static void call_find_nonfinite(ech_bench_call *c)
  * operations forward, 5 backward. */
 #define ROW(op, ...)                                                                               \
     {                                                                                              \
-        ECH_BENCH_kernels, ECH_OP_##op, #op, __VA_ARGS__, call_##op, NULL, ""                      \
+        ECH_BENCH_KERNELS, ECH_OP_##op, #op, __VA_ARGS__, call_##op, NULL, ""                      \
     }
 
 /* The three products of a linear layer with R tokens, y (R,out) = x (R,in) weight (out,in) transposed. F: y; B: dx =
  * dy weight; W: dweight = dy transposed x. */
 #define PRODUCT(name, phase, M, N, K, tensors, switches)                                           \
     {                                                                                              \
-        ECH_BENCH_products, ECH_OP_matmul, name, "M=" #M " N=" #N " K=" #K, tensors, "2MNK", NULL, \
+        ECH_BENCH_PRODUCTS, ECH_OP_matmul, name, "M=" #M " N=" #N " K=" #K, tensors, "2MNK", NULL, \
             call_matmul, phase, switches                                                           \
     }
 #define LAYER(name, R, in, out)                                                                    \
@@ -228,12 +228,12 @@ static ech_status lay_out(ech_bench_call *c, const ech_bench_operands *operands,
     return ECH_OK;
 }
 
-static void place_rows(ech_bench_call *c, double *frequency)
+static void set_rows(ech_bench_call *c, double *frequency)
 {
     const int64_t *of = c->sizes->of;
     int64_t T = of['T' - 'A'], D = of['D' - 'A'];
     c->rows = (ech_rows){.whole = T, .tokens = T, .split = T};
-    c->place = (ech_attention_shard){.query = c->rows, .key = c->rows, .heads = of['H' - 'A']};
+    c->shard = (ech_attention_shard){.query = c->rows, .key = c->rows, .heads = of['H' - 'A']};
     ech_rope rope = {.theta = 10000};
     ECH_ASSERT(D <= MOST_WIDTH);
     if (D > 0) ech_rope_frequencies(&rope, D, frequency);
@@ -279,9 +279,9 @@ static ech_status time_row(ech_bench *bench, ech_kernel_context *context,
     scratch_dims(row, &sizes, dims);
     context->scratch_bytes = ech_kernel_scratch(c.kernels, row->op, context->threads, dims);
     ECH_TRY(lay_out(&c, &operands, &memory, &bytes));
-    place_rows(&c, frequency);
+    set_rows(&c, frequency);
     ech_bench_kernel_describe(row, bench->options->most, &result);
-    if (row->group == ECH_BENCH_products) {
+    if (row->group == ECH_BENCH_PRODUCTS) {
         seconds /= 2;
         if (c.kernels->library_product) result.library = time_call(&c, call_library, seconds);
     }

@@ -3,18 +3,11 @@
  * A bench's results as tables, and as JSON.
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "app/bench/bench.h"
 #include "app/count.h"
 
 enum { VERSION = 1 };
-
-static const char *const titles[] = {
-#define X(name, title) title,
-#include "app/bench/groups.def"
-#undef X
-};
 
 static void print_machine(const ech_bench *bench, ech_text *out)
 {
@@ -75,20 +68,24 @@ static void print_collective(const ech_bench *bench, const ech_bench_result *r, 
 
 /* How a group's results are printed: its columns, what they mean, and the numbers of a line. */
 static const struct {
-    const char *columns, *note;
+    const char *title, *columns, *note;
     void (*numbers)(const ech_bench *bench, const ech_bench_result *result, ech_text *out);
 } styles[ECH_BENCH_GROUPS] = {
-    [ECH_BENCH_products] = {"  layer               product                           ms   GFLOP/s "
+    [ECH_BENCH_PRODUCTS] = {"Matrix products: forward (F), gradient of the input (B) and of the "
+                            "weights (W) of a layer",
+                            "  layer               product                           ms   GFLOP/s "
                             "  library of bound\n",
                             "library: GFLOP/s of its own plain call; of bound: the least time that "
                             "the machine's rates allow, by ms\n",
                             print_product},
-    [ECH_BENCH_kernels] = {"  kernel              sizes                             ms   GFLOP/s "
+    [ECH_BENCH_KERNELS] = {"Kernels, with data that no cache holds",
+                           "  kernel              sizes                             ms   GFLOP/s "
                            "     GB/s  bound ms by      of it\n",
                            "bound: the longer of FLOPs at the rate of multiply-adds and bytes at "
                            "that of memory; above 100%: caches helped\n",
                            print_kernel},
-    [ECH_BENCH_collectives] = {"  collective          whole tensor                      us      "
+    [ECH_BENCH_COLLECTIVES] = {"Collectives, of fp32 numbers",
+                               "  collective          whole tensor                      us      "
                                "GB/s   MPI's us\n",
                                "GB/s: bytes of the whole tensor by the time of a call\n",
                                print_collective},
@@ -102,8 +99,8 @@ void ech_bench_print_text(const ech_bench *bench, ech_text *out)
         for (size_t r = 0; r < bench->result.n; r++) {
             const ech_bench_result *result = &bench->result.at[r];
             if ((int)result->group != g) continue;
-            if (!any) ech_text_append(out, "\n%s", titles[g]);
-            if (!any && g == ECH_BENCH_collectives)
+            if (!any) ech_text_append(out, "\n%s", styles[g].title);
+            if (!any && g == ECH_BENCH_COLLECTIVES)
                 ech_text_append(out, ", between %d ranks that are %s", bench->ranks,
                                 bench->processes ? "processes" : "threads");
             if (!any) ech_text_append(out, "\n%s", styles[g].columns);
@@ -129,7 +126,7 @@ static json_t *result_json(const ech_bench *bench, const ech_bench_result *r)
 {
     json_t *json = json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", r->name, "shape", r->shape,
                              "seconds", r->seconds, "flops", r->flops, "bytes", r->bytes);
-    if (r->group != ECH_BENCH_collectives)
+    if (r->group != ECH_BENCH_COLLECTIVES)
         json_object_set_new(json, "bound_seconds", json_real(bound_of(bench, r)));
     if (r->library > 0) json_object_set_new(json, "library_seconds", json_real(r->library));
     return json;

@@ -3,7 +3,6 @@
  * The JSON of `echelon plan`.
  */
 #include <jansson.h>
-#include <stdlib.h>
 
 #include "app/plan/report.h"
 

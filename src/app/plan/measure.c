@@ -4,8 +4,6 @@
  */
 #include "app/plan/measure.h"
 
-#include <stdlib.h>
-
 #include "app/block_times.h"
 #include "base/clock.h"
 

@@ -143,7 +143,7 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out)
                     layout->micro_batches == 1 ? "" : "es");
     if (report->design->schedule->turns > 1)
         ech_text_append(&title, ", %d steps", report->design->schedule->turns);
-    ech_timeline_svg(&report->timeline, title.at, out);
+    ech_timeline_svg(&report->timeline, title.at, NULL, NULL, out);
     return ECH_OK;
 }
 

@@ -131,7 +131,7 @@ static void print_columns(const ech_layout *layout, ech_text *out)
 }
 
 /* Tensor ranks, which are neighbours, do the same: the first stands for all. */
-static void print_place(const ech_layout *layout, int rank, ech_text *out)
+static void print_rank(const ech_layout *layout, int rank, ech_text *out)
 {
     const ech_coordinates *here = &layout->coordinates[rank];
     int micro_batches = ech_layout_micro_batches(layout, rank);
@@ -182,18 +182,18 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     if (axes.n) ech_text_append(out, ": %s", axes.at);
     ech_text_append(out, "\n");
     print_columns(layout, out);
-    for (int row = 0; row < shown; row++) print_place(layout, row * layout->tensor, out);
+    for (int row = 0; row < shown; row++) print_rank(layout, row * layout->tensor, out);
     if (shown < rows) {
         ech_text_append(out, ECH_PLAN_INDENT "... and %d more ranks\n",
                         layout->world - (shown + 1) * layout->tensor);
-        print_place(layout, layout->world - layout->tensor, out);
+        print_rank(layout, layout->world - layout->tensor, out);
     }
     print_imbalance(report->design, out);
 }
 
 /* ---- schedule ---- */
 
-/* The row, cut between two of its words. */
+/* The row, truncated between two of its words. */
 static void print_row(const ech_list *list, ech_text *out)
 {
     ECH_FREED_TEXT row = {0};

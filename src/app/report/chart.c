@@ -160,18 +160,18 @@ static void draw_steps(const chart_frame *frame, ech_text *out)
 
 /* ---- lines ---- */
 
-static void append_vertex(const chart_frame *frame, bool *open, const ech_report_point *point,
+static void append_vertex(const chart_frame *frame, bool open, const ech_report_point *point,
                           ech_text *path)
 {
-    ECH_SVG(path, *open ? "L@ @" : "M@ @", x_of(frame, (double)point->step),
+    ECH_SVG(path, open ? "L@ @" : "M@ @", x_of(frame, (double)point->step),
             y_of(frame, point->value));
-    *open = true;
 }
 
 /* Of the points that fall on half a pixel only the lowest and the highest, in their order. */
-static ech_text trace(const chart_frame *frame, const ech_report_points *points)
+static void draw_line(const chart_frame *frame, const ech_report_points *points, const char *more,
+                      ech_text *out)
 {
-    ech_text path = {0};
+    ECH_FREED_TEXT path = {0};
     bool open = false;
     for (size_t i = 0; i < points->n;) {
         const ech_report_point *low = &points->at[i], *high = low;
@@ -189,29 +189,15 @@ static ech_text trace(const chart_frame *frame, const ech_report_points *points)
             if (point->value > high->value) high = point;
         }
         /* A lone point is a line of no length: as lines have round ends, it is a dot. */
-        bool begins = !open;
-        append_vertex(frame, &open, low < high ? low : high, &path);
-        if (begins || low != high) append_vertex(frame, &open, low < high ? high : low, &path);
+        append_vertex(frame, open, low < high ? low : high, &path);
+        if (!open || low != high) append_vertex(frame, true, low < high ? high : low, &path);
+        open = true;
     }
-    return path;
-}
-
-static void draw_path(const ech_text *path, const char *more, ech_text *out)
-{
-    if (path->n > 0)
+    if (path.n > 0)
         ech_text_append(out,
                         "<path class=\"ech-train\" fill=\"none\" stroke=\"%s\" "
                         "stroke-linecap=\"round\" stroke-linejoin=\"round\" %s d=\"%s\"/>\n",
-                        training_colour, more, path->at);
-}
-
-static void draw_dot(const chart_frame *frame, const ech_report_point *point, double radius,
-                     ech_text *out)
-{
-    ECH_SVG(out, "<circle cx=\"@\" cy=\"@\" r=\"@\">", x_of(frame, (double)point->step),
-            y_of(frame, point->value), radius);
-    ech_text_append(out, "<title>step %lld: %.6g</title></circle>\n", (long long)point->step,
-                    point->value);
+                        training_colour, more, path.at);
 }
 
 /* Not more than one in two pixels, and the last. */
@@ -220,20 +206,21 @@ static void draw_dots(const chart_frame *frame, const ech_report_points *points,
 {
     double drawn = -INFINITY;
     for (size_t i = 0; i < points->n; i++) {
-        double x = x_of(frame, (double)points->at[i].step);
+        const ech_report_point *point = &points->at[i];
+        double x = x_of(frame, (double)point->step);
         bool is_last = i + 1 == points->n;
-        if (!ech_report_is_drawn(points->at[i].value) || (x < drawn + 2 && !is_last)) continue;
+        if (!ech_report_is_drawn(point->value) || (x < drawn + 2 && !is_last)) continue;
         drawn = x;
-        draw_dot(frame, &points->at[i], radius, out);
+        ECH_SVG(out, "<circle cx=\"@\" cy=\"@\" r=\"@\">", x, y_of(frame, point->value), radius);
+        ech_text_append(out, "<title>step %lld: %.6g</title></circle>\n", (long long)point->step,
+                        point->value);
     }
 }
 
 static void draw_training(const chart_frame *frame, const ech_report_points *points, ech_text *out)
 {
     bool many = points->n >= MANY;
-    ech_text path = trace(frame, points);
-    draw_path(&path, many ? "stroke-opacity=\"0.35\"" : "stroke-width=\"2\"", out);
-    ech_text_free(&path);
+    draw_line(frame, points, many ? "stroke-opacity=\"0.35\"" : "stroke-width=\"2\"", out);
     if (points->n > 0 && points->n <= MOST_DOTS) {
         ech_text_append(out, "<g class=\"ech-train\" stroke=\"%s\" fill=\"%s\">\n", training_colour,
                         training_colour);
@@ -243,9 +230,7 @@ static void draw_training(const chart_frame *frame, const ech_report_points *poi
     if (!many) return;
     ech_report_points means =
         ech_report_mean(points, points->n / MEAN_PARTS, points->n / MEANS + 1);
-    path = trace(frame, &means);
-    draw_path(&path, "stroke-width=\"2\"", out);
-    ech_text_free(&path);
+    draw_line(frame, &means, "stroke-width=\"2\"", out);
     free(means.at);
 }
 

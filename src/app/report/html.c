@@ -74,12 +74,10 @@ static void append_timelines(const ech_report_page *page, ech_text *out)
     static const char predicted[] = "Predicted", measured[] = "Measured";
     if (!page->predicted && !page->measured) return;
     ech_text_append(out, "<h2>Who computes what, when</h2>\n<div class=\"card wide\">\n");
-    if (!page->measured)
-        ech_timeline_svg(page->predicted, predicted, out);
-    else if (!page->predicted)
-        ech_timeline_svg(page->measured, measured, out);
+    if (page->predicted)
+        ech_timeline_svg(page->predicted, predicted, page->measured, measured, out);
     else
-        ech_timeline_svg_pair(page->predicted, predicted, page->measured, measured, out);
+        ech_timeline_svg(page->measured, measured, NULL, NULL, out);
     ech_text_append(out, "</div>\n");
 }
 
