@@ -19,8 +19,8 @@
  * one rank to another across one boundary, the n-th send meets the n-th receive. */
 typedef struct ech_pairing {
     int ranks;
-    int **
-        partner; /* [ranks][steps]: the step of the peer's list; -1: no message, or one without a partner */
+    /* [ranks][steps]: the step of the peer's list; -1: no message, or one without a partner. */
+    int **partner;
     int *first_link; /* [ranks + 1]: of each sender, in link */
     ech_link_uses link;
 } ech_pairing;
@@ -37,7 +37,8 @@ typedef struct ech_rehearsal {
     int64_t missing;          /* steps that never ended; above 0: a deadlock */
 } ech_rehearsal;
 
-/* Plans need not be sound: steps that wait for ever are counted in `missing`. */
+/* Runs the plans' lists of that kind; release *out with ech_rehearsal_free. Plans need not be sound: steps that wait for
+ * ever are counted in `missing`. */
 void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const ech_costs *costs,
                   ech_rehearsal *out);
 void ech_rehearsal_free(ech_rehearsal *rehearsal);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "schedule/order/order.h"
+#include "schedule/orders.h"
 
 enum { MOST_STAGES = 3 };
 
@@ -20,10 +20,10 @@ static void parse(const char *text, size_t n, int stages, int chunks, int micro_
     if (ech_order_parse(text, n, "fuzz", stages, chunks, micro_batches, orders) != ECH_OK) return;
     ech_text printed = {0};
     for (int s = 0; s < stages; s++) {
-        if (ech_order_check(&orders[s], chunks, micro_batches, "read") != ECH_OK) abort();
+        if (order_check(&orders[s], chunks, micro_batches, "read") != ECH_OK) abort();
         int most = ech_order_in_flight(&orders[s]);
         if (most < 1 || most > chunks * micro_batches) abort();
-        ech_order_print(&orders[s], &printed);
+        order_print(&orders[s], &printed);
         ech_text_append(&printed, "\n");
     }
     ECH_ASSERT(ech_order_parse(printed.at, printed.n, "printed", stages, chunks, micro_batches,

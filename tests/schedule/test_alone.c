@@ -15,6 +15,7 @@
 #include "check/check.h"
 #include "base/clock.h"
 #include "schedule/fixture.h"
+#include "schedule/orders.h"
 
 static void assert_same_step(const ech_step *a, const ech_step *b)
 {
@@ -202,7 +203,7 @@ static void test_order_file(void **state)
     for (int rank = 0; rank < f.ranks; rank += shape.data) {
         ech_order order = {0};
         ech_schedule_order(f.schedule, f.of.layout, rank, 1, false, &order);
-        ech_order_print(&order, &text);
+        order_print(&order, &text);
         ech_text_append(&text, "\n");
         free(order.at);
     }

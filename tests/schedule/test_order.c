@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "config/rules.h"
 #include "schedule/virtual_time.h"
+#include "schedule/orders.h"
 
 enum { P = 6, M = 12, V = 3 };
 
@@ -69,7 +70,7 @@ static void is_complete(const char *schedule, int p, int v, int m)
     virtual_run *run = virtual_begin(schedule, p, NULL, v, m);
     for (int r = 0; r < p; r++) {
         const ech_order *order = &run->rank[r][0].order;
-        assert_int_equal(ech_order_check(order, v, m, schedule), ECH_OK);
+        assert_int_equal(order_check(order, v, m, schedule), ECH_OK);
         assert_int_equal(order->n, 3 * v * m);
     }
     virtual_end(run);
@@ -211,7 +212,7 @@ static void expect_order(const char *schedule, ech_pipe pipe, const char *text)
     ech_order order = {0};
     ech_text printed = {0};
     ech_generator_find(schedule)->generate(&pipe, &order);
-    ech_order_print(&order, &printed);
+    order_print(&order, &printed);
     assert_string_equal(printed.at, text);
     ech_text_free(&printed);
     free(order.at);
@@ -263,7 +264,7 @@ static void test_unequal_replicas(void **state)
                     for (int j = 0; j < run->replicas[stage]; j++) {
                         const virtual_rank *rank = &run->rank[stage][j];
                         int most = rank->pipe.micro_batches;
-                        assert_int_equal(ech_order_check(&rank->order, 1, most, names[n]), ECH_OK);
+                        assert_int_equal(order_check(&rank->order, 1, most, names[n]), ECH_OK);
                         if (strchr("1p", names[n][0]))
                             assert_int_equal(ech_order_in_flight(&rank->order),
                                              smaller(rank->pipe.depth, most));
@@ -311,7 +312,7 @@ static void test_forwards(void **state)
     ech_order order = {0};
     ech_text text = {0};
     ech_order_forwards(&pipe, &order);
-    ech_order_print(&order, &text);
+    order_print(&order, &text);
     assert_string_equal(text.at, "F0.0 F0.1 F1.0 F1.1 F0.2 F1.2");
     ech_text_free(&text);
     free(order.at);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Orders written by hand: what a good text gives, and for every kind of bad one the message and its
- * place; and ech_order_check on orders that no text can hold.
+ * place; and order_check on orders that no text can hold.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,12 +15,12 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "schedule/order/order.h"
+#include "schedule/orders.h"
 
 static void expect_order(ech_order *order, const char *text)
 {
     ech_text printed = {0};
-    ech_order_print(order, &printed);
+    order_print(order, &printed);
     assert_string_equal(printed.at, text);
     ech_text_free(&printed);
     free(order->at);
@@ -62,7 +62,7 @@ static void test_prints_read_back(void **state)
         for (int r = 0; r < 4; r++) {
             ech_pipe pipe = {4, r, chunks, 8, 4 - r};
             ech_generator_find(names[n])->generate(&pipe, &made[r]);
-            ech_order_print(&made[r], &text);
+            order_print(&made[r], &text);
             ech_text_append(&text, "\n");
         }
         assert_int_equal(ech_order_parse(text.at, text.n, "x", 4, chunks, 8, read), ECH_OK);
@@ -184,7 +184,7 @@ static void refuse_order(const ech_order_item *items, size_t n, const char *mess
 {
     ech_order order = {.at = (ech_order_item *)(uintptr_t)items, .n = n, .capacity = n};
     ech_clear_error();
-    assert_int_equal(ech_order_check(&order, 2, 1, "stage 3"), ECH_EINPUT);
+    assert_int_equal(order_check(&order, 2, 1, "stage 3"), ECH_EINPUT);
     assert_string_equal(ech_last_error(), message);
 }
 
@@ -194,7 +194,7 @@ static void test_check(void **state)
     static const ech_order_item good[] = {{ECH_F, 0, 0}, {ECH_F, 1, 0}, {ECH_B, 1, 0},
                                           {ECH_B, 0, 0}, {ECH_W, 0, 0}, {ECH_W, 1, 0}};
     ech_order order = {.at = (ech_order_item *)(uintptr_t)good, .n = 6, .capacity = 6};
-    assert_int_equal(ech_order_check(&order, 2, 1, "stage 3"), ECH_OK);
+    assert_int_equal(order_check(&order, 2, 1, "stage 3"), ECH_OK);
     assert_int_equal(ech_order_in_flight(&order), 2);
     refuse_order(good, 5, "stage 3: W1.0 is missing");
     refuse_order(good, 0, "stage 3: F0.0 is missing");

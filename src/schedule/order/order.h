@@ -88,10 +88,6 @@ ech_status ech_order_read(const char *path, char **text, size_t *n);
 /* The numbers of stages and micro-batches of such a text. Errors: it is no order. */
 ech_status ech_order_measure(const char *text, size_t n, const char *name, int chunks, int *stages,
                              int *micro_batches);
-/* Checks one order as ech_order_parse does. Errors name `name` and the item. */
-ech_status ech_order_check(const ech_order *order, int chunks, int micro_batches, const char *name);
-/* "F0.0 F0.1 B0.0 W0.0": reads back to the same order. */
-void ech_order_print(const ech_order *order, ech_text *out);
 /* The most pairs (chunk, micro) at once whose F has run and whose W has not. */
 int ech_order_in_flight(const ech_order *order);
 

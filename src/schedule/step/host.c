@@ -77,11 +77,6 @@ const ech_step_methods ech_logits_methods = {.touch = touch_logits};
 
 /* ---- checkpoints: what this rank writes of them ---- */
 
-static void touch_snapshot(ech_accessor *a, const ech_plan_param *p, bool write)
-{
-    for (int i = 0; i < a->plan->snapshots; i++) ech_access_value(a, p->snapshot + i, write);
-}
-
 /* Of the versions of weights the run knows which is the newest. */
 static void read_training(ech_accessor *a, const ech_plan_param *p)
 {
@@ -90,34 +85,18 @@ static void read_training(ech_accessor *a, const ech_plan_param *p)
         ech_access_value(a, p->state[s], false);
 }
 
-static const ech_plan_param *written_param(const ech_accessor *a, int param)
+/* SNAPSHOT copies; SAVE reads the copies, or if there are none what training has. */
+static void touch_checkpoint(ech_accessor *a)
 {
-    const ech_plan_param *p = &a->plan->param[param];
-    bool writes = ech_layout_writes(a->plan->layout, a->plan->model, a->plan->rank, param);
-    return p->value >= 0 && writes ? p : NULL;
-}
-
-static void take_snapshot(ech_accessor *a)
-{
+    bool copies = a->step->lane == ECH_LANE_COPY;
     for (int i = 0; i < (int)a->plan->model->param.n; i++) {
-        const ech_plan_param *p = written_param(a, i);
-        if (!p) continue;
-        read_training(a, p);
-        touch_snapshot(a, p, true);
+        const ech_plan_param *p = &a->plan->param[i];
+        bool writes = ech_layout_writes(a->plan->layout, a->plan->model, a->plan->rank, i);
+        if (p->value < 0 || !writes) continue;
+        if (copies || !a->plan->snapshots) read_training(a, p);
+        for (int k = 0; k < a->plan->snapshots; k++) ech_access_value(a, p->snapshot + k, copies);
     }
 }
 
-static void read_copies(ech_accessor *a)
-{
-    for (int i = 0; i < (int)a->plan->model->param.n; i++) {
-        const ech_plan_param *p = written_param(a, i);
-        if (!p) continue;
-        if (a->plan->snapshots)
-            touch_snapshot(a, p, false);
-        else
-            read_training(a, p);
-    }
-}
-
-const ech_step_methods ech_snapshot_methods = {.touch = take_snapshot};
-const ech_step_methods ech_save_methods = {.touch = read_copies};
+const ech_step_methods ech_snapshot_methods = {.touch = touch_checkpoint};
+const ech_step_methods ech_save_methods = {.touch = touch_checkpoint};
