@@ -58,21 +58,6 @@ static void print_time(const char *path, char *out, size_t size)
         strftime(out, size, "%Y-%m-%d %H:%M:%S", &local);
 }
 
-/* Opened without a word: *why is the reason if it cannot be. */
-static ech_checkpoint *try_open(const ech_folder *folder, bool verify, const char **why)
-{
-    bool quiet = ech_log_set_quiet(true);
-    ech_checkpoint *checkpoint = NULL;
-    ech_status status = folder->kind == ECH_FOLDER_TEMPORARY
-                            ? ECH_EINPUT
-                            : ech_checkpoint_open_folder(folder, verify, &checkpoint);
-    ech_log_set_quiet(quiet);
-    *why = status == ECH_OK ? NULL : ech_last_error();
-    if (folder->kind == ECH_FOLDER_TEMPORARY)
-        *why = "not finished: it is being written, or its writer died; the next save removes it";
-    return checkpoint;
-}
-
 static void print_row(const char *name, const ech_checkpoint *checkpoint)
 {
     const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
@@ -84,43 +69,28 @@ static void print_row(const char *name, const ech_checkpoint *checkpoint)
            info->ranks, loss, ech_dtype_name(ech_checkpoint_dtype(checkpoint)));
 }
 
-static ech_status list(const ech_folder *folders, size_t n)
+/* Prints a line about a checkpoint; an error becomes part of it. Returns whether it is whole, as far as it was
+ * looked at. */
+static bool show(const ech_folder *folder, bool verify)
 {
-    printf("%-19s %10s  %-19s %11s %6s %9s  %s\n", "checkpoint", "step", "time", "size", "ranks",
-           "loss", "model");
-    for (size_t i = 0; i < n; i++) {
-        const char *why;
-        ech_checkpoint *checkpoint = try_open(&folders[i], false, &why);
-        if (checkpoint)
-            print_row(name_of(folders[i].path), checkpoint);
-        else
-            printf("%-19s broken: %s\n", name_of(folders[i].path), why);
-        ech_checkpoint_close(checkpoint);
-    }
-    return ECH_OK;
-}
-
-static ech_status verify(const ech_folder *folders, size_t n, int *code)
-{
-    size_t whole = 0, all = 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *why;
-        char size[32];
-        if (folders[i].kind == ECH_FOLDER_TEMPORARY) continue; /* no checkpoint */
-        ech_checkpoint *checkpoint = try_open(&folders[i], true, &why);
-        all++;
-        whole += checkpoint != NULL;
-        if (checkpoint)
-            printf("%-19s whole: all checksums of %s are right\n", name_of(folders[i].path),
-                   ech_text_from_bytes(ech_checkpoint_bytes(checkpoint), size, sizeof size));
-        else
-            printf("%-19s broken: %s\n", name_of(folders[i].path), why);
-        fflush(stdout); /* the next one may take minutes */
-        ech_checkpoint_close(checkpoint);
-    }
-    if (all == 0) printf("no finished checkpoint: what is being written or was left is not one\n");
-    if (all == 0 || whole < all) *code = ECH_EXIT_FAILED;
-    return ECH_OK;
+    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
+    const char *name = name_of(folder->path), *why = NULL;
+    char size[32];
+    bool quiet = ech_log_set_quiet(true);
+    if (folder->kind == ECH_FOLDER_TEMPORARY)
+        why = "not finished: it is being written, or its writer died; the next save removes it";
+    else if (ech_checkpoint_open_folder(folder, verify, &checkpoint) != ECH_OK)
+        why = ech_last_error();
+    ech_log_set_quiet(quiet);
+    if (why)
+        printf("%-19s broken: %s\n", name, why);
+    else if (verify)
+        printf("%-19s whole: all checksums of %s are right\n", name,
+               ech_text_from_bytes(ech_checkpoint_bytes(checkpoint), size, sizeof size));
+    else
+        print_row(name, checkpoint);
+    fflush(stdout); /* the next one may take minutes */
+    return !why;
 }
 
 ech_status ech_command_checkpoint(int argc, char **argv, int *code)
@@ -129,8 +99,21 @@ ech_status ech_command_checkpoint(int argc, char **argv, int *code)
         .usage = "list|verify DIR", .about = about, .word = words, .words = 2, .check = check};
     checkpoint_arguments in = {0};
     ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
+    size_t whole = 0, all = 0;
     ech_command_line_parse(&line, argc, argv, &in);
     ECH_TRY(ech_folder_find(in.directory, &folders));
-    return strcmp(in.action, "list") == 0 ? list(folders.at, folders.n)
-                                          : verify(folders.at, folders.n, code);
+    bool verify = strcmp(in.action, "verify") == 0;
+    if (!verify)
+        printf("%-19s %10s  %-19s %11s %6s %9s  %s\n", "checkpoint", "step", "time", "size",
+               "ranks", "loss", "model");
+    for (size_t i = 0; i < folders.n; i++) {
+        /* an unfinished one is no checkpoint */
+        if (verify && folders.at[i].kind == ECH_FOLDER_TEMPORARY) continue;
+        all++;
+        whole += show(&folders.at[i], verify);
+    }
+    if (!verify) return ECH_OK;
+    if (all == 0) printf("no finished checkpoint: what is being written or was left is not one\n");
+    if (all == 0 || whole < all) *code = ECH_EXIT_FAILED;
+    return ECH_OK;
 }

@@ -31,8 +31,8 @@ typedef struct logits {
     int fd;
     int64_t S, T, V;
     ech_saved_tensor tensor[TENSORS]; /* without boxes */
-    ech_stored stored;
-    float *row; /* (V) */
+    ech_stored stored;                /* in the order of `tensor`: all have 4 bytes an element */
+    float *row;                       /* (V) */
 } logits;
 
 static void free_logits(logits *l)
@@ -69,10 +69,7 @@ static ech_status put(const logits *l, int which, const int64_t *begin, const in
     ech_saved_tensor tensor = l->tensor[which];
     ech_tensor part = ech_tensor_view(data, tensor.dtype, tensor.dims, size);
     ech_saved_add(&tensor, begin, &part);
-    for (int i = 0; i < l->stored.n; i++)
-        if (strcmp(l->stored.tensors[i].name, tensor.name) == 0)
-            return ech_safetensors_write(l->fd, l->path, &tensor, l->stored.offsets[i], NULL);
-    ECH_FAIL(ECH_EINTERNAL, "no tensor %s", tensor.name);
+    return ech_safetensors_write(l->fd, l->path, &tensor, l->stored.offsets[which], NULL);
 }
 
 /* A document's tokens see no others, and their positions count from its begin. */

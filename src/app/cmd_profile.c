@@ -112,7 +112,6 @@ static ech_status profile(const ech_run *given, void *arguments, int *code)
         config->parallel.partition.word = ECH_PARTITION_EVEN;
     ech_start start = {.command = "profile",
                        .run = given,
-                       .arguments = &in->run,
                        .options = words,
                        .n = in->out ? 2 : 1,
                        .main = profile_rank,

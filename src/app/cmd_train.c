@@ -64,7 +64,6 @@ static ech_status train(const ech_run *run, void *given, int *code)
     ech_start start = {.command = "train",
                        .reads_weights = true,
                        .run = run,
-                       .arguments = &arguments->run,
                        .options = words,
                        .n = arguments->profile,
                        .prepare = ech_train_catch_signals,

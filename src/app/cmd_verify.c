@@ -125,7 +125,6 @@ static ech_status verify(const ech_run *given, void *arguments, int *code)
     ech_start start = {.command = "verify",
                        .reads_weights = true,
                        .run = given,
-                       .arguments = &in->run,
                        .options = words,
                        .n = in->own_precision ? 3 : 2,
                        .main = verify_rank,

@@ -80,47 +80,23 @@ static const struct {
 #undef X
 };
 
-static void print_choices(void)
-{
-    printf("\nWhat may be chosen by name:\n");
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-        printf("  %s = %s\n      %s\n", choices[i].key, choices[i].name, choices[i].help);
-}
-
 static ech_status print_keys(void)
 {
-    ech_config *config;
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     ECH_FREED_TEXT text = {0};
     ECH_TRY(ech_setup_defaults(&config));
     ech_config_help(config, &text);
     fputs(text.at, stdout);
-    print_choices();
-    ech_config_destroy(config);
+    printf("\nWhat may be chosen by name:\n");
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        printf("  %s = %s\n      %s\n", choices[i].key, choices[i].name, choices[i].help);
     return ECH_OK;
 }
 
-/* Of each name of a table of choices the keys that not every one reads. */
-static void print_reads(const char *key, const char *names, const char *(*reads)(const char *))
+/* The keys that this choice reads and others do not. */
+static void print_reads(const char *key, const char *name, const char *reads)
 {
-    char *copy = ech_strdup(names), *rest = NULL;
-    for (char *name = strtok_r(copy, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
-        if (*reads(name)) printf("  %s = %s:\n      %s\n", key, name, reads(name));
-    free(copy);
-}
-
-static const char *family_reads(const char *name)
-{
-    return ech_family_find(name)->reads;
-}
-
-static const char *optimizer_reads(const char *name)
-{
-    return ech_optimizer_find(name)->reads;
-}
-
-static const char *curve_reads(const char *name)
-{
-    return ech_curve_find(name)->reads;
+    if (*reads) printf("  %s = %s:\n      %s\n", key, name, reads);
 }
 
 static ech_status print_together(void)
@@ -129,9 +105,15 @@ static ech_status print_together(void)
     ech_rules_help(&text);
     printf("Every two features go together, but for these pairs:\n\n%s", text.at);
     printf("\nSome keys are not read by every choice; these read:\n\n");
-    print_reads("model.architecture", ech_family_names(), family_reads);
-    print_reads("optimizer.name", ech_optimizer_names(), optimizer_reads);
-    print_reads("optimizer.schedule", ech_curve_names(), curve_reads);
+#define X(name, help) print_reads("model.architecture", #name, ech_family_find(#name)->reads);
+#include "model/models.def"
+#undef X
+#define X(name, help) print_reads("optimizer.name", #name, ech_optimizer_find(#name)->reads);
+#include "optim/optimizers.def"
+#undef X
+#define X(name, help) print_reads("optimizer.schedule", #name, ech_curve_find(#name)->reads);
+#include "optim/curves.def"
+#undef X
     printf("\nAnd numbers must fit:\n\n");
 #define X(name, scope, meaning)                                                                    \
     if (strcmp(#name, "together") != 0) printf("  %s\n", meaning);

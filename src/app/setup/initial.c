@@ -11,13 +11,6 @@
 
 /* ---- the model section ---- */
 
-ech_resume ech_initial_resume(const ech_config *config)
-{
-    const char *resume = config->checkpoint.resume;
-    if (ech_config_is_auto(resume)) return ECH_RESUME_AUTO;
-    return strcmp(resume, "never") == 0 ? ECH_RESUME_NEVER : ECH_RESUME_PATH;
-}
-
 /* The checkpoint to resume from: the run's newest, or without one that of checkpoint.resume; NULL: none. Its
  * weights are not verified yet: if they turn out to be damaged, the run resumes from an older one, which has
  * the same model section and tokenizer. */
@@ -28,8 +21,8 @@ static ech_status find_past(const ech_config *config, ech_checkpoint **out)
                                     ? ech_file_join(config->log.directory, "checkpoints")
                                     : ech_strdup(config->checkpoint.directory);
     if (config->log.directory[0]) ECH_TRY(ech_checkpoint_open_newest(directory, false, out));
-    if (*out || !resume[0] || ech_initial_resume(config) != ECH_RESUME_PATH) return ECH_OK;
-    return ech_checkpoint_find(resume, false, out);
+    bool named = resume[0] && strcmp(resume, "never") != 0 && !ech_config_is_auto(resume);
+    return named && !*out ? ech_checkpoint_find(resume, false, out) : ECH_OK;
 }
 
 ech_status ech_initial_open(const ech_config *config, const char *folder, bool verify,

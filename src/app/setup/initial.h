@@ -30,14 +30,6 @@ ech_status ech_initial_read_ends(const char *folder, ech_model_text_ends *out);
 ech_status ech_initial_export(const ech_config *config, const char *folder, ech_dtype dtype,
                               const ech_model_text_ends *ends, bool came_together, ech_text *out);
 
-/* The value of checkpoint.resume. */
-typedef enum ech_resume {
-    ECH_RESUME_AUTO,  /* auto: the run's newest checkpoint, if there is one */
-    ECH_RESUME_NEVER, /* never: an error if the run has a checkpoint */
-    ECH_RESUME_PATH   /* the run's newest, or without one the checkpoint of this path */
-} ech_resume;
-ech_resume ech_initial_resume(const ech_config *config);
-
 /* Whether the path is a Hugging Face folder (and not a checkpoint of Echelon, which contains one). */
 bool ech_initial_is_folder(const char *path);
 

@@ -35,6 +35,7 @@ void ech_run_take_word(void *arguments, char *word, const struct argp_state *sta
 /* A run before its ranks start. The tokenizer, slow to open, is opened once per process and read by all its
  * ranks. */
 typedef struct ech_run {
+    const ech_run_arguments *arguments;
     ech_config *config;       /* run file and assignments, checked, not resolved */
     ech_tokenizer *tokenizer; /* NULL: none is known */
     int32_t end_of_text;      /* the token that ends a text; -1: none is known */
@@ -52,7 +53,6 @@ ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks);
 typedef struct ech_start {
     const char *command; /* "train" */
     const ech_run *run;
-    const ech_run_arguments *arguments;
     char *const *options; /* [n] the command's own options, passed on to ranks of a launcher */
     int n;
     void (*prepare)(void); /* NULL, or called before the first rank in each process with ranks */

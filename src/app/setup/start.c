@@ -14,26 +14,6 @@
 #include "base/log.h"
 #include "comm/launch.h"
 
-/* Before MPI starts, only rank 0 of a launcher's processes logs. Returns the former state for
- * ech_log_set_quiet. */
-static bool hush(void)
-{
-    ech_launched launched;
-    bool another_logs = ech_launched_here(&launched) && launched.rank > 0;
-    return ech_log_set_quiet(another_logs || ech_log_is_quiet());
-}
-
-static ech_status open_run(const ech_run_arguments *arguments, ech_run *run)
-{
-    bool quiet = hush();
-    ech_status status = ech_setup_config(arguments->file, arguments->assignment.at,
-                                         (int)arguments->assignment.n, &run->config);
-    if (status == ECH_OK)
-        status = ech_initial_open_tokenizer(run->config, &run->tokenizer, &run->end_of_text);
-    ech_log_set_quiet(quiet);
-    return status;
-}
-
 const ech_word ech_run_file = {offsetof(ech_run_arguments, file), "which run file?"};
 
 /* The first word is the run file, the others set keys. */
@@ -52,19 +32,30 @@ void ech_run_take_word(void *arguments, char *word, const struct argp_state *sta
                    word, in->file);
 }
 
+static void close_run(ech_run *run)
+{
+    ech_tokenizer_close(run->tokenizer);
+    ech_config_destroy(run->config);
+    free(run->arguments->assignment.at);
+}
+
 ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
                            ech_run_arguments *arguments,
                            ech_status (*main)(const ech_run *run, void *arguments, int *code),
                            int *code)
 {
-    ech_run run = {0};
+    ECH_CLEANUP(close_run) ech_run run = {.arguments = arguments};
+    ech_launched launched;
     ech_command_line_parse(line, argc, argv, arguments);
-    ech_status status = open_run(arguments, &run);
-    if (status == ECH_OK) status = main(&run, arguments, code);
-    ech_tokenizer_close(run.tokenizer);
-    ech_config_destroy(run.config);
-    free(arguments->assignment.at);
-    return status;
+    /* Before MPI starts, only rank 0 of a launcher's processes logs. */
+    bool another_logs = ech_launched_here(&launched) && launched.rank > 0;
+    bool quiet = ech_log_set_quiet(another_logs || ech_log_is_quiet());
+    ech_status status = ech_setup_config(arguments->file, arguments->assignment.at,
+                                         (int)arguments->assignment.n, &run.config);
+    if (status == ECH_OK)
+        status = ech_initial_open_tokenizer(run.config, &run.tokenizer, &run.end_of_text);
+    ech_log_set_quiet(quiet);
+    return status == ECH_OK ? main(&run, arguments, code) : status;
 }
 
 /* Whether the plan fits, where that does not depend on how many ranks share a machine. */
@@ -128,7 +119,7 @@ ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
 /* "train --option RUN.yaml section.key=value". --ranks is the launcher's; threads have none. */
 static void add_words(const ech_start *start, bool by_launcher, ech_launch_line *out)
 {
-    const ech_run_arguments *arguments = start->arguments;
+    const ech_run_arguments *arguments = start->run->arguments;
     char ranks[32];
     snprintf(ranks, sizeof ranks, "--ranks=%d", arguments->ranks);
     ech_launch_line_add(out, start->command);
@@ -144,33 +135,22 @@ static void add_words(const ech_start *start, bool by_launcher, ech_launch_line 
 static ech_status start_job(const prepared *p, bool by_launcher, int *code)
 {
     const ech_start *start = p->start;
-    int ranks = p->design.world;
-    ech_launch_line line = {0};
+    ECH_CLEANUP(ech_launch_line_free) ech_launch_line line = {0};
     ech_job job = {.line = &line,
-                   .ranks = ranks,
+                   .ranks = p->design.world,
                    .by_launcher = by_launcher,
                    .stop_signal = start->stop_signal,
                    .deadline = start->run->config->parallel.deadline,
                    .restarts = start->restarts,
                    .checkpoints = start->restarts ? p->config->checkpoint.directory : NULL};
     int job_code = ECH_EXIT_FAILED;
-    ech_status status = ech_launch_self(ranks, by_launcher, &line);
-    if (status == ECH_OK) {
-        add_words(start, by_launcher, &line);
-        status = ech_job_run(&job, &job_code);
-    }
+    ECH_TRY(ech_launch_self(job.ranks, by_launcher, &line));
+    add_words(start, by_launcher, &line);
+    ech_status status = ech_job_run(&job, &job_code);
     bool is_ours =
         job_code == ECH_EXIT_DONE || job_code == ECH_EXIT_USAGE || job_code == ECH_EXIT_STOPPED;
     *code = is_ours ? job_code : ECH_EXIT_FAILED;
-    ech_launch_line_free(&line);
     return status;
-}
-
-static ech_status run_here(const prepared *p)
-{
-    const ech_start *start = p->start;
-    if (start->prepare) start->prepare();
-    return ech_design_run(&p->design, start->main, start->context);
 }
 
 /* The first rank whose preparation failed repeats it, now logging all errors; the others return
@@ -204,51 +184,47 @@ static ech_status launched_main(ech_comm *comm, void *context)
     return start->main(comm, &p.design, start->context);
 }
 
-static ech_status start_threads(const ech_start *start, const ech_launched *launched, int *code)
+/* As the rank of a launcher that started this process. */
+static ech_status run_launched(const ech_start *start, const ech_launched *launched)
 {
     const ech_config *config = start->run->config;
-    ECH_CLEANUP(release) prepared p = {0};
-    int ranks = start->arguments->ranks;
-    if (launched && launched->size > 1)
-        return ech_config_complain(config, "parallel.comm",
-                                   "%s started %lld processes, and each would train alone; use "
-                                   "parallel.comm=mpi, or no launcher",
-                                   launched->by, (long long)launched->size);
-    ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
-    ECH_TRY(prepare(start, ranks, ranks, &p));
-    return start->restarts ? start_job(&p, false, code) : run_here(&p);
-}
-
-static ech_status start_processes(const ech_start *start, const ech_launched *launched, int *code)
-{
-    ECH_CLEANUP(release) prepared p = {0};
-    int ranks = start->arguments->ranks, world = ranks ? ranks : 1;
-    if (launched) {
-        ech_start copy = *start;
-        if (ranks && launched->size && launched->size != ranks)
-            ECH_FAIL(ECH_EUSAGE,
-                     "--ranks %d, but %s started %lld; leave --ranks out: it is for starting a "
-                     "launcher",
-                     ranks, launched->by, (long long)launched->size);
-        if (start->prepare) start->prepare();
-        return ech_run_ranks(ECH_COMM_mpi, 0, start->run->config->parallel.deadline, launched_main,
-                             &copy);
-    }
-    ECH_TRY(prepare(start, world, world, &p));
-    bool is_job = world > 1 || start->restarts;
-    return is_job ? start_job(&p, world > 1, code) : run_here(&p);
-}
-
-ech_status ech_start_ranks(const ech_start *start, int *code)
-{
-    ech_launched seen;
-    const ech_launched *launched = ech_launched_here(&seen) ? &seen : NULL;
-    bool is_local = start->run->config->parallel.comm == ECH_COMM_local;
-    if (launched && start->restarts)
+    int ranks = start->run->arguments->ranks;
+    ech_start copy = *start;
+    if (start->restarts)
         ECH_FAIL(ECH_EUSAGE,
                  "--restarts %d: %s started this process as a rank, which cannot start the job "
                  "again; let echelon start the ranks with --ranks N, or repeat the job: "
                  "examples/slurm.sh and examples/mpirun.sh do so",
                  start->restarts, launched->by);
-    return is_local ? start_threads(start, launched, code) : start_processes(start, launched, code);
+    if (config->parallel.comm == ECH_COMM_local)
+        return ech_config_complain(config, "parallel.comm",
+                                   "%s started %lld processes, and each would train alone; use "
+                                   "parallel.comm=mpi, or no launcher",
+                                   launched->by, (long long)launched->size);
+    if (ranks && launched->size && launched->size != ranks)
+        ECH_FAIL(ECH_EUSAGE,
+                 "--ranks %d, but %s started %lld; leave --ranks out: it is for starting a "
+                 "launcher",
+                 ranks, launched->by, (long long)launched->size);
+    if (start->prepare) start->prepare();
+    return ech_run_ranks(ECH_COMM_mpi, 0, config->parallel.deadline, launched_main, &copy);
+}
+
+ech_status ech_start_ranks(const ech_start *start, int *code)
+{
+    const ech_config *config = start->run->config;
+    ECH_CLEANUP(release) prepared p = {0};
+    ech_launched launched;
+    bool is_launched = ech_launched_here(&launched);
+    bool is_local = config->parallel.comm == ECH_COMM_local;
+    int ranks = start->run->arguments->ranks;
+    if (is_launched && (start->restarts || !is_local || launched.size > 1))
+        return run_launched(start, &launched);
+    if (is_local) ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
+    if (!ranks) ranks = 1;
+    ECH_TRY(prepare(start, ranks, ranks, &p));
+    bool by_launcher = !is_local && ranks > 1;
+    if (by_launcher || start->restarts) return start_job(&p, by_launcher, code);
+    if (start->prepare) start->prepare();
+    return ech_design_run(&p.design, start->main, start->context);
 }

@@ -2,6 +2,7 @@
  *
  * The beginning of a training run: data, session, and the newest checkpoint or initial parameters.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,16 +97,16 @@ static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest
 static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
 {
     const ech_config *c = t->config;
-    ech_resume how = ech_initial_resume(c);
+    const char *resume = c->checkpoint.resume;
+    bool never = strcmp(resume, "never") == 0, named = !never && !ech_config_is_auto(resume);
     ECH_TRY(ech_checkpoint_open_newest(c->checkpoint.directory, true, out));
-    if (*out && how == ECH_RESUME_NEVER)
+    if (*out && never)
         return ech_config_complain(c, "checkpoint.resume",
                                    "%s is there; remove it, choose another checkpoint.directory, "
                                    "or set checkpoint.resume to auto",
                                    ech_checkpoint_path(*out));
-    if (*out && how == ECH_RESUME_PATH) ECH_TRY(check_named(t, *out));
-    if (!*out && how == ECH_RESUME_PATH)
-        ECH_TRY(ech_checkpoint_find(c->checkpoint.resume, true, out));
+    if (*out && named) ECH_TRY(check_named(t, *out));
+    if (!*out && named) ECH_TRY(ech_checkpoint_find(resume, true, out));
     return *out ? check_saved(t, *out) : ECH_OK;
 }
 
@@ -127,24 +128,18 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     return ECH_OK;
 }
 
-/* Seconds to wait for the locks of a job that is ending, since restarts follow at once. */
-static double lock_patience(const ech_trainer *t)
-{
-    const double most = 10;
-    double deadline = t->config->parallel.deadline; /* the other ranks wait */
-    return deadline / 2 < most ? deadline / 2 : most;
-}
-
 /* Creates and locks the folders: an unwritable one must show now, not at the first save, and two runs at once
  * would truncate each other's metrics and remove each other's unfinished checkpoints. */
 static ech_status claim_folders(ech_trainer *t)
 {
     const char *folder[] = {t->config->log.directory, t->config->checkpoint.directory};
+    /* Seconds for the locks of a job that is ending, since restarts follow at once; the other ranks wait. */
+    double patience = fmin(t->config->parallel.deadline / 2, 10);
     if (!ech_trainer_is_first(t)) return ECH_OK;
     for (int i = 0; i < 2; i++) {
         ECH_TRY(ech_file_make_folder(folder[i]));
         if (i == 0 || !ech_file_is_same(folder[1], t->lock[0]))
-            ECH_TRY(ech_file_lock_folder(folder[i], lock_patience(t), &t->lock[i]));
+            ECH_TRY(ech_file_lock_folder(folder[i], patience, &t->lock[i]));
     }
     return ECH_OK;
 }

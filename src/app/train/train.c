@@ -16,13 +16,14 @@
 
 /* ---- the step profile ---- */
 
-void ech_trainer_switch_to(ech_trainer *t, ech_activity activity)
+/* Books the rank's time from now on to `activity`; does nothing without --profile. */
+static void switch_to(ech_trainer *t, ech_activity activity)
 {
     if (t->step_profile) ech_step_profile_switch_to(t->step_profile, activity, ech_clock_now());
 }
 
-/* All ranks at once: those of one machine share its memory, and its clock rates. */
-ech_status ech_trainer_begin_step_profile(ech_trainer *t)
+/* Measures this machine, all ranks at once: those of one machine share its memory, and its clock rates. */
+static ech_status begin_step_profile(ech_trainer *t)
 {
     int threads = (int)t->config->parallel.threads;
     ech_group *world = ech_exec_world(t->session.exec);
@@ -52,7 +53,7 @@ static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
     ech_progress_say(t->progress, "%s", table.at);
 }
 
-ech_status ech_trainer_finish_step_profile(ech_trainer *t)
+static ech_status finish_step_profile(ech_trainer *t)
 {
     if (!t->step_profile) return ECH_OK;
     int world = t->design->world;
@@ -73,7 +74,7 @@ int64_t ech_trainer_samples(const ech_trainer *t)
     return wanted > 0 && wanted < all ? wanted : all;
 }
 
-ech_status ech_trainer_validate(ech_trainer *t)
+static ech_status validate(ech_trainer *t)
 {
     double start = ech_clock_now(), loss = 0, tokens = 0;
     int64_t G = t->config->training.global_batch_size, samples = ech_trainer_samples(t);
@@ -151,9 +152,9 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                                     .bytes_sent = sent,
                                     .peak_bytes = t->session.plan->arena_bytes,
                                     .skipped = r->withheld}};
-    ech_trainer_switch_to(t, ECH_ACTIVITY_METRICS);
+    switch_to(t, ECH_ACTIVITY_METRICS);
     ech_progress_submit(t->progress, &note);
-    ech_trainer_switch_to(t, ECH_ACTIVITY_OTHER);
+    switch_to(t, ECH_ACTIVITY_OTHER);
 }
 
 /* `r` is a copy: ech_trainer_explain_nonfinite repeats the step, which changes the readings. */
@@ -192,7 +193,7 @@ static bool is_overdue(const ech_trainer *t)
 
 static void take_times(ech_trainer *t)
 {
-    ech_trainer_switch_to(t, ECH_ACTIVITY_OTHER);
+    switch_to(t, ECH_ACTIVITY_OTHER);
     ech_step_profile_take(t->step_profile, ech_exec_get_times(t->session.exec), ech_clock_now());
 }
 
@@ -205,7 +206,7 @@ static ech_status train_list(ech_trainer *t)
     int64_t sent = ech_exec_sent_bytes(exec);
     ech_exec_ask(exec, asked_to_stop || is_overdue(t), atomic_exchange(&asked_to_save, false));
     ech_exec_record(exec, t->step_profile || ech_trace_wants(t->trace, t->step));
-    ech_trainer_switch_to(t, ECH_ACTIVITY_STEPS);
+    switch_to(t, ECH_ACTIVITY_STEPS);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, t->step));
     double seconds = (ech_clock_now() - start) / turns;
     take_times(t);
@@ -236,12 +237,11 @@ static ech_status run_due(ech_trainer *t)
 {
     const ech_readings *r = last_readings(t);
     bool stop = r->stop && t->step < t->config->training.steps;
-    ech_trainer_switch_to(t, ECH_ACTIVITY_CHECK);
+    switch_to(t, ECH_ACTIVITY_CHECK);
     if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step)) ECH_TRY(check_ranks(t));
-    ech_trainer_switch_to(t, ECH_ACTIVITY_VALIDATION);
-    if (ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step))
-        ECH_TRY(ech_trainer_validate(t));
-    ech_trainer_switch_to(t, ECH_ACTIVITY_SAVING);
+    switch_to(t, ECH_ACTIVITY_VALIDATION);
+    if (ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step)) ECH_TRY(validate(t));
+    switch_to(t, ECH_ACTIVITY_SAVING);
     if (ech_calendar_due(&t->calendar, ECH_LIST_SAVE, t->step) || r->save_now || stop)
         ECH_TRY(ech_trainer_save(t));
     if (stop) ECH_TRY(ech_trainer_finish_save(t)); /* what is said next is true then */
@@ -250,7 +250,7 @@ static ech_status run_due(ech_trainer *t)
                          (long long)t->step,
                          is_overdue(t) ? "as training.time_limit says" : "as it was asked to");
     t->stopped = stop;
-    ech_trainer_switch_to(t, ECH_ACTIVITY_OTHER);
+    switch_to(t, ECH_ACTIVITY_OTHER);
     return ECH_OK;
 }
 
@@ -267,7 +267,7 @@ static ech_status loop(ech_trainer *t)
         if (!ech_trace_wants(t->trace, t->step)) ECH_TRY(finish_trace(t));
         ECH_TRY(run_due(t));
     }
-    ECH_TRY(ech_trainer_finish_step_profile(t));
+    ECH_TRY(finish_step_profile(t));
     ECH_TRY(ech_trainer_finish_save(t));
     ECH_TRY(finish_trace(t));
     if (ech_trainer_is_first(t) && !done)
@@ -286,7 +286,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
                      .lock = {-1, -1},
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
-    if (status == ECH_OK && training->profile) status = ech_trainer_begin_step_profile(&t);
+    if (status == ECH_OK && training->profile) status = begin_step_profile(&t);
     if (status == ECH_OK) status = loop(&t);
     if (ech_trainer_is_first(&t)) training->stopped = t.stopped;
     ech_trace_close(t.trace);

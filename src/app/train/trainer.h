@@ -44,21 +44,13 @@ static inline bool ech_trainer_is_first(const ech_trainer *t)
 /* Opens the data, makes the session, and restores the newest checkpoint or initializes. Collective. */
 ech_status ech_trainer_begin(ech_trainer *t);
 
-/* --profile: measures this machine, then begins; at the end rank 0 prints the table of all ranks and
- * writes it to step_profile.jsonl in the run directory. Collective. */
-ech_status ech_trainer_begin_step_profile(ech_trainer *t);
-ech_status ech_trainer_finish_step_profile(ech_trainer *t);
-/* Books the rank's time from now on to `activity`; does nothing without --profile. */
-void ech_trainer_switch_to(ech_trainer *t, ech_activity activity);
-
 /* Makes the texts of all checkpoints; after ech_progress_create. Not collective. */
 ech_status ech_trainer_begin_saves(ech_trainer *t);
 /* The number of samples of each validation. */
 int64_t ech_trainer_samples(const ech_trainer *t);
 
-/* Validation and saving, when the calendar says so. Collective. */
-ech_status ech_trainer_validate(ech_trainer *t);
-ech_status ech_trainer_save(ech_trainer *t); /* does nothing if this step is saved */
+/* Saves a checkpoint unless this step is saved. Collective. */
+ech_status ech_trainer_save(ech_trainer *t);
 
 /* After a train list: logs a checkpoint that has been completed since. `failed` (the same on all ranks): fails
  * because one could not be written. */
