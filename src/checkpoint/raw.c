@@ -60,7 +60,7 @@ static ech_status read_plain(const ech_raw *raw, const ech_raw_tensor *t, int64_
                     (const int64_t[]){rows, t->shape[1]}, to);
 }
 
-/* Columns of what is stored are rows of what is wanted. */
+/* A column of the stored matrix is a row of the result. */
 static ech_status read_transposed(const ech_raw *raw, const ech_raw_tensor *t, int64_t first,
                                   int64_t rows, double *to)
 {

@@ -60,8 +60,8 @@ static ech_status plan(save *s)
 
 /* ---- create: rank 0 makes the folder and all files at their full sizes ---- */
 
-/* What earlier saves left: temporary folders go; an old one goes if its successor is there, and
- * otherwise gets its name back. */
+/* Removes what earlier saves left: temporary folders, and an old one whose successor is there. Any other old one gets
+ * its name back. */
 static ech_status clear_remains(const char *directory)
 {
     ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
@@ -221,7 +221,7 @@ static ech_status write_manifest(save *s)
              path);
 }
 
-/* Gives the temporary folder its final name; what has it already steps aside first. */
+/* Gives the temporary folder its final name. A folder that has the name is renamed to step-N.old first. */
 static ech_status rename_to_final(const save *s, const char *final, const char *old)
 {
     bool replaces = ech_file_exists(final);

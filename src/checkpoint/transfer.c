@@ -17,7 +17,7 @@
 enum {
     BUFFER = 256 << 10, /* bytes */
     DIRECT = 4 << 20,   /* bytes that are read or written at once, where they lie in memory */
-    GAP = 16 << 10      /* bytes that are read to no use rather than calling once more */
+    GAP = 16 << 10      /* bytes that are read for nothing, to save a call */
 };
 
 /* Runs that one call reads or writes. */
@@ -78,7 +78,7 @@ static span next_span(const transfer *t, int64_t first)
     return s;
 }
 
-/* What a run would go on from for ever. What is infinite only as it is stored was too large for that. */
+/* No run could resume from it. A value that is infinite only in the file was too large for the file's type. */
 static ech_status refuse(const transfer *t, const char *element, int64_t at)
 {
     bool narrow = ech_dtype_bytes(t->stored) < ech_dtype_bytes(t->wanted);

@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the process had before its first thread was bound: threads started later inherit their creator's
- * cores, and nobody else remembers. */
+/* The cores of the process before its first thread was bound: threads started later inherit their creator's. */
 static struct {
     pthread_once_t once;
     ech_core_set cores;

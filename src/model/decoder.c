@@ -39,9 +39,10 @@ static void build_head(const ech_config *config, ech_model *model, const ech_dec
     model->logits = ech_layer_head_loss(block, x, targets, weights, table, V);
 }
 
-void ech_decoder_build(const ech_config *config, ech_model *model, const ech_decoder *decoder,
-                       int table)
+void ech_decoder_build(const ech_config *config, ech_model *model)
 {
+    const ech_decoder *decoder = model->family->decoder;
+    int table = decoder->embedding(config, model);
     for (int64_t i = 0; i < model->layers; i++) build_layer(config, model, decoder, i);
     build_head(config, model, decoder, table);
 }

@@ -20,6 +20,8 @@ typedef int (*ech_decoder_part)(const ech_config *config, ech_model *model, ech_
 
 /* Layers x + attention(norm(x)), x + mlp(norm(x)), a final norm and the head. */
 typedef struct ech_decoder {
+    /* Builds the first block. Returns the token table's parameter, which a tied head uses. */
+    int (*embedding)(const ech_config *config, ech_model *model);
     const char *layers;                   /* "transformer.h": layer i is "transformer.h.i" */
     const char *first_norm, *second_norm; /* of a layer: "ln_1" is "transformer.h.i.ln_1" */
     const char *last_norm;                /* "transformer.ln_f" */
@@ -28,10 +30,8 @@ typedef struct ech_decoder {
     ech_decoder_part attention, mlp;
 } ech_decoder;
 
-/* Builds all blocks after the embedding. A tied head uses `table`, the embedding's parameter; otherwise
- * lm_head.weight is added. */
-void ech_decoder_build(const ech_config *config, ech_model *model, const ech_decoder *decoder,
-                       int table);
+/* Builds all blocks. A head that is not tied has lm_head.weight. */
+void ech_decoder_build(const ech_config *config, ech_model *model);
 
 /* ---- config.json ---- */
 

@@ -35,8 +35,7 @@ static int conv1d(ech_model *model, ech_block *block, const char *name, int x, e
     return ech_layer_linear(block, x, w, b, true, axis, out);
 }
 
-/* Returns the token table's parameter. */
-static int build_embedding(const ech_config *config, ech_model *model)
+static int embedding(const ech_config *config, ech_model *model)
 {
     int64_t C = config->model.hidden_size, V = config->model.vocab_size;
     int64_t P = config->model.max_position_embeddings;
@@ -82,19 +81,14 @@ static int mlp(const ech_config *config, ech_model *model, ech_block *block, con
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
-static const ech_decoder decoder = {.layers = "transformer.h",
+static const ech_decoder decoder = {.embedding = embedding,
+                                    .layers = "transformer.h",
                                     .first_norm = "ln_1",
                                     .second_norm = "ln_2",
                                     .last_norm = "transformer.ln_f",
                                     .norm = norm,
                                     .attention = attention,
                                     .mlp = mlp};
-
-static ech_status build(const ech_config *config, ech_model *model)
-{
-    ech_decoder_build(config, model, &decoder, build_embedding(config, model));
-    return ECH_OK;
-}
 
 static int64_t inner(const ech_config *config)
 {
@@ -127,7 +121,7 @@ const ech_family ech_family_row_gpt2 = {.name = "gpt2",
                                                  "model.resid_pdrop model.attn_pdrop "
                                                  "model.num_key_value_heads",
                                         .resolve = resolve,
-                                        .build = build,
+                                        .decoder = &decoder,
                                         .architecture = "GPT2LMHeadModel",
                                         .rows = rows,
                                         .replaces = "dtype",

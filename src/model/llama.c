@@ -37,7 +37,7 @@ static int linear(ech_model *model, ech_block *block, const char *prefix, const 
     return ech_layer_linear(block, x, w, -1, false, axis, out);
 }
 
-static int build_embedding(const ech_config *config, ech_model *model)
+static int embedding(const ech_config *config, ech_model *model)
 {
     int64_t C = config->model.hidden_size, V = config->model.vocab_size;
     ech_block *block = ech_model_block(model, "model.embeddings");
@@ -146,7 +146,8 @@ static ech_status check_head_width(const ech_config *config)
                                (long long)D);
 }
 
-static const ech_decoder decoder = {.layers = "model.layers",
+static const ech_decoder decoder = {.embedding = embedding,
+                                    .layers = "model.layers",
                                     .first_norm = "input_layernorm",
                                     .second_norm = "post_attention_layernorm",
                                     .last_norm = "model.norm",
@@ -155,17 +156,15 @@ static const ech_decoder decoder = {.layers = "model.layers",
                                     .mlp = mlp};
 
 /* transformers loads no Llama whose heads do not divide its width, also where heads have another width. */
-static ech_status build(const ech_config *config, ech_model *model)
+static ech_status check(const ech_config *config)
 {
-    if (model->family == &ech_family_row_llama &&
+    if (ech_family_of(config) == &ech_family_row_llama &&
         config->model.hidden_size % config->model.num_attention_heads)
         return ech_config_complain(config, "model.num_attention_heads",
                                    "does not divide model.hidden_size = %lld; use qwen3 for that",
                                    (long long)config->model.hidden_size);
     ECH_TRY(check_head_width(config));
-    ECH_TRY(check_scaling(config));
-    ech_decoder_build(config, model, &decoder, build_embedding(config, model));
-    return ECH_OK;
+    return check_scaling(config);
 }
 
 /* ---- config.json ---- */
@@ -265,7 +264,8 @@ static ech_status import_rope(const ech_family_import *in)
                  " model.rms_norm_eps model.embd_pdrop model.resid_pdrop model.attn_pdrop "        \
                  "model.num_key_value_heads model.head_dim",                                       \
         .resolve = resolve,                                                                        \
-        .build = build,                                                                            \
+        .check = check,                                                                            \
+        .decoder = &decoder,                                                                       \
         .architecture = ARCHITECTURE,                                                              \
         .rows = rows,                                                                              \
         .import_more = import_rope,                                                                \

@@ -133,20 +133,18 @@ static ech_block_options ways_of(const ech_config *config)
 
 static ech_status create(const ech_config *config, ech_block_options options, ech_model **out)
 {
+    const ech_family *family = ech_family_of(config);
     ECH_TRY(check(config));
+    if (family->check) ECH_TRY(family->check(config));
     ech_model *model = ech_calloc(1, sizeof *model);
-    model->family = ech_family_of(config);
+    model->family = family;
     model->pool = ech_pool_create();
     model->vocabulary = config->model.vocab_size;
     model->layers = config->model.num_hidden_layers;
     model->width = config->model.num_attention_heads * config->model.head_dim;
     model->std = config->model.initializer_range;
     model->options = options;
-    ech_status status = model->family->build(config, model);
-    if (status != ECH_OK) {
-        ech_model_destroy(model);
-        return status;
-    }
+    ech_decoder_build(config, model);
     for (size_t i = 0; i < model->block.n; i++)
         ech_block_finish(model->block.at[i], model->param.at);
     *out = model;

@@ -29,8 +29,9 @@ typedef struct ech_model {
 struct ech_family {
     const char *name;
     const char *reads; /* blank-separated keys that this family uses and some others do not */
-    void (*resolve)(ech_config *config); /* fills "auto" keys of the model section */
-    ech_status (*build)(const ech_config *config, ech_model *model);
+    void (*resolve)(ech_config *config);           /* fills "auto" keys of the model section */
+    ech_status (*check)(const ech_config *config); /* of the resolved section; NULL: nothing more */
+    const struct ech_decoder *decoder;             /* its blocks */
     /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the table of its values, and
      * what the table cannot express. Errors of import_more: what the layers cannot do. NULL: nothing more. */
     const char *architecture;
