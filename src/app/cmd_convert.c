@@ -8,7 +8,7 @@
 #include "app/convert.h"
 #include "app/count.h"
 #include "app/options.h"
-#include "tensor/convert.h"
+#include "tensor/tensor.h"
 
 static const char about[] =
     "Turns a model file of llm.c (versions 3 and 5) or llama2.c (version 1, and legacy), or a "

@@ -7,8 +7,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "tensor/convert.h"
-
 enum { BLOCK = 4096 }; /* elements that are looked at together */
 
 /* The first of n words whose bits without the sign are at least the infinity's. The loop over a block has

@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/transfer.h"
-#include "tensor/convert.h"
 
 ech_status ech_raw_open(const char *path, ech_config *config, ech_raw *out)
 {

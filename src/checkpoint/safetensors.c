@@ -16,7 +16,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/finite.h"
 #include "checkpoint/transfer.h"
-#include "tensor/convert.h"
 
 /* Bytes of the shortest entry: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]}, */
 enum { ENTRY_BYTES = 49 };

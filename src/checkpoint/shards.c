@@ -13,7 +13,6 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/shards.h"
 #include "checkpoint/shards_index.h"
-#include "tensor/convert.h"
 
 #define CONFIG "config.json"
 #define SINGLE "model.safetensors"
@@ -23,7 +22,8 @@ enum { LARGEST_INDEX = 16 << 20 }; /* bytes */
 
 struct ech_shards {
     char *folder;
-    ech_shards_names names;
+    const ech_family *family;
+    bool tied;
     ECH_LIST(ech_safetensors *) file;
 };
 
@@ -155,13 +155,14 @@ static ech_status open_all(ech_shards *weights)
     ECH_FAIL(ECH_EINPUT, "%s: has neither " SINGLE " nor " INDEX, weights->folder);
 }
 
-ech_status ech_shards_open(const char *folder, const ech_shards_names *names, bool verify,
+ech_status ech_shards_open(const char *folder, const ech_family *family, bool tied, bool verify,
                            ech_shards **out)
 {
     if (verify) ECH_TRY(ech_manifest_verify_model(folder, true));
     ECH_CLEANUP(ech_shards_close_at) ech_shards *weights = ech_calloc(1, sizeof *weights);
     weights->folder = ech_strdup(folder);
-    weights->names = *names;
+    weights->family = family;
+    weights->tied = tied;
     ECH_TRY(open_all(weights));
     *out = weights;
     weights = NULL;
@@ -201,9 +202,9 @@ static location find_exactly(const ech_shards *weights, const char *name)
 /* By our name, or by our name without the family's prefix. */
 static location find_tensor(const ech_shards *weights, const char *name)
 {
-    size_t n = strlen(weights->names.prefix);
+    size_t n = strlen(weights->family->prefix);
     location at = find_exactly(weights, name);
-    if (!at.file && strncmp(name, weights->names.prefix, n) == 0)
+    if (!at.file && strncmp(name, weights->family->prefix, n) == 0)
         at = find_exactly(weights, name + n);
     return at;
 }
@@ -241,7 +242,7 @@ static ech_status demand(const ech_shards *weights, const ech_saved_tensor *want
 static bool is_buffer(const ech_shards *weights, const char *name)
 {
     size_t n = strlen(name), length;
-    for (const char *end = weights->names.buffers; *end; end += length + (end[length] == ' ')) {
+    for (const char *end = weights->family->buffers; *end; end += length + (end[length] == ' ')) {
         length = strcspn(end, " ");
         if (n >= length && strncmp(name + n - length, end, length) == 0) return true;
     }
@@ -250,7 +251,7 @@ static bool is_buffer(const ech_shards *weights, const char *name)
 
 static bool is_tied_head(const ech_shards *weights, const char *name)
 {
-    return weights->names.table && strcmp(name, weights->names.head) == 0;
+    return weights->tied && strcmp(name, ECH_MODEL_HEAD) == 0;
 }
 
 ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *tensors, int n)
@@ -294,17 +295,17 @@ static ech_status compare_rows(const ech_shards *weights, location head, locatio
             ECH_FAIL(ECH_EINPUT,
                      "%s: tensor '%s' differs from '%s' at row %" PRId64
                      ", but tie_word_embeddings says they are one; one of them is wrong",
-                     weights->folder, weights->names.head, weights->names.table, first + i / width);
+                     weights->folder, ECH_MODEL_HEAD, weights->family->table, first + i / width);
     return ECH_OK;
 }
 
 ech_status ech_shards_check_head(const ech_shards *weights)
 {
     enum { ELEMENTS = 1 << 16 };
-    if (!weights->names.table) return ECH_OK;
-    location head = find_exactly(weights, weights->names.head);
+    if (!weights->tied) return ECH_OK;
+    location head = find_exactly(weights, ECH_MODEL_HEAD);
     if (!head.file) return ECH_OK;
-    location table = find_tensor(weights, weights->names.table);
+    location table = find_tensor(weights, weights->family->table);
     ech_saved_tensor is = ech_safetensors_get(head.file, head.tensor);
     ech_saved_tensor must = ech_safetensors_get(table.file, table.tensor);
     ECH_TRY(check_one(weights, &is, &must));

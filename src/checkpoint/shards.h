@@ -7,15 +7,7 @@
 #define ECH_CHECKPOINT_SHARDS_H
 
 #include "checkpoint/checkpoint.h"
-
-/* How a file's names may differ from those of our parameters. Texts are borrowed. */
-typedef struct ech_shards_names {
-    const char *prefix;  /* "transformer.", which a file may omit */
-    const char *buffers; /* blank-separated suffixes of names that are no weights: ".attn.bias" */
-    const char *table;   /* the token embedding, if the head is tied; NULL: it is not */
-    const char
-        *head; /* the tied head's name, "lm_head.weight", under which a file may repeat the table */
-} ech_shards_names;
+#include "model/model.h"
 
 /* Finds the folder with config.json that `path` names: itself, the model/ of a checkpoint, or that of the newest
  * checkpoint of a run directory. A checkpoint's sizes and texts must match its manifest. Release *folder with
@@ -28,9 +20,10 @@ bool ech_shards_is_cache(const char *path);
 bool ech_shards_are_there(const char *folder);
 
 typedef struct ech_shards ech_shards;
-/* Opens all files of the folder and checks their headers. With `verify`, which is needed before weights are read, also
- * compares a checkpoint's weights with the hashes of its manifest. */
-ech_status ech_shards_open(const char *folder, const ech_shards_names *names, bool verify,
+/* Opens all files of the folder and checks their headers. `family`: how names in files may differ from those of our
+ * parameters. `tied`: the head is the token table, which a file may repeat under the head's name. With `verify`, which
+ * is needed before weights are read, also compares a checkpoint's weights with the hashes of its manifest. */
+ech_status ech_shards_open(const char *folder, const ech_family *family, bool tied, bool verify,
                            ech_shards **out);
 void ech_shards_close(ech_shards *weights); /* accepts NULL */
 ECH_DESTROY_AT(ech_shards, ech_shards_close)

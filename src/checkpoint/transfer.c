@@ -12,7 +12,6 @@
 #include "checkpoint/box.h"
 #include "checkpoint/finite.h"
 #include "checkpoint/hash.h"
-#include "tensor/convert.h"
 
 enum {
     BUFFER = 256 << 10, /* bytes */

@@ -3,7 +3,7 @@
  * Between the floating-point types, by way of fp64, which holds them all. Halves go by their bits, so
  * that no compiler's or machine's support for them is needed.
  */
-#include "tensor/convert.h"
+#include "tensor/tensor.h"
 
 #include <string.h>
 

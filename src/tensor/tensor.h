@@ -27,6 +27,13 @@ const char *ech_dtype_on_disk(ech_dtype dtype); /* "F32": in safetensors */
 /* False, *out unchanged: no type has that name. */
 bool ech_dtype_from_name(const char *name, ech_dtype *out);
 bool ech_dtype_from_disk(const char *name, ech_dtype *out);
+/* Whether it is a floating-point type: fp32, fp64, bf16 or fp16. */
+bool ech_dtype_is_real(ech_dtype dtype);
+
+/* Converts n elements between floating-point types. Widening is exact; narrowing rounds to nearest, ties to even, and
+ * overflows to infinity (IEEE 754). Both arrays are aligned for their types; they must not overlap unless the types
+ * are the same. */
+void ech_convert(const void *from, ech_dtype from_dtype, void *to, ech_dtype to_dtype, int64_t n);
 
 typedef struct ech_tensor {
     void *data;

@@ -12,7 +12,7 @@
 
 #include "app/runs.h"
 #include "app/train/trained.h"
-#include "tensor/convert.h"
+#include "tensor/tensor.h"
 
 enum { HALF = 3, WHOLE = 6 };
 

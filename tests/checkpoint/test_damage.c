@@ -256,13 +256,13 @@ static void test_without_verify_sizes_are_checked(void **state)
 /* Opens model/ of step 2 by one of its names. */
 static ech_status open_model(const char *folder, bool verify)
 {
-    const ech_shards_names names = {.prefix = "", .buffers = "", .head = "lm_head.weight"};
+    const ech_family family = {.prefix = "", .buffers = ""};
     ech_shards *weights = NULL;
     char *found;
     bool quiet = ech_log_set_quiet(true);
     ech_status st = ech_shards_find(folder, &found);
     if (st == ECH_OK) {
-        st = ech_shards_open(found, &names, verify, &weights);
+        st = ech_shards_open(found, &family, false, verify, &weights);
         free(found);
     }
     ech_log_set_quiet(quiet);

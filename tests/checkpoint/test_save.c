@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "checkpoint/fixture.h"
-#include "tensor/convert.h"
+#include "tensor/tensor.h"
 
 /* Loads with every number of ranks and every cut, rank after rank. */
 static void check_loads(const ech_checkpoint *checkpoint, int seed)

@@ -12,12 +12,8 @@
 
 enum { ROWS = 4, WIDTH = 3 };
 
-static const ech_shards_names names = {
-    .prefix = "model.", .buffers = ".inv_freq .bias", .head = "head.weight"};
-static const ech_shards_names tied = {.prefix = "model.",
-                                      .buffers = ".inv_freq .bias",
-                                      .table = "model.table.weight",
-                                      .head = "head.weight"};
+static const ech_family family = {
+    .prefix = "model.", .buffers = ".inv_freq .bias", .table = "model.table.weight"};
 
 /* A matrix of a file: element i is first + i. */
 typedef struct matrix {
@@ -63,12 +59,12 @@ static ech_saved_tensor want(const char *name)
 }
 
 /* Opens and checks; an error says `part`, or with NULL there is none. */
-static ech_shards *open_as(const char *folder, const ech_shards_names *as, const char *part)
+static ech_shards *open_as(const char *folder, bool tied, const char *part)
 {
     const ech_saved_tensor wanted[] = {want("model.table.weight"), want("model.norm.weight")};
     ech_shards *weights = NULL;
     bool quiet = ech_log_set_quiet(part != NULL);
-    ech_status st = ech_shards_open(folder, as, true, &weights);
+    ech_status st = ech_shards_open(folder, &family, tied, true, &weights);
     if (st == ECH_OK) st = ech_shards_check(weights, wanted, 2);
     if (st == ECH_OK) st = ech_shards_check_head(weights);
     ech_log_set_quiet(quiet);
@@ -100,7 +96,7 @@ static void one_file(void **state)
                           {"model.norm.weight", ECH_F64, 30},
                           {"h.0.attn.bias", ECH_F32, 0}};
     write_file(folder, "model.safetensors", all, 3);
-    ech_shards *weights = open_as(folder, &names, NULL);
+    ech_shards *weights = open_as(folder, false, NULL);
     assert_int_equal(ech_shards_count(weights), 3);
     assert_int_equal(ech_shards_dtype(weights, "model.table.weight"), ECH_F16);
     check_values(weights, "model.table.weight", 1);
@@ -118,7 +114,7 @@ static void shards(void **state)
     write_file(folder, "b.safetensors", &second, 1);
     write_index(folder, "\"norm.weight\": \"b.safetensors\", "
                         "\"model.table.weight\": \"a.safetensors\"");
-    ech_shards *weights = open_as(folder, &names, NULL);
+    ech_shards *weights = open_as(folder, false, NULL);
     check_values(weights, "model.table.weight", 2);
     check_values(weights, "model.norm.weight", 50);
     ech_shards_close(weights);
@@ -143,7 +139,7 @@ static void shards(void **state)
     assert_int_equal(mkdir(inner, 0777), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_index(folder, cases[i].map);
-        open_as(folder, &names, cases[i].part);
+        open_as(folder, false, cases[i].part);
     }
     free(link);
     free(inner);
@@ -172,7 +168,7 @@ static void links_into_a_cache(void **state)
         assert_int_equal(symlink(links[i][0], path), 0);
         free(path);
     }
-    ech_shards *weights = open_as(snapshot, &names, NULL);
+    ech_shards *weights = open_as(snapshot, false, NULL);
     check_values(weights, "model.table.weight", 2);
     check_values(weights, "model.norm.weight", 50);
     ech_shards_close(weights);
@@ -201,7 +197,7 @@ static void masks_of_any_type(void **state)
     assert_in_range(strlen(header), 128, 255);
     memcpy(bytes + 8, header, strlen(header));
     free(scratch_write(folder, "model.safetensors", bytes, 8 + strlen(header) + 100));
-    ech_shards_close(open_as(folder, &names, NULL));
+    ech_shards_close(open_as(folder, false, NULL));
     scratch_remove(folder);
 }
 
@@ -210,15 +206,15 @@ static void tied_heads(void **state)
     (void)state;
     char *folder = scratch_make();
     matrix all[] = {
-        {"table.weight", ECH_F32, 1}, {"norm.weight", ECH_F32, 30}, {"head.weight", ECH_F64, 1}};
+        {"table.weight", ECH_F32, 1}, {"norm.weight", ECH_F32, 30}, {"lm_head.weight", ECH_F64, 1}};
     write_file(folder, "model.safetensors", all, 3);
-    open_as(folder, &names, "'head.weight' belongs to nothing");
-    ech_shards_close(open_as(folder, &tied, NULL));
+    open_as(folder, false, "'lm_head.weight' belongs to nothing");
+    ech_shards_close(open_as(folder, true, NULL));
     all[2].first = 2;
     scratch_remove(folder);
     folder = scratch_make();
     write_file(folder, "model.safetensors", all, 3);
-    open_as(folder, &tied, "'head.weight' differs from 'model.table.weight' at row 0");
+    open_as(folder, true, "'lm_head.weight' differs from 'model.table.weight' at row 0");
     scratch_remove(folder);
 }
 
@@ -230,17 +226,17 @@ static void wrong_tensors(void **state)
                           {"table.weight", ECH_F32, 1},
                           {"model.norm.weight", ECH_F32, 1}};
     write_file(folder, "model.safetensors", all, 3);
-    open_as(folder, &names, "'table.weight' belongs to nothing");
+    open_as(folder, false, "'table.weight' belongs to nothing");
     scratch_remove(folder);
     folder = scratch_make();
     const matrix other[] = {{"model.table.weight", ECH_F32, 1}, {"model.nrm.weight", ECH_F32, 1}};
     write_file(folder, "model.safetensors", other, 2);
-    open_as(folder, &names, "no tensor 'model.norm.weight' among its 2 (the nearest is");
+    open_as(folder, false, "no tensor 'model.norm.weight' among its 2 (the nearest is");
     scratch_remove(folder);
     folder = scratch_make();
-    open_as(folder, &names, "neither model.safetensors nor");
+    open_as(folder, false, "neither model.safetensors nor");
     free(scratch_write(folder, "pytorch_model.bin", "PK", 2));
-    open_as(folder, &names, "save_pretrained");
+    open_as(folder, false, "save_pretrained");
     scratch_remove(folder);
 }
 

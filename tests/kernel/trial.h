@@ -24,7 +24,7 @@
 #include "kernel/kernel.h"
 #include "kernel/values.h"
 #include "share.h"
-#include "tensor/convert.h"
+#include "tensor/tensor.h"
 
 enum { TRIAL_TENSORS = 11, TRIAL_GUARD = 16, TRIAL_ALIGN = 64, TRIAL_THREADS = 3 };
 /* Sanitizers look at addresses, slowly: which bits come out is left to the other builds. */

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "tensor/convert.h"
+#include "tensor/tensor.h"
 
 enum { ALL = 1 << 16 };
 

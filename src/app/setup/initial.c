@@ -28,13 +28,8 @@ static ech_status find_past(const ech_config *config, ech_checkpoint **out)
 ech_status ech_initial_open(const ech_config *config, const char *folder, bool verify,
                             ech_shards **out)
 {
-    const ech_family *family = ech_family_of(config);
-    const ech_shards_names names = {.prefix = family->prefix,
-                                    .buffers = family->buffers,
-                                    .table = config->model.tie_word_embeddings == 1 ? family->table
-                                                                                    : NULL,
-                                    .head = ECH_MODEL_HEAD};
-    return ech_shards_open(folder, &names, verify, out);
+    bool tied = config->model.tie_word_embeddings == 1;
+    return ech_shards_open(folder, ech_family_of(config), tied, verify, out);
 }
 
 ech_saved_tensor *ech_initial_tensors(const ech_model *model)

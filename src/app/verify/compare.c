@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "app/verify/verifier.h"
-#include "tensor/convert.h"
+#include "tensor/tensor.h"
 
 /* ---- from the ranks to rank 0 ---- */
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/convert.h"
+#include "tensor/tensor.h"
 
 typedef ECH_LIST(char *) history;
 

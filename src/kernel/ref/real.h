@@ -9,7 +9,7 @@
 
 #include "kernel/ref/rows.h"
 #include "kernel/shape.h"
-#include "tensor/convert.h"
+#include "tensor/tensor.h"
 
 #ifdef ECH_REAL_F64
 typedef double real;
