@@ -5,7 +5,10 @@
  */
 #include <stdlib.h>
 
+#include "base/sort.h"
 #include "check/checker.h"
+
+enum { KNOWN = 1 << 12 }; /* offsets remembered while they are collected */
 
 /* ---- lives ---- */
 
@@ -93,19 +96,6 @@ static ech_status check_lives(const ech_plan *plan, const ech_list *list)
 
 /* ---- overlap ---- */
 
-typedef struct edge {
-    int tick, value;
-    bool birth;
-} edge;
-
-static int by_tick(const void *a, const void *b)
-{
-    const edge *x = a, *y = b;
-    if (x->tick != y->tick) return x->tick < y->tick ? -1 : 1;
-    if (x->birth != y->birth) return x->birth ? 1 : -1; /* deaths first: dies + 1 */
-    return x->value < y->value ? -1 : x->value > y->value;
-}
-
 static ech_status fail_overlap(const ech_plan *plan, const ech_list *list, int a, int b)
 {
     int first = (int)plan->persistent.n;
@@ -137,16 +127,28 @@ static int by_size(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
+/* Values of other micro-batches have offsets that were there before: most are not sorted. */
+static bool is_known(int64_t *known, int64_t place)
+{
+    int64_t *slot = &known[(uint64_t)place * 0x9e3779b97f4a7c15u >> 52];
+    bool same = *slot == place;
+    *slot = place;
+    return same;
+}
+
 static taken begin_taken(const ech_list *list)
 {
-    size_t n = list->value.n;
-    taken t = {.place = ech_calloc(2 * n + 1, sizeof *t.place), .leaves = 1};
-    for (size_t i = 0; i < n; i++) {
-        t.place[2 * i] = list->value.at[i].offset;
-        t.place[2 * i + 1] = list->value.at[i].offset + list->value.at[i].bytes;
+    int64_t known[KNOWN];
+    taken t = {.place = ech_calloc(2 * list->value.n + 1, sizeof *t.place), .leaves = 1};
+    size_t n = 0;
+    for (int i = 0; i < KNOWN; i++) known[i] = -1;
+    for (size_t i = 0; i < list->value.n; i++) {
+        int64_t begin = list->value.at[i].offset, end = begin + list->value.at[i].bytes;
+        if (!is_known(known, begin)) t.place[n++] = begin;
+        if (!is_known(known, end)) t.place[n++] = end;
     }
-    qsort(t.place, 2 * n, sizeof *t.place, by_size);
-    for (size_t i = 0; i < 2 * n; i++)
+    qsort(t.place, n, sizeof *t.place, by_size);
+    for (size_t i = 0; i < n; i++)
         if (t.places == 0 || t.place[t.places - 1] < t.place[i]) t.place[t.places++] = t.place[i];
     while (t.leaves < t.places) t.leaves *= 2;
     t.full = ech_calloc(2 * t.leaves, sizeof *t.full);
@@ -226,23 +228,31 @@ static ech_status check_inside(const ech_plan *plan, const ech_list *list)
     return ECH_OK;
 }
 
+static int *sort_values(const ech_list *list, bool by_death)
+{
+    int *tick = ech_calloc(list->value.n + 1, sizeof *tick);
+    for (size_t i = 0; i < list->value.n; i++)
+        tick[i] = by_death ? list->value.at[i].dies : list->value.at[i].born;
+    int *sorted = ech_sort_by_key(list->value.n, NULL, tick, list->ticks + 1);
+    free(tick);
+    return sorted;
+}
+
 /* A sweep over time with the bytes of live values. */
 static ech_status check_overlap(const ech_plan *plan, const ech_list *list)
 {
-    size_t n = list->value.n;
-    edge *edges = ech_calloc(2 * n + 1, sizeof *edges);
+    int *by_birth = sort_values(list, false), *by_death = sort_values(list, true);
+    const int *dead = by_death;
     taken bytes = begin_taken(list);
     ech_status status = ECH_OK;
-    for (size_t i = 0; i < n; i++) {
-        edges[2 * i] = (edge){list->value.at[i].born, (int)i, true};
-        edges[2 * i + 1] = (edge){list->value.at[i].dies + 1, (int)i, false};
+    for (size_t i = 0; i < list->value.n && status == ECH_OK; i++) {
+        const ech_value *v = &list->value.at[by_birth[i]];
+        for (; list->value.at[*dead].dies < v->born; dead++)
+            take(&bytes, &list->value.at[*dead], false);
+        if (!take(&bytes, v, true)) status = find_overlap(plan, list, by_birth[i]);
     }
-    qsort(edges, 2 * n, sizeof *edges, by_tick);
-    for (size_t e = 0; e < 2 * n && status == ECH_OK; e++) {
-        if (!take(&bytes, &list->value.at[edges[e].value], edges[e].birth))
-            status = find_overlap(plan, list, edges[e].value);
-    }
-    free(edges);
+    free(by_birth);
+    free(by_death);
     end_taken(&bytes);
     return status;
 }

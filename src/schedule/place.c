@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
 #include "schedule/passes.h"
 
 enum { SHELF = 128 }; /* most tracks of a shelf */
@@ -50,8 +51,11 @@ typedef struct shelf {
     track *at[SHELF]; /* by offset */
 } shelf;
 
+typedef ECH_LIST(int64_t) size_list;
+
 typedef struct placer {
     ech_list *list;
+    placement *all;
     int64_t start;
     ECH_LIST(shelf *) shelves; /* by offset */
     ECH_LIST(track *) own;     /* of the size being placed, by offset */
@@ -60,25 +64,6 @@ typedef struct placer {
 
 /* ---- what is placed, in order ---- */
 
-static int compare(int64_t x, int64_t y)
-{
-    return (x > y) - (x < y);
-}
-
-static int by_size_and_birth(const void *a, const void *b)
-{
-    const placement *x = a, *y = b;
-    int bytes = compare(y->bytes, x->bytes), born = compare(x->life.born, y->life.born);
-    return bytes ? bytes : born ? born : compare(x->value, y->value);
-}
-
-static int by_death(const void *a, const void *b)
-{
-    const placement *x = *(placement *const *)a, *y = *(placement *const *)b;
-    int dies = compare(x->life.dies, y->life.dies);
-    return dies ? dies : compare(x->value, y->value);
-}
-
 /* An offset is free after the last of the value's successors has died. */
 static int last_death(const ech_list *list, const ech_value *v)
 {
@@ -86,7 +71,7 @@ static int last_death(const ech_list *list, const ech_value *v)
     return v->dies;
 }
 
-/* All values but those that succeed another, sorted. Returns how many. */
+/* All values but those that succeed another. Returns how many. */
 static size_t find_placements(const ech_list *list, placement *all)
 {
     size_t n = 0;
@@ -100,8 +85,49 @@ static size_t find_placements(const ech_list *list, placement *all)
                 (placement){ech_align(v->bytes), {v->born, last_death(list, v)}, (int)i, NULL};
     }
     free(succeeds);
-    qsort(all, n, sizeof *all, by_size_and_birth);
     return n;
+}
+
+/* Where bytes are, or belong, among sizes in descending order. */
+static size_t find_size(const size_list *sizes, int64_t bytes)
+{
+    size_t low = 0, high = sizes->n;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (sizes->at[middle] > bytes)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The sizes of placements, each once, the largest first. There are few: they do not depend on micro-batches. */
+static size_list find_sizes(const placement *all, size_t n)
+{
+    size_list found = {0};
+    for (size_t i = 0; i < n; i++) {
+        size_t at = find_size(&found, all[i].bytes);
+        if (at < found.n && found.at[at] == all[i].bytes) continue;
+        ECH_PUSH(found, all[i].bytes);
+        memmove(found.at + at + 1, found.at + at, (found.n - 1 - at) * sizeof *found.at);
+        found.at[at] = all[i].bytes;
+    }
+    return found;
+}
+
+/* Placements by size, the largest first, and of one size by birth or by death. */
+static int *sort_placements(const ech_list *list, const placement *all, size_t n,
+                            const size_list *sizes, bool by_death)
+{
+    int *key = ech_calloc(n + 1, sizeof *key);
+    for (size_t i = 0; i < n; i++) key[i] = by_death ? all[i].life.dies : all[i].life.born;
+    int *by_tick = ech_sort_by_key(n, NULL, key, list->ticks + 1);
+    for (size_t i = 0; i < n; i++) key[i] = (int)find_size(sizes, all[i].bytes);
+    int *sorted = ech_sort_by_key(n, by_tick, key, (int)sizes->n);
+    free(by_tick);
+    free(key);
+    return sorted;
 }
 
 /* ---- shelves ---- */
@@ -301,18 +327,16 @@ static void take(placer *p, placement *of, track *t)
         p->list->value.at[value].offset = t->offset;
 }
 
-/* Values of one size. `by_end`: room for n. */
-static void place_size(placer *p, placement *of, size_t n, placement **by_end)
+/* Values of one size, by birth and by death. */
+static void place_size(placer *p, const int *by_birth, const int *by_death, size_t n)
 {
-    size_t ended = 0;
     p->lowest = p->own.n = 0;
-    for (size_t i = 0; i < n; i++) by_end[i] = &of[i];
-    qsort(by_end, n, sizeof *by_end, by_death);
     for (size_t i = 0; i < n; i++) {
-        for (; by_end[ended]->life.dies < of[i].life.born; ended++)
-            release(p, by_end[ended]->track);
-        track *t = find_track(p, of[i].life);
-        take(p, &of[i], t ? t : add_track(p, of[i].bytes, of[i].life));
+        placement *of = &p->all[by_birth[i]];
+        for (; p->all[*by_death].life.dies < of->life.born; by_death++)
+            release(p, p->all[*by_death].track);
+        track *t = find_track(p, of->life);
+        take(p, of, t ? t : add_track(p, of->bytes, of->life));
     }
     for (size_t i = 0; i < p->own.n; i++) {
         free(p->own.at[i]->neighbour.at);
@@ -333,17 +357,22 @@ static void free_shelf(shelf *row)
 void ech_pass_place(ech_list *list, int64_t start)
 {
     placer p = {.list = list, .start = start};
-    placement *all = ech_calloc(list->value.n + 1, sizeof *all);
-    placement **by_end = ech_calloc(list->value.n + 1, sizeof *by_end);
-    size_t n = find_placements(list, all);
+    p.all = ech_calloc(list->value.n + 1, sizeof *p.all);
+    size_t n = find_placements(list, p.all), end = 0;
+    size_list sizes = find_sizes(p.all, n);
+    int *by_birth = sort_placements(list, p.all, n, &sizes, false);
+    int *by_death = sort_placements(list, p.all, n, &sizes, true);
     list->bytes = 0;
-    for (size_t first = 0, end = 0; first < n; first = end) {
-        while (end < n && all[end].bytes == all[first].bytes) end++;
-        place_size(&p, all + first, end - first, by_end);
+    for (size_t first = 0; first < n; first = end) {
+        int64_t bytes = p.all[by_birth[first]].bytes;
+        while (end < n && p.all[by_birth[end]].bytes == bytes) end++;
+        place_size(&p, by_birth + first, by_death + first, end - first);
     }
     for (size_t s = 0; s < p.shelves.n; s++) free_shelf(p.shelves.at[s]);
     free(p.shelves.at);
     free(p.own.at);
-    free(all);
-    free(by_end);
+    free(p.all);
+    free(sizes.at);
+    free(by_birth);
+    free(by_death);
 }

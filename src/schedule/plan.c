@@ -282,9 +282,21 @@ static void forget_values(ech_list *list)
     list->first_writer = NULL;
 }
 
+/* A list has grown by doubling. */
+static void trim(ech_list *list)
+{
+    list->step.capacity = list->step.n;
+    list->step.at = realloc(list->step.at, (list->step.n + 1) * sizeof *list->step.at);
+    list->after.capacity = list->after.n;
+    list->after.at = realloc(list->after.at, (list->after.n + 1) * sizeof *list->after.at);
+}
+
 void ech_plan_forget_values(ech_plan *plan)
 {
-    for (int i = 0; i < ECH_LIST_KINDS; i++) forget_values(&plan->list[i]);
+    for (int i = 0; i < ECH_LIST_KINDS; i++) {
+        forget_values(&plan->list[i]);
+        trim(&plan->list[i]);
+    }
 }
 
 static void free_list(ech_list *list)

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Placement: values of other micro-batches have the offsets of those before them, so that neither the arena nor the
+ * search grows with micro-batches; and it wastes little.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "schedule/fixture.h"
+
+static int by_number(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Of one step's values but those of the batch, which is there from the start. */
+static size_t count_offsets(const ech_list *list)
+{
+    int64_t *offset = ech_calloc(list->value.n + 1, sizeof *offset);
+    size_t n = 0, distinct = 0;
+    for (size_t i = 0; i < list->value.n; i++)
+        if (list->value.at[i].kind != ECH_MEMORY_BATCH) offset[n++] = list->value.at[i].offset;
+    qsort(offset, n, sizeof *offset, by_number);
+    for (size_t i = 0; i < n; i++) distinct += i == 0 || offset[i] != offset[i - 1];
+    free(offset);
+    return distinct;
+}
+
+static size_t count_offsets_of(const char *schedule, int micro_batches)
+{
+    fixture f = fixture_pipeline((fixture_shape){.schedule = schedule,
+                                                 .stages = 2,
+                                                 .tensor = 2,
+                                                 .micro_batches = micro_batches,
+                                                 .layers = 4});
+    size_t most = 0;
+    for (int rank = 0; rank < f.ranks; rank++) {
+        const ech_list *list = &f.plan[rank]->list[ECH_LIST_TRAIN];
+        size_t n = count_offsets(list);
+        if (n > most) most = n;
+        assert_true((double)list->bytes <= 1.05 * (double)list->lower_bound);
+    }
+    fixture_free(&f);
+    return most;
+}
+
+static void offsets_do_not_grow_with_micro_batches(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"1f1b", "zero-bubble", "naive"};
+    for (int i = 0; i < 3; i++) {
+        /* Not equally many: the batch, all of it loaded first, gives bytes back as it is used. */
+        size_t few = count_offsets_of(schedules[i], 12), many = count_offsets_of(schedules[i], 48);
+        assert_true(2 * many <= 3 * few);
+    }
+    /* All micro-batches are kept at once: their offsets do grow. */
+    assert_true(count_offsets_of("gpipe", 12) < count_offsets_of("gpipe", 48));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(offsets_do_not_grow_with_micro_batches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
