@@ -49,43 +49,35 @@ static ech_status add_weight(const char *key, const char *text, const char *word
     return ECH_OK;
 }
 
-static ech_status read_words(const char *key, const char *text, ech_corpus_words *words)
+ech_status ech_corpus_read_words(const char *key, const char *text, ech_corpus_words *out)
 {
+    ECH_CLEANUP(ech_corpus_words_free) ech_corpus_words words = {0};
     const char *at = text;
     bool weighted = false;
-    char *word;
-    for (int i = 0; (word = next_word(&at)); i++) {
+    for (int i = 0;; i++) {
         int64_t number;
+        ECH_FREED char *word = next_word(&at);
+        if (!word) break;
         if (i == 0) weighted = ech_text_to_weight(word, strlen(word), &number);
         if (weighted && i % 2 == 0) {
-            ech_status st = add_weight(key, text, word, words);
-            free(word);
-            ECH_TRY(st);
+            ECH_TRY(add_weight(key, text, word, &words));
         } else {
-            ECH_PUSH(words->path, word);
+            ECH_PUSH(words.path, word);
+            word = NULL;
         }
     }
-    if (words->path.n < words->weight.n)
+    if (words.path.n < words.weight.n)
         ECH_FAIL(ECH_EUSAGE,
                  "%s \"%s\": no path after the last weight (a path that is a number is written "
                  "./1)",
                  key, text);
-    if (words->path.n == 0) ECH_FAIL(ECH_EUSAGE, "%s: names no token file", key);
-    if (words->path.n > ECH_BLEND_MOST)
-        ECH_FAIL(ECH_EUSAGE, "%s: %zu sources; a blend has at most %d", key, words->path.n,
+    if (words.path.n == 0) ECH_FAIL(ECH_EUSAGE, "%s: names no token file", key);
+    if (words.path.n > ECH_BLEND_MOST)
+        ECH_FAIL(ECH_EUSAGE, "%s: %zu sources; a blend has at most %d", key, words.path.n,
                  (int)ECH_BLEND_MOST);
+    *out = words;
+    words = (ech_corpus_words){0};
     return ECH_OK;
-}
-
-ech_status ech_corpus_read_words(const char *key, const char *text, ech_corpus_words *out)
-{
-    ech_corpus_words words = {0};
-    ech_status st = read_words(key, text, &words);
-    if (st == ECH_OK)
-        *out = words;
-    else
-        ech_corpus_words_free(&words);
-    return st;
 }
 
 void ech_corpus_words_free(ech_corpus_words *words)
@@ -167,12 +159,11 @@ int64_t ech_blend_position(const ech_blend *blend, int k, int64_t j)
     return position;
 }
 
-static const char *const split_names[] = {"training", "validation", "test"};
-
-/* Leaves of the source's documents those of the share. */
+/* Restricts a source to the documents of its part of the split. */
 static ech_status split_source(const ech_corpus_options *options, const char *path,
                                ech_token_file *file)
 {
+    static const char *const names[] = {"training", "validation", "test"};
     int64_t bound[4], all = ech_token_runs_documents(&file->runs);
     if (!ech_text_to_bounds(options->split, bound))
         ECH_FAIL(ECH_EUSAGE,
@@ -188,7 +179,7 @@ static ech_status split_source(const ech_corpus_options *options, const char *pa
         ECH_FAIL(ECH_EUSAGE,
                  "the split \"%s\" leaves none of the %lld documents of %s for %s; give it a "
                  "larger proportion%s",
-                 options->split, (long long)all, path, split_names[options->part],
+                 options->split, (long long)all, path, names[options->part],
                  options->part == ECH_SPLIT_VALID ? ", or 0 for no validation" : "");
     ech_token_file_select(file, first, end, options->document_mask);
     return ECH_OK;
@@ -214,40 +205,27 @@ static ech_status add_source(const ech_corpus_options *options, const char *path
     return ECH_OK;
 }
 
-static ech_status open_sources(const ech_corpus_options *options, const ech_corpus_words *words,
-                               ech_corpus *corpus)
-{
-    int64_t *weights = ech_calloc(words->path.n, sizeof *weights), sum = 0;
-    ech_status st = ECH_OK;
-    for (size_t i = 0; i < words->path.n && st == ECH_OK; i++) {
-        st = add_source(options, words->path.at[i], corpus);
-        if (st != ECH_OK) break;
-        weights[i] = words->weight.n ? words->weight.at[i] : corpus->source.at[i].samples;
-        if (__builtin_add_overflow(sum, weights[i], &sum))
-            st = ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                             "%s: the weights add up to more than 2^63 units; make them smaller",
-                             options->key);
-    }
-    if (st == ECH_OK)
-        ech_blend_create(weights, (int)words->path.n, ECH_BLEND_PERIOD, &corpus->blend);
-    free(weights);
-    return st;
-}
-
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out)
 {
-    ech_corpus_words words;
-    ECH_TRY(ech_corpus_read_words(options->key, options->sources, &words));
-    ech_corpus *corpus = ech_calloc(1, sizeof *corpus);
+    ECH_CLEANUP(ech_corpus_words_free) ech_corpus_words words = {0};
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = ech_calloc(1, sizeof *corpus);
     corpus->sequence_length = options->sequence_length;
     corpus->document_mask = options->document_mask;
-    ech_status st = open_sources(options, &words, corpus);
-    ech_corpus_words_free(&words);
-    if (st == ECH_OK)
-        *out = corpus;
-    else
-        ech_corpus_close(corpus);
-    return st;
+    ECH_TRY(ech_corpus_read_words(options->key, options->sources, &words));
+    ECH_FREED int64_t *weights = ech_calloc(words.path.n, sizeof *weights);
+    int64_t sum = 0;
+    for (size_t i = 0; i < words.path.n; i++) {
+        ECH_TRY(add_source(options, words.path.at[i], corpus));
+        weights[i] = words.weight.n ? words.weight.at[i] : corpus->source.at[i].samples;
+        if (__builtin_add_overflow(sum, weights[i], &sum))
+            ECH_FAIL(ECH_EUSAGE,
+                     "%s: the weights add up to more than 2^63 units; make them smaller",
+                     options->key);
+    }
+    ech_blend_create(weights, (int)words.path.n, ECH_BLEND_PERIOD, &corpus->blend);
+    *out = corpus;
+    corpus = NULL;
+    return ECH_OK;
 }
 
 void ech_corpus_close(ech_corpus *corpus)

@@ -103,6 +103,7 @@ typedef struct ech_bpe_trainer ech_bpe_trainer;
  * pattern. */
 ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out);
 void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer); /* accepts NULL */
+ECH_DESTROY_AT(ech_bpe_trainer, ech_bpe_trainer_destroy)
 /* Counts the words of a text. */
 ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size_t n);
 /* Learns a vocabulary of `vocabulary` tokens, including <|endoftext|> (id 0) and the 256 bytes, and appends the

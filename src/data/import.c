@@ -84,15 +84,13 @@ static ech_status save(importing *im)
 
 static ech_status run_rounds(importing *im)
 {
-    size_t n;
-    ECH_TRY(read_round(im, &n));
-    while (n > 0) {
+    for (size_t n;;) {
+        ECH_TRY(read_round(im, &n));
+        if (n == 0) return ECH_OK;
         ECH_TRY(ech_import_encode_all(im->options, im->coder, im->chunk.at, n));
         for (size_t i = 0; i < n; i++) ECH_TRY(write_chunk(im, &im->chunk.at[i]));
         if (im->journal.done - im->saved >= im->options->save_bytes) ECH_TRY(save(im));
-        ECH_TRY(read_round(im, &n));
     }
-    return ECH_OK;
 }
 
 /* ---- from begin to end ---- */

@@ -8,10 +8,14 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "data/import.h"
 
 enum { VERSION = 1, MOST_BYTES = 1 << 20 };
+#define JOURNAL "journal.json"
+#define UNFINISHED                                                                                 \
+    "journal.new" /* until it is whole: nothing else is left of one that was interrupted */
 
 /* ---- what the result depends on ---- */
 
@@ -58,7 +62,7 @@ typedef struct field {
     int64_t *number;
 } field;
 
-enum { FIELDS = 9, STATE_FIELDS = 6 };
+enum { FIELDS = 9 };
 
 static void list_fields(ech_import_journal *j, field out[FIELDS])
 {
@@ -81,33 +85,20 @@ static json_t *pack_state(const ech_token_state *s)
                      (json_int_t)s->open_length, "open", s->open, "prompts", s->prompts);
 }
 
-static bool unpack_state(json_t *object, ech_token_state *out)
+static bool unpack_state(const json_t *object, ech_token_state *out)
 {
-    json_int_t tokens, sequences, documents, open_length;
-    int open, prompts;
-    if (json_unpack(object, "{s:I, s:I, s:I, s:I, s:b, s:b !}", "tokens", &tokens, "sequences",
-                    &sequences, "documents", &documents, "open_length", &open_length, "open", &open,
-                    "prompts", &prompts) != 0)
+    const json_t *open = json_object_get(object, "open");
+    const json_t *prompts = json_object_get(object, "prompts");
+    int64_t open_length;
+    if (!ech_json_to_int(json_object_get(object, "tokens"), 0, INT64_MAX / 8, &out->tokens) ||
+        !ech_json_to_int(json_object_get(object, "sequences"), 0, INT64_MAX / 8, &out->sequences) ||
+        !ech_json_to_int(json_object_get(object, "documents"), 0, INT64_MAX, &out->documents) ||
+        !ech_json_to_int(json_object_get(object, "open_length"), 0, INT32_MAX, &open_length))
         return false;
-    *out = (ech_token_state){.tokens = tokens,
-                             .sequences = sequences,
-                             .documents = documents,
-                             .open_length = (int32_t)open_length,
-                             .open = open,
-                             .prompts = prompts};
-    return tokens >= 0 && sequences >= 0 && documents >= 0 && open_length >= 0 &&
-           open_length <= INT32_MAX && tokens < INT64_MAX / 8 && sequences < INT64_MAX / 8;
-}
-
-static char *journal_path(const char *folder)
-{
-    return ech_file_join(folder, "journal.json");
-}
-
-/* Under one name until it is whole, so that nothing else is left of one that was interrupted. */
-static char *unfinished_path(const char *folder)
-{
-    return ech_file_join(folder, "journal.new");
+    out->open_length = (int32_t)open_length;
+    out->open = json_is_true(open);
+    out->prompts = json_is_true(prompts);
+    return json_is_boolean(open) && json_is_boolean(prompts);
 }
 
 ech_status ech_import_journal_write(const char *folder, const ech_import_journal *journal)
@@ -121,7 +112,8 @@ ech_status ech_import_journal_write(const char *folder, const ech_import_journal
     for (int i = 0; i < FIELDS; i++)
         json_object_set_new(object, fields[i].name, json_integer((json_int_t)*fields[i].number));
     ECH_FREED char *text = json_dumps(object, JSON_INDENT(1));
-    ECH_FREED char *path = journal_path(folder), *unfinished = unfinished_path(folder);
+    ECH_FREED char *path = ech_file_join(folder, JOURNAL),
+                   *unfinished = ech_file_join(folder, UNFINISHED);
     ECH_CLEANUP(ech_sink_close) ech_sink sink = {0};
     ECH_TRY(ech_sink_resume(unfinished, 0, &sink));
     ECH_TRY(ech_sink_put(&sink, text, strlen(text)));
@@ -148,8 +140,7 @@ static const char *unpack(json_t *object, const char *hash, ech_import_journal *
     list_fields(&journal, fields);
     for (int i = 0; i < FIELDS; i++) {
         const json_t *number = json_object_get(object, fields[i].name);
-        if (!json_is_integer(number) || json_integer_value(number) < 0) return damaged;
-        *fields[i].number = json_integer_value(number);
+        if (!ech_json_to_int(number, 0, INT64_MAX, fields[i].number)) return damaged;
     }
     memcpy(journal.hash, hash, sizeof journal.hash);
     journal.sealed = sealed;
@@ -162,7 +153,7 @@ static const char *unpack(json_t *object, const char *hash, ech_import_journal *
 ech_status ech_import_journal_read(const char *folder, const char *hash, bool *found,
                                    ech_import_journal *out)
 {
-    ECH_FREED char *path = journal_path(folder), *text = NULL;
+    ECH_FREED char *path = ech_file_join(folder, JOURNAL), *text = NULL;
     size_t n;
     *found = false;
     if (!ech_file_exists(path)) return ECH_OK;
@@ -176,7 +167,8 @@ ech_status ech_import_journal_read(const char *folder, const char *hash, bool *f
 
 void ech_import_journal_remove(const char *folder)
 {
-    ECH_FREED char *path = journal_path(folder), *unfinished = unfinished_path(folder);
+    ECH_FREED char *path = ech_file_join(folder, JOURNAL),
+                   *unfinished = ech_file_join(folder, UNFINISHED);
     unlink(path);
     unlink(unfinished);
 }

@@ -13,10 +13,19 @@
 #ifndef ECH_DATA_TOKEN_INDEX_H
 #define ECH_DATA_TOKEN_INDEX_H
 
+#include <stdint.h>
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are little-endian");
 
 #define ECH_TOKEN_MAGIC "MMIDIDX\0" /* nine bytes with the NUL that ends the literal */
-enum { ECH_TOKEN_MAGIC_BYTES = 9, ECH_TOKEN_HEADER_BYTES = 34, ECH_TOKEN_VERSION = 1 };
+enum { ECH_TOKEN_VERSION = 1 };
+
+typedef struct __attribute__((packed)) ech_token_header {
+    char magic[9];
+    uint64_t version;
+    uint8_t dtype;
+    uint64_t sequences, entries;
+} ech_token_header;
 
 /* Megatron's codes of the dtypes that are supported. */
 enum { ECH_TOKEN_U8 = 1, ECH_TOKEN_I32 = 4, ECH_TOKEN_I64 = 5, ECH_TOKEN_U16 = 8 };

@@ -29,23 +29,15 @@ char *ech_token_path(const char *prefix, const char *suffix)
     return path;
 }
 
-static uint64_t read_u64(const unsigned char *at)
+static ech_status check_header(const char *path, const ech_token_header *header, int64_t *width)
 {
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
-static ech_status check_header(const char *path, const unsigned char *bytes, int64_t *width)
-{
-    if (memcmp(bytes, ECH_TOKEN_MAGIC, ECH_TOKEN_MAGIC_BYTES) != 0)
+    int code = header->dtype;
+    if (memcmp(header->magic, ECH_TOKEN_MAGIC, sizeof header->magic) != 0)
         ECH_FAIL(ECH_EINPUT, "%s: does not begin with MMIDIDX: not the index of a token file",
                  path);
-    uint64_t version = read_u64(bytes + 9);
-    if (version != ECH_TOKEN_VERSION)
+    if (header->version != ECH_TOKEN_VERSION)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: version %llu of the format; only 1 is known", path,
-                 (unsigned long long)version);
-    int code = bytes[17];
+                 (unsigned long long)header->version);
     bool known = code > 0 && (size_t)code < sizeof dtypes / sizeof dtypes[0];
     if (!known)
         ECH_FAIL(ECH_EINPUT, "%s: dtype code %d is not one of the format's (1 to 8)", path, code);
@@ -68,10 +60,10 @@ typedef struct token_index {
 } token_index;
 
 /* The two counts fit the file's size exactly, so that all arrays lie inside it. */
-static ech_status check_size(const unsigned char *bytes, uint64_t n, token_index *x)
+static ech_status check_size(const ech_token_header *header, uint64_t n, token_index *x)
 {
-    uint64_t sequences = read_u64(bytes + 18), entries = read_u64(bytes + 26);
-    uint64_t room = n - ECH_TOKEN_HEADER_BYTES;
+    uint64_t sequences = header->sequences, entries = header->entries;
+    uint64_t room = n - sizeof *header;
     bool fits = sequences <= room / 12 && entries <= (room - 12 * sequences) / 8;
     uint64_t rest = fits ? room - 12 * sequences - 8 * entries : 0;
     if (!fits || (rest != 0 && rest != sequences))
@@ -160,17 +152,17 @@ static ech_status read_runs(token_index *x, ech_token_runs *runs)
 static ech_status read_index(int fd, const char *path, int64_t n, int64_t bin_bytes,
                              ech_token_file *file)
 {
-    unsigned char header[ECH_TOKEN_HEADER_BYTES];
+    ech_token_header header;
     int64_t at = sizeof header;
     ECH_FREED token_index *x = ech_calloc(1, sizeof *x);
     x->path = path;
     x->bin_bytes = bin_bytes;
-    if (n < ECH_TOKEN_HEADER_BYTES)
+    if (n < at)
         ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than the header of an index has: truncated?",
                  path, (long long)n);
-    ECH_TRY(ech_file_read_at(fd, path, header, sizeof header, 0));
-    ECH_TRY(check_header(path, header, &x->width));
-    ECH_TRY(check_size(header, (uint64_t)n, x));
+    ECH_TRY(ech_file_read_at(fd, path, &header, sizeof header, 0));
+    ECH_TRY(check_header(path, &header, &x->width));
+    ECH_TRY(check_size(&header, (uint64_t)n, x));
     x->length = place_array(x, fd, 4, x->sequences, &at);
     x->pointer = place_array(x, fd, 8, x->sequences, &at);
     x->entry = place_array(x, fd, 8, x->documents + 1, &at);

@@ -65,12 +65,9 @@ ech_status ech_token_origin_parse(const char *path, const char *text, size_t n,
                                   ech_token_origin *out)
 {
     const ech_json_limits limits = {.depth = 2, .containers = 4, .values = 16};
-    ech_token_origin origin = {0};
     json_auto_t *root = NULL;
     ECH_TRY(ech_json_parse(path, text, n, limits, &root));
-    ECH_TRY(unpack(path, root, &origin));
-    *out = origin;
-    return ECH_OK;
+    return unpack(path, root, out);
 }
 
 void ech_token_origin_free(ech_token_origin *origin)
@@ -122,14 +119,10 @@ ech_status ech_token_origin_check(const ech_corpus_options *options, const char 
                                   int64_t tokens)
 {
     ECH_FREED char *path = ech_token_path(prefix, ECH_TOKEN_ORIGIN), *text = NULL;
-    ech_token_origin origin = {0};
+    ECH_CLEANUP(ech_token_origin_free) ech_token_origin origin = {0};
     size_t n;
-    ech_status st = ECH_OK;
-    if (ech_file_exists(path)) {
-        st = ech_file_read(path, MOST_BYTES, &text, &n);
-        if (st == ECH_OK) st = ech_token_origin_parse(path, text, n, &origin);
-        if (st == ECH_OK) st = compare(options, prefix, tokens, &origin);
-    }
-    ech_token_origin_free(&origin);
-    return st;
+    if (!ech_file_exists(path)) return ECH_OK;
+    ECH_TRY(ech_file_read(path, MOST_BYTES, &text, &n));
+    ECH_TRY(ech_token_origin_parse(path, text, n, &origin));
+    return compare(options, prefix, tokens, &origin);
 }

@@ -40,31 +40,24 @@ bool ech_token_is_plain(const char *path)
     return !has_index(path, n - 4);
 }
 
-static int32_t word_of(const unsigned char *bytes, int i)
+/* The header of llm.c, if a file begins with one. */
+static ech_status read_header(const char *path, const int32_t *header, int64_t size, bool *found,
+                              ech_token_array *out, int64_t *tokens)
 {
-    int32_t word;
-    memcpy(&word, bytes + 4 * i, sizeof word);
-    return word;
-}
-
-/* The header of llm.c, if the first n bytes of a file are one. */
-static ech_status read_header(const char *path, const unsigned char *bytes, int64_t n, int64_t size,
-                              bool *found, ech_token_array *out, int64_t *tokens)
-{
-    int32_t magic = n >= 4 ? word_of(bytes, 0) : 0;
+    int32_t magic = header[0];
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (magic == others[i].magic)
             ECH_FAIL(ECH_EUSAGE, "%s: %s of llm.c, not tokens", path, others[i].what);
     *found = magic == MAGIC_U16 || magic == MAGIC_U32;
     if (!*found) return ECH_OK;
-    if (n < HEADER_BYTES)
+    if (size < HEADER_BYTES)
         ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than llm.c's header of 1024: truncated?",
-                 path, (long long)n);
-    int32_t known = magic == MAGIC_U16 ? 1 : 7, version = word_of(bytes, 1);
+                 path, (long long)size);
+    int32_t known = magic == MAGIC_U16 ? 1 : 7, version = header[1];
     if (version != known)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: version %d of llm.c's format %d; only %d is known", path,
                  (int)version, (int)magic, (int)known);
-    int64_t count = word_of(bytes, 2), width = magic == MAGIC_U16 ? 2 : 4;
+    int64_t count = header[2], width = magic == MAGIC_U16 ? 2 : 4;
     if (count < 0 || size != HEADER_BYTES + count * width)
         ECH_FAIL(ECH_EINPUT,
                  "%s: its header counts %lld tokens of %lld bytes, which %lld bytes do not hold: "
@@ -78,11 +71,11 @@ static ech_status read_header(const char *path, const unsigned char *bytes, int6
 
 static ech_status measure_part(ech_token_part *part, int64_t size, int64_t *tokens)
 {
-    unsigned char header[HEADER_BYTES];
+    int32_t header[HEADER_BYTES / 4] = {0};
     int64_t n = size < HEADER_BYTES ? size : HEADER_BYTES;
     bool found;
     ECH_TRY(ech_file_read_at(part->tokens.fd, part->path, header, (size_t)n, 0));
-    ECH_TRY(read_header(part->path, header, n, size, &found, &part->tokens, tokens));
+    ECH_TRY(read_header(part->path, header, size, &found, &part->tokens, tokens));
     if (found) return ECH_OK;
     if (size % 2)
         ECH_FAIL(ECH_EINPUT,

@@ -135,19 +135,6 @@ ech_status ech_token_writer_sync(ech_token_writer *writer, ech_token_state *stat
 
 /* ---- the index ---- */
 
-static ech_status put_header(const ech_token_writer *writer, ech_sink *idx)
-{
-    uint64_t version = ECH_TOKEN_VERSION;
-    unsigned char dtype = writer->width == 4 ? ECH_TOKEN_I32 : ECH_TOKEN_U16;
-    uint64_t sequences = (uint64_t)writer->state.sequences;
-    uint64_t entries = (uint64_t)writer->state.documents + 1;
-    ECH_TRY(ech_sink_put(idx, ECH_TOKEN_MAGIC, ECH_TOKEN_MAGIC_BYTES));
-    ECH_TRY(ech_sink_put(idx, &version, sizeof version));
-    ECH_TRY(ech_sink_put(idx, &dtype, sizeof dtype));
-    ECH_TRY(ech_sink_put(idx, &sequences, sizeof sequences));
-    return ech_sink_put(idx, &entries, sizeof entries);
-}
-
 typedef enum index_array { LENGTHS, POINTERS, DOCUMENTS, MODES } index_array;
 
 /* Whether an array of the index has a number for sequence i: *value. *pointer: where the sequence begins in .bin. */
@@ -191,7 +178,12 @@ static ech_status put_array(ech_token_writer *writer, index_array array, size_t 
 static ech_status put_index(ech_token_writer *writer)
 {
     const int64_t zero = 0;
-    ECH_TRY(put_header(writer, &writer->idx));
+    ech_token_header header = {.magic = ECH_TOKEN_MAGIC,
+                               .version = ECH_TOKEN_VERSION,
+                               .dtype = writer->width == 4 ? ECH_TOKEN_I32 : ECH_TOKEN_U16,
+                               .sequences = (uint64_t)writer->state.sequences,
+                               .entries = (uint64_t)writer->state.documents + 1};
+    ECH_TRY(ech_sink_put(&writer->idx, &header, sizeof header));
     ECH_TRY(put_array(writer, LENGTHS, 4));
     ECH_TRY(put_array(writer, POINTERS, 8));
     ECH_TRY(ech_sink_put(&writer->idx, &zero, sizeof zero));

@@ -82,12 +82,8 @@ ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out)
                  "tokenizer %s: no such tokenizer; say bytes, or name a tokenizer.json, a "
                  "tokenizer.model or a folder that holds one",
                  source);
-    ech_bpe *bpe = ech_bpe_create();
-    ech_status status = is_bytes(source) ? make_bytes(bpe) : read_source(source, bpe);
-    if (status != ECH_OK) {
-        ech_bpe_destroy(bpe);
-        return status;
-    }
+    ECH_CLEANUP(ech_bpe_destroy_at) ech_bpe *bpe = ech_bpe_create();
+    ECH_TRY(is_bytes(source) ? make_bytes(bpe) : read_source(source, bpe));
     ech_tokenizer *tokenizer = ech_calloc(1, sizeof *tokenizer);
     *tokenizer = (ech_tokenizer){.name = ech_strdup(source),
                                  .file = bpe->sentencepiece ? "tokenizer.model" : "tokenizer.json",
@@ -97,6 +93,7 @@ ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out)
                                  .front = bpe->front,
                                  .back = bpe->back,
                                  .bpe = bpe};
+    bpe = NULL;
     *out = tokenizer;
     return ECH_OK;
 }

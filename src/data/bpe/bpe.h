@@ -96,6 +96,7 @@ typedef struct ech_bpe {
 
 ech_bpe *ech_bpe_create(void);
 void ech_bpe_destroy(ech_bpe *bpe); /* accepts NULL */
+ECH_DESTROY_AT(ech_bpe, ech_bpe_destroy)
 
 /* Builders return false, changing nothing, if an id or a token exists already. */
 bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool plain);
@@ -110,7 +111,8 @@ ech_status ech_bpe_finish(ech_bpe *bpe);
 /* Appends the bytes of an id in a text; `first`: it is the text's first. */
 void ech_bpe_decode(const ech_bpe *bpe, int32_t id, bool first, ech_text *out);
 
-/* Appends a text, blanks replaced by U+2581. */
+/* Appends a text with `from` replaced by `to`; with blanks replaced by U+2581. */
+void ech_bpe_replace(const char *text, size_t n, const char *from, const char *to, ech_text *out);
 void ech_bpe_mark_blanks(const char *text, size_t n, ech_text *out);
 /* *symbol: the first symbol of n > 0 bytes, a byte or a character (U+2581 for a blank). Returns its length. */
 size_t ech_bpe_symbol(const ech_bpe *bpe, const char *text, size_t n, uint32_t *symbol);

@@ -8,19 +8,6 @@
 
 #include "data/bpe/bpe.h"
 
-static void append_blanks(const char *bytes, size_t n, ech_text *out)
-{
-    size_t blank = strlen(ECH_BPE_BLANK);
-    for (size_t at = 0; at < n;) {
-        const char *found = memmem(bytes + at, n - at, ECH_BPE_BLANK, blank);
-        size_t end = found ? (size_t)(found - bytes) : n;
-        if (end > at) ech_text_append_bytes(out, bytes + at, end - at);
-        if (found) ech_text_append_bytes(out, " ", 1);
-        at = found ? end + blank : n;
-    }
-}
-
-/* Where the bytes of a token are as it is looked for, if it is looked for otherwise than it is written. */
 static const ech_bpe_added *find_searched(const ech_bpe *bpe, int32_t id)
 {
     for (size_t i = 0; i < bpe->added.n; i++)
@@ -40,7 +27,7 @@ void ech_bpe_decode(const ech_bpe *bpe, int32_t id, bool first, ech_text *out)
             (unsigned char)strtoul((const char[]){bytes[3], bytes[4], 0}, NULL, 16);
         ech_text_append_bytes(out, &byte, 1);
     } else if (bpe->characters) {
-        append_blanks(bytes, n, out);
+        ech_bpe_replace(bytes, n, ECH_BPE_BLANK, " ", out);
     } else {
         ech_text_append_bytes(out, bytes, n);
     }

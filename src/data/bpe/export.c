@@ -3,23 +3,16 @@
  * A vocabulary as Hugging Face's tokenizer.json and tokenizer_config.json: the file that it was read
  * from as it is, else a text that is the same for equal vocabularies over bytes.
  */
+#include <jansson.h>
 #include <string.h>
 
 #include "data/bpe/bpe.h"
 
 static void append_string(ech_text *out, const char *bytes, size_t n)
 {
-    ech_text_append(out, "\"");
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        if (c == '"' || c == '\\')
-            ech_text_append(out, "\\%c", c);
-        else if (c < 0x20)
-            ech_text_append(out, "\\u%04x", c);
-        else
-            ech_text_append_bytes(out, &c, 1);
-    }
-    ech_text_append(out, "\"");
+    json_auto_t *string = json_stringn(bytes, n);
+    ECH_FREED char *quoted = json_dumps(string, JSON_ENCODE_ANY);
+    ech_text_append(out, "%s", quoted);
 }
 
 /* A token's name in the file: visible characters if it is of the model, else what it is. */

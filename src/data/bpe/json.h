@@ -14,6 +14,9 @@
 ech_status ech_bpe_load_json(const char *path, size_t most, bool reals, ech_text *source,
                              json_t **out);
 
+/* A new array: the steps of a Sequence, else the part itself; empty if there is none. */
+json_t *ech_bpe_steps(const json_t *part, const char *key);
+
 /* The following read parts of a vocabulary; bpe->file is the file's name in errors. */
 
 /* Takes tokens by their printable characters (ech_bpe_show): "vocab" of tokenizer.json, or encoder.json. Names of

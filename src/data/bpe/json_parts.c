@@ -253,12 +253,7 @@ static ech_status take_around(const json_t *part, ech_bpe *bpe)
 
 ech_status ech_bpe_take_around(const json_t *root, ech_bpe *bpe)
 {
-    const json_t *part = json_object_get(root, "post_processor");
-    const char *type = json_string_value(json_object_get(part, "type"));
-    const json_t *steps = json_object_get(part, "processors");
-    if (!part || json_is_null(part)) return ECH_OK;
-    if (!type || strcmp(type, "Sequence") != 0 || !json_is_array(steps))
-        return take_around(part, bpe);
+    json_auto_t *steps = ech_bpe_steps(json_object_get(root, "post_processor"), "processors");
     if (json_array_size(steps) > MOST_STEPS)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: more than %d steps", bpe->file, MOST_STEPS);
     for (size_t i = 0; i < json_array_size(steps); i++)

@@ -8,29 +8,23 @@
 
 enum { LONGEST_SHOWN = 120, MOST_STEPS = 8 };
 
-static bool has_type(const json_t *object, const char *type)
-{
-    const char *have = json_string_value(json_object_get(object, "type"));
-    return have && strcmp(have, type) == 0;
-}
-
 static bool has_text(const json_t *object, const char *key, const char *text)
 {
     const char *have = json_string_value(json_object_get(object, key));
     return have && strcmp(have, text) == 0;
 }
 
-/* The steps of a Sequence, else the part itself. */
-static size_t count_steps(const json_t *part, const char *key)
+static bool has_type(const json_t *object, const char *type)
 {
-    const json_t *steps = json_object_get(part, key);
-    if (!part || json_is_null(part)) return 0;
-    return has_type(part, "Sequence") && json_is_array(steps) ? json_array_size(steps) : 1;
+    return has_text(object, "type", type);
 }
 
-static const json_t *get_step(const json_t *part, const char *key, size_t i)
+json_t *ech_bpe_steps(const json_t *part, const char *key)
 {
-    return has_type(part, "Sequence") ? json_array_get(json_object_get(part, key), i) : part;
+    json_t *steps = json_object_get(part, key);
+    if (!part || json_is_null(part)) return json_array();
+    if (has_type(part, "Sequence") && json_is_array(steps)) return json_incref(steps);
+    return json_pack("[O]", part);
 }
 
 /* {"type": TYPE, "pattern": {"String": from}, "content": to} */
@@ -85,17 +79,17 @@ static ech_status find_pattern(const char *const *expressions, int n, ech_bpe *b
 }
 
 /* Splits and Digits, then ByteLevel, perhaps with an expression of its own. */
-static ech_status take_byte_level(const json_t *part, size_t steps, ech_bpe *bpe)
+static ech_status take_byte_level(const json_t *parts, ech_bpe *bpe)
 {
     const char *expressions[MOST_STEPS];
     int n = 0;
-    const json_t *level = get_step(part, "pretokenizers", steps - 1);
+    size_t steps = json_array_size(parts);
+    const json_t *level = json_array_get(parts, steps - 1);
     if (steps > MOST_STEPS)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: %zu steps; at most %d work", bpe->file,
                  steps, MOST_STEPS);
     for (size_t i = 0; i + 1 < steps; i++)
-        ECH_TRY(find_expression(get_step(part, "pretokenizers", i), steps == 2, bpe,
-                                &expressions[n++]));
+        ECH_TRY(find_expression(json_array_get(parts, i), steps == 2, bpe, &expressions[n++]));
     /* The library takes true where nothing is said. */
     if (!json_is_false(json_object_get(level, "use_regex")))
         expressions[n++] = ech_bpe_gpt2_expression;
@@ -134,11 +128,11 @@ static ech_status take_metaspace(const json_t *part, ech_bpe *bpe)
     return ECH_OK;
 }
 
-/* Where words are not over bytes. Gemma's Split cuts at blanks, of which its normalizer has left none. */
-static ech_status take_characters(const json_t *root, const json_t *part, size_t steps,
-                                  ech_bpe *bpe)
+/* Where words are not over bytes. Gemma's Split splits at blanks, of which its normalizer has left none. */
+static ech_status take_characters(const json_t *root, const json_t *parts, ech_bpe *bpe)
 {
-    const json_t *first = steps > 0 ? get_step(part, "pretokenizers", 0) : NULL;
+    const json_t *first = json_array_get(parts, 0);
+    size_t steps = json_array_size(parts);
     const json_t *model = json_object_get(root, "model");
     bool blanks = first && has_type(first, "Split") &&
                   has_text(json_object_get(first, "pattern"), "String", " ");
@@ -158,14 +152,14 @@ static ech_status take_characters(const json_t *root, const json_t *part, size_t
 
 static ech_status take_pre_tokenizer(const json_t *root, ech_bpe *bpe)
 {
-    const json_t *part = json_object_get(root, "pre_tokenizer");
-    size_t steps = count_steps(part, "pretokenizers");
-    const json_t *last = steps > 0 ? get_step(part, "pretokenizers", steps - 1) : NULL;
-    if (!last || !has_type(last, "ByteLevel")) return take_characters(root, part, steps, bpe);
+    json_auto_t *parts = ech_bpe_steps(json_object_get(root, "pre_tokenizer"), "pretokenizers");
+    size_t n = json_array_size(parts);
+    if (n == 0 || !has_type(json_array_get(parts, n - 1), "ByteLevel"))
+        return take_characters(root, parts, bpe);
     if (bpe->normal_blanks)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer: Replace and Prepend do not work with ByteLevel",
                  bpe->file);
-    return take_byte_level(part, steps, bpe);
+    return take_byte_level(parts, bpe);
 }
 
 /* ---- the normalizer ---- */
@@ -192,8 +186,9 @@ static ech_status take_step(const json_t *step, ech_bpe *bpe)
 
 static ech_status take_normalizer(const json_t *part, ech_bpe *bpe)
 {
-    for (size_t i = 0; i < count_steps(part, "normalizers"); i++)
-        ECH_TRY(take_step(get_step(part, "normalizers", i), bpe));
+    json_auto_t *steps = ech_bpe_steps(part, "normalizers");
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        ECH_TRY(take_step(json_array_get(steps, i), bpe));
     if (bpe->prefix != ECH_BPE_NO_PREFIX && !bpe->normal_blanks)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer: Prepend works with Replace of a blank by %s",
                  bpe->file, ECH_BPE_BLANK);

@@ -11,15 +11,21 @@
 
 enum { BLANK = 0x2581 };
 
+void ech_bpe_replace(const char *text, size_t n, const char *from, const char *to, ech_text *out)
+{
+    size_t length = strlen(from);
+    for (size_t at = 0; at < n;) {
+        const char *found = memmem(text + at, n - at, from, length);
+        size_t end = found ? (size_t)(found - text) : n;
+        if (end > at) ech_text_append_bytes(out, text + at, end - at);
+        if (found) ech_text_append_bytes(out, to, strlen(to));
+        at = end + length;
+    }
+}
+
 void ech_bpe_mark_blanks(const char *text, size_t n, ech_text *out)
 {
-    for (size_t at = 0; at < n;) {
-        const char *blank = memchr(text + at, ' ', n - at);
-        size_t end = blank ? (size_t)(blank - text) : n;
-        if (end > at) ech_text_append_bytes(out, text + at, end - at);
-        if (blank) ech_text_append_bytes(out, ECH_BPE_BLANK, strlen(ECH_BPE_BLANK));
-        at = end + 1;
-    }
+    ech_bpe_replace(text, n, " ", ECH_BPE_BLANK, out);
 }
 
 size_t ech_bpe_symbol(const ech_bpe *bpe, const char *text, size_t n, uint32_t *symbol)

@@ -42,16 +42,12 @@ static bool is_letter(uint32_t c)
     return is_ascii_letter(c);
 }
 
-/* The character of at most three bytes that ends before `at`; 0: none such. */
-static uint32_t character_before(const char *text, size_t n, size_t at)
+/* The length of the character that ends before `at` > 0; 0: none such. */
+static size_t character_before(const char *text, size_t at, uint32_t *code)
 {
-    for (size_t length = 1; length <= 3 && length <= at; length++) {
-        const char *from = text + at - length;
-        uint32_t code;
-        if (((unsigned char)*from & 0xc0) == 0x80) continue;
-        return ech_utf8_next(from, n - (at - length), &code) == length ? code : 0;
-    }
-    return 0;
+    size_t length = 1;
+    while (length < 4 && length < at && ((unsigned char)text[at - length] & 0xc0) == 0x80) length++;
+    return ech_utf8_next(text + at - length, length, code) == length ? length : 0;
 }
 
 /* CJK commas and ends of sentences: whole texts have no blank. */
@@ -66,10 +62,11 @@ static bool is_cjk_stop(const char *text, size_t n, size_t at)
 static bool ends_word(const char *text, size_t n, size_t at)
 {
     unsigned next = (unsigned char)text[at];
+    uint32_t before = 0;
     if (next >= 0x80 ? !is_cjk_stop(text, n, at) : is_digit(next) || is_ascii_letter(next))
         return false;
     if (next == '\'') return false; /* o200k: don't is one word */
-    uint32_t before = character_before(text, n, at);
+    character_before(text, at, &before);
     if (is_digit(before) || is_letter(before)) return true;
     return next == ' ' && before > ' ' && before < 0x7f;
 }
@@ -79,14 +76,11 @@ static bool ends_word(const char *text, size_t n, size_t at)
 static bool parts_symbols(const ech_bpe *bpe, const char *text, size_t n, size_t at)
 {
     uint32_t left, right;
-    const char *before = text + at - 1;
-    for (int back = 1; back < 4 && before > text && ((unsigned char)*before & 0xc0) == 0x80; back++)
-        before--;
-    size_t length = (size_t)(text + at - before);
-    if (ech_utf8_next(before, length, &left) != length) return false;
+    size_t length = character_before(text, at, &left);
+    if (length == 0) return false;
     if (ech_utf8_next(text + at, n - at, &right) == 0) return false;
     if (bpe->form != ECH_BPE_AS_IS && (left >= 0x80 || right >= 0x80)) return false;
-    ech_bpe_symbol(bpe, bpe->characters ? before : text + at - 1, length, &left);
+    ech_bpe_symbol(bpe, text + at - (bpe->characters ? length : 1), length, &left);
     ech_bpe_symbol(bpe, text + at, n - at, &right);
     return !ech_bpe_are_neighbours(bpe, left, right);
 }

@@ -47,14 +47,13 @@ ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out)
     if (!ech_bpe_pattern_find(pattern, &number) || number == ECH_BPE_whole)
         ECH_FAIL(ECH_EUSAGE, "pattern %s: not one of: %s", pattern,
                  strchr(ech_bpe_pattern_names(), ' ') + 1); /* "whole" has no words to count */
+    ECH_CLEANUP(ech_bpe_trainer_destroy_at)
     ech_bpe_trainer *trainer = ech_calloc(1, sizeof *trainer);
     trainer->bytes = begin(number);
-    ech_status status = ech_bpe_finish(trainer->bytes);
-    if (status == ECH_OK)
-        *out = trainer;
-    else
-        ech_bpe_trainer_destroy(trainer);
-    return status;
+    ECH_TRY(ech_bpe_finish(trainer->bytes));
+    *out = trainer;
+    trainer = NULL;
+    return ECH_OK;
 }
 
 void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer)
@@ -103,16 +102,14 @@ ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabu
     if (vocabulary < BYTES + 1 || vocabulary > MOST_TOKENS)
         ECH_FAIL(ECH_EUSAGE, "a vocabulary of %lld: %d (bytes and end-of-text) to %d work",
                  (long long)vocabulary, BYTES + 1, MOST_TOKENS);
-    ech_bpe *bpe = begin(trainer->bytes->pattern);
+    ECH_CLEANUP(ech_bpe_destroy_at) ech_bpe *bpe = begin(trainer->bytes->pattern);
     memcpy(bpe->byte, trainer->bytes->byte, sizeof bpe->byte);
     ech_bpe_learn(&trainer->counter, bpe, vocabulary, progress);
-    int64_t learnt = (int64_t)bpe->token.n;
-    if (learnt == vocabulary) ech_bpe_export(bpe, tokenizer_json, config_json);
-    ech_bpe_destroy(bpe);
-    if (learnt < vocabulary)
+    if ((int64_t)bpe->token.n < vocabulary)
         ECH_FAIL(ECH_EINPUT,
-                 "the texts have %lld tokens to learn, not %lld: use fewer, or more text",
-                 (long long)learnt, (long long)vocabulary);
+                 "the texts have %zu tokens to learn, not %lld: use fewer, or more text",
+                 bpe->token.n, (long long)vocabulary);
+    ech_bpe_export(bpe, tokenizer_json, config_json);
     return ECH_OK;
 }
 
@@ -123,33 +120,27 @@ static ech_status count(const ech_text_segment *segment, void *trainer)
     return ech_bpe_trainer_add(trainer, segment->bytes, segment->n);
 }
 
-static ech_status count_chunks(const ech_bpe_training *training, ech_bpe_trainer *trainer,
-                               ech_text_chunk_reader *reader, ech_text_chunk *chunk)
+static void free_chunk(ech_text_chunk *chunk)
 {
-    const ech_data_text_source source = ech_data_text_source_complete(training->texts);
-    bool found;
-    ECH_TRY(ech_text_chunk_read(reader, chunk, &found));
-    for (int64_t done = 0; found;) {
-        ECH_TRY(ech_text_chunk_each(&source, chunk, count, trainer));
-        done += (int64_t)chunk->n;
-        if (training->progress) training->progress(done, reader->texts->bytes);
-        ECH_TRY(ech_text_chunk_read(reader, chunk, &found));
-    }
-    return ECH_OK;
+    free(chunk->bytes);
 }
 
 static ech_status count_texts(const ech_bpe_training *training, ech_bpe_trainer *trainer)
 {
-    ech_texts texts;
-    ech_text_chunk chunk = {0};
-    ECH_TRY(ech_texts_find(training->texts.in, &texts));
-    ech_text_chunk_reader reader = {
-        .texts = &texts, .bpe = trainer->bytes, .position.line = 1};
-    ech_status status = count_chunks(training, trainer, &reader, &chunk);
-    ech_text_chunk_reader_close(&reader);
-    free(chunk.bytes);
-    ech_texts_free(&texts);
-    return status;
+    const ech_data_text_source source = ech_data_text_source_complete(training->texts);
+    ECH_CLEANUP(ech_texts_free) ech_texts texts = {0};
+    ECH_CLEANUP(free_chunk) ech_text_chunk chunk = {0};
+    ECH_CLEANUP(ech_text_chunk_reader_close)
+    ech_text_chunk_reader reader = {.texts = &texts, .bpe = trainer->bytes, .position.line = 1};
+    ECH_TRY(ech_texts_find(source.in, &texts));
+    for (int64_t done = 0;;) {
+        bool found;
+        ECH_TRY(ech_text_chunk_read(&reader, &chunk, &found));
+        if (!found) return ECH_OK;
+        ECH_TRY(ech_text_chunk_each(&source, &chunk, count, trainer));
+        done += (int64_t)chunk.n;
+        if (training->progress) training->progress(done, texts.bytes);
+    }
 }
 
 static ech_status write_file(const char *folder, const char *name, const ech_text *text)
@@ -158,23 +149,15 @@ static ech_status write_file(const char *folder, const char *name, const ech_tex
     return ech_file_write(path, text->at, text->n);
 }
 
-static ech_status learn_and_write(const ech_bpe_training *training, const ech_bpe_trainer *trainer)
-{
-    ECH_FREED_TEXT tokens = {0}, config = {0};
-    ech_status status =
-        ech_bpe_trainer_finish(trainer, training->vocabulary, training->learnt, &tokens, &config);
-    if (status == ECH_OK) status = ech_file_make_folder(training->out);
-    if (status == ECH_OK) status = write_file(training->out, "tokenizer_config.json", &config);
-    if (status == ECH_OK) status = write_file(training->out, "tokenizer.json", &tokens);
-    return status;
-}
-
 ech_status ech_data_train_bpe(const ech_bpe_training *training)
 {
-    ech_bpe_trainer *trainer;
+    ECH_CLEANUP(ech_bpe_trainer_destroy_at) ech_bpe_trainer *trainer = NULL;
+    ECH_FREED_TEXT tokens = {0}, config = {0};
     ECH_TRY(ech_bpe_trainer_create(training->pattern, &trainer));
-    ech_status status = count_texts(training, trainer);
-    if (status == ECH_OK) status = learn_and_write(training, trainer);
-    ech_bpe_trainer_destroy(trainer);
-    return status;
+    ECH_TRY(count_texts(training, trainer));
+    ECH_TRY(
+        ech_bpe_trainer_finish(trainer, training->vocabulary, training->learnt, &tokens, &config));
+    ECH_TRY(ech_file_make_folder(training->out));
+    ECH_TRY(write_file(training->out, "tokenizer_config.json", &config));
+    return write_file(training->out, "tokenizer.json", &tokens);
 }
