@@ -87,12 +87,6 @@ void ech_board_end_wait(ech_board *board, int slot, ech_board_thread thread, int
     atomic_compare_exchange_strong(&board->slot[slot].mark[thread].waits_for, &own, next);
 }
 
-void ech_board_set_saving(ech_board *board, int slot, int64_t step)
-{
-    ech_board_set_wait(board, slot, ECH_BOARD_SAVER, -1);
-    atomic_store(&board->slot[slot].saves, step);
-}
-
 /* FNV-1a by words, over all that ranks write while they run. */
 uint64_t ech_board_pulse(const ech_board *board)
 {

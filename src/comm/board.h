@@ -80,8 +80,6 @@ void ech_board_set_wait(ech_board *board, int slot, ech_board_thread thread, int
 void ech_board_end_wait(ech_board *board, int slot, ech_board_thread thread, int peer, int next);
 /* Whether a rank's thread waits. A rank that writes no checkpoint has no saver: its own mark counts. */
 bool ech_board_waits(const ech_board *board, int rank, ech_board_thread thread);
-/* step: of the checkpoint that the saver writes; -1: none. */
-void ech_board_set_saving(ech_board *board, int slot, int64_t step);
 
 /* A hash of all positions, marks and heartbeats: it changes whenever a rank does anything. */
 uint64_t ech_board_pulse(const ech_board *board);

@@ -159,7 +159,8 @@ void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what)
 
 void ech_comm_set_saving(ech_comm *comm, int64_t step)
 {
-    ech_board_set_saving(comm->board, comm->local_rank, step);
+    ech_board_set_wait(comm->board, comm->local_rank, ECH_BOARD_SAVER, -1);
+    atomic_store(&comm->board->slot[comm->local_rank].saves, step);
 }
 
 void ech_comm_forbid_restart(ech_comm *comm)

@@ -24,7 +24,6 @@
 
 #include "base/status.h"
 #include "comm/collective.h"
-#include "comm/reduction.h"
 #include "tensor/tensor.h"
 
 typedef struct ech_comm ech_comm;
@@ -152,7 +151,6 @@ void ech_group_show_life(ech_group *group);
 double ech_group_deadline(const ech_group *group);
 int ech_group_size(const ech_group *group);
 int ech_group_index(const ech_group *group); /* of this rank among the members */
-const char *ech_group_name(const ech_group *group);
 
 /* ---- collectives: every member calls, in the same order ---- */
 
@@ -177,9 +175,9 @@ typedef struct ech_reduction_row ech_reduction_row;
 typedef struct ech_sum {
     ech_group *group;
     const ech_reduction_row *row;
-    char *x, *scratch; /* scratch may be reused after run */
-    int64_t n;
-    size_t item; /* bytes of an element */
+    char *x, *scratch;  /* scratch may be reused after run */
+    int64_t n, segment; /* elements in all, and of one message */
+    size_t item;        /* bytes of an element */
     ech_dtype dtype;
 } ech_sum;
 /* Starts messages and does not wait, except in a group's first ECH_REDUCTION_LIBRARY (ech_group_prepare). */

@@ -106,27 +106,20 @@ static double fold_two(ech_fold fold, double a, double b)
     return a > b ? a : b;
 }
 
-static ech_status gather(ech_group *group, double *values, int n)
+static ech_status fold_some(ech_group *group, ech_fold fold, double *values, int n)
 {
     ech_comm_batch *batch = &group->batch[0];
     size_t bytes = (size_t)n * sizeof *values;
-    if (group->index == 0)
-        for (int i = 1; i < group->size; i++)
-            ECH_TRY(
-                ech_comm_batch_receive(group, batch, i, group->folds + i * ECH_FOLD_VALUES, bytes));
-    else
-        ECH_TRY(ech_comm_batch_send(group, batch, 0, values, bytes));
-    return ech_comm_batch_wait(group, batch);
-}
-
-static ech_status fold_some(ech_group *group, ech_fold fold, double *values, int n)
-{
-    ECH_TRY(gather(group, values, n));
-    if (group->index == 0)
-        for (int i = 1; i < group->size; i++)
-            for (int v = 0; v < n; v++)
-                values[v] = fold_two(fold, values[v], group->folds[i * ECH_FOLD_VALUES + v]);
-    return ech_group_spread(group, 0, values, (size_t)n * sizeof *values);
+    int others = group->index == 0 ? group->size - 1 : 0;
+    double *from = group->folds;
+    if (group->index > 0) ECH_TRY(ech_comm_batch_send(group, batch, 0, values, bytes));
+    for (int i = 0; i < others; i++)
+        ECH_TRY(ech_comm_batch_receive(group, batch, i + 1, from + i * ECH_FOLD_VALUES, bytes));
+    ECH_TRY(ech_comm_batch_wait(group, batch));
+    for (int i = 0; i < others; i++)
+        for (int v = 0; v < n; v++)
+            values[v] = fold_two(fold, values[v], from[i * ECH_FOLD_VALUES + v]);
+    return ech_group_spread(group, 0, values, bytes);
 }
 
 ech_status ech_group_fold(ech_group *group, ech_fold fold, double *values, int n)

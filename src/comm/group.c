@@ -131,11 +131,6 @@ int ech_group_index(const ech_group *group)
     return group->index;
 }
 
-const char *ech_group_name(const ech_group *group)
-{
-    return group->of->name;
-}
-
 ech_comm_count ech_group_count(const ech_group *group, ech_comm_counted kind)
 {
     return group->counts[kind];

@@ -140,19 +140,10 @@ ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *
                      .x = x->data,
                      .scratch = scratch,
                      .n = ech_tensor_count(x),
+                     .segment = ech_segment_elements(ech_dtype_bytes(x->dtype), group->size),
                      .item = ech_dtype_bytes(x->dtype),
                      .dtype = x->dtype};
     ech_group_begin(group, call);
-    return ECH_OK;
-}
-
-static ech_status check(const ech_group *group, ech_reduction reduction)
-{
-    if (!ech_reduction_supported(group->comm->backend, reduction))
-        ECH_FAIL(ECH_EUNSUPPORTED,
-                 "parallel.reduction %s needs parallel.comm mpi, not %s; use "
-                 "direct or ring",
-                 ech_reduction_name(reduction), group->comm->backend->name);
     return ECH_OK;
 }
 
@@ -177,7 +168,10 @@ ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_te
                          void *scratch, ech_sum *out)
 {
     ech_sum sum;
-    ECH_TRY(check(group, reduction));
+    if (!ech_reduction_supported(group->comm->backend, reduction))
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "parallel.reduction %s needs parallel.comm mpi, not %s; use direct or ring",
+                 ech_reduction_name(reduction), group->comm->backend->name);
     ECH_TRY(ech_group_prepare(group, reduction));
     ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE, x, scratch, &sum));
     ECH_TRY(begin(&sum, table[reduction].row));

@@ -40,37 +40,28 @@ int64_t ech_segment_elements(size_t item, int N);
  * past the end. */
 int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment);
 
-/* A tensor as the shards of a group's members. Segment k of a shard starts k * segment elements into it; the
- * last ones of shorter shards may be empty. */
-typedef struct ech_sharded {
-    ech_group *group;
-    char *x;         /* the whole tensor */
-    int64_t n;       /* its elements */
-    size_t item;     /* bytes of an element */
-    int64_t segment; /* elements, >= 1 */
-} ech_sharded;
-
-/* A segment of a shard, within the tensor. */
+/* Segment k of a member's shard in sum->x. It starts k * sum->segment elements into the shard; the last ones of
+ * shorter shards may be empty. */
 typedef struct ech_segment {
     char *x;
     size_t bytes;
 } ech_segment;
-
-ech_sharded ech_sharded_of_sum(const ech_sum *sum);
-ech_segment ech_sharded_segment(const ech_sharded *p, int member, int64_t k);
+ech_segment ech_sum_segment(const ech_sum *sum, int member, int64_t k);
 /* Segments of the longest shard. */
-int64_t ech_sharded_segment_count(const ech_sharded *p);
+int64_t ech_sum_segments(const ech_sum *sum);
+/* The part of the scratch where `parts` addends of segment k arrive. ECH_UNDER_WAY segments have one. */
+char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 
 /* Elements of scratch that ech_scatter_begin and _end need. */
 int64_t ech_scatter_scratch(size_t item, int64_t n, int N);
 /* Reduce-scatter of segment k of every shard, N > 1. begin starts its messages; end waits for them and
  * writes the sum of this member's segment to `mine`, which may be that segment in sum->x. Segments end in
  * order; at most ECH_UNDER_WAY may have begun and not ended. */
-ech_status ech_scatter_begin(const ech_sum *sum, const ech_sharded *sharded, int64_t k);
-ech_status ech_scatter_end(const ech_sum *sum, const ech_sharded *sharded, char *mine, int64_t k);
+ech_status ech_scatter_begin(const ech_sum *sum, int64_t k);
+ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k);
 /* All-gather of segment k of every shard: begin starts to send `mine` and to receive the others' in place;
  * end waits for it. At most ECH_UNDER_WAY at once. */
-ech_status ech_gather_begin(const ech_sharded *sharded, const char *mine, int64_t k);
+ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k);
 ech_status ech_gather_end(ech_group *group, int64_t k);
 
 /* to[i] += from[i] for i < n; fp32 or fp64; no overlap. */

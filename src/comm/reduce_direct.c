@@ -24,29 +24,26 @@ static int64_t sent(int64_t n, int N, int index)
 
 static ech_status begin(const ech_sum *sum)
 {
-    ech_sharded sharded = ech_sharded_of_sum(sum);
-    int64_t segments = ech_sharded_segment_count(&sharded);
-    for (int64_t k = 0; k < AHEAD && k < segments; k++)
-        ECH_TRY(ech_scatter_begin(sum, &sharded, k));
+    int64_t segments = ech_sum_segments(sum);
+    for (int64_t k = 0; k < AHEAD && k < segments; k++) ECH_TRY(ech_scatter_begin(sum, k));
     return ECH_OK;
 }
 
 /* Completes the sum of segment k and starts sending it to all. */
-static ech_status send_sum(const ech_sum *sum, const ech_sharded *sharded, int64_t k)
+static ech_status send_sum(const ech_sum *sum, int64_t k)
 {
-    char *mine = ech_sharded_segment(sharded, sum->group->index, k).x;
-    ECH_TRY(ech_scatter_end(sum, sharded, mine, k));
+    char *mine = ech_sum_segment(sum, sum->group->index, k).x;
+    ECH_TRY(ech_scatter_end(sum, mine, k));
     ECH_TRY(ech_gather_end(sum->group, k)); /* the segment that used its batch before */
-    return ech_gather_begin(sharded, mine, k);
+    return ech_gather_begin(sum, mine, k);
 }
 
 static ech_status run(const ech_sum *sum)
 {
-    ech_sharded sharded = ech_sharded_of_sum(sum);
-    int64_t segments = ech_sharded_segment_count(&sharded);
+    int64_t segments = ech_sum_segments(sum);
     for (int64_t k = 0; k < segments; k++) {
-        if (k + AHEAD < segments) ECH_TRY(ech_scatter_begin(sum, &sharded, k + AHEAD));
-        ECH_TRY(send_sum(sum, &sharded, k));
+        if (k + AHEAD < segments) ECH_TRY(ech_scatter_begin(sum, k + AHEAD));
+        ECH_TRY(send_sum(sum, k));
     }
     return ECH_OK;
 }

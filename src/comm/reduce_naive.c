@@ -20,9 +20,8 @@ static ech_status run(const ech_sum *sum)
 {
     ech_group *group = sum->group;
     ech_comm_batch *batch = &group->batch[0];
-    int64_t segment = ech_segment_elements(sum->item, group->size);
-    for (int64_t at = 0; at < sum->n; at += segment) {
-        int64_t n = ech_segment_count(sum->n, at, segment);
+    for (int64_t at = 0; at < sum->n; at += sum->segment) {
+        int64_t n = ech_segment_count(sum->n, at, sum->segment);
         size_t bytes = (size_t)n * sum->item;
         char *x = sum->x + (size_t)at * sum->item;
         char *to = sum->scratch;

@@ -29,41 +29,32 @@ typedef struct ring_round {
     bool adds;
 } ring_round;
 
-static char *find_slot(const ech_sum *sum, const ech_sharded *sharded, int64_t k)
-{
-    return sum->scratch + (size_t)(k % ECH_UNDER_WAY * sharded->segment) * sum->item;
-}
-
-static ech_status begin(const ech_sum *sum, const ech_sharded *sharded, const ring_round *t,
-                        int64_t k)
+static ech_status begin(const ech_sum *sum, const ring_round *t, int64_t k)
 {
     ech_group *group = sum->group;
     ech_comm_batch *batch = &group->batch[k % ECH_UNDER_WAY];
     int N = group->size, next = (group->index + 1) % N, previous = (group->index + N - 1) % N;
-    ech_segment out = ech_sharded_segment(sharded, t->going, k),
-                in = ech_sharded_segment(sharded, t->coming, k);
-    char *to = t->adds ? find_slot(sum, sharded, k) : in.x;
+    ech_segment out = ech_sum_segment(sum, t->going, k), in = ech_sum_segment(sum, t->coming, k);
+    char *to = t->adds ? ech_sum_slot(sum, k, 1) : in.x;
     ECH_TRY(ech_comm_batch_receive(group, batch, previous, to, in.bytes));
     return ech_comm_batch_send(group, batch, next, out.x, out.bytes);
 }
 
-static ech_status end(const ech_sum *sum, const ech_sharded *sharded, const ring_round *t,
-                      int64_t k)
+static ech_status end(const ech_sum *sum, const ring_round *t, int64_t k)
 {
-    ech_segment in = ech_sharded_segment(sharded, t->coming, k);
+    ech_segment in = ech_sum_segment(sum, t->coming, k);
     ECH_TRY(ech_comm_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
     if (t->adds)
-        ech_add(sum->dtype, in.x, find_slot(sum, sharded, k), (int64_t)(in.bytes / sum->item));
+        ech_add(sum->dtype, in.x, ech_sum_slot(sum, k, 1), (int64_t)(in.bytes / sum->item));
     return ECH_OK;
 }
 
 static ech_status run_round(const ech_sum *sum, ring_round t)
 {
-    ech_sharded sharded = ech_sharded_of_sum(sum);
-    int64_t segments = ech_sharded_segment_count(&sharded), ahead = ECH_UNDER_WAY - 1;
+    int64_t segments = ech_sum_segments(sum), ahead = ECH_UNDER_WAY - 1;
     for (int64_t k = 0; k < segments + ahead; k++) {
-        if (k < segments) ECH_TRY(begin(sum, &sharded, &t, k));
-        if (k >= ahead) ECH_TRY(end(sum, &sharded, &t, k - ahead));
+        if (k < segments) ECH_TRY(begin(sum, &t, k));
+        if (k >= ahead) ECH_TRY(end(sum, &t, k - ahead));
     }
     return ECH_OK;
 }

@@ -7,28 +7,25 @@
 
 #include "comm/reduce.h"
 
-ech_sharded ech_sharded_of_sum(const ech_sum *sum)
+int64_t ech_sum_segments(const ech_sum *sum)
 {
-    return (ech_sharded){.group = sum->group,
-                         .x = sum->x,
-                         .n = sum->n,
-                         .item = sum->item,
-                         .segment = ech_segment_elements(sum->item, sum->group->size)};
+    return (ech_collective_shard_count(sum->n, sum->group->size, 0) + sum->segment - 1) /
+           sum->segment;
 }
 
-int64_t ech_sharded_segment_count(const ech_sharded *p)
+ech_segment ech_sum_segment(const ech_sum *sum, int member, int64_t k)
 {
-    return (ech_collective_shard_count(p->n, p->group->size, 0) + p->segment - 1) / p->segment;
+    int N = sum->group->size;
+    int64_t at = k * sum->segment;
+    int64_t count = ech_collective_shard_count(sum->n, N, member);
+    int64_t first = ech_collective_shard_first(sum->n, N, member);
+    return (ech_segment){.x = sum->x + (size_t)(first + at) * sum->item,
+                         .bytes = (size_t)ech_segment_count(count, at, sum->segment) * sum->item};
 }
 
-ech_segment ech_sharded_segment(const ech_sharded *p, int member, int64_t k)
+char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts)
 {
-    int N = p->group->size;
-    int64_t at = k * p->segment;
-    int64_t count = ech_collective_shard_count(p->n, N, member);
-    int64_t first = ech_collective_shard_first(p->n, N, member);
-    return (ech_segment){.x = p->x + (size_t)(first + at) * p->item,
-                         .bytes = (size_t)ech_segment_count(count, at, p->segment) * p->item};
+    return sum->scratch + (size_t)(k % ECH_UNDER_WAY * parts * sum->segment) * sum->item;
 }
 
 int64_t ech_scatter_scratch(size_t item, int64_t n, int N)
@@ -37,22 +34,15 @@ int64_t ech_scatter_scratch(size_t item, int64_t n, int N)
     return (N - 1) * ech_segment_count(shard, 0, ECH_UNDER_WAY * ech_segment_elements(item, N));
 }
 
-/* Where the others' addends of segment k arrive. */
-static char *find_slot(const ech_sum *sum, const ech_sharded *sharded, int64_t k)
-{
-    int64_t elements = sharded->segment * (sum->group->size - 1);
-    return sum->scratch + (size_t)(k % ECH_UNDER_WAY * elements) * sum->item;
-}
-
 /* Receives the others' addends of this rank's shard into scratch, in member order, and sends every owner
  * this rank's addends. */
-ech_status ech_scatter_begin(const ech_sum *sum, const ech_sharded *sharded, int64_t k)
+ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
 {
     ech_group *group = sum->group;
     ech_comm_batch *batch = &group->batch[k % ECH_UNDER_WAY];
     int N = group->size, index = group->index;
-    ech_segment own = ech_sharded_segment(sharded, index, k);
-    char *to = find_slot(sum, sharded, k);
+    ech_segment own = ech_sum_segment(sum, index, k);
+    char *to = ech_sum_slot(sum, k, N - 1);
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
         ECH_TRY(ech_comm_batch_receive(group, batch, i, to, own.bytes));
@@ -60,30 +50,29 @@ ech_status ech_scatter_begin(const ech_sum *sum, const ech_sharded *sharded, int
     }
     for (int d = 1; d < N; d++) { /* not all to member 0 first */
         int owner = (index + d) % N;
-        ech_segment p = ech_sharded_segment(sharded, owner, k);
+        ech_segment p = ech_sum_segment(sum, owner, k);
         ECH_TRY(ech_comm_batch_send(group, batch, owner, p.x, p.bytes));
     }
     return ECH_OK;
 }
 
-ech_status ech_scatter_end(const ech_sum *sum, const ech_sharded *sharded, char *mine, int64_t k)
+ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k)
 {
-    ech_segment own = ech_sharded_segment(sharded, sum->group->index, k);
+    ech_segment own = ech_sum_segment(sum, sum->group->index, k);
     ECH_TRY(ech_comm_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
-    ech_add_in_order(sum, mine, own.x, find_slot(sum, sharded, k),
+    ech_add_in_order(sum, mine, own.x, ech_sum_slot(sum, k, sum->group->size - 1),
                      (int64_t)(own.bytes / sum->item));
     return ECH_OK;
 }
 
 static ech_status run(const ech_sum *sum, char *mine)
 {
-    ech_sharded sharded = ech_sharded_of_sum(sum);
-    int64_t segments = ech_sharded_segment_count(&sharded), ahead = ECH_UNDER_WAY - 1;
-    size_t step = (size_t)sharded.segment * sum->item;
+    int64_t segments = ech_sum_segments(sum), ahead = ECH_UNDER_WAY - 1;
+    size_t step = (size_t)sum->segment * sum->item;
     for (int64_t k = 0; k < segments + ahead; k++) {
         int64_t ends = k - ahead;
-        if (k < segments) ECH_TRY(ech_scatter_begin(sum, &sharded, k));
-        if (ends >= 0) ECH_TRY(ech_scatter_end(sum, &sharded, mine + (size_t)ends * step, ends));
+        if (k < segments) ECH_TRY(ech_scatter_begin(sum, k));
+        if (ends >= 0) ECH_TRY(ech_scatter_end(sum, mine + (size_t)ends * step, ends));
     }
     return ECH_OK;
 }
@@ -109,17 +98,17 @@ static ech_comm_batch *batch_of(ech_group *group, int64_t k)
     return &group->batch[ECH_UNDER_WAY + k % ECH_UNDER_WAY];
 }
 
-ech_status ech_gather_begin(const ech_sharded *sharded, const char *mine, int64_t k)
+ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k)
 {
-    ech_group *group = sharded->group;
+    ech_group *group = sum->group;
     ech_comm_batch *batch = batch_of(group, k);
     int N = group->size, index = group->index;
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
-        ech_segment p = ech_sharded_segment(sharded, i, k);
+        ech_segment p = ech_sum_segment(sum, i, k);
         ECH_TRY(ech_comm_batch_receive(group, batch, i, p.x, p.bytes));
     }
-    size_t bytes = ech_sharded_segment(sharded, index, k).bytes;
+    size_t bytes = ech_sum_segment(sum, index, k).bytes;
     for (int d = 1; d < N; d++)
         ECH_TRY(ech_comm_batch_send(group, batch, (index + d) % N, mine, bytes));
     return ECH_OK;
@@ -134,11 +123,11 @@ ech_status ech_gather_end(ech_group *group, int64_t k)
 ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine, size_t item,
                                 int64_t n)
 {
-    ech_sharded sharded = {.group = group, .x = whole, .n = n, .item = item, .segment = n};
+    const ech_sum all = {.group = group, .x = whole, .n = n, .item = item, .segment = n};
     ech_group_begin(group, ECH_CALL_ALL_GATHER);
     if (n == 0) return ECH_OK;
-    ECH_TRY(ech_gather_begin(&sharded, mine, 0));
-    ech_segment own = ech_sharded_segment(&sharded, group->index, 0);
+    ECH_TRY(ech_gather_begin(&all, mine, 0));
+    ech_segment own = ech_sum_segment(&all, group->index, 0);
     if (own.bytes > 0 && mine != own.x) memcpy(own.x, mine, own.bytes);
     return ech_gather_end(group, 0);
 }

@@ -18,7 +18,7 @@
 #ifndef ECH_SCHEDULE_SCHEDULE_H
 #define ECH_SCHEDULE_SCHEDULE_H
 
-#include "comm/reduction.h"
+#include "comm/collective.h"
 #include "config/config.h"
 #include "layout/layout.h"
 #include "model/model.h"
@@ -171,15 +171,15 @@ typedef struct ech_list {
     ECH_LIST(int) after;
     ECH_LIST(ech_access) access;
     ECH_LIST(ech_value) value;
-    int *value_of;              /* [(first_local[block] + local) * micro_batches + micro], or -1;
+    int *value_of;    /* [(first_local[block] + local) * micro_batches + micro], or -1;
                                    what all sequence chunks share is at the first */
-    int *first_local;           /* [blocks]; of the rank's own blocks */
+    int *first_local; /* [blocks]; of the rank's own blocks */
     ech_writer
         *first_writer; /* [turns * params]: the call that writes a gradient; later calls add */
-    int batch[ECH_BATCH_SLOTS]; /* first value (ech_list_batch), or -1: not loaded here */
-    int logits;                 /* value, or -1 */
-    int64_t bytes;              /* of the transient part of the arena */
-    int64_t lower_bound;        /* the most that is ever live at once, */
+    int batch[ECH_BATCH_SLOTS];          /* first value (ech_list_batch), or -1: not loaded here */
+    int logits;                          /* value, or -1 */
+    int64_t bytes;                       /* of the transient part of the arena */
+    int64_t lower_bound;                 /* the most that is ever live at once, */
     int64_t full_kind[ECH_MEMORY_KINDS]; /* and how much of each kind lives when it first is */
     int64_t peak[ECH_MEMORY_KINDS];      /* the most of each kind that is ever live at once */
     int64_t working;  /* the most of all working kinds that is ever live at once, */
@@ -281,8 +281,8 @@ typedef struct ech_plan {
     int snapshots; /* values copied for each parameter that this rank writes into checkpoints: the newest
                       weights, the states, and of buffered weights the version before; 0: no copies,
                       training waits for the write */
-    int scalars;   /* persistent value: a row of ech_plan_row numbers for each turn */
-    int partials;  /* persistent value: norm_partials in fp64 */
+    int scalars;  /* persistent value: a row of ech_plan_row numbers for each turn */
+    int partials; /* persistent value: norm_partials in fp64 */
     ech_list list[ECH_LIST_KINDS];
     int64_t persistent_bytes, arena_bytes;
 } ech_plan;

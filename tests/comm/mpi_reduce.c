@@ -136,6 +136,7 @@ static ech_status run_misfit(ech_comm *comm)
 static int run_lone(void)
 {
     setenv("MPI_LOCALNRANKS", "4", 1);
+    setenv("MPI_LOCALRANKID", "2", 1);
     ech_comm *comm;
     ech_status st = ech_comm_open(ech_comm_find("mpi"), 0, 5, &comm);
     return st == ECH_EUSAGE && strstr(ech_last_error(), "MPI_LOCALNRANKS=4") ? 0 : 1;

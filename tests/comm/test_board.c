@@ -123,7 +123,7 @@ static void test_savers(void **state)
     (void)state;
     ech_board *board = make(3);
     ech_board_set_position(board, 0, 7, "forward");
-    ech_board_set_saving(board, 0, 5);
+    atomic_store(&board->slot[0].saves, 5);
     assert_described(board, 10, "step 7, forward, writing checkpoint 5, does not wait");
     ech_board_set_wait(board, 0, ECH_BOARD_RANK, 12);
     assert_true(ech_board_waits(board, 10, ECH_BOARD_RANK));
@@ -138,7 +138,7 @@ static void test_savers(void **state)
     assert_int_equal(ech_board_culprit(board, 10, ECH_BOARD_SAVER), 11);
     ech_board_set_wait(board, 1, ECH_BOARD_RANK, 12);
     assert_int_equal(ech_board_culprit(board, 10, ECH_BOARD_SAVER), 12);
-    ech_board_set_saving(board, 0, -1);
+    atomic_store(&board->slot[0].saves, -1);
     assert_described(board, 10, "step 7, forward, does not wait");
     assert_int_equal(ech_board_culprit(board, 10, ECH_BOARD_SAVER), 10);
     free(board);
@@ -192,7 +192,7 @@ static void test_pulse(void **state)
     CHANGES(ech_board_set_wait(board, 0, ECH_BOARD_RANK, 11));
     CHANGES(atomic_fetch_add(&board->slot[0].mark[ECH_BOARD_RANK].looked, 1));
     CHANGES(ech_board_end_wait(board, 0, ECH_BOARD_RANK, 11, -1));
-    CHANGES(ech_board_set_saving(board, 1, 7));
+    CHANGES(atomic_store(&board->slot[1].saves, 7));
     CHANGES(atomic_fetch_add(&board->slot[1].mark[ECH_BOARD_SAVER].looked, 1));
     CHANGES(atomic_fetch_add(&board->progress, 1));
     CHANGES(ech_board_leave(board, 1));

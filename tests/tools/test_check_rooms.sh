@@ -17,19 +17,19 @@ put() {
 clean_tree() {
     rm -rf "$tree/src" "$tree/tests"
     printf '%s\n' 'set(ECH_ROOMS base device' '    comm kernel model app)' 'set(ECH_PUBLIC_HEADERS' \
-        '    base/base.h device/device.h comm/comm.h comm/reduction.h' '    kernel/kernel.h)' > "$tree/CMakeLists.txt"
+        '    base/base.h device/device.h comm/comm.h comm/collective.h' '    kernel/kernel.h)' > "$tree/CMakeLists.txt"
     put base/base.h '#ifndef A' '#define A' '#include <stddef.h>' '#endif'
     put base/base.c '#include "base/base.h"'
     put device/device.h '#ifndef D' '#define D' '#include "base/base.h"' '#endif'
     put comm/comm.h ''
-    put comm/reduction.h ''
+    put comm/collective.h ''
     put comm/mpi.c '#include <mpi.h>'
     put kernel/kernel.h '#ifndef K' '#define K' '#include "base/base.h"' '#endif'
     put kernel/kernel.c '#include <cblas.h>' '#include <oneapi/dnnl/dnnl.h>'
-    put model/model.c '#include "kernel/kernel.h"' '#include "comm/reduction.h"'
+    put model/model.c '#include "kernel/kernel.h"' '#include "comm/collective.h"'
     put app/main.c '#include "device/device.h"'
     put app/all.c '#include "base/base.h"' '#include "device/device.h"' '#include "comm/comm.h"' \
-        '#include "comm/reduction.h"' '#include "kernel/kernel.h"'
+        '#include "comm/collective.h"' '#include "kernel/kernel.h"'
     put device/inner.h ''
     put ../tests/device/test_inner.c '#include "device/inner.h"' '#include "base/base.h"'
 }

@@ -27,13 +27,69 @@ static const double patience = 5, abort_patience = 5, last_patience = 1.5, strag
 /* Then, until it is left alone: SIGKILL does not end a frozen process. */
 static const double kill_patience = 5;
 
+/* ---- the job folder ----
+ *
+ * A temporary folder for the files that MPI makes for a job (Open MPI: the launcher's session folder and the memory
+ * that ranks of a machine share), which a killed launcher would leave behind. The monitor removes it; if that is
+ * killed too, the next start of any job does (comm/transient.h). */
+
+/* Environment variables that tell Open MPI 4 and 5 where to put its files; shared memory only where the folder is
+ * memory. */
+static const struct setting {
+    const char *name;
+    bool shares;
+} settings[] = {
+    {"OMPI_MCA_orte_tmpdir_base", false},
+    {"PRTE_MCA_prte_tmpdir_base", false},
+    {"OMPI_MCA_btl_vader_backing_directory", true},
+    {"OMPI_MCA_btl_sm_backing_directory", true},
+};
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+/* Whether a scheduler has allocated several machines, or a host file names some. */
+static bool has_several_machines(void)
+{
+    static const char *const lists[] = {"PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE",
+                                        "OMPI_MCA_orte_default_hostfile"};
+    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
+    int64_t n;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (getenv(lists[i])) return true;
+    return nodes && (!ech_text_to_int(nodes, &n) || n > 1);
+}
+
+/* Makes the folder and sets the environment variables that point MPI to it, where the user has not. hold is -1 for
+ * a job on several machines: it has no folder, since the other machines would not see it. */
+static ech_status create_folder(ech_transient *out)
+{
+    *out = (ech_transient){.hold = -1};
+    if (has_several_machines()) return ECH_OK;
+    ECH_TRY(ech_transient_create(true, out));
+    bool is_memory = strncmp(out->path, "/dev/shm/", strlen("/dev/shm/")) == 0;
+    for (int i = 0; i < SETTINGS; i++)
+        if (is_memory || !settings[i].shares) setenv(settings[i].name, out->path, 0);
+    return ECH_OK;
+}
+
+static void destroy_folder(const ech_transient *folder)
+{
+    if (folder->hold < 0) return;
+    for (int i = 0; i < SETTINGS; i++) {
+        const char *value = getenv(settings[i].name);
+        if (value && strcmp(value, folder->path) == 0) unsetenv(settings[i].name);
+    }
+    ech_transient_remove(folder);
+}
+
+/* ---- the monitor ---- */
+
 ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out)
 {
     ech_board *board = NULL;
     ech_monitor *monitor = ech_calloc(1, sizeof *monitor);
     ech_status status = ech_board_file_create(ranks, &monitor->file, &board);
     if (status == ECH_OK) {
-        status = ech_job_folder_create(&monitor->folder);
+        status = create_folder(&monitor->folder);
         if (status != ECH_OK) ech_transient_remove(&monitor->file);
     }
     if (status != ECH_OK) {
@@ -62,7 +118,7 @@ void ech_monitor_destroy(ech_monitor *monitor)
     if (!monitor) return;
     unsetenv(ECH_BOARD_VARIABLE);
     ech_transient_remove(&monitor->file); /* the ranks have done so if they came that far */
-    ech_job_folder_destroy(&monitor->folder);
+    destroy_folder(&monitor->folder);
     ech_board_file_unmap(monitor->board);
     ech_watch_end(&monitor->watch);
     ech_rank_processes_clear(&monitor->processes);

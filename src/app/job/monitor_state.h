@@ -5,7 +5,6 @@
 #ifndef ECH_APP_JOB_MONITOR_STATE_H
 #define ECH_APP_JOB_MONITOR_STATE_H
 
-#include "app/job/folder.h"
 #include "app/job/monitor.h"
 #include "app/job/rank_process.h"
 #include "app/job/stall.h"
@@ -23,7 +22,7 @@ typedef enum ech_monitor_phase {
 struct ech_monitor {
     ech_board *board;
     ech_transient file;           /* the board's */
-    ech_transient folder;         /* ech_job_folder_create */
+    ech_transient folder;         /* the job folder; hold -1: none */
     ech_watch watch;              /* of the rank processes that have joined the board */
     ech_rank_processes processes; /* until all ranks have joined the board */
     bool any;                     /* a rank process was seen */

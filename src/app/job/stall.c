@@ -4,8 +4,7 @@
  * done about a stalled job.
  */
 #include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <stdlib.h>
 
 #include "app/job/monitor_state.h"
 #include "base/clock.h"
@@ -41,56 +40,55 @@ ech_stall_kind ech_stall_update(ech_stall *stall, const ech_observation *seen, d
 
 /* ---- observations ---- */
 
-static bool is_stopped(const ech_life_signs *signs)
-{
-    return signs->state == 'T' || signs->state == 't';
-}
-
 static const char *state_name(const ech_life_signs *signs)
 {
+    static const struct {
+        char state;
+        const char *name;
+    } names[] = {{'T', "stopped"},
+                 {'t', "held by a debugger"},
+                 {'D', "in a call of the system that cannot be interrupted"},
+                 {'R', "running"},
+                 {'Z', "ended"},
+                 {'X', "ended"}};
     if (signs->is_frozen) return "frozen with its control group";
-    switch (signs->state) {
-    case 'T':
-        return "stopped";
-    case 't':
-        return "held by a debugger";
-    case 'D':
-        return "in a call of the system that cannot be interrupted";
-    case 'R':
-        return "running";
-    case 'Z':
-    case 'X':
-        return "ended";
-    default:
-        return "asleep";
-    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].state == signs->state) return names[i].name;
+    return "asleep";
 }
 
-/* Adds a process to an observation. False: /proc does not show it. */
-static bool add(ech_observation *seen, pid_t process)
+/* Appends the rank processes that have joined the board, then those that have not. False: not all are known. */
+static bool list_ranks(const ech_monitor *monitor, ech_process_ids *out)
 {
-    ech_life_signs signs;
-    ech_life_look(process, &signs);
-    if (!signs.state) return false;
-    seen->ticks += signs.ticks;
-    seen->shown++;
-    seen->suspended += is_stopped(&signs) || signs.is_frozen;
-    return true;
+    bool all = true;
+    for (int i = 0; i < monitor->watch.slots; i++) {
+        pid_t process = ech_monitor_process(monitor, i);
+        if (process)
+            ECH_PUSH(*out, process);
+        else
+            all &= ech_monitor_present(monitor, i) <= 0;
+    }
+    for (size_t i = 0; i < monitor->processes.seen.n; i++)
+        ECH_PUSH(*out, monitor->processes.seen.at[i].process);
+    return all;
 }
 
 /* Observes all ranks, also those that have not joined the board; before there is any, the launcher. */
 static ech_observation observe(const ech_monitor *monitor)
 {
     ech_observation seen = {.pulse = ech_board_pulse(monitor->board), .asked = monitor->asked};
-    for (int i = 0; i < monitor->watch.slots; i++) {
-        pid_t process = ech_monitor_process(monitor, i);
-        bool comes = atomic_load(&monitor->board->slot[i].process) > 0;
-        if (process ? add(&seen, process) : !comes) continue;
-        return (ech_observation){.pulse = seen.pulse, .asked = seen.asked};
+    ech_process_ids ranks = {0};
+    bool all = list_ranks(monitor, &ranks);
+    if (ranks.n == 0 && monitor->child) ECH_PUSH(ranks, monitor->child);
+    for (size_t i = 0; i < ranks.n && all; i++) {
+        ech_life_signs signs;
+        ech_life_look(ranks.at[i], &signs);
+        all = signs.state != 0;
+        seen.ticks += signs.ticks;
+        seen.suspended += signs.state == 'T' || signs.state == 't' || signs.is_frozen;
     }
-    for (size_t i = 0; i < monitor->processes.seen.n; i++)
-        add(&seen, monitor->processes.seen.at[i].process);
-    if (!seen.shown && monitor->child) add(&seen, monitor->child);
+    seen.shown = all ? (int)ranks.n : 0;
+    free(ranks.at);
     return seen;
 }
 
@@ -104,28 +102,24 @@ static void describe(pid_t process, ech_text *out)
 /* Prints a line per rank; the first is also for the error. */
 static void print_positions(ech_monitor *monitor)
 {
+    ech_text *how = &monitor->how;
     bool prints = ech_board_claim_report(monitor->board);
     for (int i = 0; i < monitor->watch.slots; i++) {
-        ech_text line = {0};
+        ECH_FREED_TEXT line = {0};
         pid_t process = ech_monitor_process(monitor, i);
         int rank = atomic_load(&monitor->board->slot[i].rank);
         if (!process) continue;
         ech_text_append(&line, "rank %d ", rank);
         describe(process, &line);
-        if (!monitor->how.n) ech_text_append(&monitor->how, "%s", line.at);
+        if (!how->n) ech_text_append(how, "%s", line.at);
         ech_text_append(&line, ": ");
         ech_board_describe(monitor->board, rank, &line);
         if (prints) ech_log_warn("%s", line.at);
-        ech_text_free(&line);
     }
-    for (size_t i = 0; i < monitor->processes.seen.n && !monitor->how.n; i++) {
-        ech_text_append(&monitor->how, "a rank ");
-        describe(monitor->processes.seen.at[i].process, &monitor->how);
-    }
-    if (!monitor->how.n) {
-        ech_text_append(&monitor->how, "who starts them ");
-        describe(monitor->child, &monitor->how);
-    }
+    if (how->n) return;
+    bool any = monitor->processes.seen.n > 0;
+    ech_text_append(how, any ? "a rank " : "the process that starts them ");
+    describe(any ? monitor->processes.seen.at[0].process : monitor->child, how);
 }
 
 bool ech_monitor_check_stall(ech_monitor *monitor)
@@ -171,14 +165,12 @@ static bool continue_stopped(pid_t process)
 void ech_monitor_note_stop(ech_monitor *monitor)
 {
     int n = 0;
+    ech_process_ids processes = {0};
     monitor->asked = true;
-    for (int i = 0; i < monitor->watch.slots; i++) {
-        pid_t process = ech_monitor_process(monitor, i);
-        if (process) n += continue_stopped(process);
-    }
-    for (size_t i = 0; i < monitor->processes.seen.n; i++)
-        n += continue_stopped(monitor->processes.seen.at[i].process);
-    if (monitor->child) n += continue_stopped(monitor->child);
+    list_ranks(monitor, &processes);
+    if (monitor->child) ECH_PUSH(processes, monitor->child);
+    for (size_t i = 0; i < processes.n; i++) n += continue_stopped(processes.at[i]);
+    free(processes.at);
     if (n)
         ech_log_info("processes of the job that were stopped go on now, so that it can end: %d", n);
 }
