@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Costs of blocks from the times of their steps.
+ * Costs of blocks from the times of their steps, and the measurement of `echelon profile`.
  */
 #include "app/block_times.h"
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "schedule/costs.h"
+
+enum { MICRO_BATCHES = 2, MESSAGE_TAG = 1, MESSAGES = 32, MESSAGE_BYTES = 4 << 20 };
 
 /* On an idle machine quartiles are 1 to 4% apart, and a thread that computes always has a core. */
 static const double widest_spread = 0.1, smallest_share = 0.95;
@@ -102,4 +105,228 @@ ech_profile *ech_block_times_profile(ech_block_times *times, int ways)
 void ech_profile_judge(ech_profile *profile)
 {
     profile->busy = profile->spread > widest_spread || profile->processor_share < smallest_share;
+}
+
+/* ---- one rank alone ---- */
+
+typedef struct measurement {
+    ech_config *config; /* of one rank alone */
+    ech_design design;
+    ech_session session;
+    ech_corpus *data;
+    ech_loader *loader;
+    ech_block_times times;
+    ech_group *world;
+    double ran, given; /* seconds of the lists; seconds in which the compute lane had a processor */
+} measurement;
+
+static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *alone,
+                             bool alone_of_many)
+{
+    m->config = ech_config_copy(run->config);
+    ech_setup_alone(m->config);
+    m->config->training.global_batch_size = MICRO_BATCHES * m->config->training.micro_batch_size;
+    m->config->training.check_every = 0;
+    m->config->parallel.comm = ECH_COMM_local;
+    m->config->parallel.reduction = ECH_REDUCTION_DIRECT;
+    /* Each rank counts as a run of its own here, so ranks that are threads would be pinned to the same cores. */
+    if (alone_of_many) m->config->parallel.pin = ECH_PIN_FALSE;
+    ECH_TRY(ech_design_create_alone(run, m->config, &m->design));
+    ECH_TRY(ech_design_open_data(&m->design, ECH_SPLIT_TRAIN, &m->data));
+    ECH_TRY(ech_session_create(&m->design, alone, false, &m->session));
+    ech_loader_options options = ech_design_reads(&m->design, 0, true, INT64_MAX);
+    ECH_TRY(ech_loader_create(m->data, &options, 0, &m->loader));
+    ech_exec_set_loader(m->session.exec, ECH_TRAIN, m->loader);
+    ech_exec_record(m->session.exec, true);
+    ech_block_times_create(m->design.model, &m->times);
+    return ech_exec_run(m->session.exec, ECH_LIST_INIT, 0);
+}
+
+static void close_alone(measurement *m)
+{
+    ech_block_times_free(&m->times);
+    ech_loader_destroy(m->loader);
+    ech_session_destroy(&m->session);
+    ech_corpus_close(m->data);
+    ech_design_destroy(&m->design);
+    ech_config_destroy(m->config);
+    ech_group_destroy(m->world);
+}
+
+/* Seconds in which LOAD waited for the batch, without using the processor. */
+static double waited_for_data(const ech_list *list, const double *begin, const double *mark)
+{
+    double waited = 0;
+    for (size_t s = 0; s < list->step.n; s++)
+        if (list->step.at[s].kind == ECH_STEP_LOAD)
+            waited += mark[list->step.at[s].tick] - begin[s];
+    return waited;
+}
+
+/* The first step pays for pages and caches, and does not count. */
+static ech_status time_steps(measurement *m, int64_t steps)
+{
+    ech_exec *exec = m->session.exec;
+    const ech_plan *plan = m->session.plan;
+    for (int64_t step = 0; step <= steps; step++) {
+        double given = ech_clock_mine();
+        ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
+        if (step == 0) continue;
+        const ech_exec_times *t = ech_exec_get_times(exec);
+        ech_block_times_add(&m->times, plan, t->begins, t->ends);
+        m->given += ech_clock_mine() - given;
+        m->ran +=
+            t->ended - t->began - waited_for_data(&plan->list[ECH_LIST_TRAIN], t->begins, t->marks);
+    }
+    return ECH_OK;
+}
+
+/* ---- bytes, from the plan ---- */
+
+/* Saved activations per block, counted on micro-batch 0: what its forward writes and a backward reads. */
+static void count_activations(const ech_plan *plan, ech_profile *profile)
+{
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    ECH_FREED int *forward_ends = ech_calloc(plan->model->block.n, sizeof *forward_ends);
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->kind == ECH_STEP_FORWARD && step->micro == 0)
+            forward_ends[step->block] = step->tick + step->ticks;
+    }
+    /* Saved: alive after the last block's forward has ended. */
+    int last = forward_ends[plan->model->block.n - 1];
+    for (size_t v = 0; v < list->value.n; v++) {
+        const ech_value *value = &list->value.at[v];
+        if (value->kind != ECH_MEMORY_ACTIVATIONS || value->block < 0 || value->micro != 0)
+            continue;
+        if (value->dies >= last && value->born < forward_ends[value->block])
+            profile->block[value->block].activation_bytes += value->bytes;
+    }
+}
+
+static void count_bytes(const ech_plan *plan, ech_profile *profile)
+{
+    ech_extent extent = plan->list[ECH_LIST_TRAIN].extent;
+    for (int b = 0; b < profile->blocks; b++) {
+        const ech_block *block = plan->model->block.at[b];
+        for (size_t i = 0; i < block->output.n; i++)
+            profile->block[b].boundary_bytes +=
+                (int64_t)ech_block_value_bytes(block, block->output.at[i], extent, plan->real);
+    }
+    for (size_t p = 0; p < plan->model->param.n; p++)
+        profile->block[plan->model->param.at[p].block].param_bytes +=
+            ech_plan_param_bytes(plan, (int)p);
+    count_activations(plan, profile);
+}
+
+/* ---- between ranks ---- */
+
+/* One message there and one back, of `bytes`; seconds for one, as rank 0 sees it. */
+static ech_status time_message(ech_comm *comm, void *buffer, size_t bytes, double *seconds)
+{
+    int me = ech_comm_rank(comm);
+    double times[MESSAGES];
+    *seconds = 0;
+    if (me > 1) return ECH_OK;
+    for (int i = 0; i < MESSAGES; i++) {
+        ech_request request;
+        double start = ech_clock_now();
+        for (int way = 0; way < 2; way++) {
+            if (way == me)
+                ECH_TRY(ech_comm_send_start(comm, 1 - me, MESSAGE_TAG, buffer, bytes, &request));
+            else
+                ECH_TRY(ech_comm_receive_start(comm, 1 - me, MESSAGE_TAG, buffer, bytes, &request));
+            ECH_TRY(ech_comm_wait(comm, &request, 1));
+        }
+        times[i] = (ech_clock_now() - start) / 2;
+    }
+    *seconds = ech_median(&(ech_numbers){.at = times, .n = MESSAGES});
+    return ECH_OK;
+}
+
+static ech_status time_link(ech_comm *comm, ech_profile *profile)
+{
+    double small, large;
+    if (ech_comm_size(comm) < 2) return ECH_OK;
+    ECH_FREED void *buffer = ech_calloc(1, MESSAGE_BYTES);
+    ECH_TRY(time_message(comm, buffer, 8, &small));
+    ECH_TRY(time_message(comm, buffer, MESSAGE_BYTES, &large));
+    profile->latency = small;
+    profile->bandwidth = large > small ? MESSAGE_BYTES / (large - small) : 0;
+    return ECH_OK;
+}
+
+/* ---- the whole ---- */
+
+static ech_profile *summarize(measurement *m, const ech_config *run)
+{
+    ECH_FREED_TEXT describes = {0};
+    ech_profile *profile = ech_block_times_profile(&m->times, ech_plan_ways(m->session.plan));
+    count_bytes(m->session.plan, profile);
+    if (m->given < m->ran) profile->processor_share = m->given / m->ran;
+    ech_profile_describe(run, &describes);
+    profile->model = ech_strdup(describes.at);
+    return profile;
+}
+
+/* Combines the ranks' profiles: the mean of each time, rank 0's link, the worst spread and processor share. */
+static ech_status average(ech_group *world, ech_profile *profile)
+{
+    double *link[] = {&profile->bandwidth, &profile->latency};
+    double worst[] = {profile->spread, -profile->processor_share};
+    ECH_LIST(double *) time = {0};
+    for (int i = 0; i < profile->blocks * ECH_PHASES; i++) {
+        ech_profile_block *cost = &profile->block[i / ECH_PHASES];
+        ECH_PUSH(time, &cost->low[i % ECH_PHASES]);
+        ECH_PUSH(time, &cost->seconds[i % ECH_PHASES]);
+        ECH_PUSH(time, &cost->high[i % ECH_PHASES]);
+    }
+    ECH_PUSH(time, &profile->update_seconds);
+    ECH_PUSH(time, &profile->other_seconds);
+    ECH_FREED double **times = time.at;
+    int n = (int)time.n;
+    ECH_FREED double *all = ech_calloc(time.n + 2, sizeof *all);
+    for (int i = 0; i < n; i++) all[i] = *times[i] / ech_group_size(world);
+    for (int i = 0; i < 2; i++) all[n + i] = ech_group_index(world) == 0 ? *link[i] : 0;
+    ECH_TRY(ech_group_fold(world, ECH_FOLD_SUM, all, n + 2));
+    ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, worst, 2));
+    for (int i = 0; i < n; i++) *times[i] = all[i];
+    for (int i = 0; i < 2; i++) *link[i] = all[n + i];
+    profile->spread = worst[0];
+    profile->processor_share = -worst[1];
+    ech_profile_judge(profile);
+    return ECH_OK;
+}
+
+static ech_status measure(measurement *m, const ech_design *run, ech_comm *alone, ech_comm *comm,
+                          int64_t steps, ech_profile **out)
+{
+    int n = ech_comm_size(comm);
+    ECH_FREED int *ranks = ech_calloc((size_t)n, sizeof *ranks);
+    for (int i = 0; i < n; i++) ranks[i] = i;
+    ECH_TRY(ech_group_create(comm, "world", ranks, n, &m->world));
+    ECH_TRY(open_alone(m, run, alone, n > 1));
+    ECH_TRY(ech_group_barrier(m->world));
+    ECH_TRY(time_steps(m, steps));
+    ECH_TRY(ech_group_barrier(m->world));
+    ech_profile *profile = summarize(m, run->config);
+    ech_status status = time_link(comm, profile);
+    if (status == ECH_OK) status = average(m->world, profile);
+    if (status == ECH_OK)
+        *out = profile;
+    else
+        ech_profile_destroy(profile);
+    return status;
+}
+
+ech_status ech_measure_blocks(const ech_design *design, ech_comm *comm, int64_t steps,
+                              ech_profile **out)
+{
+    measurement m = {0};
+    ech_comm *alone;
+    ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, design->config->parallel.deadline, &alone));
+    ech_status status = measure(&m, design, alone, comm, steps, out);
+    close_alone(&m);
+    ech_comm_close(alone);
+    return status;
 }

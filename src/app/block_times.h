@@ -7,6 +7,7 @@
 #define ECH_APP_BLOCK_TIMES_H
 
 #include "app/count.h"
+#include "app/setup/setup.h"
 #include "layout/profile.h"
 #include "schedule/schedule.h"
 
@@ -44,5 +45,12 @@ double ech_block_times_spread(const ech_profile_block *block, int n);
 /* Sets profile->busy: whether other programs disturbed the measurement, judged by its spread and by the
  * fraction of time in which it had a processor. */
 void ech_profile_judge(ech_profile *profile);
+
+/* The measurement of `echelon profile`. Every rank trains the whole model alone for `steps` training steps after one
+ * that does not count, all ranks at the same time, so that they contend for memory as in the run. Medians and
+ * quartiles over steps and micro-batches are averaged over the ranks. Then ranks 0 and 1 measure the link between
+ * them. `design`: of the run. *out: the same on every rank. Reads the run's data, writes nothing. Collective. */
+ech_status ech_measure_blocks(const ech_design *design, ech_comm *comm, int64_t steps,
+                              ech_profile **out);
 
 #endif

@@ -7,19 +7,15 @@
 #include "app/block_times.h"
 #include "app/command.h"
 #include "app/count.h"
-#include "app/plan/measure.h"
 #include "app/setup/run_arguments.h"
 #include "base/file.h"
 #include "base/log.h"
 
 static const char about[] =
     "Measures what the blocks of a model cost on this machine: seconds of forward and backwards, "
-    "bytes "
-    "saved for the backward and sent. Each rank trains the whole model alone for a few steps, all "
-    "ranks at once. "
-    "With "
-    "the file as parallel.profile, `echelon plan --simulate' speaks of seconds, and "
-    "parallel.partition=auto knows where to cut."
+    "bytes saved for the backward and sent. Each rank trains the whole model alone for a few "
+    "steps, all ranks at once. With the file as parallel.profile, `echelon plan --simulate' "
+    "speaks of seconds, and parallel.partition=auto knows where to cut."
     "\v" ECH_RUN_NOTE;
 
 enum { MOST_STEPS = 10000 };

@@ -11,9 +11,8 @@
 
 static const char about[] =
     "One HTML page about a run, that needs nothing else to be read: what it was, how loss and "
-    "speed "
-    "went, who computed what when, predicted and measured, and where the memory is. RUNDIR is "
-    "the run's log.directory; a run that is under way may be reported on."
+    "speed went, who computed what when, predicted and measured, and where the memory is. RUNDIR "
+    "is the run's log.directory; a run that is under way may be reported on."
     "\vThe measured timeline needs a run with log.trace=true. Its steps also go to "
     "RUNDIR/trace.json, for ui.perfetto.dev. Predicted is what the simulator makes of the costs of "
     "blocks: from parallel.profile if the run file has it, otherwise from the recorded steps.";

@@ -15,7 +15,6 @@
 
 #include "app/block_times.h"
 #include "app/fixture.h"
-#include "app/plan/measure.h"
 #include "simulate/simulate.h"
 
 static void assert_near(double a, double b, double within)

@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "app/count.h"
 #include "app/plan/report.h"
@@ -12,54 +13,38 @@ enum { MOST_ROWS = 8, MOST_MICRO_BATCHES = 8, MOST_COLUMNS = 100, MOST_GRID_ROWS
 
 /* ---- axes ---- */
 
-/* What separates a part from the one before it, if there is one since `from`. */
-static const char *between(const ech_text *out, size_t from, const char *separator)
-{
-    return out->n > from ? separator : "";
-}
-
-/* "3, 1 and 1". */
-static void print_replicas(const ech_layout *layout, ech_text *out)
-{
-    for (int s = 0; s < layout->stages; s++) {
-        bool last = s + 1 == layout->stages;
-        if (s == MOST_ROWS && !last) {
-            ech_text_append(out, ", ...");
-            return;
-        }
-        ech_text_append(out, "%s%d", s == 0 ? "" : last ? " and " : ", ", layout->replicas[s]);
-    }
-}
-
+/* "3 stages of 3, 1 and 1 replicas". */
 static void print_stages(const ech_layout *layout, ech_text *out)
 {
     if (layout->stages * layout->chunks == 1) return;
     ech_text_append(out, "%s", ECH_COUNT(layout->stages, "stage"));
     if (layout->chunks > 1) ech_text_append(out, " of %d chunks", layout->chunks);
     if (layout->uniform) return;
-    ech_text_append(out, " of ");
-    print_replicas(layout, out);
+    for (int s = 0; s < layout->stages; s++) {
+        bool last = s + 1 == layout->stages, more = s == MOST_ROWS && !last;
+        ech_text_append(out, s == 0 ? " of " : last ? " and " : ", ");
+        ech_text_append(out, more ? "..." : "%d", layout->replicas[s]);
+        if (more) break;
+    }
     ech_text_append(out, " replicas");
 }
 
 void ech_print_axes(const ech_design *design, ech_text *out)
 {
     const ech_layout *layout = design->layout;
-    const ech_block_options *options = &design->model->options;
-    size_t from = out->n;
-    print_stages(layout, out);
+    int sequence_chunks = design->model->options.sequence_chunks;
+    ECH_FREED_TEXT axes = {0};
+    print_stages(layout, &axes);
     if (layout->uniform && layout->replicas[0] > 1)
-        ech_text_append(out, "%s%d replicas", between(out, from, " x "), layout->replicas[0]);
+        ech_text_append(&axes, " x %d replicas", layout->replicas[0]);
     if (layout->context > 1)
-        ech_text_append(out, "%s%d context (%s)", between(out, from, " x "), layout->context,
+        ech_text_append(&axes, " x %d context (%s)", layout->context,
                         ech_config_name(design->config, "parallel.context_method"));
-    if (layout->tensor > 1)
-        ech_text_append(out, "%s%d tensor", between(out, from, " x "), layout->tensor);
-    if (layout->sharding.sequence)
-        ech_text_append(out, "%ssequence parallel", between(out, from, ", "));
-    if (options->sequence_chunks > 1)
-        ech_text_append(out, "%s%d sequence chunks", between(out, from, ", "),
-                        options->sequence_chunks);
+    if (layout->tensor > 1) ech_text_append(&axes, " x %d tensor", layout->tensor);
+    if (layout->sharding.sequence) ech_text_append(&axes, ", sequence parallel");
+    if (sequence_chunks > 1) ech_text_append(&axes, ", %d sequence chunks", sequence_chunks);
+    /* What separates the first from none before it is left out. */
+    if (axes.n) ech_text_append(out, "%s", axes.at + strspn(axes.at, " x,"));
 }
 
 /* ---- model ---- */
@@ -193,25 +178,18 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
 
 /* ---- schedule ---- */
 
-/* The row, truncated between two of its words. */
-static void print_row(const ech_list *list, ech_text *out)
-{
-    ECH_FREED_TEXT row = {0};
-    ech_list_print_row(list, &row);
-    size_t n = row.n;
-    if (n > MOST_COLUMNS)
-        for (n = MOST_COLUMNS; n > 0 && row.at[n] != ' ';) n--;
-    ech_text_append(out, "%.*s%s", (int)n, row.n ? row.at : "", n < row.n ? " ..." : "");
-}
-
-/* Without a pipeline time says nothing that the order does not. */
+/* Without a pipeline time says nothing that the order does not. Long rows are truncated between two words. */
 static void print_rows(const ech_plan_report *report, ech_text *out)
 {
     for (size_t c = 0; c < report->alike.n && c < MOST_ROWS; c++) {
         const ech_plan_class *alike = &report->alike.at[c];
-        ech_text_append(out, ECH_PLAN_INDENT "rank %d: ", alike->plan->rank);
-        print_row(&alike->plan->list[ECH_LIST_TRAIN], out);
-        ech_text_append(out, "\n");
+        ECH_FREED_TEXT row = {0};
+        ech_list_print_row(&alike->plan->list[ECH_LIST_TRAIN], &row);
+        size_t n = row.n;
+        if (n > MOST_COLUMNS)
+            for (n = MOST_COLUMNS; n > 0 && row.at[n] != ' ';) n--;
+        ech_text_append(out, ECH_PLAN_INDENT "rank %d: %.*s%s\n", alike->plan->rank, (int)n,
+                        row.n ? row.at : "", n < row.n ? " ..." : "");
         if (alike->ranks > 1)
             ech_text_append(out, ECH_PLAN_INDENT "%s like it\n",
                             ECH_COUNT(alike->ranks - 1, "more rank"));
@@ -222,8 +200,8 @@ static void print_grid(const ech_plan_report *report, ech_text *out)
 {
     ECH_FREED_TEXT grid = {0};
     ech_timeline_text(&report->timeline, MOST_COLUMNS, MOST_GRID_ROWS, &grid);
-    for (const char *at = grid.at, *end; at && *at; at = *end ? end + 1 : end) {
-        for (end = at; *end && *end != '\n';) end++;
+    for (const char *at = grid.at, *end; *at; at = end + (*end == '\n')) {
+        end = strchrnul(at, '\n');
         ech_text_append(out, "%s%.*s\n", end > at ? ECH_PLAN_INDENT : "", (int)(end - at), at);
     }
 }
@@ -305,12 +283,11 @@ static void print_simulation(const ech_plan_report *report, ech_text *out)
 
 /* ---- calendar ---- */
 
-static void print_every(const char *what, int64_t every, bool after_last, ech_text *out)
+static void print_every(const char *what, int64_t every, ech_text *out)
 {
     if (every > 0)
-        ech_text_append(out, "; %s every %" PRId64 "%s", what, every,
-                        after_last ? " and last" : "");
-    else if (after_last)
+        ech_text_append(out, "; %s every %" PRId64 " and last", what, every);
+    else
         ech_text_append(out, "; %s after the last", what);
 }
 
@@ -318,9 +295,9 @@ static void print_calendar(const ech_plan_report *report, ech_text *out)
 {
     ech_calendar calendar = ech_calendar_of(report->design->config);
     ech_text_append(out, "calendar    %s", ECH_COUNT(calendar.steps, "step"));
-    if (calendar.validates) print_every("validate", calendar.validate_every, true, out);
-    print_every("compare ranks", calendar.check_every, true, out);
-    print_every("save", calendar.save_every, true, out);
+    if (calendar.validates) print_every("validate", calendar.validate_every, out);
+    print_every("compare ranks", calendar.check_every, out);
+    print_every("save", calendar.save_every, out);
     ech_text_append(out, "\n");
 }
 
