@@ -76,8 +76,8 @@ void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, boo
         }
         document += run.opens;
         if (document < first || document >= end) continue;
-        ech_token_runs_add(&selected, run.at, ech_token_run_end(&file->runs, i) - run.first,
-                           run.opens, run.silent);
+        ech_token_runs_add(&selected, (int64_t)run.at,
+                           ech_token_run_end(&file->runs, i) - run.first, run.opens, run.silent);
     }
     for (; p < file->part.n; p++) file->part.at[p].first = selected.tokens;
     free(file->runs.run.at);
@@ -123,8 +123,8 @@ ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_
                 rest = ech_token_run_end(runs, i) - first - done;
         int64_t take = rest < n - done ? rest : n - done;
         while (p + 1 < file->part.n && file->part.at[p + 1].first <= run.first) p++;
-        ECH_TRY(read_run(&file->part.at[p], run.at + skipped, first + done, take, vocabulary,
-                         ids + done));
+        ECH_TRY(read_run(&file->part.at[p], (int64_t)run.at + skipped, first + done, take,
+                         vocabulary, ids + done));
         done += take;
     }
     return ECH_OK;
@@ -137,7 +137,7 @@ static bool continues(const ech_token_runs *runs, int64_t at, bool opens, bool s
 {
     if (runs->run.n == 0 || runs->apart || (opens && runs->documents)) return false;
     ech_token_run last = runs->run.at[runs->run.n - 1];
-    return last.silent == silent && last.at + (runs->tokens - last.first) == at;
+    return last.silent == silent && (int64_t)last.at + (runs->tokens - last.first) == at;
 }
 
 void ech_token_runs_add(ech_token_runs *runs, int64_t at, int64_t n, bool opens, bool silent)
