@@ -3,7 +3,6 @@
  * FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT: the calls of a block's program, each with its tensors at
  * the plan's offsets.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "exec/state.h"
@@ -34,10 +33,10 @@ static ech_view view_of(const ech_plan *plan, const ech_list *list, const ech_bl
     return (ech_view){.tensor = at, .skip = (char *)at.data - &somewhere};
 }
 
-static ech_view *make_views(const ech_plan *plan, const ech_list *list)
+static ech_view *make_views(ech_pool *pool, const ech_plan *plan, const ech_list *list)
 {
     if (!runs_blocks(list)) return NULL;
-    ech_view *views = ech_calloc(count_locals(plan, list) + 1, sizeof *views);
+    ech_view *views = ech_pool_alloc(pool, count_locals(plan, list) * sizeof *views);
     for (size_t b = 0; b < plan->model->block.n; b++) {
         const ech_block *block = plan->model->block.at[b];
         for (int i = 0; list->first_local[b] >= 0 && i < (int)block->value.n; i++)
@@ -49,20 +48,15 @@ static ech_view *make_views(const ech_plan *plan, const ech_list *list)
 void ech_views_create(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
-    for (int l = 0; l < ECH_LIST_KINDS; l++) exec->view[l] = make_views(plan, &plan->list[l]);
-    exec->param_view = ech_calloc(plan->model->param.n + 1, sizeof *exec->param_view);
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        exec->view[l] = make_views(exec->pool, plan, &plan->list[l]);
+    exec->param_view = ech_pool_alloc(exec->pool, plan->model->param.n * sizeof *exec->param_view);
     for (size_t i = 0; i < plan->model->param.n; i++) {
         const ech_shape *shape = &plan->model->param.at[i].shape;
         int64_t size[ECH_MAX_DIMS];
         ech_shape_resolve(shape, ech_extent_of_params(plan->layout->sharding), size);
         exec->param_view[i] = ech_tensor_view(NULL, plan->real, shape->dims, size);
     }
-}
-
-void ech_views_destroy(ech_exec *exec)
-{
-    for (int l = 0; l < ECH_LIST_KINDS; l++) free(exec->view[l]);
-    free(exec->param_view);
 }
 
 void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data,

@@ -174,7 +174,7 @@ static void name_positions(ech_exec *exec)
     ECH_CLEANUP(ech_text_free) ech_text text = {0};
     for (int l = 0; l < ECH_LIST_KINDS; l++) {
         const ech_list *list = &exec->plan->list[l];
-        exec->where[l] = ech_calloc(list->step.n + 1, sizeof *exec->where[l]);
+        exec->where[l] = ech_pool_alloc(exec->pool, list->step.n * sizeof *exec->where[l]);
         for (size_t s = 0; s < list->step.n; s++) {
             text.n = 0;
             ech_step_print(&list->step.at[s], &text);
@@ -187,7 +187,7 @@ static void name_positions(ech_exec *exec)
  * so there is room for all of a list. */
 static void allot_records(ech_exec *exec)
 {
-    size_t steps = 1, ticks = 1, messages = 1;
+    size_t steps = 0, ticks = 0, messages = 1;
     for (int l = 0; l < ECH_LIST_KINDS; l++) {
         const ech_list *list = &exec->plan->list[l];
         size_t n = 0;
@@ -197,10 +197,10 @@ static void allot_records(ech_exec *exec)
         if (list->step.n > steps) steps = list->step.n;
         if ((size_t)list->ticks > ticks) ticks = (size_t)list->ticks;
     }
-    exec->done = ech_calloc(steps, sizeof *exec->done);
-    exec->times.begins = ech_calloc(steps, sizeof *exec->times.begins);
-    exec->times.ends = ech_calloc(steps, sizeof *exec->times.ends);
-    exec->times.marks = ech_calloc(ticks, sizeof *exec->times.marks);
+    exec->done = ech_pool_alloc(exec->pool, steps * sizeof *exec->done);
+    exec->times.begins = ech_pool_alloc(exec->pool, steps * sizeof *exec->times.begins);
+    exec->times.ends = ech_pool_alloc(exec->pool, steps * sizeof *exec->times.ends);
+    exec->times.marks = ech_pool_alloc(exec->pool, ticks * sizeof *exec->times.marks);
     exec->posted.at = ech_grow(NULL, &exec->posted.capacity, messages, sizeof *exec->posted.at);
 }
 
@@ -219,12 +219,13 @@ static ech_status setup_exec(ech_exec *exec)
     exec->list = &plan->list[ECH_LIST_INIT];
     exec->scalars = ech_exec_look(exec, plan->scalars);
     exec->updates = exec->scalars + plan->persistent.at[plan->scalars].bytes / 8 - 1;
-    exec->readings = ech_calloc(turns, sizeof *exec->readings);
+    exec->readings = ech_pool_alloc(exec->pool, turns * sizeof *exec->readings);
     ech_ledger_create(exec);
     ech_views_create(exec);
     name_positions(exec);
     allot_records(exec);
-    exec->logits = ech_calloc((size_t)plan->model->vocabulary, sizeof *exec->logits);
+    exec->logits =
+        ech_pool_alloc(exec->pool, (size_t)plan->model->vocabulary * sizeof *exec->logits);
     return start_engines(exec);
 }
 
@@ -236,6 +237,7 @@ ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
     exec->device = setup->device;
     exec->comm = setup->comm;
     exec->curve = ech_curve_of(setup->config);
+    exec->pool = ech_pool_create();
     pthread_mutex_init(&exec->lock, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -265,17 +267,9 @@ void ech_exec_destroy(ech_exec *exec)
         ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
     ech_kernel_context_destroy(exec->context);
     ech_threads_unbind(exec);
-    ech_ledger_destroy(exec);
-    ech_views_destroy(exec);
     exec->device->release(exec->arena, (size_t)exec->plan->arena_bytes);
-    for (int l = 0; l < ECH_LIST_KINDS; l++) free(exec->where[l]);
     free(exec->posted.at);
-    free(exec->done);
-    free(exec->times.begins);
-    free(exec->times.ends);
-    free(exec->times.marks);
-    free(exec->readings);
-    free(exec->logits);
+    ech_pool_destroy(exec->pool);
     pthread_mutex_destroy(&exec->lock);
     pthread_cond_destroy(&exec->changed);
     free(exec);

@@ -24,9 +24,10 @@ static int by_tick(const void *a, const void *b)
 }
 
 /* The chosen values (NULL: all) by the time of their death or birth. */
-static ech_dated *sort_values(const ech_list *list, bool deaths, const bool *chosen, size_t *n)
+static ech_dated *sort_values(ech_pool *pool, const ech_list *list, bool deaths, const bool *chosen,
+                              size_t *n)
 {
-    ech_dated *dates = ech_calloc(list->value.n + 1, sizeof *dates);
+    ech_dated *dates = ech_pool_alloc(pool, (list->value.n + 1) * sizeof *dates);
     *n = 0;
     for (size_t i = 0; i < list->value.n; i++) {
         if (chosen && !chosen[i]) continue;
@@ -59,19 +60,10 @@ void ech_ledger_create(ech_exec *exec)
         ech_lives *lives = &exec->ledger.lives[l];
         size_t n = list->value.n;
         ECH_FREED bool *foreign = ech_calloc(n + 1, sizeof *foreign);
-        lives->live = ech_calloc(n + 1, sizeof *lives->live);
+        lives->live = ech_pool_alloc(exec->pool, n * sizeof *lives->live);
         find_foreign(exec->plan, list, foreign);
-        lives->by_death = sort_values(list, true, NULL, &lives->deaths);
-        lives->by_birth = sort_values(list, false, foreign, &lives->births);
-    }
-}
-
-void ech_ledger_destroy(ech_exec *exec)
-{
-    for (int l = 0; l < ECH_LIST_KINDS; l++) {
-        free(exec->ledger.lives[l].live);
-        free(exec->ledger.lives[l].by_death);
-        free(exec->ledger.lives[l].by_birth);
+        lives->by_death = sort_values(exec->pool, list, true, NULL, &lives->deaths);
+        lives->by_birth = sort_values(exec->pool, list, false, foreign, &lives->births);
     }
 }
 

@@ -103,6 +103,7 @@ struct ech_exec {
     const ech_device *device;
     ech_comm *comm;
     const ech_curve *curve;
+    ech_pool *pool; /* of arrays that live as long as this */
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: none of its steps is in a list */
     ech_kernel_context *context;
     const char *binding;       /* the outcome of parallel.pin */
@@ -164,7 +165,6 @@ ech_rows ech_exec_rows(const ech_exec *exec, int micro);
 double *ech_exec_row(const ech_exec *exec, int turn);
 
 void ech_views_create(ech_exec *exec);
-void ech_views_destroy(ech_exec *exec);
 /* The copy that holds a version of the weights. */
 int ech_exec_weight_slot(const ech_exec *exec, int version);
 /* As ech_exec_param_at (of a slot) and ech_exec_gradient, but written into *out, which is faster: a tensor that is
@@ -229,7 +229,6 @@ void *ech_exec_look(const ech_exec *exec, int value);
 void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to);
 
 void ech_ledger_create(ech_exec *exec);
-void ech_ledger_destroy(ech_exec *exec);
 /* A run of exec->list begins; no value is live. */
 void ech_ledger_begin(ech_exec *exec);
 /* The compute lane reaches a tick: values whose life ended before it die. */

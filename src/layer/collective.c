@@ -9,34 +9,23 @@
  */
 #include "layer/layers.h"
 
-const ech_layer ech_layer_row_sum = {
-    .name = "sum", .exchange = {ECH_COLLECTIVE_ALL_REDUCE, ECH_MESH_TENSOR, 0}, .in_place = true};
-const ech_layer ech_layer_row_spread = {
-    .name = "spread",
-    .exchange_back = {ECH_COLLECTIVE_ALL_REDUCE, ECH_MESH_TENSOR, 0},
-    .in_place = true};
-const ech_layer ech_layer_row_gather = {
-    .name = "gather",
-    .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0},
-    .exchange_back = {ECH_COLLECTIVE_REDUCE_SCATTER, ECH_MESH_TENSOR, 0}};
-const ech_layer ech_layer_row_scatter = {
-    .name = "scatter",
-    .exchange = {ECH_COLLECTIVE_REDUCE_SCATTER, ECH_MESH_TENSOR, 0},
-    .exchange_back = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0}};
-const ech_layer ech_layer_row_shift = {
-    .name = "shift",
-    .exchange = {ECH_COLLECTIVE_SHIFT, ECH_MESH_CONTEXT, 1},
-    .exchange_back = {ECH_COLLECTIVE_SHIFT, ECH_MESH_CONTEXT, -1}};
-const ech_layer ech_layer_row_unshift = {.name = "unshift",
-                                         .exchange = {ECH_COLLECTIVE_SHIFT, ECH_MESH_CONTEXT, -1}};
-const ech_layer ech_layer_row_to_heads = {
-    .name = "to_heads",
-    .exchange = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_MESH_CONTEXT, 1},
-    .exchange_back = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_MESH_CONTEXT, -1}};
-const ech_layer ech_layer_row_to_tokens = {
-    .name = "to_tokens",
-    .exchange = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_MESH_CONTEXT, -1},
-    .exchange_back = {ECH_COLLECTIVE_ALL_TO_ALL, ECH_MESH_CONTEXT, 1}};
+/* The collectives of F and of B. way: to the next rank (1) or the one before; of all-to-all from tokens to heads (1) or
+ * back; B goes the other way. */
+#define COLLECTIVE(row, forward, back, mesh, way, is_in_place)                                     \
+    const ech_layer ech_layer_row_##row = {                                                        \
+        .name = #row,                                                                              \
+        .exchange = {ECH_COLLECTIVE_##forward, ECH_MESH_##mesh, way},                              \
+        .exchange_back = {ECH_COLLECTIVE_##back, ECH_MESH_##mesh, -(way)},                         \
+        .in_place = is_in_place}
+
+COLLECTIVE(sum, ALL_REDUCE, NONE, TENSOR, 0, true);
+COLLECTIVE(spread, NONE, ALL_REDUCE, TENSOR, 0, true);
+COLLECTIVE(gather, ALL_GATHER, REDUCE_SCATTER, TENSOR, 0, false);
+COLLECTIVE(scatter, REDUCE_SCATTER, ALL_GATHER, TENSOR, 0, false);
+COLLECTIVE(shift, SHIFT, SHIFT, CONTEXT, 1, false);
+COLLECTIVE(unshift, SHIFT, NONE, CONTEXT, -1, false);
+COLLECTIVE(to_heads, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, 1, false);
+COLLECTIVE(to_tokens, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, -1, false);
 
 static int add_in_place(ech_block *block, const ech_layer *layer, int x)
 {

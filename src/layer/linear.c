@@ -93,27 +93,21 @@ static size_t scratch(const ech_scratch_query *query)
     int64_t R = query->extent.batch * query->extent.tokens;
     int64_t in = ech_axis_local(o->in_axis, o->in, query->extent.sharding);
     int64_t out = ech_axis_local(o->out_axis, o->out, query->extent.sharding);
-    size_t most = 0;
     bool bias = query->node->params > 1;
-    for (int accumulate = 0; accumulate < 2; accumulate++) {
-        size_t bytes = 0;
-        if (query->phase == ECH_FORWARD)
-            bytes = ech_query_matmul(query, R, out, in, false, !o->in_first, bias,
-                                     query->node->ins > 1);
-        else if (query->phase == ECH_BACKWARD_INPUT)
-            bytes = ech_query_matmul(query, R, in, out, false, o->in_first, false, accumulate);
-        else
-            bytes = ech_query_matmul(query, o->in_first ? in : out, o->in_first ? out : in, R, true,
-                                     false, false, accumulate);
+    if (query->phase == ECH_FORWARD)
+        return ech_query_matmul(query, R, out, in, false, !o->in_first, bias, query->node->ins > 1);
+    size_t most = 0;
+    for (int add = 0; add < 2; add++) {
+        size_t bytes = query->phase == ECH_BACKWARD_INPUT
+                           ? ech_query_matmul(query, R, in, out, false, o->in_first, false, add)
+                           : ech_query_matmul(query, o->in_first ? in : out, o->in_first ? out : in,
+                                              R, true, false, false, add);
         if (bytes > most) most = bytes;
     }
-    if (query->phase == ECH_BACKWARD_WEIGHT && bias) {
-        int64_t dims[] = {R, out};
-        size_t bytes =
-            ech_kernel_scratch(query->kernels, ECH_OP_bias_backward, query->threads, dims);
-        if (bytes > most) most = bytes;
-    }
-    return most;
+    if (query->phase == ECH_BACKWARD_INPUT || !bias) return most;
+    int64_t dims[] = {R, out};
+    size_t bytes = ech_kernel_scratch(query->kernels, ECH_OP_bias_backward, query->threads, dims);
+    return bytes > most ? bytes : most;
 }
 
 static double multiplies(const ech_block *block, const ech_node *node, ech_extent extent,

@@ -68,8 +68,8 @@ static void pair(ech_pairing *pairing, const ends *sent, const ends *received)
     }
 }
 
-static void count_links(const ech_plan *const *plans, ech_list_kind kind, const ends *sent,
-                        ech_pairing *pairing)
+static void count_links(const ech_plan *const *plans, int ranks, ech_list_kind kind,
+                        const ends *sent, ech_pairing *pairing)
 {
     for (size_t i = 0; i < sent->n; i++) {
         const end *x = &sent->at[i];
@@ -82,36 +82,29 @@ static void count_links(const ech_plan *const *plans, ech_list_kind kind, const 
         link->messages++;
         link->bytes += plans[x->from]->list[kind].step.at[x->step].bytes;
     }
-    for (int rank = 0; rank < pairing->ranks; rank++)
+    for (int rank = 0; rank < ranks; rank++)
         pairing->first_link[rank + 1] += pairing->first_link[rank];
 }
 
-void ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list, ech_pairing *out)
+ech_pairing ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list,
+                               ech_pool *pool)
 {
     ends sent = {0}, received = {0};
-    ech_pairing pairing = {.ranks = n};
-    pairing.partner = ech_calloc((size_t)n, sizeof *pairing.partner);
-    pairing.first_link = ech_calloc((size_t)n + 1, sizeof *pairing.first_link);
+    size_t ranks = (size_t)n;
+    ech_pairing pairing = {.partner = ech_pool_alloc(pool, ranks * sizeof *pairing.partner),
+                           .first_link =
+                               ech_pool_alloc(pool, (ranks + 1) * sizeof *pairing.first_link)};
     for (int rank = 0; rank < n; rank++) {
         size_t steps = plans[rank]->list[list].step.n;
-        pairing.partner[rank] = ech_calloc(steps, sizeof **pairing.partner);
+        pairing.partner[rank] = ech_pool_alloc(pool, steps * sizeof **pairing.partner);
         for (size_t s = 0; s < steps; s++) pairing.partner[rank][s] = -1;
         collect(&plans[rank]->list[list], rank, n, &sent, &received);
     }
     sort(&sent);
     sort(&received);
     pair(&pairing, &sent, &received);
-    count_links(plans, list, &sent, &pairing);
+    count_links(plans, n, list, &sent, &pairing);
     free(sent.at);
     free(received.at);
-    *out = pairing;
-}
-
-void ech_pairing_free(ech_pairing *pairing)
-{
-    for (int rank = 0; rank < pairing->ranks; rank++) free(pairing->partner[rank]);
-    free(pairing->partner);
-    free(pairing->first_link);
-    free(pairing->link.at);
-    *pairing = (ech_pairing){0};
+    return pairing;
 }

@@ -222,16 +222,17 @@ static void allocate(engine *e)
     ech_rehearsal *out = e->out;
     ECH_ASSERT(out->plans[0]->layout->world == out->ranks);
     size_t ranks = (size_t)out->ranks;
-    ech_pairing_create(out->plans, out->ranks, out->kind, &out->pairing);
-    out->begin = ech_calloc(ranks, sizeof *out->begin);
-    out->finish = ech_calloc(ranks, sizeof *out->finish);
+    out->pool = ech_pool_create();
+    out->pairing = ech_pairing_create(out->plans, out->ranks, out->kind, out->pool);
+    out->begin = ech_pool_alloc(out->pool, ranks * sizeof *out->begin);
+    out->finish = ech_pool_alloc(out->pool, ranks * sizeof *out->finish);
     e->rank = ech_calloc(ranks, sizeof *e->rank);
     e->members = ech_calloc(ranks, sizeof *e->members);
     for (int rank = 0; rank < out->ranks; rank++) {
         size_t steps = ech_rehearsal_list(e->out, rank)->step.n;
         out->missing += (int64_t)steps;
-        out->begin[rank] = ech_calloc(steps, sizeof **out->begin);
-        out->finish[rank] = ech_calloc(steps, sizeof **out->finish);
+        out->begin[rank] = ech_pool_alloc(out->pool, steps * sizeof **out->begin);
+        out->finish[rank] = ech_pool_alloc(out->pool, steps * sizeof **out->finish);
         for (size_t s = 0; s < steps; s++) out->begin[rank][s] = out->finish[rank][s] = -1;
         for (int l = 0; l < ECH_LANES; l++) {
             e->rank[rank].lane[l].running = -1;
@@ -259,12 +260,7 @@ void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const
 
 void ech_rehearsal_free(ech_rehearsal *rehearsal)
 {
-    for (int rank = 0; rank < rehearsal->ranks && rehearsal->begin; rank++) {
-        free(rehearsal->begin[rank]);
-        free(rehearsal->finish[rank]);
-    }
-    free(rehearsal->begin);
-    free(rehearsal->finish);
-    ech_pairing_free(&rehearsal->pairing);
+    ech_pool_destroy(rehearsal->pool);
+    free(rehearsal->pairing.link.at);
     *rehearsal = (ech_rehearsal){0};
 }

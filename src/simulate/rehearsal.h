@@ -18,19 +18,20 @@
 /* Sends and their receives, over all ranks' lists of a kind. Among messages of one kind (activations or gradients) from
  * one rank to another across one boundary, the n-th send meets the n-th receive. */
 typedef struct ech_pairing {
-    int ranks;
     /* [ranks][steps]: the step of the peer's list; -1: no message, or one without a partner. */
     int **partner;
     int *first_link; /* [ranks + 1]: of each sender, in link */
     ech_link_uses link;
 } ech_pairing;
-void ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list, ech_pairing *out);
-void ech_pairing_free(ech_pairing *pairing);
+/* In the pool; but release link.at with free(). */
+ech_pairing ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list,
+                               ech_pool *pool);
 
 typedef struct ech_rehearsal {
     const ech_plan *const *plans;
     int ranks;
     ech_list_kind kind;
+    ech_pool *pool; /* of all arrays but pairing.link */
     ech_pairing pairing;
     double **begin, **finish; /* [ranks][steps]; below 0: never */
     double end;               /* time at which the last step ended */

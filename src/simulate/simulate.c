@@ -62,13 +62,14 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
     ech_simulation s = {.ranks = n,
                         .seconds = costs->seconds,
                         .end = rehearsal.end,
+                        .pool = rehearsal.pool,
+                        .busy = ech_pool_alloc(rehearsal.pool, (size_t)n * sizeof *s.busy),
+                        .in_flight =
+                            ech_pool_alloc(rehearsal.pool, (size_t)n * sizeof *s.in_flight),
                         .begin = rehearsal.begin,
                         .finish = rehearsal.finish,
                         .link = rehearsal.pairing.link};
-    rehearsal.begin = rehearsal.finish = NULL; /* the simulation's now, as are the links */
-    rehearsal.pairing.link.at = NULL;
-    s.busy = ech_calloc((size_t)n, sizeof *s.busy);
-    s.in_flight = ech_calloc((size_t)n, sizeof *s.in_flight);
+    rehearsal = (ech_rehearsal){0}; /* its arrays are the simulation's now */
     double busy = 0;
     for (int rank = 0; rank < n; rank++) {
         add_busy(&plans[rank]->list[list], rank, &s);
@@ -82,14 +83,7 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
 
 void ech_simulation_free(ech_simulation *simulation)
 {
-    for (int rank = 0; rank < simulation->ranks; rank++) {
-        free(simulation->begin[rank]);
-        free(simulation->finish[rank]);
-    }
-    free(simulation->begin);
-    free(simulation->finish);
-    free(simulation->busy);
-    free(simulation->in_flight);
+    ech_pool_destroy(simulation->pool);
     free(simulation->link.at);
     *simulation = (ech_simulation){0};
 }

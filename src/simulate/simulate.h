@@ -21,9 +21,10 @@ typedef ECH_LIST(ech_link_use) ech_link_uses; /* by from, then to */
 typedef struct ech_simulation {
     int ranks;
     bool seconds;
-    double end;    /* when the last rank ends */
-    double bubble; /* fraction of ranks x end in which no F, B or W runs */
-    double *busy;  /* [ranks] time in F, B, W */
+    ech_pool *pool; /* of all arrays but link */
+    double end;     /* when the last rank ends */
+    double bubble;  /* fraction of ranks x end in which no F, B or W runs */
+    double *busy;   /* [ranks] time in F, B, W */
     /* [ranks] the most pairs (chunk, micro-batch) at once whose F has begun and whose last backward has not ended. */
     int *in_flight;
     double **begin, **finish; /* [ranks][steps]; messages and collectives begin when posted */
