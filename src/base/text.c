@@ -40,17 +40,22 @@ void ech_text_free(ech_text *text)
     *text = (ech_text){0};
 }
 
+int ech_text_find_word(const char *words, const char *word)
+{
+    const char *const blanks = " \t\n";
+    size_t n = strlen(word);
+    words += strspn(words, blanks);
+    for (int i = 0; *words; i++) {
+        size_t length = strcspn(words, blanks);
+        if (length == n && memcmp(words, word, n) == 0) return i;
+        words += length + strspn(words + length, blanks);
+    }
+    return -1;
+}
+
 bool ech_text_has_word(const char *words, const char *word)
 {
-    size_t n = strlen(word);
-    if (n == 0) return false;
-    for (const char *at = words; *at;) {
-        at += strspn(at, " \t\n");
-        size_t length = strcspn(at, " \t\n");
-        if (length == n && memcmp(at, word, n) == 0) return true;
-        at += length;
-    }
-    return false;
+    return ech_text_find_word(words, word) >= 0;
 }
 
 enum { LONGEST_NAME = 64 };

@@ -56,7 +56,8 @@ char *ech_text_from_count(int64_t n, const char *noun, char *buffer, size_t size
  * abbreviates ("num_layers" for num_hidden_layers); NULL if none is close. */
 const char *ech_text_nearest(const char *name, const char *const *candidates, size_t n);
 
-/* Whether `word` is one of the blank-separated words in `words`. */
+/* The index of `word` among the blank-separated words in `words`; -1: it is none of them. */
+int ech_text_find_word(const char *words, const char *word);
 bool ech_text_has_word(const char *words, const char *word);
 
 #endif

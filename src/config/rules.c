@@ -59,11 +59,6 @@ bool ech_feature_is_on(const ech_config *c, ech_feature feature)
     return false;
 }
 
-const char *ech_feature_key(ech_feature feature)
-{
-    return features[feature].key;
-}
-
 const ech_rule ech_rules[ECH_RULES] = {
 #define FEATURE(...)
 #define RULE(feature, other, reason, hint)                                                         \
@@ -92,12 +87,13 @@ const ech_rule *ech_rule_broken(const ech_config *config, ech_rule_scope scope)
     return NULL;
 }
 
-void ech_rule_explain(const ech_rule *rule, const ech_config *config, ech_text *out)
+const char *ech_rule_explain(const ech_rule *rule, const ech_config *config, ech_text *out)
 {
     const char *key = features[rule->other].key;
     ech_text_append(out, "not with %s = ", key);
     ech_config_format_value(config, ech_config_find_path(key), out);
     ech_text_append(out, ": %s; %s", rule->reason, rule->hint);
+    return features[rule->feature].key;
 }
 
 ech_status ech_rules_check(const ech_config *config)
@@ -109,8 +105,8 @@ ech_status ech_rules_check(const ech_config *config)
         ECH_FREED_TEXT why = {0};
         if (said[rule->feature] || !is_broken(rule, config, ECH_RULES_OF_RUN)) continue;
         said[rule->feature] = true;
-        ech_rule_explain(rule, config, &why);
-        ECH_ALSO(&status, ech_config_complain(config, features[rule->feature].key, "%s", why.at));
+        const char *key = ech_rule_explain(rule, config, &why);
+        ECH_ALSO(&status, ech_config_complain(config, key, "%s", why.at));
     }
     return status;
 }

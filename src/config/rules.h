@@ -32,12 +32,11 @@ typedef struct ech_rule {
 extern const ech_rule ech_rules[ECH_RULES];
 
 bool ech_feature_is_on(const ech_config *config, ech_feature feature);
-const char *ech_feature_key(ech_feature feature); /* "parallel.context" */
 
 /* The first rule of that scope that the configuration breaks; NULL: none. */
 const ech_rule *ech_rule_broken(const ech_config *config, ech_rule_scope scope);
-/* "not with parallel.context = 2: REASON; HINT". */
-void ech_rule_explain(const ech_rule *rule, const ech_config *config, ech_text *out);
+/* Appends "not with parallel.context = 2: REASON; HINT". Returns the key to blame. */
+const char *ech_rule_explain(const ech_rule *rule, const ech_config *config, ech_text *out);
 /* Checks the rules of the run's scope: an error, logged, for each feature that breaks one; ECH_EUSAGE. */
 ech_status ech_rules_check(const ech_config *config);
 /* Help: all pairs that cannot be combined, with reasons. */

@@ -26,9 +26,8 @@ typedef struct ech_config_key {
     size_t offset; /* bytes from the start of ech_config */
     const char *initial;
     double low, high;
-    const char
-        *choices; /* of NAME and LIST; of TEXT: suggestions, other values are valid; NULL: none */
-    bool fixed;   /* may not change on resume */
+    const char *choices; /* of NAME and LIST; of TEXT: suggestions; NULL: none */
+    bool fixed;          /* may not change on resume */
     const char *help;
 } ech_config_key;
 

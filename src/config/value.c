@@ -149,18 +149,6 @@ const char *ech_config_choices(const ech_config *config, const ech_config_key *k
     return NULL;
 }
 
-/* The index of `text` in the blank-separated choices; -1: none. */
-static int find_choice(const char *choices, const char *text)
-{
-    size_t length = strlen(text);
-    for (int i = 0; *choices; i++) {
-        size_t n = strcspn(choices, " ");
-        if (n == length && memcmp(choices, text, n) == 0) return i;
-        choices += n + strspn(choices + n, " ");
-    }
-    return -1;
-}
-
 /* `expected`: "not one of". */
 static ech_status refuse_choice(const attempt *a, const char *expected, const char *choices)
 {
@@ -182,7 +170,7 @@ ech_status ech_config_read_name(const ech_config *config, const ech_config_key *
     if (!choices)
         ECH_FAIL(ECH_EINTERNAL, "%s.%s: nobody handed in the names of %s", key->section, key->name,
                  key->choices + 1);
-    int row = find_choice(choices, text);
+    int row = ech_text_find_word(choices, text);
     if (row < 0) return refuse_choice(&(attempt){key, text, place}, "not one of", choices);
     *out = row;
     return ECH_OK;
@@ -237,7 +225,7 @@ static ech_status read_list(const ech_config *config, const attempt *a, ech_conf
 {
     if (a->text[0] == '[') return read_entries(a, out);
     const char *choices = ech_config_choices(config, a->key);
-    int word = find_choice(choices, a->text);
+    int word = ech_text_find_word(choices, a->text);
     if (word < 0) return refuse_choice(a, "neither a list like [3, 1] nor one of", choices);
     ech_config_replace_list(out, word, NULL, 0);
     return ECH_OK;
@@ -288,7 +276,7 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key)
         ech_config_replace_text(field, required ? "" : key->initial);
     } else if (key->type == ECH_CONFIG_NAME) { /* it may name what this build lacks */
         const char *choices = ech_config_choices(config, key);
-        *(int *)field = choices ? find_choice(choices, key->initial) : -1;
+        *(int *)field = choices ? ech_text_find_word(choices, key->initial) : -1;
     } else if (!required) { /* zero until it is set */
         ech_status st = read_value(config, &(attempt){key, key->initial, "default"});
         ECH_ASSERT(st == ECH_OK);

@@ -60,15 +60,6 @@ static ech_status fail_yaml(reader *r)
              problem, tab ? "; indent with blanks, not with tabs" : "");
 }
 
-static ech_status refuse_decorations(const reader *r, const yaml_char_t *anchor,
-                                     const yaml_char_t *tag)
-{
-    if (anchor)
-        FAIL_HERE(r, "anchor &%.40s: not supported; write values out", (const char *)anchor);
-    if (tag) FAIL_HERE(r, "tag %.40s: not supported; types are known", (const char *)tag);
-    return ECH_OK;
-}
-
 /* Goes on to the next event. */
 static ech_status step(reader *r)
 {
@@ -89,12 +80,13 @@ static ech_status advance(reader *r)
     const yaml_event_t *e = &r->event;
     if (e->type == YAML_ALIAS_EVENT)
         FAIL_HERE(r, "alias *%.40s: not supported; write values out", (char *)e->data.alias.anchor);
-    if (e->type == YAML_SCALAR_EVENT)
-        return refuse_decorations(r, e->data.scalar.anchor, e->data.scalar.tag);
-    if (e->type == YAML_SEQUENCE_START_EVENT)
-        return refuse_decorations(r, e->data.sequence_start.anchor, e->data.sequence_start.tag);
-    if (e->type == YAML_MAPPING_START_EVENT)
-        return refuse_decorations(r, e->data.mapping_start.anchor, e->data.mapping_start.tag);
+    if (e->type != YAML_SCALAR_EVENT && e->type != YAML_SEQUENCE_START_EVENT &&
+        e->type != YAML_MAPPING_START_EVENT)
+        return ECH_OK;
+    /* The data of these three begin with the same members. */
+    const char *anchor = (char *)e->data.scalar.anchor, *tag = (char *)e->data.scalar.tag;
+    if (anchor) FAIL_HERE(r, "anchor &%.40s: not supported; write values out", anchor);
+    if (tag) FAIL_HERE(r, "tag %.40s: not supported; types are known", tag);
     return ECH_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Seconds that messages, reductions and updates take: the partitioner and the simulator both ask here.
- * The seconds of blocks are in the profile.
+ * Seconds that messages, reductions and updates take, for the partitioner and the simulator. The seconds of blocks
+ * are in the profile.
  */
 #ifndef ECH_LAYOUT_COST_H
 #define ECH_LAYOUT_COST_H

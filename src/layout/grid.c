@@ -157,8 +157,7 @@ static bool rule_together(const ech_grid_problem *p, const ech_grid *g, ech_grid
     config.training.micro_batch_size = ech_grid_micro_batch(p, g);
     const ech_rule *broken = ech_rule_broken(&config, ECH_RULES_OF_GRID);
     if (!broken || !refusal) return !broken;
-    refusal->key = ech_feature_key(broken->feature);
-    ech_rule_explain(broken, &config, refusal->why);
+    refusal->key = ech_rule_explain(broken, &config, refusal->why);
     return false;
 }
 

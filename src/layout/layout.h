@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The device mesh: a table from ranks to coordinates, and what each rank holds. No other room computes
- * coordinates.
+ * coordinates. Nothing here communicates.
  *
  * The model's blocks are partitioned into p x v VIRTUAL STAGES, p the depth of the pipeline and v the model chunks
  * of a rank. The PLACEMENT, a row of placements.def that the schedule chooses, says which stage has which.
@@ -65,8 +65,7 @@ typedef struct ech_layout {
     /* [stages * chunks + 1]: virtual stage s is blocks first_block[s] .. first_block[s + 1] - 1 */
     int *first_block;
     ech_coordinates *coordinates; /* [world] */
-    bool
-        uniform; /* all stages have equally many replicas, and all replicas equally many micro-batches */
+    bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
     int64_t micro_batch;   /* samples b */
     int64_t micro_batches; /* M, of a step, over all replicas */
     /* Which blocks use parameter i: user[first_user[i]] .. user[first_user[i + 1] - 1], ascending. */
@@ -152,11 +151,11 @@ int ech_layout_micro_batches(const ech_layout *layout, int rank);
 int64_t ech_layout_global_micro(const ech_layout *layout, int rank, int64_t k);
 /* The inverse: the rank's own number k of its global micro-batch q. */
 int64_t ech_layout_own_micro(const ech_layout *layout, int rank, int64_t q);
-/* The rank that computes the virtual stage of micro-batch q and has the context and tensor coordinates of `rank`. */
-int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q, int rank);
-/* The same without a layout: how many of `micro_batches` a replica computes, and the global number of its k-th. */
+/* Without a layout: how many of `micro_batches` a replica computes, and the global number of its k-th. */
 int64_t ech_replica_micro_batches(int64_t micro_batches, int replicas, int replica);
 int64_t ech_replica_global_micro(int replicas, int replica, int64_t k);
+/* The rank that computes the virtual stage of micro-batch q and has the context and tensor coordinates of `rank`. */
+int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q, int rank);
 /* The rank at these coordinates. */
 int ech_layout_rank_at(const ech_layout *layout, int stage, int data, int context, int tensor);
 

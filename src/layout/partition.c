@@ -51,7 +51,7 @@ static int64_t own_micro_batches(const costs *c, int q)
     return (c->problem->micro_batches + q - 1) / q;
 }
 
-/* A message over the boundary after block j - 1, between workers a and b at least. */
+/* Seconds of a message over the boundary after block j - 1, between workers a and b. */
 static double crossing(const costs *c, int j, int a, int b)
 {
     if (j == 0 || j == c->problem->blocks) return 0;
@@ -59,7 +59,7 @@ static double crossing(const costs *c, int j, int a, int b)
                             b);
 }
 
-/* What the first block shares with the last one is its own; a stage with the last alone has a copy. */
+/* Tied parameters count at the first block; a stage with the last block alone has a copy. */
 static double own_params(const costs *c, int i, int j)
 {
     double copy = i > 0 && j == c->problem->blocks ? c->problem->tied_bytes : 0;
@@ -80,8 +80,8 @@ static bool fits(const costs *c, int i, int j, int first, int q)
            (double)p->memory;
 }
 
-/* What the stage i .. j - 1 of workers first .. first + q - 1 has left to do when a micro-batch has gone
- * through all stages. */
+/* Seconds that the stage i .. j - 1 of workers first .. first + q - 1 adds to a micro-batch's pass through all
+ * stages. */
 static double stage_cost(const costs *c, int i, int j, int first, int q)
 {
     const ech_partition_problem *p = c->problem;
@@ -94,14 +94,14 @@ static double stage_cost(const costs *c, int i, int j, int first, int q)
     double update = ech_cost_norm(&p->rates, bytes) + ech_cost_update(&p->rates, bytes);
     if (p->versions != 1) update += ech_cost_stash(&p->rates, bytes);
     double busy = (n - 1) * both + own.forward + fmax(own.backward, sum) + update;
-    /* Over both stages, when the first is done; of one rank of the other it is known that there is one. */
+    /* Over both stages, when the first is done; the other stage counts as one rank. */
     if (tied > 0)
         busy += ech_cost_reduction(&p->rates, tied, (q + 1) * p->copies, 0, p->workers - 1);
     double links = crossing(c, i, first - 1, last) + crossing(c, j, first, last + 1);
     return fmax(turns * busy - both, (turns * n - 1) * links);
 }
 
-/* The least that it is, which no longer stage is below. */
+/* A lower bound of stage_cost for this stage and all longer ones. */
 static double least_cost(const costs *c, int i, int j, int q)
 {
     double runs = (double)c->problem->turns * (double)own_micro_batches(c, q) - 1;
@@ -134,7 +134,7 @@ double ech_partition_seconds(const ech_partition_problem *problem, int stages,
 
 /* ---- the search ---- */
 
-/* A stage, and the worst of it and of what comes after it. */
+/* A stage, and the largest cost of it and of the stages after it. */
 typedef struct choice {
     double most;
     int end, replicas; /* end: the block after the stage */
@@ -162,7 +162,7 @@ static choice *choice_of(const table *t, int stages, int workers, int block)
 }
 
 /* Whether a stage may have so many replicas. */
-static bool shares(const table *t, int q)
+static bool may_have(const table *t, int q)
 {
     const ech_partition_problem *p = t->costs->problem;
     return q <= p->micro_batches && (p->micro_batches % q == 0 || !p->divides);
@@ -189,7 +189,7 @@ static void find_stage(const table *t, int stages, int workers, int i)
     if (stages == 1) least = workers;
     for (int q = least; q <= most; q++) {
         int j = stages == 1 ? blocks : i + 1, last = blocks - stages + 1;
-        for (; shares(t, q) && j <= last && least_cost(c, i, j, q) <= best.most; j++)
+        for (; may_have(t, q) && j <= last && least_cost(c, i, j, q) <= best.most; j++)
             try_stage(t, stages, workers, i, j, q, &best);
     }
     *choice_of(t, stages, workers, i) = best;

@@ -33,10 +33,9 @@ typedef struct ech_partition_problem {
     int blocks;
     const ech_profile_block *block; /* [blocks] costs on one worker, and bytes it sends */
     int workers;
-    ech_rates rates; /* its `node` counts workers */
-    int copies;      /* ranks of a worker over which its gradients are summed: context ranks */
-    double
-        tied_bytes; /* of parameters that the first and the last block share; they count at the first */
+    ech_rates rates;   /* its `node` counts workers */
+    int copies;        /* ranks of a worker over which its gradients are summed: context ranks */
+    double tied_bytes; /* of parameters of both the first and the last block; count at the first */
     int64_t micro_batches; /* M, of a step; every replica has at least one */
     int turns;
     bool divides; /* all replicas of a stage must have equally many micro-batches */

@@ -24,11 +24,10 @@ typedef struct ech_profile {
     int blocks;
     ech_profile_block *block; /* [blocks] */
     double update_seconds;    /* of norm and update, per byte of parameters */
-    double
-        other_seconds; /* of whatever else a training step does: reading its batch, its scalars */
-    double bandwidth;  /* bytes per second between two ranks of one machine */
-    double latency;    /* seconds of a message without bytes */
-    double spread;     /* distance of the quartiles over the medians, summed over all blocks */
+    double other_seconds;     /* of the rest of a training step: reading its batch, its scalars */
+    double bandwidth;         /* bytes per second between two ranks of one machine */
+    double latency;           /* seconds of a message without bytes */
+    double spread;          /* distance of the quartiles over the medians, summed over all blocks */
     double processor_share; /* share of the time in which the compute lane had a processor */
     bool busy;              /* the machine ran other work meanwhile: the seconds are unreliable */
     char *model;            /* what was measured: ech_profile_describe */
