@@ -50,18 +50,15 @@ ech_status ech_command_convert(int argc, char **argv, int *code)
                                    .words = 2,
                                    .check = check};
     convert_arguments in = {0};
-    ech_conversion conversion;
+    ECH_CLEANUP(ech_conversion_close) ech_conversion conversion = {.raw.fd = -1};
+    char count[ECH_COUNT_BYTES];
     ech_command_line_parse(&line, argc, argv, &in);
     ECH_TRY(ech_conversion_open(in.in, &conversion));
     ech_dtype dtype = in.type ? in.dtype : conversion.dtype;
-    ech_status status = ech_conversion_write(&conversion, in.out, dtype);
-    if (status == ECH_OK) {
-        char count[ECH_COUNT_BYTES];
-        printf("%s: %s, %s parameters in %s, from a %s\n", in.out, conversion.model->family->name,
-               ech_count_text(ech_model_params(conversion.model), count), ech_dtype_name(dtype),
-               conversion.format);
-        printf("next: echelon train RUN.yaml model.init_from=%s\n", in.out);
-    }
-    ech_conversion_close(&conversion);
-    return status;
+    ECH_TRY(ech_conversion_write(&conversion, in.out, dtype));
+    printf("%s: %s, %s parameters in %s, from a %s\n", in.out, conversion.model->family->name,
+           ech_count_text(ech_model_params(conversion.model), count), ech_dtype_name(dtype),
+           conversion.format);
+    printf("next: echelon train RUN.yaml model.init_from=%s\n", in.out);
+    return ECH_OK;
 }

@@ -191,7 +191,7 @@ ech_status ech_command_data(int argc, char **argv, int *code)
     data_arguments in = {
         .import = {.workers = ech_device_find("cpu")->cores(), .progress = show_progress}};
     ech_import_count count;
-    ech_tokenizer *tokenizer;
+    ECH_CLEANUP(ech_tokenizer_close_at) ech_tokenizer *tokenizer = NULL;
     ech_command_line_parse(&line, argc, argv, &in);
     if (in.train_bpe)
         return learn_tokens(&in.import.texts, in.import.out, in.train_bpe, in.pattern);
@@ -202,7 +202,7 @@ ech_status ech_command_data(int argc, char **argv, int *code)
     ech_status_line_begin(&progress);
     ech_status status = ech_data_import(&in.import, &count);
     ech_status_line_end(&progress);
-    ech_tokenizer_close(tokenizer);
-    if (status == ECH_OK) print_result(&in, &count);
-    return status;
+    ECH_TRY(status);
+    print_result(&in, &count);
+    return ECH_OK;
 }

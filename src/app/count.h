@@ -5,7 +5,6 @@
 #ifndef ECH_APP_COUNT_H
 #define ECH_APP_COUNT_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/memory.h"

@@ -4,6 +4,7 @@
  */
 #include "app/metrics.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,8 +19,7 @@
 
 enum {
     MOST_STARTS = 1000000,
-    ROOM = 4 * ECH_METRICS_LONGEST_LINE, /* bytes of a file in memory at once, */
-    WINDOW = 1 << 20                     /* and of one that is read from its end */
+    ROOM = 4 * ECH_METRICS_LONGEST_LINE /* bytes of a file in memory at once */
 };
 
 static void append_name(ech_text *line, const char *name)
@@ -68,8 +68,10 @@ ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t en
         for (char *newline; (newline = memchr(room + used, '\n', held - used));) {
             size_t length = (size_t)(newline - room) - used;
             bool whole = !is_long && length <= ECH_METRICS_LONGEST_LINE;
-            ECH_TRY(take(context, whole ? room + used : NULL, whole ? length : 0));
+            const char *line = room + used;
             used += length + 1;
+            ECH_TRY(take(context, whole ? line : NULL, whole ? length : 0,
+                         begin - (int64_t)(held - used)));
             is_long = false;
         }
         held -= used;
@@ -86,8 +88,7 @@ typedef struct truncation {
     int fd;
     const char *path;
     int64_t size, last_step, starts;
-    bool has_start;
-    int64_t end;      /* after the last training step that stays; -1: not found yet */
+    int64_t end;      /* after the last training step that stays, of the lines examined so far */
     int64_t size_now; /* of the lines that stay, so far */
     int writes_to;    /* -1: nothing is written yet */
 } truncation;
@@ -107,53 +108,21 @@ static bool stays(const truncation *c, const json_t *object)
     return ech_json_to_int(json_object_get(object, "step"), 0, c->last_step, &step);
 }
 
-/* Examines a line, from the last one back; parses it only if that is needed. */
-static void examine_line(truncation *c, const char *line, size_t n, int64_t after)
+/* Steps ascend, and other lines follow those of their step, so all lines before a training step that stays stay,
+ * too. Most lines are not parsed: a file may have millions. */
+static ech_status examine_line(void *context, const char *line, size_t n, int64_t end)
 {
-    static const char start[] = "\"start\":";
-    if (n > ECH_METRICS_LONGEST_LINE) return;
-    bool may_start = !c->has_start && memmem(line, n, start, sizeof start - 1);
-    if (c->end >= 0 && !may_start) return;
-    json_auto_t *object = parse(line, n);
-    if (ech_json_to_int(json_object_get(object, "start"), c->starts, MOST_STARTS, &c->starts))
-        c->has_start = true;
-    if (c->end < 0 && json_object_get(object, "loss") && stays(c, object)) c->end = after;
-}
-
-static bool is_done(const truncation *c)
-{
-    return c->end >= 0 && c->has_start;
-}
-
-/* Examines the lines that end in a window, the last first. Returns where the first of them begins; n if none
- * is whole. */
-static size_t examine_window(truncation *c, const char *window, size_t n, int64_t begin)
-{
-    size_t stop = n;
-    while (stop > 0 && !is_done(c)) {
-        const char *before = memrchr(window, '\n', stop - 1);
-        size_t first = before ? (size_t)(before - window) + 1 : 0;
-        if (!before && begin > 0) break;
-        if (window[stop - 1] == '\n')
-            examine_line(c, window + first, stop - 1 - first, begin + (int64_t)stop);
-        stop = first;
+    static const char step[] = "{\"step\":", start[] = "\"start\":", loss[] = "\"loss\":";
+    const size_t head = sizeof step - 1;
+    truncation *c = context;
+    if (!line) return ECH_OK;
+    if (memmem(line, n, start, sizeof start - 1)) {
+        json_auto_t *object = parse(line, n);
+        ech_json_to_int(json_object_get(object, "start"), 0, MOST_STARTS, &c->starts);
     }
-    return stop;
-}
-
-/* Reads back from the file's end until the last training step that stays and the last start are found. Steps
- * ascend, and other lines follow those of their step, so all lines before such a step stay. */
-static ech_status find_end(truncation *c)
-{
-    ECH_FREED char *window = ech_calloc(WINDOW, 1);
-    for (int64_t end = c->size; end > 0 && !is_done(c);) {
-        int64_t begin = end > WINDOW ? end - WINDOW : 0;
-        size_t n = (size_t)(end - begin);
-        ECH_TRY(ech_file_read_at(c->fd, c->path, window, n, begin));
-        size_t first = examine_window(c, window, n, begin);
-        end = begin + (first < n ? (int64_t)first : 0);
-    }
-    if (c->end < 0) c->end = 0;
+    bool trains = n > head && memcmp(line, step, head) == 0 && isdigit((unsigned char)line[head]) &&
+                  memmem(line, n, loss, sizeof loss - 1);
+    if (trains && strtoll(line + head, NULL, 10) <= c->last_step) c->end = end;
     return ECH_OK;
 }
 
@@ -166,8 +135,9 @@ static ech_status open_to_write(truncation *c)
 }
 
 /* Lines only move towards the beginning: after a kill some are there twice or incomplete, but none is lost. */
-static ech_status move_line(void *context, const char *line, size_t n)
+static ech_status move_line(void *context, const char *line, size_t n, int64_t end)
 {
+    (void)end;
     truncation *c = context;
     json_auto_t *object = parse(line, n);
     if (!stays(c, object)) return ECH_OK;
@@ -191,11 +161,11 @@ static ech_status move_rest(truncation *c)
 
 ech_status ech_metrics_truncate(const char *path, int64_t last_step, int64_t *starts)
 {
-    truncation c = {.path = path, .last_step = last_step, .end = -1, .writes_to = -1};
+    truncation c = {.path = path, .last_step = last_step, .writes_to = -1};
     *starts = 0;
     if (!ech_file_exists(path)) return ECH_OK;
     ECH_TRY(ech_file_open(path, &c.fd, &c.size));
-    ech_status st = find_end(&c);
+    ech_status st = ech_metrics_lines(c.fd, path, 0, c.size, examine_line, &c);
     if (st == ECH_OK) st = move_rest(&c);
     if (c.writes_to >= 0) close(c.writes_to);
     close(c.fd);

@@ -21,8 +21,9 @@ void ech_metrics_int(ech_text *line, const char *name, int64_t value);
 void ech_metrics_real(ech_text *line, const char *name, double value);
 void ech_metrics_text(ech_text *line, const char *name, const char *value);
 
-/* Receives a line of n bytes, without its newline; line NULL: one longer than ECH_METRICS_LONGEST_LINE. */
-typedef ech_status ech_metrics_line(void *context, const char *line, size_t n);
+/* Receives a line of n bytes, without its newline; line NULL: one longer than ECH_METRICS_LONGEST_LINE. end: the
+ * file's offset after the newline. */
+typedef ech_status ech_metrics_line(void *context, const char *line, size_t n, int64_t end);
 /* Calls `take` with each line that ends in bytes [begin, end) of an open file, until it fails. Reads in
  * blocks: the file may be larger than memory. */
 ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t end,

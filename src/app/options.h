@@ -10,8 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
-
 typedef enum ech_option_kind {
     ECH_OPTION_HEADING, /* heads the options that follow, in --help */
     ECH_OPTION_FLAG,    /* bool */

@@ -67,8 +67,9 @@ static bool take(const json_t *object, ech_metrics_series *out)
     return true;
 }
 
-static ech_status take_line(void *context, const char *line, size_t n)
+static ech_status take_line(void *context, const char *line, size_t n, int64_t end)
 {
+    (void)end;
     ech_metrics_series *out = context;
     json_auto_t *object = line ? json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
     out->skipped += !(object && take(object, out));

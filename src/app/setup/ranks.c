@@ -3,7 +3,6 @@
  * Running the same function on every rank.
  */
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "app/setup/setup.h"
 #include "base/log.h"

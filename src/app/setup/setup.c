@@ -4,7 +4,6 @@
  */
 #include "app/setup/setup.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "app/setup/initial.h"

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "app/record_writer.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/journal.h"
 #include "base/json.h"

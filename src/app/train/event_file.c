@@ -27,22 +27,16 @@ static uint32_t masked_crc(const void *bytes, size_t n)
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-static void append_little(uint64_t value, int bytes, ech_text *out)
-{
-    unsigned char at[8];
-    for (int i = 0; i < bytes; i++) at[i] = (unsigned char)(value >> 8 * i);
-    ech_text_append_bytes(out, at, (size_t)bytes);
-}
-
 static void append_record(const Tb__Event *event, ech_text *out)
 {
-    size_t n = tb__event__get_packed_size(event), head = out->n;
+    uint64_t n = tb__event__get_packed_size(event);
     ECH_FREED uint8_t *packed = ech_calloc(n + 1, 1);
     tb__event__pack(event, packed);
-    append_little(n, 8, out);
-    append_little(masked_crc(out->at + head, 8), 4, out);
+    uint32_t length_crc = masked_crc(&n, sizeof n), crc = masked_crc(packed, n);
+    ech_text_append_bytes(out, &n, sizeof n);
+    ech_text_append_bytes(out, &length_crc, sizeof length_crc);
     ech_text_append_bytes(out, packed, n);
-    append_little(masked_crc(packed, n), 4, out);
+    ech_text_append_bytes(out, &crc, sizeof crc);
 }
 
 static Tb__Event event_at(double wall_time)

@@ -3,7 +3,6 @@
  * After a step whose update was withheld: where the first NaN or infinity was, and whether the run
  * continues.
  */
-#include <string.h>
 
 #include "app/train/trainer.h"
 

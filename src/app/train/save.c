@@ -3,7 +3,6 @@
  * Saving, and telling of a checkpoint once it is there: its writing goes on beside training.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "app/setup/initial.h"

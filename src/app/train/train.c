@@ -108,13 +108,16 @@ static void on_signal(int signal)
         asked_to_stop = true;
 }
 
+/* Those that are caught; the first ones are held before. */
+static const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
+enum { HELD = 3 };
+
 void ech_train_hold_signals(void)
 {
-    const int held[] = {SIGUSR1, SIGUSR2, SIGTERM};
-    sigset_t signals;
-    sigemptyset(&signals);
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++) sigaddset(&signals, held[i]);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
+    sigset_t held;
+    sigemptyset(&held);
+    for (int i = 0; i < HELD; i++) sigaddset(&held, signals[i]);
+    sigprocmask(SIG_BLOCK, &held, NULL);
 }
 
 void ech_train_catch_signals(void)
@@ -124,7 +127,6 @@ void ech_train_catch_signals(void)
     sigemptyset(&action.sa_mask);
     signal(SIGPIPE, SIG_IGN); /* who reads the log may go */
     sigemptyset(&caught);
-    const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         struct sigaction now; /* what was told to be ignored (nohup, a shell's &) stays ignored */
         sigaction(signals[i], NULL, &now);

@@ -4,7 +4,6 @@
  */
 #include "app/train/trained.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "app/setup/initial.h"
